@@ -1,0 +1,50 @@
+// Package testdata finds the optional folder of real data that tests and
+// benchmarks use when it is there. It is not part of the repository.
+package testdata
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// Env names the environment variable that points at the data folder.
+const Env = "MILLRACE_DATA"
+
+// Find returns the data folder and whether it is there: $MILLRACE_DATA, else
+// shared/data beside the repository (the folder that holds go.mod).
+func Find() (string, bool) {
+	if dir := os.Getenv(Env); dir != "" {
+		return dir, isDir(dir)
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", false
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			data := filepath.Join(filepath.Dir(dir), "shared", "data")
+			return data, isDir(data)
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			return "", false
+		}
+		dir = parent
+	}
+}
+
+// Dir returns the data folder, or skips the test and says how to get it run.
+func Dir(t testing.TB) string {
+	t.Helper()
+	dir, ok := Find()
+	if !ok {
+		t.Skipf("the shared data set is not here: set %s to its folder to run this test", Env)
+	}
+	return dir
+}
+
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
