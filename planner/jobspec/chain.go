@@ -1,0 +1,169 @@
+package jobspec
+
+import (
+	"fmt"
+	"strings"
+)
+
+// chains checks the order of each source's steps.
+func (c *checker) chains() {
+	for i, s := range c.job.Sources {
+		at := itemField("sources", i) + ".transforms"
+		if len(s.Transforms) > 0 && c.sound(at) {
+			c.chain(s.Transforms, at)
+		}
+	}
+}
+
+// chain walks the steps and keeps, for each kind of step, where it was last.
+func (c *checker) chain(steps []Transform, at string) {
+	seen := map[string]string{} // kind of step → field
+	for k, t := range steps {
+		kind := t.kind()
+		step := itemField(at, k) + "." + kind
+		if message, valid := misplaced(kind, seen); message != "" {
+			c.error(step, message, valid)
+		}
+		seen[kind] = step
+	}
+	if seen["tokens"] == "" && seen["tokenize"] == "" {
+		c.error(at, "no step gives tokens", "add tokenize: bytes or another encoding, or tokens with the column that holds them")
+	}
+}
+
+func (t Transform) kind() string {
+	switch {
+	case t.Text != "":
+		return "text"
+	case t.Tokens != "":
+		return "tokens"
+	case t.Filter != "":
+		return "filter"
+	case t.Tokenize != nil:
+		return "tokenize"
+	default:
+		return "append_eod"
+	}
+}
+
+// misplaced says what is wrong with a step after those seen, "" if nothing.
+func misplaced(kind string, seen map[string]string) (message, valid string) {
+	has := func(kind string) bool { return seen[kind] != "" }
+	switch {
+	case kind == "filter":
+	case has(kind):
+		return "is the second " + kind + " of the chain", "a chain has one: keep one of the two"
+	case kind == "tokens" && (has("text") || has("tokenize")):
+		return "comes after text or tokenize", "tokens take the place of both: keep the one or the other"
+	case (kind == "text" || kind == "tokenize") && has("tokens"):
+		return "comes after tokens", "tokens take the place of text and tokenize: keep the one or the other"
+	case kind == "text" && has("tokenize"):
+		return "comes after tokenize", "move text before tokenize"
+	case kind == "append_eod" && !has("tokens") && !has("tokenize"):
+		return "comes before there are tokens", "move it after tokenize or tokens"
+	}
+	return "", ""
+}
+
+// filters has the filter expressions compiled, if anybody is there to do it.
+func (c *checker) filters() {
+	if c.filter == nil {
+		return
+	}
+	for i, s := range c.job.Sources {
+		for k, t := range s.Transforms {
+			at := fmt.Sprintf("sources[%d].transforms[%d].filter", i, k)
+			if t.Filter == "" || !c.sound(at) {
+				continue
+			}
+			if err := c.filter(t.Filter); err != nil {
+				c.error(at, err.Error(), "")
+			}
+		}
+	}
+}
+
+// templates checks the templates of text steps and the column of tokens steps.
+func (c *checker) templates() {
+	for i, s := range c.job.Sources {
+		for k, t := range s.Transforms {
+			at := fmt.Sprintf("sources[%d].transforms[%d].", i, k)
+			if t.Text != "" && c.sound(at+"text") {
+				if message, valid := templateFault(t.Text); message != "" {
+					c.error(at+"text", message, valid)
+				}
+			}
+			if t.Tokens != "" && c.sound(at+"tokens") && pathFault(t.Tokens) != "" {
+				c.error(at+"tokens", pathFault(t.Tokens), "valid is a column such as input_ids or meta.ids")
+			}
+		}
+	}
+}
+
+const templateValid = "valid is such as \"{title}\\n\\n{body}\", with {{ and }} for literal braces"
+
+// templateFault says what is wrong with a template, "" if nothing.
+func templateFault(s string) (message, valid string) {
+	fields := 0
+	for rest := s; rest != ""; {
+		i := strings.IndexAny(rest, "{}")
+		if i < 0 {
+			break
+		}
+		brace := rest[i]
+		rest = rest[i+1:]
+		if strings.HasPrefix(rest, string(brace)) {
+			rest = rest[1:]
+			continue
+		}
+		if brace == '}' {
+			return "has a } that closes nothing", templateValid
+		}
+		field, after, closed := strings.Cut(rest, "}")
+		if !closed {
+			return "has a { that is not closed", templateValid
+		}
+		if fault := pathFault(field); fault != "" {
+			return fault, templateValid
+		}
+		fields++
+		rest = after
+	}
+	if fields == 0 {
+		return fmt.Sprintf("the template %s names no field", quote(s)), fmt.Sprintf("did you mean %s? Fields are written in braces", quote("{"+s+"}"))
+	}
+	return "", ""
+}
+
+// pathFault says what is wrong with a path to a field, "" if nothing.
+func pathFault(path string) string {
+	if path == "" {
+		return "has an empty field name"
+	}
+	for part := range strings.SplitSeq(path, ".") {
+		name := strings.TrimSuffix(part, "[]")
+		if name == "" || strings.TrimSpace(name) != name || strings.ContainsAny(name, "{}[]\n") {
+			return fmt.Sprintf("%s is no field path", quote(path))
+		}
+	}
+	return ""
+}
+
+// ranks checks that the encodings that need a rank file have one.
+func (c *checker) ranks() {
+	for i, s := range c.job.Sources {
+		for k, t := range s.Transforms {
+			at := fmt.Sprintf("sources[%d].transforms[%d].tokenize", i, k)
+			if t.Tokenize == nil || !c.sound(at) {
+				continue
+			}
+			e, ranks := t.Tokenize.Encoding, t.Tokenize.Ranks
+			switch {
+			case e == "bytes" && ranks != "":
+				c.error(at+".ranks", "is not used by encoding bytes", "take it away, or name the encoding that the file belongs to")
+			case e != "bytes" && ranks == "":
+				c.error(at+".ranks", "is missing", fmt.Sprintf("encoding %s needs its rank file, such as tokenizers/%s.tiktoken", e, e))
+			}
+		}
+	}
+}

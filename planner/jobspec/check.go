@@ -1,0 +1,222 @@
+package jobspec
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// rule is a check between fields. The reference page lists the docs.
+type rule struct {
+	doc   string
+	check func(*checker)
+}
+
+// checker applies the rules to a decoded job.
+type checker struct {
+	*report
+	job    *Job
+	filter func(string) error // nil: filters are only checked not to be empty
+}
+
+var rules = []rule{
+	{"Names of sources are unique, and names have printable characters only, no space at either end, and at most 200 bytes.", (*checker).names},
+	{"A chain has one `text` (before `tokenize`) or one `tokens` (without `text` and `tokenize`), at most one `tokenize`, and at most one `append_eod`, after the tokens are there. Without `text` or `tokens` the text of column `text` is taken (`txt` in a webdataset).", (*checker).chains},
+	{"Filters compile.", (*checker).filters},
+	{"Templates name at least one field in braces, `{title}`; a literal brace is doubled.", (*checker).templates},
+	{"Encodings other than `bytes` need `ranks`; `bytes` takes none.", (*checker).ranks},
+	{"`long.max` is at most `batch.sequence_length`.", (*checker).long},
+	{"The first stage starts at step 0, later ones start later than the one before. A ramp has `over`, `over` has a ramp; a ramp is over when the next stage starts, and the first stage has none.", (*checker).stages},
+	{"Weights name sources of the spec, are finite and not negative, and at least one of a stage is above 0. Weights that do not sum to 1 (off by more than 1e-6) are normalised with a warning. A source that no stage gives a weight is a warning.", (*checker).weights},
+	{"`exhausted: renormalize` without `epochs` is a warning: no source is ever exhausted.", (*checker).exhausted},
+	{"`batch.sequences` is a multiple of `topology.dp` * `batch.microbatch_size`, so that every DP rank has the same number of microbatches. With `vpp` above 1 that number is a multiple of `vpp`; one that is no multiple of `pp` is a warning, since Megatron's interleaved schedule wants that too.", (*checker).microbatches},
+	{"With `cp` above 1, `batch.sequence_length` is a multiple of 2 * `cp` (`cp_slicing: zigzag`) or of `cp` (`contiguous`).", (*checker).slices},
+	{"`topology.order` names each axis once.", (*checker).order},
+}
+
+func (c *checker) names() {
+	c.name("name", c.job.Name)
+	first := map[string]int{}
+	for i, s := range c.job.Sources {
+		at := itemField("sources", i) + ".name"
+		if !c.name(at, s.Name) {
+			continue
+		}
+		if k, ok := first[s.Name]; ok {
+			c.error(at, fmt.Sprintf("%s is also the name of sources[%d]", quote(s.Name), k), "give each source a name of its own")
+			continue
+		}
+		first[s.Name] = i
+	}
+}
+
+const maxNameBytes = 200 // fits a file name and a metric label with room to spare
+
+func (c *checker) name(at, name string) bool {
+	unprintable := func(r rune) bool { return !unicode.IsPrint(r) }
+	const valid = "valid are printable characters without a space at either end, such as web or \"Wikipedia (en)\""
+	switch {
+	case !c.sound(at):
+	case len(name) > maxNameBytes:
+		c.error(at, fmt.Sprintf("the name has %d bytes", len(name)), fmt.Sprintf("valid are at most %d", maxNameBytes))
+	case !utf8.ValidString(name) || strings.ContainsFunc(name, unprintable):
+		c.error(at, fmt.Sprintf("the name %s has unprintable characters", quote(name)), valid)
+	case strings.TrimSpace(name) != name:
+		c.error(at, fmt.Sprintf("the name %s begins or ends with a space", quote(name)), valid)
+	default:
+		return true
+	}
+	return false
+}
+
+func (c *checker) long() {
+	length := c.job.Batch.SequenceLength
+	for i, s := range c.job.Sources {
+		at := itemField("sources", i) + ".long.max"
+		if c.sound(at, "batch.sequence_length") && s.Long.Max > length {
+			c.error(at, fmt.Sprintf("%d is more than batch.sequence_length %d", s.Long.Max, length), fmt.Sprintf("valid is 1 to %d", length))
+		}
+	}
+}
+
+func (c *checker) stages() {
+	for i, s := range c.job.Mix.Stages {
+		at := itemField("mix.stages", i)
+		c.stageStart(i, at)
+		if !c.sound(at+".ramp", at+".over") {
+			continue
+		}
+		switch {
+		case s.Ramp == "none" && s.Over > 0:
+			c.error(at+".over", "is given without a ramp", "add ramp: linear or ramp: cosine, or take over away")
+		case s.Ramp != "none" && s.Over == 0:
+			c.error(at+".over", fmt.Sprintf("is missing with ramp: %s", s.Ramp), "give the number of steps that the ramp takes, 1 or more")
+		case s.Ramp != "none" && i == 0:
+			c.error(at+".ramp", "the first stage has no stage before it to ramp from", "valid is none")
+		}
+	}
+}
+
+// stageStart compares a stage's start with the stage before.
+func (c *checker) stageStart(i int, at string) {
+	stages := c.job.Mix.Stages
+	from := stages[i].From
+	if i == 0 {
+		if from != 0 {
+			c.error(at+".from", fmt.Sprintf("the first stage starts at step %d", from), "valid is 0")
+		}
+		return
+	}
+	before, beforeAt := stages[i-1], itemField("mix.stages", i-1)
+	switch {
+	case !c.sound(at+".from", beforeAt+".from", beforeAt+".over"):
+	case from <= before.From:
+		c.error(at+".from", fmt.Sprintf("step %d is not after the stage before, which starts at step %d", from, before.From), fmt.Sprintf("valid is %d or more", before.From+1))
+	case before.From+before.Over > from:
+		c.error(at+".from", fmt.Sprintf("step %d is inside the ramp of the stage before, which takes until step %d", from, before.From+before.Over), fmt.Sprintf("valid is %d or more", before.From+before.Over))
+	}
+}
+
+func (c *checker) weights() {
+	if !c.namesSound() {
+		return
+	}
+	var names []string
+	used := map[string]bool{}
+	for _, s := range c.job.Sources {
+		names = append(names, s.Name)
+		used[s.Name] = false
+	}
+	for i, stage := range c.job.Mix.Stages {
+		at := c.stageWeights(i)
+		for _, name := range slices.Sorted(maps.Keys(stage.Weights)) {
+			if _, ok := used[name]; !ok {
+				c.error(childField(at, name), fmt.Sprintf("there is no source %s", quote(name)), oneOf(name, names))
+			} else if stage.Weights[name] > 0 {
+				used[name] = true
+			}
+		}
+	}
+	if !c.sound("mix") {
+		return
+	}
+	for i, name := range names {
+		if !used[name] {
+			c.warn(itemField("sources", i), fmt.Sprintf("%s has weight 0 in every stage: it is never read", quote(name)), "give it a weight or take the source away")
+		}
+	}
+}
+
+func (c *checker) namesSound() bool {
+	for i := range c.job.Sources {
+		if !c.sound(itemField("sources", i) + ".name") {
+			return false
+		}
+	}
+	return c.job.Sources != nil
+}
+
+func (c *checker) exhausted() {
+	m := c.job.Mix
+	if c.sound("mix.exhausted", "mix.epochs") && m.Exhausted == "renormalize" && m.Epochs == 0 {
+		c.warn("mix.exhausted", "has no effect without epochs: sources start again by themselves", "give epochs, or take exhausted away")
+	}
+}
+
+func (c *checker) microbatches() {
+	b, t := c.job.Batch, c.job.Topology
+	if !c.sound("batch.sequences", "batch.tokens", "batch.microbatch_size", "topology.dp") || b.Sequences == 0 {
+		return
+	}
+	rows := int64(t.DP) * int64(b.MicrobatchSize)
+	if int64(b.Sequences)%rows != 0 {
+		c.error("batch.sequences", fmt.Sprintf("%d is not a multiple of dp %d * microbatch_size %d", b.Sequences, t.DP, b.MicrobatchSize), near(int64(b.Sequences), rows))
+		return
+	}
+	count := int64(b.Sequences) / rows
+	switch {
+	case t.VPP == 1 || !c.sound("topology"):
+	case count%int64(t.VPP) != 0:
+		c.error("batch.sequences", fmt.Sprintf("%d gives each DP rank %d microbatches, not a multiple of vpp %d", b.Sequences, count, t.VPP), near(int64(b.Sequences), rows*int64(t.VPP)))
+	case count%int64(t.PP) != 0:
+		c.warn("batch.sequences", fmt.Sprintf("%d gives each DP rank %d microbatches: Megatron's interleaved schedule wants a multiple of pp %d", b.Sequences, count, t.PP), near(int64(b.Sequences), rows*int64(t.PP)))
+	}
+}
+
+func (c *checker) slices() {
+	cp, length, slicing := c.job.Topology.CP, c.job.Batch.SequenceLength, c.job.Output.CPSlicing
+	if cp == 1 || !c.sound("topology.cp", "batch.sequence_length", "output.cp_slicing") {
+		return
+	}
+	parts, word := map[string]int{"zigzag": 2 * cp, "contiguous": cp, "none": 1}[slicing], "cp"
+	if slicing == "zigzag" {
+		word = "2 * cp"
+	}
+	if length%parts != 0 {
+		c.error("batch.sequence_length", fmt.Sprintf("%d is not a multiple of %s = %d, which cp_slicing: %s needs", length, word, parts, slicing), near(int64(length), int64(parts)))
+	}
+}
+
+func (c *checker) order() {
+	const at = "topology.order"
+	if !c.sound(at) {
+		return
+	}
+	valid := "valid is each of " + strings.Join(axes, ", ") + " once"
+	for _, axis := range axes {
+		n := 0
+		for i, a := range c.job.Topology.Order {
+			if a == axis {
+				if n++; n == 2 {
+					c.error(itemField(at, i), fmt.Sprintf("%s is named twice", axis), valid)
+				}
+			}
+		}
+		if n == 0 {
+			c.error(at, fmt.Sprintf("the axis %s is missing", axis), valid)
+		}
+	}
+}

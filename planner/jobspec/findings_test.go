@@ -1,0 +1,299 @@
+package jobspec
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// base is a valid spec; the tables replace single lines of it.
+const base = `name: demo
+sources:
+  - name: a
+    files: a/*.txt
+  - name: b
+    files: b/*.txt
+mix: {weights: {a: 0.5, b: 0.5}}
+batch: {sequence_length: 64, sequences: 8}
+topology: {dp: 2, cp: 2}
+output: {}
+`
+
+// with returns base with one line (from 1) replaced; line 0 replaces all.
+func with(line int, text string) string {
+	if line == 0 {
+		return text
+	}
+	lines := strings.Split(base, "\n")
+	lines[line-1] = text
+	return strings.Join(lines, "\n")
+}
+
+const (
+	sourceFields = "name, files, format, chunk_bytes, transforms, keep, long, shuffle, bad_records, limit"
+	batchFields  = "sequence_length, sequences, tokens, microbatch_size, packing"
+	specFields   = "name, seed, sources, mix, batch, topology, output, resources"
+	nameValid    = `valid are printable characters without a space at either end, such as web or "Wikipedia (en)"`
+	countValid   = "valid is a whole number such as 4096, 100k or 64Ki"
+	chain        = "    transforms: "
+)
+
+var findingRows = []struct {
+	line int
+	text string
+	want string
+}{
+	// Fields and types.
+	{8, "batch: {sequence_length: 64, seqences: 8, sequences: 8}", `f:8: batch.seqences: unknown field, did you mean "sequences"? Valid are ` + batchFields},
+	{8, "batch: {sequence_length: 64, sequences: 8}\nzzz: 1", "f:9: zzz: unknown field, valid are " + specFields},
+	{4, "    files: a\n    \"odd key\": 1", `f:5: sources[0]["odd key"]: unknown field, valid are ` + sourceFields},
+	{1, "", "f:2: name: is missing, valid is a text"},
+	{1, "name:", "f:1: name: is missing, valid is a text"},
+	{1, `name: ""`, "f:1: name: is empty, valid is a text"},
+	{1, "name: [x]", "f:1: name: is a list, valid is a text"},
+	{1, "name: {x: y}", "f:1: name: is a group of fields, valid is a text"},
+	{4, "", "f:3: sources[0].files: is missing, valid is a list, each item a text"},
+	{4, "    files: []", "f:4: sources[0].files: is an empty list, valid is a list, each item a text"},
+	{4, "    files: [a, ~]", "f:4: sources[0].files[1]: is empty, valid is a text"},
+	{4, "    files: {a: b}", "f:4: sources[0].files: is a group of fields where a list is wanted, valid is a list, each item a text"},
+	{0, "name: a\nsources: []\nbatch: {sequence_length: 1, sequences: 1}", "f:2: sources: is an empty list, valid is a list, each item a group of " + sourceFields},
+	{0, "name: a\nsources: x\nbatch: {sequence_length: 1, sequences: 1}", `f:2: sources: "x" where a list is wanted, valid is a list, each item a group of ` + sourceFields},
+	{0, "name: a\nsources: [x]\nbatch: {sequence_length: 1, sequences: 1}", `f:2: sources[0]: "x" where a group of fields is wanted, valid fields are ` + sourceFields},
+	{8, "", "f:1: batch: is missing, valid is a group of " + batchFields},
+	{8, "batch: {sequences: 8}", "f:8: batch.sequence_length: is missing, " + countValid},
+	{8, "batch: {sequence_length: 64}", "f:8: batch.sequences: is missing, give the rows of one step as sequences, or its tokens as tokens"},
+	{8, "batch: {sequence_length: 64, sequences: 8, tokens: 512}", "f:8: batch.tokens: is given together with sequences, keep one of the two"},
+	{8, "batch: {sequence_length: long, sequences: 8}", `f:8: batch.sequence_length: "long" is not a whole number, ` + countValid},
+	{8, "batch: {sequence_length: 1.5, sequences: 8}", `f:8: batch.sequence_length: "1.5" is not a whole number, ` + countValid},
+	{8, "batch: {sequence_length: 0, sequences: 8}", "f:8: batch.sequence_length: 0 is too small, valid is 1 or more"},
+	{8, "batch: {sequence_length: -4, sequences: 8}", "f:8: batch.sequence_length: -4 is too small, valid is 1 or more"},
+	{8, "batch: {sequence_length: 1e30, sequences: 8}", "f:8: batch.sequence_length: 1000000000000000000000000000000 is too large, valid is at most 1073741824"},
+	{8, "batch: {sequence_length: 64, sequences: 8, packing: maybe}", `f:8: batch.packing: "maybe" is neither true nor false, valid are true and false`},
+	{10, "resources: {loader_buffer: much}", `f:10: resources.loader_buffer: "much" is not a whole number, valid is a number of bytes such as 64MiB or 64mb`},
+	{1, "name: demo\nseed: -1", "f:2: seed: -1 is too small, valid is 0 or more"},
+	{1, "name: demo\nseed: 18446744073709551616", "f:2: seed: 18446744073709551616 is too large, valid is at most 18446744073709551615"},
+	{1, "name: ${MILLRACE}", "f:1: name: the environment variable MILLRACE is not set, set it, write ${VAR:-default}, or write $$ for a plain dollar sign"},
+
+	// Names.
+	{5, "  - name: a", `f:5: sources[1].name: "a" is also the name of sources[0], give each source a name of its own`},
+	{5, `  - name: "b\x01"`, `f:5: sources[1].name: the name "b\x01" has unprintable characters, ` + nameValid},
+	{5, `  - name: " b"`, `f:5: sources[1].name: the name " b" begins or ends with a space, ` + nameValid},
+	{1, "name: " + strings.Repeat("x", 201), "f:1: name: the name has 201 bytes, valid are at most 200"},
+
+	// Words.
+	{4, "    files: a\n    format: jsnl", `f:5: sources[0].format: unknown value "jsnl", did you mean "jsonl"? Valid are parquet, jsonl, json, webdataset, megatron, arrow, text`},
+	{4, "    files: a\n    long: cut", `f:5: sources[0].long.rule: unknown value "cut", valid are split, truncate, drop`},
+	{4, "    files: a\n    bad_records: ignore", `f:5: sources[0].bad_records.policy: unknown value "ignore", valid are stop, skip`},
+	{7, "mix: {weights: {a: 0.5, b: 0.5}, exhausted: repeat}", `f:7: mix.exhausted: unknown value "repeat", valid are stop, renormalize`},
+	{7, "mix: {weights: {a: 0.5, b: 0.5}, unit: token}", `f:7: mix.unit: unknown value "token", did you mean "tokens"? Valid are tokens, samples`},
+	{10, "output: {format: megatronn}", `f:10: output.format: unknown value "megatronn", did you mean "megatron"? Valid are megatron, hf`},
+	{10, "output: {cp_slicing: zig}", `f:10: output.cp_slicing: unknown value "zig", did you mean "zigzag"? Valid are zigzag, contiguous, none`},
+	{10, "output: {broadcast_at: pp}", `f:10: output.broadcast_at: unknown value "pp", did you mean "tp"? Valid is tp`},
+
+	// Mix.
+	{7, "", "f:1: mix.weights: is missing, with several sources, give weights or stages"},
+	{7, "mix: {weights: [a, b]}", "f:7: mix.weights: is a list where weights by source name are wanted, valid is such as {code: 0.3, web: 0.7}"},
+	{7, "mix: {weights: {a: -1, b: 1}}", `f:7: mix.weights.a: the weight "-1" is negative, valid is a number from 0 on`},
+	{7, "mix: {weights: {a: .nan, b: 1}}", "f:7: mix.weights.a: NaN is no weight, valid is a number from 0 on"},
+	{7, "mix: {weights: {a: .inf, b: 1}}", "f:7: mix.weights.a: +Inf is no weight, valid is a number from 0 on"},
+	{7, "mix: {weights: {a: 1e16, b: 1}}", `f:7: mix.weights.a: the weight "1e16" is too large, valid is at most 1e+15`},
+	{7, "mix: {weights: {a: half, b: 1}}", `f:7: mix.weights.a: "half" is not a number, valid is a number from 0 on`},
+	{7, "mix: {weights: {a: , b: 1}}", "f:7: mix.weights.a: is empty, valid is a number from 0 on"},
+	{7, "mix: {weights: {a: 0, b: 0}}", "f:7: mix.weights: all weights are 0, give at least one source a weight above 0"},
+	{7, "mix: {weights: {}}", "f:7: mix.weights: is empty, give at least one source a weight above 0"},
+	{7, "mix: {weights: {a: 0.5, B: 0.5}}", `f:7: mix.weights.B: there is no source "B", did you mean "b"? Valid are a, b`},
+	{7, `mix: {weights: {a: 0.5, "c d": 0.5}}`, `f:7: mix.weights["c d"]: there is no source "c d", valid are a, b`},
+	{7, "mix: {weights: {a: 0.5}, stages: [{weights: {b: 1}}]}", "f:7: mix.weights: is given together with stages, keep one of the two"},
+	{7, "mix: {stages: [{}]}", "f:7: mix.stages[0].weights: is missing, valid is a number from 0 on"},
+	{7, "mix: {stages: [{from: 3, weights: {a: 0.5, b: 0.5}}]}", "f:7: mix.stages[0].from: the first stage starts at step 3, valid is 0"},
+	{7, "mix: {stages: [{ramp: linear, over: 1, weights: {a: 0.5, b: 0.5}}]}", "f:7: mix.stages[0].ramp: the first stage has no stage before it to ramp from, valid is none"},
+	{7, "mix:\n  stages:\n  - weights: {a: 1}\n  - {from: 5, weights: {b: 1}}\n  - {from: 5, weights: {a: 1}}", "f:11: mix.stages[2].from: step 5 is not after the stage before, which starts at step 5, valid is 6 or more"},
+	{7, "mix:\n  stages:\n  - weights: {a: 1}\n  - {from: 5, ramp: cosine, weights: {b: 1}}", "f:10: mix.stages[1].over: is missing with ramp: cosine, give the number of steps that the ramp takes, 1 or more"},
+	{7, "mix:\n  stages:\n  - weights: {a: 1}\n  - {from: 5, over: 2, weights: {b: 1}}", "f:10: mix.stages[1].over: is given without a ramp, add ramp: linear or ramp: cosine, or take over away"},
+	{7, "mix:\n  stages:\n  - weights: {a: 1}\n  - {from: 5, ramp: linear, over: 5, weights: {b: 1}}\n  - {from: 9, weights: {b: 1}}", "f:11: mix.stages[2].from: step 9 is inside the ramp of the stage before, which takes until step 10, valid is 10 or more"},
+	{7, "mix: {weights: {a: 0.287, b: 0.5}}", "f:7: warning: mix.weights: the weights sum to 0.787: they are normalised"},
+	{7, "mix: {weights: {a: 1}}", `f:5: warning: sources[1]: "b" has weight 0 in every stage: it is never read, give it a weight or take the source away`},
+	{7, "mix: {weights: {a: 0.5, b: 0.5}, exhausted: renormalize}", "f:7: warning: mix.exhausted: has no effect without epochs: sources start again by themselves, give epochs, or take exhausted away"},
+	{7, "mix: {weights: {a: 0.5, b: 0.5}, exhausted: renormalize, epochs: 2}", ""},
+
+	// Batch and mesh.
+	{8, "batch: {sequence_length: 64, sequences: 9}", "f:8: batch.sequences: 9 is not a multiple of dp 2 * microbatch_size 1, valid are 8 and 10"},
+	{8, "batch: {sequence_length: 64, sequences: 2, microbatch_size: 2}", "f:8: batch.sequences: 2 is not a multiple of dp 2 * microbatch_size 2, valid is 4"},
+	{9, "topology: {dp: 2, vpp: 3}", "f:8: batch.sequences: 8 gives each DP rank 4 microbatches, not a multiple of vpp 3, valid are 6 and 12"},
+	{9, "topology: {dp: 2, vpp: 2, pp: 3}", "f:8: warning: batch.sequences: 8 gives each DP rank 4 microbatches: Megatron's interleaved schedule wants a multiple of pp 3, valid are 6 and 12"},
+	{8, "batch: {sequence_length: 64, tokens: 500}", "f:8: batch.tokens: 500 is not a multiple of sequence_length 64, valid are 448 and 512"},
+	{8, "batch: {sequence_length: 64, tokens: 10}", "f:8: batch.tokens: 10 is not a multiple of sequence_length 64, valid is 64"},
+	{8, "batch: {sequence_length: 4, tokens: 400M}", "f:8: batch.tokens: 400000000 tokens are 100000000 rows, valid are at most 1048576 rows"},
+	{8, "batch: {sequence_length: 66, sequences: 8}", "f:8: batch.sequence_length: 66 is not a multiple of 2 * cp = 4, which cp_slicing: zigzag needs, valid are 64 and 68"},
+	{9, "topology: {cp: 3}\noutput: {cp_slicing: contiguous}\nx-y:", "f:8: batch.sequence_length: 64 is not a multiple of cp = 3, which cp_slicing: contiguous needs, valid are 63 and 66\nf:12: output: is given twice, first on line 10, keep one of the two"},
+	{9, "topology: {dp: 0}", "f:9: topology.dp: 0 is too small, valid is 1 or more"},
+	{9, "topology: {order: [tp, cp, dp, xp]}", `f:9: topology.order[3]: unknown value "xp", did you mean "tp"? Valid are tp, cp, dp, pp`},
+	{9, "topology: {order: [tp, cp, dp]}", "f:9: topology.order: the axis pp is missing, valid is each of tp, cp, dp, pp once"},
+	{9, "topology: {order: [tp, cp, dp, pp, cp]}", "f:9: topology.order[4]: cp is named twice, valid is each of tp, cp, dp, pp once"},
+	{10, "output: {format: hf}\nresources: {window: 0}", "f:11: resources.window: 0 is too small, valid is 1 or more"},
+	{4, "    files: a\n    long: {max: 65}", "f:5: sources[0].long.max: 65 is more than batch.sequence_length 64, valid is 1 to 64"},
+
+	// Chains. They stand on line 5.
+	{4, "    files: a\n" + chain + "[tokenize: gpt2]", `f:5: sources[0].transforms[0].tokenize.encoding: unknown value "gpt2", valid are bytes, r50k_base, cl100k_base, o200k_base`},
+	{4, "    files: a\n" + chain + "[tokenize: o200k_base]", "f:5: sources[0].transforms[0].tokenize.ranks: is missing, encoding o200k_base needs its rank file, such as tokenizers/o200k_base.tiktoken"},
+	{4, "    files: a\n" + chain + "[tokenize: {ranks: x}]", "f:5: sources[0].transforms[0].tokenize.ranks: is not used by encoding bytes, take it away, or name the encoding that the file belongs to"},
+	{4, "    files: a\n" + chain + "[tokenize: bytes, tokenize: bytes]", "f:5: sources[0].transforms[1].tokenize: is the second tokenize of the chain, a chain has one: keep one of the two"},
+	{4, "    files: a\n" + chain + "[{append_eod: }, tokenize: bytes]", "f:5: sources[0].transforms[0].append_eod: comes before there are tokens, move it after tokenize or tokens"},
+	{4, "    files: a\n" + chain + "[tokens: ids, tokenize: bytes]", "f:5: sources[0].transforms[1].tokenize: comes after tokens, tokens take the place of text and tokenize: keep the one or the other"},
+	{4, "    files: a\n" + chain + "[tokenize: bytes, tokens: ids]", "f:5: sources[0].transforms[1].tokens: comes after text or tokenize, tokens take the place of both: keep the one or the other"},
+	{4, "    files: a\n" + chain + "[tokenize: bytes, text: '{x}']", "f:5: sources[0].transforms[1].text: comes after tokenize, move text before tokenize"},
+	{4, "    files: a\n" + chain + "[tokens: ids, append_eod: {}]", "f:5: sources[0].transforms[1].append_eod.id: is missing, after tokens there is no encoding to take it from: write such as append_eod: 50256"},
+	{4, "    files: a\n" + chain + "[text: '{x}']", "f:5: sources[0].transforms: no step gives tokens, add tokenize: bytes or another encoding, or tokens with the column that holds them"},
+	{4, "    files: a\n" + chain + "[{text: '{x}', tokenize: bytes}]", "f:5: sources[0].transforms[0]: has text and tokenize in one step, write each as a list item of its own"},
+	{4, "    files: a\n" + chain + "[{}]", "f:5: sources[0].transforms[0]: is empty, valid is one of text, tokens, filter, tokenize, append_eod"},
+	{4, "    files: a\n" + chain + "[tokenise: bytes]", `f:5: sources[0].transforms[0].tokenise: unknown field, did you mean "tokenize"? Valid are text, tokens, filter, tokenize, append_eod`},
+	{4, "    files: a\n" + chain + "[tokens: 'a..b']", `f:5: sources[0].transforms[0].tokens: "a..b" is no field path, valid is a column such as input_ids or meta.ids`},
+	{4, "    files: a\n" + chain + "[text: '{a', tokenize: bytes]", "f:5: sources[0].transforms[0].text: has a { that is not closed, " + templateValid},
+	{4, "    files: a\n" + chain + "[text: '{a}}', tokenize: bytes]", "f:5: sources[0].transforms[0].text: has a } that closes nothing, " + templateValid},
+	{4, "    files: a\n" + chain + "[text: '{}', tokenize: bytes]", "f:5: sources[0].transforms[0].text: has an empty field name, " + templateValid},
+	{4, "    files: a\n" + chain + "[text: '{a {b}', tokenize: bytes]", `f:5: sources[0].transforms[0].text: "a {b" is no field path, ` + templateValid},
+	{4, "    files: a\n" + chain + "[text: body, tokenize: bytes]", `f:5: sources[0].transforms[0].text: the template "body" names no field, did you mean "{body}"? Fields are written in braces`},
+	{4, "    files: a\n" + chain + "[text: '{{a}} {b.c[].d}', tokenize: bytes]", ""},
+	{4, "    files: a\n" + chain + "[filter: 'len(', tokenize: bytes]", "f:5: sources[0].transforms[0].filter: column 5: an operand is missing"},
+
+	// YAML.
+	{0, "", "f:1: the spec is empty, a spec has at least name, sources and batch"},
+	{0, "# nothing\n", "f:1: the spec is empty, a spec has at least name, sources and batch"},
+	{0, "- a\n", "f:1: is a list where a group of fields is wanted, valid fields are " + specFields},
+	{0, base + "---\nname: x\n", "f:12: a second YAML document starts here, a file holds one job spec"},
+	{0, "name: [a, b\nseed: 1\n", "f:2: syntax: ',' or ']' must be specified"},
+	{0, "name: x\n\tseed: 1\n", "f:2: syntax: found character '\t' that cannot start any token"},
+	{0, "name: \xff\n", "f:1: the text is not UTF-8, save the file in UTF-8"},
+	{0, "name: " + strings.Repeat("[", 60), "f:1: syntax: values nest more than 50 deep"},
+	{0, "#" + strings.Repeat("x", 1<<20), "f:1: the spec has 1048577 bytes, valid are at most 1048576"},
+	{0, strings.Repeat("a:\n", 20_001), "f:1: syntax: the spec has 20001 keys and documents, valid are at most 20000"},
+	{1, strings.Repeat("y", 1001) + ": 1\nname: demo", "f:1: a key here has 1001 bytes, valid are at most 1000"},
+	{1, "name: demo\n? x\n: y", "f:2: a key here is not a plain word, valid keys are words, with quotes where needed"},
+	{1, "name: demo\nname: demo", "f:2: name: is given twice, first on line 1, keep one of the two"},
+	{1, "name: *x", "f:1: name: the alias *x has no anchor before it, write &x at the value that is meant"},
+	{1, "name: !!str x", `f:1: name: "!!str" is YAML that a spec does not use, valid are plain values, lists, groups of fields, anchors, aliases and merge keys`},
+	{1, "name: x\n<<: 3", "f:2: a merge key takes groups of fields, this is none, valid is an alias such as *base, or a list of them"},
+}
+
+func TestFindings(t *testing.T) {
+	filter := CheckFilter(func(s string) error {
+		if s == "len(" {
+			return errors.New("column 5: an operand is missing")
+		}
+		return nil
+	})
+	if _, findings := Parse("f", []byte(base), "", Env(noEnv), filter); findings != nil {
+		t.Fatalf("base: %v", findings)
+	}
+	for _, row := range findingRows {
+		job, findings := Parse("f", []byte(with(row.line, row.text)), "", Env(noEnv), filter)
+		if got := findings.Error(); got != row.want {
+			t.Errorf("%.200q\ngot  %s\nwant %s", row.text, got, row.want)
+		}
+		if (job == nil) != (findings.Err() != nil) {
+			t.Errorf("%.200q: job %v with findings %v", row.text, job, findings)
+		}
+	}
+}
+
+// TestAllAtOnce checks that one mistake hides no other, and the order of lines.
+func TestAllAtOnce(t *testing.T) {
+	_, findings := Parse("f", []byte(`nmae: demo
+sources:
+  - name: a
+    files: a.txt
+    long: {max: 100}
+    transforms:
+      - text: "{x"
+      - tokenize: bites
+    fromat: text
+  - name: a
+    files: b.txt
+mix:
+  stages:
+    - {from: 1, weights: {a: 0.2, c: -1}}
+    - {from: 1, ramp: linear, weights: {a: 0}}
+batch: {sequence_length: 66, sequences: 9}
+topology: {dp: 2, cp: 2, order: [tp]}
+`), "", Env(noEnv))
+	var lines []string
+	for _, f := range findings {
+		lines = append(lines, fmt.Sprintf("%d %s", f.Line, f.Field))
+	}
+	want := `1 nmae
+1 name
+5 sources[0].long.max
+7 sources[0].transforms[0].text
+8 sources[0].transforms[1].tokenize.encoding
+9 sources[0].fromat
+10 sources[1].name
+14 mix.stages[0].from
+14 mix.stages[0].weights.c
+15 mix.stages[1].over
+15 mix.stages[1].weights
+16 batch.sequence_length
+16 batch.sequences
+17 topology.order
+17 topology.order
+17 topology.order`
+	if got := strings.Join(lines, "\n"); got != want {
+		t.Errorf("got\n%s\nwant\n%s\n%v", got, want, findings)
+	}
+}
+
+func TestColumns(t *testing.T) {
+	_, findings := Parse("f", []byte("name: demo\nsources: [{name: a, files: é, lmit: 1}]\nbatch: {sequence_length: 0, sequences: 1}\n"), "")
+	if len(findings) != 2 || findings[0].Column != 31 || findings[1].Column != 9 {
+		t.Errorf("got %+v", findings)
+	}
+}
+
+// TestAliasBomb checks that nested aliases cost neither time nor memory.
+func TestAliasBomb(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("x-0: &a0 [x, x, x, x, x, x, x, x, x, x]\n")
+	for i := 1; i < 30; i++ {
+		fmt.Fprintf(&b, "x-%d: &a%d [*a%d, *a%[3]d, *a%[3]d, *a%[3]d, *a%[3]d]\n", i, i, i-1)
+	}
+	_, findings := Parse("f", []byte(b.String()), "")
+	if want := "f:1: the spec holds more than 500000 values, aliases followed, write less, or fewer aliases"; findings.Error() != want {
+		t.Errorf("got %v", findings)
+	}
+}
+
+// TestManyFindings checks the bound on a file that is no spec at all.
+func TestManyFindings(t *testing.T) {
+	var b strings.Builder
+	for i := range 2000 {
+		fmt.Fprintf(&b, "key%d: {a: [b, c]}\n", i)
+	}
+	_, findings := Parse("f", []byte(b.String()), "")
+	last := findings[len(findings)-1].String()
+	if len(findings) != maxFindings+1 || last != "f:1000: warning: 1003 more findings are left out, fix those above first" {
+		t.Errorf("got %d findings, the last: %s", len(findings), last)
+	}
+}
+
+// TestWarningsHideNoError: an error counts however many warnings come first.
+func TestWarningsHideNoError(t *testing.T) {
+	text := "name: demo\nsources:\n"
+	for i := range maxFindings + 2 {
+		text += fmt.Sprintf("- {name: s%d, files: f}\n", i)
+	}
+	text += "mix: {weights: {s0: 1}}\nbatch: {sequence_length: 1, sequences: 3}\ntopology: {dp: 2}\n"
+	if job, findings := Parse("f", []byte(text), ""); job != nil || findings.Err() == nil {
+		t.Errorf("got %v with %d findings", job, len(findings))
+	}
+}
+
+func TestParentField(t *testing.T) {
+	for _, key := range []string{"a", "a b", `["`, `"]`, `\`, ".", "[0]", ""} {
+		for _, parent := range []string{"", "x", "x.y[3]", `x["q w"]`} {
+			child := childField(parent, key)
+			if got := parentField(child); got != parent {
+				t.Errorf("parentField(%q) = %q, want %q", child, got, parent)
+			}
+		}
+	}
+}

@@ -1,0 +1,154 @@
+package jobspec
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Job is a whole job spec with defaults filled in. It is read-only after Load.
+type Job struct {
+	Name      string    // names the job in logs, tokens and errors
+	Seed      uint64    // the only randomness there is
+	Sources   []Source  // at least one; names unique
+	Mix       Mix       //
+	Batch     Batch     //
+	Topology  Topology  //
+	Output    Output    //
+	Resources Resources // budgets: never change a byte of any batch
+
+	// Dir is the spec's folder: relative paths are relative to it. It is not
+	// part of the spec: neither YAML nor Identity knows it.
+	Dir string
+}
+
+// ResolvedSources returns a copy of the sources whose relative files and rank
+// paths are joined to Dir, ready to be opened. The copy shares no slice of
+// paths with the job; what it leaves alone (columns, parameters) is shared.
+func (j *Job) ResolvedSources() []Source {
+	sources := slices.Clone(j.Sources)
+	for i := range sources {
+		s := &sources[i]
+		s.Files = slices.Clone(s.Files)
+		for k := range s.Files {
+			s.Files[k] = j.Resolve(s.Files[k])
+		}
+		s.Transforms = slices.Clone(s.Transforms)
+		for k := range s.Transforms {
+			t := s.Transforms[k].Tokenize
+			if t != nil && t.Ranks != "" {
+				s.Transforms[k].Tokenize = &Tokenize{Encoding: t.Encoding, Ranks: j.Resolve(t.Ranks)}
+			}
+		}
+	}
+	return sources
+}
+
+// Resolve joins a relative path to the spec's folder. Absolute paths and URIs
+// with a scheme (s3://...) come back as they are.
+func (j *Job) Resolve(path string) string {
+	if j.Dir == "" || filepath.IsAbs(path) || strings.Contains(path, "://") {
+		return path
+	}
+	// Not filepath.Join alone: it would clean "a/**/../b", which means
+	// something else as a glob.
+	return strings.TrimSuffix(j.Dir, "/") + "/" + strings.TrimPrefix(path, "./")
+}
+
+// Source is a named dataset: files of one format, one transform chain, one shuffle.
+type Source struct {
+	Name       string
+	Format     string   // parquet, jsonl, json, webdataset, megatron, arrow, text; "" = by file extension
+	Files      []string // files, directories or globs; relative ones are relative to the spec's folder
+	ChunkBytes int64    // target chunk size for formats without units of their own; default 1 MiB
+	Transforms []Transform
+	Keep       []string // columns carried as bytes beside the tokens, e.g. jpg
+	Long       Long
+	Shuffle    Shuffle
+	BadRecords BadRecords
+	Limit      int64 // at most so many samples per epoch; 0 = all
+}
+
+// Transform is one step of a source's chain; exactly one field is set.
+type Transform struct {
+	Text      string     // template over fields: "{title}\n\n{body}"; braces doubled for literal ones
+	Tokens    string     // column that already holds token ids
+	Filter    string     // expression over fields, text, tokens: "len(text) > 20 and lang == 'en'"
+	Tokenize  *Tokenize  //
+	AppendEOD *AppendEOD //
+}
+
+// Tokenize turns text into token ids.
+type Tokenize struct {
+	Encoding string // bytes (default), r50k_base, cl100k_base, o200k_base
+	Ranks    string // rank file (.tiktoken) of the encoding; not used by bytes
+}
+
+// AppendEOD appends one end-of-document token.
+type AppendEOD struct {
+	ID int32 // token id; default: the encoding's own end-of-text id (bytes: 256)
+}
+
+// Long is the rule for samples longer than Max tokens.
+type Long struct {
+	Rule string // split (default), truncate, drop
+	Max  int    // tokens; default and upper bound: batch.sequence_length
+}
+
+// Shuffle orders a source.
+type Shuffle struct {
+	Enabled bool // default true; false: files by path, records in file order
+	Block   int  // chunks shuffled together; default 4
+}
+
+// BadRecords is the policy for records that cannot be read: deterministic faults only.
+type BadRecords struct {
+	Policy string // stop (default) or skip
+	Limit  int    // with skip: the job stops when more than so many were skipped in one epoch; default 100
+}
+
+// Mix says how much of each source.
+type Mix struct {
+	Unit      string  // tokens (default) or samples
+	Stages    []Stage // by rising start step; the first starts at 0
+	Epochs    int     // limit on epochs of every source; 0 = none
+	Exhausted string  // at the epochs limit: repeat is not possible; stop (default) or renormalize
+}
+
+// Stage gives the weights from a step on.
+type Stage struct {
+	From    int64              // first step (steps count from 0)
+	Ramp    string             // none (default), linear or cosine: how to get there from the stage before
+	Over    int64              // steps the ramp takes, from From on
+	Weights map[string]float64 // by source name; absent = 0; normalised
+}
+
+// Batch is the shape of one global step.
+type Batch struct {
+	SequenceLength int  // tokens per row
+	Sequences      int  // rows per step over all DP ranks (or given as Tokens / SequenceLength)
+	MicrobatchSize int  // rows per microbatch and DP rank; default 1
+	Packing        bool // several samples per row; default true
+}
+
+// Topology is the mesh of trainer ranks. All sizes are >= 1.
+type Topology struct {
+	DP, CP, PP, TP, VPP int
+	Order               []string // innermost axis first; default tp, cp, dp, pp (Megatron's)
+}
+
+// Output is how batches look to the trainer.
+type Output struct {
+	Format      string // megatron (default) or hf
+	CPSlicing   string // zigzag (default), contiguous, none
+	BroadcastAt string // "" (every rank fetches) or tp: only TP rank 0 fetches
+	PadID       int32  // default 0
+}
+
+// Resources bound memory and read-ahead. Nothing here may change a byte.
+type Resources struct {
+	LoaderBuffer      int64 // bytes of samples a loader may hold; default 512 MiB
+	ConstructorBuffer int64 // bytes of assembled batches a constructor may hold; default 256 MiB
+	Prefetch          int   // steps planned ahead of the slowest trainer; default 4
+	Window            int   // samples of each source known ahead to the planner; default 256
+}

@@ -1,0 +1,175 @@
+package jobspec
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+
+	"github.com/bmatcuk/doublestar/v4"
+
+	"github.com/millrace-data/millrace/internal/fault"
+)
+
+// Option changes how a spec is read.
+type Option func(*options)
+
+type options struct {
+	filter func(string) error
+	env    func(string) (string, bool)
+	files  bool // look whether files are there
+}
+
+// CheckFilter has every filter expression compiled by check, so that what is
+// wrong with one is reported at its place.
+func CheckFilter(check func(expression string) error) Option {
+	return func(o *options) { o.filter = check }
+}
+
+// Env takes variables from lookup in place of the process's environment.
+func Env(lookup func(name string) (value string, set bool)) Option {
+	return func(o *options) { o.env = lookup }
+}
+
+// Load reads and checks the spec at path. The error, if any, is of class
+// fault.User and wraps Findings: all that is wrong, in one go. Warnings alone
+// are no error; Lint returns them.
+func Load(path string, opts ...Option) (*Job, error) {
+	src, dir, err := read(path)
+	if err != nil {
+		return nil, err
+	}
+	job, findings := Parse(path, src, dir, opts...)
+	if err := findings.Err(); err != nil {
+		return nil, fault.As(fault.User, fmt.Errorf("loading the job spec:\n%w", err))
+	}
+	return job, nil
+}
+
+// Lint reads and checks the spec at path, and looks whether its files are
+// there. The job is nil if anything but a warning is found.
+func Lint(path string, opts ...Option) (*Job, Findings) {
+	src, dir, err := read(path)
+	if err != nil {
+		return nil, Findings{{File: path, Message: err.Error()}}
+	}
+	return Parse(path, src, dir, append(opts, func(o *options) { o.files = true })...)
+}
+
+func read(path string) (src []byte, dir string, err error) {
+	dir, err = filepath.Abs(filepath.Dir(path))
+	if err != nil {
+		return nil, "", fmt.Errorf("finding the folder of the job spec: %w", err)
+	}
+	src, err = os.ReadFile(path)
+	if err != nil {
+		return nil, "", fault.Userf("reading the job spec: %w", err)
+	}
+	return src, dir, nil
+}
+
+// Parse checks the text of a spec. name is what findings call the file, dir the
+// folder that relative paths are relative to. The job is nil if anything but a
+// warning is found. Parse is pure but for variables of the environment.
+func Parse(name string, src []byte, dir string, opts ...Option) (*Job, Findings) {
+	o := options{env: systemEnv}
+	for _, set := range opts {
+		set(&o)
+	}
+	r := newReport(name)
+	job := build(r, src, dir, o)
+	findings := r.sorted()
+	if findings.Err() != nil {
+		return nil, findings
+	}
+	return job, findings
+}
+
+// build takes the text through all stages; see the package comment.
+func build(r *report, src []byte, dir string, o options) *Job {
+	root := readYAML(src, r)
+	if root == nil {
+		return nil
+	}
+	job := &Job{Dir: dir}
+	d := decoder{report: r, env: o.env, extra: map[string]any{}}
+	r.places[""] = root.at
+	d.object(root, &specObject, reflect.ValueOf(job).Elem(), "")
+	if r.wrong[""] {
+		return nil
+	}
+	d.derive(job)
+	c := checker{report: r, job: job, filter: o.filter}
+	for _, rule := range rules {
+		rule.check(&c)
+	}
+	if o.files {
+		job.checkFiles(r)
+	}
+	for i := range job.Sources {
+		deriveChain(&job.Sources[i])
+	}
+	return job
+}
+
+// CheckFiles looks whether the files that a job names are there: rank files,
+// and at least one file for each entry of a source's files. It looks at local
+// paths only; those with a scheme (s3://...) are the store's to check. The
+// findings have no lines; those of Lint do.
+func CheckFiles(job *Job) Findings {
+	r := newReport("")
+	job.checkFiles(r)
+	return r.sorted()
+}
+
+func (j *Job) checkFiles(r *report) {
+	for i, s := range j.ResolvedSources() {
+		at := itemField("sources", i)
+		for k, path := range s.Files {
+			if field := itemField(at+".files", k); r.sound(field) {
+				checkFile(r, field, path)
+			}
+		}
+		for k, t := range s.Transforms {
+			field := fmt.Sprintf("%s.transforms[%d].tokenize.ranks", at, k)
+			if t.Tokenize != nil && t.Tokenize.Ranks != "" && r.sound(field) {
+				checkRanks(r, field, t.Tokenize)
+			}
+		}
+	}
+}
+
+func checkRanks(r *report, field string, t *Tokenize) {
+	if strings.Contains(t.Ranks, "://") {
+		return
+	}
+	if info, err := os.Stat(t.Ranks); err != nil || info.IsDir() {
+		r.error(field, "there is no file "+quote(t.Ranks), "name the .tiktoken file of encoding "+t.Encoding)
+	}
+}
+
+// checkFile looks for a file, a directory or a match of a glob.
+func checkFile(r *report, field, path string) {
+	if _, err := os.Stat(path); err == nil || strings.Contains(path, "://") {
+		return
+	}
+	if !strings.ContainsAny(path, `*?[{\`) {
+		r.error(field, "there is no file or directory "+quote(path), "name a file, a directory or a glob")
+		return
+	}
+	base, pattern := doublestar.SplitPattern(filepath.ToSlash(path))
+	err := doublestar.GlobWalk(os.DirFS(base), pattern, func(string, fs.DirEntry) error { return errMatch }, doublestar.WithFilesOnly())
+	switch {
+	case errors.Is(err, errMatch):
+	case errors.Is(err, doublestar.ErrBadPattern):
+		r.error(field, fmt.Sprintf("the glob %s is malformed", quote(path)), "valid are *, ?, [..], {..} and **")
+	default:
+		r.error(field, "no file matches "+quote(path), "valid is a glob with at least one match; ** crosses directories")
+	}
+}
+
+// errMatch ends a walk at the first match.
+var errMatch = errors.New("a file matches")
