@@ -1,0 +1,386 @@
+package format
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"strconv"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// objectReader reads the wanted fields of JSON objects, one object after the
+// other. It checks each object in full, as RFC 8259 has it, in the same pass
+// that finds the fields. Its values borrow from the object's bytes and from
+// scratch that the next object reuses.
+//
+// Where JSON leaves a choice: of equal keys the last counts, as in Python and
+// Go; \u escapes of lone surrogates become U+FFFD; a number without fraction
+// and exponent that fits in int64 is an Int, any other a Float; an object taken
+// whole is a String, its JSON text; a list of integers of 32 bits is Tokens,
+// any other a List.
+type objectReader struct {
+	jsonScanner
+	paths  []Path
+	starts []int // per path: where the value of its first key is, or -1
+	values []Value
+
+	text   []byte  // scratch of unescaped strings
+	tokens []int32 // scratch of token lists
+	lists  []Value // scratch of finished lists
+	open   []Value // elements of the lists being read
+}
+
+func newObjectReader(columns []string) (*objectReader, error) {
+	r := &objectReader{
+		starts: make([]int, len(columns)),
+		values: make([]Value, len(columns)),
+	}
+	for _, column := range columns {
+		path, err := ParsePath(column)
+		if err != nil {
+			return nil, err
+		}
+		r.paths = append(r.paths, path)
+	}
+	return r, nil
+}
+
+// read returns the wanted fields of the object that data holds, and what is
+// wrong with data if anything is. The values are valid until the next read.
+func (r *objectReader) read(data []byte) (values []Value, problem string) {
+	r.data, r.nest = data, r.nest[:0]
+	r.text, r.tokens, r.lists, r.open = r.text[:0], r.tokens[:0], r.lists[:0], r.open[:0]
+	start := r.space(0)
+	end := r.top(start)
+	if end >= 0 {
+		if end = r.space(end); end < len(data) {
+			r.fail(end, "only white space may follow the value")
+			end = -1
+		}
+	}
+	if end < 0 {
+		return nil, "not valid JSON: " + r.problem()
+	}
+	if data[start] != '{' {
+		return nil, fmt.Sprintf("a JSON %s, but a record is an object: {\"text\": ...}", jsonKind(data[start]))
+	}
+	for i, path := range r.paths {
+		r.values[i] = Value{}
+		if r.starts[i] >= 0 {
+			if r.values[i], problem = r.pick(r.starts[i], path[1:]); problem != "" {
+				return nil, fmt.Sprintf("field %s: %s", path, problem)
+			}
+		}
+	}
+	return r.values, ""
+}
+
+// top steps over the record and notes where the paths begin.
+func (r *objectReader) top(i int) int {
+	for n := range r.starts {
+		r.starts[n] = -1
+	}
+	if r.peek(i) != '{' {
+		return r.value(i)
+	}
+	return r.members(i, func(key []byte, at int) {
+		for n, path := range r.paths {
+			if string(key) == path[0].Key {
+				r.starts[n] = at
+			}
+		}
+	})
+}
+
+// members steps over an object and calls found with each key and the index of
+// its value, which has not been checked yet.
+func (r *objectReader) members(i int, found func(key []byte, at int)) int {
+	outer := len(r.nest)
+	i, empty := r.enterObject(i)
+	for i >= 0 && !empty {
+		quote := i
+		if i = r.key(i); i < 0 {
+			break
+		}
+		found(r.keyAt(quote), i)
+		if i = r.value(i); i < 0 {
+			break
+		}
+		i = r.space(i)
+		switch r.peek(i) {
+		case ',':
+			i = r.space(i + 1)
+		case '}':
+			empty = true
+		default:
+			i = r.fail(i, "a comma or } belongs here")
+		}
+	}
+	r.nest = r.nest[:outer]
+	if i < 0 {
+		return -1
+	}
+	return i + 1
+}
+
+// enterObject returns the index of the first key, or that of the bracket that
+// closes an empty object.
+func (r *objectReader) enterObject(i int) (next int, empty bool) {
+	r.nest = append(r.nest, '{')
+	i = r.space(i + 1)
+	return i, r.peek(i) == '}'
+}
+
+// keyAt returns the text of the checked key whose quote is at i. It is valid
+// until the next call of keyAt or string.
+func (r *objectReader) keyAt(i int) []byte {
+	end := bytes.IndexByte(r.data[i+1:], '"') + i + 1
+	if bytes.IndexByte(r.data[i:end], '\\') < 0 {
+		return r.data[i+1 : end]
+	}
+	mark := len(r.text)
+	key := r.stringAt(i, r.str(i)).Bytes
+	r.text = r.text[:mark]
+	return key
+}
+
+// pick follows steps from the checked value at i and reads what is there. null
+// and what is absent are Null; another kind than the path says is a problem.
+func (r *objectReader) pick(i int, steps Path) (v Value, problem string) {
+	if len(steps) == 0 {
+		v, _, problem = r.read1(i)
+		return v, problem
+	}
+	step, rest := steps[0], steps[1:]
+	switch c := r.data[i]; {
+	case c == 'n':
+		return Value{}, ""
+	case step.Each && c != '[':
+		return Value{}, fmt.Sprintf("a list is wanted before [], not a %s", jsonKind(c))
+	case step.Each:
+		return r.pickEach(i, rest)
+	case c != '{':
+		return Value{}, fmt.Sprintf("an object with %q is wanted, not a %s", step.Key, jsonKind(c))
+	}
+	at := -1
+	r.members(i, func(key []byte, value int) {
+		if string(key) == step.Key {
+			at = value
+		}
+	})
+	if at < 0 {
+		return Value{}, ""
+	}
+	return r.pick(at, rest)
+}
+
+func (r *objectReader) pickEach(i int, rest Path) (Value, string) {
+	mark := len(r.open)
+	for i = r.space(i + 1); r.data[i] != ']'; i = r.nextElement(i) {
+		v, problem := r.pick(i, rest)
+		if problem != "" {
+			return Value{}, problem
+		}
+		r.open = append(r.open, v)
+		i = r.value(i)
+	}
+	return r.closeList(mark), ""
+}
+
+// nextElement steps from the end of an element to the next, or to the bracket.
+func (r *objectReader) nextElement(i int) int {
+	if i = r.space(i); r.data[i] == ',' {
+		return r.space(i + 1)
+	}
+	return i
+}
+
+// closeList makes a List of the open elements from mark on.
+func (r *objectReader) closeList(mark int) Value {
+	from := len(r.lists)
+	r.lists = append(r.lists, r.open[mark:]...)
+	r.open = r.open[:mark]
+	return Value{Kind: List, List: r.lists[from:len(r.lists):len(r.lists)]}
+}
+
+// read1 reads the one checked value at i, whole, and returns where it ends.
+func (r *objectReader) read1(i int) (v Value, end int, problem string) {
+	switch r.data[i] {
+	case '{':
+		end = r.value(i)
+		return Value{Kind: String, Bytes: r.data[i:end]}, end, ""
+	case '"':
+		end = r.str(i)
+		return r.stringAt(i, end), end, ""
+	case '[':
+		return r.list(i)
+	case 't':
+		return Value{Kind: Bool, Int: 1}, i + len("true"), ""
+	case 'f':
+		return Value{Kind: Bool}, i + len("false"), ""
+	case 'n':
+		return Value{}, i + len("null"), ""
+	}
+	end = r.number(i)
+	v, problem = numberOf(r.data[i:end])
+	return v, end, problem
+}
+
+func (r *objectReader) list(i int) (Value, int, string) {
+	if v, end, ok := r.tokenList(i); ok {
+		return v, end, ""
+	}
+	mark := len(r.open)
+	for i = r.space(i + 1); r.data[i] != ']'; i = r.nextElement(i) {
+		v, end, problem := r.read1(i)
+		if problem != "" {
+			return Value{}, 0, problem
+		}
+		r.open = append(r.open, v)
+		i = end
+	}
+	return r.closeList(mark), i + 1, ""
+}
+
+// tokenList reads the checked list at i if it holds nothing but integers of 32 bits.
+func (r *objectReader) tokenList(i int) (v Value, end int, ok bool) {
+	from := len(r.tokens)
+	for i = r.space(i + 1); r.data[i] != ']'; i = r.nextElement(i) {
+		c := r.data[i]
+		if c != '-' && (c < '0' || c > '9') {
+			r.tokens = r.tokens[:from]
+			return Value{}, 0, false
+		}
+		end := r.number(i)
+		n, ok := parseInt(r.data[i:end])
+		if !ok || n != int64(int32(n)) {
+			r.tokens = r.tokens[:from]
+			return Value{}, 0, false
+		}
+		r.tokens = append(r.tokens, int32(n))
+		i = end
+	}
+	return Value{Kind: Tokens, Tokens: r.tokens[from:len(r.tokens):len(r.tokens)]}, i + 1, true
+}
+
+// stringAt reads the checked string data[i:end], quotes included.
+func (r *objectReader) stringAt(i, end int) Value {
+	raw := r.data[i+1 : end-1]
+	if bytes.IndexByte(raw, '\\') < 0 {
+		return Value{Kind: String, Bytes: raw}
+	}
+	from := len(r.text)
+	r.text = appendUnescaped(r.text, raw)
+	return Value{Kind: String, Bytes: r.text[from:len(r.text):len(r.text)]}
+}
+
+// appendUnescaped appends the text of a checked JSON string without its quotes.
+func appendUnescaped(dst, s []byte) []byte {
+	for {
+		i := bytes.IndexByte(s, '\\')
+		if i < 0 {
+			return append(dst, s...)
+		}
+		dst = append(dst, s[:i]...)
+		c := s[i+1]
+		s = s[i+2:]
+		switch c {
+		case 'b':
+			dst = append(dst, '\b')
+		case 'f':
+			dst = append(dst, '\f')
+		case 'n':
+			dst = append(dst, '\n')
+		case 'r':
+			dst = append(dst, '\r')
+		case 't':
+			dst = append(dst, '\t')
+		case 'u':
+			var char rune
+			char, s = unescapeRune(s)
+			dst = utf8.AppendRune(dst, char)
+		default: // " \ /
+			dst = append(dst, c)
+		}
+	}
+}
+
+// unescapeRune reads the hex digits after \u, and a second escape if the two
+// are a surrogate pair. A lone surrogate is U+FFFD.
+func unescapeRune(s []byte) (rune, []byte) {
+	char := hex4(s)
+	s = s[4:]
+	if !utf16.IsSurrogate(char) {
+		return char, s
+	}
+	if len(s) >= 6 && s[0] == '\\' && s[1] == 'u' {
+		if pair := utf16.DecodeRune(char, hex4(s[2:])); pair != utf8.RuneError {
+			return pair, s[6:]
+		}
+	}
+	return utf8.RuneError, s
+}
+
+func hex4(s []byte) rune {
+	return hexDigit(s[0])<<12 | hexDigit(s[1])<<8 | hexDigit(s[2])<<4 | hexDigit(s[3])
+}
+
+// numberOf reads a checked JSON number.
+func numberOf(s []byte) (Value, string) {
+	if n, ok := parseInt(s); ok {
+		return Value{Kind: Int, Int: n}, ""
+	}
+	f, err := strconv.ParseFloat(string(s), 64)
+	if err != nil || math.IsInf(f, 0) {
+		return Value{}, fmt.Sprintf("the number %s is beyond a 64-bit float", clipped(s))
+	}
+	return Value{Kind: Float, Float: f}, ""
+}
+
+// parseInt reads a checked JSON number that has no fraction and no exponent.
+func parseInt(s []byte) (int64, bool) {
+	digits := s
+	if s[0] == '-' {
+		digits = s[1:]
+	}
+	var n uint64
+	for _, c := range digits {
+		if c < '0' || c > '9' || n > math.MaxInt64/10 {
+			return 0, false
+		}
+		n = n*10 + uint64(c-'0')
+	}
+	switch {
+	case n <= math.MaxInt64 && len(digits) == len(s):
+		return int64(n), true
+	case n <= math.MaxInt64+1 && len(digits) < len(s):
+		return -int64(n), true
+	}
+	return 0, false
+}
+
+// clipped returns s for an error message, cut to a readable length.
+func clipped(s []byte) string {
+	if len(s) <= 40 {
+		return string(s)
+	}
+	return string(s[:40]) + "..."
+}
+
+// jsonKind names the kind of the JSON value that begins with c.
+func jsonKind(c byte) string {
+	switch c {
+	case '{':
+		return "object"
+	case '[':
+		return "list"
+	case '"':
+		return "string"
+	case 't', 'f':
+		return "boolean"
+	case 'n':
+		return "null"
+	}
+	return "number"
+}

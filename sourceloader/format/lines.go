@@ -1,0 +1,123 @@
+package format
+
+import (
+	"bytes"
+	"io"
+	"sync"
+)
+
+// lineReader cuts a stream into lines. It holds the longest line read so far,
+// at most MaxRecordBytes.
+type lineReader struct {
+	r     io.Reader
+	buf   []byte
+	from  int   // buf[from:to] is read and not yet handed out
+	to    int   //
+	off   int64 // place of buf[from] in the stream
+	count int64 // lines handed out
+	err   error // what ended the stream
+}
+
+// newLineReader reads the lines of r, which is at the place off of its stream,
+// through buf, which must not be empty; the reader owns it.
+func newLineReader(r io.Reader, off int64, buf []byte) *lineReader {
+	return &lineReader{r: r, off: off, buf: buf}
+}
+
+// lineScratch is the memory that one read of JSON Lines needs and the next one
+// can use again: without it, a third of the time goes into clearing new buffers.
+type lineScratch struct {
+	line []byte
+	text []byte // of objectReader
+}
+
+// maxScratch is the most that is kept of each buffer: what books need.
+const maxScratch = 8 << 20
+
+var lineScratches = sync.Pool{New: func() any { return new(lineScratch) }}
+
+// buffer returns the line buffer, n bytes or longer.
+func (s *lineScratch) buffer(n int64) []byte {
+	if int64(cap(s.line)) < n {
+		s.line = make([]byte, n)
+	}
+	return s.line[:cap(s.line)]
+}
+
+// release gives back what lines and objects were lent, grown as it is.
+func (s *lineScratch) release(lines *lineReader, objects *objectReader) {
+	s.line, s.text = lines.buf, objects.text[:0]
+	if cap(s.line) > maxScratch {
+		s.line = nil
+	}
+	if cap(s.text) > maxScratch {
+		s.text = nil
+	}
+	lineScratches.Put(s)
+}
+
+// next returns the next line without its newline, and its place in the stream.
+// The line is valid until the following call. The last line needs no newline.
+// At the end the error is io.EOF.
+func (l *lineReader) next() (line []byte, off int64, err error) {
+	for seen := 0; ; {
+		if i := bytes.IndexByte(l.buf[l.from+seen:l.to], '\n'); i >= 0 {
+			end := l.from + seen + i
+			return l.take(end, end+1)
+		}
+		seen = l.to - l.from
+		if l.err == io.EOF && seen > 0 {
+			return l.take(l.to, l.to)
+		}
+		if l.err != nil {
+			return nil, l.off, l.err
+		}
+		if seen > MaxRecordBytes {
+			return nil, l.off, errTooLong
+		}
+		l.fill()
+	}
+}
+
+// take hands out buf[from:end]; what follows it begins at next.
+func (l *lineReader) take(end, next int) ([]byte, int64, error) {
+	line, off := l.buf[l.from:end], l.off
+	l.off += int64(next - l.from)
+	l.from = next
+	l.count++
+	return line, off, nil
+}
+
+// fill reads once more, after moving what is left to the front, or into a
+// buffer twice as long if it fills this one.
+func (l *lineReader) fill() {
+	if l.from > 0 || l.to == len(l.buf) {
+		buf := l.buf
+		if l.to-l.from == len(l.buf) {
+			buf = make([]byte, 2*len(l.buf))
+		}
+		l.to = copy(buf, l.buf[l.from:l.to])
+		l.buf, l.from = buf, 0
+	}
+	n, err := l.r.Read(l.buf[l.to:])
+	l.to += n
+	l.err = err
+}
+
+// skipLine drops everything up to and with the next newline, without holding
+// it, and returns false if there is none before the place stop.
+func (l *lineReader) skipLine(stop int64) bool {
+	for {
+		if i := bytes.IndexByte(l.buf[l.from:l.to], '\n'); i >= 0 {
+			l.from += i + 1
+			l.off += int64(i + 1)
+			return l.off < stop
+		}
+		l.off += int64(l.to - l.from)
+		l.from, l.to = 0, 0
+		if l.err != nil || l.off >= stop {
+			return false
+		}
+		l.fill()
+	}
+}
