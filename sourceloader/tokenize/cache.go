@@ -1,0 +1,44 @@
+package tokenize
+
+const (
+	// cacheSlots is the number of pieces an encoder remembers, a power of two:
+	// 16,384 slots of 64 bytes, 1 MiB, about one core's L2 cache.
+	cacheSlots = 1 << 14
+
+	slotBytes = 22 // longest piece remembered: with its ids, one cache line
+	slotIDs   = 10 // most tokens remembered
+)
+
+// cache remembers the tokens of pieces that had to be merged. It is direct
+// mapped: a new piece takes the place of the one with the same slot. What is in
+// it can only save time, because a hit is what merging would give again.
+type cache []cacheSlot
+
+type cacheSlot struct {
+	bytes, count uint8 // bytes is 0 in an empty slot
+	piece        [slotBytes]byte
+	ids          [slotIDs]int32
+}
+
+// slot returns where piece belongs, or nil if it is too long to remember.
+func (c cache) slot(key uint64, piece []byte) *cacheSlot {
+	if len(piece) > slotBytes || len(c) == 0 {
+		return nil
+	}
+	return &c[wordHash(key, int32(len(piece)))&uint64(len(c)-1)]
+}
+
+// holds reports whether the slot remembers piece.
+func (s *cacheSlot) holds(piece []byte) bool {
+	return int(s.bytes) == len(piece) && string(s.piece[:s.bytes]) == string(piece)
+}
+
+// put remembers piece, unless it has too many tokens.
+func (s *cacheSlot) put(piece []byte, ids []int32) {
+	if len(ids) > slotIDs {
+		return
+	}
+	s.bytes, s.count = uint8(len(piece)), uint8(len(ids))
+	copy(s.piece[:], piece)
+	copy(s.ids[:], ids)
+}

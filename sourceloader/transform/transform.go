@@ -1,0 +1,61 @@
+// Package transform turns records into samples: it picks and joins fields,
+// filters, tokenizes, appends the end-of-document token and applies the
+// source's rule for long samples.
+//
+// A Chain is compiled once from a source of the job spec and applied record by
+// record, by one Worker for each goroutine. It is a pure function of the
+// record: no randomness, no clock, no memory of earlier records. The package
+// owns the steps and their templates; the language of filters is in
+// transform/filter. It never reads data files (sourceloader/format) and never
+// orders samples (sourceloader/order).
+//
+// # Text
+//
+// A text step is a template: {path} stands for a field, {{ and }} for braces.
+// Null is the empty string; numbers and bools have their shortest form that
+// reads back the same (1.0 as 1); a list is its elements with line breaks
+// between; bytes must be UTF-8. {text} is the current text, which is the column
+// text until a text step sets it.
+//
+// # Long samples
+//
+// split cuts the tokens into pieces of Max, the last one shorter; truncate
+// keeps the first Max; drop gives no sample. All see the end-of-document token
+// as a token like others: it ends the last piece, and truncate cuts it off.
+package transform
+
+// Sample is one training sample. Tokens and Extras belong to the Worker and are
+// valid only until the emit function that received them returns; copy what is
+// kept.
+type Sample struct {
+	Row    int64    // format.Record.Row it came from
+	Piece  int32    // 0.. for the pieces of a split record
+	Tokens []int32  // never empty
+	Extras [][]byte // the source's kept columns, in spec order; on piece 0 only, nil after
+}
+
+// Outcome says what became of a record, so that nothing is dropped silently.
+type Outcome uint8
+
+const (
+	Kept     Outcome = iota // gave at least one sample
+	Filtered                // a filter said no
+	TooLong                 // dropped by long: drop
+	Empty                   // no token left
+)
+
+// String returns the word used in counters and logs.
+func (o Outcome) String() string {
+	switch o {
+	case Kept:
+		return "kept"
+	case Filtered:
+		return "filtered"
+	case TooLong:
+		return "too long"
+	case Empty:
+		return "empty"
+	default:
+		return "unknown"
+	}
+}
