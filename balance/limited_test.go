@@ -1,0 +1,199 @@
+package balance_test
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/millrace-data/millrace/balance"
+)
+
+// TestLimitedEdges are the cases that PackLimited was made for.
+func TestLimitedEdges(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		lengths  []int32
+		first    int
+		capacity int32
+		bins     int
+		leave    int
+		bin      []int32 // of those kept
+	}{
+		{"nothing", nil, 0, 10, 2, 1, []int32{}},
+		{"all fit", []int32{6, 4, 10}, 0, 10, 2, 0, []int32{1, 1, 0}},
+		{"one is left over", []int32{6, 6}, 0, 10, 1, 1, []int32{0, -1}},
+		{"none may be left over: the last is given back", []int32{6, 6}, 0, 10, 1, 0, []int32{0}},
+		{"short ones go first where they would be too many to leave", []int32{10, 10, 1, 1, 1}, 0, 10, 2, 1, []int32{1, -1, 0, 0, 0}},
+		{"what was left over before is kept and goes first", []int32{3, 10, 10}, 1, 10, 1, 1, []int32{0, -1}},
+		{"all was left over before: nothing can be given back", []int32{10, 10, 10}, 3, 10, 1, 1, []int32{0, -1, -1}},
+		{"as many as may be left", []int32{10, 10, 10}, 0, 10, 1, 2, []int32{0, -1, -1}},
+		{"only full rows", slices.Repeat([]int32{10}, 9), 0, 10, 2, 3, []int32{0, 1, -1, -1, -1}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var p balance.Packer
+			bin, n, err := p.PackLimited(test.lengths, test.first, test.capacity, test.bins, test.leave)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n != len(test.bin) || !slices.Equal(bin[:n], test.bin) {
+				t.Errorf("bins %v of the first %d, want %v of %d", bin[:n], n, test.bin, len(test.bin))
+			}
+		})
+	}
+}
+
+// TestLimitedLaws: the cap of a bin is kept, what was left over before is never
+// given back, at most `leave` items are left over unless nothing can be given
+// back, and the same input gives the same output.
+func TestLimitedLaws(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	var p balance.Packer // one for all, so that stale scratch would show
+	gaveBack, leftOver := 0, 0
+	for round := range 3000 {
+		capacity := []int32{1, 7, 64, 512, 4096}[rng.IntN(5)]
+		bins := 1 + rng.IntN(24)
+		lengths := aPool(rng, bins, capacity)
+		first := rng.IntN(min(len(lengths), 33) + 1)
+		leave := first + rng.IntN(40)
+		bin, n, err := p.PackLimited(lengths, first, capacity, bins, leave)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n < first || n > len(lengths) || len(bin) < n {
+			t.Fatalf("round %d: %d of %d items are kept, %d were left over before", round, n, len(lengths), first)
+		}
+		room := slices.Repeat([]int32{capacity}, bins)
+		left := 0
+		for i, b := range bin[:n] {
+			if b < 0 {
+				left++
+				continue
+			}
+			if room[b] -= lengths[i]; room[b] < 0 {
+				t.Fatalf("round %d: bin %d holds more than %d", round, b, capacity)
+			}
+		}
+		if left > leave {
+			t.Fatalf("round %d: %d are left over, %d may be; %d of %d kept, %d were left over before", round, left, leave, n, len(lengths), first)
+		}
+		if n < len(lengths) {
+			gaveBack++
+		}
+		leftOver += left
+		var fresh balance.Packer
+		again, m, err := fresh.PackLimited(lengths, first, capacity, bins, leave)
+		if err != nil || m != n || !slices.Equal(again[:m], bin[:n]) {
+			t.Fatalf("round %d: another packer has other results", round)
+		}
+	}
+	if gaveBack == 0 || leftOver == 0 {
+		t.Errorf("the rounds show nothing: %d gave items back, %d were left over", gaveBack, leftOver)
+	}
+}
+
+// aPool is about what a step draws: a row or two more than the bins hold, of
+// lengths that are short, mixed, or all as long as a bin.
+func aPool(rng *rand.Rand, bins int, capacity int32) []int32 {
+	var lengths []int32
+	long := rng.IntN(101)
+	short := 1 + rng.Int32N(capacity)
+	for total := int64(0); total < int64(bins+2)*int64(capacity) && len(lengths) < 3000; {
+		n := 1 + rng.Int32N(short)
+		if rng.IntN(100) < long {
+			n = capacity
+		}
+		lengths, total = append(lengths, n), total+int64(n)
+	}
+	return lengths
+}
+
+// TestLimitedStream packs a long stream step by step: nothing is lost or doubled,
+// and no item is left over for long.
+func TestLimitedStream(t *testing.T) {
+	const (
+		capacity = 512
+		bins     = 8
+		leave    = 32
+		patience = 4 // steps that an item may be left over
+	)
+	for _, long := range []int{0, 10, 50, 90, 100} {
+		var p balance.Packer
+		type item struct{ id, length, since int }
+		var carried []item
+		next, waited := 0, 0
+		placed := map[int]bool{}
+		length := func(id int) int {
+			r := rand.New(rand.NewPCG(uint64(long), uint64(id)))
+			if r.IntN(100) < long {
+				return capacity
+			}
+			return 1 + r.IntN(40)
+		}
+		for step := range 300 {
+			pool := slices.Clone(carried)
+			total := 0
+			for _, it := range pool {
+				total += it.length
+			}
+			for total < (bins+1)*capacity {
+				pool = append(pool, item{next, length(next), step})
+				total += length(next)
+				next++
+			}
+			lengths := make([]int32, len(pool))
+			for i, it := range pool {
+				lengths[i] = int32(it.length)
+			}
+			bin, n, err := p.PackLimited(lengths, len(carried), capacity, bins, leave)
+			if err != nil {
+				t.Fatal(err)
+			}
+			next -= len(pool) - n
+			carried = nil
+			for i, b := range bin[:n] {
+				if b < 0 {
+					carried = append(carried, pool[i])
+					continue
+				}
+				if placed[pool[i].id] {
+					t.Fatalf("item %d is placed twice", pool[i].id)
+				}
+				placed[pool[i].id] = true
+				waited = max(waited, step-pool[i].since)
+			}
+			slices.SortStableFunc(carried, func(a, b item) int { return b.length - a.length })
+		}
+		if len(placed)+len(carried) != next {
+			t.Errorf("%d %% long: %d placed, %d left over, %d drawn", long, len(placed), len(carried), next)
+		}
+		if waited > patience {
+			t.Errorf("%d %% long: an item waited for %d steps", long, waited)
+		}
+	}
+}
+
+func BenchmarkLimited(b *testing.B) {
+	for _, bench := range []struct {
+		name string
+		long int
+	}{{"mixed", 20}, {"short and full rows", 60}} {
+		b.Run(bench.name, func(b *testing.B) {
+			rng := rand.New(rand.NewPCG(3, 3))
+			var lengths []int32
+			for total := 0; total < 258*4096; {
+				n := 1 + rng.IntN(400)
+				if rng.IntN(100) < bench.long {
+					n = 4096
+				}
+				lengths, total = append(lengths, int32(n)), total+n
+			}
+			var p balance.Packer
+			for b.Loop() {
+				if _, _, err := p.PackLimited(lengths, 0, 4096, 256, 32); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(len(lengths)), "items")
+		})
+	}
+}

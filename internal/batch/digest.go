@@ -1,0 +1,137 @@
+package batch
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"hash"
+	"unsafe"
+)
+
+// Domains keep a digest of one kind from ever being one of another kind.
+const (
+	stepDomain = "millrace step"
+	rootDomain = "millrace root"
+)
+
+// encodeBytes is the size of the buffer that small integers are gathered in
+// before they are hashed: a few SHA-256 blocks a call, and the headers of most
+// rows in one.
+const encodeBytes = 1024
+
+// littleEndian says whether this machine stores an int32 as the digest wants it.
+var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
+
+// RowDigest returns the SHA-256 of a row's content: the number of segments and
+// the length of each as uint32, then all tokens as int32; then, for each kept
+// value, the document as uint32, the length of the column's name as uint32 and
+// the name, the length of the value as uint64 and the value; all little-endian.
+// Padding is not part of it, so a row has one digest in every output format
+// and on every mesh.
+func RowDigest(row Row) [32]byte {
+	return rowDigest(row, littleEndian)
+}
+
+// rowDigest hashes tokens straight from memory if native is set, which only a
+// little-endian machine may do; the other path is for all the rest.
+func rowDigest(row Row, native bool) [32]byte {
+	h := sha256.New()
+	buf := make([]byte, 0, encodeBytes)
+	buf = binary.LittleEndian.AppendUint32(buf, uint32(len(row.Segments)))
+	for _, segment := range row.Segments {
+		buf = flushed(h, buf)
+		buf = binary.LittleEndian.AppendUint32(buf, uint32(len(segment)))
+	}
+	h.Write(buf)
+	for _, segment := range row.Segments {
+		if native {
+			h.Write(bytesOf(segment))
+		} else {
+			writePortable(h, segment, buf[:0])
+		}
+	}
+	for _, k := range row.Kept {
+		buf = binary.LittleEndian.AppendUint32(buf[:0], uint32(k.Document))
+		buf = binary.LittleEndian.AppendUint32(buf, uint32(len(k.Column)))
+		buf = append(buf, k.Column...)
+		buf = binary.LittleEndian.AppendUint64(buf, uint64(len(k.Data)))
+		h.Write(buf)
+		h.Write(k.Data)
+	}
+	return sum(h)
+}
+
+// writePortable hashes tokens as little-endian int32 on any machine, gathering
+// them in buf.
+func writePortable(h hash.Hash, tokens []int32, buf []byte) {
+	for _, token := range tokens {
+		buf = flushed(h, buf)
+		buf = binary.LittleEndian.AppendUint32(buf, uint32(token))
+	}
+	h.Write(buf)
+}
+
+// flushed hashes and empties buf when it has no room for another uint32.
+func flushed(h hash.Hash, buf []byte) []byte {
+	if cap(buf)-len(buf) >= 4 {
+		return buf
+	}
+	h.Write(buf)
+	return buf[:0]
+}
+
+// bytesOf views the memory of tokens as bytes, in the machine's byte order.
+func bytesOf(tokens []int32) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(tokens))), 4*len(tokens))
+}
+
+// StepDigest returns the digest d_k of a step: SHA-256 over "millrace step",
+// the step and the number of rows as little-endian uint64, and the rows'
+// digests in the step's global row order, which the plan defines and the mesh
+// does not change. Steps count from 0.
+func StepDigest(step int64, rows [][32]byte) [32]byte {
+	h := sha256.New()
+	buf := make([]byte, 0, len(stepDomain)+16)
+	buf = append(buf, stepDomain...)
+	buf = binary.LittleEndian.AppendUint64(buf, uint64(step))
+	buf = binary.LittleEndian.AppendUint64(buf, uint64(len(rows)))
+	h.Write(buf)
+	for i := range rows {
+		h.Write(rows[i][:])
+	}
+	return sum(h)
+}
+
+// Chain returns D_k = SHA-256(D_{k-1} ‖ d_k): the digest of a run up to and
+// with step k, from that of the run before it and the step's own.
+func Chain(prev, step [32]byte) [32]byte {
+	var both [64]byte
+	copy(both[:32], prev[:])
+	copy(both[32:], step[:])
+	return sha256.Sum256(both[:])
+}
+
+// Root returns D_0, where the chain of a run starts: SHA-256 over "millrace
+// root", the digest of what the job spec says about the data, and the digest
+// of the manifest. Runs of other data or another spec never share a chain.
+func Root(identity, manifest [32]byte) [32]byte {
+	buf := make([]byte, 0, len(rootDomain)+64)
+	buf = append(buf, rootDomain...)
+	buf = append(buf, identity[:]...)
+	buf = append(buf, manifest[:]...)
+	return sha256.Sum256(buf)
+}
+
+// Combine returns the digest of a job's manifest: SHA-256 over the digests of
+// the manifests of its sources, in the order of the job spec.
+func Combine(manifests [][32]byte) [32]byte {
+	h := sha256.New()
+	for i := range manifests {
+		h.Write(manifests[i][:])
+	}
+	return sum(h)
+}
+
+func sum(h hash.Hash) (d [32]byte) {
+	h.Sum(d[:0])
+	return d
+}

@@ -1,0 +1,40 @@
+// Package batch is the content of a global batch: its rows, their digests, and
+// the named dense tensors that a rank receives.
+//
+// It owns what "the same batch" means: a row is its documents, a step is its
+// rows in global order, and a run is the chain of its steps, so that two runs
+// that delivered the same bytes in the same order end with the same 32 bytes.
+// It never reads, packs, pads or sends anything, and knows nothing of ranks:
+// padding and slicing depend on the mesh, so they are not part of a digest.
+//
+// All functions are pure and safe for concurrent use.
+package batch
+
+// Row is one packed row of a global batch: whole documents end to end. The
+// sum of their lengths is at most the sequence length of the job; what is left
+// of the row is padding and is not stored.
+type Row struct {
+	// Segments holds the token ids of each document, in the row's order. No
+	// segment is empty. Whoever makes a Row owns the tokens; readers of a Row
+	// never write them.
+	Segments [][]int32
+	// Kept holds what a source's `keep` columns carry beside the tokens, such as
+	// the bytes of an image, by document, then by column.
+	Kept []Kept
+}
+
+// Kept is the value of one kept column of one document.
+type Kept struct {
+	Document int    // which of the row's segments
+	Column   string // such as "jpg"
+	Data     []byte
+}
+
+// Tokens returns the number of tokens of the row, padding not counted.
+func (r Row) Tokens() int {
+	n := 0
+	for _, segment := range r.Segments {
+		n += len(segment)
+	}
+	return n
+}
