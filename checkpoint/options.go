@@ -1,0 +1,115 @@
+package checkpoint
+
+import (
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/millrace-data/millrace/internal/fault"
+)
+
+// Options configure a Log. Only Identity is needed.
+type Options struct {
+	// Identity names the job that the log belongs to: a digest over all that
+	// its steps are a function of. A log of another identity is not opened.
+	Identity [32]byte
+	// KeyFrameEvery is the number of steps from one key frame to the next;
+	// FrameDue follows it. Default 256: replaying so many records takes less
+	// time than opening the data files again.
+	KeyFrameEvery int
+	// NoSync leaves it to the operating system when appends reach the disk: a
+	// crash of the process loses nothing, a crash of the machine may lose the
+	// last steps. For tests and dry runs.
+	NoSync bool
+	// Logger receives Pebble's warnings and errors. Default: none.
+	Logger *slog.Logger
+	// FS holds the files. Default: the operating system's.
+	FS vfs.FS
+}
+
+func (o Options) withDefaults() Options {
+	if o.KeyFrameEvery == 0 {
+		o.KeyFrameEvery = 256
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.FS == nil {
+		o.FS = vfs.Default
+	}
+	return o
+}
+
+func (o Options) validate() error {
+	if o.KeyFrameEvery < 0 {
+		return fault.Userf("a key frame every %d steps: the number is 1 or more, or 0 for the default of 256", o.KeyFrameEvery)
+	}
+	return nil
+}
+
+// Pebble's sizes. A log writes 1-2 KB a step and is read once, from end to end,
+// so that large buffers would serve nothing.
+const (
+	cacheBytes    = 1 << 20
+	memTableBytes = 1 << 20
+)
+
+// pebbleOptions returns the options of the database on disk d.
+func pebbleOptions(d *disk, log *slog.Logger) *pebble.Options {
+	logger := &pebbleLogger{disk: d, log: log}
+	return &pebble.Options{
+		FS:                 d,
+		FormatMajorVersion: pebble.FormatNewest,
+		CacheSize:          cacheBytes,
+		MemTableSize:       memTableBytes,
+		Logger:             logger,
+		EventListener: &pebble.EventListener{
+			BackgroundError: logger.backgroundError,
+			DataCorruption:  logger.corrupt,
+		},
+	}
+}
+
+// pebbleLogger hands Pebble's messages to slog, and stops the disk for those
+// after which Pebble expects the process to end.
+type pebbleLogger struct {
+	disk *disk
+	log  *slog.Logger
+}
+
+// Infof drops what Pebble tells of its daily work.
+func (l *pebbleLogger) Infof(string, ...any) {}
+
+func (l *pebbleLogger) Errorf(format string, args ...any) {
+	l.log.Error("pebble: " + fmt.Sprintf(format, args...))
+}
+
+// Fatalf must not return: Pebble's state is broken when it calls it. It is not
+// called for a failed write, which has not returned to Pebble.
+func (l *pebbleLogger) Fatalf(format string, args ...any) {
+	l.disk.fail(&bugError{fmt.Sprintf(format, args...), debug.Stack()})
+	halt()
+}
+
+// backgroundError is silent once the disk has stopped: Pebble tries again without end.
+func (l *pebbleLogger) backgroundError(err error) {
+	if l.disk.err() == nil {
+		l.log.Error("pebble: background work of the log", "err", err)
+	}
+}
+
+// corrupt returns, unlike Fatalf: the read that met the damage reports it.
+func (l *pebbleLogger) corrupt(info pebble.DataCorruptionInfo) {
+	l.disk.fail(&damageError{path: info.Path, err: info.Details})
+}
+
+// damageError is damage that Pebble's checksums found in a file.
+type damageError struct {
+	path string
+	err  error
+}
+
+func (e *damageError) Error() string { return fmt.Sprintf("file %s is damaged: %v", e.path, e.err) }
+func (e *damageError) Unwrap() error { return e.err }

@@ -1,0 +1,108 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// Records calls fn with each record of the steps from <= step < to that the log
+// holds, in order. The record is valid during the call only. An error of fn ends
+// it and is returned as it is. fn may use the log, but not close it; it sees the
+// records as they were when Records was called.
+func (l *Log) Records(from, to int64, fn func(step int64, record []byte) error) error {
+	if err := l.enter(); err != nil {
+		return err
+	}
+	defer l.leave()
+	steps := l.span().clamp(from, to)
+	it, err := l.db.NewIter(recordKind.between(steps.first, steps.next))
+	if err != nil {
+		return l.wrap(err, "reading records")
+	}
+	defer it.Close() // its error is it.Error, seen below
+	advance := it.First
+	for step := steps.first; step < steps.next; step++ {
+		record, err := l.current(it, advance(), step)
+		if err != nil {
+			return l.wrap(err, fmt.Sprintf("reading the record of step %d", step))
+		}
+		if err := fn(step, record); err != nil {
+			return err
+		}
+		advance = it.Next
+	}
+	return nil
+}
+
+// current returns the value under it, which stands on a record (ok) or not.
+// The record must be that of step: there is no hole between first and last.
+func (l *Log) current(it *pebble.Iterator, ok bool, step int64) ([]byte, error) {
+	if err := errors.Join(it.Error(), l.failure()); err != nil {
+		return nil, err
+	}
+	if !ok || stepOf(it.Key()) != step {
+		return nil, errMissing
+	}
+	return it.ValueAndErr()
+}
+
+// Frame returns the last key frame of a step <= atOrBefore, and its step; ok is
+// false if there is none. The frame belongs to the caller.
+func (l *Log) Frame(atOrBefore int64) (step int64, frame []byte, ok bool, err error) {
+	if err := l.enter(); err != nil {
+		return 0, nil, false, err
+	}
+	defer l.leave()
+	steps := l.span()
+	steps = steps.clamp(steps.first, min(atOrBefore, steps.next-1)+1)
+	it, err := l.db.NewIter(frameKind.between(steps.first, steps.next))
+	if err != nil {
+		return 0, nil, false, l.wrap(err, "reading key frames")
+	}
+	if ok = it.Last(); ok {
+		step = stepOf(it.Key())
+		var value []byte
+		value, err = it.ValueAndErr()
+		frame = append([]byte{}, value...)
+	}
+	if err := errors.Join(err, it.Close()); err != nil {
+		return 0, nil, false, l.wrap(err, fmt.Sprintf("reading the last key frame up to step %d", steps.next-1))
+	}
+	return step, frame, ok, nil
+}
+
+// ReadDigest returns the digest that SetDigest stored for step; ok is false if
+// there is none.
+func (l *Log) ReadDigest(step int64) (digest [32]byte, ok bool, err error) {
+	if err := l.enter(); err != nil {
+		return digest, false, err
+	}
+	defer l.leave()
+	if !l.span().has(step) {
+		return digest, false, nil
+	}
+	value, ok, err := l.get(digestKind.key(step))
+	if err != nil {
+		return digest, false, l.wrap(err, fmt.Sprintf("reading the digest of step %d", step))
+	}
+	if ok && len(value) != len(digest) {
+		return digest, false, l.damaged("the digest of step %d has %d bytes", step, len(value))
+	}
+	copy(digest[:], value)
+	return digest, ok, nil
+}
+
+// get returns a copy of the value of key; ok is false if there is none.
+func (l *Log) get(key []byte) (value []byte, ok bool, err error) {
+	got, closer, err := l.db.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil, false, l.failure()
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	value = append([]byte{}, got...)
+	return value, true, errors.Join(closer.Close(), l.failure())
+}

@@ -1,0 +1,161 @@
+package checkpoint
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// Append stores the record of step and, if frame is not nil, a key frame for
+// step with it, both or neither. They are durable when Append returns nil. The
+// bytes are copied.
+//
+// step is the one after [Log.Last]; an empty log takes any step >= 0. A step that
+// the log holds already is a replay: equal bytes change nothing (a frame that was
+// left out before is added), other bytes are an error that wraps [ErrDiverged].
+// Other steps are refused with an error that wraps [ErrOrder].
+func (l *Log) Append(step int64, record, frame []byte) error {
+	return l.write(func() error {
+		steps := l.span()
+		switch {
+		case step < 0 || step == math.MaxInt64:
+			return fmt.Errorf("appending step %d: %w: steps are 0 to 2^63-2", step, ErrOrder)
+		case len(record)+len(frame) > MaxBytes:
+			return fmt.Errorf("appending %s: record and frame have %d bytes, at most %d are taken", l.at(step), len(record)+len(frame), MaxBytes)
+		case steps.has(step):
+			return l.replay(step, record, frame)
+		case !steps.empty() && step != steps.next:
+			return fmt.Errorf("appending %s: %w: it holds %d to %d, so that %d comes next", l.at(step), ErrOrder, steps.first, steps.next-1, steps.next)
+		}
+		if steps.empty() {
+			steps.first = step
+		}
+		steps.next = step + 1
+		return l.append(step, record, frame, steps)
+	})
+}
+
+func (l *Log) append(step int64, record, frame []byte, after span) error {
+	b := l.db.NewBatch()
+	err := b.Set(recordKind.key(step), record, nil)
+	if frame != nil {
+		err = errors.Join(err, b.Set(frameKind.key(step), frame, nil))
+	}
+	if err := errors.Join(err, l.commit(b, l.commitAs)); err != nil {
+		return l.wrap(err, fmt.Sprintf("appending step %d", step))
+	}
+	l.setSpan(after)
+	return nil
+}
+
+// replay compares step with what the log holds.
+func (l *Log) replay(step int64, record, frame []byte) error {
+	stored, ok, err := l.get(recordKind.key(step))
+	if err == nil && !ok {
+		err = errMissing
+	}
+	if err != nil {
+		return l.wrap(err, fmt.Sprintf("reading the record of step %d", step))
+	}
+	if err := l.compare(step, "record", record, stored); err != nil || frame == nil {
+		return err
+	}
+	stored, ok, err = l.get(frameKind.key(step))
+	if err != nil {
+		return l.wrap(err, fmt.Sprintf("reading the key frame of step %d", step))
+	}
+	if ok {
+		return l.compare(step, "key frame", frame, stored)
+	}
+	return l.append(step, record, frame, l.span())
+}
+
+func (l *Log) compare(step int64, what string, got, stored []byte) error {
+	if bytes.Equal(got, stored) {
+		return nil
+	}
+	at := 0
+	for at < min(len(got), len(stored)) && got[at] == stored[at] {
+		at++
+	}
+	return fmt.Errorf("%s: %w: the %s has %d bytes now and %d in the log, equal up to byte %d",
+		l.at(step), ErrDiverged, what, len(got), len(stored), at)
+}
+
+// SetDigest stores the chained content digest of a delivered step. It reaches
+// the disk with a later Append at the latest: a crash may lose digests, never
+// steps. The step must be in the log, else the error wraps [ErrOrder]; another
+// digest for the same step is an error that wraps [ErrDiverged].
+func (l *Log) SetDigest(step int64, digest [32]byte) error {
+	return l.write(func() error {
+		if steps := l.span(); !steps.has(step) {
+			return fmt.Errorf("setting the digest of %s: %w: it is not in the log", l.at(step), ErrOrder)
+		}
+		stored, ok, err := l.get(digestKind.key(step))
+		if err != nil {
+			return l.wrap(err, fmt.Sprintf("reading the digest of step %d", step))
+		}
+		if ok {
+			return l.compare(step, "digest", digest[:], stored)
+		}
+		b := l.db.NewBatch()
+		err = errors.Join(b.Set(digestKind.key(step), digest[:], nil), l.commit(b, pebble.NoSync))
+		return l.wrap(err, fmt.Sprintf("setting the digest of step %d", step))
+	})
+}
+
+// Truncate forgets the steps from the given one on, with their frames and
+// digests: a new branch begins where the trainer resumed. It is durable on
+// return. Steps that the log does not hold are nothing to forget.
+func (l *Log) Truncate(from int64) error {
+	return l.write(func() error {
+		steps := l.span()
+		if steps.empty() || from >= steps.next {
+			return nil
+		}
+		from = max(from, steps.first)
+		b := l.db.NewBatch()
+		var err error
+		for _, k := range []kind{digestKind, frameKind, recordKind} {
+			err = errors.Join(err, b.DeleteRange(k.key(from), k.end(), nil))
+		}
+		if err := errors.Join(err, l.commit(b, l.commitAs)); err != nil {
+			return l.wrap(err, fmt.Sprintf("truncating at step %d", from))
+		}
+		steps.next = from
+		l.setSpan(steps)
+		return nil
+	})
+}
+
+// write calls fn as the only writer.
+func (l *Log) write(fn func() error) error {
+	if err := l.enter(); err != nil {
+		return err
+	}
+	defer l.leave()
+	select {
+	case <-l.writer:
+	case <-l.disk.failed:
+		return l.failure()
+	}
+	defer func() { l.writer <- struct{}{} }()
+	return fn()
+}
+
+// commit applies b and releases it.
+func (l *Log) commit(b *pebble.Batch, as *pebble.WriteOptions) error {
+	return l.guard(func() error { return errors.Join(b.Commit(as), b.Close()) })
+}
+
+func (l *Log) setSpan(s span) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.steps = s
+}
+
+// at is how errors name a step.
+func (l *Log) at(step int64) string { return fmt.Sprintf("step %d of the log in %s", step, l.dir) }

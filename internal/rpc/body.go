@@ -1,0 +1,121 @@
+package rpc
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"sync/atomic"
+	"unsafe"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/millrace-data/millrace/proto"
+)
+
+// frameBytes is the body of one frame. A message of up to 1 MiB stays in
+// grpc-go's pooled buffers; a few bytes of header must fit beside it.
+const frameBytes = 1_048_000
+
+// MaxBody bounds a bulk answer (one rank's step, one fetch): 64 GiB is beyond
+// any host's share of a step and catches a broken header.
+const MaxBody = 64 << 30
+
+// firstBody is the most that is set aside on a header's word alone. A larger
+// body grows as it comes, so that a broken header cannot take all memory.
+const firstBody = 256 << 20
+
+// SendBody sends header (a FetchHeader or BatchHeader that announces body_size)
+// and body as frames. The transport reads body after SendBody returned: it
+// belongs to SendBody until done is called, once, from any goroutine (done may
+// be nil). If the stream breaks, done may never be called.
+func SendBody(stream grpc.ServerStream, header proto.Message, body []byte, done func()) error {
+	head, err := proto.Marshal(header)
+	if err != nil {
+		return fmt.Errorf("encoding a frame header: %w", err)
+	}
+	frames := max((len(body)+frameBytes-1)/frameBytes, 1)
+	pool := &countdown{done: done}
+	pool.left.Store(int64(frames))
+	for range frames {
+		n := min(len(body), frameBytes)
+		if err := stream.SendMsg(&outgoing{head, body[:n], pool}); err != nil {
+			return err
+		}
+		head, body = nil, body[n:]
+	}
+	return nil
+}
+
+// countdown calls done when the last of a body's frames was written. To gRPC it
+// is the pool that the frames' memory goes back to.
+type countdown struct {
+	left atomic.Int64
+	done func()
+}
+
+func (c *countdown) Get(n int) *[]byte { b := make([]byte, n); return &b }
+
+func (c *countdown) Put(*[]byte) {
+	if c.left.Add(-1) == 0 && c.done != nil {
+		c.done()
+	}
+}
+
+// sized is a frame header that announces a body.
+type sized interface {
+	proto.Message
+	GetBodySize() uint64
+}
+
+// ReceiveBody reads a bulk answer: it fills header and returns the joined body.
+// The body starts at a multiple of 64 bytes and belongs to the caller; buf is
+// used for it if it is large enough; a body returned may be given as buf again.
+func ReceiveBody(stream grpc.ServerStreamingClient[pb.Frame], header sized, buf []byte) ([]byte, error) {
+	in := incoming{buf: buf, open: func(head []byte) (uint64, error) {
+		if err := proto.Unmarshal(head, header); err != nil {
+			return 0, fmt.Errorf("decoding a frame header: %w", err)
+		}
+		if header.GetBodySize() > MaxBody {
+			return 0, fmt.Errorf("a body of %d bytes is announced; the most is %d", header.GetBodySize(), int64(MaxBody))
+		}
+		return header.GetBodySize(), nil
+	}}
+	for {
+		err := stream.RecvMsg(&in)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if in.header == nil {
+		return nil, fmt.Errorf("the stream ended before its header came: %w", io.ErrUnexpectedEOF)
+	}
+	if uint64(len(in.body)) != in.size {
+		return nil, fmt.Errorf("%d of %d bytes came before the stream ended: %w", len(in.body), in.size, io.ErrUnexpectedEOF)
+	}
+	return in.body, nil
+}
+
+// Alignment of bodies and of the tensors in them, in bytes: a cache line, and
+// what Arrow and NumPy ask for.
+const Alignment = 64
+
+// aligned returns an empty slice with room for n bytes at an aligned address, in
+// buf's memory if it fits there. All of the room there is can be used again.
+func aligned(buf []byte, n int) []byte {
+	if skip := misaligned(buf); cap(buf) > 0 && cap(buf)-skip >= n {
+		return buf[skip:skip]
+	}
+	buf = make([]byte, 0, n+Alignment)
+	skip := misaligned(buf)
+	return buf[skip:skip]
+}
+
+// misaligned is how many bytes lie between buf's start and an aligned address.
+func misaligned(buf []byte) int {
+	address := uintptr(unsafe.Pointer(unsafe.SliceData(buf)))
+	return int((Alignment - address%Alignment) % Alignment)
+}

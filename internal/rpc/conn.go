@@ -1,0 +1,179 @@
+package rpc
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/millrace-data/millrace/internal/fault"
+)
+
+// Security says how roles and trainers trust each other. The zero value is no
+// TLS, which Listen allows on loopback and unix sockets only.
+type Security struct {
+	CertFile string // PEM; with KeyFile
+	KeyFile  string
+	CAFile   string // PEM; who must have signed the other side (mutual TLS)
+	Insecure bool   // allow plain text off loopback: the network is trusted
+}
+
+func (s Security) enabled() bool { return s.CertFile != "" }
+
+func (s Security) validate() error {
+	if (s.CertFile == "") != (s.KeyFile == "") || (s.CertFile == "") != (s.CAFile == "") {
+		return fault.Userf("TLS needs all three of --tls-cert, --tls-key and --tls-ca")
+	}
+	return nil
+}
+
+func (s Security) config() (*tls.Config, error) {
+	cert, err := tls.LoadX509KeyPair(s.CertFile, s.KeyFile)
+	if err != nil {
+		return nil, fault.Userf("reading the TLS certificate %s and key %s: %w", s.CertFile, s.KeyFile, err)
+	}
+	pem, err := os.ReadFile(s.CAFile)
+	if err != nil {
+		return nil, fault.Userf("reading the TLS authority: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fault.Userf("%s holds no PEM certificate", s.CAFile)
+	}
+	return &tls.Config{
+		Certificates: []tls.Certificate{cert},
+		ClientAuth:   tls.RequireAndVerifyClientCert,
+		ClientCAs:    pool,
+		RootCAs:      pool,
+		MinVersion:   tls.VersionTLS13,
+	}, nil
+}
+
+// maxMessage bounds one message that is not a frame: the plan of a step with a
+// million samples is about 10 MB.
+const maxMessage = 256 << 20
+
+// keepAlive finds a peer that went away without a word: a ping after 10 s of
+// silence, given up 10 s later.
+const keepAlive = 10 * time.Second
+
+// NewServer returns a gRPC server with Millrace's codec and limits.
+func NewServer(sec Security) (*grpc.Server, error) {
+	if err := sec.validate(); err != nil {
+		return nil, err
+	}
+	options := []grpc.ServerOption{
+		grpc.ForceServerCodecV2(Codec()),
+		grpc.MaxRecvMsgSize(maxMessage),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepAlive / 2, PermitWithoutStream: true}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepAlive, Timeout: keepAlive}),
+	}
+	if sec.enabled() {
+		config, err := sec.config()
+		if err != nil {
+			return nil, err
+		}
+		options = append(options, grpc.Creds(credentials.NewTLS(config)))
+	}
+	return grpc.NewServer(options...), nil
+}
+
+// Dial returns a connection to address: HOST:PORT or unix:PATH. It connects at
+// the first call.
+func Dial(address string, sec Security) (*grpc.ClientConn, error) {
+	if err := sec.validate(); err != nil {
+		return nil, err
+	}
+	creds := insecure.NewCredentials()
+	if sec.enabled() {
+		config, err := sec.config()
+		if err != nil {
+			return nil, err
+		}
+		creds = credentials.NewTLS(config)
+	}
+	conn, err := grpc.NewClient(address,
+		grpc.WithTransportCredentials(creds),
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(Codec()), grpc.MaxCallRecvMsgSize(maxMessage)),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepAlive, Timeout: keepAlive}),
+	)
+	if err != nil {
+		return nil, fault.Userf("address %q: %w; use HOST:PORT or unix:PATH", address, err)
+	}
+	return conn, nil
+}
+
+// Listen opens address (HOST:PORT or unix:PATH). Off loopback it insists on TLS
+// or on Insecure, since whoever reaches the port can read the training data.
+func Listen(address string, sec Security) (net.Listener, error) {
+	if path, ok := strings.CutPrefix(address, "unix:"); ok {
+		l, err := net.Listen("unix", path)
+		if err != nil {
+			return nil, fault.Userf("listening on %s: %w; is another service using it? choose another path", address, err)
+		}
+		if err := os.Chmod(path, 0o600); err != nil {
+			return nil, errors.Join(fault.Userf("closing %s to other users: %w; choose another path", address, err), l.Close())
+		}
+		return l, nil
+	}
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, fault.Userf("address %q: %w; use HOST:PORT or unix:PATH", address, err)
+	}
+	if !loopback(host) && !sec.enabled() && !sec.Insecure {
+		return nil, fault.Userf("listening on %s without TLS would show the training data to the whole network: "+
+			"give --tls-cert, --tls-key and --tls-ca, listen on 127.0.0.1, or say --insecure if the network is trusted", address)
+	}
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fault.Userf("listening on %s: %w; choose another port with --listen, or 0 for a free one", address, err)
+	}
+	return l, nil
+}
+
+func loopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}
+
+// Address is the address of a listener in the form Dial takes.
+func Address(l net.Listener) string {
+	if l.Addr().Network() == "unix" {
+		return "unix:" + l.Addr().String()
+	}
+	return l.Addr().String()
+}
+
+// advertised is where others reach a listener. advertise says so where the
+// listener cannot know it (behind a wildcard address or a mapped port): HOST,
+// with the listener's port, or HOST:PORT. Without it a wildcard address is
+// reached by this machine's name.
+func advertised(l net.Listener, advertise string) string {
+	host, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil || l.Addr().Network() == "unix" {
+		return Address(l)
+	}
+	if advertise == "" {
+		if ip := net.ParseIP(host); ip == nil || !ip.IsUnspecified() {
+			return Address(l)
+		}
+		if advertise, err = os.Hostname(); err != nil {
+			return Address(l)
+		}
+	}
+	if _, _, err := net.SplitHostPort(advertise); err == nil {
+		return advertise
+	}
+	return net.JoinHostPort(advertise, port)
+}

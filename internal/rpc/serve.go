@@ -1,0 +1,124 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+)
+
+// Run serves what register registers on address, calls work with the address as
+// others reach it (advertise, if that is given), and returns when either ends or ctx does. That work ends with
+// context.Canceled is its regular end.
+func Run(ctx context.Context, address, advertise string, sec Security, register func(*grpc.Server), work func(ctx context.Context, address string) error) error {
+	listener, err := Listen(address, sec)
+	if err != nil {
+		return err
+	}
+	server, err := NewServer(sec)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	register(server)
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return Serve(ctx, server, listener) })
+	g.Go(func() error { return work(ctx, advertised(listener, advertise)) })
+	if err := g.Wait(); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// drainTime is how long a server waits for calls under way when it stops.
+const drainTime = 2 * time.Second
+
+// Serve serves until ctx ends, then stops intake, drains for a moment, and cuts
+// what is left. It returns after all handlers did.
+func Serve(ctx context.Context, server *grpc.Server, listener net.Listener) error {
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		<-ctx.Done()
+		cut := time.AfterFunc(drainTime, server.Stop)
+		defer cut.Stop()
+		server.GracefulStop()
+	}()
+	err := server.Serve(listener)
+	if ctx.Err() != nil {
+		<-stopped
+		return nil
+	}
+	return err
+}
+
+// Sender lets several goroutines send on one stream. It is safe for concurrent
+// use; messages of one goroutine keep their order.
+type Sender[M any] struct {
+	turn chan struct{} // holds one token: whose turn it is
+	send func(M) error
+}
+
+// NewSender wraps a stream's Send.
+func NewSender[M any](send func(M) error) *Sender[M] {
+	s := &Sender[M]{turn: make(chan struct{}, 1), send: send}
+	s.turn <- struct{}{}
+	return s
+}
+
+// Send sends one message. On a stream that has ended it does nothing: whoever
+// receives from the stream hears why it did.
+func (s *Sender[M]) Send(m M) error {
+	<-s.turn
+	defer func() { s.turn <- struct{}{} }()
+	if err := s.send(m); !errors.Is(err, io.EOF) {
+		return err
+	}
+	return nil
+}
+
+// Outbox queues messages for one stream without ever blocking the one who puts
+// them in: actors put, one goroutine takes.
+type Outbox[M any] struct {
+	mu    sync.Mutex
+	queue []M
+	nudge chan struct{}
+}
+
+// NewOutbox returns an empty outbox.
+func NewOutbox[M any]() *Outbox[M] { return &Outbox[M]{nudge: make(chan struct{}, 1)} }
+
+// Put queues a message.
+func (o *Outbox[M]) Put(m M) {
+	o.mu.Lock()
+	o.queue = append(o.queue, m)
+	o.mu.Unlock()
+	select {
+	case o.nudge <- struct{}{}:
+	default:
+	}
+}
+
+// Run sends what is put until ctx ends or send fails.
+func (o *Outbox[M]) Run(ctx context.Context, send func(M) error) error {
+	for {
+		o.mu.Lock()
+		queue := o.queue
+		o.queue = nil
+		o.mu.Unlock()
+		for _, m := range queue {
+			if err := send(m); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-o.nudge:
+		}
+	}
+}

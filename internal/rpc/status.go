@@ -1,0 +1,91 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/millrace-data/millrace/internal/fault"
+	pb "github.com/millrace-data/millrace/proto"
+)
+
+// ToStatus turns an error into the gRPC status that says its class. An error
+// that is a status already, and was given no class, keeps its code.
+func ToStatus(err error) error {
+	if err == nil {
+		return nil
+	}
+	switch fault.ClassOf(err) {
+	case fault.User:
+		return status.Error(codes.FailedPrecondition, err.Error())
+	case fault.Lost:
+		return status.Error(lostCode(err), err.Error())
+	}
+	if s, ok := status.FromError(err); ok && s.Code() != codes.Unknown {
+		return err
+	}
+	return status.Error(codes.Internal, err.Error())
+}
+
+// lostCode tells a deadline and a caller that left from all that is unavailable.
+func lostCode(err error) codes.Code {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return codes.DeadlineExceeded
+	case errors.Is(err, context.Canceled):
+		return codes.Canceled
+	}
+	return codes.Unavailable
+}
+
+// FromStatus is the inverse of ToStatus: it gives an error that came over the
+// wire its class, and the bare text of the other side.
+func FromStatus(err error) error {
+	if err == nil {
+		return nil
+	}
+	s, ok := status.FromError(err)
+	if !ok {
+		return err
+	}
+	text := errors.New(s.Message())
+	switch s.Code() {
+	case codes.InvalidArgument, codes.FailedPrecondition, codes.NotFound, codes.AlreadyExists,
+		codes.OutOfRange, codes.Unauthenticated, codes.PermissionDenied, codes.Unimplemented:
+		return fault.As(fault.User, text)
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Aborted, codes.ResourceExhausted:
+		return fault.As(fault.Lost, text)
+	default:
+		return fault.As(fault.Bug, text)
+	}
+}
+
+// ToFailure puts an error on a session's stream. source is its index in the job
+// spec, -1 if no one source is to blame.
+func ToFailure(err error, source int) *pb.Failure {
+	return &pb.Failure{Class: fault.ClassOf(err).String(), Message: err.Error(), Source: uint32(source + 1)}
+}
+
+// FromFailure is the inverse of ToFailure.
+func FromFailure(f *pb.Failure) error {
+	err := errors.New(f.GetMessage())
+	for _, c := range []fault.Class{fault.User, fault.Lost} {
+		if f.GetClass() == c.String() {
+			return fault.As(c, err)
+		}
+	}
+	return fault.As(fault.Bug, err)
+}
+
+// Final is what trainers are told of a job that has failed. A lost error is one
+// that asking again may mend, and clients do ask again; here it is the job that
+// has stopped for good, so that they must not.
+func Final(err error) error {
+	if fault.ClassOf(err) != fault.Lost {
+		return err
+	}
+	return fault.As(fault.User, fmt.Errorf("the job has failed, start the service again: %w", err))
+}

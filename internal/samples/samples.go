@@ -1,0 +1,201 @@
+// Package samples is the form in which samples travel from loaders to
+// constructors: Arrow record batches, one per block, in one IPC file.
+//
+// It owns the Arrow schema and nothing else. A decoded Set borrows from the
+// bytes it was decoded from: whoever keeps it keeps those.
+package samples
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"unsafe"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+)
+
+// Set is a run of samples: sample i has the tokens
+// Tokens[Offsets[i]:Offsets[i+1]], and Kept[c][i] is what column c kept of it
+// (nil if nothing).
+type Set struct {
+	Tokens  []int32
+	Offsets []int32 // one more than there are samples; the first is 0
+	Kept    [][][]byte
+}
+
+// Len is the number of samples.
+func (s *Set) Len() int { return max(len(s.Offsets)-1, 0) }
+
+// Sample returns the tokens of sample i.
+func (s *Set) Sample(i int) []int32 { return s.Tokens[s.Offsets[i]:s.Offsets[i+1]] }
+
+// Encode writes sets as an Arrow IPC file with the columns "tokens"
+// (list<int32>) and "kept.0", "kept.1", ... (binary, nullable). All sets have
+// the same number of kept columns; fewer count as columns of nulls.
+func Encode(sets []Set) ([]byte, error) { return EncodeInto(nil, sets) }
+
+// EncodeInto is Encode into buf's memory, what it holds is lost, or into new
+// memory if that is too small.
+func EncodeInto(buf []byte, sets []Set) ([]byte, error) {
+	kept, size := 0, 4096
+	for i := range sets {
+		kept = max(kept, len(sets[i].Kept))
+		size += 4*len(sets[i].Tokens) + 4*len(sets[i].Offsets) + 1024
+	}
+	schema := schemaOf(kept)
+	out := bytes.NewBuffer(slices.Grow(buf[:0], size))
+	w, err := ipc.NewFileWriter(out, ipc.WithSchema(schema))
+	if err != nil {
+		return nil, fmt.Errorf("encoding samples: %w", err)
+	}
+	for i := range sets {
+		rec := record(schema, &sets[i])
+		err := w.Write(rec)
+		rec.Release()
+		if err != nil {
+			return nil, fmt.Errorf("encoding samples: %w", err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		return nil, fmt.Errorf("encoding samples: %w", err)
+	}
+	return out.Bytes(), nil
+}
+
+func schemaOf(kept int) *arrow.Schema {
+	fields := []arrow.Field{{Name: "tokens", Type: arrow.ListOfNonNullable(arrow.PrimitiveTypes.Int32)}}
+	for c := range kept {
+		fields = append(fields, arrow.Field{Name: fmt.Sprintf("kept.%d", c), Type: arrow.BinaryTypes.LargeBinary, Nullable: true})
+	}
+	return arrow.NewSchema(fields, nil)
+}
+
+// record views a set as a record batch; only kept columns are copied.
+func record(schema *arrow.Schema, s *Set) arrow.RecordBatch {
+	n := s.Len()
+	values := array.NewData(arrow.PrimitiveTypes.Int32, len(s.Tokens),
+		[]*memory.Buffer{nil, memory.NewBufferBytes(raw(s.Tokens))}, nil, 0, 0)
+	defer values.Release()
+	offsets := s.Offsets
+	if n == 0 {
+		offsets = []int32{0}
+	}
+	list := array.NewData(schema.Field(0).Type, n,
+		[]*memory.Buffer{nil, memory.NewBufferBytes(raw(offsets))}, []arrow.ArrayData{values}, 0, 0)
+	defer list.Release()
+	columns := []arrow.Array{array.NewListData(list)}
+	for c := 1; c < schema.NumFields(); c++ {
+		columns = append(columns, keptColumn(s, c-1))
+	}
+	rec := array.NewRecordBatch(schema, columns, int64(n))
+	for _, col := range columns {
+		col.Release()
+	}
+	return rec
+}
+
+func keptColumn(s *Set, c int) arrow.Array {
+	b := array.NewBinaryBuilder(memory.DefaultAllocator, arrow.BinaryTypes.LargeBinary)
+	defer b.Release()
+	for i := range s.Len() {
+		if c >= len(s.Kept) || s.Kept[c][i] == nil {
+			b.AppendNull()
+			continue
+		}
+		b.Append(s.Kept[c][i])
+	}
+	return b.NewArray()
+}
+
+// blockBytes is what the footer alone has for each record batch.
+const blockBytes = 24
+
+// Decode reads what Encode wrote. The sets borrow from data. Damaged data is an
+// error, or sets with other values in them; the digests of rows find those. It
+// is for data from our own roles: Arrow's reader takes as much memory as a
+// damaged schema asks for.
+func Decode(data []byte) (sets []Set, err error) {
+	defer func() { // Arrow's reader trusts the offsets inside its messages
+		if p := recover(); p != nil {
+			sets, err = nil, fmt.Errorf("decoding samples: %d bytes are damaged: %v", len(data), p)
+		}
+	}()
+	r, err := ipc.NewMappedFileReader(data)
+	if err != nil {
+		return nil, fmt.Errorf("decoding samples: %w", err)
+	}
+	defer r.Close()
+	if r.NumRecords() > len(data)/blockBytes {
+		return nil, fmt.Errorf("decoding samples: %d bytes cannot hold %d record batches", len(data), r.NumRecords())
+	}
+	sets = make([]Set, r.NumRecords())
+	for i := range sets {
+		rec, err := r.RecordBatchAt(i)
+		if err != nil {
+			return nil, fmt.Errorf("decoding samples: %w", err)
+		}
+		if sets[i], err = view(rec); err != nil {
+			return nil, err
+		}
+	}
+	return sets, nil
+}
+
+func view(rec arrow.RecordBatch) (Set, error) {
+	list, ok := rec.Column(0).(*array.List)
+	if !ok {
+		return Set{}, fmt.Errorf("decoding samples: column 0 is %s, not a list of tokens", rec.Column(0).DataType())
+	}
+	values, ok := list.ListValues().(*array.Int32)
+	if !ok {
+		return Set{}, fmt.Errorf("decoding samples: tokens are %s, not int32", list.ListValues().DataType())
+	}
+	s := Set{Tokens: values.Int32Values(), Offsets: list.Offsets()}
+	if err := s.check(int(rec.NumRows())); err != nil {
+		return Set{}, err
+	}
+	for c := 1; c < int(rec.NumCols()); c++ {
+		col, ok := rec.Column(c).(*array.LargeBinary)
+		if !ok {
+			return Set{}, fmt.Errorf("decoding samples: column %d is %s, not bytes", c, rec.Column(c).DataType())
+		}
+		kept := make([][]byte, col.Len())
+		for i := range kept {
+			if col.IsNull(i) {
+				continue
+			}
+			if kept[i] = col.Value(i); kept[i] == nil {
+				kept[i] = []byte{} // empty is something; nil is nothing
+			}
+		}
+		s.Kept = append(s.Kept, kept)
+	}
+	return s, nil
+}
+
+// check makes sure that every sample of n lies within the tokens.
+func (s *Set) check(n int) error {
+	if n > 0 && len(s.Offsets) != n+1 {
+		return fmt.Errorf("decoding samples: %d offsets for %d samples", len(s.Offsets), n)
+	}
+	last := int32(0)
+	for i, at := range s.Offsets {
+		if at < last || int(at) > len(s.Tokens) {
+			return fmt.Errorf("decoding samples: sample %d begins at token %d of %d, after %d", i, at, len(s.Tokens), last)
+		}
+		last = at
+	}
+	return nil
+}
+
+// raw views numbers as bytes; Arrow's wire is little-endian and so are all
+// machines that Arrow's Go library runs on without swapping.
+func raw(v []int32) []byte {
+	if len(v) == 0 {
+		return nil
+	}
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), 4*len(v))
+}
