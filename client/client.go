@@ -1,0 +1,346 @@
+// Package client is the Go client of Millrace: one Client feeds one trainer rank.
+//
+// It owns the connection of a rank, its read-ahead and its position. It never
+// decides what a batch holds and keeps no data once a batch is the caller's.
+// client/python is the same for Python.
+package client
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/millrace-data/millrace/internal/batch"
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/rpc"
+	pb "github.com/millrace-data/millrace/proto"
+)
+
+// Rank is a trainer's place in the mesh.
+type Rank struct{ DP, CP, PP, TP int }
+
+// String names the rank in messages.
+func (r Rank) String() string {
+	return fmt.Sprintf("rank dp=%d cp=%d pp=%d tp=%d", r.DP, r.CP, r.PP, r.TP)
+}
+
+func (r Rank) wire() *pb.Coordinates {
+	return &pb.Coordinates{Dp: uint32(r.DP), Cp: uint32(r.CP), Pp: uint32(r.PP), Tp: uint32(r.TP)}
+}
+
+// Mesh gives the sizes a trainer runs with; 0 is not checked.
+type Mesh struct{ DP, CP, PP, TP int }
+
+// Security says how client and service trust each other. The zero value is plain
+// text, which the service offers on loopback only.
+type Security = rpc.Security
+
+// Options configure a client. The zero value is rank 0 of any job, from the start.
+type Options struct {
+	Rank     Rank
+	Mesh     Mesh          // checked against the job's topology
+	Job      string        // checked against the job's name, if set
+	Identity []byte        // checked against the spec's identity, if set
+	Token    []byte        // position to resume from; nil = the first step
+	Prefetch int           // steps to read ahead; default 2, negative = none; at most two less than the planner's
+	Deadline time.Duration // of one batch; default 10 minutes
+	Security rpc.Security  //
+}
+
+func (o *Options) withDefaults() {
+	if o.Prefetch == 0 {
+		o.Prefetch = 2
+	}
+	if o.Deadline == 0 {
+		o.Deadline = 10 * time.Minute
+	}
+}
+
+// Tensor is a dense array: little-endian, C order, at a 64-byte boundary.
+type Tensor = batch.Tensor
+
+// Row is the lineage of one row: its number in the global batch, and for each
+// document its tokens, source and place in the source's order.
+type Row struct {
+	Number  int
+	Lengths []int
+	Sources []string
+	Blocks  []uint64
+	Indices []uint32
+}
+
+// Microbatch is one microbatch of a rank: the tensors of its pipeline stage and
+// context-parallel slice.
+type Microbatch struct {
+	Tensors []Tensor
+
+	rows    []*pb.RowInfo
+	sources []string
+}
+
+// Rows says where a microbatch comes from. Each call makes the answer anew.
+func (m *Microbatch) Rows() []Row {
+	rows := make([]Row, len(m.rows))
+	for i, r := range m.rows {
+		rows[i] = lineage(r, m.sources)
+	}
+	return rows
+}
+
+// Batch is a rank's part of one step. It belongs to the caller.
+type Batch struct {
+	Step         int64
+	Microbatches []Microbatch
+	Bytes        int
+	Wait         time.Duration // how long Next waited for it
+
+	body []byte // what the tensors are views of
+	home *sync.Pool
+}
+
+// Release gives the batch's memory to a later batch of the same client: fresh
+// memory costs as much as the copy into it. The tensors must not be used any
+// more. A batch that is not released is left to the garbage collector.
+func (b *Batch) Release() {
+	if b.home != nil {
+		b.home.Put(b.body)
+		*b = Batch{Step: b.Step, Bytes: b.Bytes, Wait: b.Wait}
+	}
+}
+
+// Client feeds one rank. It is not safe for concurrent use.
+type Client struct {
+	opts    Options
+	address string
+	planner *grpc.ClientConn
+	data    *grpc.ClientConn
+	joined  *pb.JoinReply
+	next    int64   // step that Next returns
+	reader  *reader // nil if nothing is read ahead
+	failed  error   // what Next returns from now on
+	closed  bool
+	bodies  sync.Pool // of []byte: memory of released batches
+}
+
+// Open joins the job served at address (the planner's, or that of `millrace
+// serve`) as one rank. Errors of class fault.User mean that rank, spec or token
+// do not fit the job.
+func Open(ctx context.Context, address string, opts Options) (*Client, error) {
+	opts.withDefaults()
+	c := &Client{opts: opts, address: address}
+	var err error
+	if c.planner, err = rpc.Dial(address, opts.Security); err != nil {
+		return nil, err
+	}
+	if err := c.join(ctx); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	if c.data, err = rpc.Dial(c.joined.Constructor, opts.Security); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	if depth := min(opts.Prefetch, int(c.joined.Ahead)-2); depth > 0 {
+		c.reader = c.readAhead(depth)
+	}
+	return c, nil
+}
+
+func (c *Client) join(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, c.opts.Deadline)
+	defer cancel()
+	m := c.opts.Mesh
+	reply, err := pb.NewPlannerClient(c.planner).Join(ctx, &pb.JoinRequest{
+		Job: c.opts.Job, Identity: c.opts.Identity, Rank: c.opts.Rank.wire(), Token: c.opts.Token,
+		Mesh: &pb.Mesh{Dp: uint32(m.DP), Cp: uint32(m.CP), Pp: uint32(m.PP), Tp: uint32(m.TP)},
+	}, grpc.WaitForReady(true))
+	if err != nil {
+		err = rpc.FromStatus(err)
+		return fault.As(fault.ClassOf(err), fmt.Errorf("%s cannot join the job at %s: %w", c.opts.Rank, c.address, err))
+	}
+	c.joined, c.next = reply, int64(reply.NextStep)
+	return nil
+}
+
+// Next returns the next step of this rank, or io.EOF at the end of the data,
+// which is at the same step for all ranks. Calling it says that the batch before
+// is done with. A call that ctx ended may be repeated; any other error stays.
+func (c *Client) Next(ctx context.Context) (*Batch, error) {
+	if c.failed != nil {
+		return nil, c.failed
+	}
+	begin := time.Now()
+	b, err := c.take(ctx)
+	if err != nil {
+		if ctx.Err() == nil {
+			c.failed = err
+		}
+		return nil, err
+	}
+	b.Wait = time.Since(begin)
+	c.next++
+	return b, nil
+}
+
+func (c *Client) take(ctx context.Context) (*Batch, error) {
+	if c.reader != nil {
+		return c.reader.take(ctx, c.next)
+	}
+	return c.inPlace(ctx, c.next)
+}
+
+func (c *Client) inPlace(ctx context.Context, step int64) (*Batch, error) {
+	return c.fetch(ctx, step, func(ctx context.Context) (*Batch, error) {
+		return c.fetchOnce(ctx, step, c.next, new(atomic.Bool))
+	})
+}
+
+// At returns any step that is still served, without moving the client.
+func (c *Client) At(ctx context.Context, step int64) (*Batch, error) {
+	if c.closed {
+		return nil, errClosed
+	}
+	return c.inPlace(ctx, step)
+}
+
+// retryEvery is the pause before a lost constructor is tried again.
+const retryEvery = 200 * time.Millisecond
+
+// fetch asks for a step until it comes or the deadline passes: asking twice
+// gives the same bytes.
+func (c *Client) fetch(ctx context.Context, step int64, ask func(context.Context) (*Batch, error)) (*Batch, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.opts.Deadline)
+	defer cancel()
+	var lost error // of the attempt before: it says why, an expired deadline does not
+	for {
+		b, err := ask(ctx)
+		switch {
+		case err == nil || errors.Is(err, io.EOF):
+			return b, err
+		case errors.Is(err, errRenewed):
+			continue
+		case ctx.Err() != nil || fault.ClassOf(err) != fault.Lost:
+			return nil, fault.As(fault.ClassOf(err), fmt.Errorf("step %d of %s from %s: %w", step, c.opts.Rank, c.joined.Constructor, cmp.Or(lost, err)))
+		}
+		lost = err
+		select {
+		case <-time.After(retryEvery):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// fetchOnce asks once; answered becomes true when the answer begins to come.
+func (c *Client) fetchOnce(ctx context.Context, step, acked int64, answered *atomic.Bool) (*Batch, error) {
+	stream, err := pb.NewConstructorClient(c.data).Batch(ctx, &pb.BatchRequest{
+		Identity: c.joined.Identity, Generation: c.joined.Generation,
+		Step: uint64(step), Acked: uint64(acked), Rank: c.opts.Rank.wire(), Join: c.joined.Join,
+	}, grpc.WaitForReady(true))
+	if err != nil {
+		return nil, rpc.FromStatus(err)
+	}
+	header := &pb.BatchHeader{}
+	spare, _ := c.bodies.Get().([]byte)
+	body, err := rpc.ReceiveBody(noted{stream, answered}, header, spare)
+	if err != nil {
+		return nil, rpc.FromStatus(err)
+	}
+	if header.EndOfData {
+		return nil, io.EOF
+	}
+	return c.decode(header, body)
+}
+
+func (c *Client) decode(header *pb.BatchHeader, body []byte) (*Batch, error) {
+	b := &Batch{Step: int64(header.Step), Bytes: len(body), body: body, home: &c.bodies}
+	for _, wire := range header.Microbatches {
+		mb := Microbatch{rows: wire.Rows, sources: c.joined.Sources}
+		for _, t := range wire.Tensors {
+			tensor, err := view(t, body)
+			if err != nil {
+				return nil, fmt.Errorf("step %d: %w", header.Step, err)
+			}
+			mb.Tensors = append(mb.Tensors, tensor)
+		}
+		b.Microbatches = append(b.Microbatches, mb)
+	}
+	return b, nil
+}
+
+func view(t *pb.Tensor, body []byte) (Tensor, error) {
+	dtype, err := batch.ParseDType(t.Dtype)
+	if err != nil {
+		return Tensor{}, err
+	}
+	if t.Offset > uint64(len(body)) || t.Size > uint64(len(body))-t.Offset {
+		return Tensor{}, fmt.Errorf("tensor %s lies outside the batch's %d bytes", t.Name, len(body))
+	}
+	out := Tensor{Name: t.Name, DType: dtype, Data: body[t.Offset : t.Offset+t.Size]}
+	for _, n := range t.Shape {
+		out.Shape = append(out.Shape, int(n))
+	}
+	return out, out.Check()
+}
+
+func lineage(r *pb.RowInfo, sources []string) Row {
+	out := Row{Number: int(r.Row), Blocks: r.Seqs, Indices: r.Indices}
+	for k, n := range r.Lengths {
+		out.Lengths = append(out.Lengths, int(n))
+		name := ""
+		if k < len(r.Sources) && int(r.Sources[k]) < len(sources) {
+			name = sources[r.Sources[k]]
+		}
+		out.Sources = append(out.Sources, name)
+	}
+	return out
+}
+
+// State returns the resume token of the position after the last batch returned,
+// and the digest of everything before it. It is the same on all ranks.
+func (c *Client) State(ctx context.Context) (token []byte, digest [32]byte, err error) {
+	if c.closed {
+		return nil, digest, errClosed
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.opts.Deadline)
+	defer cancel()
+	reply, err := pb.NewPlannerClient(c.planner).State(ctx, &pb.StateRequest{Identity: c.joined.Identity, Step: uint64(c.next)})
+	if err != nil {
+		return nil, digest, rpc.FromStatus(err)
+	}
+	copy(digest[:], reply.Digest)
+	return reply.Token, digest, nil
+}
+
+// Step is the step that Next returns next.
+func (c *Client) Step() int64 { return c.next }
+
+// Fetches says whether this rank fetches; if not, a broadcast serves it.
+func (c *Client) Fetches() bool { return c.joined.Fetches }
+
+// Format is the job's output format.
+func (c *Client) Format() string { return c.joined.Format }
+
+// Close lets go of the connections. It is safe to call twice.
+func (c *Client) Close() error {
+	if c.closed {
+		return nil
+	}
+	c.closed, c.failed = true, errClosed
+	if c.reader != nil {
+		c.reader.close()
+	}
+	var errs []error
+	for _, conn := range []*grpc.ClientConn{c.planner, c.data} {
+		if conn != nil {
+			errs = append(errs, conn.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+var errClosed = fault.Userf("the client is closed; open another one")

@@ -1,0 +1,209 @@
+package constructor
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+
+	"github.com/millrace-data/millrace/internal/batch"
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/rpc"
+	"github.com/millrace-data/millrace/internal/samples"
+	pb "github.com/millrace-data/millrace/proto"
+)
+
+// row is one assembled row of a step.
+type row struct {
+	number uint32 // in the global batch
+	batch.Row
+	info *pb.RowInfo
+}
+
+func (r *row) digest() [32]byte { return batch.RowDigest(r.Row) }
+
+// peers are the loaders, by their number in the placement. It is safe for
+// concurrent use.
+type peers struct {
+	sec rpc.Security
+
+	mu        sync.Mutex // guards the fields below; never held during a call
+	addresses []string
+	conns     map[string]*grpc.ClientConn
+}
+
+func newPeers(sec rpc.Security) *peers {
+	return &peers{sec: sec, conns: map[string]*grpc.ClientConn{}}
+}
+
+func (p *peers) set(addresses []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.addresses = addresses
+}
+
+// client returns a client for loader i; any other will do if it is gone.
+func (p *peers) client(i int) (pb.LoaderClient, string, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.addresses) == 0 {
+		return nil, "", fault.Lostf("no loader is connected to the planner")
+	}
+	address := p.addresses[i%len(p.addresses)]
+	conn, ok := p.conns[address]
+	if !ok {
+		var err error
+		if conn, err = rpc.Dial(address, p.sec); err != nil {
+			return nil, address, err
+		}
+		p.conns[address] = conn
+	}
+	return pb.NewLoaderClient(conn), address, nil
+}
+
+func (p *peers) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, conn := range p.conns {
+		conn.Close()
+	}
+}
+
+// fetch gets all samples of a plan and lays them out in rows.
+func (c *Constructor) fetch(ctx context.Context, p *pb.StepPlan) (*step, error) {
+	asks, at := asksOf(p)
+	sets := make([]samples.Set, len(p.Blocks))
+	byLoader := map[uint32][]int{}
+	for b, block := range p.Blocks {
+		byLoader[block.Loader] = append(byLoader[block.Loader], b)
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	for loader, blocks := range byLoader {
+		g.Go(func() error {
+			req := &pb.FetchRequest{}
+			for _, b := range blocks {
+				req.Blocks = append(req.Blocks, asks[b])
+			}
+			got, err := c.fetchFrom(ctx, int(loader), req)
+			if err != nil {
+				return err
+			}
+			if len(got) != len(blocks) {
+				return fmt.Errorf("loader %d gave %d blocks of %d", loader, len(got), len(blocks))
+			}
+			for i, b := range blocks {
+				sets[b] = got[i]
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	return layOut(p, sets, at, c.steps.job.Kept)
+}
+
+// asksOf turns a plan into one request per block, with rising indices, and says
+// at which place in its block's answer each sample comes.
+func asksOf(p *pb.StepPlan) (asks []*pb.BlockSamples, at []int) {
+	asks = make([]*pb.BlockSamples, len(p.Blocks))
+	for b, block := range p.Blocks {
+		asks[b] = &pb.BlockSamples{Source: block.Source, Seq: block.Seq}
+	}
+	for k, b := range p.SampleBlock {
+		asks[b].Indices = append(asks[b].Indices, p.SampleIndex[k])
+	}
+	for _, a := range asks {
+		slices.Sort(a.Indices)
+	}
+	at = make([]int, len(p.SampleBlock))
+	for k, b := range p.SampleBlock {
+		at[k], _ = slices.BinarySearch(asks[b].Indices, p.SampleIndex[k])
+	}
+	return asks, at
+}
+
+// retryEvery is the pause before a fetch is tried at another loader.
+const retryEvery = 200 * time.Millisecond
+
+// fetchFrom asks a loader, and the others in turn while it is lost.
+func (c *Constructor) fetchFrom(ctx context.Context, loader int, req *pb.FetchRequest) ([]samples.Set, error) {
+	for attempt := 0; ; attempt++ {
+		sets, address, err := c.fetchOnce(ctx, loader+attempt, req)
+		if err == nil {
+			return sets, nil
+		}
+		if ctx.Err() != nil || fault.ClassOf(err) != fault.Lost {
+			return nil, fault.As(fault.ClassOf(err), fmt.Errorf("fetching samples of source %d, block %d from loader %s: %w",
+				req.Blocks[0].Source, req.Blocks[0].Seq, address, err))
+		}
+		c.opts.Log.Warn("loader lost, trying another", "address", address, "err", err)
+		select {
+		case <-time.After(retryEvery):
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (c *Constructor) fetchOnce(ctx context.Context, loader int, req *pb.FetchRequest) ([]samples.Set, string, error) {
+	client, address, err := c.peers.client(loader)
+	if err != nil {
+		return nil, address, err
+	}
+	stream, err := client.Fetch(ctx, req)
+	if err != nil {
+		return nil, address, rpc.FromStatus(err)
+	}
+	body, err := rpc.ReceiveBody(stream, &pb.FetchHeader{}, nil)
+	if err != nil {
+		return nil, address, rpc.FromStatus(err)
+	}
+	sets, err := samples.Decode(body)
+	return sets, address, err
+}
+
+// layOut puts samples where the plan says. The rows borrow the sets' memory.
+func layOut(p *pb.StepPlan, sets []samples.Set, at []int, kept []*pb.KeptColumns) (*step, error) {
+	s := &step{generation: p.Generation, number: p.Step}
+	k := 0
+	for i, number := range p.Rows {
+		r := row{number: number, info: &pb.RowInfo{Row: number}}
+		for range p.RowSamples[i] {
+			b := p.SampleBlock[k]
+			set := &sets[b]
+			if at[k] >= set.Len() {
+				return nil, fmt.Errorf("source %d, block %d: sample %d is missing in the loader's answer", p.Blocks[b].Source, p.Blocks[b].Seq, p.SampleIndex[k])
+			}
+			tokens := set.Sample(at[k])
+			if len(tokens) != int(p.SampleLength[k]) {
+				return nil, fmt.Errorf("source %d, block %d, sample %d has %d tokens, the plan says %d: the source is not the one that was planned with",
+					p.Blocks[b].Source, p.Blocks[b].Seq, p.SampleIndex[k], len(tokens), p.SampleLength[k])
+			}
+			r.Segments = append(r.Segments, tokens)
+			r.info.Lengths = append(r.info.Lengths, p.SampleLength[k])
+			r.info.Sources = append(r.info.Sources, p.Blocks[b].Source)
+			r.info.Seqs = append(r.info.Seqs, p.Blocks[b].Seq)
+			r.info.Indices = append(r.info.Indices, p.SampleIndex[k])
+			names := kept[p.Blocks[b].Source].GetNames()
+			for col := range min(len(set.Kept), len(names)) {
+				if v := set.Kept[col][at[k]]; v != nil {
+					r.Kept = append(r.Kept, batch.Kept{Document: len(r.Segments) - 1, Column: names[col], Data: v})
+					s.bytes += int64(len(v))
+				}
+			}
+			s.bytes += int64(4 * len(tokens))
+			k++
+		}
+		slices.SortStableFunc(r.Kept, func(a, b batch.Kept) int {
+			return cmp.Or(a.Document-b.Document, strings.Compare(a.Column, b.Column))
+		})
+		s.rows = append(s.rows, r)
+	}
+	return s, nil
+}

@@ -1,0 +1,386 @@
+package constructor
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/millrace-data/millrace/constructor/assemble"
+	"github.com/millrace-data/millrace/internal/fault"
+	pb "github.com/millrace-data/millrace/proto"
+)
+
+// step is one assembled step: the rows of this constructor's buckets.
+type step struct {
+	generation uint64
+	number     uint64
+	rows       []row
+	bytes      int64
+}
+
+// steps is the state of a constructor: the plans to build, the steps that are
+// ready, and how far each rank is. It is safe for concurrent use.
+type steps struct {
+	acksChanged chan struct{} // nudged when takeAcks has something to give
+
+	mu         sync.Mutex    // guards the fields below, never held across a wait
+	changed    chan struct{} // closed and replaced whenever something changes
+	job        *pb.ConstructorJob
+	layout     assemble.Layout
+	kept       []string // columns that any source keeps, sorted
+	budget     int64
+	generation uint64
+	origin     uint64 // where the generation began
+	base       uint64 // steps before it are released
+	plans      map[uint64]*pb.StepPlan
+	building   map[uint64]int64 // bytes reserved, by step
+	ready      map[uint64]*step
+	held       int64
+	ended      bool
+	endStep    uint64
+	failed     error
+	acked      map[rank]uint64
+	joins      map[rank]uint64 // the last join of each rank
+	adopted    map[rank]uint64 // ranks of an earlier generation that stood where this one began
+	reported   map[uint32]uint64
+	counts     pb.ConstructorUsage
+}
+
+// rank is a trainer's place.
+type rank struct{ dp, cp, pp, tp uint32 }
+
+func (r rank) String() string {
+	return fmt.Sprintf("rank dp=%d cp=%d pp=%d tp=%d", r.dp, r.cp, r.pp, r.tp)
+}
+
+func rankOf(c *pb.Coordinates) rank { return rank{c.GetDp(), c.GetCp(), c.GetPp(), c.GetTp()} }
+
+func newSteps() *steps {
+	return &steps{acksChanged: make(chan struct{}, 1), changed: make(chan struct{})}
+}
+
+// update runs f under the lock and wakes all who wait.
+func (s *steps) update(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// until runs f under the lock, again after every change, until it reports true.
+func (s *steps) until(ctx context.Context, f func() bool) error {
+	for {
+		s.mu.Lock()
+		ok := f()
+		changed := s.changed
+		s.mu.Unlock()
+		if ok {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (s *steps) take(job *pb.ConstructorJob, layout assemble.Layout, budget int64) {
+	s.update(func() {
+		s.job, s.layout, s.budget, s.joins = job, layout, budget, map[rank]uint64{}
+		for _, k := range job.Kept {
+			s.kept = append(s.kept, k.Names...)
+		}
+		slices.Sort(s.kept)
+		s.kept = slices.Compact(s.kept)
+		s.clear(0, 0)
+	})
+}
+
+func (s *steps) restart(generation, next uint64) {
+	s.update(func() { s.clear(generation, next) })
+}
+
+func (s *steps) clear(generation, next uint64) {
+	s.generation, s.origin, s.base, s.ended = generation, next, next, false
+	s.plans, s.ready, s.building = map[uint64]*pb.StepPlan{}, map[uint64]*step{}, map[uint64]int64{}
+	s.held = 0
+	s.acked, s.reported, s.adopted = map[rank]uint64{}, map[uint32]uint64{}, map[rank]uint64{}
+	for _, dp := range s.job.GetBuckets() {
+		s.reported[dp] = next
+		for _, r := range s.fetchers(dp) {
+			s.acked[r] = next
+		}
+	}
+}
+
+// fetchers are the ranks of a bucket that ask for batches themselves.
+func (s *steps) fetchers(dp uint32) []rank {
+	tp := s.job.Mesh.Tp
+	if s.job.BroadcastAt == "tp" {
+		tp = 1
+	}
+	var ranks []rank
+	for cp := range s.job.Mesh.Cp {
+		for pp := range s.job.Mesh.Pp {
+			for t := range tp {
+				ranks = append(ranks, rank{dp, cp, pp, t})
+			}
+		}
+	}
+	return ranks
+}
+
+func (s *steps) plan(p *pb.StepPlan) {
+	s.update(func() {
+		if p.Generation == s.generation && p.Step >= s.base {
+			s.plans[p.Step] = p
+		}
+	})
+}
+
+// admit makes earlier joins of a rank void and says how far they got.
+func (s *steps) admit(a *pb.Admit) *pb.Admitted {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := rankOf(a.Rank)
+	s.joins[r] = a.Join
+	return &pb.Admitted{Join: a.Join, Generation: s.generation, Acked: s.acked[r]}
+}
+
+func (s *steps) end(generation, at uint64) {
+	s.update(func() {
+		if generation == s.generation {
+			s.ended, s.endStep = true, at
+		}
+	})
+}
+
+// fail makes every rank that asks hear err. The first error stands.
+func (s *steps) fail(err error) {
+	s.update(func() {
+		if s.failed == nil {
+			s.failed = err
+		}
+	})
+}
+
+// claim waits for the lowest plan that is not being built and fits the budget,
+// and reserves its bytes. The lowest step of all always fits: without it no rank
+// could go on and nothing would ever be released.
+func (s *steps) claim(ctx context.Context) (*pb.StepPlan, error) {
+	var claimed *pb.StepPlan
+	err := s.until(ctx, func() bool {
+		for k, p := range s.plans {
+			if claimed == nil || k < claimed.Step {
+				claimed = p
+			}
+		}
+		if claimed == nil {
+			return false
+		}
+		bytes := int64(0)
+		for _, n := range claimed.SampleLength {
+			bytes += 4 * int64(n)
+		}
+		first := len(s.building) == 0 && len(s.ready) == 0
+		if s.held+bytes > s.budget && !first {
+			claimed = nil
+			return false
+		}
+		delete(s.plans, claimed.Step)
+		s.building[claimed.Step] = bytes
+		s.held += bytes
+		return true
+	})
+	return claimed, err
+}
+
+// done makes an assembled step available.
+func (s *steps) done(st *step) {
+	s.update(func() {
+		if st.generation != s.generation {
+			return
+		}
+		delete(s.building, st.number) // its reservation stands for as long as it is held
+		if st.number >= s.base {
+			s.ready[st.number] = st
+		} else {
+			s.held -= st.bytes
+		}
+	})
+}
+
+// ask is a rank's question for one step.
+type ask struct {
+	rank       rank
+	generation uint64
+	step       uint64
+	acked      uint64
+	join       uint64
+}
+
+// answer waits for a step; nil means that there is none. It checks the rank and
+// takes its acknowledgement.
+func (s *steps) answer(ctx context.Context, q ask) (*step, error) {
+	var st *step
+	var refused error
+	begin := time.Now()
+	err := s.until(ctx, func() bool {
+		st, refused = nil, s.failed
+		if refused != nil {
+			return true
+		}
+		if s.job == nil || s.generation < q.generation {
+			return false
+		}
+		if refused = s.check(q); refused != nil {
+			return true
+		}
+		s.ack(q)
+		if s.ended && q.step >= s.endStep {
+			return true
+		}
+		st = s.ready[q.step]
+		return st != nil
+	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.counts.WaitSeconds += time.Since(begin).Seconds()
+	if err != nil {
+		return nil, fault.As(fault.ClassOf(err), fmt.Errorf("%s waited %.0f s for step %d: %s: %w",
+			q.rank, time.Since(begin).Seconds(), q.step, s.blockedOn(q), err))
+	}
+	return st, refused
+}
+
+// check refuses what can never be answered.
+func (s *steps) check(q ask) error {
+	if _, ok := s.acked[q.rank]; !ok {
+		return fault.Userf("%s does not fetch from this constructor, which serves dp ranks %v; ask the planner where it does (connect does)", q.rank, s.job.Buckets)
+	}
+	switch {
+	case q.join != 0 && q.join < s.joins[q.rank]:
+		return fault.Userf("another client joined as %s after this one: a rank has one client at a time", q.rank)
+	case q.generation < s.generation && !s.adopt(q):
+		return fault.Userf("the job was moved to another step since %s joined (another rank resumed from an earlier or later checkpoint): "+
+			"restart all ranks from the same checkpoint", q.rank)
+	case q.step < s.base:
+		return fault.Userf("%s asks for step %d, but all ranks said they were done with the steps before %d; resume from a token to go back",
+			q.rank, q.step, s.base)
+	}
+	return nil
+}
+
+// adopt takes a rank of an earlier generation into this one if it stands where
+// this one began: of ranks that are restarted together, the first may join
+// before another one's join moves the job.
+func (s *steps) adopt(q ask) bool {
+	if q.acked == s.origin {
+		s.adopted[q.rank] = q.generation
+	}
+	generation, ok := s.adopted[q.rank]
+	return ok && generation == q.generation
+}
+
+// ack takes a rank's word that it is done with all steps before q.acked, and
+// releases what no rank needs.
+func (s *steps) ack(q ask) {
+	if q.acked <= s.acked[q.rank] || q.acked > q.step {
+		return
+	}
+	s.acked[q.rank] = q.acked
+	low := q.acked
+	for _, a := range s.acked {
+		low = min(low, a)
+	}
+	for k := s.base; k < low; k++ {
+		if st := s.ready[k]; st != nil {
+			s.held -= st.bytes
+			delete(s.ready, k)
+		}
+	}
+	if low > s.base {
+		s.base = low
+		close(s.changed)
+		s.changed = make(chan struct{})
+	}
+	select {
+	case s.acksChanged <- struct{}{}:
+	default:
+	}
+}
+
+// takeAcks returns the buckets whose slowest rank moved.
+func (s *steps) takeAcks() []*pb.Acked {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []*pb.Acked
+	for _, dp := range s.job.GetBuckets() {
+		low, slowest := ^uint64(0), rank{}
+		for _, r := range s.fetchers(dp) {
+			if a := s.acked[r]; a < low {
+				low, slowest = a, r
+			}
+		}
+		if low > s.reported[dp] {
+			s.reported[dp] = low
+			out = append(out, &pb.Acked{Generation: s.generation, Bucket: dp, Step: low, Slowest: slowest.String()})
+		}
+	}
+	return out
+}
+
+// blockedOn says why a step is not there yet. The lock is held.
+func (s *steps) blockedOn(q ask) string {
+	switch {
+	case s.job == nil:
+		return "this constructor has not heard from the planner"
+	case s.building[q.step] > 0:
+		return "its samples are being fetched from the loaders"
+	case s.plans[q.step] != nil:
+		return fmt.Sprintf("it is planned, but %d of %d bytes of this constructor's buffer are held by steps that other ranks have not finished: %s",
+			s.held, s.budget, s.behind())
+	default:
+		return fmt.Sprintf("the planner has not planned it; the slowest rank here: %s", s.behind())
+	}
+}
+
+// behind names the rank with the lowest acknowledgement.
+func (s *steps) behind() string {
+	low, slowest := ^uint64(0), rank{}
+	for _, dp := range s.job.Buckets {
+		for _, r := range s.fetchers(dp) {
+			if a := s.acked[r]; a < low {
+				low, slowest = a, r
+			}
+		}
+	}
+	return fmt.Sprintf("%s is at step %d", slowest, low)
+}
+
+func (s *steps) fetched(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.counts.FetchSeconds += d.Seconds()
+}
+
+func (s *steps) delivered(bytes int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.counts.DeliveredBytes += uint64(bytes)
+	s.counts.DeliveredBatches++
+}
+
+func (s *steps) usage() *pb.ConstructorUsage {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return &pb.ConstructorUsage{
+		HeldBytes: uint64(max(s.held, 0)), BudgetBytes: uint64(s.budget),
+		DeliveredBytes: s.counts.DeliveredBytes, DeliveredBatches: s.counts.DeliveredBatches,
+		FetchSeconds: s.counts.FetchSeconds, WaitSeconds: s.counts.WaitSeconds,
+	}
+}

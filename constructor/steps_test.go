@@ -1,0 +1,181 @@
+package constructor
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/millrace-data/millrace/constructor/assemble"
+	"github.com/millrace-data/millrace/internal/fault"
+	pb "github.com/millrace-data/millrace/proto"
+)
+
+// twoRanks is the state of a constructor that serves two DP ranks.
+func twoRanks(budget int64) *steps {
+	s := newSteps()
+	s.take(&pb.ConstructorJob{Buckets: []uint32{0, 1}, Mesh: &pb.Mesh{Dp: 2, Cp: 1, Pp: 1, Tp: 1}}, assemble.Layout{}, budget)
+	s.restart(1, 0)
+	return s
+}
+
+func planOf(step uint64, tokens ...uint32) *pb.StepPlan {
+	return &pb.StepPlan{Generation: 1, Step: step, SampleLength: tokens}
+}
+
+var rank0, rank1 = rank{}, rank{dp: 1}
+
+// TestClaimsInOrder: with several builders and plans that come in any order, each
+// step is built once, the lower ones first, and never more than the budget holds
+// beside the first.
+func TestClaimsInOrder(t *testing.T) {
+	const steps = 200
+	s := twoRanks(100)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	var built []uint64
+	for range 2 {
+		all.Go(func() {
+			for {
+				p, err := s.claim(ctx)
+				if err != nil {
+					return
+				}
+				s.done(&step{generation: 1, number: p.Step, bytes: 4 * int64(p.SampleLength[0])})
+				mu.Lock()
+				built = append(built, p.Step)
+				done := len(built) == steps
+				mu.Unlock()
+				if done {
+					cancel()
+					return
+				}
+			}
+		})
+	}
+	all.Go(func() {
+		rng := rand.New(rand.NewPCG(1, 1))
+		for at := 0; at < steps; at += 4 { // a few ahead, in any order
+			for _, k := range rng.Perm(4) {
+				s.plan(planOf(uint64(at+k), 20)) // 80 bytes: one fits
+			}
+		}
+	})
+	for _, r := range []rank{rank0, rank1} {
+		all.Go(func() {
+			for k := range uint64(steps) {
+				st, err := s.answer(ctx, ask{rank: r, generation: 1, step: k, acked: k})
+				if err == nil && st.number != k {
+					t.Errorf("step %d came for step %d", st.number, k)
+				}
+				if held := s.usage().HeldBytes; held > 100 {
+					t.Errorf("%d bytes are held, 100 are allowed", held)
+				}
+			}
+		})
+	}
+	all.Wait()
+	slices.Sort(built)
+	if len(built) != steps || built[steps-1] != steps-1 || len(slices.Compact(built)) != steps {
+		t.Errorf("%d steps were built: %v", len(built), built)
+	}
+}
+
+// TestBudget: a step over the budget is built if it is the only one; the next
+// waits until all ranks are done with it.
+func TestBudget(t *testing.T) {
+	s := twoRanks(10)
+	s.plan(planOf(1, 100))
+	s.plan(planOf(0, 100))
+	now, cancel := context.WithCancel(t.Context())
+	cancel()
+	p, err := s.claim(now)
+	if err != nil || p.Step != 0 {
+		t.Fatalf("the first claim: %v, %v", p, err)
+	}
+	if p, err := s.claim(now); err == nil {
+		t.Fatalf("step %d was claimed over the budget", p.Step)
+	}
+	s.done(&step{generation: 1, number: 0, bytes: 400})
+	for _, r := range []rank{rank0, rank1} {
+		if p, err := s.claim(now); err == nil {
+			t.Fatalf("step %d was claimed before %s was done", p.Step, r)
+		}
+		if _, err := s.answer(now, ask{rank: r, generation: 1, step: 0}); err != nil {
+			t.Fatal(err)
+		}
+		s.answer(now, ask{rank: r, generation: 1, step: 1, acked: 1}) // it is not there yet
+	}
+	if p, err := s.claim(now); err != nil || p.Step != 1 {
+		t.Fatalf("after both ranks: %v, %v", p, err)
+	}
+	if acks := s.takeAcks(); len(acks) != 2 || acks[0].Step != 1 || acks[1].Step != 1 {
+		t.Errorf("acknowledgements %v", acks)
+	}
+	if acks := s.takeAcks(); len(acks) != 0 {
+		t.Errorf("acknowledgements told twice: %v", acks)
+	}
+}
+
+// TestRefusals: what can never be answered is refused at once, in words.
+func TestRefusals(t *testing.T) {
+	s := twoRanks(1000)
+	s.restart(2, 5)
+	now, cancel := context.WithCancel(t.Context())
+	cancel()
+	s.admit(&pb.Admit{Join: 9, Rank: &pb.Coordinates{Dp: 1}})
+	for _, test := range []struct {
+		name, says string
+		q          ask
+	}{
+		{"a rank of another constructor", "does not fetch from this constructor", ask{rank: rank{dp: 7}, generation: 2, step: 5}},
+		{"a rank of an earlier generation", "restart all ranks from the same checkpoint", ask{rank: rank0, generation: 1, step: 6, acked: 6}},
+		{"a step that is gone", "said they were done with the steps before 5", ask{rank: rank0, generation: 2, step: 4}},
+		{"a client that another one followed", "a rank has one client at a time", ask{rank: rank1, generation: 2, step: 5, join: 8}},
+	} {
+		_, err := s.answer(now, test.q)
+		if fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%s: %v", test.name, err)
+		}
+	}
+	// Ranks that joined where the generation began before it did, belong to it.
+	for acked := uint64(5); acked < 8; acked++ {
+		_, err := s.answer(now, ask{rank: rank0, generation: 1, step: acked, acked: acked})
+		if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "the planner has not planned it") {
+			t.Errorf("step %d of a rank that was there before: %v", acked, err)
+		}
+	}
+	if a := s.admit(&pb.Admit{Join: 10, Rank: &pb.Coordinates{}}); a.Acked != 7 || a.Generation != 2 || a.Join != 10 {
+		t.Errorf("admitted %v", a)
+	}
+}
+
+// TestRestartDropsTheOld: nothing of an earlier generation is served or counted.
+func TestRestartDropsTheOld(t *testing.T) {
+	s := twoRanks(1000)
+	s.plan(planOf(0, 10))
+	now, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.claim(now); err != nil {
+		t.Fatal(err)
+	}
+	s.restart(2, 0)
+	s.done(&step{generation: 1, number: 0, bytes: 40})
+	s.plan(planOf(1, 10))
+	s.end(1, 0)
+	if held := s.usage().HeldBytes; held != 0 {
+		t.Errorf("%d bytes are held", held)
+	}
+	if st, err := s.answer(now, ask{rank: rank0, generation: 2}); err == nil {
+		t.Errorf("an old step was served: %v", st)
+	}
+	if p, err := s.claim(now); err == nil {
+		t.Errorf("an old plan was claimed: %v", p)
+	}
+}

@@ -1,0 +1,213 @@
+package service_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/millrace-data/millrace/internal/service"
+	"github.com/millrace-data/millrace/internal/trainer"
+)
+
+// setting is a way to run a job. None may change a byte.
+type setting struct {
+	loaders, constructors int
+	processes             bool
+	procs                 int // GOMAXPROCS
+	readAhead             int // of the clients: 0 = their default, negative = none
+	resources
+	log bool // keep a step log
+}
+
+func (s setting) String() string {
+	return fmt.Sprintf("loaders=%d constructors=%d processes=%v gomaxprocs=%d read_ahead=%d buffers=%d,%d prefetch=%d window=%d",
+		s.loaders, s.constructors, s.processes, s.procs, s.readAhead, s.loaderBuffer, s.constructorBuffer, s.prefetch, s.window)
+}
+
+// axes are the values of a setting. A buffer of one byte holds nothing that does
+// not have to be held: every block is read again for every fetch, every step is
+// assembled when the one before it is done.
+var axes = []axis{
+	{1, 2, 3},    // loaders
+	{1, 2},       // constructors
+	{0, 1},       // processes
+	{1, 2},       // GOMAXPROCS
+	{0, -1},      // read-ahead
+	{0, 1, 20e3}, // loader buffer
+	{0, 1, 40e3}, // constructor buffer
+	{2, 1, 8},    // prefetch
+	{20, 1, 500}, // window
+}
+
+func settingOf(v []int) setting {
+	return setting{v[0], v[1], v[2] == 1, v[3], v[4], resources{v[5], v[6], v[7], v[8]}, false}
+}
+
+// TestDeterminism runs every recipe in many ways: whatever the way, the digest is
+// the reference's at every step. In the fast lane every pair of values is tried
+// once, each setting with one recipe; MILLRACE_LONG tries all settings so, and
+// the pairs with every recipe.
+func TestDeterminism(t *testing.T) {
+	dir := writeSources(t)
+	for i, values := range pairwise(axes) {
+		for k, r := range recipes {
+			if long || k == i%len(recipes) {
+				check(t, dir, r, settingOf(values))
+			}
+		}
+	}
+	if long {
+		for i, values := range product(axes) {
+			check(t, dir, recipes[i%len(recipes)], settingOf(values))
+		}
+	}
+	for _, r := range recipes {
+		check(t, dir, r, settingOf([]int{2, 2, 0, 2, 0, 20e3, 0, 4, 20}))
+	}
+}
+
+func check(t *testing.T, dir string, r recipe, s setting) {
+	t.Run(r.name+"/"+s.String(), func(t *testing.T) {
+		want := solve(t, dir, r)
+		gomaxprocs(t, s.procs)
+		res := s.run(t, dir, r, func(step trainer.Step) {
+			if step.Digest != want.digests[step.Step+1] {
+				t.Errorf("digest step=%d %x, want %x", step.Step+1, step.Digest, want.digests[step.Step+1])
+			}
+		})
+		if res.Next != want.steps() || res.Ended != want.ended {
+			t.Errorf("%d steps, ended %v; want %d, %v", res.Next, res.Ended, want.steps(), want.ended)
+		}
+	})
+}
+
+// gomaxprocs sets GOMAXPROCS here and in processes until the test ends.
+func gomaxprocs(t *testing.T, n int) {
+	if n == 0 {
+		return
+	}
+	t.Setenv("GOMAXPROCS", strconv.Itoa(n))
+	before := runtime.GOMAXPROCS(n)
+	t.Cleanup(func() { runtime.GOMAXPROCS(before) })
+}
+
+// patience bounds one run: ten times what the slowest takes on a busy machine.
+const patience = time.Minute
+
+// run runs a recipe as the setting says.
+func (s setting) run(t *testing.T, dir string, r recipe, onStep func(trainer.Step)) *trainer.Result {
+	t.Helper()
+	var res *trainer.Result
+	s.serve(t, dir, r, func(ctx context.Context, address string) (err error) {
+		res, err = trainer.Run(ctx, trainer.Options{
+			Address: address, Job: parse(t, dir, r.text(s.resources)), Steps: r.steps, Prefetch: s.readAhead, OnStep: onStep,
+		})
+		return err
+	})
+	return res
+}
+
+// serve runs use against a service.
+func (s setting) serve(t *testing.T, dir string, r recipe, use func(ctx context.Context, address string) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	opts := s.options(t, dir, r)
+	if err := service.Run(ctx, opts, use); err != nil {
+		t.Fatal(err)
+	}
+	if ctx.Err() != nil {
+		t.Fatalf("the run took longer than %v", patience)
+	}
+}
+
+func (s setting) options(t *testing.T, dir string, r recipe) service.Options {
+	t.Helper()
+	text := r.text(s.resources)
+	opts := service.Options{Job: parse(t, dir, text), Loaders: s.loaders, Constructors: s.constructors}
+	if s.log {
+		opts.LogDir = t.TempDir()
+	}
+	if s.processes {
+		opts.Executable, opts.SpecFile = binary(t), filepath.Join(dir, "job.yaml")
+		write(t, opts.SpecFile, text)
+		opts.Stderr = os.Stderr
+	}
+	return opts
+}
+
+type axis []int
+
+// product returns all settings.
+func product(axes []axis) [][]int {
+	all := [][]int{nil}
+	for _, a := range axes {
+		var next [][]int
+		for _, head := range all {
+			for _, v := range a {
+				next = append(next, append(append([]int(nil), head...), v))
+			}
+		}
+		all = next
+	}
+	return all
+}
+
+// pairwise returns few settings among which every pair of values of two axes
+// occurs: in each round the one with the most new pairs, the first of equals.
+func pairwise(axes []axis) [][]int {
+	type pair struct{ i, a, j, b int }
+	seen := map[pair]bool{}
+	pairs := func(v []int, visit func(pair)) {
+		for i := range v {
+			for j := i + 1; j < len(v); j++ {
+				visit(pair{i, v[i], j, v[j]})
+			}
+		}
+	}
+	all := product(axes)
+	var chosen [][]int
+	for {
+		var best []int
+		most := 0
+		for _, v := range all {
+			n := 0
+			pairs(v, func(p pair) {
+				if !seen[p] {
+					n++
+				}
+			})
+			if n > most {
+				best, most = v, n
+			}
+		}
+		if best == nil {
+			return chosen
+		}
+		pairs(best, func(p pair) { seen[p] = true })
+		chosen = append(chosen, best)
+	}
+}
+
+// TestTopologies is G6: the same global batch on other meshes has the same digest.
+func TestTopologies(t *testing.T) {
+	dir := writeSources(t)
+	base := recipes[0]
+	want := solve(t, dir, base)
+	for _, topology := range []string{
+		"dp: 1", "dp: 2", "dp: 4", "dp: 2, cp: 2", "dp: 1, cp: 4", "dp: 1, pp: 2", "dp: 2, pp: 4, tp: 2", "dp: 1, cp: 2, pp: 2, tp: 2",
+	} {
+		t.Run(topology, func(t *testing.T) {
+			r := recipe{topology, mixed + "\nbatch: {sequence_length: 512, sequences: 8, microbatch_size: 1}\ntopology: {" + topology + "}\n", base.steps}
+			res := setting{}.run(t, dir, r, nil)
+			if res.Digest != want.digests[base.steps] {
+				t.Errorf("digest step=%d %x, want %x", res.Next, res.Digest, want.digests[base.steps])
+			}
+		})
+	}
+}

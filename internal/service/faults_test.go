@@ -1,0 +1,427 @@
+package service_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/millrace-data/millrace/client"
+	"github.com/millrace-data/millrace/constructor"
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/service"
+	"github.com/millrace-data/millrace/internal/trainer"
+	"github.com/millrace-data/millrace/planner"
+	"github.com/millrace-data/millrace/sourceloader"
+)
+
+// TestBadRecord: a record that cannot be read stops the job; every rank hears why
+// at once, whatever it was waiting for.
+func TestBadRecord(t *testing.T) {
+	dir := writeSources(t)
+	var b strings.Builder
+	for i := range 400 {
+		fmt.Fprintf(&b, `{"text":"record %d"}`+"\n", i)
+	}
+	b.WriteString("{\"text\": 17,\n")
+	write(t, filepath.Join(dir, "broken", "a.jsonl"), b.String())
+	r := recipe{"broken", `
+sources:
+  - name: broken
+    files: broken/*.jsonl
+    chunk_bytes: 1000
+    shuffle: {enabled: false}` + `
+batch: {sequence_length: 64, sequences: 8}
+topology: {dp: 2, cp: 2}
+`, 0}
+	for _, processes := range []bool{false, true} {
+		s := setting{loaders: 2, constructors: 2, processes: processes}
+		opts := s.options(t, dir, r)
+		opts.Stderr = new(syncBuffer)
+		begin := time.Now()
+		var mu sync.Mutex
+		var heard []error
+		err := service.Run(t.Context(), opts, func(ctx context.Context, address string) error {
+			var all sync.WaitGroup
+			for _, rank := range []client.Rank{{}, {CP: 1}, {DP: 1}, {DP: 1, CP: 1}} {
+				all.Go(func() {
+					err := consume(ctx, address, rank)
+					mu.Lock()
+					defer mu.Unlock()
+					heard = append(heard, err)
+				})
+			}
+			all.Wait()
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, err := range heard {
+			if err == nil || fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), `source "broken"`) || !strings.Contains(err.Error(), "a.jsonl") {
+				t.Errorf("a rank heard %v; want an error of class user that names source and file", err)
+			}
+		}
+		if took := time.Since(begin); len(heard) != 4 || took > 20*time.Second {
+			t.Errorf("%d ranks heard of it in %v", len(heard), took)
+		}
+	}
+}
+
+// consume takes batches until there is an error.
+func consume(ctx context.Context, address string, rank client.Rank) error {
+	c, err := client.Open(ctx, address, client.Options{Rank: rank})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	for {
+		if _, err := c.Next(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// TestBarrenSource: a source whose records are all filtered out is an error, not
+// an endless search and not the end of the data.
+func TestBarrenSource(t *testing.T) {
+	dir := writeSources(t)
+	for _, mix := range []string{"", "mix: {epochs: 1}\n", "mix: {epochs: 1, exhausted: renormalize}\n"} {
+		r := recipe{"barren", `
+sources:
+  - name: dry
+    files: jsonl/*.jsonl
+    chunk_bytes: 2000
+    transforms: [{text: "{text}"}, {filter: "lang == 'fr'"}, {tokenize: bytes}]
+` + mix + "batch: {sequence_length: 64, sequences: 8}\n", 0}
+		setting{}.serve(t, dir, r, func(ctx context.Context, address string) error {
+			if err := consume(ctx, address, client.Rank{}); fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), `source "dry" gave no sample`) {
+				t.Errorf("with %q: %v", mix, err)
+			}
+			return nil
+		})
+	}
+}
+
+// TestKilledRole: a role's process that is killed ends the service with an error
+// that names it; with the log, the next service goes on as if nothing happened.
+func TestKilledRole(t *testing.T) {
+	dir := writeSources(t)
+	r := recipes[0]
+	want := solve(t, dir, r)
+	s := setting{loaders: 2, constructors: 2, processes: true}
+	opts := s.options(t, dir, r)
+	opts.LogDir = t.TempDir()
+	job := parse(t, dir, r.text(s.resources))
+	var token []byte
+	var at int64
+	for _, role := range []string{"loader", "constructor", "planner"} {
+		output := new(syncBuffer)
+		opts.Stderr = output
+		begin := time.Now()
+		steps := 0
+		err := service.Run(t.Context(), opts, func(ctx context.Context, address string) error {
+			_, err := trainer.Run(ctx, trainer.Options{
+				Address: address, Job: job, Token: token, StateEvery: 1,
+				OnState: func(step int64, saved []byte) {
+					if steps <= 5 {
+						at, token = step, saved
+					}
+				},
+				OnStep: func(step trainer.Step) {
+					if at := step.Step + 1; at <= want.steps() && step.Digest != want.digests[at] {
+						t.Errorf("before the %s is killed: step %d differs", role, step.Step)
+					}
+					if steps++; steps == 7 { // two further than the checkpoint
+						kill(t, role)
+					}
+					time.Sleep(5 * time.Millisecond)
+				},
+			})
+			return err
+		})
+		if err == nil || !strings.Contains(err.Error(), "the process of "+named(role)) || fault.ClassOf(err) != fault.Lost {
+			t.Errorf("the %s was killed: %v\n%s", role, err, output)
+		}
+		t.Logf("after %v: %v", time.Since(begin), err)
+		if took := time.Since(begin); took > 15*time.Second {
+			t.Errorf("the %s was killed: it took %v", role, took)
+		}
+	}
+	if at == 0 {
+		t.Fatal("no state was saved")
+	}
+	opts.Stderr = os.Stderr
+	err := service.Run(t.Context(), opts, func(ctx context.Context, address string) error {
+		res, err := trainer.Run(ctx, trainer.Options{Address: address, Job: job, Token: token, Steps: want.steps() - at})
+		if err == nil && (res.First != at || res.Digest != want.digests[want.steps()]) {
+			t.Errorf("after the faults, from step %d: digest step=%d %x, want %x", res.First, res.Next, res.Digest, want.digests[want.steps()])
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// named is how errors name the first process of a role.
+func named(role string) string {
+	if role == "planner" {
+		return "the planner"
+	}
+	return role + "-"
+}
+
+// kill kills one process of a role that this process started.
+func kill(t *testing.T, role string) {
+	t.Helper()
+	stats, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil || len(stats) == 0 {
+		t.Skip("there is no /proc to find processes in")
+	}
+	for _, path := range stats {
+		line, _ := os.ReadFile(path) // it may have ended
+		args := strings.Split(string(line), "\x00")
+		status, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "status"))
+		if len(args) < 2 || args[1] != role || !strings.Contains(string(status), fmt.Sprintf("\nPPid:\t%d\n", os.Getpid())) {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	t.Fatalf("no process of role %s", role)
+}
+
+// TestShutdown: whatever is going on, everything has stopped within a second, and
+// no goroutine is left.
+func TestShutdown(t *testing.T) {
+	dir := writeSources(t)
+	r := recipes[0]
+	var open []*client.Client
+	for _, test := range []struct {
+		name string
+		use  func(ctx context.Context, address string) error
+	}{
+		{"at once", func(context.Context, string) error { return nil }},
+		{"one rank waits for the others", func(ctx context.Context, address string) error {
+			ctx, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+			defer cancel()
+			consume(ctx, address, client.Rank{})
+			return nil
+		}},
+		{"clients are still open", func(ctx context.Context, address string) error {
+			c, err := client.Open(ctx, address, client.Options{})
+			if err != nil {
+				return err
+			}
+			open = append(open, c)
+			_, err = c.Next(ctx)
+			return err
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := setting{loaders: 2, constructors: 2}
+			var asked time.Time
+			s.serve(t, dir, r, func(ctx context.Context, address string) error {
+				err := test.use(ctx, address)
+				asked = time.Now()
+				return err
+			})
+			if took := time.Since(asked); took > time.Second {
+				t.Errorf("stopping took %v", took)
+			} else {
+				t.Logf("stopping took %v", took)
+			}
+		})
+	}
+	for _, c := range open {
+		c.Close()
+	}
+	if left := leaked(3 * time.Second); left != "" {
+		t.Errorf("goroutines are left:\n%s", left)
+	}
+}
+
+// TestDeadlines: who waits too long is told for what.
+func TestDeadlines(t *testing.T) {
+	dir := writeSources(t)
+	r := recipes[0]
+	setting{}.serve(t, dir, r, func(ctx context.Context, address string) error {
+		err := func() error {
+			c, err := client.Open(ctx, address, client.Options{Deadline: time.Second})
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			for {
+				if _, err := c.Next(ctx); err != nil {
+					return err
+				}
+			}
+		}()
+		if err == nil || fault.ClassOf(err) != fault.Lost || !strings.Contains(err.Error(), "the slowest rank here: rank dp=") {
+			t.Errorf("one rank alone: %v", err)
+		}
+		return nil
+	})
+	s := setting{constructors: 2}
+	opts := s.options(t, dir, r)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	opts.Loaders = 1
+	err := service.Run(ctx, opts, func(ctx context.Context, address string) error {
+		c, err := client.Open(ctx, address, client.Options{Deadline: time.Second})
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		for range 2 {
+			if _, err = c.Next(ctx); err != nil {
+				return err
+			}
+		}
+		short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+		defer cancel()
+		for err == nil { // the other ranks never come
+			_, err = c.Next(short)
+		}
+		if short.Err() == nil || fault.ClassOf(err) != fault.Lost {
+			t.Errorf("a short wait: %v", err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// syncBuffer is a buffer that several processes' outputs are copied to.
+type syncBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// TestLoaderReplaced: without a loader the ranks wait; another one takes over the
+// blocks that were asked of the first, and nothing differs.
+func TestLoaderReplaced(t *testing.T) {
+	dir := writeSources(t)
+	r := recipes[0]
+	want := solve(t, dir, r)
+	job := parse(t, dir, r.text(resources{prefetch: 2, window: 5}))
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	ready := make(chan string, 1)
+	var roles sync.WaitGroup
+	defer roles.Wait()
+	defer cancel()
+	roles.Go(func() {
+		err := planner.Run(ctx, planner.Options{Job: job, Directory: dir, Address: "127.0.0.1:0", Serving: func(a string) { ready <- a }})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	address := <-ready
+	roles.Go(func() {
+		if err := constructor.Run(ctx, constructor.Options{Planner: address, Address: "127.0.0.1:0"}); err != nil {
+			t.Error(err)
+		}
+	})
+	load := func() (stop context.CancelFunc) {
+		ctx, stop := context.WithCancel(ctx)
+		roles.Go(func() {
+			if err := sourceloader.Run(ctx, sourceloader.Options{Planner: address, Address: "127.0.0.1:0"}); err != nil {
+				t.Error(err)
+			}
+		})
+		return stop
+	}
+	stop := load()
+	res, err := trainer.Run(ctx, trainer.Options{
+		Address: address, Job: job, Steps: r.steps,
+		OnStep: func(s trainer.Step) {
+			switch s.Step {
+			case 5, 11: // the only one goes; one comes a while later
+				stop()
+				time.AfterFunc(100*time.Millisecond, func() { stop = load() })
+			case 20: // two share the work
+				load()
+			}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res.Digest != want.digests[r.steps] {
+		t.Errorf("digest step=%d %x, want %x", res.Next, res.Digest, want.digests[r.steps])
+	}
+}
+
+// TestSkippedRecords: what a source's policy allows to skip is skipped the same
+// everywhere, and counts once however often the job goes back over it.
+func TestSkippedRecords(t *testing.T) {
+	dir := writeSources(t)
+	var b strings.Builder
+	for i := range 300 {
+		if i%100 == 50 {
+			b.WriteString(`{"text": [1, 2]}` + "\n")
+		}
+		fmt.Fprintf(&b, `{"text":"record %d"}`+"\n", i)
+	}
+	write(t, filepath.Join(dir, "holes", "a.jsonl"), b.String())
+	spec := func(limit int) recipe {
+		return recipe{fmt.Sprint("holes, limit ", limit), fmt.Sprintf(`
+sources:
+  - name: holes
+    files: holes/*.jsonl
+    chunk_bytes: 1000
+    bad_records: {policy: skip, limit: %d}
+mix: {epochs: 2}
+batch: {sequence_length: 64, sequences: 8}
+`, limit), 0}
+	}
+	r := spec(3)
+	want := solve(t, dir, r)
+	setting{}.serve(t, dir, r, func(ctx context.Context, address string) error {
+		for range 3 { // from the start, and back again
+			res, err := trainer.Run(ctx, trainer.Options{Address: address, Job: parse(t, dir, r.text(resources{}))})
+			if err != nil {
+				return err
+			}
+			if res.Next != want.steps() || res.Digest != want.digests[want.steps()] {
+				t.Errorf("digest step=%d %x, want step=%d %x", res.Next, res.Digest, want.steps(), want.digests[want.steps()])
+			}
+		}
+		return nil
+	})
+	setting{}.serve(t, dir, spec(2), func(ctx context.Context, address string) error {
+		if err := consume(ctx, address, client.Rank{}); fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), "3 bad records in one epoch") {
+			t.Errorf("more than the limit allows: %v", err)
+		}
+		return nil
+	})
+}

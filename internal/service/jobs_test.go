@@ -1,0 +1,223 @@
+package service_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/millrace-data/millrace/internal/reference"
+	"github.com/millrace-data/millrace/planner/jobspec"
+	"github.com/millrace-data/millrace/sourceloader/store"
+)
+
+// writeSources makes a folder with sources of several formats and sizes, all
+// from one seed.
+func writeSources(t testing.TB) string {
+	t.Helper()
+	dir := t.TempDir()
+	rng := rand.New(rand.NewPCG(7, 7))
+	for f := range 3 {
+		var b strings.Builder
+		for i := range 60 {
+			fmt.Fprintf(&b, `{"id":%d,"lang":%q,"text":%q}`+"\n", i, []string{"en", "de"}[rng.IntN(2)], words(rng, rng.IntN(60)+1))
+		}
+		write(t, filepath.Join(dir, "jsonl", fmt.Sprintf("part-%d.jsonl", f)), b.String())
+	}
+	for f := range 40 {
+		write(t, filepath.Join(dir, "text", fmt.Sprintf("%02d.txt", f)), words(rng, rng.IntN(300)))
+	}
+	return dir
+}
+
+func words(rng *rand.Rand, n int) string {
+	var b strings.Builder
+	for range n {
+		for range rng.IntN(8) + 1 {
+			b.WriteByte(byte('a' + rng.IntN(26)))
+		}
+		b.WriteByte(' ')
+	}
+	return b.String()
+}
+
+func write(t testing.TB, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Sources that the jobs below are made of.
+const (
+	chat = `
+  - name: chat
+    files: jsonl/*.jsonl
+    chunk_bytes: 2000
+    transforms:
+      - text: "{lang}: {text}"
+      - filter: "lang == 'en' or len(text) > 100"
+      - tokenize: bytes
+      - append_eod: {}
+    shuffle: {block: 3}`
+	books = `
+  - name: books
+    files: text/*.txt
+    chunk_bytes: 4000
+    long: split
+    shuffle: {block: 2}`
+	capped = `
+  - name: capped
+    files: jsonl/*.jsonl
+    chunk_bytes: 2000
+    limit: 25
+    long: {rule: truncate, max: 100}`
+)
+
+const mixed = "sources:" + chat + books + capped + `
+mix:
+  stages:
+    - {from: 0, weights: {chat: 0.5, books: 0.4, capped: 0.1}}
+    - {from: 10, ramp: linear, over: 8, weights: {chat: 0.2, books: 0.8}}
+    - {from: 25, ramp: cosine, over: 6, weights: {chat: 0.6, books: 0.3, capped: 0.1}}
+`
+
+// recipe is a job to run: steps = 0 runs it to the end of its data.
+type recipe struct {
+	name, spec string
+	steps      int64
+}
+
+var recipes = []recipe{
+	{"mixed", mixed + `
+batch: {sequence_length: 512, sequences: 8, microbatch_size: 2}
+topology: {dp: 2, cp: 2, pp: 2}
+`, 40},
+	{"stop at the end of an epoch", "sources:" + chat + books + `
+mix: {weights: {chat: 0.7, books: 0.3}, epochs: 2}
+batch: {sequence_length: 512, sequences: 8, microbatch_size: 2}
+topology: {dp: 2, pp: 2}
+`, 0},
+	{"renormalize to the end of all", "sources:" + chat + books + capped + `
+mix: {weights: {chat: 0.7, books: 0.2, capped: 0.1}, epochs: 1, exhausted: renormalize}
+batch: {sequence_length: 512, sequences: 8, microbatch_size: 2}
+topology: {dp: 2, cp: 2}
+`, 0},
+	{"one sample a row", mixed + `
+batch: {sequence_length: 512, sequences: 16, microbatch_size: 4, packing: false}
+topology: {dp: 2, cp: 2}
+`, 30},
+	{"weights of samples", strings.Replace(mixed, "mix:", "mix:\n  unit: samples", 1) + `
+batch: {sequence_length: 512, sequences: 8, microbatch_size: 1}
+topology: {dp: 4}
+`, 30},
+	{"hf, contiguous", mixed + `
+batch: {sequence_length: 512, sequences: 8, microbatch_size: 2}
+topology: {dp: 2, cp: 2}
+output: {format: hf, cp_slicing: contiguous}
+`, 30},
+	{"broadcast at tp", mixed + `
+batch: {sequence_length: 512, sequences: 8, microbatch_size: 2}
+topology: {dp: 2, tp: 2}
+output: {broadcast_at: tp}
+`, 30},
+	{"every tp rank, virtual stages", mixed + `
+batch: {sequence_length: 512, sequences: 16, microbatch_size: 1}
+topology: {dp: 2, pp: 2, tp: 2, vpp: 2}
+`, 30},
+	{"not sliced", mixed + `
+batch: {sequence_length: 512, sequences: 8, microbatch_size: 2}
+topology: {dp: 2, cp: 2}
+output: {cp_slicing: none}
+`, 30},
+}
+
+// resources are what may change nothing. Zero values are the defaults.
+type resources struct {
+	loaderBuffer, constructorBuffer int
+	prefetch, window                int
+}
+
+func (r resources) yaml() string {
+	var b strings.Builder
+	for _, f := range []struct {
+		name  string
+		value int
+	}{
+		{"loader_buffer", r.loaderBuffer}, {"constructor_buffer", r.constructorBuffer},
+		{"prefetch", r.prefetch}, {"window", r.window},
+	} {
+		if f.value > 0 {
+			fmt.Fprintf(&b, "  %s: %d\n", f.name, f.value)
+		}
+	}
+	if b.Len() == 0 {
+		return ""
+	}
+	return "resources:\n" + b.String()
+}
+
+func (r recipe) text(res resources) string {
+	return "name: test\nseed: 42\n" + r.spec + res.yaml()
+}
+
+func parse(t testing.TB, dir, spec string) *jobspec.Job {
+	t.Helper()
+	job, findings := jobspec.Parse("job.yaml", []byte(spec), dir)
+	if err := findings.Err(); err != nil {
+		t.Fatalf("%v in\n%s", err, spec)
+	}
+	return job
+}
+
+// answer is what the reference reader says of a recipe: the digest after every
+// step, the first of them before any.
+type answer struct {
+	digests [][32]byte
+	ended   bool
+}
+
+func (a answer) steps() int64 { return int64(len(a.digests)) - 1 }
+
+var (
+	answersMu sync.Mutex
+	answers   = map[string]answer{}
+)
+
+// solve computes the answer of a recipe once.
+func solve(t testing.TB, dir string, r recipe) answer {
+	t.Helper()
+	answersMu.Lock()
+	defer answersMu.Unlock()
+	if a, ok := answers[r.name]; ok {
+		return a
+	}
+	limit := r.steps
+	if limit == 0 {
+		limit = -1
+	}
+	var a answer
+	n, root, err := reference.Read(t.Context(), store.Local{}, parse(t, dir, r.text(resources{})), 0, nil)
+	if err != nil || n != 0 {
+		t.Fatal(n, err)
+	}
+	a.digests = append(a.digests, root)
+	if _, _, err = reference.Read(t.Context(), store.Local{}, parse(t, dir, r.text(resources{})), limit, func(s *reference.Step) error {
+		a.digests = append(a.digests, s.Digest)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	a.ended = r.steps == 0
+	if a.steps() < 10 {
+		t.Fatalf("%s has %d steps: too few to show anything", r.name, a.steps())
+	}
+	answers[r.name] = a
+	return a
+}

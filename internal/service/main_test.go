@@ -1,0 +1,81 @@
+package service_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// long says whether to run the full products, not the reduced sets.
+var long = os.Getenv("MILLRACE_LONG") != ""
+
+// TestMain looks for goroutines that outlive the services of the tests.
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if left := leaked(3 * time.Second); left != "" && code == 0 {
+		fmt.Fprintf(os.Stderr, "goroutines are left after all tests:\n%s\n", left)
+		code = 1
+	}
+	if folder != "" {
+		os.RemoveAll(folder)
+	}
+	os.Exit(code)
+}
+
+// leaked waits until no goroutine of this module or of its libraries is left
+// but the caller's, and returns the stacks of those that do not go.
+func leaked(patience time.Duration) string {
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		left := goroutines()
+		if len(left) == 0 || time.Now().After(deadline) {
+			return strings.Join(left, "\n\n")
+		}
+	}
+}
+
+func goroutines() []string {
+	buf := make([]byte, 4<<20)
+	all := strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n")
+	var left []string
+	for _, g := range all[1:] { // the first is the caller's
+		if strings.Contains(g, "testing.(*T).Run") || strings.Contains(g, "testing.(*M).Run") {
+			continue
+		}
+		if strings.Contains(g, "millrace") || strings.Contains(g, "grpc") || strings.Contains(g, "pebble") {
+			left = append(left, g)
+		}
+	}
+	return left
+}
+
+var (
+	folder string // of the binary
+	build  = sync.OnceValues(func() (string, error) {
+		var err error
+		if folder, err = os.MkdirTemp("", "millrace-test-*"); err != nil {
+			return "", err
+		}
+		path := filepath.Join(folder, "millrace")
+		out, err := exec.Command("go", "build", "-o", path, "../../cmd/millrace").CombinedOutput()
+		if err != nil {
+			return "", fmt.Errorf("building the millrace binary: %w\n%s", err, out)
+		}
+		return path, nil
+	})
+)
+
+// binary returns the path of the millrace binary, built once.
+func binary(t testing.TB) string {
+	t.Helper()
+	path, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}

@@ -1,0 +1,26 @@
+package service
+
+import (
+	"os"
+	"runtime/debug"
+
+	"github.com/millrace-data/millrace/planner/jobspec"
+)
+
+// overhead is what a role takes beside its budget: code, the planner's metadata,
+// blocks being read, and gRPC's buffers.
+const overhead = 96 << 20
+
+// Budget is the memory that a service of one process may take, in bytes.
+func Budget(job *jobspec.Job, loaders, constructors int) int64 {
+	return int64(loaders)*job.Resources.LoaderBuffer + int64(constructors)*job.Resources.ConstructorBuffer
+}
+
+// LimitMemory tells Go's garbage collector the budget of this process: it works
+// harder as memory comes near the budget and the overhead. GOMEMLIMIT, where
+// set, has the last word.
+func LimitMemory(budget int64) {
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(budget + overhead)
+	}
+}

@@ -1,0 +1,270 @@
+// Package service starts a whole Millrace service on one machine: a planner,
+// loaders and constructors, in this process or each in its own.
+//
+// It owns the wiring and the life of the roles, nothing else: each role is the
+// same real server either way, and they talk over sockets.
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millrace-data/millrace/constructor"
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/rpc"
+	"github.com/millrace-data/millrace/planner"
+	"github.com/millrace-data/millrace/planner/jobspec"
+	"github.com/millrace-data/millrace/sourceloader"
+)
+
+// Options configure a service. Job is required.
+type Options struct {
+	Job          *jobspec.Job
+	Address      string       // of the planner; default a free port on 127.0.0.1
+	Advertise    string       // host that trainers reach it at; default: that of the address, or the machine's name
+	Security     rpc.Security //
+	LogDir       string       // of the step log; "" keeps none
+	Loaders      int          // default 1
+	Constructors int          // default 1
+	Prefetch     int          // default: the job spec's
+	Workers      int          // of each loader; default GOMAXPROCS
+	Log          *slog.Logger // default: discard
+	// Executable runs each role as a process of its own: the millrace binary.
+	// SpecFile is the job spec it is given.
+	Executable string
+	SpecFile   string
+	Stderr     io.Writer // of the processes, written to by all at a time; default os.Stderr
+}
+
+func (o *Options) withDefaults() {
+	if o.Address == "" {
+		o.Address = "127.0.0.1:0"
+	}
+	o.Loaders, o.Constructors = max(o.Loaders, 1), max(o.Constructors, 1)
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Stderr == nil {
+		o.Stderr = os.Stderr
+	}
+}
+
+// Run starts the service, calls use with the planner's address, and stops
+// everything when use returns or ctx ends. It returns use's error, or the first
+// role's that ended before.
+func Run(ctx context.Context, opts Options, use func(ctx context.Context, address string) error) error {
+	opts.withDefaults()
+	dir, err := os.MkdirTemp("", "millrace-*") // of unix sockets: short, private
+	if err != nil {
+		return fmt.Errorf("making a folder for sockets: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	roles, stop := context.WithCancel(ctx)
+	defer stop()
+	g, roles := errgroup.WithContext(roles)
+	address := make(chan string, 1)
+	start := inProcess
+	if opts.Executable != "" {
+		start = asProcesses
+	}
+	start(roles, g, &opts, dir, address)
+	g.Go(func() error {
+		defer stop()
+		select {
+		case a := <-address:
+			err := use(roles, a)
+			if fault.ClassOf(err) == fault.Lost {
+				await(roles) // a role that ended says more than who missed it
+			}
+			return err
+		case <-roles.Done():
+			return nil
+		}
+	})
+	err = g.Wait()
+	if errors.Is(err, context.Canceled) && ctx.Err() == nil {
+		return nil
+	}
+	return err
+}
+
+// await waits a moment for a role to end.
+func await(roles context.Context) {
+	select {
+	case <-roles.Done():
+	case <-time.After(time.Second):
+	}
+}
+
+// private is where a loader or constructor listens: on a unix socket, which only
+// this user can reach. With TLS or other machines they run as processes of their
+// own with addresses of their own.
+func private(dir, role string, i int) string {
+	return "unix:" + filepath.Join(dir, fmt.Sprintf("%s%d.sock", role[:1], i))
+}
+
+func inProcess(ctx context.Context, g *errgroup.Group, opts *Options, dir string, address chan string) {
+	ready := make(chan string, 1)
+	g.Go(func() error {
+		return planner.Run(ctx, planner.Options{
+			Job: opts.Job, Directory: opts.Job.Dir, Address: opts.Address, Advertise: opts.Advertise, Security: opts.Security, LogDir: opts.LogDir,
+			Loaders: opts.Loaders, Constructors: opts.Constructors, Prefetch: opts.Prefetch, Log: opts.Log,
+			Serving: func(a string) { ready <- a },
+		})
+	})
+	g.Go(func() error {
+		var at string
+		select {
+		case at = <-ready:
+		case <-ctx.Done():
+			return nil
+		}
+		for i := range opts.Loaders {
+			g.Go(func() error {
+				return sourceloader.Run(ctx, sourceloader.Options{
+					ID: fmt.Sprintf("loader-%d", i), Planner: at, Address: private(dir, "loader", i),
+					Security: opts.Security, Workers: opts.Workers, Log: opts.Log,
+				})
+			})
+		}
+		for i := range opts.Constructors {
+			g.Go(func() error {
+				return constructor.Run(ctx, constructor.Options{
+					ID: fmt.Sprintf("constructor-%d", i), Planner: at, Address: dataAddress(opts.Address), Advertise: opts.Advertise,
+					Security: opts.Security, Log: opts.Log,
+				})
+			})
+		}
+		address <- at
+		return nil
+	})
+}
+
+// dataAddress is where constructors listen: beside the planner, on a port of
+// their own, since trainers connect to them.
+func dataAddress(planner string) string {
+	if host, ok := hostOf(planner); ok {
+		return host + ":0"
+	}
+	return "127.0.0.1:0"
+}
+
+// asProcesses runs each role with the millrace binary.
+func asProcesses(ctx context.Context, g *errgroup.Group, opts *Options, dir string, address chan string) {
+	args := []string{"planner", opts.SpecFile, "--listen", opts.Address,
+		"--loaders", strconv.Itoa(opts.Loaders), "--constructors", strconv.Itoa(opts.Constructors)}
+	if opts.LogDir != "" {
+		args = append(args, "--log-dir", opts.LogDir)
+	}
+	if opts.Advertise != "" {
+		args = append(args, "--advertise", opts.Advertise)
+	}
+	if opts.Prefetch != 0 {
+		args = append(args, "--prefetch", strconv.Itoa(opts.Prefetch))
+	}
+	g.Go(func() error {
+		return spawn(ctx, opts, args, func(at string) {
+			for i := range opts.Loaders {
+				g.Go(func() error {
+					return spawn(ctx, opts, []string{"loader", "--planner", at, "--id", fmt.Sprintf("loader-%d", i),
+						"--listen", private(dir, "loader", i), "--workers", strconv.Itoa(opts.Workers)}, nil)
+				})
+			}
+			for i := range opts.Constructors {
+				g.Go(func() error {
+					return spawn(ctx, opts, []string{"constructor", "--planner", at, "--id", fmt.Sprintf("constructor-%d", i),
+						"--listen", dataAddress(opts.Address), "--advertise", opts.Advertise}, nil)
+				})
+			}
+			address <- at
+		})
+	})
+}
+
+// stopTime is how long a process may take to stop when asked to.
+const stopTime = 5 * time.Second
+
+// spawn runs one role until ctx ends. serving is called with the address from
+// the role's first line.
+func spawn(ctx context.Context, opts *Options, args []string, serving func(string)) error {
+	// The kernel ties the child's life to this thread, not to the process.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	cmd := exec.CommandContext(ctx, opts.Executable, append(args, securityFlags(opts.Security)...)...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = stopTime
+	cmd.SysProcAttr = dieWithParent()
+	tail := &tail{to: opts.Stderr}
+	cmd.Stderr = tail
+	lines := &firstLine{found: func(line string) {
+		if i := strings.LastIndex(line, " on "); i >= 0 && serving != nil {
+			serving(line[i+len(" on "):])
+		}
+	}}
+	cmd.Stdout = lines
+	err := cmd.Run()
+	if ctx.Err() != nil {
+		return nil
+	}
+	if cmd.ProcessState.ExitCode() == 4 && args[0] != "planner" {
+		// It lost another role. That one's end is on its way here, and says more.
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(stopTime):
+		}
+	}
+	if err != nil {
+		return fault.As(classOf(cmd.ProcessState), fmt.Errorf("%s ended: %w%s", nameOf(args), err, tail.last()))
+	}
+	return fault.Lostf("%s ended by itself", nameOf(args))
+}
+
+// nameOf names a role's process in messages.
+func nameOf(args []string) string {
+	if i := slices.Index(args, "--id"); i >= 0 {
+		return "the process of " + args[i+1]
+	}
+	return "the process of the " + args[0]
+}
+
+// classOf takes a role's word for whose fault its end was; see the exit codes of
+// cmd/millrace.
+func classOf(p *os.ProcessState) fault.Class {
+	switch p.ExitCode() {
+	case 1:
+		return fault.Bug
+	case 3:
+		return fault.User
+	}
+	return fault.Lost
+}
+
+func securityFlags(s rpc.Security) []string {
+	var flags []string
+	for _, f := range []struct{ name, value string }{
+		{"--tls-cert", s.CertFile}, {"--tls-key", s.KeyFile}, {"--tls-ca", s.CAFile},
+	} {
+		if f.value != "" {
+			flags = append(flags, f.name, f.value)
+		}
+	}
+	if s.Insecure {
+		flags = append(flags, "--insecure")
+	}
+	return flags
+}

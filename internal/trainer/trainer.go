@@ -1,0 +1,279 @@
+// Package trainer is a built-in trainer: it plays every rank of a job, takes what
+// the ranks are given, and checks that together it is the global batch.
+//
+// It owns the ranks' clients and a digest chain of its own, computed from the
+// delivered tensors alone: every rank's slice is compared with what that rank
+// must have got for the rows that the slices add up to. It is what `millrace run`
+// uses, and the determinism tests.
+package trainer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millrace-data/millrace/client"
+	"github.com/millrace-data/millrace/constructor/assemble"
+	"github.com/millrace-data/millrace/internal/batch"
+	"github.com/millrace-data/millrace/internal/rpc"
+	"github.com/millrace-data/millrace/planner/jobspec"
+)
+
+// Options configure a run. Address and Job are required.
+type Options struct {
+	Address  string
+	Job      *jobspec.Job
+	Steps    int64 // how many at most; 0 = to the end of the data
+	Token    []byte
+	Prefetch int           // of each rank's client; 0 = its default, negative = none
+	Deadline time.Duration // of one batch; 0 = the client's default
+	Security rpc.Security
+	OnStep   func(Step) // called after each step, in order; may be nil
+	// StateEvery makes every rank save its state after so many steps; 0 = never.
+	StateEvery int64
+	OnState    func(step int64, token []byte)
+}
+
+// Step is what the ranks were given in one step.
+type Step struct {
+	Step    int64
+	Rows    []batch.Row
+	Tokens  int64            // in all rows
+	Room    int64            // rows * sequence length
+	Sources map[string]int64 // tokens by source
+	Bytes   int64            // delivered to all ranks
+	Wait    time.Duration    // of the rank that waited longest
+	Digest  [32]byte         // chained
+}
+
+// Result sums a run up.
+type Result struct {
+	First, Next int64 // steps from First on, Next is the one after the last
+	Ended       bool  // the data ended
+	Digest      [32]byte
+	Token       []byte // the position after the last step
+}
+
+// Run feeds all ranks of a job for some steps.
+func Run(ctx context.Context, opts Options) (*Result, error) {
+	t := &run{opts: opts, layout: layoutOf(opts.Job)}
+	defer t.close()
+	if err := t.open(ctx); err != nil {
+		return nil, err
+	}
+	first := t.ranks[0].Step()
+	res := &Result{First: first, Next: first}
+	_, digest, err := t.ranks[0].State(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("asking for the digest of step %d: %w", first, err)
+	}
+	t.digest = digest
+	for opts.Steps == 0 || res.Next < first+opts.Steps {
+		step, err := t.step(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if step == nil {
+			res.Ended = true
+			break
+		}
+		res.Next++
+		if opts.OnStep != nil {
+			opts.OnStep(*step)
+		}
+		if opts.StateEvery > 0 && (res.Next-first)%opts.StateEvery == 0 {
+			if err := t.save(ctx, res.Next); err != nil {
+				return nil, err
+			}
+		}
+	}
+	res.Digest = t.digest
+	res.Token, err = t.state(ctx, res.Next)
+	return res, err
+}
+
+type run struct {
+	opts   Options
+	layout assemble.Layout
+	ranks  []*client.Client
+	places []client.Rank
+	digest [32]byte
+}
+
+func layoutOf(job *jobspec.Job) assemble.Layout {
+	return assemble.Layout{
+		Format: job.Output.Format, CPSlicing: job.Output.CPSlicing,
+		SequenceLength: job.Batch.SequenceLength, PadID: job.Output.PadID,
+		CP: job.Topology.CP, PP: job.Topology.PP, Packed: job.Batch.Packing,
+	}
+}
+
+// open joins all ranks that fetch.
+func (t *run) open(ctx context.Context) error {
+	topo := t.opts.Job.Topology
+	tps := topo.TP
+	if t.opts.Job.Output.BroadcastAt == "tp" {
+		tps = 1
+	}
+	identity := t.opts.Job.Identity()
+	for dp := range topo.DP {
+		for cp := range topo.CP {
+			for pp := range topo.PP {
+				for tp := range tps {
+					rank := client.Rank{DP: dp, CP: cp, PP: pp, TP: tp}
+					c, err := client.Open(ctx, t.opts.Address, client.Options{
+						Rank: rank, Mesh: client.Mesh{DP: topo.DP, CP: topo.CP, PP: topo.PP, TP: topo.TP},
+						Job: t.opts.Job.Name, Identity: identity[:], Token: t.opts.Token,
+						Prefetch: t.opts.Prefetch, Deadline: t.opts.Deadline, Security: t.opts.Security,
+					})
+					if err != nil {
+						return err
+					}
+					t.ranks, t.places = append(t.ranks, c), append(t.places, rank)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (t *run) close() {
+	for _, c := range t.ranks {
+		c.Close()
+	}
+}
+
+// step takes the next batch of every rank and checks them against each other;
+// nil at the end of the data.
+func (t *run) step(ctx context.Context) (*Step, error) {
+	batches := make([]*client.Batch, len(t.ranks))
+	ended := make([]bool, len(t.ranks))
+	g, gctx := errgroup.WithContext(ctx)
+	for i, c := range t.ranks {
+		g.Go(func() error {
+			b, err := c.Next(gctx)
+			if errors.Is(err, io.EOF) {
+				ended[i] = true
+				return nil
+			}
+			batches[i] = b
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	for i := range ended {
+		if ended[i] != ended[0] {
+			return nil, fmt.Errorf("the data ended for one of %s and %s, not for the other", t.places[0], t.places[i])
+		}
+	}
+	if ended[0] {
+		return nil, nil
+	}
+	return t.check(batches)
+}
+
+// check rebuilds the global batch of a step from all ranks' parts.
+func (t *run) check(batches []*client.Batch) (*Step, error) {
+	s := &Step{Step: batches[0].Step, Rows: make([]batch.Row, t.opts.Job.Batch.Sequences), Sources: map[string]int64{}}
+	byPlace := map[client.Rank]*client.Batch{}
+	for i, b := range batches {
+		s.Bytes += int64(b.Bytes)
+		s.Wait = max(s.Wait, b.Wait)
+		byPlace[t.places[i]] = b
+		if b.Step != s.Step {
+			return nil, fmt.Errorf("%s got step %d, %s got step %d", t.places[i], b.Step, t.places[0], s.Step)
+		}
+	}
+	for i := range batches {
+		place := t.places[i]
+		if place.CP > 0 || place.PP > 0 {
+			continue
+		}
+		for m := range batches[i].Microbatches {
+			if err := t.microbatch(s, byPlace, place, m); err != nil {
+				return nil, fmt.Errorf("step %d, %s, microbatch %d: %w", s.Step, place, m, err)
+			}
+		}
+	}
+	digests := make([][32]byte, len(s.Rows))
+	for i, r := range s.Rows {
+		digests[i] = batch.RowDigest(r)
+		s.Tokens += int64(r.Tokens())
+	}
+	s.Room = int64(len(s.Rows) * t.opts.Job.Batch.SequenceLength)
+	t.digest = batch.Chain(t.digest, batch.StepDigest(s.Step, digests))
+	s.Digest = t.digest
+	return s, nil
+}
+
+// microbatch checks one microbatch of one DP and TP rank over all CP and PP ranks.
+func (t *run) microbatch(s *Step, byPlace map[client.Rank]*client.Batch, at client.Rank, m int) error {
+	info := byPlace[at].Microbatches[m].Rows()
+	lengths := make([][]int, len(info))
+	for i, r := range info {
+		lengths[i] = r.Lengths
+		if at.TP > 0 {
+			continue
+		}
+		for k, n := range r.Lengths {
+			s.Sources[r.Sources[k]] += int64(n)
+		}
+	}
+	var missing error
+	rows, err := t.layout.Verify(lengths, func(cp, pp int) []batch.Tensor {
+		b := byPlace[client.Rank{DP: at.DP, CP: cp, PP: pp, TP: at.TP}]
+		if m >= len(b.Microbatches) {
+			missing = fmt.Errorf("cp=%d pp=%d has %d microbatches", cp, pp, len(b.Microbatches))
+			return nil
+		}
+		model, _ := assemble.SplitKept(b.Microbatches[m].Tensors)
+		return model
+	})
+	if err := errors.Join(missing, err); err != nil {
+		return err
+	}
+	_, kept := assemble.SplitKept(byPlace[at].Microbatches[m].Tensors)
+	if err := assemble.ReadKept(kept, rows); err != nil {
+		return err
+	}
+	for i, r := range info {
+		if r.Number >= len(s.Rows) {
+			return fmt.Errorf("row %d of %d", r.Number, len(s.Rows))
+		}
+		s.Rows[r.Number] = rows[i]
+	}
+	return nil
+}
+
+// state asks every rank for its state and checks that they agree.
+func (t *run) state(ctx context.Context, step int64) ([]byte, error) {
+	var token []byte
+	for i, c := range t.ranks {
+		got, digest, err := c.State(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("saving the state of %s: %w", t.places[i], err)
+		}
+		if i > 0 && string(got) != string(token) {
+			return nil, fmt.Errorf("the states of %s and %s at step %d differ", t.places[0], t.places[i], step)
+		}
+		if digest != t.digest {
+			return nil, fmt.Errorf("step %d: the service's digest is %x, the one of what was delivered is %x", step, digest, t.digest)
+		}
+		token = got
+	}
+	return token, nil
+}
+
+func (t *run) save(ctx context.Context, step int64) error {
+	token, err := t.state(ctx, step)
+	if err == nil && t.opts.OnState != nil {
+		t.opts.OnState(step, token)
+	}
+	return err
+}

@@ -1,0 +1,312 @@
+package planner
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+
+	"github.com/millrace-data/millrace/internal/batch"
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/rpc"
+	"github.com/millrace-data/millrace/planner/plan"
+	pb "github.com/millrace-data/millrace/proto"
+)
+
+// Join implements the Planner service.
+func (p *Planner) Join(ctx context.Context, req *pb.JoinRequest) (*pb.JoinReply, error) {
+	if err := p.checkJoin(req); err != nil {
+		return nil, rpc.ToStatus(err)
+	}
+	ctx, cancel := rpc.Early(ctx)
+	defer cancel()
+	j := &joining{req: req}
+	err := p.ask(ctx, func() bool { return p.proceed(j) })
+	if err != nil {
+		err = p.waitedFor(ctx, err)
+	}
+	return j.reply, rpc.ToStatus(cmp.Or(err, j.refused))
+}
+
+// joining is a join under way.
+type joining struct {
+	req         *pb.JoinRequest
+	constructor *constructorSession // that was asked how far the rank is
+	number      uint64
+	admitted    *pb.Admitted // its answer
+
+	reply   *pb.JoinReply
+	refused error
+}
+
+// proceed takes a join as far as it goes and reports whether it is done. A rank
+// may have been here before and died, so its constructor is asked first: it
+// turns away what may still come of the former life, and says how far that got.
+func (p *Planner) proceed(j *joining) bool {
+	c := p.constructors[p.constructorOf(j.req.Rank.GetDp())]
+	switch {
+	case p.failed != nil:
+		j.refused = rpc.Final(p.failed)
+	case p.core == nil || c == nil:
+		return false
+	case j.constructor != c:
+		p.joins++
+		j.constructor, j.number, j.admitted = c, p.joins, nil
+		c.joining[j.number] = j
+		c.out.Put(&pb.ConstructorOrder{Order: &pb.ConstructorOrder_Admit{Admit: &pb.Admit{Join: j.number, Rank: j.req.Rank}}})
+		return false
+	case j.admitted == nil:
+		return false
+	default:
+		j.reply, j.refused = p.join(j)
+	}
+	return true
+}
+
+// admitted hears how far a rank was before it joined again.
+func (p *Planner) admitted(c *constructorSession, a *pb.Admitted) {
+	if j := c.joining[a.Join]; j != nil {
+		j.admitted = a
+		delete(c.joining, a.Join)
+	}
+}
+
+// checkJoin refuses a rank that does not fit the job, without looking at state.
+func (p *Planner) checkJoin(req *pb.JoinRequest) error {
+	if req.Job != "" && req.Job != p.id.name {
+		return fault.Userf("the trainer asks for job %q, this service runs %q; connect it to the right address", req.Job, p.id.name)
+	}
+	if len(req.Identity) > 0 && !bytes.Equal(req.Identity, p.id.spec[:]) {
+		return fault.Userf("the trainer was made for spec %x, this service runs job %q with spec %x; "+
+			"start the service with the trainer's spec, or drop the identity from connect()", head(req.Identity), p.id.name, p.id.spec[:6])
+	}
+	mesh := p.mesh()
+	for _, axis := range []struct {
+		name             string
+		rank, asked, has uint32
+	}{
+		{"dp", req.Rank.GetDp(), req.Mesh.GetDp(), mesh.Dp},
+		{"cp", req.Rank.GetCp(), req.Mesh.GetCp(), mesh.Cp},
+		{"pp", req.Rank.GetPp(), req.Mesh.GetPp(), mesh.Pp},
+		{"tp", req.Rank.GetTp(), req.Mesh.GetTp(), mesh.Tp},
+	} {
+		if axis.asked != 0 && axis.asked != axis.has {
+			return fault.Userf("the trainer has %s size %d, job %q has %d; set topology.%s in the job spec to what the trainer runs with",
+				axis.name, axis.asked, p.id.name, axis.has, axis.name)
+		}
+		if axis.rank >= axis.has {
+			return fault.Userf("rank %s=%d is outside the topology of job %q: %s ranks are 0 to %d",
+				axis.name, axis.rank, p.id.name, axis.name, axis.has-1)
+		}
+	}
+	return nil
+}
+
+func (p *Planner) constructorOf(dp uint32) int { return int(dp) % len(p.constructors) }
+
+// join positions the job at the rank's token and says where its batches are.
+func (p *Planner) join(j *joining) (*pb.JoinReply, error) {
+	req := j.req
+	state, digest := plan.Start(len(p.indexed)), p.root()
+	if len(req.Token) > 0 {
+		var err error
+		if state, digest, err = decodeToken(p.id, req.Token, len(p.indexed), p.limited); err != nil {
+			return nil, err
+		}
+	}
+	before := int64(0) // steps that the rank was done with before, in this generation
+	if j.admitted.Generation == p.generation {
+		before = int64(j.admitted.Acked)
+	}
+	if err := p.position(before, state, digest); err != nil {
+		return nil, err
+	}
+	fetches := p.opts.Job.Output.BroadcastAt != "tp" || req.Rank.GetTp() == 0
+	return &pb.JoinReply{
+		Job: p.id.name, Identity: p.id.spec[:],
+		Generation:   p.generation,
+		NextStep:     uint64(state.Step),
+		Constructor:  p.constructors[p.constructorOf(req.Rank.GetDp())].address,
+		Fetches:      fetches,
+		Microbatches: uint32(p.microbatches()),
+		Format:       p.opts.Job.Output.Format,
+		Sources:      p.sourceNames(),
+		Mesh:         p.mesh(),
+		Token:        encodeToken(p.id, p.mesh(), state, digest, p.limited),
+		Ahead:        uint32(p.opts.Prefetch),
+		Join:         j.number,
+	}, nil
+}
+
+func (p *Planner) sourceNames() []string {
+	names := make([]string, len(p.opts.Job.Sources))
+	for i, s := range p.opts.Job.Sources {
+		names[i] = s.Name
+	}
+	return names
+}
+
+// position makes sure that the step after state can be served to a rank that was
+// done with `before` steps: nothing to do if it still can, else the job goes to
+// state and a new generation begins. So it does for a rank that was further: it
+// died, and what it needs again may be let go of at any moment.
+func (p *Planner) position(before int64, state plan.State, digest [32]byte) error {
+	if held, ok := p.core.State(state.Step); ok && before <= state.Step {
+		known, digested := p.core.Digest(state.Step)
+		if !same(held, state) || (digested && known != digest) {
+			return fault.Userf("the resume token of step %d does not lie on this job's history: it was edited, or made by another version; "+
+				"resume from another checkpoint", state.Step)
+		}
+		return nil
+	}
+	p.opts.Log.Info("job moved", "job", p.id.name, "from", p.core.Planned(), "to", state.Step)
+	if err := p.rejoinLog(state.Step); err != nil {
+		return err
+	}
+	p.generation++
+	p.ended = -1
+	clear(p.steps)
+	clear(p.wanted)
+	clear(p.acks)
+	for i := range p.ledger {
+		clear(p.ledger[i].epochSkips) // blocks that were read are read again
+	}
+	for _, c := range p.constructors {
+		if c != nil {
+			c.out.Put(&pb.ConstructorOrder{Order: &pb.ConstructorOrder_Restart{
+				Restart: &pb.Restart{Generation: p.generation, NextStep: uint64(state.Step)},
+			}})
+		}
+	}
+	p.apply(plan.Rewind{State: state, Digest: digest})
+	return p.failed
+}
+
+// rejoinLog prepares the log to go on at step. Steps that it holds will be
+// compared as they are planned again; a gap cannot be kept.
+func (p *Planner) rejoinLog(step int64) error {
+	if p.log == nil {
+		return nil
+	}
+	first, ok := p.log.First()
+	last, _ := p.log.Last()
+	if !ok || (step >= first && step <= last+1) {
+		return nil
+	}
+	p.opts.Log.Warn("the log starts anew: the job moved to a step that does not follow what it holds",
+		"step", step, "first", first, "last", last)
+	return p.log.Truncate(first)
+}
+
+func same(a, b plan.State) bool {
+	if a.Step != b.Step || len(a.Carry) != len(b.Carry) {
+		return false
+	}
+	for i := range a.Carry {
+		if a.Carry[i] != b.Carry[i] {
+			return false
+		}
+	}
+	for i, c := range a.Cursors {
+		c.Samples = b.Cursors[i].Samples // no part of a position
+		if c != b.Cursors[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// State implements the Planner service.
+func (p *Planner) State(ctx context.Context, req *pb.StateRequest) (*pb.StateReply, error) {
+	if len(req.Identity) > 0 && !bytes.Equal(req.Identity, p.id.spec[:]) {
+		return nil, rpc.ToStatus(fault.Userf("the state of spec %x was asked for, this service runs %x", head(req.Identity), p.id.spec[:6]))
+	}
+	ctx, cancel := rpc.Early(ctx)
+	defer cancel()
+	var reply *pb.StateReply
+	var refused error
+	err := p.ask(ctx, func() bool {
+		if p.failed != nil {
+			refused = rpc.Final(p.failed)
+			return true
+		}
+		if p.core == nil {
+			return false
+		}
+		step := int64(req.Step)
+		if step < p.core.Acked() {
+			refused = fault.Userf("the state of step %d is gone: all trainers said they were done with %d steps; ask before the next batch", step, p.core.Acked())
+			return true
+		}
+		state, planned := p.core.State(step)
+		digest, digested := p.core.Digest(step)
+		if !planned || !digested {
+			return false
+		}
+		reply = &pb.StateReply{Token: encodeToken(p.id, p.mesh(), state, digest, p.limited), Digest: digest[:]}
+		return true
+	})
+	if err != nil {
+		err = p.waitedFor(ctx, err)
+	}
+	return reply, rpc.ToStatus(cmp.Or(err, refused))
+}
+
+// waitedFor adds to a deadline what the planner was waiting for.
+func (p *Planner) waitedFor(ctx context.Context, err error) error {
+	var what string
+	if p.do(context.WithoutCancel(ctx), func() { what = p.blockedOn() }) != nil {
+		return err
+	}
+	return fault.As(fault.Lost, fmt.Errorf("the planner was waiting for %s: %w", what, err))
+}
+
+// blockedOn says in words what holds the job up right now.
+func (p *Planner) blockedOn() string {
+	if p.failed != nil { // there may be no core to ask
+		return "nothing: the job has failed"
+	}
+	for i, x := range p.indexed {
+		switch {
+		case len(p.loaders) < p.opts.Loaders && p.core == nil:
+			return fmt.Sprintf("loaders: %d of %d are connected", len(p.loaders), p.opts.Loaders)
+		case x == nil:
+			return fmt.Sprintf("source %q to be indexed", p.opts.Job.Sources[i].Name)
+		}
+	}
+	for i, c := range p.constructors {
+		if c == nil {
+			return fmt.Sprintf("constructor %d of %d to connect", i, len(p.constructors))
+		}
+	}
+	if p.core == nil {
+		return "the log to be opened"
+	}
+	for key := range p.wanted {
+		if p.core.Planned()-p.core.Acked() < int64(p.opts.Prefetch) {
+			return fmt.Sprintf("block %d of source %q to be read", key.seq, p.opts.Job.Sources[key.source].Name)
+		}
+	}
+	if step, rows := p.core.Missing(); step < p.core.Planned() {
+		return fmt.Sprintf("%d rows of step %d to be assembled", rows, step)
+	}
+	return fmt.Sprintf("trainers: %s", p.slowest())
+}
+
+// slowest names the rank that holds the job back.
+func (p *Planner) slowest() string {
+	var slow *pb.Acked
+	for d := range p.opts.Job.Topology.DP {
+		a, ok := p.acks[uint32(d)]
+		if !ok {
+			return fmt.Sprintf("no rank of dp=%d has finished a step after %d", d, p.core.Acked())
+		}
+		if slow == nil || a.Step < slow.Step {
+			slow = a
+		}
+	}
+	return fmt.Sprintf("%s is at step %d", slow.Slowest, slow.Step)
+}
+
+// root is the chain value before the first step.
+func (p *Planner) root() [32]byte { return batch.Root(p.id.spec, p.id.manifest) }

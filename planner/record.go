@@ -1,0 +1,86 @@
+package planner
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/millrace-data/millrace/planner/plan"
+	pb "github.com/millrace-data/millrace/proto"
+)
+
+// record appends a step to the log: the difference to the step before, and now
+// and then the whole position as a key frame.
+func (p *Planner) record(s *plan.Step) error {
+	if p.log == nil {
+		return nil
+	}
+	before, ok := p.core.State(s.Step)
+	if !ok {
+		return fmt.Errorf("step %d: the position before it is gone", s.Step)
+	}
+	data, err := proto.MarshalOptions{Deterministic: true}.Marshal(stepRecord(s, before))
+	if err != nil {
+		return fmt.Errorf("encoding the record of step %d: %w", s.Step, err)
+	}
+	var frame []byte
+	if p.log.FrameDue(s.Step) {
+		id := p.id
+		id.name = "" // a log may go on under another name
+		frame = encodeToken(id, nil, before, [32]byte{}, p.limited)
+	}
+	return p.log.Append(s.Step, data, frame)
+}
+
+// stepRecord is what cannot be computed again without reading the data.
+func stepRecord(s *plan.Step, before plan.State) *pb.StepRecord {
+	digest := planDigest(s)
+	r := &pb.StepRecord{Plan: digest[:]}
+	for i, cur := range s.After.Cursors {
+		was := before.Cursors[i]
+		if cur.Samples == was.Samples && cur.Seq == was.Seq && cur.Index == was.Index {
+			continue
+		}
+		r.Source = append(r.Source, uint32(i))
+		r.SeqDelta = append(r.SeqDelta, uint64(cur.Seq-was.Seq))
+		r.Index = append(r.Index, uint32(cur.Index))
+		r.Tokens = append(r.Tokens, uint64(cur.Tokens-was.Tokens))
+		r.Samples = append(r.Samples, uint64(cur.Samples-was.Samples))
+		if cur.InEpoch > 0 {
+			r.InEpoch = append(r.InEpoch, uint64(cur.InEpoch))
+		}
+	}
+	for _, c := range s.After.Carry {
+		r.CarrySource = append(r.CarrySource, uint32(c.Source))
+		r.CarryBack = append(r.CarryBack, uint64(s.After.Cursors[c.Source].Seq-c.Seq))
+		r.CarryIndex = append(r.CarryIndex, uint32(c.Index))
+		r.CarryLength = append(r.CarryLength, uint32(c.Length))
+	}
+	return r
+}
+
+// planDigest is SHA-256 over a plan: the step, then row by row the number of
+// samples and each sample's source, block, place and length, all uint64.
+func planDigest(s *plan.Step) [32]byte {
+	h := sha256.New()
+	var b [8]byte
+	put := func(v int64) {
+		binary.LittleEndian.PutUint64(b[:], uint64(v))
+		h.Write(b[:])
+	}
+	put(s.Step)
+	at := int32(0)
+	for _, n := range s.Rows {
+		put(int64(n))
+		for _, ref := range s.Samples[at : at+n] {
+			put(int64(ref.Source))
+			put(ref.Seq)
+			put(int64(ref.Index))
+			put(int64(ref.Length))
+		}
+		at += n
+	}
+	return [32]byte(h.Sum(nil))
+}

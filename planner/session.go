@@ -1,0 +1,427 @@
+package planner
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"google.golang.org/grpc"
+
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/rpc"
+	"github.com/millrace-data/millrace/planner/plan"
+	pb "github.com/millrace-data/millrace/proto"
+)
+
+// loaderSession is one connected loader. It belongs to the loop; out may be used
+// from anywhere. Orders in out are bounded by the blocks wanted at a time.
+type loaderSession struct {
+	id, address string
+	out         *rpc.Outbox[*pb.LoaderOrder]
+	usage       *pb.LoaderUsage
+}
+
+// Load implements the Planner service: the session of one loader.
+func (p *Planner) Load(stream grpc.BidiStreamingServer[pb.LoaderReport, pb.LoaderOrder]) error {
+	first, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	hello := first.GetHello()
+	if hello == nil {
+		return rpc.ToStatus(fault.Userf("a loader's session begins with a hello"))
+	}
+	l := &loaderSession{id: hello.Id, address: hello.Address, out: rpc.NewOutbox[*pb.LoaderOrder]()}
+	ctx, cancel := context.WithCancel(stream.Context())
+	defer cancel()
+	if err := p.do(ctx, func() { p.addLoader(l) }); err != nil {
+		return rpc.ToStatus(err)
+	}
+	defer p.do(context.WithoutCancel(ctx), func() { p.removeLoader(l) })
+	return pump(ctx, cancel, p.done, l.out, stream.Send, func() error {
+		report, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		return p.do(ctx, func() { p.loaderSays(l, report) })
+	})
+}
+
+// pump sends what is put out and hears what comes in until either ends.
+func pump[M any](ctx context.Context, cancel func(), done <-chan struct{}, out *rpc.Outbox[M], send func(M) error, hear func() error) error {
+	sent := make(chan error, 1)
+	go func() { sent <- out.Run(ctx, send); cancel() }()
+	heard := make(chan error, 1)
+	go func() {
+		for {
+			if err := hear(); err != nil {
+				heard <- err
+				return
+			}
+		}
+	}()
+	var err error
+	select {
+	case err = <-heard: // the handler's return ends the stream, and with it what is left
+	case err = <-sent:
+	case <-done:
+	}
+	cancel()
+	if errors.Is(err, errClosing) {
+		err = nil // the other side sees its stream end, and ends as well
+	}
+	return rpc.ToStatus(err)
+}
+
+func (p *Planner) addLoader(l *loaderSession) {
+	p.loaders = append(p.loaders, l)
+	p.opts.Log.Info("loader joined", "loader", l.id, "address", l.address)
+	l.out.Put(&pb.LoaderOrder{Order: &pb.LoaderOrder_Job{
+		Job: &pb.JobSpec{Name: p.id.name, Yaml: p.opts.Job.YAML(), Directory: p.opts.Directory},
+	}})
+	p.placementChanged()
+	if p.core == nil && len(p.loaders) == p.opts.Loaders {
+		for i := range p.indexed {
+			p.loaderOf(int32(i), 0).out.Put(&pb.LoaderOrder{Order: &pb.LoaderOrder_Index{Index: &pb.IndexSource{Source: uint32(i)}}})
+		}
+	}
+	p.wantOrphans()
+}
+
+// removeLoader gives a lost loader's work to the others.
+func (p *Planner) removeLoader(l *loaderSession) {
+	p.loaders = slices.DeleteFunc(p.loaders, func(o *loaderSession) bool { return o == l })
+	p.opts.Log.Warn("loader left", "loader", l.id)
+	if len(p.loaders) == 0 {
+		return // constructors wait, with their deadlines, until one comes back
+	}
+	p.placementChanged()
+	p.wantOrphans()
+	for i, x := range p.indexed {
+		if x == nil && p.core == nil {
+			p.loaderOf(int32(i), 0).out.Put(&pb.LoaderOrder{Order: &pb.LoaderOrder_Index{Index: &pb.IndexSource{Source: uint32(i)}}})
+		}
+	}
+}
+
+// loaderOf says which loader reads a block. Sources are dealt to loaders; if
+// there are more loaders than sources, the loaders of a source share its blocks.
+// Any loader could read any block, so the answer affects speed only.
+func (p *Planner) loaderOf(source int32, seq int64) *loaderSession {
+	return p.loaders[p.loaderIndex(source, seq)]
+}
+
+func (p *Planner) loaderIndex(source int32, seq int64) int {
+	loaders, sources := len(p.loaders), len(p.indexed)
+	if loaders <= sources {
+		return int(source) % loaders
+	}
+	share := (loaders - int(source) + sources - 1) / sources // loaders source, source+sources, ...
+	return int(source) + sources*int(seq%int64(share))
+}
+
+// wantOrphans asks the loaders that are there for the blocks that one was asked
+// for that is not.
+func (p *Planner) wantOrphans() {
+	for key, owner := range p.wanted {
+		if !slices.Contains(p.loaders, owner) {
+			p.want(key)
+		}
+	}
+}
+
+func (p *Planner) want(key wantKey) {
+	if len(p.loaders) == 0 {
+		p.wanted[key] = nil
+		return
+	}
+	l := p.loaderOf(key.source, key.seq)
+	p.wanted[key] = l
+	l.out.Put(&pb.LoaderOrder{Order: &pb.LoaderOrder_Read{Read: &pb.ReadBlock{Source: uint32(key.source), Seq: uint64(key.seq)}}})
+}
+
+func (p *Planner) loaderSays(l *loaderSession, report *pb.LoaderReport) {
+	switch r := report.Report.(type) {
+	case *pb.LoaderReport_Indexed:
+		p.sourceIndexed(r.Indexed)
+	case *pb.LoaderReport_Block:
+		p.blockRead(r.Block)
+	case *pb.LoaderReport_Usage:
+		l.usage = r.Usage
+	case *pb.LoaderReport_Failure:
+		p.fail(rpc.FromFailure(r.Failure))
+	}
+}
+
+func (p *Planner) sourceIndexed(x *pb.SourceIndexed) {
+	if int(x.Source) >= len(p.indexed) || len(x.Manifest) != 32 || x.Blocks == 0 {
+		p.fail(fmt.Errorf("a loader indexed source %d with %d blocks, which cannot be", x.Source, x.Blocks))
+		return
+	}
+	p.indexed[x.Source] = x
+	if p.core == nil && p.failed == nil && !slices.Contains(p.indexed, nil) {
+		p.start()
+	}
+}
+
+func (p *Planner) blockRead(b *pb.BlockRead) {
+	key := wantKey{int32(b.Source), int64(b.Seq)}
+	if _, ok := p.wanted[key]; !ok {
+		return
+	}
+	delete(p.wanted, key)
+	if !p.note(b) {
+		return
+	}
+	lengths := make([]int32, len(b.Lengths))
+	for i, n := range b.Lengths {
+		lengths[i] = int32(n)
+	}
+	p.apply(plan.BlockRead{Source: key.source, Seq: key.seq, Lengths: lengths})
+}
+
+// note enters what a block lost into the source's ledger, and stops the job if
+// more records were skipped than the source's policy allows.
+func (p *Planner) note(b *pb.BlockRead) bool {
+	led, spec := &p.ledger[b.Source], p.opts.Job.Sources[b.Source]
+	led.filtered += b.Filtered
+	led.dropped += b.Dropped
+	led.empty += b.Empty
+	led.skipped += uint64(len(b.Skips))
+	for _, s := range b.Skips {
+		p.opts.Log.Warn("bad record skipped", "source", spec.Name, "file", s.File, "row", s.Row, "reason", s.Reason)
+		led.lastSkip = s
+	}
+	epoch := int64(b.Seq / p.indexed[b.Source].Blocks)
+	led.epochSkips[epoch] += len(b.Skips)
+	if n := led.epochSkips[epoch]; n > spec.BadRecords.Limit && n > 0 {
+		p.fail(fault.Userf("source %q: %d bad records in one epoch, more than bad_records.limit %d allows; the last: %s row %d: %s",
+			spec.Name, n, spec.BadRecords.Limit, led.lastSkip.File, led.lastSkip.Row, led.lastSkip.Reason))
+		return false
+	}
+	return true
+}
+
+// constructorSession is one connected constructor; it belongs to the loop. What
+// waits in out is bounded by the steps planned ahead, the joins under way and the
+// times the job was moved.
+type constructorSession struct {
+	id, address string
+	number      int
+	buckets     []uint32 // DP ranks it serves
+	out         *rpc.Outbox[*pb.ConstructorOrder]
+	usage       *pb.ConstructorUsage
+	joining     map[uint64]*joining // joins it was asked about
+}
+
+// Construct implements the Planner service: the session of one constructor.
+func (p *Planner) Construct(stream grpc.BidiStreamingServer[pb.ConstructorReport, pb.ConstructorOrder]) error {
+	first, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	hello := first.GetHello()
+	if hello == nil {
+		return rpc.ToStatus(fault.Userf("a constructor's session begins with a hello"))
+	}
+	c := &constructorSession{id: hello.Id, address: hello.Address, out: rpc.NewOutbox[*pb.ConstructorOrder](), joining: map[uint64]*joining{}}
+	ctx, cancel := context.WithCancel(stream.Context())
+	defer cancel()
+	var refused error
+	if err := p.do(ctx, func() { refused = p.addConstructor(c) }); err != nil || refused != nil {
+		return rpc.ToStatus(cmp.Or(err, refused))
+	}
+	defer p.do(context.WithoutCancel(ctx), func() { p.removeConstructor(c) })
+	return pump(ctx, cancel, p.done, c.out, stream.Send, func() error {
+		report, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		return p.do(ctx, func() { p.constructorSays(c, report) })
+	})
+}
+
+// addConstructor gives a new constructor a free number, the job, and all steps
+// under way.
+func (p *Planner) addConstructor(c *constructorSession) error {
+	c.number = slices.Index(p.constructors, nil)
+	if c.number < 0 {
+		return fault.Userf("constructor %s is one too many: the job has %d; start the planner with --constructors %d",
+			c.id, len(p.constructors), len(p.constructors)+1)
+	}
+	p.constructors[c.number] = c
+	for d := c.number; d < p.opts.Job.Topology.DP; d += len(p.constructors) {
+		c.buckets = append(c.buckets, uint32(d))
+	}
+	p.opts.Log.Info("constructor joined", "constructor", c.id, "address", c.address, "buckets", c.buckets)
+	c.out.Put(&pb.ConstructorOrder{Order: &pb.ConstructorOrder_Job{Job: p.jobFor(c)}})
+	c.out.Put(p.placement())
+	if p.failed != nil {
+		c.out.Put(&pb.ConstructorOrder{Order: &pb.ConstructorOrder_Failure{Failure: rpc.ToFailure(p.failed, -1)}})
+		return nil
+	}
+	if p.core != nil {
+		p.resend(c)
+	}
+	return nil
+}
+
+// resend brings a constructor to the present: reset to the acked position, then
+// every step after it.
+func (p *Planner) resend(c *constructorSession) {
+	acked := p.core.Acked()
+	c.out.Put(&pb.ConstructorOrder{Order: &pb.ConstructorOrder_Restart{
+		Restart: &pb.Restart{Generation: p.generation, NextStep: uint64(acked)},
+	}})
+	for k := acked; k < p.core.Planned(); k++ {
+		if s := p.steps[k]; s != nil {
+			c.out.Put(p.partOf(s, c))
+		}
+	}
+	if p.ended >= 0 {
+		c.out.Put(p.endOrder())
+	}
+}
+
+func (p *Planner) removeConstructor(c *constructorSession) {
+	p.constructors[c.number] = nil
+	p.opts.Log.Warn("constructor left", "constructor", c.id)
+}
+
+func (p *Planner) jobFor(c *constructorSession) *pb.ConstructorJob {
+	job := p.opts.Job
+	out := &pb.ConstructorJob{
+		Name: job.Name, Identity: p.id.spec[:],
+		SequenceLength: uint32(job.Batch.SequenceLength),
+		MicrobatchSize: uint32(job.Batch.MicrobatchSize),
+		Microbatches:   uint32(p.microbatches()),
+		Packing:        job.Batch.Packing,
+		Mesh:           p.mesh(),
+		Format:         job.Output.Format, CpSlicing: job.Output.CPSlicing, BroadcastAt: job.Output.BroadcastAt,
+		PadId:       job.Output.PadID,
+		BufferBytes: uint64(job.Resources.ConstructorBuffer),
+		Buckets:     c.buckets,
+	}
+	for _, s := range job.Sources {
+		out.Sources = append(out.Sources, s.Name)
+		out.Kept = append(out.Kept, &pb.KeptColumns{Names: s.Keep})
+	}
+	return out
+}
+
+func (p *Planner) microbatches() int {
+	job := p.opts.Job
+	return job.Batch.Sequences / (job.Topology.DP * job.Batch.MicrobatchSize)
+}
+
+func (p *Planner) mesh() *pb.Mesh {
+	t := p.opts.Job.Topology
+	return &pb.Mesh{Dp: uint32(t.DP), Cp: uint32(t.CP), Pp: uint32(t.PP), Tp: uint32(t.TP), Vpp: uint32(t.VPP)}
+}
+
+func (p *Planner) placement() *pb.ConstructorOrder {
+	pl := &pb.Placement{}
+	for _, l := range p.loaders {
+		pl.Loaders = append(pl.Loaders, l.address)
+	}
+	return &pb.ConstructorOrder{Order: &pb.ConstructorOrder_Placement{Placement: pl}}
+}
+
+func (p *Planner) placementChanged() {
+	for _, c := range p.constructors {
+		if c != nil {
+			c.out.Put(p.placement())
+		}
+	}
+}
+
+// partOf cuts the rows of a constructor's buckets out of a plan. Row g of a step
+// belongs to DP rank (g / microbatch size) mod dp, so that rows of the same
+// microbatch slot are neighbours in the order of packing, and alike.
+func (p *Planner) partOf(s *plan.Step, c *constructorSession) *pb.ConstructorOrder {
+	mbs, dp := p.opts.Job.Batch.MicrobatchSize, p.opts.Job.Topology.DP
+	part := &pb.StepPlan{Generation: p.generation, Step: uint64(s.Step)}
+	blocks := map[wantKey]uint32{}
+	at := int32(0)
+	for g, n := range s.Rows {
+		row := s.Samples[at : at+n]
+		at += n
+		if !slices.Contains(c.buckets, uint32(g/mbs%dp)) {
+			continue
+		}
+		part.Rows = append(part.Rows, uint32(g))
+		part.RowSamples = append(part.RowSamples, uint32(n))
+		for _, ref := range row {
+			key := wantKey{ref.Source, ref.Seq}
+			b, ok := blocks[key]
+			if !ok {
+				b = uint32(len(part.Blocks))
+				blocks[key] = b
+				part.Blocks = append(part.Blocks, p.planBlock(key))
+			}
+			part.SampleBlock = append(part.SampleBlock, b)
+			part.SampleIndex = append(part.SampleIndex, uint32(ref.Index))
+			part.SampleLength = append(part.SampleLength, uint32(ref.Length))
+		}
+	}
+	return &pb.ConstructorOrder{Order: &pb.ConstructorOrder_Plan{Plan: part}}
+}
+
+func (p *Planner) planBlock(key wantKey) *pb.PlanBlock {
+	b := &pb.PlanBlock{Source: uint32(key.source), Seq: uint64(key.seq)}
+	if len(p.loaders) > 0 {
+		b.Loader = uint32(p.loaderIndex(key.source, key.seq))
+	}
+	return b
+}
+
+func (p *Planner) constructorSays(c *constructorSession, report *pb.ConstructorReport) {
+	switch r := report.Report.(type) {
+	case *pb.ConstructorReport_Assembled:
+		p.assembled(r.Assembled)
+	case *pb.ConstructorReport_Acked:
+		p.ackedBy(r.Acked)
+	case *pb.ConstructorReport_Usage:
+		c.usage = r.Usage
+	case *pb.ConstructorReport_Admitted:
+		p.admitted(c, r.Admitted)
+	case *pb.ConstructorReport_Failure:
+		p.fail(rpc.FromFailure(r.Failure))
+	}
+}
+
+func (p *Planner) assembled(a *pb.Assembled) {
+	if a.Generation != p.generation {
+		return
+	}
+	if len(a.Digests) != 32*len(a.Rows) {
+		p.fail(fmt.Errorf("step %d: %d bytes of digests for %d rows", a.Step, len(a.Digests), len(a.Rows)))
+		return
+	}
+	ev := plan.Assembled{Step: int64(a.Step), Rows: a.Rows, Digests: make([][32]byte, len(a.Rows))}
+	for i := range ev.Digests {
+		ev.Digests[i] = [32]byte(a.Digests[32*i:])
+	}
+	p.apply(ev)
+}
+
+// ackedBy moves the job's acked position to that of the slowest bucket.
+func (p *Planner) ackedBy(a *pb.Acked) {
+	if a.Generation != p.generation || p.core == nil {
+		return
+	}
+	p.acks[a.Bucket] = a
+	if len(p.acks) < p.opts.Job.Topology.DP {
+		return
+	}
+	slowest := a.Step
+	for _, b := range p.acks {
+		slowest = min(slowest, b.Step)
+	}
+	for k := p.core.Acked(); k < int64(slowest); k++ {
+		delete(p.steps, k)
+	}
+	p.apply(plan.Acked{Step: int64(slowest)})
+}

@@ -1,0 +1,221 @@
+package planner
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/rpc"
+	pb "github.com/millrace-data/millrace/proto"
+)
+
+// Status describes a running service. Its JSON form is part of the contract of
+// `millrace status --json`; fields are added, never changed.
+type Status struct {
+	Job          string              `json:"job"`
+	State        string              `json:"state"` // starting, running, ended, failed
+	Error        string              `json:"error,omitempty"`
+	Class        string              `json:"class,omitempty"` // of the error: user, lost, bug
+	WaitingFor   string              `json:"waiting_for"`
+	UptimeSec    float64             `json:"uptime_sec"`
+	Generation   uint64              `json:"generation"`
+	Planned      int64               `json:"steps_planned"`
+	Acked        int64               `json:"steps_acked"`
+	End          int64               `json:"end_step"` // -1 while unknown
+	Digest       string              `json:"digest,omitempty"`
+	DigestStep   int64               `json:"digest_step"`
+	Fill         float64             `json:"fill"` // tokens in the rows of the last plan / room
+	Carried      int                 `json:"carried_samples"`
+	Sources      []SourceStatus      `json:"sources"`
+	Loaders      []LoaderStatus      `json:"loaders"`
+	Constructors []ConstructorStatus `json:"constructors"`
+}
+
+// SourceStatus is the ledger of one source.
+type SourceStatus struct {
+	Name      string  `json:"name"`
+	Files     uint64  `json:"files"`
+	Bytes     uint64  `json:"bytes"`
+	Scheduled float64 `json:"scheduled_share"` // at the next step
+	Realised  float64 `json:"realised_share"`  // of all tokens (or samples) drawn so far
+	Lag       float64 `json:"lag"`             // behind the schedule, in the mix's units
+	Tokens    int64   `json:"tokens"`
+	Samples   int64   `json:"samples"`
+	Epoch     int64   `json:"epoch"`
+	Filtered  uint64  `json:"filtered"`
+	Dropped   uint64  `json:"dropped"`
+	Empty     uint64  `json:"empty"`
+	Skipped   uint64  `json:"skipped"`
+	LastSkip  string  `json:"last_skip,omitempty"`
+}
+
+// LoaderStatus describes one loader.
+type LoaderStatus struct {
+	ID          string `json:"id"`
+	Address     string `json:"address"`
+	HeldBytes   uint64 `json:"held_bytes"`
+	BudgetBytes uint64 `json:"budget_bytes"`
+	ReadBytes   uint64 `json:"read_bytes"`
+	BlocksRead  uint64 `json:"blocks_read"`
+	Rereads     uint64 `json:"blocks_reread"`
+}
+
+// ConstructorStatus describes one constructor.
+type ConstructorStatus struct {
+	ID             string   `json:"id"`
+	Address        string   `json:"address"`
+	Buckets        []uint32 `json:"dp_ranks"`
+	HeldBytes      uint64   `json:"held_bytes"`
+	BudgetBytes    uint64   `json:"budget_bytes"`
+	DeliveredBytes uint64   `json:"delivered_bytes"`
+	Delivered      uint64   `json:"delivered_batches"`
+	FetchSec       float64  `json:"fetch_sec"`
+	WaitSec        float64  `json:"wait_sec"`
+}
+
+// Status implements the Planner service.
+func (p *Planner) Status(ctx context.Context, _ *pb.StatusRequest) (*pb.StatusReply, error) {
+	var s Status
+	if err := p.do(ctx, func() { s = p.status() }); err != nil {
+		return nil, rpc.ToStatus(err)
+	}
+	data, err := json.Marshal(s)
+	if err != nil {
+		return nil, rpc.ToStatus(err)
+	}
+	return &pb.StatusReply{Text: s.String(), Json: data}, nil
+}
+
+func (p *Planner) status() Status {
+	s := Status{
+		Job: p.id.name, State: "starting", UptimeSec: time.Since(p.started).Seconds(),
+		Generation: p.generation, End: p.ended, WaitingFor: p.blockedOn(),
+	}
+	if p.core != nil {
+		p.progress(&s)
+	}
+	if p.failed != nil {
+		s.State, s.Error, s.Class = "failed", p.failed.Error(), fault.ClassOf(p.failed).String()
+	}
+	for i := range p.opts.Job.Sources {
+		s.Sources = append(s.Sources, p.sourceStatus(i))
+	}
+	p.shares(s.Sources)
+	for _, l := range p.loaders {
+		u := l.usage
+		s.Loaders = append(s.Loaders, LoaderStatus{l.id, l.address, u.GetHeldBytes(), u.GetBudgetBytes(), u.GetReadBytes(), u.GetBlocksRead(), u.GetBlocksReread()})
+	}
+	for _, c := range p.constructors {
+		if c == nil {
+			continue
+		}
+		u := c.usage
+		s.Constructors = append(s.Constructors, ConstructorStatus{c.id, c.address, c.buckets, u.GetHeldBytes(), u.GetBudgetBytes(),
+			u.GetDeliveredBytes(), u.GetDeliveredBatches(), u.GetFetchSeconds(), u.GetWaitSeconds()})
+	}
+	return s
+}
+
+// progress fills in what the core knows.
+func (p *Planner) progress(s *Status) {
+	s.State, s.Planned, s.Acked = "running", p.core.Planned(), p.core.Acked()
+	if p.ended >= 0 && s.Acked >= p.ended {
+		s.State = "ended"
+	}
+	s.DigestStep, _ = p.core.Missing()
+	if d, ok := p.core.Digest(s.DigestStep); ok {
+		s.Digest = fmt.Sprintf("%x", d)
+	}
+	if state, ok := p.core.State(s.Planned); ok {
+		s.Carried = len(state.Carry)
+	}
+	if last := p.steps[s.Planned-1]; last != nil {
+		s.Fill = float64(last.Filled) / float64(len(last.Rows)*p.opts.Job.Batch.SequenceLength)
+	}
+}
+
+func (p *Planner) sourceStatus(i int) SourceStatus {
+	led := &p.ledger[i]
+	s := SourceStatus{
+		Name:  p.opts.Job.Sources[i].Name,
+		Files: p.indexed[i].GetFiles(), Bytes: p.indexed[i].GetBytes(),
+		Filtered: led.filtered, Dropped: led.dropped, Empty: led.empty, Skipped: led.skipped,
+	}
+	if led.lastSkip != nil {
+		s.LastSkip = fmt.Sprintf("%s row %d: %s", led.lastSkip.File, led.lastSkip.Row, led.lastSkip.Reason)
+	}
+	if p.core == nil {
+		return s
+	}
+	if state, ok := p.core.State(p.core.Planned()); ok {
+		c := state.Cursors[i]
+		s.Tokens, s.Samples = c.Tokens, c.Samples
+		s.Lag = float64(c.Deficit) / 4096
+		s.Epoch = c.Seq / max(int64(p.indexed[i].Blocks), 1)
+	}
+	return s
+}
+
+// shares fills in what each source should have and has of the whole.
+func (p *Planner) shares(sources []SourceStatus) {
+	if p.core == nil {
+		return
+	}
+	schedule := Schedule(p.opts.Job)
+	scheduled := schedule.Shares(p.core.Planned())
+	count := func(s *SourceStatus) int64 {
+		if p.opts.Job.Mix.Unit == "samples" {
+			return s.Samples
+		}
+		return s.Tokens
+	}
+	var total int64
+	for i := range sources {
+		total += count(&sources[i])
+	}
+	for i := range sources {
+		sources[i].Scheduled = float64(scheduled[i]) / (1 << 32)
+		sources[i].Realised = float64(count(&sources[i])) / float64(max(total, 1))
+	}
+}
+
+// String is the page that `millrace status` prints.
+func (s Status) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "job %s: %s for %s\n", s.Job, s.State, (time.Duration(s.UptimeSec) * time.Second).String())
+	if s.Error != "" {
+		fmt.Fprintf(&b, "error (%s): %s\n", s.Class, s.Error)
+	}
+	fmt.Fprintf(&b, "steps: %d planned, %d done by all ranks", s.Planned, s.Acked)
+	if s.End >= 0 {
+		fmt.Fprintf(&b, ", data ends at step %d", s.End)
+	}
+	fmt.Fprintf(&b, "; last plan %.2f %% full, %d samples carried over\n", 100*s.Fill, s.Carried)
+	fmt.Fprintf(&b, "waiting for: %s\n", s.WaitingFor)
+	if s.Digest != "" {
+		fmt.Fprintf(&b, "digest step=%d %s\n", s.DigestStep, s.Digest)
+	}
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(w, "\nsource\tshare\tscheduled\ttokens\tsamples\tepoch\tlag\tfiltered\tdropped\tempty\tskipped\t\n")
+	for _, x := range s.Sources {
+		fmt.Fprintf(w, "%s\t%.4f\t%.4f\t%d\t%d\t%d\t%.0f\t%d\t%d\t%d\t%d\t\n", x.Name, x.Realised, x.Scheduled,
+			x.Tokens, x.Samples, x.Epoch, x.Lag, x.Filtered, x.Dropped, x.Empty, x.Skipped)
+	}
+	fmt.Fprintf(w, "\nloader\theld MiB\tof MiB\tread MiB\tblocks\tread again\t\n")
+	for _, l := range s.Loaders {
+		fmt.Fprintf(w, "%s\t%.1f\t%.1f\t%.1f\t%d\t%d\t\n", l.ID, mib(l.HeldBytes), mib(l.BudgetBytes), mib(l.ReadBytes), l.BlocksRead, l.Rereads)
+	}
+	fmt.Fprintf(w, "\nconstructor\tdp ranks\theld MiB\tof MiB\tdelivered MiB\tbatches\tfetch s\tranks waited s\t\n")
+	for _, c := range s.Constructors {
+		fmt.Fprintf(w, "%s\t%v\t%.1f\t%.1f\t%.1f\t%d\t%.1f\t%.1f\t\n", c.ID, c.Buckets, mib(c.HeldBytes), mib(c.BudgetBytes),
+			mib(c.DeliveredBytes), c.Delivered, c.FetchSec, c.WaitSec)
+	}
+	w.Flush()
+	return b.String()
+}
+
+func mib(n uint64) float64 { return float64(n) / (1 << 20) }

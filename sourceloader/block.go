@@ -1,0 +1,176 @@
+package sourceloader
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/samples"
+	"github.com/millrace-data/millrace/planner/jobspec"
+	"github.com/millrace-data/millrace/sourceloader/format"
+	"github.com/millrace-data/millrace/sourceloader/order"
+	"github.com/millrace-data/millrace/sourceloader/store"
+	"github.com/millrace-data/millrace/sourceloader/transform"
+)
+
+// Skip is an entry of the skip ledger: a bad record that the source's policy
+// allows to leave out.
+type Skip struct {
+	File   string
+	Row    int64
+	Reason string
+}
+
+// Block is one block of a source, read and transformed: its samples in reading
+// order, and the order they come in. It is read-only once made.
+type Block struct {
+	tokens  slabs
+	spans   []span     // of each sample in reading order
+	kept    [][][]byte // by column, then by sample in reading order
+	Order   []int32    // the i-th sample of the block is number Order[i] in reading order
+	Lengths []uint32   // tokens of the i-th sample of the block
+
+	Filtered, Dropped, Empty uint64
+	Skips                    []Skip
+}
+
+// Len is the number of samples.
+func (b *Block) Len() int { return len(b.Order) }
+
+// Sample returns the tokens of the i-th sample.
+func (b *Block) Sample(i int) []int32 { return b.tokens.at(b.spans[b.Order[i]]) }
+
+// Bytes is the memory that the samples take.
+func (b *Block) Bytes() int64 {
+	n := b.tokens.bytes() + 12*int64(cap(b.spans)) + 8*int64(len(b.Order))
+	for _, col := range b.kept {
+		for _, v := range col {
+			n += int64(len(v)) + 24
+		}
+	}
+	return n
+}
+
+// Select copies the given samples, by their numbers in the block, into set,
+// whose memory is used again. Kept values are not copied: they are the block's.
+func (b *Block) Select(indices []uint32, set *samples.Set) error {
+	total := 0
+	for _, i := range indices {
+		if int(i) >= b.Len() {
+			return fmt.Errorf("sample %d was asked for, the block has %d", i, b.Len())
+		}
+		total += int(b.Lengths[i])
+	}
+	set.Tokens = slices.Grow(set.Tokens[:0], total)
+	set.Offsets = append(slices.Grow(set.Offsets[:0], len(indices)+1), 0)
+	set.Kept = make([][][]byte, len(b.kept))
+	for _, i := range indices {
+		tokens := b.Sample(int(i))
+		set.Tokens = append(set.Tokens, tokens...)
+		set.Offsets = append(set.Offsets, int32(len(set.Tokens)))
+		for c := range b.kept {
+			set.Kept[c] = append(set.Kept[c], b.kept[c][b.Order[i]])
+		}
+	}
+	return nil
+}
+
+// Source is a source ready to be read: indexed, with its transforms compiled.
+// It is read-only and safe for concurrent use.
+type Source struct {
+	*order.Source
+	Spec  *jobspec.Source
+	Chain *transform.Chain
+}
+
+// Open indexes a source and compiles its transforms.
+func Open(ctx context.Context, st store.Store, job *jobspec.Job, i int, tokenizers *transform.Tokenizers) (*Source, error) {
+	spec := job.ResolvedSources()[i] // a copy: a pointer would hold all sources
+	chain, err := transform.Compile(spec, job.Batch.SequenceLength, tokenizers)
+	if err != nil {
+		return nil, err // it names the source
+	}
+	src, err := order.Index(ctx, st, &spec, job.Seed, chain.Columns())
+	if err != nil {
+		return nil, err
+	}
+	src.Manifest.Encoding = chain.EncodingDigest()
+	return &Source{Source: src, Spec: &spec, Chain: chain}, nil
+}
+
+// Read reads and transforms block seq. worker is one of the source's own chain.
+func (s *Source) Read(ctx context.Context, st store.Store, worker *transform.Worker, seq int64) (*Block, error) {
+	r := &reading{source: s, worker: worker, block: &Block{kept: make([][][]byte, len(s.Spec.Keep))}}
+	for _, chunk := range s.Order.Chunks(seq) {
+		for _, unit := range s.Order.Layout.Units(chunk) {
+			r.file = unit.File
+			if err := s.ReadUnit(ctx, st, unit, r.record); err != nil {
+				return nil, fault.As(fault.ClassOf(err), fmt.Errorf("source %q: %w", s.Spec.Name, err))
+			}
+		}
+	}
+	b := r.block
+	b.tokens.trim()
+	b.Order = s.Order.Sort(seq, r.places)
+	b.Lengths = make([]uint32, len(b.Order))
+	for i, at := range b.Order {
+		b.Lengths[i] = uint32(b.spans[at].length)
+	}
+	return b, nil
+}
+
+// reading fills a block record by record.
+type reading struct {
+	source *Source
+	worker *transform.Worker
+	block  *Block
+	places []order.Place // of the samples; they decide the order and are dropped then
+	file   int
+}
+
+func (r *reading) record(rec *format.Record) error {
+	outcome, err := r.worker.Apply(rec, r.sample)
+	if err != nil {
+		return r.bad(rec, err)
+	}
+	switch outcome {
+	case transform.Filtered:
+		r.block.Filtered++
+	case transform.TooLong:
+		r.block.Dropped++
+	case transform.Empty:
+		r.block.Empty++
+	}
+	return nil
+}
+
+// bad applies the source's policy to a record that cannot be used.
+func (r *reading) bad(rec *format.Record, err error) error {
+	if rec.Err == nil { // the transforms do not know the file
+		err = fault.As(fault.ClassOf(err), fmt.Errorf("%s: %w", r.source.Manifest.Files[r.file].URI, err))
+	}
+	if fault.ClassOf(err) != fault.User || r.source.Spec.BadRecords.Policy != "skip" {
+		return err
+	}
+	r.block.Skips = append(r.block.Skips, Skip{
+		File:   r.source.Manifest.Files[r.file].URI,
+		Row:    rec.Row,
+		Reason: err.Error(),
+	})
+	return nil
+}
+
+func (r *reading) sample(s *transform.Sample) error {
+	b := r.block
+	b.spans = append(b.spans, b.tokens.add(s.Tokens))
+	r.places = append(r.places, order.Place{File: int32(r.file), Row: s.Row, Piece: s.Piece})
+	for c := range b.kept {
+		var v []byte
+		if c < len(s.Extras) && s.Extras[c] != nil {
+			v = append([]byte{}, s.Extras[c]...)
+		}
+		b.kept[c] = append(b.kept[c], v)
+	}
+	return nil
+}

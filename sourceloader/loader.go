@@ -1,0 +1,317 @@
+// Package sourceloader is the SourceLoader role: it reads sources, once for the
+// whole job, and hands out their samples by position.
+//
+// It owns the reading pipeline (store, format, transform, order) and the samples
+// it holds under a byte budget. It never decides which sample comes next: the
+// planner tells it which blocks to read, constructors ask for samples by block
+// and number, and any loader can answer for any block. What it forgets it can
+// read again.
+package sourceloader
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/rpc"
+	"github.com/millrace-data/millrace/internal/samples"
+	"github.com/millrace-data/millrace/planner/jobspec"
+	pb "github.com/millrace-data/millrace/proto"
+	"github.com/millrace-data/millrace/sourceloader/store"
+	"github.com/millrace-data/millrace/sourceloader/transform"
+)
+
+// Options configure a loader. Planner and Address are required.
+type Options struct {
+	ID        string            // unique in the job; default: the address
+	Planner   string            // address of the planner
+	Address   string            // address to listen on, HOST:PORT or unix:PATH
+	Advertise string            // HOST or HOST:PORT that others reach it at; default: the address, or the machine\'s name
+	Security  rpc.Security      //
+	Store     store.Store       // default: the local file system
+	Workers   int               // blocks read at a time; default GOMAXPROCS
+	Buffer    int64             // bytes of samples to hold; default: the job spec's
+	Log       *slog.Logger      // default: discard
+	OnBudget  func(bytes int64) // called once with the budget in force; may be nil
+}
+
+func (o *Options) withDefaults() {
+	if o.Store == nil {
+		o.Store = store.Local{}
+	}
+	if o.Workers == 0 {
+		o.Workers = runtime.GOMAXPROCS(0)
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+}
+
+// Loader is a running SourceLoader.
+type Loader struct {
+	pb.UnimplementedLoaderServer
+	opts       Options
+	store      *store.Metered
+	job        *jobspec.Job
+	tokenizers *transform.Tokenizers
+	sources    []lazySource
+	cache      *cache
+	answers    sync.Pool     // of *answer
+	ready      chan struct{} // closed when job is set
+}
+
+// lazySource is opened by the first block that needs it.
+type lazySource struct {
+	mu      sync.Mutex // guards opening: reads of the same source wait for it
+	source  *Source
+	workers sync.Pool // of *transform.Worker
+}
+
+// Run serves until ctx ends, the planner goes away, or the job fails.
+func Run(ctx context.Context, opts Options) error {
+	opts.withDefaults()
+	l := &Loader{opts: opts, store: store.NewMetered(opts.Store), tokenizers: transform.NewTokenizers(), ready: make(chan struct{})}
+	register := func(s *grpc.Server) { pb.RegisterLoaderServer(s, l) }
+	return rpc.Run(ctx, opts.Address, opts.Advertise, opts.Security, register, func(ctx context.Context, address string) error {
+		l.opts.ID = cmp.Or(l.opts.ID, address)
+		return l.session(ctx, address)
+	})
+}
+
+// session talks to the planner until ctx ends, which is no error.
+func (l *Loader) session(ctx context.Context, address string) error {
+	err := l.talk(ctx, address)
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// talk is the session: orders in, reports out.
+func (l *Loader) talk(ctx context.Context, address string) error {
+	conn, err := rpc.Dial(l.opts.Planner, l.opts.Security)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := pb.NewPlannerClient(conn).Load(ctx, grpc.WaitForReady(true))
+	if err != nil {
+		return l.lost(err)
+	}
+	send := rpc.NewSender(stream.Send)
+	hello := &pb.LoaderReport{Report: &pb.LoaderReport_Hello{Hello: &pb.LoaderHello{Id: l.opts.ID, Address: address}}}
+	if err := send.Send(hello); err != nil {
+		return l.lost(err)
+	}
+	work, stop := errgroup.WithContext(ctx)
+	work.SetLimit(l.opts.Workers + 2) // the workers, this reader and the usage reports
+	work.Go(func() error { return l.reportUsage(stop, send) })
+	work.Go(func() error { return l.orders(stop, stream, send, work) })
+	return work.Wait()
+}
+
+func (l *Loader) lost(err error) error {
+	return fault.As(fault.Lost, fmt.Errorf("loader %s: the session with the planner at %s ended: %w", l.opts.ID, l.opts.Planner, rpc.FromStatus(err)))
+}
+
+// orders receives orders and starts a worker for each; it waits while all
+// workers are busy.
+func (l *Loader) orders(ctx context.Context, stream grpc.BidiStreamingClient[pb.LoaderReport, pb.LoaderOrder], send *rpc.Sender[*pb.LoaderReport], work *errgroup.Group) error {
+	for {
+		order, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return context.Canceled // the planner is done
+		}
+		if err != nil {
+			return l.lost(err)
+		}
+		switch o := order.Order.(type) {
+		case *pb.LoaderOrder_Job:
+			if err := l.takeJob(ctx, o.Job); err != nil {
+				return err
+			}
+		case *pb.LoaderOrder_Index:
+			work.Go(func() error { return l.index(ctx, o.Index.Source, send) })
+		case *pb.LoaderOrder_Read:
+			work.Go(func() error { return l.readBlock(ctx, blockID{o.Read.Source, o.Read.Seq}, send) })
+		case *pb.LoaderOrder_Release:
+			l.cache.release(o.Release.Source, o.Release.Before)
+		}
+	}
+}
+
+func (l *Loader) takeJob(ctx context.Context, spec *pb.JobSpec) error {
+	job, findings := jobspec.Parse(spec.Name, spec.Yaml, spec.Directory)
+	if err := findings.Err(); err != nil {
+		return err
+	}
+	l.job = job
+	l.sources = make([]lazySource, len(job.Sources))
+	budget := job.Resources.LoaderBuffer
+	if l.opts.Buffer > 0 {
+		budget = l.opts.Buffer
+	}
+	if l.opts.OnBudget != nil {
+		l.opts.OnBudget(budget)
+	}
+	l.cache = newCache(ctx, budget, l.load)
+	close(l.ready)
+	return nil
+}
+
+// source opens source i once.
+func (l *Loader) source(ctx context.Context, i uint32) (*Source, error) {
+	if int(i) >= len(l.sources) {
+		return nil, fmt.Errorf("source %d was asked for, the job has %d", i, len(l.sources))
+	}
+	lazy := &l.sources[i]
+	lazy.mu.Lock()
+	defer lazy.mu.Unlock()
+	if lazy.source == nil {
+		src, err := Open(ctx, l.store, l.job, int(i), l.tokenizers)
+		if err != nil {
+			return nil, err
+		}
+		lazy.source = src
+	}
+	return lazy.source, nil
+}
+
+// load reads a block; the cache calls it.
+func (l *Loader) load(ctx context.Context, id blockID) (*Block, error) {
+	src, err := l.source(ctx, id.source)
+	if err != nil {
+		return nil, err
+	}
+	worker, ok := l.sources[id.source].workers.Get().(*transform.Worker)
+	if !ok {
+		worker = src.Chain.Worker()
+	}
+	defer l.sources[id.source].workers.Put(worker)
+	return src.Read(ctx, l.store, worker, int64(id.seq))
+}
+
+func (l *Loader) index(ctx context.Context, i uint32, send *rpc.Sender[*pb.LoaderReport]) error {
+	src, err := l.source(ctx, i)
+	if err != nil {
+		return l.fail(ctx, err, i, send)
+	}
+	digest := src.Manifest.Digest()
+	l.opts.Log.Info("indexed", "source", src.Spec.Name, "files", len(src.Manifest.Files), "blocks", src.Order.Blocks())
+	return send.Send(&pb.LoaderReport{Report: &pb.LoaderReport_Indexed{Indexed: &pb.SourceIndexed{
+		Source: i, Blocks: uint64(src.Order.Blocks()), Manifest: digest[:],
+		Files: uint64(len(src.Manifest.Files)), Bytes: uint64(src.Manifest.Bytes()),
+	}}})
+}
+
+func (l *Loader) readBlock(ctx context.Context, id blockID, send *rpc.Sender[*pb.LoaderReport]) error {
+	b, err := l.cache.get(ctx, id)
+	if err != nil {
+		return l.fail(ctx, err, id.source, send)
+	}
+	report := &pb.BlockRead{
+		Source: id.source, Seq: id.seq, Lengths: b.Lengths,
+		Filtered: b.Filtered, Dropped: b.Dropped, Empty: b.Empty,
+	}
+	for _, s := range b.Skips {
+		report.Skips = append(report.Skips, &pb.Skip{File: s.File, Row: s.Row, Reason: s.Reason})
+	}
+	return send.Send(&pb.LoaderReport{Report: &pb.LoaderReport_Block{Block: report}})
+}
+
+// fail tells the planner why a source cannot be read. The session goes on: the
+// planner decides what that means for the job.
+func (l *Loader) fail(ctx context.Context, err error, source uint32, send *rpc.Sender[*pb.LoaderReport]) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	l.opts.Log.Error("source failed", "source", l.job.Sources[source].Name, "err", err)
+	return send.Send(&pb.LoaderReport{Report: &pb.LoaderReport_Failure{Failure: rpc.ToFailure(err, int(source))}})
+}
+
+// usageEvery is how often a loader reports its memory: often enough for a
+// person who watches, rarely enough to cost nothing.
+const usageEvery = time.Second
+
+func (l *Loader) reportUsage(ctx context.Context, send *rpc.Sender[*pb.LoaderReport]) error {
+	tick := time.NewTicker(usageEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		select {
+		case <-l.ready:
+		default:
+			continue
+		}
+		held, blocks, rereads := l.cache.usage()
+		usage := &pb.LoaderUsage{
+			HeldBytes: uint64(held), BudgetBytes: uint64(l.cache.budget),
+			ReadBytes: uint64(l.store.Meter().Bytes), BlocksRead: blocks, BlocksReread: rereads,
+		}
+		if err := send.Send(&pb.LoaderReport{Report: &pb.LoaderReport_Usage{Usage: usage}}); err != nil {
+			return nil // the session's reader says why
+		}
+	}
+}
+
+// Fetch implements the Loader service.
+func (l *Loader) Fetch(req *pb.FetchRequest, stream grpc.ServerStreamingServer[pb.Frame]) error {
+	ctx := stream.Context()
+	select {
+	case <-l.ready:
+	case <-ctx.Done():
+		return rpc.ToStatus(fault.Lostf("loader %s has no job yet: %w", l.opts.ID, ctx.Err()))
+	}
+	a, ok := l.answers.Get().(*answer)
+	if !ok {
+		a = &answer{}
+	}
+	if err := l.gather(ctx, req, a); err != nil {
+		return rpc.ToStatus(err)
+	}
+	return rpc.SendBody(stream, &pb.FetchHeader{BodySize: uint64(len(a.body))}, a.body, func() { l.answers.Put(a) })
+}
+
+// answer is the memory of one answer to a fetch. It is used again when the
+// transport is done with it: fresh pages cost more than what is written to them.
+type answer struct {
+	sets []samples.Set
+	body []byte
+}
+
+// gather puts the samples asked for into a.
+func (l *Loader) gather(ctx context.Context, req *pb.FetchRequest, a *answer) error {
+	a.sets = slices.Grow(a.sets[:0], len(req.Blocks))[:len(req.Blocks)]
+	for i, want := range req.Blocks {
+		b, err := l.cache.get(ctx, blockID{want.Source, want.Seq})
+		if err != nil {
+			return err
+		}
+		if err := b.Select(want.Indices, &a.sets[i]); err != nil {
+			return err
+		}
+	}
+	var err error
+	a.body, err = samples.EncodeInto(a.body, a.sets)
+	for i := range a.sets {
+		a.sets[i].Kept = nil // it would hold the blocks
+	}
+	return err
+}
