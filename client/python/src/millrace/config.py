@@ -1,0 +1,116 @@
+"""What a rank is told: where the service is, and which rank it is."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from millrace import messages
+from millrace.errors import UserError
+
+AXES = ("dp", "cp", "pp", "tp")
+
+
+class Mesh(NamedTuple):
+    """The sizes of the job's mesh of ranks."""
+
+    dp: int
+    cp: int
+    pp: int
+    tp: int
+    vpp: int
+
+    @classmethod
+    def of(cls, mesh: messages.Mesh) -> Mesh:
+        """Returns what a message says."""
+        return cls(mesh.dp, mesh.cp, mesh.pp, mesh.tp, mesh.vpp)
+
+
+class Rank(NamedTuple):
+    """A rank's place on one axis. None: the caller did not say."""
+
+    rank: int | None
+    size: int | None
+
+    def check(self, axis: str) -> None:
+        """Raises UserError if rank and size do not fit each other."""
+        for word, value in (("rank", self.rank), ("size", self.size)):
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+                raise UserError(f"{axis}_{word} is {value!r}: give a whole number")
+        if self.size is not None and self.size < 1:
+            raise UserError(f"{axis}_size is {self.size}: give 1 or more")
+        rank = self.rank or 0
+        if rank < 0 or (self.size is not None and rank >= self.size):
+            known = "up" if self.size is None else f"to {self.size - 1}"
+            raise UserError(f"{axis}_rank is {self.rank}: ranks of this axis go from 0 {known}")
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything connect() was told. Plain values, so it travels to other processes."""
+
+    address: str
+    job: str
+    identity: bytes
+    dp: Rank
+    cp: Rank
+    pp: Rank
+    tp: Rank
+    vpp_size: int | None
+    prefetch: int
+    timeout: float
+    tls_ca: str | None
+    tls_cert: str | None
+    tls_key: str | None
+
+    def __post_init__(self) -> None:
+        for axis in AXES:
+            self.axis(axis).check(axis)
+        if self.dp.rank is None and self.dp.size != 1:
+            raise UserError("dp_rank is missing: give dp_rank= and dp_size= of this process")
+        if self.prefetch < 0:
+            raise UserError(
+                f"prefetch is {self.prefetch}: give 0 (none) or the steps to read ahead"
+            )
+        if not self.timeout > 0:
+            raise UserError(f"timeout is {self.timeout}: give the seconds that a step may take")
+        if bool(self.tls_cert) != bool(self.tls_key):
+            raise UserError("tls_cert and tls_key go together: give both or neither")
+
+    def axis(self, name: str) -> Rank:
+        """Returns this rank's place on the axis called name."""
+        place: Rank = getattr(self, name)
+        return place
+
+    def who(self) -> str:
+        """Names the rank in messages, as the service does."""
+        return "rank " + " ".join(f"{axis}={self.axis(axis).rank or 0}" for axis in AXES)
+
+    def check_mesh(self, mesh: Mesh) -> None:
+        """Raises UserError if an axis of the job has several ranks and ours was not given."""
+        for axis in AXES:
+            size = getattr(mesh, axis)
+            if self.axis(axis).rank is None and size > 1:
+                raise UserError(
+                    f"the job has {axis}={size}, but {axis}_rank was not given: "
+                    f"give {axis}_rank= of this process (0 to {size - 1})"
+                )
+
+
+def pick_address(address: str | None) -> str:
+    """Returns address, or that of the environment."""
+    found = address or os.environ.get("MILLRACE_ADDR", "")
+    if not found:
+        raise UserError("no address: give host:port of the planner, or set MILLRACE_ADDR")
+    return found
+
+
+def parse_identity(identity: str | bytes | None) -> bytes:
+    """Returns an identity given as bytes or as hexadecimal text."""
+    if not isinstance(identity, str):
+        return identity or b""
+    try:
+        return bytes.fromhex(identity)
+    except ValueError:
+        raise UserError(f"identity {identity!r} is no hexadecimal number") from None

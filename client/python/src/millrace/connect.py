@@ -1,0 +1,64 @@
+"""How a trainer opens its loader."""
+
+from __future__ import annotations
+
+from millrace.config import Config, Rank, parse_identity, pick_address
+from millrace.errors import UserError
+from millrace.loader import Loader
+
+
+def connect(
+    address: str | None = None,
+    *,
+    job: str | None = None,
+    identity: str | bytes | None = None,
+    dp_rank: int | None = None,
+    dp_size: int | None = None,
+    dp_world_size: int | None = None,
+    cp_rank: int | None = None,
+    cp_size: int | None = None,
+    pp_rank: int | None = None,
+    pp_size: int | None = None,
+    tp_rank: int | None = None,
+    tp_size: int | None = None,
+    vpp_size: int | None = None,
+    prefetch: int = 2,
+    timeout: float = 600.0,
+    tls_ca: str | None = None,
+    tls_cert: str | None = None,
+    tls_key: str | None = None,
+) -> Loader:
+    """Returns the loader of one rank. It connects at its first use.
+
+    address: host:port of the planner; default $MILLRACE_ADDR.
+    job, identity: refuse a service that serves another job, or another spec.
+    *_rank: this rank's coordinates. An axis that is left out counts as rank 0;
+        if the job has several ranks on it, joining is refused. dp_rank may be
+        left out only with dp_size=1.
+    *_size: the sizes this trainer believes in; refuse a job with others.
+        dp_world_size is another name of dp_size.
+    prefetch: whole steps kept ready beside the one in use; 0 asks for each step
+        when it is wanted.
+    timeout: seconds that one call may wait before it raises LostError.
+    tls_*: paths of PEM files. With tls_ca or tls_cert the connections use TLS.
+
+    Raises UserError for arguments that cannot be right.
+    """
+    if None not in (dp_size, dp_world_size) and dp_size != dp_world_size:
+        raise UserError(f"dp_size is {dp_size}, but dp_world_size is {dp_world_size}: give one")
+    config = Config(
+        address=pick_address(address),
+        job=job or "",
+        identity=parse_identity(identity),
+        dp=Rank(dp_rank, dp_world_size if dp_size is None else dp_size),
+        cp=Rank(cp_rank, cp_size),
+        pp=Rank(pp_rank, pp_size),
+        tp=Rank(tp_rank, tp_size),
+        vpp_size=vpp_size,
+        prefetch=prefetch,
+        timeout=timeout,
+        tls_ca=tls_ca,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+    )
+    return Loader(config)

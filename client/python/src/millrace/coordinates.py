@@ -1,0 +1,55 @@
+"""A rank's coordinates, read from the trainer's own idea of its mesh.
+
+Nothing is imported: the objects come from PyTorch or Megatron and are only asked.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from millrace.errors import UserError
+
+# Names of mesh dimensions, outermost first, that make up each axis. Hybrid
+# sharding splits data parallelism in two: both parts together count the rank.
+DIMENSIONS = {
+    "dp": ("dp", "dp_replicate", "dp_shard"),
+    "cp": ("cp",),
+    "pp": ("pp",),
+    "tp": ("tp",),
+}
+
+
+def coordinates_from_mesh(device_mesh: Any) -> dict[str, int]:
+    """Returns connect()'s rank and size arguments for a torch DeviceMesh.
+
+    The mesh's dimensions are called dp (or dp_replicate and dp_shard), cp, pp, tp.
+    """
+    names = tuple(device_mesh.mesh_dim_names or ())
+    known = [name for parts in DIMENSIONS.values() for name in parts]
+    for at, name in enumerate(names):
+        if name not in known and device_mesh.size(at) > 1:
+            raise UserError(f"mesh dimension {name!r} is none of {', '.join(known)}")
+    found: dict[str, int] = {}
+    for axis, parts in DIMENSIONS.items():
+        rank, size = 0, 1
+        for part in parts:
+            if part in names:
+                at = names.index(part)
+                rank = rank * device_mesh.size(at) + device_mesh.get_local_rank(at)
+                size *= device_mesh.size(at)
+        found[f"{axis}_rank"], found[f"{axis}_size"] = rank, size
+    return found
+
+
+def from_megatron(mpu: Any) -> dict[str, int]:
+    """Returns connect()'s rank and size arguments for megatron.core's parallel_state."""
+    return {
+        "dp_rank": mpu.get_data_parallel_rank(),
+        "dp_size": mpu.get_data_parallel_world_size(),
+        "cp_rank": mpu.get_context_parallel_rank(),
+        "cp_size": mpu.get_context_parallel_world_size(),
+        "pp_rank": mpu.get_pipeline_model_parallel_rank(),
+        "pp_size": mpu.get_pipeline_model_parallel_world_size(),
+        "tp_rank": mpu.get_tensor_model_parallel_rank(),
+        "tp_size": mpu.get_tensor_model_parallel_world_size(),
+    }

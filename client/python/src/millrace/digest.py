@@ -1,0 +1,203 @@
+"""``python -m millrace.digest DIR...``: what all ranks received, as one digest per step.
+
+It rebuilds the global batches from the dumps of all ranks (millrace.rank --dump)
+and chains their digests as the service does, from its own reading of the
+definition: a second opinion, in another language, on what trainers were given.
+
+    row    SHA-256(segments u32, length of each u32, all tokens i32; for each kept
+           value: document u32, length of the column's name u32, name, length u64, value)
+    step   SHA-256("millrace step", step u64, rows u64, digests of the rows)
+    chain  SHA-256(chain before, step); the start is in the first resume token
+
+All numbers are little-endian; rows are in global order; padding does not count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import struct
+import sys
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from millrace import dump
+from millrace.errors import UserError
+from millrace.receive import Array, Extra
+
+
+def row_digest(segments: Sequence[Array], kept: Sequence[tuple[int, str, bytes]] = ()) -> bytes:
+    """Returns the digest of a row: the tokens of its documents, and what columns were kept.
+
+    kept holds document, column and value, sorted.
+    """
+    head = struct.pack(f"<{1 + len(segments)}I", len(segments), *map(len, segments))
+    tokens = b"".join(np.asarray(segment).astype("<i4").tobytes() for segment in segments)
+    made = hashlib.sha256(head + tokens)
+    for document, column, value in kept:
+        name = column.encode()
+        made.update(struct.pack("<II", document, len(name)) + name)
+        made.update(struct.pack("<Q", len(value)) + value)
+    return made.digest()
+
+
+def kept_values(rows: int, extras: dict[str, list[Extra]]) -> list[list[tuple[int, str, bytes]]]:
+    """Returns document, column and value of what was kept, for each row of a microbatch."""
+    kept: list[list[tuple[int, str, bytes]]] = [[] for _ in range(rows)]
+    for column, values in extras.items():
+        for extra in values:
+            kept[extra.row].append((extra.document, column, extra.data.tobytes()))
+    return [sorted(row, key=lambda value: value[:2]) for row in kept]
+
+
+def step_digest(step: int, rows: Sequence[bytes]) -> bytes:
+    """Returns the digest of a step from those of its rows in global order."""
+    head = b"millrace step" + struct.pack("<QQ", step, len(rows))
+    return hashlib.sha256(head + b"".join(rows)).digest()
+
+
+def chain(before: bytes, step: bytes) -> bytes:
+    """Returns the digest of a run up to and with a step."""
+    return hashlib.sha256(before + step).digest()
+
+
+def join_slices(parts: Sequence[Array], slicing: str) -> Array:
+    """Returns the whole lines of which context-parallel rank r received parts[r]."""
+    if len(parts) == 1:
+        return parts[0]
+    if slicing == "none":
+        for part in parts:
+            _same(parts[0], part)
+        return parts[0]
+    if slicing == "contiguous":
+        return np.concatenate(parts, axis=1)
+    halves = [np.split(part, 2, axis=1) for part in parts]
+    return np.concatenate([h[0] for h in halves] + [h[1] for h in reversed(halves)], axis=1)
+
+
+def _same(one: Array, other: Array) -> None:
+    if not np.array_equal(one, other):
+        raise UserError("ranks that get equal tokens got different ones")
+
+
+def cut(lines: Array, lengths: Sequence[Sequence[int]], flat: bool) -> list[list[Array]]:
+    """Returns the documents of each row; flat: all rows lie in one line (format hf)."""
+    rows, at = [], 0
+    for number, row in enumerate(lengths):
+        line = lines[0] if flat else lines[number]
+        at = at if flat else 0
+        documents = []
+        for length in row:
+            documents.append(line[at : at + length])
+            at += length
+        if at > len(line):
+            raise UserError(
+                f"row {number} of a microbatch has {at} tokens in a line of {len(line)}"
+            )
+        rows.append(documents)
+    return rows
+
+
+class Part(NamedTuple):
+    """One microbatch: row numbers, and each row's documents and kept values."""
+
+    rows: list[int]
+    documents: list[list[Array]]
+    kept: list[list[tuple[int, str, bytes]]]
+
+
+class Reader:
+    """The global batches in the dumps of all ranks of a run."""
+
+    def __init__(self, dumps: Sequence[dump.Dump], slicing: str) -> None:
+        self._dumps = dumps
+        self._slicing = slicing
+        self._mesh = dumps[0].place["mesh"]
+        for other in dumps[1:]:
+            for key in ("mesh", "identity", "format", "step", "digest"):
+                if other.place[key] != dumps[0].place[key]:
+                    raise UserError(
+                        f"{key} is {dumps[0].place[key]} in {dumps[0].folder}, "
+                        f"but {other.place[key]} in {other.folder}: give the dumps of one run"
+                    )
+
+    def digests(self) -> Iterator[tuple[int, bytes]]:
+        """Yields numbers of steps done and the chain of them, as far as all ranks have them."""
+        place = self._dumps[0].place
+        if place["microbatch"]:
+            raise UserError(f"the dumps start in the middle of step {place['step']}")
+        step, before = place["step"], bytes.fromhex(place["digest"])
+        there = set.intersection(*(source.steps() for source in self._dumps))
+        while step in there:
+            before = chain(before, step_digest(step, self._rows(step)))
+            step += 1
+            yield step, before
+
+    def _rows(self, step: int) -> list[bytes]:
+        """Returns the digests of a step's rows in global order."""
+        found: dict[int, bytes] = {}
+        for dp in range(self._mesh["dp"]):
+            for numbers, documents, kept in self._microbatches(step, dp):
+                digests = [row_digest(*row) for row in zip(documents, kept)]
+                found.update(zip(numbers, digests))
+        missing = set(range(len(found))) - set(found)
+        if missing or not found:
+            raise UserError(f"step {step} lacks row {min(missing, default=0)}: give all dumps")
+        return [found[row] for row in range(len(found))]
+
+    def _microbatches(self, step: int, dp: int) -> Iterator[Part]:
+        """Yields the parts of a step that a DP rank received."""
+        parts: dict[int, dict[int, dump.Rows]] = {}
+        for source in self._dumps:
+            if source.coordinate("dp") == dp:
+                for number, rows in source.microbatches(step):
+                    self._collect(parts.setdefault(number, {}), source.coordinate("cp"), rows)
+        cps = list(range(self._mesh["cp"]))
+        for number in range(self._dumps[0].place["microbatches"]):
+            if sorted(parts.get(number, {})) != cps:
+                raise UserError(
+                    f"step {step}, microbatch {number}: the tokens of dp={dp} are there for "
+                    f"cp {sorted(parts.get(number, {}))}, not for {cps}: give all ranks' dumps"
+                )
+            first = parts[number][0]
+            slices = [tokens for cp in cps if (tokens := parts[number][cp].tokens) is not None]
+            lines = join_slices(slices, self._slicing)
+            flat = self._dumps[0].place["format"] == "hf"
+            kept = kept_values(len(first.rows), first.extras)
+            yield Part(first.rows, cut(lines, first.lengths, flat), kept)
+
+    def _collect(self, parts: dict[int, dump.Rows], cp: int, rows: dump.Rows) -> None:
+        """Keeps one copy of what TP ranks and pipeline stages got, which must be equal."""
+        if rows.tokens is None:
+            return
+        kept = parts.setdefault(cp, rows)
+        if kept.tokens is not None:
+            _same(kept.tokens, rows.tokens)
+        if (kept.rows, kept.lengths) != (rows.rows, rows.lengths):
+            raise UserError("ranks that get equal rows got different ones")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Prints ``digest step=N HEX`` after each step: the chain of the first N steps."""
+    parser = argparse.ArgumentParser(prog="python -m millrace.digest", description=main.__doc__)
+    parser.add_argument("folders", nargs="+", metavar="DIR", help="folders of millrace.rank --dump")
+    parser.add_argument(
+        "--cp-slicing",
+        choices=("zigzag", "contiguous", "none"),
+        default="zigzag",
+        help="the job's output.cp_slicing (default zigzag)",
+    )
+    options = parser.parse_args(arguments)
+    try:
+        for step, digest in Reader(dump.read(options.folders), options.cp_slicing).digests():
+            print(f"digest step={step} {digest.hex()}")
+    except UserError as error:
+        print(f"millrace.digest: {error}", file=sys.stderr)
+        return 3
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,127 @@
+"""What a rank received, on disk: written by millrace.rank, read by millrace.digest.
+
+A folder for each rank holds rank.json (who, and the position it started at), and
+for each microbatch a .npz file with its tensors and a .json file with its rows.
+A rank that resumes adds to its folder; what it received again is written again.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from millrace.errors import UserError
+from millrace.loader import Loader
+from millrace.messages import ResumeToken
+from millrace.receive import KEPT, Array, Extra, Microbatch
+
+
+def where(loader: Loader, rank: dict[str, int]) -> dict[str, Any]:
+    """Describes a rank and its position, as JSON values."""
+    step, microbatch = loader.position
+    token = ResumeToken.decode(loader.state_dict()["token"])
+    return {
+        "rank": rank,
+        "mesh": loader.mesh._asdict(),
+        "job": loader.job,
+        "identity": loader.identity.hex(),
+        "format": loader.format,
+        "microbatches": loader.num_microbatches,
+        "step": step,
+        "microbatch": microbatch,
+        "digest": token.digest.hex(),  # the chain of all steps before
+    }
+
+
+class Writer:
+    """Writes the dump of one rank into a folder of its own below ``folder``."""
+
+    def __init__(self, folder: str, place: dict[str, Any]) -> None:
+        name = "-".join(f"{axis}{number}" for axis, number in place["rank"].items())
+        self._folder = pathlib.Path(folder) / name
+        self._folder.mkdir(parents=True, exist_ok=True)
+        head = self._folder / "rank.json"
+        if not head.exists() or json.loads(head.read_text())["step"] > place["step"]:
+            head.write_text(json.dumps(place, indent=1) + "\n")
+
+    def add(self, loader: Loader, batch: dict[str, Any]) -> None:
+        """Writes the microbatch that loader returned last."""
+        name = f"step-{loader.step:08d}-{loader.microbatch:04d}"
+        rows = [
+            {"row": row.row, "lengths": [segment.length for segment in row.segments],
+             "segments": [asdict(segment) for segment in row.segments]}
+            for row in loader.lineage
+        ]  # fmt: skip
+        arrays: dict[str, Any] = {**batch, **loader.kept}
+        np.savez(self._folder / f"{name}.npz", **arrays)
+        # Last, and whole: a microbatch counts once its rows are there.
+        part = self._folder / f"{name}.part"
+        part.write_text(json.dumps(rows) + "\n")
+        part.replace(self._folder / f"{name}.json")
+
+
+class Rows(NamedTuple):
+    """One microbatch of a dump: row numbers, document lengths, and its token tensor."""
+
+    rows: list[int]
+    lengths: list[list[int]]
+    tokens: Array | None  # None on pipeline stages that get no tokens
+    extras: dict[str, list[Extra]]  # of the kept columns
+
+
+class Dump:
+    """The dump of one rank."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.folder = folder
+        self.place: dict[str, Any] = json.loads((folder / "rank.json").read_text())
+
+    def coordinate(self, axis: str) -> int:
+        """Returns the rank's number on an axis."""
+        return int(self.place["rank"][axis])
+
+    def microbatches(self, step: int) -> Iterator[tuple[int, Rows]]:
+        """Yields number and content of each microbatch of a step that is there."""
+        for path in sorted(self.folder.glob(f"step-{step:08d}-*.json")):
+            described = json.loads(path.read_text())
+            numbers = [row["row"] for row in described]
+            lengths = [row["lengths"] for row in described]
+            yield int(path.stem.split("-")[2]), Rows(numbers, lengths, *_arrays(path))
+
+    def steps(self) -> set[int]:
+        """Returns the steps that are there with all their microbatches."""
+        counts = Counter(int(p.stem.split("-")[1]) for p in self.folder.glob("step-*.json"))
+        whole = self.place["microbatches"]
+        return {step for step, count in counts.items() if count == whole}
+
+
+def _arrays(path: pathlib.Path) -> tuple[Array | None, dict[str, list[Extra]]]:
+    """Returns the tokens and the kept columns of a microbatch."""
+    with np.load(path.with_suffix(".npz")) as arrays:
+        kept = {name: arrays[name] for name in arrays if name.startswith(KEPT)}
+        extras = Microbatch({}, [], kept).extras()
+        for key in ("tokens", "input_ids"):
+            if key in arrays:
+                return arrays[key], extras
+    return None, extras
+
+
+def read(folders: list[str]) -> list[Dump]:
+    """Returns the dumps of all ranks in the folders or right below them."""
+    heads = {
+        head.resolve()
+        for folder in folders
+        for pattern in ("rank.json", "*/rank.json")
+        for head in pathlib.Path(folder).glob(pattern)
+    }
+    if not heads:
+        raise UserError(
+            f"no rank.json in {', '.join(folders)}: give folders of millrace.rank --dump"
+        )
+    return [Dump(head.parent) for head in sorted(heads)]

@@ -1,0 +1,146 @@
+"""The messages of proto/millrace.proto that a trainer sends or receives.
+
+Names and numbers are those of the .proto file; a test holds them against it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from millrace.wire import Message, WireError, field, fields
+
+PLANNER = "/millrace.v1.Planner/"
+CONSTRUCTOR = "/millrace.v1.Constructor/"
+
+
+@dataclass
+class Coordinates(Message):
+    dp: int = field(1, "uint")
+    cp: int = field(2, "uint")
+    pp: int = field(3, "uint")
+    tp: int = field(4, "uint")
+
+
+@dataclass
+class Mesh(Message):
+    dp: int = field(1, "uint")
+    cp: int = field(2, "uint")
+    pp: int = field(3, "uint")
+    tp: int = field(4, "uint")
+    vpp: int = field(5, "uint")
+
+
+@dataclass
+class JoinRequest(Message):
+    job: str = field(1, "string")
+    identity: bytes = field(2, "bytes")
+    rank: Coordinates = field(3, "message", message=Coordinates)
+    mesh: Mesh = field(4, "message", message=Mesh)
+    token: bytes = field(5, "bytes")
+
+
+@dataclass
+class JoinReply(Message):
+    job: str = field(1, "string")
+    identity: bytes = field(2, "bytes")
+    generation: int = field(3, "uint")
+    next_step: int = field(4, "uint")
+    constructor: str = field(5, "string")
+    fetches: bool = field(6, "bool")
+    microbatches: int = field(7, "uint")
+    format: str = field(8, "string")
+    sources: list[str] = field(9, "string", repeated=True)
+    mesh: Mesh = field(10, "message", message=Mesh)
+    token: bytes = field(11, "bytes")
+    ahead: int = field(12, "uint")
+    join: int = field(13, "uint")
+
+
+@dataclass
+class BatchRequest(Message):
+    identity: bytes = field(1, "bytes")
+    generation: int = field(2, "uint")
+    step: int = field(3, "uint")
+    acked: int = field(4, "uint")
+    rank: Coordinates = field(5, "message", message=Coordinates)
+    join: int = field(6, "uint")
+
+
+@dataclass
+class Tensor(Message):
+    name: str = field(1, "string")
+    dtype: str = field(2, "string")
+    shape: list[int] = field(3, "uint", repeated=True)
+    offset: int = field(4, "uint")
+    size: int = field(5, "uint")
+
+
+@dataclass
+class RowInfo(Message):
+    row: int = field(1, "uint")
+    lengths: list[int] = field(2, "uint", repeated=True)
+    sources: list[int] = field(3, "uint", repeated=True)
+    seqs: list[int] = field(4, "uint", repeated=True)
+    indices: list[int] = field(5, "uint", repeated=True)
+
+
+@dataclass
+class Microbatch(Message):
+    tensors: list[Tensor] = field(1, "message", repeated=True, message=Tensor)
+    # Each a serialized RowInfo: lineage is long, and most trainers never look.
+    rows: list[bytes] = field(2, "bytes", repeated=True)
+
+
+@dataclass
+class BatchHeader(Message):
+    step: int = field(1, "uint")
+    end_of_data: bool = field(2, "bool")
+    body_size: int = field(3, "uint")
+    microbatches: list[Microbatch] = field(4, "message", repeated=True, message=Microbatch)
+
+
+@dataclass
+class StateRequest(Message):
+    identity: bytes = field(1, "bytes")
+    step: int = field(2, "uint")
+
+
+@dataclass
+class StateReply(Message):
+    token: bytes = field(1, "bytes")
+    digest: bytes = field(2, "bytes")
+
+
+@dataclass
+class ResumeToken(Message):
+    """The part of a token that says where it is; trainers pass tokens on unread."""
+
+    version: int = field(1, "uint")
+    job: str = field(2, "string")
+    identity: bytes = field(3, "bytes")
+    manifest: bytes = field(4, "bytes")
+    branch: int = field(5, "uint")
+    step: int = field(6, "uint")
+    digest: bytes = field(7, "bytes")
+    mesh: Mesh = field(8, "message", message=Mesh)
+
+
+@dataclass
+class Frame(Message):
+    header: bytes = field(1, "bytes")
+    body: bytes = field(2, "bytes")
+
+
+def split_frame(frame: bytes) -> tuple[memoryview, memoryview]:
+    """Returns header and body of a serialized Frame as views: no copy of bulk."""
+    parts = [memoryview(b""), memoryview(b""), memoryview(b"")]
+    for number, value in fields(frame):
+        if number in (1, 2):
+            parts[number] = _view(number, value)
+    return parts[1], parts[2]
+
+
+def _view(number: int, value: int | memoryview) -> memoryview:
+    if isinstance(value, int):
+        raise WireError(f"field {number} of a frame is no bytes")
+    return value

@@ -1,0 +1,154 @@
+"""From a stream of frames to the arrays of one step.
+
+The bodies are joined in one buffer, 64-byte aligned; every array is a view of
+it. Whoever keeps one array keeps the whole step's buffer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from millrace import messages
+from millrace.errors import BugError
+from millrace.wire import WireError
+
+Array = npt.NDArray[Any]
+
+ALIGNMENT = 64  # the wire's promise about offsets; kept for addresses too
+
+# The wire is little-endian; on such a machine these are NumPy's native types.
+DTYPES: dict[str, np.dtype[Any]] = {
+    "uint8": np.dtype("u1"),
+    "int32": np.dtype("<i4"),
+    "int64": np.dtype("<i8"),
+    "float32": np.dtype("<f4"),
+}
+
+# Keyword arguments of Hugging Face models that must be plain numbers.
+NUMBERS = ("max_length_q", "max_length_k")
+
+
+KEPT = "keep."  # begins the names of tensors that carry a source's kept columns
+
+
+class Extra(NamedTuple):
+    """What a kept column holds for one document, such as the bytes of an image."""
+
+    row: int  # in the microbatch
+    document: int  # in the row
+    data: Array  # uint8
+
+
+class Microbatch(NamedTuple):
+    """What one call of next() returns, and its lineage (serialized RowInfos)."""
+
+    arrays: dict[str, Any]
+    rows: list[bytes]
+    kept: dict[str, Any]  # arrays of kept columns, by their names on the wire
+
+    def extras(self) -> dict[str, list[Extra]]:
+        """Returns the values of each kept column."""
+        columns = [name[len(KEPT) :] for name in self.kept if not name.endswith(".index")]
+        return {column: self._extras(column) for column in columns}
+
+    def _extras(self, column: str) -> list[Extra]:
+        values, index = self.kept[KEPT + column], self.kept[f"{KEPT}{column}.index"]
+        places = ((int(r), int(d), int(at), int(size)) for r, d, at, size in index)
+        return [Extra(r, d, values[at : at + size]) for r, d, at, size in places]
+
+
+def _parted(arrays: dict[str, Any], rows: list[bytes]) -> Microbatch:
+    """Keeps the model's arrays apart from those of kept columns."""
+    kept = {name: value for name, value in arrays.items() if name.startswith(KEPT)}
+    model = {name: value for name, value in arrays.items() if name not in kept}
+    return Microbatch(model, rows, kept)
+
+
+class Step(NamedTuple):
+    """A rank's part of one step. ``end`` says that there is no such step."""
+
+    step: int
+    end: bool
+    microbatches: list[Microbatch]
+    size: int  # bytes of the arrays
+    acked: int = 0  # what the request for it had said
+
+
+def receive(frames: Iterator[bytes], step: int) -> Step:
+    """Reads the answer to the request for ``step``.
+
+    Raises BugError if the frames break the protocol; passes on what frames raises.
+    """
+    header, first = _open(frames, step)
+    if header.end_of_data:
+        for _ in frames:  # to the end, so that the call's status is seen
+            pass
+        return Step(step, True, [], 0)
+    body = aligned(header.body_size)
+    filled = _fill(body, 0, first, step)
+    for frame in frames:
+        filled = _fill(body, filled, _split(frame, step)[1], step)
+    if filled != header.body_size:
+        raise BugError(f"step {step} ended after {filled} of {header.body_size} bytes")
+    parts = [
+        _parted({t.name: _view(body, t, step) for t in part.tensors}, part.rows)
+        for part in header.microbatches
+    ]
+    if not parts:
+        raise BugError(f"step {step} has no microbatch")
+    return Step(step, False, parts, header.body_size)
+
+
+def _open(frames: Iterator[bytes], step: int) -> tuple[messages.BatchHeader, memoryview]:
+    frame = next(frames, None)
+    if frame is None:
+        raise BugError(f"the answer for step {step} has no frame")
+    raw, body = _split(frame, step)
+    try:
+        header = messages.BatchHeader.decode(raw)
+    except WireError as error:
+        raise BugError(f"reading the header of step {step}: {error}") from error
+    if header.step != step:
+        raise BugError(f"asked for step {step}, got step {header.step}")
+    return header, body
+
+
+def _split(frame: bytes, step: int) -> tuple[memoryview, memoryview]:
+    try:
+        return messages.split_frame(frame)
+    except WireError as error:
+        raise BugError(f"reading a frame of step {step}: {error}") from error
+
+
+def _fill(body: Array, at: int, part: memoryview, step: int) -> int:
+    end = at + len(part)
+    if end > body.size:
+        raise BugError(f"step {step} has more than the {body.size} bytes announced")
+    body[at:end] = np.frombuffer(part, np.uint8)
+    return end
+
+
+def aligned(size: int) -> Array:
+    """Returns an uninitialised, writable buffer that starts on a cache line."""
+    room = np.empty(size + ALIGNMENT, np.uint8)
+    start = -room.ctypes.data % ALIGNMENT
+    return room[start : start + size]
+
+
+def _view(body: Array, tensor: messages.Tensor, step: int) -> Any:
+    dtype = DTYPES.get(tensor.dtype)
+    if dtype is None:
+        raise BugError(f"tensor {tensor.name} of step {step} has dtype {tensor.dtype!r}")
+    end = tensor.offset + tensor.size
+    if end > body.size or tensor.size != math.prod(tensor.shape) * dtype.itemsize:
+        raise BugError(
+            f"tensor {tensor.name} of step {step} does not fit: {tensor.size} bytes at "
+            f"{tensor.offset} of {body.size}, shape {tensor.shape} of {tensor.dtype}"
+        )
+    array = body[tensor.offset : end].view(dtype).reshape(tensor.shape)
+    return int(array) if tensor.name in NUMBERS and array.ndim == 0 else array

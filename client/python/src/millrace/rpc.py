@@ -1,0 +1,154 @@
+"""Calls: channels, the classes of gRPC's status codes, and retry.
+
+Bytes go in and out as they are; messages.py gives them meaning. Every call has
+a deadline. Retry has no jitter: ranks wait for each other anyway.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from typing import Any, Callable, TypeVar
+
+import grpc
+
+from millrace.config import Config
+from millrace.errors import BugError, Error, LostError, UserError, with_code
+
+T = TypeVar("T")
+
+log = logging.getLogger("millrace")
+
+# Waits between attempts, in seconds: short enough that a restarted service is
+# found at once, long enough that thousands of ranks do not hammer it.
+FIRST_DELAY, MAX_DELAY = 0.1, 5.0
+
+# Deadlines of the first attempt and of the longest one, in seconds. They double:
+# an attempt whose peer vanished without a word ends, a slow link gets its time.
+FIRST_PATIENCE, MAX_PATIENCE = 60.0, 480.0
+
+OPTIONS = [
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    # A cluster's proxy is for the world outside, and does not know its pods.
+    ("grpc.enable_http_proxy", 0),
+    # Our retry decides when to try again, so reconnecting must not lag behind.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2000),
+    # Two loaders in one process do not share a connection's flow control.
+    ("grpc.use_local_subchannel_pool", 1),
+]
+
+USER = {
+    "INVALID_ARGUMENT",
+    "FAILED_PRECONDITION",
+    "NOT_FOUND",
+    "UNAUTHENTICATED",
+    "PERMISSION_DENIED",
+    "OUT_OF_RANGE",
+    "ALREADY_EXISTS",
+    "UNIMPLEMENTED",  # something else listens at that address
+}
+LOST = {"UNAVAILABLE", "DEADLINE_EXCEEDED", "ABORTED", "RESOURCE_EXHAUSTED", "CANCELLED"}
+
+
+class Closed(Error):
+    """The loader was closed while something waited."""
+
+
+# The first process that opened a channel; its forks inherit the number.
+_owner: list[int] = []
+
+
+def forked() -> bool:
+    """Says whether this process is the fork of one that used gRPC here.
+
+    gRPC's threads do not live on in the fork, its locks and timers do: a call may
+    wait for ever there, deadline or not. So nothing may be called, or closed.
+    """
+    return bool(_owner) and _owner[0] != os.getpid()
+
+
+def check_fork() -> None:
+    """Raises UserError if forked()."""
+    if forked():
+        raise UserError(
+            "this process was forked from one that had used a loader, and gRPC does not work "
+            "across a fork: start it with the method 'spawn' or 'forkserver' "
+            "(DataLoader(multiprocessing_context='spawn')), or fork before the first use"
+        )
+
+
+def open_channel(address: str, config: Config) -> Any:
+    """Returns a channel to address; it connects at its first call."""
+    check_fork()
+    _owner[:] = [os.getpid()]
+    if not (config.tls_ca or config.tls_cert):
+        return grpc.insecure_channel(address, options=OPTIONS)
+    credentials = grpc.ssl_channel_credentials(
+        _read(config.tls_ca), _read(config.tls_key), _read(config.tls_cert)
+    )
+    return grpc.secure_channel(address, credentials, options=OPTIONS)
+
+
+def _read(path: str | None) -> bytes | None:
+    if not path:
+        return None
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise UserError(f"reading the TLS file: {error}") from error
+
+
+def classify(error: Any, what: str) -> Error:
+    """Returns a gRPC error as one of ours; ``what`` says what was going on."""
+    code, details = error.code().name, error.details() or "no details"
+    # The core reports a connection that broke in the middle of a stream so.
+    if code in LOST or (code == "INTERNAL" and "RST_STREAM" in details):
+        kind: type[Error] = LostError
+    else:
+        kind = UserError if code in USER else BugError
+    return with_code(kind(f"{what}: {details} ({code})"), code)
+
+
+def call_unary(channel: Any, method: str, request: bytes, seconds: float, what: str) -> bytes:
+    """Calls a unary method. Raises a typed error."""
+    try:
+        reply: bytes = channel.unary_unary(method)(request, timeout=seconds)
+    except grpc.RpcError as error:
+        raise classify(error, what) from None
+    except ValueError as error:
+        raise Closed(f"{what}: {error}") from None  # gRPC's word for a closed channel
+    return reply
+
+
+def retry(
+    attempt: Callable[[float], T],
+    closed: threading.Event,
+    until: float | None,
+    on_lost: Callable[[LostError], None],
+) -> T:
+    """Returns attempt(seconds it may take), tried again as long as it raises LostError.
+
+    ``until`` is on time.monotonic()'s clock; None waits until ``closed`` is set.
+    """
+    delay, patience = FIRST_DELAY, FIRST_PATIENCE
+    while True:
+        left = patience if until is None else max(until - time.monotonic(), 0.001)
+        try:
+            return attempt(min(patience, left))
+        except LostError as error:
+            if closed.is_set():
+                raise Closed("the loader was closed") from None
+            if until is not None and time.monotonic() + delay >= until:
+                raise
+            on_lost(error)
+            # Running out of time is normal far ahead of a trainer that pauses.
+            level = logging.INFO if error.code == "DEADLINE_EXCEEDED" else logging.WARNING
+            log.log(level, "trying again in %.1f s: %s", delay, error)
+        if closed.wait(delay):
+            raise Closed("the loader was closed")
+        delay, patience = min(2 * delay, MAX_DELAY), min(2 * patience, MAX_PATIENCE)

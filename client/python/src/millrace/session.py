@@ -1,0 +1,298 @@
+"""A rank's session with the service: joined at one position, then asked for steps.
+
+The session knows addresses, generations and retries; it keeps no batch and
+decides no order. Its methods may be called from several threads.
+
+Requests name a step, so all are repeated freely. A request that fails twice in
+a row, or that the service calls stale (ABORTED), joins again first: the planner
+then names the constructor and the generation of the moment.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+import grpc
+
+from millrace import messages, rpc
+from millrace.config import AXES, Config, Mesh
+from millrace.errors import BugError, LostError, UserError, with_code
+from millrace.receive import Step, receive
+from millrace.wire import Message, WireError
+
+M = TypeVar("M", bound=Message)
+
+# Seconds after which a request that still waits is asked again if there is a newer
+# ack: long for a service that works on the answer, short beside a training step.
+RENEW_AFTER = 0.2
+
+# Tokens kept by step: one per recent checkpoint, a few KB each.
+TOKENS_KEPT = 16
+
+
+class _Asked:
+    """A Batch call under way."""
+
+    def __init__(self, call: Any, acked: int) -> None:
+        self.call = call
+        self.acked = acked
+        self.since = time.monotonic()
+        self.answered = False  # its first frame is here
+        self.renewed = False  # cancelled, to be asked again with a newer ack
+
+
+class _Renewed(Exception):
+    """The call was cancelled to be asked again."""
+
+
+class Session:
+    """See the module. ``token`` is where to start (empty: the beginning), ``step`` its step."""
+
+    def __init__(self, config: Config, token: bytes, step: int | None) -> None:
+        self.config = config
+        self.acked = step or 0  # steps the trainer is done with
+        self.lost: LostError | None = None  # the last one of the step under way
+        self.retries = 0
+        self.tokens: dict[int, bytes] = {} if step is None else {step: token}
+        self._start = (token, step)
+        self._closed = threading.Event()
+        self._joining = threading.Lock()
+        self._reply: messages.JoinReply | None = None
+        self._stale = True
+        self._channels: dict[str, Any] = {}
+        self._guard = threading.Lock()  # of _channels, _asked and acked
+        self._asked: _Asked | None = None
+
+    @property
+    def closed(self) -> bool:
+        return self._closed.is_set()
+
+    def close(self) -> None:
+        """Ends every call under way with rpc.Closed. Idempotent."""
+        self._closed.set()
+        if rpc.forked():
+            return  # the connections belong to the parent
+        with self._guard:
+            channels, self._channels = self._channels, {}
+        for channel in channels.values():
+            channel.close()
+
+    # ---- join ----
+
+    def joined(self, until: float | None) -> messages.JoinReply:
+        """Returns the answer to Join, asking for it first if nobody did."""
+        return self._reply or rpc.retry(self._joined, self._closed, until, self._note)
+
+    def _joined(self, seconds: float) -> messages.JoinReply:
+        if not self._joining.acquire(timeout=seconds):
+            raise self.lost or LostError(f"{self.config.who()} is still joining")
+        try:
+            if self._stale or self._reply is None:
+                self._reply = self._join(seconds)
+                self._stale = False
+            return self._reply
+        finally:
+            self._joining.release()
+
+    def _join(self, seconds: float) -> messages.JoinReply:
+        request = messages.JoinRequest(
+            job=self.config.job,
+            identity=self.config.identity,
+            rank=self._coordinates(),
+            mesh=self._mesh_given(),
+            token=self._join_token(seconds),
+        )
+        what = f"{self.config.who()} joining at {self.config.address}"
+        reply = self._planner("Join", request, messages.JoinReply, seconds, what)
+        self._check(reply, what)
+        self.tokens.setdefault(reply.next_step, reply.token)
+        if self._reply is None:
+            self.advance(reply.next_step)
+        return reply
+
+    def _check(self, reply: messages.JoinReply, what: str) -> None:
+        if self._reply is not None:
+            if self._reply.identity != reply.identity:
+                raise UserError(f"{what}: the service now serves another job, {reply.job}")
+            return
+        self.config.check_mesh(Mesh.of(reply.mesh))
+        token, step = self._start
+        if token and step != reply.next_step:
+            raise UserError(
+                f"{what}: the state says step {step}, but its token is that of step "
+                f"{reply.next_step}: load a state as state_dict() returned it"
+            )
+        if not token and step:
+            raise UserError(f"{what}: the state says step {step}, but it has no token")
+
+    def _join_token(self, seconds: float) -> bytes:
+        """Returns the token of the last returned position.
+
+        Never an older one: joining with that would move the whole job back.
+        """
+        if self._reply is None:
+            return self._start[0]
+        return self.tokens.get(self.acked) or self._fetch_token(self.acked, seconds)
+
+    # ---- state ----
+
+    def state(self, step: int, until: float | None) -> bytes:
+        """Returns the resume token of the position after ``step`` steps."""
+        if step not in self.tokens:
+            self.joined(until)
+
+        def attempt(seconds: float) -> bytes:
+            return self.tokens.get(step) or self._fetch_token(step, seconds)
+
+        return rpc.retry(attempt, self._closed, until, self._note)
+
+    def _fetch_token(self, step: int, seconds: float) -> bytes:
+        assert self._reply is not None
+        what = f"{self.config.who()} asking {self.config.address} for the state of step {step}"
+        request = messages.StateRequest(identity=self._reply.identity, step=step)
+        reply = self._planner("State", request, messages.StateReply, seconds, what)
+        if not reply.token:
+            raise BugError(f"{what}: the answer has no token")
+        self.tokens[step] = reply.token
+        for old in sorted(list(self.tokens))[:-TOKENS_KEPT]:
+            self.tokens.pop(old, None)
+        return reply.token
+
+    # ---- batches ----
+
+    def batch(self, step: int, until: float | None) -> Step:
+        """Returns this rank's part of ``step``; waits until it is there."""
+        failures = 0
+
+        def on_lost(error: LostError) -> None:
+            nonlocal failures
+            failures += 1
+            self._stale = self._stale or failures >= 2 or error.code == "ABORTED"
+            self._note(error)
+
+        def attempt(seconds: float) -> Step:
+            while True:
+                try:
+                    return self._batch(step, self._joined(seconds), seconds)
+                except _Renewed:
+                    continue
+
+        received = rpc.retry(attempt, self._closed, until, on_lost)
+        self.lost = None
+        return received
+
+    def _batch(self, step: int, reply: messages.JoinReply, seconds: float) -> Step:
+        if not reply.fetches:
+            raise UserError(
+                f"{self.config.who()} fetches nothing: the job broadcasts from another rank "
+                "(output.broadcast_at). Give this rank no iterator"
+            )
+        what = f"{self.config.who()} waiting for step {step} from {self.source()}"
+        request = messages.BatchRequest(
+            identity=reply.identity,
+            generation=reply.generation,
+            step=step,
+            rank=self._coordinates(),
+            join=reply.join,
+        )
+        asked = self._ask(reply.constructor, request, seconds, what)
+        try:
+            return receive(self._frames(asked, what), step)._replace(acked=asked.acked)
+        except BugError as error:
+            raise with_code(BugError(f"{what}: {error}"), error.code) from error
+        finally:
+            with self._guard:
+                self._asked = None
+            asked.call.cancel()  # a no-op once the stream is at its end
+
+    def _ask(self, address: str, request: Any, seconds: float, what: str) -> _Asked:
+        with self._guard:
+            request.acked = min(self.acked, request.step)
+            method = messages.CONSTRUCTOR + "Batch"
+            try:
+                multi = self._channel(address).unary_stream(method)
+                call = multi(request.encode(), timeout=seconds)
+            except ValueError as error:
+                raise rpc.Closed(f"{what}: {error}") from None
+            self._asked = _Asked(call, request.acked)
+            return self._asked
+
+    def _frames(self, asked: _Asked, what: str) -> Iterator[bytes]:
+        try:
+            for frame in asked.call:
+                asked.answered = True
+                yield frame
+        except grpc.RpcError as error:
+            if self.closed:
+                raise rpc.Closed(f"{what}: the loader was closed") from None
+            if asked.renewed:
+                raise _Renewed from None
+            raise rpc.classify(error, what) from None
+
+    def advance(self, acked: int) -> None:
+        """Notes that the trainer is done with all steps before ``acked``.
+
+        The ack travels with the next request, or with one that is renewed.
+        """
+        with self._guard:
+            self.acked = max(self.acked, acked)
+        self.renew()
+
+    def renew(self) -> None:
+        """Asks again with the newest ack if a request has waited for long with an older one.
+
+        The service may be waiting for this very ack before it plans the step
+        that the request is for.
+        """
+        with self._guard:
+            asked = self._asked
+            if asked is None or asked.answered or asked.acked >= self.acked:
+                return
+            if time.monotonic() - asked.since < RENEW_AFTER:
+                return
+            asked.renewed = True
+        asked.call.cancel()
+
+    def source(self) -> str:
+        """Names who serves batches, for messages."""
+        reply = self._reply
+        if reply is None:
+            return f"the service at {self.config.address} (not joined yet)"
+        return f"the constructor at {reply.constructor or self.config.address}"
+
+    # ---- plumbing ----
+
+    def _note(self, error: LostError) -> None:
+        self.lost = error
+        self.retries += 1
+
+    def _planner(
+        self, method: str, request: Message, reply: type[M], seconds: float, what: str
+    ) -> M:
+        with self._guard:
+            channel = self._channel(self.config.address)
+        raw = rpc.call_unary(channel, messages.PLANNER + method, request.encode(), seconds, what)
+        try:
+            return reply.decode(raw)
+        except WireError as error:
+            raise BugError(f"{what}: reading the answer: {error}") from error
+
+    def _channel(self, address: str) -> Any:
+        """Returns the channel to address; _guard is held."""
+        if self.closed:
+            raise rpc.Closed("the loader was closed")
+        address = address or self.config.address
+        if address not in self._channels:
+            self._channels[address] = rpc.open_channel(address, self.config)
+        return self._channels[address]
+
+    def _coordinates(self) -> messages.Coordinates:
+        ranks = [self.config.axis(axis).rank or 0 for axis in AXES]
+        return messages.Coordinates(*ranks)
+
+    def _mesh_given(self) -> messages.Mesh:
+        sizes = [self.config.axis(axis).size or 0 for axis in AXES]
+        return messages.Mesh(*sizes, *[self.config.vpp_size or 0])

@@ -1,0 +1,142 @@
+"""Where a loader takes its steps from: asked for in place, or prefetched by a thread."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from typing import Protocol
+
+from millrace import rpc, session
+from millrace.errors import Error, LostError
+from millrace.receive import Step
+from millrace.session import Session
+
+# Seconds after which a waiting trainer says so in its log, and again each time.
+WORD_EVERY = 60.0
+
+# Seconds that closing waits for the thread: its calls are cancelled, so it ends
+# at once unless the machine is starved.
+JOIN_SECONDS = 10.0
+
+
+class Source(Protocol):
+    """Steps in order, from the session's position on."""
+
+    def take(self, until: float) -> Step:
+        """Returns the next step, or the end of data (again and again)."""
+
+    def close(self) -> None:
+        """Ends the source and its session. Idempotent."""
+
+
+class InPlace:
+    """Asks for each step when it is wanted."""
+
+    def __init__(self, session: Session, step: int | None) -> None:
+        self._session = session
+        self._step = step
+
+    def take(self, until: float) -> Step:
+        if self._step is None:
+            self._step = self._session.joined(until).next_step
+        step = self._session.batch(self._step, until)
+        if not step.end:
+            self._step += 1
+        return step
+
+    def close(self) -> None:
+        self._session.close()
+
+
+class Prefetcher:
+    """A thread that keeps up to ``depth`` steps ready.
+
+    It never gives up on a lost service: only the trainer's own wait is limited.
+    Any other error is kept, and raised once the steps before it are used up.
+    """
+
+    def __init__(self, session: Session, step: int | None, depth: int) -> None:
+        self._session = session
+        self._step = step
+        self._depth = depth
+        self._ready: deque[Step] = deque()
+        self._error: Error | None = None
+        self._change = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name="millrace-prefetch", daemon=True)
+        self._thread.start()
+
+    def take(self, until: float) -> Step:
+        began = time.monotonic()
+        word = began + WORD_EVERY
+        with self._change:
+            while not self._ready:
+                if self._error is not None:
+                    raise self._error
+                now = time.monotonic()
+                if now >= until:
+                    raise self._late(now - began)
+                if now >= word:
+                    rpc.log.warning("%s", self._late(now - began))
+                    word = now + WORD_EVERY
+                self._change.wait(min(until - now, word - now, session.RENEW_AFTER))
+                self._session.renew()
+            if self._ready[0].end:
+                return self._ready[0]
+            step = self._ready.popleft()
+            self._change.notify_all()
+            return step
+
+    def _late(self, seconds: float) -> LostError:
+        lost = self._session.lost
+        step = "the first step" if self._step is None else f"step {self._step}"
+        waited = f"{self._session.config.who()} has waited {seconds:.0f} s for {step} from "
+        cause = f"; last error: {lost}" if lost else ""
+        return LostError(f"{waited}{self._session.source()}{cause}")
+
+    def close(self) -> None:
+        self._session.close()
+        with self._change:
+            self._ready.clear()
+            self._error = rpc.Closed("the loader was closed")
+            self._change.notify_all()
+        if self._thread is not threading.current_thread():
+            self._thread.join(JOIN_SECONDS)
+
+    def _run(self) -> None:
+        try:
+            joined = self._session.joined(None)
+            if (
+                joined.ahead
+            ):  # reading further than the service plans would be waiting for ourselves
+                self._depth = max(min(self._depth, joined.ahead - 2), 1)
+            if self._step is None:
+                self._step = joined.next_step
+            while self._wait_for_room():
+                step = self._session.batch(self._step, None)
+                self._put(step)
+                if step.end:
+                    return
+                self._step += 1
+        except Error as error:
+            self._fail(error)
+        except BaseException as error:  # anything else would leave the trainer waiting
+            self._fail(Error(f"the prefetch thread died of {error!r}"))
+            raise
+
+    def _wait_for_room(self) -> bool:
+        with self._change:
+            while len(self._ready) >= self._depth and not self._session.closed:
+                self._change.wait()
+            return not self._session.closed
+
+    def _put(self, step: Step) -> None:
+        with self._change:
+            if not self._session.closed:
+                self._ready.append(step)
+            self._change.notify_all()
+
+    def _fail(self, error: Error) -> None:
+        with self._change:
+            self._error = self._error or error
+            self._change.notify_all()

@@ -1,0 +1,215 @@
+"""A service of the real wire over made-up arrays, with faults on demand.
+
+It is a planner and a constructor in one gRPC server. What a rank gets is a pure
+function of (step, rank, microbatch), as in the real one; see ``arrays``.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent import futures
+
+import grpc
+import numpy as np
+
+from millrace import messages as m
+from millrace.receive import DTYPES
+
+FRAME = 1000  # bytes of a frame's body: small, so that a step has several
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
+IDENTITY = bytes(range(32))
+
+
+class Fault(Exception):
+    """What a handler raises to end a call with a status."""
+
+    def __init__(self, code, text):
+        super().__init__(text)
+        self.code = code
+
+
+class Service:
+    def __init__(self, steps=1 << 30, microbatches=2, mesh=(2, 1, 1, 1, 1), format="megatron"):
+        self.steps, self.microbatches, self.mesh, self.format = steps, microbatches, mesh, format
+        self.generation = 1
+        self.ahead = 1 << 30  # steps planned ahead of the slowest ack seen
+        self.told_ahead = 0  # what joining says of it; 0: nothing
+        self.fetches = True
+        self.asked = []  # (method, request) in order of arrival
+        self.acked = 0
+        self.faults = []  # (method, step or None, Fault): used up one by one
+        self.broken = {}  # step -> frames sent before the stream breaks, used up
+        self.gate = threading.Event()  # closed: Batch waits
+        self.gate.set()
+        self.change = threading.Condition()
+        self.server = None
+
+    # ---- life ----
+
+    def start(self, port=0):
+        self.server = grpc.server(futures.ThreadPoolExecutor(32))
+        handlers = {
+            "Planner": {
+                "Join": grpc.unary_unary_rpc_method_handler(self._unary(self.join, m.JoinRequest)),
+                "State": grpc.unary_unary_rpc_method_handler(
+                    self._unary(self.state, m.StateRequest)
+                ),
+            },
+            "Constructor": {"Batch": grpc.unary_stream_rpc_method_handler(self.batch)},
+        }
+        self.server.add_generic_rpc_handlers(
+            [
+                grpc.method_handlers_generic_handler("millrace.v1." + k, v)
+                for k, v in handlers.items()
+            ]
+        )
+        self.port = self.server.add_insecure_port(f"127.0.0.1:{port}")
+        self.server.start()
+        return self
+
+    @property
+    def address(self):
+        return f"127.0.0.1:{self.port}"
+
+    def stop(self):
+        self.gate.set()
+        with self.change:
+            self.ahead = 1 << 30
+            self.change.notify_all()
+        self.server.stop(0).wait()
+
+    def count(self, method):
+        return sum(name == method for name, _ in self.asked)
+
+    def requests(self, method):
+        return [request for name, request in self.asked if name == method]
+
+    # ---- what it serves ----
+
+    def token(self, step):
+        return m.ResumeToken(
+            version=1, job="fake", identity=IDENTITY, step=step, digest=bytes([step % 256]) * 32
+        ).encode()
+
+    def arrays(self, step, rank, microbatch):
+        """The arrays of one microbatch: all dtypes, a scalar, an empty one."""
+        seed = [step, *rank, microbatch]
+        draw = np.random.default_rng(seed)
+        made = {
+            "tokens": draw.integers(0, 50000, (2, 64), dtype=np.int64),
+            "loss_mask": draw.random((2, 64), dtype=np.float32),
+            "cu_seqlens": draw.integers(0, 64, (2, 16), dtype=np.int32),
+            "raw": draw.integers(0, 255, (3 + step % 5,), dtype=np.uint8),
+            "max_seqlen": np.array(step, np.int32),
+            "none": np.empty((0, 4), np.int64),
+        }
+        if self.format == "hf":
+            made["max_length_q"] = np.array(step + 1, np.int32)
+        return made
+
+    def rows(self, step, rank, microbatch):
+        first = (rank[0] * self.microbatches + microbatch) * 2
+        return [
+            m.RowInfo(first + i, [30, 34 - i], [0, 1], [step, step + 1], [i, i + 1])
+            for i in range(2)
+        ]
+
+    def frames(self, step, rank):
+        header, body = m.BatchHeader(step=step), bytearray()
+        for number in range(self.microbatches):
+            part = m.Microbatch(rows=[row.encode() for row in self.rows(step, rank, number)])
+            for name, array in self.arrays(step, rank, number).items():
+                body += bytes(-len(body) % 64)
+                part.tensors.append(
+                    m.Tensor(name, NAMES[array.dtype], list(array.shape), len(body), array.nbytes)
+                )
+                body += array.tobytes()
+            header.microbatches.append(part)
+        header.body_size = len(body)
+        yield m.Frame(header.encode(), bytes(body[:FRAME])).encode()
+        for at in range(FRAME, len(body), FRAME):
+            yield m.Frame(b"", bytes(body[at : at + FRAME])).encode()
+
+    # ---- the calls ----
+
+    def _unary(self, method, kind):
+        def handler(raw, context):
+            request = kind.decode(raw)
+            try:
+                return method(request).encode()
+            except Fault as fault:
+                context.abort(fault.code, str(fault))
+
+        return handler
+
+    def _fault(self, method, request, step=None):
+        self.asked.append((method, request))
+        for at, (name, wanted, fault) in enumerate(self.faults):
+            if name == method and wanted in (None, step):
+                del self.faults[at]
+                raise fault
+
+    def join(self, request):
+        self._fault("Join", request)
+        if request.job not in ("", "fake"):
+            raise Fault(grpc.StatusCode.NOT_FOUND, f"no job {request.job}: this one is fake")
+        ours = m.Mesh(*self.mesh)
+        for axis in ("dp", "cp", "pp", "tp"):
+            given = getattr(request.mesh, axis)
+            if given not in (0, getattr(ours, axis)):
+                raise Fault(grpc.StatusCode.FAILED_PRECONDITION, f"{axis} is {getattr(ours, axis)}")
+            if getattr(request.rank, axis) >= getattr(ours, axis):
+                raise Fault(grpc.StatusCode.INVALID_ARGUMENT, f"no such {axis} rank")
+        at = m.ResumeToken.decode(request.token)
+        if request.token and at.job != "fake":
+            raise Fault(grpc.StatusCode.FAILED_PRECONDITION, f"the token is of job {at.job}")
+        return m.JoinReply(
+            job="fake",
+            identity=IDENTITY,
+            generation=self.generation,
+            next_step=at.step,
+            constructor=self.address,
+            fetches=self.fetches,
+            microbatches=self.microbatches,
+            format=self.format,
+            sources=["web", "code"],
+            mesh=ours,
+            token=self.token(at.step),
+            ahead=self.told_ahead,
+            join=self.count("Join"),
+        )
+
+    def state(self, request):
+        self._fault("State", request, request.step)
+        return m.StateReply(self.token(request.step), bytes([request.step % 256]) * 32)
+
+    def batch(self, raw, context):
+        request = m.BatchRequest.decode(raw)
+        try:
+            self._fault("Batch", request, request.step)
+            if request.generation != self.generation:
+                raise Fault(grpc.StatusCode.ABORTED, f"generation {request.generation} is over")
+            self._wait(request, context)
+            yield from self._answer(request)
+        except Fault as fault:
+            context.abort(fault.code, str(fault))
+
+    def _wait(self, request, context):
+        self.gate.wait()
+        with self.change:
+            self.acked = max(self.acked, request.acked)
+            self.change.notify_all()
+            while request.step > self.acked + self.ahead and context.is_active():
+                self.change.wait(0.05)
+
+    def _answer(self, request):
+        if request.step >= self.steps:
+            yield m.Frame(m.BatchHeader(request.step, True).encode()).encode()
+            return
+        rank = (request.rank.dp, request.rank.cp, request.rank.pp, request.rank.tp)
+        left = self.broken.pop(request.step, None)
+        for frame in self.frames(request.step, rank):
+            if left == 0:
+                raise Fault(grpc.StatusCode.UNAVAILABLE, "the stream broke")
+            left = None if left is None else left - 1
+            yield frame

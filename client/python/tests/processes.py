@@ -1,0 +1,118 @@
+"""Services in processes of their own: the fake one, and the real one with real files."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import threading
+
+import pytest
+
+BINARY = os.environ.get("MILLRACE_BIN", "")
+
+needs_binary = pytest.mark.skipif(
+    not BINARY, reason="set MILLRACE_BIN to the millrace binary to test against the real service"
+)
+
+SERVER = """
+import sys
+sys.path[:0] = {paths!r}
+import fake
+service = fake.Service(steps={steps}).start()
+print(service.port, flush=True)
+sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def service_process(steps=1 << 30):
+    """Runs the fake service in another process, as a fork wants it; yields its address."""
+    here = pathlib.Path(__file__).parent
+    code = SERVER.format(paths=[str(here), str(here.parent / "src")], steps=steps)
+    options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", code], **options) as process:
+        try:
+            yield f"127.0.0.1:{int(process.stdout.readline())}"
+        finally:
+            process.kill()
+
+
+def own_process(test):
+    """Runs a test in a process of its own: one that may fork, as it never used gRPC before."""
+
+    @functools.wraps(test)
+    def run(**arguments):
+        here = pathlib.Path(__file__).parent
+        code = (
+            f"import sys; sys.path[:0] = {[str(here), str(here.parent / 'src')]!r}\n"
+            f"import {test.__module__} as tests; tests.{test.__name__}.__wrapped__(**{arguments!r})"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+    return run
+
+
+SPEC = """
+name: {name}
+seed: 7
+sources:
+  - name: stories
+    files: stories.jsonl
+    transforms: &chain
+      - text: "{{text}}"
+      - tokenize: bytes
+      - append_eod: {{}}
+  - name: notes
+    files: notes.jsonl
+    transforms: *chain
+mix:
+  stages:
+    - weights: {{stories: 0.7, notes: 0.3}}
+batch: {{sequence_length: 128, sequences: 8, microbatch_size: 2, packing: {packing}}}
+topology: {{dp: {dp}, cp: {cp}, pp: {pp}, tp: {tp}}}
+output: {{format: {format}, cp_slicing: {cp_slicing}}}
+"""
+
+DEFAULTS = {
+    "name": "pytest", "packing": "true", "dp": 2, "cp": 1, "pp": 1, "tp": 1,
+    "format": "megatron", "cp_slicing": "zigzag",
+}  # fmt: skip
+
+
+def write_job(folder, **fields):
+    """Writes a job spec with two sources of made-up text; returns the spec's path."""
+    draw = random.Random(5)
+    folder.mkdir(parents=True, exist_ok=True)
+    for source, longest in (("stories", 100), ("notes", 30)):
+        texts = ["x" * draw.randint(3, longest) + str(n) for n in range(400)]
+        lines = [json.dumps({"text": text}) for text in texts]
+        (folder / f"{source}.jsonl").write_text("\n".join(lines) + "\n")
+    spec = folder / "job.yaml"
+    spec.write_text(SPEC.format(**{**DEFAULTS, **fields}))
+    return spec
+
+
+@contextlib.contextmanager
+def real_service(spec):
+    """Runs ``millrace serve`` for a job spec; yields its address."""
+    command = [BINARY, "serve", str(spec), "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            line = process.stdout.readline()
+            assert line.startswith("serving "), f"the service did not start: {line!r}"
+            # Whatever it prints later must not fill the pipe.
+            threading.Thread(target=process.stdout.read, daemon=True).start()
+            yield line.split(" on ")[1].strip()
+        finally:
+            process.terminate()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()

@@ -1,0 +1,322 @@
+"""What is lost is asked for again, what is wrong is said, and nothing hangs."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+import fake
+import grpc
+import pytest
+from conftest import check_batch, take
+
+import millrace
+from millrace import messages, rpc
+
+PREFETCH = pytest.mark.parametrize("prefetch", [0, 2])
+LOST = [
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.ABORTED,
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+]
+
+
+def check_steps(service, loader, steps):
+    for step in steps:
+        for microbatch in range(service.microbatches):
+            check_batch(service, next(loader), step, microbatch)
+
+
+@PREFETCH
+@pytest.mark.parametrize("method", ["Join", "Batch", "State"])
+@pytest.mark.parametrize("code", LOST)
+def test_lost_requests_are_made_again(serve, open_loader, prefetch, method, code):
+    service = serve()
+    step = None if method == "Join" else 2
+    service.faults = [(method, step, fake.Fault(code, "gone")) for _ in range(3)]
+    loader = open_loader(service, prefetch=prefetch)
+    check_steps(service, loader, range(2))
+    assert loader.state_dict()["token"] == service.token(2)
+    check_steps(service, loader, range(2, 4))
+    assert not service.faults and loader.stats.retries == 3
+
+
+@PREFETCH
+@pytest.mark.parametrize("frames", [0, 1, 3])
+def test_a_broken_stream_is_asked_for_again(serve, open_loader, prefetch, frames):
+    service = serve()
+    service.broken = {1: frames, 3: frames}
+    loader = open_loader(service, prefetch=prefetch)
+    check_steps(service, loader, range(5))
+    assert [r.step for r in service.requests("Batch")].count(1) == 2
+    assert loader.stats.retries == 2 and service.count("Join") == 1
+
+
+@PREFETCH
+def test_a_new_generation_is_joined_with_the_last_position(serve, open_loader, prefetch):
+    service = serve()
+    loader = open_loader(service, prefetch=prefetch)
+    check_steps(service, loader, range(3))
+    service.generation = 2
+    check_steps(service, loader, range(3, 9))
+    first, second = service.requests("Join")
+    step = messages.ResumeToken.decode(second.token).step
+    assert first.token == b"" and 2 <= step <= 9
+    assert loader.stats.retries == 1  # joined at once, not after another try
+    last = service.requests("Batch")[-1]
+    assert (last.generation, last.join) == (2, 2)
+
+
+@PREFETCH
+def test_a_service_that_forgot_the_position_is_never_moved_back(serve, open_loader, prefetch):
+    """An older token would do to go on, but it would move all other ranks, too."""
+    service = serve()
+    loader = open_loader(service, prefetch=prefetch)
+    check_steps(service, loader, range(2))
+    loader.state_dict()
+    check_steps(service, loader, range(2, 4))
+    gone = fake.Fault(grpc.StatusCode.FAILED_PRECONDITION, "that step is not in the log")
+    service.faults = [("State", None, gone)] * 9
+    service.generation = 2
+    with pytest.raises(millrace.UserError, match="not in the log"):
+        take(loader, 20)
+    assert service.count("Join") == 1
+
+
+@PREFETCH
+def test_the_service_restarts_on_the_same_port(serve, open_loader, prefetch):
+    service = serve()
+    loader = open_loader(service, prefetch=prefetch)
+    check_steps(service, loader, range(3))
+    service.stop()
+    timer = threading.Timer(0.5, lambda: service.start(service.port))
+    timer.start()
+    check_steps(service, loader, range(3, 12))
+    timer.join()
+    assert loader.stats.retries > 0
+
+
+@PREFETCH
+def test_another_job_after_a_restart_is_refused(serve, open_loader, prefetch, monkeypatch):
+    service = serve()
+    loader = open_loader(service, prefetch=prefetch)
+    check_steps(service, loader, range(2))
+    monkeypatch.setattr(fake, "IDENTITY", b"other" * 4)
+    service.generation = 2
+    with pytest.raises(millrace.UserError, match="another job"):
+        take(loader, 20)
+
+
+@PREFETCH
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (grpc.StatusCode.INVALID_ARGUMENT, millrace.UserError),
+        (grpc.StatusCode.FAILED_PRECONDITION, millrace.UserError),
+        (grpc.StatusCode.NOT_FOUND, millrace.UserError),
+        (grpc.StatusCode.UNAUTHENTICATED, millrace.UserError),
+        (grpc.StatusCode.PERMISSION_DENIED, millrace.UserError),
+        (grpc.StatusCode.INTERNAL, millrace.BugError),
+        (grpc.StatusCode.UNIMPLEMENTED, millrace.UserError),
+        (grpc.StatusCode.UNKNOWN, millrace.BugError),
+    ],
+)
+def test_other_errors_are_raised_after_the_steps_before_them(
+    serve, open_loader, prefetch, code, kind
+):
+    service = serve()
+    service.faults = [("Batch", 2, fake.Fault(code, "file x, row 7: bad"))]
+    loader = open_loader(service, prefetch=prefetch)
+    check_steps(service, loader, range(2))
+    with pytest.raises(kind) as caught:
+        next(loader)
+    for words in ("dp=0 cp=0 pp=0 tp=0", "step 2", service.address, "file x, row 7: bad"):
+        assert words in str(caught.value)
+    assert caught.value.code == code.name
+    assert loader.state_dict()["step"] == 2
+    loader.load_state_dict(loader.state_dict())
+    check_steps(service, loader, range(2, 4))
+
+
+@PREFETCH
+def test_timeout_says_who_waits_for_what(serve, open_loader, prefetch):
+    service = serve()
+    loader = open_loader(service, prefetch=prefetch, timeout=0.5, dp_rank=1)
+    take(loader, 2)
+    take(loader, 2 * prefetch)
+    service.gate.clear()
+    began = time.monotonic()
+    with pytest.raises(millrace.LostError) as caught:
+        take(loader, 20)
+    assert 0.3 < time.monotonic() - began < 5
+    for words in ("dp=1", "step ", service.address):
+        assert words in str(caught.value)
+    state = loader.state_dict()
+    service.gate.set()
+    loader.load_state_dict(state)  # waiting longer, or again, loses nothing
+    check_batch(service, next(loader), state["step"], 0, (1, 0, 0, 0))
+
+
+@PREFETCH
+def test_next_may_be_repeated_after_a_timeout(serve, open_loader, prefetch):
+    service = serve()
+    loader = open_loader(service, prefetch=prefetch, timeout=0.3)
+    service.gate.clear()
+    with pytest.raises(millrace.LostError):
+        next(loader)
+    service.gate.set()
+    check_steps(service, loader, range(3))
+
+
+@PREFETCH
+def test_nobody_is_there(prefetch, caplog):
+    caplog.set_level(logging.WARNING)
+    with (
+        millrace.connect("127.0.0.1:9", dp_rank=3, prefetch=prefetch, timeout=0.5) as loader,
+        pytest.raises(millrace.LostError, match=r"(?s)dp=3.*127.0.0.1:9.*UNAVAILABLE"),
+    ):
+        next(loader)
+    assert "trying again" in caplog.text  # a wait is never silent
+
+
+def test_waiting_is_logged(serve, open_loader, caplog, monkeypatch):
+    monkeypatch.setattr("millrace.sources.WORD_EVERY", 0.1)
+    service = serve()
+    service.gate.clear()
+    loader = open_loader(service, timeout=0.5)
+    with pytest.raises(millrace.LostError):
+        next(loader)
+    assert 2 <= caplog.text.count("has waited 0 s for step 0 from the constructor at") <= 5
+
+
+@PREFETCH
+def test_an_attempt_has_its_own_deadline(serve, open_loader, prefetch, monkeypatch):
+    monkeypatch.setattr(rpc, "FIRST_PATIENCE", 0.2)
+    service = serve()
+    loader = open_loader(service, prefetch=prefetch)
+    take(loader, 2)
+    service.gate.clear()
+    threading.Timer(0.7, service.gate.set).start()
+    check_steps(service, loader, range(1, 5))
+    assert loader.stats.retries >= 1
+
+
+def seen(service):
+    """Returns for each Batch request the steps it asked for and acknowledged."""
+    return [(r.step, r.acked) for r in service.requests("Batch")]
+
+
+def test_acks_without_prefetch(serve, open_loader):
+    service = serve(microbatches=2)
+    loader = open_loader(service, prefetch=0)
+    take(loader, 6)
+    assert seen(service) == [(0, 0), (1, 1), (2, 2)]
+    next(loader)
+    assert seen(service)[-1] == (3, 3)
+
+
+@pytest.mark.parametrize("prefetch", [1, 2, 4])
+def test_prefetch_is_bounded_and_acks_follow_the_trainer(serve, open_loader, prefetch):
+    service = serve()
+    loader = open_loader(service, prefetch=prefetch)
+    for step in range(6):
+        take(loader, 2)
+        deadline = time.monotonic() + 5
+        while len(seen(service)) < step + 1 + prefetch and time.monotonic() < deadline:
+            time.sleep(0.002)
+        time.sleep(0.02)  # would show a request too many
+        asked = seen(service)
+        assert [s for s, _ in asked] == list(range(step + 1 + prefetch))
+        # The last request left when the trainer asked for this step.
+        assert asked[-1][1] == step
+
+
+@pytest.mark.parametrize(("prefetch", "ahead", "depth"), [(5, 4, 2), (5, 2, 1), (2, 9, 2)])
+def test_prefetch_stays_within_what_is_planned(serve, open_loader, prefetch, ahead, depth):
+    service = serve()
+    service.told_ahead = ahead
+    loader = open_loader(service, prefetch=prefetch)
+    take(loader, 1)
+    deadline = time.monotonic() + 5
+    while len(seen(service)) < 1 + depth and time.monotonic() < deadline:
+        time.sleep(0.002)
+    time.sleep(0.05)
+    assert [step for step, _ in seen(service)] == list(range(1 + depth))
+
+
+def test_a_resumed_loader_acknowledges_its_position(serve, open_loader):
+    service = serve()
+    loader = open_loader(service, prefetch=0)
+    loader.load_state_dict({"version": 1, "step": 7, "microbatch": 1, "token": service.token(7)})
+    take(loader, 2)
+    assert seen(service) == [(7, 7), (8, 8)]
+
+
+@pytest.mark.parametrize(("prefetch", "ahead"), [(4, 1), (8, 2), (1, 0)])
+def test_a_waiting_request_takes_the_newest_ack_along(
+    serve, open_loader, monkeypatch, prefetch, ahead
+):
+    """A service that plans fewer steps ahead than we prefetch waits for our acks."""
+    monkeypatch.setattr("millrace.session.RENEW_AFTER", 0.02)
+    service = serve()
+    service.ahead = ahead
+    loader = open_loader(service, prefetch=prefetch, timeout=20)
+    began = time.monotonic()
+    check_steps(service, loader, range(12))
+    assert time.monotonic() - began < 10 and loader.stats.retries == 0
+
+
+@pytest.mark.parametrize("busy", ["blocked in a call", "queue full", "retrying", "joining"])
+def test_close_ends_the_thread(serve, open_loader, busy):
+    service = serve()
+    loader = open_loader(service, prefetch=2)
+    if busy == "blocked in a call":
+        service.gate.clear()
+    if busy in ("joining", "retrying"):
+        if busy == "retrying":
+            take(loader, 1)
+        service.stop()
+    loader.start_prefetch()
+    if busy == "queue full":
+        take(loader, 1)
+    time.sleep(0.2)
+    began = time.monotonic()
+    loader.close()
+    loader.close()
+    assert time.monotonic() - began < 2
+    assert not any(t.name == "millrace-prefetch" for t in threading.enumerate())
+    with pytest.raises(millrace.Error, match="closed"):
+        take(loader, 8)
+
+
+def test_close_wakes_a_waiting_trainer(serve, open_loader):
+    service = serve()
+    service.gate.clear()
+    for prefetch in (0, 2):
+        loader = open_loader(service, prefetch=prefetch)
+        threading.Timer(0.2, loader.close).start()
+        with pytest.raises(millrace.Error, match="closed"):
+            next(loader)
+
+
+def test_a_closed_loader_opens_again_with_a_state(serve, open_loader):
+    service = serve()
+    loader = open_loader(service)
+    take(loader, 2)
+    state = loader.state_dict()
+    loader.close()
+    loader.load_state_dict(state)
+    check_steps(service, loader, range(1, 3))
+
+
+def test_a_dropped_loader_ends_its_thread(serve):
+    service = serve()
+    loader = millrace.connect(service.address, dp_rank=0)
+    next(loader)
+    del loader
+    deadline = time.monotonic() + 5
+    while any(t.name == "millrace-prefetch" for t in threading.enumerate()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

@@ -1,0 +1,186 @@
+"""The protocol seen by a trainer: batches, lineage, joining, the end of data."""
+
+from __future__ import annotations
+
+import threading
+
+import fake
+import numpy as np
+import pytest
+from conftest import check_batch, take
+
+import millrace
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 2, 5])
+def test_batches_are_what_the_service_made(serve, open_loader, prefetch):
+    service = serve(microbatches=3)
+    loader = open_loader(service, prefetch=prefetch)
+    for step in range(4):
+        for microbatch in range(3):
+            check_batch(service, next(loader), step, microbatch)
+            assert (loader.step, loader.microbatch) == (step, microbatch)
+    assert loader.stats.batches == 12 and loader.stats.steps == 4
+    assert loader.stats.bytes > 12 * 2 * 64 * 8 and loader.stats.wait_seconds > 0
+
+
+def test_every_rank_gets_its_own(serve, open_loader):
+    service = serve(mesh=(2, 2, 2, 1, 1))
+    for rank in [(0, 0, 0, 0), (1, 0, 1, 0), (1, 1, 0, 0)]:
+        dp, cp, pp, _ = rank
+        sizes = {"dp_size": 2, "cp_size": 2, "pp_size": 2, "tp_size": 1}
+        loader = open_loader(service, dp_rank=dp, cp_rank=cp, pp_rank=pp, **sizes)
+        for step in range(2):
+            for microbatch in range(2):
+                check_batch(service, next(loader), step, microbatch, rank)
+
+
+def test_arrays_are_aligned_writable_views_of_one_buffer(serve, open_loader):
+    batch = next(open_loader(serve()))
+    bases = set()
+    for name in ("tokens", "loss_mask", "cu_seqlens"):
+        array = batch[name]
+        assert array.ctypes.data % 64 == 0 and array.flags.writeable and array.flags.c_contiguous
+        while array.base is not None:
+            array = array.base
+        bases.add(id(array))
+    assert len(bases) == 1
+
+
+def test_scalars(serve, open_loader):
+    batch = next(open_loader(serve(format="hf")))
+    assert type(batch["max_length_q"]) is int and batch["max_length_q"] == 1
+    assert isinstance(batch["max_seqlen"], np.ndarray) and batch["max_seqlen"].shape == ()
+
+
+def test_it_is_an_iterator_without_a_length(serve, open_loader):
+    loader = open_loader(serve(steps=2))
+    assert iter(loader) is loader and bool(loader)
+    with pytest.raises(TypeError):
+        len(loader)
+    loader.set_epoch(3)
+    assert len(list(loader)) == 4
+
+
+def test_what_is_known_of_the_job(serve, open_loader):
+    loader = open_loader(serve(mesh=(2, 1, 1, 4, 3), microbatches=3), dp_size=2, tp_rank=1)
+    assert (loader.step, loader.microbatch, loader.lineage, loader.end) == (None, None, [], False)
+    assert loader.mesh == (2, 1, 1, 4, 3) and loader.mesh.tp == 4
+    assert (loader.job, loader.format, loader.num_microbatches) == ("fake", "megatron", 3)
+    assert loader.sources == ["web", "code"] and loader.identity == fake.IDENTITY
+
+
+def test_lineage(serve, open_loader):
+    loader = open_loader(serve(), dp_rank=1)
+    take(loader, 4)
+    assert [row.row for row in loader.lineage] == [6, 7]
+    assert loader.lineage[1].segments == [
+        millrace.Segment(30, "web", 1, 1),
+        millrace.Segment(33, "code", 2, 2),
+    ]
+
+
+def test_join_request_says_who_asks(serve, open_loader):
+    service = serve(mesh=(2, 2, 1, 1, 1))
+    options = {"dp_world_size": 2, "cp_rank": 1, "identity": fake.IDENTITY.hex(), "job": "fake"}
+    open_loader(service, dp_rank=1, **options).mesh  # noqa: B018
+    (request,) = service.requests("Join")
+    assert (request.rank.dp, request.rank.cp, request.mesh.dp, request.mesh.cp) == (1, 1, 2, 0)
+    assert (request.job, request.identity, request.token) == ("fake", fake.IDENTITY, b"")
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+@pytest.mark.parametrize("steps", [0, 1, 3])
+def test_end_of_data(serve, open_loader, prefetch, steps):
+    service = serve(steps=steps)
+    loader = open_loader(service, prefetch=prefetch)
+    assert len(list(loader)) == 2 * steps
+    for _ in range(3):
+        assert loader.end and list(loader) == []
+    state = loader.state_dict()
+    assert (state["step"], state["microbatch"]) == (steps, 0)
+    assert service.acked == steps  # the service knows that all was used
+    again = open_loader(service, prefetch=prefetch)
+    again.load_state_dict(state)
+    assert list(again) == [] and again.state_dict() == state
+
+
+def test_all_ranks_end_at_the_same_step(serve, open_loader):
+    service = serve(steps=3, mesh=(4, 1, 1, 1, 1))
+    loaders = [open_loader(service, dp_rank=r, prefetch=r) for r in range(4)]
+    assert [len(list(loader)) for loader in loaders] == [6] * 4
+    assert len({repr(loader.state_dict()) for loader in loaders}) == 1
+
+
+def test_loaders_in_threads(serve, open_loader):
+    service = serve(steps=20, mesh=(4, 1, 1, 1, 1))
+    counts = {}
+
+    def consume(rank):
+        loader = open_loader(service, dp_rank=rank)
+        for number, batch in enumerate(loader):
+            check_batch(service, batch, number // 2, number % 2, (rank, 0, 0, 0))
+            counts[rank] = number + 1
+
+    threads = [threading.Thread(target=consume, args=(rank,)) for rank in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert counts == dict.fromkeys(range(4), 40)
+
+
+def test_address_from_the_environment(serve, monkeypatch):
+    service = serve(steps=1, mesh=(1, 1, 1, 1, 1))
+    monkeypatch.setenv("MILLRACE_ADDR", service.address)
+    with millrace.connect(dp_size=1) as loader:
+        assert len(list(loader)) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"address": ""}, "MILLRACE_ADDR"),
+        ({"dp_rank": None}, "dp_rank is missing"),
+        ({"dp_rank": 2, "dp_size": 2}, "dp_rank is 2"),
+        ({"dp_rank": -1}, "from 0 up"),
+        ({"cp_rank": "1"}, "whole number"),
+        ({"pp_size": 0}, "pp_size is 0"),
+        ({"dp_size": 2, "dp_world_size": 3}, "dp_world_size is 3"),
+        ({"prefetch": -1}, "prefetch"),
+        ({"timeout": 0}, "timeout"),
+        ({"identity": "xyz"}, "hexadecimal"),
+        ({"tls_cert": "a"}, "go together"),
+    ],
+)
+def test_arguments_that_cannot_be_right(monkeypatch, options, words):
+    monkeypatch.delenv("MILLRACE_ADDR", raising=False)
+    with pytest.raises(millrace.UserError, match=words):
+        millrace.connect(**{"address": "localhost:1", "dp_rank": 0, **options})
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"job": "other"}, "no job other"),
+        ({"dp_size": 3}, "dp is 2"),
+        ({"dp_rank": 5}, "no such dp rank"),
+        ({}, "cp=2, but cp_rank was not given"),
+    ],
+)
+def test_the_service_refuses(serve, open_loader, prefetch, options, words):
+    loader = open_loader(serve(mesh=(2, 2, 1, 1, 1)), prefetch=prefetch, **options)
+    for _ in range(2):
+        with pytest.raises(millrace.UserError, match=words) as caught:
+            next(loader)
+        assert "rank dp=" in str(caught.value) or "cp_rank" in words
+
+
+def test_a_rank_that_a_broadcast_serves(serve, open_loader):
+    service = serve()
+    service.fetches = False
+    loader = open_loader(service)
+    assert not loader.fetches
+    with pytest.raises(millrace.UserError, match="fetches nothing"):
+        next(loader)

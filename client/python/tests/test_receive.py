@@ -1,0 +1,67 @@
+"""Frames that break the protocol are bugs, said with step and place."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from fake import Service
+
+from millrace import BugError
+from millrace.messages import BatchHeader, Frame, Microbatch, Tensor
+from millrace.receive import aligned, receive
+
+TENSOR = Tensor("tokens", "int32", [2, 3], 64, 24)
+
+
+def frames(tensor=TENSOR, size=88, step=5, bodies=(bytes(88),)):
+    header = BatchHeader(step, False, size, [Microbatch([tensor])]).encode()
+    yield Frame(header, bodies[0]).encode()
+    for body in bodies[1:]:
+        yield Frame(b"", body).encode()
+
+
+def test_bodies_are_joined():
+    body = bytes(64) + np.arange(6, dtype="<i4").tobytes()
+    for cuts in [(0,), (0, 1), (0, 64, 70, 87), (0, 88)]:
+        bodies = [body[a:b] for a, b in zip(cuts, (*cuts[1:], len(body)))]
+        step = receive(frames(bodies=bodies), 5)
+        assert step.microbatches[0].arrays["tokens"].tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+@pytest.mark.parametrize(
+    ("stream", "words"),
+    [
+        ([], "no frame"),
+        ([b"\x0a\x05x"], "reading a frame"),
+        ([Frame(b"\xff").encode()], "reading the header"),
+        (list(frames(step=6)), "got step 6"),
+        (list(frames(bodies=[bytes(80)])), "ended after 80 of 88"),
+        (list(frames(bodies=[bytes(80), bytes(9)])), "more than the 88 bytes"),
+        (list(frames(Tensor("x", "float64", [3], 0, 24))), "float64"),
+        (list(frames(Tensor("x", "int32", [7], 64, 24))), "does not fit"),
+        (list(frames(Tensor("x", "int32", [6], 80, 24))), "does not fit"),
+        (list(frames(Tensor("x", "int32", [1 << 63, 1 << 63], 0, 24))), "does not fit"),
+        ([Frame(BatchHeader(5).encode()).encode()], "no microbatch"),
+    ],
+)
+def test_broken_streams(stream, words):
+    with pytest.raises(BugError, match=words):
+        receive(iter(stream), 5)
+
+
+def test_buffers_are_aligned_and_writable():
+    assert aligned(0).size == 0
+    for size in (1, 63, 64, 1000):
+        buffer = aligned(size)
+        assert buffer.size == size and buffer.ctypes.data % 64 == 0 and buffer.flags.writeable
+
+
+def test_a_stage_without_tensors():
+    header = BatchHeader(5, False, 0, [Microbatch(), Microbatch()]).encode()
+    step = receive(iter([Frame(header).encode()]), 5)
+    assert [part.arrays for part in step.microbatches] == [{}, {}] and not step.end
+
+
+def test_the_fake_service_keeps_the_protocol():
+    step = receive(Service().frames(3, (0, 0, 0, 0)), 3)
+    assert len(step.microbatches) == 2 and step.size > 2000

@@ -1,0 +1,264 @@
+"""The adapter to torch.utils.data.DataLoader, with and without a worker process."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch")
+
+from fake import Service  # noqa: E402
+from processes import own_process, service_process  # noqa: E402
+from torch.utils.data import DataLoader  # noqa: E402
+
+import millrace  # noqa: E402
+import millrace.torch  # noqa: E402
+
+OLD = tuple(int(n) for n in torch.__version__.split(".")[:2]) < (2, 0)
+METHODS = pytest.mark.parametrize("method", ["fork", "spawn"])
+
+
+def data_loader(dataset, workers=0, method=None, **options):
+    context = {"multiprocessing_context": method, "timeout": 60} if workers else {}
+    options.setdefault("collate_fn", millrace.torch.keep)
+    return DataLoader(dataset, batch_size=None, num_workers=workers, **context, **options)
+
+
+def first(dataset, workers, method):
+    """Returns the first batch; ends the worker now, not when garbage is collected."""
+    iterator = iter(data_loader(dataset, workers, method))
+    try:
+        return next(iterator)
+    finally:
+        iterator._shutdown_workers()
+
+
+def check(batch, number, microbatches=2):
+    """Asserts that batch is microbatch ``number`` of rank 0, with its values and place."""
+    step, microbatch = divmod(number, microbatches)
+    assert (batch.step, batch.microbatch) == (step, microbatch)
+    want = Service().arrays(step, (0, 0, 0, 0), microbatch)
+    assert list(batch) == list(want)
+    for name, array in want.items():
+        assert torch.is_tensor(batch[name]) and batch[name].numpy().dtype == array.dtype
+        np.testing.assert_array_equal(batch[name].numpy(), array)
+
+
+def check_state(state, number, microbatches=2):
+    """Asserts that state is that after ``number`` microbatches."""
+    assert (state["step"], state["microbatch"]) == divmod(number, microbatches)
+    assert state["token"] == Service().token(state["step"])
+
+
+def test_without_worker(serve, recwarn):
+    service = serve(steps=4)
+    dataset = millrace.torch.Dataset(service.address, dp_rank=0)
+    for number, batch in enumerate(data_loader(dataset)):
+        check(batch, number)
+        check_state(dataset.state_dict(), number + 1)
+        check_state(batch.state_dict(), number + 1)
+        batch["tokens"] += 1  # writable
+    assert number == 7 and list(dataset) == []
+    assert not [w for w in recwarn if "writ" in str(w.message)]
+    dataset.close()
+
+
+def test_state_of_a_batch_is_asked_for_only_when_wanted(serve):
+    service = serve()
+    dataset = millrace.torch.Dataset(service.address, dp_rank=0)
+    batches = [batch for _, batch in zip(range(8), dataset)]
+    assert service.count("State") == 0
+    check_state(batches[2].state_dict(), 3)  # of an earlier batch, too
+    check_state(batches[6].state_dict(), 7)
+    assert service.count("State") == 2
+    dataset.close()
+
+
+def test_resume_without_worker(serve):
+    service = serve()
+    state = None
+    for first in (0, 3, 5, 9):
+        with millrace.connect(service.address, dp_rank=0) as loader:
+            dataset = millrace.torch.Dataset(loader)
+            if state is not None:
+                dataset.load_state_dict(state)
+                assert dataset.state_dict() == state
+            for number, batch in zip(range(first, {0: 3, 3: 5, 5: 9, 9: 11}[first]), dataset):
+                check(batch, number)
+                state = batch.state_dict()
+
+
+@METHODS
+@own_process
+def test_with_worker(method):
+    with service_process(steps=6) as address:
+        dataset = millrace.torch.Dataset(address, dp_rank=0, timeout=30)
+        states = []
+        for number, batch in enumerate(data_loader(dataset, 1, method)):
+            check(batch, number)
+            check_state(batch.state_dict(), number + 1)
+            states.append(batch.state_dict())
+        assert number == 11
+        for number in (0, 4, 5) if method == "fork" else (4,):
+            dataset.load_state_dict(states[number])
+            resumed = iter(data_loader(dataset, 1, method))
+            for more in range(1, 4):
+                batch = next(resumed)
+                check(batch, number + more)
+                check_state(batch.state_dict(), number + more + 1)
+            del resumed
+
+
+@METHODS
+@own_process
+def test_main_process_does_not_guess_the_workers_position(method):
+    with service_process() as address:
+        dataset = millrace.torch.Dataset(address, dp_rank=0, timeout=30)
+        if method == "spawn":
+            check_state(dataset.state_dict(), 0)  # fine before; but it connects
+        iterator = iter(data_loader(dataset, 1, method))
+        batch = next(iterator)
+        check(batch, 0)
+        with pytest.raises(millrace.UserError, match=r"batch\.state_dict"):
+            dataset.state_dict()
+        del iterator
+        with pytest.raises(millrace.UserError, match="another process iterated"):
+            first(dataset, 1, method)  # would begin again, silently
+        dataset.load_state_dict(batch.state_dict())
+        assert dataset.state_dict() == batch.state_dict()
+        check(first(dataset, 1, method), 1)
+        dataset.close()
+
+
+@own_process
+def test_persistent_worker_goes_on():
+    with service_process(steps=3) as address:
+        dataset = millrace.torch.Dataset(address, dp_rank=0, timeout=30)
+        loader = data_loader(dataset, 1, "fork", persistent_workers=True)
+        assert len(list(loader)) == 6
+        assert len(list(loader)) == 0
+
+
+@own_process
+def test_state_every():
+    with service_process(steps=6) as address:
+        dataset = millrace.torch.Dataset(address, dp_rank=0, timeout=30, state_every=3)
+        for number, batch in enumerate(data_loader(dataset, 1, "fork")):
+            if (number + 1) // 2 % 3 == 0:
+                check_state(batch.state_dict(), number + 1)
+            else:
+                with pytest.raises(millrace.UserError, match="state_every"):
+                    batch.state_dict()
+
+
+@own_process
+def test_more_workers_are_refused():
+    dataset = millrace.torch.Dataset("127.0.0.1:9", dp_rank=0)
+    with pytest.raises(millrace.UserError, match="use 0 or 1"):
+        first(dataset, 2, "fork")
+
+
+@own_process
+def test_errors_keep_their_type_through_a_worker():
+    with service_process() as address:
+        dataset = millrace.torch.Dataset(address, dp_rank=7)
+        with pytest.raises(millrace.UserError, match="no such dp rank"):
+            first(dataset, 1, "fork")
+
+
+def test_a_batch_travels_with_its_state(serve):
+    service = serve()
+    dataset = millrace.torch.Dataset(service.address, dp_rank=0)
+    batch = next(iter(dataset))
+    for made in (copy.copy(batch), pickle.loads(pickle.dumps(batch)), batch.to("cpu")):
+        assert isinstance(made, dict) and type(made) is millrace.torch.Batch
+        check(made, 0)
+        check_state(made.state_dict(), 1)
+    assert service.count("State") == 0  # the middle of step 0 has the token of joining
+    dataset.close()
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@own_process
+def test_without_collate_fn(workers):
+    with service_process() as address:
+        dataset = millrace.torch.Dataset(address, dp_rank=0, timeout=30)
+        batch = next(iter(data_loader(dataset, workers, "fork", collate_fn=None)))
+        np.testing.assert_array_equal(
+            batch["tokens"].numpy(), Service().arrays(0, (0, 0, 0, 0), 0)["tokens"]
+        )
+        if OLD:
+            with pytest.raises(millrace.UserError, match="collate_fn"):
+                batch.state_dict()
+        else:
+            check(batch, 0)
+            check_state(batch.state_dict(), 1)
+        dataset.close()
+
+
+def test_a_batch_that_lost_its_place_says_so():
+    batch = millrace.torch.Batch({"tokens": torch.zeros(2)})
+    with pytest.raises(millrace.UserError, match="without its state"):
+        batch.state_dict()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="pinned memory needs a GPU")
+def test_pinned_memory():
+    with service_process() as address:
+        dataset = millrace.torch.Dataset(address, dp_rank=0, timeout=30)
+        iterator = iter(data_loader(dataset, 1, "spawn", pin_memory=True))
+        for number in range(4):
+            batch = next(iterator)
+            assert batch["tokens"].is_pinned()
+            on_gpu = batch.to("cuda", non_blocking=True)
+            assert on_gpu["tokens"].is_cuda
+            check(on_gpu.to("cpu"), number)
+            check_state(on_gpu.state_dict(), number + 1)
+
+
+def test_pinning_keeps_the_place(serve, monkeypatch):
+    """Where there is no GPU, the copies are at least made the way DataLoader makes them."""
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self, *device: self.clone())
+    from torch.utils.data._utils.pin_memory import pin_memory
+
+    service = serve()
+    dataset = millrace.torch.Dataset(service.address, dp_rank=0)
+    pinned = pin_memory(next(iter(dataset)))
+    if OLD:  # builds Batch(dict) anew
+        with pytest.raises(millrace.UserError, match="pin_memory"):
+            pinned.state_dict()
+    else:
+        check(pinned, 0)
+        check_state(pinned.state_dict(), 1)
+    dataset.close()
+
+
+def test_arguments():
+    loader = millrace.connect("127.0.0.1:9", dp_rank=0)
+    with pytest.raises(millrace.UserError, match="leave out dp_rank"):
+        millrace.torch.Dataset(loader, dp_rank=0)
+    with pytest.raises(millrace.UserError, match="state_every"):
+        millrace.torch.Dataset(loader, state_every=-1)
+    with pytest.raises(TypeError):
+        len(millrace.torch.Dataset(loader))
+
+
+def test_aliases(serve):
+    dataset = millrace.torch.Dataset(serve().address, dp_rank=0)
+    next(iter(dataset))
+    assert dataset.save_state() == dataset.get_state() == dataset.state_dict()
+    dataset.set_epoch(1)
+    dataset.close()
+
+
+@own_process
+def test_a_forked_worker_after_use_here_is_refused():
+    with service_process() as address:
+        dataset = millrace.torch.Dataset(address, dp_rank=0, timeout=30)
+        check_state(dataset.state_dict(), 0)
+        with pytest.raises(millrace.UserError, match="spawn"):
+            first(dataset, 1, "fork")
+        check(first(dataset, 1, "spawn"), 0)
