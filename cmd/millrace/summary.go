@@ -1,0 +1,142 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"text/tabwriter"
+	"time"
+
+	"github.com/millrace-data/millrace/internal/rpc"
+	"github.com/millrace-data/millrace/internal/trainer"
+	"github.com/millrace-data/millrace/planner"
+	pb "github.com/millrace-data/millrace/proto"
+)
+
+// askStatus asks a service for its status.
+func askStatus(ctx context.Context, address string, sec rpc.Security) (*pb.StatusReply, error) {
+	conn, err := rpc.Dial(address, sec)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	defer cancel()
+	reply, err := pb.NewPlannerClient(conn).Status(ctx, &pb.StatusRequest{})
+	return reply, rpc.FromStatus(err)
+}
+
+// statusOf is askStatus for programs.
+func statusOf(ctx context.Context, address string, sec rpc.Security) (s planner.Status, err error) {
+	reply, err := askStatus(ctx, address, sec)
+	if err != nil {
+		return s, fmt.Errorf("asking the service for its status: %w", err)
+	}
+	return s, json.Unmarshal(reply.Json, &s)
+}
+
+// statusTimeout is plenty for an answer that waits for nothing but the planner's loop.
+const statusTimeout = 5 * time.Second
+
+// runJSON is the last line but one of `run --json`.
+type runJSON struct {
+	Job          string         `json:"job"`
+	FirstStep    int64          `json:"first_step"`
+	Steps        int64          `json:"steps"`
+	Ended        bool           `json:"ended"`
+	Tokens       int64          `json:"tokens"`
+	TokensPerSec float64        `json:"tokens_per_sec"`
+	Fill         float64        `json:"fill"`
+	Bytes        int64          `json:"bytes"`
+	Seconds      float64        `json:"seconds"` // of the steps, without the service's start and stop
+	WaitSec      float64        `json:"wait_sec"`
+	TokenBytes   int            `json:"resume_token_bytes"`
+	Digest       string         `json:"digest"`
+	Status       planner.Status `json:"status"`
+}
+
+// finish prints what the run came to, the digest last.
+func (p *progress) finish(res *trainer.Result) {
+	if p.json {
+		p.encode(p.sum(res))
+		fmt.Fprintln(p.out, digestLine(res.Next, res.Digest))
+		return
+	}
+	p.clear()
+	p.headline(res)
+	if p.done > 0 {
+		fmt.Fprintf(p.out, "%s tokens, %s tokens/s; rows %.2f %% full; %.1f MiB delivered; resume token %d bytes\n",
+			grouped(p.tokens), short(p.rate()), 100*ratio(p.tokens, p.room), float64(p.bytes)/(1<<20), len(res.Token))
+		fmt.Fprintf(p.out, "the slowest rank waited %v in all (%.0f %% of the time), %v at most\n",
+			elapsed(p.wait), 100*ratio(int64(p.wait), int64(p.took())), elapsed(p.longest))
+	}
+	p.table()
+	p.skips()
+	fmt.Fprintln(p.out, digestLine(res.Next, res.Digest))
+}
+
+func (p *progress) sum(res *trainer.Result) runJSON {
+	return runJSON{
+		Job: p.job.Name, FirstStep: res.First, Steps: p.done, Ended: res.Ended, Tokens: p.tokens,
+		TokensPerSec: p.rate(), Fill: ratio(p.tokens, p.room), Bytes: p.bytes,
+		Seconds: p.took().Seconds(), WaitSec: p.wait.Seconds(), TokenBytes: len(res.Token),
+		Digest: fmt.Sprintf("%x", res.Digest), Status: p.status,
+	}
+}
+
+// rate is in tokens a second; 0 before the first step.
+func (p *progress) rate() float64 {
+	if p.took() <= 0 {
+		return 0
+	}
+	return float64(p.tokens) / p.took().Seconds()
+}
+
+func (p *progress) headline(res *trainer.Result) {
+	t := p.job.Topology
+	ranks := fmt.Sprintf("%d ranks (dp %d x cp %d x pp %d x tp %d)", t.DP*t.CP*t.PP*t.TP, t.DP, t.CP, t.PP, t.TP)
+	if p.done == 0 {
+		fmt.Fprintf(p.out, "%s: no step from step %d on for %s\n", p.job.Name, res.First, ranks)
+	} else {
+		fmt.Fprintf(p.out, "%s: steps %d to %d for %s in %v\n", p.job.Name, res.First, res.Next-1, ranks, elapsed(p.took()))
+	}
+	if res.Ended {
+		fmt.Fprintf(p.out, "the data ended after %d steps, for all ranks at once\n", res.Next)
+	}
+}
+
+// clear takes the live line away.
+func (p *progress) clear() {
+	if p.width > 0 {
+		fmt.Fprint(p.out, "\r\x1b[K")
+	}
+}
+
+// interrupted prints how far a run got that has no result.
+func (p *progress) interrupted() {
+	p.clear()
+	if p.done > 0 {
+		fmt.Fprintln(p.out, digestLine(p.next, p.digest))
+	}
+}
+
+func (p *progress) table() {
+	fmt.Fprintln(p.out)
+	w := tabwriter.NewWriter(p.out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(w, "source\tfiles\ttokens\tshare\tscheduled\tepoch\tfiltered\ttoo long\tempty\tskipped\t\n")
+	for i, s := range p.status.Sources {
+		fmt.Fprintf(w, "%s\t%d\t%s\t%.2f %%\t%.2f %%\t%d\t%d\t%d\t%d\t%d\t\n", s.Name, s.Files, grouped(p.drawn[i]),
+			100*ratio(p.drawn[i], p.tokens), 100*p.scheduled[i]/float64(max(p.tokens, 1)), s.Epoch, s.Filtered, s.Dropped, s.Empty, s.Skipped)
+	}
+	w.Flush()
+	fmt.Fprintln(p.out)
+}
+
+// skips names the last bad record of each source that skipped some.
+func (p *progress) skips() {
+	for _, s := range p.status.Sources {
+		if s.Skipped > 0 {
+			fmt.Fprintf(p.out, "%s: %d bad records skipped, with those read ahead; the last: %s\n\n", s.Name, s.Skipped, s.LastSkip)
+		}
+	}
+}

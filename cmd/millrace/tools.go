@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime/debug"
+
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/reference"
+	"github.com/millrace-data/millrace/planner/jobspec"
+	"github.com/millrace-data/millrace/sourceloader/store"
+	"github.com/millrace-data/millrace/sourceloader/transform"
+)
+
+type lintCmd struct {
+	Job   string `arg:"" help:"Job spec (YAML)." type:"path"`
+	Print bool   `help:"Print the spec back with all defaults filled in."`
+}
+
+// Help is printed below the usage line.
+func (*lintCmd) Help() string {
+	return "Needs no service, and reads no data: it looks at the spec, and whether the files it names are there. " +
+		"Each finding is one line on standard error, `file:line: field: what is wrong, what would be valid`. " +
+		"Warnings do not stop a job; any error is exit code 3. docs/jobspec.md describes all fields.\n\n" +
+		"Example:\n  millrace lint job.yaml"
+}
+
+func (c *lintCmd) Run() error {
+	job, findings := jobspec.Lint(c.Job, jobspec.CheckFilter(transform.CheckFilter))
+	if err := findings.Err(); err != nil {
+		return err
+	}
+	for _, f := range findings {
+		fmt.Fprintln(os.Stderr, f)
+	}
+	if c.Print {
+		fmt.Printf("%s", job.YAML())
+		return nil
+	}
+	id := job.Identity()
+	fmt.Printf("%s: %d sources, %d rows of %d tokens a step, dp %d cp %d pp %d tp %d, identity %x: no error\n", c.Job, len(job.Sources),
+		job.Batch.Sequences, job.Batch.SequenceLength, job.Topology.DP, job.Topology.CP, job.Topology.PP, job.Topology.TP, id[:6])
+	return nil
+}
+
+type schemaCmd struct{}
+
+// Help is printed below the usage line.
+func (*schemaCmd) Help() string {
+	return "An editor that knows it completes fields and marks mistakes while you write a spec. " +
+		"Editors with the YAML language server take it from the first line of the spec:\n\n" +
+		"  # yaml-language-server: $schema=jobspec.schema.json\n\n" +
+		"Example:\n  millrace schema > jobspec.schema.json"
+}
+
+func (c *schemaCmd) Run() error {
+	fmt.Printf("%s\n", jobspec.JSONSchema())
+	return nil
+}
+
+type versionCmd struct{}
+
+func (c *versionCmd) Run() error {
+	version := "(unknown)"
+	if info, ok := debug.ReadBuildInfo(); ok {
+		version = info.Main.Version
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				version += " " + s.Value
+			}
+		}
+	}
+	fmt.Println("millrace", version)
+	return nil
+}
+
+type statusCmd struct {
+	Address string `arg:"" help:"Address of the service." default:"127.0.0.1:7070"`
+	JSON    bool   `name:"json" help:"Print the status as JSON."`
+	tlsFlags
+}
+
+// Help is printed below the usage line.
+func (*statusCmd) Help() string {
+	return "Shows how far the job is, what it waits for, and for each source its share of the tokens beside the scheduled one, " +
+		"and how many records were filtered out, too long, empty or skipped. It never disturbs the job.\n\n" +
+		"Example:\n  millrace status 127.0.0.1:7070"
+}
+
+func (c *statusCmd) Run(ctx context.Context) error {
+	reply, err := askStatus(ctx, c.Address, c.security())
+	if fault.ClassOf(err) == fault.Lost {
+		return fault.Lostf("asking %s for its status: %w; is a service running there, and with the same --tls-* flags?", c.Address, err)
+	}
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		fmt.Printf("%s\n", reply.Json)
+		return nil
+	}
+	fmt.Print(reply.Text)
+	return nil
+}
+
+type referenceCmd struct {
+	Job   string `arg:"" help:"Job spec (YAML)." type:"path"`
+	Steps int64  `help:"Steps to compute; 0 computes to the end of the data." default:"20"`
+	Every bool   `help:"Print the digest of every step."`
+}
+
+// Help is printed below the usage line.
+func (*referenceCmd) Help() string {
+	return "The reference reader is a short sequential program without a service, threads or buffers. It defines what a job delivers: " +
+		"`millrace run`, trainers and step logs must come to the same digest.\n\n" +
+		"Example:\n  millrace reference job.yaml --steps 20"
+}
+
+// Validate is called by kong: what it refuses is wrong usage.
+func (c *referenceCmd) Validate() error { return atLeast("--steps", c.Steps, 0) }
+
+func (c *referenceCmd) Run(ctx context.Context) error {
+	job, err := load(c.Job)
+	if err != nil {
+		return err
+	}
+	n, digest, err := reference.Read(ctx, store.Local{}, job, limit(c.Steps), func(s *reference.Step) error {
+		if c.Every {
+			fmt.Println(digestLine(s.Step+1, s.Digest))
+		}
+		return ctx.Err()
+	})
+	if err != nil {
+		return err
+	}
+	if !c.Every || n == 0 {
+		fmt.Println(digestLine(n, digest))
+	}
+	return nil
+}
+
+// limit turns the flag's 0 into the reference's "all".
+func limit(steps int64) int64 {
+	if steps == 0 {
+		return -1
+	}
+	return steps
+}
