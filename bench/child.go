@@ -1,0 +1,156 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"runtime/pprof"
+	"syscall"
+
+	"github.com/millrace-data/millrace/internal/service"
+	"github.com/millrace-data/millrace/planner/jobspec"
+)
+
+// child runs one of the processes of a measurement. It prints one line of JSON
+// on stdout when it has something to say, and ends when stdin does.
+func child(ctx context.Context, role string, args []string) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() {
+		io.Copy(io.Discard, os.Stdin)
+		stop()
+	}()
+	var arg string
+	if len(args) > 0 {
+		arg = args[0]
+	}
+	switch role {
+	case "serve":
+		return serveRole(ctx, arg)
+	case "consume":
+		return consumeRole(ctx, arg)
+	case "bare-serve":
+		return bareServe(ctx, arg)
+	case "bare-consume":
+		return bareConsume(ctx, arg)
+	}
+	return fmt.Errorf("there is no role %q", role)
+}
+
+// say prints v as the child's line.
+func say(v any) error { return json.NewEncoder(os.Stdout).Encode(v) }
+
+// serveArgs are the arguments of the role serve: what `millrace serve SPEC` does,
+// with all roles in this process, and a profile if asked for.
+type serveArgs struct {
+	Spec    string
+	Profile string
+}
+
+func serveRole(ctx context.Context, arg string) error {
+	var a serveArgs
+	if err := json.Unmarshal([]byte(arg), &a); err != nil {
+		return err
+	}
+	job, err := jobspec.Load(a.Spec)
+	if err != nil {
+		return err
+	}
+	defer profiled(a.Profile)()
+	service.LimitMemory(service.Budget(job, 1, 1))
+	return service.Run(ctx, service.Options{Job: job}, func(ctx context.Context, address string) error {
+		if err := say(address); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		if a.Profile == "" {
+			return nil
+		}
+		return heapProfile(a.Profile + ".heap")
+	})
+}
+
+// heapProfile writes what is held right now.
+func heapProfile(path string) error {
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	runtime.GC() // the profile is as of the last collection
+	return errors.Join(pprof.WriteHeapProfile(file), file.Close())
+}
+
+// profiled profiles this process's CPU until the function it returns is called;
+// "" profiles nothing. Without a file there is no profile, and stderr says so.
+func profiled(path string) func() {
+	if path == "" {
+		return func() {}
+	}
+	file, err := os.Create(path)
+	if err == nil {
+		err = pprof.StartCPUProfile(file)
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "bench: no profile: %v\n", err)
+		return func() {}
+	}
+	return func() {
+		pprof.StopCPUProfile()
+		file.Close()
+	}
+}
+
+// process is a running child.
+type process struct {
+	cmd   *exec.Cmd
+	stdin io.Closer
+	out   *bufio.Reader
+}
+
+// start starts this binary in a role, with args as JSON.
+func start(ctx context.Context, role string, args any) (*process, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	arg, err := json.Marshal(args)
+	if err != nil {
+		return nil, err
+	}
+	p := &process{cmd: exec.CommandContext(ctx, self, "-role", role, string(arg))}
+	p.cmd.Stderr = os.Stderr
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt comes through stdin
+	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	p.out = bufio.NewReader(out)
+	return p, p.cmd.Start()
+}
+
+func (p *process) pid() int { return p.cmd.Process.Pid }
+
+// hear reads the child's next line into v.
+func (p *process) hear(v any) error {
+	line, err := p.out.ReadBytes('\n')
+	if err != nil {
+		return fmt.Errorf("the %s process ended early (%w): see its message above", p.cmd.Args[2], err)
+	}
+	return json.Unmarshal(line, v)
+}
+
+// stop ends the child.
+func (p *process) stop() error {
+	p.stdin.Close()
+	io.Copy(io.Discard, p.out)
+	return p.cmd.Wait()
+}

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millrace-data/millrace/client"
+	"github.com/millrace-data/millrace/planner/jobspec"
+)
+
+// consumeArgs are the arguments of the role consume: ranks that take batches as
+// fast as they come and look at nothing in them.
+type consumeArgs struct {
+	Spec    string
+	Address string
+	Service int // process id of the service
+	Warm    int // steps before the clock starts
+	Steps   int // steps on the clock
+	Profile string
+}
+
+// consumed is what all ranks together were given in the steps on the clock.
+type consumed struct {
+	Seconds    float64
+	ServiceCPU float64 // seconds
+	RanksCPU   float64
+	Idle       float64 // seconds that cores had nothing to do
+	Tokens     int64   // without padding
+	Bytes      int64   // delivered to all ranks
+	Batches    []int   // bytes of the last batch, by rank
+}
+
+// mark is a moment on the clock.
+type mark struct {
+	at                   time.Time
+	service, ranks, idle time.Duration
+}
+
+func markNow(service int) (mark, error) {
+	cpu, err := processCPU(service)
+	if err != nil {
+		return mark{}, err
+	}
+	idle, err := machineIdle()
+	return mark{time.Now(), cpu, selfCPU(), idle}, err
+}
+
+// between is what the time from first to last took.
+func between(first, last mark) consumed {
+	return consumed{
+		Seconds:    last.at.Sub(first.at).Seconds(),
+		ServiceCPU: (last.service - first.service).Seconds(),
+		RanksCPU:   (last.ranks - first.ranks).Seconds(),
+		Idle:       (last.idle - first.idle).Seconds(),
+	}
+}
+
+func consumeRole(ctx context.Context, arg string) error {
+	var a consumeArgs
+	if err := json.Unmarshal([]byte(arg), &a); err != nil {
+		return err
+	}
+	job, err := jobspec.Load(a.Spec)
+	if err != nil {
+		return err
+	}
+	defer profiled(a.Profile)()
+	ranks, err := openRanks(ctx, a.Address, job)
+	if err != nil {
+		return err
+	}
+	c := &consumer{args: a, left: map[int]int{a.Warm: len(ranks), a.Warm + a.Steps: len(ranks)}, batches: make([]int, len(ranks))}
+	g, gctx := errgroup.WithContext(ctx)
+	for i, r := range ranks {
+		g.Go(func() error { return c.consume(gctx, i, r) })
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	got := between(c.marks[a.Warm], c.marks[a.Warm+a.Steps])
+	got.Tokens, got.Bytes, got.Batches = c.tokens/int64(job.Topology.CP*job.Topology.PP), c.bytes, c.batches
+	if err := say(got); err != nil {
+		return err
+	}
+	<-ctx.Done() // connections and read-ahead stay, as those of a trainer do
+	for _, r := range ranks {
+		r.Close()
+	}
+	return nil
+}
+
+func openRanks(ctx context.Context, address string, job *jobspec.Job) ([]*client.Client, error) {
+	t := job.Topology
+	var ranks []*client.Client
+	for dp := range t.DP {
+		for cp := range t.CP {
+			for pp := range t.PP {
+				c, err := client.Open(ctx, address, client.Options{Rank: client.Rank{DP: dp, CP: cp, PP: pp}})
+				if err != nil {
+					return nil, err
+				}
+				ranks = append(ranks, c)
+			}
+		}
+	}
+	return ranks, nil
+}
+
+// consumer counts what ranks are given.
+type consumer struct {
+	args consumeArgs
+
+	mu      sync.Mutex  // guards the fields below
+	left    map[int]int // ranks that have not had so many steps yet
+	marks   map[int]mark
+	tokens  int64 // counted once for each CP and PP rank
+	bytes   int64
+	batches []int
+}
+
+// consume takes all steps of one rank.
+func (c *consumer) consume(ctx context.Context, i int, r *client.Client) error {
+	for n := 1; n <= c.args.Warm+c.args.Steps; n++ {
+		b, err := r.Next(ctx)
+		if err != nil {
+			return err
+		}
+		if err := c.took(i, n, b); err != nil {
+			return err
+		}
+		b.Release()
+	}
+	return nil
+}
+
+// took counts the n-th batch of rank i, and takes the time when it is the last
+// rank to get it.
+func (c *consumer) took(i, n int, b *client.Batch) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n > c.args.Warm {
+		c.bytes += int64(b.Bytes)
+		c.batches[i] = b.Bytes
+		c.tokens += tokensOf(b)
+	}
+	left, marked := c.left[n]
+	if !marked {
+		return nil
+	}
+	if c.left[n] = left - 1; left > 1 {
+		return nil
+	}
+	m, err := markNow(c.args.Service)
+	if c.marks == nil {
+		c.marks = map[int]mark{}
+	}
+	c.marks[n] = m
+	return err
+}
+
+// tokensOf counts the tokens of a batch's rows. All ranks of a DP bucket are told
+// of the same rows, so they share what each counts.
+func tokensOf(b *client.Batch) int64 {
+	var n int64
+	for _, mb := range b.Microbatches {
+		for _, row := range mb.Rows() {
+			for _, l := range row.Lengths {
+				n += int64(l)
+			}
+		}
+	}
+	return n
+}

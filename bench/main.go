@@ -1,0 +1,121 @@
+// Command bench measures a whole Millrace service against its ceilings.
+//
+//	go run ./bench                          # all scenarios
+//	go run ./bench -scenario text -runs 11  # one of them
+//
+// Scenarios: text (raw JSONL, tokenized on the way), parquet (token ids in
+// Parquet, plain and zstd), memory (306 Parquet sources for 16 ranks), plan (the
+// planner's core alone).
+//
+// Every scenario writes its own inputs, the same in every run, into a temporary
+// folder; what they are made of is said in inputs.go and memory.go. Service and
+// trainer ranks are processes of their own: this binary starts itself with
+// -role. A scenario's runs alternate with those of its ceilings, so that a
+// busy machine slows both. It never verifies what is delivered; the tests do.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// config is what the scenarios are told.
+type config struct {
+	runs    int
+	dir     string // of inputs
+	profile string // folder for CPU profiles of the service; "" = none
+	python  string // interpreter with pyarrow; "" = no comparison
+	report  *report
+}
+
+// profileOf is the file that a scenario's first run is profiled into, if any is.
+func (c *config) profileOf(scenario string, run int) (string, error) {
+	if c.profile == "" || run > 0 {
+		return "", nil
+	}
+	return filepath.Join(c.profile, scenario+".cpu"), os.MkdirAll(c.profile, 0o755)
+}
+
+// scenarios in the order they run.
+var scenarios = []struct {
+	name string
+	run  func(context.Context, *config) error
+}{
+	{"text", benchText},
+	{"parquet", benchParquet},
+	{"memory", benchMemory},
+	{"plan", benchPlan},
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintf(os.Stderr, "bench: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	runs := flags.Int("runs", 7, "runs of each `measurement`")
+	only := flags.String("scenario", "", "run only these, separated by commas; default all")
+	out := flags.String("out", "", "append results to this file as JSON `lines`")
+	keep := flags.String("inputs", "", "folder for the inputs; default a temporary one")
+	profile := flags.String("profile", "", "write CPU profiles of the service into this `folder`")
+	python := flags.String("python", "", "Python with pyarrow (and torch, if it is to count) for the memory comparison")
+	role := flags.String("role", "", "used by the program itself")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if *role != "" {
+		return child(ctx, *role, flags.Args())
+	}
+	cfg := &config{runs: max(*runs, 1), dir: *keep, profile: *profile, python: *python}
+	if cfg.dir == "" {
+		dir, err := os.MkdirTemp("", "millrace-bench-*")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		cfg.dir = dir
+	}
+	var err error
+	if cfg.report, err = newReport(os.Stdout, *out); err != nil {
+		return err
+	}
+	return errors.Join(runScenarios(ctx, cfg, *only), cfg.report.close())
+}
+
+func runScenarios(ctx context.Context, cfg *config, only string) error {
+	var names []string
+	for _, s := range scenarios {
+		names = append(names, s.name)
+	}
+	wanted := names
+	if only != "" {
+		wanted = strings.Split(only, ",")
+	}
+	for _, w := range wanted {
+		if !slices.Contains(names, w) {
+			return fmt.Errorf("there is no scenario %q; choose from %s", w, strings.Join(names, ", "))
+		}
+	}
+	for _, s := range scenarios {
+		if !slices.Contains(wanted, s.name) {
+			continue
+		}
+		if err := s.run(ctx, cfg); err != nil {
+			return fmt.Errorf("scenario %s: %w", s.name, err)
+		}
+	}
+	return nil
+}

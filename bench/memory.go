@@ -1,0 +1,174 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// The job of the memory scenario: every source with the same weight, byte-level
+// tokens, 16 ranks.
+const memorySpec = `
+name: many-sources
+seed: 1
+batch: {sequence_length: 2048, sequences: 32, microbatch_size: 2}
+topology: {dp: 4, cp: 2, pp: 2}
+resources: {loader_buffer: %s, constructor_buffer: 64MiB}
+sources:
+`
+
+// loaderBudgets are measured: the first is what the comparison counts. It is less
+// than what the sources' current blocks take, so that blocks are read again and
+// again, which costs time; the second has room for more of them.
+var loaderBudgets = []string{"64MiB", "256MiB"}
+
+// memorySteps are taken before memory is read: every source was drawn from.
+const memorySteps = 20
+
+// The usual way that the service is compared with: as many ranks as the job
+// has, each with its own worker processes, each with all files open.
+const (
+	colocatedRanks   = 16
+	colocatedWorkers = 4
+)
+
+// benchMemory measures the memory of a service with many sources.
+func benchMemory(ctx context.Context, cfg *config) error {
+	sources, origin, err := writeSources(ctx, filepath.Join(cfg.dir, "sources"))
+	if err != nil {
+		return err
+	}
+	cfg.report.title("Memory: %d Parquet sources (%s), %d ranks", len(sources), origin, colocatedRanks)
+	var ours float64
+	for i, budget := range loaderBudgets {
+		pss, err := serviceMemory(ctx, cfg, sources, budget)
+		if err != nil {
+			return err
+		}
+		if i == 0 {
+			ours = pss
+		}
+	}
+	return colocated(ctx, cfg, sources, ours)
+}
+
+// serviceMemory measures services with one budget for samples, and returns the
+// median of their PSS in MiB.
+func serviceMemory(ctx context.Context, cfg *config, sources []parquetSource, budget string) (float64, error) {
+	spec := filepath.Join(cfg.dir, "memory-"+budget+".yaml")
+	if err := os.WriteFile(spec, []byte(memoryYAML(sources, budget)), 0o644); err != nil {
+		return 0, err
+	}
+	rows := []result{
+		{Name: "service, PSS", Unit: "MiB", Less: true},
+		{Name: "service, RSS", Unit: "MiB", Less: true},
+		{Name: "service, peak RSS", Unit: "MiB", Less: true},
+		{Name: "16 plain ranks in one process, PSS", Unit: "MiB", Less: true},
+		{Name: "end to end", Unit: "M tokens/s"},
+	}
+	for i := range rows {
+		rows[i].Scenario = "memory-" + budget
+	}
+	for run := range cfg.runs {
+		profile, err := cfg.profileOf(rows[0].Scenario, run)
+		if err != nil {
+			return 0, err
+		}
+		got, err := serviceRun(ctx, spec, profile, 1, memorySteps, func(service, ranks *process) error {
+			s, err := memoryOf(service.pid())
+			if err != nil {
+				return err
+			}
+			r, err := memoryOf(ranks.pid())
+			for i, bytes := range []int64{s.PSS, s.RSS, s.Peak, r.PSS} {
+				rows[i].add(sample{value: float64(bytes) / (1 << 20)})
+			}
+			return err
+		})
+		if err != nil {
+			return 0, err
+		}
+		rows[4].add(sample{value: float64(got.Tokens) / 1e6 / got.Seconds})
+	}
+	cfg.report.note("loader_buffer %s:\n", budget)
+	return median(rows[0].Values), cfg.report.table(rows)
+}
+
+func memoryYAML(sources []parquetSource, budget string) string {
+	var b, weights strings.Builder
+	fmt.Fprintf(&b, memorySpec, budget)
+	for i, s := range sources {
+		fmt.Fprintf(&b, "  - {name: s%03d, files: %q, transforms: [{text: \"{%s}\"}, {tokenize: bytes}, {append_eod: {}}], bad_records: {policy: skip, limit: 1M}}\n",
+			i, s.Path, s.Column)
+		fmt.Fprintf(&weights, "s%03d: 1, ", i)
+	}
+	fmt.Fprintf(&b, "mix: {weights: {%s}}\n", strings.TrimSuffix(weights.String(), ", "))
+	return b.String()
+}
+
+// workerMemory is what colocated.py prints: one line for each number of workers.
+type workerMemory struct {
+	Workers  int      `json:"workers"`
+	PSS      float64  `json:"pss_mib"` // of all workers together
+	RSS      float64  `json:"rss_mib"`
+	Private  float64  `json:"private_mib"`
+	Files    int      `json:"files"` // opened by each worker
+	Versions []string `json:"versions"`
+}
+
+// colocated measures the usual way and compares. What is measured is a few
+// workers; the whole node is an extrapolation, and the report says so.
+func colocated(ctx context.Context, cfg *config, sources []parquetSource, ours float64) error {
+	if cfg.python == "" {
+		cfg.report.note("No comparison: give -python an interpreter that has pyarrow.")
+		return nil
+	}
+	list, err := json.Marshal(sources)
+	if err != nil {
+		return err
+	}
+	script := filepath.Join("bench", "colocated.py")
+	cmd := exec.CommandContext(ctx, cfg.python, script, "1", "2", "4", "8")
+	cmd.Stdin, cmd.Stderr = bytes.NewReader(list), os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return fmt.Errorf("%s: %w; run the bench from the root of the repository", script, err)
+	}
+	var all []workerMemory
+	for line := range bytes.Lines(out) {
+		var w workerMemory
+		if err := json.Unmarshal(line, &w); err != nil {
+			return fmt.Errorf("%s printed %q: %w", script, line, err)
+		}
+		all = append(all, w)
+		if err := cfg.report.json(w); err != nil {
+			return err
+		}
+	}
+	return compare(cfg.report, all, ours)
+}
+
+// compare prints the workers' memory and what a node full of them would take.
+func compare(r *report, all []workerMemory, ours float64) error {
+	if len(all) < 2 {
+		return fmt.Errorf("the comparison needs two numbers of workers, %d were measured", len(all))
+	}
+	r.note("Worker processes that hold all files open (%s), %d of %d files readable there:\n",
+		strings.Join(all[0].Versions, ", "), all[0].Files, manySources)
+	r.note("| workers | PSS MiB | RSS MiB | private MiB | PSS MiB a worker |\n|--:|--:|--:|--:|--:|")
+	for _, w := range all {
+		r.note("| %d | %.0f | %.0f | %.0f | %.1f |", w.Workers, w.PSS, w.RSS, w.Private, w.PSS/float64(w.Workers))
+	}
+	first, last := all[0], all[len(all)-1]
+	slope := (last.PSS - first.PSS) / float64(last.Workers-first.Workers)
+	workers := colocatedRanks * colocatedWorkers
+	whole := first.PSS + slope*float64(workers-first.Workers)
+	r.note("\nExtrapolated (a straight line through %d and %d workers, all forked from one parent): %d ranks x %d workers take %.0f MiB of PSS, "+
+		"the service %.0f: %.1f times less.", first.Workers, last.Workers, colocatedRanks, colocatedWorkers, whole, ours, whole/ours)
+	return r.json(map[string]float64{"colocated_mib": whole, "service_mib": ours, "ratio": whole / ours})
+}

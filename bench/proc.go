@@ -1,0 +1,102 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// selfCPU is the user and system time of this process so far.
+func selfCPU() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// clockTick is the unit of /proc/PID/stat: USER_HZ is 100 on every Linux.
+const clockTick = 10 * time.Millisecond
+
+// processCPU is the user and system time of another process so far, to 10 ms.
+func processCPU(pid int) (time.Duration, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	// The second field is the command in parentheses and may hold spaces.
+	_, rest, _ := strings.Cut(string(data), ") ")
+	fields := strings.Fields(rest)
+	if len(fields) < 13 {
+		return 0, fmt.Errorf("process %d: %d fields in stat", pid, len(fields))
+	}
+	var ticks int64
+	for _, f := range fields[11:13] {
+		n, err := strconv.ParseInt(f, 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("process %d: stat: %w", pid, err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * clockTick, nil
+}
+
+// machineIdle is the time that all cores together had nothing to do so far.
+func machineIdle() (time.Duration, error) {
+	data, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0, err
+	}
+	fields := strings.Fields(string(data)) // cpu user nice system idle ...
+	if len(fields) < 5 {
+		return 0, fmt.Errorf("reading /proc/stat: %d fields", len(fields))
+	}
+	ticks, err := strconv.ParseInt(fields[4], 10, 64)
+	return time.Duration(ticks) * clockTick, err
+}
+
+// kilobytes reads one field, such as VmHWM or Pss, of a file of /proc/PID.
+func kilobytes(pid int, file, field string) (int64, error) {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/%s", pid, file))
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		name, value, _ := strings.Cut(lines.Text(), ":")
+		if name != field {
+			continue
+		}
+		n, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(value, "kB")), 10, 64)
+		return n << 10, err
+	}
+	return 0, fmt.Errorf("process %d: no %s in %s", pid, field, file)
+}
+
+// memory is what a process holds, in bytes.
+type memory struct {
+	RSS  int64 `json:"rss"`
+	PSS  int64 `json:"pss"`
+	Peak int64 `json:"peak_rss"`
+}
+
+func memoryOf(pid int) (memory, error) {
+	var m memory
+	for _, f := range []struct {
+		file, field string
+		to          *int64
+	}{
+		{"smaps_rollup", "Rss", &m.RSS}, {"smaps_rollup", "Pss", &m.PSS}, {"status", "VmHWM", &m.Peak},
+	} {
+		var err error
+		if *f.to, err = kilobytes(pid, f.file, f.field); err != nil {
+			return m, err
+		}
+	}
+	return m, nil
+}
