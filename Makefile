@@ -1,0 +1,85 @@
+# Two commands do all the set-up on a fresh machine with Go and Python:
+#   make demo    runs the main job: a service feeding eight trainer ranks
+#   make test    passes the tests
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+BIN := bin/millrace
+VENV := .venv
+VENV_TORCH := .venv-torch
+VENV_CURRENT := .venv-current
+STEPS ?= 40
+
+.PHONY: help build demo test go-test race lint generate generate-check bench fuzz py py-torch py-debian-torch clean
+
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/' | expand -t 26
+
+build: ## build the one binary, bin/millrace
+	go build -o $(BIN) ./cmd/millrace
+
+demo: build $(VENV)/installed ## run the main job: real sources, real processes, eight ranks (STEPS=40)
+	$(VENV)/bin/python examples/demo.py --millrace $(BIN) --steps $(STEPS)
+
+test: lint go-test py py-debian-torch ## all daily checks: Go and Python, no download but packages
+
+go-test: ## Go tests
+	go test -shuffle=on ./...
+
+race: ## Go tests under the race detector
+	go test -race -shuffle=on ./...
+
+lint: ## formatting, vet
+	@unformatted=$$(git ls-files '*.go' | xargs gofmt -l); if [ -n "$$unformatted" ]; then echo "not gofmt-ed: $$unformatted"; exit 1; fi
+	go vet ./...
+
+generate: ## make generated files anew: protobuf code, the job spec's reference page
+	@command -v protoc >/dev/null || { echo "protoc is missing: install protobuf-compiler (Debian) or protobuf (brew)"; exit 1; }
+	protoc --plugin=protoc-gen-go=$$(go tool -n protoc-gen-go) --plugin=protoc-gen-go-grpc=$$(go tool -n protoc-gen-go-grpc) \
+	  --go_out=. --go_opt=paths=source_relative --go-grpc_out=. --go-grpc_opt=paths=source_relative proto/millrace.proto
+	go generate ./...
+
+generate-check: generate ## fail if generated files are not up to date (protoc's own version aside)
+	@git diff --exit-code -I '^// [-\t ]*protoc ' -- proto docs || { echo "generated files are not current: commit what make generate wrote"; exit 1; }
+
+bench: ## measure, beside the ceilings of this machine (minutes; writes build/bench.jsonl)
+	@mkdir -p build
+	go run ./bench -out build/bench.jsonl
+
+fuzz: ## fuzz every decoder for 20 s each
+	@for t in $$(grep -rlE '^func Fuzz' --include='*_test.go' .); do \
+	  for f in $$(grep -oE '^func Fuzz[A-Za-z0-9]+' $$t | cut -c6-); do \
+	    echo "$$t $$f"; go test -run '^$$' -fuzz "^$$f$$" -fuzztime 20s -fuzzminimizetime 10x ./$$(dirname $$t) || exit 1; done; done
+
+# ---- Python ----
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/installed: $(VENV)/bin/python client/python/pyproject.toml $(shell find client/python/src -name '*.py')
+	$(VENV)/bin/python -m pip install --quiet ./client/python
+	@touch $@
+
+$(VENV)/tested: $(VENV)/installed
+	$(VENV)/bin/python -m pip install --quiet pytest mypy ruff
+	@touch $@
+
+py: build $(VENV)/tested ## Python client: format, types, tests against the real service
+	cd client/python && ../../$(VENV)/bin/ruff format --check . ../../examples && ../../$(VENV)/bin/ruff check . ../../examples && ../../$(VENV)/bin/mypy
+	cd client/python && MILLRACE_BIN=$(CURDIR)/$(BIN) ../../$(VENV)/bin/python -m pytest -q
+
+py-debian-torch: build ## PyTorch adapter against Debian's python3-torch (skipped where it is not installed)
+	@if ! /usr/bin/python3 -c 'import torch, venv' 2>/dev/null; then \
+	  echo "PyTorch tests skipped: /usr/bin/python3 has no torch (Debian: apt-get install python3-torch python3-venv)"; exit 0; fi; \
+	set -e; [ -x $(VENV_TORCH)/bin/python ] || /usr/bin/python3 -m venv --system-site-packages $(VENV_TORCH); \
+	$(VENV_TORCH)/bin/python -m pip install --quiet ./client/python pytest; \
+	cd client/python && MILLRACE_BIN=$(CURDIR)/$(BIN) ../../$(VENV_TORCH)/bin/python -m pytest -q tests/test_torch.py
+
+py-torch: build ## PyTorch and torchdata of today (downloads gigabytes)
+	[ -x $(VENV_CURRENT)/bin/python ] || $(PYTHON) -m venv $(VENV_CURRENT)
+	$(VENV_CURRENT)/bin/python -m pip install --quiet ./client/python pytest torch torchdata
+	cd client/python && MILLRACE_BIN=$(CURDIR)/$(BIN) ../../$(VENV_CURRENT)/bin/python -m pytest -q tests/test_torch.py tests/test_torchdata.py
+
+clean: ## remove everything built
+	rm -rf bin build $(VENV) $(VENV_TORCH) $(VENV_CURRENT)

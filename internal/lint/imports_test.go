@@ -1,0 +1,340 @@
+package lint
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// rule forbids imports, direct ones and those that come through other packages
+// of this module. Names are folders of this repository ("./planner"), packages of
+// the standard library or modules; a name with /... means all below it too, "std"
+// the whole standard library, "*" everything.
+type rule struct {
+	of     []string // packages the rule is about
+	never  []string // what they may not import
+	except []string // what they may import although never says it
+	direct bool     // look at direct imports only
+	why    string
+}
+
+// What several rules speak of.
+var (
+	roles   = []string{"./planner", "./planner/plan", "./planner/mix", "./sourceloader/...", "./constructor/...", "./client"}
+	wiring  = []string{"./cmd/...", "./bench/...", "./internal/service", "./internal/trainer", "./internal/reference"}
+	network = []string{"google.golang.org/...", "net", "net/...", "./proto", "./internal/rpc"}
+	chance  = []string{"time", "math/rand", "math/rand/v2", "crypto/rand"}
+)
+
+var rules = []rule{
+	{
+		of:    []string{"./balance"},
+		never: []string{"*"}, except: []string{"std"},
+		why: "balance is arithmetic that anyone may take out of this repository: the standard library only",
+	},
+	{
+		of:    []string{"./balance"},
+		never: append([]string{"os", "os/...", "sync", "sync/...", "context", "log/..."}, append(network, chance...)...),
+		why:   "a packing is a function of its arguments",
+	},
+	{
+		of:    []string{"./planner/plan", "./planner/mix"},
+		never: append([]string{"os", "os/...", "sync", "sync/...", "log", "log/...", "./checkpoint", "./planner/jobspec", "./sourceloader/..."}, append(network, chance...)...),
+		why:   "the plan of a step is pure: no clock, disk, network, goroutine or randomness can reach it, so that no run can differ from another",
+	},
+	{
+		of:    []string{"./planner/mix"},
+		never: []string{"./..."},
+		why:   "the reference reader uses the weights too, so they must come without the planner",
+	},
+	{
+		of:    []string{"./constructor/..."},
+		never: []string{"./sourceloader/...", "./planner/...", "./checkpoint", "./client"},
+		why:   "a constructor is dumb on purpose: what it has to know comes in messages, so that it can be replaced and restarted on its own",
+	},
+	{
+		of:    []string{"./constructor/assemble"},
+		never: append([]string{"os", "os/...", "sync", "sync/..."}, append(network, chance...)...),
+		why:   "what a rank gets is a function of rows, layout and place",
+	},
+	{
+		of:    []string{"./client"},
+		never: []string{"./sourceloader/...", "./planner/...", "./constructor/...", "./checkpoint"},
+		why:   "trainers link the client: it must stay small, and know no more than the wire says",
+	},
+	{
+		of:    []string{"./sourceloader/..."},
+		never: []string{"./planner/...", "./constructor/...", "./client", "./checkpoint"}, except: []string{"./planner/jobspec"},
+		why: "a loader hands out samples by position; of the planner it knows the job spec only, never which sample comes next",
+	},
+	{
+		of:    []string{"./planner/..."},
+		never: []string{"./sourceloader/...", "./constructor/...", "./client"},
+		why:   "the planner decides from metadata alone: what it never sees it cannot depend on",
+	},
+	{
+		of:    []string{"./planner/jobspec"},
+		never: append([]string{"./..."}, append(network, chance...)...), except: []string{"./internal/fault", "./internal/didyoumean"},
+		why: "the spec is data with checks; every role reads it",
+	},
+	{
+		of:     []string{"./sourceloader/store", "./sourceloader/format", "./sourceloader/order", "./sourceloader/transform/...", "./sourceloader/tokenize"},
+		never:  append([]string{"./internal/...", "./sourceloader", "./proto", "google.golang.org/..."}, chance...),
+		except: []string{"./internal/fault", "./internal/didyoumean"},
+		why:    "samples are a function of bytes and spec: reading them needs neither the wire, nor a clock, nor the loader around it",
+	},
+	{
+		of:    []string{"./sourceloader/format", "./sourceloader/order", "./sourceloader/transform/..."},
+		never: []string{"os", "os/...", "net", "net/..."}, direct: true,
+		why: "bytes come through a store, so that every format reads from every store",
+	},
+	{
+		of:    []string{"./sourceloader/store"},
+		never: []string{"./sourceloader/format", "./sourceloader/transform/...", "./planner/..."},
+		why:   "where bytes are and what they mean are two questions",
+	},
+	{
+		of:    []string{"./sourceloader/format"},
+		never: []string{"./sourceloader/transform/...", "./sourceloader/order", "./planner/..."},
+		why:   "a format gives records; it never shuffles, filters or tokenizes",
+	},
+	{
+		of:    []string{"./sourceloader/order"},
+		never: []string{"./sourceloader/transform/...", "./sourceloader/tokenize"},
+		why:   "the order of chunks is known before a record is read",
+	},
+	{
+		of:    []string{"./checkpoint"},
+		never: append([]string{"./..."}, network...), except: []string{"./internal/fault"},
+		why: "the log keeps bytes: what they mean is the planner's, so that it can be tested, and read, without one",
+	},
+	{
+		of:    []string{"./internal/fault", "./internal/didyoumean", "./internal/batch"},
+		never: []string{"*"}, except: []string{"std"},
+		why: "everyone imports them, so they import no one",
+	},
+	{
+		of:    []string{"./internal/batch", "./internal/samples"},
+		never: append([]string{"./...", "os", "os/..."}, append(network, chance...)...),
+		why:   "the form of rows and samples knows nothing of who sends them",
+	},
+	{
+		of:    []string{"./internal/rpc"},
+		never: []string{"./..."}, except: []string{"./internal/fault", "./proto"},
+		why: "transport holds no policy of a role",
+	},
+	{
+		of:    []string{"./proto"},
+		never: []string{"./..."},
+		why:   "roles meet in the messages: the messages know none of them",
+	},
+	{
+		of:    []string{"./internal/reference"},
+		never: append([]string{"./planner/...", "./sourceloader", "./constructor/...", "./client", "./checkpoint", "./internal/...", "sync", "sync/..."}, chance...),
+		except: []string{
+			"./planner/jobspec", "./planner/mix", "./sourceloader/store", "./sourceloader/format", "./sourceloader/order",
+			"./sourceloader/transform/...", "./sourceloader/tokenize", "./internal/batch", "./internal/fault",
+		},
+		direct: true,
+		why:    "the reference is the specification: it shares the pure leaves with the service, and no code that it has to check",
+	},
+	{
+		of:    []string{"./internal/reference"},
+		never: append([]string{"./planner", "./planner/plan", "./sourceloader", "./constructor/...", "./internal/rpc"}, network...), except: []string{"net/url", "net/netip"},
+		why: "not through others either",
+	},
+	{
+		of:    []string{"./internal/trainer"},
+		never: []string{"./planner/...", "./sourceloader/...", "./constructor", "./checkpoint"}, except: []string{"./planner/jobspec"},
+		why: "the built-in trainer checks the service from outside, through the client",
+	},
+	{
+		of:    append([]string{"./proto", "./balance", "./checkpoint", "./planner/jobspec", "./internal/rpc"}, roles...),
+		never: wiring,
+		why:   "imports run one way: the wiring knows the roles, the roles never know who started them",
+	},
+	{
+		of:     []string{"./..."},
+		never:  []string{"./internal/testdata", "./sourceloader/format/formattest", "./sourceloader/store/storetest"},
+		except: []string{}, direct: true,
+		why: "helpers of tests stay in tests",
+	},
+	{
+		of:    []string{"./..."},
+		never: []string{"testing", "testing/..."}, direct: true,
+		why: "helpers of tests stay in tests",
+	},
+	{
+		of:    append([]string{"./proto", "./balance", "./checkpoint", "./planner/jobspec", "./cmd/...", "./internal/service", "./internal/trainer"}, roles...),
+		never: []string{"math/rand", "math/rand/v2", "crypto/rand"}, direct: true,
+		why: "the only randomness is keyed by the job's seed (sourceloader/order)",
+	},
+	{
+		of:    []string{"./..."},
+		never: []string{"unsafe"}, direct: true,
+		why: "memory is viewed as something else in three places, each with tests of its bounds",
+	},
+	{
+		of:    []string{"./..."},
+		never: []string{"log", "github.com/pkg/errors", "golang.org/x/exp/...", "gopkg.in/yaml.v3", "io/ioutil"}, direct: true,
+		why: "one way for each thing: slog, passed in; errors of the standard library; one YAML reader",
+	},
+}
+
+// exempt are the packages that a rule about everyone ("./...") leaves out.
+var exempt = map[string][]string{
+	"./internal/testdata":              {"testing"},             // a helper of tests
+	"./sourceloader/format/formattest": {"testing"},             // the conformance suite of formats
+	"./sourceloader/store/storetest":   {"testing"},             // the conformance suite of stores
+	"./bench":                          {"./internal/testdata"}, // measures on the same data as the tests
+	"./proto":                          {"unsafe"},              // generated
+	"./internal/batch":                 {"unsafe"},              // tokens as bytes, for digests
+	"./internal/samples":               {"unsafe"},              // tokens as bytes, for Arrow
+	"./internal/rpc":                   {"unsafe"},              // addresses of bodies, for alignment
+}
+
+// matches reports whether an import is what a rule's name means.
+func matches(name, imported string) bool {
+	switch name {
+	case "*":
+		return true
+	case "std":
+		first, _, _ := strings.Cut(imported, "/")
+		return !strings.Contains(first, ".")
+	}
+	if below, ok := strings.CutSuffix(name, "..."); ok {
+		return strings.HasPrefix(imported, below) || imported == strings.TrimSuffix(below, "/")
+	}
+	return name == imported
+}
+
+func anyMatches(names []string, imported string) bool {
+	return slices.ContainsFunc(names, func(name string) bool { return matches(name, imported) })
+}
+
+// breaches returns how the graph breaks the rule, as text.
+func (r *rule) breaches(g map[string][]string) []string {
+	var found []string
+	for dir := range g {
+		from := ours + dir
+		if !anyMatches(r.of, from) {
+			continue
+		}
+		seen := map[string]bool{dir: true}
+		r.walk(g, dir, []string{from}, seen, &found)
+	}
+	slices.Sort(found)
+	return found
+}
+
+// walk looks at what dir imports and, unless the rule is about direct imports,
+// at what its packages of this module import in turn.
+func (r *rule) walk(g map[string][]string, dir string, way []string, seen map[string]bool, found *[]string) {
+	for _, imported := range g[dir] {
+		if anyMatches(r.never, imported) && !anyMatches(r.except, imported) && !anyMatches(exemptions(r, way), imported) && imported != way[0] {
+			*found = append(*found, strings.Join(append(slices.Clone(way), imported), " imports "))
+			continue
+		}
+		below, mine := strings.CutPrefix(imported, ours)
+		if mine && !r.direct && !seen[below] {
+			seen[below] = true
+			r.walk(g, below, append(slices.Clone(way), imported), seen, found)
+		}
+	}
+}
+
+// exemptions are those of the package at the beginning of a way, for rules about
+// everyone.
+func exemptions(r *rule, way []string) []string {
+	if !slices.Contains(r.of, "./...") {
+		return nil
+	}
+	return exempt[way[0]]
+}
+
+func TestImports(t *testing.T) {
+	g := load(t).graph(false)
+	for i := range rules {
+		for _, b := range rules[i].breaches(g) {
+			t.Errorf("%s\n\t%s", b, rules[i].why)
+		}
+	}
+}
+
+// TestRulesCanBreak adds to each package that a rule is about an import of each
+// thing that it forbids: a rule that does not notice guards nothing. It also
+// finds rules about folders that are gone.
+func TestRulesCanBreak(t *testing.T) {
+	g := load(t).graph(false)
+	for i := range rules {
+		r := &rules[i]
+		for _, of := range r.of {
+			about := false
+			for dir := range g {
+				about = about || matches(of, ours+dir)
+			}
+			if !about {
+				t.Errorf("a rule is about %s, which is not there: %s", of, r.why)
+			}
+		}
+		for _, never := range r.never {
+			imported := strings.NewReplacer("*", "example.org/x", "...", "x").Replace(never)
+			if !r.noticed(g, imported) {
+				t.Errorf("an import of %s is not noticed by the rule: %s", imported, r.why)
+			}
+		}
+	}
+}
+
+// noticed adds an import to a package that the rule is about, and through
+// another package of the module, and reports whether the rule sees them.
+func (r *rule) noticed(g map[string][]string, imported string) bool {
+	for dir := range g {
+		if !anyMatches(r.of, ours+dir) || len(exemptions(r, []string{ours + dir})) > 0 || ours+dir == imported {
+			continue
+		}
+		direct := map[string][]string{dir: {imported}}
+		if len(r.breaches(direct)) != 1 {
+			return false
+		}
+		if r.direct || anyMatches(r.never, "./go-between") {
+			continue
+		}
+		through := map[string][]string{dir: {"./go-between"}, "go-between": {imported}}
+		if !slices.ContainsFunc(r.breaches(through), func(b string) bool {
+			return b == fmt.Sprintf("./%s imports ./go-between imports %s", dir, imported)
+		}) {
+			return false
+		}
+	}
+	return true
+}
+
+// TestExemptionsAreUsed finds exemptions that nothing needs any more.
+func TestExemptionsAreUsed(t *testing.T) {
+	g := load(t).graph(false)
+	for from, allowed := range exempt {
+		for _, imported := range allowed {
+			if !slices.Contains(g[strings.TrimPrefix(from, ours)], imported) {
+				t.Errorf("%s is exempt for %s, which it does not import", from, imported)
+			}
+		}
+	}
+}
+
+// TestTestsStayNear checks what tests of packages import: roles and wiring they
+// may, to show a thing at work, but no command.
+func TestTestsStayNear(t *testing.T) {
+	g := load(t).graph(true)
+	for dir, imports := range g {
+		if anyMatches([]string{"./cmd/...", "./bench/..."}, ours+dir) {
+			continue
+		}
+		for _, imported := range imports {
+			if anyMatches([]string{"./cmd/...", "./bench/..."}, imported) {
+				t.Errorf("a test of ./%s imports %s: a test of a package needs no command", dir, imported)
+			}
+		}
+	}
+}

@@ -1,0 +1,120 @@
+package lint
+
+import (
+	"fmt"
+	"go/ast"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const (
+	maxFileLines     = 500 // one sitting's reading
+	maxFunctionLines = 70  // one screen, with its neighbours' edges
+)
+
+// ratchet lists what is over a limit, with its size and the reason. A size may
+// only go down: when it does, the number here follows; at the limit the line
+// goes. Generated code does not count.
+var ratchet = map[string]struct {
+	lines int
+	why   string
+}{}
+
+func TestSizes(t *testing.T) {
+	tree := load(t)
+	over := map[string]int{}
+	for _, dir := range tree.dirs() {
+		for _, f := range tree.pkgs[dir].files {
+			if f.generated {
+				continue
+			}
+			if f.lines > maxFileLines {
+				over[f.path] = f.lines
+			}
+			for _, decl := range f.ast.Decls {
+				fn, ok := decl.(*ast.FuncDecl)
+				if !ok || f.test { // a test is read once, from top to bottom
+					continue
+				}
+				lines := tree.fset.Position(fn.End()).Line - tree.fset.Position(fn.Pos()).Line + 1
+				if lines > maxFunctionLines {
+					over[f.path+":"+nameOf(fn)] = lines
+				}
+			}
+		}
+	}
+	for what, lines := range over {
+		known, ok := ratchet[what]
+		switch {
+		case !ok:
+			t.Errorf("%s has %d lines: files may have %d, functions %d; divide it where a reader would, or list it in the ratchet with a reason",
+				what, lines, maxFileLines, maxFunctionLines)
+		case lines > known.lines:
+			t.Errorf("%s grew from %d to %d lines; divide it", what, known.lines, lines)
+		case lines < known.lines:
+			t.Errorf("%s shrank from %d to %d lines: set the ratchet to that", what, known.lines, lines)
+		}
+	}
+	for what, known := range ratchet {
+		if _, ok := over[what]; !ok {
+			t.Errorf("%s is within the limit or gone: take it out of the ratchet", what)
+		}
+		if known.why == "" {
+			t.Errorf("%s has no reason in the ratchet", what)
+		}
+	}
+}
+
+func nameOf(fn *ast.FuncDecl) string {
+	if fn.Recv == nil {
+		return fn.Name.Name
+	}
+	kind := fn.Recv.List[0].Type
+	if star, ok := kind.(*ast.StarExpr); ok {
+		kind = star.X
+	}
+	if index, ok := kind.(*ast.IndexExpr); ok {
+		kind = index.X
+	}
+	return fmt.Sprint(kind) + "." + fn.Name.Name
+}
+
+// TestNoInit forbids what happens because of an import: registration by init
+// hides from the reader what a program is made of.
+func TestNoInit(t *testing.T) {
+	allowed := map[string]string{
+		"embed":                                 "go:embed of a string or bytes asks for it",
+		"google.golang.org/grpc/encoding/proto": "gRPC's own codec, which ours wraps",
+	}
+	load(t).code(func(p *pkg, f *file) {
+		for _, decl := range f.ast.Decls {
+			if fn, ok := decl.(*ast.FuncDecl); ok && fn.Recv == nil && fn.Name.Name == "init" {
+				t.Errorf("%s has an init function; make it a plain table or a call in main", f.path)
+			}
+		}
+		for i, spec := range f.ast.Imports {
+			if spec.Name == nil {
+				continue
+			}
+			if _, ok := allowed[f.imports[i]]; spec.Name.Name == "_" && !ok {
+				t.Errorf("%s imports %s for its effects only", f.path, f.imports[i])
+			}
+			if spec.Name.Name == "." {
+				t.Errorf("%s imports all names of %s", f.path, f.imports[i])
+			}
+		}
+	})
+}
+
+// TestPackageNames forbids drawers for everything.
+func TestPackageNames(t *testing.T) {
+	drawers := []string{"util", "utils", "common", "helper", "helpers", "misc", "shared", "base", "lib", "core", "types", "models", "tools"}
+	for _, dir := range load(t).dirs() {
+		for part := range strings.SplitSeq(dir, "/") {
+			if slices.Contains(drawers, part) || strings.HasSuffix(part, "util") || strings.HasSuffix(part, "utils") {
+				t.Errorf("%s: %q says nothing; name a package for a noun of the domain, or leave a helper with its only caller", dir, part)
+			}
+		}
+	}
+}
