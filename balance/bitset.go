@@ -29,6 +29,18 @@ func (s *bitset) reset(size int32) {
 	s.levels = s.levels[:depth+1]
 }
 
+// copy makes the set equal to another one.
+func (s *bitset) copy(from *bitset) {
+	s.size = from.size
+	for len(s.levels) < len(from.levels) {
+		s.levels = append(s.levels, nil)
+	}
+	s.levels = s.levels[:len(from.levels)]
+	for i, words := range from.levels {
+		s.levels[i] = append(s.levels[i][:0], words...)
+	}
+}
+
 func (s *bitset) has(i int32) bool {
 	return s.levels[0][i>>6]>>(i&63)&1 != 0
 }
@@ -81,4 +93,41 @@ func (s *bitset) lowest(level int, i int32) int32 {
 		i = i<<6 + int32(bits.TrailingZeros64(s.levels[level][i]))
 	}
 	return i
+}
+
+// prev returns the highest member at or below i, or -1; i is below size.
+func (s *bitset) prev(i int32) int32 {
+	if i < 0 {
+		return -1
+	}
+	for up, words := range s.levels {
+		if rest := words[i>>6] << (63 - i&63); rest != 0 {
+			return s.highest(up, i-int32(bits.LeadingZeros64(rest)))
+		}
+		if i = i>>6 - 1; i < 0 { // nothing left in this word: ask for the one before
+			break
+		}
+	}
+	return -1
+}
+
+// highest returns the highest member below bit i of the given level.
+func (s *bitset) highest(level int, i int32) int32 {
+	for level--; level >= 0; level-- {
+		i = i<<6 + 63 - int32(bits.LeadingZeros64(s.levels[level][i]))
+	}
+	return i
+}
+
+// window returns the members i to i+63, i in the lowest bit. i may be negative
+// or past the end: there are no members.
+func (s *bitset) window(i int32) (members uint64) {
+	words, at, shift := s.levels[0], int(i>>6), i&63
+	if at >= 0 && at < len(words) {
+		members = words[at] >> shift
+	}
+	if at++; shift != 0 && at >= 0 && at < len(words) {
+		members |= words[at] << (64 - shift)
+	}
+	return members
 }

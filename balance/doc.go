@@ -1,10 +1,23 @@
 // Package balance decides which samples share a microbatch: pure functions from
 // lengths and costs to assignments.
 //
-// It holds bin packing ([Packer]); cost models and partitioning belong here too.
-// Everything is integer arithmetic with ties broken by index, so that a plan is
-// the same on every machine: the result is defined by the documented rule, not
-// by the data structure that finds it. The package imports the standard library
+// Where tokens are capped, [Packer] packs samples into as few rows as will hold
+// them, and [Evener] makes the costs of packed rows even under the cap.
+//
+// Where they are not, [Balancer] partitions items into a given number of bins so
+// that the largest load is small. It has a portfolio of methods, since none wins
+// everywhere, and takes the best result: the longest processing time rule
+// ([MethodLPT]), the largest differencing method ([MethodKK]), each with pairwise
+// refinement, or a [Method] of one's own. [Options] ask for equal counts and for groups
+// of bins as in a tree of ranks; [Balancer.PartitionVector] takes costs of several
+// dimensions; [Balancer.Evaluate] says how far a result is from what is possible
+// at all. [Balancer.Deal] gives finished bins to ranks and microbatch slots, and
+// [Bitonic] orders the microbatches of a pipeline.
+//
+// What an item costs is for others to say. Everything is integer arithmetic with
+// ties broken by index, and effort is limited by size, so that a plan is the same
+// on every machine: the result is defined by the documented rule, not by the
+// data structure that finds it. The package imports the standard library
 // only, keeps no state between calls but scratch memory, and never reads a
 // clock, a file, a random number or a map's order.
 package balance

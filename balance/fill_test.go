@@ -136,10 +136,31 @@ func adversarial(capacity int32) []workload {
 	}
 }
 
+// TestPackAdversarialFill holds what is reached on shapes that are hard.
+func TestPackAdversarialFill(t *testing.T) {
+	var p balance.Packer
+	for _, capacity := range []int32{4096, 8192, 131072} {
+		for _, w := range adversarial(capacity) {
+			bin, used, err := p.Pack(w.lengths, 0, w.capacity, 0)
+			if err != nil {
+				t.Fatalf("%s: %v", w.name, err)
+			}
+			checkPacked(t, w.lengths, 0, w.capacity, 0, bin, used)
+			bound := lowerBound(w.lengths, w.capacity)
+			t.Logf("%-12s capacity %6d: %6d bins, %d above the bound, fill %.3f %%", w.name, w.capacity, used, used-bound, 100*fill(w, used))
+			if over := used - bound; over > bound/1000 {
+				t.Errorf("%s at capacity %d: %d bins above the bound of %d, want 0.1 %% at most", w.name, w.capacity, over, bound)
+			}
+		}
+	}
+}
+
 func BenchmarkPack(b *testing.B) {
-	ws := append(lognormals(), workload{name: "lognormal", lengths: lognormal(100_000, 131072), capacity: 131072})
-	ws = append(ws, adversarial(8192)...)
-	ws = append(ws, adversarial(131072)...)
+	var ws []workload
+	for capacity := int32(4096); capacity <= 131072; capacity *= 2 {
+		ws = append(ws, workload{name: "lognormal", lengths: lognormal(100_000, capacity), capacity: capacity})
+		ws = append(ws, adversarial(capacity)...)
+	}
 	for _, w := range append(ws, traces(b)...) {
 		b.Run(name(w), func(b *testing.B) {
 			var p balance.Packer

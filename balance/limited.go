@@ -1,90 +1,73 @@
 package balance
 
-import (
-	"cmp"
-	"slices"
-)
-
-// limitRounds bounds how often PackLimited packs anew before it gives items
-// back; each round is one Pack.
-const limitRounds = 6
+// limitRounds bounds how many prefixes PackLimited packs, once it has one that
+// leaves few enough items over; halving the range comes close to the best one.
+const limitRounds = 8
 
 // PackLimited is Pack for a stream of items: what fits nowhere now is kept for
 // the next call, but at most `leave` items may be. It returns the bin of each of
 // the first n items, -1 for those left over; items from n on are to be given
 // back to the stream. The first `first` items are never given back.
 //
-// Best fit alone leaves the shortest items over when long ones fill the bins. If
-// they are too many, the shortest are placed before the others and long ones are
-// left over in their stead; only if that does not help are items given back,
-// from the end.
+// All items are packed. If they leave too many over, the longest prefix that
+// does not is searched for, and of the prefixes tried the one that places the most
+// tokens counts. Bins begin with items by index, as in the second rule of
+// [Packer.Pack], so that those left over or given back are the last ones rather
+// than the shortest; the other two rules are tried where bins stay unfilled.
 func (p *Packer) PackLimited(lengths []int32, first int, capacity int32, bins, leave int) (bin []int32, n int, err error) {
-	n = len(lengths)
-	for {
-		bin, left, err := p.packUrgent(lengths[:n], first, capacity, bins, leave)
-		if err != nil || left <= leave || n == first {
-			return bin, n, err
+	if err := check(lengths, first, capacity); err != nil {
+		return nil, 0, err
+	}
+	if bins <= 0 || bins > len(lengths) {
+		bins = len(lengths)
+	}
+	room := int64(bins) * int64(capacity)
+	most := int64(-1)
+	longest, over := first, len(lengths)+1 // prefixes known to leave few enough, and too many
+	for next, back, round := len(lengths), 0, 0; ; {
+		got := p.packPrefix(lengths[:next], first, capacity, bins, leave)
+		if got.items > leave && next > first {
+			over = next
+		} else {
+			if placed := sum(lengths[:next]) - got.left; placed > most {
+				most, n = placed, next
+				p.kept = append(p.kept[:0], p.bin...)
+			}
+			longest = next
 		}
-		n -= min(left-leave, n-first)
+		if most < 0 {
+			back = max(got.items-leave, 2*back)
+			next = max(first, next-back)
+			continue
+		}
+		next = (longest + over) / 2
+		if round++; round == limitRounds || next == longest || most >= room-room/4096 {
+			return p.kept, n, nil
+		}
 	}
 }
 
-// packUrgent packs items, in each round with those placed early that were too
-// many to leave over.
-func (p *Packer) packUrgent(lengths []int32, first int, capacity int32, bins, leave int) (bin []int32, left int, err error) {
-	order := make([]int32, len(lengths)) // place in the packing order -> item
-	for i := range order {
-		order[i] = int32(i)
+// packPrefix packs by index, and by the other rules if that leaves few enough
+// items over but misses the bound.
+func (p *Packer) packPrefix(lengths []int32, first int, capacity int32, bins, leave int) outcome {
+	p.sorted.reset(lengths, first, capacity)
+	best := p.pack(arrival, lengths, first, capacity, bins)
+	if best.items > leave {
+		return best
 	}
-	urgent := make([]bool, len(lengths))
-	sorted := make([]int32, len(lengths))
-	bin = make([]int32, len(lengths))
-	early := first // items placed before the others
-	for round := 0; ; round++ {
-		for k, i := range order {
-			sorted[k] = lengths[i]
+	goal := p.goal(lengths, capacity, bins)
+	for _, r := range []rule{decreasing, bestFit} {
+		if best.reaches(goal) {
+			break
 		}
-		packed, _, err := p.Pack(sorted, early, capacity, bins)
-		if err != nil {
-			return nil, 0, err
-		}
-		var over []int32
-		for k, i := range order {
-			if bin[i] = packed[k]; bin[i] < 0 {
-				over = append(over, i)
-			}
-		}
-		if len(over) <= leave || round == limitRounds {
-			return bin, len(over), nil
-		}
-		slices.SortStableFunc(over, func(a, b int32) int { return cmp.Or(cmp.Compare(lengths[a], lengths[b]), cmp.Compare(a, b)) })
-		moved := early
-		for _, i := range over[:len(over)-leave] {
-			if int(i) >= first && !urgent[i] {
-				urgent[i] = true
-				moved++
-			}
-		}
-		if moved == early {
-			return bin, len(over), nil
-		}
-		order, early = rank(order, urgent, early), moved
+		best = p.try(r, best, leave, lengths, first, capacity, bins)
 	}
+	return best
 }
 
-// rank moves the urgent items behind the ones that come first already, the order
-// of all others stays.
-func rank(order []int32, urgent []bool, early int) []int32 {
-	ranked := append(make([]int32, 0, len(order)), order[:early]...)
-	for _, i := range order[early:] {
-		if urgent[i] {
-			ranked = append(ranked, i)
-		}
+func sum(lengths []int32) (tokens int64) {
+	for _, n := range lengths {
+		tokens += int64(n)
 	}
-	for _, i := range order[early:] {
-		if !urgent[i] {
-			ranked = append(ranked, i)
-		}
-	}
-	return ranked
+	return tokens
 }

@@ -23,7 +23,7 @@ func TestLimitedEdges(t *testing.T) {
 		{"all fit", []int32{6, 4, 10}, 0, 10, 2, 0, []int32{1, 1, 0}},
 		{"one is left over", []int32{6, 6}, 0, 10, 1, 1, []int32{0, -1}},
 		{"none may be left over: the last is given back", []int32{6, 6}, 0, 10, 1, 0, []int32{0}},
-		{"short ones go first where they would be too many to leave", []int32{10, 10, 1, 1, 1}, 0, 10, 2, 1, []int32{1, -1, 0, 0, 0}},
+		{"the last are given back where they would be too many to leave", []int32{10, 10, 1, 1, 1}, 0, 10, 2, 1, []int32{0, 1, -1}},
 		{"what was left over before is kept and goes first", []int32{3, 10, 10}, 1, 10, 1, 1, []int32{0, -1}},
 		{"all was left over before: nothing can be given back", []int32{10, 10, 10}, 3, 10, 1, 1, []int32{0, -1, -1}},
 		{"as many as may be left", []int32{10, 10, 10}, 0, 10, 1, 2, []int32{0, -1, -1}},
@@ -172,6 +172,71 @@ func TestLimitedStream(t *testing.T) {
 	}
 }
 
+// TestLimitedFill is the goal for quality of a job's steps: rows filled from a
+// stream of samples, with what a step draws beyond its rows and 32 samples
+// carried over. Where a row holds two or three samples, a step has too few to
+// choose from for more.
+func TestLimitedFill(t *testing.T) {
+	for _, test := range []struct {
+		rows     int
+		capacity int32
+		want     float64
+	}{
+		{16, 4096, 0.994}, {16, 8192, 0.999}, {16, 32768, 0.9995},
+		{256, 4096, 0.9995}, {256, 8192, 0.9998}, {256, 32768, 0.9998},
+	} {
+		lengths := lognormal(100_000, test.capacity)
+		const steps = 40
+		var p balance.Packer
+		var carried, pool []int32
+		next, tokens := 0, int64(0)
+		for range steps {
+			pool = append(pool[:0], carried...)
+			total := 0
+			for _, n := range pool {
+				total += int(n)
+			}
+			for total < (test.rows+2)*int(test.capacity) {
+				pool = append(pool, lengths[next%len(lengths)])
+				total += int(lengths[next%len(lengths)])
+				next++
+			}
+			bin, n, err := p.PackLimited(pool, len(carried), test.capacity, test.rows, 32)
+			if err != nil {
+				t.Fatal(err)
+			}
+			next -= len(pool) - n
+			carried = carried[:0]
+			for i, b := range bin[:n] {
+				if b < 0 {
+					carried = append(carried, pool[i])
+				} else {
+					tokens += int64(pool[i])
+				}
+			}
+			slices.SortFunc(carried, func(a, b int32) int { return int(b - a) })
+		}
+		got := float64(tokens) / steps / float64(test.rows) / float64(test.capacity)
+		t.Logf("%3d rows of %5d: fill %.3f %%", test.rows, test.capacity, 100*got)
+		if got < test.want {
+			t.Errorf("%d rows of %d: fill %.3f %%, want %.3f %%", test.rows, test.capacity, 100*got, 100*test.want)
+		}
+	}
+}
+
+func TestLimitedAllocatesNothing(t *testing.T) {
+	lengths := lognormal(500, 8192)
+	var p balance.Packer
+	allocs := testing.AllocsPerRun(10, func() {
+		if _, _, err := p.PackLimited(lengths, 10, 8192, 64, 32); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if allocs != 0 {
+		t.Errorf("%v allocations a call in steady state, want 0", allocs)
+	}
+}
+
 func BenchmarkLimited(b *testing.B) {
 	for _, bench := range []struct {
 		name string
@@ -188,6 +253,7 @@ func BenchmarkLimited(b *testing.B) {
 				lengths, total = append(lengths, int32(n)), total+n
 			}
 			var p balance.Packer
+			b.ReportAllocs()
 			for b.Loop() {
 				if _, _, err := p.PackLimited(lengths, 0, 4096, 256, 32); err != nil {
 					b.Fatal(err)

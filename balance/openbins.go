@@ -17,7 +17,7 @@ func (o *openBins) reset(capacity int32, limit int) {
 	o.capacity, o.limit, o.used = capacity, int32(limit), 0
 	o.rooms.reset(capacity)
 	o.top = grow(o.top, int(capacity))
-	o.heap.reset(limit)
+	o.heap.links = grow(o.heap.links, limit)
 }
 
 // place puts an item of n tokens into its best bin and returns it, or Unplaced.
@@ -29,6 +29,7 @@ func (o *openBins) place(n int32) int32 {
 		}
 		b := o.used
 		o.used++
+		o.heap.links[b] = link{none, none}
 		o.push(o.capacity-n, b)
 		return b
 	}
@@ -72,13 +73,6 @@ type heap struct {
 type link struct {
 	child   int32 // first child
 	sibling int32 // next child of the same parent
-}
-
-func (h *heap) reset(n int) {
-	h.links = grow(h.links, n)
-	for i := range h.links {
-		h.links[i] = link{none, none}
-	}
 }
 
 // meld joins the heaps with the tops a and b, and returns the top of the result.

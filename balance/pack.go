@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// Unplaced is the bin of an item that fitted in no bin.
+// Unplaced is the bin of an item that is in no bin.
 const Unplaced int32 = -1
 
 // MaxCapacity bounds the capacity of a bin in tokens: scratch memory grows with
-// it (about 8 bytes a token), and 16 M tokens are past the longest context trained on.
+// it (about 12 bytes a token), and 16 M tokens are past the longest context trained on.
 const MaxCapacity int32 = 1 << 24
 
 // ItemError reports an item that no bin of the capacity can hold.
@@ -24,32 +24,62 @@ func (e *ItemError) Error() string {
 		e.Index, e.Length, e.Capacity)
 }
 
-// Packer packs items into bins of equal capacity by best fit decreasing. It
-// holds the scratch memory of one call, reused by the next. The zero value is
-// ready. A Packer is not safe for concurrent use.
+// Packer packs items into bins of equal capacity. It holds the scratch memory
+// of one call, reused by the next. The zero value is ready. A Packer is not safe
+// for concurrent use.
 type Packer struct {
 	open   openBins
-	bin    []int32 // the result
-	order  []int32 // item indexes by decreasing length
-	starts []int32 // counting sort: per length, where its items start in order
+	fill   completion
+	sorted byLength
+	room   []int32 // per bin that items placed first opened
+	bin    []int32 // the best packing so far
+	trial  []int32 // the packing of the rule that is tried
+	kept   []int32 // the best packing of a prefix
+}
+
+// rule is one way to pack.
+type rule int
+
+const (
+	decreasing rule = iota // complete bins that begin with the longest item
+	arrival                // complete bins that begin with the next items by index
+	bestFit                // best fit decreasing
+)
+
+// outcome says how good a packing is.
+type outcome struct {
+	left  int64 // tokens in no bin
+	used  int   // bins
+	items int   // in no bin
 }
 
 // Pack assigns items of the given lengths (tokens, 1 to capacity) to at most
 // bins bins of capacity tokens each (bins <= 0: as many as needed), and returns
 // each item's bin and the number of bins used; used bins are 0 to used-1.
 //
-// Items are placed one after the other: the first ones, lengths[:first], in the
-// given order (they were carried over from earlier steps and must not starve),
-// then the others by decreasing length, equal ones by index. Each goes to the
-// bin with the least room among those it fits in, the lowest bin index among
-// equals; an empty bin has room for capacity tokens. An item that fits nowhere
-// when its turn comes gets [Unplaced].
+// The first items, lengths[:first], were carried over from earlier steps and
+// must not starve: they are placed before the others in the given order, each
+// in the bin with the least room that it fits in, the lowest among equals. The
+// others fill what is left by up to three rules; that which leaves the fewest
+// tokens out in the fewest bins counts, and a rule is only tried if those
+// before it missed a bound by more than one part in 2048:
+//
+//   - Bins are completed one by one. A new bin begins with the longest item.
+//     Then the one, two or three items that fill the rest exactly are looked for
+//     (the longest first), else the two that leave least, else the longest that
+//     fits is taken and the search goes on. This is the minimum bin slack
+//     heuristic of Gupta and Ho (1999), with bounded searches.
+//   - The same, but a bin begins with items by index, as long as it has room for
+//     more than two of the longest.
+//   - Best fit decreasing.
+//
+// Equal items are taken by index. An item that gets no bin gets [Unplaced].
 //
 // Pack fails with an [*ItemError] that names the first item out of range, and
 // for a capacity outside 1 to [MaxCapacity] or first outside 0 to len(lengths).
 // bin has len(lengths) entries and belongs to the Packer: it is valid until the
-// next call. Time is O(n log n + capacity), in practice linear; nothing is
-// allocated once the scratch has grown.
+// next call. Time is O(n log n), in practice linear, with a small bound on each
+// search; nothing is allocated once the scratch has grown.
 func (p *Packer) Pack(lengths []int32, first int, capacity int32, bins int) (bin []int32, used int, err error) {
 	if err := check(lengths, first, capacity); err != nil {
 		return nil, 0, err
@@ -57,15 +87,107 @@ func (p *Packer) Pack(lengths []int32, first int, capacity int32, bins int) (bin
 	if bins <= 0 || bins > len(lengths) {
 		bins = len(lengths) // no more can be used
 	}
-	p.open.reset(capacity, bins)
+	p.sorted.reset(lengths, first, capacity)
+	goal := p.goal(lengths, capacity, bins)
+	best := p.pack(decreasing, lengths, first, capacity, bins)
+	for _, r := range []rule{arrival, bestFit} {
+		if best.reaches(goal) {
+			break
+		}
+		best = p.try(r, best, -1, lengths, first, capacity, bins)
+	}
+	return p.bin, best.used, nil
+}
+
+// goal is an outcome within 1/2048 of a bound: not worth another rule.
+func (p *Packer) goal(lengths []int32, capacity int32, bins int) outcome {
+	tokens, room := sum(lengths), int64(bins)*int64(capacity)
+	need := (max(tokens, p.sorted.space(capacity)) + int64(capacity) - 1) / int64(capacity)
+	return outcome{left: max(0, tokens-room+room/2048), used: int(min(need+need/2048, int64(bins)))}
+}
+
+func (o outcome) reaches(goal outcome) bool {
+	return o.left <= goal.left && o.used <= goal.used
+}
+
+func (o outcome) better(than outcome) bool {
+	return o.left < than.left || o.left == than.left && o.used < than.used
+}
+
+// try packs by another rule, and keeps the result if it is better than the best
+// and leaves at most `leave` items out (if not negative).
+func (p *Packer) try(r rule, best outcome, leave int, lengths []int32, first int, capacity int32, bins int) outcome {
+	p.bin, p.trial = p.trial, p.bin
+	got := p.pack(r, lengths, first, capacity, bins)
+	if got.better(best) && (leave < 0 || got.items <= leave) {
+		return got
+	}
+	p.bin, p.trial = p.trial, p.bin
+	return best
+}
+
+// pack packs by one rule, into p.bin.
+func (p *Packer) pack(r rule, lengths []int32, first int, capacity int32, bins int) (got outcome) {
 	p.bin = grow(p.bin, len(lengths))
+	p.open.reset(capacity, bins)
 	for i, n := range lengths[:first] {
 		p.bin[i] = p.open.place(n)
 	}
-	for _, i := range p.decreasing(lengths, first, capacity) {
-		p.bin[i] = p.open.place(lengths[i])
+	if r == bestFit {
+		for _, i := range p.sorted.items {
+			p.bin[i] = p.open.place(lengths[i])
+		}
+		got.used = int(p.open.used)
+	} else {
+		got.used = p.complete(r, lengths, first, capacity, bins)
 	}
-	return p.bin, int(p.open.used), nil
+	for i, b := range p.bin {
+		if b == Unplaced {
+			got.left += int64(lengths[i])
+			got.items++
+		}
+	}
+	return got
+}
+
+// complete completes bin after bin, those that the first items opened before
+// new ones, and returns the number of bins used.
+func (p *Packer) complete(r rule, lengths []int32, first int, capacity int32, bins int) int {
+	p.room = grow(p.room, int(p.open.used))
+	for b := range p.room {
+		p.room[b] = capacity
+	}
+	for i, b := range p.bin[:first] {
+		if b != Unplaced {
+			p.room[b] -= lengths[i]
+		}
+	}
+	for i := first; i < len(lengths); i++ {
+		p.bin[i] = Unplaced
+	}
+	c := &p.fill
+	c.reset(&p.sorted, p.bin, capacity)
+	next, b := first, int32(0)
+	for ; int(b) < bins && (c.remain > 0 || int(b) < len(p.room)); b++ {
+		room, opened := capacity, int(b) < len(p.room)
+		if opened {
+			room = p.room[b]
+		}
+		if r == decreasing && !opened {
+			room -= c.max
+			c.take(c.max, b)
+		}
+		if r == arrival {
+			for ; next < len(lengths) && c.remain > 0 && room > 2*c.max; next++ {
+				if n := lengths[next]; c.lengths.has(n) {
+					room -= n
+					c.take(n, b)
+				}
+			}
+		}
+		c.complete(room, b)
+	}
+	return int(b)
 }
 
 func check(lengths []int32, first int, capacity int32) error {
@@ -81,28 +203,6 @@ func check(lengths []int32, first int, capacity int32) error {
 		}
 	}
 	return nil
-}
-
-// decreasing returns the indexes first..len(lengths)-1 by decreasing length,
-// equal ones by index: a counting sort, as lengths are small numbers.
-func (p *Packer) decreasing(lengths []int32, first int, capacity int32) []int32 {
-	p.starts = grow(p.starts, int(capacity)+1)
-	clear(p.starts)
-	for _, n := range lengths[first:] {
-		p.starts[n]++
-	}
-	sum := int32(0)
-	for n := capacity; n >= 0; n-- {
-		count := p.starts[n]
-		p.starts[n] = sum
-		sum += count
-	}
-	p.order = grow(p.order, len(lengths)-first)
-	for i, n := range lengths[first:] {
-		p.order[p.starts[n]] = int32(first + i)
-		p.starts[n]++
-	}
-	return p.order
 }
 
 // grow returns s with length n, of undefined content, reallocated only if it must be.

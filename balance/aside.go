@@ -1,0 +1,85 @@
+package balance
+
+import "slices"
+
+// EvenAside is [Evener.Even] and more: where one item alone is the heaviest bin,
+// Even has nothing left to lower and stops, though the other bins may still differ
+// by much. So bins with an item that costs more than the mean bin are set aside
+// then, and the others are evened among themselves. Contract and errors are those
+// of Even. It allocates a few slices of a bin or item each.
+func (e *Evener) EvenAside(tokens []int32, costs []int64, bin []int32, capacity int32, bins int) error {
+	if err := e.reset(tokens, costs, bin, capacity, bins); err != nil {
+		return err
+	}
+	loads := loadsOf(costs, bin, bins)
+	if len(costs) == 0 || bins < 2 || slices.Max(loads) > slices.Max(costs) {
+		if err := e.Even(tokens, costs, bin, capacity, bins); err != nil || bins < 2 {
+			return err
+		}
+		loads = loadsOf(costs, bin, bins)
+	}
+	rest := alike(costs, bin, loads)
+	if len(rest) == bins {
+		return nil
+	}
+	number := make([]int32, bins) // bin -> its number among the rest
+	for b := range number {
+		number[b] = Unplaced
+	}
+	for n, b := range rest {
+		number[b] = int32(n)
+	}
+	at := make([]int32, len(bin))
+	for i, b := range bin {
+		if at[i] = Unplaced; b >= 0 {
+			at[i] = number[b]
+		}
+	}
+	if err := e.Even(tokens, costs, at, capacity, len(rest)); err != nil {
+		return err
+	}
+	for i, n := range at {
+		if n >= 0 {
+			bin[i] = rest[n]
+		}
+	}
+	return nil
+}
+
+// loadsOf returns the cost of each bin.
+func loadsOf(costs []int64, bin []int32, bins int) []int64 {
+	loads := make([]int64, max(bins, 1))
+	for i, b := range bin {
+		if b >= 0 {
+			loads[b] += costs[i]
+		}
+	}
+	return loads
+}
+
+// alike returns the bins that have no item which costs more than the mean of these
+// bins, ascending.
+func alike(costs []int64, bin []int32, loads []int64) []int32 {
+	aside, left, total := make([]bool, len(loads)), int64(len(loads)), int64(0)
+	for _, cost := range loads {
+		total += cost
+	}
+	for before := int64(0); before != left && left > 0; {
+		before = left
+		mean := total / left
+		for i, b := range bin {
+			if b >= 0 && costs[i] > mean && !aside[b] {
+				aside[b] = true
+				left--
+				total -= loads[b]
+			}
+		}
+	}
+	var rest []int32
+	for b := range loads {
+		if !aside[b] {
+			rest = append(rest, int32(b))
+		}
+	}
+	return rest
+}

@@ -1,0 +1,264 @@
+package balance
+
+import (
+	"cmp"
+	"slices"
+)
+
+const (
+	evenRounds   = 64 // rounds at most, of each kind
+	evenWindow   = 4  // rounds that have to lower the largest cost
+	evenGain     = 11 // by one part in 2^11 of the bound
+	pairSteps    = 4  // exchanges of a pair in a round
+	evenPartners = 24 // light bins that a heavy one is paired with in a deep search
+	deepItems    = 48 // items of a bin at most for a deep search
+	windowItems  = 3  // second items looked at, for a pair of first ones
+)
+
+// refine pairs heavy bins with light ones and has them exchange items, until
+// the heaviest is nearly at the bound or hardly gets lighter. Every other round
+// pairs with light bins that have room. Then the heaviest ones alone are searched
+// deeper, until the first that no light one can relieve. It returns the largest cost.
+func (e *Evener) refine(bound int64) int64 {
+	most := e.heaviest()
+	for round, before := 0, most; round < evenRounds && most > nearly(bound); round++ {
+		e.pairUp(round, max(nearly(bound), bound+(most-bound)/4), false)
+		most = e.heaviest()
+		if round%evenWindow == evenWindow-1 {
+			if before-most < bound>>evenGain {
+				break
+			}
+			before = most
+		}
+	}
+	for round := 0; round < evenRounds && most > nearly(bound); round++ {
+		if !e.pairUp(round, max(nearly(bound), most-(most-bound)/8), true) {
+			break
+		}
+		most = e.heaviest()
+	}
+	return most
+}
+
+// pairUp pairs the bins above a cost with the lightest ones. A deep search stops
+// at a bin that no partner can relieve; pairUp reports whether there was none.
+func (e *Evener) pairUp(round int, above int64, deep bool) bool {
+	e.entries = grow(e.entries, len(e.bins))
+	for b := range e.bins {
+		e.entries[b] = costed{e.bins[b].cost, int32(b)}
+	}
+	e.entries = e.sorter.sort(e.entries)
+	e.lights = e.lights[:0]
+	for i := len(e.entries) - 1; i >= 0 && e.entries[i].cost < above; i-- {
+		if b := e.entries[i].item; deep || round%2 == 0 || e.bins[b].room >= e.capacity/256 {
+			e.lights = append(e.lights, b)
+		}
+	}
+	for i := 0; len(e.lights) > 0 && e.entries[i].cost > above; i++ {
+		heavy := e.entries[i].item
+		if deep {
+			if !e.relieve(heavy, i) {
+				return false
+			}
+			continue
+		}
+		light := e.lights[(i+round/2)%len(e.lights)]
+		for range pairSteps {
+			if !e.exchange(heavy, light, false) {
+				break
+			}
+		}
+	}
+	return true
+}
+
+// relieve makes an exchange of a heavy bin with one of several light ones, or
+// splits the items of both anew.
+func (e *Evener) relieve(heavy int32, turn int) bool {
+	for k := range min(evenPartners, len(e.lights)) {
+		light := e.lights[(turn+k)%len(e.lights)]
+		if e.exchange(heavy, light, true) || e.resplit(heavy, light) {
+			return true
+		}
+	}
+	return false
+}
+
+// resplit divides the items of two bins anew, the costliest first, each to the
+// side of less cost. If that breaks the cap of one side, an exchange has to mend
+// it. It reports whether the larger cost fell.
+func (e *Evener) resplit(heavy, light int32) bool {
+	h, l := &e.bins[heavy], &e.bins[light]
+	e.union = append(append(e.union[:0], h.items...), l.items...)
+	slices.SortFunc(e.union, func(a, b sized) int {
+		return cmp.Or(cmp.Compare(b.cost, a.cost), cmp.Compare(a.index, b.index))
+	})
+	for k := range e.sides {
+		e.sides[k] = crate{room: e.capacity, items: e.sides[k].items[:0]}
+	}
+	a, b := &e.sides[0], &e.sides[1]
+	for _, it := range e.union {
+		if a.cost <= b.cost {
+			a.insert(it)
+		} else {
+			b.insert(it)
+		}
+	}
+	if b.room < 0 {
+		a, b = b, a
+	}
+	if diff := h.cost - l.cost; a.room < 0 {
+		best := swap{diff: a.cost - b.cost, miss: diff}
+		best.search(a, b, 0, true)
+		if best.miss >= diff {
+			return false
+		}
+		best.apply(a, b)
+	} else if abs(a.cost-b.cost) >= diff {
+		return false
+	}
+	*h, *a = *a, *h
+	*l, *b = *b, *l
+	return true
+}
+
+// exchange makes the best exchange of two bins and reports whether there was one.
+func (e *Evener) exchange(heavy, light int32, deep bool) bool {
+	h, l := &e.bins[heavy], &e.bins[light]
+	diff := h.cost - l.cost
+	best := swap{diff: diff, miss: diff}
+	best.search(h, l, diff/4, deep)
+	if best.miss >= diff {
+		return false
+	}
+	best.apply(h, l)
+	return true
+}
+
+// swap is an exchange of items of a heavy bin for items of a light one.
+type swap struct {
+	out, in [2]int // positions of the items, -1 for none
+	diff    int64  // between the costs of the bins
+	miss    int64  // by how much the shift of cost misses half the difference, doubled
+}
+
+// search looks for the best exchange: of one item for none, one or two, and in
+// a deep search of two items, where bins hold few. It ends with the kind that misses by less than enough.
+func (s *swap) search(h, l *crate, enough int64, deep bool) {
+	for i, x := range h.items {
+		s.forOne(x, [2]int{i, -1}, h, l)
+	}
+	for i := 0; i < len(h.items) && s.miss > enough; i++ {
+		s.forTwo(h.items[i], [2]int{i, -1}, h, l)
+	}
+	deep = deep && len(h.items) <= deepItems
+	for i := 0; deep && i < len(h.items) && s.miss > enough; i++ {
+		for k := i + 1; k < len(h.items); k++ {
+			x, y := h.items[i], h.items[k]
+			both := sized{cost: x.cost + y.cost, tokens: x.tokens + y.tokens}
+			s.forOne(both, [2]int{i, k}, h, l)
+			s.forTwo(both, [2]int{i, k}, h, l)
+		}
+	}
+}
+
+// consider takes an exchange that shifts a cost if it is the best so far.
+func (s *swap) consider(shift int64, out, in [2]int) {
+	if miss := abs(2*shift - s.diff); miss < s.miss {
+		s.out, s.in, s.miss = out, in, miss
+	}
+}
+
+// forOne looks for no item or one in return for x.
+func (s *swap) forOne(x sized, out [2]int, h, l *crate) {
+	if x.tokens <= l.room && x.tokens+h.room >= 0 {
+		s.consider(x.cost, out, [2]int{-1, -1})
+	}
+	least, most := x.tokens-l.room, x.tokens+h.room
+	for j, y := range l.items {
+		if y.tokens > most {
+			continue
+		}
+		if y.tokens < least {
+			break
+		}
+		s.consider(x.cost-y.cost, out, [2]int{j, -1})
+	}
+}
+
+// forTwo looks for two items in return for x, the second one as short as the
+// caps allow, or a little longer.
+func (s *swap) forTwo(x sized, out [2]int, h, l *crate) {
+	if x.cost < (s.diff-s.miss)/2 {
+		return // even for nothing it would shift too little
+	}
+	end := len(l.items) // behind the last item that is not too short
+	for j, y := range l.items {
+		least, most := x.tokens-y.tokens-l.room, x.tokens-y.tokens+h.room
+		if most < 1 {
+			continue
+		}
+		for end > j+1 && l.items[end-1].tokens < least {
+			end--
+		}
+		if end <= j+1 {
+			break
+		}
+		for k := end - 1; k > max(j, end-1-windowItems); k-- {
+			z := l.items[k]
+			if z.tokens > most {
+				break
+			}
+			s.consider(x.cost-y.cost-z.cost, out, [2]int{j, k})
+		}
+	}
+}
+
+// apply makes an exchange.
+func (s *swap) apply(h, l *crate) {
+	var moved [2]sized
+	for k := 1; k >= 0; k-- { // the later position first
+		if s.out[k] >= 0 {
+			moved[k] = h.remove(s.out[k])
+		}
+	}
+	for k := 1; k >= 0; k-- {
+		if s.in[k] >= 0 {
+			h.insert(l.remove(s.in[k]))
+		}
+	}
+	for _, it := range moved {
+		if it.tokens > 0 {
+			l.insert(it)
+		}
+	}
+}
+
+func abs(n int64) int64 {
+	return max(n, -n)
+}
+
+// remove takes the item at a position out.
+func (c *crate) remove(at int) sized {
+	it := c.items[at]
+	c.items = append(c.items[:at], c.items[at+1:]...)
+	c.cost -= it.cost
+	c.room += it.tokens
+	return it
+}
+
+// insert puts an item in.
+func (c *crate) insert(it sized) {
+	c.cost += it.cost
+	c.room -= it.tokens
+	c.items = append(c.items, it)
+	at := len(c.items) - 1
+	for ; at > 0 && it.before(c.items[at-1]); at-- {
+		c.items[at] = c.items[at-1]
+	}
+	c.items[at] = it
+}
+
+func (a sized) before(b sized) bool {
+	return a.tokens > b.tokens || a.tokens == b.tokens && a.index < b.index
+}

@@ -1,0 +1,154 @@
+package balance_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/millrace-data/millrace/balance"
+)
+
+// TestOutlierLaws runs streams: nothing is lost or doubled, no sample waits for
+// longer than the patience, ordinary samples do not wait, and outliers come
+// together or after the patience.
+func TestOutlierLaws(t *testing.T) {
+	rng := rand.New(rand.NewPCG(51, 52))
+	together, late := 0, 0
+	for range 100 {
+		q := balance.OutlierQueue{Release: 1 + rng.IntN(8), Patience: rng.Int64N(20)}
+		for level := range rng.IntN(4) {
+			q.Thresholds = append(q.Thresholds, int32(100*(level+1)))
+		}
+		if err := q.Check(); err != nil {
+			t.Fatal(err)
+		}
+		level := func(s balance.Sample) int {
+			return min(int(s.Tokens)/100, len(q.Thresholds))
+		}
+		var waiting []balance.Sample
+		id := int64(0)
+		seen := map[int64]bool{}
+		for step := range int64(200) {
+			var drawn []balance.Sample
+			for range rng.IntN(10) {
+				drawn = append(drawn, balance.Sample{ID: id, Tokens: 1 + rng.Int32N(400), Step: step})
+				id++
+			}
+			before := slices.Clone(waiting)
+			now, still := q.Next(step, waiting, drawn, nil, nil)
+			if !slices.Equal(before, waiting) {
+				t.Fatal("the state that was given has changed")
+			}
+			count := map[int]int{}
+			for _, s := range now {
+				if seen[s.ID] {
+					t.Fatalf("sample %d comes twice", s.ID)
+				}
+				seen[s.ID] = true
+				if level(s) == 0 && s.Step != step {
+					t.Fatalf("an ordinary sample of %d tokens has waited", s.Tokens)
+				}
+				if step-s.Step > q.Patience {
+					t.Fatalf("a sample has waited for %d steps, patience is %d", step-s.Step, q.Patience)
+				}
+				if count[level(s)]++; level(s) > 0 && step-s.Step < q.Patience {
+					together++
+				} else if level(s) > 0 {
+					late++
+				}
+			}
+			if len(now)+len(still) != len(waiting)+len(drawn) || int(id) != len(seen)+len(still) {
+				t.Fatalf("step %d: %d samples in, %d out", step, len(waiting)+len(drawn), len(now)+len(still))
+			}
+			held := map[int]int{}
+			for _, s := range still {
+				if held[level(s)]++; held[level(s)] >= q.Release {
+					t.Fatalf("%d samples of a level wait, %d are enough", held[level(s)], q.Release)
+				}
+			}
+			waiting = still
+		}
+	}
+	if together == 0 || late == 0 {
+		t.Errorf("the streams show nothing: %d came together, %d late", together, late)
+	}
+}
+
+// TestOutlierBalance is what the queue is for: microbatches of a fixed number of
+// samples are more even over a stream when each giant meets others.
+func TestOutlierBalance(t *testing.T) {
+	lengths := lognormal(64*400, 32768)
+	const ranks, size = 8, 64
+	spread := func(q balance.OutlierQueue) float64 {
+		var waiting []balance.Sample
+		var b balance.Splitter
+		sum, steps := 0.0, 0
+		for step := range int64(400) {
+			var drawn []balance.Sample
+			for i := range int64(size) {
+				id := step*size + i
+				drawn = append(drawn, balance.Sample{ID: id, Tokens: lengths[id], Step: step})
+			}
+			var now []balance.Sample
+			now, waiting = q.Next(step, waiting, drawn, nil, nil)
+			tokens, costs, total := make([]int32, len(now)), make([]int64, len(now)), int64(0)
+			for i, s := range now {
+				tokens[i], costs[i] = s.Tokens, costQuad(s.Tokens)
+				total += costs[i]
+			}
+			// Ranks that are odd in number have no groups: nothing is split.
+			_, most, err := b.Split(tokens, costs, balance.SplitOptions{Ranks: ranks + 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			sum += float64(most) * (ranks + 1) / float64(total)
+			steps++
+		}
+		return sum / float64(steps)
+	}
+	plain := spread(balance.OutlierQueue{Release: 1})
+	held := spread(balance.OutlierQueue{Thresholds: []int32{4000, 8000}, Release: ranks + 1, Patience: 50})
+	t.Logf("largest over mean cost: %.3f without the queue, %.3f with it", plain, held)
+	if held > 0.9*plain {
+		t.Errorf("largest over mean cost: %.3f without the queue, %.3f with it", plain, held)
+	}
+}
+
+func TestOutlierRefuses(t *testing.T) {
+	for _, q := range []balance.OutlierQueue{
+		{},
+		{Release: 1, Patience: -1},
+		{Release: 1, Thresholds: []int32{0}},
+		{Release: 1, Thresholds: []int32{5, 5}},
+		{Release: 1, Thresholds: []int32{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17}},
+	} {
+		if q.Check() == nil {
+			t.Errorf("%+v: no error", q)
+		}
+	}
+}
+
+func ExampleOutlierQueue_Next() {
+	q := balance.OutlierQueue{Thresholds: []int32{1000}, Release: 2, Patience: 8}
+	var waiting []balance.Sample
+	for step, drawn := range [][]balance.Sample{
+		{{ID: 1, Tokens: 50}, {ID: 2, Tokens: 4000}},
+		{{ID: 3, Tokens: 60}, {ID: 4, Tokens: 70}},
+		{{ID: 5, Tokens: 3000}, {ID: 6, Tokens: 80}},
+	} {
+		for i := range drawn {
+			drawn[i].Step = int64(step)
+		}
+		var now []balance.Sample
+		now, waiting = q.Next(int64(step), waiting, drawn, nil, nil)
+		for _, s := range now {
+			fmt.Print(s.ID, " ")
+		}
+		fmt.Println("and", len(waiting), "waiting")
+	}
+	// Output:
+	// 1 and 1 waiting
+	// 3 4 and 1 waiting
+	// 2 5 6 and 0 waiting
+}
