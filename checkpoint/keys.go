@@ -16,10 +16,11 @@ var (
 	identityKey = []byte("midentity") // 32 bytes
 )
 
-// kind is the first byte of the keys that have a step.
+// kind is the first byte of the keys that have a step, or the number of a change.
 type kind byte
 
 const (
+	changeKind kind = 'c'
 	digestKind kind = 'd'
 	frameKind  kind = 'f'
 	recordKind kind = 'r'
