@@ -8,6 +8,7 @@ package mix
 
 import (
 	"math/big"
+	"math/bits"
 	"sort"
 )
 
@@ -41,15 +42,23 @@ func NewSchedule(stages []Stage) Schedule {
 
 // Shares returns the share of each source at a step, in parts of 2^-32 that sum
 // to exactly 2^32. The caller must not change it.
-func (s *Schedule) Shares(step int64) []uint64 {
+func (s *Schedule) Shares(step int64) []uint64 { return s.SharesWithin(step, 0, 1) }
+
+// SharesWithin is Shares in part `part`, from 0, of the `parts` that a step is
+// cut into. Ramps go on from part to part; the last part of a ramp's step has
+// what Shares says of the step.
+func (s *Schedule) SharesWithin(step int64, part, parts int) []uint64 {
 	i := sort.Search(len(s.stages), func(i int) bool { return s.stages[i].From > step }) - 1
 	st := s.stages[i]
 	done := step - st.From
 	if i == 0 || done >= st.Over || (st.Ramp != "linear" && st.Ramp != "cosine") {
 		return s.shares[i]
 	}
-	// At the ramp's step j of n the new stage has weight (j+1)/(n+1).
-	f := fraction(st.Ramp, done+1, st.Over+1)
+	// At the end of the ramp's step j of n the new stage has weight (j+1)/(n+1).
+	f := fraction(st.Ramp, done*int64(parts)+int64(part)+1, (st.Over+1)*int64(parts))
+	if part == parts-1 {
+		f = fraction(st.Ramp, done+1, st.Over+1)
+	}
 	before := s.Shares(st.From - 1)
 	mixed := make([]uint64, len(before))
 	for k := range mixed {
@@ -65,6 +74,16 @@ func (s *Schedule) Active(source int, from, to int64) bool {
 	}
 	for _, st := range s.stages {
 		if st.From > from && st.From <= to && st.Weights[source] > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// Ever says whether a source has a weight in any stage.
+func (s *Schedule) Ever(source int) bool {
+	for _, st := range s.stages {
+		if st.Weights[source] > 0 {
 			return true
 		}
 	}
@@ -121,6 +140,53 @@ func normalize(weights []float64) []uint64 {
 		shares[i] = new(big.Int).Quo(r.Num(), r.Denom()).Uint64()
 	}
 	return fit(shares)
+}
+
+// FromWeights returns the shares of weights, which are finite, not negative and
+// not all zero.
+func FromWeights(weights []float64) []uint64 { return normalize(weights) }
+
+// FromShares returns shares of any positive sum scaled to 2^32 parts; nil if all
+// are zero.
+func FromShares(shares []uint64) []uint64 { return Without(shares, make([]bool, len(shares))) }
+
+// Joined returns shares with one more source, which gets share of the 2^32 parts;
+// the others keep their proportions in what is left.
+func Joined(shares []uint64, share uint64) []uint64 {
+	joined := make([]uint64, len(shares)+1)
+	for i, s := range shares {
+		hi, lo := bits.Mul64(s, 1<<Bits-share)
+		joined[i] = hi<<(64-Bits) | lo>>Bits
+	}
+	joined[len(shares)] = share
+	return fit(joined)
+}
+
+// Pick returns a source drawn by chance, each with the probability of its share:
+// a function of the seed, the step and the number of the draw in it. It returns
+// -1 if all shares are zero.
+func Pick(shares []uint64, seed uint64, step int64, draw int) int32 {
+	at := scramble(scramble(scramble(seed)^uint64(step))^uint64(draw)) >> (64 - Bits)
+	last := int32(-1)
+	for i, s := range shares {
+		if s > 0 {
+			last = int32(i)
+		}
+		if at < s {
+			return int32(i)
+		}
+		at -= s
+	}
+	return last
+}
+
+// scramble spreads a number over all 64 bits: the finisher of SplitMix64
+// (Steele, Lea and Flood, OOPSLA 2014) after one step of its sequence.
+func scramble(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
 }
 
 // fit hands what rounding left over to the largest shares, one part each, so

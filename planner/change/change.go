@@ -1,0 +1,215 @@
+// Package change is the written form of changes: what operators and trainers do
+// to a running job, and the journal of it.
+//
+// It owns the JSON that stands in change files, requests and the step log, and
+// the checks that need no running job. What a change does to the steps after it
+// is planner/plan's; the names in it become numbers there.
+package change
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/millrace-data/millrace/internal/didyoumean"
+	"github.com/millrace-data/millrace/internal/fault"
+)
+
+// Change is one external input. Exactly one thing is changed; the others are
+// zero. The JSON form is one line.
+type Change struct {
+	Step           int64              `json:"step"`                      // the first step that it applies to; in a request, 0 = as soon as possible
+	Weights        map[string]float64 `json:"weights,omitempty"`         // the mix from here on, by source; those not named get 0
+	Schedule       bool               `json:"schedule,omitempty"`        // the mix is the job spec's again
+	Pause          string             `json:"pause,omitempty"`           // nothing more is drawn from this source, for now
+	Resume         string             `json:"resume,omitempty"`          // a paused source goes on where it was
+	Drop           string             `json:"drop,omitempty"`            // nothing more is drawn from this source, ever
+	Add            *Add               `json:"add,omitempty"`             // one more source
+	SequenceLength int                `json:"sequence_length,omitempty"` // tokens in a row; may come with Sequences
+	Sequences      int                `json:"sequences,omitempty"`       // rows in a step
+	Topology       map[string]int     `json:"topology,omitempty"`        // sizes of mesh axes; those not named stay
+	Skip           int64              `json:"skip,omitempty"`            // the data of so many steps is passed over
+	Ban            *Record            `json:"ban,omitempty"`             // a record that is not used any more
+	Reason         string             `json:"reason,omitempty"`          // for people who read the log
+}
+
+// Add is a source that joins.
+type Add struct {
+	Source json.RawMessage `json:"source"` // as in the job spec
+	Weight float64         `json:"weight"` // its part of the whole mix, between 0 and 1
+}
+
+// Record is a place in a source: a line, row or member of a file.
+type Record struct {
+	Source string `json:"source"`
+	File   string `json:"file"`
+	Row    int64  `json:"row"`
+}
+
+func (r Record) String() string {
+	return fmt.Sprintf("%s row %d of source %q", r.File, r.Row, r.Source)
+}
+
+// String is the JSON form.
+func (c Change) String() string {
+	data, err := json.Marshal(c)
+	if err != nil {
+		return fmt.Sprintf("change of step %d: %v", c.Step, err)
+	}
+	return string(data)
+}
+
+// Parse reads the JSON form and checks it.
+func Parse(data []byte) (Change, error) {
+	var c Change
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&c); err != nil {
+		return c, fault.Userf("%w%s; valid is such as {\"step\":100,\"weights\":{\"web\":0.7,\"code\":0.3}}", err, meant(err))
+	}
+	if d.More() {
+		return c, fault.Userf("there is more than one JSON object")
+	}
+	if c.Add != nil { // as it will be written: entries are compared
+		entry, err := json.Marshal(c.Add.Source)
+		if err != nil {
+			return c, fault.Userf("the added source: %w", err)
+		}
+		c.Add.Source = entry
+	}
+	return c, c.Validate()
+}
+
+var fields = []string{"step", "weights", "schedule", "pause", "resume", "drop", "add", "sequence_length", "sequences", "topology", "skip", "ban", "reason"}
+
+// ParseAll reads changes that a log or a token kept.
+func ParseAll(texts [][]byte) ([]Change, error) {
+	var changes []Change
+	for _, text := range texts {
+		c, err := Parse(text)
+		if err != nil {
+			return nil, fault.Userf("the change %s cannot be read: %w; use the version of Millrace that wrote it", text, err)
+		}
+		changes = append(changes, c)
+	}
+	return changes, nil
+}
+
+// meant suggests a field for an unknown one.
+func meant(err error) string {
+	_, name, unknown := strings.Cut(err.Error(), `unknown field "`)
+	if near := didyoumean.Nearest(strings.TrimSuffix(name, `"`), fields); unknown && near != "" {
+		return fmt.Sprintf(", did you mean %q?", near)
+	}
+	return ""
+}
+
+// Validate refuses what no job could do.
+func (c Change) Validate() error {
+	given := 0
+	for _, is := range []bool{c.Weights != nil, c.Schedule, c.Pause != "", c.Resume != "", c.Drop != "", c.Add != nil,
+		c.SequenceLength != 0 || c.Sequences != 0, c.Topology != nil, c.Skip != 0, c.Ban != nil} {
+		if is {
+			given++
+		}
+	}
+	switch {
+	case given != 1:
+		return fault.Userf("a change changes one thing, this one %d: valid is one of %s", given, strings.Join(fields[1:len(fields)-1], ", "))
+	case c.Step < 0:
+		return fault.Userf("step is %d, valid is 0 or more", c.Step)
+	case c.Skip < 0:
+		return fault.Userf("skip is %d, valid is 1 or more steps", c.Skip)
+	case c.SequenceLength < 0 || c.Sequences < 0:
+		return fault.Userf("sequence_length is %d and sequences %d, valid is 1 or more", c.SequenceLength, c.Sequences)
+	case c.Add != nil && !(c.Add.Weight > 0 && c.Add.Weight < 1):
+		return fault.Userf("the weight of the added source is %v, its part of the whole mix: valid is between 0 and 1", c.Add.Weight)
+	case c.Ban != nil && (c.Ban.Source == "" || c.Ban.File == "" || c.Ban.Row < 0):
+		return fault.Userf("a ban names source, file and row, this one %s", c.Ban)
+	}
+	return c.checkWeights()
+}
+
+func (c Change) checkWeights() error {
+	sum := 0.0
+	for _, name := range slices.Sorted(maps.Keys(c.Weights)) {
+		w := c.Weights[name]
+		if !(w >= 0) || math.IsInf(w, 0) {
+			return fault.Userf("the weight of source %q is %v, valid is 0 or more", name, w)
+		}
+		sum += w
+	}
+	if c.Weights != nil && sum == 0 {
+		return fault.Userf("all weights are 0: give one source a weight")
+	}
+	return nil
+}
+
+// WeightsOf returns the weights by source, for sources in this order.
+func (c Change) WeightsOf(sources []string) ([]float64, error) {
+	weights := make([]float64, len(sources))
+	for _, name := range slices.Sorted(maps.Keys(c.Weights)) {
+		i, err := Find(sources, name)
+		if err != nil {
+			return nil, err
+		}
+		weights[i] = c.Weights[name]
+	}
+	return weights, nil
+}
+
+// Source is the source that is paused, resumed, dropped or has a record banned.
+func (c Change) Source() string {
+	if c.Ban != nil {
+		return c.Ban.Source
+	}
+	return c.Pause + c.Resume + c.Drop // one of them
+}
+
+// Find returns the number of a source.
+func Find(sources []string, name string) (int, error) {
+	if i := slices.Index(sources, name); i >= 0 {
+		return i, nil
+	}
+	if near := didyoumean.Nearest(name, sources); near != "" {
+		return 0, fault.Userf("there is no source %q, did you mean %q?", name, near)
+	}
+	return 0, fault.Userf("there is no source %q; valid are %s", name, strings.Join(sources[:min(len(sources), 10)], ", "))
+}
+
+// Read reads a change file: one change a line, empty lines and lines that begin
+// with # are left out. The changes come back by step, those of one step in the
+// order of the file. name is for errors.
+func Read(r io.Reader, name string) ([]Change, error) {
+	var changes []Change
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, 16<<20)
+	for n := 1; lines.Scan(); n++ {
+		line := bytes.TrimSpace(lines.Bytes())
+		if len(line) == 0 || line[0] == '#' {
+			continue
+		}
+		c, err := Parse(line)
+		if err != nil {
+			return nil, fault.Userf("%s:%d: %w", name, n, err)
+		}
+		changes = append(changes, c)
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fault.Userf("reading %s: %w", name, err)
+	}
+	Sort(changes)
+	return changes, nil
+}
+
+// Sort orders changes by step; those of one step stay in their order.
+func Sort(changes []Change) {
+	slices.SortStableFunc(changes, func(a, b Change) int { return cmp.Compare(a.Step, b.Step) })
+}

@@ -1,0 +1,62 @@
+package change
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/millrace-data/millrace/internal/fault"
+)
+
+func TestRefused(t *testing.T) {
+	for _, test := range []struct{ text, want string }{
+		{`{"step":1}`, "changes one thing, this one 0"},
+		{`{"step":1,"pause":"a","drop":"b"}`, "changes one thing, this one 2"},
+		{`{"step":-1,"pause":"a"}`, "step is -1"},
+		{`{"weights":{"a":-1}}`, `weight of source "a" is -1`},
+		{`{"weights":{"a":0,"b":0}}`, "all weights are 0"},
+		{`{"weights":{}}`, "all weights are 0"},
+		{`{"skip":-3}`, "skip is -3"},
+		{`{"sequences":-8}`, "sequences -8"},
+		{`{"ban":{"source":"a","row":1}}`, "a ban names source, file and row"},
+		{`{"add":{"source":{},"weight":1}}`, "between 0 and 1"},
+		{`{"paus":"a"}`, `did you mean "pause"?`},
+		{`{"pause":"a"} {"pause":"b"}`, "more than one JSON object"},
+		{`{"pause":`, "unexpected EOF"},
+		{`[]`, "cannot unmarshal"},
+	} {
+		_, err := Parse([]byte(test.text))
+		if err == nil || !strings.Contains(err.Error(), test.want) || fault.ClassOf(err) != fault.User {
+			t.Errorf("%s: %v, want a user error with %q", test.text, err, test.want)
+		}
+	}
+	if _, err := Read(strings.NewReader("\n# x\n{}\n"), "f.jsonl"); err == nil || !strings.HasPrefix(err.Error(), "f.jsonl:3: ") {
+		t.Errorf("%v, want the file and line", err)
+	}
+}
+
+// A change survives its own JSON.
+func TestRoundTrip(t *testing.T) {
+	for _, text := range []string{
+		`{"step":7,"weights":{"a":0.1,"b":3}}`, `{"step":0,"schedule":true}`, `{"step":1,"pause":"a"}`,
+		`{"step":1,"resume":"a"}`, `{"step":1,"drop":"a"}`, `{"step":1,"sequence_length":8192,"sequences":4}`,
+		`{"step":1,"topology":{"dp":4}}`, `{"step":1,"skip":3,"reason":"loss spike"}`,
+		`{"step":1,"ban":{"source":"a","file":"f","row":0}}`, `{"step":2,"add":{"source":{"name":"x"},"weight":0.5}}`,
+	} {
+		c, err := Parse([]byte(text))
+		if err != nil || c.String() != text {
+			t.Errorf("%s came back as %s, %v", text, c, err)
+		}
+	}
+}
+
+func TestFind(t *testing.T) {
+	sources := []string{"web", "code"}
+	if i, err := Find(sources, "code"); i != 1 || err != nil {
+		t.Error(i, err)
+	}
+	for name, want := range map[string]string{"wbe": `did you mean "web"?`, "zzzzzz": "valid are web, code"} {
+		if _, err := Find(sources, name); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", name, err, want)
+		}
+	}
+}

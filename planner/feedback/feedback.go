@@ -1,0 +1,138 @@
+// Package feedback moves the mix of a job by what trainers report of their loss.
+//
+// It owns the policies: functions from the weights in force and the losses of
+// the sources to the next weights. It never sets them; the planner does, as a
+// change of its own that the log and the tokens keep, so that a replay needs no
+// policy and a policy may be any Go code. Register adds one from a user's main.
+package feedback
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/millrace-data/millrace/internal/fault"
+)
+
+// Input is what a policy decides by, a column per source.
+type Input struct {
+	Sources []string
+	Current []float64 // parts of the mix in force; 1 in all
+	Base    []float64 // parts of the mix that the job spec has for this step; 1 in all
+	Loss    []float64 // mean per token since the last decision; NaN if nothing was reported
+}
+
+// Policy decides on weights. Weights returns one for each source, none negative
+// and not all zero, of any sum; nil leaves the mix alone. It is called by one
+// goroutine.
+type Policy interface {
+	Weights(in Input) []float64
+}
+
+// Options are what the job spec says of feedback.
+type Options struct {
+	Rate  float64 // how fast weights move
+	Floor float64 // the least part of its base that a source keeps
+}
+
+// Factory makes the policy of one job.
+type Factory func(o Options) Policy
+
+var (
+	mu        sync.Mutex
+	factories = map[string]Factory{
+		"exponential": func(o Options) Policy { return Exponential(o) },
+	}
+)
+
+// Register makes a policy known by a name that job specs may use. A name that is
+// taken is an error of class fault.User.
+func Register(name string, f Factory) error {
+	mu.Lock()
+	defer mu.Unlock()
+	if _, taken := factories[name]; taken || name == "none" || name == "" {
+		return fault.Userf("feedback policy %q: the name is taken: choose another", name)
+	}
+	factories[name] = f
+	return nil
+}
+
+// New makes the policy of a job; nil for "none" and "".
+func New(name string, o Options) (Policy, error) {
+	if name == "none" || name == "" {
+		return nil, nil
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	f, ok := factories[name]
+	if !ok {
+		var names []string
+		for n := range factories {
+			names = append(names, n)
+		}
+		slices.Sort(names)
+		return nil, fault.Userf("mix.feedback.policy: there is no policy %q; valid are none, %s, and those that a program registers", name, strings.Join(names, ", "))
+	}
+	return f(o), nil
+}
+
+// Exponential multiplies each source's weight by exp(rate * (its loss - the mean
+// loss over the mix)): exponential weights, as in the multiplicative-weights
+// method (Arora, Hazan and Kale, 2012). No source falls below Floor times its
+// base part. Sources without a report keep their weight.
+type Exponential Options
+
+// Weights implements Policy.
+func (e Exponential) Weights(in Input) []float64 {
+	var mean, part float64
+	for i, loss := range in.Loss {
+		if !math.IsNaN(loss) && in.Current[i] > 0 {
+			mean += in.Current[i] * loss
+			part += in.Current[i]
+		}
+	}
+	if part == 0 {
+		return nil
+	}
+	mean /= part
+	next := slices.Clone(in.Current)
+	for i, loss := range in.Loss {
+		if math.IsNaN(loss) || in.Current[i] == 0 {
+			continue
+		}
+		const most = 4 // e^4 in one decision: a report that is off must not take the mix over
+		next[i] *= math.Exp(min(max(e.Rate*(loss-mean), -most), most))
+		next[i] = max(next[i], e.Floor*in.Base[i])
+	}
+	return next
+}
+
+// Mean adds up what ranks report until a policy decides.
+type Mean struct {
+	sum, tokens map[string]float64
+}
+
+// Add takes the mean loss over some tokens of a source.
+func (m *Mean) Add(source string, loss float64, tokens uint64) error {
+	if math.IsNaN(loss) || math.IsInf(loss, 0) {
+		return fault.Userf("the loss of source %q is %v: report finite numbers, and leave sources without tokens out", source, loss)
+	}
+	if m.sum == nil {
+		m.sum, m.tokens = map[string]float64{}, map[string]float64{}
+	}
+	n := float64(max(tokens, 1))
+	m.sum[source] += loss * n
+	m.tokens[source] += n
+	return nil
+}
+
+// Take returns the means by source, NaN where nothing was added, and begins anew.
+func (m *Mean) Take(sources []string) []float64 {
+	means := make([]float64, len(sources))
+	for i, name := range sources {
+		means[i] = m.sum[name] / m.tokens[name]
+	}
+	*m = Mean{}
+	return means
+}

@@ -1,0 +1,89 @@
+package feedback_test
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/millrace-data/millrace/planner/feedback"
+)
+
+func ExampleExponential() {
+	policy := feedback.Exponential{Rate: 0.5, Floor: 0.1}
+	next := policy.Weights(feedback.Input{
+		Sources: []string{"web", "code"},
+		Current: []float64{0.5, 0.5},
+		Base:    []float64{0.5, 0.5},
+		Loss:    []float64{3, 1}, // web is learned worse, so it is seen more
+	})
+	fmt.Printf("%.3f\n", next)
+	// Output: [0.824 0.303]
+}
+
+func TestExponential(t *testing.T) {
+	nan := math.NaN()
+	for _, test := range []struct {
+		name string
+		loss []float64
+		want []float64
+	}{
+		{"no report", []float64{nan, nan, nan}, nil},
+		{"equal losses", []float64{2, 2, 2}, []float64{0.5, 0.5, 0}},
+		{"one report", []float64{9, nan, nan}, []float64{0.5, 0.5, 0}},
+		{"a floor", []float64{100, 0, 5}, []float64{0.5 * math.Exp(4), 0.05, 0}},
+	} {
+		got := feedback.Exponential{Rate: 1, Floor: 0.1}.Weights(feedback.Input{
+			Current: []float64{0.5, 0.5, 0}, Base: []float64{0.5, 0.5, 0}, Loss: test.loss,
+		})
+		if fmt.Sprintf("%.6f", got) != fmt.Sprintf("%.6f", test.want) {
+			t.Errorf("%s: %v, want %v", test.name, got, test.want)
+		}
+	}
+}
+
+func TestMean(t *testing.T) {
+	var m feedback.Mean
+	for _, r := range []struct {
+		loss   float64
+		tokens uint64
+	}{{2, 30}, {4, 10}} {
+		if err := m.Add("a", r.loss, r.tokens); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := m.Add("a", math.Inf(1), 1); err == nil || !strings.Contains(err.Error(), "finite") {
+		t.Error(err)
+	}
+	if got := m.Take([]string{"a", "b"}); got[0] != 2.5 || !math.IsNaN(got[1]) {
+		t.Error(got)
+	}
+	if got := m.Take([]string{"a"}); !math.IsNaN(got[0]) {
+		t.Error("it did not begin anew:", got)
+	}
+}
+
+type still struct{}
+
+func (still) Weights(feedback.Input) []float64 { return nil }
+
+func TestRegister(t *testing.T) {
+	still := func(feedback.Options) feedback.Policy { return still{} }
+	if err := feedback.Register("still", still); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"still", "exponential", "none", ""} {
+		if err := feedback.Register(name, still); err == nil || !strings.Contains(err.Error(), "taken") {
+			t.Errorf("%q again: %v", name, err)
+		}
+	}
+	if p, err := feedback.New("still", feedback.Options{}); err != nil || p == nil {
+		t.Error(p, err)
+	}
+	if p, err := feedback.New("none", feedback.Options{}); err != nil || p != nil {
+		t.Error(p, err)
+	}
+	if _, err := feedback.New("stil", feedback.Options{}); err == nil || !strings.Contains(err.Error(), "valid are none, exponential, still") {
+		t.Error(err)
+	}
+}
