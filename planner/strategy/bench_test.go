@@ -1,0 +1,92 @@
+package strategy_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/millrace-data/millrace/planner/dgraph"
+	"github.com/millrace-data/millrace/planner/place"
+	"github.com/millrace-data/millrace/planner/strategy"
+)
+
+// cluster is a step of about 300,000 samples, with as many images, for 4096 ranks.
+func cluster(b *testing.B) (batch, strategy.Input) {
+	step := draw(b, 9, 8192, 32768, 97, true)
+	in := step.input(place.Mesh{DP: 512, CP: 1, PP: 2, TP: 4}, 1)
+	b.Logf("%d samples, %d images, %d ranks", step.buf.Len(), step.buf.Images(), in.Tree.World())
+	return step, in
+}
+
+func BenchmarkPlan(b *testing.B) {
+	_, in := cluster(b)
+	llm, vit := model(b, "llama-12b"), model(b, "vit-2b")
+	for _, bench := range []struct {
+		name string
+		plan strategy.Strategy
+	}{
+		{"in order", strategy.InOrder},
+		{"keep order with costs", text(llm, 1, strategy.Balance{Level: strategy.KeepOrder})},
+		{"inter", text(llm, 1, strategy.Balance{})},
+		{"inter in groups", text(llm, 16, strategy.Balance{})},
+		{"intra", text(llm, 1, strategy.Balance{Level: strategy.Intra})},
+		{"interleaved", text(llm, 1, strategy.Balance{Level: strategy.Interleaved})},
+		{"interleaved and images", vision(llm, vit, "world", 1, strategy.Balance{Level: strategy.Interleaved})},
+	} {
+		b.Run(bench.name, func(b *testing.B) {
+			var runner strategy.Runner
+			r, err := runner.Run(bench.plan, in) // grows the scratch
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				if r, err = runner.Run(bench.plan, in); err != nil {
+					b.Fatal(err)
+				}
+			}
+			for _, m := range r.Modules {
+				b.ReportMetric(m.Buckets.Imbalance(), m.Name+"-max/mean")
+				if m.Lockstep > 0 {
+					b.ReportMetric(float64(m.Lockstep)/m.Buckets.Mean(), "lockstep/mean")
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkParts cuts a plan for all loaders, and for each of 64 constructors.
+func BenchmarkParts(b *testing.B) {
+	step, in := cluster(b)
+	r, err := new(strategy.Runner).Run(vision(model(b, "llama-12b"), model(b, "vit-2b"), "world", 1, strategy.Balance{}), in)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Run("loaders", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			strategy.LoaderDoPlan(r, step.buf)
+		}
+	})
+	const constructors = 64
+	buckets := make([][]uint32, constructors)
+	for d := range uint32(512) {
+		buckets[d%constructors] = append(buckets[d%constructors], d)
+	}
+	b.Run(fmt.Sprintf("%d constructors", constructors), func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			again := *r // without what the calls before left
+			for _, mine := range buckets {
+				strategy.ConstructorDoPlan(&again, step.buf, mine)
+			}
+		}
+	})
+	b.Run("graph", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := r.Graph(dgraph.Text, step.buf); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}

@@ -1,0 +1,104 @@
+package strategy
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/millrace-data/millrace/balance"
+	"github.com/millrace-data/millrace/planner/dgraph"
+)
+
+// deal gives each rank its microbatches: entry slot x dp + rank of the result is
+// the microbatch of that rank in that slot. Slots go by falling cost, so that ranks
+// which wait for each other have like work.
+//
+// There are two ways. One makes slots alike and then evens the ranks' sums
+// (balance.Deal), the other evens the sums and then sorts each rank's microbatches
+// into slots. A named method is the second way; without one both are tried, and
+// the one with the smaller sum of Module.Buckets.Max and Module.Lockstep counts, the
+// first of equals.
+func (g *Graph) deal(loads []int64) []int32 {
+	if g.balance.Custom != nil || g.balance.Method != balance.MethodAuto {
+		return g.divide(loads)
+	}
+	alike := g.dealSlots(loads)
+	if g.s.err != nil {
+		return nil
+	}
+	even := g.divide(loads)
+	if g.s.err == nil && g.stepCost(alike, loads) <= g.stepCost(even, loads) {
+		return alike
+	}
+	return even
+}
+
+// stepCost is the cost of a step in which ranks wait for each other at the end, plus
+// that of one in which they do after each microbatch.
+func (g *Graph) stepCost(order []int32, loads []int64) int64 {
+	dp := g.buckets.Len()
+	sums, lockstep := make([]int64, dp), int64(0)
+	for slot := 0; slot < len(order); slot += dp {
+		most := int64(0)
+		for rank, m := range order[slot : slot+dp] {
+			sums[rank] += loads[m]
+			most = max(most, loads[m])
+		}
+		lockstep += most
+	}
+	return slices.Max(sums)/2 + lockstep/2 // each is below 2^62
+}
+
+// divide divides microbatches over ranks by the graph's method, in groups if there
+// are any, and sorts those of each rank into slots.
+func (g *Graph) divide(loads []int64) []int32 {
+	dp := g.buckets.Len()
+	at, err := g.s.scratch.balancer.Partition(loads, balance.Options{
+		Bins: dp, Equal: true, Groups: g.groups(), Method: g.balance.Method, Custom: g.balance.Custom,
+	})
+	if err != nil {
+		g.fail("balance", "dividing microbatches over ranks: %w", err)
+		return nil
+	}
+	start, members := dgraph.ByRow(at, dp)
+	order := make([]int32, len(loads))
+	for rank := range dp {
+		mine := members[start[rank]:start[rank+1]]
+		slices.SortFunc(mine, func(a, b int32) int { return cmp.Or(cmp.Compare(loads[b], loads[a]), cmp.Compare(a, b)) })
+		for slot, m := range mine {
+			order[slot*dp+rank] = m
+		}
+	}
+	return order
+}
+
+// dealSlots deals microbatches to slots and ranks, inside each group if there are any.
+func (g *Graph) dealSlots(loads []int64) []int32 {
+	x, dp, groups := g.s.scratch, g.buckets.Len(), g.groups()
+	at := make([]int32, len(loads)) // the group of each
+	if groups > 1 {
+		divided, err := x.balancer.Partition(loads, balance.Options{Bins: groups, Equal: true})
+		if err != nil {
+			g.fail("balance", "dividing microbatches over groups of ranks: %w", err)
+			return nil
+		}
+		copy(at, divided)
+	}
+	start, members := dgraph.ByRow(at, groups)
+	order, size := make([]int32, len(loads)), dp/groups
+	costs := make([]int64, len(loads)/groups)
+	for group := range groups {
+		mine := members[start[group]:start[group+1]]
+		for k, m := range mine {
+			costs[k] = loads[m]
+		}
+		dealt, err := x.balancer.Deal(costs, size)
+		if err != nil {
+			g.fail("balance", "dealing microbatches to ranks: %w", err)
+			return nil
+		}
+		for k, m := range dealt {
+			order[k/size*dp+group*size+k%size] = mine[m]
+		}
+	}
+	return order
+}

@@ -1,0 +1,24 @@
+package strategy
+
+import "slices"
+
+// even is the level inside rows: it moves samples between rows so that these cost
+// alike, and keeps the token cap. It looks at no mesh. Rows with a giant are set
+// aside: the others are in other microbatches, where their ranks wait for each other.
+func (g *Graph) even() {
+	s, x := g.s, g.s.scratch
+	x.tokens, x.at = grow(x.tokens, len(x.items)), grow(x.at, len(x.items))
+	m := max(s.in.Shape.Multiple, 1)
+	for k, i := range x.items {
+		x.tokens[k], x.at[k] = (s.buf.Tokens[i]+m-1)/m*m, s.rowOf[i]
+	}
+	if err := x.evener.EvenAside(x.tokens, x.costs, x.at, s.in.Shape.SequenceLength, s.in.Shape.Rows); err != nil {
+		g.fail("balance", "evening rows: %w", err)
+		return
+	}
+	rowOf := slices.Clone(s.rowOf)
+	for k, i := range x.items {
+		rowOf[i] = x.at[k]
+	}
+	s.result.RowOf = rowOf
+}

@@ -1,0 +1,197 @@
+package strategy_test
+
+import (
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/millrace-data/millrace/planner/dgraph"
+	"github.com/millrace-data/millrace/planner/place"
+	"github.com/millrace-data/millrace/planner/strategy"
+)
+
+// planned is a step of several sources with images, balanced on a mesh of two
+// pipeline stages.
+func planned(t testing.TB) (batch, strategy.Input, *strategy.Result) {
+	b := draw(t, 8, 96, 512, 105, true)
+	in := b.input(place.Mesh{DP: 8, CP: 1, PP: 2, TP: 2}, 2)
+	plan := vision(model(t, "quadratic"), model(t, "vit-2b"), "world", 1, strategy.Balance{Level: strategy.Interleaved})
+	r, err := new(strategy.Runner).Run(plan, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b, in, r
+}
+
+// TestLoaderParts: each sample with a row is asked for once, in order.
+func TestLoaderParts(t *testing.T) {
+	b, _, r := planned(t)
+	want := map[dgraph.Ref]bool{}
+	for i, row := range r.RowOf {
+		if row >= 0 {
+			want[b.buf.Ref(i)] = true
+		}
+	}
+	n, last := 0, dgraph.Ref{Source: -1}
+	for _, part := range strategy.LoaderDoPlan(r, b.buf) {
+		if len(part.Start) != len(part.Seq)+1 {
+			t.Fatalf("%d blocks have %d offsets", len(part.Seq), len(part.Start))
+		}
+		for k, seq := range part.Seq {
+			for _, index := range part.Index[part.Start[k]:part.Start[k+1]] {
+				ref := dgraph.Ref{Source: part.Source, Seq: seq, Index: index}
+				before := last.Source < ref.Source || last.Source == ref.Source && (last.Seq < ref.Seq || last.Seq == ref.Seq && last.Index < ref.Index)
+				if !want[ref] || !before {
+					t.Fatalf("%v after %v, wanted %v", ref, last, want[ref])
+				}
+				last = ref
+				n++
+			}
+		}
+	}
+	if n != len(want) || n == b.buf.Len() {
+		t.Errorf("%d samples are asked for, want %d of %d", n, len(want), b.buf.Len())
+	}
+}
+
+// TestLoaderPartsAreSorted: samples carried in come before others in the buffer, in any
+// order, and blocks of one source between those of another.
+func TestLoaderPartsAreSorted(t *testing.T) {
+	buf := &dgraph.Buffer{
+		Source: []int32{1, 1, 0, 1, 1, 0}, Seq: []int64{4, 3, 9, 4, 5, 9}, Index: []int32{2, 7, 0, 1, 0, 3}, Tokens: []int32{1, 1, 1, 1, 1, 1}, Carried: 2,
+	}
+	r := &strategy.Result{RowOf: []int32{0, 0, 1, 2, -1, 2}}
+	want := []strategy.LoaderPart{
+		{Source: 0, Seq: []int64{9}, Start: []int32{0, 2}, Index: []int32{0, 3}},
+		{Source: 1, Seq: []int64{3, 4}, Start: []int32{0, 1, 3}, Index: []int32{7, 1, 2}},
+	}
+	if got := strategy.LoaderDoPlan(r, buf); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+// TestConstructorParts: the parts of constructors hold each row and image once, with
+// their samples, in the order of delivery.
+func TestConstructorParts(t *testing.T) {
+	b, in, r := planned(t)
+	g, err := r.Graph(dgraph.Text, b.buf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, images := map[uint32]bool{}, map[[4]uint32]bool{}
+	for _, buckets := range [][]uint32{{5, 1}, {0}, {2, 3, 4, 3}, {6, 7, 8, 99}} {
+		p := strategy.ConstructorDoPlan(r, b.buf, buckets)
+		at := 0
+		for k, row := range p.Rows {
+			if rows[row] || !slices.Contains(buckets, p.Rank[k]) {
+				t.Fatalf("buckets %v: row %d of rank %d is there again", buckets, row, p.Rank[k])
+			}
+			rows[row] = true
+			if int32(p.Rank[k]) != r.Rank[row] || int32(p.Microbatch[k]) != r.Microbatch[row] || int32(p.Position[k]) != r.Position[row] {
+				t.Fatalf("row %d is at another place than in the plan", row)
+			}
+			if k > 0 && place3(p, k-1) >= place3(p, k) {
+				t.Fatalf("buckets %v: row %d is delivered after row %d", buckets, row, p.Rows[k-1])
+			}
+			for n, i := range g.Samples(int(row)) {
+				block := p.Blocks[p.SampleBlock[at+n]]
+				got := dgraph.Ref{Source: block.Source, Seq: block.Seq, Index: int32(p.SampleIndex[at+n])}
+				if got != b.buf.Ref(int(i)) || int32(p.SampleLength[at+n]) != b.buf.Tokens[i] || int(p.RowSamples[k]) != len(g.Samples(int(row))) {
+					t.Fatalf("row %d has sample %v, want %v", row, got, b.buf.Ref(int(i)))
+				}
+			}
+			at += int(p.RowSamples[k])
+		}
+		if at != len(p.SampleIndex) || at != len(p.SampleBlock) {
+			t.Fatalf("%d samples in rows, %d in all", at, len(p.SampleIndex))
+		}
+		for k, block := range p.ImageBlock {
+			ref := dgraph.Ref{Source: p.Blocks[block].Source, Seq: p.Blocks[block].Seq, Index: int32(p.ImageSample[k])}
+			sample, ok := g.Find(ref)
+			first, _ := b.buf.ImagesOf(sample)
+			to := r.Encoder[first+int32(p.ImageNumber[k])]
+			where, err := in.Tree.Coordinates(int(to))
+			if !ok || err != nil || uint32(to) != p.ImageEncoder[k] || !slices.Contains(buckets, uint32(where.DP)) {
+				t.Fatalf("buckets %v encode image %d of %v at %d, which is %v", buckets, p.ImageNumber[k], ref, p.ImageEncoder[k], where)
+			}
+			images[[4]uint32{uint32(ref.Source), uint32(ref.Seq), uint32(ref.Index), p.ImageNumber[k]}] = true
+		}
+	}
+	wanted := 0
+	for _, to := range r.Encoder {
+		if to >= 0 {
+			wanted++
+		}
+	}
+	if len(rows) != in.Shape.Rows || len(images) != wanted {
+		t.Errorf("constructors have %d rows and %d images, want %d and %d", len(rows), len(images), in.Shape.Rows, wanted)
+	}
+}
+
+// place3 orders rows by microbatch, rank and position.
+func place3(p strategy.Part, k int) uint64 {
+	return uint64(p.Microbatch[k])<<40 | uint64(p.Rank[k])<<20 | uint64(p.Position[k])
+}
+
+// TestPartsInOrder: in the order of packing a part is the rows of its ranks by number,
+// which is what constructors got before there were strategies.
+func TestPartsInOrder(t *testing.T) {
+	b := draw(t, 3, 24, 256, 90, true)
+	in := b.input(place.Mesh{DP: 4, CP: 1, PP: 1, TP: 1}, 2)
+	r, err := new(strategy.Runner).Run(strategy.InOrder, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []uint32
+	for row := range uint32(24) {
+		if rank := row / 2 % 4; rank == 1 || rank == 2 {
+			want = append(want, row)
+		}
+	}
+	p := strategy.ConstructorDoPlan(r, b.buf, []uint32{2, 1})
+	if !slices.Equal(p.Rows, want) || len(p.ImageBlock) > 0 {
+		t.Errorf("got rows %v, want %v", p.Rows, want)
+	}
+	if again := strategy.ConstructorDoPlan(r, b.buf, []uint32{1, 2}); !reflect.DeepEqual(p, again) {
+		t.Error("another part for the same ranks")
+	}
+}
+
+func TestSummaryBuffer(t *testing.T) {
+	buf := &dgraph.Buffer{
+		Source: []int32{2, 0, 2}, Seq: []int64{0, 0, 0}, Index: []int32{0, 0, 1}, Tokens: []int32{5, 7, 11},
+		ImageOffsets: []int32{0, 2, 2, 3}, Patches: []int32{4, 6, 9}, Carried: 1,
+	}
+	got := strategy.SummaryBuffer(buf)
+	want := strategy.Summary{
+		Carried: 1, Total: strategy.SourceSummary{Samples: 3, Tokens: 23, Images: 3, Patches: 19},
+		Sources: []strategy.SourceSummary{{Samples: 1, Tokens: 7}, {}, {Samples: 2, Tokens: 16, Images: 3, Patches: 19}},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+// TestEncodersOfARank: at every axis a constructor gets the images of all buckets that
+// lie in its ranks.
+func TestEncodersOfARank(t *testing.T) {
+	b := draw(t, 8, 32, 512, 90, true)
+	for axis, share := range map[string]int32{"dp": 1, "cp": 2, "pp": 4, "tp": 12} {
+		in := b.input(place.Mesh{DP: 4, CP: 2, PP: 2, TP: 3}, 1)
+		r, err := new(strategy.Runner).Run(vision(model(t, "quadratic"), model(t, "vit-2b"), axis, 1, strategy.Balance{}), in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for rank := range uint32(4) {
+			want := 0
+			for _, bucket := range r.Encoder { // buckets of one dp index have consecutive numbers
+				if bucket >= 0 && uint32(bucket/share) == rank {
+					want++
+				}
+			}
+			if got := len(strategy.ConstructorDoPlan(r, b.buf, []uint32{rank}).ImageEncoder); got != want || got == 0 {
+				t.Errorf("%s: rank %d encodes %d images, want %d", axis, rank, got, want)
+			}
+		}
+	}
+}

@@ -1,0 +1,62 @@
+package strategy
+
+import (
+	"github.com/millrace-data/millrace/planner/dgraph"
+	"github.com/millrace-data/millrace/planner/place"
+)
+
+// Result is the plan of a step. Columns by row have an entry for each row of the
+// global batch, in the order of its numbers.
+type Result struct {
+	// RowOf is the row of each sample, -1 if it waits for the next step. The samples
+	// of a row are in the order of the buffer. It may be what Draw returned.
+	RowOf []int32
+
+	Rank       []int32 // DP rank of each row
+	Microbatch []int32 // slot of each row among the microbatches of its rank
+	Position   []int32 // place of each row in its microbatch
+
+	// Microbatches is how many each DP rank has, MicrobatchSize how many rows each
+	// of them has.
+	Microbatches, MicrobatchSize int
+
+	// Encoder is the bucket of Encoders that encodes each image, -1 for images of
+	// samples that wait. At axis world a bucket is a rank. nil if no graph of images
+	// was planned.
+	Encoder  []int32
+	Encoders place.Buckets
+
+	// BroadcastAt are the dims along which the trainer broadcasts rows; empty if the
+	// strategy does not say.
+	BroadcastAt []string
+
+	// Modules sums up what was balanced: the rows, then the images. Empty if nothing
+	// was given a cost.
+	Modules []Module
+
+	tree  *place.Tree
+	index *index // of ConstructorDoPlan
+}
+
+// newResult makes a result with room for every row.
+func (s *Step) newResult() *Result {
+	n := s.in.Shape.Rows
+	columns := make([]int32, 3*n)
+	return &Result{
+		RowOf: s.rowOf,
+		Rank:  columns[:n:n], Microbatch: columns[n : 2*n : 2*n], Position: columns[2*n:],
+		Microbatches: s.microbatches, MicrobatchSize: s.in.Shape.MicrobatchSize, tree: s.in.Tree,
+	}
+}
+
+// Graph returns the plan as a graph over the samples that it was made of, with all
+// nodes that have a place in state Placed.
+func (r *Result) Graph(kind dgraph.Kind, buf *dgraph.Buffer) (*dgraph.Graph, error) {
+	g, err := dgraph.New(kind, buf)
+	if err != nil {
+		return nil, err
+	}
+	return g, g.Place(dgraph.Placement{
+		RowOf: r.RowOf, Rank: r.Rank, Microbatch: r.Microbatch, Position: r.Position, Encoder: r.Encoder,
+	})
+}

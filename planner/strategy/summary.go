@@ -1,0 +1,98 @@
+package strategy
+
+import (
+	"fmt"
+
+	"github.com/millrace-data/millrace/balance"
+	"github.com/millrace-data/millrace/planner/dgraph"
+)
+
+// Module sums up what was balanced, for status pages and checks before a run.
+// Costs are in units of its model.
+type Module struct {
+	Name    string          // text or image
+	Model   string          // canonical text of the cost model
+	Axis    string          // of distribution
+	Buckets balance.Quality // rows, or images, in buckets
+	// Lockstep is the cost of a step in which ranks wait for each other after each
+	// microbatch: the sum over slots of the largest microbatch there. It is at least
+	// Buckets.Max, which is that of one in which they wait at the end; 0 for images.
+	Lockstep int64
+}
+
+// String returns a line such as "text over dp by linear(a=1): 8 items in 2 bins: ...".
+func (m Module) String() string {
+	return fmt.Sprintf("%s over %s by %s: %v", m.Name, m.Axis, m.Model, m.Buckets)
+}
+
+// sumUp adds the module of rows.
+func (g *Graph) sumUp() {
+	s, x, r := g.s, g.s.scratch, g.s.result
+	q, err := x.balancer.Evaluate(x.rows, r.Rank, balance.Options{Bins: s.ranks(), Equal: true})
+	if err != nil {
+		g.fail("plan", "summing up: %w", err)
+		return
+	}
+	m := Module{Name: g.kind.String(), Model: g.model.String(), Axis: "dp", Buckets: q}
+	dp := q.Bins
+	loads := make([]int64, dp*r.Microbatches)
+	for row, units := range x.rows {
+		loads[int(r.Microbatch[row])*dp+int(r.Rank[row])] += units
+	}
+	for slot := range r.Microbatches {
+		most := int64(0)
+		for _, load := range loads[slot*dp : (slot+1)*dp] {
+			most = max(most, load)
+		}
+		m.Lockstep += most
+	}
+	r.Modules = append(r.Modules, m)
+}
+
+// sumUpImages adds the module of images.
+func (g *Graph) sumUpImages(at []int32) {
+	x := g.s.scratch
+	q, err := x.balancer.Evaluate(x.costs, at, balance.Options{Bins: g.buckets.Len()})
+	if err != nil {
+		g.fail("plan", "summing up: %w", err)
+		return
+	}
+	g.s.result.Modules = append(g.s.result.Modules, Module{Name: g.kind.String(), Model: g.model.String(), Axis: g.axis, Buckets: q})
+}
+
+// SourceSummary sums up the samples of one source.
+type SourceSummary struct {
+	Samples, Tokens int64
+	Images, Patches int64
+}
+
+// Summary sums up a buffer.
+type Summary struct {
+	Carried int             // samples that were drawn in earlier steps
+	Total   SourceSummary   //
+	Sources []SourceSummary // by number of the source, up to the last that has samples
+}
+
+// SummaryBuffer sums up the samples of a step by source: summary_buffer.
+func SummaryBuffer(buf *dgraph.Buffer) Summary {
+	sum := Summary{Carried: buf.Carried}
+	for i, source := range buf.Source {
+		for int(source) >= len(sum.Sources) {
+			sum.Sources = append(sum.Sources, SourceSummary{})
+		}
+		of := &sum.Sources[source]
+		of.Samples++
+		of.Tokens += int64(buf.Tokens[i])
+		if first, end := buf.ImagesOf(i); first < end {
+			of.Images += int64(end - first)
+			of.Patches += buf.PatchesOf(i)
+		}
+	}
+	for _, of := range sum.Sources {
+		sum.Total.Samples += of.Samples
+		sum.Total.Tokens += of.Tokens
+		sum.Total.Images += of.Images
+		sum.Total.Patches += of.Patches
+	}
+	return sum
+}
