@@ -39,6 +39,10 @@ func child(ctx context.Context, role string, args []string) error {
 		return bareServe(ctx, arg)
 	case "bare-consume":
 		return bareConsume(ctx, arg)
+	case "cycle-plan":
+		return cyclePlanRole(ctx, arg)
+	case "cycle-load":
+		return cycleLoadRole(ctx, arg)
 	}
 	return fmt.Errorf("there is no role %q", role)
 }

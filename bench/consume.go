@@ -31,7 +31,8 @@ type consumed struct {
 	Idle       float64 // seconds that cores had nothing to do
 	Tokens     int64   // without padding
 	Bytes      int64   // delivered to all ranks
-	Batches    []int   // bytes of the last batch, by rank
+	Received   int64   // bytes that came over the wire for them
+	Batches    []int   // bytes of the last batch as delivered, by rank
 }
 
 // mark is a moment on the clock.
@@ -82,7 +83,8 @@ func consumeRole(ctx context.Context, arg string) error {
 		return err
 	}
 	got := between(c.marks[a.Warm], c.marks[a.Warm+a.Steps])
-	got.Tokens, got.Bytes, got.Batches = c.tokens/int64(job.Topology.CP*job.Topology.PP), c.bytes, c.batches
+	got.Tokens = c.tokens / int64(job.Topology.CP*job.Topology.PP)
+	got.Bytes, got.Received, got.Batches = c.bytes, c.received, c.batches
 	if err := say(got); err != nil {
 		return err
 	}
@@ -114,12 +116,13 @@ func openRanks(ctx context.Context, address string, job *jobspec.Job) ([]*client
 type consumer struct {
 	args consumeArgs
 
-	mu      sync.Mutex  // guards the fields below
-	left    map[int]int // ranks that have not had so many steps yet
-	marks   map[int]mark
-	tokens  int64 // counted once for each CP and PP rank
-	bytes   int64
-	batches []int
+	mu       sync.Mutex  // guards the fields below
+	left     map[int]int // ranks that have not had so many steps yet
+	marks    map[int]mark
+	tokens   int64 // counted once for each CP and PP rank
+	bytes    int64
+	received int64
+	batches  []int
 }
 
 // consume takes all steps of one rank.
@@ -144,6 +147,7 @@ func (c *consumer) took(i, n int, b *client.Batch) error {
 	defer c.mu.Unlock()
 	if n > c.args.Warm {
 		c.bytes += int64(b.Bytes)
+		c.received += int64(b.Received)
 		c.batches[i] = b.Bytes
 		c.tokens += tokensOf(b)
 	}

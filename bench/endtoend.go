@@ -45,6 +45,7 @@ const (
 	allCPU    = "cpu s/M tokens"
 	ranksCPU  = "of it ranks"
 	idleCores = "idle cores"
+	wireBytes = "wire B/token"
 )
 
 // endToEnd is one scenario from files to ranks.
@@ -93,10 +94,13 @@ func (e *endToEnd) service(ctx context.Context, run int) (sample, error) {
 		allCPU:    (got.ServiceCPU + got.RanksCPU) / tokens,
 		ranksCPU:  got.RanksCPU / tokens,
 		idleCores: got.Idle / got.Seconds,
+		wireBytes: float64(got.Received) / float64(got.Tokens),
 	}}, nil
 }
 
-// bare measures gRPC alone, moving batches of the sizes of the service's last run.
+// bare measures gRPC alone, moving batches of the sizes of the service's last run
+// as its trainers hold them: what ids and positions would be if they travelled as
+// wide as they are delivered.
 func (e *endToEnd) bare(ctx context.Context, _ int) (sample, error) {
 	moved, err := bareRun(ctx, e.last.Batches, clockSteps)
 	if err != nil {
@@ -112,6 +116,7 @@ func (e *endToEnd) bare(ctx context.Context, _ int) (sample, error) {
 		allCPU:    (moved.ServiceCPU + moved.RanksCPU) / tokens,
 		ranksCPU:  moved.RanksCPU / tokens,
 		idleCores: moved.Idle / moved.Seconds,
+		wireBytes: size / tokens / 1e6,
 	}}, nil
 }
 
@@ -150,7 +155,7 @@ func (e *endToEnd) interleave(ctx context.Context, rows []measurement) error {
 	for i, row := range rows {
 		results[i].Scenario, results[i].Name, results[i].Unit = e.name, row.name, "M tokens/s"
 	}
-	if err := e.cfg.report.table(results, megabytes, allCPU, ranksCPU, idleCores); err != nil {
+	if err := e.cfg.report.table(results, megabytes, allCPU, ranksCPU, idleCores, wireBytes); err != nil {
 		return err
 	}
 	return e.reportPeak()

@@ -5,7 +5,7 @@
 //
 // Scenarios: text (raw JSONL, tokenized on the way), parquet (token ids in
 // Parquet, plain and zstd), memory (306 Parquet sources for 16 ranks), plan (the
-// planner's core alone).
+// planner's core alone), vlm (pairs of image and text).
 //
 // Every scenario writes its own inputs, the same in every run, into a temporary
 // folder; what they are made of is said in inputs.go and memory.go. Service and
@@ -53,6 +53,9 @@ var scenarios = []struct {
 	{"parquet", benchParquet},
 	{"memory", benchMemory},
 	{"plan", benchPlan},
+	{"vlm", benchVLM},
+	{"plancycle", benchPlanCycle},
+	{"trainsim", benchTrainsim},
 }
 
 func main() {

@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"encoding/binary"
 	"errors"
+	"io/fs"
 	"path/filepath"
 	"sync"
 
@@ -102,12 +103,23 @@ func (l *Log) open() error {
 	return l.findSteps()
 }
 
+var errNoLog = errors.New("there is no log")
+
 func (l *Log) openPebble() error {
 	var db *pebble.DB
 	err := l.guard(func() (err error) {
-		db, err = pebble.Open(l.dir, pebbleOptions(l.disk, l.opts.Logger))
+		o := pebbleOptions(l.disk, l.opts.Logger)
+		if o.ReadOnly = l.opts.ReadOnly; o.ReadOnly {
+			if there, err := pebble.Peek(l.dir, l.disk); errors.Is(err, fs.ErrNotExist) || err == nil && !there.Exists {
+				return errNoLog
+			}
+		}
+		db, err = pebble.Open(l.dir, o)
 		return err
 	})
+	if errors.Is(err, errNoLog) {
+		return fault.Userf("%w in %s: name the folder that was given to the service with --log-dir", errNoLog, l.dir)
+	}
 	if err != nil {
 		return l.openError(err)
 	}
@@ -122,7 +134,10 @@ func (l *Log) checkOwner() error {
 	if err != nil {
 		return l.wrap(err, "reading its format version")
 	}
-	if !isLog {
+	switch {
+	case !isLog && l.opts.ReadOnly:
+		return fault.Userf("%s holds a Pebble database that is not a log of Millrace", l.dir)
+	case !isLog:
 		return l.claim()
 	}
 	if len(format) != 4 {
@@ -139,7 +154,7 @@ func (l *Log) checkOwner() error {
 	if !ok || len(identity) != len(l.opts.Identity) {
 		return l.damaged("the job identity has %d bytes", len(identity))
 	}
-	if [32]byte(identity) != l.opts.Identity {
+	if [32]byte(identity) != l.opts.Identity && !l.opts.ReadOnly {
 		return fault.Userf("the log in %s belongs to the job with identity %x, not to this one, %x: undo the change of the job spec or of the data, or give this job a folder of its own",
 			l.dir, identity, l.opts.Identity)
 	}
@@ -205,7 +220,12 @@ func (l *Log) Close() error {
 	// Flushed, the steps stand in tables, where every byte has its checksum. In
 	// the write-ahead log damage near the end looks like the end (Pebble tells
 	// the two apart only across blocks of 32 KiB).
-	err := l.guard(func() error { return errors.Join(l.db.Flush(), l.db.Close()) })
+	err := l.guard(func() error {
+		if l.opts.ReadOnly {
+			return l.db.Close()
+		}
+		return errors.Join(l.db.Flush(), l.db.Close())
+	})
 	if err != nil {
 		return errors.Join(l.wrap(err, "closing it"), l.disk.unlock())
 	}

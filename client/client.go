@@ -11,7 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -94,24 +94,50 @@ func (m *Microbatch) Rows() []Row {
 	return rows
 }
 
+// TopologyError says that the data goes on at a step for ranks of another mesh:
+// save the state, and start the ranks of that mesh from it.
+type TopologyError struct {
+	Step     int64  // the first step of the other mesh
+	Topology string // as in "tp2 cp1 dp4 pp2"
+}
+
+func (e *TopologyError) Error() string {
+	return fmt.Sprintf("the topology changes at step %d: the data goes on for ranks of the mesh %s; save the state and start those from it", e.Step, e.Topology)
+}
+
 // Batch is a rank's part of one step. It belongs to the caller.
 type Batch struct {
-	Step         int64
-	Microbatches []Microbatch
-	Bytes        int
-	Wait         time.Duration // how long Next waited for it
+	Step           int64
+	Rows           int // of the global batch, over all ranks
+	SequenceLength int // tokens of a row
+	Microbatches   []Microbatch
+	Bytes          int           // of its tensors
+	Received       int           // bytes that came for them: less, as ids and positions travel narrow
+	Wait           time.Duration // how long Next waited for it
 
-	body []byte // what the tensors are views of
-	home *sync.Pool
+	memory *memory
+	home   chan<- *memory
 }
+
+// memory is what the tensors of a batch are views of.
+type memory struct {
+	body []byte // as received
+	wide []byte // tensors that were widened
+}
+
+// maxSpares is more batches than a client has under way with any usual read-ahead.
+const maxSpares = 8
 
 // Release gives the batch's memory to a later batch of the same client: fresh
 // memory costs as much as the copy into it. The tensors must not be used any
 // more. A batch that is not released is left to the garbage collector.
 func (b *Batch) Release() {
 	if b.home != nil {
-		b.home.Put(b.body)
-		*b = Batch{Step: b.Step, Bytes: b.Bytes, Wait: b.Wait}
+		select {
+		case b.home <- b.memory:
+		default:
+		}
+		*b = Batch{Step: b.Step, Bytes: b.Bytes, Received: b.Received, Wait: b.Wait}
 	}
 }
 
@@ -126,7 +152,7 @@ type Client struct {
 	reader  *reader // nil if nothing is read ahead
 	failed  error   // what Next returns from now on
 	closed  bool
-	bodies  sync.Pool // of []byte: memory of released batches
+	spares  chan *memory // of released batches; a sync.Pool would be emptied by each collection
 }
 
 // Open joins the job served at address (the planner's, or that of `millrace
@@ -134,7 +160,7 @@ type Client struct {
 // do not fit the job.
 func Open(ctx context.Context, address string, opts Options) (*Client, error) {
 	opts.withDefaults()
-	c := &Client{opts: opts, address: address}
+	c := &Client{opts: opts, address: address, spares: make(chan *memory, maxSpares)}
 	var err error
 	if c.planner, err = rpc.Dial(address, opts.Security); err != nil {
 		return nil, err
@@ -245,42 +271,70 @@ func (c *Client) fetchOnce(ctx context.Context, step, acked int64, answered *ato
 		return nil, rpc.FromStatus(err)
 	}
 	header := &pb.BatchHeader{}
-	spare, _ := c.bodies.Get().([]byte)
-	body, err := rpc.ReceiveBody(noted{stream, answered}, header, spare)
+	m := &memory{}
+	select {
+	case m = <-c.spares:
+	default:
+	}
+	m.body, err = rpc.ReceiveBody(noted{stream, answered}, header, m.body)
 	if err != nil {
 		return nil, rpc.FromStatus(err)
+	}
+	if header.EndOfData && header.Topology != "" {
+		return nil, &TopologyError{Step: step, Topology: header.Topology}
 	}
 	if header.EndOfData {
 		return nil, io.EOF
 	}
-	return c.decode(header, body)
+	b, err := c.decode(header, m)
+	if err != nil {
+		return nil, fmt.Errorf("step %d: %w", header.Step, err)
+	}
+	return b, nil
 }
 
-func (c *Client) decode(header *pb.BatchHeader, body []byte) (*Batch, error) {
-	b := &Batch{Step: int64(header.Step), Bytes: len(body), body: body, home: &c.bodies}
-	for _, wire := range header.Microbatches {
-		mb := Microbatch{rows: wire.Rows, sources: c.joined.Sources}
+// decode views the tensors of a body, and widens those that travel narrow.
+func (c *Client) decode(header *pb.BatchHeader, m *memory) (*Batch, error) {
+	parts := make([][]batch.WireTensor, len(header.Microbatches))
+	wide := 0
+	for i, wire := range header.Microbatches {
 		for _, t := range wire.Tensors {
-			tensor, err := view(t, body)
+			tensor, err := view(t, m.body)
 			if err != nil {
-				return nil, fmt.Errorf("step %d: %w", header.Step, err)
+				return nil, err
 			}
-			mb.Tensors = append(mb.Tensors, tensor)
+			parts[i] = append(parts[i], tensor)
+		}
+		wide = batch.Aligned(wide) + batch.WideSize(parts[i])
+	}
+	m.wide = rpc.Aligned(m.wide, wide)
+	sources := slices.Concat(c.joined.Sources, header.Joined)
+	b := &Batch{Step: int64(header.Step), Rows: int(header.Rows), SequenceLength: int(header.SequenceLength), Received: len(m.body), memory: m, home: c.spares}
+	for i, wire := range header.Microbatches {
+		mb := Microbatch{rows: wire.Rows, sources: sources}
+		m.wide, mb.Tensors = batch.Widen(m.wide, parts[i])
+		for _, t := range mb.Tensors {
+			b.Bytes += len(t.Data)
 		}
 		b.Microbatches = append(b.Microbatches, mb)
 	}
 	return b, nil
 }
 
-func view(t *pb.Tensor, body []byte) (Tensor, error) {
-	dtype, err := batch.ParseDType(t.Dtype)
-	if err != nil {
-		return Tensor{}, err
+// view returns the tensor that t describes, as it lies in body.
+func view(t *pb.Tensor, body []byte) (batch.WireTensor, error) {
+	var out batch.WireTensor
+	var err error
+	if out.DType, err = batch.ParseDType(t.Dtype); err != nil {
+		return out, err
+	}
+	if out.Wire, err = batch.ParseDType(cmp.Or(t.WireDtype, t.Dtype)); err != nil {
+		return out, err
 	}
 	if t.Offset > uint64(len(body)) || t.Size > uint64(len(body))-t.Offset {
-		return Tensor{}, fmt.Errorf("tensor %s lies outside the batch's %d bytes", t.Name, len(body))
+		return out, fmt.Errorf("tensor %s lies outside the batch's %d bytes", t.Name, len(body))
 	}
-	out := Tensor{Name: t.Name, DType: dtype, Data: body[t.Offset : t.Offset+t.Size]}
+	out.Name, out.Data = t.Name, body[t.Offset:t.Offset+t.Size]
 	for _, n := range t.Shape {
 		out.Shape = append(out.Shape, int(n))
 	}

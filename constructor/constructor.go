@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"runtime"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -21,6 +22,8 @@ import (
 
 	"github.com/millrace-data/millrace/constructor/assemble"
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/handover"
+	"github.com/millrace-data/millrace/internal/pictures"
 	"github.com/millrace-data/millrace/internal/rpc"
 	pb "github.com/millrace-data/millrace/proto"
 )
@@ -36,6 +39,8 @@ type Options struct {
 	Deadline  time.Duration     // how long one fetch or one wait of a rank may take; default 10 minutes
 	Log       *slog.Logger      // default: discard
 	OnBudget  func(bytes int64) // called once with the budget in force; may be nil
+	// Exchange is where loaders of this process are found; may be nil.
+	Exchange *handover.Exchange
 }
 
 // defaultDeadline is far above any healthy step and below the half hour after
@@ -58,12 +63,15 @@ type Constructor struct {
 	steps  *steps
 	peers  *peers
 	bodies bodies
+
+	pictures *pictures.Pool
+	failures chan error // of images that cannot be delivered
 }
 
 // Run serves until ctx ends or the planner goes away.
 func Run(ctx context.Context, opts Options) error {
 	opts.withDefaults()
-	c := &Constructor{opts: opts, steps: newSteps(), peers: newPeers(opts.Security)}
+	c := &Constructor{opts: opts, steps: newSteps(), peers: newPeers(opts.Security), pictures: pictures.NewPool(runtime.GOMAXPROCS(0)), failures: make(chan error, 1)}
 	defer c.peers.close()
 	register := func(s *grpc.Server) { pb.RegisterConstructorServer(s, c) }
 	return rpc.Run(ctx, opts.Address, opts.Advertise, opts.Security, register, func(ctx context.Context, address string) error {
@@ -137,11 +145,13 @@ func (c *Constructor) orders(stream grpc.BidiStreamingClient[pb.ConstructorRepor
 		case *pb.ConstructorOrder_Placement:
 			c.peers.set(o.Placement.Loaders)
 		case *pb.ConstructorOrder_Restart:
-			c.steps.restart(o.Restart.Generation, o.Restart.NextStep)
+			c.steps.restart(o.Restart)
 		case *pb.ConstructorOrder_Plan:
 			c.steps.plan(o.Plan)
 		case *pb.ConstructorOrder_End:
-			c.steps.end(o.End.Generation, o.End.Step)
+			c.steps.end(o.End)
+		case *pb.ConstructorOrder_Joined:
+			c.steps.joined(o.Joined)
 		case *pb.ConstructorOrder_Admit:
 			admitted := c.steps.admit(o.Admit)
 			if err := send.Send(&pb.ConstructorReport{Report: &pb.ConstructorReport_Admitted{Admitted: admitted}}); err != nil {
@@ -158,6 +168,7 @@ func (c *Constructor) takeJob(job *pb.ConstructorJob) error {
 		Format: job.Format, CPSlicing: job.CpSlicing,
 		SequenceLength: int(job.SequenceLength), PadID: job.PadId,
 		CP: int(job.Mesh.GetCp()), PP: int(job.Mesh.GetPp()), Packed: job.Packing,
+		DocumentMultiple: int(job.DocumentMultiple),
 	}
 	if err := layout.Validate(); err != nil {
 		return err
@@ -241,6 +252,10 @@ func (c *Constructor) report(ctx context.Context, send *rpc.Sender[*pb.Construct
 				if err := send.Send(&pb.ConstructorReport{Report: &pb.ConstructorReport_Acked{Acked: a}}); err != nil {
 					return c.lost(err)
 				}
+			}
+		case failure := <-c.failures:
+			if err := send.Send(&pb.ConstructorReport{Report: &pb.ConstructorReport_Failure{Failure: rpc.ToFailure(failure, -1)}}); err != nil {
+				return c.lost(err)
 			}
 		case <-tick.C:
 			if err := send.Send(&pb.ConstructorReport{Report: &pb.ConstructorReport_Usage{Usage: c.steps.usage()}}); err != nil {

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 
+	"github.com/millrace-data/millrace/constructor/assemble"
 	"github.com/millrace-data/millrace/internal/batch"
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/rpc"
@@ -21,9 +22,12 @@ import (
 
 // row is one assembled row of a step.
 type row struct {
-	number uint32 // in the global batch
+	number     uint32 // in the global batch
+	dp         uint32
+	microbatch uint32
 	batch.Row
-	info *pb.RowInfo
+	sources []assemble.Source // of its images
+	info    *pb.RowInfo
 }
 
 func (r *row) digest() [32]byte { return batch.RowDigest(r.Row) }
@@ -106,7 +110,11 @@ func (c *Constructor) fetch(ctx context.Context, p *pb.StepPlan) (*step, error) 
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
-	return layOut(p, sets, at, c.steps.job.Kept)
+	s, err := layOut(p, sets, at, c.steps.content())
+	if err != nil {
+		return nil, err
+	}
+	return s, s.layOutImages(p, asks, sets)
 }
 
 // asksOf turns a plan into one request per block, with rising indices, and says
@@ -119,14 +127,22 @@ func asksOf(p *pb.StepPlan) (asks []*pb.BlockSamples, at []int) {
 	for k, b := range p.SampleBlock {
 		asks[b].Indices = append(asks[b].Indices, p.SampleIndex[k])
 	}
+	askImages(p.Images, asks)
 	for _, a := range asks {
 		slices.Sort(a.Indices)
+		a.Indices = slices.Compact(a.Indices)
 	}
 	at = make([]int, len(p.SampleBlock))
 	for k, b := range p.SampleBlock {
-		at[k], _ = slices.BinarySearch(asks[b].Indices, p.SampleIndex[k])
+		at[k] = placeOf(asks[b], p.SampleIndex[k])
 	}
 	return asks, at
+}
+
+// placeOf is the place of a sample in the answer to a request that has it.
+func placeOf(ask *pb.BlockSamples, index uint32) int {
+	at, _ := slices.BinarySearch(ask.Indices, index)
+	return at
 }
 
 // retryEvery is the pause before a fetch is tried at another loader.
@@ -156,6 +172,10 @@ func (c *Constructor) fetchOnce(ctx context.Context, loader int, req *pb.FetchRe
 	if err != nil {
 		return nil, address, err
 	}
+	if l := c.opts.Exchange.At(address); l != nil {
+		sets, err := l.Samples(ctx, req)
+		return sets, address, err
+	}
 	stream, err := client.Fetch(ctx, req)
 	if err != nil {
 		return nil, address, rpc.FromStatus(err)
@@ -169,11 +189,11 @@ func (c *Constructor) fetchOnce(ctx context.Context, loader int, req *pb.FetchRe
 }
 
 // layOut puts samples where the plan says. The rows borrow the sets' memory.
-func layOut(p *pb.StepPlan, sets []samples.Set, at []int, kept []*pb.KeptColumns) (*step, error) {
-	s := &step{generation: p.Generation, number: p.Step}
-	k := 0
+func layOut(p *pb.StepPlan, sets []samples.Set, at []int, from content) (*step, error) {
+	s := &step{generation: p.Generation, number: p.Step, length: int(p.SequenceLength), total: p.GlobalRows, from: from}
+	k, image := 0, 0
 	for i, number := range p.Rows {
-		r := row{number: number, info: &pb.RowInfo{Row: number}}
+		r := row{number: number, dp: p.RowRank[i], microbatch: p.RowMicrobatch[i], info: &pb.RowInfo{Row: number}}
 		for range p.RowSamples[i] {
 			b := p.SampleBlock[k]
 			set := &sets[b]
@@ -186,11 +206,16 @@ func layOut(p *pb.StepPlan, sets []samples.Set, at []int, kept []*pb.KeptColumns
 					p.Blocks[b].Source, p.Blocks[b].Seq, p.SampleIndex[k], len(tokens), p.SampleLength[k])
 			}
 			r.Segments = append(r.Segments, tokens)
+			if set.Images != nil {
+				if err := r.addImages(set.Images[at[k]], p.Blocks[b].Source, p.Images, &image, from.images); err != nil {
+					return nil, err
+				}
+			}
 			r.info.Lengths = append(r.info.Lengths, p.SampleLength[k])
 			r.info.Sources = append(r.info.Sources, p.Blocks[b].Source)
 			r.info.Seqs = append(r.info.Seqs, p.Blocks[b].Seq)
 			r.info.Indices = append(r.info.Indices, p.SampleIndex[k])
-			names := kept[p.Blocks[b].Source].GetNames()
+			names := from.kept[p.Blocks[b].Source].GetNames()
 			for col := range min(len(set.Kept), len(names)) {
 				if v := set.Kept[col][at[k]]; v != nil {
 					r.Kept = append(r.Kept, batch.Kept{Document: len(r.Segments) - 1, Column: names[col], Data: v})
@@ -204,6 +229,9 @@ func layOut(p *pb.StepPlan, sets []samples.Set, at []int, kept []*pb.KeptColumns
 			return cmp.Or(a.Document-b.Document, strings.Compare(a.Column, b.Column))
 		})
 		s.rows = append(s.rows, r)
+	}
+	if n := len(p.Images.GetRowEncoder()); image != n {
+		return nil, fmt.Errorf("the plan has %d images in rows, their samples have %d", n, image)
 	}
 	return s, nil
 }

@@ -3,8 +3,7 @@ package constructor
 import (
 	"bytes"
 	"context"
-	"fmt"
-	"slices"
+	"iter"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -23,18 +22,24 @@ func (c *Constructor) Batch(req *pb.BatchRequest, stream grpc.ServerStreamingSer
 	ctx, cancel = context.WithTimeout(ctx, c.opts.Deadline)
 	defer cancel()
 	q := ask{rankOf(req.Rank), req.Generation, req.Step, req.Acked, req.Join}
-	st, err := c.steps.answer(ctx, q)
+	st, end, err := c.steps.answer(ctx, q)
 	if err != nil {
 		return rpc.ToStatus(err)
 	}
 	if id := c.steps.job.Identity; len(req.Identity) > 0 && !bytes.Equal(req.Identity, id) {
 		return rpc.ToStatus(fault.Userf("%s asks for spec %x, this service runs %x", q.rank, req.Identity[:min(6, len(req.Identity))], id[:6]))
 	}
-	if st == nil {
-		return rpc.SendBody(stream, &pb.BatchHeader{Step: req.Step, EndOfData: true}, nil, nil)
+	if end != nil {
+		return rpc.SendBody(stream, &pb.BatchHeader{Step: req.Step, EndOfData: true, Topology: end.Topology}, nil, nil)
 	}
 	buf := c.bodies.get()
-	header, body, err := c.part(st, q.rank, *buf)
+	var missing pixels
+	header, body, err := c.part(st, q.rank, *buf, &missing)
+	if err == nil {
+		if err = c.fill(ctx, st, body, &missing); err != nil {
+			err = c.spoiled(ctx, st, err)
+		}
+	}
 	if err != nil {
 		return rpc.ToStatus(err)
 	}
@@ -44,34 +49,37 @@ func (c *Constructor) Batch(req *pb.BatchRequest, stream grpc.ServerStreamingSer
 }
 
 // part assembles a rank's part of a step: its bucket's microbatches, cut for its
-// pipeline stage and context-parallel rank.
-func (c *Constructor) part(st *step, r rank, body []byte) (*pb.BatchHeader, []byte, error) {
-	job, layout := c.steps.job, c.steps.layout
-	header := &pb.BatchHeader{Step: st.number}
+// pipeline stage and context-parallel rank, and the images that it encodes, whose
+// pixels are missing still.
+func (c *Constructor) part(st *step, r rank, body []byte, missing *pixels) (*pb.BatchHeader, []byte, error) {
+	layout, sources := c.steps.layout, c.steps.content()
+	layout.SequenceLength = st.length
+	header := &pb.BatchHeader{Step: st.number, Joined: sources.joined, SequenceLength: uint32(st.length), Rows: st.total}
 	body = body[:0]
-	for m := range job.Microbatches {
-		first := (m*job.Mesh.Dp + r.dp) * job.MicrobatchSize
-		i, ok := slices.BinarySearchFunc(st.rows, first, func(row row, n uint32) int { return int(row.number) - int(n) })
-		if !ok {
-			return nil, nil, fmt.Errorf("step %d: row %d of %s is not here", st.number, first, r)
-		}
-		rows := st.rows[i : i+int(job.MicrobatchSize)]
+	for rows := range st.microbatches(r.dp) {
 		content := make([]batch.Row, len(rows))
 		mb := &pb.Microbatch{}
 		for k := range rows {
 			content[k] = rows[k].Row
 			mb.Rows = append(mb.Rows, rows[k].info)
 		}
-		var tensors []batch.Tensor
+		var tensors []batch.WireTensor
 		var err error
 		offset := batch.Aligned(len(body))
 		if body, tensors, err = layout.Append(body, content, int(r.cp), int(r.pp)); err != nil {
 			return nil, nil, err
 		}
-		if r.pp == 0 && len(c.steps.kept) > 0 {
+		if r.pp == 0 && len(sources.columns) > 0 {
 			var kept []batch.Tensor
-			body, kept = assemble.AppendKept(body, content, c.steps.kept)
-			tensors = append(tensors, kept...)
+			body, kept = assemble.AppendKept(body, content, sources.columns)
+			for _, t := range kept {
+				tensors = append(tensors, batch.WireTensor{Tensor: t, Wire: t.DType})
+			}
+		}
+		var images []batch.Tensor
+		body, images = st.appendImages(body, r, rows, missing)
+		for _, t := range images {
+			tensors = append(tensors, batch.WireTensor{Tensor: t, Wire: t.DType})
 		}
 		for _, t := range tensors {
 			mb.Tensors = append(mb.Tensors, wireTensor(t, offset))
@@ -83,8 +91,27 @@ func (c *Constructor) part(st *step, r rank, body []byte) (*pb.BatchHeader, []by
 	return header, body, nil
 }
 
-func wireTensor(t batch.Tensor, offset int) *pb.Tensor {
+// microbatches walks over the rows of a DP rank, a microbatch at a time.
+func (s *step) microbatches(dp uint32) iter.Seq[[]row] {
+	return func(yield func([]row) bool) {
+		for rest := s.rows; len(rest) > 0; {
+			n := 1
+			for n < len(rest) && rest[n].dp == rest[0].dp && rest[n].microbatch == rest[0].microbatch {
+				n++
+			}
+			if rest[0].dp == dp && !yield(rest[:n]) {
+				return
+			}
+			rest = rest[n:]
+		}
+	}
+}
+
+func wireTensor(t batch.WireTensor, offset int) *pb.Tensor {
 	out := &pb.Tensor{Name: t.Name, Dtype: t.DType.String(), Offset: uint64(offset), Size: uint64(len(t.Data))}
+	if t.Wire != t.DType {
+		out.WireDtype = t.Wire.String()
+	}
 	for _, n := range t.Shape {
 		out.Shape = append(out.Shape, uint64(n))
 	}

@@ -16,7 +16,11 @@ import (
 type step struct {
 	generation uint64
 	number     uint64
-	rows       []row
+	length     int    // tokens of a row
+	total      uint32 // rows of the global batch
+	rows       []row  // by microbatch, then by DP rank, then by place in the microbatch
+	images     map[slot][]picture
+	from       content
 	bytes      int64
 }
 
@@ -29,7 +33,6 @@ type steps struct {
 	changed    chan struct{} // closed and replaced whenever something changes
 	job        *pb.ConstructorJob
 	layout     assemble.Layout
-	kept       []string // columns that any source keeps, sorted
 	budget     int64
 	generation uint64
 	origin     uint64 // where the generation began
@@ -38,8 +41,9 @@ type steps struct {
 	building   map[uint64]int64 // bytes reserved, by step
 	ready      map[uint64]*step
 	held       int64
-	ended      bool
-	endStep    uint64
+	sources    []string // that joined after the start
+	ended      *pb.EndOfData
+	strict     bool // no rank of an earlier generation is a rank of this one
 	failed     error
 	acked      map[rank]uint64
 	joins      map[rank]uint64 // the last join of each rank
@@ -91,21 +95,48 @@ func (s *steps) until(ctx context.Context, f func() bool) error {
 func (s *steps) take(job *pb.ConstructorJob, layout assemble.Layout, budget int64) {
 	s.update(func() {
 		s.job, s.layout, s.budget, s.joins = job, layout, budget, map[rank]uint64{}
-		for _, k := range job.Kept {
-			s.kept = append(s.kept, k.Names...)
-		}
-		slices.Sort(s.kept)
-		s.kept = slices.Compact(s.kept)
-		s.clear(0, 0)
+		s.sources = nil
+		s.clear(&pb.Restart{})
 	})
 }
 
-func (s *steps) restart(generation, next uint64) {
-	s.update(func() { s.clear(generation, next) })
+// content is what the sources of a job hold beside tokens.
+type content struct {
+	names   []string          // of the sources that were there from the start
+	kept    []*pb.KeptColumns // by source
+	images  []*pb.ImageStep   // by source; empty if no source has images
+	mesh    *pb.Mesh
+	columns []string // that any source keeps, sorted
+	joined  []string // sources that joined after the start
 }
 
-func (s *steps) clear(generation, next uint64) {
-	s.generation, s.origin, s.base, s.ended = generation, next, next, false
+func (s *steps) content() content {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := content{kept: slices.Clone(s.job.Kept), names: s.job.Sources, images: s.job.Images, mesh: s.job.Mesh, joined: slices.Clone(s.sources)}
+	for _, k := range c.kept {
+		c.columns = append(c.columns, k.Names...)
+	}
+	slices.Sort(c.columns)
+	c.columns = slices.Compact(c.columns)
+	return c
+}
+
+// joined notes a source that joined the job.
+func (s *steps) joined(src *pb.SourceJoined) {
+	s.update(func() {
+		s.job.Kept = append(s.job.Kept, &pb.KeptColumns{Names: src.Keep})
+		s.sources = append(s.sources, src.Name)
+	})
+}
+
+func (s *steps) restart(r *pb.Restart) {
+	s.update(func() { s.clear(r) })
+}
+
+func (s *steps) clear(r *pb.Restart) {
+	next := r.NextStep
+	s.generation, s.origin, s.base, s.ended, s.strict = r.Generation, next, next, nil, r.Remeshed
 	s.plans, s.ready, s.building = map[uint64]*pb.StepPlan{}, map[uint64]*step{}, map[uint64]int64{}
 	s.held = 0
 	s.acked, s.reported, s.adopted = map[rank]uint64{}, map[uint32]uint64{}, map[rank]uint64{}
@@ -151,10 +182,10 @@ func (s *steps) admit(a *pb.Admit) *pb.Admitted {
 	return &pb.Admitted{Join: a.Join, Generation: s.generation, Acked: s.acked[r]}
 }
 
-func (s *steps) end(generation, at uint64) {
+func (s *steps) end(end *pb.EndOfData) {
 	s.update(func() {
-		if generation == s.generation {
-			s.ended, s.endStep = true, at
+		if end.Generation == s.generation {
+			s.ended = end
 		}
 	})
 }
@@ -205,7 +236,8 @@ func (s *steps) done(st *step) {
 		if st.generation != s.generation {
 			return
 		}
-		delete(s.building, st.number) // its reservation stands for as long as it is held
+		s.held += st.bytes - s.building[st.number] // what was reserved are the tokens
+		delete(s.building, st.number)
 		if st.number >= s.base {
 			s.ready[st.number] = st
 		} else {
@@ -223,14 +255,13 @@ type ask struct {
 	join       uint64
 }
 
-// answer waits for a step; nil means that there is none. It checks the rank and
-// takes its acknowledgement.
-func (s *steps) answer(ctx context.Context, q ask) (*step, error) {
-	var st *step
+// answer waits for a step, or for word that there is none. It checks the rank
+// and takes its acknowledgement.
+func (s *steps) answer(ctx context.Context, q ask) (st *step, end *pb.EndOfData, err error) {
 	var refused error
 	begin := time.Now()
-	err := s.until(ctx, func() bool {
-		st, refused = nil, s.failed
+	err = s.until(ctx, func() bool {
+		st, end, refused = nil, nil, s.failed
 		if refused != nil {
 			return true
 		}
@@ -241,7 +272,8 @@ func (s *steps) answer(ctx context.Context, q ask) (*step, error) {
 			return true
 		}
 		s.ack(q)
-		if s.ended && q.step >= s.endStep {
+		if s.ended != nil && q.step >= s.ended.Step {
+			end = s.ended
 			return true
 		}
 		st = s.ready[q.step]
@@ -251,10 +283,10 @@ func (s *steps) answer(ctx context.Context, q ask) (*step, error) {
 	defer s.mu.Unlock()
 	s.counts.WaitSeconds += time.Since(begin).Seconds()
 	if err != nil {
-		return nil, fault.As(fault.ClassOf(err), fmt.Errorf("%s waited %.0f s for step %d: %s: %w",
+		return nil, nil, fault.As(fault.ClassOf(err), fmt.Errorf("%s waited %.0f s for step %d: %s: %w",
 			q.rank, time.Since(begin).Seconds(), q.step, s.blockedOn(q), err))
 	}
-	return st, refused
+	return st, end, refused
 }
 
 // check refuses what can never be answered.
@@ -279,7 +311,7 @@ func (s *steps) check(q ask) error {
 // this one began: of ranks that are restarted together, the first may join
 // before another one's join moves the job.
 func (s *steps) adopt(q ask) bool {
-	if q.acked == s.origin {
+	if q.acked == s.origin && !s.strict {
 		s.adopted[q.rank] = q.generation
 	}
 	generation, ok := s.adopted[q.rank]

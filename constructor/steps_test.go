@@ -19,7 +19,7 @@ import (
 func twoRanks(budget int64) *steps {
 	s := newSteps()
 	s.take(&pb.ConstructorJob{Buckets: []uint32{0, 1}, Mesh: &pb.Mesh{Dp: 2, Cp: 1, Pp: 1, Tp: 1}}, assemble.Layout{}, budget)
-	s.restart(1, 0)
+	s.restart(&pb.Restart{Generation: 1, NextStep: 0})
 	return s
 }
 
@@ -70,7 +70,7 @@ func TestClaimsInOrder(t *testing.T) {
 	for _, r := range []rank{rank0, rank1} {
 		all.Go(func() {
 			for k := range uint64(steps) {
-				st, err := s.answer(ctx, ask{rank: r, generation: 1, step: k, acked: k})
+				st, err := answer(s, ctx, ask{rank: r, generation: 1, step: k, acked: k})
 				if err == nil && st.number != k {
 					t.Errorf("step %d came for step %d", st.number, k)
 				}
@@ -107,10 +107,10 @@ func TestBudget(t *testing.T) {
 		if p, err := s.claim(now); err == nil {
 			t.Fatalf("step %d was claimed before %s was done", p.Step, r)
 		}
-		if _, err := s.answer(now, ask{rank: r, generation: 1, step: 0}); err != nil {
+		if _, err := answer(s, now, ask{rank: r, generation: 1, step: 0}); err != nil {
 			t.Fatal(err)
 		}
-		s.answer(now, ask{rank: r, generation: 1, step: 1, acked: 1}) // it is not there yet
+		answer(s, now, ask{rank: r, generation: 1, step: 1, acked: 1}) // it is not there yet
 	}
 	if p, err := s.claim(now); err != nil || p.Step != 1 {
 		t.Fatalf("after both ranks: %v, %v", p, err)
@@ -123,10 +123,30 @@ func TestBudget(t *testing.T) {
 	}
 }
 
+// TestBudgetOfWhatCame: a step is held with the bytes that came for it, which images
+// and kept columns make more than what its tokens reserved, and is let go with them.
+func TestBudgetOfWhatCame(t *testing.T) {
+	s := twoRanks(10000)
+	s.plan(planOf(0, 100))
+	if _, err := s.claim(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.done(&step{generation: 1, number: 0, bytes: 5400})
+	if s.held != 5400 {
+		t.Errorf("%d bytes are held, want 5400", s.held)
+	}
+	for _, r := range []rank{rank0, rank1} {
+		s.ack(ask{rank: r, generation: 1, step: 1, acked: 1})
+	}
+	if s.held != 0 {
+		t.Errorf("%d bytes are held of no step", s.held)
+	}
+}
+
 // TestRefusals: what can never be answered is refused at once, in words.
 func TestRefusals(t *testing.T) {
 	s := twoRanks(1000)
-	s.restart(2, 5)
+	s.restart(&pb.Restart{Generation: 2, NextStep: 5})
 	now, cancel := context.WithCancel(t.Context())
 	cancel()
 	s.admit(&pb.Admit{Join: 9, Rank: &pb.Coordinates{Dp: 1}})
@@ -139,14 +159,14 @@ func TestRefusals(t *testing.T) {
 		{"a step that is gone", "said they were done with the steps before 5", ask{rank: rank0, generation: 2, step: 4}},
 		{"a client that another one followed", "a rank has one client at a time", ask{rank: rank1, generation: 2, step: 5, join: 8}},
 	} {
-		_, err := s.answer(now, test.q)
+		_, err := answer(s, now, test.q)
 		if fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), test.says) {
 			t.Errorf("%s: %v", test.name, err)
 		}
 	}
 	// Ranks that joined where the generation began before it did, belong to it.
 	for acked := uint64(5); acked < 8; acked++ {
-		_, err := s.answer(now, ask{rank: rank0, generation: 1, step: acked, acked: acked})
+		_, err := answer(s, now, ask{rank: rank0, generation: 1, step: acked, acked: acked})
 		if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "the planner has not planned it") {
 			t.Errorf("step %d of a rank that was there before: %v", acked, err)
 		}
@@ -165,17 +185,22 @@ func TestRestartDropsTheOld(t *testing.T) {
 	if _, err := s.claim(now); err != nil {
 		t.Fatal(err)
 	}
-	s.restart(2, 0)
+	s.restart(&pb.Restart{Generation: 2, NextStep: 0})
 	s.done(&step{generation: 1, number: 0, bytes: 40})
 	s.plan(planOf(1, 10))
-	s.end(1, 0)
+	s.end(&pb.EndOfData{Generation: 1, Step: 0})
 	if held := s.usage().HeldBytes; held != 0 {
 		t.Errorf("%d bytes are held", held)
 	}
-	if st, err := s.answer(now, ask{rank: rank0, generation: 2}); err == nil {
+	if st, err := answer(s, now, ask{rank: rank0, generation: 2}); err == nil {
 		t.Errorf("an old step was served: %v", st)
 	}
 	if p, err := s.claim(now); err == nil {
 		t.Errorf("an old plan was claimed: %v", p)
 	}
+}
+
+func answer(s *steps, ctx context.Context, q ask) (*step, error) {
+	st, _, err := s.answer(ctx, q)
+	return st, err
 }

@@ -5,10 +5,14 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/millrace-data/millrace/internal/batch"
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/rpc"
+	"github.com/millrace-data/millrace/planner/place"
 	"github.com/millrace-data/millrace/planner/plan"
 	pb "github.com/millrace-data/millrace/proto"
 )
@@ -34,6 +38,7 @@ type joining struct {
 	constructor *constructorSession // that was asked how far the rank is
 	number      uint64
 	admitted    *pb.Admitted // its answer
+	token       *position    // what it resumes from
 
 	reply   *pb.JoinReply
 	refused error
@@ -47,6 +52,7 @@ func (p *Planner) proceed(j *joining) bool {
 	switch {
 	case p.failed != nil:
 		j.refused = rpc.Final(p.failed)
+		return true
 	case p.core == nil || c == nil:
 		return false
 	case j.constructor != c:
@@ -57,10 +63,34 @@ func (p *Planner) proceed(j *joining) bool {
 		return false
 	case j.admitted == nil:
 		return false
-	default:
-		j.reply, j.refused = p.join(j)
 	}
+	ready, err := p.prepare(j)
+	if err != nil || !ready {
+		j.refused = err
+		return err != nil
+	}
+	j.reply, j.refused = p.join(j)
 	return true
+}
+
+// prepare reads the rank's token, once, and has the sources indexed that joined
+// the job that it is of.
+func (p *Planner) prepare(j *joining) (ready bool, err error) {
+	if j.token == nil {
+		j.token = &position{state: plan.Start(p.base()), digest: p.root()}
+		if len(j.req.Token) > 0 {
+			if j.token, err = decodeToken(p.id, j.req.Token, p.limited[:p.base()]); err != nil {
+				return false, err
+			}
+		}
+	}
+	entries := j.token.entries()
+	for n, entry := range entries {
+		if ready, err := p.know(n, entry); !ready || err != nil {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 // admitted hears how far a rank was before it joined again.
@@ -80,7 +110,12 @@ func (p *Planner) checkJoin(req *pb.JoinRequest) error {
 		return fault.Userf("the trainer was made for spec %x, this service runs job %q with spec %x; "+
 			"start the service with the trainer's spec, or drop the identity from connect()", head(req.Identity), p.id.name, p.id.spec[:6])
 	}
-	mesh := p.mesh()
+	return nil
+}
+
+// checkMesh refuses a rank that is none of the mesh at its position.
+func (p *Planner) checkMesh(req *pb.JoinRequest, tree *place.Tree) error {
+	mesh := meshProto(tree)
 	for _, axis := range []struct {
 		name             string
 		rank, asked, has uint32
@@ -107,20 +142,22 @@ func (p *Planner) constructorOf(dp uint32) int { return int(dp) % len(p.construc
 // join positions the job at the rank's token and says where its batches are.
 func (p *Planner) join(j *joining) (*pb.JoinReply, error) {
 	req := j.req
-	state, digest := plan.Start(len(p.indexed)), p.root()
-	if len(req.Token) > 0 {
-		var err error
-		if state, digest, err = decodeToken(p.id, req.Token, len(p.indexed), p.limited); err != nil {
-			return nil, err
-		}
+	state, err := p.whole(j.token)
+	if err != nil {
+		return nil, err
+	}
+	tree := p.core.MeshAt(state)
+	if err := p.checkMesh(req, tree); err != nil {
+		return nil, err
 	}
 	before := int64(0) // steps that the rank was done with before, in this generation
 	if j.admitted.Generation == p.generation {
 		before = int64(j.admitted.Acked)
 	}
-	if err := p.position(before, state, digest); err != nil {
+	if err := p.position(before, state, j.token.digest, tree); err != nil {
 		return nil, err
 	}
+	p.positioned = true
 	fetches := p.opts.Job.Output.BroadcastAt != "tp" || req.Rank.GetTp() == 0
 	return &pb.JoinReply{
 		Job: p.id.name, Identity: p.id.spec[:],
@@ -128,19 +165,19 @@ func (p *Planner) join(j *joining) (*pb.JoinReply, error) {
 		NextStep:     uint64(state.Step),
 		Constructor:  p.constructors[p.constructorOf(req.Rank.GetDp())].address,
 		Fetches:      fetches,
-		Microbatches: uint32(p.microbatches()),
+		Microbatches: uint32(p.core.MicrobatchesAt(state)),
 		Format:       p.opts.Job.Output.Format,
-		Sources:      p.sourceNames(),
+		Sources:      p.sourceNames()[:p.base()],
 		Mesh:         p.mesh(),
-		Token:        encodeToken(p.id, p.mesh(), state, digest, p.limited),
+		Token:        p.token(state, j.token.digest),
 		Ahead:        uint32(p.opts.Prefetch),
 		Join:         j.number,
 	}, nil
 }
 
 func (p *Planner) sourceNames() []string {
-	names := make([]string, len(p.opts.Job.Sources))
-	for i, s := range p.opts.Job.Sources {
+	names := make([]string, len(p.sources))
+	for i, s := range p.sources {
 		names[i] = s.Name
 	}
 	return names
@@ -149,9 +186,10 @@ func (p *Planner) sourceNames() []string {
 // position makes sure that the step after state can be served to a rank that was
 // done with `before` steps: nothing to do if it still can, else the job goes to
 // state and a new generation begins. So it does for a rank that was further: it
-// died, and what it needs again may be let go of at any moment.
-func (p *Planner) position(before int64, state plan.State, digest [32]byte) error {
-	if held, ok := p.core.State(state.Step); ok && before <= state.Step {
+// died, and what it needs again may be let go of at any moment. And so it does
+// for a rank of another mesh.
+func (p *Planner) position(before int64, state plan.State, digest [32]byte, tree *place.Tree) error {
+	if held, ok := p.core.State(state.Step); ok && before <= state.Step && tree.Equal(p.tree) && slices.EqualFunc(held.Pending, state.Pending, sameChange) {
 		known, digested := p.core.Digest(state.Step)
 		if !same(held, state) || (digested && known != digest) {
 			return fault.Userf("the resume token of step %d does not lie on this job's history: it was edited, or made by another version; "+
@@ -159,24 +197,31 @@ func (p *Planner) position(before int64, state plan.State, digest [32]byte) erro
 		}
 		return nil
 	}
-	p.opts.Log.Info("job moved", "job", p.id.name, "from", p.core.Planned(), "to", state.Step)
+	p.opts.Log.Info("job moved", "job", p.id.name, "from", p.core.Planned(), "to", state.Step, "topology", tree.Canonical())
 	if err := p.rejoinLog(state.Step); err != nil {
 		return err
 	}
+	remeshed := !tree.Equal(p.tree)
 	p.generation++
-	p.ended = -1
+	p.tree, p.remesh, p.ended = tree, nil, -1
 	clear(p.steps)
+	clear(p.saved)
 	clear(p.wanted)
 	clear(p.acks)
+	p.measures.upTo, p.measures.from = 0, nil
 	for i := range p.ledger {
 		clear(p.ledger[i].epochSkips) // blocks that were read are read again
 	}
 	for _, c := range p.constructors {
-		if c != nil {
-			c.out.Put(&pb.ConstructorOrder{Order: &pb.ConstructorOrder_Restart{
-				Restart: &pb.Restart{Generation: p.generation, NextStep: uint64(state.Step)},
-			}})
+		if c == nil {
+			continue
 		}
+		if remeshed {
+			p.brief(c)
+		}
+		c.out.Put(&pb.ConstructorOrder{Order: &pb.ConstructorOrder_Restart{
+			Restart: &pb.Restart{Generation: p.generation, NextStep: uint64(state.Step), Remeshed: remeshed},
+		}})
 	}
 	p.apply(plan.Rewind{State: state, Digest: digest})
 	return p.failed
@@ -198,8 +243,13 @@ func (p *Planner) rejoinLog(step int64) error {
 	return p.log.Truncate(first)
 }
 
+// sameChange compares changes by their written form.
+func sameChange(a, b plan.Change) bool { return bytes.Equal(a.Text, b.Text) }
+
+// same says whether two positions are one. Changes that are pending are not
+// compared: one may have been made since the other was saved.
 func same(a, b plan.State) bool {
-	if a.Step != b.Step || len(a.Carry) != len(b.Carry) {
+	if a.Step != b.Step || len(a.Carry) != len(b.Carry) || len(a.Cursors) != len(b.Cursors) || !proto.Equal(packSettings(a.Settings), packSettings(b.Settings)) {
 		return false
 	}
 	for i := range a.Carry {
@@ -243,13 +293,24 @@ func (p *Planner) State(ctx context.Context, req *pb.StateRequest) (*pb.StateRep
 		if !planned || !digested {
 			return false
 		}
-		reply = &pb.StateReply{Token: encodeToken(p.id, p.mesh(), state, digest, p.limited), Digest: digest[:]}
+		reply = &pb.StateReply{Token: p.token(state, digest), Digest: digest[:]}
 		return true
 	})
 	if err != nil {
 		err = p.waitedFor(ctx, err)
 	}
 	return reply, rpc.ToStatus(cmp.Or(err, refused))
+}
+
+// token is the resume token of a position. All ranks are given the same one, even
+// if a change for a step to come is made while they ask.
+func (p *Planner) token(state plan.State, digest [32]byte) []byte {
+	token, saved := p.saved[state.Step]
+	if !saved {
+		token = encodeToken(p.id, meshProto(p.core.MeshAt(state)), state, digest, p.limited)
+		p.saved[state.Step] = token
+	}
+	return token
 }
 
 // waitedFor adds to a deadline what the planner was waiting for.
@@ -271,7 +332,7 @@ func (p *Planner) blockedOn() string {
 		case len(p.loaders) < p.opts.Loaders && p.core == nil:
 			return fmt.Sprintf("loaders: %d of %d are connected", len(p.loaders), p.opts.Loaders)
 		case x == nil:
-			return fmt.Sprintf("source %q to be indexed", p.opts.Job.Sources[i].Name)
+			return fmt.Sprintf("source %q to be indexed", p.sources[i].Name)
 		}
 	}
 	for i, c := range p.constructors {
@@ -284,7 +345,7 @@ func (p *Planner) blockedOn() string {
 	}
 	for key := range p.wanted {
 		if p.core.Planned()-p.core.Acked() < int64(p.opts.Prefetch) {
-			return fmt.Sprintf("block %d of source %q to be read", key.seq, p.opts.Job.Sources[key.source].Name)
+			return fmt.Sprintf("block %d of source %q to be read", key.seq, p.sources[key.source].Name)
 		}
 	}
 	if step, rows := p.core.Missing(); step < p.core.Planned() {
@@ -296,7 +357,7 @@ func (p *Planner) blockedOn() string {
 // slowest names the rank that holds the job back.
 func (p *Planner) slowest() string {
 	var slow *pb.Acked
-	for d := range p.opts.Job.Topology.DP {
+	for d := range p.tree.Mesh().DP {
 		a, ok := p.acks[uint32(d)]
 		if !ok {
 			return fmt.Sprintf("no rank of dp=%d has finished a step after %d", d, p.core.Acked())

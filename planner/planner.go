@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -20,9 +21,13 @@ import (
 	"github.com/millrace-data/millrace/internal/batch"
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/rpc"
+	"github.com/millrace-data/millrace/planner/change"
+	"github.com/millrace-data/millrace/planner/feedback"
 	"github.com/millrace-data/millrace/planner/jobspec"
 	"github.com/millrace-data/millrace/planner/mix"
+	"github.com/millrace-data/millrace/planner/place"
 	"github.com/millrace-data/millrace/planner/plan"
+	"github.com/millrace-data/millrace/planner/strategy/declared"
 	pb "github.com/millrace-data/millrace/proto"
 )
 
@@ -37,6 +42,7 @@ type Options struct {
 	Loaders      int                  // loaders to wait for before anything is read; default 1
 	Constructors int                  // constructors the DP ranks are spread over; default 1
 	Prefetch     int                  // steps planned ahead; default: the job spec's
+	Changes      []change.Change      // made before the first step is planned, unless the log has them
 	Log          *slog.Logger         // default: discard
 	Serving      func(address string) // called when the address is open; may be nil
 }
@@ -69,8 +75,21 @@ type Planner struct {
 	done  chan struct{} // closed when loop returned
 
 	id           identity
-	limited      []bool
+	sources      []jobspec.Source // the spec's, then those that joined
+	limited      []bool           // by source
+	entries      [][]byte         // of the sources that joined, or are about to
+	refused      error            // why the one that is about to join cannot
+	journal      []plan.Change    // all changes so far, as they were made
+	bans         []plan.Ban       // all bans, whether in force or not
+	restored     []change.Change  // of the log, then of the options, until the core is there
+	logged       int              // how many of them are the log's
+	prepared     int              // how many of them are ready to be made
+	joined       int              // how many of entries have joined
+	positioned   bool             // a trainer said where the job goes on
 	log          *checkpoint.Log
+	found        map[fileName]*pb.FileFound // nil while it is looked for
+	tree         *place.Tree                // mesh of this generation
+	remesh       *plan.Step                 // the first step for another mesh; nil if there is none
 	core         *plan.Core
 	generation   uint64
 	failed       error
@@ -78,12 +97,15 @@ type Planner struct {
 	constructors []*constructorSession // by number; nil until it is there
 	indexed      []*pb.SourceIndexed   // by source; nil until it is known
 	steps        map[int64]*plan.Step  // published and not acked
+	images       *stepImages           // of the step that was looked at last
+	saved        map[int64][]byte      // resume tokens that were given out, by step
 	wanted       map[wantKey]*loaderSession
 	ended        int64 // first step that does not exist; -1 while unknown
 	acks         map[uint32]*pb.Acked
 	joins        uint64        // so far
 	waiting      []func() bool // questions that cannot be answered yet; true = answered
 	ledger       []ledger      // by source
+	measures     measurements
 	started      time.Time
 }
 
@@ -107,7 +129,10 @@ func Run(ctx context.Context, opts Options) error {
 	if err := opts.validate(); err != nil {
 		return err
 	}
-	p := newPlanner(opts)
+	p, err := newPlanner(opts)
+	if err != nil {
+		return err
+	}
 	register := func(s *grpc.Server) { pb.RegisterPlannerServer(s, p) }
 	return rpc.Run(ctx, opts.Address, opts.Advertise, opts.Security, register, func(ctx context.Context, address string) error {
 		if opts.Serving != nil {
@@ -117,28 +142,36 @@ func Run(ctx context.Context, opts Options) error {
 	})
 }
 
-func newPlanner(opts Options) *Planner {
-	sources := len(opts.Job.Sources)
+func newPlanner(opts Options) (*Planner, error) {
+	cfg, err := CoreConfig(opts.Job)
+	if err != nil {
+		return nil, err
+	}
+	f := opts.Job.Mix.Feedback
+	policy, err := feedback.New(f.Policy, feedback.Options{Rate: float64(f.Rate) / 1000, Floor: float64(f.Floor) / 1000})
+	if err != nil {
+		return nil, err
+	}
 	p := &Planner{
+		measures:     newMeasurements(policy),
+		tree:         cfg.Mesh,
 		opts:         opts,
 		inbox:        make(chan func()),
 		done:         make(chan struct{}),
 		id:           identity{name: opts.Job.Name, spec: opts.Job.Identity()},
-		limited:      make([]bool, sources),
 		constructors: make([]*constructorSession, opts.Constructors),
-		indexed:      make([]*pb.SourceIndexed, sources),
 		steps:        map[int64]*plan.Step{},
+		saved:        map[int64][]byte{},
 		wanted:       map[wantKey]*loaderSession{},
 		ended:        -1,
 		acks:         map[uint32]*pb.Acked{},
-		ledger:       make([]ledger, sources),
+		found:        map[fileName]*pb.FileFound{},
 		started:      time.Now(),
 	}
-	for i, s := range opts.Job.Sources {
-		p.limited[i] = s.Limit > 0
-		p.ledger[i].epochSkips = map[int64]int{}
+	for _, s := range opts.Job.Sources {
+		p.addSource(s)
 	}
-	return p
+	return p, nil
 }
 
 // loop owns the planner's state.
@@ -221,52 +254,120 @@ func (p *Planner) fail(err error) {
 	}
 	p.failed = err
 	p.opts.Log.Error("job failed", "job", p.id.name, "class", fault.ClassOf(err).String(), "err", err)
-	for _, c := range p.constructors {
-		if c != nil {
-			c.out.Put(&pb.ConstructorOrder{Order: &pb.ConstructorOrder_Failure{Failure: rpc.ToFailure(err, -1)}})
-		}
-	}
+	p.tell(func(*constructorSession) *pb.ConstructorOrder {
+		return &pb.ConstructorOrder{Order: &pb.ConstructorOrder_Failure{Failure: rpc.ToFailure(err, -1)}}
+	})
 }
 
-// start opens the log and plans the first steps once all sources are indexed.
+// start plans the first steps once all sources are indexed, those that joined in
+// an earlier life of the log among them.
 func (p *Planner) start() {
+	if p.core != nil || p.failed != nil || slices.Contains(p.indexed[:p.base()], nil) {
+		return
+	}
+	if err := p.openLog(); err != nil {
+		p.fail(err)
+		return
+	}
+	if ready, err := p.prepareChanges(); err != nil {
+		p.fail(err)
+		return
+	} else if !ready {
+		return // the answer of a loader comes back here
+	}
+	cfg, err := p.config()
+	if err != nil {
+		p.fail(err)
+		return
+	}
+	p.opts.Log.Info("job starts", "job", p.id.name, "sources", len(p.sources), "changes", len(p.restored), "root", fmt.Sprintf("%x", cfg.Root[:6]))
+	p.core = plan.New(cfg)
+	state := plan.Start(p.base())
+	if err = p.resume(&state, p.restored[:p.logged], byLog); err == nil {
+		err = p.resume(&state, p.restored[p.logged:], byUser)
+	}
+	if err != nil {
+		p.fail(err)
+		return
+	}
+	p.apply(plan.Rewind{State: state, Digest: cfg.Root})
+}
+
+// openLog opens the log, once, and reads the changes of its earlier life.
+func (p *Planner) openLog() error {
+	if p.id.manifest != ([32]byte{}) {
+		return nil
+	}
 	var manifests [][32]byte
-	cfg := p.config()
-	for i, x := range p.indexed {
+	for _, x := range p.indexed[:p.base()] {
 		manifests = append(manifests, [32]byte(x.Manifest))
-		cfg.Sources = append(cfg.Sources, plan.Source{
-			Name: p.opts.Job.Sources[i].Name, Blocks: int64(x.Blocks), Limit: p.opts.Job.Sources[i].Limit,
-		})
 	}
 	p.id.manifest = batch.Combine(manifests)
-	cfg.Root = batch.Root(p.id.spec, p.id.manifest)
+	var err error
 	if p.opts.LogDir != "" {
-		log, err := checkpoint.Open(p.opts.LogDir, checkpoint.Options{Identity: cfg.Root, Logger: p.opts.Log})
-		if err != nil {
-			p.fail(err)
-			return
-		}
-		p.log = log
+		err = p.readLog()
 	}
-	p.opts.Log.Info("job starts", "job", p.id.name, "sources", len(cfg.Sources), "root", fmt.Sprintf("%x", cfg.Root[:6]))
-	p.core = plan.New(cfg)
-	p.act(p.core.Start())
+	p.logged = len(p.restored)
+	fresh := change.Without(p.opts.Changes, p.restored)
+	change.Sort(fresh)
+	p.restored = append(p.restored, fresh...)
+	return err
+}
+
+// readLog opens the log and reads the changes of its earlier life.
+func (p *Planner) readLog() (err error) {
+	if p.log, err = checkpoint.Open(p.opts.LogDir, checkpoint.Options{Identity: p.root(), Logger: p.opts.Log}); err != nil {
+		return err
+	}
+	texts, err := p.log.Changes()
+	if err != nil {
+		return err
+	}
+	p.restored, err = change.ParseAll(texts)
+	return err
 }
 
 // config is the core's view of the job spec.
-func (p *Planner) config() plan.Config {
-	job := p.opts.Job
+func (p *Planner) config() (plan.Config, error) {
+	cfg, err := CoreConfig(p.opts.Job)
+	if err != nil {
+		return cfg, err
+	}
+	for i := range p.base() {
+		cfg.Sources = append(cfg.Sources, p.coreSource(i))
+	}
+	cfg.Root = p.root()
+	cfg.Ahead = int64(p.opts.Prefetch)
+	return cfg, nil
+}
+
+// CoreConfig is the part of a core's configuration that the job spec alone says.
+func CoreConfig(job *jobspec.Job) (plan.Config, error) {
+	t := job.Topology
+	tree, err := place.New(place.Mesh{DP: t.DP, CP: t.CP, PP: t.PP, TP: t.TP, VPP: t.VPP, EP: 1, Order: t.Order})
+	if err != nil {
+		return plan.Config{}, err
+	}
+	place, err := declared.Compile(job)
 	return plan.Config{
+		Strategy:       place,
+		Seed:           job.Seed,
 		Schedule:       Schedule(job),
+		Grain:          job.Mix.Grain,
+		Random:         job.Mix.Draw == "random",
 		CountSamples:   job.Mix.Unit == "samples",
 		Epochs:         int64(job.Mix.Epochs),
 		Renormalize:    job.Mix.Exhausted == "renormalize",
 		SequenceLength: int32(job.Batch.SequenceLength),
+		Multiple:       int32(job.Output.DocumentMultiple),
 		Rows:           job.Batch.Sequences,
+		MicrobatchSize: job.Batch.MicrobatchSize,
 		Packing:        job.Batch.Packing,
-		Ahead:          int64(p.opts.Prefetch),
+		Images:         hasImages(job),
+		Mesh:           tree,
+		Ahead:          int64(job.Resources.Prefetch),
 		Window:         job.Resources.Window,
-	}
+	}, err
 }
 
 // Schedule is the job's mix with weights in the order of its sources.
@@ -323,9 +424,22 @@ func (p *Planner) publish(s *plan.Step) {
 		return
 	}
 	p.steps[s.Step] = s
+	p.noteWork(s)
+	if p.remesh == nil && !s.Mesh.Equal(p.tree) {
+		p.remesh = s
+		p.opts.Log.Info("the topology changes", "job", p.id.name, "step", s.Step, "to", s.Mesh.Canonical())
+		p.tell(p.endOrder)
+	}
+	if p.remesh == nil {
+		p.tell(func(c *constructorSession) *pb.ConstructorOrder { return p.partOf(s, c) })
+	}
+}
+
+// tell gives every constructor an order.
+func (p *Planner) tell(order func(c *constructorSession) *pb.ConstructorOrder) {
 	for _, c := range p.constructors {
 		if c != nil {
-			c.out.Put(p.partOf(s, c))
+			c.out.Put(order(c))
 		}
 	}
 }
@@ -333,17 +447,18 @@ func (p *Planner) publish(s *plan.Step) {
 func (p *Planner) end(step int64) {
 	p.ended = step
 	p.opts.Log.Info("end of data", "job", p.id.name, "step", step)
-	for _, c := range p.constructors {
-		if c != nil {
-			c.out.Put(p.endOrder())
-		}
+	if p.remesh == nil {
+		p.tell(p.endOrder)
 	}
 }
 
-func (p *Planner) endOrder() *pb.ConstructorOrder {
-	return &pb.ConstructorOrder{Order: &pb.ConstructorOrder_End{
-		End: &pb.EndOfData{Generation: p.generation, Step: uint64(p.ended)},
-	}}
+// endOrder says where the data ends, for the ranks of this mesh at least.
+func (p *Planner) endOrder(*constructorSession) *pb.ConstructorOrder {
+	end := &pb.EndOfData{Generation: p.generation, Step: uint64(p.ended)}
+	if p.remesh != nil {
+		end.Step, end.Topology = uint64(p.remesh.Step), p.remesh.Mesh.Canonical()
+	}
+	return &pb.ConstructorOrder{Order: &pb.ConstructorOrder_End{End: end}}
 }
 
 // digested notes the chain value after `step` steps in the log, beside the record of

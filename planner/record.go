@@ -28,7 +28,8 @@ func (p *Planner) record(s *plan.Step) error {
 	var frame []byte
 	if p.log.FrameDue(s.Step) {
 		id := p.id
-		id.name = "" // a log may go on under another name
+		id.name = ""         // a log may go on under another name
+		before.Pending = nil // the log has all changes, those included that are not made yet
 		frame = encodeToken(id, nil, before, [32]byte{}, p.limited)
 	}
 	return p.log.Append(s.Step, data, frame)
@@ -38,8 +39,12 @@ func (p *Planner) record(s *plan.Step) error {
 func stepRecord(s *plan.Step, before plan.State) *pb.StepRecord {
 	digest := planDigest(s)
 	r := &pb.StepRecord{Plan: digest[:]}
+	r.Changes = texts(s.Changes)
 	for i, cur := range s.After.Cursors {
-		was := before.Cursors[i]
+		var was plan.Cursor
+		if i < len(before.Cursors) {
+			was = before.Cursors[i]
+		}
 		if cur.Samples == was.Samples && cur.Seq == was.Seq && cur.Index == was.Index {
 			continue
 		}
@@ -57,6 +62,15 @@ func stepRecord(s *plan.Step, before plan.State) *pb.StepRecord {
 		r.CarryBack = append(r.CarryBack, uint64(s.After.Cursors[c.Source].Seq-c.Seq))
 		r.CarryIndex = append(r.CarryIndex, uint32(c.Index))
 		r.CarryLength = append(r.CarryLength, uint32(c.Length))
+	}
+	for _, ref := range s.Banned {
+		r.LeftSource = append(r.LeftSource, uint32(ref.Source))
+		r.LeftSeq = append(r.LeftSeq, uint64(ref.Seq))
+		r.LeftIndex = append(r.LeftIndex, uint32(ref.Index))
+	}
+	for _, p := range s.Passed {
+		r.PassedFromSeq, r.PassedToSeq = append(r.PassedFromSeq, uint64(p[0].Seq)), append(r.PassedToSeq, uint64(p[1].Seq))
+		r.PassedFromIndex, r.PassedToIndex = append(r.PassedFromIndex, uint32(p[0].Index)), append(r.PassedToIndex, uint32(p[1].Index))
 	}
 	return r
 }

@@ -5,13 +5,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"google.golang.org/grpc"
 
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/rpc"
+	"github.com/millrace-data/millrace/planner/place"
 	"github.com/millrace-data/millrace/planner/plan"
+	"github.com/millrace-data/millrace/planner/strategy"
 	pb "github.com/millrace-data/millrace/proto"
 )
 
@@ -81,27 +84,36 @@ func (p *Planner) addLoader(l *loaderSession) {
 	l.out.Put(&pb.LoaderOrder{Order: &pb.LoaderOrder_Job{
 		Job: &pb.JobSpec{Name: p.id.name, Yaml: p.opts.Job.YAML(), Directory: p.opts.Directory},
 	}})
+	for n := range p.entries {
+		l.out.Put(p.addOrder(n))
+	}
+	l.out.Put(p.bansOrder())
 	p.placementChanged()
 	if p.core == nil && len(p.loaders) == p.opts.Loaders {
-		for i := range p.indexed {
-			p.loaderOf(int32(i), 0).out.Put(&pb.LoaderOrder{Order: &pb.LoaderOrder_Index{Index: &pb.IndexSource{Source: uint32(i)}}})
-		}
+		p.indexMissing()
 	}
 	p.wantOrphans()
+	p.start() // it may have waited for a loader to ask
 }
 
 // removeLoader gives a lost loader's work to the others.
 func (p *Planner) removeLoader(l *loaderSession) {
 	p.loaders = slices.DeleteFunc(p.loaders, func(o *loaderSession) bool { return o == l })
 	p.opts.Log.Warn("loader left", "loader", l.id)
+	maps.DeleteFunc(p.found, func(_ fileName, f *pb.FileFound) bool { return f == nil }) // it may have been the one that was asked
 	if len(p.loaders) == 0 {
 		return // constructors wait, with their deadlines, until one comes back
 	}
 	p.placementChanged()
 	p.wantOrphans()
+	p.indexMissing()
+}
+
+// indexMissing has the sources indexed that are not.
+func (p *Planner) indexMissing() {
 	for i, x := range p.indexed {
-		if x == nil && p.core == nil {
-			p.loaderOf(int32(i), 0).out.Put(&pb.LoaderOrder{Order: &pb.LoaderOrder_Index{Index: &pb.IndexSource{Source: uint32(i)}}})
+		if x == nil {
+			p.index(int32(i))
 		}
 	}
 }
@@ -150,8 +162,11 @@ func (p *Planner) loaderSays(l *loaderSession, report *pb.LoaderReport) {
 		p.blockRead(r.Block)
 	case *pb.LoaderReport_Usage:
 		l.usage = r.Usage
+	case *pb.LoaderReport_Found:
+		p.found[fileName{r.Found.Source, r.Found.Name}] = r.Found
+		p.start()
 	case *pb.LoaderReport_Failure:
-		p.fail(rpc.FromFailure(r.Failure))
+		p.loaderFailed(r.Failure)
 	}
 }
 
@@ -161,9 +176,7 @@ func (p *Planner) sourceIndexed(x *pb.SourceIndexed) {
 		return
 	}
 	p.indexed[x.Source] = x
-	if p.core == nil && p.failed == nil && !slices.Contains(p.indexed, nil) {
-		p.start()
-	}
+	p.start()
 }
 
 func (p *Planner) blockRead(b *pb.BlockRead) {
@@ -175,17 +188,31 @@ func (p *Planner) blockRead(b *pb.BlockRead) {
 	if !p.note(b) {
 		return
 	}
-	lengths := make([]int32, len(b.Lengths))
-	for i, n := range b.Lengths {
-		lengths[i] = int32(n)
+	ev, err := blockEvent(b)
+	if err != nil {
+		p.fail(err)
+		return
 	}
-	p.apply(plan.BlockRead{Source: key.source, Seq: key.seq, Lengths: lengths})
+	p.apply(ev)
+}
+
+// blockEvent is what the core is told of a block.
+func blockEvent(b *pb.BlockRead) (ev plan.BlockRead, err error) {
+	ev = plan.BlockRead{Source: int32(b.Source), Seq: int64(b.Seq), Lengths: make([]int32, len(b.Lengths)), Bans: int(b.BansKnown)}
+	for i, n := range b.Lengths {
+		ev.Lengths[i] = int32(n)
+	}
+	for i, index := range b.Banned {
+		ev.Banned = append(ev.Banned, plan.Banned{Index: int32(index), Ban: b.Bans[i]})
+	}
+	ev.Images, err = imagesRead(b)
+	return ev, err
 }
 
 // note enters what a block lost into the source's ledger, and stops the job if
 // more records were skipped than the source's policy allows.
 func (p *Planner) note(b *pb.BlockRead) bool {
-	led, spec := &p.ledger[b.Source], p.opts.Job.Sources[b.Source]
+	led, spec := &p.ledger[b.Source], p.sources[b.Source]
 	led.filtered += b.Filtered
 	led.dropped += b.Dropped
 	led.empty += b.Empty
@@ -252,12 +279,8 @@ func (p *Planner) addConstructor(c *constructorSession) error {
 			c.id, len(p.constructors), len(p.constructors)+1)
 	}
 	p.constructors[c.number] = c
-	for d := c.number; d < p.opts.Job.Topology.DP; d += len(p.constructors) {
-		c.buckets = append(c.buckets, uint32(d))
-	}
+	p.brief(c)
 	p.opts.Log.Info("constructor joined", "constructor", c.id, "address", c.address, "buckets", c.buckets)
-	c.out.Put(&pb.ConstructorOrder{Order: &pb.ConstructorOrder_Job{Job: p.jobFor(c)}})
-	c.out.Put(p.placement())
 	if p.failed != nil {
 		c.out.Put(&pb.ConstructorOrder{Order: &pb.ConstructorOrder_Failure{Failure: rpc.ToFailure(p.failed, -1)}})
 		return nil
@@ -268,6 +291,25 @@ func (p *Planner) addConstructor(c *constructorSession) error {
 	return nil
 }
 
+// brief gives a constructor the job, as it is on this mesh.
+func (p *Planner) brief(c *constructorSession) {
+	c.buckets = nil
+	for d := c.number; d < p.tree.Mesh().DP; d += len(p.constructors) {
+		c.buckets = append(c.buckets, uint32(d))
+	}
+	c.out.Put(&pb.ConstructorOrder{Order: &pb.ConstructorOrder_Job{Job: p.jobFor(c)}})
+	for n := range p.adds() {
+		c.out.Put(p.joinedOrder(n))
+	}
+	c.out.Put(p.placement())
+}
+
+// joinedOrder tells a constructor of the n-th source that joined.
+func (p *Planner) joinedOrder(n int) *pb.ConstructorOrder {
+	s := p.sources[p.base()+n]
+	return &pb.ConstructorOrder{Order: &pb.ConstructorOrder_Joined{Joined: &pb.SourceJoined{Name: s.Name, Keep: s.Keep}}}
+}
+
 // resend brings a constructor to the present: reset to the acked position, then
 // every step after it.
 func (p *Planner) resend(c *constructorSession) {
@@ -276,12 +318,12 @@ func (p *Planner) resend(c *constructorSession) {
 		Restart: &pb.Restart{Generation: p.generation, NextStep: uint64(acked)},
 	}})
 	for k := acked; k < p.core.Planned(); k++ {
-		if s := p.steps[k]; s != nil {
+		if s := p.steps[k]; s != nil && (p.remesh == nil || k < p.remesh.Step) {
 			c.out.Put(p.partOf(s, c))
 		}
 	}
-	if p.ended >= 0 {
-		c.out.Put(p.endOrder())
+	if p.ended >= 0 || p.remesh != nil {
+		c.out.Put(p.endOrder(c))
 	}
 }
 
@@ -296,13 +338,14 @@ func (p *Planner) jobFor(c *constructorSession) *pb.ConstructorJob {
 		Name: job.Name, Identity: p.id.spec[:],
 		SequenceLength: uint32(job.Batch.SequenceLength),
 		MicrobatchSize: uint32(job.Batch.MicrobatchSize),
-		Microbatches:   uint32(p.microbatches()),
 		Packing:        job.Batch.Packing,
 		Mesh:           p.mesh(),
 		Format:         job.Output.Format, CpSlicing: job.Output.CPSlicing, BroadcastAt: job.Output.BroadcastAt,
-		PadId:       job.Output.PadID,
-		BufferBytes: uint64(job.Resources.ConstructorBuffer),
-		Buckets:     c.buckets,
+		PadId:            job.Output.PadID,
+		DocumentMultiple: uint32(job.Output.DocumentMultiple),
+		BufferBytes:      uint64(job.Resources.ConstructorBuffer),
+		Buckets:          c.buckets,
+		Images:           imageSteps(job),
 	}
 	for _, s := range job.Sources {
 		out.Sources = append(out.Sources, s.Name)
@@ -311,14 +354,16 @@ func (p *Planner) jobFor(c *constructorSession) *pb.ConstructorJob {
 	return out
 }
 
-func (p *Planner) microbatches() int {
-	job := p.opts.Job
-	return job.Batch.Sequences / (job.Topology.DP * job.Batch.MicrobatchSize)
+// mesh is the mesh of ranks that are fed now.
+func (p *Planner) mesh() *pb.Mesh {
+	m := meshProto(p.tree)
+	m.Stride = stride(p.tree)
+	return m
 }
 
-func (p *Planner) mesh() *pb.Mesh {
-	t := p.opts.Job.Topology
-	return &pb.Mesh{Dp: uint32(t.DP), Cp: uint32(t.CP), Pp: uint32(t.PP), Tp: uint32(t.TP), Vpp: uint32(t.VPP)}
+func meshProto(t *place.Tree) *pb.Mesh {
+	m := t.Mesh()
+	return &pb.Mesh{Dp: uint32(m.DP), Cp: uint32(m.CP), Pp: uint32(m.PP), Tp: uint32(m.TP), Vpp: uint32(m.VPP)}
 }
 
 func (p *Planner) placement() *pb.ConstructorOrder {
@@ -330,43 +375,23 @@ func (p *Planner) placement() *pb.ConstructorOrder {
 }
 
 func (p *Planner) placementChanged() {
-	for _, c := range p.constructors {
-		if c != nil {
-			c.out.Put(p.placement())
-		}
-	}
+	p.tell(func(*constructorSession) *pb.ConstructorOrder { return p.placement() })
 }
 
-// partOf cuts the rows of a constructor's buckets out of a plan. Row g of a step
-// belongs to DP rank (g / microbatch size) mod dp, so that rows of the same
-// microbatch slot are neighbours in the order of packing, and alike.
+// partOf is the part of a plan that concerns a constructor.
 func (p *Planner) partOf(s *plan.Step, c *constructorSession) *pb.ConstructorOrder {
-	mbs, dp := p.opts.Job.Batch.MicrobatchSize, p.opts.Job.Topology.DP
-	part := &pb.StepPlan{Generation: p.generation, Step: uint64(s.Step)}
-	blocks := map[wantKey]uint32{}
-	at := int32(0)
-	for g, n := range s.Rows {
-		row := s.Samples[at : at+n]
-		at += n
-		if !slices.Contains(c.buckets, uint32(g/mbs%dp)) {
-			continue
-		}
-		part.Rows = append(part.Rows, uint32(g))
-		part.RowSamples = append(part.RowSamples, uint32(n))
-		for _, ref := range row {
-			key := wantKey{ref.Source, ref.Seq}
-			b, ok := blocks[key]
-			if !ok {
-				b = uint32(len(part.Blocks))
-				blocks[key] = b
-				part.Blocks = append(part.Blocks, p.planBlock(key))
-			}
-			part.SampleBlock = append(part.SampleBlock, b)
-			part.SampleIndex = append(part.SampleIndex, uint32(ref.Index))
-			part.SampleLength = append(part.SampleLength, uint32(ref.Length))
-		}
+	part := strategy.ConstructorDoPlan(s.Placed, s.Buffer, c.buckets)
+	out := &pb.StepPlan{
+		Generation: p.generation, Step: uint64(s.Step),
+		Rows: part.Rows, RowSamples: part.RowSamples, RowRank: part.Rank, RowMicrobatch: part.Microbatch,
+		SampleBlock: part.SampleBlock, SampleIndex: part.SampleIndex, SampleLength: part.SampleLength,
+		SequenceLength: uint32(s.Shape.SequenceLength), Microbatches: uint32(s.Placed.Microbatches), GlobalRows: uint32(s.Shape.Rows),
 	}
-	return &pb.ConstructorOrder{Order: &pb.ConstructorOrder_Plan{Plan: part}}
+	for _, b := range part.Blocks {
+		out.Blocks = append(out.Blocks, p.planBlock(wantKey{b.Source, b.Seq}))
+	}
+	p.addImages(out, s, &part, c.buckets)
+	return &pb.ConstructorOrder{Order: &pb.ConstructorOrder_Plan{Plan: out}}
 }
 
 func (p *Planner) planBlock(key wantKey) *pb.PlanBlock {
@@ -413,7 +438,7 @@ func (p *Planner) ackedBy(a *pb.Acked) {
 		return
 	}
 	p.acks[a.Bucket] = a
-	if len(p.acks) < p.opts.Job.Topology.DP {
+	if len(p.acks) < p.tree.Mesh().DP {
 		return
 	}
 	slowest := a.Step
@@ -422,6 +447,7 @@ func (p *Planner) ackedBy(a *pb.Acked) {
 	}
 	for k := p.core.Acked(); k < int64(slowest); k++ {
 		delete(p.steps, k)
+		delete(p.saved, k)
 	}
 	p.apply(plan.Acked{Step: int64(slowest)})
 }

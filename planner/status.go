@@ -30,6 +30,9 @@ type Status struct {
 	DigestStep   int64               `json:"digest_step"`
 	Fill         float64             `json:"fill"` // tokens in the rows of the last plan / room
 	Carried      int                 `json:"carried_samples"`
+	Topology     string              `json:"topology"`
+	Calibration  string              `json:"calibration,omitempty"` // of the quadratic cost, from reported step times
+	Changes      []string            `json:"changes,omitempty"`     // made so far, and to be made, JSON each
 	Sources      []SourceStatus      `json:"sources"`
 	Loaders      []LoaderStatus      `json:"loaders"`
 	Constructors []ConstructorStatus `json:"constructors"`
@@ -38,6 +41,7 @@ type Status struct {
 // SourceStatus is the ledger of one source.
 type SourceStatus struct {
 	Name      string  `json:"name"`
+	State     string  `json:"state,omitempty"` // paused, dropped; nothing for one that is drawn from
 	Files     uint64  `json:"files"`
 	Bytes     uint64  `json:"bytes"`
 	Scheduled float64 `json:"scheduled_share"` // at the next step
@@ -98,10 +102,13 @@ func (p *Planner) status() Status {
 	if p.core != nil {
 		p.progress(&s)
 	}
+	for _, ch := range p.journal {
+		s.Changes = append(s.Changes, string(ch.Text))
+	}
 	if p.failed != nil {
 		s.State, s.Error, s.Class = "failed", p.failed.Error(), fault.ClassOf(p.failed).String()
 	}
-	for i := range p.opts.Job.Sources {
+	for i := range p.sources {
 		s.Sources = append(s.Sources, p.sourceStatus(i))
 	}
 	p.shares(s.Sources)
@@ -122,6 +129,8 @@ func (p *Planner) status() Status {
 
 // progress fills in what the core knows.
 func (p *Planner) progress(s *Status) {
+	s.Topology = p.tree.Canonical()
+	s.Calibration = p.measures.calibration()
 	s.State, s.Planned, s.Acked = "running", p.core.Planned(), p.core.Acked()
 	if p.ended >= 0 && s.Acked >= p.ended {
 		s.State = "ended"
@@ -134,14 +143,14 @@ func (p *Planner) progress(s *Status) {
 		s.Carried = len(state.Carry)
 	}
 	if last := p.steps[s.Planned-1]; last != nil {
-		s.Fill = float64(last.Filled) / float64(len(last.Rows)*p.opts.Job.Batch.SequenceLength)
+		s.Fill = float64(last.Filled) / float64(len(last.Rows)*int(last.Shape.SequenceLength))
 	}
 }
 
 func (p *Planner) sourceStatus(i int) SourceStatus {
 	led := &p.ledger[i]
 	s := SourceStatus{
-		Name:  p.opts.Job.Sources[i].Name,
+		Name:  p.sources[i].Name,
 		Files: p.indexed[i].GetFiles(), Bytes: p.indexed[i].GetBytes(),
 		Filtered: led.filtered, Dropped: led.dropped, Empty: led.empty, Skipped: led.skipped,
 	}
@@ -151,8 +160,9 @@ func (p *Planner) sourceStatus(i int) SourceStatus {
 	if p.core == nil {
 		return s
 	}
-	if state, ok := p.core.State(p.core.Planned()); ok {
+	if state, ok := p.core.State(p.core.Planned()); ok && i < len(state.Cursors) {
 		c := state.Cursors[i]
+		s.State = state.Settings.StateOf(int32(i))
 		s.Tokens, s.Samples = c.Tokens, c.Samples
 		s.Lag = float64(c.Deficit) / 4096
 		s.Epoch = c.Seq / max(int64(p.indexed[i].Blocks), 1)
@@ -165,8 +175,7 @@ func (p *Planner) shares(sources []SourceStatus) {
 	if p.core == nil {
 		return
 	}
-	schedule := Schedule(p.opts.Job)
-	scheduled := schedule.Shares(p.core.Planned())
+	scheduled := p.core.Shares()
 	count := func(s *SourceStatus) int64 {
 		if p.opts.Job.Mix.Unit == "samples" {
 			return s.Samples
@@ -177,7 +186,7 @@ func (p *Planner) shares(sources []SourceStatus) {
 	for i := range sources {
 		total += count(&sources[i])
 	}
-	for i := range sources {
+	for i := range scheduled {
 		sources[i].Scheduled = float64(scheduled[i]) / (1 << 32)
 		sources[i].Realised = float64(count(&sources[i])) / float64(max(total, 1))
 	}
@@ -199,10 +208,20 @@ func (s Status) String() string {
 	if s.Digest != "" {
 		fmt.Fprintf(&b, "digest step=%d %s\n", s.DigestStep, s.Digest)
 	}
+	if s.Calibration != "" {
+		fmt.Fprintf(&b, "cost by step times: %s\n", s.Calibration)
+	}
+	for _, c := range s.Changes[max(len(s.Changes)-5, 0):] {
+		fmt.Fprintf(&b, "change %s\n", c)
+	}
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(w, "\nsource\tshare\tscheduled\ttokens\tsamples\tepoch\tlag\tfiltered\tdropped\tempty\tskipped\t\n")
 	for _, x := range s.Sources {
-		fmt.Fprintf(w, "%s\t%.4f\t%.4f\t%d\t%d\t%d\t%.0f\t%d\t%d\t%d\t%d\t\n", x.Name, x.Realised, x.Scheduled,
+		name := x.Name
+		if x.State != "" {
+			name += " (" + x.State + ")"
+		}
+		fmt.Fprintf(w, "%s\t%.4f\t%.4f\t%d\t%d\t%d\t%.0f\t%d\t%d\t%d\t%d\t\n", name, x.Realised, x.Scheduled,
 			x.Tokens, x.Samples, x.Epoch, x.Lag, x.Filtered, x.Dropped, x.Empty, x.Skipped)
 	}
 	fmt.Fprintf(w, "\nloader\theld MiB\tof MiB\tread MiB\tblocks\tread again\t\n")

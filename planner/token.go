@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/planner/change"
 	"github.com/millrace-data/millrace/planner/plan"
 	pb "github.com/millrace-data/millrace/proto"
 )
@@ -38,6 +39,8 @@ func encodeToken(id identity, mesh *pb.Mesh, s plan.State, digest [32]byte, limi
 		Digest:   digest[:],
 		Mesh:     mesh,
 		Cursors:  packState(s, limited),
+		Settings: packSettings(s.Settings),
+		Pending:  texts(s.Pending),
 	})
 	if err != nil {
 		panic(fmt.Sprintf("planner: a resume token does not encode: %v", err)) // only invalid UTF-8 in the name could, and lint refuses that
@@ -45,22 +48,53 @@ func encodeToken(id identity, mesh *pb.Mesh, s plan.State, digest [32]byte, limi
 	return seal(data)
 }
 
+// position is what a resume token says. What it says of sources that joined can
+// be understood when they are indexed.
+type position struct {
+	state    plan.State
+	digest   [32]byte
+	settings *pb.Settings
+	pending  []change.Change
+}
+
+// entries are the sources that joined before the position, or will after it.
+func (p *position) entries() (entries [][]byte) {
+	for _, a := range p.settings.GetAdded() {
+		entries = append(entries, a.Yaml)
+	}
+	for _, c := range p.pending {
+		if c.Add != nil {
+			entries = append(entries, c.Add.Source)
+		}
+	}
+	return entries
+}
+
 // decodeToken reads a resume token and checks that it is whole and of this job.
-func decodeToken(id identity, data []byte, sources int, limited []bool) (plan.State, [32]byte, error) {
+// limited says which sources of the job spec have a limit.
+func decodeToken(id identity, data []byte, limited []bool) (*position, error) {
 	t := &pb.ResumeToken{}
 	body, whole := unseal(data)
 	if !whole || proto.Unmarshal(body, t) != nil || t.Version == 0 {
-		return plan.State{}, [32]byte{}, fault.Userf("the resume token (%d bytes) is damaged or is not one; pass what state_dict() or --save-token gave", len(data))
+		return nil, fault.Userf("the resume token (%d bytes) is damaged or is not one; pass what state_dict() or --save-token gave", len(data))
 	}
 	if err := checkToken(id, t); err != nil {
-		return plan.State{}, [32]byte{}, err
+		return nil, err
 	}
-	s, err := unpackState(t.Cursors, sources, limited)
+	p := &position{settings: t.Settings, digest: [32]byte{}}
+	pending, err := change.ParseAll(t.Pending)
+	p.pending = pending
+	if err == nil {
+		for _, a := range t.Settings.GetAdded() {
+			limited = append(limited[:len(limited):len(limited)], a.Limited)
+		}
+		p.state, err = unpackState(t.Cursors, limited)
+	}
 	if err != nil || len(t.Digest) != 32 || t.Step > math.MaxInt64 {
-		return plan.State{}, [32]byte{}, fmt.Errorf("the resume token of step %d is whole, but cannot be read: %w", t.Step, err)
+		return nil, fmt.Errorf("the resume token of step %d is whole, but cannot be read: %w", t.Step, err)
 	}
-	s.Step = int64(t.Step)
-	return s, [32]byte(t.Digest), nil
+	p.state.Step, p.digest = int64(t.Step), [32]byte(t.Digest)
+	return p, nil
 }
 
 // checkToken refuses what is not of this version, job or data.
@@ -134,7 +168,8 @@ func packState(s plan.State, limited []bool) []byte {
 	return data
 }
 
-func unpackState(data []byte, sources int, limited []bool) (plan.State, error) {
+func unpackState(data []byte, limited []bool) (plan.State, error) {
+	sources := len(limited)
 	r := columns{data: data}
 	seq, index, deficit, tokens := r.next(sources), r.next(sources), r.next(sources), r.next(sources)
 	limits := 0

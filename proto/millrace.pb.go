@@ -92,6 +92,7 @@ type LoaderReport struct {
 	//	*LoaderReport_Block
 	//	*LoaderReport_Usage
 	//	*LoaderReport_Failure
+	//	*LoaderReport_Found
 	Report        isLoaderReport_Report `protobuf_oneof:"report"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -179,6 +180,15 @@ func (x *LoaderReport) GetFailure() *Failure {
 	return nil
 }
 
+func (x *LoaderReport) GetFound() *FileFound {
+	if x != nil {
+		if x, ok := x.Report.(*LoaderReport_Found); ok {
+			return x.Found
+		}
+	}
+	return nil
+}
+
 type isLoaderReport_Report interface {
 	isLoaderReport_Report()
 }
@@ -203,6 +213,10 @@ type LoaderReport_Failure struct {
 	Failure *Failure `protobuf:"bytes,5,opt,name=failure,proto3,oneof"`
 }
 
+type LoaderReport_Found struct {
+	Found *FileFound `protobuf:"bytes,6,opt,name=found,proto3,oneof"`
+}
+
 func (*LoaderReport_Hello) isLoaderReport_Report() {}
 
 func (*LoaderReport_Indexed) isLoaderReport_Report() {}
@@ -212,6 +226,8 @@ func (*LoaderReport_Block) isLoaderReport_Report() {}
 func (*LoaderReport_Usage) isLoaderReport_Report() {}
 
 func (*LoaderReport_Failure) isLoaderReport_Report() {}
+
+func (*LoaderReport_Found) isLoaderReport_Report() {}
 
 type LoaderHello struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -346,12 +362,18 @@ func (x *SourceIndexed) GetBytes() uint64 {
 type BlockRead struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Source        uint32                 `protobuf:"varint,1,opt,name=source,proto3" json:"source,omitempty"`
-	Seq           uint64                 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`                // epoch * blocks + block
-	Lengths       []uint32               `protobuf:"varint,3,rep,packed,name=lengths,proto3" json:"lengths,omitempty"` // tokens of each sample, in order
-	Filtered      uint64                 `protobuf:"varint,4,opt,name=filtered,proto3" json:"filtered,omitempty"`      // records that a filter took out
-	Dropped       uint64                 `protobuf:"varint,5,opt,name=dropped,proto3" json:"dropped,omitempty"`        // records longer than the source's rule allows
-	Empty         uint64                 `protobuf:"varint,6,opt,name=empty,proto3" json:"empty,omitempty"`            // records without a token
-	Skips         []*Skip                `protobuf:"bytes,7,rep,name=skips,proto3" json:"skips,omitempty"`             // bad records, skipped by the source's policy
+	Seq           uint64                 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`                                            // epoch * blocks + block
+	Lengths       []uint32               `protobuf:"varint,3,rep,packed,name=lengths,proto3" json:"lengths,omitempty"`                             // tokens of each sample, in order
+	Filtered      uint64                 `protobuf:"varint,4,opt,name=filtered,proto3" json:"filtered,omitempty"`                                  // records that a filter took out
+	Dropped       uint64                 `protobuf:"varint,5,opt,name=dropped,proto3" json:"dropped,omitempty"`                                    // records longer than the source's rule allows
+	Empty         uint64                 `protobuf:"varint,6,opt,name=empty,proto3" json:"empty,omitempty"`                                        // records without a token
+	Skips         []*Skip                `protobuf:"bytes,7,rep,name=skips,proto3" json:"skips,omitempty"`                                         // bad records, skipped by the source's policy
+	Banned        []uint32               `protobuf:"varint,8,rep,packed,name=banned,proto3" json:"banned,omitempty"`                               // samples that come from banned records, rising
+	Bans          []uint32               `protobuf:"varint,9,rep,packed,name=bans,proto3" json:"bans,omitempty"`                                   // for each of them, the number of the ban
+	BansKnown     uint32                 `protobuf:"varint,10,opt,name=bans_known,json=bansKnown,proto3" json:"bans_known,omitempty"`              // bans of the job that the loader knew of
+	Images        []uint32               `protobuf:"varint,11,rep,packed,name=images,proto3" json:"images,omitempty"`                              // images of each sample; empty if the source has none
+	ImageHeight   []uint32               `protobuf:"varint,12,rep,packed,name=image_height,json=imageHeight,proto3" json:"image_height,omitempty"` // of each image, in patches
+	ImageWidth    []uint32               `protobuf:"varint,13,rep,packed,name=image_width,json=imageWidth,proto3" json:"image_width,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -431,6 +453,48 @@ func (x *BlockRead) GetEmpty() uint64 {
 func (x *BlockRead) GetSkips() []*Skip {
 	if x != nil {
 		return x.Skips
+	}
+	return nil
+}
+
+func (x *BlockRead) GetBanned() []uint32 {
+	if x != nil {
+		return x.Banned
+	}
+	return nil
+}
+
+func (x *BlockRead) GetBans() []uint32 {
+	if x != nil {
+		return x.Bans
+	}
+	return nil
+}
+
+func (x *BlockRead) GetBansKnown() uint32 {
+	if x != nil {
+		return x.BansKnown
+	}
+	return 0
+}
+
+func (x *BlockRead) GetImages() []uint32 {
+	if x != nil {
+		return x.Images
+	}
+	return nil
+}
+
+func (x *BlockRead) GetImageHeight() []uint32 {
+	if x != nil {
+		return x.ImageHeight
+	}
+	return nil
+}
+
+func (x *BlockRead) GetImageWidth() []uint32 {
+	if x != nil {
+		return x.ImageWidth
 	}
 	return nil
 }
@@ -641,6 +705,9 @@ type LoaderOrder struct {
 	//	*LoaderOrder_Index
 	//	*LoaderOrder_Read
 	//	*LoaderOrder_Release
+	//	*LoaderOrder_Add
+	//	*LoaderOrder_Bans
+	//	*LoaderOrder_Find
 	Order         isLoaderOrder_Order `protobuf_oneof:"order"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -719,6 +786,33 @@ func (x *LoaderOrder) GetRelease() *ReleaseBlocks {
 	return nil
 }
 
+func (x *LoaderOrder) GetAdd() *AddSource {
+	if x != nil {
+		if x, ok := x.Order.(*LoaderOrder_Add); ok {
+			return x.Add
+		}
+	}
+	return nil
+}
+
+func (x *LoaderOrder) GetBans() *Bans {
+	if x != nil {
+		if x, ok := x.Order.(*LoaderOrder_Bans); ok {
+			return x.Bans
+		}
+	}
+	return nil
+}
+
+func (x *LoaderOrder) GetFind() *FindFile {
+	if x != nil {
+		if x, ok := x.Order.(*LoaderOrder_Find); ok {
+			return x.Find
+		}
+	}
+	return nil
+}
+
 type isLoaderOrder_Order interface {
 	isLoaderOrder_Order()
 }
@@ -739,6 +833,18 @@ type LoaderOrder_Release struct {
 	Release *ReleaseBlocks `protobuf:"bytes,4,opt,name=release,proto3,oneof"`
 }
 
+type LoaderOrder_Add struct {
+	Add *AddSource `protobuf:"bytes,5,opt,name=add,proto3,oneof"`
+}
+
+type LoaderOrder_Bans struct {
+	Bans *Bans `protobuf:"bytes,6,opt,name=bans,proto3,oneof"`
+}
+
+type LoaderOrder_Find struct {
+	Find *FindFile `protobuf:"bytes,7,opt,name=find,proto3,oneof"`
+}
+
 func (*LoaderOrder_Job) isLoaderOrder_Order() {}
 
 func (*LoaderOrder_Index) isLoaderOrder_Order() {}
@@ -746,6 +852,299 @@ func (*LoaderOrder_Index) isLoaderOrder_Order() {}
 func (*LoaderOrder_Read) isLoaderOrder_Order() {}
 
 func (*LoaderOrder_Release) isLoaderOrder_Order() {}
+
+func (*LoaderOrder_Add) isLoaderOrder_Order() {}
+
+func (*LoaderOrder_Bans) isLoaderOrder_Order() {}
+
+func (*LoaderOrder_Find) isLoaderOrder_Order() {}
+
+// FindFile asks for the file of a source that a person means.
+type FindFile struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Source        uint32                 `protobuf:"varint,1,opt,name=source,proto3" json:"source,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"` // its path, or enough of its end
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FindFile) Reset() {
+	*x = FindFile{}
+	mi := &file_proto_millrace_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FindFile) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FindFile) ProtoMessage() {}
+
+func (x *FindFile) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FindFile.ProtoReflect.Descriptor instead.
+func (*FindFile) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *FindFile) GetSource() uint32 {
+	if x != nil {
+		return x.Source
+	}
+	return 0
+}
+
+func (x *FindFile) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type FileFound struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Source        uint32                 `protobuf:"varint,1,opt,name=source,proto3" json:"source,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`       // as asked for
+	Path          string                 `protobuf:"bytes,3,opt,name=path,proto3" json:"path,omitempty"`       // as the manifest has it
+	Problem       string                 `protobuf:"bytes,4,opt,name=problem,proto3" json:"problem,omitempty"` // why there is no path
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FileFound) Reset() {
+	*x = FileFound{}
+	mi := &file_proto_millrace_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FileFound) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FileFound) ProtoMessage() {}
+
+func (x *FileFound) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FileFound.ProtoReflect.Descriptor instead.
+func (*FileFound) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *FileFound) GetSource() uint32 {
+	if x != nil {
+		return x.Source
+	}
+	return 0
+}
+
+func (x *FileFound) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *FileFound) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *FileFound) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
+// AddSource is a source that joins the job.
+type AddSource struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Yaml          []byte                 `protobuf:"bytes,1,opt,name=yaml,proto3" json:"yaml,omitempty"`      // its entry in the job spec
+	Source        uint32                 `protobuf:"varint,2,opt,name=source,proto3" json:"source,omitempty"` // the number it has from now on
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AddSource) Reset() {
+	*x = AddSource{}
+	mi := &file_proto_millrace_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AddSource) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AddSource) ProtoMessage() {}
+
+func (x *AddSource) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AddSource.ProtoReflect.Descriptor instead.
+func (*AddSource) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *AddSource) GetYaml() []byte {
+	if x != nil {
+		return x.Yaml
+	}
+	return nil
+}
+
+func (x *AddSource) GetSource() uint32 {
+	if x != nil {
+		return x.Source
+	}
+	return 0
+}
+
+// Bans are all banned records of the job.
+type Bans struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Bans          []*Ban                 `protobuf:"bytes,1,rep,name=bans,proto3" json:"bans,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Bans) Reset() {
+	*x = Bans{}
+	mi := &file_proto_millrace_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Bans) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Bans) ProtoMessage() {}
+
+func (x *Bans) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Bans.ProtoReflect.Descriptor instead.
+func (*Bans) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Bans) GetBans() []*Ban {
+	if x != nil {
+		return x.Bans
+	}
+	return nil
+}
+
+type Ban struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint32                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Source        uint32                 `protobuf:"varint,2,opt,name=source,proto3" json:"source,omitempty"`
+	File          string                 `protobuf:"bytes,3,opt,name=file,proto3" json:"file,omitempty"`
+	Row           int64                  `protobuf:"varint,4,opt,name=row,proto3" json:"row,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Ban) Reset() {
+	*x = Ban{}
+	mi := &file_proto_millrace_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Ban) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Ban) ProtoMessage() {}
+
+func (x *Ban) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Ban.ProtoReflect.Descriptor instead.
+func (*Ban) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Ban) GetId() uint32 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *Ban) GetSource() uint32 {
+	if x != nil {
+		return x.Source
+	}
+	return 0
+}
+
+func (x *Ban) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
+func (x *Ban) GetRow() int64 {
+	if x != nil {
+		return x.Row
+	}
+	return 0
+}
 
 // JobSpec is the job as the planner was given it.
 type JobSpec struct {
@@ -759,7 +1158,7 @@ type JobSpec struct {
 
 func (x *JobSpec) Reset() {
 	*x = JobSpec{}
-	mi := &file_proto_millrace_proto_msgTypes[9]
+	mi := &file_proto_millrace_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -771,7 +1170,7 @@ func (x *JobSpec) String() string {
 func (*JobSpec) ProtoMessage() {}
 
 func (x *JobSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[9]
+	mi := &file_proto_millrace_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -784,7 +1183,7 @@ func (x *JobSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobSpec.ProtoReflect.Descriptor instead.
 func (*JobSpec) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{9}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *JobSpec) GetName() string {
@@ -817,7 +1216,7 @@ type IndexSource struct {
 
 func (x *IndexSource) Reset() {
 	*x = IndexSource{}
-	mi := &file_proto_millrace_proto_msgTypes[10]
+	mi := &file_proto_millrace_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -829,7 +1228,7 @@ func (x *IndexSource) String() string {
 func (*IndexSource) ProtoMessage() {}
 
 func (x *IndexSource) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[10]
+	mi := &file_proto_millrace_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -842,7 +1241,7 @@ func (x *IndexSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IndexSource.ProtoReflect.Descriptor instead.
 func (*IndexSource) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{10}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *IndexSource) GetSource() uint32 {
@@ -862,7 +1261,7 @@ type ReadBlock struct {
 
 func (x *ReadBlock) Reset() {
 	*x = ReadBlock{}
-	mi := &file_proto_millrace_proto_msgTypes[11]
+	mi := &file_proto_millrace_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -874,7 +1273,7 @@ func (x *ReadBlock) String() string {
 func (*ReadBlock) ProtoMessage() {}
 
 func (x *ReadBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[11]
+	mi := &file_proto_millrace_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -887,7 +1286,7 @@ func (x *ReadBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadBlock.ProtoReflect.Descriptor instead.
 func (*ReadBlock) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{11}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ReadBlock) GetSource() uint32 {
@@ -915,7 +1314,7 @@ type ReleaseBlocks struct {
 
 func (x *ReleaseBlocks) Reset() {
 	*x = ReleaseBlocks{}
-	mi := &file_proto_millrace_proto_msgTypes[12]
+	mi := &file_proto_millrace_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -927,7 +1326,7 @@ func (x *ReleaseBlocks) String() string {
 func (*ReleaseBlocks) ProtoMessage() {}
 
 func (x *ReleaseBlocks) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[12]
+	mi := &file_proto_millrace_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -940,7 +1339,7 @@ func (x *ReleaseBlocks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseBlocks.ProtoReflect.Descriptor instead.
 func (*ReleaseBlocks) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{12}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ReleaseBlocks) GetSource() uint32 {
@@ -966,7 +1365,7 @@ type FetchRequest struct {
 
 func (x *FetchRequest) Reset() {
 	*x = FetchRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[13]
+	mi := &file_proto_millrace_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -978,7 +1377,7 @@ func (x *FetchRequest) String() string {
 func (*FetchRequest) ProtoMessage() {}
 
 func (x *FetchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[13]
+	mi := &file_proto_millrace_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -991,7 +1390,7 @@ func (x *FetchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchRequest.ProtoReflect.Descriptor instead.
 func (*FetchRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{13}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *FetchRequest) GetBlocks() []*BlockSamples {
@@ -1002,17 +1401,21 @@ func (x *FetchRequest) GetBlocks() []*BlockSamples {
 }
 
 type BlockSamples struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Source        uint32                 `protobuf:"varint,1,opt,name=source,proto3" json:"source,omitempty"`
-	Seq           uint64                 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
-	Indices       []uint32               `protobuf:"varint,3,rep,packed,name=indices,proto3" json:"indices,omitempty"` // rising
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Source  uint32                 `protobuf:"varint,1,opt,name=source,proto3" json:"source,omitempty"`
+	Seq     uint64                 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
+	Indices []uint32               `protobuf:"varint,3,rep,packed,name=indices,proto3" json:"indices,omitempty"` // rising
+	// Images whose data is wanted, in any order; their samples are among indices. Of
+	// all others only the places, sizes and digests are told.
+	ImageSample   []uint32 `protobuf:"varint,4,rep,packed,name=image_sample,json=imageSample,proto3" json:"image_sample,omitempty"` // place of its sample in the block
+	ImageNumber   []uint32 `protobuf:"varint,5,rep,packed,name=image_number,json=imageNumber,proto3" json:"image_number,omitempty"` // which image of the sample, from 0
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BlockSamples) Reset() {
 	*x = BlockSamples{}
-	mi := &file_proto_millrace_proto_msgTypes[14]
+	mi := &file_proto_millrace_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1024,7 +1427,7 @@ func (x *BlockSamples) String() string {
 func (*BlockSamples) ProtoMessage() {}
 
 func (x *BlockSamples) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[14]
+	mi := &file_proto_millrace_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1037,7 +1440,7 @@ func (x *BlockSamples) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockSamples.ProtoReflect.Descriptor instead.
 func (*BlockSamples) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{14}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *BlockSamples) GetSource() uint32 {
@@ -1061,6 +1464,20 @@ func (x *BlockSamples) GetIndices() []uint32 {
 	return nil
 }
 
+func (x *BlockSamples) GetImageSample() []uint32 {
+	if x != nil {
+		return x.ImageSample
+	}
+	return nil
+}
+
+func (x *BlockSamples) GetImageNumber() []uint32 {
+	if x != nil {
+		return x.ImageNumber
+	}
+	return nil
+}
+
 type FetchHeader struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	BodySize      uint64                 `protobuf:"varint,1,opt,name=body_size,json=bodySize,proto3" json:"body_size,omitempty"`
@@ -1070,7 +1487,7 @@ type FetchHeader struct {
 
 func (x *FetchHeader) Reset() {
 	*x = FetchHeader{}
-	mi := &file_proto_millrace_proto_msgTypes[15]
+	mi := &file_proto_millrace_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1082,7 +1499,7 @@ func (x *FetchHeader) String() string {
 func (*FetchHeader) ProtoMessage() {}
 
 func (x *FetchHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[15]
+	mi := &file_proto_millrace_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1095,7 +1512,7 @@ func (x *FetchHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchHeader.ProtoReflect.Descriptor instead.
 func (*FetchHeader) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{15}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *FetchHeader) GetBodySize() uint64 {
@@ -1122,7 +1539,7 @@ type ConstructorReport struct {
 
 func (x *ConstructorReport) Reset() {
 	*x = ConstructorReport{}
-	mi := &file_proto_millrace_proto_msgTypes[16]
+	mi := &file_proto_millrace_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1134,7 +1551,7 @@ func (x *ConstructorReport) String() string {
 func (*ConstructorReport) ProtoMessage() {}
 
 func (x *ConstructorReport) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[16]
+	mi := &file_proto_millrace_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1147,7 +1564,7 @@ func (x *ConstructorReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorReport.ProtoReflect.Descriptor instead.
 func (*ConstructorReport) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{16}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ConstructorReport) GetReport() isConstructorReport_Report {
@@ -1261,7 +1678,7 @@ type ConstructorHello struct {
 
 func (x *ConstructorHello) Reset() {
 	*x = ConstructorHello{}
-	mi := &file_proto_millrace_proto_msgTypes[17]
+	mi := &file_proto_millrace_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1273,7 +1690,7 @@ func (x *ConstructorHello) String() string {
 func (*ConstructorHello) ProtoMessage() {}
 
 func (x *ConstructorHello) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[17]
+	mi := &file_proto_millrace_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1286,7 +1703,7 @@ func (x *ConstructorHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorHello.ProtoReflect.Descriptor instead.
 func (*ConstructorHello) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{17}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ConstructorHello) GetId() string {
@@ -1316,7 +1733,7 @@ type Assembled struct {
 
 func (x *Assembled) Reset() {
 	*x = Assembled{}
-	mi := &file_proto_millrace_proto_msgTypes[18]
+	mi := &file_proto_millrace_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1328,7 +1745,7 @@ func (x *Assembled) String() string {
 func (*Assembled) ProtoMessage() {}
 
 func (x *Assembled) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[18]
+	mi := &file_proto_millrace_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1341,7 +1758,7 @@ func (x *Assembled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assembled.ProtoReflect.Descriptor instead.
 func (*Assembled) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{18}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Assembled) GetGeneration() uint64 {
@@ -1385,7 +1802,7 @@ type Acked struct {
 
 func (x *Acked) Reset() {
 	*x = Acked{}
-	mi := &file_proto_millrace_proto_msgTypes[19]
+	mi := &file_proto_millrace_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1397,7 +1814,7 @@ func (x *Acked) String() string {
 func (*Acked) ProtoMessage() {}
 
 func (x *Acked) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[19]
+	mi := &file_proto_millrace_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1410,7 +1827,7 @@ func (x *Acked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Acked.ProtoReflect.Descriptor instead.
 func (*Acked) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{19}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Acked) GetGeneration() uint64 {
@@ -1455,7 +1872,7 @@ type ConstructorUsage struct {
 
 func (x *ConstructorUsage) Reset() {
 	*x = ConstructorUsage{}
-	mi := &file_proto_millrace_proto_msgTypes[20]
+	mi := &file_proto_millrace_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1467,7 +1884,7 @@ func (x *ConstructorUsage) String() string {
 func (*ConstructorUsage) ProtoMessage() {}
 
 func (x *ConstructorUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[20]
+	mi := &file_proto_millrace_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1480,7 +1897,7 @@ func (x *ConstructorUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorUsage.ProtoReflect.Descriptor instead.
 func (*ConstructorUsage) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{20}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ConstructorUsage) GetHeldBytes() uint64 {
@@ -1536,6 +1953,7 @@ type ConstructorOrder struct {
 	//	*ConstructorOrder_End
 	//	*ConstructorOrder_Failure
 	//	*ConstructorOrder_Admit
+	//	*ConstructorOrder_Joined
 	Order         isConstructorOrder_Order `protobuf_oneof:"order"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1543,7 +1961,7 @@ type ConstructorOrder struct {
 
 func (x *ConstructorOrder) Reset() {
 	*x = ConstructorOrder{}
-	mi := &file_proto_millrace_proto_msgTypes[21]
+	mi := &file_proto_millrace_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1555,7 +1973,7 @@ func (x *ConstructorOrder) String() string {
 func (*ConstructorOrder) ProtoMessage() {}
 
 func (x *ConstructorOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[21]
+	mi := &file_proto_millrace_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1568,7 +1986,7 @@ func (x *ConstructorOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorOrder.ProtoReflect.Descriptor instead.
 func (*ConstructorOrder) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{21}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ConstructorOrder) GetOrder() isConstructorOrder_Order {
@@ -1641,6 +2059,15 @@ func (x *ConstructorOrder) GetAdmit() *Admit {
 	return nil
 }
 
+func (x *ConstructorOrder) GetJoined() *SourceJoined {
+	if x != nil {
+		if x, ok := x.Order.(*ConstructorOrder_Joined); ok {
+			return x.Joined
+		}
+	}
+	return nil
+}
+
 type isConstructorOrder_Order interface {
 	isConstructorOrder_Order()
 }
@@ -1673,6 +2100,10 @@ type ConstructorOrder_Admit struct {
 	Admit *Admit `protobuf:"bytes,7,opt,name=admit,proto3,oneof"`
 }
 
+type ConstructorOrder_Joined struct {
+	Joined *SourceJoined `protobuf:"bytes,8,opt,name=joined,proto3,oneof"`
+}
+
 func (*ConstructorOrder_Job) isConstructorOrder_Order() {}
 
 func (*ConstructorOrder_Placement) isConstructorOrder_Order() {}
@@ -1687,31 +2118,88 @@ func (*ConstructorOrder_Failure) isConstructorOrder_Order() {}
 
 func (*ConstructorOrder_Admit) isConstructorOrder_Order() {}
 
+func (*ConstructorOrder_Joined) isConstructorOrder_Order() {}
+
+// SourceJoined is a source that joined after the start. It has the next number.
+type SourceJoined struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Keep          []string               `protobuf:"bytes,2,rep,name=keep,proto3" json:"keep,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SourceJoined) Reset() {
+	*x = SourceJoined{}
+	mi := &file_proto_millrace_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SourceJoined) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SourceJoined) ProtoMessage() {}
+
+func (x *SourceJoined) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SourceJoined.ProtoReflect.Descriptor instead.
+func (*SourceJoined) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *SourceJoined) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SourceJoined) GetKeep() []string {
+	if x != nil {
+		return x.Keep
+	}
+	return nil
+}
+
 // ConstructorJob is all a constructor knows of a job.
 type ConstructorJob struct {
-	state          protoimpl.MessageState `protogen:"open.v1"`
-	Name           string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Identity       []byte                 `protobuf:"bytes,2,opt,name=identity,proto3" json:"identity,omitempty"`
-	Sources        []string               `protobuf:"bytes,3,rep,name=sources,proto3" json:"sources,omitempty"`
-	SequenceLength uint32                 `protobuf:"varint,4,opt,name=sequence_length,json=sequenceLength,proto3" json:"sequence_length,omitempty"`
-	MicrobatchSize uint32                 `protobuf:"varint,5,opt,name=microbatch_size,json=microbatchSize,proto3" json:"microbatch_size,omitempty"`
-	Microbatches   uint32                 `protobuf:"varint,6,opt,name=microbatches,proto3" json:"microbatches,omitempty"` // per step and rank
-	Packing        bool                   `protobuf:"varint,7,opt,name=packing,proto3" json:"packing,omitempty"`
-	Mesh           *Mesh                  `protobuf:"bytes,8,opt,name=mesh,proto3" json:"mesh,omitempty"`
-	Format         string                 `protobuf:"bytes,9,opt,name=format,proto3" json:"format,omitempty"`
-	CpSlicing      string                 `protobuf:"bytes,10,opt,name=cp_slicing,json=cpSlicing,proto3" json:"cp_slicing,omitempty"`
-	BroadcastAt    string                 `protobuf:"bytes,11,opt,name=broadcast_at,json=broadcastAt,proto3" json:"broadcast_at,omitempty"`
-	PadId          int32                  `protobuf:"varint,12,opt,name=pad_id,json=padId,proto3" json:"pad_id,omitempty"`
-	BufferBytes    uint64                 `protobuf:"varint,13,opt,name=buffer_bytes,json=bufferBytes,proto3" json:"buffer_bytes,omitempty"`
-	Buckets        []uint32               `protobuf:"varint,14,rep,packed,name=buckets,proto3" json:"buckets,omitempty"` // the DP ranks this constructor serves
-	Kept           []*KeptColumns         `protobuf:"bytes,15,rep,name=kept,proto3" json:"kept,omitempty"`               // by source
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	Name             string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Identity         []byte                 `protobuf:"bytes,2,opt,name=identity,proto3" json:"identity,omitempty"`
+	Sources          []string               `protobuf:"bytes,3,rep,name=sources,proto3" json:"sources,omitempty"`
+	SequenceLength   uint32                 `protobuf:"varint,4,opt,name=sequence_length,json=sequenceLength,proto3" json:"sequence_length,omitempty"`
+	MicrobatchSize   uint32                 `protobuf:"varint,5,opt,name=microbatch_size,json=microbatchSize,proto3" json:"microbatch_size,omitempty"`
+	Microbatches     uint32                 `protobuf:"varint,6,opt,name=microbatches,proto3" json:"microbatches,omitempty"` // per step and rank
+	Packing          bool                   `protobuf:"varint,7,opt,name=packing,proto3" json:"packing,omitempty"`
+	Mesh             *Mesh                  `protobuf:"bytes,8,opt,name=mesh,proto3" json:"mesh,omitempty"`
+	Format           string                 `protobuf:"bytes,9,opt,name=format,proto3" json:"format,omitempty"`
+	CpSlicing        string                 `protobuf:"bytes,10,opt,name=cp_slicing,json=cpSlicing,proto3" json:"cp_slicing,omitempty"`
+	BroadcastAt      string                 `protobuf:"bytes,11,opt,name=broadcast_at,json=broadcastAt,proto3" json:"broadcast_at,omitempty"`
+	PadId            int32                  `protobuf:"varint,12,opt,name=pad_id,json=padId,proto3" json:"pad_id,omitempty"`
+	BufferBytes      uint64                 `protobuf:"varint,13,opt,name=buffer_bytes,json=bufferBytes,proto3" json:"buffer_bytes,omitempty"`
+	Buckets          []uint32               `protobuf:"varint,14,rep,packed,name=buckets,proto3" json:"buckets,omitempty"` // the DP ranks this constructor serves
+	Kept             []*KeptColumns         `protobuf:"bytes,15,rep,name=kept,proto3" json:"kept,omitempty"`               // by source
+	DocumentMultiple uint32                 `protobuf:"varint,16,opt,name=document_multiple,json=documentMultiple,proto3" json:"document_multiple,omitempty"`
+	Images           []*ImageStep           `protobuf:"bytes,17,rep,name=images,proto3" json:"images,omitempty"` // by source; empty if no source of the job has images
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *ConstructorJob) Reset() {
 	*x = ConstructorJob{}
-	mi := &file_proto_millrace_proto_msgTypes[22]
+	mi := &file_proto_millrace_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1723,7 +2211,7 @@ func (x *ConstructorJob) String() string {
 func (*ConstructorJob) ProtoMessage() {}
 
 func (x *ConstructorJob) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[22]
+	mi := &file_proto_millrace_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1736,7 +2224,7 @@ func (x *ConstructorJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorJob.ProtoReflect.Descriptor instead.
 func (*ConstructorJob) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{22}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ConstructorJob) GetName() string {
@@ -1844,6 +2332,89 @@ func (x *ConstructorJob) GetKept() []*KeptColumns {
 	return nil
 }
 
+func (x *ConstructorJob) GetDocumentMultiple() uint32 {
+	if x != nil {
+		return x.DocumentMultiple
+	}
+	return 0
+}
+
+func (x *ConstructorJob) GetImages() []*ImageStep {
+	if x != nil {
+		return x.Images
+	}
+	return nil
+}
+
+// ImageStep is how images of a source become patches.
+type ImageStep struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Patch         uint32                 `protobuf:"varint,1,opt,name=patch,proto3" json:"patch,omitempty"` // pixels along a side; 0 = the source has no images
+	Merge         uint32                 `protobuf:"varint,2,opt,name=merge,proto3" json:"merge,omitempty"` // patches along a side of what one placeholder stands for
+	MinPixels     uint64                 `protobuf:"varint,3,opt,name=min_pixels,json=minPixels,proto3" json:"min_pixels,omitempty"`
+	MaxPixels     uint64                 `protobuf:"varint,4,opt,name=max_pixels,json=maxPixels,proto3" json:"max_pixels,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImageStep) Reset() {
+	*x = ImageStep{}
+	mi := &file_proto_millrace_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImageStep) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImageStep) ProtoMessage() {}
+
+func (x *ImageStep) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImageStep.ProtoReflect.Descriptor instead.
+func (*ImageStep) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *ImageStep) GetPatch() uint32 {
+	if x != nil {
+		return x.Patch
+	}
+	return 0
+}
+
+func (x *ImageStep) GetMerge() uint32 {
+	if x != nil {
+		return x.Merge
+	}
+	return 0
+}
+
+func (x *ImageStep) GetMinPixels() uint64 {
+	if x != nil {
+		return x.MinPixels
+	}
+	return 0
+}
+
+func (x *ImageStep) GetMaxPixels() uint64 {
+	if x != nil {
+		return x.MaxPixels
+	}
+	return 0
+}
+
 type KeptColumns struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Names         []string               `protobuf:"bytes,1,rep,name=names,proto3" json:"names,omitempty"`
@@ -1853,7 +2424,7 @@ type KeptColumns struct {
 
 func (x *KeptColumns) Reset() {
 	*x = KeptColumns{}
-	mi := &file_proto_millrace_proto_msgTypes[23]
+	mi := &file_proto_millrace_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1865,7 +2436,7 @@ func (x *KeptColumns) String() string {
 func (*KeptColumns) ProtoMessage() {}
 
 func (x *KeptColumns) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[23]
+	mi := &file_proto_millrace_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1878,7 +2449,7 @@ func (x *KeptColumns) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeptColumns.ProtoReflect.Descriptor instead.
 func (*KeptColumns) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{23}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *KeptColumns) GetNames() []string {
@@ -1895,13 +2466,14 @@ type Mesh struct {
 	Pp            uint32                 `protobuf:"varint,3,opt,name=pp,proto3" json:"pp,omitempty"`
 	Tp            uint32                 `protobuf:"varint,4,opt,name=tp,proto3" json:"tp,omitempty"`
 	Vpp           uint32                 `protobuf:"varint,5,opt,name=vpp,proto3" json:"vpp,omitempty"`
+	Stride        []uint32               `protobuf:"varint,6,rep,packed,name=stride,proto3" json:"stride,omitempty"` // of dp, cp, pp, tp: a rank's number is the sum of index * stride
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Mesh) Reset() {
 	*x = Mesh{}
-	mi := &file_proto_millrace_proto_msgTypes[24]
+	mi := &file_proto_millrace_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1913,7 +2485,7 @@ func (x *Mesh) String() string {
 func (*Mesh) ProtoMessage() {}
 
 func (x *Mesh) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[24]
+	mi := &file_proto_millrace_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1926,7 +2498,7 @@ func (x *Mesh) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mesh.ProtoReflect.Descriptor instead.
 func (*Mesh) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{24}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Mesh) GetDp() uint32 {
@@ -1964,6 +2536,13 @@ func (x *Mesh) GetVpp() uint32 {
 	return 0
 }
 
+func (x *Mesh) GetStride() []uint32 {
+	if x != nil {
+		return x.Stride
+	}
+	return nil
+}
+
 type Placement struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Loaders       []string               `protobuf:"bytes,1,rep,name=loaders,proto3" json:"loaders,omitempty"` // addresses; plans refer to them by index
@@ -1973,7 +2552,7 @@ type Placement struct {
 
 func (x *Placement) Reset() {
 	*x = Placement{}
-	mi := &file_proto_millrace_proto_msgTypes[25]
+	mi := &file_proto_millrace_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1985,7 +2564,7 @@ func (x *Placement) String() string {
 func (*Placement) ProtoMessage() {}
 
 func (x *Placement) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[25]
+	mi := &file_proto_millrace_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1998,7 +2577,7 @@ func (x *Placement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Placement.ProtoReflect.Descriptor instead.
 func (*Placement) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{25}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Placement) GetLoaders() []string {
@@ -2014,13 +2593,14 @@ type Restart struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Generation    uint64                 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
 	NextStep      uint64                 `protobuf:"varint,2,opt,name=next_step,json=nextStep,proto3" json:"next_step,omitempty"`
+	Remeshed      bool                   `protobuf:"varint,3,opt,name=remeshed,proto3" json:"remeshed,omitempty"` // no rank of an earlier generation is a rank of this one
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Restart) Reset() {
 	*x = Restart{}
-	mi := &file_proto_millrace_proto_msgTypes[26]
+	mi := &file_proto_millrace_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2032,7 +2612,7 @@ func (x *Restart) String() string {
 func (*Restart) ProtoMessage() {}
 
 func (x *Restart) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[26]
+	mi := &file_proto_millrace_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2045,7 +2625,7 @@ func (x *Restart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Restart.ProtoReflect.Descriptor instead.
 func (*Restart) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{26}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Restart) GetGeneration() uint64 {
@@ -2062,25 +2642,38 @@ func (x *Restart) GetNextStep() uint64 {
 	return 0
 }
 
+func (x *Restart) GetRemeshed() bool {
+	if x != nil {
+		return x.Remeshed
+	}
+	return false
+}
+
 // StepPlan is the part of a step's plan that concerns one constructor, column by
 // column. Samples are listed row by row.
 type StepPlan struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Generation    uint64                 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
-	Step          uint64                 `protobuf:"varint,2,opt,name=step,proto3" json:"step,omitempty"`
-	Blocks        []*PlanBlock           `protobuf:"bytes,3,rep,name=blocks,proto3" json:"blocks,omitempty"`
-	Rows          []uint32               `protobuf:"varint,4,rep,packed,name=rows,proto3" json:"rows,omitempty"`                                     // global row numbers, rising
-	RowSamples    []uint32               `protobuf:"varint,5,rep,packed,name=row_samples,json=rowSamples,proto3" json:"row_samples,omitempty"`       // samples in each row
-	SampleBlock   []uint32               `protobuf:"varint,6,rep,packed,name=sample_block,json=sampleBlock,proto3" json:"sample_block,omitempty"`    // index into blocks
-	SampleIndex   []uint32               `protobuf:"varint,7,rep,packed,name=sample_index,json=sampleIndex,proto3" json:"sample_index,omitempty"`    // place in the block
-	SampleLength  []uint32               `protobuf:"varint,8,rep,packed,name=sample_length,json=sampleLength,proto3" json:"sample_length,omitempty"` // tokens
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Generation     uint64                 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
+	Step           uint64                 `protobuf:"varint,2,opt,name=step,proto3" json:"step,omitempty"`
+	Blocks         []*PlanBlock           `protobuf:"bytes,3,rep,name=blocks,proto3" json:"blocks,omitempty"`
+	Rows           []uint32               `protobuf:"varint,4,rep,packed,name=rows,proto3" json:"rows,omitempty"`                                         // global row numbers, rising
+	RowSamples     []uint32               `protobuf:"varint,5,rep,packed,name=row_samples,json=rowSamples,proto3" json:"row_samples,omitempty"`           // samples in each row
+	SampleBlock    []uint32               `protobuf:"varint,6,rep,packed,name=sample_block,json=sampleBlock,proto3" json:"sample_block,omitempty"`        // index into blocks
+	SampleIndex    []uint32               `protobuf:"varint,7,rep,packed,name=sample_index,json=sampleIndex,proto3" json:"sample_index,omitempty"`        // place in the block
+	SampleLength   []uint32               `protobuf:"varint,8,rep,packed,name=sample_length,json=sampleLength,proto3" json:"sample_length,omitempty"`     // tokens
+	RowRank        []uint32               `protobuf:"varint,9,rep,packed,name=row_rank,json=rowRank,proto3" json:"row_rank,omitempty"`                    // DP rank of each row; rows come rank by rank,
+	RowMicrobatch  []uint32               `protobuf:"varint,10,rep,packed,name=row_microbatch,json=rowMicrobatch,proto3" json:"row_microbatch,omitempty"` // then by microbatch, then by place in it
+	SequenceLength uint32                 `protobuf:"varint,11,opt,name=sequence_length,json=sequenceLength,proto3" json:"sequence_length,omitempty"`
+	Microbatches   uint32                 `protobuf:"varint,12,opt,name=microbatches,proto3" json:"microbatches,omitempty"`               // of each rank
+	GlobalRows     uint32                 `protobuf:"varint,14,opt,name=global_rows,json=globalRows,proto3" json:"global_rows,omitempty"` // of the step, over all ranks
+	Images         *ImagePlan             `protobuf:"bytes,13,opt,name=images,proto3" json:"images,omitempty"`                            // absent if no source of the job has images
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *StepPlan) Reset() {
 	*x = StepPlan{}
-	mi := &file_proto_millrace_proto_msgTypes[27]
+	mi := &file_proto_millrace_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2092,7 +2685,7 @@ func (x *StepPlan) String() string {
 func (*StepPlan) ProtoMessage() {}
 
 func (x *StepPlan) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[27]
+	mi := &file_proto_millrace_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2105,7 +2698,7 @@ func (x *StepPlan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepPlan.ProtoReflect.Descriptor instead.
 func (*StepPlan) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{27}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *StepPlan) GetGeneration() uint64 {
@@ -2164,6 +2757,168 @@ func (x *StepPlan) GetSampleLength() []uint32 {
 	return nil
 }
 
+func (x *StepPlan) GetRowRank() []uint32 {
+	if x != nil {
+		return x.RowRank
+	}
+	return nil
+}
+
+func (x *StepPlan) GetRowMicrobatch() []uint32 {
+	if x != nil {
+		return x.RowMicrobatch
+	}
+	return nil
+}
+
+func (x *StepPlan) GetSequenceLength() uint32 {
+	if x != nil {
+		return x.SequenceLength
+	}
+	return 0
+}
+
+func (x *StepPlan) GetMicrobatches() uint32 {
+	if x != nil {
+		return x.Microbatches
+	}
+	return 0
+}
+
+func (x *StepPlan) GetGlobalRows() uint32 {
+	if x != nil {
+		return x.GlobalRows
+	}
+	return 0
+}
+
+func (x *StepPlan) GetImages() *ImagePlan {
+	if x != nil {
+		return x.Images
+	}
+	return nil
+}
+
+// ImagePlan is what a constructor does with images, column by column. Columns
+// without "row_" are the images that its ranks encode, by encoder, then by microbatch,
+// DP rank, row, document and number; a rank's images of one microbatch are numbered in
+// this order, from 0. Columns with "row_" are the images of its rows, in their order.
+type ImagePlan struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Encoder       []uint32               `protobuf:"varint,1,rep,packed,name=encoder,proto3" json:"encoder,omitempty"`       // number of the rank, of all ranks, that encodes it
+	Microbatch    []uint32               `protobuf:"varint,2,rep,packed,name=microbatch,proto3" json:"microbatch,omitempty"` // slot of its row, in which it is encoded
+	Rank          []uint32               `protobuf:"varint,3,rep,packed,name=rank,proto3" json:"rank,omitempty"`             // DP rank of its row
+	Row           []uint32               `protobuf:"varint,4,rep,packed,name=row,proto3" json:"row,omitempty"`               // place of its row in the microbatch
+	Document      []uint32               `protobuf:"varint,5,rep,packed,name=document,proto3" json:"document,omitempty"`     // in the row
+	Block         []uint32               `protobuf:"varint,6,rep,packed,name=block,proto3" json:"block,omitempty"`           // index into blocks
+	Sample        []uint32               `protobuf:"varint,7,rep,packed,name=sample,proto3" json:"sample,omitempty"`         // place in the block
+	Number        []uint32               `protobuf:"varint,8,rep,packed,name=number,proto3" json:"number,omitempty"`         // which image of the sample, from 0
+	RowEncoder    []uint32               `protobuf:"varint,9,rep,packed,name=row_encoder,json=rowEncoder,proto3" json:"row_encoder,omitempty"`
+	RowOrdinal    []uint32               `protobuf:"varint,10,rep,packed,name=row_ordinal,json=rowOrdinal,proto3" json:"row_ordinal,omitempty"` // its number there
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImagePlan) Reset() {
+	*x = ImagePlan{}
+	mi := &file_proto_millrace_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImagePlan) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImagePlan) ProtoMessage() {}
+
+func (x *ImagePlan) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImagePlan.ProtoReflect.Descriptor instead.
+func (*ImagePlan) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *ImagePlan) GetEncoder() []uint32 {
+	if x != nil {
+		return x.Encoder
+	}
+	return nil
+}
+
+func (x *ImagePlan) GetMicrobatch() []uint32 {
+	if x != nil {
+		return x.Microbatch
+	}
+	return nil
+}
+
+func (x *ImagePlan) GetRank() []uint32 {
+	if x != nil {
+		return x.Rank
+	}
+	return nil
+}
+
+func (x *ImagePlan) GetRow() []uint32 {
+	if x != nil {
+		return x.Row
+	}
+	return nil
+}
+
+func (x *ImagePlan) GetDocument() []uint32 {
+	if x != nil {
+		return x.Document
+	}
+	return nil
+}
+
+func (x *ImagePlan) GetBlock() []uint32 {
+	if x != nil {
+		return x.Block
+	}
+	return nil
+}
+
+func (x *ImagePlan) GetSample() []uint32 {
+	if x != nil {
+		return x.Sample
+	}
+	return nil
+}
+
+func (x *ImagePlan) GetNumber() []uint32 {
+	if x != nil {
+		return x.Number
+	}
+	return nil
+}
+
+func (x *ImagePlan) GetRowEncoder() []uint32 {
+	if x != nil {
+		return x.RowEncoder
+	}
+	return nil
+}
+
+func (x *ImagePlan) GetRowOrdinal() []uint32 {
+	if x != nil {
+		return x.RowOrdinal
+	}
+	return nil
+}
+
 type PlanBlock struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Source        uint32                 `protobuf:"varint,1,opt,name=source,proto3" json:"source,omitempty"`
@@ -2175,7 +2930,7 @@ type PlanBlock struct {
 
 func (x *PlanBlock) Reset() {
 	*x = PlanBlock{}
-	mi := &file_proto_millrace_proto_msgTypes[28]
+	mi := &file_proto_millrace_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2187,7 +2942,7 @@ func (x *PlanBlock) String() string {
 func (*PlanBlock) ProtoMessage() {}
 
 func (x *PlanBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[28]
+	mi := &file_proto_millrace_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2200,7 +2955,7 @@ func (x *PlanBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanBlock.ProtoReflect.Descriptor instead.
 func (*PlanBlock) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{28}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *PlanBlock) GetSource() uint32 {
@@ -2229,13 +2984,14 @@ type EndOfData struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Generation    uint64                 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
 	Step          uint64                 `protobuf:"varint,2,opt,name=step,proto3" json:"step,omitempty"`
+	Topology      string                 `protobuf:"bytes,3,opt,name=topology,proto3" json:"topology,omitempty"` // not empty: the data goes on, for ranks of this mesh
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *EndOfData) Reset() {
 	*x = EndOfData{}
-	mi := &file_proto_millrace_proto_msgTypes[29]
+	mi := &file_proto_millrace_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2247,7 +3003,7 @@ func (x *EndOfData) String() string {
 func (*EndOfData) ProtoMessage() {}
 
 func (x *EndOfData) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[29]
+	mi := &file_proto_millrace_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2260,7 +3016,7 @@ func (x *EndOfData) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndOfData.ProtoReflect.Descriptor instead.
 func (*EndOfData) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{29}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *EndOfData) GetGeneration() uint64 {
@@ -2277,6 +3033,13 @@ func (x *EndOfData) GetStep() uint64 {
 	return 0
 }
 
+func (x *EndOfData) GetTopology() string {
+	if x != nil {
+		return x.Topology
+	}
+	return ""
+}
+
 // Admit says that a rank joins. Requests of its earlier joins are void from now
 // on, and the answer, Admitted, says how far it got with them.
 type Admit struct {
@@ -2289,7 +3052,7 @@ type Admit struct {
 
 func (x *Admit) Reset() {
 	*x = Admit{}
-	mi := &file_proto_millrace_proto_msgTypes[30]
+	mi := &file_proto_millrace_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2301,7 +3064,7 @@ func (x *Admit) String() string {
 func (*Admit) ProtoMessage() {}
 
 func (x *Admit) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[30]
+	mi := &file_proto_millrace_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2314,7 +3077,7 @@ func (x *Admit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admit.ProtoReflect.Descriptor instead.
 func (*Admit) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{30}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Admit) GetJoin() uint64 {
@@ -2342,7 +3105,7 @@ type Admitted struct {
 
 func (x *Admitted) Reset() {
 	*x = Admitted{}
-	mi := &file_proto_millrace_proto_msgTypes[31]
+	mi := &file_proto_millrace_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2354,7 +3117,7 @@ func (x *Admitted) String() string {
 func (*Admitted) ProtoMessage() {}
 
 func (x *Admitted) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[31]
+	mi := &file_proto_millrace_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2367,7 +3130,7 @@ func (x *Admitted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admitted.ProtoReflect.Descriptor instead.
 func (*Admitted) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{31}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Admitted) GetJoin() uint64 {
@@ -2403,7 +3166,7 @@ type Coordinates struct {
 
 func (x *Coordinates) Reset() {
 	*x = Coordinates{}
-	mi := &file_proto_millrace_proto_msgTypes[32]
+	mi := &file_proto_millrace_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2415,7 +3178,7 @@ func (x *Coordinates) String() string {
 func (*Coordinates) ProtoMessage() {}
 
 func (x *Coordinates) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[32]
+	mi := &file_proto_millrace_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2428,7 +3191,7 @@ func (x *Coordinates) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coordinates.ProtoReflect.Descriptor instead.
 func (*Coordinates) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{32}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Coordinates) GetDp() uint32 {
@@ -2472,7 +3235,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[33]
+	mi := &file_proto_millrace_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2484,7 +3247,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[33]
+	mi := &file_proto_millrace_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2497,7 +3260,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{33}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *JoinRequest) GetJob() string {
@@ -2558,7 +3321,7 @@ type JoinReply struct {
 
 func (x *JoinReply) Reset() {
 	*x = JoinReply{}
-	mi := &file_proto_millrace_proto_msgTypes[34]
+	mi := &file_proto_millrace_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2570,7 +3333,7 @@ func (x *JoinReply) String() string {
 func (*JoinReply) ProtoMessage() {}
 
 func (x *JoinReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[34]
+	mi := &file_proto_millrace_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2583,7 +3346,7 @@ func (x *JoinReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinReply.ProtoReflect.Descriptor instead.
 func (*JoinReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{34}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *JoinReply) GetJob() string {
@@ -2691,7 +3454,7 @@ type BatchRequest struct {
 
 func (x *BatchRequest) Reset() {
 	*x = BatchRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[35]
+	mi := &file_proto_millrace_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2703,7 +3466,7 @@ func (x *BatchRequest) String() string {
 func (*BatchRequest) ProtoMessage() {}
 
 func (x *BatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[35]
+	mi := &file_proto_millrace_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2716,7 +3479,7 @@ func (x *BatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchRequest.ProtoReflect.Descriptor instead.
 func (*BatchRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{35}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *BatchRequest) GetIdentity() []byte {
@@ -2762,18 +3525,22 @@ func (x *BatchRequest) GetJoin() uint64 {
 }
 
 type BatchHeader struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Step          uint64                 `protobuf:"varint,1,opt,name=step,proto3" json:"step,omitempty"`
-	EndOfData     bool                   `protobuf:"varint,2,opt,name=end_of_data,json=endOfData,proto3" json:"end_of_data,omitempty"` // there is no such step; nothing else is set
-	BodySize      uint64                 `protobuf:"varint,3,opt,name=body_size,json=bodySize,proto3" json:"body_size,omitempty"`
-	Microbatches  []*Microbatch          `protobuf:"bytes,4,rep,name=microbatches,proto3" json:"microbatches,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Step           uint64                 `protobuf:"varint,1,opt,name=step,proto3" json:"step,omitempty"`
+	EndOfData      bool                   `protobuf:"varint,2,opt,name=end_of_data,json=endOfData,proto3" json:"end_of_data,omitempty"` // there is no such step; nothing else is set
+	BodySize       uint64                 `protobuf:"varint,3,opt,name=body_size,json=bodySize,proto3" json:"body_size,omitempty"`
+	Microbatches   []*Microbatch          `protobuf:"bytes,4,rep,name=microbatches,proto3" json:"microbatches,omitempty"`
+	Topology       string                 `protobuf:"bytes,5,opt,name=topology,proto3" json:"topology,omitempty"`                                    // with end_of_data: the data goes on, for ranks of this mesh
+	SequenceLength uint32                 `protobuf:"varint,7,opt,name=sequence_length,json=sequenceLength,proto3" json:"sequence_length,omitempty"` // tokens of a row of this step
+	Rows           uint32                 `protobuf:"varint,8,opt,name=rows,proto3" json:"rows,omitempty"`                                           // of the global batch
+	Joined         []string               `protobuf:"bytes,6,rep,name=joined,proto3" json:"joined,omitempty"`                                        // sources that joined after the start; they have the numbers after those of the JoinReply
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *BatchHeader) Reset() {
 	*x = BatchHeader{}
-	mi := &file_proto_millrace_proto_msgTypes[36]
+	mi := &file_proto_millrace_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2785,7 +3552,7 @@ func (x *BatchHeader) String() string {
 func (*BatchHeader) ProtoMessage() {}
 
 func (x *BatchHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[36]
+	mi := &file_proto_millrace_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2798,7 +3565,7 @@ func (x *BatchHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchHeader.ProtoReflect.Descriptor instead.
 func (*BatchHeader) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{36}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *BatchHeader) GetStep() uint64 {
@@ -2829,6 +3596,34 @@ func (x *BatchHeader) GetMicrobatches() []*Microbatch {
 	return nil
 }
 
+func (x *BatchHeader) GetTopology() string {
+	if x != nil {
+		return x.Topology
+	}
+	return ""
+}
+
+func (x *BatchHeader) GetSequenceLength() uint32 {
+	if x != nil {
+		return x.SequenceLength
+	}
+	return 0
+}
+
+func (x *BatchHeader) GetRows() uint32 {
+	if x != nil {
+		return x.Rows
+	}
+	return 0
+}
+
+func (x *BatchHeader) GetJoined() []string {
+	if x != nil {
+		return x.Joined
+	}
+	return nil
+}
+
 type Microbatch struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Tensors       []*Tensor              `protobuf:"bytes,1,rep,name=tensors,proto3" json:"tensors,omitempty"`
@@ -2839,7 +3634,7 @@ type Microbatch struct {
 
 func (x *Microbatch) Reset() {
 	*x = Microbatch{}
-	mi := &file_proto_millrace_proto_msgTypes[37]
+	mi := &file_proto_millrace_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2851,7 +3646,7 @@ func (x *Microbatch) String() string {
 func (*Microbatch) ProtoMessage() {}
 
 func (x *Microbatch) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[37]
+	mi := &file_proto_millrace_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2864,7 +3659,7 @@ func (x *Microbatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Microbatch.ProtoReflect.Descriptor instead.
 func (*Microbatch) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{37}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Microbatch) GetTensors() []*Tensor {
@@ -2889,14 +3684,15 @@ type Tensor struct {
 	Dtype         string                 `protobuf:"bytes,2,opt,name=dtype,proto3" json:"dtype,omitempty"` // NumPy's word: int64, int32, float32, uint8
 	Shape         []uint64               `protobuf:"varint,3,rep,packed,name=shape,proto3" json:"shape,omitempty"`
 	Offset        uint64                 `protobuf:"varint,4,opt,name=offset,proto3" json:"offset,omitempty"`
-	Size          uint64                 `protobuf:"varint,5,opt,name=size,proto3" json:"size,omitempty"`
+	Size          uint64                 `protobuf:"varint,5,opt,name=size,proto3" json:"size,omitempty"`                           // bytes in the body
+	WireDtype     string                 `protobuf:"bytes,6,opt,name=wire_dtype,json=wireDtype,proto3" json:"wire_dtype,omitempty"` // of the elements in the body, if that is not dtype: uint8, uint16
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Tensor) Reset() {
 	*x = Tensor{}
-	mi := &file_proto_millrace_proto_msgTypes[38]
+	mi := &file_proto_millrace_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2908,7 +3704,7 @@ func (x *Tensor) String() string {
 func (*Tensor) ProtoMessage() {}
 
 func (x *Tensor) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[38]
+	mi := &file_proto_millrace_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2921,7 +3717,7 @@ func (x *Tensor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tensor.ProtoReflect.Descriptor instead.
 func (*Tensor) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{38}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Tensor) GetName() string {
@@ -2959,6 +3755,13 @@ func (x *Tensor) GetSize() uint64 {
 	return 0
 }
 
+func (x *Tensor) GetWireDtype() string {
+	if x != nil {
+		return x.WireDtype
+	}
+	return ""
+}
+
 // RowInfo is the lineage of one row.
 type RowInfo struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2973,7 +3776,7 @@ type RowInfo struct {
 
 func (x *RowInfo) Reset() {
 	*x = RowInfo{}
-	mi := &file_proto_millrace_proto_msgTypes[39]
+	mi := &file_proto_millrace_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2985,7 +3788,7 @@ func (x *RowInfo) String() string {
 func (*RowInfo) ProtoMessage() {}
 
 func (x *RowInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[39]
+	mi := &file_proto_millrace_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2998,7 +3801,7 @@ func (x *RowInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RowInfo.ProtoReflect.Descriptor instead.
 func (*RowInfo) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{39}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *RowInfo) GetRow() uint32 {
@@ -3046,7 +3849,7 @@ type StateRequest struct {
 
 func (x *StateRequest) Reset() {
 	*x = StateRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[40]
+	mi := &file_proto_millrace_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3058,7 +3861,7 @@ func (x *StateRequest) String() string {
 func (*StateRequest) ProtoMessage() {}
 
 func (x *StateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[40]
+	mi := &file_proto_millrace_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3071,7 +3874,7 @@ func (x *StateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateRequest.ProtoReflect.Descriptor instead.
 func (*StateRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{40}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *StateRequest) GetIdentity() []byte {
@@ -3098,7 +3901,7 @@ type StateReply struct {
 
 func (x *StateReply) Reset() {
 	*x = StateReply{}
-	mi := &file_proto_millrace_proto_msgTypes[41]
+	mi := &file_proto_millrace_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3110,7 +3913,7 @@ func (x *StateReply) String() string {
 func (*StateReply) ProtoMessage() {}
 
 func (x *StateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[41]
+	mi := &file_proto_millrace_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3123,7 +3926,7 @@ func (x *StateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateReply.ProtoReflect.Descriptor instead.
 func (*StateReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{41}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *StateReply) GetToken() []byte {
@@ -3140,6 +3943,231 @@ func (x *StateReply) GetDigest() []byte {
 	return nil
 }
 
+type ChangeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Change        []byte                 `protobuf:"bytes,1,opt,name=change,proto3" json:"change,omitempty"`     // JSON: planner/change
+	Identity      []byte                 `protobuf:"bytes,2,opt,name=identity,proto3" json:"identity,omitempty"` // optional: refuse another spec
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeRequest) Reset() {
+	*x = ChangeRequest{}
+	mi := &file_proto_millrace_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeRequest) ProtoMessage() {}
+
+func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeRequest.ProtoReflect.Descriptor instead.
+func (*ChangeRequest) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *ChangeRequest) GetChange() []byte {
+	if x != nil {
+		return x.Change
+	}
+	return nil
+}
+
+func (x *ChangeRequest) GetIdentity() []byte {
+	if x != nil {
+		return x.Identity
+	}
+	return nil
+}
+
+type ChangeReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Step          uint64                 `protobuf:"varint,1,opt,name=step,proto3" json:"step,omitempty"` // the first step that it applies to
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeReply) Reset() {
+	*x = ChangeReply{}
+	mi := &file_proto_millrace_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeReply) ProtoMessage() {}
+
+func (x *ChangeReply) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeReply.ProtoReflect.Descriptor instead.
+func (*ChangeReply) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *ChangeReply) GetStep() uint64 {
+	if x != nil {
+		return x.Step
+	}
+	return 0
+}
+
+// ReportRequest is what a rank measured at a step.
+type ReportRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Identity      []byte                 `protobuf:"bytes,1,opt,name=identity,proto3" json:"identity,omitempty"`
+	Step          uint64                 `protobuf:"varint,2,opt,name=step,proto3" json:"step,omitempty"`
+	Rank          *Coordinates           `protobuf:"bytes,3,opt,name=rank,proto3" json:"rank,omitempty"`
+	Sources       []string               `protobuf:"bytes,4,rep,name=sources,proto3" json:"sources,omitempty"`
+	Losses        []float64              `protobuf:"fixed64,5,rep,packed,name=losses,proto3" json:"losses,omitempty"`                       // mean over the source's tokens in the rank's part, by source
+	Tokens        []uint64               `protobuf:"varint,6,rep,packed,name=tokens,proto3" json:"tokens,omitempty"`                        // that each is the mean of
+	StepSeconds   float64                `protobuf:"fixed64,7,opt,name=step_seconds,json=stepSeconds,proto3" json:"step_seconds,omitempty"` // 0 = not told
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportRequest) Reset() {
+	*x = ReportRequest{}
+	mi := &file_proto_millrace_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportRequest) ProtoMessage() {}
+
+func (x *ReportRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
+func (*ReportRequest) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *ReportRequest) GetIdentity() []byte {
+	if x != nil {
+		return x.Identity
+	}
+	return nil
+}
+
+func (x *ReportRequest) GetStep() uint64 {
+	if x != nil {
+		return x.Step
+	}
+	return 0
+}
+
+func (x *ReportRequest) GetRank() *Coordinates {
+	if x != nil {
+		return x.Rank
+	}
+	return nil
+}
+
+func (x *ReportRequest) GetSources() []string {
+	if x != nil {
+		return x.Sources
+	}
+	return nil
+}
+
+func (x *ReportRequest) GetLosses() []float64 {
+	if x != nil {
+		return x.Losses
+	}
+	return nil
+}
+
+func (x *ReportRequest) GetTokens() []uint64 {
+	if x != nil {
+		return x.Tokens
+	}
+	return nil
+}
+
+func (x *ReportRequest) GetStepSeconds() float64 {
+	if x != nil {
+		return x.StepSeconds
+	}
+	return 0
+}
+
+type ReportReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportReply) Reset() {
+	*x = ReportReply{}
+	mi := &file_proto_millrace_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportReply) ProtoMessage() {}
+
+func (x *ReportReply) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportReply.ProtoReflect.Descriptor instead.
+func (*ReportReply) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{53}
+}
+
 type StatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -3148,7 +4176,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[42]
+	mi := &file_proto_millrace_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3160,7 +4188,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[42]
+	mi := &file_proto_millrace_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3173,7 +4201,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{42}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{54}
 }
 
 type StatusReply struct {
@@ -3186,7 +4214,7 @@ type StatusReply struct {
 
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
-	mi := &file_proto_millrace_proto_msgTypes[43]
+	mi := &file_proto_millrace_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3198,7 +4226,7 @@ func (x *StatusReply) String() string {
 func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[43]
+	mi := &file_proto_millrace_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3211,7 +4239,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{43}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *StatusReply) GetText() string {
@@ -3240,15 +4268,17 @@ type ResumeToken struct {
 	Step          uint64                 `protobuf:"varint,6,opt,name=step,proto3" json:"step,omitempty"`    // steps done
 	Digest        []byte                 `protobuf:"bytes,7,opt,name=digest,proto3" json:"digest,omitempty"` // D of that position
 	Mesh          *Mesh                  `protobuf:"bytes,8,opt,name=mesh,proto3" json:"mesh,omitempty"`
-	Cursors       []byte                 `protobuf:"bytes,9,opt,name=cursors,proto3" json:"cursors,omitempty"` // of all sources and carried samples: planner/token.go has the layout
-	Check         uint32                 `protobuf:"fixed32,15,opt,name=check,proto3" json:"check,omitempty"`  // CRC-32C of all bytes before this field, which is the last
+	Cursors       []byte                 `protobuf:"bytes,9,opt,name=cursors,proto3" json:"cursors,omitempty"`    // of all sources and carried samples: planner/token.go has the layout
+	Settings      *Settings              `protobuf:"bytes,10,opt,name=settings,proto3" json:"settings,omitempty"` // what the changes so far add up to; absent if there were none
+	Pending       [][]byte               `protobuf:"bytes,11,rep,name=pending,proto3" json:"pending,omitempty"`   // changes for steps to come, JSON
+	Check         uint32                 `protobuf:"fixed32,15,opt,name=check,proto3" json:"check,omitempty"`     // CRC-32C of all bytes before this field, which is the last
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ResumeToken) Reset() {
 	*x = ResumeToken{}
-	mi := &file_proto_millrace_proto_msgTypes[44]
+	mi := &file_proto_millrace_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3260,7 +4290,7 @@ func (x *ResumeToken) String() string {
 func (*ResumeToken) ProtoMessage() {}
 
 func (x *ResumeToken) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[44]
+	mi := &file_proto_millrace_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3273,7 +4303,7 @@ func (x *ResumeToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeToken.ProtoReflect.Descriptor instead.
 func (*ResumeToken) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{44}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ResumeToken) GetVersion() uint32 {
@@ -3339,6 +4369,20 @@ func (x *ResumeToken) GetCursors() []byte {
 	return nil
 }
 
+func (x *ResumeToken) GetSettings() *Settings {
+	if x != nil {
+		return x.Settings
+	}
+	return nil
+}
+
+func (x *ResumeToken) GetPending() [][]byte {
+	if x != nil {
+		return x.Pending
+	}
+	return nil
+}
+
 func (x *ResumeToken) GetCheck() uint32 {
 	if x != nil {
 		return x.Check
@@ -3346,30 +4390,207 @@ func (x *ResumeToken) GetCheck() uint32 {
 	return 0
 }
 
-// StepRecord is what the log keeps of one step: the difference to the step
-// before, and the digest of the derived plan.
-type StepRecord struct {
+// Settings are what the changes to a job add up to at a position.
+type Settings struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Shares         []byte                 `protobuf:"bytes,1,opt,name=shares,proto3" json:"shares,omitempty"`     // the mix that was set, a column of planner/column.go
+	Out            []uint32               `protobuf:"varint,2,rep,packed,name=out,proto3" json:"out,omitempty"`   // sources that nothing is drawn from
+	Gone           []uint32               `protobuf:"varint,3,rep,packed,name=gone,proto3" json:"gone,omitempty"` // of them, those that were dropped
+	SequenceLength uint32                 `protobuf:"varint,4,opt,name=sequence_length,json=sequenceLength,proto3" json:"sequence_length,omitempty"`
+	Sequences      uint32                 `protobuf:"varint,5,opt,name=sequences,proto3" json:"sequences,omitempty"`
+	Topology       string                 `protobuf:"bytes,6,opt,name=topology,proto3" json:"topology,omitempty"`
+	Bans           []*Ban                 `protobuf:"bytes,7,rep,name=bans,proto3" json:"bans,omitempty"`
+	Added          []*AddedSource         `protobuf:"bytes,8,rep,name=added,proto3" json:"added,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *Settings) Reset() {
+	*x = Settings{}
+	mi := &file_proto_millrace_proto_msgTypes[57]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Settings) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Settings) ProtoMessage() {}
+
+func (x *Settings) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[57]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Settings.ProtoReflect.Descriptor instead.
+func (*Settings) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{57}
+}
+
+func (x *Settings) GetShares() []byte {
+	if x != nil {
+		return x.Shares
+	}
+	return nil
+}
+
+func (x *Settings) GetOut() []uint32 {
+	if x != nil {
+		return x.Out
+	}
+	return nil
+}
+
+func (x *Settings) GetGone() []uint32 {
+	if x != nil {
+		return x.Gone
+	}
+	return nil
+}
+
+func (x *Settings) GetSequenceLength() uint32 {
+	if x != nil {
+		return x.SequenceLength
+	}
+	return 0
+}
+
+func (x *Settings) GetSequences() uint32 {
+	if x != nil {
+		return x.Sequences
+	}
+	return 0
+}
+
+func (x *Settings) GetTopology() string {
+	if x != nil {
+		return x.Topology
+	}
+	return ""
+}
+
+func (x *Settings) GetBans() []*Ban {
+	if x != nil {
+		return x.Bans
+	}
+	return nil
+}
+
+func (x *Settings) GetAdded() []*AddedSource {
+	if x != nil {
+		return x.Added
+	}
+	return nil
+}
+
+type AddedSource struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Plan          []byte                 `protobuf:"bytes,1,opt,name=plan,proto3" json:"plan,omitempty"`             // SHA-256 of the plan
-	Source        []uint32               `protobuf:"varint,2,rep,packed,name=source,proto3" json:"source,omitempty"` // sources that were drawn from, rising
-	SeqDelta      []uint64               `protobuf:"varint,3,rep,packed,name=seq_delta,json=seqDelta,proto3" json:"seq_delta,omitempty"`
-	Index         []uint32               `protobuf:"varint,4,rep,packed,name=index,proto3" json:"index,omitempty"`
-	Tokens        []uint64               `protobuf:"varint,5,rep,packed,name=tokens,proto3" json:"tokens,omitempty"`
-	Samples       []uint64               `protobuf:"varint,6,rep,packed,name=samples,proto3" json:"samples,omitempty"`
-	CarrySource   []uint32               `protobuf:"varint,7,rep,packed,name=carry_source,json=carrySource,proto3" json:"carry_source,omitempty"`
-	CarryBack     []uint64               `protobuf:"varint,8,rep,packed,name=carry_back,json=carryBack,proto3" json:"carry_back,omitempty"`
-	CarryIndex    []uint32               `protobuf:"varint,9,rep,packed,name=carry_index,json=carryIndex,proto3" json:"carry_index,omitempty"`
-	CarryLength   []uint32               `protobuf:"varint,10,rep,packed,name=carry_length,json=carryLength,proto3" json:"carry_length,omitempty"`
-	InEpoch       []uint64               `protobuf:"varint,11,rep,packed,name=in_epoch,json=inEpoch,proto3" json:"in_epoch,omitempty"`
-	Exhausted     uint32                 `protobuf:"varint,12,opt,name=exhausted,proto3" json:"exhausted,omitempty"` // sources exhausted before this step
-	Skips         []*Skip                `protobuf:"bytes,13,rep,name=skips,proto3" json:"skips,omitempty"`
+	Yaml          []byte                 `protobuf:"bytes,1,opt,name=yaml,proto3" json:"yaml,omitempty"`
+	Share         uint64                 `protobuf:"varint,2,opt,name=share,proto3" json:"share,omitempty"`     // in 2^-32 parts of the whole mix
+	Limited       bool                   `protobuf:"varint,3,opt,name=limited,proto3" json:"limited,omitempty"` // it has a limit, and the cursors have its place in the epoch
+	Manifest      []byte                 `protobuf:"bytes,4,opt,name=manifest,proto3" json:"manifest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
+func (x *AddedSource) Reset() {
+	*x = AddedSource{}
+	mi := &file_proto_millrace_proto_msgTypes[58]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AddedSource) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AddedSource) ProtoMessage() {}
+
+func (x *AddedSource) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[58]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AddedSource.ProtoReflect.Descriptor instead.
+func (*AddedSource) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{58}
+}
+
+func (x *AddedSource) GetYaml() []byte {
+	if x != nil {
+		return x.Yaml
+	}
+	return nil
+}
+
+func (x *AddedSource) GetShare() uint64 {
+	if x != nil {
+		return x.Share
+	}
+	return 0
+}
+
+func (x *AddedSource) GetLimited() bool {
+	if x != nil {
+		return x.Limited
+	}
+	return false
+}
+
+func (x *AddedSource) GetManifest() []byte {
+	if x != nil {
+		return x.Manifest
+	}
+	return nil
+}
+
+// StepRecord is what the log keeps of one step: the difference to the step
+// before, and the digest of the derived plan.
+type StepRecord struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Plan            []byte                 `protobuf:"bytes,1,opt,name=plan,proto3" json:"plan,omitempty"`             // SHA-256 of the plan
+	Source          []uint32               `protobuf:"varint,2,rep,packed,name=source,proto3" json:"source,omitempty"` // sources that were drawn from, rising
+	SeqDelta        []uint64               `protobuf:"varint,3,rep,packed,name=seq_delta,json=seqDelta,proto3" json:"seq_delta,omitempty"`
+	Index           []uint32               `protobuf:"varint,4,rep,packed,name=index,proto3" json:"index,omitempty"`
+	Tokens          []uint64               `protobuf:"varint,5,rep,packed,name=tokens,proto3" json:"tokens,omitempty"`
+	Samples         []uint64               `protobuf:"varint,6,rep,packed,name=samples,proto3" json:"samples,omitempty"`
+	CarrySource     []uint32               `protobuf:"varint,7,rep,packed,name=carry_source,json=carrySource,proto3" json:"carry_source,omitempty"`
+	CarryBack       []uint64               `protobuf:"varint,8,rep,packed,name=carry_back,json=carryBack,proto3" json:"carry_back,omitempty"`
+	CarryIndex      []uint32               `protobuf:"varint,9,rep,packed,name=carry_index,json=carryIndex,proto3" json:"carry_index,omitempty"`
+	CarryLength     []uint32               `protobuf:"varint,10,rep,packed,name=carry_length,json=carryLength,proto3" json:"carry_length,omitempty"`
+	InEpoch         []uint64               `protobuf:"varint,11,rep,packed,name=in_epoch,json=inEpoch,proto3" json:"in_epoch,omitempty"`
+	Exhausted       uint32                 `protobuf:"varint,12,opt,name=exhausted,proto3" json:"exhausted,omitempty"` // sources exhausted before this step
+	Skips           []*Skip                `protobuf:"bytes,13,rep,name=skips,proto3" json:"skips,omitempty"`
+	Changes         [][]byte               `protobuf:"bytes,14,rep,name=changes,proto3" json:"changes,omitempty"`                                 // that apply from this step on, JSON
+	LeftSource      []uint32               `protobuf:"varint,15,rep,packed,name=left_source,json=leftSource,proto3" json:"left_source,omitempty"` // samples left out for a ban
+	LeftSeq         []uint64               `protobuf:"varint,16,rep,packed,name=left_seq,json=leftSeq,proto3" json:"left_seq,omitempty"`
+	LeftIndex       []uint32               `protobuf:"varint,17,rep,packed,name=left_index,json=leftIndex,proto3" json:"left_index,omitempty"`
+	PassedFromSeq   []uint64               `protobuf:"varint,18,rep,packed,name=passed_from_seq,json=passedFromSeq,proto3" json:"passed_from_seq,omitempty"` // by source, when a skip passed data over: from here
+	PassedFromIndex []uint32               `protobuf:"varint,19,rep,packed,name=passed_from_index,json=passedFromIndex,proto3" json:"passed_from_index,omitempty"`
+	PassedToSeq     []uint64               `protobuf:"varint,20,rep,packed,name=passed_to_seq,json=passedToSeq,proto3" json:"passed_to_seq,omitempty"` // to here
+	PassedToIndex   []uint32               `protobuf:"varint,21,rep,packed,name=passed_to_index,json=passedToIndex,proto3" json:"passed_to_index,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
 func (x *StepRecord) Reset() {
 	*x = StepRecord{}
-	mi := &file_proto_millrace_proto_msgTypes[45]
+	mi := &file_proto_millrace_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3381,7 +4602,7 @@ func (x *StepRecord) String() string {
 func (*StepRecord) ProtoMessage() {}
 
 func (x *StepRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[45]
+	mi := &file_proto_millrace_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3394,7 +4615,7 @@ func (x *StepRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepRecord.ProtoReflect.Descriptor instead.
 func (*StepRecord) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{45}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *StepRecord) GetPlan() []byte {
@@ -3488,6 +4709,62 @@ func (x *StepRecord) GetSkips() []*Skip {
 	return nil
 }
 
+func (x *StepRecord) GetChanges() [][]byte {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+func (x *StepRecord) GetLeftSource() []uint32 {
+	if x != nil {
+		return x.LeftSource
+	}
+	return nil
+}
+
+func (x *StepRecord) GetLeftSeq() []uint64 {
+	if x != nil {
+		return x.LeftSeq
+	}
+	return nil
+}
+
+func (x *StepRecord) GetLeftIndex() []uint32 {
+	if x != nil {
+		return x.LeftIndex
+	}
+	return nil
+}
+
+func (x *StepRecord) GetPassedFromSeq() []uint64 {
+	if x != nil {
+		return x.PassedFromSeq
+	}
+	return nil
+}
+
+func (x *StepRecord) GetPassedFromIndex() []uint32 {
+	if x != nil {
+		return x.PassedFromIndex
+	}
+	return nil
+}
+
+func (x *StepRecord) GetPassedToSeq() []uint64 {
+	if x != nil {
+		return x.PassedToSeq
+	}
+	return nil
+}
+
+func (x *StepRecord) GetPassedToIndex() []uint32 {
+	if x != nil {
+		return x.PassedToIndex
+	}
+	return nil
+}
+
 var File_proto_millrace_proto protoreflect.FileDescriptor
 
 const file_proto_millrace_proto_rawDesc = "" +
@@ -3495,13 +4772,14 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x14proto/millrace.proto\x12\vmillrace.v1\"3\n" +
 	"\x05Frame\x12\x16\n" +
 	"\x06header\x18\x01 \x01(\fR\x06header\x12\x12\n" +
-	"\x04body\x18\x02 \x01(\fR\x04body\"\x96\x02\n" +
+	"\x04body\x18\x02 \x01(\fR\x04body\"\xc6\x02\n" +
 	"\fLoaderReport\x120\n" +
 	"\x05hello\x18\x01 \x01(\v2\x18.millrace.v1.LoaderHelloH\x00R\x05hello\x126\n" +
 	"\aindexed\x18\x02 \x01(\v2\x1a.millrace.v1.SourceIndexedH\x00R\aindexed\x12.\n" +
 	"\x05block\x18\x03 \x01(\v2\x16.millrace.v1.BlockReadH\x00R\x05block\x120\n" +
 	"\x05usage\x18\x04 \x01(\v2\x18.millrace.v1.LoaderUsageH\x00R\x05usage\x120\n" +
-	"\afailure\x18\x05 \x01(\v2\x14.millrace.v1.FailureH\x00R\afailureB\b\n" +
+	"\afailure\x18\x05 \x01(\v2\x14.millrace.v1.FailureH\x00R\afailure\x12.\n" +
+	"\x05found\x18\x06 \x01(\v2\x16.millrace.v1.FileFoundH\x00R\x05foundB\b\n" +
 	"\x06report\"7\n" +
 	"\vLoaderHello\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
@@ -3511,7 +4789,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x06blocks\x18\x02 \x01(\x04R\x06blocks\x12\x1a\n" +
 	"\bmanifest\x18\x03 \x01(\fR\bmanifest\x12\x14\n" +
 	"\x05files\x18\x04 \x01(\x04R\x05files\x12\x14\n" +
-	"\x05bytes\x18\x05 \x01(\x04R\x05bytes\"\xc4\x01\n" +
+	"\x05bytes\x18\x05 \x01(\x04R\x05bytes\"\xeb\x02\n" +
 	"\tBlockRead\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\rR\x06source\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x18\n" +
@@ -3519,7 +4797,16 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\bfiltered\x18\x04 \x01(\x04R\bfiltered\x12\x18\n" +
 	"\adropped\x18\x05 \x01(\x04R\adropped\x12\x14\n" +
 	"\x05empty\x18\x06 \x01(\x04R\x05empty\x12'\n" +
-	"\x05skips\x18\a \x03(\v2\x11.millrace.v1.SkipR\x05skips\"D\n" +
+	"\x05skips\x18\a \x03(\v2\x11.millrace.v1.SkipR\x05skips\x12\x16\n" +
+	"\x06banned\x18\b \x03(\rR\x06banned\x12\x12\n" +
+	"\x04bans\x18\t \x03(\rR\x04bans\x12\x1d\n" +
+	"\n" +
+	"bans_known\x18\n" +
+	" \x01(\rR\tbansKnown\x12\x16\n" +
+	"\x06images\x18\v \x03(\rR\x06images\x12!\n" +
+	"\fimage_height\x18\f \x03(\rR\vimageHeight\x12\x1f\n" +
+	"\vimage_width\x18\r \x03(\rR\n" +
+	"imageWidth\"D\n" +
 	"\x04Skip\x12\x12\n" +
 	"\x04file\x18\x01 \x01(\tR\x04file\x12\x10\n" +
 	"\x03row\x18\x02 \x01(\x03R\x03row\x12\x16\n" +
@@ -3536,13 +4823,34 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\aFailure\x12\x14\n" +
 	"\x05class\x18\x01 \x01(\tR\x05class\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x16\n" +
-	"\x06source\x18\x03 \x01(\rR\x06source\"\xd8\x01\n" +
+	"\x06source\x18\x03 \x01(\rR\x06source\"\xda\x02\n" +
 	"\vLoaderOrder\x12(\n" +
 	"\x03job\x18\x01 \x01(\v2\x14.millrace.v1.JobSpecH\x00R\x03job\x120\n" +
 	"\x05index\x18\x02 \x01(\v2\x18.millrace.v1.IndexSourceH\x00R\x05index\x12,\n" +
 	"\x04read\x18\x03 \x01(\v2\x16.millrace.v1.ReadBlockH\x00R\x04read\x126\n" +
-	"\arelease\x18\x04 \x01(\v2\x1a.millrace.v1.ReleaseBlocksH\x00R\areleaseB\a\n" +
-	"\x05order\"O\n" +
+	"\arelease\x18\x04 \x01(\v2\x1a.millrace.v1.ReleaseBlocksH\x00R\arelease\x12*\n" +
+	"\x03add\x18\x05 \x01(\v2\x16.millrace.v1.AddSourceH\x00R\x03add\x12'\n" +
+	"\x04bans\x18\x06 \x01(\v2\x11.millrace.v1.BansH\x00R\x04bans\x12+\n" +
+	"\x04find\x18\a \x01(\v2\x15.millrace.v1.FindFileH\x00R\x04findB\a\n" +
+	"\x05order\"6\n" +
+	"\bFindFile\x12\x16\n" +
+	"\x06source\x18\x01 \x01(\rR\x06source\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"e\n" +
+	"\tFileFound\x12\x16\n" +
+	"\x06source\x18\x01 \x01(\rR\x06source\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
+	"\x04path\x18\x03 \x01(\tR\x04path\x12\x18\n" +
+	"\aproblem\x18\x04 \x01(\tR\aproblem\"7\n" +
+	"\tAddSource\x12\x12\n" +
+	"\x04yaml\x18\x01 \x01(\fR\x04yaml\x12\x16\n" +
+	"\x06source\x18\x02 \x01(\rR\x06source\",\n" +
+	"\x04Bans\x12$\n" +
+	"\x04bans\x18\x01 \x03(\v2\x10.millrace.v1.BanR\x04bans\"S\n" +
+	"\x03Ban\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\rR\x02id\x12\x16\n" +
+	"\x06source\x18\x02 \x01(\rR\x06source\x12\x12\n" +
+	"\x04file\x18\x03 \x01(\tR\x04file\x12\x10\n" +
+	"\x03row\x18\x04 \x01(\x03R\x03row\"O\n" +
 	"\aJobSpec\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04yaml\x18\x02 \x01(\fR\x04yaml\x12\x1c\n" +
@@ -3556,11 +4864,13 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x06source\x18\x01 \x01(\rR\x06source\x12\x16\n" +
 	"\x06before\x18\x02 \x01(\x04R\x06before\"A\n" +
 	"\fFetchRequest\x121\n" +
-	"\x06blocks\x18\x01 \x03(\v2\x19.millrace.v1.BlockSamplesR\x06blocks\"R\n" +
+	"\x06blocks\x18\x01 \x03(\v2\x19.millrace.v1.BlockSamplesR\x06blocks\"\x98\x01\n" +
 	"\fBlockSamples\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\rR\x06source\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x18\n" +
-	"\aindices\x18\x03 \x03(\rR\aindices\"*\n" +
+	"\aindices\x18\x03 \x03(\rR\aindices\x12!\n" +
+	"\fimage_sample\x18\x04 \x03(\rR\vimageSample\x12!\n" +
+	"\fimage_number\x18\x05 \x03(\rR\vimageNumber\"*\n" +
 	"\vFetchHeader\x12\x1b\n" +
 	"\tbody_size\x18\x01 \x01(\x04R\bbodySize\"\xd6\x02\n" +
 	"\x11ConstructorReport\x125\n" +
@@ -3595,7 +4905,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x0fdelivered_bytes\x18\x03 \x01(\x04R\x0edeliveredBytes\x12+\n" +
 	"\x11delivered_batches\x18\x04 \x01(\x04R\x10deliveredBatches\x12#\n" +
 	"\rfetch_seconds\x18\x05 \x01(\x01R\ffetchSeconds\x12!\n" +
-	"\fwait_seconds\x18\x06 \x01(\x01R\vwaitSeconds\"\xed\x02\n" +
+	"\fwait_seconds\x18\x06 \x01(\x01R\vwaitSeconds\"\xa2\x03\n" +
 	"\x10ConstructorOrder\x12/\n" +
 	"\x03job\x18\x01 \x01(\v2\x1b.millrace.v1.ConstructorJobH\x00R\x03job\x126\n" +
 	"\tplacement\x18\x02 \x01(\v2\x16.millrace.v1.PlacementH\x00R\tplacement\x120\n" +
@@ -3603,8 +4913,12 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x04plan\x18\x04 \x01(\v2\x15.millrace.v1.StepPlanH\x00R\x04plan\x12*\n" +
 	"\x03end\x18\x05 \x01(\v2\x16.millrace.v1.EndOfDataH\x00R\x03end\x120\n" +
 	"\afailure\x18\x06 \x01(\v2\x14.millrace.v1.FailureH\x00R\afailure\x12*\n" +
-	"\x05admit\x18\a \x01(\v2\x12.millrace.v1.AdmitH\x00R\x05admitB\a\n" +
-	"\x05order\"\xed\x03\n" +
+	"\x05admit\x18\a \x01(\v2\x12.millrace.v1.AdmitH\x00R\x05admit\x123\n" +
+	"\x06joined\x18\b \x01(\v2\x19.millrace.v1.SourceJoinedH\x00R\x06joinedB\a\n" +
+	"\x05order\"6\n" +
+	"\fSourceJoined\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04keep\x18\x02 \x03(\tR\x04keep\"\xca\x04\n" +
 	"\x0eConstructorJob\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\bidentity\x18\x02 \x01(\fR\bidentity\x12\x18\n" +
@@ -3622,22 +4936,33 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x06pad_id\x18\f \x01(\x05R\x05padId\x12!\n" +
 	"\fbuffer_bytes\x18\r \x01(\x04R\vbufferBytes\x12\x18\n" +
 	"\abuckets\x18\x0e \x03(\rR\abuckets\x12,\n" +
-	"\x04kept\x18\x0f \x03(\v2\x18.millrace.v1.KeptColumnsR\x04kept\"#\n" +
+	"\x04kept\x18\x0f \x03(\v2\x18.millrace.v1.KeptColumnsR\x04kept\x12+\n" +
+	"\x11document_multiple\x18\x10 \x01(\rR\x10documentMultiple\x12.\n" +
+	"\x06images\x18\x11 \x03(\v2\x16.millrace.v1.ImageStepR\x06images\"u\n" +
+	"\tImageStep\x12\x14\n" +
+	"\x05patch\x18\x01 \x01(\rR\x05patch\x12\x14\n" +
+	"\x05merge\x18\x02 \x01(\rR\x05merge\x12\x1d\n" +
+	"\n" +
+	"min_pixels\x18\x03 \x01(\x04R\tminPixels\x12\x1d\n" +
+	"\n" +
+	"max_pixels\x18\x04 \x01(\x04R\tmaxPixels\"#\n" +
 	"\vKeptColumns\x12\x14\n" +
-	"\x05names\x18\x01 \x03(\tR\x05names\"X\n" +
+	"\x05names\x18\x01 \x03(\tR\x05names\"p\n" +
 	"\x04Mesh\x12\x0e\n" +
 	"\x02dp\x18\x01 \x01(\rR\x02dp\x12\x0e\n" +
 	"\x02cp\x18\x02 \x01(\rR\x02cp\x12\x0e\n" +
 	"\x02pp\x18\x03 \x01(\rR\x02pp\x12\x0e\n" +
 	"\x02tp\x18\x04 \x01(\rR\x02tp\x12\x10\n" +
-	"\x03vpp\x18\x05 \x01(\rR\x03vpp\"%\n" +
+	"\x03vpp\x18\x05 \x01(\rR\x03vpp\x12\x16\n" +
+	"\x06stride\x18\x06 \x03(\rR\x06stride\"%\n" +
 	"\tPlacement\x12\x18\n" +
-	"\aloaders\x18\x01 \x03(\tR\aloaders\"F\n" +
+	"\aloaders\x18\x01 \x03(\tR\aloaders\"b\n" +
 	"\aRestart\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
 	"generation\x12\x1b\n" +
-	"\tnext_step\x18\x02 \x01(\x04R\bnextStep\"\x8e\x02\n" +
+	"\tnext_step\x18\x02 \x01(\x04R\bnextStep\x12\x1a\n" +
+	"\bremeshed\x18\x03 \x01(\bR\bremeshed\"\xee\x03\n" +
 	"\bStepPlan\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -3649,16 +4974,41 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"rowSamples\x12!\n" +
 	"\fsample_block\x18\x06 \x03(\rR\vsampleBlock\x12!\n" +
 	"\fsample_index\x18\a \x03(\rR\vsampleIndex\x12#\n" +
-	"\rsample_length\x18\b \x03(\rR\fsampleLength\"M\n" +
+	"\rsample_length\x18\b \x03(\rR\fsampleLength\x12\x19\n" +
+	"\brow_rank\x18\t \x03(\rR\arowRank\x12%\n" +
+	"\x0erow_microbatch\x18\n" +
+	" \x03(\rR\rrowMicrobatch\x12'\n" +
+	"\x0fsequence_length\x18\v \x01(\rR\x0esequenceLength\x12\"\n" +
+	"\fmicrobatches\x18\f \x01(\rR\fmicrobatches\x12\x1f\n" +
+	"\vglobal_rows\x18\x0e \x01(\rR\n" +
+	"globalRows\x12.\n" +
+	"\x06images\x18\r \x01(\v2\x16.millrace.v1.ImagePlanR\x06images\"\x8f\x02\n" +
+	"\tImagePlan\x12\x18\n" +
+	"\aencoder\x18\x01 \x03(\rR\aencoder\x12\x1e\n" +
+	"\n" +
+	"microbatch\x18\x02 \x03(\rR\n" +
+	"microbatch\x12\x12\n" +
+	"\x04rank\x18\x03 \x03(\rR\x04rank\x12\x10\n" +
+	"\x03row\x18\x04 \x03(\rR\x03row\x12\x1a\n" +
+	"\bdocument\x18\x05 \x03(\rR\bdocument\x12\x14\n" +
+	"\x05block\x18\x06 \x03(\rR\x05block\x12\x16\n" +
+	"\x06sample\x18\a \x03(\rR\x06sample\x12\x16\n" +
+	"\x06number\x18\b \x03(\rR\x06number\x12\x1f\n" +
+	"\vrow_encoder\x18\t \x03(\rR\n" +
+	"rowEncoder\x12\x1f\n" +
+	"\vrow_ordinal\x18\n" +
+	" \x03(\rR\n" +
+	"rowOrdinal\"M\n" +
 	"\tPlanBlock\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\rR\x06source\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x16\n" +
-	"\x06loader\x18\x03 \x01(\rR\x06loader\"?\n" +
+	"\x06loader\x18\x03 \x01(\rR\x06loader\"[\n" +
 	"\tEndOfData\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
 	"generation\x12\x12\n" +
-	"\x04step\x18\x02 \x01(\x04R\x04step\"I\n" +
+	"\x04step\x18\x02 \x01(\x04R\x04step\x12\x1a\n" +
+	"\btopology\x18\x03 \x01(\tR\btopology\"I\n" +
 	"\x05Admit\x12\x12\n" +
 	"\x04join\x18\x01 \x01(\x04R\x04join\x12,\n" +
 	"\x04rank\x18\x02 \x01(\v2\x18.millrace.v1.CoordinatesR\x04rank\"T\n" +
@@ -3704,22 +5054,28 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x04step\x18\x03 \x01(\x04R\x04step\x12\x14\n" +
 	"\x05acked\x18\x04 \x01(\x04R\x05acked\x12,\n" +
 	"\x04rank\x18\x05 \x01(\v2\x18.millrace.v1.CoordinatesR\x04rank\x12\x12\n" +
-	"\x04join\x18\x06 \x01(\x04R\x04join\"\x9b\x01\n" +
+	"\x04join\x18\x06 \x01(\x04R\x04join\"\x8c\x02\n" +
 	"\vBatchHeader\x12\x12\n" +
 	"\x04step\x18\x01 \x01(\x04R\x04step\x12\x1e\n" +
 	"\vend_of_data\x18\x02 \x01(\bR\tendOfData\x12\x1b\n" +
 	"\tbody_size\x18\x03 \x01(\x04R\bbodySize\x12;\n" +
-	"\fmicrobatches\x18\x04 \x03(\v2\x17.millrace.v1.MicrobatchR\fmicrobatches\"e\n" +
+	"\fmicrobatches\x18\x04 \x03(\v2\x17.millrace.v1.MicrobatchR\fmicrobatches\x12\x1a\n" +
+	"\btopology\x18\x05 \x01(\tR\btopology\x12'\n" +
+	"\x0fsequence_length\x18\a \x01(\rR\x0esequenceLength\x12\x12\n" +
+	"\x04rows\x18\b \x01(\rR\x04rows\x12\x16\n" +
+	"\x06joined\x18\x06 \x03(\tR\x06joined\"e\n" +
 	"\n" +
 	"Microbatch\x12-\n" +
 	"\atensors\x18\x01 \x03(\v2\x13.millrace.v1.TensorR\atensors\x12(\n" +
-	"\x04rows\x18\x02 \x03(\v2\x14.millrace.v1.RowInfoR\x04rows\"t\n" +
+	"\x04rows\x18\x02 \x03(\v2\x14.millrace.v1.RowInfoR\x04rows\"\x93\x01\n" +
 	"\x06Tensor\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05dtype\x18\x02 \x01(\tR\x05dtype\x12\x14\n" +
 	"\x05shape\x18\x03 \x03(\x04R\x05shape\x12\x16\n" +
 	"\x06offset\x18\x04 \x01(\x04R\x06offset\x12\x12\n" +
-	"\x04size\x18\x05 \x01(\x04R\x04size\"}\n" +
+	"\x04size\x18\x05 \x01(\x04R\x04size\x12\x1d\n" +
+	"\n" +
+	"wire_dtype\x18\x06 \x01(\tR\twireDtype\"}\n" +
 	"\aRowInfo\x12\x10\n" +
 	"\x03row\x18\x01 \x01(\rR\x03row\x12\x18\n" +
 	"\alengths\x18\x02 \x03(\rR\alengths\x12\x18\n" +
@@ -3732,11 +5088,25 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\n" +
 	"StateReply\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\fR\x05token\x12\x16\n" +
-	"\x06digest\x18\x02 \x01(\fR\x06digest\"\x0f\n" +
+	"\x06digest\x18\x02 \x01(\fR\x06digest\"C\n" +
+	"\rChangeRequest\x12\x16\n" +
+	"\x06change\x18\x01 \x01(\fR\x06change\x12\x1a\n" +
+	"\bidentity\x18\x02 \x01(\fR\bidentity\"!\n" +
+	"\vChangeReply\x12\x12\n" +
+	"\x04step\x18\x01 \x01(\x04R\x04step\"\xda\x01\n" +
+	"\rReportRequest\x12\x1a\n" +
+	"\bidentity\x18\x01 \x01(\fR\bidentity\x12\x12\n" +
+	"\x04step\x18\x02 \x01(\x04R\x04step\x12,\n" +
+	"\x04rank\x18\x03 \x01(\v2\x18.millrace.v1.CoordinatesR\x04rank\x12\x18\n" +
+	"\asources\x18\x04 \x03(\tR\asources\x12\x16\n" +
+	"\x06losses\x18\x05 \x03(\x01R\x06losses\x12\x16\n" +
+	"\x06tokens\x18\x06 \x03(\x04R\x06tokens\x12!\n" +
+	"\fstep_seconds\x18\a \x01(\x01R\vstepSeconds\"\r\n" +
+	"\vReportReply\"\x0f\n" +
 	"\rStatusRequest\"5\n" +
 	"\vStatusReply\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x12\n" +
-	"\x04json\x18\x02 \x01(\fR\x04json\"\x8c\x02\n" +
+	"\x04json\x18\x02 \x01(\fR\x04json\"\xd9\x02\n" +
 	"\vResumeToken\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x1a\n" +
@@ -3746,8 +5116,25 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x04step\x18\x06 \x01(\x04R\x04step\x12\x16\n" +
 	"\x06digest\x18\a \x01(\fR\x06digest\x12%\n" +
 	"\x04mesh\x18\b \x01(\v2\x11.millrace.v1.MeshR\x04mesh\x12\x18\n" +
-	"\acursors\x18\t \x01(\fR\acursors\x12\x14\n" +
-	"\x05check\x18\x0f \x01(\aR\x05check\"\x85\x03\n" +
+	"\acursors\x18\t \x01(\fR\acursors\x121\n" +
+	"\bsettings\x18\n" +
+	" \x01(\v2\x15.millrace.v1.SettingsR\bsettings\x12\x18\n" +
+	"\apending\x18\v \x03(\fR\apending\x12\x14\n" +
+	"\x05check\x18\x0f \x01(\aR\x05check\"\x81\x02\n" +
+	"\bSettings\x12\x16\n" +
+	"\x06shares\x18\x01 \x01(\fR\x06shares\x12\x10\n" +
+	"\x03out\x18\x02 \x03(\rR\x03out\x12\x12\n" +
+	"\x04gone\x18\x03 \x03(\rR\x04gone\x12'\n" +
+	"\x0fsequence_length\x18\x04 \x01(\rR\x0esequenceLength\x12\x1c\n" +
+	"\tsequences\x18\x05 \x01(\rR\tsequences\x12\x1a\n" +
+	"\btopology\x18\x06 \x01(\tR\btopology\x12$\n" +
+	"\x04bans\x18\a \x03(\v2\x10.millrace.v1.BanR\x04bans\x12.\n" +
+	"\x05added\x18\b \x03(\v2\x18.millrace.v1.AddedSourceR\x05added\"m\n" +
+	"\vAddedSource\x12\x12\n" +
+	"\x04yaml\x18\x01 \x01(\fR\x04yaml\x12\x14\n" +
+	"\x05share\x18\x02 \x01(\x04R\x05share\x12\x18\n" +
+	"\alimited\x18\x03 \x01(\bR\alimited\x12\x1a\n" +
+	"\bmanifest\x18\x04 \x01(\fR\bmanifest\"\x9a\x05\n" +
 	"\n" +
 	"StepRecord\x12\x12\n" +
 	"\x04plan\x18\x01 \x01(\fR\x04plan\x12\x16\n" +
@@ -3765,12 +5152,24 @@ const file_proto_millrace_proto_rawDesc = "" +
 	" \x03(\rR\vcarryLength\x12\x19\n" +
 	"\bin_epoch\x18\v \x03(\x04R\ainEpoch\x12\x1c\n" +
 	"\texhausted\x18\f \x01(\rR\texhausted\x12'\n" +
-	"\x05skips\x18\r \x03(\v2\x11.millrace.v1.SkipR\x05skips2\xd1\x02\n" +
+	"\x05skips\x18\r \x03(\v2\x11.millrace.v1.SkipR\x05skips\x12\x18\n" +
+	"\achanges\x18\x0e \x03(\fR\achanges\x12\x1f\n" +
+	"\vleft_source\x18\x0f \x03(\rR\n" +
+	"leftSource\x12\x19\n" +
+	"\bleft_seq\x18\x10 \x03(\x04R\aleftSeq\x12\x1d\n" +
+	"\n" +
+	"left_index\x18\x11 \x03(\rR\tleftIndex\x12&\n" +
+	"\x0fpassed_from_seq\x18\x12 \x03(\x04R\rpassedFromSeq\x12*\n" +
+	"\x11passed_from_index\x18\x13 \x03(\rR\x0fpassedFromIndex\x12\"\n" +
+	"\rpassed_to_seq\x18\x14 \x03(\x04R\vpassedToSeq\x12&\n" +
+	"\x0fpassed_to_index\x18\x15 \x03(\rR\rpassedToIndex2\xd1\x03\n" +
 	"\aPlanner\x12?\n" +
 	"\x04Load\x12\x19.millrace.v1.LoaderReport\x1a\x18.millrace.v1.LoaderOrder(\x010\x01\x12N\n" +
 	"\tConstruct\x12\x1e.millrace.v1.ConstructorReport\x1a\x1d.millrace.v1.ConstructorOrder(\x010\x01\x128\n" +
 	"\x04Join\x12\x18.millrace.v1.JoinRequest\x1a\x16.millrace.v1.JoinReply\x12;\n" +
 	"\x05State\x12\x19.millrace.v1.StateRequest\x1a\x17.millrace.v1.StateReply\x12>\n" +
+	"\x06Change\x12\x1a.millrace.v1.ChangeRequest\x1a\x18.millrace.v1.ChangeReply\x12>\n" +
+	"\x06Report\x12\x1a.millrace.v1.ReportRequest\x1a\x18.millrace.v1.ReportReply\x12>\n" +
 	"\x06Status\x12\x1a.millrace.v1.StatusRequest\x1a\x18.millrace.v1.StatusReply2B\n" +
 	"\x06Loader\x128\n" +
 	"\x05Fetch\x12\x19.millrace.v1.FetchRequest\x1a\x12.millrace.v1.Frame0\x012G\n" +
@@ -3789,7 +5188,7 @@ func file_proto_millrace_proto_rawDescGZIP() []byte {
 	return file_proto_millrace_proto_rawDescData
 }
 
-var file_proto_millrace_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
+var file_proto_millrace_proto_msgTypes = make([]protoimpl.MessageInfo, 60)
 var file_proto_millrace_proto_goTypes = []any{
 	(*Frame)(nil),             // 0: millrace.v1.Frame
 	(*LoaderReport)(nil),      // 1: millrace.v1.LoaderReport
@@ -3800,43 +5199,57 @@ var file_proto_millrace_proto_goTypes = []any{
 	(*LoaderUsage)(nil),       // 6: millrace.v1.LoaderUsage
 	(*Failure)(nil),           // 7: millrace.v1.Failure
 	(*LoaderOrder)(nil),       // 8: millrace.v1.LoaderOrder
-	(*JobSpec)(nil),           // 9: millrace.v1.JobSpec
-	(*IndexSource)(nil),       // 10: millrace.v1.IndexSource
-	(*ReadBlock)(nil),         // 11: millrace.v1.ReadBlock
-	(*ReleaseBlocks)(nil),     // 12: millrace.v1.ReleaseBlocks
-	(*FetchRequest)(nil),      // 13: millrace.v1.FetchRequest
-	(*BlockSamples)(nil),      // 14: millrace.v1.BlockSamples
-	(*FetchHeader)(nil),       // 15: millrace.v1.FetchHeader
-	(*ConstructorReport)(nil), // 16: millrace.v1.ConstructorReport
-	(*ConstructorHello)(nil),  // 17: millrace.v1.ConstructorHello
-	(*Assembled)(nil),         // 18: millrace.v1.Assembled
-	(*Acked)(nil),             // 19: millrace.v1.Acked
-	(*ConstructorUsage)(nil),  // 20: millrace.v1.ConstructorUsage
-	(*ConstructorOrder)(nil),  // 21: millrace.v1.ConstructorOrder
-	(*ConstructorJob)(nil),    // 22: millrace.v1.ConstructorJob
-	(*KeptColumns)(nil),       // 23: millrace.v1.KeptColumns
-	(*Mesh)(nil),              // 24: millrace.v1.Mesh
-	(*Placement)(nil),         // 25: millrace.v1.Placement
-	(*Restart)(nil),           // 26: millrace.v1.Restart
-	(*StepPlan)(nil),          // 27: millrace.v1.StepPlan
-	(*PlanBlock)(nil),         // 28: millrace.v1.PlanBlock
-	(*EndOfData)(nil),         // 29: millrace.v1.EndOfData
-	(*Admit)(nil),             // 30: millrace.v1.Admit
-	(*Admitted)(nil),          // 31: millrace.v1.Admitted
-	(*Coordinates)(nil),       // 32: millrace.v1.Coordinates
-	(*JoinRequest)(nil),       // 33: millrace.v1.JoinRequest
-	(*JoinReply)(nil),         // 34: millrace.v1.JoinReply
-	(*BatchRequest)(nil),      // 35: millrace.v1.BatchRequest
-	(*BatchHeader)(nil),       // 36: millrace.v1.BatchHeader
-	(*Microbatch)(nil),        // 37: millrace.v1.Microbatch
-	(*Tensor)(nil),            // 38: millrace.v1.Tensor
-	(*RowInfo)(nil),           // 39: millrace.v1.RowInfo
-	(*StateRequest)(nil),      // 40: millrace.v1.StateRequest
-	(*StateReply)(nil),        // 41: millrace.v1.StateReply
-	(*StatusRequest)(nil),     // 42: millrace.v1.StatusRequest
-	(*StatusReply)(nil),       // 43: millrace.v1.StatusReply
-	(*ResumeToken)(nil),       // 44: millrace.v1.ResumeToken
-	(*StepRecord)(nil),        // 45: millrace.v1.StepRecord
+	(*FindFile)(nil),          // 9: millrace.v1.FindFile
+	(*FileFound)(nil),         // 10: millrace.v1.FileFound
+	(*AddSource)(nil),         // 11: millrace.v1.AddSource
+	(*Bans)(nil),              // 12: millrace.v1.Bans
+	(*Ban)(nil),               // 13: millrace.v1.Ban
+	(*JobSpec)(nil),           // 14: millrace.v1.JobSpec
+	(*IndexSource)(nil),       // 15: millrace.v1.IndexSource
+	(*ReadBlock)(nil),         // 16: millrace.v1.ReadBlock
+	(*ReleaseBlocks)(nil),     // 17: millrace.v1.ReleaseBlocks
+	(*FetchRequest)(nil),      // 18: millrace.v1.FetchRequest
+	(*BlockSamples)(nil),      // 19: millrace.v1.BlockSamples
+	(*FetchHeader)(nil),       // 20: millrace.v1.FetchHeader
+	(*ConstructorReport)(nil), // 21: millrace.v1.ConstructorReport
+	(*ConstructorHello)(nil),  // 22: millrace.v1.ConstructorHello
+	(*Assembled)(nil),         // 23: millrace.v1.Assembled
+	(*Acked)(nil),             // 24: millrace.v1.Acked
+	(*ConstructorUsage)(nil),  // 25: millrace.v1.ConstructorUsage
+	(*ConstructorOrder)(nil),  // 26: millrace.v1.ConstructorOrder
+	(*SourceJoined)(nil),      // 27: millrace.v1.SourceJoined
+	(*ConstructorJob)(nil),    // 28: millrace.v1.ConstructorJob
+	(*ImageStep)(nil),         // 29: millrace.v1.ImageStep
+	(*KeptColumns)(nil),       // 30: millrace.v1.KeptColumns
+	(*Mesh)(nil),              // 31: millrace.v1.Mesh
+	(*Placement)(nil),         // 32: millrace.v1.Placement
+	(*Restart)(nil),           // 33: millrace.v1.Restart
+	(*StepPlan)(nil),          // 34: millrace.v1.StepPlan
+	(*ImagePlan)(nil),         // 35: millrace.v1.ImagePlan
+	(*PlanBlock)(nil),         // 36: millrace.v1.PlanBlock
+	(*EndOfData)(nil),         // 37: millrace.v1.EndOfData
+	(*Admit)(nil),             // 38: millrace.v1.Admit
+	(*Admitted)(nil),          // 39: millrace.v1.Admitted
+	(*Coordinates)(nil),       // 40: millrace.v1.Coordinates
+	(*JoinRequest)(nil),       // 41: millrace.v1.JoinRequest
+	(*JoinReply)(nil),         // 42: millrace.v1.JoinReply
+	(*BatchRequest)(nil),      // 43: millrace.v1.BatchRequest
+	(*BatchHeader)(nil),       // 44: millrace.v1.BatchHeader
+	(*Microbatch)(nil),        // 45: millrace.v1.Microbatch
+	(*Tensor)(nil),            // 46: millrace.v1.Tensor
+	(*RowInfo)(nil),           // 47: millrace.v1.RowInfo
+	(*StateRequest)(nil),      // 48: millrace.v1.StateRequest
+	(*StateReply)(nil),        // 49: millrace.v1.StateReply
+	(*ChangeRequest)(nil),     // 50: millrace.v1.ChangeRequest
+	(*ChangeReply)(nil),       // 51: millrace.v1.ChangeReply
+	(*ReportRequest)(nil),     // 52: millrace.v1.ReportRequest
+	(*ReportReply)(nil),       // 53: millrace.v1.ReportReply
+	(*StatusRequest)(nil),     // 54: millrace.v1.StatusRequest
+	(*StatusReply)(nil),       // 55: millrace.v1.StatusReply
+	(*ResumeToken)(nil),       // 56: millrace.v1.ResumeToken
+	(*Settings)(nil),          // 57: millrace.v1.Settings
+	(*AddedSource)(nil),       // 58: millrace.v1.AddedSource
+	(*StepRecord)(nil),        // 59: millrace.v1.StepRecord
 }
 var file_proto_millrace_proto_depIdxs = []int32{
 	2,  // 0: millrace.v1.LoaderReport.hello:type_name -> millrace.v1.LoaderHello
@@ -3844,57 +5257,73 @@ var file_proto_millrace_proto_depIdxs = []int32{
 	4,  // 2: millrace.v1.LoaderReport.block:type_name -> millrace.v1.BlockRead
 	6,  // 3: millrace.v1.LoaderReport.usage:type_name -> millrace.v1.LoaderUsage
 	7,  // 4: millrace.v1.LoaderReport.failure:type_name -> millrace.v1.Failure
-	5,  // 5: millrace.v1.BlockRead.skips:type_name -> millrace.v1.Skip
-	9,  // 6: millrace.v1.LoaderOrder.job:type_name -> millrace.v1.JobSpec
-	10, // 7: millrace.v1.LoaderOrder.index:type_name -> millrace.v1.IndexSource
-	11, // 8: millrace.v1.LoaderOrder.read:type_name -> millrace.v1.ReadBlock
-	12, // 9: millrace.v1.LoaderOrder.release:type_name -> millrace.v1.ReleaseBlocks
-	14, // 10: millrace.v1.FetchRequest.blocks:type_name -> millrace.v1.BlockSamples
-	17, // 11: millrace.v1.ConstructorReport.hello:type_name -> millrace.v1.ConstructorHello
-	18, // 12: millrace.v1.ConstructorReport.assembled:type_name -> millrace.v1.Assembled
-	19, // 13: millrace.v1.ConstructorReport.acked:type_name -> millrace.v1.Acked
-	20, // 14: millrace.v1.ConstructorReport.usage:type_name -> millrace.v1.ConstructorUsage
-	7,  // 15: millrace.v1.ConstructorReport.failure:type_name -> millrace.v1.Failure
-	31, // 16: millrace.v1.ConstructorReport.admitted:type_name -> millrace.v1.Admitted
-	22, // 17: millrace.v1.ConstructorOrder.job:type_name -> millrace.v1.ConstructorJob
-	25, // 18: millrace.v1.ConstructorOrder.placement:type_name -> millrace.v1.Placement
-	26, // 19: millrace.v1.ConstructorOrder.restart:type_name -> millrace.v1.Restart
-	27, // 20: millrace.v1.ConstructorOrder.plan:type_name -> millrace.v1.StepPlan
-	29, // 21: millrace.v1.ConstructorOrder.end:type_name -> millrace.v1.EndOfData
-	7,  // 22: millrace.v1.ConstructorOrder.failure:type_name -> millrace.v1.Failure
-	30, // 23: millrace.v1.ConstructorOrder.admit:type_name -> millrace.v1.Admit
-	24, // 24: millrace.v1.ConstructorJob.mesh:type_name -> millrace.v1.Mesh
-	23, // 25: millrace.v1.ConstructorJob.kept:type_name -> millrace.v1.KeptColumns
-	28, // 26: millrace.v1.StepPlan.blocks:type_name -> millrace.v1.PlanBlock
-	32, // 27: millrace.v1.Admit.rank:type_name -> millrace.v1.Coordinates
-	32, // 28: millrace.v1.JoinRequest.rank:type_name -> millrace.v1.Coordinates
-	24, // 29: millrace.v1.JoinRequest.mesh:type_name -> millrace.v1.Mesh
-	24, // 30: millrace.v1.JoinReply.mesh:type_name -> millrace.v1.Mesh
-	32, // 31: millrace.v1.BatchRequest.rank:type_name -> millrace.v1.Coordinates
-	37, // 32: millrace.v1.BatchHeader.microbatches:type_name -> millrace.v1.Microbatch
-	38, // 33: millrace.v1.Microbatch.tensors:type_name -> millrace.v1.Tensor
-	39, // 34: millrace.v1.Microbatch.rows:type_name -> millrace.v1.RowInfo
-	24, // 35: millrace.v1.ResumeToken.mesh:type_name -> millrace.v1.Mesh
-	5,  // 36: millrace.v1.StepRecord.skips:type_name -> millrace.v1.Skip
-	1,  // 37: millrace.v1.Planner.Load:input_type -> millrace.v1.LoaderReport
-	16, // 38: millrace.v1.Planner.Construct:input_type -> millrace.v1.ConstructorReport
-	33, // 39: millrace.v1.Planner.Join:input_type -> millrace.v1.JoinRequest
-	40, // 40: millrace.v1.Planner.State:input_type -> millrace.v1.StateRequest
-	42, // 41: millrace.v1.Planner.Status:input_type -> millrace.v1.StatusRequest
-	13, // 42: millrace.v1.Loader.Fetch:input_type -> millrace.v1.FetchRequest
-	35, // 43: millrace.v1.Constructor.Batch:input_type -> millrace.v1.BatchRequest
-	8,  // 44: millrace.v1.Planner.Load:output_type -> millrace.v1.LoaderOrder
-	21, // 45: millrace.v1.Planner.Construct:output_type -> millrace.v1.ConstructorOrder
-	34, // 46: millrace.v1.Planner.Join:output_type -> millrace.v1.JoinReply
-	41, // 47: millrace.v1.Planner.State:output_type -> millrace.v1.StateReply
-	43, // 48: millrace.v1.Planner.Status:output_type -> millrace.v1.StatusReply
-	0,  // 49: millrace.v1.Loader.Fetch:output_type -> millrace.v1.Frame
-	0,  // 50: millrace.v1.Constructor.Batch:output_type -> millrace.v1.Frame
-	44, // [44:51] is the sub-list for method output_type
-	37, // [37:44] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	10, // 5: millrace.v1.LoaderReport.found:type_name -> millrace.v1.FileFound
+	5,  // 6: millrace.v1.BlockRead.skips:type_name -> millrace.v1.Skip
+	14, // 7: millrace.v1.LoaderOrder.job:type_name -> millrace.v1.JobSpec
+	15, // 8: millrace.v1.LoaderOrder.index:type_name -> millrace.v1.IndexSource
+	16, // 9: millrace.v1.LoaderOrder.read:type_name -> millrace.v1.ReadBlock
+	17, // 10: millrace.v1.LoaderOrder.release:type_name -> millrace.v1.ReleaseBlocks
+	11, // 11: millrace.v1.LoaderOrder.add:type_name -> millrace.v1.AddSource
+	12, // 12: millrace.v1.LoaderOrder.bans:type_name -> millrace.v1.Bans
+	9,  // 13: millrace.v1.LoaderOrder.find:type_name -> millrace.v1.FindFile
+	13, // 14: millrace.v1.Bans.bans:type_name -> millrace.v1.Ban
+	19, // 15: millrace.v1.FetchRequest.blocks:type_name -> millrace.v1.BlockSamples
+	22, // 16: millrace.v1.ConstructorReport.hello:type_name -> millrace.v1.ConstructorHello
+	23, // 17: millrace.v1.ConstructorReport.assembled:type_name -> millrace.v1.Assembled
+	24, // 18: millrace.v1.ConstructorReport.acked:type_name -> millrace.v1.Acked
+	25, // 19: millrace.v1.ConstructorReport.usage:type_name -> millrace.v1.ConstructorUsage
+	7,  // 20: millrace.v1.ConstructorReport.failure:type_name -> millrace.v1.Failure
+	39, // 21: millrace.v1.ConstructorReport.admitted:type_name -> millrace.v1.Admitted
+	28, // 22: millrace.v1.ConstructorOrder.job:type_name -> millrace.v1.ConstructorJob
+	32, // 23: millrace.v1.ConstructorOrder.placement:type_name -> millrace.v1.Placement
+	33, // 24: millrace.v1.ConstructorOrder.restart:type_name -> millrace.v1.Restart
+	34, // 25: millrace.v1.ConstructorOrder.plan:type_name -> millrace.v1.StepPlan
+	37, // 26: millrace.v1.ConstructorOrder.end:type_name -> millrace.v1.EndOfData
+	7,  // 27: millrace.v1.ConstructorOrder.failure:type_name -> millrace.v1.Failure
+	38, // 28: millrace.v1.ConstructorOrder.admit:type_name -> millrace.v1.Admit
+	27, // 29: millrace.v1.ConstructorOrder.joined:type_name -> millrace.v1.SourceJoined
+	31, // 30: millrace.v1.ConstructorJob.mesh:type_name -> millrace.v1.Mesh
+	30, // 31: millrace.v1.ConstructorJob.kept:type_name -> millrace.v1.KeptColumns
+	29, // 32: millrace.v1.ConstructorJob.images:type_name -> millrace.v1.ImageStep
+	36, // 33: millrace.v1.StepPlan.blocks:type_name -> millrace.v1.PlanBlock
+	35, // 34: millrace.v1.StepPlan.images:type_name -> millrace.v1.ImagePlan
+	40, // 35: millrace.v1.Admit.rank:type_name -> millrace.v1.Coordinates
+	40, // 36: millrace.v1.JoinRequest.rank:type_name -> millrace.v1.Coordinates
+	31, // 37: millrace.v1.JoinRequest.mesh:type_name -> millrace.v1.Mesh
+	31, // 38: millrace.v1.JoinReply.mesh:type_name -> millrace.v1.Mesh
+	40, // 39: millrace.v1.BatchRequest.rank:type_name -> millrace.v1.Coordinates
+	45, // 40: millrace.v1.BatchHeader.microbatches:type_name -> millrace.v1.Microbatch
+	46, // 41: millrace.v1.Microbatch.tensors:type_name -> millrace.v1.Tensor
+	47, // 42: millrace.v1.Microbatch.rows:type_name -> millrace.v1.RowInfo
+	40, // 43: millrace.v1.ReportRequest.rank:type_name -> millrace.v1.Coordinates
+	31, // 44: millrace.v1.ResumeToken.mesh:type_name -> millrace.v1.Mesh
+	57, // 45: millrace.v1.ResumeToken.settings:type_name -> millrace.v1.Settings
+	13, // 46: millrace.v1.Settings.bans:type_name -> millrace.v1.Ban
+	58, // 47: millrace.v1.Settings.added:type_name -> millrace.v1.AddedSource
+	5,  // 48: millrace.v1.StepRecord.skips:type_name -> millrace.v1.Skip
+	1,  // 49: millrace.v1.Planner.Load:input_type -> millrace.v1.LoaderReport
+	21, // 50: millrace.v1.Planner.Construct:input_type -> millrace.v1.ConstructorReport
+	41, // 51: millrace.v1.Planner.Join:input_type -> millrace.v1.JoinRequest
+	48, // 52: millrace.v1.Planner.State:input_type -> millrace.v1.StateRequest
+	50, // 53: millrace.v1.Planner.Change:input_type -> millrace.v1.ChangeRequest
+	52, // 54: millrace.v1.Planner.Report:input_type -> millrace.v1.ReportRequest
+	54, // 55: millrace.v1.Planner.Status:input_type -> millrace.v1.StatusRequest
+	18, // 56: millrace.v1.Loader.Fetch:input_type -> millrace.v1.FetchRequest
+	43, // 57: millrace.v1.Constructor.Batch:input_type -> millrace.v1.BatchRequest
+	8,  // 58: millrace.v1.Planner.Load:output_type -> millrace.v1.LoaderOrder
+	26, // 59: millrace.v1.Planner.Construct:output_type -> millrace.v1.ConstructorOrder
+	42, // 60: millrace.v1.Planner.Join:output_type -> millrace.v1.JoinReply
+	49, // 61: millrace.v1.Planner.State:output_type -> millrace.v1.StateReply
+	51, // 62: millrace.v1.Planner.Change:output_type -> millrace.v1.ChangeReply
+	53, // 63: millrace.v1.Planner.Report:output_type -> millrace.v1.ReportReply
+	55, // 64: millrace.v1.Planner.Status:output_type -> millrace.v1.StatusReply
+	0,  // 65: millrace.v1.Loader.Fetch:output_type -> millrace.v1.Frame
+	0,  // 66: millrace.v1.Constructor.Batch:output_type -> millrace.v1.Frame
+	58, // [58:67] is the sub-list for method output_type
+	49, // [49:58] is the sub-list for method input_type
+	49, // [49:49] is the sub-list for extension type_name
+	49, // [49:49] is the sub-list for extension extendee
+	0,  // [0:49] is the sub-list for field type_name
 }
 
 func init() { file_proto_millrace_proto_init() }
@@ -3908,14 +5337,18 @@ func file_proto_millrace_proto_init() {
 		(*LoaderReport_Block)(nil),
 		(*LoaderReport_Usage)(nil),
 		(*LoaderReport_Failure)(nil),
+		(*LoaderReport_Found)(nil),
 	}
 	file_proto_millrace_proto_msgTypes[8].OneofWrappers = []any{
 		(*LoaderOrder_Job)(nil),
 		(*LoaderOrder_Index)(nil),
 		(*LoaderOrder_Read)(nil),
 		(*LoaderOrder_Release)(nil),
+		(*LoaderOrder_Add)(nil),
+		(*LoaderOrder_Bans)(nil),
+		(*LoaderOrder_Find)(nil),
 	}
-	file_proto_millrace_proto_msgTypes[16].OneofWrappers = []any{
+	file_proto_millrace_proto_msgTypes[21].OneofWrappers = []any{
 		(*ConstructorReport_Hello)(nil),
 		(*ConstructorReport_Assembled)(nil),
 		(*ConstructorReport_Acked)(nil),
@@ -3923,7 +5356,7 @@ func file_proto_millrace_proto_init() {
 		(*ConstructorReport_Failure)(nil),
 		(*ConstructorReport_Admitted)(nil),
 	}
-	file_proto_millrace_proto_msgTypes[21].OneofWrappers = []any{
+	file_proto_millrace_proto_msgTypes[26].OneofWrappers = []any{
 		(*ConstructorOrder_Job)(nil),
 		(*ConstructorOrder_Placement)(nil),
 		(*ConstructorOrder_Restart)(nil),
@@ -3931,6 +5364,7 @@ func file_proto_millrace_proto_init() {
 		(*ConstructorOrder_End)(nil),
 		(*ConstructorOrder_Failure)(nil),
 		(*ConstructorOrder_Admit)(nil),
+		(*ConstructorOrder_Joined)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -3938,7 +5372,7 @@ func file_proto_millrace_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_proto_millrace_proto_rawDesc), len(file_proto_millrace_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   46,
+			NumMessages:   60,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -30,6 +30,8 @@ const (
 	Planner_Construct_FullMethodName = "/millrace.v1.Planner/Construct"
 	Planner_Join_FullMethodName      = "/millrace.v1.Planner/Join"
 	Planner_State_FullMethodName     = "/millrace.v1.Planner/State"
+	Planner_Change_FullMethodName    = "/millrace.v1.Planner/Change"
+	Planner_Report_FullMethodName    = "/millrace.v1.Planner/Report"
 	Planner_Status_FullMethodName    = "/millrace.v1.Planner/Status"
 )
 
@@ -48,6 +50,11 @@ type PlannerClient interface {
 	// State returns the resume token of the position after `step` steps. It waits
 	// until every row before it has been assembled. Idempotent.
 	State(ctx context.Context, in *StateRequest, opts ...grpc.CallOption) (*StateReply, error)
+	// Change makes a change to the job, from a step on. It returns when the change
+	// is durable.
+	Change(ctx context.Context, in *ChangeRequest, opts ...grpc.CallOption) (*ChangeReply, error)
+	// Report takes what a trainer measured, for policies that steer the mix.
+	Report(ctx context.Context, in *ReportRequest, opts ...grpc.CallOption) (*ReportReply, error)
 	// Status describes the whole service.
 	Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*StatusReply, error)
 }
@@ -106,6 +113,26 @@ func (c *plannerClient) State(ctx context.Context, in *StateRequest, opts ...grp
 	return out, nil
 }
 
+func (c *plannerClient) Change(ctx context.Context, in *ChangeRequest, opts ...grpc.CallOption) (*ChangeReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ChangeReply)
+	err := c.cc.Invoke(ctx, Planner_Change_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *plannerClient) Report(ctx context.Context, in *ReportRequest, opts ...grpc.CallOption) (*ReportReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReportReply)
+	err := c.cc.Invoke(ctx, Planner_Report_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *plannerClient) Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*StatusReply, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(StatusReply)
@@ -131,6 +158,11 @@ type PlannerServer interface {
 	// State returns the resume token of the position after `step` steps. It waits
 	// until every row before it has been assembled. Idempotent.
 	State(context.Context, *StateRequest) (*StateReply, error)
+	// Change makes a change to the job, from a step on. It returns when the change
+	// is durable.
+	Change(context.Context, *ChangeRequest) (*ChangeReply, error)
+	// Report takes what a trainer measured, for policies that steer the mix.
+	Report(context.Context, *ReportRequest) (*ReportReply, error)
 	// Status describes the whole service.
 	Status(context.Context, *StatusRequest) (*StatusReply, error)
 	mustEmbedUnimplementedPlannerServer()
@@ -154,6 +186,12 @@ func (UnimplementedPlannerServer) Join(context.Context, *JoinRequest) (*JoinRepl
 }
 func (UnimplementedPlannerServer) State(context.Context, *StateRequest) (*StateReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method State not implemented")
+}
+func (UnimplementedPlannerServer) Change(context.Context, *ChangeRequest) (*ChangeReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Change not implemented")
+}
+func (UnimplementedPlannerServer) Report(context.Context, *ReportRequest) (*ReportReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Report not implemented")
 }
 func (UnimplementedPlannerServer) Status(context.Context, *StatusRequest) (*StatusReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Status not implemented")
@@ -229,6 +267,42 @@ func _Planner_State_Handler(srv interface{}, ctx context.Context, dec func(inter
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Planner_Change_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ChangeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PlannerServer).Change(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Planner_Change_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PlannerServer).Change(ctx, req.(*ChangeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Planner_Report_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReportRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PlannerServer).Report(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Planner_Report_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PlannerServer).Report(ctx, req.(*ReportRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Planner_Status_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(StatusRequest)
 	if err := dec(in); err != nil {
@@ -261,6 +335,14 @@ var Planner_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "State",
 			Handler:    _Planner_State_Handler,
+		},
+		{
+			MethodName: "Change",
+			Handler:    _Planner_Change_Handler,
+		},
+		{
+			MethodName: "Report",
+			Handler:    _Planner_Report_Handler,
 		},
 		{
 			MethodName: "Status",

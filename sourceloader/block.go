@@ -8,6 +8,7 @@ import (
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/samples"
 	"github.com/millrace-data/millrace/planner/jobspec"
+	pb "github.com/millrace-data/millrace/proto"
 	"github.com/millrace-data/millrace/sourceloader/format"
 	"github.com/millrace-data/millrace/sourceloader/order"
 	"github.com/millrace-data/millrace/sourceloader/store"
@@ -26,13 +27,42 @@ type Skip struct {
 // order, and the order they come in. It is read-only once made.
 type Block struct {
 	tokens  slabs
-	spans   []span     // of each sample in reading order
-	kept    [][][]byte // by column, then by sample in reading order
-	Order   []int32    // the i-th sample of the block is number Order[i] in reading order
-	Lengths []uint32   // tokens of the i-th sample of the block
+	spans   []span            // of each sample in reading order
+	kept    [][][]byte        // by column, then by sample in reading order
+	images  [][]samples.Image // of each sample in reading order; nil unless hasImages
+	Order   []int32           // the i-th sample of the block is number Order[i] in reading order
+	Lengths []uint32          // tokens of the i-th sample of the block
 
+	hasImages                bool // the source has an image step
 	Filtered, Dropped, Empty uint64
 	Skips                    []Skip
+	Banned                   []BannedSample // by rising index
+	known                    uint32         // bans of the job that it takes into account
+}
+
+// BannedSample is a sample that comes from a banned record.
+type BannedSample struct {
+	Index int32
+	Ban   uint32
+}
+
+// Bans are the banned records of a source. The zero value has none.
+type Bans struct {
+	ids   map[record]uint32
+	known uint32 // bans of the job
+}
+
+type record struct {
+	file int
+	row  int64
+}
+
+// Add bans a record of a file, by its number in the manifest.
+func (b *Bans) Add(file int, row int64, id uint32) {
+	if b.ids == nil {
+		b.ids = map[record]uint32{}
+	}
+	b.ids[record{file, row}] = id
 }
 
 // Len is the number of samples.
@@ -49,7 +79,23 @@ func (b *Block) Bytes() int64 {
 			n += int64(len(v)) + 24
 		}
 	}
-	return n
+	return n + b.imageMemory()
+}
+
+// Report is what the planner is told of the block.
+func (b *Block) Report(source uint32, seq uint64) *pb.BlockRead {
+	r := &pb.BlockRead{
+		Source: source, Seq: seq, Lengths: b.Lengths,
+		Filtered: b.Filtered, Dropped: b.Dropped, Empty: b.Empty, BansKnown: b.known,
+	}
+	for _, x := range b.Banned {
+		r.Banned, r.Bans = append(r.Banned, uint32(x.Index)), append(r.Bans, x.Ban)
+	}
+	for _, s := range b.Skips {
+		r.Skips = append(r.Skips, &pb.Skip{File: s.File, Row: s.Row, Reason: s.Reason})
+	}
+	b.reportImages(r)
+	return r
 }
 
 // Select copies the given samples, by their numbers in the block, into set,
@@ -100,24 +146,36 @@ func Open(ctx context.Context, st store.Store, job *jobspec.Job, i int, tokenize
 }
 
 // Read reads and transforms block seq. worker is one of the source's own chain.
-func (s *Source) Read(ctx context.Context, st store.Store, worker *transform.Worker, seq int64) (*Block, error) {
-	r := &reading{source: s, worker: worker, block: &Block{kept: make([][][]byte, len(s.Spec.Keep))}}
+// Samples of banned records are part of the block, and named.
+func (s *Source) Read(ctx context.Context, st store.Store, worker *transform.Worker, seq int64, bans Bans) (*Block, error) {
+	b, _, err := s.ReadPlaced(ctx, st, worker, seq, bans)
+	return b, err
+}
+
+// ReadPlaced is Read, with the place of each sample in reading order: the i-th of
+// the block was read at places[b.Order[i]].
+func (s *Source) ReadPlaced(ctx context.Context, st store.Store, worker *transform.Worker, seq int64, bans Bans) (b *Block, places []order.Place, err error) {
+	r := &reading{source: s, worker: worker, block: &Block{kept: make([][][]byte, len(s.Spec.Keep)), hasImages: s.Spec.Images() != nil}}
 	for _, chunk := range s.Order.Chunks(seq) {
 		for _, unit := range s.Order.Layout.Units(chunk) {
 			r.file = unit.File
 			if err := s.ReadUnit(ctx, st, unit, r.record); err != nil {
-				return nil, fault.As(fault.ClassOf(err), fmt.Errorf("source %q: %w", s.Spec.Name, err))
+				return nil, nil, fault.As(fault.ClassOf(err), fmt.Errorf("source %q: %w", s.Spec.Name, err))
 			}
 		}
 	}
-	b := r.block
+	b = r.block
 	b.tokens.trim()
 	b.Order = s.Order.Sort(seq, r.places)
 	b.Lengths = make([]uint32, len(b.Order))
 	for i, at := range b.Order {
 		b.Lengths[i] = uint32(b.spans[at].length)
+		if id, banned := bans.ids[record{int(r.places[at].File), r.places[at].Row}]; banned {
+			b.Banned = append(b.Banned, BannedSample{int32(i), id})
+		}
 	}
-	return b, nil
+	b.known = bans.known
+	return b, r.places, nil
 }
 
 // reading fills a block record by record.
@@ -125,7 +183,7 @@ type reading struct {
 	source *Source
 	worker *transform.Worker
 	block  *Block
-	places []order.Place // of the samples; they decide the order and are dropped then
+	places []order.Place // of the samples; they decide the order
 	file   int
 }
 
@@ -172,5 +230,6 @@ func (r *reading) sample(s *transform.Sample) error {
 		}
 		b.kept[c] = append(b.kept[c], v)
 	}
+	r.addImages(s)
 	return nil
 }

@@ -75,6 +75,9 @@ func (c *cache) fill(id blockID, e *entry) {
 	defer c.mu.Unlock()
 	e.block, e.err = block, err
 	close(e.done)
+	if c.entries[id] != e {
+		return // it was forgotten while it was read
+	}
 	if err != nil {
 		delete(c.entries, id)
 		return
@@ -115,6 +118,18 @@ func (c *cache) drop(id blockID) {
 	if e := c.entries[id]; e != nil && e.block != nil {
 		c.held -= e.block.Bytes()
 		delete(c.entries, id)
+	}
+}
+
+// forget lets go of all blocks of a source that were read or are being read.
+func (c *cache) forget(source uint32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id := range c.entries {
+		if id.source == source {
+			c.drop(id)
+			delete(c.entries, id)
+		}
 	}
 }
 

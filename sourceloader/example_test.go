@@ -36,7 +36,7 @@ batch: {sequence_length: 16, sequences: 1}
 		fmt.Println(err)
 		return
 	}
-	block, err := src.Read(ctx, &files, src.Chain.Worker(), 0)
+	block, err := src.Read(ctx, &files, src.Chain.Worker(), 0, sourceloader.Bans{})
 	if err != nil {
 		fmt.Println(err)
 		return

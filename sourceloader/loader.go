@@ -24,6 +24,8 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/handover"
+	"github.com/millrace-data/millrace/internal/pictures"
 	"github.com/millrace-data/millrace/internal/rpc"
 	"github.com/millrace-data/millrace/internal/samples"
 	"github.com/millrace-data/millrace/planner/jobspec"
@@ -44,6 +46,8 @@ type Options struct {
 	Buffer    int64             // bytes of samples to hold; default: the job spec's
 	Log       *slog.Logger      // default: discard
 	OnBudget  func(bytes int64) // called once with the budget in force; may be nil
+	// Exchange is where constructors of this process find the loader; may be nil.
+	Exchange *handover.Exchange
 }
 
 func (o *Options) withDefaults() {
@@ -63,12 +67,16 @@ type Loader struct {
 	pb.UnimplementedLoaderServer
 	opts       Options
 	store      *store.Metered
-	job        *jobspec.Job
 	tokenizers *transform.Tokenizers
-	sources    []lazySource
 	cache      *cache
-	answers    sync.Pool     // of *answer
-	ready      chan struct{} // closed when job is set
+	answers    sync.Pool // of *answer
+	pictures   *pictures.Pool
+	ready      chan struct{} // closed when the job is there
+
+	mu      sync.Mutex   // guards the fields below
+	job     *jobspec.Job // with the sources that joined since; read-only
+	sources []*lazySource
+	bans    []*pb.Ban
 }
 
 // lazySource is opened by the first block that needs it.
@@ -81,10 +89,11 @@ type lazySource struct {
 // Run serves until ctx ends, the planner goes away, or the job fails.
 func Run(ctx context.Context, opts Options) error {
 	opts.withDefaults()
-	l := &Loader{opts: opts, store: store.NewMetered(opts.Store), tokenizers: transform.NewTokenizers(), ready: make(chan struct{})}
+	l := &Loader{opts: opts, store: store.NewMetered(opts.Store), tokenizers: transform.NewTokenizers(), pictures: pictures.NewPool(opts.Workers), ready: make(chan struct{})}
 	register := func(s *grpc.Server) { pb.RegisterLoaderServer(s, l) }
 	return rpc.Run(ctx, opts.Address, opts.Advertise, opts.Security, register, func(ctx context.Context, address string) error {
 		l.opts.ID = cmp.Or(l.opts.ID, address)
+		defer l.opts.Exchange.Offer(address, l)()
 		return l.session(ctx, address)
 	})
 }
@@ -149,6 +158,14 @@ func (l *Loader) orders(ctx context.Context, stream grpc.BidiStreamingClient[pb.
 			work.Go(func() error { return l.readBlock(ctx, blockID{o.Read.Source, o.Read.Seq}, send) })
 		case *pb.LoaderOrder_Release:
 			l.cache.release(o.Release.Source, o.Release.Before)
+		case *pb.LoaderOrder_Add:
+			if err := l.add(o.Add); err != nil {
+				return err
+			}
+		case *pb.LoaderOrder_Bans:
+			l.ban(o.Bans.Bans)
+		case *pb.LoaderOrder_Find:
+			work.Go(func() error { return l.find(ctx, o.Find, send) })
 		}
 	}
 }
@@ -158,8 +175,7 @@ func (l *Loader) takeJob(ctx context.Context, spec *pb.JobSpec) error {
 	if err := findings.Err(); err != nil {
 		return err
 	}
-	l.job = job
-	l.sources = make([]lazySource, len(job.Sources))
+	l.setJob(job)
 	budget := job.Resources.LoaderBuffer
 	if l.opts.Buffer > 0 {
 		budget = l.opts.Buffer
@@ -174,14 +190,14 @@ func (l *Loader) takeJob(ctx context.Context, spec *pb.JobSpec) error {
 
 // source opens source i once.
 func (l *Loader) source(ctx context.Context, i uint32) (*Source, error) {
-	if int(i) >= len(l.sources) {
-		return nil, fmt.Errorf("source %d was asked for, the job has %d", i, len(l.sources))
+	job, lazy := l.known(i)
+	if lazy == nil {
+		return nil, fmt.Errorf("source %d was asked for, the job has %d", i, len(job.Sources))
 	}
-	lazy := &l.sources[i]
 	lazy.mu.Lock()
 	defer lazy.mu.Unlock()
 	if lazy.source == nil {
-		src, err := Open(ctx, l.store, l.job, int(i), l.tokenizers)
+		src, err := Open(ctx, l.store, job, int(i), l.tokenizers)
 		if err != nil {
 			return nil, err
 		}
@@ -196,12 +212,17 @@ func (l *Loader) load(ctx context.Context, id blockID) (*Block, error) {
 	if err != nil {
 		return nil, err
 	}
-	worker, ok := l.sources[id.source].workers.Get().(*transform.Worker)
+	_, lazy := l.known(id.source)
+	worker, ok := lazy.workers.Get().(*transform.Worker)
 	if !ok {
 		worker = src.Chain.Worker()
 	}
-	defer l.sources[id.source].workers.Put(worker)
-	return src.Read(ctx, l.store, worker, int64(id.seq))
+	defer lazy.workers.Put(worker)
+	banned, err := l.bannedIn(id.source, src)
+	if err != nil {
+		return nil, err
+	}
+	return src.Read(ctx, l.store, worker, int64(id.seq), banned)
 }
 
 func (l *Loader) index(ctx context.Context, i uint32, send *rpc.Sender[*pb.LoaderReport]) error {
@@ -222,14 +243,7 @@ func (l *Loader) readBlock(ctx context.Context, id blockID, send *rpc.Sender[*pb
 	if err != nil {
 		return l.fail(ctx, err, id.source, send)
 	}
-	report := &pb.BlockRead{
-		Source: id.source, Seq: id.seq, Lengths: b.Lengths,
-		Filtered: b.Filtered, Dropped: b.Dropped, Empty: b.Empty,
-	}
-	for _, s := range b.Skips {
-		report.Skips = append(report.Skips, &pb.Skip{File: s.File, Row: s.Row, Reason: s.Reason})
-	}
-	return send.Send(&pb.LoaderReport{Report: &pb.LoaderReport_Block{Block: report}})
+	return send.Send(&pb.LoaderReport{Report: &pb.LoaderReport_Block{Block: b.Report(id.source, id.seq)}})
 }
 
 // fail tells the planner why a source cannot be read. The session goes on: the
@@ -238,7 +252,7 @@ func (l *Loader) fail(ctx context.Context, err error, source uint32, send *rpc.S
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	l.opts.Log.Error("source failed", "source", l.job.Sources[source].Name, "err", err)
+	l.opts.Log.Error("source failed", "source", source, "err", err)
 	return send.Send(&pb.LoaderReport{Report: &pb.LoaderReport_Failure{Failure: rpc.ToFailure(err, int(source))}})
 }
 
@@ -273,17 +287,19 @@ func (l *Loader) reportUsage(ctx context.Context, send *rpc.Sender[*pb.LoaderRep
 
 // Fetch implements the Loader service.
 func (l *Loader) Fetch(req *pb.FetchRequest, stream grpc.ServerStreamingServer[pb.Frame]) error {
-	ctx := stream.Context()
-	select {
-	case <-l.ready:
-	case <-ctx.Done():
-		return rpc.ToStatus(fault.Lostf("loader %s has no job yet: %w", l.opts.ID, ctx.Err()))
-	}
 	a, ok := l.answers.Get().(*answer)
 	if !ok {
 		a = &answer{}
 	}
-	if err := l.gather(ctx, req, a); err != nil {
+	a.sets = slices.Grow(a.sets[:0], len(req.Blocks))[:len(req.Blocks)]
+	err := l.gather(stream.Context(), req, a.sets)
+	if err == nil {
+		a.body, err = samples.EncodeInto(a.body, a.sets)
+	}
+	for i := range a.sets {
+		a.sets[i].Kept, a.sets[i].Images = nil, nil // they would hold the blocks
+	}
+	if err != nil {
 		return rpc.ToStatus(err)
 	}
 	return rpc.SendBody(stream, &pb.FetchHeader{BodySize: uint64(len(a.body))}, a.body, func() { l.answers.Put(a) })
@@ -296,22 +312,34 @@ type answer struct {
 	body []byte
 }
 
-// gather puts the samples asked for into a.
-func (l *Loader) gather(ctx context.Context, req *pb.FetchRequest, a *answer) error {
-	a.sets = slices.Grow(a.sets[:0], len(req.Blocks))[:len(req.Blocks)]
+// Samples implements handover.Loader. Its errors are those that Fetch's caller
+// would see.
+func (l *Loader) Samples(ctx context.Context, req *pb.FetchRequest) ([]samples.Set, error) {
+	sets := make([]samples.Set, len(req.Blocks))
+	if err := l.gather(ctx, req, sets); err != nil {
+		return nil, rpc.FromStatus(rpc.ToStatus(err))
+	}
+	return sets, nil
+}
+
+// gather puts the samples asked for into sets, one for each block.
+func (l *Loader) gather(ctx context.Context, req *pb.FetchRequest, sets []samples.Set) error {
+	select {
+	case <-l.ready:
+	case <-ctx.Done():
+		return fault.Lostf("loader %s has no job yet: %w", l.opts.ID, ctx.Err())
+	}
 	for i, want := range req.Blocks {
 		b, err := l.cache.get(ctx, blockID{want.Source, want.Seq})
 		if err != nil {
 			return err
 		}
-		if err := b.Select(want.Indices, &a.sets[i]); err != nil {
+		if err := b.Select(want.Indices, &sets[i]); err != nil {
+			return err
+		}
+		if err := l.selectImages(ctx, b, want, &sets[i]); err != nil {
 			return err
 		}
 	}
-	var err error
-	a.body, err = samples.EncodeInto(a.body, a.sets)
-	for i := range a.sets {
-		a.sets[i].Kept = nil // it would hold the blocks
-	}
-	return err
+	return nil
 }

@@ -228,30 +228,6 @@ func TestVerify(t *testing.T) {
 	})
 }
 
-func TestPlan(t *testing.T) {
-	t.Parallel()
-	dir := folder(t)
-	r := millrace(t, dir, "plan", "job.yaml", "--steps", "4")
-	r.expect(t, 0)
-	if !regexp.MustCompile(`(?m)^ +step +documents +tokens +padding +fill +KiB +words +notes`).MatchString(r.stdout) || !strings.Contains(r.stdout, "\n4 steps: ") {
-		t.Errorf("plan prints\n%s", r.stdout)
-	}
-	r = millrace(t, dir, "plan", "job.yaml", "--steps", "4", "--json")
-	r.expect(t, 0)
-	steps := strings.Split(strings.TrimSpace(r.stdout), "\n")
-	var last planJSON
-	for i, line := range steps {
-		decode(t, line, &last)
-		if last.Step != int64(i) || last.Tokens+last.Padding != 4*128 || last.Drawn["words"] <= 0 || last.Scheduled["words"] != 0.75 {
-			t.Errorf("step %d: %s", i, line)
-		}
-	}
-	want := millrace(t, dir, "reference", "job.yaml", "--steps", "4").digest(t)
-	if len(steps) != 4 || "digest step=4 "+last.Digest != want {
-		t.Errorf("plan ends with %s, reference with %s", last.Digest, want)
-	}
-}
-
 func TestReferenceEvery(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)

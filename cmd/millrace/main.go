@@ -44,8 +44,17 @@ type cli struct {
 	Loader      loaderCmd      `cmd:"" help:"Run one source loader, alone."`
 	Constructor constructorCmd `cmd:"" help:"Run one data constructor, alone."`
 	Lint        lintCmd        `cmd:"" help:"Check a job spec and say all that is wrong with it."`
-	Plan        planCmd        `cmd:"" help:"Show what each step of a job would hold."`
+	Plan        planCmd        `cmd:"" help:"Show what a job would do, before it runs."`
+	Explain     explainCmd     `cmd:"" help:"Say where the documents of a step come from, or where a file goes."`
 	Status      statusCmd      `cmd:"" help:"Describe a running service."`
+	Mix         mixCmd         `cmd:"" help:"Change the mix of a running job."`
+	Source      sourceCmd      `cmd:"" help:"Pause, resume, drop and add sources of a running job."`
+	Batch       batchCmd       `cmd:"" help:"Give a running job's global batches another shape."`
+	Topology    topologyCmd    `cmd:"" help:"Move a running job to another mesh of ranks."`
+	Skip        skipCmd        `cmd:"" help:"Pass over the data of some steps of a running job."`
+	Ban         banCmd         `cmd:"" help:"Take a record out of a running job."`
+	Change      changeCmd      `cmd:"" help:"Make any change to a running job, given in JSON."`
+	Changes     changesCmd     `cmd:"" help:"Print all changes that were made to a job."`
 	Reference   referenceCmd   `cmd:"" help:"Compute a job's digest with the reference reader."`
 	Verify      verifyCmd      `cmd:"" help:"Check a step log, or a digest, against the reference reader."`
 	Schema      schemaCmd      `cmd:"" help:"Print the JSON Schema of job specs, for editors."`
@@ -73,7 +82,7 @@ func run(args []string) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	verb := kctx.Selected().Name
+	verb := verbOf(kctx.Selected())
 	level := c.logLevel(verb)
 	os.Setenv("MILLRACE_LOG_LEVEL", level.String()) // the roles' processes inherit it
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
@@ -84,6 +93,9 @@ func run(args []string) int {
 	}
 	return report(err)
 }
+
+// verbOf is a verb as it is typed: run, or mix set.
+func verbOf(n *kong.Node) string { return strings.TrimPrefix(n.FullPath(), "millrace ") }
 
 // silent is above every level: what run has to say is in its summary and error.
 const silent = slog.LevelError + 1
@@ -102,7 +114,7 @@ func (c *cli) logLevel(verb string) slog.Level {
 func misused(err error) int {
 	help := "millrace --help"
 	if parse, ok := errors.AsType[*kong.ParseError](err); ok && parse.Context.Selected() != nil {
-		help = "millrace " + parse.Context.Selected().Name + " --help"
+		help = "millrace " + verbOf(parse.Context.Selected()) + " --help"
 	}
 	fmt.Fprintf(os.Stderr, "millrace: %v; see `%s`\n", err, help)
 	return exitUsage

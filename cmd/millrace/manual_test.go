@@ -25,20 +25,21 @@ func TestManual(t *testing.T) {
 	manual := string(raw)
 	known := map[string]bool{"--help": true}
 	for _, v := range verbs() {
-		section := sectionOf(manual, v.Name)
+		verb := verbOf(v)
+		section := sectionOf(manual, verb)
 		if section == "" {
-			t.Errorf("docs/cli.md has no section ## %s", v.Name)
+			t.Errorf("docs/cli.md has no section ## %s", verb)
 			continue
 		}
 		for _, f := range v.Flags {
 			known["--"+f.Name] = true
 			if !strings.Contains(section, "`--"+f.Name+"`") && !strings.Contains(section, "`--"+f.Name+" ") {
-				t.Errorf("docs/cli.md: section %s does not name --%s", v.Name, f.Name)
+				t.Errorf("docs/cli.md: section %s does not name --%s", verb, f.Name)
 			}
 		}
 		for _, a := range v.Positional {
 			if !strings.Contains(section, strings.ToUpper(a.Name)) {
-				t.Errorf("docs/cli.md: section %s does not name the argument %s", v.Name, strings.ToUpper(a.Name))
+				t.Errorf("docs/cli.md: section %s does not name the argument %s", verb, strings.ToUpper(a.Name))
 			}
 		}
 	}

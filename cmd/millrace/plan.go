@@ -1,103 +1,156 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"os"
 	"text/tabwriter"
+	"time"
 
-	"github.com/millrace-data/millrace/internal/reference"
-	"github.com/millrace-data/millrace/planner"
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/offline"
+	"github.com/millrace-data/millrace/internal/offline/page"
 	"github.com/millrace-data/millrace/planner/jobspec"
-	"github.com/millrace-data/millrace/planner/mix"
-	"github.com/millrace-data/millrace/sourceloader/store"
 )
 
 type planCmd struct {
-	Job   string `arg:"" help:"Job spec (YAML)." type:"path"`
-	Steps int64  `help:"Steps to plan; 0 plans to the end of the data." default:"10"`
-	JSON  bool   `name:"json" help:"Print one JSON object a step."`
+	Job      string        `arg:"" help:"Job spec (YAML)." type:"path"`
+	Steps    int64         `help:"Steps to plan; 0 plans to the end of the data." default:"1000"`
+	Every    bool          `help:"Print every step: a line of a table or, with --json, a JSON object."`
+	JSON     bool          `name:"json" help:"Print the report as one JSON object."`
+	HTML     string        `name:"html" help:"Write the report with its charts as one HTML page." type:"path" placeholder:"FILE"`
+	StepTime time.Duration `help:"Time of a training step, such as 2s: says how many cores loaders need." placeholder:"TIME"`
+	changesFlag
 }
 
 // Help is printed below the usage line.
 func (*planCmd) Help() string {
-	return "Reads and tokenizes the data, but starts no service: for each step the documents, tokens, padding and how full the rows are, and the tokens drawn from each source. " +
-		"With --json also the scheduled shares and the digest.\n\n" +
-		"Example:\n  millrace plan job.yaml --steps 5"
+	return "Reads and tokenizes the data as loaders do, and plans as the service does, but starts no service, opens no port and trains nothing. " +
+		"Says how full the rows are, what is drawn from each source beside what the mix asks for, how even the ranks' work is, " +
+		"what moves between the roles, what they hold, and what to look at before the job runs.\n\n" +
+		"Examples:\n" +
+		"  millrace plan job.yaml --steps 5000 --step-time 2s --html plan.html\n" +
+		"  millrace plan job.yaml --steps 5 --every"
 }
 
 // Validate is called by kong: what it refuses is wrong usage.
-func (c *planCmd) Validate() error { return atLeast("--steps", c.Steps, 0) }
-
-// planJSON is one line of `plan --json`.
-type planJSON struct {
-	Step      int64              `json:"step"`
-	Documents int                `json:"documents"`
-	Tokens    int64              `json:"tokens"`
-	Padding   int64              `json:"padding"`
-	Fill      float64            `json:"fill"`
-	Bytes     int64              `json:"bytes"` // of tokens, before they become tensors
-	Drawn     map[string]int64   `json:"drawn"`
-	Scheduled map[string]float64 `json:"scheduled"` // shares
-	Digest    string             `json:"digest"`
+func (c *planCmd) Validate() error {
+	if c.StepTime < 0 {
+		return fmt.Errorf("--step-time is %v, valid is such as 2s or 500ms", c.StepTime)
+	}
+	return atLeast("--steps", c.Steps, 0)
 }
 
-// Run plans with the reference reader: no service, no ranks.
+// Run plans with the planner's core: no service, no ranks.
 func (c *planCmd) Run(ctx context.Context) error {
 	job, err := load(c.Job)
 	if err != nil {
 		return err
 	}
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
-	if !c.JSON {
-		fmt.Fprintf(w, "step\tdocuments\ttokens\tpadding\tfill\tKiB\t")
-		for _, s := range job.Sources {
-			fmt.Fprintf(w, "%s\t", s.Name)
-		}
-		fmt.Fprintln(w)
-	}
-	schedule := planner.Schedule(job)
-	var total planJSON
-	n, _, err := reference.Read(ctx, store.Local{}, job, limit(c.Steps), func(s *reference.Step) error {
-		p := describe(job, schedule.Shares(s.Step), s)
-		total.Tokens += p.Tokens
-		total.Padding += p.Padding
-		total.Documents += p.Documents
-		if c.JSON {
-			data, err := json.Marshal(p)
-			fmt.Printf("%s\n", data)
-			return err
-		}
-		fmt.Fprintf(w, "%d\t%d\t%d\t%d\t%.2f %%\t%d\t", p.Step, p.Documents, p.Tokens, p.Padding, 100*p.Fill, p.Bytes>>10)
-		for _, src := range job.Sources {
-			fmt.Fprintf(w, "%d\t", p.Drawn[src.Name])
-		}
-		fmt.Fprintln(w)
-		return ctx.Err()
-	})
-	if err != nil || c.JSON {
+	changes, err := c.changes()
+	if err != nil {
 		return err
 	}
-	w.Flush()
-	fmt.Printf("\n%d steps: %d documents, %d tokens, %d of padding, rows %.3f %% full\n", n, total.Documents, total.Tokens, total.Padding,
-		100*ratio(total.Tokens, total.Tokens+total.Padding))
+	j, err := offline.Open(ctx, offline.Options{Job: job, Changes: changes})
+	if err != nil {
+		return err
+	}
+	out := newStepTable(job)
+	opts := offline.ReportOptions{Steps: limit(c.Steps), StepTime: c.StepTime}
+	progress := newCounter("planned", j.Start(), c.Steps)
+	opts.Each = func(l *offline.Line) error {
+		switch {
+		case c.Every && c.JSON:
+			return printJSON(l)
+		case c.Every:
+			out.add(l)
+		default:
+			progress.at(l.Step)
+		}
+		return ctx.Err()
+	}
+	r, err := j.Report(ctx, opts)
+	progress.end()
+	if err != nil {
+		return err
+	}
+	if c.HTML != "" {
+		if err := writePage(c.HTML, r); err != nil {
+			return err
+		}
+	}
+	switch {
+	case c.JSON && c.Every:
+		return nil
+	case c.JSON:
+		return printJSON(r)
+	}
+	out.end()
+	printReport(os.Stdout, r)
 	return nil
 }
 
-func describe(job *jobspec.Job, shares []uint64, s *reference.Step) planJSON {
-	p := planJSON{Step: s.Step, Drawn: map[string]int64{}, Scheduled: map[string]float64{}, Digest: fmt.Sprintf("%x", s.Digest)}
-	for _, r := range s.Rows {
-		p.Documents += len(r.Segments)
-		p.Tokens += int64(r.Tokens())
+func printJSON(v any) error {
+	data, err := json.Marshal(v)
+	fmt.Printf("%s\n", data)
+	return err
+}
+
+// writePage writes a report as a page, whole or not at all.
+func writePage(path string, r *offline.Report) error {
+	var b bytes.Buffer
+	if err := page.Write(&b, r); err != nil {
+		return err
 	}
-	room := int64(len(s.Rows) * job.Batch.SequenceLength)
-	p.Padding = room - p.Tokens
-	p.Fill = ratio(p.Tokens, room)
-	p.Bytes = 4 * p.Tokens
-	for i, src := range job.Sources {
-		p.Drawn[src.Name] = s.Drawn[i]
-		p.Scheduled[src.Name] = float64(shares[i]) / (1 << mix.Bits)
+	err := replace(path, b.Bytes())
+	if err == nil {
+		err = os.Chmod(path, 0o644) // a page is to be passed on
 	}
-	return p
+	if err != nil {
+		return fault.Userf("writing the page: %w; name a file with --html that can be written", err)
+	}
+	return nil
+}
+
+// stepTable prints a line for each step.
+type stepTable struct {
+	w       *tabwriter.Writer
+	sources []jobspec.Source
+	lines   int
+}
+
+func newStepTable(job *jobspec.Job) *stepTable {
+	return &stepTable{w: newTable(os.Stdout), sources: job.Sources}
+}
+
+// tableFlush is how many lines are aligned together: all at once would hold the
+// first back until the last.
+const tableFlush = 100
+
+func (t *stepTable) add(l *offline.Line) {
+	if t.lines == 0 {
+		fmt.Fprintf(t.w, "step\tdocuments\ttokens\tpadding\tfill\tKiB\t")
+		for _, s := range t.sources {
+			fmt.Fprintf(t.w, "%s\t", s.Name)
+		}
+		fmt.Fprintln(t.w)
+	}
+	fmt.Fprintf(t.w, "%d\t%d\t%d\t%d\t%.2f %%\t%d\t", l.Step, l.Documents, l.Tokens, l.Padding, 100*l.Fill, l.Bytes>>10)
+	for _, s := range t.sources {
+		fmt.Fprintf(t.w, "%d\t", l.Drawn[s.Name])
+	}
+	fmt.Fprintln(t.w)
+	if t.lines++; t.lines%tableFlush == 0 {
+		t.w.Flush()
+	}
+}
+
+// end leaves a gap before what comes after the table.
+func (t *stepTable) end() {
+	t.w.Flush()
+	if t.lines > 0 {
+		fmt.Println()
+	}
 }

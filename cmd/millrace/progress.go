@@ -25,12 +25,12 @@ type progress struct {
 	job      *jobspec.Job
 	schedule mix.Schedule
 	steps    int64 // to run; 0 is all
-	status   planner.Status
 
 	// The rest is written by step and read by watch.
 	mu        sync.Mutex
-	begin     time.Time // the first step was asked for
-	last      time.Time // the last one was there
+	status    planner.Status // the latest
+	begin     time.Time      // the first step was asked for
+	last      time.Time      // the last one was there
 	printed   time.Time
 	next      int64
 	digest    [32]byte
@@ -40,8 +40,8 @@ type progress struct {
 	bytes     int64
 	wait      time.Duration
 	longest   time.Duration
-	drawn     []int64   // tokens by source
-	scheduled []float64 // tokens by source
+	drawn     map[string]int64   // tokens by source
+	scheduled map[string]float64 // tokens by source, by the job spec's schedule
 }
 
 // Lines come often enough to look alive on a terminal, rarely enough to leave a
@@ -57,7 +57,7 @@ const (
 func newProgress(out io.Writer, width int, job *jobspec.Job, steps int64, asJSON bool) *progress {
 	p := &progress{
 		out: out, json: asJSON, every: logEvery, job: job, schedule: planner.Schedule(job), steps: steps,
-		printed: time.Now(), drawn: make([]int64, len(job.Sources)), scheduled: make([]float64, len(job.Sources)),
+		printed: time.Now(), drawn: map[string]int64{}, scheduled: map[string]float64{},
 	}
 	if width > 0 && !asJSON {
 		p.width, p.every = width, drawEvery
@@ -92,10 +92,36 @@ func (p *progress) count(s trainer.Step, now time.Time) {
 	p.wait += s.Wait
 	p.longest = max(p.longest, s.Wait)
 	shares := p.schedule.Shares(s.Step)
-	for i, src := range p.job.Sources {
-		p.drawn[i] += s.Sources[src.Name]
-		p.scheduled[i] += float64(shares[i]) / (1 << mix.Bits) * float64(s.Tokens)
+	for name, n := range s.Sources {
+		p.drawn[name] += n
 	}
+	for i, src := range p.job.Sources {
+		p.scheduled[src.Name] += float64(shares[i]) / (1 << mix.Bits) * float64(s.Tokens)
+	}
+}
+
+// shares are a source's part of the tokens and the part that it should have: over
+// the run by the schedule or, once changes were made to the job, at the last step
+// that the service told of.
+func (p *progress) shares(name string) (has, should float64) {
+	has, should = ratio(p.drawn[name], p.tokens), p.scheduled[name]/float64(max(p.tokens, 1))
+	for _, s := range p.status.Sources {
+		if s.Name == name && len(p.status.Changes) > 0 {
+			should = s.Scheduled
+		}
+	}
+	return has, should
+}
+
+// sources are the names of those of the spec, then those that joined.
+func (p *progress) sources() (names []string) {
+	for _, s := range p.job.Sources {
+		names = append(names, s.Name)
+	}
+	for _, s := range p.status.Sources[min(len(names), len(p.status.Sources)):] {
+		names = append(names, s.Name)
+	}
+	return names
 }
 
 // took is the time of the steps, without the service's start and stop.
@@ -113,8 +139,9 @@ func (p *progress) line() string {
 	text := fmt.Sprintf("%s  %s tokens/s  %.1f %% full  waited %.0f %%", step,
 		short(p.rate()), 100*ratio(p.tokens, p.room), 100*ratio(int64(p.wait), int64(p.took())))
 	var shares []string
-	for i, s := range p.job.Sources {
-		shares = append(shares, fmt.Sprintf("%s %.1f/%.1f %%", s.Name, 100*ratio(p.drawn[i], p.tokens), 100*p.scheduled[i]/float64(max(p.tokens, 1))))
+	for _, name := range p.sources() {
+		has, should := p.shares(name)
+		shares = append(shares, fmt.Sprintf("%s %.1f/%.1f %%", name, 100*has, 100*should))
 	}
 	return fit(text, shares, p.columns())
 }
@@ -185,18 +212,26 @@ func (p *progress) watch(ctx context.Context, status func(context.Context) (plan
 				failed()
 				return
 			}
-			p.stalled(s.WaitingFor)
+			p.told(s)
 		}
 	})
 	return func() { cancel(); done.Wait() }
 }
 
-// stalled prints what the service waits for, if nothing was printed for a while.
-func (p *progress) stalled(on string) {
+func (p *progress) note(s planner.Status) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.status = s
+}
+
+// told takes note of a status, and prints what the service waits for if nothing
+// was printed for a while.
+func (p *progress) told(s planner.Status) {
+	p.note(s)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.json && time.Since(p.printed) >= 10*p.every {
-		p.print(fmt.Sprintf("step %d  waiting for %s", p.next, on))
+		p.print(fmt.Sprintf("step %d  waiting for %s", p.next, s.WaitingFor))
 	}
 }
 

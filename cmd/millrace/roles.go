@@ -22,6 +22,7 @@ type serviceFlags struct {
 	Constructors int    `help:"Data constructors; at most one for each DP rank." default:"1"`
 	Prefetch     int    `help:"Steps planned ahead of the slowest trainer; 0 takes the spec's." default:"0"`
 	Processes    bool   `help:"Run each role as a process of its own."`
+	changesFlag
 	tlsFlags
 }
 
@@ -36,15 +37,19 @@ func (c *serviceFlags) options(address string, log *slog.Logger) (service.Option
 	if err != nil {
 		return service.Options{}, err
 	}
+	changes, err := c.changes()
+	if err != nil {
+		return service.Options{}, err
+	}
 	opts := service.Options{
-		Job: job, Address: address, Security: c.security(), LogDir: c.LogDir,
+		Job: job, Changes: changes, Address: address, Security: c.security(), LogDir: c.LogDir,
 		Loaders: c.Loaders, Constructors: c.Constructors, Prefetch: c.Prefetch, Log: log,
 	}
 	if c.Processes {
 		if opts.Executable, err = os.Executable(); err != nil {
 			return opts, fmt.Errorf("finding the millrace binary for the roles' processes: %w", err)
 		}
-		opts.SpecFile = c.Job
+		opts.SpecFile, opts.ChangesFile = c.Job, c.Changes
 	}
 	return opts, nil
 }
@@ -109,6 +114,7 @@ type plannerCmd struct {
 	Loaders      int    `help:"Loaders to wait for before anything is read." default:"1"`
 	Constructors int    `help:"Constructors that the DP ranks are spread over." default:"1"`
 	Prefetch     int    `help:"Steps planned ahead of the slowest trainer; 0 takes the spec's." default:"0"`
+	changesFlag
 	tlsFlags
 }
 
@@ -129,8 +135,12 @@ func (c *plannerCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	changes, err := c.changes()
+	if err != nil {
+		return err
+	}
 	return planner.Run(ctx, planner.Options{
-		Job: job, Directory: job.Dir, Address: c.Listen, Advertise: c.Advertise, Security: c.security(), LogDir: c.LogDir,
+		Job: job, Changes: changes, Directory: job.Dir, Address: c.Listen, Advertise: c.Advertise, Security: c.security(), LogDir: c.LogDir,
 		Loaders: c.Loaders, Constructors: c.Constructors, Prefetch: c.Prefetch, Log: log,
 		Serving: func(address string) { fmt.Printf("planning %s on %s\n", job.Name, address) },
 	})

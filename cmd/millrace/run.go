@@ -63,12 +63,13 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) error {
 		defer stop()
 		defer out.watch(ctx, status, stop)()
 		res, err = trainer.Run(feed, trainer.Options{
-			Address: address, Job: opts.Job, Steps: c.Steps, Token: token, Security: c.security(), OnStep: out.step,
+			Address: address, Job: opts.Job, Steps: c.Steps, Token: token, Security: c.security(), Changes: opts.Changes, OnStep: out.step,
 		})
 		if err != nil {
 			return cmp.Or(failureOf(status(ctx)), err)
 		}
-		out.status, err = status(ctx)
+		s, err := status(ctx)
+		out.note(s)
 		return err
 	})
 	if err != nil || res == nil { // no result and no error: a signal came before the service was there

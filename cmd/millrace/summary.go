@@ -7,9 +7,11 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/rpc"
 	"github.com/millrace-data/millrace/internal/trainer"
 	"github.com/millrace-data/millrace/planner"
+	"github.com/millrace-data/millrace/planner/place"
 	pb "github.com/millrace-data/millrace/proto"
 )
 
@@ -33,6 +35,23 @@ func statusOf(ctx context.Context, address string, sec rpc.Security) (s planner.
 		return s, fmt.Errorf("asking the service for its status: %w", err)
 	}
 	return s, json.Unmarshal(reply.Json, &s)
+}
+
+// statusAt is statusOf a service that may not be there.
+func statusAt(ctx context.Context, address string, sec rpc.Security) (s planner.Status, err error) {
+	reply, err := askStatus(ctx, address, sec)
+	if err != nil {
+		return s, notThere(address, err)
+	}
+	return s, json.Unmarshal(reply.Json, &s)
+}
+
+// notThere says what to look for when no service answers.
+func notThere(address string, err error) error {
+	if fault.ClassOf(err) == fault.Lost {
+		return fault.Lostf("asking %s for its status: %w; is a service running there, and with the same --tls-* flags?", address, err)
+	}
+	return err
 }
 
 // statusTimeout is plenty for an answer that waits for nothing but the planner's loop.
@@ -93,7 +112,7 @@ func (p *progress) rate() float64 {
 }
 
 func (p *progress) headline(res *trainer.Result) {
-	t := p.job.Topology
+	t := p.mesh()
 	ranks := fmt.Sprintf("%d ranks (dp %d x cp %d x pp %d x tp %d)", t.DP*t.CP*t.PP*t.TP, t.DP, t.CP, t.PP, t.TP)
 	if p.done == 0 {
 		fmt.Fprintf(p.out, "%s: no step from step %d on for %s\n", p.job.Name, res.First, ranks)
@@ -103,6 +122,15 @@ func (p *progress) headline(res *trainer.Result) {
 	if res.Ended {
 		fmt.Fprintf(p.out, "the data ended after %d steps, for all ranks at once\n", res.Next)
 	}
+}
+
+// mesh is that of the last step: a change may have moved the job to another one.
+func (p *progress) mesh() place.Mesh {
+	if tree, err := place.Parse(p.status.Topology); err == nil {
+		return tree.Mesh()
+	}
+	t := p.job.Topology
+	return place.Mesh{DP: t.DP, CP: t.CP, PP: t.PP, TP: t.TP}
 }
 
 // clear takes the live line away.
@@ -124,9 +152,14 @@ func (p *progress) table() {
 	fmt.Fprintln(p.out)
 	w := tabwriter.NewWriter(p.out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(w, "source\tfiles\ttokens\tshare\tscheduled\tepoch\tfiltered\ttoo long\tempty\tskipped\t\n")
-	for i, s := range p.status.Sources {
-		fmt.Fprintf(w, "%s\t%d\t%s\t%.2f %%\t%.2f %%\t%d\t%d\t%d\t%d\t%d\t\n", s.Name, s.Files, grouped(p.drawn[i]),
-			100*ratio(p.drawn[i], p.tokens), 100*p.scheduled[i]/float64(max(p.tokens, 1)), s.Epoch, s.Filtered, s.Dropped, s.Empty, s.Skipped)
+	for _, s := range p.status.Sources {
+		name := s.Name
+		if s.State != "" {
+			name += " (" + s.State + ")"
+		}
+		has, should := p.shares(s.Name)
+		fmt.Fprintf(w, "%s\t%d\t%s\t%.2f %%\t%.2f %%\t%d\t%d\t%d\t%d\t%d\t\n", name, s.Files, grouped(p.drawn[s.Name]),
+			100*has, 100*should, s.Epoch, s.Filtered, s.Dropped, s.Empty, s.Skipped)
 	}
 	w.Flush()
 	fmt.Fprintln(p.out)

@@ -6,7 +6,6 @@ import (
 	"os"
 	"runtime/debug"
 
-	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/reference"
 	"github.com/millrace-data/millrace/planner/jobspec"
 	"github.com/millrace-data/millrace/sourceloader/store"
@@ -90,11 +89,8 @@ func (*statusCmd) Help() string {
 
 func (c *statusCmd) Run(ctx context.Context) error {
 	reply, err := askStatus(ctx, c.Address, c.security())
-	if fault.ClassOf(err) == fault.Lost {
-		return fault.Lostf("asking %s for its status: %w; is a service running there, and with the same --tls-* flags?", c.Address, err)
-	}
 	if err != nil {
-		return err
+		return notThere(c.Address, err)
 	}
 	if c.JSON {
 		fmt.Printf("%s\n", reply.Json)
@@ -108,6 +104,7 @@ type referenceCmd struct {
 	Job   string `arg:"" help:"Job spec (YAML)." type:"path"`
 	Steps int64  `help:"Steps to compute; 0 computes to the end of the data." default:"20"`
 	Every bool   `help:"Print the digest of every step."`
+	changesFlag
 }
 
 // Help is printed below the usage line.
@@ -125,7 +122,11 @@ func (c *referenceCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n, digest, err := reference.Read(ctx, store.Local{}, job, limit(c.Steps), func(s *reference.Step) error {
+	changes, err := c.changes()
+	if err != nil {
+		return err
+	}
+	n, digest, err := reference.Read(ctx, store.Local{}, job, changes, limit(c.Steps), func(s *reference.Step) error {
 		if c.Every {
 			fmt.Println(digestLine(s.Step+1, s.Digest))
 		}

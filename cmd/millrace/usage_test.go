@@ -31,6 +31,32 @@ func TestUsage(t *testing.T) {
 		{"verify job.yaml --log-dir d --steps 1 --digest " + strings.Repeat("0", 64), []string{"--log-dir", "--digest"}},
 		{"reference job.yaml --steps=-5", []string{"--steps is -5"}},
 		{"plan job.yaml --steps=-5", []string{"--steps is -5"}},
+		{"mix", []string{"set", "schedule", "millrace mix --help"}},
+		{"mix set :1", []string{"web=0.7", "millrace mix set --help"}},
+		{"mix set :1 words", []string{`"words" is no NAME=NUMBER`, "web=0.7"}},
+		{"mix set :1 words=much", []string{`"words=much" does not end with a number`}},
+		{"mix set :1 words=1 words=2", []string{"words is given twice"}},
+		{"mix set :1 words=-1", []string{`weight of source "words" is -1`, "0 or more"}},
+		{"mix set :1 words=NaN", []string{`weight of source "words" is NaN`}},
+		{"mix set :1 words=0 notes=0", []string{"all weights are 0"}},
+		{"mix set :1 words=1 --step=-3", []string{"--step is -3", "0 or more"}},
+		{"mix schedule :1 --timeout=0s", []string{"--timeout is 0s", "more than 0"}},
+		{"source pause :1", []string{"<name>", "millrace source pause --help"}},
+		{"source add :1 --weight 0.1", []string{"--entry"}},
+		{"source add :1 --entry e.yaml --weight 1", []string{"weight of the added source is 1", "between 0 and 1"}},
+		{"batch :1", []string{"--sequence-length", "--sequences", "1 or more"}},
+		{"batch :1 --sequences=-8", []string{"sequences -8", "1 or more"}},
+		{"topology :1 dq=2", []string{`no axis "dq"`, "dp, cp, pp, tp"}},
+		{"topology :1 dp=0", []string{"topology.dp is 0", "1 or more"}},
+		{"skip :1", []string{"--steps"}},
+		{"skip :1 --steps 0", []string{"--steps is 0", "1 or more"}},
+		{"ban :1 words 0.jsonl", []string{"<row>"}},
+		{"ban :1 words 0.jsonl first", []string{"first"}},
+		{"change :1 {}", []string{"a change changes one thing, this one 0", "weights, schedule, pause"}},
+		{`change :1 {"paus":"words"}`, []string{`did you mean "pause"?`}},
+		{`change :1 {"pause":"words","drop":"notes"}`, []string{"changes one thing, this one 2"}},
+		{"changes", []string{"--log-dir", "address"}},
+		{"changes :1 --log-dir d", []string{"one of the two"}},
 	} {
 		t.Run(c.args, func(t *testing.T) {
 			t.Parallel()
@@ -48,13 +74,14 @@ func TestHelp(t *testing.T) {
 	r := millrace(t, "", "--help")
 	r.expect(t, 0)
 	for _, v := range verbs() {
-		if !strings.Contains(r.stdout, "\n  "+v.Name) {
-			t.Errorf("the help does not name %s:\n%s", v.Name, r.stdout)
+		verb := verbOf(v)
+		if !strings.Contains(r.stdout, "\n  "+verb) {
+			t.Errorf("the help does not name %s:\n%s", verb, r.stdout)
 		}
-		help := millrace(t, "", v.Name, "--help")
+		help := millrace(t, "", append(strings.Fields(verb), "--help")...)
 		help.expect(t, 0)
-		if v.Name != "version" && !strings.Contains(help.stdout, "    millrace "+v.Name) {
-			t.Errorf("the help of %s has no example:\n%s", v.Name, help.stdout)
+		if verb != "version" && !strings.Contains(help.stdout, "    millrace "+verb) {
+			t.Errorf("the help of %s has no example:\n%s", verb, help.stdout)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/millrace-data/millrace/internal/batch"
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/reference"
+	"github.com/millrace-data/millrace/planner/change"
 	"github.com/millrace-data/millrace/sourceloader/store"
 )
 
@@ -19,6 +20,7 @@ type verifyCmd struct {
 	LogDir string `help:"Step log to check: the folder given to serve or run." type:"path" xor:"what" required:"" placeholder:"DIR"`
 	Digest string `help:"Digest to check, in hex, with --steps." xor:"what" required:"" placeholder:"HEX"`
 	Steps  int64  `help:"Steps done at the digest; with --log-dir, steps to check (0: all)." default:"0"`
+	changesFlag
 }
 
 // Help is printed below the usage line.
@@ -61,7 +63,11 @@ func (c *verifyCmd) digest(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n, digest, err := reference.Read(ctx, store.Local{}, job, c.Steps, nil)
+	changes, err := c.changes()
+	if err != nil {
+		return err
+	}
+	n, digest, err := reference.Read(ctx, store.Local{}, job, changes, c.Steps, nil)
 	if err != nil {
 		return err
 	}
@@ -95,9 +101,23 @@ func (c *verifyCmd) log(ctx context.Context) error {
 	if c.Steps > 0 {
 		last = min(last, c.Steps-1)
 	}
+	texts, err := log.Changes()
+	if err != nil {
+		return err
+	}
+	changes, err := change.ParseAll(texts)
+	if err != nil {
+		return err
+	}
+	more, err := c.changes()
+	if err != nil {
+		return err
+	}
+	changes = append(changes, change.Without(more, changes)...)
+	change.Sort(changes)
 	var checked int64
 	var final [32]byte
-	_, _, err = reference.Read(ctx, store.Local{}, job, last+1, func(s *reference.Step) error {
+	_, _, err = reference.Read(ctx, store.Local{}, job, changes, last+1, func(s *reference.Step) error {
 		final = s.Digest
 		logged, ok, err := log.ReadDigest(s.Step)
 		if err != nil || !ok {

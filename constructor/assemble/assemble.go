@@ -11,10 +11,18 @@ import (
 // part is what one rank receives of one microbatch, laid out but not written.
 type part struct {
 	layout Layout
-	pp     int
+	cp, pp int
 	rows   []batch.Row
-	lines  []sequence // the rows as the format lays them out, all of one length
-	spans  [2]span    // what the rank takes of each line
+	lines  []sequence // the rows as the format lays them out
+}
+
+// spans returns what the rank takes of line i.
+func (p *part) spans(i int) [2]span { return p.layout.spans(p.lines[i].length, p.cp) }
+
+// taken returns the number of tokens that the rank takes of line i.
+func (p *part) taken(i int) int {
+	spans := p.spans(i)
+	return spans[0].len() + spans[1].len()
 }
 
 // layOut checks its arguments and lays rows out for the rank (cp, pp).
@@ -29,7 +37,7 @@ func (l Layout) layOut(rows []batch.Row, cp, pp int) (*part, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &part{l, pp, rows, lines, l.spans(lines[0].length, cp)}, nil
+	return &part{l, cp, pp, rows, lines}, nil
 }
 
 // columns walks over the columns that the rank receives, numbered from 0.
@@ -38,7 +46,7 @@ func (p *part) columns() iter.Seq2[int, *column] {
 		n, all := 0, columns(p.layout.Format)
 		for i := range all {
 			c := &all[i]
-			if !c.Stages.has(p.pp, p.layout.PP) || c.Packed && !p.layout.Packed {
+			if !c.Stages.has(p.pp, p.layout.PP) || !c.When.holds(p.layout) {
 				continue
 			}
 			if !yield(n, c) {
@@ -51,19 +59,20 @@ func (p *part) columns() iter.Seq2[int, *column] {
 
 // tensors returns the rank's tensors without their data, and the bytes they
 // take in a body, from an aligned start to the end of the last one.
-func (p *part) tensors() ([]batch.Tensor, int) {
-	var tensors []batch.Tensor
+func (p *part) tensors() ([]batch.WireTensor, int) {
+	var tensors []batch.WireTensor
 	size := 0
 	for _, c := range p.columns() {
-		t := batch.Tensor{Name: c.Name, DType: c.DType, Shape: c.shape(p)}
+		t := batch.WireTensor{Tensor: batch.Tensor{Name: c.Name, DType: c.DType, Shape: c.shape(p)}, Wire: c.wire(p)}
 		tensors = append(tensors, t)
 		size = batch.Aligned(size) + byteSize(t)
 	}
 	return tensors, size
 }
 
-func byteSize(t batch.Tensor) int {
-	size := t.DType.Size()
+// byteSize returns the bytes that t travels in.
+func byteSize(t batch.WireTensor) int {
+	size := t.Wire.Size()
 	for _, n := range t.Shape {
 		size *= n
 	}
@@ -71,17 +80,21 @@ func byteSize(t batch.Tensor) int {
 }
 
 // Microbatch returns the tensors of one microbatch for the rank (cp, pp), in
-// the order of Keys. rows are the rows of this microbatch of the rank's DP
-// bucket, in order. The tensors lie in one new body, so holding one holds all.
-// A middle stage of a Megatron job that does not pack receives none.
+// the order of Keys, as the rank's trainer sees them. rows are the rows of this
+// microbatch of the rank's DP bucket, in order. A middle stage of a Megatron job
+// that does not pack receives none.
 //
 // A row may hold no document: it is all padding. Errors are of class
 // fault.User for an invalid Layout or coordinates outside the mesh, fault.Bug
 // for rows that break the plan's promises (too long, empty document, several
 // documents without Packed).
 func (l Layout) Microbatch(rows []batch.Row, cp, pp int) ([]batch.Tensor, error) {
-	_, tensors, err := l.Append(nil, rows, cp, pp)
-	return tensors, err
+	_, wire, err := l.Append(nil, rows, cp, pp)
+	if err != nil {
+		return nil, err
+	}
+	_, tensors := batch.Widen(nil, wire)
+	return tensors, nil
 }
 
 // Size returns the bytes that Append adds to a body of aligned length.
@@ -94,14 +107,14 @@ func (l Layout) Size(rows []batch.Row, cp, pp int) (int, error) {
 	return size, nil
 }
 
-// Append is Microbatch into a body given by the caller: it appends the tensors,
-// each at an offset of body that is a multiple of batch.Alignment, with zeros
-// in the gaps, and returns the longer body. Data aliases that body; if body had
-// room for Size bytes beyond its aligned length nothing is moved, so tensors of
-// earlier calls go on aliasing it too. It reads nothing of what was in the
-// spare room before: a body may be reused as body[:0]. On an error body is
-// returned as it was.
-func (l Layout) Append(body []byte, rows []batch.Row, cp, pp int) ([]byte, []batch.Tensor, error) {
+// Append is Microbatch as it travels, into a body given by the caller: it appends
+// the tensors, each at an offset of body that is a multiple of batch.Alignment,
+// with zeros in the gaps, and returns the longer body. batch.Widen makes of them
+// what Microbatch returns. Data aliases that body; if body had room for Size
+// bytes beyond its aligned length nothing is moved, so tensors of earlier calls
+// go on aliasing it too. It reads nothing of what was in the spare room before: a
+// body may be reused as body[:0]. On an error body is returned as it was.
+func (l Layout) Append(body []byte, rows []batch.Row, cp, pp int) ([]byte, []batch.WireTensor, error) {
 	p, err := l.layOut(rows, cp, pp)
 	if err != nil {
 		return body, nil, err
@@ -111,7 +124,7 @@ func (l Layout) Append(body []byte, rows []batch.Row, cp, pp int) ([]byte, []bat
 }
 
 // write appends the rank's tensors to body.
-func (p *part) write(body []byte) ([]byte, []batch.Tensor) {
+func (p *part) write(body []byte) ([]byte, []batch.WireTensor) {
 	tensors, size := p.tensors()
 	if len(tensors) == 0 {
 		return body, nil

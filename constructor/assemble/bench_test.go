@@ -20,11 +20,17 @@ func benchRows(doc int) []batch.Row {
 }
 
 func BenchmarkAppend(b *testing.B) {
-	for _, format := range []string{Megatron, HF} {
+	for _, format := range Formats() {
 		for _, cp := range []int{1, 4} {
 			for _, doc := range []int{50, 600, 8000} {
 				b.Run(fmt.Sprintf("%s/cp=%d/doc=%d", format, cp, doc), func(b *testing.B) {
 					l := Layout{Format: format, CPSlicing: Zigzag, SequenceLength: 8192, CP: cp, PP: 1, Packed: true}
+					switch format {
+					case MegatronTHD:
+						l.DocumentMultiple, l.SequenceLength = l.multiple(), 10240 // room for their padding
+					case Torchtitan:
+						l.CPSlicing = Whole
+					}
 					rows := benchRows(doc)
 					size, err := l.Size(rows, 0, 0)
 					if err != nil {

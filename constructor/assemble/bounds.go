@@ -56,6 +56,35 @@ func fillLongest(dst []byte, p *part) {
 	}
 }
 
+// fillTokenBounds writes 0 and, after each segment, the tokens so far.
+func fillTokenBounds(dst []byte, p *part) {
+	fillSums(dst, p, func(line *sequence) int { return line.used })
+}
+
+// fillSegmentBounds writes 0 and the end of each segment.
+func fillSegmentBounds(dst []byte, p *part) {
+	fillSums(dst, p, func(line *sequence) int { return line.length })
+}
+
+// fillSums writes 0 and, after each line, the sum of count over it and those before.
+func fillSums(dst []byte, p *part, count func(*sequence) int) {
+	sum := 0
+	dst = putInt32(dst, sum)
+	for i := range p.lines {
+		sum += count(&p.lines[i])
+		dst = putInt32(dst, sum)
+	}
+}
+
+// fillLongestSegment writes the length of the longest line.
+func fillLongestSegment(dst []byte, p *part) {
+	longest := 0
+	for i := range p.lines {
+		longest = max(longest, p.lines[i].length)
+	}
+	putInt32(dst, longest)
+}
+
 // putBounds writes 0 and the ends of docs and returns what is left of dst.
 func putBounds(dst []byte, docs [][]int32) []byte {
 	end := 0

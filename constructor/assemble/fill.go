@@ -1,119 +1,186 @@
 package assemble
 
 import (
-	"encoding/binary"
 	"math"
+
+	"github.com/millrace-data/millrace/internal/batch"
 )
 
 // ignored is the label that losses skip, by the custom of PyTorch and HF.
 const ignored = -100
 
+// element is what per-token values travel in. See batch.WireTensor.
+type element interface{ uint8 | uint16 | int32 }
+
 // position says how one value per token is written. doc writes those of
 // positions [from, to) of a document; pad writes all of dst for the padding,
 // whose first position is from. dst has exactly the room needed.
-type position struct {
-	size int // bytes of one value
-	doc  func(dst []byte, doc []int32, from, to int)
-	pad  func(dst []byte, from int, padID int32)
+type position[T element] struct {
+	doc     func(dst []T, doc []int32, from, to int)
+	pad     func(dst []T, from int, padID int32)
+	targets int // noTarget, nextTarget or ownTarget
 }
 
-// fill writes the values of the spans of each line of p, each byte once.
-func (w position) fill(dst []byte, p *part) {
+// The token that a value asks a model to predict: none, the next one, or the one at
+// its own position. Where that is the placeholder of an image, padding is written: there
+// is nothing to learn.
+const (
+	noTarget = iota
+	nextTarget
+	ownTarget
+)
+
+// fill writes the values of the spans of each line of p, each once.
+func (w position[T]) fill(dst []byte, p *part) {
+	rest := batch.Elements[T](dst)
 	for i := range p.lines {
-		for _, sp := range p.spans {
-			n := sp.len() * w.size
-			w.fillSpan(dst[:n], &p.lines[i], sp, p.layout.PadID)
-			dst = dst[n:]
+		for _, sp := range p.spans(i) {
+			w.fillSpan(rest[:sp.len()], &p.lines[i], sp, p.layout.PadID)
+			rest = rest[sp.len():]
 		}
 	}
 }
 
-func (w position) fillSpan(dst []byte, line *sequence, sp span, padID int32) {
+func (w position[T]) fillSpan(dst []T, line *sequence, sp span, padID int32) {
 	start := 0
-	for _, doc := range line.docs {
+	for k, doc := range line.docs {
 		if start >= sp.to {
 			return
 		}
 		from, to := max(sp.from-start, 0), min(sp.to-start, len(doc))
 		if from < to {
-			n := (to - from) * w.size
-			w.doc(dst[:n], doc, from, to)
-			dst = dst[n:]
+			w.doc(dst[:to-from], doc, from, to)
+			if w.targets != noTarget && line.images != nil {
+				w.ignore(dst, line.images[k], span{from, to}, padID)
+			}
+			dst = dst[to-from:]
 		}
 		start += len(doc)
 	}
 	w.pad(dst, max(sp.from-line.used, 0), padID)
 }
 
+// ignore writes positions whose targets are placeholders as padding. dst has those
+// of at.
+func (w position[T]) ignore(dst []T, placeholders []span, at span, padID int32) {
+	for _, run := range placeholders {
+		run = taught(run, w.targets)
+		if from, to := max(run.from, at.from), min(run.to, at.to); from < to {
+			w.pad(dst[from-at.from:to-at.from], 0, padID)
+		}
+	}
+}
+
+// taught returns the positions whose targets are a run of tokens.
+func taught(run span, targets int) span {
+	if targets == nextTarget {
+		return span{run.from - 1, run.to - 1}
+	}
+	return run
+}
+
+// Ids and labels are int32 wherever they come from, a mask is 0 or 1.
+func asInt32(p position[int32]) values {
+	return values{func(*part) batch.DType { return batch.Int32 }, p.fill}
+}
+
 var (
-	tokenIDs   = position{8, docTokens, padTokens}
-	nextTokens = position{8, docNext, padZeros}
-	sameTokens = position{8, docSame, padIgnored}
-	lossMask   = position{4, docMask, padZeros}
-	// Padding is at position 0 for Megatron and a document of its own for HF.
-	positionsZeroPad = position{8, docPositions, padZeros}
-	positionsRampPad = position{8, docPositions, padPositions}
+	tokenIDs      = asInt32(position[int32]{docTokens, padTokens, noTarget})
+	nextTokens    = asInt32(position[int32]{docNext, padZeros[int32], nextTarget})
+	nextOrIgnored = asInt32(position[int32]{docNextOrIgnored, padIgnored, nextTarget})
+	sameTokens    = asInt32(position[int32]{docSame, padIgnored, ownTarget})
+	lossMask      = values{func(*part) batch.DType { return batch.Uint8 }, position[uint8]{docMask, padZeros[uint8], nextTarget}.fill}
 )
 
-func docTokens(dst []byte, doc []int32, from, to int) { putTokens(dst, doc[from:to]) }
+// asIndex is for positions: uint16 if the job's rows are short enough.
+func asIndex(short position[uint16], long position[int32]) values {
+	return values{
+		func(p *part) batch.DType {
+			if p.shortRows() {
+				return batch.Uint16
+			}
+			return batch.Int32
+		},
+		func(dst []byte, p *part) {
+			if p.shortRows() {
+				short.fill(dst, p)
+			} else {
+				long.fill(dst, p)
+			}
+		},
+	}
+}
 
-func padTokens(dst []byte, _ int, padID int32) { putRepeated(dst, int64(padID)) }
+// shortRows reports whether uint16 holds every position of a document and of
+// padding, which is shorter than a row or, in a batch that is cut, than what the
+// cut rounds up to.
+func (p *part) shortRows() bool {
+	return max(p.layout.SequenceLength, p.layout.multiple())-1 <= math.MaxUint16
+}
 
-func padZeros(dst []byte, _ int, _ int32) { clear(dst) }
+// Padding is at position 0 for most formats and a document of its own for HF.
+var (
+	positionsZeroPad = asIndex(
+		position[uint16]{docPositions[uint16], padZeros[uint16], noTarget},
+		position[int32]{docPositions[int32], padZeros[int32], noTarget})
+	positionsRampPad = asIndex(
+		position[uint16]{docPositions[uint16], padPositions[uint16], noTarget},
+		position[int32]{docPositions[int32], padPositions[int32], noTarget})
+)
 
-func padIgnored(dst []byte, _ int, _ int32) { putRepeated(dst, ignored) }
+func docTokens(dst []int32, doc []int32, from, to int) { copy(dst, doc[from:to]) }
 
-func padPositions(dst []byte, from int, _ int32) { putRamp(dst, from) }
+func padTokens(dst []int32, _ int, padID int32) { repeat(dst, padID) }
 
-func docPositions(dst []byte, _ []int32, from, _ int) { putRamp(dst, from) }
+func padZeros[T element](dst []T, _ int, _ int32) { clear(dst) }
+
+func padIgnored(dst []int32, _ int, _ int32) { repeat(dst, ignored) }
+
+func padPositions[T uint16 | int32](dst []T, from int, _ int32) { ramp(dst, from) }
+
+func docPositions[T uint16 | int32](dst []T, _ []int32, from, _ int) { ramp(dst, from) }
 
 // docNext writes the token after each: labels that are already shifted. The
 // last position of a document has nothing to predict and holds 0, like padding.
-func docNext(dst []byte, doc []int32, from, to int) {
-	n := min(to+1, len(doc)) - (from + 1)
-	putTokens(dst[:8*n], doc[from+1:from+1+n])
-	clear(dst[8*n:])
+func docNext(dst []int32, doc []int32, from, _ int) {
+	clear(dst[copy(dst, doc[from+1:]):])
+}
+
+// docNextOrIgnored is docNext with a label that losses skip at the last position.
+func docNextOrIgnored(dst []int32, doc []int32, from, _ int) {
+	repeat(dst[copy(dst, doc[from+1:]):], ignored)
 }
 
 // docSame writes each token itself: labels that the model shifts. Nothing
 // predicts the first token of a document.
-func docSame(dst []byte, doc []int32, from, to int) {
-	putTokens(dst, doc[from:to])
+func docSame(dst []int32, doc []int32, from, to int) {
+	copy(dst, doc[from:to])
 	if from == 0 {
-		putRepeated(dst[:8], ignored)
+		dst[0] = ignored
 	}
 }
 
 // docMask writes 1 where docNext has a label.
-func docMask(dst []byte, doc []int32, from, to int) {
+func docMask(dst []uint8, doc []int32, from, to int) {
 	n := min(to+1, len(doc)) - (from + 1)
-	one := math.Float32bits(1)
-	for ones := dst[:4*n]; len(ones) >= 4; ones = ones[4:] {
-		binary.LittleEndian.PutUint32(ones, one)
-	}
-	clear(dst[4*n:])
+	repeat(dst[:n], 1)
+	clear(dst[n:])
 }
 
-// putTokens writes tokens as little-endian int64.
-func putTokens(dst []byte, tokens []int32) {
-	for _, token := range tokens {
-		binary.LittleEndian.PutUint64(dst, uint64(int64(token)))
-		dst = dst[8:]
+// ramp fills dst with from, from+1, ...
+func ramp[T uint16 | int32](dst []T, from int) {
+	for i := range dst {
+		dst[i] = T(from + i)
 	}
 }
 
-// putRamp fills dst with the int64 from, from+1, ...
-func putRamp(dst []byte, from int) {
-	for i := uint64(from); len(dst) >= 8; i++ {
-		binary.LittleEndian.PutUint64(dst, i)
-		dst = dst[8:]
+// repeat fills dst with value, twice as much with each copy.
+func repeat[T element](dst []T, value T) {
+	if len(dst) == 0 {
+		return
 	}
-}
-
-// putRepeated fills dst with the int64 value.
-func putRepeated(dst []byte, value int64) {
-	for len(dst) >= 8 {
-		binary.LittleEndian.PutUint64(dst, uint64(value))
-		dst = dst[8:]
+	dst[0] = value
+	for n := 1; n < len(dst); n *= 2 {
+		copy(dst[n:], dst[:n])
 	}
 }

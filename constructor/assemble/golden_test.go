@@ -10,12 +10,25 @@ import (
 
 // twoRows is a row of two documents with room for three tokens, and one that a
 // single document fills. The expectations below were written by hand from the
-// rules: Megatron's from GPTDataset and the batch keys of pretrain_gpt, HF's
-// from transformers' DataCollatorWithFlattening.
+// rules: Megatron's from GPTDataset and the batch keys of pretrain_gpt, its
+// packed ones from data_schedule and Transformer Engine's order of slices, HF's
+// from transformers' DataCollatorWithFlattening, torchtitan's from its text
+// collator, MaxText's from its ShiftData.
 var twoRows = []batch.Row{
 	{Segments: [][]int32{{11, 12, 13}, {21, 22}}},
 	{Segments: [][]int32{{31, 32, 33, 34, 35, 36, 37, 38}}},
 }
+
+// paddedRows have documents whose padding a multiple of 4 shows, and a rest.
+var paddedRows = []batch.Row{
+	{Segments: [][]int32{{11, 12, 13}, {21}}},
+	{Segments: [][]int32{{31, 32, 33, 34, 35, 36}}},
+}
+
+const wantSegments = `
+	cu_seqlens int32 [6]: 0 3 4 4 10 10
+	cu_seqlens_padded int32 [6]: 0 4 8 12 20 24
+	max_seqlen int32 [1]: 8`
 
 const wantBounds = `
 	cu_seqlens int32 [2 16]: 0 3 5 8 8 8 8 8 8 8 8 8 8 8 8 8 0 8 8 8 8 8 8 8 8 8 8 8 8 8 8 8
@@ -24,6 +37,9 @@ const wantBounds = `
 func TestGolden(t *testing.T) {
 	megatron := Layout{Format: Megatron, CPSlicing: Zigzag, SequenceLength: 8, PadID: 9, CP: 1, PP: 1, Packed: true}
 	hf := Layout{Format: HF, CPSlicing: Zigzag, SequenceLength: 8, PadID: 9, CP: 1, PP: 1, Packed: true}
+	thd := Layout{Format: MegatronTHD, CPSlicing: Zigzag, SequenceLength: 12, CP: 1, PP: 1, Packed: true, DocumentMultiple: 4}
+	titan := Layout{Format: Torchtitan, CPSlicing: Whole, SequenceLength: 8, PadID: 9, CP: 1, PP: 1, Packed: true}
+	jax := Layout{Format: JAX, CPSlicing: Zigzag, SequenceLength: 8, PadID: 9, CP: 1, PP: 1, Packed: true}
 	with := func(l Layout, cpSlicing string, cp, pp int) Layout {
 		l.CPSlicing, l.CP, l.PP = cpSlicing, cp, pp
 		return l
@@ -77,6 +93,48 @@ func TestGolden(t *testing.T) {
 	loss_mask float32 [1 8]: 0 0 0 0 0 0 0 0
 	cu_seqlens int32 [1 16]: 0 8 8 8 8 8 8 8 8 8 8 8 8 8 8 8
 	max_seqlen int32 [1]: 8`},
+		{"thd", thd, paddedRows, 0, 0, `
+	tokens int64 [24]: 11 12 13 0 21 0 0 0 0 0 0 0 31 32 33 34 35 36 0 0 0 0 0 0
+	position_ids int64 [24]: 0 1 2 0 0 0 0 0 0 0 0 0 0 1 2 3 4 5 0 0 0 0 0 0
+	labels int64 [24]: 12 13 0 0 0 0 0 0 0 0 0 0 32 33 34 35 36 0 0 0 0 0 0 0
+	loss_mask float32 [24]: 1 1 0 0 0 0 0 0 0 0 0 0 1 1 1 1 1 0 0 0 0 0 0 0` + wantSegments},
+		{"thd rank 0", with(thd, Zigzag, 2, 1), paddedRows, 0, 0, `
+	tokens int64 [12]: 11 0 21 0 0 0 31 32 0 0 0 0
+	position_ids int64 [12]: 0 0 0 0 0 0 0 1 0 0 0 0
+	labels int64 [12]: 12 0 0 0 0 0 32 33 0 0 0 0
+	loss_mask float32 [12]: 1 0 0 0 0 0 1 1 0 0 0 0` + wantSegments},
+		{"thd rank 1", with(thd, Zigzag, 2, 1), paddedRows, 1, 0, `
+	tokens int64 [12]: 12 13 0 0 0 0 33 34 35 36 0 0
+	position_ids int64 [12]: 1 2 0 0 0 0 2 3 4 5 0 0
+	labels int64 [12]: 13 0 0 0 0 0 34 35 36 0 0 0
+	loss_mask float32 [12]: 1 0 0 0 0 0 1 1 1 0 0 0` + wantSegments},
+		{"thd middle stage", with(thd, Zigzag, 2, 3), paddedRows, 1, 1, wantSegments},
+		{"thd without any document", thd, []batch.Row{{}}, 0, 0, `
+	tokens int64 [12]: 0 0 0 0 0 0 0 0 0 0 0 0
+	position_ids int64 [12]: 0 0 0 0 0 0 0 0 0 0 0 0
+	labels int64 [12]: 0 0 0 0 0 0 0 0 0 0 0 0
+	loss_mask float32 [12]: 0 0 0 0 0 0 0 0 0 0 0 0
+	cu_seqlens int32 [2]: 0 0
+	cu_seqlens_padded int32 [2]: 0 12
+	max_seqlen int32 [1]: 12`},
+		{"torchtitan, middle stage", with(titan, Whole, 2, 3), twoRows, 1, 1, `
+	input int64 [16]: 11 12 13 21 22 9 9 9 31 32 33 34 35 36 37 38
+	positions int64 [16]: 0 1 2 0 1 0 1 2 0 1 2 3 4 5 6 7
+	labels int64 [16]: 12 13 -100 22 -100 -100 -100 -100 32 33 34 35 36 37 38 -100`},
+		{"jax", jax, twoRows, 0, 0, `
+	inputs int32 [2 8]: 11 12 13 21 22 9 9 9 31 32 33 34 35 36 37 38
+	inputs_position int32 [2 8]: 0 1 2 0 1 0 0 0 0 1 2 3 4 5 6 7
+	inputs_segmentation int32 [2 8]: 1 1 1 2 2 0 0 0 1 1 1 1 1 1 1 1
+	targets int32 [2 8]: 12 13 0 22 0 0 0 0 32 33 34 35 36 37 38 0
+	targets_position int32 [2 8]: 0 1 2 0 1 0 0 0 0 1 2 3 4 5 6 7
+	targets_segmentation int32 [2 8]: 1 1 0 2 0 0 0 0 1 1 1 1 1 1 1 0`},
+		{"jax zigzag rank 1", with(jax, Zigzag, 2, 1), twoRows, 1, 0, `
+	inputs int32 [2 4]: 13 21 22 9 33 34 35 36
+	inputs_position int32 [2 4]: 2 0 1 0 2 3 4 5
+	inputs_segmentation int32 [2 4]: 1 2 2 0 1 1 1 1
+	targets int32 [2 4]: 0 22 0 0 34 35 36 37
+	targets_position int32 [2 4]: 2 0 1 0 2 3 4 5
+	targets_segmentation int32 [2 4]: 0 2 0 0 1 1 1 1`},
 		{"hf", hf, twoRows, 0, 0, `
 	input_ids int64 [1 13]: 11 12 13 21 22 31 32 33 34 35 36 37 38
 	position_ids int64 [1 13]: 0 1 2 0 1 0 1 2 3 4 5 6 7
@@ -89,6 +147,7 @@ func TestGolden(t *testing.T) {
 	input_ids int64 [1 8]: 11 12 13 21 38 9 9 9
 	position_ids int64 [1 8]: 0 1 2 0 7 0 1 2
 	labels int64 [1 8]: -100 12 13 -100 38 -100 -100 -100
+	shift_labels int64 [1 8]: 12 13 -100 22 -100 -100 -100 -100
 	cu_seq_lens_q int32 [5]: 0 3 5 13 16
 	cu_seq_lens_k int32 [5]: 0 3 5 13 16
 	max_length_q int32 []: 8
@@ -97,12 +156,14 @@ func TestGolden(t *testing.T) {
 	input_ids int64 [1 8]: 22 31 32 33 34 35 36 37
 	position_ids int64 [1 8]: 1 0 1 2 3 4 5 6
 	labels int64 [1 8]: 22 -100 32 33 34 35 36 37
+	shift_labels int64 [1 8]: -100 32 33 34 35 36 37 38
 	cu_seq_lens_q int32 [5]: 0 3 5 13 16
 	cu_seq_lens_k int32 [5]: 0 3 5 13 16
 	max_length_q int32 []: 8
 	max_length_k int32 []: 8`},
 		{"hf contiguous rank 1, last stage", with(hf, Contiguous, 2, 2), twoRows, 1, 1, `
 	labels int64 [1 7]: 33 34 35 36 37 38 -100
+	shift_labels int64 [1 7]: 34 35 36 37 38 -100 -100
 	cu_seq_lens_q int32 [5]: 0 3 5 13 14
 	cu_seq_lens_k int32 [5]: 0 3 5 13 14
 	max_length_q int32 []: 8

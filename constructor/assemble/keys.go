@@ -16,13 +16,27 @@ func (s Stages) has(pp, size int) bool {
 	return s == Every || s == First && pp == 0 || s == Last && pp == size-1
 }
 
+// Condition says in which jobs a tensor is delivered.
+type Condition string
+
+const (
+	Always    Condition = ""
+	IfPacking Condition = "if packing"
+	IfCP      Condition = "if cp > 1"
+)
+
+// holds reports whether the jobs of a layout have the tensor.
+func (c Condition) holds(l Layout) bool {
+	return c == Always || c == IfPacking && l.Packed || c == IfCP && l.CP > 1
+}
+
 // Key documents one tensor of a format.
 type Key struct {
 	Name   string
 	DType  batch.DType
 	Shape  string // in words: rows, seq, tokens, cp, width, segments
 	Stages Stages
-	Packed bool   // only in jobs that pack
+	When   Condition
 	Doc    string // what it holds, documents and padding
 }
 
@@ -31,15 +45,24 @@ type column struct {
 	Key
 	perToken bool // cut like the sequence, and read back by Verify as such
 	shape    func(p *part) []int
-	fill     func(dst []byte, p *part)
+	values
 }
 
-func tokenColumn(key Key, values position) column {
-	return column{key, true, tokenShape, values.fill}
+// values is how the elements of a column are written.
+type values struct {
+	wire func(p *part) batch.DType // what they travel in: of all types that hold them, the narrowest
+	fill func(dst []byte, p *part) // writes every byte of dst, in the wire type
 }
 
+// tokenColumn has a value for each token, in lines: [lines, length].
+func tokenColumn(key Key, v values) column { return column{key, true, lineShape, v} }
+
+// flatColumn has a value for each token, all lines end to end: [length].
+func flatColumn(key Key, v values) column { return column{key, true, flatShape, v} }
+
+// boundsColumn is short and travels in its own type.
 func boundsColumn(key Key, shape func(p *part) []int, fill func(dst []byte, p *part)) column {
-	return column{key, false, shape, fill}
+	return column{key, false, shape, values{func(*part) batch.DType { return key.DType }, fill}}
 }
 
 // Keys returns the tensors of a format in the order of delivery, nil for a name
@@ -52,57 +75,97 @@ func Keys(format string) []Key {
 	return keys
 }
 
+// Formats returns the names of all formats.
+func Formats() []string { return []string{Megatron, MegatronTHD, HF, Torchtitan, JAX} }
+
 func columns(format string) []column {
 	switch format {
 	case Megatron:
 		return megatronColumns
+	case MegatronTHD:
+		return thdColumns
 	case HF:
 		return hfColumns
+	case Torchtitan:
+		return torchtitanColumns
+	case JAX:
+		return jaxColumns
 	default:
 		return nil
 	}
 }
 
 var megatronColumns = []column{
-	tokenColumn(Key{"tokens", batch.Int64, "[rows, seq/cp]", First, false,
+	tokenColumn(Key{"tokens", batch.Int64, "[rows, seq/cp]", First, Always,
 		"token ids; padding holds `pad_id`"}, tokenIDs),
-	tokenColumn(Key{"position_ids", batch.Int64, "[rows, seq/cp]", First, false,
+	tokenColumn(Key{"position_ids", batch.Int64, "[rows, seq/cp]", First, Always,
 		"restart at 0 in each document; padding holds 0"}, positionsZeroPad),
-	tokenColumn(Key{"labels", batch.Int64, "[rows, seq/cp]", Last, false,
+	tokenColumn(Key{"labels", batch.Int64, "[rows, seq/cp]", Last, Always,
 		"the next token of the same document; the last position of each document and padding hold 0"}, nextTokens),
-	tokenColumn(Key{"loss_mask", batch.Float32, "[rows, seq/cp]", Last, false,
+	tokenColumn(Key{"loss_mask", batch.Float32, "[rows, seq/cp]", Last, Always,
 		"1.0 where `labels` is a token, 0.0 at the last position of each document and in padding"}, lossMask),
-	boundsColumn(Key{"cu_seqlens", batch.Int32, "[rows, width]", Every, true,
+	boundsColumn(Key{"cu_seqlens", batch.Int32, "[rows, width]", Every, IfPacking,
 		"0, the end of each document, then `seq` in all places left; padding is the last segment"}, paddedBoundsShape, fillPaddedBounds),
-	boundsColumn(Key{"max_seqlen", batch.Int32, "[rows]", Every, true,
+	boundsColumn(Key{"max_seqlen", batch.Int32, "[rows]", Every, IfPacking,
 		"the longest segment of the row, padding counted as one"}, longestShape, fillLongest),
 }
 
+var thdColumns = []column{
+	flatColumn(Key{"tokens", batch.Int64, "[rows·seq/cp]", First, Always,
+		"token ids; padding holds 0"}, tokenIDs),
+	flatColumn(Key{"position_ids", batch.Int64, "[rows·seq/cp]", First, Always,
+		"restart at 0 in each document; padding holds 0"}, positionsZeroPad),
+	flatColumn(Key{"labels", batch.Int64, "[rows·seq/cp]", Last, Always,
+		"the next token of the same document; the last position of each document and padding hold 0"}, nextTokens),
+	flatColumn(Key{"loss_mask", batch.Float32, "[rows·seq/cp]", Last, Always,
+		"1.0 where `labels` is a token, 0.0 at the last position of each document and in padding"}, lossMask),
+	boundsColumn(Key{"cu_seqlens", batch.Int32, "[segments+1]", Every, Always,
+		"0, then the sum of the tokens of all segments so far; the rest of a row has none"}, segmentBoundsShape, fillTokenBounds),
+	boundsColumn(Key{"cu_seqlens_padded", batch.Int32, "[segments+1]", Every, Always,
+		"0, then the end of each segment, its padding included; the last is rows·seq"}, segmentBoundsShape, fillSegmentBounds),
+	boundsColumn(Key{"max_seqlen", batch.Int32, "[1]", Every, Always,
+		"the longest segment, its padding included"}, oneShape, fillLongestSegment),
+}
+
 var hfColumns = []column{
-	tokenColumn(Key{"input_ids", batch.Int64, "[1, tokens/cp]", First, false,
+	tokenColumn(Key{"input_ids", batch.Int64, "[1, tokens/cp]", First, Always,
 		"token ids; padding holds `pad_id`"}, tokenIDs),
-	tokenColumn(Key{"position_ids", batch.Int64, "[1, tokens/cp]", First, false,
+	tokenColumn(Key{"position_ids", batch.Int64, "[1, tokens/cp]", First, Always,
 		"restart at 0 in each document and in padding"}, positionsRampPad),
-	tokenColumn(Key{"labels", batch.Int64, "[1, tokens/cp]", Last, false,
+	tokenColumn(Key{"labels", batch.Int64, "[1, tokens/cp]", Last, Always,
 		"the token itself (the model shifts); -100 at the first position of each document and in padding"}, sameTokens),
-	boundsColumn(Key{"cu_seq_lens_q", batch.Int32, "[segments+1]", Every, false,
+	tokenColumn(Key{"shift_labels", batch.Int64, "[1, tokens/cp]", Last, IfCP,
+		"the next token of the same document; -100 at the last position of each document and in padding"}, nextOrIgnored),
+	boundsColumn(Key{"cu_seq_lens_q", batch.Int32, "[segments+1]", Every, Always,
 		"0, the end of each document, the end of padding if there is any"}, boundsShape, fillBounds),
-	boundsColumn(Key{"cu_seq_lens_k", batch.Int32, "[segments+1]", Every, false,
+	boundsColumn(Key{"cu_seq_lens_k", batch.Int32, "[segments+1]", Every, Always,
 		"the same"}, boundsShape, fillBounds),
-	boundsColumn(Key{"max_length_q", batch.Int32, "[]", Every, false,
+	boundsColumn(Key{"max_length_q", batch.Int32, "[]", Every, Always,
 		"the longest segment, padding counted as one"}, scalarShape, fillLongest),
-	boundsColumn(Key{"max_length_k", batch.Int32, "[]", Every, false,
+	boundsColumn(Key{"max_length_k", batch.Int32, "[]", Every, Always,
 		"the same"}, scalarShape, fillLongest),
 }
 
-func tokenShape(p *part) []int {
-	return []int{len(p.lines), p.spans[0].len() + p.spans[1].len()}
+var torchtitanColumns = []column{
+	flatColumn(Key{"input", batch.Int64, "[rows·seq]", Every, Always,
+		"token ids; padding holds `pad_id`"}, tokenIDs),
+	flatColumn(Key{"positions", batch.Int64, "[rows·seq]", Every, Always,
+		"restart at 0 in each document and in the padding of each row"}, positionsRampPad),
+	flatColumn(Key{"labels", batch.Int64, "[rows·seq]", Every, Always,
+		"the next token of the same document; -100 at the last position of each document and in padding"}, nextOrIgnored),
 }
 
-func paddedBoundsShape(p *part) []int { return []int{len(p.lines), boundsWidth(p.lines)} }
-
-func longestShape(p *part) []int { return []int{len(p.lines)} }
-
-func boundsShape(p *part) []int { return []int{boundsCount(&p.lines[0])} }
-
-func scalarShape(*part) []int { return []int{} }
+var jaxColumns = []column{
+	tokenColumn(Key{"inputs", batch.Int32, "[rows, seq/cp]", Every, Always,
+		"token ids; padding holds `pad_id`"}, tokenIDs),
+	tokenColumn(Key{"inputs_position", batch.Int32, "[rows, seq/cp]", Every, Always,
+		"restart at 0 in each document; padding holds 0"}, positionsZeroPad),
+	tokenColumn(Key{"inputs_segmentation", batch.Int32, "[rows, seq/cp]", Every, Always,
+		"1 in the first document of a row, 2 in the next, and so on; padding holds 0"}, segmentIDs),
+	tokenColumn(Key{"targets", batch.Int32, "[rows, seq/cp]", Every, Always,
+		"the next token of the same document; the last position of each document and padding hold 0"}, nextTokens),
+	tokenColumn(Key{"targets_position", batch.Int32, "[rows, seq/cp]", Every, Always,
+		"as `inputs_position`"}, positionsZeroPad),
+	tokenColumn(Key{"targets_segmentation", batch.Int32, "[rows, seq/cp]", Every, Always,
+		"as `inputs_segmentation`, but 0 at the last position of each document: where it is 0 there is no loss"}, targetSegmentIDs),
+}

@@ -13,7 +13,7 @@ func TestDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, format := range []string{Megatron, HF} {
+	for _, format := range Formats() {
 		_, section, ok := strings.Cut(string(page), fmt.Sprintf("### `format: %s`", format))
 		if !ok {
 			t.Fatalf("docs/format.md has no section for %s", format)
@@ -27,8 +27,8 @@ func TestDocumented(t *testing.T) {
 		}
 		for _, key := range Keys(format) {
 			stages := string(key.Stages)
-			if key.Packed {
-				stages += ", if packing"
+			if key.When != Always {
+				stages += ", " + string(key.When)
 			}
 			want = append(want, fmt.Sprintf("| `%s` | %s | %s | %s | %s |", key.Name, key.DType, key.Shape, stages, key.Doc))
 		}
@@ -36,7 +36,7 @@ func TestDocumented(t *testing.T) {
 			t.Errorf("%s in docs/format.md:\n%s\nwant\n%s", format, g, w)
 		}
 	}
-	if Keys("jax") != nil {
+	if Keys("flax") != nil {
 		t.Error("Keys of a name that is no format is not nil")
 	}
 }

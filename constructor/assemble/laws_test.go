@@ -16,14 +16,23 @@ import (
 // randomLayout draws a valid layout with CP up to 4 and PP up to 3.
 func randomLayout(rng *rand.Rand) Layout {
 	l := Layout{
-		Format:    []string{Megatron, HF}[rng.IntN(2)],
+		Format:    Formats()[rng.IntN(len(Formats()))],
 		CPSlicing: []string{Zigzag, Contiguous, Whole}[rng.IntN(3)],
 		PadID:     rng.Int32N(5),
 		CP:        1 + rng.IntN(4),
 		PP:        1 + rng.IntN(3),
 		Packed:    rng.IntN(4) > 0,
 	}
-	l.SequenceLength = l.multiple() * (1 + rng.IntN(20))
+	unit := l.multiple()
+	switch l.Format {
+	case MegatronTHD:
+		l.CPSlicing, l.PadID = []string{Zigzag, Whole}[rng.IntN(2)], 0
+		l.DocumentMultiple = l.multiple() * (1 + rng.IntN(3))
+		unit = l.DocumentMultiple
+	case Torchtitan:
+		l.CPSlicing = Whole
+	}
+	l.SequenceLength = unit * (1 + rng.IntN(20))
 	return l
 }
 
@@ -33,10 +42,10 @@ func randomRows(rng *rand.Rand, l Layout) []batch.Row {
 	for i := range rows {
 		left := l.SequenceLength
 		if rng.IntN(3) == 0 {
-			left = rng.IntN(left + 1)
+			left = rng.IntN(left/l.room(1)+1) * l.room(1)
 		}
 		for left > 0 && (l.Packed || rows[i].Segments == nil) {
-			n := 1 + rng.IntN(left)
+			n := 1 + rng.IntN(left) // left is a multiple of what documents are padded to
 			if rng.IntN(2) == 0 {
 				n = min(n, 1+rng.IntN(3))
 			}
@@ -45,10 +54,30 @@ func randomRows(rng *rand.Rand, l Layout) []batch.Row {
 				doc[j] = rng.Int32()
 			}
 			rows[i].Segments = append(rows[i].Segments, doc)
-			left -= n
+			rows[i].Images = append(rows[i].Images, randomImages(rng, len(rows[i].Segments)-1, n)...)
+			left -= l.room(n)
 		}
 	}
 	return rows
+}
+
+// randomImages gives a document of n tokens up to two images, most often none.
+func randomImages(rng *rand.Rand, document, n int) (images []batch.Image) {
+	at := 0
+	for rng.IntN(3) == 0 && len(images) < 2 && at < n {
+		at += rng.IntN(n - at)
+		tokens := 1 + rng.IntN(n-at)
+		images = append(images, batch.Image{Document: document, At: at, Tokens: tokens, H: 2 * tokens, W: 2, SHA: [32]byte{byte(at)}})
+		at += tokens
+	}
+	return images
+}
+
+func imagesIn(rows []batch.Row) (images [][]batch.Image) {
+	for _, row := range rows {
+		images = append(images, row.Images)
+	}
+	return images
 }
 
 func forRandom(t *testing.T, n int, check func(t *testing.T, rng *rand.Rand, l Layout, rows []batch.Row)) {
@@ -73,113 +102,6 @@ func microbatch(t *testing.T, l Layout, rows []batch.Row, cp, pp int) []batch.Te
 	return tensors
 }
 
-// cell is one position of a sequence, worked out one at a time.
-type cell struct{ token, position, next, same, mask string }
-
-// cells is the format's rules position by position, with none of the package's
-// code: the reference that the fast path is compared with.
-func cells(l Layout, rows []batch.Row) [][]cell {
-	var lines [][]cell
-	for _, row := range rows {
-		var line []cell
-		for _, doc := range row.Segments {
-			for i, id := range doc {
-				c := cell{fmt.Sprint(id), fmt.Sprint(i), "0", fmt.Sprint(id), "0"}
-				if i == 0 {
-					c.same = "-100"
-				}
-				if i+1 < len(doc) {
-					c.next, c.mask = fmt.Sprint(doc[i+1]), "1"
-				}
-				line = append(line, c)
-			}
-		}
-		lines = append(lines, line)
-	}
-	pad := cell{fmt.Sprint(l.PadID), "0", "0", "-100", "0"}
-	if l.Format == Megatron {
-		for i := range lines {
-			for len(lines[i]) < l.SequenceLength {
-				lines[i] = append(lines[i], pad)
-			}
-		}
-		return lines
-	}
-	flat := slices.Concat(lines...)
-	multiple := map[string]int{Zigzag: 2 * l.CP, Contiguous: l.CP, Whole: 2 * l.CP}[l.CPSlicing]
-	if l.CP == 1 {
-		multiple = 1
-	}
-	for i := 0; len(flat) == 0 || len(flat)%multiple != 0; i++ {
-		pad.position = fmt.Sprint(i)
-		flat = append(flat, pad)
-	}
-	return [][]cell{flat}
-}
-
-// cut returns what rank cp takes of line.
-func cut(l Layout, line []cell, cp int) []cell {
-	switch l.CPSlicing {
-	case Zigzag:
-		if len(line)%(2*l.CP) != 0 { // CP is 1
-			return line
-		}
-		chunks := slices.Collect(slices.Chunk(line, len(line)/(2*l.CP)))
-		return slices.Concat(chunks[cp], chunks[len(chunks)-1-cp])
-	case Contiguous:
-		return slices.Collect(slices.Chunk(line, len(line)/l.CP))[cp]
-	default:
-		return line
-	}
-}
-
-func TestAgainstReference(t *testing.T) {
-	fields := map[string]func(cell) string{
-		"megatron/tokens":       func(c cell) string { return c.token },
-		"megatron/position_ids": func(c cell) string { return c.position },
-		"megatron/labels":       func(c cell) string { return c.next },
-		"megatron/loss_mask":    func(c cell) string { return c.mask },
-		"hf/input_ids":          func(c cell) string { return c.token },
-		"hf/position_ids":       func(c cell) string { return c.position },
-		"hf/labels":             func(c cell) string { return c.same },
-	}
-	seen := map[string]bool{}
-	forRandom(t, 400, func(t *testing.T, _ *rand.Rand, l Layout, rows []batch.Row) {
-		for cp := range l.CP {
-			for pp := range l.PP {
-				for _, tensor := range microbatch(t, l, rows, cp, pp) {
-					name := l.Format + "/" + tensor.Name
-					field := fields[name]
-					if field == nil {
-						continue // bounds: see TestBounds
-					}
-					seen[name] = true
-					checkColumn(t, l, rows, cp, tensor, field)
-				}
-			}
-		}
-	})
-	if len(seen) != len(fields) {
-		t.Errorf("only %v were compared", seen)
-	}
-}
-
-func checkColumn(t *testing.T, l Layout, rows []batch.Row, cp int, tensor batch.Tensor, field func(cell) string) {
-	t.Helper()
-	want := fmt.Sprintf("\n\t%s %s ", tensor.Name, tensor.DType)
-	lines := cells(l, rows)
-	values := ""
-	for _, line := range lines {
-		for _, c := range cut(l, line, cp) {
-			values += " " + field(c)
-		}
-	}
-	want += fmt.Sprintf("[%d %d]:%s", len(lines), len(cut(l, lines[0], cp)), values)
-	if got := render([]batch.Tensor{tensor}); got != want {
-		t.Errorf("cp %d:\ngot%s\nwant%s", cp, got, want)
-	}
-}
-
 // The bounds, looked at from outside: they cut every whole sequence at exactly
 // the positions where position_ids restart or padding begins.
 func TestBounds(t *testing.T) {
@@ -190,15 +112,19 @@ func TestBounds(t *testing.T) {
 				for _, tensor := range microbatch(t, l, rows, cp, pp) {
 					byName[tensor.Name] = tensor
 				}
-				for i, line := range cells(l, rows) {
-					if l.Format == HF {
-						checkBounds(t, byName["cu_seq_lens_q"], byName["max_length_q"], 0, ends(rows, len(line)))
-						checkBounds(t, byName["cu_seq_lens_k"], byName["max_length_k"], 0, ends(rows, len(line)))
-					} else if l.Packed {
+				lines := cells(l, rows)
+				switch {
+				case l.Format == HF:
+					checkBounds(t, byName["cu_seq_lens_q"], byName["max_length_q"], 0, ends(rows, len(lines[0])))
+					checkBounds(t, byName["cu_seq_lens_k"], byName["max_length_k"], 0, ends(rows, len(lines[0])))
+				case l.Format == MegatronTHD:
+					checkSegments(t, byName, lines)
+				case l.Format == Megatron && l.Packed:
+					for i, line := range lines {
 						checkBounds(t, byName["cu_seqlens"], byName["max_seqlen"], i, ends(rows[i:i+1], len(line)))
-					} else if _, ok := byName["cu_seqlens"]; ok {
-						t.Error("cu_seqlens in a job that does not pack")
 					}
+				case byName["cu_seqlens"].Name != "":
+					t.Error("cu_seqlens in a job that does not pack, or in a format without it")
 				}
 			}
 		}
@@ -237,6 +163,32 @@ func checkBounds(t *testing.T, bounds, longest batch.Tensor, line int, want []in
 	}
 }
 
+// checkSegments compares the bounds of a MegatronTHD microbatch with its lines.
+func checkSegments(t *testing.T, got map[string]batch.Tensor, lines [][]cell) {
+	t.Helper()
+	tokens, end, longest := 0, 0, 0
+	wantTokens, wantEnds := " 0", " 0"
+	for _, line := range lines {
+		for _, c := range line {
+			if c.segment != "0" {
+				tokens++
+			}
+		}
+		end, longest = end+len(line), max(longest, len(line))
+		wantTokens, wantEnds = fmt.Sprint(wantTokens, " ", tokens), fmt.Sprint(wantEnds, " ", end)
+	}
+	n := len(lines) + 1
+	for name, want := range map[string]string{
+		"cu_seqlens":        fmt.Sprintf("\n\tcu_seqlens int32 [%d]:%s", n, wantTokens),
+		"cu_seqlens_padded": fmt.Sprintf("\n\tcu_seqlens_padded int32 [%d]:%s", n, wantEnds),
+		"max_seqlen":        fmt.Sprintf("\n\tmax_seqlen int32 [1]: %d", longest),
+	} {
+		if text := render([]batch.Tensor{got[name]}); text != want {
+			t.Errorf("got%s\nwant%s", text, want)
+		}
+	}
+}
+
 // The slices of all CP ranks, put back in their places, are the whole sequence.
 func TestSlicesJoin(t *testing.T) {
 	forRandom(t, 200, func(t *testing.T, _ *rand.Rand, l Layout, rows []batch.Row) {
@@ -248,7 +200,13 @@ func TestSlicesJoin(t *testing.T) {
 			for cp := range l.CP {
 				parts = append(parts, microbatch(t, l, rows, cp, 0)[i])
 			}
-			if !columns(l.Format)[i].perToken {
+			if k := slices.IndexFunc(columns(l.Format), func(c column) bool { return c.Name == whole.Name }); !columns(l.Format)[k].perToken {
+				continue
+			}
+			if l.Format == MegatronTHD {
+				if got := joinSegments(l, rows, parts); !bytes.Equal(got, whole.Data) {
+					t.Errorf("%s: joined slices are %v, the whole is %v", whole.Name, got, whole.Data)
+				}
 				continue
 			}
 			// HF pads a contiguous cut less than an uncut sequence.
@@ -283,6 +241,27 @@ func join(l Layout, parts []batch.Tensor) []byte {
 			tail = slices.Concat(data[n/2:], tail)
 		}
 		joined = slices.Concat(joined, head, tail)
+	}
+	return joined
+}
+
+// joinSegments is join for slices of one segment after the other: of each, rank r
+// of n holds chunks r and 2n-1-r. It looks at nothing but the bounds.
+func joinSegments(l Layout, rows []batch.Row, parts []batch.Tensor) []byte {
+	size := parts[0].DType.Size()
+	joined := []byte{}
+	at := 0
+	for _, line := range cells(l, rows) {
+		n := len(line) / l.CP * size
+		if l.CPSlicing == Whole {
+			n = len(line) * size
+		}
+		var slices []batch.Tensor
+		for _, part := range parts {
+			slices = append(slices, batch.Tensor{Shape: []int{1}, Data: part.Data[at : at+n]})
+		}
+		joined = append(joined, join(l, slices)...)
+		at += n
 	}
 	return joined
 }
@@ -327,14 +306,18 @@ func TestAppend(t *testing.T) {
 		if len(got) != len(body) || &got[0] != &body[0] {
 			t.Errorf("body grew to %d bytes in new memory = %v, want %d in place", len(got), &got[0] != &body[0], len(body))
 		}
+		_, delivered := batch.Widen(nil, tensors)
 		rebuilt, at := bytes.Repeat([]byte{0xaa}, head), 0
 		for i, want := range microbatch(t, l, rows, 0, 0) {
-			rebuilt = append(rebuilt, make([]byte, batch.Aligned(len(rebuilt))-len(rebuilt))...)
-			at = len(rebuilt)
-			rebuilt = append(rebuilt, want.Data...)
-			if !reflect.DeepEqual(tensors[i], want) {
+			if !reflect.DeepEqual(delivered[i], want) {
 				t.Errorf("%s differs in a used body", want.Name)
 			}
+			if err := tensors[i].Check(); err != nil {
+				t.Error(err)
+			}
+			rebuilt = append(rebuilt, make([]byte, batch.Aligned(len(rebuilt))-len(rebuilt))...)
+			at = len(rebuilt)
+			rebuilt = append(rebuilt, tensors[i].Data...)
 			if &tensors[i].Data[0] != &got[at] {
 				t.Errorf("%s does not alias the body at %d", want.Name, at)
 			}
@@ -356,7 +339,7 @@ func TestErrors(t *testing.T) {
 		class  fault.Class
 		want   string
 	}{
-		{"format", func(l *Layout) { l.Format = "jax" }, []batch.Row{one}, 0, 0, fault.User, "write megatron or hf"},
+		{"format", func(l *Layout) { l.Format = "flax" }, []batch.Row{one}, 0, 0, fault.User, "write one of megatron, megatron-thd, hf, torchtitan, jax"},
 		{"slicing", func(l *Layout) { l.CPSlicing = "" }, []batch.Row{one}, 0, 0, fault.User, "zigzag, contiguous or none"},
 		{"cp", func(l *Layout) { l.CP = 0 }, []batch.Row{one}, 0, 0, fault.User, "at least 1"},
 		{"pp", func(l *Layout) { l.PP = -1 }, []batch.Row{one}, 0, 0, fault.User, "at least 1"},
@@ -364,6 +347,13 @@ func TestErrors(t *testing.T) {
 		{"pad id", func(l *Layout) { l.PadID = -1 }, []batch.Row{one}, 0, 0, fault.User, "output.pad_id"},
 		{"odd zigzag", func(l *Layout) { l.SequenceLength = 10 }, []batch.Row{one}, 0, 0, fault.User, "a multiple of 4, such as 12"},
 		{"odd contiguous", func(l *Layout) { l.CPSlicing, l.SequenceLength = Contiguous, 9 }, []batch.Row{one}, 0, 0, fault.User, "a multiple of 2, such as 10"},
+		{"multiple", func(l *Layout) { l.DocumentMultiple = 4 }, []batch.Row{one}, 0, 0, fault.User, "write format megatron-thd"},
+		{"cut twice", func(l *Layout) { l.Format = Torchtitan }, []batch.Row{one}, 0, 0, fault.User, "torchtitan cuts the sequence itself: write none"},
+		{"thd uncut", func(l *Layout) { l.Format, l.DocumentMultiple = MegatronTHD, 2 }, []batch.Row{one}, 0, 0, fault.User, "a document of 2 tokens cannot be cut over cp 2: write a multiple of 4"},
+		{"thd length", func(l *Layout) { l.Format, l.DocumentMultiple, l.SequenceLength = MegatronTHD, 4, 10 }, []batch.Row{one}, 0, 0, fault.User, "write such as 12"},
+		{"thd padding", func(l *Layout) { l.Format, l.PadID = MegatronTHD, 1 }, []batch.Row{one}, 0, 0, fault.User, "holds 0: write 0"},
+		{"thd contiguous", func(l *Layout) { l.Format, l.CPSlicing = MegatronTHD, Contiguous }, []batch.Row{one}, 0, 0, fault.User, "write zigzag or none"},
+		{"thd long row", func(l *Layout) { l.Format, l.DocumentMultiple = MegatronTHD, 4 }, []batch.Row{{Segments: [][]int32{{1}, {2}, {3}}}}, 0, 0, fault.Bug, "12 tokens do not fit"},
 		{"rank", func(*Layout) {}, []batch.Row{one}, 2, 0, fault.User, "cp 0 to 1 and pp 0 to 1"},
 		{"stage", func(*Layout) {}, []batch.Row{one}, 0, -1, fault.User, "no rank has cp 0 and pp -1"},
 		{"no rows", func(*Layout) {}, nil, 0, 0, fault.Bug, "no row"},

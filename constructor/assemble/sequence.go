@@ -7,13 +7,15 @@ import (
 	"github.com/millrace-data/millrace/internal/batch"
 )
 
-// sequence is one line of a batch: documents end to end, then padding. A
-// Megatron microbatch has one for each row, an HF microbatch a single one with
-// the documents of all its rows.
+// sequence is one line of a batch, cut for CP by itself: documents end to end,
+// then padding. A microbatch has one for each row. An HF microbatch has a single
+// one with the documents of all its rows, a MegatronTHD microbatch one for each
+// document and one without any for what is left of a row.
 type sequence struct {
 	docs   [][]int32
-	used   int // tokens of docs
-	length int // used and the padding
+	images [][]span // placeholders in each document; nil if none has any
+	used   int      // tokens of docs
+	length int      // used and the padding
 }
 
 // pad returns the number of padding tokens.
@@ -35,12 +37,17 @@ func (l Layout) sequences(rows []batch.Row) ([]sequence, error) {
 	if len(rows) == 0 {
 		return nil, fmt.Errorf("assembling a microbatch: it has no row")
 	}
-	lines := make([]sequence, len(rows))
 	for i, row := range rows {
 		if err := l.checkRow(row); err != nil {
 			return nil, fmt.Errorf("assembling row %d of a microbatch: %w", i, err)
 		}
-		lines[i] = sequence{docs: row.Segments, used: row.Tokens(), length: l.SequenceLength}
+	}
+	if l.Format == MegatronTHD {
+		return l.segments(rows)
+	}
+	lines := make([]sequence, len(rows))
+	for i, row := range rows {
+		lines[i] = sequence{docs: row.Segments, images: placeholders(&row), used: row.Tokens(), length: l.SequenceLength}
 	}
 	if l.Format == HF {
 		return l.flatten(lines)
@@ -49,18 +56,52 @@ func (l Layout) sequences(rows []batch.Row) ([]sequence, error) {
 }
 
 func (l Layout) checkRow(row batch.Row) error {
+	room := 0
 	for i, segment := range row.Segments {
 		if len(segment) == 0 {
 			return fmt.Errorf("segment %d has no token", i)
 		}
+		room += l.room(len(segment))
 	}
-	if n := row.Tokens(); n > l.SequenceLength {
-		return fmt.Errorf("%d tokens do not fit the sequence length %d", n, l.SequenceLength)
+	if err := checkImages(&row); err != nil {
+		return err
+	}
+	if room > l.SequenceLength {
+		return fmt.Errorf("%d tokens do not fit the sequence length %d (documents are padded to a multiple of %d)",
+			room, l.SequenceLength, max(l.DocumentMultiple, 1))
 	}
 	if n := len(row.Segments); n > 1 && !l.Packed {
 		return fmt.Errorf("it has %d segments, but the job does not pack", n)
 	}
 	return nil
+}
+
+// segments makes a line of every document of rows and of the rest of each row.
+func (l Layout) segments(rows []batch.Row) ([]sequence, error) {
+	if len(rows) > math.MaxInt32/l.SequenceLength {
+		return nil, fmt.Errorf("assembling a microbatch: its %d rows of %d tokens overflow the int32 of cu_seqlens", len(rows), l.SequenceLength)
+	}
+	count := len(rows)
+	for _, row := range rows {
+		count += len(row.Segments)
+	}
+	lines := make([]sequence, 0, count)
+	for _, row := range rows {
+		left := l.SequenceLength
+		images := placeholders(&row)
+		for i, doc := range row.Segments {
+			line := sequence{docs: row.Segments[i : i+1], used: len(doc), length: l.room(len(doc))}
+			if images != nil {
+				line.images = images[i : i+1]
+			}
+			lines = append(lines, line)
+			left -= line.length
+		}
+		if left > 0 {
+			lines = append(lines, sequence{length: left})
+		}
+	}
+	return lines, nil
 }
 
 // flatten joins lines into one, padded as little as the cut allows. No model
@@ -70,8 +111,15 @@ func (l Layout) flatten(lines []sequence) ([]sequence, error) {
 	if len(lines) > 1 {
 		flat = sequence{}
 		for _, line := range lines {
+			if line.images != nil || flat.images != nil {
+				flat.images = append(flat.images, make([][]span, len(flat.docs)-len(flat.images))...)
+				flat.images = append(flat.images, line.images...)
+			}
 			flat.docs = append(flat.docs, line.docs...)
 			flat.used += line.used
+		}
+		if flat.images != nil {
+			flat.images = append(flat.images, make([][]span, len(flat.docs)-len(flat.images))...)
 		}
 	}
 	flat.length = roundUp(max(flat.used, 1), l.multiple())

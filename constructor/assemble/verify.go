@@ -22,12 +22,21 @@ import (
 // the tensor, cp, pp, row and position of the first difference, and what was got
 // and wanted; its class is fault.Bug, as a batch differs from the plan.
 func (l Layout) Verify(lengths [][]int, parts func(cp, pp int) []batch.Tensor) ([]batch.Row, error) {
+	return l.VerifyImages(lengths, make([][]batch.Image, len(lengths)), parts)
+}
+
+// VerifyImages is Verify for rows whose images are known, as ReadSources gives them:
+// labels depend on where placeholders are. The rows returned have these images.
+func (l Layout) VerifyImages(lengths [][]int, images [][]batch.Image, parts func(cp, pp int) []batch.Tensor) ([]batch.Row, error) {
 	if err := l.Validate(); err != nil {
 		return nil, err
 	}
 	rows, tokens, err := l.blankRows(lengths)
 	if err != nil {
 		return nil, err
+	}
+	for i := range rows {
+		rows[i].Images = images[i]
 	}
 	delivered := make([][][]batch.Tensor, l.CP)
 	for cp := range delivered {
@@ -59,12 +68,12 @@ func (l Layout) blankRows(lengths [][]int) (rows []batch.Row, tokens []int32, er
 	for i, row := range lengths {
 		sum := 0
 		for _, n := range row {
-			if n < 1 || n > l.SequenceLength-sum {
+			if n < 1 || n > l.SequenceLength || l.room(n) > l.SequenceLength-sum {
 				return nil, nil, fmt.Errorf("verifying row %d: segments of %v tokens are not a row of at most %d", i, row, l.SequenceLength)
 			}
-			sum += n
+			sum += l.room(n)
+			total += n
 		}
-		total += sum
 	}
 	tokens = make([]int32, total)
 	rest := tokens
@@ -81,35 +90,44 @@ func (l Layout) blankRows(lengths [][]int) (rows []batch.Row, tokens []int32, er
 // gather copies the token slice of rank cp, found in what its first stage
 // received, to its places in tokens, which rows view.
 func (l Layout) gather(tokens []int32, rows []batch.Row, cp int, received []batch.Tensor) error {
-	name := columns(l.Format)[0].Name
-	i := slices.IndexFunc(received, func(t batch.Tensor) bool { return t.Name == name })
+	c := columns(l.Format)[0]
+	i := slices.IndexFunc(received, func(t batch.Tensor) bool { return t.Name == c.Name })
 	if i < 0 {
-		return fmt.Errorf("tensor %s is missing", name)
+		return fmt.Errorf("tensor %s is missing", c.Name)
 	}
 	p, err := l.layOut(rows, cp, 0)
 	if err != nil {
 		return err
 	}
-	want := batch.Tensor{Name: name, DType: batch.Int64, Shape: tokenShape(p)}
-	if err := checkHeader(received[i], want); err != nil {
+	got, want := received[i], batch.Tensor{Name: c.Name, DType: c.DType, Shape: c.shape(p)}
+	if err := checkHeader(got, want); err != nil {
 		return err
 	}
 	at := 0 // element of the received tensor
-	for _, line := range p.lines {
-		for _, sp := range p.spans {
-			n := max(min(sp.to, line.used)-sp.from, 0)
+	for line := range p.lines {
+		used := p.lines[line].used
+		for _, sp := range p.spans(line) {
+			n := max(min(sp.to, used)-sp.from, 0)
 			for j := range n {
-				id := int64(binary.LittleEndian.Uint64(received[i].Data[8*(at+j):]))
+				id := integer(got, at+j)
 				if id < math.MinInt32 || id > math.MaxInt32 {
-					return fmt.Errorf("tensor %s: %s: got %d, want a token id", name, p.tokenPlace(want.Shape, at+j), id)
+					return fmt.Errorf("tensor %s: %s: got %d, want a token id", c.Name, p.tokenPlace(want.Shape, at+j), id)
 				}
 				tokens[sp.from+j] = int32(id)
 			}
 			at += sp.len()
 		}
-		tokens = tokens[line.used:]
+		tokens = tokens[used:]
 	}
 	return nil
+}
+
+// integer returns element i of a tensor of int32 or int64.
+func integer(t batch.Tensor, i int) int64 {
+	if t.DType == batch.Int32 {
+		return int64(int32(binary.LittleEndian.Uint32(t.Data[4*i:])))
+	}
+	return int64(binary.LittleEndian.Uint64(t.Data[8*i:]))
 }
 
 // compare assembles in body what rank (cp, pp) must have got and returns an
@@ -119,7 +137,8 @@ func (l Layout) compare(body []byte, got []batch.Tensor, rows []batch.Row, cp, p
 	if err != nil {
 		return body, err
 	}
-	body, want := p.write(body[:0])
+	body, wire := p.write(body[:0])
+	body, want := batch.Widen(body, wire)
 	if g, w := names(got), names(want); !slices.Equal(g, w) {
 		return body, fmt.Errorf("got the tensors %v, want %v", g, w)
 	}
@@ -180,11 +199,9 @@ func unravel(shape []int, i int) []int {
 // row of the microbatch and the position in it that the element describes.
 func (p *part) tokenPlace(shape []int, i int) string {
 	index := unravel(shape, i)
-	row, position := index[0], p.spans[0].from+index[1]
-	if first := p.spans[0].len(); index[1] >= first {
-		position = p.spans[1].from + index[1] - first
-	}
-	if p.layout.Format == HF {
+	row, position := p.place(i)
+	switch p.layout.Format {
+	case HF:
 		for row < len(p.rows) && position >= p.rows[row].Tokens() {
 			position -= p.rows[row].Tokens()
 			row++
@@ -192,6 +209,23 @@ func (p *part) tokenPlace(shape []int, i int) string {
 		if row == len(p.rows) {
 			return fmt.Sprintf("element %v (padding position %d)", index, position)
 		}
+	case MegatronTHD:
+		for _, line := range p.lines[:row] {
+			position += line.length
+		}
+		row, position = position/p.layout.SequenceLength, position%p.layout.SequenceLength
 	}
 	return fmt.Sprintf("element %v (row %d position %d)", index, row, position)
+}
+
+// place returns the line and the position in it of the i-th token of the rank.
+func (p *part) place(i int) (line, position int) {
+	for ; ; line++ {
+		for _, sp := range p.spans(line) {
+			if i < sp.len() {
+				return line, sp.from + i
+			}
+			i -= sp.len()
+		}
+	}
 }

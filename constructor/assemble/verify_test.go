@@ -36,7 +36,7 @@ func delivery(t *testing.T, l Layout, rows []batch.Row) [][][]batch.Tensor {
 }
 
 func verify(l Layout, rows []batch.Row, all [][][]batch.Tensor) ([]batch.Row, error) {
-	return l.Verify(lengthsOf(rows), func(cp, pp int) []batch.Tensor { return all[cp][pp] })
+	return l.VerifyImages(lengthsOf(rows), imagesIn(rows), func(cp, pp int) []batch.Tensor { return all[cp][pp] })
 }
 
 func digests(rows []batch.Row) (list [][32]byte) {
@@ -89,6 +89,9 @@ func TestVerifyErrors(t *testing.T) {
 	base := Layout{Format: Megatron, CPSlicing: Zigzag, SequenceLength: 8, PadID: 9, CP: 2, PP: 2, Packed: true}
 	hf := base
 	hf.Format = HF
+	thd, jax := base, base
+	thd.Format, thd.PadID, thd.DocumentMultiple = MegatronTHD, 0, 4
+	jax.Format = JAX
 	set := func(cp, pp, tensor, element int, value int64) func([][][]batch.Tensor) {
 		return func(all [][][]batch.Tensor) {
 			tensor := all[cp][pp][tensor]
@@ -113,7 +116,12 @@ func TestVerifyErrors(t *testing.T) {
 		{"no token id", base, set(0, 0, 0, 1, 1<<31), "verifying cp 0 pp 0: tensor tokens: element [0 1] (row 0 position 1): got 2147483648, want a token id"},
 		{"hf label", hf, set(1, 1, 0, 2, 5), "verifying cp 1 pp 1: tensor labels: element [0 2] (row 1 position 1): got 5, want 32"},
 		{"hf padding", hf, set(0, 1, 0, 7, 5), "verifying cp 0 pp 1: tensor labels: element [0 7] (padding position 2): got 5, want -100"},
-		{"hf length", hf, set(0, 1, 4, 0, 5), "verifying cp 0 pp 1: tensor max_length_k: element []: got 5, want 8"},
+		{"hf length", hf, set(0, 1, 5, 0, 5), "verifying cp 0 pp 1: tensor max_length_k: element []: got 5, want 8"},
+		{"hf shifted label", hf, set(1, 1, 1, 1, 5), "verifying cp 1 pp 1: tensor shift_labels: element [0 1] (row 1 position 0): got 5, want 32"},
+		{"thd label", thd, set(1, 1, 0, 4, 5), "verifying cp 1 pp 1: tensor labels: element [4] (row 1 position 2): got 5, want 34"},
+		{"thd padding", thd, set(0, 0, 0, 3, 7), "verifying cp 0 pp 0: tensor tokens: element [3] (row 0 position 7): got 7, want 0"},
+		{"thd bounds", thd, set(0, 0, 3, 2, 6), "verifying cp 0 pp 0: tensor cu_seqlens_padded: element [2]: got 6, want 8"},
+		{"jax segment", jax, set(1, 0, 2, 1, 1), "verifying cp 1 pp 0: tensor inputs_segmentation: element [0 1] (row 0 position 3): got 1, want 2"},
 		{"no tokens", base, func(all [][][]batch.Tensor) { all[1][0] = all[1][0][1:] }, "verifying cp 1 pp 0: tensor tokens is missing"},
 		{"one missing", base, func(all [][][]batch.Tensor) { all[1][1] = all[1][1][1:] }, "got the tensors [loss_mask cu_seqlens max_seqlen], want [labels loss_mask cu_seqlens max_seqlen]"},
 		{"one too many", base, func(all [][][]batch.Tensor) { all[0][0] = append(all[0][0], all[0][1][0]) }, "got the tensors [tokens position_ids cu_seqlens max_seqlen labels]"},
@@ -185,11 +193,13 @@ func FuzzVerify(f *testing.F) {
 func TestVerifyBody(t *testing.T) {
 	l := Layout{Format: HF, CPSlicing: Contiguous, SequenceLength: 8, CP: 2, PP: 1, Packed: true}
 	var body []byte
-	parts := func(cp, pp int) (tensors []batch.Tensor) {
+	parts := func(cp, pp int) []batch.Tensor {
+		var wire []batch.WireTensor
 		var err error
-		if body, tensors, err = l.Append(bytes.Clone(body), twoRows, cp, pp); err != nil {
+		if body, wire, err = l.Append(bytes.Clone(body), twoRows, cp, pp); err != nil {
 			t.Fatal(err)
 		}
+		_, tensors := batch.Widen(nil, wire)
 		return tensors
 	}
 	if _, err := l.Verify(lengthsOf(twoRows), parts); err != nil {

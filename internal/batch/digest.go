@@ -24,7 +24,9 @@ var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 // RowDigest returns the SHA-256 of a row's content: the number of segments and
 // the length of each as uint32, then all tokens as int32; then, for each kept
 // value, the document as uint32, the length of the column's name as uint32 and
-// the name, the length of the value as uint64 and the value; all little-endian.
+// the name, the length of the value as uint64 and the value; then, for each image,
+// the document, the place, the height and the width as uint32, and the SHA-256 of the
+// encoded image; all little-endian.
 // Padding is not part of it, so a row has one digest in every output format
 // and on every mesh.
 func RowDigest(row Row) [32]byte {
@@ -56,6 +58,14 @@ func rowDigest(row Row, native bool) [32]byte {
 		buf = binary.LittleEndian.AppendUint64(buf, uint64(len(k.Data)))
 		h.Write(buf)
 		h.Write(k.Data)
+	}
+	for i := range row.Images {
+		image := &row.Images[i]
+		buf = buf[:0]
+		for _, n := range []int{image.Document, image.At, image.H, image.W} {
+			buf = binary.LittleEndian.AppendUint32(buf, uint32(n))
+		}
+		h.Write(append(buf, image.SHA[:]...))
 	}
 	return sum(h)
 }

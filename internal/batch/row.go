@@ -21,6 +21,21 @@ type Row struct {
 	// Kept holds what a source's `keep` columns carry beside the tokens, such as
 	// the bytes of an image, by document, then by column.
 	Kept []Kept
+	// Images holds the images whose placeholders are among the tokens, by document,
+	// then by place.
+	Images []Image
+}
+
+// Image is an image of a document.
+type Image struct {
+	Document int      // which of the row's segments
+	At       int      // place of its first placeholder in the segment
+	Tokens   int      // placeholders: those that no label teaches
+	H, W     int      // patches along the sides
+	SHA      [32]byte // SHA-256 of the encoded image
+	// Data is the encoded image, or its pixels, as whoever made the row says. It is
+	// nil where the row is without its images. No digest depends on it.
+	Data []byte
 }
 
 // Kept is the value of one kept column of one document.

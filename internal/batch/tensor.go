@@ -26,6 +26,7 @@ type DType uint8
 // The zero DType is no type at all, so that a forgotten one is found.
 const (
 	Uint8 DType = iota + 1
+	Uint16
 	Int32
 	Int64
 	Float32
@@ -36,6 +37,7 @@ var dtypes = [...]struct {
 	size int
 }{
 	Uint8:   {"uint8", 1},
+	Uint16:  {"uint16", 2},
 	Int32:   {"int32", 4},
 	Int64:   {"int64", 8},
 	Float32: {"float32", 4},
@@ -66,7 +68,7 @@ func ParseDType(name string) (DType, error) {
 			return d, nil
 		}
 	}
-	return 0, fmt.Errorf("no dtype is called %q: there are uint8, int32, int64 and float32", name)
+	return 0, fmt.Errorf("no dtype is called %q: there are uint8, uint16, int32, int64 and float32", name)
 }
 
 // Tensor is a named dense tensor as a rank receives it.
@@ -104,6 +106,8 @@ func (t Tensor) Check() error {
 func (t Tensor) Element(i int) string {
 	at := t.Data[i*t.DType.Size():]
 	switch t.DType {
+	case Uint16:
+		return strconv.Itoa(int(binary.LittleEndian.Uint16(at)))
 	case Int32:
 		return strconv.FormatInt(int64(int32(binary.LittleEndian.Uint32(at))), 10)
 	case Int64:

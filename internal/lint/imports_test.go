@@ -21,8 +21,8 @@ type rule struct {
 
 // What several rules speak of.
 var (
-	roles   = []string{"./planner", "./planner/plan", "./planner/mix", "./sourceloader/...", "./constructor/...", "./client"}
-	wiring  = []string{"./cmd/...", "./bench/...", "./internal/service", "./internal/trainer", "./internal/reference"}
+	roles   = []string{"./planner", "./planner/plan", "./planner/mix", "./planner/place", "./planner/change", "./planner/feedback", "./sourceloader/...", "./constructor/...", "./client"}
+	wiring  = []string{"./cmd/...", "./bench/...", "./internal/service", "./internal/trainer", "./internal/reference", "./internal/offline/..."}
 	network = []string{"google.golang.org/...", "net", "net/...", "./proto", "./internal/rpc"}
 	chance  = []string{"time", "math/rand", "math/rand/v2", "crypto/rand"}
 )
@@ -79,9 +79,24 @@ var rules = []rule{
 		why: "the spec is data with checks; every role reads it",
 	},
 	{
+		of:    []string{"./planner/place", "./planner/change"},
+		never: append([]string{"./...", "os", "os/...", "sync", "sync/...", "log", "log/..."}, append(network, chance...)...), except: []string{"./internal/fault", "./internal/didyoumean"},
+		why: "a mesh and a change are what they say: clients, tools and the reference read them without a planner",
+	},
+	{
+		of:    []string{"./planner/feedback"},
+		never: append([]string{"./...", "os", "os/..."}, append(network, chance...)...), except: []string{"./internal/fault"},
+		why: "a policy moves weights by numbers alone: what it says is logged as a change, and what it is is not",
+	},
+	{
+		of:    []string{"./planner/cost"},
+		never: append([]string{"./...", "os", "os/...", "sync", "sync/...", "log", "log/..."}, append(network, chance...)...), except: []string{"./internal/fault", "./internal/didyoumean"},
+		why: "a cost is a function of a sample's counts: whoever plans or measures may ask for it",
+	},
+	{
 		of:     []string{"./sourceloader/store", "./sourceloader/format", "./sourceloader/order", "./sourceloader/transform/...", "./sourceloader/tokenize"},
 		never:  append([]string{"./internal/...", "./sourceloader", "./proto", "google.golang.org/..."}, chance...),
-		except: []string{"./internal/fault", "./internal/didyoumean"},
+		except: []string{"./internal/fault", "./internal/didyoumean", "./internal/vision"},
 		why:    "samples are a function of bytes and spec: reading them needs neither the wire, nor a clock, nor the loader around it",
 	},
 	{
@@ -120,6 +135,16 @@ var rules = []rule{
 		why:   "the form of rows and samples knows nothing of who sends them",
 	},
 	{
+		of:    []string{"./internal/vision"},
+		never: append([]string{"./...", "os", "os/...", "sync", "sync/..."}, append(network, chance...)...), except: []string{"./internal/fault"},
+		why: "pixels are a function of an image's bytes and the geometry: whoever decodes one gets the same",
+	},
+	{
+		of:    []string{"./internal/pictures"},
+		never: append([]string{"./..."}, network...), except: []string{"./internal/fault", "./internal/vision"},
+		why: "decoding many images is decoding each: who asks for them does not matter",
+	},
+	{
 		of:    []string{"./internal/rpc"},
 		never: []string{"./..."}, except: []string{"./internal/fault", "./proto"},
 		why: "transport holds no policy of a role",
@@ -133,7 +158,7 @@ var rules = []rule{
 		of:    []string{"./internal/reference"},
 		never: append([]string{"./planner/...", "./sourceloader", "./constructor/...", "./client", "./checkpoint", "./internal/...", "sync", "sync/..."}, chance...),
 		except: []string{
-			"./planner/jobspec", "./planner/mix", "./sourceloader/store", "./sourceloader/format", "./sourceloader/order",
+			"./planner/jobspec", "./planner/mix", "./planner/change", "./planner/cost", "./sourceloader/store", "./sourceloader/format", "./sourceloader/order",
 			"./sourceloader/transform/...", "./sourceloader/tokenize", "./internal/batch", "./internal/fault",
 		},
 		direct: true,
@@ -145,8 +170,19 @@ var rules = []rule{
 		why: "not through others either",
 	},
 	{
+		of:     []string{"./internal/offline"},
+		never:  []string{"./constructor/...", "./client", "./internal/service", "./internal/trainer", "./internal/reference", "./internal/rpc", "google.golang.org/grpc", "google.golang.org/grpc/...", "net", "net/..."},
+		except: []string{"./constructor/assemble"}, direct: true,
+		why: "it plans with the planner's own code and reads with the loader's, and neither serves nor is served",
+	},
+	{
+		of:    []string{"./internal/offline/page"},
+		never: []string{"./..."}, except: []string{"./internal/offline"}, direct: true,
+		why: "a page shows what the report says, and computes nothing that could differ from it",
+	},
+	{
 		of:    []string{"./internal/trainer"},
-		never: []string{"./planner/...", "./sourceloader/...", "./constructor", "./checkpoint"}, except: []string{"./planner/jobspec"},
+		never: []string{"./planner/...", "./sourceloader/...", "./constructor", "./checkpoint"}, except: []string{"./planner/jobspec", "./planner/change", "./planner/place"},
 		why: "the built-in trainer checks the service from outside, through the client",
 	},
 	{

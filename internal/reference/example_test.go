@@ -23,7 +23,7 @@ batch: {sequence_length: 10, sequences: 1}
 		fmt.Println(err)
 		return
 	}
-	n, digest, err := reference.Read(context.Background(), &files, job, -1, func(s *reference.Step) error {
+	n, digest, err := reference.Read(context.Background(), &files, job, nil, -1, func(s *reference.Step) error {
 		for _, row := range s.Rows {
 			fmt.Println("step", s.Step, row.Segments)
 		}

@@ -3,64 +3,76 @@
 //
 // It has no engine, network, concurrency, buffer limit or recovery. It calls the
 // pure leaves (formats, transforms, the keyed order, the weights of a step,
-// packing, digests), which have tests of their own, and nothing else. Whatever
-// the service does, with whatever faults, has to end with the digest that this
-// reader ends with.
+// packing, costs, digests), which have tests of their own, and nothing else.
+// Whatever the service does, with whatever faults, has to end with the digest
+// that this reader ends with.
 package reference
 
 import (
 	"context"
-	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/millrace-data/millrace/balance"
 	"github.com/millrace-data/millrace/internal/batch"
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/planner/change"
+	"github.com/millrace-data/millrace/planner/cost"
 	"github.com/millrace-data/millrace/planner/jobspec"
 	"github.com/millrace-data/millrace/planner/mix"
-	"github.com/millrace-data/millrace/sourceloader/format"
-	"github.com/millrace-data/millrace/sourceloader/order"
 	"github.com/millrace-data/millrace/sourceloader/store"
 	"github.com/millrace-data/millrace/sourceloader/transform"
 )
 
 const (
-	carry   = 32 // samples carried from step to step at most
-	whole   = mix.Bits
-	kept    = 12 // fraction bits of a deficit between steps
-	rounded = whole - kept
+	carry    = 32 // samples carried from step to step at most
+	whole    = mix.Bits
+	kept     = 12 // fraction bits of a deficit between steps
+	rounded  = whole - kept
+	substeps = 16 // in a step, with grain: substep
 )
 
 // Step is one global batch, and the digest of the job up to and with it.
 type Step struct {
-	Step   int64
-	Rows   []batch.Row
-	Drawn  []int64 // tokens by source
-	Digest [32]byte
+	Step           int64
+	SequenceLength int
+	Rows           []batch.Row
+	Places         [][]Place // of the documents of each row
+	Drawn          []int64   // tokens by source
+	Shares         []uint64  // of the sources at the end of the step, in 2^-32
+	Sources        []string
+	Digest         [32]byte
+}
+
+// Place is where a document comes from.
+type Place struct {
+	Source string
+	File   string // below the folder that the source's files have in common
+	Row    int64
+	Piece  int32 // of a long record that was split
+	Seq    int64 // block of the source's order, counted over epochs
+	Index  int32 // place in the block
 }
 
 // Read computes the first steps of a job (fewer if the data ends before; all if
-// steps is negative) and gives each to visit. It returns the last digest.
-func Read(ctx context.Context, st store.Store, job *jobspec.Job, steps int64, visit func(*Step) error) (n int64, digest [32]byte, err error) {
-	sources, manifests, err := openAll(ctx, st, job)
+// steps is negative) with the changes that were made to it, and gives each to
+// visit. Changes come by rising step. It returns the last digest.
+func Read(ctx context.Context, st store.Store, job *jobspec.Job, changes []change.Change, steps int64, visit func(*Step) error) (n int64, digest [32]byte, err error) {
+	r, manifests, err := open(ctx, st, job)
 	if err != nil {
 		return 0, digest, err
 	}
-	weights := make([][]float64, len(job.Mix.Stages))
-	for k, stage := range job.Mix.Stages {
-		for _, s := range sources {
-			weights[k] = append(weights[k], stage.Weights[s.Order.Source])
-		}
-	}
-	var stages []mix.Stage
-	for k, stage := range job.Mix.Stages {
-		stages = append(stages, mix.Stage{From: stage.From, Ramp: stage.Ramp, Over: stage.Over, Weights: weights[k]})
-	}
-	r := &reader{job: job, sources: sources, schedule: mix.NewSchedule(stages)}
+	r.changes = changes
 	digest = batch.Root(job.Identity(), batch.Combine(manifests))
 	for n = 0; n != steps; n++ {
-		rows, err := r.step(n)
+		skip, err := r.changeAt(n)
+		if err != nil {
+			return n, digest, err
+		}
+		for ; skip > 0; skip-- {
+			if rows, err := r.step(n, skip); err != nil || rows == nil {
+				return n, digest, err
+			}
+		}
+		rows, err := r.step(n, 0)
 		if err != nil || rows == nil {
 			return n, digest, err
 		}
@@ -70,7 +82,7 @@ func Read(ctx context.Context, st store.Store, job *jobspec.Job, steps int64, vi
 		}
 		digest = batch.Chain(digest, batch.StepDigest(n, rowDigests))
 		if visit != nil {
-			if err := visit(&Step{n, rows, r.drawn(), digest}); err != nil {
+			if err := visit(&Step{n, r.length, rows, r.places, r.drawn(), r.live, r.names(), digest}); err != nil {
 				return n, digest, err
 			}
 		}
@@ -80,66 +92,102 @@ func Read(ctx context.Context, st store.Store, job *jobspec.Job, steps int64, vi
 
 // Manifests returns the digests of the manifests of a job's sources as they are.
 func Manifests(ctx context.Context, st store.Store, job *jobspec.Job) ([][32]byte, error) {
-	_, manifests, err := openAll(ctx, st, job)
+	_, manifests, err := open(ctx, st, job)
 	return manifests, err
 }
 
-func openAll(ctx context.Context, st store.Store, job *jobspec.Job) (sources []*source, manifests [][32]byte, err error) {
-	tokenizers := transform.NewTokenizers()
-	specs := job.ResolvedSources()
-	for i := range specs {
-		s, err := open(ctx, st, job, &specs[i], tokenizers)
+func open(ctx context.Context, st store.Store, job *jobspec.Job) (r *reader, manifests [][32]byte, err error) {
+	r = &reader{ctx: ctx, st: st, job: job, tokenizers: transform.NewTokenizers(), length: job.Batch.SequenceLength, seats: job.Batch.Sequences, banned: map[ban]bool{}}
+	for i, spec := range job.ResolvedSources() {
+		s, err := r.open(&spec)
 		if err != nil {
 			return nil, nil, err
 		}
-		sources = append(sources, s)
+		r.sources = append(r.sources, s)
+		r.weighted = append(r.weighted, false)
+		for _, stage := range job.Mix.Stages {
+			r.weighted[i] = r.weighted[i] || stage.Weights[spec.Name] > 0
+		}
 		manifests = append(manifests, s.Manifest.Digest())
 	}
-	return sources, manifests, nil
+	var stages []mix.Stage
+	for _, stage := range job.Mix.Stages {
+		var weights []float64
+		for _, s := range r.sources {
+			weights = append(weights, stage.Weights[s.spec.Name])
+		}
+		stages = append(stages, mix.Stage{From: stage.From, Ramp: stage.Ramp, Over: stage.Over, Weights: weights})
+	}
+	r.schedule = mix.NewSchedule(stages)
+	r.model, err = evenBy(job)
+	return r, manifests, err
 }
 
 type reader struct {
-	job      *jobspec.Job
-	sources  []*source
-	schedule mix.Schedule
-	carried  []sample
-	pool     []drawn
-}
+	ctx        context.Context
+	st         store.Store
+	job        *jobspec.Job
+	tokenizers *transform.Tokenizers
+	sources    []*source
+	weighted   []bool // sources of the spec with a weight in any stage
+	schedule   mix.Schedule
+	model      cost.Model // of samples, if rows are evened by cost
+	carried    []drawn
+	pool       []drawn
+	live       []uint64 // shares of the last draw
+	places     [][]Place
 
-type sample struct {
-	tokens []int32
-	kept   []batch.Kept
+	changes       []change.Change // to come
+	set           []uint64        // shares that were set by hand
+	added         []uint64        // shares of the sources that joined
+	length, seats int             // of rows, and rows of a step
+	banned        map[ban]bool
 }
 
 type drawn struct {
 	source int
 	sample
-	live []uint64 // shares at this draw
+	live []uint64 // shares at this draw; nil if it was carried
 }
 
-// step draws, packs and returns the rows of one step; nil if there is none.
-func (r *reader) step(n int64) ([]batch.Row, error) {
-	shares := r.schedule.Shares(n)
-	live, gone := shares, make([]bool, len(r.sources))
+// step draws, packs and returns the rows of one step; nil if there is none. skip
+// counts down the steps that are passed over before it.
+func (r *reader) step(n, skip int64) ([]batch.Row, error) {
+	gone := make([]bool, len(r.sources))
+	for i, s := range r.sources {
+		gone[i] = s.paused || s.dropped
+	}
 	r.pool = nil
 	tokens := 0
-	for _, t := range r.carried {
-		r.pool = append(r.pool, drawn{-1, t, nil})
-		tokens += len(t.tokens)
+	for _, d := range r.carried {
+		if !r.banned[d.ban()] {
+			r.pool = append(r.pool, drawn{d.source, d.sample, nil})
+			tokens += r.job.RowLength(len(d.tokens))
+		}
 	}
-	seats, capacity := r.job.Batch.Sequences, r.job.Batch.SequenceLength
+	carried, part := len(r.pool), 0
+	shares := r.shares(n, part)
+	r.live = mix.Without(shares, gone)
 	for {
-		if r.job.Batch.Packing && tokens >= (seats+min(max(seats/8, 1), 2))*capacity {
+		done, want := tokens, (r.seats+min(max(r.seats/8, 1), 2))*r.length
+		if !r.job.Batch.Packing {
+			done, want = len(r.pool), r.seats
+		}
+		if done >= want {
 			break
 		}
-		if !r.job.Batch.Packing && len(r.pool) == seats {
-			break
+		if p := done * substeps / want; r.job.Mix.Grain == "substep" && p > part {
+			part, shares = p, r.shares(n, p)
+			r.live = mix.Without(shares, gone)
 		}
-		i := r.furthestBehind(live, gone)
+		if r.live == nil {
+			r.live = make([]uint64, len(r.sources))
+		}
+		i := r.next(gone, n+skip<<32, len(r.pool)-carried)
 		if i < 0 {
 			break
 		}
-		t, err := r.sources[i].next()
+		t, err := r.sources[i].next(r.banned)
 		if err != nil {
 			return nil, err
 		}
@@ -148,31 +196,32 @@ func (r *reader) step(n int64) ([]batch.Row, error) {
 				break
 			}
 			gone[i] = true
-			if live = mix.Without(shares, gone); live == nil {
-				live = make([]uint64, len(shares))
-			}
+			r.live = mix.Without(shares, gone)
 			continue
 		}
-		r.pool = append(r.pool, drawn{i, t, live})
-		r.account(drawn{i, t, live}, 1)
-		tokens += len(t.tokens)
+		r.pool = append(r.pool, drawn{i, t, r.live})
+		r.account(drawn{i, t, r.live}, 1)
+		tokens += r.job.RowLength(len(t.tokens))
 	}
 	if len(r.pool) == 0 {
 		return nil, nil
 	}
-	rows, err := r.place(seats, int32(capacity))
+	rows, err := r.place(carried)
 	for _, s := range r.sources {
-		s.owed = (s.owed + 1<<(rounded-1)) >> rounded << rounded
-		s.queue, s.at = s.queue[s.at:], 0
+		s.settle(r.job.Mix.Draw == "random")
 	}
 	return rows, err
 }
 
-// furthestBehind is the source that is owed most, the first of equals.
-func (r *reader) furthestBehind(live []uint64, gone []bool) int {
+// next is the source to draw from: the one that is owed most, the first of
+// equals, or one by chance.
+func (r *reader) next(gone []bool, step int64, draw int) int {
+	if r.job.Mix.Draw == "random" {
+		return int(mix.Pick(r.live, r.job.Seed, step, draw))
+	}
 	best := -1
 	for i, s := range r.sources {
-		if gone[i] || live[i] == 0 && s.owed <= 0 {
+		if gone[i] || r.live[i] == 0 && s.owed <= 0 {
 			continue
 		}
 		if best < 0 || s.owed > r.sources[best].owed {
@@ -196,14 +245,14 @@ func (r *reader) account(d drawn, sign int64) {
 
 // place packs the pool; what does not fit is carried over, and draws that would
 // be too many to carry are given back to their sources.
-func (r *reader) place(seats int, capacity int32) ([]batch.Row, error) {
+func (r *reader) place(carried int) ([]batch.Row, error) {
 	var lengths, bins []int32
 	for k, d := range r.pool {
-		lengths = append(lengths, int32(len(d.tokens)))
+		lengths = append(lengths, int32(r.job.RowLength(len(d.tokens))))
 		bins = append(bins, int32(k))
 	}
 	if r.job.Batch.Packing {
-		packed, n, err := new(balance.Packer).PackLimited(lengths, len(r.carried), capacity, seats, carry)
+		packed, n, err := new(balance.Packer).PackLimited(lengths, carried, int32(r.length), r.seats, carry)
 		if err != nil {
 			return nil, err
 		}
@@ -211,129 +260,98 @@ func (r *reader) place(seats int, capacity int32) ([]batch.Row, error) {
 		for len(r.pool) > n {
 			last := r.pool[len(r.pool)-1]
 			r.account(last, -1)
-			r.sources[last.source].at--
+			r.sources[last.source].giveBack()
 			r.pool = r.pool[:len(r.pool)-1]
 		}
 	}
-	rows := make([]batch.Row, seats)
-	r.carried = nil
+	if err := r.even(lengths, bins); err != nil {
+		return nil, err
+	}
+	rows := make([]batch.Row, r.seats)
+	r.places, r.carried = make([][]Place, r.seats), nil
 	for k, d := range r.pool {
 		if bins[k] < 0 {
-			r.carried = append(r.carried, d.sample)
+			r.carried = append(r.carried, d)
 			continue
 		}
 		row := &rows[bins[k]]
 		for _, v := range d.kept {
 			row.Kept = append(row.Kept, batch.Kept{Document: len(row.Segments), Column: v.Column, Data: v.Data})
 		}
+		for _, x := range d.images {
+			x.Document = len(row.Segments)
+			row.Images = append(row.Images, x)
+		}
 		row.Segments = append(row.Segments, d.tokens)
+		r.places[bins[k]] = append(r.places[bins[k]], d.place)
 	}
-	slices.SortStableFunc(r.carried, func(a, b sample) int { return len(b.tokens) - len(a.tokens) })
+	sortByLength(r.carried)
 	return rows, nil
+}
+
+// evenBy is the cost by which a job evens its rows; nil if it does not.
+func evenBy(job *jobspec.Job) (model cost.Model, err error) {
+	graph, even := "text", false
+	for _, p := range job.Strategy {
+		switch {
+		case p.Use != "":
+			return nil, fault.Userf("the reference does not know strategy %q, which was registered in Go", p.Use)
+		case p.Graph != "":
+			graph = p.Graph
+		case p.Cost != nil && graph == "text":
+			if model, err = cost.Parse(p.Cost.Text()); err != nil {
+				return nil, err
+			}
+		case p.Balance != nil && graph == "text":
+			even = p.Balance.Level != "inter" && !p.Balance.KeepOrder
+		}
+	}
+	if !even {
+		return nil, nil
+	}
+	return model, nil
+}
+
+// even moves samples between rows so that these cost alike, if the job asks for it.
+func (r *reader) even(lengths, bins []int32) error {
+	if r.model == nil {
+		return nil
+	}
+	var costs []int64
+	var tokens, rows []int32
+	var of []int
+	for k := range r.pool {
+		if bins[k] < 0 {
+			continue
+		}
+		units, err := r.model.Cost(cost.Sample{Tokens: int64(len(r.pool[k].tokens))})
+		if err != nil {
+			return err
+		}
+		costs, tokens, rows, of = append(costs, units), append(tokens, lengths[k]), append(rows, bins[k]), append(of, k)
+	}
+	if err := new(balance.Evener).EvenAside(tokens, costs, rows, int32(r.length), r.seats); err != nil {
+		return err
+	}
+	for i, k := range of {
+		bins[k] = rows[i]
+	}
+	return nil
 }
 
 func (r *reader) drawn() []int64 {
 	tokens := make([]int64, len(r.sources))
 	for _, d := range r.pool {
-		if d.source >= 0 {
+		if d.live != nil {
 			tokens[d.source] += int64(len(d.tokens))
 		}
 	}
 	return tokens
 }
 
-// source is one source as an endless queue of samples.
-type source struct {
-	*order.Source
-	ctx    context.Context
-	st     store.Store
-	spec   *jobspec.Source
-	worker *transform.Worker
-	epochs int64
-	block  int64    // next block to read
-	epoch  int64    // samples queued of its epoch
-	queue  []sample // samples read, in order
-	at     int      // next of them
-	gave   bool     // a sample, ever
-	owed   int64    // tokens (or samples) behind the schedule, in 2^-32
-}
-
-func open(ctx context.Context, st store.Store, job *jobspec.Job, spec *jobspec.Source, tokenizers *transform.Tokenizers) (*source, error) {
-	chain, err := transform.Compile(*spec, job.Batch.SequenceLength, tokenizers)
-	if err != nil {
-		return nil, err // it names the source
+func (r *reader) names() (names []string) {
+	for _, s := range r.sources {
+		names = append(names, s.spec.Name)
 	}
-	src, err := order.Index(ctx, st, spec, job.Seed, chain.Columns())
-	if err != nil {
-		return nil, err
-	}
-	src.Manifest.Encoding = chain.EncodingDigest()
-	return &source{Source: src, ctx: ctx, st: st, spec: spec, worker: chain.Worker(), epochs: int64(job.Mix.Epochs)}, nil
-}
-
-// next returns the next sample; one without tokens at the limit of epochs.
-func (s *source) next() (sample, error) {
-	for barren := int64(0); s.at == len(s.queue); barren++ {
-		epoch, block := s.Order.Position(s.block)
-		over := s.epochs > 0 && epoch >= s.epochs
-		if over && s.gave {
-			return sample{}, nil
-		}
-		if over || barren > 2*s.Order.Blocks() {
-			return sample{}, fault.Userf("source %q gave no sample in a whole epoch", s.spec.Name)
-		}
-		if block == 0 {
-			s.epoch = 0
-		}
-		if err := s.readBlock(); err != nil {
-			return sample{}, err
-		}
-	}
-	s.at++
-	s.gave = true
-	return s.queue[s.at-1], nil
-}
-
-// readBlock queues the samples of the next block, up to the epoch's limit.
-func (s *source) readBlock() error {
-	var samples []sample
-	var places []order.Place
-	for _, chunk := range s.Order.Chunks(s.block) {
-		for _, unit := range s.Order.Layout.Units(chunk) {
-			err := s.ReadUnit(s.ctx, s.st, unit, func(rec *format.Record) error {
-				_, err := s.worker.Apply(rec, func(t *transform.Sample) error {
-					samples = append(samples, sample{append([]int32(nil), t.Tokens...), s.keep(t.Extras)})
-					places = append(places, order.Place{File: int32(unit.File), Row: t.Row, Piece: t.Piece})
-					return nil
-				})
-				if fault.ClassOf(err) == fault.User && s.spec.BadRecords.Policy == "skip" {
-					return nil
-				}
-				return err
-			})
-			if err != nil {
-				return fmt.Errorf("source %q: %w", s.spec.Name, err)
-			}
-		}
-	}
-	for _, i := range s.Order.Sort(s.block, places) {
-		if s.spec.Limit > 0 && s.epoch == s.spec.Limit {
-			break
-		}
-		s.queue = append(s.queue, samples[i])
-		s.epoch++
-	}
-	s.block++
-	return nil
-}
-
-// keep copies what the kept columns of a sample hold.
-func (s *source) keep(values [][]byte) (kept []batch.Kept) {
-	for c, v := range values {
-		if v != nil {
-			kept = append(kept, batch.Kept{Column: s.spec.Keep[c], Data: append([]byte{}, v...)})
-		}
-	}
-	slices.SortFunc(kept, func(a, b batch.Kept) int { return strings.Compare(a.Column, b.Column) })
-	return kept
+	return names
 }

@@ -103,9 +103,9 @@ func ReceiveBody(stream grpc.ServerStreamingClient[pb.Frame], header sized, buf 
 // what Arrow and NumPy ask for.
 const Alignment = 64
 
-// aligned returns an empty slice with room for n bytes at an aligned address, in
+// Aligned returns an empty slice with room for n bytes at an aligned address, in
 // buf's memory if it fits there. All of the room there is can be used again.
-func aligned(buf []byte, n int) []byte {
+func Aligned(buf []byte, n int) []byte {
 	if skip := misaligned(buf); cap(buf) > 0 && cap(buf)-skip >= n {
 		return buf[skip:skip]
 	}

@@ -224,7 +224,7 @@ func TestAligned(t *testing.T) {
 	backing := make([]byte, 1000)
 	for skip := range 130 {
 		for _, n := range []int{0, 1, 63, 64, 500} {
-			b := aligned(backing[skip:skip:1000], n)
+			b := Aligned(backing[skip:skip:1000], n)
 			if len(b) != 0 || cap(b) < n || !isAligned(b[:cap(b)]) {
 				t.Fatalf("skip %d, n %d: cap %d, aligned %v", skip, n, cap(b), isAligned(b))
 			}
@@ -270,16 +270,16 @@ func BenchmarkBody(b *testing.B) {
 // TestAlignedReuse checks that a body's memory serves again, for shorter and
 // equal bodies, without losing room on the way.
 func TestAlignedReuse(t *testing.T) {
-	first := aligned(nil, 5000)
+	first := Aligned(nil, 5000)
 	at := unsafe.SliceData(first[:1])
 	for _, n := range []int{5000, 10, 4999, 5000} {
-		first = aligned(first, n)
+		first = Aligned(first, n)
 		if unsafe.SliceData(first[:1]) != at {
 			t.Fatalf("%d bytes were not put where %d had been", n, 5000)
 		}
 		first = first[:n]
 	}
-	if again := aligned(first, 50_000); unsafe.SliceData(again[:1]) == at {
+	if again := Aligned(first, 50_000); unsafe.SliceData(again[:1]) == at {
 		t.Error("50,000 bytes were put in the room of 5,000")
 	}
 }

@@ -121,7 +121,7 @@ func (in *incoming) readHeader(r *mem.Reader, size int) (err error) {
 		return err
 	}
 	in.size, err = in.open(in.header)
-	in.body = aligned(in.buf, int(min(in.size, firstBody)))
+	in.body = Aligned(in.buf, int(min(in.size, firstBody)))
 	return err
 }
 
@@ -131,7 +131,7 @@ func (in *incoming) readBody(r *mem.Reader, size int) error {
 		return fmt.Errorf("frames hold more than the %d bytes announced", in.size)
 	}
 	if n+size > cap(in.body) {
-		in.body = append(aligned(nil, int(min(in.size, uint64(2*cap(in.body)+size)))), in.body...)
+		in.body = append(Aligned(nil, int(min(in.size, uint64(2*cap(in.body)+size)))), in.body...)
 	}
 	in.body = in.body[:n+size]
 	_, err := io.ReadFull(r, in.body[n:])

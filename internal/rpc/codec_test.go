@@ -157,7 +157,7 @@ func TestBodyGrows(t *testing.T) {
 	if err := in.read(scattered([]byte{1<<3 | 2, 0}, 1)); err != nil {
 		t.Fatal(err)
 	}
-	in.body = aligned(nil, 1000) // as if firstBody were 1000
+	in.body = Aligned(nil, 1000) // as if firstBody were 1000
 	var want []byte
 	for len(want) < 300_000 {
 		part := random(min(7001, 300_000-len(want)))

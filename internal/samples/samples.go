@@ -24,6 +24,19 @@ type Set struct {
 	Tokens  []int32
 	Offsets []int32 // one more than there are samples; the first is 0
 	Kept    [][][]byte
+	// Images are those of each sample, in the order of their placeholders; nil if
+	// samples have none.
+	Images [][]Image
+}
+
+// Image is an image of a sample.
+type Image struct {
+	At      int32    // place of its first placeholder in the sample
+	H, W    int32    // patches along the sides
+	SHA     [32]byte // SHA-256 of the encoded image
+	Origin  string   // file and record, for messages; only with data
+	Data    []byte   // nil if it was not asked for
+	Decoded bool     // Data is patches, not the encoded image
 }
 
 // Len is the number of samples.
@@ -33,19 +46,21 @@ func (s *Set) Len() int { return max(len(s.Offsets)-1, 0) }
 func (s *Set) Sample(i int) []int32 { return s.Tokens[s.Offsets[i]:s.Offsets[i+1]] }
 
 // Encode writes sets as an Arrow IPC file with the columns "tokens"
-// (list<int32>) and "kept.0", "kept.1", ... (binary, nullable). All sets have
-// the same number of kept columns; fewer count as columns of nulls.
+// (list<int32>), "kept.0", "kept.1", ... (binary, nullable) and, if any set has
+// images, "images" (list of structs, see imageFields). All sets have the same
+// number of kept columns; fewer count as columns of nulls.
 func Encode(sets []Set) ([]byte, error) { return EncodeInto(nil, sets) }
 
 // EncodeInto is Encode into buf's memory, what it holds is lost, or into new
 // memory if that is too small.
 func EncodeInto(buf []byte, sets []Set) ([]byte, error) {
-	kept, size := 0, 4096
+	kept, size, images := 0, 4096, false
 	for i := range sets {
 		kept = max(kept, len(sets[i].Kept))
+		images = images || sets[i].Images != nil
 		size += 4*len(sets[i].Tokens) + 4*len(sets[i].Offsets) + 1024
 	}
-	schema := schemaOf(kept)
+	schema := schemaOf(kept, images)
 	out := bytes.NewBuffer(slices.Grow(buf[:0], size))
 	w, err := ipc.NewFileWriter(out, ipc.WithSchema(schema))
 	if err != nil {
@@ -65,15 +80,18 @@ func EncodeInto(buf []byte, sets []Set) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-func schemaOf(kept int) *arrow.Schema {
+func schemaOf(kept int, images bool) *arrow.Schema {
 	fields := []arrow.Field{{Name: "tokens", Type: arrow.ListOfNonNullable(arrow.PrimitiveTypes.Int32)}}
 	for c := range kept {
 		fields = append(fields, arrow.Field{Name: fmt.Sprintf("kept.%d", c), Type: arrow.BinaryTypes.LargeBinary, Nullable: true})
 	}
+	if images {
+		fields = append(fields, arrow.Field{Name: imagesName, Type: imagesType})
+	}
 	return arrow.NewSchema(fields, nil)
 }
 
-// record views a set as a record batch; only kept columns are copied.
+// record views a set as a record batch; only kept columns and images are copied.
 func record(schema *arrow.Schema, s *Set) arrow.RecordBatch {
 	n := s.Len()
 	values := array.NewData(arrow.PrimitiveTypes.Int32, len(s.Tokens),
@@ -88,7 +106,11 @@ func record(schema *arrow.Schema, s *Set) arrow.RecordBatch {
 	defer list.Release()
 	columns := []arrow.Array{array.NewListData(list)}
 	for c := 1; c < schema.NumFields(); c++ {
-		columns = append(columns, keptColumn(s, c-1))
+		if schema.Field(c).Name == imagesName {
+			columns = append(columns, imageColumn(s))
+		} else {
+			columns = append(columns, keptColumn(s, c-1))
+		}
 	}
 	rec := array.NewRecordBatch(schema, columns, int64(n))
 	for _, col := range columns {
@@ -158,6 +180,13 @@ func view(rec arrow.RecordBatch) (Set, error) {
 		return Set{}, err
 	}
 	for c := 1; c < int(rec.NumCols()); c++ {
+		if rec.ColumnName(c) == imagesName {
+			var err error
+			if s.Images, err = viewImages(rec.Column(c), s.Len()); err != nil {
+				return Set{}, err
+			}
+			continue
+		}
 		col, ok := rec.Column(c).(*array.LargeBinary)
 		if !ok {
 			return Set{}, fmt.Errorf("decoding samples: column %d is %s, not bytes", c, rec.Column(c).DataType())

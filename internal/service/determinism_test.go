@@ -105,7 +105,7 @@ func (s setting) run(t *testing.T, dir string, r recipe, onStep func(trainer.Ste
 	var res *trainer.Result
 	s.serve(t, dir, r, func(ctx context.Context, address string) (err error) {
 		res, err = trainer.Run(ctx, trainer.Options{
-			Address: address, Job: parse(t, dir, r.text(s.resources)), Steps: r.steps, Prefetch: s.readAhead, OnStep: onStep,
+			Address: address, Job: parse(t, dir, r.text(s.resources)), Changes: r.changesOf(t), Steps: r.steps, Prefetch: s.readAhead, OnStep: onStep,
 		})
 		return err
 	})
@@ -129,13 +129,17 @@ func (s setting) serve(t *testing.T, dir string, r recipe, use func(ctx context.
 func (s setting) options(t *testing.T, dir string, r recipe) service.Options {
 	t.Helper()
 	text := r.text(s.resources)
-	opts := service.Options{Job: parse(t, dir, text), Loaders: s.loaders, Constructors: s.constructors}
+	opts := service.Options{Job: parse(t, dir, text), Changes: r.changesOf(t), Loaders: s.loaders, Constructors: s.constructors}
 	if s.log {
 		opts.LogDir = t.TempDir()
 	}
 	if s.processes {
 		opts.Executable, opts.SpecFile = binary(t), filepath.Join(dir, "job.yaml")
 		write(t, opts.SpecFile, text)
+		if r.changes != "" {
+			opts.ChangesFile = filepath.Join(dir, "changes.jsonl")
+			write(t, opts.ChangesFile, r.changes)
+		}
 		opts.Stderr = os.Stderr
 	}
 	return opts
@@ -203,7 +207,7 @@ func TestTopologies(t *testing.T) {
 		"dp: 1", "dp: 2", "dp: 4", "dp: 2, cp: 2", "dp: 1, cp: 4", "dp: 1, pp: 2", "dp: 2, pp: 4, tp: 2", "dp: 1, cp: 2, pp: 2, tp: 2",
 	} {
 		t.Run(topology, func(t *testing.T) {
-			r := recipe{topology, mixed + "\nbatch: {sequence_length: 512, sequences: 8, microbatch_size: 1}\ntopology: {" + topology + "}\n", base.steps}
+			r := recipe{topology, mixed + "\nbatch: {sequence_length: 512, sequences: 8, microbatch_size: 1}\ntopology: {" + topology + "}\n", base.steps, ""}
 			res := setting{}.run(t, dir, r, nil)
 			if res.Digest != want.digests[base.steps] {
 				t.Errorf("digest step=%d %x, want %x", res.Next, res.Digest, want.digests[base.steps])

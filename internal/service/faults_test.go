@@ -40,7 +40,7 @@ sources:
     shuffle: {enabled: false}` + `
 batch: {sequence_length: 64, sequences: 8}
 topology: {dp: 2, cp: 2}
-`, 0}
+`, 0, ""}
 	for _, processes := range []bool{false, true} {
 		s := setting{loaders: 2, constructors: 2, processes: processes}
 		opts := s.options(t, dir, r)
@@ -100,7 +100,7 @@ sources:
     files: jsonl/*.jsonl
     chunk_bytes: 2000
     transforms: [{text: "{text}"}, {filter: "lang == 'fr'"}, {tokenize: bytes}]
-` + mix + "batch: {sequence_length: 64, sequences: 8}\n", 0}
+` + mix + "batch: {sequence_length: 64, sequences: 8}\n", 0, ""}
 		setting{}.serve(t, dir, r, func(ctx context.Context, address string) error {
 			if err := consume(ctx, address, client.Rank{}); fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), `source "dry" gave no sample`) {
 				t.Errorf("with %q: %v", mix, err)
@@ -402,7 +402,7 @@ sources:
     bad_records: {policy: skip, limit: %d}
 mix: {epochs: 2}
 batch: {sequence_length: 64, sequences: 8}
-`, limit), 0}
+`, limit), 0, ""}
 	}
 	r := spec(3)
 	want := solve(t, dir, r)

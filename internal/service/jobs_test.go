@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/millrace-data/millrace/internal/reference"
+	"github.com/millrace-data/millrace/planner/change"
 	"github.com/millrace-data/millrace/planner/jobspec"
 	"github.com/millrace-data/millrace/sourceloader/store"
 )
@@ -92,50 +93,59 @@ mix:
 type recipe struct {
 	name, spec string
 	steps      int64
+	changes    string // made before the start, one a line
+}
+
+func (r recipe) changesOf(t testing.TB) []change.Change {
+	changes, err := change.Read(strings.NewReader(r.changes), r.name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return changes
 }
 
 var recipes = []recipe{
 	{"mixed", mixed + `
 batch: {sequence_length: 512, sequences: 8, microbatch_size: 2}
 topology: {dp: 2, cp: 2, pp: 2}
-`, 40},
+`, 40, ""},
 	{"stop at the end of an epoch", "sources:" + chat + books + `
 mix: {weights: {chat: 0.7, books: 0.3}, epochs: 2}
 batch: {sequence_length: 512, sequences: 8, microbatch_size: 2}
 topology: {dp: 2, pp: 2}
-`, 0},
+`, 0, ""},
 	{"renormalize to the end of all", "sources:" + chat + books + capped + `
 mix: {weights: {chat: 0.7, books: 0.2, capped: 0.1}, epochs: 1, exhausted: renormalize}
 batch: {sequence_length: 512, sequences: 8, microbatch_size: 2}
 topology: {dp: 2, cp: 2}
-`, 0},
+`, 0, ""},
 	{"one sample a row", mixed + `
 batch: {sequence_length: 512, sequences: 16, microbatch_size: 4, packing: false}
 topology: {dp: 2, cp: 2}
-`, 30},
+`, 30, ""},
 	{"weights of samples", strings.Replace(mixed, "mix:", "mix:\n  unit: samples", 1) + `
 batch: {sequence_length: 512, sequences: 8, microbatch_size: 1}
 topology: {dp: 4}
-`, 30},
+`, 30, ""},
 	{"hf, contiguous", mixed + `
 batch: {sequence_length: 512, sequences: 8, microbatch_size: 2}
 topology: {dp: 2, cp: 2}
 output: {format: hf, cp_slicing: contiguous}
-`, 30},
+`, 30, ""},
 	{"broadcast at tp", mixed + `
 batch: {sequence_length: 512, sequences: 8, microbatch_size: 2}
 topology: {dp: 2, tp: 2}
 output: {broadcast_at: tp}
-`, 30},
+`, 30, ""},
 	{"every tp rank, virtual stages", mixed + `
 batch: {sequence_length: 512, sequences: 16, microbatch_size: 1}
 topology: {dp: 2, pp: 2, tp: 2, vpp: 2}
-`, 30},
+`, 30, ""},
 	{"not sliced", mixed + `
 batch: {sequence_length: 512, sequences: 8, microbatch_size: 2}
 topology: {dp: 2, cp: 2}
 output: {cp_slicing: none}
-`, 30},
+`, 30, ""},
 }
 
 // resources are what may change nothing. Zero values are the defaults.
@@ -203,12 +213,12 @@ func solve(t testing.TB, dir string, r recipe) answer {
 		limit = -1
 	}
 	var a answer
-	n, root, err := reference.Read(t.Context(), store.Local{}, parse(t, dir, r.text(resources{})), 0, nil)
+	n, root, err := reference.Read(t.Context(), store.Local{}, parse(t, dir, r.text(resources{})), nil, 0, nil)
 	if err != nil || n != 0 {
 		t.Fatal(n, err)
 	}
 	a.digests = append(a.digests, root)
-	if _, _, err = reference.Read(t.Context(), store.Local{}, parse(t, dir, r.text(resources{})), limit, func(s *reference.Step) error {
+	if _, _, err = reference.Read(t.Context(), store.Local{}, parse(t, dir, r.text(resources{})), r.changesOf(t), limit, func(s *reference.Step) error {
 		a.digests = append(a.digests, s.Digest)
 		return nil
 	}); err != nil {

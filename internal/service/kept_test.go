@@ -68,7 +68,7 @@ func TestKept(t *testing.T) {
 	}
 	job := parse(t, dir, keptSpec)
 	const steps = 12
-	_, want, err := reference.Read(t.Context(), store.Local{}, job, steps, nil)
+	_, want, err := reference.Read(t.Context(), store.Local{}, job, nil, steps, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -159,7 +159,7 @@ func resumeFresh(t *testing.T, dir string, r recipe, tokens [][]byte) {
 // and saving right after a restore gives the same token back.
 func TestStateIsOfTheLastBatchReturned(t *testing.T) {
 	dir := writeSources(t)
-	r := recipe{"one rank", mixed + "\nbatch: {sequence_length: 512, sequences: 8}\n", 12}
+	r := recipe{"one rank", mixed + "\nbatch: {sequence_length: 512, sequences: 8}\n", 12, ""}
 	tokens := takeTokens(t, dir, r)
 	for prefetch := -1; prefetch <= 6; prefetch++ {
 		s := setting{resources: resources{prefetch: 8}}
@@ -195,7 +195,7 @@ func TestStateIsOfTheLastBatchReturned(t *testing.T) {
 // TestEndOfData: it is there again and again, on every rank, and has a state.
 func TestEndOfData(t *testing.T) {
 	dir := writeSources(t)
-	r := recipe{"to the end", "sources:" + books + "\nmix: {epochs: 3}\nbatch: {sequence_length: 512, sequences: 8}\n", 0}
+	r := recipe{"to the end", "sources:" + books + "\nmix: {epochs: 3}\nbatch: {sequence_length: 512, sequences: 8}\n", 0, ""}
 	for _, prefetch := range []int{-1, 3} {
 		setting{}.serve(t, dir, r, func(ctx context.Context, address string) error {
 			c, err := client.Open(ctx, address, client.Options{Prefetch: prefetch})
@@ -236,7 +236,7 @@ func TestEndOfData(t *testing.T) {
 // whichever of them comes first.
 func TestRestartOfAllRanks(t *testing.T) {
 	dir := writeSources(t)
-	r := recipe{"four ranks", mixed + "\nbatch: {sequence_length: 512, sequences: 8}\ntopology: {dp: 2, cp: 2}\n", 40}
+	r := recipe{"four ranks", mixed + "\nbatch: {sequence_length: 512, sequences: 8}\ntopology: {dp: 2, cp: 2}\n", 40, ""}
 	want, tokens := solve(t, dir, r), takeTokens(t, dir, r)
 	ranks := []client.Rank{{DP: 0}, {DP: 0, CP: 1}, {DP: 1}, {DP: 1, CP: 1}}
 	s := setting{loaders: 1, constructors: 2, resources: resources{prefetch: 8}}
@@ -279,7 +279,7 @@ func TestRefusedTokens(t *testing.T) {
 	r := recipes[0]
 	r.steps = 3
 	own := takeTokens(t, dir, r)[3]
-	other := recipe{"other", strings.Replace(mixed, "0.5", "0.6", 1) + "\nbatch: {sequence_length: 512, sequences: 8}\n", 3}
+	other := recipe{"other", strings.Replace(mixed, "0.5", "0.6", 1) + "\nbatch: {sequence_length: 512, sequences: 8}\n", 3, ""}
 	foreign := takeTokens(t, dir, other)[3]
 	flipped := slices.Clone(own)
 	flipped[len(flipped)/2] ^= 4
@@ -325,7 +325,7 @@ func TestLogDir(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	other := recipe{"other", strings.Replace(mixed, "0.5", "0.6", 1) + "\nbatch: {sequence_length: 512, sequences: 8}\n", 3}
+	other := recipe{"other", strings.Replace(mixed, "0.5", "0.6", 1) + "\nbatch: {sequence_length: 512, sequences: 8}\n", 3, ""}
 	opts.Job = parse(t, dir, other.text(s.resources))
 	opts.Constructors = 1
 	err := service.Run(t.Context(), opts, func(ctx context.Context, address string) error {

@@ -2,7 +2,8 @@
 // loaders and constructors, in this process or each in its own.
 //
 // It owns the wiring and the life of the roles, nothing else: each role is the
-// same real server either way, and they talk over sockets.
+// same real server either way, and they talk over sockets. Only the samples that
+// loaders and constructors of one process hand over take a shorter way.
 package service
 
 import (
@@ -25,8 +26,10 @@ import (
 
 	"github.com/millrace-data/millrace/constructor"
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/handover"
 	"github.com/millrace-data/millrace/internal/rpc"
 	"github.com/millrace-data/millrace/planner"
+	"github.com/millrace-data/millrace/planner/change"
 	"github.com/millrace-data/millrace/planner/jobspec"
 	"github.com/millrace-data/millrace/sourceloader"
 )
@@ -34,20 +37,22 @@ import (
 // Options configure a service. Job is required.
 type Options struct {
 	Job          *jobspec.Job
-	Address      string       // of the planner; default a free port on 127.0.0.1
-	Advertise    string       // host that trainers reach it at; default: that of the address, or the machine's name
-	Security     rpc.Security //
-	LogDir       string       // of the step log; "" keeps none
-	Loaders      int          // default 1
-	Constructors int          // default 1
-	Prefetch     int          // default: the job spec's
-	Workers      int          // of each loader; default GOMAXPROCS
-	Log          *slog.Logger // default: discard
+	Address      string          // of the planner; default a free port on 127.0.0.1
+	Advertise    string          // host that trainers reach it at; default: that of the address, or the machine's name
+	Security     rpc.Security    //
+	LogDir       string          // of the step log; "" keeps none
+	Loaders      int             // default 1
+	Constructors int             // default 1
+	Prefetch     int             // default: the job spec's
+	Workers      int             // of each loader; default GOMAXPROCS
+	Changes      []change.Change // made before the first step is planned, unless the log has them
+	Log          *slog.Logger    // default: discard
 	// Executable runs each role as a process of its own: the millrace binary.
-	// SpecFile is the job spec it is given.
-	Executable string
-	SpecFile   string
-	Stderr     io.Writer // of the processes, written to by all at a time; default os.Stderr
+	// SpecFile is the job spec it is given, ChangesFile a file of Changes.
+	Executable  string
+	SpecFile    string
+	ChangesFile string
+	Stderr      io.Writer // of the processes, written to by all at a time; default os.Stderr
 }
 
 func (o *Options) withDefaults() {
@@ -118,11 +123,11 @@ func private(dir, role string, i int) string {
 }
 
 func inProcess(ctx context.Context, g *errgroup.Group, opts *Options, dir string, address chan string) {
-	ready := make(chan string, 1)
+	ready, exchange := make(chan string, 1), new(handover.Exchange)
 	g.Go(func() error {
 		return planner.Run(ctx, planner.Options{
 			Job: opts.Job, Directory: opts.Job.Dir, Address: opts.Address, Advertise: opts.Advertise, Security: opts.Security, LogDir: opts.LogDir,
-			Loaders: opts.Loaders, Constructors: opts.Constructors, Prefetch: opts.Prefetch, Log: opts.Log,
+			Loaders: opts.Loaders, Constructors: opts.Constructors, Prefetch: opts.Prefetch, Changes: opts.Changes, Log: opts.Log,
 			Serving: func(a string) { ready <- a },
 		})
 	})
@@ -137,7 +142,7 @@ func inProcess(ctx context.Context, g *errgroup.Group, opts *Options, dir string
 			g.Go(func() error {
 				return sourceloader.Run(ctx, sourceloader.Options{
 					ID: fmt.Sprintf("loader-%d", i), Planner: at, Address: private(dir, "loader", i),
-					Security: opts.Security, Workers: opts.Workers, Log: opts.Log,
+					Security: opts.Security, Workers: opts.Workers, Log: opts.Log, Exchange: exchange,
 				})
 			})
 		}
@@ -145,7 +150,7 @@ func inProcess(ctx context.Context, g *errgroup.Group, opts *Options, dir string
 			g.Go(func() error {
 				return constructor.Run(ctx, constructor.Options{
 					ID: fmt.Sprintf("constructor-%d", i), Planner: at, Address: dataAddress(opts.Address), Advertise: opts.Advertise,
-					Security: opts.Security, Log: opts.Log,
+					Security: opts.Security, Log: opts.Log, Exchange: exchange,
 				})
 			})
 		}
@@ -172,6 +177,9 @@ func asProcesses(ctx context.Context, g *errgroup.Group, opts *Options, dir stri
 	}
 	if opts.Advertise != "" {
 		args = append(args, "--advertise", opts.Advertise)
+	}
+	if opts.ChangesFile != "" {
+		args = append(args, "--changes", opts.ChangesFile)
 	}
 	if opts.Prefetch != 0 {
 		args = append(args, "--prefetch", strconv.Itoa(opts.Prefetch))

@@ -15,12 +15,16 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/millrace-data/millrace/client"
 	"github.com/millrace-data/millrace/constructor/assemble"
 	"github.com/millrace-data/millrace/internal/batch"
 	"github.com/millrace-data/millrace/internal/rpc"
+	"github.com/millrace-data/millrace/planner/change"
 	"github.com/millrace-data/millrace/planner/jobspec"
+	"github.com/millrace-data/millrace/planner/place"
+	pb "github.com/millrace-data/millrace/proto"
 )
 
 // Options configure a run. Address and Job are required.
@@ -32,7 +36,8 @@ type Options struct {
 	Prefetch int           // of each rank's client; 0 = its default, negative = none
 	Deadline time.Duration // of one batch; 0 = the client's default
 	Security rpc.Security
-	OnStep   func(Step) // called after each step, in order; may be nil
+	Changes  []change.Change // made to the job before: one of the first step may give it another mesh
+	OnStep   func(Step)      // called after each step, in order; may be nil
 	// StateEvery makes every rank save its state after so many steps; 0 = never.
 	StateEvery int64
 	OnState    func(step int64, token []byte)
@@ -46,8 +51,10 @@ type Step struct {
 	Room    int64            // rows * sequence length
 	Sources map[string]int64 // tokens by source
 	Bytes   int64            // delivered to all ranks
-	Wait    time.Duration    // of the rank that waited longest
-	Digest  [32]byte         // chained
+	// Images were encoded, by so many ranks. Those of Rows have their pixels as Data.
+	Images, Encoders int
+	Wait             time.Duration // of the rank that waited longest
+	Digest           [32]byte      // chained
 }
 
 // Result sums a run up.
@@ -60,20 +67,22 @@ type Result struct {
 
 // Run feeds all ranks of a job for some steps.
 func Run(ctx context.Context, opts Options) (*Result, error) {
-	t := &run{opts: opts, layout: layoutOf(opts.Job)}
+	t := &run{opts: opts}
 	defer t.close()
-	if err := t.open(ctx); err != nil {
+	if err := t.start(ctx); err != nil {
 		return nil, err
 	}
 	first := t.ranks[0].Step()
 	res := &Result{First: first, Next: first}
-	_, digest, err := t.ranks[0].State(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("asking for the digest of step %d: %w", first, err)
-	}
-	t.digest = digest
+	var err error
 	for opts.Steps == 0 || res.Next < first+opts.Steps {
 		step, err := t.step(ctx)
+		if change, ok := errors.AsType[*client.TopologyError](err); ok {
+			if err := t.remesh(ctx, change); err != nil {
+				return nil, err
+			}
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -98,23 +107,73 @@ func Run(ctx context.Context, opts Options) (*Result, error) {
 
 type run struct {
 	opts   Options
+	mesh   place.Mesh
 	layout assemble.Layout
 	ranks  []*client.Client
 	places []client.Rank
 	digest [32]byte
 }
 
-func layoutOf(job *jobspec.Job) assemble.Layout {
-	return assemble.Layout{
-		Format: job.Output.Format, CPSlicing: job.Output.CPSlicing,
-		SequenceLength: job.Batch.SequenceLength, PadID: job.Output.PadID,
-		CP: job.Topology.CP, PP: job.Topology.PP, Packed: job.Batch.Packing,
+// start joins all ranks of the mesh at the position to go on from.
+func (t *run) start(ctx context.Context) error {
+	t.mesh = meshOf(t.opts.Job, t.opts.Token, t.opts.Changes)
+	if err := t.open(ctx, t.opts.Token); err != nil {
+		return err
 	}
+	_, digest, err := t.ranks[0].State(ctx)
+	if err != nil {
+		return fmt.Errorf("asking for the digest of step %d: %w", t.ranks[0].Step(), err)
+	}
+	t.digest = digest
+	return nil
+}
+
+// meshOf is the mesh at a token's position: the job spec's, unless the job was
+// moved to another one, or is by a change of this very step.
+func meshOf(job *jobspec.Job, token []byte, changes []change.Change) place.Mesh {
+	topo := job.Topology
+	mesh := place.Mesh{DP: topo.DP, CP: topo.CP, PP: topo.PP, TP: topo.TP, Order: topo.Order}
+	var t pb.ResumeToken
+	moved := proto.Unmarshal(token, &t) == nil && t.Settings.GetTopology() != ""
+	for _, text := range t.Pending {
+		c, err := change.Parse(text)
+		moved = moved || err == nil && c.Topology != nil && c.Step <= int64(t.Step)
+	}
+	if m := t.Mesh; moved {
+		mesh = place.Mesh{DP: int(m.GetDp()), CP: int(m.GetCp()), PP: int(m.GetPp()), TP: int(m.GetTp()), Order: topo.Order}
+	}
+	for _, c := range changes {
+		for axis, size := range map[string]*int{"dp": &mesh.DP, "cp": &mesh.CP, "pp": &mesh.PP, "tp": &mesh.TP} {
+			if n, given := c.Topology[axis]; given && c.Step == int64(t.Step) {
+				*size = n
+			}
+		}
+	}
+	return mesh
+}
+
+// remesh saves the state and goes on from it as the ranks of another mesh.
+func (t *run) remesh(ctx context.Context, change *client.TopologyError) error {
+	token, err := t.state(ctx, change.Step)
+	if err != nil {
+		return err
+	}
+	tree, err := place.Parse(change.Topology)
+	if err != nil {
+		return err
+	}
+	t.close()
+	t.mesh, t.ranks, t.places = tree.Mesh(), nil, nil
+	return t.open(ctx, token)
 }
 
 // open joins all ranks that fetch.
-func (t *run) open(ctx context.Context) error {
-	topo := t.opts.Job.Topology
+func (t *run) open(ctx context.Context, token []byte) error {
+	topo, job := t.mesh, t.opts.Job
+	t.layout = assemble.Layout{
+		Format: job.Output.Format, CPSlicing: job.Output.CPSlicing, PadID: job.Output.PadID, DocumentMultiple: job.Output.DocumentMultiple,
+		CP: topo.CP, PP: topo.PP, Packed: job.Batch.Packing,
+	}
 	tps := topo.TP
 	if t.opts.Job.Output.BroadcastAt == "tp" {
 		tps = 1
@@ -127,7 +186,7 @@ func (t *run) open(ctx context.Context) error {
 					rank := client.Rank{DP: dp, CP: cp, PP: pp, TP: tp}
 					c, err := client.Open(ctx, t.opts.Address, client.Options{
 						Rank: rank, Mesh: client.Mesh{DP: topo.DP, CP: topo.CP, PP: topo.PP, TP: topo.TP},
-						Job: t.opts.Job.Name, Identity: identity[:], Token: t.opts.Token,
+						Job: t.opts.Job.Name, Identity: identity[:], Token: token,
 						Prefetch: t.opts.Prefetch, Deadline: t.opts.Deadline, Security: t.opts.Security,
 					})
 					if err != nil {
@@ -180,7 +239,8 @@ func (t *run) step(ctx context.Context) (*Step, error) {
 
 // check rebuilds the global batch of a step from all ranks' parts.
 func (t *run) check(batches []*client.Batch) (*Step, error) {
-	s := &Step{Step: batches[0].Step, Rows: make([]batch.Row, t.opts.Job.Batch.Sequences), Sources: map[string]int64{}}
+	s := &Step{Step: batches[0].Step, Rows: make([]batch.Row, batches[0].Rows), Sources: map[string]int64{}}
+	t.layout.SequenceLength = batches[0].SequenceLength
 	byPlace := map[client.Rank]*client.Batch{}
 	for i, b := range batches {
 		s.Bytes += int64(b.Bytes)
@@ -190,30 +250,38 @@ func (t *run) check(batches []*client.Batch) (*Step, error) {
 			return nil, fmt.Errorf("%s got step %d, %s got step %d", t.places[i], b.Step, t.places[0], s.Step)
 		}
 	}
+	images, err := t.readImages(batches)
+	if err != nil {
+		return nil, err
+	}
 	for i := range batches {
 		place := t.places[i]
 		if place.CP > 0 || place.PP > 0 {
 			continue
 		}
 		for m := range batches[i].Microbatches {
-			if err := t.microbatch(s, byPlace, place, m); err != nil {
+			if err := t.microbatch(s, byPlace, images, place, m); err != nil {
 				return nil, fmt.Errorf("step %d, %s, microbatch %d: %w", s.Step, place, m, err)
 			}
 		}
+	}
+	s.Images, s.Encoders = images.total()
+	if images.left > 0 {
+		return nil, fmt.Errorf("step %d: %d images were given to encoders and belong to no row", s.Step, images.left)
 	}
 	digests := make([][32]byte, len(s.Rows))
 	for i, r := range s.Rows {
 		digests[i] = batch.RowDigest(r)
 		s.Tokens += int64(r.Tokens())
 	}
-	s.Room = int64(len(s.Rows) * t.opts.Job.Batch.SequenceLength)
+	s.Room = int64(len(s.Rows) * t.layout.SequenceLength)
 	t.digest = batch.Chain(t.digest, batch.StepDigest(s.Step, digests))
 	s.Digest = t.digest
 	return s, nil
 }
 
 // microbatch checks one microbatch of one DP and TP rank over all CP and PP ranks.
-func (t *run) microbatch(s *Step, byPlace map[client.Rank]*client.Batch, at client.Rank, m int) error {
+func (t *run) microbatch(s *Step, byPlace map[client.Rank]*client.Batch, encoders *encoded, at client.Rank, m int) error {
 	info := byPlace[at].Microbatches[m].Rows()
 	lengths := make([][]int, len(info))
 	for i, r := range info {
@@ -225,21 +293,47 @@ func (t *run) microbatch(s *Step, byPlace map[client.Rank]*client.Batch, at clie
 			s.Sources[r.Sources[k]] += int64(n)
 		}
 	}
+	first := byPlace[at].Microbatches[m].Tensors
+	var others [][]batch.Tensor
+	for cp := 1; cp < t.mesh.CP; cp++ {
+		if b := byPlace[client.Rank{DP: at.DP, CP: cp, TP: at.TP}]; m < len(b.Microbatches) {
+			others = append(others, b.Microbatches[m].Tensors)
+		}
+	}
+	if at.TP > 0 {
+		others = append(others, byPlace[client.Rank{DP: at.DP}].Microbatches[m].Tensors)
+	}
+	images, sources, err := imagesOf(first, others, len(info))
+	if err != nil {
+		return err
+	}
 	var missing error
-	rows, err := t.layout.Verify(lengths, func(cp, pp int) []batch.Tensor {
+	rows, err := t.layout.VerifyImages(lengths, images, func(cp, pp int) []batch.Tensor {
 		b := byPlace[client.Rank{DP: at.DP, CP: cp, PP: pp, TP: at.TP}]
 		if m >= len(b.Microbatches) {
 			missing = fmt.Errorf("cp=%d pp=%d has %d microbatches", cp, pp, len(b.Microbatches))
 			return nil
 		}
 		model, _ := assemble.SplitKept(b.Microbatches[m].Tensors)
+		model, _ = assemble.SplitImages(model)
 		return model
 	})
 	if err := errors.Join(missing, err); err != nil {
 		return err
 	}
-	_, kept := assemble.SplitKept(byPlace[at].Microbatches[m].Tensors)
+	_, kept := assemble.SplitKept(first)
 	if err := assemble.ReadKept(kept, rows); err != nil {
+		return err
+	}
+	if at.TP > 0 { // the rows are those of the first rank of the group
+		for i, r := range info {
+			if r.Number >= len(s.Rows) || batch.RowDigest(rows[i]) != batch.RowDigest(s.Rows[r.Number]) {
+				return fmt.Errorf("row %d is not the one that tp=0 has", r.Number)
+			}
+		}
+		return nil
+	}
+	if err := encoders.claim(rows, sources, at.DP, m); err != nil {
 		return err
 	}
 	for i, r := range info {

@@ -38,6 +38,7 @@ type Change struct {
 	Skip           int64              `json:"skip,omitempty"`            // the data of so many steps is passed over
 	Ban            *Record            `json:"ban,omitempty"`             // a record that is not used any more
 	Reason         string             `json:"reason,omitempty"`          // for people who read the log
+	Origin         string             `json:"-"`                         // before what is said of it: "FILE:LINE: ", if it is known
 }
 
 // Add is a source that joins.
@@ -46,7 +47,8 @@ type Add struct {
 	Weight float64         `json:"weight"` // its part of the whole mix, between 0 and 1
 }
 
-// Record is a place in a source: a line, row or member of a file.
+// Record is a place in a source: the number of a row or member of a file, or the
+// offset of a line in bytes, as `millrace explain` and messages give it.
 type Record struct {
 	Source string `json:"source"`
 	File   string `json:"file"`
@@ -134,7 +136,25 @@ func (c Change) Validate() error {
 	case c.Ban != nil && (c.Ban.Source == "" || c.Ban.File == "" || c.Ban.Row < 0):
 		return fault.Userf("a ban names source, file and row, this one %s", c.Ban)
 	}
-	return c.checkWeights()
+	return cmp.Or(c.checkWeights(), c.checkTopology())
+}
+
+// axes are those of a mesh of trainer ranks.
+var axes = []string{"dp", "cp", "pp", "tp", "vpp", "ep"}
+
+func (c Change) checkTopology() error {
+	if c.Topology != nil && len(c.Topology) == 0 {
+		return fault.Userf("the topology names no axis: valid are %s", strings.Join(axes, ", "))
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Topology)) {
+		switch n := c.Topology[name]; {
+		case !slices.Contains(axes, name):
+			return fault.Userf("the topology has no axis %q: valid are %s", name, strings.Join(axes, ", "))
+		case n < 1:
+			return fault.Userf("topology.%s is %d, valid is 1 or more", name, n)
+		}
+	}
+	return nil
 }
 
 func (c Change) checkWeights() error {
@@ -197,8 +217,9 @@ func Read(r io.Reader, name string) ([]Change, error) {
 			continue
 		}
 		c, err := Parse(line)
+		c.Origin = fmt.Sprintf("%s:%d: ", name, n)
 		if err != nil {
-			return nil, fault.Userf("%s:%d: %w", name, n, err)
+			return nil, fault.Userf("%s%w", c.Origin, err)
 		}
 		changes = append(changes, c)
 	}
@@ -207,6 +228,21 @@ func Read(r io.Reader, name string) ([]Change, error) {
 	}
 	Sort(changes)
 	return changes, nil
+}
+
+// Without returns the changes that are not among old ones, in their order. One
+// that is there twice has to be old twice.
+func Without(changes, old []Change) (fresh []Change) {
+	left := map[string]int{}
+	for _, c := range old {
+		left[c.String()]++
+	}
+	for _, c := range changes {
+		if left[c.String()]--; left[c.String()] < 0 {
+			fresh = append(fresh, c)
+		}
+	}
+	return fresh
 }
 
 // Sort orders changes by step; those of one step stay in their order.

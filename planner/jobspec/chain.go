@@ -41,6 +41,8 @@ func (t Transform) kind() string {
 		return "filter"
 	case t.Tokenize != nil:
 		return "tokenize"
+	case t.Image != nil:
+		return "image"
 	default:
 		return "append_eod"
 	}
@@ -61,8 +63,48 @@ func misplaced(kind string, seen map[string]string) (message, valid string) {
 		return "comes after tokenize", "move text before tokenize"
 	case kind == "append_eod" && !has("tokens") && !has("tokenize"):
 		return "comes before there are tokens", "move it after tokenize or tokens"
+	case kind == "image" && !has("tokens") && !has("tokenize"):
+		return "comes before there are tokens", "move it after tokenize or tokens"
+	case kind == "image" && has("append_eod"):
+		return "comes after append_eod", "move it before: a record may have an image and no other token, and its end needs a mark too"
 	}
 	return "", ""
+}
+
+// images checks what the image steps say together.
+func (c *checker) images() {
+	var first *Image
+	for i, s := range c.job.Sources {
+		for k, t := range s.Transforms {
+			at := fmt.Sprintf("sources[%d].transforms[%d].image", i, k)
+			if t.Image == nil || !c.sound(at) {
+				continue
+			}
+			if first == nil {
+				first = t.Image
+			}
+			c.image(first, t.Image, at)
+		}
+	}
+}
+
+func (c *checker) image(first, step *Image, at string) {
+	side := step.Patch * step.Merge
+	switch {
+	case step.MinPixels > step.MaxPixels:
+		c.error(at+".min_pixels", fmt.Sprintf("%d is more than max_pixels %d", step.MinPixels, step.MaxPixels), fmt.Sprintf("valid is at most %d", step.MaxPixels))
+	case step.MaxPixels < side*side:
+		c.error(at+".max_pixels", fmt.Sprintf("%d is less than one block of %d x %d pixels (patch * merge)", step.MaxPixels, side, side), fmt.Sprintf("valid is %d or more", side*side))
+	case step.Patch != first.Patch:
+		c.error(at+".patch", fmt.Sprintf("is %d here and %d in an earlier source", step.Patch, first.Patch), "one encoder takes the images of all sources: write the same")
+	case step.Merge != first.Merge:
+		c.error(at+".merge", fmt.Sprintf("is %d here and %d in an earlier source", step.Merge, first.Merge), "one encoder takes the images of all sources: write the same")
+	}
+	for k, column := range step.Columns {
+		if fault := pathFault(column); fault != "" {
+			c.error(itemField(at+".columns", k), fault, "valid is a column such as jpg, image.bytes or images[].bytes")
+		}
+	}
 }
 
 // filters has the filter expressions compiled, if anybody is there to do it.

@@ -20,20 +20,24 @@ type checker struct {
 	*report
 	job    *Job
 	filter func(string) error // nil: filters are only checked not to be empty
+	cost   func(string) error // nil: costs are not read
 }
 
 var rules = []rule{
 	{"Names of sources are unique, and names have printable characters only, no space at either end, and at most 200 bytes.", (*checker).names},
-	{"A chain has one `text` (before `tokenize`) or one `tokens` (without `text` and `tokenize`), at most one `tokenize`, and at most one `append_eod`, after the tokens are there. Without `text` or `tokens` the text of column `text` is taken (`txt` in a webdataset).", (*checker).chains},
+	{"A chain has one `text` (before `tokenize`) or one `tokens` (without `text` and `tokenize`), at most one `tokenize`, and at most one `append_eod`, after the tokens are there; at most one `image`, after the tokens and before `append_eod`. Without `text` or `tokens` the text of column `text` is taken (`txt` in a webdataset).", (*checker).chains},
 	{"Filters compile.", (*checker).filters},
 	{"Templates name at least one field in braces, `{title}`; a literal brace is doubled.", (*checker).templates},
 	{"Encodings other than `bytes` need `ranks`; `bytes` takes none.", (*checker).ranks},
+	{"All `image` steps have the same `patch` and `merge`; `max_pixels` is at least the area of one block of `merge` x `merge` patches, and `min_pixels`.", (*checker).images},
 	{"`long.max` is at most `batch.sequence_length`.", (*checker).long},
 	{"The first stage starts at step 0, later ones start later than the one before. A ramp has `over`, `over` has a ramp; a ramp is over when the next stage starts, and the first stage has none.", (*checker).stages},
 	{"Weights name sources of the spec, are finite and not negative, and at least one of a stage is above 0. Weights that do not sum to 1 (off by more than 1e-6) are normalised with a warning. A source that no stage gives a weight is a warning.", (*checker).weights},
 	{"`exhausted: renormalize` without `epochs` is a warning: no source is ever exhausted.", (*checker).exhausted},
-	{"`batch.sequences` is a multiple of `topology.dp` * `batch.microbatch_size`, so that every DP rank has the same number of microbatches. With `vpp` above 1 that number is a multiple of `vpp`; one that is no multiple of `pp` is a warning, since Megatron's interleaved schedule wants that too.", (*checker).microbatches},
+	{"`batch.sequences` is a multiple of `topology.dp` * `batch.microbatch_size`, so that every DP rank has the same number of microbatches. With `vpp` above 1 that number is a multiple of `pp`, which Megatron's interleaved schedule needs.", (*checker).microbatches},
 	{"With `cp` above 1, `batch.sequence_length` is a multiple of 2 * `cp` (`cp_slicing: zigzag`) or of `cp` (`contiguous`).", (*checker).slices},
+	{"With `format: megatron-thd`, `document_multiple` is a multiple of 2 * `cp` (`cp` above 1) and `batch.sequence_length` one of `document_multiple`; `pad_id` is 0, and `cp_slicing` is not `contiguous`. Other formats have no `document_multiple`. With `format: torchtitan` and `cp` above 1, `cp_slicing` is `none`: torchtitan cuts the batch itself.", (*checker).output},
+	{"In `strategy`, `use` stands alone. Each graph has each other primitive at most once, `balance` after `distribute` and `cost`, `broadcast_at` after `distribute`. Rows are distributed at `dp`, images not at an axis with `tp` in it if rows are broadcast there; `group_size` divides the consumers. Levels `intra` and `interleaved` are for rows with `packing`. `broadcast_at` and `output.broadcast_at` agree. Costs can be read.", (*checker).strategy},
 	{"`topology.order` names each axis once.", (*checker).order},
 }
 
@@ -179,16 +183,14 @@ func (c *checker) microbatches() {
 	count := int64(b.Sequences) / rows
 	switch {
 	case t.VPP == 1 || !c.sound("topology"):
-	case count%int64(t.VPP) != 0:
-		c.error("batch.sequences", fmt.Sprintf("%d gives each DP rank %d microbatches, not a multiple of vpp %d", b.Sequences, count, t.VPP), near(int64(b.Sequences), rows*int64(t.VPP)))
 	case count%int64(t.PP) != 0:
-		c.warn("batch.sequences", fmt.Sprintf("%d gives each DP rank %d microbatches: Megatron's interleaved schedule wants a multiple of pp %d", b.Sequences, count, t.PP), near(int64(b.Sequences), rows*int64(t.PP)))
+		c.error("batch.sequences", fmt.Sprintf("%d gives each DP rank %d microbatches, not a multiple of pp %d, which the interleaved schedule of vpp %d needs", b.Sequences, count, t.PP, t.VPP), near(int64(b.Sequences), rows*int64(t.PP)))
 	}
 }
 
 func (c *checker) slices() {
 	cp, length, slicing := c.job.Topology.CP, c.job.Batch.SequenceLength, c.job.Output.CPSlicing
-	if cp == 1 || !c.sound("topology.cp", "batch.sequence_length", "output.cp_slicing") {
+	if cp == 1 || c.job.Output.Format == thd || !c.sound("topology.cp", "batch.sequence_length", "output.cp_slicing") {
 		return
 	}
 	parts, word := map[string]int{"zigzag": 2 * cp, "contiguous": cp, "none": 1}[slicing], "cp"

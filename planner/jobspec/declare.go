@@ -27,7 +27,7 @@ type field struct {
 	min, max int64    // of a count
 	wide     bool     // of a count: all 64 bits, in place of min and max
 	required bool
-	empty    bool    // "" is valid
+	empty    bool    // "" is valid; of a count: 0 is what leaving it out means
 	list     bool    // a list of kind
 	one      bool    // with list: one bare value is a list of one
 	object   *object // of objectKind
@@ -65,6 +65,8 @@ const (
 	maxAxis  = 1 << 20 // ranks along one axis, rows
 	maxRow   = 1 << 30 // tokens in a row
 	maxBytes = 1 << 50 //
+
+	maxImagePixels = 1 << 26
 )
 
 // Reasons for which a field is left out of Identity.
@@ -74,7 +76,10 @@ const (
 	freeBudget   = "a budget, it changes no byte"
 	freePolicy   = "it says when the job stops, not what is delivered before"
 	freeMicro    = "rows of the global batch do not depend on how they are grouped"
+	freePlace    = "it says where rows go; what it says of their contents (a `use`, or the cost of a balance at level intra or interleaved) is covered"
+	freeFeedback = "the weights that it sets are inputs of their own"
 	freeDelivery = "the way of delivery, not the global batch"
+	freeDecode   = "the pixels are the same wherever they are made"
 )
 
 var specObject = object{title: "The spec", fields: []field{
@@ -88,6 +93,8 @@ var specObject = object{title: "The spec", fields: []field{
 		doc: "How much of each source; may be left out with one source."},
 	{key: "batch", name: "Batch", kind: objectKind, required: true, object: &batchObject,
 		doc: "The shape of one global step."},
+	{key: "strategy", name: "Strategy", kind: objectKind, list: true, one: true, object: &primitiveObject, free: freePlace, auto: "rows go to ranks in the order of packing",
+		doc: "How samples are balanced over rows, rows over microbatches and ranks, and images over encoders: a list of primitives, or the name of a strategy that was registered in Go."},
 	{key: "topology", name: "Topology", kind: objectKind, object: &topologyObject, free: freeMesh,
 		doc: "The mesh of trainer ranks."},
 	{key: "output", name: "Output", kind: objectKind, object: &outputObject,
@@ -132,6 +139,33 @@ var transformObject = object{title: "A transform", choice: true, fields: []field
 		doc: "Turns the text into token ids. An empty value takes all defaults."},
 	{key: "append_eod", name: "AppendEOD", kind: objectKind, object: &appendEODObject,
 		doc: "Appends one end-of-document token. An empty value takes all defaults."},
+	{key: "image", name: "Image", kind: objectKind, object: &imageObject,
+		doc: "Puts the placeholders of the record's images before its tokens, and has the images encoded by the ranks that `strategy` says."},
+}}
+
+var imageObject = object{title: "image", fields: []field{
+	{key: "columns", name: "Columns", kind: textKind, list: true, one: true, required: true,
+		doc: "The columns that hold encoded images, JPEG, PNG, GIF, WebP, BMP or TIFF: bytes, or a list of them (`images[].bytes`). A record's images come in the order of the columns, then of the list; a null is no image."},
+	{key: "token", name: "Token", kind: countKind, required: true, max: math.MaxInt32,
+		doc: "The placeholder's id: one for each `merge` x `merge` patches. Labels that are placeholders carry no loss."},
+	{key: "begin", name: "Begin", kind: countKind, max: math.MaxInt32, empty: true, auto: "none",
+		doc: "The id of a token before the placeholders of each image."},
+	{key: "end", name: "End", kind: countKind, max: math.MaxInt32, empty: true, auto: "none",
+		doc: "The id of a token after them."},
+	{key: "patch", name: "Patch", kind: countKind, def: 14, min: 1, max: 1024,
+		doc: "Pixels along a side of a patch; the same in all sources."},
+	{key: "merge", name: "Merge", kind: countKind, def: 2, min: 1, max: 64,
+		doc: "Patches along a side of the block that one placeholder stands for; the same in all sources."},
+	{key: "min_pixels", name: "MinPixels", kind: countKind, def: 56 * 56, max: maxImagePixels,
+		doc: "Smaller images are enlarged to this area."},
+	{key: "max_pixels", name: "MaxPixels", kind: countKind, def: 28 * 28 * 1280, min: 1, max: maxImagePixels,
+		doc: "Larger images are reduced to this area."},
+	{key: "max_images", name: "MaxImages", kind: countKind, def: 16, min: 1, max: maxAxis,
+		doc: "A record with more images is a bad one."},
+	{key: "decode", name: "Decode", kind: textKind, def: "constructor", enum: []string{"constructor", "loader"}, free: freeDecode,
+		doc: "Where images become pixels. Between loader and constructor encoded images take a tenth of the bytes."},
+	{key: "verify", name: "Verify", kind: flagKind, def: false,
+		doc: "Decode every image once when it is read, so that damaged pixels are found there, and `bad_records` applies to them; else they stop the job when they are to be delivered."},
 }}
 
 var tokenizeObject = object{title: "tokenize", short: "encoding", fields: []field{
@@ -174,10 +208,27 @@ var mixObject = object{title: "mix", fields: []field{
 		doc: "Shorthand for one stage with these weights."},
 	{key: "stages", name: "Stages", kind: objectKind, list: true, object: &stageObject, auto: "all weight on the source, if there is one only",
 		doc: "The weights over time, by rising start step."},
+	{key: "grain", name: "Grain", kind: textKind, def: "step", enum: []string{"epoch", "step", "substep"},
+		doc: "How often the weights of stages move: with each step; 16 times within a step; or, with `from` and `over` counted in epochs, whenever all sources with a weight were read through once more."},
+	{key: "draw", name: "Draw", kind: textKind, def: "deficit", enum: []string{"deficit", "random"},
+		doc: "How the next sample's source is chosen: the one that is furthest behind its share, so that shares are met to a sample; or by chance, with the shares as probabilities."},
+	{key: "feedback", name: "Feedback", kind: objectKind, object: &feedbackObject, free: freeFeedback,
+		doc: "Moves the weights by what trainers report of their loss."},
 	{key: "epochs", name: "Epochs", kind: countKind, max: math.MaxInt32,
 		doc: "Times that any source may be read through; 0 sets no limit."},
 	{key: "exhausted", name: "Exhausted", kind: textKind, def: "stop", enum: []string{"stop", "renormalize"},
 		doc: "When a source has reached `epochs`: end the data, or go on with the other sources. Without `epochs` a source starts again by itself."},
+}}
+
+var feedbackObject = object{title: "feedback", short: "policy", fields: []field{
+	{key: "policy", name: "Policy", kind: textKind, def: "none",
+		doc: "`none`, the name of a policy that a program registered, or `exponential`: a source's weight is multiplied by exp(rate * (its loss - the mean loss)), so that what is learned worst is seen more."},
+	{key: "every", name: "Every", kind: countKind, def: 10, min: 1, max: math.MaxInt32,
+		doc: "Steps between two changes of the weights."},
+	{key: "rate", name: "Rate", kind: countKind, def: 100, min: 1, max: 100_000,
+		doc: "How fast, in thousandths: 100 is exp(0.1 * difference)."},
+	{key: "floor", name: "Floor", kind: countKind, def: 10, max: 1000,
+		doc: "The least part of the mix that a source keeps, in thousandths of its part in the job spec."},
 }}
 
 var stageObject = object{title: "A stage", fields: []field{
@@ -204,6 +255,64 @@ var batchObject = object{title: "batch", fields: []field{
 		doc: "Several samples in a row."},
 }}
 
+var primitiveObject = object{title: "A primitive", choice: true, short: "use", fields: []field{
+	{key: "use", name: "Use", kind: textKind,
+		doc: "A strategy that was registered in Go, by `strategy.Register`. It is the only entry."},
+	{key: "graph", name: "Graph", kind: textKind, enum: []string{textGraph, "image"},
+		doc: "What the entries after it act on: the rows of the step (`text`, as at the beginning), or its images."},
+	{key: "mix", name: "Mix", kind: objectKind, object: &mixStepObject,
+		doc: "Draws the samples by `mix`. May be left out."},
+	{key: "distribute", name: "Distribute", kind: objectKind, object: &distributeObject,
+		doc: "Over which ranks rows or images are distributed."},
+	{key: "cost", name: "Cost", kind: objectKind, object: &costObject,
+		doc: "What a sample, or an image, costs."},
+	{key: "balance", name: "Balance", kind: objectKind, object: &balanceObject,
+		doc: "How costs are evened."},
+	{key: "broadcast_at", name: "BroadcastAt", kind: textKind, list: true, one: true, enum: []string{"tp"},
+		doc: "As `output.broadcast_at`, which may be left out then."},
+}}
+
+var mixStepObject = object{title: "mix"}
+
+var distributeObject = object{title: "distribute", short: "axis", fields: []field{
+	{key: "axis", name: "Axis", kind: textKind, def: "dp", enum: []string{"dp", "cp", "pp", "tp", "world"},
+		doc: "Each rank along it, and along those before it in this order, is a consumer of its own. Rows have `dp`; at `world` each rank of all encodes its own images."},
+	{key: "group_size", name: "GroupSize", kind: countKind, def: 1, min: 1, max: maxAxis,
+		doc: "Consumers of a group: with more than 1, costs are evened over groups first and inside them then, which is less to exchange in large clusters. Divides the number of consumers."},
+}}
+
+var costObject = object{title: "cost", short: "model", fields: []field{
+	{key: "model", name: "Model", kind: textKind, empty: true,
+		doc: "`linear`, `quadratic`, `memory`, `transformer`, `encoder`, or a model of known size such as `llama-12b`; see package planner/cost. An expression may stand here too."},
+	{key: "expression", name: "Expression", kind: textKind, empty: true,
+		doc: "In place of `model`: an expression over `tokens`, `patches` and `images`."},
+	{key: "a", name: "A", kind: countKind, min: 1, max: math.MaxInt64, empty: true, auto: "of the model",
+		doc: "`linear`, `quadratic`: the cost of each token."},
+	{key: "b", name: "B", kind: countKind, min: 1, max: math.MaxInt64, empty: true, auto: "of the model",
+		doc: "`quadratic`: the cost of each pair of tokens."},
+	{key: "of", name: "Of", kind: textKind, empty: true, enum: []string{"tokens", "patches", "images"}, auto: "of the model",
+		doc: "`linear`, `quadratic`: what is counted."},
+	{key: "layers", name: "Layers", kind: countKind, min: 1, max: math.MaxInt64, empty: true, auto: "none",
+		doc: "`transformer`, `encoder`: its layers."},
+	{key: "hidden", name: "Hidden", kind: countKind, min: 1, max: math.MaxInt64, empty: true, auto: "none",
+		doc: "`transformer`, `encoder`: its width."},
+	{key: "active", name: "Active", kind: countKind, min: 1, max: math.MaxInt64, empty: true, auto: "of the model",
+		doc: "`transformer`: parameters of a layer that a token uses, divided by the square of the width."},
+	{key: "bytes_per_token", name: "BytesPerToken", kind: countKind, min: 1, max: math.MaxInt64, empty: true, auto: "none",
+		doc: "`memory`: bytes of each token."},
+	{key: "fixed_bytes", name: "FixedBytes", kind: countKind, min: 1, max: math.MaxInt64, empty: true, auto: "of the model",
+		doc: "`memory`: bytes of each sample beside its tokens."},
+}}
+
+var balanceObject = object{title: "balance", short: "method", fields: []field{
+	{key: "method", name: "Method", kind: textKind, def: "auto", enum: []string{"auto", "lpt", "kk"},
+		doc: "Greedy by falling cost (`lpt`), the largest differencing method (`kk`), or what suits the size best."},
+	{key: "level", name: "Level", kind: textKind, def: "inter", enum: []string{"inter", "intra", "interleaved"},
+		doc: "Rows over microbatches and ranks, samples over rows, or both. Samples are moved between rows without regard to the mesh, and no row gets more tokens than it has room for."},
+	{key: "keep_order", name: "KeepOrder", kind: flagKind, def: false,
+		doc: "Balance nothing, but show the costs in the status."},
+}}
+
 var axes = []string{"tp", "cp", "dp", "pp"}
 
 var topologyObject = object{title: "topology", fields: []field{
@@ -218,14 +327,17 @@ var topologyObject = object{title: "topology", fields: []field{
 }}
 
 var outputObject = object{title: "output", fields: []field{
-	{key: "format", name: "Format", kind: textKind, def: "megatron", enum: []string{"megatron", "hf"},
-		doc: "Names and types of the tensors: as Megatron-LM or as Hugging Face Transformers have them."},
+	{key: "format", name: "Format", kind: textKind, def: "megatron", enum: []string{"megatron", "megatron-thd", "hf", "torchtitan", "jax"},
+		doc: "Names and types of the tensors: as Megatron-LM (rows, or packed sequences), Hugging Face Transformers, torchtitan or MaxText have them."},
 	{key: "cp_slicing", name: "CPSlicing", kind: textKind, def: "zigzag", enum: []string{"zigzag", "contiguous", "none"}, free: freeDelivery,
 		doc: "How rows are cut for CP ranks: two chunks from both ends, one range, or not at all."},
 	{key: "broadcast_at", name: "BroadcastAt", kind: textKind, empty: true, enum: []string{"tp"}, auto: "none: every rank fetches", free: freeDelivery,
 		doc: "`tp`: only the first rank of each TP group fetches, and broadcasts."},
 	{key: "pad_id", name: "PadID", kind: countKind, max: math.MaxInt32,
 		doc: "The token id in the padding of rows."},
+	{key: "document_multiple", name: "DocumentMultiple", kind: countKind, min: 1, max: maxRow, empty: true,
+		auto: "with `megatron-thd` the least common multiple of 2 * `cp` (`cp` above 1) and `cp` * `tp` (`tp` above 1)",
+		doc:  "`megatron-thd`: tokens of a document are padded to a multiple of it, and count so when rows are filled. Write it to go on with a token on another mesh."},
 }}
 
 var resourcesObject = object{title: "resources", fields: []field{
@@ -236,5 +348,5 @@ var resourcesObject = object{title: "resources", fields: []field{
 	{key: "prefetch", name: "Prefetch", kind: countKind, def: 4, min: 1, max: maxAxis,
 		doc: "Steps planned ahead of the slowest trainer."},
 	{key: "window", name: "Window", kind: countKind, def: 256, min: 1, max: maxAxis,
-		doc: "Samples of each source known ahead to the planner."},
+		doc: "Samples of each source known ahead to the planner, at the least: a source that gives much to a step is read further ahead."},
 }}

@@ -15,6 +15,8 @@ import (
 func (d *decoder) derive(job *Job) {
 	d.deriveSequences(job)
 	d.deriveStages(job)
+	d.deriveBroadcast(job)
+	d.deriveDocumentMultiple(job)
 	for i := range job.Sources {
 		at := itemField("sources", i)
 		s := &job.Sources[i]

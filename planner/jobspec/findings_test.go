@@ -33,7 +33,7 @@ func with(line int, text string) string {
 const (
 	sourceFields = "name, files, format, chunk_bytes, transforms, keep, long, shuffle, bad_records, limit"
 	batchFields  = "sequence_length, sequences, tokens, microbatch_size, packing"
-	specFields   = "name, seed, sources, mix, batch, topology, output, resources"
+	specFields   = "name, seed, sources, mix, batch, strategy, topology, output, resources"
 	nameValid    = `valid are printable characters without a space at either end, such as web or "Wikipedia (en)"`
 	countValid   = "valid is a whole number such as 4096, 100k or 64Ki"
 	chain        = "    transforms: "
@@ -87,9 +87,21 @@ var findingRows = []struct {
 	{4, "    files: a\n    bad_records: ignore", `f:5: sources[0].bad_records.policy: unknown value "ignore", valid are stop, skip`},
 	{7, "mix: {weights: {a: 0.5, b: 0.5}, exhausted: repeat}", `f:7: mix.exhausted: unknown value "repeat", valid are stop, renormalize`},
 	{7, "mix: {weights: {a: 0.5, b: 0.5}, unit: token}", `f:7: mix.unit: unknown value "token", did you mean "tokens"? Valid are tokens, samples`},
-	{10, "output: {format: megatronn}", `f:10: output.format: unknown value "megatronn", did you mean "megatron"? Valid are megatron, hf`},
+	{10, "output: {format: megatronn}", `f:10: output.format: unknown value "megatronn", did you mean "megatron"? Valid are megatron, megatron-thd, hf, torchtitan, jax`},
 	{10, "output: {cp_slicing: zig}", `f:10: output.cp_slicing: unknown value "zig", did you mean "zigzag"? Valid are zigzag, contiguous, none`},
 	{10, "output: {broadcast_at: pp}", `f:10: output.broadcast_at: unknown value "pp", did you mean "tp"? Valid is tp`},
+
+	// Images.
+	{4, "    files: a\n" + chain + "[tokenize: bytes, image: {columns: jpg, token: 5, begin: 6, end: 7}, append_eod: {}]", ""},
+	{4, "    files: a\n" + chain + "[tokenize: bytes, image: {columns: jpg}]", "f:5: sources[0].transforms[1].image.token: is missing, " + countValid},
+	{4, "    files: a\n" + chain + "[tokenize: bytes, image: {token: 5}]", "f:5: sources[0].transforms[1].image.columns: is missing, valid is a list, each item a text"},
+	{4, "    files: a\n" + chain + "[image: {columns: jpg, token: 5}, tokenize: bytes]", "f:5: sources[0].transforms[0].image: comes before there are tokens, move it after tokenize or tokens"},
+	{4, "    files: a\n" + chain + "[tokenize: bytes, append_eod: {}, image: {columns: jpg, token: 5}]", "f:5: sources[0].transforms[2].image: comes after append_eod, move it before: a record may have an image and no other token, and its end needs a mark too"},
+	{4, "    files: a\n" + chain + "[tokenize: bytes, image: {columns: [jpg, a..b], token: 5}]", `f:5: sources[0].transforms[1].image.columns[1]: "a..b" is no field path, valid is a column such as jpg, image.bytes or images[].bytes`},
+	{4, "    files: a\n" + chain + "[tokenize: bytes, image: {columns: jpg, token: 5, min_pixels: 9000, max_pixels: 8000}]", "f:5: sources[0].transforms[1].image.min_pixels: 9000 is more than max_pixels 8000, valid is at most 8000"},
+	{4, "    files: a\n" + chain + "[tokenize: bytes, image: {columns: jpg, token: 5, min_pixels: 0, max_pixels: 783}]", "f:5: sources[0].transforms[1].image.max_pixels: 783 is less than one block of 28 x 28 pixels (patch * merge), valid is 784 or more"},
+	{6, "    files: b\n" + chain + "[tokenize: bytes, image: {columns: jpg, token: 5}]\n  - {name: c, files: c, transforms: [tokenize: bytes, image: {columns: jpg, token: 5, patch: 16}]}", "f:8: warning: sources[2]: \"c\" has weight 0 in every stage: it is never read, give it a weight or take the source away\nf:8: sources[2].transforms[1].image.patch: is 16 here and 14 in an earlier source, one encoder takes the images of all sources: write the same"},
+	{0, strings.Replace(strings.Replace(base, "output: {}", "output: {broadcast_at: tp}\nstrategy: [graph: image, distribute: world]", 1), "cp: 2}", "tp: 2}", 1), "f:11: strategy[1].distribute: images at world go to ranks that fetch nothing, as output.broadcast_at is tp, valid are dp, cp and pp"},
 
 	// Mix.
 	{7, "", "f:1: mix.weights: is missing, with several sources, give weights or stages"},
@@ -120,18 +132,48 @@ var findingRows = []struct {
 	// Batch and mesh.
 	{8, "batch: {sequence_length: 64, sequences: 9}", "f:8: batch.sequences: 9 is not a multiple of dp 2 * microbatch_size 1, valid are 8 and 10"},
 	{8, "batch: {sequence_length: 64, sequences: 2, microbatch_size: 2}", "f:8: batch.sequences: 2 is not a multiple of dp 2 * microbatch_size 2, valid is 4"},
-	{9, "topology: {dp: 2, vpp: 3}", "f:8: batch.sequences: 8 gives each DP rank 4 microbatches, not a multiple of vpp 3, valid are 6 and 12"},
-	{9, "topology: {dp: 2, vpp: 2, pp: 3}", "f:8: warning: batch.sequences: 8 gives each DP rank 4 microbatches: Megatron's interleaved schedule wants a multiple of pp 3, valid are 6 and 12"},
+	{9, "topology: {dp: 2, vpp: 3}", ""},
+	{9, "topology: {dp: 2, vpp: 2, pp: 3}", "f:8: batch.sequences: 8 gives each DP rank 4 microbatches, not a multiple of pp 3, which the interleaved schedule of vpp 2 needs, valid are 6 and 12"},
 	{8, "batch: {sequence_length: 64, tokens: 500}", "f:8: batch.tokens: 500 is not a multiple of sequence_length 64, valid are 448 and 512"},
 	{8, "batch: {sequence_length: 64, tokens: 10}", "f:8: batch.tokens: 10 is not a multiple of sequence_length 64, valid is 64"},
 	{8, "batch: {sequence_length: 4, tokens: 400M}", "f:8: batch.tokens: 400000000 tokens are 100000000 rows, valid are at most 1048576 rows"},
 	{8, "batch: {sequence_length: 66, sequences: 8}", "f:8: batch.sequence_length: 66 is not a multiple of 2 * cp = 4, which cp_slicing: zigzag needs, valid are 64 and 68"},
 	{9, "topology: {cp: 3}\noutput: {cp_slicing: contiguous}\nx-y:", "f:8: batch.sequence_length: 64 is not a multiple of cp = 3, which cp_slicing: contiguous needs, valid are 63 and 66\nf:12: output: is given twice, first on line 10, keep one of the two"},
+	{10, "output: {document_multiple: 4}", "f:10: output.document_multiple: is given with format: megatron, which does not pad documents, take it away, or write format: megatron-thd"},
+	{10, "output: {format: megatron-thd, document_multiple: 0}", "f:10: output.document_multiple: 0 is too small, valid is 1 or more"},
+	{10, "output: {format: megatron-thd, document_multiple: 6}", "f:10: output.document_multiple: 6 is not a multiple of 2 * cp = 4, valid are 4 and 8"},
+	{10, "output: {format: megatron-thd, document_multiple: 12}", "f:8: batch.sequence_length: 64 is not a multiple of output.document_multiple 12, valid are 60 and 72"},
+	{10, "output: {format: megatron-thd, pad_id: 1}", "f:10: output.pad_id: 1, but the padding of format: megatron-thd holds 0, valid is 0"},
+	{10, "output: {format: megatron-thd, cp_slicing: contiguous}", "f:10: output.cp_slicing: contiguous would cut through documents, which format: megatron-thd cuts one by one, valid are zigzag, none"},
+	{10, "output: {format: torchtitan}", "f:10: output.cp_slicing: zigzag would cut what torchtitan cuts itself, valid is none"},
+	{10, "output: {format: torchtitan, cp_slicing: none}", ""},
 	{9, "topology: {dp: 0}", "f:9: topology.dp: 0 is too small, valid is 1 or more"},
 	{9, "topology: {order: [tp, cp, dp, xp]}", `f:9: topology.order[3]: unknown value "xp", did you mean "tp"? Valid are tp, cp, dp, pp`},
 	{9, "topology: {order: [tp, cp, dp]}", "f:9: topology.order: the axis pp is missing, valid is each of tp, cp, dp, pp once"},
 	{9, "topology: {order: [tp, cp, dp, pp, cp]}", "f:9: topology.order[4]: cp is named twice, valid is each of tp, cp, dp, pp once"},
 	{10, "output: {format: hf}\nresources: {window: 0}", "f:11: resources.window: 0 is too small, valid is 1 or more"},
+	// Strategy. It stands on line 11.
+	{10, "\nstrategy: mine", ""},
+	{10, "\nstrategy: [distribute: dp, cost: quadratic, {balance: {level: interleaved}}, broadcast_at: tp, graph: image, distribute: {axis: world, group_size: 2}, cost: vit-2b, balance: lpt]", ""},
+	{10, "\nstrategy: [use: mine, distribute: dp]", `f:11: strategy[0].use: "mine" is a whole strategy and stands beside other entries, keep it alone, or write out what it does`},
+	{10, "\nstrategy: [distribute: dq]", `f:11: strategy[0].distribute.axis: unknown value "dq", did you mean "dp"? Valid are dp, cp, pp, tp, world`},
+	{10, "\nstrategy: [distribute: world]", "f:11: strategy[0].distribute: rows are distributed at dp, not at world, valid is dp; after `graph: image` any axis"},
+	{10, "\nstrategy: [distribute: {group_size: 3}]", "f:11: strategy[0].distribute.group_size: 3 does not divide the 2 buckets at dp, valid are 1 for no groups and the divisors of 2"},
+	{10, "\nstrategy: [graph: image, distribute: {axis: cp, group_size: 3}]", "f:11: strategy[1].distribute.group_size: 3 does not divide the 4 buckets at cp, valid are 1 for no groups and the divisors of 4"},
+	{10, "\nstrategy: [distribute: dp, distribute: dp]", "f:11: strategy[1].distribute: is the second distribute of the graph of text, a graph has one: keep one of the two"},
+	{10, "\nstrategy: [distribute: dp, graph: text]", "f:11: strategy[1].graph: the graph of text began before, write what acts on it in one place"},
+	{10, "\nstrategy: [balance: auto]", "f:11: strategy[0].balance: nothing says over what, write distribute before it"},
+	{10, "\nstrategy: [distribute: dp, balance: auto]", "f:11: strategy[1].balance: nothing says what costs are, write cost before it"},
+	{10, "\nstrategy: [distribute: dp, balance: {keep_order: true}]", ""},
+	{10, "\nstrategy: [distribute: dp, cost: linear, balance: zigzag]", `f:11: strategy[2].balance.method: unknown value "zigzag", valid are auto, lpt, kk`},
+	{10, "\nstrategy: [graph: image, distribute: dp, cost: linear, {balance: {level: intra}}]", "f:11: strategy[3].balance.level: intra moves samples between rows, and images have none, valid is inter"},
+	{10, "\nstrategy: [cost: {a: 3}]", "f:11: strategy[0].cost: says neither model nor expression, valid is such as quadratic, or {expression: tokens * tokens}"},
+	{10, "\nstrategy: [cost: {model: linear, expression: tokens}]", "f:11: strategy[0].cost: has a model and an expression, keep one of the two"},
+	{10, "\nstrategy: [cost: {expression: tokens, of: patches}]", "f:11: strategy[0].cost: has an expression and of=patches, and an expression takes no parameters, write the value into the expression"},
+	{10, "\nstrategy: [cost: qudratic]", `f:11: strategy[0].cost: "qudratic": there is no such model`},
+	{10, "\nstrategy: [broadcast_at: tp]", "f:11: strategy[0].broadcast_at: nothing says who fetches at all, write distribute before it"},
+	{10, "output: {broadcast_at: ''}\nstrategy: [distribute: dp, broadcast_at: tp]", `f:11: strategy[1].broadcast_at: is tp, and output.broadcast_at is "", keep one of the two`},
+
 	{4, "    files: a\n    long: {max: 65}", "f:5: sources[0].long.max: 65 is more than batch.sequence_length 64, valid is 1 to 64"},
 
 	// Chains. They stand on line 5.
@@ -146,8 +188,8 @@ var findingRows = []struct {
 	{4, "    files: a\n" + chain + "[tokens: ids, append_eod: {}]", "f:5: sources[0].transforms[1].append_eod.id: is missing, after tokens there is no encoding to take it from: write such as append_eod: 50256"},
 	{4, "    files: a\n" + chain + "[text: '{x}']", "f:5: sources[0].transforms: no step gives tokens, add tokenize: bytes or another encoding, or tokens with the column that holds them"},
 	{4, "    files: a\n" + chain + "[{text: '{x}', tokenize: bytes}]", "f:5: sources[0].transforms[0]: has text and tokenize in one step, write each as a list item of its own"},
-	{4, "    files: a\n" + chain + "[{}]", "f:5: sources[0].transforms[0]: is empty, valid is one of text, tokens, filter, tokenize, append_eod"},
-	{4, "    files: a\n" + chain + "[tokenise: bytes]", `f:5: sources[0].transforms[0].tokenise: unknown field, did you mean "tokenize"? Valid are text, tokens, filter, tokenize, append_eod`},
+	{4, "    files: a\n" + chain + "[{}]", "f:5: sources[0].transforms[0]: is empty, valid is one of text, tokens, filter, tokenize, append_eod, image"},
+	{4, "    files: a\n" + chain + "[tokenise: bytes]", `f:5: sources[0].transforms[0].tokenise: unknown field, did you mean "tokenize"? Valid are text, tokens, filter, tokenize, append_eod, image`},
 	{4, "    files: a\n" + chain + "[tokens: 'a..b']", `f:5: sources[0].transforms[0].tokens: "a..b" is no field path, valid is a column such as input_ids or meta.ids`},
 	{4, "    files: a\n" + chain + "[text: '{a', tokenize: bytes]", "f:5: sources[0].transforms[0].text: has a { that is not closed, " + templateValid},
 	{4, "    files: a\n" + chain + "[text: '{a}}', tokenize: bytes]", "f:5: sources[0].transforms[0].text: has a } that closes nothing, " + templateValid},
@@ -183,11 +225,17 @@ func TestFindings(t *testing.T) {
 		}
 		return nil
 	})
+	costs := CheckCost(func(s string) error {
+		if s == "qudratic" {
+			return errors.New(`cost "qudratic": there is no such model`)
+		}
+		return nil
+	})
 	if _, findings := Parse("f", []byte(base), "", Env(noEnv), filter); findings != nil {
 		t.Fatalf("base: %v", findings)
 	}
 	for _, row := range findingRows {
-		job, findings := Parse("f", []byte(with(row.line, row.text)), "", Env(noEnv), filter)
+		job, findings := Parse("f", []byte(with(row.line, row.text)), "", Env(noEnv), filter, costs)
 		if got := findings.Error(); got != row.want {
 			t.Errorf("%.200q\ngot  %s\nwant %s", row.text, got, row.want)
 		}

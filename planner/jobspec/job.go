@@ -8,14 +8,15 @@ import (
 
 // Job is a whole job spec with defaults filled in. It is read-only after Load.
 type Job struct {
-	Name      string    // names the job in logs, tokens and errors
-	Seed      uint64    // the only randomness there is
-	Sources   []Source  // at least one; names unique
-	Mix       Mix       //
-	Batch     Batch     //
-	Topology  Topology  //
-	Output    Output    //
-	Resources Resources // budgets: never change a byte of any batch
+	Name      string      // names the job in logs, tokens and errors
+	Seed      uint64      // the only randomness there is
+	Sources   []Source    // at least one; names unique
+	Mix       Mix         //
+	Batch     Batch       //
+	Strategy  []Primitive // nil: rows go to ranks in the order of packing
+	Topology  Topology    //
+	Output    Output      //
+	Resources Resources   // budgets: never change a byte of any batch
 
 	// Dir is the spec's folder: relative paths are relative to it. It is not
 	// part of the spec: neither YAML nor Identity knows it.
@@ -76,6 +77,7 @@ type Transform struct {
 	Filter    string     // expression over fields, text, tokens: "len(text) > 20 and lang == 'en'"
 	Tokenize  *Tokenize  //
 	AppendEOD *AppendEOD //
+	Image     *Image     //
 }
 
 // Tokenize turns text into token ids.
@@ -87,6 +89,28 @@ type Tokenize struct {
 // AppendEOD appends one end-of-document token.
 type AppendEOD struct {
 	ID int32 // token id; default: the encoding's own end-of-text id (bytes: 256)
+}
+
+// Image puts the placeholders of images before the tokens.
+type Image struct {
+	Columns              []string // that hold encoded images
+	Token                int32    // the placeholder
+	Begin, End           int32    // around each image's placeholders; 0 = none
+	Patch, Merge         int      // pixels along a side of a patch, patches along a side of a placeholder's block
+	MinPixels, MaxPixels int      // bounds on the area of resized images
+	MaxImages            int      // of a record
+	Decode               string   // constructor (default) or loader
+	Verify               bool     // decode once at reading
+}
+
+// Images returns the image step of the source, nil if it has none.
+func (s *Source) Images() *Image {
+	for _, t := range s.Transforms {
+		if t.Image != nil {
+			return t.Image
+		}
+	}
+	return nil
 }
 
 // Long is the rule for samples longer than Max tokens.
@@ -111,8 +135,19 @@ type BadRecords struct {
 type Mix struct {
 	Unit      string  // tokens (default) or samples
 	Stages    []Stage // by rising start step; the first starts at 0
-	Epochs    int     // limit on epochs of every source; 0 = none
-	Exhausted string  // at the epochs limit: repeat is not possible; stop (default) or renormalize
+	Grain     string  // epoch, step (default) or substep: how often the stages' weights move
+	Draw      string  // deficit (default) or random
+	Feedback  Feedback
+	Epochs    int    // limit on epochs of every source; 0 = none
+	Exhausted string // at the epochs limit: repeat is not possible; stop (default) or renormalize
+}
+
+// Feedback moves the weights by the losses that trainers report.
+type Feedback struct {
+	Policy string // none (default) or exponential
+	Every  int    // steps between two changes
+	Rate   int    // in thousandths
+	Floor  int    // of a source's part of the mix in the spec, in thousandths
 }
 
 // Stage gives the weights from a step on.
@@ -139,10 +174,11 @@ type Topology struct {
 
 // Output is how batches look to the trainer.
 type Output struct {
-	Format      string // megatron (default) or hf
-	CPSlicing   string // zigzag (default), contiguous, none
-	BroadcastAt string // "" (every rank fetches) or tp: only TP rank 0 fetches
-	PadID       int32  // default 0
+	Format           string // megatron (default), megatron-thd, hf, torchtitan, jax
+	CPSlicing        string // zigzag (default), contiguous, none
+	BroadcastAt      string // "" (every rank fetches) or tp: only TP rank 0 fetches
+	PadID            int32  // default 0
+	DocumentMultiple int    // megatron-thd: documents are padded to a multiple of it; 0 with other formats. See RowLength
 }
 
 // Resources bound memory and read-ahead. Nothing here may change a byte.

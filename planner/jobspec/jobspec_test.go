@@ -42,7 +42,7 @@ func TestDefaults(t *testing.T) {
 			Transforms: []Transform{{Text: "{text}"}, {Tokenize: &Tokenize{Encoding: "bytes"}}, {AppendEOD: &AppendEOD{ID: 256}}},
 			Long:       Long{"split", 128}, Shuffle: Shuffle{true, 4}, BadRecords: BadRecords{"stop", 100},
 		}},
-		Mix:       Mix{Unit: "tokens", Stages: []Stage{{Ramp: "none", Weights: map[string]float64{"a": 1}}}, Exhausted: "stop"},
+		Mix:       Mix{Unit: "tokens", Stages: []Stage{{Ramp: "none", Weights: map[string]float64{"a": 1}}}, Exhausted: "stop", Grain: "step", Draw: "deficit", Feedback: Feedback{"none", 10, 100, 10}},
 		Batch:     Batch{SequenceLength: 128, Sequences: 4, MicrobatchSize: 1, Packing: true},
 		Topology:  Topology{DP: 1, CP: 1, PP: 1, TP: 1, VPP: 1, Order: []string{"tp", "cp", "dp", "pp"}},
 		Output:    Output{Format: "megatron", CPSlicing: "zigzag"},
@@ -262,6 +262,7 @@ func TestIdentity(t *testing.T) {
 		{"packing", func(j *Job) { j.Batch.Packing = false }, false},
 		{"output format", func(j *Job) { j.Output.Format = "hf" }, false},
 		{"pad_id", func(j *Job) { j.Output.PadID++ }, false},
+		{"document_multiple", func(j *Job) { j.Output.DocumentMultiple = 2 }, false},
 	} {
 		job := mustParse(t, example)
 		tc.change(job)
@@ -274,10 +275,28 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
+// TestImageIdentity: all of an image step decides about bytes but the place of work.
+func TestImageIdentity(t *testing.T) {
+	const spec = "name: a\nsources: [{name: s, files: x.tar, transforms: [tokenize: bytes, image: {columns: [jpg], token: 300}]}]\nbatch: {sequence_length: 8, sequences: 1}\n"
+	base := mustParse(t, spec)
+	for name, change := range map[string]func(x *Image){
+		"columns": func(x *Image) { x.Columns = []string{"png"} }, "token": func(x *Image) { x.Token++ }, "begin": func(x *Image) { x.Begin++ },
+		"end": func(x *Image) { x.End++ }, "patch": func(x *Image) { x.Patch++ }, "merge": func(x *Image) { x.Merge++ },
+		"min_pixels": func(x *Image) { x.MinPixels++ }, "max_pixels": func(x *Image) { x.MaxPixels++ },
+		"max_images": func(x *Image) { x.MaxImages++ }, "verify": func(x *Image) { x.Verify = true }, "decode": func(x *Image) { x.Decode = "loader" },
+	} {
+		job := mustParse(t, spec)
+		change(job.Sources[0].Images())
+		if same := job.Identity() == base.Identity(); same != (name == "decode") {
+			t.Errorf("%s: identity is the same: %v", name, same)
+		}
+	}
+}
+
 // TestIdentityIsStable pins the canonical form: a change of it would refuse the
 // resume tokens of running jobs.
 func TestIdentityIsStable(t *testing.T) {
-	const want = "5e6a583428c5a4574793a157773b6a043eb4391c68a744f3a733e04718f74472"
+	const want = "e16b0d3497d8536fb0d6937821453b9d382b22d02644c420308a6d8e95cd10b0"
 	if got := fmt.Sprintf("%x", mustParse(t, example).Identity()); got != want {
 		t.Errorf("the identity of the example is %s, was %s", got, want)
 	}
@@ -380,5 +399,29 @@ func TestRoundTrip(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 500 {
 		checkRoundTrip(t, randomJob(rng))
+	}
+}
+
+// Documents of packed sequences are cut over CP, and each part over TP.
+func TestRowLength(t *testing.T) {
+	for _, tc := range []struct {
+		output, topology string
+		want             []int // of 1, 12, 13 and 24 tokens
+	}{
+		{"format: megatron", "cp: 2, tp: 4", []int{1, 12, 13, 24}},
+		{"format: megatron-thd", "", []int{1, 12, 13, 24}},
+		{"format: megatron-thd", "cp: 3", []int{6, 12, 18, 24}},
+		{"format: megatron-thd", "tp: 4", []int{4, 12, 16, 24}},
+		{"format: megatron-thd", "cp: 2, tp: 4", []int{8, 16, 16, 24}},
+		{"format: megatron-thd", "cp: 2, tp: 3", []int{12, 12, 24, 24}},
+		{"format: megatron-thd, document_multiple: 4", "cp: 2, tp: 4", []int{4, 12, 16, 24}},
+	} {
+		job := mustParse(t, "name: x\nsources: [{name: a, files: a.txt}]\nbatch: {sequence_length: 120, sequences: 4}\n"+
+			"output: {"+tc.output+"}\ntopology: {"+tc.topology+"}\n")
+		for i, tokens := range []int{1, 12, 13, 24} {
+			if got := job.RowLength(tokens); got != tc.want[i] {
+				t.Errorf("%s with %s: %d tokens take %d, want %d", tc.output, tc.topology, tokens, got, tc.want[i])
+			}
+		}
 	}
 }

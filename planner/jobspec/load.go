@@ -19,6 +19,7 @@ type Option func(*options)
 
 type options struct {
 	filter func(string) error
+	cost   func(string) error
 	env    func(string) (string, bool)
 	files  bool // look whether files are there
 }
@@ -102,7 +103,7 @@ func build(r *report, src []byte, dir string, o options) *Job {
 		return nil
 	}
 	d.derive(job)
-	c := checker{report: r, job: job, filter: o.filter}
+	c := checker{report: r, job: job, filter: o.filter, cost: o.cost}
 	for _, rule := range rules {
 		rule.check(&c)
 	}

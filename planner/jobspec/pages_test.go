@@ -190,7 +190,7 @@ func checkType(t *testing.T, f *field, typ reflect.Type) {
 	if typ.Kind() == reflect.Int32 && f.max > 1<<31-1 {
 		t.Errorf("%s: the bound %d does not fit an int32", f.key, f.max)
 	}
-	if text, ok := f.def.(string); ok && !slices.Contains(f.enum, text) {
+	if text, ok := f.def.(string); ok && f.enum != nil && !slices.Contains(f.enum, text) {
 		t.Errorf("%s: the default %q is not in %v", f.key, text, f.enum)
 	}
 }

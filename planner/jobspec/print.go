@@ -28,6 +28,7 @@ func (j *Job) YAML() []byte {
 // batch the row length, rows and packing, from the output format and pad_id.
 //
 // It leaves out, and so lets a running job change: the name, the topology,
+// the strategy but for what it says of the contents of rows,
 // microbatch_size, cp_slicing and broadcast_at, resources, bad_records and the
 // folder of the spec. The reference page says why for each. What the files hold
 // is the manifest's to cover.
@@ -35,6 +36,7 @@ func (j *Job) Identity() [32]byte {
 	p := printer{identity: true}
 	p.WriteString("# millrace job identity, version 1\n")
 	p.object(&specObject, reflect.ValueOf(j).Elem(), 0)
+	p.WriteString(j.strategyIdentity())
 	return sha256.Sum256(p.Bytes())
 }
 
@@ -69,7 +71,7 @@ func (p *printer) object(o *object, v reflect.Value, depth int) {
 // absent reports whether a value is what leaving the field out means.
 func absent(f *field, o *object, v reflect.Value) bool {
 	switch {
-	case o.choice, f.kind == textKind && !f.list:
+	case o.choice, f.kind == textKind && !f.list, f.kind == countKind && f.empty:
 		return v.IsZero()
 	case f.list:
 		return v.Len() == 0

@@ -10,13 +10,18 @@ import (
 func randomJob(rng *rand.Rand) *Job {
 	job := &Job{
 		Name: randomName(rng), Seed: rng.Uint64(),
-		Mix:       Mix{Unit: pick(rng, "tokens", "samples"), Epochs: rng.IntN(3), Exhausted: pick(rng, "stop", "renormalize")},
+		Mix: Mix{Unit: pick(rng, "tokens", "samples"), Epochs: rng.IntN(3), Exhausted: pick(rng, "stop", "renormalize"),
+			Grain: pick(rng, "epoch", "step", "substep"), Draw: pick(rng, "deficit", "random"),
+			Feedback: Feedback{pick(rng, "none", "exponential"), 1 + rng.IntN(20), 1 + rng.IntN(500), rng.IntN(100)}},
 		Topology:  Topology{DP: 1 + rng.IntN(3), CP: 1 + rng.IntN(3), PP: 1 + rng.IntN(3), TP: 1 + rng.IntN(3), VPP: 1 + rng.IntN(3), Order: shuffled(rng, axes)},
-		Output:    Output{Format: pick(rng, "megatron", "hf"), CPSlicing: pick(rng, "zigzag", "contiguous", "none"), BroadcastAt: pick(rng, "", "tp"), PadID: int32(rng.IntN(3))},
+		Output:    Output{Format: pick(rng, "megatron", "hf", "jax"), CPSlicing: pick(rng, "zigzag", "contiguous", "none"), BroadcastAt: pick(rng, "", "tp"), PadID: int32(rng.IntN(3))},
 		Resources: Resources{LoaderBuffer: 1 + rng.Int64N(1<<40), ConstructorBuffer: 1 << rng.IntN(40), Prefetch: 1 + rng.IntN(9), Window: 1 + rng.IntN(999)},
 		Dir:       "/specs",
 	}
 	micro := 1 + rng.IntN(3)
+	if rng.IntN(4) == 0 {
+		job.Output = Output{Format: thd, CPSlicing: pick(rng, "zigzag", "none"), DocumentMultiple: 2 * job.Topology.CP}
+	}
 	job.Batch = Batch{
 		SequenceLength: 2 * job.Topology.CP * (1 + rng.IntN(2000)),
 		Sequences:      job.Topology.DP * micro * job.Topology.VPP * job.Topology.PP * (1 + rng.IntN(3)),
@@ -25,6 +30,7 @@ func randomJob(rng *rand.Rand) *Job {
 	for i := range 1 + rng.IntN(4) {
 		job.Sources = append(job.Sources, randomSource(rng, i, job.Batch.SequenceLength))
 	}
+	job.Strategy = randomStrategy(rng, job)
 	from := int64(0)
 	for i := range 1 + rng.IntN(3) {
 		job.Mix.Stages = append(job.Mix.Stages, randomStage(rng, job, i, from))

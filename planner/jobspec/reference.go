@@ -68,7 +68,7 @@ func objectReference(b *bytes.Buffer, o *object, path string) {
 	}
 	b.WriteString("\n")
 	for i := range o.fields {
-		if f := &o.fields[i]; f.object != nil {
+		if f := &o.fields[i]; f.object != nil && len(f.object.fields) > 0 {
 			objectReference(b, f.object, f.path(path))
 		}
 	}

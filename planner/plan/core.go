@@ -1,9 +1,11 @@
 // Package plan is the pure core of the planner: events go in, effects come out.
 //
-// It draws the samples of each step by the mix, packs them into rows, and runs
-// ahead of the slowest trainer under a limit. It owns every decision about order
-// and nothing else: no clock, disk, network, goroutine or global randomness is
-// inside, and the arrival order of events changes no plan. planner is the shell
+// It draws the samples of each step by the mix, packs them into rows, has a
+// strategy place the rows, and runs ahead of the slowest trainer under a limit.
+// It owns every decision about order and nothing else: no clock, disk, network,
+// goroutine or global randomness is inside, and the arrival order of events
+// changes no plan. Changes that come from outside apply to a step and those
+// after it, and are part of the position from then on. planner is the shell
 // around it: it makes effects durable first and sends them then.
 //
 // Apply is not safe for concurrent use; one goroutine owns a Core.
@@ -11,10 +13,14 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/millrace-data/millrace/balance"
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/planner/dgraph"
 	"github.com/millrace-data/millrace/planner/mix"
+	"github.com/millrace-data/millrace/planner/place"
+	"github.com/millrace-data/millrace/planner/strategy"
 )
 
 // carryLimit bounds the samples carried over from one step to the next: they
@@ -23,23 +29,32 @@ const carryLimit = 32
 
 // Source is what the core knows of a source.
 type Source struct {
-	Name   string
-	Blocks int64 // blocks in one epoch; positive
-	Limit  int64 // samples in one epoch at most; 0 = no limit
+	Name    string
+	Blocks  int64 // blocks in one epoch; positive
+	Limit   int64 // samples in one epoch at most; 0 = no limit
+	Longest int32 // tokens of a sample at most
 }
 
 // Config is the job as the core sees it. It is read-only.
 type Config struct {
+	Seed           uint64
 	Sources        []Source
 	Schedule       mix.Schedule
-	CountSamples   bool  // the mix counts samples, not tokens
-	Epochs         int64 // limit for every source; 0 = none
-	Renormalize    bool  // at the limit of one source go on with the others; else stop
-	SequenceLength int32 // tokens per row
-	Rows           int   // rows per step
-	Packing        bool  // several samples per row
-	Ahead          int64 // steps planned ahead of the slowest trainer; positive
-	Window         int   // samples of each source to know ahead; positive
+	Grain          string            // "step", "substep" or "epoch": how often the schedule's weights move
+	Random         bool              // sources are drawn at random by their shares, not by deficit
+	CountSamples   bool              // the mix counts samples, not tokens
+	Epochs         int64             // limit for every source; 0 = none
+	Renormalize    bool              // at the limit of one source go on with the others; else stop
+	SequenceLength int32             // tokens per row
+	Multiple       int32             // a sample takes a multiple of it of a row; 0 is 1
+	Rows           int               // rows per step
+	MicrobatchSize int               // rows in a microbatch of one DP rank; default 1
+	Packing        bool              // several samples per row
+	Images         bool              // samples have images
+	Mesh           *place.Tree       // default: a single rank
+	Strategy       strategy.Strategy // default: strategy.InOrder
+	Ahead          int64             // steps planned ahead of the slowest trainer; positive
+	Window         int               // samples of each source to know ahead; positive
 	Root           [32]byte
 }
 
@@ -63,33 +78,46 @@ type Cursor struct {
 
 // State is a position in a job: everything that the steps after it depend on.
 type State struct {
-	Step    int64 // steps done
-	Cursors []Cursor
-	Carry   []Ref // drawn but not delivered, the longest first
+	Step     int64 // steps done
+	Cursors  []Cursor
+	Carry    []Ref // drawn but not delivered, the longest first
+	Settings Settings
+	Pending  []Change // made, but for steps to come; by rising step
 }
 
 // Start is the position before the first step.
 func Start(sources int) State { return State{Cursors: make([]Cursor, sources)} }
 
-// Clone copies a state.
+// Clone copies a state. Settings and changes are never written to: they are shared.
 func (s State) Clone() State {
-	s.Cursors = append([]Cursor(nil), s.Cursors...)
-	s.Carry = append([]Ref(nil), s.Carry...)
+	s.Cursors = slices.Clone(s.Cursors)
+	s.Carry = slices.Clone(s.Carry)
+	s.Pending = slices.Clone(s.Pending)
 	return s
 }
+
+// Await makes a change for a step to come part of the position.
+func (s *State) Await(ch Change) { s.Pending = inserted(s.Pending, ch) }
 
 // Step is the plan of one step.
 type Step struct {
 	Step    int64
+	Shape   Shape
+	Mesh    *place.Tree
 	Samples []Ref   // row by row
 	Rows    []int32 // samples in each row; rows without any are padding only
 	Drawn   []int64 // tokens drawn from each source in this step
 	Filled  int64   // tokens in all rows
-	After   State   // the position after this step
+	Placed  *strategy.Result
+	Buffer  *dgraph.Buffer // the samples that Placed is about
+	Changes []Change       // that apply from this step on
+	Banned  []Ref          // drawn or carried, and left out for a ban
+	Passed  [][2]Ref       // for each source, the first sample passed over by a skip, and the one after the last
+	After   State          // the position after this step
 }
 
 // Event is something that happened outside: one of BlockRead, Acked,
-// Assembled, Rewind.
+// Assembled, Changed, Rewind.
 type Event interface{ event() }
 
 // BlockRead reports the samples of a block that was wanted.
@@ -97,6 +125,21 @@ type BlockRead struct {
 	Source  int32
 	Seq     int64
 	Lengths []int32 // tokens of each sample, in order
+	Images  *Images // of samples with images; nil if the source has none
+	Banned  []Banned
+	Bans    int // bans of the job that the reader knew of
+}
+
+// Images are the images of a block's samples, as patches to encode.
+type Images struct {
+	Offsets []int32 // sample i has the images Offsets[i] to Offsets[i+1]
+	Patches []int32 // of each image
+}
+
+// Banned names a sample of a block that comes from a banned record.
+type Banned struct {
+	Index int32
+	Ban   uint32
 }
 
 // Acked reports that all trainers are done with all steps before Step.
@@ -109,6 +152,10 @@ type Assembled struct {
 	Digests [][32]byte
 }
 
+// Changed is a change that was checked. It applies to its step or, if that is
+// planned already, to the next that is not.
+type Changed struct{ Change Change }
+
 // Rewind moves the job to another position: that of a resume token. Digest is
 // the chain value there.
 type Rewind struct {
@@ -119,6 +166,7 @@ type Rewind struct {
 func (BlockRead) event() {}
 func (Acked) event()     {}
 func (Assembled) event() {}
+func (Changed) event()   {}
 func (Rewind) event()    {}
 
 // Effect is something the shell has to do: one of Want, Release, Publish, End,
@@ -162,7 +210,7 @@ func (Fail) effect()     {}
 // Core is the state machine.
 type Core struct {
 	cfg     Config
-	state   State // after the last planned step
+	state   State // after the last planned step; changes that are due are in its settings
 	acked   int64
 	window  map[int64]State // positions from acked to planned
 	sources []source
@@ -170,22 +218,34 @@ type Core struct {
 	ended   int64 // the step that does not exist; -1 while unknown
 	failed  error
 	packer  balance.Packer
+	runner  strategy.Runner
 	effects []Effect
 	pending *draft // the next step as far as it could be drawn; nil if there is none
+	step    prelude
+	scratch struct { // memory of the last draft
+		samples int // about so many
+		jumps   []jump
+	}
 }
 
-// source is what is known of a source's blocks.
-type source struct {
-	blocks   map[int64][]int32 // lengths by block
-	wanted   map[int64]bool
-	released int64 // blocks before it were let go
-	read     int64 // blocks and samples read so far, for the look-ahead
-	samples  int64
-	pace     int64 // samples drawn in the last step
+// prelude is what happened before the next step's own samples are drawn.
+type prelude struct {
+	begun   bool
+	changes []Change // that are due
+	skip    int64    // steps whose data is still to be passed over
+	from    []Cursor // where that began
+	passed  bool
 }
 
 // New returns a core at the start of the job. Apply(Rewind) moves it.
 func New(cfg Config) *Core {
+	if cfg.Strategy == nil {
+		cfg.Strategy = strategy.InOrder
+	}
+	cfg.MicrobatchSize = max(cfg.MicrobatchSize, 1)
+	if cfg.Mesh == nil {
+		cfg.Mesh = place.Single()
+	}
 	c := &Core{cfg: cfg}
 	c.reset(Start(len(cfg.Sources)), cfg.Root)
 	return c
@@ -194,12 +254,19 @@ func New(cfg Config) *Core {
 func (c *Core) reset(s State, digest [32]byte) {
 	c.state, c.acked, c.ended = s.Clone(), s.Step, -1
 	c.window = map[int64]State{s.Step: s.Clone()}
-	c.sources = make([]source, len(c.cfg.Sources))
-	for i := range c.sources {
-		c.sources[i] = source{blocks: map[int64][]int32{}, wanted: map[int64]bool{}}
+	c.sources = nil
+	for _, src := range c.cfg.Sources {
+		c.addSource(src)
 	}
-	c.digests = newDigests(s.Step, digest, c.cfg.Rows)
-	c.pending = nil
+	all := c.ahead()
+	for _, a := range all.Added {
+		c.addSource(a.Source)
+	}
+	for _, b := range all.Bans {
+		c.ban(b)
+	}
+	c.digests = newDigests(s.Step, digest)
+	c.pending, c.step = nil, prelude{}
 }
 
 // Start plans as far as it can without any event.
@@ -216,6 +283,8 @@ func (c *Core) Apply(ev Event) []Effect {
 			c.ack(ev.Step)
 		case Assembled:
 			c.assembled(ev)
+		case Changed:
+			c.change(ev.Change)
 		case Rewind:
 			c.reset(ev.State, ev.Digest)
 		}
@@ -229,6 +298,15 @@ func (c *Core) drain(work func()) []Effect {
 		work()
 	}
 	return c.effects
+}
+
+// room is how many tokens of a row a sample takes.
+func (c *Core) room(length int32) int32 {
+	m := c.cfg.Multiple
+	if m <= 1 {
+		return length
+	}
+	return (length + m - 1) / m * m
 }
 
 func (c *Core) emit(e Effect) { c.effects = append(c.effects, e) }
@@ -257,24 +335,6 @@ func (c *Core) Digest(step int64) ([32]byte, bool) { return c.digests.at(step) }
 // Missing counts the rows of the next undigested step that were not assembled.
 func (c *Core) Missing() (step int64, rows int) { return c.digests.missing() }
 
-func (c *Core) blockRead(ev BlockRead) {
-	s := &c.sources[ev.Source]
-	if !s.wanted[ev.Seq] {
-		return // of another generation, or told twice
-	}
-	delete(s.wanted, ev.Seq)
-	for i, n := range ev.Lengths {
-		if n < 1 || n > c.cfg.SequenceLength {
-			c.fail(fmt.Errorf("source %q, block %d: sample %d has %d tokens, which cannot be (1 to %d)",
-				c.cfg.Sources[ev.Source].Name, ev.Seq, i, n, c.cfg.SequenceLength))
-			return
-		}
-	}
-	s.blocks[ev.Seq] = ev.Lengths
-	s.read++
-	s.samples += int64(len(ev.Lengths))
-}
-
 func (c *Core) ack(step int64) {
 	if step <= c.acked || step > c.state.Step {
 		return
@@ -285,31 +345,6 @@ func (c *Core) ack(step int64) {
 	c.acked = step
 	c.digests.forget(step)
 	c.release()
-}
-
-// release lets go of the blocks that no position from the acked one on needs.
-func (c *Core) release() {
-	low := make([]int64, len(c.sources))
-	at := c.window[c.acked]
-	for i, cur := range at.Cursors {
-		low[i] = cur.Seq
-	}
-	for _, r := range at.Carry {
-		low[r.Source] = min(low[r.Source], r.Seq)
-	}
-	for i := range c.sources {
-		s := &c.sources[i]
-		if low[i] <= s.released {
-			continue
-		}
-		for seq := range s.blocks {
-			if seq < low[i] {
-				delete(s.blocks, seq)
-			}
-		}
-		s.released = low[i]
-		c.emit(Release{int32(i), low[i]})
-	}
 }
 
 func (c *Core) assembled(ev Assembled) {
@@ -326,9 +361,40 @@ func (c *Core) assembled(ev Assembled) {
 	}
 }
 
+// Effective is the step that a change made now would apply to first.
+func (c *Core) Effective(step int64) int64 {
+	next := c.state.Step
+	if c.step.passed || c.step.skip > 0 {
+		next++ // samples of this one are passed over already
+	}
+	return max(step, next)
+}
+
+// change makes a change part of all positions that come before it.
+func (c *Core) change(ch Change) {
+	ch.Step = c.Effective(ch.Step)
+	c.state.Await(ch)
+	for k, s := range c.window {
+		s.Await(ch)
+		c.window[k] = s
+	}
+	switch ch.Kind {
+	case AddSource:
+		c.addSource(ch.Add.Source)
+	case BanSample:
+		c.ban(ch.Ban)
+	}
+	if c.ended >= 0 && ch.Step >= c.ended {
+		return // there is no such step
+	}
+	c.pending = nil // what was drawn for the next step may be drawn otherwise now
+	c.step.begun = false
+}
+
 // advance plans steps while the limit allows it and the samples are known.
 func (c *Core) advance() {
 	for c.failed == nil && c.ended < 0 && c.state.Step-c.acked < c.cfg.Ahead {
+		c.begin()
 		step, end := c.next()
 		if end {
 			c.ended = c.state.Step
@@ -341,78 +407,77 @@ func (c *Core) advance() {
 		for i, cur := range step.After.Cursors {
 			c.sources[i].pace = cur.Samples - c.state.Cursors[i].Samples
 		}
-		c.state = step.After.Clone()
-		c.window[c.state.Step] = step.After
-		c.emit(Publish{step})
+		if c.step.skip > 0 {
+			c.pass(step)
+			continue
+		}
+		c.publish(step)
 	}
 	if c.failed == nil && c.ended < 0 {
 		c.lookAhead()
 	}
 }
 
-// want asks for a block once.
-func (c *Core) want(src int32, seq int64) {
-	s := &c.sources[src]
-	if _, known := s.blocks[seq]; known || s.wanted[seq] {
+// begin makes the changes that are due at the next step, once.
+func (c *Core) begin() {
+	if c.step.begun {
 		return
 	}
-	s.wanted[seq] = true
-	c.emit(Want{src, seq})
-}
-
-// wantLimit bounds the blocks of one source that are being read at a time: two
-// keep a loader busy while one is on its way, four leave room for small ones.
-const wantLimit = 4
-
-// lookAhead asks for blocks until Window samples, or those of the steps that are
-// planned ahead twice over, of each active source are
-// known or on their way, at most an epoch (or 64 blocks) ahead.
-func (c *Core) lookAhead() {
-	for i := range c.sources {
-		if c.cfg.Schedule.Active(i, c.state.Step, c.state.Step+2*c.cfg.Ahead) {
-			c.lookAheadIn(int32(i))
+	c.step.begun = true
+	s := &c.state
+	for len(s.Pending) > 0 && s.Pending[0].Step <= s.Step {
+		ch := s.Pending[0]
+		s.Pending = s.Pending[1:]
+		s.Settings = s.Settings.with(ch)
+		switch ch.Kind {
+		case AddSource:
+			s.Cursors = append(s.Cursors, Cursor{})
+		case Drop:
+			s.Cursors[ch.Source].Deficit = 0
+		case Skip:
+			c.step.skip += ch.Steps
+			c.step.from = slices.Clone(s.Cursors)
 		}
+		c.step.changes = append(c.step.changes, ch)
 	}
 }
 
-func (c *Core) lookAheadIn(i int32) {
-	s, src, cur := &c.sources[i], c.cfg.Sources[i], c.state.Cursors[i]
-	usual := int64(c.cfg.Window) // samples of a block that is not known
-	if s.read > 0 {
-		usual = max(s.samples/s.read, 1)
-	}
-	end := cur.Seq + max(src.Blocks, 64)
-	if c.cfg.Epochs > 0 {
-		end = min(end, c.cfg.Epochs*src.Blocks)
-	}
-	left := src.Limit - cur.InEpoch // samples until the epoch's limit, if there is one
-	known := -int64(cur.Index)
-	// A source that gives many samples to a step needs a block read while the
-	// steps planned ahead use up the one before it.
-	enough := max(int64(c.cfg.Window), 2*c.cfg.Ahead*s.pace)
-	for seq := cur.Seq; known < enough && seq < end; {
-		if src.Limit > 0 && left <= 0 {
-			seq, left = (seq/src.Blocks+1)*src.Blocks, src.Limit
-			continue
-		}
-		n := usual
-		if lengths, ok := s.blocks[seq]; ok {
-			n = int64(len(lengths))
-		} else if !s.wanted[seq] && len(s.wanted) >= wantLimit {
-			break
-		} else {
-			c.want(i, seq)
-		}
-		known += n
-		left -= n
-		if seq++; seq%src.Blocks == 0 {
-			left = src.Limit
-		}
-	}
+// pass goes on behind a step without delivering it.
+func (c *Core) pass(step *Step) {
+	c.state = step.After
+	c.state.Step = step.Step
+	c.step.skip--
+	c.step.passed = true
 }
+
+func (c *Core) publish(step *Step) {
+	step.Changes = c.step.changes
+	if c.step.passed {
+		for i, cur := range c.state.Cursors {
+			from := Ref{Source: int32(i)}
+			if i < len(c.step.from) {
+				from.Seq, from.Index = c.step.from[i].Seq, c.step.from[i].Index
+			}
+			step.Passed = append(step.Passed, [2]Ref{from, {Source: int32(i), Seq: cur.Seq, Index: cur.Index}})
+		}
+	}
+	c.step = prelude{}
+	c.state = step.After.Clone()
+	c.window[c.state.Step] = step.After
+	c.digests.expect(step.Step, step.Shape.Rows)
+	c.emit(Publish{step})
+}
+
+func (c *Core) name(i int32) string { return c.sources[i].Name }
 
 // errBarren says that a source has records but none of them gives a sample.
 func (c *Core) errBarren(src int32) error {
 	return fault.Userf("source %q gave no sample in a whole epoch: every record was filtered out, dropped as too long, or empty (as one without the column that `text` names is); check its transforms",
-		c.cfg.Sources[src].Name)
+		c.name(src))
+}
+
+// errLength says that a block holds a sample that no row has room for.
+func (c *Core) errLength(ev BlockRead, i int, n int32) error {
+	return fmt.Errorf("source %q, block %d: sample %d has %d tokens, which cannot be (1 to %d)",
+		c.name(ev.Source), ev.Seq, i, n, c.sources[ev.Source].Longest)
 }

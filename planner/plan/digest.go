@@ -8,22 +8,25 @@ import (
 
 // digests collects the row digests of steps and chains them in order.
 type digests struct {
-	rows   int
+	rows   map[int64]int      // rows of the steps that are planned and not chained
 	head   int64              // steps chained so far
 	chain  map[int64][32]byte // chain values from the acked position to head
 	open   map[int64][][32]byte
 	filled map[int64]map[uint32]bool
 }
 
-func newDigests(step int64, digest [32]byte, rows int) digests {
+func newDigests(step int64, digest [32]byte) digests {
 	return digests{
-		rows:   rows,
+		rows:   map[int64]int{},
 		head:   step,
 		chain:  map[int64][32]byte{step: digest},
 		open:   map[int64][][32]byte{},
 		filled: map[int64]map[uint32]bool{},
 	}
 }
+
+// expect says how many rows a step has.
+func (d *digests) expect(step int64, rows int) { d.rows[step] = rows }
 
 // add notes the digests of some rows. A row that was told before must have the
 // same digest: another one means that a batch was not a function of its step.
@@ -33,12 +36,12 @@ func (d *digests) add(ev Assembled) error {
 	}
 	rows := d.open[ev.Step]
 	if rows == nil {
-		rows = make([][32]byte, d.rows)
+		rows = make([][32]byte, d.rows[ev.Step])
 		d.open[ev.Step], d.filled[ev.Step] = rows, map[uint32]bool{}
 	}
 	for i, r := range ev.Rows {
-		if int(r) >= d.rows {
-			return fmt.Errorf("step %d: row %d was assembled, but there are %d", ev.Step, r, d.rows)
+		if int(r) >= len(rows) {
+			return fmt.Errorf("step %d: row %d was assembled, but there are %d", ev.Step, r, len(rows))
 		}
 		if d.filled[ev.Step][r] && rows[r] != ev.Digests[i] {
 			return fmt.Errorf("step %d, row %d was assembled twice with different bytes", ev.Step, r)
@@ -51,12 +54,13 @@ func (d *digests) add(ev Assembled) error {
 
 // next chains one more step if all its rows are there.
 func (d *digests) next() (step int64, digest [32]byte, ok bool) {
-	if len(d.filled[d.head]) < d.rows {
+	if rows, planned := d.rows[d.head]; !planned || len(d.filled[d.head]) < rows {
 		return 0, digest, false
 	}
 	digest = batch.Chain(d.chain[d.head], batch.StepDigest(d.head, d.open[d.head]))
 	delete(d.open, d.head)
 	delete(d.filled, d.head)
+	delete(d.rows, d.head)
 	d.head++
 	d.chain[d.head] = digest
 	return d.head, digest, true
@@ -68,7 +72,7 @@ func (d *digests) at(step int64) ([32]byte, bool) {
 }
 
 func (d *digests) missing() (step int64, rows int) {
-	return d.head, d.rows - len(d.filled[d.head])
+	return d.head, d.rows[d.head] - len(d.filled[d.head])
 }
 
 // forget drops the chain values before step.

@@ -343,7 +343,12 @@ func TestResume(t *testing.T) {
 
 // TestDigestTwice: a row may be told twice, with the same bytes.
 func TestDigestTwice(t *testing.T) {
-	core := plan.New(plan.Config{Rows: 2, SequenceLength: 4})
+	core := plan.New(plan.Config{
+		Sources: []plan.Source{{Name: "a", Blocks: 1}}, Schedule: mix.NewSchedule([]mix.Stage{{Weights: []float64{1}}}),
+		Rows: 2, SequenceLength: 4, MicrobatchSize: 1, Packing: true, Ahead: 1, Window: 1,
+	})
+	core.Start()
+	core.Apply(plan.BlockRead{Seq: 0, Lengths: []int32{4, 4, 4, 4}})
 	row := plan.Assembled{Step: 0, Rows: []uint32{1}, Digests: [][32]byte{{1}}}
 	if effects := core.Apply(row); len(effects) != 0 {
 		t.Fatal(effects)

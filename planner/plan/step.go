@@ -1,10 +1,14 @@
 package plan
 
 import (
-	"cmp"
+	"errors"
+	"fmt"
 	"slices"
 
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/planner/dgraph"
 	"github.com/millrace-data/millrace/planner/mix"
+	"github.com/millrace-data/millrace/planner/strategy"
 )
 
 // owedBits is the resolution of deficits inside a step; deficitBits that of the
@@ -15,25 +19,49 @@ const (
 	deficitBits = 12
 )
 
+// The grains of a mix: how often the schedule's weights move.
+const (
+	grainEpoch   = "epoch"
+	grainSubstep = "substep"
+	substeps     = 16 // in a step
+)
+
 // draft is a step in the making. Draws can be taken back in reverse order.
 type draft struct {
-	c         *Core
-	shares    []uint64 // of this step, before exhausted sources are taken out
-	live      []uint64 // of the sources that are left
-	cursors   []Cursor
-	owed      []int64 // behind the schedule, in 2^-32 units
-	exhausted []bool
-	pool      []Ref // carried samples, then draws
-	carried   int
-	draws     []draw
-	tokens    int64
-	stopped   bool // a source ended, and with it the job
-	blocked   bool // a block is not known yet
+	c       *Core
+	shape   Shape
+	part    int      // which substep the shares are of
+	byHand  []uint64 // shares that the strategy gave
+	shares  []uint64 // of this step, before exhausted sources are taken out
+	debts   debts
+	cursors []Cursor
+	lanes   []lane
+	pool    *dgraph.Buffer // carried samples, then draws
+	jumps   []jump
+	mixes   []mixed
+	banned  []Ref
+	tokens  int64
+	stopped bool // a source ended, and with it the job
+	blocked bool // a block is not known yet
 }
 
-// draw remembers what one draw changed.
-type draw struct {
+// lane is the block that a source is drawn from at the moment, if nothing has to be
+// looked at but its lengths: the source has no limit, the block no banned sample.
+type lane struct {
+	seq     int64
+	lengths []int32
+}
+
+// jump remembers a draw that was not of the sample that follows in a lane.
+type jump struct {
+	at     int // place of the draw in the pool
 	before Cursor
+	banned int // so many samples were left out before
+}
+
+// mixed remembers since which draw the shares are what they are.
+type mixed struct {
+	at     int // place of that draw in the pool
 	shares []uint64
 }
 
@@ -46,51 +74,175 @@ func (c *Core) next() (step *Step, end bool) {
 	if d == nil {
 		d = c.newDraft()
 	}
-	c.pending, d.blocked = nil, false
-	if c.cfg.Packing {
-		d.fill()
-	} else {
-		for len(d.pool) < c.cfg.Rows && d.draw() {
-		}
-	}
-	switch {
-	case d.blocked:
-		c.pending = d
+	c.pending = nil
+	if d == nil {
 		return nil, false
+	}
+	result, err := c.runner.Run(c.cfg.Strategy, strategy.Input{
+		Number: c.state.Step, Tree: c.mesh(c.state.Settings), Draw: d.drawAll,
+		Shape: c.strategyShape(d.shape),
+	})
+	switch {
 	case c.failed != nil:
 		return nil, false
-	case len(d.pool) == 0:
+	case errors.Is(err, strategy.ErrBlocked):
+		c.pending = d
+		return nil, false
+	case errors.Is(err, errEnd):
 		return nil, true
+	case err != nil:
+		c.fail(fault.As(fault.ClassOf(err), fmt.Errorf("planning step %d: %w", c.state.Step, err)))
+		return nil, false
 	}
-	return d.place(), false
+	return d.close(result), false
 }
 
+var errEnd = errors.New("there is no such step")
+
+// drawAll draws and packs the step's samples for a strategy.
+func (d *draft) drawAll(shares []uint64) (*dgraph.Buffer, []int32, error) {
+	d.blocked = false
+	if shares != nil && d.byHand == nil {
+		d.byHand = mix.FromShares(shares)
+		d.setShares(0)
+	}
+	d.fill()
+	switch {
+	case d.c.failed != nil:
+		return nil, nil, d.c.failed
+	case d.blocked:
+		return nil, nil, strategy.ErrBlocked
+	case d.pool.Len() == 0:
+		return nil, nil, errEnd
+	}
+	bins := d.pack()
+	if d.c.failed != nil {
+		return nil, nil, d.c.failed
+	}
+	d.addImages()
+	return d.pool, slices.Clone(bins), nil
+}
+
+// newDraft begins a step with the samples carried into it; nil if they are not
+// known well enough.
 func (c *Core) newDraft() *draft {
-	d := &draft{
-		c:         c,
-		shares:    c.cfg.Schedule.Shares(c.state.Step),
-		cursors:   append([]Cursor(nil), c.state.Cursors...),
-		owed:      make([]int64, len(c.state.Cursors)),
-		exhausted: make([]bool, len(c.state.Cursors)),
-		pool:      append([]Ref(nil), c.state.Carry...),
-		carried:   len(c.state.Carry),
-	}
-	d.live = d.shares
+	n := len(c.state.Cursors)
+	d := &draft{c: c, shape: c.shape(c.state.Settings), cursors: slices.Clone(c.state.Cursors), lanes: make([]lane, n), jumps: c.scratch.jumps[:0]}
+	d.pool = newPool(c.scratch.samples)
+	d.debts = debts{base: make([]int64, n), out: c.state.Settings.out(n)}
 	for i, cur := range d.cursors {
-		d.owed[i] = cur.Deficit << (owedBits - deficitBits)
+		d.debts.base[i] = cur.Deficit << (owedBits - deficitBits)
 	}
-	for _, r := range d.pool {
-		d.tokens += int64(r.Length)
+	if !d.takeCarried() {
+		return nil
 	}
+	d.setShares(0)
 	return d
 }
 
+// takeCarried begins the pool. Of a source with banned records or images, more
+// has to be known of a sample than a position tells.
+func (d *draft) takeCarried() bool {
+	known := true
+	for _, r := range d.c.state.Carry {
+		s := &d.c.sources[r.Source]
+		b, ok := s.blocks[r.Seq]
+		if (s.bans > 0 || d.c.cfg.Images) && !ok {
+			d.c.want(r.Source, r.Seq)
+			known = false
+			continue
+		}
+		if d.isBanned(&b, r.Index) {
+			d.banned = append(d.banned, r)
+			continue
+		}
+		d.add(r.Source, r.Seq, r.Index, r.Length)
+	}
+	d.pool.Carried = d.pool.Len()
+	return known
+}
+
+// isBanned says whether a sample is under a ban that is in force.
+func (d *draft) isBanned(b *block, index int32) bool {
+	for _, x := range b.banned {
+		if x.Index == index && slices.ContainsFunc(d.c.state.Settings.Bans, func(ban Ban) bool { return ban.ID == x.Ban }) {
+			return true
+		}
+	}
+	return false
+}
+
+// setShares mixes by the weights of a substep from here on.
+func (d *draft) setShares(part int) {
+	parts := 1
+	if d.c.cfg.Grain == grainSubstep {
+		parts = substeps
+	}
+	d.part, d.shares = part, d.byHand
+	if d.shares == nil {
+		d.shares = d.c.shares(d.c.state.Settings, d.c.state, part, parts)
+	}
+	d.renormalize()
+}
+
+// renormalize gives the shares of the sources that are out to the others.
+func (d *draft) renormalize() {
+	live := d.shares
+	if slices.Contains(d.debts.out, true) {
+		if live = mix.Without(d.shares, d.debts.out); live == nil {
+			live = make([]uint64, len(d.shares))
+		}
+	}
+	d.debts.mixBy(live)
+	d.mixes = append(d.mixes, mixed{d.pool.Len(), live})
+}
+
+// shares are those of all sources in part of a step, with what was set by hand
+// and what was added in place of or beside the schedule's.
+func (c *Core) shares(s Settings, at State, part, parts int) []uint64 {
+	shares := s.Shares
+	if shares == nil {
+		step := at.Step
+		if c.cfg.Grain == grainEpoch {
+			step, part, parts = c.epoch(at), 0, 1
+		}
+		shares = c.cfg.Schedule.SharesWithin(step, part, parts)
+	}
+	for _, a := range s.Added[len(shares)-len(c.cfg.Sources):] {
+		shares = mix.Joined(shares, a.Share)
+	}
+	return shares
+}
+
+// epoch is how often all sources that have a weight at all were read through.
+func (c *Core) epoch(at State) int64 {
+	epoch := int64(-1)
+	for i := range c.cfg.Sources {
+		if n := at.Cursors[i].Seq / c.sources[i].Blocks; c.cfg.Schedule.Ever(i) && (epoch < 0 || n < epoch) {
+			epoch = n
+		}
+	}
+	return max(epoch, 0)
+}
+
 // fill draws until the rows' tokens are covered, and a row or two more, so that
-// packing has something to choose from.
+// packing has something to choose from; or a sample for each row.
 func (d *draft) fill() {
-	rows := int64(d.c.cfg.Rows)
-	want := (rows + min(max(rows/8, 1), 2)) * int64(d.c.cfg.SequenceLength)
-	for d.tokens < want {
+	rows := int64(d.shape.Rows)
+	want := (rows + min(max(rows/8, 1), 2)) * int64(d.shape.SequenceLength)
+	for {
+		done, all := d.tokens, want
+		if !d.c.cfg.Packing {
+			done, all = int64(d.pool.Len()), rows
+		}
+		if done >= all {
+			return
+		}
+		if d.c.cfg.Grain == grainSubstep {
+			if part := int(done * substeps / all); part > d.part {
+				d.setShares(part)
+			}
+		}
 		if !d.draw() {
 			return
 		}
@@ -98,43 +250,43 @@ func (d *draft) fill() {
 }
 
 // draw takes the next sample from the source furthest behind its share, the
-// first of equals. It reports false if there is none: blocked or stopped.
+// first of equals, or by chance. It reports false if there is none: blocked or
+// stopped.
 func (d *draft) draw() bool {
 	for !d.stopped {
-		src := d.behind()
+		src := d.pick()
 		if src < 0 {
 			d.stopped = true
 			return false
 		}
-		before := d.cursors[src]
+		cur, lane := &d.cursors[src], &d.lanes[src]
+		if cur.Seq == lane.seq && int(cur.Index) < len(lane.lengths) {
+			d.take(src, lane.lengths[cur.Index])
+			return true
+		}
+		before, banned := *cur, len(d.banned)
 		switch d.seek(src) {
 		case found:
-			d.take(int32(src), before)
+			d.jumps = append(d.jumps, jump{d.pool.Len(), before, banned})
+			d.takeFirst(src)
 			return true
-		case unknown:
-			d.cursors[src] = before // to be sought again, over the same blocks
+		case unknown: // to be sought again, over the same blocks
+			*cur, d.banned = before, d.banned[:banned]
 			d.blocked = true
 			return false
 		case spent:
+			*cur, d.banned = before, d.banned[:banned]
 			d.exhaust(src)
 		}
 	}
 	return false
 }
 
-// behind returns the source that is owed most, among those that have a share or
-// are owed something; -1 if no source is left.
-func (d *draft) behind() int {
-	best := -1
-	for i, owed := range d.owed {
-		if d.exhausted[i] || (d.live[i] == 0 && owed <= 0) {
-			continue
-		}
-		if best < 0 || owed > d.owed[best] {
-			best = i
-		}
+func (d *draft) pick() int32 {
+	if d.c.cfg.Random {
+		return mix.Pick(d.debts.shares, d.c.cfg.Seed, d.c.state.Step+d.c.step.skip<<32, d.pool.Len()-d.pool.Carried)
 	}
-	return best
+	return d.debts.behind()
 }
 
 type sought int
@@ -145,79 +297,93 @@ const (
 	spent
 )
 
-// seek moves a source's cursor to its next sample, over the ends of blocks and
-// epochs.
-func (d *draft) seek(i int) sought {
-	cur, src := &d.cursors[i], d.c.cfg.Sources[i]
-	for passed := int64(0); ; passed++ {
+// seek moves a source's cursor to its next sample, over banned ones and the ends
+// of blocks and epochs.
+func (d *draft) seek(i int32) sought {
+	cur, src := &d.cursors[i], &d.c.sources[i]
+	for passed := int64(0); ; {
 		if src.Limit > 0 && cur.InEpoch >= src.Limit {
 			cur.Seq, cur.Index, cur.InEpoch = (cur.Seq/src.Blocks+1)*src.Blocks, 0, 0
 		}
 		if d.c.cfg.Epochs > 0 && cur.Seq >= d.c.cfg.Epochs*src.Blocks {
 			if cur.Tokens == 0 {
-				d.c.fail(d.c.errBarren(int32(i)))
+				d.c.fail(d.c.errBarren(i))
 				return unknown
 			}
 			return spent
 		}
-		lengths, ok := d.c.sources[i].blocks[cur.Seq]
+		b, ok := src.blocks[cur.Seq]
 		if !ok {
-			d.c.want(int32(i), cur.Seq)
+			d.c.want(i, cur.Seq)
 			return unknown
 		}
-		if int(cur.Index) < len(lengths) {
-			return found
+		if int(cur.Index) < len(b.lengths) {
+			if len(b.banned) == 0 || !d.isBanned(&b, cur.Index) {
+				return found
+			}
+			d.banned = append(d.banned, Ref{i, cur.Seq, cur.Index, b.lengths[cur.Index]})
+			cur.Index++
+			if src.Limit > 0 {
+				cur.InEpoch++
+			}
+			continue
 		}
 		if passed > 2*src.Blocks { // one sample an epoch may be first in one and last in the next
-			d.c.fail(d.c.errBarren(int32(i)))
+			d.c.fail(d.c.errBarren(i))
 			return unknown
 		}
 		cur.Seq, cur.Index = cur.Seq+1, 0
 		if cur.Seq%src.Blocks == 0 {
 			cur.InEpoch = 0
 		}
+		passed++
 	}
 }
 
-// take draws the sample under the cursor of source i.
-func (d *draft) take(i int32, before Cursor) {
+// take draws the sample under the cursor of source i, which has so many tokens.
+func (d *draft) take(i, length int32) {
 	cur := &d.cursors[i]
-	ref := Ref{i, cur.Seq, cur.Index, d.c.sources[i].blocks[cur.Seq][cur.Index]}
+	d.add(i, cur.Seq, cur.Index, length)
 	cur.Index++
 	cur.Samples++
-	cur.Tokens += int64(ref.Length)
-	if d.c.cfg.Sources[i].Limit > 0 {
+	cur.Tokens += int64(length)
+	d.debts.draw(i, d.units(length))
+}
+
+// takeFirst draws the sample that source i was moved to. Those after it need not
+// be sought if the block is a lane.
+func (d *draft) takeFirst(i int32) {
+	cur, src := &d.cursors[i], &d.c.sources[i]
+	b := src.blocks[cur.Seq]
+	if src.Limit == 0 && len(b.banned) == 0 {
+		d.lanes[i] = lane{cur.Seq, b.lengths}
+	}
+	d.take(i, b.lengths[cur.Index])
+	if src.Limit > 0 {
 		cur.InEpoch++
 	}
-	d.pool = append(d.pool, ref)
-	d.draws = append(d.draws, draw{before, d.live})
-	d.tokens += int64(ref.Length)
-	d.account(ref, d.live, 1)
 }
 
-// account moves every source's debt by one sample, forth (sign 1) or back (-1).
-func (d *draft) account(ref Ref, shares []uint64, sign int64) {
-	units := d.units(ref)
-	for k, share := range shares {
-		d.owed[k] += sign * units * int64(share)
-	}
-	d.owed[ref.Source] -= sign * units << owedBits
+// add puts a sample into the pool.
+func (d *draft) add(source int32, seq int64, index, length int32) {
+	b := d.pool
+	b.Source, b.Seq = append(b.Source, source), append(b.Seq, seq)
+	b.Index, b.Tokens = append(b.Index, index), append(b.Tokens, length)
+	d.tokens += int64(d.c.room(length))
 }
 
-func (d *draft) units(ref Ref) int64 {
+func (d *draft) units(length int32) int64 {
 	if d.c.cfg.CountSamples {
 		return 1
 	}
-	return int64(ref.Length)
+	return int64(length)
 }
 
 // exhaust takes a source out for the rest of the step, or stops the job.
-func (d *draft) exhaust(i int) {
-	d.exhausted[i] = true
+func (d *draft) exhaust(i int32) {
+	d.debts.out[i] = true
 	if d.c.cfg.Renormalize {
-		if d.live = mix.Without(d.shares, d.exhausted); d.live == nil {
-			d.live = make([]uint64, len(d.shares))
-		}
+		d.renormalize()
 		return
 	}
 	d.stopped = true
@@ -226,79 +392,34 @@ func (d *draft) exhaust(i int) {
 // giveBack takes the last n draws back.
 func (d *draft) giveBack(n int) {
 	for range n {
-		last, ref := d.draws[len(d.draws)-1], d.pool[len(d.pool)-1]
-		d.account(ref, last.shares, -1)
-		d.cursors[ref.Source] = last.before
-		d.tokens -= int64(ref.Length)
-		d.draws, d.pool = d.draws[:len(d.draws)-1], d.pool[:len(d.pool)-1]
+		b, at := d.pool, d.pool.Len()-1
+		if m := len(d.mixes) - 1; d.mixes[m].at > at {
+			for ; d.mixes[m].at > at; m-- {
+			}
+			d.mixes = d.mixes[:m+1]
+			d.debts.mixBy(d.mixes[m].shares)
+		}
+		i, length := b.Source[at], b.Tokens[at]
+		d.debts.undo(i, d.units(length))
+		if j := len(d.jumps) - 1; j >= 0 && d.jumps[j].at == at {
+			d.cursors[i], d.banned = d.jumps[j].before, d.banned[:d.jumps[j].banned]
+			d.jumps = d.jumps[:j]
+		} else {
+			cur := &d.cursors[i]
+			cur.Index--
+			cur.Samples--
+			cur.Tokens -= int64(length)
+		}
+		d.tokens -= int64(d.c.room(length))
+		b.Source, b.Seq, b.Index, b.Tokens = b.Source[:at], b.Seq[:at], b.Index[:at], b.Tokens[:at]
 	}
 }
 
-// place puts the pool into rows and closes the step.
-func (d *draft) place() *Step {
-	bins := d.pack()
-	if d.c.failed != nil {
-		return nil
+// deficit is what a source is owed, as a state keeps it.
+func (d *draft) deficit(i int32) int64 {
+	if d.c.cfg.Random {
+		return 0
 	}
-	rows := d.c.cfg.Rows
-	s := &Step{
-		Step:  d.c.state.Step,
-		Rows:  make([]int32, rows),
-		Drawn: make([]int64, len(d.cursors)),
-	}
-	at := make([]int32, rows+1)
-	for _, b := range bins {
-		if b >= 0 {
-			at[b+1]++
-		}
-	}
-	copy(s.Rows, at[1:])
-	for r := range rows {
-		at[r+1] += at[r]
-	}
-	s.Samples = make([]Ref, at[rows])
-	var carry []Ref
-	for k, b := range bins {
-		ref := d.pool[k]
-		if b < 0 {
-			carry = append(carry, ref)
-			continue
-		}
-		s.Samples[at[b]] = ref
-		at[b]++
-		s.Filled += int64(ref.Length)
-	}
-	for i := range d.cursors {
-		s.Drawn[i] = d.cursors[i].Tokens - d.c.state.Cursors[i].Tokens
-		d.cursors[i].Deficit = (d.owed[i] + 1<<(owedBits-deficitBits-1)) >> (owedBits - deficitBits)
-	}
-	// The carried samples are the first to be placed in the next step, the
-	// longest of them before the others: a row that one of them opens can still
-	// be filled, and none is carried for long.
-	slices.SortStableFunc(carry, func(a, b Ref) int { return cmp.Compare(b.Length, a.Length) })
-	s.After = State{Step: s.Step + 1, Cursors: d.cursors, Carry: carry}
-	return s
-}
-
-// pack returns the row of each sample of the pool, -1 for those left over, and
-// gives back the draws that would be too many to leave over.
-func (d *draft) pack() []int32 {
-	if !d.c.cfg.Packing {
-		bins := make([]int32, len(d.pool))
-		for i := range bins {
-			bins[i] = int32(i)
-		}
-		return bins
-	}
-	lengths := make([]int32, len(d.pool))
-	for i, r := range d.pool {
-		lengths[i] = r.Length
-	}
-	bins, kept, err := d.c.packer.PackLimited(lengths, d.carried, d.c.cfg.SequenceLength, d.c.cfg.Rows, carryLimit)
-	if err != nil {
-		d.c.fail(err)
-		return nil
-	}
-	d.giveBack(len(d.pool) - kept)
-	return bins
+	const round = owedBits - deficitBits
+	return (d.debts.owed(i) + 1<<(round-1)) >> round
 }

@@ -22,7 +22,7 @@ import (
 type objectReader struct {
 	jsonScanner
 	paths  []Path
-	starts []int // per path: where the value of its first key is, or -1
+	places []extent // per path: where the value of its first key is
 	values []Value
 
 	text   []byte  // scratch of unescaped strings
@@ -31,9 +31,12 @@ type objectReader struct {
 	open   []Value // elements of the lists being read
 }
 
+// extent is where a checked value lies; start is -1 if there is none.
+type extent struct{ start, end int }
+
 func newObjectReader(columns []string) (*objectReader, error) {
 	r := &objectReader{
-		starts: make([]int, len(columns)),
+		places: make([]extent, len(columns)),
 		values: make([]Value, len(columns)),
 	}
 	for _, column := range columns {
@@ -67,8 +70,13 @@ func (r *objectReader) read(data []byte) (values []Value, problem string) {
 	}
 	for i, path := range r.paths {
 		r.values[i] = Value{}
-		if r.starts[i] >= 0 {
-			if r.values[i], problem = r.pick(r.starts[i], path[1:]); problem != "" {
+		at := r.places[i]
+		switch {
+		case at.start < 0:
+		case len(path) == 1 && data[at.start] == '"': // nearly always, so it is not looked at again
+			r.values[i] = r.stringAt(at.start, at.end)
+		default:
+			if r.values[i], problem = r.pick(at.start, path[1:]); problem != "" {
 				return nil, fmt.Sprintf("field %s: %s", path, problem)
 			}
 		}
@@ -78,24 +86,24 @@ func (r *objectReader) read(data []byte) (values []Value, problem string) {
 
 // top steps over the record and notes where the paths begin.
 func (r *objectReader) top(i int) int {
-	for n := range r.starts {
-		r.starts[n] = -1
+	for n := range r.places {
+		r.places[n].start = -1
 	}
 	if r.peek(i) != '{' {
 		return r.value(i)
 	}
-	return r.members(i, func(key []byte, at int) {
+	return r.members(i, func(key []byte, at extent) {
 		for n, path := range r.paths {
 			if string(key) == path[0].Key {
-				r.starts[n] = at
+				r.places[n] = at
 			}
 		}
 	})
 }
 
-// members steps over an object and calls found with each key and the index of
-// its value, which has not been checked yet.
-func (r *objectReader) members(i int, found func(key []byte, at int)) int {
+// members steps over an object and calls found with each key and the place of
+// its value.
+func (r *objectReader) members(i int, found func(key []byte, at extent)) int {
 	outer := len(r.nest)
 	i, empty := r.enterObject(i)
 	for i >= 0 && !empty {
@@ -103,10 +111,11 @@ func (r *objectReader) members(i int, found func(key []byte, at int)) int {
 		if i = r.key(i); i < 0 {
 			break
 		}
-		found(r.keyAt(quote), i)
+		start := i
 		if i = r.value(i); i < 0 {
 			break
 		}
+		found(r.keyAt(quote), extent{start, i})
 		i = r.space(i)
 		switch r.peek(i) {
 		case ',':
@@ -164,9 +173,9 @@ func (r *objectReader) pick(i int, steps Path) (v Value, problem string) {
 		return Value{}, fmt.Sprintf("an object with %q is wanted, not a %s", step.Key, jsonKind(c))
 	}
 	at := -1
-	r.members(i, func(key []byte, value int) {
+	r.members(i, func(key []byte, value extent) {
 		if string(key) == step.Key {
-			at = value
+			at = value.start
 		}
 	})
 	if at < 0 {

@@ -297,3 +297,26 @@ func (m *Manifest) Name(file int32) string {
 	}
 	return path.Base(f)
 }
+
+
+// Find returns the number of the file that a name means: its URI, or so much of
+// the end of it that no other file ends so.
+func (m *Manifest) Find(name string) (int, error) {
+	found, more := -1, 0
+	for i := range m.Files {
+		switch uri := m.Files[i].URI; {
+		case uri == name || m.Name(int32(i)) == name:
+			return i, nil
+		case strings.HasSuffix(uri, "/"+name):
+			found = i
+			more++
+		}
+	}
+	switch {
+	case more > 1:
+		return 0, fault.Userf("%d files end with %q: give more of the path, such as %q", more, name, m.Files[found].URI)
+	case found < 0:
+		return 0, fault.Userf("there is no file %q; a valid one is %q", name, m.Name(0))
+	}
+	return found, nil
+}

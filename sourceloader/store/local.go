@@ -289,7 +289,7 @@ func localError(operation string, err error) error {
 	case fault.ClassOf(err) != fault.Bug:
 		return fmt.Errorf("%s: %w", operation, err)
 	case errors.Is(err, fs.ErrNotExist):
-		return fault.Userf("%s: %w: check the path", operation, errors.Join(ErrNotExist, err))
+		return fault.Userf("%s: %w: %w: check the path", operation, ErrNotExist, err)
 	case errors.Is(err, fs.ErrPermission):
 		return fault.Userf("%s: %w: give this user the right to read it", operation, err)
 	case errors.Is(err, fs.ErrClosed), errors.Is(err, fs.ErrInvalid):

@@ -1,6 +1,7 @@
 package transform
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"slices"
 
@@ -27,6 +28,7 @@ type Chain struct {
 	rule     string
 	max      int // tokens
 	encoding *tokenize.Encoding
+	pictures [32]byte // vision.Fingerprint if there is an image step, else zero
 }
 
 // step is a step with the words that errors name it by.
@@ -91,12 +93,18 @@ func (c *Chain) Columns() []string { return slices.Clone(c.columns) }
 func (c *Chain) Encoding() *tokenize.Encoding { return c.encoding }
 
 // EncodingDigest is the SHA-256 of the rank file of the tokenize step: another
-// file under the same name gives other tokens. It is zero if there is none.
+// file under the same name gives other tokens. It is zero if there is none. With an
+// image step it is the SHA-256 of that and of vision.Fingerprint: another decoder
+// gives other pixels.
 func (c *Chain) EncodingDigest() [32]byte {
-	if c.encoding == nil {
-		return [32]byte{}
+	var digest [32]byte
+	if c.encoding != nil {
+		digest = c.encoding.Digest()
 	}
-	return c.encoding.Digest()
+	if c.pictures != ([32]byte{}) {
+		digest = sha256.Sum256(append(digest[:], c.pictures[:]...))
+	}
+	return digest
 }
 
 // compiler is the state of a chain while its steps are added.
@@ -105,6 +113,7 @@ type compiler struct {
 	tokenizers *Tokenizers
 	hasText    bool // a text step came
 	hasTokens  bool // a tokenize or tokens step came
+	hasEnd     bool // an append_eod step came
 }
 
 func (c *compiler) add(label string, run func(*Worker, *format.Record) (bool, error)) {
@@ -126,14 +135,14 @@ func (c *compiler) column(path string) (int, error) {
 func (c *compiler) transform(i int, t jobspec.Transform) error {
 	label := func(name string) string { return fmt.Sprintf("transforms[%d].%s", i, name) }
 	set := 0
-	for _, present := range []bool{t.Text != "", t.Tokens != "", t.Filter != "", t.Tokenize != nil, t.AppendEOD != nil} {
+	for _, present := range []bool{t.Text != "", t.Tokens != "", t.Filter != "", t.Tokenize != nil, t.AppendEOD != nil, t.Image != nil} {
 		if present {
 			set++
 		}
 	}
 	switch {
 	case set != 1:
-		return fault.Userf("%d of text, tokens, filter, tokenize and append_eod are set; a step is exactly one of them", set)
+		return fault.Userf("%d of text, tokens, filter, tokenize, append_eod and image are set; a step is exactly one of them", set)
 	case t.Text != "":
 		return c.text(label("text"), t.Text)
 	case t.Tokens != "":
@@ -142,6 +151,8 @@ func (c *compiler) transform(i int, t jobspec.Transform) error {
 		return c.filter(label("filter"), t.Filter)
 	case t.Tokenize != nil:
 		return c.tokenize(label("tokenize"), *t.Tokenize)
+	case t.Image != nil:
+		return c.image(label("image"), t.Image)
 	default:
 		return c.appendEOD(label("append_eod"), *t.AppendEOD)
 	}
@@ -258,8 +269,9 @@ func (c *compiler) appendEOD(label string, eod jobspec.AppendEOD) error {
 	case id < 0:
 		id = c.chain.encoding.EOT()
 	}
+	c.hasEnd = true
 	c.add(label, func(w *Worker, _ *format.Record) (bool, error) {
-		if len(w.tokens) > 0 { // a document without tokens stays empty
+		if len(w.tokens)+len(w.prefix) > 0 { // a document without tokens stays empty
 			w.tokens = append(w.tokens, id)
 		}
 		return true, nil

@@ -22,9 +22,18 @@
 // split cuts the tokens into pieces of Max, the last one shorter; truncate
 // keeps the first Max; drop gives no sample. All see the end-of-document token
 // as a token like others: it ends the last piece, and truncate cuts it off.
+//
+// # Images
+//
+// An image step puts the placeholders of the record's images, from their sizes as
+// the headers say them, before all other tokens, whatever comes after it in the
+// chain; filters and append_eod see the other tokens only. Placeholders are never
+// parted from their images: a record whose placeholders, with the tokens around
+// them, are longer than Max is too long by every rule, and the pieces of a split
+// record after the first have no image.
 package transform
 
-// Sample is one training sample. Tokens and Extras belong to the Worker and are
+// Sample is one training sample. Tokens, Extras and Images belong to the Worker and are
 // valid only until the emit function that received them returns; copy what is
 // kept.
 type Sample struct {
@@ -32,6 +41,7 @@ type Sample struct {
 	Piece  int32    // 0.. for the pieces of a split record
 	Tokens []int32  // never empty
 	Extras [][]byte // the source's kept columns, in spec order; on piece 0 only, nil after
+	Images []Image  // in the order of their placeholders; on piece 0 only
 }
 
 // Outcome says what became of a record, so that nothing is dropped silently.
@@ -40,7 +50,7 @@ type Outcome uint8
 const (
 	Kept     Outcome = iota // gave at least one sample
 	Filtered                // a filter said no
-	TooLong                 // dropped by long: drop
+	TooLong                 // dropped by long: drop, or its images alone are too long
 	Empty                   // no token left
 )
 

@@ -3,6 +3,7 @@ package transform
 import (
 	"fmt"
 
+	"github.com/millrace-data/millrace/internal/vision"
 	"github.com/millrace-data/millrace/sourceloader/format"
 	"github.com/millrace-data/millrace/sourceloader/tokenize"
 	"github.com/millrace-data/millrace/sourceloader/transform/filter"
@@ -24,6 +25,10 @@ type Worker struct {
 	text    []byte // the current text: borrowed from the record or in buffers
 	buffers [2][]byte
 	tokens  []int32
+	prefix  []int32 // placeholders of images, which come before the tokens
+	images  []Image
+	decoder vision.Decoder
+	pixels  []byte // of the last image that was verified
 	extras  [][]byte
 	numbers []byte // memory of extras that are not in the record
 	sample  Sample
@@ -73,6 +78,10 @@ func (w *Worker) Apply(rec *format.Record, emit func(*Sample) error) (Outcome, e
 func (w *Worker) reset() {
 	w.text = nil
 	w.tokens = reuse(w.tokens, maxScratch/4)
+	w.prefix = reuse(w.prefix, maxScratch/4)
+	clear(w.images) // they borrow from the record
+	w.images = w.images[:0]
+	w.pixels = reuse(w.pixels, maxScratch)
 	w.extras = w.extras[:0]
 	w.numbers = reuse(w.numbers, maxScratch)
 	for i, b := range w.buffers {
@@ -119,9 +128,16 @@ func (w *Worker) render(t *template, rec *format.Record) error {
 
 // emit applies the long rule to the record's tokens and hands out its samples.
 func (w *Worker) emit(rec *format.Record, emit func(*Sample) error) (Outcome, error) {
-	tokens, limit := w.tokens, w.chain.max
+	limit, images := w.chain.max, len(w.prefix)
+	if images > 0 {
+		w.tokens, w.prefix = append(w.prefix, w.tokens...), w.tokens
+	}
+	tokens := w.tokens
 	if len(tokens) == 0 {
 		return Empty, nil
+	}
+	if images > limit {
+		return TooLong, nil // placeholders without their images would be left
 	}
 	if len(tokens) > limit {
 		switch w.chain.rule {
@@ -137,8 +153,11 @@ func (w *Worker) emit(rec *format.Record, emit func(*Sample) error) (Outcome, er
 	for piece := int32(0); len(tokens) > 0; piece++ {
 		n := min(limit, len(tokens))
 		w.sample = Sample{Row: rec.Row, Piece: piece, Tokens: tokens[:n:n]}
-		if piece == 0 && len(w.extras) > 0 {
-			w.sample.Extras = w.extras
+		if piece == 0 {
+			w.sample.Images = w.images
+			if len(w.extras) > 0 {
+				w.sample.Extras = w.extras
+			}
 		}
 		if err := emit(&w.sample); err != nil {
 			return 0, err

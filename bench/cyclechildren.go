@@ -1,0 +1,202 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"runtime"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/millrace-data/millrace/balance"
+	"github.com/millrace-data/millrace/internal/rpc"
+	"github.com/millrace-data/millrace/planner"
+	"github.com/millrace-data/millrace/planner/cost"
+	"github.com/millrace-data/millrace/planner/dgraph"
+	"github.com/millrace-data/millrace/planner/jobspec"
+	"github.com/millrace-data/millrace/planner/strategy"
+	pb "github.com/millrace-data/millrace/proto"
+)
+
+// cycleStrategy is the name of the strategy that the planning cycle is measured
+// with: rows are evened and dealt to DP ranks by a quadratic cost, and the samples
+// are divided over all ranks by another one, as a second module would be.
+const cycleStrategy = "plancycle"
+
+// cycleMoments are the moments of planning one step.
+type cycleMoments struct {
+	Step   int64
+	Early  time.Duration // spent drawing before the last block was known
+	Known  time.Time     // the last block was known
+	Drawn  time.Time     // samples were drawn and packed
+	Rows   time.Time     // rows were placed
+	Placed time.Time     // the second module, too
+}
+
+// cycleWatch is the strategy, with a watch.
+type cycleWatch struct {
+	text, other cost.Model
+	ranks       balance.Balancer
+	costs       []int64
+	moments     []cycleMoments
+	early       time.Duration
+}
+
+func newCycleWatch() (*cycleWatch, error) {
+	text, err := cost.Parse("quadratic(a=24576, b=1)")
+	if err != nil {
+		return nil, err
+	}
+	other, err := cost.Parse("quadratic(a=4096, b=3)")
+	return &cycleWatch{text: text, other: other}, err
+}
+
+func (w *cycleWatch) plan(s *strategy.Step) error {
+	m := cycleMoments{Step: s.Number(), Known: time.Now(), Early: w.early}
+	g := s.Graph(dgraph.Text)
+	g.Mix(s.Schedule())
+	m.Drawn = time.Now()
+	if s.Buffer() == nil { // a block is missing: what was drawn is kept
+		w.early += m.Drawn.Sub(m.Known)
+		return g.Plan()
+	}
+	w.early = 0
+	g.Distribute("dp", 1)
+	g.Cost(w.text)
+	g.Balance(strategy.Balance{Level: strategy.Interleaved})
+	if err := g.Plan(); err != nil {
+		return err
+	}
+	m.Rows = time.Now()
+	w.costs = w.costs[:0]
+	for i, row := range s.RowOf() {
+		if row >= 0 {
+			c, err := w.other.Cost(cost.Sample{Tokens: int64(s.Buffer().Tokens[i])})
+			if err != nil {
+				return err
+			}
+			w.costs = append(w.costs, c)
+		}
+	}
+	_, err := w.ranks.Partition(w.costs, balance.Options{Bins: s.Tree().World()})
+	m.Placed = time.Now()
+	w.moments = append(w.moments, m)
+	return err
+}
+
+// cyclePlanArgs are the arguments of the role cycle-plan: a planner.
+type cyclePlanArgs struct {
+	Spec, Address string
+	LogDir        string // of the step log; "" keeps none
+	Loaders       int
+	Profile       string
+}
+
+// cyclePlanRole says its address, and in the end when it did what.
+func cyclePlanRole(ctx context.Context, arg string) error {
+	var a cyclePlanArgs
+	if err := json.Unmarshal([]byte(arg), &a); err != nil {
+		return err
+	}
+	watch, err := newCycleWatch()
+	if err != nil {
+		return err
+	}
+	if err := strategy.Register(cycleStrategy, watch.plan); err != nil {
+		return err
+	}
+	job, err := jobspec.Load(a.Spec)
+	if err != nil {
+		return err
+	}
+	defer profiled(a.Profile)()
+	var said error
+	err = planner.Run(ctx, planner.Options{
+		Job: job, Address: a.Address, LogDir: a.LogDir, Loaders: a.Loaders, Constructors: cycleConstructors,
+		Serving: func(address string) { said = say(address) },
+	})
+	return errors.Join(err, said, say(watch.moments))
+}
+
+// cycleLoadArgs are the arguments of the role cycle-load: a loader that makes up
+// the lengths of blocks, the same for every loader.
+type cycleLoadArgs struct {
+	Planner, ID string
+}
+
+// cycleLoaded is what loaders told the planner.
+type cycleLoaded struct {
+	Samples, Bytes int64 // of blocks
+}
+
+func cycleLoadRole(ctx context.Context, arg string) error {
+	var a cycleLoadArgs
+	if err := json.Unmarshal([]byte(arg), &a); err != nil {
+		return err
+	}
+	runtime.GOMAXPROCS(1)
+	conn, err := rpc.Dial(a.Planner, rpc.Security{})
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	stream, err := pb.NewPlannerClient(conn).Load(ctx, grpc.WaitForReady(true))
+	if err != nil {
+		return err
+	}
+	hello := &pb.LoaderReport{Report: &pb.LoaderReport_Hello{Hello: &pb.LoaderHello{Id: a.ID, Address: "127.0.0.1:1"}}}
+	if err := stream.Send(hello); err != nil {
+		return err
+	}
+	var loaded cycleLoaded
+	for {
+		order, err := stream.Recv()
+		if ctx.Err() != nil || errors.Is(err, io.EOF) {
+			return say(loaded)
+		}
+		if err != nil {
+			return err
+		}
+		report := cycleAnswer(order)
+		if report == nil {
+			continue
+		}
+		if b := report.GetBlock(); b != nil {
+			loaded.Samples += int64(len(b.Lengths))
+			loaded.Bytes += int64(proto.Size(report))
+		}
+		if err := stream.Send(report); err != nil && ctx.Err() == nil {
+			return err
+		}
+	}
+}
+
+// cycleAnswer is what a loader reports on an order; nil for one without an answer.
+func cycleAnswer(order *pb.LoaderOrder) *pb.LoaderReport {
+	switch o := order.Order.(type) {
+	case *pb.LoaderOrder_Index:
+		manifest := sha256.Sum256(fmt.Appendf(nil, "plancycle %d", o.Index.Source))
+		return &pb.LoaderReport{Report: &pb.LoaderReport_Indexed{Indexed: &pb.SourceIndexed{
+			Source: o.Index.Source, Blocks: 1 << 20, Manifest: manifest[:], Files: 1, Bytes: 1 << 30,
+		}}}
+	case *pb.LoaderOrder_Read:
+		return &pb.LoaderReport{Report: &pb.LoaderReport_Block{Block: cycleBlockRead(o.Read)}}
+	}
+	return nil
+}
+
+// cycleBlockRead is the metadata of a block: many short samples, few long ones.
+func cycleBlockRead(read *pb.ReadBlock) *pb.BlockRead {
+	rng := rand.New(rand.NewPCG(uint64(read.Source), read.Seq))
+	b := &pb.BlockRead{Source: read.Source, Seq: read.Seq, Lengths: make([]uint32, cycleBlock)}
+	for i := range b.Lengths {
+		b.Lengths[i] = uint32(min(max(cycleMean*rng.ExpFloat64(), 1), planLength))
+	}
+	return b
+}

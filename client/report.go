@@ -1,0 +1,97 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/rpc"
+	pb "github.com/millrace-data/millrace/proto"
+)
+
+// Report is what a rank measured at the last step that Next returned. The job's
+// mix.feedback says how losses move its mix.
+type Report struct {
+	Losses      map[string]float64 // by source, the mean over its tokens in the rank's part; sources may be left out
+	Tokens      map[string]uint64  // that each is the mean of; of those not named, a mean counts as one token
+	StepSeconds float64            // that the step took without waiting for data; 0 = not told
+}
+
+// reportDeadline is how long a report may hold up a training loop.
+const reportDeadline = 5 * time.Second
+
+// Report gives the service what was measured. It returns when the service has it,
+// or after some seconds with an error of class fault.Lost: the report may then be
+// made again, or left out. Of several ranks that see the same loss, one reports.
+func (c *Client) Report(ctx context.Context, r Report) error {
+	if c.closed {
+		return errClosed
+	}
+	req, err := r.wire()
+	if err != nil {
+		return err
+	}
+	if c.next == int64(c.joined.NextStep) {
+		return fault.Userf("there is no step to report on: Next returned none so far")
+	}
+	req.Identity, req.Step, req.Rank = c.joined.Identity, uint64(c.next-1), c.opts.Rank.wire()
+	ctx, cancel := context.WithTimeout(ctx, reportDeadline)
+	defer cancel()
+	if _, err := pb.NewPlannerClient(c.planner).Report(ctx, req); err != nil {
+		err = rpc.FromStatus(err)
+		return fault.As(fault.ClassOf(err), fmt.Errorf("%s reporting step %d to %s: %w", c.opts.Rank, req.Step, c.address, err))
+	}
+	return nil
+}
+
+// wire is the request, sources in the order of their names.
+func (r Report) wire() (*pb.ReportRequest, error) {
+	if len(r.Losses) == 0 && r.StepSeconds == 0 {
+		return nil, fault.Userf("the report is empty: give losses by source, or the seconds of the step")
+	}
+	if !(r.StepSeconds >= 0) || math.IsInf(r.StepSeconds, 0) {
+		return nil, fault.Userf("the step took %v seconds: give a number above 0, or 0 to say nothing", r.StepSeconds)
+	}
+	req := &pb.ReportRequest{StepSeconds: r.StepSeconds}
+	for _, name := range slices.Sorted(maps.Keys(r.Losses)) {
+		loss := r.Losses[name]
+		if math.IsNaN(loss) || math.IsInf(loss, 0) {
+			return nil, fault.Userf("the loss of source %q is %v: leave the source out", name, loss)
+		}
+		req.Sources, req.Losses = append(req.Sources, name), append(req.Losses, loss)
+		req.Tokens = append(req.Tokens, r.Tokens[name])
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Tokens)) {
+		if _, ok := r.Losses[name]; !ok {
+			return nil, fault.Userf("there are tokens of source %q, but no loss: give both", name)
+		}
+	}
+	return req, nil
+}
+
+// Change changes the job served at address and returns the first step that the
+// change applies to; it is durable then. change is one line of a change file, such
+// as {"weights":{"web":0.7,"code":0.3}}; without a step it applies as soon as it
+// can. It is asked for once: after an error of class fault.Lost it may have been
+// made, and the status of the job lists the changes that were. A source that is
+// added is indexed first, which takes its time: give ctx a deadline to suit.
+func Change(ctx context.Context, address string, change []byte, security Security) (step int64, err error) {
+	conn, err := rpc.Dial(address, security)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	reply, err := pb.NewPlannerClient(conn).Change(ctx, &pb.ChangeRequest{Change: change})
+	if err != nil {
+		err = rpc.FromStatus(err)
+		if fault.ClassOf(err) == fault.Lost {
+			err = fmt.Errorf("%w; it may have been made: see the changes in the job's status", err)
+		}
+		return 0, fault.As(fault.ClassOf(err), fmt.Errorf("changing the job at %s: %w", address, err))
+	}
+	return int64(reply.Step), nil
+}

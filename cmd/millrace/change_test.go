@@ -1,0 +1,270 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/millrace-data/millrace/client"
+)
+
+// changing is a folder with the good job, and the data of a source that may join.
+func changing(t testing.TB, edits ...string) string {
+	t.Helper()
+	dir := folder(t, edits...)
+	put(t, dir, "more/0.jsonl", lines(80))
+	put(t, dir, "more/sub/0.jsonl", lines(40))
+	put(t, dir, "words/a/x.jsonl", lines(7))
+	put(t, dir, "words/b/x.jsonl", lines(8))
+	put(t, dir, "more.yaml", "name: more # and more\nfiles: more/0.jsonl\nlimit: 1k\nlong: {max: 100}\n")
+	return dir
+}
+
+// running is a served job that a trainer has joined, with a few steps ahead.
+func running(t testing.TB, dir string, args ...string) *server {
+	t.Helper()
+	s := serve(t, dir, args...)
+	if _, err := open(t, s, client.Options{Prefetch: -1}); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// verb runs a verb whose first argument is the service's address.
+func (s *server) verb(t testing.TB, dir, verb string, args ...string) result {
+	t.Helper()
+	return millrace(t, dir, append(append(strings.Fields(verb), s.address), args...)...)
+}
+
+// TestChangeVerbs makes every kind of change to a job that runs, and replays the
+// journal with the reference.
+func TestChangeVerbs(t *testing.T) {
+	t.Parallel()
+	dir := changing(t)
+	s := running(t, dir, "--log-dir", "log", "--loaders", "2")
+	for _, c := range []struct {
+		verb string
+		args []string
+		want string
+	}{
+		{"mix set", []string{"words=1", "notes=3", "--step", "20"}, "from step 20 on: the mix is notes=3 words=1"},
+		{"mix schedule", []string{"--step", "24"}, "from step 24 on: the mix is the job spec's again"},
+		{"source pause", []string{"notes", "--step", "21", "--reason", "to see"}, `from step 21 on: source "notes" is paused`},
+		{"source resume", []string{"notes", "--step", "23"}, `from step 23 on: source "notes" goes on where it was`},
+		{"source add", []string{"--entry", "more.yaml", "--weight", "0.2", "--step", "25"}, "from step 25 on: a source joins with 0.2 of the mix"},
+		{"source drop", []string{"more", "--step", "30"}, `from step 30 on: source "more" is dropped for good`},
+		{"batch", []string{"--sequences", "8", "--step", "26"}, "from step 26 on: global batches have sequences=8"},
+		{"batch", []string{"--sequence-length", "256", "--sequences", "4", "--step", "28"}, "from step 28 on: global batches have sequence_length=256 sequences=4"},
+		{"topology", []string{"dp=4", "tp=2", "--step", "27"}, "from step 27 on: the ranks are those of a mesh with dp=4 tp=2"},
+		{"skip", []string{"--steps", "3", "--step", "22"}, "from step 22 on: the data of 3 steps is passed over"},
+		{"ban", []string{"words", "1.jsonl", "0", "--step", "20"}, `from step 20 on: 1.jsonl row 0 of source "words" is banned`},
+		{"change", []string{`{"pause":"words","step":9}`, "--step", "31", "--job", "job.yaml"}, `from step 31 on: source "words" is paused`},
+	} {
+		r := s.verb(t, dir, c.verb, c.args...)
+		r.expect(t, 0)
+		if !strings.HasPrefix(r.stdout, c.want) {
+			t.Errorf("%s %v prints %s, want %s", c.verb, c.args, r.stdout, c.want)
+		}
+	}
+	late := s.verb(t, dir, "skip", "--steps", "1", "--step", "1")
+	if late.expect(t, 0); !regexp.MustCompile(`^from step [2-9] on \(step 1 is planned already\): `).MatchString(late.stdout) {
+		t.Errorf("a change for a step that is planned prints %s", late.stdout)
+	}
+	status := s.verb(t, dir, "status")
+	status.expect(t, 0)
+	if !strings.Contains(status.stdout, `change {"step":31,"pause":"words"}`) || strings.Contains(status.stdout, "notes (paused)") {
+		t.Errorf("the status is\n%s", status.stdout)
+	}
+	journal := s.verb(t, dir, "changes")
+	journal.expect(t, 0)
+	if n := strings.Count(journal.stdout, "\n"); n != 13 || !strings.Contains(journal.stdout, `{"step":21,"pause":"notes","reason":"to see"}`) {
+		t.Fatalf("the journal is\n%s", journal.stdout)
+	}
+	put(t, dir, "journal.jsonl", journal.stdout)
+	s.stop(t)
+	if logged := millrace(t, dir, "changes", "--log-dir", "log"); logged.stdout != journal.stdout {
+		t.Errorf("the log's changes are\n%s%s, want\n%s", logged.stdout, logged.stderr, journal.stdout)
+	}
+	want := millrace(t, dir, "reference", "job.yaml", "--steps", "33", "--changes", "journal.jsonl").digest(t)
+	for _, args := range [][]string{{"--log-dir", "log"}, {"--changes", "journal.jsonl", "--processes"}} {
+		r := millrace(t, dir, append([]string{"run", "job.yaml", "--steps", "33"}, args...)...)
+		if got := r.digest(t); got != want {
+			t.Errorf("run %v ends with %s, the reference with %s", args, got, want)
+		}
+		if !strings.Contains(r.stdout, "for 8 ranks (dp 4 x cp 1 x pp 1 x tp 2)") || !strings.Contains(r.stdout, "more (dropped)") || !strings.Contains(r.stdout, "words (paused)") {
+			t.Errorf("the summary is\n%s", r.stdout)
+		}
+	}
+	millrace(t, dir, "verify", "job.yaml", "--log-dir", "log").expect(t, 0)
+}
+
+// TestChangesRefused: a change that cannot be is refused, with what would be valid,
+// and the job goes on as it was.
+func TestChangesRefused(t *testing.T) {
+	t.Parallel()
+	dir := changing(t, "words/*.jsonl", "words/**/*.jsonl")
+	put(t, dir, "taken.yaml", "name: words\nfiles: more/0.jsonl\n")
+	put(t, dir, "wrong.yaml", "name: more\nfils: more/0.jsonl\n")
+	put(t, dir, "absent.yaml", "name: more\nfiles: more/9.jsonl\n")
+	put(t, dir, "list.yaml", "- just\n- a list\n")
+	put(t, dir, "broken.yaml", "name: [\n")
+	put(t, dir, "long.yaml", "name: more\nfiles: more/0.jsonl\nlong: {rule: truncate, max: 500}\n")
+	put(t, dir, "empty.yaml", "name: more\nfiles: empty.jsonl\n")
+	put(t, dir, "empty.jsonl", "")
+	other := folder(t, "seed: 7", "seed: 8")
+	s := running(t, dir)
+	s.verb(t, dir, "source pause", "words", "--step", "50").expect(t, 0)
+	for _, c := range []struct {
+		verb string
+		args []string
+		want []string
+	}{
+		{"source pause", []string{"word"}, []string{`no source "word"`, `did you mean "words"?`}},
+		{"source pause", []string{"zzz"}, []string{`no source "zzz"`, "valid are words, notes"}},
+		{"source pause", []string{"notes", "--step", "50"}, []string{`without source "notes" no source with a weight is left`, "give weight to another first"}},
+		{"source resume", []string{"notes"}, []string{`source "notes" is not paused`}},
+		{"mix set", []string{"word=1"}, []string{`no source "word"`, `did you mean "words"?`}},
+		{"mix set", []string{"words=1", "--step", "50"}, []string{"all weight is on sources that are paused or dropped", "resume one of them first"}},
+		{"mix set", []string{"words=1"}, []string{`does not go with the change "pause" of step 50`}},
+		{"topology", []string{"dp=3"}, []string{"4 rows are not a multiple of dp 3", "dp 2 and 4"}},
+		{"batch", []string{"--sequence-length", "64"}, []string{"too short for source", "up to 128", "128 or more", "long: {max: 64}"}},
+		{"batch", []string{"--sequences", "5"}, []string{"5 rows are not a multiple of dp 2", "4 and 6 rows"}},
+		{"ban", []string{"words", "9.jsonl", "0"}, []string{`source "words"`, `no file "9.jsonl"`, "a valid one is"}},
+		{"ban", []string{"words", "x.jsonl", "0"}, []string{`2 files end with "x.jsonl"`, "give more of the path"}},
+		{"ban", []string{"word", "0.jsonl", "0"}, []string{`did you mean "words"?`}},
+		{"source add", []string{"--entry", "taken.yaml", "--weight", "0.1"}, []string{`there is a source "words" already`, "another name"}},
+		{"source add", []string{"--entry", "wrong.yaml", "--weight", "0.1"}, []string{"fils", "files"}},
+		{"source add", []string{"--entry", "absent.yaml", "--weight", "0.1"}, []string{"9.jsonl", "no such file"}},
+		{"source add", []string{"--entry", "nope.yaml", "--weight", "0.1"}, []string{"nope.yaml", "no such file"}},
+		{"source add", []string{"--entry", "list.yaml", "--weight", "0.1"}, []string{"list.yaml is no entry of a source", "name: NAME"}},
+		{"source add", []string{"--entry", "broken.yaml", "--weight", "0.1"}, []string{"broken.yaml", "[1:"}},
+		{"source add", []string{"--entry", "long.yaml", "--weight", "0.1"}, []string{"more", "500", "128"}},
+		{"source add", []string{"--entry", "empty.yaml", "--weight", "0.1"}, []string{"the source cannot join", `source "more" is empty`, "empty.jsonl"}},
+		{"skip", []string{"--steps", "1", "--job", filepath.Join(other, "job.yaml")}, []string{"a change to spec", "this service runs"}},
+	} {
+		r := s.verb(t, dir, c.verb, c.args...)
+		r.expect(t, exitUser, c.want...)
+		if r.stdout != "" {
+			t.Errorf("%s %v is refused, and prints %s", c.verb, c.args, r.stdout)
+		}
+	}
+	// After all these a good source can still join, and the journal has what was made.
+	s.verb(t, dir, "source add", "--entry", "more.yaml", "--weight", "0.1", "--step", "60").expect(t, 0)
+	s.verb(t, dir, "source pause", "more", "--step", "55").expect(t, exitUser, `source "more" joins after step 55`)
+	if journal := s.verb(t, dir, "changes"); strings.Count(journal.stdout, "\n") != 2 {
+		t.Errorf("the journal is\n%s", journal.stdout)
+	}
+	s.verb(t, dir, "source drop", "words").expect(t, exitUser, `the change "pause" of step 50`, "was dropped already")
+	s.verb(t, dir, "source drop", "words", "--step", "50").expect(t, 0)
+	s.verb(t, dir, "source drop", "words", "--step", "50").expect(t, exitUser, `source "words" was dropped already`)
+	s.verb(t, dir, "source resume", "words", "--step", "70").expect(t, exitUser, `source "words" is not paused`)
+}
+
+// TestChangeWhen: a change comes too early before any trainer has joined, and too
+// late for a job that failed or has ended.
+func TestChangeWhen(t *testing.T) {
+	t.Parallel()
+	t.Run("nobody there", func(t *testing.T) {
+		t.Parallel()
+		millrace(t, "", "skip", "127.0.0.1:1", "--steps", "1").expect(t, exitLost, "connection refused", "is a service running there")
+	})
+	t.Run("no trainer", func(t *testing.T) {
+		t.Parallel()
+		dir := folder(t)
+		serve(t, dir).verb(t, dir, "skip", "--steps", "1").expect(t, exitUser, "no trainer has joined yet", "--changes FILE")
+	})
+	t.Run("failed", func(t *testing.T) {
+		t.Parallel()
+		dir := folder(t, words("bad.jsonl")...)
+		put(t, dir, "bad.jsonl", strings.Replace(lines(50), `"text"`, `"text`, 1))
+		s := serve(t, dir)
+		c, err := open(t, s, client.Options{})
+		if err == nil {
+			_, err = c.Next(t.Context())
+		}
+		refused(t, err, "bad.jsonl:1:")
+		s.verb(t, dir, "skip", "--steps", "1").expect(t, exitUser, `source "words"`, "bad.jsonl:1:")
+	})
+	t.Run("ended", func(t *testing.T) {
+		t.Parallel()
+		dir := folder(t, "notes: 0.25}", "notes: 0.25}\n  epochs: 1", "sequences: 4", "sequences: 400", "dp: 2", "dp: 1")
+		s := running(t, dir)
+		r := s.verb(t, dir, "skip", "--steps", "1")
+		r.expect(t, exitUser, "the data ends after step", "none left to change")
+	})
+}
+
+// TestChangeFiles: a file that cannot be is refused before the first step, with
+// the place in the file.
+func TestChangeFiles(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, changes string
+		want          []string
+	}{
+		{"not JSON", "\n# note\nfive\n", []string{"c.jsonl:3:", "invalid character"}},
+		{"two on a line", `{"pause":"words"} {"skip":1}`, []string{"c.jsonl:1:", "more than one JSON object"}},
+		{"unknown field", `{"weight":{"words":1}}`, []string{"c.jsonl:1:", `did you mean "weights"?`, "valid is such as"}},
+		{"negative weight", `{"weights":{"words":-1}}`, []string{"c.jsonl:1:", `weight of source "words" is -1`}},
+		{"unknown source", "{\"skip\":1}\n" + `{"step":5,"pause":"word"}`, []string{"c.jsonl:2:", `"pause":"word"`, `did you mean "words"?`}},
+		{"not in this order", `{"step":3,"resume":"words"}` + "\n" + `{"step":5,"pause":"words"}`, []string{"c.jsonl:1:", `source "words" is not paused`}},
+		{"topology", `{"step":3,"topology":{"dp":3}}`, []string{"c.jsonl:1:", "4 rows are not a multiple of dp 3"}},
+		{"unknown file", `{"step":3,"ban":{"source":"words","file":"7.jsonl","row":1}}`, []string{"c.jsonl:1:", `no file "7.jsonl"`}},
+		{"wrong source", `{"step":3,"add":{"source":{"name":"x","files":"nope.jsonl"},"weight":0.1}}`, []string{"c.jsonl:1:", "nope.jsonl", "no such file"}},
+		{"paused for good", `{"step":3,"drop":"words"}` + "\n" + `{"step":4,"drop":"notes"}`, []string{"c.jsonl:2:", `without source "notes" no source with a weight is left`}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			dir := changing(t)
+			put(t, dir, "c.jsonl", c.changes)
+			r := millrace(t, dir, "run", "job.yaml", "--changes", "c.jsonl", "--log-dir", "log")
+			r.expect(t, exitUser, c.want...)
+			if r.stdout != "" {
+				t.Errorf("the job ran:\n%s", r.stdout)
+			}
+			if _, err := os.Stat(filepath.Join(dir, "log")); err == nil {
+				if left := millrace(t, dir, "changes", "--log-dir", "log"); left.stdout != "" {
+					t.Errorf("the log keeps some of them:\n%s", left.stdout)
+				}
+			}
+		})
+	}
+	dir := folder(t)
+	for _, verb := range []string{"run", "serve", "planner", "reference"} {
+		millrace(t, dir, verb, "job.yaml", "--changes", "nope.jsonl").expect(t, exitUser, "nope.jsonl", "no such file")
+	}
+}
+
+// TestChangesGoOn: a log has the changes of a file once, and goes on without it.
+func TestChangesGoOn(t *testing.T) {
+	t.Parallel()
+	dir := changing(t)
+	put(t, dir, "c.jsonl", `{"step":2,"ban":{"source":"words","file":"1.jsonl","row":0}}
+{"step":4,"skip":1}
+{"step":4,"skip":1}
+{"step":6,"add":{"source":{"name":"more", "files": "more/0.jsonl"},"weight":0.3}}
+{"step":12,"topology":{"dp":1}}
+`)
+	want := millrace(t, dir, "reference", "job.yaml", "--changes", "c.jsonl", "--steps", "20").digest(t)
+	millrace(t, dir, "run", "job.yaml", "--changes", "c.jsonl", "--log-dir", "log", "--steps", "7", "--save-token", "7.json").digest(t)
+	for _, args := range []string{
+		"--steps 20 --changes c.jsonl --log-dir log", "--steps 20 --log-dir log", "--steps 13 --resume 7.json --log-dir log", "--steps 13 --resume 7.json",
+		"--steps 13 --resume 7.json --log-dir new", "--steps 13 --resume 7.json --changes c.jsonl --processes",
+	} {
+		r := millrace(t, dir, append([]string{"run", "job.yaml"}, strings.Fields(args)...)...)
+		if got := r.digest(t); got != want {
+			t.Errorf("run %s ends with %s, want %s", args, got, want)
+		}
+	}
+	logged := millrace(t, dir, "changes", "--log-dir", "log")
+	if n := strings.Count(logged.stdout, "\n"); n != 5 {
+		t.Errorf("the log has %d changes:\n%s", n, logged.stdout)
+	}
+	millrace(t, dir, "verify", "job.yaml", "--log-dir", "log").expect(t, 0)
+	millrace(t, dir, "verify", "job.yaml", "--log-dir", "new", "--changes", "c.jsonl").expect(t, 0)
+	put(t, dir, "late.jsonl", `{"step":3,"pause":"notes"}`)
+	millrace(t, dir, "run", "job.yaml", "--changes", "late.jsonl", "--log-dir", "log").
+		expect(t, exitUser, "late.jsonl:1:", "has the steps before", "valid is step 2")
+}

@@ -1,0 +1,245 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/millrace-data/millrace/internal/didyoumean"
+	"github.com/millrace-data/millrace/internal/offline"
+	"github.com/millrace-data/millrace/planner/dgraph"
+	"github.com/millrace-data/millrace/planner/jobspec"
+)
+
+type explainCmd struct {
+	Job        string `arg:"" help:"Job spec (YAML)." type:"path"`
+	Step       int64  `help:"Step to explain, from 0." default:"-1" placeholder:"N"`
+	Rank       string `help:"Only what these ranks get: indices such as dp=0,cp=1; along axes that are not named, all." placeholder:"AXIS=I,..."`
+	Microbatch int    `help:"Only this microbatch of each dp index, from 0." default:"-1" placeholder:"M"`
+	File       string `help:"The reverse: which steps of --steps get the records of this file; its path, or the end of it." placeholder:"FILE"`
+	Row        int64  `help:"With --file: only this record, as --step names it: its row or number in the file, for JSON lines the byte at which the line begins." default:"-1" placeholder:"R"`
+	Source     string `help:"With --file: only this source; otherwise all that read the file." placeholder:"NAME"`
+	Steps      string `help:"With --file: the steps to look at, both ends included." placeholder:"A..B"`
+	Resume     string `help:"Plan from the position of this resume token, a file that --save-token wrote." type:"path" placeholder:"FILE"`
+	LogDir     string `help:"Plan from the nearest key frame of this step log, with the changes in it." type:"path" placeholder:"DIR"`
+	Graph      bool   `help:"Print the step's graph as text."`
+	Dot        bool   `help:"Print the step's graph in the DOT language of Graphviz."`
+	Images     bool   `help:"With --graph or --dot: the graph of images, not that of rows."`
+	Limit      int    `help:"With --graph or --dot: nodes that are printed." default:"64" placeholder:"N"`
+	JSON       bool   `name:"json" help:"Print one JSON object."`
+	changesFlag
+
+	rank     map[string]int
+	from, to int64
+}
+
+// Help is printed below the usage line.
+func (*explainCmd) Help() string {
+	return "Plans the job again up to the step, as the service did, and says for each document of it the source, the file, the record there, " +
+		"the piece of a long record, and where in the row it lies; or, with --file, where the records of a file go. Nothing has to run. " +
+		"For a job that ran with a log, give --log-dir: the changes are in it, and it makes late steps quick.\n\n" +
+		"Examples:\n" +
+		"  millrace explain job.yaml --step 1200 --rank dp=3 --microbatch 0 --log-dir /var/lib/millrace/job\n" +
+		"  millrace explain job.yaml --file part-7.jsonl --row 12 --steps 0..500\n" +
+		"  millrace explain job.yaml --step 3 --dot | dot -Tsvg > step.svg"
+}
+
+// Validate is called by kong: what it refuses is wrong usage.
+func (c *explainCmd) Validate() (err error) {
+	switch {
+	case (c.Step >= 0) == (c.File != ""):
+		return errors.New("give --step N to explain a step, or --file FILE with --steps A..B for where a file goes")
+	case c.File != "" && (c.Graph || c.Dot || c.Rank != "" || c.Microbatch >= 0):
+		return errors.New("--graph, --dot, --rank and --microbatch are for --step")
+	case c.File == "" && (c.Row >= 0 || c.Source != "" || c.Steps != ""):
+		return errors.New("--row, --source and --steps are for --file")
+	case c.Resume != "" && c.LogDir != "" || c.Changes != "" && c.LogDir != "":
+		return errors.New("--log-dir says where to begin and which changes were made: leave --resume and --changes out")
+	case c.Images && !c.Graph && !c.Dot:
+		return errors.New("--images is for --graph and --dot")
+	}
+	if c.rank, err = parseRank(c.Rank); err != nil || c.File == "" {
+		return err
+	}
+	c.from, c.to, err = parseSteps(c.Steps)
+	return err
+}
+
+var rankAxes = []string{"dp", "cp", "pp", "tp"}
+
+// parseRank reads dp=0,cp=1.
+func parseRank(text string) (map[string]int, error) {
+	rank := map[string]int{}
+	if text == "" {
+		return rank, nil
+	}
+	for part := range strings.SplitSeq(text, ",") {
+		axis, index, _ := strings.Cut(strings.TrimSpace(part), "=")
+		i, err := strconv.Atoi(index)
+		_, twice := rank[axis]
+		switch {
+		case !slices.Contains(rankAxes, axis):
+			if near := didyoumean.Nearest(axis, rankAxes); near != "" {
+				return nil, fmt.Errorf("--rank %s names no axis %q, did you mean %q?", text, axis, near)
+			}
+			return nil, fmt.Errorf("--rank %s names no axis %q: valid is such as dp=0,cp=1,pp=0,tp=0", text, axis)
+		case err != nil || i < 0 || twice:
+			return nil, fmt.Errorf("--rank %s: valid is an index from 0 for each axis, once, such as dp=0,cp=1", text)
+		}
+		rank[axis] = i
+	}
+	return rank, nil
+}
+
+// parseSteps reads A..B, or a single step.
+func parseSteps(text string) (from, to int64, err error) {
+	a, b, ranged := strings.Cut(text, "..")
+	if !ranged {
+		b = a
+	}
+	from, errA := strconv.ParseInt(a, 10, 64)
+	to, errB := strconv.ParseInt(b, 10, 64)
+	if errA != nil || errB != nil || from < 0 || to < from {
+		return 0, 0, fmt.Errorf("--steps %q is no range of steps: valid is such as 0..100, the first not after the last", text)
+	}
+	return from, to, nil
+}
+
+func (c *explainCmd) Run(ctx context.Context) error {
+	job, err := load(c.Job)
+	if err != nil {
+		return err
+	}
+	changes, err := c.changes()
+	if err != nil {
+		return err
+	}
+	token, err := readToken(c.Resume)
+	if err != nil {
+		return err
+	}
+	j, err := offline.Open(ctx, offline.Options{Job: job, Changes: changes, Token: token, LogDir: c.LogDir, From: max(c.Step, c.from)})
+	if err != nil {
+		return err
+	}
+	progress := newCounter("planned", j.Start(), max(c.Step, c.to)+1-j.Start())
+	defer progress.end()
+	if c.File != "" {
+		return c.trace(ctx, j, progress)
+	}
+	x, err := j.Explain(ctx, offline.Query{Step: c.Step, Rank: c.rank, Microbatch: c.Microbatch}, progress.at)
+	progress.end()
+	switch kind := dgraph.Text; {
+	case err != nil:
+		return err
+	case c.Graph || c.Dot:
+		if c.Images {
+			kind = dgraph.Image
+		}
+		return x.WriteGraph(ctx, os.Stdout, kind, c.Limit, c.Dot)
+	case c.JSON:
+		return printJSON(x)
+	}
+	c.print(job, j, x)
+	return nil
+}
+
+func (c *explainCmd) trace(ctx context.Context, j *offline.Job, progress *counter) error {
+	t, err := j.Trace(ctx, offline.FileQuery{Source: c.Source, File: c.File, Record: c.Row, From: c.from, To: c.to}, progress.at)
+	progress.end()
+	switch {
+	case err != nil:
+		return err
+	case c.JSON:
+		return printJSON(t)
+	}
+	what := fmt.Sprintf("documents of %s", c.File)
+	if c.Row >= 0 {
+		what = fmt.Sprintf("documents of record %d of %s", c.Row, c.File)
+	}
+	fmt.Printf("steps %d to %d: %d %s\n", t.From, t.To, len(t.Samples), what)
+	if t.End >= 0 {
+		fmt.Printf("the data ends after %d steps\n", t.End)
+	}
+	if len(t.Samples) == 0 {
+		return nil
+	}
+	w := newTable(os.Stdout)
+	fmt.Fprintf(w, "\nstep\tdp\tmicrobatch\trow\toffset\ttokens\tsource\trecord\tpiece\tepoch\tblock\tindex\t\n")
+	for _, s := range t.Samples {
+		fmt.Fprintf(w, "%d\t%d\t%d\t%d\t%d\t%d\t%s\t%d\t%s\t%d\t%d\t%d\t\n", s.Step, s.DP, s.Microbatch, s.Row, s.Offset, s.Tokens, s.Source, s.Record, pieceOf(&s), s.Epoch, s.Block, s.Index)
+	}
+	return w.Flush()
+}
+
+// pieceOf prints which piece of a split record a sample is.
+func pieceOf(s *offline.Sample) string {
+	if s.Pieces < 2 {
+		return "-"
+	}
+	return fmt.Sprintf("%d of %d", s.Piece+1, s.Pieces)
+}
+
+// print prints an explanation, row by row in the order of delivery.
+func (c *explainCmd) print(job *jobspec.Job, j *offline.Job, x *offline.Explanation) {
+	fmt.Printf("step %d of %s, mesh %s: %d rows of %d tokens, %d microbatches for each dp index\nplan %s\n",
+		x.Step, job.Name, x.Mesh, x.Rows, x.RowTokens, x.Microbatches, x.Plan)
+	for _, text := range x.Changes {
+		fmt.Printf("from this step on: %s\n", text)
+	}
+	if cp := job.Output.CPSlicing; strings.Contains(x.Mesh, "cp") && !strings.Contains(x.Mesh, "cp1") {
+		fmt.Printf("the cp ranks of a dp index share its rows, cut by cp_slicing %s; its pp and tp ranks get the same tokens\n", cp)
+	}
+	samples := x.Samples
+	slices.SortStableFunc(samples, byDelivery)
+	for len(samples) > 0 {
+		n := 1
+		for n < len(samples) && samples[n].Row == samples[0].Row {
+			n++
+		}
+		printRow(samples[:n], x.RowTokens)
+		samples = samples[n:]
+	}
+	fmt.Println()
+	for _, words := range j.Words() {
+		fmt.Println(words)
+	}
+}
+
+func byDelivery(a, b offline.Sample) int {
+	return slices.Compare([]int32{a.DP, a.Microbatch, a.Position}, []int32{b.DP, b.Microbatch, b.Position})
+}
+
+func printRow(samples []offline.Sample, room int32) {
+	tokens := int32(0)
+	for _, s := range samples {
+		tokens += s.Tokens
+	}
+	first := &samples[0]
+	fmt.Printf("\ndp=%d microbatch %d, row %d: %d documents, %d of %d tokens\n", first.DP, first.Microbatch, first.Row, len(samples), tokens, room)
+	w := newTable(os.Stdout)
+	fmt.Fprintf(w, "offset\ttokens\tsource\tfile\trecord\tpiece\tepoch\tblock\tindex\t\n")
+	for i := range samples {
+		s := &samples[i]
+		fmt.Fprintf(w, "%d\t%d\t%s\t%s\t%d\t%s\t%d\t%d\t%d\t", s.Offset, s.Tokens, s.Source, s.File, s.Record, pieceOf(s), s.Epoch, s.Block, s.Index)
+		if s.Carried {
+			fmt.Fprintf(w, " carried over from an earlier step\t")
+		}
+		fmt.Fprintln(w)
+		for k, im := range s.Images {
+			fmt.Fprintf(w, "\t\timage %d\t%d patches\t%s\n", k, im.Patches, encoderOf(im))
+		}
+	}
+	w.Flush()
+}
+
+func encoderOf(im offline.Image) string {
+	if im.Encoder < 0 {
+		return ""
+	}
+	return fmt.Sprintf("encoded by bucket %d", im.Encoder)
+}

@@ -1,0 +1,115 @@
+package offline
+
+import (
+	"github.com/millrace-data/millrace/planner/plan"
+)
+
+// moduleTally adds up how even one kind of work is.
+type moduleTally struct {
+	name, model, axis string
+	sum, lockstep     float64
+	steps             int64
+	worst             float64
+	worstAt           int64
+	itemBound         int64
+	firstItem         int64
+	timeline          Timeline
+}
+
+// balanced is how even a step is by one measure.
+type balanced struct {
+	name, model, axis string
+	imbalance         float64 // the largest load over the mean
+	lockstep          float64 // 0: not said
+	itemBound         bool
+}
+
+// addModules adds the measures of a step: tokens and attention, then what the
+// strategy summed up.
+func (t *tally) addModules(s *plan.Step) {
+	all := measures(s)
+	for _, m := range s.Placed.Modules {
+		b := balanced{name: m.Name, model: m.Model, axis: m.Axis, imbalance: m.Buckets.Imbalance(), itemBound: m.Buckets.ItemBound}
+		if m.Lockstep > 0 {
+			b.lockstep = float64(m.Lockstep) / m.Buckets.Mean()
+		}
+		all = append(all, b)
+	}
+	for i, b := range all {
+		if i == len(t.modules) {
+			t.modules = append(t.modules, moduleTally{
+				name: b.name, model: b.model, axis: b.axis, firstItem: -1,
+				timeline: Timeline{First: s.Step, Series: []Series{{Name: "balance." + b.name, Join: High}}},
+			})
+		}
+		t.modules[i].add(s.Step, b)
+	}
+}
+
+func (m *moduleTally) add(step int64, b balanced) {
+	m.sum += b.imbalance
+	m.lockstep += b.lockstep
+	m.steps++
+	if b.imbalance > m.worst {
+		m.worst, m.worstAt = b.imbalance, step
+	}
+	if b.itemBound {
+		if m.itemBound == 0 {
+			m.firstItem = step
+		}
+		m.itemBound++
+	}
+	m.timeline.add([]float64{b.imbalance})
+}
+
+func (m *moduleTally) report() ModuleReport {
+	n := float64(m.steps)
+	return ModuleReport{
+		Name: m.name, Model: m.model, Axis: m.axis, Mean: m.sum / n, Worst: m.worst, WorstStep: m.worstAt,
+		Lockstep: m.lockstep / n, ItemBound: m.itemBound, FirstItem: m.firstItem,
+	}
+}
+
+// measures are how even tokens and attention are over the DP ranks, and over each
+// microbatch slot of theirs.
+func measures(s *plan.Step) []balanced {
+	dp := s.Mesh.Mesh().DP
+	slots := make([][2]int64, dp*s.Placed.Microbatches)
+	at := int32(0)
+	for row, n := range s.Rows {
+		slot := &slots[int(s.Placed.Microbatch[row])*dp+int(s.Placed.Rank[row])]
+		for _, ref := range s.Samples[at : at+n] {
+			slot[0] += int64(ref.Length)
+			slot[1] += int64(ref.Length) * int64(ref.Length)
+		}
+		at += n
+	}
+	all := []balanced{{name: "tokens", model: "linear", axis: "dp"}, {name: "attention", model: "quadratic", axis: "dp"}}
+	for k := range all {
+		all[k].imbalance, all[k].lockstep = evenness(slots, dp, k)
+	}
+	return all
+}
+
+// evenness is the load of the fullest rank over that of the mean one, and the same
+// if the fullest of each slot counts.
+func evenness(slots [][2]int64, dp, k int) (imbalance, lockstep float64) {
+	ranks := make([]int64, dp)
+	var total, waited, most, slot int64
+	for i, load := range slots {
+		ranks[i%dp] += load[k]
+		total += load[k]
+		if slot = max(slot, load[k]); i%dp == dp-1 {
+			waited += slot
+			slot = 0
+		}
+	}
+	for _, load := range ranks {
+		most = max(most, load)
+	}
+	if total == 0 {
+		return 1, 1
+	}
+	mean := float64(total) / float64(dp)
+	return float64(most) / mean, float64(waited) / mean
+}

@@ -1,0 +1,121 @@
+package offline
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/millrace-data/millrace/constructor/assemble"
+	"github.com/millrace-data/millrace/internal/batch"
+	"github.com/millrace-data/millrace/planner/plan"
+)
+
+// sizes measures what ranks receive in some of the steps: those rows of DP index
+// 0, as every DP index gets equally many.
+type sizes struct {
+	job   *Job
+	zeros []int32 // a document of any length
+	steps int64   // seen
+	taken int64   // of them, measured
+	bytes float64 // to all trainers, of the steps taken
+}
+
+// sampleEvery is how many steps lie between two that are measured after the
+// first few: tensors of most formats have one size in all steps.
+const sampleEvery, sampleFirst = 64, 4
+
+func newSizes(j *Job) sizes { return sizes{job: j} }
+
+func (z *sizes) add(s *plan.Step) error {
+	z.steps++
+	if z.steps > sampleFirst && z.steps%sampleEvery != 0 {
+		return nil
+	}
+	spec, m := z.job.spec, s.Mesh.Mesh()
+	layout := assemble.Layout{
+		Format: spec.Output.Format, CPSlicing: spec.Output.CPSlicing, PadID: spec.Output.PadID, DocumentMultiple: spec.Output.DocumentMultiple,
+		SequenceLength: int(s.Shape.SequenceLength), CP: m.CP, PP: m.PP, Packed: spec.Batch.Packing,
+	}
+	fetching := m.DP * m.CP * m.TP // ranks of each pipeline stage
+	if spec.Output.BroadcastAt == "tp" {
+		fetching = m.DP * m.CP
+	}
+	for _, rows := range z.microbatches(s) {
+		for pp := range m.PP {
+			n, err := layout.Size(rows, 0, pp)
+			if err != nil {
+				return fmt.Errorf("step %d: sizing what a rank receives: %w", s.Step, err)
+			}
+			z.bytes += float64(n) * float64(fetching)
+		}
+	}
+	z.taken++
+	return nil
+}
+
+// microbatches are the rows of DP index 0, with documents of zeros.
+func (z *sizes) microbatches(s *plan.Step) [][]batch.Row {
+	if len(z.zeros) < int(s.Shape.SequenceLength) {
+		z.zeros = make([]int32, s.Shape.SequenceLength)
+	}
+	all := make([][]batch.Row, s.Placed.Microbatches)
+	at := int32(0)
+	for row, n := range s.Rows {
+		refs := s.Samples[at : at+n]
+		at += n
+		if s.Placed.Rank[row] != 0 {
+			continue
+		}
+		var r batch.Row
+		for _, ref := range refs {
+			r.Segments = append(r.Segments, z.zeros[:ref.Length])
+		}
+		all[s.Placed.Microbatch[row]] = append(all[s.Placed.Microbatch[row]], r)
+	}
+	return all
+}
+
+// delivered is what all trainers receive in a step.
+func (z *sizes) delivered() float64 { return z.bytes / float64(max(z.taken, 1)) }
+
+// hops is what a step moves between the roles.
+func (t *tally) hops() []Hop {
+	steps := float64(max(t.r.Steps, 1))
+	samples := 4*float64(t.r.Tokens) + 4*float64(t.r.Documents)
+	return []Hop{
+		{"storage", "loaders", float64(t.job.store.Meter().Bytes) / steps, "reads of this run, with indexing and what was read ahead", Measured},
+		{"loaders", "constructors", samples / steps, "4 bytes a token and 4 a document, without kept columns and images", Derived},
+		{"constructors", "trainers", t.sizes.delivered(), fmt.Sprintf("tensors of tokens for all ranks that fetch, as sized in %d steps", t.sizes.taken), Derived},
+	}
+}
+
+// memory is what each role holds.
+func (t *tally) memory() []Memory {
+	r, spec, steps := &t.r, t.job.spec, max(t.r.Steps, 1)
+	ahead := int64(spec.Resources.Prefetch) + 1
+	return []Memory{
+		{"loaders", t.job.total.HeldBytes, spec.Resources.LoaderBuffer, "samples of blocks from the oldest step to the furthest read ahead, all loaders together", Measured},
+		{"constructors", ahead * 4 * r.Tokens / steps, spec.Resources.ConstructorBuffer, fmt.Sprintf("tokens of %d steps (resources.prefetch and the one being trained), all constructors together", ahead), Derived},
+		{"planner", 4 * t.job.total.HeldSamples, 0, "lengths of the samples that are known, 4 bytes each", Derived},
+	}
+}
+
+// speed compares what loaders have to give with what one core gave here.
+func (t *tally) speed(stepTime time.Duration) Speed {
+	r, steps := &t.r, float64(max(t.r.Steps, 1))
+	s := Speed{SamplesPerStep: float64(r.Documents) / steps, TokensPerStep: float64(r.Tokens) / steps}
+	for i, x := range t.sources {
+		u := t.job.sources[i].usage
+		if u.Samples > 0 {
+			s.SecondsPerStep += float64(x.documents) / steps * u.Took.Seconds() / float64(u.Samples)
+		}
+	}
+	if s.SecondsPerStep > 0 {
+		s.SamplesPerSecond = s.SamplesPerStep / s.SecondsPerStep
+	}
+	if stepTime > 0 {
+		s.StepTime = stepTime.Seconds()
+		s.SamplesNeeded = s.SamplesPerStep / s.StepTime
+		s.Cores = s.SecondsPerStep / s.StepTime
+	}
+	return s
+}

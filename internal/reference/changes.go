@@ -1,0 +1,122 @@
+package reference
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/planner/change"
+	"github.com/millrace-data/millrace/planner/jobspec"
+	"github.com/millrace-data/millrace/planner/mix"
+)
+
+// ban is a record that is not used.
+type ban struct {
+	source string
+	file   string
+	row    int64
+}
+
+// changeAt makes the changes of a step, and returns how many steps' data is
+// passed over before it.
+func (r *reader) changeAt(n int64) (skip int64, err error) {
+	for len(r.changes) > 0 && r.changes[0].Step <= n {
+		c := r.changes[0]
+		r.changes = r.changes[1:]
+		skip += c.Skip
+		if err := r.change(c); err != nil {
+			return 0, fault.As(fault.ClassOf(err), fmt.Errorf("the change %s: %w", c, err))
+		}
+	}
+	return skip, nil
+}
+
+func (r *reader) change(c change.Change) error {
+	at := &source{}
+	if name := c.Source(); name != "" {
+		i, err := change.Find(r.names(), name)
+		if err != nil {
+			return err
+		}
+		at = r.sources[i]
+	}
+	at.paused = at.paused && c.Resume == "" || c.Pause != ""
+	if c.Drop != "" {
+		at.dropped, at.owed = true, 0
+	}
+	if c.Sequences > 0 {
+		r.seats = c.Sequences
+	}
+	if c.SequenceLength > 0 {
+		r.length = c.SequenceLength
+	}
+	if c.Ban != nil {
+		file, err := at.Manifest.Find(c.Ban.File)
+		if err != nil {
+			return err
+		}
+		r.banned[ban{at.spec.Name, at.Manifest.Name(int32(file)), c.Ban.Row}] = true
+	}
+	if c.Schedule {
+		r.set = nil
+	}
+	if c.Weights != nil {
+		weights, err := c.WeightsOf(r.names())
+		if err != nil {
+			return err
+		}
+		r.set = mix.FromWeights(weights)
+	}
+	if c.Add != nil {
+		return r.add(c.Add)
+	}
+	return nil // the topology changes no batch
+}
+
+// add opens a source that joins the job.
+func (r *reader) add(a *change.Add) error {
+	spec, findings := jobspec.ParseSource(r.job, a.Source)
+	if err := findings.Err(); err != nil {
+		return fault.As(fault.User, err)
+	}
+	job := *r.job
+	job.Sources = []jobspec.Source{spec}
+	s, err := r.open(&job.ResolvedSources()[0])
+	if err != nil {
+		return err
+	}
+	r.sources = append(r.sources, s)
+	r.added = append(r.added, uint64(a.Weight*(1<<whole)))
+	return nil
+}
+
+// shares are those of all sources in part of step n.
+func (r *reader) shares(n int64, part int) []uint64 {
+	shares := r.set
+	if shares == nil {
+		parts := 1
+		switch r.job.Mix.Grain {
+		case "substep":
+			parts = substeps
+		case "epoch":
+			n = r.epochs()
+		}
+		shares = r.schedule.SharesWithin(n, part, parts)
+	}
+	for _, share := range r.added[len(shares)-len(r.job.Sources):] {
+		shares = mix.Joined(shares, share)
+	}
+	return shares
+}
+
+// epochs is how often all sources of the spec that have a weight were read
+// through.
+func (r *reader) epochs() int64 {
+	var epochs []int64
+	for i := range r.job.Sources {
+		if s := r.sources[i]; r.weighted[i] {
+			epochs = append(epochs, s.position()/s.Order.Blocks())
+		}
+	}
+	return slices.Min(epochs)
+}

@@ -1,0 +1,179 @@
+package reference
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/millrace-data/millrace/internal/batch"
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/planner/jobspec"
+	"github.com/millrace-data/millrace/sourceloader/format"
+	"github.com/millrace-data/millrace/sourceloader/order"
+	"github.com/millrace-data/millrace/sourceloader/store"
+	"github.com/millrace-data/millrace/sourceloader/transform"
+)
+
+// source is one source as an endless queue of samples.
+type source struct {
+	*order.Source
+	ctx    context.Context
+	st     store.Store
+	spec   *jobspec.Source
+	worker *transform.Worker
+	epochs int64
+	block  int64    // next block to read
+	epoch  int64    // samples queued of its epoch
+	queue  []sample // samples read, in order
+	at     int      // next of them
+	blocks []int64  // of the samples drawn in this step, after that of the last one before
+	owed   int64    // tokens (or samples) behind the schedule, in 2^-32
+
+	paused, dropped bool
+}
+
+type sample struct {
+	tokens []int32
+	kept   []batch.Kept
+	images []batch.Image
+	place  Place
+}
+
+func (s sample) ban() ban { return ban{s.place.Source, s.place.File, s.place.Row} }
+
+func (r *reader) open(spec *jobspec.Source) (*source, error) {
+	ctx, st, job := r.ctx, r.st, r.job
+	chain, err := transform.Compile(*spec, job.Batch.SequenceLength, r.tokenizers)
+	if err != nil {
+		return nil, err // it names the source
+	}
+	src, err := order.Index(ctx, st, spec, job.Seed, chain.Columns())
+	if err != nil {
+		return nil, err
+	}
+	src.Manifest.Encoding = chain.EncodingDigest()
+	return &source{Source: src, ctx: ctx, st: st, spec: spec, worker: chain.Worker(), epochs: int64(job.Mix.Epochs)}, nil
+}
+
+// next returns the next sample that is not banned; one without tokens at the
+// limit of epochs.
+func (s *source) next(banned map[ban]bool) (sample, error) {
+	for {
+		t, err := s.nextOfAll()
+		if err != nil || t.tokens == nil || !banned[t.ban()] {
+			if t.tokens != nil {
+				s.blocks = append(s.blocks, t.place.Seq)
+			}
+			return t, err
+		}
+	}
+}
+
+func (s *source) nextOfAll() (sample, error) {
+	for barren := int64(0); s.at == len(s.queue); barren++ {
+		epoch, block := s.Order.Position(s.block)
+		over := s.epochs > 0 && epoch >= s.epochs
+		if over && len(s.blocks) > 0 {
+			return sample{}, nil
+		}
+		if over || barren > 2*s.Order.Blocks() {
+			return sample{}, fault.Userf("source %q gave no sample in a whole epoch", s.spec.Name)
+		}
+		if block == 0 {
+			s.epoch = 0
+		}
+		if err := s.readBlock(); err != nil {
+			return sample{}, err
+		}
+	}
+	s.at++
+	return s.queue[s.at-1], nil
+}
+
+// giveBack takes the last draw back.
+func (s *source) giveBack() {
+	s.at--
+	s.blocks = s.blocks[:len(s.blocks)-1]
+}
+
+// position is the block of the last sample drawn.
+func (s *source) position() int64 {
+	if len(s.blocks) == 0 {
+		return 0
+	}
+	return s.blocks[len(s.blocks)-1]
+}
+
+// settle ends a step.
+func (s *source) settle(random bool) {
+	s.owed = (s.owed + 1<<(rounded-1)) >> rounded << rounded
+	if random {
+		s.owed = 0
+	}
+	s.queue, s.at = s.queue[s.at:], 0
+	s.blocks = s.blocks[max(len(s.blocks)-1, 0):]
+}
+
+// sortByLength puts the longest first: a row that one of them opens can still be
+// filled, and none is carried for long.
+func sortByLength(carried []drawn) {
+	slices.SortStableFunc(carried, func(a, b drawn) int { return len(b.tokens) - len(a.tokens) })
+}
+
+// readBlock queues the samples of the next block, up to the epoch's limit.
+func (s *source) readBlock() error {
+	var samples []sample
+	var places []order.Place
+	for _, chunk := range s.Order.Chunks(s.block) {
+		for _, unit := range s.Order.Layout.Units(chunk) {
+			err := s.ReadUnit(s.ctx, s.st, unit, func(rec *format.Record) error {
+				_, err := s.worker.Apply(rec, func(t *transform.Sample) error {
+					at := Place{Source: s.spec.Name, File: s.Manifest.Name(int32(unit.File)), Row: t.Row, Piece: t.Piece, Seq: s.block}
+					samples = append(samples, sample{append([]int32(nil), t.Tokens...), s.keep(t.Extras), s.images(t.Images), at})
+					places = append(places, order.Place{File: int32(unit.File), Row: t.Row, Piece: t.Piece})
+					return nil
+				})
+				if fault.ClassOf(err) == fault.User && s.spec.BadRecords.Policy == "skip" {
+					return nil
+				}
+				return err
+			})
+			if err != nil {
+				return fmt.Errorf("source %q: %w", s.spec.Name, err)
+			}
+		}
+	}
+	for n, i := range s.Order.Sort(s.block, places) {
+		samples[i].place.Index = int32(n)
+		if s.spec.Limit > 0 && s.epoch == s.spec.Limit {
+			break
+		}
+		s.queue = append(s.queue, samples[i])
+		s.epoch++
+	}
+	s.block++
+	return nil
+}
+
+// images copies the images of a sample.
+func (s *source) images(list []transform.Image) (images []batch.Image) {
+	for _, x := range list {
+		images = append(images, batch.Image{
+			At: int(x.At), Tokens: transform.Geometry(s.spec.Images()).Tokens(x.Grid), H: x.Grid.H, W: x.Grid.W,
+			SHA: x.SHA, Data: append([]byte{}, x.Data...),
+		})
+	}
+	return images
+}
+
+// keep copies what the kept columns of a sample hold.
+func (s *source) keep(values [][]byte) (kept []batch.Kept) {
+	for c, v := range values {
+		if v != nil {
+			kept = append(kept, batch.Kept{Column: s.spec.Keep[c], Data: append([]byte{}, v...)})
+		}
+	}
+	slices.SortFunc(kept, func(a, b batch.Kept) int { return strings.Compare(a.Column, b.Column) })
+	return kept
+}

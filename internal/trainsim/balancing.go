@@ -1,0 +1,184 @@
+package trainsim
+
+import (
+	"fmt"
+
+	"github.com/millrace-data/millrace/balance"
+)
+
+// how says what becomes of samples or of images.
+type how int
+
+const (
+	kept  how = iota // in arrival order; images with their samples
+	dealt            // by cost
+	split            // by cost, large ones over several ranks or GPUs
+)
+
+// recipes are what a strategy may do. It does what takes least time: splitting, for
+// one, is not always worth it.
+var recipes = [strategies][]struct{ samples, images how }{
+	Vanilla:     {{kept, kept}},
+	Backbone:    {{dealt, kept}},
+	Hybrid:      {{dealt, dealt}},
+	HybridSplit: {{dealt, dealt}, {dealt, split}, {split, split}},
+}
+
+// place decides where everything goes under a strategy.
+func (it *iteration) place(strategy Strategy) (best placement, err error) {
+	least := 0.0
+	for i, r := range recipes[strategy] {
+		p, err := it.follow(r.samples, r.images)
+		if err != nil {
+			return placement{}, fmt.Errorf("scene %q: placing for %s: %w", it.scene.Name, strategy, err)
+		}
+		if t := it.time(&p); i == 0 || t < least {
+			best, least = p, t
+		}
+	}
+	return best, nil
+}
+
+func (it *iteration) follow(samples, images how) (p placement, err error) {
+	s := it.scene
+	if s.Packing == NextFit {
+		p = s.nextFit(it.samples)
+	} else {
+		p = s.inOrder(len(it.samples))
+	}
+	switch samples {
+	case dealt:
+		p.samples, err = deal(it.cost, s.DP, p.microbatches)
+	case split:
+		p.samples, err = dealSplit(it.cost, s.DP, p.microbatches, s.SplitCost)
+	}
+	if err != nil {
+		return p, err
+	}
+	s.keepImages(&p, it.samples)
+	if images != kept {
+		err = it.dealImages(&p, images)
+	}
+	return p, err
+}
+
+// dealImages deals the images that wait for each other, those of the iteration or
+// of each microbatch, over all GPUs.
+func (it *iteration) dealImages(p *placement, images how) error {
+	gpus := it.scene.DP * it.scene.group()
+	phases := make([][]int32, p.microbatches)
+	for i := range p.images {
+		j := p.images[i].microbatch
+		if it.scene.Barrier == PerIteration {
+			j = 0
+		}
+		phases[j] = append(phases[j], int32(i))
+	}
+	for _, phase := range phases {
+		costs := make([]int64, len(phase))
+		for k, i := range phase {
+			costs[k] = it.images[i]
+		}
+		var places []place
+		var err error
+		if images == split {
+			places, err = spread(costs, gpus, it.scene.SplitCost)
+		} else {
+			places, err = deal(costs, gpus, 1)
+		}
+		if err != nil {
+			return err
+		}
+		for k, i := range phase {
+			p.images[i].first, p.images[i].width = places[k].first, places[k].width
+		}
+	}
+	return nil
+}
+
+// deal partitions the samples into the microbatches of all ranks by cost, and
+// deals those to ranks and to slots in time.
+func deal(costs []int64, ranks, microbatches int) ([]place, error) {
+	var b balance.Balancer
+	bin, err := b.Partition(costs, balance.Options{Bins: ranks * microbatches})
+	if err != nil {
+		return nil, err
+	}
+	places := make([]place, len(costs))
+	loads := make([]int64, ranks*microbatches)
+	for i, at := range bin {
+		places[i].first = at
+		loads[at] += costs[i]
+	}
+	order, err := b.Deal(loads, ranks)
+	if err != nil {
+		return nil, err
+	}
+	slots := make([]int64, microbatches)
+	at := make([]place, len(loads)) // of a bin
+	for i, bin := range order {
+		slots[i/ranks] += loads[bin]
+		at[bin] = place{microbatch: int32(i / ranks), first: int32(i % ranks), width: 1}
+	}
+	turn := make([]int32, microbatches) // of a slot
+	for j, slot := range balance.Bitonic(slots) {
+		turn[slot] = int32(j)
+	}
+	for i := range places {
+		places[i] = at[places[i].first]
+		places[i].microbatch = turn[places[i].microbatch]
+	}
+	return places, nil
+}
+
+// dealSplit partitions the samples into microbatches that all ranks work on at a
+// time, and spreads those of each over the ranks.
+func dealSplit(costs []int64, ranks, microbatches, splitCost int) ([]place, error) {
+	var b balance.Balancer
+	turn, err := b.Partition(costs, balance.Options{Bins: microbatches})
+	if err != nil {
+		return nil, err
+	}
+	places := make([]place, len(costs))
+	for j := range int32(microbatches) {
+		var items []int32
+		var part []int64
+		for i, c := range costs {
+			if turn[i] == j {
+				items, part = append(items, int32(i)), append(part, c)
+			}
+		}
+		spans, err := spread(part, ranks, splitCost)
+		if err != nil {
+			return nil, err
+		}
+		for k, at := range spans {
+			at.microbatch = j
+			places[items[k]] = at
+		}
+	}
+	return places, nil
+}
+
+// spread places items over units, a large one over several. Their costs are scaled
+// to what package balance takes.
+func spread(costs []int64, units, splitCost int) ([]place, error) {
+	const most, all = 1 << 39, 1 << 51
+	unit := 1.0
+	for _, c := range costs {
+		unit = max(unit, float64(c)/most)
+	}
+	unit = max(unit, sum(costs)/all)
+	scaled := make([]int64, len(costs))
+	tokens := make([]int32, len(costs)) // of no weight here: a unit holds any number
+	for i, c := range costs {
+		scaled[i], tokens[i] = int64(float64(c)/unit), 1
+	}
+	var s balance.Splitter
+	spans, _, err := s.Split(tokens, scaled, balance.SplitOptions{Ranks: units, Overhead: splitCost})
+	places := make([]place, len(spans))
+	for i, at := range spans {
+		places[i] = place{first: at.First, width: at.Ranks}
+	}
+	return places, err
+}

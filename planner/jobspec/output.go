@@ -1,0 +1,68 @@
+package jobspec
+
+import "fmt"
+
+// thd is the output format that pads each document by itself.
+const thd = "megatron-thd"
+
+// RowLength returns the tokens that a sample takes of its row: its own, and the
+// padding up to output.document_multiple. What fills rows counts samples by it.
+func (j *Job) RowLength(tokens int) int {
+	m := max(j.Output.DocumentMultiple, 1)
+	return (tokens + m - 1) / m * m
+}
+
+// deriveDocumentMultiple takes what Megatron-Core asks for: documents that are cut
+// into 2 * cp chunks, and whose part on a CP rank is cut over the TP ranks.
+func (d *decoder) deriveDocumentMultiple(job *Job) {
+	o, t := &job.Output, job.Topology
+	if o.Format != thd || d.given("output.document_multiple") || !d.sound("topology.cp", "topology.tp") {
+		return
+	}
+	o.DocumentMultiple = 1
+	if t.CP > 1 {
+		o.DocumentMultiple = 2 * t.CP
+	}
+	if t.TP > 1 {
+		o.DocumentMultiple = leastCommonMultiple(o.DocumentMultiple, t.CP*t.TP)
+	}
+}
+
+func leastCommonMultiple(a, b int) int {
+	x, y := a, b
+	for y > 0 {
+		x, y = y, x%y
+	}
+	return a / x * b
+}
+
+func (c *checker) output() {
+	o, cp := c.job.Output, c.job.Topology.CP
+	if !c.sound("output", "topology.cp", "topology.tp") {
+		return
+	}
+	switch {
+	case o.Format == thd:
+		c.documents()
+	case o.DocumentMultiple > 0:
+		c.error("output.document_multiple", "is given with format: "+o.Format+", which does not pad documents", "take it away, or write format: "+thd)
+	case o.Format == "torchtitan" && cp > 1 && o.CPSlicing != "none":
+		c.error("output.cp_slicing", o.CPSlicing+" would cut what torchtitan cuts itself", "valid is none")
+	}
+}
+
+// documents checks what megatron-thd needs.
+func (c *checker) documents() {
+	o, cp, length := c.job.Output, c.job.Topology.CP, c.job.Batch.SequenceLength
+	if o.PadID != 0 {
+		c.error("output.pad_id", fmt.Sprintf("%d, but the padding of format: %s holds 0", o.PadID, thd), "valid is 0")
+	}
+	if o.CPSlicing == "contiguous" && cp > 1 {
+		c.error("output.cp_slicing", "contiguous would cut through documents, which format: "+thd+" cuts one by one", "valid are zigzag, none")
+	}
+	if m := o.DocumentMultiple; cp > 1 && m%(2*cp) != 0 {
+		c.error("output.document_multiple", fmt.Sprintf("%d is not a multiple of 2 * cp = %d", m, 2*cp), near(int64(m), int64(2*cp)))
+	} else if c.sound("batch.sequence_length") && length%m != 0 {
+		c.error("batch.sequence_length", fmt.Sprintf("%d is not a multiple of output.document_multiple %d", length, m), near(int64(length), int64(m)))
+	}
+}

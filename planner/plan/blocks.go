@@ -1,0 +1,159 @@
+package plan
+
+// source is a source and what is known of its blocks.
+type source struct {
+	Source
+	blocks   map[int64]block
+	wanted   map[int64]bool
+	released int64 // blocks before it were let go
+	read     int64 // blocks and samples read so far, for the look-ahead
+	samples  int64
+	pace     int64 // samples drawn in the last step
+	bans     int   // a reader must know so many of the job's bans to know all of this source
+}
+
+// block is the metadata of one block.
+type block struct {
+	lengths []int32
+	images  *Images
+	banned  []Banned
+}
+
+func (c *Core) addSource(s Source) {
+	if s.Longest == 0 {
+		s.Longest = c.cfg.SequenceLength
+	}
+	c.sources = append(c.sources, source{Source: s, blocks: map[int64]block{}, wanted: map[int64]bool{}})
+}
+
+// ban has all blocks of a source told again: only then is it known which of
+// their samples come from the banned record.
+func (c *Core) ban(b Ban) {
+	s := &c.sources[b.Source]
+	s.bans = max(s.bans, int(b.ID)+1)
+	clear(s.blocks)
+}
+
+func (c *Core) blockRead(ev BlockRead) {
+	s := &c.sources[ev.Source]
+	if !s.wanted[ev.Seq] {
+		return // of another generation, or told twice
+	}
+	if ev.Bans < s.bans {
+		c.emit(Want{ev.Source, ev.Seq}) // read before the last ban was known
+		return
+	}
+	delete(s.wanted, ev.Seq)
+	for i, n := range ev.Lengths {
+		if n < 1 || n > s.Longest {
+			c.fail(c.errLength(ev, i, n))
+			return
+		}
+	}
+	s.blocks[ev.Seq] = block{ev.Lengths, ev.Images, ev.Banned}
+	s.read++
+	s.samples += int64(len(ev.Lengths))
+}
+
+// release lets go of the blocks that no position from the acked one on needs.
+func (c *Core) release() {
+	low := make([]int64, len(c.sources))
+	at := c.window[c.acked]
+	for i, cur := range at.Cursors {
+		low[i] = cur.Seq
+	}
+	for _, r := range at.Carry {
+		low[r.Source] = min(low[r.Source], r.Seq)
+	}
+	for i := range c.sources {
+		s := &c.sources[i]
+		if low[i] <= s.released {
+			continue
+		}
+		for seq := range s.blocks {
+			if seq < low[i] {
+				delete(s.blocks, seq)
+			}
+		}
+		s.released = low[i]
+		c.emit(Release{int32(i), low[i]})
+	}
+}
+
+// want asks for a block once.
+func (c *Core) want(src int32, seq int64) {
+	s := &c.sources[src]
+	if _, known := s.blocks[seq]; known || s.wanted[seq] {
+		return
+	}
+	s.wanted[seq] = true
+	c.emit(Want{src, seq})
+}
+
+// wantLimit bounds the blocks of one source that are being read at a time: two
+// keep a loader busy while one is on its way, four leave room for small ones.
+const wantLimit = 4
+
+// lookAhead asks for blocks until Window samples, or those of the steps that are
+// planned ahead twice over, of each active source are
+// known or on their way, at most an epoch (or 64 blocks) ahead.
+func (c *Core) lookAhead() {
+	out := c.state.Settings.out(len(c.sources))
+	for i := range c.state.Cursors {
+		if !out[i] && c.active(i) {
+			c.lookAheadIn(int32(i))
+		}
+	}
+}
+
+// active says whether the mix will draw from a source soon.
+func (c *Core) active(i int) bool {
+	s := c.state.Settings
+	switch {
+	case i < len(s.Shares):
+		return s.Shares[i] > 0
+	case i >= len(c.cfg.Sources):
+		return true
+	case c.cfg.Grain == grainEpoch:
+		epoch := c.epoch(c.state)
+		return c.cfg.Schedule.Active(i, epoch, epoch+1)
+	default:
+		return c.cfg.Schedule.Active(i, c.state.Step, c.state.Step+2*c.cfg.Ahead)
+	}
+}
+
+func (c *Core) lookAheadIn(i int32) {
+	s, cur := &c.sources[i], c.state.Cursors[i]
+	usual := int64(c.cfg.Window) // samples of a block that is not known
+	if s.read > 0 {
+		usual = max(s.samples/s.read, 1)
+	}
+	end := cur.Seq + max(s.Blocks, 64)
+	if c.cfg.Epochs > 0 {
+		end = min(end, c.cfg.Epochs*s.Blocks)
+	}
+	left := s.Limit - cur.InEpoch // samples until the epoch's limit, if there is one
+	known := -int64(cur.Index)
+	// A source that gives many samples to a step needs a block read while the
+	// steps planned ahead use up the one before it.
+	enough := max(int64(c.cfg.Window), 2*c.cfg.Ahead*s.pace)
+	for seq := cur.Seq; known < enough && seq < end; {
+		if s.Limit > 0 && left <= 0 {
+			seq, left = (seq/s.Blocks+1)*s.Blocks, s.Limit
+			continue
+		}
+		n := usual
+		if b, ok := s.blocks[seq]; ok {
+			n = int64(len(b.lengths))
+		} else if !s.wanted[seq] && len(s.wanted) >= wantLimit {
+			break
+		} else {
+			c.want(i, seq)
+		}
+		known += n
+		left -= n
+		if seq++; seq%s.Blocks == 0 {
+			left = s.Limit
+		}
+	}
+}

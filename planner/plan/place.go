@@ -1,0 +1,111 @@
+package plan
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/millrace-data/millrace/planner/dgraph"
+	"github.com/millrace-data/millrace/planner/strategy"
+)
+
+// strategyShape is the shape of a global batch as a strategy sees it.
+func (c *Core) strategyShape(s Shape) strategy.Shape {
+	return strategy.Shape{Rows: s.Rows, SequenceLength: s.SequenceLength, MicrobatchSize: c.cfg.MicrobatchSize, Packing: c.cfg.Packing, Multiple: c.cfg.Multiple}
+}
+
+// newPool returns an empty pool with room for so many samples. It goes to the
+// strategy, and on with the plan: nothing of it is used again.
+func newPool(n int) *dgraph.Buffer {
+	return &dgraph.Buffer{Source: make([]int32, 0, n), Seq: make([]int64, 0, n), Index: make([]int32, 0, n), Tokens: make([]int32, 0, n)}
+}
+
+// addImages gives the pool the images of its samples, if those of the job have any.
+func (d *draft) addImages() {
+	b := d.pool
+	if !d.c.cfg.Images {
+		return
+	}
+	b.ImageOffsets = append(make([]int32, 0, b.Len()+1), 0)
+	for i, source := range b.Source {
+		if images := d.c.sources[source].blocks[b.Seq[i]].images; images != nil {
+			b.Patches = append(b.Patches, images.Patches[images.Offsets[b.Index[i]]:images.Offsets[b.Index[i]+1]]...)
+		}
+		b.ImageOffsets = append(b.ImageOffsets, int32(len(b.Patches)))
+	}
+}
+
+// close puts the pool into the rows of a strategy's plan, and ends the step.
+func (d *draft) close(placed *strategy.Result) *Step {
+	rows := d.shape.Rows
+	s := &Step{
+		Step:   d.c.state.Step,
+		Shape:  d.shape,
+		Mesh:   d.c.mesh(d.c.state.Settings),
+		Rows:   make([]int32, rows),
+		Drawn:  make([]int64, len(d.cursors)),
+		Placed: placed,
+		Buffer: d.pool,
+		Banned: d.banned,
+	}
+	at := make([]int32, rows+1)
+	for _, b := range placed.RowOf {
+		if b >= 0 {
+			at[b+1]++
+		}
+	}
+	copy(s.Rows, at[1:])
+	for r := range rows {
+		at[r+1] += at[r]
+	}
+	s.Samples = make([]Ref, at[rows])
+	var carry []Ref
+	for k, b := range placed.RowOf {
+		ref := Ref{d.pool.Source[k], d.pool.Seq[k], d.pool.Index[k], d.pool.Tokens[k]}
+		if b < 0 {
+			carry = append(carry, ref)
+			continue
+		}
+		s.Samples[at[b]] = ref
+		at[b]++
+		s.Filled += int64(ref.Length)
+	}
+	for i := range d.cursors {
+		s.Drawn[i] = d.cursors[i].Tokens - d.c.state.Cursors[i].Tokens
+		d.cursors[i].Deficit = d.deficit(int32(i))
+	}
+	// The carried samples are the first to be placed in the next step, the
+	// longest of them before the others: a row that one of them opens can still
+	// be filled, and none is carried for long.
+	slices.SortStableFunc(carry, func(a, b Ref) int { return cmp.Compare(b.Length, a.Length) })
+	d.c.scratch.samples, d.c.scratch.jumps = d.pool.Len()+d.pool.Len()/32, d.jumps
+	s.After = State{Step: s.Step + 1, Cursors: d.cursors, Carry: carry, Settings: d.c.state.Settings, Pending: d.c.state.Pending}
+	return s
+}
+
+// pack returns the row of each sample of the pool, -1 for those left over, and
+// gives back the draws that would be too many to leave over. The caller must not
+// keep it.
+func (d *draft) pack() []int32 {
+	n := d.pool.Len()
+	if !d.c.cfg.Packing {
+		bins := make([]int32, n)
+		for i := range bins {
+			bins[i] = int32(i)
+		}
+		return bins
+	}
+	lengths := d.pool.Tokens
+	if d.c.cfg.Multiple > 1 {
+		lengths = make([]int32, n)
+		for i, tokens := range d.pool.Tokens {
+			lengths[i] = d.c.room(tokens)
+		}
+	}
+	bins, kept, err := d.c.packer.PackLimited(lengths, d.pool.Carried, d.shape.SequenceLength, d.shape.Rows, carryLimit)
+	if err != nil {
+		d.c.fail(err)
+		return nil
+	}
+	d.giveBack(n - kept)
+	return bins
+}

@@ -1,0 +1,150 @@
+package planner
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/rpc"
+	"github.com/millrace-data/millrace/planner/change"
+	"github.com/millrace-data/millrace/planner/cost"
+	"github.com/millrace-data/millrace/planner/feedback"
+	"github.com/millrace-data/millrace/planner/mix"
+	"github.com/millrace-data/millrace/planner/plan"
+	pb "github.com/millrace-data/millrace/proto"
+)
+
+// Report implements the Planner service.
+func (p *Planner) Report(ctx context.Context, req *pb.ReportRequest) (*pb.ReportReply, error) {
+	if len(req.Identity) > 0 && !bytes.Equal(req.Identity, p.id.spec[:]) {
+		return nil, rpc.ToStatus(fault.Userf("a report for spec %x came, this service runs %x", head(req.Identity), p.id.spec[:6]))
+	}
+	var refused error
+	err := p.do(ctx, func() { refused = p.measured(req) })
+	if err == nil {
+		err = refused
+	}
+	return &pb.ReportReply{}, rpc.ToStatus(err)
+}
+
+// measurements is what trainers reported and nobody acted upon yet.
+type measurements struct {
+	policy feedback.Policy // nil: none
+	losses feedback.Mean
+	upTo   uint64          // the step after the last that was decided at, or is to be
+	from   map[uint32]bool // DP ranks that reported it; nil when it is decided
+	times  cost.Calibrator
+	work   map[int64][]work // by step, of each DP rank, for the last steps
+}
+
+// work is what the time of a step is made of: the sum of the lengths of a rank's
+// documents, and that of their squares.
+type work struct{ sum, squares int64 }
+
+// workKept is how many steps late a rank may report its time.
+const workKept = 64
+
+func newMeasurements(policy feedback.Policy) measurements {
+	return measurements{policy: policy, work: map[int64][]work{}}
+}
+
+// noteWork remembers how much each rank has to do in a step.
+func (p *Planner) noteWork(s *plan.Step) {
+	ranks := make([]work, s.Mesh.Mesh().DP)
+	at := int32(0)
+	for g, n := range s.Rows {
+		w := &ranks[s.Placed.Rank[g]]
+		for _, ref := range s.Samples[at : at+n] {
+			w.sum += int64(ref.Length)
+			w.squares += int64(ref.Length) * int64(ref.Length)
+		}
+		at += n
+	}
+	p.measures.work[s.Step] = ranks
+	delete(p.measures.work, s.Step-workKept)
+}
+
+// measured takes a report, and lets the policy decide when it is the last one
+// that it waited for.
+func (p *Planner) measured(r *pb.ReportRequest) error {
+	if p.failed != nil {
+		return rpc.Final(p.failed)
+	}
+	m := &p.measures
+	if len(r.Losses) != len(r.Sources) || len(r.Tokens) != len(r.Sources) {
+		return fault.Userf("a report has %d sources, %d losses and %d numbers of tokens", len(r.Sources), len(r.Losses), len(r.Tokens))
+	}
+	dp := r.Rank.GetDp()
+	if ranks := m.work[int64(r.Step)]; r.StepSeconds > 0 && int(dp) < len(ranks) {
+		if err := m.times.Add(cost.Observation{Sum: ranks[dp].sum, Squares: ranks[dp].squares, Seconds: r.StepSeconds}); err != nil {
+			return err
+		}
+	}
+	for i, name := range r.Sources {
+		if _, err := change.Find(p.sourceNames(), name); err != nil {
+			return err
+		}
+		if err := m.losses.Add(name, r.Losses[i], r.Tokens[i]); err != nil {
+			return err
+		}
+	}
+	every := uint64(max(p.opts.Job.Mix.Feedback.Every, 1))
+	if m.policy == nil || p.core == nil || (r.Step+1)%every != 0 || len(r.Sources) == 0 || r.Step+1 < m.upTo {
+		return nil
+	}
+	if r.Step+1 > m.upTo {
+		m.upTo, m.from = r.Step+1, map[uint32]bool{}
+	}
+	if m.from == nil {
+		return nil // decided, without this rank of a DP rank that others spoke for
+	}
+	if m.from[dp] = true; len(m.from) < p.tree.Mesh().DP {
+		return nil
+	}
+	m.from = nil
+	return p.decide(r.Step)
+}
+
+// decide asks the policy for weights and sets them: the change is the input that
+// the log keeps, not the losses.
+func (p *Planner) decide(step uint64) error {
+	shares, scheduled := p.core.Weights(), p.core.Scheduled()
+	names := p.sourceNames()[:len(shares)]
+	in := feedback.Input{Sources: names, Current: parts(shares), Base: parts(scheduled), Loss: p.measures.losses.Take(names)}
+	weights := p.measures.policy.Weights(in)
+	if weights == nil {
+		return nil
+	}
+	if len(weights) != len(names) {
+		return fmt.Errorf("the feedback policy gave %d weights for %d sources", len(weights), len(names))
+	}
+	c := change.Change{Weights: map[string]float64{}, Reason: fmt.Sprintf("feedback of step %d", step)}
+	for i, name := range names {
+		c.Weights[name] = weights[i]
+	}
+	if err := c.Validate(); err != nil {
+		return fault.As(fault.User, fmt.Errorf("the feedback policy gave bad weights: %w", err))
+	}
+	_, err := p.change(c)
+	return err
+}
+
+// parts are shares as parts of 1.
+func parts(shares []uint64) []float64 {
+	out := make([]float64, len(shares))
+	for i, s := range shares {
+		out[i] = float64(s) / (1 << mix.Bits)
+	}
+	return out
+}
+
+// calibration says what the step times make of the quadratic cost; "" while that
+// cannot be told.
+func (m *measurements) calibration() string {
+	fit, err := m.times.Fit()
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprintf("%s, from %d step times, R2 %.3f", fit, fit.Observations, fit.R2)
+}
