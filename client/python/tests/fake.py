@@ -6,6 +6,7 @@ function of (step, rank, microbatch), as in the real one; see ``arrays``.
 
 from __future__ import annotations
 
+import json
 import threading
 from concurrent import futures
 
@@ -15,7 +16,7 @@ import numpy as np
 from millrace import messages as m
 from millrace.receive import DTYPES
 
-FRAME = 1000  # bytes of a frame's body: small, so that a step has several
+FRAME = 500  # bytes of a frame's body: small, so that a step has several
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 IDENTITY = bytes(range(32))
 
@@ -35,12 +36,17 @@ class Service:
         self.ahead = 1 << 30  # steps planned ahead of the slowest ack seen
         self.told_ahead = 0  # what joining says of it; 0: nothing
         self.fetches = True
+        self.topology = ""  # of the mesh that goes on after the last step
+        self.joined = []  # (step, name) of sources that joined, by rising step
+        self.lengths = {}  # step -> tokens of a row, where it is not 64
+        self.patient = threading.Event()  # closed: Report waits
         self.asked = []  # (method, request) in order of arrival
         self.acked = 0
         self.faults = []  # (method, step or None, Fault): used up one by one
         self.broken = {}  # step -> frames sent before the stream breaks, used up
         self.gate = threading.Event()  # closed: Batch waits
         self.gate.set()
+        self.patient.set()
         self.change = threading.Condition()
         self.server = None
 
@@ -53,6 +59,12 @@ class Service:
                 "Join": grpc.unary_unary_rpc_method_handler(self._unary(self.join, m.JoinRequest)),
                 "State": grpc.unary_unary_rpc_method_handler(
                     self._unary(self.state, m.StateRequest)
+                ),
+                "Change": grpc.unary_unary_rpc_method_handler(
+                    self._unary(self.make_change, m.ChangeRequest)
+                ),
+                "Report": grpc.unary_unary_rpc_method_handler(
+                    self._unary(self.report, m.ReportRequest)
                 ),
             },
             "Constructor": {"Batch": grpc.unary_stream_rpc_method_handler(self.batch)},
@@ -73,6 +85,7 @@ class Service:
 
     def stop(self):
         self.gate.set()
+        self.patient.set()
         with self.change:
             self.ahead = 1 << 30
             self.change.notify_all()
@@ -109,21 +122,35 @@ class Service:
 
     def rows(self, step, rank, microbatch):
         first = (rank[0] * self.microbatches + microbatch) * 2
+        last = 1 + sum(since <= step for since, _ in self.joined)  # the newest source
         return [
-            m.RowInfo(first + i, [30, 34 - i], [0, 1], [step, step + 1], [i, i + 1])
+            m.RowInfo(first + i, [30, 34 - i], [0, last], [step, step + 1], [i, i + 1])
             for i in range(2)
         ]
 
     def frames(self, step, rank):
-        header, body = m.BatchHeader(step=step), bytearray()
+        header, body = (
+            m.BatchHeader(step=step, rows=self.mesh[0] * self.microbatches * 2),
+            bytearray(),
+        )
+        header.sequence_length = self.lengths.get(step, 64)
+        header.joined = [name for since, name in self.joined if since <= step]
         for number in range(self.microbatches):
             part = m.Microbatch(rows=[row.encode() for row in self.rows(step, rank, number)])
             for name, array in self.arrays(step, rank, number).items():
                 body += bytes(-len(body) % 64)
+                wire = array.astype(np.int32) if name == "tokens" else array
                 part.tensors.append(
-                    m.Tensor(name, NAMES[array.dtype], list(array.shape), len(body), array.nbytes)
+                    m.Tensor(
+                        name,
+                        NAMES[array.dtype],
+                        list(array.shape),
+                        len(body),
+                        wire.nbytes,
+                        "int32" if wire is not array else "",
+                    )
                 )
-                body += array.tobytes()
+                body += wire.tobytes()
             header.microbatches.append(part)
         header.body_size = len(body)
         yield m.Frame(header.encode(), bytes(body[:FRAME])).encode()
@@ -183,6 +210,18 @@ class Service:
         self._fault("State", request, request.step)
         return m.StateReply(self.token(request.step), bytes([request.step % 256]) * 32)
 
+    def make_change(self, request):
+        self._fault("Change", request)
+        change = json.loads(request.change)
+        if "paus" in change:
+            raise Fault(grpc.StatusCode.INVALID_ARGUMENT, 'did you mean "pause"?')
+        return m.ChangeReply(change.get("step") or self.acked + 8)
+
+    def report(self, request):
+        self._fault("Report", request, request.step)
+        self.patient.wait()
+        return m.ReportReply()
+
     def batch(self, raw, context):
         request = m.BatchRequest.decode(raw)
         try:
@@ -204,7 +243,8 @@ class Service:
 
     def _answer(self, request):
         if request.step >= self.steps:
-            yield m.Frame(m.BatchHeader(request.step, True).encode()).encode()
+            end = m.BatchHeader(request.step, True, topology=self.topology)
+            yield m.Frame(end.encode()).encode()
             return
         rank = (request.rank.dp, request.rank.cp, request.rank.pp, request.rank.tp)
         left = self.broken.pop(request.step, None)

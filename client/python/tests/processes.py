@@ -24,17 +24,20 @@ SERVER = """
 import sys
 sys.path[:0] = {paths!r}
 import fake
-service = fake.Service(steps={steps}).start()
+service = fake.Service(steps={steps})
+service.topology = {topology!r}
+service.start()
 print(service.port, flush=True)
 sys.stdin.read()
 """
 
 
 @contextlib.contextmanager
-def service_process(steps=1 << 30):
+def service_process(steps=1 << 30, topology=""):
     """Runs the fake service in another process, as a fork wants it; yields its address."""
     here = pathlib.Path(__file__).parent
-    code = SERVER.format(paths=[str(here), str(here.parent / "src")], steps=steps)
+    paths = [str(here), str(here.parent / "src")]
+    code = SERVER.format(paths=paths, steps=steps, topology=topology)
     options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen([sys.executable, "-c", code], **options) as process:
         try:

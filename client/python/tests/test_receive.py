@@ -29,6 +29,24 @@ def test_bodies_are_joined():
 
 
 @pytest.mark.parametrize(
+    ("wire", "dtype", "values"),
+    [
+        ("uint8", "float32", [0, 1, 255]),
+        ("uint16", "int64", [0, 2, 65535]),
+        ("uint16", "int32", [0, 2, 65535]),
+        ("int32", "int64", [-100, 0, 2**31 - 1]),
+    ],
+)
+def test_narrow_tensors_are_widened(wire, dtype, values):
+    body = np.array(values, wire).tobytes()
+    tensor = Tensor("x", dtype, [1, 3], 0, len(body), wire)
+    (part,) = receive(frames(tensor, len(body), bodies=(body,)), 5).microbatches
+    array = part.arrays["x"]
+    assert array.dtype == dtype and array.tolist() == [values]
+    assert array.flags.writeable and array.ctypes.data % 64 == 0
+
+
+@pytest.mark.parametrize(
     ("stream", "words"),
     [
         ([], "no frame"),
@@ -38,6 +56,10 @@ def test_bodies_are_joined():
         (list(frames(bodies=[bytes(80)])), "ended after 80 of 88"),
         (list(frames(bodies=[bytes(80), bytes(9)])), "more than the 88 bytes"),
         (list(frames(Tensor("x", "float64", [3], 0, 24))), "float64"),
+        (list(frames(Tensor("x", "int64", [3], 0, 24, "int16"))), "as 'int16'"),
+        (list(frames(Tensor("x", "int32", [3], 0, 24, "int64"))), "as 'int64'"),
+        (list(frames(Tensor("x", "float32", [6], 64, 24, "int32"))), "as 'int32'"),
+        (list(frames(Tensor("x", "int64", [3], 64, 24, "int32"))), "does not fit"),
         (list(frames(Tensor("x", "int32", [7], 64, 24))), "does not fit"),
         (list(frames(Tensor("x", "int32", [6], 80, 24))), "does not fit"),
         (list(frames(Tensor("x", "int32", [1 << 63, 1 << 63], 0, 24))), "does not fit"),

@@ -248,6 +248,10 @@ def test_end_of_data_is_at_one_step_for_all_ranks(tmp_path):
         ({"dp": 2, "cp": 2}, "none", "megatron"),
         ({"dp": 2, "cp": 2}, "zigzag", "hf"),
         ({"dp": 1, "tp": 2}, "zigzag", "hf"),
+        ({"dp": 2, "cp": 2}, "zigzag", "megatron-thd"),
+        ({"dp": 1, "cp": 2, "pp": 2}, "none", "megatron-thd"),
+        ({"dp": 1, "cp": 2, "pp": 2}, "none", "torchtitan"),
+        ({"dp": 1, "cp": 2}, "zigzag", "jax"),
     ],
 )
 def test_digest_of_what_was_received(tmp_path, capsys, sizes, slicing, format):

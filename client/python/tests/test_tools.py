@@ -117,7 +117,7 @@ def test_a_missing_rank_is_noticed(serve, tmp_path, capsys):
 def test_one_changed_token_changes_the_chain(serve, tmp_path, capsys):
     service = serve(steps=1)
     run_ranks(service, tmp_path)
-    path = tmp_path / "dump" / "dp1-cp0-pp0-tp0" / "step-00000000-0001.npz"
+    path = tmp_path / "dump" / "dp1-cp0-pp0-tp0" / "step-00000000-0001-of-0002.npz"
     arrays = dict(np.load(path))
     arrays["tokens"][1, 5] += 1
     np.savez(path, **arrays)

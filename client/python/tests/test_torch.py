@@ -169,12 +169,53 @@ def test_errors_keep_their_type_through_a_worker():
             first(dataset, 1, "fork")
 
 
+def consume_until_the_change(loader):
+    """Returns the last batch before the topology changes, and the error that says so."""
+    iterator, batch = iter(loader), None
+    try:
+        while True:
+            batch = next(iterator)
+    except millrace.TopologyChanged as changed:
+        return batch, changed
+    finally:
+        getattr(iterator, "_shutdown_workers", lambda: None)()
+
+
+@pytest.mark.parametrize(("workers", "method"), [(0, None), (1, "fork"), (1, "spawn")])
+@own_process
+def test_another_topology(workers, method):
+    """The step, the mesh and the state survive the worker's traceback."""
+    with service_process(steps=3, topology="tp2 cp1 dp4 pp1") as address:
+        dataset = millrace.torch.Dataset(address, dp_rank=0, timeout=30)
+        batch, changed = consume_until_the_change(data_loader(dataset, workers, method))
+        assert changed.step == 3
+        assert changed.topology == {"tp": 2, "cp": 1, "dp": 4, "pp": 1}
+        check(batch, 5)
+        check_state(batch.state_dict(), 6)
+        if not workers:
+            assert dataset.state_dict() == batch.state_dict()
+        dataset.close()
+
+
+@own_process
+def test_reports_beside_a_worker():
+    """The main process reports for the worker's rank, and the worker goes on."""
+    with service_process(steps=6) as address:
+        dataset = millrace.torch.Dataset(address, dp_rank=0, timeout=30)
+        for number, batch in enumerate(data_loader(dataset, 1, "fork")):
+            check(batch, number)
+            dataset.loader.report({"web": 1.0}, step=batch.step)
+        assert number == 11
+        dataset.close()
+
+
 def test_a_batch_travels_with_its_state(serve):
     service = serve()
     dataset = millrace.torch.Dataset(service.address, dp_rank=0)
     batch = next(iter(dataset))
     for made in (copy.copy(batch), pickle.loads(pickle.dumps(batch)), batch.to("cpu")):
         assert isinstance(made, dict) and type(made) is millrace.torch.Batch
+        assert (made.rows, made.sequence_length, made.extras) == (8, 64, {})
         check(made, 0)
         check_state(made.state_dict(), 1)
     assert service.count("State") == 0  # the middle of step 0 has the token of joining

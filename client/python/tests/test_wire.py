@@ -24,6 +24,8 @@ class Numbers(Message):
     many: list[int] = field(4, "uint", repeated=True)
     deltas: list[int] = field(5, "sint", repeated=True)
     words: list[str] = field(16, "string", repeated=True)
+    real: float = field(17, "double")
+    reals: list[float] = field(18, "double", repeated=True)
 
 
 @pytest.mark.parametrize(
@@ -37,6 +39,8 @@ class Numbers(Message):
         (Numbers(many=[3, 270, 86942]), "22 06 03 8e 02 9e a7 05"),
         (Numbers(deltas=[-2, 1]), "2a 02 03 02"),
         (Numbers(words=["", "ä"]), "82 01 00 82 01 02 c3 a4"),
+        (Numbers(real=1.5), "89 01 00 00 00 00 00 00 f8 3f"),
+        (Numbers(reals=[-2.0, 0.0]), "92 01 10 00 00 00 00 00 00 00 c0 00 00 00 00 00 00 00 00"),
         (Numbers(small=(1 << 64) - 1), "08 ff ff ff ff ff ff ff ff ff 01"),
     ],
 )
@@ -49,6 +53,8 @@ def test_known_bytes(message, encoded):
 def test_unpacked_numbers_unknown_fields_and_any_order():
     data = bytes.fromhex("20 0520 0608 01f8 01 07fa 01 01 00fd 01 0000000008 02")
     assert Numbers.decode(data) == Numbers(small=2, many=[5, 6])
+    real = "91 01 00 00 00 00 00 00 f8 3f"
+    assert Numbers.decode(bytes.fromhex(real + real)) == Numbers(reals=[1.5, 1.5])
 
 
 def test_nested_messages_are_always_present():
@@ -105,6 +111,8 @@ def test_random_messages_round_trip():
             many=[draw.getrandbits(draw.randint(1, 64)) for _ in range(draw.randrange(5))],
             deltas=[draw.randint(-(1 << 63), (1 << 63) - 1) for _ in range(draw.randrange(5))],
             words=["".join(chr(draw.randrange(1, 0xD800)) for _ in range(3)) for _ in range(2)],
+            real=draw.gauss(0, 1e9),
+            reals=[draw.gauss(0, 1) for _ in range(draw.randrange(5))],
         )
         assert Numbers.decode(message.encode()) == message
 
@@ -146,6 +154,7 @@ KINDS = {
     "uint64": "uint",
     "sint64": "sint",
     "bool": "bool",
+    "double": "double",
     "string": "string",
     "bytes": "bytes",
 }
@@ -187,7 +196,8 @@ def test_messages_agree_with_the_proto_file():
 def test_methods_agree_with_the_proto_file():
     text = PROTO.read_text()
     assert "package millrace.v1;" in text
-    for service, method in [("Planner", "Join"), ("Planner", "State"), ("Constructor", "Batch")]:
+    planner = [("Planner", method) for method in ("Join", "State", "Change", "Report")]
+    for service, method in [*planner, ("Constructor", "Batch")]:
         body = re.search(rf"service {service} \{{(.*?)\n\}}", text, re.S)
         assert body and f"rpc {method}({method}Request)" in body.group(1)
     assert messages.PLANNER == "/millrace.v1.Planner/"

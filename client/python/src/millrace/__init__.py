@@ -10,9 +10,10 @@ batch, never shuffles and never skips: the service does. ``millrace.torch`` is
 the adapter to PyTorch's DataLoader.
 """
 
+from millrace.change import change
 from millrace.connect import connect
 from millrace.coordinates import coordinates_from_mesh, from_megatron
-from millrace.errors import BugError, Error, LostError, UserError
+from millrace.errors import BugError, Error, LostError, TopologyChanged, UserError
 from millrace.lineage import Row, Segment
 from millrace.loader import Loader, Stats
 
@@ -24,7 +25,9 @@ __all__ = [
     "Row",
     "Segment",
     "Stats",
+    "TopologyChanged",
     "UserError",
+    "change",
     "connect",
     "coordinates_from_mesh",
     "from_megatron",

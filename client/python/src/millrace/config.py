@@ -46,6 +46,19 @@ class Rank(NamedTuple):
             raise UserError(f"{axis}_rank is {self.rank}: ranks of this axis go from 0 {known}")
 
 
+class TLS(NamedTuple):
+    """Paths of PEM files. With an authority or a certificate, connections use TLS."""
+
+    ca: str | None
+    cert: str | None
+    key: str | None
+
+    def check(self) -> None:
+        """Raises UserError for half a pair."""
+        if bool(self.cert) != bool(self.key):
+            raise UserError("tls_cert and tls_key go together: give both or neither")
+
+
 @dataclass(frozen=True)
 class Config:
     """Everything connect() was told. Plain values, so it travels to other processes."""
@@ -60,9 +73,7 @@ class Config:
     vpp_size: int | None
     prefetch: int
     timeout: float
-    tls_ca: str | None
-    tls_cert: str | None
-    tls_key: str | None
+    tls: TLS
 
     def __post_init__(self) -> None:
         for axis in AXES:
@@ -75,8 +86,7 @@ class Config:
             )
         if not self.timeout > 0:
             raise UserError(f"timeout is {self.timeout}: give the seconds that a step may take")
-        if bool(self.tls_cert) != bool(self.tls_key):
-            raise UserError("tls_cert and tls_key go together: give both or neither")
+        self.tls.check()
 
     def axis(self, name: str) -> Rank:
         """Returns this rank's place on the axis called name."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millrace.config import Config, Rank, parse_identity, pick_address
+from millrace.config import TLS, Config, Rank, parse_identity, pick_address
 from millrace.errors import UserError
 from millrace.loader import Loader
 
@@ -57,8 +57,6 @@ def connect(
         vpp_size=vpp_size,
         prefetch=prefetch,
         timeout=timeout,
-        tls_ca=tls_ca,
-        tls_cert=tls_cert,
-        tls_key=tls_key,
+        tls=TLS(tls_ca, tls_cert, tls_key),
     )
     return Loader(config)

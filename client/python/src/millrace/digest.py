@@ -100,6 +100,47 @@ def cut(lines: Array, lengths: Sequence[Sequence[int]], flat: bool) -> list[list
     return rows
 
 
+def cut_segments(
+    parts: Sequence[Array], bounds: Array, lengths: Sequence[Sequence[int]], slicing: str
+) -> list[list[Array]]:
+    """Returns the documents of each row of format megatron-thd.
+
+    Context-parallel rank r received parts[r]; each segment between two bounds was cut by
+    itself. A segment is a document with its padding, or what is left of a row.
+    """
+    cuts = 1 if slicing == "none" else len(parts)
+    segments = [
+        join_slices([part[None, start // cuts : end // cuts] for part in parts], slicing)[0]
+        for start, end in zip(bounds.tolist(), bounds[1:].tolist())
+    ]
+    rows, left = [], iter(segments)
+    for number, row in enumerate(lengths):
+        documents, room = [], int(bounds[-1]) // len(lengths)
+        for length in row:
+            segment = next(left, np.empty(0))
+            documents.append(segment[:length])
+            room -= len(segment)
+            if len(segment) < length or room < 0:
+                raise UserError(f"row {number} of a microbatch does not agree with its bounds")
+        if room:
+            next(left, None)
+        rows.append(documents)
+    return rows
+
+
+def documents_of(
+    format: str, slicing: str, parts: Sequence[dump.Rows], lengths: Sequence[Sequence[int]]
+) -> list[list[Array]]:
+    """Returns the documents of each row of which context-parallel rank r received parts[r]."""
+    slices = [part.tokens for part in parts if part.tokens is not None]
+    bounds = parts[0].bounds
+    if format == "megatron-thd" and bounds is not None:
+        return cut_segments(slices, bounds, lengths, slicing)
+    if format == "torchtitan":
+        slices = [part.reshape(len(lengths), -1) for part in slices]
+    return cut(join_slices(slices, slicing), lengths, flat=format == "hf")
+
+
 class Part(NamedTuple):
     """One microbatch: row numbers, and each row's documents and kept values."""
 
@@ -129,17 +170,17 @@ class Reader:
         if place["microbatch"]:
             raise UserError(f"the dumps start in the middle of step {place['step']}")
         step, before = place["step"], bytes.fromhex(place["digest"])
-        there = set.intersection(*(source.steps() for source in self._dumps))
+        there = dict(set.intersection(*(source.steps() for source in self._dumps)))
         while step in there:
-            before = chain(before, step_digest(step, self._rows(step)))
+            before = chain(before, step_digest(step, self._rows(step, there[step])))
             step += 1
             yield step, before
 
-    def _rows(self, step: int) -> list[bytes]:
+    def _rows(self, step: int, count: int) -> list[bytes]:
         """Returns the digests of a step's rows in global order."""
         found: dict[int, bytes] = {}
         for dp in range(self._mesh["dp"]):
-            for numbers, documents, kept in self._microbatches(step, dp):
+            for numbers, documents, kept in self._microbatches(step, dp, count):
                 digests = [row_digest(*row) for row in zip(documents, kept)]
                 found.update(zip(numbers, digests))
         missing = set(range(len(found))) - set(found)
@@ -147,26 +188,26 @@ class Reader:
             raise UserError(f"step {step} lacks row {min(missing, default=0)}: give all dumps")
         return [found[row] for row in range(len(found))]
 
-    def _microbatches(self, step: int, dp: int) -> Iterator[Part]:
-        """Yields the parts of a step that a DP rank received."""
+    def _microbatches(self, step: int, dp: int, count: int) -> Iterator[Part]:
+        """Yields the ``count`` parts of a step that a DP rank received."""
         parts: dict[int, dict[int, dump.Rows]] = {}
         for source in self._dumps:
             if source.coordinate("dp") == dp:
                 for number, rows in source.microbatches(step):
                     self._collect(parts.setdefault(number, {}), source.coordinate("cp"), rows)
         cps = list(range(self._mesh["cp"]))
-        for number in range(self._dumps[0].place["microbatches"]):
+        for number in range(count):
             if sorted(parts.get(number, {})) != cps:
                 raise UserError(
                     f"step {step}, microbatch {number}: the tokens of dp={dp} are there for "
                     f"cp {sorted(parts.get(number, {}))}, not for {cps}: give all ranks' dumps"
                 )
             first = parts[number][0]
-            slices = [tokens for cp in cps if (tokens := parts[number][cp].tokens) is not None]
-            lines = join_slices(slices, self._slicing)
-            flat = self._dumps[0].place["format"] == "hf"
+            slices = [parts[number][cp] for cp in cps]
+            format = self._dumps[0].place["format"]
+            documents = documents_of(format, self._slicing, slices, first.lengths)
             kept = kept_values(len(first.rows), first.extras)
-            yield Part(first.rows, cut(lines, first.lengths, flat), kept)
+            yield Part(first.rows, documents, kept)
 
     def _collect(self, parts: dict[int, dump.Rows], cp: int, rows: dump.Rows) -> None:
         """Keeps one copy of what TP ranks and pipeline stages got, which must be equal."""

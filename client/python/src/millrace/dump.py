@@ -1,7 +1,8 @@
 """What a rank received, on disk: written by millrace.rank, read by millrace.digest.
 
 A folder for each rank holds rank.json (who, and the position it started at), and
-for each microbatch a .npz file with its tensors and a .json file with its rows.
+for each microbatch a .npz file with its tensors and a .json file with its rows, called
+step-STEP-NUMBER-of-COUNT.
 A rank that resumes adds to its folder; what it received again is written again.
 """
 
@@ -32,7 +33,6 @@ def where(loader: Loader, rank: dict[str, int]) -> dict[str, Any]:
         "job": loader.job,
         "identity": loader.identity.hex(),
         "format": loader.format,
-        "microbatches": loader.num_microbatches,
         "step": step,
         "microbatch": microbatch,
         "digest": token.digest.hex(),  # the chain of all steps before
@@ -52,7 +52,7 @@ class Writer:
 
     def add(self, loader: Loader, batch: dict[str, Any]) -> None:
         """Writes the microbatch that loader returned last."""
-        name = f"step-{loader.step:08d}-{loader.microbatch:04d}"
+        name = f"step-{loader.step:08d}-{loader.microbatch:04d}-of-{loader.num_microbatches:04d}"
         rows = [
             {"row": row.row, "lengths": [segment.length for segment in row.segments],
              "segments": [asdict(segment) for segment in row.segments]}
@@ -73,6 +73,7 @@ class Rows(NamedTuple):
     lengths: list[list[int]]
     tokens: Array | None  # None on pipeline stages that get no tokens
     extras: dict[str, list[Extra]]  # of the kept columns
+    bounds: Array | None  # ends of padded documents, of format megatron-thd
 
 
 class Dump:
@@ -94,22 +95,24 @@ class Dump:
             lengths = [row["lengths"] for row in described]
             yield int(path.stem.split("-")[2]), Rows(numbers, lengths, *_arrays(path))
 
-    def steps(self) -> set[int]:
-        """Returns the steps that are there with all their microbatches."""
-        counts = Counter(int(p.stem.split("-")[1]) for p in self.folder.glob("step-*.json"))
-        whole = self.place["microbatches"]
-        return {step for step, count in counts.items() if count == whole}
+    def steps(self) -> set[tuple[int, int]]:
+        """Returns the steps that are there whole, each with the number of its microbatches."""
+        names = [path.stem.split("-") for path in self.folder.glob("step-*.json")]
+        counts = Counter((int(step), int(whole)) for _, step, _, _, whole in names)
+        return {(step, whole) for (step, whole), count in counts.items() if count == whole}
 
 
-def _arrays(path: pathlib.Path) -> tuple[Array | None, dict[str, list[Extra]]]:
-    """Returns the tokens and the kept columns of a microbatch."""
+# The tensor of token ids in each format.
+TOKENS = ("tokens", "input_ids", "input", "inputs")
+
+
+def _arrays(path: pathlib.Path) -> tuple[Array | None, dict[str, list[Extra]], Array | None]:
+    """Returns the tokens, the kept columns and the bounds of a microbatch."""
     with np.load(path.with_suffix(".npz")) as arrays:
         kept = {name: arrays[name] for name in arrays if name.startswith(KEPT)}
-        extras = Microbatch({}, [], kept).extras()
-        for key in ("tokens", "input_ids"):
-            if key in arrays:
-                return arrays[key], extras
-    return None, extras
+        tokens = [arrays[name] for name in TOKENS if name in arrays]
+        bounds = arrays.get("cu_seqlens_padded")
+        return (tokens[0] if tokens else None), Microbatch({}, [], kept).extras(), bounds
 
 
 def read(folders: list[str]) -> list[Dump]:

@@ -5,6 +5,8 @@ Messages say who waited for what from whom, and carry the service's own words.
 
 from __future__ import annotations
 
+import re
+
 
 class Error(Exception):
     """Base of all errors of this package.
@@ -24,6 +26,36 @@ class LostError(Error):
 
     Trying again is safe: requests name a position, so nothing is lost or doubled.
     """
+
+
+class TopologyChanged(Error):
+    """The data goes on at ``step``, for the ranks of another mesh: ``topology``, sizes by axis.
+
+    Not a failure. Save state_dict(), which is that of ``step``, and the model; end this
+    trainer; start one of the new mesh, and load the state there. All ranks of the old
+    mesh get this at the same step, in place of the end of data.
+    """
+
+    # The text is all that comes through a DataLoader's worker, so it says everything.
+    MESH = r"[a-z]+\d+(?: [a-z]+\d+)*"
+    TEXT = re.compile(rf"the topology changes at step (\d+) to ({MESH}):")
+
+    def __init__(self, text: str) -> None:
+        """Text is that of at(), or a traceback that holds it."""
+        super().__init__(text)
+        step, mesh = self.TEXT.findall(text)[-1]
+        self.step = int(step)
+        self.topology = {axis: int(n) for axis, n in re.findall(r"([a-z]+)(\d+)", mesh)}
+
+    @classmethod
+    def at(cls, step: int, mesh: str) -> TopologyChanged:
+        """Returns the error of a step; mesh is the service's text, as "tp2 cp1 dp4 pp2"."""
+        if not re.fullmatch(cls.MESH, mesh):
+            raise BugError(f"step {step} has the topology {mesh!r}")
+        return cls(
+            f"the topology changes at step {step} to {mesh}: save the state, and start "
+            "the ranks of that mesh from it"
+        )
 
 
 class BugError(Error):

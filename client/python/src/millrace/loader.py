@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from millrace import lineage, rpc, state
+from millrace import feedback, lineage, rpc, state
 from millrace.config import Config, Mesh
-from millrace.errors import BugError, Error, UserError
+from millrace.errors import BugError, Error, TopologyChanged, UserError
 from millrace.messages import JoinReply
 from millrace.receive import Array, Extra, Microbatch, Step
 from millrace.session import Session
@@ -30,6 +30,16 @@ class Stats:
     bytes: int = 0
     wait_seconds: float = 0.0  # that the trainer stood still in next()
     retries: int = 0  # requests that were lost and made again
+
+
+@dataclass(frozen=True)
+class _Returned:
+    """The last microbatch returned."""
+
+    step: Step  # without its microbatches
+    count: int  # of microbatches in the step
+    number: int  # of this one
+    microbatch: Microbatch
 
 
 class Loader(state.StateNames):
@@ -54,8 +64,8 @@ class Loader(state.StateNames):
         self._done: int | None = loaded["step"] if loaded else None  # whole steps returned
         self._offset: int = loaded["microbatch"] if loaded else 0  # microbatches of the next one
         self._current: Step | None = None  # the step that _offset is in
-        self._last: tuple[int, int, Microbatch] | None = None
-        self._end = False
+        self._last: _Returned | None = None
+        self._end: Step | None = None
         self._session: Session | None = None
         self._source: Source | None = None
         self._finalizer: weakref.finalize[Any, Any] | None = None
@@ -68,8 +78,9 @@ class Loader(state.StateNames):
     def __next__(self) -> dict[str, Any]:
         """Returns the next microbatch. Raises StopIteration at the end of data.
 
-        All ranks of a job end at the same step. LostError after ``timeout``
-        seconds: the call may be repeated.
+        All ranks of a job end at the same step. TopologyChanged instead where the
+        data goes on for ranks of another mesh. LostError after ``timeout`` seconds:
+        the call may be repeated.
         """
         began = time.monotonic()
         try:
@@ -82,8 +93,10 @@ class Loader(state.StateNames):
 
     def _step(self, until: float) -> Step | None:
         """Returns the step that the next microbatch is of, None at the end."""
-        if self._current is None and not self._end:
+        if self._current is None and self._end is None:
             self._take(until)
+        if self._end is not None and self._end.topology:
+            raise TopologyChanged.at(self._end.step, self._end.topology)
         return self._current
 
     def _take(self, until: float) -> None:
@@ -96,7 +109,7 @@ class Loader(state.StateNames):
             raise BugError(f"step {step.step} came when step {self._done} was due")
         self._done = step.step
         if step.end:
-            self._end = True
+            self._end = step
             self._ack_last(step)
             return
         if self._offset >= len(step.microbatches):
@@ -110,10 +123,11 @@ class Loader(state.StateNames):
 
     def _return(self, step: Step) -> Microbatch:
         microbatch = step.microbatches[self._offset]
-        self._last = (step.step, self._offset, microbatch)
+        count = len(step.microbatches)
+        self._last = _Returned(step._replace(microbatches=[]), count, self._offset, microbatch)
         self._stats.batches += 1
         self._offset += 1
-        if self._offset == len(step.microbatches):
+        if self._offset == count:
             self._current, self._done, self._offset = None, step.step + 1, 0
         return microbatch
 
@@ -134,12 +148,25 @@ class Loader(state.StateNames):
     @property
     def step(self) -> int | None:
         """The step of the last microbatch returned, None before the first."""
-        return self._last[0] if self._last else None
+        return self._last.step.step if self._last else None
 
     @property
     def microbatch(self) -> int | None:
         """The number of the last microbatch returned in its step, None before the first."""
-        return self._last[1] if self._last else None
+        return self._last.number if self._last else None
+
+    @property
+    def sequence_length(self) -> int | None:
+        """Tokens of a row, padding too, of the step of the last microbatch returned.
+
+        None before the first. A change to the job may make it another one.
+        """
+        return self._last.step.sequence_length if self._last else None
+
+    @property
+    def rows(self) -> int | None:
+        """Rows of the whole batch, over all ranks, of that step. None before the first."""
+        return self._last.step.rows if self._last else None
 
     @property
     def position(self) -> tuple[int, int]:
@@ -148,11 +175,22 @@ class Loader(state.StateNames):
             self._done = self._joined().next_step
         return self._done, self._offset
 
+    def upcoming(self) -> list[list[lineage.Row]]:
+        """Returns the rows of each microbatch of the step that next() goes on with.
+
+        Fetches the step, and changes no position. Empty at the end of data; raises
+        TopologyChanged as next() does.
+        """
+        step = self._step(time.monotonic() + self._config.timeout)
+        return [self._lineage(step, microbatch) for microbatch in step.microbatches] if step else []
+
+    def _lineage(self, step: Step, microbatch: Microbatch) -> list[lineage.Row]:
+        return lineage.read(microbatch.rows, [*self._joined().sources, *step.joined])
+
     @property
     def lineage(self) -> list[lineage.Row]:
         """The rows of the last microbatch returned: which documents, of which source."""
-        rows = self._last[2].rows if self._last else []
-        return lineage.read(rows, self.sources) if rows else []
+        return self._lineage(self._last.step, self._last.microbatch) if self._last else []
 
     @property
     def extras(self) -> dict[str, list[Extra]]:
@@ -160,17 +198,17 @@ class Loader(state.StateNames):
 
         By column; only ranks of the first pipeline stage get any.
         """
-        return self._last[2].extras() if self._last else {}
+        return self._last.microbatch.extras() if self._last else {}
 
     @property
     def kept(self) -> dict[str, Array]:
         """The same as it came over the wire: arrays ``keep.COLUMN`` and their indexes."""
-        return dict(self._last[2].kept) if self._last else {}
+        return dict(self._last.microbatch.kept) if self._last else {}
 
     @property
     def end(self) -> bool:
-        """Whether the end of data was met."""
-        return self._end
+        """Whether the end of data was met. A change of topology is no end."""
+        return self._end is not None and not self._end.topology
 
     @property
     def stats(self) -> Stats:
@@ -191,12 +229,12 @@ class Loader(state.StateNames):
 
     @property
     def num_microbatches(self) -> int:
-        """Microbatches of a step."""
-        return self._joined().microbatches
+        """Microbatches of a step: of the last one returned, before that of the first."""
+        return self._last.count if self._last else self._joined().microbatches
 
     @property
     def format(self) -> str:
-        """Whose key names the batches have: megatron or hf."""
+        """Whose key names the batches have: the job's ``output.format``."""
         return self._joined().format
 
     @property
@@ -206,8 +244,11 @@ class Loader(state.StateNames):
 
     @property
     def sources(self) -> list[str]:
-        """The names of the job's sources, in the spec's order."""
-        return self._joined().sources
+        """The names of the job's sources, in the spec's order, then of those that joined it.
+
+        As of the step of the last microbatch returned.
+        """
+        return [*self._joined().sources, *(self._last.step.joined if self._last else ())]
 
     @property
     def fetches(self) -> bool:
@@ -217,6 +258,42 @@ class Loader(state.StateNames):
     def set_epoch(self, epoch: int) -> None:
         """Does nothing: the job's spec orders every epoch, by its own seed."""
 
+    # ---- feedback ----
+
+    def report(
+        self,
+        losses: Mapping[str, float],
+        tokens: Mapping[str, int] | None = None,
+        step_seconds: float | None = None,
+        *,
+        step: int | None = None,
+        timeout: float = feedback.TIMEOUT,
+    ) -> None:
+        """Tells the service what this rank measured at a step.
+
+        losses: by source, the mean loss over its tokens in this rank's part of the step;
+            may leave sources out. ``mix.feedback`` of the job says how they move its mix.
+        tokens: by source, how many tokens that is the mean of; without it, every mean counts
+            the same.
+        step_seconds: how long the step took, without waiting for data.
+        step: default that of the last microbatch returned. With it, a process whose
+            DataLoader's worker iterates may report, too.
+
+        Of several ranks that see the same loss, one reports. Returns when the service has
+        it. LostError after ``timeout`` seconds: the loader is as before, and the report may
+        be left out. UserError for what the job refuses.
+        """
+        request = feedback.request(losses, tokens, step_seconds)
+        request.step = self._reported(step)
+        self._connected().report(request, time.monotonic() + timeout)
+
+    def _reported(self, step: int | None) -> int:
+        if step is None:
+            step = self.step
+        if step is None:
+            raise UserError("there is no step to report on: none was returned so far")
+        return step
+
     # ---- state ----
 
     def state_dict(self) -> state.State:
@@ -225,7 +302,7 @@ class Loader(state.StateNames):
         A few KB. Asks the service once per step at most; waits until it has
         assembled everything before that position.
         """
-        if self._session is None and self._loaded is not None:
+        if self._loaded is not None and not self._moved():
             return dict(self._loaded)
         return self.state_at(*self.position)
 
@@ -258,7 +335,7 @@ class Loader(state.StateNames):
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        live = self._session is not None and not self._closed
+        live = self._moved() and not self._closed
         return {"config": self._config, "loaded": self.state_dict() if live else self._loaded}
 
     def __setstate__(self, pickled: dict[str, Any]) -> None:
@@ -274,6 +351,10 @@ class Loader(state.StateNames):
             self._session.close()
         if self._finalizer is not None:
             self._finalizer.detach()
+
+    def _moved(self) -> bool:
+        """Whether there may be another position than the one loaded."""
+        return self._session is not None and self._session.has_joined
 
     def _connected(self) -> Session:
         if self._session is not None:

@@ -28,6 +28,7 @@ class Mesh(Message):
     pp: int = field(3, "uint")
     tp: int = field(4, "uint")
     vpp: int = field(5, "uint")
+    stride: list[int] = field(6, "uint", repeated=True)
 
 
 @dataclass
@@ -73,6 +74,7 @@ class Tensor(Message):
     shape: list[int] = field(3, "uint", repeated=True)
     offset: int = field(4, "uint")
     size: int = field(5, "uint")
+    wire_dtype: str = field(6, "string")
 
 
 @dataclass
@@ -97,6 +99,10 @@ class BatchHeader(Message):
     end_of_data: bool = field(2, "bool")
     body_size: int = field(3, "uint")
     microbatches: list[Microbatch] = field(4, "message", repeated=True, message=Microbatch)
+    topology: str = field(5, "string")
+    joined: list[str] = field(6, "string", repeated=True)
+    sequence_length: int = field(7, "uint")
+    rows: int = field(8, "uint")
 
 
 @dataclass
@@ -109,6 +115,33 @@ class StateRequest(Message):
 class StateReply(Message):
     token: bytes = field(1, "bytes")
     digest: bytes = field(2, "bytes")
+
+
+@dataclass
+class ChangeRequest(Message):
+    change: bytes = field(1, "bytes")
+    identity: bytes = field(2, "bytes")
+
+
+@dataclass
+class ChangeReply(Message):
+    step: int = field(1, "uint")
+
+
+@dataclass
+class ReportRequest(Message):
+    identity: bytes = field(1, "bytes")
+    step: int = field(2, "uint")
+    rank: Coordinates = field(3, "message", message=Coordinates)
+    sources: list[str] = field(4, "string", repeated=True)
+    losses: list[float] = field(5, "double", repeated=True)
+    tokens: list[int] = field(6, "uint", repeated=True)
+    step_seconds: float = field(7, "double")
+
+
+@dataclass
+class ReportReply(Message):
+    pass
 
 
 @dataclass

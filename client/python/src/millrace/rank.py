@@ -21,7 +21,7 @@ import numpy as np
 from millrace import dump
 from millrace.config import AXES
 from millrace.connect import connect
-from millrace.errors import BugError, Error, LostError
+from millrace.errors import BugError, Error, LostError, TopologyChanged
 from millrace.loader import Loader
 from millrace.state import State
 
@@ -61,6 +61,7 @@ class Report:
     def __init__(self, place: dict[str, Any]) -> None:
         self.place = place
         self.steps: list[dict[str, Any]] = []
+        self.topology: dict[str, int] | None = None  # of the mesh that goes on from here
         self._hash = hashlib.sha256()
         self._tokens = 0
         self._seen = (0.0, 0)  # wait and bytes up to the step before
@@ -99,6 +100,7 @@ class Report:
             "start": self.place,
             "steps": self.steps,
             "end_of_data": loader.end,
+            "topology": self.topology,
             "state": to_json(loader.state_dict()),
             "seconds": round(time.monotonic() - self._began, 6),
             "wait_seconds": round(stats.wait_seconds, 6),
@@ -126,12 +128,17 @@ def write(path: str, value: Any) -> None:
 
 
 def consume(loader: Loader, options: argparse.Namespace) -> Report:
-    """Takes batches until enough steps are complete, or the data ends."""
+    """Takes batches until enough steps are complete, the data ends, or the mesh changes."""
     rank = {axis: getattr(options, f"{axis}_rank") or 0 for axis in AXES}
     report = Report(dump.where(loader, rank))
     writer = dump.Writer(options.dump, report.place) if options.dump else None
     while options.steps is None or len(report.steps) < options.steps:
-        batch = next(loader, None)
+        try:
+            batch = next(loader, None)
+        except TopologyChanged as changed:
+            print(f"millrace.rank: {changed}", file=sys.stderr)
+            report.topology = changed.topology
+            break
         if batch is None:
             break
         if writer is not None:

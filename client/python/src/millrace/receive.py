@@ -1,7 +1,8 @@
 """From a stream of frames to the arrays of one step.
 
-The bodies are joined in one buffer, 64-byte aligned; every array is a view of
-it. Whoever keeps one array keeps the whole step's buffer.
+The bodies are joined in one buffer, 64-byte aligned. Arrays that travel narrower
+than they are delivered are widened into memory of their own; every other is a view
+of the buffer, and whoever keeps one of those keeps the whole step's buffer.
 """
 
 from __future__ import annotations
@@ -27,6 +28,13 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "int32": np.dtype("<i4"),
     "int64": np.dtype("<i8"),
     "float32": np.dtype("<f4"),
+}
+
+# What elements may travel as beside their own type.
+NARROW: dict[str, np.dtype[Any]] = {
+    "uint8": np.dtype("u1"),
+    "uint16": np.dtype("<u2"),
+    "int32": np.dtype("<i4"),
 }
 
 # Keyword arguments of Hugging Face models that must be plain numbers.
@@ -75,7 +83,11 @@ class Step(NamedTuple):
     step: int
     end: bool
     microbatches: list[Microbatch]
-    size: int  # bytes of the arrays
+    size: int  # bytes that came for the arrays
+    sequence_length: int = 0  # tokens of a row
+    rows: int = 0  # of the global batch
+    joined: tuple[str, ...] = ()  # sources beyond those of the JoinReply
+    topology: str = ""  # with end: the data goes on, for ranks of this mesh
     acked: int = 0  # what the request for it had said
 
 
@@ -88,7 +100,7 @@ def receive(frames: Iterator[bytes], step: int) -> Step:
     if header.end_of_data:
         for _ in frames:  # to the end, so that the call's status is seen
             pass
-        return Step(step, True, [], 0)
+        return Step(step, True, [], 0, topology=header.topology)
     body = aligned(header.body_size)
     filled = _fill(body, 0, first, step)
     for frame in frames:
@@ -101,7 +113,8 @@ def receive(frames: Iterator[bytes], step: int) -> Step:
     ]
     if not parts:
         raise BugError(f"step {step} has no microbatch")
-    return Step(step, False, parts, header.body_size)
+    joined = tuple(header.joined)
+    return Step(step, False, parts, header.body_size, header.sequence_length, header.rows, joined)
 
 
 def _open(frames: Iterator[bytes], step: int) -> tuple[messages.BatchHeader, memoryview]:
@@ -142,13 +155,23 @@ def aligned(size: int) -> Array:
 
 def _view(body: Array, tensor: messages.Tensor, step: int) -> Any:
     dtype = DTYPES.get(tensor.dtype)
-    if dtype is None:
-        raise BugError(f"tensor {tensor.name} of step {step} has dtype {tensor.dtype!r}")
+    wire = NARROW.get(tensor.wire_dtype) if tensor.wire_dtype else dtype
+    if dtype is None or wire is None or not np.can_cast(wire, dtype, "safe"):
+        as_what = f" as {tensor.wire_dtype!r}" if tensor.wire_dtype else ""
+        raise BugError(f"tensor {tensor.name} of step {step} has dtype {tensor.dtype!r}{as_what}")
     end = tensor.offset + tensor.size
-    if end > body.size or tensor.size != math.prod(tensor.shape) * dtype.itemsize:
+    if end > body.size or tensor.size != math.prod(tensor.shape) * wire.itemsize:
         raise BugError(
             f"tensor {tensor.name} of step {step} does not fit: {tensor.size} bytes at "
-            f"{tensor.offset} of {body.size}, shape {tensor.shape} of {tensor.dtype}"
+            f"{tensor.offset} of {body.size}, shape {tensor.shape} of {wire.name}"
         )
-    array = body[tensor.offset : end].view(dtype).reshape(tensor.shape)
+    array = body[tensor.offset : end].view(wire).reshape(tensor.shape)
+    if wire != dtype:
+        array = _widened(array, dtype)
     return int(array) if tensor.name in NUMBERS and array.ndim == 0 else array
+
+
+def _widened(array: Array, dtype: np.dtype[Any]) -> Array:
+    wide = aligned(array.size * dtype.itemsize).view(dtype).reshape(array.shape)
+    np.copyto(wide, array)
+    return wide

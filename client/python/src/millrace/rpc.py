@@ -14,7 +14,7 @@ from typing import Any, Callable, TypeVar
 
 import grpc
 
-from millrace.config import Config
+from millrace.config import TLS
 from millrace.errors import BugError, Error, LostError, UserError, with_code
 
 T = TypeVar("T")
@@ -81,15 +81,13 @@ def check_fork() -> None:
         )
 
 
-def open_channel(address: str, config: Config) -> Any:
+def open_channel(address: str, tls: TLS) -> Any:
     """Returns a channel to address; it connects at its first call."""
     check_fork()
     _owner[:] = [os.getpid()]
-    if not (config.tls_ca or config.tls_cert):
+    if not (tls.ca or tls.cert):
         return grpc.insecure_channel(address, options=OPTIONS)
-    credentials = grpc.ssl_channel_credentials(
-        _read(config.tls_ca), _read(config.tls_key), _read(config.tls_cert)
-    )
+    credentials = grpc.ssl_channel_credentials(_read(tls.ca), _read(tls.key), _read(tls.cert))
     return grpc.secure_channel(address, credentials, options=OPTIONS)
 
 

@@ -82,6 +82,10 @@ class Session:
 
     # ---- join ----
 
+    @property
+    def has_joined(self) -> bool:
+        return self._reply is not None
+
     def joined(self, until: float | None) -> messages.JoinReply:
         """Returns the answer to Join, asking for it first if nobody did."""
         return self._reply or rpc.retry(self._joined, self._closed, until, self._note)
@@ -160,6 +164,20 @@ class Session:
         for old in sorted(list(self.tokens))[:-TOKENS_KEPT]:
             self.tokens.pop(old, None)
         return reply.token
+
+    # ---- feedback ----
+
+    def report(self, request: messages.ReportRequest, until: float) -> None:
+        """Sends a report, whether joined or not: joining would move the job."""
+        request.identity = self._reply.identity if self._reply else self.config.identity
+        request.rank = self._coordinates()
+        who = self.config.who()
+        what = f"{who} reporting step {request.step} to {self.config.address}"
+
+        def attempt(seconds: float) -> None:
+            self._planner("Report", request, messages.ReportReply, seconds, what)
+
+        rpc.retry(attempt, self._closed, until, lambda _: None)
 
     # ---- batches ----
 
@@ -286,7 +304,7 @@ class Session:
             raise rpc.Closed("the loader was closed")
         address = address or self.config.address
         if address not in self._channels:
-            self._channels[address] = rpc.open_channel(address, self.config)
+            self._channels[address] = rpc.open_channel(address, self.config.tls)
         return self._channels[address]
 
     def _coordinates(self) -> messages.Coordinates:
@@ -294,5 +312,5 @@ class Session:
         return messages.Coordinates(*ranks)
 
     def _mesh_given(self) -> messages.Mesh:
-        sizes = [self.config.axis(axis).size or 0 for axis in AXES]
-        return messages.Mesh(*sizes, *[self.config.vpp_size or 0])
+        dp, cp, pp, tp = (self.config.axis(axis).size or 0 for axis in AXES)
+        return messages.Mesh(dp, cp, pp, tp, self.config.vpp_size or 0)

@@ -44,6 +44,7 @@ class Batch(dict[str, Any]):
     """A microbatch of tensors by the model's keys, so that ``model(**batch)`` works.
 
     ``step`` and ``microbatch`` say which one it is; state_dict() resumes after it.
+    ``rows`` counts the rows of the step's whole batch, ``sequence_length`` their tokens.
     ``extras`` holds what the sources' ``keep`` columns carry, as NumPy arrays of bytes.
     The tensors of a step share memory with each other, not with the loader.
     """
@@ -60,6 +61,7 @@ class Batch(dict[str, Any]):
     ) -> None:
         super().__init__(tensors)
         self.extras = extras or {}
+        self.sequence_length = self.rows = -1
         self.step = step
         self.microbatch = microbatch
         self._after = after  # the loader's position after it
@@ -92,8 +94,9 @@ class Batch(dict[str, Any]):
         return self._like({key: _pinned(value) for key, value in self.items()})
 
     def _like(self, tensors: Mapping[str, Any]) -> Batch:
-        place = (self.step, self.microbatch, self._after)
-        return Batch(tensors, *place, self._loader, self._state, self.extras)
+        made = Batch(tensors)
+        made.__dict__.update(self.__dict__)
+        return made
 
     def __copy__(self) -> Batch:
         return self._like(self)
@@ -122,7 +125,9 @@ class Dataset(IterableDataset[Batch], StateNames):
 
     source: a Loader, or an address; options are those of millrace.connect().
     state_every: in a worker process, attach the state to the batches of every
-        so many steps (one small request each); 0 for none.
+        so many steps (one small request each); 0 for none. Where the topology of
+        the job may change, leave it at 1: the state to save then is that of the
+        last batch before TopologyChanged.
 
     A dataset goes on where it is: iterating again does not start again.
     """
@@ -155,6 +160,7 @@ class Dataset(IterableDataset[Batch], StateNames):
         tensors = {key: _tensor(value) for key, value in arrays.items()}
         batch = Batch(tensors, loader.step or 0, loader.microbatch or 0, after)
         batch.extras = loader.extras
+        batch.rows, batch.sequence_length = loader.rows or 0, loader.sequence_length or 0
         if not in_worker:
             batch._loader = loader
         elif self._state_every and after[0] % self._state_every == 0:

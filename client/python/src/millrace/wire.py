@@ -12,10 +12,13 @@ is everything that is truncated or too long: always with WireError.
 from __future__ import annotations
 
 import dataclasses
+import struct
 from collections.abc import Iterator
 from typing import Any, NamedTuple, TypeVar, Union
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+
+DOUBLE = struct.Struct("<d")
 
 Value = Union[int, memoryview]
 M = TypeVar("M", bound="Message")
@@ -29,7 +32,7 @@ class Spec(NamedTuple):
     """How a field travels: its number, kind, and message type if it has one."""
 
     number: int
-    kind: str  # uint, sint, bool, string, bytes, message
+    kind: str  # uint, sint, bool, double, string, bytes, message
     repeated: bool
     message: type[Message] | None
 
@@ -47,7 +50,8 @@ def _zero(spec: Spec) -> Any:
         return []
     if spec.message is not None:
         return spec.message()
-    return {"uint": 0, "sint": 0, "bool": False, "string": "", "bytes": b""}[spec.kind]
+    zeros = {"uint": 0, "sint": 0, "bool": False, "double": 0.0, "string": "", "bytes": b""}
+    return zeros[spec.kind]
 
 
 class Message:
@@ -150,6 +154,10 @@ def _put(out: bytearray, spec: Spec, value: Any) -> None:
         put_varint(out, spec.number << 3 | VARINT)
         put_varint(out, _number_to_wire(spec, value))
         return
+    if spec.kind == "double":
+        put_varint(out, spec.number << 3 | FIXED64)
+        out += DOUBLE.pack(value)
+        return
     if spec.message is not None or spec.kind == "string":
         value = value.encode()
     put_varint(out, spec.number << 3 | BYTES)
@@ -158,13 +166,16 @@ def _put(out: bytearray, spec: Spec, value: Any) -> None:
 
 
 def _put_repeated(out: bytearray, spec: Spec, values: list[Any]) -> None:
-    if spec.kind not in ("uint", "sint"):
+    if spec.kind not in ("uint", "sint", "double"):
         for value in values:
             _put(out, spec, value)
         return
     packed = bytearray()
     for value in values:
-        put_varint(packed, _number_to_wire(spec, value))
+        if spec.kind == "double":
+            packed += DOUBLE.pack(value)
+        else:
+            put_varint(packed, _number_to_wire(spec, value))
     if packed:
         put_varint(out, spec.number << 3 | BYTES)
         put_varint(out, len(packed))
@@ -172,6 +183,9 @@ def _put_repeated(out: bytearray, spec: Spec, values: list[Any]) -> None:
 
 
 def _get_repeated(spec: Spec, value: Value) -> Iterator[Any]:
+    if spec.kind == "double" and not isinstance(value, int):
+        yield from _doubles(spec, value)
+        return
     if spec.kind not in ("uint", "sint") or isinstance(value, int):
         yield _get(spec, value)
         return
@@ -179,6 +193,12 @@ def _get_repeated(spec: Spec, value: Value) -> Iterator[Any]:
     while at < len(value):
         number, at = varint(value, at)
         yield _number_from_wire(spec, number)
+
+
+def _doubles(spec: Spec, value: memoryview) -> list[float]:
+    if len(value) % DOUBLE.size:
+        raise WireError(f"field {spec.number} has {len(value)} bytes of doubles")
+    return [number for (number,) in DOUBLE.iter_unpack(value)]
 
 
 def _get(spec: Spec, value: Value) -> Any:
@@ -189,6 +209,10 @@ def _get(spec: Spec, value: Value) -> Any:
         return _number_from_wire(spec, value)
     if spec.message is not None:
         return spec.message.decode(value)
+    if spec.kind == "double":
+        if len(value) != DOUBLE.size:
+            raise WireError(f"field {spec.number} is no double")
+        return _doubles(spec, value)[0]
     if spec.kind == "bytes":
         return bytes(value)
     try:

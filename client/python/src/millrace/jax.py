@@ -1,0 +1,83 @@
+"""Batches for JAX trainers (``output.format: jax``): MaxText's names, int32.
+
+    data = millrace.jax.Iterator("planner:7070", dp_rank=jax.process_index(),
+                                 dp_size=jax.process_count(), sharding=sharding)
+    for batch in data:  # inputs, inputs_position, inputs_segmentation, targets, ...
+        state, loss = train_step(state, batch)
+
+Grain's checkpoint handler takes it: get_state() is JSON as bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator as Iterates
+from typing import Any
+
+from millrace.connect import connect
+from millrace.errors import UserError
+from millrace.loader import Loader
+from millrace.state import State, StateNames
+
+__all__ = ["Iterator"]
+
+
+class Iterator(StateNames):
+    """The microbatches of one process, as dicts of arrays.
+
+    source: a Loader, or an address; options are those of millrace.connect().
+    sharding: a jax.sharding.Sharding of global arrays, of which each process has its
+        rows; without it the arrays are those of this process, on its default device.
+    """
+
+    def __init__(
+        self, source: Loader | str | None = None, *, sharding: Any = None, **options: Any
+    ) -> None:
+        if isinstance(source, Loader) and options:
+            raise UserError(f"the loader has its options already: leave out {', '.join(options)}")
+        self._loader = source if isinstance(source, Loader) else connect(source, **options)
+        self._sharding = sharding
+
+    def __iter__(self) -> Iterates[dict[str, Any]]:
+        return self
+
+    def __next__(self) -> dict[str, Any]:
+        import jax
+
+        if self._sharding is None:
+            return {key: jax.numpy.asarray(value) for key, value in next(self._loader).items()}
+        make = jax.make_array_from_process_local_data
+        return {key: make(self._sharding, value) for key, value in next(self._loader).items()}
+
+    def start_prefetch(self) -> None:
+        """See Loader.start_prefetch(); Grain calls it after a restore."""
+        self._loader.start_prefetch()
+
+    @property
+    def loader(self) -> Loader:
+        """The loader underneath: its lineage, extras and stats."""
+        return self._loader
+
+    def state_dict(self) -> State:
+        """Returns the state after the last batch returned, the same on all processes."""
+        return self._loader.state_dict()
+
+    def load_state_dict(self, state: State) -> None:
+        """Goes on after that state."""
+        self._loader.load_state_dict(state)
+
+    def get_state(self) -> bytes:  # type: ignore[override]
+        """Returns the state as JSON, which is how Grain's checkpoint handler keeps it."""
+        state = self.state_dict()
+        token = base64.b64encode(state["token"]).decode()
+        return json.dumps({**state, "token": token}).encode()
+
+    def set_state(self, state: bytes) -> None:  # type: ignore[override]
+        """Goes on after what get_state() returned."""
+        loaded = json.loads(state)
+        self.load_state_dict({**loaded, "token": base64.b64decode(loaded["token"])})
+
+    def close(self) -> None:
+        """Closes the loader."""
+        self._loader.close()

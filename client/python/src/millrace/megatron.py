@@ -1,0 +1,65 @@
+"""Packed batches for Megatron-LM's sequence packing (``output.format: megatron-thd``).
+
+    iterator, microbatches, tokens, squares = millrace.megatron.wrap_data_iterator(
+        loader, all_reduce=lambda numbers: all_reduce_over_data_parallel_ranks(numbers)
+    )
+
+stands where Megatron's own wrap_data_iterator packs samples at the start of a step:
+here they are packed already. Megatron-LM cuts for context parallelism itself, so the
+job has ``cp_slicing: none``. Only the ranks that fetch call it (of each tensor-parallel
+group the first); the others get the numbers by Megatron's own broadcast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from millrace.errors import UserError
+from millrace.loader import Loader
+
+__all__ = ["Step", "wrap_data_iterator"]
+
+FORMAT = "megatron-thd"
+
+
+class Step(NamedTuple):
+    """What Megatron wants to know of a step. Documents count without their padding."""
+
+    iterator: Iterator[dict[str, Any]]  # of the step's microbatches, as torch tensors
+    num_microbatches: int
+    seqlen_sum: float  # over all documents of the global batch
+    seqlen_squared_sum: float
+
+
+def wrap_data_iterator(
+    loader: Loader, all_reduce: Callable[[list[float]], list[float]] | None = None
+) -> Step:
+    """Returns an iterator over the next step's microbatches and its sums for counting FLOPs.
+
+    all_reduce: adds a list of numbers over all data-parallel ranks and returns the sums.
+        Leave it out with one rank; with more, the sums would be those of this rank.
+    Raises StopIteration at the end of data, TopologyChanged where it goes on for ranks of
+    another mesh: on all ranks alike.
+    """
+    if loader.format != FORMAT:
+        raise UserError(f"the job has output.format {loader.format}: write {FORMAT}")
+    if loader.mesh.dp > 1 and all_reduce is None:
+        raise UserError(f"the job has dp={loader.mesh.dp}: give all_reduce= over its ranks")
+    microbatches = loader.upcoming()
+    if not microbatches:
+        raise StopIteration
+    # In the middle of a step, after a resume, what was returned before is left out.
+    microbatches = microbatches[loader.position[1] :]
+    lengths = [s.length for rows in microbatches for row in rows for s in row.segments]
+    sums = [float(sum(lengths)), float(sum(n * n for n in lengths))]
+    if all_reduce is not None:
+        sums = list(all_reduce(sums))
+    return Step(_tensors(loader, len(microbatches)), len(microbatches), *sums)
+
+
+def _tensors(loader: Loader, count: int) -> Iterator[dict[str, Any]]:
+    import torch
+
+    for _ in range(count):
+        yield {key: torch.from_numpy(value) for key, value in next(loader).items()}

@@ -1,0 +1,247 @@
+"""The output formats beside megatron and hf, and the adapters that hand them to trainers."""
+
+from __future__ import annotations
+
+import json
+
+import fake
+import numpy as np
+import pytest
+from processes import needs_binary, real_service, write_job
+
+import millrace
+import millrace.jax
+import millrace.megatron
+import millrace.torchtitan
+from millrace import digest, dump
+
+
+class Titan(fake.Service):
+    """Serves format torchtitan: two rows of 64."""
+
+    def arrays(self, step, rank, microbatch):
+        draw = np.random.default_rng([step, *rank, microbatch])
+        made = draw.integers(0, 500, (2, 128), dtype=np.int64)
+        positions = np.tile(np.arange(64), 2)
+        return {"input": made[0], "positions": positions, "labels": made[1]}
+
+
+@pytest.fixture
+def titan():
+    service = Titan(format="torchtitan", steps=6).start()
+    yield service
+    service.stop()
+
+
+# ---- the digest of packed sequences ----
+
+# What two CP ranks get of rows [11 12 13] [21] and [31 .. 36] of 12 places, padded to
+# multiples of 4: the golden case of constructor/assemble.
+THD = ([11, 0, 21, 0, 0, 0, 31, 32, 0, 0, 0, 0], [12, 13, 0, 0, 0, 0, 33, 34, 35, 36, 0, 0])
+BOUNDS = np.array([0, 4, 8, 12, 20, 24], np.int32)
+DOCUMENTS = [[[11, 12, 13], [21]], [[31, 32, 33, 34, 35, 36]]]
+
+
+def test_packed_documents_join():
+    parts = [np.array(part) for part in THD]
+    rows = digest.cut_segments(parts, BOUNDS, [[3, 1], [6]], "zigzag")
+    assert [[d.tolist() for d in row] for row in rows] == DOCUMENTS
+    whole = np.array([11, 12, 13, 0, 21, *[0] * 7, 31, 32, 33, 34, 35, 36, *[0] * 6])
+    rows = digest.cut_segments([whole, whole], BOUNDS, [[3, 1], [6]], "none")
+    assert [[d.tolist() for d in row] for row in rows] == DOCUMENTS
+    for lengths in ([[5, 1], [6]], [[3, 1, 6, 4], [6]], [[3], [1, 6, 9, 9]]):
+        with pytest.raises(digest.UserError, match="does not agree with its bounds"):
+            digest.cut_segments(parts, BOUNDS, lengths, "zigzag")
+
+
+def test_documents_of_flat_rows():
+    part = dump.Rows([0, 1], [[2], [1, 1]], np.array([1, 2, 0, 3, 4, 0]), {}, None)
+    rows = digest.documents_of("torchtitan", "none", [part], part.lengths)
+    assert [[d.tolist() for d in row] for row in rows] == [[[1, 2]], [[3], [4]]]
+
+
+# ---- torchtitan ----
+
+
+def batches(data, count):
+    return [item for _, item in zip(range(count), data)]
+
+
+def test_torchtitan_pairs(titan):
+    pytest.importorskip("torch", reason="torch is not installed")
+    config = millrace.torchtitan.DataLoader.Config(titan.address)
+    data = config.build(dp_rank=0, dp_world_size=2, tokenizer=None, num_tokens_per_batch=128)
+    for number, (inputs, labels) in enumerate(batches(data, 5)):
+        want = titan.arrays(number // 2, (0, 0, 0, 0), number % 2)
+        assert list(inputs) == ["input", "positions"]
+        for name, tensor in {**inputs, "labels": labels}.items():
+            assert tensor.shape == (128,)
+            np.testing.assert_array_equal(tensor.numpy(), want[name])
+    state = data.state_dict()
+    assert (state["step"], state["microbatch"]) == (2, 1)
+    data.close()
+    # The older shape, and a resume.
+    data = config.build(dp_rank=0, dp_world_size=2, seq_len=64, local_batch_size=2)
+    data.load_state_dict({})  # a checkpoint without data
+    data.load_state_dict(state)
+    ((inputs, labels),) = batches(data, 1)
+    want = titan.arrays(2, (0, 0, 0, 0), 1)
+    assert inputs["input"].shape == labels.shape == (2, 64)
+    np.testing.assert_array_equal(labels.numpy().reshape(-1), want["labels"])
+    assert len(list(data)) == 2 * 6 - 6 and list(data) == []
+    data.close()
+
+
+def test_torchtitan_refuses_what_does_not_fit(titan, serve):
+    pytest.importorskip("torch", reason="torch is not installed")
+    config = millrace.torchtitan.DataLoader.Config(titan.address)
+    for sizes in ({"num_tokens_per_batch": 64}, {"seq_len": 32}, {"seq_len": 48}):
+        data = config.build(dp_rank=0, dp_world_size=2, **sizes)
+        with pytest.raises(millrace.UserError, match="have 128 tokens"):
+            next(iter(data))
+        data.close()
+    data = millrace.torchtitan.DataLoader(serve().address, dp_rank=0)
+    with pytest.raises(millrace.UserError, match="write torchtitan"):
+        next(iter(data))
+    data.close()
+
+
+# ---- Megatron-LM's packing ----
+
+
+class Packed(fake.Service):
+    """Serves format megatron-thd; only its rows' lengths matter here."""
+
+    def arrays(self, step, rank, microbatch):
+        return {"tokens": np.arange(8) + step, "max_seqlen": np.array([4], np.int32)}
+
+
+@pytest.fixture
+def packed():
+    service = Packed(format="megatron-thd", steps=3).start()
+    yield service
+    service.stop()
+
+
+def test_megatron_numbers(packed):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    reduced = []
+
+    def all_reduce(numbers):
+        reduced.append(numbers)
+        return [2 * n for n in numbers]
+
+    with millrace.connect(packed.address, dp_rank=0) as loader:
+        for number in range(3):
+            assert len(loader.upcoming()) == 2 and loader.position == (number, 0)
+            step = millrace.megatron.wrap_data_iterator(loader, all_reduce)
+            lengths = [
+                n for m in range(2) for row in packed.rows(number, (0, 0, 0, 0), m)
+                for n in row.lengths
+            ]  # fmt: skip
+            assert reduced[-1] == [sum(lengths), sum(n * n for n in lengths)]
+            assert step[1:] == (2, 2 * reduced[-1][0], 2 * reduced[-1][1])
+            taken = list(step.iterator)
+            assert len(taken) == 2 and all(torch.is_tensor(t) for b in taken for t in b.values())
+            assert taken[1]["tokens"].tolist() == (np.arange(8) + number).tolist()
+            assert loader.position == (number + 1, 0)
+        with pytest.raises(StopIteration):
+            millrace.megatron.wrap_data_iterator(loader, all_reduce)
+
+
+def test_megatron_numbers_in_the_middle_of_a_step(packed):
+    """After a resume there, they are those of the microbatches that are left."""
+    pytest.importorskip("torch", reason="torch is not installed")
+    with millrace.connect(packed.address, dp_rank=0) as loader:
+        next(loader)
+        state = loader.state_dict()
+        loader.load_state_dict(state)
+        step = millrace.megatron.wrap_data_iterator(loader, list)
+        lengths = [n for row in packed.rows(0, (0, 0, 0, 0), 1) for n in row.lengths]
+        assert step[1:] == (1, sum(lengths), sum(n * n for n in lengths))
+        assert len(list(step.iterator)) == 1 and loader.state_dict()["step"] == 1
+
+
+def test_megatron_refuses_what_does_not_fit(packed, serve):
+    with (
+        millrace.connect(packed.address, dp_rank=0) as loader,
+        pytest.raises(millrace.UserError, match="all_reduce"),
+    ):
+        millrace.megatron.wrap_data_iterator(loader)
+    with (
+        millrace.connect(serve().address, dp_rank=0) as loader,
+        pytest.raises(millrace.UserError, match="write megatron-thd"),
+    ):
+        millrace.megatron.wrap_data_iterator(loader)
+
+
+# ---- JAX ----
+
+
+def test_jax_state_is_json(serve):
+    service = serve()
+    data = millrace.jax.Iterator(service.address, dp_rank=0)
+    next(data.loader), next(data.loader), next(data.loader)
+    state = data.get_state()
+    assert json.loads(state)["step"] == 1 and json.loads(state)["microbatch"] == 1
+    other = millrace.jax.Iterator(service.address, dp_rank=0)
+    other.set_state(state)
+    assert other.get_state() == state and other.state_dict() == data.state_dict()
+    next(other.loader)
+    assert (other.loader.step, other.loader.microbatch) == (1, 1)
+    data.close()
+    other.close()
+
+
+# ---- the real service ----
+
+
+def lengths_of(loader):
+    return [[s.length for s in row.segments] for row in loader.lineage]
+
+
+@needs_binary
+def test_packed_batches(tmp_path):
+    spec = write_job(tmp_path, dp=1, format="megatron-thd", cp_slicing="none")
+    with real_service(spec) as address, millrace.connect(address, dp_size=1) as loader:
+        for _ in range(6):
+            batch = next(loader)
+            assert list(batch) == [
+                "tokens", "position_ids", "labels", "loss_mask",
+                "cu_seqlens", "cu_seqlens_padded", "max_seqlen",
+            ]  # fmt: skip
+            bounds, padded = batch["cu_seqlens"], batch["cu_seqlens_padded"]
+            assert batch["max_seqlen"].tolist() == [max(np.diff(padded))]
+            assert padded[-1] == batch["tokens"].size == 2 * 128
+            # Megatron's own padding mask: what a segment has beyond its tokens.
+            places = np.arange(padded[-1])
+            segment = np.searchsorted(padded[1:], places, side="right")
+            padding = places - padded[segment] >= np.diff(bounds)[segment]
+            assert not batch["tokens"][padding].any() and not batch["loss_mask"][padding].any()
+            assert not batch["labels"][padding].any() and not batch["position_ids"][padding].any()
+            lengths = [n for row in lengths_of(loader) for n in row]
+            assert [n for n in np.diff(bounds) if n] == lengths
+            assert batch["loss_mask"].sum() == sum(n - 1 for n in lengths)
+
+
+@needs_binary
+def test_jax_batches(tmp_path):
+    spec = write_job(tmp_path, dp=1, format="jax", pp=2)
+    options = {"dp_size": 1, "pp_size": 2}
+    with (
+        real_service(spec) as address,
+        millrace.connect(address, pp_rank=0, **options) as first,
+        millrace.connect(address, pp_rank=1, **options) as last,
+    ):
+        for _ in range(6):
+            batch, other = next(first), next(last)
+            assert all(v.dtype == np.int32 and v.shape == (2, 128) for v in batch.values())
+            for name, value in batch.items():
+                np.testing.assert_array_equal(value, other[name])
+            segments, targets = batch["inputs_segmentation"], batch["targets_segmentation"]
+            for line, row in zip(segments, lengths_of(first)):
+                assert np.bincount(line)[1:].tolist() == row
+            told = targets > 0
+            assert (targets[told] == segments[told]).all()
+            following = np.roll(batch["inputs"], -1, axis=1)
+            assert (batch["targets"][told] == following[told]).all()

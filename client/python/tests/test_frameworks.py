@@ -1,0 +1,167 @@
+"""What today's frameworks make of the real service's batches.
+
+Each test needs its framework and is skipped without it: jax, grain, transformers,
+torchtitan. The lane that installs them is ``make py-frameworks``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from processes import needs_binary, real_service, write_job
+
+import millrace
+import millrace.jax
+import millrace.torchtitan
+
+pytestmark = needs_binary
+
+VOCABULARY, ROW, BATCHES = 257, 128, 3
+
+
+def lengths_of(loader):
+    return [[segment.length for segment in row.segments] for row in loader.lineage]
+
+
+# ---- JAX ----
+
+
+def jax_losses(jax):
+    """Returns f(tokens, positions, segments, targets) of a layer of attention: losses by place."""
+    jnp = jax.numpy
+    draw = np.random.default_rng(0)
+    shapes = [(VOCABULARY, 16), (ROW, 16), (16, 48), (16, VOCABULARY)]
+    table, places, attention, head = (jnp.asarray(draw.normal(size=s)) for s in shapes)
+
+    def losses(tokens, positions, segments, targets):
+        x = table[tokens] + places[positions]
+        q, k, v = jnp.split(x @ attention, 3, axis=-1)
+        seen = jnp.tril(segments[:, :, None] == segments[:, None, :])
+        scores = jnp.where(seen, jnp.einsum("bqd,bkd->bqk", q, k) / 4, -1e30)
+        logits = (x + jax.nn.softmax(scores) @ v) @ head
+        told = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
+        return jax.nn.logsumexp(logits, axis=-1) - told
+
+    return jax.jit(losses)
+
+
+def test_jax_loss_of_packed_rows(tmp_path):
+    jax = pytest.importorskip("jax", reason="jax is not installed: pip install jax")
+    losses = jax_losses(jax)
+    spec = write_job(tmp_path, dp=1, format="jax")
+    with real_service(spec) as address:
+        data = millrace.jax.Iterator(address, dp_size=1)
+        for batch in itertools.islice(data, BATCHES):
+            assert all(isinstance(value, jax.Array) for value in batch.values())
+            names = ("inputs", "inputs_position", "inputs_segmentation", "targets")
+            # MaxText's rule: the loss counts where targets_segmentation is not 0.
+            weights = batch["targets_segmentation"] != 0
+            got = float((losses(*(batch[name] for name in names)) * weights).sum())
+            want, labels = 0.0, 0
+            for row, lengths in zip(np.asarray(batch["inputs"]), lengths_of(data.loader)):
+                for document in np.split(row, np.cumsum(lengths))[:-1]:
+                    alone = document[None, :-1]
+                    at = np.arange(alone.size)[None]
+                    want += float(losses(alone, at, at * 0, document[None, 1:]).sum())
+                    labels += alone.size
+            assert labels == int(weights.sum()) > 100
+            assert math.isclose(got, want, rel_tol=1e-4)
+        data.close()
+
+
+def test_jax_sharding(tmp_path):
+    jax = pytest.importorskip("jax", reason="jax is not installed: pip install jax")
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("data",))
+    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
+    spec = write_job(tmp_path, dp=1, format="jax")
+    with real_service(spec) as address:
+        data = millrace.jax.Iterator(address, dp_size=1, sharding=sharding)
+        batch = next(data)
+        assert all(v.sharding == sharding and v.shape == (2, ROW) for v in batch.values())
+        data.close()
+
+
+def test_grain_checkpoint(tmp_path):
+    """Grain's own handler saves the iterator's state and restores it."""
+    reason = "grain is not installed: pip install grain jax"
+    checkpoint = pytest.importorskip("grain.checkpoint", reason=reason)
+    pytest.importorskip("jax", reason=reason)
+    handler = checkpoint.CheckpointHandler()
+    spec = write_job(tmp_path / "job", dp=1, format="jax")
+    with real_service(spec) as address:
+        data = millrace.jax.Iterator(address, dp_size=1)
+        for _ in range(5):
+            next(data)
+        handler.save(tmp_path, item=data)
+        want = next(data)
+        data.close()
+        resumed = millrace.jax.Iterator(address, dp_size=1)
+        got = next(handler.restore(tmp_path, item=resumed))
+        for name, value in want.items():
+            np.testing.assert_array_equal(value, got[name])
+        resumed.close()
+
+
+# ---- Hugging Face Transformers ----
+
+
+def llama():
+    reason = "transformers and torch are not installed: pip install transformers torch"
+    torch = pytest.importorskip("torch", reason=reason)
+    transformers = pytest.importorskip("transformers", reason=reason)
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=VOCABULARY, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=2 * ROW,
+    )  # fmt: skip
+    return torch, transformers.LlamaForCausalLM(config).double()
+
+
+@pytest.mark.parametrize("cp", [1, 2])
+def test_llama_loss_of_a_packed_line(tmp_path, cp):
+    """model(**batch) separates documents by their positions; with CP it uses shift_labels."""
+    torch, model = llama()
+    spec = write_job(tmp_path, dp=1, cp=cp, format="hf", cp_slicing="none")
+    options = {"dp_size": 1, "cp_rank": 0, "cp_size": cp}
+    with real_service(spec) as address, millrace.connect(address, **options) as loader:
+        for _ in range(1 if cp > 1 else BATCHES):
+            arrays = next(loader)
+            batch = {k: v if isinstance(v, int) else torch.from_numpy(v) for k, v in arrays.items()}
+            assert ("shift_labels" in batch) == (cp > 1)
+            with torch.no_grad():
+                got = model(**batch, use_cache=False).loss
+                lengths = [n for row in lengths_of(loader) for n in row]
+                documents = batch["input_ids"][0, : sum(lengths)].split(lengths)
+                alone = [model(d[None], labels=d[None]).loss * (len(d) - 1) for d in documents]
+            torch.testing.assert_close(got, sum(alone) / (sum(lengths) - len(lengths)))
+
+
+# ---- torchtitan ----
+
+
+def test_torchtitan_masks(tmp_path):
+    """torchtitan's own functions find the documents in the positions."""
+    reason = "torchtitan is not installed: pip install torchtitan"
+    attention = pytest.importorskip("torchtitan.models.common.attention", reason=reason)
+    spec = write_job(tmp_path, dp=1, format="torchtitan", cp_slicing="none")
+    with real_service(spec) as address:
+        config = millrace.torchtitan.DataLoader.Config(address)
+        data = config.build(
+            dp_rank=0, dp_world_size=1, tokenizer=None, seq_len=ROW, local_batch_size=2
+        )
+        for inputs, labels in itertools.islice(data, BATCHES):
+            ends, at = [0], 0
+            for lengths in lengths_of(data.loader):
+                ends += [at + int(end) for end in np.cumsum(lengths)]
+                at += ROW
+                ends += [at] * (ends[-1] < at)
+            found = attention.create_varlen_metadata_for_document(inputs["positions"])
+            assert found.cu_seq_q.tolist() == ends
+            mask = attention.get_document_mask_mod(inputs["positions"])
+            told = (labels[:, :-1] != -100).nonzero().T
+            assert mask(told[0], 0, told[1], told[1] + 1).all()
+            assert (labels[:, :-1][tuple(told)] == inputs["input"][:, 1:][tuple(told)]).all()
+        data.close()
