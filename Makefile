@@ -9,9 +9,10 @@ BIN := bin/millrace
 VENV := .venv
 VENV_TORCH := .venv-torch
 VENV_CURRENT := .venv-current
+VENV_FRAMEWORKS := .venv-frameworks
 STEPS ?= 40
 
-.PHONY: help build demo test go-test race lint generate generate-check bench fuzz py py-torch py-debian-torch clean
+.PHONY: help build demo test go-test race lint generate generate-check bench fuzz py py-torch py-frameworks py-debian-torch clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/' | expand -t 26
@@ -74,7 +75,12 @@ py-debian-torch: build ## PyTorch adapter against Debian's python3-torch (skippe
 	  echo "PyTorch tests skipped: /usr/bin/python3 has no torch (Debian: apt-get install python3-torch python3-venv)"; exit 0; fi; \
 	set -e; [ -x $(VENV_TORCH)/bin/python ] || /usr/bin/python3 -m venv --system-site-packages $(VENV_TORCH); \
 	$(VENV_TORCH)/bin/python -m pip install --quiet ./client/python pytest; \
-	cd client/python && MILLRACE_BIN=$(CURDIR)/$(BIN) ../../$(VENV_TORCH)/bin/python -m pytest -q tests/test_torch.py
+	cd client/python && MILLRACE_BIN=$(CURDIR)/$(BIN) ../../$(VENV_TORCH)/bin/python -m pytest -q tests/test_torch.py tests/test_models.py tests/test_formats.py
+
+py-frameworks: build ## JAX, Grain, Transformers and torchtitan of today (downloads gigabytes)
+	[ -x $(VENV_FRAMEWORKS)/bin/python ] || $(PYTHON) -m venv $(VENV_FRAMEWORKS)
+	$(VENV_FRAMEWORKS)/bin/python -m pip install --quiet ./client/python pytest torch transformers torchtitan jax grain orbax-checkpoint
+	cd client/python && MILLRACE_BIN=$(CURDIR)/$(BIN) ../../$(VENV_FRAMEWORKS)/bin/python -m pytest -q tests/test_frameworks.py tests/test_models.py tests/test_formats.py
 
 py-torch: build ## PyTorch and torchdata of today (downloads gigabytes)
 	[ -x $(VENV_CURRENT)/bin/python ] || $(PYTHON) -m venv $(VENV_CURRENT)
@@ -82,4 +88,4 @@ py-torch: build ## PyTorch and torchdata of today (downloads gigabytes)
 	cd client/python && MILLRACE_BIN=$(CURDIR)/$(BIN) ../../$(VENV_CURRENT)/bin/python -m pytest -q tests/test_torch.py tests/test_torchdata.py
 
 clean: ## remove everything built
-	rm -rf bin build $(VENV) $(VENV_TORCH) $(VENV_CURRENT)
+	rm -rf bin build $(VENV) $(VENV_TORCH) $(VENV_CURRENT) $(VENV_FRAMEWORKS)
