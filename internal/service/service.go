@@ -251,7 +251,7 @@ func nameOf(args []string) string {
 }
 
 // classOf takes a role's word for whose fault its end was; see the exit codes of
-// cmd/millrace.
+// package cli.
 func classOf(p *os.ProcessState) fault.Class {
 	switch p.ExitCode() {
 	case 1:

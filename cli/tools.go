@@ -1,15 +1,13 @@
-package main
+package cli
 
 import (
 	"context"
 	"fmt"
-	"os"
 	"runtime/debug"
 
 	"github.com/millrace-data/millrace/internal/reference"
 	"github.com/millrace-data/millrace/planner/jobspec"
 	"github.com/millrace-data/millrace/sourceloader/store"
-	"github.com/millrace-data/millrace/sourceloader/transform"
 )
 
 type lintCmd struct {
@@ -26,12 +24,9 @@ func (*lintCmd) Help() string {
 }
 
 func (c *lintCmd) Run() error {
-	job, findings := jobspec.Lint(c.Job, jobspec.CheckFilter(transform.CheckFilter))
-	if err := findings.Err(); err != nil {
+	job, err := load(c.Job)
+	if err != nil {
 		return err
-	}
-	for _, f := range findings {
-		fmt.Fprintln(os.Stderr, f)
 	}
 	if c.Print {
 		fmt.Printf("%s", job.YAML())

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"os"
@@ -18,7 +18,7 @@ func verbs() []*kong.Node {
 // TestManual holds docs/cli.md against the flags there are.
 func TestManual(t *testing.T) {
 	t.Parallel()
-	raw, err := os.ReadFile("../../docs/cli.md")
+	raw, err := os.ReadFile("../docs/cli.md")
 	if err != nil {
 		t.Fatal(err)
 	}
