@@ -36,6 +36,7 @@ class Service:
         self.ahead = 1 << 30  # steps planned ahead of the slowest ack seen
         self.told_ahead = 0  # what joining says of it; 0: nothing
         self.fetches = True
+        self.images = False  # whether it serves a job with images
         self.topology = ""  # of the mesh that goes on after the last step
         self.joined = []  # (step, name) of sources that joined, by rising step
         self.lengths = {}  # step -> tokens of a row, where it is not 64
@@ -118,6 +119,27 @@ class Service:
         }
         if self.format == "hf":
             made["max_length_q"] = np.array(step + 1, np.int32)
+        if self.images:
+            made["pixel_values"] = draw.integers(0, 255, (step % 3 * 4, 12), dtype=np.uint8)
+            made["image_grid_thw"] = np.full((step % 3, 3), (1, 2, 2), np.int64)
+        return made
+
+    def places(self, step, rank, microbatch):
+        """The arrays beside the model's: of a job with images, those that begin with image."""
+        if not self.images:
+            return {}
+        draw, images, world = np.random.default_rng([step, *rank, microbatch, 1]), step % 3, 2
+        made = {
+            "image.cu_seqlens": np.arange(images + 1, dtype=np.int32) * 4,
+            "image.dest": draw.integers(0, 9, (images, 5), dtype=np.int64),
+            "image.send_counts": draw.integers(0, 9, world, dtype=np.int32),
+            "image.recv_counts": draw.integers(0, 9, world, dtype=np.int32),
+        }
+        if rank[2] == 0:
+            # One in the second document of the first row, two in the first of the second.
+            source = [[1, 0, 0, 1, 5, 1, 2, 2], [0, 0, 1, 0, 0, 2, 4, 2], [0, 1, 1, 0, 4, 1, 2, 2]]
+            made["image.source"] = np.array(source, np.int64)
+            made["image.sha256"] = draw.integers(0, 255, (3, 32), dtype=np.uint8)
         return made
 
     def rows(self, step, rank, microbatch):
@@ -137,7 +159,8 @@ class Service:
         header.joined = [name for since, name in self.joined if since <= step]
         for number in range(self.microbatches):
             part = m.Microbatch(rows=[row.encode() for row in self.rows(step, rank, number)])
-            for name, array in self.arrays(step, rank, number).items():
+            place = (step, rank, number)
+            for name, array in {**self.arrays(*place), **self.places(*place)}.items():
                 body += bytes(-len(body) % 64)
                 wire = array.astype(np.int32) if name == "tokens" else array
                 part.tensors.append(

@@ -92,6 +92,18 @@ def test_torchtitan_pairs(titan):
     data.close()
 
 
+def test_torchtitan_leaves_images_their_shape(monkeypatch, titan):
+    pytest.importorskip("torch", reason="torch is not installed")
+    arrays = titan.arrays
+    pixels = np.arange(5 * 12, dtype=np.uint8).reshape(5, 12)
+    monkeypatch.setattr(titan, "arrays", lambda *at: {**arrays(*at), "pixel_values": pixels})
+    data = millrace.torchtitan.DataLoader(titan.address, dp_rank=0, seq_len=64)
+    ((inputs, _),) = batches(data, 1)
+    assert inputs["input"].shape == (2, 64)
+    np.testing.assert_array_equal(inputs["pixel_values"].numpy(), pixels)
+    data.close()
+
+
 def test_torchtitan_refuses_what_does_not_fit(titan, serve):
     pytest.importorskip("torch", reason="torch is not installed")
     config = millrace.torchtitan.DataLoader.Config(titan.address)

@@ -222,6 +222,21 @@ def test_a_batch_travels_with_its_state(serve):
     dataset.close()
 
 
+def test_images_stay_beside_the_batch(serve):
+    service = serve()
+    service.images = True
+    dataset = millrace.torch.Dataset(service.address, dp_rank=0)
+    for number, batch in zip(range(4), dataset):
+        for made in (batch, copy.copy(batch), pickle.loads(pickle.dumps(batch))):
+            place = (number // 2, (0, 0, 0, 0), number % 2)
+            assert list(made) == list(service.arrays(*place))  # the model's keys only
+            want = service.places(*place)
+            assert ["image." + name for name in made.images] == list(want)
+            for name, array in made.images.items():
+                np.testing.assert_array_equal(array, want["image." + name])
+    dataset.close()
+
+
 @pytest.mark.parametrize("workers", [0, 1])
 @own_process
 def test_without_collate_fn(workers):

@@ -5,7 +5,9 @@ and chains their digests as the service does, from its own reading of the
 definition: a second opinion, in another language, on what trainers were given.
 
     row    SHA-256(segments u32, length of each u32, all tokens i32; for each kept
-           value: document u32, length of the column's name u32, name, length u64, value)
+           value: document u32, length of the column's name u32, name, length u64, value;
+           for each image: document, place of its first placeholder in the document,
+           patches down and across, u32 each, SHA-256 of the encoded image)
     step   SHA-256("millrace step", step u64, rows u64, digests of the rows)
     chain  SHA-256(chain before, step); the start is in the first resume token
 
@@ -28,10 +30,14 @@ from millrace.errors import UserError
 from millrace.receive import Array, Extra
 
 
-def row_digest(segments: Sequence[Array], kept: Sequence[tuple[int, str, bytes]] = ()) -> bytes:
-    """Returns the digest of a row: the tokens of its documents, and what columns were kept.
+def row_digest(
+    segments: Sequence[Array],
+    kept: Sequence[tuple[int, str, bytes]] = (),
+    images: Sequence[dump.Image] = (),
+) -> bytes:
+    """Returns the digest of a row: the tokens of its documents, kept columns, and images.
 
-    kept holds document, column and value, sorted.
+    kept holds document, column and value, sorted; images are in the order of placeholders.
     """
     head = struct.pack(f"<{1 + len(segments)}I", len(segments), *map(len, segments))
     tokens = b"".join(np.asarray(segment).astype("<i4").tobytes() for segment in segments)
@@ -40,6 +46,8 @@ def row_digest(segments: Sequence[Array], kept: Sequence[tuple[int, str, bytes]]
         name = column.encode()
         made.update(struct.pack("<II", document, len(name)) + name)
         made.update(struct.pack("<Q", len(value)) + value)
+    for _, *place, sha256 in images:
+        made.update(struct.pack("<4I", *place) + sha256)
     return made.digest()
 
 
@@ -142,18 +150,20 @@ def documents_of(
 
 
 class Part(NamedTuple):
-    """One microbatch: row numbers, and each row's documents and kept values."""
+    """One microbatch: row numbers, and each row's documents, kept values and images."""
 
     rows: list[int]
     documents: list[list[Array]]
     kept: list[list[tuple[int, str, bytes]]]
+    images: list[list[dump.Image]]
 
 
 class Reader:
     """The global batches in the dumps of all ranks of a run."""
 
     def __init__(self, dumps: Sequence[dump.Dump], slicing: str) -> None:
-        self._dumps = dumps
+        # The first pipeline stage has all that a row consists of; others may have its tokens.
+        self._dumps = sorted(dumps, key=lambda source: source.coordinate("pp"))
         self._slicing = slicing
         self._mesh = dumps[0].place["mesh"]
         for other in dumps[1:]:
@@ -180,9 +190,8 @@ class Reader:
         """Returns the digests of a step's rows in global order."""
         found: dict[int, bytes] = {}
         for dp in range(self._mesh["dp"]):
-            for numbers, documents, kept in self._microbatches(step, dp, count):
-                digests = [row_digest(*row) for row in zip(documents, kept)]
-                found.update(zip(numbers, digests))
+            for numbers, *content in self._microbatches(step, dp, count):
+                found.update(zip(numbers, [row_digest(*row) for row in zip(*content)]))
         missing = set(range(len(found))) - set(found)
         if missing or not found:
             raise UserError(f"step {step} lacks row {min(missing, default=0)}: give all dumps")
@@ -207,7 +216,8 @@ class Reader:
             format = self._dumps[0].place["format"]
             documents = documents_of(format, self._slicing, slices, first.lengths)
             kept = kept_values(len(first.rows), first.extras)
-            yield Part(first.rows, documents, kept)
+            images = [[i for i in first.images if i.row == row] for row in range(len(first.rows))]
+            yield Part(first.rows, documents, kept, images)
 
     def _collect(self, parts: dict[int, dump.Rows], cp: int, rows: dump.Rows) -> None:
         """Keeps one copy of what TP ranks and pipeline stages got, which must be equal."""
@@ -218,6 +228,8 @@ class Reader:
             _same(kept.tokens, rows.tokens)
         if (kept.rows, kept.lengths) != (rows.rows, rows.lengths):
             raise UserError("ranks that get equal rows got different ones")
+        if rows.images and kept.images != rows.images:
+            raise UserError("ranks that get equal images got different ones")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import pathlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ import numpy as np
 from millrace.errors import UserError
 from millrace.loader import Loader
 from millrace.messages import ResumeToken
-from millrace.receive import KEPT, Array, Extra, Microbatch
+from millrace.receive import IMAGE, KEPT, Array, Extra, parted
 
 
 def where(loader: Loader, rank: dict[str, int]) -> dict[str, Any]:
@@ -58,12 +58,24 @@ class Writer:
              "segments": [asdict(segment) for segment in row.segments]}
             for row in loader.lineage
         ]  # fmt: skip
-        arrays: dict[str, Any] = {**batch, **loader.kept}
+        images = {IMAGE + name: array for name, array in loader.images.items()}
+        arrays: dict[str, Any] = {**batch, **loader.kept, **images}
         np.savez(self._folder / f"{name}.npz", **arrays)
         # Last, and whole: a microbatch counts once its rows are there.
         part = self._folder / f"{name}.part"
         part.write_text(json.dumps(rows) + "\n")
         part.replace(self._folder / f"{name}.json")
+
+
+class Image(NamedTuple):
+    """An image of a row, as the row's digest has it."""
+
+    row: int  # in the microbatch
+    document: int  # in the row
+    at: int  # place of its first placeholder in the document
+    height: int  # patches
+    width: int
+    sha256: bytes  # of the encoded image
 
 
 class Rows(NamedTuple):
@@ -74,6 +86,7 @@ class Rows(NamedTuple):
     tokens: Array | None  # None on pipeline stages that get no tokens
     extras: dict[str, list[Extra]]  # of the kept columns
     bounds: Array | None  # ends of padded documents, of format megatron-thd
+    images: Sequence[Image] = ()  # in placeholders' order; on the first pipeline stage only
 
 
 class Dump:
@@ -106,13 +119,29 @@ class Dump:
 TOKENS = ("tokens", "input_ids", "input", "inputs")
 
 
-def _arrays(path: pathlib.Path) -> tuple[Array | None, dict[str, list[Extra]], Array | None]:
-    """Returns the tokens, the kept columns and the bounds of a microbatch."""
+def _arrays(
+    path: pathlib.Path,
+) -> tuple[Array | None, dict[str, list[Extra]], Array | None, list[Image]]:
+    """Returns the tokens, the kept columns, the bounds and the images of a microbatch."""
     with np.load(path.with_suffix(".npz")) as arrays:
-        kept = {name: arrays[name] for name in arrays if name.startswith(KEPT)}
+        aside = {name: arrays[name] for name in arrays if name.startswith((KEPT, IMAGE))}
         tokens = [arrays[name] for name in TOKENS if name in arrays]
         bounds = arrays.get("cu_seqlens_padded")
-        return (tokens[0] if tokens else None), Microbatch({}, [], kept).extras(), bounds
+    microbatch = parted(aside, [])
+    images = _images(microbatch.images)
+    return (tokens[0] if tokens else None), microbatch.extras(), bounds, images
+
+
+def _images(arrays: dict[str, Array]) -> list[Image]:
+    """Returns the images of a microbatch's rows."""
+    if "source" not in arrays:
+        return []
+    return [
+        Image(row, document, at, height, width, digest.tobytes())
+        for (_, _, row, document, at, _, height, width), digest in zip(
+            arrays["source"].tolist(), arrays["sha256"]
+        )
+    ]
 
 
 def read(folders: list[str]) -> list[Dump]:

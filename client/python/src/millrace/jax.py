@@ -18,6 +18,7 @@ from typing import Any
 from millrace.connect import connect
 from millrace.errors import UserError
 from millrace.loader import Loader
+from millrace.receive import VISION
 from millrace.state import State, StateNames
 
 __all__ = ["Iterator"]
@@ -28,7 +29,8 @@ class Iterator(StateNames):
 
     source: a Loader, or an address; options are those of millrace.connect().
     sharding: a jax.sharding.Sharding of global arrays, of which each process has its
-        rows; without it the arrays are those of this process, on its default device.
+        rows; without it the arrays are those of this process, on its default device, as
+        pixel_values and image_grid_thw always are: processes have unlike numbers of images.
     """
 
     def __init__(
@@ -45,10 +47,12 @@ class Iterator(StateNames):
     def __next__(self) -> dict[str, Any]:
         import jax
 
-        if self._sharding is None:
-            return {key: jax.numpy.asarray(value) for key, value in next(self._loader).items()}
-        make = jax.make_array_from_process_local_data
-        return {key: make(self._sharding, value) for key, value in next(self._loader).items()}
+        def made(key: str, value: Any) -> Any:
+            if self._sharding is None or key in VISION:
+                return jax.numpy.asarray(value)
+            return jax.make_array_from_process_local_data(self._sharding, value)
+
+        return {key: made(key, value) for key, value in next(self._loader).items()}
 
     def start_prefetch(self) -> None:
         """See Loader.start_prefetch(); Grain calls it after a restore."""
@@ -56,7 +60,7 @@ class Iterator(StateNames):
 
     @property
     def loader(self) -> Loader:
-        """The loader underneath: its lineage, extras and stats."""
+        """The loader underneath: its lineage, extras, images and stats."""
         return self._loader
 
     def state_dict(self) -> State:

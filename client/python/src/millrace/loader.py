@@ -206,6 +206,17 @@ class Loader(state.StateNames):
         return dict(self._last.microbatch.kept) if self._last else {}
 
     @property
+    def images(self) -> dict[str, Array]:
+        """The tensors ``image.*`` of the last microbatch returned, named without ``image.``.
+
+        ``cu_seqlens`` and ``dest`` are of the images that this rank encodes, ``send_counts`` and
+        ``recv_counts`` the splits of the all-to-all of their embeddings; ``source`` and
+        ``sha256``, on the first pipeline stage only, are of the images of the rows. Shapes are
+        in docs/format.md. Empty for a job without images. Views of the step's buffer.
+        """
+        return dict(self._last.microbatch.images) if self._last else {}
+
+    @property
     def end(self) -> bool:
         """Whether the end of data was met. A change of topology is no end."""
         return self._end is not None and not self._end.topology

@@ -42,6 +42,10 @@ NUMBERS = ("max_length_q", "max_length_k")
 
 
 KEPT = "keep."  # begins the names of tensors that carry a source's kept columns
+IMAGE = "image."  # begins the names of tensors that say whose an image is and where it goes
+
+# The model's keys that count patches or images, not tokens.
+VISION = ("pixel_values", "image_grid_thw")
 
 
 class Extra(NamedTuple):
@@ -58,6 +62,7 @@ class Microbatch(NamedTuple):
     arrays: dict[str, Any]
     rows: list[bytes]
     kept: dict[str, Any]  # arrays of kept columns, by their names on the wire
+    images: dict[str, Array]  # the "image." arrays, by the rest of their names
 
     def extras(self) -> dict[str, list[Extra]]:
         """Returns the values of each kept column."""
@@ -70,11 +75,12 @@ class Microbatch(NamedTuple):
         return [Extra(r, d, values[at : at + size]) for r, d, at, size in places]
 
 
-def _parted(arrays: dict[str, Any], rows: list[bytes]) -> Microbatch:
-    """Keeps the model's arrays apart from those of kept columns."""
+def parted(arrays: dict[str, Any], rows: list[bytes]) -> Microbatch:
+    """Keeps the model's arrays apart from those of kept columns and of images' places."""
     kept = {name: value for name, value in arrays.items() if name.startswith(KEPT)}
-    model = {name: value for name, value in arrays.items() if name not in kept}
-    return Microbatch(model, rows, kept)
+    images = {name[len(IMAGE) :]: v for name, v in arrays.items() if name.startswith(IMAGE)}
+    model = {name: v for name, v in arrays.items() if not name.startswith((KEPT, IMAGE))}
+    return Microbatch(model, rows, kept, images)
 
 
 class Step(NamedTuple):
@@ -108,7 +114,7 @@ def receive(frames: Iterator[bytes], step: int) -> Step:
     if filled != header.body_size:
         raise BugError(f"step {step} ended after {filled} of {header.body_size} bytes")
     parts = [
-        _parted({t.name: _view(body, t, step) for t in part.tensors}, part.rows)
+        parted({t.name: _view(body, t, step) for t in part.tensors}, part.rows)
         for part in header.microbatches
     ]
     if not parts:

@@ -32,7 +32,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from millrace.connect import connect
 from millrace.errors import UserError
 from millrace.loader import Loader
-from millrace.receive import Extra
+from millrace.receive import Array, Extra
 from millrace.state import State, StateNames
 
 __all__ = ["Batch", "Dataset", "keep"]
@@ -45,7 +45,8 @@ class Batch(dict[str, Any]):
 
     ``step`` and ``microbatch`` say which one it is; state_dict() resumes after it.
     ``rows`` counts the rows of the step's whole batch, ``sequence_length`` their tokens.
-    ``extras`` holds what the sources' ``keep`` columns carry, as NumPy arrays of bytes.
+    ``extras`` holds what the sources' ``keep`` columns carry, as NumPy arrays of bytes,
+    ``images`` what Loader.images does, as NumPy arrays.
     The tensors of a step share memory with each other, not with the loader.
     """
 
@@ -61,6 +62,7 @@ class Batch(dict[str, Any]):
     ) -> None:
         super().__init__(tensors)
         self.extras = extras or {}
+        self.images: dict[str, Array] = {}
         self.sequence_length = self.rows = -1
         self.step = step
         self.microbatch = microbatch
@@ -159,7 +161,7 @@ class Dataset(IterableDataset[Batch], StateNames):
         loader, after = self._loader, self._loader.position
         tensors = {key: _tensor(value) for key, value in arrays.items()}
         batch = Batch(tensors, loader.step or 0, loader.microbatch or 0, after)
-        batch.extras = loader.extras
+        batch.extras, batch.images = loader.extras, loader.images
         batch.rows, batch.sequence_length = loader.rows or 0, loader.sequence_length or 0
         if not in_worker:
             batch._loader = loader

@@ -7,6 +7,7 @@
 In a torchtitan config, ``millrace.torchtitan.DataLoader.Config(address="planner:7070")``
 takes the place of its own data loader's. Positions restart in each document, so that
 torchtitan's masks separate documents; labels are shifted, with -100 where there is no loss.
+Images (pixel_values and image_grid_thw) keep their shape beside the input.
 torchtitan cuts for context parallelism itself: such jobs have ``cp_slicing: none``.
 
 The state is the same on all ranks, so that it does not matter which of them a
@@ -22,6 +23,7 @@ from typing import Any
 from millrace.connect import connect
 from millrace.errors import UserError
 from millrace.loader import Loader
+from millrace.receive import VISION
 from millrace.state import State, StateNames
 
 __all__ = ["DataLoader"]
@@ -100,13 +102,16 @@ class DataLoader(StateNames):
                     "batch.microbatch_size of the job spec"
                 )
             shape = (-1, self._seq_len) if self._seq_len else (-1,)
-            inputs = {key: torch.from_numpy(value.reshape(shape)) for key, value in batch.items()}
+            inputs = {
+                key: torch.from_numpy(value if key in VISION else value.reshape(shape))
+                for key, value in batch.items()
+            }
             labels = inputs.pop("labels")
             yield inputs, labels
 
     @property
     def loader(self) -> Loader:
-        """The loader underneath: its lineage, extras and stats."""
+        """The loader underneath: its lineage, extras, images and stats."""
         return self._loader
 
     def state_dict(self) -> State:
