@@ -16,7 +16,7 @@ const (
 	cycleSources      = 306
 	cycleRows         = 4096
 	cycleMean         = 110  // tokens of a sample
-	cycleBlock        = 1000 // samples
+	cycleBlock        = 8000 // samples: four chunks of 1 MiB of text
 	cycleConstructors = 16
 	cycleWarm         = 5 // steps before the clock starts
 )

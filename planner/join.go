@@ -157,7 +157,6 @@ func (p *Planner) join(j *joining) (*pb.JoinReply, error) {
 	if err := p.position(before, state, j.token.digest, tree); err != nil {
 		return nil, err
 	}
-	p.positioned = true
 	fetches := p.opts.Job.Output.BroadcastAt != "tp" || req.Rank.GetTp() == 0
 	return &pb.JoinReply{
 		Job: p.id.name, Identity: p.id.spec[:],
@@ -169,7 +168,7 @@ func (p *Planner) join(j *joining) (*pb.JoinReply, error) {
 		Format:       p.opts.Job.Output.Format,
 		Sources:      p.sourceNames()[:p.base()],
 		Mesh:         p.mesh(),
-		Token:        p.token(state, j.token.digest),
+		Token:        encodeToken(p.id, meshProto(tree), state, j.token.digest, p.limited),
 		Ahead:        uint32(p.opts.Prefetch),
 		Join:         j.number,
 	}, nil
@@ -191,12 +190,15 @@ func (p *Planner) sourceNames() []string {
 func (p *Planner) position(before int64, state plan.State, digest [32]byte, tree *place.Tree) error {
 	if held, ok := p.core.State(state.Step); ok && before <= state.Step && tree.Equal(p.tree) && slices.EqualFunc(held.Pending, state.Pending, sameChange) {
 		known, digested := p.core.Digest(state.Step)
-		if !same(held, state) || (digested && known != digest) {
+		switch differs := !same(held, state) || (digested && known != digest); {
+		case !differs:
+			return p.settle()
+		case p.positioned:
 			return fault.Userf("the resume token of step %d does not lie on this job's history: it was edited, or made by another version; "+
 				"resume from another checkpoint", state.Step)
 		}
-		return nil
 	}
+	p.positioned = true
 	p.opts.Log.Info("job moved", "job", p.id.name, "from", p.core.Planned(), "to", state.Step, "topology", tree.Canonical())
 	if err := p.rejoinLog(state.Step); err != nil {
 		return err
@@ -224,6 +226,27 @@ func (p *Planner) position(before int64, state plan.State, digest [32]byte, tree
 		}})
 	}
 	p.apply(plan.Rewind{State: state, Digest: digest})
+	return p.failed
+}
+
+// settle logs what was planned before the first trainer said that the job goes on
+// there.
+func (p *Planner) settle() error {
+	if p.positioned {
+		return nil
+	}
+	p.positioned = true
+	for k := p.core.Acked(); k < p.core.Planned(); k++ {
+		if err := p.record(p.steps[k]); err != nil {
+			p.fail(err)
+			return err
+		}
+	}
+	for k := p.core.Acked() + 1; k <= p.core.Planned(); k++ {
+		if digest, ok := p.core.Digest(k); ok {
+			p.digested(k, digest)
+		}
+	}
 	return p.failed
 }
 
@@ -300,17 +323,6 @@ func (p *Planner) State(ctx context.Context, req *pb.StateRequest) (*pb.StateRep
 		err = p.waitedFor(ctx, err)
 	}
 	return reply, rpc.ToStatus(cmp.Or(err, refused))
-}
-
-// token is the resume token of a position. All ranks are given the same one, even
-// if a change for a step to come is made while they ask.
-func (p *Planner) token(state plan.State, digest [32]byte) []byte {
-	token, saved := p.saved[state.Step]
-	if !saved {
-		token = encodeToken(p.id, meshProto(p.core.MeshAt(state)), state, digest, p.limited)
-		p.saved[state.Step] = token
-	}
-	return token
 }
 
 // waitedFor adds to a deadline what the planner was waiting for.

@@ -75,6 +75,7 @@ type Planner struct {
 	done  chan struct{} // closed when loop returned
 
 	id           identity
+	yaml         []byte           // the spec
 	sources      []jobspec.Source // the spec's, then those that joined
 	limited      []bool           // by source
 	entries      [][]byte         // of the sources that joined, or are about to
@@ -98,7 +99,7 @@ type Planner struct {
 	indexed      []*pb.SourceIndexed   // by source; nil until it is known
 	steps        map[int64]*plan.Step  // published and not acked
 	images       *stepImages           // of the step that was looked at last
-	saved        map[int64][]byte      // resume tokens that were given out, by step
+	saved        map[int64]*savedToken // resume tokens that are being given out, by step
 	wanted       map[wantKey]*loaderSession
 	ended        int64 // first step that does not exist; -1 while unknown
 	acks         map[uint32]*pb.Acked
@@ -154,6 +155,7 @@ func newPlanner(opts Options) (*Planner, error) {
 	}
 	p := &Planner{
 		measures:     newMeasurements(policy),
+		yaml:         opts.Job.YAML(),
 		tree:         cfg.Mesh,
 		opts:         opts,
 		inbox:        make(chan func()),
@@ -161,7 +163,7 @@ func newPlanner(opts Options) (*Planner, error) {
 		id:           identity{name: opts.Job.Name, spec: opts.Job.Identity()},
 		constructors: make([]*constructorSession, opts.Constructors),
 		steps:        map[int64]*plan.Step{},
-		saved:        map[int64][]byte{},
+		saved:        map[int64]*savedToken{},
 		wanted:       map[wantKey]*loaderSession{},
 		ended:        -1,
 		acks:         map[uint32]*pb.Acked{},
@@ -392,16 +394,13 @@ func (p *Planner) apply(ev plan.Event) {
 
 // act carries out effects in order: to the log first, then to the others.
 func (p *Planner) act(effects []plan.Effect) {
+	released := &pb.ReleaseBlocks{}
 	for _, e := range effects {
 		switch e := e.(type) {
 		case plan.Want:
 			p.want(wantKey{e.Source, e.Seq})
 		case plan.Release:
-			for _, l := range p.loaders {
-				l.out.Put(&pb.LoaderOrder{Order: &pb.LoaderOrder_Release{
-					Release: &pb.ReleaseBlocks{Source: uint32(e.Source), Before: uint64(e.Before)},
-				}})
-			}
+			released.Source, released.Before = append(released.Source, uint32(e.Source)), append(released.Before, uint64(e.Before))
 		case plan.Publish:
 			p.publish(e.Step)
 		case plan.End:
@@ -415,13 +414,21 @@ func (p *Planner) act(effects []plan.Effect) {
 			return
 		}
 	}
+	if len(released.Source) > 0 {
+		for _, l := range p.loaders {
+			l.out.Put(&pb.LoaderOrder{Order: &pb.LoaderOrder_Release{Release: released}})
+		}
+	}
 }
 
-// publish makes a plan durable and sends each constructor its part.
+// publish makes a plan durable and sends each constructor its part. As long as no
+// trainer said where the job goes on, what is planned is a guess and not logged.
 func (p *Planner) publish(s *plan.Step) {
-	if err := p.record(s); err != nil {
-		p.fail(err)
-		return
+	if p.positioned {
+		if err := p.record(s); err != nil {
+			p.fail(err)
+			return
+		}
 	}
 	p.steps[s.Step] = s
 	p.noteWork(s)
@@ -465,7 +472,7 @@ func (p *Planner) endOrder(*constructorSession) *pb.ConstructorOrder {
 // the last of them; it need not be durable, since it
 // can be computed again.
 func (p *Planner) digested(step int64, digest [32]byte) {
-	if p.log == nil {
+	if p.log == nil || !p.positioned {
 		return
 	}
 	if err := p.log.SetDigest(step-1, digest); err != nil {

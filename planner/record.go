@@ -79,11 +79,8 @@ func stepRecord(s *plan.Step, before plan.State) *pb.StepRecord {
 // samples and each sample's source, block, place and length, all uint64.
 func planDigest(s *plan.Step) [32]byte {
 	h := sha256.New()
-	var b [8]byte
-	put := func(v int64) {
-		binary.LittleEndian.PutUint64(b[:], uint64(v))
-		h.Write(b[:])
-	}
+	var b []byte
+	put := func(v int64) { b = binary.LittleEndian.AppendUint64(b, uint64(v)) }
 	put(s.Step)
 	at := int32(0)
 	for _, n := range s.Rows {
@@ -95,6 +92,9 @@ func planDigest(s *plan.Step) [32]byte {
 			put(int64(ref.Length))
 		}
 		at += n
+		h.Write(b)
+		b = b[:0]
 	}
+	h.Write(b)
 	return [32]byte(h.Sum(nil))
 }

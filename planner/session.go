@@ -82,7 +82,7 @@ func (p *Planner) addLoader(l *loaderSession) {
 	p.loaders = append(p.loaders, l)
 	p.opts.Log.Info("loader joined", "loader", l.id, "address", l.address)
 	l.out.Put(&pb.LoaderOrder{Order: &pb.LoaderOrder_Job{
-		Job: &pb.JobSpec{Name: p.id.name, Yaml: p.opts.Job.YAML(), Directory: p.opts.Directory},
+		Job: &pb.JobSpec{Name: p.id.name, Yaml: p.yaml, Directory: p.opts.Directory},
 	}})
 	for n := range p.entries {
 		l.out.Put(p.addOrder(n))

@@ -48,6 +48,31 @@ func encodeToken(id identity, mesh *pb.Mesh, s plan.State, digest [32]byte, limi
 	return seal(data)
 }
 
+// savedToken is a resume token that some ranks were given, and others will be.
+type savedToken struct {
+	token []byte
+	left  int // ranks that did not ask yet
+}
+
+// token is the resume token of a position. Ranks that save one after the other are
+// given the same, even if a change for a step to come is made between them; who
+// saves again is given another one, with the change.
+func (p *Planner) token(state plan.State, digest [32]byte) []byte {
+	s := p.saved[state.Step]
+	if s == nil {
+		m := p.tree.Mesh()
+		s = &savedToken{encodeToken(p.id, meshProto(p.core.MeshAt(state)), state, digest, p.limited), m.DP * m.CP * m.PP * m.TP}
+		if p.opts.Job.Output.BroadcastAt == "tp" {
+			s.left /= m.TP
+		}
+		p.saved[state.Step] = s
+	}
+	if s.left--; s.left == 0 {
+		delete(p.saved, state.Step)
+	}
+	return s.token
+}
+
 // position is what a resume token says. What it says of sources that joined can
 // be understood when they are indexed.
 type position struct {

@@ -1303,11 +1303,12 @@ func (x *ReadBlock) GetSeq() uint64 {
 	return 0
 }
 
-// ReleaseBlocks says that blocks before `before` are not needed any more.
+// ReleaseBlocks says that blocks before `before` are not needed any more, for each
+// source that is named.
 type ReleaseBlocks struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Source        uint32                 `protobuf:"varint,1,opt,name=source,proto3" json:"source,omitempty"`
-	Before        uint64                 `protobuf:"varint,2,opt,name=before,proto3" json:"before,omitempty"`
+	Source        []uint32               `protobuf:"varint,1,rep,packed,name=source,proto3" json:"source,omitempty"`
+	Before        []uint64               `protobuf:"varint,2,rep,packed,name=before,proto3" json:"before,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1342,18 +1343,18 @@ func (*ReleaseBlocks) Descriptor() ([]byte, []int) {
 	return file_proto_millrace_proto_rawDescGZIP(), []int{17}
 }
 
-func (x *ReleaseBlocks) GetSource() uint32 {
+func (x *ReleaseBlocks) GetSource() []uint32 {
 	if x != nil {
 		return x.Source
 	}
-	return 0
+	return nil
 }
 
-func (x *ReleaseBlocks) GetBefore() uint64 {
+func (x *ReleaseBlocks) GetBefore() []uint64 {
 	if x != nil {
 		return x.Before
 	}
-	return 0
+	return nil
 }
 
 type FetchRequest struct {
@@ -4861,8 +4862,8 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x06source\x18\x01 \x01(\rR\x06source\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\"?\n" +
 	"\rReleaseBlocks\x12\x16\n" +
-	"\x06source\x18\x01 \x01(\rR\x06source\x12\x16\n" +
-	"\x06before\x18\x02 \x01(\x04R\x06before\"A\n" +
+	"\x06source\x18\x01 \x03(\rR\x06source\x12\x16\n" +
+	"\x06before\x18\x02 \x03(\x04R\x06before\"A\n" +
 	"\fFetchRequest\x121\n" +
 	"\x06blocks\x18\x01 \x03(\v2\x19.millrace.v1.BlockSamplesR\x06blocks\"\x98\x01\n" +
 	"\fBlockSamples\x12\x16\n" +

@@ -157,7 +157,9 @@ func (l *Loader) orders(ctx context.Context, stream grpc.BidiStreamingClient[pb.
 		case *pb.LoaderOrder_Read:
 			work.Go(func() error { return l.readBlock(ctx, blockID{o.Read.Source, o.Read.Seq}, send) })
 		case *pb.LoaderOrder_Release:
-			l.cache.release(o.Release.Source, o.Release.Before)
+			for i, source := range o.Release.Source {
+				l.cache.release(source, o.Release.Before[i])
+			}
 		case *pb.LoaderOrder_Add:
 			if err := l.add(o.Add); err != nil {
 				return err

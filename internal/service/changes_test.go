@@ -94,8 +94,8 @@ var changed = []recipe{
 	{"by samples", changeable("\n  unit: samples", "microbatch_size: 2") + twoByTwo, 26, everything},
 	{"within steps", changeable("\n  grain: substep", "microbatch_size: 2") + twoByTwo, 26, everything},
 	{"by epochs", changeable("\n  grain: epoch", "microbatch_size: 2") + twoByTwo, 26, reweighted + dropped + joined + skipped + banned},
-	{"one sample a row", changeable("", "packing: false") + twoByTwo, 26, everything},
-	{"to the end", changeable("\n  epochs: 2\n  exhausted: renormalize", "microbatch_size: 2") + twoByTwo, 0, paused + joined + resized + skipped + banned + meshed},
+	{"a sample a row", changeable("", "packing: false") + twoByTwo, 26, everything},
+	{"until the end", changeable("\n  epochs: 2\n  exhausted: renormalize", "microbatch_size: 2") + twoByTwo, 0, paused + joined + resized + skipped + banned + meshed},
 	{"stopped by a source", changeable("\n  epochs: 3", "microbatch_size: 2") + twoByTwo, 0, reweighted + skipped + banned},
 	{"rows of like cost", changeable("", "microbatch_size: 1") + `strategy:
   - distribute: dp
@@ -210,7 +210,7 @@ func TestBannedRecords(t *testing.T) {
 func TestResumeAroundChanges(t *testing.T) {
 	dir := writeMore(t)
 	for _, r := range changed {
-		if !long && r.name != "everything" && r.name != "ban" && r.name != "by chance" && r.name != "everything at once" {
+		if !long && r.name != "everything" && r.name != "add" && r.name != "ban" && r.name != "by chance" && r.name != "everything at once" {
 			continue
 		}
 		t.Run(r.name, func(t *testing.T) {

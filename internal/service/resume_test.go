@@ -66,7 +66,7 @@ func takeTokens(t *testing.T, dir string, r recipe) [][]byte {
 		}
 		tokens = append(tokens, token)
 		_, err = trainer.Run(ctx, trainer.Options{
-			Address: address, Job: parse(t, dir, r.text(s.resources)), Steps: r.steps, Prefetch: 4,
+			Address: address, Job: parse(t, dir, r.text(s.resources)), Changes: r.changesOf(t), Steps: r.steps, Prefetch: 4,
 			StateEvery: 1, OnState: func(_ int64, token []byte) { tokens = append(tokens, token) },
 		})
 		return err

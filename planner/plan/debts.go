@@ -1,42 +1,56 @@
 package plan
 
 import (
-	"cmp"
 	"math"
+	"math/bits"
 	"slices"
 )
 
 // debts are what the mix owes each source: its share of all that was drawn, less
 // what was drawn of it, in 2^-32 units. A draw changes every debt, but all in
-// step with the units drawn, so only one number is written. The source that is owed
-// most is found without looking at all of them: see group.
+// step with the units drawn, so only one number is written.
+//
+// The source that is owed most is found among a few that are awake. The others
+// sleep: each is owed less than level, and stays so until a number of units that can
+// be told when it falls asleep, for a debt is a line over the units drawn. They
+// wait in a wheel, by that number.
 type debts struct {
 	shares []uint64 // 2^32 in all, or all zero
 	base   []int64  // of each source: its debt is base + shares*units
 	units  uint64   // drawn since shares were set; products wrap around, and their differences do not
+	draws  uint64   // since then
 	out    []bool   // sources that nothing is drawn from
 
-	groups []group // of the sources that count; nil if they have to be made
-	heads  []head  // of groups
-	since  uint64  // the units at which they were made
-	last   int     // the group that the source is the first of which behind returned last
+	sorted  bool // all below is as it should be
+	awake   []line
+	sources []int32 // of awake
+	last    int     // the place in awake of the source that behind returned last
+	level   int64
+	near    int64 // level was so much less than the highest debt when it was set
+
+	slots [wheelSlots]int32 // of the wheel: the first source of each, plus 1
+	next  []int32           // of each sleeping source, the next one in its slot, plus 1
+	wake  []uint64          // of each sleeping source, when to wake it, in 2^shift units
+	now   uint64            // up to when sources were woken, in 2^shift units
+	shift int
 }
 
-// group holds sources of like shares, by what each is owed less what the largest of
-// these shares adds to a debt. That key never rises but by undo, so one that is out
-// of date is too high, and only the first has to be brought up to date.
-type group struct {
-	keys    []int64 // falling; as of when each was last looked at
-	sources []int32 // of keys; rising where these are equal
+// line is a debt over the units drawn.
+type line struct {
+	base  int64
+	share uint64
 }
 
-// head is the first key of a group and its largest share.
-type head struct {
-	key   int64
-	slope uint64
-}
+func (l line) owed(units uint64) int64 { return l.base + int64(l.share*units) }
 
-func (d *debts) owed(i int32) int64 { return d.base[i] + int64(d.shares[i]*d.units) }
+// How many sources are to be awake, and the slots of the wheel, affect speed only.
+const (
+	fewAwake   = 8
+	manyAwake  = 40
+	wheelSlots = 1024
+)
+
+func (d *debts) owed(i int32) int64 { return line{d.base[i], d.shares[i]}.owed(d.units) }
 
 // mixBy sets the shares from here on.
 func (d *debts) mixBy(shares []uint64) {
@@ -45,99 +59,130 @@ func (d *debts) mixBy(shares []uint64) {
 			d.base[i] = d.owed(int32(i))
 		}
 	}
-	d.shares, d.units, d.groups = shares, 0, nil
+	d.shares, d.units, d.draws, d.sorted = shares, 0, 0, false
 }
 
-// draw notes that units were drawn of source i. If there are groups, behind
+// draw notes that units were drawn of source i. If sources are sorted, behind
 // returned it last.
 func (d *debts) draw(i int32, units int64) {
 	d.units += uint64(units)
+	d.draws++
 	d.base[i] -= units << owedBits
-	switch {
-	case d.groups == nil:
-	case d.shares[i] == 0 && d.owed(i) <= 0:
-		d.groups = nil // it does not count any more
-	default:
-		d.sink(d.last)
+	if !d.sorted {
+		return
 	}
+	d.awake[d.last].base = d.base[i]
+	d.wakeUp()
+	d.rest(d.last)
 }
 
 // undo takes a draw back. The shares must be those that it was made with.
 func (d *debts) undo(i int32, units int64) {
 	d.units -= uint64(units)
 	d.base[i] += units << owedBits
-	d.groups = nil
+	d.sorted = false
 }
 
 // behind returns the source that is owed most, the first of equals, among those
 // that have a share or are owed something; -1 if no source is left.
 func (d *debts) behind() int32 {
-	if d.groups == nil || d.units-d.since >= 1<<30 {
-		d.divide()
-	}
-	for {
-		g := d.first()
-		if g < 0 {
+	most := d.most()
+	if !d.sorted || most < d.level || len(d.awake) == 0 {
+		if d.sort(); len(d.awake) == 0 {
 			return -1
 		}
-		if !d.sink(g) {
-			d.last = g
-			return d.groups[g].sources[0]
+		most = d.most()
+	}
+	if len(d.awake) > manyAwake {
+		d.raise(max(most-d.near, d.level)) // not below what others sleep by
+	}
+	first := int32(math.MaxInt32)
+	for k, l := range d.awake {
+		if l.owed(d.units) == most && d.sources[k] < first {
+			first, d.last = d.sources[k], k
 		}
 	}
+	return first
 }
 
-// first returns the group whose first source is owed most by its key, the one with
-// the first source of equals; -1 if there is no group.
-func (d *debts) first() int {
-	drawn, most := d.units-d.since, int64(math.MinInt64)
-	for _, h := range d.heads {
-		most = max(most, h.key+int64(h.slope*drawn))
+// most returns the highest debt of those who are awake.
+func (d *debts) most() int64 {
+	most, units := int64(math.MinInt64), d.units
+	for _, l := range d.awake {
+		most = max(most, l.owed(units))
 	}
-	best := -1
-	for k, h := range d.heads {
-		if h.key+int64(h.slope*drawn) == most && (best < 0 || d.groups[k].sources[0] < d.groups[best].sources[0]) {
-			best = k
-		}
-	}
-	return best
+	return most
 }
 
-// sink brings the key of the first source of a group up to date, and gives it its
-// place by that. It reports whether the key changed.
-func (d *debts) sink(group int) bool {
-	g, h := &d.groups[group], &d.heads[group]
-	keys, sources := g.keys, g.sources[:len(g.keys)]
-	i, k := sources[0], 1
-	key := d.owed(i) - int64(h.slope*(d.units-d.since))
-	if key == h.key {
-		return false
-	}
-	for ; k < len(keys) && (keys[k] > key || keys[k] == key && sources[k] < i); k++ {
-		keys[k-1], sources[k-1] = keys[k], sources[k]
-	}
-	keys[k-1], sources[k-1] = key, i
-	h.key = keys[0]
-	return true
-}
+// counts says whether a source may be drawn from.
+func (l line) counts(units uint64) bool { return l.share > 0 || l.owed(units) > 0 }
 
-// divide makes groups of the sources that count, of about twice as many sources as
-// there are groups, or more: a draw looks at all groups and at half of one.
-func (d *debts) divide() {
-	var all []int32
+// sort wakes all sources, sets the level, and lets those below it sleep.
+func (d *debts) sort() {
+	n := len(d.base)
+	d.next, d.wake = slices.Grow(d.next[:0], n)[:n], slices.Grow(d.wake[:0], n)[:n]
+	d.awake, d.sources = d.awake[:0], d.sources[:0]
+	clear(d.slots[:])
 	for i := range d.base {
-		if !d.out[i] && (d.shares[i] > 0 || d.owed(int32(i)) > 0) {
-			all = append(all, int32(i))
+		if l := (line{d.base[i], d.shares[i]}); !d.out[i] && l.counts(d.units) {
+			d.awake, d.sources = append(d.awake, l), append(d.sources, int32(i))
 		}
 	}
-	slices.SortFunc(all, func(a, b int32) int { return cmp.Or(cmp.Compare(d.shares[b], d.shares[a]), cmp.Compare(a, b)) })
-	d.groups, d.heads, d.since = make([]group, 0, 1), d.heads[:0], d.units
-	for sources := range slices.Chunk(all, max(32, int(math.Sqrt(float64(2*len(all)))))) {
-		g, slope := group{sources: sources}, d.shares[sources[0]]
-		slices.SortFunc(sources, func(a, b int32) int { return cmp.Or(cmp.Compare(d.owed(b), d.owed(a)), cmp.Compare(a, b)) })
-		for _, i := range sources {
-			g.keys = append(g.keys, d.owed(i))
-		}
-		d.groups, d.heads = append(d.groups, g), append(d.heads, head{g.keys[0], slope})
+	d.shift = bits.Len64(d.units/max(d.draws, 1)) / 2 * 2
+	d.now, d.sorted = d.units>>d.shift, true
+	all := len(d.awake)
+	if d.raise(d.most() - d.near); len(d.awake) < min(fewAwake, all) {
+		d.near += d.near/2 + 1
 	}
+}
+
+// raise sets the level, and lets sources below it sleep.
+func (d *debts) raise(level int64) {
+	d.level = level
+	for k := len(d.awake) - 1; k >= 0; k-- {
+		d.rest(k)
+	}
+	if len(d.awake) > manyAwake {
+		d.near /= 2
+	}
+}
+
+// rest lets the source at a place of awake sleep if it is below the level for a
+// while; it is left out if it does not count any more.
+func (d *debts) rest(k int) {
+	l, i := d.awake[k], d.sources[k]
+	owed := l.owed(d.units)
+	if owed >= d.level && l.counts(d.units) {
+		return
+	}
+	if l.share > 0 {
+		// A little too early, so that rounding does not matter.
+		left := float64(d.level-owed) / float64(l.share) * (1 - 1.0/(1<<20))
+		if d.wake[i] = (d.units + uint64(left)) >> d.shift; d.wake[i] <= d.now {
+			return
+		}
+		slot := &d.slots[d.wake[i]%wheelSlots]
+		d.next[i], *slot = *slot, i+1
+	}
+	end := len(d.awake) - 1
+	d.awake[k], d.sources[k] = d.awake[end], d.sources[end]
+	d.awake, d.sources = d.awake[:end], d.sources[:end]
+}
+
+// wakeUp wakes the sources whose time has come, or nearly.
+func (d *debts) wakeUp() {
+	to := d.units >> d.shift
+	for range min(to-d.now, wheelSlots) {
+		d.now++
+		for at := &d.slots[d.now%wheelSlots]; *at > 0; {
+			i := *at - 1
+			if d.wake[i] > to {
+				at = &d.next[i]
+				continue
+			}
+			*at = d.next[i]
+			d.awake, d.sources = append(d.awake, line{d.base[i], d.shares[i]}), append(d.sources, i)
+		}
+	}
+	d.now = to
 }

@@ -129,7 +129,7 @@ func (c *Core) newDraft() *draft {
 	n := len(c.state.Cursors)
 	d := &draft{c: c, shape: c.shape(c.state.Settings), cursors: slices.Clone(c.state.Cursors), lanes: make([]lane, n), jumps: c.scratch.jumps[:0]}
 	d.pool = newPool(c.scratch.samples)
-	d.debts = debts{base: make([]int64, n), out: c.state.Settings.out(n)}
+	d.debts = debts{base: make([]int64, n), out: c.state.Settings.out(n), near: 16 << owedBits}
 	for i, cur := range d.cursors {
 		d.debts.base[i] = cur.Deficit << (owedBits - deficitBits)
 	}

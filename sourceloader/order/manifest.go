@@ -298,7 +298,6 @@ func (m *Manifest) Name(file int32) string {
 	return path.Base(f)
 }
 
-
 // Find returns the number of the file that a name means: its URI, or so much of
 // the end of it that no other file ends so.
 func (m *Manifest) Find(name string) (int, error) {
