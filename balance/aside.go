@@ -11,13 +11,13 @@ func (e *Evener) EvenAside(tokens []int32, costs []int64, bin []int32, capacity 
 	if err := e.reset(tokens, costs, bin, capacity, bins); err != nil {
 		return err
 	}
-	loads := loadsOf(costs, bin, bins)
-	if len(costs) == 0 || bins < 2 || slices.Max(loads) > slices.Max(costs) {
-		if err := e.Even(tokens, costs, bin, capacity, bins); err != nil || bins < 2 {
-			return err
-		}
-		loads = loadsOf(costs, bin, bins)
+	if len(costs) == 0 || bins < 2 {
+		return nil
 	}
+	if e.heaviest() > slices.Max(costs) {
+		e.even(bin, bins)
+	}
+	loads := loadsOf(costs, bin, bins)
 	rest := alike(costs, bin, loads)
 	if len(rest) == bins {
 		return nil
@@ -35,9 +35,7 @@ func (e *Evener) EvenAside(tokens []int32, costs []int64, bin []int32, capacity 
 			at[i] = number[b]
 		}
 	}
-	if err := e.Even(tokens, costs, at, capacity, len(rest)); err != nil {
-		return err
-	}
+	e.even(at, len(rest))
 	for i, n := range at {
 		if n >= 0 {
 			bin[i] = rest[n]

@@ -3,6 +3,7 @@ package balance
 import (
 	"fmt"
 	"math"
+	"slices"
 )
 
 // Evener makes the costs of bins even while it keeps their token cap. It holds
@@ -10,16 +11,18 @@ import (
 // An Evener is not safe for concurrent use.
 type Evener struct {
 	items    []sized // by index
+	order    []sized // placed items by decreasing tokens, equal ones by index
 	capacity int32   // tokens
 	bins     []crate
+	next     []int32 // per item, the next one of its bin in the order
+	effort   int     // items that may still be looked at
 	sorter   sorter
-	entries  []costed // scratch of sorting
-	levels   levelHeap
-	trial    []int32 // the bins of another start
-	aside    []level // bins that a long item did not fit in
-	late     []int32 // items that the least full bins had no room for
-	lights   []int32 // bins to relieve heavy ones
-	union    []sized // the items of two bins
+	tree     tournament
+	entries  []costed // scratch of sorting, and bins by decreasing cost
+	trial    []int32  // the bins of another start
+	late     []int32  // items that found no room in their turn
+	lights   []int32  // bins to relieve heavy ones
+	union    []sized  // the items of two bins
 	sides    [2]crate
 }
 
@@ -30,19 +33,15 @@ type sized struct {
 	index  int32
 }
 
-// crate is a bin's content.
-type crate struct {
-	cost  int64
-	room  int32   // tokens
-	items []sized // by decreasing tokens, equal ones by index
-}
+// manyItems is the number of items from which on time counts more than the last
+// part in a thousand.
+const manyItems = 1 << 16
+
+func (e *Evener) many() bool { return len(e.items) > manyItems }
 
 // twoStarts is the number of items up to which both starts are refined; with
 // more, the second one is where the first failed.
 const twoStarts = 1 << 14
-
-// nearly returns a cost so close to the bound that the rest is not worth work.
-func nearly(bound int64) int64 { return bound + bound/16384 }
 
 // Even moves items between bins so that the largest cost of a bin gets small
 // while no bin holds more than capacity tokens. tokens (1 to capacity) and costs
@@ -51,15 +50,22 @@ func nearly(bound int64) int64 { return bound + bound/16384 }
 // [Unplaced] stays so, all others stay placed. The largest cost never grows; if
 // nothing lowers it, bin is left as it was.
 //
-// There are two starts, bin itself and a new packing of its items, each to the
-// bin that is least full, fullness being the larger of tokens/capacity and
-// cost/mean. The better one counts after heavy and light bins have been paired
-// and have exchanged items, round after round: one for none, one for one, or one
-// for two, the exchange that brings the pair's costs closest. Two short items
-// cost less than one long one of their tokens where cost grows faster than
-// length, so full bins can be made even too. At the end the heaviest bins, one
-// by one, exchange two items as well, or share all their items anew with a light
-// one. With many items, the second start is used only if the first one fails.
+// There are two starts, bin itself and a new packing of its items: the longest
+// first, each to the bin that would cost least if it was full, of those that the
+// cap will close; then to the one that costs least, of those that their cost will;
+// and the last few to the least full one. The better start counts after heavy and
+// light bins have been paired and have exchanged items, round after round: one for
+// none, one for one, or one for two, the exchange that brings the pair's costs
+// closest. Two short items cost less than one long one of their tokens where cost
+// grows faster than length, so full bins can be made even too. At the end the
+// heaviest bins, one by one, exchange two items as well, or share all their items
+// anew with a light one. With more than 16,384 items, the second start is used only
+// if the first one fails.
+//
+// Even ends where the largest cost is within 1/16384 of a bound (the mean, or the
+// largest item), and after a number of items looked at: it is bounded by the sizes,
+// never by a clock. With more than 65,536 items it is 1/2048, as no model of costs is
+// more exact, and an eighth of the work: time is O(n log bins) then, in practice.
 //
 // Even fails, with bin unchanged, if an item or bin is out of range or a bin
 // holds more than its capacity. Everything is integer arithmetic with ties by
@@ -68,36 +74,38 @@ func (e *Evener) Even(tokens []int32, costs []int64, bin []int32, capacity int32
 	if err := e.reset(tokens, costs, bin, capacity, bins); err != nil {
 		return err
 	}
-	if err := e.load(bin, bins); err != nil || bins < 2 {
-		return err
+	e.even(bin, bins)
+	return nil
+}
+
+// even is Even for bins that reset has checked, or a part of them.
+func (e *Evener) even(bin []int32, bins int) {
+	e.load(bin, bins)
+	bound, start := e.bound(bin), e.heaviest()
+	if bins < 2 || start <= e.nearly(bound) {
+		return
 	}
-	bound := e.bound()
-	start := e.heaviest()
-	if start <= nearly(bound) {
-		return nil
+	e.sort(bin)
+	work := effort
+	if e.many() {
+		work = effortOfMany
 	}
 	best, spread := start, e.spread(bin, bins)
 	if spread {
-		if err := e.load(e.trial, bins); err != nil {
-			return err
-		}
-		if best = min(start, e.refine(bound)); best < start {
+		if best = min(start, e.refine(e.trial, bound, work)); best < start {
 			e.unload(e.trial)
 		}
 	}
-	if !spread || best > nearly(bound) && len(e.items) <= twoStarts {
-		if err := e.load(bin, bins); err != nil {
-			return err
-		}
-		if e.refine(bound) < best {
+	if !spread || best > e.nearly(bound) && len(e.items) <= twoStarts {
+		e.load(bin, bins)
+		if e.refine(bin, bound, effort) < best {
 			e.unload(bin)
-			return nil
+			return
 		}
 	}
 	if best < start {
 		copy(bin, e.trial)
 	}
-	return nil
 }
 
 // Capped assigns items to bins of capacity tokens so that the largest cost of a
@@ -124,7 +132,7 @@ func (e *Evener) reset(tokens []int32, costs []int64, bin []int32, capacity int3
 	if bins < 0 || bins > math.MaxInt32 {
 		return fmt.Errorf("%d bins; 0 to %d are possible", bins, math.MaxInt32)
 	}
-	e.items, e.capacity = grow(e.items, len(tokens)), capacity
+	e.items, e.order, e.capacity = grow(e.items, len(tokens)), e.order[:0], capacity
 	left := int64(1)<<62 - 1
 	for i, c := range costs {
 		if c < 0 || c > left {
@@ -136,44 +144,55 @@ func (e *Evener) reset(tokens []int32, costs []int64, bin []int32, capacity int3
 			return fmt.Errorf("item %d is in bin %d; bins are 0 to %d, or %d for none", i, bin[i], bins-1, Unplaced)
 		}
 	}
+	e.load(bin, bins)
+	for b := range e.bins {
+		if e.bins[b].room < 0 {
+			return fmt.Errorf("bin %d holds more than its capacity of %d tokens", b, capacity)
+		}
+	}
 	return nil
 }
 
-// load fills the bins with their items.
-func (e *Evener) load(bin []int32, bins int) error {
-	if more := bins - cap(e.bins); more > 0 {
-		e.bins = append(e.bins[:cap(e.bins)], make([]crate, more)...)
+// load fills the bins as bin says, but for their lists of items.
+func (e *Evener) load(bin []int32, bins int) {
+	e.empty(bins)
+	for i, b := range bin {
+		if b != Unplaced {
+			c, it := &e.bins[b], &e.items[i]
+			c.cost += it.cost
+			if c.room >= 0 { // else the cap is broken, and that is enough to know
+				c.room -= it.tokens
+			}
+		}
 	}
-	e.bins = e.bins[:bins]
-	for b := range e.bins {
-		e.bins[b] = crate{room: e.capacity, items: e.bins[b].items[:0]}
+}
+
+// sort lists the placed items by decreasing tokens. After the first time since a
+// reset, some of them are placed no more.
+func (e *Evener) sort(bin []int32) {
+	if len(e.order) > 0 {
+		e.order = slices.DeleteFunc(e.order, func(it sized) bool { return bin[it.index] == Unplaced })
+		return
 	}
-	e.entries = grow(e.entries, len(e.items))
+	e.entries = e.entries[:0]
 	for i, it := range e.items {
-		e.entries[i] = costed{int64(it.tokens), int32(i)}
+		if bin[i] != Unplaced {
+			e.entries = append(e.entries, costed{int64(it.tokens), int32(i)})
+		}
 	}
 	e.entries = e.sorter.sort(e.entries)
-	for _, entry := range e.entries {
-		b := bin[entry.item]
-		if b == Unplaced {
-			continue
-		}
-		c, it := &e.bins[b], e.items[entry.item]
-		if c.room -= it.tokens; c.room < 0 {
-			return fmt.Errorf("bin %d holds more than its capacity of %d tokens", b, e.capacity)
-		}
-		c.cost += it.cost
-		c.items = append(c.items, it)
+	e.order = grow(e.order, len(e.entries))
+	for k, entry := range e.entries {
+		e.order[k] = e.items[entry.item]
 	}
-	return nil
 }
 
-func (e *Evener) unload(bin []int32) {
-	for b := range e.bins {
-		for _, it := range e.bins[b].items {
-			bin[it.index] = int32(b)
-		}
+// nearly returns a cost so close to the bound that the rest is not worth work.
+func (e *Evener) nearly(bound int64) int64 {
+	if e.many() {
+		return bound + bound>>11
 	}
+	return bound + bound>>14
 }
 
 func (e *Evener) heaviest() (cost int64) {
@@ -185,13 +204,13 @@ func (e *Evener) heaviest() (cost int64) {
 
 // bound returns a cost that the heaviest bin cannot go below: the mean, or the
 // largest item.
-func (e *Evener) bound() int64 {
+func (e *Evener) bound(bin []int32) int64 {
 	total, largest := int64(0), int64(0)
-	for b := range e.bins {
-		total += e.bins[b].cost
-		for _, it := range e.bins[b].items {
+	for i, it := range e.items {
+		if bin[i] != Unplaced {
+			total += it.cost
 			largest = max(largest, it.cost)
 		}
 	}
-	return max(largest, (total+int64(len(e.bins))-1)/int64(len(e.bins)))
+	return max(largest, ceilDiv(total, len(e.bins)))
 }

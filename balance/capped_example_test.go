@@ -21,5 +21,5 @@ func ExampleEvener_Even() {
 		return
 	}
 	fmt.Println(row)
-	// Output: [0 1 2 2 0 1 2 0 1]
+	// Output: [0 1 2 2 2 0 1 0 1]
 }

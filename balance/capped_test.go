@@ -1,7 +1,6 @@
 package balance_test
 
 import (
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -25,6 +24,16 @@ func imagesAndText(n int, capacity int32) []int32 {
 		}
 		patches := min(max(700*math.Exp(1.1*rng.NormFloat64()), 16), 16384)
 		lengths[i] = min(int32(text)+int32(patches), capacity)
+	}
+	return lengths
+}
+
+// exponential draws many short lengths and few long ones.
+func exponential(n int, mean float64, capacity int32) []int32 {
+	rng := rand.New(rand.NewPCG(41, 42))
+	lengths := make([]int32, n)
+	for i := range lengths {
+		lengths[i] = int32(min(max(mean*rng.ExpFloat64(), 1), float64(capacity)))
 	}
 	return lengths
 }
@@ -88,7 +97,11 @@ func TestCappedGoals(t *testing.T) {
 		workload{name: "images and text", lengths: imagesAndText(100_000, 32768), capacity: 32768},
 		workload{name: "lognormal", lengths: lognormal(100_000, 8192), capacity: 8192},
 	) {
-		for _, goal := range []struct{ part, gap float64 }{{0.90, 0.001}, {0.95, 0.001}, {0.98, 0.016}, {0.99, 0.016}} {
+		for _, goal := range []struct {
+			part    float64
+			toMean  float64 // gap of the largest cost to the mean that is enough
+			toBound float64 // gap to the bound that is, too
+		}{{0.90, 0.001, 0.0001}, {0.95, 0.001, 0.0001}, {0.98, 0.01, 0.0001}, {0.99, 0.03, 0.01}} {
 			bins := binsAt(w.workload, goal.part)
 			bin, err := e.Capped(&p, w.lengths, w.costs, w.capacity, bins)
 			if err != nil {
@@ -100,8 +113,9 @@ func TestCappedGoals(t *testing.T) {
 			if unplaced > 0 {
 				t.Errorf("%d items are unplaced", unplaced)
 			}
-			if gap := most/bound - 1; gap > goal.gap {
-				t.Errorf("the largest cost is %.3f %% above its bound, want %.3f %%", 100*gap, 100*goal.gap)
+			if most/mean-1 > goal.toMean && most/bound-1 > goal.toBound {
+				t.Errorf("the largest cost is %.3f %% above the mean and %.3f %% above its bound, want %.3f %% or %.3f %%",
+					100*(most/mean-1), 100*(most/bound-1), 100*goal.toMean, 100*goal.toBound)
 			}
 		}
 	}
@@ -118,10 +132,13 @@ func TestEvenSteps(t *testing.T) {
 		gap      float64 // of the largest cost to its bound
 	}{
 		{16, 32768, imagesAndText(2000, 8192), 0.001},
-		{64, 8192, imagesAndText(20000, 4096), 0.1},
-		{256, 16384, imagesAndText(20000, 8192), 0.1},
-		{256, 32768, imagesAndText(20000, 16384), 0.1},
-		{256, 32768, lognormal(20000, 16384), 0.1},
+		{64, 8192, imagesAndText(20000, 4096), 0.075},
+		{256, 16384, imagesAndText(20000, 8192), 0.02},
+		{256, 32768, imagesAndText(20000, 16384), 0.02},
+		{256, 32768, lognormal(20000, 16384), 0.02},
+		{2048, 32768, lognormal(60_000, 16384), 0.02},
+		{4096, 65536, imagesAndText(300_000, 16384), 0.015},
+		{4096, 8192, exponential(312_000, 110, 8192), 0.001},
 	} {
 		w := withCosts(workload{lengths: test.lengths})[0]
 		tokens := 0
@@ -182,7 +199,7 @@ func TestEvenLaws(t *testing.T) {
 		tokens := anyLengths(rng, rng.IntN(120), capacity)
 		costs := make([]int64, len(tokens))
 		for i := range costs {
-			costs[i] = []int64{rng.Int64N(1000), costQuad(tokens[i]), int64(rng.IntN(2))}[rng.IntN(3)]
+			costs[i] = []int64{rng.Int64N(1000), costQuad(tokens[i]), int64(rng.IntN(2)), rng.Int64N(1 << 55)}[rng.IntN(4)]
 		}
 		bins := 1 + rng.IntN(30)
 		bin := anyPlacement(rng, tokens, capacity, bins)
@@ -318,76 +335,6 @@ func TestEvenAllocatesNothing(t *testing.T) {
 	})
 	if allocs != 0 {
 		t.Errorf("%v allocations a call in steady state, want 0", allocs)
-	}
-}
-
-// BenchmarkEvenSteps evens the full rows of steps.
-func BenchmarkEvenSteps(b *testing.B) {
-	for _, bench := range []struct {
-		rows     int
-		capacity int32
-		samples  int
-	}{{16, 32768, 1000}, {256, 32768, 10_000}, {1024, 131072, 120_000}, {4096, 65536, 300_000}} {
-		b.Run(fmt.Sprintf("rows=%d/C=%d", bench.rows, bench.capacity), func(b *testing.B) {
-			w := withCosts(workload{lengths: imagesAndText(bench.samples, 16384)})[0]
-			var p balance.Packer
-			var e balance.Evener
-			packed, n, err := p.PackLimited(w.lengths, 0, bench.capacity, bench.rows, 32)
-			if err != nil {
-				b.Fatal(err)
-			}
-			lengths, costs, bin := w.lengths[:n], w.costs[:n], make([]int32, n)
-			before, mean, _ := loads(b, lengths, costs, packed[:n], bench.capacity, bench.rows)
-			copy(bin, packed)
-			if err := e.Even(lengths, costs, bin, bench.capacity, bench.rows); err != nil { // grows the scratch
-				b.Fatal(err)
-			}
-			b.ReportAllocs()
-			for b.Loop() {
-				copy(bin, packed)
-				if err := e.Even(lengths, costs, bin, bench.capacity, bench.rows); err != nil {
-					b.Fatal(err)
-				}
-			}
-			after, _, _ := loads(b, lengths, costs, bin, bench.capacity, bench.rows)
-			b.ReportMetric(float64(n), "items")
-			b.ReportMetric(before/mean, "before")
-			b.ReportMetric(after/mean, "after")
-		})
-	}
-}
-
-// BenchmarkCapped is the trade-off of fill and balance.
-func BenchmarkCapped(b *testing.B) {
-	ws := withCosts(
-		workload{name: "images-and-text", lengths: imagesAndText(100_000, 32768), capacity: 32768},
-		workload{name: "lognormal", lengths: lognormal(100_000, 8192), capacity: 8192},
-	)
-	ws = append(ws, withCosts(traces(b)...)...)
-	for _, w := range ws {
-		for _, part := range []float64{0.90, 0.95, 0.98, 0.99, 0.995} {
-			b.Run(fmt.Sprintf("%s/%s/fill=%.3f", name(w.workload), w.cost, part), func(b *testing.B) {
-				var p balance.Packer
-				var e balance.Evener
-				var bin []int32
-				bins := binsAt(w.workload, part)
-				if _, err := e.Capped(&p, w.lengths, w.costs, w.capacity, bins); err != nil { // grows the scratch
-					b.Fatal(err)
-				}
-				b.ReportAllocs()
-				for b.Loop() {
-					var err error
-					if bin, err = e.Capped(&p, w.lengths, w.costs, w.capacity, bins); err != nil {
-						b.Fatal(err)
-					}
-				}
-				most, mean, unplaced := loads(b, w.lengths, w.costs, bin, w.capacity, bins) // fails over a cap
-				bound := float64(costBound(w.lengths, w.costs, w.capacity, bins))
-				b.ReportMetric(100*(most/mean-1), "gap%")
-				b.ReportMetric(100*(bound/mean-1), "boundgap%")
-				b.ReportMetric(float64(unplaced), "unplaced")
-			})
-		}
 	}
 }
 

@@ -13,16 +13,26 @@ const (
 	evenPartners = 24 // light bins that a heavy one is paired with in a deep search
 	deepItems    = 48 // items of a bin at most for a deep search
 	windowItems  = 3  // second items looked at, for a pair of first ones
+
+	effort        = 1 << 24 // items looked at
+	effortOfMany  = 1 << 21
+	resplitEffort = 16 // for an item of two bins that share theirs anew
 )
 
 // refine pairs heavy bins with light ones and has them exchange items, until
 // the heaviest is nearly at the bound or hardly gets lighter. Every other round
 // pairs with light bins that have room. Then the heaviest ones alone are searched
-// deeper, until the first that no light one can relieve. It returns the largest cost.
-func (e *Evener) refine(bound int64) int64 {
+// deeper, until the first that no light one can relieve. Effort is the number of items
+// looked at, about. It returns the largest cost.
+func (e *Evener) refine(bin []int32, bound int64, effort int) int64 {
 	most := e.heaviest()
-	for round, before := 0, most; round < evenRounds && most > nearly(bound); round++ {
-		e.pairUp(round, max(nearly(bound), bound+(most-bound)/4), false)
+	if most <= e.nearly(bound) {
+		return most
+	}
+	e.link(bin)
+	e.effort = effort
+	for round, before := 0, most; round < evenRounds && most > e.nearly(bound); round++ {
+		e.pairUp(round, max(e.nearly(bound), bound+(most-bound)/4), false)
 		most = e.heaviest()
 		if round%evenWindow == evenWindow-1 {
 			if before-most < bound>>evenGain {
@@ -31,8 +41,8 @@ func (e *Evener) refine(bound int64) int64 {
 			before = most
 		}
 	}
-	for round := 0; round < evenRounds && most > nearly(bound); round++ {
-		if !e.pairUp(round, max(nearly(bound), most-(most-bound)/8), true) {
+	for round := 0; round < evenRounds && most > e.nearly(bound); round++ {
+		if !e.pairUp(round, max(e.nearly(bound), most-(most-bound)/8), true) {
 			break
 		}
 		most = e.heaviest()
@@ -54,7 +64,7 @@ func (e *Evener) pairUp(round int, above int64, deep bool) bool {
 			e.lights = append(e.lights, b)
 		}
 	}
-	for i := 0; len(e.lights) > 0 && e.entries[i].cost > above; i++ {
+	for i := 0; e.effort > 0 && len(e.lights) > 0 && e.entries[i].cost > above; i++ {
 		heavy := e.entries[i].item
 		if deep {
 			if !e.relieve(heavy, i) {
@@ -88,13 +98,13 @@ func (e *Evener) relieve(heavy int32, turn int) bool {
 // side of less cost. If that breaks the cap of one side, an exchange has to mend
 // it. It reports whether the larger cost fell.
 func (e *Evener) resplit(heavy, light int32) bool {
-	h, l := &e.bins[heavy], &e.bins[light]
+	h, l := e.open(heavy), e.open(light)
 	e.union = append(append(e.union[:0], h.items...), l.items...)
 	slices.SortFunc(e.union, func(a, b sized) int {
 		return cmp.Or(cmp.Compare(b.cost, a.cost), cmp.Compare(a.index, b.index))
 	})
 	for k := range e.sides {
-		e.sides[k] = crate{room: e.capacity, items: e.sides[k].items[:0]}
+		e.sides[k] = crate{room: e.capacity, listed: true, items: e.sides[k].items[:0]}
 	}
 	a, b := &e.sides[0], &e.sides[1]
 	for _, it := range e.union {
@@ -107,9 +117,11 @@ func (e *Evener) resplit(heavy, light int32) bool {
 	if b.room < 0 {
 		a, b = b, a
 	}
+	e.effort -= resplitEffort * len(e.union)
 	if diff := h.cost - l.cost; a.room < 0 {
 		best := swap{diff: a.cost - b.cost, miss: diff}
 		best.search(a, b, 0, true)
+		e.effort -= best.looked
 		if best.miss >= diff {
 			return false
 		}
@@ -124,10 +136,11 @@ func (e *Evener) resplit(heavy, light int32) bool {
 
 // exchange makes the best exchange of two bins and reports whether there was one.
 func (e *Evener) exchange(heavy, light int32, deep bool) bool {
-	h, l := &e.bins[heavy], &e.bins[light]
+	h, l := e.open(heavy), e.open(light)
 	diff := h.cost - l.cost
 	best := swap{diff: diff, miss: diff}
 	best.search(h, l, diff/4, deep)
+	e.effort -= best.looked
 	if best.miss >= diff {
 		return false
 	}
@@ -139,6 +152,7 @@ func (e *Evener) exchange(heavy, light int32, deep bool) bool {
 type swap struct {
 	out, in [2]int // positions of the items, -1 for none
 	diff    int64  // between the costs of the bins
+	looked  int    // at so many items
 	miss    int64  // by how much the shift of cost misses half the difference, doubled
 }
 
@@ -176,6 +190,7 @@ func (s *swap) forOne(x sized, out [2]int, h, l *crate) {
 	}
 	least, most := x.tokens-l.room, x.tokens+h.room
 	for j, y := range l.items {
+		s.looked++
 		if y.tokens > most {
 			continue
 		}
@@ -194,6 +209,7 @@ func (s *swap) forTwo(x sized, out [2]int, h, l *crate) {
 	}
 	end := len(l.items) // behind the last item that is not too short
 	for j, y := range l.items {
+		s.looked += 2
 		least, most := x.tokens-y.tokens-l.room, x.tokens-y.tokens+h.room
 		if most < 1 {
 			continue
@@ -236,29 +252,4 @@ func (s *swap) apply(h, l *crate) {
 
 func abs(n int64) int64 {
 	return max(n, -n)
-}
-
-// remove takes the item at a position out.
-func (c *crate) remove(at int) sized {
-	it := c.items[at]
-	c.items = append(c.items[:at], c.items[at+1:]...)
-	c.cost -= it.cost
-	c.room += it.tokens
-	return it
-}
-
-// insert puts an item in.
-func (c *crate) insert(it sized) {
-	c.cost += it.cost
-	c.room -= it.tokens
-	c.items = append(c.items, it)
-	at := len(c.items) - 1
-	for ; at > 0 && it.before(c.items[at-1]); at-- {
-		c.items[at] = c.items[at-1]
-	}
-	c.items[at] = it
-}
-
-func (a sized) before(b sized) bool {
-	return a.tokens > b.tokens || a.tokens == b.tokens && a.index < b.index
 }

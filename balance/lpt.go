@@ -14,6 +14,7 @@ import (
 // drops is below 2^-40 of the largest load.
 type tournament struct {
 	loser  []uint64 // loser[p]: the greater key of the match at node p; the root is 1
+	winner []uint64 // scratch: of the match at each node
 	lead   uint64   // the least key
 	leaves int      // a power of two, at least the number of bins
 	bits   uint     // of a bin's index
@@ -41,6 +42,26 @@ func (t *tournament) reset(bins int, most uint64) {
 	t.lead = 0
 }
 
+// build starts with bins of the given loads, in units of 1, which must leave as
+// many bits as an index has.
+func (t *tournament) build(bins int, load func(bin int) uint64) {
+	t.bits, t.shift = uint(bits.Len(uint(bins-1))), 0
+	t.leaves = 1 << t.bits
+	t.loser = grow(t.loser, t.leaves)
+	t.winner = grow(t.winner, 2*t.leaves)
+	for bin := range t.leaves {
+		t.winner[t.leaves+bin] = closed
+		if bin < bins {
+			t.winner[t.leaves+bin] = load(bin)<<t.bits | uint64(bin)
+		}
+	}
+	for p := t.leaves - 1; p > 0; p-- {
+		a, b := t.winner[2*p], t.winner[2*p+1]
+		t.winner[p], t.loser[p] = min(a, b), max(a, b)
+	}
+	t.lead = t.winner[1]
+}
+
 // lightest is the bin that an item goes to.
 func (t *tournament) lightest() int { return int(t.lead & uint64(t.leaves-1)) }
 
@@ -49,8 +70,14 @@ func (t *tournament) add(cost int64) {
 	t.replay(t.lead + uint64(cost)>>t.shift<<t.bits)
 }
 
+// set gives the lightest bin another load.
+func (t *tournament) set(load uint64) { t.replay(load<<t.bits | uint64(t.lightest())) }
+
 // close takes the lightest bin out.
 func (t *tournament) close() { t.replay(closed) }
+
+// done says whether all bins are closed.
+func (t *tournament) done() bool { return t.lead == closed }
 
 // replay plays the matches of the lightest bin again with its new key.
 func (t *tournament) replay(key uint64) {

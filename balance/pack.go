@@ -35,6 +35,7 @@ type Packer struct {
 	bin    []int32 // the best packing so far
 	trial  []int32 // the packing of the rule that is tried
 	kept   []int32 // the best packing of a prefix
+	again  repacker
 }
 
 // rule is one way to pack.
@@ -73,6 +74,10 @@ type outcome struct {
 //     more than two of the longest.
 //   - Best fit decreasing.
 //
+// Where all items found a bin, none of them first, and the bins used are still
+// above the bound by more than one in 4096, the emptiest bins are packed again a few
+// times: 65,536 items at most, however many there are.
+//
 // Equal items are taken by index. An item that gets no bin gets [Unplaced].
 //
 // Pack fails with an [*ItemError] that names the first item out of range, and
@@ -87,6 +92,15 @@ func (p *Packer) Pack(lengths []int32, first int, capacity int32, bins int) (bin
 	if bins <= 0 || bins > len(lengths) {
 		bins = len(lengths) // no more can be used
 	}
+	best := p.portfolio(lengths, first, capacity, bins)
+	if best.items == 0 && first == 0 {
+		best.used = p.again.repack(lengths, p.bin, capacity, best.used, p.need(lengths, capacity))
+	}
+	return p.bin, best.used, nil
+}
+
+// portfolio packs by one rule after the other, until one is near a bound.
+func (p *Packer) portfolio(lengths []int32, first int, capacity int32, bins int) outcome {
 	p.sorted.reset(lengths, first, capacity)
 	goal := p.goal(lengths, capacity, bins)
 	best := p.pack(decreasing, lengths, first, capacity, bins)
@@ -96,14 +110,19 @@ func (p *Packer) Pack(lengths []int32, first int, capacity int32, bins int) (bin
 		}
 		best = p.try(r, best, -1, lengths, first, capacity, bins)
 	}
-	return p.bin, best.used, nil
+	return best
+}
+
+// need returns a number of bins that no packing can go below.
+func (p *Packer) need(lengths []int32, capacity int32) int {
+	return int((max(sum(lengths), p.sorted.space(capacity)) + int64(capacity) - 1) / int64(capacity))
 }
 
 // goal is an outcome within 1/2048 of a bound: not worth another rule.
 func (p *Packer) goal(lengths []int32, capacity int32, bins int) outcome {
 	tokens, room := sum(lengths), int64(bins)*int64(capacity)
-	need := (max(tokens, p.sorted.space(capacity)) + int64(capacity) - 1) / int64(capacity)
-	return outcome{left: max(0, tokens-room+room/2048), used: int(min(need+need/2048, int64(bins)))}
+	need := p.need(lengths, capacity)
+	return outcome{left: max(0, tokens-room+room/2048), used: min(need+need/2048, bins)}
 }
 
 func (o outcome) reaches(goal outcome) bool {

@@ -3,6 +3,7 @@ package balance
 import (
 	"fmt"
 	"math/bits"
+	"slices"
 )
 
 // Span is the group of ranks that share one sample: First to First+Ranks-1.
@@ -20,7 +21,8 @@ type SplitOptions struct {
 	Overhead int   // cost of splitting a sample, in parts per thousand of its cost
 }
 
-// maxSplitRanks and maxOverhead keep a load below 2^63.
+// maxSplitRanks and maxOverhead keep a load above a group's number in 64 bits: a
+// load is at most the mean, 2^53 / ranks, and one sample's 2^41.
 const (
 	maxSplitRanks = 1 << 20
 	maxOverhead   = 1000
@@ -37,12 +39,12 @@ var thetas = [...]int64{64, 48, 32, 20, 12}
 // next. The zero value is ready. A Splitter is not safe for concurrent use.
 type Splitter struct {
 	sorter sorter
-	order  []costed // samples by decreasing cost
-	groups levelHeap
-	wider  levelHeap // scratch: groups to halve
-	widths []uint8   // per sample, the binary logarithm of its group's size
-	wide   []int32   // the samples that are split
-	span   []Span    // the best result
+	order  []costed   // samples by decreasing cost
+	tree   tournament // of the groups of one size
+	loads  []int64    // of the ranks of each group
+	widths []uint8    // per sample, the binary logarithm of its group's size
+	wide   []int32    // the samples that are split
+	span   []Span     // the best result
 	trial  []Span
 }
 
@@ -145,11 +147,13 @@ func (o SplitOptions) cost(cost int64, w uint8) int64 {
 // cost of a rank. When a size is at its turn, all ranks of a group have the same
 // load, since only wider groups were loaded before.
 func (s *Splitter) place(costs []int64, o SplitOptions, widest uint8) (most int64) {
-	s.groups = levelHeap(grow([]level(s.groups), o.Ranks>>widest))
-	for g := range s.groups {
-		s.groups[g] = level{0, int32(g)}
-	}
-	for w := widest; w > 0; w-- {
+	s.loads = grow(s.loads, o.Ranks>>widest)
+	clear(s.loads)
+	for w := widest; ; w-- {
+		s.tree.build(len(s.loads), func(g int) uint64 { return uint64(s.loads[g]) })
+		if w == 0 {
+			break
+		}
 		for _, i := range s.wide {
 			if s.widths[i] == w {
 				s.put(i, o.cost(costs[i], w), w)
@@ -162,28 +166,22 @@ func (s *Splitter) place(costs []int64, o SplitOptions, widest uint8) (most int6
 			s.put(entry.item, entry.cost, 0)
 		}
 	}
-	for _, g := range s.groups {
-		most = max(most, g.full)
-	}
-	return most
+	return slices.Max(s.loads)
 }
 
 // put puts a sample on the least loaded group of 1<<w ranks.
 func (s *Splitter) put(i int32, cost int64, w uint8) {
-	g := &s.groups[0]
-	s.span[i] = Span{First: g.bin << w, Ranks: 1 << w}
-	g.full += cost
-	s.groups.down(0)
+	g := s.tree.lightest()
+	s.span[i] = Span{First: int32(g) << w, Ranks: 1 << w}
+	s.loads[g] += cost
+	s.tree.set(uint64(s.loads[g]))
 }
 
 // halve makes two groups of each.
 func (s *Splitter) halve() {
-	s.groups, s.wider = levelHeap(grow([]level(s.wider), 2*len(s.groups))), s.groups
-	for k, g := range s.wider {
-		s.groups[2*k] = level{g.full, 2 * g.bin}
-		s.groups[2*k+1] = level{g.full, 2*g.bin + 1}
-	}
-	for k := len(s.groups)/2 - 1; k >= 0; k-- {
-		s.groups.down(k)
+	groups := len(s.loads)
+	s.loads = slices.Grow(s.loads, groups)[:2*groups]
+	for g := groups - 1; g >= 0; g-- {
+		s.loads[2*g], s.loads[2*g+1] = s.loads[g], s.loads[g]
 	}
 }

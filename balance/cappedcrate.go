@@ -1,0 +1,82 @@
+package balance
+
+// crate is a bin's content. Most bins are never taken part in an exchange, so its
+// items are listed when they are asked for.
+type crate struct {
+	cost   int64
+	room   int32   // tokens
+	first  int32   // item, the others by Evener.next; none if there is none
+	listed bool    // items are listed, and first is not up to date
+	items  []sized // by decreasing tokens, equal ones by index
+}
+
+// empty makes all bins empty.
+func (e *Evener) empty(bins int) {
+	if more := bins - cap(e.bins); more > 0 {
+		e.bins = append(e.bins[:cap(e.bins)], make([]crate, more)...)
+	}
+	e.bins = e.bins[:bins]
+	for b := range e.bins {
+		e.bins[b] = crate{room: e.capacity, first: none, items: e.bins[b].items[:0]}
+	}
+}
+
+// link chains the items of each bin in their order.
+func (e *Evener) link(bin []int32) {
+	e.next = grow(e.next, len(e.items))
+	for b := range e.bins {
+		e.bins[b].first = none
+	}
+	for k := len(e.order) - 1; k >= 0; k-- {
+		i := e.order[k].index
+		if b := bin[i]; b != Unplaced {
+			e.next[i], e.bins[b].first = e.bins[b].first, i
+		}
+	}
+}
+
+// open returns a bin with its items listed.
+func (e *Evener) open(b int32) *crate {
+	c := &e.bins[b]
+	if !c.listed {
+		for i := c.first; i != none; i = e.next[i] {
+			c.items = append(c.items, e.items[i])
+		}
+		c.listed = true
+	}
+	return c
+}
+
+// unload says where the items of listed bins are; the others are where they were.
+func (e *Evener) unload(bin []int32) {
+	for b := range e.bins {
+		for _, it := range e.bins[b].items {
+			bin[it.index] = int32(b)
+		}
+	}
+}
+
+// remove takes the item at a position out.
+func (c *crate) remove(at int) sized {
+	it := c.items[at]
+	c.items = append(c.items[:at], c.items[at+1:]...)
+	c.cost -= it.cost
+	c.room += it.tokens
+	return it
+}
+
+// insert puts an item in.
+func (c *crate) insert(it sized) {
+	c.cost += it.cost
+	c.room -= it.tokens
+	c.items = append(c.items, it)
+	at := len(c.items) - 1
+	for ; at > 0 && it.before(c.items[at-1]); at-- {
+		c.items[at] = c.items[at-1]
+	}
+	c.items[at] = it
+}
+
+func (a sized) before(b sized) bool {
+	return a.tokens > b.tokens || a.tokens == b.tokens && a.index < b.index
+}
