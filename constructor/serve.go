@@ -1,7 +1,6 @@
 package constructor
 
 import (
-	"bytes"
 	"context"
 	"iter"
 	"sync"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/millrace-data/millrace/constructor/assemble"
 	"github.com/millrace-data/millrace/internal/batch"
-	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/rpc"
 	pb "github.com/millrace-data/millrace/proto"
 )
@@ -21,13 +19,10 @@ func (c *Constructor) Batch(req *pb.BatchRequest, stream grpc.ServerStreamingSer
 	defer cancel()
 	ctx, cancel = context.WithTimeout(ctx, c.opts.Deadline)
 	defer cancel()
-	q := ask{rankOf(req.Rank), req.Generation, req.Step, req.Acked, req.Join}
+	q := ask{rankOf(req.Rank), req.Generation, req.Step, req.Acked, req.Join, req.Identity}
 	st, end, err := c.steps.answer(ctx, q)
 	if err != nil {
 		return rpc.ToStatus(err)
-	}
-	if id := c.steps.job.Identity; len(req.Identity) > 0 && !bytes.Equal(req.Identity, id) {
-		return rpc.ToStatus(fault.Userf("%s asks for spec %x, this service runs %x", q.rank, req.Identity[:min(6, len(req.Identity))], id[:6]))
 	}
 	if end != nil {
 		return rpc.SendBody(stream, &pb.BatchHeader{Step: req.Step, EndOfData: true, Topology: end.Topology}, nil, nil)
@@ -52,7 +47,7 @@ func (c *Constructor) Batch(req *pb.BatchRequest, stream grpc.ServerStreamingSer
 // pipeline stage and context-parallel rank, and the images that it encodes, whose
 // pixels are missing still.
 func (c *Constructor) part(st *step, r rank, body []byte, missing *pixels) (*pb.BatchHeader, []byte, error) {
-	layout, sources := c.steps.layout, c.steps.content()
+	layout, sources := st.from.layout, &st.from
 	layout.SequenceLength = st.length
 	header := &pb.BatchHeader{Step: st.number, Joined: sources.joined, SequenceLength: uint32(st.length), Rows: st.total}
 	body = body[:0]

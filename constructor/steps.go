@@ -1,6 +1,7 @@
 package constructor
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -100,8 +101,10 @@ func (s *steps) take(job *pb.ConstructorJob, layout assemble.Layout, budget int6
 	})
 }
 
-// content is what the sources of a job hold beside tokens.
+// content is what a step is laid out by: the mesh and format of its job, and what
+// the sources hold beside tokens.
 type content struct {
+	layout  assemble.Layout   // of rows of any length
 	names   []string          // of the sources that were there from the start
 	kept    []*pb.KeptColumns // by source
 	images  []*pb.ImageStep   // by source; empty if no source has images
@@ -113,7 +116,7 @@ type content struct {
 func (s *steps) content() content {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := content{kept: slices.Clone(s.job.Kept), names: s.job.Sources, images: s.job.Images, mesh: s.job.Mesh, joined: slices.Clone(s.sources)}
+	c := content{layout: s.layout, kept: slices.Clone(s.job.Kept), names: s.job.Sources, images: s.job.Images, mesh: s.job.Mesh, joined: slices.Clone(s.sources)}
 	for _, k := range c.kept {
 		c.columns = append(c.columns, k.Names...)
 	}
@@ -253,6 +256,7 @@ type ask struct {
 	step       uint64
 	acked      uint64
 	join       uint64
+	identity   []byte // of the spec that the rank was made for; empty: any
 }
 
 // answer waits for a step, or for word that there is none. It checks the rank
@@ -294,7 +298,9 @@ func (s *steps) check(q ask) error {
 	if _, ok := s.acked[q.rank]; !ok {
 		return fault.Userf("%s does not fetch from this constructor, which serves dp ranks %v; ask the planner where it does (connect does)", q.rank, s.job.Buckets)
 	}
-	switch {
+	switch id := s.job.Identity; {
+	case len(q.identity) > 0 && !bytes.Equal(q.identity, id):
+		return fault.Userf("%s asks for spec %x, this service runs %x", q.rank, q.identity[:min(6, len(q.identity))], id[:min(6, len(id))])
 	case q.join != 0 && q.join < s.joins[q.rank]:
 		return fault.Userf("another client joined as %s after this one: a rank has one client at a time", q.rank)
 	case q.generation < s.generation && !s.adopt(q):
