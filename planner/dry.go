@@ -143,6 +143,3 @@ func (d *Dry) BlockRead(b *pb.BlockRead) (plan.BlockRead, error) {
 	}
 	return blockEvent(b)
 }
-
-// PlanDigest is SHA-256 over a plan, as the step log keeps it.
-func PlanDigest(s *plan.Step) [32]byte { return planDigest(s) }

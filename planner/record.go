@@ -37,7 +37,7 @@ func (p *Planner) record(s *plan.Step) error {
 
 // stepRecord is what cannot be computed again without reading the data.
 func stepRecord(s *plan.Step, before plan.State) *pb.StepRecord {
-	digest := planDigest(s)
+	digest := PlanDigest(s)
 	r := &pb.StepRecord{Plan: digest[:]}
 	r.Changes = texts(s.Changes)
 	for i, cur := range s.After.Cursors {
@@ -75,9 +75,9 @@ func stepRecord(s *plan.Step, before plan.State) *pb.StepRecord {
 	return r
 }
 
-// planDigest is SHA-256 over a plan: the step, then row by row the number of
+// PlanDigest is SHA-256 over a plan: the step, then row by row the number of
 // samples and each sample's source, block, place and length, all uint64.
-func planDigest(s *plan.Step) [32]byte {
+func PlanDigest(s *plan.Step) [32]byte {
 	h := sha256.New()
 	var b []byte
 	put := func(v int64) { b = binary.LittleEndian.AppendUint64(b, uint64(v)) }

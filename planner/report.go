@@ -66,7 +66,9 @@ func (p *Planner) noteWork(s *plan.Step) {
 }
 
 // measured takes a report, and lets the policy decide when it is the last one
-// that it waited for.
+// that it waited for. When all steps to the end of the data are planned, there is
+// nothing left to decide. Errors are of class fault.User, for a source or a number
+// that cannot be.
 func (p *Planner) measured(r *pb.ReportRequest) error {
 	if p.failed != nil {
 		return rpc.Final(p.failed)
@@ -90,7 +92,7 @@ func (p *Planner) measured(r *pb.ReportRequest) error {
 		}
 	}
 	every := uint64(max(p.opts.Job.Mix.Feedback.Every, 1))
-	if m.policy == nil || p.core == nil || (r.Step+1)%every != 0 || len(r.Sources) == 0 || r.Step+1 < m.upTo {
+	if m.policy == nil || p.core == nil || p.ended >= 0 || (r.Step+1)%every != 0 || len(r.Sources) == 0 || r.Step+1 < m.upTo {
 		return nil
 	}
 	if r.Step+1 > m.upTo {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/planner"
 	"github.com/millrace-data/millrace/planner/dgraph"
 	"github.com/millrace-data/millrace/planner/place"
 	"github.com/millrace-data/millrace/planner/plan"
@@ -153,7 +154,7 @@ func (j *Job) explain(ctx context.Context, s *plan.Step, q Query) (*Explanation,
 	if err != nil {
 		return nil, err
 	}
-	digest := planDigest(s)
+	digest := planner.PlanDigest(s)
 	x := &Explanation{
 		Step: s.Step, Mesh: s.Mesh.Canonical(), Rows: len(s.Rows), RowTokens: s.Shape.SequenceLength,
 		Microbatches: s.Placed.Microbatches, Plan: fmt.Sprintf("%x", digest), job: j, step: s, Samples: []Sample{},

@@ -5,7 +5,6 @@ import (
 	"io"
 
 	"github.com/millrace-data/millrace/internal/fault"
-	"github.com/millrace-data/millrace/planner"
 	"github.com/millrace-data/millrace/planner/dgraph"
 	"github.com/millrace-data/millrace/planner/plan"
 )
@@ -32,5 +31,3 @@ func (x *Explanation) WriteGraph(ctx context.Context, w io.Writer, kind dgraph.K
 	}
 	return g.WriteText(w, opts)
 }
-
-func planDigest(s *plan.Step) [32]byte { return planner.PlanDigest(s) }

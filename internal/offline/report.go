@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/millrace-data/millrace/planner"
 	"github.com/millrace-data/millrace/planner/mix"
 	"github.com/millrace-data/millrace/planner/plan"
 )
@@ -165,7 +166,7 @@ func (j *Job) line(s *plan.Step) *Line {
 	room := int64(s.Shape.Rows) * int64(s.Shape.SequenceLength)
 	l := &Line{
 		Step: s.Step, Documents: len(s.Samples), Tokens: s.Filled, Padding: room - s.Filled, Fill: ratio(s.Filled, room),
-		Bytes: 4 * s.Filled, Drawn: map[string]int64{}, Scheduled: map[string]float64{}, Plan: fmt.Sprintf("%x", planDigest(s)),
+		Bytes: 4 * s.Filled, Drawn: map[string]int64{}, Scheduled: map[string]float64{}, Plan: fmt.Sprintf("%x", planner.PlanDigest(s)),
 	}
 	shares := j.scheduled(s)
 	for i, n := range s.Drawn {

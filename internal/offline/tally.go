@@ -5,6 +5,7 @@ import (
 	"math/bits"
 	"time"
 
+	"github.com/millrace-data/millrace/planner"
 	"github.com/millrace-data/millrace/planner/mix"
 	"github.com/millrace-data/millrace/planner/plan"
 )
@@ -128,7 +129,7 @@ func (t *tally) report(end int64, stepTime time.Duration) *Report {
 	r.End, r.Fill = end, ratio(r.Tokens, r.Tokens+r.Padding)
 	r.Mesh = t.job.config.Mesh.Canonical()
 	if t.last != nil {
-		r.Mesh, r.Plan = t.last.Mesh.Canonical(), fmt.Sprintf("%x", planDigest(t.last))
+		r.Mesh, r.Plan = t.last.Mesh.Canonical(), fmt.Sprintf("%x", planner.PlanDigest(t.last))
 	}
 	t.reportSources(r)
 	for i := range t.modules {

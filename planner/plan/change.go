@@ -72,7 +72,7 @@ type Ban struct {
 type Added struct {
 	Source
 	Share    uint64   // its part of the mix, in 2^-32; the others share the rest
-	Spec     []byte   // its entry in the job spec, YAML
+	Spec     []byte   // its entry in the job spec, JSON
 	Manifest [32]byte // what its data was when it joined
 }
 
