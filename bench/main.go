@@ -5,7 +5,8 @@
 //
 // Scenarios: text (raw JSONL, tokenized on the way), parquet (token ids in
 // Parquet, plain and zstd), memory (306 Parquet sources for 16 ranks), plan (the
-// planner's core alone), vlm (pairs of image and text).
+// planner's core alone), plancycle (a whole planning cycle for 4096 ranks),
+// trainsim (the training simulator), vlm (pairs of image and text).
 //
 // Every scenario writes its own inputs, the same in every run, into a temporary
 // folder; what they are made of is said in inputs.go and memory.go. Service and
