@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -284,7 +285,8 @@ func TestInterrupt(t *testing.T) {
 			t.Parallel()
 			dir := folder(t)
 			cmd := command(t.Context(), dir, "run", "job.yaml", "--steps", "0", "--log-dir", "log")
-			cmd.Stdout = onWrite(func() { cmd.Process.Signal(sig) }) // at the first line of progress
+			var first sync.Once
+			cmd.Stdout = onWrite(func() { first.Do(func() { cmd.Process.Signal(sig) }) }) // at the first line of progress
 			r := runCommand(t, cmd)
 			r.expect(t, exitInterrupted)
 			m := digestLast.FindStringSubmatch(r.stdout)

@@ -68,7 +68,8 @@ type cli struct {
 }
 
 // Main runs the command line given by args, without the program's name, and
-// returns the exit code. It takes SIGINT and SIGTERM as the wish to stop.
+// returns the exit code. It takes SIGINT and SIGTERM as the wish to stop; a
+// second SIGINT ends the process at once.
 func Main(args []string) int { return run(args) }
 
 // parserOf is the command line as kong sees it; a test reads it too.
@@ -88,6 +89,7 @@ func run(args []string) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, func() { signal.Reset(os.Interrupt) }) // who presses Ctrl-C twice does not want to wait
 	verb := verbOf(kctx.Selected())
 	level := c.logLevel(verb)
 	os.Setenv("MILLRACE_LOG_LEVEL", level.String()) // the roles' processes inherit it
