@@ -74,7 +74,8 @@ func consumeRole(ctx context.Context, arg string) error {
 	if err != nil {
 		return err
 	}
-	c := &consumer{args: a, left: map[int]int{a.Warm: len(ranks), a.Warm + a.Steps: len(ranks)}, batches: make([]int, len(ranks))}
+	c := &consumer{args: a, sharers: job.Topology.CP * job.Topology.PP, batches: make([]int, len(ranks))}
+	c.left = map[int]int{a.Warm: len(ranks), a.Warm + a.Steps: len(ranks)}
 	g, gctx := errgroup.WithContext(ctx)
 	for i, r := range ranks {
 		g.Go(func() error { return c.consume(gctx, i, r) })
@@ -83,8 +84,7 @@ func consumeRole(ctx context.Context, arg string) error {
 		return err
 	}
 	got := between(c.marks[a.Warm], c.marks[a.Warm+a.Steps])
-	got.Tokens = c.tokens / int64(job.Topology.CP*job.Topology.PP)
-	got.Bytes, got.Received, got.Batches = c.bytes, c.received, c.batches
+	got.Tokens, got.Bytes, got.Received, got.Batches = c.tokens, c.bytes, c.received, c.batches
 	if err := say(got); err != nil {
 		return err
 	}
@@ -114,12 +114,13 @@ func openRanks(ctx context.Context, address string, job *jobspec.Job) ([]*client
 
 // consumer counts what ranks are given.
 type consumer struct {
-	args consumeArgs
+	args    consumeArgs
+	sharers int // ranks of a DP bucket, which come one after the other
 
 	mu       sync.Mutex  // guards the fields below
 	left     map[int]int // ranks that have not had so many steps yet
 	marks    map[int]mark
-	tokens   int64 // counted once for each CP and PP rank
+	tokens   int64
 	bytes    int64
 	received int64
 	batches  []int
@@ -149,7 +150,9 @@ func (c *consumer) took(i, n int, b *client.Batch) error {
 		c.bytes += int64(b.Bytes)
 		c.received += int64(b.Received)
 		c.batches[i] = b.Bytes
-		c.tokens += tokensOf(b)
+		if i%c.sharers == 0 { // they are told of the same rows
+			c.tokens += tokensOf(b)
+		}
 	}
 	left, marked := c.left[n]
 	if !marked {
@@ -166,8 +169,7 @@ func (c *consumer) took(i, n int, b *client.Batch) error {
 	return err
 }
 
-// tokensOf counts the tokens of a batch's rows. All ranks of a DP bucket are told
-// of the same rows, so they share what each counts.
+// tokensOf counts the tokens of a batch's rows.
 func tokensOf(b *client.Batch) int64 {
 	var n int64
 	for _, mb := range b.Microbatches {

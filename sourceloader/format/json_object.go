@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -280,7 +281,7 @@ func (r *objectReader) stringAt(i, end int) Value {
 		return Value{Kind: String, Bytes: raw}
 	}
 	from := len(r.text)
-	r.text = appendUnescaped(r.text, raw)
+	r.text = appendUnescaped(slices.Grow(r.text, len(raw)), raw) // a long text in one go
 	return Value{Kind: String, Bytes: r.text[from:len(r.text):len(r.text)]}
 }
 
