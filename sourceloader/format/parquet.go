@@ -78,6 +78,7 @@ func (Parquet) Read(ctx context.Context, st store.Store, obj store.Object, chunk
 			return fmt.Errorf("reading row group %d of %s: %w", chunk, obj.URI, err)
 		}
 		if rec == nil {
+			g.release()
 			return nil
 		}
 		inCallback = true
@@ -133,6 +134,13 @@ func openRowGroup(ctx context.Context, r io.ReaderAt, obj store.Object, group in
 }
 
 func columnError(name string, err error) error { return fmt.Errorf("reading column %q: %w", name, err) }
+
+// release is for who is done with all rows and their values.
+func (g *rowGroup) release() {
+	for _, c := range g.columns {
+		c.release()
+	}
+}
 
 // next reads the next row; nil at the end.
 func (g *rowGroup) next() (*Record, error) {

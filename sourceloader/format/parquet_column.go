@@ -42,9 +42,9 @@ func newParquetColumn(ctx context.Context, r io.ReaderAt, f *parquetFooter, root
 	if err != nil {
 		return nil, err
 	}
-	c := &parquetColumn{name: name, field: field}
-	c.pages, err = newPageReader(ctx, r, f, field.leaf)
-	return c, err
+	c := spareColumns.Get().(*parquetColumn)
+	c.name, c.field = name, field
+	return c, c.pages.open(ctx, r, f, field.leaf)
 }
 
 // load turns to the next page when the current one is used up, and reports

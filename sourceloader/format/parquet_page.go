@@ -201,9 +201,10 @@ type pageReader struct {
 	hasDict bool
 }
 
-func newPageReader(ctx context.Context, r io.ReaderAt, f *parquetFooter, leaf *parquetNode) (*pageReader, error) {
+// open starts at a column's first page.
+func (p *pageReader) open(ctx context.Context, r io.ReaderAt, f *parquetFooter, leaf *parquetNode) error {
 	if leaf.column >= len(f.columns) {
-		return nil, fault.Userf("the row group has %d columns, the schema at least %d (damaged)", len(f.columns), leaf.column+1)
+		return fault.Userf("the row group has %d columns, the schema at least %d (damaged)", len(f.columns), leaf.column+1)
 	}
 	c := f.columns[leaf.column]
 	start := c.data
@@ -212,19 +213,21 @@ func newPageReader(ctx context.Context, r io.ReaderAt, f *parquetFooter, leaf *p
 	}
 	switch {
 	case c.encrypted:
-		return nil, fault.Userf("the column is encrypted; write it without encryption, keys are not supported")
+		return fault.Userf("the column is encrypted; write it without encryption, keys are not supported")
 	case c.external:
-		return nil, fault.Userf("the column is in another file, which is not supported; write files that hold their own data")
+		return fault.Userf("the column is in another file, which is not supported; write files that hold their own data")
 	case !c.present:
-		return nil, fault.Userf("the row group has no metadata for the column (damaged)")
+		return fault.Userf("the row group has no metadata for the column (damaged)")
 	case c.physical != leaf.physical:
-		return nil, fault.Userf("the column is of type %s in the row group, %s in the schema (damaged)", c.physical, leaf.physical)
+		return fault.Userf("the column is of type %s in the row group, %s in the schema (damaged)", c.physical, leaf.physical)
 	case c.values < f.rows:
-		return nil, fault.Userf("the column claims %d values for %d rows (damaged)", c.values, f.rows)
+		return fault.Userf("the column claims %d values for %d rows (damaged)", c.values, f.rows)
 	case start < 0 || c.size < 0 || c.values < 0 || start > f.dataEnd || c.size > f.dataEnd-start:
-		return nil, fault.Userf("the column claims %d bytes from offset %d, with data up to %d (damaged)", c.size, start, f.dataEnd)
+		return fault.Userf("the column claims %d bytes from offset %d, with data up to %d (damaged)", c.size, start, f.dataEnd)
 	}
-	return &pageReader{ctx: ctx, leaf: leaf, chunk: c, in: chunkReader{r: r, pos: start, end: start + c.size}, dataEnd: f.dataEnd}, nil
+	p.ctx, p.leaf, p.chunk, p.dataEnd = ctx, leaf, c, f.dataEnd
+	p.in.r, p.in.pos, p.in.end = r, start, start+c.size
+	return nil
 }
 
 // next decodes the next data page, which is valid until the next call; nil at
