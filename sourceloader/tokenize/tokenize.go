@@ -3,7 +3,7 @@
 // published definition has them, and "bytes", which needs no file.
 //
 // An [Encoding] is the read-only table, shared by all goroutines; an [Encoder]
-// belongs to one of them. The package owns the splitters, the Unicode classes
+// belongs to one of them, or is lent to one by [Encoding.Append]. The package owns the splitters, the Unicode classes
 // they use (pinned to version 16.0) and the reading of .tiktoken rank files. It
 // never ships or fetches rank files, never emits special tokens and keeps no
 // global state.
@@ -14,6 +14,8 @@ package tokenize
 
 import (
 	"crypto/sha256"
+	"slices"
+	"sync"
 
 	"github.com/millrace-data/millrace/internal/fault"
 )
@@ -34,6 +36,7 @@ type Encoding struct {
 
 	split splitter // nil for bytes, and so is vocab
 	vocab *vocab
+	idle  sync.Pool // of *Encoder
 }
 
 // Bytes returns the encoding whose token ids are the byte values 0..255, with
@@ -160,6 +163,20 @@ type Encoder struct {
 	merger merger
 }
 
+// bytesPerToken is more than what most texts have.
+const bytesPerToken = 5
+
+// Append is Encoder.Append, by an encoder that is idle. It is safe for concurrent
+// use: there are as many encoders as calls at a time.
+func (e *Encoding) Append(dst []int32, text []byte) []int32 {
+	encoder, ok := e.idle.Get().(*Encoder)
+	if !ok {
+		encoder = e.NewEncoder()
+	}
+	defer e.idle.Put(encoder)
+	return encoder.Append(dst, text)
+}
+
 // Append appends the tokens of text to dst and returns it. The text is shorter
 // than 2 GiB and borrowed for the call. Nothing is added in front or behind,
 // and names of special tokens in the text are ordinary text.
@@ -172,11 +189,14 @@ type Encoder struct {
 // 64 KiB. Time is O(n log n) in the longest such piece.
 func (e *Encoder) Append(dst []int32, text []byte) []int32 {
 	if e.split == nil {
-		for _, b := range text {
-			dst = append(dst, int32(b))
+		from := len(dst)
+		dst = slices.Grow(dst, len(text))[:from+len(text)]
+		for i, b := range text {
+			dst[from+i] = int32(b)
 		}
 		return dst
 	}
+	dst = slices.Grow(dst, len(text)/bytesPerToken) // a book in one go
 	for i := 0; i < len(text); {
 		j := e.split(text, i)
 		dst = e.appendPiece(dst, text, i, j)

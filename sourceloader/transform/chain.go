@@ -234,7 +234,7 @@ func (c *compiler) tokenize(label string, t jobspec.Tokenize) error {
 	}
 	c.chain.encoding = enc
 	c.add(label, func(w *Worker, _ *format.Record) (bool, error) {
-		w.tokens = w.encoder.Append(w.tokens, w.text)
+		w.tokens = enc.Append(w.tokens, w.text)
 		return true, nil
 	})
 	return nil

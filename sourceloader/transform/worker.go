@@ -5,7 +5,6 @@ import (
 
 	"github.com/millrace-data/millrace/internal/vision"
 	"github.com/millrace-data/millrace/sourceloader/format"
-	"github.com/millrace-data/millrace/sourceloader/tokenize"
 	"github.com/millrace-data/millrace/sourceloader/transform/filter"
 )
 
@@ -18,9 +17,8 @@ const maxScratch = 16 << 20
 // use: each goroutine makes its own. What it does with a record does not depend
 // on the records before.
 type Worker struct {
-	chain   *Chain
-	encoder *tokenize.Encoder // nil if the tokens come from a column
-	input   filter.Input
+	chain *Chain
+	input filter.Input
 
 	text    []byte // the current text: borrowed from the record or in buffers
 	buffers [2][]byte
@@ -34,15 +32,8 @@ type Worker struct {
 	sample  Sample
 }
 
-// Worker returns a new worker: the encoder's cache of about 1 MiB, and scratch
-// that grows with the longest record.
-func (c *Chain) Worker() *Worker {
-	w := &Worker{chain: c}
-	if c.encoding != nil {
-		w.encoder = c.encoding.NewEncoder()
-	}
-	return w
-}
+// Worker returns a new worker: scratch that grows with the longest record.
+func (c *Chain) Worker() *Worker { return &Worker{chain: c} }
 
 // Apply turns rec, whose values are those of Chain.Columns, into samples and
 // calls emit for each, in order of Piece. Samples have 1 to sequenceLength tokens
