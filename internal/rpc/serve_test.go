@@ -87,7 +87,7 @@ func TestServeCuts(t *testing.T) {
 	if err := <-served; err != nil {
 		t.Errorf("Serve: %v", err)
 	}
-	if took := time.Since(begin); took > 10*time.Second {
+	if took := time.Since(begin); took > time.Minute {
 		t.Errorf("stopping took %v", took)
 	}
 	if !s.left.Load() {

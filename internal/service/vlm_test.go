@@ -320,14 +320,14 @@ sources:
     transforms:
       - text: "{txt}"
       - tokenize: bytes
-      - image: {columns: jpg, token: 300, begin: 301, end: 302, max_pixels: 50176, verify: true}
+      - image: {columns: jpg, token: 300, begin: 301, end: 302, max_pixels: 50176}
       - append_eod: {}
   - name: albums
     files: DATA/parquet/images-in-parquet/*.parquet
     transforms:
       - text: "{text}"
       - tokenize: bytes
-      - image: {columns: image_bytes, token: 300, max_pixels: 50176}
+      - image: {columns: image_bytes, token: 300, max_pixels: 50176, verify: true}
       - append_eod: {}
 mix: {weights: {cc12m: 0.8, albums: 0.2}}
 batch: {sequence_length: 1024, sequences: 4}

@@ -44,7 +44,7 @@ func TestListedSizes(t *testing.T) {
 			if err != nil {
 				t.Error(want.FileName, err)
 			}
-			if n%8 > 0 {
+			if n%(8*step) > 0 {
 				continue
 			}
 			patches, grid, err := d.AppendPatches(nil, data, qwen)
@@ -63,7 +63,7 @@ func TestOrientations(t *testing.T) {
 	dir := filepath.Join(testdata.Dir(t), "images", "exif-orientation")
 	g := Geometry{Patch: 16, Merge: 1, MinPixels: 0, MaxPixels: 64 * 64}
 	var first *Pixels
-	for i := 1; i <= 8; i++ {
+	for i := 1; i <= 8; i += step {
 		data, err := os.ReadFile(filepath.Join(dir, "Portrait_"+string(rune('0'+i))+".jpg"))
 		if err != nil {
 			t.Fatal(err)
@@ -115,13 +115,16 @@ func TestOddFormats(t *testing.T) {
 		files = append(files, found...)
 	}
 	met := 0
-	for _, file := range files {
+	for i, file := range files {
+		why, listed := unreadable[filepath.Base(file)]
+		if !listed && i%step > 0 {
+			continue
+		}
 		data, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
 		_, err = decodeBounded(t, file, data)
-		why, listed := unreadable[filepath.Base(file)]
 		switch {
 		case listed:
 			met++

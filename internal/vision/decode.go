@@ -76,6 +76,16 @@ func (d *Decoder) AppendPatches(dst, data []byte, g Geometry) ([]byte, Grid, err
 	return g.appendPatches(dst, turned(d.rgb, outWidth, outHeight, info.Orientation), grid), grid, nil
 }
 
+// Verify decodes a picture and forgets it. It says of its data what AppendPatches
+// would.
+func (d *Decoder) Verify(data []byte) error {
+	info, f, err := identify(data)
+	if err != nil {
+		return err
+	}
+	return d.load(data, f, info)
+}
+
 // load decodes a picture into d.rgb, as it is stored.
 func (d *Decoder) load(data []byte, f *format, info Info) error {
 	width, height := info.stored()

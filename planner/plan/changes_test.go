@@ -120,10 +120,13 @@ func (d *driver) anyChange(step int64) plan.Change {
 	return ch
 }
 
-// run goes on until there are so many steps, making changes at random if asked to.
+// run goes on until there are so many steps, making changes at random if asked to:
+// three a step at most, since a job may read thousands of blocks for one.
 func (d *driver) run(steps int, change bool) {
+	tries := 0
 	for budget := 20000; len(d.steps) < steps && !d.ended && budget > 0; budget-- {
-		if change && d.rng.IntN(12) == 0 {
+		if change && tries < 3*(len(d.steps)+1) && d.rng.IntN(3) == 0 {
+			tries++
 			d.change(d.anyChange(int64(len(d.steps))))
 			continue
 		}

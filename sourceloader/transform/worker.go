@@ -26,7 +26,6 @@ type Worker struct {
 	prefix  []int32 // placeholders of images, which come before the tokens
 	images  []Image
 	decoder vision.Decoder
-	pixels  []byte // of the last image that was verified
 	extras  [][]byte
 	numbers []byte // memory of extras that are not in the record
 	sample  Sample
@@ -72,7 +71,6 @@ func (w *Worker) reset() {
 	w.prefix = reuse(w.prefix, maxScratch/4)
 	clear(w.images) // they borrow from the record
 	w.images = w.images[:0]
-	w.pixels = reuse(w.pixels, maxScratch)
 	w.extras = w.extras[:0]
 	w.numbers = reuse(w.numbers, maxScratch)
 	for i, b := range w.buffers {
