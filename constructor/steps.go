@@ -38,6 +38,7 @@ type steps struct {
 	generation uint64
 	origin     uint64 // where the generation began
 	base       uint64 // steps before it are released
+	next       uint64 // step to build next
 	plans      map[uint64]*pb.StepPlan
 	building   map[uint64]int64 // bytes reserved, by step
 	ready      map[uint64]*step
@@ -139,7 +140,7 @@ func (s *steps) restart(r *pb.Restart) {
 
 func (s *steps) clear(r *pb.Restart) {
 	next := r.NextStep
-	s.generation, s.origin, s.base, s.ended, s.strict = r.Generation, next, next, nil, r.Remeshed
+	s.generation, s.origin, s.base, s.next, s.ended, s.strict = r.Generation, next, next, next, nil, r.Remeshed
 	s.plans, s.ready, s.building = map[uint64]*pb.StepPlan{}, map[uint64]*step{}, map[uint64]int64{}
 	s.held = 0
 	s.acked, s.reported, s.adopted = map[rank]uint64{}, map[uint32]uint64{}, map[rank]uint64{}
@@ -202,18 +203,17 @@ func (s *steps) fail(err error) {
 	})
 }
 
-// claim waits for the lowest plan that is not being built and fits the budget,
-// and reserves its bytes. The lowest step of all always fits: without it no rank
-// could go on and nothing would ever be released.
+// claim waits for the plan of the next step, until it fits the budget, and reserves its
+// bytes. Steps are claimed in their order, whenever their plans come: a later one must
+// not take the room of the one that ranks wait for. The first of all always fits: without it
+// no rank could go on and nothing would ever be released.
 func (s *steps) claim(ctx context.Context) (*pb.StepPlan, error) {
 	var claimed *pb.StepPlan
 	err := s.until(ctx, func() bool {
-		for k, p := range s.plans {
-			if claimed == nil || k < claimed.Step {
-				claimed = p
-			}
+		for s.next < s.base && s.plans[s.next] == nil { // it came too late: nobody waits for it
+			s.next++
 		}
-		if claimed == nil {
+		if claimed = s.plans[s.next]; claimed == nil {
 			return false
 		}
 		bytes := int64(0)
@@ -222,10 +222,10 @@ func (s *steps) claim(ctx context.Context) (*pb.StepPlan, error) {
 		}
 		first := len(s.building) == 0 && len(s.ready) == 0
 		if s.held+bytes > s.budget && !first {
-			claimed = nil
 			return false
 		}
 		delete(s.plans, claimed.Step)
+		s.next++
 		s.building[claimed.Step] = bytes
 		s.held += bytes
 		return true

@@ -87,6 +87,22 @@ func TestClaimsInOrder(t *testing.T) {
 	}
 }
 
+// TestClaimWaitsForTheNext: a plan that comes before that of an earlier step does not
+// take its room.
+func TestClaimWaitsForTheNext(t *testing.T) {
+	s := twoRanks(100)
+	now, cancel := context.WithCancel(t.Context())
+	cancel()
+	s.plan(planOf(1, 20))
+	if p, err := s.claim(now); err == nil {
+		t.Fatalf("step %d was claimed, step 0 was not", p.Step)
+	}
+	s.plan(planOf(0, 20))
+	if p, err := s.claim(now); err != nil || p.Step != 0 {
+		t.Fatalf("the first claim: %v, %v", p, err)
+	}
+}
+
 // TestBudget: a step over the budget is built if it is the only one; the next
 // waits until all ranks are done with it.
 func TestBudget(t *testing.T) {
