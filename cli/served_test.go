@@ -212,7 +212,7 @@ func TestStop(t *testing.T) {
 					t.Errorf("process %d is left behind (%v)", pid, err)
 				}
 			}
-			if err := s.stderr.String(); strings.Contains(err, "level=ERROR") {
+			if err := s.stderr.String(); strings.Contains(err, "level=ERROR") || strings.Contains(err, "level=WARN") {
 				t.Errorf("stopping logs errors:\n%s", err)
 			}
 		})

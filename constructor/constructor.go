@@ -104,19 +104,18 @@ func (c *Constructor) talk(ctx context.Context, address string) error {
 		return err
 	}
 	defer conn.Close()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	stream, err := pb.NewPlannerClient(conn).Construct(ctx, grpc.WaitForReady(true))
+	stream, err := rpc.OpenSession(ctx, pb.NewPlannerClient(conn).Construct)
 	if err != nil {
 		return c.lost(err)
 	}
-	send := rpc.NewSender(stream.Send)
+	defer stream.Close()
+	send := stream.Sender
 	hello := &pb.ConstructorReport{Report: &pb.ConstructorReport_Hello{Hello: &pb.ConstructorHello{Id: c.opts.ID, Address: address}}}
 	if err := send.Send(hello); err != nil {
 		return c.lost(err)
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return c.orders(stream, send) })
+	g.Go(func() error { return c.orders(stream) })
 	g.Go(func() error { return c.assemble(ctx, send) })
 	g.Go(func() error { return c.report(ctx, send) })
 	return g.Wait()
@@ -128,7 +127,7 @@ func (c *Constructor) lost(err error) error {
 }
 
 // orders takes in what the planner says.
-func (c *Constructor) orders(stream grpc.BidiStreamingClient[pb.ConstructorReport, pb.ConstructorOrder], send *rpc.Sender[*pb.ConstructorReport]) error {
+func (c *Constructor) orders(stream *rpc.Session[pb.ConstructorReport, pb.ConstructorOrder]) error {
 	for {
 		order, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
@@ -154,7 +153,7 @@ func (c *Constructor) orders(stream grpc.BidiStreamingClient[pb.ConstructorRepor
 			c.steps.joined(o.Joined)
 		case *pb.ConstructorOrder_Admit:
 			admitted := c.steps.admit(o.Admit)
-			if err := send.Send(&pb.ConstructorReport{Report: &pb.ConstructorReport_Admitted{Admitted: admitted}}); err != nil {
+			if err := stream.Send(&pb.ConstructorReport{Report: &pb.ConstructorReport_Admitted{Admitted: admitted}}); err != nil {
 				return c.lost(err)
 			}
 		case *pb.ConstructorOrder_Failure:

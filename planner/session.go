@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 
@@ -42,17 +43,19 @@ func (p *Planner) Load(stream grpc.BidiStreamingServer[pb.LoaderReport, pb.Loade
 	if err := p.do(ctx, func() { p.addLoader(l) }); err != nil {
 		return rpc.ToStatus(err)
 	}
-	defer p.do(context.WithoutCancel(ctx), func() { p.removeLoader(l) })
-	return pump(ctx, cancel, p.done, l.out, stream.Send, func() error {
+	err = pump(ctx, cancel, p.done, l.out, stream.Send, func() error {
 		report, err := stream.Recv()
 		if err != nil {
 			return err
 		}
 		return p.do(ctx, func() { p.loaderSays(l, report) })
 	})
+	p.do(context.WithoutCancel(ctx), func() { p.removeLoader(l, err) })
+	return rpc.ToStatus(err)
 }
 
-// pump sends what is put out and hears what comes in until either ends.
+// pump sends what is put out and hears what comes in until either ends. It returns nil
+// if the session ended in order: one of both sides was stopped.
 func pump[M any](ctx context.Context, cancel func(), done <-chan struct{}, out *rpc.Outbox[M], send func(M) error, hear func() error) error {
 	sent := make(chan error, 1)
 	go func() { sent <- out.Run(ctx, send); cancel() }()
@@ -72,10 +75,19 @@ func pump[M any](ctx context.Context, cancel func(), done <-chan struct{}, out *
 	case <-done:
 	}
 	cancel()
-	if errors.Is(err, errClosing) {
-		err = nil // the other side sees its stream end, and ends as well
+	if errors.Is(err, errClosing) || errors.Is(err, io.EOF) {
+		return nil // the other side sees its stream end, and ends as well
 	}
-	return rpc.ToStatus(err)
+	return err
+}
+
+// noteLeft logs the end of a role's session.
+func (p *Planner) noteLeft(role, id string, err error) {
+	if err == nil {
+		p.opts.Log.Info(role+" left", role, id)
+		return
+	}
+	p.opts.Log.Warn(role+" lost", role, id, "err", err)
 }
 
 func (p *Planner) addLoader(l *loaderSession) {
@@ -96,10 +108,10 @@ func (p *Planner) addLoader(l *loaderSession) {
 	p.start() // it may have waited for a loader to ask
 }
 
-// removeLoader gives a lost loader's work to the others.
-func (p *Planner) removeLoader(l *loaderSession) {
+// removeLoader gives the work of a loader that left, or was lost with err, to the others.
+func (p *Planner) removeLoader(l *loaderSession, err error) {
 	p.loaders = slices.DeleteFunc(p.loaders, func(o *loaderSession) bool { return o == l })
-	p.opts.Log.Warn("loader left", "loader", l.id)
+	p.noteLeft("loader", l.id, err)
 	maps.DeleteFunc(p.found, func(_ fileName, f *pb.FileFound) bool { return f == nil }) // it may have been the one that was asked
 	if len(p.loaders) == 0 {
 		return // constructors wait, with their deadlines, until one comes back
@@ -260,14 +272,15 @@ func (p *Planner) Construct(stream grpc.BidiStreamingServer[pb.ConstructorReport
 	if err := p.do(ctx, func() { refused = p.addConstructor(c) }); err != nil || refused != nil {
 		return rpc.ToStatus(cmp.Or(err, refused))
 	}
-	defer p.do(context.WithoutCancel(ctx), func() { p.removeConstructor(c) })
-	return pump(ctx, cancel, p.done, c.out, stream.Send, func() error {
+	err = pump(ctx, cancel, p.done, c.out, stream.Send, func() error {
 		report, err := stream.Recv()
 		if err != nil {
 			return err
 		}
 		return p.do(ctx, func() { p.constructorSays(c, report) })
 	})
+	p.do(context.WithoutCancel(ctx), func() { p.removeConstructor(c, err) })
+	return rpc.ToStatus(err)
 }
 
 // addConstructor gives a new constructor a free number, the job, and all steps
@@ -327,9 +340,9 @@ func (p *Planner) resend(c *constructorSession) {
 	}
 }
 
-func (p *Planner) removeConstructor(c *constructorSession) {
+func (p *Planner) removeConstructor(c *constructorSession, err error) {
 	p.constructors[c.number] = nil
-	p.opts.Log.Warn("constructor left", "constructor", c.id)
+	p.noteLeft("constructor", c.id, err)
 }
 
 func (p *Planner) jobFor(c *constructorSession) *pb.ConstructorJob {

@@ -114,21 +114,19 @@ func (l *Loader) talk(ctx context.Context, address string) error {
 		return err
 	}
 	defer conn.Close()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	stream, err := pb.NewPlannerClient(conn).Load(ctx, grpc.WaitForReady(true))
+	stream, err := rpc.OpenSession(ctx, pb.NewPlannerClient(conn).Load)
 	if err != nil {
 		return l.lost(err)
 	}
-	send := rpc.NewSender(stream.Send)
+	defer stream.Close()
 	hello := &pb.LoaderReport{Report: &pb.LoaderReport_Hello{Hello: &pb.LoaderHello{Id: l.opts.ID, Address: address}}}
-	if err := send.Send(hello); err != nil {
+	if err := stream.Send(hello); err != nil {
 		return l.lost(err)
 	}
 	work, stop := errgroup.WithContext(ctx)
 	work.SetLimit(l.opts.Workers + 2) // the workers, this reader and the usage reports
-	work.Go(func() error { return l.reportUsage(stop, send) })
-	work.Go(func() error { return l.orders(stop, stream, send, work) })
+	work.Go(func() error { return l.reportUsage(stop, stream.Sender) })
+	work.Go(func() error { return l.orders(stop, stream, work) })
 	return work.Wait()
 }
 
@@ -138,7 +136,8 @@ func (l *Loader) lost(err error) error {
 
 // orders receives orders and starts a worker for each; it waits while all
 // workers are busy.
-func (l *Loader) orders(ctx context.Context, stream grpc.BidiStreamingClient[pb.LoaderReport, pb.LoaderOrder], send *rpc.Sender[*pb.LoaderReport], work *errgroup.Group) error {
+func (l *Loader) orders(ctx context.Context, stream *rpc.Session[pb.LoaderReport, pb.LoaderOrder], work *errgroup.Group) error {
+	send := stream.Sender
 	for {
 		order, err := stream.Recv()
 		if errors.Is(err, io.EOF) {

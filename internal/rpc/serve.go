@@ -59,8 +59,9 @@ func Serve(ctx context.Context, server *grpc.Server, listener net.Listener) erro
 // Sender lets several goroutines send on one stream. It is safe for concurrent
 // use; messages of one goroutine keep their order.
 type Sender[M any] struct {
-	turn chan struct{} // holds one token: whose turn it is
-	send func(M) error
+	turn     chan struct{} // holds one token: whose turn it is
+	send     func(M) error
+	finished bool
 }
 
 // NewSender wraps a stream's Send.
@@ -75,10 +76,21 @@ func NewSender[M any](send func(M) error) *Sender[M] {
 func (s *Sender[M]) Send(m M) error {
 	<-s.turn
 	defer func() { s.turn <- struct{}{} }()
+	if s.finished {
+		return nil
+	}
 	if err := s.send(m); !errors.Is(err, io.EOF) {
 		return err
 	}
 	return nil
+}
+
+// finish makes end the last that is done on the stream.
+func (s *Sender[M]) finish(end func() error) {
+	<-s.turn
+	defer func() { s.turn <- struct{}{} }()
+	s.finished = true
+	end() // what fails on a stream that has ended, its receiver hears
 }
 
 // Outbox queues messages for one stream without ever blocking the one who puts
