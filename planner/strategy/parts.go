@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/millrace-data/millrace/planner/dgraph"
-	"github.com/millrace-data/millrace/planner/place"
 )
 
 // Block names a block of a source.
@@ -13,9 +12,9 @@ type Block struct {
 	Seq    int64
 }
 
-// Part is what a constructor does of a step: the rows of its buckets and the images
-// that their ranks encode. Rows come in the order of delivery, by microbatch, then by
-// DP rank and position; samples row by row, in the order of the row.
+// Part is what a constructor does of a step: the rows of its buckets. They come in the
+// order of delivery, by microbatch, then by DP rank and position; samples row by row, in
+// the order of the row. Who encodes an image is in Result.Encoder.
 type Part struct {
 	Rows       []uint32 // numbers in the global batch
 	Rank       []uint32 // DP rank of each row
@@ -23,15 +22,10 @@ type Part struct {
 	Position   []uint32 // place of each row in its microbatch
 	RowSamples []uint32 // samples of each row
 
-	Blocks       []Block  // that samples and images come from, in the order of their use
+	Blocks       []Block  // that samples come from, in the order of their use
 	SampleBlock  []uint32 // of each sample: an index into Blocks
 	SampleIndex  []uint32 // place in the block
 	SampleLength []uint32 // tokens
-
-	ImageBlock   []uint32 // of each image: an index into Blocks
-	ImageSample  []uint32 // place of its sample in the block
-	ImageNumber  []uint32 // which image of the sample, from 0
-	ImageEncoder []uint32 // bucket of Result.Encoders that encodes it
 }
 
 // ConstructorDoPlan returns the part of the constructor that serves these DP ranks:
@@ -54,20 +48,13 @@ func ConstructorDoPlan(r *Result, buf *dgraph.Buffer, buckets []uint32) Part {
 			}
 		}
 	}
-	if r.Encoder != nil {
-		for _, rank := range mine {
-			c.images(rank, r.Encoder)
-		}
-	}
 	return c.finish()
 }
 
-// index finds the rows and images of a DP rank, and the blocks of samples.
+// index finds the rows of a DP rank, and the blocks of samples.
 type index struct {
-	rowAt                  []int32 // (microbatch x dp + rank) x size + position -> row
-	start, samples         []int32 // samples by row
-	imageStart, imageOrder []int32 // images by DP rank of their encoder
-	sampleOf               []int32 // image -> sample
+	rowAt          []int32 // (microbatch x dp + rank) x size + position -> row
+	start, samples []int32 // samples by row
 
 	blocks  []Block // of all samples
 	blockOf []int32 // sample -> block
@@ -81,16 +68,6 @@ func newIndex(r *Result, buf *dgraph.Buffer) *index {
 	}
 	x.start, x.samples = dgraph.ByRow(r.RowOf, len(r.Rank))
 	x.numberBlocks(buf)
-	if r.Encoder != nil {
-		x.sampleOf = make([]int32, len(r.Encoder))
-		for i := range buf.Len() {
-			first, end := buf.ImagesOf(i)
-			for image := first; image < end; image++ {
-				x.sampleOf[image] = int32(i)
-			}
-		}
-		x.imageStart, x.imageOrder = dgraph.ByRow(r.encoderRanks(), dp)
-	}
 	return x
 }
 
@@ -119,36 +96,6 @@ func (x *index) numberBlocks(buf *dgraph.Buffer) {
 
 func (r *Result) ranks() int { return len(r.Rank) / (r.Microbatches * r.MicrobatchSize) }
 
-// encoderRanks returns the DP rank that encodes each image, -1 for images that wait. A
-// bucket lies in one DP rank at every axis.
-func (r *Result) encoderRanks() []int32 {
-	rankOf := make([]int32, r.Encoders.Len())
-	for bucket := range rankOf {
-		rankOf[bucket] = dpOf(r.Encoders, r.tree, bucket)
-	}
-	ranks := make([]int32, len(r.Encoder))
-	for image, bucket := range r.Encoder {
-		if ranks[image] = -1; bucket >= 0 {
-			ranks[image] = rankOf[bucket]
-		}
-	}
-	return ranks
-}
-
-// dpOf returns the DP rank that a bucket lies in.
-func dpOf(buckets place.Buckets, tree *place.Tree, bucket int) int32 {
-	first := bucket
-	if buckets.Axis() != "world" { // there a bucket is a rank
-		ranks, _ := buckets.Ranks(bucket)
-		for rank := range ranks {
-			first = rank
-			break
-		}
-	}
-	at, _ := tree.Coordinates(first)
-	return int32(at.DP)
-}
-
 // cutter writes a part.
 type cutter struct {
 	*index
@@ -159,7 +106,7 @@ type cutter struct {
 
 // makeRoom makes columns of the right size.
 func (c *cutter) makeRoom(r *Result, mine []uint32) {
-	dp, rows, samples, images := r.ranks(), len(mine)*r.Microbatches*r.MicrobatchSize, 0, 0
+	dp, rows, samples := r.ranks(), len(mine)*r.Microbatches*r.MicrobatchSize, 0
 	for _, rank := range mine {
 		for m := range r.Microbatches {
 			at := (m*dp + int(rank)) * r.MicrobatchSize
@@ -167,11 +114,8 @@ func (c *cutter) makeRoom(r *Result, mine []uint32) {
 				samples += int(c.start[row+1] - c.start[row])
 			}
 		}
-		if r.Encoder != nil {
-			images += int(c.imageStart[rank+1] - c.imageStart[rank])
-		}
 	}
-	all := make([]uint32, 5*rows+3*samples+4*images)
+	all := make([]uint32, 5*rows+3*samples)
 	cut := func(n int) []uint32 {
 		column := all[:0:n]
 		all = all[n:]
@@ -180,7 +124,6 @@ func (c *cutter) makeRoom(r *Result, mine []uint32) {
 	c.part = Part{
 		Rows: cut(rows), Rank: cut(rows), Microbatch: cut(rows), Position: cut(rows), RowSamples: cut(rows),
 		SampleBlock: cut(samples), SampleIndex: cut(samples), SampleLength: cut(samples),
-		ImageBlock: cut(images), ImageSample: cut(images), ImageNumber: cut(images), ImageEncoder: cut(images),
 	}
 }
 
@@ -193,18 +136,6 @@ func (c *cutter) row(row int32, rank uint32, microbatch, position int) {
 		p.SampleBlock = append(p.SampleBlock, c.block(i))
 		p.SampleIndex = append(p.SampleIndex, uint32(c.buf.Index[i]))
 		p.SampleLength = append(p.SampleLength, uint32(c.buf.Tokens[i]))
-	}
-}
-
-// images adds the images that the ranks of a DP rank encode.
-func (c *cutter) images(rank uint32, encoder []int32) {
-	p := &c.part
-	for _, image := range c.imageOrder[c.imageStart[rank]:c.imageStart[rank+1]] {
-		sample := c.sampleOf[image]
-		p.ImageBlock = append(p.ImageBlock, c.block(sample))
-		p.ImageSample = append(p.ImageSample, uint32(c.buf.Index[sample]))
-		p.ImageNumber = append(p.ImageNumber, uint32(image-c.buf.ImageOffsets[sample]))
-		p.ImageEncoder = append(p.ImageEncoder, uint32(encoder[image]))
 	}
 }
 

@@ -70,15 +70,15 @@ func TestLoaderPartsAreSorted(t *testing.T) {
 	}
 }
 
-// TestConstructorParts: the parts of constructors hold each row and image once, with
-// their samples, in the order of delivery.
+// TestConstructorParts: the parts of constructors hold each row once, with its samples, in the
+// order of delivery.
 func TestConstructorParts(t *testing.T) {
 	b, in, r := planned(t)
 	g, err := r.Graph(dgraph.Text, b.buf)
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows, images := map[uint32]bool{}, map[[4]uint32]bool{}
+	rows := map[uint32]bool{}
 	for _, buckets := range [][]uint32{{5, 1}, {0}, {2, 3, 4, 3}, {6, 7, 8, 99}} {
 		p := strategy.ConstructorDoPlan(r, b.buf, buckets)
 		at := 0
@@ -105,26 +105,9 @@ func TestConstructorParts(t *testing.T) {
 		if at != len(p.SampleIndex) || at != len(p.SampleBlock) {
 			t.Fatalf("%d samples in rows, %d in all", at, len(p.SampleIndex))
 		}
-		for k, block := range p.ImageBlock {
-			ref := dgraph.Ref{Source: p.Blocks[block].Source, Seq: p.Blocks[block].Seq, Index: int32(p.ImageSample[k])}
-			sample, ok := g.Find(ref)
-			first, _ := b.buf.ImagesOf(sample)
-			to := r.Encoder[first+int32(p.ImageNumber[k])]
-			where, err := in.Tree.Coordinates(int(to))
-			if !ok || err != nil || uint32(to) != p.ImageEncoder[k] || !slices.Contains(buckets, uint32(where.DP)) {
-				t.Fatalf("buckets %v encode image %d of %v at %d, which is %v", buckets, p.ImageNumber[k], ref, p.ImageEncoder[k], where)
-			}
-			images[[4]uint32{uint32(ref.Source), uint32(ref.Seq), uint32(ref.Index), p.ImageNumber[k]}] = true
-		}
 	}
-	wanted := 0
-	for _, to := range r.Encoder {
-		if to >= 0 {
-			wanted++
-		}
-	}
-	if len(rows) != in.Shape.Rows || len(images) != wanted {
-		t.Errorf("constructors have %d rows and %d images, want %d and %d", len(rows), len(images), in.Shape.Rows, wanted)
+	if len(rows) != in.Shape.Rows {
+		t.Errorf("constructors have %d rows, want %d", len(rows), in.Shape.Rows)
 	}
 }
 
@@ -149,7 +132,7 @@ func TestPartsInOrder(t *testing.T) {
 		}
 	}
 	p := strategy.ConstructorDoPlan(r, b.buf, []uint32{2, 1})
-	if !slices.Equal(p.Rows, want) || len(p.ImageBlock) > 0 {
+	if !slices.Equal(p.Rows, want) {
 		t.Errorf("got rows %v, want %v", p.Rows, want)
 	}
 	if again := strategy.ConstructorDoPlan(r, b.buf, []uint32{1, 2}); !reflect.DeepEqual(p, again) {
@@ -169,29 +152,5 @@ func TestSummaryBuffer(t *testing.T) {
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
-	}
-}
-
-// TestEncodersOfARank: at every axis a constructor gets the images of all buckets that
-// lie in its ranks.
-func TestEncodersOfARank(t *testing.T) {
-	b := draw(t, 8, 32, 512, 90, true)
-	for axis, share := range map[string]int32{"dp": 1, "cp": 2, "pp": 4, "tp": 12} {
-		in := b.input(place.Mesh{DP: 4, CP: 2, PP: 2, TP: 3}, 1)
-		r, err := new(strategy.Runner).Run(vision(model(t, "quadratic"), model(t, "vit-2b"), axis, 1, strategy.Balance{}), in)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for rank := range uint32(4) {
-			want := 0
-			for _, bucket := range r.Encoder { // buckets of one dp index have consecutive numbers
-				if bucket >= 0 && uint32(bucket/share) == rank {
-					want++
-				}
-			}
-			if got := len(strategy.ConstructorDoPlan(r, b.buf, []uint32{rank}).ImageEncoder); got != want || got == 0 {
-				t.Errorf("%s: rank %d encodes %d images, want %d", axis, rank, got, want)
-			}
-		}
 	}
 }
