@@ -235,11 +235,10 @@ func (p *Planner) resolve(core *plan.Core, c change.Change) (ch plan.Change, err
 	switch {
 	case c.Weights != nil:
 		ch.Kind = plan.SetShares
-		weights, err := c.WeightsOf(names)
-		if err != nil {
+		if ch.Weights, err = c.WeightsOf(names); err != nil {
 			return ch, err
 		}
-		ch.Shares = mix.FromWeights(weights)
+		ch.Shares = mix.FromWeights(ch.Weights)
 	case c.Schedule:
 		ch.Kind = plan.UseSchedule
 	case c.Pause != "":

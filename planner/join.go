@@ -12,6 +12,7 @@ import (
 	"github.com/millrace-data/millrace/internal/batch"
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/rpc"
+	"github.com/millrace-data/millrace/planner/jobspec"
 	"github.com/millrace-data/millrace/planner/place"
 	"github.com/millrace-data/millrace/planner/plan"
 	pb "github.com/millrace-data/millrace/proto"
@@ -174,9 +175,11 @@ func (p *Planner) join(j *joining) (*pb.JoinReply, error) {
 	}, nil
 }
 
-func (p *Planner) sourceNames() []string {
-	names := make([]string, len(p.sources))
-	for i, s := range p.sources {
+func (p *Planner) sourceNames() []string { return namesOf(p.sources) }
+
+func namesOf(sources []jobspec.Source) []string {
+	names := make([]string, len(sources))
+	for i, s := range sources {
 		names[i] = s.Name
 	}
 	return names
@@ -272,7 +275,11 @@ func sameChange(a, b plan.Change) bool { return bytes.Equal(a.Text, b.Text) }
 // same says whether two positions are one. Changes that are pending are not
 // compared: one may have been made since the other was saved.
 func same(a, b plan.State) bool {
-	if a.Step != b.Step || len(a.Carry) != len(b.Carry) || len(a.Cursors) != len(b.Cursors) || !proto.Equal(packSettings(a.Settings), packSettings(b.Settings)) {
+	if a.Step != b.Step || len(a.Carry) != len(b.Carry) || len(a.Cursors) != len(b.Cursors) {
+		return false
+	}
+	a.Settings.Weights, b.Settings.Weights = nil, nil // a token may have only the shares
+	if !proto.Equal(packSettings(a.Settings), packSettings(b.Settings)) {
 		return false
 	}
 	for i := range a.Carry {
@@ -281,7 +288,7 @@ func same(a, b plan.State) bool {
 		}
 	}
 	for i, c := range a.Cursors {
-		c.Samples = b.Cursors[i].Samples // no part of a position
+		c.Samples, c.Tokens = b.Cursors[i].Samples, b.Cursors[i].Tokens // no plan depends on them, and a token may have rounded the latter
 		if c != b.Cursors[i] {
 			return false
 		}

@@ -160,7 +160,7 @@ func newPlanner(opts Options) (*Planner, error) {
 		opts:         opts,
 		inbox:        make(chan func()),
 		done:         make(chan struct{}),
-		id:           identity{name: opts.Job.Name, spec: opts.Job.Identity()},
+		id:           identity{name: opts.Job.Name, spec: opts.Job.Identity(), sources: namesOf(opts.Job.Sources)},
 		constructors: make([]*constructorSession, opts.Constructors),
 		steps:        map[int64]*plan.Step{},
 		saved:        map[int64]*savedToken{},

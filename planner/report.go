@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
+	"math"
+	"slices"
 
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/rpc"
@@ -128,8 +131,27 @@ func (p *Planner) decide(step uint64) error {
 	if err := c.Validate(); err != nil {
 		return fault.As(fault.User, fmt.Errorf("the feedback policy gave bad weights: %w", err))
 	}
+	round(c.Weights)
 	_, err := p.change(c)
 	return err
+}
+
+// weightPlaces are the decimal places of weights that a policy gave: the log and
+// tokens say them in a few bytes, and no trainer can tell 10^-7 of the mix.
+const weightPlaces = 1e7
+
+// round makes weights parts of 1 of a few decimal places; none becomes zero that
+// was not.
+func round(weights map[string]float64) {
+	sum := 0.0
+	for _, name := range slices.Sorted(maps.Keys(weights)) {
+		sum += weights[name]
+	}
+	for name, w := range weights {
+		if w > 0 {
+			weights[name] = max(math.Round(w/sum*weightPlaces), 1) / weightPlaces
+		}
+	}
 }
 
 // parts are shares as parts of 1.

@@ -6,8 +6,11 @@ import (
 	"math"
 	"slices"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/planner/change"
+	"github.com/millrace-data/millrace/planner/mix"
 	"github.com/millrace-data/millrace/planner/place"
 	"github.com/millrace-data/millrace/planner/plan"
 	pb "github.com/millrace-data/millrace/proto"
@@ -17,14 +20,13 @@ import (
 // were none.
 func packSettings(s plan.Settings) *pb.Settings {
 	out := &pb.Settings{SequenceLength: uint32(s.Batch.SequenceLength), Sequences: uint32(s.Batch.Rows)}
-	if s.Shares != nil {
+	if weights, short := appendDecimals([]byte{}, s.Weights); s.Weights != nil && short {
+		out.Weights = weights
+	} else if s.Shares != nil {
 		out.Shares = appendColumn([]byte{}, s.Shares)
 	}
-	for _, i := range s.Out {
-		out.Out = append(out.Out, uint32(i))
-	}
-	for _, i := range s.Gone {
-		out.Gone = append(out.Gone, uint32(i))
+	if len(s.Out) > 0 {
+		out.States = appendColumn([]byte{}, states(s))
 	}
 	if s.Mesh != nil {
 		out.Topology = s.Mesh.Canonical()
@@ -35,7 +37,7 @@ func packSettings(s plan.Settings) *pb.Settings {
 	for _, a := range s.Added {
 		out.Added = append(out.Added, &pb.AddedSource{Yaml: a.Spec, Share: a.Share, Limited: a.Limit > 0, Manifest: a.Manifest[:]})
 	}
-	if s.Shares == nil && s.Batch == (plan.Shape{}) && s.Out == nil && s.Mesh == nil && s.Bans == nil && s.Added == nil {
+	if proto.Size(out) == 0 {
 		return nil
 	}
 	return out
@@ -76,22 +78,11 @@ func (p *Planner) unpackSettings(in *pb.Settings, sources int) (s plan.Settings,
 	if in == nil {
 		return s, nil
 	}
-	if len(in.Shares) > 0 {
-		r := columns{data: in.Shares}
-		s.Shares = r.next(min(sources, sharesIn(in.Shares)))
-		var sum uint64
-		for _, n := range s.Shares {
-			sum += n
-		}
-		if r.short || sum != 1<<32 {
-			return s, fmt.Errorf("the resume token has weights that do not sum to 1")
-		}
+	if s.Shares, s.Weights, err = unpackMix(in, sources); err != nil {
+		return s, err
 	}
-	for _, i := range in.Out {
-		s.Out = append(s.Out, int32(min(i, uint32(sources-1))))
-	}
-	for _, i := range in.Gone {
-		s.Gone = append(s.Gone, int32(min(i, uint32(sources-1))))
+	if s.Out, s.Gone, err = unpackStates(in, sources); err != nil {
+		return s, err
 	}
 	s.Batch = plan.Shape{SequenceLength: int32(min(in.SequenceLength, math.MaxInt32)), Rows: int(in.Sequences)}
 	if in.Topology != "" {
@@ -115,8 +106,81 @@ func (p *Planner) unpackSettings(in *pb.Settings, sources int) (s plan.Settings,
 	return s, nil
 }
 
-// sharesIn is the number of values in a column that fills data.
-func sharesIn(data []byte) int {
+// What is drawn of a source, in the column of states.
+const (
+	drawn uint64 = iota
+	paused
+	dropped
+)
+
+// states are those of the sources up to the last one that nothing is drawn from.
+func states(s plan.Settings) []uint64 {
+	var of []uint64
+	for _, i := range s.Out {
+		of = append(of, make([]uint64, int(i)-len(of))...)
+		of = append(of, paused)
+	}
+	for _, i := range s.Gone {
+		of[i] = dropped
+	}
+	return of
+}
+
+// unpackStates reads which sources are paused or dropped, rising; version 1 lists
+// them.
+func unpackStates(in *pb.Settings, sources int) (out, gone []int32, err error) {
+	for _, i := range in.Out {
+		out = append(out, int32(min(i, uint32(sources-1))))
+	}
+	for _, i := range in.Gone {
+		gone = append(gone, int32(min(i, uint32(sources-1))))
+	}
+	if len(in.States) == 0 {
+		return out, gone, nil
+	}
+	r := columns{data: in.States}
+	for i, state := range r.next(min(sources, valuesIn(in.States))) {
+		if state >= paused {
+			out = append(out, int32(i))
+		}
+		if state == dropped {
+			gone = append(gone, int32(i))
+		}
+		r.short = r.short || state > dropped
+	}
+	if r.short {
+		return nil, nil, fmt.Errorf("the resume token has states of sources that cannot be")
+	}
+	return out, gone, nil
+}
+
+// unpackMix reads the mix that was set; nil if none was.
+func unpackMix(in *pb.Settings, sources int) (shares []uint64, weights []float64, err error) {
+	switch {
+	case len(in.Weights) > 0:
+		r := columns{data: in.Weights}
+		weights = r.decimals(sources)
+		if r.short || len(r.data) > 0 || !slices.ContainsFunc(weights, func(w float64) bool { return w > 0 }) {
+			return nil, nil, fmt.Errorf("the resume token has weights that cannot be read, or are all zero")
+		}
+		return mix.FromWeights(weights), weights, nil
+	case len(in.Shares) > 0:
+		r := columns{data: in.Shares}
+		shares = r.next(min(sources, valuesIn(in.Shares)))
+		var sum uint64
+		for _, n := range shares {
+			sum += n
+		}
+		if r.short || sum != 1<<mix.Bits {
+			return nil, nil, fmt.Errorf("the resume token has weights that do not sum to 1")
+		}
+	}
+	return shares, nil, nil
+}
+
+// valuesIn is the most values that a column that fills data has; those past the
+// last one are zero.
+func valuesIn(data []byte) int {
 	if data[0] == 0 {
 		return 0
 	}

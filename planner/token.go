@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math"
+	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -17,7 +18,21 @@ import (
 )
 
 // tokenVersion is the version of resume tokens written here; older ones are read.
-const tokenVersion = 1
+const tokenVersion = 2
+
+// A token goes into every checkpoint, so that it should be small. One that would
+// have more than roomyToken bytes says how many tokens were drawn of each source
+// in fewer bits, for no plan depends on it. More than mostToken bytes are not read.
+const (
+	roomyToken = 4096
+	mostToken  = 16 << 20
+)
+
+// exact keeps all bits of a counter.
+const exact = 64
+
+// countBits are the bits of a counter that a token keeps, as many as it has room for.
+var countBits = [...]int{exact, 24, 20, 16, 14, 12, 11, 10, 9, 8, 7}
 
 // identity is what tokens and logs must agree on with the job: the part of the
 // spec that decides the bytes, and the data.
@@ -25,12 +40,22 @@ type identity struct {
 	name     string
 	spec     [32]byte
 	manifest [32]byte
+	sources  []string // the names of the spec's
+}
+
+// names are those of the spec's sources and of those that joined.
+func (id identity) names(added []plan.Added) []string {
+	names := slices.Clip(id.sources)
+	for _, a := range added {
+		names = append(names, nameOf(a.Spec))
+	}
+	return names
 }
 
 // encodeToken writes a position as a resume token. limited says which sources
 // have a limit.
 func encodeToken(id identity, mesh *pb.Mesh, s plan.State, digest [32]byte, limited []bool) []byte {
-	data, err := proto.MarshalOptions{Deterministic: true}.Marshal(&pb.ResumeToken{
+	t := &pb.ResumeToken{
 		Version:  tokenVersion,
 		Job:      id.name,
 		Identity: id.spec[:],
@@ -38,10 +63,16 @@ func encodeToken(id identity, mesh *pb.Mesh, s plan.State, digest [32]byte, limi
 		Step:     uint64(s.Step),
 		Digest:   digest[:],
 		Mesh:     mesh,
-		Cursors:  packState(s, limited),
 		Settings: packSettings(s.Settings),
-		Pending:  texts(s.Pending),
-	})
+		Pending:  packPending(s.Pending, id.names(s.Settings.Added)),
+	}
+	for _, bits := range countBits {
+		t.Cursors = packState(s, limited, bits)
+		if proto.Size(t)+sealBytes <= roomyToken {
+			break
+		}
+	}
+	data, err := proto.MarshalOptions{Deterministic: true}.Marshal(t)
 	if err != nil {
 		panic(fmt.Sprintf("planner: a resume token does not encode: %v", err)) // only invalid UTF-8 in the name could, and lint refuses that
 	}
@@ -98,6 +129,9 @@ func (p *position) entries() (entries [][]byte) {
 // decodeToken reads a resume token and checks that it is whole and of this job.
 // limited says which sources of the job spec have a limit.
 func decodeToken(id identity, data []byte, limited []bool) (*position, error) {
+	if len(data) > mostToken {
+		return nil, fault.Userf("the resume token has %d bytes, %d are the most: pass what state_dict() or --save-token gave", len(data), mostToken)
+	}
 	t := &pb.ResumeToken{}
 	body, whole := unseal(data)
 	if !whole || proto.Unmarshal(body, t) != nil || t.Version == 0 {
@@ -107,12 +141,15 @@ func decodeToken(id identity, data []byte, limited []bool) (*position, error) {
 		return nil, err
 	}
 	p := &position{settings: t.Settings, digest: [32]byte{}}
-	pending, err := change.ParseAll(t.Pending)
-	p.pending = pending
-	if err == nil {
-		for _, a := range t.Settings.GetAdded() {
-			limited = append(limited[:len(limited):len(limited)], a.Limited)
-		}
+	names, limited := slices.Clip(id.sources), slices.Clip(limited)
+	for _, a := range t.Settings.GetAdded() {
+		names, limited = append(names, nameOf(a.Yaml)), append(limited, a.Limited)
+	}
+	for _, text := range t.Texts {
+		t.Pending = append(t.Pending, &pb.PendingChange{Json: text})
+	}
+	pending, err := unpackPending(t.Pending, names)
+	if p.pending = pending; err == nil {
 		p.state, err = unpackState(t.Cursors, limited)
 	}
 	if err != nil || len(t.Digest) != 32 || t.Step > math.MaxInt64 {
@@ -144,6 +181,9 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // checkTag is the tag of the field `check`.
 var checkTag = protowire.AppendTag(nil, 15, protowire.Fixed32Type)
 
+// sealBytes is the size of that field.
+const sealBytes = 5
+
 // seal appends the field `check`: a flipped bit in a cursor would give other
 // data than was saved, without a word.
 func seal(data []byte) []byte {
@@ -153,78 +193,9 @@ func seal(data []byte) []byte {
 
 // unseal takes it off again and reports whether it holds.
 func unseal(data []byte) (body []byte, whole bool) {
-	n := len(data) - len(checkTag) - 4
+	n := len(data) - sealBytes
 	if n < 0 || !bytes.Equal(data[n:n+len(checkTag)], checkTag) {
 		return nil, false
 	}
 	return data[:n], binary.LittleEndian.Uint32(data[n+len(checkTag):]) == crc32.Checksum(data[:n], castagnoli)
-}
-
-// packState writes cursors and carried samples column by column, each number in
-// as many bits as the largest of its column needs: about 12 bytes a source late
-// in a long job, where varints would take 15.
-//
-// The columns by source, in the spec's order: next block, next sample in it,
-// deficit (zigzag), tokens; for sources with a limit: samples of this epoch. By
-// carried sample, after their number: source, how many blocks behind the
-// source's cursor, place in the block, length.
-func packState(s plan.State, limited []bool) []byte {
-	var seq, index, deficit, tokens, inEpoch []uint64
-	for i, c := range s.Cursors {
-		seq = append(seq, uint64(c.Seq))
-		index = append(index, uint64(c.Index))
-		deficit = append(deficit, protowire.EncodeZigZag(c.Deficit))
-		tokens = append(tokens, uint64(c.Tokens))
-		if limited[i] {
-			inEpoch = append(inEpoch, uint64(c.InEpoch))
-		}
-	}
-	var source, back, place, length []uint64
-	for _, r := range s.Carry {
-		source = append(source, uint64(r.Source))
-		back = append(back, uint64(s.Cursors[r.Source].Seq-r.Seq))
-		place = append(place, uint64(r.Index))
-		length = append(length, uint64(r.Length))
-	}
-	var data []byte
-	for _, column := range [][]uint64{seq, index, deficit, tokens, inEpoch, {uint64(len(s.Carry))}, source, back, place, length} {
-		data = appendColumn(data, column)
-	}
-	return data
-}
-
-func unpackState(data []byte, limited []bool) (plan.State, error) {
-	sources := len(limited)
-	r := columns{data: data}
-	seq, index, deficit, tokens := r.next(sources), r.next(sources), r.next(sources), r.next(sources)
-	limits := 0
-	for _, l := range limited {
-		if l {
-			limits++
-		}
-	}
-	inEpoch := r.next(limits)
-	n := int(min(r.next(1)[0], math.MaxUint16))
-	source, back, place, length := r.next(n), r.next(n), r.next(n), r.next(n)
-	if r.short || len(r.data) > 0 {
-		return plan.State{}, fmt.Errorf("its %d bytes of cursors are not those of %d sources", len(data), sources)
-	}
-	s := plan.Start(sources)
-	for i := range s.Cursors {
-		s.Cursors[i] = plan.Cursor{
-			Seq: int64(seq[i]), Index: int32(index[i]), Deficit: protowire.DecodeZigZag(deficit[i]), Tokens: int64(tokens[i]),
-		}
-		if limited[i] {
-			s.Cursors[i].InEpoch, inEpoch = int64(inEpoch[0]), inEpoch[1:]
-		}
-	}
-	for k, src := range source {
-		if src >= uint64(sources) {
-			return plan.State{}, fmt.Errorf("it carries a sample of source %d of %d", src, sources)
-		}
-		s.Carry = append(s.Carry, plan.Ref{
-			Source: int32(src), Seq: s.Cursors[src].Seq - int64(back[k]), Index: int32(place[k]), Length: int32(length[k]),
-		})
-	}
-	return s, nil
 }

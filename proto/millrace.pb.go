@@ -4269,10 +4269,11 @@ type ResumeToken struct {
 	Step          uint64                 `protobuf:"varint,6,opt,name=step,proto3" json:"step,omitempty"`    // steps done
 	Digest        []byte                 `protobuf:"bytes,7,opt,name=digest,proto3" json:"digest,omitempty"` // D of that position
 	Mesh          *Mesh                  `protobuf:"bytes,8,opt,name=mesh,proto3" json:"mesh,omitempty"`
-	Cursors       []byte                 `protobuf:"bytes,9,opt,name=cursors,proto3" json:"cursors,omitempty"`    // of all sources and carried samples: planner/token.go has the layout
+	Cursors       []byte                 `protobuf:"bytes,9,opt,name=cursors,proto3" json:"cursors,omitempty"`    // of all sources and carried samples: planner/cursors.go has the layout
 	Settings      *Settings              `protobuf:"bytes,10,opt,name=settings,proto3" json:"settings,omitempty"` // what the changes so far add up to; absent if there were none
-	Pending       [][]byte               `protobuf:"bytes,11,rep,name=pending,proto3" json:"pending,omitempty"`   // changes for steps to come, JSON
-	Check         uint32                 `protobuf:"fixed32,15,opt,name=check,proto3" json:"check,omitempty"`     // CRC-32C of all bytes before this field, which is the last
+	Texts         [][]byte               `protobuf:"bytes,11,rep,name=texts,proto3" json:"texts,omitempty"`       // version 1: changes for steps to come, JSON
+	Pending       []*PendingChange       `protobuf:"bytes,12,rep,name=pending,proto3" json:"pending,omitempty"`
+	Check         uint32                 `protobuf:"fixed32,15,opt,name=check,proto3" json:"check,omitempty"` // CRC-32C of all bytes before this field, which is the last
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4377,7 +4378,14 @@ func (x *ResumeToken) GetSettings() *Settings {
 	return nil
 }
 
-func (x *ResumeToken) GetPending() [][]byte {
+func (x *ResumeToken) GetTexts() [][]byte {
+	if x != nil {
+		return x.Texts
+	}
+	return nil
+}
+
+func (x *ResumeToken) GetPending() []*PendingChange {
 	if x != nil {
 		return x.Pending
 	}
@@ -4391,24 +4399,79 @@ func (x *ResumeToken) GetCheck() uint32 {
 	return 0
 }
 
+// PendingChange is a change for a step to come.
+type PendingChange struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Json          []byte                 `protobuf:"bytes,1,opt,name=json,proto3" json:"json,omitempty"`
+	Weights       []byte                 `protobuf:"bytes,2,opt,name=weights,proto3" json:"weights,omitempty"` // taken out of the JSON: planner/pending.go
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PendingChange) Reset() {
+	*x = PendingChange{}
+	mi := &file_proto_millrace_proto_msgTypes[57]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PendingChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PendingChange) ProtoMessage() {}
+
+func (x *PendingChange) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[57]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PendingChange.ProtoReflect.Descriptor instead.
+func (*PendingChange) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{57}
+}
+
+func (x *PendingChange) GetJson() []byte {
+	if x != nil {
+		return x.Json
+	}
+	return nil
+}
+
+func (x *PendingChange) GetWeights() []byte {
+	if x != nil {
+		return x.Weights
+	}
+	return nil
+}
+
 // Settings are what the changes to a job add up to at a position.
 type Settings struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
-	Shares         []byte                 `protobuf:"bytes,1,opt,name=shares,proto3" json:"shares,omitempty"`     // the mix that was set, a column of planner/column.go
-	Out            []uint32               `protobuf:"varint,2,rep,packed,name=out,proto3" json:"out,omitempty"`   // sources that nothing is drawn from
-	Gone           []uint32               `protobuf:"varint,3,rep,packed,name=gone,proto3" json:"gone,omitempty"` // of them, those that were dropped
+	Shares         []byte                 `protobuf:"bytes,1,opt,name=shares,proto3" json:"shares,omitempty"`     // the mix that was set, a column of planner/column.go, if it has no weights
+	Out            []uint32               `protobuf:"varint,2,rep,packed,name=out,proto3" json:"out,omitempty"`   // version 1: sources that nothing is drawn from
+	Gone           []uint32               `protobuf:"varint,3,rep,packed,name=gone,proto3" json:"gone,omitempty"` // version 1: of them, those that were dropped
 	SequenceLength uint32                 `protobuf:"varint,4,opt,name=sequence_length,json=sequenceLength,proto3" json:"sequence_length,omitempty"`
 	Sequences      uint32                 `protobuf:"varint,5,opt,name=sequences,proto3" json:"sequences,omitempty"`
 	Topology       string                 `protobuf:"bytes,6,opt,name=topology,proto3" json:"topology,omitempty"`
 	Bans           []*Ban                 `protobuf:"bytes,7,rep,name=bans,proto3" json:"bans,omitempty"`
 	Added          []*AddedSource         `protobuf:"bytes,8,rep,name=added,proto3" json:"added,omitempty"`
+	Weights        []byte                 `protobuf:"bytes,9,opt,name=weights,proto3" json:"weights,omitempty"` // the mix that was set, decimals of planner/column.go
+	States         []byte                 `protobuf:"bytes,10,opt,name=states,proto3" json:"states,omitempty"`  // a column by source: 0, or 1 if it is paused, 2 if it was dropped
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Settings) Reset() {
 	*x = Settings{}
-	mi := &file_proto_millrace_proto_msgTypes[57]
+	mi := &file_proto_millrace_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4420,7 +4483,7 @@ func (x *Settings) String() string {
 func (*Settings) ProtoMessage() {}
 
 func (x *Settings) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[57]
+	mi := &file_proto_millrace_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4433,7 +4496,7 @@ func (x *Settings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings.ProtoReflect.Descriptor instead.
 func (*Settings) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{57}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Settings) GetShares() []byte {
@@ -4492,6 +4555,20 @@ func (x *Settings) GetAdded() []*AddedSource {
 	return nil
 }
 
+func (x *Settings) GetWeights() []byte {
+	if x != nil {
+		return x.Weights
+	}
+	return nil
+}
+
+func (x *Settings) GetStates() []byte {
+	if x != nil {
+		return x.States
+	}
+	return nil
+}
+
 type AddedSource struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Yaml          []byte                 `protobuf:"bytes,1,opt,name=yaml,proto3" json:"yaml,omitempty"`
@@ -4504,7 +4581,7 @@ type AddedSource struct {
 
 func (x *AddedSource) Reset() {
 	*x = AddedSource{}
-	mi := &file_proto_millrace_proto_msgTypes[58]
+	mi := &file_proto_millrace_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4516,7 +4593,7 @@ func (x *AddedSource) String() string {
 func (*AddedSource) ProtoMessage() {}
 
 func (x *AddedSource) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[58]
+	mi := &file_proto_millrace_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4529,7 +4606,7 @@ func (x *AddedSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddedSource.ProtoReflect.Descriptor instead.
 func (*AddedSource) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{58}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *AddedSource) GetYaml() []byte {
@@ -4591,7 +4668,7 @@ type StepRecord struct {
 
 func (x *StepRecord) Reset() {
 	*x = StepRecord{}
-	mi := &file_proto_millrace_proto_msgTypes[59]
+	mi := &file_proto_millrace_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4603,7 +4680,7 @@ func (x *StepRecord) String() string {
 func (*StepRecord) ProtoMessage() {}
 
 func (x *StepRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[59]
+	mi := &file_proto_millrace_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4616,7 +4693,7 @@ func (x *StepRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepRecord.ProtoReflect.Descriptor instead.
 func (*StepRecord) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{59}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *StepRecord) GetPlan() []byte {
@@ -5107,7 +5184,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\rStatusRequest\"5\n" +
 	"\vStatusReply\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x12\n" +
-	"\x04json\x18\x02 \x01(\fR\x04json\"\xd9\x02\n" +
+	"\x04json\x18\x02 \x01(\fR\x04json\"\x8b\x03\n" +
 	"\vResumeToken\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x1a\n" +
@@ -5119,9 +5196,13 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x04mesh\x18\b \x01(\v2\x11.millrace.v1.MeshR\x04mesh\x12\x18\n" +
 	"\acursors\x18\t \x01(\fR\acursors\x121\n" +
 	"\bsettings\x18\n" +
-	" \x01(\v2\x15.millrace.v1.SettingsR\bsettings\x12\x18\n" +
-	"\apending\x18\v \x03(\fR\apending\x12\x14\n" +
-	"\x05check\x18\x0f \x01(\aR\x05check\"\x81\x02\n" +
+	" \x01(\v2\x15.millrace.v1.SettingsR\bsettings\x12\x14\n" +
+	"\x05texts\x18\v \x03(\fR\x05texts\x124\n" +
+	"\apending\x18\f \x03(\v2\x1a.millrace.v1.PendingChangeR\apending\x12\x14\n" +
+	"\x05check\x18\x0f \x01(\aR\x05check\"=\n" +
+	"\rPendingChange\x12\x12\n" +
+	"\x04json\x18\x01 \x01(\fR\x04json\x12\x18\n" +
+	"\aweights\x18\x02 \x01(\fR\aweights\"\xb3\x02\n" +
 	"\bSettings\x12\x16\n" +
 	"\x06shares\x18\x01 \x01(\fR\x06shares\x12\x10\n" +
 	"\x03out\x18\x02 \x03(\rR\x03out\x12\x12\n" +
@@ -5130,7 +5211,10 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\tsequences\x18\x05 \x01(\rR\tsequences\x12\x1a\n" +
 	"\btopology\x18\x06 \x01(\tR\btopology\x12$\n" +
 	"\x04bans\x18\a \x03(\v2\x10.millrace.v1.BanR\x04bans\x12.\n" +
-	"\x05added\x18\b \x03(\v2\x18.millrace.v1.AddedSourceR\x05added\"m\n" +
+	"\x05added\x18\b \x03(\v2\x18.millrace.v1.AddedSourceR\x05added\x12\x18\n" +
+	"\aweights\x18\t \x01(\fR\aweights\x12\x16\n" +
+	"\x06states\x18\n" +
+	" \x01(\fR\x06states\"m\n" +
 	"\vAddedSource\x12\x12\n" +
 	"\x04yaml\x18\x01 \x01(\fR\x04yaml\x12\x14\n" +
 	"\x05share\x18\x02 \x01(\x04R\x05share\x12\x18\n" +
@@ -5189,7 +5273,7 @@ func file_proto_millrace_proto_rawDescGZIP() []byte {
 	return file_proto_millrace_proto_rawDescData
 }
 
-var file_proto_millrace_proto_msgTypes = make([]protoimpl.MessageInfo, 60)
+var file_proto_millrace_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
 var file_proto_millrace_proto_goTypes = []any{
 	(*Frame)(nil),             // 0: millrace.v1.Frame
 	(*LoaderReport)(nil),      // 1: millrace.v1.LoaderReport
@@ -5248,9 +5332,10 @@ var file_proto_millrace_proto_goTypes = []any{
 	(*StatusRequest)(nil),     // 54: millrace.v1.StatusRequest
 	(*StatusReply)(nil),       // 55: millrace.v1.StatusReply
 	(*ResumeToken)(nil),       // 56: millrace.v1.ResumeToken
-	(*Settings)(nil),          // 57: millrace.v1.Settings
-	(*AddedSource)(nil),       // 58: millrace.v1.AddedSource
-	(*StepRecord)(nil),        // 59: millrace.v1.StepRecord
+	(*PendingChange)(nil),     // 57: millrace.v1.PendingChange
+	(*Settings)(nil),          // 58: millrace.v1.Settings
+	(*AddedSource)(nil),       // 59: millrace.v1.AddedSource
+	(*StepRecord)(nil),        // 60: millrace.v1.StepRecord
 }
 var file_proto_millrace_proto_depIdxs = []int32{
 	2,  // 0: millrace.v1.LoaderReport.hello:type_name -> millrace.v1.LoaderHello
@@ -5298,33 +5383,34 @@ var file_proto_millrace_proto_depIdxs = []int32{
 	47, // 42: millrace.v1.Microbatch.rows:type_name -> millrace.v1.RowInfo
 	40, // 43: millrace.v1.ReportRequest.rank:type_name -> millrace.v1.Coordinates
 	31, // 44: millrace.v1.ResumeToken.mesh:type_name -> millrace.v1.Mesh
-	57, // 45: millrace.v1.ResumeToken.settings:type_name -> millrace.v1.Settings
-	13, // 46: millrace.v1.Settings.bans:type_name -> millrace.v1.Ban
-	58, // 47: millrace.v1.Settings.added:type_name -> millrace.v1.AddedSource
-	5,  // 48: millrace.v1.StepRecord.skips:type_name -> millrace.v1.Skip
-	1,  // 49: millrace.v1.Planner.Load:input_type -> millrace.v1.LoaderReport
-	21, // 50: millrace.v1.Planner.Construct:input_type -> millrace.v1.ConstructorReport
-	41, // 51: millrace.v1.Planner.Join:input_type -> millrace.v1.JoinRequest
-	48, // 52: millrace.v1.Planner.State:input_type -> millrace.v1.StateRequest
-	50, // 53: millrace.v1.Planner.Change:input_type -> millrace.v1.ChangeRequest
-	52, // 54: millrace.v1.Planner.Report:input_type -> millrace.v1.ReportRequest
-	54, // 55: millrace.v1.Planner.Status:input_type -> millrace.v1.StatusRequest
-	18, // 56: millrace.v1.Loader.Fetch:input_type -> millrace.v1.FetchRequest
-	43, // 57: millrace.v1.Constructor.Batch:input_type -> millrace.v1.BatchRequest
-	8,  // 58: millrace.v1.Planner.Load:output_type -> millrace.v1.LoaderOrder
-	26, // 59: millrace.v1.Planner.Construct:output_type -> millrace.v1.ConstructorOrder
-	42, // 60: millrace.v1.Planner.Join:output_type -> millrace.v1.JoinReply
-	49, // 61: millrace.v1.Planner.State:output_type -> millrace.v1.StateReply
-	51, // 62: millrace.v1.Planner.Change:output_type -> millrace.v1.ChangeReply
-	53, // 63: millrace.v1.Planner.Report:output_type -> millrace.v1.ReportReply
-	55, // 64: millrace.v1.Planner.Status:output_type -> millrace.v1.StatusReply
-	0,  // 65: millrace.v1.Loader.Fetch:output_type -> millrace.v1.Frame
-	0,  // 66: millrace.v1.Constructor.Batch:output_type -> millrace.v1.Frame
-	58, // [58:67] is the sub-list for method output_type
-	49, // [49:58] is the sub-list for method input_type
-	49, // [49:49] is the sub-list for extension type_name
-	49, // [49:49] is the sub-list for extension extendee
-	0,  // [0:49] is the sub-list for field type_name
+	58, // 45: millrace.v1.ResumeToken.settings:type_name -> millrace.v1.Settings
+	57, // 46: millrace.v1.ResumeToken.pending:type_name -> millrace.v1.PendingChange
+	13, // 47: millrace.v1.Settings.bans:type_name -> millrace.v1.Ban
+	59, // 48: millrace.v1.Settings.added:type_name -> millrace.v1.AddedSource
+	5,  // 49: millrace.v1.StepRecord.skips:type_name -> millrace.v1.Skip
+	1,  // 50: millrace.v1.Planner.Load:input_type -> millrace.v1.LoaderReport
+	21, // 51: millrace.v1.Planner.Construct:input_type -> millrace.v1.ConstructorReport
+	41, // 52: millrace.v1.Planner.Join:input_type -> millrace.v1.JoinRequest
+	48, // 53: millrace.v1.Planner.State:input_type -> millrace.v1.StateRequest
+	50, // 54: millrace.v1.Planner.Change:input_type -> millrace.v1.ChangeRequest
+	52, // 55: millrace.v1.Planner.Report:input_type -> millrace.v1.ReportRequest
+	54, // 56: millrace.v1.Planner.Status:input_type -> millrace.v1.StatusRequest
+	18, // 57: millrace.v1.Loader.Fetch:input_type -> millrace.v1.FetchRequest
+	43, // 58: millrace.v1.Constructor.Batch:input_type -> millrace.v1.BatchRequest
+	8,  // 59: millrace.v1.Planner.Load:output_type -> millrace.v1.LoaderOrder
+	26, // 60: millrace.v1.Planner.Construct:output_type -> millrace.v1.ConstructorOrder
+	42, // 61: millrace.v1.Planner.Join:output_type -> millrace.v1.JoinReply
+	49, // 62: millrace.v1.Planner.State:output_type -> millrace.v1.StateReply
+	51, // 63: millrace.v1.Planner.Change:output_type -> millrace.v1.ChangeReply
+	53, // 64: millrace.v1.Planner.Report:output_type -> millrace.v1.ReportReply
+	55, // 65: millrace.v1.Planner.Status:output_type -> millrace.v1.StatusReply
+	0,  // 66: millrace.v1.Loader.Fetch:output_type -> millrace.v1.Frame
+	0,  // 67: millrace.v1.Constructor.Batch:output_type -> millrace.v1.Frame
+	59, // [59:68] is the sub-list for method output_type
+	50, // [50:59] is the sub-list for method input_type
+	50, // [50:50] is the sub-list for extension type_name
+	50, // [50:50] is the sub-list for extension extendee
+	0,  // [0:50] is the sub-list for field type_name
 }
 
 func init() { file_proto_millrace_proto_init() }
@@ -5373,7 +5459,7 @@ func file_proto_millrace_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_proto_millrace_proto_rawDesc), len(file_proto_millrace_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   60,
+			NumMessages:   61,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

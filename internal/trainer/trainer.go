@@ -135,8 +135,8 @@ func meshOf(job *jobspec.Job, token []byte, changes []change.Change) place.Mesh 
 	mesh := place.Mesh{DP: topo.DP, CP: topo.CP, PP: topo.PP, TP: topo.TP, Order: topo.Order}
 	var t pb.ResumeToken
 	moved := proto.Unmarshal(token, &t) == nil && t.Settings.GetTopology() != ""
-	for _, text := range t.Pending {
-		c, err := change.Parse(text)
+	for _, p := range t.Pending {
+		c, err := change.Parse(p.Json) // weights have none that can be read
 		moved = moved || err == nil && c.Topology != nil && c.Step <= int64(t.Step)
 	}
 	if m := t.Mesh; moved {

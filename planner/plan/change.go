@@ -19,14 +19,15 @@ type Change struct {
 	Step int64 // the first step that it applies to
 	Kind Kind
 
-	Source int32       // Pause, Unpause, Drop: which
-	Shares []uint64    // SetShares: in 2^-32 parts, by source, 2^32 in all
-	Batch  Shape       // Resize: zero fields stay as they are
-	Mesh   *place.Tree // Remesh
-	Steps  int64       // Skip: steps whose data is passed over
-	Ban    Ban         // BanSample
-	Add    Added       // AddSource
-	Text   []byte      // its written form, which log and tokens keep
+	Source  int32       // Pause, Unpause, Drop: which
+	Shares  []uint64    // SetShares: in 2^-32 parts, by source, 2^32 in all
+	Weights []float64   // SetShares: what Shares were made of; tokens say it in fewer bytes
+	Batch   Shape       // Resize: zero fields stay as they are
+	Mesh    *place.Tree // Remesh
+	Steps   int64       // Skip: steps whose data is passed over
+	Ban     Ban         // BanSample
+	Add     Added       // AddSource
+	Text    []byte      // its written form, which log and tokens keep
 }
 
 // Kind says what a change does.
@@ -79,13 +80,14 @@ type Added struct {
 // Settings are what the changes so far add up to. The zero value is a job as
 // its spec has it.
 type Settings struct {
-	Shares []uint64 // set by hand or by feedback; nil: the schedule's
-	Out    []int32  // sources that nothing is drawn from, rising
-	Gone   []int32  // of them, those that will not come back, rising
-	Batch  Shape    // zero fields: the job's
-	Mesh   *place.Tree
-	Bans   []Ban
-	Added  []Added
+	Shares  []uint64  // set by hand or by feedback; nil: the schedule's
+	Weights []float64 // what Shares were made of
+	Out     []int32   // sources that nothing is drawn from, rising
+	Gone    []int32   // of them, those that will not come back, rising
+	Batch   Shape     // zero fields: the job's
+	Mesh    *place.Tree
+	Bans    []Ban
+	Added   []Added
 }
 
 // with returns the settings after a change. What it holds is never written to
@@ -93,9 +95,9 @@ type Settings struct {
 func (s Settings) with(ch Change) Settings {
 	switch ch.Kind {
 	case SetShares:
-		s.Shares = ch.Shares
+		s.Shares, s.Weights = ch.Shares, ch.Weights
 	case UseSchedule:
-		s.Shares = nil
+		s.Shares, s.Weights = nil, nil
 	case Pause:
 		s.Out = including(s.Out, ch.Source)
 	case Unpause:
