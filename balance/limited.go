@@ -13,7 +13,7 @@ const limitRounds = 8
 // does not is searched for, and of the prefixes tried the one that places the most
 // tokens counts. Bins begin with items by index, as in the second rule of
 // [Packer.Pack], so that those left over or given back are the last ones rather
-// than the shortest; the other two rules are tried where bins stay unfilled.
+// than the shortest; longest first and best fit are tried where bins stay unfilled.
 func (p *Packer) PackLimited(lengths []int32, first int, capacity int32, bins, leave int) (bin []int32, n int, err error) {
 	if err := check(lengths, first, capacity); err != nil {
 		return nil, 0, err

@@ -30,6 +30,7 @@ func (e *ItemError) Error() string {
 type Packer struct {
 	open   openBins
 	fill   completion
+	sums   sums
 	sorted byLength
 	room   []int32 // per bin that items placed first opened
 	bin    []int32 // the best packing so far
@@ -45,6 +46,7 @@ const (
 	decreasing rule = iota // complete bins that begin with the longest item
 	arrival                // complete bins that begin with the next items by index
 	bestFit                // best fit decreasing
+	subsetSums             // complete bins by subset sums
 )
 
 // outcome says how good a packing is.
@@ -61,7 +63,7 @@ type outcome struct {
 // The first items, lengths[:first], were carried over from earlier steps and
 // must not starve: they are placed before the others in the given order, each
 // in the bin with the least room that it fits in, the lowest among equals. The
-// others fill what is left by up to three rules; that which leaves the fewest
+// others fill what is left by up to four rules; that which leaves the fewest
 // tokens out in the fewest bins counts, and a rule is only tried if those
 // before it missed a bound by more than one part in 2048:
 //
@@ -72,6 +74,9 @@ type outcome struct {
 //     heuristic of Gupta and Ho (1999), with bounded searches.
 //   - The same, but a bin begins with items by index, as long as it has room for
 //     more than two of the longest.
+//   - Bins are completed by subset sums over the next items, which come evenly
+//     from all lengths, up to a bound on the work: not with more than 2^20 items
+//     times 64 tokens of capacity, and not where the bound is higher than by volume.
 //   - Best fit decreasing.
 //
 // Where all items found a bin, none of them first, and the bins used are still
@@ -92,19 +97,23 @@ func (p *Packer) Pack(lengths []int32, first int, capacity int32, bins int) (bin
 	if bins <= 0 || bins > len(lengths) {
 		bins = len(lengths) // no more can be used
 	}
-	best := p.portfolio(lengths, first, capacity, bins)
+	best := p.portfolio(rules, lengths, first, capacity, bins)
 	if best.items == 0 && first == 0 {
 		best.used = p.again.repack(lengths, p.bin, capacity, best.used, p.need(lengths, capacity))
 	}
 	return p.bin, best.used, nil
 }
 
+// rules are those of Pack in their order. Subset sums are not for bins that are
+// packed again and again.
+var rules, quickRules = []rule{decreasing, arrival, subsetSums, bestFit}, []rule{decreasing, arrival, bestFit}
+
 // portfolio packs by one rule after the other, until one is near a bound.
-func (p *Packer) portfolio(lengths []int32, first int, capacity int32, bins int) outcome {
+func (p *Packer) portfolio(rules []rule, lengths []int32, first int, capacity int32, bins int) outcome {
 	p.sorted.reset(lengths, first, capacity)
 	goal := p.goal(lengths, capacity, bins)
-	best := p.pack(decreasing, lengths, first, capacity, bins)
-	for _, r := range []rule{arrival, bestFit} {
+	best := p.pack(rules[0], lengths, first, capacity, bins)
+	for _, r := range rules[1:] {
 		if best.reaches(goal) {
 			break
 		}
@@ -152,12 +161,15 @@ func (p *Packer) pack(r rule, lengths []int32, first int, capacity int32, bins i
 	for i, n := range lengths[:first] {
 		p.bin[i] = p.open.place(n)
 	}
-	if r == bestFit {
+	switch r {
+	case bestFit:
 		for _, i := range p.sorted.items {
 			p.bin[i] = p.open.place(lengths[i])
 		}
 		got.used = int(p.open.used)
-	} else {
+	case subsetSums:
+		got.used = p.sumUp(lengths, first, capacity, bins)
+	default:
 		got.used = p.complete(r, lengths, first, capacity, bins)
 	}
 	for i, b := range p.bin {
@@ -172,18 +184,7 @@ func (p *Packer) pack(r rule, lengths []int32, first int, capacity int32, bins i
 // complete completes bin after bin, those that the first items opened before
 // new ones, and returns the number of bins used.
 func (p *Packer) complete(r rule, lengths []int32, first int, capacity int32, bins int) int {
-	p.room = grow(p.room, int(p.open.used))
-	for b := range p.room {
-		p.room[b] = capacity
-	}
-	for i, b := range p.bin[:first] {
-		if b != Unplaced {
-			p.room[b] -= lengths[i]
-		}
-	}
-	for i := first; i < len(lengths); i++ {
-		p.bin[i] = Unplaced
-	}
+	p.begin(lengths, first, capacity)
 	c := &p.fill
 	c.reset(&p.sorted, p.bin, capacity)
 	next, b := first, int32(0)
@@ -205,6 +206,51 @@ func (p *Packer) complete(r rule, lengths []int32, first int, capacity int32, bi
 			}
 		}
 		c.complete(room, b)
+	}
+	return int(b)
+}
+
+// begin measures the room of the bins that the first items opened; the others are
+// in no bin yet.
+func (p *Packer) begin(lengths []int32, first int, capacity int32) {
+	p.room = grow(p.room, int(p.open.used))
+	for b := range p.room {
+		p.room[b] = capacity
+	}
+	for i, b := range p.bin[:first] {
+		if b != Unplaced {
+			p.room[b] -= lengths[i]
+		}
+	}
+	for i := first; i < len(lengths); i++ {
+		p.bin[i] = Unplaced
+	}
+}
+
+// sumUp is complete by subset sums; a new bin begins with the next item. Items that
+// come after the bound on the work find no bin; none does where items above half the
+// capacity decide how many bins it takes: those are for the other rules.
+func (p *Packer) sumUp(lengths []int32, first int, capacity int32, bins int) int {
+	p.begin(lengths, first, capacity)
+	if p.sorted.space(capacity) > sum(lengths[first:]) || !p.sums.reset(&p.sorted, capacity) {
+		return len(p.room)
+	}
+	b := int32(0)
+	for ; int(b) < bins; b++ {
+		room := capacity
+		i := p.sums.next(p.bin)
+		if i < 0 && int(b) >= len(p.room) {
+			break
+		}
+		if int(b) < len(p.room) {
+			room = p.room[b]
+		} else {
+			p.bin[i] = b
+			room -= lengths[i]
+		}
+		if !p.sums.fill(lengths, p.bin, room, b) {
+			return max(int(b)+1, len(p.room))
+		}
 	}
 	return int(b)
 }

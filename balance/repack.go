@@ -48,7 +48,7 @@ func (r *repacker) repack(lengths, bin []int32, capacity int32, used, need int) 
 		if work -= len(r.items) + (len(bin)+used)/repackScan; work < 0 {
 			break
 		}
-		if got := r.packer.portfolio(r.lengths, 0, capacity, count); got.items == 0 {
+		if got := r.packer.portfolio(quickRules, r.lengths, 0, capacity, count); got.items == 0 {
 			used -= count - got.used
 			r.putBack(bin, got.used)
 		}
