@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -36,7 +37,8 @@ type cycleMoments struct {
 	Known  time.Time     // the last block was known
 	Drawn  time.Time     // samples were drawn and packed
 	Rows   time.Time     // rows were placed
-	Placed time.Time     // the second module, too
+	Second time.Time     // samples were divided over all ranks, at the same time as rows
+	Placed time.Time     // both were
 }
 
 // cycleWatch is the strategy, with a watch.
@@ -67,13 +69,26 @@ func (w *cycleWatch) plan(s *strategy.Step) error {
 		return g.Plan()
 	}
 	w.early = 0
+	// The second module depends on what was drawn alone.
+	second := make(chan error, 1)
+	go func() {
+		err := w.secondModule(s)
+		m.Second = time.Now()
+		second <- err
+	}()
 	g.Distribute("dp", 1)
 	g.Cost(w.text)
 	g.Balance(strategy.Balance{Level: strategy.Interleaved})
-	if err := g.Plan(); err != nil {
-		return err
-	}
+	err := g.Plan()
 	m.Rows = time.Now()
+	err = cmp.Or(err, <-second)
+	m.Placed = time.Now()
+	w.moments = append(w.moments, m)
+	return err
+}
+
+// secondModule divides the samples that have a row over all ranks.
+func (w *cycleWatch) secondModule(s *strategy.Step) error {
 	w.costs = w.costs[:0]
 	for i, row := range s.RowOf() {
 		if row >= 0 {
@@ -85,8 +100,6 @@ func (w *cycleWatch) plan(s *strategy.Step) error {
 		}
 	}
 	_, err := w.ranks.Partition(w.costs, balance.Options{Bins: s.Tree().World()})
-	m.Placed = time.Now()
-	w.moments = append(w.moments, m)
 	return err
 }
 

@@ -75,7 +75,7 @@ func (c planCase) run(steps int) (seconds []float64, samples []int) {
 		effects = core.Apply(plan.Assembled{Step: planned.Step, Rows: numbers, Digests: digests})
 		effects = append(effects, core.Apply(plan.Acked{Step: planned.Step + 1})...)
 		seconds = append(seconds, (time.Since(begin) - inside).Seconds())
-		samples = append(samples, len(planned.Samples))
+		samples = append(samples, planned.Count())
 	}
 	return seconds, samples
 }

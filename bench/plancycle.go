@@ -139,7 +139,8 @@ func (r *cycleRun) report(cfg *config, c cycleCase) error {
 		{"wait for blocks", func(s cycleStep, m cycleMoments) time.Duration { return m.Known.Sub(s.begin) - m.Early }},
 		{"mix and packing", func(_ cycleStep, m cycleMoments) time.Duration { return m.Early + m.Drawn.Sub(m.Known) }},
 		{"graph, cost, balance of rows", func(_ cycleStep, m cycleMoments) time.Duration { return m.Rows.Sub(m.Drawn) }},
-		{"balance of 4096 ranks", func(_ cycleStep, m cycleMoments) time.Duration { return m.Placed.Sub(m.Rows) }},
+		{"beside it, balance of 4096 ranks", func(_ cycleStep, m cycleMoments) time.Duration { return m.Second.Sub(m.Drawn) }},
+		{"both", func(_ cycleStep, m cycleMoments) time.Duration { return m.Placed.Sub(m.Drawn) }},
 		{"cut, encode, send", func(s cycleStep, m cycleMoments) time.Duration { return s.end.Sub(m.Placed) }},
 		{"from all blocks known", func(s cycleStep, m cycleMoments) time.Duration { return m.Early + s.end.Sub(m.Known) }},
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/millrace-data/millrace/planner/dgraph"
 	"github.com/millrace-data/millrace/planner/jobspec"
 	"github.com/millrace-data/millrace/planner/place"
 	"github.com/millrace-data/millrace/planner/plan"
@@ -81,11 +80,10 @@ func (a placedImage) compare(b placedImage) int {
 
 // stepImages are the images of a step.
 type stepImages struct {
-	step           *plan.Step
-	all            []placedImage // in the order of compare
-	dp             []uint32      // DP rank of the encoder of each
-	at             []int32       // image of the buffer -> its place in all
-	start, samples []int32       // samples by row
+	step *plan.Step
+	all  []placedImage // in the order of compare
+	dp   []uint32      // DP rank of the encoder of each
+	at   []int32       // image of the buffer -> its place in all
 }
 
 // placeImages finds the place of each image of a step. Without a graph of images the
@@ -93,10 +91,9 @@ type stepImages struct {
 func placeImages(s *plan.Step) (*stepImages, error) {
 	r, buf := s.Placed, s.Buffer
 	x := &stepImages{step: s, at: make([]int32, buf.Images())}
-	x.start, x.samples = dgraph.ByRow(r.RowOf, len(r.Rank))
 	first := make([]int32, 0, buf.Images()) // image of the buffer, by its place in all before sorting
 	for row, rank := range r.Rank {
-		for document, sample := range x.samples[x.start[row]:x.start[row+1]] {
+		for document, sample := range r.Samples(row) {
 			from, to := buf.ImagesOf(int(sample))
 			for image := from; image < to; image++ {
 				encoder, err := encoderOf(s, image, int(rank))
@@ -162,7 +159,7 @@ func (x *stepImages) imagePlan(part *strategy.Part, buckets []uint32, block func
 		out.Block, out.Sample = append(out.Block, block(i.sample)), append(out.Sample, uint32(buf.Index[i.sample]))
 	}
 	for _, row := range part.Rows {
-		for _, sample := range x.samples[x.start[row]:x.start[row+1]] {
+		for _, sample := range x.step.Placed.Samples(int(row)) {
 			from, to := buf.ImagesOf(int(sample))
 			for image := from; image < to; image++ {
 				i := &x.all[x.at[image]]
@@ -173,25 +170,30 @@ func (x *stepImages) imagePlan(part *strategy.Part, buckets []uint32, block func
 	return out
 }
 
-// addImages puts the images of a step into a constructor's plan.
-func (p *Planner) addImages(out *pb.StepPlan, s *plan.Step, part *strategy.Part, buckets []uint32) {
+// imagesOf returns the images of a step; nil if its samples have none.
+func (p *Planner) imagesOf(s *plan.Step) (*stepImages, error) {
 	if s.Buffer.ImageOffsets == nil {
-		return
+		return nil, nil
 	}
 	if p.images == nil || p.images.step != s {
 		images, err := placeImages(s)
 		if err != nil {
-			p.fail(fmt.Errorf("step %d: %w", s.Step, err))
-			return
+			return nil, fmt.Errorf("step %d: %w", s.Step, err)
 		}
 		p.images = images
 	}
+	return p.images, nil
+}
+
+// addImages puts the images of a step into a constructor's plan.
+func (p *Planner) addImages(out *pb.StepPlan, images *stepImages, part *strategy.Part, buckets []uint32) {
+	buf := images.step.Buffer
 	numbers := map[wantKey]uint32{}
 	for k, b := range part.Blocks {
 		numbers[wantKey{b.Source, b.Seq}] = uint32(k)
 	}
-	out.Images = p.images.imagePlan(part, buckets, func(sample int32) uint32 {
-		key := wantKey{s.Buffer.Source[sample], s.Buffer.Seq[sample]}
+	out.Images = images.imagePlan(part, buckets, func(sample int32) uint32 {
+		key := wantKey{buf.Source[sample], buf.Seq[sample]}
 		number, known := numbers[key]
 		if !known {
 			number = uint32(len(out.Blocks))

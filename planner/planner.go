@@ -101,6 +101,7 @@ type Planner struct {
 	images       *stepImages           // of the step that was looked at last
 	saved        map[int64]*savedToken // resume tokens that are being given out, by step
 	wanted       map[wantKey]*loaderSession
+	floors       floors
 	ended        int64 // first step that does not exist; -1 while unknown
 	acks         map[uint32]*pb.Acked
 	joins        uint64        // so far
@@ -394,13 +395,13 @@ func (p *Planner) apply(ev plan.Event) {
 
 // act carries out effects in order: to the log first, then to the others.
 func (p *Planner) act(effects []plan.Effect) {
-	released := &pb.ReleaseBlocks{}
+	var released []plan.Release
 	for _, e := range effects {
 		switch e := e.(type) {
 		case plan.Want:
 			p.want(wantKey{e.Source, e.Seq})
 		case plan.Release:
-			released.Source, released.Before = append(released.Source, uint32(e.Source)), append(released.Before, uint64(e.Before))
+			released = append(released, e)
 		case plan.Publish:
 			p.publish(e.Step)
 		case plan.End:
@@ -414,31 +415,8 @@ func (p *Planner) act(effects []plan.Effect) {
 			return
 		}
 	}
-	if len(released.Source) > 0 {
-		for _, l := range p.loaders {
-			l.out.Put(&pb.LoaderOrder{Order: &pb.LoaderOrder_Release{Release: released}})
-		}
-	}
-}
-
-// publish makes a plan durable and sends each constructor its part. As long as no
-// trainer said where the job goes on, what is planned is a guess and not logged.
-func (p *Planner) publish(s *plan.Step) {
-	if p.positioned {
-		if err := p.record(s); err != nil {
-			p.fail(err)
-			return
-		}
-	}
-	p.steps[s.Step] = s
-	p.noteWork(s)
-	if p.remesh == nil && !s.Mesh.Equal(p.tree) {
-		p.remesh = s
-		p.opts.Log.Info("the topology changes", "job", p.id.name, "step", s.Step, "to", s.Mesh.Canonical())
-		p.tell(p.endOrder)
-	}
-	if p.remesh == nil {
-		p.tell(func(c *constructorSession) *pb.ConstructorOrder { return p.partOf(s, c) })
+	if len(released) > 0 {
+		p.release(released)
 	}
 }
 

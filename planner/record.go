@@ -82,16 +82,15 @@ func PlanDigest(s *plan.Step) [32]byte {
 	var b []byte
 	put := func(v int64) { b = binary.LittleEndian.AppendUint64(b, uint64(v)) }
 	put(s.Step)
-	at := int32(0)
-	for _, n := range s.Rows {
+	x := s.Buffer
+	for row, n := range s.Rows {
 		put(int64(n))
-		for _, ref := range s.Samples[at : at+n] {
-			put(int64(ref.Source))
-			put(ref.Seq)
-			put(int64(ref.Index))
-			put(int64(ref.Length))
+		for _, i := range s.Placed.Samples(row) {
+			put(int64(x.Source[i]))
+			put(x.Seq[i])
+			put(int64(x.Index[i]))
+			put(int64(x.Tokens[i]))
 		}
-		at += n
 		h.Write(b)
 		b = b[:0]
 	}

@@ -55,14 +55,12 @@ func newMeasurements(policy feedback.Policy) measurements {
 // noteWork remembers how much each rank has to do in a step.
 func (p *Planner) noteWork(s *plan.Step) {
 	ranks := make([]work, s.Mesh.Mesh().DP)
-	at := int32(0)
-	for g, n := range s.Rows {
-		w := &ranks[s.Placed.Rank[g]]
-		for _, ref := range s.Samples[at : at+n] {
-			w.sum += int64(ref.Length)
-			w.squares += int64(ref.Length) * int64(ref.Length)
+	for i, row := range s.Placed.RowOf {
+		if row >= 0 {
+			w, length := &ranks[s.Placed.Rank[row]], int64(s.Buffer.Tokens[i])
+			w.sum += length
+			w.squares += length * length
 		}
-		at += n
 	}
 	p.measures.work[s.Step] = ranks
 	delete(p.measures.work, s.Step-workKept)

@@ -25,6 +25,7 @@ type loaderSession struct {
 	id, address string
 	out         *rpc.Outbox[*pb.LoaderOrder]
 	usage       *pb.LoaderUsage
+	told        uint64 // the last change of floors that it was told of
 }
 
 // Load implements the Planner service: the session of one loader.
@@ -138,12 +139,15 @@ func (p *Planner) loaderOf(source int32, seq int64) *loaderSession {
 }
 
 func (p *Planner) loaderIndex(source int32, seq int64) int {
+	first, step, n := p.loadersOf(source)
+	return first + step*int(seq%int64(n))
+}
+
+// loadersOf returns the loaders of a source: first, first+step, ..., n of them.
+func (p *Planner) loadersOf(source int32) (first, step, n int) {
 	loaders, sources := len(p.loaders), len(p.indexed)
-	if loaders <= sources {
-		return int(source) % loaders
-	}
-	share := (loaders - int(source) + sources - 1) / sources // loaders source, source+sources, ...
-	return int(source) + sources*int(seq%int64(share))
+	first = int(source) % loaders
+	return first, sources, (loaders - first + sources - 1) / sources
 }
 
 // wantOrphans asks the loaders that are there for the blocks that one was asked
@@ -332,7 +336,12 @@ func (p *Planner) resend(c *constructorSession) {
 	}})
 	for k := acked; k < p.core.Planned(); k++ {
 		if s := p.steps[k]; s != nil && (p.remesh == nil || k < p.remesh.Step) {
-			c.out.Put(p.partOf(s, c))
+			images, err := p.imagesOf(s)
+			if err != nil {
+				p.fail(err)
+				return
+			}
+			c.out.Put(p.partOf(s, images, c))
 		}
 	}
 	if p.ended >= 0 || p.remesh != nil {
@@ -391,8 +400,9 @@ func (p *Planner) placementChanged() {
 	p.tell(func(*constructorSession) *pb.ConstructorOrder { return p.placement() })
 }
 
-// partOf is the part of a plan that concerns a constructor.
-func (p *Planner) partOf(s *plan.Step, c *constructorSession) *pb.ConstructorOrder {
+// partOf is the part of a plan that concerns a constructor; images are those of the
+// step. It only reads the planner's state.
+func (p *Planner) partOf(s *plan.Step, images *stepImages, c *constructorSession) *pb.ConstructorOrder {
 	part := strategy.ConstructorDoPlan(s.Placed, s.Buffer, c.buckets)
 	out := &pb.StepPlan{
 		Generation: p.generation, Step: uint64(s.Step),
@@ -403,7 +413,9 @@ func (p *Planner) partOf(s *plan.Step, c *constructorSession) *pb.ConstructorOrd
 	for _, b := range part.Blocks {
 		out.Blocks = append(out.Blocks, p.planBlock(wantKey{b.Source, b.Seq}))
 	}
-	p.addImages(out, s, &part, c.buckets)
+	if images != nil {
+		p.addImages(out, images, &part, c.buckets)
+	}
 	return &pb.ConstructorOrder{Order: &pb.ConstructorOrder_Plan{Plan: out}}
 }
 
@@ -457,6 +469,9 @@ func (p *Planner) ackedBy(a *pb.Acked) {
 	slowest := a.Step
 	for _, b := range p.acks {
 		slowest = min(slowest, b.Step)
+	}
+	if int64(slowest) <= p.core.Acked() {
+		return
 	}
 	for k := p.core.Acked(); k < int64(slowest); k++ {
 		delete(p.steps, k)

@@ -6,7 +6,6 @@ import (
 
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/planner"
-	"github.com/millrace-data/millrace/planner/dgraph"
 	"github.com/millrace-data/millrace/planner/place"
 	"github.com/millrace-data/millrace/planner/plan"
 )
@@ -42,15 +41,15 @@ type Image struct {
 // it is nil), row by row as they are delivered. It may be called while Run visits the
 // step, and for the last step after that.
 func (j *Job) Locate(ctx context.Context, s *plan.Step, only func(row int) bool, yield func(*Sample) error) error {
-	order, at := samplesByRow(s), int32(0)
+	samples := s.Samples()
 	for row, n := range s.Rows {
-		refs, of, offset := s.Samples[at:at+n], order[at:at+n], int32(0)
-		at += n
+		refs, offset := samples[:n], int32(0)
+		samples = samples[n:]
 		if only != nil && !only(row) {
 			continue
 		}
 		for k, ref := range refs {
-			x, err := j.sample(ctx, s, ref, int(of[k]))
+			x, err := j.sample(ctx, s, ref, int(s.Placed.Samples(row)[k]))
 			if err != nil {
 				return err
 			}
@@ -63,12 +62,6 @@ func (j *Job) Locate(ctx context.Context, s *plan.Step, only func(row int) bool,
 		}
 	}
 	return nil
-}
-
-// samplesByRow are the numbers in the buffer of a step's samples, row by row.
-func samplesByRow(s *plan.Step) []int32 {
-	_, order := dgraph.ByRow(s.Placed.RowOf, len(s.Rows))
-	return order
 }
 
 // sample says where a sample comes from; at is its number in the step's buffer.

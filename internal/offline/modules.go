@@ -75,14 +75,13 @@ func (m *moduleTally) report() ModuleReport {
 func measures(s *plan.Step) []balanced {
 	dp := s.Mesh.Mesh().DP
 	slots := make([][2]int64, dp*s.Placed.Microbatches)
-	at := int32(0)
-	for row, n := range s.Rows {
+	for row := range s.Rows {
 		slot := &slots[int(s.Placed.Microbatch[row])*dp+int(s.Placed.Rank[row])]
-		for _, ref := range s.Samples[at : at+n] {
-			slot[0] += int64(ref.Length)
-			slot[1] += int64(ref.Length) * int64(ref.Length)
+		for _, i := range s.Placed.Samples(row) {
+			length := int64(s.Buffer.Tokens[i])
+			slot[0] += length
+			slot[1] += length * length
 		}
-		at += n
 	}
 	all := []balanced{{name: "tokens", model: "linear", axis: "dp"}, {name: "attention", model: "quadratic", axis: "dp"}}
 	for k := range all {

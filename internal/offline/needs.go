@@ -58,16 +58,13 @@ func (z *sizes) microbatches(s *plan.Step) [][]batch.Row {
 		z.zeros = make([]int32, s.Shape.SequenceLength)
 	}
 	all := make([][]batch.Row, s.Placed.Microbatches)
-	at := int32(0)
-	for row, n := range s.Rows {
-		refs := s.Samples[at : at+n]
-		at += n
+	for row := range s.Rows {
 		if s.Placed.Rank[row] != 0 {
 			continue
 		}
 		var r batch.Row
-		for _, ref := range refs {
-			r.Segments = append(r.Segments, z.zeros[:ref.Length])
+		for _, i := range s.Placed.Samples(row) {
+			r.Segments = append(r.Segments, z.zeros[:s.Buffer.Tokens[i]])
 		}
 		all[s.Placed.Microbatch[row]] = append(all[s.Placed.Microbatch[row]], r)
 	}

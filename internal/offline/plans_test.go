@@ -72,8 +72,8 @@ func holdStep(t *testing.T, j *offline.Job, s *plan.Step, want *reference.Step) 
 	for _, places := range want.Places {
 		documents += len(places)
 	}
-	if documents != len(s.Samples) {
-		t.Fatalf("step %d has %d documents, want %d", s.Step, len(s.Samples), documents)
+	if documents != s.Count() {
+		t.Fatalf("step %d has %d documents, want %d", s.Step, s.Count(), documents)
 	}
 }
 

@@ -165,7 +165,7 @@ func (j *Job) Report(ctx context.Context, opts ReportOptions) (*Report, error) {
 func (j *Job) line(s *plan.Step) *Line {
 	room := int64(s.Shape.Rows) * int64(s.Shape.SequenceLength)
 	l := &Line{
-		Step: s.Step, Documents: len(s.Samples), Tokens: s.Filled, Padding: room - s.Filled, Fill: ratio(s.Filled, room),
+		Step: s.Step, Documents: s.Count(), Tokens: s.Filled, Padding: room - s.Filled, Fill: ratio(s.Filled, room),
 		Bytes: 4 * s.Filled, Drawn: map[string]int64{}, Scheduled: map[string]float64{}, Plan: fmt.Sprintf("%x", planner.PlanDigest(s)),
 	}
 	shares := j.scheduled(s)

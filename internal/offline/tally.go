@@ -52,7 +52,7 @@ func (t *tally) add(s *plan.Step, l *Line) error {
 	if l.Fill < r.Worst.Fill || r.Worst.Step < 0 {
 		r.Worst = StepFill{s.Step, l.Fill}
 	}
-	for _, ref := range s.Samples {
+	for _, ref := range s.Samples() {
 		t.sources[ref.Source].documents++
 		t.lengths[bits.Len32(uint32(ref.Length))]++
 	}

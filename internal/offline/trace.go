@@ -60,9 +60,10 @@ func (j *Job) Trace(ctx context.Context, q FileQuery, progress func(step int64))
 // trace adds the samples of a step that come from the files, by source.
 func (j *Job) trace(ctx context.Context, s *plan.Step, files map[int32]int32, record int64, t *Trace) error {
 	var rows []bool
+	samples := s.Samples()
 	for row, at := 0, int32(0); row < len(s.Rows); row++ {
 		wanted := false
-		for _, ref := range s.Samples[at : at+s.Rows[row]] {
+		for _, ref := range samples[at : at+s.Rows[row]] {
 			hit, err := j.comesFrom(ctx, ref, files, record)
 			if err != nil {
 				return err

@@ -191,9 +191,9 @@ func (d *driver) replay(t *testing.T, from plan.State) {
 	again.run(len(want), false)
 	for k := range want {
 		got := again.steps[k]
-		if !reflect.DeepEqual(got.Samples, want[k].Samples) || !reflect.DeepEqual(got.Rows, want[k].Rows) ||
+		if !reflect.DeepEqual(got.Samples(), want[k].Samples()) || !reflect.DeepEqual(got.Rows, want[k].Rows) ||
 			!reflect.DeepEqual(got.Placed.Rank, want[k].Placed.Rank) || got.Shape != want[k].Shape || !got.Mesh.Equal(want[k].Mesh) {
-			t.Fatalf("from %d, step %d is %+v %v, want %+v %v, with %+v and changes %+v", from.Step, got.Step, got.Shape, got.Samples, want[k].Shape, want[k].Samples, d.w.cfg, d.made)
+			t.Fatalf("from %d, step %d is %+v %v, want %+v %v, with %+v and changes %+v", from.Step, got.Step, got.Shape, got.Samples(), want[k].Shape, want[k].Samples(), d.w.cfg, d.made)
 		}
 	}
 }

@@ -104,7 +104,6 @@ type Step struct {
 	Step    int64
 	Shape   Shape
 	Mesh    *place.Tree
-	Samples []Ref   // row by row
 	Rows    []int32 // samples in each row; rows without any are padding only
 	Drawn   []int64 // tokens drawn from each source in this step
 	Filled  int64   // tokens in all rows
@@ -115,6 +114,20 @@ type Step struct {
 	Passed  [][2]Ref       // for each source, the first sample passed over by a skip, and the one after the last
 	After   State          // the position after this step
 }
+
+// Samples returns the samples row by row, in a slice of the caller's.
+func (s *Step) Samples() []Ref {
+	refs := make([]Ref, 0, s.Count())
+	for row := range s.Rows {
+		for _, i := range s.Placed.Samples(row) {
+			refs = append(refs, Ref{s.Buffer.Source[i], s.Buffer.Seq[i], s.Buffer.Index[i], s.Buffer.Tokens[i]})
+		}
+	}
+	return refs
+}
+
+// Count returns the number of samples.
+func (s *Step) Count() int { return s.Buffer.Len() - len(s.After.Carry) }
 
 // Event is something that happened outside: one of BlockRead, Acked,
 // Assembled, Changed, Rewind.
@@ -283,6 +296,7 @@ func (c *Core) Apply(ev Event) []Effect {
 			c.ack(ev.Step)
 		case Assembled:
 			c.assembled(ev)
+			return // no plan depends on it
 		case Changed:
 			c.change(ev.Change)
 		case Rewind:

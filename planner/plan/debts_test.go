@@ -81,3 +81,23 @@ func drive(t *testing.T, d *debts, rng *rand.Rand, longest int) {
 		draws = append(draws, draw{want, units})
 	}
 }
+
+// BenchmarkBehind draws from 306 sources of different shares: many short samples, few
+// long ones.
+func BenchmarkBehind(b *testing.B) {
+	const n = 306
+	weights := make([]float64, n)
+	for i := range weights {
+		weights[i] = float64(1 + i%7)
+	}
+	rng := rand.New(rand.NewPCG(1, 1))
+	units := make([]int64, 1<<16)
+	for i := range units {
+		units[i] = 1 + int64(110*rng.ExpFloat64())
+	}
+	d := debts{base: make([]int64, n), out: make([]bool, n), near: 16 << owedBits}
+	d.mixBy(mix.FromWeights(weights))
+	for i := 0; b.Loop(); i++ {
+		d.draw(d.behind(), units[i%len(units)])
+	}
+}

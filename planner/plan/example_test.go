@@ -33,7 +33,7 @@ func show(effects []plan.Effect) {
 	for _, e := range effects {
 		switch e := e.(type) {
 		case plan.Publish:
-			fmt.Println("plan of step", e.Step.Step, e.Step.Rows, e.Step.Samples)
+			fmt.Println("plan of step", e.Step.Step, e.Step.Rows, e.Step.Samples())
 		default:
 			fmt.Printf("%T %+v\n", e, e)
 		}

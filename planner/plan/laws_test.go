@@ -157,7 +157,7 @@ func (w world) bounds(t *testing.T, core *plan.Core, wanted []plan.Want, release
 		t.Fatalf("position %d is acknowledged and gone", acked)
 	}
 	for _, s := range h.steps[min(acked, int64(len(h.steps))):] {
-		for _, r := range s.Samples {
+		for _, r := range s.Samples() {
 			if r.Seq < released[r.Source] {
 				t.Fatalf("step %d needs block %d of source %d, which was released", s.Step, r.Seq, r.Source)
 			}
@@ -225,7 +225,7 @@ func TestPlansHold(t *testing.T) {
 			at, filled := int32(0), int64(0)
 			for _, n := range s.Rows {
 				room := w.cfg.SequenceLength
-				for _, r := range s.Samples[at : at+n] {
+				for _, r := range s.Samples()[at : at+n] {
 					if w.lengths(r.Source, r.Seq)[r.Index] != r.Length {
 						t.Fatalf("step %d has a sample of length %d: %+v", k, w.lengths(r.Source, r.Seq)[r.Index], r)
 					}
@@ -237,8 +237,8 @@ func TestPlansHold(t *testing.T) {
 					t.Fatalf("step %d has a row of %d samples with %d tokens of room", k, n, room)
 				}
 			}
-			if int(at) != len(s.Samples) || filled != s.Filled || len(s.After.Carry) > 32 {
-				t.Fatalf("step %d: %d of %d samples in rows, %d of %d tokens, %d carried over", k, at, len(s.Samples), filled, s.Filled, len(s.After.Carry))
+			if int(at) != s.Count() || filled != s.Filled || len(s.After.Carry) > 32 {
+				t.Fatalf("step %d: %d of %d samples in rows, %d of %d tokens, %d carried over", k, at, s.Count(), filled, s.Filled, len(s.After.Carry))
 			}
 			for i := range drawn {
 				if drawn[i] += s.Drawn[i]; drawn[i] != s.After.Cursors[i].Tokens {
@@ -264,7 +264,7 @@ func TestEpochs(t *testing.T) {
 		h := w.run(t, 1<<40, nil)
 		count := map[plan.Ref]int{}
 		for _, s := range h.steps {
-			for _, r := range s.Samples {
+			for _, r := range s.Samples() {
 				count[r]++
 			}
 		}

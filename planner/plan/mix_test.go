@@ -121,7 +121,7 @@ func draws(t testing.TB, weights []float64, steps int64, rows int, length int32,
 					l.consumed[i] += n
 					l.total += n
 				}
-				for _, r := range append(e.Step.Samples, e.Step.After.Carry...) {
+				for _, r := range append(e.Step.Samples(), e.Step.After.Carry...) {
 					l.longest[r.Source] = max(l.longest[r.Source], r.Length)
 				}
 				visit(e.Step.Step, &l)

@@ -36,38 +36,26 @@ func (d *draft) addImages() {
 
 // close puts the pool into the rows of a strategy's plan, and ends the step.
 func (d *draft) close(placed *strategy.Result) *Step {
-	rows := d.shape.Rows
 	s := &Step{
 		Step:   d.c.state.Step,
 		Shape:  d.shape,
 		Mesh:   d.c.mesh(d.c.state.Settings),
-		Rows:   make([]int32, rows),
+		Rows:   make([]int32, d.shape.Rows),
 		Drawn:  make([]int64, len(d.cursors)),
 		Placed: placed,
 		Buffer: d.pool,
 		Banned: d.banned,
 	}
-	at := make([]int32, rows+1)
-	for _, b := range placed.RowOf {
-		if b >= 0 {
-			at[b+1]++
-		}
+	for row := range s.Rows {
+		s.Rows[row] = int32(len(placed.Samples(row)))
 	}
-	copy(s.Rows, at[1:])
-	for r := range rows {
-		at[r+1] += at[r]
-	}
-	s.Samples = make([]Ref, at[rows])
 	var carry []Ref
-	for k, b := range placed.RowOf {
-		ref := Ref{d.pool.Source[k], d.pool.Seq[k], d.pool.Index[k], d.pool.Tokens[k]}
-		if b < 0 {
-			carry = append(carry, ref)
-			continue
+	for k, row := range placed.RowOf {
+		if length := d.pool.Tokens[k]; row < 0 {
+			carry = append(carry, Ref{d.pool.Source[k], d.pool.Seq[k], d.pool.Index[k], length})
+		} else {
+			s.Filled += int64(length)
 		}
-		s.Samples[at[b]] = ref
-		at[b]++
-		s.Filled += int64(ref.Length)
 	}
 	for i := range d.cursors {
 		s.Drawn[i] = d.cursors[i].Tokens - d.c.state.Cursors[i].Tokens

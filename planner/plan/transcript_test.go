@@ -205,7 +205,7 @@ func (p *player) rows(s *plan.Step) string {
 	var b strings.Builder
 	at := int32(0)
 	for _, n := range s.Rows {
-		b.WriteString(" [" + p.refs(s.Samples[at:at+n]) + "]")
+		b.WriteString(" [" + p.refs(s.Samples()[at:at+n]) + "]")
 		at += n
 	}
 	if len(s.After.Carry) > 0 {

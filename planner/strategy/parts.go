@@ -29,17 +29,15 @@ type Part struct {
 }
 
 // ConstructorDoPlan returns the part of the constructor that serves these DP ranks:
-// constructor_do_plan. Ranks that the mesh does not have get nothing. Its first call
-// for a result prepares the others, so calls for one result do not run at the same time.
+// constructor_do_plan. Ranks that the mesh does not have get nothing. The result comes
+// from a Runner, and buf is the buffer that it is about; parts of one result may be cut
+// at the same time.
 func ConstructorDoPlan(r *Result, buf *dgraph.Buffer, buckets []uint32) Part {
-	if r.index == nil {
-		r.index = newIndex(r, buf)
-	}
 	dp, size := r.ranks(), r.MicrobatchSize
 	mine := slices.Clone(buckets)
 	slices.Sort(mine)
 	mine = slices.DeleteFunc(slices.Compact(mine), func(b uint32) bool { return int(b) >= dp })
-	c := cutter{index: r.index, buf: buf}
+	c := cutter{index: r.index, buf: buf, local: make([]uint32, len(r.index.blocks))}
 	c.makeRoom(r, mine)
 	for microbatch := range r.Microbatches {
 		for _, rank := range mine {
@@ -51,14 +49,14 @@ func ConstructorDoPlan(r *Result, buf *dgraph.Buffer, buckets []uint32) Part {
 	return c.finish()
 }
 
-// index finds the rows of a DP rank, and the blocks of samples.
+// index finds the rows of a DP rank, and the blocks of samples. Nobody changes it
+// once it is made.
 type index struct {
 	rowAt          []int32 // (microbatch x dp + rank) x size + position -> row
 	start, samples []int32 // samples by row
 
 	blocks  []Block // of all samples
 	blockOf []int32 // sample -> block
-	local   []int32 // block -> its number in the part that is being cut, or -1
 }
 
 func newIndex(r *Result, buf *dgraph.Buffer) *index {
@@ -86,7 +84,7 @@ func (x *index) numberBlocks(buf *dgraph.Buffer) {
 			number, ok := numbers[b]
 			if !ok {
 				number = int32(len(x.blocks))
-				numbers[b], x.blocks, x.local = number, append(x.blocks, b), append(x.local, -1)
+				numbers[b], x.blocks = number, append(x.blocks, b)
 			}
 			last[source] = number
 		}
@@ -94,14 +92,18 @@ func (x *index) numberBlocks(buf *dgraph.Buffer) {
 	}
 }
 
+// row returns the samples of a row.
+func (x *index) row(row int32) []int32 { return x.samples[x.start[row]:x.start[row+1]] }
+
 func (r *Result) ranks() int { return len(r.Rank) / (r.Microbatches * r.MicrobatchSize) }
 
 // cutter writes a part.
 type cutter struct {
 	*index
-	part Part
-	used []int32 // blocks, in the order of the part
-	buf  *dgraph.Buffer
+	part  Part
+	used  []int32  // blocks, in the order of the part
+	local []uint32 // block -> its number in the part, plus 1
+	buf   *dgraph.Buffer
 }
 
 // makeRoom makes columns of the right size.
@@ -111,7 +113,7 @@ func (c *cutter) makeRoom(r *Result, mine []uint32) {
 		for m := range r.Microbatches {
 			at := (m*dp + int(rank)) * r.MicrobatchSize
 			for _, row := range c.rowAt[at : at+r.MicrobatchSize] {
-				samples += int(c.start[row+1] - c.start[row])
+				samples += len(c.index.row(row))
 			}
 		}
 	}
@@ -128,7 +130,7 @@ func (c *cutter) makeRoom(r *Result, mine []uint32) {
 }
 
 func (c *cutter) row(row int32, rank uint32, microbatch, position int) {
-	p, samples := &c.part, c.samples[c.start[row]:c.start[row+1]]
+	p, samples := &c.part, c.index.row(row)
 	p.Rows, p.Rank = append(p.Rows, uint32(row)), append(p.Rank, rank)
 	p.Microbatch, p.Position = append(p.Microbatch, uint32(microbatch)), append(p.Position, uint32(position))
 	p.RowSamples = append(p.RowSamples, uint32(len(samples)))
@@ -142,19 +144,18 @@ func (c *cutter) row(row int32, rank uint32, microbatch, position int) {
 // block returns the number of a sample's block in the part.
 func (c *cutter) block(sample int32) uint32 {
 	b := c.blockOf[sample]
-	if c.local[b] < 0 {
-		c.local[b] = int32(len(c.used))
+	if c.local[b] == 0 {
 		c.used = append(c.used, b)
+		c.local[b] = uint32(len(c.used))
 	}
-	return uint32(c.local[b])
+	return c.local[b] - 1
 }
 
-// finish adds the blocks and leaves the index as it was.
+// finish adds the blocks.
 func (c *cutter) finish() Part {
 	c.part.Blocks = make([]Block, len(c.used))
 	for k, b := range c.used {
 		c.part.Blocks[k] = c.blocks[b]
-		c.local[b] = -1
 	}
 	return c.part
 }

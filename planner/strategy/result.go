@@ -35,8 +35,12 @@ type Result struct {
 	Modules []Module
 
 	tree  *place.Tree
-	index *index // of ConstructorDoPlan
+	index *index
 }
+
+// Samples returns the samples of a row, as places in the buffer, ascending. The slice
+// belongs to the result.
+func (r *Result) Samples(row int) []int32 { return r.index.row(int32(row)) }
 
 // newResult makes a result with room for every row.
 func (s *Step) newResult() *Result {

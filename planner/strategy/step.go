@@ -77,6 +77,7 @@ func (r *Runner) Run(plan Strategy, in Input) (*Result, error) {
 	case !s.done:
 		return nil, fault.Userf("strategy: it returned without a plan; end it with `return g.Plan()`")
 	}
+	s.result.index = newIndex(s.result, s.buf)
 	return s.result, nil
 }
 
