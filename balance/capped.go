@@ -17,6 +17,7 @@ type Evener struct {
 	next     []int32 // per item, the next one of its bin in the order
 	effort   int     // items that may still be looked at
 	sorter   sorter
+	byTokens tokenSorter
 	tree     tournament
 	entries  []costed // scratch of sorting, and bins by decreasing cost
 	trial    []int32  // the bins of another start
@@ -174,17 +175,13 @@ func (e *Evener) sort(bin []int32) {
 		e.order = slices.DeleteFunc(e.order, func(it sized) bool { return bin[it.index] == Unplaced })
 		return
 	}
-	e.entries = e.entries[:0]
+	e.order = slices.Grow(e.order, len(e.items))
 	for i, it := range e.items {
 		if bin[i] != Unplaced {
-			e.entries = append(e.entries, costed{int64(it.tokens), int32(i)})
+			e.order = append(e.order, it)
 		}
 	}
-	e.entries = e.sorter.sort(e.entries)
-	e.order = grow(e.order, len(e.entries))
-	for k, entry := range e.entries {
-		e.order[k] = e.items[entry.item]
-	}
+	e.order = e.byTokens.sort(e.order)
 }
 
 // nearly returns a cost so close to the bound that the rest is not worth work.
