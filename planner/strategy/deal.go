@@ -52,7 +52,7 @@ func (g *Graph) stepCost(order []int32, loads []int64) int64 {
 // are any, and sorts those of each rank into slots.
 func (g *Graph) divide(loads []int64) []int32 {
 	dp := g.buckets.Len()
-	at, err := g.s.scratch.balancer.Partition(loads, balance.Options{
+	at, err := g.scratch.balancer.Partition(loads, balance.Options{
 		Bins: dp, Equal: true, Groups: g.groups(), Method: g.balance.Method, Custom: g.balance.Custom,
 	})
 	if err != nil {
@@ -73,7 +73,7 @@ func (g *Graph) divide(loads []int64) []int32 {
 
 // dealSlots deals microbatches to slots and ranks, inside each group if there are any.
 func (g *Graph) dealSlots(loads []int64) []int32 {
-	x, dp, groups := g.s.scratch, g.buckets.Len(), g.groups()
+	x, dp, groups := g.scratch, g.buckets.Len(), g.groups()
 	at := make([]int32, len(loads)) // the group of each
 	if groups > 1 {
 		divided, err := x.balancer.Partition(loads, balance.Options{Bins: groups, Equal: true})

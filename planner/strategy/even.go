@@ -6,7 +6,7 @@ import "slices"
 // alike, and keeps the token cap. It looks at no mesh. Rows with a giant are set
 // aside: the others are in other microbatches, where their ranks wait for each other.
 func (g *Graph) even() {
-	s, x := g.s, g.s.scratch
+	s, x := g.s, g.scratch
 	x.tokens, x.at = grow(x.tokens, len(x.items)), grow(x.at, len(x.items))
 	m := max(s.in.Shape.Multiple, 1)
 	for k, i := range x.items {

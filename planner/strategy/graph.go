@@ -64,8 +64,9 @@ var methods = []string{balance.MethodAuto, balance.MethodLPT, balance.MethodKK}
 // Graph is the rows, or the images, of a step, with what the primitives said about
 // them. Step.Graph makes one.
 type Graph struct {
-	s    *Step
-	kind dgraph.Kind
+	s       *Step
+	kind    dgraph.Kind
+	scratch *scratch
 
 	buckets   place.Buckets // of Distribute
 	axis      string        // "" before Distribute
@@ -75,6 +76,7 @@ type Graph struct {
 	broadcast []string
 	raw       bool // PlanRaw placed the rows
 	planned   bool
+	module    *Module // what was balanced; nil if nothing has a cost
 }
 
 // Graph returns the graph of a kind over the samples of the step, the same one
@@ -85,7 +87,7 @@ func (s *Step) Graph(kind dgraph.Kind) *Graph {
 		return &Graph{s: s}
 	}
 	if s.graphs[kind] == nil {
-		s.graphs[kind] = &Graph{s: s, kind: kind}
+		s.graphs[kind] = &Graph{s: s, kind: kind, scratch: &s.scratch[kind]}
 	}
 	return s.graphs[kind]
 }
@@ -209,20 +211,52 @@ func (g *Graph) Plan() error {
 	if s.err == nil && s.buf == nil {
 		s.fail(fault.Userf("strategy: plan: the step has no samples; call Mix on one of its graphs first"))
 	}
-	for _, g := range s.graphs {
-		if s.err == nil && g != nil && !g.planned {
-			g.plan()
-			g.planned = true
-		}
+	if s.err == nil {
+		s.planGraphs()
 	}
 	if s.err == nil && s.graphs[dgraph.Text] == nil {
 		s.inOrder() // rows have to go somewhere
 	}
-	s.done = s.err == nil
+	if s.done = s.err == nil; s.done {
+		s.result.Modules = nil
+		for _, g := range s.graphs {
+			if g != nil && g.module != nil {
+				s.result.Modules = append(s.result.Modules, *g.module)
+			}
+		}
+	}
 	return s.err
 }
 
+// planGraphs plans the graphs that have no plan yet. Rows and images depend on the
+// samples alone, so they are planned at the same time, but for a method of one's own
+// that both would call.
+func (s *Step) planGraphs() {
+	rows, images := s.graphs[dgraph.Text], s.graphs[dgraph.Image]
+	if rows == nil || images == nil || rows.planned || images.planned || rows.balance.Custom != nil && images.balance.Custom != nil {
+		for _, g := range s.graphs {
+			if s.err == nil && g != nil && !g.planned {
+				g.plan()
+			}
+		}
+		return
+	}
+	beside := *s // with an error of its own
+	images.s = &beside
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		images.plan()
+	}()
+	rows.plan()
+	<-done
+	if images.s = s; beside.err != nil {
+		s.fail(beside.err)
+	}
+}
+
 func (g *Graph) plan() {
+	g.planned = true
 	if g.kind == dgraph.Image {
 		g.planImages()
 	} else {

@@ -30,7 +30,7 @@ func (g *Graph) planImages() {
 	if s.err != nil {
 		return
 	}
-	for k, i := range s.scratch.items {
+	for k, i := range g.scratch.items {
 		encoder[i] = at[k]
 	}
 	if g.model != nil {
@@ -41,7 +41,7 @@ func (g *Graph) planImages() {
 // imageCosts fills items and costs with the images of samples that have a row;
 // costs are 0 without a model.
 func (g *Graph) imageCosts() bool {
-	s, x := g.s, g.s.scratch
+	s, x := g.s, g.scratch
 	x.items, x.costs = slices.Grow(x.items[:0], s.buf.Images()), slices.Grow(x.costs[:0], s.buf.Images())
 	total := int64(0)
 	for i, row := range s.rowOf {
@@ -66,7 +66,7 @@ func (g *Graph) imageCosts() bool {
 
 // divideImages returns the bucket of each item.
 func (g *Graph) divideImages() []int32 {
-	x, n := g.s.scratch, g.buckets.Len()
+	x, n := g.scratch, g.buckets.Len()
 	if !g.balanced || g.balance.Level == KeepOrder {
 		x.at = grow(x.at, len(x.items))
 		for k, image := range x.items {

@@ -51,7 +51,7 @@ func (g *Graph) planRows() {
 
 // sampleCosts fills items and costs with the samples that have a row.
 func (g *Graph) sampleCosts() {
-	s, x := g.s, g.s.scratch
+	s, x := g.s, g.scratch
 	x.items, x.costs = slices.Grow(x.items[:0], s.buf.Len()), slices.Grow(x.costs[:0], s.buf.Len())
 	total := int64(0)
 	for i, row := range s.rowOf {
@@ -89,7 +89,7 @@ func (g *Graph) countable(sample int, units int64, err error, total *int64) bool
 
 // rowCosts fills rows with the cost of each row.
 func (g *Graph) rowCosts() {
-	s, x := g.s, g.s.scratch
+	s, x := g.s, g.scratch
 	x.rows = grow(x.rows, s.in.Shape.Rows)
 	clear(x.rows)
 	for k, i := range x.items {
@@ -125,7 +125,7 @@ func (g *Graph) inter() {
 // ranks have slots, and returns that of each row and their costs. Rows of one
 // are in the order of their numbers. The slices belong to the scratch.
 func (g *Graph) makeMicrobatches() (batchOf []int32, loads []int64) {
-	s, x := g.s, g.s.scratch
+	s, x := g.s, g.scratch
 	batchOf = s.result.Microbatch // until the slots are known
 	if s.in.Shape.MicrobatchSize == 1 {
 		for row := range batchOf {

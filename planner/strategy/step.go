@@ -45,8 +45,8 @@ type Input struct {
 // Step is the step that a strategy plans. It is valid inside the strategy only.
 type Step struct {
 	in           Input
-	microbatches int // of each DP rank
-	scratch      *scratch
+	microbatches int         // of each DP rank
+	scratch      *[2]scratch // by kind of graph
 
 	err    error // the first; what comes after it does nothing
 	buf    *dgraph.Buffer
@@ -58,7 +58,7 @@ type Step struct {
 
 // Runner runs strategies, one step at a time, and keeps their scratch memory. The
 // zero value is ready. A Runner is not safe for concurrent use.
-type Runner struct{ scratch scratch }
+type Runner struct{ scratch [2]scratch }
 
 // Run plans a step. The result belongs to the caller. The error is ErrBlocked if
 // the step has to be tried again later, else what is wrong: of class fault.User

@@ -27,7 +27,7 @@ func (m Module) String() string {
 
 // sumUp adds the module of rows.
 func (g *Graph) sumUp() {
-	s, x, r := g.s, g.s.scratch, g.s.result
+	s, x, r := g.s, g.scratch, g.s.result
 	q, err := x.balancer.Evaluate(x.rows, r.Rank, balance.Options{Bins: s.ranks(), Equal: true})
 	if err != nil {
 		g.fail("plan", "summing up: %w", err)
@@ -46,18 +46,18 @@ func (g *Graph) sumUp() {
 		}
 		m.Lockstep += most
 	}
-	r.Modules = append(r.Modules, m)
+	g.module = &m
 }
 
 // sumUpImages adds the module of images.
 func (g *Graph) sumUpImages(at []int32) {
-	x := g.s.scratch
+	x := g.scratch
 	q, err := x.balancer.Evaluate(x.costs, at, balance.Options{Bins: g.buckets.Len()})
 	if err != nil {
 		g.fail("plan", "summing up: %w", err)
 		return
 	}
-	g.s.result.Modules = append(g.s.result.Modules, Module{Name: g.kind.String(), Model: g.model.String(), Axis: g.axis, Buckets: q})
+	g.module = &Module{Name: g.kind.String(), Model: g.model.String(), Axis: g.axis, Buckets: q}
 }
 
 // SourceSummary sums up the samples of one source.
