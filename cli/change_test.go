@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/millrace-data/millrace/client"
 )
@@ -194,6 +195,38 @@ func TestChangeWhen(t *testing.T) {
 		r := s.verb(t, dir, "skip", "--steps", "1")
 		r.expect(t, exitUser, "the data ends after step", "none left to change")
 	})
+}
+
+// TestEndsPaused: a job whose schedule moves all weight to sources that are paused ends
+// there, and says why everywhere. The sixth step has what was carried into it.
+func TestEndsPaused(t *testing.T) {
+	t.Parallel()
+	dir := folder(t, "  weights: {words: 0.75, notes: 0.25}", "  stages:\n    - {from: 0, weights: {words: 0.75, notes: 0.25}}\n    - {from: 5, weights: {words: 1}}")
+	put(t, dir, "pause.jsonl", `{"step":2,"pause":"words"}`+"\n")
+	const why = "ended at step 6: all sources with weight are paused or dropped (words): to go on, start from a token of a step before, with --changes"
+	r := millrace(t, dir, "run", "job.yaml", "--changes", "pause.jsonl", "--log-level", "warn")
+	r.expect(t, 0, "level=WARN", "the data ends early", "paused or dropped (words)")
+	if !strings.Contains(r.stdout, why) {
+		t.Errorf("the summary does not say why the data ends:\n%s", r.stdout)
+	}
+	if got, want := r.digest(t), millrace(t, dir, "reference", "job.yaml", "--changes", "pause.jsonl").digest(t); got != want {
+		t.Errorf("the job ends with %s, the reference with %s", got, want)
+	}
+	s := running(t, dir, "--changes", "pause.jsonl", "--prefetch", "8")
+	for deadline := time.Now().Add(hangs); ; time.Sleep(20 * time.Millisecond) {
+		r := s.verb(t, dir, "status")
+		if strings.Contains(r.stdout, why) {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the status does not say why the data ends:\n%s", r.stdout)
+		}
+	}
+	put(t, dir, "on.jsonl", `{"step":2,"pause":"words"}`+"\n"+`{"step":5,"resume":"words"}`+"\n")
+	on := millrace(t, dir, "run", "job.yaml", "--changes", "on.jsonl", "--steps", "8")
+	if on.digest(t); strings.Contains(on.stdout, "ended at step") {
+		t.Errorf("a job that goes on prints\n%s", on.stdout)
+	}
 }
 
 // TestChangeFiles: a file that cannot be is refused before the first step, with

@@ -121,6 +121,9 @@ func (p *progress) headline(res *trainer.Result) {
 	}
 	if res.Ended {
 		fmt.Fprintf(p.out, "the data ended after %d steps, for all ranks at once\n", res.Next)
+		if p.status.EndReason != "" {
+			fmt.Fprintln(p.out, p.status.EndReason)
+		}
 	}
 }
 

@@ -208,7 +208,7 @@ func (p *Planner) position(before int64, state plan.State, digest [32]byte, tree
 	}
 	remeshed := !tree.Equal(p.tree)
 	p.generation++
-	p.tree, p.remesh, p.ended = tree, nil, -1
+	p.tree, p.remesh, p.ended, p.endReason = tree, nil, -1, ""
 	clear(p.steps)
 	clear(p.saved)
 	clear(p.wanted)

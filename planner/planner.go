@@ -102,7 +102,8 @@ type Planner struct {
 	saved        map[int64]*savedToken // resume tokens that are being given out, by step
 	wanted       map[wantKey]*loaderSession
 	floors       floors
-	ended        int64 // first step that does not exist; -1 while unknown
+	ended        int64  // first step that does not exist; -1 while unknown
+	endReason    string // why, if not that the data is used up
 	acks         map[uint32]*pb.Acked
 	joins        uint64        // so far
 	waiting      []func() bool // questions that cannot be answered yet; true = answered
@@ -405,7 +406,7 @@ func (p *Planner) act(effects []plan.Effect) {
 		case plan.Publish:
 			p.publish(e.Step)
 		case plan.End:
-			p.end(e.Step)
+			p.end(e)
 		case plan.Digested:
 			p.digested(e.Step, e.Digest)
 		case plan.Fail:
@@ -427,23 +428,6 @@ func (p *Planner) tell(order func(c *constructorSession) *pb.ConstructorOrder) {
 			c.out.Put(order(c))
 		}
 	}
-}
-
-func (p *Planner) end(step int64) {
-	p.ended = step
-	p.opts.Log.Info("end of data", "job", p.id.name, "step", step)
-	if p.remesh == nil {
-		p.tell(p.endOrder)
-	}
-}
-
-// endOrder says where the data ends, for the ranks of this mesh at least.
-func (p *Planner) endOrder(*constructorSession) *pb.ConstructorOrder {
-	end := &pb.EndOfData{Generation: p.generation, Step: uint64(p.ended)}
-	if p.remesh != nil {
-		end.Step, end.Topology = uint64(p.remesh.Step), p.remesh.Mesh.Canonical()
-	}
-	return &pb.ConstructorOrder{Order: &pb.ConstructorOrder_End{End: end}}
 }
 
 // digested notes the chain value after `step` steps in the log, beside the record of

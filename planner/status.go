@@ -25,7 +25,8 @@ type Status struct {
 	Generation   uint64              `json:"generation"`
 	Planned      int64               `json:"steps_planned"`
 	Acked        int64               `json:"steps_acked"`
-	End          int64               `json:"end_step"` // -1 while unknown
+	End          int64               `json:"end_step"`             // -1 while unknown
+	EndReason    string              `json:"end_reason,omitempty"` // why the data ends, if not that it is used up
 	Digest       string              `json:"digest,omitempty"`
 	DigestStep   int64               `json:"digest_step"`
 	Fill         float64             `json:"fill"` // tokens in the rows of the last plan / room
@@ -97,7 +98,7 @@ func (p *Planner) Status(ctx context.Context, _ *pb.StatusRequest) (*pb.StatusRe
 func (p *Planner) status() Status {
 	s := Status{
 		Job: p.id.name, State: "starting", UptimeSec: time.Since(p.started).Seconds(),
-		Generation: p.generation, End: p.ended, WaitingFor: p.blockedOn(),
+		Generation: p.generation, End: p.ended, EndReason: p.endReason, WaitingFor: p.blockedOn(),
 	}
 	if p.core != nil {
 		p.progress(&s)
@@ -204,6 +205,9 @@ func (s Status) String() string {
 		fmt.Fprintf(&b, ", data ends at step %d", s.End)
 	}
 	fmt.Fprintf(&b, "; last plan %.2f %% full, %d samples carried over\n", 100*s.Fill, s.Carried)
+	if s.EndReason != "" {
+		fmt.Fprintln(&b, s.EndReason)
+	}
 	fmt.Fprintf(&b, "waiting for: %s\n", s.WaitingFor)
 	if s.Digest != "" {
 		fmt.Fprintf(&b, "digest step=%d %s\n", s.DigestStep, s.Digest)

@@ -202,7 +202,10 @@ type Release struct {
 type Publish struct{ Step *Step }
 
 // End says that there is no step Step and none after it.
-type End struct{ Step int64 }
+type End struct {
+	Step     int64
+	Withheld []int32 // sources that hold the weight that is left, and are paused or dropped; none if the data is used up
+}
 
 // Digested gives the chain value after Step steps.
 type Digested struct {
@@ -234,6 +237,7 @@ type Core struct {
 	runner  strategy.Runner
 	effects []Effect
 	pending *draft // the next step as far as it could be drawn; nil if there is none
+	last    *draft // the one that found no sample
 	step    prelude
 	scratch struct { // memory of the last draft
 		samples int // about so many
@@ -412,7 +416,7 @@ func (c *Core) advance() {
 		step, end := c.next()
 		if end {
 			c.ended = c.state.Step
-			c.emit(End{c.ended})
+			c.emit(End{c.ended, c.last.withheld()})
 			return
 		}
 		if step == nil {

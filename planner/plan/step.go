@@ -89,6 +89,7 @@ func (c *Core) next() (step *Step, end bool) {
 		c.pending = d
 		return nil, false
 	case errors.Is(err, errEnd):
+		c.last = d
 		return nil, true
 	case err != nil:
 		c.fail(fault.As(fault.ClassOf(err), fmt.Errorf("planning step %d: %w", c.state.Step, err)))
@@ -387,6 +388,21 @@ func (d *draft) exhaust(i int32) {
 		return
 	}
 	d.stopped = true
+}
+
+// withheld are the sources that would go on if they were not paused or dropped, where
+// no other does.
+func (d *draft) withheld() (sources []int32) {
+	out := d.c.state.Settings.out(len(d.shares))
+	for i, share := range d.shares {
+		if d.debts.out[i] && !out[i] && !d.c.cfg.Renormalize {
+			return nil // it is exhausted, which ends the job
+		}
+		if out[i] && share > 0 {
+			sources = append(sources, int32(i))
+		}
+	}
+	return sources
 }
 
 // giveBack takes the last n draws back.

@@ -1,0 +1,43 @@
+package planner
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/millrace-data/millrace/planner/plan"
+	pb "github.com/millrace-data/millrace/proto"
+)
+
+// end takes note that there is no step e.Step, and none after it.
+func (p *Planner) end(e plan.End) {
+	p.ended = e.Step
+	p.opts.Log.Info("end of data", "job", p.id.name, "step", e.Step)
+	if p.endReason = p.whyWithheld(e); p.endReason != "" {
+		p.opts.Log.Warn("the data ends early", "job", p.id.name, "step", e.Step, "reason", p.endReason)
+	}
+	if p.remesh == nil {
+		p.tell(p.endOrder)
+	}
+}
+
+// whyWithheld says in words why there is no step though there is data.
+func (p *Planner) whyWithheld(e plan.End) string {
+	if len(e.Withheld) == 0 {
+		return ""
+	}
+	var names []string
+	for _, i := range e.Withheld {
+		names = append(names, p.sources[i].Name)
+	}
+	return fmt.Sprintf("ended at step %d: all sources with weight are paused or dropped (%s): to go on, start from a token of a step before, "+
+		"with --changes that by step %d resume one of them or give weight to another", e.Step, strings.Join(names, ", "), e.Step)
+}
+
+// endOrder says where the data ends, for the ranks of this mesh at least.
+func (p *Planner) endOrder(*constructorSession) *pb.ConstructorOrder {
+	end := &pb.EndOfData{Generation: p.generation, Step: uint64(p.ended)}
+	if p.remesh != nil {
+		end.Step, end.Topology = uint64(p.remesh.Step), p.remesh.Mesh.Canonical()
+	}
+	return &pb.ConstructorOrder{Order: &pb.ConstructorOrder_End{End: end}}
+}
