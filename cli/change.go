@@ -99,7 +99,7 @@ func describeChange(c change.Change) string {
 	case c.Skip > 0:
 		return fmt.Sprintf("the data of %d steps is passed over", c.Skip)
 	case c.Ban != nil:
-		return fmt.Sprintf("%s is banned", c.Ban)
+		return fmt.Sprintf("%s is banned, if there is such a record", c.Ban)
 	}
 	shape := map[string]int{"sequence_length": c.SequenceLength, "sequences": c.Sequences}
 	maps.DeleteFunc(shape, func(_ string, n int) bool { return n == 0 })

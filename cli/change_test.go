@@ -60,7 +60,7 @@ func TestChangeVerbs(t *testing.T) {
 		{"batch", []string{"--sequence-length", "256", "--sequences", "4", "--step", "28"}, "from step 28 on: global batches have sequence_length=256 sequences=4"},
 		{"topology", []string{"dp=4", "tp=2", "--step", "27"}, "from step 27 on: the ranks are those of a mesh with dp=4 tp=2"},
 		{"skip", []string{"--steps", "3", "--step", "22"}, "from step 22 on: the data of 3 steps is passed over"},
-		{"ban", []string{"words", "1.jsonl", "0", "--step", "20"}, `from step 20 on: 1.jsonl row 0 of source "words" is banned`},
+		{"ban", []string{"words", "1.jsonl", "0", "--step", "20"}, `from step 20 on: 1.jsonl row 0 of source "words" is banned, if there is such a record`},
 		{"change", []string{`{"pause":"words","step":9}`, "--step", "31", "--job", "job.yaml"}, `from step 31 on: source "words" is paused`},
 	} {
 		r := s.verb(t, dir, c.verb, c.args...)
@@ -134,6 +134,7 @@ func TestChangesRefused(t *testing.T) {
 		{"batch", []string{"--sequences", "5"}, []string{"5 rows are not a multiple of dp 2", "4 and 6 rows"}},
 		{"ban", []string{"words", "9.jsonl", "0"}, []string{`source "words"`, `no file "9.jsonl"`, "a valid one is"}},
 		{"ban", []string{"words", "x.jsonl", "0"}, []string{`2 files end with "x.jsonl"`, "give more of the path"}},
+		{"ban", []string{"words", "1.jsonl", "99999999"}, []string{`source "words"`, "has no record 99999999", "below ", "explain"}},
 		{"ban", []string{"word", "0.jsonl", "0"}, []string{`did you mean "words"?`}},
 		{"source add", []string{"--entry", "taken.yaml", "--weight", "0.1"}, []string{`there is a source "words" already`, "another name"}},
 		{"source add", []string{"--entry", "wrong.yaml", "--weight", "0.1"}, []string{"fils", "files"}},

@@ -171,10 +171,13 @@ func (c *explainCmd) trace(ctx context.Context, j *offline.Job, progress *counte
 	w := newTable(os.Stdout)
 	fmt.Fprintf(w, "\nstep\tdp\tmicrobatch\trow\toffset\ttokens\tsource\trecord\tpiece\tepoch\tblock\tindex\t\n")
 	for _, s := range t.Samples {
-		fmt.Fprintf(w, "%d\t%d\t%d\t%d\t%d\t%d\t%s\t%d\t%s\t%d\t%d\t%d\t\n", s.Step, s.DP, s.Microbatch, s.Row, s.Offset, s.Tokens, s.Source, s.Record, pieceOf(&s), s.Epoch, s.Block, s.Index)
+		fmt.Fprintf(w, "%d\t%d\t%d\t%d\t%d\t%d\t%s\t%s\t%s\t%d\t%d\t%d\t\n", s.Step, s.DP, s.Microbatch, s.Row, s.Offset, s.Tokens, s.Source, recordOf(&s), pieceOf(&s), s.Epoch, s.Block, s.Index)
 	}
 	return w.Flush()
 }
+
+// recordOf prints the place of a record in its file.
+func recordOf(s *offline.Sample) string { return fmt.Sprintf("%s %d", s.RecordUnit, s.Record) }
 
 // pieceOf prints which piece of a split record a sample is.
 func pieceOf(s *offline.Sample) string {
@@ -225,7 +228,7 @@ func printRow(samples []offline.Sample, room int32) {
 	fmt.Fprintf(w, "offset\ttokens\tsource\tfile\trecord\tpiece\tepoch\tblock\tindex\t\n")
 	for i := range samples {
 		s := &samples[i]
-		fmt.Fprintf(w, "%d\t%d\t%s\t%s\t%d\t%s\t%d\t%d\t%d\t", s.Offset, s.Tokens, s.Source, s.File, s.Record, pieceOf(s), s.Epoch, s.Block, s.Index)
+		fmt.Fprintf(w, "%d\t%d\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t", s.Offset, s.Tokens, s.Source, s.File, recordOf(s), pieceOf(s), s.Epoch, s.Block, s.Index)
 		if s.Carried {
 			fmt.Fprintf(w, " carried over from an earlier step\t")
 		}

@@ -80,10 +80,15 @@ func TestExplain(t *testing.T) {
 	if x.Step != 6 || x.Rows != 4 || len(x.Samples) < 4 {
 		t.Fatalf("explain prints %s", r.stdout)
 	}
+	for _, s := range x.Samples {
+		if want := map[string]string{"words": "byte", "notes": "row"}[s.Source]; s.RecordUnit != want {
+			t.Errorf("a record of %s is at %s %d, want a %s", s.Source, s.RecordUnit, s.Record, want)
+		}
+	}
 	s := x.Samples[len(x.Samples)-1]
 	text := millrace(t, dir, "explain", "job.yaml", "--step", "6", "--rank", fmt.Sprintf("dp=%d", s.DP), "--microbatch", fmt.Sprint(s.Microbatch))
 	text.expect(t, 0)
-	if !strings.Contains(text.stdout, fmt.Sprintf("dp=%d microbatch %d, row %d: ", s.DP, s.Microbatch, s.Row)) || !strings.Contains(text.stdout, s.File) || strings.Contains(text.stdout, fmt.Sprintf("dp=%d ", 1-s.DP)) {
+	if !strings.Contains(text.stdout, fmt.Sprintf("dp=%d microbatch %d, row %d: ", s.DP, s.Microbatch, s.Row)) || !strings.Contains(text.stdout, s.File) || !strings.Contains(text.stdout, fmt.Sprintf("%s %d", s.RecordUnit, s.Record)) || strings.Contains(text.stdout, fmt.Sprintf("dp=%d ", 1-s.DP)) {
 		t.Errorf("explain prints\n%s", text.stdout)
 	}
 	back := millrace(t, dir, "explain", "job.yaml", "--file", s.File, "--row", fmt.Sprint(s.Record), "--source", s.Source, "--steps", "6..6", "--json")

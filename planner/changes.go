@@ -106,6 +106,9 @@ func (p *Planner) fileOf(b *change.Record) (path string, err error) {
 	if found.Problem != "" {
 		return "", fault.Userf("source %q: %s", b.Source, found.Problem)
 	}
+	if found.Below > 0 && b.Row >= int64(found.Below) {
+		return "", fault.Userf("source %q: %s has no record %d: those of this file are below %d; `millrace explain` names them", b.Source, found.Path, b.Row, found.Below)
+	}
 	return found.Path, nil
 }
 

@@ -918,6 +918,7 @@ type FileFound struct {
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`       // as asked for
 	Path          string                 `protobuf:"bytes,3,opt,name=path,proto3" json:"path,omitempty"`       // as the manifest has it
 	Problem       string                 `protobuf:"bytes,4,opt,name=problem,proto3" json:"problem,omitempty"` // why there is no path
+	Below         uint64                 `protobuf:"varint,5,opt,name=below,proto3" json:"below,omitempty"`    // the rows of its records are below this; 0: that is not known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -978,6 +979,13 @@ func (x *FileFound) GetProblem() string {
 		return x.Problem
 	}
 	return ""
+}
+
+func (x *FileFound) GetBelow() uint64 {
+	if x != nil {
+		return x.Below
+	}
+	return 0
 }
 
 // AddSource is a source that joins the job.
@@ -4913,12 +4921,13 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x05order\"6\n" +
 	"\bFindFile\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\rR\x06source\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\"e\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"{\n" +
 	"\tFileFound\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\rR\x06source\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
 	"\x04path\x18\x03 \x01(\tR\x04path\x12\x18\n" +
-	"\aproblem\x18\x04 \x01(\tR\aproblem\"7\n" +
+	"\aproblem\x18\x04 \x01(\tR\aproblem\x12\x14\n" +
+	"\x05below\x18\x05 \x01(\x04R\x05below\"7\n" +
 	"\tAddSource\x12\x12\n" +
 	"\x04yaml\x18\x01 \x01(\fR\x04yaml\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\rR\x06source\",\n" +

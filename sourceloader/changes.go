@@ -9,6 +9,7 @@ import (
 	"github.com/millrace-data/millrace/internal/rpc"
 	"github.com/millrace-data/millrace/planner/jobspec"
 	pb "github.com/millrace-data/millrace/proto"
+	"github.com/millrace-data/millrace/sourceloader/format"
 )
 
 // setJob takes a job with at least as many sources as the one before. Of sources
@@ -101,6 +102,7 @@ func (l *Loader) find(ctx context.Context, f *pb.FindFile, send *rpc.Sender[*pb.
 		var file int
 		if file, err = src.Manifest.Find(f.Name); err == nil {
 			found.Path = src.Manifest.Name(int32(file))
+			found.Below = uint64(format.RowsBelow(src.Format, src.Manifest.Files[file].Object))
 		}
 	}
 	if err != nil {

@@ -8,26 +8,28 @@ import (
 	"github.com/millrace-data/millrace/planner"
 	"github.com/millrace-data/millrace/planner/place"
 	"github.com/millrace-data/millrace/planner/plan"
+	"github.com/millrace-data/millrace/sourceloader/format"
 )
 
 // Sample is a document of a step: where it goes, and where it comes from.
 type Sample struct {
 	Step       int64   `json:"step"`
-	Row        int     `json:"row"`        // of the global batch
-	DP         int32   `json:"dp"`         // index of the ranks that get the row
-	Microbatch int32   `json:"microbatch"` // among those of the dp index
-	Position   int32   `json:"position"`   // of the row in its microbatch
-	Offset     int32   `json:"offset"`     // tokens of the row before it
-	Tokens     int32   `json:"tokens"`     //
-	Source     string  `json:"source"`     //
-	File       string  `json:"file"`       // below the folder that the source's files have in common
-	Record     int64   `json:"record"`     // place in the file, as format.Record.Row says: a row, a byte offset of JSON lines, ...
-	Piece      int32   `json:"piece"`      // of a record that was split, from 0
-	Pieces     int32   `json:"pieces"`     // that became of the record
-	Epoch      int64   `json:"epoch"`      //
-	Block      int64   `json:"block"`      // of the source, counted over epochs
-	Index      int32   `json:"index"`      // in the block
-	Carried    bool    `json:"carried"`    // drawn in an earlier step
+	Row        int     `json:"row"`         // of the global batch
+	DP         int32   `json:"dp"`          // index of the ranks that get the row
+	Microbatch int32   `json:"microbatch"`  // among those of the dp index
+	Position   int32   `json:"position"`    // of the row in its microbatch
+	Offset     int32   `json:"offset"`      // tokens of the row before it
+	Tokens     int32   `json:"tokens"`      //
+	Source     string  `json:"source"`      //
+	File       string  `json:"file"`        // below the folder that the source's files have in common
+	Record     int64   `json:"record"`      // place in the file, as format.Record.Row says: a row, a byte offset of JSON lines, ...
+	RecordUnit string  `json:"record_unit"` // what Record counts: "row", or "byte" of the file
+	Piece      int32   `json:"piece"`       // of a record that was split, from 0
+	Pieces     int32   `json:"pieces"`      // that became of the record
+	Epoch      int64   `json:"epoch"`       //
+	Block      int64   `json:"block"`       // of the source, counted over epochs
+	Index      int32   `json:"index"`       // in the block
+	Carried    bool    `json:"carried"`     // drawn in an earlier step
 	Images     []Image `json:"images,omitempty"`
 }
 
@@ -74,7 +76,10 @@ func (j *Job) sample(ctx context.Context, s *plan.Step, ref plan.Ref, at int) (*
 	epoch, _ := src.Order.Position(ref.Seq)
 	x := &Sample{
 		Step: s.Step, Tokens: ref.Length, Source: src.Spec.Name, File: src.Manifest.Name(p.File), Record: p.Row, Piece: p.Piece,
-		Epoch: epoch, Block: ref.Seq, Index: ref.Index, Carried: at < s.Buffer.Carried,
+		Epoch: epoch, Block: ref.Seq, Index: ref.Index, Carried: at < s.Buffer.Carried, RecordUnit: "row",
+	}
+	if format.InBytes(src.Format) {
+		x.RecordUnit = "byte"
 	}
 	for _, q := range places {
 		if q.File == p.File && q.Row == p.Row {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/millrace-data/millrace/internal/didyoumean"
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/sourceloader/store"
 )
 
 // Filter is implemented by formats that read only some of the files of a
@@ -71,4 +72,24 @@ func ByPath(uri string) (Format, error) {
 		known = append(known, row.extensions...)
 	}
 	return nil, fault.Userf("%s: its extension says no format (known: %s): set the source's format", uri, strings.Join(known, " "))
+}
+
+// InBytes says whether a record's Row is the byte at which the record begins.
+func InBytes(f Format) bool {
+	_, lines := f.(JSONL)
+	return lines
+}
+
+// RowsBelow returns a number that the rows of all records of a file are below; 0 if only
+// reading the file could tell one.
+func RowsBelow(f Format, obj store.Object) int64 {
+	switch f.(type) {
+	case JSONL:
+		if codecOf(obj.URI) == "" {
+			return obj.Size
+		}
+	case Text:
+		return 1
+	}
+	return 0
 }
