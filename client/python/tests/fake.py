@@ -21,6 +21,13 @@ NAMES = {dtype: name for name, dtype in DTYPES.items()}
 IDENTITY = bytes(range(32))
 
 
+def strides(mesh):
+    """How the ranks of a mesh are numbered: tp, cp, dp, pp from the inside out."""
+    dp, cp, pp, tp = mesh[:4]
+    apart = (tp * cp, tp, tp * cp * dp, 1)
+    return [stride if size > 1 else 0 for stride, size in zip(apart, (dp, cp, pp, tp))]
+
+
 class Fault(Exception):
     """What a handler raises to end a call with a status."""
 
@@ -203,7 +210,7 @@ class Service:
         self._fault("Join", request)
         if request.job not in ("", "fake"):
             raise Fault(grpc.StatusCode.NOT_FOUND, f"no job {request.job}: this one is fake")
-        ours = m.Mesh(*self.mesh)
+        ours = m.Mesh(*self.mesh, stride=strides(self.mesh))
         for axis in ("dp", "cp", "pp", "tp"):
             given = getattr(request.mesh, axis)
             if given not in (0, getattr(ours, axis)):

@@ -71,6 +71,18 @@ def test_what_is_known_of_the_job(serve, open_loader):
     assert loader.sources == ["web", "code"] and loader.identity == fake.IDENTITY
 
 
+def test_coordinates_of_ranks(serve, open_loader):
+    loader = open_loader(serve(mesh=(2, 1, 2, 3, 1)), dp_rank=0, dp_size=2, pp_rank=0, tp_rank=0)
+    assert loader.strides == {"dp": 3, "cp": 0, "pp": 6, "tp": 1}
+    assert loader.coordinates(10) == {"dp": 1, "cp": 0, "pp": 1, "tp": 1}
+    for rank in range(12):
+        places = loader.coordinates(rank)
+        assert sum(places[axis] * stride for axis, stride in loader.strides.items()) == rank
+    for wrong in (-1, 12):
+        with pytest.raises(millrace.UserError, match="its ranks are 0 to 11"):
+            loader.coordinates(wrong)
+
+
 def test_lineage(serve, open_loader):
     loader = open_loader(serve(), dp_rank=1)
     take(loader, 4)

@@ -115,6 +115,20 @@ def test_shapes_and_dtypes_for_the_mesh(tmp_path, sizes, slicing):
         assert results[0][0] == results[2][0]
 
 
+def test_ranks_are_numbered_as_the_job_says(tmp_path):
+    spec = write_job(tmp_path, dp=2, cp=2, pp=2)
+    with (
+        real_service(spec) as address,
+        millrace.connect(address, dp_rank=0, dp_size=2, cp_rank=0, pp_rank=0) as loader,
+    ):
+        places = [loader.coordinates(rank) for rank in range(8)]
+        assert places[0] == {"dp": 0, "cp": 0, "pp": 0, "tp": 0}
+        assert len({tuple(place.values()) for place in places}) == 8
+        for rank, place in enumerate(places):
+            assert sum(place[axis] * n for axis, n in loader.strides.items()) == rank
+        assert [place["cp"] for place in places] == [0, 1] * 4  # the innermost
+
+
 def test_hf_batches(tmp_path):
     spec = write_job(tmp_path, dp=1, format="hf")
     with real_service(spec) as address, millrace.connect(address, dp_size=1) as loader:

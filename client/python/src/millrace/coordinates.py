@@ -5,6 +5,7 @@ Nothing is imported: the objects come from PyTorch or Megatron and are only aske
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from millrace.errors import UserError
@@ -53,3 +54,15 @@ def from_megatron(mpu: Any) -> dict[str, int]:
         "tp_rank": mpu.get_tensor_model_parallel_rank(),
         "tp_size": mpu.get_tensor_model_parallel_world_size(),
     }
+
+
+def coordinates_of(rank: int, sizes: dict[str, int], strides: dict[str, int]) -> dict[str, int]:
+    """Returns the index of a global rank on each axis.
+
+    A rank's number is the sum of its indices times the strides. Raises UserError if there is
+    no such rank.
+    """
+    world = math.prod(sizes.values())
+    if not 0 <= rank < world:
+        raise UserError(f"rank {rank} is none of the mesh: its ranks are 0 to {world - 1}")
+    return {axis: rank // strides[axis] % size if size > 1 else 0 for axis, size in sizes.items()}

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from millrace import feedback, lineage, rpc, state
-from millrace.config import Config, Mesh
+from millrace.config import AXES, Config, Mesh
+from millrace.coordinates import coordinates_of
 from millrace.errors import BugError, Error, TopologyChanged, UserError
 from millrace.messages import JoinReply
 from millrace.receive import Array, Extra, Microbatch, Step
@@ -252,6 +253,23 @@ class Loader(state.StateNames):
     def mesh(self) -> Mesh:
         """The sizes of the job's mesh."""
         return Mesh.of(self._joined().mesh)
+
+    @property
+    def strides(self) -> dict[str, int]:
+        """How far the numbers of neighbouring ranks are apart, by axis; 0 where there is one.
+
+        The axis of the smallest stride is the innermost: its ranks have consecutive numbers.
+        """
+        return dict(zip(AXES, self._joined().mesh.stride))
+
+    def coordinates(self, rank: int) -> dict[str, int]:
+        """Returns the index of a global rank on each axis: ``{"dp": 1, "cp": 0, ...}``.
+
+        Ranks are numbered as the job's ``topology.order`` says. Raises UserError if the mesh
+        has no such rank.
+        """
+        sizes = {axis: getattr(self.mesh, axis) for axis in AXES}
+        return coordinates_of(rank, sizes, self.strides)
 
     @property
     def sources(self) -> list[str]:
