@@ -70,7 +70,7 @@ func (r *reader) change(c change.Change) error {
 	if c.Add != nil {
 		return r.add(c.Add)
 	}
-	return nil // the topology changes no batch
+	return r.strategy.remesh(c.Topology) // else the topology changes no batch
 }
 
 // add opens a source that joins the job.

@@ -3,7 +3,8 @@
 //
 // It has no engine, network, concurrency, buffer limit or recovery. It calls the
 // pure leaves (formats, transforms, the keyed order, the weights of a step,
-// packing, costs, digests), which have tests of their own, and nothing else.
+// packing, costs, digests), which have tests of their own, and nothing else. A
+// strategy that a program registered is called as it is, by the primitives it uses.
 // Whatever the service does, with whatever faults, has to end with the digest
 // that this reader ends with.
 package reference
@@ -13,7 +14,6 @@ import (
 
 	"github.com/millrace-data/millrace/balance"
 	"github.com/millrace-data/millrace/internal/batch"
-	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/planner/change"
 	"github.com/millrace-data/millrace/planner/cost"
 	"github.com/millrace-data/millrace/planner/jobspec"
@@ -119,7 +119,9 @@ func open(ctx context.Context, st store.Store, job *jobspec.Job) (r *reader, man
 		stages = append(stages, mix.Stage{From: stage.From, Ramp: stage.Ramp, Over: stage.Over, Weights: weights})
 	}
 	r.schedule = mix.NewSchedule(stages)
-	r.model, err = evenBy(job)
+	if r.strategy, err = registeredBy(job); err == nil {
+		r.model, err = evenBy(job)
+	}
 	return r, manifests, err
 }
 
@@ -131,7 +133,8 @@ type reader struct {
 	sources    []*source
 	weighted   []bool // sources of the spec with a weight in any stage
 	schedule   mix.Schedule
-	model      cost.Model // of samples, if rows are evened by cost
+	model      cost.Model  // of samples, if rows are evened by cost
+	strategy   *registered // if the job names one
 	carried    []drawn
 	pool       []drawn
 	live       []uint64 // shares of the last draw
@@ -153,6 +156,43 @@ type drawn struct {
 // step draws, packs and returns the rows of one step; nil if there is none. skip
 // counts down the steps that are passed over before it.
 func (r *reader) step(n, skip int64) ([]batch.Row, error) {
+	bins, err := r.rowOf(n, skip)
+	if err != nil || len(r.pool) == 0 {
+		return nil, err
+	}
+	rows := r.rows(bins)
+	for _, s := range r.sources {
+		s.settle(r.job.Mix.Draw == "random")
+	}
+	return rows, nil
+}
+
+// rowOf draws a step, and says which row each sample is in, -1 if it waits for the
+// next step.
+func (r *reader) rowOf(n, skip int64) ([]int32, error) {
+	if r.strategy != nil {
+		return r.byStrategy(n, skip)
+	}
+	carried, err := r.draw(n, skip, nil)
+	if err != nil || len(r.pool) == 0 {
+		return nil, err
+	}
+	lengths, bins, err := r.pack(carried)
+	if err != nil {
+		return nil, err
+	}
+	return bins, r.even(lengths, bins)
+}
+
+// draw draws the samples of a step, behind those that are carried into it. byHand
+// are shares that a strategy gave; nil: the job's.
+func (r *reader) draw(n, skip int64, byHand []uint64) (carried int, err error) {
+	mixed := func(part int) []uint64 {
+		if byHand != nil {
+			return byHand
+		}
+		return r.shares(n, part)
+	}
 	gone := make([]bool, len(r.sources))
 	for i, s := range r.sources {
 		gone[i] = s.paused || s.dropped
@@ -165,8 +205,9 @@ func (r *reader) step(n, skip int64) ([]batch.Row, error) {
 			tokens += r.job.RowLength(len(d.tokens))
 		}
 	}
-	carried, part := len(r.pool), 0
-	shares := r.shares(n, part)
+	carried = len(r.pool)
+	part := 0
+	shares := mixed(part)
 	r.live = mix.Without(shares, gone)
 	for {
 		done, want := tokens, (r.seats+min(max(r.seats/8, 1), 2))*r.length
@@ -177,7 +218,7 @@ func (r *reader) step(n, skip int64) ([]batch.Row, error) {
 			break
 		}
 		if p := done * substeps / want; r.job.Mix.Grain == "substep" && p > part {
-			part, shares = p, r.shares(n, p)
+			part, shares = p, mixed(p)
 			r.live = mix.Without(shares, gone)
 		}
 		if r.live == nil {
@@ -189,7 +230,7 @@ func (r *reader) step(n, skip int64) ([]batch.Row, error) {
 		}
 		t, err := r.sources[i].next(r.banned)
 		if err != nil {
-			return nil, err
+			return carried, err
 		}
 		if t.tokens == nil { // this source is at its limit of epochs
 			if r.job.Mix.Exhausted != "renormalize" {
@@ -203,14 +244,7 @@ func (r *reader) step(n, skip int64) ([]batch.Row, error) {
 		r.account(drawn{i, t, r.live}, 1)
 		tokens += r.job.RowLength(len(t.tokens))
 	}
-	if len(r.pool) == 0 {
-		return nil, nil
-	}
-	rows, err := r.place(carried)
-	for _, s := range r.sources {
-		s.settle(r.job.Mix.Draw == "random")
-	}
-	return rows, err
+	return carried, nil
 }
 
 // next is the source to draw from: the one that is owed most, the first of
@@ -243,10 +277,9 @@ func (r *reader) account(d drawn, sign int64) {
 	r.sources[d.source].owed -= sign * units << whole
 }
 
-// place packs the pool; what does not fit is carried over, and draws that would
-// be too many to carry are given back to their sources.
-func (r *reader) place(carried int) ([]batch.Row, error) {
-	var lengths, bins []int32
+// pack packs the pool; what does not fit is left over, and draws that would be too
+// many to carry are given back to their sources.
+func (r *reader) pack(carried int) (lengths, bins []int32, err error) {
 	for k, d := range r.pool {
 		lengths = append(lengths, int32(r.job.RowLength(len(d.tokens))))
 		bins = append(bins, int32(k))
@@ -254,7 +287,7 @@ func (r *reader) place(carried int) ([]batch.Row, error) {
 	if r.job.Batch.Packing {
 		packed, n, err := new(balance.Packer).PackLimited(lengths, carried, int32(r.length), r.seats, carry)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		bins = packed
 		for len(r.pool) > n {
@@ -264,9 +297,11 @@ func (r *reader) place(carried int) ([]batch.Row, error) {
 			r.pool = r.pool[:len(r.pool)-1]
 		}
 	}
-	if err := r.even(lengths, bins); err != nil {
-		return nil, err
-	}
+	return lengths, bins, nil
+}
+
+// rows are those of the samples; what has none is carried over.
+func (r *reader) rows(bins []int32) []batch.Row {
 	rows := make([]batch.Row, r.seats)
 	r.places, r.carried = make([][]Place, r.seats), nil
 	for k, d := range r.pool {
@@ -286,7 +321,7 @@ func (r *reader) place(carried int) ([]batch.Row, error) {
 		r.places[bins[k]] = append(r.places[bins[k]], d.place)
 	}
 	sortByLength(r.carried)
-	return rows, nil
+	return rows
 }
 
 // evenBy is the cost by which a job evens its rows; nil if it does not.
@@ -294,8 +329,6 @@ func evenBy(job *jobspec.Job) (model cost.Model, err error) {
 	graph, even := "text", false
 	for _, p := range job.Strategy {
 		switch {
-		case p.Use != "":
-			return nil, fault.Userf("the reference does not know strategy %q, which was registered in Go", p.Use)
 		case p.Graph != "":
 			graph = p.Graph
 		case p.Cost != nil && graph == "text":

@@ -146,6 +146,7 @@ batch: {sequence_length: 512, sequences: 8, microbatch_size: 2}
 topology: {dp: 2, cp: 2}
 output: {cp_slicing: none}
 `, 30, ""},
+	own,
 }
 
 // resources are what may change nothing. Zero values are the defaults.

@@ -55,27 +55,41 @@ func goroutines() []string {
 }
 
 var (
-	folder string // of the binary
-	build  = sync.OnceValues(func() (string, error) {
-		var err error
-		if folder, err = os.MkdirTemp("", "millrace-test-*"); err != nil {
+	folder  string // of the binaries
+	makeDir = sync.OnceValue(func() (err error) {
+		folder, err = os.MkdirTemp("", "millrace-test-*")
+		return err
+	})
+	// programs are millrace itself, and millrace with a strategy of a user's own.
+	programs = map[string]func(t testing.TB) string{"millrace": built("../../cmd/millrace"), "mine": built("./testdata/mine")}
+)
+
+// built builds a program once, and returns its path.
+func built(source string) func(t testing.TB) string {
+	build := sync.OnceValues(func() (string, error) {
+		if err := makeDir(); err != nil {
 			return "", err
 		}
-		path := filepath.Join(folder, "millrace")
-		out, err := exec.Command("go", "build", "-o", path, "../../cmd/millrace").CombinedOutput()
+		path := filepath.Join(folder, filepath.Base(source))
+		out, err := exec.Command("go", "build", "-o", path, source).CombinedOutput()
 		if err != nil {
-			return "", fmt.Errorf("building the millrace binary: %w\n%s", err, out)
+			return "", fmt.Errorf("building %s: %w\n%s", source, err, out)
 		}
 		return path, nil
 	})
-)
+	return func(t testing.TB) string {
+		t.Helper()
+		path, err := build()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+}
 
-// binary returns the path of the millrace binary, built once.
+// binary returns the path of a binary that is millrace and has the strategies that
+// the jobs of the tests name.
 func binary(t testing.TB) string {
 	t.Helper()
-	path, err := build()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return programs["mine"](t)
 }

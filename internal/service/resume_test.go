@@ -20,14 +20,14 @@ import (
 )
 
 // resumed are the recipes that are stopped at every step: ends of epochs, ramps,
-// limits, and both ends of data.
+// limits, both ends of data, and a strategy of one's own.
 func resumed() []recipe {
 	mixed := recipes[0]
 	mixed.name, mixed.steps = "mixed, longer", 64
 	if long {
 		return append([]recipe{mixed}, recipes[1:]...)
 	}
-	return []recipe{mixed, recipes[1], recipes[2]}
+	return []recipe{mixed, recipes[1], recipes[2], own}
 }
 
 // TestStopAtEveryStep takes the token of every step, and goes on from each: in a

@@ -34,7 +34,8 @@ func Named(name string) (Strategy, error) {
 		return plan, nil
 	}
 	if len(registered) == 0 {
-		return nil, fault.Userf("strategy: nothing is registered as %q, nor by any other name; call strategy.Register in main, or write the strategy as a list of primitives", name)
+		return nil, fault.Userf("strategy: nothing is registered as %q in this program: it is a Go function that a program of your own registers, "+
+			"by strategy.Register before cli.Main; run the same command of that program, as in `./mine reference job.yaml`, or write the strategy as a list of primitives", name)
 	}
 	if near := didyoumean.Nearest(name, names()); near != "" {
 		return nil, fault.Userf("strategy: nothing is registered as %q, did you mean %q? Names in use are %s", name, near, strings.Join(names(), ", "))

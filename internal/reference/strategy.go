@@ -1,0 +1,104 @@
+package reference
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/planner/dgraph"
+	"github.com/millrace-data/millrace/planner/jobspec"
+	"github.com/millrace-data/millrace/planner/mix"
+	"github.com/millrace-data/millrace/planner/place"
+	"github.com/millrace-data/millrace/planner/strategy"
+)
+
+// registered is the strategy of a job that names one, which is an input of the job
+// as its files are: the reference gives it the samples of a step, and takes
+// the rows that it says.
+type registered struct {
+	plan   strategy.Strategy
+	tree   *place.Tree // the mesh
+	runner strategy.Runner
+}
+
+// registeredBy is the registered strategy of a job; nil if it has none, or one that
+// is written in the job spec.
+func registeredBy(job *jobspec.Job) (*registered, error) {
+	if len(job.Strategy) == 0 || job.Strategy[0].Use == "" {
+		return nil, nil
+	}
+	plan, err := strategy.Named(job.Strategy[0].Use)
+	if err != nil {
+		return nil, err
+	}
+	t := job.Topology
+	tree, err := place.New(place.Mesh{DP: t.DP, CP: t.CP, PP: t.PP, TP: t.TP, VPP: t.VPP, EP: 1, Order: t.Order})
+	return &registered{plan: plan, tree: tree}, err
+}
+
+// remesh changes sizes of the mesh.
+func (g *registered) remesh(sizes map[string]int) (err error) {
+	if g != nil && sizes != nil {
+		g.tree, err = g.tree.Change(place.Mesh{
+			DP: sizes["dp"], CP: sizes["cp"], PP: sizes["pp"], TP: sizes["tp"], VPP: sizes["vpp"], EP: sizes["ep"],
+		})
+	}
+	return err
+}
+
+var errEnd = errors.New("there is no such step")
+
+// byStrategy draws a step as the registered strategy has it, and says which row
+// each sample is in. The pool is empty if there is no such step.
+func (r *reader) byStrategy(n, skip int64) ([]int32, error) {
+	in := strategy.Input{
+		Number: n, Tree: r.strategy.tree,
+		Shape: strategy.Shape{
+			Rows: r.seats, SequenceLength: int32(r.length), MicrobatchSize: max(r.job.Batch.MicrobatchSize, 1),
+			Packing: r.job.Batch.Packing, Multiple: int32(r.job.Output.DocumentMultiple),
+		},
+		Draw: func(shares []uint64) (*dgraph.Buffer, []int32, error) {
+			if shares != nil {
+				shares = mix.FromShares(shares)
+			}
+			carried, err := r.draw(n, skip, shares)
+			if err != nil {
+				return nil, nil, err
+			}
+			if len(r.pool) == 0 {
+				return nil, nil, errEnd
+			}
+			_, bins, err := r.pack(carried)
+			return r.buffer(carried), slices.Clone(bins), err
+		},
+	}
+	result, err := r.strategy.runner.Run(r.strategy.plan, in)
+	switch {
+	case errors.Is(err, errEnd):
+		return nil, nil
+	case err != nil:
+		return nil, fault.As(fault.ClassOf(err), fmt.Errorf("planning step %d: %w", n, err))
+	}
+	return result.RowOf, nil
+}
+
+// buffer is the pool as a strategy sees it.
+func (r *reader) buffer(carried int) *dgraph.Buffer {
+	b := &dgraph.Buffer{Carried: carried}
+	images := slices.ContainsFunc(r.sources[:len(r.job.Sources)], func(s *source) bool { return s.spec.Images() != nil })
+	if images {
+		b.ImageOffsets = []int32{0}
+	}
+	for _, d := range r.pool {
+		b.Source, b.Seq = append(b.Source, int32(d.source)), append(b.Seq, d.place.Seq)
+		b.Index, b.Tokens = append(b.Index, d.place.Index), append(b.Tokens, int32(len(d.tokens)))
+		for _, x := range d.images {
+			b.Patches = append(b.Patches, int32(x.H*x.W))
+		}
+		if images {
+			b.ImageOffsets = append(b.ImageOffsets, int32(len(b.Patches)))
+		}
+	}
+	return b
+}

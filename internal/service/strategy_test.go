@@ -1,0 +1,96 @@
+package service_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/millrace-data/millrace/internal/service/testdata/alternate"
+	"github.com/millrace-data/millrace/planner/strategy"
+)
+
+func init() {
+	if err := strategy.Register("alternate", alternate.Plan); err != nil {
+		panic(err)
+	}
+}
+
+// own is a job whose strategy a program of the user's registers.
+var own = recipe{"a strategy of one's own", mixed + `
+batch: {sequence_length: 512, sequences: 8, microbatch_size: 2}
+topology: {dp: 2}
+strategy: alternate
+`, 12, ""}
+
+// TestOwnStrategyMatters: the strategy of the recipe changes what rows hold, so that
+// the matrix sees whether the reference follows it.
+func TestOwnStrategyMatters(t *testing.T) {
+	dir := writeSources(t)
+	plain := own
+	plain.name = "without a strategy"
+	plain.spec = strings.Replace(own.spec, "strategy: alternate", "", 1)
+	with, without := solve(t, dir, own), solve(t, dir, plain)
+	if with.steps() != own.steps || with.ended {
+		t.Fatalf("%d steps, ended %v", with.steps(), with.ended)
+	}
+	if with.digests[with.steps()] == without.digests[own.steps] {
+		t.Error("the digest is the same without the strategy")
+	}
+}
+
+// TestOwnStrategyOnAnotherMesh: the strategy of the recipe looks at the mesh, and the
+// reference knows when that changes.
+func TestOwnStrategyOnAnotherMesh(t *testing.T) {
+	dir := writeSources(t)
+	other := own
+	other.name, other.changes = "a strategy of one's own, on another mesh", `{"step":7,"topology":{"dp":4}}`
+	if solve(t, dir, own).digests[12] == solve(t, dir, other).digests[12] {
+		t.Error("the digest is the same on another mesh")
+	}
+	check(t, dir, other, setting{loaders: 1, constructors: 2, resources: resources{prefetch: 3, window: 20}})
+}
+
+// TestOwnProgram runs the verbs of a program that registers a strategy; the stock
+// binary says that it needs that program.
+func TestOwnProgram(t *testing.T) {
+	dir := writeSources(t)
+	job := filepath.Join(dir, "own.yaml")
+	write(t, job, own.text(resources{}))
+	log, mine := filepath.Join(t.TempDir(), "log"), programs["mine"](t)
+	run := func(program string, args ...string) (string, error) {
+		cmd := exec.CommandContext(t.Context(), program, args...)
+		cmd.Dir, cmd.Env = dir, append(os.Environ(), "NO_COLOR=1")
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	want := fmt.Sprintf("digest step=12 %x", solve(t, dir, own).digests[12])
+	for _, args := range [][]string{
+		{"reference", job, "--steps", "12"},
+		{"run", job, "--steps", "12", "--log-dir", log},
+		{"verify", job, "--log-dir", log, "--steps", "12"},
+		{"verify", job, "--digest", want[len("digest step=12 "):], "--steps", "12"},
+	} {
+		if out, err := run(mine, args...); err != nil || !strings.Contains(out, want) {
+			t.Errorf("mine %s: %v, want %s:\n%s", strings.Join(args, " "), err, want, out)
+		}
+	}
+	for _, args := range [][]string{{"plan", job, "--steps", "6"}, {"explain", job, "--step", "5"}} {
+		if out, err := run(mine, args...); err != nil {
+			t.Errorf("mine %s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+	}
+	for _, args := range [][]string{
+		{"reference", job}, {"plan", job}, {"explain", job, "--step", "5"}, {"run", job},
+		{"verify", job, "--log-dir", log}, {"verify", job, "--digest", want[len("digest step=12 "):], "--steps", "12"},
+	} {
+		out, err := run(programs["millrace"](t), args...)
+		for _, says := range []string{`"alternate"`, "a program of your own", "run the same command of that program"} {
+			if err == nil || !strings.Contains(out, says) {
+				t.Errorf("millrace %s: %v, want %s:\n%s", strings.Join(args, " "), err, says, out)
+			}
+		}
+	}
+}
