@@ -18,7 +18,8 @@
 //	}
 //
 // Graphs of one step share its samples; what one of them decides for images stands
-// beside what another decides for rows. A primitive that is given something
+// beside what another decides for rows. They are planned at the same time, and a
+// cost model is asked by both. A primitive that is given something
 // wrong makes the step fail: those after it do nothing, and Plan returns the error.
 //
 // The same lines can be written in a job spec; package declared compiles them.

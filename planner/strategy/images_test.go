@@ -1,9 +1,12 @@
 package strategy_test
 
 import (
+	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/millrace-data/millrace/planner/cost"
 	"github.com/millrace-data/millrace/planner/dgraph"
 	"github.com/millrace-data/millrace/planner/place"
 	"github.com/millrace-data/millrace/planner/strategy"
@@ -42,6 +45,52 @@ func TestImages(t *testing.T) {
 		}
 		if g, err := r.Graph(dgraph.Image, b.buf); err != nil || g.Count()[dgraph.Placed] != len(b.buf.Patches)-waiting {
 			t.Errorf("%+v: the graph has %v, %v", axis, g.Count(), err)
+		}
+	}
+}
+
+// TestSideBySide: rows and images that are planned together get what each gets when it
+// is planned by itself, and of two errors that of the rows counts.
+func TestSideBySide(t *testing.T) {
+	b := draw(t, 5, 192, 1024, 110, true)
+	in := b.input(place.Mesh{DP: 4, CP: 2, PP: 2, TP: 1}, 2)
+	rows, images := model(t, "quadratic"), model(t, "vit-1b")
+	plan := func(rows, images cost.Model, together bool) (*strategy.Result, error) {
+		return new(strategy.Runner).Run(func(s *strategy.Step) error {
+			for _, kind := range []dgraph.Kind{dgraph.Text, dgraph.Image} {
+				g, axis, model, level := s.Graph(kind), "dp", rows, strategy.Interleaved
+				if kind == dgraph.Image {
+					axis, model, level = "world", images, strategy.Inter
+				} else {
+					g.Mix(s.Schedule())
+				}
+				g.Distribute(axis, 1)
+				g.Cost(model)
+				g.Balance(strategy.Balance{Level: level})
+				if !together {
+					g.Plan()
+				}
+			}
+			return s.Graph(dgraph.Text).Plan()
+		}, in)
+	}
+	want, err := plan(rows, images, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := plan(rows, images, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("planned together: %v, by themselves: %v", got.Modules, want.Modules)
+	}
+	for _, bad := range []struct {
+		rows, images cost.Model
+		kind         string
+	}{{negative{}, images, "text"}, {rows, negative{}, "image"}, {negative{}, negative{}, "text"}} {
+		if _, err := plan(bad.rows, bad.images, true); err == nil || !strings.HasPrefix(err.Error(), "strategy: "+bad.kind) {
+			t.Errorf("a bad cost of %ss: %v", bad.kind, err)
 		}
 	}
 }
