@@ -14,6 +14,10 @@
 // at all. [Balancer.Deal] gives finished bins to ranks and microbatch slots, and
 // [Bitonic] orders the microbatches of a pipeline.
 //
+// Samples that are too long for one rank are cut over several by context parallelism:
+// [Splitter] chooses the groups of ranks sample by sample; [WidePacker] makes rows of
+// several widths without looking at ranks, and [Tiler] gives these to groups and slots.
+//
 // What an item costs is for others to say. Everything is integer arithmetic with
 // ties broken by index, and effort is limited by size, so that a plan is the same
 // on every machine: the result is defined by the documented rule, not by the

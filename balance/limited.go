@@ -22,16 +22,25 @@ func (p *Packer) PackLimited(lengths []int32, first int, capacity int32, bins, l
 		bins = len(lengths)
 	}
 	room := int64(bins) * int64(capacity)
+	n = longestPrefix(lengths, first, leave, room, func(next int) outcome {
+		return p.packPrefix(lengths[:next], first, capacity, bins, leave)
+	}, func() { p.kept = append(p.kept[:0], p.bin...) })
+	return p.kept, n, nil
+}
+
+// longestPrefix is the search of PackLimited: try packs a prefix, and keep keeps
+// what it packed last. It returns the prefix that was kept last.
+func longestPrefix(lengths []int32, first, leave int, room int64, try func(next int) outcome, keep func()) (n int) {
 	most := int64(-1)
 	longest, over := first, len(lengths)+1 // prefixes known to leave few enough, and too many
 	for next, back, round := len(lengths), 0, 0; ; {
-		got := p.packPrefix(lengths[:next], first, capacity, bins, leave)
+		got := try(next)
 		if got.items > leave && next > first {
 			over = next
 		} else {
 			if placed := sum(lengths[:next]) - got.left; placed > most {
 				most, n = placed, next
-				p.kept = append(p.kept[:0], p.bin...)
+				keep()
 			}
 			longest = next
 		}
@@ -42,7 +51,7 @@ func (p *Packer) PackLimited(lengths []int32, first int, capacity int32, bins, l
 		}
 		next = (longest + over) / 2
 		if round++; round == limitRounds || next == longest || most >= room-room/4096 {
-			return p.kept, n, nil
+			return n
 		}
 	}
 }

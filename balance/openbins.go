@@ -27,15 +27,20 @@ func (o *openBins) place(n int32) int32 {
 		if o.used == o.limit {
 			return Unplaced
 		}
-		b := o.used
-		o.used++
-		o.heap.links[b] = link{none, none}
-		o.push(o.capacity-n, b)
-		return b
+		o.begin(n)
+		return o.used - 1
 	}
 	b := o.pop(room)
 	o.push(room-n, b)
 	return b
+}
+
+// begin opens a bin, of which n tokens are taken.
+func (o *openBins) begin(n int32) {
+	b := o.used
+	o.used++
+	o.heap.links[b] = link{none, none}
+	o.push(o.capacity-n, b)
 }
 
 func (o *openBins) pop(room int32) int32 {

@@ -32,6 +32,7 @@ type Packer struct {
 	fill   completion
 	sums   sums
 	sorted byLength
+	begun  []int32 // tokens that the first bins hold before any item: of PackWide
 	room   []int32 // per bin that items placed first opened
 	bin    []int32 // the best packing so far
 	trial  []int32 // the packing of the rule that is tried
@@ -124,12 +125,12 @@ func (p *Packer) portfolio(rules []rule, lengths []int32, first int, capacity in
 
 // need returns a number of bins that no packing can go below.
 func (p *Packer) need(lengths []int32, capacity int32) int {
-	return int((max(sum(lengths), p.sorted.space(capacity)) + int64(capacity) - 1) / int64(capacity))
+	return int((max(sum(lengths)+sum(p.begun), p.sorted.space(capacity)) + int64(capacity) - 1) / int64(capacity))
 }
 
 // goal is an outcome within 1/2048 of a bound: not worth another rule.
 func (p *Packer) goal(lengths []int32, capacity int32, bins int) outcome {
-	tokens, room := sum(lengths), int64(bins)*int64(capacity)
+	tokens, room := sum(lengths), int64(bins)*int64(capacity)-sum(p.begun)
 	need := p.need(lengths, capacity)
 	return outcome{left: max(0, tokens-room+room/2048), used: min(need+need/2048, bins)}
 }
@@ -158,6 +159,9 @@ func (p *Packer) try(r rule, best outcome, leave int, lengths []int32, first int
 func (p *Packer) pack(r rule, lengths []int32, first int, capacity int32, bins int) (got outcome) {
 	p.bin = grow(p.bin, len(lengths))
 	p.open.reset(capacity, bins)
+	for _, n := range p.begun {
+		p.open.begin(n)
+	}
 	for i, n := range lengths[:first] {
 		p.bin[i] = p.open.place(n)
 	}
@@ -216,6 +220,9 @@ func (p *Packer) begin(lengths []int32, first int, capacity int32) {
 	p.room = grow(p.room, int(p.open.used))
 	for b := range p.room {
 		p.room[b] = capacity
+	}
+	for b, n := range p.begun {
+		p.room[b] -= n
 	}
 	for i, b := range p.bin[:first] {
 		if b != Unplaced {

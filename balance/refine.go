@@ -9,6 +9,7 @@ type contents struct {
 	load    []int64  // per bin
 	order   []costed // scratch: bins by decreasing load
 	equal   bool     // counts differ by at most one, and have to
+	swaps   bool     // no count may change
 	effort  int      // entries that may still be looked at
 }
 
@@ -146,7 +147,7 @@ func (c *contents) bestExchange(heavy, light int32) (besti, bestj int) {
 	gap := c.load[heavy] - c.load[light]
 	c.effort -= len(from) + len(to)
 	n := len(to)
-	if len(to) < cap(to) && (!c.equal || len(from) > len(to)) {
+	if !c.swaps && len(to) < cap(to) && (!c.equal || len(from) > len(to)) {
 		n++ // one past the last item stands for a move
 	}
 	besti, bestj = -1, -1
