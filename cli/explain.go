@@ -189,12 +189,18 @@ func pieceOf(s *offline.Sample) string {
 
 // print prints an explanation, row by row in the order of delivery.
 func (c *explainCmd) print(job *jobspec.Job, j *offline.Job, x *offline.Explanation) {
-	fmt.Printf("step %d of %s, mesh %s: %d rows of %d tokens, %d microbatches for each dp index\nplan %s\n",
-		x.Step, job.Name, x.Mesh, x.Rows, x.RowTokens, x.Microbatches, x.Plan)
+	split, consumers := job.Batch.ContextSplit, "dp index"
+	if split > 0 {
+		consumers = "rank of dp x cp"
+	}
+	fmt.Printf("step %d of %s, mesh %s: %d rows of %d tokens, %d microbatches for each %s\nplan %s\n",
+		x.Step, job.Name, x.Mesh, x.Rows, x.RowTokens, x.Microbatches, consumers, x.Plan)
 	for _, text := range x.Changes {
 		fmt.Printf("from this step on: %s\n", text)
 	}
-	if cp := job.Output.CPSlicing; strings.Contains(x.Mesh, "cp") && !strings.Contains(x.Mesh, "cp1") {
+	if cp := job.Output.CPSlicing; split > 0 {
+		fmt.Printf("with context_split %d a row may have up to %d times as many tokens, for as many ranks of dp x cp that share it, dp by dp; pp and tp ranks get the same tokens\n", split, split)
+	} else if strings.Contains(x.Mesh, "cp") && !strings.Contains(x.Mesh, "cp1") {
 		fmt.Printf("the cp ranks of a dp index share its rows, cut by cp_slicing %s; its pp and tp ranks get the same tokens\n", cp)
 	}
 	samples := x.Samples
@@ -214,7 +220,7 @@ func (c *explainCmd) print(job *jobspec.Job, j *offline.Job, x *offline.Explanat
 }
 
 func byDelivery(a, b offline.Sample) int {
-	return slices.Compare([]int32{a.DP, a.Microbatch, a.Position}, []int32{b.DP, b.Microbatch, b.Position})
+	return slices.Compare([]int32{a.DP, a.CP, a.Microbatch, a.Position}, []int32{b.DP, b.CP, b.Microbatch, b.Position})
 }
 
 func printRow(samples []offline.Sample, room int32) {
@@ -223,7 +229,11 @@ func printRow(samples []offline.Sample, room int32) {
 		tokens += s.Tokens
 	}
 	first := &samples[0]
-	fmt.Printf("\ndp=%d microbatch %d, row %d: %d documents, %d of %d tokens\n", first.DP, first.Microbatch, first.Row, len(samples), tokens, room)
+	ranks := fmt.Sprintf("dp=%d", first.DP)
+	if first.Ranks > 0 {
+		ranks, room = ranksOf(first), room*first.Ranks
+	}
+	fmt.Printf("\n%s microbatch %d, row %d: %d documents, %d of %d tokens\n", ranks, first.Microbatch, first.Row, len(samples), tokens, room)
 	w := newTable(os.Stdout)
 	fmt.Fprintf(w, "offset\ttokens\tsource\tfile\trecord\tpiece\tepoch\tblock\tindex\t\n")
 	for i := range samples {
@@ -238,6 +248,15 @@ func printRow(samples []offline.Sample, room int32) {
 		}
 	}
 	w.Flush()
+}
+
+// ranksOf names the ranks of a pool that share the row of a sample.
+func ranksOf(s *offline.Sample) string {
+	first := fmt.Sprintf("dp=%d cp=%d", s.DP, s.CP)
+	if s.Ranks == 1 {
+		return first
+	}
+	return fmt.Sprintf("%d ranks from %s on,", s.Ranks, first)
 }
 
 func encoderOf(im offline.Image) string {

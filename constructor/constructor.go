@@ -167,7 +167,10 @@ func (c *Constructor) takeJob(job *pb.ConstructorJob) error {
 		Format: job.Format, CPSlicing: job.CpSlicing,
 		SequenceLength: int(job.SequenceLength), PadID: job.PadId,
 		CP: int(job.Mesh.GetCp()), PP: int(job.Mesh.GetPp()), Packed: job.Packing,
-		DocumentMultiple: int(job.DocumentMultiple),
+		DocumentMultiple: int(job.DocumentMultiple), Split: job.ContextSplit,
+	}
+	if layout.Split {
+		layout.CP = 1 // the width of a row takes its place
 	}
 	if err := layout.Validate(); err != nil {
 		return err

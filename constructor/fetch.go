@@ -23,7 +23,8 @@ import (
 // row is one assembled row of a step.
 type row struct {
 	number     uint32 // in the global batch
-	dp         uint32
+	rank       uint32 // DP rank, or the first of the ranks that share it
+	width      uint32 // of them; 0 if rows have one width
 	microbatch uint32
 	batch.Row
 	sources []assemble.Source // of its images
@@ -193,7 +194,10 @@ func layOut(p *pb.StepPlan, sets []samples.Set, at []int, from content) (*step, 
 	s := &step{generation: p.Generation, number: p.Step, length: int(p.SequenceLength), total: p.GlobalRows, from: from}
 	k, image := 0, 0
 	for i, number := range p.Rows {
-		r := row{number: number, dp: p.RowRank[i], microbatch: p.RowMicrobatch[i], info: &pb.RowInfo{Row: number}}
+		r := row{number: number, rank: p.RowRank[i], microbatch: p.RowMicrobatch[i], info: &pb.RowInfo{Row: number}}
+		if p.RowWidth != nil {
+			r.width = p.RowWidth[i]
+		}
 		for range p.RowSamples[i] {
 			b := p.SampleBlock[k]
 			set := &sets[b]

@@ -51,7 +51,7 @@ func (c *Constructor) part(st *step, r rank, body []byte, missing *pixels) (*pb.
 	layout.SequenceLength = st.length
 	header := &pb.BatchHeader{Step: st.number, Joined: sources.joined, SequenceLength: uint32(st.length), Rows: st.total}
 	body = body[:0]
-	for rows := range st.microbatches(r.dp) {
+	for rows := range st.microbatches(r) {
 		content := make([]batch.Row, len(rows))
 		mb := &pb.Microbatch{}
 		for k := range rows {
@@ -61,7 +61,11 @@ func (c *Constructor) part(st *step, r rank, body []byte, missing *pixels) (*pb.
 		var tensors []batch.WireTensor
 		var err error
 		offset := batch.Aligned(len(body))
-		if body, tensors, err = layout.Append(body, content, int(r.cp), int(r.pp)); err != nil {
+		cut, cp := layout, int(r.cp)
+		if first := &rows[0]; layout.Split {
+			cut, cp = layout.Over(int(first.width)), int(sources.inPool(r)-first.rank)
+		}
+		if body, tensors, err = cut.Append(body, content, cp, int(r.pp)); err != nil {
 			return nil, nil, err
 		}
 		if r.pp == 0 && len(sources.columns) > 0 {
@@ -86,18 +90,35 @@ func (c *Constructor) part(st *step, r rank, body []byte, missing *pixels) (*pb.
 	return header, body, nil
 }
 
-// microbatches walks over the rows of a DP rank, a microbatch at a time.
-func (s *step) microbatches(dp uint32) iter.Seq[[]row] {
+// inPool is the number of a rank where all DP x CP ranks are one pool.
+func (c *content) inPool(r rank) uint32 { return r.dp*c.mesh.Cp + r.cp }
+
+// microbatches walks over the rows of a rank, a microbatch at a time.
+func (s *step) microbatches(r rank) iter.Seq[[]row] {
+	if s.from.layout.Split {
+		return s.shared(s.from.inPool(r))
+	}
 	return func(yield func([]row) bool) {
 		for rest := s.rows; len(rest) > 0; {
 			n := 1
-			for n < len(rest) && rest[n].dp == rest[0].dp && rest[n].microbatch == rest[0].microbatch {
+			for n < len(rest) && rest[n].rank == rest[0].rank && rest[n].microbatch == rest[0].microbatch {
 				n++
 			}
-			if rest[0].dp == dp && !yield(rest[:n]) {
+			if rest[0].rank == r.dp && !yield(rest[:n]) {
 				return
 			}
 			rest = rest[n:]
+		}
+	}
+}
+
+// shared walks over the rows that a rank of the pool has a part of, one a microbatch.
+func (s *step) shared(rank uint32) iter.Seq[[]row] {
+	return func(yield func([]row) bool) {
+		for i := range s.rows {
+			if r := &s.rows[i]; r.rank <= rank && rank < r.rank+r.width && !yield(s.rows[i:i+1]) {
+				return
+			}
 		}
 	}
 }

@@ -365,6 +365,7 @@ func CoreConfig(job *jobspec.Job) (plan.Config, error) {
 		SequenceLength: int32(job.Batch.SequenceLength),
 		Multiple:       int32(job.Output.DocumentMultiple),
 		Rows:           job.Batch.Sequences,
+		Widest:         int32(job.Batch.ContextSplit),
 		MicrobatchSize: job.Batch.MicrobatchSize,
 		Packing:        job.Batch.Packing,
 		Images:         hasImages(job),

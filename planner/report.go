@@ -38,7 +38,7 @@ type measurements struct {
 	upTo   uint64          // the step after the last that was decided at, or is to be
 	from   map[uint32]bool // DP ranks that reported it; nil when it is decided
 	times  cost.Calibrator
-	work   map[int64][]work // by step, of each DP rank, for the last steps
+	work   map[int64][]work // by step, of each DP rank or rank of the pool, for the last steps
 }
 
 // work is what the time of a step is made of: the sum of the lengths of a rank's
@@ -54,12 +54,18 @@ func newMeasurements(policy feedback.Policy) measurements {
 
 // noteWork remembers how much each rank has to do in a step.
 func (p *Planner) noteWork(s *plan.Step) {
-	ranks := make([]work, s.Mesh.Mesh().DP)
-	for i, row := range s.Placed.RowOf {
-		if row >= 0 {
-			w, length := &ranks[s.Placed.Rank[row]], int64(s.Buffer.Tokens[i])
+	ranks := make([]work, s.Placed.Ranks())
+	for row := range s.Rows {
+		var w work
+		for _, i := range s.Placed.Samples(row) {
+			length := int64(s.Buffer.Tokens[i])
 			w.sum += length
 			w.squares += length * length
+		}
+		first, width := s.Placed.Span(row)
+		for rank := first; rank < first+width; rank++ {
+			ranks[rank].sum += w.sum / int64(width)
+			ranks[rank].squares += w.squares / int64(width)
 		}
 	}
 	p.measures.work[s.Step] = ranks
@@ -79,8 +85,12 @@ func (p *Planner) measured(r *pb.ReportRequest) error {
 		return fault.Userf("a report has %d sources, %d losses and %d numbers of tokens", len(r.Sources), len(r.Losses), len(r.Tokens))
 	}
 	dp := r.Rank.GetDp()
-	if ranks := m.work[int64(r.Step)]; r.StepSeconds > 0 && int(dp) < len(ranks) {
-		if err := m.times.Add(cost.Observation{Sum: ranks[dp].sum, Squares: ranks[dp].squares, Seconds: r.StepSeconds}); err != nil {
+	at := int(dp)
+	if p.opts.Job.Batch.ContextSplit > 0 && p.tree != nil {
+		at = at*p.tree.Mesh().CP + int(r.Rank.GetCp())
+	}
+	if ranks := m.work[int64(r.Step)]; r.StepSeconds > 0 && at < len(ranks) {
+		if err := m.times.Add(cost.Observation{Sum: ranks[at].sum, Squares: ranks[at].squares, Seconds: r.StepSeconds}); err != nil {
 			return err
 		}
 	}

@@ -368,6 +368,7 @@ func (p *Planner) jobFor(c *constructorSession) *pb.ConstructorJob {
 		BufferBytes:      uint64(job.Resources.ConstructorBuffer),
 		Buckets:          c.buckets,
 		Images:           imageSteps(job),
+		ContextSplit:     job.Batch.ContextSplit > 0,
 	}
 	for _, s := range job.Sources {
 		out.Sources = append(out.Sources, s.Name)
@@ -406,9 +407,9 @@ func (p *Planner) partOf(s *plan.Step, images *stepImages, c *constructorSession
 	part := strategy.ConstructorDoPlan(s.Placed, s.Buffer, c.buckets)
 	out := &pb.StepPlan{
 		Generation: p.generation, Step: uint64(s.Step),
-		Rows: part.Rows, RowSamples: part.RowSamples, RowRank: part.Rank, RowMicrobatch: part.Microbatch,
+		Rows: part.Rows, RowSamples: part.RowSamples, RowRank: part.Rank, RowMicrobatch: part.Microbatch, RowWidth: part.Width,
 		SampleBlock: part.SampleBlock, SampleIndex: part.SampleIndex, SampleLength: part.SampleLength,
-		SequenceLength: uint32(s.Shape.SequenceLength), Microbatches: uint32(s.Placed.Microbatches), GlobalRows: uint32(s.Shape.Rows),
+		SequenceLength: uint32(s.Shape.SequenceLength), Microbatches: uint32(s.Placed.Microbatches), GlobalRows: uint32(len(s.Rows)),
 	}
 	for _, b := range part.Blocks {
 		out.Blocks = append(out.Blocks, p.planBlock(wantKey{b.Source, b.Seq}))

@@ -144,7 +144,7 @@ func (p *Planner) progress(s *Status) {
 		s.Carried = len(state.Carry)
 	}
 	if last := p.steps[s.Planned-1]; last != nil {
-		s.Fill = float64(last.Filled) / float64(len(last.Rows)*int(last.Shape.SequenceLength))
+		s.Fill = float64(last.Filled) / float64(last.Shape.Rows*int(last.Shape.SequenceLength))
 	}
 }
 

@@ -2201,7 +2201,8 @@ type ConstructorJob struct {
 	Buckets          []uint32               `protobuf:"varint,14,rep,packed,name=buckets,proto3" json:"buckets,omitempty"` // the DP ranks this constructor serves
 	Kept             []*KeptColumns         `protobuf:"bytes,15,rep,name=kept,proto3" json:"kept,omitempty"`               // by source
 	DocumentMultiple uint32                 `protobuf:"varint,16,opt,name=document_multiple,json=documentMultiple,proto3" json:"document_multiple,omitempty"`
-	Images           []*ImageStep           `protobuf:"bytes,17,rep,name=images,proto3" json:"images,omitempty"` // by source; empty if no source of the job has images
+	Images           []*ImageStep           `protobuf:"bytes,17,rep,name=images,proto3" json:"images,omitempty"`                                  // by source; empty if no source of the job has images
+	ContextSplit     bool                   `protobuf:"varint,18,opt,name=context_split,json=contextSplit,proto3" json:"context_split,omitempty"` // rows have several widths: row_width of a plan has them
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -2353,6 +2354,13 @@ func (x *ConstructorJob) GetImages() []*ImageStep {
 		return x.Images
 	}
 	return nil
+}
+
+func (x *ConstructorJob) GetContextSplit() bool {
+	if x != nil {
+		return x.ContextSplit
+	}
+	return false
 }
 
 // ImageStep is how images of a source become patches.
@@ -2676,8 +2684,12 @@ type StepPlan struct {
 	Microbatches   uint32                 `protobuf:"varint,12,opt,name=microbatches,proto3" json:"microbatches,omitempty"`               // of each rank
 	GlobalRows     uint32                 `protobuf:"varint,14,opt,name=global_rows,json=globalRows,proto3" json:"global_rows,omitempty"` // of the step, over all ranks
 	Images         *ImagePlan             `protobuf:"bytes,13,opt,name=images,proto3" json:"images,omitempty"`                            // absent if no source of the job has images
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Ranks that share each row; empty if rows have one width. row_rank is the first of
+	// them then, and ranks are numbered dp * cp's size + cp. Rows come by microbatch and
+	// rank, and some of their ranks may be another constructor's.
+	RowWidth      []uint32 `protobuf:"varint,15,rep,packed,name=row_width,json=rowWidth,proto3" json:"row_width,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StepPlan) Reset() {
@@ -2804,6 +2816,13 @@ func (x *StepPlan) GetGlobalRows() uint32 {
 func (x *StepPlan) GetImages() *ImagePlan {
 	if x != nil {
 		return x.Images
+	}
+	return nil
+}
+
+func (x *StepPlan) GetRowWidth() []uint32 {
+	if x != nil {
+		return x.RowWidth
 	}
 	return nil
 }
@@ -5005,7 +5024,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x05order\"6\n" +
 	"\fSourceJoined\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
-	"\x04keep\x18\x02 \x03(\tR\x04keep\"\xca\x04\n" +
+	"\x04keep\x18\x02 \x03(\tR\x04keep\"\xef\x04\n" +
 	"\x0eConstructorJob\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\bidentity\x18\x02 \x01(\fR\bidentity\x12\x18\n" +
@@ -5025,7 +5044,8 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\abuckets\x18\x0e \x03(\rR\abuckets\x12,\n" +
 	"\x04kept\x18\x0f \x03(\v2\x18.millrace.v1.KeptColumnsR\x04kept\x12+\n" +
 	"\x11document_multiple\x18\x10 \x01(\rR\x10documentMultiple\x12.\n" +
-	"\x06images\x18\x11 \x03(\v2\x16.millrace.v1.ImageStepR\x06images\"u\n" +
+	"\x06images\x18\x11 \x03(\v2\x16.millrace.v1.ImageStepR\x06images\x12#\n" +
+	"\rcontext_split\x18\x12 \x01(\bR\fcontextSplit\"u\n" +
 	"\tImageStep\x12\x14\n" +
 	"\x05patch\x18\x01 \x01(\rR\x05patch\x12\x14\n" +
 	"\x05merge\x18\x02 \x01(\rR\x05merge\x12\x1d\n" +
@@ -5049,7 +5069,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"generation\x18\x01 \x01(\x04R\n" +
 	"generation\x12\x1b\n" +
 	"\tnext_step\x18\x02 \x01(\x04R\bnextStep\x12\x1a\n" +
-	"\bremeshed\x18\x03 \x01(\bR\bremeshed\"\xee\x03\n" +
+	"\bremeshed\x18\x03 \x01(\bR\bremeshed\"\x8b\x04\n" +
 	"\bStepPlan\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -5069,7 +5089,8 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\fmicrobatches\x18\f \x01(\rR\fmicrobatches\x12\x1f\n" +
 	"\vglobal_rows\x18\x0e \x01(\rR\n" +
 	"globalRows\x12.\n" +
-	"\x06images\x18\r \x01(\v2\x16.millrace.v1.ImagePlanR\x06images\"\x8f\x02\n" +
+	"\x06images\x18\r \x01(\v2\x16.millrace.v1.ImagePlanR\x06images\x12\x1b\n" +
+	"\trow_width\x18\x0f \x03(\rR\browWidth\"\x8f\x02\n" +
 	"\tImagePlan\x12\x18\n" +
 	"\aencoder\x18\x01 \x03(\rR\aencoder\x12\x1e\n" +
 	"\n" +

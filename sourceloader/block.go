@@ -133,7 +133,7 @@ type Source struct {
 // Open indexes a source and compiles its transforms.
 func Open(ctx context.Context, st store.Store, job *jobspec.Job, i int, tokenizers *transform.Tokenizers) (*Source, error) {
 	spec := job.ResolvedSources()[i] // a copy: a pointer would hold all sources
-	chain, err := transform.Compile(spec, job.Batch.SequenceLength, tokenizers)
+	chain, err := transform.Compile(spec, job.LongestSample(), tokenizers)
 	if err != nil {
 		return nil, err // it names the source
 	}

@@ -85,6 +85,9 @@ func fillLongestSegment(dst []byte, p *part) {
 	putInt32(dst, longest)
 }
 
+// fillRanks writes the number of ranks that the microbatch is cut over.
+func fillRanks(dst []byte, p *part) { putInt32(dst, p.layout.CP) }
+
 // putBounds writes 0 and the ends of docs and returns what is left of dst.
 func putBounds(dst []byte, docs [][]int32) []byte {
 	end := 0

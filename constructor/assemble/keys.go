@@ -23,11 +23,12 @@ const (
 	Always    Condition = ""
 	IfPacking Condition = "if packing"
 	IfCP      Condition = "if cp > 1"
+	IfSplit   Condition = "if context_split"
 )
 
 // holds reports whether the jobs of a layout have the tensor.
 func (c Condition) holds(l Layout) bool {
-	return c == Always || c == IfPacking && l.Packed || c == IfCP && l.CP > 1
+	return c == Always || c == IfPacking && l.Packed || c == IfCP && l.CP > 1 || c == IfSplit && l.Split
 }
 
 // Key documents one tensor of a format.
@@ -125,6 +126,8 @@ var thdColumns = []column{
 		"0, then the end of each segment, its padding included; the last is rows·seq"}, segmentBoundsShape, fillSegmentBounds),
 	boundsColumn(Key{"max_seqlen", batch.Int32, "[1]", Every, Always,
 		"the longest segment, its padding included"}, oneShape, fillLongestSegment),
+	boundsColumn(Key{"local_cp_size", batch.Int32, "[1]", Every, IfSplit,
+		"the ranks that share the row, which take the place of cp in it"}, oneShape, fillRanks),
 }
 
 var hfColumns = []column{

@@ -33,6 +33,7 @@ type Layout struct {
 	CP, PP           int    // sizes of these axes of the mesh, at least 1
 	Packed           bool   // several documents a row; Megatron batches carry cu_seqlens only then
 	DocumentMultiple int    // MegatronTHD: tokens of a document are padded to a multiple of it; 0 is 1
+	Split            bool   // MegatronTHD: rows have several widths, and Layout is one of [Layout.Over]
 }
 
 // Validate returns an error of class fault.User that names the field and what
@@ -89,6 +90,14 @@ func (l Layout) validateTHD() error {
 		return fault.Userf("batch.sequence_length: %d is not a multiple of output.document_multiple %d: write such as %d", l.SequenceLength, m, roundUp(l.SequenceLength, m))
 	}
 	return nil
+}
+
+// Over returns the layout of a microbatch whose row width ranks share, for a job with
+// Split: they take the place of the CP ranks, and each gets as many tokens as a row
+// of width 1 has.
+func (l Layout) Over(width int) Layout {
+	l.CP, l.SequenceLength = width, width*l.SequenceLength
+	return l
 }
 
 // room returns the tokens that a document takes of its row.

@@ -14,22 +14,24 @@ import (
 // Sample is a document of a step: where it goes, and where it comes from.
 type Sample struct {
 	Step       int64   `json:"step"`
-	Row        int     `json:"row"`         // of the global batch
-	DP         int32   `json:"dp"`          // index of the ranks that get the row
-	Microbatch int32   `json:"microbatch"`  // among those of the dp index
-	Position   int32   `json:"position"`    // of the row in its microbatch
-	Offset     int32   `json:"offset"`      // tokens of the row before it
-	Tokens     int32   `json:"tokens"`      //
-	Source     string  `json:"source"`      //
-	File       string  `json:"file"`        // below the folder that the source's files have in common
-	Record     int64   `json:"record"`      // place in the file, as format.Record.Row says: a row, a byte offset of JSON lines, ...
-	RecordUnit string  `json:"record_unit"` // what Record counts: "row", or "byte" of the file
-	Piece      int32   `json:"piece"`       // of a record that was split, from 0
-	Pieces     int32   `json:"pieces"`      // that became of the record
-	Epoch      int64   `json:"epoch"`       //
-	Block      int64   `json:"block"`       // of the source, counted over epochs
-	Index      int32   `json:"index"`       // in the block
-	Carried    bool    `json:"carried"`     // drawn in an earlier step
+	Row        int     `json:"row"`             // of the global batch
+	DP         int32   `json:"dp"`              // index of the ranks that get the row
+	Ranks      int32   `json:"ranks,omitempty"` // that share the row, of the pool of dp x cp ranks; 0: all cp ranks of dp
+	CP         int32   `json:"cp,omitempty"`    // index of the first of these; DP is its index too
+	Microbatch int32   `json:"microbatch"`      // among those of the dp index
+	Position   int32   `json:"position"`        // of the row in its microbatch
+	Offset     int32   `json:"offset"`          // tokens of the row before it
+	Tokens     int32   `json:"tokens"`          //
+	Source     string  `json:"source"`          //
+	File       string  `json:"file"`            // below the folder that the source's files have in common
+	Record     int64   `json:"record"`          // place in the file, as format.Record.Row says: a row, a byte offset of JSON lines, ...
+	RecordUnit string  `json:"record_unit"`     // what Record counts: "row", or "byte" of the file
+	Piece      int32   `json:"piece"`           // of a record that was split, from 0
+	Pieces     int32   `json:"pieces"`          // that became of the record
+	Epoch      int64   `json:"epoch"`           //
+	Block      int64   `json:"block"`           // of the source, counted over epochs
+	Index      int32   `json:"index"`           // in the block
+	Carried    bool    `json:"carried"`         // drawn in an earlier step
 	Images     []Image `json:"images,omitempty"`
 }
 
@@ -57,6 +59,10 @@ func (j *Job) Locate(ctx context.Context, s *plan.Step, only func(row int) bool,
 			}
 			x.Row, x.Offset = row, offset
 			x.DP, x.Microbatch, x.Position = s.Placed.Rank[row], s.Placed.Microbatch[row], s.Placed.Position[row]
+			if s.Placed.Width != nil {
+				cp := int32(s.Mesh.Mesh().CP)
+				x.DP, x.CP, x.Ranks = x.DP/cp, x.DP%cp, s.Placed.Width[row]
+			}
 			if err := yield(x); err != nil {
 				return err
 			}
@@ -178,8 +184,24 @@ func rowsOf(s *plan.Step, q Query) (only func(row int) bool, err error) {
 	if q.Microbatch >= s.Placed.Microbatches {
 		return nil, fault.Userf("step %d has no microbatch %d: valid are 0 to %d", s.Step, q.Microbatch, s.Placed.Microbatches-1)
 	}
-	dp, given := q.Rank["dp"]
 	return func(row int) bool {
-		return (!given || s.Placed.Rank[row] == int32(dp)) && (q.Microbatch < 0 || s.Placed.Microbatch[row] == int32(q.Microbatch))
+		return gets(s, q.Rank, row) && (q.Microbatch < 0 || s.Placed.Microbatch[row] == int32(q.Microbatch))
 	}, nil
+}
+
+// gets says whether a rank of those asked for gets a row, or a part of it.
+func gets(s *plan.Step, asked map[string]int, row int) bool {
+	cps := 1 // ranks of a DP index that get different rows
+	if s.Placed.Width != nil {
+		cps = s.Mesh.Mesh().CP
+	}
+	dp, givenDP := asked["dp"]
+	cp, givenCP := asked["cp"]
+	first, width := s.Placed.Span(row)
+	for rank := first; rank < first+width; rank++ {
+		if (!givenDP || rank/cps == dp) && (!givenCP || cps == 1 || rank%cps == cp) {
+			return true
+		}
+	}
+	return false
 }

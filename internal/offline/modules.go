@@ -70,22 +70,30 @@ func (m *moduleTally) report() ModuleReport {
 	}
 }
 
-// measures are how even tokens and attention are over the DP ranks, and over each
-// microbatch slot of theirs.
+// measures are how even tokens and attention are over the ranks that rows go to, and
+// over each microbatch slot of theirs. The ranks of one row have equal parts of it.
 func measures(s *plan.Step) []balanced {
-	dp := s.Mesh.Mesh().DP
-	slots := make([][2]int64, dp*s.Placed.Microbatches)
+	ranks, axis := s.Placed.Ranks(), "dp"
+	if s.Placed.Width != nil {
+		axis = "cp"
+	}
+	slots := make([][2]int64, ranks*s.Placed.Microbatches)
 	for row := range s.Rows {
-		slot := &slots[int(s.Placed.Microbatch[row])*dp+int(s.Placed.Rank[row])]
+		var load [2]int64
 		for _, i := range s.Placed.Samples(row) {
 			length := int64(s.Buffer.Tokens[i])
-			slot[0] += length
-			slot[1] += length * length
+			load[0] += length
+			load[1] += length * length
+		}
+		first, width := s.Placed.Span(row)
+		for rank := first; rank < first+width; rank++ {
+			slot := &slots[int(s.Placed.Microbatch[row])*ranks+rank]
+			slot[0], slot[1] = slot[0]+load[0]/int64(width), slot[1]+load[1]/int64(width)
 		}
 	}
-	all := []balanced{{name: "tokens", model: "linear", axis: "dp"}, {name: "attention", model: "quadratic", axis: "dp"}}
+	all := []balanced{{name: "tokens", model: "linear", axis: axis}, {name: "attention", model: "quadratic", axis: axis}}
 	for k := range all {
-		all[k].imbalance, all[k].lockstep = evenness(slots, dp, k)
+		all[k].imbalance, all[k].lockstep = evenness(slots, ranks, k)
 	}
 	return all
 }

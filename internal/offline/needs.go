@@ -34,14 +34,20 @@ func (z *sizes) add(s *plan.Step) error {
 	layout := assemble.Layout{
 		Format: spec.Output.Format, CPSlicing: spec.Output.CPSlicing, PadID: spec.Output.PadID, DocumentMultiple: spec.Output.DocumentMultiple,
 		SequenceLength: int(s.Shape.SequenceLength), CP: m.CP, PP: m.PP, Packed: spec.Batch.Packing,
+		Split: s.Placed.Width != nil,
 	}
 	fetching := m.DP * m.CP * m.TP // ranks of each pipeline stage
 	if spec.Output.BroadcastAt == "tp" {
 		fetching = m.DP * m.CP
 	}
-	for _, rows := range z.microbatches(s) {
+	rows, widths := z.microbatches(s)
+	for k, rows := range rows {
+		cut := layout
+		if layout.Split {
+			cut = layout.Over(widths[k])
+		}
 		for pp := range m.PP {
-			n, err := layout.Size(rows, 0, pp)
+			n, err := cut.Size(rows, 0, pp)
 			if err != nil {
 				return fmt.Errorf("step %d: sizing what a rank receives: %w", s.Step, err)
 			}
@@ -52,23 +58,26 @@ func (z *sizes) add(s *plan.Step) error {
 	return nil
 }
 
-// microbatches are the rows of DP index 0, with documents of zeros.
-func (z *sizes) microbatches(s *plan.Step) [][]batch.Row {
-	if len(z.zeros) < int(s.Shape.SequenceLength) {
-		z.zeros = make([]int32, s.Shape.SequenceLength)
+// microbatches are the rows of DP index 0, or of rank 0 of the pool, with documents of
+// zeros, and how many ranks share them.
+func (z *sizes) microbatches(s *plan.Step) (all [][]batch.Row, widths []int) {
+	if most := int(s.Shape.SequenceLength) * max(z.job.spec.Batch.ContextSplit, 1); len(z.zeros) < most {
+		z.zeros = make([]int32, most)
 	}
-	all := make([][]batch.Row, s.Placed.Microbatches)
+	all, widths = make([][]batch.Row, s.Placed.Microbatches), make([]int, s.Placed.Microbatches)
 	for row := range s.Rows {
-		if s.Placed.Rank[row] != 0 {
+		first, width := s.Placed.Span(row)
+		if first != 0 {
 			continue
 		}
 		var r batch.Row
 		for _, i := range s.Placed.Samples(row) {
 			r.Segments = append(r.Segments, z.zeros[:s.Buffer.Tokens[i]])
 		}
-		all[s.Placed.Microbatch[row]] = append(all[s.Placed.Microbatch[row]], r)
+		m := s.Placed.Microbatch[row]
+		all[m], widths[m] = append(all[m], r), width
 	}
-	return all
+	return all, widths
 }
 
 // delivered is what all trainers receive in a step.

@@ -198,11 +198,19 @@ func (r *reader) draw(n, skip int64, byHand []uint64) (carried int, err error) {
 		gone[i] = s.paused || s.dropped
 	}
 	r.pool = nil
-	tokens := 0
+	tokens, waiting, admission := 0, 0, balance.Admission{Wide: r.wide()}
+	count := func(d drawn) {
+		n := r.job.RowLength(len(d.tokens))
+		if r.job.Batch.ContextSplit > 0 && !admission.Admit(int32(n)) {
+			waiting++
+			return
+		}
+		tokens += n
+	}
 	for _, d := range r.carried {
 		if !r.banned[d.ban()] {
 			r.pool = append(r.pool, drawn{d.source, d.sample, nil})
-			tokens += r.job.RowLength(len(d.tokens))
+			count(d)
 		}
 	}
 	carried = len(r.pool)
@@ -214,7 +222,7 @@ func (r *reader) draw(n, skip int64, byHand []uint64) (carried int, err error) {
 		if !r.job.Batch.Packing {
 			done, want = len(r.pool), r.seats
 		}
-		if done >= want {
+		if done >= want || waiting > carry/2 {
 			break
 		}
 		if p := done * substeps / want; r.job.Mix.Grain == "substep" && p > part {
@@ -242,7 +250,7 @@ func (r *reader) draw(n, skip int64, byHand []uint64) (carried int, err error) {
 		}
 		r.pool = append(r.pool, drawn{i, t, r.live})
 		r.account(drawn{i, t, r.live}, 1)
-		tokens += r.job.RowLength(len(t.tokens))
+		count(r.pool[len(r.pool)-1])
 	}
 	return carried, nil
 }
@@ -285,7 +293,7 @@ func (r *reader) pack(carried int) (lengths, bins []int32, err error) {
 		bins = append(bins, int32(k))
 	}
 	if r.job.Batch.Packing {
-		packed, n, err := new(balance.Packer).PackLimited(lengths, carried, int32(r.length), r.seats, carry)
+		packed, n, err := r.intoRows(lengths, carried)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -302,8 +310,8 @@ func (r *reader) pack(carried int) (lengths, bins []int32, err error) {
 
 // rows are those of the samples; what has none is carried over.
 func (r *reader) rows(bins []int32) []batch.Row {
-	rows := make([]batch.Row, r.seats)
-	r.places, r.carried = make([][]Place, r.seats), nil
+	rows := make([]batch.Row, r.count(bins))
+	r.places, r.carried = make([][]Place, len(rows)), nil
 	for k, d := range r.pool {
 		if bins[k] < 0 {
 			r.carried = append(r.carried, d)
@@ -320,7 +328,7 @@ func (r *reader) rows(bins []int32) []batch.Row {
 		row.Segments = append(row.Segments, d.tokens)
 		r.places[bins[k]] = append(r.places[bins[k]], d.place)
 	}
-	sortByLength(r.carried)
+	r.sortCarried()
 	return rows
 }
 

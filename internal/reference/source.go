@@ -44,7 +44,7 @@ func (s sample) ban() ban { return ban{s.place.Source, s.place.File, s.place.Row
 
 func (r *reader) open(spec *jobspec.Source) (*source, error) {
 	ctx, st, job := r.ctx, r.st, r.job
-	chain, err := transform.Compile(*spec, job.Batch.SequenceLength, r.tokenizers)
+	chain, err := transform.Compile(*spec, job.LongestSample(), r.tokenizers)
 	if err != nil {
 		return nil, err // it names the source
 	}
@@ -113,12 +113,6 @@ func (s *source) settle(random bool) {
 	}
 	s.queue, s.at = s.queue[s.at:], 0
 	s.blocks = s.blocks[max(len(s.blocks)-1, 0):]
-}
-
-// sortByLength puts the longest first: a row that one of them opens can still be
-// filled, and none is carried for long.
-func sortByLength(carried []drawn) {
-	slices.SortStableFunc(carried, func(a, b drawn) int { return len(b.tokens) - len(a.tokens) })
 }
 
 // readBlock queues the samples of the next block, up to the epoch's limit.

@@ -56,7 +56,7 @@ func (r *reader) byStrategy(n, skip int64) ([]int32, error) {
 		Number: n, Tree: r.strategy.tree,
 		Shape: strategy.Shape{
 			Rows: r.seats, SequenceLength: int32(r.length), MicrobatchSize: max(r.job.Batch.MicrobatchSize, 1),
-			Packing: r.job.Batch.Packing, Multiple: int32(r.job.Output.DocumentMultiple),
+			Packing: r.job.Batch.Packing, Multiple: int32(r.job.Output.DocumentMultiple), Widest: int32(r.job.Batch.ContextSplit),
 		},
 		Draw: func(shares []uint64) (*dgraph.Buffer, []int32, error) {
 			if shares != nil {

@@ -147,7 +147,20 @@ topology: {dp: 2, cp: 2}
 output: {cp_slicing: none}
 `, 30, ""},
 	own,
+	split,
 }
+
+// split cuts long samples over 2 or 4 of a pool of 4 ranks: books has texts of up to
+// ten times the tokens of a row.
+var split = recipe{"context split", mixed + `
+batch: {sequence_length: 256, sequences: 16, context_split: 4}
+topology: {dp: 2, cp: 2, pp: 2}
+output: {format: megatron-thd}
+strategy:
+  - distribute: cp
+  - cost: quadratic
+  - balance: auto
+`, 30, ""}
 
 // resources are what may change nothing. Zero values are the defaults.
 type resources struct {

@@ -27,7 +27,7 @@ func resumed() []recipe {
 	if long {
 		return append([]recipe{mixed}, recipes[1:]...)
 	}
-	return []recipe{mixed, recipes[1], recipes[2], own}
+	return []recipe{mixed, recipes[1], recipes[2], own, split}
 }
 
 // TestStopAtEveryStep takes the token of every step, and goes on from each: in a

@@ -172,7 +172,10 @@ func (t *run) open(ctx context.Context, token []byte) error {
 	topo, job := t.mesh, t.opts.Job
 	t.layout = assemble.Layout{
 		Format: job.Output.Format, CPSlicing: job.Output.CPSlicing, PadID: job.Output.PadID, DocumentMultiple: job.Output.DocumentMultiple,
-		CP: topo.CP, PP: topo.PP, Packed: job.Batch.Packing,
+		CP: topo.CP, PP: topo.PP, Packed: job.Batch.Packing, Split: job.Batch.ContextSplit > 0,
+	}
+	if t.layout.Split {
+		t.layout.CP = 1
 	}
 	tps := topo.TP
 	if t.opts.Job.Output.BroadcastAt == "tp" {
@@ -256,11 +259,15 @@ func (t *run) check(batches []*client.Batch) (*Step, error) {
 	}
 	for i := range batches {
 		place := t.places[i]
-		if place.CP > 0 || place.PP > 0 {
+		if place.PP > 0 {
 			continue
 		}
 		for m := range batches[i].Microbatches {
-			if err := t.microbatch(s, byPlace, images, place, m); err != nil {
+			group, err := t.groupOf(byPlace, place, m)
+			if err == nil && group.ranks[0] == place {
+				err = t.microbatch(s, byPlace, images, group, m)
+			}
+			if err != nil {
 				return nil, fmt.Errorf("step %d, %s, microbatch %d: %w", s.Step, place, m, err)
 			}
 		}
@@ -275,13 +282,17 @@ func (t *run) check(batches []*client.Batch) (*Step, error) {
 		s.Tokens += int64(r.Tokens())
 	}
 	s.Room = int64(len(s.Rows) * t.layout.SequenceLength)
+	if t.layout.Split {
+		s.Room = int64(t.mesh.DP * t.mesh.CP * len(batches[0].Microbatches) * t.layout.SequenceLength)
+	}
 	t.digest = batch.Chain(t.digest, batch.StepDigest(s.Step, digests))
 	s.Digest = t.digest
 	return s, nil
 }
 
-// microbatch checks one microbatch of one DP and TP rank over all CP and PP ranks.
-func (t *run) microbatch(s *Step, byPlace map[client.Rank]*client.Batch, encoders *encoded, at client.Rank, m int) error {
+// microbatch checks one microbatch of the ranks that share it, over all PP ranks.
+func (t *run) microbatch(s *Step, byPlace map[client.Rank]*client.Batch, encoders *encoded, group group, m int) error {
+	at := group.ranks[0]
 	info := byPlace[at].Microbatches[m].Rows()
 	lengths := make([][]int, len(info))
 	for i, r := range info {
@@ -295,21 +306,23 @@ func (t *run) microbatch(s *Step, byPlace map[client.Rank]*client.Batch, encoder
 	}
 	first := byPlace[at].Microbatches[m].Tensors
 	var others [][]batch.Tensor
-	for cp := 1; cp < t.mesh.CP; cp++ {
-		if b := byPlace[client.Rank{DP: at.DP, CP: cp, TP: at.TP}]; m < len(b.Microbatches) {
+	for _, rank := range group.ranks[1:] {
+		if b := byPlace[rank]; m < len(b.Microbatches) {
 			others = append(others, b.Microbatches[m].Tensors)
 		}
 	}
 	if at.TP > 0 {
-		others = append(others, byPlace[client.Rank{DP: at.DP}].Microbatches[m].Tensors)
+		others = append(others, byPlace[client.Rank{DP: at.DP, CP: at.CP}].Microbatches[m].Tensors)
 	}
 	images, sources, err := imagesOf(first, others, len(info))
 	if err != nil {
 		return err
 	}
 	var missing error
-	rows, err := t.layout.VerifyImages(lengths, images, func(cp, pp int) []batch.Tensor {
-		b := byPlace[client.Rank{DP: at.DP, CP: cp, PP: pp, TP: at.TP}]
+	rows, err := group.layout.VerifyImages(lengths, images, func(cp, pp int) []batch.Tensor {
+		rank := group.ranks[cp]
+		rank.PP = pp
+		b := byPlace[rank]
 		if m >= len(b.Microbatches) {
 			missing = fmt.Errorf("cp=%d pp=%d has %d microbatches", cp, pp, len(b.Microbatches))
 			return nil

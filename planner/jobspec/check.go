@@ -30,7 +30,8 @@ var rules = []rule{
 	{"Templates name at least one field in braces, `{title}`; a literal brace is doubled.", (*checker).templates},
 	{"Encodings other than `bytes` need `ranks`; `bytes` takes none.", (*checker).ranks},
 	{"All `image` steps have the same `patch` and `merge`; `max_pixels` is at least the area of one block of `merge` x `merge` patches, and `min_pixels`.", (*checker).images},
-	{"`long.max` is at most `batch.sequence_length`.", (*checker).long},
+	{"`long.max` is at most `batch.sequence_length`, times `batch.context_split` if that is given.", (*checker).long},
+	{"`batch.context_split` is a power of two that divides `topology.dp` * `topology.cp`, and this product divides `batch.sequences`. It needs `format: megatron-thd`, `packing`, `cp_slicing: zigzag`, a `microbatch_size` of 1 and, in `topology.order`, `cp` before `dp`; images, and levels, methods and groups of a balance other than the default have no rows of several widths.", (*checker).contextSplit},
 	{"The first stage starts at step 0, later ones start later than the one before. A ramp has `over`, `over` has a ramp; a ramp is over when the next stage starts, and the first stage has none.", (*checker).stages},
 	{"Weights name sources of the spec, are finite and not negative, and at least one of a stage is above 0. Weights that do not sum to 1 (off by more than 1e-6) are normalised with a warning. A source that no stage gives a weight is a warning.", (*checker).weights},
 	{"`exhausted: renormalize` without `epochs` is a warning: no source is ever exhausted.", (*checker).exhausted},
@@ -77,11 +78,14 @@ func (c *checker) name(at, name string) bool {
 }
 
 func (c *checker) long() {
-	length := c.job.Batch.SequenceLength
+	length, words := c.job.LongestSample(), "batch.sequence_length"
+	if c.job.Batch.ContextSplit > 0 {
+		words = "batch.sequence_length * context_split ="
+	}
 	for i, s := range c.job.Sources {
 		at := itemField("sources", i) + ".long.max"
-		if c.sound(at, "batch.sequence_length") && s.Long.Max > length {
-			c.error(at, fmt.Sprintf("%d is more than batch.sequence_length %d", s.Long.Max, length), fmt.Sprintf("valid is 1 to %d", length))
+		if c.sound(at, "batch.sequence_length", "batch.context_split") && s.Long.Max > length {
+			c.error(at, fmt.Sprintf("%d is more than %s %d", s.Long.Max, words, length), fmt.Sprintf("valid is 1 to %d", length))
 		}
 	}
 }
@@ -172,7 +176,7 @@ func (c *checker) exhausted() {
 
 func (c *checker) microbatches() {
 	b, t := c.job.Batch, c.job.Topology
-	if !c.sound("batch.sequences", "batch.tokens", "batch.microbatch_size", "topology.dp") || b.Sequences == 0 {
+	if !c.sound("batch.sequences", "batch.tokens", "batch.microbatch_size", "topology.dp") || b.Sequences == 0 || b.ContextSplit > 0 {
 		return
 	}
 	rows := int64(t.DP) * int64(b.MicrobatchSize)

@@ -65,6 +65,7 @@ const (
 	maxAxis  = 1 << 20 // ranks along one axis, rows
 	maxRow   = 1 << 30 // tokens in a row
 	maxBytes = 1 << 50 //
+	maxSplit = 1 << 16 // ranks that share a row
 
 	maxImagePixels = 1 << 26
 )
@@ -183,8 +184,8 @@ var appendEODObject = object{title: "append_eod", short: "id", fields: []field{
 var longObject = object{title: "long", short: "rule", fields: []field{
 	{key: "rule", name: "Rule", kind: textKind, def: "split", enum: []string{"split", "truncate", "drop"},
 		doc: "Split into several samples, keep the first `max` tokens, or leave the sample out."},
-	{key: "max", name: "Max", kind: countKind, min: 1, max: maxRow, auto: "`batch.sequence_length`",
-		doc: "Tokens up to which a sample is left as it is; at most `batch.sequence_length`."},
+	{key: "max", name: "Max", kind: countKind, min: 1, max: maxRow, auto: "`batch.sequence_length`, times `batch.context_split` if that is given",
+		doc: "Tokens up to which a sample is left as it is; at most the default."},
 }}
 
 var shuffleObject = object{title: "shuffle", short: "enabled", fields: []field{
@@ -246,13 +247,15 @@ var batchObject = object{title: "batch", fields: []field{
 	{key: "sequence_length", name: "SequenceLength", kind: countKind, required: true, min: 1, max: maxRow,
 		doc: "Tokens in a row."},
 	{key: "sequences", name: "Sequences", kind: countKind, min: 1, max: maxAxis, auto: "`tokens` / `sequence_length`",
-		doc: "Rows in one step over all DP ranks."},
+		doc: "Rows in one step over all DP ranks; with `context_split`, their widths added up."},
 	{key: "tokens", kind: countKind, min: 1, max: maxRow * maxAxis,
 		doc: "Tokens in one step, in place of `sequences`; a multiple of `sequence_length`."},
 	{key: "microbatch_size", name: "MicrobatchSize", kind: countKind, def: 1, min: 1, max: maxAxis, free: freeMicro,
 		doc: "Rows in one microbatch of one DP rank."},
 	{key: "packing", name: "Packing", kind: flagKind, def: true,
 		doc: "Several samples in a row."},
+	{key: "context_split", name: "ContextSplit", kind: countKind, min: 2, max: maxSplit, empty: true, auto: "none",
+		doc: "Ranks that one row may be cut over, a power of two: with it the `dp` * `cp` ranks are one pool, each of which takes `sequence_length` tokens in every microbatch, and `sequences` counts these. A sample that is longer gets a row of the 2, 4, ... up to so many ranks that hold it, other samples fill the rest of the row. See docs/strategies.md."},
 }}
 
 var primitiveObject = object{title: "A primitive", choice: true, short: "use", fields: []field{
@@ -276,7 +279,7 @@ var mixStepObject = object{title: "mix"}
 
 var distributeObject = object{title: "distribute", short: "axis", fields: []field{
 	{key: "axis", name: "Axis", kind: textKind, def: "dp", enum: []string{"dp", "cp", "pp", "tp", "world"},
-		doc: "Each rank along it, and along those before it in this order, is a consumer of its own. Rows have `dp`; at `world` each rank of all encodes its own images."},
+		doc: "Each rank along it, and along those before it in this order, is a consumer of its own. Rows have `dp`, with `batch.context_split` `cp`; at `world` each rank of all encodes its own images."},
 	{key: "group_size", name: "GroupSize", kind: countKind, def: 1, min: 1, max: maxAxis,
 		doc: "Consumers of a group: with more than 1, costs are evened over groups first and inside them then, which is less to exchange in large clusters. Divides the number of consumers."},
 }}
@@ -336,7 +339,7 @@ var outputObject = object{title: "output", fields: []field{
 	{key: "pad_id", name: "PadID", kind: countKind, max: math.MaxInt32,
 		doc: "The token id in the padding of rows."},
 	{key: "document_multiple", name: "DocumentMultiple", kind: countKind, min: 1, max: maxRow, empty: true,
-		auto: "with `megatron-thd` the least common multiple of 2 * `cp` (`cp` above 1) and `cp` * `tp` (`tp` above 1)",
+		auto: "with `megatron-thd` the least common multiple of 2 * `cp` (`cp` above 1) and `cp` * `tp` (`tp` above 1), with `batch.context_split` in place of `cp`",
 		doc:  "`megatron-thd`: tokens of a document are padded to a multiple of it, and count so when rows are filled. Write it to go on with a token on another mesh."},
 }}
 

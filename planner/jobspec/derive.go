@@ -21,7 +21,7 @@ func (d *decoder) derive(job *Job) {
 		at := itemField("sources", i)
 		s := &job.Sources[i]
 		if !d.given(at + ".long.max") {
-			s.Long.Max = job.Batch.SequenceLength
+			s.Long.Max = job.LongestSample()
 		}
 		deriveEndOfText(d, s, at)
 	}

@@ -20,6 +20,12 @@ topology: {dp: 2, cp: 2}
 output: {}
 `
 
+// split is base with other ends of its lines for the batch and the output.
+func split(batch, output string) string {
+	text := strings.Replace(base, "sequences: 8}", "sequences: 8, "+batch, 1)
+	return strings.Replace(text, "output: {}", "output: {format: megatron-thd"+output, 1)
+}
+
 // with returns base with one line (from 1) replaced; line 0 replaces all.
 func with(line int, text string) string {
 	if line == 0 {
@@ -32,7 +38,7 @@ func with(line int, text string) string {
 
 const (
 	sourceFields = "name, files, format, chunk_bytes, transforms, keep, long, shuffle, bad_records, limit"
-	batchFields  = "sequence_length, sequences, tokens, microbatch_size, packing"
+	batchFields  = "sequence_length, sequences, tokens, microbatch_size, packing, context_split"
 	specFields   = "name, seed, sources, mix, batch, strategy, topology, output, resources"
 	nameValid    = `valid are printable characters without a space at either end, such as web or "Wikipedia (en)"`
 	countValid   = "valid is a whole number such as 4096, 100k or 64Ki"
@@ -144,6 +150,24 @@ var findingRows = []struct {
 	{10, "output: {format: megatron-thd, document_multiple: 6}", "f:10: output.document_multiple: 6 is not a multiple of 2 * cp = 4, valid are 4 and 8"},
 	{10, "output: {format: megatron-thd, document_multiple: 12}", "f:8: batch.sequence_length: 64 is not a multiple of output.document_multiple 12, valid are 60 and 72"},
 	{10, "output: {format: megatron-thd, pad_id: 1}", "f:10: output.pad_id: 1, but the padding of format: megatron-thd holds 0, valid is 0"},
+	{0, split("context_split: 3}", "}"), "f:8: batch.context_split: 3 is no power of two, valid are 2 and 4"},
+	{0, split("context_split: 1}", "}"), "f:8: batch.context_split: 1 is too small, valid is 2 or more"},
+	{0, split("context_split: 8}", "}"), "f:8: batch.context_split: 8 does not divide the pool of dp 2 * cp 2 ranks, valid are the powers of two that do"},
+	{0, strings.Replace(split("context_split: 4}", "}"), "sequences: 8", "sequences: 6", 1), "f:8: batch.sequences: 6 is not a multiple of the pool of dp 2 * cp 2 ranks, valid are 4 and 8"},
+	{8, "batch: {sequence_length: 64, sequences: 8, context_split: 4}", "f:10: output.format: megatron has no rows of several widths, which batch.context_split makes, valid is megatron-thd"},
+	{0, split("context_split: 4, microbatch_size: 2}", "}"), "f:8: batch.microbatch_size: 2 rows of one microbatch may have several widths with context_split, valid is 1"},
+	{0, split("context_split: 4, packing: false}", "}"), "f:8: batch.packing: is off, and context_split fills wide rows with several samples, valid is true"},
+	{0, split("context_split: 4}", ", cp_slicing: none}"), "f:10: output.cp_slicing: none does not cut documents one by one, as batch.context_split needs it, valid is zigzag"},
+	{0, split("context_split: 4}", ", document_multiple: 4}"), "f:10: output.document_multiple: 4 is not a multiple of 2 * context_split = 8, valid is 8"},
+	{0, strings.Replace(split("context_split: 4}", "}"), "64", "1Gi", 1), "f:8: batch.context_split: rows of 4 * 1073741824 tokens are too long, valid is at most 1073741824 tokens"},
+	{0, split("context_split: 4}", "}\nstrategy: [{distribute: dp}]"), "f:11: strategy[0].distribute: rows are distributed at cp, not at dp, valid is cp: with batch.context_split all dp * cp ranks are one pool"},
+	{0, split("context_split: 4}", "}\nstrategy: [{distribute: {axis: cp, group_size: 2}}]"), "f:11: strategy[0].distribute.group_size: 2 is given with batch.context_split, whose rows are placed over all ranks at once, valid is 1"},
+	{0, split("context_split: 4}", "}\nstrategy: [{distribute: cp}, {cost: linear}, {balance: {level: intra}}]"), "f:11: strategy[2].balance.level: intra moves samples between rows of one width, and batch.context_split makes several, valid is inter"},
+	{0, split("context_split: 4}", "}\nstrategy: [{distribute: cp}, {cost: linear}, {balance: kk}]"), "f:11: strategy[2].balance.method: kk balances rows of one width, and batch.context_split makes several, valid is auto"},
+	{0, strings.Replace(split("context_split: 4}", "}"), "cp: 2}", "cp: 2, order: [tp, dp, cp, pp]}", 1), "f:9: topology.order: has dp before cp, and the ranks that share a row are neighbours in cp first, write cp before dp"},
+	{0, strings.Replace(split("context_split: 4}", "}"), "cp: 2}", "cp: 2, pp: 3, vpp: 2}", 1), "f:8: batch.sequences: 8 is not a multiple of the pool of dp 2 * cp 2 ranks * pp 3, which the interleaved schedule of vpp 2 needs, valid is 12"},
+	{0, strings.Replace(split("context_split: 4}", "}"), "files: a/*.txt", "files: a/*.txt\n    transforms: [{tokenize: bytes}, {image: {columns: jpg, token: 300}}]", 1), "f:5: sources[0].transforms: has an image step, and context_split is for tokens only, take one of the two away"},
+	{0, strings.Replace(split("context_split: 4}", "}"), "files: a/*.txt", "files: a/*.txt\n    long: {max: 257}", 1), "f:5: sources[0].long.max: 257 is more than batch.sequence_length * context_split = 256, valid is 1 to 256"},
 	{10, "output: {format: megatron-thd, cp_slicing: contiguous}", "f:10: output.cp_slicing: contiguous would cut through documents, which format: megatron-thd cuts one by one, valid are zigzag, none"},
 	{10, "output: {format: torchtitan}", "f:10: output.cp_slicing: zigzag would cut what torchtitan cuts itself, valid is none"},
 	{10, "output: {format: torchtitan, cp_slicing: none}", ""},

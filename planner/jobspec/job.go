@@ -103,6 +103,10 @@ type Image struct {
 	Verify               bool     // decode once at reading
 }
 
+// LongestSample returns the tokens of a sample at most: those of a row, or of the
+// widest one where rows may be cut over several ranks.
+func (j *Job) LongestSample() int { return j.Batch.SequenceLength * max(j.Batch.ContextSplit, 1) }
+
 // Images returns the image step of the source, nil if it has none.
 func (s *Source) Images() *Image {
 	for _, t := range s.Transforms {
@@ -116,7 +120,7 @@ func (s *Source) Images() *Image {
 // Long is the rule for samples longer than Max tokens.
 type Long struct {
 	Rule string // split (default), truncate, drop
-	Max  int    // tokens; default and upper bound: batch.sequence_length
+	Max  int    // tokens; default and upper bound: Job.LongestSample
 }
 
 // Shuffle orders a source.
@@ -164,6 +168,7 @@ type Batch struct {
 	Sequences      int  // rows per step over all DP ranks (or given as Tokens / SequenceLength)
 	MicrobatchSize int  // rows per microbatch and DP rank; default 1
 	Packing        bool // several samples per row; default true
+	ContextSplit   int  // ranks that a sample longer than a row may be cut over, a power of two; 0 = none. See LongestSample
 }
 
 // Topology is the mesh of trainer ranks. All sizes are >= 1.

@@ -15,17 +15,25 @@ func (j *Job) RowLength(tokens int) int {
 // deriveDocumentMultiple takes what Megatron-Core asks for: documents that are cut
 // into 2 * cp chunks, and whose part on a CP rank is cut over the TP ranks.
 func (d *decoder) deriveDocumentMultiple(job *Job) {
-	o, t := &job.Output, job.Topology
-	if o.Format != thd || d.given("output.document_multiple") || !d.sound("topology.cp", "topology.tp") {
+	o, tp, cp := &job.Output, job.Topology.TP, job.contextRanks()
+	if o.Format != thd || d.given("output.document_multiple") || !d.sound("topology.cp", "topology.tp", "batch.context_split") {
 		return
 	}
 	o.DocumentMultiple = 1
-	if t.CP > 1 {
-		o.DocumentMultiple = 2 * t.CP
+	if cp > 1 {
+		o.DocumentMultiple = 2 * cp
 	}
-	if t.TP > 1 {
-		o.DocumentMultiple = leastCommonMultiple(o.DocumentMultiple, t.CP*t.TP)
+	if tp > 1 {
+		o.DocumentMultiple = leastCommonMultiple(o.DocumentMultiple, cp*tp)
 	}
+}
+
+// contextRanks returns the number of ranks that a document is cut over at most.
+func (j *Job) contextRanks() int {
+	if split := j.Batch.ContextSplit; split > 0 {
+		return split
+	}
+	return j.Topology.CP
 }
 
 func leastCommonMultiple(a, b int) int {
@@ -38,7 +46,7 @@ func leastCommonMultiple(a, b int) int {
 
 func (c *checker) output() {
 	o, cp := c.job.Output, c.job.Topology.CP
-	if !c.sound("output", "topology.cp", "topology.tp") {
+	if !c.sound("output", "topology.cp", "topology.tp", "batch.context_split") {
 		return
 	}
 	switch {
@@ -53,7 +61,11 @@ func (c *checker) output() {
 
 // documents checks what megatron-thd needs.
 func (c *checker) documents() {
-	o, cp, length := c.job.Output, c.job.Topology.CP, c.job.Batch.SequenceLength
+	o, cp, length := c.job.Output, c.job.contextRanks(), c.job.Batch.SequenceLength
+	ranks := "cp"
+	if c.job.Batch.ContextSplit > 0 {
+		ranks = "context_split"
+	}
 	if o.PadID != 0 {
 		c.error("output.pad_id", fmt.Sprintf("%d, but the padding of format: %s holds 0", o.PadID, thd), "valid is 0")
 	}
@@ -61,7 +73,7 @@ func (c *checker) documents() {
 		c.error("output.cp_slicing", "contiguous would cut through documents, which format: "+thd+" cuts one by one", "valid are zigzag, none")
 	}
 	if m := o.DocumentMultiple; cp > 1 && m%(2*cp) != 0 {
-		c.error("output.document_multiple", fmt.Sprintf("%d is not a multiple of 2 * cp = %d", m, 2*cp), near(int64(m), int64(2*cp)))
+		c.error("output.document_multiple", fmt.Sprintf("%d is not a multiple of 2 * %s = %d", m, ranks, 2*cp), near(int64(m), int64(2*cp)))
 	} else if c.sound("batch.sequence_length") && length%m != 0 {
 		c.error("batch.sequence_length", fmt.Sprintf("%d is not a multiple of output.document_multiple %d", length, m), near(int64(length), int64(m)))
 	}

@@ -5,7 +5,7 @@ import "fmt"
 // ParseSource reads one entry of `sources`, as JSON or as YAML in flow style, for
 // a source that joins a running job.
 func ParseSource(job *Job, entry []byte, opts ...Option) (Source, Findings) {
-	spec := fmt.Sprintf("name: added\nsources:\n- %s\nbatch: {sequence_length: %d, sequences: 1}\n", entry, job.Batch.SequenceLength)
+	spec := fmt.Sprintf("name: added\nsources:\n- %s\nbatch: {sequence_length: %d, sequences: 1}\n", entry, job.LongestSample())
 	added, findings := Parse("the added source", []byte(spec), job.Dir, opts...)
 	if findings.Err() != nil {
 		return Source{}, findings

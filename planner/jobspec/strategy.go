@@ -194,8 +194,16 @@ func (c *checker) primitive(g *drawing, p *Primitive, kind, at string) {
 }
 
 func (c *checker) distribute(g *drawing, d *Distribute, at string) {
-	if g.graph == textGraph && d.Axis != "dp" {
-		c.error(at, "rows are distributed at dp, not at "+d.Axis, "valid is dp; after `graph: image` any axis")
+	if rows := c.job.rowAxis(); g.graph == textGraph && d.Axis != rows {
+		valid := "valid is dp; after `graph: image` any axis"
+		if rows == "cp" {
+			valid = "valid is cp: with batch.context_split all dp * cp ranks are one pool"
+		}
+		c.error(at, "rows are distributed at "+rows+", not at "+d.Axis, valid)
+		return
+	}
+	if c.job.Batch.ContextSplit > 0 && d.GroupSize > 1 {
+		c.error(at+".group_size", fmt.Sprintf("%d is given with batch.context_split, whose rows are placed over all ranks at once", d.GroupSize), "valid is 1")
 		return
 	}
 	t := c.job.Topology
@@ -234,7 +242,12 @@ func (c *checker) costs(cost *Cost, at string) {
 
 func (c *checker) balance(g *drawing, b *Balance, at string) {
 	intra := !b.KeepOrder && b.Level != "inter"
+	split := c.job.Batch.ContextSplit > 0
 	switch {
+	case split && intra:
+		c.error(at+".level", b.Level+" moves samples between rows of one width, and batch.context_split makes several", "valid is inter")
+	case split && b.Method != "auto":
+		c.error(at+".method", b.Method+" balances rows of one width, and batch.context_split makes several", "valid is auto")
 	case g.seen["distribute"] == "":
 		c.error(at, "nothing says over what", "write distribute before it")
 	case g.seen["cost"] == "" && !b.KeepOrder:

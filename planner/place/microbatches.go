@@ -36,6 +36,34 @@ func (t *Tree) Microbatches(rows, size int) (int, error) {
 	return int(count), nil
 }
 
+// PoolMicrobatches returns how many microbatches each rank of the pool gets, where the
+// dp x cp ranks of a batch are one pool and a row of width w takes w of the batch's
+// units. It is an error if the pool does not divide units or is no multiple of
+// widest, the largest width, or, with vpp above 1, if pp does not divide the result.
+func (t *Tree) PoolMicrobatches(units, widest int) (int, error) {
+	pool := int64(t.size[dp]) * int64(t.size[cp])
+	u, group := int64(units), t.microbatchGroup()
+	low := max(u/(pool*group), 1) * pool * group
+	switch {
+	case units < 1 || u > maxRows:
+		return 0, fault.Userf("batch: %d sequences, valid are 1 to %d", units, int64(maxRows))
+	case pool%int64(widest) != 0:
+		return 0, fault.Userf("batch: rows of up to %d ranks do not divide a pool of dp %d * cp %d ranks; valid is a multiple of %d ranks, or a smaller context_split", widest, t.size[dp], t.size[cp], widest)
+	case u%(pool*group) != 0:
+		return 0, fault.Userf("batch: %d sequences are not a multiple of %d, for the %d ranks of dp %d * cp %d%s; valid are %d and %d",
+			units, pool*group, pool, t.size[dp], t.size[cp], t.interleaved(), low, low+pool*group)
+	}
+	return int(u / pool), nil
+}
+
+// interleaved says what the interleaved schedule adds to a message.
+func (t *Tree) interleaved() string {
+	if t.vpp == 1 {
+		return ""
+	}
+	return fmt.Sprintf(" and pp %d, which the interleaved schedule of vpp %d needs", t.size[pp], t.vpp)
+}
+
 // microbatchGroup returns what the number of microbatches is a multiple of.
 func (t *Tree) microbatchGroup() int64 {
 	if t.vpp > 1 {

@@ -3,6 +3,7 @@ package plan
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/millrace-data/millrace/internal/fault"
@@ -200,7 +201,7 @@ func (c *Core) check(ch Change, s Settings) error {
 			return fault.Userf("source %q is not paused", c.name(ch.Source))
 		}
 	case AddSource:
-		if length := c.shape(s).SequenceLength; ch.Add.Longest > length {
+		if length := c.longest(c.shape(s)); ch.Add.Longest > length {
 			return fault.Userf("source %q has samples of up to %d tokens, rows have %d: give it `long: {max: %d}`", ch.Add.Name, ch.Add.Longest, length, length)
 		}
 	case Resize:
@@ -266,9 +267,9 @@ func (c *Core) anyLeft(s Settings, step int64) bool {
 
 func (c *Core) checkShape(shape Shape, s Settings) error {
 	for i := range c.sources {
-		if n := c.sources[i].Longest; shape.SequenceLength > 0 && shape.SequenceLength < n {
+		if n, widest := c.sources[i].Longest, max(c.cfg.Widest, 1); shape.SequenceLength > 0 && c.longest(shape) < n {
 			return fault.Userf("rows of %d tokens are too short for source %q, whose samples have up to %d: valid is %d or more, or a job with `long: {max: %d}` for it",
-				shape.SequenceLength, c.name(int32(i)), n, n, shape.SequenceLength)
+				c.longest(shape), c.name(int32(i)), n, (n-1)/widest+1, c.longest(shape))
 		}
 	}
 	return c.checkPlace(s.with(Change{Kind: Resize, Batch: shape}))
@@ -293,6 +294,11 @@ func (c *Core) shape(s Settings) Shape {
 		shape.Rows = s.Batch.Rows
 	}
 	return shape
+}
+
+// longest is how many tokens the widest row of a shape has room for.
+func (c *Core) longest(s Shape) int32 {
+	return int32(min(int64(s.SequenceLength)*int64(max(c.cfg.Widest, 1)), math.MaxInt32))
 }
 
 // StateOf says whether a source is "paused" or "dropped"; "" if it is neither.
@@ -336,7 +342,11 @@ func (c *Core) MeshAt(s State) *place.Tree { return c.mesh(due(s)) }
 // MicrobatchesAt is the number of microbatches of each DP rank in the step after
 // a position.
 func (c *Core) MicrobatchesAt(s State) int {
-	n, err := c.MeshAt(s).Microbatches(c.shape(due(s)).Rows, c.cfg.MicrobatchSize)
+	rows, mesh := c.shape(due(s)).Rows, c.MeshAt(s)
+	n, err := mesh.Microbatches(rows, c.cfg.MicrobatchSize)
+	if c.cfg.Widest > 1 {
+		n, err = mesh.PoolMicrobatches(rows, int(c.cfg.Widest))
+	}
 	if err != nil {
 		return 0 // Check lets no such change pass
 	}

@@ -27,6 +27,9 @@ import (
 // travel in every resume token, at about 5 bytes each.
 const carryLimit = 32
 
+// waitLimit bounds the giants among them, so that other samples find a place too.
+const waitLimit = carryLimit / 2
+
 // Source is what the core knows of a source.
 type Source struct {
 	Name    string
@@ -47,7 +50,8 @@ type Config struct {
 	Renormalize    bool              // at the limit of one source go on with the others; else stop
 	SequenceLength int32             // tokens per row
 	Multiple       int32             // a sample takes a multiple of it of a row; 0 is 1
-	Rows           int               // rows per step
+	Rows           int               // rows per step; with Widest, their widths added up
+	Widest         int32             // rows have widths up to it, a power of two; 0 and 1: all have width 1
 	MicrobatchSize int               // rows in a microbatch of one DP rank; default 1
 	Packing        bool              // several samples per row
 	Images         bool              // samples have images
@@ -114,20 +118,6 @@ type Step struct {
 	Passed  [][2]Ref       // for each source, the first sample passed over by a skip, and the one after the last
 	After   State          // the position after this step
 }
-
-// Samples returns the samples row by row, in a slice of the caller's.
-func (s *Step) Samples() []Ref {
-	refs := make([]Ref, 0, s.Count())
-	for row := range s.Rows {
-		for _, i := range s.Placed.Samples(row) {
-			refs = append(refs, Ref{s.Buffer.Source[i], s.Buffer.Seq[i], s.Buffer.Index[i], s.Buffer.Tokens[i]})
-		}
-	}
-	return refs
-}
-
-// Count returns the number of samples.
-func (s *Step) Count() int { return s.Buffer.Len() - len(s.After.Carry) }
 
 // Event is something that happened outside: one of BlockRead, Acked,
 // Assembled, Changed, Rewind.
@@ -234,6 +224,7 @@ type Core struct {
 	ended   int64 // the step that does not exist; -1 while unknown
 	failed  error
 	packer  balance.Packer
+	wide    balance.WidePacker
 	runner  strategy.Runner
 	effects []Effect
 	pending *draft // the next step as far as it could be drawn; nil if there is none
@@ -482,7 +473,7 @@ func (c *Core) publish(step *Step) {
 	c.step = prelude{}
 	c.state = step.After.Clone()
 	c.window[c.state.Step] = step.After
-	c.digests.expect(step.Step, step.Shape.Rows)
+	c.digests.expect(step.Step, len(step.Rows))
 	c.emit(Publish{step})
 }
 

@@ -8,8 +8,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace-data/millrace/planner/cost"
+	"github.com/millrace-data/millrace/planner/dgraph"
 	"github.com/millrace-data/millrace/planner/mix"
+	"github.com/millrace-data/millrace/planner/place"
 	"github.com/millrace-data/millrace/planner/plan"
+	"github.com/millrace-data/millrace/planner/strategy"
 )
 
 // world is what a core is told about: sources with blocks of random lengths,
@@ -50,7 +54,34 @@ func anyWorld(rng *rand.Rand) world {
 		from += 1 + rng.Int64N(10)
 	}
 	w.cfg.Schedule = mix.NewSchedule(stages)
+	if rng.IntN(3) == 0 {
+		w.widen(rng)
+	}
 	return w
+}
+
+// widen makes it a world with rows of several widths, on any mesh.
+func (w *world) widen(rng *rand.Rand) {
+	w.cfg.Packing, w.cfg.Widest = true, 2<<rng.IntN(3)
+	mesh := place.Mesh{DP: int(w.cfg.Widest), CP: 1 + rng.IntN(2), PP: 1 + rng.IntN(2), TP: 1, VPP: 1, EP: 1}
+	if rng.IntN(2) == 0 {
+		mesh.DP, mesh.CP = mesh.CP, mesh.DP
+	}
+	w.cfg.Mesh, _ = place.New(mesh)
+	w.cfg.Rows = mesh.DP * mesh.CP * (1 + rng.IntN(5))
+	for i := range w.cfg.Sources {
+		w.cfg.Sources[i].Longest = w.cfg.SequenceLength * w.cfg.Widest
+	}
+	if rng.IntN(2) == 0 {
+		w.cfg.Strategy = func(s *strategy.Step) error {
+			g := s.Graph(dgraph.Text)
+			g.Mix(nil)
+			g.Distribute("cp", 1)
+			g.Cost(cost.Func(func(s cost.Sample) int64 { return s.Tokens * s.Tokens }))
+			g.Balance(strategy.Balance{})
+			return g.Plan()
+		}
+	}
 }
 
 // lengths of a block: a function of its name. No source is barren.
@@ -65,6 +96,9 @@ func (w world) lengths(source int32, seq int64) []int32 {
 		lengths[i] = 1 + rng.Int32N(w.cfg.SequenceLength)
 		if rng.IntN(100) < w.longer {
 			lengths[i] = w.cfg.SequenceLength
+		}
+		if w.cfg.Widest > 1 && rng.IntN(8) == 0 {
+			lengths[i] = 1 + rng.Int32N(w.cfg.SequenceLength*w.cfg.Widest)
 		}
 	}
 	return lengths
@@ -219,12 +253,15 @@ func TestPlansHold(t *testing.T) {
 		h := w.run(t, 40, nil)
 		drawn := make([]int64, len(w.cfg.Sources))
 		for k, s := range h.steps {
-			if s.Step != int64(k) || s.After.Step != int64(k+1) || len(s.Rows) != w.cfg.Rows {
+			if s.Step != int64(k) || s.After.Step != int64(k+1) || w.cfg.Widest == 0 && len(s.Rows) != w.cfg.Rows {
 				t.Fatalf("step %d is number %d with %d rows", s.Step, k, len(s.Rows))
 			}
+			checkSpans(t, w, s)
 			at, filled := int32(0), int64(0)
-			for _, n := range s.Rows {
-				room := w.cfg.SequenceLength
+			for row, n := range s.Rows {
+				_, width := s.Placed.Span(row)
+				room := w.cfg.SequenceLength * int32(width)
+				full := room
 				for _, r := range s.Samples()[at : at+n] {
 					if w.lengths(r.Source, r.Seq)[r.Index] != r.Length {
 						t.Fatalf("step %d has a sample of length %d: %+v", k, w.lengths(r.Source, r.Seq)[r.Index], r)
@@ -232,8 +269,8 @@ func TestPlansHold(t *testing.T) {
 					room -= r.Length
 				}
 				at += n
-				filled += int64(w.cfg.SequenceLength - room)
-				if room < 0 || (!w.cfg.Packing && n > 1) {
+				filled += int64(full - room)
+				if room < 0 || width > 1 && room >= full/2 || (!w.cfg.Packing && n > 1) {
 					t.Fatalf("step %d has a row of %d samples with %d tokens of room", k, n, room)
 				}
 			}
@@ -244,6 +281,54 @@ func TestPlansHold(t *testing.T) {
 				if drawn[i] += s.Drawn[i]; drawn[i] != s.After.Cursors[i].Tokens {
 					t.Fatalf("step %d: %d tokens of source %d were drawn, the cursor says %d", k, drawn[i], i, s.After.Cursors[i].Tokens)
 				}
+			}
+		}
+	}
+}
+
+// checkSpans: every microbatch slot of every rank has one row, and the ranks of a row
+// are aligned.
+func checkSpans(t *testing.T, w world, s *plan.Step) {
+	t.Helper()
+	ranks := s.Placed.Ranks()
+	taken := make([]bool, ranks*s.Placed.Microbatches)
+	for row := range s.Rows {
+		first, width := s.Placed.Span(row)
+		if first%width != 0 || width > max(int(w.cfg.Widest), 1) {
+			t.Fatalf("step %d: row %d is on %d ranks from %d on, with %+v", s.Step, row, width, first, w.cfg)
+		}
+		for rank := first; rank < first+width; rank++ {
+			at := int(s.Placed.Microbatch[row])*ranks + rank
+			if taken[at] {
+				t.Fatalf("step %d: rank %d has two rows in microbatch %d, with %+v", s.Step, rank, s.Placed.Microbatch[row], w.cfg)
+			}
+			taken[at] = true
+		}
+	}
+	if slices.Contains(taken, false) {
+		t.Fatalf("step %d: a rank has no row in a microbatch, with %+v", s.Step, w.cfg)
+	}
+}
+
+// TestPoolChangesNoRow: what is in rows of several widths does not depend on the mesh.
+func TestPoolChangesNoRow(t *testing.T) {
+	rng := rand.New(rand.NewPCG(6, 6))
+	for range rounds(60) {
+		w := anyWorld(rng)
+		w.widen(rng)
+		want := w.run(t, 20, nil)
+		pool := int(w.cfg.Widest)
+		for w.cfg.Rows%(2*pool) == 0 && rng.IntN(2) == 0 {
+			pool *= 2
+		}
+		w.cfg.Mesh, _ = place.New(place.Mesh{DP: pool, CP: 1, PP: 1, TP: 2, VPP: 1, EP: 1})
+		got := w.run(t, 20, nil)
+		if len(want.steps) != len(got.steps) {
+			t.Fatalf("%d steps on one mesh, %d on another: %+v", len(want.steps), len(got.steps), w.cfg)
+		}
+		for k, s := range got.steps {
+			if !slices.Equal(s.Rows, want.steps[k].Rows) || !slices.Equal(s.Samples(), want.steps[k].Samples()) || !reflect.DeepEqual(s.After, want.steps[k].After) {
+				t.Fatalf("step %d has other rows on another mesh: %+v", k, w.cfg)
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"github.com/millrace-data/millrace/planner/dgraph"
@@ -10,7 +11,7 @@ import (
 
 // strategyShape is the shape of a global batch as a strategy sees it.
 func (c *Core) strategyShape(s Shape) strategy.Shape {
-	return strategy.Shape{Rows: s.Rows, SequenceLength: s.SequenceLength, MicrobatchSize: c.cfg.MicrobatchSize, Packing: c.cfg.Packing, Multiple: c.cfg.Multiple}
+	return strategy.Shape{Rows: s.Rows, SequenceLength: s.SequenceLength, MicrobatchSize: c.cfg.MicrobatchSize, Packing: c.cfg.Packing, Multiple: c.cfg.Multiple, Widest: c.cfg.Widest}
 }
 
 // newPool returns an empty pool with room for so many samples. It goes to the
@@ -40,7 +41,7 @@ func (d *draft) close(placed *strategy.Result) *Step {
 		Step:   d.c.state.Step,
 		Shape:  d.shape,
 		Mesh:   d.c.mesh(d.c.state.Settings),
-		Rows:   make([]int32, d.shape.Rows),
+		Rows:   make([]int32, len(placed.Rank)),
 		Drawn:  make([]int64, len(d.cursors)),
 		Placed: placed,
 		Buffer: d.pool,
@@ -63,11 +64,20 @@ func (d *draft) close(placed *strategy.Result) *Step {
 	}
 	// The carried samples are the first to be placed in the next step, the
 	// longest of them before the others: a row that one of them opens can still
-	// be filled, and none is carried for long.
-	slices.SortStableFunc(carry, func(a, b Ref) int { return cmp.Compare(b.Length, a.Length) })
+	// be filled, and none is carried for long. Samples that need a wide row come before
+	// them, as they were drawn, so that none of these waits for ever.
+	slices.SortStableFunc(carry, func(a, b Ref) int { return cmp.Compare(d.urgency(b), d.urgency(a)) })
 	d.c.scratch.samples, d.c.scratch.jumps = d.pool.Len()+d.pool.Len()/32, d.jumps
 	s.After = State{Step: s.Step + 1, Cursors: d.cursors, Carry: carry, Settings: d.c.state.Settings, Pending: d.c.state.Pending}
 	return s
+}
+
+// urgency orders carried samples, the greater first.
+func (d *draft) urgency(r Ref) int32 {
+	if room := d.c.room(r.Length); d.admitted != nil && room > d.shape.SequenceLength {
+		return math.MaxInt32
+	}
+	return r.Length
 }
 
 // pack returns the row of each sample of the pool, -1 for those left over, and
@@ -89,7 +99,7 @@ func (d *draft) pack() []int32 {
 			lengths[i] = d.c.room(tokens)
 		}
 	}
-	bins, kept, err := d.c.packer.PackLimited(lengths, d.pool.Carried, d.shape.SequenceLength, d.shape.Rows, carryLimit)
+	bins, kept, err := d.packRows(lengths)
 	if err != nil {
 		d.c.fail(err)
 		return nil
@@ -97,3 +107,24 @@ func (d *draft) pack() []int32 {
 	d.giveBack(n - kept)
 	return bins
 }
+
+func (d *draft) packRows(lengths []int32) (bins []int32, kept int, err error) {
+	if d.admitted != nil {
+		return d.c.wide.Pack(lengths, d.pool.Carried, d.admitted.Wide, carryLimit)
+	}
+	return d.c.packer.PackLimited(lengths, d.pool.Carried, d.shape.SequenceLength, d.shape.Rows, carryLimit)
+}
+
+// Samples returns the samples row by row, in a slice of the caller's.
+func (s *Step) Samples() []Ref {
+	refs := make([]Ref, 0, s.Count())
+	for row := range s.Rows {
+		for _, i := range s.Placed.Samples(row) {
+			refs = append(refs, Ref{s.Buffer.Source[i], s.Buffer.Seq[i], s.Buffer.Index[i], s.Buffer.Tokens[i]})
+		}
+	}
+	return refs
+}
+
+// Count returns the number of samples.
+func (s *Step) Count() int { return s.Buffer.Len() - len(s.After.Carry) }

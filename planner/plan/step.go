@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/millrace-data/millrace/balance"
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/planner/dgraph"
 	"github.com/millrace-data/millrace/planner/mix"
@@ -41,8 +42,12 @@ type draft struct {
 	mixes   []mixed
 	banned  []Ref
 	tokens  int64
-	stopped bool // a source ended, and with it the job
-	blocked bool // a block is not known yet
+	// Where rows have several widths: which samples are in the step so far, and how
+	// many have to wait for the next; their tokens do not count. nil if all have one width.
+	admitted *balance.Admission
+	waiting  int
+	stopped  bool // a source ended, and with it the job
+	blocked  bool // a block is not known yet
 }
 
 // lane is the block that a source is drawn from at the moment, if nothing has to be
@@ -130,6 +135,9 @@ func (c *Core) newDraft() *draft {
 	n := len(c.state.Cursors)
 	d := &draft{c: c, shape: c.shape(c.state.Settings), cursors: slices.Clone(c.state.Cursors), lanes: make([]lane, n), jumps: c.scratch.jumps[:0]}
 	d.pool = newPool(c.scratch.samples)
+	if c.cfg.Widest > 1 {
+		d.admitted = &balance.Admission{Wide: balance.Wide{Capacity: d.shape.SequenceLength, Widest: c.cfg.Widest, Units: d.shape.Rows}}
+	}
 	d.debts = debts{base: make([]int64, n), out: c.state.Settings.out(n), near: 16 << owedBits}
 	for i, cur := range d.cursors {
 		d.debts.base[i] = cur.Deficit << (owedBits - deficitBits)
@@ -227,7 +235,8 @@ func (c *Core) epoch(at State) int64 {
 }
 
 // fill draws until the rows' tokens are covered, and a row or two more, so that
-// packing has something to choose from; or a sample for each row.
+// packing has something to choose from; or a sample for each row. It stops early where
+// many samples wait for rows that are as wide as they need.
 func (d *draft) fill() {
 	rows := int64(d.shape.Rows)
 	want := (rows + min(max(rows/8, 1), 2)) * int64(d.shape.SequenceLength)
@@ -236,7 +245,7 @@ func (d *draft) fill() {
 		if !d.c.cfg.Packing {
 			done, all = int64(d.pool.Len()), rows
 		}
-		if done >= all {
+		if done >= all || d.waiting > waitLimit {
 			return
 		}
 		if d.c.cfg.Grain == grainSubstep {
@@ -370,7 +379,12 @@ func (d *draft) add(source int32, seq int64, index, length int32) {
 	b := d.pool
 	b.Source, b.Seq = append(b.Source, source), append(b.Seq, seq)
 	b.Index, b.Tokens = append(b.Index, index), append(b.Tokens, length)
-	d.tokens += int64(d.c.room(length))
+	room := d.c.room(length)
+	if d.admitted != nil && !d.admitted.Admit(room) {
+		d.waiting++
+		return
+	}
+	d.tokens += int64(room)
 }
 
 func (d *draft) units(length int32) int64 {

@@ -35,6 +35,10 @@
 //     slots that cost alike. It changes no row.
 //   - Images go to the buckets of their own axis.
 //
+// Where rows have several widths (Shape.Widest), the DP x CP ranks are one pool, and as
+// many of them share a row as it is wide: Inter then gives rows to aligned groups of
+// ranks, and there is no Intra.
+//
 // So the global batch, rows with their numbers and contents, never depends on the
 // mesh. Only PlanRaw and methods of a user's own could break that.
 //

@@ -109,8 +109,8 @@ func (g *Graph) Mix(shares Shares) {
 }
 
 // Distribute says over what the graph is distributed: distribute(axis,
-// group_size). Rows are distributed at dp, since each is cut over the ranks of its
-// dp index; images at any axis of place.Tree.Buckets. With a group size above 1
+// group_size). Rows are distributed at Step.RowAxis, dp as a rule, since each is cut
+// over the ranks of its dp index; images at any axis of place.Tree.Buckets. With a group size above 1
 // balancing has two levels, first over groups of so many neighbouring buckets, then
 // inside each: less to exchange in large clusters. 0 and 1 make no groups.
 func (g *Graph) Distribute(axis string, groupSize int) {
@@ -125,7 +125,11 @@ func (g *Graph) Distribute(axis string, groupSize int) {
 	switch {
 	case err != nil:
 		g.s.fail(fault.Userf("strategy: %v: %w", g.kind, err))
-	case g.kind == dgraph.Text && axis != "dp":
+	case g.s.in.Shape.wide() && groupSize > 1:
+		g.fail("distribute", "group_size %d: rows of several widths are placed over all ranks at once; leave it out", groupSize)
+	case g.kind == dgraph.Text && g.s.in.Shape.wide() && axis != "cp":
+		g.fail("distribute", "with batch.context_split rows are distributed at cp, not at %s: all dp x cp ranks are one pool", axis)
+	case g.kind == dgraph.Text && !g.s.in.Shape.wide() && axis != "dp":
 		g.fail("distribute", "rows are distributed at dp, not at %s: a row is cut over the cp ranks of its dp index; images may go to any axis", axis)
 	default:
 		g.buckets, g.axis = buckets, axis
@@ -179,6 +183,8 @@ func (g *Graph) Balance(b Balance) {
 		g.fail("balance", "there is no method %q%s", b.Method, instead(b.Method, methods))
 	case intra && g.kind == dgraph.Image:
 		g.fail("balance", "level %v moves samples between rows, and images have none; valid are inter and keep_order", b.Level)
+	case g.s.in.Shape.wide() && (intra || b.Custom != nil || b.Method != balance.MethodAuto):
+		g.fail("balance", "rows of several widths, as batch.context_split makes them, are balanced by method auto at level inter, or keep_order; take one of these")
 	case intra && !g.s.in.Shape.Packing:
 		g.fail("balance", "level %v moves samples between rows, and without packing each has a row of its own; take inter, or packing", b.Level)
 	default:

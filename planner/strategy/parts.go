@@ -17,7 +17,8 @@ type Block struct {
 // the order of the row. Who encodes an image is in Result.Encoder.
 type Part struct {
 	Rows       []uint32 // numbers in the global batch
-	Rank       []uint32 // DP rank of each row
+	Rank       []uint32 // DP rank of each row; with Width, the first of its ranks, of all DP x CP ranks
+	Width      []uint32 // ranks that share each row, some of which may be of other buckets; nil if rows have one width
 	Microbatch []uint32 // slot of each row
 	Position   []uint32 // place of each row in its microbatch
 	RowSamples []uint32 // samples of each row
@@ -33,23 +34,49 @@ type Part struct {
 // from a Runner, and buf is the buffer that it is about; parts of one result may be cut
 // at the same time.
 func ConstructorDoPlan(r *Result, buf *dgraph.Buffer, buckets []uint32) Part {
-	dp, size := r.ranks(), r.MicrobatchSize
-	mine := slices.Clone(buckets)
-	slices.Sort(mine)
-	mine = slices.DeleteFunc(slices.Compact(mine), func(b uint32) bool { return int(b) >= dp })
+	dp, size := r.ranks, r.MicrobatchSize
+	mine := r.ranksOf(buckets)
 	c := cutter{index: r.index, buf: buf, local: make([]uint32, len(r.index.blocks))}
 	c.makeRoom(r, mine)
 	for microbatch := range r.Microbatches {
+		last := int32(-1)
 		for _, rank := range mine {
 			for position := range size {
-				c.row(r.index.rowAt[(microbatch*dp+int(rank))*size+position], rank, microbatch, position)
+				row := r.index.rowAt[(microbatch*dp+int(rank))*size+position]
+				if r.Width != nil && row == last {
+					continue // its ranks are neighbours
+				}
+				last = row
+				c.row(row, uint32(r.Rank[row]), microbatch, position)
 			}
+		}
+	}
+	if r.Width != nil {
+		for _, row := range c.part.Rows {
+			c.part.Width = append(c.part.Width, uint32(r.Width[row]))
 		}
 	}
 	return c.finish()
 }
 
-// index finds the rows of a DP rank, and the blocks of samples. Nobody changes it
+// ranksOf returns the ranks of buckets of DP ranks at the axis of rows, ascending.
+func (r *Result) ranksOf(buckets []uint32) (mine []uint32) {
+	each := uint32(1)
+	if r.Width != nil {
+		each = uint32(r.tree.Mesh().CP)
+	}
+	for _, b := range buckets {
+		for k := range each {
+			if rank := b*each + k; int(rank) < r.ranks {
+				mine = append(mine, rank)
+			}
+		}
+	}
+	slices.Sort(mine)
+	return slices.Compact(mine)
+}
+
+// index finds the rows of a rank, and the blocks of samples. Nobody changes it
 // once it is made.
 type index struct {
 	rowAt          []int32 // (microbatch x dp + rank) x size + position -> row
@@ -60,9 +87,12 @@ type index struct {
 }
 
 func newIndex(r *Result, buf *dgraph.Buffer) *index {
-	x, dp := &index{rowAt: make([]int32, len(r.Rank))}, r.ranks()
-	for row, rank := range r.Rank {
-		x.rowAt[(int(r.Microbatch[row])*dp+int(rank))*r.MicrobatchSize+int(r.Position[row])] = int32(row)
+	x, dp := &index{rowAt: make([]int32, r.ranks*r.Microbatches*r.MicrobatchSize)}, r.ranks
+	for row := range r.Rank {
+		first, width := r.Span(row)
+		for rank := first; rank < first+width; rank++ {
+			x.rowAt[(int(r.Microbatch[row])*dp+rank)*r.MicrobatchSize+int(r.Position[row])] = int32(row)
+		}
 	}
 	x.start, x.samples = dgraph.ByRow(r.RowOf, len(r.Rank))
 	x.numberBlocks(buf)
@@ -95,8 +125,6 @@ func (x *index) numberBlocks(buf *dgraph.Buffer) {
 // row returns the samples of a row.
 func (x *index) row(row int32) []int32 { return x.samples[x.start[row]:x.start[row+1]] }
 
-func (r *Result) ranks() int { return len(r.Rank) / (r.Microbatches * r.MicrobatchSize) }
-
 // cutter writes a part.
 type cutter struct {
 	*index
@@ -108,7 +136,7 @@ type cutter struct {
 
 // makeRoom makes columns of the right size.
 func (c *cutter) makeRoom(r *Result, mine []uint32) {
-	dp, rows, samples := r.ranks(), len(mine)*r.Microbatches*r.MicrobatchSize, 0
+	dp, rows, samples := r.ranks, len(mine)*r.Microbatches*r.MicrobatchSize, 0
 	for _, rank := range mine {
 		for m := range r.Microbatches {
 			at := (m*dp + int(rank)) * r.MicrobatchSize

@@ -25,6 +25,10 @@ func PlanRaw(s *Step, rowOf, rank, microbatch, position []int32) error {
 		return s.err
 	}
 	g := s.Graph(dgraph.Text)
+	if s.in.Shape.wide() {
+		g.fail("plan_raw", "it places rows of one width, and batch.context_split makes several; leave one of the two out")
+		return s.err
+	}
 	if g.balanced {
 		g.fail("plan_raw", "Balance is to place the rows; leave one of the two out")
 		return s.err

@@ -12,9 +12,14 @@ type Result struct {
 	// of a row are in the order of the buffer. It may be what Draw returned.
 	RowOf []int32
 
-	Rank       []int32 // DP rank of each row
+	Rank       []int32 // DP rank of each row, or the first of its ranks in the pool of DP x CP ranks
 	Microbatch []int32 // slot of each row among the microbatches of its rank
 	Position   []int32 // place of each row in its microbatch
+
+	// Width is how many ranks of the pool share each row; nil if rows have one width.
+	// The ranks of one row, Rank on, are aligned: Rank is a multiple of Width. Rank dp x CP
+	// + cp of the pool is that of the coordinates (dp, cp).
+	Width []int32
 
 	// Microbatches is how many each DP rank has, MicrobatchSize how many rows each
 	// of them has.
@@ -34,6 +39,7 @@ type Result struct {
 	// was given a cost.
 	Modules []Module
 
+	ranks int // DP ranks, or those of the pool
 	tree  *place.Tree
 	index *index
 }
@@ -42,13 +48,28 @@ type Result struct {
 // belongs to the result.
 func (r *Result) Samples(row int) []int32 { return r.index.row(int32(row)) }
 
+// Ranks returns the number of ranks that rows go to: DP ranks, or, with Width, those
+// of the pool.
+func (r *Result) Ranks() int { return r.ranks }
+
+// Span returns the ranks of a row: width of them, from first on.
+func (r *Result) Span(row int) (first, width int) {
+	if r.Width == nil {
+		return int(r.Rank[row]), 1
+	}
+	return int(r.Rank[row]), int(r.Width[row])
+}
+
 // newResult makes a result with room for every row.
-func (s *Step) newResult() *Result {
+func (s *Step) newResult(widths []int32) *Result {
 	n := s.in.Shape.Rows
+	if widths != nil {
+		n = len(widths)
+	}
 	columns := make([]int32, 3*n)
 	return &Result{
-		RowOf: s.rowOf,
-		Rank:  columns[:n:n], Microbatch: columns[n : 2*n : 2*n], Position: columns[2*n:],
+		RowOf: s.rowOf, Width: widths, ranks: s.ranks(),
+		Rank: columns[:n:n], Microbatch: columns[n : 2*n : 2*n], Position: columns[2*n:],
 		Microbatches: s.microbatches, MicrobatchSize: s.in.Shape.MicrobatchSize, tree: s.in.Tree,
 	}
 }

@@ -11,6 +11,7 @@ import (
 type scratch struct {
 	balancer balance.Balancer
 	evener   balance.Evener
+	tiler    balance.Tiler
 	items    []int32 // samples or images that have a place
 	costs    []int64 // of items
 	tokens   []int32 // of items
@@ -39,6 +40,10 @@ func (g *Graph) planRows() {
 	case g.raw: // the rows have their places
 	case level == Inter || level == Interleaved:
 		g.rowCosts()
+		if s.in.Shape.wide() {
+			s.tile(g.scratch.rows)
+			break
+		}
 		g.inter()
 	default:
 		s.inOrder()
@@ -90,7 +95,7 @@ func (g *Graph) countable(sample int, units int64, err error, total *int64) bool
 // rowCosts fills rows with the cost of each row.
 func (g *Graph) rowCosts() {
 	s, x := g.s, g.scratch
-	x.rows = grow(x.rows, s.in.Shape.Rows)
+	x.rows = grow(x.rows, len(s.result.Rank))
 	clear(x.rows)
 	for k, i := range x.items {
 		x.rows[s.result.RowOf[i]] += x.costs[k]

@@ -27,7 +27,14 @@ type Shape struct {
 	MicrobatchSize int   // rows of a microbatch
 	Packing        bool  // a row may have several samples
 	Multiple       int32 // a sample takes a multiple of it of a row; 0 is 1
+	// Widest is above 1 if rows have several widths: one of width w, a power of two up
+	// to Widest, has room for w x SequenceLength tokens, and w ranks share it. The DP x
+	// CP ranks are one pool then, and Rows counts the widths of all rows.
+	Widest int32
 }
+
+// wide says whether rows have several widths.
+func (s Shape) wide() bool { return s.Widest > 1 }
 
 // DrawFunc draws the samples of the step by shares and packs them into rows:
 // rowOf[i] is the row of sample i, or -1 if it waits for the next step. It may
@@ -65,7 +72,12 @@ type Runner struct{ scratch [2]scratch }
 // for what a strategy or a job spec says, such as a shape that does not fit the mesh.
 func (r *Runner) Run(plan Strategy, in Input) (*Result, error) {
 	s := Step{in: in, scratch: &r.scratch}
-	if s.microbatches, s.err = in.Tree.Microbatches(in.Shape.Rows, in.Shape.MicrobatchSize); s.err != nil {
+	if in.Shape.wide() {
+		s.microbatches, s.err = in.Tree.PoolMicrobatches(in.Shape.Rows, int(in.Shape.Widest))
+	} else {
+		s.microbatches, s.err = in.Tree.Microbatches(in.Shape.Rows, in.Shape.MicrobatchSize)
+	}
+	if s.err != nil {
 		return nil, s.err
 	}
 	err := plan(&s)
@@ -108,7 +120,16 @@ func (s *Step) Result() *Result {
 	return s.result
 }
 
-// ranks returns the number of DP ranks.
+// RowAxis is the axis that rows are distributed at: dp, or cp where the DP x CP
+// ranks are one pool.
+func (s *Step) RowAxis() string {
+	if s.in.Shape.wide() {
+		return "cp"
+	}
+	return "dp"
+}
+
+// ranks returns the number of ranks at the axis of rows.
 func (s *Step) ranks() int { return s.in.Shape.Rows / (s.microbatches * s.in.Shape.MicrobatchSize) }
 
 // fail keeps the first error of a step.
@@ -133,13 +154,14 @@ func (s *Step) draw(shares Shares) {
 		return
 	}
 	s.buf, s.rowOf = buf, rowOf
-	s.result = s.newResult()
+	s.result = s.newResult(s.widths())
 }
 
 // InOrder is the strategy that keeps the order of packing, the default: row g goes
 // to DP rank g / mbs mod dp, microbatch g / mbs / dp, with mbs rows to a microbatch.
 // Neighbouring rows are in the same slot of different ranks, so what packing made
-// alike stays alike. It looks at no cost.
+// alike stays alike. It looks at no cost. Rows of several widths go to ranks in the
+// same way, the widest first.
 func InOrder(s *Step) error {
 	s.draw(nil)
 	if s.err == nil {
@@ -151,6 +173,10 @@ func InOrder(s *Step) error {
 
 // inOrder fills the columns of the result by row number.
 func (s *Step) inOrder() {
+	if s.in.Shape.wide() {
+		s.tile(nil)
+		return
+	}
 	r, mbs, dp := s.result, int32(s.in.Shape.MicrobatchSize), int32(s.ranks())
 	row := 0
 	for microbatch := range int32(s.microbatches) {

@@ -28,16 +28,20 @@ func (m Module) String() string {
 // sumUp adds the module of rows.
 func (g *Graph) sumUp() {
 	s, x, r := g.s, g.scratch, g.s.result
-	q, err := x.balancer.Evaluate(x.rows, r.Rank, balance.Options{Bins: s.ranks(), Equal: true})
+	costs, rank, slot := x.rows, r.Rank, r.Microbatch
+	if r.Width != nil {
+		costs, rank, slot = r.pieces(costs)
+	}
+	q, err := x.balancer.Evaluate(costs, rank, balance.Options{Bins: s.ranks(), Equal: true})
 	if err != nil {
 		g.fail("plan", "summing up: %w", err)
 		return
 	}
-	m := Module{Name: g.kind.String(), Model: g.model.String(), Axis: "dp", Buckets: q}
+	m := Module{Name: g.kind.String(), Model: g.model.String(), Axis: s.RowAxis(), Buckets: q}
 	dp := q.Bins
 	loads := make([]int64, dp*r.Microbatches)
-	for row, units := range x.rows {
-		loads[int(r.Microbatch[row])*dp+int(r.Rank[row])] += units
+	for i, units := range costs {
+		loads[int(slot[i])*dp+int(rank[i])] += units
 	}
 	for slot := range r.Microbatches {
 		most := int64(0)

@@ -78,14 +78,14 @@ sources:
 mix:
   stages:
     - weights: {{stories: 0.7, notes: 0.3}}
-batch: {{sequence_length: 128, sequences: 8, microbatch_size: 2, packing: {packing}}}
+batch: {{sequence_length: 128, sequences: 8, microbatch_size: {rows}, packing: {packing}{batch}}}
 topology: {{dp: {dp}, cp: {cp}, pp: {pp}, tp: {tp}}}
 output: {{format: {format}, cp_slicing: {cp_slicing}}}
 """
 
 DEFAULTS = {
     "name": "pytest", "packing": "true", "dp": 2, "cp": 1, "pp": 1, "tp": 1,
-    "format": "megatron", "cp_slicing": "zigzag",
+    "format": "megatron", "cp_slicing": "zigzag", "rows": 2, "batch": "",
 }  # fmt: skip
 
 
@@ -93,7 +93,7 @@ def write_job(folder, **fields):
     """Writes a job spec with two sources of made-up text; returns the spec's path."""
     draw = random.Random(5)
     folder.mkdir(parents=True, exist_ok=True)
-    for source, longest in (("stories", 100), ("notes", 30)):
+    for source, longest in (("stories", fields.pop("longest", 100)), ("notes", 30)):
         texts = ["x" * draw.randint(3, longest) + str(n) for n in range(400)]
         lines = [json.dumps({"text": text}) for text in texts]
         (folder / f"{source}.jsonl").write_text("\n".join(lines) + "\n")

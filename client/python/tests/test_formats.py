@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 
 import fake
@@ -12,6 +13,7 @@ from processes import needs_binary, real_service, write_job
 import millrace
 import millrace.jax
 import millrace.megatron
+import millrace.messages
 import millrace.torchtitan
 from millrace import digest, dump
 
@@ -234,6 +236,38 @@ def test_packed_batches(tmp_path):
             lengths = [n for row in lengths_of(loader) for n in row]
             assert [n for n in np.diff(bounds) if n] == lengths
             assert batch["loss_mask"].sum() == sum(n - 1 for n in lengths)
+
+
+@needs_binary
+def test_shared_rows(tmp_path):
+    """Rows longer than sequence_length come to 2 or 4 of all dp x cp ranks, and join again."""
+    split = {"rows": 1, "batch": ", context_split: 4", "longest": 500}
+    spec = write_job(tmp_path, dp=2, cp=2, format="megatron-thd", **split)
+    places = [{"dp": dp, "cp": cp, "pp": 0, "tp": 0} for dp in range(2) for cp in range(2)]
+    with real_service(spec) as address, contextlib.ExitStack() as stack:
+        loaders = [
+            stack.enter_context(millrace.connect(address, dp_rank=p["dp"], cp_rank=p["cp"]))
+            for p in places
+        ]
+        writers = [
+            dump.Writer(str(tmp_path / "dump"), dump.where(loader, place))
+            for loader, place in zip(loaders, places)
+        ]
+        widths = set()
+        for number in range(3 * 2):
+            for loader, writer in zip(loaders, writers):
+                shared = loader.sharing()[number % 2]
+                batch = next(loader)
+                assert batch["local_cp_size"].tolist() == [shared]
+                assert batch["tokens"].shape == (128,)
+                assert batch["local_cp_size"].dtype == np.int32
+                widths.add(int(batch["local_cp_size"][0]))
+                assert batch["cu_seqlens_padded"][-1] == 128 * batch["local_cp_size"][0]
+                writer.add(loader, batch)
+        assert widths == {1, 2, 4}
+        steps = list(digest.Reader(dump.read([str(tmp_path / "dump")]), "zigzag").digests())
+        token = millrace.messages.ResumeToken.decode(loaders[0].state_dict()["token"])
+    assert [step for step, _ in steps] == [1, 2, 3] and steps[-1][1] == token.digest
 
 
 @needs_binary

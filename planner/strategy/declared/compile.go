@@ -113,7 +113,7 @@ func (c *compiler) strategy(broadcastAt string) strategy.Strategy {
 		}
 		if add {
 			if !text.Distributed() {
-				text.Distribute("dp", 1)
+				text.Distribute(s.RowAxis(), 1)
 			}
 			text.BroadcastAt(broadcastAt)
 		}

@@ -194,41 +194,54 @@ class Reader:
     def _rows(self, step: int, count: int) -> list[bytes]:
         """Returns the digests of a step's rows in global order."""
         found: dict[int, bytes] = {}
-        for dp in range(self._mesh["dp"]):
-            for numbers, *content in self._microbatches(step, dp, count):
-                found.update(zip(numbers, [row_digest(*row) for row in zip(*content)]))
+        for numbers, *content in self._microbatches(step, count):
+            found.update(zip(numbers, [row_digest(*row) for row in zip(*content)]))
         missing = set(range(len(found))) - set(found)
         if missing or not found:
             raise UserError(f"step {step} lacks row {min(missing, default=0)}: give all dumps")
         return [found[row] for row in range(len(found))]
 
-    def _microbatches(self, step: int, dp: int, count: int) -> Iterator[Part]:
-        """Yields the ``count`` parts of a step that a DP rank received."""
-        parts: dict[int, dict[int, dump.Rows]] = {}
-        for source in self._dumps:
-            if source.coordinate("dp") == dp:
-                for number, rows in source.microbatches(step):
-                    self._collect(parts.setdefault(number, {}), source.coordinate("cp"), rows)
-        cps = list(range(self._mesh["cp"]))
-        for number in range(count):
-            if sorted(parts.get(number, {})) != cps:
-                raise UserError(
-                    f"step {step}, microbatch {number}: the tokens of dp={dp} are there for "
-                    f"cp {sorted(parts.get(number, {}))}, not for {cps}: give all ranks' dumps"
-                )
-            first = parts[number][0]
-            slices = [parts[number][cp] for cp in cps]
-            format = self._dumps[0].place["format"]
-            documents = documents_of(format, self._slicing, slices, first.lengths)
-            kept = kept_values(len(first.rows), first.extras)
-            images = [[i for i in first.images if i.row == row] for row in range(len(first.rows))]
-            yield Part(first.rows, documents, kept, images)
+    def _microbatches(self, step: int, count: int) -> Iterator[Part]:
+        """Yields the ``count`` parts of a step that each group of ranks received.
 
-    def _collect(self, parts: dict[int, dump.Rows], cp: int, rows: dump.Rows) -> None:
+        A group are the cp ranks of a dp index or, with context_split, those that share a
+        row: neighbours in the pool of all dp x cp ranks, which are numbered dp by dp.
+        """
+        parts: dict[int, dict[int, dump.Rows]] = {}
+        cps = self._mesh["cp"]
+        for source in self._dumps:
+            rank = source.coordinate("dp") * cps + source.coordinate("cp")
+            for number, rows in source.microbatches(step):
+                self._collect(parts.setdefault(number, {}), rank, rows)
+        for number in range(count):
+            there = parts.get(number, {})
+            at = 0
+            while at < self._mesh["dp"] * cps:
+                group = range(at, at + ((there[at].ranks or cps) if at in there else cps))
+                if missing := [f"dp={r // cps} cp={r % cps}" for r in group if r not in there]:
+                    raise UserError(
+                        f"step {step}, microbatch {number}: the tokens of {', '.join(missing)} "
+                        "are not there: give all ranks' dumps"
+                    )
+                yield self._join([there[rank] for rank in group])
+                at = group.stop
+
+    def _join(self, slices: list[dump.Rows]) -> Part:
+        """Puts together the rows of which each rank of a group has a slice."""
+        first = slices[0]
+        if any(other.ranks != first.ranks for other in slices):
+            raise UserError("ranks that share a row do not agree how many they are")
+        format = self._dumps[0].place["format"]
+        documents = documents_of(format, self._slicing, slices, first.lengths)
+        kept = kept_values(len(first.rows), first.extras)
+        images = [[i for i in first.images if i.row == row] for row in range(len(first.rows))]
+        return Part(first.rows, documents, kept, images)
+
+    def _collect(self, parts: dict[int, dump.Rows], rank: int, rows: dump.Rows) -> None:
         """Keeps one copy of what TP ranks and pipeline stages got, which must be equal."""
         if rows.tokens is None:
             return
-        kept = parts.setdefault(cp, rows)
+        kept = parts.setdefault(rank, rows)
         if kept.tokens is not None:
             _same(kept.tokens, rows.tokens)
         if (kept.rows, kept.lengths) != (rows.rows, rows.lengths):

@@ -87,6 +87,7 @@ class Rows(NamedTuple):
     extras: dict[str, list[Extra]]  # of the kept columns
     bounds: Array | None  # ends of padded documents, of format megatron-thd
     images: Sequence[Image] = ()  # in placeholders' order; on the first pipeline stage only
+    ranks: int = 0  # that share the row, of the pool of all dp x cp ranks; 0: those of cp
 
 
 class Dump:
@@ -121,15 +122,16 @@ TOKENS = ("tokens", "input_ids", "input", "inputs")
 
 def _arrays(
     path: pathlib.Path,
-) -> tuple[Array | None, dict[str, list[Extra]], Array | None, list[Image]]:
-    """Returns the tokens, the kept columns, the bounds and the images of a microbatch."""
+) -> tuple[Array | None, dict[str, list[Extra]], Array | None, list[Image], int]:
+    """Returns tokens, kept columns, bounds, images and sharing ranks of a microbatch."""
     with np.load(path.with_suffix(".npz")) as arrays:
         aside = {name: arrays[name] for name in arrays if name.startswith((KEPT, IMAGE))}
         tokens = [arrays[name] for name in TOKENS if name in arrays]
         bounds = arrays.get("cu_seqlens_padded")
+        ranks = int(arrays["local_cp_size"][0]) if "local_cp_size" in arrays else 0
     microbatch = parted(aside, [])
     images = _images(microbatch.images)
-    return (tokens[0] if tokens else None), microbatch.extras(), bounds, images
+    return (tokens[0] if tokens else None), microbatch.extras(), bounds, images, ranks
 
 
 def _images(arrays: dict[str, Array]) -> list[Image]:

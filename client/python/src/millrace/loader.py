@@ -185,6 +185,15 @@ class Loader(state.StateNames):
         step = self._step(time.monotonic() + self._config.timeout)
         return [self._lineage(step, microbatch) for microbatch in step.microbatches] if step else []
 
+    def sharing(self) -> list[int]:
+        """Returns how many ranks share each microbatch that upcoming() tells of.
+
+        That is ``local_cp_size``; 0 in a job without context_split, where the cp ranks do.
+        """
+        step = self._step(time.monotonic() + self._config.timeout)
+        parts = step.microbatches if step else []
+        return [int(m.arrays.get("local_cp_size", (0,))[0]) for m in parts]
+
     def _lineage(self, step: Step, microbatch: Microbatch) -> list[lineage.Row]:
         return lineage.read(microbatch.rows, [*self._joined().sources, *step.joined])
 

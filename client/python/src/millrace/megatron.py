@@ -6,8 +6,10 @@
 
 stands where Megatron's own wrap_data_iterator packs samples at the start of a step:
 here they are packed already. Megatron-LM cuts for context parallelism itself, so the
-job has ``cp_slicing: none``. Only the ranks that fetch call it (of each tensor-parallel
-group the first); the others get the numbers by Megatron's own broadcast.
+job has ``cp_slicing: none``, or ``batch.context_split``, and then all ranks of dp x cp get
+slices of their own, with ``local_cp_size`` beside them. Only the ranks that fetch call it
+(of each tensor-parallel group the first); the others get the numbers by Megatron's own
+broadcast.
 """
 
 from __future__ import annotations
@@ -37,8 +39,9 @@ def wrap_data_iterator(
 ) -> Step:
     """Returns an iterator over the next step's microbatches and its sums for counting FLOPs.
 
-    all_reduce: adds a list of numbers over all data-parallel ranks and returns the sums.
-        Leave it out with one rank; with more, the sums would be those of this rank.
+    all_reduce: adds a list of numbers over all data-parallel ranks and returns the sums;
+        with context_split over all ranks of dp x cp. Leave it out with one rank; with more,
+        the sums would be those of this rank.
     Raises StopIteration at the end of data, TopologyChanged where it goes on for ranks of
     another mesh: on all ranks alike.
     """
@@ -46,13 +49,22 @@ def wrap_data_iterator(
         raise UserError(f"the job has output.format {loader.format}: write {FORMAT}")
     if loader.mesh.dp > 1 and all_reduce is None:
         raise UserError(f"the job has dp={loader.mesh.dp}: give all_reduce= over its ranks")
-    microbatches = loader.upcoming()
+    microbatches, sharing = loader.upcoming(), loader.sharing()
     if not microbatches:
         raise StopIteration
+    if any(sharing) and loader.mesh.cp > 1 and all_reduce is None:
+        raise UserError(
+            f"the job has batch.context_split and cp={loader.mesh.cp}: "
+            "give all_reduce= over all ranks of dp x cp"
+        )
     # In the middle of a step, after a resume, what was returned before is left out.
-    microbatches = microbatches[loader.position[1] :]
-    lengths = [s.length for rows in microbatches for row in rows for s in row.segments]
-    sums = [float(sum(lengths)), float(sum(n * n for n in lengths))]
+    microbatches, sharing = microbatches[loader.position[1] :], sharing[loader.position[1] :]
+    sums = [0.0, 0.0]
+    for rows, ranks in zip(microbatches, sharing):
+        lengths = [s.length for row in rows for s in row.segments]
+        # Each of the ranks that share a row, a power of two, counts its part of it.
+        sums[0] += sum(lengths) / max(ranks, 1)
+        sums[1] += sum(n * n for n in lengths) / max(ranks, 1)
     if all_reduce is not None:
         sums = list(all_reduce(sums))
     return Step(_tensors(loader, len(microbatches)), len(microbatches), *sums)

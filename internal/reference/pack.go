@@ -1,0 +1,53 @@
+package reference
+
+import (
+	"math"
+	"slices"
+
+	"github.com/millrace-data/millrace/balance"
+)
+
+// intoRows returns the row of each of the first n samples of the pool, -1 for those
+// that are carried over.
+func (r *reader) intoRows(lengths []int32, carried int) (rows []int32, n int, err error) {
+	if r.job.Batch.ContextSplit > 0 {
+		return new(balance.WidePacker).Pack(lengths, carried, r.wide(), carry)
+	}
+	return new(balance.Packer).PackLimited(lengths, carried, int32(r.length), r.seats, carry)
+}
+
+// wide is what rows of several widths are made by.
+func (r *reader) wide() balance.Wide {
+	return balance.Wide{Capacity: int32(r.length), Widest: int32(r.job.Batch.ContextSplit), Units: r.seats}
+}
+
+// count counts the rows of a step: fewer than there are seats if some take several.
+func (r *reader) count(bins []int32) int {
+	if r.job.Batch.ContextSplit == 0 {
+		return r.seats
+	}
+	tokens := make([]int64, r.seats)
+	for k, d := range r.pool {
+		if bins[k] >= 0 {
+			tokens[bins[k]] += int64(r.job.RowLength(len(d.tokens)))
+		}
+	}
+	rows := 0
+	for units := 0; units < r.seats; rows++ {
+		units += int(r.wide().Width(tokens[rows]))
+	}
+	return rows
+}
+
+// sortCarried puts the longest first: a row that one of them opens can still be
+// filled, and none is carried for long. Samples that are longer than a row come before
+// them, as they were drawn.
+func (r *reader) sortCarried() {
+	urgency := func(d drawn) int {
+		if r.job.Batch.ContextSplit > 0 && r.job.RowLength(len(d.tokens)) > r.length {
+			return math.MaxInt
+		}
+		return len(d.tokens)
+	}
+	slices.SortStableFunc(r.carried, func(a, b drawn) int { return urgency(b) - urgency(a) })
+}
