@@ -15,7 +15,6 @@ import (
 	_ "google.golang.org/grpc/encoding/proto" // the codec this one wraps
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/proto"
 )
 
 // codec is the protobuf codec, but for Frames: it sends their bodies from where
@@ -32,14 +31,7 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	if out, ok := v.(*outgoing); ok {
 		return out.buffers(), nil
 	}
-	m, ok := v.(proto.Message)
-	if !ok {
-		return nil, fmt.Errorf("a %T is no message", v)
-	}
-	// gRPC's own codec takes a megabyte, cleared, for the hundred kilobytes of a plan.
-	data := make([]byte, 0, proto.Size(m))
-	data, err := proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(data, m)
-	return mem.BufferSlice{mem.SliceBuffer(data)}, err
+	return c.proto.Marshal(v)
 }
 
 // outgoing sends one Frame without copying its body.
