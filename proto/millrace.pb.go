@@ -4668,7 +4668,7 @@ func (x *AddedSource) GetManifest() []byte {
 // before, and the digest of the derived plan.
 type StepRecord struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
-	Plan            []byte                 `protobuf:"bytes,1,opt,name=plan,proto3" json:"plan,omitempty"`             // SHA-256 of the plan
+	Plan            []byte                 `protobuf:"bytes,1,opt,name=plan,proto3" json:"plan,omitempty"`             // BLAKE2b-256 of the plan
 	Source          []uint32               `protobuf:"varint,2,rep,packed,name=source,proto3" json:"source,omitempty"` // sources that were drawn from, rising
 	SeqDelta        []uint64               `protobuf:"varint,3,rep,packed,name=seq_delta,json=seqDelta,proto3" json:"seq_delta,omitempty"`
 	Index           []uint32               `protobuf:"varint,4,rep,packed,name=index,proto3" json:"index,omitempty"`
