@@ -213,6 +213,9 @@ func (c *explainCmd) print(job *jobspec.Job, j *offline.Job, x *offline.Explanat
 		printRow(samples[:n], x.RowTokens)
 		samples = samples[n:]
 	}
+	for _, o := range x.Waiting {
+		fmt.Printf("\nwaits for others of its length: %d tokens of %s, block %d, index %d, since step %d", o.Tokens, o.Source, o.Block, o.Index, o.Since)
+	}
 	fmt.Println()
 	for _, words := range j.Words() {
 		fmt.Println(words)
@@ -239,7 +242,9 @@ func printRow(samples []offline.Sample, room int32) {
 	for i := range samples {
 		s := &samples[i]
 		fmt.Fprintf(w, "%d\t%d\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t", s.Offset, s.Tokens, s.Source, s.File, recordOf(s), pieceOf(s), s.Epoch, s.Block, s.Index)
-		if s.Carried {
+		if s.Waited > 0 {
+			fmt.Fprintf(w, " waited %d steps for others of its length\t", s.Waited)
+		} else if s.Carried {
 			fmt.Fprintf(w, " carried over from an earlier step\t")
 		}
 		fmt.Fprintln(w)

@@ -20,6 +20,9 @@ func printReport(w io.Writer, r *offline.Report) {
 	if r.End >= 0 {
 		fmt.Fprintf(w, "the data ends after %d steps\n", r.End)
 	}
+	if o := r.Outliers; o != nil {
+		fmt.Fprintf(w, "outliers: %d samples waited for others of their length, %.1f steps on average, at most %d at a time\n", o.Waited, o.Steps, o.Most)
+	}
 	printSources(w, r)
 	printModules(w, r)
 	printNeeds(w, r)

@@ -275,17 +275,12 @@ func sameChange(a, b plan.Change) bool { return bytes.Equal(a.Text, b.Text) }
 // same says whether two positions are one. Changes that are pending are not
 // compared: one may have been made since the other was saved.
 func same(a, b plan.State) bool {
-	if a.Step != b.Step || len(a.Carry) != len(b.Carry) || len(a.Cursors) != len(b.Cursors) {
+	if a.Step != b.Step || !slices.Equal(a.Carry, b.Carry) || !slices.Equal(a.Held, b.Held) || len(a.Cursors) != len(b.Cursors) {
 		return false
 	}
 	a.Settings.Weights, b.Settings.Weights = nil, nil // a token may have only the shares
 	if !proto.Equal(packSettings(a.Settings), packSettings(b.Settings)) {
 		return false
-	}
-	for i := range a.Carry {
-		if a.Carry[i] != b.Carry[i] {
-			return false
-		}
 	}
 	for i, c := range a.Cursors {
 		c.Samples, c.Tokens = b.Cursors[i].Samples, b.Cursors[i].Tokens // no plan depends on them, and a token may have rounded the latter

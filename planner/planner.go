@@ -17,6 +17,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/millrace-data/millrace/balance"
 	"github.com/millrace-data/millrace/checkpoint"
 	"github.com/millrace-data/millrace/internal/batch"
 	"github.com/millrace-data/millrace/internal/fault"
@@ -369,10 +370,22 @@ func CoreConfig(job *jobspec.Job) (plan.Config, error) {
 		MicrobatchSize: job.Batch.MicrobatchSize,
 		Packing:        job.Batch.Packing,
 		Images:         hasImages(job),
+		Outliers:       outliers(job),
 		Mesh:           tree,
 		Ahead:          int64(job.Resources.Prefetch),
 		Window:         job.Resources.Window,
 	}, err
+}
+
+// outliers is the queue of a job's long samples.
+func outliers(job *jobspec.Job) (q balance.OutlierQueue) {
+	if o := job.Batch.Outliers; o != nil {
+		for _, n := range o.Above {
+			q.Thresholds = append(q.Thresholds, int32(n))
+		}
+		q.Release, q.Patience = o.Together, int64(o.Wait)
+	}
+	return q
 }
 
 // Schedule is the job's mix with weights in the order of its sources.

@@ -63,6 +63,13 @@ func stepRecord(s *plan.Step, before plan.State) *pb.StepRecord {
 		r.CarryIndex = append(r.CarryIndex, uint32(c.Index))
 		r.CarryLength = append(r.CarryLength, uint32(c.Length))
 	}
+	for _, h := range s.After.Held {
+		r.HeldSource = append(r.HeldSource, uint32(h.Source))
+		r.HeldBack = append(r.HeldBack, uint64(s.After.Cursors[h.Source].Seq-h.Seq))
+		r.HeldIndex = append(r.HeldIndex, uint32(h.Index))
+		r.HeldLength = append(r.HeldLength, uint32(h.Length))
+		r.HeldSince = append(r.HeldSince, uint64(h.Since))
+	}
 	for _, ref := range s.Banned {
 		r.LeftSource = append(r.LeftSource, uint32(ref.Source))
 		r.LeftSeq = append(r.LeftSeq, uint64(ref.Seq))

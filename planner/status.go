@@ -31,6 +31,7 @@ type Status struct {
 	DigestStep   int64               `json:"digest_step"`
 	Fill         float64             `json:"fill"` // tokens in the rows of the last plan / room
 	Carried      int                 `json:"carried_samples"`
+	Held         int                 `json:"held_samples"` // outliers that wait for others of their length
 	Topology     string              `json:"topology"`
 	Calibration  string              `json:"calibration,omitempty"` // of the quadratic cost, from reported step times
 	Changes      []string            `json:"changes,omitempty"`     // made so far, and to be made, JSON each
@@ -141,7 +142,7 @@ func (p *Planner) progress(s *Status) {
 		s.Digest = fmt.Sprintf("%x", d)
 	}
 	if state, ok := p.core.State(s.Planned); ok {
-		s.Carried = len(state.Carry)
+		s.Carried, s.Held = len(state.Carry), len(state.Held)
 	}
 	if last := p.steps[s.Planned-1]; last != nil {
 		s.Fill = float64(last.Filled) / float64(last.Shape.Rows*int(last.Shape.SequenceLength))
@@ -204,7 +205,11 @@ func (s Status) String() string {
 	if s.End >= 0 {
 		fmt.Fprintf(&b, ", data ends at step %d", s.End)
 	}
-	fmt.Fprintf(&b, "; last plan %.2f %% full, %d samples carried over\n", 100*s.Fill, s.Carried)
+	fmt.Fprintf(&b, "; last plan %.2f %% full, %d samples carried over", 100*s.Fill, s.Carried)
+	if s.Held > 0 {
+		fmt.Fprintf(&b, ", %d outliers wait for others", s.Held)
+	}
+	b.WriteByte('\n')
 	if s.EndReason != "" {
 		fmt.Fprintln(&b, s.EndReason)
 	}

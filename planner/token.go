@@ -150,12 +150,12 @@ func decodeToken(id identity, data []byte, limited []bool) (*position, error) {
 	}
 	pending, err := unpackPending(t.Pending, names)
 	if p.pending = pending; err == nil {
-		p.state, err = unpackState(t.Cursors, limited)
+		p.state, err = unpackState(t.Cursors, int64(min(t.Step, math.MaxInt64)), limited)
 	}
 	if err != nil || len(t.Digest) != 32 || t.Step > math.MaxInt64 {
 		return nil, fmt.Errorf("the resume token of step %d is whole, but cannot be read: %w", t.Step, err)
 	}
-	p.state.Step, p.digest = int64(t.Step), [32]byte(t.Digest)
+	p.digest = [32]byte(t.Digest)
 	return p, nil
 }
 

@@ -134,6 +134,18 @@ func lostOf(t *testing.T, got, want plan.State) (lost float64) {
 	return lost
 }
 
+// heldState are n samples that wait, at a position.
+func heldState(rng *rand.Rand, s plan.State, n int) (held []plan.Held) {
+	for range n {
+		src := rng.Int32N(int32(len(s.Cursors)))
+		held = append(held, plan.Held{
+			Ref:   plan.Ref{Source: src, Seq: s.Cursors[src].Seq - rng.Int64N(2), Index: rng.Int32N(2000), Length: 1 + rng.Int32N(1<<20)},
+			Since: s.Step - 1 - rng.Int64N(1000),
+		})
+	}
+	return held
+}
+
 func TestTokenRoundTrip(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 2))
 	for round := range 500 {
@@ -149,6 +161,7 @@ func TestTokenRoundTrip(t *testing.T) {
 		if len(s.Carry) == 0 {
 			s.Carry = nil
 		}
+		s.Held = heldState(rng, s, rng.IntN(2)*rng.IntN(257))
 		if round == 0 {
 			s = plan.Start(sources)
 		}
@@ -359,6 +372,56 @@ func TestTokenOfAnother(t *testing.T) {
 	}
 }
 
+// TestCursorColumns: cursors are read with and without bits cut off, and with and
+// without samples that are held.
+func TestCursorColumns(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 7))
+	limited := make([]bool, 4)
+	sizes := map[int]bool{}
+	for _, keep := range []int{exact, 9} {
+		for _, held := range []int{0, 1, 256} {
+			s := lateState(rand.New(rand.NewPCG(8, 8)), 4, 1e10, 1e6)
+			s.Held = heldState(rng, s, held)
+			data := packState(s, limited, keep)
+			got, err := unpackState(data, s.Step, limited)
+			if err != nil {
+				t.Fatalf("%d bits, %d held: %v", keep, held, err)
+			}
+			if lost := lostOf(t, got, s); (lost > 0) != (keep < exact) {
+				t.Errorf("%d bits, %d held: tokens differ by %g", keep, held, lost)
+			}
+			sizes[len(data)] = true
+		}
+	}
+	if len(sizes) != 6 {
+		t.Errorf("%d sizes of 6 positions", len(sizes))
+	}
+}
+
+// TestHeldThatCannotBe: numbers of held samples that no position has are refused.
+func TestHeldThatCannotBe(t *testing.T) {
+	good := plan.Start(1)
+	good.Step, good.Cursors[0] = 10, plan.Cursor{Seq: 5, Index: 1}
+	for _, test := range []struct {
+		held plan.Held
+		says string
+	}{
+		{plan.Held{Ref: plan.Ref{Seq: 5, Length: 7}, Since: 9}, ""},
+		{plan.Held{Ref: plan.Ref{Seq: 5, Length: 7}, Since: 10}, "after 10 steps it holds a sample of step 10"},
+		{plan.Held{Ref: plan.Ref{Seq: 5, Length: 7}, Since: -1}, "of step -1"},
+		{plan.Held{Ref: plan.Ref{Seq: 5}, Since: 9}, "with 0 tokens"},
+		{plan.Held{Ref: plan.Ref{Seq: -1, Length: 7}, Since: 9}, "block -1"},
+		{plan.Held{Ref: plan.Ref{Seq: 6, Length: 7}, Since: 9}, "block 6"},
+	} {
+		s := good
+		s.Held = []plan.Held{test.held}
+		_, err := unpackState(packState(s, []bool{false}, exact), s.Step, []bool{false})
+		if (err == nil) != (test.says == "") || err != nil && !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%+v: %v", test.held, err)
+		}
+	}
+}
+
 // FuzzToken: whatever the cursors of a token are, they are read or refused.
 func FuzzToken(f *testing.F) {
 	rng := rand.New(rand.NewPCG(4, 4))
@@ -366,6 +429,11 @@ func FuzzToken(f *testing.F) {
 		f.Add(packState(lateState(rng, sources, 1e6, 1000), make([]bool, sources), exact), sources, false)
 	}
 	f.Add(packState(lateState(rng, 4, 1e10, 1e6), make([]bool, 4), 9), 3, false)
+	for _, keep := range []int{exact, 9} {
+		s := lateState(rng, 4, 1e10, 1e6)
+		s.Held = heldState(rng, s, 3)
+		f.Add(packState(s, make([]bool, 4), keep), 3, false)
+	}
 	f.Add([]byte{0, 0, 0, 0, 0, 255}, 1, true)
 	f.Fuzz(func(t *testing.T, cursors []byte, sources int, limit bool) {
 		sources = 1 + sources&7
@@ -373,11 +441,12 @@ func FuzzToken(f *testing.F) {
 		for i := range limited {
 			limited[i] = limit
 		}
-		s, err := unpackState(cursors, limited)
+		const step = 1_500_000
+		s, err := unpackState(cursors, step, limited)
 		if err != nil {
 			return
 		}
-		again, err := unpackState(packState(s, limited, exact), limited)
+		again, err := unpackState(packState(s, limited, exact), step, limited)
 		if err != nil || !reflect.DeepEqual(again, s) {
 			t.Errorf("%+v became %+v, %v", s, again, err)
 		}

@@ -4296,7 +4296,7 @@ type ResumeToken struct {
 	Step          uint64                 `protobuf:"varint,6,opt,name=step,proto3" json:"step,omitempty"`    // steps done
 	Digest        []byte                 `protobuf:"bytes,7,opt,name=digest,proto3" json:"digest,omitempty"` // D of that position
 	Mesh          *Mesh                  `protobuf:"bytes,8,opt,name=mesh,proto3" json:"mesh,omitempty"`
-	Cursors       []byte                 `protobuf:"bytes,9,opt,name=cursors,proto3" json:"cursors,omitempty"`    // of all sources and carried samples: planner/cursors.go has the layout
+	Cursors       []byte                 `protobuf:"bytes,9,opt,name=cursors,proto3" json:"cursors,omitempty"`    // of all sources, carried samples and held ones: planner/cursors.go has the layout
 	Settings      *Settings              `protobuf:"bytes,10,opt,name=settings,proto3" json:"settings,omitempty"` // what the changes so far add up to; absent if there were none
 	Texts         [][]byte               `protobuf:"bytes,11,rep,name=texts,proto3" json:"texts,omitempty"`       // version 1: changes for steps to come, JSON
 	Pending       []*PendingChange       `protobuf:"bytes,12,rep,name=pending,proto3" json:"pending,omitempty"`
@@ -4689,6 +4689,11 @@ type StepRecord struct {
 	PassedFromIndex []uint32               `protobuf:"varint,19,rep,packed,name=passed_from_index,json=passedFromIndex,proto3" json:"passed_from_index,omitempty"`
 	PassedToSeq     []uint64               `protobuf:"varint,20,rep,packed,name=passed_to_seq,json=passedToSeq,proto3" json:"passed_to_seq,omitempty"` // to here
 	PassedToIndex   []uint32               `protobuf:"varint,21,rep,packed,name=passed_to_index,json=passedToIndex,proto3" json:"passed_to_index,omitempty"`
+	HeldSource      []uint32               `protobuf:"varint,22,rep,packed,name=held_source,json=heldSource,proto3" json:"held_source,omitempty"` // samples that wait for others of their length, as the carried ones
+	HeldBack        []uint64               `protobuf:"varint,23,rep,packed,name=held_back,json=heldBack,proto3" json:"held_back,omitempty"`
+	HeldIndex       []uint32               `protobuf:"varint,24,rep,packed,name=held_index,json=heldIndex,proto3" json:"held_index,omitempty"`
+	HeldLength      []uint32               `protobuf:"varint,25,rep,packed,name=held_length,json=heldLength,proto3" json:"held_length,omitempty"`
+	HeldSince       []uint64               `protobuf:"varint,26,rep,packed,name=held_since,json=heldSince,proto3" json:"held_since,omitempty"` // step in which each was drawn
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -4866,6 +4871,41 @@ func (x *StepRecord) GetPassedToSeq() []uint64 {
 func (x *StepRecord) GetPassedToIndex() []uint32 {
 	if x != nil {
 		return x.PassedToIndex
+	}
+	return nil
+}
+
+func (x *StepRecord) GetHeldSource() []uint32 {
+	if x != nil {
+		return x.HeldSource
+	}
+	return nil
+}
+
+func (x *StepRecord) GetHeldBack() []uint64 {
+	if x != nil {
+		return x.HeldBack
+	}
+	return nil
+}
+
+func (x *StepRecord) GetHeldIndex() []uint32 {
+	if x != nil {
+		return x.HeldIndex
+	}
+	return nil
+}
+
+func (x *StepRecord) GetHeldLength() []uint32 {
+	if x != nil {
+		return x.HeldLength
+	}
+	return nil
+}
+
+func (x *StepRecord) GetHeldSince() []uint64 {
+	if x != nil {
+		return x.HeldSince
 	}
 	return nil
 }
@@ -5249,7 +5289,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x04yaml\x18\x01 \x01(\fR\x04yaml\x12\x14\n" +
 	"\x05share\x18\x02 \x01(\x04R\x05share\x12\x18\n" +
 	"\alimited\x18\x03 \x01(\bR\alimited\x12\x1a\n" +
-	"\bmanifest\x18\x04 \x01(\fR\bmanifest\"\x9a\x05\n" +
+	"\bmanifest\x18\x04 \x01(\fR\bmanifest\"\xb7\x06\n" +
 	"\n" +
 	"StepRecord\x12\x12\n" +
 	"\x04plan\x18\x01 \x01(\fR\x04plan\x12\x16\n" +
@@ -5277,7 +5317,16 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x0fpassed_from_seq\x18\x12 \x03(\x04R\rpassedFromSeq\x12*\n" +
 	"\x11passed_from_index\x18\x13 \x03(\rR\x0fpassedFromIndex\x12\"\n" +
 	"\rpassed_to_seq\x18\x14 \x03(\x04R\vpassedToSeq\x12&\n" +
-	"\x0fpassed_to_index\x18\x15 \x03(\rR\rpassedToIndex2\xd1\x03\n" +
+	"\x0fpassed_to_index\x18\x15 \x03(\rR\rpassedToIndex\x12\x1f\n" +
+	"\vheld_source\x18\x16 \x03(\rR\n" +
+	"heldSource\x12\x1b\n" +
+	"\theld_back\x18\x17 \x03(\x04R\bheldBack\x12\x1d\n" +
+	"\n" +
+	"held_index\x18\x18 \x03(\rR\theldIndex\x12\x1f\n" +
+	"\vheld_length\x18\x19 \x03(\rR\n" +
+	"heldLength\x12\x1d\n" +
+	"\n" +
+	"held_since\x18\x1a \x03(\x04R\theldSince2\xd1\x03\n" +
 	"\aPlanner\x12?\n" +
 	"\x04Load\x12\x19.millrace.v1.LoaderReport\x1a\x18.millrace.v1.LoaderOrder(\x010\x01\x12N\n" +
 	"\tConstruct\x12\x1e.millrace.v1.ConstructorReport\x1a\x1d.millrace.v1.ConstructorOrder(\x010\x01\x128\n" +

@@ -33,6 +33,8 @@ type Sample struct {
 	Index      int32   `json:"index"`           // in the block
 	Carried    bool    `json:"carried"`         // drawn in an earlier step
 	Images     []Image `json:"images,omitempty"`
+
+	Waited int64 `json:"waited,omitempty"` // of an outlier, the steps that it waited for others of its length
 }
 
 // Image is an image of a document.
@@ -87,6 +89,9 @@ func (j *Job) sample(ctx context.Context, s *plan.Step, ref plan.Ref, at int) (*
 	if format.InBytes(src.Format) {
 		x.RecordUnit = "byte"
 	}
+	if at < len(s.Waited) {
+		x.Waited = s.Step - s.Waited[at].Since
+	}
 	for _, q := range places {
 		if q.File == p.File && q.Row == p.Row {
 			x.Pieces++
@@ -101,6 +106,15 @@ func (j *Job) sample(ctx context.Context, s *plan.Step, ref plan.Ref, at int) (*
 		x.Images = append(x.Images, image)
 	}
 	return x, nil
+}
+
+// Waiting is an outlier that waits for others of its length.
+type Waiting struct {
+	Tokens int32  `json:"tokens"`
+	Source string `json:"source"`
+	Since  int64  `json:"since"` // step in which it was drawn
+	Block  int64  `json:"block"`
+	Index  int32  `json:"index"`
 }
 
 // Query asks for a step, or a part of it.
@@ -120,6 +134,8 @@ type Explanation struct {
 	Changes      []string `json:"changes,omitempty"`
 	Plan         string   `json:"plan"` // digest of the plan, as the step log has it
 	Samples      []Sample `json:"samples"`
+
+	Waiting []Waiting `json:"waiting,omitempty"` // outliers that wait on after the step
 
 	job  *Job
 	step *plan.Step
@@ -165,6 +181,9 @@ func (j *Job) explain(ctx context.Context, s *plan.Step, q Query) (*Explanation,
 	}
 	for _, ch := range s.Changes {
 		x.Changes = append(x.Changes, string(ch.Text))
+	}
+	for _, h := range s.After.Held {
+		x.Waiting = append(x.Waiting, Waiting{h.Length, j.sources[h.Source].Spec.Name, h.Since, h.Seq, h.Index})
 	}
 	return x, j.Locate(ctx, s, only, func(sample *Sample) error {
 		x.Samples = append(x.Samples, *sample)

@@ -37,6 +37,7 @@ type Report struct {
 	Sources   []SourceReport `json:"sources"`
 	Modules   []ModuleReport `json:"modules"`
 	Lengths   []Bin          `json:"lengths"`
+	Outliers  *OutlierReport `json:"outliers,omitempty"` // nil: none wait
 	Hops      []Hop          `json:"hops"`
 	Memory    []Memory       `json:"memory"`
 	Speed     Speed          `json:"speed"`
@@ -84,6 +85,13 @@ type ModuleReport struct {
 	Lockstep  float64 `json:"lockstep"` // the same if ranks wait for each other after each microbatch; 0: not said
 	ItemBound int64   `json:"item_bound_steps"`
 	FirstItem int64   `json:"first_item_bound"` // -1: none
+}
+
+// OutlierReport is how long samples waited for others of their length.
+type OutlierReport struct {
+	Waited int64   `json:"waited"`     // samples whose wait was over
+	Steps  float64 `json:"mean_steps"` // that they waited
+	Most   int     `json:"most"`       // samples that waited after a step
 }
 
 // Bin counts documents of From to To tokens, both included.

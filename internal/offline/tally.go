@@ -58,6 +58,7 @@ func (t *tally) add(s *plan.Step, l *Line) error {
 	}
 	t.values = append(t.values[:0], l.Fill, l.Fill, float64(l.Tokens), float64(l.Padding), float64(l.Documents))
 	t.addSources(s)
+	t.addOutliers(s)
 	t.addModules(s)
 	r.Timeline.add(t.values)
 	t.last = s
@@ -93,18 +94,27 @@ func (t *tally) addSources(s *plan.Step) {
 	}
 }
 
+// addOutliers adds the samples whose wait for others is over.
+func (t *tally) addOutliers(s *plan.Step) {
+	if t.r.Outliers == nil && len(t.job.config.Outliers.Thresholds) > 0 {
+		t.r.Outliers = &OutlierReport{}
+	}
+	o := t.r.Outliers
+	for _, h := range s.Waited {
+		o.Waited++
+		o.Steps += float64(s.Step - h.Since)
+	}
+	if o != nil {
+		o.Most = max(o.Most, len(s.After.Held))
+	}
+}
+
 // units are what was drawn of each source, in the unit of the mix.
 func (t *tally) units(s *plan.Step) []int64 {
-	if !t.job.config.CountSamples {
-		return s.Drawn
+	if t.job.config.CountSamples {
+		return s.Draws
 	}
-	units := make([]int64, len(s.Drawn))
-	for i, k := range s.Buffer.Source {
-		if i >= s.Buffer.Carried {
-			units[k]++
-		}
-	}
-	return units
+	return s.Drawn
 }
 
 // spent says whether a source stands at its limit of epochs.
@@ -140,6 +150,9 @@ func (t *tally) report(end int64, stepTime time.Duration) *Report {
 		if n > 0 && documents > 0 {
 			r.Lengths = append(r.Lengths, Bin{1 << (n - 1), int32(1<<n - 1), documents})
 		}
+	}
+	if o := r.Outliers; o != nil {
+		o.Steps /= float64(max(o.Waited, 1))
 	}
 	r.Hops = t.hops()
 	r.Memory = t.memory()

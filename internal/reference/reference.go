@@ -37,6 +37,7 @@ type Step struct {
 	Rows           []batch.Row
 	Places         [][]Place // of the documents of each row
 	Drawn          []int64   // tokens by source
+	Held           int       // samples that wait for others of their length after the step
 	Shares         []uint64  // of the sources at the end of the step, in 2^-32
 	Sources        []string
 	Digest         [32]byte
@@ -82,7 +83,7 @@ func Read(ctx context.Context, st store.Store, job *jobspec.Job, changes []chang
 		}
 		digest = batch.Chain(digest, batch.StepDigest(n, rowDigests))
 		if visit != nil {
-			if err := visit(&Step{n, r.length, rows, r.places, r.drawn(), r.live, r.names(), digest}); err != nil {
+			if err := visit(&Step{n, r.length, rows, r.places, r.drawn(), len(r.held), r.live, r.names(), digest}); err != nil {
 				return n, digest, err
 			}
 		}
@@ -136,7 +137,14 @@ type reader struct {
 	model      cost.Model  // of samples, if rows are evened by cost
 	strategy   *registered // if the job names one
 	carried    []drawn
+	held       []drawn // that wait for others of their length
 	pool       []drawn
+	tokens     int               // of the pool, as rows count them
+	admission  balance.Admission // where rows have several widths: the samples that find room
+	waiting    int               // samples of the pool that do not; their tokens do not count
+	queue      balance.OutlierQueue
+	draws      []drawn  // of this step, those among them that wait
+	flushed    []drawn  // that waited, and are in the pool as there was nothing to draw
 	live       []uint64 // shares of the last draw
 	places     [][]Place
 
@@ -150,7 +158,9 @@ type reader struct {
 type drawn struct {
 	source int
 	sample
-	live []uint64 // shares at this draw; nil if it was carried
+	live  []uint64 // shares at this draw
+	step  int64    // in which it was drawn
+	waits bool     // for others of its length
 }
 
 // step draws, packs and returns the rows of one step; nil if there is none. skip
@@ -161,6 +171,7 @@ func (r *reader) step(n, skip int64) ([]batch.Row, error) {
 		return nil, err
 	}
 	rows := r.rows(bins)
+	r.held = r.held[len(r.flushed):]
 	for _, s := range r.sources {
 		s.settle(r.job.Mix.Draw == "random")
 	}
@@ -184,8 +195,8 @@ func (r *reader) rowOf(n, skip int64) ([]int32, error) {
 	return bins, r.even(lengths, bins)
 }
 
-// draw draws the samples of a step, behind those that are carried into it. byHand
-// are shares that a strategy gave; nil: the job's.
+// draw draws the samples of a step, behind those that waited or are carried into it.
+// byHand are shares that a strategy gave; nil: the job's.
 func (r *reader) draw(n, skip int64, byHand []uint64) (carried int, err error) {
 	mixed := func(part int) []uint64 {
 		if byHand != nil {
@@ -197,32 +208,21 @@ func (r *reader) draw(n, skip int64, byHand []uint64) (carried int, err error) {
 	for i, s := range r.sources {
 		gone[i] = s.paused || s.dropped
 	}
-	r.pool = nil
-	tokens, waiting, admission := 0, 0, balance.Admission{Wide: r.wide()}
-	count := func(d drawn) {
-		n := r.job.RowLength(len(d.tokens))
-		if r.job.Batch.ContextSplit > 0 && !admission.Admit(int32(n)) {
-			waiting++
-			return
-		}
-		tokens += n
-	}
-	for _, d := range r.carried {
-		if !r.banned[d.ban()] {
-			r.pool = append(r.pool, drawn{d.source, d.sample, nil})
-			count(d)
-		}
-	}
-	carried = len(r.pool)
-	part := 0
+	r.begin(n)
+	carried, part, stopped := len(r.pool), 0, false
 	shares := mixed(part)
 	r.live = mix.Without(shares, gone)
 	for {
-		done, want := tokens, (r.seats+min(max(r.seats/8, 1), 2))*r.length
+		done, want := r.tokens, (r.seats+min(max(r.seats/8, 1), 2))*r.length
 		if !r.job.Batch.Packing {
 			done, want = len(r.pool), r.seats
 		}
-		if done >= want || waiting > carry/2 {
+		if done >= want || r.waiting > carry/2 {
+			break
+		}
+		if stopped && r.flush() {
+			continue
+		} else if stopped {
 			break
 		}
 		if p := done * substeps / want; r.job.Mix.Grain == "substep" && p > part {
@@ -232,25 +232,24 @@ func (r *reader) draw(n, skip int64, byHand []uint64) (carried int, err error) {
 		if r.live == nil {
 			r.live = make([]uint64, len(r.sources))
 		}
-		i := r.next(gone, n+skip<<32, len(r.pool)-carried)
+		i := r.next(gone, n+skip<<32, len(r.draws))
 		if i < 0 {
-			break
+			stopped = true
+			continue
 		}
 		t, err := r.sources[i].next(r.banned)
 		if err != nil {
 			return carried, err
 		}
 		if t.tokens == nil { // this source is at its limit of epochs
-			if r.job.Mix.Exhausted != "renormalize" {
-				break
+			if stopped = r.job.Mix.Exhausted != "renormalize"; stopped {
+				continue
 			}
 			gone[i] = true
 			r.live = mix.Without(shares, gone)
 			continue
 		}
-		r.pool = append(r.pool, drawn{i, t, r.live})
-		r.account(drawn{i, t, r.live}, 1)
-		count(r.pool[len(r.pool)-1])
+		r.take(drawn{source: i, sample: t, live: r.live, step: n})
 	}
 	return carried, nil
 }
@@ -299,10 +298,7 @@ func (r *reader) pack(carried int) (lengths, bins []int32, err error) {
 		}
 		bins = packed
 		for len(r.pool) > n {
-			last := r.pool[len(r.pool)-1]
-			r.account(last, -1)
-			r.sources[last.source].giveBack()
-			r.pool = r.pool[:len(r.pool)-1]
+			r.giveBack()
 		}
 	}
 	return lengths, bins, nil
@@ -382,10 +378,8 @@ func (r *reader) even(lengths, bins []int32) error {
 
 func (r *reader) drawn() []int64 {
 	tokens := make([]int64, len(r.sources))
-	for _, d := range r.pool {
-		if d.live != nil {
-			tokens[d.source] += int64(len(d.tokens))
-		}
+	for _, d := range r.draws {
+		tokens[d.source] += int64(len(d.tokens))
 	}
 	return tokens
 }

@@ -97,6 +97,10 @@ var changed = []recipe{
 	{"a sample a row", changeable("", "packing: false") + twoByTwo, 26, everything},
 	{"until the end", changeable("\n  epochs: 2\n  exhausted: renormalize", "microbatch_size: 2") + twoByTwo, 0, paused + joined + resized + skipped + banned + meshed},
 	{"stopped by a source", changeable("\n  epochs: 3", "microbatch_size: 2") + twoByTwo, 0, reweighted + skipped + banned},
+	{"changes while outliers wait", changeable("", "outliers: {above: [150, 190], together: 6, wait: 4}") + twoByTwo, 26, everything},
+	{"changes at once while outliers wait", changeable("\n  unit: samples", "outliers: {above: 120, wait: 9}") + twoByTwo, 16, atOnce(everything, 6)},
+	{"changes while outliers wait by chance", changeable("\n  draw: random\n  epochs: 3", "packing: false, outliers: {above: [100, 180], together: 8}") + twoByTwo, 0, reweighted + skipped + banned},
+	{"changes while outliers wait until the end", changeable("\n  epochs: 2\n  exhausted: renormalize\n  grain: substep", "outliers: {above: 150, together: 5}") + twoByTwo, 0, paused + joined + resized + skipped + banned + meshed},
 	{"rows of like cost", changeable("", "microbatch_size: 1") + `strategy:
   - distribute: dp
   - cost: {model: quadratic, a: 1000, b: 1}

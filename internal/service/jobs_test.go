@@ -148,6 +148,12 @@ output: {cp_slicing: none}
 `, 30, ""},
 	own,
 	split,
+	waiting,
+	{"outliers wait", mixed + `
+batch: {sequence_length: 512, sequences: 8, microbatch_size: 2, outliers: {above: [256, 400], together: 6, wait: 5}}
+topology: {dp: 2, cp: 2}
+`, 40, ""},
+	{"outliers wait under a strategy of one's own", strings.Replace(own.spec, "microbatch_size: 2", "microbatch_size: 2, outliers: {above: 256, together: 6, wait: 5}", 1), 12, ""},
 }
 
 // split cuts long samples over 2 or 4 of a pool of 4 ranks: books has texts of up to
@@ -161,6 +167,13 @@ strategy:
   - cost: quadratic
   - balance: auto
 `, 30, ""}
+
+// waiting is a job that ends with samples that wait.
+var waiting = recipe{"outliers wait to the end of all", "sources:" + chat + books + capped + `
+mix: {weights: {chat: 0.3, books: 0.6, capped: 0.1}, epochs: 2, exhausted: renormalize}
+batch: {sequence_length: 512, sequences: 4, microbatch_size: 1, outliers: {above: 300, together: 4, wait: 12}}
+topology: {dp: 2, cp: 2}
+`, 0, ""}
 
 // resources are what may change nothing. Zero values are the defaults.
 type resources struct {
@@ -227,6 +240,7 @@ func solve(t testing.TB, dir string, r recipe) answer {
 		limit = -1
 	}
 	var a answer
+	wait := false
 	n, root, err := reference.Read(t.Context(), store.Local{}, parse(t, dir, r.text(resources{})), nil, 0, nil)
 	if err != nil || n != 0 {
 		t.Fatal(n, err)
@@ -234,9 +248,13 @@ func solve(t testing.TB, dir string, r recipe) answer {
 	a.digests = append(a.digests, root)
 	if _, _, err = reference.Read(t.Context(), store.Local{}, parse(t, dir, r.text(resources{})), r.changesOf(t), limit, func(s *reference.Step) error {
 		a.digests = append(a.digests, s.Digest)
+		wait = wait || s.Held > 0
 		return nil
 	}); err != nil {
 		t.Fatal(err)
+	}
+	if wait != strings.Contains(r.spec, "outliers:") {
+		t.Fatalf("%s: that samples wait for others is %v", r.name, wait)
 	}
 	a.ended = r.steps == 0
 	if a.steps() < 10 {

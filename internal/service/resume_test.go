@@ -20,14 +20,14 @@ import (
 )
 
 // resumed are the recipes that are stopped at every step: ends of epochs, ramps,
-// limits, both ends of data, and a strategy of one's own.
+// limits, both ends of data, a strategy of one's own, and samples that wait.
 func resumed() []recipe {
 	mixed := recipes[0]
 	mixed.name, mixed.steps = "mixed, longer", 64
 	if long {
 		return append([]recipe{mixed}, recipes[1:]...)
 	}
-	return []recipe{mixed, recipes[1], recipes[2], own, split}
+	return []recipe{mixed, recipes[1], recipes[2], own, split, waiting}
 }
 
 // TestStopAtEveryStep takes the token of every step, and goes on from each: in a

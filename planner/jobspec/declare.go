@@ -68,6 +68,9 @@ const (
 	maxSplit = 1 << 16 // ranks that share a row
 
 	maxImagePixels = 1 << 26
+
+	maxLevels = 16
+	maxHeld   = 128 // outliers of all levels that end their wait together: twice as many travel in every token
 )
 
 // Reasons for which a field is left out of Identity.
@@ -256,6 +259,17 @@ var batchObject = object{title: "batch", fields: []field{
 		doc: "Several samples in a row."},
 	{key: "context_split", name: "ContextSplit", kind: countKind, min: 2, max: maxSplit, empty: true, auto: "none",
 		doc: "Ranks that one row may be cut over, a power of two: with it the `dp` * `cp` ranks are one pool, each of which takes `sequence_length` tokens in every microbatch, and `sequences` counts these. A sample that is longer gets a row of the 2, 4, ... up to so many ranks that hold it, other samples fill the rest of the row. See docs/strategies.md."},
+	{key: "outliers", name: "Outliers", kind: objectKind, object: &outliersObject, auto: "none: every sample is in the step that draws it, if it fits",
+		doc: "Long samples that wait until several of their length are there, so that a step has none of them or enough for all ranks. Not with `context_split`."},
+}}
+
+var outliersObject = object{title: "outliers", short: "above", fields: []field{
+	{key: "above", name: "Above", kind: countKind, list: true, one: true, required: true, min: 1, max: maxRow,
+		doc: "Tokens from which a sample waits. With several lengths, rising, samples from each of them to below the next wait together."},
+	{key: "together", name: "Together", kind: countKind, min: 1, max: maxHeld, auto: "`sequences`, or 128 divided by the number of lengths if that is less",
+		doc: "So many of one level, or a multiple of it, end their wait together: best one for each DP rank, or each row, that come within `wait` steps. Twice as many wait at most: a sample beyond that is in the step that draws it."},
+	{key: "wait", name: "Wait", kind: countKind, def: 16, min: 1, max: 1000,
+		doc: "Steps that a sample waits at most."},
 }}
 
 var primitiveObject = object{title: "A primitive", choice: true, short: "use", fields: []field{

@@ -107,6 +107,7 @@ func (d *decoder) target(v reflect.Value, f *field) reflect.Value {
 // fill sets a field that is not written to its default.
 func (d *decoder) fill(f *field, v reflect.Value, path string) {
 	switch {
+	case v.Kind() == reflect.Pointer: // a group that may be left out
 	case f.kind == objectKind && !f.list:
 		d.object(nil, f.object, v, path)
 	case f.list && f.def != nil:

@@ -17,6 +17,7 @@ func (d *decoder) derive(job *Job) {
 	d.deriveStages(job)
 	d.deriveBroadcast(job)
 	d.deriveDocumentMultiple(job)
+	d.deriveTogether(job)
 	for i := range job.Sources {
 		at := itemField("sources", i)
 		s := &job.Sources[i]

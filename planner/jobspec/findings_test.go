@@ -38,7 +38,7 @@ func with(line int, text string) string {
 
 const (
 	sourceFields = "name, files, format, chunk_bytes, transforms, keep, long, shuffle, bad_records, limit"
-	batchFields  = "sequence_length, sequences, tokens, microbatch_size, packing, context_split"
+	batchFields  = "sequence_length, sequences, tokens, microbatch_size, packing, context_split, outliers"
 	specFields   = "name, seed, sources, mix, batch, strategy, topology, output, resources"
 	nameValid    = `valid are printable characters without a space at either end, such as web or "Wikipedia (en)"`
 	countValid   = "valid is a whole number such as 4096, 100k or 64Ki"
@@ -138,6 +138,17 @@ var findingRows = []struct {
 	// Batch and mesh.
 	{8, "batch: {sequence_length: 64, sequences: 9}", "f:8: batch.sequences: 9 is not a multiple of dp 2 * microbatch_size 1, valid are 8 and 10"},
 	{8, "batch: {sequence_length: 64, sequences: 2, microbatch_size: 2}", "f:8: batch.sequences: 2 is not a multiple of dp 2 * microbatch_size 2, valid is 4"},
+	{8, "batch: {sequence_length: 64, sequences: 8, outliers: {above: [16, 32], together: 4, wait: 8}}", ""},
+	{8, "batch: {sequence_length: 64, sequences: 8, outliers: 64}", ""},
+	{0, split("context_split: 4, outliers: 32}", "}"), "f:8: batch.outliers: does not go with batch.context_split, which gives a long sample a row as wide as it needs, take one of the two away"},
+	{8, "batch: {sequence_length: 64, sequences: 8, outliers: }", ""},
+	{8, "batch: {sequence_length: 64, sequences: 8, outliers: {together: 4}}", "f:8: batch.outliers.above: is missing, valid is a list, each item a whole number such as 4096, 100k or 64Ki"},
+	{8, "batch: {sequence_length: 64, sequences: 8, outliers: {above: [16, 0]}}", "f:8: batch.outliers.above[1]: 0 is too small, valid is 1 or more"},
+	{8, "batch:\n  sequence_length: 64\n  sequences: 8\n  outliers:\n    above:\n    - 16\n    - 16\n    - 65", "f:14: batch.outliers.above[1]: 16 is not above the length before, 16, write the lengths from the smallest on\nf:15: batch.outliers.above[2]: 65 is more than batch.sequence_length 64: no sample is so long, valid is 1 to 64"},
+	{8, "batch: {sequence_length: 64, sequences: 8, outliers: {above: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17]}}", "f:8: batch.outliers.above: has 17 lengths, valid are at most 16"},
+	{8, "batch: {sequence_length: 64, sequences: 8, outliers: {above: 32, together: 9}}", "f:8: batch.outliers.together: 9 samples do not fit into a step of 8 rows, where each may need one, valid is 1 to 8"},
+	{8, "batch: {sequence_length: 64, sequences: 80, outliers: {above: [16, 32], together: 65}}", "f:8: batch.outliers.together: 65 samples of each of 2 lengths are 130, valid is 1 to 64, as twice 128 travel in every resume token at most"},
+	{8, "batch: {sequence_length: 64, sequences: 8, outliers: {above: 32, wait: 0}}", "f:8: batch.outliers.wait: 0 is too small, valid is 1 or more"},
 	{9, "topology: {dp: 2, vpp: 3}", ""},
 	{9, "topology: {dp: 2, vpp: 2, pp: 3}", "f:8: batch.sequences: 8 gives each DP rank 4 microbatches, not a multiple of pp 3, which the interleaved schedule of vpp 2 needs, valid are 6 and 12"},
 	{8, "batch: {sequence_length: 64, tokens: 500}", "f:8: batch.tokens: 500 is not a multiple of sequence_length 64, valid are 448 and 512"},

@@ -169,6 +169,15 @@ type Batch struct {
 	MicrobatchSize int  // rows per microbatch and DP rank; default 1
 	Packing        bool // several samples per row; default true
 	ContextSplit   int  // ranks that a sample longer than a row may be cut over, a power of two; 0 = none. See LongestSample
+
+	Outliers *Outliers // nil: no sample waits for others
+}
+
+// Outliers are long samples that wait for others.
+type Outliers struct {
+	Above    []int // tokens from which a sample is of a level, increasing
+	Together int   // samples of a level that end its wait
+	Wait     int   // steps that a sample waits at most
 }
 
 // Topology is the mesh of trainer ranks. All sizes are >= 1.

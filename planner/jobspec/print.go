@@ -75,6 +75,8 @@ func absent(f *field, o *object, v reflect.Value) bool {
 		return v.IsZero()
 	case f.list:
 		return v.Len() == 0
+	case v.Kind() == reflect.Pointer:
+		return v.IsNil()
 	}
 	return false
 }

@@ -27,6 +27,9 @@ func randomJob(rng *rand.Rand) *Job {
 		Sequences:      job.Topology.DP * micro * job.Topology.VPP * job.Topology.PP * (1 + rng.IntN(3)),
 		MicrobatchSize: micro, Packing: rng.IntN(2) == 0,
 	}
+	if rng.IntN(2) == 0 {
+		job.Batch.Outliers = &Outliers{[]int{1 + rng.IntN(job.Batch.SequenceLength)}, 1 + rng.IntN(min(job.Batch.Sequences, maxHeld)), 1 + rng.IntN(99)}
+	}
 	for i := range 1 + rng.IntN(4) {
 		job.Sources = append(job.Sources, randomSource(rng, i, job.Batch.SequenceLength))
 	}

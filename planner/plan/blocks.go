@@ -1,5 +1,11 @@
 package plan
 
+import (
+	"fmt"
+
+	"github.com/millrace-data/millrace/internal/fault"
+)
+
 // source is a source and what is known of its blocks.
 type source struct {
 	Source
@@ -64,6 +70,9 @@ func (c *Core) release() {
 	}
 	for _, r := range at.Carry {
 		low[r.Source] = min(low[r.Source], r.Seq)
+	}
+	for _, h := range at.Held {
+		low[h.Source] = min(low[h.Source], h.Seq)
 	}
 	for i := range c.sources {
 		s := &c.sources[i]
@@ -156,4 +165,16 @@ func (c *Core) lookAheadIn(i int32) {
 			left = s.Limit
 		}
 	}
+}
+
+// errBarren says that a source has records but none of them gives a sample.
+func (c *Core) errBarren(src int32) error {
+	return fault.Userf("source %q gave no sample in a whole epoch: every record was filtered out, dropped as too long, or empty (as one without the column that `text` names is); check its transforms",
+		c.name(src))
+}
+
+// errLength says that a block holds a sample that no row has room for.
+func (c *Core) errLength(ev BlockRead, i int, n int32) error {
+	return fmt.Errorf("source %q, block %d: sample %d has %d tokens, which cannot be (1 to %d)",
+		c.name(ev.Source), ev.Seq, i, n, c.sources[ev.Source].Longest)
 }

@@ -141,7 +141,7 @@ func (d *driver) run(steps int, change bool) {
 // barren, even with a few rows banned.
 func changeable(rng *rand.Rand) world {
 	w := anyWorld(rng)
-	w.most = 30 + rng.IntN(10)
+	w.most, w.tiny = 30+rng.IntN(10), 0
 	w.cfg.Epochs, w.cfg.Grain, w.cfg.Random = 0, []string{"step", "substep", "epoch"}[rng.IntN(3)], rng.IntN(4) == 0
 	w.cfg.Seed = rng.Uint64()
 	for i := range w.cfg.Sources {

@@ -12,11 +12,9 @@
 package plan
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/millrace-data/millrace/balance"
-	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/planner/dgraph"
 	"github.com/millrace-data/millrace/planner/mix"
 	"github.com/millrace-data/millrace/planner/place"
@@ -59,7 +57,12 @@ type Config struct {
 	Strategy       strategy.Strategy // default: strategy.InOrder
 	Ahead          int64             // steps planned ahead of the slowest trainer; positive
 	Window         int               // samples of each source to know ahead; positive
-	Root           [32]byte
+
+	// Long samples wait for others; without thresholds none does. Most is set by
+	// the rows of a step.
+	Outliers balance.OutlierQueue
+
+	Root [32]byte
 }
 
 // Ref names one sample.
@@ -84,7 +87,8 @@ type Cursor struct {
 type State struct {
 	Step     int64 // steps done
 	Cursors  []Cursor
-	Carry    []Ref // drawn but not delivered, the longest first
+	Carry    []Ref  // drawn but not delivered, the longest first
+	Held     []Held // drawn, and waiting for others of their length, in the order of drawing
 	Settings Settings
 	Pending  []Change // made, but for steps to come; by rising step
 }
@@ -96,6 +100,7 @@ func Start(sources int) State { return State{Cursors: make([]Cursor, sources)} }
 func (s State) Clone() State {
 	s.Cursors = slices.Clone(s.Cursors)
 	s.Carry = slices.Clone(s.Carry)
+	s.Held = slices.Clone(s.Held)
 	s.Pending = slices.Clone(s.Pending)
 	return s
 }
@@ -110,11 +115,13 @@ type Step struct {
 	Mesh    *place.Tree
 	Rows    []int32 // samples in each row; rows without any are padding only
 	Drawn   []int64 // tokens drawn from each source in this step
+	Draws   []int64 // samples drawn from each source in this step
 	Filled  int64   // tokens in all rows
 	Placed  *strategy.Result
 	Buffer  *dgraph.Buffer // the samples that Placed is about
+	Waited  []Held         // samples whose wait for others is over: the first of Buffer
 	Changes []Change       // that apply from this step on
-	Banned  []Ref          // drawn or carried, and left out for a ban
+	Banned  []Ref          // drawn, carried or held, and left out for a ban
 	Passed  [][2]Ref       // for each source, the first sample passed over by a skip, and the one after the last
 	After   State          // the position after this step
 }
@@ -478,15 +485,3 @@ func (c *Core) publish(step *Step) {
 }
 
 func (c *Core) name(i int32) string { return c.sources[i].Name }
-
-// errBarren says that a source has records but none of them gives a sample.
-func (c *Core) errBarren(src int32) error {
-	return fault.Userf("source %q gave no sample in a whole epoch: every record was filtered out, dropped as too long, or empty (as one without the column that `text` names is); check its transforms",
-		c.name(src))
-}
-
-// errLength says that a block holds a sample that no row has room for.
-func (c *Core) errLength(ev BlockRead, i int, n int32) error {
-	return fmt.Errorf("source %q, block %d: sample %d has %d tokens, which cannot be (1 to %d)",
-		c.name(ev.Source), ev.Seq, i, n, c.sources[ev.Source].Longest)
-}

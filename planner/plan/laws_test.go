@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace-data/millrace/balance"
 	"github.com/millrace-data/millrace/planner/cost"
 	"github.com/millrace-data/millrace/planner/dgraph"
 	"github.com/millrace-data/millrace/planner/mix"
@@ -23,6 +24,7 @@ type world struct {
 	seed   uint64
 	most   int // samples in a block at most
 	longer int // times a sample is as long as the row, in 100
+	tiny   int // times one that is not has a token only, in 100
 }
 
 // anyWorld makes a job of up to five sources.
@@ -54,8 +56,14 @@ func anyWorld(rng *rand.Rand) world {
 		from += 1 + rng.Int64N(10)
 	}
 	w.cfg.Schedule = mix.NewSchedule(stages)
+	own := rand.New(rand.NewPCG(w.seed, 0))
 	if rng.IntN(3) == 0 {
 		w.widen(rng)
+	} else if own.IntN(2) == 0 {
+		w.cfg.Outliers = anyQueue(own, w.cfg)
+	}
+	if own.IntN(3) == 0 { // rows are full of long samples, with too many short ones to carry
+		w.most, w.longer, w.tiny = 200, 20, 90
 	}
 	return w
 }
@@ -84,6 +92,15 @@ func (w *world) widen(rng *rand.Rand) {
 	}
 }
 
+// anyQueue has samples wait, from few of them to all.
+func anyQueue(rng *rand.Rand, cfg plan.Config) balance.OutlierQueue {
+	q := balance.OutlierQueue{Release: 1 + rng.IntN(cfg.Rows), Patience: 1 + rng.Int64N(6)}
+	for from := 1 + rng.Int32N(cfg.SequenceLength); from <= cfg.SequenceLength && len(q.Thresholds) < 3; from += 1 + rng.Int32N(cfg.SequenceLength) {
+		q.Thresholds = append(q.Thresholds, from)
+	}
+	return q
+}
+
 // lengths of a block: a function of its name. No source is barren.
 func (w world) lengths(source int32, seq int64) []int32 {
 	rng := rand.New(rand.NewPCG(w.seed, uint64(source)<<32+uint64(seq)))
@@ -96,6 +113,8 @@ func (w world) lengths(source int32, seq int64) []int32 {
 		lengths[i] = 1 + rng.Int32N(w.cfg.SequenceLength)
 		if rng.IntN(100) < w.longer {
 			lengths[i] = w.cfg.SequenceLength
+		} else if w.tiny > 0 && rng.IntN(100) < w.tiny {
+			lengths[i] = 1
 		}
 		if w.cfg.Widest > 1 && rng.IntN(8) == 0 {
 			lengths[i] = 1 + rng.Int32N(w.cfg.SequenceLength*w.cfg.Widest)
@@ -200,6 +219,11 @@ func (w world) bounds(t *testing.T, core *plan.Core, wanted []plan.Want, release
 	for i, c := range at.Cursors {
 		if c.Seq < released[i] {
 			t.Fatalf("position %d needs block %d of source %d, which was released", acked, c.Seq, i)
+		}
+	}
+	for _, h := range at.Held {
+		if h.Seq < released[h.Source] {
+			t.Fatalf("position %d holds a sample of block %d of source %d, which was released", acked, h.Seq, h.Source)
 		}
 	}
 }

@@ -43,8 +43,10 @@ func (d *draft) close(placed *strategy.Result) *Step {
 		Mesh:   d.c.mesh(d.c.state.Settings),
 		Rows:   make([]int32, len(placed.Rank)),
 		Drawn:  make([]int64, len(d.cursors)),
+		Draws:  make([]int64, len(d.cursors)),
 		Placed: placed,
 		Buffer: d.pool,
+		Waited: d.waited,
 		Banned: d.banned,
 	}
 	for row := range s.Rows {
@@ -60,6 +62,7 @@ func (d *draft) close(placed *strategy.Result) *Step {
 	}
 	for i := range d.cursors {
 		s.Drawn[i] = d.cursors[i].Tokens - d.c.state.Cursors[i].Tokens
+		s.Draws[i] = d.cursors[i].Samples - d.c.state.Cursors[i].Samples
 		d.cursors[i].Deficit = d.deficit(int32(i))
 	}
 	// The carried samples are the first to be placed in the next step, the
@@ -68,7 +71,7 @@ func (d *draft) close(placed *strategy.Result) *Step {
 	// them, as they were drawn, so that none of these waits for ever.
 	slices.SortStableFunc(carry, func(a, b Ref) int { return cmp.Compare(d.urgency(b), d.urgency(a)) })
 	d.c.scratch.samples, d.c.scratch.jumps = d.pool.Len()+d.pool.Len()/32, d.jumps
-	s.After = State{Step: s.Step + 1, Cursors: d.cursors, Carry: carry, Settings: d.c.state.Settings, Pending: d.c.state.Pending}
+	s.After = State{Step: s.Step + 1, Cursors: d.cursors, Carry: carry, Held: d.stillHeld(), Settings: d.c.state.Settings, Pending: d.c.state.Pending}
 	return s
 }
 

@@ -37,11 +37,12 @@ type draft struct {
 	debts   debts
 	cursors []Cursor
 	lanes   []lane
-	pool    *dgraph.Buffer // carried samples, then draws
-	jumps   []jump
-	mixes   []mixed
-	banned  []Ref
-	tokens  int64
+	pool    *dgraph.Buffer // released samples, carried ones, then draws
+	outliers
+	jumps  []jump
+	mixes  []mixed
+	banned []Ref
+	tokens int64
 	// Where rows have several widths: which samples are in the step so far, and how
 	// many have to wait for the next; their tokens do not count. nil if all have one width.
 	admitted *balance.Admission
@@ -59,14 +60,14 @@ type lane struct {
 
 // jump remembers a draw that was not of the sample that follows in a lane.
 type jump struct {
-	at     int // place of the draw in the pool
+	at     int // number of the draw in the step
 	before Cursor
 	banned int // so many samples were left out before
 }
 
 // mixed remembers since which draw the shares are what they are.
 type mixed struct {
-	at     int // place of that draw in the pool
+	at     int // number of that draw in the step
 	shares []uint64
 }
 
@@ -129,12 +130,13 @@ func (d *draft) drawAll(shares []uint64) (*dgraph.Buffer, []int32, error) {
 	return d.pool, slices.Clone(bins), nil
 }
 
-// newDraft begins a step with the samples carried into it; nil if they are not
-// known well enough.
+// newDraft begins a step with the samples that it was to have before any is drawn;
+// nil if they are not known well enough.
 func (c *Core) newDraft() *draft {
 	n := len(c.state.Cursors)
 	d := &draft{c: c, shape: c.shape(c.state.Settings), cursors: slices.Clone(c.state.Cursors), lanes: make([]lane, n), jumps: c.scratch.jumps[:0]}
 	d.pool = newPool(c.scratch.samples)
+	d.outliers = c.outliers(d.shape)
 	if c.cfg.Widest > 1 {
 		d.admitted = &balance.Admission{Wide: balance.Wide{Capacity: d.shape.SequenceLength, Widest: c.cfg.Widest, Units: d.shape.Rows}}
 	}
@@ -149,26 +151,44 @@ func (c *Core) newDraft() *draft {
 	return d
 }
 
-// takeCarried begins the pool. Of a source with banned records or images, more
-// has to be known of a sample than a position tells.
+// takeCarried begins the pool: with the samples that waited for others and are
+// released, then the carried ones. It reports false if too little is known of one.
 func (d *draft) takeCarried() bool {
+	var held []Held
 	known := true
+	for _, h := range d.c.state.Held {
+		usable, ok := d.usable(h.Ref)
+		if usable {
+			held = append(held, h)
+		}
+		known = known && ok
+	}
+	d.release(held)
 	for _, r := range d.c.state.Carry {
-		s := &d.c.sources[r.Source]
-		b, ok := s.blocks[r.Seq]
-		if (s.bans > 0 || d.c.cfg.Images) && !ok {
-			d.c.want(r.Source, r.Seq)
-			known = false
-			continue
+		usable, ok := d.usable(r)
+		if usable {
+			d.add(r)
 		}
-		if d.isBanned(&b, r.Index) {
-			d.banned = append(d.banned, r)
-			continue
-		}
-		d.add(r.Source, r.Seq, r.Index, r.Length)
+		known = known && ok
 	}
 	d.pool.Carried = d.pool.Len()
 	return known
+}
+
+// usable says whether a sample that was drawn before is not banned now. Of a source
+// with banned records or images, more has to be known of it than a position tells.
+func (d *draft) usable(r Ref) (usable, known bool) {
+	s := &d.c.sources[r.Source]
+	b, ok := s.blocks[r.Seq]
+	switch {
+	case (s.bans > 0 || d.c.cfg.Images) && !ok:
+		d.c.want(r.Source, r.Seq)
+		return false, false
+	case d.isBanned(&b, r.Index):
+		d.banned = append(d.banned, r)
+		return false, true
+	}
+	return true, true
 }
 
 // isBanned says whether a sample is under a ban that is in force.
@@ -203,7 +223,7 @@ func (d *draft) renormalize() {
 		}
 	}
 	d.debts.mixBy(live)
-	d.mixes = append(d.mixes, mixed{d.pool.Len(), live})
+	d.mixes = append(d.mixes, mixed{d.draws(), live})
 }
 
 // shares are those of all sources in part of a step, with what was set by hand
@@ -253,7 +273,7 @@ func (d *draft) fill() {
 				d.setShares(part)
 			}
 		}
-		if !d.draw() {
+		if !d.draw() && !d.flush() {
 			return
 		}
 	}
@@ -277,7 +297,7 @@ func (d *draft) draw() bool {
 		before, banned := *cur, len(d.banned)
 		switch d.seek(src) {
 		case found:
-			d.jumps = append(d.jumps, jump{d.pool.Len(), before, banned})
+			d.jumps = append(d.jumps, jump{d.draws(), before, banned})
 			d.takeFirst(src)
 			return true
 		case unknown: // to be sought again, over the same blocks
@@ -294,7 +314,7 @@ func (d *draft) draw() bool {
 
 func (d *draft) pick() int32 {
 	if d.c.cfg.Random {
-		return mix.Pick(d.debts.shares, d.c.cfg.Seed, d.c.state.Step+d.c.step.skip<<32, d.pool.Len()-d.pool.Carried)
+		return mix.Pick(d.debts.shares, d.c.cfg.Seed, d.c.state.Step+d.c.step.skip<<32, d.draws())
 	}
 	return d.debts.behind()
 }
@@ -353,7 +373,9 @@ func (d *draft) seek(i int32) sought {
 // take draws the sample under the cursor of source i, which has so many tokens.
 func (d *draft) take(i, length int32) {
 	cur := &d.cursors[i]
-	d.add(i, cur.Seq, cur.Index, length)
+	if r := (Ref{i, cur.Seq, cur.Index, length}); length < d.outlying || !d.hold(r) {
+		d.add(r)
+	}
 	cur.Index++
 	cur.Samples++
 	cur.Tokens += int64(length)
@@ -375,16 +397,25 @@ func (d *draft) takeFirst(i int32) {
 }
 
 // add puts a sample into the pool.
-func (d *draft) add(source int32, seq int64, index, length int32) {
+func (d *draft) add(r Ref) {
 	b := d.pool
-	b.Source, b.Seq = append(b.Source, source), append(b.Seq, seq)
-	b.Index, b.Tokens = append(b.Index, index), append(b.Tokens, length)
-	room := d.c.room(length)
+	b.Source, b.Seq = append(b.Source, r.Source), append(b.Seq, r.Seq)
+	b.Index, b.Tokens = append(b.Index, r.Index), append(b.Tokens, r.Length)
+	room := d.c.room(r.Length)
 	if d.admitted != nil && !d.admitted.Admit(room) {
 		d.waiting++
 		return
 	}
 	d.tokens += int64(room)
+}
+
+// cut takes the last sample out of the pool.
+func (d *draft) cut() Ref {
+	b, at := d.pool, d.pool.Len()-1
+	r := Ref{b.Source[at], b.Seq[at], b.Index[at], b.Tokens[at]}
+	b.Source, b.Seq, b.Index, b.Tokens = b.Source[:at], b.Seq[:at], b.Index[:at], b.Tokens[:at]
+	d.tokens -= int64(d.c.room(r.Length))
+	return r
 }
 
 func (d *draft) units(length int32) int64 {
@@ -419,30 +450,42 @@ func (d *draft) withheld() (sources []int32) {
 	return sources
 }
 
-// giveBack takes the last n draws back.
+// giveBack takes the last n samples out of the pool, and with them all draws from
+// the first of them on.
 func (d *draft) giveBack(n int) {
-	for range n {
-		b, at := d.pool, d.pool.Len()-1
-		if m := len(d.mixes) - 1; d.mixes[m].at > at {
-			for ; d.mixes[m].at > at; m-- {
-			}
-			d.mixes = d.mixes[:m+1]
-			d.debts.mixBy(d.mixes[m].shares)
+	for keep := d.pool.Len() - n; d.pool.Len() > keep; {
+		if d.flushed > 0 {
+			d.cut()
+			d.flushed--
+			continue
 		}
-		i, length := b.Source[at], b.Tokens[at]
-		d.debts.undo(i, d.units(length))
-		if j := len(d.jumps) - 1; j >= 0 && d.jumps[j].at == at {
-			d.cursors[i], d.banned = d.jumps[j].before, d.banned[:d.jumps[j].banned]
-			d.jumps = d.jumps[:j]
-		} else {
-			cur := &d.cursors[i]
-			cur.Index--
-			cur.Samples--
-			cur.Tokens -= int64(length)
-		}
-		d.tokens -= int64(d.c.room(length))
-		b.Source, b.Seq, b.Index, b.Tokens = b.Source[:at], b.Seq[:at], b.Index[:at], b.Tokens[:at]
+		d.undo()
 	}
+}
+
+// undo takes the last draw back.
+func (d *draft) undo() {
+	at := d.draws() - 1
+	if m := len(d.mixes) - 1; d.mixes[m].at > at {
+		for ; d.mixes[m].at > at; m-- {
+		}
+		d.mixes = d.mixes[:m+1]
+		d.debts.mixBy(d.mixes[m].shares)
+	}
+	r, ok := d.unhold()
+	if !ok {
+		r = d.cut()
+	}
+	d.debts.undo(r.Source, d.units(r.Length))
+	if j := len(d.jumps) - 1; j >= 0 && d.jumps[j].at == at {
+		d.cursors[r.Source], d.banned = d.jumps[j].before, d.banned[:d.jumps[j].banned]
+		d.jumps = d.jumps[:j]
+		return
+	}
+	cur := &d.cursors[r.Source]
+	cur.Index--
+	cur.Samples--
+	cur.Tokens -= int64(r.Length)
 }
 
 // deficit is what a source is owed, as a state keeps it.

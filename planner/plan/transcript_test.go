@@ -150,6 +150,12 @@ func (p *player) job(args []string) {
 			p.cfg.Renormalize = true
 		case "one-sample-rows":
 			p.cfg.Packing = false
+		case "above":
+			p.cfg.Outliers.Thresholds = append(p.cfg.Outliers.Thresholds, int32(p.number(value)))
+		case "together":
+			p.cfg.Outliers.Release = int(p.number(value))
+		case "wait":
+			p.cfg.Outliers.Patience = p.number(value)
 		case "samples":
 			p.cfg.CountSamples = true
 		default:
@@ -210,6 +216,13 @@ func (p *player) rows(s *plan.Step) string {
 	}
 	if len(s.After.Carry) > 0 {
 		b.WriteString(" carry " + p.refs(s.After.Carry))
+	}
+	if len(s.After.Held) > 0 {
+		var refs []plan.Ref
+		for _, h := range s.After.Held {
+			refs = append(refs, h.Ref)
+		}
+		b.WriteString(" held " + p.refs(refs))
 	}
 	return b.String()
 }
