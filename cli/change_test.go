@@ -131,6 +131,7 @@ func TestChangesRefused(t *testing.T) {
 		{"mix set", []string{"words=1"}, []string{`does not go with the change "pause" of step 50`}},
 		{"topology", []string{"dp=3"}, []string{"4 rows are not a multiple of dp 3", "dp 2 and 4"}},
 		{"batch", []string{"--sequence-length", "64"}, []string{"too short for source", "up to 128", "128 or more", "long: {max: 64}"}},
+		{"batch", []string{"--sequence-length", "20000000"}, []string{"batch.sequence_length", "20000000 tokens", "at most 16777216"}},
 		{"batch", []string{"--sequences", "5"}, []string{"5 rows are not a multiple of dp 2", "4 and 6 rows"}},
 		{"ban", []string{"words", "9.jsonl", "0"}, []string{`source "words"`, `no file "9.jsonl"`, "a valid one is"}},
 		{"ban", []string{"words", "x.jsonl", "0"}, []string{`2 files end with "x.jsonl"`, "give more of the path"}},
@@ -301,4 +302,27 @@ func TestChangesGoOn(t *testing.T) {
 	put(t, dir, "late.jsonl", `{"step":3,"pause":"notes"}`)
 	millrace(t, dir, "run", "job.yaml", "--changes", "late.jsonl", "--log-dir", "log").
 		expect(t, exitUser, "late.jsonl:1:", "has the steps before", "valid is step 2")
+}
+
+// TestShapesRefused: rows that cannot be cut over the ranks of a mesh are refused
+// when they are asked for, not when a step of them is planned.
+func TestShapesRefused(t *testing.T) {
+	t.Parallel()
+	dir := changing(t, "topology: {dp: 2}", "topology: {dp: 2, cp: 2}")
+	for _, c := range []struct {
+		change string
+		want   []string
+	}{
+		{`{"step":3,"sequence_length":1002}`, []string{"batch.sequence_length: 1002 is not a multiple of 2 * cp = 4", "1000 and 1004"}},
+		{`{"step":3,"sequence_length":132}` + "\n" + `{"step":4,"topology":{"cp":4}}`, []string{"c.jsonl:2:", "132 is not a multiple of 2 * cp = 8", "128 and 136"}},
+		{`{"step":3,"topology":{"cp":4}}` + "\n" + `{"step":4,"sequence_length":132}`, []string{"c.jsonl:2:", "132 is not a multiple of 2 * cp = 8"}},
+	} {
+		put(t, dir, "c.jsonl", c.change)
+		millrace(t, dir, "run", "job.yaml", "--changes", "c.jsonl", "--steps", "6").expect(t, exitUser, c.want...)
+	}
+	put(t, dir, "c.jsonl", `{"step":3,"sequence_length":132}`)
+	r := millrace(t, dir, "run", "job.yaml", "--changes", "c.jsonl", "--steps", "6")
+	if want := millrace(t, dir, "reference", "job.yaml", "--changes", "c.jsonl", "--steps", "6").digest(t); r.digest(t) != want {
+		t.Errorf("the digest is %s, want %s", r.digest(t), want)
+	}
 }

@@ -255,16 +255,27 @@ func (p *Planner) resolve(core *plan.Core, c change.Change) (ch plan.Change, err
 		ch.Add, err = p.added(c.Add)
 	case c.Topology != nil:
 		ch.Kind = plan.Remesh
-		ch.Mesh, err = remeshed(core.Mesh(), c.Topology)
+		if ch.Mesh, err = remeshed(core.Mesh(), c.Topology); err == nil {
+			err = p.reshaped(int(core.SequenceLength()), ch.Mesh)
+		}
 	case c.Skip > 0:
 		ch.Kind, ch.Steps = plan.Skip, c.Skip
 	case c.Ban != nil:
 		ch.Kind = plan.BanSample
 		ch.Ban = p.banOf(ch.Source, c.Ban.File, c.Ban.Row)
 	default:
+		if c.SequenceLength > 0 {
+			err = p.reshaped(c.SequenceLength, core.Mesh())
+		}
 		ch.Kind, ch.Batch = plan.Resize, plan.Shape{SequenceLength: int32(c.SequenceLength), Rows: c.Sequences}
 	}
 	return ch, err
+}
+
+// reshaped refuses rows that constructors could not cut for a mesh: they would find
+// out when the step is planned and logged.
+func (p *Planner) reshaped(length int, tree *place.Tree) error {
+	return p.opts.Job.Reshape(length, tree.Mesh().CP, tree.Mesh().TP)
 }
 
 // remeshed is a mesh with other sizes of some axes, whose names were checked.

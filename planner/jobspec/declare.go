@@ -63,7 +63,7 @@ func (o *object) keys() []string {
 // anything that is trained today.
 const (
 	maxAxis  = 1 << 20 // ranks along one axis, rows
-	maxRow   = 1 << 30 // tokens in a row
+	maxRow   = 1 << 24 // tokens in a row: balance.MaxCapacity
 	maxBytes = 1 << 50 //
 	maxSplit = 1 << 16 // ranks that share a row
 

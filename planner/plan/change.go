@@ -172,6 +172,9 @@ func (c *Core) Sources() int { return len(c.sources) }
 // Mesh is the mesh when all pending changes are made.
 func (c *Core) Mesh() *place.Tree { return c.mesh(c.ahead()) }
 
+// SequenceLength is the number of tokens in a row when all changes so far are made.
+func (c *Core) SequenceLength() int32 { return c.shape(c.ahead()).SequenceLength }
+
 // SourcesAt is the number of sources that there are at a step to come.
 func (c *Core) SourcesAt(step int64) int {
 	n := len(c.state.Cursors)
