@@ -130,7 +130,7 @@ func (d *decoder) value(n *node, f *field, v reflect.Value, path string) {
 
 func (d *decoder) list(n *node, f *field, v reflect.Value, path string) {
 	items := n.items
-	if n.kind == scalarNode && f.one {
+	if f.one && (n.kind == scalarNode || n.kind == mapNode && f.kind == objectKind) {
 		items = []*node{n}
 	} else if n.kind != listNode {
 		d.error(path, n.describe()+" where a list is wanted", "valid is "+f.wanted())

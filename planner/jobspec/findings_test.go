@@ -189,6 +189,8 @@ var findingRows = []struct {
 	{10, "output: {format: hf}\nresources: {window: 0}", "f:11: resources.window: 0 is too small, valid is 1 or more"},
 	// Strategy. It stands on line 11.
 	{10, "\nstrategy: mine", ""},
+	{10, "\nstrategy: {use: mine}", ""},
+	{10, "\nstrategy: {use: mine, cost: linear}", "f:11: strategy[0]: has use and cost in one step, write each as a list item of its own"},
 	{10, "\nstrategy: [distribute: dp, cost: quadratic, {balance: {level: interleaved}}, broadcast_at: tp, graph: image, distribute: {axis: world, group_size: 2}, cost: vit-2b, balance: lpt]", ""},
 	{10, "\nstrategy: [use: mine, distribute: dp]", `f:11: strategy[0].use: "mine" is a whole strategy and stands beside other entries, keep it alone, or write out what it does`},
 	{10, "\nstrategy: [distribute: dq]", `f:11: strategy[0].distribute.axis: unknown value "dq", did you mean "dp"? Valid are dp, cp, pp, tp, world`},
