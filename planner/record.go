@@ -4,9 +4,9 @@ import (
 	"encoding/binary"
 	"fmt"
 
-	"golang.org/x/crypto/blake2b"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/millrace-data/millrace/internal/batch"
 	"github.com/millrace-data/millrace/planner/plan"
 	pb "github.com/millrace-data/millrace/proto"
 )
@@ -85,7 +85,7 @@ func stepRecord(s *plan.Step, before plan.State) *pb.StepRecord {
 // PlanDigest is BLAKE2b-256 over a plan: the step, then row by row the number of
 // samples and each sample's source, block, place and length, all uint64.
 func PlanDigest(s *plan.Step) [32]byte {
-	h, _ := blake2b.New256(nil) // fails for long keys only
+	h := batch.NewHash()
 	var b []byte
 	put := func(v int64) { b = binary.LittleEndian.AppendUint64(b, uint64(v)) }
 	put(s.Step)

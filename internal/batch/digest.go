@@ -37,7 +37,7 @@ func RowDigest(row Row) [32]byte {
 // rowDigest hashes tokens straight from memory if native is set, which only a
 // little-endian machine may do; the other path is for all the rest.
 func rowDigest(row Row, native bool) [32]byte {
-	h := newHash()
+	h := NewHash()
 	buf := make([]byte, 0, encodeBytes)
 	buf = binary.LittleEndian.AppendUint32(buf, uint32(len(row.Segments)))
 	for _, segment := range row.Segments {
@@ -100,7 +100,7 @@ func bytesOf(tokens []int32) []byte {
 // digests in the step's global row order, which the plan defines and the mesh
 // does not change. Steps count from 0.
 func StepDigest(step int64, rows [][32]byte) [32]byte {
-	h := newHash()
+	h := NewHash()
 	buf := make([]byte, 0, len(stepDomain)+16)
 	buf = append(buf, stepDomain...)
 	buf = binary.LittleEndian.AppendUint64(buf, uint64(step))
@@ -135,16 +135,17 @@ func Root(identity, manifest [32]byte) [32]byte {
 // Combine returns the digest of a job's manifest: BLAKE2b-256 over the digests of
 // the manifests of its sources, in the order of the job spec.
 func Combine(manifests [][32]byte) [32]byte {
-	h := newHash()
+	h := NewHash()
 	for i := range manifests {
 		h.Write(manifests[i][:])
 	}
 	return sum(h)
 }
 
-// newHash is BLAKE2b-256: three times as fast as SHA-256 where a processor has
-// no instructions for that, and in the standard library of those who check.
-func newHash() hash.Hash {
+// NewHash returns BLAKE2b with 32 bytes and no key, which the digests of plans, rows,
+// steps and runs are made with: three times as fast as SHA-256 where a processor has no
+// instructions for that, and in the standard library of those who check.
+func NewHash() hash.Hash {
 	h, _ := blake2b.New256(nil) // fails for long keys only
 	return h
 }
