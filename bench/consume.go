@@ -151,7 +151,11 @@ func (c *consumer) took(i, n int, b *client.Batch) error {
 		c.received += int64(b.Received)
 		c.batches[i] = b.Bytes
 		if i%c.sharers == 0 { // they are told of the same rows
-			c.tokens += tokensOf(b)
+			n, err := tokensOf(b)
+			if err != nil {
+				return err
+			}
+			c.tokens += n
 		}
 	}
 	left, marked := c.left[n]
@@ -170,14 +174,17 @@ func (c *consumer) took(i, n int, b *client.Batch) error {
 }
 
 // tokensOf counts the tokens of a batch's rows.
-func tokensOf(b *client.Batch) int64 {
-	var n int64
+func tokensOf(b *client.Batch) (n int64, err error) {
 	for _, mb := range b.Microbatches {
-		for _, row := range mb.Rows() {
+		rows, err := mb.Rows()
+		if err != nil {
+			return 0, err
+		}
+		for _, row := range rows {
 			for _, l := range row.Lengths {
 				n += int64(l)
 			}
 		}
 	}
-	return n
+	return n, nil
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/millrace-data/millrace/internal/batch"
 	"github.com/millrace-data/millrace/internal/fault"
@@ -81,17 +82,22 @@ type Row struct {
 type Microbatch struct {
 	Tensors []Tensor
 
-	rows    []*pb.RowInfo
+	rows    [][]byte // of each a RowInfo
 	sources []string
 }
 
-// Rows says where a microbatch comes from. Each call makes the answer anew.
-func (m *Microbatch) Rows() []Row {
+// Rows says where a microbatch comes from. Each call makes the answer anew. An
+// error means that the service is not one of this version.
+func (m *Microbatch) Rows() ([]Row, error) {
 	rows := make([]Row, len(m.rows))
-	for i, r := range m.rows {
-		rows[i] = lineage(r, m.sources)
+	for i, raw := range m.rows {
+		info := &pb.RowInfo{}
+		if err := proto.Unmarshal(raw, info); err != nil {
+			return nil, fmt.Errorf("reading where row %d of a microbatch comes from: %w", i, err)
+		}
+		rows[i] = lineage(info, m.sources)
 	}
-	return rows
+	return rows, nil
 }
 
 // TopologyError says that the data goes on at a step for ranks of another mesh:
@@ -307,6 +313,9 @@ func (c *Client) decode(header *pb.BatchHeader, m *memory) (*Batch, error) {
 		}
 		wide = batch.Aligned(wide) + batch.WideSize(parts[i])
 	}
+	if wide > rpc.MaxBody {
+		return nil, fmt.Errorf("its tensors have %d bytes; the most is %d", wide, int64(rpc.MaxBody))
+	}
 	m.wide = rpc.Aligned(m.wide, wide)
 	sources := slices.Concat(c.joined.Sources, header.Joined)
 	b := &Batch{Step: int64(header.Step), Rows: int(header.Rows), SequenceLength: int(header.SequenceLength), Received: len(m.body), memory: m, home: c.spares}
@@ -328,7 +337,7 @@ func view(t *pb.Tensor, body []byte) (batch.WireTensor, error) {
 	if out.DType, err = batch.ParseDType(t.Dtype); err != nil {
 		return out, err
 	}
-	if out.Wire, err = batch.ParseDType(cmp.Or(t.WireDtype, t.Dtype)); err != nil {
+	if out.Wire, err = batch.ParseWire(t.Wire); err != nil {
 		return out, err
 	}
 	if t.Offset > uint64(len(body)) || t.Size > uint64(len(body))-t.Offset {

@@ -72,7 +72,12 @@ batch: {sequence_length: 20, sequences: 2, microbatch_size: 2}
 	for _, t := range batch.Microbatches[0].Tensors {
 		fmt.Println(t.Name, t.DType, t.Shape)
 	}
-	for _, row := range batch.Microbatches[0].Rows() {
+	rows, err := batch.Microbatches[0].Rows()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, row := range rows {
 		fmt.Println("row", row.Number, "holds", row.Lengths, "of", row.Sources)
 	}
 	c.Close()

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/millrace-data/millrace/constructor/assemble"
 	"github.com/millrace-data/millrace/internal/batch"
@@ -28,7 +29,7 @@ type row struct {
 	microbatch uint32
 	batch.Row
 	sources []assemble.Source // of its images
-	info    *pb.RowInfo
+	info    []byte            // a RowInfo
 }
 
 func (r *row) digest() [32]byte { return batch.RowDigest(r.Row) }
@@ -190,11 +191,12 @@ func (c *Constructor) fetchOnce(ctx context.Context, loader int, req *pb.FetchRe
 }
 
 // layOut puts samples where the plan says. The rows borrow the sets' memory.
-func layOut(p *pb.StepPlan, sets []samples.Set, at []int, from content) (*step, error) {
+func layOut(p *pb.StepPlan, sets []samples.Set, at []int, from content) (_ *step, err error) {
 	s := &step{generation: p.Generation, number: p.Step, length: int(p.SequenceLength), total: p.GlobalRows, from: from}
 	k, image := 0, 0
 	for i, number := range p.Rows {
-		r := row{number: number, rank: p.RowRank[i], microbatch: p.RowMicrobatch[i], info: &pb.RowInfo{Row: number}}
+		r := row{number: number, rank: p.RowRank[i], microbatch: p.RowMicrobatch[i]}
+		info := &pb.RowInfo{Row: number}
 		if p.RowWidth != nil {
 			r.width = p.RowWidth[i]
 		}
@@ -215,10 +217,10 @@ func layOut(p *pb.StepPlan, sets []samples.Set, at []int, from content) (*step, 
 					return nil, err
 				}
 			}
-			r.info.Lengths = append(r.info.Lengths, p.SampleLength[k])
-			r.info.Sources = append(r.info.Sources, p.Blocks[b].Source)
-			r.info.Seqs = append(r.info.Seqs, p.Blocks[b].Seq)
-			r.info.Indices = append(r.info.Indices, p.SampleIndex[k])
+			info.Lengths = append(info.Lengths, p.SampleLength[k])
+			info.Sources = append(info.Sources, p.Blocks[b].Source)
+			info.Seqs = append(info.Seqs, p.Blocks[b].Seq)
+			info.Indices = append(info.Indices, p.SampleIndex[k])
 			names := from.kept[p.Blocks[b].Source].GetNames()
 			for col := range min(len(set.Kept), len(names)) {
 				if v := set.Kept[col][at[k]]; v != nil {
@@ -232,6 +234,9 @@ func layOut(p *pb.StepPlan, sets []samples.Set, at []int, from content) (*step, 
 		slices.SortStableFunc(r.Kept, func(a, b batch.Kept) int {
 			return cmp.Or(a.Document-b.Document, strings.Compare(a.Column, b.Column))
 		})
+		if r.info, err = proto.Marshal(info); err != nil {
+			return nil, err
+		}
 		s.rows = append(s.rows, r)
 	}
 	if n := len(p.Images.GetRowEncoder()); image != n {

@@ -72,13 +72,13 @@ func (c *Constructor) part(st *step, r rank, body []byte, missing *pixels) (*pb.
 			var kept []batch.Tensor
 			body, kept = assemble.AppendKept(body, content, sources.columns)
 			for _, t := range kept {
-				tensors = append(tensors, batch.WireTensor{Tensor: t, Wire: t.DType})
+				tensors = append(tensors, batch.WireTensor{Tensor: t})
 			}
 		}
 		var images []batch.Tensor
 		body, images = st.appendImages(body, r, rows, missing)
 		for _, t := range images {
-			tensors = append(tensors, batch.WireTensor{Tensor: t, Wire: t.DType})
+			tensors = append(tensors, batch.WireTensor{Tensor: t})
 		}
 		for _, t := range tensors {
 			mb.Tensors = append(mb.Tensors, wireTensor(t, offset))
@@ -124,10 +124,7 @@ func (s *step) shared(rank uint32) iter.Seq[[]row] {
 }
 
 func wireTensor(t batch.WireTensor, offset int) *pb.Tensor {
-	out := &pb.Tensor{Name: t.Name, Dtype: t.DType.String(), Offset: uint64(offset), Size: uint64(len(t.Data))}
-	if t.Wire != t.DType {
-		out.WireDtype = t.Wire.String()
-	}
+	out := &pb.Tensor{Name: t.Name, Dtype: t.DType.String(), Wire: t.Wire.String(), Offset: uint64(offset), Size: uint64(len(t.Data))}
 	for _, n := range t.Shape {
 		out.Shape = append(out.Shape, uint64(n))
 	}

@@ -3655,7 +3655,7 @@ func (x *BatchHeader) GetJoined() []string {
 type Microbatch struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Tensors       []*Tensor              `protobuf:"bytes,1,rep,name=tensors,proto3" json:"tensors,omitempty"`
-	Rows          []*RowInfo             `protobuf:"bytes,2,rep,name=rows,proto3" json:"rows,omitempty"`
+	Rows          [][]byte               `protobuf:"bytes,2,rep,name=rows,proto3" json:"rows,omitempty"` // of each a RowInfo, which few trainers look at
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3697,7 +3697,7 @@ func (x *Microbatch) GetTensors() []*Tensor {
 	return nil
 }
 
-func (x *Microbatch) GetRows() []*RowInfo {
+func (x *Microbatch) GetRows() [][]byte {
 	if x != nil {
 		return x.Rows
 	}
@@ -3712,8 +3712,8 @@ type Tensor struct {
 	Dtype         string                 `protobuf:"bytes,2,opt,name=dtype,proto3" json:"dtype,omitempty"` // NumPy's word: int64, int32, float32, uint8
 	Shape         []uint64               `protobuf:"varint,3,rep,packed,name=shape,proto3" json:"shape,omitempty"`
 	Offset        uint64                 `protobuf:"varint,4,opt,name=offset,proto3" json:"offset,omitempty"`
-	Size          uint64                 `protobuf:"varint,5,opt,name=size,proto3" json:"size,omitempty"`                           // bytes in the body
-	WireDtype     string                 `protobuf:"bytes,6,opt,name=wire_dtype,json=wireDtype,proto3" json:"wire_dtype,omitempty"` // of the elements in the body, if that is not dtype: uint8, uint16
+	Size          uint64                 `protobuf:"varint,5,opt,name=size,proto3" json:"size,omitempty"` // bytes in the body
+	Wire          string                 `protobuf:"bytes,6,opt,name=wire,proto3" json:"wire,omitempty"`  // how the elements travel, if not as dtype: "int32", or "runs" of
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3783,9 +3783,9 @@ func (x *Tensor) GetSize() uint64 {
 	return 0
 }
 
-func (x *Tensor) GetWireDtype() string {
+func (x *Tensor) GetWire() string {
 	if x != nil {
-		return x.WireDtype
+		return x.Wire
 	}
 	return ""
 }
@@ -5211,19 +5211,18 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\btopology\x18\x05 \x01(\tR\btopology\x12'\n" +
 	"\x0fsequence_length\x18\a \x01(\rR\x0esequenceLength\x12\x12\n" +
 	"\x04rows\x18\b \x01(\rR\x04rows\x12\x16\n" +
-	"\x06joined\x18\x06 \x03(\tR\x06joined\"e\n" +
+	"\x06joined\x18\x06 \x03(\tR\x06joined\"O\n" +
 	"\n" +
 	"Microbatch\x12-\n" +
-	"\atensors\x18\x01 \x03(\v2\x13.millrace.v1.TensorR\atensors\x12(\n" +
-	"\x04rows\x18\x02 \x03(\v2\x14.millrace.v1.RowInfoR\x04rows\"\x93\x01\n" +
+	"\atensors\x18\x01 \x03(\v2\x13.millrace.v1.TensorR\atensors\x12\x12\n" +
+	"\x04rows\x18\x02 \x03(\fR\x04rows\"\x88\x01\n" +
 	"\x06Tensor\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05dtype\x18\x02 \x01(\tR\x05dtype\x12\x14\n" +
 	"\x05shape\x18\x03 \x03(\x04R\x05shape\x12\x16\n" +
 	"\x06offset\x18\x04 \x01(\x04R\x06offset\x12\x12\n" +
-	"\x04size\x18\x05 \x01(\x04R\x04size\x12\x1d\n" +
-	"\n" +
-	"wire_dtype\x18\x06 \x01(\tR\twireDtype\"}\n" +
+	"\x04size\x18\x05 \x01(\x04R\x04size\x12\x12\n" +
+	"\x04wire\x18\x06 \x01(\tR\x04wire\"}\n" +
 	"\aRowInfo\x12\x10\n" +
 	"\x03row\x18\x01 \x01(\rR\x03row\x12\x18\n" +
 	"\alengths\x18\x02 \x03(\rR\alengths\x12\x18\n" +
@@ -5459,37 +5458,36 @@ var file_proto_millrace_proto_depIdxs = []int32{
 	40, // 39: millrace.v1.BatchRequest.rank:type_name -> millrace.v1.Coordinates
 	45, // 40: millrace.v1.BatchHeader.microbatches:type_name -> millrace.v1.Microbatch
 	46, // 41: millrace.v1.Microbatch.tensors:type_name -> millrace.v1.Tensor
-	47, // 42: millrace.v1.Microbatch.rows:type_name -> millrace.v1.RowInfo
-	40, // 43: millrace.v1.ReportRequest.rank:type_name -> millrace.v1.Coordinates
-	31, // 44: millrace.v1.ResumeToken.mesh:type_name -> millrace.v1.Mesh
-	58, // 45: millrace.v1.ResumeToken.settings:type_name -> millrace.v1.Settings
-	57, // 46: millrace.v1.ResumeToken.pending:type_name -> millrace.v1.PendingChange
-	13, // 47: millrace.v1.Settings.bans:type_name -> millrace.v1.Ban
-	59, // 48: millrace.v1.Settings.added:type_name -> millrace.v1.AddedSource
-	5,  // 49: millrace.v1.StepRecord.skips:type_name -> millrace.v1.Skip
-	1,  // 50: millrace.v1.Planner.Load:input_type -> millrace.v1.LoaderReport
-	21, // 51: millrace.v1.Planner.Construct:input_type -> millrace.v1.ConstructorReport
-	41, // 52: millrace.v1.Planner.Join:input_type -> millrace.v1.JoinRequest
-	48, // 53: millrace.v1.Planner.State:input_type -> millrace.v1.StateRequest
-	50, // 54: millrace.v1.Planner.Change:input_type -> millrace.v1.ChangeRequest
-	52, // 55: millrace.v1.Planner.Report:input_type -> millrace.v1.ReportRequest
-	54, // 56: millrace.v1.Planner.Status:input_type -> millrace.v1.StatusRequest
-	18, // 57: millrace.v1.Loader.Fetch:input_type -> millrace.v1.FetchRequest
-	43, // 58: millrace.v1.Constructor.Batch:input_type -> millrace.v1.BatchRequest
-	8,  // 59: millrace.v1.Planner.Load:output_type -> millrace.v1.LoaderOrder
-	26, // 60: millrace.v1.Planner.Construct:output_type -> millrace.v1.ConstructorOrder
-	42, // 61: millrace.v1.Planner.Join:output_type -> millrace.v1.JoinReply
-	49, // 62: millrace.v1.Planner.State:output_type -> millrace.v1.StateReply
-	51, // 63: millrace.v1.Planner.Change:output_type -> millrace.v1.ChangeReply
-	53, // 64: millrace.v1.Planner.Report:output_type -> millrace.v1.ReportReply
-	55, // 65: millrace.v1.Planner.Status:output_type -> millrace.v1.StatusReply
-	0,  // 66: millrace.v1.Loader.Fetch:output_type -> millrace.v1.Frame
-	0,  // 67: millrace.v1.Constructor.Batch:output_type -> millrace.v1.Frame
-	59, // [59:68] is the sub-list for method output_type
-	50, // [50:59] is the sub-list for method input_type
-	50, // [50:50] is the sub-list for extension type_name
-	50, // [50:50] is the sub-list for extension extendee
-	0,  // [0:50] is the sub-list for field type_name
+	40, // 42: millrace.v1.ReportRequest.rank:type_name -> millrace.v1.Coordinates
+	31, // 43: millrace.v1.ResumeToken.mesh:type_name -> millrace.v1.Mesh
+	58, // 44: millrace.v1.ResumeToken.settings:type_name -> millrace.v1.Settings
+	57, // 45: millrace.v1.ResumeToken.pending:type_name -> millrace.v1.PendingChange
+	13, // 46: millrace.v1.Settings.bans:type_name -> millrace.v1.Ban
+	59, // 47: millrace.v1.Settings.added:type_name -> millrace.v1.AddedSource
+	5,  // 48: millrace.v1.StepRecord.skips:type_name -> millrace.v1.Skip
+	1,  // 49: millrace.v1.Planner.Load:input_type -> millrace.v1.LoaderReport
+	21, // 50: millrace.v1.Planner.Construct:input_type -> millrace.v1.ConstructorReport
+	41, // 51: millrace.v1.Planner.Join:input_type -> millrace.v1.JoinRequest
+	48, // 52: millrace.v1.Planner.State:input_type -> millrace.v1.StateRequest
+	50, // 53: millrace.v1.Planner.Change:input_type -> millrace.v1.ChangeRequest
+	52, // 54: millrace.v1.Planner.Report:input_type -> millrace.v1.ReportRequest
+	54, // 55: millrace.v1.Planner.Status:input_type -> millrace.v1.StatusRequest
+	18, // 56: millrace.v1.Loader.Fetch:input_type -> millrace.v1.FetchRequest
+	43, // 57: millrace.v1.Constructor.Batch:input_type -> millrace.v1.BatchRequest
+	8,  // 58: millrace.v1.Planner.Load:output_type -> millrace.v1.LoaderOrder
+	26, // 59: millrace.v1.Planner.Construct:output_type -> millrace.v1.ConstructorOrder
+	42, // 60: millrace.v1.Planner.Join:output_type -> millrace.v1.JoinReply
+	49, // 61: millrace.v1.Planner.State:output_type -> millrace.v1.StateReply
+	51, // 62: millrace.v1.Planner.Change:output_type -> millrace.v1.ChangeReply
+	53, // 63: millrace.v1.Planner.Report:output_type -> millrace.v1.ReportReply
+	55, // 64: millrace.v1.Planner.Status:output_type -> millrace.v1.StatusReply
+	0,  // 65: millrace.v1.Loader.Fetch:output_type -> millrace.v1.Frame
+	0,  // 66: millrace.v1.Constructor.Batch:output_type -> millrace.v1.Frame
+	58, // [58:67] is the sub-list for method output_type
+	49, // [49:58] is the sub-list for method input_type
+	49, // [49:49] is the sub-list for extension type_name
+	49, // [49:49] is the sub-list for extension extendee
+	0,  // [0:49] is the sub-list for field type_name
 }
 
 func init() { file_proto_millrace_proto_init() }

@@ -57,22 +57,39 @@ func (p *part) columns() iter.Seq2[int, *column] {
 	}
 }
 
-// tensors returns the rank's tensors without their data, and the bytes they
-// take in a body, from an aligned start to the end of the last one.
+// tensors returns the rank's tensors without their data, but for runs, and the
+// bytes they take in a body, from an aligned start to the end of the last one.
 func (p *part) tensors() ([]batch.WireTensor, int) {
 	var tensors []batch.WireTensor
 	size := 0
 	for _, c := range p.columns() {
-		t := batch.WireTensor{Tensor: batch.Tensor{Name: c.Name, DType: c.DType, Shape: c.shape(p)}, Wire: c.wire(p)}
+		t := batch.WireTensor{Tensor: batch.Tensor{Name: c.Name, DType: c.DType, Shape: c.shape(p)}, Wire: c.wireOf()}
+		if t.Wire == batch.AsRuns {
+			t.Data = batch.RunBytes(c.runs(p))
+		}
 		tensors = append(tensors, t)
 		size = batch.Aligned(size) + byteSize(t)
 	}
 	return tensors, size
 }
 
+// wireOf is how a column travels: int32 need not become int32.
+func (c *column) wireOf() batch.Wire {
+	if c.wire == batch.AsInt32 && c.DType == batch.Int32 {
+		return batch.AsIs
+	}
+	return c.wire
+}
+
 // byteSize returns the bytes that t travels in.
 func byteSize(t batch.WireTensor) int {
-	size := t.Wire.Size()
+	size := t.DType.Size()
+	switch t.Wire {
+	case batch.AsRuns:
+		return len(t.Data)
+	case batch.AsInt32:
+		size = batch.Int32.Size()
+	}
 	for _, n := range t.Shape {
 		size *= n
 	}
@@ -135,8 +152,13 @@ func (p *part) write(body []byte) ([]byte, []batch.WireTensor) {
 		end := start + byteSize(tensors[i])
 		clear(body[len(body):start])
 		body = body[:end]
-		tensors[i].Data = body[start:end:end]
-		c.fill(tensors[i].Data, p)
+		data := body[start:end:end]
+		if c.runs != nil {
+			copy(data, tensors[i].Data)
+		} else {
+			c.fill(data, p)
+		}
+		tensors[i].Data = data
 	}
 	return body, tensors
 }

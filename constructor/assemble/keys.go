@@ -49,10 +49,11 @@ type column struct {
 	values
 }
 
-// values is how the elements of a column are written.
+// values is how the elements of a column are written, one by one or as runs.
 type values struct {
-	wire func(p *part) batch.DType // what they travel in: of all types that hold them, the narrowest
-	fill func(dst []byte, p *part) // writes every byte of dst, in the wire type
+	wire batch.Wire
+	fill func(dst []byte, p *part) // writes every byte of dst, as they travel; nil for
+	runs func(p *part) []batch.Run // those that travel as runs
 }
 
 // tokenColumn has a value for each token, in lines: [lines, length].
@@ -61,9 +62,9 @@ func tokenColumn(key Key, v values) column { return column{key, true, lineShape,
 // flatColumn has a value for each token, all lines end to end: [length].
 func flatColumn(key Key, v values) column { return column{key, true, flatShape, v} }
 
-// boundsColumn is short and travels in its own type.
+// boundsColumn is short and travels as it is.
 func boundsColumn(key Key, shape func(p *part) []int, fill func(dst []byte, p *part)) column {
-	return column{key, false, shape, values{func(*part) batch.DType { return key.DType }, fill}}
+	return column{key, false, shape, values{fill: fill}}
 }
 
 // Keys returns the tensors of a format in the order of delivery, nil for a name

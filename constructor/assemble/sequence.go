@@ -2,6 +2,7 @@ package assemble
 
 import (
 	"fmt"
+	"iter"
 	"math"
 
 	"github.com/millrace-data/millrace/internal/batch"
@@ -16,6 +17,22 @@ type sequence struct {
 	images [][]span // placeholders in each document; nil if none has any
 	used   int      // tokens of docs
 	length int      // used and the padding
+}
+
+// within walks over the documents of which a span has a part, and says which.
+func (s *sequence) within(sp span) iter.Seq2[int, span] {
+	return func(yield func(int, span) bool) {
+		start := 0
+		for k, doc := range s.docs {
+			if start >= sp.to {
+				return
+			}
+			if in := (span{max(sp.from-start, 0), min(sp.to-start, len(doc))}); in.from < in.to && !yield(k, in) {
+				return
+			}
+			start += len(doc)
+		}
+	}
 }
 
 // pad returns the number of padding tokens.

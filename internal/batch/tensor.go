@@ -26,7 +26,6 @@ type DType uint8
 // The zero DType is no type at all, so that a forgotten one is found.
 const (
 	Uint8 DType = iota + 1
-	Uint16
 	Int32
 	Int64
 	Float32
@@ -37,7 +36,6 @@ var dtypes = [...]struct {
 	size int
 }{
 	Uint8:   {"uint8", 1},
-	Uint16:  {"uint16", 2},
 	Int32:   {"int32", 4},
 	Int64:   {"int64", 8},
 	Float32: {"float32", 4},
@@ -68,7 +66,7 @@ func ParseDType(name string) (DType, error) {
 			return d, nil
 		}
 	}
-	return 0, fmt.Errorf("no dtype is called %q: there are uint8, uint16, int32, int64 and float32", name)
+	return 0, fmt.Errorf("no dtype is called %q: there are uint8, int32, int64 and float32", name)
 }
 
 // Tensor is a named dense tensor as a rank receives it.
@@ -85,20 +83,29 @@ type Tensor struct {
 // Check returns an error unless the tensor's type, shape and size of data
 // agree, so that a receiver may index it without looking again.
 func (t Tensor) Check() error {
-	if !t.DType.valid() {
-		return fmt.Errorf("tensor %s has %s", t.Name, t.DType)
+	elements, err := t.elements()
+	if err != nil {
+		return err
 	}
-	want := t.DType.Size()
-	for _, n := range t.Shape {
-		if n < 0 || n > 0 && want > math.MaxInt/n {
-			return fmt.Errorf("tensor %s has the impossible shape %v", t.Name, t.Shape)
-		}
-		want *= n
-	}
-	if len(t.Data) != want {
+	if want := elements * t.DType.Size(); len(t.Data) != want {
 		return fmt.Errorf("tensor %s has %d bytes, but shape %v of %s has %d", t.Name, len(t.Data), t.Shape, t.DType, want)
 	}
 	return nil
+}
+
+// elements is their number, if type and shape are possible ones.
+func (t Tensor) elements() (int, error) {
+	if !t.DType.valid() {
+		return 0, fmt.Errorf("tensor %s has %s", t.Name, t.DType)
+	}
+	n := 1
+	for _, d := range t.Shape {
+		if d < 0 || d > 0 && n > math.MaxInt/t.DType.Size()/d {
+			return 0, fmt.Errorf("tensor %s has the impossible shape %v", t.Name, t.Shape)
+		}
+		n *= d
+	}
+	return n, nil
 }
 
 // Element returns element i of a tensor that passed Check, as text for
@@ -106,8 +113,6 @@ func (t Tensor) Check() error {
 func (t Tensor) Element(i int) string {
 	at := t.Data[i*t.DType.Size():]
 	switch t.DType {
-	case Uint16:
-		return strconv.Itoa(int(binary.LittleEndian.Uint16(at)))
 	case Int32:
 		return strconv.FormatInt(int64(int32(binary.LittleEndian.Uint32(at))), 10)
 	case Int64:

@@ -8,7 +8,7 @@ import (
 )
 
 func TestDTypes(t *testing.T) {
-	for name, size := range map[string]int{"uint8": 1, "uint16": 2, "int32": 4, "int64": 8, "float32": 4} {
+	for name, size := range map[string]int{"uint8": 1, "int32": 4, "int64": 8, "float32": 4} {
 		d, err := ParseDType(name)
 		if err != nil || d.String() != name || d.Size() != size {
 			t.Errorf("ParseDType(%q) = %s of %d bytes, %v; want %d bytes", name, d, d.Size(), err, size)
@@ -54,7 +54,6 @@ func TestElement(t *testing.T) {
 		want  string // element 1
 	}{
 		{Uint8, []byte{1, 200}, "200"},
-		{Uint16, []byte{1, 0, 200, 255}, "65480"},
 		{Int32, u32(u32(nil, 5), 1<<32-7), "-7"},
 		{Int64, u64(u64(nil, 5), 1<<64-100), "-100"},
 		{Float32, u32(u32(nil, 0), math.Float32bits(0.1)), "0.1"},

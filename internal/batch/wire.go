@@ -2,46 +2,85 @@ package batch
 
 import (
 	"fmt"
+	"slices"
 	"unsafe"
 )
 
-// WireTensor is a tensor as it travels: Data holds its elements in Wire, the
-// narrowest type that has room for what a tensor of this kind can hold. A token
-// id is below 2^31 and frameworks want it in 64 bits, so half of what they are
-// given need not be sent. Wire is DType where nothing is to be gained.
+// Wire says how the elements of a tensor travel.
+type Wire uint8
+
+const (
+	// AsIs is in the tensor's own type.
+	AsIs Wire = iota
+	// AsInt32 is for token ids, which are below 2^31 and which frameworks want in 64 bits.
+	AsInt32
+	// AsRuns is for what follows from where documents lie: positions, masks and numbers of
+	// segments. Data holds a [Run] for each stretch, whatever its length.
+	AsRuns
+)
+
+var wires = [...]string{AsIs: "", AsInt32: "int32", AsRuns: "runs"}
+
+// String returns the name on the wire, empty for AsIs.
+func (w Wire) String() string { return wires[w] }
+
+// ParseWire returns the Wire called name, the inverse of String.
+func ParseWire(name string) (Wire, error) {
+	if i := slices.Index(wires[:], name); i >= 0 {
+		return Wire(i), nil
+	}
+	return 0, fmt.Errorf("no tensor travels as %q: there are int32 and runs", name)
+}
+
+// Run is Length elements, each by Step (0 or 1) more than the one before it.
+type Run struct{ Length, First, Step int32 }
+
+const runSize = int(unsafe.Sizeof(Run{}))
+
+// WireTensor is a tensor as it travels: Data holds its elements as Wire says.
 type WireTensor struct {
 	Tensor
-	Wire DType
+	Wire Wire
 }
 
 // Check returns an error unless types, shape and size of data agree and Widen
 // can make the tensor of them.
 func (w WireTensor) Check() error {
-	if w.Wire == w.DType {
+	if w.Wire == AsIs {
 		return w.Tensor.Check()
 	}
-	if !w.Wire.widensTo(w.DType) {
-		return fmt.Errorf("tensor %s travels as %s, which does not widen to %s", w.Name, w.Wire, w.DType)
+	if w.DType != Int64 && (w.Wire == AsInt32 || w.DType != Int32 && w.DType != Float32) {
+		return fmt.Errorf("tensor %s travels as %s, of which no %s is made", w.Name, w.Wire, w.DType)
 	}
 	if !littleEndian {
-		return fmt.Errorf("tensor %s travels as %s, which only a little-endian machine widens", w.Name, w.Wire)
+		return fmt.Errorf("tensor %s travels as %s, which only a little-endian machine reads", w.Name, w.Wire)
+	}
+	if w.Wire == AsRuns {
+		return w.checkRuns()
 	}
 	narrow := w.Tensor
-	narrow.DType = w.Wire
+	narrow.DType = Int32
 	return narrow.Check()
 }
 
-// widensTo says whether every value of d is one of to, and takes less room.
-func (d DType) widensTo(to DType) bool {
-	switch d {
-	case Uint8:
-		return to == Int32 || to == Int64 || to == Float32
-	case Uint16:
-		return to == Int32 || to == Int64
-	case Int32:
-		return to == Int64
+func (w WireTensor) checkRuns() error {
+	if len(w.Data)%runSize != 0 {
+		return fmt.Errorf("tensor %s travels as runs of %d bytes, and has %d bytes", w.Name, runSize, len(w.Data))
 	}
-	return false
+	elements, err := w.elements()
+	if err != nil {
+		return err
+	}
+	for _, r := range Elements[Run](w.Data) {
+		if r.Length < 1 || int(r.Length) > elements || r.Step != 0 && r.Step != 1 {
+			return fmt.Errorf("tensor %s of shape %v has an impossible run: %d elements by steps of %d", w.Name, w.Shape, r.Length, r.Step)
+		}
+		elements -= int(r.Length)
+	}
+	if elements != 0 {
+		return fmt.Errorf("tensor %s: the runs end %d elements before shape %v does", w.Name, elements, w.Shape)
+	}
+	return nil
 }
 
 // WideSize returns the bytes that Widen appends for tensors that passed Check, to
@@ -49,14 +88,20 @@ func (d DType) widensTo(to DType) bool {
 func WideSize(tensors []WireTensor) int {
 	size := 0
 	for _, w := range tensors {
-		if w.Wire != w.DType {
+		if w.Wire != AsIs {
 			size = Aligned(size) + w.wideSize()
 		}
 	}
 	return size
 }
 
-func (w WireTensor) wideSize() int { return len(w.Data) / w.Wire.Size() * w.DType.Size() }
+func (w WireTensor) wideSize() int {
+	size := w.DType.Size()
+	for _, n := range w.Shape {
+		size *= n
+	}
+	return size
+}
 
 // Widen returns tensors, all of which passed Check, as they are delivered. Those
 // that travel in their own type stay where they are; the others are appended to
@@ -69,7 +114,7 @@ func Widen(wide []byte, tensors []WireTensor) ([]byte, []Tensor) {
 	out := make([]Tensor, len(tensors))
 	for i, w := range tensors {
 		out[i] = w.Tensor
-		if w.Wire == w.DType {
+		if w.Wire == AsIs {
 			continue
 		}
 		start := Aligned(len(wide))
@@ -82,36 +127,57 @@ func Widen(wide []byte, tensors []WireTensor) ([]byte, []Tensor) {
 }
 
 func (w WireTensor) widen(dst []byte) {
-	switch w.Wire {
-	case Uint8:
-		widenFrom[uint8](dst, w)
-	case Uint16:
-		widenFrom[uint16](dst, w)
-	case Int32:
-		widenFrom[int32](dst, w)
+	switch {
+	case w.Wire == AsInt32:
+		convert(Elements[int64](dst), Elements[int32](w.Data))
+	case w.DType == Int32:
+		expand(Elements[int32](dst), Elements[Run](w.Data))
+	case w.DType == Int64:
+		expand(Elements[int64](dst), Elements[Run](w.Data))
+	case w.DType == Float32:
+		expand(Elements[float32](dst), Elements[Run](w.Data))
 	}
 }
 
-func widenFrom[From uint8 | uint16 | int32](dst []byte, w WireTensor) {
-	switch w.DType {
-	case Int32:
-		convert(Elements[int32](dst), Elements[From](w.Data))
-	case Int64:
-		convert(Elements[int64](dst), Elements[From](w.Data))
-	case Float32:
-		convert(Elements[float32](dst), Elements[From](w.Data))
-	}
-}
-
-func convert[To int32 | int64 | float32, From uint8 | uint16 | int32](dst []To, src []From) {
+func convert(dst []int64, src []int32) {
 	dst = dst[:len(src)]
 	for i, v := range src {
-		dst[i] = To(v)
+		dst[i] = int64(v)
 	}
 }
 
-// Elements views bytes as numbers in the machine's byte order.
-func Elements[T uint8 | uint16 | int32 | int64 | float32](b []byte) []T {
+// expand writes all elements of runs, which are as many as dst has.
+func expand[T int32 | int64 | float32](dst []T, runs []Run) {
+	for _, r := range runs {
+		part := dst[:r.Length]
+		dst = dst[r.Length:]
+		if r.Step == 0 {
+			repeat(part, T(r.First))
+			continue
+		}
+		value := T(r.First)
+		for i := range part {
+			part[i] = value
+			value++
+		}
+	}
+}
+
+// repeat fills dst, which is not empty, with value, twice as much with each copy.
+func repeat[T any](dst []T, value T) {
+	dst[0] = value
+	for n := 1; n < len(dst); n *= 2 {
+		copy(dst[n:], dst[:n])
+	}
+}
+
+// Elements views bytes as numbers, or runs, in the machine's byte order.
+func Elements[T uint8 | int32 | int64 | float32 | Run](b []byte) []T {
 	var zero T
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/int(unsafe.Sizeof(zero)))
+}
+
+// RunBytes views runs as the bytes they travel as.
+func RunBytes(runs []Run) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(runs))), len(runs)*runSize)
 }

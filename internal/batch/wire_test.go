@@ -9,27 +9,40 @@ import (
 	"testing"
 )
 
-// wired returns a tensor of two elements as it travels.
-func wired(wire, dtype DType, data []byte) WireTensor {
-	return WireTensor{Tensor{Name: "x", DType: dtype, Shape: []int{2}, Data: data}, wire}
+// wired returns a tensor of n elements as it travels.
+func wired(wire Wire, dtype DType, n int, data []byte) WireTensor {
+	return WireTensor{Tensor{Name: "x", DType: dtype, Shape: []int{n}, Data: data}, wire}
+}
+
+func runs(r ...Run) []byte { return RunBytes(r) }
+
+// numbers are elements of a type, from whole numbers.
+func numbers(dtype DType, values ...int64) (data []byte) {
+	for _, v := range values {
+		switch dtype {
+		case Int64:
+			data = binary.LittleEndian.AppendUint64(data, uint64(v))
+		case Float32:
+			data = binary.LittleEndian.AppendUint32(data, math.Float32bits(float32(v)))
+		default:
+			data = binary.LittleEndian.AppendUint32(data, uint32(v))
+		}
+	}
+	return data
 }
 
 func TestWiden(t *testing.T) {
-	u16, u32, u64 := binary.LittleEndian.AppendUint16, binary.LittleEndian.AppendUint32, binary.LittleEndian.AppendUint64
-	bytesOf8 := []byte{1, 255}
-	bytesOf16 := u16(u16(nil, 2), 65535)
-	bytesOf32 := u32(u32(nil, 1<<32-100), math.MaxInt32)
+	ids := numbers(Int32, -100, math.MaxInt32)
+	stretches := runs(Run{3, 5, 1}, Run{1, 9, 0}, Run{5, 2, 0}, Run{2, 0, 1})
 	for _, test := range []struct {
 		tensor WireTensor
 		want   []byte
 	}{
-		{wired(Uint8, Int32, bytesOf8), u32(u32(nil, 1), 255)},
-		{wired(Uint8, Int64, bytesOf8), u64(u64(nil, 1), 255)},
-		{wired(Uint8, Float32, bytesOf8), u32(u32(nil, math.Float32bits(1)), math.Float32bits(255))},
-		{wired(Uint16, Int32, bytesOf16), u32(u32(nil, 2), 65535)},
-		{wired(Uint16, Int64, bytesOf16), u64(u64(nil, 2), 65535)},
-		{wired(Int32, Int64, bytesOf32), u64(u64(nil, 1<<64-100), math.MaxInt32)},
-		{wired(Int32, Int32, bytesOf32), bytesOf32},
+		{wired(AsInt32, Int64, 2, ids), numbers(Int64, -100, math.MaxInt32)},
+		{wired(AsIs, Int32, 2, ids), ids},
+		{wired(AsRuns, Int64, 11, stretches), numbers(Int64, 5, 6, 7, 9, 2, 2, 2, 2, 2, 0, 1)},
+		{wired(AsRuns, Int32, 11, stretches), numbers(Int32, 5, 6, 7, 9, 2, 2, 2, 2, 2, 0, 1)},
+		{wired(AsRuns, Float32, 11, stretches), numbers(Float32, 5, 6, 7, 9, 2, 2, 2, 2, 2, 0, 1)},
 	} {
 		if err := test.tensor.Check(); err != nil {
 			t.Error(err)
@@ -39,7 +52,7 @@ func TestWiden(t *testing.T) {
 			t.Error(err)
 		}
 		if !bytes.Equal(got[0].Data, test.want) {
-			t.Errorf("%s as %s: %x, want %x", test.tensor.Wire, test.tensor.DType, got[0].Data, test.want)
+			t.Errorf("%q as %s: %x, want %x", test.tensor.Wire, test.tensor.DType, got[0].Data, test.want)
 		}
 	}
 }
@@ -47,9 +60,9 @@ func TestWiden(t *testing.T) {
 // Tensors lie aligned in the memory given, or where they were.
 func TestWidenPlaces(t *testing.T) {
 	tensors := []WireTensor{
-		wired(Uint8, Int64, []byte{1, 2}),
-		wired(Float32, Float32, make([]byte, 8)),
-		wired(Int32, Int64, make([]byte, 8)),
+		wired(AsRuns, Int64, 2, runs(Run{2, 1, 1})),
+		wired(AsIs, Float32, 2, make([]byte, 8)),
+		wired(AsInt32, Int64, 2, make([]byte, 8)),
 	}
 	size := WideSize(tensors)
 	if want := Alignment + 16; size != want {
@@ -73,24 +86,49 @@ func TestWireCheck(t *testing.T) {
 		tensor WireTensor
 		want   string
 	}{
-		{wired(Int64, Int32, make([]byte, 16)), "int64, which does not widen to int32"},
-		{wired(Int32, Float32, make([]byte, 8)), "int32, which does not widen to float32"},
-		{wired(0, Int64, make([]byte, 16)), "invalid dtype 0"},
-		{wired(Uint16, Int64, make([]byte, 16)), "16 bytes"},
-		{wired(Int64, Int64, make([]byte, 8)), "8 bytes"},
+		{wired(AsInt32, Int32, 2, make([]byte, 8)), "as int32, of which no int32 is made"},
+		{wired(AsInt32, Float32, 2, make([]byte, 8)), "no float32 is made"},
+		{wired(AsRuns, Uint8, 2, runs(Run{2, 0, 0})), "no uint8 is made"},
+		{wired(AsRuns, 0, 2, runs(Run{2, 0, 0})), "invalid dtype 0"},
+		{wired(AsInt32, Int64, 2, make([]byte, 16)), "16 bytes"},
+		{wired(AsIs, Int64, 2, make([]byte, 8)), "8 bytes"},
+		{wired(AsRuns, Int64, 2, make([]byte, 11)), "has 11 bytes"},
+		{wired(AsRuns, Int64, 2, nil), "end 2 elements before"},
+		{wired(AsRuns, Int64, 2, runs(Run{1, 0, 0})), "end 1 elements before"},
+		{wired(AsRuns, Int64, 2, runs(Run{1, 0, 0}, Run{2, 0, 0})), "impossible run"},
+		{wired(AsRuns, Int64, 2, runs(Run{0, 0, 0}, Run{2, 0, 0})), "impossible run"},
+		{wired(AsRuns, Int64, 2, runs(Run{-1, 0, 0}, Run{2, 0, 0})), "impossible run"},
+		{wired(AsRuns, Int64, 2, runs(Run{2, 0, 2})), "steps of 2"},
+		{wired(AsRuns, Int64, -1, nil), "impossible shape"},
 	} {
 		if err := test.tensor.Check(); err == nil || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%s as %s: %v, want %q", test.tensor.Wire, test.tensor.DType, err, test.want)
+			t.Errorf("%q as %s: %v, want %q", test.tensor.Wire, test.tensor.DType, err, test.want)
 		}
 	}
 }
 
+func TestParseWire(t *testing.T) {
+	for _, w := range []Wire{AsIs, AsInt32, AsRuns} {
+		if got, err := ParseWire(w.String()); got != w || err != nil {
+			t.Errorf("%q: %v, %v", w, got, err)
+		}
+	}
+	if _, err := ParseWire("uint16"); err == nil {
+		t.Error("uint16 is no way to travel")
+	}
+}
+
 func BenchmarkWiden(b *testing.B) {
-	const n = 1 << 16
+	const n, documents = 1 << 16, 1 << 7
+	var positions, mask []Run
+	for range documents {
+		positions = append(positions, Run{n / documents, 0, 1})
+		mask = append(mask, Run{n/documents - 1, 1, 0}, Run{1, 0, 0})
+	}
 	tensors := []WireTensor{
-		{Tensor{Name: "tokens", DType: Int64, Shape: []int{n}, Data: make([]byte, 4*n)}, Int32},
-		{Tensor{Name: "position_ids", DType: Int64, Shape: []int{n}, Data: make([]byte, 2*n)}, Uint16},
-		{Tensor{Name: "loss_mask", DType: Float32, Shape: []int{n}, Data: make([]byte, n)}, Uint8},
+		wired(AsInt32, Int64, n, make([]byte, 4*n)),
+		wired(AsRuns, Int64, n, RunBytes(positions)),
+		wired(AsRuns, Float32, n, RunBytes(mask)),
 	}
 	wide := make([]byte, 0, WideSize(tensors))
 	b.SetBytes(int64(cap(wide)))

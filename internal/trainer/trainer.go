@@ -293,7 +293,10 @@ func (t *run) check(batches []*client.Batch) (*Step, error) {
 // microbatch checks one microbatch of the ranks that share it, over all PP ranks.
 func (t *run) microbatch(s *Step, byPlace map[client.Rank]*client.Batch, encoders *encoded, group group, m int) error {
 	at := group.ranks[0]
-	info := byPlace[at].Microbatches[m].Rows()
+	info, err := byPlace[at].Microbatches[m].Rows()
+	if err != nil {
+		return err
+	}
 	lengths := make([][]int, len(info))
 	for i, r := range info {
 		lengths[i] = r.Lengths

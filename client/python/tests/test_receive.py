@@ -28,22 +28,34 @@ def test_bodies_are_joined():
         assert step.microbatches[0].arrays["tokens"].tolist() == [[0, 1, 2], [3, 4, 5]]
 
 
+RUNS = ([[2, 5, 1], [1, 0, 0], [3, 2, 0], [2, 0, 1]], [5, 6, 0, 2, 2, 2, 0, 1])
+
+
 @pytest.mark.parametrize(
-    ("wire", "dtype", "values"),
+    ("wire", "dtype", "sent", "values"),
     [
-        ("uint8", "float32", [0, 1, 255]),
-        ("uint16", "int64", [0, 2, 65535]),
-        ("uint16", "int32", [0, 2, 65535]),
-        ("int32", "int64", [-100, 0, 2**31 - 1]),
+        ("int32", "int64", [-100, 0, 2**31 - 1], [-100, 0, 2**31 - 1]),
+        ("runs", "int64", *RUNS),
+        ("runs", "int32", *RUNS),
+        ("runs", "float32", *RUNS),
+        ("runs", "int64", [[3, 7, 0]], [7, 7, 7]),
     ],
 )
-def test_narrow_tensors_are_widened(wire, dtype, values):
-    body = np.array(values, wire).tobytes()
-    tensor = Tensor("x", dtype, [1, 3], 0, len(body), wire)
+def test_tensors_are_widened(wire, dtype, sent, values):
+    body = np.array(sent, "<i4").tobytes()
+    tensor = Tensor("x", dtype, [1, len(values)], 0, len(body), wire)
     (part,) = receive(frames(tensor, len(body), bodies=(body,)), 5).microbatches
     array = part.arrays["x"]
     assert array.dtype == dtype and array.tolist() == [values]
     assert array.flags.writeable and array.ctypes.data % 64 == 0
+
+
+@pytest.mark.parametrize("runs", [[[3, 0, 0]], [[5, 0, 0]], [[5, 0, 0], [-1, 0, 0]], [[4, 0, 2]]])
+def test_runs_that_cannot_be(runs):
+    body = np.array(runs, "<i4").tobytes()
+    tensor = Tensor("x", "int64", [4], 0, len(body), "runs")
+    with pytest.raises(BugError, match="runs that are not 4 elements"):
+        receive(frames(tensor, len(body), bodies=(body,)), 5)
 
 
 @pytest.mark.parametrize(
@@ -60,6 +72,7 @@ def test_narrow_tensors_are_widened(wire, dtype, values):
         (list(frames(Tensor("x", "int32", [3], 0, 24, "int64"))), "as 'int64'"),
         (list(frames(Tensor("x", "float32", [6], 64, 24, "int32"))), "as 'int32'"),
         (list(frames(Tensor("x", "int64", [3], 64, 24, "int32"))), "does not fit"),
+        (list(frames(Tensor("x", "int64", [5], 64, 20, "runs"))), "does not fit"),
         (list(frames(Tensor("x", "int32", [7], 64, 24))), "does not fit"),
         (list(frames(Tensor("x", "int32", [6], 80, 24))), "does not fit"),
         (list(frames(Tensor("x", "int32", [1 << 63, 1 << 63], 0, 24))), "does not fit"),

@@ -74,7 +74,7 @@ class Tensor(Message):
     shape: list[int] = field(3, "uint", repeated=True)
     offset: int = field(4, "uint")
     size: int = field(5, "uint")
-    wire_dtype: str = field(6, "string")
+    wire: str = field(6, "string")
 
 
 @dataclass

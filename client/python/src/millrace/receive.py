@@ -30,11 +30,12 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "float32": np.dtype("<f4"),
 }
 
-# What elements may travel as beside their own type.
-NARROW: dict[str, np.dtype[Any]] = {
-    "uint8": np.dtype("u1"),
-    "uint16": np.dtype("<u2"),
-    "int32": np.dtype("<i4"),
+# What tensors may travel as, and what may be made of it: as they are, in fewer bits, or as
+# runs of (length, first, step 0 or 1).
+WIRES: dict[str, tuple[str, ...]] = {
+    "": tuple(DTYPES),
+    "int32": ("int64",),
+    "runs": ("int32", "int64", "float32"),
 }
 
 # Keyword arguments of Hugging Face models that must be plain numbers.
@@ -161,23 +162,36 @@ def aligned(size: int) -> Array:
 
 def _view(body: Array, tensor: messages.Tensor, step: int) -> Any:
     dtype = DTYPES.get(tensor.dtype)
-    wire = NARROW.get(tensor.wire_dtype) if tensor.wire_dtype else dtype
-    if dtype is None or wire is None or not np.can_cast(wire, dtype, "safe"):
-        as_what = f" as {tensor.wire_dtype!r}" if tensor.wire_dtype else ""
+    if dtype is None or tensor.dtype not in WIRES.get(tensor.wire, ()):
+        as_what = f" as {tensor.wire!r}" if tensor.wire else ""
         raise BugError(f"tensor {tensor.name} of step {step} has dtype {tensor.dtype!r}{as_what}")
-    end = tensor.offset + tensor.size
-    if end > body.size or tensor.size != math.prod(tensor.shape) * wire.itemsize:
+    wire = DTYPES["int32"] if tensor.wire else dtype
+    size, end = math.prod(tensor.shape), tensor.offset + tensor.size
+    units = tensor.size // wire.itemsize
+    fits = units % 3 == 0 if tensor.wire == "runs" else units == size
+    if end > body.size or tensor.size % wire.itemsize or not fits:
         raise BugError(
             f"tensor {tensor.name} of step {step} does not fit: {tensor.size} bytes at "
-            f"{tensor.offset} of {body.size}, shape {tensor.shape} of {wire.name}"
+            f"{tensor.offset} of {body.size}, shape {tensor.shape} of {tensor.wire or wire.name}"
         )
-    array = body[tensor.offset : end].view(wire).reshape(tensor.shape)
-    if wire != dtype:
-        array = _widened(array, dtype)
+    array = body[tensor.offset : end].view(wire)
+    if tensor.wire == "runs":
+        array = _expanded(array.reshape(-1, 3), size, tensor.name, step)
+    if array.dtype != dtype:
+        wide = aligned(size * dtype.itemsize).view(dtype)
+        np.copyto(wide, array, casting="same_kind")
+        array = wide
+    array = array.reshape(tensor.shape)
     return int(array) if tensor.name in NUMBERS and array.ndim == 0 else array
 
 
-def _widened(array: Array, dtype: np.dtype[Any]) -> Array:
-    wide = aligned(array.size * dtype.itemsize).view(dtype).reshape(array.shape)
-    np.copyto(wide, array)
-    return wide
+def _expanded(runs: Array, size: int, name: str, step: int) -> Array:
+    """Returns the int64 elements of runs, which are size."""
+    length, first, rise = runs.astype(np.int64).T
+    if length.sum() != size or (length < 1).any() or (rise & ~1).any():
+        raise BugError(f"tensor {name} of step {step} has runs that are not {size} elements")
+    array = aligned(size * 8).view(np.int64)
+    np.copyto(array, np.repeat(first - rise * (np.cumsum(length) - length), length))
+    if rise.any():
+        array += np.arange(size) * np.repeat(rise, length)
+    return array
