@@ -21,12 +21,12 @@ func (d *debts) mostOwed() int32 {
 }
 
 // TestBehind draws from mixes of all sorts and looks at every source each time:
-// shares that are equal, far apart or zero, samples of one unit or of many, draws
-// that are taken back, mixes that change, sources that end.
+// shares that are equal, far apart or zero, samples of one unit or of more than keys
+// have room for, draws that are taken back, mixes that change, sources that end.
 func TestBehind(t *testing.T) {
-	for seed := range uint64(60) {
+	for seed := range uint64(75) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		n, longest := 1+rng.IntN(400), []int{1, 8, 300, 1 << 20}[seed%4]
+		n, longest := 1+rng.IntN(400), []int{1, 8, 300, 1 << 20, 1 << 24}[seed%5]
 		t.Run(fmt.Sprintf("%d sources, samples of up to %d", n, longest), func(t *testing.T) {
 			d := debts{base: make([]int64, n), out: make([]bool, n), near: 16 << owedBits}
 			for i := range d.base {
