@@ -212,6 +212,7 @@ func (p *Planner) position(before int64, state plan.State, digest [32]byte, tree
 	clear(p.steps)
 	clear(p.saved)
 	clear(p.wanted)
+	p.later = nil
 	clear(p.acks)
 	p.measures.upTo, p.measures.from = 0, nil
 	for i := range p.ledger {

@@ -102,6 +102,7 @@ type Planner struct {
 	images       *stepImages           // of the step that was looked at last
 	saved        map[int64]*savedToken // resume tokens that are being given out, by step
 	wanted       map[wantKey]*loaderSession
+	later        []plan.Effect // orders to loaders that wait until parts are sent
 	floors       floors
 	ended        int64  // first step that does not exist; -1 while unknown
 	endReason    string // why, if not that the data is used up
@@ -182,20 +183,33 @@ func newPlanner(opts Options) (*Planner, error) {
 // loop owns the planner's state.
 func (p *Planner) loop(ctx context.Context) error {
 	defer close(p.done)
-	var err error
-	for err == nil {
-		select {
-		case f := <-p.inbox:
-			f()
-			p.answer()
-		case <-ctx.Done():
-			err = ctx.Err()
-		}
+	for f := p.next(ctx); f != nil; f = p.next(ctx) {
+		f()
+		p.answer()
 	}
 	if p.log != nil {
 		return p.log.Close()
 	}
 	return nil
+}
+
+// next waits for what comes next; it returns nil if ctx ends. While nothing does, the
+// next step is drawn.
+func (p *Planner) next(ctx context.Context) (f func()) {
+	select {
+	case f = <-p.inbox:
+		return f
+	case <-ctx.Done():
+		return nil
+	default:
+		p.drawAhead()
+	}
+	select {
+	case f = <-p.inbox:
+		return f
+	case <-ctx.Done():
+		return nil
+	}
 }
 
 // do runs f in the loop and waits for it.
@@ -408,15 +422,14 @@ func (p *Planner) apply(ev plan.Event) {
 	}
 }
 
-// act carries out effects in order: to the log first, then to the others.
+// act carries out effects in order: to the log first, then to constructors, then to
+// loaders.
 func (p *Planner) act(effects []plan.Effect) {
-	var released []plan.Release
+	var orders []plan.Effect
 	for _, e := range effects {
 		switch e := e.(type) {
-		case plan.Want:
-			p.want(wantKey{e.Source, e.Seq})
-		case plan.Release:
-			released = append(released, e)
+		case plan.Want, plan.Release:
+			orders = append(orders, e)
 		case plan.Publish:
 			p.publish(e.Step)
 		case plan.End:
@@ -430,9 +443,7 @@ func (p *Planner) act(effects []plan.Effect) {
 			return
 		}
 	}
-	if len(released) > 0 {
-		p.release(released)
-	}
+	p.order(orders)
 }
 
 // tell gives every constructor an order.

@@ -24,7 +24,7 @@ func (p *Planner) publish(s *plan.Step) {
 	p.steps[s.Step] = s
 	for n, part := range parts {
 		if part != nil {
-			p.constructors[n].out.Put(part)
+			p.sendPart(p.constructors[n], part)
 		}
 	}
 	p.noteWork(s)

@@ -255,6 +255,7 @@ type constructorSession struct {
 	number      int
 	buckets     []uint32 // DP ranks it serves
 	out         *rpc.Outbox[*pb.ConstructorOrder]
+	unsent      int // parts of plans in out
 	usage       *pb.ConstructorUsage
 	joining     map[uint64]*joining // joins it was asked about
 }
@@ -276,7 +277,13 @@ func (p *Planner) Construct(stream grpc.BidiStreamingServer[pb.ConstructorReport
 	if err := p.do(ctx, func() { refused = p.addConstructor(c) }); err != nil || refused != nil {
 		return rpc.ToStatus(cmp.Or(err, refused))
 	}
-	err = pump(ctx, cancel, p.done, c.out, stream.Send, func() error {
+	send := func(o *pb.ConstructorOrder) error {
+		if err := stream.Send(o); err != nil || o.GetPlan() == nil {
+			return err
+		}
+		return p.do(ctx, func() { p.partSent(c) })
+	}
+	err = pump(ctx, cancel, p.done, c.out, send, func() error {
 		report, err := stream.Recv()
 		if err != nil {
 			return err
@@ -341,7 +348,7 @@ func (p *Planner) resend(c *constructorSession) {
 				p.fail(err)
 				return
 			}
-			c.out.Put(p.partOf(s, images, c))
+			p.sendPart(c, p.partOf(s, images, c))
 		}
 	}
 	if p.ended >= 0 || p.remesh != nil {
@@ -352,6 +359,7 @@ func (p *Planner) resend(c *constructorSession) {
 func (p *Planner) removeConstructor(c *constructorSession, err error) {
 	p.constructors[c.number] = nil
 	p.noteLeft("constructor", c.id, err)
+	p.orderLater() // it may be the one that was waited for
 }
 
 func (p *Planner) jobFor(c *constructorSession) *pb.ConstructorJob {

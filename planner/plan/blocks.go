@@ -59,6 +59,9 @@ func (c *Core) blockRead(ev BlockRead) {
 	s.blocks[ev.Seq] = block{ev.Lengths, ev.Images, ev.Banned}
 	s.read++
 	s.samples += int64(len(ev.Lengths))
+	if c.pending != nil && c.pending.blocked {
+		c.prepared = false
+	}
 }
 
 // release lets go of the blocks that no position from the acked one on needs.

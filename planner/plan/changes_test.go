@@ -11,8 +11,8 @@ import (
 	"github.com/millrace-data/millrace/planner/plan"
 )
 
-// driver feeds a core: blocks in random order, acknowledgements at once, and
-// changes when it is told to.
+// driver feeds a core: blocks in random order, acknowledgements at once or later, and
+// changes when it is told to. Now and then it has the core prepare a step.
 type driver struct {
 	t       *testing.T
 	w       world
@@ -24,6 +24,7 @@ type driver struct {
 	steps   []*plan.Step
 	states  map[int64]plan.State
 	made    []plan.Change
+	done    int64 // steps to acknowledge
 	ended   bool
 }
 
@@ -42,7 +43,9 @@ func (d *driver) take(effects []plan.Effect) {
 		case plan.Publish:
 			d.steps = append(d.steps, e.Step)
 			d.states[e.Step.After.Step] = e.Step.After.Clone()
-			effects = append(effects, d.core.Apply(plan.Acked{Step: e.Step.Step + 1})...)
+			if d.done = e.Step.Step + 1; d.rng.IntN(2) == 0 {
+				effects = append(effects, d.core.Apply(plan.Acked{Step: d.done})...)
+			}
 		case plan.End:
 			d.ended = true
 		case plan.Fail:
@@ -125,9 +128,16 @@ func (d *driver) anyChange(step int64) plan.Change {
 func (d *driver) run(steps int, change bool) {
 	tries := 0
 	for budget := 20000; len(d.steps) < steps && !d.ended && budget > 0; budget-- {
+		if d.rng.IntN(3) == 0 {
+			d.take(d.core.Prepare())
+		}
 		if change && tries < 3*(len(d.steps)+1) && d.rng.IntN(3) == 0 {
 			tries++
 			d.change(d.anyChange(int64(len(d.steps))))
+			continue
+		}
+		if d.core.Acked() < d.done && (len(d.wanted) == 0 || d.rng.IntN(4) == 0) {
+			d.take(d.core.Apply(plan.Acked{Step: d.done}))
 			continue
 		}
 		if len(d.wanted) == 0 {

@@ -237,7 +237,9 @@ type Core struct {
 	pending *draft // the next step as far as it could be drawn; nil if there is none
 	last    *draft // the one that found no sample
 	step    prelude
-	scratch struct { // memory of the last draft
+	// There is no more to draw of the next step before it may be planned.
+	prepared bool
+	scratch  struct { // memory of the last draft
 		samples int // about so many
 		jumps   []jump
 	}
@@ -281,7 +283,7 @@ func (c *Core) reset(s State, digest [32]byte) {
 		c.ban(b)
 	}
 	c.digests = newDigests(s.Step, digest)
-	c.pending, c.step = nil, prelude{}
+	c.pending, c.step, c.prepared = nil, prelude{}, false
 }
 
 // Start plans as far as it can without any event.
@@ -404,7 +406,7 @@ func (c *Core) change(ch Change) {
 		return // there is no such step
 	}
 	c.pending = nil // what was drawn for the next step may be drawn otherwise now
-	c.step.begun = false
+	c.step.begun, c.prepared = false, false
 }
 
 // advance plans steps while the limit allows it and the samples are known.
@@ -477,7 +479,7 @@ func (c *Core) publish(step *Step) {
 			step.Passed = append(step.Passed, [2]Ref{from, {Source: int32(i), Seq: cur.Seq, Index: cur.Index}})
 		}
 	}
-	c.step = prelude{}
+	c.step, c.prepared = prelude{}, false
 	c.state = step.After.Clone()
 	c.window[c.state.Step] = step.After
 	c.digests.expect(step.Step, len(step.Rows))

@@ -166,6 +166,9 @@ func (w world) run(t *testing.T, steps int64, rng *rand.Rand) history {
 	take(core.Start())
 	for int64(len(h.steps)) < steps && h.ended < 0 {
 		planned := int64(len(h.steps))
+		if rng != nil && rng.IntN(2) == 0 {
+			take(core.Prepare())
+		}
 		switch {
 		case rng != nil && len(past) > 0 && rng.IntN(8) == 0: // once more
 			p := past[rng.IntN(len(past))]
@@ -228,7 +231,8 @@ func (w world) bounds(t *testing.T, core *plan.Core, wanted []plan.Want, release
 	}
 }
 
-// TestArrivalChangesNothing: whatever comes when, the plans are the same.
+// TestArrivalChangesNothing: whatever comes when, and whatever is drawn before it is
+// its turn, the plans are the same.
 func TestArrivalChangesNothing(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	for range rounds(150) {

@@ -43,6 +43,7 @@ type draft struct {
 	mixes  []mixed
 	banned []Ref
 	tokens int64
+	rowOf  []int32 // of each sample of the pool, once it is packed
 	// Where rows have several widths: which samples are in the step so far, and how
 	// many have to wait for the next; their tokens do not count. nil if all have one width.
 	admitted *balance.Admission
@@ -84,10 +85,7 @@ func (c *Core) next() (step *Step, end bool) {
 	if d == nil {
 		return nil, false
 	}
-	result, err := c.runner.Run(c.cfg.Strategy, strategy.Input{
-		Number: c.state.Step, Tree: c.mesh(c.state.Settings), Draw: d.drawAll,
-		Shape: c.strategyShape(d.shape),
-	})
+	result, err := c.run(d, d.drawAll)
 	switch {
 	case c.failed != nil:
 		return nil, false
@@ -104,31 +102,14 @@ func (c *Core) next() (step *Step, end bool) {
 	return d.close(result), false
 }
 
-var errEnd = errors.New("there is no such step")
-
-// drawAll draws and packs the step's samples for a strategy.
-func (d *draft) drawAll(shares []uint64) (*dgraph.Buffer, []int32, error) {
-	d.blocked = false
-	if shares != nil && d.byHand == nil {
-		d.byHand = mix.FromShares(shares)
-		d.setShares(0)
-	}
-	d.fill()
-	switch {
-	case d.c.failed != nil:
-		return nil, nil, d.c.failed
-	case d.blocked:
-		return nil, nil, strategy.ErrBlocked
-	case d.pool.Len() == 0:
-		return nil, nil, errEnd
-	}
-	bins := d.pack()
-	if d.c.failed != nil {
-		return nil, nil, d.c.failed
-	}
-	d.addImages()
-	return d.pool, slices.Clone(bins), nil
+// run has the strategy plan a draft.
+func (c *Core) run(d *draft, draw strategy.DrawFunc) (*strategy.Result, error) {
+	return c.runner.Run(c.cfg.Strategy, strategy.Input{
+		Number: c.state.Step, Tree: c.mesh(c.state.Settings), Draw: draw, Shape: c.strategyShape(d.shape),
+	})
 }
+
+var errEnd = errors.New("there is no such step")
 
 // newDraft begins a step with the samples that it was to have before any is drawn;
 // nil if they are not known well enough.
