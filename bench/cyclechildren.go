@@ -33,12 +33,23 @@ const cycleStrategy = "plancycle"
 // cycleMoments are the moments of planning one step.
 type cycleMoments struct {
 	Step   int64
-	Early  time.Duration // spent drawing before the last block was known
-	Known  time.Time     // the last block was known
-	Drawn  time.Time     // samples were drawn and packed
-	Rows   time.Time     // rows were placed
-	Second time.Time     // samples were divided over all ranks, at the same time as rows
-	Placed time.Time     // both were
+	Early  []cycleSpan // spent drawing before the step could be planned
+	Known  time.Time   // the last block was known, and the step could be planned
+	Drawn  time.Time   // samples were drawn and packed
+	Rows   time.Time   // rows were placed
+	Second time.Time   // samples were divided over all ranks, at the same time as rows
+	Placed time.Time   // both were
+}
+
+type cycleSpan struct{ From, To time.Time }
+
+// early is the time spent drawing early, before a moment and after it.
+func (m cycleMoments) early(moment time.Time) (before, after time.Duration) {
+	for _, s := range m.Early {
+		late := min(max(s.To.Sub(moment), 0), s.To.Sub(s.From))
+		before, after = before+s.To.Sub(s.From)-late, after+late
+	}
+	return before, after
 }
 
 // cycleWatch is the strategy, with a watch.
@@ -47,7 +58,7 @@ type cycleWatch struct {
 	ranks       balance.Balancer
 	costs       []int64
 	moments     []cycleMoments
-	early       time.Duration
+	early       []cycleSpan
 }
 
 func newCycleWatch() (*cycleWatch, error) {
@@ -64,11 +75,11 @@ func (w *cycleWatch) plan(s *strategy.Step) error {
 	g := s.Graph(dgraph.Text)
 	g.Mix(s.Schedule())
 	m.Drawn = time.Now()
-	if s.Buffer() == nil { // a block is missing: what was drawn is kept
-		w.early += m.Drawn.Sub(m.Known)
+	if s.Buffer() == nil { // a block is missing, or it is not time yet: what was drawn is kept
+		w.early = append(w.early, cycleSpan{m.Known, m.Drawn})
 		return g.Plan()
 	}
-	w.early = 0
+	w.early = nil
 	// The second module depends on what was drawn alone.
 	second := make(chan error, 1)
 	go func() {

@@ -136,13 +136,27 @@ func (r *cycleRun) report(cfg *config, c cycleCase) error {
 		of   func(s cycleStep, m cycleMoments) time.Duration
 	}{
 		{"whole cycle", func(s cycleStep, m cycleMoments) time.Duration { return s.end.Sub(s.begin) }},
-		{"wait for blocks", func(s cycleStep, m cycleMoments) time.Duration { return m.Known.Sub(s.begin) - m.Early }},
-		{"mix and packing", func(_ cycleStep, m cycleMoments) time.Duration { return m.Early + m.Drawn.Sub(m.Known) }},
+		{"whole cycle and drawing ahead of it", func(s cycleStep, m cycleMoments) time.Duration {
+			before, _ := m.early(s.begin)
+			return before + s.end.Sub(s.begin)
+		}},
+		{"mix and packing ahead of the cycle", func(s cycleStep, m cycleMoments) time.Duration { before, _ := m.early(s.begin); return before }},
+		{"wait for blocks", func(s cycleStep, m cycleMoments) time.Duration {
+			_, early := m.early(s.begin)
+			return m.Known.Sub(s.begin) - early
+		}},
+		{"mix and packing", func(s cycleStep, m cycleMoments) time.Duration {
+			_, early := m.early(s.begin)
+			return early + m.Drawn.Sub(m.Known)
+		}},
 		{"graph, cost, balance of rows", func(_ cycleStep, m cycleMoments) time.Duration { return m.Rows.Sub(m.Drawn) }},
 		{"beside it, balance of 4096 ranks", func(_ cycleStep, m cycleMoments) time.Duration { return m.Second.Sub(m.Drawn) }},
 		{"both", func(_ cycleStep, m cycleMoments) time.Duration { return m.Placed.Sub(m.Drawn) }},
 		{"cut, encode, send", func(s cycleStep, m cycleMoments) time.Duration { return s.end.Sub(m.Placed) }},
-		{"from all blocks known", func(s cycleStep, m cycleMoments) time.Duration { return m.Early + s.end.Sub(m.Known) }},
+		{"from all blocks known", func(s cycleStep, m cycleMoments) time.Duration {
+			_, early := m.early(s.begin)
+			return early + s.end.Sub(m.Known)
+		}},
 	}
 	var results []result
 	for _, p := range phases {
