@@ -89,7 +89,8 @@ func (j *cycleJob) close(run *cycleRun, err error) error {
 // run takes the plans of some steps, from the first on, and the token of the middle.
 func (j *cycleJob) run(ctx context.Context, steps int) (*cycleRun, error) {
 	r := &cycleRun{tokenStep: steps / 2}
-	begin, before := time.Now(), time.Duration(0)
+	begin := time.Now()
+	var cpu, stolen time.Duration // when the clock started
 	for n := range steps {
 		step, err := j.gather(ctx, uint64(n))
 		if err != nil {
@@ -101,10 +102,14 @@ func (j *cycleJob) run(ctx context.Context, steps int) (*cycleRun, error) {
 		case r.tokenStep:
 			r.token, err = j.token(ctx, uint64(n))
 		case cycleWarm:
-			before, err = processCPU(j.planner.pid())
+			if cpu, err = processCPU(j.planner.pid()); err == nil {
+				stolen, err = machineStolen()
+			}
 		case steps:
-			r.cpu, err = processCPU(j.planner.pid())
-			r.cpu -= before
+			if r.cpu, err = processCPU(j.planner.pid()); err == nil {
+				r.stolen, err = machineStolen()
+			}
+			r.cpu, r.stolen = r.cpu-cpu, r.stolen-stolen
 			return r, err
 		}
 		if err != nil {

@@ -117,6 +117,7 @@ type cycleRun struct {
 	steps     []cycleStep
 	moments   []cycleMoments // of the planner, by step
 	cpu       time.Duration  // of the planner, over the steps on the clock
+	stolen    time.Duration  // from the machine's cores, over them too
 	loaded    cycleLoaded
 	token     []byte // of the middle
 	tokenStep int
@@ -172,9 +173,9 @@ func (r *cycleRun) report(cfg *config, c cycleCase) error {
 		results = append(results, res)
 	}
 	last := r.steps[len(r.steps)-1]
-	cfg.report.note("%s: %d samples a step; %.1f MB of metadata in, %.1f MB of parts out; planner %.0f CPU ms a step; load %s", c.name, last.samples,
+	cfg.report.note("%s: %d samples a step; %.1f MB of metadata in, %.1f MB of parts out; planner %.0f CPU ms a step, %.0f ms of all cores were stolen; load %s", c.name, last.samples,
 		float64(last.samples)*float64(r.loaded.Bytes)/float64(r.loaded.Samples)/1e6, float64(last.bytes)/1e6,
-		r.cpu.Seconds()*1000/float64(len(r.steps)-cycleWarm), load())
+		r.cpu.Seconds()*1000/float64(len(r.steps)-cycleWarm), r.stolen.Seconds()*1000/float64(len(r.steps)-cycleWarm), load())
 	cfg.report.note("")
 	return cfg.report.table(results, "p99")
 }

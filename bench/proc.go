@@ -46,16 +46,24 @@ func processCPU(pid int) (time.Duration, error) {
 }
 
 // machineIdle is the time that all cores together had nothing to do so far.
-func machineIdle() (time.Duration, error) {
+func machineIdle() (time.Duration, error) { return machineTime(4) }
+
+// machineStolen is the time that a virtual machine's cores were not there so far,
+// though there was something to do.
+func machineStolen() (time.Duration, error) { return machineTime(8) }
+
+// machineTime is a time of all cores together: cpu user nice system idle iowait irq
+// softirq steal, counted from 0.
+func machineTime(field int) (time.Duration, error) {
 	data, err := os.ReadFile("/proc/stat")
 	if err != nil {
 		return 0, err
 	}
-	fields := strings.Fields(string(data)) // cpu user nice system idle ...
-	if len(fields) < 5 {
+	fields := strings.Fields(string(data))
+	if len(fields) <= field {
 		return 0, fmt.Errorf("reading /proc/stat: %d fields", len(fields))
 	}
-	ticks, err := strconv.ParseInt(fields[4], 10, 64)
+	ticks, err := strconv.ParseInt(fields[field], 10, 64)
 	return time.Duration(ticks) * clockTick, err
 }
 
