@@ -304,6 +304,51 @@ func TestChangesGoOn(t *testing.T) {
 		expect(t, exitUser, "late.jsonl:1:", "has the steps before", "valid is step 2")
 }
 
+// TestChangesPast: a service that goes on from a token takes a file with changes
+// that the token has, and refuses one that it does not have.
+func TestChangesPast(t *testing.T) {
+	t.Parallel()
+	dir := changing(t)
+	const past = `{"step":1,"ban":{"source":"words","file":"1.jsonl","row":0}}
+{"step":2,"skip":1}
+{"step":2,"skip":1}
+{"step":2,"weights":{"words":2,"notes":1}}
+{"step":3,"add":{"source":{"name":"more","files":"more/0.jsonl"},"weight":0.3}}
+{"step":3,"pause":"notes"}
+{"step":4,"resume":"notes"}
+{"step":4,"sequences":8}
+{"step":5,"topology":{"tp":1}}
+{"step":6,"drop":"more"}
+`
+	const later = `{"step":7,"pause":"notes"}` + "\n" + `{"step":12,"skip":1}` + "\n"
+	put(t, dir, "past.jsonl", past)
+	put(t, dir, "all.jsonl", past+later)
+	put(t, dir, "later.jsonl", later)
+	millrace(t, dir, "run", "job.yaml", "--changes", "past.jsonl", "--steps", "7", "--save-token", "7.json").digest(t)
+	want := millrace(t, dir, "reference", "job.yaml", "--changes", "all.jsonl", "--steps", "16").digest(t)
+	for _, args := range []string{"all.jsonl", "later.jsonl", "all.jsonl --processes", "all.jsonl --log-dir new"} {
+		r := millrace(t, dir, append(strings.Fields("run job.yaml --steps 9 --resume 7.json --changes"), strings.Fields(args)...)...)
+		if got := r.digest(t); got != want {
+			t.Errorf("with %s it ends with %s, want %s", args, got, want)
+		}
+	}
+	explained := millrace(t, dir, "explain", "job.yaml", "--step", "9", "--resume", "7.json", "--changes", "all.jsonl")
+	if explained.expect(t, 0); explained.stdout != millrace(t, dir, "explain", "job.yaml", "--step", "9", "--changes", "all.jsonl").stdout {
+		t.Errorf("step 9 is explained otherwise from a token:\n%s", explained.stdout)
+	}
+	for _, c := range []string{
+		`{"step":1,"ban":{"source":"words","file":"1.jsonl","row":9}}`, `{"step":6,"skip":1}`, `{"step":3,"weights":{"notes":2,"words":2}}`, `{"step":3,"schedule":true}`,
+		`{"step":4,"add":{"source":{"name":"x","files":"more/0.jsonl"},"weight":0.1}}`, `{"step":6,"pause":"words"}`, `{"step":0,"drop":"notes"}`,
+		`{"step":5,"sequence_length":512}`, `{"step":6,"topology":{"dp":4}}`,
+	} {
+		put(t, dir, "c.jsonl", strings.Split(past, "\n")[4]+"\n"+c+"\n") // the source that joins is part of the token
+		for _, args := range [][]string{{"run", "--steps", "2"}, {"explain", "--step", "8"}} {
+			args = append([]string{args[0], "job.yaml", "--resume", "7.json", "--changes", "c.jsonl"}, args[1:]...)
+			millrace(t, dir, args...).expect(t, exitUser, "c.jsonl:2: the change "+c, "token of step 7 did not have it", "leave it out")
+		}
+	}
+}
+
 // TestShapesRefused: rows that cannot be cut over the ranks of a mesh are refused
 // when they are asked for, not when a step of them is planned.
 func TestShapesRefused(t *testing.T) {

@@ -198,6 +198,7 @@ func (p *Planner) resume(state *plan.State, changes []change.Change, by maker) e
 			return fault.As(fault.ClassOf(err), fmt.Errorf("%sthe change %s: %w", c.Origin, c, err))
 		}
 		p.enter(ch)
+		p.origins[string(ch.Text)] = c.Origin
 		state.Await(ch)
 	}
 	if by == byLog {

@@ -73,30 +73,34 @@ func (d *Dry) Bans() (bans []*pb.Ban) {
 
 // Position is where a resume token, or a key frame of the log, stands; without
 // one, the start of the job. Changes that the token does not know are made on top,
-// at their steps; those of steps before it belong to its past. It is called once.
+// at their steps; those of steps before it belong to its past, and are refused if
+// they stand in a file and it does not have them. It is called once.
 func (d *Dry) Position(token []byte, changes []change.Change) (plan.State, error) {
-	p, state := d.p, plan.Start(d.p.base())
+	p, state, start := d.p, plan.Start(d.p.base()), plan.Start(d.p.base())
 	if len(token) > 0 {
 		at, err := decodeToken(p.id, token, p.limited[:p.base()])
 		if err != nil {
 			return state, err
 		}
-		changes = append(at.pending[:len(at.pending):len(at.pending)], changes...)
+		changes = append(at.pending[:len(at.pending):len(at.pending)], change.Without(changes, at.pending)...)
 		at.pending = nil
 		if state, err = d.resume(at); err != nil {
 			return state, err
 		}
 	}
 	for _, c := range changes {
-		known := slices.ContainsFunc(p.journal, func(ch plan.Change) bool { return bytes.Equal(ch.Text, []byte(c.String())) })
-		if c.Step < state.Step || known {
+		at := &state
+		if at.Step > c.Step {
+			at = &start
+		}
+		if at == &start && c.Origin == "" {
 			continue
 		}
-		if err := d.change(&state, c); err != nil {
+		if err := d.change(at, c); err != nil {
 			return state, err
 		}
 	}
-	return state, nil
+	return state, p.agree(state)
 }
 
 // resume is a token's position, with the sources that joined before it.

@@ -76,18 +76,19 @@ type Planner struct {
 	done  chan struct{} // closed when loop returned
 
 	id           identity
-	yaml         []byte           // the spec
-	sources      []jobspec.Source // the spec's, then those that joined
-	limited      []bool           // by source
-	entries      [][]byte         // of the sources that joined, or are about to
-	refused      error            // why the one that is about to join cannot
-	journal      []plan.Change    // all changes so far, as they were made
-	bans         []plan.Ban       // all bans, whether in force or not
-	restored     []change.Change  // of the log, then of the options, until the core is there
-	logged       int              // how many of them are the log's
-	prepared     int              // how many of them are ready to be made
-	joined       int              // how many of entries have joined
-	positioned   bool             // a trainer said where the job goes on
+	yaml         []byte            // the spec
+	sources      []jobspec.Source  // the spec's, then those that joined
+	limited      []bool            // by source
+	entries      [][]byte          // of the sources that joined, or are about to
+	refused      error             // why the one that is about to join cannot
+	journal      []plan.Change     // all changes so far, as they were made
+	origins      map[string]string // of the changes that stand in a file: where
+	bans         []plan.Ban        // all bans, whether in force or not
+	restored     []change.Change   // of the log, then of the options, until the core is there
+	logged       int               // how many of them are the log's
+	prepared     int               // how many of them are ready to be made
+	joined       int               // how many of entries have joined
+	positioned   bool              // a trainer said where the job goes on
 	log          *checkpoint.Log
 	found        map[fileName]*pb.FileFound // nil while it is looked for
 	tree         *place.Tree                // mesh of this generation
@@ -169,6 +170,7 @@ func newPlanner(opts Options) (*Planner, error) {
 		steps:        map[int64]*plan.Step{},
 		saved:        map[int64]*savedToken{},
 		wanted:       map[wantKey]*loaderSession{},
+		origins:      map[string]string{},
 		ended:        -1,
 		acks:         map[uint32]*pb.Acked{},
 		found:        map[fileName]*pb.FileFound{},

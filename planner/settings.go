@@ -2,6 +2,7 @@ package planner
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -20,6 +21,9 @@ import (
 // were none.
 func packSettings(s plan.Settings) *pb.Settings {
 	out := &pb.Settings{SequenceLength: uint32(s.Batch.SequenceLength), Sequences: uint32(s.Batch.Rows)}
+	for _, x := range s.Skips {
+		out.Skips = append(out.Skips, uint64(x[0]), uint64(x[1]))
+	}
 	if weights, short := appendDecimals([]byte{}, s.Weights); s.Weights != nil && short {
 		out.Weights = weights
 	} else if s.Shares != nil {
@@ -70,7 +74,21 @@ func (p *Planner) whole(t *position) (plan.State, error) {
 			unknown = append(unknown, c)
 		}
 	}
-	return state, p.resume(&state, unknown, byToken)
+	return state, cmp.Or(p.resume(&state, unknown, byToken), p.agree(state))
+}
+
+// agree refuses a position if changes of a file, for steps before it, are no part
+// of it: they would be passed over without a word.
+func (p *Planner) agree(state plan.State) error {
+	past := slices.DeleteFunc(slices.Clone(p.journal), func(ch plan.Change) bool { return ch.Step >= state.Step })
+	slices.SortStableFunc(past, func(a, b plan.Change) int { return cmp.Compare(a.Step, b.Step) })
+	for i, ch := range slices.Backward(past) {
+		if origin := p.origins[string(ch.Text)]; origin != "" && !state.Settings.Have(past[i:]) {
+			return fault.Userf("%sthe change %s is for step %d, and the job of the resume token of step %d did not have it there, or has another one since: "+
+				"leave it out, give it step %d or a later one, or resume from a token of step %d or before", origin, ch.Text, ch.Step, state.Step, state.Step, ch.Step)
+		}
+	}
+	return nil
 }
 
 // unpackSettings is the inverse of packSettings for a job of so many sources.
@@ -85,6 +103,9 @@ func (p *Planner) unpackSettings(in *pb.Settings, sources int) (s plan.Settings,
 		return s, err
 	}
 	s.Batch = plan.Shape{SequenceLength: int32(min(in.SequenceLength, math.MaxInt32)), Rows: int(in.Sequences)}
+	for x := range slices.Chunk(in.Skips, 2) {
+		s.Skips = append(s.Skips, [2]int64{int64(x[0]), int64(x[len(x)-1])})
+	}
 	if in.Topology != "" {
 		if s.Mesh, err = place.Parse(in.Topology); err != nil {
 			return s, fmt.Errorf("the resume token has a topology that cannot be: %w", err)

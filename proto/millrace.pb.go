@@ -4490,8 +4490,9 @@ type Settings struct {
 	Topology       string                 `protobuf:"bytes,6,opt,name=topology,proto3" json:"topology,omitempty"`
 	Bans           []*Ban                 `protobuf:"bytes,7,rep,name=bans,proto3" json:"bans,omitempty"`
 	Added          []*AddedSource         `protobuf:"bytes,8,rep,name=added,proto3" json:"added,omitempty"`
-	Weights        []byte                 `protobuf:"bytes,9,opt,name=weights,proto3" json:"weights,omitempty"` // the mix that was set, decimals of planner/column.go
-	States         []byte                 `protobuf:"bytes,10,opt,name=states,proto3" json:"states,omitempty"`  // a column by source: 0, or 1 if it is paused, 2 if it was dropped
+	Weights        []byte                 `protobuf:"bytes,9,opt,name=weights,proto3" json:"weights,omitempty"`      // the mix that was set, decimals of planner/column.go
+	States         []byte                 `protobuf:"bytes,10,opt,name=states,proto3" json:"states,omitempty"`       // a column by source: 0, or 1 if it is paused, 2 if it was dropped
+	Skips          []uint64               `protobuf:"varint,11,rep,packed,name=skips,proto3" json:"skips,omitempty"` // for each skip its step, and how many steps' data was passed over
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -4592,6 +4593,13 @@ func (x *Settings) GetWeights() []byte {
 func (x *Settings) GetStates() []byte {
 	if x != nil {
 		return x.States
+	}
+	return nil
+}
+
+func (x *Settings) GetSkips() []uint64 {
+	if x != nil {
+		return x.Skips
 	}
 	return nil
 }
@@ -5271,7 +5279,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x05check\x18\x0f \x01(\aR\x05check\"=\n" +
 	"\rPendingChange\x12\x12\n" +
 	"\x04json\x18\x01 \x01(\fR\x04json\x12\x18\n" +
-	"\aweights\x18\x02 \x01(\fR\aweights\"\xb3\x02\n" +
+	"\aweights\x18\x02 \x01(\fR\aweights\"\xc9\x02\n" +
 	"\bSettings\x12\x16\n" +
 	"\x06shares\x18\x01 \x01(\fR\x06shares\x12\x10\n" +
 	"\x03out\x18\x02 \x03(\rR\x03out\x12\x12\n" +
@@ -5283,7 +5291,8 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x05added\x18\b \x03(\v2\x18.millrace.v1.AddedSourceR\x05added\x12\x18\n" +
 	"\aweights\x18\t \x01(\fR\aweights\x12\x16\n" +
 	"\x06states\x18\n" +
-	" \x01(\fR\x06states\"m\n" +
+	" \x01(\fR\x06states\x12\x14\n" +
+	"\x05skips\x18\v \x03(\x04R\x05skips\"m\n" +
 	"\vAddedSource\x12\x12\n" +
 	"\x04yaml\x18\x01 \x01(\fR\x04yaml\x12\x14\n" +
 	"\x05share\x18\x02 \x01(\x04R\x05share\x12\x18\n" +

@@ -1,10 +1,12 @@
 package plan
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/planner/dgraph"
@@ -70,6 +72,11 @@ type Ban struct {
 	Row    int64
 }
 
+// is says whether this ban, which may name the end of a path only, is b.
+func (x Ban) is(b Ban) bool {
+	return b.Source == x.Source && b.Row == x.Row && (b.File == x.File || strings.HasSuffix(b.File, "/"+x.File))
+}
+
 // Added is a source that joined after the start.
 type Added struct {
 	Source
@@ -89,6 +96,7 @@ type Settings struct {
 	Mesh    *place.Tree
 	Bans    []Ban
 	Added   []Added
+	Skips   [][2]int64 // of each its step, and how many steps' data was passed over; no plan depends on them
 }
 
 // with returns the settings after a change. What it holds is never written to
@@ -116,10 +124,41 @@ func (s Settings) with(ch Change) Settings {
 		}
 	case Remesh:
 		s.Mesh = ch.Mesh
+	case Skip:
+		s.Skips = append(slices.Clip(s.Skips), [2]int64{ch.Step, ch.Steps})
 	case BanSample:
 		s.Bans = append(slices.Clip(s.Bans), ch.Ban)
 	}
 	return s
+}
+
+// Have says whether changes are part of the settings: those that were made last,
+// one after the other.
+func (s Settings) Have(changes []Change) bool {
+	then, skips := s, slices.Clone(s.Skips)
+	for _, ch := range changes {
+		switch ch.Kind {
+		case Skip:
+			i := slices.Index(skips, [2]int64{ch.Step, ch.Steps})
+			if i < 0 {
+				return false
+			}
+			skips = slices.Delete(skips, i, i+1)
+		case AddSource:
+			if !slices.ContainsFunc(s.Added, func(a Added) bool { return bytes.Equal(a.Spec, ch.Add.Spec) }) {
+				return false
+			}
+		case BanSample:
+			if !slices.ContainsFunc(s.Bans, ch.Ban.is) {
+				return false
+			}
+		default: // those that are part of them already make no difference
+			then = then.with(ch)
+		}
+	}
+	sameMesh := then.Mesh == s.Mesh || then.Mesh != nil && s.Mesh != nil && then.Mesh.Equal(s.Mesh)
+	return sameMesh && then.Batch == s.Batch &&
+		slices.Equal(then.Shares, s.Shares) && slices.Equal(then.Out, s.Out) && slices.Equal(then.Gone, s.Gone)
 }
 
 func including(set []int32, i int32) []int32 {
