@@ -2,13 +2,20 @@ package reference
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/planner/change"
 	"github.com/millrace-data/millrace/planner/jobspec"
 	"github.com/millrace-data/millrace/planner/mix"
 )
+
+// changed is what changes made of a job.
+type changed struct {
+	changes []change.Change // to come
+	set     []uint64        // shares that were set by hand
+	added   []uint64        // shares of the sources that joined
+	banned  map[ban]bool
+}
 
 // ban is a record that is not used.
 type ban struct {
@@ -88,35 +95,4 @@ func (r *reader) add(a *change.Add) error {
 	r.sources = append(r.sources, s)
 	r.added = append(r.added, uint64(a.Weight*(1<<whole)))
 	return nil
-}
-
-// shares are those of all sources in part of step n.
-func (r *reader) shares(n int64, part int) []uint64 {
-	shares := r.set
-	if shares == nil {
-		parts := 1
-		switch r.job.Mix.Grain {
-		case "substep":
-			parts = substeps
-		case "epoch":
-			n = r.epochs()
-		}
-		shares = r.schedule.SharesWithin(n, part, parts)
-	}
-	for _, share := range r.added[len(shares)-len(r.job.Sources):] {
-		shares = mix.Joined(shares, share)
-	}
-	return shares
-}
-
-// epochs is how often all sources of the spec that have a weight were read
-// through.
-func (r *reader) epochs() int64 {
-	var epochs []int64
-	for i := range r.job.Sources {
-		if s := r.sources[i]; r.weighted[i] {
-			epochs = append(epochs, s.position()/s.Order.Blocks())
-		}
-	}
-	return slices.Min(epochs)
 }

@@ -1,26 +1,21 @@
 package reference
 
 import (
-	"context"
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/millrace-data/millrace/internal/batch"
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/planner/jobspec"
 	"github.com/millrace-data/millrace/sourceloader/format"
 	"github.com/millrace-data/millrace/sourceloader/order"
-	"github.com/millrace-data/millrace/sourceloader/store"
 	"github.com/millrace-data/millrace/sourceloader/transform"
 )
 
 // source is one source as an endless queue of samples.
 type source struct {
 	*order.Source
-	ctx    context.Context
-	st     store.Store
 	spec   *jobspec.Source
+	read   func(order.Unit, func(*format.Record) error) error
 	worker *transform.Worker
 	epochs int64
 	block  int64    // next block to read
@@ -41,20 +36,6 @@ type sample struct {
 }
 
 func (s sample) ban() ban { return ban{s.place.Source, s.place.File, s.place.Row} }
-
-func (r *reader) open(spec *jobspec.Source) (*source, error) {
-	ctx, st, job := r.ctx, r.st, r.job
-	chain, err := transform.Compile(*spec, job.LongestSample(), r.tokenizers)
-	if err != nil {
-		return nil, err // it names the source
-	}
-	src, err := order.Index(ctx, st, spec, job.Seed, chain.Columns())
-	if err != nil {
-		return nil, err
-	}
-	src.Manifest.Encoding = chain.EncodingDigest()
-	return &source{Source: src, ctx: ctx, st: st, spec: spec, worker: chain.Worker(), epochs: int64(job.Mix.Epochs)}, nil
-}
 
 // next returns the next sample that is not banned; one without tokens at the
 // limit of epochs.
@@ -91,12 +72,6 @@ func (s *source) nextOfAll() (sample, error) {
 	return s.queue[s.at-1], nil
 }
 
-// giveBack takes the last draw back.
-func (s *source) giveBack() {
-	s.at--
-	s.blocks = s.blocks[:len(s.blocks)-1]
-}
-
 // position is the block of the last sample drawn.
 func (s *source) position() int64 {
 	if len(s.blocks) == 0 {
@@ -121,7 +96,7 @@ func (s *source) readBlock() error {
 	var places []order.Place
 	for _, chunk := range s.Order.Chunks(s.block) {
 		for _, unit := range s.Order.Layout.Units(chunk) {
-			err := s.ReadUnit(s.ctx, s.st, unit, func(rec *format.Record) error {
+			err := s.read(unit, func(rec *format.Record) error {
 				_, err := s.worker.Apply(rec, func(t *transform.Sample) error {
 					at := Place{Source: s.spec.Name, File: s.Manifest.Name(int32(unit.File)), Row: t.Row, Piece: t.Piece, Seq: s.block}
 					samples = append(samples, sample{append([]int32(nil), t.Tokens...), s.keep(t.Extras), s.images(t.Images), at})
@@ -148,26 +123,4 @@ func (s *source) readBlock() error {
 	}
 	s.block++
 	return nil
-}
-
-// images copies the images of a sample.
-func (s *source) images(list []transform.Image) (images []batch.Image) {
-	for _, x := range list {
-		images = append(images, batch.Image{
-			At: int(x.At), Tokens: transform.Geometry(s.spec.Images()).Tokens(x.Grid), H: x.Grid.H, W: x.Grid.W,
-			SHA: x.SHA, Data: append([]byte{}, x.Data...),
-		})
-	}
-	return images
-}
-
-// keep copies what the kept columns of a sample hold.
-func (s *source) keep(values [][]byte) (kept []batch.Kept) {
-	for c, v := range values {
-		if v != nil {
-			kept = append(kept, batch.Kept{Column: s.spec.Keep[c], Data: append([]byte{}, v...)})
-		}
-	}
-	slices.SortFunc(kept, func(a, b batch.Kept) int { return strings.Compare(a.Column, b.Column) })
-	return kept
 }

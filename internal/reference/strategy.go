@@ -62,15 +62,14 @@ func (r *reader) byStrategy(n, skip int64) ([]int32, error) {
 			if shares != nil {
 				shares = mix.FromShares(shares)
 			}
-			carried, err := r.draw(n, skip, shares)
-			if err != nil {
+			if err := r.draw(n, skip, shares); err != nil {
 				return nil, nil, err
 			}
-			if len(r.pool) == 0 {
+			if len(r.samples) == 0 {
 				return nil, nil, errEnd
 			}
-			_, bins, err := r.pack(carried)
-			return r.buffer(carried), slices.Clone(bins), err
+			bins, err := r.pack()
+			return r.buffer(), slices.Clone(bins), err
 		},
 	}
 	result, err := r.strategy.runner.Run(r.strategy.plan, in)
@@ -84,13 +83,13 @@ func (r *reader) byStrategy(n, skip int64) ([]int32, error) {
 }
 
 // buffer is the pool as a strategy sees it.
-func (r *reader) buffer(carried int) *dgraph.Buffer {
-	b := &dgraph.Buffer{Carried: carried}
+func (r *reader) buffer() *dgraph.Buffer {
+	b := &dgraph.Buffer{Carried: r.first}
 	images := slices.ContainsFunc(r.sources[:len(r.job.Sources)], func(s *source) bool { return s.spec.Images() != nil })
 	if images {
 		b.ImageOffsets = []int32{0}
 	}
-	for _, d := range r.pool {
+	for _, d := range r.samples {
 		b.Source, b.Seq = append(b.Source, int32(d.source)), append(b.Seq, d.place.Seq)
 		b.Index, b.Tokens = append(b.Index, d.place.Index), append(b.Tokens, int32(len(d.tokens)))
 		for _, x := range d.images {

@@ -7,18 +7,18 @@ import (
 	"github.com/millrace-data/millrace/balance"
 )
 
-// intoRows returns the row of each of the first n samples of the pool, -1 for those
-// that are carried over.
-func (r *reader) intoRows(lengths []int32, carried int) (rows []int32, n int, err error) {
-	if r.job.Batch.ContextSplit > 0 {
-		return new(balance.WidePacker).Pack(lengths, carried, r.wide(), carry)
-	}
-	return new(balance.Packer).PackLimited(lengths, carried, int32(r.length), r.seats, carry)
-}
-
-// wide is what rows of several widths are made by.
+// wide is what rows of several widths are made by (batch.context_split).
 func (r *reader) wide() balance.Wide {
 	return balance.Wide{Capacity: int32(r.length), Widest: int32(r.job.Batch.ContextSplit), Units: r.seats}
+}
+
+// intoRows returns the row of each of the first n samples of the pool, -1 for those
+// that are carried over.
+func (r *reader) intoRows(lengths []int32) (rows []int32, n int, err error) {
+	if r.job.Batch.ContextSplit > 0 {
+		return new(balance.WidePacker).Pack(lengths, r.first, r.wide(), carry)
+	}
+	return new(balance.Packer).PackLimited(lengths, r.first, int32(r.length), r.seats, carry)
 }
 
 // count counts the rows of a step: fewer than there are seats if some take several.
@@ -27,9 +27,9 @@ func (r *reader) count(bins []int32) int {
 		return r.seats
 	}
 	tokens := make([]int64, r.seats)
-	for k, d := range r.pool {
+	for k, n := range r.lengths() {
 		if bins[k] >= 0 {
-			tokens[bins[k]] += int64(r.job.RowLength(len(d.tokens)))
+			tokens[bins[k]] += int64(n)
 		}
 	}
 	rows := 0

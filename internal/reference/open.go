@@ -1,0 +1,66 @@
+package reference
+
+import (
+	"context"
+
+	"github.com/millrace-data/millrace/planner/change"
+	"github.com/millrace-data/millrace/planner/jobspec"
+	"github.com/millrace-data/millrace/planner/mix"
+	"github.com/millrace-data/millrace/sourceloader/format"
+	"github.com/millrace-data/millrace/sourceloader/order"
+	"github.com/millrace-data/millrace/sourceloader/store"
+	"github.com/millrace-data/millrace/sourceloader/transform"
+)
+
+// Manifests returns the digests of the manifests of a job's sources as they are.
+func Manifests(ctx context.Context, st store.Store, job *jobspec.Job) ([][32]byte, error) {
+	_, manifests, err := open(ctx, st, job, nil)
+	return manifests, err
+}
+
+// open is a job before its first step, and the digests of its sources' manifests.
+func open(ctx context.Context, st store.Store, job *jobspec.Job, changes []change.Change) (r *reader, manifests [][32]byte, err error) {
+	r = &reader{ctx: ctx, st: st, job: job, tokenizers: transform.NewTokenizers(), length: job.Batch.SequenceLength, seats: job.Batch.Sequences}
+	r.changed = changed{changes: changes, banned: map[ban]bool{}}
+	for _, spec := range job.ResolvedSources() {
+		s, err := r.open(&spec)
+		if err != nil {
+			return nil, nil, err
+		}
+		r.sources = append(r.sources, s)
+		manifests = append(manifests, s.Manifest.Digest())
+	}
+	var stages []mix.Stage
+	for _, stage := range job.Mix.Stages {
+		var weights []float64
+		for _, s := range r.sources {
+			weights = append(weights, stage.Weights[s.spec.Name])
+		}
+		stages = append(stages, mix.Stage{From: stage.From, Ramp: stage.Ramp, Over: stage.Over, Weights: weights})
+	}
+	r.schedule = mix.NewSchedule(stages)
+	r.strategy, err = registeredBy(job)
+	return r, manifests, err
+}
+
+// open indexes a source, of the job spec or one that joins.
+func (r *reader) open(spec *jobspec.Source) (*source, error) {
+	chain, err := transform.Compile(*spec, r.job.LongestSample(), r.tokenizers)
+	if err != nil {
+		return nil, err // it names the source
+	}
+	src, err := order.Index(r.ctx, r.st, spec, r.job.Seed, chain.Columns())
+	if err != nil {
+		return nil, err
+	}
+	src.Manifest.Encoding = chain.EncodingDigest()
+	read := func(unit order.Unit, f func(*format.Record) error) error { return src.ReadUnit(r.ctx, r.st, unit, f) }
+	return &source{Source: src, spec: spec, read: read, worker: chain.Worker(), epochs: int64(r.job.Mix.Epochs)}, nil
+}
+
+func (r *reader) names() (names []string) {
+	for _, s := range r.sources {
+		names = append(names, s.spec.Name)
+	}
+	return names
+}
