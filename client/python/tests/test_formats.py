@@ -271,6 +271,42 @@ def test_shared_rows(tmp_path):
 
 
 @needs_binary
+def test_sums_of_shared_rows(tmp_path):
+    """What the ranks that share rows count adds up to each document once, also after a resume."""
+    split = {"rows": 1, "batch": ", context_split: 4", "longest": 500}
+    spec = write_job(tmp_path, dp=2, cp=2, format="megatron-thd", **split)
+    with real_service(spec) as address, contextlib.ExitStack() as stack:
+        loaders = [
+            stack.enter_context(millrace.connect(address, dp_rank=dp, cp_rank=cp))
+            for dp in range(2) for cp in range(2)
+        ]  # fmt: skip
+        shared = set()
+
+        def check(left):
+            told, documents = [], {}
+            for loader in loaders:
+                shared.update(loader.sharing())
+                step = millrace.megatron.wrap_data_iterator(loader, lambda n: told.append(n) or n)
+                assert step.num_microbatches == left
+                for _ in range(left):
+                    next(loader)
+                    for row in loader.lineage:
+                        documents.update(
+                            {(s.source, s.seq, s.index): s.length for s in row.segments}
+                        )
+            assert len(told) == len(loaders)
+            assert sum(n for n, _ in told) == sum(documents.values())
+            assert sum(n for _, n in told) == sum(n * n for n in documents.values())
+
+        for _ in range(4):
+            check(2)
+        for loader in loaders:  # in the middle of a step
+            next(loader)
+        check(1)
+        assert shared == {1, 2, 4}
+
+
+@needs_binary
 def test_jax_batches(tmp_path):
     spec = write_job(tmp_path, dp=1, format="jax", pp=2)
     options = {"dp_size": 1, "pp_size": 2}
