@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,7 +25,12 @@ type toService struct {
 
 // changeFlags are what the verbs that change a running job have in common.
 type changeFlags struct {
-	Step    int64         `help:"First step that it applies to; 0 is as soon as possible. For one that is planned already, it is the next that is not." default:"0" placeholder:"N"`
+	Step int64 `help:"First step that it applies to; 0 is as soon as possible. For one that is planned already, it is the next that is not." default:"0" placeholder:"N"`
+	askFlags
+}
+
+// askFlags say how a change is asked for.
+type askFlags struct {
 	Reason  string        `help:"Why, for people who read the journal." placeholder:"TEXT"`
 	Job     string        `help:"Job spec (YAML) that the service must run; with another one, nothing is changed." type:"path" placeholder:"FILE"`
 	Timeout time.Duration `help:"How long to wait until the change is made: a source that joins is indexed first. Default 5m." default:"5m" placeholder:"TIME"`
@@ -36,7 +42,11 @@ const changeHelp = "The change applies from a step on to all ranks alike. It bec
 
 // check refuses what needs no service to be found wrong.
 func (f *changeFlags) check(c change.Change) error {
-	if err := cmp.Or(atLeast("--step", f.Step, 0), c.Validate()); err != nil {
+	return cmp.Or(atLeast("--step", f.Step, 0), f.askFlags.check(c))
+}
+
+func (f *askFlags) check(c change.Change) error {
+	if err := c.Validate(); err != nil {
 		return err
 	}
 	if f.Timeout <= 0 {
@@ -47,10 +57,19 @@ func (f *changeFlags) check(c change.Change) error {
 
 // make makes a change and prints what it came to.
 func (f *changeFlags) make(ctx context.Context, address string, c change.Change) error {
-	c.Step, c.Reason = cmp.Or(f.Step, c.Step), cmp.Or(f.Reason, c.Reason)
+	c.Step = cmp.Or(f.Step, c.Step)
+	return f.askFlags.make(ctx, address, c)
+}
+
+func (f *askFlags) make(ctx context.Context, address string, c change.Change) error {
+	c.Reason = cmp.Or(f.Reason, c.Reason)
 	req := &pb.ChangeRequest{Change: []byte(c.String())}
-	if _, err := statusAt(ctx, address, f.security()); err != nil {
+	status, err := statusAt(ctx, address, f.security())
+	if err != nil {
 		return err
+	}
+	if !status.Joined {
+		fmt.Fprintf(os.Stderr, "millrace: no trainer has joined yet, so that it is not known at which step the job goes on: waiting up to %v for one\n", f.Timeout)
 	}
 	if f.Job != "" {
 		job, err := load(f.Job)
@@ -100,6 +119,8 @@ func describeChange(c change.Change) string {
 		return fmt.Sprintf("the data of %d steps is passed over", c.Skip)
 	case c.Ban != nil:
 		return fmt.Sprintf("%s is banned, if there is such a record", c.Ban)
+	case c.Cancel != nil:
+		return "no change; it is cancelled that " + describeChange(*c.Cancel)
 	}
 	shape := map[string]int{"sequence_length": c.SequenceLength, "sequences": c.Sequences}
 	maps.DeleteFunc(shape, func(_ string, n int) bool { return n == 0 })
@@ -149,8 +170,8 @@ type changeCmd struct {
 
 // Help is printed below the usage line.
 func (*changeCmd) Help() string {
-	return "Takes one line of a change file: one of the fields weights, schedule, pause, resume, drop, add, sequence_length, sequences, topology, skip and ban, with step and reason. " +
-		"--step and --reason stand over those in it. The verbs mix, source, batch, topology, skip and ban write it for you. " + changeHelp +
+	return "Takes one line of a change file: one of the fields weights, schedule, pause, resume, drop, add, sequence_length, sequences, topology, skip, ban and cancel, with step and reason. " +
+		"--step and --reason stand over those in it. The verbs mix, source, batch, topology, skip, ban and cancel write it for you. " + changeHelp +
 		"Examples:\n" +
 		"  millrace change 127.0.0.1:7070 '{\"pause\":\"web\"}'\n" +
 		"  millrace change 127.0.0.1:7070 '{\"step\":1000,\"weights\":{\"web\":0.7,\"code\":0.3},\"reason\":\"decay phase\"}'"

@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"bufio"
+	"bytes"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -165,6 +167,76 @@ func TestChangesRefused(t *testing.T) {
 	s.verb(t, dir, "source resume", "words", "--step", "70").expect(t, exitUser, `source "words" is not paused`)
 }
 
+// TestCancel takes changes back that are still to come; the job is then what it would
+// have been without them.
+func TestCancel(t *testing.T) {
+	t.Parallel()
+	dir := changing(t)
+	put(t, dir, "c.jsonl", `{"step":0,"skip":1}`+"\n"+`{"step":33,"skip":1}`+"\n"+`{"step":33,"skip":2}`+"\n")
+	s := running(t, dir, "--log-dir", "log", "--changes", "c.jsonl")
+	s.verb(t, dir, "source pause", "words", "--step", "31").expect(t, 0)
+	s.verb(t, dir, "source resume", "words", "--step", "35").expect(t, 0)
+	s.verb(t, dir, "source add", "--entry", "more.yaml", "--weight", "0.1", "--step", "36").expect(t, 0)
+	s.verb(t, dir, "topology", "dp=4", "--step", "40", "--reason", "more").expect(t, 0)
+	for _, c := range []struct {
+		arg  string
+		code int
+		want string
+	}{
+		{"31", exitUser, `the change "resume" of step 35 builds on it`},
+		{"32", exitUser, "no change for step 32"},
+		{"33", exitUser, "2 changes for step 33"},
+		{"36", exitUser, "drop it at the same step"},
+		{"0", exitUser, "already, with the change: another one can be made for step"},
+		{`{"step":37,"pause":"notes"}`, exitUser, `no change {"step":37,"pause":"notes"} to cancel; pending are {"step":31`},
+		{`{"step":0,"skp":1}`, exitUsage, `did you mean "skip"?`},
+		{"-3", exitUsage, ""},
+	} {
+		s.verb(t, dir, "cancel", "--", c.arg).expect(t, c.code, c.want)
+	}
+	for arg, want := range map[string]string{
+		`{"step":33,"skip":2}`: "from step 33 on: no change; it is cancelled that the data of 2 steps is passed over",
+		"40":                   "from step 40 on: no change; it is cancelled that the ranks are those of a mesh with dp=4",
+	} {
+		r := s.verb(t, dir, "cancel", arg, "--reason", "not now")
+		if r.expect(t, 0); !strings.HasPrefix(r.stdout, want) {
+			t.Errorf("cancel %s prints %s, want %s", arg, r.stdout, want)
+		}
+	}
+	s.verb(t, dir, "cancel", "35").expect(t, 0)
+	s.verb(t, dir, "cancel", "31").expect(t, 0)
+	s.verb(t, dir, "cancel", `{"step":31,"pause":"words"}`).expect(t, exitUser, "was cancelled already")
+	pending := s.verb(t, dir, "changes", "--pending")
+	if pending.expect(t, 0); strings.Count(pending.stdout, "\n") != 2 || !strings.HasPrefix(pending.stdout, `{"step":33,"skip":1}`+"\n"+`{"step":36,"add":`) {
+		t.Errorf("pending are\n%s", pending.stdout)
+	}
+	journal := s.verb(t, dir, "changes")
+	if journal.expect(t, 0); strings.Count(journal.stdout, "\n") != 11 || !strings.Contains(journal.stdout, `{"step":40,"cancel":{"step":40,"topology":{"dp":4},"reason":"more"},"reason":"not now"}`) {
+		t.Errorf("the journal is\n%s", journal.stdout)
+	}
+	put(t, dir, "journal.jsonl", journal.stdout)
+	s.stop(t)
+	if logged := millrace(t, dir, "changes", "--log-dir", "log"); logged.stdout != journal.stdout {
+		t.Errorf("the log's changes are\n%s%s, want\n%s", logged.stdout, logged.stderr, journal.stdout)
+	}
+	put(t, dir, "left.jsonl", `{"step":0,"skip":1}`+"\n"+pending.stdout)
+	want := millrace(t, dir, "reference", "job.yaml", "--steps", "42", "--changes", "left.jsonl").digest(t)
+	for _, args := range []string{"reference", "run --log-dir log", "run --changes c.jsonl --log-dir log", "run --changes journal.jsonl --processes", "run --changes journal.jsonl --log-dir new"} {
+		args := strings.Fields(args)
+		if args[0] == "reference" {
+			args = append(args, "--changes", "journal.jsonl")
+		}
+		if got := millrace(t, dir, append([]string{args[0], "job.yaml", "--steps", "42"}, args[1:]...)...).digest(t); got != want {
+			t.Errorf("%v ends with %s, want %s", args, got, want)
+		}
+	}
+	millrace(t, dir, "verify", "job.yaml", "--log-dir", "log").expect(t, 0)
+	millrace(t, dir, "verify", "job.yaml", "--log-dir", "new").expect(t, 0)
+	put(t, dir, "late.jsonl", `{"step":33,"cancel":{"step":33,"skip":1}}`)
+	millrace(t, dir, "run", "job.yaml", "--changes", "late.jsonl", "--log-dir", "log").expect(t, exitUser, "late.jsonl:1:", "comes too late", "has the steps before 4")
+	millrace(t, dir, "run", "job.yaml", "--changes", "late.jsonl").expect(t, exitUser, "late.jsonl:1:", "give both, in this order")
+}
+
 // TestChangeWhen: a change comes too early before any trainer has joined, and too
 // late for a job that failed or has ended.
 func TestChangeWhen(t *testing.T) {
@@ -176,7 +248,28 @@ func TestChangeWhen(t *testing.T) {
 	t.Run("no trainer", func(t *testing.T) {
 		t.Parallel()
 		dir := folder(t)
-		serve(t, dir).verb(t, dir, "skip", "--steps", "1").expect(t, exitUser, "no trainer has joined yet", "--changes FILE")
+		s := serve(t, dir)
+		s.verb(t, dir, "skip", "--steps", "1", "--timeout", "1s").expect(t, exitLost, "no trainer has joined yet", "waiting for the first trainer to join")
+		// It waits for one.
+		cmd := command(t.Context(), dir, "skip", s.address, "--steps", "1", "--step", "20")
+		var stdout bytes.Buffer
+		cmd.Stdout = &stdout
+		stderr, err := cmd.StderrPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if line, err := bufio.NewReader(stderr).ReadString('\n'); err != nil || !strings.Contains(line, "waiting up to 5m0s for one") {
+			t.Errorf("it prints %q, %v", line, err)
+		}
+		if _, err := open(t, s, client.Options{Prefetch: -1}); err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Wait(); err != nil || !strings.HasPrefix(stdout.String(), "from step 20 on: the data of 1 steps is passed over") {
+			t.Errorf("%v, it prints %s", err, stdout.String())
+		}
 	})
 	t.Run("failed", func(t *testing.T) {
 		t.Parallel()

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/millrace-data/millrace/checkpoint"
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/planner"
 	"github.com/millrace-data/millrace/planner/change"
 )
 
@@ -32,6 +34,7 @@ func (f changesFlag) changes() ([]change.Change, error) {
 type changesCmd struct {
 	Address string `arg:"" optional:"" help:"Address of the service."`
 	LogDir  string `help:"Read them from a step log instead: the folder given to serve or run." type:"path" placeholder:"DIR"`
+	Pending bool   `help:"Only those that are still to come, and can be cancelled."`
 	tlsFlags
 }
 
@@ -49,15 +52,14 @@ func (c *changesCmd) Validate() error {
 	if (c.Address == "") == (c.LogDir == "") {
 		return errors.New("give the address of a service or --log-dir, one of the two")
 	}
+	if c.Pending && c.LogDir != "" {
+		return errors.New("--pending is for a service that runs: give its address")
+	}
 	return nil
 }
 
 func (c *changesCmd) Run(ctx context.Context) error {
-	texts, err := c.texts(ctx)
-	if err != nil {
-		return err
-	}
-	changes, err := change.ParseAll(texts)
+	changes, err := c.read(ctx)
 	change.Sort(changes)
 	for _, ch := range changes {
 		fmt.Println(ch)
@@ -65,15 +67,33 @@ func (c *changesCmd) Run(ctx context.Context) error {
 	return err
 }
 
-func (c *changesCmd) texts(ctx context.Context) (texts [][]byte, err error) {
+func (c *changesCmd) read(ctx context.Context) ([]change.Change, error) {
 	if c.LogDir != "" {
-		return loggedChanges(c.LogDir)
+		texts, err := loggedChanges(c.LogDir)
+		if err != nil {
+			return nil, err
+		}
+		return change.ParseAll(texts)
 	}
 	status, err := statusAt(ctx, c.Address, c.security())
+	if err != nil {
+		return nil, err
+	}
+	changes, err := changesIn(status)
+	if err != nil || !c.Pending {
+		return changes, err
+	}
+	changes, err = change.InForce(changes)
+	return slices.DeleteFunc(changes, func(ch change.Change) bool { return ch.Step < status.Planned }), err
+}
+
+// changesIn are the changes that a service told of.
+func changesIn(status planner.Status) ([]change.Change, error) {
+	var texts [][]byte
 	for _, text := range status.Changes {
 		texts = append(texts, []byte(text))
 	}
-	return texts, err
+	return change.ParseAll(texts)
 }
 
 // loggedChanges reads the changes that a step log holds.

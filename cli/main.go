@@ -59,6 +59,7 @@ type cli struct {
 	Topology    topologyCmd    `cmd:"" help:"Move a running job to another mesh of ranks."`
 	Skip        skipCmd        `cmd:"" help:"Pass over the data of some steps of a running job."`
 	Ban         banCmd         `cmd:"" help:"Take a record out of a running job."`
+	Cancel      cancelCmd      `cmd:"" help:"Take back a change that is still to come."`
 	Change      changeCmd      `cmd:"" help:"Make any change to a running job, given in JSON."`
 	Changes     changesCmd     `cmd:"" help:"Print all changes that were made to a job."`
 	Reference   referenceCmd   `cmd:"" help:"Compute a job's digest with the reference reader."`

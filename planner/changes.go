@@ -48,8 +48,10 @@ func (p *Planner) proceedChange(c change.Change) (step uint64, done bool, err er
 	case p.core == nil:
 		return 0, false, nil
 	case !p.positioned:
-		return 0, false, fault.Userf("no trainer has joined yet, so that it is not known at which step the job goes on: " +
-			"make the change when one has, or start the service with --changes FILE")
+		return 0, false, nil // the first trainer says at which step the job goes on
+	case c.Cancel != nil:
+		step, err = p.cancel(c)
+		return step, err == nil, err
 	case c.Add != nil:
 		n := p.core.Sources() - p.base()
 		if p.joining(n, c.Add.Source) {
@@ -159,7 +161,7 @@ func (p *Planner) store(ch plan.Change) error {
 // the core acts upon it.
 func (p *Planner) enter(ch plan.Change) {
 	p.opts.Log.Info("change", "job", p.id.name, "change", string(ch.Text))
-	p.journal = append(p.journal, ch)
+	p.journal, p.made = append(p.journal, ch), append(p.made, string(ch.Text))
 	switch ch.Kind {
 	case plan.BanSample:
 		p.ban(ch.Ban)

@@ -77,11 +77,21 @@ func (d *Dry) Bans() (bans []*pb.Ban) {
 // they stand in a file and it does not have them. It is called once.
 func (d *Dry) Position(token []byte, changes []change.Change) (plan.State, error) {
 	p, state, start := d.p, plan.Start(d.p.base()), plan.Start(d.p.base())
+	for _, c := range changes {
+		if c.Cancel != nil {
+			p.cancelled[c.Cancel.String()] = true
+		}
+	}
+	changes, err := change.InForce(changes)
+	if err != nil {
+		return state, err
+	}
 	if len(token) > 0 {
 		at, err := decodeToken(p.id, token, p.limited[:p.base()])
 		if err != nil {
 			return state, err
 		}
+		at.pending = slices.DeleteFunc(at.pending, func(c change.Change) bool { return p.cancelled[c.String()] })
 		changes = append(at.pending[:len(at.pending):len(at.pending)], change.Without(changes, at.pending)...)
 		at.pending = nil
 		if state, err = d.resume(at); err != nil {

@@ -367,6 +367,9 @@ func (p *Planner) blockedOn() string {
 	if step, rows := p.core.Missing(); step < p.core.Planned() {
 		return fmt.Sprintf("%d rows of step %d to be assembled", rows, step)
 	}
+	if !p.positioned {
+		return "the first trainer to join, which says at which step the job goes on"
+	}
 	return fmt.Sprintf("trainers: %s", p.slowest())
 }
 

@@ -8,6 +8,7 @@
 package planner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -81,7 +82,10 @@ type Planner struct {
 	limited      []bool            // by source
 	entries      [][]byte          // of the sources that joined, or are about to
 	refused      error             // why the one that is about to join cannot
-	journal      []plan.Change     // all changes so far, as they were made
+	journal      []plan.Change     // all changes so far that are in force or will be, as they were made
+	made         []string          // all changes so far, those that were cancelled and those that did among them
+	cancelled    map[string]bool   // those that were
+	fresh        []change.Change   // cancelled, or cancelling, and not in the log yet
 	origins      map[string]string // of the changes that stand in a file: where
 	bans         []plan.Ban        // all bans, whether in force or not
 	restored     []change.Change   // of the log, then of the options, until the core is there
@@ -171,6 +175,7 @@ func newPlanner(opts Options) (*Planner, error) {
 		saved:        map[int64]*savedToken{},
 		wanted:       map[wantKey]*loaderSession{},
 		origins:      map[string]string{},
+		cancelled:    map[string]bool{},
 		ended:        -1,
 		acks:         map[uint32]*pb.Acked{},
 		found:        map[fileName]*pb.FileFound{},
@@ -257,15 +262,19 @@ func (p *Planner) ask(ctx context.Context, f func() bool) error {
 	}
 }
 
-// answer tries the open questions again.
+// answer tries the open questions again, and once more if it found an answer: a
+// join opens the way for changes.
 func (p *Planner) answer() {
-	waiting := p.waiting[:0]
-	for _, once := range p.waiting {
-		if !once() {
-			waiting = append(waiting, once)
+	for before := -1; len(p.waiting) != before; {
+		before = len(p.waiting)
+		waiting := p.waiting[:0]
+		for _, once := range p.waiting {
+			if !once() {
+				waiting = append(waiting, once)
+			}
 		}
+		p.waiting = waiting
 	}
-	p.waiting = waiting
 }
 
 // fail ends the job: from now on everybody is told err.
@@ -307,6 +316,9 @@ func (p *Planner) start() {
 	if err = p.resume(&state, p.restored[:p.logged], byLog); err == nil {
 		err = p.resume(&state, p.restored[p.logged:], byUser)
 	}
+	if err == nil {
+		err = p.bury()
+	}
 	if err != nil {
 		p.fail(err)
 		return
@@ -328,11 +340,10 @@ func (p *Planner) openLog() error {
 	if p.opts.LogDir != "" {
 		err = p.readLog()
 	}
-	p.logged = len(p.restored)
+	logged := len(p.restored)
 	fresh := change.Without(p.opts.Changes, p.restored)
 	change.Sort(fresh)
-	p.restored = append(p.restored, fresh...)
-	return err
+	return cmp.Or(err, p.sift(append(p.restored, fresh...), logged))
 }
 
 // readLog opens the log and reads the changes of its earlier life.

@@ -70,7 +70,7 @@ func (p *Planner) whole(t *position) (plan.State, error) {
 	}
 	var unknown []change.Change
 	for _, c := range t.pending {
-		if !slices.ContainsFunc(p.journal, func(ch plan.Change) bool { return bytes.Equal(ch.Text, []byte(c.String())) }) {
+		if text := c.String(); !p.cancelled[text] && !slices.ContainsFunc(p.journal, func(ch plan.Change) bool { return string(ch.Text) == text }) {
 			unknown = append(unknown, c)
 		}
 	}

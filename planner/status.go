@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -22,6 +23,7 @@ type Status struct {
 	Class        string              `json:"class,omitempty"` // of the error: user, lost, bug
 	WaitingFor   string              `json:"waiting_for"`
 	UptimeSec    float64             `json:"uptime_sec"`
+	Joined       bool                `json:"joined"` // a trainer has, so that it is known where the job goes on
 	Generation   uint64              `json:"generation"`
 	Planned      int64               `json:"steps_planned"`
 	Acked        int64               `json:"steps_acked"`
@@ -98,15 +100,13 @@ func (p *Planner) Status(ctx context.Context, _ *pb.StatusRequest) (*pb.StatusRe
 
 func (p *Planner) status() Status {
 	s := Status{
-		Job: p.id.name, State: "starting", UptimeSec: time.Since(p.started).Seconds(),
+		Job: p.id.name, State: "starting", Joined: p.positioned, UptimeSec: time.Since(p.started).Seconds(),
 		Generation: p.generation, End: p.ended, EndReason: p.endReason, WaitingFor: p.blockedOn(),
 	}
 	if p.core != nil {
 		p.progress(&s)
 	}
-	for _, ch := range p.journal {
-		s.Changes = append(s.Changes, string(ch.Text))
-	}
+	s.Changes = slices.Clone(p.made)
 	if p.failed != nil {
 		s.State, s.Error, s.Class = "failed", p.failed.Error(), fault.ClassOf(p.failed).String()
 	}

@@ -21,7 +21,10 @@ func Manifests(ctx context.Context, st store.Store, job *jobspec.Job) ([][32]byt
 // open is a job before its first step, and the digests of its sources' manifests.
 func open(ctx context.Context, st store.Store, job *jobspec.Job, changes []change.Change) (r *reader, manifests [][32]byte, err error) {
 	r = &reader{ctx: ctx, st: st, job: job, tokenizers: transform.NewTokenizers(), length: job.Batch.SequenceLength, seats: job.Batch.Sequences}
-	r.changed = changed{changes: changes, banned: map[ban]bool{}}
+	r.banned = map[ban]bool{}
+	if r.changes, err = change.InForce(changes); err != nil {
+		return nil, nil, err
+	}
 	for _, spec := range job.ResolvedSources() {
 		s, err := r.open(&spec)
 		if err != nil {

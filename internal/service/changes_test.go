@@ -60,6 +60,16 @@ const (
 {"step":10,"topology":{"dp":1,"cp":1,"pp":2}}
 {"step":15,"topology":{"dp":2,"tp":2}}
 `
+	cancelled = `{"step":9,"cancel":{"step":9,"schedule":true}}
+{"step":4,"cancel":{"step":4,"skip":2,"reason":"twice"},"reason":"once is enough"}
+{"step":12,"cancel":{"step":12,"sequence_length":256,"sequences":8}}
+{"step":12,"cancel":{"step":12,"ban":{"source":"chat","file":"part-2.jsonl","row":0}}}
+{"step":15,"cancel":{"step":15,"topology":{"dp":2,"tp":2}}}
+{"step":18,"cancel":{"step":18,"drop":"chat"}}
+{"step":18,"pause":"chat"}
+{"step":18,"cancel":{"step":18,"pause":"chat"}}
+{"step":18,"pause":"chat"}
+`
 	everything = reweighted + paused + dropped + joined + resized + skipped + banned + meshed
 )
 
@@ -88,6 +98,7 @@ var changed = []recipe{
 	{"ban", changeable("", "microbatch_size: 2") + twoByTwo, 22, banned},
 	{"topology", changeable("", "microbatch_size: 2") + twoByTwo, 22, meshed},
 	{"everything", changeable("", "microbatch_size: 2") + twoByTwo, 26, everything},
+	{"cancelled", changeable("", "microbatch_size: 2") + twoByTwo, 26, everything + cancelled},
 	{"everything at once", changeable("", "microbatch_size: 2") + twoByTwo, 16, atOnce(everything, 6)},
 	{"everything before the start", changeable("", "microbatch_size: 2") + twoByTwo, 16, atOnce(everything, 0)},
 	{"by chance", changeable("\n  draw: random", "microbatch_size: 1") + twoByTwo, 26, everything},
@@ -158,7 +169,7 @@ func TestChanges(t *testing.T) {
 	}
 	for i, r := range changed {
 		for k, s := range settings {
-			if long || k == i%3 || s.processes && r.name == "everything" {
+			if long || k == i%3 || s.processes && (r.name == "everything" || r.name == "cancelled") {
 				check(t, dir, r, s)
 			}
 		}
@@ -214,7 +225,7 @@ func TestBannedRecords(t *testing.T) {
 func TestResumeAroundChanges(t *testing.T) {
 	dir := writeMore(t)
 	for _, r := range changed {
-		if !long && r.name != "everything" && r.name != "add" && r.name != "ban" && r.name != "by chance" && r.name != "everything at once" {
+		if !long && r.name != "everything" && r.name != "cancelled" && r.name != "add" && r.name != "ban" && r.name != "by chance" && r.name != "everything at once" {
 			continue
 		}
 		t.Run(r.name, func(t *testing.T) {
@@ -262,7 +273,7 @@ func TestLiveChanges(t *testing.T) {
 		rounds = 30
 	}
 	for round := range rounds {
-		r := changed[[]int{8, 11, 13}[round%3]]
+		r := changed[[]int{8, 12, 14}[round%3]]
 		t.Run(fmt.Sprint(r.name, " ", round), func(t *testing.T) {
 			r.changes = ""
 			s := setting{loaders: 2, constructors: 2, log: true, resources: resources{prefetch: 1 + round*3%7}}
@@ -369,6 +380,9 @@ func (a *asker) ask(ctx context.Context, n int) {
 		switch {
 		case err == nil:
 			a.made++
+			if a.made%3 == 0 {
+				a.cancel(ctx)
+			}
 		case fault.ClassOf(err) != fault.User:
 			a.bug = err
 		}

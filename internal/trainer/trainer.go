@@ -142,6 +142,9 @@ func meshOf(job *jobspec.Job, token []byte, changes []change.Change) place.Mesh 
 	if m := t.Mesh; moved {
 		mesh = place.Mesh{DP: int(m.GetDp()), CP: int(m.GetCp()), PP: int(m.GetPp()), TP: int(m.GetTp()), Order: topo.Order}
 	}
+	if left, err := change.InForce(changes); err == nil { // else the service says what is wrong with them
+		changes = left
+	}
 	for _, c := range changes {
 		for axis, size := range map[string]*int{"dp": &mesh.DP, "cp": &mesh.CP, "pp": &mesh.PP, "tp": &mesh.TP} {
 			if n, given := c.Topology[axis]; given && c.Step == int64(t.Step) {

@@ -37,6 +37,7 @@ type Change struct {
 	Topology       map[string]int     `json:"topology,omitempty"`        // sizes of mesh axes; those not named stay
 	Skip           int64              `json:"skip,omitempty"`            // the data of so many steps is passed over
 	Ban            *Record            `json:"ban,omitempty"`             // a record that is not used any more
+	Cancel         *Change            `json:"cancel,omitempty"`          // a change, as the journal has it, that is taken back before its step
 	Reason         string             `json:"reason,omitempty"`          // for people who read the log
 	Origin         string             `json:"-"`                         // before what is said of it: "FILE:LINE: ", if it is known
 }
@@ -86,10 +87,13 @@ func Parse(data []byte) (Change, error) {
 		}
 		c.Add.Source = entry
 	}
+	if c.Cancel != nil && c.Step == 0 {
+		c.Step = c.Cancel.Step
+	}
 	return c, c.Validate()
 }
 
-var fields = []string{"step", "weights", "schedule", "pause", "resume", "drop", "add", "sequence_length", "sequences", "topology", "skip", "ban", "reason"}
+var fields = []string{"step", "weights", "schedule", "pause", "resume", "drop", "add", "sequence_length", "sequences", "topology", "skip", "ban", "cancel", "reason"}
 
 // ParseAll reads changes that a log or a token kept.
 func ParseAll(texts [][]byte) ([]Change, error) {
@@ -117,7 +121,7 @@ func meant(err error) string {
 func (c Change) Validate() error {
 	given := 0
 	for _, is := range []bool{c.Weights != nil, c.Schedule, c.Pause != "", c.Resume != "", c.Drop != "", c.Add != nil,
-		c.SequenceLength != 0 || c.Sequences != 0, c.Topology != nil, c.Skip != 0, c.Ban != nil} {
+		c.SequenceLength != 0 || c.Sequences != 0, c.Topology != nil, c.Skip != 0, c.Ban != nil, c.Cancel != nil} {
 		if is {
 			given++
 		}
@@ -136,7 +140,22 @@ func (c Change) Validate() error {
 	case c.Ban != nil && (c.Ban.Source == "" || c.Ban.File == "" || c.Ban.Row < 0):
 		return fault.Userf("a ban names source, file and row, this one %s", c.Ban)
 	}
-	return cmp.Or(c.checkWeights(), c.checkTopology())
+	return cmp.Or(c.checkWeights(), c.checkTopology(), c.checkCancel())
+}
+
+func (c Change) checkCancel() error {
+	switch x := c.Cancel; {
+	case x == nil:
+		return nil
+	case x.Cancel != nil:
+		return fault.Userf("what was cancelled cannot be taken back: make the change again")
+	case x.Add != nil:
+		return fault.Userf("a source that is to join cannot be taken back, since others may be numbered after it: drop it at the same step, and nothing is drawn from it")
+	case x.Step != c.Step:
+		return fault.Userf("the change that is cancelled is for step %d, not %d", x.Step, c.Step)
+	default:
+		return x.Validate()
+	}
 }
 
 // axes are those of a mesh of trainer ranks.
@@ -243,6 +262,37 @@ func Without(changes, old []Change) (fresh []Change) {
 		}
 	}
 	return fresh
+}
+
+// Cancelled marks those of the changes that one behind them takes back, and those
+// that do. It is an error if there is nothing that one could take back.
+func Cancelled(changes []Change) (gone []bool, err error) {
+	gone = make([]bool, len(changes))
+	for i, c := range changes {
+		if c.Cancel == nil {
+			continue
+		}
+		at := i - 1
+		for at >= 0 && (gone[at] || changes[at].String() != c.Cancel.String()) {
+			at--
+		}
+		if at < 0 {
+			return nil, fault.Userf("%sthere is no change %s before the one that cancels it: give both, in this order", c.Origin, c.Cancel)
+		}
+		gone[at], gone[i] = true, true
+	}
+	return gone, nil
+}
+
+// InForce returns the changes without those that were cancelled, in their order.
+func InForce(changes []Change) (left []Change, err error) {
+	gone, err := Cancelled(changes)
+	for i, c := range changes {
+		if err == nil && !gone[i] {
+			left = append(left, c)
+		}
+	}
+	return left, err
 }
 
 // Sort orders changes by step; those of one step stay in their order.

@@ -26,6 +26,10 @@ func TestRefused(t *testing.T) {
 		{`{"pause":"a"} {"pause":"b"}`, "more than one JSON object"},
 		{`{"pause":`, "unexpected EOF"},
 		{`[]`, "cannot unmarshal"},
+		{`{"cancel":{"step":3}}`, "changes one thing, this one 0"},
+		{`{"step":2,"cancel":{"step":3,"pause":"a"}}`, "is for step 3, not 2"},
+		{`{"cancel":{"step":3,"cancel":{"step":3,"pause":"a"}}}`, "make the change again"},
+		{`{"cancel":{"step":3,"add":{"source":{},"weight":0.5}}}`, "drop it at the same step"},
 	} {
 		_, err := Parse([]byte(test.text))
 		if err == nil || !strings.Contains(err.Error(), test.want) || fault.ClassOf(err) != fault.User {
@@ -44,6 +48,7 @@ func TestRoundTrip(t *testing.T) {
 		`{"step":1,"resume":"a"}`, `{"step":1,"drop":"a"}`, `{"step":1,"sequence_length":8192,"sequences":4}`,
 		`{"step":1,"topology":{"dp":4}}`, `{"step":1,"skip":3,"reason":"loss spike"}`,
 		`{"step":1,"ban":{"source":"a","file":"f","row":0}}`, `{"step":2,"add":{"source":{"name":"x"},"weight":0.5}}`,
+		`{"step":5,"cancel":{"step":5,"weights":{"a":1},"reason":"so"},"reason":"not so"}`,
 	} {
 		c, err := Parse([]byte(text))
 		if err != nil || c.String() != text {
@@ -60,6 +65,40 @@ func TestFind(t *testing.T) {
 	for name, want := range map[string]string{"wbe": `did you mean "web"?`, "zzzzzz": "valid are web, code"} {
 		if _, err := Find(sources, name); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", name, err, want)
+		}
+	}
+}
+
+// TestCancelled: a cancellation takes back the last change before it that reads the same.
+func TestCancelled(t *testing.T) {
+	const skip, pause = `{"step":4,"skip":1}` + "\n", `{"step":4,"pause":"a"}` + "\n"
+	const noSkip, noPause = `{"cancel":{"step":4,"skip":1}}` + "\n", `{"cancel":{"step":4,"pause":"a"}}` + "\n"
+	for text, want := range map[string]string{
+		skip + pause + noSkip:                 pause,
+		skip + skip + noSkip:                  skip,
+		pause + noPause + skip + pause:        skip + pause,
+		skip + noSkip + skip + noSkip + pause: pause,
+	} {
+		changes, err := Read(strings.NewReader(text), "f")
+		if err != nil {
+			t.Fatal(err)
+		}
+		left, err := InForce(changes)
+		got := ""
+		for _, c := range left {
+			got += c.String() + "\n"
+		}
+		if err != nil || got != want {
+			t.Errorf("%s: in force are %s (%v), want %s", text, got, err, want)
+		}
+	}
+	for _, text := range []string{noSkip, noSkip + skip, skip + noSkip + noSkip, pause + noSkip} {
+		changes, err := Read(strings.NewReader(text), "f")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := InForce(changes); err == nil || !strings.HasPrefix(err.Error(), "f:") || !strings.Contains(err.Error(), "no change ") {
+			t.Errorf("%s: %v", text, err)
 		}
 	}
 }

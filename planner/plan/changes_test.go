@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/millrace-data/millrace/planner/mix"
@@ -25,6 +26,7 @@ type driver struct {
 	states  map[int64]plan.State
 	made    []plan.Change
 	done    int64 // steps to acknowledge
+	cancels int   // so many were taken back
 	ended   bool
 }
 
@@ -81,11 +83,24 @@ func (d *driver) change(ch plan.Change) {
 	if d.core.Check(ch) != nil {
 		return
 	}
+	ch.Text = fmt.Appendf(nil, "%d", d.rng.Uint64())
 	d.made = append(d.made, ch)
 	if ch.Kind == plan.BanSample {
 		d.bans = append(d.bans, ch.Ban)
 	}
 	d.take(d.core.Apply(plan.Changed{Change: ch}))
+}
+
+// cancel takes a change back, if that can be: one of the last.
+func (d *driver) cancel() {
+	i := len(d.made) - 1 - d.rng.IntN(min(len(d.made), 4))
+	if d.made[i].Kind == plan.AddSource || d.core.CheckCancel(d.made[i], func(int32, *place.Tree) error { return nil }) != nil {
+		return
+	}
+	ch := d.made[i]
+	d.made = slices.Delete(d.made, i, i+1)
+	d.cancels++
+	d.take(d.core.Apply(plan.Cancelled{Change: ch}))
 }
 
 // anyChange draws a change to a job of so many sources.
@@ -134,6 +149,9 @@ func (d *driver) run(steps int, change bool) {
 		if change && tries < 3*(len(d.steps)+1) && d.rng.IntN(3) == 0 {
 			tries++
 			d.change(d.anyChange(int64(len(d.steps))))
+			if d.rng.IntN(2) == 0 && len(d.made) > 0 {
+				d.cancel()
+			}
 			continue
 		}
 		if d.core.Acked() < d.done && (len(d.wanted) == 0 || d.rng.IntN(4) == 0) {
@@ -160,11 +178,11 @@ func changeable(rng *rand.Rand) world {
 	return w
 }
 
-// TestChanges: a job to which changes are made while it runs gives the steps of
+// TestChanges: a job to which changes are made while it runs, and some of them taken back, gives the steps of
 // one to which they are made before it starts, and of one that goes on from any
 // position in between.
 func TestChanges(t *testing.T) {
-	kinds := map[plan.Kind]int{}
+	kinds, cancels := map[plan.Kind]int{}, 0
 	for seed := range uint64(40) {
 		rng := rand.New(rand.NewPCG(seed, 5))
 		live := newDriver(t, changeable(rng), rng)
@@ -173,10 +191,14 @@ func TestChanges(t *testing.T) {
 		for _, ch := range live.made {
 			kinds[ch.Kind]++
 		}
+		cancels += live.cancels
 		live.replay(t, plan.Start(len(live.w.cfg.Sources)))
 		for range 2 {
 			live.replay(t, live.states[rng.Int64N(int64(len(live.steps))+1)])
 		}
+	}
+	if cancels < 50 {
+		t.Errorf("%d changes were cancelled only", cancels)
 	}
 	for kind := plan.SetShares; kind <= plan.BanSample; kind++ {
 		if kinds[kind] < 5 {

@@ -127,7 +127,7 @@ type Step struct {
 }
 
 // Event is something that happened outside: one of BlockRead, Acked,
-// Assembled, Changed, Rewind.
+// Assembled, Changed, Cancelled, Rewind.
 type Event interface{ event() }
 
 // BlockRead reports the samples of a block that was wanted.
@@ -166,6 +166,9 @@ type Assembled struct {
 // planned already, to the next that is not.
 type Changed struct{ Change Change }
 
+// Cancelled takes a change back that is pending, as CheckCancel found.
+type Cancelled struct{ Change Change }
+
 // Rewind moves the job to another position: that of a resume token. Digest is
 // the chain value there.
 type Rewind struct {
@@ -177,6 +180,7 @@ func (BlockRead) event() {}
 func (Acked) event()     {}
 func (Assembled) event() {}
 func (Changed) event()   {}
+func (Cancelled) event() {}
 func (Rewind) event()    {}
 
 // Effect is something the shell has to do: one of Want, Release, Publish, End,
@@ -303,6 +307,8 @@ func (c *Core) Apply(ev Event) []Effect {
 			return // no plan depends on it
 		case Changed:
 			c.change(ev.Change)
+		case Cancelled:
+			c.cancel(ev.Change)
 		case Rewind:
 			c.reset(ev.State, ev.Digest)
 		}

@@ -72,8 +72,8 @@ def test_topology_changes_back_and_forth(tmp_path, capsys):
     spec = write_job(tmp_path / "job", dp=2)
     run = Run(spec, tmp_path / "run")
     with real_service(spec) as address:
-        with pytest.raises(millrace.UserError, match="no trainer has joined"):
-            run.change(address, {"topology": {"dp": 1}})
+        with pytest.raises(millrace.LostError, match="the first trainer to join"):
+            millrace.change(address, {"topology": {"dp": 1}}, timeout=1)
         run.ranks(address, {"dp": 2}, steps=2)
         there = run.change(address, {"step": 20, "topology": {"dp": 1}})
         for summary in run.ranks(address, {"dp": 2}):

@@ -28,8 +28,9 @@ def change(
         millrace.change("planner:7070", {"step": 5000, "topology": {"dp": 64}})
 
     change: one thing to change, as in a change file: weights, schedule, pause, resume, drop,
-        add, sequence_length and sequences, topology, skip or ban; a mapping, or its JSON.
-        Without "step" it applies as soon as it can: after the steps that are planned.
+        add, sequence_length and sequences, topology, skip, ban or cancel; a mapping, or its JSON.
+        Without "step" it applies as soon as it can: after the steps that are planned. One that
+        is made before the first rank has connected waits for it.
     address, identity, tls_*: as for connect(); None is $MILLRACE_ADDR.
     timeout: seconds; a source that is added is indexed first, which takes its time.
 
