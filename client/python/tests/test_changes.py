@@ -227,6 +227,11 @@ def test_report(serve, open_loader, prefetch):
         (({"web": 1.0}, {"web": -5}), "tokens of source 'web' are -5"),
         (({}, None, 0.0), "step_seconds"),
         (({}, None, float("inf")), "step_seconds"),
+        (({}, None, "fast"), "step_seconds is 'fast': give a number"),
+        (({"web": "low"},), "loss of source 'web' is 'low'"),
+        (([1.0],), "by source"),
+        (({"web": 1.0}, {"web": 1.5}), "tokens of source 'web' is 1.5: give a whole number"),
+        (({"web": 1.0}, {"web": "x"}), "whole number"),
     ],
 )
 def test_reports_that_cannot_be_right(serve, open_loader, arguments, words):
@@ -236,6 +241,13 @@ def test_reports_that_cannot_be_right(serve, open_loader, arguments, words):
     with pytest.raises(UserError, match=words):
         loader.report(*arguments)
     assert service.count("Report") == 0
+
+
+@pytest.mark.parametrize("step", [-1, 2.5, "3"])
+def test_a_report_of_a_step_that_cannot_be(serve, open_loader, step):
+    loader = open_loader(serve())
+    with pytest.raises(UserError, match="step is "):
+        loader.report({"web": 1.0}, step=step)
 
 
 def test_a_report_needs_a_step(serve, open_loader):

@@ -143,6 +143,43 @@ def test_loaders_in_threads(serve, open_loader):
     assert counts == dict.fromkeys(range(4), 40)
 
 
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_threads_of_one_loader_take_turns(serve, open_loader, prefetch):
+    service = serve(steps=40)
+    loader = open_loader(service, prefetch=prefetch)
+    got, failed = [], []
+
+    def take_all():
+        try:
+            got.extend(loader)
+        except Exception as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=take_all) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed and len(got) == 80
+    first = {batch["tokens"].tobytes() for batch in got}
+    want = [service.arrays(k, (0, 0, 0, 0), m)["tokens"] for k in range(40) for m in range(2)]
+    assert first == {np.asarray(tokens).tobytes() for tokens in want}
+
+
+def test_what_was_known_stays_known_after_close(serve, open_loader):
+    loader = open_loader(serve())
+    take(loader, 3)
+    known = (loader.lineage, loader.mesh, loader.sources, loader.job, loader.position)
+    loader.close()
+    assert (loader.lineage, loader.mesh, loader.sources, loader.job, loader.position) == known
+    with pytest.raises(millrace.UserError, match="closed"):
+        next(loader)
+    untouched = open_loader(serve())
+    untouched.close()
+    with pytest.raises(millrace.UserError, match="closed"):
+        _ = untouched.job
+
+
 def test_address_from_the_environment(serve, monkeypatch):
     service = serve(steps=1, mesh=(1, 1, 1, 1, 1))
     monkeypatch.setenv("MILLRACE_ADDR", service.address)
@@ -151,9 +188,51 @@ def test_address_from_the_environment(serve, monkeypatch):
 
 
 @pytest.mark.parametrize(
+    "address",
+    ["planner-0.job.svc:7070", "10.0.0.1:7070", "[::1]:7070", "[fe80::1%eth0]:1", "unix:/s"],
+)
+def test_addresses(address):
+    millrace.connect(address, dp_rank=0).close()
+
+
+def test_ranks_may_be_numpy_s_numbers(serve, open_loader):
+    service = serve(mesh=(2, 1, 1, 1, 1))
+    loader = open_loader(service, dp_rank=np.int64(1), dp_size=np.int32(2), timeout=np.float32(20))
+    check_batch(service, next(loader), 0, 0, (1, 0, 0, 0))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"tls_ca": "README.md"}, "README.md.*PEM"),
+        ({"tls_ca": "nowhere.pem"}, "nowhere.pem.*No such file"),
+        ({"tls_cert": "README.md", "tls_key": "README.md"}, "TLS files README.md and README.md"),
+    ],
+)
+def test_tls_files_that_are_none_are_not_waited_with(tmp_path, monkeypatch, options, words):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "README.md").write_text("no certificate")
+    loader = millrace.connect("127.0.0.1:9", dp_rank=0, timeout=600, **options)
+    with pytest.raises(millrace.UserError, match=words):
+        next(loader)
+    loader.close()
+
+
+@pytest.mark.parametrize(
     ("options", "words"),
     [
         ({"address": ""}, "MILLRACE_ADDR"),
+        ({"address": "localhost"}, "'localhost': give host:port"),
+        ({"address": "127.0.0.1:"}, "host:port"),
+        ({"address": ":7070"}, "host:port"),
+        ({"address": "127.0.0.1:http"}, "host:port"),
+        ({"address": "127.0.0.1:70700"}, "host:port"),
+        ({"address": "127.0.0.1:7070/"}, "host:port"),
+        ({"address": " 127.0.0.1:7070"}, "host:port"),
+        ({"address": "http://127.0.0.1:7070"}, "host:port"),
+        ({"address": "::1:7070"}, "host:port"),
+        ({"address": 7070}, "address is 7070"),
+        ({"address": ("127.0.0.1", 7070)}, "host:port"),
         ({"dp_rank": None}, "dp_rank is missing"),
         ({"dp_rank": 2, "dp_size": 2}, "dp_rank is 2"),
         ({"dp_rank": -1}, "from 0 up"),
@@ -161,7 +240,13 @@ def test_address_from_the_environment(serve, monkeypatch):
         ({"pp_size": 0}, "pp_size is 0"),
         ({"dp_size": 2, "dp_world_size": 3}, "dp_world_size is 3"),
         ({"prefetch": -1}, "prefetch"),
+        ({"prefetch": 1.5}, "prefetch is 1.5: give a whole number"),
+        ({"prefetch": None}, "whole number"),
+        ({"dp_rank": True}, "whole number"),
+        ({"vpp_size": "2"}, "vpp_size is '2'"),
         ({"timeout": 0}, "timeout"),
+        ({"timeout": None}, "timeout is None: give the seconds"),
+        ({"timeout": "5"}, "seconds"),
         ({"identity": "xyz"}, "hexadecimal"),
         ({"tls_cert": "a"}, "go together"),
     ],

@@ -7,6 +7,7 @@ import multiprocessing
 import pickle
 
 import fake
+import numpy as np
 import pytest
 from conftest import check_batch, take
 from processes import own_process, service_process
@@ -116,8 +117,10 @@ def test_state_before_the_service_is_there(open_loader):
     ("change", "words"),
     [
         ({"version": 2}, "version 2"),
-        ({"step": -1}, "whole numbers"),
-        ({"microbatch": None}, "whole numbers"),
+        ({"step": -1}, "numbers from 0 up"),
+        ({"microbatch": None}, "microbatch is None: give a whole number"),
+        ({"step": "3"}, "whole number"),
+        ({"step": 1.0}, "whole number"),
         ({"token": b""}, "no token"),
         ({"token": "text"}, "no token"),
     ],
@@ -129,6 +132,55 @@ def test_states_that_cannot_be_right(serve, open_loader, change, words):
     with pytest.raises(millrace.UserError, match="dict"):
         loader.load_state_dict([])
     check_goes_on(serve(), loader, 0, 3)  # a refused state changes nothing
+
+
+def test_an_empty_state_says_what_it_lacks(open_loader):
+    loader = millrace.connect("127.0.0.1:9", dp_rank=0)
+    with pytest.raises(millrace.UserError, match="this one holds nothing"):
+        loader.load_state_dict({})
+    with pytest.raises(millrace.UserError, match="this one holds 'model', 'data'"):
+        loader.load_state_dict({"model": 1, "data": loader})
+
+
+def test_a_state_that_came_back_as_arrays(serve, open_loader):
+    service = serve()
+    loader = open_loader(service)
+    take(loader, 3)
+    state = loader.state_dict()
+    arrays = {key: np.asarray(state[key]) for key in ("step", "microbatch")}
+    arrays["token"] = np.frombuffer(state["token"], np.uint8)
+    loader.load_state_dict({**state, **arrays})
+    assert loader.state_dict() == state and type(loader.state_dict()["step"]) is int
+    check_goes_on(service, loader, 3, 3)
+
+
+@PREFETCH
+def test_a_microbatch_that_is_not_there_stays_an_error(serve, open_loader, prefetch):
+    service = serve()
+    loader = open_loader(service, prefetch=prefetch)
+    for _ in range(2):
+        loader.load_state_dict(
+            {"version": 1, "step": 4, "microbatch": 9, "token": service.token(4)}
+        )
+        for _ in range(4):  # asked again, it neither goes on nor waits
+            with pytest.raises(millrace.UserError, match="microbatch 9 of step 4, which has 2"):
+                next(loader)
+    loader.load_state_dict({"version": 1, "step": 4, "microbatch": 1, "token": service.token(4)})
+    check_goes_on(service, loader, 9, 3)
+
+
+def test_a_closed_loader_is_pickled_with_its_position(serve, open_loader):
+    service = serve()
+    loader = open_loader(service)
+    take(loader, 4)
+    state = loader.state_dict()
+    loader.close()
+    fresh = pickle.loads(pickle.dumps(loader))
+    assert fresh.state_dict() == state
+    check_goes_on(service, fresh, 4, 3)
+    fresh.close()  # a state further on than the last that was asked for
+    with pytest.raises(millrace.UserError, match=r"call state_dict\(\) before close\(\)"):
+        pickle.dumps(fresh)  # never a loader that begins again
 
 
 @PREFETCH

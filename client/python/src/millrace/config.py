@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+import numbers
+import operator
 import os
+import re
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from millrace import messages
 from millrace.errors import UserError
 
 AXES = ("dp", "cp", "pp", "tp")
+
+# host:port, the host a name, an IPv4 address or a bracketed IPv6 one; or unix:path.
+ADDRESS = re.compile(r"(?:[^\s:/\[\]]+|\[[0-9A-Fa-f:.%\w]+\]):(?P<port>[0-9]{1,5})|unix:\S.*")
+
+
+def whole(what: str, value: Any) -> int:
+    """Returns a whole number, NumPy's too, as an int. Raises UserError for anything else."""
+    try:
+        if not isinstance(value, bool):
+            return operator.index(value)
+    except TypeError:
+        pass
+    raise UserError(f"{what} is {value!r}: give a whole number")
 
 
 class Mesh(NamedTuple):
@@ -33,11 +49,14 @@ class Rank(NamedTuple):
     rank: int | None
     size: int | None
 
+    @classmethod
+    def of(cls, axis: str, rank: Any, size: Any) -> Rank:
+        """Returns the place on an axis that a caller gave."""
+        given = ((f"{axis}_rank", rank), (f"{axis}_size", size))
+        return cls(*(None if value is None else whole(what, value) for what, value in given))
+
     def check(self, axis: str) -> None:
         """Raises UserError if rank and size do not fit each other."""
-        for word, value in (("rank", self.rank), ("size", self.size)):
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-                raise UserError(f"{axis}_{word} is {value!r}: give a whole number")
         if self.size is not None and self.size < 1:
             raise UserError(f"{axis}_size is {self.size}: give 1 or more")
         rank = self.rank or 0
@@ -84,8 +103,8 @@ class Config:
             raise UserError(
                 f"prefetch is {self.prefetch}: give 0 (none) or the steps to read ahead"
             )
-        if not self.timeout > 0:
-            raise UserError(f"timeout is {self.timeout}: give the seconds that a step may take")
+        if not isinstance(self.timeout, numbers.Real) or not self.timeout > 0:
+            raise UserError(f"timeout is {self.timeout!r}: give the seconds that a step may take")
         self.tls.check()
 
     def axis(self, name: str) -> Rank:
@@ -109,10 +128,16 @@ class Config:
 
 
 def pick_address(address: str | None) -> str:
-    """Returns address, or that of the environment."""
+    """Returns address, or that of the environment. Raises UserError for what is none."""
     found = address or os.environ.get("MILLRACE_ADDR", "")
     if not found:
         raise UserError("no address: give host:port of the planner, or set MILLRACE_ADDR")
+    match = ADDRESS.fullmatch(found) if isinstance(found, str) else None
+    if match is None or not 0 < int(match["port"] or 1) < 1 << 16:
+        raise UserError(
+            f"the address is {found!r}: give host:port of the planner, such as "
+            "'127.0.0.1:7070', or unix:path"
+        )
     return found
 
 

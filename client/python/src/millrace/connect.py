@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millrace.config import TLS, Config, Rank, parse_identity, pick_address
+from millrace.config import TLS, Config, Rank, parse_identity, pick_address, whole
 from millrace.errors import UserError
 from millrace.loader import Loader
 
@@ -50,12 +50,12 @@ def connect(
         address=pick_address(address),
         job=job or "",
         identity=parse_identity(identity),
-        dp=Rank(dp_rank, dp_world_size if dp_size is None else dp_size),
-        cp=Rank(cp_rank, cp_size),
-        pp=Rank(pp_rank, pp_size),
-        tp=Rank(tp_rank, tp_size),
-        vpp_size=vpp_size,
-        prefetch=prefetch,
+        dp=Rank.of("dp", dp_rank, dp_world_size if dp_size is None else dp_size),
+        cp=Rank.of("cp", cp_rank, cp_size),
+        pp=Rank.of("pp", pp_rank, pp_size),
+        tp=Rank.of("tp", tp_rank, tp_size),
+        vpp_size=None if vpp_size is None else whole("vpp_size", vpp_size),
+        prefetch=whole("prefetch", prefetch),
         timeout=timeout,
         tls=TLS(tls_ca, tls_cert, tls_key),
     )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
+from millrace.config import whole
 from millrace.errors import UserError
 from millrace.messages import ReportRequest
 
@@ -21,19 +23,32 @@ def request(
     """
     if not losses and step_seconds is None:
         raise UserError("the report is empty: give losses by source, or step_seconds")
+    for word, given in (("losses", losses), ("tokens", tokens)):
+        if given is not None and not isinstance(given, Mapping):
+            raise UserError(f'{word} are {given!r}: give them by source, such as {{"web": 2.5}}')
     if tokens is not None and set(tokens) != set(losses):
         raise UserError(f"tokens are of {sorted(tokens)}, losses of {sorted(losses)}: give both")
     sources = sorted(losses)
-    made = ReportRequest(sources=sources, losses=[float(losses[name]) for name in sources])
-    for name, loss in zip(sources, made.losses):
+    losses = {name: _number(f"the loss of source {name!r}", losses[name]) for name in sources}
+    made = ReportRequest(sources=sources, losses=list(losses.values()))
+    for name, loss in losses.items():
         if not math.isfinite(loss):
             raise UserError(f"the loss of source {name!r} is {loss}: leave the source out")
-    made.tokens = [0 if tokens is None else int(tokens[name]) for name in sources]
-    for name, count in zip(sources, made.tokens):
+    for name in sources:
+        count = 0 if tokens is None else whole(f"tokens of source {name!r}", tokens[name])
         if count < 0:
             raise UserError(f"tokens of source {name!r} are {count}: give 0 or more")
+        made.tokens.append(count)
     if step_seconds is not None:
-        made.step_seconds = float(step_seconds)
+        made.step_seconds = _number("step_seconds", step_seconds)
         if not 0 < made.step_seconds < math.inf:
             raise UserError(f"step_seconds is {step_seconds}: give the seconds that the step took")
     return made
+
+
+def _number(what: str, value: Any) -> float:
+    """Returns a number, also one in a tensor. Raises UserError for anything else."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise UserError(f"{what} is {value!r}: give a number") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 import weakref
 from collections.abc import Iterator, Mapping
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from millrace import feedback, lineage, rpc, state
-from millrace.config import AXES, Config, Mesh
+from millrace.config import AXES, Config, Mesh, whole
 from millrace.coordinates import coordinates_of
 from millrace.errors import BugError, Error, TopologyChanged, UserError
 from millrace.messages import JoinReply
@@ -48,7 +49,8 @@ class Loader(state.StateNames):
 
     Each is a dict of NumPy arrays with the model's keys only, in the service's
     order. The arrays of a step share one buffer and may be written to. A loader
-    connects at its first use, belongs to one thread, and can be pickled.
+    connects at its first use, and can be pickled. Threads may take turns in next(), but
+    what is known of the last microbatch is that of whichever thread was last.
 
     The state is that of the last microbatch returned, whatever was prefetched.
     """
@@ -57,6 +59,7 @@ class Loader(state.StateNames):
         self._config = config
         self._stats = Stats()
         self._closed = False
+        self._turn = threading.Lock()  # in next(): two threads would skip each other's steps
         self._reset(None)
 
     def _reset(self, loaded: state.State | None) -> None:
@@ -83,22 +86,37 @@ class Loader(state.StateNames):
         data goes on for ranks of another mesh. LostError after ``timeout`` seconds:
         the call may be repeated.
         """
-        began = time.monotonic()
-        try:
-            step = self._step(began + self._config.timeout)
-        finally:
-            self._stats.wait_seconds += time.monotonic() - began
-        if step is None:
-            raise StopIteration
-        return self._return(step).arrays
+        self._check_fork()
+        with self._turn:
+            began = time.monotonic()
+            try:
+                step = self._step(began + self._config.timeout)
+            finally:
+                self._stats.wait_seconds += time.monotonic() - began
+            if step is None:
+                raise StopIteration
+            return self._return(step).arrays
+
+    def _upcoming(self) -> Step | None:
+        self._check_fork()
+        with self._turn:
+            return self._step(time.monotonic() + self._config.timeout)
 
     def _step(self, until: float) -> Step | None:
         """Returns the step that the next microbatch is of, None at the end."""
+        if self._end is None:
+            self._check_open()
         if self._current is None and self._end is None:
             self._take(until)
         if self._end is not None and self._end.topology:
             raise TopologyChanged.at(self._end.step, self._end.topology)
-        return self._current
+        step = self._current
+        if step is not None and self._offset >= len(step.microbatches):
+            raise UserError(
+                f"the state says microbatch {self._offset} of step {step.step}, "
+                f"which has {len(step.microbatches)}: load a state of this job"
+            )
+        return step
 
     def _take(self, until: float) -> None:
         source = self._start()
@@ -113,11 +131,6 @@ class Loader(state.StateNames):
             self._end = step
             self._ack_last(step)
             return
-        if self._offset >= len(step.microbatches):
-            raise UserError(
-                f"the state says microbatch {self._offset} of step {step.step}, "
-                f"which has {len(step.microbatches)}: load a state of this job"
-            )
         self._current = step
         self._stats.steps += 1
         self._stats.bytes += step.size
@@ -182,7 +195,7 @@ class Loader(state.StateNames):
         Fetches the step, and changes no position. Empty at the end of data; raises
         TopologyChanged as next() does.
         """
-        step = self._step(time.monotonic() + self._config.timeout)
+        step = self._upcoming()
         return [self._lineage(step, microbatch) for microbatch in step.microbatches] if step else []
 
     def sharing(self) -> list[int]:
@@ -190,7 +203,7 @@ class Loader(state.StateNames):
 
         That is ``local_cp_size``; 0 in a job without context_split, where the cp ranks do.
         """
-        step = self._step(time.monotonic() + self._config.timeout)
+        step = self._upcoming()
         parts = step.microbatches if step else []
         return [int(m.arrays.get("local_cp_size", (0,))[0]) for m in parts]
 
@@ -330,7 +343,9 @@ class Loader(state.StateNames):
             step = self.step
         if step is None:
             raise UserError("there is no step to report on: none was returned so far")
-        return step
+        if whole("step", step) < 0:
+            raise UserError(f"step is {step}: steps count up from 0")
+        return whole("step", step)
 
     # ---- state ----
 
@@ -348,6 +363,11 @@ class Loader(state.StateNames):
         """Returns the state after ``step`` steps and ``microbatch`` microbatches of the next."""
         session = self._session or self._connected()
         token = session.tokens.get(step)  # known ones are there after close(), too
+        if token is None and self._closed:
+            raise UserError(
+                f"the loader is closed, and nobody asked for its state at step {step} before: "
+                "call state_dict() before close()"
+            )
         if token is None:
             token = self._connected().state(step, time.monotonic() + self._config.timeout)
         return state.make(step, microbatch, token)
@@ -373,8 +393,8 @@ class Loader(state.StateNames):
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        live = self._moved() and not self._closed
-        return {"config": self._config, "loaded": self.state_dict() if live else self._loaded}
+        loaded = self.state_dict() if self._moved() else self._loaded
+        return {"config": self._config, "loaded": loaded}
 
     def __setstate__(self, pickled: dict[str, Any]) -> None:
         self.__init__(pickled["config"])  # type: ignore[misc]
@@ -394,11 +414,17 @@ class Loader(state.StateNames):
         """Whether there may be another position than the one loaded."""
         return self._session is not None and self._session.has_joined
 
-    def _connected(self) -> Session:
+    def _check_fork(self) -> None:
         if self._session is not None:
             rpc.check_fork()
+
+    def _check_open(self) -> None:
         if self._closed:
             raise UserError("the loader is closed: load a state, or connect again")
+
+    def _connected(self) -> Session:
+        self._check_fork()
+        self._check_open()
         if self._session is None:
             token = self._loaded["token"] if self._loaded else b""
             self._session = Session(self._config, token, self._done)
@@ -415,4 +441,6 @@ class Loader(state.StateNames):
         return self._source
 
     def _joined(self) -> JoinReply:
-        return self._connected().joined(time.monotonic() + self._config.timeout)
+        # What a session knows, it knows after close(), too.
+        session = self._session if self._session and self._moved() else self._connected()
+        return session.joined(time.monotonic() + self._config.timeout)

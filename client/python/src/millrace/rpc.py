@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import ssl
 import threading
 import time
 from typing import Any, Callable, TypeVar
@@ -87,18 +88,33 @@ def open_channel(address: str, tls: TLS) -> Any:
     _owner[:] = [os.getpid()]
     if not (tls.ca or tls.cert):
         return grpc.insecure_channel(address, options=OPTIONS)
+    _check_files(tls)
     credentials = grpc.ssl_channel_credentials(_read(tls.ca), _read(tls.key), _read(tls.cert))
     return grpc.secure_channel(address, credentials, options=OPTIONS)
+
+
+def _check_files(tls: TLS) -> None:
+    """Raises UserError for files that are no TLS material: gRPC would try for ever with them."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    what = f"the TLS file {tls.ca}"
+    try:
+        if tls.ca:
+            context.load_verify_locations(tls.ca)
+        if tls.cert:
+            what = f"the TLS files {tls.cert} and {tls.key}"
+            context.load_cert_chain(tls.cert, tls.key, password="")
+    except (OSError, ValueError) as error:  # SSLError is an OSError
+        raise UserError(
+            f"reading {what}: {error}: give PEM files, a key beside its certificate, "
+            "without a passphrase"
+        ) from None
 
 
 def _read(path: str | None) -> bytes | None:
     if not path:
         return None
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError as error:
-        raise UserError(f"reading the TLS file: {error}") from error
+    with open(path, "rb") as file:
+        return file.read()
 
 
 def classify(error: Any, what: str) -> Error:

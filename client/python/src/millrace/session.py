@@ -278,7 +278,10 @@ class Session:
         """Names who serves batches, for messages."""
         reply = self._reply
         if reply is None:
-            return f"the service at {self.config.address} (not joined yet)"
+            return (
+                f"the service at {self.config.address} (not joined yet: is it running there, "
+                "and with the same TLS settings?)"
+            )
         return f"the constructor at {reply.constructor or self.config.address}"
 
     # ---- plumbing ----

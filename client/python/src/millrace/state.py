@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
+from millrace.config import whole
 from millrace.errors import UserError
 
 VERSION = 1
@@ -16,18 +18,29 @@ def make(step: int, microbatch: int, token: bytes) -> State:
 
 
 def checked(state: Any) -> State:
-    """Returns a copy of state in its usual types, or raises UserError."""
-    if not isinstance(state, dict) or "version" not in state:
+    """Returns a copy of state in its usual types, or raises UserError.
+
+    Checkpoints that keep arrays only are fine: numbers and the token may come back as NumPy's.
+    """
+    if not isinstance(state, dict):
         raise UserError(f"a state is a dict as state_dict() returned it, not {type(state)}")
+    if "version" not in state:
+        keys = ", ".join(map(repr, state)) or "nothing"
+        raise UserError(f"a state is a dict as state_dict() returned it; this one holds {keys}")
     if state["version"] != VERSION:
         raise UserError(f"the state has version {state['version']!r}: this client reads {VERSION}")
-    numbers = [state.get("step"), state.get("microbatch")]
-    if any(isinstance(n, bool) or not isinstance(n, int) or n < 0 for n in numbers):
-        raise UserError(f"the state's step and microbatch are {numbers}: give whole numbers")
-    token = state.get("token")
-    if not isinstance(token, (bytes, bytearray, memoryview)) or not len(token):
-        raise UserError("the state has no token: keep the dict whole in the checkpoint")
-    return make(state["step"], state["microbatch"], bytes(token))
+    step, microbatch = (whole(f"the state's {n}", state.get(n)) for n in ("step", "microbatch"))
+    if min(step, microbatch) < 0:
+        found = [step, microbatch]
+        raise UserError(f"the state's step and microbatch are {found}: give numbers from 0 up")
+    return make(step, microbatch, _bytes(state.get("token")))
+
+
+def _bytes(token: Any) -> bytes:
+    with contextlib.suppress(TypeError, BufferError):
+        if len(view := memoryview(token)):
+            return view.tobytes()
+    raise UserError("the state has no token: keep the dict whole in the checkpoint")
 
 
 class StateNames:
