@@ -302,6 +302,17 @@ def test_arguments():
         len(millrace.torch.Dataset(loader))
 
 
+def test_a_dataloader_that_would_stack_is_refused(serve):
+    service = serve()
+    for options in ({}, {"batch_size": 4}):
+        data = millrace.torch.Dataset(service.address, dp_rank=0)
+        with pytest.raises(millrace.UserError, match="batch_size=None"):
+            next(iter(DataLoader(data, **options)))
+        data.close()
+    with pytest.raises(millrace.UserError, match="state_every is 'x'"):
+        millrace.torch.Dataset("127.0.0.1:9", dp_rank=0, state_every="x")
+
+
 def test_aliases(serve):
     dataset = millrace.torch.Dataset(serve().address, dp_rank=0)
     next(iter(dataset))

@@ -17,6 +17,8 @@ from millrace.errors import BugError, Error, LostError, TopologyChanged, UserErr
 from millrace.lineage import Row, Segment
 from millrace.loader import Loader, Stats
 
+__version__ = "0.1.0"
+
 __all__ = [
     "BugError",
     "Error",

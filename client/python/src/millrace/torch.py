@@ -28,7 +28,9 @@ from typing import Any
 
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
+from torch.utils.data._utils import collate
 
+from millrace.config import whole
 from millrace.connect import connect
 from millrace.errors import UserError
 from millrace.loader import Loader
@@ -114,6 +116,17 @@ def keep(batch: Batch) -> Batch:
     return batch
 
 
+def _stack(batches: Any, **options: Any) -> Any:
+    raise UserError(
+        "DataLoader would stack batches, but the dataset gives whole ones: pass it "
+        "batch_size=None, collate_fn=millrace.torch.keep"
+    )
+
+
+# PyTorch's own way to say how default_collate treats a type.
+collate.default_collate_fn_map[Batch] = _stack
+
+
 def _to(value: Any, device: Any, non_blocking: bool) -> Any:
     return value.to(device, non_blocking=non_blocking) if torch.is_tensor(value) else value
 
@@ -139,7 +152,7 @@ class Dataset(IterableDataset[Batch], StateNames):
     ) -> None:
         if isinstance(source, Loader) and options:
             raise UserError(f"the loader has its options already: leave out {', '.join(options)}")
-        if state_every < 0:
+        if whole("state_every", state_every) < 0:
             raise UserError(f"state_every is {state_every}: give 0 (never) or a number of steps")
         self._loader = source if isinstance(source, Loader) else connect(source, **options)
         self._state_every = state_every
