@@ -104,11 +104,17 @@ func (c *Constructor) talk(ctx context.Context, address string) error {
 		return err
 	}
 	defer conn.Close()
-	stream, err := rpc.OpenSession(ctx, pb.NewPlannerClient(conn).Construct)
+	stream, err := rpc.OpenSession(ctx, pb.NewPlannerClient(conn).Construct, func(err error) {
+		c.opts.Log.Warn("waiting for the planner: is it running there, and with the same --tls-* flags?", "planner", c.opts.Planner, "err", err)
+	})
 	if err != nil {
 		return c.lost(err)
 	}
 	defer stream.Close()
+	c.opts.Log.Info("connected to the planner", "planner", c.opts.Planner, "address", address)
+	if rpc.OnlyHere(address, c.opts.Planner) {
+		c.opts.Log.Warn("trainers on other machines cannot reach this address: give --listen HOST:PORT, or --advertise", "address", address)
+	}
 	send := stream.Sender
 	hello := &pb.ConstructorReport{Report: &pb.ConstructorReport_Hello{Hello: &pb.ConstructorHello{Id: c.opts.ID, Address: address}}}
 	if err := send.Send(hello); err != nil {

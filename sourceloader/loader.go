@@ -114,11 +114,17 @@ func (l *Loader) talk(ctx context.Context, address string) error {
 		return err
 	}
 	defer conn.Close()
-	stream, err := rpc.OpenSession(ctx, pb.NewPlannerClient(conn).Load)
+	stream, err := rpc.OpenSession(ctx, pb.NewPlannerClient(conn).Load, func(err error) {
+		l.opts.Log.Warn("waiting for the planner: is it running there, and with the same --tls-* flags?", "planner", l.opts.Planner, "err", err)
+	})
 	if err != nil {
 		return l.lost(err)
 	}
 	defer stream.Close()
+	l.opts.Log.Info("connected to the planner", "planner", l.opts.Planner, "address", address)
+	if rpc.OnlyHere(address, l.opts.Planner) {
+		l.opts.Log.Warn("constructors on other machines cannot reach this address: give --listen HOST:PORT, or --advertise", "address", address)
+	}
 	hello := &pb.LoaderReport{Report: &pb.LoaderReport_Hello{Hello: &pb.LoaderHello{Id: l.opts.ID, Address: address}}}
 	if err := stream.Send(hello); err != nil {
 		return l.lost(err)

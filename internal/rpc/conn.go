@@ -1,15 +1,18 @@
 package rpc
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/experimental"
@@ -66,6 +69,10 @@ const maxMessage = 256 << 20
 // silence, given up 10 s later.
 const keepAlive = 10 * time.Second
 
+// reconnect says how soon a connection that failed is tried again. gRPC's own limit is two
+// minutes, which a role that came back would not be found for.
+var reconnect = backoff.Config{BaseDelay: 200 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second}
+
 // NewServer returns a gRPC server with Millrace's codec and limits.
 func NewServer(sec Security) (*grpc.Server, error) {
 	if err := sec.validate(); err != nil {
@@ -91,7 +98,7 @@ func NewServer(sec Security) (*grpc.Server, error) {
 // Dial returns a connection to address: HOST:PORT or unix:PATH. It connects at
 // the first call.
 func Dial(address string, sec Security) (*grpc.ClientConn, error) {
-	if err := sec.validate(); err != nil {
+	if err := cmp.Or(sec.validate(), checkAddress(address)); err != nil {
 		return nil, err
 	}
 	creds := insecure.NewCredentials()
@@ -107,11 +114,33 @@ func Dial(address string, sec Security) (*grpc.ClientConn, error) {
 		experimental.WithBufferPool(frameBuffers),
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(Codec()), grpc.MaxCallRecvMsgSize(maxMessage)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepAlive, Timeout: keepAlive}),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: keepAlive}),
 	)
 	if err != nil {
 		return nil, fault.Userf("address %q: %w; use HOST:PORT or unix:PATH", address, err)
 	}
 	return conn, nil
+}
+
+// checkAddress refuses what names no host or no port: gRPC would take port 443, or look for
+// the name for ever.
+func checkAddress(address string) error {
+	if path, ok := strings.CutPrefix(address, "unix:"); ok && path != "" {
+		return nil
+	}
+	host, port, err := net.SplitHostPort(address)
+	if n, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || n == 0 || host == "" || strings.ContainsAny(host, "/ ") {
+		return fault.Userf("address %q is none: give HOST:PORT, such as 127.0.0.1:7070, or unix:PATH", address)
+	}
+	return nil
+}
+
+// OnlyHere reports whether a role that found its planner off loopback can itself be
+// reached from its own machine only.
+func OnlyHere(address, planner string) bool {
+	own, _, err := net.SplitHostPort(address)
+	theirs, _, bad := net.SplitHostPort(planner)
+	return err == nil && bad == nil && loopback(own) && !loopback(theirs) && !strings.HasPrefix(planner, "unix:")
 }
 
 // Listen opens address (HOST:PORT or unix:PATH). Off loopback it insists on TLS

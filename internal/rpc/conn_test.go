@@ -201,3 +201,38 @@ func TestSecurityIsWhole(t *testing.T) {
 		}
 	}
 }
+
+// TestDialRefuses: an address that is none is refused before anything waits for it.
+func TestDialRefuses(t *testing.T) {
+	for _, address := range []string{"", "localhost", "127.0.0.1:", ":7070", "127.0.0.1:0", "127.0.0.1:http", "127.0.0.1:70000", "http://127.0.0.1:7070", "::1:7070", "unix:", "a b:1"} {
+		if _, err := rpc.Dial(address, rpc.Security{}); fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), "HOST:PORT") {
+			t.Errorf("%q: %v", address, err)
+		}
+	}
+	for _, address := range []string{"127.0.0.1:7070", "[::1]:7070", "planner-0.job.svc:1", "unix:/s"} {
+		conn, err := rpc.Dial(address, rpc.Security{})
+		if err != nil {
+			t.Fatalf("%q: %v", address, err)
+		}
+		conn.Close()
+	}
+}
+
+// TestOnlyHere: a role on loopback cannot be reached by those that a planner elsewhere sends.
+func TestOnlyHere(t *testing.T) {
+	for _, c := range []struct {
+		address, planner string
+		want             bool
+	}{
+		{"127.0.0.1:1", "10.0.0.1:2", true},
+		{"localhost:1", "planner:2", true},
+		{"127.0.0.1:1", "127.0.0.1:2", false},
+		{"10.0.0.2:1", "10.0.0.1:2", false},
+		{"unix:/s", "10.0.0.1:2", false},
+		{"127.0.0.1:1", "unix:/s", false},
+	} {
+		if got := rpc.OnlyHere(c.address, c.planner); got != c.want {
+			t.Errorf("%v: %v", c, got)
+		}
+	}
+}

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // leaveTime is how long a role that stops waits for the planner to take leave of it.
@@ -20,11 +22,31 @@ type Session[Q, R any] struct {
 	stop   func() bool
 }
 
-// OpenSession waits until there is a server and begins a session that ctx ends.
-func OpenSession[Q, R any](ctx context.Context, open func(context.Context, ...grpc.CallOption) (grpc.BidiStreamingClient[Q, R], error)) (*Session[Q, R], error) {
+// openEvery is the pause before a server that is not there is looked for again.
+const openEvery = 200 * time.Millisecond
+
+// wordEvery is how often it is said that a role waits for its server: seldom enough
+// that a night without a planner is a page of log.
+const wordEvery = 30 * time.Second
+
+// OpenSession waits until there is a server and begins a session that ctx ends. While
+// there is none, waiting is told why, at once and then now and then.
+func OpenSession[Q, R any](ctx context.Context, open func(context.Context, ...grpc.CallOption) (grpc.BidiStreamingClient[Q, R], error), waiting func(error)) (*Session[Q, R], error) {
 	life, cut := context.WithCancel(context.WithoutCancel(ctx))
 	early := context.AfterFunc(ctx, cut)
-	stream, err := open(life, grpc.WaitForReady(true))
+	var said time.Time
+	stream, err := open(life)
+	for status.Code(err) == codes.Unavailable && ctx.Err() == nil {
+		if time.Since(said) > wordEvery {
+			said = time.Now()
+			waiting(FromStatus(err))
+		}
+		select {
+		case <-time.After(openEvery):
+		case <-ctx.Done():
+		}
+		stream, err = open(life)
+	}
 	if err != nil {
 		cut()
 		return nil, err

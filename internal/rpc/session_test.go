@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"io"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc"
 
+	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/rpc"
 	pb "github.com/millrace-data/millrace/proto"
 )
@@ -53,7 +56,7 @@ func TestSessionEndsInOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 		role, stop := context.WithCancel(t.Context())
-		session, err := rpc.OpenSession(role, pb.NewPlannerClient(conn).Load)
+		session, err := rpc.OpenSession(role, pb.NewPlannerClient(conn).Load, func(err error) { t.Errorf("waited: %v", err) })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -99,7 +102,45 @@ func TestSessionWithoutServer(t *testing.T) {
 	defer conn.Close()
 	role, stop := context.WithCancel(t.Context())
 	stop()
-	if _, err := rpc.OpenSession(role, pb.NewPlannerClient(conn).Load); err == nil {
+	if _, err := rpc.OpenSession(role, pb.NewPlannerClient(conn).Load, func(error) {}); err == nil {
 		t.Error("a session was opened with nobody")
+	}
+}
+
+// TestSessionSaysThatItWaits: a role whose server is not there says so, and why, and
+// begins its session when there is one.
+func TestSessionSaysThatItWaits(t *testing.T) {
+	address := "unix:" + filepath.Join(t.TempDir(), "s")
+	conn, err := rpc.Dial(address, rpc.Security{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	life, end := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	planner := &listener{begun: make(chan struct{}), heard: make(chan int, 1), ended: make(chan error, 1)}
+	words := 0
+	session, err := rpc.OpenSession(t.Context(), pb.NewPlannerClient(conn).Load, func(err error) {
+		if words++; !strings.Contains(err.Error(), "no such file") || fault.ClassOf(err) != fault.Lost {
+			t.Errorf("it waits for %v", err)
+		}
+		l, err := rpc.Listen(address, rpc.Security{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		server, err := rpc.NewServer(rpc.Security{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pb.RegisterPlannerServer(server, planner)
+		go func() { served <- rpc.Serve(life, server, l) }()
+	})
+	if err != nil || words != 1 {
+		t.Fatalf("%v, after %d words", err, words)
+	}
+	session.Close()
+	end()
+	if err := <-served; err != nil {
+		t.Error(err)
 	}
 }
