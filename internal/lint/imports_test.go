@@ -120,6 +120,11 @@ var rules = []rule{
 		why:   "the order of chunks is known before a record is read",
 	},
 	{
+		of:    []string{"./sourceloader/spill"},
+		never: append([]string{"./..."}, network...),
+		why:   "files of records know nothing of samples: what they lose is made again by whoever does",
+	},
+	{
 		of:    []string{"./checkpoint"},
 		never: append([]string{"./..."}, network...), except: []string{"./internal/fault"},
 		why: "the log keeps bytes: what they mean is the planner's, so that it can be tested, and read, without one",

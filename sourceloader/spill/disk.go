@@ -1,0 +1,182 @@
+// Package spill keeps on a local disk what does not fit in memory: files of
+// records that are written once, in the order they will be asked for, and read by
+// number.
+//
+// It owns the files, the limit on their bytes and their number, and their
+// checksums. It never says what a record means or which file is worth its room,
+// and it never ends a job: what it cannot keep, its caller makes again.
+//
+// A file loses its name as soon as it is there, so that nothing is left behind
+// however the process ends. Nobody else can read it, so its index stays in memory:
+// 16 bytes for each group of about 16 KiB of records.
+package spill
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+)
+
+// Options configure a Disk.
+type Options struct {
+	Dir   string       // folder of the files; default: the system's for temporary files, or /var/tmp if that one is in memory
+	Limit int64        // bytes of all files at a time; 0 keeps nothing
+	Log   *slog.Logger // default: discard
+}
+
+// Disk makes files within a limit. It is safe for concurrent use.
+type Disk struct {
+	dir    string
+	limit  int64 // of bytes
+	most   int   // files, so that descriptors are left for everything else
+	log    *slog.Logger
+	create func(dir string) (file, error)
+	memory sync.Pool // of *[]byte, see buffer
+
+	mu      sync.Mutex
+	used    int64 // bytes of files, and what is reserved for those being written
+	files   int
+	problem string    // why nothing is written; "" if something is
+	retry   time.Time // when it is tried again
+	warned  bool      // that the limit is too small
+}
+
+// ErrFull says that there is room once other files are closed.
+var ErrFull = errors.New("the limit of the local disk is reached")
+
+// errOff says that nothing can be kept, whatever is closed.
+var errOff = errors.New("nothing is kept on the local disk")
+
+// retryAfter is how long nothing is written after the disk failed. A full one may
+// have room again later, and each try costs the writing of a file.
+const retryAfter = time.Minute
+
+// Open returns a Disk. It makes no file, and a folder that is of no use is told of
+// when the first file is wanted: who needs no disk should not hear of one.
+func Open(opts Options) *Disk {
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	d := &Disk{dir: opts.Dir, limit: opts.Limit, most: mostFiles(), log: opts.Log, create: createUnnamed}
+	if d.limit <= 0 {
+		return d
+	}
+	dir, free, err := folder(opts.Dir)
+	if err != nil {
+		d.create = func(string) (file, error) { return nil, err }
+		return d
+	}
+	// A tenth of what is free stays so: a full disk stops others, too.
+	d.dir, d.limit = dir, min(d.limit, free-free/10)
+	return d
+}
+
+// folder finds a folder that is there and has room, and how many bytes. One that was
+// asked for by name may be in memory; another must be on a disk.
+func folder(named string) (dir string, free int64, err error) {
+	candidates := []string{named}
+	if named == "" {
+		candidates = []string{os.TempDir(), "/var/tmp"}
+	}
+	for _, dir := range candidates {
+		free, inMemory, problem := space(dir)
+		switch {
+		case problem != nil:
+			err = errors.Join(err, problem)
+		case inMemory && named == "":
+			err = errors.Join(err, fmt.Errorf("%s is in memory, not on a disk", dir))
+		case free == 0:
+			err = errors.Join(err, fmt.Errorf("%s has no room", dir))
+		default:
+			return dir, free, nil
+		}
+	}
+	return "", 0, err
+}
+
+// createUnnamed makes a file that only this process can open.
+func createUnnamed(dir string) (file, error) {
+	f, err := os.CreateTemp(dir, "millrace-*") // of mode 0600
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Remove(f.Name()); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// Reserve sets bytes aside for a file that Write is then called for. ErrFull says
+// that closing others makes room; with any other error nothing does.
+func (d *Disk) Reserve(bytes int64) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.limit <= 0 || time.Now().Before(d.retry) {
+		return errOff
+	}
+	if d.used+bytes <= d.limit && d.files < d.most {
+		d.used += bytes
+		d.files++
+		return nil
+	}
+	if !d.warned {
+		d.warned = true
+		d.log.Warn("not all blocks in use fit in memory and on the local disk: some are read again from their source, which is slow",
+			"folder", d.dir, "bytes", d.used, "limit", d.limit, "files", d.files, "most_files", d.most,
+			"try", "a larger resources.loader_disk or resources.loader_buffer, or more loaders; millrace plan says how much is needed")
+	}
+	if bytes > d.limit {
+		return errOff
+	}
+	return ErrFull
+}
+
+// resize gives back what was reserved for a file beyond bytes, or takes more, as
+// long as the limit allows it.
+func (d *Disk) resize(reserved, bytes int64) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if bytes > reserved && d.used+bytes-reserved > d.limit {
+		return false
+	}
+	d.used += bytes - reserved
+	return true
+}
+
+// free gives back the room of a file.
+func (d *Disk) free(bytes int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.used -= bytes
+	d.files--
+}
+
+// fail notes that the disk does not do what it should.
+func (d *Disk) fail(err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.problem == "" {
+		d.log.Warn("blocks cannot be kept on the local disk: those that do not fit in memory are read again from their source, which is slow",
+			"folder", d.dir, "err", err, "retry", retryAfter,
+			"try", "free some room, or name another folder with --scratch-dir or MILLRACE_SCRATCH_DIR; resources.loader_disk: 0 does without")
+	}
+	d.problem, d.retry = err.Error(), time.Now().Add(retryAfter)
+}
+
+// works notes that a file was written.
+func (d *Disk) works() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.problem = ""
+}
+
+// Usage says how many bytes there are, how many there may be, and why nothing is
+// written, if so.
+func (d *Disk) Usage() (used, limit int64, problem string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.used, d.limit, d.problem
+}

@@ -1,0 +1,225 @@
+package spill
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"iter"
+	"math"
+	"os"
+	"slices"
+	"sort"
+)
+
+// file is what is needed of an *os.File.
+type file interface {
+	io.Writer
+	io.ReaderAt
+	io.Closer
+}
+
+// File is a sequence of records on a disk. It is safe for concurrent use; Close
+// may come at any time.
+type File struct {
+	disk    *Disk
+	file    file
+	groups  []group
+	records uint32
+	size    int64
+}
+
+// group is a run of whole records, each behind its length in 4 bytes, read and
+// checked together.
+type group struct {
+	first uint32 // number of its first record
+	sum   uint32 // CRC-32C of its bytes
+	end   int64  // where it ends in the file
+}
+
+// A group is as large as costs little to read in vain; its 16 bytes of memory are a
+// thousandth of that. Longer records have groups of their own. Groups are written
+// many at a time.
+const (
+	groupBytes = 16 << 10
+	writeBytes = 256 << 10
+	indexBytes = 16 // a group in memory
+	prefix     = 4  // length of a record
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// ErrUnreadable says that the records of a file are gone: it was closed, or the disk
+// gave back something else than was written, which the log then says.
+var ErrUnreadable = errors.New("what was kept on the local disk cannot be read back")
+
+// Write makes a file of records, each of which is only borrowed until the next one.
+// Reserve was called before; what is left of that is given back, all of it with an
+// error.
+func (d *Disk) Write(reserved int64, records iter.Seq[[]byte]) (*File, error) {
+	f, err := d.create(d.dir)
+	if err != nil {
+		d.free(reserved)
+		d.fail(err)
+		return nil, err
+	}
+	memory := d.buffer()
+	defer d.memory.Put(memory)
+	w := &writer{file: &File{disk: d, file: f}, reserved: reserved, buf: (*memory)[:0]}
+	for record := range records {
+		if err = w.add(record); err != nil {
+			break
+		}
+	}
+	if err == nil {
+		err = w.flush()
+	}
+	*memory = w.buf
+	if err != nil {
+		f.Close() // it has no name: nothing of it stays
+		d.free(w.reserved)
+		return nil, err
+	}
+	w.file.groups = slices.Clip(w.file.groups)
+	d.resize(w.reserved, w.file.size)
+	d.works()
+	return w.file, nil
+}
+
+// buffer is memory to read or write with.
+func (d *Disk) buffer() *[]byte {
+	if b, ok := d.memory.Get().(*[]byte); ok {
+		return b
+	}
+	return new([]byte)
+}
+
+// writer writes a file.
+type writer struct {
+	file     *File
+	reserved int64
+	buf      []byte // that is not written
+	start    int    // of the last group in it
+}
+
+func (w *writer) add(record []byte) error {
+	f := w.file
+	if uint64(len(record)) > math.MaxUint32 {
+		return fmt.Errorf("a record of %d bytes is too long for the local disk", len(record))
+	}
+	if begun := len(w.buf) - w.start; begun > 0 && begun+prefix+len(record) > groupBytes {
+		w.seal()
+	}
+	if len(w.buf) == w.start {
+		f.groups = append(f.groups, group{first: f.records})
+	}
+	f.records++
+	w.buf = binary.LittleEndian.AppendUint32(w.buf, uint32(len(record)))
+	w.buf = append(w.buf, record...)
+	if len(w.buf) >= writeBytes {
+		return w.flush()
+	}
+	return nil
+}
+
+// seal ends a group.
+func (w *writer) seal() {
+	g := &w.file.groups[len(w.file.groups)-1]
+	g.sum = crc32.Checksum(w.buf[w.start:], castagnoli)
+	g.end = w.file.size + int64(len(w.buf))
+	w.start = len(w.buf)
+}
+
+// flush writes what there is, as whole groups.
+func (w *writer) flush() error {
+	if len(w.buf) > w.start {
+		w.seal()
+	}
+	size, d := w.file.size+int64(len(w.buf)), w.file.disk
+	if size > w.reserved {
+		if !d.resize(w.reserved, size) {
+			return ErrFull
+		}
+		w.reserved = size
+	}
+	if _, err := w.file.file.Write(w.buf); err != nil {
+		d.fail(err)
+		return err
+	}
+	w.file.size, w.buf, w.start = size, w.buf[:0], 0
+	return nil
+}
+
+// Size is the room that the file takes.
+func (f *File) Size() int64 { return f.size }
+
+// Bytes is the memory that the file takes.
+func (f *File) Bytes() int64 { return indexBytes * int64(cap(f.groups)) }
+
+// Close lets go of the file and its room. It is called once.
+func (f *File) Close() {
+	f.disk.free(f.size)
+	f.file.Close() // nothing is lost that is wanted
+}
+
+// Read calls visit with each of the records of these numbers, in their order, and
+// returns the first error of visit; a record is borrowed until visit returns.
+// Rising numbers need the fewest reads. An error of the disk is ErrUnreadable.
+func (f *File) Read(numbers []uint32, visit func(k int, record []byte) error) error {
+	memory := f.disk.buffer()
+	defer f.disk.memory.Put(memory)
+	var rest []byte        // of the group that was read last, from record next on
+	var next, after uint32 // after: the first record of the next group
+	for k, number := range numbers {
+		if number >= f.records {
+			return fmt.Errorf("record %d was asked for, the file has %d", number, f.records)
+		}
+		if number < next || number >= after {
+			i := sort.Search(len(f.groups), func(i int) bool { return f.groups[i].first > number }) - 1
+			var err error
+			if rest, err = f.load(i, memory); err != nil {
+				return err
+			}
+			next, after = f.groups[i].first, f.records
+			if i+1 < len(f.groups) {
+				after = f.groups[i+1].first
+			}
+		}
+		var record []byte
+		for ; next <= number; next++ {
+			n := prefix + int(binary.LittleEndian.Uint32(rest))
+			record, rest = rest[prefix:n], rest[n:]
+		}
+		if err := visit(k, record); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// load reads a group into memory and checks it.
+func (f *File) load(i int, memory *[]byte) ([]byte, error) {
+	start, g := int64(0), f.groups[i]
+	if i > 0 {
+		start = f.groups[i-1].end
+	}
+	if n := int(g.end - start); n > cap(*memory) {
+		*memory = make([]byte, n)
+	}
+	buf := (*memory)[:g.end-start]
+	_, err := f.file.ReadAt(buf, start)
+	if err == nil {
+		if sum := crc32.Checksum(buf, castagnoli); sum != g.sum {
+			err = fmt.Errorf("bytes %d to %d of a file of %d were written with checksum %08x and read with %08x", start, g.end, f.size, g.sum, sum)
+		}
+	}
+	if errors.Is(err, os.ErrClosed) {
+		return nil, ErrUnreadable
+	}
+	if err != nil {
+		f.disk.fail(fmt.Errorf("reading back: %w", err))
+		return nil, fmt.Errorf("%w: %w", ErrUnreadable, err)
+	}
+	return buf, nil
+}
