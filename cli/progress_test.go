@@ -183,3 +183,23 @@ func TestNumbers(t *testing.T) {
 		}
 	}
 }
+
+// TestReread: a run says why blocks were read more than once, if any were.
+func TestReread(t *testing.T) {
+	p, out := progressTo(t, 0)
+	p.status.Loaders = []planner.LoaderStatus{{ID: "a", BlocksRead: 9, DiskBytes: 5}}
+	p.reread()
+	if out.Len() > 0 {
+		t.Errorf("nothing was read again: %s", out)
+	}
+	p.status.Loaders = []planner.LoaderStatus{
+		{ID: "a", BlocksRead: 9, Rereads: 2, BudgetBytes: 64 << 20, DiskBudget: 1 << 30},
+		{ID: "b", BlocksRead: 9, Rereads: 3, DiskProblem: "no space left on device"},
+	}
+	p.reread()
+	for _, want := range []string{"a read 2 of 9 blocks again", "loader_buffer (64 MiB) and loader_disk (1024 MiB)", "b read 3 of 9", "local disk: no space left on device"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the summary does not say %q:\n%s", want, out)
+		}
+	}
+}

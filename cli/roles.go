@@ -22,6 +22,7 @@ type serviceFlags struct {
 	Constructors int    `help:"Data constructors; at most one for each DP rank." default:"1"`
 	Prefetch     int    `help:"Steps planned ahead of the slowest trainer; 0 takes the spec's." default:"0"`
 	Processes    bool   `help:"Run each role as a process of its own."`
+	scratchFlag
 	changesFlag
 	tlsFlags
 }
@@ -43,7 +44,7 @@ func (c *serviceFlags) options(address string, log *slog.Logger) (service.Option
 	}
 	opts := service.Options{
 		Job: job, Changes: changes, Address: address, Security: c.security(), LogDir: c.LogDir,
-		Loaders: c.Loaders, Constructors: c.Constructors, Prefetch: c.Prefetch, Log: log,
+		Loaders: c.Loaders, Constructors: c.Constructors, Prefetch: c.Prefetch, Scratch: c.ScratchDir, Log: log,
 	}
 	if c.Processes {
 		if opts.Executable, err = os.Executable(); err != nil {
@@ -52,6 +53,11 @@ func (c *serviceFlags) options(address string, log *slog.Logger) (service.Option
 		opts.SpecFile, opts.ChangesFile = c.Job, c.Changes
 	}
 	return opts, nil
+}
+
+// scratchFlag is what the verbs that start a loader have in common.
+type scratchFlag struct {
+	ScratchDir string `help:"Folder on a local disk for samples that do not fit a loader's memory; default: the system's for temporary files (TMPDIR)." type:"existingdir" placeholder:"DIR" env:"MILLRACE_SCRATCH_DIR"`
 }
 
 // reachable checks that a service that was just started can be reached at its
@@ -152,6 +158,7 @@ type loaderCmd struct {
 	Advertise string `help:"HOST or HOST:PORT that others reach it at, where that is not the address listened on; default for a wildcard address: this machine's name." placeholder:"HOST"`
 	ID        string `help:"Name in logs and status; default: the address." placeholder:"NAME"`
 	Workers   int    `help:"Blocks read at a time; 0 is one for each core." default:"0"`
+	scratchFlag
 	tlsFlags
 }
 
@@ -167,7 +174,8 @@ func (c *loaderCmd) Validate() error { return atLeast("--workers", int64(c.Worke
 
 func (c *loaderCmd) Run(ctx context.Context, log *slog.Logger) error {
 	return sourceloader.Run(ctx, sourceloader.Options{
-		ID: c.ID, Planner: c.Planner, Address: c.Listen, Advertise: c.Advertise, Security: c.security(), Workers: c.Workers, Log: log, OnBudget: service.LimitMemory,
+		ID: c.ID, Planner: c.Planner, Address: c.Listen, Advertise: c.Advertise, Security: c.security(), Workers: c.Workers, Scratch: c.ScratchDir, Log: log,
+		OnBudget: service.LimitMemory,
 	})
 }
 

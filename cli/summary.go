@@ -91,6 +91,7 @@ func (p *progress) finish(res *trainer.Result) {
 	}
 	p.table()
 	p.skips()
+	p.reread()
 	fmt.Fprintln(p.out, digestLine(res.Next, res.Digest))
 }
 
@@ -166,6 +167,20 @@ func (p *progress) table() {
 	}
 	w.Flush()
 	fmt.Fprintln(p.out)
+}
+
+// reread names the loaders that read blocks more than once, and why.
+func (p *progress) reread() {
+	for _, l := range p.status.Loaders {
+		if l.Rereads == 0 {
+			continue
+		}
+		why := fmt.Sprintf("resources.loader_buffer (%d MiB) and loader_disk (%d MiB) do not hold what is in use", l.BudgetBytes>>20, l.DiskBudget>>20)
+		if l.DiskProblem != "" {
+			why = "nothing more is kept on its local disk: " + l.DiskProblem
+		}
+		fmt.Fprintf(p.out, "%s read %d of %d blocks again, which takes time: %s\n\n", l.ID, l.Rereads, l.BlocksRead, why)
+	}
 }
 
 // skips names the last bad record of each source that skipped some.

@@ -24,6 +24,7 @@ func TestUsage(t *testing.T) {
 		{"planner job.yaml --prefetch=-1", []string{"--prefetch is -1", "0 or more"}},
 		{"loader", []string{"--planner"}},
 		{"loader --planner 127.0.0.1:1 --workers=-1", []string{"--workers is -1", "0 or more"}},
+		{"loader --planner 127.0.0.1:1 --scratch-dir gone", []string{"--scratch-dir", "gone", "no such file"}},
 		{"run job.yaml --log-level loud", []string{"--log-level", "loud"}},
 		{"verify job.yaml", []string{"--log-dir", "--digest"}},
 		{"verify job.yaml --digest " + strings.Repeat("0", 64), []string{"--digest needs --steps"}},

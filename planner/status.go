@@ -70,6 +70,9 @@ type LoaderStatus struct {
 	ReadBytes   uint64 `json:"read_bytes"`
 	BlocksRead  uint64 `json:"blocks_read"`
 	Rereads     uint64 `json:"blocks_reread"`
+	DiskBytes   uint64 `json:"disk_bytes"` // kept on the local disk
+	DiskBudget  uint64 `json:"disk_budget_bytes"`
+	DiskProblem string `json:"disk_problem,omitempty"` // why nothing is written there
 }
 
 // ConstructorStatus describes one constructor.
@@ -116,7 +119,8 @@ func (p *Planner) status() Status {
 	p.shares(s.Sources)
 	for _, l := range p.loaders {
 		u := l.usage
-		s.Loaders = append(s.Loaders, LoaderStatus{l.id, l.address, u.GetHeldBytes(), u.GetBudgetBytes(), u.GetReadBytes(), u.GetBlocksRead(), u.GetBlocksReread()})
+		s.Loaders = append(s.Loaders, LoaderStatus{l.id, l.address, u.GetHeldBytes(), u.GetBudgetBytes(), u.GetReadBytes(), u.GetBlocksRead(), u.GetBlocksReread(),
+			u.GetDiskBytes(), u.GetDiskBudgetBytes(), u.GetDiskProblem()})
 	}
 	for _, c := range p.constructors {
 		if c == nil {
@@ -214,6 +218,11 @@ func (s Status) String() string {
 		fmt.Fprintln(&b, s.EndReason)
 	}
 	fmt.Fprintf(&b, "waiting for: %s\n", s.WaitingFor)
+	for _, l := range s.Loaders {
+		if l.DiskProblem != "" {
+			fmt.Fprintf(&b, "%s keeps nothing more on its local disk: %s\n", l.ID, l.DiskProblem)
+		}
+	}
 	if s.Digest != "" {
 		fmt.Fprintf(&b, "digest step=%d %s\n", s.DigestStep, s.Digest)
 	}
@@ -233,9 +242,10 @@ func (s Status) String() string {
 		fmt.Fprintf(w, "%s\t%.4f\t%.4f\t%d\t%d\t%d\t%.0f\t%d\t%d\t%d\t%d\t\n", name, x.Realised, x.Scheduled,
 			x.Tokens, x.Samples, x.Epoch, x.Lag, x.Filtered, x.Dropped, x.Empty, x.Skipped)
 	}
-	fmt.Fprintf(w, "\nloader\theld MiB\tof MiB\tread MiB\tblocks\tread again\t\n")
+	fmt.Fprintf(w, "\nloader\theld MiB\tof MiB\ton disk MiB\tof MiB\tread MiB\tblocks\tread again\t\n")
 	for _, l := range s.Loaders {
-		fmt.Fprintf(w, "%s\t%.1f\t%.1f\t%.1f\t%d\t%d\t\n", l.ID, mib(l.HeldBytes), mib(l.BudgetBytes), mib(l.ReadBytes), l.BlocksRead, l.Rereads)
+		fmt.Fprintf(w, "%s\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%d\t%d\t\n", l.ID, mib(l.HeldBytes), mib(l.BudgetBytes),
+			mib(l.DiskBytes), mib(l.DiskBudget), mib(l.ReadBytes), l.BlocksRead, l.Rereads)
 	}
 	fmt.Fprintf(w, "\nconstructor\tdp ranks\theld MiB\tof MiB\tdelivered MiB\tbatches\tfetch s\tranks waited s\t\n")
 	for _, c := range s.Constructors {

@@ -561,14 +561,17 @@ func (x *Skip) GetReason() string {
 }
 
 type LoaderUsage struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	HeldBytes     uint64                 `protobuf:"varint,1,opt,name=held_bytes,json=heldBytes,proto3" json:"held_bytes,omitempty"` // samples held
-	BudgetBytes   uint64                 `protobuf:"varint,2,opt,name=budget_bytes,json=budgetBytes,proto3" json:"budget_bytes,omitempty"`
-	ReadBytes     uint64                 `protobuf:"varint,3,opt,name=read_bytes,json=readBytes,proto3" json:"read_bytes,omitempty"`          // bytes read from the store so far
-	BlocksRead    uint64                 `protobuf:"varint,4,opt,name=blocks_read,json=blocksRead,proto3" json:"blocks_read,omitempty"`       // blocks read so far
-	BlocksReread  uint64                 `protobuf:"varint,5,opt,name=blocks_reread,json=blocksReread,proto3" json:"blocks_reread,omitempty"` // of them, read again because the budget was too small
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	HeldBytes       uint64                 `protobuf:"varint,1,opt,name=held_bytes,json=heldBytes,proto3" json:"held_bytes,omitempty"` // samples held in memory
+	BudgetBytes     uint64                 `protobuf:"varint,2,opt,name=budget_bytes,json=budgetBytes,proto3" json:"budget_bytes,omitempty"`
+	ReadBytes       uint64                 `protobuf:"varint,3,opt,name=read_bytes,json=readBytes,proto3" json:"read_bytes,omitempty"`          // bytes read from the store so far
+	BlocksRead      uint64                 `protobuf:"varint,4,opt,name=blocks_read,json=blocksRead,proto3" json:"blocks_read,omitempty"`       // blocks read so far
+	BlocksReread    uint64                 `protobuf:"varint,5,opt,name=blocks_reread,json=blocksReread,proto3" json:"blocks_reread,omitempty"` // of them, read again because neither memory nor disk had room
+	DiskBytes       uint64                 `protobuf:"varint,6,opt,name=disk_bytes,json=diskBytes,proto3" json:"disk_bytes,omitempty"`          // samples kept on the local disk
+	DiskBudgetBytes uint64                 `protobuf:"varint,7,opt,name=disk_budget_bytes,json=diskBudgetBytes,proto3" json:"disk_budget_bytes,omitempty"`
+	DiskProblem     string                 `protobuf:"bytes,8,opt,name=disk_problem,json=diskProblem,proto3" json:"disk_problem,omitempty"` // why nothing is written there, if so
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *LoaderUsage) Reset() {
@@ -634,6 +637,27 @@ func (x *LoaderUsage) GetBlocksReread() uint64 {
 		return x.BlocksReread
 	}
 	return 0
+}
+
+func (x *LoaderUsage) GetDiskBytes() uint64 {
+	if x != nil {
+		return x.DiskBytes
+	}
+	return 0
+}
+
+func (x *LoaderUsage) GetDiskBudgetBytes() uint64 {
+	if x != nil {
+		return x.DiskBudgetBytes
+	}
+	return 0
+}
+
+func (x *LoaderUsage) GetDiskProblem() string {
+	if x != nil {
+		return x.DiskProblem
+	}
+	return ""
 }
 
 // Failure ends a job, or one request of it.
@@ -4963,7 +4987,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x04Skip\x12\x12\n" +
 	"\x04file\x18\x01 \x01(\tR\x04file\x12\x10\n" +
 	"\x03row\x18\x02 \x01(\x03R\x03row\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xb4\x01\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xa2\x02\n" +
 	"\vLoaderUsage\x12\x1d\n" +
 	"\n" +
 	"held_bytes\x18\x01 \x01(\x04R\theldBytes\x12!\n" +
@@ -4972,7 +4996,11 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"read_bytes\x18\x03 \x01(\x04R\treadBytes\x12\x1f\n" +
 	"\vblocks_read\x18\x04 \x01(\x04R\n" +
 	"blocksRead\x12#\n" +
-	"\rblocks_reread\x18\x05 \x01(\x04R\fblocksReread\"Q\n" +
+	"\rblocks_reread\x18\x05 \x01(\x04R\fblocksReread\x12\x1d\n" +
+	"\n" +
+	"disk_bytes\x18\x06 \x01(\x04R\tdiskBytes\x12*\n" +
+	"\x11disk_budget_bytes\x18\a \x01(\x04R\x0fdiskBudgetBytes\x12!\n" +
+	"\fdisk_problem\x18\b \x01(\tR\vdiskProblem\"Q\n" +
 	"\aFailure\x12\x14\n" +
 	"\x05class\x18\x01 \x01(\tR\x05class\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x16\n" +

@@ -98,25 +98,38 @@ func (b *Block) Report(source uint32, seq uint64) *pb.BlockRead {
 	return r
 }
 
-// Select copies the given samples, by their numbers in the block, into set,
-// whose memory is used again. Kept values are not copied: they are the block's.
-func (b *Block) Select(indices []uint32, set *samples.Set) error {
+// report is what the planner is told of the block.
+func (b *Block) report(id blockID) (*pb.BlockRead, error) { return b.Report(id.source, id.seq), nil }
+
+// choose copies the samples that are wanted, by their numbers in the block, into
+// set, whose memory is used again. Kept values and images are not copied: they are
+// the block's.
+func (b *Block) choose(want *pb.BlockSamples, set *samples.Set) error {
+	if err := checkIndices(want.Indices, b.Len()); err != nil {
+		return err
+	}
 	total := 0
-	for _, i := range indices {
-		if int(i) >= b.Len() {
-			return fmt.Errorf("sample %d was asked for, the block has %d", i, b.Len())
-		}
+	for _, i := range want.Indices {
 		total += int(b.Lengths[i])
 	}
 	set.Tokens = slices.Grow(set.Tokens[:0], total)
-	set.Offsets = append(slices.Grow(set.Offsets[:0], len(indices)+1), 0)
+	set.Offsets = append(slices.Grow(set.Offsets[:0], len(want.Indices)+1), 0)
 	set.Kept = make([][][]byte, len(b.kept))
-	for _, i := range indices {
+	for _, i := range want.Indices {
 		tokens := b.Sample(int(i))
 		set.Tokens = append(set.Tokens, tokens...)
 		set.Offsets = append(set.Offsets, int32(len(set.Tokens)))
 		for c := range b.kept {
 			set.Kept[c] = append(set.Kept[c], b.kept[c][b.Order[i]])
+		}
+	}
+	return b.selectImages(want, set)
+}
+
+func checkIndices(indices []uint32, samples int) error {
+	for _, i := range indices {
+		if int(i) >= samples {
+			return fmt.Errorf("sample %d was asked for, the block has %d", i, samples)
 		}
 	}
 	return nil

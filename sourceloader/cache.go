@@ -2,8 +2,13 @@ package sourceloader
 
 import (
 	"context"
-	"math"
+	"errors"
+	"slices"
 	"sync"
+
+	"github.com/millrace-data/millrace/internal/samples"
+	pb "github.com/millrace-data/millrace/proto"
+	"github.com/millrace-data/millrace/sourceloader/spill"
 )
 
 // blockID names a block.
@@ -12,16 +17,30 @@ type blockID struct {
 	seq    uint64
 }
 
-// cache holds blocks under a byte budget. Whatever it lets go of can be read
-// again, so the budget can delay a batch and never change one. Reads of the same
-// block are joined. It is safe for concurrent use.
+// content is what a block gives: a *Block, which is in memory, or a *spilled, whose
+// methods may fail with spill.ErrUnreadable.
+type content interface {
+	// Bytes is the memory that it takes.
+	Bytes() int64
+	// report is what the planner is told of the block.
+	report(blockID) (*pb.BlockRead, error)
+	// choose puts the samples that are wanted into a set, whose memory is used again.
+	choose(*pb.BlockSamples, *samples.Set) error
+}
+
+// cache holds blocks: as many as a byte budget allows in memory, those that are
+// needed after them on the local disk. Whatever it lets go of can be read again, so
+// budget and disk can delay a batch and never change one. Reads of the same block
+// are joined. It is safe for concurrent use.
 type cache struct {
 	base   context.Context // of reads: a caller that leaves must not break those who joined it
 	budget int64
+	disk   *spill.Disk
 	read   func(context.Context, blockID) (*Block, error)
 
-	mu       sync.Mutex // guards the fields below, never held during a read
-	held     int64
+	mu       sync.Mutex // guards the fields below, never held during a read or a write
+	held     int64      // bytes of memory
+	leaving  int64      // of them, of blocks that leave
 	entries  map[blockID]*entry
 	released map[uint32]uint64 // by source: blocks before it are not needed
 	seen     map[blockID]bool  // blocks that were read before and not released
@@ -29,16 +48,25 @@ type cache struct {
 	rereads  uint64            // of them, read again
 }
 
+// entry is a block that is held, or being read.
 type entry struct {
-	done  chan struct{} // closed when block and err are set
-	block *Block
-	err   error
+	done    chan struct{} // closed when content or err is set
+	content content
+	err     error
+	leaving bool // see leaver
 }
 
-func newCache(base context.Context, budget int64, read func(context.Context, blockID) (*Block, error)) *cache {
+// inMemory says whether a block is in memory, to stay there.
+func (e *entry) inMemory() bool { _, ok := e.content.(*Block); return ok && !e.leaving }
+
+// onDisk says whether a block is on the disk only.
+func (e *entry) onDisk() bool { _, ok := e.content.(*spilled); return ok }
+
+func newCache(base context.Context, budget int64, disk *spill.Disk, read func(context.Context, blockID) (*Block, error)) *cache {
 	return &cache{
 		base:     base,
 		budget:   budget,
+		disk:     disk,
 		read:     read,
 		entries:  map[blockID]*entry{},
 		released: map[uint32]uint64{},
@@ -46,9 +74,23 @@ func newCache(base context.Context, budget int64, read func(context.Context, blo
 	}
 }
 
-// get returns a block, reading it if it is not held. The block may be used after
-// it was let go of.
-func (c *cache) get(ctx context.Context, id blockID) (*Block, error) {
+// use calls do with a block, once more if what was kept of it on the disk turns out
+// to be gone. What do takes of it may be used after the block was let go of.
+func (c *cache) use(ctx context.Context, id blockID, do func(content) error) error {
+	for {
+		held, err := c.get(ctx, id)
+		if err != nil {
+			return err
+		}
+		if err := do(held); !errors.Is(err, spill.ErrUnreadable) {
+			return err
+		}
+		c.lose(id, held)
+	}
+}
+
+// get returns a block, reading it if it is not held.
+func (c *cache) get(ctx context.Context, id blockID) (content, error) {
 	c.mu.Lock()
 	e, ok := c.entries[id]
 	if !ok {
@@ -57,77 +99,226 @@ func (c *cache) get(ctx context.Context, id blockID) (*Block, error) {
 	}
 	c.mu.Unlock()
 	if !ok {
-		c.fill(id, e)
+		return c.fill(id, e)
 	}
 	select {
 	case <-e.done:
-		return e.block, e.err
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-}
-
-// fill reads a block into its entry. A read that failed is forgotten, so that
-// the next one tries again.
-func (c *cache) fill(id blockID, e *entry) {
-	block, err := c.read(c.base, id)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	e.block, e.err = block, err
+	return e.content, e.err
+}
+
+// fill reads a block into its entry, and makes room for it. A read that failed is
+// forgotten, so that the next one tries again.
+func (c *cache) fill(id blockID, e *entry) (content, error) {
+	block, err := c.read(c.base, id)
+	c.mu.Lock()
+	if e.err = err; err == nil {
+		e.content = block
+	}
 	close(e.done)
-	if c.entries[id] != e {
-		return // it was forgotten while it was read
+	switch {
+	case c.entries[id] != e: // it was forgotten while it was read
+	case err != nil:
+		delete(c.entries, id)
+	default:
+		c.blocks++
+		if c.seen[id] {
+			c.rereads++
+		}
+		c.seen[id] = true
+		c.held += block.Bytes()
+	}
+	c.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	c.shrink(id)
+	return block, nil
+}
+
+// shrink makes the budget hold again, after block last was read. The largest blocks
+// go to the disk: few files, and the many small ones stay where they cost nothing.
+// If the disk cannot take one, the block in memory that is needed last is let go of.
+// Whoever brings memory over its budget writes: no more than the blocks that are
+// being read is over it at a time.
+func (c *cache) shrink(last blockID) {
+	for {
+		l, over := c.leave(last)
+		if !over {
+			return
+		}
+		kept, err := c.spill(l)
+		if err != nil {
+			c.arrive(l, l.block)
+			c.dropFurthest(last)
+		} else if !c.arrive(l, kept) {
+			kept.file.Close()
+		}
+	}
+}
+
+// leaver is a block on its way out of memory. Until it has arrived, the one in
+// memory is used.
+type leaver struct {
+	id    blockID
+	entry *entry
+	block *Block
+}
+
+// leave picks the block that is to leave memory next, if one has to.
+func (c *cache) leave(last blockID) (l leaver, over bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.held-c.leaving <= c.budget {
+		return l, false
+	}
+	id, e := c.most(last, (*entry).inMemory, func(_ blockID, e *entry) int64 { return e.content.Bytes() })
+	if e == nil {
+		return l, false // what is on the disk takes a little memory, too
+	}
+	l = leaver{id, e, e.content.(*Block)}
+	e.leaving = true
+	c.leaving += l.block.Bytes()
+	return l, true
+}
+
+// spill writes a block to the disk, in place of such that are needed after it if
+// there is no room.
+func (c *cache) spill(l leaver) (*spilled, error) {
+	bytes := l.block.Bytes() // no less than a file of it takes
+	err := c.disk.Reserve(bytes)
+	for errors.Is(err, spill.ErrFull) && c.makeRoom(l.id) {
+		err = c.disk.Reserve(bytes)
 	}
 	if err != nil {
-		delete(c.entries, id)
+		return nil, err
+	}
+	return l.block.spillTo(c.disk, l.id, bytes)
+}
+
+// arrive puts content in the place of a block that was leaving, unless that was
+// let go of meanwhile.
+func (c *cache) arrive(l leaver, content content) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l.entry.leaving = false
+	c.leaving -= l.block.Bytes()
+	c.held -= l.block.Bytes()
+	if c.entries[l.id] != l.entry {
+		return false
+	}
+	l.entry.content = content
+	c.held += content.Bytes()
+	return true
+}
+
+// makeRoom lets go of the block on the disk that is needed last, if block id is
+// needed before it.
+func (c *cache) makeRoom(id blockID) bool {
+	var gone files
+	defer gone.close()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	victim, e := c.furthest(id, (*entry).onDisk)
+	if e == nil || c.ahead(victim) <= c.ahead(id) {
+		return false
+	}
+	c.drop(victim, &gone)
+	return true
+}
+
+// dropFurthest lets go of the block in memory that is needed last; of equals it is
+// not the one just read.
+func (c *cache) dropFurthest(last blockID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if id, e := c.furthest(last, (*entry).inMemory); e != nil {
+		c.drop(id, nil)
+	}
+}
+
+// ahead is how far a block is from where its source is.
+func (c *cache) ahead(id blockID) int64 { return int64(id.seq) - int64(c.released[id.source]) }
+
+func (c *cache) furthest(last blockID, eligible func(*entry) bool) (blockID, *entry) {
+	return c.most(last, eligible, func(id blockID, _ *entry) int64 { return c.ahead(id) })
+}
+
+// most finds the entry, of those that are eligible, with the greatest key; of equals
+// the one that is furthest ahead, then one that is not last, then by source.
+func (c *cache) most(last blockID, eligible func(*entry) bool, key func(blockID, *entry) int64) (victim blockID, found *entry) {
+	var greatest [4]int64
+	for id, e := range c.entries {
+		if !eligible(e) {
+			continue
+		}
+		rank := [4]int64{key(id, e), c.ahead(id), 1, int64(id.source)}
+		if id == last {
+			rank[2] = 0
+		}
+		if found == nil || slices.Compare(rank[:], greatest[:]) > 0 {
+			victim, found, greatest = id, e, rank
+		}
+	}
+	return victim, found
+}
+
+// files are closed when the cache's lock is not held any more.
+type files []*spill.File
+
+func (f *files) close() {
+	for _, file := range *f {
+		file.Close()
+	}
+}
+
+// drop lets go of a block, unless it is being read.
+func (c *cache) drop(id blockID, gone *files) {
+	e := c.entries[id]
+	if e == nil || e.content == nil {
 		return
 	}
-	c.blocks++
-	if c.seen[id] {
-		c.rereads++
+	delete(c.entries, id)
+	if e.leaving {
+		return // arrive counts it
 	}
-	c.seen[id] = true
-	c.held += block.Bytes()
-	c.shrink(id)
-}
-
-// shrink lets go of blocks until the budget holds: those furthest ahead in
-// their source's order first, since they are needed last, and of equals the one
-// just read last. That one goes too if it alone is over the budget.
-func (c *cache) shrink(last blockID) {
-	for c.held > c.budget {
-		var victim blockID
-		most := int64(math.MinInt64)
-		for id, e := range c.entries {
-			if e.block == nil {
-				continue // being read
-			}
-			ahead := 2 * (int64(id.seq) - int64(c.released[id.source]))
-			if id == last {
-				ahead--
-			}
-			if ahead > most || (ahead == most && id.source > victim.source) {
-				victim, most = id, ahead
-			}
-		}
-		c.drop(victim)
+	c.held -= e.content.Bytes()
+	if s, ok := e.content.(*spilled); ok {
+		*gone = append(*gone, s.file)
 	}
 }
 
-func (c *cache) drop(id blockID) {
-	if e := c.entries[id]; e != nil && e.block != nil {
-		c.held -= e.block.Bytes()
-		delete(c.entries, id)
+// lose lets go of a block whose file could not be read.
+func (c *cache) lose(id blockID, held content) {
+	var gone files
+	defer gone.close()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e := c.entries[id]; e != nil && e.content == held {
+		c.drop(id, &gone)
 	}
 }
 
 // forget lets go of all blocks of a source that were read or are being read.
 func (c *cache) forget(source uint32) {
+	c.forgetAll(func(id blockID) bool { return id.source == source })
+}
+
+// close lets go of everything. It is called when base has ended.
+func (c *cache) close() { c.forgetAll(func(blockID) bool { return true }) }
+
+func (c *cache) forgetAll(of func(blockID) bool) {
+	var gone files
+	defer gone.close()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for id := range c.entries {
-		if id.source == source {
-			c.drop(id)
+		if of(id) {
+			c.drop(id, &gone)
 			delete(c.entries, id)
 		}
 	}
@@ -135,12 +326,14 @@ func (c *cache) forget(source uint32) {
 
 // release lets go of all blocks of a source before seq `before`.
 func (c *cache) release(source uint32, before uint64) {
+	var gone files
+	defer gone.close()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.released[source] = before
 	for id := range c.entries {
 		if id.source == source && id.seq < before {
-			c.drop(id)
+			c.drop(id, &gone)
 		}
 	}
 	for id := range c.seen {
@@ -150,7 +343,7 @@ func (c *cache) release(source uint32, before uint64) {
 	}
 }
 
-// usage describes the cache: bytes held, blocks read, and blocks read again.
+// usage describes the cache: bytes of memory held, blocks read, and blocks read again.
 func (c *cache) usage() (held int64, blocks, rereads uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

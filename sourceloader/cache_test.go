@@ -7,7 +7,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/millrace-data/millrace/sourceloader/spill"
 )
+
+// noDisk keeps nothing.
+var noDisk = spill.Open(spill.Options{})
 
 // blockOf makes a block of about n bytes.
 func blockOf(n int) *Block { return &Block{Order: make([]int32, n/8)} }
@@ -16,7 +21,7 @@ func blockOf(n int) *Block { return &Block{Order: make([]int32, n/8)} }
 // wherever it goes back to, and what is needed next is kept.
 func TestCacheBudget(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
-	c := newCache(t.Context(), 1000, func(context.Context, blockID) (*Block, error) { return blockOf(80 + rng.IntN(300)), nil })
+	c := newCache(t.Context(), 1000, noDisk, func(context.Context, blockID) (*Block, error) { return blockOf(80 + rng.IntN(300)), nil })
 	for range 3000 {
 		id := blockID{uint32(rng.IntN(3)), uint64(rng.IntN(40))}
 		if rng.IntN(20) == 0 {
@@ -27,7 +32,7 @@ func TestCacheBudget(t *testing.T) {
 		}
 		sum := int64(0)
 		for _, e := range c.entries {
-			sum += e.block.Bytes()
+			sum += e.content.Bytes()
 		}
 		if held, _, _ := c.usage(); held != sum || held > 1000 {
 			t.Fatalf("%d bytes are held and %d counted, 1000 are allowed", sum, held)
@@ -49,7 +54,7 @@ func TestCacheBudget(t *testing.T) {
 // TestCacheKeepsWhatIsNeeded: how far ahead a block is counts from where its
 // source is, not from its start.
 func TestCacheKeepsWhatIsNeeded(t *testing.T) {
-	c := newCache(t.Context(), 250, func(context.Context, blockID) (*Block, error) { return blockOf(80), nil })
+	c := newCache(t.Context(), 250, noDisk, func(context.Context, blockID) (*Block, error) { return blockOf(80), nil })
 	c.release(1, 1000)
 	for _, id := range []blockID{{1, 1000}, {0, 2}, {0, 3}, {1, 1001}} {
 		if _, err := c.get(t.Context(), id); err != nil {
@@ -67,7 +72,7 @@ func TestCacheJoins(t *testing.T) {
 	var reads atomic.Int32
 	gate := make(chan struct{})
 	broken := errors.New("broken")
-	c := newCache(t.Context(), 1<<20, func(context.Context, blockID) (*Block, error) {
+	c := newCache(t.Context(), 1<<20, noDisk, func(context.Context, blockID) (*Block, error) {
 		<-gate
 		if reads.Add(1) == 1 {
 			return nil, broken
@@ -104,7 +109,7 @@ func TestCacheJoins(t *testing.T) {
 // TestCacheCountsRereads: what was let go of for want of room counts when it is
 // read again; what was released does not.
 func TestCacheCountsRereads(t *testing.T) {
-	c := newCache(t.Context(), 0, func(context.Context, blockID) (*Block, error) { return blockOf(80), nil })
+	c := newCache(t.Context(), 0, noDisk, func(context.Context, blockID) (*Block, error) { return blockOf(80), nil })
 	for range 3 {
 		c.get(t.Context(), blockID{0, 7})
 	}

@@ -62,16 +62,26 @@ func (b *Block) selectImages(want *pb.BlockSamples, set *samples.Set) error {
 		return nil
 	}
 	set.Images = make([][]samples.Image, len(want.Indices))
-	place := make(map[uint32]int, len(want.Indices))
 	for k, i := range want.Indices {
-		place[i] = k
 		for _, x := range b.images[b.Order[i]] {
 			x.Data, x.Origin = nil, ""
 			set.Images[k] = append(set.Images[k], x)
 		}
 	}
+	return eachWanted(want, set, func(k, number int) {
+		set.Images[k][number] = b.images[b.Order[want.Indices[k]]][number]
+	})
+}
+
+// eachWanted calls visit for each image whose data is wanted, with its sample's
+// place in set and its number there.
+func eachWanted(want *pb.BlockSamples, set *samples.Set, visit func(k, number int)) error {
 	if len(want.ImageSample) != len(want.ImageNumber) {
 		return fmt.Errorf("images are asked for by %d samples and %d numbers", len(want.ImageSample), len(want.ImageNumber))
+	}
+	place := make(map[uint32]int, len(want.Indices))
+	for k, i := range want.Indices {
+		place[i] = k
 	}
 	for n, i := range want.ImageSample {
 		k, asked := place[i]
@@ -79,16 +89,15 @@ func (b *Block) selectImages(want *pb.BlockSamples, set *samples.Set) error {
 		if !asked || number >= len(set.Images[k]) {
 			return fmt.Errorf("image %d of sample %d was asked for, which is not there", number, i)
 		}
-		set.Images[k][number] = b.images[b.Order[i]][number]
+		visit(k, number)
 	}
 	return nil
 }
 
-// selectImages adds images to a set of a block's samples, as pixels if the loader
-// is to decode them.
-func (l *Loader) selectImages(ctx context.Context, b *Block, want *pb.BlockSamples, set *samples.Set) error {
-	if err := b.selectImages(want, set); err != nil || len(want.ImageSample) == 0 {
-		return err
+// decodeImages turns the images of a set into pixels, if the loader is to do that.
+func (l *Loader) decodeImages(ctx context.Context, want *pb.BlockSamples, set *samples.Set) error {
+	if len(want.ImageSample) == 0 {
+		return nil
 	}
 	src, err := l.source(ctx, want.Source)
 	if err != nil {

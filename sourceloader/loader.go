@@ -30,6 +30,7 @@ import (
 	"github.com/millrace-data/millrace/internal/samples"
 	"github.com/millrace-data/millrace/planner/jobspec"
 	pb "github.com/millrace-data/millrace/proto"
+	"github.com/millrace-data/millrace/sourceloader/spill"
 	"github.com/millrace-data/millrace/sourceloader/store"
 	"github.com/millrace-data/millrace/sourceloader/transform"
 )
@@ -44,6 +45,7 @@ type Options struct {
 	Store     store.Store       // default: the local file system
 	Workers   int               // blocks read at a time; default GOMAXPROCS
 	Buffer    int64             // bytes of samples to hold; default: the job spec's
+	Scratch   string            // folder on a local disk for what Buffer has no room for; default: see spill.Options
 	Log       *slog.Logger      // default: discard
 	OnBudget  func(bytes int64) // called once with the budget in force; may be nil
 	// Exchange is where constructors of this process find the loader; may be nil.
@@ -91,11 +93,19 @@ func Run(ctx context.Context, opts Options) error {
 	opts.withDefaults()
 	l := &Loader{opts: opts, store: store.NewMetered(opts.Store), tokenizers: transform.NewTokenizers(), pictures: pictures.NewPool(opts.Workers), ready: make(chan struct{})}
 	register := func(s *grpc.Server) { pb.RegisterLoaderServer(s, l) }
+	defer l.close()
 	return rpc.Run(ctx, opts.Address, opts.Advertise, opts.Security, register, func(ctx context.Context, address string) error {
 		l.opts.ID = cmp.Or(l.opts.ID, address)
 		defer l.opts.Exchange.Offer(address, l)()
 		return l.session(ctx, address)
 	})
+}
+
+// close lets go of all blocks. The session has ended.
+func (l *Loader) close() {
+	if l.cache != nil {
+		l.cache.close()
+	}
 }
 
 // session talks to the planner until ctx ends, which is no error.
@@ -190,7 +200,8 @@ func (l *Loader) takeJob(ctx context.Context, spec *pb.JobSpec) error {
 	if l.opts.OnBudget != nil {
 		l.opts.OnBudget(budget)
 	}
-	l.cache = newCache(ctx, budget, l.load)
+	disk := spill.Open(spill.Options{Dir: l.opts.Scratch, Limit: job.Resources.LoaderDisk, Log: l.opts.Log})
+	l.cache = newCache(ctx, budget, disk, l.load)
 	close(l.ready)
 	return nil
 }
@@ -246,11 +257,15 @@ func (l *Loader) index(ctx context.Context, i uint32, send *rpc.Sender[*pb.Loade
 }
 
 func (l *Loader) readBlock(ctx context.Context, id blockID, send *rpc.Sender[*pb.LoaderReport]) error {
-	b, err := l.cache.get(ctx, id)
+	var report *pb.BlockRead
+	err := l.cache.use(ctx, id, func(b content) (err error) {
+		report, err = b.report(id)
+		return err
+	})
 	if err != nil {
 		return l.fail(ctx, err, id.source, send)
 	}
-	return send.Send(&pb.LoaderReport{Report: &pb.LoaderReport_Block{Block: b.Report(id.source, id.seq)}})
+	return send.Send(&pb.LoaderReport{Report: &pb.LoaderReport_Block{Block: report}})
 }
 
 // fail tells the planner why a source cannot be read. The session goes on: the
@@ -282,9 +297,11 @@ func (l *Loader) reportUsage(ctx context.Context, send *rpc.Sender[*pb.LoaderRep
 			continue
 		}
 		held, blocks, rereads := l.cache.usage()
+		onDisk, limit, problem := l.cache.disk.Usage()
 		usage := &pb.LoaderUsage{
 			HeldBytes: uint64(held), BudgetBytes: uint64(l.cache.budget),
 			ReadBytes: uint64(l.store.Meter().Bytes), BlocksRead: blocks, BlocksReread: rereads,
+			DiskBytes: uint64(onDisk), DiskBudgetBytes: uint64(limit), DiskProblem: problem,
 		}
 		if err := send.Send(&pb.LoaderReport{Report: &pb.LoaderReport_Usage{Usage: usage}}); err != nil {
 			return nil // the session's reader says why
@@ -337,14 +354,11 @@ func (l *Loader) gather(ctx context.Context, req *pb.FetchRequest, sets []sample
 		return fault.Lostf("loader %s has no job yet: %w", l.opts.ID, ctx.Err())
 	}
 	for i, want := range req.Blocks {
-		b, err := l.cache.get(ctx, blockID{want.Source, want.Seq})
+		err := l.cache.use(ctx, blockID{want.Source, want.Seq}, func(b content) error { return b.choose(want, &sets[i]) })
 		if err != nil {
 			return err
 		}
-		if err := b.Select(want.Indices, &sets[i]); err != nil {
-			return err
-		}
-		if err := l.selectImages(ctx, b, want, &sets[i]); err != nil {
+		if err := l.decodeImages(ctx, want, &sets[i]); err != nil {
 			return err
 		}
 	}

@@ -98,11 +98,15 @@ func (t *tally) hops() []Hop {
 func (t *tally) memory() []Memory {
 	r, spec, steps := &t.r, t.job.spec, max(t.r.Steps, 1)
 	ahead := int64(spec.Resources.Prefetch) + 1
-	return []Memory{
-		{"loaders", t.job.total.HeldBytes, spec.Resources.LoaderBuffer, "samples of blocks from the oldest step to the furthest read ahead, all loaders together", Measured},
+	held, buffer, disk := t.job.total.HeldBytes, spec.Resources.LoaderBuffer, spec.Resources.LoaderDisk
+	roles := []Memory{{"loaders", held, buffer, "samples of blocks from the oldest step to the furthest read ahead, all loaders together", Measured}}
+	if held > buffer && disk > 0 {
+		roles = append(roles, Memory{"loaders' disk", held - buffer, disk, "what one loader has no memory for", Derived})
+	}
+	return append(roles, []Memory{
 		{"constructors", ahead * 4 * r.Tokens / steps, spec.Resources.ConstructorBuffer, fmt.Sprintf("tokens of %d steps (resources.prefetch and the one being trained), all constructors together", ahead), Derived},
 		{"planner", 4 * t.job.total.HeldSamples, 0, "lengths of the samples that are known, 4 bytes each", Derived},
-	}
+	}...)
 }
 
 // speed compares what loaders have to give with what one core gave here.

@@ -135,8 +135,8 @@ batch: {sequence_length: 512, sequences: 4}
 `, steps: 150}, []string{`source "books" is never drawn`, `most often "chat"`}},
 		{recipe{spec: sources + stages + `
 batch: {sequence_length: 512, sequences: 64}
-resources: {loader_buffer: 1KiB, constructor_buffer: 1KiB}
-`, steps: 3}, []string{"loaders hold", "constructors hold"}},
+resources: {loader_buffer: 1KiB, loader_disk: 1KiB, constructor_buffer: 1KiB}
+`, steps: 3}, []string{"loaders hold", "the budget of one is 0 MiB", "constructors hold"}},
 		{recipe{spec: strings.Replace(sources, "max: 100", "max: 100, rule: drop", 1) + stages + `
 batch: {sequence_length: 512, sequences: 16}
 `, steps: 20}, []string{`source "capped" loses`}},
@@ -153,6 +153,37 @@ batch: {sequence_length: 512, sequences: 16}
 			if !strings.Contains(all, says) {
 				t.Errorf("no warning says %q:\n%s", says, all)
 			}
+		}
+	}
+}
+
+// TestDiskNeeded says how much of a loader's local disk a job needs, if any.
+func TestDiskNeeded(t *testing.T) {
+	for _, c := range []struct {
+		resources  string
+		disk, warn bool
+	}{
+		{"{}", false, false},
+		{"{loader_buffer: 1KiB}", true, false},
+		{"{loader_buffer: 1KiB, loader_disk: 2KiB}", true, true},
+		{"{loader_buffer: 1KiB, loader_disk: 0}", false, true},
+	} {
+		job := recipe{spec: sources + stages + "\nbatch: {sequence_length: 512, sequences: 8}\nresources: " + c.resources + "\n"}
+		r, err := job.open(t, files(), nil).Report(t.Context(), offline.ReportOptions{Steps: 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		held, disk := r.Memory[0], offline.Memory{}
+		for _, m := range r.Memory {
+			if m.Role == "loaders' disk" {
+				disk = m
+			}
+		}
+		if (disk.Bytes > 0) != c.disk || c.disk && disk.Bytes != held.Bytes-held.Budget {
+			t.Errorf("%s: loaders hold %+v, of it on the disk %+v", c.resources, held, disk)
+		}
+		if warned := strings.Contains(strings.Join(r.Warnings, "\n"), "loaders hold"); warned != c.warn {
+			t.Errorf("%s: warned %v: %q", c.resources, warned, r.Warnings)
 		}
 	}
 }

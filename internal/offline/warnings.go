@@ -43,15 +43,27 @@ func (t *tally) warnings() []string {
 			warn("%s: %d steps are bound by single items, the first is step %d: no other placing is better, splitting long documents is", m.Name, m.ItemBound, m.FirstItem)
 		}
 	}
-	for _, m := range r.Memory {
-		if m.Budget > 0 && m.Bytes > m.Budget {
-			warn("%s hold %.0f MiB at most, the budget of one is %.0f MiB: have %d, or a larger buffer, or blocks are read again", m.Role, mib(m.Bytes), mib(m.Budget), (m.Bytes+m.Budget-1)/m.Budget)
-		}
-	}
+	t.warnMemory(warn)
 	if t.job.spec.Mix.Feedback.Policy != "none" && t.job.spec.Mix.Feedback.Policy != "" {
 		warn("mix.feedback moves the weights by losses, which no plan knows: shares are those of the schedule")
 	}
 	return all
+}
+
+// warnMemory compares what roles hold with their budgets. That of loaders is both
+// their memory and their disk.
+func (t *tally) warnMemory(warn func(format string, args ...any)) {
+	for _, m := range t.r.Memory {
+		switch m.Role {
+		case "loaders":
+			m.Budget += t.job.spec.Resources.LoaderDisk
+		case "loaders' disk":
+			continue
+		}
+		if m.Budget > 0 && m.Bytes > m.Budget {
+			warn("%s hold %.0f MiB at most, the budget of one is %.0f MiB: have %d, or a larger one, or blocks are read again", m.Role, mib(m.Bytes), mib(m.Budget), (m.Bytes+m.Budget-1)/m.Budget)
+		}
+	}
 }
 
 // repeated counts the sources that are read too often, and finds the worst.

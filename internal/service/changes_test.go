@@ -166,10 +166,11 @@ func TestChanges(t *testing.T) {
 		{loaders: 2, constructors: 2, readAhead: -1, resources: resources{loaderBuffer: 1, constructorBuffer: 1, prefetch: 1, window: 1}},
 		{loaders: 3, constructors: 2, resources: resources{prefetch: 8, window: 500}, log: true},
 		{loaders: 2, constructors: 2, processes: true, resources: resources{prefetch: 4}},
+		{loaders: 2, constructors: 1, resources: resources{loaderBuffer: 1, loaderDisk: noDisk}},
 	}
 	for i, r := range changed {
 		for k, s := range settings {
-			if long || k == i%3 || s.processes && (r.name == "everything" || r.name == "cancelled") {
+			if long || k == i%3 || k == 1 && r.name == "ban" || s.processes && (r.name == "everything" || r.name == "cancelled") {
 				check(t, dir, r, s)
 			}
 		}
@@ -240,7 +241,7 @@ func TestResumeAroundChanges(t *testing.T) {
 				if !long && k%3 > 0 {
 					continue
 				}
-				s := setting{loaders: 1 + k%3, constructors: 1 + k%2, log: k%2 == 0, resources: resources{prefetch: 1 + k%5, window: 1 + k}}
+				s := setting{loaders: 1 + k%3, constructors: 1 + k%2, log: k%2 == 0, resources: resources{loaderBuffer: k % 2, prefetch: 1 + k%5, window: 1 + k}}
 				s.serve(t, dir, fresh, func(ctx context.Context, address string) error {
 					return goOn(ctx, address, parse(t, dir, fresh.text(s.resources)), want, tokens, int64(k), int64(len(tokens)))
 				})
@@ -390,19 +391,26 @@ func (a *asker) ask(ctx context.Context, n int) {
 	}
 }
 
-// journalOf asks a service for all changes that were made.
-func journalOf(ctx context.Context, address string) (changes []change.Change, err error) {
+// statusOf asks a service for its status.
+func statusOf(ctx context.Context, address string) (status planner.Status, err error) {
 	conn, err := rpc.Dial(address, rpc.Security{})
 	if err != nil {
-		return nil, err
+		return status, err
 	}
 	defer conn.Close()
 	reply, err := pb.NewPlannerClient(conn).Status(ctx, &pb.StatusRequest{})
 	if err != nil {
+		return status, err
+	}
+	return status, json.Unmarshal(reply.Json, &status)
+}
+
+// journalOf asks a service for all changes that were made.
+func journalOf(ctx context.Context, address string) (changes []change.Change, err error) {
+	status, err := statusOf(ctx, address)
+	if err != nil {
 		return nil, err
 	}
-	var status planner.Status
-	err = json.Unmarshal(reply.Json, &status)
 	for _, text := range status.Changes {
 		c, err := change.Parse([]byte(text))
 		if err != nil {

@@ -26,13 +26,14 @@ type setting struct {
 }
 
 func (s setting) String() string {
-	return fmt.Sprintf("loaders=%d constructors=%d processes=%v gomaxprocs=%d read_ahead=%d buffers=%d,%d prefetch=%d window=%d",
-		s.loaders, s.constructors, s.processes, s.procs, s.readAhead, s.loaderBuffer, s.constructorBuffer, s.prefetch, s.window)
+	return fmt.Sprintf("loaders=%d constructors=%d processes=%v gomaxprocs=%d read_ahead=%d buffers=%d,%d prefetch=%d window=%d disk=%d",
+		s.loaders, s.constructors, s.processes, s.procs, s.readAhead, s.loaderBuffer, s.constructorBuffer, s.prefetch, s.window, s.loaderDisk)
 }
 
 // axes are the values of a setting. A buffer of one byte holds nothing that does
-// not have to be held: every block is read again for every fetch, every step is
-// assembled when the one before it is done.
+// not have to be held: every block comes from the local disk or, without one, is
+// read again for every fetch, every step is assembled when the one before it is
+// done.
 var axes = []axis{
 	{1, 2, 3},    // loaders
 	{1, 2},       // constructors
@@ -43,10 +44,12 @@ var axes = []axis{
 	{0, 1, 40e3}, // constructor buffer
 	{2, 1, 8},    // prefetch
 	{20, 1, 500}, // window
+
+	{0, noDisk, 4e3, brokenDisk}, // loader disk
 }
 
 func settingOf(v []int) setting {
-	return setting{v[0], v[1], v[2] == 1, v[3], v[4], resources{v[5], v[6], v[7], v[8]}, false}
+	return setting{v[0], v[1], v[2] == 1, v[3], v[4], resources{v[5], v[6], v[7], v[8], v[9]}, false}
 }
 
 // TestDeterminism runs every recipe in many ways: whatever the way, the digest is
@@ -68,7 +71,7 @@ func TestDeterminism(t *testing.T) {
 		}
 	}
 	for _, r := range recipes {
-		check(t, dir, r, settingOf([]int{2, 2, 0, 2, 0, 20e3, 0, 4, 20}))
+		check(t, dir, r, settingOf([]int{2, 2, 0, 2, 0, 20e3, 0, 4, 20, 0}))
 	}
 }
 
@@ -133,6 +136,9 @@ func (s setting) options(t *testing.T, dir string, r recipe) service.Options {
 	opts := service.Options{Job: parse(t, dir, text), Changes: r.changesOf(t), Loaders: s.loaders, Constructors: s.constructors}
 	if s.log {
 		opts.LogDir = t.TempDir()
+	}
+	if s.loaderDisk == brokenDisk && !s.processes { // whose flag refuses it
+		opts.Scratch = filepath.Join(dir, "missing")
 	}
 	if s.processes {
 		opts.Executable, opts.SpecFile = binary(t), filepath.Join(dir, "job.yaml")

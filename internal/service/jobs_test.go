@@ -179,7 +179,14 @@ topology: {dp: 2, cp: 2}
 type resources struct {
 	loaderBuffer, constructorBuffer int
 	prefetch, window                int
+	loaderDisk                      int
 }
+
+// Values of loaderDisk that are not bytes.
+const (
+	noDisk     = -1 // turned off
+	brokenDisk = -2 // as large as by default, in a folder that is not there
+)
 
 func (r resources) yaml() string {
 	var b strings.Builder
@@ -193,6 +200,9 @@ func (r resources) yaml() string {
 		if f.value > 0 {
 			fmt.Fprintf(&b, "  %s: %d\n", f.name, f.value)
 		}
+	}
+	if r.loaderDisk > 0 || r.loaderDisk == noDisk {
+		fmt.Fprintf(&b, "  loader_disk: %d\n", max(r.loaderDisk, 0))
 	}
 	if b.Len() == 0 {
 		return ""

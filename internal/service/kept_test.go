@@ -13,6 +13,7 @@ import (
 	"github.com/millrace-data/millrace/internal/reference"
 	"github.com/millrace-data/millrace/internal/service"
 	"github.com/millrace-data/millrace/internal/trainer"
+	"github.com/millrace-data/millrace/planner/jobspec"
 	"github.com/millrace-data/millrace/sourceloader/store"
 )
 
@@ -66,7 +67,12 @@ func TestKept(t *testing.T) {
 	for i := range 9 {
 		write(t, filepath.Join(dir, "text", fmt.Sprintf("%d.txt", i)), words(rng, 40))
 	}
-	job := parse(t, dir, keptSpec)
+	for _, resources := range []string{"", "resources: {loader_buffer: 1}\n", "resources: {loader_buffer: 1, loader_disk: 0}\n"} {
+		t.Run(resources, func(t *testing.T) { serveKept(t, parse(t, dir, keptSpec+resources), images) })
+	}
+}
+
+func serveKept(t *testing.T, job *jobspec.Job, images [][]byte) {
 	const steps = 12
 	_, want, err := reference.Read(t.Context(), store.Local{}, job, nil, steps, nil)
 	if err != nil {

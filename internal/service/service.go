@@ -45,6 +45,7 @@ type Options struct {
 	Constructors int             // default 1
 	Prefetch     int             // default: the job spec's
 	Workers      int             // of each loader; default GOMAXPROCS
+	Scratch      string          // folder on a local disk for what loaders' memory has no room for; default: see spill.Options
 	Changes      []change.Change // made before the first step is planned, unless the log has them
 	Log          *slog.Logger    // default: discard
 	// Executable runs each role as a process of its own: the millrace binary.
@@ -142,7 +143,7 @@ func inProcess(ctx context.Context, g *errgroup.Group, opts *Options, dir string
 			g.Go(func() error {
 				return sourceloader.Run(ctx, sourceloader.Options{
 					ID: fmt.Sprintf("loader-%d", i), Planner: at, Address: private(dir, "loader", i),
-					Security: opts.Security, Workers: opts.Workers, Log: opts.Log, Exchange: exchange,
+					Security: opts.Security, Workers: opts.Workers, Scratch: opts.Scratch, Log: opts.Log, Exchange: exchange,
 				})
 			})
 		}
@@ -188,8 +189,7 @@ func asProcesses(ctx context.Context, g *errgroup.Group, opts *Options, dir stri
 		return spawn(ctx, opts, args, func(at string) {
 			for i := range opts.Loaders {
 				g.Go(func() error {
-					return spawn(ctx, opts, []string{"loader", "--planner", at, "--id", fmt.Sprintf("loader-%d", i),
-						"--listen", private(dir, "loader", i), "--workers", strconv.Itoa(opts.Workers)}, nil)
+					return spawn(ctx, opts, loaderArgs(opts, at, dir, i), nil)
 				})
 			}
 			for i := range opts.Constructors {
@@ -201,6 +201,15 @@ func asProcesses(ctx context.Context, g *errgroup.Group, opts *Options, dir stri
 			address <- at
 		})
 	})
+}
+
+// loaderArgs are those of loader i.
+func loaderArgs(opts *Options, planner, dir string, i int) []string {
+	args := []string{"loader", "--planner", planner, "--id", fmt.Sprintf("loader-%d", i), "--listen", private(dir, "loader", i), "--workers", strconv.Itoa(opts.Workers)}
+	if opts.Scratch != "" {
+		args = append(args, "--scratch-dir", opts.Scratch)
+	}
+	return args
 }
 
 // stopTime is how long a process may take to stop when asked to.

@@ -233,7 +233,11 @@ func TestVLM(t *testing.T) {
 				for _, constructors := range []int{1, 2} {
 					name := fmt.Sprintf("decode=%s balanced=%v loaders=%d constructors=%d", decode, strategy != "", loaders, constructors)
 					t.Run(name, func(t *testing.T) {
-						job := vlm{decode, mesh, "megatron", strategy}.job(t, dir)
+						spec := vlm{decode, mesh, "megatron", strategy}.spec()
+						if loaders == 2 { // which keep nothing in memory
+							spec += "\nresources: {loader_buffer: 1}\n"
+						}
+						job := parse(t, dir, spec)
 						opts := service.Options{Job: job, Loaders: loaders, Constructors: constructors}
 						_, encoders := serveVLM(t, opts, steps, nil, want)
 						if balanced := strategy != ""; balanced && encoders < 5*steps || !balanced && encoders > 2*steps {

@@ -359,7 +359,9 @@ var outputObject = object{title: "output", fields: []field{
 
 var resourcesObject = object{title: "resources", fields: []field{
 	{key: "loader_buffer", name: "LoaderBuffer", kind: bytesKind, def: int64(512 << 20), min: 1, max: maxBytes,
-		doc: "Samples a loader may hold."},
+		doc: "Samples a loader may hold in memory."},
+	{key: "loader_disk", name: "LoaderDisk", kind: bytesKind, def: int64(4 << 30), max: maxBytes,
+		doc: "Samples a loader may keep on its local disk, when they do not fit `loader_buffer`; 0: they are read again instead. The folder is the machine's business: `--scratch-dir` or MILLRACE_SCRATCH_DIR."},
 	{key: "constructor_buffer", name: "ConstructorBuffer", kind: bytesKind, def: int64(256 << 20), min: 1, max: maxBytes,
 		doc: "Assembled batches a constructor may hold."},
 	{key: "prefetch", name: "Prefetch", kind: countKind, def: 4, min: 1, max: maxAxis,

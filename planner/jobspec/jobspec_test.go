@@ -46,7 +46,7 @@ func TestDefaults(t *testing.T) {
 		Batch:     Batch{SequenceLength: 128, Sequences: 4, MicrobatchSize: 1, Packing: true},
 		Topology:  Topology{DP: 1, CP: 1, PP: 1, TP: 1, VPP: 1, Order: []string{"tp", "cp", "dp", "pp"}},
 		Output:    Output{Format: "megatron", CPSlicing: "zigzag"},
-		Resources: Resources{LoaderBuffer: 512 << 20, ConstructorBuffer: 256 << 20, Prefetch: 4, Window: 256},
+		Resources: Resources{LoaderBuffer: 512 << 20, LoaderDisk: 4 << 30, ConstructorBuffer: 256 << 20, Prefetch: 4, Window: 256},
 		Dir:       "/specs",
 	}
 	if !reflect.DeepEqual(job, want) {
