@@ -18,14 +18,16 @@ name: many-sources
 seed: 1
 batch: {sequence_length: 2048, sequences: 32, microbatch_size: 2}
 topology: {dp: 4, cp: 2, pp: 2}
-resources: {loader_buffer: %s, constructor_buffer: 64MiB}
+resources: {loader_buffer: %s, loader_disk: %s, constructor_buffer: 64MiB}
 sources:
 `
 
-// loaderBudgets are measured: the first is what the comparison counts. It is less
-// than what the sources' current blocks take, so that blocks are read again and
-// again, which costs time; the second has room for more of them.
-var loaderBudgets = []string{"64MiB", "256MiB"}
+// loaderBudgets are measured: the first is what the comparison counts. The sources'
+// current blocks take more than the first two, and wait on the local disk; without
+// it they are read again and again. The last has room for all of them in memory.
+var loaderBudgets = []struct{ buffer, disk string }{
+	{"64MiB", "4GiB"}, {"256MiB", "4GiB"}, {"64MiB", "0"}, {"4GiB", "0"},
+}
 
 // memorySteps are taken before memory is read: every source was drawn from.
 const memorySteps = 20
@@ -46,7 +48,7 @@ func benchMemory(ctx context.Context, cfg *config) error {
 	cfg.report.title("Memory: %d Parquet sources (%s), %d ranks", len(sources), origin, colocatedRanks)
 	var ours float64
 	for i, budget := range loaderBudgets {
-		pss, err := serviceMemory(ctx, cfg, sources, budget)
+		pss, err := serviceMemory(ctx, cfg, sources, budget.buffer, budget.disk)
 		if err != nil {
 			return err
 		}
@@ -59,20 +61,23 @@ func benchMemory(ctx context.Context, cfg *config) error {
 
 // serviceMemory measures services with one budget for samples, and returns the
 // median of their PSS in MiB.
-func serviceMemory(ctx context.Context, cfg *config, sources []parquetSource, budget string) (float64, error) {
-	spec := filepath.Join(cfg.dir, "memory-"+budget+".yaml")
-	if err := os.WriteFile(spec, []byte(memoryYAML(sources, budget)), 0o644); err != nil {
+func serviceMemory(ctx context.Context, cfg *config, sources []parquetSource, buffer, disk string) (float64, error) {
+	name := "memory-" + buffer + "-disk-" + disk
+	spec := filepath.Join(cfg.dir, name+".yaml")
+	if err := os.WriteFile(spec, []byte(memoryYAML(sources, buffer, disk)), 0o644); err != nil {
 		return 0, err
 	}
 	rows := []result{
 		{Name: "service, PSS", Unit: "MiB", Less: true},
 		{Name: "service, RSS", Unit: "MiB", Less: true},
 		{Name: "service, peak RSS", Unit: "MiB", Less: true},
+		{Name: "service, on the local disk", Unit: "MiB", Less: true},
+		{Name: "service, files there", Unit: "files", Less: true},
 		{Name: "16 plain ranks in one process, PSS", Unit: "MiB", Less: true},
 		{Name: "end to end", Unit: "M tokens/s"},
 	}
 	for i := range rows {
-		rows[i].Scenario = "memory-" + budget
+		rows[i].Scenario = name
 	}
 	for run := range cfg.runs {
 		profile, err := cfg.profileOf(rows[0].Scenario, run)
@@ -84,24 +89,29 @@ func serviceMemory(ctx context.Context, cfg *config, sources []parquetSource, bu
 			if err != nil {
 				return err
 			}
+			bytes, files, err := unnamedFiles(service.pid())
+			if err != nil {
+				return err
+			}
 			r, err := memoryOf(ranks.pid())
-			for i, bytes := range []int64{s.PSS, s.RSS, s.Peak, r.PSS} {
-				rows[i].add(sample{value: float64(bytes) / (1 << 20)})
+			const mib = 1 << 20
+			for i, value := range []float64{float64(s.PSS) / mib, float64(s.RSS) / mib, float64(s.Peak) / mib, float64(bytes) / mib, float64(files), float64(r.PSS) / mib} {
+				rows[i].add(sample{value: value})
 			}
 			return err
 		})
 		if err != nil {
 			return 0, err
 		}
-		rows[4].add(sample{value: float64(got.Tokens) / 1e6 / got.Seconds})
+		rows[6].add(sample{value: float64(got.Tokens) / 1e6 / got.Seconds})
 	}
-	cfg.report.note("loader_buffer %s:\n", budget)
+	cfg.report.note("loader_buffer %s, loader_disk %s:\n", buffer, disk)
 	return median(rows[0].Values), cfg.report.table(rows)
 }
 
-func memoryYAML(sources []parquetSource, budget string) string {
+func memoryYAML(sources []parquetSource, buffer, disk string) string {
 	var b, weights strings.Builder
-	fmt.Fprintf(&b, memorySpec, budget)
+	fmt.Fprintf(&b, memorySpec, buffer, disk)
 	for i, s := range sources {
 		fmt.Fprintf(&b, "  - {name: s%03d, files: %q, transforms: [{text: \"{%s}\"}, {tokenize: bytes}, {append_eod: {}}], bad_records: {policy: skip, limit: 1M}}\n",
 			i, s.Path, s.Column)

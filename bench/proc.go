@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -107,4 +108,20 @@ func memoryOf(pid int) (memory, error) {
 		}
 	}
 	return m, nil
+}
+
+// unnamedFiles counts the files that a process has open and that have no name any
+// more, and their bytes.
+func unnamedFiles(pid int) (size int64, files int, err error) {
+	open, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	for _, fd := range open {
+		to, err := os.Readlink(fd)
+		if err != nil || !strings.HasSuffix(to, " (deleted)") {
+			continue // it was closed just now, or has a name
+		}
+		if info, err := os.Stat(fd); err == nil {
+			size, files = size+info.Size(), files+1
+		}
+	}
+	return size, files, err
 }
