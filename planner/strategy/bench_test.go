@@ -54,6 +54,26 @@ func BenchmarkPlan(b *testing.B) {
 	}
 }
 
+// BenchmarkCosts gives text its costs, and rows theirs.
+func BenchmarkCosts(b *testing.B) {
+	_, in := cluster(b)
+	draw := in.Draw
+	in.Draw = func(shares []uint64) (*dgraph.Buffer, []int32, error) {
+		buf, rowOf, err := draw(shares)
+		return &dgraph.Buffer{Source: buf.Source, Seq: buf.Seq, Index: buf.Index, Tokens: buf.Tokens}, rowOf, err
+	}
+	for _, name := range []string{"tokens", "llama-12b", "if(tokens > 4096, tokens * tokens / 64, tokens * 40)"} {
+		b.Run(name, func(b *testing.B) {
+			var runner strategy.Runner
+			for b.Loop() {
+				if _, err := runner.Run(text(model(b, name), 1, strategy.Balance{Level: strategy.KeepOrder}), in); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
 // BenchmarkParts cuts a plan for all loaders, and for each of 64 constructors.
 func BenchmarkParts(b *testing.B) {
 	step, in := cluster(b)

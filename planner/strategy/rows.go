@@ -16,6 +16,7 @@ type scratch struct {
 	costs    []int64 // of items
 	tokens   []int32 // of items
 	at       []int32 // of items: where they are
+	known    []int64 // cost of a sample without images, by its tokens; unknown until it is asked for
 	rows     []int64 // cost of each row
 	loads    []int64 // cost of each microbatch
 }
@@ -58,21 +59,51 @@ func (g *Graph) planRows() {
 func (g *Graph) sampleCosts() {
 	s, x := g.s, g.scratch
 	x.items, x.costs = slices.Grow(x.items[:0], s.buf.Len()), slices.Grow(x.costs[:0], s.buf.Len())
+	g.forget()
 	total := int64(0)
 	for i, row := range s.rowOf {
 		if row < 0 {
 			continue
 		}
-		sample := cost.Sample{Tokens: int64(s.buf.Tokens[i])}
-		if first, end := s.buf.ImagesOf(i); first < end {
-			sample.Patches, sample.Images = s.buf.PatchesOf(i), int64(end-first)
-		}
-		units, err := g.model.Cost(sample)
+		units, err := g.costOf(i)
 		if !g.countable(i, units, err, &total) {
 			return
 		}
 		x.items, x.costs = append(x.items, int32(i)), append(x.costs, units)
 	}
+}
+
+// unknown is not a cost.
+const unknown = -1
+
+// forget makes room to know the cost of each length, where samples have no images and
+// are more than there are lengths.
+func (g *Graph) forget() {
+	x, lengths := g.scratch, int(g.s.in.Shape.SequenceLength)+1
+	if x.known = x.known[:0]; g.s.buf.ImageOffsets != nil || lengths > g.s.buf.Len() {
+		return
+	}
+	x.known = grow(x.known, lengths)
+	for i := range x.known {
+		x.known[i] = unknown
+	}
+}
+
+// costOf returns the cost of a sample.
+func (g *Graph) costOf(i int) (units int64, err error) {
+	tokens, known := g.s.buf.Tokens[i], g.scratch.known
+	if int(tokens) < len(known) && known[tokens] != unknown {
+		return known[tokens], nil
+	}
+	sample := cost.Sample{Tokens: int64(tokens)}
+	if first, end := g.s.buf.ImagesOf(i); first < end {
+		sample.Patches, sample.Images = g.s.buf.PatchesOf(i), int64(end-first)
+	}
+	units, err = g.model.Cost(sample)
+	if int(tokens) < len(known) && err == nil {
+		known[tokens] = units
+	}
+	return units, err
 }
 
 // countable adds the cost of a sample to the total, and fails the step if it
