@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/offline"
 	"github.com/millrace-data/millrace/internal/rpc"
 	"github.com/millrace-data/millrace/planner/change"
 	pb "github.com/millrace-data/millrace/proto"
@@ -116,7 +117,7 @@ func describeChange(c change.Change) string {
 	case c.Topology != nil:
 		return "the ranks are those of a mesh with " + pairs(c.Topology) + "; start them from the state of that step"
 	case c.Skip > 0:
-		return fmt.Sprintf("the data of %d steps is passed over", c.Skip)
+		return fmt.Sprintf("the data of %s is passed over", offline.Count(c.Skip, "step"))
 	case c.Ban != nil:
 		return fmt.Sprintf("%s is banned, if there is such a record", c.Ban)
 	case c.Cancel != nil:

@@ -267,7 +267,7 @@ func TestChangeWhen(t *testing.T) {
 		if _, err := open(t, s, client.Options{Prefetch: -1}); err != nil {
 			t.Fatal(err)
 		}
-		if err := cmd.Wait(); err != nil || !strings.HasPrefix(stdout.String(), "from step 20 on: the data of 1 steps is passed over") {
+		if err := cmd.Wait(); err != nil || !strings.HasPrefix(stdout.String(), "from step 20 on: the data of 1 step is passed over") {
 			t.Errorf("%v, it prints %s", err, stdout.String())
 		}
 	})

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"time"
+
+	"github.com/millrace-data/millrace/internal/offline"
 )
 
 // counter tells a person who waits how far a plan is: on a terminal one line that
@@ -39,7 +41,7 @@ func (c *counter) at(step int64) {
 		return
 	}
 	c.told = time.Now()
-	text := fmt.Sprintf("%s %d steps", c.what, step+1)
+	text := c.what + " " + offline.Count(step+1, "step")
 	if c.to > 0 {
 		text += fmt.Sprintf(" of %d", c.to)
 	}

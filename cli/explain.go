@@ -161,9 +161,9 @@ func (c *explainCmd) trace(ctx context.Context, j *offline.Job, progress *counte
 	if c.Row >= 0 {
 		what = fmt.Sprintf("documents of record %d of %s", c.Row, c.File)
 	}
-	fmt.Printf("steps %d to %d: %d %s\n", t.From, t.To, len(t.Samples), what)
+	fmt.Printf("%s: %d %s\n", fromTo(t.From, t.To), len(t.Samples), what)
 	if t.End >= 0 {
-		fmt.Printf("the data ends after %d steps\n", t.End)
+		fmt.Printf("the data ends after %s\n", offline.Count(t.End, "step"))
 	}
 	if len(t.Samples) == 0 {
 		return nil
@@ -243,7 +243,7 @@ func printRow(samples []offline.Sample, room int32) {
 		s := &samples[i]
 		fmt.Fprintf(w, "%d\t%d\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t", s.Offset, s.Tokens, s.Source, s.File, recordOf(s), pieceOf(s), s.Epoch, s.Block, s.Index)
 		if s.Waited > 0 {
-			fmt.Fprintf(w, " waited %d steps for others of its length\t", s.Waited)
+			fmt.Fprintf(w, " waited %s for others of its length\t", offline.Count(s.Waited, "step"))
 		} else if s.Carried {
 			fmt.Fprintf(w, " carried over from an earlier step\t")
 		}

@@ -19,6 +19,9 @@ func TestPlan(t *testing.T) {
 	if !regexp.MustCompile(`(?m)^ +step +documents +tokens +padding +fill +KiB +words +notes`).MatchString(r.stdout) || !strings.Contains(r.stdout, "\n4 steps: ") {
 		t.Errorf("plan --every prints\n%s", r.stdout)
 	}
+	if one := millrace(t, dir, "plan", "job.yaml", "--steps", "1"); !strings.HasPrefix(one.stdout, "tiny: step 0, mesh ") || !strings.Contains(one.stdout, "\n1 step: ") {
+		t.Errorf("plan of one step prints\n%s", one.stdout)
+	}
 	r = millrace(t, dir, "plan", "job.yaml", "--steps", "4", "--every", "--json")
 	r.expect(t, 0)
 	steps := strings.Split(strings.TrimSpace(r.stdout), "\n")

@@ -14,14 +14,14 @@ const maxWarnings = 20
 
 // printReport prints a report for a person, a screen of it.
 func printReport(w io.Writer, r *offline.Report) {
-	fmt.Fprintf(w, "%s: steps %d to %d, mesh %s: planned, nothing was trained\n", r.Job, r.First, r.First+r.Steps-1, r.Mesh)
-	fmt.Fprintf(w, "%d steps: %d documents, %d tokens, %d of padding, rows %.3f %% full; the worst step is %d with %.2f %%\n",
-		r.Steps, r.Documents, r.Tokens, r.Padding, 100*r.Fill, r.Worst.Step, 100*r.Worst.Fill)
+	fmt.Fprintf(w, "%s: %s, mesh %s: planned, nothing was trained\n", r.Job, fromTo(r.First, r.First+r.Steps-1), r.Mesh)
+	fmt.Fprintf(w, "%s: %s, %s, %d of padding, rows %.3f %% full; the worst step is %d with %.2f %%\n",
+		offline.Count(r.Steps, "step"), offline.Count(r.Documents, "document"), offline.Count(r.Tokens, "token"), r.Padding, 100*r.Fill, r.Worst.Step, 100*r.Worst.Fill)
 	if r.End >= 0 {
-		fmt.Fprintf(w, "the data ends after %d steps\n", r.End)
+		fmt.Fprintf(w, "the data ends after %s\n", offline.Count(r.End, "step"))
 	}
 	if o := r.Outliers; o != nil {
-		fmt.Fprintf(w, "outliers: %d samples waited for others of their length, %.1f steps on average, at most %d at a time\n", o.Waited, o.Steps, o.Most)
+		fmt.Fprintf(w, "outliers: %s waited for others of their length, %.1f steps on average, at most %d at a time\n", offline.Count(o.Waited, "sample"), o.Steps, o.Most)
 	}
 	printSources(w, r)
 	printModules(w, r)
@@ -35,6 +35,14 @@ func printReport(w io.Writer, r *offline.Report) {
 			fmt.Fprintf(w, "- and %d more; --json and --html have all\n", more)
 		}
 	}
+}
+
+// fromTo names the steps from the first to the last.
+func fromTo(first, last int64) string {
+	if first == last {
+		return fmt.Sprintf("step %d", first)
+	}
+	return fmt.Sprintf("steps %d to %d", first, last)
 }
 
 func newTable(w io.Writer) *tabwriter.Writer {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/offline"
 	"github.com/millrace-data/millrace/internal/rpc"
 	"github.com/millrace-data/millrace/internal/trainer"
 	"github.com/millrace-data/millrace/planner"
@@ -118,10 +119,10 @@ func (p *progress) headline(res *trainer.Result) {
 	if p.done == 0 {
 		fmt.Fprintf(p.out, "%s: no step from step %d on for %s\n", p.job.Name, res.First, ranks)
 	} else {
-		fmt.Fprintf(p.out, "%s: steps %d to %d for %s in %v\n", p.job.Name, res.First, res.Next-1, ranks, elapsed(p.took()))
+		fmt.Fprintf(p.out, "%s: %s for %s in %v\n", p.job.Name, fromTo(res.First, res.Next-1), ranks, elapsed(p.took()))
 	}
 	if res.Ended {
-		fmt.Fprintf(p.out, "the data ended after %d steps, for all ranks at once\n", res.Next)
+		fmt.Fprintf(p.out, "the data ended after %s, for all ranks at once\n", offline.Count(res.Next, "step"))
 		if p.status.EndReason != "" {
 			fmt.Fprintln(p.out, p.status.EndReason)
 		}

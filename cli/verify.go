@@ -10,6 +10,7 @@ import (
 	"github.com/millrace-data/millrace/checkpoint"
 	"github.com/millrace-data/millrace/internal/batch"
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/offline"
 	"github.com/millrace-data/millrace/internal/reference"
 	"github.com/millrace-data/millrace/planner/change"
 	"github.com/millrace-data/millrace/sourceloader/store"
@@ -74,7 +75,7 @@ func (c *verifyCmd) digest(ctx context.Context) error {
 	if got := fmt.Sprintf("%x", digest); n != c.Steps || got != strings.ToLower(c.Digest) {
 		return &differsError{fmt.Sprintf("the reference's digest is step=%d %s, not step=%d %s; `millrace reference %s --every` shows it step by step", n, got, c.Steps, c.Digest, c.Job)}
 	}
-	fmt.Printf("verified %d steps\n%s\n", n, digestLine(n, digest))
+	fmt.Printf("verified %s\n%s\n", offline.Count(n, "step"), digestLine(n, digest))
 	return nil
 }
 
@@ -132,6 +133,6 @@ func (c *verifyCmd) log(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("verified %d digests of %d steps in %s\n%s\n", checked, last+1, c.LogDir, digestLine(last+1, final))
+	fmt.Printf("verified %s of %s in %s\n%s\n", offline.Count(checked, "digest"), offline.Count(last+1, "step"), c.LogDir, digestLine(last+1, final))
 	return nil
 }

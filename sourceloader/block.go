@@ -71,6 +71,23 @@ func (b *Block) Len() int { return len(b.Order) }
 // Sample returns the tokens of the i-th sample.
 func (b *Block) Sample(i int) []int32 { return b.tokens.at(b.spans[b.Order[i]]) }
 
+// Beside is what the i-th sample has beside its tokens: the bytes of its kept values and
+// how many these are, and the bytes of its images as they were read.
+func (b *Block) Beside(i int) (kept, values, images int64) {
+	at := b.Order[i]
+	for _, column := range b.kept {
+		if v := column[at]; v != nil {
+			kept, values = kept+int64(len(v)), values+1
+		}
+	}
+	if b.hasImages {
+		for _, x := range b.images[at] {
+			images += int64(len(x.Data))
+		}
+	}
+	return kept, values, images
+}
+
 // Bytes is the memory that the samples take.
 func (b *Block) Bytes() int64 {
 	n := b.tokens.bytes() + 12*int64(cap(b.spans)) + 8*int64(len(b.Order))

@@ -166,7 +166,7 @@ func (j *Job) Explain(ctx context.Context, q Query, progress func(step int64)) (
 }
 
 func noSuchStep(step, end int64) error {
-	return fault.Userf("there is no step %d: the data ends after %d steps, so that steps 0 to %d are valid", step, end, end-1)
+	return fault.Userf("there is no step %d: the data ends after %s, so that steps 0 to %d are valid", step, Count(end, "step"), end-1)
 }
 
 func (j *Job) explain(ctx context.Context, s *plan.Step, q Query) (*Explanation, error) {

@@ -63,6 +63,7 @@ type source struct {
 type held struct {
 	places []order.Place
 	bytes  int64 // that a loader would hold
+	beside []beside
 }
 
 // Open indexes the sources of a job and finds where to begin. Errors of class

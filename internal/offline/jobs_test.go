@@ -168,6 +168,8 @@ topology: {dp: 2}
 {"step":14,"topology":{"dp":4}}
 {"step":16,"weights":{"late":0.5,"chat":0.5}}
 {"step":20,"schedule":true}
+{"step":21,"skip":1}
+{"step":21,"skip":1}
 {"step":22,"ban":{"source":"books","file":"07.txt","row":0}}
 `},
 }

@@ -1,7 +1,12 @@
 package offline
 
 import (
+	"fmt"
+
+	"github.com/millrace-data/millrace/planner/cost"
+	"github.com/millrace-data/millrace/planner/dgraph"
 	"github.com/millrace-data/millrace/planner/plan"
+	"github.com/millrace-data/millrace/planner/strategy"
 )
 
 // moduleTally adds up how even one kind of work is.
@@ -13,6 +18,7 @@ type moduleTally struct {
 	worstAt           int64
 	itemBound         int64
 	firstItem         int64
+	heaviest          string
 	timeline          Timeline
 }
 
@@ -42,6 +48,9 @@ func (t *tally) addModules(s *plan.Step) {
 				timeline: Timeline{First: s.Step, Series: []Series{{Name: "balance." + b.name, Join: High}}},
 			})
 		}
+		if b.itemBound && t.modules[i].itemBound == 0 {
+			t.modules[i].heaviest = t.heaviest(s, &s.Placed.Modules[i-(len(all)-len(s.Placed.Modules))])
+		}
 		t.modules[i].add(s.Step, b)
 	}
 }
@@ -66,8 +75,52 @@ func (m *moduleTally) report() ModuleReport {
 	n := float64(m.steps)
 	return ModuleReport{
 		Name: m.name, Model: m.model, Axis: m.axis, Mean: m.sum / n, Worst: m.worst, WorstStep: m.worstAt,
-		Lockstep: m.lockstep / n, ItemBound: m.itemBound, FirstItem: m.firstItem,
+		Lockstep: m.lockstep / n, ItemBound: m.itemBound, FirstItem: m.firstItem, Heaviest: m.heaviest,
 	}
+}
+
+// heaviest names the sample, or image, of a step that costs most by a module's model,
+// beside the mean cost of a rank. It is "" if the model is a Go function, which the
+// report does not have.
+func (t *tally) heaviest(s *plan.Step, m *strategy.Module) string {
+	model, err := cost.Parse(m.Model)
+	if err != nil {
+		return ""
+	}
+	at, most, what := int32(-1), int64(0), ""
+	look := func(i int32, of cost.Sample, name string) {
+		if units, err := model.Cost(of); err == nil && units > most {
+			at, most, what = i, units, name
+		}
+	}
+	for row := range s.Rows {
+		for _, i := range s.Placed.Samples(row) {
+			if m.Name == dgraph.Text.String() {
+				look(i, cost.Sample{Tokens: int64(s.Buffer.Tokens[i])}, Count(int64(s.Buffer.Tokens[i]), "token"))
+				continue
+			}
+			first, end := s.Buffer.ImagesOf(int(i))
+			for image := first; image < end; image++ {
+				n := int64(s.Buffer.Patches[image])
+				look(i, cost.Sample{Patches: n, Images: 1}, fmt.Sprintf("image %d, of %s", image-first, Count(n, "patch")))
+			}
+		}
+	}
+	if at < 0 {
+		return ""
+	}
+	src := t.job.sources[s.Buffer.Source[at]]
+	p := src.held[s.Buffer.Seq[at]].places[s.Buffer.Index[at]] // it is at hand
+	return fmt.Sprintf("%s row %d of source %q (%s) costs %d, %.2f times the mean of a rank, %.0f",
+		src.Manifest.Name(p.File), p.Row, src.Spec.Name, what, most, float64(most)/m.Buckets.Mean(), m.Buckets.Mean())
+}
+
+// item is what the first step that is bound by an item has, for a sentence.
+func (m *ModuleReport) item() string {
+	if m.Heaviest == "" {
+		return ""
+	}
+	return ", where " + m.Heaviest
 }
 
 // measures are how even tokens and attention are over the ranks that rows go to, and

@@ -16,7 +16,9 @@ type sizes struct {
 	zeros []int32 // a document of any length
 	steps int64   // seen
 	taken int64   // of them, measured
-	bytes float64 // to all trainers, of the steps taken
+	bytes float64 // tokens to all trainers, of the steps taken
+
+	fetched, beside int64 // kept columns and images of all steps: to constructors, to trainers
 }
 
 // sampleEvery is how many steps lie between two that are measured after the
@@ -27,6 +29,7 @@ func newSizes(j *Job) sizes { return sizes{job: j} }
 
 func (z *sizes) add(s *plan.Step) error {
 	z.steps++
+	z.addBeside(s)
 	if z.steps > sampleFirst && z.steps%sampleEvery != 0 {
 		return nil
 	}
@@ -81,16 +84,18 @@ func (z *sizes) microbatches(s *plan.Step) (all [][]batch.Row, widths []int) {
 }
 
 // delivered is what all trainers receive in a step.
-func (z *sizes) delivered() float64 { return z.bytes / float64(max(z.taken, 1)) }
+func (z *sizes) delivered() float64 {
+	return z.bytes/float64(max(z.taken, 1)) + float64(z.beside)/float64(max(z.steps, 1))
+}
 
 // hops is what a step moves between the roles.
 func (t *tally) hops() []Hop {
 	steps := float64(max(t.r.Steps, 1))
-	samples := 4*float64(t.r.Tokens) + 4*float64(t.r.Documents)
+	samples := 4*float64(t.r.Tokens) + 4*float64(t.r.Documents) + float64(t.sizes.fetched)
 	return []Hop{
 		{"storage", "loaders", float64(t.job.store.Meter().Bytes) / steps, "reads of this run, with indexing and what was read ahead", Measured},
-		{"loaders", "constructors", samples / steps, "4 bytes a token and 4 a document, without kept columns and images", Derived},
-		{"constructors", "trainers", t.sizes.delivered(), fmt.Sprintf("tensors of tokens for all ranks that fetch, as sized in %d steps", t.sizes.taken), Derived},
+		{"loaders", "constructors", samples / steps, "4 bytes a token and 4 a document, with kept columns and images as this run read them", Derived},
+		{"constructors", "trainers", t.sizes.delivered(), fmt.Sprintf("tensors for all ranks that fetch: those of tokens as sized in %s, kept columns and pixels of all", Count(t.sizes.taken, "step")), Derived},
 	}
 }
 
@@ -104,7 +109,7 @@ func (t *tally) memory() []Memory {
 		roles = append(roles, Memory{"loaders' disk", held - buffer, disk, "what one loader has no memory for", Derived})
 	}
 	return append(roles, []Memory{
-		{"constructors", ahead * 4 * r.Tokens / steps, spec.Resources.ConstructorBuffer, fmt.Sprintf("tokens of %d steps (resources.prefetch and the one being trained), all constructors together", ahead), Derived},
+		{"constructors", ahead * (4*r.Tokens + t.sizes.fetched) / steps, spec.Resources.ConstructorBuffer, fmt.Sprintf("samples of %d steps (resources.prefetch and the one being trained), all constructors together", ahead), Derived},
 		{"planner", 4 * t.job.total.HeldSamples, 0, "lengths of the samples that are known, 4 bytes each", Derived},
 	}...)
 }

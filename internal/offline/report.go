@@ -84,7 +84,8 @@ type ModuleReport struct {
 	WorstStep int64   `json:"worst_at"` //
 	Lockstep  float64 `json:"lockstep"` // the same if ranks wait for each other after each microbatch; 0: not said
 	ItemBound int64   `json:"item_bound_steps"`
-	FirstItem int64   `json:"first_item_bound"` // -1: none
+	FirstItem int64   `json:"first_item_bound"`   // -1: none
+	Heaviest  string  `json:"heaviest,omitempty"` // of that step: a sample or image, its place, and its cost beside the mean of a rank
 }
 
 // OutlierReport is how long samples waited for others of their length.

@@ -1,12 +1,14 @@
 package offline_test
 
 import (
+	"fmt"
 	"math"
 	"math/bits"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/millrace-data/millrace/internal/batch"
 	"github.com/millrace-data/millrace/internal/offline"
 	"github.com/millrace-data/millrace/internal/reference"
 )
@@ -119,6 +121,59 @@ func checkNumbers(t *testing.T, r *offline.Report) {
 	}
 }
 
+// TestHops holds what a step moves against the rows of the reference, with kept columns
+// and with images, whose pixels are made on either side.
+func TestHops(t *testing.T) {
+	st := files()
+	r := recipes[7]
+	r.spec = strings.Replace(r.spec, "    chunk_bytes: 2000\n", "    chunk_bytes: 2000\n    keep: [lang, id]\n", 1)
+	r.spec = strings.Replace(r.spec, "dp: 2, cp: 2", "dp: 2, cp: 2, tp: 2", 1)
+	for _, decode := range []string{"constructor", "loader"} {
+		r.spec = strings.NewReplacer("{columns: png, decode: constructor,", "{columns: png, decode: loader,", "{columns: png, token", "{columns: png, decode: "+decode+", token").Replace(r.spec)
+		hops := func(r recipe) []offline.Hop {
+			got, err := r.open(t, st, nil).Report(t.Context(), offline.ReportOptions{Steps: r.limit()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return got.Hops
+		}
+		var fetched, kept, values, images, pixels int
+		steps := r.solve(t, st)
+		for _, s := range steps {
+			for _, row := range s.Rows {
+				for _, tokens := range row.Segments {
+					fetched += 4*len(tokens) + 4
+				}
+				for _, v := range row.Kept {
+					kept, values = kept+len(v.Data), values+1
+				}
+				for _, x := range row.Images {
+					images, pixels = images+1, pixels+x.H*x.W*14*14*3
+					if decode == "constructor" {
+						fetched += len(x.Data)
+					}
+				}
+			}
+		}
+		if decode == "loader" {
+			fetched += pixels
+		}
+		got := hops(r)
+		if want := float64(fetched+kept) / float64(len(steps)); values < 100 || images < 50 || math.Abs(got[1].Bytes-want) > 1e-6 {
+			t.Errorf("decode %s: constructors fetch %v bytes, want %v", decode, got[1].Bytes, want)
+		}
+		bare := r
+		bare.spec = strings.Replace(bare.spec, "    keep: [lang, id]\n", "", 1)
+		// Ranks with the row: 2 x 2 of cp and tp.
+		if more, want := got[2].Bytes-hops(bare)[2].Bytes, 4*float64(kept+32*values)/float64(len(steps)); math.Abs(more-want) > 1e-6 {
+			t.Errorf("decode %s: trainers receive %v bytes more for what they keep, want %v", decode, more, want)
+		}
+		if got[2].Bytes < float64(pixels)/float64(len(steps)) {
+			t.Errorf("decode %s: trainers receive %v bytes, pixels alone are %v", decode, got[2].Bytes, float64(pixels)/float64(len(steps)))
+		}
+	}
+}
+
 // TestWarnings plans jobs that each have something to look at.
 func TestWarnings(t *testing.T) {
 	st := files()
@@ -184,6 +239,57 @@ func TestDiskNeeded(t *testing.T) {
 		}
 		if warned := strings.Contains(strings.Join(r.Warnings, "\n"), "loaders hold"); warned != c.warn {
 			t.Errorf("%s: warned %v: %q", c.resources, warned, r.Warnings)
+		}
+	}
+}
+
+// TestHeaviest: where a single sample costs more than a rank's share, the report names
+// it, its place and its cost beside the mean.
+func TestHeaviest(t *testing.T) {
+	st := files()
+	for _, c := range []struct {
+		strategy string
+		of       func(row *batch.Row, document int) int64
+		what     string
+	}{
+		{"strategy: [distribute: dp, cost: {expression: tokens * tokens * tokens}, balance: auto]", func(row *batch.Row, document int) int64 {
+			n := int64(len(row.Segments[document]))
+			return n * n * n
+		}, "token"},
+		{"strategy: [graph: image, distribute: world, cost: {expression: patches * patches}, balance: auto]", func(row *batch.Row, document int) (most int64) {
+			for _, x := range row.Images {
+				if n := int64(x.H * x.W); x.Document == document {
+					most = max(most, n*n)
+				}
+			}
+			return most
+		}, "image "},
+	} {
+		r := recipes[7]
+		r.spec = r.spec[:strings.Index(r.spec, "strategy:")] + c.strategy + "\n"
+		r.spec = strings.Replace(r.spec, "dp: 2, cp: 2", "dp: 8, cp: 1", 1)
+		got, err := r.open(t, st, nil).Report(t.Context(), offline.ReportOptions{Steps: r.limit()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := got.Modules[2]
+		if m.ItemBound < 2 {
+			t.Fatalf("%s: no step is bound by an item: %+v", c.strategy, m)
+		}
+		s := r.solve(t, st)[m.FirstItem]
+		var most int64
+		var at reference.Place
+		for row := range s.Rows {
+			for document, p := range s.Places[row] {
+				if units := c.of(&s.Rows[row], document); units > most {
+					most, at = units, p
+				}
+			}
+		}
+		want := fmt.Sprintf("%s row %d of source %q", at.File, at.Row, at.Source)
+		all := strings.Join(got.Warnings, "\n")
+		if !strings.HasPrefix(m.Heaviest, want) || !strings.Contains(m.Heaviest, fmt.Sprintf("costs %d, ", most)) || !strings.Contains(m.Heaviest, c.what) || !strings.Contains(all, ", where "+want) {
+			t.Errorf("%s: it names %s, want %s with cost %d; the warnings are\n%s", c.strategy, m.Heaviest, want, most, all)
 		}
 	}
 }

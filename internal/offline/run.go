@@ -164,7 +164,7 @@ func (j *Job) read(ctx context.Context, want plan.Want) (*reading, error) {
 	}
 	return &reading{
 		source: s, report: b.Report(uint32(want.Source), uint64(want.Seq)),
-		held: held{inOrder(b, places), b.Bytes()}, took: time.Since(from),
+		held: held{inOrder(b, places), b.Bytes(), s.besideOf(b)}, took: time.Since(from),
 	}, nil
 }
 

@@ -24,7 +24,7 @@ func (t *tally) warnings() []string {
 		return all
 	}
 	if r.End >= 0 {
-		warn("the data ends after %d steps", r.End)
+		warn("the data ends after %s", Count(r.End, "step"))
 	}
 	if r.Fill < warnFill {
 		warn("rows are %.2f %% full, the worst step (%d) %.2f %%: more rows in a step, longer ones, or splitting long documents help", 100*r.Fill, r.Worst.Step, 100*r.Worst.Fill)
@@ -40,7 +40,7 @@ func (t *tally) warnings() []string {
 			warn("%s: the fullest rank has %.2f times the mean, on average over steps; at worst %.2f, in step %d", m.Name, m.Mean, m.Worst, m.WorstStep)
 		}
 		if m.ItemBound > 0 {
-			warn("%s: %d steps are bound by single items, the first is step %d: no other placing is better, splitting long documents is", m.Name, m.ItemBound, m.FirstItem)
+			warn("%s: %s bound by single items, the first is step %d%s: no other placing is better, splitting long documents is", m.Name, Count(m.ItemBound, "step"), m.FirstItem, m.item())
 		}
 	}
 	t.warnMemory(warn)

@@ -47,3 +47,14 @@ func transformWords(t jobspec.Transform) string {
 	}
 	return fmt.Sprintf("images of %s as placeholders %d, in patches of %d pixels", strings.Join(t.Image.Columns, ", "), t.Image.Token, t.Image.Patch)
 }
+
+// Count is a number of things: 1 step, 2 steps.
+func Count[N int | int64](n N, thing string) string {
+	switch {
+	case n == 1:
+		return "1 " + thing
+	case strings.HasSuffix(thing, "ch"):
+		thing += "e"
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
