@@ -74,7 +74,10 @@ func (p *Planner) whole(t *position) (plan.State, error) {
 			unknown = append(unknown, c)
 		}
 	}
-	return state, cmp.Or(p.resume(&state, unknown, byToken), p.agree(state))
+	if err := p.resume(&state, unknown, byToken); err != nil {
+		return state, err
+	}
+	return state, p.agree(state)
 }
 
 // agree refuses a position if changes of a file, for steps before it, are no part
@@ -82,8 +85,14 @@ func (p *Planner) whole(t *position) (plan.State, error) {
 func (p *Planner) agree(state plan.State) error {
 	past := slices.DeleteFunc(slices.Clone(p.journal), func(ch plan.Change) bool { return ch.Step >= state.Step })
 	slices.SortStableFunc(past, func(a, b plan.Change) int { return cmp.Compare(a.Step, b.Step) })
+	var filed []plan.Change // those of the past that stand in a file, from ch on
 	for i, ch := range slices.Backward(past) {
-		if origin := p.origins[string(ch.Text)]; origin != "" && !state.Settings.Have(past[i:]) {
+		origin := p.origins[string(ch.Text)]
+		if origin == "" {
+			continue
+		}
+		filed = slices.Insert(filed, 0, ch)
+		if !state.Settings.Have(past[i:]) && !state.Settings.Have(filed) { // what was made live may be of another branch
 			return fault.Userf("%sthe change %s is for step %d, and the job of the resume token of step %d did not have it there, or has another one since: "+
 				"leave it out, give it step %d or a later one, or resume from a token of step %d or before", origin, ch.Text, ch.Step, state.Step, state.Step, ch.Step)
 		}
