@@ -72,20 +72,7 @@ func (Arrow) Read(ctx context.Context, st store.Store, obj store.Object, chunk i
 	if err != nil {
 		return fmt.Errorf("reading record batch %d of %s: %w", chunk, obj.URI, err)
 	}
-	for {
-		rec, err := b.next()
-		if err != nil {
-			return fmt.Errorf("reading record batch %d of %s: %w", chunk, obj.URI, err)
-		}
-		if rec == nil {
-			return nil
-		}
-		inCallback = true
-		if err := fn(rec); err != nil {
-			return err
-		}
-		inCallback = false
-	}
+	return eachRow(fmt.Sprintf("record batch %d of %s", chunk, obj.URI), b.next, &inCallback, fn)
 }
 
 // arrowBatch reads the wanted columns of one batch row by row.

@@ -72,20 +72,29 @@ func (Parquet) Read(ctx context.Context, st store.Store, obj store.Object, chunk
 	if err != nil {
 		return fmt.Errorf("reading row group %d of %s: %w", chunk, obj.URI, err)
 	}
+	if err := eachRow(fmt.Sprintf("row group %d of %s", chunk, obj.URI), g.next, &inCallback, fn); err != nil {
+		return err
+	}
+	g.release()
+	return nil
+}
+
+// eachRow gives fn every row that next returns, nil being the end of this part of a
+// file. inCallback is set while fn runs: what it does is its own.
+func eachRow(part string, next func() (*Record, error), inCallback *bool, fn func(*Record) error) error {
 	for {
-		rec, err := g.next()
-		if err != nil {
-			return fmt.Errorf("reading row group %d of %s: %w", chunk, obj.URI, err)
-		}
-		if rec == nil {
-			g.release()
+		rec, err := next()
+		switch {
+		case err != nil:
+			return fmt.Errorf("reading %s: %w", part, err)
+		case rec == nil:
 			return nil
 		}
-		inCallback = true
+		*inCallback = true
 		if err := fn(rec); err != nil {
 			return err
 		}
-		inCallback = false
+		*inCallback = false
 	}
 }
 
