@@ -15,8 +15,8 @@ type Options struct {
 	// Identity names the job that the log belongs to: a digest over all that
 	// its steps are a function of. A log of another identity is not opened.
 	Identity [32]byte
-	// ReadOnly opens a log to look at it: it must be there, whose it is is not
-	// checked, and every write fails.
+	// ReadOnly opens a log to look at it: it must be there, and nothing is written.
+	// Without an Identity it may be any job's.
 	ReadOnly bool
 	// KeyFrameEvery is the number of steps from one key frame to the next;
 	// FrameDue follows it. Default 256: replaying so many records takes less

@@ -36,6 +36,12 @@ func TestReadOnly(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	if l, err := Open(dir, Options{ReadOnly: true, Identity: [32]byte{1}}); err != nil || l.Close() != nil {
+		t.Errorf("read by its job: %v", err)
+	}
+	if _, err := Open(dir, Options{ReadOnly: true, Identity: [32]byte{2}}); fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), "belongs to the job with identity") {
+		t.Errorf("read by another job: %v", err)
+	}
 	empty := filepath.Join(dir, "empty")
 	if err := os.Mkdir(empty, 0o755); err != nil {
 		t.Fatal(err)

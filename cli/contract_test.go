@@ -223,7 +223,10 @@ func TestVerify(t *testing.T) {
 		if got := millrace(t, dir, "verify", "job.yaml", "--log-dir", "log", "--steps", "12").digest(t); got != r.digest(t) {
 			t.Errorf("verify of 12 steps ends with %s", got)
 		}
-		millrace(t, dir, "verify", "job.yaml", "--log-dir", "nowhere").expect(t, exitUser, "nowhere")
+		millrace(t, dir, "verify", "job.yaml", "--log-dir", "nowhere").expect(t, exitUser, "there is no log in", "nowhere")
+		if _, err := os.Stat(filepath.Join(dir, "nowhere")); err == nil {
+			t.Error("verify made the folder that it was to read")
+		}
 		other := folder(t, "seed: 7", "seed: 8")
 		millrace(t, other, "verify", "job.yaml", "--log-dir", filepath.Join(dir, "log")).expect(t, exitUser, "log")
 	})

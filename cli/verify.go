@@ -90,7 +90,7 @@ func (c *verifyCmd) log(ctx context.Context) error {
 		return err
 	}
 	root := batch.Root(job.Identity(), batch.Combine(manifests))
-	log, err := checkpoint.Open(c.LogDir, checkpoint.Options{Identity: root})
+	log, err := checkpoint.Open(c.LogDir, checkpoint.Options{Identity: root, ReadOnly: true})
 	if err != nil {
 		return err
 	}
