@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -306,6 +307,35 @@ type onWrite func()
 func (f onWrite) Write(p []byte) (int, error) {
 	f()
 	return len(p), nil
+}
+
+// TestVerifyDamagedLog: damage anywhere in the log's table is found, also in records,
+// which no digest is compared with.
+func TestVerifyDamagedLog(t *testing.T) {
+	t.Parallel()
+	dir := folder(t)
+	millrace(t, dir, "run", "job.yaml", "--steps", "200", "--log-dir", "log").digest(t)
+	millrace(t, dir, "run", "job.yaml", "--steps", "200", "--log-dir", "log").digest(t) // what was logged is in a table now
+	tables, err := filepath.Glob(filepath.Join(dir, "log", "*.sst"))
+	if err != nil || len(tables) == 0 {
+		t.Fatalf("tables: %v, %v", tables, err)
+	}
+	whole, err := os.ReadFile(tables[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at := len(whole) / 16; at < len(whole)*3/4; at += len(whole) / 8 {
+		damaged := bytes.Clone(whole)
+		damaged[at] ^= 0x40
+		if err := os.WriteFile(tables[0], damaged, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		millrace(t, dir, "verify", "job.yaml", "--log-dir", "log").expect(t, exitUser, "is damaged")
+	}
+	if err := os.WriteFile(tables[0], whole, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	millrace(t, dir, "verify", "job.yaml", "--log-dir", "log").digest(t)
 }
 
 // TestStatus asks a served job how it is.

@@ -116,6 +116,10 @@ func (c *verifyCmd) log(ctx context.Context) error {
 	}
 	changes = append(changes, change.Without(more, changes)...)
 	change.Sort(changes)
+	// There is nothing to compare records with, but they must be whole.
+	if err := log.Records(0, last+1, func(int64, []byte) error { return ctx.Err() }); err != nil {
+		return err
+	}
 	var checked int64
 	var final [32]byte
 	_, _, err = reference.Read(ctx, store.Local{}, job, changes, last+1, func(s *reference.Step) error {
