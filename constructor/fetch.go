@@ -42,10 +42,11 @@ type peers struct {
 	mu        sync.Mutex // guards the fields below; never held during a call
 	addresses []string
 	conns     map[string]*grpc.ClientConn
+	said      map[string]time.Time // when a loader was last said to be lost
 }
 
 func newPeers(sec rpc.Security) *peers {
-	return &peers{sec: sec, conns: map[string]*grpc.ClientConn{}}
+	return &peers{sec: sec, conns: map[string]*grpc.ClientConn{}, said: map[string]time.Time{}}
 }
 
 func (p *peers) set(addresses []string) {
@@ -150,6 +151,9 @@ func placeOf(ask *pb.BlockSamples, index uint32) int {
 // retryEvery is the pause before a fetch is tried at another loader.
 const retryEvery = 200 * time.Millisecond
 
+// wordEvery is how often it is said that loaders are still lost.
+const wordEvery = 30 * time.Second
+
 // fetchFrom asks a loader, and the others in turn while it is lost.
 func (c *Constructor) fetchFrom(ctx context.Context, loader int, req *pb.FetchRequest) ([]samples.Set, error) {
 	for attempt := 0; ; attempt++ {
@@ -161,12 +165,31 @@ func (c *Constructor) fetchFrom(ctx context.Context, loader int, req *pb.FetchRe
 			return nil, fault.As(fault.ClassOf(err), fmt.Errorf("fetching samples of source %d, block %d from loader %s: %w",
 				req.Blocks[0].Source, req.Blocks[0].Seq, address, err))
 		}
-		c.opts.Log.Warn("loader lost, trying another", "address", address, "err", err)
+		c.lostLoader(address, err)
 		select {
 		case <-time.After(retryEvery):
 		case <-ctx.Done():
 		}
 	}
+}
+
+// lostLoader logs the loss of a loader, once in a while for each: all that is fetched
+// from it meets it, five times a second.
+func (c *Constructor) lostLoader(address string, err error) {
+	if c.peers.worthAWord(address, time.Now()) {
+		c.opts.Log.Warn("loader lost, trying the loaders in turn", "address", address, "err", err)
+	}
+}
+
+// worthAWord reports whether nobody said for a while that a loader is lost.
+func (p *peers) worthAWord(address string, now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if said, ok := p.said[address]; ok && now.Sub(said) < wordEvery {
+		return false
+	}
+	p.said[address] = now
+	return true
 }
 
 func (c *Constructor) fetchOnce(ctx context.Context, loader int, req *pb.FetchRequest) ([]samples.Set, string, error) {

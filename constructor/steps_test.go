@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace-data/millrace/constructor/assemble"
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/rpc"
 	pb "github.com/millrace-data/millrace/proto"
 )
 
@@ -219,4 +220,21 @@ func TestRestartDropsTheOld(t *testing.T) {
 func answer(s *steps, ctx context.Context, q ask) (*step, error) {
 	st, _, err := s.answer(ctx, q)
 	return st, err
+}
+
+// TestLostLoaderIsALine: a loader that is lost is told of once in a while, however many
+// fetches meet it; each loader has its own word.
+func TestLostLoaderIsALine(t *testing.T) {
+	p, now := newPeers(rpc.Security{}), time.Now()
+	words := 0
+	for i := range 600 { // a minute of one fetch
+		for _, address := range []string{"a:1", "b:1"} {
+			if p.worthAWord(address, now.Add(time.Duration(i)*100*time.Millisecond)) {
+				words++
+			}
+		}
+	}
+	if words != 4 {
+		t.Errorf("%d words on two loaders in a minute, want 4", words)
+	}
 }

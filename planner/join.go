@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -155,7 +156,7 @@ func (p *Planner) join(j *joining) (*pb.JoinReply, error) {
 	if j.admitted.Generation == p.generation {
 		before = int64(j.admitted.Acked)
 	}
-	if err := p.position(before, state, j.token.digest, tree); err != nil {
+	if err := p.position(req.Rank, before, state, j.token.digest, tree); err != nil {
 		return nil, err
 	}
 	fetches := p.opts.Job.Output.BroadcastAt != "tp" || req.Rank.GetTp() == 0
@@ -175,6 +176,11 @@ func (p *Planner) join(j *joining) (*pb.JoinReply, error) {
 	}, nil
 }
 
+// rankName names a rank as constructors and trainers do.
+func rankName(r *pb.Coordinates) string {
+	return fmt.Sprintf("rank dp=%d cp=%d pp=%d tp=%d", r.GetDp(), r.GetCp(), r.GetPp(), r.GetTp())
+}
+
 func (p *Planner) sourceNames() []string { return namesOf(p.sources) }
 
 func namesOf(sources []jobspec.Source) []string {
@@ -190,7 +196,7 @@ func namesOf(sources []jobspec.Source) []string {
 // state and a new generation begins. So it does for a rank that was further: it
 // died, and what it needs again may be let go of at any moment. And so it does
 // for a rank of another mesh.
-func (p *Planner) position(before int64, state plan.State, digest [32]byte, tree *place.Tree) error {
+func (p *Planner) position(rank *pb.Coordinates, before int64, state plan.State, digest [32]byte, tree *place.Tree) error {
 	if held, ok := p.core.State(state.Step); ok && before <= state.Step && tree.Equal(p.tree) && slices.EqualFunc(held.Pending, state.Pending, sameChange) {
 		known, digested := p.core.Digest(state.Step)
 		switch differs := !same(held, state) || (digested && known != digest); {
@@ -202,7 +208,7 @@ func (p *Planner) position(before int64, state plan.State, digest [32]byte, tree
 		}
 	}
 	p.positioned = true
-	p.opts.Log.Info("job moved", "job", p.id.name, "from", p.core.Planned(), "to", state.Step, "topology", tree.Canonical())
+	p.opts.Log.Info("job moved", "job", p.id.name, "by", rankName(rank), "planned", p.core.Planned(), "done", p.core.Acked(), "to", state.Step, "topology", tree.Canonical())
 	if err := p.rejoinLog(state.Step); err != nil {
 		return err
 	}
@@ -338,11 +344,15 @@ func (p *Planner) waitedFor(ctx context.Context, err error) error {
 	return fault.As(fault.Lost, fmt.Errorf("the planner was waiting for %s: %w", what, err))
 }
 
-// blockedOn says in words what holds the job up right now.
+// blockedOn says in words what holds the job up right now, and which roles may be why.
 func (p *Planner) blockedOn() string {
 	if p.failed != nil { // there may be no core to ask
 		return "nothing: the job has failed"
 	}
+	return p.holdup() + p.silent(time.Now())
+}
+
+func (p *Planner) holdup() string {
 	for i, x := range p.indexed {
 		switch {
 		case len(p.loaders) < p.opts.Loaders && p.core == nil:
@@ -359,9 +369,13 @@ func (p *Planner) blockedOn() string {
 	if p.core == nil {
 		return "the log to be opened"
 	}
-	for key := range p.wanted {
+	for key, l := range p.wanted {
 		if p.core.Planned()-p.core.Acked() < int64(p.opts.Prefetch) {
-			return fmt.Sprintf("block %d of source %q to be read", key.seq, p.sources[key.source].Name)
+			by := "a loader; none is connected"
+			if l != nil {
+				by = l.id
+			}
+			return fmt.Sprintf("block %d of source %q to be read by %s", key.seq, p.sources[key.source].Name, by)
 		}
 	}
 	if step, rows := p.core.Missing(); step < p.core.Planned() {

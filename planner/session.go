@@ -8,8 +8,11 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/rpc"
@@ -25,7 +28,8 @@ type loaderSession struct {
 	id, address string
 	out         *rpc.Outbox[*pb.LoaderOrder]
 	usage       *pb.LoaderUsage
-	told        uint64 // the last change of floors that it was told of
+	heard       time.Time // when it last said something
+	told        uint64    // the last change of floors that it was told of
 }
 
 // Load implements the Planner service: the session of one loader.
@@ -38,7 +42,7 @@ func (p *Planner) Load(stream grpc.BidiStreamingServer[pb.LoaderReport, pb.Loade
 	if hello == nil {
 		return rpc.ToStatus(fault.Userf("a loader's session begins with a hello"))
 	}
-	l := &loaderSession{id: hello.Id, address: hello.Address, out: rpc.NewOutbox[*pb.LoaderOrder]()}
+	l := &loaderSession{heard: time.Now(), id: hello.Id, address: hello.Address, out: rpc.NewOutbox[*pb.LoaderOrder]()}
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
 	if err := p.do(ctx, func() { p.addLoader(l) }); err != nil {
@@ -87,6 +91,9 @@ func (p *Planner) noteLeft(role, id string, err error) {
 	if err == nil {
 		p.opts.Log.Info(role+" left", role, id)
 		return
+	}
+	if errors.Is(err, context.Canceled) || status.Code(err) == codes.Canceled {
+		err = errors.New("its connection ended without a word: the process was killed, or the network broke")
 	}
 	p.opts.Log.Warn(role+" lost", role, id, "err", err)
 }
@@ -171,6 +178,7 @@ func (p *Planner) want(key wantKey) {
 }
 
 func (p *Planner) loaderSays(l *loaderSession, report *pb.LoaderReport) {
+	l.heard = time.Now()
 	switch r := report.Report.(type) {
 	case *pb.LoaderReport_Indexed:
 		p.sourceIndexed(r.Indexed)
@@ -257,6 +265,7 @@ type constructorSession struct {
 	out         *rpc.Outbox[*pb.ConstructorOrder]
 	unsent      int // parts of plans in out
 	usage       *pb.ConstructorUsage
+	heard       time.Time           // when it last said something
 	joining     map[uint64]*joining // joins it was asked about
 }
 
@@ -270,7 +279,7 @@ func (p *Planner) Construct(stream grpc.BidiStreamingServer[pb.ConstructorReport
 	if hello == nil {
 		return rpc.ToStatus(fault.Userf("a constructor's session begins with a hello"))
 	}
-	c := &constructorSession{id: hello.Id, address: hello.Address, out: rpc.NewOutbox[*pb.ConstructorOrder](), joining: map[uint64]*joining{}}
+	c := &constructorSession{heard: time.Now(), id: hello.Id, address: hello.Address, out: rpc.NewOutbox[*pb.ConstructorOrder](), joining: map[uint64]*joining{}}
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
 	var refused error
@@ -437,6 +446,7 @@ func (p *Planner) planBlock(key wantKey) *pb.PlanBlock {
 }
 
 func (p *Planner) constructorSays(c *constructorSession, report *pb.ConstructorReport) {
+	c.heard = time.Now()
 	switch r := report.Report.(type) {
 	case *pb.ConstructorReport_Assembled:
 		p.assembled(r.Assembled)

@@ -133,6 +133,30 @@ func (p *Planner) status() Status {
 	return s
 }
 
+// silence is how long a role may say nothing before the status names it: they report
+// their memory every second.
+const silence = 5 * time.Second
+
+// silent names the roles that are connected and have said nothing for long: stopped,
+// starved, or behind a network that is gone. The connection is given up later.
+func (p *Planner) silent(now time.Time) string {
+	var b strings.Builder
+	note := func(role, id, address string, heard time.Time) {
+		if quiet := now.Sub(heard); quiet > silence {
+			fmt.Fprintf(&b, "; %s %s at %s has said nothing for %.0f s", role, id, address, quiet.Seconds())
+		}
+	}
+	for _, l := range p.loaders {
+		note("loader", l.id, l.address, l.heard)
+	}
+	for _, c := range p.constructors {
+		if c != nil {
+			note("constructor", c.id, c.address, c.heard)
+		}
+	}
+	return b.String()
+}
+
 // progress fills in what the core knows.
 func (p *Planner) progress(s *Status) {
 	s.Topology = p.tree.Canonical()
