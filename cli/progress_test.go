@@ -197,7 +197,7 @@ func TestReread(t *testing.T) {
 		{ID: "b", BlocksRead: 9, Rereads: 3, DiskProblem: "no space left on device"},
 	}
 	p.reread()
-	for _, want := range []string{"a read 2 of 9 blocks again", "loader_buffer (64 MiB) and loader_disk (1024 MiB)", "b read 3 of 9", "local disk: no space left on device"} {
+	for _, want := range []string{"a read 2 of 9 blocks again", "loader_buffer (64.0 MiB) and loader_disk (1024.0 MiB)", "b read 3 of 9", "local disk: no space left on device"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the summary does not say %q:\n%s", want, out)
 		}

@@ -176,13 +176,15 @@ func (p *progress) reread() {
 		if l.Rereads == 0 {
 			continue
 		}
-		why := fmt.Sprintf("resources.loader_buffer (%d MiB) and loader_disk (%d MiB) do not hold what is in use", l.BudgetBytes>>20, l.DiskBudget>>20)
+		why := fmt.Sprintf("resources.loader_buffer (%.1f MiB) and loader_disk (%.1f MiB) do not hold what is in use", mib(l.BudgetBytes), mib(l.DiskBudget))
 		if l.DiskProblem != "" {
 			why = "nothing more is kept on its local disk: " + l.DiskProblem
 		}
 		fmt.Fprintf(p.out, "%s read %d of %d blocks again, which takes time: %s\n\n", l.ID, l.Rereads, l.BlocksRead, why)
 	}
 }
+
+func mib(bytes uint64) float64 { return float64(bytes) / (1 << 20) }
 
 // skips names the last bad record of each source that skipped some.
 func (p *progress) skips() {
