@@ -146,6 +146,9 @@ func (p *Planner) silent(now time.Time) string {
 			fmt.Fprintf(&b, "; %s %s at %s has said nothing for %.0f s", role, id, address, quiet.Seconds())
 		}
 	}
+	if len(p.loaders) == 0 && p.core != nil {
+		b.WriteString("; no loader is connected")
+	}
 	for _, l := range p.loaders {
 		note("loader", l.id, l.address, l.heard)
 	}

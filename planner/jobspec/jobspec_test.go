@@ -167,6 +167,35 @@ func TestParseSize(t *testing.T) {
 	}
 }
 
+// TestFilesOfOtherTools: paths as a shell or another loader writes them are refused with
+// what to write here; a file of that very name is read.
+func TestFilesOfOtherTools(t *testing.T) {
+	dir := t.TempDir()
+	job := &Job{Dir: dir}
+	check := func(file, want string) {
+		t.Helper()
+		job.Sources = []Source{{Name: "a", Files: []string{file}}}
+		findings := CheckFiles(job)
+		if want == "" && findings == nil {
+			return
+		}
+		if len(findings) != 1 || want == "" || !strings.Contains(findings.Error(), want) {
+			t.Errorf("%s: %v, want %q", file, findings, want)
+		}
+	}
+	check("~/data/*.jsonl", "write ${HOME} for it")
+	check("s-{000..012}.tar", "write [0-9], * or {000,001}")
+	check("s3://bucket/a.parquet", `does not know "s3://"`)
+	check("file:///data/a.parquet", "")
+	for _, name := range []string{"~/a.txt", "s-{000..012}.tar"} {
+		file := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, nil, 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		check(name, "")
+	}
+}
+
 func TestLoad(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "job.yaml")

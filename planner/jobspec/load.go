@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 
 	"github.com/bmatcuk/doublestar/v4"
@@ -118,7 +119,7 @@ func build(r *report, src []byte, dir string, o options) *Job {
 
 // CheckFiles looks whether the files that a job names are there: rank files,
 // and at least one file for each entry of a source's files. It looks at local
-// paths only; those with a scheme (s3://...) are the store's to check. The
+// paths only; those with a scheme (s3://...) are the store's to check, and a warning. The
 // findings have no lines; those of Lint do.
 func CheckFiles(job *Job) Findings {
 	r := newReport("")
@@ -154,7 +155,22 @@ func checkRanks(r *report, field string, t *Tokenize) {
 
 // checkFile looks for a file, a directory or a match of a glob.
 func checkFile(r *report, field, path string) {
-	if _, err := os.Stat(path); err == nil || strings.Contains(path, "://") {
+	if scheme, _, ok := strings.Cut(path, "://"); ok {
+		if scheme != "file" {
+			r.warn(field, "the built-in store does not know "+quote(scheme+"://"), "it reads local files: a path, or file:///path")
+		}
+		return
+	}
+	if _, err := os.Stat(path); err == nil {
+		return
+	}
+	written := filepath.ToSlash(path)
+	switch {
+	case strings.HasPrefix(written, "~/") || strings.Contains(written, "/~/"):
+		r.error(field, "~ is not the home folder here", "write ${HOME} for it")
+		return
+	case ranges.MatchString(written):
+		r.error(field, "no file matches "+quote(path), "{000..123} is not a range here, write [0-9], * or {000,001}")
 		return
 	}
 	if !strings.ContainsAny(path, `*?[{\`) {
@@ -171,6 +187,9 @@ func checkFile(r *report, field, path string) {
 		r.error(field, "no file matches "+quote(path), "valid is a glob with at least one match; ** crosses directories")
 	}
 }
+
+// ranges are a shell's way to count, which other loaders know.
+var ranges = regexp.MustCompile(`\{\d+\.\.\d+\}`)
 
 // errMatch ends a walk at the first match.
 var errMatch = errors.New("a file matches")

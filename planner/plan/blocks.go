@@ -172,7 +172,7 @@ func (c *Core) lookAheadIn(i int32) {
 
 // errBarren says that a source has records but none of them gives a sample.
 func (c *Core) errBarren(src int32) error {
-	return fault.Userf("source %q gave no sample in a whole epoch: every record was filtered out, dropped as too long, or empty (as one without the column that `text` names is); check its transforms",
+	return fault.Userf("source %q gave no sample in a whole epoch: every record was filtered out, dropped as too long, or empty (as one without the column that `text` names is); check its transforms, and for a folder of tar files write `format: webdataset`, whose default column is txt",
 		c.name(src))
 }
 
