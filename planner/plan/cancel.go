@@ -51,5 +51,5 @@ func (c *Core) cancel(ch Change) {
 	if c.Effective(0) == c.state.Step { // else this step's data is being passed over, by other changes
 		c.state, c.step = c.window[c.state.Step].Clone(), prelude{}
 	}
-	c.pending = nil
+	c.pending, c.prepared = nil, false
 }
