@@ -66,7 +66,9 @@ func TestDeterminism(t *testing.T) {
 		}
 	}
 	if long {
-		for i, values := range product(axes) {
+		last := len(axes) - 1 // goes round beside the others, whose product takes 20 minutes
+		for i, values := range product(axes[:last]) {
+			values = append(values, axes[last][i%len(axes[last])])
 			check(t, dir, recipes[i%len(recipes)], settingOf(values))
 		}
 	}
