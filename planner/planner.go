@@ -324,6 +324,7 @@ func (p *Planner) start() {
 		return
 	}
 	p.apply(plan.Rewind{State: state, Digest: cfg.Root})
+	p.readersChanged()
 }
 
 // openLog opens the log, once, and reads the changes of its earlier life.

@@ -30,6 +30,8 @@ type loaderSession struct {
 	usage       *pb.LoaderUsage
 	heard       time.Time // when it last said something
 	told        uint64    // the last change of floors that it was told of
+	workers     int       // blocks it reads at a time
+	buffer      int64     // bytes of samples it has memory for
 }
 
 // Load implements the Planner service: the session of one loader.
@@ -42,7 +44,8 @@ func (p *Planner) Load(stream grpc.BidiStreamingServer[pb.LoaderReport, pb.Loade
 	if hello == nil {
 		return rpc.ToStatus(fault.Userf("a loader's session begins with a hello"))
 	}
-	l := &loaderSession{heard: time.Now(), id: hello.Id, address: hello.Address, out: rpc.NewOutbox[*pb.LoaderOrder]()}
+	l := &loaderSession{heard: time.Now(), id: hello.Id, address: hello.Address, out: rpc.NewOutbox[*pb.LoaderOrder](), workers: int(hello.Workers)}
+	l.buffer = cmp.Or(int64(hello.Buffer), p.opts.Job.Resources.LoaderBuffer)
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
 	if err := p.do(ctx, func() { p.addLoader(l) }); err != nil {
@@ -136,25 +139,6 @@ func (p *Planner) indexMissing() {
 			p.index(int32(i))
 		}
 	}
-}
-
-// loaderOf says which loader reads a block. Sources are dealt to loaders; if
-// there are more loaders than sources, the loaders of a source share its blocks.
-// Any loader could read any block, so the answer affects speed only.
-func (p *Planner) loaderOf(source int32, seq int64) *loaderSession {
-	return p.loaders[p.loaderIndex(source, seq)]
-}
-
-func (p *Planner) loaderIndex(source int32, seq int64) int {
-	first, step, n := p.loadersOf(source)
-	return first + step*int(seq%int64(n))
-}
-
-// loadersOf returns the loaders of a source: first, first+step, ..., n of them.
-func (p *Planner) loadersOf(source int32) (first, step, n int) {
-	loaders, sources := len(p.loaders), len(p.indexed)
-	first = int(source) % loaders
-	return first, sources, (loaders - first + sources - 1) / sources
 }
 
 // wantOrphans asks the loaders that are there for the blocks that one was asked
@@ -416,6 +400,7 @@ func (p *Planner) placement() *pb.ConstructorOrder {
 
 func (p *Planner) placementChanged() {
 	p.tell(func(*constructorSession) *pb.ConstructorOrder { return p.placement() })
+	p.readersChanged()
 }
 
 // partOf is the part of a plan that concerns a constructor; images are those of the

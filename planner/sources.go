@@ -25,6 +25,7 @@ func (p *Planner) joinedUpTo(n int) {
 		order := p.joinedOrder(p.joined)
 		p.tell(func(*constructorSession) *pb.ConstructorOrder { return order })
 	}
+	p.readersChanged()
 }
 
 // joining says whether a source other than this one is being indexed to join as

@@ -231,8 +231,10 @@ func (*LoaderReport_Found) isLoaderReport_Report() {}
 
 type LoaderHello struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`           // unique among the loaders of a job
-	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"` // where constructors reach it
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`            // unique among the loaders of a job
+	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`  // where constructors reach it
+	Workers       uint32                 `protobuf:"varint,3,opt,name=workers,proto3" json:"workers,omitempty"` // blocks it reads at a time
+	Buffer        uint64                 `protobuf:"varint,4,opt,name=buffer,proto3" json:"buffer,omitempty"`   // bytes of samples it has memory for, if not as the job spec says
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -279,6 +281,20 @@ func (x *LoaderHello) GetAddress() string {
 		return x.Address
 	}
 	return ""
+}
+
+func (x *LoaderHello) GetWorkers() uint32 {
+	if x != nil {
+		return x.Workers
+	}
+	return 0
+}
+
+func (x *LoaderHello) GetBuffer() uint64 {
+	if x != nil {
+		return x.Buffer
+	}
+	return 0
 }
 
 // SourceIndexed freezes a source's manifest.
@@ -4957,10 +4973,12 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x05usage\x18\x04 \x01(\v2\x18.millrace.v1.LoaderUsageH\x00R\x05usage\x120\n" +
 	"\afailure\x18\x05 \x01(\v2\x14.millrace.v1.FailureH\x00R\afailure\x12.\n" +
 	"\x05found\x18\x06 \x01(\v2\x16.millrace.v1.FileFoundH\x00R\x05foundB\b\n" +
-	"\x06report\"7\n" +
+	"\x06report\"i\n" +
 	"\vLoaderHello\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
-	"\aaddress\x18\x02 \x01(\tR\aaddress\"\x87\x01\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x18\n" +
+	"\aworkers\x18\x03 \x01(\rR\aworkers\x12\x16\n" +
+	"\x06buffer\x18\x04 \x01(\x04R\x06buffer\"\x87\x01\n" +
 	"\rSourceIndexed\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\rR\x06source\x12\x16\n" +
 	"\x06blocks\x18\x02 \x01(\x04R\x06blocks\x12\x1a\n" +

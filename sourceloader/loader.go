@@ -135,7 +135,9 @@ func (l *Loader) talk(ctx context.Context, address string) error {
 	if rpc.OnlyHere(address, l.opts.Planner) {
 		l.opts.Log.Warn("constructors on other machines cannot reach this address: give --listen HOST:PORT, or --advertise", "address", address)
 	}
-	hello := &pb.LoaderReport{Report: &pb.LoaderReport_Hello{Hello: &pb.LoaderHello{Id: l.opts.ID, Address: address}}}
+	hello := &pb.LoaderReport{Report: &pb.LoaderReport_Hello{Hello: &pb.LoaderHello{
+		Id: l.opts.ID, Address: address, Workers: uint32(l.opts.Workers), Buffer: uint64(l.opts.Buffer),
+	}}}
 	if err := stream.Send(hello); err != nil {
 		return l.lost(err)
 	}

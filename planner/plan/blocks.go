@@ -14,6 +14,7 @@ type source struct {
 	released int64 // blocks before it were let go
 	read     int64 // blocks and samples read so far, for the look-ahead
 	samples  int64
+	tokens   int64 // of them
 	pace     int64 // samples drawn in the last step
 	bans     int   // a reader must know so many of the job's bans to know all of this source
 }
@@ -55,6 +56,7 @@ func (c *Core) blockRead(ev BlockRead) {
 			c.fail(c.errLength(ev, i, n))
 			return
 		}
+		s.tokens += int64(n)
 	}
 	s.blocks[ev.Seq] = block{ev.Lengths, ev.Images, ev.Banned}
 	s.read++
@@ -102,20 +104,61 @@ func (c *Core) want(src int32, seq int64) {
 	c.emit(Want{src, seq})
 }
 
-// wantLimit bounds the blocks of one source that are being read at a time: two
-// keep a loader busy while one is on its way, four leave room for small ones.
+// Reader is what reads a source: Blocks at a time, with memory for so many Tokens.
+// Sources of one Group share it; groups are numbered from 0, and no more than sources.
+type Reader struct {
+	Group, Blocks int
+	Tokens        int64
+}
+
+// Readers says what reads each source. No plan depends on it: it decides how far
+// ahead blocks are asked for.
+type Readers struct{ Of []Reader }
+
+func (Readers) event() {}
+
+// wantLimit bounds the blocks of one source that are being read at a time, unless its
+// readers can do more: two keep a loader busy while one is on its way, four leave room
+// for small ones.
 const wantLimit = 4
 
 // lookAhead asks for blocks until Window samples, or those of the steps that are
-// planned ahead twice over, of each active source are
-// known or on their way, at most an epoch (or 64 blocks) ahead.
+// planned ahead twice over, of each active source are known or on their way; and for
+// as many as keep its readers busy, if they have memory for them. It asks for at most
+// an epoch, or 64 blocks, ahead.
 func (c *Core) lookAhead() {
 	out := c.state.Settings.out(len(c.sources))
-	for i := range c.state.Cursors {
-		if !out[i] && c.active(i) {
-			c.lookAheadIn(int32(i))
-		}
+	rates := make([]int64, len(c.readers)) // of the sources of each group, together
+	for i := range min(len(c.readers), len(c.sources)) {
+		rates[c.readers[i].Group] += c.sources[i].rate()
 	}
+	for i := range c.state.Cursors {
+		if out[i] || !c.active(i) {
+			continue
+		}
+		var busy, room int64
+		if i < len(c.readers) {
+			r := &c.readers[i]
+			busy, room = share(r, c.sources[i].rate(), rates[r.Group])
+		}
+		c.lookAheadIn(int32(i), busy, room)
+	}
+}
+
+// rate is about how many tokens of a source the last step drew.
+func (s *source) rate() int64 { return s.pace * s.tokens / max(s.samples, 1) }
+
+// share is how many blocks beyond the one that is drawn from keep a source's part of
+// its readers busy, one being ready, and how many tokens they may have: half of the
+// memory is for what is drawn from.
+func share(r *Reader, rate, all int64) (busy, room int64) {
+	if rate == 0 {
+		return 0, 0
+	}
+	if busy = int64(r.Blocks) * rate / all; busy > 0 {
+		busy++
+	}
+	return busy, int64(float64(r.Tokens/2) * float64(rate) / float64(all))
 }
 
 // active says whether the mix will draw from a source soon.
@@ -134,7 +177,9 @@ func (c *Core) active(i int) bool {
 	}
 }
 
-func (c *Core) lookAheadIn(i int32) {
+// lookAheadIn also asks for up to busy blocks beyond the one that is drawn from, in room
+// for so many tokens.
+func (c *Core) lookAheadIn(i int32, busy, room int64) {
 	s, cur := &c.sources[i], c.state.Cursors[i]
 	usual := int64(c.cfg.Window) // samples of a block that is not known
 	if s.read > 0 {
@@ -149,7 +194,8 @@ func (c *Core) lookAheadIn(i int32) {
 	// A source that gives many samples to a step needs a block read while the
 	// steps planned ahead use up the one before it.
 	enough := max(int64(c.cfg.Window), 2*c.cfg.Ahead*s.pace)
-	for seq := cur.Seq; known < enough && seq < end; {
+	inRoom := func() bool { return known*s.tokens/max(s.samples, 1) < room }
+	for seq := cur.Seq; seq < end && (known < enough || seq-cur.Seq <= busy && inRoom()); {
 		if s.Limit > 0 && left <= 0 {
 			seq, left = (seq/s.Blocks+1)*s.Blocks, s.Limit
 			continue
@@ -157,7 +203,7 @@ func (c *Core) lookAheadIn(i int32) {
 		n := usual
 		if b, ok := s.blocks[seq]; ok {
 			n = int64(len(b.lengths))
-		} else if !s.wanted[seq] && len(s.wanted) >= wantLimit {
+		} else if !s.wanted[seq] && int64(len(s.wanted)) >= max(wantLimit, busy) {
 			break
 		} else {
 			c.want(i, seq)

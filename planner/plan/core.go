@@ -127,7 +127,7 @@ type Step struct {
 }
 
 // Event is something that happened outside: one of BlockRead, Acked,
-// Assembled, Changed, Cancelled, Rewind.
+// Assembled, Changed, Cancelled, Rewind, Readers.
 type Event interface{ event() }
 
 // BlockRead reports the samples of a block that was wanted.
@@ -231,6 +231,7 @@ type Core struct {
 	acked   int64
 	window  map[int64]State // positions from acked to planned
 	sources []source
+	readers []Reader // of each source; none is known of those that are not there
 	digests digests
 	ended   int64 // the step that does not exist; -1 while unknown
 	failed  error
@@ -311,6 +312,9 @@ func (c *Core) Apply(ev Event) []Effect {
 			c.cancel(ev.Change)
 		case Rewind:
 			c.reset(ev.State, ev.Digest)
+		case Readers:
+			c.readers = ev.Of
+			return // the next event looks ahead by it
 		}
 		c.advance()
 	})
