@@ -208,13 +208,18 @@ func (b *lockedBuffer) String() string {
 	return b.buf.String()
 }
 
-var servingLine = regexp.MustCompile(`^serving (.+) on (\S+)\n$`)
+var servingLine = regexp.MustCompile(`^(?:serving|planning) (.+) on (\S+)\n$`)
 
 // serve serves the job of a folder until the test ends.
 func serve(t testing.TB, dir string, args ...string) *server {
 	t.Helper()
-	s := &server{exited: make(chan struct{})}
-	s.cmd = command(context.WithoutCancel(t.Context()), dir, append([]string{"serve", "job.yaml", "--listen", "127.0.0.1:0"}, args...)...)
+	return start(t, command(context.WithoutCancel(t.Context()), dir, append([]string{"serve", "job.yaml", "--listen", "127.0.0.1:0"}, args...)...))
+}
+
+// start starts serve or planner, and stops it when the test ends.
+func start(t testing.TB, cmd *exec.Cmd) *server {
+	t.Helper()
+	s := &server{cmd: cmd, exited: make(chan struct{})}
 	s.cmd.Stderr = &s.stderr
 	stdout, err := s.cmd.StdoutPipe()
 	if err != nil {

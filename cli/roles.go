@@ -84,7 +84,8 @@ type serveCmd struct {
 func (*serveCmd) Help() string {
 	return "Trainers connect with the Python package or the Go client, one connection for each rank. " +
 		"When the service can be reached it prints one line, `serving NAME on HOST:PORT`, and runs until it is stopped (Ctrl-C or SIGTERM), which ends it with exit code 0.\n\n" +
-		"If the spec turns out wrong or the data is damaged, the service stays and tells each trainer why; `millrace status` shows it too.\n\n" +
+		"If the spec turns out wrong or the data is damaged, the service stays and tells each trainer why; `millrace status` shows it too. " +
+		"After any other failure, such as a full disk under the step log, it tells them for some seconds and ends by itself, with exit code 4 if something was lost.\n\n" +
 		"Example:\n  millrace serve job.yaml --listen 127.0.0.1:7070 --log-dir /var/lib/millrace/job"
 }
 

@@ -172,10 +172,7 @@ func TestLogInUse(t *testing.T) {
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
-	// 64 blocks of 512 or 1024 bytes: what a shell takes for one differs.
-	cmd := exec.CommandContext(t.Context(), "sh", "-c", `ulimit -f 64 && exec "$0" "$@"`, program, "run", "job.yaml", "--steps", "0", "--log-dir", "log")
-	cmd.Dir = dir
-	r := runCommand(t, cmd)
+	r := runCommand(t, cramped(t.Context(), dir, "run", "job.yaml", "--steps", "0", "--log-dir", "log"))
 	r.expect(t, exitLost, "log", "file too large", "free or replace the disk", "something was lost")
 	m := digestLast.FindStringSubmatch(r.stdout)
 	if m == nil {
@@ -183,6 +180,57 @@ func TestFullDisk(t *testing.T) {
 	}
 	millrace(t, dir, "verify", "job.yaml", "--steps", m[1], "--digest", m[2]).expect(t, 0)
 	millrace(t, dir, "verify", "job.yaml", "--log-dir", "log").expect(t, 0)
+}
+
+// cramped is a command whose files can have 64 blocks of 512 or 1024 bytes: what a
+// shell takes for one differs.
+func cramped(ctx context.Context, dir string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "sh", append([]string{"-c", `ulimit -f 64 && exec "$0" "$@"`, program}, args...)...)
+	cmd.Dir = dir
+	return cmd
+}
+
+// TestFullDiskEnds has services whose log fails: its ranks hear why, and it ends by
+// itself, with the exit code of what was lost.
+func TestFullDiskEnds(t *testing.T) {
+	t.Parallel()
+	for name, args := range map[string][]string{
+		"serve":     {"serve"},
+		"processes": {"serve", "--processes"},
+		"planner":   {"planner"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := folder(t, "dp: 2", "dp: 1")
+			args = append(args, "job.yaml", "--listen", "127.0.0.1:0", "--log-dir", "log")
+			s := start(t, cramped(context.WithoutCancel(t.Context()), dir, args...))
+			if args[0] == "planner" {
+				for _, role := range []string{"loader", "constructor"} {
+					r := command(context.WithoutCancel(t.Context()), dir, role, "--planner", s.address)
+					if err := r.Start(); err != nil {
+						t.Fatal(err)
+					}
+					t.Cleanup(func() { r.Process.Kill(); r.Wait() })
+				}
+			}
+			c, err := open(t, s, client.Options{})
+			for err == nil {
+				_, err = c.Next(t.Context())
+			}
+			refused(t, err, "the job has failed, start the service again", "the log in", "file too large", "free or replace the disk")
+			select {
+			case <-s.exited:
+			case <-time.After(hangs):
+				t.Fatal("it stays up without its log")
+			}
+			code, text := s.cmd.ProcessState.ExitCode(), s.stderr.String()
+			lines := strings.Split(strings.TrimSpace(text), "\n")
+			if last := lines[len(lines)-1]; code != exitLost || !strings.Contains(last, "file too large") || strings.Contains(last, "ended by itself") {
+				t.Errorf("exit code %d: %s", code, text)
+			}
+			millrace(t, dir, "verify", "job.yaml", "--log-dir", "log").expect(t, 0)
+		})
+	}
 }
 
 // TestStop sees that a service leaves nothing behind.

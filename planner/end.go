@@ -3,10 +3,34 @@ package planner
 import (
 	"fmt"
 	"strings"
+	"time"
 
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/rpc"
 	"github.com/millrace-data/millrace/planner/plan"
 	pb "github.com/millrace-data/millrace/proto"
 )
+
+// tellTime is how long all are told why a job failed for good, before the planner
+// ends: as long as ranks that have batches take to ask for the next.
+const tellTime = 5 * time.Second
+
+// fail ends the job: from now on everybody is told err. What the user can mend is
+// told until he stops the service; anything else ends it.
+func (p *Planner) fail(err error) {
+	if p.failed != nil {
+		return
+	}
+	p.failed = err
+	class := fault.ClassOf(err)
+	p.opts.Log.Error("job failed", "job", p.id.name, "class", class.String(), "err", err)
+	p.tell(func(*constructorSession) *pb.ConstructorOrder {
+		return &pb.ConstructorOrder{Order: &pb.ConstructorOrder_Failure{Failure: rpc.ToFailure(err, -1)}}
+	})
+	if class != fault.User {
+		p.last = time.After(tellTime)
+	}
+}
 
 // end takes note that there is no step e.Step, and none after it.
 func (p *Planner) end(e plan.End) {

@@ -100,6 +100,7 @@ type Planner struct {
 	core         *plan.Core
 	generation   uint64
 	failed       error
+	last         <-chan time.Time // ends the planner, some time after what only a new start can mend; nil before
 	loaders      []*loaderSession
 	constructors []*constructorSession // by number; nil until it is there
 	indexed      []*pb.SourceIndexed   // by source; nil until it is known
@@ -132,8 +133,10 @@ type ledger struct {
 	lastSkip                 *pb.Skip
 }
 
-// Run serves until ctx ends. The job's own failure does not end it: trainers are
-// told why, again and again, until someone stops the service.
+// Run serves until ctx ends or the job fails for good. A failure of class fault.User
+// does not end it: trainers are told what to mend, again and again, until someone stops
+// the service. After any other, such as of the log's disk, all are told why for a
+// moment, and Run returns it.
 func Run(ctx context.Context, opts Options) error {
 	opts.withDefaults()
 	if err := opts.validate(); err != nil {
@@ -194,18 +197,24 @@ func (p *Planner) loop(ctx context.Context) error {
 		f()
 		p.answer()
 	}
-	if p.log != nil {
-		return p.log.Close()
+	var err error
+	if p.last != nil {
+		err = p.failed
 	}
-	return nil
+	if p.log != nil {
+		err = cmp.Or(err, p.log.Close())
+	}
+	return err
 }
 
-// next waits for what comes next; it returns nil if ctx ends. While nothing does, the
+// next waits for what comes next; it returns nil at the end. While nothing does, the
 // next step is drawn.
 func (p *Planner) next(ctx context.Context) (f func()) {
 	select {
 	case f = <-p.inbox:
 		return f
+	case <-p.last:
+		return nil
 	case <-ctx.Done():
 		return nil
 	default:
@@ -214,6 +223,8 @@ func (p *Planner) next(ctx context.Context) (f func()) {
 	select {
 	case f = <-p.inbox:
 		return f
+	case <-p.last:
+		return nil
 	case <-ctx.Done():
 		return nil
 	}
@@ -275,18 +286,6 @@ func (p *Planner) answer() {
 		}
 		p.waiting = waiting
 	}
-}
-
-// fail ends the job: from now on everybody is told err.
-func (p *Planner) fail(err error) {
-	if p.failed != nil {
-		return
-	}
-	p.failed = err
-	p.opts.Log.Error("job failed", "job", p.id.name, "class", fault.ClassOf(err).String(), "err", err)
-	p.tell(func(*constructorSession) *pb.ConstructorOrder {
-		return &pb.ConstructorOrder{Order: &pb.ConstructorOrder_Failure{Failure: rpc.ToFailure(err, -1)}}
-	})
 }
 
 // start plans the first steps once all sources are indexed, those that joined in

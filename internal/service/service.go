@@ -237,8 +237,8 @@ func spawn(ctx context.Context, opts *Options, args []string, serving func(strin
 	if ctx.Err() != nil {
 		return nil
 	}
-	if cmd.ProcessState.ExitCode() == 4 && args[0] != "planner" {
-		// It lost another role. That one's end is on its way here, and says more.
+	if code := cmd.ProcessState.ExitCode(); (code == 0 || code == 4) && args[0] != "planner" {
+		// Another role ended, or was lost. That one's end is on its way here, and says more.
 		select {
 		case <-ctx.Done():
 			return nil
