@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
@@ -165,6 +166,11 @@ func Listen(address string, sec Security) (net.Listener, error) {
 			"give --tls-cert, --tls-key and --tls-ca, listen on 127.0.0.1, or say --insecure if the network is trusted", address)
 	}
 	l, err := net.Listen("tcp", address)
+	unknown, _ := errors.AsType[*net.DNSError](err) // which may be of the port
+	if errors.Is(err, syscall.EADDRNOTAVAIL) || unknown != nil && unknown.Name == host {
+		return nil, fault.Userf("listening on %s: %w: this machine has no such address; name one of its own with --listen "+
+			"(0.0.0.0 is all of them), and with --advertise the one that others reach it at, where that is another", address, err)
+	}
 	if err != nil {
 		return nil, fault.Userf("listening on %s: %w; choose another port with --listen, or 0 for a free one", address, err)
 	}

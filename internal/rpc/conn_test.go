@@ -38,6 +38,8 @@ func TestListen(t *testing.T) {
 		{"example.org:0", rpc.Security{}, "without TLS"},
 		{"127.0.0.1", rpc.Security{}, "use HOST:PORT or unix:PATH"},
 		{"127.0.0.1:99999", rpc.Security{}, "choose another port"},
+		{"192.0.2.1:0", rpc.Security{Insecure: true}, "this machine has no such address; name one of its own"}, // RFC 5737: nobody's
+		{"127.0.0.1:nonsense", rpc.Security{}, "choose another port"},
 		{"unix:/no/such/folder/s", rpc.Security{}, "choose another path"},
 	} {
 		l, err := rpc.Listen(c.address, c.security)
