@@ -138,7 +138,7 @@ func (c Change) Validate() error {
 	case c.Add != nil && !(c.Add.Weight > 0 && c.Add.Weight < 1):
 		return fault.Userf("the weight of the added source is %v, its part of the whole mix: valid is between 0 and 1", c.Add.Weight)
 	case c.Ban != nil && (c.Ban.Source == "" || c.Ban.File == "" || c.Ban.Row < 0):
-		return fault.Userf("a ban names source, file and row, this one %s", c.Ban)
+		return fault.Userf("a ban names source, file and row (from 0), this one source %q, file %q and row %d; `millrace explain` says which they are", c.Ban.Source, c.Ban.File, c.Ban.Row)
 	}
 	return cmp.Or(c.checkWeights(), c.checkTopology(), c.checkCancel())
 }

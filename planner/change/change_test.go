@@ -17,7 +17,7 @@ func TestRefused(t *testing.T) {
 		{`{"weights":{}}`, "all weights are 0"},
 		{`{"skip":-3}`, "skip is -3"},
 		{`{"sequences":-8}`, "sequences -8"},
-		{`{"ban":{"source":"a","row":1}}`, "a ban names source, file and row"},
+		{`{"ban":{"source":"a","row":1}}`, `a ban names source, file and row (from 0), this one source "a", file "" and row 1;`},
 		{`{"add":{"source":{},"weight":1}}`, "between 0 and 1"},
 		{`{"paus":"a"}`, `did you mean "pause"?`},
 		{`{"topology":{"dq":2}}`, `no axis "dq": valid are dp, cp`},
