@@ -9,7 +9,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/offline"
 	"github.com/millrace-data/millrace/internal/offline/page"
 	"github.com/millrace-data/millrace/planner/jobspec"
@@ -51,6 +50,9 @@ func (c *planCmd) Run(ctx context.Context) error {
 	}
 	changes, err := c.changes()
 	if err != nil {
+		return err
+	}
+	if err := pageOutput.check(c.HTML); err != nil {
 		return err
 	}
 	j, err := offline.Open(ctx, offline.Options{Job: job, Changes: changes})
@@ -104,12 +106,8 @@ func writePage(path string, r *offline.Report) error {
 	if err := page.Write(&b, r); err != nil {
 		return err
 	}
-	err := replace(path, b.Bytes())
-	if err == nil {
-		err = os.Chmod(path, 0o644) // a page is to be passed on
-	}
-	if err != nil {
-		return fault.Userf("writing the page: %w; name a file with --html that can be written", err)
+	if err := replace(path, b.Bytes(), 0o644); err != nil { // a page is to be passed on
+		return pageOutput.unwritable(err)
 	}
 	return nil
 }

@@ -62,7 +62,11 @@ func TestPlanReport(t *testing.T) {
 	if !strings.Contains(string(html), "<title>tiny: preflight</title>") || !strings.HasSuffix(string(html), "</html>\n") {
 		t.Errorf("the page is %.300s", html)
 	}
-	millrace(t, dir, append(args, "--html", "nowhere/page.html")...).expect(t, exitUser, "--html")
+	nowhere := millrace(t, dir, append(args, "--every", "--json", "--html", "nowhere/page.html")...)
+	nowhere.expect(t, exitUser, "writing the page", "nowhere", "--html")
+	if nowhere.stdout != "" {
+		t.Errorf("steps were planned before the page's path was found wrong:\n%s", nowhere.stdout)
+	}
 	millrace(t, dir, "plan", "job.yaml", "--step-time=-1s").expect(t, exitUsage, "500ms")
 	put(t, dir, "changes.jsonl", `{"step":2,"weights":{"notes":1}}`)
 	changed := millrace(t, dir, append(args, "--changes", "changes.jsonl", "--json")...)

@@ -48,7 +48,7 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	if err := checkWritable(c.SaveToken); err != nil {
+	if err := tokenOutput.check(c.SaveToken); err != nil {
 		return err
 	}
 	out := newProgress(os.Stdout, terminalWidth(os.Stdout), opts.Job, c.Steps, c.JSON)

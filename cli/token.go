@@ -33,27 +33,35 @@ func readToken(path string) ([]byte, error) {
 	return f.Token, nil
 }
 
-// checkWritable finds out before the run whether its token can be written.
-func checkWritable(path string) error {
+// output is a file that a verb writes when its work is done.
+type output struct{ what, flag string }
+
+var (
+	tokenOutput = output{"the resume token", "--save-token"}
+	pageOutput  = output{"the page", "--html"}
+)
+
+// check finds out before the work whether a file can be written; "" is none.
+func (o output) check(path string) error {
 	if path == "" {
 		return nil
 	}
 	info, err := os.Stat(path)
 	switch {
 	case err == nil && info.IsDir():
-		return unwritable(fmt.Errorf("%s is a folder", path))
+		return o.unwritable(fmt.Errorf("%s is a folder", path))
 	case err == nil && !info.Mode().IsRegular():
 		return nil // a pipe or device tells when it is written to
 	}
 	probe, err := os.CreateTemp(filepath.Dir(path), ".millrace-*")
 	if err != nil {
-		return unwritable(err)
+		return o.unwritable(err)
 	}
 	return errors.Join(probe.Close(), os.Remove(probe.Name()))
 }
 
-func unwritable(err error) error {
-	return fault.Userf("writing the resume token: %w; name a file with --save-token that can be written", err)
+func (o output) unwritable(err error) error {
+	return fault.Userf("writing %s: %w; name a file with %s that can be written", o.what, err, o.flag)
 }
 
 // writeToken writes a token as a whole or not at all; nowhere if path is "".
@@ -65,24 +73,24 @@ func writeToken(path string, f tokenFile) error {
 	if err != nil {
 		return fmt.Errorf("encoding the resume token: %w", err)
 	}
-	write := replace
-	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		write = func(path string, data []byte) error { return os.WriteFile(path, data, 0o600) }
-	}
-	if err := write(path, append(data, '\n')); err != nil {
-		return unwritable(err)
+	if err := replace(path, append(data, '\n'), 0o600); err != nil {
+		return tokenOutput.unwritable(err)
 	}
 	return nil
 }
 
 // replace puts data in place of a file, which is the old or the new one at any time.
-func replace(path string, data []byte) error {
+// What is no file, such as a pipe or device, is written to.
+func replace(path string, data []byte, perm os.FileMode) error {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return os.WriteFile(path, data, perm)
+	}
 	tmp, err := os.CreateTemp(filepath.Dir(path), ".millrace-*")
 	if err != nil {
 		return err
 	}
 	_, err = tmp.Write(data)
-	if err = errors.Join(err, tmp.Sync(), tmp.Close()); err == nil {
+	if err = errors.Join(err, tmp.Chmod(perm), tmp.Sync(), tmp.Close()); err == nil {
 		err = os.Rename(tmp.Name(), path)
 	}
 	if err != nil {
