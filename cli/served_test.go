@@ -87,6 +87,39 @@ func TestJoin(t *testing.T) {
 	}
 }
 
+// TestMovedBy has a rank that joins again without its token: the other one hears which.
+func TestMovedBy(t *testing.T) {
+	t.Parallel()
+	s := serve(t, folder(t))
+	var ranks [2]*client.Client
+	for dp := range ranks {
+		var err error
+		if ranks[dp], err = open(t, s, client.Options{Rank: client.Rank{DP: dp}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 3 {
+		for _, c := range ranks {
+			if _, err := c.Next(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	again, err := open(t, s, client.Options{Rank: client.Rank{DP: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again.Step() != 0 {
+		t.Fatalf("a rank without a token begins at step %d", again.Step())
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), hangs)
+	defer cancel()
+	for err == nil { // it may have read ahead
+		_, err = ranks[0].Next(ctx)
+	}
+	refused(t, err, "moved to step 0", "by rank dp=1 cp=0 pp=0 tp=0, which joined without a resume token", "restart all ranks from the same checkpoint")
+}
+
 // TestChangedFile rewrites a file of a served job under way: the ranks, the status
 // and a restarted job are told which one.
 func TestChangedFile(t *testing.T) {

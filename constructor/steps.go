@@ -45,7 +45,8 @@ type steps struct {
 	held       int64
 	sources    []string // that joined after the start
 	ended      *pb.EndOfData
-	strict     bool // no rank of an earlier generation is a rank of this one
+	moved      *pb.Moved // how the generation began
+	strict     bool      // no rank of an earlier generation is a rank of this one
 	failed     error
 	acked      map[rank]uint64
 	joins      map[rank]uint64 // the last join of each rank
@@ -140,7 +141,7 @@ func (s *steps) restart(r *pb.Restart) {
 
 func (s *steps) clear(r *pb.Restart) {
 	next := r.NextStep
-	s.generation, s.origin, s.base, s.next, s.ended, s.strict = r.Generation, next, next, next, nil, r.Remeshed
+	s.generation, s.origin, s.base, s.next, s.ended, s.strict, s.moved = r.Generation, next, next, next, nil, r.Remeshed, r.Moved
 	s.plans, s.ready, s.building = map[uint64]*pb.StepPlan{}, map[uint64]*step{}, map[uint64]int64{}
 	s.held = 0
 	s.acked, s.reported, s.adopted = map[rank]uint64{}, map[uint32]uint64{}, map[rank]uint64{}
@@ -304,8 +305,12 @@ func (s *steps) check(q ask) error {
 	case q.join != 0 && q.join < s.joins[q.rank]:
 		return fault.Userf("another client joined as %s after this one: a rank has one client at a time", q.rank)
 	case q.generation < s.generation && !s.adopt(q):
-		return fault.Userf("the job was moved to another step since %s joined (another rank resumed from an earlier or later checkpoint): "+
-			"restart all ranks from the same checkpoint", q.rank)
+		with := "with the token of another checkpoint"
+		if s.moved.GetWithoutToken() {
+			with = "without a resume token"
+		}
+		return fault.Userf("the job was moved to step %d since %s joined, by %s, which joined %s: restart all ranks from the same checkpoint",
+			s.moved.GetTo(), q.rank, rankOf(s.moved.GetBy()), with)
 	case q.step < s.base:
 		return fault.Userf("%s asks for step %d, but all ranks said they were done with the steps before %d; resume from a token to go back",
 			q.rank, q.step, s.base)

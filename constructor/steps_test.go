@@ -163,7 +163,7 @@ func TestBudgetOfWhatCame(t *testing.T) {
 // TestRefusals: what can never be answered is refused at once, in words.
 func TestRefusals(t *testing.T) {
 	s := twoRanks(1000)
-	s.restart(&pb.Restart{Generation: 2, NextStep: 5})
+	s.restart(&pb.Restart{Generation: 2, NextStep: 5, Moved: &pb.Moved{By: &pb.Coordinates{Dp: 1, Cp: 2}, To: 5}})
 	now, cancel := context.WithCancel(t.Context())
 	cancel()
 	s.admit(&pb.Admit{Join: 9, Rank: &pb.Coordinates{Dp: 1}})
@@ -172,7 +172,7 @@ func TestRefusals(t *testing.T) {
 		q          ask
 	}{
 		{"a rank of another constructor", "does not fetch from this constructor", ask{rank: rank{dp: 7}, generation: 2, step: 5}},
-		{"a rank of an earlier generation", "restart all ranks from the same checkpoint", ask{rank: rank0, generation: 1, step: 6, acked: 6}},
+		{"a rank of an earlier generation", "moved to step 5 since rank dp=0 cp=0 pp=0 tp=0 joined, by rank dp=1 cp=2 pp=0 tp=0, which joined with the token of another checkpoint", ask{rank: rank0, generation: 1, step: 6, acked: 6}},
 		{"a step that is gone", "said they were done with the steps before 5", ask{rank: rank0, generation: 2, step: 4}},
 		{"a client that another one followed", "a rank has one client at a time", ask{rank: rank1, generation: 2, step: 5, join: 8}},
 	} {

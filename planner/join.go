@@ -156,7 +156,7 @@ func (p *Planner) join(j *joining) (*pb.JoinReply, error) {
 	if j.admitted.Generation == p.generation {
 		before = int64(j.admitted.Acked)
 	}
-	if err := p.position(req.Rank, before, state, j.token.digest, tree); err != nil {
+	if err := p.position(req, before, state, j.token.digest, tree); err != nil {
 		return nil, err
 	}
 	fetches := p.opts.Job.Output.BroadcastAt != "tp" || req.Rank.GetTp() == 0
@@ -191,12 +191,12 @@ func namesOf(sources []jobspec.Source) []string {
 	return names
 }
 
-// position makes sure that the step after state can be served to a rank that was
+// position makes sure that the step after state can be served to a rank that joins and was
 // done with `before` steps: nothing to do if it still can, else the job goes to
 // state and a new generation begins. So it does for a rank that was further: it
 // died, and what it needs again may be let go of at any moment. And so it does
 // for a rank of another mesh.
-func (p *Planner) position(rank *pb.Coordinates, before int64, state plan.State, digest [32]byte, tree *place.Tree) error {
+func (p *Planner) position(req *pb.JoinRequest, before int64, state plan.State, digest [32]byte, tree *place.Tree) error {
 	if held, ok := p.core.State(state.Step); ok && before <= state.Step && tree.Equal(p.tree) && slices.EqualFunc(held.Pending, state.Pending, sameChange) {
 		known, digested := p.core.Digest(state.Step)
 		switch differs := !same(held, state) || (digested && known != digest); {
@@ -208,12 +208,13 @@ func (p *Planner) position(rank *pb.Coordinates, before int64, state plan.State,
 		}
 	}
 	p.positioned = true
-	p.opts.Log.Info("job moved", "job", p.id.name, "by", rankName(rank), "planned", p.core.Planned(), "done", p.core.Acked(), "to", state.Step, "topology", tree.Canonical())
+	p.opts.Log.Info("job moved", "job", p.id.name, "by", rankName(req.Rank), "planned", p.core.Planned(), "done", p.core.Acked(), "to", state.Step, "topology", tree.Canonical())
 	if err := p.rejoinLog(state.Step); err != nil {
 		return err
 	}
 	remeshed := !tree.Equal(p.tree)
 	p.generation++
+	p.moved = &pb.Moved{By: req.Rank, To: uint64(state.Step), WithoutToken: len(req.Token) == 0}
 	p.tree, p.remesh, p.ended, p.endReason = tree, nil, -1, ""
 	clear(p.steps)
 	clear(p.saved)
@@ -232,7 +233,7 @@ func (p *Planner) position(rank *pb.Coordinates, before int64, state plan.State,
 			p.brief(c)
 		}
 		c.out.Put(&pb.ConstructorOrder{Order: &pb.ConstructorOrder_Restart{
-			Restart: &pb.Restart{Generation: p.generation, NextStep: uint64(state.Step), Remeshed: remeshed},
+			Restart: &pb.Restart{Generation: p.generation, NextStep: uint64(state.Step), Remeshed: remeshed, Moved: p.moved},
 		}})
 	}
 	p.apply(plan.Rewind{State: state, Digest: digest})

@@ -99,6 +99,7 @@ type Planner struct {
 	remesh       *plan.Step                 // the first step for another mesh; nil if there is none
 	core         *plan.Core
 	generation   uint64
+	moved        *pb.Moved // how it began
 	failed       error
 	last         <-chan time.Time // ends the planner, some time after what only a new start can mend; nil before
 	loaders      []*loaderSession

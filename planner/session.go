@@ -332,7 +332,7 @@ func (p *Planner) joinedOrder(n int) *pb.ConstructorOrder {
 func (p *Planner) resend(c *constructorSession) {
 	acked := p.core.Acked()
 	c.out.Put(&pb.ConstructorOrder{Order: &pb.ConstructorOrder_Restart{
-		Restart: &pb.Restart{Generation: p.generation, NextStep: uint64(acked)},
+		Restart: &pb.Restart{Generation: p.generation, NextStep: uint64(acked), Moved: p.moved},
 	}})
 	for k := acked; k < p.core.Planned(); k++ {
 		if s := p.steps[k]; s != nil && (p.remesh == nil || k < p.remesh.Step) {

@@ -2651,6 +2651,7 @@ type Restart struct {
 	Generation    uint64                 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
 	NextStep      uint64                 `protobuf:"varint,2,opt,name=next_step,json=nextStep,proto3" json:"next_step,omitempty"`
 	Remeshed      bool                   `protobuf:"varint,3,opt,name=remeshed,proto3" json:"remeshed,omitempty"` // no rank of an earlier generation is a rank of this one
+	Moved         *Moved                 `protobuf:"bytes,4,opt,name=moved,proto3" json:"moved,omitempty"`        // how the generation began; none before the first rank joined
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2706,6 +2707,74 @@ func (x *Restart) GetRemeshed() bool {
 	return false
 }
 
+func (x *Restart) GetMoved() *Moved {
+	if x != nil {
+		return x.Moved
+	}
+	return nil
+}
+
+// Moved says which rank's join moved the job, for those of the generation before.
+type Moved struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	By            *Coordinates           `protobuf:"bytes,1,opt,name=by,proto3" json:"by,omitempty"`
+	To            uint64                 `protobuf:"varint,2,opt,name=to,proto3" json:"to,omitempty"`                                         // step
+	WithoutToken  bool                   `protobuf:"varint,3,opt,name=without_token,json=withoutToken,proto3" json:"without_token,omitempty"` // it began from the first step
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Moved) Reset() {
+	*x = Moved{}
+	mi := &file_proto_millrace_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Moved) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Moved) ProtoMessage() {}
+
+func (x *Moved) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Moved.ProtoReflect.Descriptor instead.
+func (*Moved) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *Moved) GetBy() *Coordinates {
+	if x != nil {
+		return x.By
+	}
+	return nil
+}
+
+func (x *Moved) GetTo() uint64 {
+	if x != nil {
+		return x.To
+	}
+	return 0
+}
+
+func (x *Moved) GetWithoutToken() bool {
+	if x != nil {
+		return x.WithoutToken
+	}
+	return false
+}
+
 // StepPlan is the part of a step's plan that concerns one constructor, column by
 // column. Samples are listed row by row.
 type StepPlan struct {
@@ -2734,7 +2803,7 @@ type StepPlan struct {
 
 func (x *StepPlan) Reset() {
 	*x = StepPlan{}
-	mi := &file_proto_millrace_proto_msgTypes[34]
+	mi := &file_proto_millrace_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2746,7 +2815,7 @@ func (x *StepPlan) String() string {
 func (*StepPlan) ProtoMessage() {}
 
 func (x *StepPlan) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[34]
+	mi := &file_proto_millrace_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2759,7 +2828,7 @@ func (x *StepPlan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepPlan.ProtoReflect.Descriptor instead.
 func (*StepPlan) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{34}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *StepPlan) GetGeneration() uint64 {
@@ -2889,7 +2958,7 @@ type ImagePlan struct {
 
 func (x *ImagePlan) Reset() {
 	*x = ImagePlan{}
-	mi := &file_proto_millrace_proto_msgTypes[35]
+	mi := &file_proto_millrace_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2901,7 +2970,7 @@ func (x *ImagePlan) String() string {
 func (*ImagePlan) ProtoMessage() {}
 
 func (x *ImagePlan) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[35]
+	mi := &file_proto_millrace_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2914,7 +2983,7 @@ func (x *ImagePlan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImagePlan.ProtoReflect.Descriptor instead.
 func (*ImagePlan) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{35}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ImagePlan) GetEncoder() []uint32 {
@@ -2998,7 +3067,7 @@ type PlanBlock struct {
 
 func (x *PlanBlock) Reset() {
 	*x = PlanBlock{}
-	mi := &file_proto_millrace_proto_msgTypes[36]
+	mi := &file_proto_millrace_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3010,7 +3079,7 @@ func (x *PlanBlock) String() string {
 func (*PlanBlock) ProtoMessage() {}
 
 func (x *PlanBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[36]
+	mi := &file_proto_millrace_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3023,7 +3092,7 @@ func (x *PlanBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanBlock.ProtoReflect.Descriptor instead.
 func (*PlanBlock) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{36}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *PlanBlock) GetSource() uint32 {
@@ -3059,7 +3128,7 @@ type EndOfData struct {
 
 func (x *EndOfData) Reset() {
 	*x = EndOfData{}
-	mi := &file_proto_millrace_proto_msgTypes[37]
+	mi := &file_proto_millrace_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3071,7 +3140,7 @@ func (x *EndOfData) String() string {
 func (*EndOfData) ProtoMessage() {}
 
 func (x *EndOfData) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[37]
+	mi := &file_proto_millrace_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3084,7 +3153,7 @@ func (x *EndOfData) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndOfData.ProtoReflect.Descriptor instead.
 func (*EndOfData) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{37}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *EndOfData) GetGeneration() uint64 {
@@ -3120,7 +3189,7 @@ type Admit struct {
 
 func (x *Admit) Reset() {
 	*x = Admit{}
-	mi := &file_proto_millrace_proto_msgTypes[38]
+	mi := &file_proto_millrace_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3132,7 +3201,7 @@ func (x *Admit) String() string {
 func (*Admit) ProtoMessage() {}
 
 func (x *Admit) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[38]
+	mi := &file_proto_millrace_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3145,7 +3214,7 @@ func (x *Admit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admit.ProtoReflect.Descriptor instead.
 func (*Admit) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{38}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Admit) GetJoin() uint64 {
@@ -3173,7 +3242,7 @@ type Admitted struct {
 
 func (x *Admitted) Reset() {
 	*x = Admitted{}
-	mi := &file_proto_millrace_proto_msgTypes[39]
+	mi := &file_proto_millrace_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3185,7 +3254,7 @@ func (x *Admitted) String() string {
 func (*Admitted) ProtoMessage() {}
 
 func (x *Admitted) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[39]
+	mi := &file_proto_millrace_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3198,7 +3267,7 @@ func (x *Admitted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admitted.ProtoReflect.Descriptor instead.
 func (*Admitted) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{39}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Admitted) GetJoin() uint64 {
@@ -3234,7 +3303,7 @@ type Coordinates struct {
 
 func (x *Coordinates) Reset() {
 	*x = Coordinates{}
-	mi := &file_proto_millrace_proto_msgTypes[40]
+	mi := &file_proto_millrace_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3246,7 +3315,7 @@ func (x *Coordinates) String() string {
 func (*Coordinates) ProtoMessage() {}
 
 func (x *Coordinates) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[40]
+	mi := &file_proto_millrace_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3259,7 +3328,7 @@ func (x *Coordinates) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coordinates.ProtoReflect.Descriptor instead.
 func (*Coordinates) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{40}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Coordinates) GetDp() uint32 {
@@ -3303,7 +3372,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[41]
+	mi := &file_proto_millrace_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3315,7 +3384,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[41]
+	mi := &file_proto_millrace_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3328,7 +3397,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{41}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *JoinRequest) GetJob() string {
@@ -3389,7 +3458,7 @@ type JoinReply struct {
 
 func (x *JoinReply) Reset() {
 	*x = JoinReply{}
-	mi := &file_proto_millrace_proto_msgTypes[42]
+	mi := &file_proto_millrace_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3401,7 +3470,7 @@ func (x *JoinReply) String() string {
 func (*JoinReply) ProtoMessage() {}
 
 func (x *JoinReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[42]
+	mi := &file_proto_millrace_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3414,7 +3483,7 @@ func (x *JoinReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinReply.ProtoReflect.Descriptor instead.
 func (*JoinReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{42}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *JoinReply) GetJob() string {
@@ -3522,7 +3591,7 @@ type BatchRequest struct {
 
 func (x *BatchRequest) Reset() {
 	*x = BatchRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[43]
+	mi := &file_proto_millrace_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3534,7 +3603,7 @@ func (x *BatchRequest) String() string {
 func (*BatchRequest) ProtoMessage() {}
 
 func (x *BatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[43]
+	mi := &file_proto_millrace_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3547,7 +3616,7 @@ func (x *BatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchRequest.ProtoReflect.Descriptor instead.
 func (*BatchRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{43}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *BatchRequest) GetIdentity() []byte {
@@ -3608,7 +3677,7 @@ type BatchHeader struct {
 
 func (x *BatchHeader) Reset() {
 	*x = BatchHeader{}
-	mi := &file_proto_millrace_proto_msgTypes[44]
+	mi := &file_proto_millrace_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3620,7 +3689,7 @@ func (x *BatchHeader) String() string {
 func (*BatchHeader) ProtoMessage() {}
 
 func (x *BatchHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[44]
+	mi := &file_proto_millrace_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3633,7 +3702,7 @@ func (x *BatchHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchHeader.ProtoReflect.Descriptor instead.
 func (*BatchHeader) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{44}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *BatchHeader) GetStep() uint64 {
@@ -3702,7 +3771,7 @@ type Microbatch struct {
 
 func (x *Microbatch) Reset() {
 	*x = Microbatch{}
-	mi := &file_proto_millrace_proto_msgTypes[45]
+	mi := &file_proto_millrace_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3714,7 +3783,7 @@ func (x *Microbatch) String() string {
 func (*Microbatch) ProtoMessage() {}
 
 func (x *Microbatch) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[45]
+	mi := &file_proto_millrace_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3727,7 +3796,7 @@ func (x *Microbatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Microbatch.ProtoReflect.Descriptor instead.
 func (*Microbatch) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{45}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Microbatch) GetTensors() []*Tensor {
@@ -3760,7 +3829,7 @@ type Tensor struct {
 
 func (x *Tensor) Reset() {
 	*x = Tensor{}
-	mi := &file_proto_millrace_proto_msgTypes[46]
+	mi := &file_proto_millrace_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3772,7 +3841,7 @@ func (x *Tensor) String() string {
 func (*Tensor) ProtoMessage() {}
 
 func (x *Tensor) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[46]
+	mi := &file_proto_millrace_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3785,7 +3854,7 @@ func (x *Tensor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tensor.ProtoReflect.Descriptor instead.
 func (*Tensor) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{46}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Tensor) GetName() string {
@@ -3844,7 +3913,7 @@ type RowInfo struct {
 
 func (x *RowInfo) Reset() {
 	*x = RowInfo{}
-	mi := &file_proto_millrace_proto_msgTypes[47]
+	mi := &file_proto_millrace_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3856,7 +3925,7 @@ func (x *RowInfo) String() string {
 func (*RowInfo) ProtoMessage() {}
 
 func (x *RowInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[47]
+	mi := &file_proto_millrace_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3869,7 +3938,7 @@ func (x *RowInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RowInfo.ProtoReflect.Descriptor instead.
 func (*RowInfo) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{47}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *RowInfo) GetRow() uint32 {
@@ -3917,7 +3986,7 @@ type StateRequest struct {
 
 func (x *StateRequest) Reset() {
 	*x = StateRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[48]
+	mi := &file_proto_millrace_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3929,7 +3998,7 @@ func (x *StateRequest) String() string {
 func (*StateRequest) ProtoMessage() {}
 
 func (x *StateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[48]
+	mi := &file_proto_millrace_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3942,7 +4011,7 @@ func (x *StateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateRequest.ProtoReflect.Descriptor instead.
 func (*StateRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{48}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *StateRequest) GetIdentity() []byte {
@@ -3969,7 +4038,7 @@ type StateReply struct {
 
 func (x *StateReply) Reset() {
 	*x = StateReply{}
-	mi := &file_proto_millrace_proto_msgTypes[49]
+	mi := &file_proto_millrace_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3981,7 +4050,7 @@ func (x *StateReply) String() string {
 func (*StateReply) ProtoMessage() {}
 
 func (x *StateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[49]
+	mi := &file_proto_millrace_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3994,7 +4063,7 @@ func (x *StateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateReply.ProtoReflect.Descriptor instead.
 func (*StateReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{49}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *StateReply) GetToken() []byte {
@@ -4021,7 +4090,7 @@ type ChangeRequest struct {
 
 func (x *ChangeRequest) Reset() {
 	*x = ChangeRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[50]
+	mi := &file_proto_millrace_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4033,7 +4102,7 @@ func (x *ChangeRequest) String() string {
 func (*ChangeRequest) ProtoMessage() {}
 
 func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[50]
+	mi := &file_proto_millrace_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4046,7 +4115,7 @@ func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeRequest.ProtoReflect.Descriptor instead.
 func (*ChangeRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{50}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ChangeRequest) GetChange() []byte {
@@ -4072,7 +4141,7 @@ type ChangeReply struct {
 
 func (x *ChangeReply) Reset() {
 	*x = ChangeReply{}
-	mi := &file_proto_millrace_proto_msgTypes[51]
+	mi := &file_proto_millrace_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4084,7 +4153,7 @@ func (x *ChangeReply) String() string {
 func (*ChangeReply) ProtoMessage() {}
 
 func (x *ChangeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[51]
+	mi := &file_proto_millrace_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4097,7 +4166,7 @@ func (x *ChangeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeReply.ProtoReflect.Descriptor instead.
 func (*ChangeReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{51}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ChangeReply) GetStep() uint64 {
@@ -4123,7 +4192,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[52]
+	mi := &file_proto_millrace_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4135,7 +4204,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[52]
+	mi := &file_proto_millrace_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4148,7 +4217,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{52}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ReportRequest) GetIdentity() []byte {
@@ -4208,7 +4277,7 @@ type ReportReply struct {
 
 func (x *ReportReply) Reset() {
 	*x = ReportReply{}
-	mi := &file_proto_millrace_proto_msgTypes[53]
+	mi := &file_proto_millrace_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4220,7 +4289,7 @@ func (x *ReportReply) String() string {
 func (*ReportReply) ProtoMessage() {}
 
 func (x *ReportReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[53]
+	mi := &file_proto_millrace_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4233,7 +4302,7 @@ func (x *ReportReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportReply.ProtoReflect.Descriptor instead.
 func (*ReportReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{53}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{54}
 }
 
 type StatusRequest struct {
@@ -4244,7 +4313,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[54]
+	mi := &file_proto_millrace_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4256,7 +4325,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[54]
+	mi := &file_proto_millrace_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4269,7 +4338,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{54}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{55}
 }
 
 type StatusReply struct {
@@ -4282,7 +4351,7 @@ type StatusReply struct {
 
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
-	mi := &file_proto_millrace_proto_msgTypes[55]
+	mi := &file_proto_millrace_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4294,7 +4363,7 @@ func (x *StatusReply) String() string {
 func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[55]
+	mi := &file_proto_millrace_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4307,7 +4376,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{55}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *StatusReply) GetText() string {
@@ -4347,7 +4416,7 @@ type ResumeToken struct {
 
 func (x *ResumeToken) Reset() {
 	*x = ResumeToken{}
-	mi := &file_proto_millrace_proto_msgTypes[56]
+	mi := &file_proto_millrace_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4359,7 +4428,7 @@ func (x *ResumeToken) String() string {
 func (*ResumeToken) ProtoMessage() {}
 
 func (x *ResumeToken) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[56]
+	mi := &file_proto_millrace_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4372,7 +4441,7 @@ func (x *ResumeToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeToken.ProtoReflect.Descriptor instead.
 func (*ResumeToken) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{56}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ResumeToken) GetVersion() uint32 {
@@ -4477,7 +4546,7 @@ type PendingChange struct {
 
 func (x *PendingChange) Reset() {
 	*x = PendingChange{}
-	mi := &file_proto_millrace_proto_msgTypes[57]
+	mi := &file_proto_millrace_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4489,7 +4558,7 @@ func (x *PendingChange) String() string {
 func (*PendingChange) ProtoMessage() {}
 
 func (x *PendingChange) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[57]
+	mi := &file_proto_millrace_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4502,7 +4571,7 @@ func (x *PendingChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PendingChange.ProtoReflect.Descriptor instead.
 func (*PendingChange) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{57}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *PendingChange) GetJson() []byte {
@@ -4539,7 +4608,7 @@ type Settings struct {
 
 func (x *Settings) Reset() {
 	*x = Settings{}
-	mi := &file_proto_millrace_proto_msgTypes[58]
+	mi := &file_proto_millrace_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4551,7 +4620,7 @@ func (x *Settings) String() string {
 func (*Settings) ProtoMessage() {}
 
 func (x *Settings) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[58]
+	mi := &file_proto_millrace_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4564,7 +4633,7 @@ func (x *Settings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings.ProtoReflect.Descriptor instead.
 func (*Settings) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{58}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Settings) GetShares() []byte {
@@ -4656,7 +4725,7 @@ type AddedSource struct {
 
 func (x *AddedSource) Reset() {
 	*x = AddedSource{}
-	mi := &file_proto_millrace_proto_msgTypes[59]
+	mi := &file_proto_millrace_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4668,7 +4737,7 @@ func (x *AddedSource) String() string {
 func (*AddedSource) ProtoMessage() {}
 
 func (x *AddedSource) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[59]
+	mi := &file_proto_millrace_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4681,7 +4750,7 @@ func (x *AddedSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddedSource.ProtoReflect.Descriptor instead.
 func (*AddedSource) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{59}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *AddedSource) GetYaml() []byte {
@@ -4748,7 +4817,7 @@ type StepRecord struct {
 
 func (x *StepRecord) Reset() {
 	*x = StepRecord{}
-	mi := &file_proto_millrace_proto_msgTypes[60]
+	mi := &file_proto_millrace_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4760,7 +4829,7 @@ func (x *StepRecord) String() string {
 func (*StepRecord) ProtoMessage() {}
 
 func (x *StepRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[60]
+	mi := &file_proto_millrace_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4773,7 +4842,7 @@ func (x *StepRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepRecord.ProtoReflect.Descriptor instead.
 func (*StepRecord) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{60}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *StepRecord) GetPlan() []byte {
@@ -5157,13 +5226,18 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x03vpp\x18\x05 \x01(\rR\x03vpp\x12\x16\n" +
 	"\x06stride\x18\x06 \x03(\rR\x06stride\"%\n" +
 	"\tPlacement\x12\x18\n" +
-	"\aloaders\x18\x01 \x03(\tR\aloaders\"b\n" +
+	"\aloaders\x18\x01 \x03(\tR\aloaders\"\x8c\x01\n" +
 	"\aRestart\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
 	"generation\x12\x1b\n" +
 	"\tnext_step\x18\x02 \x01(\x04R\bnextStep\x12\x1a\n" +
-	"\bremeshed\x18\x03 \x01(\bR\bremeshed\"\x8b\x04\n" +
+	"\bremeshed\x18\x03 \x01(\bR\bremeshed\x12(\n" +
+	"\x05moved\x18\x04 \x01(\v2\x12.millrace.v1.MovedR\x05moved\"f\n" +
+	"\x05Moved\x12(\n" +
+	"\x02by\x18\x01 \x01(\v2\x18.millrace.v1.CoordinatesR\x02by\x12\x0e\n" +
+	"\x02to\x18\x02 \x01(\x04R\x02to\x12#\n" +
+	"\rwithout_token\x18\x03 \x01(\bR\fwithoutToken\"\x8b\x04\n" +
 	"\bStepPlan\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -5406,7 +5480,7 @@ func file_proto_millrace_proto_rawDescGZIP() []byte {
 	return file_proto_millrace_proto_rawDescData
 }
 
-var file_proto_millrace_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
+var file_proto_millrace_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
 var file_proto_millrace_proto_goTypes = []any{
 	(*Frame)(nil),             // 0: millrace.v1.Frame
 	(*LoaderReport)(nil),      // 1: millrace.v1.LoaderReport
@@ -5442,33 +5516,34 @@ var file_proto_millrace_proto_goTypes = []any{
 	(*Mesh)(nil),              // 31: millrace.v1.Mesh
 	(*Placement)(nil),         // 32: millrace.v1.Placement
 	(*Restart)(nil),           // 33: millrace.v1.Restart
-	(*StepPlan)(nil),          // 34: millrace.v1.StepPlan
-	(*ImagePlan)(nil),         // 35: millrace.v1.ImagePlan
-	(*PlanBlock)(nil),         // 36: millrace.v1.PlanBlock
-	(*EndOfData)(nil),         // 37: millrace.v1.EndOfData
-	(*Admit)(nil),             // 38: millrace.v1.Admit
-	(*Admitted)(nil),          // 39: millrace.v1.Admitted
-	(*Coordinates)(nil),       // 40: millrace.v1.Coordinates
-	(*JoinRequest)(nil),       // 41: millrace.v1.JoinRequest
-	(*JoinReply)(nil),         // 42: millrace.v1.JoinReply
-	(*BatchRequest)(nil),      // 43: millrace.v1.BatchRequest
-	(*BatchHeader)(nil),       // 44: millrace.v1.BatchHeader
-	(*Microbatch)(nil),        // 45: millrace.v1.Microbatch
-	(*Tensor)(nil),            // 46: millrace.v1.Tensor
-	(*RowInfo)(nil),           // 47: millrace.v1.RowInfo
-	(*StateRequest)(nil),      // 48: millrace.v1.StateRequest
-	(*StateReply)(nil),        // 49: millrace.v1.StateReply
-	(*ChangeRequest)(nil),     // 50: millrace.v1.ChangeRequest
-	(*ChangeReply)(nil),       // 51: millrace.v1.ChangeReply
-	(*ReportRequest)(nil),     // 52: millrace.v1.ReportRequest
-	(*ReportReply)(nil),       // 53: millrace.v1.ReportReply
-	(*StatusRequest)(nil),     // 54: millrace.v1.StatusRequest
-	(*StatusReply)(nil),       // 55: millrace.v1.StatusReply
-	(*ResumeToken)(nil),       // 56: millrace.v1.ResumeToken
-	(*PendingChange)(nil),     // 57: millrace.v1.PendingChange
-	(*Settings)(nil),          // 58: millrace.v1.Settings
-	(*AddedSource)(nil),       // 59: millrace.v1.AddedSource
-	(*StepRecord)(nil),        // 60: millrace.v1.StepRecord
+	(*Moved)(nil),             // 34: millrace.v1.Moved
+	(*StepPlan)(nil),          // 35: millrace.v1.StepPlan
+	(*ImagePlan)(nil),         // 36: millrace.v1.ImagePlan
+	(*PlanBlock)(nil),         // 37: millrace.v1.PlanBlock
+	(*EndOfData)(nil),         // 38: millrace.v1.EndOfData
+	(*Admit)(nil),             // 39: millrace.v1.Admit
+	(*Admitted)(nil),          // 40: millrace.v1.Admitted
+	(*Coordinates)(nil),       // 41: millrace.v1.Coordinates
+	(*JoinRequest)(nil),       // 42: millrace.v1.JoinRequest
+	(*JoinReply)(nil),         // 43: millrace.v1.JoinReply
+	(*BatchRequest)(nil),      // 44: millrace.v1.BatchRequest
+	(*BatchHeader)(nil),       // 45: millrace.v1.BatchHeader
+	(*Microbatch)(nil),        // 46: millrace.v1.Microbatch
+	(*Tensor)(nil),            // 47: millrace.v1.Tensor
+	(*RowInfo)(nil),           // 48: millrace.v1.RowInfo
+	(*StateRequest)(nil),      // 49: millrace.v1.StateRequest
+	(*StateReply)(nil),        // 50: millrace.v1.StateReply
+	(*ChangeRequest)(nil),     // 51: millrace.v1.ChangeRequest
+	(*ChangeReply)(nil),       // 52: millrace.v1.ChangeReply
+	(*ReportRequest)(nil),     // 53: millrace.v1.ReportRequest
+	(*ReportReply)(nil),       // 54: millrace.v1.ReportReply
+	(*StatusRequest)(nil),     // 55: millrace.v1.StatusRequest
+	(*StatusReply)(nil),       // 56: millrace.v1.StatusReply
+	(*ResumeToken)(nil),       // 57: millrace.v1.ResumeToken
+	(*PendingChange)(nil),     // 58: millrace.v1.PendingChange
+	(*Settings)(nil),          // 59: millrace.v1.Settings
+	(*AddedSource)(nil),       // 60: millrace.v1.AddedSource
+	(*StepRecord)(nil),        // 61: millrace.v1.StepRecord
 }
 var file_proto_millrace_proto_depIdxs = []int32{
 	2,  // 0: millrace.v1.LoaderReport.hello:type_name -> millrace.v1.LoaderHello
@@ -5492,57 +5567,59 @@ var file_proto_millrace_proto_depIdxs = []int32{
 	24, // 18: millrace.v1.ConstructorReport.acked:type_name -> millrace.v1.Acked
 	25, // 19: millrace.v1.ConstructorReport.usage:type_name -> millrace.v1.ConstructorUsage
 	7,  // 20: millrace.v1.ConstructorReport.failure:type_name -> millrace.v1.Failure
-	39, // 21: millrace.v1.ConstructorReport.admitted:type_name -> millrace.v1.Admitted
+	40, // 21: millrace.v1.ConstructorReport.admitted:type_name -> millrace.v1.Admitted
 	28, // 22: millrace.v1.ConstructorOrder.job:type_name -> millrace.v1.ConstructorJob
 	32, // 23: millrace.v1.ConstructorOrder.placement:type_name -> millrace.v1.Placement
 	33, // 24: millrace.v1.ConstructorOrder.restart:type_name -> millrace.v1.Restart
-	34, // 25: millrace.v1.ConstructorOrder.plan:type_name -> millrace.v1.StepPlan
-	37, // 26: millrace.v1.ConstructorOrder.end:type_name -> millrace.v1.EndOfData
+	35, // 25: millrace.v1.ConstructorOrder.plan:type_name -> millrace.v1.StepPlan
+	38, // 26: millrace.v1.ConstructorOrder.end:type_name -> millrace.v1.EndOfData
 	7,  // 27: millrace.v1.ConstructorOrder.failure:type_name -> millrace.v1.Failure
-	38, // 28: millrace.v1.ConstructorOrder.admit:type_name -> millrace.v1.Admit
+	39, // 28: millrace.v1.ConstructorOrder.admit:type_name -> millrace.v1.Admit
 	27, // 29: millrace.v1.ConstructorOrder.joined:type_name -> millrace.v1.SourceJoined
 	31, // 30: millrace.v1.ConstructorJob.mesh:type_name -> millrace.v1.Mesh
 	30, // 31: millrace.v1.ConstructorJob.kept:type_name -> millrace.v1.KeptColumns
 	29, // 32: millrace.v1.ConstructorJob.images:type_name -> millrace.v1.ImageStep
-	36, // 33: millrace.v1.StepPlan.blocks:type_name -> millrace.v1.PlanBlock
-	35, // 34: millrace.v1.StepPlan.images:type_name -> millrace.v1.ImagePlan
-	40, // 35: millrace.v1.Admit.rank:type_name -> millrace.v1.Coordinates
-	40, // 36: millrace.v1.JoinRequest.rank:type_name -> millrace.v1.Coordinates
-	31, // 37: millrace.v1.JoinRequest.mesh:type_name -> millrace.v1.Mesh
-	31, // 38: millrace.v1.JoinReply.mesh:type_name -> millrace.v1.Mesh
-	40, // 39: millrace.v1.BatchRequest.rank:type_name -> millrace.v1.Coordinates
-	45, // 40: millrace.v1.BatchHeader.microbatches:type_name -> millrace.v1.Microbatch
-	46, // 41: millrace.v1.Microbatch.tensors:type_name -> millrace.v1.Tensor
-	40, // 42: millrace.v1.ReportRequest.rank:type_name -> millrace.v1.Coordinates
-	31, // 43: millrace.v1.ResumeToken.mesh:type_name -> millrace.v1.Mesh
-	58, // 44: millrace.v1.ResumeToken.settings:type_name -> millrace.v1.Settings
-	57, // 45: millrace.v1.ResumeToken.pending:type_name -> millrace.v1.PendingChange
-	13, // 46: millrace.v1.Settings.bans:type_name -> millrace.v1.Ban
-	59, // 47: millrace.v1.Settings.added:type_name -> millrace.v1.AddedSource
-	5,  // 48: millrace.v1.StepRecord.skips:type_name -> millrace.v1.Skip
-	1,  // 49: millrace.v1.Planner.Load:input_type -> millrace.v1.LoaderReport
-	21, // 50: millrace.v1.Planner.Construct:input_type -> millrace.v1.ConstructorReport
-	41, // 51: millrace.v1.Planner.Join:input_type -> millrace.v1.JoinRequest
-	48, // 52: millrace.v1.Planner.State:input_type -> millrace.v1.StateRequest
-	50, // 53: millrace.v1.Planner.Change:input_type -> millrace.v1.ChangeRequest
-	52, // 54: millrace.v1.Planner.Report:input_type -> millrace.v1.ReportRequest
-	54, // 55: millrace.v1.Planner.Status:input_type -> millrace.v1.StatusRequest
-	18, // 56: millrace.v1.Loader.Fetch:input_type -> millrace.v1.FetchRequest
-	43, // 57: millrace.v1.Constructor.Batch:input_type -> millrace.v1.BatchRequest
-	8,  // 58: millrace.v1.Planner.Load:output_type -> millrace.v1.LoaderOrder
-	26, // 59: millrace.v1.Planner.Construct:output_type -> millrace.v1.ConstructorOrder
-	42, // 60: millrace.v1.Planner.Join:output_type -> millrace.v1.JoinReply
-	49, // 61: millrace.v1.Planner.State:output_type -> millrace.v1.StateReply
-	51, // 62: millrace.v1.Planner.Change:output_type -> millrace.v1.ChangeReply
-	53, // 63: millrace.v1.Planner.Report:output_type -> millrace.v1.ReportReply
-	55, // 64: millrace.v1.Planner.Status:output_type -> millrace.v1.StatusReply
-	0,  // 65: millrace.v1.Loader.Fetch:output_type -> millrace.v1.Frame
-	0,  // 66: millrace.v1.Constructor.Batch:output_type -> millrace.v1.Frame
-	58, // [58:67] is the sub-list for method output_type
-	49, // [49:58] is the sub-list for method input_type
-	49, // [49:49] is the sub-list for extension type_name
-	49, // [49:49] is the sub-list for extension extendee
-	0,  // [0:49] is the sub-list for field type_name
+	34, // 33: millrace.v1.Restart.moved:type_name -> millrace.v1.Moved
+	41, // 34: millrace.v1.Moved.by:type_name -> millrace.v1.Coordinates
+	37, // 35: millrace.v1.StepPlan.blocks:type_name -> millrace.v1.PlanBlock
+	36, // 36: millrace.v1.StepPlan.images:type_name -> millrace.v1.ImagePlan
+	41, // 37: millrace.v1.Admit.rank:type_name -> millrace.v1.Coordinates
+	41, // 38: millrace.v1.JoinRequest.rank:type_name -> millrace.v1.Coordinates
+	31, // 39: millrace.v1.JoinRequest.mesh:type_name -> millrace.v1.Mesh
+	31, // 40: millrace.v1.JoinReply.mesh:type_name -> millrace.v1.Mesh
+	41, // 41: millrace.v1.BatchRequest.rank:type_name -> millrace.v1.Coordinates
+	46, // 42: millrace.v1.BatchHeader.microbatches:type_name -> millrace.v1.Microbatch
+	47, // 43: millrace.v1.Microbatch.tensors:type_name -> millrace.v1.Tensor
+	41, // 44: millrace.v1.ReportRequest.rank:type_name -> millrace.v1.Coordinates
+	31, // 45: millrace.v1.ResumeToken.mesh:type_name -> millrace.v1.Mesh
+	59, // 46: millrace.v1.ResumeToken.settings:type_name -> millrace.v1.Settings
+	58, // 47: millrace.v1.ResumeToken.pending:type_name -> millrace.v1.PendingChange
+	13, // 48: millrace.v1.Settings.bans:type_name -> millrace.v1.Ban
+	60, // 49: millrace.v1.Settings.added:type_name -> millrace.v1.AddedSource
+	5,  // 50: millrace.v1.StepRecord.skips:type_name -> millrace.v1.Skip
+	1,  // 51: millrace.v1.Planner.Load:input_type -> millrace.v1.LoaderReport
+	21, // 52: millrace.v1.Planner.Construct:input_type -> millrace.v1.ConstructorReport
+	42, // 53: millrace.v1.Planner.Join:input_type -> millrace.v1.JoinRequest
+	49, // 54: millrace.v1.Planner.State:input_type -> millrace.v1.StateRequest
+	51, // 55: millrace.v1.Planner.Change:input_type -> millrace.v1.ChangeRequest
+	53, // 56: millrace.v1.Planner.Report:input_type -> millrace.v1.ReportRequest
+	55, // 57: millrace.v1.Planner.Status:input_type -> millrace.v1.StatusRequest
+	18, // 58: millrace.v1.Loader.Fetch:input_type -> millrace.v1.FetchRequest
+	44, // 59: millrace.v1.Constructor.Batch:input_type -> millrace.v1.BatchRequest
+	8,  // 60: millrace.v1.Planner.Load:output_type -> millrace.v1.LoaderOrder
+	26, // 61: millrace.v1.Planner.Construct:output_type -> millrace.v1.ConstructorOrder
+	43, // 62: millrace.v1.Planner.Join:output_type -> millrace.v1.JoinReply
+	50, // 63: millrace.v1.Planner.State:output_type -> millrace.v1.StateReply
+	52, // 64: millrace.v1.Planner.Change:output_type -> millrace.v1.ChangeReply
+	54, // 65: millrace.v1.Planner.Report:output_type -> millrace.v1.ReportReply
+	56, // 66: millrace.v1.Planner.Status:output_type -> millrace.v1.StatusReply
+	0,  // 67: millrace.v1.Loader.Fetch:output_type -> millrace.v1.Frame
+	0,  // 68: millrace.v1.Constructor.Batch:output_type -> millrace.v1.Frame
+	60, // [60:69] is the sub-list for method output_type
+	51, // [51:60] is the sub-list for method input_type
+	51, // [51:51] is the sub-list for extension type_name
+	51, // [51:51] is the sub-list for extension extendee
+	0,  // [0:51] is the sub-list for field type_name
 }
 
 func init() { file_proto_millrace_proto_init() }
@@ -5591,7 +5668,7 @@ func file_proto_millrace_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_proto_millrace_proto_rawDesc), len(file_proto_millrace_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   61,
+			NumMessages:   62,
 			NumExtensions: 0,
 			NumServices:   3,
 		},
