@@ -55,7 +55,7 @@ func (l *Log) failure() error {
 	if _, ok := errors.AsType[*damageError](cause); ok {
 		return l.damaged("%w", cause)
 	}
-	return fault.Lostf("the log in %s has stopped: %w: end the process, free or replace the disk, and start again; every step appended before is kept",
+	return fault.Lostf("the log in %s has stopped: %w: free or replace the disk, and start again; every step appended before is kept",
 		l.dir, cause)
 }
 
