@@ -149,8 +149,8 @@ func (c *Core) lookAhead() {
 func (s *source) rate() int64 { return s.pace * s.tokens / max(s.samples, 1) }
 
 // share is how many blocks beyond the one that is drawn from keep a source's part of
-// its readers busy, one being ready, and how many tokens they may have: half of the
-// memory is for what is drawn from.
+// its readers busy, one being ready, and how many tokens they may have: most of the
+// memory is for what is drawn from, and for what reading takes.
 func share(r *Reader, rate, all int64) (busy, room int64) {
 	if rate == 0 {
 		return 0, 0
@@ -158,7 +158,7 @@ func share(r *Reader, rate, all int64) (busy, room int64) {
 	if busy = int64(r.Blocks) * rate / all; busy > 0 {
 		busy++
 	}
-	return busy, int64(float64(r.Tokens/2) * float64(rate) / float64(all))
+	return busy, int64(float64(r.Tokens/4) * float64(rate) / float64(all))
 }
 
 // active says whether the mix will draw from a source soon.
