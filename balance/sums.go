@@ -70,8 +70,9 @@ func (s *sums) fill(lengths, bin []int32, room, b int32) bool {
 	last := s.layer(0)
 	clear(last)
 	last[0] = 1
+	full := room == 0
 	for _, i := range s.queue {
-		if has(last, room) || len(s.looked) == sumsItems {
+		if full || len(s.looked) == sumsItems {
 			break
 		}
 		if s.work--; s.work < 0 {
@@ -81,13 +82,15 @@ func (s *sums) fill(lengths, bin []int32, room, b int32) bool {
 			continue
 		}
 		s.looked = append(s.looked, i)
-		next := s.layer(len(s.looked))
-		shiftOr(next, last, lengths[i])
-		last = next
 		s.work -= s.words
+		if full = has(last, room-lengths[i]); !full { // else nobody asks for the layer with it
+			next := s.layer(len(s.looked))
+			shiftOr(next, last, lengths[i])
+			last = next
+		}
 	}
 	sum := room
-	for !has(last, sum) {
+	for !full && !has(last, sum) {
 		sum--
 	}
 	for k := len(s.looked) - 1; sum > 0; k-- {
