@@ -16,8 +16,8 @@ type cancelCmd struct {
 	Change string `arg:"" help:"The change as millrace changes prints it or, if it is the only one of its step, the step."`
 	askFlags
 
-	step   int64
-	parsed change.Change
+	step  int64
+	given *change.Change // nil: the only one of step
 }
 
 // Help is printed below the usage line.
@@ -34,21 +34,24 @@ func (c *cancelCmd) Validate() (err error) {
 	if c.step, err = strconv.ParseInt(c.Change, 10, 64); err == nil {
 		return cmp.Or(atLeast("the step", c.step, 0), c.check(change.Change{Schedule: true}))
 	}
-	if c.parsed, err = change.Parse([]byte(c.Change)); err != nil {
+	given, err := change.Parse([]byte(c.Change))
+	if err != nil {
 		return fmt.Errorf("the change %s: %w", c.Change, err)
 	}
-	return c.check(change.Change{Step: c.parsed.Step, Cancel: &c.parsed})
+	c.given = &given
+	return c.check(change.Change{Step: given.Step, Cancel: &given})
 }
 
 func (c *cancelCmd) Run(ctx context.Context) error {
-	x := c.parsed
-	if x.String() == (change.Change{}).String() {
-		var err error
-		if x, err = c.only(ctx); err != nil {
+	x := c.given
+	if x == nil {
+		only, err := c.only(ctx)
+		if err != nil {
 			return err
 		}
+		x = &only
 	}
-	return c.make(ctx, c.Address, change.Change{Step: x.Step, Cancel: &x})
+	return c.make(ctx, c.Address, change.Change{Step: x.Step, Cancel: x})
 }
 
 // only is the change that there is for the step.

@@ -214,10 +214,6 @@ func (p *Planner) next(ctx context.Context) (f func()) {
 	select {
 	case f = <-p.inbox:
 		return f
-	case <-p.last:
-		return nil
-	case <-ctx.Done():
-		return nil
 	default:
 		p.drawAhead()
 	}

@@ -34,12 +34,9 @@ func (p *Planner) readersChanged() {
 		for k := range n {
 			l := p.loaders[first+k*step]
 			r.Blocks += l.workers
-			r.Tokens += l.buffer / tokenBytes
+			r.Memory += l.buffer
 		}
 		ev.Of = append(ev.Of, r)
 	}
 	p.apply(ev)
 }
-
-// tokenBytes is what a token takes of a loader's memory.
-const tokenBytes = 4

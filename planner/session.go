@@ -206,7 +206,7 @@ func (p *Planner) blockRead(b *pb.BlockRead) {
 
 // blockEvent is what the core is told of a block.
 func blockEvent(b *pb.BlockRead) (ev plan.BlockRead, err error) {
-	ev = plan.BlockRead{Source: int32(b.Source), Seq: int64(b.Seq), Lengths: make([]int32, len(b.Lengths)), Bans: int(b.BansKnown)}
+	ev = plan.BlockRead{Source: int32(b.Source), Seq: int64(b.Seq), Lengths: make([]int32, len(b.Lengths)), Bans: int(b.BansKnown), Bytes: int64(b.Bytes)}
 	for i, n := range b.Lengths {
 		ev.Lengths[i] = int32(n)
 	}

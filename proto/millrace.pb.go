@@ -390,6 +390,7 @@ type BlockRead struct {
 	Images        []uint32               `protobuf:"varint,11,rep,packed,name=images,proto3" json:"images,omitempty"`                              // images of each sample; empty if the source has none
 	ImageHeight   []uint32               `protobuf:"varint,12,rep,packed,name=image_height,json=imageHeight,proto3" json:"image_height,omitempty"` // of each image, in patches
 	ImageWidth    []uint32               `protobuf:"varint,13,rep,packed,name=image_width,json=imageWidth,proto3" json:"image_width,omitempty"`
+	Bytes         uint64                 `protobuf:"varint,14,opt,name=bytes,proto3" json:"bytes,omitempty"` // of the loader's memory that the block takes
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -513,6 +514,13 @@ func (x *BlockRead) GetImageWidth() []uint32 {
 		return x.ImageWidth
 	}
 	return nil
+}
+
+func (x *BlockRead) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
 }
 
 // Skip is an entry of the skip ledger.
@@ -5053,7 +5061,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x06blocks\x18\x02 \x01(\x04R\x06blocks\x12\x1a\n" +
 	"\bmanifest\x18\x03 \x01(\fR\bmanifest\x12\x14\n" +
 	"\x05files\x18\x04 \x01(\x04R\x05files\x12\x14\n" +
-	"\x05bytes\x18\x05 \x01(\x04R\x05bytes\"\xeb\x02\n" +
+	"\x05bytes\x18\x05 \x01(\x04R\x05bytes\"\x81\x03\n" +
 	"\tBlockRead\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\rR\x06source\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x18\n" +
@@ -5070,7 +5078,8 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x06images\x18\v \x03(\rR\x06images\x12!\n" +
 	"\fimage_height\x18\f \x03(\rR\vimageHeight\x12\x1f\n" +
 	"\vimage_width\x18\r \x03(\rR\n" +
-	"imageWidth\"D\n" +
+	"imageWidth\x12\x14\n" +
+	"\x05bytes\x18\x0e \x01(\x04R\x05bytes\"D\n" +
 	"\x04Skip\x12\x12\n" +
 	"\x04file\x18\x01 \x01(\tR\x04file\x12\x10\n" +
 	"\x03row\x18\x02 \x01(\x03R\x03row\x12\x16\n" +

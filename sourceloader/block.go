@@ -103,7 +103,7 @@ func (b *Block) Bytes() int64 {
 func (b *Block) Report(source uint32, seq uint64) *pb.BlockRead {
 	r := &pb.BlockRead{
 		Source: source, Seq: seq, Lengths: b.Lengths,
-		Filtered: b.Filtered, Dropped: b.Dropped, Empty: b.Empty, BansKnown: b.known,
+		Filtered: b.Filtered, Dropped: b.Dropped, Empty: b.Empty, BansKnown: b.known, Bytes: uint64(b.Bytes()),
 	}
 	for _, x := range b.Banned {
 		r.Banned, r.Bans = append(r.Banned, uint32(x.Index)), append(r.Bans, x.Ban)

@@ -41,6 +41,9 @@ func TestSelectImages(t *testing.T) {
 		t.Errorf("the size of an image without data is %d x %d", x.H, x.W)
 	}
 	report := imageBlock().Report(0, 0)
+	if want := imageBlock().Bytes(); report.Bytes != uint64(want) || want < 100 {
+		t.Errorf("it takes %d bytes, the report says %d", want, report.Bytes)
+	}
 	if !slices.Equal(report.Images, []uint32{2, 0, 1}) || !slices.Equal(report.ImageWidth, []uint32{2, 4, 2}) || len(report.ImageHeight) != 3 {
 		t.Errorf("told the planner of %v images, %v x %v", report.Images, report.ImageHeight, report.ImageWidth)
 	}

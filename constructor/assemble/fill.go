@@ -5,10 +5,10 @@ import "github.com/millrace-data/millrace/internal/batch"
 // ignored is the label that losses skip, by the custom of PyTorch and HF.
 const ignored = -100
 
-// perToken says how token ids and labels are written. doc writes those of
+// tokenwise says how token ids and labels are written. doc writes those of
 // positions [from, to) of a document, and pad those of padding. dst has exactly the
 // room needed.
-type perToken struct {
+type tokenwise struct {
 	doc     func(dst []int32, doc []int32, from, to int)
 	pad     func(dst []int32, padID int32)
 	targets int // noTarget, nextTarget or ownTarget
@@ -24,7 +24,7 @@ const (
 )
 
 // fill writes the values of the spans of each line of p, each once.
-func (w perToken) fill(dst []byte, p *part) {
+func (w tokenwise) fill(dst []byte, p *part) {
 	rest := batch.Elements[int32](dst)
 	for i := range p.lines {
 		for _, sp := range p.spans(i) {
@@ -34,7 +34,7 @@ func (w perToken) fill(dst []byte, p *part) {
 	}
 }
 
-func (w perToken) fillSpan(dst []int32, line *sequence, sp span, padID int32) {
+func (w tokenwise) fillSpan(dst []int32, line *sequence, sp span, padID int32) {
 	for k, in := range line.within(sp) {
 		part := dst[:in.len()]
 		w.doc(part, line.docs[k], in.from, in.to)
@@ -48,7 +48,7 @@ func (w perToken) fillSpan(dst []int32, line *sequence, sp span, padID int32) {
 
 // ignore writes positions whose targets are placeholders as padding. dst has those
 // of at.
-func (w perToken) ignore(dst []int32, placeholders []span, at span, padID int32) {
+func (w tokenwise) ignore(dst []int32, placeholders []span, at span, padID int32) {
 	for _, run := range placeholders {
 		run = taught(run, w.targets)
 		if from, to := max(run.from, at.from), min(run.to, at.to); from < to {
@@ -66,13 +66,13 @@ func taught(run span, targets int) span {
 }
 
 // asInt32 is for ids and labels, which are int32 wherever they come from.
-func asInt32(w perToken) values { return values{wire: batch.AsInt32, fill: w.fill} }
+func asInt32(w tokenwise) values { return values{wire: batch.AsInt32, fill: w.fill} }
 
 var (
-	tokenIDs      = asInt32(perToken{docTokens, repeat, noTarget})
-	nextTokens    = asInt32(perToken{docNext, padZeros, nextTarget})
-	nextOrIgnored = asInt32(perToken{docNextOrIgnored, padIgnored, nextTarget})
-	sameTokens    = asInt32(perToken{docSame, padIgnored, ownTarget})
+	tokenIDs      = asInt32(tokenwise{docTokens, repeat, noTarget})
+	nextTokens    = asInt32(tokenwise{docNext, padZeros, nextTarget})
+	nextOrIgnored = asInt32(tokenwise{docNextOrIgnored, padIgnored, nextTarget})
+	sameTokens    = asInt32(tokenwise{docSame, padIgnored, ownTarget})
 )
 
 func docTokens(dst []int32, doc []int32, from, to int) { copy(dst, doc[from:to]) }

@@ -104,13 +104,13 @@ func ReceiveBody(stream grpc.ServerStreamingClient[pb.Frame], header sized, buf 
 const Alignment = 64
 
 // Aligned returns an empty slice with room for n bytes at an aligned address, in
-// buf's memory if it fits there. All of the room there is can be used again, for
-// somewhat more.
+// buf's memory if it fits there; new memory has an eighth to spare, so that a
+// somewhat larger body fits the next time. All of the room can be used again.
 func Aligned(buf []byte, n int) []byte {
 	if skip := misaligned(buf); cap(buf) > 0 && cap(buf)-skip >= n {
 		return buf[skip:skip]
 	}
-	buf = make([]byte, 0, n+n/8+Alignment) // bodies of a job differ a little
+	buf = make([]byte, 0, n+n/8+Alignment)
 	skip := misaligned(buf)
 	return buf[skip:skip]
 }

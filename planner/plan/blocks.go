@@ -14,7 +14,7 @@ type source struct {
 	released int64 // blocks before it were let go
 	read     int64 // blocks and samples read so far, for the look-ahead
 	samples  int64
-	tokens   int64 // of them
+	bytes    int64 // of them, in memory
 	pace     int64 // samples drawn in the last step
 	bans     int   // a reader must know so many of the job's bans to know all of this source
 }
@@ -56,11 +56,11 @@ func (c *Core) blockRead(ev BlockRead) {
 			c.fail(c.errLength(ev, i, n))
 			return
 		}
-		s.tokens += int64(n)
 	}
 	s.blocks[ev.Seq] = block{ev.Lengths, ev.Images, ev.Banned}
 	s.read++
 	s.samples += int64(len(ev.Lengths))
+	s.bytes += ev.Bytes
 	if c.pending != nil && c.pending.blocked {
 		c.prepared = false
 	}
@@ -104,11 +104,11 @@ func (c *Core) want(src int32, seq int64) {
 	c.emit(Want{src, seq})
 }
 
-// Reader is what reads a source: Blocks at a time, with memory for so many Tokens.
+// Reader is what reads a source: Blocks at a time, with so many bytes of Memory.
 // Sources of one Group share it; groups are numbered from 0, and no more than sources.
 type Reader struct {
 	Group, Blocks int
-	Tokens        int64
+	Memory        int64
 }
 
 // Readers says what reads each source. No plan depends on it: it decides how far
@@ -145,11 +145,14 @@ func (c *Core) lookAhead() {
 	}
 }
 
-// rate is about how many tokens of a source the last step drew.
-func (s *source) rate() int64 { return s.pace * s.tokens / max(s.samples, 1) }
+// rate is about how many bytes of a source the last step drew.
+func (s *source) rate() int64 { return s.inMemory(s.pace) }
+
+// inMemory is about how many bytes so many samples take.
+func (s *source) inMemory(n int64) int64 { return n * s.bytes / max(s.samples, 1) }
 
 // share is how many blocks beyond the one that is drawn from keep a source's part of
-// its readers busy, one being ready, and how many tokens they may have: most of the
+// its readers busy, one being ready, and how many bytes they may take: most of the
 // memory is for what is drawn from, and for what reading takes.
 func share(r *Reader, rate, all int64) (busy, room int64) {
 	if rate == 0 {
@@ -158,7 +161,7 @@ func share(r *Reader, rate, all int64) (busy, room int64) {
 	if busy = int64(r.Blocks) * rate / all; busy > 0 {
 		busy++
 	}
-	return busy, int64(float64(r.Tokens/4) * float64(rate) / float64(all))
+	return busy, int64(float64(r.Memory/4) * float64(rate) / float64(all))
 }
 
 // active says whether the mix will draw from a source soon.
@@ -178,7 +181,7 @@ func (c *Core) active(i int) bool {
 }
 
 // lookAheadIn also asks for up to busy blocks beyond the one that is drawn from, in room
-// for so many tokens.
+// for so many bytes.
 func (c *Core) lookAheadIn(i int32, busy, room int64) {
 	s, cur := &c.sources[i], c.state.Cursors[i]
 	usual := int64(c.cfg.Window) // samples of a block that is not known
@@ -194,8 +197,7 @@ func (c *Core) lookAheadIn(i int32, busy, room int64) {
 	// A source that gives many samples to a step needs a block read while the
 	// steps planned ahead use up the one before it.
 	enough := max(int64(c.cfg.Window), 2*c.cfg.Ahead*s.pace)
-	inRoom := func() bool { return known*s.tokens/max(s.samples, 1) < room }
-	for seq := cur.Seq; seq < end && (known < enough || seq-cur.Seq <= busy && inRoom()); {
+	for seq := cur.Seq; seq < end && (known < enough || seq-cur.Seq <= busy && s.inMemory(known) < room); {
 		if s.Limit > 0 && left <= 0 {
 			seq, left = (seq/s.Blocks+1)*s.Blocks, s.Limit
 			continue

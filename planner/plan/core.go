@@ -137,7 +137,8 @@ type BlockRead struct {
 	Lengths []int32 // tokens of each sample, in order
 	Images  *Images // of samples with images; nil if the source has none
 	Banned  []Banned
-	Bans    int // bans of the job that the reader knew of
+	Bans    int   // bans of the job that the reader knew of
+	Bytes   int64 // of the reader's memory that the block takes; 0 if it does not say
 }
 
 // Images are the images of a block's samples, as patches to encode.

@@ -21,7 +21,8 @@ func TestReaders(t *testing.T) {
 		{"one at a time", both(0, 1, 1<<20), []int64{1, 1}},
 		{"eight at a time for both", both(0, 8, 1<<20), []int64{7, 3}},
 		{"eight for each", both(1, 8, 1<<20), []int64{9, 9}},
-		{"no memory", both(1, 8, 100), []int64{1, 1}},
+		{"memory for 20 blocks", both(1, 8, 80e3), []int64{5, 5}}, // a quarter of them
+		{"no memory", both(1, 8, 400), []int64{1, 1}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			plans, most := readAhead(t, c.readers)
@@ -36,8 +37,8 @@ func TestReaders(t *testing.T) {
 }
 
 // both are readers of two sources, of the second one in this group.
-func both(group, blocks int, tokens int64) []plan.Reader {
-	r := plan.Reader{Blocks: blocks, Tokens: tokens}
+func both(group, blocks int, memory int64) []plan.Reader {
+	r := plan.Reader{Blocks: blocks, Memory: memory}
 	other := r
 	other.Group = group
 	return []plan.Reader{r, other}
@@ -53,7 +54,7 @@ func readAhead(t *testing.T, readers []plan.Reader) (plans []string, most []int6
 		Schedule: mix.NewSchedule([]mix.Stage{{Weights: []float64{3, 1}}}),
 	})
 	effects := append(core.Start(), core.Apply(plan.Readers{Of: readers})...)
-	block := plan.BlockRead{Lengths: slices.Repeat([]int32{10}, 100)}
+	block := plan.BlockRead{Lengths: slices.Repeat([]int32{10}, 100), Bytes: 4000}
 	asked, most := make([]int64, 2), make([]int64, 2)
 	for len(plans) < 40 {
 		if len(effects) == 0 {
