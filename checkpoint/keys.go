@@ -8,7 +8,7 @@ import (
 
 // formatVersion is the version of the keys and values below. It rises when a
 // reader of this version would misread them.
-const formatVersion uint32 = 1
+const formatVersion uint32 = 2
 
 // The keys. They are documented in docs/format.md.
 var (

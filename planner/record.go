@@ -1,12 +1,12 @@
 package planner
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/millrace-data/millrace/internal/batch"
 	"github.com/millrace-data/millrace/planner/plan"
 	pb "github.com/millrace-data/millrace/proto"
 )
@@ -82,10 +82,10 @@ func stepRecord(s *plan.Step, before plan.State) *pb.StepRecord {
 	return r
 }
 
-// PlanDigest is BLAKE2b-256 over a plan: the step, then row by row the number of
+// PlanDigest is SHA-256 over a plan: the step, then row by row the number of
 // samples and each sample's source, block, place and length, all uint64.
 func PlanDigest(s *plan.Step) [32]byte {
-	h := batch.NewHash()
+	h := sha256.New()
 	var b []byte
 	put := func(v int64) { b = binary.LittleEndian.AppendUint64(b, uint64(v)) }
 	put(s.Step)

@@ -156,17 +156,10 @@ func states(s plan.Settings) []uint64 {
 	return of
 }
 
-// unpackStates reads which sources are paused or dropped, rising; version 1 lists
-// them.
+// unpackStates reads which sources are paused or dropped, rising.
 func unpackStates(in *pb.Settings, sources int) (out, gone []int32, err error) {
-	for _, i := range in.Out {
-		out = append(out, int32(min(i, uint32(sources-1))))
-	}
-	for _, i := range in.Gone {
-		gone = append(gone, int32(min(i, uint32(sources-1))))
-	}
 	if len(in.States) == 0 {
-		return out, gone, nil
+		return nil, nil, nil
 	}
 	r := columns{data: in.States}
 	for i, state := range r.next(min(sources, valuesIn(in.States))) {

@@ -17,8 +17,8 @@ import (
 	pb "github.com/millrace-data/millrace/proto"
 )
 
-// tokenVersion is the version of resume tokens written here; older ones are read.
-const tokenVersion = 2
+// tokenVersion is the version of resume tokens written and read here.
+const tokenVersion = 3
 
 // A token goes into every checkpoint, so that it should be small. One that would
 // have more than roomyToken bytes says how many tokens were drawn of each source
@@ -145,9 +145,6 @@ func decodeToken(id identity, data []byte, limited []bool) (*position, error) {
 	for _, a := range t.Settings.GetAdded() {
 		names, limited = append(names, nameOf(a.Yaml)), append(limited, a.Limited)
 	}
-	for _, text := range t.Texts {
-		t.Pending = append(t.Pending, &pb.PendingChange{Json: text})
-	}
 	pending, err := unpackPending(t.Pending, names)
 	if p.pending = pending; err == nil {
 		p.state, err = unpackState(t.Cursors, int64(min(t.Step, math.MaxInt64)), limited)
@@ -162,8 +159,8 @@ func decodeToken(id identity, data []byte, limited []bool) (*position, error) {
 // checkToken refuses what is not of this version, job or data.
 func checkToken(id identity, t *pb.ResumeToken) error {
 	switch {
-	case t.Version > tokenVersion:
-		return fault.Userf("the resume token is of version %d, this Millrace reads up to %d; use a newer Millrace", t.Version, tokenVersion)
+	case t.Version != tokenVersion:
+		return fault.Userf("the resume token is of version %d, this Millrace reads version %d: continue with the Millrace that made it, or start the job anew", t.Version, tokenVersion)
 	case !bytes.Equal(t.Identity, id.spec[:]):
 		return fault.Userf("the resume token is of job %q with spec %x, this is job %q with spec %x: "+
 			"sources, mix, batch and seed must be the same; start the service with the spec the token was made with", t.Job, head(t.Identity), id.name, id.spec[:6])

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/planner/change"
 	"github.com/millrace-data/millrace/planner/mix"
@@ -173,28 +171,6 @@ func TestTokenRoundTrip(t *testing.T) {
 	}
 }
 
-// TestTokenVersion1: tokens of version 1 have shares in place of weights, and all
-// bits of the tokens drawn.
-func TestTokenVersion1(t *testing.T) {
-	s := lateState(rand.New(rand.NewPCG(5, 5)), 3, 1e10, 1e6)
-	old := &pb.ResumeToken{
-		Version: 1, Job: anyJob.name, Identity: anyJob.spec[:], Manifest: anyJob.manifest[:], Step: uint64(s.Step), Digest: make([]byte, 32),
-		Cursors: packState(s, make([]bool, 3), exact), Settings: &pb.Settings{Shares: appendColumn(nil, mix.FromWeights([]float64{0.5, 0.3, 0.2}))},
-	}
-	data, err := proto.Marshal(old)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := decodeToken(anyJob, seal(data), make([]bool, 3))
-	if err != nil || !reflect.DeepEqual(got.state, s) {
-		t.Fatalf("got %+v, %v; want %+v", got, err, s)
-	}
-	shares, _, err := unpackMix(got.settings, 3)
-	if err != nil || !slices.Equal(shares, mix.FromWeights([]float64{0.5, 0.3, 0.2})) {
-		t.Errorf("shares are %v, %v", shares, err)
-	}
-}
-
 // TestTokenWeights: weights come back as they were set, as decimals if they are.
 func TestTokenWeights(t *testing.T) {
 	rng := rand.New(rand.NewPCG(6, 6))
@@ -226,20 +202,16 @@ func TestTokenWeights(t *testing.T) {
 	}
 }
 
-// TestTokenStates: what is paused and dropped comes back, as version 1 listed it too.
+// TestTokenStates: what is paused and dropped comes back.
 func TestTokenStates(t *testing.T) {
 	for _, test := range []struct{ out, gone []int32 }{{}, {[]int32{0}, nil}, {[]int32{2}, []int32{2}}, {[]int32{1, 3, 9}, []int32{1, 9}}} {
-		for name, in := range map[string]*pb.Settings{
-			"2": packSettings(plan.Settings{Out: test.out, Gone: test.gone}),
-			"1": {Out: unsigned(test.out), Gone: unsigned(test.gone)},
-		} {
-			if in == nil {
-				in = &pb.Settings{}
-			}
-			out, gone, err := unpackStates(in, 10)
-			if err != nil || !slices.Equal(out, test.out) || !slices.Equal(gone, test.gone) {
-				t.Errorf("version %s: %v became %v, %v, %v", name, test, out, gone, err)
-			}
+		in := packSettings(plan.Settings{Out: test.out, Gone: test.gone})
+		if in == nil {
+			in = &pb.Settings{}
+		}
+		out, gone, err := unpackStates(in, 10)
+		if err != nil || !slices.Equal(out, test.out) || !slices.Equal(gone, test.gone) {
+			t.Errorf("%v became %v, %v, %v", test, out, gone, err)
 		}
 	}
 	if _, _, err := unpackStates(&pb.Settings{States: []byte{2, 3}}, 4); err == nil {
@@ -248,13 +220,6 @@ func TestTokenStates(t *testing.T) {
 	if s := (plan.Settings{Out: []int32{}}); packSettings(s) != nil { // paused, and resumed
 		t.Errorf("settings without a difference to the job's are %v", packSettings(s))
 	}
-}
-
-func unsigned(from []int32) (to []uint32) {
-	for _, i := range from {
-		to = append(to, uint32(i))
-	}
-	return to
 }
 
 // TestTokenPending: changes for steps to come come back in their written form. Weights

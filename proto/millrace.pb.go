@@ -4415,8 +4415,7 @@ type ResumeToken struct {
 	Mesh          *Mesh                  `protobuf:"bytes,8,opt,name=mesh,proto3" json:"mesh,omitempty"`
 	Cursors       []byte                 `protobuf:"bytes,9,opt,name=cursors,proto3" json:"cursors,omitempty"`    // of all sources, carried samples and held ones: planner/cursors.go has the layout
 	Settings      *Settings              `protobuf:"bytes,10,opt,name=settings,proto3" json:"settings,omitempty"` // what the changes so far add up to; absent if there were none
-	Texts         [][]byte               `protobuf:"bytes,11,rep,name=texts,proto3" json:"texts,omitempty"`       // version 1: changes for steps to come, JSON
-	Pending       []*PendingChange       `protobuf:"bytes,12,rep,name=pending,proto3" json:"pending,omitempty"`
+	Pending       []*PendingChange       `protobuf:"bytes,11,rep,name=pending,proto3" json:"pending,omitempty"`
 	Check         uint32                 `protobuf:"fixed32,15,opt,name=check,proto3" json:"check,omitempty"` // CRC-32C of all bytes before this field, which is the last
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4522,13 +4521,6 @@ func (x *ResumeToken) GetSettings() *Settings {
 	return nil
 }
 
-func (x *ResumeToken) GetTexts() [][]byte {
-	if x != nil {
-		return x.Texts
-	}
-	return nil
-}
-
 func (x *ResumeToken) GetPending() []*PendingChange {
 	if x != nil {
 		return x.Pending
@@ -4599,17 +4591,15 @@ func (x *PendingChange) GetWeights() []byte {
 // Settings are what the changes to a job add up to at a position.
 type Settings struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
-	Shares         []byte                 `protobuf:"bytes,1,opt,name=shares,proto3" json:"shares,omitempty"`     // the mix that was set, a column of planner/column.go, if it has no weights
-	Out            []uint32               `protobuf:"varint,2,rep,packed,name=out,proto3" json:"out,omitempty"`   // version 1: sources that nothing is drawn from
-	Gone           []uint32               `protobuf:"varint,3,rep,packed,name=gone,proto3" json:"gone,omitempty"` // version 1: of them, those that were dropped
+	Shares         []byte                 `protobuf:"bytes,1,opt,name=shares,proto3" json:"shares,omitempty"`   // the mix that was set, a column of planner/column.go, if it has no weights
+	Weights        []byte                 `protobuf:"bytes,2,opt,name=weights,proto3" json:"weights,omitempty"` // the mix that was set, decimals of planner/column.go
+	States         []byte                 `protobuf:"bytes,3,opt,name=states,proto3" json:"states,omitempty"`   // a column by source: 0, or 1 if it is paused, 2 if it was dropped
 	SequenceLength uint32                 `protobuf:"varint,4,opt,name=sequence_length,json=sequenceLength,proto3" json:"sequence_length,omitempty"`
 	Sequences      uint32                 `protobuf:"varint,5,opt,name=sequences,proto3" json:"sequences,omitempty"`
 	Topology       string                 `protobuf:"bytes,6,opt,name=topology,proto3" json:"topology,omitempty"`
 	Bans           []*Ban                 `protobuf:"bytes,7,rep,name=bans,proto3" json:"bans,omitempty"`
 	Added          []*AddedSource         `protobuf:"bytes,8,rep,name=added,proto3" json:"added,omitempty"`
-	Weights        []byte                 `protobuf:"bytes,9,opt,name=weights,proto3" json:"weights,omitempty"`      // the mix that was set, decimals of planner/column.go
-	States         []byte                 `protobuf:"bytes,10,opt,name=states,proto3" json:"states,omitempty"`       // a column by source: 0, or 1 if it is paused, 2 if it was dropped
-	Skips          []uint64               `protobuf:"varint,11,rep,packed,name=skips,proto3" json:"skips,omitempty"` // for each skip its step, and how many steps' data was passed over
+	Skips          []uint64               `protobuf:"varint,9,rep,packed,name=skips,proto3" json:"skips,omitempty"` // for each skip its step, and how many steps' data was passed over
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -4651,16 +4641,16 @@ func (x *Settings) GetShares() []byte {
 	return nil
 }
 
-func (x *Settings) GetOut() []uint32 {
+func (x *Settings) GetWeights() []byte {
 	if x != nil {
-		return x.Out
+		return x.Weights
 	}
 	return nil
 }
 
-func (x *Settings) GetGone() []uint32 {
+func (x *Settings) GetStates() []byte {
 	if x != nil {
-		return x.Gone
+		return x.States
 	}
 	return nil
 }
@@ -4696,20 +4686,6 @@ func (x *Settings) GetBans() []*Ban {
 func (x *Settings) GetAdded() []*AddedSource {
 	if x != nil {
 		return x.Added
-	}
-	return nil
-}
-
-func (x *Settings) GetWeights() []byte {
-	if x != nil {
-		return x.Weights
-	}
-	return nil
-}
-
-func (x *Settings) GetStates() []byte {
-	if x != nil {
-		return x.States
 	}
 	return nil
 }
@@ -4793,7 +4769,7 @@ func (x *AddedSource) GetManifest() []byte {
 // before, and the digest of the derived plan.
 type StepRecord struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
-	Plan            []byte                 `protobuf:"bytes,1,opt,name=plan,proto3" json:"plan,omitempty"`             // BLAKE2b-256 of the plan
+	Plan            []byte                 `protobuf:"bytes,1,opt,name=plan,proto3" json:"plan,omitempty"`             // SHA-256 of the plan
 	Source          []uint32               `protobuf:"varint,2,rep,packed,name=source,proto3" json:"source,omitempty"` // sources that were drawn from, rising
 	SeqDelta        []uint64               `protobuf:"varint,3,rep,packed,name=seq_delta,json=seqDelta,proto3" json:"seq_delta,omitempty"`
 	Index           []uint32               `protobuf:"varint,4,rep,packed,name=index,proto3" json:"index,omitempty"`
@@ -5390,7 +5366,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\rStatusRequest\"5\n" +
 	"\vStatusReply\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x12\n" +
-	"\x04json\x18\x02 \x01(\fR\x04json\"\x8b\x03\n" +
+	"\x04json\x18\x02 \x01(\fR\x04json\"\xf5\x02\n" +
 	"\vResumeToken\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x1a\n" +
@@ -5402,26 +5378,22 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x04mesh\x18\b \x01(\v2\x11.millrace.v1.MeshR\x04mesh\x12\x18\n" +
 	"\acursors\x18\t \x01(\fR\acursors\x121\n" +
 	"\bsettings\x18\n" +
-	" \x01(\v2\x15.millrace.v1.SettingsR\bsettings\x12\x14\n" +
-	"\x05texts\x18\v \x03(\fR\x05texts\x124\n" +
-	"\apending\x18\f \x03(\v2\x1a.millrace.v1.PendingChangeR\apending\x12\x14\n" +
+	" \x01(\v2\x15.millrace.v1.SettingsR\bsettings\x124\n" +
+	"\apending\x18\v \x03(\v2\x1a.millrace.v1.PendingChangeR\apending\x12\x14\n" +
 	"\x05check\x18\x0f \x01(\aR\x05check\"=\n" +
 	"\rPendingChange\x12\x12\n" +
 	"\x04json\x18\x01 \x01(\fR\x04json\x12\x18\n" +
-	"\aweights\x18\x02 \x01(\fR\aweights\"\xc9\x02\n" +
+	"\aweights\x18\x02 \x01(\fR\aweights\"\xa3\x02\n" +
 	"\bSettings\x12\x16\n" +
-	"\x06shares\x18\x01 \x01(\fR\x06shares\x12\x10\n" +
-	"\x03out\x18\x02 \x03(\rR\x03out\x12\x12\n" +
-	"\x04gone\x18\x03 \x03(\rR\x04gone\x12'\n" +
+	"\x06shares\x18\x01 \x01(\fR\x06shares\x12\x18\n" +
+	"\aweights\x18\x02 \x01(\fR\aweights\x12\x16\n" +
+	"\x06states\x18\x03 \x01(\fR\x06states\x12'\n" +
 	"\x0fsequence_length\x18\x04 \x01(\rR\x0esequenceLength\x12\x1c\n" +
 	"\tsequences\x18\x05 \x01(\rR\tsequences\x12\x1a\n" +
 	"\btopology\x18\x06 \x01(\tR\btopology\x12$\n" +
 	"\x04bans\x18\a \x03(\v2\x10.millrace.v1.BanR\x04bans\x12.\n" +
-	"\x05added\x18\b \x03(\v2\x18.millrace.v1.AddedSourceR\x05added\x12\x18\n" +
-	"\aweights\x18\t \x01(\fR\aweights\x12\x16\n" +
-	"\x06states\x18\n" +
-	" \x01(\fR\x06states\x12\x14\n" +
-	"\x05skips\x18\v \x03(\x04R\x05skips\"m\n" +
+	"\x05added\x18\b \x03(\v2\x18.millrace.v1.AddedSourceR\x05added\x12\x14\n" +
+	"\x05skips\x18\t \x03(\x04R\x05skips\"m\n" +
 	"\vAddedSource\x12\x12\n" +
 	"\x04yaml\x18\x01 \x01(\fR\x04yaml\x12\x14\n" +
 	"\x05share\x18\x02 \x01(\x04R\x05share\x12\x18\n" +

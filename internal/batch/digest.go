@@ -1,11 +1,10 @@
 package batch
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
 	"hash"
 	"unsafe"
-
-	"golang.org/x/crypto/blake2b"
 )
 
 // Domains keep a digest of one kind from ever being one of another kind.
@@ -22,7 +21,7 @@ const encodeBytes = 1024
 // littleEndian says whether this machine stores an int32 as the digest wants it.
 var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 
-// RowDigest returns the BLAKE2b-256 of a row's content: the number of segments and
+// RowDigest returns the SHA-256 of a row's content: the number of segments and
 // the length of each as uint32, then all tokens as int32; then, for each kept
 // value, the document as uint32, the length of the column's name as uint32 and
 // the name, the length of the value as uint64 and the value; then, for each image,
@@ -37,7 +36,7 @@ func RowDigest(row Row) [32]byte {
 // rowDigest hashes tokens straight from memory if native is set, which only a
 // little-endian machine may do; the other path is for all the rest.
 func rowDigest(row Row, native bool) [32]byte {
-	h := NewHash()
+	h := sha256.New()
 	buf := make([]byte, 0, encodeBytes)
 	buf = binary.LittleEndian.AppendUint32(buf, uint32(len(row.Segments)))
 	for _, segment := range row.Segments {
@@ -95,12 +94,12 @@ func bytesOf(tokens []int32) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(tokens))), 4*len(tokens))
 }
 
-// StepDigest returns the digest d_k of a step: BLAKE2b-256 over "millrace step",
+// StepDigest returns the digest d_k of a step: SHA-256 over "millrace step",
 // the step and the number of rows as little-endian uint64, and the rows'
 // digests in the step's global row order, which the plan defines and the mesh
 // does not change. Steps count from 0.
 func StepDigest(step int64, rows [][32]byte) [32]byte {
-	h := NewHash()
+	h := sha256.New()
 	buf := make([]byte, 0, len(stepDomain)+16)
 	buf = append(buf, stepDomain...)
 	buf = binary.LittleEndian.AppendUint64(buf, uint64(step))
@@ -112,16 +111,16 @@ func StepDigest(step int64, rows [][32]byte) [32]byte {
 	return sum(h)
 }
 
-// Chain returns D_k = BLAKE2b-256(D_{k-1} ‖ d_k): the digest of a run up to and
+// Chain returns D_k = SHA-256(D_{k-1} ‖ d_k): the digest of a run up to and
 // with step k, from that of the run before it and the step's own.
 func Chain(prev, step [32]byte) [32]byte {
 	var both [64]byte
 	copy(both[:32], prev[:])
 	copy(both[32:], step[:])
-	return blake2b.Sum256(both[:])
+	return sha256.Sum256(both[:])
 }
 
-// Root returns D_0, where the chain of a run starts: BLAKE2b-256 over "millrace
+// Root returns D_0, where the chain of a run starts: SHA-256 over "millrace
 // root", the digest of what the job spec says about the data, and the digest
 // of the manifest. Runs of other data or another spec never share a chain.
 func Root(identity, manifest [32]byte) [32]byte {
@@ -129,25 +128,17 @@ func Root(identity, manifest [32]byte) [32]byte {
 	buf = append(buf, rootDomain...)
 	buf = append(buf, identity[:]...)
 	buf = append(buf, manifest[:]...)
-	return blake2b.Sum256(buf)
+	return sha256.Sum256(buf)
 }
 
-// Combine returns the digest of a job's manifest: BLAKE2b-256 over the digests of
+// Combine returns the digest of a job's manifest: SHA-256 over the digests of
 // the manifests of its sources, in the order of the job spec.
 func Combine(manifests [][32]byte) [32]byte {
-	h := NewHash()
+	h := sha256.New()
 	for i := range manifests {
 		h.Write(manifests[i][:])
 	}
 	return sum(h)
-}
-
-// NewHash returns BLAKE2b with 32 bytes and no key, which the digests of plans, rows,
-// steps and runs are made with: three times as fast as SHA-256 where a processor has no
-// instructions for that, and in the standard library of those who check.
-func NewHash() hash.Hash {
-	h, _ := blake2b.New256(nil) // fails for long keys only
-	return h
 }
 
 func sum(h hash.Hash) (d [32]byte) {

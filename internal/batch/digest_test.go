@@ -9,8 +9,7 @@ import (
 
 // The constants below were computed apart from this package, in Python:
 //
-//	from hashlib import blake2b; from struct import pack
-//	def h(b): return blake2b(b, digest_size=32)
+//	from hashlib import sha256 as h; from struct import pack
 //	def row(segs):
 //	    head = pack('<I', len(segs)) + b''.join(pack('<I', len(s)) for s in segs)
 //	    return h(head + b''.join(pack('<%di' % len(s), *s) for s in segs)).digest()
@@ -42,14 +41,14 @@ func TestRowDigestGolden(t *testing.T) {
 		segments [][]int32
 		want     string
 	}{
-		{"empty", nil, "11da6d1f761ddf9bdb4c9d6e5303ebd41f61858d0a5647a1a7bfe089bf921be9"},
-		{"one token", [][]int32{{7}}, "79851cb6c2fc569d1ddc140f1089ac562900895d022d38d4a2f193436ade9800"},
-		{"3 and 2", [][]int32{{1, 2, 3}, {4, 5}}, "3f637cdf02da0230324f5ee3ad9172b6b28bb36d8d07ed741718951567fef0b2"},
-		{"2 and 3", [][]int32{{1, 2}, {3, 4, 5}}, "76fa82496ed5de64ee23e3ac0ee5e8191a931a2a4ebb603deaf4fa55f4272110"},
-		{"extremes", [][]int32{{-1, -1 << 31, 1<<31 - 1, 50256}}, "5cd82b829e5b701c40f3cde665cca548b4ebccbe55ff2775c90e4334502346ce"},
+		{"empty", nil, "df3f619804a92fdb4057192dc43dd748ea778adc52bc498ce80524c014b81119"},
+		{"one token", [][]int32{{7}}, "973d58417a187a2dd2af17179ced3e510cdab5798c6fb2dba4784b5dfa336d81"},
+		{"3 and 2", [][]int32{{1, 2, 3}, {4, 5}}, "707e91cced0917b144cb418c4cadb8ad6c537743ce67f2b44d45314393a8eea8"},
+		{"2 and 3", [][]int32{{1, 2}, {3, 4, 5}}, "79f4a117b5349e0f6f9455b2a3f947a2f8d9b2f89b858b9cbd11e4fcabfac102"},
+		{"extremes", [][]int32{{-1, -1 << 31, 1<<31 - 1, 50256}}, "f2417933cb3a254982b9b17613a826849aeb3a55e9dd7e677dfb7346375e2e68"},
 		{"long", [][]int32{count(10000, identity), count(777, func(i int32) int32 { return i * i })},
-			"c3100ee8d874f78b4717a3454ff226a5353174e6d7edc0a392b1bfdc4abf8ec3"},
-		{"1000 segments", singles(1000), "20316e4ce8ae5244f1d1fb50bbdef0a6ce02423219dd282ab155955b519894ca"},
+			"91c227fc5d10723b1e649152518f97437bd31232cd24eafbc40290d9e777490d"},
+		{"1000 segments", singles(1000), "8b7acc4b5d908535e5cb4701ed98369499deb67c1494f50e8b6835363d291653"},
 	} {
 		row := Row{Segments: test.segments}
 		if got := RowDigest(row); hex.EncodeToString(got[:]) != test.want {
@@ -91,11 +90,11 @@ func TestRunDigestsGolden(t *testing.T) {
 		got  [32]byte
 		want string
 	}{
-		{"step without rows", StepDigest(0, nil), "02097c25d9216ba7718b0d9ff9215835ca9881e352a3461d2e32ec42ae386802"},
-		{"step", step, "8b17c11d1fbfe3517623ec9860bef8ec11461c8a23b5566f7a3145689b0e9bc4"},
-		{"rows in another order", StepDigest(1<<40+1, [][32]byte{row1, row0}), "334e7deaabd3e6a028b8b0cd5c3b79206da1ba1ab847553ed10fe87a0cf24c86"},
-		{"root", root, "00ef88966b80fa3933f0e7e636419a582eef7a4aa8b2794e0c8e4a45c02861f0"},
-		{"chain", Chain(root, step), "a08490dbe5a7cf6729e1020973e708b70688da650ca74796b014faa6ef3f51f4"},
+		{"step without rows", StepDigest(0, nil), "c54c713c306bd1514bbba51636399fb7ed498376bf4f0d109039cc1c50939571"},
+		{"step", step, "7f253ebdc6f6e5d3fffb91a6ba9984dde9a20c858a1e95d97141e8e6b5c6b483"},
+		{"rows in another order", StepDigest(1<<40+1, [][32]byte{row1, row0}), "4669660e8de139f64bcb417ebc8109308d1202c71246eafb1cce6c8749ae04d7"},
+		{"root", root, "12392a5320d2af6ce8a8677afd132e7b00d8418bc1cd1b34486d7f66fc0e3662"},
+		{"chain", Chain(root, step), "6e9a0fb9d2bd4a6d57a8abede640d90f1e192da36f8439bb77101b5577517769"},
 	} {
 		if got := hex.EncodeToString(test.got[:]); got != test.want {
 			t.Errorf("%s: got %s, want %s", test.name, got, test.want)
@@ -155,5 +154,5 @@ func ExampleChain() {
 		run = Chain(run, StepDigest(step, rows))
 	}
 	fmt.Printf("%x…\n", run[:8])
-	// Output: 841d9f7ee16b80e9…
+	// Output: a3b81073cf916036…
 }

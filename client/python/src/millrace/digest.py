@@ -4,12 +4,12 @@ It rebuilds the global batches from the dumps of all ranks (millrace.rank --dump
 and chains their digests as the service does, from its own reading of the
 definition: a second opinion, in another language, on what trainers were given.
 
-    row    BLAKE2b-256(segments u32, length of each u32, all tokens i32; for each kept
+    row    SHA-256(segments u32, length of each u32, all tokens i32; for each kept
            value: document u32, length of the column's name u32, name, length u64, value;
            for each image: document, place of its first placeholder in the document,
            patches down and across, u32 each, SHA-256 of the encoded image)
-    step   BLAKE2b-256("millrace step", step u64, rows u64, digests of the rows)
-    chain  BLAKE2b-256(chain before, step); the start is in the first resume token
+    step   SHA-256("millrace step", step u64, rows u64, digests of the rows)
+    chain  SHA-256(chain before, step); the start is in the first resume token
 
 All numbers are little-endian; rows are in global order; padding does not count.
 """
@@ -30,11 +30,6 @@ from millrace.errors import UserError
 from millrace.receive import Array, Extra
 
 
-def blake2b(data: bytes) -> hashlib.blake2b:
-    """Returns the hash that all digests are made with, after data."""
-    return hashlib.blake2b(data, digest_size=32)
-
-
 def row_digest(
     segments: Sequence[Array],
     kept: Sequence[tuple[int, str, bytes]] = (),
@@ -46,7 +41,7 @@ def row_digest(
     """
     head = struct.pack(f"<{1 + len(segments)}I", len(segments), *map(len, segments))
     tokens = b"".join(np.asarray(segment).astype("<i4").tobytes() for segment in segments)
-    made = blake2b(head + tokens)
+    made = hashlib.sha256(head + tokens)
     for document, column, value in kept:
         name = column.encode()
         made.update(struct.pack("<II", document, len(name)) + name)
@@ -68,12 +63,12 @@ def kept_values(rows: int, extras: dict[str, list[Extra]]) -> list[list[tuple[in
 def step_digest(step: int, rows: Sequence[bytes]) -> bytes:
     """Returns the digest of a step from those of its rows in global order."""
     head = b"millrace step" + struct.pack("<QQ", step, len(rows))
-    return blake2b(head + b"".join(rows)).digest()
+    return hashlib.sha256(head + b"".join(rows)).digest()
 
 
 def chain(before: bytes, step: bytes) -> bytes:
     """Returns the digest of a run up to and with a step."""
-    return blake2b(before + step).digest()
+    return hashlib.sha256(before + step).digest()
 
 
 def join_slices(parts: Sequence[Array], slicing: str) -> Array:
