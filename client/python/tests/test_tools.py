@@ -19,14 +19,14 @@ def test_digests_of_the_go_implementation():
     rows = [[np.array([1, 2, 3]), np.array([-1, 70000])], [], [np.array([256])]]
     digests = [digest.row_digest(row) for row in rows]
     assert [d.hex() for d in digests] == [
-        "e3778dd4f952c0d2b619d3a220221934db14e2bba9219d0f4bab6148f752c811",
-        "11da6d1f761ddf9bdb4c9d6e5303ebd41f61858d0a5647a1a7bfe089bf921be9",
-        "44b60f1550622c35efcb938521ea8642074de4f37da0b676c17dfa0d84f4bc18",
+        "88c50e99cec701d71792454e88527468ca649d3339526eaa909defa2af07dc78",
+        "df3f619804a92fdb4057192dc43dd748ea778adc52bc498ce80524c014b81119",
+        "9c136156f9587b58c513785bddb5a4f9d518b924798e1c40673b7dab15898171",
     ]
     step = digest.step_digest(7, digests)
-    assert step.hex() == "ae757ae2ac4a4dd94b5fce94eabe52e860284963d2b97ddffd4b72c6d1c37e5f"
+    assert step.hex() == "1e0e2192e5bff6c514962ed4d65bda71cfed3dccf8022ef6f1b389120bb997d3"
     chained = digest.chain(bytes(range(32)), step)
-    assert chained.hex() == "f466584b5a6a4e5070589e0f7911ded42ea7990d7a769582c3819d2e14c191ff"
+    assert chained.hex() == "641307e3e2105c52c95a34c4489b39e8bdf4c25d531b9e87ad2e1ce6171b43d8"
 
 
 @pytest.mark.parametrize("cp", [1, 2, 4])
