@@ -21,11 +21,11 @@ type cacheSlot struct {
 }
 
 // slot returns where piece belongs, or nil if it is too long to remember.
-func (c cache) slot(key uint64, piece []byte) *cacheSlot {
+func (c cache) slot(hash uint64, piece []byte) *cacheSlot {
 	if len(piece) > slotBytes || len(c) == 0 {
 		return nil
 	}
-	return &c[wordHash(key, int32(len(piece)))&uint64(len(c)-1)]
+	return &c[hash&uint64(len(c)-1)]
 }
 
 // holds reports whether the slot remembers piece.

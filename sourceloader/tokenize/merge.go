@@ -8,8 +8,7 @@ import "slices"
 
 const (
 	// shortPiece is the longest piece, in bytes, for which all pairs are looked
-	// at for each merge; longer ones use a heap. Measured with cl100k_base, the
-	// heap is ahead from about 20 bytes of Chinese and 70 of Latin letters on.
+	// at for each merge; longer ones use a heap.
 	shortPiece = 32
 
 	// keptPiece is the longest piece whose scratch memory is kept: up to 32
@@ -19,56 +18,69 @@ const (
 
 // merger holds the scratch memory of merging. One goroutine uses it.
 type merger struct {
-	v     *vocab
-	ids   [shortPiece]int32
-	ranks [shortPiece]int32 // ranks[i] is what ids[i] and ids[i+1] make
-	long  chain
+	v *vocab
+
+	// Of a short piece, by the position where a token begins.
+	ids        [shortPiece]int32
+	pairs      [shortPiece]uint32 // rank of the pair with the next token, and position
+	prev, next [shortPiece + 1]uint8
+
+	long chain
 }
 
-// appendMerged appends the tokens of piece, which has at least two bytes.
-func (m *merger) appendMerged(dst []int32, piece []byte) []int32 {
-	if len(piece) <= shortPiece {
-		return m.appendShort(dst, piece)
+// appendMerged appends the tokens of the piece t[:n], n > 1. What follows it
+// in t is not looked at, but words are read faster where t goes on.
+func (m *merger) appendMerged(dst []int32, t []byte, n int) []int32 {
+	if n <= shortPiece {
+		return m.appendShort(dst, t, n)
 	}
-	dst = m.long.appendLong(dst, m.v, piece)
-	if len(piece) > keptPiece {
+	dst = m.long.appendLong(dst, m.v, t, n)
+	if n > keptPiece {
 		m.long = chain{}
 	}
 	return dst
 }
 
+// pairOf is a pair's rank above the position of its left token: the least one
+// is the one to merge.
+func pairOf(rank int32, at int) uint32 { return uint32(rank)*shortPiece + uint32(at) }
+
 // appendShort takes quadratic time with a very small constant.
-func (m *merger) appendShort(dst []int32, piece []byte) []int32 {
-	v := m.v
-	ids, ranks := m.ids[:len(piece)], m.ranks[:len(piece)]
-	for i, b := range piece {
-		ids[i] = v.bytes[b]
-		ranks[i] = none
-		if i+1 < len(piece) {
-			ranks[i] = v.bytePairs[int(b)<<8|int(piece[i+1])]
+func (m *merger) appendShort(dst []int32, t []byte, n int) []int32 {
+	v, pairs := m.v, m.pairs[:n]
+	for i, b := range t[:n] {
+		m.ids[i] = v.bytes[b]
+		m.prev[i+1], m.next[i] = uint8(i), uint8(i+1)
+		pairs[i] = pairOf(none, i)
+		if i+1 < n {
+			pairs[i] = pairOf(v.bytePairs[int(b)<<8|int(t[i+1])], i)
 		}
 	}
 	for {
-		best, at := none, 0
-		for i, r := range ranks {
-			if r < best {
-				best, at = r, i
-			}
+		best := pairs[0]
+		for _, p := range pairs[1:] {
+			best = min(best, p)
 		}
-		if best == none {
-			return append(dst, ids...)
+		rank, at := int32(best/shortPiece), int(best%shortPiece)
+		if rank == none {
+			break
 		}
-		ids[at] = best
-		copy(ids[at+1:], ids[at+2:])
-		copy(ranks[at:], ranks[at+1:])
-		ids, ranks = ids[:len(ids)-1], ranks[:len(ranks)-1]
+		right := m.next[at]
+		next := m.next[right]
+		m.ids[at], m.next[at], m.prev[next] = rank, next, uint8(at)
+		pairs[at], pairs[right] = pairOf(none, at), pairOf(none, int(right))
+		if int(next) < n {
+			pairs[at] = pairOf(v.merged(t, at, int(m.next[next])), at)
+		}
 		if at > 0 {
-			ranks[at-1] = v.merged(ids[at-1], best)
-		}
-		if at+1 < len(ids) {
-			ranks[at] = v.merged(best, ids[at+1])
+			left := int(m.prev[at])
+			pairs[left] = pairOf(v.merged(t, left, int(next)), left)
 		}
 	}
+	for i := 0; i < n; i = int(m.next[i]) {
+		dst = append(dst, m.ids[i])
+	}
+	return dst
 }
 
 // chain is a doubly linked list of tokens over the bytes of a piece, and a heap
@@ -87,13 +99,13 @@ type link struct {
 // gone is the rank of a position where no token begins any more.
 const gone = int32(-1)
 
-func (c *chain) appendLong(dst []int32, v *vocab, piece []byte) []int32 {
-	c.start(v, piece)
+func (c *chain) appendLong(dst []int32, v *vocab, t []byte, n int) []int32 {
+	c.start(v, t[:n])
 	for len(c.heap) > 0 {
 		top := c.pop()
 		rank, at := int32(top>>32), int32(uint32(top))
 		if c.links[at].rank == rank { // else a merge beside it made it stale
-			c.merge(v, at, rank)
+			c.merge(v, t, at, rank)
 		}
 	}
 	for i := int32(0); int(i) < len(c.links); i = c.links[i].next {
@@ -119,7 +131,7 @@ func (c *chain) start(v *vocab, piece []byte) {
 }
 
 // merge joins the token at position at with its right neighbour.
-func (c *chain) merge(v *vocab, at, id int32) {
+func (c *chain) merge(v *vocab, t []byte, at, id int32) {
 	l := &c.links[at]
 	right := &c.links[l.next]
 	right.rank = gone
@@ -127,20 +139,20 @@ func (c *chain) merge(v *vocab, at, id int32) {
 	if int(l.next) < len(c.links) {
 		c.links[l.next].prev = at
 	}
-	c.rank(v, at)
+	c.rank(v, t, at)
 	if l.prev >= 0 {
-		c.rank(v, l.prev)
+		c.rank(v, t, l.prev)
 	}
 }
 
 // rank looks up the pair that begins at position at.
-func (c *chain) rank(v *vocab, at int32) {
+func (c *chain) rank(v *vocab, t []byte, at int32) {
 	l := &c.links[at]
 	l.rank = none
 	if int(l.next) == len(c.links) {
 		return
 	}
-	if l.rank = v.merged(l.id, c.links[l.next].id); l.rank != none {
+	if l.rank = v.merged(t, int(at), int(c.links[l.next].next)); l.rank != none {
 		c.push(l.rank, at)
 	}
 }
