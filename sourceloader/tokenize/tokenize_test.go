@@ -151,6 +151,35 @@ func TestShortAndLongAgree(t *testing.T) {
 	}
 }
 
+// TestKeysTellPiecesApart changes bytes of pieces whose bytes are not compared
+// when they are looked up: key and tail have to decide.
+func TestKeysTellPiecesApart(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 8))
+	identity := func(p []byte) (key, end uint64) {
+		if len(p) > 8 {
+			end = tail(p)
+		}
+		return wordKey(p, 0, len(p)), end
+	}
+	for n := 1; n <= 16; n++ {
+		for range 200 {
+			p := make([]byte, n)
+			for i := range p {
+				p[i] = byte(rng.IntN(256))
+			}
+			key, end := identity(p)
+			for bit := range 8 * n {
+				q := slices.Clone(p)
+				q[bit/8] ^= 1 << (bit % 8)
+				q[rng.IntN(bit/8+1)] ^= byte(rng.IntN(256)) &^ (1 << (bit % 8))
+				if k, e := identity(q); k == key && e == end {
+					t.Fatalf("%x and %x have the same key and tail", p, q)
+				}
+			}
+		}
+	}
+}
+
 // TestCacheNeverChangesTheResult encodes with caches of all sizes, the smallest
 // of which evict all the time, in different states.
 func TestCacheNeverChangesTheResult(t *testing.T) {

@@ -22,13 +22,14 @@ type vocab struct {
 	words     []wordSlot // open addressing, linear probing, at most half full
 	wordShift uint
 	wordBits  []uint64 // a bit for each of 4 parts of a slot, set if a word falls there
+	tails     []uint64 // by id, the last 8 bytes of tokens of more than 8
 
 	bytes     [256]int32       // the token of each single byte
 	bytePairs [256 * 256]int32 // what two single bytes merge to, or none
 }
 
-// wordSlot holds one token by its key. The key of a token of up to 8 bytes is
-// the bytes themselves, otherwise a hash that has to be confirmed.
+// wordSlot holds one token by its key: the bytes themselves of a token of up to 8
+// bytes, otherwise a hash that has to be confirmed.
 type wordSlot struct {
 	key uint64
 	id  int32
@@ -47,6 +48,7 @@ func newVocab(tokens [][]byte) *vocab {
 	width := bits.Len(uint(2*len(tokens)) | 1)
 	v.words, v.wordShift = make([]wordSlot, 1<<width), uint(64-width)
 	v.wordBits = make([]uint64, len(v.words)/16)
+	v.tails = make([]uint64, len(tokens))
 	for i := range v.bytePairs {
 		v.bytePairs[i] = none
 	}
@@ -87,7 +89,7 @@ func (v *vocab) word(key, hash uint64, piece []byte) int32 {
 	for i := hash >> v.wordShift; ; i = (i + 1) & mask {
 		slot := &v.words[i&mask]
 		if slot.key == key && int(slot.n) == len(piece) {
-			if len(piece) <= 8 || bytes.Equal(v.token(slot.id), piece) {
+			if len(piece) <= 8 || v.confirms(slot.id, piece) {
 				return slot.id
 			}
 		}
@@ -97,9 +99,18 @@ func (v *vocab) word(key, hash uint64, piece []byte) int32 {
 	}
 }
 
+// confirms reports whether a token of the same key and length is a piece of more
+// than 8 bytes.
+func (v *vocab) confirms(id int32, piece []byte) bool {
+	return v.tails[id] == tail(piece) && (len(piece) <= 16 || bytes.Equal(v.token(id), piece))
+}
+
 func (v *vocab) addWord(t []byte, id int32) {
 	key := wordKey(t, 0, len(t))
 	hash := wordHash(key, len(t))
+	if len(t) > 8 {
+		v.tails[id] = tail(t)
+	}
 	bit := hash >> (v.wordShift - 2)
 	v.wordBits[bit/64] |= 1 << (bit % 64)
 	mask := uint64(len(v.words) - 1)
@@ -127,15 +138,20 @@ func wordKey(t []byte, i, j int) uint64 {
 	return key
 }
 
-// longKey hashes more than 8 bytes, the last ones with an overlap.
+// longKey hashes more than 8 bytes, the last ones with an overlap. The rounds are
+// one-to-one: among pieces of up to 16 bytes with one key and one tail, there is
+// no choice for the first 8 bytes, so that nothing else has to be compared.
 func longKey(p []byte) uint64 {
-	h := binary.LittleEndian.Uint64(p[len(p)-8:])
+	h := tail(p)
 	for len(p) > 8 {
-		h = mix(h ^ binary.LittleEndian.Uint64(p))
+		h = (h ^ binary.LittleEndian.Uint64(p)) * 0xE7037ED1A0B428DB
+		h ^= h >> 32
 		p = p[8:]
 	}
 	return h
 }
+
+func tail(p []byte) uint64 { return binary.LittleEndian.Uint64(p[len(p)-8:]) }
 
 func wordHash(key uint64, n int) uint64 {
 	return mix(key ^ uint64(n)<<56)
