@@ -17,6 +17,10 @@ type source struct {
 	bytes    int64 // of them, in memory
 	pace     int64 // samples drawn in the last step
 	bans     int   // a reader must know so many of the job's bans to know all of this source
+	// Whether it is drawn from soon, and its part of what its readers can do, as of the
+	// last look at all sources; see share.
+	soon       bool
+	busy, room int64
 }
 
 // block is the metadata of one block.
@@ -122,26 +126,38 @@ func (Readers) event() {}
 // for small ones.
 const wantLimit = 4
 
+// allSources is in place of the one of which a block was read.
+const allSources = -1
+
 // lookAhead asks for blocks until Window samples, or those of the steps that are
 // planned ahead twice over, of each active source are known or on their way; and for
 // as many as keep its readers busy, if they have memory for them. It asks for at most
-// an epoch, or 64 blocks, ahead.
-func (c *Core) lookAhead() {
+// an epoch, or 64 blocks, ahead. Only a step or a change gives more than one source
+// something to ask for: after each of the hundreds of small blocks that a step may
+// take, it looks at that one's source.
+func (c *Core) lookAhead(read int32) {
+	if read != allSources {
+		if c.sources[read].soon {
+			c.lookAheadIn(read)
+		}
+		return
+	}
 	out := c.state.Settings.out(len(c.sources))
 	rates := make([]int64, len(c.readers)) // of the sources of each group, together
 	for i := range min(len(c.readers), len(c.sources)) {
 		rates[c.readers[i].Group] += c.sources[i].rate()
 	}
 	for i := range c.state.Cursors {
-		if out[i] || !c.active(i) {
+		s := &c.sources[i]
+		if s.soon = !out[i] && c.active(i); !s.soon {
 			continue
 		}
-		var busy, room int64
+		s.busy, s.room = 0, 0
 		if i < len(c.readers) {
 			r := &c.readers[i]
-			busy, room = share(r, c.sources[i].rate(), rates[r.Group])
+			s.busy, s.room = share(r, s.rate(), rates[r.Group])
 		}
-		c.lookAheadIn(int32(i), busy, room)
+		c.lookAheadIn(int32(i))
 	}
 }
 
@@ -180,9 +196,8 @@ func (c *Core) active(i int) bool {
 	}
 }
 
-// lookAheadIn also asks for up to busy blocks beyond the one that is drawn from, in room
-// for so many bytes.
-func (c *Core) lookAheadIn(i int32, busy, room int64) {
+// lookAheadIn is lookAhead for one source.
+func (c *Core) lookAheadIn(i int32) {
 	s, cur := &c.sources[i], c.state.Cursors[i]
 	usual := int64(c.cfg.Window) // samples of a block that is not known
 	if s.read > 0 {
@@ -197,7 +212,7 @@ func (c *Core) lookAheadIn(i int32, busy, room int64) {
 	// A source that gives many samples to a step needs a block read while the
 	// steps planned ahead use up the one before it.
 	enough := max(int64(c.cfg.Window), 2*c.cfg.Ahead*s.pace)
-	for seq := cur.Seq; seq < end && (known < enough || seq-cur.Seq <= busy && s.inMemory(known) < room); {
+	for seq := cur.Seq; seq < end && (known < enough || seq-cur.Seq <= s.busy && s.inMemory(known) < s.room); {
 		if s.Limit > 0 && left <= 0 {
 			seq, left = (seq/s.Blocks+1)*s.Blocks, s.Limit
 			continue
@@ -205,7 +220,7 @@ func (c *Core) lookAheadIn(i int32, busy, room int64) {
 		n := usual
 		if b, ok := s.blocks[seq]; ok {
 			n = int64(len(b.lengths))
-		} else if !s.wanted[seq] && int64(len(s.wanted)) >= max(wantLimit, busy) {
+		} else if !s.wanted[seq] && int64(len(s.wanted)) >= max(wantLimit, s.busy) {
 			break
 		} else {
 			c.want(i, seq)

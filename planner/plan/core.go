@@ -293,7 +293,7 @@ func (c *Core) reset(s State, digest [32]byte) {
 }
 
 // Start plans as far as it can without any event.
-func (c *Core) Start() []Effect { return c.drain(c.advance) }
+func (c *Core) Start() []Effect { return c.drain(func() { c.advance(allSources) }) }
 
 // Apply takes one event and returns what has to be done, in order. After a Fail
 // it does nothing.
@@ -302,6 +302,8 @@ func (c *Core) Apply(ev Event) []Effect {
 		switch ev := ev.(type) {
 		case BlockRead:
 			c.blockRead(ev)
+			c.advance(ev.Source)
+			return
 		case Acked:
 			c.ack(ev.Step)
 		case Assembled:
@@ -315,9 +317,9 @@ func (c *Core) Apply(ev Event) []Effect {
 			c.reset(ev.State, ev.Digest)
 		case Readers:
 			c.readers = ev.Of
-			return // the next event looks ahead by it
+			return // the next step looks ahead by it
 		}
-		c.advance()
+		c.advance(allSources)
 	})
 }
 
@@ -376,20 +378,6 @@ func (c *Core) ack(step int64) {
 	c.release()
 }
 
-func (c *Core) assembled(ev Assembled) {
-	if err := c.digests.add(ev); err != nil {
-		c.fail(err)
-		return
-	}
-	for {
-		step, d, ok := c.digests.next()
-		if !ok {
-			return
-		}
-		c.emit(Digested{step, d})
-	}
-}
-
 // Effective is the step that a change made now would apply to first.
 func (c *Core) Effective(step int64) int64 {
 	next := c.state.Step
@@ -420,8 +408,9 @@ func (c *Core) change(ch Change) {
 	c.step.begun, c.prepared = false, false
 }
 
-// advance plans steps while the limit allows it and the samples are known.
-func (c *Core) advance() {
+// advance plans steps while the limit allows it and the samples are known, and looks
+// ahead in source read, of which a block was read; in all if there may be more to see.
+func (c *Core) advance(read int32) {
 	for c.failed == nil && c.ended < 0 && c.state.Step-c.acked < c.cfg.Ahead {
 		c.begin()
 		step, end := c.next()
@@ -433,6 +422,7 @@ func (c *Core) advance() {
 		if step == nil {
 			break
 		}
+		read = allSources
 		for i, cur := range step.After.Cursors {
 			c.sources[i].pace = cur.Samples - c.state.Cursors[i].Samples
 		}
@@ -443,7 +433,7 @@ func (c *Core) advance() {
 		c.publish(step)
 	}
 	if c.failed == nil && c.ended < 0 {
-		c.lookAhead()
+		c.lookAhead(read)
 	}
 }
 

@@ -83,3 +83,17 @@ func (d *digests) forget(step int64) {
 		}
 	}
 }
+
+func (c *Core) assembled(ev Assembled) {
+	if err := c.digests.add(ev); err != nil {
+		c.fail(err)
+		return
+	}
+	for {
+		step, d, ok := c.digests.next()
+		if !ok {
+			return
+		}
+		c.emit(Digested{step, d})
+	}
+}
