@@ -3,6 +3,7 @@ package sourceloader
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 
@@ -324,23 +325,19 @@ func (c *cache) forgetAll(of func(blockID) bool) {
 	}
 }
 
-// release lets go of all blocks of a source before seq `before`.
-func (c *cache) release(source uint32, before uint64) {
+// release lets go of all blocks of some sources that are before a seq, by source.
+func (c *cache) release(before map[uint32]uint64) {
 	var gone files
 	defer gone.close()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.released[source] = before
+	maps.Copy(c.released, before)
 	for id := range c.entries {
-		if id.source == source && id.seq < before {
+		if id.seq < before[id.source] {
 			c.drop(id, &gone)
 		}
 	}
-	for id := range c.seen {
-		if id.source == source && id.seq < before {
-			delete(c.seen, id)
-		}
-	}
+	maps.DeleteFunc(c.seen, func(id blockID, _ bool) bool { return id.seq < before[id.source] })
 }
 
 // usage describes the cache: bytes of memory held, blocks read, and blocks read again.

@@ -25,7 +25,7 @@ func TestCacheBudget(t *testing.T) {
 	for range 3000 {
 		id := blockID{uint32(rng.IntN(3)), uint64(rng.IntN(40))}
 		if rng.IntN(20) == 0 {
-			c.release(id.source, id.seq) // forwards or, after a resume, backwards
+			c.release(map[uint32]uint64{id.source: id.seq}) // forwards or, after a resume, backwards
 		}
 		if _, err := c.get(t.Context(), id); err != nil {
 			t.Fatal(err)
@@ -39,7 +39,7 @@ func TestCacheBudget(t *testing.T) {
 		}
 	}
 	for id := range c.entries {
-		c.release(id.source, 0)
+		c.release(map[uint32]uint64{id.source: 0})
 	}
 	for seq := range uint64(20) { // in order: the first stay, the last go
 		if _, err := c.get(t.Context(), blockID{0, seq}); err != nil {
@@ -55,7 +55,7 @@ func TestCacheBudget(t *testing.T) {
 // source is, not from its start.
 func TestCacheKeepsWhatIsNeeded(t *testing.T) {
 	c := newCache(t.Context(), 250, noDisk, func(context.Context, blockID) (*Block, error) { return blockOf(80), nil })
-	c.release(1, 1000)
+	c.release(map[uint32]uint64{1: 1000})
 	for _, id := range []blockID{{1, 1000}, {0, 2}, {0, 3}, {1, 1001}} {
 		if _, err := c.get(t.Context(), id); err != nil {
 			t.Fatal(err)
@@ -113,9 +113,28 @@ func TestCacheCountsRereads(t *testing.T) {
 	for range 3 {
 		c.get(t.Context(), blockID{0, 7})
 	}
-	c.release(0, 8)
+	c.release(map[uint32]uint64{0: 8})
 	c.get(t.Context(), blockID{0, 7})
 	if held, blocks, rereads := c.usage(); held != 0 || blocks != 4 || rereads != 2 {
 		t.Errorf("%d held, %d read, %d of them again; want 0, 4, 2", held, blocks, rereads)
+	}
+}
+
+// TestCacheReleases: what is released is let go of, and nothing of another source:
+// one that went back to an earlier position has blocks before those it released.
+func TestCacheReleases(t *testing.T) {
+	c := newCache(t.Context(), 1<<20, noDisk, func(context.Context, blockID) (*Block, error) { return blockOf(80), nil })
+	c.release(map[uint32]uint64{1: 50})
+	all := []blockID{{0, 3}, {0, 4}, {1, 7}, {2, 3}, {2, 9}}
+	for _, id := range all {
+		if _, err := c.get(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.release(map[uint32]uint64{0: 4, 2: 9})
+	for i, kept := range []bool{false, true, true, false, true} {
+		if held := c.entries[all[i]] != nil; held != kept || c.seen[all[i]] != kept {
+			t.Errorf("block %v: held is %v, seen %v, want %v", all[i], held, c.seen[all[i]], kept)
+		}
 	}
 }

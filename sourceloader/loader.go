@@ -174,9 +174,11 @@ func (l *Loader) orders(ctx context.Context, stream *rpc.Session[pb.LoaderReport
 		case *pb.LoaderOrder_Read:
 			work.Go(func() error { return l.readBlock(ctx, blockID{o.Read.Source, o.Read.Seq}, send) })
 		case *pb.LoaderOrder_Release:
+			before := make(map[uint32]uint64, len(o.Release.Source))
 			for i, source := range o.Release.Source {
-				l.cache.release(source, o.Release.Before[i])
+				before[source] = o.Release.Before[i]
 			}
+			l.cache.release(before)
 		case *pb.LoaderOrder_Add:
 			if err := l.add(o.Add); err != nil {
 				return err

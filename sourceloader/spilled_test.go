@@ -176,7 +176,7 @@ func TestCacheWithDisk(t *testing.T) {
 			id := blockID{uint32(rng.IntN(4)), uint64(rng.IntN(12))}
 			switch rng.IntN(20) {
 			case 0:
-				c.release(id.source, id.seq)
+				c.release(map[uint32]uint64{id.source: id.seq})
 			case 1:
 				if limit < 1<<30 {
 					c.forget(id.source) // what was forgotten is read again
@@ -215,7 +215,7 @@ func TestCacheWithDiskConcurrently(t *testing.T) {
 				id := blockID{uint32(rng.IntN(3)), uint64(rng.IntN(8))}
 				switch rng.IntN(20) {
 				case 0:
-					c.release(id.source, id.seq)
+					c.release(map[uint32]uint64{id.source: id.seq})
 				case 1:
 					c.forget(id.source)
 				}
