@@ -38,6 +38,7 @@ type Block struct {
 	Skips                    []Skip
 	Banned                   []BannedSample // by rising index
 	known                    uint32         // bans of the job that it takes into account
+	places                   []order.Place  // in reading order; only if other blocks can be made of it
 }
 
 // BannedSample is a sample that comes from a banned record.
@@ -90,7 +91,7 @@ func (b *Block) Beside(i int) (kept, values, images int64) {
 
 // Bytes is the memory that the samples take.
 func (b *Block) Bytes() int64 {
-	n := b.tokens.bytes() + 12*int64(cap(b.spans)) + 8*int64(len(b.Order))
+	n := b.tokens.bytes() + 12*int64(cap(b.spans)) + 8*int64(len(b.Order)) + 24*int64(cap(b.places))
 	for _, col := range b.kept {
 		for _, v := range col {
 			n += int64(len(v)) + 24
@@ -196,16 +197,23 @@ func (s *Source) ReadPlaced(ctx context.Context, st store.Store, worker *transfo
 	}
 	b = r.block
 	b.tokens.trim()
-	b.Order = s.Order.Sort(seq, r.places)
+	b.arrange(&s.Order, seq, r.places, bans)
+	b.remember(&s.Order, r.places)
+	return b, r.places, nil
+}
+
+// arrange puts the samples, which were read at these places, in the order of block seq,
+// and names the banned ones.
+func (b *Block) arrange(o *order.Order, seq int64, places []order.Place, bans Bans) {
+	b.Order = o.Sort(seq, places)
 	b.Lengths = make([]uint32, len(b.Order))
+	b.Banned, b.known = nil, bans.known
 	for i, at := range b.Order {
 		b.Lengths[i] = uint32(b.spans[at].length)
-		if id, banned := bans.ids[record{int(r.places[at].File), r.places[at].Row}]; banned {
+		if id, banned := bans.ids[record{int(places[at].File), places[at].Row}]; banned {
 			b.Banned = append(b.Banned, BannedSample{int32(i), id})
 		}
 	}
-	b.known = bans.known
-	return b, r.places, nil
 }
 
 // reading fills a block record by record.

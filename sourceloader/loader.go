@@ -19,6 +19,7 @@ import (
 	"slices"
 	"sync"
 	"time"
+	"weak"
 
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
@@ -83,9 +84,10 @@ type Loader struct {
 
 // lazySource is opened by the first block that needs it.
 type lazySource struct {
-	mu      sync.Mutex // guards opening: reads of the same source wait for it
+	mu      sync.Mutex // guards opening: reads of the same source wait for it; and last
 	source  *Source
-	workers sync.Pool // of *transform.Worker
+	last    weak.Pointer[Block] // the block that was made last, while someone has it
+	workers sync.Pool           // of *transform.Worker
 }
 
 // Run serves until ctx ends, the planner goes away, or the job fails.
@@ -228,23 +230,30 @@ func (l *Loader) source(ctx context.Context, i uint32) (*Source, error) {
 	return lazy.source, nil
 }
 
-// load reads a block; the cache calls it.
+// load reads a block, or makes it of another one; the cache calls it.
 func (l *Loader) load(ctx context.Context, id blockID) (*Block, error) {
 	src, err := l.source(ctx, id.source)
 	if err != nil {
 		return nil, err
 	}
-	_, lazy := l.known(id.source)
-	worker, ok := lazy.workers.Get().(*transform.Worker)
-	if !ok {
-		worker = src.Chain.Worker()
-	}
-	defer lazy.workers.Put(worker)
 	banned, err := l.bannedIn(id.source, src)
 	if err != nil {
 		return nil, err
 	}
-	return src.Read(ctx, l.store, worker, int64(id.seq), banned)
+	_, lazy := l.known(id.source)
+	b := src.again(lazy.lastBlock(), int64(id.seq), banned)
+	if b == nil {
+		worker, ok := lazy.workers.Get().(*transform.Worker)
+		if !ok {
+			worker = src.Chain.Worker()
+		}
+		defer lazy.workers.Put(worker)
+		if b, err = src.Read(ctx, l.store, worker, int64(id.seq), banned); err != nil {
+			return nil, err
+		}
+	}
+	lazy.setLast(b)
+	return b, nil
 }
 
 func (l *Loader) index(ctx context.Context, i uint32, send *rpc.Sender[*pb.LoaderReport]) error {

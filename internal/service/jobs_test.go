@@ -146,6 +146,7 @@ batch: {sequence_length: 512, sequences: 8, microbatch_size: 2}
 topology: {dp: 2, cp: 2}
 output: {cp_slicing: none}
 `, 30, ""},
+	epochs,
 	own,
 	split,
 	waiting,
@@ -155,6 +156,23 @@ topology: {dp: 2, cp: 2}
 `, 40, ""},
 	{"outliers wait under a strategy of one's own", strings.Replace(own.spec, "microbatch_size: 2", "microbatch_size: 2, outliers: {above: 256, together: 6, wait: 5}", 1), 12, ""},
 }
+
+// epochs takes several whole epochs of two small sources in every step: each is one
+// chunk, and its blocks are made of each other while they are in memory.
+var epochs = recipe{"several epochs in every step", "sources:" + chat + `
+  - name: few
+    files: text/0[0-3].txt
+    long: {rule: truncate, max: 60}
+  - name: lines
+    files: jsonl/part-0.jsonl
+    keep: [lang]
+    limit: 7
+mix: {weights: {chat: 0.3, few: 0.4, lines: 0.3}}
+batch: {sequence_length: 512, sequences: 8, microbatch_size: 2}
+topology: {dp: 2, cp: 2}
+`, 30, `{"step":7,"ban":{"source":"few","file":"02.txt","row":0}}
+{"step":11,"ban":{"source":"lines","file":"part-0.jsonl","row":0}}
+`}
 
 // split cuts long samples over 2 or 4 of a pool of 4 ranks: books has texts of up to
 // ten times the tokens of a row.
