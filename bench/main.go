@@ -4,12 +4,12 @@
 //	go run ./bench -scenario text -runs 11  # one of them
 //
 // Scenarios: text (raw JSONL, tokenized on the way), parquet (token ids in
-// Parquet, plain and zstd), memory (306 Parquet sources for 16 ranks), plan (the
-// planner's core alone), plancycle (a whole planning cycle for 4096 ranks),
-// trainsim (the training simulator), vlm (pairs of image and text).
+// Parquet, plain and zstd), memory (306 Parquet sources for 16 ranks), epochs (306
+// tiny ones), plan (the planner's core alone), plancycle (a whole planning cycle for
+// 4096 ranks), trainsim (the training simulator), vlm (pairs of image and text).
 //
 // Every scenario writes its own inputs, the same in every run, into a temporary
-// folder; what they are made of is said in inputs.go and memory.go. Service and
+// folder; what they are made of is said in inputs.go, sources.go and epochs.go. Service and
 // trainer ranks are processes of their own: this binary starts itself with
 // -role. A scenario's runs alternate with those of its ceilings, so that a
 // busy machine slows both. It never verifies what is delivered; the tests do.
@@ -53,6 +53,7 @@ var scenarios = []struct {
 	{"text", benchText},
 	{"parquet", benchParquet},
 	{"memory", benchMemory},
+	{"epochs", benchEpochs},
 	{"plan", benchPlan},
 	{"vlm", benchVLM},
 	{"plancycle", benchPlanCycle},
