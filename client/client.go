@@ -28,9 +28,7 @@ import (
 type Rank struct{ DP, CP, PP, TP int }
 
 // String names the rank in messages.
-func (r Rank) String() string {
-	return fmt.Sprintf("rank dp=%d cp=%d pp=%d tp=%d", r.DP, r.CP, r.PP, r.TP)
-}
+func (r Rank) String() string { return r.wire().Name() }
 
 func (r Rank) wire() *pb.Coordinates {
 	return &pb.Coordinates{Dp: uint32(r.DP), Cp: uint32(r.CP), Pp: uint32(r.PP), Tp: uint32(r.TP)}

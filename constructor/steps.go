@@ -58,8 +58,10 @@ type steps struct {
 // rank is a trainer's place.
 type rank struct{ dp, cp, pp, tp uint32 }
 
-func (r rank) String() string {
-	return fmt.Sprintf("rank dp=%d cp=%d pp=%d tp=%d", r.dp, r.cp, r.pp, r.tp)
+func (r rank) String() string { return r.wire().Name() }
+
+func (r rank) wire() *pb.Coordinates {
+	return &pb.Coordinates{Dp: r.dp, Cp: r.cp, Pp: r.pp, Tp: r.tp}
 }
 
 func rankOf(c *pb.Coordinates) rank { return rank{c.GetDp(), c.GetCp(), c.GetPp(), c.GetTp()} }

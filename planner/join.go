@@ -176,11 +176,6 @@ func (p *Planner) join(j *joining) (*pb.JoinReply, error) {
 	}, nil
 }
 
-// rankName names a rank as constructors and trainers do.
-func rankName(r *pb.Coordinates) string {
-	return fmt.Sprintf("rank dp=%d cp=%d pp=%d tp=%d", r.GetDp(), r.GetCp(), r.GetPp(), r.GetTp())
-}
-
 func (p *Planner) sourceNames() []string { return namesOf(p.sources) }
 
 func namesOf(sources []jobspec.Source) []string {
@@ -208,7 +203,7 @@ func (p *Planner) position(req *pb.JoinRequest, before int64, state plan.State, 
 		}
 	}
 	p.positioned = true
-	p.opts.Log.Info("job moved", "job", p.id.name, "by", rankName(req.Rank), "planned", p.core.Planned(), "done", p.core.Acked(), "to", state.Step, "topology", tree.Canonical())
+	p.opts.Log.Info("job moved", "job", p.id.name, "by", req.Rank.Name(), "planned", p.core.Planned(), "done", p.core.Acked(), "to", state.Step, "topology", tree.Canonical())
 	if err := p.rejoinLog(state.Step); err != nil {
 		return err
 	}

@@ -1852,7 +1852,7 @@ type Acked struct {
 	Generation    uint64                 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
 	Bucket        uint32                 `protobuf:"varint,2,opt,name=bucket,proto3" json:"bucket,omitempty"`
 	Step          uint64                 `protobuf:"varint,3,opt,name=step,proto3" json:"step,omitempty"`
-	Slowest       string                 `protobuf:"bytes,4,opt,name=slowest,proto3" json:"slowest,omitempty"` // the rank that holds the bucket back, such as "dp=0 cp=1 pp=0 tp=0"
+	Slowest       string                 `protobuf:"bytes,4,opt,name=slowest,proto3" json:"slowest,omitempty"` // the rank that holds the bucket back, such as "rank dp=0 cp=1 pp=0 tp=0"
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
