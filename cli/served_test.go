@@ -224,16 +224,20 @@ func cramped(ctx context.Context, dir string, args ...string) *exec.Cmd {
 }
 
 // TestFullDiskEnds has services whose log fails: its ranks hear why, and it ends by
-// itself, with the exit code of what was lost.
+// itself, with the exit code of what was lost. To stop it before does not hide that.
 func TestFullDiskEnds(t *testing.T) {
 	t.Parallel()
 	for name, args := range map[string][]string{
-		"serve":     {"serve"},
-		"processes": {"serve", "--processes"},
-		"planner":   {"planner"},
+		"serve":             {"serve"},
+		"serve stopped":     {"serve"},
+		"processes":         {"serve", "--processes"},
+		"processes stopped": {"serve", "--processes"},
+		"planner":           {"planner"},
+		"planner stopped":   {"planner"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			stopped := strings.HasSuffix(name, " stopped")
 			dir := folder(t, "dp: 2", "dp: 1")
 			args = append(args, "job.yaml", "--listen", "127.0.0.1:0", "--log-dir", "log")
 			s := start(t, cramped(context.WithoutCancel(t.Context()), dir, args...))
@@ -251,6 +255,9 @@ func TestFullDiskEnds(t *testing.T) {
 				_, err = c.Next(t.Context())
 			}
 			refused(t, err, "the job has failed, start the service again", "the log in", "file too large", "free or replace the disk")
+			if stopped { // while it tells its ranks why
+				s.cmd.Process.Signal(syscall.SIGTERM)
+			}
 			select {
 			case <-s.exited:
 			case <-time.After(hangs):

@@ -234,21 +234,37 @@ func spawn(ctx context.Context, opts *Options, args []string, serving func(strin
 	}}
 	cmd.Stdout = lines
 	err := cmd.Run()
-	if ctx.Err() != nil {
+	if ctx.Err() != nil && (args[0] != "planner" || cmd.ProcessState.ExitCode() <= 0) {
 		return nil
-	}
-	if code := cmd.ProcessState.ExitCode(); (code == 0 || code == 4) && args[0] != "planner" {
-		// Another role ended, or was lost. That one's end is on its way here, and says more.
+	} // a planner whose job had failed before it was stopped says so
+	if wait := otherCause(cmd.ProcessState, args[0]); wait > 0 {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(stopTime):
+		case <-time.After(wait):
 		}
 	}
 	if err != nil {
 		return fault.As(classOf(cmd.ProcessState), fmt.Errorf("%s ended: %w%s", nameOf(args), err, tail.last()))
 	}
 	return fault.Lostf("%s ended by itself", nameOf(args))
+}
+
+// otherCause is how long to wait for what may be why a role's process ended, and says
+// more: the end of another role, or the signal that stops this process, too, as Ctrl-C
+// is sent to all.
+func otherCause(p *os.ProcessState, role string) time.Duration {
+	if p == nil { // it did not start
+		return 0
+	}
+	code, status := p.ExitCode(), p.Sys().(syscall.WaitStatus)
+	switch {
+	case role != "planner" && (code == 0 || code == 4):
+		return stopTime
+	case code == 0, status.Signaled() && (status.Signal() == syscall.SIGINT || status.Signal() == syscall.SIGTERM):
+		return time.Second
+	}
+	return 0
 }
 
 // nameOf names a role's process in messages.
