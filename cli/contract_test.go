@@ -129,11 +129,18 @@ func TestTokens(t *testing.T) {
 	t.Run("unwritable", func(t *testing.T) {
 		t.Parallel()
 		r := millrace(t, dir, "run", "job.yaml", "--save-token", "nowhere/token.json")
-		r.expect(t, exitUser, "nowhere", "--save-token")
+		r.expect(t, exitUser, filepath.Join(dir, "nowhere/token.json")+": no such file or directory", "--save-token in a folder that is there")
 		if r.stdout != "" {
 			t.Errorf("the job ran before the token's path was found wrong:\n%s", r.stdout)
 		}
-		millrace(t, dir, "run", "job.yaml", "--save-token", "words").expect(t, exitUser, "words is a folder", "--save-token")
+		disk := fullDisk(t)
+		put(t, disk, "token.json", "") // no room for more
+		r = millrace(t, dir, "run", "job.yaml", "--save-token", filepath.Join(disk, "token.json"))
+		r.expect(t, exitUser, "no space left", "has room")
+		if left, err := os.ReadDir(disk); err != nil || len(left) != 2 || r.stdout != "" {
+			t.Errorf("the disk has %v (%v), the job did\n%s", left, err, r.stdout)
+		}
+		millrace(t, dir, "run", "job.yaml", "--save-token", "words").expect(t, exitUser, "words: it is a folder", "--save-token")
 		millrace(t, dir, "run", "job.yaml", "--resume", "nope.json").expect(t, exitUser, "nope.json", "--save-token")
 	})
 	t.Run("full", func(t *testing.T) {

@@ -43,6 +43,24 @@ func TestMain(m *testing.M) {
 // on a machine that is busy with other tests.
 const hangs = time.Minute
 
+// fullDisk is a folder on a file system without room, where the tests may mount one.
+func fullDisk(t testing.TB) string {
+	t.Helper()
+	dir := t.TempDir()
+	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", dir).CombinedOutput(); err != nil {
+		t.Skipf("mounting a small tmpfs: %v: %s", err, out)
+	}
+	t.Cleanup(func() {
+		if out, err := exec.Command("umount", dir).CombinedOutput(); err != nil {
+			t.Errorf("unmounting %s: %v: %s", dir, err, out)
+		}
+	})
+	if err := os.WriteFile(filepath.Join(dir, "full"), make([]byte, 1<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("filling a disk of 64 KiB: %v", err)
+	}
+	return dir
+}
+
 // result is what became of a command.
 type result struct {
 	code           int

@@ -107,7 +107,7 @@ func writePage(path string, r *offline.Report) error {
 		return err
 	}
 	if err := replace(path, b.Bytes(), 0o644); err != nil { // a page is to be passed on
-		return pageOutput.unwritable(err)
+		return pageOutput.unwritable(path, err)
 	}
 	return nil
 }

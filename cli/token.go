@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -41,7 +42,11 @@ var (
 	pageOutput  = output{"the page", "--html"}
 )
 
-// check finds out before the work whether a file can be written; "" is none.
+// probeBytes are written beside a file to see that there is room: more than a token has.
+const probeBytes = 64 << 10
+
+// check finds out before the work whether a file can be written, by one beside it; ""
+// is none. What is there already stays as it is.
 func (o output) check(path string) error {
 	if path == "" {
 		return nil
@@ -49,19 +54,26 @@ func (o output) check(path string) error {
 	info, err := os.Stat(path)
 	switch {
 	case err == nil && info.IsDir():
-		return o.unwritable(fmt.Errorf("%s is a folder", path))
+		return o.unwritable(path, errors.New("it is a folder"))
 	case err == nil && !info.Mode().IsRegular():
 		return nil // a pipe or device tells when it is written to
 	}
 	probe, err := os.CreateTemp(filepath.Dir(path), ".millrace-*")
 	if err != nil {
-		return o.unwritable(err)
+		return o.unwritable(path, err)
 	}
-	return errors.Join(probe.Close(), os.Remove(probe.Name()))
+	_, err = probe.Write(make([]byte, probeBytes))
+	if err = errors.Join(err, probe.Sync(), probe.Close(), os.Remove(probe.Name())); err != nil {
+		return o.unwritable(path, err)
+	}
+	return nil
 }
 
-func (o output) unwritable(err error) error {
-	return fault.Userf("writing %s: %w; name a file with %s that can be written", o.what, err, o.flag)
+func (o output) unwritable(path string, err error) error {
+	if at, ok := errors.AsType[*fs.PathError](err); ok { // of a file beside it, whose name says nothing
+		err = at.Err
+	}
+	return fault.Userf("writing %s to %s: %w; name a file with %s in a folder that is there, has room and can be written to", o.what, path, err, o.flag)
 }
 
 // writeToken writes a token as a whole or not at all; nowhere if path is "".
@@ -74,7 +86,7 @@ func writeToken(path string, f tokenFile) error {
 		return fmt.Errorf("encoding the resume token: %w", err)
 	}
 	if err := replace(path, append(data, '\n'), 0o600); err != nil {
-		return tokenOutput.unwritable(err)
+		return tokenOutput.unwritable(path, err)
 	}
 	return nil
 }
