@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -118,6 +119,35 @@ func TestMovedBy(t *testing.T) {
 		_, err = ranks[0].Next(ctx)
 	}
 	refused(t, err, "moved to step 0", "by rank dp=1 cp=0 pp=0 tp=0, which joined without a resume token", "restart all ranks from the same checkpoint")
+}
+
+// TestAbsentRank has a rank whose peer does not come: the status, the service's log and
+// the rank's say which it is.
+func TestAbsentRank(t *testing.T) {
+	t.Parallel()
+	dir := folder(t)
+	s := serve(t, dir)
+	var log bytes.Buffer
+	c, err := open(t, s, client.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 14*time.Second)
+	defer cancel()
+	for err == nil {
+		_, err = c.Next(ctx)
+	}
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatal(err)
+	}
+	absent := "1 of 2 ranks have not asked for a batch yet: rank dp=1 cp=0 pp=0 tp=0"
+	for who, text := range map[string]string{
+		"the status": millrace(t, dir, "status", s.address).stdout, "the service's log": s.stderr.String(), "the rank's log": log.String(),
+	} {
+		if strings.Count(text, absent) != 1 {
+			t.Errorf("%s does not say %q once:\n%s", who, absent, text)
+		}
+	}
 }
 
 // TestChangedFile rewrites a file of a served job under way: the ranks, the status

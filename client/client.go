@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -51,6 +52,7 @@ type Options struct {
 	Prefetch int           // steps to read ahead; default 2, negative = none; at most two less than the planner's
 	Deadline time.Duration // of one batch; default 10 minutes
 	Security rpc.Security  //
+	Log      *slog.Logger  // is told what the service waits for when a call takes more than 10 s; default: discard
 }
 
 func (o *Options) withDefaults() {
@@ -184,6 +186,7 @@ func Open(ctx context.Context, address string, opts Options) (*Client, error) {
 func (c *Client) join(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.Deadline)
 	defer cancel()
+	defer c.speak(ctx, "to join")()
 	m := c.opts.Mesh
 	reply, err := pb.NewPlannerClient(c.planner).Join(ctx, &pb.JoinRequest{
 		Job: c.opts.Job, Identity: c.opts.Identity, Rank: c.opts.Rank.wire(), Token: c.opts.Token,
@@ -205,7 +208,9 @@ func (c *Client) Next(ctx context.Context) (*Batch, error) {
 		return nil, c.failed
 	}
 	begin := time.Now()
+	said := c.speak(ctx, "for its next batch")
 	b, err := c.take(ctx)
+	said()
 	if err != nil {
 		if ctx.Err() == nil {
 			c.failed = err

@@ -50,6 +50,7 @@ type steps struct {
 	failed     error
 	acked      map[rank]uint64
 	joins      map[rank]uint64 // the last join of each rank
+	asked      map[rank]bool   // ranks that did in this generation, since they joined last
 	adopted    map[rank]uint64 // ranks of an earlier generation that stood where this one began
 	reported   map[uint32]uint64
 	counts     pb.ConstructorUsage
@@ -146,7 +147,7 @@ func (s *steps) clear(r *pb.Restart) {
 	s.generation, s.origin, s.base, s.next, s.ended, s.strict, s.moved = r.Generation, next, next, next, nil, r.Remeshed, r.Moved
 	s.plans, s.ready, s.building = map[uint64]*pb.StepPlan{}, map[uint64]*step{}, map[uint64]int64{}
 	s.held = 0
-	s.acked, s.reported, s.adopted = map[rank]uint64{}, map[uint32]uint64{}, map[rank]uint64{}
+	s.acked, s.reported, s.adopted, s.asked = map[rank]uint64{}, map[uint32]uint64{}, map[rank]uint64{}, map[rank]bool{}
 	for _, dp := range s.job.GetBuckets() {
 		s.reported[dp] = next
 		for _, r := range s.fetchers(dp) {
@@ -186,6 +187,7 @@ func (s *steps) admit(a *pb.Admit) *pb.Admitted {
 	defer s.mu.Unlock()
 	r := rankOf(a.Rank)
 	s.joins[r] = a.Join
+	delete(s.asked, r)
 	return &pb.Admitted{Join: a.Join, Generation: s.generation, Acked: s.acked[r]}
 }
 
@@ -278,6 +280,7 @@ func (s *steps) answer(ctx context.Context, q ask) (st *step, end *pb.EndOfData,
 		if refused = s.check(q); refused != nil {
 			return true
 		}
+		s.asked[q.rank] = true
 		s.ack(q)
 		if s.ended != nil && q.step >= s.ended.Step {
 			end = s.ended
@@ -427,5 +430,27 @@ func (s *steps) usage() *pb.ConstructorUsage {
 		HeldBytes: uint64(max(s.held, 0)), BudgetBytes: uint64(s.budget),
 		DeliveredBytes: s.counts.DeliveredBytes, DeliveredBatches: s.counts.DeliveredBatches,
 		FetchSeconds: s.counts.FetchSeconds, WaitSeconds: s.counts.WaitSeconds,
+		Generation: s.generation, Absent: uint32(len(s.acked) - len(s.asked)), AbsentRanks: s.absent(),
 	}
+}
+
+// maxAbsent are the ranks that are named: enough to see a pattern, such as a host.
+const maxAbsent = 8
+
+// absent are the first ranks that have not asked for a batch. The lock is held.
+func (s *steps) absent() (ranks []*pb.Coordinates) {
+	if len(s.asked) == len(s.acked) {
+		return nil
+	}
+	for _, dp := range s.job.GetBuckets() {
+		for _, r := range s.fetchers(dp) {
+			if !s.asked[r] {
+				ranks = append(ranks, r.wire())
+			}
+			if len(ranks) == maxAbsent {
+				return ranks
+			}
+		}
+	}
+	return ranks
 }

@@ -30,6 +30,37 @@ func planOf(step uint64, tokens ...uint32) *pb.StepPlan {
 
 var rank0, rank1 = rank{}, rank{dp: 1}
 
+// TestAbsent: ranks are absent until they ask, and again once they joined anew or the
+// job was moved.
+func TestAbsent(t *testing.T) {
+	s := twoRanks(100)
+	want := func(when string, names ...string) {
+		t.Helper()
+		u := s.usage()
+		var got []string
+		for _, r := range u.AbsentRanks {
+			got = append(got, r.Name())
+		}
+		if int(u.Absent) != len(names) || !slices.Equal(got, names) || u.Generation != s.generation {
+			t.Errorf("%s %d ranks are absent: %q, want %q", when, u.Absent, got, names)
+		}
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	want("at first", rank0.String(), rank1.String())
+	answer(s, ended, ask{rank: rank0, generation: 1})
+	answer(s, ended, ask{rank: rank{dp: 7}, generation: 1}) // which is none
+	want("after one asked", rank1.String())
+	answer(s, ended, ask{rank: rank1, generation: 1})
+	want("after both did")
+	s.admit(&pb.Admit{Join: 9, Rank: rank1.wire()})
+	want("after one joined again", rank1.String())
+	s.restart(&pb.Restart{Generation: 2, NextStep: 5})
+	want("after a move", rank0.String(), rank1.String())
+	answer(s, ended, ask{rank: rank1, generation: 1, step: 5, acked: 5}) // adopted
+	want("after a rank of before went on", rank0.String())
+}
+
 // TestClaimsInOrder: with several builders and plans that come in any order, each
 // step is built once, the lower ones first, and never more than the budget holds
 // beside the first.

@@ -380,6 +380,9 @@ func (p *Planner) holdup() string {
 	if !p.positioned {
 		return "the first trainer to join, which says at which step the job goes on"
 	}
+	if who := p.absent(); len(who.ranks) > 0 {
+		return "trainers: " + who.String()
+	}
 	return fmt.Sprintf("trainers: %s", p.slowest())
 }
 

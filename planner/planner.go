@@ -114,6 +114,7 @@ type Planner struct {
 	ended        int64  // first step that does not exist; -1 while unknown
 	endReason    string // why, if not that the data is used up
 	acks         map[uint32]*pb.Acked
+	absence      absence
 	joins        uint64        // so far
 	waiting      []func() bool // questions that cannot be answered yet; true = answered
 	ledger       []ledger      // by source

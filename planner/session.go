@@ -439,6 +439,7 @@ func (p *Planner) constructorSays(c *constructorSession, report *pb.ConstructorR
 		p.ackedBy(r.Acked)
 	case *pb.ConstructorReport_Usage:
 		c.usage = r.Usage
+		p.noteAbsent(time.Now())
 	case *pb.ConstructorReport_Admitted:
 		p.admitted(c, r.Admitted)
 	case *pb.ConstructorReport_Failure:

@@ -1923,6 +1923,9 @@ type ConstructorUsage struct {
 	DeliveredBatches uint64                 `protobuf:"varint,4,opt,name=delivered_batches,json=deliveredBatches,proto3" json:"delivered_batches,omitempty"`
 	FetchSeconds     float64                `protobuf:"fixed64,5,opt,name=fetch_seconds,json=fetchSeconds,proto3" json:"fetch_seconds,omitempty"` // time spent waiting for loaders
 	WaitSeconds      float64                `protobuf:"fixed64,6,opt,name=wait_seconds,json=waitSeconds,proto3" json:"wait_seconds,omitempty"`    // time ranks spent waiting for batches
+	Generation       uint64                 `protobuf:"varint,7,opt,name=generation,proto3" json:"generation,omitempty"`                          // that absent is about
+	Absent           uint32                 `protobuf:"varint,8,opt,name=absent,proto3" json:"absent,omitempty"`                                  // ranks that have not asked for a batch in it, since they joined last
+	AbsentRanks      []*Coordinates         `protobuf:"bytes,9,rep,name=absent_ranks,json=absentRanks,proto3" json:"absent_ranks,omitempty"`      // the first few of them
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -1997,6 +2000,27 @@ func (x *ConstructorUsage) GetWaitSeconds() float64 {
 		return x.WaitSeconds
 	}
 	return 0
+}
+
+func (x *ConstructorUsage) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *ConstructorUsage) GetAbsent() uint32 {
+	if x != nil {
+		return x.Absent
+	}
+	return 0
+}
+
+func (x *ConstructorUsage) GetAbsentRanks() []*Coordinates {
+	if x != nil {
+		return x.AbsentRanks
+	}
+	return nil
 }
 
 type ConstructorOrder struct {
@@ -5151,7 +5175,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"generation\x12\x16\n" +
 	"\x06bucket\x18\x02 \x01(\rR\x06bucket\x12\x12\n" +
 	"\x04step\x18\x03 \x01(\x04R\x04step\x12\x18\n" +
-	"\aslowest\x18\x04 \x01(\tR\aslowest\"\xf2\x01\n" +
+	"\aslowest\x18\x04 \x01(\tR\aslowest\"\xe7\x02\n" +
 	"\x10ConstructorUsage\x12\x1d\n" +
 	"\n" +
 	"held_bytes\x18\x01 \x01(\x04R\theldBytes\x12!\n" +
@@ -5159,7 +5183,12 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x0fdelivered_bytes\x18\x03 \x01(\x04R\x0edeliveredBytes\x12+\n" +
 	"\x11delivered_batches\x18\x04 \x01(\x04R\x10deliveredBatches\x12#\n" +
 	"\rfetch_seconds\x18\x05 \x01(\x01R\ffetchSeconds\x12!\n" +
-	"\fwait_seconds\x18\x06 \x01(\x01R\vwaitSeconds\"\xa2\x03\n" +
+	"\fwait_seconds\x18\x06 \x01(\x01R\vwaitSeconds\x12\x1e\n" +
+	"\n" +
+	"generation\x18\a \x01(\x04R\n" +
+	"generation\x12\x16\n" +
+	"\x06absent\x18\b \x01(\rR\x06absent\x12;\n" +
+	"\fabsent_ranks\x18\t \x03(\v2\x18.millrace.v1.CoordinatesR\vabsentRanks\"\xa2\x03\n" +
 	"\x10ConstructorOrder\x12/\n" +
 	"\x03job\x18\x01 \x01(\v2\x1b.millrace.v1.ConstructorJobH\x00R\x03job\x126\n" +
 	"\tplacement\x18\x02 \x01(\v2\x16.millrace.v1.PlacementH\x00R\tplacement\x120\n" +
@@ -5549,58 +5578,59 @@ var file_proto_millrace_proto_depIdxs = []int32{
 	25, // 19: millrace.v1.ConstructorReport.usage:type_name -> millrace.v1.ConstructorUsage
 	7,  // 20: millrace.v1.ConstructorReport.failure:type_name -> millrace.v1.Failure
 	40, // 21: millrace.v1.ConstructorReport.admitted:type_name -> millrace.v1.Admitted
-	28, // 22: millrace.v1.ConstructorOrder.job:type_name -> millrace.v1.ConstructorJob
-	32, // 23: millrace.v1.ConstructorOrder.placement:type_name -> millrace.v1.Placement
-	33, // 24: millrace.v1.ConstructorOrder.restart:type_name -> millrace.v1.Restart
-	35, // 25: millrace.v1.ConstructorOrder.plan:type_name -> millrace.v1.StepPlan
-	38, // 26: millrace.v1.ConstructorOrder.end:type_name -> millrace.v1.EndOfData
-	7,  // 27: millrace.v1.ConstructorOrder.failure:type_name -> millrace.v1.Failure
-	39, // 28: millrace.v1.ConstructorOrder.admit:type_name -> millrace.v1.Admit
-	27, // 29: millrace.v1.ConstructorOrder.joined:type_name -> millrace.v1.SourceJoined
-	31, // 30: millrace.v1.ConstructorJob.mesh:type_name -> millrace.v1.Mesh
-	30, // 31: millrace.v1.ConstructorJob.kept:type_name -> millrace.v1.KeptColumns
-	29, // 32: millrace.v1.ConstructorJob.images:type_name -> millrace.v1.ImageStep
-	34, // 33: millrace.v1.Restart.moved:type_name -> millrace.v1.Moved
-	41, // 34: millrace.v1.Moved.by:type_name -> millrace.v1.Coordinates
-	37, // 35: millrace.v1.StepPlan.blocks:type_name -> millrace.v1.PlanBlock
-	36, // 36: millrace.v1.StepPlan.images:type_name -> millrace.v1.ImagePlan
-	41, // 37: millrace.v1.Admit.rank:type_name -> millrace.v1.Coordinates
-	41, // 38: millrace.v1.JoinRequest.rank:type_name -> millrace.v1.Coordinates
-	31, // 39: millrace.v1.JoinRequest.mesh:type_name -> millrace.v1.Mesh
-	31, // 40: millrace.v1.JoinReply.mesh:type_name -> millrace.v1.Mesh
-	41, // 41: millrace.v1.BatchRequest.rank:type_name -> millrace.v1.Coordinates
-	46, // 42: millrace.v1.BatchHeader.microbatches:type_name -> millrace.v1.Microbatch
-	47, // 43: millrace.v1.Microbatch.tensors:type_name -> millrace.v1.Tensor
-	41, // 44: millrace.v1.ReportRequest.rank:type_name -> millrace.v1.Coordinates
-	31, // 45: millrace.v1.ResumeToken.mesh:type_name -> millrace.v1.Mesh
-	59, // 46: millrace.v1.ResumeToken.settings:type_name -> millrace.v1.Settings
-	58, // 47: millrace.v1.ResumeToken.pending:type_name -> millrace.v1.PendingChange
-	13, // 48: millrace.v1.Settings.bans:type_name -> millrace.v1.Ban
-	60, // 49: millrace.v1.Settings.added:type_name -> millrace.v1.AddedSource
-	5,  // 50: millrace.v1.StepRecord.skips:type_name -> millrace.v1.Skip
-	1,  // 51: millrace.v1.Planner.Load:input_type -> millrace.v1.LoaderReport
-	21, // 52: millrace.v1.Planner.Construct:input_type -> millrace.v1.ConstructorReport
-	42, // 53: millrace.v1.Planner.Join:input_type -> millrace.v1.JoinRequest
-	49, // 54: millrace.v1.Planner.State:input_type -> millrace.v1.StateRequest
-	51, // 55: millrace.v1.Planner.Change:input_type -> millrace.v1.ChangeRequest
-	53, // 56: millrace.v1.Planner.Report:input_type -> millrace.v1.ReportRequest
-	55, // 57: millrace.v1.Planner.Status:input_type -> millrace.v1.StatusRequest
-	18, // 58: millrace.v1.Loader.Fetch:input_type -> millrace.v1.FetchRequest
-	44, // 59: millrace.v1.Constructor.Batch:input_type -> millrace.v1.BatchRequest
-	8,  // 60: millrace.v1.Planner.Load:output_type -> millrace.v1.LoaderOrder
-	26, // 61: millrace.v1.Planner.Construct:output_type -> millrace.v1.ConstructorOrder
-	43, // 62: millrace.v1.Planner.Join:output_type -> millrace.v1.JoinReply
-	50, // 63: millrace.v1.Planner.State:output_type -> millrace.v1.StateReply
-	52, // 64: millrace.v1.Planner.Change:output_type -> millrace.v1.ChangeReply
-	54, // 65: millrace.v1.Planner.Report:output_type -> millrace.v1.ReportReply
-	56, // 66: millrace.v1.Planner.Status:output_type -> millrace.v1.StatusReply
-	0,  // 67: millrace.v1.Loader.Fetch:output_type -> millrace.v1.Frame
-	0,  // 68: millrace.v1.Constructor.Batch:output_type -> millrace.v1.Frame
-	60, // [60:69] is the sub-list for method output_type
-	51, // [51:60] is the sub-list for method input_type
-	51, // [51:51] is the sub-list for extension type_name
-	51, // [51:51] is the sub-list for extension extendee
-	0,  // [0:51] is the sub-list for field type_name
+	41, // 22: millrace.v1.ConstructorUsage.absent_ranks:type_name -> millrace.v1.Coordinates
+	28, // 23: millrace.v1.ConstructorOrder.job:type_name -> millrace.v1.ConstructorJob
+	32, // 24: millrace.v1.ConstructorOrder.placement:type_name -> millrace.v1.Placement
+	33, // 25: millrace.v1.ConstructorOrder.restart:type_name -> millrace.v1.Restart
+	35, // 26: millrace.v1.ConstructorOrder.plan:type_name -> millrace.v1.StepPlan
+	38, // 27: millrace.v1.ConstructorOrder.end:type_name -> millrace.v1.EndOfData
+	7,  // 28: millrace.v1.ConstructorOrder.failure:type_name -> millrace.v1.Failure
+	39, // 29: millrace.v1.ConstructorOrder.admit:type_name -> millrace.v1.Admit
+	27, // 30: millrace.v1.ConstructorOrder.joined:type_name -> millrace.v1.SourceJoined
+	31, // 31: millrace.v1.ConstructorJob.mesh:type_name -> millrace.v1.Mesh
+	30, // 32: millrace.v1.ConstructorJob.kept:type_name -> millrace.v1.KeptColumns
+	29, // 33: millrace.v1.ConstructorJob.images:type_name -> millrace.v1.ImageStep
+	34, // 34: millrace.v1.Restart.moved:type_name -> millrace.v1.Moved
+	41, // 35: millrace.v1.Moved.by:type_name -> millrace.v1.Coordinates
+	37, // 36: millrace.v1.StepPlan.blocks:type_name -> millrace.v1.PlanBlock
+	36, // 37: millrace.v1.StepPlan.images:type_name -> millrace.v1.ImagePlan
+	41, // 38: millrace.v1.Admit.rank:type_name -> millrace.v1.Coordinates
+	41, // 39: millrace.v1.JoinRequest.rank:type_name -> millrace.v1.Coordinates
+	31, // 40: millrace.v1.JoinRequest.mesh:type_name -> millrace.v1.Mesh
+	31, // 41: millrace.v1.JoinReply.mesh:type_name -> millrace.v1.Mesh
+	41, // 42: millrace.v1.BatchRequest.rank:type_name -> millrace.v1.Coordinates
+	46, // 43: millrace.v1.BatchHeader.microbatches:type_name -> millrace.v1.Microbatch
+	47, // 44: millrace.v1.Microbatch.tensors:type_name -> millrace.v1.Tensor
+	41, // 45: millrace.v1.ReportRequest.rank:type_name -> millrace.v1.Coordinates
+	31, // 46: millrace.v1.ResumeToken.mesh:type_name -> millrace.v1.Mesh
+	59, // 47: millrace.v1.ResumeToken.settings:type_name -> millrace.v1.Settings
+	58, // 48: millrace.v1.ResumeToken.pending:type_name -> millrace.v1.PendingChange
+	13, // 49: millrace.v1.Settings.bans:type_name -> millrace.v1.Ban
+	60, // 50: millrace.v1.Settings.added:type_name -> millrace.v1.AddedSource
+	5,  // 51: millrace.v1.StepRecord.skips:type_name -> millrace.v1.Skip
+	1,  // 52: millrace.v1.Planner.Load:input_type -> millrace.v1.LoaderReport
+	21, // 53: millrace.v1.Planner.Construct:input_type -> millrace.v1.ConstructorReport
+	42, // 54: millrace.v1.Planner.Join:input_type -> millrace.v1.JoinRequest
+	49, // 55: millrace.v1.Planner.State:input_type -> millrace.v1.StateRequest
+	51, // 56: millrace.v1.Planner.Change:input_type -> millrace.v1.ChangeRequest
+	53, // 57: millrace.v1.Planner.Report:input_type -> millrace.v1.ReportRequest
+	55, // 58: millrace.v1.Planner.Status:input_type -> millrace.v1.StatusRequest
+	18, // 59: millrace.v1.Loader.Fetch:input_type -> millrace.v1.FetchRequest
+	44, // 60: millrace.v1.Constructor.Batch:input_type -> millrace.v1.BatchRequest
+	8,  // 61: millrace.v1.Planner.Load:output_type -> millrace.v1.LoaderOrder
+	26, // 62: millrace.v1.Planner.Construct:output_type -> millrace.v1.ConstructorOrder
+	43, // 63: millrace.v1.Planner.Join:output_type -> millrace.v1.JoinReply
+	50, // 64: millrace.v1.Planner.State:output_type -> millrace.v1.StateReply
+	52, // 65: millrace.v1.Planner.Change:output_type -> millrace.v1.ChangeReply
+	54, // 66: millrace.v1.Planner.Report:output_type -> millrace.v1.ReportReply
+	56, // 67: millrace.v1.Planner.Status:output_type -> millrace.v1.StatusReply
+	0,  // 68: millrace.v1.Loader.Fetch:output_type -> millrace.v1.Frame
+	0,  // 69: millrace.v1.Constructor.Batch:output_type -> millrace.v1.Frame
+	61, // [61:70] is the sub-list for method output_type
+	52, // [52:61] is the sub-list for method input_type
+	52, // [52:52] is the sub-list for extension type_name
+	52, // [52:52] is the sub-list for extension extendee
+	0,  // [0:52] is the sub-list for field type_name
 }
 
 func init() { file_proto_millrace_proto_init() }

@@ -115,6 +115,21 @@ def test_shapes_and_dtypes_for_the_mesh(tmp_path, sizes, slicing):
         assert results[0][0] == results[2][0]
 
 
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_a_rank_whose_peers_do_not_come_says_which(tmp_path, prefetch, caplog, monkeypatch):
+    monkeypatch.setattr("millrace.session.FIRST_WORD", 1.5)  # constructors report each second
+    absent = "1 of 2 ranks have not asked for a batch yet: rank dp=1 cp=0 pp=0 tp=0"
+    with (
+        real_service(write_job(tmp_path, dp=2)) as address,
+        millrace.connect(address, dp_rank=0, prefetch=prefetch, timeout=4) as loader,
+        pytest.raises(millrace.LostError, match="waited"),
+    ):
+        while True:
+            next(loader)
+    words = [record.message for record in caplog.records if "has waited" in record.message]
+    assert len(words) == 1 and f"the service waits for trainers: {absent}" in words[0]
+
+
 def test_ranks_are_numbered_as_the_job_says(tmp_path):
     spec = write_job(tmp_path, dp=2, cp=2, pp=2)
     with (

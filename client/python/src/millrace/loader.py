@@ -443,4 +443,8 @@ class Loader(state.StateNames):
     def _joined(self) -> JoinReply:
         # What a session knows, it knows after close(), too.
         session = self._session if self._session and self._moved() else self._connected()
-        return session.joined(time.monotonic() + self._config.timeout)
+        until = time.monotonic() + self._config.timeout
+        if session.has_joined:
+            return session.joined(until)
+        with session.speaking("its place in the job"):
+            return session.joined(until)

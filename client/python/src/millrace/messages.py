@@ -145,6 +145,17 @@ class ReportReply(Message):
 
 
 @dataclass
+class StatusRequest(Message):
+    pass
+
+
+@dataclass
+class StatusReply(Message):
+    text: str = field(1, "string")
+    json: bytes = field(2, "bytes")
+
+
+@dataclass
 class ResumeToken(Message):
     """The part of a token that says where it is; trainers pass tokens on unread."""
 

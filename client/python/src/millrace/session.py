@@ -10,6 +10,8 @@ then names the constructor and the generation of the moment.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -19,7 +21,7 @@ import grpc
 
 from millrace import messages, rpc
 from millrace.config import AXES, Config, Mesh
-from millrace.errors import BugError, LostError, UserError, with_code
+from millrace.errors import BugError, Error, LostError, UserError, with_code
 from millrace.receive import Step, receive
 from millrace.wire import Message, WireError
 
@@ -28,6 +30,13 @@ M = TypeVar("M", bound=Message)
 # Seconds after which a request that still waits is asked again if there is a newer
 # ack: long for a service that works on the answer, short beside a training step.
 RENEW_AFTER = 0.2
+
+# Seconds after which a trainer that waits says so in its log, with what the service
+# waits for: ranks that are started together come sooner. And again each so many.
+FIRST_WORD, WORD_EVERY = 10.0, 60.0
+
+# Seconds that the service may take to say why.
+WORD_TIME = 5.0
 
 # Tokens kept by step: one per recent checkpoint, a few KB each.
 TOKENS_KEPT = 16
@@ -283,6 +292,36 @@ class Session:
                 "and with the same TLS settings?)"
             )
         return f"the constructor at {reply.constructor or self.config.address}"
+
+    # ---- waiting ----
+
+    def late(self, seconds: float, what: str) -> str:
+        """Says in words that the trainer has waited."""
+        cause = f"; last error: {self.lost}" if self.lost else ""
+        waited = f"{self.config.who()} has waited {seconds:.0f} s for {what}"
+        return f"{waited} from {self.source()}{cause}"
+
+    def say(self, seconds: float, what: str) -> None:
+        """Logs that the trainer has waited, and what the service waits for, if it says so."""
+        why = ""
+        with contextlib.suppress(Error, ValueError, KeyError):
+            asking = f"{self.config.who()} asking {self.config.address} for its status"
+            request = messages.StatusRequest()
+            reply = self._planner("Status", request, messages.StatusReply, WORD_TIME, asking)
+            why = f"; the service waits for {json.loads(reply.json)['waiting_for']}"
+        if not self.closed:
+            rpc.log.warning("%s%s", self.late(seconds, what), why)
+
+    @contextlib.contextmanager
+    def speaking(self, what: str) -> Iterator[None]:
+        """Says so in the log if what is done inside takes long."""
+        timer = threading.Timer(FIRST_WORD, self.say, (FIRST_WORD, what))
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     # ---- plumbing ----
 

@@ -12,9 +12,6 @@ from millrace.errors import Error, LostError
 from millrace.receive import Step
 from millrace.session import Session
 
-# Seconds after which a waiting trainer says so in its log, and again each time.
-WORD_EVERY = 60.0
-
 # Seconds that closing waits for the thread: its calls are cancelled, so it ends
 # at once unless the machine is starved.
 JOIN_SECONDS = 10.0
@@ -38,9 +35,11 @@ class InPlace:
         self._step = step
 
     def take(self, until: float) -> Step:
-        if self._step is None:
-            self._step = self._session.joined(until).next_step
-        step = self._session.batch(self._step, until)
+        what = "the first step" if self._step is None else f"step {self._step}"
+        with self._session.speaking(what):
+            if self._step is None:
+                self._step = self._session.joined(until).next_step
+            step = self._session.batch(self._step, until)
         if not step.end:
             self._step += 1
         return step
@@ -68,17 +67,18 @@ class Prefetcher:
 
     def take(self, until: float) -> Step:
         began = time.monotonic()
-        word = began + WORD_EVERY
+        word = began + session.FIRST_WORD
         with self._change:
             while not self._ready:
                 if self._error is not None:
                     raise self._error
                 now = time.monotonic()
                 if now >= until:
-                    raise self._late(now - began)
+                    raise LostError(self._session.late(now - began, self._what()))
                 if now >= word:
-                    rpc.log.warning("%s", self._late(now - began))
-                    word = now + WORD_EVERY
+                    said = (now - began, self._what())
+                    threading.Thread(target=self._session.say, args=said, daemon=True).start()
+                    word = now + session.WORD_EVERY
                 self._change.wait(min(until - now, word - now, session.RENEW_AFTER))
                 self._session.renew()
             if self._ready[0].end:
@@ -87,12 +87,8 @@ class Prefetcher:
             self._change.notify_all()
             return step
 
-    def _late(self, seconds: float) -> LostError:
-        lost = self._session.lost
-        step = "the first step" if self._step is None else f"step {self._step}"
-        waited = f"{self._session.config.who()} has waited {seconds:.0f} s for {step} from "
-        cause = f"; last error: {lost}" if lost else ""
-        return LostError(f"{waited}{self._session.source()}{cause}")
+    def _what(self) -> str:
+        return "the first step" if self._step is None else f"step {self._step}"
 
     def close(self) -> None:
         self._session.close()

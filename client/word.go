@@ -1,0 +1,56 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/millrace-data/millrace/internal/rpc"
+	pb "github.com/millrace-data/millrace/proto"
+)
+
+const (
+	wordAfter = 10 * time.Second // a call takes before the log says so: ranks that are started together come sooner
+	wordTime  = 5 * time.Second  // the service may take to say why
+)
+
+// speak has the log say what the service waits for if that takes long. The caller ends
+// it with the function that it returns, which waits for what is being said.
+func (c *Client) speak(ctx context.Context, what string) (end func()) {
+	if c.opts.Log == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	said := make(chan struct{})
+	timer := time.AfterFunc(wordAfter, func() {
+		defer close(said)
+		c.say(ctx, what)
+	})
+	return func() {
+		cancel()
+		if !timer.Stop() {
+			<-said
+		}
+	}
+}
+
+func (c *Client) say(ctx context.Context, what string) {
+	asking, cancel := context.WithTimeout(ctx, wordTime)
+	defer cancel()
+	var status struct {
+		WaitingFor string `json:"waiting_for"`
+	}
+	reply, err := pb.NewPlannerClient(c.planner).Status(asking, &pb.StatusRequest{})
+	if err == nil {
+		err = json.Unmarshal(reply.Json, &status)
+	}
+	if ctx.Err() != nil {
+		return // it came
+	}
+	attrs := []any{"rank", c.opts.Rank.String(), "seconds", wordAfter.Seconds(), "service", c.address}
+	if err != nil {
+		c.opts.Log.Warn("the rank waits "+what+", and the service does not say why: is it running there, and with the same TLS settings?", append(attrs, "err", rpc.FromStatus(err))...)
+		return
+	}
+	c.opts.Log.Warn("the rank waits "+what, append(attrs, "step", c.next, "waiting_for", status.WaitingFor)...)
+}
