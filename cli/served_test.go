@@ -206,14 +206,10 @@ func TestListen(t *testing.T) {
 		"half of TLS":              {[]string{"--listen", "127.0.0.1:0", "--tls-cert", "a.pem"}, []string{"--tls-cert, --tls-key and --tls-ca"}},
 		"no certificate":           {[]string{"--listen", "127.0.0.1:0", "--tls-cert", "a.pem", "--tls-key", "a.key", "--tls-ca", "ca.pem"}, []string{"a.pem", "no such file"}},
 		"many constructors":        {[]string{"--listen", "127.0.0.1:0", "--constructors", "3"}, []string{"3 constructors for 2 data-parallel ranks", "--constructors 2"}},
-		"log in a file":            {[]string{"--listen", "127.0.0.1:0", "--log-dir", "job.yaml"}, nil},
+		"log in a file":            {[]string{"--listen", "127.0.0.1:0", "--log-dir", "job.yaml"}, []string{"job.yaml", "not a directory", "give the job a folder"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if name == "log in a file" { // found when the job starts, which serve survives
-				millrace(t, dir, "run", "job.yaml", "--log-dir", "job.yaml").expect(t, exitUser, "job.yaml", "not a directory", "folder")
-				return
-			}
 			millrace(t, dir, append([]string{"serve", "job.yaml"}, c.args...)...).expect(t, exitUser, c.want...)
 		})
 	}
@@ -229,6 +225,24 @@ func TestLogInUse(t *testing.T) {
 	}
 	millrace(t, dir, "run", "job.yaml", "--log-dir", "log").expect(t, exitUser, "log", "is open already", "folder of its own")
 	millrace(t, dir, "verify", "job.yaml", "--log-dir", "log").expect(t, exitUser, "log", "is open already")
+}
+
+// TestFullFromTheStart has a full disk for the log: that is found before anything is read.
+func TestFullFromTheStart(t *testing.T) {
+	t.Parallel()
+	disk := fullDisk(t)
+	dir := folder(t)
+	for _, args := range [][]string{{"run"}, {"serve"}, {"serve", "--processes"}, {"planner"}} { // the last has no loader
+		args = append(args, "job.yaml", "--log-dir", filepath.Join(disk, "log"))
+		if args[0] != "run" {
+			args = append(args, "--listen", "127.0.0.1:0")
+		}
+		r := millrace(t, dir, args...)
+		r.expect(t, exitLost, filepath.Join(disk, "log"), "no space left", "free or replace the disk")
+		if r.stdout != "" {
+			t.Errorf("%v began: %s", args, r.stdout)
+		}
+	}
 }
 
 // TestFullDisk gives the log less room than it needs.

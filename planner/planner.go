@@ -144,6 +144,11 @@ func Run(ctx context.Context, opts Options) error {
 	if err := opts.validate(); err != nil {
 		return err
 	}
+	if opts.LogDir != "" { // the log is opened when all sources are indexed
+		if err := checkpoint.Probe(opts.LogDir, checkpoint.Options{}); err != nil {
+			return err
+		}
+	}
 	p, err := newPlanner(opts)
 	if err != nil {
 		return err
