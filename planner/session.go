@@ -207,6 +207,7 @@ func (p *Planner) blockRead(b *pb.BlockRead) {
 // blockEvent is what the core is told of a block.
 func blockEvent(b *pb.BlockRead) (ev plan.BlockRead, err error) {
 	ev = plan.BlockRead{Source: int32(b.Source), Seq: int64(b.Seq), Lengths: make([]int32, len(b.Lengths)), Bans: int(b.BansKnown), Bytes: int64(b.Bytes)}
+	ev.Lost = plan.Lost{Filtered: int64(b.Filtered), Dropped: int64(b.Dropped), Empty: int64(b.Empty), Bad: int64(len(b.Skips))}
 	for i, n := range b.Lengths {
 		ev.Lengths[i] = int32(n)
 	}

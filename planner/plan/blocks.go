@@ -1,10 +1,6 @@
 package plan
 
-import (
-	"fmt"
-
-	"github.com/millrace-data/millrace/internal/fault"
-)
+import "fmt"
 
 // source is a source and what is known of its blocks.
 type source struct {
@@ -28,6 +24,13 @@ type block struct {
 	lengths []int32
 	images  *Images
 	banned  []Banned
+	lost    Lost
+}
+
+// Banned names a sample of a block that comes from a banned record.
+type Banned struct {
+	Index int32
+	Ban   uint32
 }
 
 func (c *Core) addSource(s Source) {
@@ -61,7 +64,7 @@ func (c *Core) blockRead(ev BlockRead) {
 			return
 		}
 	}
-	s.blocks[ev.Seq] = block{ev.Lengths, ev.Images, ev.Banned}
+	s.blocks[ev.Seq] = block{ev.Lengths, ev.Images, ev.Banned, ev.Lost}
 	s.read++
 	s.samples += int64(len(ev.Lengths))
 	s.bytes += ev.Bytes
@@ -231,12 +234,6 @@ func (c *Core) lookAheadIn(i int32) {
 			left = s.Limit
 		}
 	}
-}
-
-// errBarren says that a source has records but none of them gives a sample.
-func (c *Core) errBarren(src int32) error {
-	return fault.Userf("source %q gave no sample in a whole epoch: every record was filtered out, dropped as too long, or empty (as one without the column that `text` names is); check its transforms, and for a folder of tar files write `format: webdataset`, whose default column is txt",
-		c.name(src))
 }
 
 // errLength says that a block holds a sample that no row has room for.

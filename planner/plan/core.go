@@ -139,18 +139,13 @@ type BlockRead struct {
 	Banned  []Banned
 	Bans    int   // bans of the job that the reader knew of
 	Bytes   int64 // of the reader's memory that the block takes; 0 if it does not say
+	Lost    Lost  // records that gave no sample
 }
 
 // Images are the images of a block's samples, as patches to encode.
 type Images struct {
 	Offsets []int32 // sample i has the images Offsets[i] to Offsets[i+1]
 	Patches []int32 // of each image
-}
-
-// Banned names a sample of a block that comes from a banned record.
-type Banned struct {
-	Index int32
-	Ban   uint32
 }
 
 // Acked reports that all trainers are done with all steps before Step.

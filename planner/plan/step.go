@@ -318,7 +318,7 @@ func (d *draft) seek(i int32) sought {
 		}
 		if d.c.cfg.Epochs > 0 && cur.Seq >= d.c.cfg.Epochs*src.Blocks {
 			if cur.Tokens == 0 {
-				d.c.fail(d.c.errBarren(i))
+				d.c.fail(d.c.errBarren(i, cur.Seq))
 				return unknown
 			}
 			return spent
@@ -340,7 +340,7 @@ func (d *draft) seek(i int32) sought {
 			continue
 		}
 		if passed > 2*src.Blocks { // one sample an epoch may be first in one and last in the next
-			d.c.fail(d.c.errBarren(i))
+			d.c.fail(d.c.errBarren(i, cur.Seq))
 			return unknown
 		}
 		cur.Seq, cur.Index = cur.Seq+1, 0

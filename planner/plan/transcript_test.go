@@ -90,7 +90,20 @@ func (p *player) do(command string) string {
 	case "block":
 		ev := plan.BlockRead{Source: p.source(args[0]), Seq: p.number(args[1])}
 		for _, n := range args[2:] {
-			ev.Lengths = append(ev.Lengths, int32(p.number(n)))
+			switch why, count, lost := strings.Cut(n, "="); {
+			case !lost:
+				ev.Lengths = append(ev.Lengths, int32(p.number(n)))
+			case why == "filtered":
+				ev.Lost.Filtered = p.number(count)
+			case why == "dropped":
+				ev.Lost.Dropped = p.number(count)
+			case why == "empty":
+				ev.Lost.Empty = p.number(count)
+			case why == "bad":
+				ev.Lost.Bad = p.number(count)
+			default:
+				p.t.Fatalf("nothing is lost as %q", why)
+			}
 		}
 		return p.effects(p.core.Apply(ev))
 	case "ack":

@@ -1,0 +1,60 @@
+package plan
+
+import (
+	"fmt"
+
+	"github.com/millrace-data/millrace/internal/fault"
+)
+
+// Lost counts the records of a block that gave no sample, by why they did not.
+type Lost struct{ Filtered, Dropped, Empty, Bad int64 }
+
+func (l *Lost) add(m Lost) {
+	l.Filtered += m.Filtered
+	l.Dropped += m.Dropped
+	l.Empty += m.Empty
+	l.Bad += m.Bad
+}
+
+func (l *Lost) sum() int64 { return l.Filtered + l.Dropped + l.Empty + l.Bad }
+
+// errBarren says that a source gave nothing in the epoch that ends at block seq, and
+// what became of its records. With a limit an epoch may have blocks that nobody read.
+func (c *Core) errBarren(src int32, seq int64) error {
+	s := &c.sources[src]
+	var lost Lost
+	var banned, blocks int64 // samples; blocks that were read
+	end := seq / s.Blocks * s.Blocks
+	for k := end - s.Blocks; k < end; k++ {
+		b, ok := s.blocks[k]
+		if !ok {
+			continue
+		}
+		lost.add(b.lost)
+		banned += int64(len(b.lengths))
+		blocks++
+	}
+	text := fmt.Sprintf("%d records gave none: %d filtered out, %d dropped as too long, %d empty, %d bad", lost.sum(), lost.Filtered, lost.Dropped, lost.Empty, lost.Bad)
+	if banned > 0 {
+		text += fmt.Sprintf(", and %d samples of others are banned", banned)
+		if s.Limit > 0 {
+			text += fmt.Sprintf(" up to its limit of %d", s.Limit)
+		}
+	}
+	return fault.Userf("source %q gave no sample in a whole epoch: in %d of its %d blocks %s; %s", c.name(src), blocks, s.Blocks, text, lost.advice(banned))
+}
+
+// advice is what to look at first: what took the most.
+func (l *Lost) advice(banned int64) string {
+	switch max(l.Filtered, l.Dropped, l.Empty, l.Bad, banned) {
+	case l.Empty:
+		return "a record's text is its column `text` unless `transforms` says otherwise, and the column txt in tar files with `format: webdataset`"
+	case l.Filtered:
+		return "look at its filter"
+	case l.Dropped:
+		return "split or truncate what is `long`, or make `batch.sequence_length` larger"
+	case l.Bad:
+		return "the planner's log names the bad records"
+	}
+	return "cancel bans, or drop the source"
+}
