@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/bmatcuk/doublestar/v4"
 
@@ -292,8 +293,26 @@ func localError(operation string, err error) error {
 		return fault.Userf("%s: %w: %w: check the path", operation, ErrNotExist, err)
 	case errors.Is(err, fs.ErrPermission):
 		return fault.Userf("%s: %w: give this user the right to read it", operation, err)
+	case errors.Is(err, syscall.ELOOP):
+		return fault.Userf("%s: %s leads back to itself through a link; remove the link or name the files", operation, loopOf(err))
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+		return fault.Lostf("%s: %w: allow more of them (ulimit -n)", operation, err)
 	case errors.Is(err, fs.ErrClosed), errors.Is(err, fs.ErrInvalid):
 		return fmt.Errorf("%s: %w", operation, err)
 	}
 	return fault.Lostf("%s: %w", operation, err)
+}
+
+// loopOf names what a loop of links has made endless: of a path that a glob has
+// walked, the beginning.
+func loopOf(err error) string {
+	failed, _ := errors.AsType[*fs.PathError](err)
+	if failed == nil {
+		return "a path"
+	}
+	if filepath.IsAbs(failed.Path) {
+		return failed.Path
+	}
+	parts := strings.Split(failed.Path, "/")
+	return strings.Join(parts[:min(len(parts), 3)], "/")
 }
