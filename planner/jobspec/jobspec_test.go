@@ -232,7 +232,28 @@ func TestLoad(t *testing.T) {
 	if findings := CheckFiles(job); findings != nil {
 		t.Errorf("files are there: %v", findings)
 	}
+	job.Sources[0].Files = []string{"*"}
+	if findings := CheckFiles(job); findings != nil {
+		t.Errorf("a file is there: %v", findings)
+	}
+	job.Sources[0].Files = []string{"b/*"}
+	if findings := CheckFiles(job); len(findings) != 1 || !strings.Contains(findings.Error(), "directories only, such as \""+dir+"/b/c\"") {
+		t.Errorf("a glob of folders: %v", findings)
+	}
+	for _, name := range []string{"b/up", "b/again"} { // 2^40 paths, of which none ends in .jsonl
+		if err := os.Symlink(".", filepath.Join(dir, name)); err != nil {
+			t.Skip("no symbolic links here:", err)
+		}
+	}
+	job.Sources[0].Files = []string{"b/**/*.jsonl"}
+	if findings := CheckFiles(job); findings != nil {
+		t.Errorf("links that lead back are the store's to name: %v", findings)
+	}
 
+	write("\ufeffname: demo\r\nsources: [{name: a, files: a.txt}]\r\nbatch: {sequence_length: 128, sequences: 4}\r\n")
+	if _, err := Load(path); err != nil {
+		t.Errorf("a spec of a Windows editor: %v", err)
+	}
 	write("nam: demo\n")
 	_, err = Load(path)
 	if fs, ok := errors.AsType[Findings](err); !ok || len(fs) != 4 || fault.ClassOf(err) != fault.User {

@@ -177,15 +177,32 @@ func checkFile(r *report, field, path string) {
 		r.error(field, "there is no file or directory "+quote(path), "name a file, a directory or a glob")
 		return
 	}
+	checkGlob(r, field, path)
+}
+
+// checkGlob looks for a match of a glob. What a walk meets on its way, such as a
+// folder that leads back to itself through a link, is the store's to name.
+func checkGlob(r *report, field, path string) {
 	base, pattern := doublestar.SplitPattern(filepath.ToSlash(path))
-	err := doublestar.GlobWalk(os.DirFS(base), pattern, func(string, fs.DirEntry) error { return errMatch }, doublestar.WithFilesOnly())
+	found := func(options ...doublestar.GlobOption) (match string, err error) {
+		return match, doublestar.GlobWalk(os.DirFS(base), pattern, func(name string, _ fs.DirEntry) error {
+			match = name
+			return errMatch
+		}, append(options, doublestar.WithFailOnIOErrors())...)
+	}
+	_, err := found(doublestar.WithFilesOnly())
 	switch {
-	case errors.Is(err, errMatch):
 	case errors.Is(err, doublestar.ErrBadPattern):
 		r.error(field, fmt.Sprintf("the glob %s is malformed", quote(path)), "valid are *, ?, [..], {..} and **")
-	default:
-		r.error(field, "no file matches "+quote(path), "valid is a glob with at least one match; ** crosses directories")
+		return
+	case err != nil && !errors.Is(err, fs.ErrNotExist): // a match, or what the store has to say
+		return
 	}
+	remedy := "valid is a glob with at least one match; ** crosses directories"
+	if folder, err := found(); errors.Is(err, errMatch) {
+		remedy = fmt.Sprintf("it matches directories only, such as %s: add /** for the files in them", quote(filepath.Join(base, folder)))
+	}
+	r.error(field, "no file matches "+quote(path), remedy)
 }
 
 // ranges are a shell's way to count, which other loaders know.

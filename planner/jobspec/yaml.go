@@ -73,7 +73,7 @@ func readYAML(src []byte, r *report) *node {
 		r.errorAt(invalidUTF8(src), "", "the text is not UTF-8", "save the file in UTF-8")
 		return nil
 	}
-	file, err := parseYAML(string(src))
+	file, err := parseYAML(strings.TrimPrefix(string(src), "\ufeff")) // a byte order mark, as Windows editors write it
 	if err != nil {
 		r.errorAt(placeOf(err), "", "syntax: "+messageOf(err), "")
 		return nil
