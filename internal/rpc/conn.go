@@ -149,6 +149,9 @@ func OnlyHere(address, planner string) bool {
 func Listen(address string, sec Security) (net.Listener, error) {
 	if path, ok := strings.CutPrefix(address, "unix:"); ok {
 		l, err := net.Listen("unix", path)
+		if errors.Is(err, syscall.EINVAL) {
+			return nil, fault.Userf("listening on %s: %w: the path has %d bytes, which is too long for a socket; choose one of at most 103", address, err, len(path))
+		}
 		if err != nil {
 			return nil, fault.Userf("listening on %s: %w; is another service using it? choose another path", address, err)
 		}

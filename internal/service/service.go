@@ -74,9 +74,9 @@ func (o *Options) withDefaults() {
 // role's that ended before.
 func Run(ctx context.Context, opts Options, use func(ctx context.Context, address string) error) error {
 	opts.withDefaults()
-	dir, err := os.MkdirTemp("", "millrace-*") // of unix sockets: short, private
+	dir, err := socketDir()
 	if err != nil {
-		return fmt.Errorf("making a folder for sockets: %w", err)
+		return err
 	}
 	defer os.RemoveAll(dir)
 	roles, stop := context.WithCancel(ctx)
@@ -106,6 +106,26 @@ func Run(ctx context.Context, opts Options, use func(ctx context.Context, addres
 		return nil
 	}
 	return err
+}
+
+// longestTemp is the longest folder for temporary files that has room for sockets:
+// their whole path may have 103 bytes on some systems.
+const longestTemp = 70
+
+// socketDir makes a private folder for unix sockets: in the system's for temporary
+// files, or in /tmp if that one is too long or cannot be written to.
+func socketDir() (string, error) {
+	temp := os.TempDir()
+	if len(temp) <= longestTemp {
+		if dir, err := os.MkdirTemp(temp, "millrace-*"); err == nil {
+			return dir, nil
+		}
+	}
+	dir, err := os.MkdirTemp("/tmp", "millrace-*")
+	if err != nil {
+		return "", fault.Userf("making a folder for sockets in %s and in /tmp: %w; set TMPDIR to a folder that can be written to, with a path of at most %d bytes", temp, err, longestTemp)
+	}
+	return dir, nil
 }
 
 // await waits a moment for a role to end.
