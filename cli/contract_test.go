@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -288,24 +289,75 @@ func TestSchemaAndVersion(t *testing.T) {
 	}
 }
 
-// TestInterrupt stops a run that has no end of its own.
+// TestInterrupt stops a run that has no end of its own, as a terminal does: all of its
+// processes. The run goes on from its token.
 func TestInterrupt(t *testing.T) {
 	t.Parallel()
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
-		t.Run(sig.String(), func(t *testing.T) {
-			t.Parallel()
-			dir := folder(t)
-			cmd := command(t.Context(), dir, "run", "job.yaml", "--steps", "0", "--log-dir", "log")
-			var first sync.Once
-			cmd.Stdout = onWrite(func() { first.Do(func() { cmd.Process.Signal(sig) }) }) // at the first line of progress
-			r := runCommand(t, cmd)
-			r.expect(t, exitInterrupted)
-			m := digestLast.FindStringSubmatch(r.stdout)
-			if m == nil {
-				t.Fatalf("an interrupted run prints %s", r.stdout)
+		for _, more := range []string{"--log-dir log", "--processes --loaders 2"} {
+			t.Run(sig.String()+" "+more, func(t *testing.T) {
+				t.Parallel()
+				dir := folder(t)
+				cmd := command(t.Context(), dir, append(strings.Fields("run job.yaml --steps 0 --save-token t"), strings.Fields(more)...)...)
+				cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+				var first sync.Once
+				cmd.Stdout = onWrite(func() { first.Do(func() { syscall.Kill(-cmd.Process.Pid, sig) }) }) // at the first line of progress
+				r := runCommand(t, cmd)
+				r.expect(t, exitInterrupted)
+				m := digestLast.FindStringSubmatch(r.stdout)
+				if m == nil {
+					t.Fatalf("an interrupted run prints %s", r.stdout)
+				}
+				millrace(t, dir, "verify", "job.yaml", "--steps", m[1], "--digest", m[2]).expect(t, 0)
+				m = digestLast.FindStringSubmatch(millrace(t, dir, "run", "job.yaml", "--steps", "5", "--resume", "t").stdout)
+				if m == nil {
+					t.Fatal("no run goes on from the token of one that was interrupted")
+				}
+				millrace(t, dir, "verify", "job.yaml", "--steps", m[1], "--digest", m[2]).expect(t, 0)
+			})
+		}
+	}
+}
+
+// TestInterruptEarly stops runs before their first step, while ranks join.
+func TestInterruptEarly(t *testing.T) {
+	t.Parallel()
+	dir := folder(t)
+	for after := 20 * time.Millisecond; after < 140*time.Millisecond; after += 10 * time.Millisecond {
+		ctx, hung := context.WithTimeout(t.Context(), hangs)
+		defer hung()
+		var stderr bytes.Buffer
+		cmd := command(ctx, dir, "run", "job.yaml", "--steps", "0")
+		cmd.Stderr = &stderr
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(after)
+		cmd.Process.Signal(syscall.SIGTERM)
+		cmd.Wait()
+		if code := cmd.ProcessState.ExitCode(); code != exitInterrupted && code != -1 || stderr.Len() > 0 { // -1: before it listened for signals
+			t.Errorf("stopped after %v: exit code %d: %s", after, code, stderr.String())
+		}
+	}
+}
+
+// TestTemporaryFolder has no folder for temporary files, or one whose path is too long for sockets.
+func TestTemporaryFolder(t *testing.T) {
+	t.Parallel()
+	dir := folder(t)
+	want := millrace(t, dir, "reference", "job.yaml", "--steps", "3").digest(t)
+	long := filepath.Join(t.TempDir(), strings.Repeat("x", 100))
+	if err := os.Mkdir(long, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, temp := range []string{long, filepath.Join(dir, "nowhere")} {
+		for _, processes := range []string{"--processes", "--processes=false"} {
+			cmd := command(t.Context(), dir, "run", "job.yaml", "--steps", "3", processes)
+			cmd.Env = append(os.Environ(), "TMPDIR="+temp)
+			if got := runCommand(t, cmd).digest(t); got != want {
+				t.Errorf("TMPDIR=%s %s: %s, want %s", temp, processes, got, want)
 			}
-			millrace(t, dir, "verify", "job.yaml", "--steps", m[1], "--digest", m[2]).expect(t, 0)
-		})
+		}
 	}
 }
 

@@ -97,10 +97,16 @@ func run(args []string) int {
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 	kctx.BindTo(ctx, (*context.Context)(nil))
 	err = kctx.Run(log)
-	if ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled)) {
-		return interrupted(verb)
+	if code := interrupted(verb); ctx.Err() != nil && endsWith(err, code) {
+		return code
 	}
 	return report(err)
+}
+
+// endsWith reports whether err is no more than a signal's own doing. To a verb that is not meant
+// to be stopped, all that it waited for is lost.
+func endsWith(err error, code int) bool {
+	return err == nil || errors.Is(err, context.Canceled) || code == exitInterrupted && fault.ClassOf(err) == fault.Lost
 }
 
 // verbOf is a verb as it is typed: run, or mix set.

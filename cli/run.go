@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"time"
 
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/service"
@@ -54,16 +55,20 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) error {
 	out := newProgress(os.Stdout, terminalWidth(os.Stdout), opts.Job, c.Steps, c.JSON)
 	var res *trainer.Result
 	limitMemory(opts)
-	err = service.Run(ctx, opts, func(ctx context.Context, address string) error {
+	life, end := context.WithCancel(context.WithoutCancel(ctx)) // the step under way at a signal is finished, for its token
+	defer end()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(finishTime, end) })()
+	stop := ctx.Done()
+	err = service.Run(life, opts, func(ctx context.Context, address string) error {
 		if err := c.reachable(ctx, address); err != nil {
 			return err
 		}
 		status := func(ctx context.Context) (planner.Status, error) { return statusOf(ctx, address, c.security()) }
-		feed, stop := context.WithCancel(ctx)
-		defer stop()
-		defer out.watch(ctx, status, stop)()
+		feed, failed := context.WithCancel(ctx)
+		defer failed()
+		defer out.watch(ctx, status, failed)()
 		res, err = trainer.Run(feed, trainer.Options{
-			Address: address, Job: opts.Job, Steps: c.Steps, Token: token, Security: c.security(), Changes: opts.Changes, OnStep: out.step,
+			Address: address, Job: opts.Job, Steps: c.Steps, Token: token, Security: c.security(), Changes: opts.Changes, OnStep: out.step, Stop: stop,
 		})
 		if err != nil {
 			return cmp.Or(failureOf(status(ctx)), err)
@@ -77,8 +82,12 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return cmp.Or(err, ctx.Err())
 	}
 	out.finish(res)
-	return writeToken(c.SaveToken, tokenFile{opts.Job.Name, res.Next, res.Token})
+	return cmp.Or(writeToken(c.SaveToken, tokenFile{opts.Job.Name, res.Next, res.Token}), ctx.Err())
 }
+
+// finishTime is how long a run that is interrupted may take to end its step: long
+// for a step that is fed, and short for a person who waits.
+const finishTime = 2 * time.Second
 
 // failureOf is why a job failed, in the service's own words; nil if it did not,
 // or if nobody is left to ask. What a rank heard of it says which rank, too, but

@@ -38,6 +38,7 @@ type Options struct {
 	Security rpc.Security
 	Changes  []change.Change // made to the job before: one of the first step may give it another mesh
 	OnStep   func(Step)      // called after each step, in order; may be nil
+	Stop     <-chan struct{} // when it is closed, the run ends with the step under way; may be nil
 	// StateEvery makes every rank save its state after so many steps; 0 = never.
 	StateEvery int64
 	OnState    func(step int64, token []byte)
@@ -75,7 +76,7 @@ func Run(ctx context.Context, opts Options) (*Result, error) {
 	first := t.ranks[0].Step()
 	res := &Result{First: first, Next: first}
 	var err error
-	for opts.Steps == 0 || res.Next < first+opts.Steps {
+	for (opts.Steps == 0 || res.Next < first+opts.Steps) && !t.stopped() {
 		step, err := t.step(ctx)
 		if change, ok := errors.AsType[*client.TopologyError](err); ok {
 			if err := t.remesh(ctx, change); err != nil {
@@ -105,6 +106,16 @@ func Run(ctx context.Context, opts Options) (*Result, error) {
 	return res, err
 }
 
+// stopped reports whether no other step is wanted.
+func (t *run) stopped() bool {
+	select {
+	case <-t.opts.Stop:
+		return true
+	default:
+		return false
+	}
+}
+
 type run struct {
 	opts   Options
 	mesh   place.Mesh
@@ -116,6 +127,15 @@ type run struct {
 
 // start joins all ranks of the mesh at the position to go on from.
 func (t *run) start(ctx context.Context) error {
+	ctx, joined := context.WithCancel(ctx)
+	defer joined()
+	go func() { // there is no step yet that Stop could wait for
+		select {
+		case <-t.opts.Stop:
+			joined()
+		case <-ctx.Done():
+		}
+	}()
 	t.mesh = meshOf(t.opts.Job, t.opts.Token, t.opts.Changes)
 	if err := t.open(ctx, t.opts.Token); err != nil {
 		return err
