@@ -154,6 +154,20 @@ func TestTokens(t *testing.T) {
 		if !digestLast.MatchString(r.stdout) {
 			t.Errorf("the digest is lost with the token:\n%s", r.stdout)
 		}
+		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer full.Close()
+		for _, verb := range []string{"run", "reference"} {
+			cmd := command(t.Context(), dir, verb, "job.yaml", "--steps", "2")
+			cmd.Stdout = full
+			var stderr bytes.Buffer
+			cmd.Stderr = &stderr
+			if cmd.Run(); cmd.ProcessState.ExitCode() != exitLost || !strings.Contains(stderr.String(), "printing the digest") {
+				t.Errorf("%s without room for its digest: exit code %d: %s", verb, cmd.ProcessState.ExitCode(), stderr.String())
+			}
+		}
 	})
 }
 

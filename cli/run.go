@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"time"
@@ -81,8 +82,8 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger) error {
 		out.interrupted()
 		return cmp.Or(err, ctx.Err())
 	}
-	out.finish(res)
-	return cmp.Or(writeToken(c.SaveToken, tokenFile{opts.Job.Name, res.Next, res.Token}), ctx.Err())
+	printed := out.finish(res)
+	return cmp.Or(writeToken(c.SaveToken, tokenFile{opts.Job.Name, res.Next, res.Token}), printed, ctx.Err())
 }
 
 // finishTime is how long a run that is interrupted may take to end its step: long
@@ -105,7 +106,11 @@ func failureOf(s planner.Status, err error) error {
 	return fault.As(class, errors.New(s.Error))
 }
 
-// digestLine is the last line of run and reference; scripts rely on it.
-func digestLine(step int64, digest [32]byte) string {
-	return fmt.Sprintf("digest step=%d %x", step, digest)
+// printDigest prints the last line of run and reference; scripts rely on it, so what
+// cannot be printed is an error.
+func printDigest(w io.Writer, step int64, digest [32]byte) error {
+	if _, err := fmt.Fprintf(w, "digest step=%d %x\n", step, digest); err != nil {
+		return fault.Lostf("printing the digest: %w", err)
+	}
+	return nil
 }

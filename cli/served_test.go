@@ -418,8 +418,10 @@ func TestServed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := digestLine(c.Step(), digest); got != want {
-		t.Errorf("the served job ends with %s, want %s", got, want)
+	var got strings.Builder
+	printDigest(&got, c.Step(), digest)
+	if got.String() != want+"\n" {
+		t.Errorf("the served job ends with %s, want %s", got.String(), want)
 	}
 	r := millrace(t, dir, "status", s.address)
 	r.expect(t, 0)

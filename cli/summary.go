@@ -76,11 +76,10 @@ type runJSON struct {
 }
 
 // finish prints what the run came to, the digest last.
-func (p *progress) finish(res *trainer.Result) {
+func (p *progress) finish(res *trainer.Result) error {
 	if p.json {
 		p.encode(p.sum(res))
-		fmt.Fprintln(p.out, digestLine(res.Next, res.Digest))
-		return
+		return printDigest(p.out, res.Next, res.Digest)
 	}
 	p.clear()
 	p.headline(res)
@@ -93,7 +92,7 @@ func (p *progress) finish(res *trainer.Result) {
 	p.table()
 	p.skips()
 	p.reread()
-	fmt.Fprintln(p.out, digestLine(res.Next, res.Digest))
+	return printDigest(p.out, res.Next, res.Digest)
 }
 
 func (p *progress) sum(res *trainer.Result) runJSON {
@@ -149,7 +148,7 @@ func (p *progress) clear() {
 func (p *progress) interrupted() {
 	p.clear()
 	if p.done > 0 {
-		fmt.Fprintln(p.out, digestLine(p.next, p.digest))
+		printDigest(p.out, p.next, p.digest) // there is another error to tell of
 	}
 }
 

@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"os"
 	"runtime/debug"
 
 	"github.com/millrace-data/millrace/internal/reference"
@@ -123,7 +125,7 @@ func (c *referenceCmd) Run(ctx context.Context) error {
 	}
 	n, digest, err := reference.Read(ctx, store.Local{}, job, changes, limit(c.Steps), func(s *reference.Step) error {
 		if c.Every {
-			fmt.Println(digestLine(s.Step+1, s.Digest))
+			return cmp.Or(printDigest(os.Stdout, s.Step+1, s.Digest), ctx.Err())
 		}
 		return ctx.Err()
 	})
@@ -131,7 +133,7 @@ func (c *referenceCmd) Run(ctx context.Context) error {
 		return err
 	}
 	if !c.Every || n == 0 {
-		fmt.Println(digestLine(n, digest))
+		return printDigest(os.Stdout, n, digest)
 	}
 	return nil
 }

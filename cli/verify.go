@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/millrace-data/millrace/checkpoint"
@@ -75,8 +76,8 @@ func (c *verifyCmd) digest(ctx context.Context) error {
 	if got := fmt.Sprintf("%x", digest); n != c.Steps || got != strings.ToLower(c.Digest) {
 		return &differsError{fmt.Sprintf("the reference's digest is step=%d %s, not step=%d %s; `millrace reference %s --every` shows it step by step", n, got, c.Steps, c.Digest, c.Job)}
 	}
-	fmt.Printf("verified %s\n%s\n", offline.Count(n, "step"), digestLine(n, digest))
-	return nil
+	fmt.Printf("verified %s\n", offline.Count(n, "step"))
+	return printDigest(os.Stdout, n, digest)
 }
 
 // log compares every digest that a step log holds with the reference's.
@@ -137,6 +138,6 @@ func (c *verifyCmd) log(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("verified %s of %s in %s\n%s\n", offline.Count(checked, "digest"), offline.Count(last+1, "step"), c.LogDir, digestLine(last+1, final))
-	return nil
+	fmt.Printf("verified %s of %s in %s\n", offline.Count(checked, "digest"), offline.Count(last+1, "step"), c.LogDir)
+	return printDigest(os.Stdout, last+1, final)
 }

@@ -47,6 +47,8 @@ func (c *Core) errBarren(src int32, seq int64) error {
 // advice is what to look at first: what took the most.
 func (l *Lost) advice(banned int64) string {
 	switch max(l.Filtered, l.Dropped, l.Empty, l.Bad, banned) {
+	case 0:
+		return "its files hold no record: name files with some, or take the source out"
 	case l.Empty:
 		return "a record's text is its column `text` unless `transforms` says otherwise, and the column txt in tar files with `format: webdataset`"
 	case l.Filtered:
