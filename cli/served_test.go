@@ -215,6 +215,28 @@ func TestListen(t *testing.T) {
 	}
 }
 
+// TestProxy reaches a service of a network whose proxy does not know it.
+func TestProxy(t *testing.T) {
+	t.Parallel()
+	dir, host := folder(t), ""
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range addresses {
+		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && !n.IP.IsLoopback() { // those of loopback never take a proxy
+			host = n.IP.String()
+		}
+	}
+	if host == "" {
+		t.Skip("this machine has a loopback address only")
+	}
+	s := start(t, command(context.WithoutCancel(t.Context()), dir, "serve", "job.yaml", "--listen", host+":0", "--insecure"))
+	cmd := command(t.Context(), dir, "status", s.address, "--insecure")
+	cmd.Env = append(os.Environ(), "HTTPS_PROXY=http://127.0.0.1:1", "NO_PROXY=")
+	runCommand(t, cmd).expect(t, 0)
+}
+
 // TestLogInUse has two services with one log.
 func TestLogInUse(t *testing.T) {
 	t.Parallel()
