@@ -201,7 +201,22 @@ func (c *constructorCmd) Run(ctx context.Context, log *slog.Logger) error {
 }
 
 func checkCounts(loaders, constructors, prefetch int) error {
-	return cmp.Or(atLeast("--loaders", int64(loaders), 1), atLeast("--constructors", int64(constructors), 1), atLeast("--prefetch", int64(prefetch), 0))
+	return cmp.Or(atLeast("--loaders", int64(loaders), 1), atLeast("--constructors", int64(constructors), 1), atLeast("--prefetch", int64(prefetch), 0),
+		atMost("--loaders", loaders, maxLoaders), atMost("--prefetch", prefetch, maxPrefetch))
+}
+
+// Limits of flags, so that a slip of the finger does not fill a machine.
+const (
+	maxLoaders  = 4096    // ten times the loaders of the largest job that was measured
+	maxPrefetch = 1 << 20 // as in a spec
+)
+
+// atMost refuses a flag whose value is too large.
+func atMost(flag string, value, most int) error {
+	if value > most {
+		return fmt.Errorf("%s is %d, valid is %d or less", flag, value, most)
+	}
+	return nil
 }
 
 // atLeast refuses a flag whose value is too small.

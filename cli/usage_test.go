@@ -20,6 +20,8 @@ func TestUsage(t *testing.T) {
 		{"run job.yaml --steps many", []string{"--steps", "many"}},
 		{"run job.yaml --steps=-1", []string{"--steps is -1", "0 or more"}},
 		{"run job.yaml --loaders 0", []string{"--loaders is 0", "1 or more"}},
+		{"run job.yaml --loaders 100000000", []string{"--loaders is 100000000", "4096 or less"}},
+		{"serve job.yaml --prefetch 100000000", []string{"--prefetch is 100000000", "1048576 or less"}},
 		{"serve job.yaml --constructors 0", []string{"--constructors is 0", "1 or more", "millrace serve --help"}},
 		{"planner job.yaml --prefetch=-1", []string{"--prefetch is -1", "0 or more"}},
 		{"loader", []string{"--planner"}},
