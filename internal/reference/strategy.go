@@ -60,7 +60,11 @@ func (r *reader) byStrategy(n, skip int64) ([]int32, error) {
 		},
 		Draw: func(shares []uint64) (*dgraph.Buffer, []int32, error) {
 			if shares != nil {
-				shares = mix.FromShares(shares)
+				all, err := strategy.Shares(shares).Of(len(r.sources))
+				if err != nil {
+					return nil, nil, err
+				}
+				shares = mix.FromShares(all)
 			}
 			if err := r.draw(n, skip, shares); err != nil {
 				return nil, nil, err

@@ -9,13 +9,30 @@ import (
 	"testing"
 
 	"github.com/millrace-data/millrace/internal/service/testdata/alternate"
+	"github.com/millrace-data/millrace/planner/dgraph"
 	"github.com/millrace-data/millrace/planner/strategy"
 )
 
 func init() {
-	if err := strategy.Register("alternate", alternate.Plan); err != nil {
-		panic(err)
+	few := func(s *strategy.Step) error {
+		g := s.Graph(dgraph.Text)
+		g.Mix(strategy.Shares{1, 2})
+		return g.Plan()
 	}
+	for name, plan := range map[string]strategy.Strategy{"alternate": alternate.Plan, "few shares": few} {
+		if err := strategy.Register(name, plan); err != nil {
+			panic(err)
+		}
+	}
+}
+
+// TestSharesOfStrategy: a strategy's own shares may leave sources out, such as one that
+// joins later.
+func TestSharesOfStrategy(t *testing.T) {
+	dir := writeSources(t)
+	few := own
+	few.name, few.spec = "few shares", strings.Replace(own.spec, "alternate", "few shares", 1)
+	check(t, dir, few, setting{loaders: 2, constructors: 1, resources: resources{prefetch: 3, window: 20}})
 }
 
 // own is a job whose strategy a program of the user's registers.

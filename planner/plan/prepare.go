@@ -49,7 +49,11 @@ func (d *draft) drawAll(shares []uint64) (*dgraph.Buffer, []int32, error) {
 	}
 	d.blocked = false
 	if shares != nil && d.byHand == nil {
-		d.byHand = mix.FromShares(shares)
+		all, err := strategy.Shares(shares).Of(len(d.cursors))
+		if err != nil {
+			return nil, nil, err
+		}
+		d.byHand = mix.FromShares(all)
 		d.setShares(0)
 	}
 	d.fill()

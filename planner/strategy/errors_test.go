@@ -92,6 +92,7 @@ func TestMistakes(t *testing.T) {
 		{rows(linear, func(g *strategy.Graph) { g.Balance(strategy.Balance{Custom: broken{}}) }), `strategy: text: balance: dividing microbatches over ranks: balancing 16 items by method "broken": item 15 is in no bin; each item belongs to one`},
 		{rows(linear, func(g *strategy.Graph) { g.Balance(strategy.Balance{Custom: broken{twice: true}}) }), `strategy: text: balance: dividing microbatches over ranks: balancing 16 items by method "broken": item 15 is in bin 0 and in bin 1; an item belongs to one bin`},
 		{rows(linear, func(g *strategy.Graph) { g.Balance(strategy.Balance{Custom: silent{}}) }), `strategy: text: balance: dividing microbatches over ranks: balancing 16 items by method "zigzag": no idea`},
+		{rows(linear, func(g *strategy.Graph) { g.Balance(strategy.Balance{Custom: broken{}, Level: strategy.Intra}) }), `strategy: text: balance: level intra moves samples between rows by a method that keeps the token cap, so that "broken" would never be asked; take inter or interleaved`},
 		{rows(negative{}, func(g *strategy.Graph) { g.Balance(inter) }), "strategy: text: cost: the model negative gives sample 0:0:0 the cost -1; a cost is 0 or more"},
 		{rows(cost.Func(func(cost.Sample) int64 { return math.MaxInt64 / 8 }), func(g *strategy.Graph) { g.Balance(inter) }), "strategy: text: cost: by the model func the step costs more than 2^62 units; divide its costs by the same number"},
 		{rows(failing{}, func(g *strategy.Graph) { g.Balance(inter) }), "strategy: text: cost: sample 0:0:2: no cost of 3 tokens is known"},

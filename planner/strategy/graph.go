@@ -56,7 +56,7 @@ func ParseLevel(word string) (Level, error) {
 type Balance struct {
 	Method string         // auto (the same as empty), or a method of package balance
 	Level  Level          //
-	Custom balance.Method // a method of one's own, in place of Method
+	Custom balance.Method // a method of one's own, in place of Method; not at Intra
 }
 
 var methods = []string{balance.MethodAuto, balance.MethodLPT, balance.MethodKK}
@@ -185,6 +185,8 @@ func (g *Graph) Balance(b Balance) {
 		g.fail("balance", "level %v moves samples between rows, and images have none; valid are inter and keep_order", b.Level)
 	case g.s.in.Shape.wide() && (intra || b.Custom != nil || b.Method != balance.MethodAuto):
 		g.fail("balance", "rows of several widths, as batch.context_split makes them, are balanced by method auto at level inter, or keep_order; take one of these")
+	case b.Level == Intra && b.Custom != nil:
+		g.fail("balance", "level intra moves samples between rows by a method that keeps the token cap, so that %q would never be asked; take inter or interleaved", b.Custom.Name())
 	case intra && !g.s.in.Shape.Packing:
 		g.fail("balance", "level %v moves samples between rows, and without packing each has a row of its own; take inter, or packing", b.Level)
 	default:
@@ -249,13 +251,25 @@ func (s *Step) planGraphs() {
 	}
 	beside := *s // with an error of its own
 	images.s = &beside
-	done := make(chan struct{})
+	done := make(chan any)
 	go func() {
-		defer close(done)
+		defer func() {
+			r := recover()
+			if r != nil {
+				r = where(r)
+			}
+			done <- r
+		}()
 		images.plan()
 	}()
-	rows.plan()
-	<-done
+	func() {
+		defer func() {
+			if r := <-done; r != nil {
+				panic(r) // where who called the strategy can recover
+			}
+		}()
+		rows.plan()
+	}()
 	if images.s = s; beside.err != nil {
 		s.fail(beside.err)
 	}

@@ -16,9 +16,19 @@ var ErrBlocked = errors.New("strategy: samples of this step are not known yet")
 // does. It is pure: see the package comment.
 type Strategy func(s *Step) error
 
-// Shares are the parts of the sources in the mix, of any positive sum. nil is the
-// job's own schedule, with what was set by hand since.
+// Shares are the parts of the sources in the mix, of any positive sum, in the order of
+// the job spec, then of joining; sources behind the last have none. nil is the job's
+// own schedule, with what was set by hand since.
 type Shares []uint64
+
+// Of returns the shares of so many sources. More shares than sources are an error of class
+// fault.User.
+func (s Shares) Of(sources int) (Shares, error) {
+	if len(s) > sources {
+		return nil, fault.Userf("strategy: mix: %d shares are given, and there are %d sources; give one for each", len(s), sources)
+	}
+	return append(s[:len(s):len(s)], make(Shares, sources-len(s))...), nil
+}
 
 // Shape is the shape of a global batch.
 type Shape struct {
