@@ -74,7 +74,8 @@ type Planner struct {
 	pb.UnimplementedPlannerServer
 	opts  Options
 	inbox chan func()
-	done  chan struct{} // closed when loop returned
+	done  chan struct{} // closed when nothing is done any more
+	busy  busy
 
 	id           identity
 	yaml         []byte            // the spec
@@ -158,7 +159,7 @@ func Run(ctx context.Context, opts Options) error {
 		if opts.Serving != nil {
 			opts.Serving(address)
 		}
-		return p.loop(ctx)
+		return p.run(ctx)
 	})
 }
 
@@ -199,10 +200,13 @@ func newPlanner(opts Options) (*Planner, error) {
 
 // loop owns the planner's state.
 func (p *Planner) loop(ctx context.Context) error {
-	defer close(p.done)
 	for f := p.next(ctx); f != nil; f = p.next(ctx) {
+		p.busy.since.Store(time.Now().UnixNano())
 		f()
 		p.answer()
+		if p.busy.since.Store(0); p.core != nil {
+			p.busy.step.Store(p.core.Planned())
+		}
 	}
 	var err error
 	if p.last != nil {
@@ -221,7 +225,9 @@ func (p *Planner) next(ctx context.Context) (f func()) {
 	case f = <-p.inbox:
 		return f
 	default:
+		p.busy.since.Store(time.Now().UnixNano())
 		p.drawAhead()
+		p.busy.since.Store(0)
 	}
 	select {
 	case f = <-p.inbox:
@@ -238,8 +244,12 @@ func (p *Planner) do(ctx context.Context, f func()) error {
 	ran := make(chan struct{})
 	select {
 	case p.inbox <- func() { f(); close(ran) }:
-		<-ran
-		return nil
+		select {
+		case <-ran:
+			return nil
+		case <-p.done:
+			return errClosing
+		}
 	case <-p.done:
 		return errClosing
 	case <-ctx.Done():

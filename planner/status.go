@@ -90,8 +90,8 @@ type ConstructorStatus struct {
 
 // Status implements the Planner service.
 func (p *Planner) Status(ctx context.Context, _ *pb.StatusRequest) (*pb.StatusReply, error) {
-	var s Status
-	if err := p.do(ctx, func() { s = p.status() }); err != nil {
+	s, err := p.currentStatus(ctx)
+	if err != nil {
 		return nil, rpc.ToStatus(err)
 	}
 	data, err := json.Marshal(s)

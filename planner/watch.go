@@ -1,0 +1,76 @@
+package planner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/millrace-data/millrace/internal/fault"
+)
+
+// A strategy, a cost or a policy of a user's own runs in the loop, and may not come
+// back. Who asks for the status is told so, and the planner ends all the same.
+const (
+	slowStatus = 2 * time.Second // that the loop has to answer in
+	stopLoop   = 3 * time.Second // that it has to come to its end in
+)
+
+// busy says what the loop is at. It may be asked from anywhere.
+type busy struct {
+	since atomic.Int64 // ns since 1970; 0 while it waits
+	step  atomic.Int64 // the next to be planned
+}
+
+// run runs the loop until it ends, or is to end and does not.
+func (p *Planner) run(ctx context.Context) error {
+	defer close(p.done)
+	ended := make(chan error, 1)
+	go func() { ended <- p.loop(ctx) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	for {
+		select {
+		case err := <-ended:
+			return err
+		case <-time.After(stopLoop):
+			if p.busyFor() >= stopLoop {
+				return fault.Lostf("the planner does not end: it waits for %s", p.stuck())
+			}
+		}
+	}
+}
+
+// busyFor is how long the loop has been at the same thing.
+func (p *Planner) busyFor() time.Duration {
+	if since := p.busy.since.Load(); since != 0 {
+		return time.Since(time.Unix(0, since))
+	}
+	return 0
+}
+
+// stuck says what the loop does not come back from.
+func (p *Planner) stuck() string {
+	by := "the strategy"
+	if s := p.opts.Job.Strategy; len(s) > 0 && s[0].Use != "" {
+		by = fmt.Sprintf("strategy %q", s[0].Use)
+	}
+	return fmt.Sprintf("step %d to be planned by %s, for %v so far", p.busy.step.Load(), by, p.busyFor().Round(time.Second))
+}
+
+// currentStatus is the status, or what is known of it while the loop is busy.
+func (p *Planner) currentStatus(ctx context.Context) (s Status, err error) {
+	soon, cancel := context.WithTimeout(ctx, slowStatus)
+	defer cancel()
+	err = p.do(soon, func() { s = p.status() })
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return Status{
+			Job: p.id.name, State: "running", UptimeSec: time.Since(p.started).Seconds(), Planned: p.busy.step.Load(), End: -1, WaitingFor: p.stuck(),
+		}, nil
+	}
+	return s, err
+}
