@@ -125,12 +125,12 @@ func (p *Planner) decide(step uint64) error {
 	shares, scheduled := p.core.Weights(), p.core.Scheduled()
 	names := p.sourceNames()[:len(shares)]
 	in := feedback.Input{Sources: names, Current: parts(shares), Base: parts(scheduled), Loss: p.measures.losses.Take(names)}
-	weights := p.measures.policy.Weights(in)
-	if weights == nil {
-		return nil
+	weights, err := weightsOf(p.measures.policy, in)
+	if err != nil || weights == nil {
+		return err
 	}
 	if len(weights) != len(names) {
-		return fmt.Errorf("the feedback policy gave %d weights for %d sources", len(weights), len(names))
+		return fault.Userf("the feedback policy gave %d weights for %d sources", len(weights), len(names))
 	}
 	c := change.Change{Weights: map[string]float64{}, Reason: fmt.Sprintf("feedback of step %d", step)}
 	for i, name := range names {
@@ -140,8 +140,18 @@ func (p *Planner) decide(step uint64) error {
 		return fault.As(fault.User, fmt.Errorf("the feedback policy gave bad weights: %w", err))
 	}
 	round(c.Weights)
-	_, err := p.change(c)
+	_, err = p.change(c)
 	return err
+}
+
+// weightsOf asks a policy, which may be a user's own.
+func weightsOf(policy feedback.Policy, in feedback.Input) (weights []float64, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fault.Userf("the feedback policy %T panicked: %v", policy, r)
+		}
+	}()
+	return policy.Weights(in), nil
 }
 
 // weightPlaces are the decimal places of weights that a policy gave: the log and

@@ -80,7 +80,7 @@ func New(name string, o Options) (Policy, error) {
 // Exponential multiplies each source's weight by exp(rate * (its loss - the mean
 // loss over the mix)): exponential weights, as in the multiplicative-weights
 // method (Arora, Hazan and Kale, 2012). No source falls below Floor times its
-// base part. Sources without a report keep their weight.
+// base part of the mix. Sources without a report keep their weight beside the others.
 type Exponential Options
 
 // Weights implements Policy.
@@ -103,9 +103,38 @@ func (e Exponential) Weights(in Input) []float64 {
 		}
 		const most = 4 // e^4 in one decision: a report that is off must not take the mix over
 		next[i] *= math.Exp(min(max(e.Rate*(loss-mean), -most), most))
-		next[i] = max(next[i], e.Floor*in.Base[i])
 	}
-	return next
+	return e.atLeast(next, in)
+}
+
+// atLeast scales weights to parts of the mix, those below their floor to just that.
+func (e Exponential) atLeast(next []float64, in Input) []float64 {
+	low := make([]bool, len(next))
+	for {
+		left, sum := 1.0, 0.0 // of the mix, and of the weights that share it
+		for i := range next {
+			if low[i] {
+				left -= e.Floor * in.Base[i]
+			} else {
+				sum += next[i]
+			}
+		}
+		scale, more := max(left, 0)/max(sum, math.SmallestNonzeroFloat64), false
+		for i, w := range next {
+			if !low[i] && in.Current[i] > 0 && !math.IsNaN(in.Loss[i]) && w*scale < e.Floor*in.Base[i] {
+				low[i], more = true, true
+			}
+		}
+		if more {
+			continue
+		}
+		for i := range next {
+			if next[i] *= scale; low[i] {
+				next[i] = e.Floor * in.Base[i]
+			}
+		}
+		return next
+	}
 }
 
 // Mean adds up what ranks report until a policy decides.

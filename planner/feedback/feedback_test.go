@@ -18,7 +18,7 @@ func ExampleExponential() {
 		Loss:    []float64{3, 1}, // web is learned worse, so it is seen more
 	})
 	fmt.Printf("%.3f\n", next)
-	// Output: [0.824 0.303]
+	// Output: [0.731 0.269]
 }
 
 func TestExponential(t *testing.T) {
@@ -31,13 +31,36 @@ func TestExponential(t *testing.T) {
 		{"no report", []float64{nan, nan, nan}, nil},
 		{"equal losses", []float64{2, 2, 2}, []float64{0.5, 0.5, 0}},
 		{"one report", []float64{9, nan, nan}, []float64{0.5, 0.5, 0}},
-		{"a floor", []float64{100, 0, 5}, []float64{0.5 * math.Exp(4), 0.05, 0}},
+		{"a floor", []float64{100, 0, 5}, []float64{0.95, 0.05, 0}},
+		{"the other floor", []float64{0, 100, 5}, []float64{0.05, 0.95, 0}},
 	} {
 		got := feedback.Exponential{Rate: 1, Floor: 0.1}.Weights(feedback.Input{
 			Current: []float64{0.5, 0.5, 0}, Base: []float64{0.5, 0.5, 0}, Loss: test.loss,
 		})
 		if fmt.Sprintf("%.6f", got) != fmt.Sprintf("%.6f", test.want) {
 			t.Errorf("%s: %v, want %v", test.name, got, test.want)
+		}
+	}
+}
+
+// TestFloor: whatever is reported, no source has less of the mix than its floor, and
+// the mix is whole.
+func TestFloor(t *testing.T) {
+	for _, floor := range []float64{0, 0.01, 0.5, 1} {
+		current, base := []float64{0.4, 0.3, 0.2, 0.1}, []float64{0.4, 0.3, 0.2, 0.1}
+		for step, loss := range [][]float64{{1e308, 1e308, 3, math.NaN()}, {9, 0, 0, 0}, {0, 50, 50, 50}, {-1e308, 5, 5, 5}, {1, 1, 1, 1}} {
+			next := feedback.Exponential{Rate: 1, Floor: floor}.Weights(feedback.Input{Current: current, Base: base, Loss: loss})
+			sum := 0.0
+			for i, w := range next {
+				sum += w
+				if !math.IsNaN(loss[i]) && w < floor*base[i]-1e-12 || math.IsNaN(w) {
+					t.Errorf("floor %v, decision %d: source %d has %v of the mix", floor, step, i, w)
+				}
+			}
+			if math.Abs(sum-1) > 1e-9 {
+				t.Errorf("floor %v, decision %d: parts add up to %v", floor, step, sum)
+			}
+			current = next
 		}
 	}
 }
