@@ -389,7 +389,7 @@ func (p *Planner) config() (plan.Config, error) {
 // CoreConfig is the part of a core's configuration that the job spec alone says.
 func CoreConfig(job *jobspec.Job) (plan.Config, error) {
 	t := job.Topology
-	tree, err := place.New(place.Mesh{DP: t.DP, CP: t.CP, PP: t.PP, TP: t.TP, VPP: t.VPP, EP: 1, Order: t.Order})
+	tree, err := place.New(place.Mesh{DP: t.DP, CP: t.CP, PP: t.PP, TP: t.TP, VPP: t.VPP, EP: max(t.EP, 1), Order: t.Order})
 	if err != nil {
 		return plan.Config{}, err
 	}

@@ -33,7 +33,7 @@ func registeredBy(job *jobspec.Job) (*registered, error) {
 		return nil, err
 	}
 	t := job.Topology
-	tree, err := place.New(place.Mesh{DP: t.DP, CP: t.CP, PP: t.PP, TP: t.TP, VPP: t.VPP, EP: 1, Order: t.Order})
+	tree, err := place.New(place.Mesh{DP: t.DP, CP: t.CP, PP: t.PP, TP: t.TP, VPP: t.VPP, EP: max(t.EP, 1), Order: t.Order})
 	return &registered{plan: plan, tree: tree}, err
 }
 

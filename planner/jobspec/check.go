@@ -40,7 +40,7 @@ var rules = []rule{
 	{"With `cp` above 1, `batch.sequence_length` is a multiple of 2 * `cp` (`cp_slicing: zigzag`) or of `cp` (`contiguous`).", (*checker).slices},
 	{"With `format: megatron-thd`, `document_multiple` is a multiple of 2 * `cp` (`cp` above 1) and `batch.sequence_length` one of `document_multiple`; `pad_id` is 0, and `cp_slicing` is not `contiguous`. Other formats have no `document_multiple`. With `format: torchtitan` and `cp` above 1, `cp_slicing` is `none`: torchtitan cuts the batch itself.", (*checker).output},
 	{"In `strategy`, `use` stands alone. Each graph has each other primitive at most once, `balance` after `distribute` and `cost`, `broadcast_at` after `distribute`. Rows are distributed at `dp`, images not at an axis with `tp` in it if rows are broadcast there; `group_size` divides the consumers. Levels `intra` and `interleaved` are for rows with `packing`. `broadcast_at` and `output.broadcast_at` agree. Costs can be read.", (*checker).strategy},
-	{"`topology.order` names each axis once.", (*checker).order},
+	{"`topology.order` names each axis of ranks once. `topology.ep` divides `dp` * `cp`.", (*checker).order},
 }
 
 func (c *checker) names() {
@@ -209,11 +209,14 @@ func (c *checker) slices() {
 
 func (c *checker) order() {
 	const at = "topology.order"
+	if t := c.job.Topology; c.sound("topology.dp", "topology.cp", "topology.ep") && t.DP*t.CP%t.EP != 0 {
+		c.error("topology.ep", fmt.Sprintf("%d does not divide dp %d * cp %d, the ranks that experts are laid over", t.EP, t.DP, t.CP), fmt.Sprintf("valid are the divisors of %d", t.DP*t.CP))
+	}
 	if !c.sound(at) {
 		return
 	}
 	valid := "valid is each of " + strings.Join(axes, ", ") + " once"
-	for _, axis := range axes {
+	for _, axis := range topologyObject.field("order").enum {
 		n := 0
 		for i, a := range c.job.Topology.Order {
 			if a == axis {
@@ -222,7 +225,7 @@ func (c *checker) order() {
 				}
 			}
 		}
-		if n == 0 {
+		if n == 0 && slices.Contains(axes, axis) {
 			c.error(at, fmt.Sprintf("the axis %s is missing", axis), valid)
 		}
 	}

@@ -1,6 +1,9 @@
 package jobspec
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // kind is how a field's value is written.
 type kind uint8
@@ -339,8 +342,10 @@ var topologyObject = object{title: "topology", fields: []field{
 	{key: "tp", name: "TP", kind: countKind, def: 1, min: 1, max: maxAxis, doc: "Tensor-parallel size."},
 	{key: "vpp", name: "VPP", kind: countKind, def: 1, min: 1, max: maxAxis,
 		doc: "Virtual pipeline stages on a rank."},
-	{key: "order", name: "Order", kind: textKind, list: true, def: axes, enum: axes,
-		doc: "The axes, those with neighbouring ranks first. The default is Megatron's."},
+	{key: "ep", name: "EP", kind: countKind, def: 1, min: 1, max: maxAxis,
+		doc: "Expert-parallel size, over the ranks of dp and cp. No batch depends on it."},
+	{key: "order", name: "Order", kind: textKind, list: true, def: axes, enum: append(slices.Clone(axes), "vpp", "ep"),
+		doc: "The axes, those with neighbouring ranks first. The default is Megatron's. `vpp` and `ep` may be named, and move no rank."},
 }}
 
 var outputObject = object{title: "output", fields: []field{

@@ -182,8 +182,8 @@ type Outliers struct {
 
 // Topology is the mesh of trainer ranks. All sizes are >= 1.
 type Topology struct {
-	DP, CP, PP, TP, VPP int
-	Order               []string // innermost axis first; default tp, cp, dp, pp (Megatron's)
+	DP, CP, PP, TP, VPP, EP int
+	Order                   []string // innermost axis first; default tp, cp, dp, pp (Megatron's)
 }
 
 // Output is how batches look to the trainer.
