@@ -95,11 +95,16 @@ func (t *tally) heaviest(s *plan.Step, m *strategy.Module) string {
 	}
 	for row := range s.Rows {
 		for _, i := range s.Placed.Samples(row) {
+			first, end := s.Buffer.ImagesOf(int(i))
 			if m.Name == dgraph.Text.String() {
-				look(i, cost.Sample{Tokens: int64(s.Buffer.Tokens[i])}, Count(int64(s.Buffer.Tokens[i]), "token"))
+				n := int64(s.Buffer.Tokens[i])
+				of := cost.Sample{Tokens: n}
+				if first < end {
+					of.Patches, of.Images = s.Buffer.PatchesOf(int(i)), int64(end-first)
+				}
+				look(i, of, Count(n, "token"))
 				continue
 			}
-			first, end := s.Buffer.ImagesOf(int(i))
 			for image := first; image < end; image++ {
 				n := int64(s.Buffer.Patches[image])
 				look(i, cost.Sample{Patches: n, Images: 1}, fmt.Sprintf("image %d, of %s", image-first, Count(n, "patch")))

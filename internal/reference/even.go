@@ -2,6 +2,7 @@ package reference
 
 import (
 	"github.com/millrace-data/millrace/balance"
+	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/planner/cost"
 	"github.com/millrace-data/millrace/planner/jobspec"
 )
@@ -40,14 +41,19 @@ func (r *reader) even(bins []int32) error {
 		if bins[k] < 0 {
 			continue
 		}
-		units, err := model.Cost(cost.Sample{Tokens: int64(len(r.samples[k].tokens))})
+		d := &r.samples[k]
+		sample := cost.Sample{Tokens: int64(len(d.tokens)), Images: int64(len(d.images))}
+		for _, x := range d.images {
+			sample.Patches += int64(x.H * x.W)
+		}
+		units, err := model.Cost(sample)
 		if err != nil {
 			return err
 		}
 		costs, tokens, rows, of = append(costs, units), append(tokens, n), append(rows, bins[k]), append(of, k)
 	}
 	if err := new(balance.Evener).EvenAside(tokens, costs, rows, int32(r.length), r.seats); err != nil {
-		return err
+		return fault.Userf("evening rows by %v: %w", model, err)
 	}
 	for i, k := range of {
 		bins[k] = rows[i]

@@ -14,6 +14,7 @@ import (
 	"context"
 
 	"github.com/millrace-data/millrace/internal/batch"
+	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/planner/change"
 	"github.com/millrace-data/millrace/planner/jobspec"
 	"github.com/millrace-data/millrace/planner/mix"
@@ -178,7 +179,10 @@ func (r *reader) pack() (bins []int32, err error) {
 	for err == nil && len(r.samples) > n {
 		r.giveBack()
 	}
-	return bins, err
+	if err != nil {
+		return nil, fault.Userf("packing rows of %d tokens: %w", r.length, err)
+	}
+	return bins, nil
 }
 
 // rows ends a step: samples go to their rows, or are carried into the next step.

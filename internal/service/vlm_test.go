@@ -250,6 +250,18 @@ func TestVLM(t *testing.T) {
 	}
 }
 
+// TestVLMRowsByImages: rows that are evened by what their images cost hold what the
+// reference says.
+func TestVLMRowsByImages(t *testing.T) {
+	dir := writePictures(t)
+	const steps = 6
+	for _, cost := range []string{"tokens + 3 * patches * patches", "tokens + 1000 * images"} {
+		job := vlm{"constructor", "dp: 2", "megatron", "strategy: [distribute: dp, cost: {expression: " + cost + "}, balance: {level: interleaved}]"}.job(t, dir)
+		want, _ := expect(t, job, steps)
+		serveVLM(t, service.Options{Job: job}, steps, nil, want)
+	}
+}
+
 // serveVLM runs a service from a token for some steps. It returns the token after
 // them, and the sum over steps of the ranks that encoded an image.
 func serveVLM(t testing.TB, opts service.Options, steps int64, token []byte, want []delivered) (next []byte, encoders int) {
