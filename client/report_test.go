@@ -54,8 +54,13 @@ func withService(t *testing.T, use func(ctx context.Context, address string)) {
 	}
 }
 
-// changes asks the service for the changes made so far.
-func changes(ctx context.Context, t *testing.T, address string) []string {
+// status is a part of what the service says of itself.
+type status struct {
+	Changes     []string
+	Calibration string
+}
+
+func statusOf(ctx context.Context, t *testing.T, address string) (s status) {
 	t.Helper()
 	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -66,11 +71,10 @@ func changes(ctx context.Context, t *testing.T, address string) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var status struct{ Changes []string }
-	if err := json.Unmarshal(reply.Json, &status); err != nil {
+	if err := json.Unmarshal(reply.Json, &s); err != nil {
 		t.Fatal(err)
 	}
-	return status.Changes
+	return s
 }
 
 func open(ctx context.Context, t *testing.T, address string, opts client.Options) *client.Client {
@@ -97,7 +101,7 @@ func TestReport(t *testing.T) {
 		report := client.Report{Losses: map[string]float64{"web": 1, "code": 3}, Tokens: map[string]uint64{"web": 70}, StepSeconds: 0.1}
 		isUser(t, c.Report(ctx, report), "none so far")
 		for range 2 {
-			if made := changes(ctx, t, address); len(made) != 0 {
+			if made := statusOf(ctx, t, address).Changes; len(made) != 0 {
 				t.Errorf("changes before the policy's step: %s", made)
 			}
 			if _, err := c.Next(ctx); err != nil {
@@ -107,8 +111,11 @@ func TestReport(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		if got := statusOf(ctx, t, address).Calibration; !strings.Contains(got, "not known yet") || !strings.Contains(got, "2 observations") {
+			t.Errorf("what two step times say of costs: %q", got)
+		}
 		var got struct{ Weights map[string]float64 }
-		made := changes(ctx, t, address)
+		made := statusOf(ctx, t, address).Changes
 		if len(made) != 1 || json.Unmarshal([]byte(made[0]), &got) != nil {
 			t.Fatalf("changes %s, want one", made)
 		}

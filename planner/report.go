@@ -181,12 +181,15 @@ func parts(shares []uint64) []float64 {
 	return out
 }
 
-// calibration says what the step times make of the quadratic cost; "" while that
-// cannot be told.
+// calibration says what the step times make of the quadratic cost, or why that cannot
+// be told; "" if none were reported.
 func (m *measurements) calibration() string {
 	fit, err := m.times.Fit()
-	if err != nil {
+	switch {
+	case m.times.Observations() == 0:
 		return ""
+	case err != nil:
+		return "not known yet: " + err.Error()
 	}
 	return fmt.Sprintf("%s, from %d step times, R2 %.3f", fit, fit.Observations, fit.R2)
 }

@@ -11,6 +11,7 @@ const (
 	warnShare   = 0.01 // of the mix: how far a source is from its schedule
 	warnEpochs  = 4    // epochs after which repeating is known to cost (Muennighoff et al., 2023)
 	warnBalance = 1.10 // the fullest rank over the mean one
+	warnItem    = 1.01 // the same, where single items are why
 	warnLost    = 0.01 // of the records read
 )
 
@@ -39,7 +40,7 @@ func (t *tally) warnings() []string {
 		if m.Mean > warnBalance {
 			warn("%s: the fullest rank has %.2f times the mean, on average over steps; at worst %.2f, in step %d", m.Name, m.Mean, m.Worst, m.WorstStep)
 		}
-		if m.ItemBound > 0 {
+		if m.ItemBound > 0 && m.Worst > warnItem {
 			warn("%s: %s bound by single items, the first is step %d%s: no other placing is better, splitting long documents is", m.Name, Count(m.ItemBound, "step"), m.FirstItem, m.item())
 		}
 	}

@@ -74,6 +74,9 @@ func (c *Calibrator) Add(o Observation) error {
 	return nil
 }
 
+// Observations counts those that were taken in.
+func (c *Calibrator) Observations() int { return c.n }
+
 // Fit returns the a and b of at least 0 with the least squares of what is left
 // of the times. It fails, with class fault.User, if the observations are few or do
 // not tell a from b: if the mean square of a step's counts hardly varies between
