@@ -35,8 +35,8 @@ const (
 // Steps of one measurement: the pipeline is full after warmSteps, and the clock
 // stops before anything drains.
 const (
-	warmSteps  = 10
-	clockSteps = 60
+	warmSteps  = 60
+	clockSteps = 300
 )
 
 // Names of what is measured beside the rate.
