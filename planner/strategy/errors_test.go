@@ -3,6 +3,7 @@ package strategy_test
 import (
 	"errors"
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/millrace-data/millrace/internal/fault"
@@ -248,17 +249,18 @@ func TestRegister(t *testing.T) {
 	if plan, err := strategy.Named("long-first"); err != nil || plan == nil {
 		t.Errorf("got %v", err)
 	}
+	// Other tests register names too, and before or after this one.
 	for want, err := range map[string]error{
 		`strategy: registering "long-first": the name is taken; names in use are long-first`: strategy.Register("long-first", strategy.InOrder),
 		`strategy: registering " ": a name and a function are needed`:                        strategy.Register(" ", strategy.InOrder),
 		`strategy: registering "x": a name and a function are needed`:                        strategy.Register("x", nil),
 	} {
-		if err == nil || err.Error() != want {
+		if err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}
 	_, err := strategy.Named("longfirst")
-	if want := `strategy: nothing is registered as "longfirst", did you mean "long-first"? Names in use are long-first`; err == nil || err.Error() != want {
+	if want := `strategy: nothing is registered as "longfirst", did you mean "long-first"? Names in use are long-first`; err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("got %v, want %s", err, want)
 	}
 }
