@@ -268,6 +268,8 @@ func (j *cycleJob) listen(ctx context.Context, c *cycleConstructor) {
 		switch o := order.GetOrder().(type) {
 		case *pb.ConstructorOrder_Admit:
 			part.err = c.sender.Send(&pb.ConstructorReport{Report: &pb.ConstructorReport_Admitted{Admitted: &pb.Admitted{Join: o.Admit.Join}}})
+		case *pb.ConstructorOrder_Restart:
+			part.err = c.sender.Send(&pb.ConstructorReport{Report: &pb.ConstructorReport_Restarted{Restarted: o.Restart.Generation}})
 		case *pb.ConstructorOrder_Failure:
 			part.err = rpc.FromFailure(o.Failure)
 		}

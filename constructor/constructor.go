@@ -151,6 +151,9 @@ func (c *Constructor) orders(stream *rpc.Session[pb.ConstructorReport, pb.Constr
 			c.peers.set(o.Placement.Loaders)
 		case *pb.ConstructorOrder_Restart:
 			c.steps.restart(o.Restart)
+			if err := stream.Send(&pb.ConstructorReport{Report: &pb.ConstructorReport_Restarted{Restarted: o.Restart.Generation}}); err != nil {
+				return c.lost(err)
+			}
 		case *pb.ConstructorOrder_Plan:
 			c.steps.plan(o.Plan)
 		case *pb.ConstructorOrder_End:

@@ -50,7 +50,7 @@ type steps struct {
 	failed     error
 	acked      map[rank]uint64
 	joins      map[rank]uint64 // the last join of each rank
-	asked      map[rank]bool   // ranks that did in this generation, since they joined last
+	asked      map[rank]uint64 // ranks that did in this generation, since they joined last: the one that they were told of
 	adopted    map[rank]uint64 // ranks of an earlier generation that stood where this one began
 	reported   map[uint32]uint64
 	counts     pb.ConstructorUsage
@@ -147,7 +147,13 @@ func (s *steps) clear(r *pb.Restart) {
 	s.generation, s.origin, s.base, s.next, s.ended, s.strict, s.moved = r.Generation, next, next, next, nil, r.Remeshed, r.Moved
 	s.plans, s.ready, s.building = map[uint64]*pb.StepPlan{}, map[uint64]*step{}, map[uint64]int64{}
 	s.held = 0
-	s.acked, s.reported, s.adopted, s.asked = map[rank]uint64{}, map[uint32]uint64{}, map[rank]uint64{}, map[rank]bool{}
+	s.adopted = map[rank]uint64{}
+	for q, generation := range s.asked {
+		if s.acked[q] == next && !s.strict { // it may be further when it asks next
+			s.adopted[q] = generation
+		}
+	}
+	s.acked, s.reported, s.asked = map[rank]uint64{}, map[uint32]uint64{}, map[rank]uint64{}
 	for _, dp := range s.job.GetBuckets() {
 		s.reported[dp] = next
 		for _, r := range s.fetchers(dp) {
@@ -280,7 +286,7 @@ func (s *steps) answer(ctx context.Context, q ask) (st *step, end *pb.EndOfData,
 		if refused = s.check(q); refused != nil {
 			return true
 		}
-		s.asked[q.rank] = true
+		s.asked[q.rank] = q.generation
 		s.ack(q)
 		if s.ended != nil && q.step >= s.ended.Step {
 			end = s.ended
@@ -324,8 +330,9 @@ func (s *steps) check(q ask) error {
 }
 
 // adopt takes a rank of an earlier generation into this one if it stands where
-// this one began: of ranks that are restarted together, the first may join
-// before another one's join moves the job.
+// this one began, or stood there when it last asked before: of ranks that are
+// restarted together, the first may join, and be given batches, before another one's
+// join moves the job.
 func (s *steps) adopt(q ask) bool {
 	if q.acked == s.origin && !s.strict {
 		s.adopted[q.rank] = q.generation
@@ -444,7 +451,7 @@ func (s *steps) absent() (ranks []*pb.Coordinates) {
 	}
 	for _, dp := range s.job.GetBuckets() {
 		for _, r := range s.fetchers(dp) {
-			if !s.asked[r] {
+			if _, asked := s.asked[r]; !asked {
 				ranks = append(ranks, r.wire())
 			}
 			if len(ranks) == maxAbsent {

@@ -61,6 +61,36 @@ func TestAbsent(t *testing.T) {
 	want("after a rank of before went on", rank0.String())
 }
 
+// TestAdopted: a rank that stood where the job was moved to goes on, though it is further
+// when it asks next; one that was further, or joined anew, or whose mesh was another, does not.
+func TestAdopted(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, test := range map[string]struct {
+		acked   uint64
+		again   bool
+		restart *pb.Restart
+		want    string
+	}{
+		"stood there":     {acked: 5, restart: &pb.Restart{Generation: 2, NextStep: 5}, want: "waited"},
+		"was further":     {acked: 6, restart: &pb.Restart{Generation: 2, NextStep: 5}, want: "was moved to step"},
+		"was behind":      {acked: 4, restart: &pb.Restart{Generation: 2, NextStep: 5}, want: "was moved to step"},
+		"joined anew":     {acked: 5, again: true, restart: &pb.Restart{Generation: 2, NextStep: 5}, want: "was moved to step"},
+		"on another mesh": {acked: 5, restart: &pb.Restart{Generation: 2, NextStep: 5, Remeshed: true}, want: "was moved to step"},
+	} {
+		s := twoRanks(100)
+		answer(s, ended, ask{rank: rank0, generation: 1, step: 6, acked: test.acked})
+		if test.again {
+			s.admit(&pb.Admit{Join: 9, Rank: rank0.wire()})
+		}
+		s.restart(test.restart)
+		_, err := answer(s, ended, ask{rank: rank0, generation: 1, step: 8, acked: 7})
+		if err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: got %v, want %q", name, err, test.want)
+		}
+	}
+}
+
 // TestClaimsInOrder: with several builders and plans that come in any order, each
 // step is built once, the lower ones first, and never more than the budget holds
 // beside the first.

@@ -66,13 +66,24 @@ func (p *Planner) proceed(j *joining) bool {
 	case j.admitted == nil:
 		return false
 	}
-	ready, err := p.prepare(j)
-	if err != nil || !ready {
-		j.refused = err
-		return err != nil
+	if j.reply == nil {
+		ready, err := p.prepare(j)
+		if err != nil || !ready {
+			j.refused = err
+			return err != nil
+		}
+		if j.reply, j.refused = p.join(j); j.refused != nil {
+			return true
+		}
 	}
-	j.reply, j.refused = p.join(j)
-	return true
+	return p.restarted(j.reply.Generation)
+}
+
+// restarted reports whether all constructors are in a generation, or a later one. A join
+// that moves the job is answered then: of ranks that begin together, once all of them have
+// joined, none gets a batch of before the move and is found further than the others.
+func (p *Planner) restarted(generation uint64) bool {
+	return !slices.ContainsFunc(p.constructors, func(c *constructorSession) bool { return c != nil && c.generation < generation })
 }
 
 // prepare reads the rank's token, once, and has the sources indexed that joined

@@ -252,6 +252,7 @@ type constructorSession struct {
 	usage       *pb.ConstructorUsage
 	heard       time.Time           // when it last said something
 	joining     map[uint64]*joining // joins it was asked about
+	generation  uint64              // that it said it is in
 }
 
 // Construct implements the Planner service: the session of one constructor.
@@ -443,6 +444,8 @@ func (p *Planner) constructorSays(c *constructorSession, report *pb.ConstructorR
 		p.noteAbsent(time.Now())
 	case *pb.ConstructorReport_Admitted:
 		p.admitted(c, r.Admitted)
+	case *pb.ConstructorReport_Restarted:
+		c.generation = r.Restarted
 	case *pb.ConstructorReport_Failure:
 		p.fail(rpc.FromFailure(r.Failure))
 	}

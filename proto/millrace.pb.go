@@ -1589,6 +1589,7 @@ type ConstructorReport struct {
 	//	*ConstructorReport_Usage
 	//	*ConstructorReport_Failure
 	//	*ConstructorReport_Admitted
+	//	*ConstructorReport_Restarted
 	Report        isConstructorReport_Report `protobuf_oneof:"report"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1685,6 +1686,15 @@ func (x *ConstructorReport) GetAdmitted() *Admitted {
 	return nil
 }
 
+func (x *ConstructorReport) GetRestarted() uint64 {
+	if x != nil {
+		if x, ok := x.Report.(*ConstructorReport_Restarted); ok {
+			return x.Restarted
+		}
+	}
+	return 0
+}
+
 type isConstructorReport_Report interface {
 	isConstructorReport_Report()
 }
@@ -1713,6 +1723,10 @@ type ConstructorReport_Admitted struct {
 	Admitted *Admitted `protobuf:"bytes,6,opt,name=admitted,proto3,oneof"`
 }
 
+type ConstructorReport_Restarted struct {
+	Restarted uint64 `protobuf:"varint,7,opt,name=restarted,proto3,oneof"` // the generation that it is in from now on
+}
+
 func (*ConstructorReport_Hello) isConstructorReport_Report() {}
 
 func (*ConstructorReport_Assembled) isConstructorReport_Report() {}
@@ -1724,6 +1738,8 @@ func (*ConstructorReport_Usage) isConstructorReport_Report() {}
 func (*ConstructorReport_Failure) isConstructorReport_Report() {}
 
 func (*ConstructorReport_Admitted) isConstructorReport_Report() {}
+
+func (*ConstructorReport_Restarted) isConstructorReport_Report() {}
 
 type ConstructorHello struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -5150,14 +5166,15 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\fimage_sample\x18\x04 \x03(\rR\vimageSample\x12!\n" +
 	"\fimage_number\x18\x05 \x03(\rR\vimageNumber\"*\n" +
 	"\vFetchHeader\x12\x1b\n" +
-	"\tbody_size\x18\x01 \x01(\x04R\bbodySize\"\xd6\x02\n" +
+	"\tbody_size\x18\x01 \x01(\x04R\bbodySize\"\xf6\x02\n" +
 	"\x11ConstructorReport\x125\n" +
 	"\x05hello\x18\x01 \x01(\v2\x1d.millrace.v1.ConstructorHelloH\x00R\x05hello\x126\n" +
 	"\tassembled\x18\x02 \x01(\v2\x16.millrace.v1.AssembledH\x00R\tassembled\x12*\n" +
 	"\x05acked\x18\x03 \x01(\v2\x12.millrace.v1.AckedH\x00R\x05acked\x125\n" +
 	"\x05usage\x18\x04 \x01(\v2\x1d.millrace.v1.ConstructorUsageH\x00R\x05usage\x120\n" +
 	"\afailure\x18\x05 \x01(\v2\x14.millrace.v1.FailureH\x00R\afailure\x123\n" +
-	"\badmitted\x18\x06 \x01(\v2\x15.millrace.v1.AdmittedH\x00R\badmittedB\b\n" +
+	"\badmitted\x18\x06 \x01(\v2\x15.millrace.v1.AdmittedH\x00R\badmitted\x12\x1e\n" +
+	"\trestarted\x18\a \x01(\x04H\x00R\trestartedB\b\n" +
 	"\x06report\"<\n" +
 	"\x10ConstructorHello\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
@@ -5662,6 +5679,7 @@ func file_proto_millrace_proto_init() {
 		(*ConstructorReport_Usage)(nil),
 		(*ConstructorReport_Failure)(nil),
 		(*ConstructorReport_Admitted)(nil),
+		(*ConstructorReport_Restarted)(nil),
 	}
 	file_proto_millrace_proto_msgTypes[26].OneofWrappers = []any{
 		(*ConstructorOrder_Job)(nil),
