@@ -280,8 +280,8 @@ func TestLiveChanges(t *testing.T) {
 			s := setting{loaders: 2, constructors: 2, log: true, resources: resources{prefetch: 1 + round*3%7}}
 			opts := s.options(t, dir, r)
 			rng := rand.New(rand.NewPCG(uint64(round), 3))
-			first := liveRun(t, opts, 30, nil, shuffled(rng, everything), round%2 == 1)
-			again := liveRun(t, opts, 35, first.token, nil, false) // the same log, another life
+			first := liveRun(t, opts, 30, lived{}, shuffled(rng, everything), round%2 == 1)
+			again := liveRun(t, opts, 35, first, nil, false) // the same log, another life
 			digests := map[int64][32]byte{}
 			for _, part := range []lived{first, again} {
 				for step, digest := range part.digests {
@@ -324,8 +324,9 @@ type lived struct {
 }
 
 // liveRun runs a job for some steps while changes are asked for one after the
-// other: three after each step or, with beside, as fast as they are answered.
-func liveRun(t *testing.T, opts service.Options, steps int64, token []byte, texts []string, beside bool) lived {
+// other: three after each step or, with beside, as fast as they are answered. It goes on
+// from where it was before; a change of that very step may have come after its token.
+func liveRun(t *testing.T, opts service.Options, steps int64, before lived, texts []string, beside bool) lived {
 	t.Helper()
 	out := lived{digests: map[int64][32]byte{}}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -335,7 +336,7 @@ func liveRun(t *testing.T, opts service.Options, steps int64, token []byte, text
 		done := make(chan struct{})
 		close(done)
 		res, err := trainer.Run(ctx, trainer.Options{
-			Address: address, Job: opts.Job, Token: token, Steps: steps,
+			Address: address, Job: opts.Job, Token: before.token, Changes: before.changes, Steps: steps,
 			OnStep: func(s trainer.Step) {
 				out.digests[s.Step] = s.Digest
 				switch {
