@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/millrace-data/millrace/internal/fault"
 )
 

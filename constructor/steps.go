@@ -50,7 +50,7 @@ type steps struct {
 	failed     error
 	acked      map[rank]uint64
 	joins      map[rank]uint64 // the last join of each rank
-	asked      map[rank]uint64 // ranks that did in this generation, since they joined last: the one that they were told of
+	asked      map[rank]uint64 // ranks that asked in this generation, since they joined last: the generation that they named
 	adopted    map[rank]uint64 // ranks of an earlier generation that stood where this one began
 	reported   map[uint32]uint64
 	counts     pb.ConstructorUsage

@@ -254,9 +254,10 @@ func spawn(ctx context.Context, opts *Options, args []string, serving func(strin
 	}}
 	cmd.Stdout = lines
 	err := cmd.Run()
+	// A planner whose job had failed before it was stopped says so.
 	if ctx.Err() != nil && (args[0] != "planner" || cmd.ProcessState.ExitCode() <= 0) {
 		return nil
-	} // a planner whose job had failed before it was stopped says so
+	}
 	if wait := otherCause(cmd.ProcessState, args[0]); wait > 0 {
 		select {
 		case <-ctx.Done():
