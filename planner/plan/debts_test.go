@@ -28,7 +28,7 @@ func TestBehind(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		n, longest := 1+rng.IntN(400), []int{1, 8, 300, 1 << 20, 1 << 24}[seed%5]
 		t.Run(fmt.Sprintf("%d sources, samples of up to %d", n, longest), func(t *testing.T) {
-			d := debts{base: make([]int64, n), out: make([]bool, n), near: 16 << owedBits}
+			d := debts{base: make([]int64, n), out: make([]bool, n)}
 			for i := range d.base {
 				if rng.IntN(3) == 0 {
 					d.base[i] = rng.Int64N(1<<44) - 1<<43
@@ -95,7 +95,7 @@ func BenchmarkBehind(b *testing.B) {
 	for i := range units {
 		units[i] = 1 + int64(110*rng.ExpFloat64())
 	}
-	d := debts{base: make([]int64, n), out: make([]bool, n), near: 16 << owedBits}
+	d := debts{base: make([]int64, n), out: make([]bool, n)}
 	d.mixBy(mix.FromWeights(weights))
 	for i := 0; b.Loop(); i++ {
 		d.draw(d.behind(), units[i%len(units)])

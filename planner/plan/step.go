@@ -121,7 +121,7 @@ func (c *Core) newDraft() *draft {
 	if c.cfg.Widest > 1 {
 		d.admitted = &balance.Admission{Wide: balance.Wide{Capacity: d.shape.SequenceLength, Widest: c.cfg.Widest, Units: d.shape.Rows}}
 	}
-	d.debts = debts{base: make([]int64, n), out: c.state.Settings.out(n), near: 16 << owedBits}
+	d.debts = debts{base: make([]int64, n), out: c.state.Settings.out(n)}
 	for i, cur := range d.cursors {
 		d.debts.base[i] = cur.Deficit << (owedBits - deficitBits)
 	}
