@@ -414,6 +414,7 @@ func CoreConfig(job *jobspec.Job) (plan.Config, error) {
 		Mesh:           tree,
 		Ahead:          int64(job.Resources.Prefetch),
 		Window:         job.Resources.Window,
+		Both:           both,
 	}, err
 }
 

@@ -58,3 +58,14 @@ func (p *Planner) cutAndRecord(s *plan.Step) ([]*pb.ConstructorOrder, error) {
 	}
 	return parts, work.Wait()
 }
+
+// both calls two functions at the same time. A panic of a is the caller's, after b is done.
+func both(a, b func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		b()
+	}()
+	defer func() { <-done }()
+	a()
+}

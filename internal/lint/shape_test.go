@@ -3,6 +3,8 @@ package lint
 import (
 	"fmt"
 	"go/ast"
+	"go/parser"
+	"go/token"
 	"slices"
 	"strings"
 	"testing"
@@ -115,6 +117,57 @@ func TestPackageNames(t *testing.T) {
 			if slices.Contains(drawers, part) || strings.HasSuffix(part, "util") || strings.HasSuffix(part, "utils") {
 				t.Errorf("%s: %q says nothing; name a package for a noun of the domain, or leave a helper with its only caller", dir, part)
 			}
+		}
+	}
+}
+
+// pure are packages in which nothing happens at the same time: what they compute is a
+// function of what they are given.
+var pure = []string{
+	"balance", "constructor/assemble", "planner/change", "planner/cost", "planner/dgraph", "planner/feedback",
+	"planner/mix", "planner/place", "planner/plan", "planner/strategy", "planner/strategy/declared",
+}
+
+// TestPureStartNothing forbids goroutines, channels and selects in pure packages.
+func TestPureStartNothing(t *testing.T) {
+	tree := load(t)
+	for _, dir := range pure {
+		if tree.pkgs[dir] == nil {
+			t.Errorf("%s is not there: take it out of the list", dir)
+		}
+	}
+	tree.code(func(p *pkg, f *file) {
+		if !slices.Contains(pure, p.dir) {
+			return
+		}
+		for _, at := range concurrent(f.ast) {
+			line := tree.fset.Position(at).Line
+			t.Errorf("%s:%d: the package is pure: have its caller decide what happens at the same time, and give it a function", f.path, line)
+		}
+	})
+}
+
+// concurrent returns where a file starts or waits for what happens at the same time.
+func concurrent(f *ast.File) (at []token.Pos) {
+	ast.Inspect(f, func(n ast.Node) bool {
+		switch n.(type) {
+		case *ast.GoStmt, *ast.SendStmt, *ast.SelectStmt, *ast.ChanType:
+			at = append(at, n.Pos())
+		}
+		return true
+	})
+	return at
+}
+
+// TestConcurrentIsFound makes sure that the rule can break.
+func TestConcurrentIsFound(t *testing.T) {
+	for _, body := range []string{"go f()", "var c chan int; _ = c", "c <- 1", "select {}"} {
+		file, err := parser.ParseFile(token.NewFileSet(), "x.go", "package x; func f() { "+body+" }", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(concurrent(file)) == 0 {
+			t.Errorf("%q is not found", body)
 		}
 	}
 }

@@ -58,6 +58,9 @@ type Config struct {
 	Ahead          int64             // steps planned ahead of the slowest trainer; positive
 	Window         int               // samples of each source to know ahead; positive
 
+	// Both is strategy.Input's: what it calls at the same time decides speed, never a plan.
+	Both func(a, b func())
+
 	// Long samples wait for others; without thresholds none does. Most is set by
 	// the rows of a step.
 	Outliers balance.OutlierQueue

@@ -237,7 +237,7 @@ func (g *Graph) Plan() error {
 }
 
 // planGraphs plans the graphs that have no plan yet. Rows and images depend on the
-// samples alone, so they are planned at the same time, but for a method of one's own
+// samples alone, so they are planned as Input.Both says, but for a method of one's own
 // that both would call.
 func (s *Step) planGraphs() {
 	rows, images := s.graphs[dgraph.Text], s.graphs[dgraph.Image]
@@ -251,25 +251,18 @@ func (s *Step) planGraphs() {
 	}
 	beside := *s // with an error of its own
 	images.s = &beside
-	done := make(chan any)
-	go func() {
+	var panicked any
+	s.in.both(rows.plan, func() {
 		defer func() {
-			r := recover()
-			if r != nil {
-				r = where(r)
+			if r := recover(); r != nil {
+				panicked = where(r)
 			}
-			done <- r
 		}()
 		images.plan()
-	}()
-	func() {
-		defer func() {
-			if r := <-done; r != nil {
-				panic(r) // where who called the strategy can recover
-			}
-		}()
-		rows.plan()
-	}()
+	})
+	if panicked != nil {
+		panic(panicked) // where who called the strategy can recover
+	}
 	if images.s = s; beside.err != nil {
 		s.fail(beside.err)
 	}

@@ -57,6 +57,18 @@ type Input struct {
 	Tree   *place.Tree // the mesh
 	Shape  Shape       //
 	Draw   DrawFunc    //
+	// Both calls two functions that have nothing to do with each other, maybe at the same
+	// time, and returns when both are done. If nil, one is called after the other.
+	Both func(a, b func())
+}
+
+func (in *Input) both(a, b func()) {
+	if in.Both == nil {
+		a()
+		b()
+		return
+	}
+	in.Both(a, b)
 }
 
 // Step is the step that a strategy plans. It is valid inside the strategy only.
