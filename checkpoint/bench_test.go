@@ -6,18 +6,21 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/millrace-data/millrace/checkpoint"
 )
 
 // BenchmarkAppend answers how long a step waits for its record, 1.5 KB as at 300
-// sources, to be durable, with a key frame of 64 KB every 256 steps.
+// sources, to be durable, with a key frame of 64 KB every 256 steps; and how much of it is
+// not the disk.
 func BenchmarkAppend(b *testing.B) {
 	for _, mode := range []struct {
-		name   string
-		noSync bool
-	}{{"sync", false}, {"nosync", true}} {
+		name string
+		fs   vfs.FS
+	}{{"disk", nil}, {"memory", vfs.NewMem()}} {
 		b.Run(mode.name, func(b *testing.B) {
-			log := open(b, b.TempDir(), checkpoint.Options{NoSync: mode.noSync})
+			log := open(b, b.TempDir(), checkpoint.Options{FS: mode.fs})
 			record, frame := noise(1536, 1), noise(64<<10, 2)
 			var took []time.Duration
 			step := int64(0)
@@ -45,8 +48,8 @@ func BenchmarkAppend(b *testing.B) {
 // BenchmarkReplay answers how long a restarted planner reads: open a log of 2000
 // steps, take the key frame and the records after it.
 func BenchmarkReplay(b *testing.B) {
-	dir := b.TempDir()
-	log := open(b, dir, checkpoint.Options{NoSync: true})
+	fs := vfs.NewMem()
+	log := open(b, "log", checkpoint.Options{FS: fs})
 	for step := range int64(2000) {
 		var frame []byte
 		if log.FrameDue(step) {
@@ -58,7 +61,7 @@ func BenchmarkReplay(b *testing.B) {
 	}
 	closeLog(b, log)
 	for b.Loop() {
-		log, err := checkpoint.Open(dir, checkpoint.Options{Identity: job})
+		log, err := checkpoint.Open("log", checkpoint.Options{Identity: job, FS: fs})
 		if err != nil {
 			b.Fatal(err)
 		}

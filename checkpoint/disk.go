@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -77,8 +78,13 @@ func (d *disk) wrote(op, name string, err error) {
 	}
 }
 
+// Create makes a file. One of Pebble's markers has another file's name in its own, which
+// must be durable first: not every file system keeps the order of names.
 func (d *disk) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	d.writing()
+	if strings.HasPrefix(d.PathBase(name), "marker.") {
+		d.wrote("syncing the folder of", name, syncFolder(d.FS, d.PathDir(name)))
+	}
 	f, err := d.FS.Create(name, category)
 	d.wrote("creating", name, err)
 	return &file{f, d, name}, nil

@@ -55,6 +55,10 @@ func (l *Log) failure() error {
 	if _, ok := errors.AsType[*damageError](cause); ok {
 		return l.damaged("%w", cause)
 	}
+	if _, ok := errors.AsType[*goneError](cause); ok {
+		return fault.Lostf("the log in %s has stopped: %w: put the folder back as it was, or give the job an empty one; then start again and resume from a token",
+			l.dir, cause)
+	}
 	return fault.Lostf("the log in %s has stopped: %w: free or replace the disk, and start again; every step appended before is kept",
 		l.dir, cause)
 }
@@ -95,7 +99,7 @@ func (l *Log) openError(err error) error {
 		return fault.Userf("opening the log in %s: %w: give the job a folder that it may write to", l.dir, err)
 	case l.failure() != nil:
 		return l.failure()
-	case pebble.IsCorruptionError(err):
+	case pebble.IsCorruptionError(err), errors.Is(err, fs.ErrNotExist): // of a file that another one names
 		return l.damaged("%w", err)
 	case path, errno:
 		return fault.Lostf("opening the log in %s: %w", l.dir, err)

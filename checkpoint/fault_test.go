@@ -372,7 +372,7 @@ func copyFlipped(t *testing.T, from vfs.FS, names []string, flipped string, at i
 	return to
 }
 
-func contents(t *testing.T, fs vfs.FS, name string) []byte {
+func contents(t testing.TB, fs vfs.FS, name string) []byte {
 	t.Helper()
 	f, err := fs.Open("log/" + name)
 	if err != nil {

@@ -8,12 +8,13 @@ import (
 
 // formatVersion is the version of the keys and values below. It rises when a
 // reader of this version would misread them.
-const formatVersion uint32 = 2
+const formatVersion uint32 = 3
 
 // The keys. They are documented in docs/format.md.
 var (
 	formatKey   = []byte("mformat")   // uint32, big-endian
 	identityKey = []byte("midentity") // 32 bytes
+	markKey     = []byte("mmark")     // the mark of the last write
 )
 
 // kind is the first byte of the keys that have a step, or the number of a change.

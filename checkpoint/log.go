@@ -1,9 +1,7 @@
 package checkpoint
 
 import (
-	"encoding/binary"
 	"errors"
-	"io/fs"
 	"path/filepath"
 	"sync"
 
@@ -37,17 +35,21 @@ const MaxBytes = 1 << 30
 // the message has the next thing to do. The process should then end. Pebble's
 // goroutines are left standing where they were, and Close gives up the folder.
 type Log struct {
-	dir      string
-	opts     Options
-	disk     *disk
-	db       *pebble.DB
-	writer   chan struct{} // holds one token: who has taken it may write
-	commitAs *pebble.WriteOptions
+	dir    string
+	opts   Options
+	disk   *disk
+	lock   *pebble.Lock // of the folder; the disk releases it
+	db     *pebble.DB
+	file   vfs.File      // of the mark
+	writer chan struct{} // holds one token: who has taken it may write
+	ending chan struct{} // closed by Close
+	tended chan struct{} // closed when tend has returned; nil if it was never begun
 
-	mu     sync.Mutex // guards the fields below, never held over a disk call
-	closed bool
-	calls  sync.WaitGroup // calls in progress; Add only while not closed
-	steps  span
+	mu      sync.Mutex // guards the fields below, never held over a disk call
+	closed  bool
+	calls   sync.WaitGroup     // calls in progress; Add only while not closed
+	mark    mark               // of the last write
+	digests map[int64][32]byte // set, and to be written with the next batch
 }
 
 // span is the steps first <= step < next; empty if they are equal.
@@ -60,16 +62,19 @@ func (s span) clamp(from, to int64) span {
 	return span{from, max(from, to)}
 }
 
-// Open opens the log in the folder dir, or starts one there. Errors are of class
-// fault.User if the folder belongs to another job (another identity), to another
-// process, to a newer version of Millrace or to something else, and if its files
-// are damaged; of class fault.Lost if the disk fails.
+// Open opens the log in the folder dir, or starts one there. It reads all of it: every
+// step, change and digest that was acknowledged is there as it was, or Open says what is
+// missing. A folder that is refused stays as it is.
+//
+// Errors are of class fault.User if the folder belongs to another job (another identity),
+// to another process, to another version of Millrace or to something else, and if its
+// files are damaged, missing or older ones; of class fault.Lost if the disk fails.
 func Open(dir string, opts Options) (*Log, error) {
 	opts = opts.withDefaults()
 	if err := opts.validate(); err != nil {
 		return nil, err
 	}
-	if opts.FS == vfs.Default {
+	if _, ok := opts.FS.(private); ok {
 		abs, err := filepath.Abs(dir) // the lock goes by name
 		if err != nil {
 			return nil, fault.Userf("opening the log in %s: %w", dir, err)
@@ -78,12 +83,10 @@ func Open(dir string, opts Options) (*Log, error) {
 	}
 	l := &Log{
 		dir: dir, opts: opts,
-		disk:     newDisk(opts.FS),
-		writer:   make(chan struct{}, 1),
-		commitAs: pebble.Sync,
-	}
-	if opts.NoSync {
-		l.commitAs = pebble.NoSync
+		disk:    newDisk(opts.FS),
+		writer:  make(chan struct{}, 1),
+		ending:  make(chan struct{}),
+		digests: map[int64][32]byte{},
 	}
 	l.writer <- struct{}{}
 	if err := l.open(); err != nil {
@@ -91,112 +94,6 @@ func Open(dir string, opts Options) (*Log, error) {
 		return nil, err
 	}
 	return l, nil
-}
-
-func (l *Log) open() error {
-	if err := l.openPebble(); err != nil {
-		return err
-	}
-	if err := l.checkOwner(); err != nil {
-		return err
-	}
-	return l.findSteps()
-}
-
-var errNoLog = errors.New("there is no log")
-
-func (l *Log) openPebble() error {
-	var db *pebble.DB
-	err := l.guard(func() (err error) {
-		o := pebbleOptions(l.disk, l.opts.Logger)
-		if o.ReadOnly = l.opts.ReadOnly; o.ReadOnly {
-			if there, err := pebble.Peek(l.dir, l.disk); errors.Is(err, fs.ErrNotExist) || err == nil && !there.Exists {
-				return errNoLog
-			}
-		}
-		db, err = pebble.Open(l.dir, o)
-		return err
-	})
-	if errors.Is(err, errNoLog) {
-		return fault.Userf("%w in %s: name the folder that was given to the service with --log-dir", errNoLog, l.dir)
-	}
-	if err != nil {
-		return l.openError(err)
-	}
-	l.db = db // not in the guarded function, which may outlive a failure
-	return nil
-}
-
-// checkOwner makes sure that the database is this job's log, of a known format.
-// An empty one becomes this job's log.
-func (l *Log) checkOwner() error {
-	format, isLog, err := l.get(formatKey)
-	if err != nil {
-		return l.wrap(err, "reading its format version")
-	}
-	switch {
-	case !isLog && l.opts.ReadOnly:
-		return fault.Userf("%s holds a Pebble database that is not a log of Millrace", l.dir)
-	case !isLog:
-		return l.claim()
-	}
-	if len(format) != 4 {
-		return l.damaged("the format version has %d bytes", len(format))
-	}
-	if v := binary.BigEndian.Uint32(format); v != formatVersion {
-		return fault.Userf("the log in %s has format version %d, and this version of Millrace reads version %d: continue with the version that wrote it, or give the job an empty folder and resume it from a token",
-			l.dir, v, formatVersion)
-	}
-	identity, ok, err := l.get(identityKey)
-	if err != nil {
-		return l.wrap(err, "reading its job identity")
-	}
-	if !ok || len(identity) != len(l.opts.Identity) {
-		return l.damaged("the job identity has %d bytes", len(identity))
-	}
-	anyone := l.opts.ReadOnly && l.opts.Identity == [32]byte{}
-	if [32]byte(identity) != l.opts.Identity && !anyone {
-		return fault.Userf("the log in %s belongs to the job with identity %x, not to this one, %x: undo the change of the job spec or of the data, or give this job a folder of its own",
-			l.dir, identity, l.opts.Identity)
-	}
-	return nil
-}
-
-// claim writes format and identity into an empty database. A crash before that
-// leaves one that is still empty.
-func (l *Log) claim() error {
-	it, err := l.db.NewIter(nil)
-	if err != nil {
-		return l.wrap(err, "looking at what it holds")
-	}
-	foreign := it.First()
-	if err := errors.Join(it.Error(), it.Close()); err != nil {
-		return l.wrap(err, "looking at what it holds")
-	}
-	if foreign {
-		return fault.Userf("%s holds a Pebble database that is not a log of Millrace: give the job a folder of its own", l.dir)
-	}
-	b := l.db.NewBatch()
-	err = errors.Join(
-		b.Set(formatKey, binary.BigEndian.AppendUint32(nil, formatVersion), nil),
-		b.Set(identityKey, l.opts.Identity[:], nil),
-		l.commit(b, pebble.Sync))
-	return l.wrap(err, "starting it")
-}
-
-// findSteps reads which steps there are.
-func (l *Log) findSteps() error {
-	it, err := l.db.NewIter(recordKind.all())
-	if err != nil {
-		return l.wrap(err, "finding its steps")
-	}
-	if it.First() {
-		l.steps.first = stepOf(it.Key())
-	}
-	if it.Last() {
-		l.steps.next = stepOf(it.Key()) + 1
-	}
-	return l.wrap(errors.Join(it.Error(), it.Close()), "finding its steps")
 }
 
 // Close ends the use of the log and releases its folder. It waits for calls in
@@ -214,23 +111,32 @@ func (l *Log) Close() error {
 	if err := l.failure(); err != nil {
 		return errors.Join(err, l.disk.unlock())
 	}
+	close(l.ending)
+	if l.tended != nil {
+		<-l.tended
+	}
 	l.calls.Wait()
+	if err := errors.Join(l.closeFiles(), l.disk.unlock()); err != nil {
+		return l.wrap(err, "closing it")
+	}
+	return nil
+}
+
+// closeFiles closes all files but the lock.
+func (l *Log) closeFiles() error {
 	if l.db == nil {
 		return nil
 	}
-	// Flushed, the steps stand in tables, where every byte has its checksum. In
-	// the write-ahead log damage near the end looks like the end (Pebble tells
-	// the two apart only across blocks of 32 KiB).
-	err := l.guard(func() error {
-		if l.opts.ReadOnly {
-			return l.db.Close()
-		}
-		return errors.Join(l.db.Flush(), l.db.Close())
-	})
-	if err != nil {
-		return errors.Join(l.wrap(err, "closing it"), l.disk.unlock())
+	if l.file == nil { // it was read only, or refused
+		return l.guard(l.db.Close)
 	}
-	return nil
+	if len(l.digests) > 0 {
+		if err := l.commit(l.newBatch()); err != nil {
+			return err
+		}
+	}
+	// Flushed, the steps stand in tables, where damage is found by block.
+	return l.guard(func() error { return errors.Join(l.db.Flush(), l.db.Close(), l.file.Close()) })
 }
 
 // Last returns the last step that was appended; ok is false while there is none.
@@ -254,7 +160,7 @@ func (l *Log) FrameDue(step int64) bool {
 func (l *Log) span() span {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.steps
+	return l.mark.steps
 }
 
 // enter begins a call, which leave ends.

@@ -300,7 +300,7 @@ func TestOpenRefuses(t *testing.T) {
 		closeLog(t, open(t, "log", checkpoint.Options{FS: fs}))
 		setKey(t, fs, "mformat", []byte{0, 0, 0, 9})
 		_, err := checkpoint.Open("log", checkpoint.Options{FS: fs, Identity: job})
-		wantError(t, err, fault.User, "log", "version 9", "version 2")
+		wantError(t, err, fault.User, "log", "version 9", "version 3")
 	})
 	t.Run("a damaged format", func(t *testing.T) {
 		fs := vfs.NewMem()

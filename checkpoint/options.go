@@ -22,13 +22,10 @@ type Options struct {
 	// FrameDue follows it. Default 256: replaying so many records takes less
 	// time than opening the data files again.
 	KeyFrameEvery int
-	// NoSync leaves it to the operating system when appends reach the disk: a
-	// crash of the process loses nothing, a crash of the machine may lose the
-	// last steps. For tests and dry runs.
-	NoSync bool
-	// Logger receives Pebble's warnings and errors. Default: none.
+	// Logger receives warnings and errors, Pebble's among them. Default: none.
 	Logger *slog.Logger
-	// FS holds the files. Default: the operating system's.
+	// FS holds the files. Default: the operating system's, with files and folders that
+	// only their user can open.
 	FS vfs.FS
 }
 
@@ -39,8 +36,8 @@ func (o Options) withDefaults() Options {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	if o.FS == nil {
-		o.FS = vfs.Default
+	if o.FS == nil || o.FS == vfs.Default {
+		o.FS = private{vfs.Default}
 	}
 	return o
 }

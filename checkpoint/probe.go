@@ -27,7 +27,7 @@ const (
 // written to, and of class fault.Lost if its disk fails or has less than [LeastRoom].
 func Probe(dir string, opts Options) error {
 	disk := opts.withDefaults().FS
-	err := disk.MkdirAll(dir, 0o755)
+	err := makeFolder(disk, dir)
 	if err == nil {
 		err = probe(disk, disk.PathJoin(dir, probeName))
 	}

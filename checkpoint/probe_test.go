@@ -40,12 +40,12 @@ func TestProbe(t *testing.T) {
 	if err := log.Append(0, recordOf(0), nil); err != nil {
 		t.Error(err)
 	}
-	for n := int64(1); n <= 3; n++ { // making the file, writing and syncing it
+	for n := int64(1); n <= 5; n++ { // making the folder, syncing the one above it, making the file, writing and syncing it
 		for _, c := range []struct {
 			cause error
 			class fault.Class
 		}{{syscall.ENOSPC, fault.Lost}, {syscall.EIO, fault.Lost}, {syscall.EROFS, fault.User}, {fs.ErrPermission, fault.User}} {
-			disk, hit := failFrom(mem, n+1, false, c.cause) // after the folder
+			disk, hit := failFrom(vfs.NewMem(), n, false, c.cause)
 			err := checkpoint.Probe("new", checkpoint.Options{FS: disk})
 			if !hit.Load() || !errors.Is(err, c.cause) || fault.ClassOf(err) != c.class {
 				t.Errorf("write %d fails with %v (%v): %v", n, c.cause, hit.Load(), err)

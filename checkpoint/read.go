@@ -83,6 +83,17 @@ func (l *Log) ReadDigest(step int64) (digest [32]byte, ok bool, err error) {
 	if !l.span().has(step) {
 		return digest, false, nil
 	}
+	return l.digest(step)
+}
+
+// digest returns the digest of step, written or about to be.
+func (l *Log) digest(step int64) (digest [32]byte, ok bool, err error) {
+	l.mu.Lock()
+	digest, ok = l.digests[step]
+	l.mu.Unlock()
+	if ok {
+		return digest, true, nil
+	}
 	value, ok, err := l.get(digestKind.key(step))
 	if err != nil {
 		return digest, false, l.wrap(err, fmt.Sprintf("reading the digest of step %d", step))
@@ -92,6 +103,22 @@ func (l *Log) ReadDigest(step int64) (digest [32]byte, ok bool, err error) {
 	}
 	copy(digest[:], value)
 	return digest, ok, nil
+}
+
+// each calls fn with the keys within bounds, in order, and their values, which are valid
+// during the call only.
+func (l *Log) each(bounds *pebble.IterOptions, fn func(key, value []byte) error) error {
+	it, err := l.db.NewIter(bounds)
+	if err != nil {
+		return err
+	}
+	for ok := it.First(); ok && err == nil; ok = it.Next() {
+		var value []byte
+		if value, err = it.ValueAndErr(); err == nil {
+			err = fn(it.Key(), value)
+		}
+	}
+	return errors.Join(err, it.Close(), l.failure())
 }
 
 // get returns a copy of the value of key; ok is false if there is none.

@@ -2,11 +2,8 @@ package checkpoint
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"math"
-
-	"github.com/cockroachdb/pebble/v2"
 )
 
 // Append stores the record of step and, if frame is not nil, a key frame for
@@ -39,16 +36,13 @@ func (l *Log) Append(step int64, record, frame []byte) error {
 }
 
 func (l *Log) append(step int64, record, frame []byte, after span) error {
-	b := l.db.NewBatch()
-	err := b.Set(recordKind.key(step), record, nil)
+	b := l.newBatch()
+	b.put(recordKind.key(step), record)
 	if frame != nil {
-		err = errors.Join(err, b.Set(frameKind.key(step), frame, nil))
+		b.put(frameKind.key(step), frame)
 	}
-	if err := errors.Join(err, l.commit(b, l.commitAs)); err != nil {
-		return l.wrap(err, fmt.Sprintf("appending step %d", step))
-	}
-	l.setSpan(after)
-	return nil
+	b.mark.steps = after
+	return l.wrap(l.commit(b), fmt.Sprintf("appending step %d", step))
 }
 
 // replay compares step with what the log holds.
@@ -70,7 +64,9 @@ func (l *Log) replay(step int64, record, frame []byte) error {
 	if ok {
 		return l.compare(step, "key frame", frame, stored)
 	}
-	return l.append(step, record, frame, l.span())
+	b := l.newBatch()
+	b.put(frameKind.key(step), frame)
+	return l.wrap(l.commit(b), fmt.Sprintf("adding the key frame of step %d", step))
 }
 
 func (l *Log) compare(step int64, what string, got, stored []byte) error {
@@ -86,24 +82,25 @@ func (l *Log) compare(step int64, what string, got, stored []byte) error {
 }
 
 // SetDigest stores the chained content digest of a delivered step. It reaches
-// the disk with a later Append at the latest: a crash may lose digests, never
-// steps. The step must be in the log, else the error wraps [ErrOrder]; another
-// digest for the same step is an error that wraps [ErrDiverged].
+// the disk with the next Append, a quarter of a second later, or with Close: a crash may
+// lose digests, never steps. The step must be in the log, else the error wraps [ErrOrder];
+// another digest for the same step is an error that wraps [ErrDiverged].
 func (l *Log) SetDigest(step int64, digest [32]byte) error {
 	return l.write(func() error {
 		if steps := l.span(); !steps.has(step) {
 			return fmt.Errorf("setting the digest of %s: %w: it is not in the log", l.at(step), ErrOrder)
 		}
-		stored, ok, err := l.get(digestKind.key(step))
+		stored, ok, err := l.digest(step)
 		if err != nil {
-			return l.wrap(err, fmt.Sprintf("reading the digest of step %d", step))
+			return err
 		}
 		if ok {
-			return l.compare(step, "digest", digest[:], stored)
+			return l.compare(step, "digest", digest[:], stored[:])
 		}
-		b := l.db.NewBatch()
-		err = errors.Join(b.Set(digestKind.key(step), digest[:], nil), l.commit(b, pebble.NoSync))
-		return l.wrap(err, fmt.Sprintf("setting the digest of step %d", step))
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.digests[step] = digest
+		return nil
 	})
 }
 
@@ -117,17 +114,15 @@ func (l *Log) Truncate(from int64) error {
 			return nil
 		}
 		from = max(from, steps.first)
-		b := l.db.NewBatch()
-		var err error
+		l.dropDigests(from)
+		b := l.newBatch()
 		for _, k := range []kind{digestKind, frameKind, recordKind} {
-			err = errors.Join(err, b.DeleteRange(k.key(from), k.end(), nil))
+			b.clear(k, from)
 		}
-		if err := errors.Join(err, l.commit(b, l.commitAs)); err != nil {
-			return l.wrap(err, fmt.Sprintf("truncating at step %d", from))
+		if b.mark.steps.next = from; b.mark.steps.empty() {
+			b.mark.steps = span{}
 		}
-		steps.next = from
-		l.setSpan(steps)
-		return nil
+		return l.wrap(l.commit(b), fmt.Sprintf("truncating at step %d", from))
 	})
 }
 
@@ -144,17 +139,6 @@ func (l *Log) write(fn func() error) error {
 	}
 	defer func() { l.writer <- struct{}{} }()
 	return fn()
-}
-
-// commit applies b and releases it.
-func (l *Log) commit(b *pebble.Batch, as *pebble.WriteOptions) error {
-	return l.guard(func() error { return errors.Join(b.Commit(as), b.Close()) })
-}
-
-func (l *Log) setSpan(s span) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.steps = s
 }
 
 // at is how errors name a step.

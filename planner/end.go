@@ -32,6 +32,17 @@ func (p *Planner) fail(err error) {
 	}
 }
 
+// logStopped is closed when the log can take no more, whether there is something to log
+// or not; nil once the job has failed.
+func (p *Planner) logStopped() <-chan struct{} {
+	if p.log == nil || p.failed != nil {
+		return nil
+	}
+	return p.log.Stopped()
+}
+
+func (p *Planner) failByLog() { p.fail(p.log.Err()) }
+
 // end takes note that there is no step e.Step, and none after it.
 func (p *Planner) end(e plan.End) {
 	p.ended = e.Step

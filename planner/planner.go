@@ -224,6 +224,8 @@ func (p *Planner) next(ctx context.Context) (f func()) {
 	select {
 	case f = <-p.inbox:
 		return f
+	case <-p.logStopped():
+		return p.failByLog
 	default:
 		p.busy.since.Store(time.Now().UnixNano())
 		p.drawAhead()
@@ -232,6 +234,8 @@ func (p *Planner) next(ctx context.Context) (f func()) {
 	select {
 	case f = <-p.inbox:
 		return f
+	case <-p.logStopped():
+		return p.failByLog
 	case <-p.last:
 		return nil
 	case <-ctx.Done():

@@ -1,0 +1,88 @@
+package checkpoint
+
+import (
+	"errors"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// batch is a write to come, all of it or nothing, and the mark that it leads to.
+type batch struct {
+	log  *Log
+	db   *pebble.Batch
+	mark mark
+	err  error // the first
+}
+
+// newBatch begins the next write, with the digests that wait for one.
+func (l *Log) newBatch() *batch {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := &batch{log: l, db: l.db.NewBatch(), mark: l.mark}
+	b.mark.seq++
+	b.mark.before = b.mark.sum
+	for _, step := range slices.Sorted(maps.Keys(l.digests)) {
+		digest := l.digests[step]
+		b.put(digestKind.key(step), digest[:])
+	}
+	return b
+}
+
+// put sets a key that is not there yet, and that the sum has.
+func (b *batch) put(key, value []byte) {
+	b.mark.sum.toggle(key, value)
+	b.set(key, value)
+}
+
+func (b *batch) set(key, value []byte) {
+	if b.err == nil {
+		b.err = b.db.Set(key, value, nil)
+	}
+}
+
+// clear deletes all keys of a kind from a step on, and takes them out of the sum.
+func (b *batch) clear(k kind, from int64) {
+	toggle := func(key, value []byte) error { b.mark.sum.toggle(key, value); return nil }
+	if b.err == nil {
+		b.err = b.log.each(k.between(from, math.MaxInt64), toggle)
+	}
+	if b.err == nil {
+		b.err = b.db.DeleteRange(k.key(from), k.end(), nil)
+	}
+}
+
+// dropDigests forgets the digests from a step on that wait for a batch.
+func (l *Log) dropDigests(from int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	maps.DeleteFunc(l.digests, func(step int64, _ [32]byte) bool { return step >= from })
+}
+
+// commit makes b durable and then its mark, sees that they are where the folder is, and
+// releases b. Only then it is acknowledged.
+func (l *Log) commit(b *batch) error {
+	err := l.guard(func() error {
+		b.set(markKey, b.mark.encode())
+		if b.err != nil {
+			return errors.Join(b.err, b.db.Close())
+		}
+		if err := errors.Join(b.db.Commit(pebble.Sync), b.db.Close()); err != nil {
+			return err
+		}
+		return writeMark(l.file, b.mark)
+	})
+	if err == nil {
+		err = l.look(b.mark)
+	}
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mark = b.mark
+	clear(l.digests)
+	return nil
+}
