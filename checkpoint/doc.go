@@ -8,10 +8,15 @@
 // package owns order (steps follow each other without a hole), durability and
 // the refusal of a folder that is another job's or another process's. It takes
 // bytes and gives the same bytes back: it never looks into a record, and it
-// never reads a clock, talks to the network or logs on its own account.
+// never talks to the network. It logs nothing but warnings of Pebble and of the
+// folder's mode, and its only clock tells it when to look at its folder.
 //
 // The log stands in a Pebble database of its own; docs/format.md, "The log",
-// has the keys. A disk that fails once is not trusted again: the Log reports
-// the cause from then on and touches no file, and the process should end. All
-// that was appended before stays readable by the next process.
+// has the keys. Beside it stands a high-water mark, synced before a write is
+// acknowledged: whoever opens the log proves with it that nothing which was
+// acknowledged is missing or other than it was. A disk that fails once, or a
+// folder that is not there any more, is not trusted again: the Log reports the
+// cause from then on and touches no file ([Log.Stopped]), and the process should
+// end. All that was appended before stays readable by the next process, if the
+// folder does.
 package checkpoint

@@ -27,12 +27,11 @@ const MaxBytes = 1 << 30
 
 // Log is the log of one job. It holds the steps from a first to a last without
 // a hole. All methods are safe for concurrent use; those that write wait for
-// each other, readers wait for nobody and see only what is durable (with
-// NoSync: what was appended).
+// each other, readers wait for nobody and see only steps that are durable.
 //
-// Once a write has failed, or damage was found, every method fails with the
-// cause: errors of class fault.Lost for a disk, fault.User for damage, for which
-// the message has the next thing to do. The process should then end. Pebble's
+// Once a write has failed, damage was found, or the folder is not there any more,
+// every method fails with the cause: errors of class fault.Lost for a disk or a folder,
+// fault.User for damage, for which the message has the next thing to do. The process should then end. Pebble's
 // goroutines are left standing where they were, and Close gives up the folder.
 type Log struct {
 	dir    string
