@@ -125,7 +125,7 @@ func (c *Constructor) fetch(ctx context.Context, p *pb.StepPlan) (*step, error) 
 func asksOf(p *pb.StepPlan) (asks []*pb.BlockSamples, at []int) {
 	asks = make([]*pb.BlockSamples, len(p.Blocks))
 	for b, block := range p.Blocks {
-		asks[b] = &pb.BlockSamples{Source: block.Source, Seq: block.Seq}
+		asks[b] = &pb.BlockSamples{Source: block.Source, Seq: block.Seq, Sum: block.Sum}
 	}
 	for k, b := range p.SampleBlock {
 		asks[b].Indices = append(asks[b].Indices, p.SampleIndex[k])

@@ -119,6 +119,7 @@ type Planner struct {
 	joins        uint64        // so far
 	waiting      []func() bool // questions that cannot be answered yet; true = answered
 	ledger       []ledger      // by source
+	data         data
 	measures     measurements
 	started      time.Time
 }
@@ -190,6 +191,7 @@ func newPlanner(opts Options) (*Planner, error) {
 		ended:        -1,
 		acks:         map[uint32]*pb.Acked{},
 		found:        map[fileName]*pb.FileFound{},
+		data:         data{room: sumLimit},
 		started:      time.Now(),
 	}
 	for _, s := range opts.Job.Sources {

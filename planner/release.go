@@ -26,6 +26,7 @@ const toldInTurn = 16
 // the others in turn.
 func (p *Planner) release(released []plan.Release) {
 	p.floors.move(released, len(p.sources))
+	p.data.release(released)
 	n := len(p.loaders)
 	if n == 0 {
 		return

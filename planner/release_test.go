@@ -19,6 +19,9 @@ func TestRelease(t *testing.T) {
 	for _, loaders := range []int{1, 3, toldInTurn, 50} {
 		t.Run(fmt.Sprintf("%d loaders", loaders), func(t *testing.T) {
 			p := &Planner{sources: make([]jobspec.Source, sources), indexed: make([]*pb.SourceIndexed, sources)}
+			for range sources {
+				p.data.add()
+			}
 			for range loaders {
 				p.loaders = append(p.loaders, &loaderSession{out: rpc.NewOutbox[*pb.LoaderOrder]()})
 			}

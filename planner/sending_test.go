@@ -18,6 +18,7 @@ func TestOrdersWaitForParts(t *testing.T) {
 		opts: Options{Log: slog.New(slog.DiscardHandler)}, wanted: map[wantKey]*loaderSession{},
 		sources: make([]jobspec.Source, 1), indexed: make([]*pb.SourceIndexed, 1), loaders: []*loaderSession{loader},
 	}
+	p.data.add()
 	for n := range 3 {
 		p.constructors = append(p.constructors, &constructorSession{number: n, out: rpc.NewOutbox[*pb.ConstructorOrder]()})
 	}

@@ -111,6 +111,11 @@ func (p *Planner) addLoader(l *loaderSession) {
 		l.out.Put(p.addOrder(n))
 	}
 	l.out.Put(p.bansOrder())
+	for i, x := range p.indexed {
+		if x != nil {
+			l.out.Put(frozenOrder(i, x))
+		}
+	}
 	p.placementChanged()
 	if p.core == nil && len(p.loaders) == p.opts.Loaders {
 		p.indexMissing()
@@ -165,9 +170,9 @@ func (p *Planner) loaderSays(l *loaderSession, report *pb.LoaderReport) {
 	l.heard = time.Now()
 	switch r := report.Report.(type) {
 	case *pb.LoaderReport_Indexed:
-		p.sourceIndexed(r.Indexed)
+		p.sourceIndexed(l, r.Indexed)
 	case *pb.LoaderReport_Block:
-		p.blockRead(r.Block)
+		p.blockRead(l, r.Block)
 	case *pb.LoaderReport_Usage:
 		l.usage = r.Usage
 	case *pb.LoaderReport_Found:
@@ -178,21 +183,20 @@ func (p *Planner) loaderSays(l *loaderSession, report *pb.LoaderReport) {
 	}
 }
 
-func (p *Planner) sourceIndexed(x *pb.SourceIndexed) {
-	if int(x.Source) >= len(p.indexed) || len(x.Manifest) != 32 || x.Blocks == 0 {
-		p.fail(fmt.Errorf("a loader indexed source %d with %d blocks, which cannot be", x.Source, x.Blocks))
+func (p *Planner) blockRead(l *loaderSession, b *pb.BlockRead) {
+	if int(b.Source) >= len(p.sources) {
+		return // it joined, and was forgotten
+	}
+	if err := p.data.compareBlock(b, l.String()); err != nil {
+		p.fail(p.inSource(b.Source, err))
 		return
 	}
-	p.indexed[x.Source] = x
-	p.start()
-}
-
-func (p *Planner) blockRead(b *pb.BlockRead) {
 	key := wantKey{int32(b.Source), int64(b.Seq)}
 	if _, ok := p.wanted[key]; !ok {
 		return
 	}
 	delete(p.wanted, key)
+	p.data.keep(b, l.String())
 	if !p.note(b) {
 		return
 	}
@@ -425,7 +429,7 @@ func (p *Planner) partOf(s *plan.Step, images *stepImages, c *constructorSession
 }
 
 func (p *Planner) planBlock(key wantKey) *pb.PlanBlock {
-	b := &pb.PlanBlock{Source: uint32(key.source), Seq: uint64(key.seq)}
+	b := &pb.PlanBlock{Source: uint32(key.source), Seq: uint64(key.seq), Sum: p.data.sources[key.source].blocks[uint64(key.seq)]}
 	if len(p.loaders) > 0 {
 		b.Loader = uint32(p.loaderIndex(key.source, key.seq))
 	}

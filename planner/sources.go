@@ -48,6 +48,7 @@ func (p *Planner) forget(n int) {
 	p.refused = nil
 	p.sources, p.indexed, p.entries = p.sources[:i], p.indexed[:i], p.entries[:n]
 	p.ledger, p.limited = p.ledger[:i], p.limited[:i]
+	p.data.forget(i)
 }
 
 // know makes sure that the n-th source to join is the one of this entry, and
@@ -87,6 +88,7 @@ func (p *Planner) addSource(spec jobspec.Source) {
 	p.indexed = append(p.indexed, nil)
 	p.limited = append(p.limited, spec.Limit > 0)
 	p.ledger = append(p.ledger, ledger{epochSkips: map[int64]int{}})
+	p.data.add()
 }
 
 func (p *Planner) addOrder(n int) *pb.LoaderOrder {

@@ -297,7 +297,8 @@ func (x *LoaderHello) GetBuffer() uint64 {
 	return 0
 }
 
-// SourceIndexed freezes a source's manifest.
+// SourceIndexed says what a loader's files of a source are. The first one freezes
+// the source's manifest; one that differs from it ends the job.
 type SourceIndexed struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Source        uint32                 `protobuf:"varint,1,opt,name=source,proto3" json:"source,omitempty"`    // index in the job spec
@@ -305,6 +306,7 @@ type SourceIndexed struct {
 	Manifest      []byte                 `protobuf:"bytes,3,opt,name=manifest,proto3" json:"manifest,omitempty"` // SHA-256 of the manifest
 	Files         uint64                 `protobuf:"varint,4,opt,name=files,proto3" json:"files,omitempty"`
 	Bytes         uint64                 `protobuf:"varint,5,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Listing       []byte                 `protobuf:"bytes,6,opt,name=listing,proto3" json:"listing,omitempty"` // a Listing, to say in words how two manifests differ
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -374,6 +376,142 @@ func (x *SourceIndexed) GetBytes() uint64 {
 	return 0
 }
 
+func (x *SourceIndexed) GetListing() []byte {
+	if x != nil {
+		return x.Listing
+	}
+	return nil
+}
+
+// Listing is what a manifest is made of.
+type Listing struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Folder        string                 `protobuf:"bytes,1,opt,name=folder,proto3" json:"folder,omitempty"`     // that all files lie in, with its slash
+	Files         []*ListedFile          `protobuf:"bytes,2,rep,name=files,proto3" json:"files,omitempty"`       // by rising name; the first ones, if they are too many
+	Encoding      []byte                 `protobuf:"bytes,3,opt,name=encoding,proto3" json:"encoding,omitempty"` // SHA-256 of the tokenizer's rank file, and of what decodes images
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Listing) Reset() {
+	*x = Listing{}
+	mi := &file_proto_millrace_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Listing) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Listing) ProtoMessage() {}
+
+func (x *Listing) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Listing.ProtoReflect.Descriptor instead.
+func (*Listing) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Listing) GetFolder() string {
+	if x != nil {
+		return x.Folder
+	}
+	return ""
+}
+
+func (x *Listing) GetFiles() []*ListedFile {
+	if x != nil {
+		return x.Files
+	}
+	return nil
+}
+
+func (x *Listing) GetEncoding() []byte {
+	if x != nil {
+		return x.Encoding
+	}
+	return nil
+}
+
+type ListedFile struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // below the folder
+	Size          uint64                 `protobuf:"varint,2,opt,name=size,proto3" json:"size,omitempty"`
+	Chunks        uint64                 `protobuf:"varint,3,opt,name=chunks,proto3" json:"chunks,omitempty"`
+	Fingerprint   uint64                 `protobuf:"fixed64,4,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"` // its first 8 bytes
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListedFile) Reset() {
+	*x = ListedFile{}
+	mi := &file_proto_millrace_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListedFile) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListedFile) ProtoMessage() {}
+
+func (x *ListedFile) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListedFile.ProtoReflect.Descriptor instead.
+func (*ListedFile) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *ListedFile) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ListedFile) GetSize() uint64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *ListedFile) GetChunks() uint64 {
+	if x != nil {
+		return x.Chunks
+	}
+	return 0
+}
+
+func (x *ListedFile) GetFingerprint() uint64 {
+	if x != nil {
+		return x.Fingerprint
+	}
+	return 0
+}
+
 // BlockRead is the metadata of one block; its samples stay with the loader.
 type BlockRead struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -390,14 +528,16 @@ type BlockRead struct {
 	Images        []uint32               `protobuf:"varint,11,rep,packed,name=images,proto3" json:"images,omitempty"`                              // images of each sample; empty if the source has none
 	ImageHeight   []uint32               `protobuf:"varint,12,rep,packed,name=image_height,json=imageHeight,proto3" json:"image_height,omitempty"` // of each image, in patches
 	ImageWidth    []uint32               `protobuf:"varint,13,rep,packed,name=image_width,json=imageWidth,proto3" json:"image_width,omitempty"`
-	Bytes         uint64                 `protobuf:"varint,14,opt,name=bytes,proto3" json:"bytes,omitempty"` // of the loader's memory that the block takes
+	Bytes         uint64                 `protobuf:"varint,14,opt,name=bytes,proto3" json:"bytes,omitempty"`  // of the loader's memory that the block takes
+	Sum           uint64                 `protobuf:"fixed64,15,opt,name=sum,proto3" json:"sum,omitempty"`     // checksum of all samples and where they come from; 0: not told
+	Chunks        []*ChunkRead           `protobuf:"bytes,16,rep,name=chunks,proto3" json:"chunks,omitempty"` // that the block was made of, in the order of reading
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BlockRead) Reset() {
 	*x = BlockRead{}
-	mi := &file_proto_millrace_proto_msgTypes[4]
+	mi := &file_proto_millrace_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -409,7 +549,7 @@ func (x *BlockRead) String() string {
 func (*BlockRead) ProtoMessage() {}
 
 func (x *BlockRead) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[4]
+	mi := &file_proto_millrace_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -422,7 +562,7 @@ func (x *BlockRead) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockRead.ProtoReflect.Descriptor instead.
 func (*BlockRead) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{4}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *BlockRead) GetSource() uint32 {
@@ -523,6 +663,81 @@ func (x *BlockRead) GetBytes() uint64 {
 	return 0
 }
 
+func (x *BlockRead) GetSum() uint64 {
+	if x != nil {
+		return x.Sum
+	}
+	return 0
+}
+
+func (x *BlockRead) GetChunks() []*ChunkRead {
+	if x != nil {
+		return x.Chunks
+	}
+	return nil
+}
+
+// ChunkRead is what one chunk gave, whichever epoch's block it is in.
+type ChunkRead struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Chunk         uint64                 `protobuf:"varint,1,opt,name=chunk,proto3" json:"chunk,omitempty"` // its number in the source
+	Sum           uint64                 `protobuf:"fixed64,2,opt,name=sum,proto3" json:"sum,omitempty"`    // checksum of its samples
+	Place         string                 `protobuf:"bytes,3,opt,name=place,proto3" json:"place,omitempty"`  // file, and which part of it, for messages
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChunkRead) Reset() {
+	*x = ChunkRead{}
+	mi := &file_proto_millrace_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChunkRead) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChunkRead) ProtoMessage() {}
+
+func (x *ChunkRead) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChunkRead.ProtoReflect.Descriptor instead.
+func (*ChunkRead) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ChunkRead) GetChunk() uint64 {
+	if x != nil {
+		return x.Chunk
+	}
+	return 0
+}
+
+func (x *ChunkRead) GetSum() uint64 {
+	if x != nil {
+		return x.Sum
+	}
+	return 0
+}
+
+func (x *ChunkRead) GetPlace() string {
+	if x != nil {
+		return x.Place
+	}
+	return ""
+}
+
 // Skip is an entry of the skip ledger.
 type Skip struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -535,7 +750,7 @@ type Skip struct {
 
 func (x *Skip) Reset() {
 	*x = Skip{}
-	mi := &file_proto_millrace_proto_msgTypes[5]
+	mi := &file_proto_millrace_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -547,7 +762,7 @@ func (x *Skip) String() string {
 func (*Skip) ProtoMessage() {}
 
 func (x *Skip) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[5]
+	mi := &file_proto_millrace_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -560,7 +775,7 @@ func (x *Skip) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Skip.ProtoReflect.Descriptor instead.
 func (*Skip) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{5}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Skip) GetFile() string {
@@ -600,7 +815,7 @@ type LoaderUsage struct {
 
 func (x *LoaderUsage) Reset() {
 	*x = LoaderUsage{}
-	mi := &file_proto_millrace_proto_msgTypes[6]
+	mi := &file_proto_millrace_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -612,7 +827,7 @@ func (x *LoaderUsage) String() string {
 func (*LoaderUsage) ProtoMessage() {}
 
 func (x *LoaderUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[6]
+	mi := &file_proto_millrace_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -625,7 +840,7 @@ func (x *LoaderUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoaderUsage.ProtoReflect.Descriptor instead.
 func (*LoaderUsage) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{6}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *LoaderUsage) GetHeldBytes() uint64 {
@@ -696,7 +911,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_proto_millrace_proto_msgTypes[7]
+	mi := &file_proto_millrace_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -708,7 +923,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[7]
+	mi := &file_proto_millrace_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -721,7 +936,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{7}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Failure) GetClass() string {
@@ -756,6 +971,7 @@ type LoaderOrder struct {
 	//	*LoaderOrder_Add
 	//	*LoaderOrder_Bans
 	//	*LoaderOrder_Find
+	//	*LoaderOrder_Frozen
 	Order         isLoaderOrder_Order `protobuf_oneof:"order"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -763,7 +979,7 @@ type LoaderOrder struct {
 
 func (x *LoaderOrder) Reset() {
 	*x = LoaderOrder{}
-	mi := &file_proto_millrace_proto_msgTypes[8]
+	mi := &file_proto_millrace_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -775,7 +991,7 @@ func (x *LoaderOrder) String() string {
 func (*LoaderOrder) ProtoMessage() {}
 
 func (x *LoaderOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[8]
+	mi := &file_proto_millrace_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -788,7 +1004,7 @@ func (x *LoaderOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoaderOrder.ProtoReflect.Descriptor instead.
 func (*LoaderOrder) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{8}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *LoaderOrder) GetOrder() isLoaderOrder_Order {
@@ -861,6 +1077,15 @@ func (x *LoaderOrder) GetFind() *FindFile {
 	return nil
 }
 
+func (x *LoaderOrder) GetFrozen() *FrozenSource {
+	if x != nil {
+		if x, ok := x.Order.(*LoaderOrder_Frozen); ok {
+			return x.Frozen
+		}
+	}
+	return nil
+}
+
 type isLoaderOrder_Order interface {
 	isLoaderOrder_Order()
 }
@@ -893,6 +1118,10 @@ type LoaderOrder_Find struct {
 	Find *FindFile `protobuf:"bytes,7,opt,name=find,proto3,oneof"`
 }
 
+type LoaderOrder_Frozen struct {
+	Frozen *FrozenSource `protobuf:"bytes,8,opt,name=frozen,proto3,oneof"`
+}
+
 func (*LoaderOrder_Job) isLoaderOrder_Order() {}
 
 func (*LoaderOrder_Index) isLoaderOrder_Order() {}
@@ -907,6 +1136,62 @@ func (*LoaderOrder_Bans) isLoaderOrder_Order() {}
 
 func (*LoaderOrder_Find) isLoaderOrder_Order() {}
 
+func (*LoaderOrder_Frozen) isLoaderOrder_Order() {}
+
+// FrozenSource says what a source's manifest has to be. A loader whose files are
+// others reads nothing of the source and says what they are: SourceIndexed.
+type FrozenSource struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Source        uint32                 `protobuf:"varint,1,opt,name=source,proto3" json:"source,omitempty"`
+	Manifest      []byte                 `protobuf:"bytes,2,opt,name=manifest,proto3" json:"manifest,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FrozenSource) Reset() {
+	*x = FrozenSource{}
+	mi := &file_proto_millrace_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FrozenSource) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FrozenSource) ProtoMessage() {}
+
+func (x *FrozenSource) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FrozenSource.ProtoReflect.Descriptor instead.
+func (*FrozenSource) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *FrozenSource) GetSource() uint32 {
+	if x != nil {
+		return x.Source
+	}
+	return 0
+}
+
+func (x *FrozenSource) GetManifest() []byte {
+	if x != nil {
+		return x.Manifest
+	}
+	return nil
+}
+
 // FindFile asks for the file of a source that a person means.
 type FindFile struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -918,7 +1203,7 @@ type FindFile struct {
 
 func (x *FindFile) Reset() {
 	*x = FindFile{}
-	mi := &file_proto_millrace_proto_msgTypes[9]
+	mi := &file_proto_millrace_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -930,7 +1215,7 @@ func (x *FindFile) String() string {
 func (*FindFile) ProtoMessage() {}
 
 func (x *FindFile) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[9]
+	mi := &file_proto_millrace_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -943,7 +1228,7 @@ func (x *FindFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FindFile.ProtoReflect.Descriptor instead.
 func (*FindFile) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{9}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *FindFile) GetSource() uint32 {
@@ -973,7 +1258,7 @@ type FileFound struct {
 
 func (x *FileFound) Reset() {
 	*x = FileFound{}
-	mi := &file_proto_millrace_proto_msgTypes[10]
+	mi := &file_proto_millrace_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -985,7 +1270,7 @@ func (x *FileFound) String() string {
 func (*FileFound) ProtoMessage() {}
 
 func (x *FileFound) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[10]
+	mi := &file_proto_millrace_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -998,7 +1283,7 @@ func (x *FileFound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileFound.ProtoReflect.Descriptor instead.
 func (*FileFound) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{10}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *FileFound) GetSource() uint32 {
@@ -1047,7 +1332,7 @@ type AddSource struct {
 
 func (x *AddSource) Reset() {
 	*x = AddSource{}
-	mi := &file_proto_millrace_proto_msgTypes[11]
+	mi := &file_proto_millrace_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1059,7 +1344,7 @@ func (x *AddSource) String() string {
 func (*AddSource) ProtoMessage() {}
 
 func (x *AddSource) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[11]
+	mi := &file_proto_millrace_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1072,7 +1357,7 @@ func (x *AddSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddSource.ProtoReflect.Descriptor instead.
 func (*AddSource) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{11}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *AddSource) GetYaml() []byte {
@@ -1099,7 +1384,7 @@ type Bans struct {
 
 func (x *Bans) Reset() {
 	*x = Bans{}
-	mi := &file_proto_millrace_proto_msgTypes[12]
+	mi := &file_proto_millrace_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1111,7 +1396,7 @@ func (x *Bans) String() string {
 func (*Bans) ProtoMessage() {}
 
 func (x *Bans) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[12]
+	mi := &file_proto_millrace_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1124,7 +1409,7 @@ func (x *Bans) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bans.ProtoReflect.Descriptor instead.
 func (*Bans) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{12}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Bans) GetBans() []*Ban {
@@ -1146,7 +1431,7 @@ type Ban struct {
 
 func (x *Ban) Reset() {
 	*x = Ban{}
-	mi := &file_proto_millrace_proto_msgTypes[13]
+	mi := &file_proto_millrace_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1158,7 +1443,7 @@ func (x *Ban) String() string {
 func (*Ban) ProtoMessage() {}
 
 func (x *Ban) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[13]
+	mi := &file_proto_millrace_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1171,7 +1456,7 @@ func (x *Ban) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ban.ProtoReflect.Descriptor instead.
 func (*Ban) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{13}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Ban) GetId() uint32 {
@@ -1214,7 +1499,7 @@ type JobSpec struct {
 
 func (x *JobSpec) Reset() {
 	*x = JobSpec{}
-	mi := &file_proto_millrace_proto_msgTypes[14]
+	mi := &file_proto_millrace_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1226,7 +1511,7 @@ func (x *JobSpec) String() string {
 func (*JobSpec) ProtoMessage() {}
 
 func (x *JobSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[14]
+	mi := &file_proto_millrace_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1239,7 +1524,7 @@ func (x *JobSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobSpec.ProtoReflect.Descriptor instead.
 func (*JobSpec) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{14}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *JobSpec) GetName() string {
@@ -1272,7 +1557,7 @@ type IndexSource struct {
 
 func (x *IndexSource) Reset() {
 	*x = IndexSource{}
-	mi := &file_proto_millrace_proto_msgTypes[15]
+	mi := &file_proto_millrace_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1284,7 +1569,7 @@ func (x *IndexSource) String() string {
 func (*IndexSource) ProtoMessage() {}
 
 func (x *IndexSource) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[15]
+	mi := &file_proto_millrace_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1297,7 +1582,7 @@ func (x *IndexSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IndexSource.ProtoReflect.Descriptor instead.
 func (*IndexSource) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{15}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *IndexSource) GetSource() uint32 {
@@ -1317,7 +1602,7 @@ type ReadBlock struct {
 
 func (x *ReadBlock) Reset() {
 	*x = ReadBlock{}
-	mi := &file_proto_millrace_proto_msgTypes[16]
+	mi := &file_proto_millrace_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1329,7 +1614,7 @@ func (x *ReadBlock) String() string {
 func (*ReadBlock) ProtoMessage() {}
 
 func (x *ReadBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[16]
+	mi := &file_proto_millrace_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1342,7 +1627,7 @@ func (x *ReadBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadBlock.ProtoReflect.Descriptor instead.
 func (*ReadBlock) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{16}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ReadBlock) GetSource() uint32 {
@@ -1371,7 +1656,7 @@ type ReleaseBlocks struct {
 
 func (x *ReleaseBlocks) Reset() {
 	*x = ReleaseBlocks{}
-	mi := &file_proto_millrace_proto_msgTypes[17]
+	mi := &file_proto_millrace_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1383,7 +1668,7 @@ func (x *ReleaseBlocks) String() string {
 func (*ReleaseBlocks) ProtoMessage() {}
 
 func (x *ReleaseBlocks) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[17]
+	mi := &file_proto_millrace_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1396,7 +1681,7 @@ func (x *ReleaseBlocks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseBlocks.ProtoReflect.Descriptor instead.
 func (*ReleaseBlocks) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{17}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ReleaseBlocks) GetSource() []uint32 {
@@ -1422,7 +1707,7 @@ type FetchRequest struct {
 
 func (x *FetchRequest) Reset() {
 	*x = FetchRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[18]
+	mi := &file_proto_millrace_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1434,7 +1719,7 @@ func (x *FetchRequest) String() string {
 func (*FetchRequest) ProtoMessage() {}
 
 func (x *FetchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[18]
+	mi := &file_proto_millrace_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1447,7 +1732,7 @@ func (x *FetchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchRequest.ProtoReflect.Descriptor instead.
 func (*FetchRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{18}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *FetchRequest) GetBlocks() []*BlockSamples {
@@ -1464,15 +1749,18 @@ type BlockSamples struct {
 	Indices []uint32               `protobuf:"varint,3,rep,packed,name=indices,proto3" json:"indices,omitempty"` // rising
 	// Images whose data is wanted, in any order; their samples are among indices. Of
 	// all others only the places, sizes and digests are told.
-	ImageSample   []uint32 `protobuf:"varint,4,rep,packed,name=image_sample,json=imageSample,proto3" json:"image_sample,omitempty"` // place of its sample in the block
-	ImageNumber   []uint32 `protobuf:"varint,5,rep,packed,name=image_number,json=imageNumber,proto3" json:"image_number,omitempty"` // which image of the sample, from 0
+	ImageSample []uint32 `protobuf:"varint,4,rep,packed,name=image_sample,json=imageSample,proto3" json:"image_sample,omitempty"` // place of its sample in the block
+	ImageNumber []uint32 `protobuf:"varint,5,rep,packed,name=image_number,json=imageNumber,proto3" json:"image_number,omitempty"` // which image of the sample, from 0
+	// The block's checksum, as the planner was told it: the loader answers with no
+	// sample of a block that has another one. 0: not known.
+	Sum           uint64 `protobuf:"fixed64,6,opt,name=sum,proto3" json:"sum,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BlockSamples) Reset() {
 	*x = BlockSamples{}
-	mi := &file_proto_millrace_proto_msgTypes[19]
+	mi := &file_proto_millrace_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1484,7 +1772,7 @@ func (x *BlockSamples) String() string {
 func (*BlockSamples) ProtoMessage() {}
 
 func (x *BlockSamples) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[19]
+	mi := &file_proto_millrace_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1497,7 +1785,7 @@ func (x *BlockSamples) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockSamples.ProtoReflect.Descriptor instead.
 func (*BlockSamples) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{19}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *BlockSamples) GetSource() uint32 {
@@ -1535,6 +1823,13 @@ func (x *BlockSamples) GetImageNumber() []uint32 {
 	return nil
 }
 
+func (x *BlockSamples) GetSum() uint64 {
+	if x != nil {
+		return x.Sum
+	}
+	return 0
+}
+
 type FetchHeader struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	BodySize      uint64                 `protobuf:"varint,1,opt,name=body_size,json=bodySize,proto3" json:"body_size,omitempty"`
@@ -1544,7 +1839,7 @@ type FetchHeader struct {
 
 func (x *FetchHeader) Reset() {
 	*x = FetchHeader{}
-	mi := &file_proto_millrace_proto_msgTypes[20]
+	mi := &file_proto_millrace_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1556,7 +1851,7 @@ func (x *FetchHeader) String() string {
 func (*FetchHeader) ProtoMessage() {}
 
 func (x *FetchHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[20]
+	mi := &file_proto_millrace_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1569,7 +1864,7 @@ func (x *FetchHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchHeader.ProtoReflect.Descriptor instead.
 func (*FetchHeader) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{20}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *FetchHeader) GetBodySize() uint64 {
@@ -1597,7 +1892,7 @@ type ConstructorReport struct {
 
 func (x *ConstructorReport) Reset() {
 	*x = ConstructorReport{}
-	mi := &file_proto_millrace_proto_msgTypes[21]
+	mi := &file_proto_millrace_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1609,7 +1904,7 @@ func (x *ConstructorReport) String() string {
 func (*ConstructorReport) ProtoMessage() {}
 
 func (x *ConstructorReport) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[21]
+	mi := &file_proto_millrace_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1622,7 +1917,7 @@ func (x *ConstructorReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorReport.ProtoReflect.Descriptor instead.
 func (*ConstructorReport) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{21}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ConstructorReport) GetReport() isConstructorReport_Report {
@@ -1751,7 +2046,7 @@ type ConstructorHello struct {
 
 func (x *ConstructorHello) Reset() {
 	*x = ConstructorHello{}
-	mi := &file_proto_millrace_proto_msgTypes[22]
+	mi := &file_proto_millrace_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1763,7 +2058,7 @@ func (x *ConstructorHello) String() string {
 func (*ConstructorHello) ProtoMessage() {}
 
 func (x *ConstructorHello) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[22]
+	mi := &file_proto_millrace_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1776,7 +2071,7 @@ func (x *ConstructorHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorHello.ProtoReflect.Descriptor instead.
 func (*ConstructorHello) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{22}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ConstructorHello) GetId() string {
@@ -1806,7 +2101,7 @@ type Assembled struct {
 
 func (x *Assembled) Reset() {
 	*x = Assembled{}
-	mi := &file_proto_millrace_proto_msgTypes[23]
+	mi := &file_proto_millrace_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1818,7 +2113,7 @@ func (x *Assembled) String() string {
 func (*Assembled) ProtoMessage() {}
 
 func (x *Assembled) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[23]
+	mi := &file_proto_millrace_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1831,7 +2126,7 @@ func (x *Assembled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assembled.ProtoReflect.Descriptor instead.
 func (*Assembled) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{23}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Assembled) GetGeneration() uint64 {
@@ -1875,7 +2170,7 @@ type Acked struct {
 
 func (x *Acked) Reset() {
 	*x = Acked{}
-	mi := &file_proto_millrace_proto_msgTypes[24]
+	mi := &file_proto_millrace_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1887,7 +2182,7 @@ func (x *Acked) String() string {
 func (*Acked) ProtoMessage() {}
 
 func (x *Acked) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[24]
+	mi := &file_proto_millrace_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1900,7 +2195,7 @@ func (x *Acked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Acked.ProtoReflect.Descriptor instead.
 func (*Acked) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{24}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Acked) GetGeneration() uint64 {
@@ -1948,7 +2243,7 @@ type ConstructorUsage struct {
 
 func (x *ConstructorUsage) Reset() {
 	*x = ConstructorUsage{}
-	mi := &file_proto_millrace_proto_msgTypes[25]
+	mi := &file_proto_millrace_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1960,7 +2255,7 @@ func (x *ConstructorUsage) String() string {
 func (*ConstructorUsage) ProtoMessage() {}
 
 func (x *ConstructorUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[25]
+	mi := &file_proto_millrace_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1973,7 +2268,7 @@ func (x *ConstructorUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorUsage.ProtoReflect.Descriptor instead.
 func (*ConstructorUsage) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{25}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ConstructorUsage) GetHeldBytes() uint64 {
@@ -2058,7 +2353,7 @@ type ConstructorOrder struct {
 
 func (x *ConstructorOrder) Reset() {
 	*x = ConstructorOrder{}
-	mi := &file_proto_millrace_proto_msgTypes[26]
+	mi := &file_proto_millrace_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2070,7 +2365,7 @@ func (x *ConstructorOrder) String() string {
 func (*ConstructorOrder) ProtoMessage() {}
 
 func (x *ConstructorOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[26]
+	mi := &file_proto_millrace_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2083,7 +2378,7 @@ func (x *ConstructorOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorOrder.ProtoReflect.Descriptor instead.
 func (*ConstructorOrder) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{26}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ConstructorOrder) GetOrder() isConstructorOrder_Order {
@@ -2228,7 +2523,7 @@ type SourceJoined struct {
 
 func (x *SourceJoined) Reset() {
 	*x = SourceJoined{}
-	mi := &file_proto_millrace_proto_msgTypes[27]
+	mi := &file_proto_millrace_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2240,7 +2535,7 @@ func (x *SourceJoined) String() string {
 func (*SourceJoined) ProtoMessage() {}
 
 func (x *SourceJoined) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[27]
+	mi := &file_proto_millrace_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2253,7 +2548,7 @@ func (x *SourceJoined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceJoined.ProtoReflect.Descriptor instead.
 func (*SourceJoined) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{27}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SourceJoined) GetName() string {
@@ -2297,7 +2592,7 @@ type ConstructorJob struct {
 
 func (x *ConstructorJob) Reset() {
 	*x = ConstructorJob{}
-	mi := &file_proto_millrace_proto_msgTypes[28]
+	mi := &file_proto_millrace_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2309,7 +2604,7 @@ func (x *ConstructorJob) String() string {
 func (*ConstructorJob) ProtoMessage() {}
 
 func (x *ConstructorJob) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[28]
+	mi := &file_proto_millrace_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2322,7 +2617,7 @@ func (x *ConstructorJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorJob.ProtoReflect.Descriptor instead.
 func (*ConstructorJob) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{28}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ConstructorJob) GetName() string {
@@ -2464,7 +2759,7 @@ type ImageStep struct {
 
 func (x *ImageStep) Reset() {
 	*x = ImageStep{}
-	mi := &file_proto_millrace_proto_msgTypes[29]
+	mi := &file_proto_millrace_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2476,7 +2771,7 @@ func (x *ImageStep) String() string {
 func (*ImageStep) ProtoMessage() {}
 
 func (x *ImageStep) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[29]
+	mi := &file_proto_millrace_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2489,7 +2784,7 @@ func (x *ImageStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImageStep.ProtoReflect.Descriptor instead.
 func (*ImageStep) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{29}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ImageStep) GetPatch() uint32 {
@@ -2529,7 +2824,7 @@ type KeptColumns struct {
 
 func (x *KeptColumns) Reset() {
 	*x = KeptColumns{}
-	mi := &file_proto_millrace_proto_msgTypes[30]
+	mi := &file_proto_millrace_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2541,7 +2836,7 @@ func (x *KeptColumns) String() string {
 func (*KeptColumns) ProtoMessage() {}
 
 func (x *KeptColumns) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[30]
+	mi := &file_proto_millrace_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2554,7 +2849,7 @@ func (x *KeptColumns) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeptColumns.ProtoReflect.Descriptor instead.
 func (*KeptColumns) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{30}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *KeptColumns) GetNames() []string {
@@ -2578,7 +2873,7 @@ type Mesh struct {
 
 func (x *Mesh) Reset() {
 	*x = Mesh{}
-	mi := &file_proto_millrace_proto_msgTypes[31]
+	mi := &file_proto_millrace_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2590,7 +2885,7 @@ func (x *Mesh) String() string {
 func (*Mesh) ProtoMessage() {}
 
 func (x *Mesh) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[31]
+	mi := &file_proto_millrace_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2603,7 +2898,7 @@ func (x *Mesh) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mesh.ProtoReflect.Descriptor instead.
 func (*Mesh) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{31}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Mesh) GetDp() uint32 {
@@ -2657,7 +2952,7 @@ type Placement struct {
 
 func (x *Placement) Reset() {
 	*x = Placement{}
-	mi := &file_proto_millrace_proto_msgTypes[32]
+	mi := &file_proto_millrace_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2669,7 +2964,7 @@ func (x *Placement) String() string {
 func (*Placement) ProtoMessage() {}
 
 func (x *Placement) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[32]
+	mi := &file_proto_millrace_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2682,7 +2977,7 @@ func (x *Placement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Placement.ProtoReflect.Descriptor instead.
 func (*Placement) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{32}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Placement) GetLoaders() []string {
@@ -2706,7 +3001,7 @@ type Restart struct {
 
 func (x *Restart) Reset() {
 	*x = Restart{}
-	mi := &file_proto_millrace_proto_msgTypes[33]
+	mi := &file_proto_millrace_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2718,7 +3013,7 @@ func (x *Restart) String() string {
 func (*Restart) ProtoMessage() {}
 
 func (x *Restart) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[33]
+	mi := &file_proto_millrace_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2731,7 +3026,7 @@ func (x *Restart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Restart.ProtoReflect.Descriptor instead.
 func (*Restart) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{33}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Restart) GetGeneration() uint64 {
@@ -2774,7 +3069,7 @@ type Moved struct {
 
 func (x *Moved) Reset() {
 	*x = Moved{}
-	mi := &file_proto_millrace_proto_msgTypes[34]
+	mi := &file_proto_millrace_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2786,7 +3081,7 @@ func (x *Moved) String() string {
 func (*Moved) ProtoMessage() {}
 
 func (x *Moved) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[34]
+	mi := &file_proto_millrace_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2799,7 +3094,7 @@ func (x *Moved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Moved.ProtoReflect.Descriptor instead.
 func (*Moved) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{34}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Moved) GetBy() *Coordinates {
@@ -2851,7 +3146,7 @@ type StepPlan struct {
 
 func (x *StepPlan) Reset() {
 	*x = StepPlan{}
-	mi := &file_proto_millrace_proto_msgTypes[35]
+	mi := &file_proto_millrace_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2863,7 +3158,7 @@ func (x *StepPlan) String() string {
 func (*StepPlan) ProtoMessage() {}
 
 func (x *StepPlan) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[35]
+	mi := &file_proto_millrace_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2876,7 +3171,7 @@ func (x *StepPlan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepPlan.ProtoReflect.Descriptor instead.
 func (*StepPlan) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{35}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *StepPlan) GetGeneration() uint64 {
@@ -3006,7 +3301,7 @@ type ImagePlan struct {
 
 func (x *ImagePlan) Reset() {
 	*x = ImagePlan{}
-	mi := &file_proto_millrace_proto_msgTypes[36]
+	mi := &file_proto_millrace_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3018,7 +3313,7 @@ func (x *ImagePlan) String() string {
 func (*ImagePlan) ProtoMessage() {}
 
 func (x *ImagePlan) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[36]
+	mi := &file_proto_millrace_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3031,7 +3326,7 @@ func (x *ImagePlan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImagePlan.ProtoReflect.Descriptor instead.
 func (*ImagePlan) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{36}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ImagePlan) GetEncoder() []uint32 {
@@ -3109,13 +3404,14 @@ type PlanBlock struct {
 	Source        uint32                 `protobuf:"varint,1,opt,name=source,proto3" json:"source,omitempty"`
 	Seq           uint64                 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
 	Loader        uint32                 `protobuf:"varint,3,opt,name=loader,proto3" json:"loader,omitempty"` // index into the placement
+	Sum           uint64                 `protobuf:"fixed64,4,opt,name=sum,proto3" json:"sum,omitempty"`      // the block's checksum; 0: not known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PlanBlock) Reset() {
 	*x = PlanBlock{}
-	mi := &file_proto_millrace_proto_msgTypes[37]
+	mi := &file_proto_millrace_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3127,7 +3423,7 @@ func (x *PlanBlock) String() string {
 func (*PlanBlock) ProtoMessage() {}
 
 func (x *PlanBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[37]
+	mi := &file_proto_millrace_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3140,7 +3436,7 @@ func (x *PlanBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanBlock.ProtoReflect.Descriptor instead.
 func (*PlanBlock) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{37}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *PlanBlock) GetSource() uint32 {
@@ -3164,6 +3460,13 @@ func (x *PlanBlock) GetLoader() uint32 {
 	return 0
 }
 
+func (x *PlanBlock) GetSum() uint64 {
+	if x != nil {
+		return x.Sum
+	}
+	return 0
+}
+
 // EndOfData says that there is no step `step` and none after it.
 type EndOfData struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3176,7 +3479,7 @@ type EndOfData struct {
 
 func (x *EndOfData) Reset() {
 	*x = EndOfData{}
-	mi := &file_proto_millrace_proto_msgTypes[38]
+	mi := &file_proto_millrace_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3188,7 +3491,7 @@ func (x *EndOfData) String() string {
 func (*EndOfData) ProtoMessage() {}
 
 func (x *EndOfData) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[38]
+	mi := &file_proto_millrace_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3201,7 +3504,7 @@ func (x *EndOfData) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndOfData.ProtoReflect.Descriptor instead.
 func (*EndOfData) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{38}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *EndOfData) GetGeneration() uint64 {
@@ -3237,7 +3540,7 @@ type Admit struct {
 
 func (x *Admit) Reset() {
 	*x = Admit{}
-	mi := &file_proto_millrace_proto_msgTypes[39]
+	mi := &file_proto_millrace_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3249,7 +3552,7 @@ func (x *Admit) String() string {
 func (*Admit) ProtoMessage() {}
 
 func (x *Admit) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[39]
+	mi := &file_proto_millrace_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3262,7 +3565,7 @@ func (x *Admit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admit.ProtoReflect.Descriptor instead.
 func (*Admit) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{39}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Admit) GetJoin() uint64 {
@@ -3290,7 +3593,7 @@ type Admitted struct {
 
 func (x *Admitted) Reset() {
 	*x = Admitted{}
-	mi := &file_proto_millrace_proto_msgTypes[40]
+	mi := &file_proto_millrace_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3302,7 +3605,7 @@ func (x *Admitted) String() string {
 func (*Admitted) ProtoMessage() {}
 
 func (x *Admitted) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[40]
+	mi := &file_proto_millrace_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3315,7 +3618,7 @@ func (x *Admitted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admitted.ProtoReflect.Descriptor instead.
 func (*Admitted) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{40}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Admitted) GetJoin() uint64 {
@@ -3351,7 +3654,7 @@ type Coordinates struct {
 
 func (x *Coordinates) Reset() {
 	*x = Coordinates{}
-	mi := &file_proto_millrace_proto_msgTypes[41]
+	mi := &file_proto_millrace_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3363,7 +3666,7 @@ func (x *Coordinates) String() string {
 func (*Coordinates) ProtoMessage() {}
 
 func (x *Coordinates) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[41]
+	mi := &file_proto_millrace_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3376,7 +3679,7 @@ func (x *Coordinates) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coordinates.ProtoReflect.Descriptor instead.
 func (*Coordinates) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{41}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Coordinates) GetDp() uint32 {
@@ -3420,7 +3723,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[42]
+	mi := &file_proto_millrace_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3432,7 +3735,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[42]
+	mi := &file_proto_millrace_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3445,7 +3748,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{42}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *JoinRequest) GetJob() string {
@@ -3506,7 +3809,7 @@ type JoinReply struct {
 
 func (x *JoinReply) Reset() {
 	*x = JoinReply{}
-	mi := &file_proto_millrace_proto_msgTypes[43]
+	mi := &file_proto_millrace_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3518,7 +3821,7 @@ func (x *JoinReply) String() string {
 func (*JoinReply) ProtoMessage() {}
 
 func (x *JoinReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[43]
+	mi := &file_proto_millrace_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3531,7 +3834,7 @@ func (x *JoinReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinReply.ProtoReflect.Descriptor instead.
 func (*JoinReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{43}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *JoinReply) GetJob() string {
@@ -3639,7 +3942,7 @@ type BatchRequest struct {
 
 func (x *BatchRequest) Reset() {
 	*x = BatchRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[44]
+	mi := &file_proto_millrace_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3651,7 +3954,7 @@ func (x *BatchRequest) String() string {
 func (*BatchRequest) ProtoMessage() {}
 
 func (x *BatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[44]
+	mi := &file_proto_millrace_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3664,7 +3967,7 @@ func (x *BatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchRequest.ProtoReflect.Descriptor instead.
 func (*BatchRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{44}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *BatchRequest) GetIdentity() []byte {
@@ -3725,7 +4028,7 @@ type BatchHeader struct {
 
 func (x *BatchHeader) Reset() {
 	*x = BatchHeader{}
-	mi := &file_proto_millrace_proto_msgTypes[45]
+	mi := &file_proto_millrace_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3737,7 +4040,7 @@ func (x *BatchHeader) String() string {
 func (*BatchHeader) ProtoMessage() {}
 
 func (x *BatchHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[45]
+	mi := &file_proto_millrace_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3750,7 +4053,7 @@ func (x *BatchHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchHeader.ProtoReflect.Descriptor instead.
 func (*BatchHeader) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{45}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *BatchHeader) GetStep() uint64 {
@@ -3819,7 +4122,7 @@ type Microbatch struct {
 
 func (x *Microbatch) Reset() {
 	*x = Microbatch{}
-	mi := &file_proto_millrace_proto_msgTypes[46]
+	mi := &file_proto_millrace_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3831,7 +4134,7 @@ func (x *Microbatch) String() string {
 func (*Microbatch) ProtoMessage() {}
 
 func (x *Microbatch) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[46]
+	mi := &file_proto_millrace_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3844,7 +4147,7 @@ func (x *Microbatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Microbatch.ProtoReflect.Descriptor instead.
 func (*Microbatch) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{46}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Microbatch) GetTensors() []*Tensor {
@@ -3877,7 +4180,7 @@ type Tensor struct {
 
 func (x *Tensor) Reset() {
 	*x = Tensor{}
-	mi := &file_proto_millrace_proto_msgTypes[47]
+	mi := &file_proto_millrace_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3889,7 +4192,7 @@ func (x *Tensor) String() string {
 func (*Tensor) ProtoMessage() {}
 
 func (x *Tensor) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[47]
+	mi := &file_proto_millrace_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3902,7 +4205,7 @@ func (x *Tensor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tensor.ProtoReflect.Descriptor instead.
 func (*Tensor) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{47}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Tensor) GetName() string {
@@ -3961,7 +4264,7 @@ type RowInfo struct {
 
 func (x *RowInfo) Reset() {
 	*x = RowInfo{}
-	mi := &file_proto_millrace_proto_msgTypes[48]
+	mi := &file_proto_millrace_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3973,7 +4276,7 @@ func (x *RowInfo) String() string {
 func (*RowInfo) ProtoMessage() {}
 
 func (x *RowInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[48]
+	mi := &file_proto_millrace_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3986,7 +4289,7 @@ func (x *RowInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RowInfo.ProtoReflect.Descriptor instead.
 func (*RowInfo) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{48}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *RowInfo) GetRow() uint32 {
@@ -4034,7 +4337,7 @@ type StateRequest struct {
 
 func (x *StateRequest) Reset() {
 	*x = StateRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[49]
+	mi := &file_proto_millrace_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4046,7 +4349,7 @@ func (x *StateRequest) String() string {
 func (*StateRequest) ProtoMessage() {}
 
 func (x *StateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[49]
+	mi := &file_proto_millrace_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4059,7 +4362,7 @@ func (x *StateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateRequest.ProtoReflect.Descriptor instead.
 func (*StateRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{49}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *StateRequest) GetIdentity() []byte {
@@ -4086,7 +4389,7 @@ type StateReply struct {
 
 func (x *StateReply) Reset() {
 	*x = StateReply{}
-	mi := &file_proto_millrace_proto_msgTypes[50]
+	mi := &file_proto_millrace_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4098,7 +4401,7 @@ func (x *StateReply) String() string {
 func (*StateReply) ProtoMessage() {}
 
 func (x *StateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[50]
+	mi := &file_proto_millrace_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4111,7 +4414,7 @@ func (x *StateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateReply.ProtoReflect.Descriptor instead.
 func (*StateReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{50}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *StateReply) GetToken() []byte {
@@ -4138,7 +4441,7 @@ type ChangeRequest struct {
 
 func (x *ChangeRequest) Reset() {
 	*x = ChangeRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[51]
+	mi := &file_proto_millrace_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4150,7 +4453,7 @@ func (x *ChangeRequest) String() string {
 func (*ChangeRequest) ProtoMessage() {}
 
 func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[51]
+	mi := &file_proto_millrace_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4163,7 +4466,7 @@ func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeRequest.ProtoReflect.Descriptor instead.
 func (*ChangeRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{51}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ChangeRequest) GetChange() []byte {
@@ -4189,7 +4492,7 @@ type ChangeReply struct {
 
 func (x *ChangeReply) Reset() {
 	*x = ChangeReply{}
-	mi := &file_proto_millrace_proto_msgTypes[52]
+	mi := &file_proto_millrace_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4201,7 +4504,7 @@ func (x *ChangeReply) String() string {
 func (*ChangeReply) ProtoMessage() {}
 
 func (x *ChangeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[52]
+	mi := &file_proto_millrace_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4214,7 +4517,7 @@ func (x *ChangeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeReply.ProtoReflect.Descriptor instead.
 func (*ChangeReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{52}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ChangeReply) GetStep() uint64 {
@@ -4240,7 +4543,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[53]
+	mi := &file_proto_millrace_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4252,7 +4555,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[53]
+	mi := &file_proto_millrace_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4265,7 +4568,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{53}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ReportRequest) GetIdentity() []byte {
@@ -4325,7 +4628,7 @@ type ReportReply struct {
 
 func (x *ReportReply) Reset() {
 	*x = ReportReply{}
-	mi := &file_proto_millrace_proto_msgTypes[54]
+	mi := &file_proto_millrace_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4337,7 +4640,7 @@ func (x *ReportReply) String() string {
 func (*ReportReply) ProtoMessage() {}
 
 func (x *ReportReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[54]
+	mi := &file_proto_millrace_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4350,7 +4653,7 @@ func (x *ReportReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportReply.ProtoReflect.Descriptor instead.
 func (*ReportReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{54}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{58}
 }
 
 type StatusRequest struct {
@@ -4361,7 +4664,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[55]
+	mi := &file_proto_millrace_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4373,7 +4676,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[55]
+	mi := &file_proto_millrace_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4386,7 +4689,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{55}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{59}
 }
 
 type StatusReply struct {
@@ -4399,7 +4702,7 @@ type StatusReply struct {
 
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
-	mi := &file_proto_millrace_proto_msgTypes[56]
+	mi := &file_proto_millrace_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4411,7 +4714,7 @@ func (x *StatusReply) String() string {
 func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[56]
+	mi := &file_proto_millrace_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4424,7 +4727,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{56}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *StatusReply) GetText() string {
@@ -4463,7 +4766,7 @@ type ResumeToken struct {
 
 func (x *ResumeToken) Reset() {
 	*x = ResumeToken{}
-	mi := &file_proto_millrace_proto_msgTypes[57]
+	mi := &file_proto_millrace_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4475,7 +4778,7 @@ func (x *ResumeToken) String() string {
 func (*ResumeToken) ProtoMessage() {}
 
 func (x *ResumeToken) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[57]
+	mi := &file_proto_millrace_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4488,7 +4791,7 @@ func (x *ResumeToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeToken.ProtoReflect.Descriptor instead.
 func (*ResumeToken) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{57}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ResumeToken) GetVersion() uint32 {
@@ -4586,7 +4889,7 @@ type PendingChange struct {
 
 func (x *PendingChange) Reset() {
 	*x = PendingChange{}
-	mi := &file_proto_millrace_proto_msgTypes[58]
+	mi := &file_proto_millrace_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4598,7 +4901,7 @@ func (x *PendingChange) String() string {
 func (*PendingChange) ProtoMessage() {}
 
 func (x *PendingChange) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[58]
+	mi := &file_proto_millrace_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4611,7 +4914,7 @@ func (x *PendingChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PendingChange.ProtoReflect.Descriptor instead.
 func (*PendingChange) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{58}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *PendingChange) GetJson() []byte {
@@ -4646,7 +4949,7 @@ type Settings struct {
 
 func (x *Settings) Reset() {
 	*x = Settings{}
-	mi := &file_proto_millrace_proto_msgTypes[59]
+	mi := &file_proto_millrace_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4658,7 +4961,7 @@ func (x *Settings) String() string {
 func (*Settings) ProtoMessage() {}
 
 func (x *Settings) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[59]
+	mi := &file_proto_millrace_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4671,7 +4974,7 @@ func (x *Settings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings.ProtoReflect.Descriptor instead.
 func (*Settings) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{59}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *Settings) GetShares() []byte {
@@ -4749,7 +5052,7 @@ type AddedSource struct {
 
 func (x *AddedSource) Reset() {
 	*x = AddedSource{}
-	mi := &file_proto_millrace_proto_msgTypes[60]
+	mi := &file_proto_millrace_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4761,7 +5064,7 @@ func (x *AddedSource) String() string {
 func (*AddedSource) ProtoMessage() {}
 
 func (x *AddedSource) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[60]
+	mi := &file_proto_millrace_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4774,7 +5077,7 @@ func (x *AddedSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddedSource.ProtoReflect.Descriptor instead.
 func (*AddedSource) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{60}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *AddedSource) GetYaml() []byte {
@@ -4841,7 +5144,7 @@ type StepRecord struct {
 
 func (x *StepRecord) Reset() {
 	*x = StepRecord{}
-	mi := &file_proto_millrace_proto_msgTypes[61]
+	mi := &file_proto_millrace_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4853,7 +5156,7 @@ func (x *StepRecord) String() string {
 func (*StepRecord) ProtoMessage() {}
 
 func (x *StepRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[61]
+	mi := &file_proto_millrace_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4866,7 +5169,7 @@ func (x *StepRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepRecord.ProtoReflect.Descriptor instead.
 func (*StepRecord) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{61}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *StepRecord) GetPlan() []byte {
@@ -5071,13 +5374,24 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x18\n" +
 	"\aworkers\x18\x03 \x01(\rR\aworkers\x12\x16\n" +
-	"\x06buffer\x18\x04 \x01(\x04R\x06buffer\"\x87\x01\n" +
+	"\x06buffer\x18\x04 \x01(\x04R\x06buffer\"\xa1\x01\n" +
 	"\rSourceIndexed\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\rR\x06source\x12\x16\n" +
 	"\x06blocks\x18\x02 \x01(\x04R\x06blocks\x12\x1a\n" +
 	"\bmanifest\x18\x03 \x01(\fR\bmanifest\x12\x14\n" +
 	"\x05files\x18\x04 \x01(\x04R\x05files\x12\x14\n" +
-	"\x05bytes\x18\x05 \x01(\x04R\x05bytes\"\x81\x03\n" +
+	"\x05bytes\x18\x05 \x01(\x04R\x05bytes\x12\x18\n" +
+	"\alisting\x18\x06 \x01(\fR\alisting\"l\n" +
+	"\aListing\x12\x16\n" +
+	"\x06folder\x18\x01 \x01(\tR\x06folder\x12-\n" +
+	"\x05files\x18\x02 \x03(\v2\x17.millrace.v1.ListedFileR\x05files\x12\x1a\n" +
+	"\bencoding\x18\x03 \x01(\fR\bencoding\"n\n" +
+	"\n" +
+	"ListedFile\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04size\x18\x02 \x01(\x04R\x04size\x12\x16\n" +
+	"\x06chunks\x18\x03 \x01(\x04R\x06chunks\x12 \n" +
+	"\vfingerprint\x18\x04 \x01(\x06R\vfingerprint\"\xc3\x03\n" +
 	"\tBlockRead\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\rR\x06source\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x18\n" +
@@ -5095,7 +5409,13 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\fimage_height\x18\f \x03(\rR\vimageHeight\x12\x1f\n" +
 	"\vimage_width\x18\r \x03(\rR\n" +
 	"imageWidth\x12\x14\n" +
-	"\x05bytes\x18\x0e \x01(\x04R\x05bytes\"D\n" +
+	"\x05bytes\x18\x0e \x01(\x04R\x05bytes\x12\x10\n" +
+	"\x03sum\x18\x0f \x01(\x06R\x03sum\x12.\n" +
+	"\x06chunks\x18\x10 \x03(\v2\x16.millrace.v1.ChunkReadR\x06chunks\"I\n" +
+	"\tChunkRead\x12\x14\n" +
+	"\x05chunk\x18\x01 \x01(\x04R\x05chunk\x12\x10\n" +
+	"\x03sum\x18\x02 \x01(\x06R\x03sum\x12\x14\n" +
+	"\x05place\x18\x03 \x01(\tR\x05place\"D\n" +
 	"\x04Skip\x12\x12\n" +
 	"\x04file\x18\x01 \x01(\tR\x04file\x12\x10\n" +
 	"\x03row\x18\x02 \x01(\x03R\x03row\x12\x16\n" +
@@ -5116,7 +5436,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\aFailure\x12\x14\n" +
 	"\x05class\x18\x01 \x01(\tR\x05class\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x16\n" +
-	"\x06source\x18\x03 \x01(\rR\x06source\"\xda\x02\n" +
+	"\x06source\x18\x03 \x01(\rR\x06source\"\x8f\x03\n" +
 	"\vLoaderOrder\x12(\n" +
 	"\x03job\x18\x01 \x01(\v2\x14.millrace.v1.JobSpecH\x00R\x03job\x120\n" +
 	"\x05index\x18\x02 \x01(\v2\x18.millrace.v1.IndexSourceH\x00R\x05index\x12,\n" +
@@ -5124,8 +5444,12 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\arelease\x18\x04 \x01(\v2\x1a.millrace.v1.ReleaseBlocksH\x00R\arelease\x12*\n" +
 	"\x03add\x18\x05 \x01(\v2\x16.millrace.v1.AddSourceH\x00R\x03add\x12'\n" +
 	"\x04bans\x18\x06 \x01(\v2\x11.millrace.v1.BansH\x00R\x04bans\x12+\n" +
-	"\x04find\x18\a \x01(\v2\x15.millrace.v1.FindFileH\x00R\x04findB\a\n" +
-	"\x05order\"6\n" +
+	"\x04find\x18\a \x01(\v2\x15.millrace.v1.FindFileH\x00R\x04find\x123\n" +
+	"\x06frozen\x18\b \x01(\v2\x19.millrace.v1.FrozenSourceH\x00R\x06frozenB\a\n" +
+	"\x05order\"B\n" +
+	"\fFrozenSource\x12\x16\n" +
+	"\x06source\x18\x01 \x01(\rR\x06source\x12\x1a\n" +
+	"\bmanifest\x18\x02 \x01(\fR\bmanifest\"6\n" +
 	"\bFindFile\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\rR\x06source\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\"{\n" +
@@ -5158,13 +5482,14 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x06source\x18\x01 \x03(\rR\x06source\x12\x16\n" +
 	"\x06before\x18\x02 \x03(\x04R\x06before\"A\n" +
 	"\fFetchRequest\x121\n" +
-	"\x06blocks\x18\x01 \x03(\v2\x19.millrace.v1.BlockSamplesR\x06blocks\"\x98\x01\n" +
+	"\x06blocks\x18\x01 \x03(\v2\x19.millrace.v1.BlockSamplesR\x06blocks\"\xaa\x01\n" +
 	"\fBlockSamples\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\rR\x06source\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x18\n" +
 	"\aindices\x18\x03 \x03(\rR\aindices\x12!\n" +
 	"\fimage_sample\x18\x04 \x03(\rR\vimageSample\x12!\n" +
-	"\fimage_number\x18\x05 \x03(\rR\vimageNumber\"*\n" +
+	"\fimage_number\x18\x05 \x03(\rR\vimageNumber\x12\x10\n" +
+	"\x03sum\x18\x06 \x01(\x06R\x03sum\"*\n" +
 	"\vFetchHeader\x12\x1b\n" +
 	"\tbody_size\x18\x01 \x01(\x04R\bbodySize\"\xf6\x02\n" +
 	"\x11ConstructorReport\x125\n" +
@@ -5305,11 +5630,12 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"rowEncoder\x12\x1f\n" +
 	"\vrow_ordinal\x18\n" +
 	" \x03(\rR\n" +
-	"rowOrdinal\"M\n" +
+	"rowOrdinal\"_\n" +
 	"\tPlanBlock\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\rR\x06source\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x16\n" +
-	"\x06loader\x18\x03 \x01(\rR\x06loader\"[\n" +
+	"\x06loader\x18\x03 \x01(\rR\x06loader\x12\x10\n" +
+	"\x03sum\x18\x04 \x01(\x06R\x03sum\"[\n" +
 	"\tEndOfData\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -5507,147 +5833,154 @@ func file_proto_millrace_proto_rawDescGZIP() []byte {
 	return file_proto_millrace_proto_rawDescData
 }
 
-var file_proto_millrace_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
+var file_proto_millrace_proto_msgTypes = make([]protoimpl.MessageInfo, 66)
 var file_proto_millrace_proto_goTypes = []any{
 	(*Frame)(nil),             // 0: millrace.v1.Frame
 	(*LoaderReport)(nil),      // 1: millrace.v1.LoaderReport
 	(*LoaderHello)(nil),       // 2: millrace.v1.LoaderHello
 	(*SourceIndexed)(nil),     // 3: millrace.v1.SourceIndexed
-	(*BlockRead)(nil),         // 4: millrace.v1.BlockRead
-	(*Skip)(nil),              // 5: millrace.v1.Skip
-	(*LoaderUsage)(nil),       // 6: millrace.v1.LoaderUsage
-	(*Failure)(nil),           // 7: millrace.v1.Failure
-	(*LoaderOrder)(nil),       // 8: millrace.v1.LoaderOrder
-	(*FindFile)(nil),          // 9: millrace.v1.FindFile
-	(*FileFound)(nil),         // 10: millrace.v1.FileFound
-	(*AddSource)(nil),         // 11: millrace.v1.AddSource
-	(*Bans)(nil),              // 12: millrace.v1.Bans
-	(*Ban)(nil),               // 13: millrace.v1.Ban
-	(*JobSpec)(nil),           // 14: millrace.v1.JobSpec
-	(*IndexSource)(nil),       // 15: millrace.v1.IndexSource
-	(*ReadBlock)(nil),         // 16: millrace.v1.ReadBlock
-	(*ReleaseBlocks)(nil),     // 17: millrace.v1.ReleaseBlocks
-	(*FetchRequest)(nil),      // 18: millrace.v1.FetchRequest
-	(*BlockSamples)(nil),      // 19: millrace.v1.BlockSamples
-	(*FetchHeader)(nil),       // 20: millrace.v1.FetchHeader
-	(*ConstructorReport)(nil), // 21: millrace.v1.ConstructorReport
-	(*ConstructorHello)(nil),  // 22: millrace.v1.ConstructorHello
-	(*Assembled)(nil),         // 23: millrace.v1.Assembled
-	(*Acked)(nil),             // 24: millrace.v1.Acked
-	(*ConstructorUsage)(nil),  // 25: millrace.v1.ConstructorUsage
-	(*ConstructorOrder)(nil),  // 26: millrace.v1.ConstructorOrder
-	(*SourceJoined)(nil),      // 27: millrace.v1.SourceJoined
-	(*ConstructorJob)(nil),    // 28: millrace.v1.ConstructorJob
-	(*ImageStep)(nil),         // 29: millrace.v1.ImageStep
-	(*KeptColumns)(nil),       // 30: millrace.v1.KeptColumns
-	(*Mesh)(nil),              // 31: millrace.v1.Mesh
-	(*Placement)(nil),         // 32: millrace.v1.Placement
-	(*Restart)(nil),           // 33: millrace.v1.Restart
-	(*Moved)(nil),             // 34: millrace.v1.Moved
-	(*StepPlan)(nil),          // 35: millrace.v1.StepPlan
-	(*ImagePlan)(nil),         // 36: millrace.v1.ImagePlan
-	(*PlanBlock)(nil),         // 37: millrace.v1.PlanBlock
-	(*EndOfData)(nil),         // 38: millrace.v1.EndOfData
-	(*Admit)(nil),             // 39: millrace.v1.Admit
-	(*Admitted)(nil),          // 40: millrace.v1.Admitted
-	(*Coordinates)(nil),       // 41: millrace.v1.Coordinates
-	(*JoinRequest)(nil),       // 42: millrace.v1.JoinRequest
-	(*JoinReply)(nil),         // 43: millrace.v1.JoinReply
-	(*BatchRequest)(nil),      // 44: millrace.v1.BatchRequest
-	(*BatchHeader)(nil),       // 45: millrace.v1.BatchHeader
-	(*Microbatch)(nil),        // 46: millrace.v1.Microbatch
-	(*Tensor)(nil),            // 47: millrace.v1.Tensor
-	(*RowInfo)(nil),           // 48: millrace.v1.RowInfo
-	(*StateRequest)(nil),      // 49: millrace.v1.StateRequest
-	(*StateReply)(nil),        // 50: millrace.v1.StateReply
-	(*ChangeRequest)(nil),     // 51: millrace.v1.ChangeRequest
-	(*ChangeReply)(nil),       // 52: millrace.v1.ChangeReply
-	(*ReportRequest)(nil),     // 53: millrace.v1.ReportRequest
-	(*ReportReply)(nil),       // 54: millrace.v1.ReportReply
-	(*StatusRequest)(nil),     // 55: millrace.v1.StatusRequest
-	(*StatusReply)(nil),       // 56: millrace.v1.StatusReply
-	(*ResumeToken)(nil),       // 57: millrace.v1.ResumeToken
-	(*PendingChange)(nil),     // 58: millrace.v1.PendingChange
-	(*Settings)(nil),          // 59: millrace.v1.Settings
-	(*AddedSource)(nil),       // 60: millrace.v1.AddedSource
-	(*StepRecord)(nil),        // 61: millrace.v1.StepRecord
+	(*Listing)(nil),           // 4: millrace.v1.Listing
+	(*ListedFile)(nil),        // 5: millrace.v1.ListedFile
+	(*BlockRead)(nil),         // 6: millrace.v1.BlockRead
+	(*ChunkRead)(nil),         // 7: millrace.v1.ChunkRead
+	(*Skip)(nil),              // 8: millrace.v1.Skip
+	(*LoaderUsage)(nil),       // 9: millrace.v1.LoaderUsage
+	(*Failure)(nil),           // 10: millrace.v1.Failure
+	(*LoaderOrder)(nil),       // 11: millrace.v1.LoaderOrder
+	(*FrozenSource)(nil),      // 12: millrace.v1.FrozenSource
+	(*FindFile)(nil),          // 13: millrace.v1.FindFile
+	(*FileFound)(nil),         // 14: millrace.v1.FileFound
+	(*AddSource)(nil),         // 15: millrace.v1.AddSource
+	(*Bans)(nil),              // 16: millrace.v1.Bans
+	(*Ban)(nil),               // 17: millrace.v1.Ban
+	(*JobSpec)(nil),           // 18: millrace.v1.JobSpec
+	(*IndexSource)(nil),       // 19: millrace.v1.IndexSource
+	(*ReadBlock)(nil),         // 20: millrace.v1.ReadBlock
+	(*ReleaseBlocks)(nil),     // 21: millrace.v1.ReleaseBlocks
+	(*FetchRequest)(nil),      // 22: millrace.v1.FetchRequest
+	(*BlockSamples)(nil),      // 23: millrace.v1.BlockSamples
+	(*FetchHeader)(nil),       // 24: millrace.v1.FetchHeader
+	(*ConstructorReport)(nil), // 25: millrace.v1.ConstructorReport
+	(*ConstructorHello)(nil),  // 26: millrace.v1.ConstructorHello
+	(*Assembled)(nil),         // 27: millrace.v1.Assembled
+	(*Acked)(nil),             // 28: millrace.v1.Acked
+	(*ConstructorUsage)(nil),  // 29: millrace.v1.ConstructorUsage
+	(*ConstructorOrder)(nil),  // 30: millrace.v1.ConstructorOrder
+	(*SourceJoined)(nil),      // 31: millrace.v1.SourceJoined
+	(*ConstructorJob)(nil),    // 32: millrace.v1.ConstructorJob
+	(*ImageStep)(nil),         // 33: millrace.v1.ImageStep
+	(*KeptColumns)(nil),       // 34: millrace.v1.KeptColumns
+	(*Mesh)(nil),              // 35: millrace.v1.Mesh
+	(*Placement)(nil),         // 36: millrace.v1.Placement
+	(*Restart)(nil),           // 37: millrace.v1.Restart
+	(*Moved)(nil),             // 38: millrace.v1.Moved
+	(*StepPlan)(nil),          // 39: millrace.v1.StepPlan
+	(*ImagePlan)(nil),         // 40: millrace.v1.ImagePlan
+	(*PlanBlock)(nil),         // 41: millrace.v1.PlanBlock
+	(*EndOfData)(nil),         // 42: millrace.v1.EndOfData
+	(*Admit)(nil),             // 43: millrace.v1.Admit
+	(*Admitted)(nil),          // 44: millrace.v1.Admitted
+	(*Coordinates)(nil),       // 45: millrace.v1.Coordinates
+	(*JoinRequest)(nil),       // 46: millrace.v1.JoinRequest
+	(*JoinReply)(nil),         // 47: millrace.v1.JoinReply
+	(*BatchRequest)(nil),      // 48: millrace.v1.BatchRequest
+	(*BatchHeader)(nil),       // 49: millrace.v1.BatchHeader
+	(*Microbatch)(nil),        // 50: millrace.v1.Microbatch
+	(*Tensor)(nil),            // 51: millrace.v1.Tensor
+	(*RowInfo)(nil),           // 52: millrace.v1.RowInfo
+	(*StateRequest)(nil),      // 53: millrace.v1.StateRequest
+	(*StateReply)(nil),        // 54: millrace.v1.StateReply
+	(*ChangeRequest)(nil),     // 55: millrace.v1.ChangeRequest
+	(*ChangeReply)(nil),       // 56: millrace.v1.ChangeReply
+	(*ReportRequest)(nil),     // 57: millrace.v1.ReportRequest
+	(*ReportReply)(nil),       // 58: millrace.v1.ReportReply
+	(*StatusRequest)(nil),     // 59: millrace.v1.StatusRequest
+	(*StatusReply)(nil),       // 60: millrace.v1.StatusReply
+	(*ResumeToken)(nil),       // 61: millrace.v1.ResumeToken
+	(*PendingChange)(nil),     // 62: millrace.v1.PendingChange
+	(*Settings)(nil),          // 63: millrace.v1.Settings
+	(*AddedSource)(nil),       // 64: millrace.v1.AddedSource
+	(*StepRecord)(nil),        // 65: millrace.v1.StepRecord
 }
 var file_proto_millrace_proto_depIdxs = []int32{
 	2,  // 0: millrace.v1.LoaderReport.hello:type_name -> millrace.v1.LoaderHello
 	3,  // 1: millrace.v1.LoaderReport.indexed:type_name -> millrace.v1.SourceIndexed
-	4,  // 2: millrace.v1.LoaderReport.block:type_name -> millrace.v1.BlockRead
-	6,  // 3: millrace.v1.LoaderReport.usage:type_name -> millrace.v1.LoaderUsage
-	7,  // 4: millrace.v1.LoaderReport.failure:type_name -> millrace.v1.Failure
-	10, // 5: millrace.v1.LoaderReport.found:type_name -> millrace.v1.FileFound
-	5,  // 6: millrace.v1.BlockRead.skips:type_name -> millrace.v1.Skip
-	14, // 7: millrace.v1.LoaderOrder.job:type_name -> millrace.v1.JobSpec
-	15, // 8: millrace.v1.LoaderOrder.index:type_name -> millrace.v1.IndexSource
-	16, // 9: millrace.v1.LoaderOrder.read:type_name -> millrace.v1.ReadBlock
-	17, // 10: millrace.v1.LoaderOrder.release:type_name -> millrace.v1.ReleaseBlocks
-	11, // 11: millrace.v1.LoaderOrder.add:type_name -> millrace.v1.AddSource
-	12, // 12: millrace.v1.LoaderOrder.bans:type_name -> millrace.v1.Bans
-	9,  // 13: millrace.v1.LoaderOrder.find:type_name -> millrace.v1.FindFile
-	13, // 14: millrace.v1.Bans.bans:type_name -> millrace.v1.Ban
-	19, // 15: millrace.v1.FetchRequest.blocks:type_name -> millrace.v1.BlockSamples
-	22, // 16: millrace.v1.ConstructorReport.hello:type_name -> millrace.v1.ConstructorHello
-	23, // 17: millrace.v1.ConstructorReport.assembled:type_name -> millrace.v1.Assembled
-	24, // 18: millrace.v1.ConstructorReport.acked:type_name -> millrace.v1.Acked
-	25, // 19: millrace.v1.ConstructorReport.usage:type_name -> millrace.v1.ConstructorUsage
-	7,  // 20: millrace.v1.ConstructorReport.failure:type_name -> millrace.v1.Failure
-	40, // 21: millrace.v1.ConstructorReport.admitted:type_name -> millrace.v1.Admitted
-	41, // 22: millrace.v1.ConstructorUsage.absent_ranks:type_name -> millrace.v1.Coordinates
-	28, // 23: millrace.v1.ConstructorOrder.job:type_name -> millrace.v1.ConstructorJob
-	32, // 24: millrace.v1.ConstructorOrder.placement:type_name -> millrace.v1.Placement
-	33, // 25: millrace.v1.ConstructorOrder.restart:type_name -> millrace.v1.Restart
-	35, // 26: millrace.v1.ConstructorOrder.plan:type_name -> millrace.v1.StepPlan
-	38, // 27: millrace.v1.ConstructorOrder.end:type_name -> millrace.v1.EndOfData
-	7,  // 28: millrace.v1.ConstructorOrder.failure:type_name -> millrace.v1.Failure
-	39, // 29: millrace.v1.ConstructorOrder.admit:type_name -> millrace.v1.Admit
-	27, // 30: millrace.v1.ConstructorOrder.joined:type_name -> millrace.v1.SourceJoined
-	31, // 31: millrace.v1.ConstructorJob.mesh:type_name -> millrace.v1.Mesh
-	30, // 32: millrace.v1.ConstructorJob.kept:type_name -> millrace.v1.KeptColumns
-	29, // 33: millrace.v1.ConstructorJob.images:type_name -> millrace.v1.ImageStep
-	34, // 34: millrace.v1.Restart.moved:type_name -> millrace.v1.Moved
-	41, // 35: millrace.v1.Moved.by:type_name -> millrace.v1.Coordinates
-	37, // 36: millrace.v1.StepPlan.blocks:type_name -> millrace.v1.PlanBlock
-	36, // 37: millrace.v1.StepPlan.images:type_name -> millrace.v1.ImagePlan
-	41, // 38: millrace.v1.Admit.rank:type_name -> millrace.v1.Coordinates
-	41, // 39: millrace.v1.JoinRequest.rank:type_name -> millrace.v1.Coordinates
-	31, // 40: millrace.v1.JoinRequest.mesh:type_name -> millrace.v1.Mesh
-	31, // 41: millrace.v1.JoinReply.mesh:type_name -> millrace.v1.Mesh
-	41, // 42: millrace.v1.BatchRequest.rank:type_name -> millrace.v1.Coordinates
-	46, // 43: millrace.v1.BatchHeader.microbatches:type_name -> millrace.v1.Microbatch
-	47, // 44: millrace.v1.Microbatch.tensors:type_name -> millrace.v1.Tensor
-	41, // 45: millrace.v1.ReportRequest.rank:type_name -> millrace.v1.Coordinates
-	31, // 46: millrace.v1.ResumeToken.mesh:type_name -> millrace.v1.Mesh
-	59, // 47: millrace.v1.ResumeToken.settings:type_name -> millrace.v1.Settings
-	58, // 48: millrace.v1.ResumeToken.pending:type_name -> millrace.v1.PendingChange
-	13, // 49: millrace.v1.Settings.bans:type_name -> millrace.v1.Ban
-	60, // 50: millrace.v1.Settings.added:type_name -> millrace.v1.AddedSource
-	5,  // 51: millrace.v1.StepRecord.skips:type_name -> millrace.v1.Skip
-	1,  // 52: millrace.v1.Planner.Load:input_type -> millrace.v1.LoaderReport
-	21, // 53: millrace.v1.Planner.Construct:input_type -> millrace.v1.ConstructorReport
-	42, // 54: millrace.v1.Planner.Join:input_type -> millrace.v1.JoinRequest
-	49, // 55: millrace.v1.Planner.State:input_type -> millrace.v1.StateRequest
-	51, // 56: millrace.v1.Planner.Change:input_type -> millrace.v1.ChangeRequest
-	53, // 57: millrace.v1.Planner.Report:input_type -> millrace.v1.ReportRequest
-	55, // 58: millrace.v1.Planner.Status:input_type -> millrace.v1.StatusRequest
-	18, // 59: millrace.v1.Loader.Fetch:input_type -> millrace.v1.FetchRequest
-	44, // 60: millrace.v1.Constructor.Batch:input_type -> millrace.v1.BatchRequest
-	8,  // 61: millrace.v1.Planner.Load:output_type -> millrace.v1.LoaderOrder
-	26, // 62: millrace.v1.Planner.Construct:output_type -> millrace.v1.ConstructorOrder
-	43, // 63: millrace.v1.Planner.Join:output_type -> millrace.v1.JoinReply
-	50, // 64: millrace.v1.Planner.State:output_type -> millrace.v1.StateReply
-	52, // 65: millrace.v1.Planner.Change:output_type -> millrace.v1.ChangeReply
-	54, // 66: millrace.v1.Planner.Report:output_type -> millrace.v1.ReportReply
-	56, // 67: millrace.v1.Planner.Status:output_type -> millrace.v1.StatusReply
-	0,  // 68: millrace.v1.Loader.Fetch:output_type -> millrace.v1.Frame
-	0,  // 69: millrace.v1.Constructor.Batch:output_type -> millrace.v1.Frame
-	61, // [61:70] is the sub-list for method output_type
-	52, // [52:61] is the sub-list for method input_type
-	52, // [52:52] is the sub-list for extension type_name
-	52, // [52:52] is the sub-list for extension extendee
-	0,  // [0:52] is the sub-list for field type_name
+	6,  // 2: millrace.v1.LoaderReport.block:type_name -> millrace.v1.BlockRead
+	9,  // 3: millrace.v1.LoaderReport.usage:type_name -> millrace.v1.LoaderUsage
+	10, // 4: millrace.v1.LoaderReport.failure:type_name -> millrace.v1.Failure
+	14, // 5: millrace.v1.LoaderReport.found:type_name -> millrace.v1.FileFound
+	5,  // 6: millrace.v1.Listing.files:type_name -> millrace.v1.ListedFile
+	8,  // 7: millrace.v1.BlockRead.skips:type_name -> millrace.v1.Skip
+	7,  // 8: millrace.v1.BlockRead.chunks:type_name -> millrace.v1.ChunkRead
+	18, // 9: millrace.v1.LoaderOrder.job:type_name -> millrace.v1.JobSpec
+	19, // 10: millrace.v1.LoaderOrder.index:type_name -> millrace.v1.IndexSource
+	20, // 11: millrace.v1.LoaderOrder.read:type_name -> millrace.v1.ReadBlock
+	21, // 12: millrace.v1.LoaderOrder.release:type_name -> millrace.v1.ReleaseBlocks
+	15, // 13: millrace.v1.LoaderOrder.add:type_name -> millrace.v1.AddSource
+	16, // 14: millrace.v1.LoaderOrder.bans:type_name -> millrace.v1.Bans
+	13, // 15: millrace.v1.LoaderOrder.find:type_name -> millrace.v1.FindFile
+	12, // 16: millrace.v1.LoaderOrder.frozen:type_name -> millrace.v1.FrozenSource
+	17, // 17: millrace.v1.Bans.bans:type_name -> millrace.v1.Ban
+	23, // 18: millrace.v1.FetchRequest.blocks:type_name -> millrace.v1.BlockSamples
+	26, // 19: millrace.v1.ConstructorReport.hello:type_name -> millrace.v1.ConstructorHello
+	27, // 20: millrace.v1.ConstructorReport.assembled:type_name -> millrace.v1.Assembled
+	28, // 21: millrace.v1.ConstructorReport.acked:type_name -> millrace.v1.Acked
+	29, // 22: millrace.v1.ConstructorReport.usage:type_name -> millrace.v1.ConstructorUsage
+	10, // 23: millrace.v1.ConstructorReport.failure:type_name -> millrace.v1.Failure
+	44, // 24: millrace.v1.ConstructorReport.admitted:type_name -> millrace.v1.Admitted
+	45, // 25: millrace.v1.ConstructorUsage.absent_ranks:type_name -> millrace.v1.Coordinates
+	32, // 26: millrace.v1.ConstructorOrder.job:type_name -> millrace.v1.ConstructorJob
+	36, // 27: millrace.v1.ConstructorOrder.placement:type_name -> millrace.v1.Placement
+	37, // 28: millrace.v1.ConstructorOrder.restart:type_name -> millrace.v1.Restart
+	39, // 29: millrace.v1.ConstructorOrder.plan:type_name -> millrace.v1.StepPlan
+	42, // 30: millrace.v1.ConstructorOrder.end:type_name -> millrace.v1.EndOfData
+	10, // 31: millrace.v1.ConstructorOrder.failure:type_name -> millrace.v1.Failure
+	43, // 32: millrace.v1.ConstructorOrder.admit:type_name -> millrace.v1.Admit
+	31, // 33: millrace.v1.ConstructorOrder.joined:type_name -> millrace.v1.SourceJoined
+	35, // 34: millrace.v1.ConstructorJob.mesh:type_name -> millrace.v1.Mesh
+	34, // 35: millrace.v1.ConstructorJob.kept:type_name -> millrace.v1.KeptColumns
+	33, // 36: millrace.v1.ConstructorJob.images:type_name -> millrace.v1.ImageStep
+	38, // 37: millrace.v1.Restart.moved:type_name -> millrace.v1.Moved
+	45, // 38: millrace.v1.Moved.by:type_name -> millrace.v1.Coordinates
+	41, // 39: millrace.v1.StepPlan.blocks:type_name -> millrace.v1.PlanBlock
+	40, // 40: millrace.v1.StepPlan.images:type_name -> millrace.v1.ImagePlan
+	45, // 41: millrace.v1.Admit.rank:type_name -> millrace.v1.Coordinates
+	45, // 42: millrace.v1.JoinRequest.rank:type_name -> millrace.v1.Coordinates
+	35, // 43: millrace.v1.JoinRequest.mesh:type_name -> millrace.v1.Mesh
+	35, // 44: millrace.v1.JoinReply.mesh:type_name -> millrace.v1.Mesh
+	45, // 45: millrace.v1.BatchRequest.rank:type_name -> millrace.v1.Coordinates
+	50, // 46: millrace.v1.BatchHeader.microbatches:type_name -> millrace.v1.Microbatch
+	51, // 47: millrace.v1.Microbatch.tensors:type_name -> millrace.v1.Tensor
+	45, // 48: millrace.v1.ReportRequest.rank:type_name -> millrace.v1.Coordinates
+	35, // 49: millrace.v1.ResumeToken.mesh:type_name -> millrace.v1.Mesh
+	63, // 50: millrace.v1.ResumeToken.settings:type_name -> millrace.v1.Settings
+	62, // 51: millrace.v1.ResumeToken.pending:type_name -> millrace.v1.PendingChange
+	17, // 52: millrace.v1.Settings.bans:type_name -> millrace.v1.Ban
+	64, // 53: millrace.v1.Settings.added:type_name -> millrace.v1.AddedSource
+	8,  // 54: millrace.v1.StepRecord.skips:type_name -> millrace.v1.Skip
+	1,  // 55: millrace.v1.Planner.Load:input_type -> millrace.v1.LoaderReport
+	25, // 56: millrace.v1.Planner.Construct:input_type -> millrace.v1.ConstructorReport
+	46, // 57: millrace.v1.Planner.Join:input_type -> millrace.v1.JoinRequest
+	53, // 58: millrace.v1.Planner.State:input_type -> millrace.v1.StateRequest
+	55, // 59: millrace.v1.Planner.Change:input_type -> millrace.v1.ChangeRequest
+	57, // 60: millrace.v1.Planner.Report:input_type -> millrace.v1.ReportRequest
+	59, // 61: millrace.v1.Planner.Status:input_type -> millrace.v1.StatusRequest
+	22, // 62: millrace.v1.Loader.Fetch:input_type -> millrace.v1.FetchRequest
+	48, // 63: millrace.v1.Constructor.Batch:input_type -> millrace.v1.BatchRequest
+	11, // 64: millrace.v1.Planner.Load:output_type -> millrace.v1.LoaderOrder
+	30, // 65: millrace.v1.Planner.Construct:output_type -> millrace.v1.ConstructorOrder
+	47, // 66: millrace.v1.Planner.Join:output_type -> millrace.v1.JoinReply
+	54, // 67: millrace.v1.Planner.State:output_type -> millrace.v1.StateReply
+	56, // 68: millrace.v1.Planner.Change:output_type -> millrace.v1.ChangeReply
+	58, // 69: millrace.v1.Planner.Report:output_type -> millrace.v1.ReportReply
+	60, // 70: millrace.v1.Planner.Status:output_type -> millrace.v1.StatusReply
+	0,  // 71: millrace.v1.Loader.Fetch:output_type -> millrace.v1.Frame
+	0,  // 72: millrace.v1.Constructor.Batch:output_type -> millrace.v1.Frame
+	64, // [64:73] is the sub-list for method output_type
+	55, // [55:64] is the sub-list for method input_type
+	55, // [55:55] is the sub-list for extension type_name
+	55, // [55:55] is the sub-list for extension extendee
+	0,  // [0:55] is the sub-list for field type_name
 }
 
 func init() { file_proto_millrace_proto_init() }
@@ -5663,7 +5996,7 @@ func file_proto_millrace_proto_init() {
 		(*LoaderReport_Failure)(nil),
 		(*LoaderReport_Found)(nil),
 	}
-	file_proto_millrace_proto_msgTypes[8].OneofWrappers = []any{
+	file_proto_millrace_proto_msgTypes[11].OneofWrappers = []any{
 		(*LoaderOrder_Job)(nil),
 		(*LoaderOrder_Index)(nil),
 		(*LoaderOrder_Read)(nil),
@@ -5671,8 +6004,9 @@ func file_proto_millrace_proto_init() {
 		(*LoaderOrder_Add)(nil),
 		(*LoaderOrder_Bans)(nil),
 		(*LoaderOrder_Find)(nil),
+		(*LoaderOrder_Frozen)(nil),
 	}
-	file_proto_millrace_proto_msgTypes[21].OneofWrappers = []any{
+	file_proto_millrace_proto_msgTypes[25].OneofWrappers = []any{
 		(*ConstructorReport_Hello)(nil),
 		(*ConstructorReport_Assembled)(nil),
 		(*ConstructorReport_Acked)(nil),
@@ -5681,7 +6015,7 @@ func file_proto_millrace_proto_init() {
 		(*ConstructorReport_Admitted)(nil),
 		(*ConstructorReport_Restarted)(nil),
 	}
-	file_proto_millrace_proto_msgTypes[26].OneofWrappers = []any{
+	file_proto_millrace_proto_msgTypes[30].OneofWrappers = []any{
 		(*ConstructorOrder_Job)(nil),
 		(*ConstructorOrder_Placement)(nil),
 		(*ConstructorOrder_Restart)(nil),
@@ -5697,7 +6031,7 @@ func file_proto_millrace_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_proto_millrace_proto_rawDesc), len(file_proto_millrace_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   62,
+			NumMessages:   66,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

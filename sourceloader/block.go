@@ -39,6 +39,8 @@ type Block struct {
 	Banned                   []BannedSample // by rising index
 	known                    uint32         // bans of the job that it takes into account
 	places                   []order.Place  // in reading order; only if other blocks can be made of it
+	chunks                   []*pb.ChunkRead
+	sum                      uint64 // checksum of all of them
 }
 
 // BannedSample is a sample that comes from a banned record.
@@ -105,6 +107,7 @@ func (b *Block) Report(source uint32, seq uint64) *pb.BlockRead {
 	r := &pb.BlockRead{
 		Source: source, Seq: seq, Lengths: b.Lengths,
 		Filtered: b.Filtered, Dropped: b.Dropped, Empty: b.Empty, BansKnown: b.known, Bytes: uint64(b.Bytes()),
+		Sum: b.sum, Chunks: b.chunks,
 	}
 	for _, x := range b.Banned {
 		r.Banned, r.Bans = append(r.Banned, uint32(x.Index)), append(r.Bans, x.Ban)
@@ -157,8 +160,9 @@ func checkIndices(indices []uint32, samples int) error {
 // It is read-only and safe for concurrent use.
 type Source struct {
 	*order.Source
-	Spec  *jobspec.Source
-	Chain *transform.Chain
+	Spec   *jobspec.Source
+	Chain  *transform.Chain
+	digest [32]byte // of the manifest
 }
 
 // Open indexes a source and compiles its transforms.
@@ -173,7 +177,7 @@ func Open(ctx context.Context, st store.Store, job *jobspec.Job, i int, tokenize
 		return nil, err
 	}
 	src.Manifest.Encoding = chain.EncodingDigest()
-	return &Source{Source: src, Spec: &spec, Chain: chain}, nil
+	return &Source{Source: src, Spec: &spec, Chain: chain, digest: src.Manifest.Digest()}, nil
 }
 
 // Read reads and transforms block seq. worker is one of the source's own chain.
@@ -188,14 +192,17 @@ func (s *Source) Read(ctx context.Context, st store.Store, worker *transform.Wor
 func (s *Source) ReadPlaced(ctx context.Context, st store.Store, worker *transform.Worker, seq int64, bans Bans) (b *Block, places []order.Place, err error) {
 	r := &reading{source: s, worker: worker, block: &Block{kept: make([][][]byte, len(s.Spec.Keep)), hasImages: s.Spec.Images() != nil}}
 	for _, chunk := range s.Order.Chunks(seq) {
-		for _, unit := range s.Order.Layout.Units(chunk) {
+		units := s.Order.Layout.Units(chunk)
+		for _, unit := range units {
 			r.file = unit.File
 			if err := s.ReadUnit(ctx, st, unit, r.record); err != nil {
 				return nil, nil, fault.As(fault.ClassOf(err), fmt.Errorf("source %q: %w", s.Spec.Name, err))
 			}
 		}
+		r.endChunk(chunk, units)
 	}
 	b = r.block
+	b.sum = r.sums.block.Sum()
 	b.tokens.trim()
 	b.arrange(&s.Order, seq, r.places, bans)
 	b.remember(&s.Order, r.places)
@@ -222,6 +229,8 @@ type reading struct {
 	worker *transform.Worker
 	block  *Block
 	places []order.Place // of the samples; they decide the order
+	sums   summing
+	kept   [][]byte // memory of lastKept
 	file   int
 }
 
@@ -269,5 +278,6 @@ func (r *reading) sample(s *transform.Sample) error {
 		b.kept[c] = append(b.kept[c], v)
 	}
 	r.addImages(s)
+	r.addSum(s)
 	return nil
 }

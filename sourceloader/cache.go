@@ -25,6 +25,8 @@ type content interface {
 	Bytes() int64
 	// report is what the planner is told of the block.
 	report(blockID) (*pb.BlockRead, error)
+	// checksum is that of all its samples; the same for every reading of the same data.
+	checksum() uint64
 	// choose puts the samples that are wanted into a set, whose memory is used again.
 	choose(*pb.BlockSamples, *samples.Set) error
 }

@@ -18,6 +18,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 	"weak"
 
@@ -74,7 +75,8 @@ type Loader struct {
 	cache      *cache
 	answers    sync.Pool // of *answer
 	pictures   *pictures.Pool
-	ready      chan struct{} // closed when the job is there
+	ready      chan struct{}                 // closed when the job is there
+	send       *rpc.Sender[*pb.LoaderReport] // to the planner; set before ready is closed
 
 	mu      sync.Mutex   // guards the fields below
 	job     *jobspec.Job // with the sources that joined since; read-only
@@ -86,8 +88,10 @@ type Loader struct {
 type lazySource struct {
 	mu      sync.Mutex // guards opening: reads of the same source wait for it; and last
 	source  *Source
-	last    weak.Pointer[Block] // the block that was made last, while someone has it
-	workers sync.Pool           // of *transform.Worker
+	last    weak.Pointer[Block]    // the block that was made last, while someone has it
+	workers sync.Pool              // of *transform.Worker
+	frozen  atomic.Pointer[[]byte] // digest that its manifest has to have; nil until the planner said so
+	told    atomic.Bool            // the planner knows that it has another one
 }
 
 // Run serves until ctx ends, the planner goes away, or the job fails.
@@ -143,6 +147,7 @@ func (l *Loader) talk(ctx context.Context, address string) error {
 	if err := stream.Send(hello); err != nil {
 		return l.lost(err)
 	}
+	l.send = stream.Sender
 	work, stop := errgroup.WithContext(ctx)
 	work.SetLimit(l.opts.Workers + 2) // the workers, this reader and the usage reports
 	work.Go(func() error { return l.reportUsage(stop, stream.Sender) })
@@ -173,6 +178,8 @@ func (l *Loader) orders(ctx context.Context, stream *rpc.Session[pb.LoaderReport
 			}
 		case *pb.LoaderOrder_Index:
 			work.Go(func() error { return l.index(ctx, o.Index.Source, send) })
+		case *pb.LoaderOrder_Frozen:
+			l.freeze(o.Frozen)
 		case *pb.LoaderOrder_Read:
 			work.Go(func() error { return l.readBlock(ctx, blockID{o.Read.Source, o.Read.Seq}, send) })
 		case *pb.LoaderOrder_Release:
@@ -212,22 +219,22 @@ func (l *Loader) takeJob(ctx context.Context, spec *pb.JobSpec) error {
 	return nil
 }
 
-// source opens source i once.
-func (l *Loader) source(ctx context.Context, i uint32) (*Source, error) {
+// open opens source i once.
+func (l *Loader) open(ctx context.Context, i uint32) (*Source, *lazySource, error) {
 	job, lazy := l.known(i)
 	if lazy == nil {
-		return nil, fmt.Errorf("source %d was asked for, the job has %d", i, len(job.Sources))
+		return nil, nil, fmt.Errorf("source %d was asked for, the job has %d", i, len(job.Sources))
 	}
 	lazy.mu.Lock()
 	defer lazy.mu.Unlock()
 	if lazy.source == nil {
 		src, err := Open(ctx, l.store, job, int(i), l.tokenizers)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		lazy.source = src
 	}
-	return lazy.source, nil
+	return lazy.source, lazy, nil
 }
 
 // load reads a block, or makes it of another one; the cache calls it.
@@ -261,12 +268,8 @@ func (l *Loader) index(ctx context.Context, i uint32, send *rpc.Sender[*pb.Loade
 	if err != nil {
 		return l.fail(ctx, err, i, send)
 	}
-	digest := src.Manifest.Digest()
 	l.opts.Log.Info("indexed", "source", src.Spec.Name, "files", len(src.Manifest.Files), "blocks", src.Order.Blocks())
-	return send.Send(&pb.LoaderReport{Report: &pb.LoaderReport_Indexed{Indexed: &pb.SourceIndexed{
-		Source: i, Blocks: uint64(src.Order.Blocks()), Manifest: digest[:],
-		Files: uint64(len(src.Manifest.Files)), Bytes: uint64(src.Manifest.Bytes()),
-	}}})
+	return l.tellIndexed(i, src)
 }
 
 func (l *Loader) readBlock(ctx context.Context, id blockID, send *rpc.Sender[*pb.LoaderReport]) error {
@@ -281,11 +284,14 @@ func (l *Loader) readBlock(ctx context.Context, id blockID, send *rpc.Sender[*pb
 	return send.Send(&pb.LoaderReport{Report: &pb.LoaderReport_Block{Block: report}})
 }
 
-// fail tells the planner why a source cannot be read. The session goes on: the
-// planner decides what that means for the job.
+// fail tells the planner why a source cannot be read, unless it knows. The session
+// goes on: the planner decides what that means for the job.
 func (l *Loader) fail(ctx context.Context, err error, source uint32, send *rpc.Sender[*pb.LoaderReport]) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
+	}
+	if errors.Is(err, errOther) {
+		return nil
 	}
 	l.opts.Log.Error("source failed", "source", source, "err", err)
 	return send.Send(&pb.LoaderReport{Report: &pb.LoaderReport_Failure{Failure: rpc.ToFailure(err, int(source))}})
@@ -367,7 +373,12 @@ func (l *Loader) gather(ctx context.Context, req *pb.FetchRequest, sets []sample
 		return fault.Lostf("loader %s has no job yet: %w", l.opts.ID, ctx.Err())
 	}
 	for i, want := range req.Blocks {
-		err := l.cache.use(ctx, blockID{want.Source, want.Seq}, func(b content) error { return b.choose(want, &sets[i]) })
+		err := l.cache.use(ctx, blockID{want.Source, want.Seq}, func(b content) error {
+			if err := l.asPlanned(want, b); err != nil {
+				return err
+			}
+			return b.choose(want, &sets[i])
+		})
 		if err != nil {
 			return err
 		}

@@ -22,6 +22,7 @@ type spilled struct {
 	samples, images uint32
 	kept            int
 	hasImages       bool
+	sum             uint64
 }
 
 // spillTo writes a block into a file; see spill.Disk.Write.
@@ -30,7 +31,7 @@ func (b *Block) spillTo(disk *spill.Disk, id blockID, reserved int64) (*spilled,
 	if err != nil {
 		return nil, err
 	}
-	s := &spilled{samples: uint32(b.Len()), kept: len(b.kept), hasImages: b.hasImages}
+	s := &spilled{samples: uint32(b.Len()), kept: len(b.kept), hasImages: b.hasImages, sum: b.sum}
 	for _, list := range b.images {
 		s.images += uint32(len(list))
 	}

@@ -1,6 +1,10 @@
 package plan
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/millrace-data/millrace/internal/fault"
+)
 
 // source is a source and what is known of its blocks.
 type source struct {
@@ -234,6 +238,17 @@ func (c *Core) lookAheadIn(i int32) {
 			left = s.Limit
 		}
 	}
+}
+
+// errDrawn says that a sample that was drawn, maybe in an earlier life of the job, is
+// not what its block says now.
+func (c *Core) errDrawn(r Ref, lengths []int32) error {
+	now := "is not there now"
+	if int(r.Index) < len(lengths) {
+		now = fmt.Sprintf("has %d now", lengths[r.Index])
+	}
+	return fault.Userf("source %q, block %d: sample %d had %d tokens when it was drawn, and %s: the data changed; "+
+		"put back the files that the job began with, or begin without a resume token", c.name(r.Source), r.Seq, r.Index, r.Length, now)
 }
 
 // errLength says that a block holds a sample that no row has room for.

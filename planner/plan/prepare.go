@@ -25,17 +25,18 @@ func (c *Core) Prepare() []Effect {
 		if c.pending == nil {
 			c.pending = c.newDraft()
 		}
-		d := c.pending
-		if d == nil {
-			return
-		}
-		_, err := c.run(d, func(shares []uint64) (*dgraph.Buffer, []int32, error) {
-			if _, _, err := d.drawAll(shares); err != nil {
-				return nil, nil, err
+		if d := c.pending; d != nil {
+			_, err := c.run(d, func(shares []uint64) (*dgraph.Buffer, []int32, error) {
+				if _, _, err := d.drawAll(shares); err != nil {
+					return nil, nil, err
+				}
+				return nil, nil, strategy.ErrBlocked // it is too early for more
+			})
+			if !errors.Is(err, strategy.ErrBlocked) {
+				c.pending = nil
 			}
-			return nil, nil, strategy.ErrBlocked // it is too early for more
-		})
-		if c.failed != nil || !errors.Is(err, strategy.ErrBlocked) {
+		}
+		if c.failed != nil {
 			c.pending, c.failed = nil, nil
 			c.effects = slices.DeleteFunc(c.effects, func(e Effect) bool { _, failed := e.(Fail); return failed })
 		}

@@ -156,14 +156,17 @@ func (d *draft) takeCarried() bool {
 	return known
 }
 
-// usable says whether a sample that was drawn before is not banned now. Of a source
-// with banned records or images, more has to be known of it than a position tells.
+// usable says whether a sample that was drawn before is not banned now. Its block has
+// to be known, though a position tells where the sample is and how long: whether it is
+// banned, its images, and that the data is still what it was drawn from.
 func (d *draft) usable(r Ref) (usable, known bool) {
-	s := &d.c.sources[r.Source]
-	b, ok := s.blocks[r.Seq]
+	b, ok := d.c.sources[r.Source].blocks[r.Seq]
 	switch {
-	case (s.bans > 0 || d.c.cfg.Images) && !ok:
+	case !ok:
 		d.c.want(r.Source, r.Seq)
+		return false, false
+	case int(r.Index) >= len(b.lengths) || b.lengths[r.Index] != r.Length:
+		d.c.fail(d.c.errDrawn(r, b.lengths))
 		return false, false
 	case d.isBanned(&b, r.Index):
 		d.banned = append(d.banned, r)

@@ -44,7 +44,7 @@ func (m *Manifest) Bytes() int64 {
 // Where the folder lies, and when the files were written, does not matter.
 func (m *Manifest) Digest() [32]byte {
 	h := sha256.New()
-	prefix := commonFolder(m.Files)
+	prefix := m.Folder()
 	for _, f := range m.Files {
 		name := strings.TrimPrefix(f.URI, prefix)
 		var b [24]byte
@@ -59,8 +59,9 @@ func (m *Manifest) Digest() [32]byte {
 	return [32]byte(h.Sum(nil))
 }
 
-// commonFolder returns the longest folder (with its slash) above all files.
-func commonFolder(files []File) string {
+// Folder returns the longest folder (with its slash) above all files.
+func (m *Manifest) Folder() string {
+	files := m.Files
 	if len(files) == 0 {
 		return ""
 	}
@@ -292,7 +293,7 @@ func wrap(source string, err error) error {
 // Name shortens a file's URI for messages: its path below the common folder.
 func (m *Manifest) Name(file int32) string {
 	f := m.Files[file].URI
-	if name := strings.TrimPrefix(f, commonFolder(m.Files)); name != "" {
+	if name := strings.TrimPrefix(f, m.Folder()); name != "" {
 		return name
 	}
 	return path.Base(f)
