@@ -2,7 +2,6 @@ package planner
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/planner/plan"
@@ -12,7 +11,7 @@ import (
 // data is what loaders said of the data that they read: whoever reads it again, in
 // whichever process, on whichever machine, has to read the same.
 type data struct {
-	readers []string // loaders, as messages name them
+	readers []string // loaders that were connected, as messages name them
 	sources []sourceData
 	room    int // chunks whose checksums may still be kept
 	listed  int // bytes of listings that are kept
@@ -28,7 +27,7 @@ type sourceData struct {
 // chunkRead is what the first reading of a chunk gave.
 type chunkRead struct {
 	sum    uint64
-	reader uint32 // index into readers
+	reader uint32 // index into data's readers
 }
 
 // sumLimit is how many chunks' checksums are kept, about 40 bytes each: those of a
@@ -65,7 +64,7 @@ func (d *data) release(released []plan.Release) {
 }
 
 // keep keeps what a reading gave, for later ones to be compared with.
-func (d *data) keep(b *pb.BlockRead, reader string) {
+func (d *data) keep(b *pb.BlockRead, reader uint32) {
 	if b.Sum == 0 {
 		return // a loader that does not say
 	}
@@ -75,42 +74,37 @@ func (d *data) keep(b *pb.BlockRead, reader string) {
 		if _, known := s.chunks[c.Chunk]; known || d.room == 0 {
 			continue
 		}
-		s.chunks[c.Chunk] = chunkRead{c.Sum, d.number(reader)}
+		s.chunks[c.Chunk] = chunkRead{c.Sum, reader}
 		d.room--
 	}
 }
 
-// number is a reader's index. Loaders are few, and the last one is asked for most.
-func (d *data) number(reader string) uint32 {
-	for i, r := range slices.Backward(d.readers) {
-		if r == reader {
-			return uint32(i)
-		}
-	}
-	d.readers = append(d.readers, reader)
+// reader takes in a loader's name, and returns its index.
+func (d *data) reader(name string) uint32 {
+	d.readers = append(d.readers, name)
 	return uint32(len(d.readers) - 1)
 }
 
 // compareBlock says how a reading differs from an earlier one of the same data.
-func (d *data) compareBlock(b *pb.BlockRead, reader string) error {
+func (d *data) compareBlock(b *pb.BlockRead, reader uint32) error {
 	if b.Sum == 0 {
 		return nil
 	}
-	s := &d.sources[b.Source]
+	s, name := &d.sources[b.Source], d.readers[reader]
 	for _, c := range b.Chunks {
 		if first, known := s.chunks[c.Chunk]; known && first.sum != c.Sum {
-			return otherData("%s reads %s with checksum %016x, %s read it with %016x", reader, c.Place, c.Sum, d.who(first.reader, reader), first.sum)
+			return otherData("%s reads %s with checksum %016x, %s read it with %016x", name, c.Place, c.Sum, d.who(first.reader, reader), first.sum)
 		}
 	}
 	if first, known := s.blocks[b.Seq]; known && first != b.Sum {
-		return otherData("%s reads block %d (%s) with checksum %016x, it was read with %016x before", reader, b.Seq, places(b.Chunks), b.Sum, first)
+		return otherData("%s reads block %d (%s) with checksum %016x, it was read with %016x before", name, b.Seq, places(b.Chunks), b.Sum, first)
 	}
 	return nil
 }
 
 // who names the first reader beside the one that differs.
-func (d *data) who(first uint32, now string) string {
-	if d.readers[first] == now {
+func (d *data) who(first, now uint32) string {
+	if first == now {
 		return "the same process"
 	}
 	return d.readers[first]

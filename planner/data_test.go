@@ -22,7 +22,8 @@ func readOf(seq, chunk, sum uint64) *pb.BlockRead {
 func TestReadings(t *testing.T) {
 	d := data{room: 3}
 	d.add()
-	take := func(b *pb.BlockRead, reader string, want ...string) {
+	a, b := d.reader("loader A"), d.reader("loader B")
+	take := func(b *pb.BlockRead, reader uint32, want ...string) {
 		t.Helper()
 		err := d.compareBlock(b, reader)
 		if err == nil {
@@ -37,23 +38,23 @@ func TestReadings(t *testing.T) {
 			}
 		}
 	}
-	take(readOf(0, 1, 0xa), "loader A")
-	take(readOf(0, 1, 0xa), "loader B")
-	take(readOf(0, 1, 0xb), "loader B", "loader B reads a.jsonl, chunk 1 of 9 with checksum 000000000000000b, loader A read it with 000000000000000a", "make the files the same")
-	take(readOf(9, 1, 0xa), "loader B")
-	take(readOf(9, 1, 0xb), "loader A", "loader A reads a.jsonl, chunk 1", "the same process read it")
-	take(readOf(1, 2, 0xc), "loader B")
-	take(readOf(2, 3, 0xd), "loader B")
-	take(readOf(3, 4, 0xe), "loader B") // there is no room for its chunk
-	take(readOf(3, 4, 0xf), "loader A", "loader A reads block 3 (a.jsonl, chunk 4 of 9) with checksum 000000000000000f, it was read with 000000000000000e")
-	take(&pb.BlockRead{Seq: 3}, "a loader that says nothing")
+	take(readOf(0, 1, 0xa), a)
+	take(readOf(0, 1, 0xa), b)
+	take(readOf(0, 1, 0xb), b, "loader B reads a.jsonl, chunk 1 of 9 with checksum 000000000000000b, loader A read it with 000000000000000a", "make the files the same")
+	take(readOf(9, 1, 0xa), b)
+	take(readOf(9, 1, 0xb), a, "loader A reads a.jsonl, chunk 1", "the same process read it")
+	take(readOf(1, 2, 0xc), b)
+	take(readOf(2, 3, 0xd), b)
+	take(readOf(3, 4, 0xe), b) // there is no room for its chunk
+	take(readOf(3, 4, 0xf), a, "loader A reads block 3 (a.jsonl, chunk 4 of 9) with checksum 000000000000000f, it was read with 000000000000000e")
+	take(&pb.BlockRead{Seq: 3}, b)
 
 	d.release([]plan.Release{{Source: 0, Before: 4}})
 	if n := len(d.sources[0].blocks); n != 1 {
 		t.Errorf("%d blocks are kept after their release", n)
 	}
-	take(readOf(2, 3, 0xe), "loader A", "chunk 3 of 9")
-	take(readOf(3, 4, 0xf), "loader A")
+	take(readOf(2, 3, 0xe), a, "chunk 3 of 9")
+	take(readOf(3, 4, 0xf), a)
 
 	if d.forget(0); d.room != 3 || len(d.sources) != 0 {
 		t.Errorf("room for %d chunks, %d sources", d.room, len(d.sources))

@@ -32,6 +32,7 @@ type loaderSession struct {
 	told        uint64    // the last change of floors that it was told of
 	workers     int       // blocks it reads at a time
 	buffer      int64     // bytes of samples it has memory for
+	reader      uint32    // index into the readers of the planner's data
 }
 
 // Load implements the Planner service: the session of one loader.
@@ -103,6 +104,7 @@ func (p *Planner) noteLeft(role, id string, err error) {
 
 func (p *Planner) addLoader(l *loaderSession) {
 	p.loaders = append(p.loaders, l)
+	l.reader = p.data.reader(l.String())
 	p.opts.Log.Info("loader joined", "loader", l.id, "address", l.address)
 	l.out.Put(&pb.LoaderOrder{Order: &pb.LoaderOrder_Job{
 		Job: &pb.JobSpec{Name: p.id.name, Yaml: p.yaml, Directory: p.opts.Directory},
@@ -187,7 +189,7 @@ func (p *Planner) blockRead(l *loaderSession, b *pb.BlockRead) {
 	if int(b.Source) >= len(p.sources) {
 		return // it joined, and was forgotten
 	}
-	if err := p.data.compareBlock(b, l.String()); err != nil {
+	if err := p.data.compareBlock(b, l.reader); err != nil {
 		p.fail(p.inSource(b.Source, err))
 		return
 	}
@@ -196,7 +198,7 @@ func (p *Planner) blockRead(l *loaderSession, b *pb.BlockRead) {
 		return
 	}
 	delete(p.wanted, key)
-	p.data.keep(b, l.String())
+	p.data.keep(b, l.reader)
 	if !p.note(b) {
 		return
 	}

@@ -15,9 +15,9 @@ type Checksum struct {
 	buf   []byte // what is not hashed yet: the hash takes many small pieces slowly
 }
 
-// checksumBuffer is how much is gathered: samples of a few hundred tokens, in the
-// processor's nearest cache.
-const checksumBuffer = 8 << 10
+// checksumBuffer is how much is gathered: what is longer is hashed where it lies, for
+// less than a copy of it takes.
+const checksumBuffer = 1 << 10
 
 // Origin is where a sample comes from: a file's number, a row of it, and a piece of
 // the row. It decides where the sample comes in its block.

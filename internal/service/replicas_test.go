@@ -54,7 +54,7 @@ func writeReplica(t *testing.T) string {
 	for _, file := range []struct {
 		name    string
 		records int
-	}{{"small/part-0", 60}, {"small/part-1", 60}, {"small/part-2", 60}, {"large/part-0", 700}} {
+	}{{"small/part-0", 60}, {"small/part-1", 60}, {"small/part-2", 60}, {"large/part-0", 700}, {"extra/part-0", 60}} {
 		var b strings.Builder
 		for i := range file.records {
 			fmt.Fprintf(&b, `{"id":"%04d","text":%q}`+"\n", i, words(rng, 80))
@@ -167,7 +167,7 @@ func train(t *testing.T, dir string, r recipe, begin func(m *team), then func(m 
 	m := &team{t: t, log: new(syncBuffer), loaders: map[string]*exec.Cmd{}}
 	roles.Go(func() {
 		planner.Run(ctx, planner.Options{
-			Job: job, Directory: ".", Address: "127.0.0.1:0", Loaders: 2, Serving: func(a string) { serving <- a }, Log: slog.New(slog.NewTextHandler(m.log, nil)),
+			Job: job, Directory: ".", Changes: r.changesOf(t), Address: "127.0.0.1:0", Loaders: 2, Serving: func(a string) { serving <- a }, Log: slog.New(slog.NewTextHandler(m.log, nil)),
 		}) // trainers hear of its errors
 	})
 	m.address = <-serving
@@ -178,7 +178,7 @@ func train(t *testing.T, dir string, r recipe, begin func(m *team), then func(m 
 	}()
 	roles.Go(func() { constructor.Run(ctx, constructor.Options{Planner: m.address, Address: "127.0.0.1:0"}) })
 	begin(m)
-	_, err = trainer.Run(ctx, trainer.Options{Address: m.address, Job: job, Steps: r.steps, OnStep: func(s trainer.Step) {
+	_, err = trainer.Run(ctx, trainer.Options{Address: m.address, Job: job, Changes: r.changesOf(t), Steps: r.steps, OnStep: func(s trainer.Step) {
 		if s.Digest != want.digests[s.Step+1] {
 			t.Errorf("digest step=%d %x, want %x: a step has other data", s.Step+1, s.Digest, want.digests[s.Step+1])
 		}
@@ -206,35 +206,41 @@ func TestOtherData(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		sources string
+		changes string
 		other   func(t *testing.T, dir string) // what differs in the second loader's replica
 		then    func(m *team, dir string)      // after the first loader was killed
 		want    []string                       // of the error; nil if there is none
 	}{
-		{"the same data", small + large + evenly, nil, again(func(*testing.T, string) {}), nil},
-		{"bytes of a file", small, nil, again(part(swapAll, "small/part-1.jsonl")), []string{
+		{"the same data", small + large + evenly, "", nil, again(func(*testing.T, string) {}), nil},
+		{"bytes of a file", small, "", nil, again(part(swapAll, "small/part-1.jsonl")), []string{
 			`source "small": loader first (`, "small/part-1.jsonl has", "fingerprint",
 		}},
-		{"lengths of samples", small, nil, again(part(moveLetter, "small/part-1.jsonl")), []string{
+		{"lengths of samples", small, "", nil, again(part(moveLetter, "small/part-1.jsonl")), []string{
 			`source "small": loader first (`, "small/part-1.jsonl has", "fingerprint",
 		}},
-		{"a file is gone", small, nil, again(func(t *testing.T, dir string) {
+		{"a file is gone", small, "", nil, again(func(t *testing.T, dir string) {
 			if err := os.Remove(filepath.Join(dir, "small", "part-2.jsonl")); err != nil {
 				t.Fatal(err)
 			}
 		}), []string{`source "small": loader first (`, "small/part-2.jsonl (", "is missing for loader first ("}},
-		{"bytes that no fingerprint sees", large, nil, again(func(t *testing.T, dir string) {
+		{"bytes that no fingerprint sees", large, "", nil, again(func(t *testing.T, dir string) {
 			swapLetters(t, filepath.Join(dir, "large", "part-0.jsonl"), unseenFrom, unseenTo)
 		}), []string{`source "large": `, "loader first (", "large/part-0.jsonl, chunk 3 of 1", "with checksum"}},
-		{"lengths that no fingerprint sees", large, nil, again(func(t *testing.T, dir string) {
+		{"lengths that no fingerprint sees", large, "", nil, again(func(t *testing.T, dir string) {
 			path := filepath.Join(dir, "large", "part-0.jsonl")
 			rewrite(t, path, func(text []byte) []byte {
 				return append(append(text[:unseenFrom:unseenFrom], moved(text[unseenFrom:unseenTo])...), text[unseenTo:]...)
 			})
 		}), []string{`source "large": `, "loader first (", "large/part-0.jsonl, chunk 3 of 1", "with checksum"}},
-		{"a replica, after the first loader is lost", small + large + evenly, part(swapAll, "small/part-2.jsonl"), func(*team, string) {}, []string{
+		{"a replica, after the first loader is lost", small + large + evenly, "", part(swapAll, "small/part-2.jsonl"), func(*team, string) {}, []string{
 			`source "small": loader second (`, "small/part-2.jsonl has", "for loader second (", "for loader first (", "fingerprint",
 		}},
-		{"parts of a replica that no fingerprint sees", large + small + evenly, func(t *testing.T, dir string) {
+		{"a source that joins, in a replica", small + large + evenly,
+			`{"step":4,"add":{"source":{"name":"extra","files":"extra/*.jsonl","chunk_bytes":2000},"weight":0.4}}`,
+			part(swapAll, "extra/part-0.jsonl"), func(*team, string) {}, []string{
+				`source "extra": loader second (`, "extra/part-0.jsonl has", "for loader second (", "for loader first (", "fingerprint",
+			}},
+		{"parts of a replica that no fingerprint sees", large + small + evenly, "", func(t *testing.T, dir string) {
 			swapLetters(t, filepath.Join(dir, "large", "part-0.jsonl"), unseenFrom, unseenTo)
 		}, func(*team, string) {}, []string{`source "large": loader second (`, "large/part-0.jsonl, chunk 3 of 1", "with checksum", "loader first ("}},
 	} {
@@ -244,7 +250,7 @@ func TestOtherData(t *testing.T) {
 			if test.other != nil {
 				test.other(t, dirs[1])
 			}
-			r := recipe{"replicas: " + test.name, "sources:" + test.sources + shape, 80, ""}
+			r := recipe{"replicas: " + test.name, "sources:" + test.sources + shape, 80, test.changes}
 			steps, err := train(t, writeReplica(t), r, func(m *team) {
 				m.load("first", dirs[0])
 				m.load("second", dirs[1])
