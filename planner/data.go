@@ -30,7 +30,7 @@ type chunkRead struct {
 	reader uint32 // index into data's readers
 }
 
-// sumLimit is how many chunks' checksums are kept, about 40 bytes each: those of a
+// sumLimit is how many chunks' checksums are kept, about 50 bytes each: those of a
 // TiB of JSON lines, or of a hundred TiB of usual Parquet files. Of a chunk beyond that
 // only the readings within one epoch are compared.
 const sumLimit = 1 << 20

@@ -77,12 +77,12 @@ func TestOtherFiles(t *testing.T) {
 		more, all uint64 // files beyond those that are listed, of the one and of both
 		want      string
 	}{
-		"other bytes":        {listing("/d/", a, file("b", 2, 0x9), c), 0, 0, "/d/b has 2 bytes in 1 chunks, fingerprint 0000000000000009 for B and 2 bytes in 1 chunks, fingerprint 0000000000000002 for A"},
-		"two others":         {listing("/d/", a, file("b", 2, 0x9), file("c", 4, 0x3)), 0, 0, "/d/b has 2 bytes in 1 chunks, fingerprint 0000000000000009 for B and 2 bytes in 1 chunks, fingerprint 0000000000000002 for A; 2 files differ"},
-		"one is gone":        {listing("/d/", a, b), 0, 0, "/d/c (3 bytes in 1 chunks, fingerprint 0000000000000003) is missing for B and there for A"},
-		"one more":           {listing("/d/", a, b, file("bb", 5, 0x5), c), 0, 0, "/d/bb (5 bytes in 1 chunks, fingerprint 0000000000000005) is there for B and missing for A"},
-		"one more at last":   {listing("/d/", a, b, c, file("z", 5, 0x5)), 0, 0, "/d/z (5 bytes in 1 chunks, fingerprint 0000000000000005) is there for B and missing for A"},
-		"in another folder":  {listing("/e/", a, b, file("c", 3, 0x4)), 0, 0, "/e/c has 3 bytes in 1 chunks, fingerprint 0000000000000004 for B and 3 bytes in 1 chunks, fingerprint 0000000000000003 for A"},
+		"other bytes":        {listing("/d/", a, file("b", 2, 0x9), c), 0, 0, "/d/b has size 2, chunks 1, fingerprint 0000000000000009 for B, and size 2, chunks 1, fingerprint 0000000000000002 for A"},
+		"two others":         {listing("/d/", a, file("b", 2, 0x9), file("c", 4, 0x3)), 0, 0, "/d/b has size 2, chunks 1, fingerprint 0000000000000009 for B, and size 2, chunks 1, fingerprint 0000000000000002 for A; 2 files differ"},
+		"one is gone":        {listing("/d/", a, b), 0, 0, "/d/c (size 3, chunks 1, fingerprint 0000000000000003) is missing for B and there for A"},
+		"one more":           {listing("/d/", a, b, file("bb", 5, 0x5), c), 0, 0, "/d/bb (size 5, chunks 1, fingerprint 0000000000000005) is there for B and missing for A"},
+		"one more at last":   {listing("/d/", a, b, c, file("z", 5, 0x5)), 0, 0, "/d/z (size 5, chunks 1, fingerprint 0000000000000005) is there for B and missing for A"},
+		"in another folder":  {listing("/e/", a, b, file("c", 3, 0x4)), 0, 0, "/e/c has size 3, chunks 1, fingerprint 0000000000000004 for B, and size 3, chunks 1, fingerprint 0000000000000003 for A"},
 		"not all are listed": {listing("/d/", a, b), 1, 0, "3 files of 7 bytes (manifest 020202020202) for B, 3 files of 6 bytes (manifest 010101010101) for A; the lists are too long"},
 		"none is listed":     {listing("/d/"), 4, 1, "4 files of 7 bytes (manifest 020202020202) for B, 4 files of 6 bytes (manifest 010101010101) for A; the lists are too long"},
 		"another tokenizer":  {&pb.Listing{Folder: "/d/", Files: base.Files, Encoding: []byte("123456789")}, 0, 0, "the tokenizer's rank file, or the image decoder, differs: 313233343536 for B,  for A"},

@@ -105,7 +105,7 @@ func (s side) file(i int) (name, said string, end bool) {
 		return "", "", true
 	}
 	f := s.Files[i]
-	return s.Folder + f.Name, fmt.Sprintf("%d bytes in %d chunks, fingerprint %016x", f.Size, f.Chunks, f.Fingerprint), false
+	return s.Folder + f.Name, fmt.Sprintf("size %d, chunks %d, fingerprint %016x", f.Size, f.Chunks, f.Fingerprint), false
 }
 
 // whole says whether all files are listed.
@@ -147,7 +147,7 @@ func differences(first, now side) (text string, count int) {
 			j++
 		default:
 			if before != after {
-				note("%s has %s for %s and %s for %s", b, after, now.who, before, first.who)
+				note("%s has %s for %s, and %s for %s", b, after, now.who, before, first.who)
 			}
 			i, j = i+1, j+1
 		}

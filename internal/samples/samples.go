@@ -1,7 +1,7 @@
 // Package samples is the form in which samples travel from loaders to
 // constructors: Arrow record batches, one per block, in one IPC file.
 //
-// It owns the Arrow schema and nothing else. A decoded Set borrows from the
+// It owns the Arrow schema, the checksum of samples, and nothing else. A decoded Set borrows from the
 // bytes it was decoded from: whoever keeps it keeps those.
 package samples
 
