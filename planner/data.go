@@ -20,6 +20,7 @@ type data struct {
 // sourceData is what was said of one source.
 type sourceData struct {
 	indexer string               // the loader that froze its manifest
+	listed  int                  // bytes of the listing that is kept
 	chunks  map[uint64]chunkRead // by number, whichever epoch they were read in
 	blocks  map[uint64]uint64    // checksums of blocks that are not released, by seq
 }
@@ -47,6 +48,7 @@ func (d *data) add() {
 func (d *data) forget(i int) {
 	for _, s := range d.sources[i:] {
 		d.room += len(s.chunks)
+		d.listed -= s.listed
 	}
 	d.sources = d.sources[:i]
 }

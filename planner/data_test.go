@@ -56,8 +56,11 @@ func TestReadings(t *testing.T) {
 	take(readOf(2, 3, 0xe), a, "chunk 3 of 9")
 	take(readOf(3, 4, 0xf), a)
 
-	if d.forget(0); d.room != 3 || len(d.sources) != 0 {
-		t.Errorf("room for %d chunks, %d sources", d.room, len(d.sources))
+	if !d.list(0, "loader A", listingsLimit) || d.list(0, "loader A", 1) {
+		t.Error("a listing is kept, or is not, whatever room there is")
+	}
+	if d.forget(0); d.room != 3 || len(d.sources) != 0 || d.listed != 0 {
+		t.Errorf("room for %d chunks, %d sources, %d bytes of listings", d.room, len(d.sources), d.listed)
 	}
 }
 

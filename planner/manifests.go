@@ -39,12 +39,10 @@ func (p *Planner) sourceIndexed(l *loaderSession, x *pb.SourceIndexed) {
 
 // freeze takes what a loader said of a source as what the source is.
 func (p *Planner) freeze(l *loaderSession, x *pb.SourceIndexed) {
-	p.data.sources[x.Source].indexer = l.String()
-	if p.data.listed += len(x.Listing); p.data.listed > listingsLimit {
-		p.data.listed -= len(x.Listing)
+	p.indexed[x.Source] = x
+	if !p.data.list(x.Source, l.String(), len(x.Listing)) {
 		x.Listing = nil
 	}
-	p.indexed[x.Source] = x
 	for _, other := range p.loaders {
 		other.out.Put(frozenOrder(int(x.Source), x))
 	}
@@ -57,6 +55,17 @@ func frozenOrder(source int, x *pb.SourceIndexed) *pb.LoaderOrder {
 // inSource names the source that an error is about.
 func (p *Planner) inSource(i uint32, err error) error {
 	return fault.As(fault.ClassOf(err), fmt.Errorf("source %q: %w", p.sources[i].Name, err))
+}
+
+// list notes the loader that froze a source, and says whether there is room for its listing.
+func (d *data) list(source uint32, indexer string, bytes int) bool {
+	s := &d.sources[source]
+	if s.indexer = indexer; d.listed+bytes > listingsLimit {
+		return false
+	}
+	s.listed = bytes
+	d.listed += bytes
+	return true
 }
 
 // compareFiles says how a loader's files differ from those of the one that indexed the

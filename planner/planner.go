@@ -119,7 +119,7 @@ type Planner struct {
 	joins        uint64        // so far
 	waiting      []func() bool // questions that cannot be answered yet; true = answered
 	ledger       []ledger      // by source
-	data         data
+	data         data          // as loaders saw it
 	measures     measurements
 	started      time.Time
 }
