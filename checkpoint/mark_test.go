@@ -195,13 +195,14 @@ func refusedOrWhole(t testing.TB, what string, disk vfs.FS, want *history) (refu
 	return false
 }
 
-// TestEveryByte damages a killed log at each byte of each file, and cuts each file at each
-// length: it is refused, or nothing that was acknowledged is missing.
+// TestEveryByte damages a killed log at each byte of each file, and cuts each file at every
+// fourth: it is refused, or nothing that was acknowledged is missing.
 func TestEveryByte(t *testing.T) {
 	disk := vfs.NewCrashableMem()
 	want := live(t, disk, aLife(16))
 	all := filesOf(t, disk.CrashClone(vfs.CrashCloneCfg{}))
 	for name, data := range all {
+		tried := int64(0)
 		var refused atomic.Int64
 		var work errgroup.Group
 		work.SetLimit(32) // Pebble looks long for the bit, and a stopped log reads slowly
@@ -211,7 +212,12 @@ func TestEveryByte(t *testing.T) {
 			}
 			flipped := slices.Clone(data)
 			flipped[at] ^= 1 << (at % 8)
-			for what, other := range map[string][]byte{"flipped": flipped, "cut": data[:at:at]} {
+			damaged := map[string][]byte{"flipped": flipped}
+			if tried++; at%4 == 0 {
+				damaged["cut"] = data[:at:at]
+				tried++
+			}
+			for what, other := range damaged {
 				work.Go(func() error {
 					if refusedOrWhole(t, fmt.Sprintf("%s %s at byte %d of %d", name, what, at, len(data)), all.with(name, other).disk(t), want) {
 						refused.Add(1)
@@ -221,9 +227,9 @@ func TestEveryByte(t *testing.T) {
 			}
 		}
 		work.Wait()
-		t.Logf("%s: %d bytes, %d times refused", name, len(data), refused.Load())
-		if strings.HasSuffix(name, ".log") && refused.Load() < int64(2*len(data)-40) { // what follows the last write is nothing
-			t.Errorf("%s: of %d times, only %d were refused", name, 2*len(data), refused.Load())
+		t.Logf("%s: %d of %d refused", name, refused.Load(), tried)
+		if strings.HasSuffix(name, ".log") && refused.Load() < tried-40 { // what follows the last write is nothing
+			t.Errorf("%s: of %d, only %d were refused", name, tried, refused.Load())
 		}
 	}
 }
@@ -334,7 +340,7 @@ func TestMissing(t *testing.T) {
 // be read and to be written, and holds what was acknowledged, and at most the write that
 // was on its way.
 func TestCrashAnywhere(t *testing.T) {
-	for _, size := range []int{16, 120 << 10} { // in the write-ahead log alone, and in tables too
+	for _, size := range []int{16, 40 << 10} { // in the write-ahead log alone, and in tables too
 		t.Run(fmt.Sprint("size=", size), func(t *testing.T) { crashAnywhere(t, size) })
 	}
 }
