@@ -7,7 +7,6 @@ import (
 	"io"
 	"strings"
 
-	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/millrace-data/millrace/internal/fault"
@@ -84,7 +83,7 @@ func openStream(ctx context.Context, st store.Store, obj store.Object) (*stream,
 	s.Reader = s.raw
 	switch s.codec = codecOf(obj.URI); s.codec {
 	case "gzip":
-		s.Reader = &gzipReader{raw: s.raw}
+		s.Reader = newGzipReader(s.raw)
 	case "zstd":
 		z, err := zstd.NewReader(s.raw, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
 			zstd.WithDecoderMaxWindow(maxZstdWindow), zstd.WithDecoderMaxMemory(1<<50))
@@ -95,23 +94,6 @@ func openStream(ctx context.Context, st store.Store, obj store.Object) (*stream,
 		s.closes = append(s.closes, func() error { z.Close(); return nil })
 	}
 	return s, nil
-}
-
-// gzipReader opens its gzip stream at the first read, so that all damage is
-// found by Read.
-type gzipReader struct {
-	raw *rangeReader
-	z   *gzip.Reader
-}
-
-func (g *gzipReader) Read(p []byte) (n int, err error) {
-	if g.z == nil {
-		if g.z, err = gzip.NewReader(g.raw); err != nil {
-			g.z = nil
-			return 0, err
-		}
-	}
-	return g.z.Read(p)
 }
 
 // Read reads content. Its errors are of class User if the data is damaged, and
@@ -151,8 +133,10 @@ func (s *stream) Close() error {
 	return err
 }
 
-// codecOf names the compression that a file's name declares.
+// codecOf names the compression that a file's name declares. Case does not count, as
+// in ByPath.
 func codecOf(uri string) string {
+	uri = strings.ToLower(uri)
 	switch {
 	case strings.HasSuffix(uri, ".gz"), strings.HasSuffix(uri, ".tgz"):
 		return "gzip"

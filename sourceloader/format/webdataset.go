@@ -11,8 +11,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/klauspost/compress/gzip"
-
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/sourceloader/store"
 )
@@ -321,11 +319,7 @@ func isSparse(header *tar.Header) bool {
 }
 
 func gunzip(data []byte) ([]byte, error) {
-	z, err := gzip.NewReader(bytes.NewReader(data))
-	if err != nil {
-		return nil, err
-	}
-	return readAll(nil, z, MaxRecordBytes)
+	return readAll(nil, newGzipReader(bytes.NewReader(data)), MaxRecordBytes)
 }
 
 // isText reports whether members of this extension are UTF-8 text.
