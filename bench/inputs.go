@@ -162,7 +162,7 @@ type tokenRow struct {
 
 // tokens are the documents' ids, up to corpusTokens.
 func (c *corpus) tokens() ([]tokenRow, error) {
-	enc, err := transform.NewTokenizers().Load(c.tokenize.Encoding, c.tokenize.Ranks)
+	enc, err := transform.NewTokenizers().Load(c.tokenize)
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package jobspec
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 )
 
@@ -191,6 +192,9 @@ func pathFault(path string) string {
 	return ""
 }
 
+// digestText is a SHA-256 as sha256sum prints it.
+var digestText = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
 // ranks checks that the encodings that need a rank file have one.
 func (c *checker) ranks() {
 	for i, s := range c.job.Sources {
@@ -199,8 +203,12 @@ func (c *checker) ranks() {
 			if t.Tokenize == nil || !c.sound(at) {
 				continue
 			}
-			e, ranks := t.Tokenize.Encoding, t.Tokenize.Ranks
+			e, ranks, digest := t.Tokenize.Encoding, t.Tokenize.Ranks, t.Tokenize.SHA256
 			switch {
+			case digest != "" && !digestText.MatchString(digest):
+				c.error(at+".sha256", quote(digest)+" is no SHA-256", "valid are 64 hex digits in lower case, as sha256sum prints them")
+			case digest != "" && ranks == "":
+				c.error(at+".sha256", "is given without a rank file", "name the file as ranks, or take it away")
 			case e == "bytes" && ranks != "":
 				c.error(at+".ranks", "is not used by encoding bytes", "take it away, or name the encoding that the file belongs to")
 			case e != "bytes" && ranks == "":

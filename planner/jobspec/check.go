@@ -28,7 +28,7 @@ var rules = []rule{
 	{"A chain has one `text` (before `tokenize`) or one `tokens` (without `text` and `tokenize`), at most one `tokenize`, and at most one `append_eod`, after the tokens are there; at most one `image`, after the tokens and before `append_eod`. Without `text` or `tokens` the text of column `text` is taken (`txt` in a webdataset).", (*checker).chains},
 	{"Filters compile.", (*checker).filters},
 	{"Templates name at least one field in braces, `{title}`; a literal brace is doubled.", (*checker).templates},
-	{"Encodings other than `bytes` need `ranks`; `bytes` takes none.", (*checker).ranks},
+	{"Encodings other than `bytes` need `ranks`; `bytes` takes none. A `sha256` is that of a rank file, 64 hex digits.", (*checker).ranks},
 	{"All `image` steps have the same `patch` and `merge`; `max_pixels` is at least the area of one block of `merge` x `merge` patches, and `min_pixels`.", (*checker).images},
 	{"`long.max` is at most `batch.sequence_length`, times `batch.context_split` if that is given.", (*checker).long},
 	{"`batch.context_split` is a power of two that divides `topology.dp` * `topology.cp`, and this product divides `batch.sequences`. It needs `format: megatron-thd`, `packing`, `cp_slicing: zigzag`, a `microbatch_size` of 1 and, in `topology.order`, `cp` before `dp`; images, and levels, methods and groups of a balance other than the default have no rows of several widths.", (*checker).contextSplit},

@@ -180,6 +180,8 @@ var tokenizeObject = object{title: "tokenize", short: "encoding", fields: []fiel
 		doc: "The encoding; `bytes` makes every byte a token and needs no file."},
 	{key: "ranks", name: "Ranks", kind: textKind, empty: true,
 		doc: "The rank file (`.tiktoken`) of the encoding, relative to the spec's folder. Required by all encodings but `bytes`."},
+	{key: "sha256", name: "SHA256", kind: textKind, empty: true, auto: "that of the file that is published under the encoding's name",
+		doc: "The SHA-256 of the rank file, in hex, if it holds a vocabulary of your own: with the rule of splitting, the number of ranks and the special tokens of `encoding`."},
 }}
 
 var appendEODObject = object{title: "append_eod", short: "id", fields: []field{

@@ -218,6 +218,8 @@ var findingRows = []struct {
 
 	// Chains. They stand on line 5.
 	{4, "    files: a\n" + chain + "[tokenize: gpt2]", `f:5: sources[0].transforms[0].tokenize.encoding: unknown value "gpt2", valid are bytes, r50k_base, cl100k_base, o200k_base`},
+	{4, "    files: a\n" + chain + "[tokenize: {encoding: o200k_base, ranks: r, sha256: 12}]", `f:5: sources[0].transforms[0].tokenize.sha256: "12" is no SHA-256, valid are 64 hex digits in lower case, as sha256sum prints them`},
+	{4, "    files: a\n" + chain + "[tokenize: {sha256: " + strings.Repeat("0a", 32) + "}]", "f:5: sources[0].transforms[0].tokenize.sha256: is given without a rank file, name the file as ranks, or take it away"},
 	{4, "    files: a\n" + chain + "[tokenize: o200k_base]", "f:5: sources[0].transforms[0].tokenize.ranks: is missing, encoding o200k_base needs its rank file, such as tokenizers/o200k_base.tiktoken"},
 	{4, "    files: a\n" + chain + "[tokenize: {ranks: x}]", "f:5: sources[0].transforms[0].tokenize.ranks: is not used by encoding bytes, take it away, or name the encoding that the file belongs to"},
 	{4, "    files: a\n" + chain + "[tokenize: bytes, tokenize: bytes]", "f:5: sources[0].transforms[1].tokenize: is the second tokenize of the chain, a chain has one: keep one of the two"},

@@ -36,9 +36,10 @@ func (j *Job) ResolvedSources() []Source {
 		}
 		s.Transforms = slices.Clone(s.Transforms)
 		for k := range s.Transforms {
-			t := s.Transforms[k].Tokenize
-			if t != nil && t.Ranks != "" {
-				s.Transforms[k].Tokenize = &Tokenize{Encoding: t.Encoding, Ranks: j.Resolve(t.Ranks)}
+			if t := s.Transforms[k].Tokenize; t != nil && t.Ranks != "" {
+				resolved := *t
+				resolved.Ranks = j.Resolve(t.Ranks)
+				s.Transforms[k].Tokenize = &resolved
 			}
 		}
 	}
@@ -84,6 +85,7 @@ type Transform struct {
 type Tokenize struct {
 	Encoding string // bytes (default), r50k_base, cl100k_base, o200k_base
 	Ranks    string // rank file (.tiktoken) of the encoding; not used by bytes
+	SHA256   string // of a rank file that is not the published one of the encoding, in hex; "" = the published one
 }
 
 // AppendEOD appends one end-of-document token.

@@ -100,7 +100,7 @@ func TestShortForms(t *testing.T) {
 		{"b.bad_records", b.BadRecords, BadRecords{"skip", 10}},
 		{"w.files", strings.Join(w.Files, " "), "${X}/a$ b$"},
 		{"w.text", w.Transforms[0].Text, "{text}"},
-		{"w.tokenize", *w.Transforms[1].Tokenize, Tokenize{"cl100k_base", "r"}},
+		{"w.tokenize", *w.Transforms[1].Tokenize, Tokenize{"cl100k_base", "r", ""}},
 		{"w.append_eod", *w.Transforms[2].AppendEOD, AppendEOD{7}},
 		{"d.tokens", d.Transforms[0].Tokens, "input_ids"},
 		{"d.append_eod", *d.Transforms[1].AppendEOD, AppendEOD{1000}},

@@ -71,7 +71,7 @@ func randomSource(rng *rand.Rand, i, length int) Source {
 		return s
 	}
 	template := strings.NewReplacer("{", "{{", "}", "}}").Replace(randomText(rng))
-	s.Transforms = []Transform{{Text: template + "{x}"}, {Tokenize: &Tokenize{"o200k_base", randomText(rng)}}, {Filter: randomText(rng)}}
+	s.Transforms = []Transform{{Text: template + "{x}"}, {Tokenize: &Tokenize{"o200k_base", randomText(rng), randomDigest(rng)}}, {Filter: randomText(rng)}}
 	return s
 }
 
@@ -103,4 +103,12 @@ func shuffled(rng *rand.Rand, words []string) []string {
 	out := append([]string(nil), words...)
 	rng.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
 	return out
+}
+
+// randomDigest is the SHA-256 of something, or none.
+func randomDigest(rng *rand.Rand) string {
+	if rng.IntN(2) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%016x%016x%016x%016x", rng.Uint64(), rng.Uint64(), rng.Uint64(), rng.Uint64())
 }

@@ -158,7 +158,7 @@ func BenchmarkLoad(b *testing.B) {
 	dir := testdata.Dir(b)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := Load("cl100k_base", filepath.Join(dir, "tokenizers", "tiktoken", "cl100k_base.tiktoken")); err != nil {
+		if _, err := Load("cl100k_base", filepath.Join(dir, "tokenizers", "tiktoken", "cl100k_base.tiktoken"), ""); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 // The byte-level encoding needs no file. The others are loaded by name with
-// their rank file: tokenize.Load("cl100k_base", "ranks/cl100k_base.tiktoken").
+// their rank file: tokenize.Load("cl100k_base", "ranks/cl100k_base.tiktoken", "").
 func Example() {
 	e := tokenize.Bytes()
 	enc := e.NewEncoder() // one for each goroutine
@@ -19,7 +19,7 @@ func Example() {
 	text, err := e.Decode(ids)
 	fmt.Println(string(text), err)
 
-	_, err = tokenize.Load("cl100k", "")
+	_, err = tokenize.Load("cl100k", "", "")
 	fmt.Println(err)
 	// Output:
 	// [104 195 169 108 108 111 256]

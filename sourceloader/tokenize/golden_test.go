@@ -43,7 +43,7 @@ func load(t testing.TB, name string) *Encoding {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		t.Skipf("%s is not here: put it there (o200k_base: or set %s to the file) to run this test", path, o200kEnv)
 	}
-	e, err := Load(name, path)
+	e, err := Load(name, path, "")
 	if err != nil {
 		t.Fatal(err)
 	}

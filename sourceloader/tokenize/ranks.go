@@ -2,7 +2,9 @@ package tokenize
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -21,19 +23,24 @@ type encodingSpec struct {
 	split   splitter
 	ranks   int // lines of the rank file
 	special map[string]int32
-	vocab   int // every id is below it
+	vocab   int    // every id is below it
+	sha256  string // of the rank file, in hex
 }
 
 const endOfText = "<|endoftext|>"
 
 var encodingSpecs = []encodingSpec{
-	{"r50k_base", splitR50K, 50256, map[string]int32{endOfText: 50256}, 50257},
-	{"p50k_base", splitR50K, 50280, map[string]int32{endOfText: 50256}, 50281},
+	{"r50k_base", splitR50K, 50256, map[string]int32{endOfText: 50256}, 50257,
+		"306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930"},
+	{"p50k_base", splitR50K, 50280, map[string]int32{endOfText: 50256}, 50281,
+		"94b5ca7dff4d00767bc256fdd1b27e5b17361d7b8a5f968547f9f23eb70d2069"},
 	{"cl100k_base", splitCL100K, 100256, map[string]int32{endOfText: 100257,
 		"<|fim_prefix|>": 100258, "<|fim_middle|>": 100259, "<|fim_suffix|>": 100260,
-		"<|endofprompt|>": 100276}, 100277},
+		"<|endofprompt|>": 100276}, 100277,
+		"223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7"},
 	{"o200k_base", splitO200K, 199998, map[string]int32{endOfText: 199999,
-		"<|endofprompt|>": 200018}, 200019},
+		"<|endofprompt|>": 200018}, 200019,
+		"446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"},
 }
 
 // Names returns the names of all encodings, bytes first.
@@ -91,6 +98,23 @@ func readRankFile(s encodingSpec, path string) ([]byte, error) {
 			path, s.name, maxRankFile>>20)
 	}
 	return data, nil
+}
+
+// checkDigest verifies that a rank file is the one that is published under the
+// encoding's name or, if the caller declared another one, that one. A swapped rank or
+// a flipped bit leaves a file that reads well and gives other tokens.
+func checkDigest(s encodingSpec, path, declared string, digest [sha256.Size]byte) error {
+	got := hex.EncodeToString(digest[:])
+	switch {
+	case declared != "" && got != declared:
+		return fault.Userf("%s is not the rank file that is declared: its SHA-256 is %s, declared is sha256: %s; "+
+			"bring that file back, or declare this one", path, got, declared)
+	case declared == "" && got != s.sha256:
+		return fault.Userf("%s is not the published rank file of encoding %s: its SHA-256 is %s, that of the published one is %s; "+
+			"take %[2]s.tiktoken from the tiktoken distribution again or, if this vocabulary of your own is meant, write sha256: %[3]s beside ranks",
+			path, s.name, got, s.sha256)
+	}
+	return nil
 }
 
 // parseRanks reads the lines "base64-of-token rank" and returns the tokens by

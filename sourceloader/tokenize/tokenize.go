@@ -51,8 +51,12 @@ func Bytes() *Encoding {
 // is empty. Every call reads the file again, about 0.1 s (o200k_base: 0.3 s);
 // callers keep what they share.
 //
+// The file is the one that is published under the name, by its SHA-256. declared is
+// the SHA-256, in hex of lower case, of another one that is meant, with as many ranks;
+// "" if there is none.
+//
 // All errors are of class fault.User.
-func Load(name, rankFile string) (*Encoding, error) {
+func Load(name, rankFile, declared string) (*Encoding, error) {
 	if name == bytesName {
 		if rankFile != "" {
 			return nil, fault.Userf("encoding bytes takes no rank file, but %s is given; remove ranks", rankFile)
@@ -67,7 +71,14 @@ func Load(name, rankFile string) (*Encoding, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newEncoding(spec, rankFile, data)
+	e, err := newEncoding(spec, rankFile, data)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkDigest(spec, rankFile, declared, e.digest); err != nil {
+		return nil, err
+	}
+	return e, nil
 }
 
 // newEncoding builds an encoding from the content of its rank file.

@@ -2,6 +2,7 @@ package tokenize
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
 	"math/rand/v2"
@@ -13,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/testdata"
 )
 
 // toyTokens are the merges of the toy encoding: what follows the 256 bytes.
@@ -23,7 +25,7 @@ var toyTokens = []string{"aa", "ab", "aab", "aaaa", "th", "he", "the", " t", " t
 // 255..0, so that an id is not the byte by chance, and rank 256 is special.
 func toySpec(split splitter) encodingSpec {
 	ranks := 256 + len(toyTokens)
-	return encodingSpec{"toy", split, ranks, map[string]int32{endOfText: 256}, ranks + 1}
+	return encodingSpec{"toy", split, ranks, map[string]int32{endOfText: 256}, ranks + 1, ""}
 }
 
 // toyLines returns the rank file of the toy encoding, line by line.
@@ -350,8 +352,49 @@ func TestLoadErrors(t *testing.T) {
 		{"r50k_base", huge, []string{"larger than 32 MiB"}},
 		{"r50k_base", dir, []string{"reading the rank file of encoding r50k_base"}},
 	} {
-		_, err := Load(tt.name, tt.path)
+		_, err := Load(tt.name, tt.path, "")
 		checkUserError(t, tt.name+" "+tt.path, err, tt.want...)
+	}
+}
+
+// TestRankFileDigest loads rank files that read well, and are not the published ones.
+func TestRankFileDigest(t *testing.T) {
+	published, err := os.ReadFile(filepath.Join(testdata.Dir(t), "tokenizers", "tiktoken", "r50k_base.tiktoken"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.SplitAfter(string(published), "\n")
+	swapped := slices.Clone(lines)
+	a, b := strings.Fields(lines[1000]), strings.Fields(lines[2000])
+	swapped[1000], swapped[2000] = a[0]+" "+b[1]+"\n", b[0]+" "+a[1]+"\n"
+	flipped := slices.Clone(lines)
+	c := strings.Fields(lines[50_000])
+	token, err := base64.StdEncoding.DecodeString(c[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	token[len(token)-1] ^= 1
+	flipped[50_000] = base64.StdEncoding.EncodeToString(token) + " " + c[1] + "\n"
+	for what, text := range map[string]string{
+		"swapped ranks":      strings.Join(swapped, ""),
+		"another order":      strings.Join(slices.Concat(lines[1:], lines[:1]), ""),
+		"a bit":              strings.Join(flipped, ""),
+		"line ends":          strings.ReplaceAll(string(published), "\n", "\r\n"),
+		"an empty last line": string(published) + "\n",
+	} {
+		path := filepath.Join(t.TempDir(), "r50k_base.tiktoken")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		digest := fmt.Sprintf("%x", sha256.Sum256([]byte(text)))
+		_, err := Load("r50k_base", path, "")
+		checkUserError(t, what, err, path, digest, "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930", "r50k_base.tiktoken from the tiktoken distribution again", "sha256: "+digest)
+		other := strings.Repeat("0", 64)
+		_, err = Load("r50k_base", path, other)
+		checkUserError(t, what, err, path, digest, "declared is sha256: "+other)
+		if e, err := Load("r50k_base", path, digest); err != nil || fmt.Sprintf("%x", e.Digest()) != digest {
+			t.Errorf("%s, declared: %v", what, err)
+		}
 	}
 }
 

@@ -228,7 +228,7 @@ func (c *compiler) tokenize(label string, t jobspec.Tokenize) error {
 	if err := c.oneTokenStep(); err != nil {
 		return err
 	}
-	enc, err := c.tokenizers.Load(t.Encoding, t.Ranks)
+	enc, err := c.tokenizers.Load(t)
 	if err != nil {
 		return err
 	}

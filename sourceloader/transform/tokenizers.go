@@ -1,9 +1,11 @@
 package transform
 
 import (
+	"cmp"
 	"path/filepath"
 	"sync"
 
+	"github.com/millrace-data/millrace/planner/jobspec"
 	"github.com/millrace-data/millrace/sourceloader/tokenize"
 )
 
@@ -14,7 +16,7 @@ type Tokenizers struct {
 	loaded map[encodingKey]*loading
 }
 
-type encodingKey struct{ name, rankFile string }
+type encodingKey struct{ name, rankFile, sha256 string }
 
 // loading is one encoding, read by the first caller while others wait for it.
 type loading struct {
@@ -28,19 +30,16 @@ func NewTokenizers() *Tokenizers {
 	return &Tokenizers{loaded: make(map[encodingKey]*loading)}
 }
 
-// Load returns the encoding of that name, read from rankFile the first time; an
-// empty name means bytes. An error is not remembered: the next Load
+// Load returns the encoding of a tokenize step, whose rank file is read the first
+// time; an empty name means bytes. An error is not remembered: the next Load
 // reads again.
-func (t *Tokenizers) Load(name, rankFile string) (*tokenize.Encoding, error) {
-	if name == "" {
-		name = tokenize.Bytes().Name()
-	}
-	key := encodingKey{name, rankFile}
-	if rankFile != "" {
-		key.rankFile = filepath.Clean(rankFile)
+func (t *Tokenizers) Load(step jobspec.Tokenize) (*tokenize.Encoding, error) {
+	key := encodingKey{cmp.Or(step.Encoding, tokenize.Bytes().Name()), step.Ranks, step.SHA256}
+	if step.Ranks != "" {
+		key.rankFile = filepath.Clean(step.Ranks)
 	}
 	l := t.entry(key)
-	l.once.Do(func() { l.enc, l.err = tokenize.Load(name, rankFile) })
+	l.once.Do(func() { l.enc, l.err = tokenize.Load(key.name, step.Ranks, step.SHA256) })
 	if l.err != nil {
 		t.forget(key, l)
 	}

@@ -50,17 +50,17 @@ func TestTokenizersRetry(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "r50k_base.tiktoken")
 	tokenizers := NewTokenizers()
-	if _, err := tokenizers.Load("r50k_base", path); err == nil || fault.ClassOf(err) != fault.User {
+	if _, err := tokenizers.Load(jobspec.Tokenize{Encoding: "r50k_base", Ranks: path}); err == nil || fault.ClassOf(err) != fault.User {
 		t.Fatalf("a missing rank file: %v", err)
 	}
 	if err := os.WriteFile(path, ranks, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	first, err := tokenizers.Load("r50k_base", path)
+	first, err := tokenizers.Load(jobspec.Tokenize{Encoding: "r50k_base", Ranks: path})
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := tokenizers.Load("r50k_base", filepath.Dir(path)+"/./r50k_base.tiktoken")
+	again, err := tokenizers.Load(jobspec.Tokenize{Encoding: "r50k_base", Ranks: filepath.Dir(path) + "/./r50k_base.tiktoken"})
 	if err != nil || again != first {
 		t.Errorf("the same file by another spelling is loaded twice (%v)", err)
 	}
