@@ -75,7 +75,7 @@ var rules = []rule{
 	},
 	{
 		of:    []string{"./planner/jobspec"},
-		never: append([]string{"./..."}, append(network, chance...)...), except: []string{"./internal/fault", "./internal/didyoumean"},
+		never: append([]string{"./..."}, append(network, chance...)...), except: []string{"./internal/fault", "./internal/didyoumean", "./internal/fieldpath"},
 		why: "the spec is data with checks; every role reads it",
 	},
 	{
@@ -96,7 +96,7 @@ var rules = []rule{
 	{
 		of:     []string{"./sourceloader/store", "./sourceloader/format", "./sourceloader/order", "./sourceloader/transform/...", "./sourceloader/tokenize"},
 		never:  append([]string{"./internal/...", "./sourceloader", "./proto", "google.golang.org/..."}, chance...),
-		except: []string{"./internal/fault", "./internal/didyoumean", "./internal/vision"},
+		except: []string{"./internal/fault", "./internal/didyoumean", "./internal/fieldpath", "./internal/vision"},
 		why:    "samples are a function of bytes and spec: reading them needs neither the wire, nor a clock, nor the loader around it",
 	},
 	{
@@ -133,6 +133,11 @@ var rules = []rule{
 		of:    []string{"./internal/fault", "./internal/didyoumean", "./internal/batch"},
 		never: []string{"*"}, except: []string{"std"},
 		why: "everyone imports them, so they import no one",
+	},
+	{
+		of:    []string{"./internal/fieldpath"},
+		never: []string{"*"}, except: []string{"std", "./internal/fault"},
+		why: "the spec's checks and the readers of files name fields by it",
 	},
 	{
 		of:    []string{"./internal/batch", "./internal/samples"},

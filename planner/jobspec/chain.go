@@ -3,7 +3,9 @@ package jobspec
 import (
 	"fmt"
 	"regexp"
-	"strings"
+	"slices"
+
+	"github.com/millrace-data/millrace/internal/fieldpath"
 )
 
 // chains checks the order of each source's steps.
@@ -101,11 +103,7 @@ func (c *checker) image(first, step *Image, at string) {
 	case step.Merge != first.Merge:
 		c.error(at+".merge", fmt.Sprintf("is %d here and %d in an earlier source", step.Merge, first.Merge), "one encoder takes the images of all sources: write the same")
 	}
-	for k, column := range step.Columns {
-		if fault := pathFault(column); fault != "" {
-			c.error(itemField(at+".columns", k), fault, "valid is a column such as jpg, image.bytes or images[].bytes")
-		}
-	}
+	c.columns(at+".columns", step.Columns)
 }
 
 // filters has the filter expressions compiled, if anybody is there to do it.
@@ -126,70 +124,50 @@ func (c *checker) filters() {
 	}
 }
 
-// templates checks the templates of text steps and the column of tokens steps.
+// templates checks the templates of text steps, and the columns of tokens steps and
+// of what is kept.
 func (c *checker) templates() {
 	for i, s := range c.job.Sources {
 		for k, t := range s.Transforms {
 			at := fmt.Sprintf("sources[%d].transforms[%d].", i, k)
 			if t.Text != "" && c.sound(at+"text") {
-				if message, valid := templateFault(t.Text); message != "" {
-					c.error(at+"text", message, valid)
+				if _, err := fieldpath.ParseTemplate(t.Text); err != nil {
+					c.error(at+"text", err.Error(), "")
 				}
 			}
-			if t.Tokens != "" && c.sound(at+"tokens") && pathFault(t.Tokens) != "" {
-				c.error(at+"tokens", pathFault(t.Tokens), "valid is a column such as input_ids or meta.ids")
+			if t.Tokens != "" {
+				c.column(at+"tokens", t.Tokens)
 			}
 		}
+		c.kept(itemField("sources", i)+".keep", s.Keep)
 	}
 }
 
-const templateValid = "valid is such as \"{title}\\n\\n{body}\", with {{ and }} for literal braces"
-
-// templateFault says what is wrong with a template, "" if nothing.
-func templateFault(s string) (message, valid string) {
-	fields := 0
-	for rest := s; rest != ""; {
-		i := strings.IndexAny(rest, "{}")
-		if i < 0 {
-			break
+// kept checks the columns that a source keeps.
+func (c *checker) kept(at string, paths []string) {
+	c.columns(at, paths)
+	for k, path := range paths {
+		if first := slices.Index(paths, path); first < k && c.sound(itemField(at, k)) {
+			c.error(itemField(at, k), fmt.Sprintf("%s is also %s", quote(path), itemField("keep", first)), "name each column once")
 		}
-		brace := rest[i]
-		rest = rest[i+1:]
-		if strings.HasPrefix(rest, string(brace)) {
-			rest = rest[1:]
-			continue
-		}
-		if brace == '}' {
-			return "has a } that closes nothing", templateValid
-		}
-		field, after, closed := strings.Cut(rest, "}")
-		if !closed {
-			return "has a { that is not closed", templateValid
-		}
-		if fault := pathFault(field); fault != "" {
-			return fault, templateValid
-		}
-		fields++
-		rest = after
 	}
-	if fields == 0 {
-		return fmt.Sprintf("the template %s names no field", quote(s)), fmt.Sprintf("did you mean %s? Fields are written in braces", quote("{"+s+"}"))
-	}
-	return "", ""
 }
 
-// pathFault says what is wrong with a path to a field, "" if nothing.
-func pathFault(path string) string {
-	if path == "" {
-		return "has an empty field name"
+// columns checks a list of paths to fields.
+func (c *checker) columns(at string, paths []string) {
+	for k, path := range paths {
+		c.column(itemField(at, k), path)
 	}
-	for part := range strings.SplitSeq(path, ".") {
-		name := strings.TrimSuffix(part, "[]")
-		if name == "" || strings.TrimSpace(name) != name || strings.ContainsAny(name, "{}[]\n") {
-			return fmt.Sprintf("%s is no field path", quote(path))
-		}
+}
+
+// column checks a path to a field.
+func (c *checker) column(at, path string) {
+	if !c.sound(at) {
+		return
 	}
-	return ""
+	if _, err := fieldpath.Parse(path); err != nil {
+		c.error(at, err.Error(), "")
+	}
 }
 
 // digestText is a SHA-256 as sha256sum prints it.

@@ -27,7 +27,7 @@ var rules = []rule{
 	{"Names of sources are unique, and names have printable characters only, no space at either end, and at most 200 bytes.", (*checker).names},
 	{"A chain has one `text` (before `tokenize`) or one `tokens` (without `text` and `tokenize`), at most one `tokenize`, and at most one `append_eod`, after the tokens are there; at most one `image`, after the tokens and before `append_eod`. Without `text` or `tokens` the text of column `text` is taken (`txt` in a webdataset).", (*checker).chains},
 	{"Filters compile.", (*checker).filters},
-	{"Templates name at least one field in braces, `{title}`; a literal brace is doubled.", (*checker).templates},
+	{"Templates name at least one field in braces, `{title}`; a literal brace is doubled. Fields and columns are paths: dots between names, `[]` for each element of a list, also of lists in lists, and a backslash before a `.`, `[`, `}` or `\\` that is part of a name. `keep` names no column twice.", (*checker).templates},
 	{"Encodings other than `bytes` need `ranks`; `bytes` takes none. A `sha256` is that of a rank file, 64 hex digits.", (*checker).ranks},
 	{"All `image` steps have the same `patch` and `merge`; `max_pixels` is at least the area of one block of `merge` x `merge` patches, and `min_pixels`.", (*checker).images},
 	{"`long.max` is at most `batch.sequence_length`, times `batch.context_split` if that is given.", (*checker).long},

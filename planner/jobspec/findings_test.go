@@ -43,6 +43,7 @@ const (
 	nameValid    = `valid are printable characters without a space at either end, such as web or "Wikipedia (en)"`
 	countValid   = "valid is a whole number such as 4096, 100k or 64Ki"
 	chain        = "    transforms: "
+	pathValid    = "a field name belongs here (valid: text, meta.title, messages[].content)"
 )
 
 var findingRows = []struct {
@@ -103,7 +104,7 @@ var findingRows = []struct {
 	{4, "    files: a\n" + chain + "[tokenize: bytes, image: {token: 5}]", "f:5: sources[0].transforms[1].image.columns: is missing, valid is a list, each item a text"},
 	{4, "    files: a\n" + chain + "[image: {columns: jpg, token: 5}, tokenize: bytes]", "f:5: sources[0].transforms[0].image: comes before there are tokens, move it after tokenize or tokens"},
 	{4, "    files: a\n" + chain + "[tokenize: bytes, append_eod: {}, image: {columns: jpg, token: 5}]", "f:5: sources[0].transforms[2].image: comes after append_eod, move it before: a record may have an image and no other token, and its end needs a mark too"},
-	{4, "    files: a\n" + chain + "[tokenize: bytes, image: {columns: [jpg, a..b], token: 5}]", `f:5: sources[0].transforms[1].image.columns[1]: "a..b" is no field path, valid is a column such as jpg, image.bytes or images[].bytes`},
+	{4, "    files: a\n" + chain + "[tokenize: bytes, image: {columns: [jpg, a..b], token: 5}]", `f:5: sources[0].transforms[1].image.columns[1]: field path "a..b": character 2: ` + pathValid},
 	{4, "    files: a\n" + chain + "[tokenize: bytes, image: {columns: jpg, token: 5, min_pixels: 9000, max_pixels: 8000}]", "f:5: sources[0].transforms[1].image.min_pixels: 9000 is more than max_pixels 8000, valid is at most 8000"},
 	{4, "    files: a\n" + chain + "[tokenize: bytes, image: {columns: jpg, token: 5, min_pixels: 0, max_pixels: 783}]", "f:5: sources[0].transforms[1].image.max_pixels: 783 is less than one block of 28 x 28 pixels (patch * merge), valid is 784 or more"},
 	{6, "    files: b\n" + chain + "[tokenize: bytes, image: {columns: jpg, token: 5}]\n  - {name: c, files: c, transforms: [tokenize: bytes, image: {columns: jpg, token: 5, patch: 16}]}", "f:8: warning: sources[2]: \"c\" has weight 0 in every stage: it is never read, give it a weight or take the source away\nf:8: sources[2].transforms[1].image.patch: is 16 here and 14 in an earlier source, one encoder takes the images of all sources: write the same"},
@@ -232,13 +233,18 @@ var findingRows = []struct {
 	{4, "    files: a\n" + chain + "[{text: '{x}', tokenize: bytes}]", "f:5: sources[0].transforms[0]: has text and tokenize in one step, write each as a list item of its own"},
 	{4, "    files: a\n" + chain + "[{}]", "f:5: sources[0].transforms[0]: is empty, valid is one of text, tokens, filter, tokenize, append_eod, image"},
 	{4, "    files: a\n" + chain + "[tokenise: bytes]", `f:5: sources[0].transforms[0].tokenise: unknown field, did you mean "tokenize"? Valid are text, tokens, filter, tokenize, append_eod, image`},
-	{4, "    files: a\n" + chain + "[tokens: 'a..b']", `f:5: sources[0].transforms[0].tokens: "a..b" is no field path, valid is a column such as input_ids or meta.ids`},
-	{4, "    files: a\n" + chain + "[text: '{a', tokenize: bytes]", "f:5: sources[0].transforms[0].text: has a { that is not closed, " + templateValid},
-	{4, "    files: a\n" + chain + "[text: '{a}}', tokenize: bytes]", "f:5: sources[0].transforms[0].text: has a } that closes nothing, " + templateValid},
-	{4, "    files: a\n" + chain + "[text: '{}', tokenize: bytes]", "f:5: sources[0].transforms[0].text: has an empty field name, " + templateValid},
-	{4, "    files: a\n" + chain + "[text: '{a {b}', tokenize: bytes]", `f:5: sources[0].transforms[0].text: "a {b" is no field path, ` + templateValid},
-	{4, "    files: a\n" + chain + "[text: body, tokenize: bytes]", `f:5: sources[0].transforms[0].text: the template "body" names no field, did you mean "{body}"? Fields are written in braces`},
+	{4, "    files: a\n" + chain + "[tokens: 'a..b']", `f:5: sources[0].transforms[0].tokens: field path "a..b": character 2: ` + pathValid},
+	{4, "    files: a\n" + chain + "[text: '{a', tokenize: bytes]", `f:5: sources[0].transforms[0].text: template "{a", byte 0: { is not closed; a field is {name}, a literal brace is doubled: {{`},
+	{4, "    files: a\n" + chain + "[text: '{a}}', tokenize: bytes]", `f:5: sources[0].transforms[0].text: template "{a}}", byte 3: } without {; a literal brace is doubled: }}`},
+	{4, "    files: a\n" + chain + "[text: '{}', tokenize: bytes]", `f:5: sources[0].transforms[0].text: template "{}", byte 0: {} names no field; valid are {title}, {meta.title}, {messages[].content}`},
+	{4, "    files: a\n" + chain + "[text: '{a {b}', tokenize: bytes]", `f:5: sources[0].transforms[0].text: template "{a {b}", byte 0: { is not closed; a field is {name}, a literal brace is doubled: {{`},
+	{4, "    files: a\n" + chain + "[text: body, tokenize: bytes]", `f:5: sources[0].transforms[0].text: template "body" names no field, so that every record would have the same text; write {body} for a field`},
 	{4, "    files: a\n" + chain + "[text: '{{a}} {b.c[].d}', tokenize: bytes]", ""},
+	{4, "    files: a\n" + chain + "[text: '{test[][].key}', tokenize: bytes]", ""},
+	{4, "    files: a\n" + chain + `[text: '{ts\[ms\]} {a\.b} {a\}b}', tokenize: bytes]`, ""},
+	{4, "    files: a\n    keep: ['ids[][]', 'size\\[px\\]']", ""},
+	{4, "    files: a\n" + chain + "[text: '{ts[ms]}', tokenize: bytes]", `f:5: sources[0].transforms[0].text: template "{ts[ms]}", byte 0: field path "ts[ms]": character 2: only [] (each element) then . or the end may follow a name; write \[ for a bracket in a name (valid: text, meta.title, messages[].content)`},
+	{4, "    files: a\n    keep: [jpg, a..b, jpg]", "f:5: sources[0].keep[1]: field path \"a..b\": character 2: " + pathValid + "\nf:5: sources[0].keep[2]: \"jpg\" is also keep[0], name each column once"},
 	{4, "    files: a\n" + chain + "[filter: 'len(', tokenize: bytes]", "f:5: sources[0].transforms[0].filter: column 5: an operand is missing"},
 
 	// YAML.

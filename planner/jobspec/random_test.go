@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+
+	"github.com/millrace-data/millrace/internal/fieldpath"
 )
 
 // randomJob makes a valid job whose texts try the printer's quoting.
@@ -62,8 +64,8 @@ func randomSource(rng *rand.Rand, i, length int) Source {
 		Long: Long{pick(rng, "split", "truncate", "drop"), 1 + rng.IntN(length)}, Shuffle: Shuffle{rng.IntN(2) == 0, 1 + rng.IntN(9)},
 		BadRecords: BadRecords{pick(rng, "stop", "skip"), rng.IntN(9)}, Limit: rng.Int64N(9),
 	}
-	for range rng.IntN(3) {
-		s.Keep = append(s.Keep, randomText(rng))
+	for i := range rng.IntN(3) {
+		s.Keep = append(s.Keep, fieldpath.Path{{Key: fmt.Sprint(i)}, {Key: randomText(rng)}}.String())
 		s.Files = append(s.Files, randomText(rng))
 	}
 	if rng.IntN(2) == 0 {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/fieldpath"
 	"github.com/millrace-data/millrace/sourceloader/store"
 )
 
@@ -98,7 +99,7 @@ func openBatch(ctx context.Context, in *input, obj store.Object, batch int, colu
 	b := &arrowBatch{ctx: ctx, uri: obj.URI, firstRow: index.firstRow, rows: index.batch.rows(), values: make([]Value, len(columns))}
 	loader := &arrowLoader{ctx: ctx, h: in, wanted: map[*arrowField]bool{}, dictionaries: index.dictionaries, loaded: map[*arrowField][]*arrowArray{}}
 	for _, name := range columns {
-		path, err := ParsePath(name)
+		path, err := fieldpath.Parse(name)
 		if err != nil {
 			return nil, err
 		}

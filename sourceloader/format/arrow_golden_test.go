@@ -16,6 +16,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/fieldpath"
 	"github.com/millrace-data/millrace/internal/testdata"
 	"github.com/millrace-data/millrace/sourceloader/store"
 )
@@ -46,7 +47,7 @@ func arrowPaths(obj store.Object) ([]string, error) {
 func (f *arrowField) split() (readable []string, refused map[string]string) {
 	refused = map[string]string{}
 	for _, name := range f.paths() {
-		path, err := ParsePath(name)
+		path, err := fieldpath.Parse(name)
 		if err == nil {
 			_, err = f.resolve(name, path)
 		}
@@ -275,11 +276,11 @@ func compareGold(t *testing.T, path string, g goldFile) (compared int) {
 	}
 	readable, _ := root.split()
 	for _, name := range readable {
-		steps, _ := ParsePath(name)
+		steps, _ := fieldpath.Parse(name)
 		resolved, _ := root.resolve(name, steps)
 		if resolved.tokens { // read as a list, where nulls and 64 bits are allowed
 			for range len(resolved.steps) - len(steps) {
-				name, steps = name+"[]", append(steps, Step{Each: true})
+				name, steps = name+"[]", append(steps, fieldpath.Step{Each: true})
 			}
 		}
 		c, err := readAllColumns(Arrow{}, store.Local{}, obj, []string{name})
@@ -333,7 +334,7 @@ func TestArrowAgainstLibrary(t *testing.T) {
 		}
 		read++
 		for i, name := range columns {
-			path, _ := ParsePath(name)
+			path, _ := fieldpath.Parse(name)
 			for row := range rows {
 				got := c.values[i][row]
 				if got.Kind == Int && strings.HasPrefix(f.path, "arrow-ipc/polars/lineitem") {

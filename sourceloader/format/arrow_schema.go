@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/fieldpath"
 )
 
 // arrowKind is a type of the Type union in Arrow's Schema.fbs, by number.
@@ -192,7 +193,7 @@ type arrowPath struct {
 
 const eachElement = -1
 
-func (root *arrowField) resolve(name string, path Path) (arrowPath, error) {
+func (root *arrowField) resolve(name string, path fieldpath.Path) (arrowPath, error) {
 	p := arrowPath{leaf: root}
 	for i, step := range path {
 		elem, isList := p.leaf.element()
@@ -202,7 +203,7 @@ func (root *arrowField) resolve(name string, path Path) (arrowPath, error) {
 		case step.Each:
 			return p, fault.Userf("column %q: %q is no list; leave out the []", name, path[:i])
 		case isList:
-			fixed := append(append(append(Path{}, path[:i]...), Step{Each: true}), path[i:]...)
+			fixed := append(append(append(fieldpath.Path{}, path[:i]...), fieldpath.Step{Each: true}), path[i:]...)
 			return p, fault.Userf("column %q: %q is a list; write %q", name, path[:i], fixed)
 		default:
 			n, err := p.leaf.child(name, step.Key)
@@ -262,19 +263,19 @@ func (f *arrowField) readable(column string, implied bool) error {
 func (f *arrowField) paths() []string {
 	var have []string
 	for _, c := range f.children {
-		have = c.appendPaths(have, Path{{Key: c.name}})
+		have = c.appendPaths(have, fieldpath.Path{{Key: c.name}})
 	}
 	return have
 }
 
-func (f *arrowField) appendPaths(have []string, path Path) []string {
+func (f *arrowField) appendPaths(have []string, path fieldpath.Path) []string {
 	at, lists := f, path
 	for {
 		elem, isList := at.element()
 		if !isList {
 			break
 		}
-		at, lists = elem, append(lists[:len(lists):len(lists)], Step{Each: true})
+		at, lists = elem, append(lists[:len(lists):len(lists)], fieldpath.Step{Each: true})
 	}
 	if at.kind != arrowStruct {
 		if at.kind == arrowInt {
@@ -283,7 +284,7 @@ func (f *arrowField) appendPaths(have []string, path Path) []string {
 		return append(have, lists.String())
 	}
 	for _, c := range at.children {
-		have = c.appendPaths(have, append(lists[:len(lists):len(lists)], Step{Key: c.name}))
+		have = c.appendPaths(have, append(lists[:len(lists):len(lists)], fieldpath.Step{Key: c.name}))
 	}
 	return have
 }

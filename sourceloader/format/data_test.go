@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/fieldpath"
 	"github.com/millrace-data/millrace/internal/testdata"
 	"github.com/millrace-data/millrace/sourceloader/format"
 	"github.com/millrace-data/millrace/sourceloader/format/formattest"
@@ -171,7 +172,7 @@ func checkAgainstStandard(t *testing.T, file string, f format.Format, obj store.
 	names := slices.Sorted(maps.Keys(keys))
 	opt := format.Options{ChunkBytes: 100_000}
 	for _, name := range names {
-		opt.Columns = append(opt.Columns, format.Path{{Key: name}}.String())
+		opt.Columns = append(opt.Columns, fieldpath.Path{{Key: name}}.String())
 	}
 	row := 0
 	chunks, err := f.Chunks(t.Context(), store.Local{}, obj, opt)

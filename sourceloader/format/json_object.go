@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/millrace-data/millrace/internal/fieldpath"
 )
 
 // objectReader reads the wanted fields of JSON objects, one object after the
@@ -22,7 +24,7 @@ import (
 // any other a List.
 type objectReader struct {
 	jsonScanner
-	paths  []Path
+	paths  []fieldpath.Path
 	places []extent // per path: where the value of its first key is
 	values []Value
 
@@ -41,7 +43,7 @@ func newObjectReader(columns []string) (*objectReader, error) {
 		values: make([]Value, len(columns)),
 	}
 	for _, column := range columns {
-		path, err := ParsePath(column)
+		path, err := fieldpath.Parse(column)
 		if err != nil {
 			return nil, err
 		}
@@ -157,7 +159,7 @@ func (r *objectReader) keyAt(i int) []byte {
 
 // pick follows steps from the checked value at i and reads what is there. null
 // and what is absent are Null; another kind than the path says is a problem.
-func (r *objectReader) pick(i int, steps Path) (v Value, problem string) {
+func (r *objectReader) pick(i int, steps fieldpath.Path) (v Value, problem string) {
 	if len(steps) == 0 {
 		v, _, problem = r.read1(i)
 		return v, problem
@@ -185,7 +187,7 @@ func (r *objectReader) pick(i int, steps Path) (v Value, problem string) {
 	return r.pick(at, rest)
 }
 
-func (r *objectReader) pickEach(i int, rest Path) (Value, string) {
+func (r *objectReader) pickEach(i int, rest fieldpath.Path) (Value, string) {
 	mark := len(r.open)
 	for i = r.space(i + 1); r.data[i] != ']'; i = r.nextElement(i) {
 		v, problem := r.pick(i, rest)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/millrace-data/millrace/internal/fieldpath"
 	"github.com/millrace-data/millrace/internal/testdata"
 )
 
@@ -166,7 +167,7 @@ func agrees(t *testing.T, data []byte) {
 		return
 	}
 	for key, value := range doc {
-		reader, err := newObjectReader([]string{Path{{Key: key}}.String()})
+		reader, err := newObjectReader([]string{fieldpath.Path{{Key: key}}.String()})
 		if err != nil {
 			continue // the empty key has no path
 		}

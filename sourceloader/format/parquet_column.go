@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/fieldpath"
 )
 
 // parquetColumn reads one wanted column of a row group row by row. Its values
@@ -34,7 +35,7 @@ type parquetEntry struct {
 }
 
 func newParquetColumn(ctx context.Context, r io.ReaderAt, f *parquetFooter, root *parquetNode, name string) (*parquetColumn, error) {
-	path, err := ParsePath(name)
+	path, err := fieldpath.Parse(name)
 	if err != nil {
 		return nil, err
 	}

@@ -17,6 +17,7 @@ import (
 	pq "github.com/parquet-go/parquet-go/format"
 
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/fieldpath"
 	"github.com/millrace-data/millrace/internal/testdata"
 	"github.com/millrace-data/millrace/sourceloader/store"
 )
@@ -178,7 +179,7 @@ func compareGolden(t *testing.T, obj store.Object, golden [][]any, left map[stri
 		t.Fatal(err)
 	}
 	for _, column := range root.paths() {
-		path, err := ParsePath(column)
+		path, err := fieldpath.Parse(column)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -193,7 +194,7 @@ func compareGolden(t *testing.T, obj store.Object, golden [][]any, left map[stri
 		if f.tokens { // read as a list, where nulls and 64 bits are allowed
 			for range f.lists {
 				column += "[]"
-				path = append(path, Step{Each: true})
+				path = append(path, fieldpath.Step{Each: true})
 			}
 		}
 		c, err := readAllColumns(Parquet{}, store.Local{}, obj, []string{column})
@@ -226,7 +227,7 @@ func compareGolden(t *testing.T, obj store.Object, golden [][]any, left map[stri
 }
 
 // incomparable says why the golden form of a column differs from ours.
-func incomparable(root *parquetNode, f parquetField, path Path) string {
+func incomparable(root *parquetNode, f parquetField, path fieldpath.Path) string {
 	n := f.leaf
 	at := place{root, true}
 	for _, step := range path {
@@ -259,7 +260,7 @@ func incomparable(root *parquetNode, f parquetField, path Path) string {
 	return ""
 }
 
-func pickJSON(j any, path Path) any {
+func pickJSON(j any, path fieldpath.Path) any {
 	if len(path) == 0 || j == nil {
 		return j
 	}

@@ -14,6 +14,7 @@ import (
 	pqgo "github.com/parquet-go/parquet-go"
 	pq "github.com/parquet-go/parquet-go/format"
 
+	"github.com/millrace-data/millrace/internal/fieldpath"
 	"github.com/millrace-data/millrace/sourceloader/store"
 )
 
@@ -111,7 +112,7 @@ func compareRows(t *testing.T, obj store.Object, want [][][]pqgo.Value) (compare
 		t.Fatal(err)
 	}
 	for _, column := range root.paths() {
-		path, err := ParsePath(column)
+		path, err := fieldpath.Parse(column)
 		if err != nil {
 			continue // the column without a name
 		}

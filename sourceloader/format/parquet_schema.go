@@ -6,6 +6,7 @@ import (
 	pq "github.com/parquet-go/parquet-go/format"
 
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/fieldpath"
 )
 
 // Members of the LogicalType union, by field number.
@@ -202,7 +203,7 @@ type parquetField struct {
 }
 
 // resolve finds the leaf that path names.
-func (root *parquetNode) resolve(name string, path Path) (parquetField, error) {
+func (root *parquetNode) resolve(name string, path fieldpath.Path) (parquetField, error) {
 	var f parquetField
 	at := place{root, true}
 	for i, step := range path {
@@ -214,7 +215,7 @@ func (root *parquetNode) resolve(name string, path Path) (parquetField, error) {
 		case step.Each:
 			return f, fault.Userf("column %q: %q is no list; leave out the []", name, path[:i])
 		case isList:
-			fixed := append(append(append(Path{}, path[:i]...), Step{Each: true}), path[i:]...)
+			fixed := append(append(append(fieldpath.Path{}, path[:i]...), fieldpath.Step{Each: true}), path[i:]...)
 			return f, fault.Userf("column %q: %q is a list; write %q", name, path[:i], fixed)
 		default:
 			child := at.node.child(step.Key)
@@ -239,7 +240,7 @@ func (root *parquetNode) finish(f *parquetField, at place, name string) error {
 		at, implied = elem, true
 	}
 	if !at.node.leaf {
-		have := appendPaths(nil, at, Path{})
+		have := appendPaths(nil, at, fieldpath.Path{})
 		return fault.Userf("column %q is a group of fields; name one of them: %s", name, listNames(under(name, implied, have)))
 	}
 	f.leaf = at.node
@@ -287,14 +288,14 @@ func (n *parquetNode) child(name string) *parquetNode {
 // paths lists the columns of the schema as field paths.
 func (n *parquetNode) paths() []string { return appendPaths(nil, place{n, true}, nil) }
 
-func appendPaths(have []string, at place, path Path) []string {
+func appendPaths(have []string, at place, path fieldpath.Path) []string {
 	lists := path
 	for {
 		elem, _, isList := at.element()
 		if !isList {
 			break
 		}
-		at, lists = elem, append(lists[:len(lists):len(lists)], Step{Each: true})
+		at, lists = elem, append(lists[:len(lists):len(lists)], fieldpath.Step{Each: true})
 	}
 	if at.node.leaf {
 		if at.node.isInteger() && len(lists) > len(path) {
@@ -303,7 +304,7 @@ func appendPaths(have []string, at place, path Path) []string {
 		return append(have, lists.String())
 	}
 	for _, c := range at.node.children {
-		have = appendPaths(have, place{c, false}, append(lists[:len(lists):len(lists)], Step{Key: c.name}))
+		have = appendPaths(have, place{c, false}, append(lists[:len(lists):len(lists)], fieldpath.Step{Key: c.name}))
 	}
 	return have
 }

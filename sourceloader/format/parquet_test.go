@@ -12,6 +12,7 @@ import (
 	pqgo "github.com/parquet-go/parquet-go"
 
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/fieldpath"
 	"github.com/millrace-data/millrace/sourceloader/store"
 )
 
@@ -144,7 +145,7 @@ func parquetPathsIn(data []byte) ([]string, error) {
 	}
 	var names []string
 	for _, p := range root.paths() {
-		if _, err := ParsePath(p); err == nil {
+		if _, err := fieldpath.Parse(p); err == nil {
 			names = append(names, p)
 		}
 	}
@@ -299,7 +300,7 @@ func TestParquetProjection(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, column := range []string{"text", "tokens", "messages[].role"} {
-		path, _ := ParsePath(column)
+		path, _ := fieldpath.Parse(column)
 		field, err := root.resolve(column, path)
 		if err != nil {
 			t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/fieldpath"
 	"github.com/millrace-data/millrace/planner/jobspec"
 	"github.com/millrace-data/millrace/sourceloader/format"
 	"github.com/millrace-data/millrace/sourceloader/tokenize"
@@ -77,7 +78,7 @@ func Compile(src jobspec.Source, sequenceLength int, tokenizers *Tokenizers) (*C
 // chain. Its error is the one of Compile without the name of the source.
 func CheckFilter(expr string) error {
 	_, err := filter.Compile(expr, filter.Scope{Tokens: true, Column: func(path string) (int, error) {
-		_, err := format.ParsePath(path)
+		_, err := fieldpath.Parse(path)
 		return 0, err
 	}})
 	return err
@@ -125,7 +126,7 @@ func (c *compiler) column(path string) (int, error) {
 	if place := slices.Index(c.chain.columns, path); place >= 0 {
 		return place, nil
 	}
-	if _, err := format.ParsePath(path); err != nil {
+	if _, err := fieldpath.Parse(path); err != nil {
 		return 0, err
 	}
 	c.chain.columns = append(c.chain.columns, path)

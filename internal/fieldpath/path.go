@@ -1,4 +1,8 @@
-package format
+// Package fieldpath is how a job spec names the fields of records: by paths, such as
+// messages[].content, and in templates, such as "{title}: {body}". The spec's checks and
+// the readers of files read both by it, so that none refuses what another takes. It
+// knows nothing of records or files.
+package fieldpath
 
 import (
 	"strings"
@@ -18,10 +22,10 @@ type Step struct {
 // value is a List. The first step is always a key.
 type Path []Step
 
-// ParsePath reads a field path. Keys are separated by dots, [] after a key
+// Parse reads a field path. Keys are separated by dots, [] after a key
 // means each element of the list, and a backslash takes the next character as
 // it is, so that "a\.b" is the one key a.b.
-func ParsePath(s string) (Path, error) {
+func Parse(s string) (Path, error) {
 	var (
 		p   Path
 		key []byte
@@ -63,7 +67,7 @@ func badPath(path string, at int, why string) error {
 	return fault.Userf("field path %q: character %d: %s (valid: text, meta.title, messages[].content)", path, at, why)
 }
 
-// String returns the path in the form that ParsePath reads.
+// String returns the path in the form that Parse reads.
 func (p Path) String() string {
 	var b strings.Builder
 	for i, step := range p {
