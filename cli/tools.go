@@ -9,7 +9,9 @@ import (
 
 	"github.com/millrace-data/millrace/internal/reference"
 	"github.com/millrace-data/millrace/planner/jobspec"
+	"github.com/millrace-data/millrace/sourceloader"
 	"github.com/millrace-data/millrace/sourceloader/store"
+	"github.com/millrace-data/millrace/sourceloader/transform"
 )
 
 type lintCmd struct {
@@ -19,14 +21,18 @@ type lintCmd struct {
 
 // Help is printed below the usage line.
 func (*lintCmd) Help() string {
-	return "Needs no service, and reads no data: it looks at the spec, and whether the files it names are there. " +
+	return "Needs no service: it looks at the spec, compiles each source's steps, lists its files and reads one record of them, so that " +
+		"what would stop a job at its start is found here. What other records hold is for `millrace plan`. " +
 		"Each finding is one line on standard error, `file:line: field: what is wrong, what would be valid`. " +
 		"Warnings do not stop a job; any error is exit code 3. docs/jobspec.md describes all fields.\n\n" +
 		"Example:\n  millrace lint job.yaml"
 }
 
-func (c *lintCmd) Run() error {
-	job, err := load(c.Job)
+func (c *lintCmd) Run(ctx context.Context) error {
+	tokenizers := transform.NewTokenizers()
+	job, err := load(c.Job, jobspec.CheckSource(func(job *jobspec.Job, i int) jobspec.Findings {
+		return sourceloader.Check(ctx, store.Local{}, job, i, tokenizers)
+	}))
 	if err != nil {
 		return err
 	}

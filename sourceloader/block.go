@@ -252,9 +252,7 @@ func (r *reading) record(rec *format.Record) error {
 
 // bad applies the source's policy to a record that cannot be used.
 func (r *reading) bad(rec *format.Record, err error) error {
-	if rec.Err == nil { // the transforms do not know the file
-		err = fault.As(fault.ClassOf(err), fmt.Errorf("%s: %w", r.source.Manifest.Files[r.file].URI, err))
-	}
+	err = inFile(r.source.Manifest.Files[r.file].URI, rec, err)
 	if fault.ClassOf(err) != fault.User || r.source.Spec.BadRecords.Policy != "skip" {
 		return err
 	}

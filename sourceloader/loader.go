@@ -232,6 +232,9 @@ func (l *Loader) open(ctx context.Context, i uint32) (*Source, *lazySource, erro
 		if err != nil {
 			return nil, nil, err
 		}
+		if message := leftOut(src.Source); message != "" {
+			l.opts.Log.Warn(message, "source", src.Spec.Name)
+		}
 		lazy.source = src
 	}
 	return lazy.source, lazy, nil

@@ -103,8 +103,11 @@ func (s *source) readBlock() error {
 					places = append(places, order.Place{File: int32(unit.File), Row: t.Row, Piece: t.Piece})
 					return nil
 				})
-				if fault.ClassOf(err) == fault.User && s.spec.BadRecords.Policy == "skip" {
+				switch {
+				case fault.ClassOf(err) == fault.User && s.spec.BadRecords.Policy == "skip":
 					return nil
+				case err != nil && rec.Err == nil: // the transforms do not know the file
+					return fmt.Errorf("%s: %w", s.Manifest.Files[unit.File].URI, err)
 				}
 				return err
 			})

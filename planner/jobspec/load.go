@@ -23,12 +23,20 @@ type options struct {
 	cost   func(string) error
 	env    func(string) (string, bool)
 	files  bool // look whether files are there
+	source func(*Job, int) Findings
 }
 
 // CheckFilter has every filter expression compiled by check, so that what is
 // wrong with one is reported at its place.
 func CheckFilter(check func(expression string) error) Option {
 	return func(o *options) { o.filter = check }
+}
+
+// CheckSource has the files of each source, and the steps that read them, looked at by
+// check, where nothing else is wrong with the source. Of what check finds Field is a
+// field of the source, such as files.
+func CheckSource(check func(job *Job, source int) Findings) Option {
+	return func(o *options) { o.source = check }
 }
 
 // Env takes variables from lookup in place of the process's environment.
@@ -114,12 +122,33 @@ func build(r *report, src []byte, dir string, o options) *Job {
 	for i := range job.Sources {
 		deriveChain(&job.Sources[i])
 	}
+	if o.source != nil {
+		c.sources(o.source)
+	}
 	return job
+}
+
+// sources has each source looked at that has no error yet.
+func (c *checker) sources(check func(*Job, int) Findings) {
+	for i := range c.job.Sources {
+		at := itemField("sources", i)
+		if !c.sound(at, "batch.sequence_length", "batch.context_split") {
+			continue
+		}
+		for _, f := range check(c.job, i) {
+			field := at + "." + f.Field
+			if f.Warning {
+				c.warn(field, f.Message, f.Valid)
+			} else {
+				c.error(field, f.Message, f.Valid)
+			}
+		}
+	}
 }
 
 // CheckFiles looks whether the files that a job names are there: rank files,
 // and at least one file for each entry of a source's files. It looks at local
-// paths only; those with a scheme (s3://...) are the store's to check, and a warning. The
+// paths only; those with a scheme (s3://...) are the store's to check. The
 // findings have no lines; those of Lint do.
 func CheckFiles(job *Job) Findings {
 	r := newReport("")
@@ -155,10 +184,7 @@ func checkRanks(r *report, field string, t *Tokenize) {
 
 // checkFile looks for a file, a directory or a match of a glob.
 func checkFile(r *report, field, path string) {
-	if scheme, _, ok := strings.Cut(path, "://"); ok {
-		if scheme != "file" {
-			r.warn(field, "the built-in store does not know "+quote(scheme+"://"), "it reads local files: a path, or file:///path")
-		}
+	if strings.Contains(path, "://") {
 		return
 	}
 	if _, err := os.Stat(path); err == nil {

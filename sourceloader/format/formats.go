@@ -71,6 +71,9 @@ func ByPath(uri string) (Format, error) {
 		}
 		known = append(known, row.extensions...)
 	}
+	if _, err := Foreign(uri); err != nil {
+		return nil, err
+	}
 	return nil, fault.Userf("%s: its extension says no format (known: %s): set the source's format", uri, strings.Join(known, " "))
 }
 

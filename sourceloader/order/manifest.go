@@ -79,6 +79,7 @@ func (m *Manifest) Folder() string {
 type Source struct {
 	Format   format.Format
 	Options  format.Options
+	LeftOut  []store.Object // files of folders and globs that are not of the format
 	Manifest Manifest
 	Order    Order
 }
@@ -88,22 +89,16 @@ type Source struct {
 // read. Errors are of class fault.User if a file is missing or broken, or the
 // source has no chunk at all.
 func Index(ctx context.Context, st store.Store, src *jobspec.Source, seed uint64, columns []string) (*Source, error) {
-	objects, err := list(ctx, st, src.Files)
+	s, objects, err := find(ctx, st, src, columns)
 	if err != nil {
 		return nil, wrap(src.Name, err)
 	}
-	f, objects, err := choose(ctx, st, src, objects)
-	if err != nil {
-		return nil, wrap(src.Name, err)
-	}
-	objects = withoutCompanions(f, objects)
-	s := &Source{Format: f, Options: format.Options{Columns: columns, ChunkBytes: src.ChunkBytes}}
 	for _, obj := range objects {
 		file := File{Object: obj}
-		if file.Chunks, err = f.Chunks(ctx, st, obj, s.Options); err != nil {
+		if file.Chunks, err = s.Format.Chunks(ctx, st, obj, s.Options); err != nil {
 			return nil, wrap(src.Name, err)
 		}
-		if err := file.fingerprint(ctx, st, f); err != nil {
+		if err := file.fingerprint(ctx, st, s.Format); err != nil {
 			return nil, wrap(src.Name, err)
 		}
 		s.Manifest.Files = append(s.Manifest.Files, file)
@@ -120,10 +115,15 @@ func Index(ctx context.Context, st store.Store, src *jobspec.Source, seed uint64
 		Layout:  NewLayout(s.Manifest.Files, target),
 	}
 	if s.Order.Layout.Chunks() == 0 {
-		return nil, fault.Userf("source %q is empty: its %d files (%s) hold no record; name files with data, or take the source out",
-			src.Name, len(objects), strings.Join(src.Files, ", "))
+		return nil, empty(src, len(objects))
 	}
 	return s, nil
+}
+
+// empty is the error of a source without a chunk.
+func empty(src *jobspec.Source, files int) error {
+	return fault.Userf("source %q is empty: its %d files (%s) hold no record; name files with data, or take the source out",
+		src.Name, files, strings.Join(src.Files, ", "))
 }
 
 // fingerprint takes the fingerprints of a file and its companions.
@@ -166,6 +166,20 @@ func (s *Source) ReadUnit(ctx context.Context, st store.Store, u Unit, fn func(*
 	return s.Format.Read(ctx, st, file.Object, u.Chunk, s.Options, fn)
 }
 
+// find lists the files that a source is read from, without a look at what they hold.
+func find(ctx context.Context, st store.Store, src *jobspec.Source, columns []string) (*Source, []store.Object, error) {
+	all, err := list(ctx, st, src.Files)
+	if err != nil {
+		return nil, nil, err
+	}
+	s := &Source{Options: format.Options{Columns: columns, ChunkBytes: src.ChunkBytes}}
+	objects, err := s.choose(ctx, st, src, all)
+	if err != nil {
+		return nil, nil, err
+	}
+	return s, withoutCompanions(s.Format, objects), noIndex(ctx, st, objects)
+}
+
 func list(ctx context.Context, st store.Store, patterns []string) ([]store.Object, error) {
 	var all []store.Object
 	for _, p := range patterns {
@@ -183,25 +197,34 @@ func list(ctx context.Context, st store.Store, patterns []string) ([]store.Objec
 // choose finds the format of a source and drops the listed files that are not
 // of it, such as the state.json beside Hugging Face's Arrow files. A file that
 // the spec names itself stays, whatever it is called.
-func choose(ctx context.Context, st store.Store, src *jobspec.Source, objects []store.Object) (format.Format, []store.Object, error) {
-	f, err := formatOf(src, objects)
-	if err != nil {
-		return nil, nil, err
+func (s *Source) choose(ctx context.Context, st store.Store, src *jobspec.Source, objects []store.Object) (kept []store.Object, err error) {
+	if s.Format, err = formatOf(src, objects); err != nil {
+		return nil, err
 	}
-	stays := func(o store.Object) bool { return fits(f, src.Format == "", o.URI) }
+	stays := func(o store.Object) bool { return fits(s.Format, src.Format == "", o.URI) }
 	if !slices.ContainsFunc(objects, func(o store.Object) bool { return !stays(o) }) {
-		return f, objects, nil
+		return objects, nil
 	}
 	named, err := namedFiles(ctx, st, src.Files)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	kept := slices.DeleteFunc(objects, func(o store.Object) bool { return !stays(o) && !named[o.URI] })
-	if len(kept) == 0 {
-		return nil, nil, fault.Userf("none of the files that %s names is of format %s; set `format:` or name other files",
-			strings.Join(src.Files, ", "), f.Name())
+	for _, o := range objects {
+		switch {
+		case stays(o) || named[o.URI]:
+			kept = append(kept, o)
+		case !slices.Contains(besideData, path.Base(o.URI)):
+			s.LeftOut = append(s.LeftOut, o)
+		}
 	}
-	return f, kept, nil
+	if len(kept) > 0 {
+		return kept, nil
+	}
+	if _, err := format.Foreign(objects[0].URI); err != nil {
+		return nil, err
+	}
+	return nil, fault.Userf("none of the files that %s names is of format %s; set `format:` or name other files",
+		strings.Join(src.Files, ", "), s.Format.Name())
 }
 
 // fits reports whether a listed file is data of format f, by its name. byName
@@ -264,8 +287,11 @@ func formatOf(src *jobspec.Source, objects []store.Object) (format.Format, error
 	)
 	for _, o := range objects {
 		f, err := format.ByPath(o.URI)
+		shards, foreign := format.Foreign(o.URI)
 		switch {
 		case slices.Contains(besideData, path.Base(o.URI)):
+		case shards:
+			return nil, foreign
 		case err != nil:
 			first = cmp.Or(first, err)
 		case found == nil:

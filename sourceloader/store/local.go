@@ -189,7 +189,7 @@ func localPath(uri string) (string, error) {
 		}
 		path = unescaped
 	} else if i := strings.Index(uri, "://"); i > 0 && !strings.Contains(uri[:i], "/") {
-		return "", fault.Userf("%s: local files only: scheme %q is not known (valid: a path or file:///path)", uri, uri[:i])
+		return "", noScheme(uri, uri[:i])
 	}
 	if path == "" {
 		return "", fault.Userf("a file name is empty: %w", ErrNotExist)
@@ -199,6 +199,25 @@ func localPath(uri string) (string, error) {
 		return "", fmt.Errorf("making %s absolute: %w", path, err)
 	}
 	return abs, nil
+}
+
+// fetches are programs that copy what a scheme stands for to this machine.
+var fetches = map[string]string{
+	"s3":    "aws s3 sync s3://BUCKET/PATH DIR",
+	"gs":    "gcloud storage rsync --recursive gs://BUCKET/PATH DIR",
+	"hf":    "hf download --repo-type dataset REPO --local-dir DIR",
+	"http":  "curl -O URL",
+	"https": "curl -O URL",
+}
+
+// noScheme refuses a URI of another kind than file.
+func noScheme(uri, scheme string) error {
+	how := ""
+	if fetch := fetches[strings.ToLower(scheme)]; fetch != "" {
+		how = ", such as with `" + fetch + "`"
+	}
+	return fault.Userf("%s: only local files are read, not %s://: mount what holds them, or copy them to this machine%s, and name the folder (valid: a path or file:///path)",
+		uri, scheme, how)
 }
 
 // walk returns all files below dir. above holds the real paths of the
