@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"archive/tar"
+	"bytes"
 	"crypto/sha256"
 	"fmt"
 	"os"
@@ -109,7 +111,9 @@ func TestPathsThatTheReaderTakes(t *testing.T) {
 // member, and adds zeros to a whole one.
 func TestGzipEnds(t *testing.T) {
 	t.Parallel()
-	named := func(text string) []byte { return append([]byte("\x1f\x8b\x08\x08\x00\x00\x00\x00\x00\x03story.txt\x00"), gzipped([]byte(text))[10:]...) }
+	named := func(text string) []byte {
+		return append([]byte("\x1f\x8b\x08\x08\x00\x00\x00\x00\x00\x03story.txt\x00"), gzipped([]byte(text))[10:]...)
+	}
 	whole := append(named("Once upon a time "), named("there was a mill.")...)
 	second := len(named("Once upon a time "))
 	check(t, []badInput{
@@ -164,4 +168,44 @@ func TestRankFileOfAnother(t *testing.T) {
 	other := folder(t, spec("")...)
 	put(t, other, "r50k_base.tiktoken", published)
 	millrace(t, other, "run", "job.yaml", "--steps", "2", "--resume", token).expect(t, exitUser, "resume token is of job", "spec")
+}
+
+// TestBitFieldPictures trains on a BMP whose pixels have masks of their own, and sees
+// that one with run lengths is refused by the reference as by a run.
+func TestBitFieldPictures(t *testing.T) {
+	t.Parallel()
+	with := func(picture string) string {
+		data, err := os.ReadFile(filepath.Join(testdata.Dir(t), "images", "odd-formats", picture))
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir := folder(t, words("pictures.tar", `transforms: [{text: "{txt}"}, {tokenize: bytes}, {image: {columns: bmp, token: 300, max_pixels: 3136}}, {append_eod: {}}]`)...)
+		put(t, dir, "pictures.tar", tarOfFiles(t, "1.bmp", string(data), "1.txt", "a picture"))
+		return dir
+	}
+	dir := with("rgb32bf-rgba.bmp")
+	got := millrace(t, dir, "run", "job.yaml", "--steps", "2").digest(t)
+	if want := millrace(t, dir, "reference", "job.yaml", "--steps", "2").digest(t); got != want {
+		t.Errorf("run ends with %s, reference with %s", got, want)
+	}
+	dir = with("hopper_rle8.bmp")
+	for _, verb := range []string{"lint", "run", "reference", "plan"} {
+		millrace(t, dir, verb, "job.yaml").expect(t, exitUser, "pictures.tar: row 0", `column "bmp"`, "compression 1", "write it without compression, or as PNG")
+	}
+}
+
+// tarOfFiles makes a tar of pairs of names and contents.
+func tarOfFiles(t testing.TB, files ...string) []byte {
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for i := 0; i < len(files); i += 2 {
+		if err := w.WriteHeader(&tar.Header{Name: files[i], Size: int64(len(files[i+1])), Mode: 0o644}); err != nil {
+			t.Fatal(err)
+		}
+		w.Write([]byte(files[i+1]))
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
 }

@@ -93,14 +93,13 @@ func TestOrientations(t *testing.T) {
 // unreadable are the odd pictures that are refused, and why.
 var unreadable = map[string]string{
 	"decompression_bomb.gif":         "frame bounds larger than image bounds", // a frame of another size than the screen
-	"hopper_rle8.bmp":                "unsupported BMP",                       // run lengths
-	"hopper_rle8_grayscale.bmp":      "unsupported BMP",
-	"hopper_rle8_row_overflow.bmp":   "unsupported BMP",
+	"hopper_rle8.bmp":                "compression 1",                         // run lengths
+	"hopper_rle8_grayscale.bmp":      "compression 1",
+	"hopper_rle8_row_overflow.bmp":   "compression 1",
 	"issue_2811.gif":                 "pixel size in decode out of range", // 11 bits a pixel
 	"no_palette.gif":                 "no color table",
-	"rgb32bf-rgba.bmp":               "unsupported BMP", // bit masks of its own
-	"ultrahdr.jpg":                   "Huffman",         // cut off: Pillow refuses it too
-	"unknown_compression_method.png": "checksum",        // a deliberately damaged copy
+	"ultrahdr.jpg":                   "Huffman",  // cut off: Pillow refuses it too
+	"unknown_compression_method.png": "checksum", // a deliberately damaged copy
 }
 
 // TestOddFormats decodes a collection of unusual pictures: all but the listed ones.

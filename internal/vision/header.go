@@ -183,23 +183,6 @@ func webpOrientation(chunks []byte) int {
 	return upright
 }
 
-// bmpHeader reads BITMAPINFOHEADER and its successors; a negative height says that rows
-// come from the top.
-func bmpHeader(data []byte) (header, error) {
-	if len(data) < 34 {
-		return header{}, cutOff("BMP")
-	}
-	if n := binary.LittleEndian.Uint32(data[14:]); n != 40 && n != 108 && n != 124 {
-		return header{}, fault.Userf("a BMP with a header of %d bytes; 40, 108 and 124 are read", n)
-	}
-	bits := int(binary.LittleEndian.Uint16(data[28:]))
-	if bits == 0 {
-		return header{}, fault.Userf("a BMP with 0 bits a pixel: it is damaged, or holds another format")
-	}
-	width, height := int(int32(binary.LittleEndian.Uint32(data[18:]))), int(int32(binary.LittleEndian.Uint32(data[22:])))
-	return header{width: width, height: max(height, -height), room: len(data) * 8 / bits}, nil
-}
-
 // tiffHeader reads the first directory (TIFF 6.0, section 2).
 func tiffHeader(data []byte) (header, error) {
 	dir, order := firstDirectory(data)

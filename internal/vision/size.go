@@ -8,7 +8,6 @@ import (
 	"image/png"
 	"io"
 
-	"golang.org/x/image/bmp"
 	"golang.org/x/image/tiff"
 	"golang.org/x/image/webp"
 
@@ -57,7 +56,7 @@ var formats = []format{
 	{"png", []string{"\x89PNG\r\n\x1a\n"}, pngHeader, png.Decode},
 	{"gif", []string{"GIF87a", "GIF89a"}, gifHeader, gif.Decode},
 	{"webp", []string{"RIFF????WEBP"}, webpHeader, webp.Decode},
-	{"bmp", []string{"BM"}, bmpHeader, bmp.Decode},
+	{"bmp", []string{"BM"}, bmpHeader, decodeBMP},
 	{"tiff", []string{"II*\x00", "MM\x00*"}, tiffHeader, tiff.Decode},
 }
 
