@@ -76,7 +76,7 @@ func TestBadData(t *testing.T) {
 		{"invalid UTF-8", words("bad.jsonl"), map[string][]byte{"bad.jsonl": []byte(badByte)}, []string{`source "words"`, "bad.jsonl:31:", "not valid UTF-8", "bad_records.policy: skip"}},
 		{"wrong column", words("ok.parquet", `transforms: [{text: "{body}"}, {tokenize: bytes}, {append_eod: {}}]`), map[string][]byte{"ok.parquet": pq},
 			[]string{`source "words"`, "ok.parquet", "body", "text", "number"}},
-		{"wrong column of JSON", words("words/*.jsonl", `transforms: [{text: "{body}"}, {tokenize: bytes}, {append_eod: {}}]`), nil, []string{`source "words"`, "no sample in a whole epoch"}},
+		{"wrong column of JSON", words("words/*.jsonl", `transforms: [{text: "{body}"}, {tokenize: bytes}, {append_eod: {}}]`), nil, []string{`source "words"`, `the record has no field "body"`, "its fields are id, text"}},
 		{"wrong type of JSON", words("words/*.jsonl", "transforms: [{tokens: text}, {append_eod: 1}]"), nil, []string{`source "words"`, "words/", "transforms[0].tokens", `"text"`, "list of integers"}},
 		{"wrong type of column", words("ok.parquet", "transforms: [{tokens: text}, {append_eod: 1}]"), map[string][]byte{"ok.parquet": pq}, []string{`source "words"`, "ok.parquet", "text"}},
 		{"token below 0", words("ids.jsonl", "transforms: [{tokens: ids}, {append_eod: 1}]"), map[string][]byte{"ids.jsonl": rows}, []string{`source "words"`, "ids.jsonl: row 19", `"ids"`, "-5", "0 to 2147483647"}},

@@ -176,8 +176,8 @@ func report(err error) int {
 const lostAdvice = " (something was lost: the spec and the data are not at fault; --log-level info tells more)"
 
 // load reads a job spec and prints its warnings.
-func load(path string, more ...jobspec.Option) (*jobspec.Job, error) {
-	job, findings := jobspec.Lint(path, append(more, jobspec.CheckFilter(transform.CheckFilter), jobspec.CheckCost(declared.CheckCost))...)
+func load(path string, opts ...jobspec.Option) (*jobspec.Job, error) {
+	job, findings := jobspec.Lint(path, append(opts, jobspec.CheckFilter(transform.CheckFilter), jobspec.CheckCost(declared.CheckCost))...)
 	if err := findings.Err(); err != nil {
 		return nil, err
 	}

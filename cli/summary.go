@@ -185,11 +185,15 @@ func (p *progress) reread() {
 
 func mib(bytes uint64) float64 { return float64(bytes) / (1 << 20) }
 
-// skips names the last bad record of each source that skipped some.
+// skips names the last bad record of each source that skipped some, and the fields that
+// records lack.
 func (p *progress) skips() {
 	for _, s := range p.status.Sources {
 		if s.Skipped > 0 {
 			fmt.Fprintf(p.out, "%s: %d bad records skipped, with those read ahead; the last: %s\n\n", s.Name, s.Skipped, s.LastSkip)
+		}
+		for _, a := range s.Absent {
+			fmt.Fprintf(p.out, "%s: %s\n\n", s.Name, a)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime/debug"
 
+	"github.com/millrace-data/millrace/internal/offline"
 	"github.com/millrace-data/millrace/internal/reference"
 	"github.com/millrace-data/millrace/planner/jobspec"
 	"github.com/millrace-data/millrace/sourceloader"
@@ -17,22 +18,35 @@ import (
 type lintCmd struct {
 	Job   string `arg:"" help:"Job spec (YAML)." type:"path"`
 	Print bool   `help:"Print the spec back with all defaults filled in."`
+	Read  int64  `help:"Read so many records of every source, the first ones, and say what is wrong with them." placeholder:"N"`
 }
 
 // Help is printed below the usage line.
 func (*lintCmd) Help() string {
 	return "Needs no service: it looks at the spec, compiles each source's steps, lists its files and reads one record of them, so that " +
-		"what would stop a job at its start is found here. What other records hold is for `millrace plan`. " +
+		"what would stop a job at its start is found here. " +
+		"With --read it puts the first N records of every source through its steps: fields that records lack, records that cannot be read, " +
+		"or that give no sample, are findings too. What all records hold is for `millrace plan`. " +
 		"Each finding is one line on standard error, `file:line: field: what is wrong, what would be valid`. " +
 		"Warnings do not stop a job; any error is exit code 3. docs/jobspec.md describes all fields.\n\n" +
-		"Example:\n  millrace lint job.yaml"
+		"Examples:\n  millrace lint job.yaml\n  millrace lint job.yaml --read 1000"
 }
+
+// Validate is called by kong: what it refuses is wrong usage.
+func (c *lintCmd) Validate() error { return atLeast("--read", c.Read, 0) }
 
 func (c *lintCmd) Run(ctx context.Context) error {
 	tokenizers := transform.NewTokenizers()
-	job, err := load(c.Job, jobspec.CheckSource(func(job *jobspec.Job, i int) jobspec.Findings {
+	opts := []jobspec.Option{jobspec.CheckSource(func(job *jobspec.Job, i int) jobspec.Findings {
 		return sourceloader.Check(ctx, store.Local{}, job, i, tokenizers)
-	}))
+	})}
+	if c.Read > 0 {
+		opts = append(opts, jobspec.CheckData(func(job *jobspec.Job) []jobspec.Finding { return offline.Probe(ctx, store.Local{}, job, c.Read) }))
+	}
+	job, err := load(c.Job, opts...)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	if err != nil {
 		return err
 	}

@@ -135,6 +135,7 @@ type ledger struct {
 	skipped                  uint64
 	epochSkips               map[int64]int
 	lastSkip                 *pb.Skip
+	fields                   fields
 }
 
 // Run serves until ctx ends or the job fails for good. A failure of class fault.User

@@ -214,6 +214,10 @@ func (p *Planner) blockRead(l *loaderSession, b *pb.BlockRead) {
 func blockEvent(b *pb.BlockRead) (ev plan.BlockRead, err error) {
 	ev = plan.BlockRead{Source: int32(b.Source), Seq: int64(b.Seq), Lengths: make([]int32, len(b.Lengths)), Bans: int(b.BansKnown), Bytes: int64(b.Bytes)}
 	ev.Lost = plan.Lost{Filtered: int64(b.Filtered), Dropped: int64(b.Dropped), Empty: int64(b.Empty), Bad: int64(len(b.Skips))}
+	if n := len(b.Skips); n > 0 {
+		ev.Lost.Reason = b.Skips[n-1].Reason
+	}
+	ev.Lost.Absent = nowhere(b)
 	for i, n := range b.Lengths {
 		ev.Lengths[i] = int32(n)
 	}
@@ -232,6 +236,9 @@ func (p *Planner) note(b *pb.BlockRead) bool {
 	led.dropped += b.Dropped
 	led.empty += b.Empty
 	led.skipped += uint64(len(b.Skips))
+	for _, path := range led.fields.add(b) {
+		p.opts.Log.Warn("records lack a field that the source names; the status counts them", "source", spec.Name, "field", path)
+	}
 	for _, s := range b.Skips {
 		p.opts.Log.Warn("bad record skipped", "source", spec.Name, "file", s.File, "row", s.Row, "reason", s.Reason)
 		led.lastSkip = s

@@ -59,6 +59,8 @@ type SourceStatus struct {
 	Empty     uint64  `json:"empty"`
 	Skipped   uint64  `json:"skipped"`
 	LastSkip  string  `json:"last_skip,omitempty"`
+
+	Absent []AbsentField `json:"absent_fields,omitempty"`
 }
 
 // LoaderStatus describes one loader.
@@ -186,6 +188,7 @@ func (p *Planner) sourceStatus(i int) SourceStatus {
 		Name:  p.sources[i].Name,
 		Files: p.indexed[i].GetFiles(), Bytes: p.indexed[i].GetBytes(),
 		Filtered: led.filtered, Dropped: led.dropped, Empty: led.empty, Skipped: led.skipped,
+		Absent: led.fields.list(),
 	}
 	if led.lastSkip != nil {
 		s.LastSkip = fmt.Sprintf("%s row %d: %s", led.lastSkip.File, led.lastSkip.Row, led.lastSkip.Reason)
@@ -268,6 +271,12 @@ func (s Status) String() string {
 		}
 		fmt.Fprintf(w, "%s\t%.4f\t%.4f\t%d\t%d\t%d\t%.0f\t%d\t%d\t%d\t%d\t\n", name, x.Realised, x.Scheduled,
 			x.Tokens, x.Samples, x.Epoch, x.Lag, x.Filtered, x.Dropped, x.Empty, x.Skipped)
+	}
+	w.Flush()
+	for _, x := range s.Sources {
+		for _, a := range x.Absent {
+			fmt.Fprintf(&b, "source %s: %s\n", x.Name, a)
+		}
 	}
 	fmt.Fprintf(w, "\nloader\theld MiB\tof MiB\ton disk MiB\tof MiB\tread MiB\tblocks\tread again\t\n")
 	for _, l := range s.Loaders {

@@ -528,9 +528,11 @@ type BlockRead struct {
 	Images        []uint32               `protobuf:"varint,11,rep,packed,name=images,proto3" json:"images,omitempty"`                              // images of each sample; empty if the source has none
 	ImageHeight   []uint32               `protobuf:"varint,12,rep,packed,name=image_height,json=imageHeight,proto3" json:"image_height,omitempty"` // of each image, in patches
 	ImageWidth    []uint32               `protobuf:"varint,13,rep,packed,name=image_width,json=imageWidth,proto3" json:"image_width,omitempty"`
-	Bytes         uint64                 `protobuf:"varint,14,opt,name=bytes,proto3" json:"bytes,omitempty"`  // of the loader's memory that the block takes
-	Sum           uint64                 `protobuf:"fixed64,15,opt,name=sum,proto3" json:"sum,omitempty"`     // checksum of all samples and where they come from; 0: not told
-	Chunks        []*ChunkRead           `protobuf:"bytes,16,rep,name=chunks,proto3" json:"chunks,omitempty"` // that the block was made of, in the order of reading
+	Bytes         uint64                 `protobuf:"varint,14,opt,name=bytes,proto3" json:"bytes,omitempty"`     // of the loader's memory that the block takes
+	Sum           uint64                 `protobuf:"fixed64,15,opt,name=sum,proto3" json:"sum,omitempty"`        // checksum of all samples and where they come from; 0: not told
+	Chunks        []*ChunkRead           `protobuf:"bytes,16,rep,name=chunks,proto3" json:"chunks,omitempty"`    // that the block was made of, in the order of reading
+	Records       uint64                 `protobuf:"varint,17,opt,name=records,proto3" json:"records,omitempty"` // records read, but for those that are no record of their format
+	Absent        []*AbsentField         `protobuf:"bytes,18,rep,name=absent,proto3" json:"absent,omitempty"`    // fields that some of them lack
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -677,6 +679,20 @@ func (x *BlockRead) GetChunks() []*ChunkRead {
 	return nil
 }
 
+func (x *BlockRead) GetRecords() uint64 {
+	if x != nil {
+		return x.Records
+	}
+	return 0
+}
+
+func (x *BlockRead) GetAbsent() []*AbsentField {
+	if x != nil {
+		return x.Absent
+	}
+	return nil
+}
+
 // ChunkRead is what one chunk gave, whichever epoch's block it is in.
 type ChunkRead struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -738,6 +754,67 @@ func (x *ChunkRead) GetPlace() string {
 	return ""
 }
 
+// AbsentField is a field that a source names and some of its records lack.
+type AbsentField struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Path          string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	Records       uint64                 `protobuf:"varint,2,opt,name=records,proto3" json:"records,omitempty"` // that lack it
+	Hint          string                 `protobuf:"bytes,3,opt,name=hint,proto3" json:"hint,omitempty"`        // what the first of them has in its place, to go on after the name
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AbsentField) Reset() {
+	*x = AbsentField{}
+	mi := &file_proto_millrace_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AbsentField) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AbsentField) ProtoMessage() {}
+
+func (x *AbsentField) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AbsentField.ProtoReflect.Descriptor instead.
+func (*AbsentField) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *AbsentField) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *AbsentField) GetRecords() uint64 {
+	if x != nil {
+		return x.Records
+	}
+	return 0
+}
+
+func (x *AbsentField) GetHint() string {
+	if x != nil {
+		return x.Hint
+	}
+	return ""
+}
+
 // Skip is an entry of the skip ledger.
 type Skip struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -750,7 +827,7 @@ type Skip struct {
 
 func (x *Skip) Reset() {
 	*x = Skip{}
-	mi := &file_proto_millrace_proto_msgTypes[8]
+	mi := &file_proto_millrace_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -762,7 +839,7 @@ func (x *Skip) String() string {
 func (*Skip) ProtoMessage() {}
 
 func (x *Skip) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[8]
+	mi := &file_proto_millrace_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -775,7 +852,7 @@ func (x *Skip) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Skip.ProtoReflect.Descriptor instead.
 func (*Skip) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{8}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Skip) GetFile() string {
@@ -815,7 +892,7 @@ type LoaderUsage struct {
 
 func (x *LoaderUsage) Reset() {
 	*x = LoaderUsage{}
-	mi := &file_proto_millrace_proto_msgTypes[9]
+	mi := &file_proto_millrace_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -827,7 +904,7 @@ func (x *LoaderUsage) String() string {
 func (*LoaderUsage) ProtoMessage() {}
 
 func (x *LoaderUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[9]
+	mi := &file_proto_millrace_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -840,7 +917,7 @@ func (x *LoaderUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoaderUsage.ProtoReflect.Descriptor instead.
 func (*LoaderUsage) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{9}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *LoaderUsage) GetHeldBytes() uint64 {
@@ -911,7 +988,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_proto_millrace_proto_msgTypes[10]
+	mi := &file_proto_millrace_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -923,7 +1000,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[10]
+	mi := &file_proto_millrace_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -936,7 +1013,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{10}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Failure) GetClass() string {
@@ -979,7 +1056,7 @@ type LoaderOrder struct {
 
 func (x *LoaderOrder) Reset() {
 	*x = LoaderOrder{}
-	mi := &file_proto_millrace_proto_msgTypes[11]
+	mi := &file_proto_millrace_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -991,7 +1068,7 @@ func (x *LoaderOrder) String() string {
 func (*LoaderOrder) ProtoMessage() {}
 
 func (x *LoaderOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[11]
+	mi := &file_proto_millrace_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1004,7 +1081,7 @@ func (x *LoaderOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoaderOrder.ProtoReflect.Descriptor instead.
 func (*LoaderOrder) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{11}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *LoaderOrder) GetOrder() isLoaderOrder_Order {
@@ -1150,7 +1227,7 @@ type FrozenSource struct {
 
 func (x *FrozenSource) Reset() {
 	*x = FrozenSource{}
-	mi := &file_proto_millrace_proto_msgTypes[12]
+	mi := &file_proto_millrace_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1162,7 +1239,7 @@ func (x *FrozenSource) String() string {
 func (*FrozenSource) ProtoMessage() {}
 
 func (x *FrozenSource) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[12]
+	mi := &file_proto_millrace_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1175,7 +1252,7 @@ func (x *FrozenSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FrozenSource.ProtoReflect.Descriptor instead.
 func (*FrozenSource) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{12}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *FrozenSource) GetSource() uint32 {
@@ -1203,7 +1280,7 @@ type FindFile struct {
 
 func (x *FindFile) Reset() {
 	*x = FindFile{}
-	mi := &file_proto_millrace_proto_msgTypes[13]
+	mi := &file_proto_millrace_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1215,7 +1292,7 @@ func (x *FindFile) String() string {
 func (*FindFile) ProtoMessage() {}
 
 func (x *FindFile) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[13]
+	mi := &file_proto_millrace_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1228,7 +1305,7 @@ func (x *FindFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FindFile.ProtoReflect.Descriptor instead.
 func (*FindFile) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{13}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *FindFile) GetSource() uint32 {
@@ -1258,7 +1335,7 @@ type FileFound struct {
 
 func (x *FileFound) Reset() {
 	*x = FileFound{}
-	mi := &file_proto_millrace_proto_msgTypes[14]
+	mi := &file_proto_millrace_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1270,7 +1347,7 @@ func (x *FileFound) String() string {
 func (*FileFound) ProtoMessage() {}
 
 func (x *FileFound) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[14]
+	mi := &file_proto_millrace_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1283,7 +1360,7 @@ func (x *FileFound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileFound.ProtoReflect.Descriptor instead.
 func (*FileFound) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{14}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *FileFound) GetSource() uint32 {
@@ -1332,7 +1409,7 @@ type AddSource struct {
 
 func (x *AddSource) Reset() {
 	*x = AddSource{}
-	mi := &file_proto_millrace_proto_msgTypes[15]
+	mi := &file_proto_millrace_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1344,7 +1421,7 @@ func (x *AddSource) String() string {
 func (*AddSource) ProtoMessage() {}
 
 func (x *AddSource) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[15]
+	mi := &file_proto_millrace_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1357,7 +1434,7 @@ func (x *AddSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddSource.ProtoReflect.Descriptor instead.
 func (*AddSource) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{15}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *AddSource) GetYaml() []byte {
@@ -1384,7 +1461,7 @@ type Bans struct {
 
 func (x *Bans) Reset() {
 	*x = Bans{}
-	mi := &file_proto_millrace_proto_msgTypes[16]
+	mi := &file_proto_millrace_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1396,7 +1473,7 @@ func (x *Bans) String() string {
 func (*Bans) ProtoMessage() {}
 
 func (x *Bans) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[16]
+	mi := &file_proto_millrace_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1409,7 +1486,7 @@ func (x *Bans) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bans.ProtoReflect.Descriptor instead.
 func (*Bans) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{16}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Bans) GetBans() []*Ban {
@@ -1431,7 +1508,7 @@ type Ban struct {
 
 func (x *Ban) Reset() {
 	*x = Ban{}
-	mi := &file_proto_millrace_proto_msgTypes[17]
+	mi := &file_proto_millrace_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1443,7 +1520,7 @@ func (x *Ban) String() string {
 func (*Ban) ProtoMessage() {}
 
 func (x *Ban) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[17]
+	mi := &file_proto_millrace_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1456,7 +1533,7 @@ func (x *Ban) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ban.ProtoReflect.Descriptor instead.
 func (*Ban) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{17}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Ban) GetId() uint32 {
@@ -1499,7 +1576,7 @@ type JobSpec struct {
 
 func (x *JobSpec) Reset() {
 	*x = JobSpec{}
-	mi := &file_proto_millrace_proto_msgTypes[18]
+	mi := &file_proto_millrace_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1511,7 +1588,7 @@ func (x *JobSpec) String() string {
 func (*JobSpec) ProtoMessage() {}
 
 func (x *JobSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[18]
+	mi := &file_proto_millrace_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1524,7 +1601,7 @@ func (x *JobSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobSpec.ProtoReflect.Descriptor instead.
 func (*JobSpec) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{18}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *JobSpec) GetName() string {
@@ -1557,7 +1634,7 @@ type IndexSource struct {
 
 func (x *IndexSource) Reset() {
 	*x = IndexSource{}
-	mi := &file_proto_millrace_proto_msgTypes[19]
+	mi := &file_proto_millrace_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1569,7 +1646,7 @@ func (x *IndexSource) String() string {
 func (*IndexSource) ProtoMessage() {}
 
 func (x *IndexSource) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[19]
+	mi := &file_proto_millrace_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1582,7 +1659,7 @@ func (x *IndexSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IndexSource.ProtoReflect.Descriptor instead.
 func (*IndexSource) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{19}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *IndexSource) GetSource() uint32 {
@@ -1602,7 +1679,7 @@ type ReadBlock struct {
 
 func (x *ReadBlock) Reset() {
 	*x = ReadBlock{}
-	mi := &file_proto_millrace_proto_msgTypes[20]
+	mi := &file_proto_millrace_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1614,7 +1691,7 @@ func (x *ReadBlock) String() string {
 func (*ReadBlock) ProtoMessage() {}
 
 func (x *ReadBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[20]
+	mi := &file_proto_millrace_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1627,7 +1704,7 @@ func (x *ReadBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadBlock.ProtoReflect.Descriptor instead.
 func (*ReadBlock) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{20}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ReadBlock) GetSource() uint32 {
@@ -1656,7 +1733,7 @@ type ReleaseBlocks struct {
 
 func (x *ReleaseBlocks) Reset() {
 	*x = ReleaseBlocks{}
-	mi := &file_proto_millrace_proto_msgTypes[21]
+	mi := &file_proto_millrace_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1668,7 +1745,7 @@ func (x *ReleaseBlocks) String() string {
 func (*ReleaseBlocks) ProtoMessage() {}
 
 func (x *ReleaseBlocks) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[21]
+	mi := &file_proto_millrace_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1681,7 +1758,7 @@ func (x *ReleaseBlocks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseBlocks.ProtoReflect.Descriptor instead.
 func (*ReleaseBlocks) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{21}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ReleaseBlocks) GetSource() []uint32 {
@@ -1707,7 +1784,7 @@ type FetchRequest struct {
 
 func (x *FetchRequest) Reset() {
 	*x = FetchRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[22]
+	mi := &file_proto_millrace_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1719,7 +1796,7 @@ func (x *FetchRequest) String() string {
 func (*FetchRequest) ProtoMessage() {}
 
 func (x *FetchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[22]
+	mi := &file_proto_millrace_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1732,7 +1809,7 @@ func (x *FetchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchRequest.ProtoReflect.Descriptor instead.
 func (*FetchRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{22}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *FetchRequest) GetBlocks() []*BlockSamples {
@@ -1760,7 +1837,7 @@ type BlockSamples struct {
 
 func (x *BlockSamples) Reset() {
 	*x = BlockSamples{}
-	mi := &file_proto_millrace_proto_msgTypes[23]
+	mi := &file_proto_millrace_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1772,7 +1849,7 @@ func (x *BlockSamples) String() string {
 func (*BlockSamples) ProtoMessage() {}
 
 func (x *BlockSamples) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[23]
+	mi := &file_proto_millrace_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1785,7 +1862,7 @@ func (x *BlockSamples) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockSamples.ProtoReflect.Descriptor instead.
 func (*BlockSamples) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{23}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *BlockSamples) GetSource() uint32 {
@@ -1839,7 +1916,7 @@ type FetchHeader struct {
 
 func (x *FetchHeader) Reset() {
 	*x = FetchHeader{}
-	mi := &file_proto_millrace_proto_msgTypes[24]
+	mi := &file_proto_millrace_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1851,7 +1928,7 @@ func (x *FetchHeader) String() string {
 func (*FetchHeader) ProtoMessage() {}
 
 func (x *FetchHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[24]
+	mi := &file_proto_millrace_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1864,7 +1941,7 @@ func (x *FetchHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchHeader.ProtoReflect.Descriptor instead.
 func (*FetchHeader) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{24}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *FetchHeader) GetBodySize() uint64 {
@@ -1892,7 +1969,7 @@ type ConstructorReport struct {
 
 func (x *ConstructorReport) Reset() {
 	*x = ConstructorReport{}
-	mi := &file_proto_millrace_proto_msgTypes[25]
+	mi := &file_proto_millrace_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1904,7 +1981,7 @@ func (x *ConstructorReport) String() string {
 func (*ConstructorReport) ProtoMessage() {}
 
 func (x *ConstructorReport) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[25]
+	mi := &file_proto_millrace_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1917,7 +1994,7 @@ func (x *ConstructorReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorReport.ProtoReflect.Descriptor instead.
 func (*ConstructorReport) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{25}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ConstructorReport) GetReport() isConstructorReport_Report {
@@ -2046,7 +2123,7 @@ type ConstructorHello struct {
 
 func (x *ConstructorHello) Reset() {
 	*x = ConstructorHello{}
-	mi := &file_proto_millrace_proto_msgTypes[26]
+	mi := &file_proto_millrace_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2058,7 +2135,7 @@ func (x *ConstructorHello) String() string {
 func (*ConstructorHello) ProtoMessage() {}
 
 func (x *ConstructorHello) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[26]
+	mi := &file_proto_millrace_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2071,7 +2148,7 @@ func (x *ConstructorHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorHello.ProtoReflect.Descriptor instead.
 func (*ConstructorHello) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{26}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ConstructorHello) GetId() string {
@@ -2101,7 +2178,7 @@ type Assembled struct {
 
 func (x *Assembled) Reset() {
 	*x = Assembled{}
-	mi := &file_proto_millrace_proto_msgTypes[27]
+	mi := &file_proto_millrace_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2113,7 +2190,7 @@ func (x *Assembled) String() string {
 func (*Assembled) ProtoMessage() {}
 
 func (x *Assembled) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[27]
+	mi := &file_proto_millrace_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2126,7 +2203,7 @@ func (x *Assembled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assembled.ProtoReflect.Descriptor instead.
 func (*Assembled) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{27}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Assembled) GetGeneration() uint64 {
@@ -2170,7 +2247,7 @@ type Acked struct {
 
 func (x *Acked) Reset() {
 	*x = Acked{}
-	mi := &file_proto_millrace_proto_msgTypes[28]
+	mi := &file_proto_millrace_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2182,7 +2259,7 @@ func (x *Acked) String() string {
 func (*Acked) ProtoMessage() {}
 
 func (x *Acked) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[28]
+	mi := &file_proto_millrace_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2195,7 +2272,7 @@ func (x *Acked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Acked.ProtoReflect.Descriptor instead.
 func (*Acked) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{28}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Acked) GetGeneration() uint64 {
@@ -2243,7 +2320,7 @@ type ConstructorUsage struct {
 
 func (x *ConstructorUsage) Reset() {
 	*x = ConstructorUsage{}
-	mi := &file_proto_millrace_proto_msgTypes[29]
+	mi := &file_proto_millrace_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2255,7 +2332,7 @@ func (x *ConstructorUsage) String() string {
 func (*ConstructorUsage) ProtoMessage() {}
 
 func (x *ConstructorUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[29]
+	mi := &file_proto_millrace_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2268,7 +2345,7 @@ func (x *ConstructorUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorUsage.ProtoReflect.Descriptor instead.
 func (*ConstructorUsage) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{29}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ConstructorUsage) GetHeldBytes() uint64 {
@@ -2353,7 +2430,7 @@ type ConstructorOrder struct {
 
 func (x *ConstructorOrder) Reset() {
 	*x = ConstructorOrder{}
-	mi := &file_proto_millrace_proto_msgTypes[30]
+	mi := &file_proto_millrace_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2365,7 +2442,7 @@ func (x *ConstructorOrder) String() string {
 func (*ConstructorOrder) ProtoMessage() {}
 
 func (x *ConstructorOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[30]
+	mi := &file_proto_millrace_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2378,7 +2455,7 @@ func (x *ConstructorOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorOrder.ProtoReflect.Descriptor instead.
 func (*ConstructorOrder) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{30}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ConstructorOrder) GetOrder() isConstructorOrder_Order {
@@ -2523,7 +2600,7 @@ type SourceJoined struct {
 
 func (x *SourceJoined) Reset() {
 	*x = SourceJoined{}
-	mi := &file_proto_millrace_proto_msgTypes[31]
+	mi := &file_proto_millrace_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2535,7 +2612,7 @@ func (x *SourceJoined) String() string {
 func (*SourceJoined) ProtoMessage() {}
 
 func (x *SourceJoined) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[31]
+	mi := &file_proto_millrace_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2548,7 +2625,7 @@ func (x *SourceJoined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceJoined.ProtoReflect.Descriptor instead.
 func (*SourceJoined) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{31}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SourceJoined) GetName() string {
@@ -2592,7 +2669,7 @@ type ConstructorJob struct {
 
 func (x *ConstructorJob) Reset() {
 	*x = ConstructorJob{}
-	mi := &file_proto_millrace_proto_msgTypes[32]
+	mi := &file_proto_millrace_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2604,7 +2681,7 @@ func (x *ConstructorJob) String() string {
 func (*ConstructorJob) ProtoMessage() {}
 
 func (x *ConstructorJob) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[32]
+	mi := &file_proto_millrace_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2617,7 +2694,7 @@ func (x *ConstructorJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorJob.ProtoReflect.Descriptor instead.
 func (*ConstructorJob) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{32}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ConstructorJob) GetName() string {
@@ -2759,7 +2836,7 @@ type ImageStep struct {
 
 func (x *ImageStep) Reset() {
 	*x = ImageStep{}
-	mi := &file_proto_millrace_proto_msgTypes[33]
+	mi := &file_proto_millrace_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2771,7 +2848,7 @@ func (x *ImageStep) String() string {
 func (*ImageStep) ProtoMessage() {}
 
 func (x *ImageStep) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[33]
+	mi := &file_proto_millrace_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2784,7 +2861,7 @@ func (x *ImageStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImageStep.ProtoReflect.Descriptor instead.
 func (*ImageStep) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{33}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ImageStep) GetPatch() uint32 {
@@ -2824,7 +2901,7 @@ type KeptColumns struct {
 
 func (x *KeptColumns) Reset() {
 	*x = KeptColumns{}
-	mi := &file_proto_millrace_proto_msgTypes[34]
+	mi := &file_proto_millrace_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2836,7 +2913,7 @@ func (x *KeptColumns) String() string {
 func (*KeptColumns) ProtoMessage() {}
 
 func (x *KeptColumns) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[34]
+	mi := &file_proto_millrace_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2849,7 +2926,7 @@ func (x *KeptColumns) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeptColumns.ProtoReflect.Descriptor instead.
 func (*KeptColumns) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{34}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *KeptColumns) GetNames() []string {
@@ -2873,7 +2950,7 @@ type Mesh struct {
 
 func (x *Mesh) Reset() {
 	*x = Mesh{}
-	mi := &file_proto_millrace_proto_msgTypes[35]
+	mi := &file_proto_millrace_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2885,7 +2962,7 @@ func (x *Mesh) String() string {
 func (*Mesh) ProtoMessage() {}
 
 func (x *Mesh) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[35]
+	mi := &file_proto_millrace_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2898,7 +2975,7 @@ func (x *Mesh) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mesh.ProtoReflect.Descriptor instead.
 func (*Mesh) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{35}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Mesh) GetDp() uint32 {
@@ -2952,7 +3029,7 @@ type Placement struct {
 
 func (x *Placement) Reset() {
 	*x = Placement{}
-	mi := &file_proto_millrace_proto_msgTypes[36]
+	mi := &file_proto_millrace_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2964,7 +3041,7 @@ func (x *Placement) String() string {
 func (*Placement) ProtoMessage() {}
 
 func (x *Placement) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[36]
+	mi := &file_proto_millrace_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2977,7 +3054,7 @@ func (x *Placement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Placement.ProtoReflect.Descriptor instead.
 func (*Placement) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{36}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Placement) GetLoaders() []string {
@@ -3001,7 +3078,7 @@ type Restart struct {
 
 func (x *Restart) Reset() {
 	*x = Restart{}
-	mi := &file_proto_millrace_proto_msgTypes[37]
+	mi := &file_proto_millrace_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3013,7 +3090,7 @@ func (x *Restart) String() string {
 func (*Restart) ProtoMessage() {}
 
 func (x *Restart) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[37]
+	mi := &file_proto_millrace_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3026,7 +3103,7 @@ func (x *Restart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Restart.ProtoReflect.Descriptor instead.
 func (*Restart) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{37}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Restart) GetGeneration() uint64 {
@@ -3069,7 +3146,7 @@ type Moved struct {
 
 func (x *Moved) Reset() {
 	*x = Moved{}
-	mi := &file_proto_millrace_proto_msgTypes[38]
+	mi := &file_proto_millrace_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3081,7 +3158,7 @@ func (x *Moved) String() string {
 func (*Moved) ProtoMessage() {}
 
 func (x *Moved) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[38]
+	mi := &file_proto_millrace_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3094,7 +3171,7 @@ func (x *Moved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Moved.ProtoReflect.Descriptor instead.
 func (*Moved) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{38}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Moved) GetBy() *Coordinates {
@@ -3146,7 +3223,7 @@ type StepPlan struct {
 
 func (x *StepPlan) Reset() {
 	*x = StepPlan{}
-	mi := &file_proto_millrace_proto_msgTypes[39]
+	mi := &file_proto_millrace_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3158,7 +3235,7 @@ func (x *StepPlan) String() string {
 func (*StepPlan) ProtoMessage() {}
 
 func (x *StepPlan) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[39]
+	mi := &file_proto_millrace_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3171,7 +3248,7 @@ func (x *StepPlan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepPlan.ProtoReflect.Descriptor instead.
 func (*StepPlan) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{39}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *StepPlan) GetGeneration() uint64 {
@@ -3301,7 +3378,7 @@ type ImagePlan struct {
 
 func (x *ImagePlan) Reset() {
 	*x = ImagePlan{}
-	mi := &file_proto_millrace_proto_msgTypes[40]
+	mi := &file_proto_millrace_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3313,7 +3390,7 @@ func (x *ImagePlan) String() string {
 func (*ImagePlan) ProtoMessage() {}
 
 func (x *ImagePlan) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[40]
+	mi := &file_proto_millrace_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3326,7 +3403,7 @@ func (x *ImagePlan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImagePlan.ProtoReflect.Descriptor instead.
 func (*ImagePlan) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{40}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ImagePlan) GetEncoder() []uint32 {
@@ -3411,7 +3488,7 @@ type PlanBlock struct {
 
 func (x *PlanBlock) Reset() {
 	*x = PlanBlock{}
-	mi := &file_proto_millrace_proto_msgTypes[41]
+	mi := &file_proto_millrace_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3423,7 +3500,7 @@ func (x *PlanBlock) String() string {
 func (*PlanBlock) ProtoMessage() {}
 
 func (x *PlanBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[41]
+	mi := &file_proto_millrace_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3436,7 +3513,7 @@ func (x *PlanBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanBlock.ProtoReflect.Descriptor instead.
 func (*PlanBlock) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{41}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *PlanBlock) GetSource() uint32 {
@@ -3479,7 +3556,7 @@ type EndOfData struct {
 
 func (x *EndOfData) Reset() {
 	*x = EndOfData{}
-	mi := &file_proto_millrace_proto_msgTypes[42]
+	mi := &file_proto_millrace_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3491,7 +3568,7 @@ func (x *EndOfData) String() string {
 func (*EndOfData) ProtoMessage() {}
 
 func (x *EndOfData) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[42]
+	mi := &file_proto_millrace_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3504,7 +3581,7 @@ func (x *EndOfData) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndOfData.ProtoReflect.Descriptor instead.
 func (*EndOfData) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{42}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *EndOfData) GetGeneration() uint64 {
@@ -3540,7 +3617,7 @@ type Admit struct {
 
 func (x *Admit) Reset() {
 	*x = Admit{}
-	mi := &file_proto_millrace_proto_msgTypes[43]
+	mi := &file_proto_millrace_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3552,7 +3629,7 @@ func (x *Admit) String() string {
 func (*Admit) ProtoMessage() {}
 
 func (x *Admit) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[43]
+	mi := &file_proto_millrace_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3565,7 +3642,7 @@ func (x *Admit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admit.ProtoReflect.Descriptor instead.
 func (*Admit) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{43}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Admit) GetJoin() uint64 {
@@ -3593,7 +3670,7 @@ type Admitted struct {
 
 func (x *Admitted) Reset() {
 	*x = Admitted{}
-	mi := &file_proto_millrace_proto_msgTypes[44]
+	mi := &file_proto_millrace_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3605,7 +3682,7 @@ func (x *Admitted) String() string {
 func (*Admitted) ProtoMessage() {}
 
 func (x *Admitted) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[44]
+	mi := &file_proto_millrace_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3618,7 +3695,7 @@ func (x *Admitted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admitted.ProtoReflect.Descriptor instead.
 func (*Admitted) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{44}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Admitted) GetJoin() uint64 {
@@ -3654,7 +3731,7 @@ type Coordinates struct {
 
 func (x *Coordinates) Reset() {
 	*x = Coordinates{}
-	mi := &file_proto_millrace_proto_msgTypes[45]
+	mi := &file_proto_millrace_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3666,7 +3743,7 @@ func (x *Coordinates) String() string {
 func (*Coordinates) ProtoMessage() {}
 
 func (x *Coordinates) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[45]
+	mi := &file_proto_millrace_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3679,7 +3756,7 @@ func (x *Coordinates) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coordinates.ProtoReflect.Descriptor instead.
 func (*Coordinates) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{45}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Coordinates) GetDp() uint32 {
@@ -3723,7 +3800,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[46]
+	mi := &file_proto_millrace_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3735,7 +3812,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[46]
+	mi := &file_proto_millrace_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3748,7 +3825,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{46}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *JoinRequest) GetJob() string {
@@ -3809,7 +3886,7 @@ type JoinReply struct {
 
 func (x *JoinReply) Reset() {
 	*x = JoinReply{}
-	mi := &file_proto_millrace_proto_msgTypes[47]
+	mi := &file_proto_millrace_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3821,7 +3898,7 @@ func (x *JoinReply) String() string {
 func (*JoinReply) ProtoMessage() {}
 
 func (x *JoinReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[47]
+	mi := &file_proto_millrace_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3834,7 +3911,7 @@ func (x *JoinReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinReply.ProtoReflect.Descriptor instead.
 func (*JoinReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{47}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *JoinReply) GetJob() string {
@@ -3942,7 +4019,7 @@ type BatchRequest struct {
 
 func (x *BatchRequest) Reset() {
 	*x = BatchRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[48]
+	mi := &file_proto_millrace_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3954,7 +4031,7 @@ func (x *BatchRequest) String() string {
 func (*BatchRequest) ProtoMessage() {}
 
 func (x *BatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[48]
+	mi := &file_proto_millrace_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3967,7 +4044,7 @@ func (x *BatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchRequest.ProtoReflect.Descriptor instead.
 func (*BatchRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{48}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *BatchRequest) GetIdentity() []byte {
@@ -4028,7 +4105,7 @@ type BatchHeader struct {
 
 func (x *BatchHeader) Reset() {
 	*x = BatchHeader{}
-	mi := &file_proto_millrace_proto_msgTypes[49]
+	mi := &file_proto_millrace_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4040,7 +4117,7 @@ func (x *BatchHeader) String() string {
 func (*BatchHeader) ProtoMessage() {}
 
 func (x *BatchHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[49]
+	mi := &file_proto_millrace_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4053,7 +4130,7 @@ func (x *BatchHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchHeader.ProtoReflect.Descriptor instead.
 func (*BatchHeader) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{49}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *BatchHeader) GetStep() uint64 {
@@ -4122,7 +4199,7 @@ type Microbatch struct {
 
 func (x *Microbatch) Reset() {
 	*x = Microbatch{}
-	mi := &file_proto_millrace_proto_msgTypes[50]
+	mi := &file_proto_millrace_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4134,7 +4211,7 @@ func (x *Microbatch) String() string {
 func (*Microbatch) ProtoMessage() {}
 
 func (x *Microbatch) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[50]
+	mi := &file_proto_millrace_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4147,7 +4224,7 @@ func (x *Microbatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Microbatch.ProtoReflect.Descriptor instead.
 func (*Microbatch) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{50}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Microbatch) GetTensors() []*Tensor {
@@ -4180,7 +4257,7 @@ type Tensor struct {
 
 func (x *Tensor) Reset() {
 	*x = Tensor{}
-	mi := &file_proto_millrace_proto_msgTypes[51]
+	mi := &file_proto_millrace_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4192,7 +4269,7 @@ func (x *Tensor) String() string {
 func (*Tensor) ProtoMessage() {}
 
 func (x *Tensor) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[51]
+	mi := &file_proto_millrace_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4205,7 +4282,7 @@ func (x *Tensor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tensor.ProtoReflect.Descriptor instead.
 func (*Tensor) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{51}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Tensor) GetName() string {
@@ -4264,7 +4341,7 @@ type RowInfo struct {
 
 func (x *RowInfo) Reset() {
 	*x = RowInfo{}
-	mi := &file_proto_millrace_proto_msgTypes[52]
+	mi := &file_proto_millrace_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4276,7 +4353,7 @@ func (x *RowInfo) String() string {
 func (*RowInfo) ProtoMessage() {}
 
 func (x *RowInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[52]
+	mi := &file_proto_millrace_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4289,7 +4366,7 @@ func (x *RowInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RowInfo.ProtoReflect.Descriptor instead.
 func (*RowInfo) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{52}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *RowInfo) GetRow() uint32 {
@@ -4337,7 +4414,7 @@ type StateRequest struct {
 
 func (x *StateRequest) Reset() {
 	*x = StateRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[53]
+	mi := &file_proto_millrace_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4349,7 +4426,7 @@ func (x *StateRequest) String() string {
 func (*StateRequest) ProtoMessage() {}
 
 func (x *StateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[53]
+	mi := &file_proto_millrace_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4362,7 +4439,7 @@ func (x *StateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateRequest.ProtoReflect.Descriptor instead.
 func (*StateRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{53}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *StateRequest) GetIdentity() []byte {
@@ -4389,7 +4466,7 @@ type StateReply struct {
 
 func (x *StateReply) Reset() {
 	*x = StateReply{}
-	mi := &file_proto_millrace_proto_msgTypes[54]
+	mi := &file_proto_millrace_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4401,7 +4478,7 @@ func (x *StateReply) String() string {
 func (*StateReply) ProtoMessage() {}
 
 func (x *StateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[54]
+	mi := &file_proto_millrace_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4414,7 +4491,7 @@ func (x *StateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateReply.ProtoReflect.Descriptor instead.
 func (*StateReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{54}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *StateReply) GetToken() []byte {
@@ -4441,7 +4518,7 @@ type ChangeRequest struct {
 
 func (x *ChangeRequest) Reset() {
 	*x = ChangeRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[55]
+	mi := &file_proto_millrace_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4453,7 +4530,7 @@ func (x *ChangeRequest) String() string {
 func (*ChangeRequest) ProtoMessage() {}
 
 func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[55]
+	mi := &file_proto_millrace_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4466,7 +4543,7 @@ func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeRequest.ProtoReflect.Descriptor instead.
 func (*ChangeRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{55}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ChangeRequest) GetChange() []byte {
@@ -4492,7 +4569,7 @@ type ChangeReply struct {
 
 func (x *ChangeReply) Reset() {
 	*x = ChangeReply{}
-	mi := &file_proto_millrace_proto_msgTypes[56]
+	mi := &file_proto_millrace_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4504,7 +4581,7 @@ func (x *ChangeReply) String() string {
 func (*ChangeReply) ProtoMessage() {}
 
 func (x *ChangeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[56]
+	mi := &file_proto_millrace_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4517,7 +4594,7 @@ func (x *ChangeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeReply.ProtoReflect.Descriptor instead.
 func (*ChangeReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{56}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ChangeReply) GetStep() uint64 {
@@ -4543,7 +4620,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[57]
+	mi := &file_proto_millrace_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4555,7 +4632,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[57]
+	mi := &file_proto_millrace_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4568,7 +4645,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{57}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ReportRequest) GetIdentity() []byte {
@@ -4628,7 +4705,7 @@ type ReportReply struct {
 
 func (x *ReportReply) Reset() {
 	*x = ReportReply{}
-	mi := &file_proto_millrace_proto_msgTypes[58]
+	mi := &file_proto_millrace_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4640,7 +4717,7 @@ func (x *ReportReply) String() string {
 func (*ReportReply) ProtoMessage() {}
 
 func (x *ReportReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[58]
+	mi := &file_proto_millrace_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4653,7 +4730,7 @@ func (x *ReportReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportReply.ProtoReflect.Descriptor instead.
 func (*ReportReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{58}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{59}
 }
 
 type StatusRequest struct {
@@ -4664,7 +4741,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[59]
+	mi := &file_proto_millrace_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4676,7 +4753,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[59]
+	mi := &file_proto_millrace_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4689,7 +4766,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{59}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{60}
 }
 
 type StatusReply struct {
@@ -4702,7 +4779,7 @@ type StatusReply struct {
 
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
-	mi := &file_proto_millrace_proto_msgTypes[60]
+	mi := &file_proto_millrace_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4714,7 +4791,7 @@ func (x *StatusReply) String() string {
 func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[60]
+	mi := &file_proto_millrace_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4727,7 +4804,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{60}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *StatusReply) GetText() string {
@@ -4766,7 +4843,7 @@ type ResumeToken struct {
 
 func (x *ResumeToken) Reset() {
 	*x = ResumeToken{}
-	mi := &file_proto_millrace_proto_msgTypes[61]
+	mi := &file_proto_millrace_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4778,7 +4855,7 @@ func (x *ResumeToken) String() string {
 func (*ResumeToken) ProtoMessage() {}
 
 func (x *ResumeToken) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[61]
+	mi := &file_proto_millrace_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4791,7 +4868,7 @@ func (x *ResumeToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeToken.ProtoReflect.Descriptor instead.
 func (*ResumeToken) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{61}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ResumeToken) GetVersion() uint32 {
@@ -4889,7 +4966,7 @@ type PendingChange struct {
 
 func (x *PendingChange) Reset() {
 	*x = PendingChange{}
-	mi := &file_proto_millrace_proto_msgTypes[62]
+	mi := &file_proto_millrace_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4901,7 +4978,7 @@ func (x *PendingChange) String() string {
 func (*PendingChange) ProtoMessage() {}
 
 func (x *PendingChange) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[62]
+	mi := &file_proto_millrace_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4914,7 +4991,7 @@ func (x *PendingChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PendingChange.ProtoReflect.Descriptor instead.
 func (*PendingChange) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{62}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *PendingChange) GetJson() []byte {
@@ -4949,7 +5026,7 @@ type Settings struct {
 
 func (x *Settings) Reset() {
 	*x = Settings{}
-	mi := &file_proto_millrace_proto_msgTypes[63]
+	mi := &file_proto_millrace_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4961,7 +5038,7 @@ func (x *Settings) String() string {
 func (*Settings) ProtoMessage() {}
 
 func (x *Settings) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[63]
+	mi := &file_proto_millrace_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4974,7 +5051,7 @@ func (x *Settings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings.ProtoReflect.Descriptor instead.
 func (*Settings) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{63}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *Settings) GetShares() []byte {
@@ -5052,7 +5129,7 @@ type AddedSource struct {
 
 func (x *AddedSource) Reset() {
 	*x = AddedSource{}
-	mi := &file_proto_millrace_proto_msgTypes[64]
+	mi := &file_proto_millrace_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5064,7 +5141,7 @@ func (x *AddedSource) String() string {
 func (*AddedSource) ProtoMessage() {}
 
 func (x *AddedSource) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[64]
+	mi := &file_proto_millrace_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5077,7 +5154,7 @@ func (x *AddedSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddedSource.ProtoReflect.Descriptor instead.
 func (*AddedSource) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{64}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *AddedSource) GetYaml() []byte {
@@ -5144,7 +5221,7 @@ type StepRecord struct {
 
 func (x *StepRecord) Reset() {
 	*x = StepRecord{}
-	mi := &file_proto_millrace_proto_msgTypes[65]
+	mi := &file_proto_millrace_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5156,7 +5233,7 @@ func (x *StepRecord) String() string {
 func (*StepRecord) ProtoMessage() {}
 
 func (x *StepRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[65]
+	mi := &file_proto_millrace_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5169,7 +5246,7 @@ func (x *StepRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepRecord.ProtoReflect.Descriptor instead.
 func (*StepRecord) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{65}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *StepRecord) GetPlan() []byte {
@@ -5391,7 +5468,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04size\x18\x02 \x01(\x04R\x04size\x12\x16\n" +
 	"\x06chunks\x18\x03 \x01(\x04R\x06chunks\x12 \n" +
-	"\vfingerprint\x18\x04 \x01(\x06R\vfingerprint\"\xc3\x03\n" +
+	"\vfingerprint\x18\x04 \x01(\x06R\vfingerprint\"\x8f\x04\n" +
 	"\tBlockRead\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\rR\x06source\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x18\n" +
@@ -5411,11 +5488,17 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"imageWidth\x12\x14\n" +
 	"\x05bytes\x18\x0e \x01(\x04R\x05bytes\x12\x10\n" +
 	"\x03sum\x18\x0f \x01(\x06R\x03sum\x12.\n" +
-	"\x06chunks\x18\x10 \x03(\v2\x16.millrace.v1.ChunkReadR\x06chunks\"I\n" +
+	"\x06chunks\x18\x10 \x03(\v2\x16.millrace.v1.ChunkReadR\x06chunks\x12\x18\n" +
+	"\arecords\x18\x11 \x01(\x04R\arecords\x120\n" +
+	"\x06absent\x18\x12 \x03(\v2\x18.millrace.v1.AbsentFieldR\x06absent\"I\n" +
 	"\tChunkRead\x12\x14\n" +
 	"\x05chunk\x18\x01 \x01(\x04R\x05chunk\x12\x10\n" +
 	"\x03sum\x18\x02 \x01(\x06R\x03sum\x12\x14\n" +
-	"\x05place\x18\x03 \x01(\tR\x05place\"D\n" +
+	"\x05place\x18\x03 \x01(\tR\x05place\"O\n" +
+	"\vAbsentField\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x18\n" +
+	"\arecords\x18\x02 \x01(\x04R\arecords\x12\x12\n" +
+	"\x04hint\x18\x03 \x01(\tR\x04hint\"D\n" +
 	"\x04Skip\x12\x12\n" +
 	"\x04file\x18\x01 \x01(\tR\x04file\x12\x10\n" +
 	"\x03row\x18\x02 \x01(\x03R\x03row\x12\x16\n" +
@@ -5833,7 +5916,7 @@ func file_proto_millrace_proto_rawDescGZIP() []byte {
 	return file_proto_millrace_proto_rawDescData
 }
 
-var file_proto_millrace_proto_msgTypes = make([]protoimpl.MessageInfo, 66)
+var file_proto_millrace_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
 var file_proto_millrace_proto_goTypes = []any{
 	(*Frame)(nil),             // 0: millrace.v1.Frame
 	(*LoaderReport)(nil),      // 1: millrace.v1.LoaderReport
@@ -5843,144 +5926,146 @@ var file_proto_millrace_proto_goTypes = []any{
 	(*ListedFile)(nil),        // 5: millrace.v1.ListedFile
 	(*BlockRead)(nil),         // 6: millrace.v1.BlockRead
 	(*ChunkRead)(nil),         // 7: millrace.v1.ChunkRead
-	(*Skip)(nil),              // 8: millrace.v1.Skip
-	(*LoaderUsage)(nil),       // 9: millrace.v1.LoaderUsage
-	(*Failure)(nil),           // 10: millrace.v1.Failure
-	(*LoaderOrder)(nil),       // 11: millrace.v1.LoaderOrder
-	(*FrozenSource)(nil),      // 12: millrace.v1.FrozenSource
-	(*FindFile)(nil),          // 13: millrace.v1.FindFile
-	(*FileFound)(nil),         // 14: millrace.v1.FileFound
-	(*AddSource)(nil),         // 15: millrace.v1.AddSource
-	(*Bans)(nil),              // 16: millrace.v1.Bans
-	(*Ban)(nil),               // 17: millrace.v1.Ban
-	(*JobSpec)(nil),           // 18: millrace.v1.JobSpec
-	(*IndexSource)(nil),       // 19: millrace.v1.IndexSource
-	(*ReadBlock)(nil),         // 20: millrace.v1.ReadBlock
-	(*ReleaseBlocks)(nil),     // 21: millrace.v1.ReleaseBlocks
-	(*FetchRequest)(nil),      // 22: millrace.v1.FetchRequest
-	(*BlockSamples)(nil),      // 23: millrace.v1.BlockSamples
-	(*FetchHeader)(nil),       // 24: millrace.v1.FetchHeader
-	(*ConstructorReport)(nil), // 25: millrace.v1.ConstructorReport
-	(*ConstructorHello)(nil),  // 26: millrace.v1.ConstructorHello
-	(*Assembled)(nil),         // 27: millrace.v1.Assembled
-	(*Acked)(nil),             // 28: millrace.v1.Acked
-	(*ConstructorUsage)(nil),  // 29: millrace.v1.ConstructorUsage
-	(*ConstructorOrder)(nil),  // 30: millrace.v1.ConstructorOrder
-	(*SourceJoined)(nil),      // 31: millrace.v1.SourceJoined
-	(*ConstructorJob)(nil),    // 32: millrace.v1.ConstructorJob
-	(*ImageStep)(nil),         // 33: millrace.v1.ImageStep
-	(*KeptColumns)(nil),       // 34: millrace.v1.KeptColumns
-	(*Mesh)(nil),              // 35: millrace.v1.Mesh
-	(*Placement)(nil),         // 36: millrace.v1.Placement
-	(*Restart)(nil),           // 37: millrace.v1.Restart
-	(*Moved)(nil),             // 38: millrace.v1.Moved
-	(*StepPlan)(nil),          // 39: millrace.v1.StepPlan
-	(*ImagePlan)(nil),         // 40: millrace.v1.ImagePlan
-	(*PlanBlock)(nil),         // 41: millrace.v1.PlanBlock
-	(*EndOfData)(nil),         // 42: millrace.v1.EndOfData
-	(*Admit)(nil),             // 43: millrace.v1.Admit
-	(*Admitted)(nil),          // 44: millrace.v1.Admitted
-	(*Coordinates)(nil),       // 45: millrace.v1.Coordinates
-	(*JoinRequest)(nil),       // 46: millrace.v1.JoinRequest
-	(*JoinReply)(nil),         // 47: millrace.v1.JoinReply
-	(*BatchRequest)(nil),      // 48: millrace.v1.BatchRequest
-	(*BatchHeader)(nil),       // 49: millrace.v1.BatchHeader
-	(*Microbatch)(nil),        // 50: millrace.v1.Microbatch
-	(*Tensor)(nil),            // 51: millrace.v1.Tensor
-	(*RowInfo)(nil),           // 52: millrace.v1.RowInfo
-	(*StateRequest)(nil),      // 53: millrace.v1.StateRequest
-	(*StateReply)(nil),        // 54: millrace.v1.StateReply
-	(*ChangeRequest)(nil),     // 55: millrace.v1.ChangeRequest
-	(*ChangeReply)(nil),       // 56: millrace.v1.ChangeReply
-	(*ReportRequest)(nil),     // 57: millrace.v1.ReportRequest
-	(*ReportReply)(nil),       // 58: millrace.v1.ReportReply
-	(*StatusRequest)(nil),     // 59: millrace.v1.StatusRequest
-	(*StatusReply)(nil),       // 60: millrace.v1.StatusReply
-	(*ResumeToken)(nil),       // 61: millrace.v1.ResumeToken
-	(*PendingChange)(nil),     // 62: millrace.v1.PendingChange
-	(*Settings)(nil),          // 63: millrace.v1.Settings
-	(*AddedSource)(nil),       // 64: millrace.v1.AddedSource
-	(*StepRecord)(nil),        // 65: millrace.v1.StepRecord
+	(*AbsentField)(nil),       // 8: millrace.v1.AbsentField
+	(*Skip)(nil),              // 9: millrace.v1.Skip
+	(*LoaderUsage)(nil),       // 10: millrace.v1.LoaderUsage
+	(*Failure)(nil),           // 11: millrace.v1.Failure
+	(*LoaderOrder)(nil),       // 12: millrace.v1.LoaderOrder
+	(*FrozenSource)(nil),      // 13: millrace.v1.FrozenSource
+	(*FindFile)(nil),          // 14: millrace.v1.FindFile
+	(*FileFound)(nil),         // 15: millrace.v1.FileFound
+	(*AddSource)(nil),         // 16: millrace.v1.AddSource
+	(*Bans)(nil),              // 17: millrace.v1.Bans
+	(*Ban)(nil),               // 18: millrace.v1.Ban
+	(*JobSpec)(nil),           // 19: millrace.v1.JobSpec
+	(*IndexSource)(nil),       // 20: millrace.v1.IndexSource
+	(*ReadBlock)(nil),         // 21: millrace.v1.ReadBlock
+	(*ReleaseBlocks)(nil),     // 22: millrace.v1.ReleaseBlocks
+	(*FetchRequest)(nil),      // 23: millrace.v1.FetchRequest
+	(*BlockSamples)(nil),      // 24: millrace.v1.BlockSamples
+	(*FetchHeader)(nil),       // 25: millrace.v1.FetchHeader
+	(*ConstructorReport)(nil), // 26: millrace.v1.ConstructorReport
+	(*ConstructorHello)(nil),  // 27: millrace.v1.ConstructorHello
+	(*Assembled)(nil),         // 28: millrace.v1.Assembled
+	(*Acked)(nil),             // 29: millrace.v1.Acked
+	(*ConstructorUsage)(nil),  // 30: millrace.v1.ConstructorUsage
+	(*ConstructorOrder)(nil),  // 31: millrace.v1.ConstructorOrder
+	(*SourceJoined)(nil),      // 32: millrace.v1.SourceJoined
+	(*ConstructorJob)(nil),    // 33: millrace.v1.ConstructorJob
+	(*ImageStep)(nil),         // 34: millrace.v1.ImageStep
+	(*KeptColumns)(nil),       // 35: millrace.v1.KeptColumns
+	(*Mesh)(nil),              // 36: millrace.v1.Mesh
+	(*Placement)(nil),         // 37: millrace.v1.Placement
+	(*Restart)(nil),           // 38: millrace.v1.Restart
+	(*Moved)(nil),             // 39: millrace.v1.Moved
+	(*StepPlan)(nil),          // 40: millrace.v1.StepPlan
+	(*ImagePlan)(nil),         // 41: millrace.v1.ImagePlan
+	(*PlanBlock)(nil),         // 42: millrace.v1.PlanBlock
+	(*EndOfData)(nil),         // 43: millrace.v1.EndOfData
+	(*Admit)(nil),             // 44: millrace.v1.Admit
+	(*Admitted)(nil),          // 45: millrace.v1.Admitted
+	(*Coordinates)(nil),       // 46: millrace.v1.Coordinates
+	(*JoinRequest)(nil),       // 47: millrace.v1.JoinRequest
+	(*JoinReply)(nil),         // 48: millrace.v1.JoinReply
+	(*BatchRequest)(nil),      // 49: millrace.v1.BatchRequest
+	(*BatchHeader)(nil),       // 50: millrace.v1.BatchHeader
+	(*Microbatch)(nil),        // 51: millrace.v1.Microbatch
+	(*Tensor)(nil),            // 52: millrace.v1.Tensor
+	(*RowInfo)(nil),           // 53: millrace.v1.RowInfo
+	(*StateRequest)(nil),      // 54: millrace.v1.StateRequest
+	(*StateReply)(nil),        // 55: millrace.v1.StateReply
+	(*ChangeRequest)(nil),     // 56: millrace.v1.ChangeRequest
+	(*ChangeReply)(nil),       // 57: millrace.v1.ChangeReply
+	(*ReportRequest)(nil),     // 58: millrace.v1.ReportRequest
+	(*ReportReply)(nil),       // 59: millrace.v1.ReportReply
+	(*StatusRequest)(nil),     // 60: millrace.v1.StatusRequest
+	(*StatusReply)(nil),       // 61: millrace.v1.StatusReply
+	(*ResumeToken)(nil),       // 62: millrace.v1.ResumeToken
+	(*PendingChange)(nil),     // 63: millrace.v1.PendingChange
+	(*Settings)(nil),          // 64: millrace.v1.Settings
+	(*AddedSource)(nil),       // 65: millrace.v1.AddedSource
+	(*StepRecord)(nil),        // 66: millrace.v1.StepRecord
 }
 var file_proto_millrace_proto_depIdxs = []int32{
 	2,  // 0: millrace.v1.LoaderReport.hello:type_name -> millrace.v1.LoaderHello
 	3,  // 1: millrace.v1.LoaderReport.indexed:type_name -> millrace.v1.SourceIndexed
 	6,  // 2: millrace.v1.LoaderReport.block:type_name -> millrace.v1.BlockRead
-	9,  // 3: millrace.v1.LoaderReport.usage:type_name -> millrace.v1.LoaderUsage
-	10, // 4: millrace.v1.LoaderReport.failure:type_name -> millrace.v1.Failure
-	14, // 5: millrace.v1.LoaderReport.found:type_name -> millrace.v1.FileFound
+	10, // 3: millrace.v1.LoaderReport.usage:type_name -> millrace.v1.LoaderUsage
+	11, // 4: millrace.v1.LoaderReport.failure:type_name -> millrace.v1.Failure
+	15, // 5: millrace.v1.LoaderReport.found:type_name -> millrace.v1.FileFound
 	5,  // 6: millrace.v1.Listing.files:type_name -> millrace.v1.ListedFile
-	8,  // 7: millrace.v1.BlockRead.skips:type_name -> millrace.v1.Skip
+	9,  // 7: millrace.v1.BlockRead.skips:type_name -> millrace.v1.Skip
 	7,  // 8: millrace.v1.BlockRead.chunks:type_name -> millrace.v1.ChunkRead
-	18, // 9: millrace.v1.LoaderOrder.job:type_name -> millrace.v1.JobSpec
-	19, // 10: millrace.v1.LoaderOrder.index:type_name -> millrace.v1.IndexSource
-	20, // 11: millrace.v1.LoaderOrder.read:type_name -> millrace.v1.ReadBlock
-	21, // 12: millrace.v1.LoaderOrder.release:type_name -> millrace.v1.ReleaseBlocks
-	15, // 13: millrace.v1.LoaderOrder.add:type_name -> millrace.v1.AddSource
-	16, // 14: millrace.v1.LoaderOrder.bans:type_name -> millrace.v1.Bans
-	13, // 15: millrace.v1.LoaderOrder.find:type_name -> millrace.v1.FindFile
-	12, // 16: millrace.v1.LoaderOrder.frozen:type_name -> millrace.v1.FrozenSource
-	17, // 17: millrace.v1.Bans.bans:type_name -> millrace.v1.Ban
-	23, // 18: millrace.v1.FetchRequest.blocks:type_name -> millrace.v1.BlockSamples
-	26, // 19: millrace.v1.ConstructorReport.hello:type_name -> millrace.v1.ConstructorHello
-	27, // 20: millrace.v1.ConstructorReport.assembled:type_name -> millrace.v1.Assembled
-	28, // 21: millrace.v1.ConstructorReport.acked:type_name -> millrace.v1.Acked
-	29, // 22: millrace.v1.ConstructorReport.usage:type_name -> millrace.v1.ConstructorUsage
-	10, // 23: millrace.v1.ConstructorReport.failure:type_name -> millrace.v1.Failure
-	44, // 24: millrace.v1.ConstructorReport.admitted:type_name -> millrace.v1.Admitted
-	45, // 25: millrace.v1.ConstructorUsage.absent_ranks:type_name -> millrace.v1.Coordinates
-	32, // 26: millrace.v1.ConstructorOrder.job:type_name -> millrace.v1.ConstructorJob
-	36, // 27: millrace.v1.ConstructorOrder.placement:type_name -> millrace.v1.Placement
-	37, // 28: millrace.v1.ConstructorOrder.restart:type_name -> millrace.v1.Restart
-	39, // 29: millrace.v1.ConstructorOrder.plan:type_name -> millrace.v1.StepPlan
-	42, // 30: millrace.v1.ConstructorOrder.end:type_name -> millrace.v1.EndOfData
-	10, // 31: millrace.v1.ConstructorOrder.failure:type_name -> millrace.v1.Failure
-	43, // 32: millrace.v1.ConstructorOrder.admit:type_name -> millrace.v1.Admit
-	31, // 33: millrace.v1.ConstructorOrder.joined:type_name -> millrace.v1.SourceJoined
-	35, // 34: millrace.v1.ConstructorJob.mesh:type_name -> millrace.v1.Mesh
-	34, // 35: millrace.v1.ConstructorJob.kept:type_name -> millrace.v1.KeptColumns
-	33, // 36: millrace.v1.ConstructorJob.images:type_name -> millrace.v1.ImageStep
-	38, // 37: millrace.v1.Restart.moved:type_name -> millrace.v1.Moved
-	45, // 38: millrace.v1.Moved.by:type_name -> millrace.v1.Coordinates
-	41, // 39: millrace.v1.StepPlan.blocks:type_name -> millrace.v1.PlanBlock
-	40, // 40: millrace.v1.StepPlan.images:type_name -> millrace.v1.ImagePlan
-	45, // 41: millrace.v1.Admit.rank:type_name -> millrace.v1.Coordinates
-	45, // 42: millrace.v1.JoinRequest.rank:type_name -> millrace.v1.Coordinates
-	35, // 43: millrace.v1.JoinRequest.mesh:type_name -> millrace.v1.Mesh
-	35, // 44: millrace.v1.JoinReply.mesh:type_name -> millrace.v1.Mesh
-	45, // 45: millrace.v1.BatchRequest.rank:type_name -> millrace.v1.Coordinates
-	50, // 46: millrace.v1.BatchHeader.microbatches:type_name -> millrace.v1.Microbatch
-	51, // 47: millrace.v1.Microbatch.tensors:type_name -> millrace.v1.Tensor
-	45, // 48: millrace.v1.ReportRequest.rank:type_name -> millrace.v1.Coordinates
-	35, // 49: millrace.v1.ResumeToken.mesh:type_name -> millrace.v1.Mesh
-	63, // 50: millrace.v1.ResumeToken.settings:type_name -> millrace.v1.Settings
-	62, // 51: millrace.v1.ResumeToken.pending:type_name -> millrace.v1.PendingChange
-	17, // 52: millrace.v1.Settings.bans:type_name -> millrace.v1.Ban
-	64, // 53: millrace.v1.Settings.added:type_name -> millrace.v1.AddedSource
-	8,  // 54: millrace.v1.StepRecord.skips:type_name -> millrace.v1.Skip
-	1,  // 55: millrace.v1.Planner.Load:input_type -> millrace.v1.LoaderReport
-	25, // 56: millrace.v1.Planner.Construct:input_type -> millrace.v1.ConstructorReport
-	46, // 57: millrace.v1.Planner.Join:input_type -> millrace.v1.JoinRequest
-	53, // 58: millrace.v1.Planner.State:input_type -> millrace.v1.StateRequest
-	55, // 59: millrace.v1.Planner.Change:input_type -> millrace.v1.ChangeRequest
-	57, // 60: millrace.v1.Planner.Report:input_type -> millrace.v1.ReportRequest
-	59, // 61: millrace.v1.Planner.Status:input_type -> millrace.v1.StatusRequest
-	22, // 62: millrace.v1.Loader.Fetch:input_type -> millrace.v1.FetchRequest
-	48, // 63: millrace.v1.Constructor.Batch:input_type -> millrace.v1.BatchRequest
-	11, // 64: millrace.v1.Planner.Load:output_type -> millrace.v1.LoaderOrder
-	30, // 65: millrace.v1.Planner.Construct:output_type -> millrace.v1.ConstructorOrder
-	47, // 66: millrace.v1.Planner.Join:output_type -> millrace.v1.JoinReply
-	54, // 67: millrace.v1.Planner.State:output_type -> millrace.v1.StateReply
-	56, // 68: millrace.v1.Planner.Change:output_type -> millrace.v1.ChangeReply
-	58, // 69: millrace.v1.Planner.Report:output_type -> millrace.v1.ReportReply
-	60, // 70: millrace.v1.Planner.Status:output_type -> millrace.v1.StatusReply
-	0,  // 71: millrace.v1.Loader.Fetch:output_type -> millrace.v1.Frame
-	0,  // 72: millrace.v1.Constructor.Batch:output_type -> millrace.v1.Frame
-	64, // [64:73] is the sub-list for method output_type
-	55, // [55:64] is the sub-list for method input_type
-	55, // [55:55] is the sub-list for extension type_name
-	55, // [55:55] is the sub-list for extension extendee
-	0,  // [0:55] is the sub-list for field type_name
+	8,  // 9: millrace.v1.BlockRead.absent:type_name -> millrace.v1.AbsentField
+	19, // 10: millrace.v1.LoaderOrder.job:type_name -> millrace.v1.JobSpec
+	20, // 11: millrace.v1.LoaderOrder.index:type_name -> millrace.v1.IndexSource
+	21, // 12: millrace.v1.LoaderOrder.read:type_name -> millrace.v1.ReadBlock
+	22, // 13: millrace.v1.LoaderOrder.release:type_name -> millrace.v1.ReleaseBlocks
+	16, // 14: millrace.v1.LoaderOrder.add:type_name -> millrace.v1.AddSource
+	17, // 15: millrace.v1.LoaderOrder.bans:type_name -> millrace.v1.Bans
+	14, // 16: millrace.v1.LoaderOrder.find:type_name -> millrace.v1.FindFile
+	13, // 17: millrace.v1.LoaderOrder.frozen:type_name -> millrace.v1.FrozenSource
+	18, // 18: millrace.v1.Bans.bans:type_name -> millrace.v1.Ban
+	24, // 19: millrace.v1.FetchRequest.blocks:type_name -> millrace.v1.BlockSamples
+	27, // 20: millrace.v1.ConstructorReport.hello:type_name -> millrace.v1.ConstructorHello
+	28, // 21: millrace.v1.ConstructorReport.assembled:type_name -> millrace.v1.Assembled
+	29, // 22: millrace.v1.ConstructorReport.acked:type_name -> millrace.v1.Acked
+	30, // 23: millrace.v1.ConstructorReport.usage:type_name -> millrace.v1.ConstructorUsage
+	11, // 24: millrace.v1.ConstructorReport.failure:type_name -> millrace.v1.Failure
+	45, // 25: millrace.v1.ConstructorReport.admitted:type_name -> millrace.v1.Admitted
+	46, // 26: millrace.v1.ConstructorUsage.absent_ranks:type_name -> millrace.v1.Coordinates
+	33, // 27: millrace.v1.ConstructorOrder.job:type_name -> millrace.v1.ConstructorJob
+	37, // 28: millrace.v1.ConstructorOrder.placement:type_name -> millrace.v1.Placement
+	38, // 29: millrace.v1.ConstructorOrder.restart:type_name -> millrace.v1.Restart
+	40, // 30: millrace.v1.ConstructorOrder.plan:type_name -> millrace.v1.StepPlan
+	43, // 31: millrace.v1.ConstructorOrder.end:type_name -> millrace.v1.EndOfData
+	11, // 32: millrace.v1.ConstructorOrder.failure:type_name -> millrace.v1.Failure
+	44, // 33: millrace.v1.ConstructorOrder.admit:type_name -> millrace.v1.Admit
+	32, // 34: millrace.v1.ConstructorOrder.joined:type_name -> millrace.v1.SourceJoined
+	36, // 35: millrace.v1.ConstructorJob.mesh:type_name -> millrace.v1.Mesh
+	35, // 36: millrace.v1.ConstructorJob.kept:type_name -> millrace.v1.KeptColumns
+	34, // 37: millrace.v1.ConstructorJob.images:type_name -> millrace.v1.ImageStep
+	39, // 38: millrace.v1.Restart.moved:type_name -> millrace.v1.Moved
+	46, // 39: millrace.v1.Moved.by:type_name -> millrace.v1.Coordinates
+	42, // 40: millrace.v1.StepPlan.blocks:type_name -> millrace.v1.PlanBlock
+	41, // 41: millrace.v1.StepPlan.images:type_name -> millrace.v1.ImagePlan
+	46, // 42: millrace.v1.Admit.rank:type_name -> millrace.v1.Coordinates
+	46, // 43: millrace.v1.JoinRequest.rank:type_name -> millrace.v1.Coordinates
+	36, // 44: millrace.v1.JoinRequest.mesh:type_name -> millrace.v1.Mesh
+	36, // 45: millrace.v1.JoinReply.mesh:type_name -> millrace.v1.Mesh
+	46, // 46: millrace.v1.BatchRequest.rank:type_name -> millrace.v1.Coordinates
+	51, // 47: millrace.v1.BatchHeader.microbatches:type_name -> millrace.v1.Microbatch
+	52, // 48: millrace.v1.Microbatch.tensors:type_name -> millrace.v1.Tensor
+	46, // 49: millrace.v1.ReportRequest.rank:type_name -> millrace.v1.Coordinates
+	36, // 50: millrace.v1.ResumeToken.mesh:type_name -> millrace.v1.Mesh
+	64, // 51: millrace.v1.ResumeToken.settings:type_name -> millrace.v1.Settings
+	63, // 52: millrace.v1.ResumeToken.pending:type_name -> millrace.v1.PendingChange
+	18, // 53: millrace.v1.Settings.bans:type_name -> millrace.v1.Ban
+	65, // 54: millrace.v1.Settings.added:type_name -> millrace.v1.AddedSource
+	9,  // 55: millrace.v1.StepRecord.skips:type_name -> millrace.v1.Skip
+	1,  // 56: millrace.v1.Planner.Load:input_type -> millrace.v1.LoaderReport
+	26, // 57: millrace.v1.Planner.Construct:input_type -> millrace.v1.ConstructorReport
+	47, // 58: millrace.v1.Planner.Join:input_type -> millrace.v1.JoinRequest
+	54, // 59: millrace.v1.Planner.State:input_type -> millrace.v1.StateRequest
+	56, // 60: millrace.v1.Planner.Change:input_type -> millrace.v1.ChangeRequest
+	58, // 61: millrace.v1.Planner.Report:input_type -> millrace.v1.ReportRequest
+	60, // 62: millrace.v1.Planner.Status:input_type -> millrace.v1.StatusRequest
+	23, // 63: millrace.v1.Loader.Fetch:input_type -> millrace.v1.FetchRequest
+	49, // 64: millrace.v1.Constructor.Batch:input_type -> millrace.v1.BatchRequest
+	12, // 65: millrace.v1.Planner.Load:output_type -> millrace.v1.LoaderOrder
+	31, // 66: millrace.v1.Planner.Construct:output_type -> millrace.v1.ConstructorOrder
+	48, // 67: millrace.v1.Planner.Join:output_type -> millrace.v1.JoinReply
+	55, // 68: millrace.v1.Planner.State:output_type -> millrace.v1.StateReply
+	57, // 69: millrace.v1.Planner.Change:output_type -> millrace.v1.ChangeReply
+	59, // 70: millrace.v1.Planner.Report:output_type -> millrace.v1.ReportReply
+	61, // 71: millrace.v1.Planner.Status:output_type -> millrace.v1.StatusReply
+	0,  // 72: millrace.v1.Loader.Fetch:output_type -> millrace.v1.Frame
+	0,  // 73: millrace.v1.Constructor.Batch:output_type -> millrace.v1.Frame
+	65, // [65:74] is the sub-list for method output_type
+	56, // [56:65] is the sub-list for method input_type
+	56, // [56:56] is the sub-list for extension type_name
+	56, // [56:56] is the sub-list for extension extendee
+	0,  // [0:56] is the sub-list for field type_name
 }
 
 func init() { file_proto_millrace_proto_init() }
@@ -5996,7 +6081,7 @@ func file_proto_millrace_proto_init() {
 		(*LoaderReport_Failure)(nil),
 		(*LoaderReport_Found)(nil),
 	}
-	file_proto_millrace_proto_msgTypes[11].OneofWrappers = []any{
+	file_proto_millrace_proto_msgTypes[12].OneofWrappers = []any{
 		(*LoaderOrder_Job)(nil),
 		(*LoaderOrder_Index)(nil),
 		(*LoaderOrder_Read)(nil),
@@ -6006,7 +6091,7 @@ func file_proto_millrace_proto_init() {
 		(*LoaderOrder_Find)(nil),
 		(*LoaderOrder_Frozen)(nil),
 	}
-	file_proto_millrace_proto_msgTypes[25].OneofWrappers = []any{
+	file_proto_millrace_proto_msgTypes[26].OneofWrappers = []any{
 		(*ConstructorReport_Hello)(nil),
 		(*ConstructorReport_Assembled)(nil),
 		(*ConstructorReport_Acked)(nil),
@@ -6015,7 +6100,7 @@ func file_proto_millrace_proto_init() {
 		(*ConstructorReport_Admitted)(nil),
 		(*ConstructorReport_Restarted)(nil),
 	}
-	file_proto_millrace_proto_msgTypes[30].OneofWrappers = []any{
+	file_proto_millrace_proto_msgTypes[31].OneofWrappers = []any{
 		(*ConstructorOrder_Job)(nil),
 		(*ConstructorOrder_Placement)(nil),
 		(*ConstructorOrder_Restart)(nil),
@@ -6031,7 +6116,7 @@ func file_proto_millrace_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_proto_millrace_proto_rawDesc), len(file_proto_millrace_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   66,
+			NumMessages:   67,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

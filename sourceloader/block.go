@@ -23,6 +23,13 @@ type Skip struct {
 	Reason string
 }
 
+// Absent is a column that records lack.
+type Absent struct {
+	Path    string
+	Records uint64 // that lack it
+	Hint    string // what the first of them has in its place; see transform.Hint
+}
+
 // Block is one block of a source, read and transformed: its samples in reading
 // order, and the order they come in. It is read-only once made.
 type Block struct {
@@ -36,6 +43,8 @@ type Block struct {
 	hasImages                bool // the source has an image step
 	Filtered, Dropped, Empty uint64
 	Skips                    []Skip
+	Records                  uint64         // read, but for those that are no record of their format
+	Absent                   []Absent       // columns that some of them lack
 	Banned                   []BannedSample // by rising index
 	known                    uint32         // bans of the job that it takes into account
 	places                   []order.Place  // in reading order; only if other blocks can be made of it
@@ -108,12 +117,16 @@ func (b *Block) Report(source uint32, seq uint64) *pb.BlockRead {
 		Source: source, Seq: seq, Lengths: b.Lengths,
 		Filtered: b.Filtered, Dropped: b.Dropped, Empty: b.Empty, BansKnown: b.known, Bytes: uint64(b.Bytes()),
 		Sum: b.sum, Chunks: b.chunks,
+		Records: b.Records,
 	}
 	for _, x := range b.Banned {
 		r.Banned, r.Bans = append(r.Banned, uint32(x.Index)), append(r.Bans, x.Ban)
 	}
 	for _, s := range b.Skips {
 		r.Skips = append(r.Skips, &pb.Skip{File: s.File, Row: s.Row, Reason: s.Reason})
+	}
+	for _, a := range b.Absent {
+		r.Absent = append(r.Absent, &pb.AbsentField{Path: a.Path, Records: a.Records, Hint: a.Hint})
 	}
 	b.reportImages(r)
 	return r
@@ -235,10 +248,16 @@ type reading struct {
 }
 
 func (r *reading) record(rec *format.Record) error {
+	r.count(rec)
 	outcome, err := r.worker.Apply(rec, r.sample)
 	if err != nil {
 		return r.bad(rec, err)
 	}
+	r.outcome(outcome)
+	return nil
+}
+
+func (r *reading) outcome(outcome transform.Outcome) {
 	switch outcome {
 	case transform.Filtered:
 		r.block.Filtered++
@@ -247,7 +266,27 @@ func (r *reading) record(rec *format.Record) error {
 	case transform.Empty:
 		r.block.Empty++
 	}
-	return nil
+}
+
+// count counts the record, and the columns that it lacks.
+func (r *reading) count(rec *format.Record) {
+	if rec.Err != nil {
+		return
+	}
+	b := r.block
+	b.Records++
+	for i := range rec.Values {
+		if !rec.Values[i].Absent {
+			continue
+		}
+		path := r.source.Options.Columns[i]
+		at := slices.IndexFunc(b.Absent, func(a Absent) bool { return a.Path == path })
+		if at < 0 {
+			at = len(b.Absent)
+			b.Absent = append(b.Absent, Absent{Path: path, Hint: transform.Hint(transform.Lacks(rec, i, path))})
+		}
+		b.Absent[at].Records++
+	}
 }
 
 // bad applies the source's policy to a record that cannot be used.

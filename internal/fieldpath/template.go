@@ -10,8 +10,9 @@ import (
 // Part is a literal and then, if Path is set, a field. Path is in the form that
 // Parse reads.
 type Part struct {
-	Literal string
-	Path    string
+	Literal  string
+	Path     string
+	Optional bool // records may lack the field: it ends in a question mark
 }
 
 // ParseTemplate cuts a text with fields in braces into parts. A doubled brace is the
@@ -31,13 +32,14 @@ func ParseTemplate(src string) ([]Part, error) {
 		case c == '}':
 			return nil, fault.Userf("template %q, byte %d: } without {; a literal brace is doubled: }}", src, i)
 		default:
-			path, err := fieldIn(src, i)
+			field, err := fieldIn(src, i)
 			if err != nil {
 				return nil, err
 			}
-			parts = append(parts, Part{literal.String(), path})
+			path, may := optional(field)
+			parts = append(parts, Part{literal.String(), path, may})
 			literal.Reset()
-			i += len(path) + 1
+			i += len(field) + 1
 		}
 	}
 	if len(parts) == 0 {
@@ -49,7 +51,19 @@ func ParseTemplate(src string) ([]Part, error) {
 	return parts, nil
 }
 
-// fieldIn returns the path between the brace at src[open] and the one that closes it.
+// optional splits a template's field into its path and whether records may lack it:
+// whether it ends in a question mark without a backslash before it.
+func optional(field string) (path string, may bool) {
+	path, may = strings.CutSuffix(field, "?")
+	slashes := len(path) - len(strings.TrimRight(path, `\`))
+	if may && slashes%2 == 0 {
+		return path, true
+	}
+	return field, false
+}
+
+// fieldIn returns what is between the brace at src[open] and the one that closes it: a
+// path, and a question mark if records may lack the field.
 func fieldIn(src string, open int) (string, error) {
 	end := open + 1
 	for end < len(src) && src[end] != '{' && src[end] != '}' {
@@ -61,14 +75,15 @@ func fieldIn(src string, open int) (string, error) {
 	if end >= len(src) || src[end] == '{' {
 		return "", fault.Userf("template %q, byte %d: { is not closed; a field is {name}, a literal brace is doubled: {{", src, open)
 	}
-	path := src[open+1 : end]
+	field := src[open+1 : end]
+	path, _ := optional(field)
 	if path == "" || strings.TrimSpace(path) != path {
-		return "", fault.Userf("template %q, byte %d: {%s} names no field; valid are {title}, {meta.title}, {messages[].content}", src, open, path)
+		return "", fault.Userf("template %q, byte %d: {%s} names no field; valid are {title}, {meta.title}, {messages[].content}, and {title?} for one that records may lack", src, open, path)
 	}
 	if _, err := Parse(path); err != nil {
 		return "", fmt.Errorf("template %q, byte %d: %w", src, open, err)
 	}
-	return path, nil
+	return field, nil
 }
 
 // exampleField is what the writer of a template without fields meant.

@@ -26,16 +26,17 @@ func Example() {
 func TestParseTemplate(t *testing.T) {
 	type parts = []fieldpath.Part
 	for src, want := range map[string]parts{
-		"{a}":                 {{"", "a"}},
-		"x{a}y{b.c}z":         {{"x", "a"}, {"y", "b.c"}, {"z", ""}},
-		"{{{a}}}":             {{"{", "a"}, {"}", ""}},
-		"{test[][].key}":      {{"", "test[][].key"}},
-		`{ts\[ms\]}`:          {{"", `ts\[ms\]`}},
-		`{a\}b} {a\{b} {a\\}`: {{"", `a\}b`}, {" ", `a\{b`}, {" ", `a\\`}},
-		"{ключ}\n":            {{"", "ключ"}, {"\n", ""}},
+		"{a}":                 {{"", "a", false}},
+		"x{a}y{b.c}z":         {{"x", "a", false}, {"y", "b.c", false}, {"z", "", false}},
+		"{{{a}}}":             {{"{", "a", false}, {"}", "", false}},
+		"{test[][].key}":      {{"", "test[][].key", false}},
+		`{ts\[ms\]}`:          {{"", `ts\[ms\]`, false}},
+		`{a\}b} {a\{b} {a\\}`: {{"", `a\}b`, false}, {" ", `a\{b`, false}, {" ", `a\\`, false}},
+		`{a?}{b\\?}{c\?}`:     {{"", "a", true}, {"", `b\\`, true}, {"", `c\?`, false}},
+		"{ключ}\n":            {{"", "ключ", false}, {"\n", "", false}},
 	} {
 		if got, err := fieldpath.ParseTemplate(src); err != nil || !reflect.DeepEqual(got, want) {
-			t.Errorf("ParseTemplate(%q) = %q, %v; want %q", src, got, err, want)
+			t.Errorf("ParseTemplate(%q) = %+v, %v; want %+v", src, got, err, want)
 		}
 	}
 	for src, want := range map[string]string{
@@ -53,7 +54,7 @@ func TestParseTemplate(t *testing.T) {
 		"{ts[ms]}": `write \[ for a bracket in a name`,
 	} {
 		if got, err := fieldpath.ParseTemplate(src); fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), want) {
-			t.Errorf("ParseTemplate(%q) = %q, %v; want a user error with %q", src, got, err, want)
+			t.Errorf("ParseTemplate(%q) = %+v, %v; want a user error with %q", src, got, err, want)
 		}
 	}
 }
@@ -78,7 +79,11 @@ func FuzzParseTemplate(f *testing.F) {
 			if _, err := fieldpath.Parse(p.Path); err != nil {
 				t.Errorf("%q has the path %q: %v", src, p.Path, err)
 			}
-			again.WriteString("{" + p.Path + "}")
+			again.WriteString("{" + p.Path)
+			if p.Optional {
+				again.WriteString("?")
+			}
+			again.WriteString("}")
 		}
 		if again.String() != src {
 			t.Errorf("%q is made of %q", src, again.String())

@@ -54,22 +54,24 @@ type StepFill struct {
 // SourceReport is what became of a source. All is planned but the losses, which
 // count what was read ahead too, and the speed, which is measured.
 type SourceReport struct {
-	Name             string  `json:"name"`
-	Files            int     `json:"files"`
-	Bytes            int64   `json:"bytes"`
-	Drawn            int64   `json:"drawn"`     // tokens
-	Documents        int64   `json:"documents"` // in rows
-	Share            float64 `json:"share"`     // of what was drawn, in the unit of the mix
-	Scheduled        float64 `json:"scheduled"` // what the mix asked for
-	Epochs           float64 `json:"epochs"`    // how often it was read through, at the end
-	FirstStep        int64   `json:"first_step"`
-	ExhaustedAt      int64   `json:"exhausted_at"` // first step without it for its limit of epochs; -1: none
-	Filtered         int64   `json:"filtered"`
-	Dropped          int64   `json:"dropped"`
-	Empty            int64   `json:"empty"`
-	Skipped          int64   `json:"skipped"`
-	Samples          int64   `json:"samples_read"`
-	SamplesPerSecond float64 `json:"samples_per_core_second"`
+	Name        string  `json:"name"`
+	Files       int     `json:"files"`
+	Bytes       int64   `json:"bytes"`
+	Drawn       int64   `json:"drawn"`     // tokens
+	Documents   int64   `json:"documents"` // in rows
+	Share       float64 `json:"share"`     // of what was drawn, in the unit of the mix
+	Scheduled   float64 `json:"scheduled"` // what the mix asked for
+	Epochs      float64 `json:"epochs"`    // how often it was read through, at the end
+	FirstStep   int64   `json:"first_step"`
+	ExhaustedAt int64   `json:"exhausted_at"` // first step without it for its limit of epochs; -1: none
+	Filtered    int64   `json:"filtered"`
+	Dropped     int64   `json:"dropped"`
+	Empty       int64   `json:"empty"`
+	Skipped     int64   `json:"skipped"`
+
+	Absent           []planner.AbsentField `json:"absent_fields,omitempty"` // fields that some of the records read lack
+	Samples          int64                 `json:"samples_read"`
+	SamplesPerSecond float64               `json:"samples_per_core_second"`
 }
 
 // ModuleReport is how even the ranks' work is. A module of a strategy has its own

@@ -175,6 +175,7 @@ func (t *tally) reportSources(r *Report) {
 			Name: src.Spec.Name, Files: len(src.Manifest.Files), Bytes: src.Manifest.Bytes(),
 			Drawn: x.drawn, Documents: x.documents, Share: ratio(x.units, sum), FirstStep: x.first, ExhaustedAt: x.exhausted,
 			Filtered: u.Filtered, Dropped: u.Dropped, Empty: u.Empty, Skipped: u.Skipped, Samples: u.Samples,
+			Absent: t.job.dry.Absent(i),
 		}
 		if due > 0 {
 			s.Scheduled = x.due / due

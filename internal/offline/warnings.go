@@ -89,6 +89,9 @@ func (s *SourceReport) warnings(warn func(format string, args ...any)) {
 	case math.Abs(s.Share-s.Scheduled) > warnShare:
 		warn("source %q has %.2f %% of what was drawn, the mix asks for %.2f %%", s.Name, 100*s.Share, 100*s.Scheduled)
 	}
+	for _, a := range s.Absent {
+		warn("source %q: %s", s.Name, a)
+	}
 	if lost := s.Dropped + s.Skipped; ratio(lost, lost+s.Samples) > warnLost {
 		warn("source %q loses %d of %d records: %d are too long, %d are bad", s.Name, lost, lost+s.Samples, s.Dropped, s.Skipped)
 	}

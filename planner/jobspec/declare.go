@@ -124,7 +124,7 @@ var sourceObject = object{title: "A source", fields: []field{
 		auto: "`tokens: tokens` for megatron files, else the text of column `text` (`txt` in a webdataset), `tokenize: bytes` and `append_eod`",
 		doc:  "The steps that make samples of records, in order."},
 	{key: "keep", name: "Keep", kind: textKind, list: true, one: true,
-		doc: "Columns carried as bytes beside the tokens, such as `jpg`."},
+		doc: "Columns carried as bytes beside the tokens, such as `jpg`. One that a record lacks is null."},
 	{key: "long", name: "Long", kind: objectKind, object: &longObject,
 		doc: "The rule for samples that are too long for a row."},
 	{key: "shuffle", name: "Shuffle", kind: objectKind, object: &shuffleObject,
@@ -137,11 +137,11 @@ var sourceObject = object{title: "A source", fields: []field{
 
 var transformObject = object{title: "A transform", choice: true, fields: []field{
 	{key: "text", name: "Text", kind: textKind,
-		doc: "The document, as a template over fields: `\"{title}\\n\\n{body}\"`. `{{` and `}}` are literal braces, `meta.title` reaches into a field, `messages[].content` through a list."},
+		doc: "The document, as a template over fields: `\"{title}\\n\\n{body}\"`. `{{` and `}}` are literal braces, `meta.title` reaches into a field, `messages[].content` through a list. A record without one of the fields is a bad record; `{title?}` is empty in a record without a title."},
 	{key: "tokens", name: "Tokens", kind: textKind,
-		doc: "The column that already holds token ids; in place of `text` and `tokenize`."},
+		doc: "The column that already holds token ids; in place of `text` and `tokenize`. A record without it is a bad record."},
 	{key: "filter", name: "Filter", kind: textKind,
-		doc: "An expression over fields, `text` and `tokens`; records for which it is false are left out: `len(text) > 20 and lang == 'en'`."},
+		doc: "An expression over fields, `text` and `tokens`; records for which it is false are left out: `len(text) > 20 and lang == 'en'`. A field that a record lacks is null."},
 	{key: "tokenize", name: "Tokenize", kind: objectKind, object: &tokenizeObject,
 		doc: "Turns the text into token ids. An empty value takes all defaults."},
 	{key: "append_eod", name: "AppendEOD", kind: objectKind, object: &appendEODObject,

@@ -236,7 +236,7 @@ var findingRows = []struct {
 	{4, "    files: a\n" + chain + "[tokens: 'a..b']", `f:5: sources[0].transforms[0].tokens: field path "a..b": character 2: ` + pathValid},
 	{4, "    files: a\n" + chain + "[text: '{a', tokenize: bytes]", `f:5: sources[0].transforms[0].text: template "{a", byte 0: { is not closed; a field is {name}, a literal brace is doubled: {{`},
 	{4, "    files: a\n" + chain + "[text: '{a}}', tokenize: bytes]", `f:5: sources[0].transforms[0].text: template "{a}}", byte 3: } without {; a literal brace is doubled: }}`},
-	{4, "    files: a\n" + chain + "[text: '{}', tokenize: bytes]", `f:5: sources[0].transforms[0].text: template "{}", byte 0: {} names no field; valid are {title}, {meta.title}, {messages[].content}`},
+	{4, "    files: a\n" + chain + "[text: '{}', tokenize: bytes]", `f:5: sources[0].transforms[0].text: template "{}", byte 0: {} names no field; valid are {title}, {meta.title}, {messages[].content}, and {title?} for one that records may lack`},
 	{4, "    files: a\n" + chain + "[text: '{a {b}', tokenize: bytes]", `f:5: sources[0].transforms[0].text: template "{a {b}", byte 0: { is not closed; a field is {name}, a literal brace is doubled: {{`},
 	{4, "    files: a\n" + chain + "[text: body, tokenize: bytes]", `f:5: sources[0].transforms[0].text: template "body" names no field, so that every record would have the same text; write {body} for a field`},
 	{4, "    files: a\n" + chain + "[text: '{{a}} {b.c[].d}', tokenize: bytes]", ""},

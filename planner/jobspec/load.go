@@ -24,6 +24,7 @@ type options struct {
 	env    func(string) (string, bool)
 	files  bool // look whether files are there
 	source func(*Job, int) Findings
+	data   func(*Job) []Finding
 }
 
 // CheckFilter has every filter expression compiled by check, so that what is
@@ -37,6 +38,12 @@ func CheckFilter(check func(expression string) error) Option {
 // field of the source, such as files.
 func CheckSource(check func(job *Job, source int) Findings) Option {
 	return func(o *options) { o.source = check }
+}
+
+// CheckData has the data of a spec without errors looked at. Of what is found, Field says
+// where: the file and the line are those of the field.
+func CheckData(check func(*Job) []Finding) Option {
+	return func(o *options) { o.data = check }
 }
 
 // Env takes variables from lookup in place of the process's environment.
@@ -124,6 +131,11 @@ func build(r *report, src []byte, dir string, o options) *Job {
 	}
 	if o.source != nil {
 		c.sources(o.source)
+	}
+	if o.data != nil && r.count[false] == 0 {
+		for _, f := range o.data(job) {
+			r.add(r.place(f.Field), f.Field, f.Message, f.Valid, f.Warning)
+		}
 	}
 	return job
 }

@@ -1,19 +1,26 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/millrace-data/millrace/internal/fault"
 )
 
 // Lost counts the records of a block that gave no sample, by why they did not.
-type Lost struct{ Filtered, Dropped, Empty, Bad int64 }
+type Lost struct {
+	Filtered, Dropped, Empty, Bad int64
+
+	Absent string // a field that none of the records has, and what they have; "" if there is none
+	Reason string // what is wrong with one of the bad records
+}
 
 func (l *Lost) add(m Lost) {
 	l.Filtered += m.Filtered
 	l.Dropped += m.Dropped
 	l.Empty += m.Empty
 	l.Bad += m.Bad
+	l.Absent, l.Reason = cmp.Or(l.Absent, m.Absent), cmp.Or(l.Reason, m.Reason)
 }
 
 func (l *Lost) sum() int64 { return l.Filtered + l.Dropped + l.Empty + l.Bad }
@@ -52,11 +59,14 @@ func (l *Lost) advice(banned int64) string {
 	case l.Empty:
 		return "a record's text is its column `text` unless `transforms` says otherwise, and the column txt in tar files with `format: webdataset`"
 	case l.Filtered:
+		if l.Absent != "" {
+			return "look at its filter: " + l.Absent
+		}
 		return "look at its filter"
 	case l.Dropped:
 		return "split or truncate what is `long`, or make `batch.sequence_length` larger"
 	case l.Bad:
-		return "the planner's log names the bad records"
+		return "one of the bad records: " + l.Reason
 	}
 	return "cancel bans, or drop the source"
 }

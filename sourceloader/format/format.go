@@ -31,7 +31,11 @@ const (
 // Value is one field of one record. Bytes, Tokens and List are borrowed from
 // the reader and valid only until the callback returns; copy what is kept.
 type Value struct {
-	Kind   Kind
+	Kind Kind
+	// Absent says that the record does not have the field, which is then Null; or
+	// that an element of a list on the path to it does not, which is Null in the List.
+	// Columnar files have every field of their schema in every record.
+	Absent bool
 	Int    int64
 	Float  float64
 	Bytes  []byte
@@ -53,6 +57,10 @@ type Record struct {
 	// of class fault.User, names file, place and what would be valid, and is
 	// deterministic.
 	Err error
+	// Lacks is nil, or says more of a column whose value is Absent: which part of its
+	// path is missing, and what the record has in that place. It may be called while
+	// the record is valid.
+	Lacks func(column int) (missing string, has []string)
 }
 
 // Options select what is read. The zero value reads no columns.
@@ -92,6 +100,6 @@ type Format interface {
 	// record is valid during the call only. An error of fn stops the read and
 	// is returned as it is. A requested column that the file's schema rules
 	// out is a fault.User error that lists the columns there are; one that is
-	// merely missing in a record is Null.
+	// merely missing in a record is Null and Absent.
 	Read(ctx context.Context, st store.Store, obj store.Object, chunk int, opt Options, fn func(*Record) error) error
 }

@@ -156,7 +156,7 @@ func (a *jsonArray) each(fn func(*Record) error) error {
 		if err := a.ctx.Err(); err != nil {
 			return fmt.Errorf("reading %s: %w", a.uri, err)
 		}
-		rec := Record{Row: a.row}
+		rec := Record{Row: a.row, Lacks: a.objects.lacks}
 		values, problem := a.objects.read(data)
 		if problem == "" {
 			rec.Values = values

@@ -72,8 +72,8 @@ func (r *objectReader) read(data []byte) (values []Value, problem string) {
 		return nil, fmt.Sprintf("a JSON %s, but a record is an object: {\"text\": ...}", jsonKind(data[start]))
 	}
 	for i, path := range r.paths {
-		r.values[i] = Value{}
 		at := r.places[i]
+		r.values[i] = Value{Absent: at.start < 0}
 		switch {
 		case at.start < 0:
 		case len(path) == 1 && data[at.start] == '"': // nearly always, so it is not looked at again
@@ -182,22 +182,56 @@ func (r *objectReader) pick(i int, steps fieldpath.Path) (v Value, problem strin
 		}
 	})
 	if at < 0 {
-		return Value{}, ""
+		return Value{Absent: true}, ""
 	}
 	return r.pick(at, rest)
 }
 
+// lacks implements Record.Lacks for the object that was read last.
+func (r *objectReader) lacks(column int) (missing string, has []string) {
+	return r.missing(r.space(0), r.paths[column])
+}
+
+// missing follows steps from the checked value at i to the first key that is not there.
+func (r *objectReader) missing(i int, steps fieldpath.Path) (key string, has []string) {
+	switch {
+	case len(steps) == 0 || r.data[i] == 'n':
+		return "", nil
+	case steps[0].Each:
+		for i = r.space(i + 1); r.data[i] != ']'; i = r.nextElement(i) {
+			if key, has = r.missing(i, steps[1:]); key != "" {
+				return key, has
+			}
+			i = r.value(i)
+		}
+		return "", nil
+	}
+	at := -1
+	r.members(i, func(key []byte, value extent) {
+		if has = append(has, string(key)); string(key) == steps[0].Key {
+			at = value.start
+		}
+	})
+	if at < 0 {
+		return steps[0].Key, has
+	}
+	return r.missing(at, steps[1:])
+}
+
 func (r *objectReader) pickEach(i int, rest fieldpath.Path) (Value, string) {
-	mark := len(r.open)
+	mark, absent := len(r.open), false
 	for i = r.space(i + 1); r.data[i] != ']'; i = r.nextElement(i) {
 		v, problem := r.pick(i, rest)
 		if problem != "" {
 			return Value{}, problem
 		}
 		r.open = append(r.open, v)
+		absent = absent || v.Absent
 		i = r.value(i)
 	}
-	return r.closeList(mark), ""
+	list := r.closeList(mark)
+	list.Absent = absent
+	return list, ""
 }
 
 // nextElement steps from the end of an element to the next, or to the bracket.

@@ -126,6 +126,7 @@ type jsonLines struct {
 
 func (j *jsonLines) each(fn func(*Record) error) error {
 	var rec Record
+	lacks := j.objects.lacks
 	for j.lines.off < j.stop {
 		line, off, err := j.lines.next()
 		if err == io.EOF {
@@ -140,7 +141,7 @@ func (j *jsonLines) each(fn func(*Record) error) error {
 		if len(bytes.TrimLeft(line, " \t\r")) == 0 {
 			continue
 		}
-		rec = Record{Row: off}
+		rec = Record{Row: off, Lacks: lacks}
 		values, problem := j.objects.read(line)
 		if problem == "" {
 			rec.Values = values

@@ -134,7 +134,7 @@ func (t *tarShard) emit() error {
 	if err := t.ctx.Err(); err != nil {
 		return fmt.Errorf("reading %s: %w", t.uri, err)
 	}
-	rec := Record{Row: t.rows}
+	rec := Record{Row: t.rows, Lacks: t.sample.lacks}
 	t.rows++
 	values, problem := t.sample.read()
 	if problem == "" {
@@ -247,6 +247,7 @@ type sample struct {
 	values  []Value
 	wanted  map[string]*member // by extension
 	key     string
+	has     []string // extensions of its members
 	begun   bool
 	problem string // the first one
 }
@@ -259,7 +260,7 @@ type member struct {
 }
 
 func (s *sample) begin(key string) {
-	s.key, s.begun, s.problem = key, true, ""
+	s.key, s.begun, s.problem, s.has = key, true, "", s.has[:0]
 	for _, m := range s.wanted {
 		m.here = false
 	}
@@ -273,6 +274,7 @@ func (s *sample) blame(format string, args ...any) {
 
 // add reads a member if it is wanted. Its error is one of the file.
 func (s *sample) add(t *tarShard, header *tar.Header, ext string) error {
+	s.has = append(s.has, ext)
 	m := s.wanted[ext]
 	switch {
 	case m == nil:
@@ -350,7 +352,7 @@ func (s *sample) value(column tarColumn) Value {
 	m := s.wanted[column.ext]
 	switch {
 	case !m.here:
-		return Value{}
+		return Value{Absent: true}
 	case column.json != nil:
 		values, problem := column.json.read(m.data)
 		if problem != "" {
@@ -362,6 +364,15 @@ func (s *sample) value(column tarColumn) Value {
 		return s.text("member ."+m.ext, m.data)
 	}
 	return Value{Kind: Bytes, Bytes: m.data}
+}
+
+// lacks implements Record.Lacks.
+func (s *sample) lacks(column int) (missing string, has []string) {
+	c := s.columns[column]
+	if m := s.wanted[c.ext]; m != nil && m.here && c.json != nil {
+		return c.json.lacks(0)
+	}
+	return c.ext, s.has
 }
 
 func (s *sample) text(what string, data []byte) Value {

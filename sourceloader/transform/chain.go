@@ -24,6 +24,8 @@ const (
 // goroutines that apply it have a Worker each.
 type Chain struct {
 	columns  []string
+	users    []string // of each column, the step that names it first
+	requires []bool   // of each column, that records must have it
 	steps    []step
 	keep     []keptColumn
 	rule     string
@@ -112,9 +114,10 @@ func (c *Chain) EncodingDigest() [32]byte {
 type compiler struct {
 	chain      *Chain
 	tokenizers *Tokenizers
-	hasText    bool // a text step came
-	hasTokens  bool // a tokenize or tokens step came
-	hasEnd     bool // an append_eod step came
+	hasText    bool   // a text step came
+	hasTokens  bool   // a tokenize or tokens step came
+	hasEnd     bool   // an append_eod step came
+	label      string // of the step that is being compiled
 }
 
 func (c *compiler) add(label string, run func(*Worker, *format.Record) (bool, error)) {
@@ -130,11 +133,25 @@ func (c *compiler) column(path string) (int, error) {
 		return 0, err
 	}
 	c.chain.columns = append(c.chain.columns, path)
+	c.chain.users = append(c.chain.users, c.label)
+	c.chain.requires = append(c.chain.requires, false)
 	return len(c.chain.columns) - 1, nil
 }
 
+// required is column, for one that records must have.
+func (c *compiler) required(path string) (int, error) {
+	place, err := c.column(path)
+	if err == nil {
+		c.chain.requires[place] = true
+	}
+	return place, err
+}
+
 func (c *compiler) transform(i int, t jobspec.Transform) error {
-	label := func(name string) string { return fmt.Sprintf("transforms[%d].%s", i, name) }
+	label := func(name string) string {
+		c.label = fmt.Sprintf("transforms[%d].%s", i, name)
+		return c.label
+	}
 	set := 0
 	for _, present := range []bool{t.Text != "", t.Tokens != "", t.Filter != "", t.Tokenize != nil, t.AppendEOD != nil, t.Image != nil} {
 		if present {
@@ -173,7 +190,11 @@ func (c *compiler) text(label, src string) error {
 			p.column = fromText
 			continue
 		}
-		if p.column, err = c.column(p.path); err != nil {
+		column := c.required
+		if p.optional {
+			column = c.column
+		}
+		if p.column, err = column(p.path); err != nil {
 			return err
 		}
 	}
@@ -187,7 +208,7 @@ func (c *compiler) needText(label string) error {
 	if c.hasText {
 		return nil
 	}
-	place, err := c.column(currentText)
+	place, err := c.required(currentText)
 	if err != nil {
 		return err
 	}
@@ -245,11 +266,14 @@ func (c *compiler) tokens(label, path string) error {
 	if err := c.oneTokenStep(); err != nil {
 		return err
 	}
-	place, err := c.column(path)
+	place, err := c.required(path)
 	if err != nil {
 		return err
 	}
 	c.add(label, func(w *Worker, rec *format.Record) (bool, error) {
+		if rec.Values[place].Absent {
+			return false, absent(rec, place, path, "leave the record out by a filter before this step")
+		}
 		ids, err := appendIDs(w.tokens, &rec.Values[place])
 		if err != nil {
 			return false, fmt.Errorf("column %q: %w", path, err)
@@ -281,6 +305,7 @@ func (c *compiler) appendEOD(label string, eod jobspec.AppendEOD) error {
 }
 
 func (c *compiler) keep(paths []string) error {
+	c.label = ""
 	for i, path := range paths {
 		if slices.Contains(paths[:i], path) {
 			return fault.Userf("keep[%d]: column %q is there already", i, path)

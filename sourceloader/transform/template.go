@@ -13,9 +13,10 @@ type template struct {
 
 // part is a literal and then, if path is set, a field.
 type part struct {
-	literal []byte
-	path    string
-	column  int // place of the field in Record.Values, or fromText
+	literal  []byte
+	path     string
+	optional bool // records may lack the field
+	column   int  // place of the field in Record.Values, or fromText
 }
 
 // fromText is the column of a part that takes the current text.
@@ -29,7 +30,7 @@ func parseTemplate(src string) (template, error) {
 	}
 	var t template
 	for _, p := range parts {
-		t.parts = append(t.parts, part{literal: []byte(p.Literal), path: p.Path, column: fromText})
+		t.parts = append(t.parts, part{literal: []byte(p.Literal), path: p.Path, optional: p.Optional, column: fromText})
 	}
 	return t, nil
 }

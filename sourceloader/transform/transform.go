@@ -12,6 +12,10 @@
 // # Text
 //
 // A text step is a template: {path} stands for a field, {{ and }} for braces.
+// A record without the field is a bad one, unless the template says {path?}; so is one
+// without the column of a tokens step. A backslash before the question mark makes it part
+// of the name. To filters, images and kept columns, a field that is absent is null.
+//
 // Null is the empty string; numbers and bools have their shortest form that
 // reads back the same (1.0 as 1); a list is its elements with line breaks
 // between; bytes must be UTF-8. {text} is the current text, which is the column

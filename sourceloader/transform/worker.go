@@ -105,8 +105,12 @@ func (w *Worker) render(t *template, rec *format.Record) error {
 			}
 			continue
 		}
+		v := &rec.Values[p.column]
+		if v.Absent && !p.optional {
+			return absent(rec, p.column, p.path, fmt.Sprintf("write {%s?} if records may lack it", p.path))
+		}
 		var err error
-		if out, err = appendText(out, &rec.Values[p.column]); err != nil {
+		if out, err = appendText(out, v); err != nil {
 			return fmt.Errorf("column %q: %w", p.path, err)
 		}
 	}
