@@ -34,7 +34,7 @@ sources:
   - name: pairs
     files: "*.tar"
     transforms:
-      - text: "{txt}"
+      - text: "{txt?}"
       - tokenize: bytes
       - image: {columns: [jpg, png], token: 300, begin: 301, end: 302, patch: 4, merge: 2, min_pixels: 64, max_pixels: 1024, decode: DECODE}
       - append_eod: {}
