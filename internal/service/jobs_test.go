@@ -81,6 +81,16 @@ const (
     long: {rule: truncate, max: 100}`
 )
 
+// special has texts with a special token, and with a field that no record has.
+const special = "\n" + `  - name: special
+    files: jsonl/*.jsonl
+    chunk_bytes: 2000
+    transforms:
+      - text: "{lang}<|endoftext|>{title?}{text} <|fim{lang}|>"
+      - filter: "lang == 'en' or len(text) > 200"
+      - tokenize: {encoding: bytes, special: refuse, allow: <|endoftext|>}
+      - append_eod: {}`
+
 const mixed = "sources:" + chat + books + capped + `
 mix:
   stages:
@@ -124,6 +134,11 @@ batch: {sequence_length: 512, sequences: 16, microbatch_size: 4, packing: false}
 topology: {dp: 2, cp: 2}
 `, 30, ""},
 	{"weights of samples", strings.Replace(mixed, "mix:", "mix:\n  unit: samples", 1) + `
+batch: {sequence_length: 512, sequences: 8, microbatch_size: 1}
+topology: {dp: 4}
+`, 30, ""},
+	{"special tokens", "sources:" + special + books + `
+mix: {weights: {special: 0.7, books: 0.3}}
 batch: {sequence_length: 512, sequences: 8, microbatch_size: 1}
 topology: {dp: 4}
 `, 30, ""},

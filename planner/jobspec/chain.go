@@ -195,3 +195,26 @@ func (c *checker) ranks() {
 		}
 	}
 }
+
+// special checks the names of special tokens.
+func (c *checker) special() {
+	for i, s := range c.job.Sources {
+		for k, t := range s.Transforms {
+			at := fmt.Sprintf("sources[%d].transforms[%d].tokenize", i, k)
+			if t.Tokenize == nil || !c.sound(at) {
+				continue
+			}
+			valid := SpecialTokens(t.Tokenize.Encoding)
+			for _, name := range slices.Concat(t.Tokenize.Allow, t.Tokenize.Refuse) {
+				if !slices.Contains(valid, name) {
+					c.error(at, fmt.Sprintf("encoding %s has no special token %s", t.Tokenize.Encoding, quote(name)), oneOf(name, valid))
+				}
+			}
+			for _, name := range t.Tokenize.Allow {
+				if slices.Contains(t.Tokenize.Refuse, name) {
+					c.error(at+".refuse", fmt.Sprintf("%s is also in allow", quote(name)), "keep one of the two")
+				}
+			}
+		}
+	}
+}

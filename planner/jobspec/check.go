@@ -29,6 +29,7 @@ var rules = []rule{
 	{"Filters compile.", (*checker).filters},
 	{"Templates name at least one field in braces, `{title}`; a literal brace is doubled. Fields and columns are paths: dots between names, `[]` for each element of a list, also of lists in lists, and a backslash before a `.`, `[`, `}` or `\\` that is part of a name. `keep` names no column twice.", (*checker).templates},
 	{"Encodings other than `bytes` need `ranks`; `bytes` takes none. A `sha256` is that of a rank file, 64 hex digits.", (*checker).ranks},
+	{"`tokenize.allow` and `tokenize.refuse` name special tokens of the encoding, none of them both: " + specialTokens() + ".", (*checker).special},
 	{"All `image` steps have the same `patch` and `merge`; `max_pixels` is at least the area of one block of `merge` x `merge` patches, and `min_pixels`.", (*checker).images},
 	{"`long.max` is at most `batch.sequence_length`, times `batch.context_split` if that is given.", (*checker).long},
 	{"`batch.context_split` is a power of two that divides `topology.dp` * `topology.cp`, and this product divides `batch.sequences`. It needs `format: megatron-thd`, `packing`, `cp_slicing: zigzag`, a `microbatch_size` of 1 and, in `topology.order`, `cp` before `dp`; images, and levels, methods and groups of a balance other than the default have no rows of several widths.", (*checker).contextSplit},

@@ -178,6 +178,12 @@ var imageObject = object{title: "image", fields: []field{
 var tokenizeObject = object{title: "tokenize", short: "encoding", fields: []field{
 	{key: "encoding", name: "Encoding", kind: textKind, def: "bytes", enum: encodingNames(),
 		doc: "The encoding; `bytes` makes every byte a token and needs no file."},
+	{key: "special", name: "Special", kind: textKind, empty: true, enum: []string{"text", "allow", "refuse"}, auto: "text",
+		doc: "What the name of a special token in the text of a record, such as `<|endoftext|>` in a web page, becomes: `text`, the tokens of its letters; `allow`, the one id of the special token; `refuse`, a bad record."},
+	{key: "allow", name: "Allow", kind: textKind, list: true, one: true,
+		doc: "Special tokens that are allowed whatever `special` says: `special: refuse` with `allow: \"<|fim_prefix|>\"` is tiktoken's `allowed_special={\"<|fim_prefix|>\"}`."},
+	{key: "refuse", name: "Refuse", kind: textKind, list: true, one: true,
+		doc: "Special tokens that are refused whatever `special` says."},
 	{key: "ranks", name: "Ranks", kind: textKind, empty: true,
 		doc: "The rank file (`.tiktoken`) of the encoding, relative to the spec's folder. Required by all encodings but `bytes`."},
 	{key: "sha256", name: "SHA256", kind: textKind, empty: true, auto: "that of the file that is published under the encoding's name",

@@ -25,6 +25,7 @@ func (d *decoder) derive(job *Job) {
 			s.Long.Max = job.LongestSample()
 		}
 		deriveEndOfText(d, s, at)
+		deriveSpecial(s)
 	}
 }
 
@@ -142,6 +143,22 @@ func deriveEndOfText(d *decoder, s *Source, at string) {
 			} else if d.sound(at + ".transforms") {
 				d.noEncoding(s.Transforms[:k], step)
 			}
+		}
+	}
+}
+
+// deriveSpecial gives equal rules for special tokens one form.
+func deriveSpecial(s *Source) {
+	for _, t := range s.Transforms {
+		if t.Tokenize == nil {
+			continue
+		}
+		if t.Tokenize.Special == "text" {
+			t.Tokenize.Special = ""
+		}
+		for _, names := range []*[]string{&t.Tokenize.Allow, &t.Tokenize.Refuse} {
+			slices.Sort(*names)
+			*names = slices.Compact(*names)
 		}
 	}
 }

@@ -36,7 +36,8 @@ func (j *Job) ResolvedSources() []Source {
 		}
 		s.Transforms = slices.Clone(s.Transforms)
 		for k := range s.Transforms {
-			if t := s.Transforms[k].Tokenize; t != nil && t.Ranks != "" {
+			t := s.Transforms[k].Tokenize
+			if t != nil && t.Ranks != "" {
 				resolved := *t
 				resolved.Ranks = j.Resolve(t.Ranks)
 				s.Transforms[k].Tokenize = &resolved
@@ -86,6 +87,9 @@ type Tokenize struct {
 	Encoding string // bytes (default), r50k_base, cl100k_base, o200k_base
 	Ranks    string // rank file (.tiktoken) of the encoding; not used by bytes
 	SHA256   string // of a rank file that is not the published one of the encoding, in hex; "" = the published one
+
+	Special       string   // what names of special tokens in the text become: "" (ordinary text), allow or refuse
+	Allow, Refuse []string // names for which something else is so; sorted
 }
 
 // AppendEOD appends one end-of-document token.

@@ -100,7 +100,7 @@ func TestShortForms(t *testing.T) {
 		{"b.bad_records", b.BadRecords, BadRecords{"skip", 10}},
 		{"w.files", strings.Join(w.Files, " "), "${X}/a$ b$"},
 		{"w.text", w.Transforms[0].Text, "{text}"},
-		{"w.tokenize", *w.Transforms[1].Tokenize, Tokenize{"cl100k_base", "r", ""}},
+		{"w.tokenize", *w.Transforms[1].Tokenize, Tokenize{Encoding: "cl100k_base", Ranks: "r"}},
 		{"w.append_eod", *w.Transforms[2].AppendEOD, AppendEOD{7}},
 		{"d.tokens", d.Transforms[0].Tokens, "input_ids"},
 		{"d.append_eod", *d.Transforms[1].AppendEOD, AppendEOD{1000}},
@@ -111,7 +111,7 @@ func TestShortForms(t *testing.T) {
 		{"packing", job.Batch.Packing, false},
 		{"order", strings.Join(job.Topology.Order, " "), "pp dp cp tp"},
 	} {
-		if c.got != c.want {
+		if !reflect.DeepEqual(c.got, c.want) {
 			t.Errorf("%s: got %v, want %v", c.what, c.got, c.want)
 		}
 	}
@@ -297,6 +297,9 @@ func TestIdentity(t *testing.T) {
 		{"template", func(j *Job) { j.Sources[0].Transforms[0].Text = "{x}" }, false},
 		{"filter", func(j *Job) { j.Sources[0].Transforms[1].Filter = "x" }, false},
 		{"encoding", func(j *Job) { j.Sources[0].Transforms[2].Tokenize.Encoding = "o200k_base" }, false},
+		{"special", func(j *Job) { j.Sources[0].Transforms[2].Tokenize.Special = "allow" }, false},
+		{"allow", func(j *Job) { j.Sources[0].Transforms[2].Tokenize.Allow = []string{"<|endoftext|>"} }, false},
+		{"refuse", func(j *Job) { j.Sources[0].Transforms[2].Tokenize.Refuse = []string{"<|endoftext|>"} }, false},
 		{"eod", func(j *Job) { j.Sources[0].Transforms[3].AppendEOD.ID++ }, false},
 		{"keep", func(j *Job) { j.Sources[0].Keep = []string{"x"} }, false},
 		{"long", func(j *Job) { j.Sources[0].Long.Max-- }, false},

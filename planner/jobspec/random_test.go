@@ -3,6 +3,7 @@ package jobspec
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 
 	"github.com/millrace-data/millrace/internal/fieldpath"
@@ -73,7 +74,12 @@ func randomSource(rng *rand.Rand, i, length int) Source {
 		return s
 	}
 	template := strings.NewReplacer("{", "{{", "}", "}}").Replace(randomText(rng))
-	s.Transforms = []Transform{{Text: template + "{x}"}, {Tokenize: &Tokenize{"o200k_base", randomText(rng), randomDigest(rng)}}, {Filter: randomText(rng)}}
+	var special []string
+	if rng.IntN(2) == 0 {
+		special = SpecialTokens("o200k_base")
+		slices.Sort(special)
+	}
+	s.Transforms = []Transform{{Text: template + "{x}"}, {Tokenize: &Tokenize{"o200k_base", randomText(rng), randomDigest(rng), pick(rng, "", "allow", "refuse"), special, nil}}, {Filter: randomText(rng)}}
 	return s
 }
 

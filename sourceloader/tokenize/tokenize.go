@@ -5,8 +5,8 @@
 // An [Encoding] is the read-only table, shared by all goroutines; an [Encoder]
 // belongs to one of them, or is lent to one by [Encoding.Append]. The package owns the splitters, the Unicode classes
 // they use (pinned to version 16.0) and the reading of .tiktoken rank files. It
-// never ships or fetches rank files, never emits special tokens and keeps no
-// global state.
+// never ships or fetches rank files, never emits a special token that was not allowed
+// (see [Encoding.Specials]) and keeps no global state.
 //
 // The ids of a text depend on the text and the rank file only: not on what was
 // encoded before, on the Go version, or on the cache.

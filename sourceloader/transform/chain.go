@@ -255,9 +255,35 @@ func (c *compiler) tokenize(label string, t jobspec.Tokenize) error {
 		return err
 	}
 	c.chain.encoding = enc
+	if t.Special != "" || t.Allow != nil || t.Refuse != nil {
+		return c.specials(label, enc, t)
+	}
 	c.add(label, func(w *Worker, _ *format.Record) (bool, error) {
 		w.tokens = enc.Append(w.tokens, w.text)
 		return true, nil
+	})
+	return nil
+}
+
+// specials is tokenize for a text in which names of special tokens are more than text.
+func (c *compiler) specials(label string, enc *tokenize.Encoding, t jobspec.Tokenize) error {
+	allowed, refused := slices.Clone(t.Allow), slices.Clone(t.Refuse)
+	for _, name := range enc.SpecialNames() {
+		switch {
+		case slices.Contains(t.Allow, name), slices.Contains(t.Refuse, name):
+		case t.Special == "allow":
+			allowed = append(allowed, name)
+		case t.Special == "refuse":
+			refused = append(refused, name)
+		}
+	}
+	rules, err := enc.Specials(allowed, refused)
+	if err != nil {
+		return err
+	}
+	c.add(label, func(w *Worker, _ *format.Record) (_ bool, err error) {
+		w.tokens, err = rules.Append(w.tokens, w.text)
+		return err == nil, err
 	})
 	return nil
 }
