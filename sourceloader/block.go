@@ -292,7 +292,7 @@ func (r *reading) count(rec *format.Record) {
 // bad applies the source's policy to a record that cannot be used.
 func (r *reading) bad(rec *format.Record, err error) error {
 	err = inFile(r.source.Manifest.Files[r.file].URI, rec, err)
-	if fault.ClassOf(err) != fault.User || r.source.Spec.BadRecords.Policy != "skip" {
+	if !transform.Skips(r.source.Spec, err) {
 		return err
 	}
 	r.block.Skips = append(r.block.Skips, Skip{

@@ -104,7 +104,7 @@ func (s *source) readBlock() error {
 					return nil
 				})
 				switch {
-				case fault.ClassOf(err) == fault.User && s.spec.BadRecords.Policy == "skip":
+				case transform.Skips(s.spec, err):
 					return nil
 				case err != nil && rec.Err == nil: // the transforms do not know the file
 					return fmt.Errorf("%s: %w", s.Manifest.Files[unit.File].URI, err)

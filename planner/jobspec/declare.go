@@ -131,6 +131,8 @@ var sourceObject = object{title: "A source", fields: []field{
 		doc: "The order of the source."},
 	{key: "bad_records", name: "BadRecords", kind: objectKind, object: &badRecordsObject, free: freePolicy,
 		doc: "What happens at a record that cannot be read."},
+	{key: "max_record", name: "MaxRecord", kind: bytesKind, min: 1, max: 1 << 30, empty: true, auto: "64MiB, and a longer record stops the job whatever `bad_records` says",
+		doc: "The most bytes of one record as it is read (a JSON line with the blank lines before it, a JSON element, a tar member, a text file, a Megatron document), and of its text. A longer one is a bad record. What becomes of a record takes about ten times its bytes of memory, beside `loader_buffer`."},
 	{key: "limit", name: "Limit", kind: countKind, max: math.MaxInt64,
 		doc: "At most so many samples in one epoch; 0 takes all."},
 }}

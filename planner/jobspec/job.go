@@ -70,6 +70,7 @@ type Source struct {
 	Shuffle    Shuffle
 	BadRecords BadRecords
 	Limit      int64 // at most so many samples per epoch; 0 = all
+	MaxRecord  int64 // bytes of a record, and of its text; 0 = 64 MiB, see Skips
 }
 
 // Transform is one step of a source's chain; exactly one field is set.

@@ -10,7 +10,10 @@ package format
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
+	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/sourceloader/store"
 )
 
@@ -75,15 +78,40 @@ type Options struct {
 	// of their own (JSONL ranges, Megatron document ranges). 0 means
 	// DefaultChunkBytes.
 	ChunkBytes int64
+	// MaxRecord bounds one record in bytes: a JSON line or element with the white space
+	// before it, a tar member, a text file, a Megatron document. A longer one is an
+	// ErrTooLong, found before more than that is held: a bad record where the next one
+	// can be found, else an error of the file. 0 means DefaultMaxRecord.
+	MaxRecord int64
 }
 
 // DefaultChunkBytes is one ranged read: long enough that an object store's
 // latency is small beside it, short enough that a block of four fits anywhere.
 const DefaultChunkBytes = 1 << 20
 
-// MaxRecordBytes bounds one record (a JSON line, a tar member, a text file): the
-// longest real document in the shared corpora is 3.3 MB; 1 GiB is a broken file.
+// DefaultMaxRecord: the longest real document in the shared corpora is 3.3 MB, and what
+// becomes of a record takes ten times its bytes.
+const DefaultMaxRecord = 64 << 20
+
+// MaxRecordBytes is the largest MaxRecord, and the most that is read over in search of the
+// end of a record that is too long: 1 GiB is a broken file.
 const MaxRecordBytes = 1 << 30
+
+// ErrTooLong is what is wrong with a record that is longer than Options.MaxRecord.
+var ErrTooLong = errors.New("longer than max_record")
+
+// TooLong is an error of class fault.User that is ErrTooLong: what is so long, in words
+// that go before "longer than", beside the limit in bytes.
+func TooLong(limit int64, what string, args ...any) error {
+	return fault.Userf("%s %w allows (%d bytes): split it, or give the source a larger max_record", fmt.Sprintf(what, args...), ErrTooLong, limit)
+}
+
+func (o Options) maxRecord() int64 {
+	if o.MaxRecord <= 0 {
+		return DefaultMaxRecord
+	}
+	return min(o.MaxRecord, MaxRecordBytes)
+}
 
 // Format reads one file format. Implementations have no state, are safe for
 // concurrent use, and never panic on bad input: file-level damage (truncated,

@@ -69,6 +69,7 @@ func (r *rangeReader) Read(p []byte) (int, error) {
 // ends in .gz, .tgz or .zst. Close closes the file as well.
 type stream struct {
 	io.Reader
+	ctx    context.Context
 	raw    *rangeReader
 	codec  string // for messages; "" if the file is not compressed
 	closes []func() error
@@ -79,7 +80,7 @@ func openStream(ctx context.Context, st store.Store, obj store.Object) (*stream,
 	if err != nil {
 		return nil, err
 	}
-	s := &stream{raw: &rangeReader{in: in, stop: obj.Size}, closes: []func() error{in.Close}}
+	s := &stream{ctx: ctx, raw: &rangeReader{in: in, stop: obj.Size}, closes: []func() error{in.Close}}
 	s.Reader = s.raw
 	switch s.codec = codecOf(obj.URI); s.codec {
 	case "gzip":
@@ -97,8 +98,12 @@ func openStream(ctx context.Context, st store.Store, obj store.Object) (*stream,
 }
 
 // Read reads content. Its errors are of class User if the data is damaged, and
-// those of the store otherwise.
+// those of the store otherwise. It ends with the context: a small file may hold any
+// number of bytes in which no record begins.
 func (s *stream) Read(p []byte) (int, error) {
+	if err := s.ctx.Err(); err != nil {
+		return 0, fmt.Errorf("reading %s: %w", s.raw.in.obj.URI, err)
+	}
 	if s.codec != "" && s.raw.in.obj.Size == 0 {
 		return 0, s.damage(io.ErrUnexpectedEOF)
 	}
@@ -146,7 +151,7 @@ func codecOf(uri string) string {
 	return ""
 }
 
-// readAll reads r to its end, at most limit bytes; more is errTooLong. The
+// readAll reads r to its end, at most limit bytes; more is ErrTooLong. The
 // buffer grows with what is really there, not with what a header claims.
 func readAll(buf []byte, r io.Reader, limit int64) ([]byte, error) {
 	buf = buf[:0]
@@ -158,7 +163,7 @@ func readAll(buf []byte, r io.Reader, limit int64) ([]byte, error) {
 		buf = buf[:len(buf)+n]
 		switch {
 		case int64(len(buf)) > limit:
-			return buf, errTooLong
+			return buf, ErrTooLong
 		case err == io.EOF:
 			return buf, nil
 		case err != nil:
@@ -166,8 +171,6 @@ func readAll(buf []byte, r io.Reader, limit int64) ([]byte, error) {
 		}
 	}
 }
-
-var errTooLong = fmt.Errorf("longer than %d bytes, the most one record may have", MaxRecordBytes)
 
 // hasExtension reports whether the name ends in one of the extensions, as it is
 // or followed by .gz or .zst. Case does not count.

@@ -36,7 +36,7 @@ func (JSON) Chunks(ctx context.Context, st store.Store, obj store.Object, opt Op
 	if codecOf(obj.URI) != "" {
 		return 1, nil
 	}
-	layout, err := layoutOf(ctx, st, obj)
+	layout, err := layoutOf(ctx, st, obj, opt.maxRecord())
 	switch {
 	case err != nil || layout == jsonNothing:
 		return 0, err
@@ -52,7 +52,7 @@ func (JSON) Read(ctx context.Context, st store.Store, obj store.Object, chunk in
 	if err != nil {
 		return err
 	}
-	layout, err := layoutOf(ctx, st, obj)
+	layout, err := layoutOf(ctx, st, obj, opt.maxRecord())
 	switch {
 	case err != nil || layout == jsonNothing:
 		return err
@@ -64,7 +64,7 @@ func (JSON) Read(ctx context.Context, st store.Store, obj store.Object, chunk in
 		return err
 	}
 	defer s.Close()
-	array := &jsonArray{ctx: ctx, uri: obj.URI, objects: objects, r: s, buf: make([]byte, 0, readBytes), single: layout == jsonObject}
+	array := &jsonArray{ctx: ctx, uri: obj.URI, objects: objects, r: s, buf: make([]byte, 0, readBytes), single: layout == jsonObject, limit: opt.maxRecord()}
 	return array.each(fn)
 }
 
@@ -78,17 +78,19 @@ const (
 )
 
 // layoutOf looks at the start of a file to tell what it holds.
-func layoutOf(ctx context.Context, st store.Store, obj store.Object) (jsonLayout, error) {
+func layoutOf(ctx context.Context, st store.Store, obj store.Object, limit int64) (jsonLayout, error) {
 	s, err := openStream(ctx, st, obj)
 	if err != nil {
 		return 0, err
 	}
 	defer s.Close()
 	r := bufio.NewReaderSize(s, readAhead)
-	first, err := firstByte(r)
+	first, err := firstByte(r, limit)
 	switch {
 	case err == io.EOF:
 		return jsonNothing, nil
+	case err == ErrTooLong:
+		return 0, TooLong(limit, "%s: the white space at its start is", obj.URI)
 	case err != nil:
 		return 0, err
 	case first == '[':
@@ -96,9 +98,12 @@ func layoutOf(ctx context.Context, st store.Store, obj store.Object) (jsonLayout
 	case first != '{':
 		return 0, fault.Userf("%s: it begins with %q, but a JSON file of records begins with [ (array of objects) or { (JSON Lines)", obj.URI, string(first))
 	}
-	line, _, err := newLineReader(r, 0, make([]byte, readAhead)).next()
-	if err != nil {
-		return 0, (&jsonLines{uri: obj.URI}).broken(0, err)
+	line, _, err := newLineReader(r, 0, limit, make([]byte, readAhead)).next()
+	switch {
+	case err == ErrTooLong:
+		return 0, TooLong(limit, "%s: its first line is", obj.URI)
+	case err != nil:
+		return 0, err
 	}
 	scan := jsonScanner{data: line}
 	if end := scan.value(0); end >= 0 && scan.space(end) == len(line) {
@@ -108,12 +113,12 @@ func layoutOf(ctx context.Context, st store.Store, obj store.Object) (jsonLayout
 }
 
 // firstByte steps over a byte order mark and white space and returns the byte
-// after it, which stays unread.
-func firstByte(r *bufio.Reader) (byte, error) {
+// after it, which stays unread. More white space than limit is ErrTooLong.
+func firstByte(r *bufio.Reader, limit int64) (byte, error) {
 	if mark, err := r.Peek(len(byteOrderMark)); err == nil && bytes.Equal(mark, byteOrderMark) {
 		r.Discard(len(byteOrderMark))
 	}
-	for {
+	for range limit {
 		c, err := r.ReadByte()
 		if err != nil {
 			return 0, err
@@ -122,6 +127,7 @@ func firstByte(r *bufio.Reader) (byte, error) {
 			return c, r.UnreadByte()
 		}
 	}
+	return 0, ErrTooLong
 }
 
 // jsonArray reads the elements of a top-level array, or one single object, in
@@ -132,6 +138,7 @@ type jsonArray struct {
 	objects *objectReader
 	r       io.Reader
 	single  bool
+	limit   int64 // bytes of an element, and of white space on end
 
 	buf  []byte // what is read and not yet done with
 	from int    // buf[from:] is not done with
@@ -225,7 +232,10 @@ func (a *jsonArray) finish() error {
 
 // token steps over white space and returns the byte after it, 0 at the end.
 func (a *jsonArray) token() (byte, error) {
-	for {
+	for start := a.off; ; {
+		if a.off-start > a.limit {
+			return 0, TooLong(a.limit, "%s: the white space from byte %d on is", a.uri, start)
+		}
 		for a.from < len(a.buf) {
 			if !isSpace(a.buf[a.from]) {
 				return a.buf[a.from], nil
@@ -249,17 +259,24 @@ func (a *jsonArray) element() ([]byte, error) {
 		a.objects.nest = scan.nest
 		switch {
 		case end >= 0 && (end < len(scan.data) || a.end):
+			if int64(end) > a.limit {
+				return nil, a.long()
+			}
 			return scan.data[:end], nil
 		case end < 0 && (!scan.short() || a.end):
 			return nil, fault.Userf("%s: element %d (byte %d) is not valid JSON: %s: mend the file, as what follows in an array cannot be read",
 				a.uri, a.row, a.off, scan.problem())
-		case len(scan.data) > MaxRecordBytes:
-			return nil, fault.Userf("%s: element %d (byte %d) is %w", a.uri, a.row, a.off, errTooLong)
+		case int64(len(scan.data)) > a.limit:
+			return nil, a.long()
 		}
 		if err := a.fill(); err != nil {
 			return nil, err
 		}
 	}
+}
+
+func (a *jsonArray) long() error {
+	return TooLong(a.limit, "%s: element %d (byte %d) is", a.uri, a.row, a.off)
 }
 
 func (a *jsonArray) skip(n int) {
@@ -274,7 +291,7 @@ func (a *jsonArray) fill() error {
 		a.buf = a.buf[:copy(a.buf, a.buf[a.from:])]
 		a.from = 0
 	}
-	want := max(2*len(a.buf), readBytes)
+	want := max(min(2*len(a.buf), int(a.limit)), len(a.buf)) + readBytes
 	for len(a.buf) < want && !a.end {
 		if len(a.buf) == cap(a.buf) {
 			a.buf = append(a.buf, make([]byte, len(a.buf))...)[:len(a.buf)]

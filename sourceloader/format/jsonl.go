@@ -12,8 +12,8 @@ import (
 
 // JSONL reads JSON Lines: one object a line. Lines end in LF or CRLF, the last
 // one need not; blank lines and a byte order mark at the start are skipped. A
-// line that is not valid JSON, not valid UTF-8 or not an object is a bad
-// record. See docs/formats.md for what its values are.
+// line that is not valid JSON, not valid UTF-8, not an object or longer than
+// Options.MaxRecord is a bad record. So many bytes of blank lines on end are an error of the file. See docs/formats.md for what its values are.
 //
 // A plain file is read in byte ranges of ChunkBytes: a chunk has the records
 // that begin in its range. A file whose name ends in .gz or .zst is one chunk,
@@ -58,7 +58,7 @@ func (JSONL) Read(ctx context.Context, st store.Store, obj store.Object, chunk i
 	if err != nil {
 		return err
 	}
-	lines := &jsonLines{ctx: ctx, uri: obj.URI, objects: objects}
+	lines := &jsonLines{ctx: ctx, uri: obj.URI, objects: objects, limit: opt.maxRecord()}
 	if codecOf(obj.URI) == "" {
 		return lines.readRange(st, obj, int64(chunk)*opt.chunkBytes(), opt.chunkBytes(), fn)
 	}
@@ -96,7 +96,7 @@ func (j *jsonLines) readRange(st store.Store, obj store.Object, from, size int64
 // gives back.
 func (j *jsonLines) borrow(r io.Reader, off, buffer int64) (release func()) {
 	scratch := lineScratches.Get().(*lineScratch)
-	j.lines = newLineReader(r, off, scratch.buffer(buffer))
+	j.lines = newLineReader(r, off, j.limit, scratch.buffer(buffer))
 	j.objects.text = scratch.text
 	return func() { scratch.release(j.lines, j.objects) }
 }
@@ -116,6 +116,7 @@ type jsonLines struct {
 	objects *objectReader
 	lines   *lineReader
 	stop    int64
+	limit   int64 // bytes of a line, and of blank lines on end
 
 	// For line numbers, which are counted only when a message needs one.
 	before io.ReaderAt // the file, if lines begins inside it
@@ -127,18 +128,28 @@ type jsonLines struct {
 func (j *jsonLines) each(fn func(*Record) error) error {
 	var rec Record
 	lacks := j.objects.lacks
+	blank := j.lines.off // where the blank lines before the next record begin
 	for j.lines.off < j.stop {
 		line, off, err := j.lines.next()
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			return j.broken(off, err)
+		switch {
+		case err == io.EOF:
+			return nil
+		case err == ErrTooLong:
+			if err := j.long(off, fn); err != nil {
+				return err
+			}
+			blank = j.lines.off
+			continue
+		case err != nil:
+			return err
 		}
 		if off == 0 {
 			line = bytes.TrimPrefix(line, byteOrderMark)
 		}
 		if len(bytes.TrimLeft(line, " \t\r")) == 0 {
+			if j.lines.off-blank > j.limit {
+				return TooLong(j.limit, "%s: byte %d: the blank lines from byte %d on are", j.uri, j.lines.off, blank)
+			}
 			continue
 		}
 		rec = Record{Row: off, Lacks: lacks}
@@ -154,23 +165,34 @@ func (j *jsonLines) each(fn func(*Record) error) error {
 		if err := fn(&rec); err != nil {
 			return err
 		}
+		blank = j.lines.off
 	}
 	return nil
+}
+
+// long hands out the line at off, which is too long, as a bad record, and steps over it.
+func (j *jsonLines) long(off int64, fn func(*Record) error) error {
+	j.lines.count++
+	above, err := j.linesAbove()
+	if err != nil {
+		return err
+	}
+	rec := Record{Row: off, Err: TooLong(j.limit, "%s:%d: (byte %d) the line is", j.uri, above+j.lines.count, off)}
+	if err := fn(&rec); err != nil {
+		return err
+	}
+	if most := off + MaxRecordBytes; !j.lines.skipLine(min(j.stop, most)) && j.lines.err == nil && j.lines.off < j.stop && j.lines.off >= most {
+		return fault.Userf("%s:%d: (byte %d) the line does not end within %d bytes: check that the file is JSON Lines", j.uri, above+j.lines.count, off, MaxRecordBytes)
+	}
+	return j.ended()
 }
 
 // ended returns what ended the stream before a line began, nil at its end.
 func (j *jsonLines) ended() error {
 	if err := j.lines.err; err != nil && err != io.EOF {
-		return j.broken(j.lines.off, err)
+		return err
 	}
 	return nil
-}
-
-func (j *jsonLines) broken(off int64, err error) error {
-	if err == errTooLong {
-		return fault.Userf("%s: the line at byte %d is %w: split it, or check that the file is JSON Lines", j.uri, off, err)
-	}
-	return err
 }
 
 // bad describes the bad record that was read last. The second error is one
@@ -179,14 +201,22 @@ func (j *jsonLines) bad(off int64, line []byte, problem string) (record, failure
 	if off == 0 && (bytes.HasPrefix(line, gzipMagic) || bytes.HasPrefix(line, zstdMagic)) {
 		return nil, fault.Userf("%s: it is compressed: give its name the ending .gz or .zst", j.uri)
 	}
+	above, err := j.linesAbove()
+	if err != nil {
+		return nil, err
+	}
+	return fault.Userf("%s:%d: (byte %d) the line is %s: mend the line or set bad_records.policy: skip", j.uri, above+j.lines.count, off, problem), nil
+}
+
+// linesAbove counts the lines before the place where reading began, once.
+func (j *jsonLines) linesAbove() (n int64, err error) {
 	if !j.known && j.before != nil {
-		var err error
 		if j.above, err = countLines(io.NewSectionReader(j.before, 0, j.start)); err != nil {
-			return nil, fmt.Errorf("counting the lines of %s: %w", j.uri, err)
+			return 0, fmt.Errorf("counting the lines of %s: %w", j.uri, err)
 		}
 	}
 	j.known = true
-	return fault.Userf("%s:%d: (byte %d) the line is %s: mend the line or set bad_records.policy: skip", j.uri, j.above+j.lines.count, off, problem), nil
+	return j.above, nil
 }
 
 func countLines(r io.Reader) (int64, error) {

@@ -7,9 +7,10 @@ import (
 )
 
 // lineReader cuts a stream into lines. It holds the longest line read so far,
-// at most MaxRecordBytes.
+// at most limit bytes.
 type lineReader struct {
 	r     io.Reader
+	limit int64 // of a line; longer ones are ErrTooLong
 	buf   []byte
 	from  int   // buf[from:to] is read and not yet handed out
 	to    int   //
@@ -19,9 +20,9 @@ type lineReader struct {
 }
 
 // newLineReader reads the lines of r, which is at the place off of its stream,
-// through buf, which must not be empty; the reader owns it.
-func newLineReader(r io.Reader, off int64, buf []byte) *lineReader {
-	return &lineReader{r: r, off: off, buf: buf}
+// through buf, which must not be empty; the reader owns it. Lines have at most limit bytes.
+func newLineReader(r io.Reader, off, limit int64, buf []byte) *lineReader {
+	return &lineReader{r: r, off: off, limit: limit, buf: buf}
 }
 
 // lineScratch is the memory that one read of JSON Lines needs and the next one
@@ -58,22 +59,25 @@ func (s *lineScratch) release(lines *lineReader, objects *objectReader) {
 
 // next returns the next line without its newline, and its place in the stream.
 // The line is valid until the following call. The last line needs no newline.
-// At the end the error is io.EOF.
+// At the end the error is io.EOF. After ErrTooLong the line is still to be skipped.
 func (l *lineReader) next() (line []byte, off int64, err error) {
 	for seen := 0; ; {
 		if i := bytes.IndexByte(l.buf[l.from+seen:l.to], '\n'); i >= 0 {
 			end := l.from + seen + i
+			if int64(seen+i) > l.limit {
+				return nil, l.off, ErrTooLong
+			}
 			return l.take(end, end+1)
 		}
 		seen = l.to - l.from
+		if int64(seen) > l.limit {
+			return nil, l.off, ErrTooLong
+		}
 		if l.err == io.EOF && seen > 0 {
 			return l.take(l.to, l.to)
 		}
 		if l.err != nil {
 			return nil, l.off, l.err
-		}
-		if seen > MaxRecordBytes {
-			return nil, l.off, errTooLong
 		}
 		l.fill()
 	}
@@ -89,12 +93,12 @@ func (l *lineReader) take(end, next int) ([]byte, int64, error) {
 }
 
 // fill reads once more, after moving what is left to the front, or into a
-// buffer twice as long if it fills this one.
+// buffer twice as long, or as long as a line may be, if it fills this one.
 func (l *lineReader) fill() {
 	if l.from > 0 || l.to == len(l.buf) {
 		buf := l.buf
 		if l.to-l.from == len(l.buf) {
-			buf = make([]byte, 2*len(l.buf))
+			buf = make([]byte, min(2*len(l.buf), max(int(l.limit), len(l.buf))+1))
 		}
 		l.to = copy(buf, l.buf[l.from:l.to])
 		l.buf, l.from = buf, 0

@@ -66,6 +66,7 @@ func (Megatron) Read(ctx context.Context, st store.Store, obj store.Object, chun
 		return err
 	}
 	defer m.Close()
+	m.limit = opt.maxRecord()
 	from, to, err := m.documentsOf(chunk, opt)
 	if err != nil {
 		return err

@@ -38,6 +38,7 @@ type megatron struct {
 	dtype     int
 	sequences int64
 	documents int64
+	limit     int64 // bytes of a document
 
 	pointersAt  int64
 	documentsAt int64
@@ -289,8 +290,8 @@ func (d *documentReader) readSequence(wanted bool) (bad, err error) {
 	switch {
 	case !wanted || n == 0:
 		return nil, nil
-	case n > MaxRecordBytes-4*int64(len(d.tokens)):
-		return fault.Userf("%s: document %d is %w", d.m.uri, d.doc-1, errTooLong), nil
+	case n > d.m.limit-4*int64(len(d.tokens)):
+		return TooLong(d.m.limit, "%s: document %d is", d.m.uri, d.doc-1), nil
 	}
 	return d.readTokens(at, n)
 }

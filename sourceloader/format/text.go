@@ -13,7 +13,7 @@ import (
 // Text reads a file as one record with the columns "text", its content byte
 // for byte, and "path", its URI. It is one chunk, also when it is empty. A name
 // that ends in .gz or .zst is decompressed. Content that is not UTF-8 or longer
-// than MaxRecordBytes is a bad record.
+// than Options.MaxRecord is a bad record.
 type Text struct{}
 
 var _ Format = Text{}
@@ -36,7 +36,7 @@ func (Text) Read(ctx context.Context, st store.Store, obj store.Object, _ int, o
 	var text []byte
 	if slices.Contains(opt.Columns, "text") {
 		var err error
-		text, rec.Err, err = readText(ctx, st, obj)
+		text, rec.Err, err = readText(ctx, st, obj, opt.maxRecord())
 		if err != nil {
 			return err
 		}
@@ -54,18 +54,18 @@ func (Text) Read(ctx context.Context, st store.Store, obj store.Object, _ int, o
 	return fn(&rec)
 }
 
-func readText(ctx context.Context, st store.Store, obj store.Object) (text []byte, bad, err error) {
+func readText(ctx context.Context, st store.Store, obj store.Object, limit int64) (text []byte, bad, err error) {
 	s, err := openStream(ctx, st, obj)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer s.Close()
 	// One byte more than the file has, so that its end is seen without growing.
-	buf := make([]byte, 0, min(obj.Size, MaxRecordBytes)+1)
-	text, err = readAll(buf, s, MaxRecordBytes)
+	buf := make([]byte, 0, min(obj.Size, limit)+1)
+	text, err = readAll(buf, s, limit)
 	switch {
-	case err == errTooLong:
-		return nil, fault.Userf("%s: the text is %w: split the file", obj.URI, err), nil
+	case err == ErrTooLong:
+		return nil, TooLong(limit, "%s: the text is", obj.URI), nil
 	case err != nil:
 		return nil, nil, err
 	case !utf8.Valid(text):

@@ -31,7 +31,7 @@ import (
 // Directories, devices, and files whose base name has no dot or begins with one
 // belong to no sample. Links and sparse members are not followed or expanded:
 // a sample that is asked for one is a bad record. So is one with a member over
-// MaxRecordBytes or with two members of one extension. Only members that were
+// Options.MaxRecord or with two members of one extension. Only members that were
 // asked for are held in memory. A shard without an end-of-archive mark, or with
 // data after it, is damaged.
 type WebDataset struct{}
@@ -66,7 +66,7 @@ func (WebDataset) Read(ctx context.Context, st store.Store, obj store.Object, _ 
 	in := newTarInput(s)
 	shard := &tarShard{
 		ctx: ctx, uri: obj.URI, in: in, tar: tar.NewReader(in), fn: fn,
-		sample: sample{columns: columns, values: make([]Value, len(columns)), wanted: map[string]*member{}},
+		sample: sample{limit: opt.maxRecord(), columns: columns, values: make([]Value, len(columns)), wanted: map[string]*member{}},
 	}
 	for i := range columns {
 		if ext := columns[i].ext; ext != "" && shard.sample.wanted[ext] == nil {
@@ -137,9 +137,12 @@ func (t *tarShard) emit() error {
 	rec := Record{Row: t.rows, Lacks: t.sample.lacks}
 	t.rows++
 	values, problem := t.sample.read()
-	if problem == "" {
+	switch {
+	case problem == "":
 		rec.Values = values
-	} else {
+	case t.sample.long != "":
+		rec.Err = TooLong(t.sample.limit, "%s: sample %d (%s): the member %s is", t.uri, rec.Row, t.sample.key, t.sample.long)
+	default:
 		rec.Err = fault.Userf("%s: sample %d (%s): %s", t.uri, rec.Row, t.sample.key, problem)
 	}
 	return t.fn(&rec)
@@ -243,6 +246,7 @@ func isJSONGz(ext string) bool { return ext == "json.gz" || strings.HasSuffix(ex
 
 // sample is the one being read.
 type sample struct {
+	limit   int64 // bytes of a member
 	columns []tarColumn
 	values  []Value
 	wanted  map[string]*member // by extension
@@ -250,6 +254,7 @@ type sample struct {
 	has     []string // extensions of its members
 	begun   bool
 	problem string // the first one
+	long    string // the first member that is too long
 }
 
 // member is a wanted member of the sample.
@@ -260,7 +265,7 @@ type member struct {
 }
 
 func (s *sample) begin(key string) {
-	s.key, s.begun, s.problem, s.has = key, true, "", s.has[:0]
+	s.key, s.begun, s.problem, s.long, s.has = key, true, "", "", s.has[:0]
 	for _, m := range s.wanted {
 		m.here = false
 	}
@@ -291,21 +296,29 @@ func (s *sample) add(t *tarShard, header *tar.Header, ext string) error {
 	case isSparse(header):
 		s.blame("the member %s is sparse: write the tar without --sparse", header.Name)
 		return nil
-	case header.Size > MaxRecordBytes:
-		s.blame("the member %s is %d bytes, %v", header.Name, header.Size, errTooLong)
+	case header.Size > s.limit:
+		s.tooLong(header.Name)
 		return nil
 	}
-	data, err := readAll(m.data, t.tar, MaxRecordBytes)
+	data, err := readAll(m.data, t.tar, s.limit)
 	if err != nil {
 		return t.damage(err)
 	}
 	m.data = data
 	if strings.HasSuffix(ext, ".gz") && isText(ext) {
-		if m.data, err = gunzip(data); err != nil {
+		if m.data, err = gunzip(data, s.limit); err == ErrTooLong {
+			s.tooLong(header.Name)
+		} else if err != nil {
 			s.blame("decompressing the member %s: %v", header.Name, err)
 		}
 	}
 	return nil
+}
+
+func (s *sample) tooLong(member string) {
+	if s.problem == "" {
+		s.problem, s.long = ErrTooLong.Error(), member
+	}
 }
 
 func isSparse(header *tar.Header) bool {
@@ -320,8 +333,8 @@ func isSparse(header *tar.Header) bool {
 	return false
 }
 
-func gunzip(data []byte) ([]byte, error) {
-	return readAll(nil, newGzipReader(bytes.NewReader(data)), MaxRecordBytes)
+func gunzip(data []byte, limit int64) ([]byte, error) {
+	return readAll(nil, newGzipReader(bytes.NewReader(data)), limit)
 }
 
 // isText reports whether members of this extension are UTF-8 text.

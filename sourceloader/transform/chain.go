@@ -30,6 +30,7 @@ type Chain struct {
 	keep     []keptColumn
 	rule     string
 	max      int // tokens
+	maxText  int // bytes
 	encoding *tokenize.Encoding
 	pictures [32]byte // vision.Fingerprint if there is an image step, else zero
 }
@@ -58,7 +59,7 @@ func Compile(src jobspec.Source, sequenceLength int, tokenizers *Tokenizers) (*C
 	if tokenizers == nil {
 		tokenizers = NewTokenizers()
 	}
-	c := &compiler{chain: &Chain{}, tokenizers: tokenizers}
+	c := &compiler{chain: &Chain{maxText: maxText(src)}, tokenizers: tokenizers}
 	for i, t := range src.Transforms {
 		if err := c.transform(i, t); err != nil {
 			return nil, fmt.Errorf("source %q: transforms[%d]: %w", src.Name, i, err)

@@ -89,12 +89,15 @@ func reuse[T any](s []T, limit int) []T {
 // render makes the template's text the current one.
 func (w *Worker) render(t *template, rec *format.Record) error {
 	if t.single() && t.parts[0].column != fromText {
-		if v := &rec.Values[t.parts[0].column]; v.Kind == format.String {
+		if v := &rec.Values[t.parts[0].column]; v.Kind == format.String && len(v.Bytes) <= w.chain.maxText {
 			w.text = v.Bytes
 			return nil
 		}
 	}
 	// The current text may be in buffers[0], so the new one goes into the other.
+	if size := t.size(w, rec); size > w.chain.maxText {
+		return format.TooLong(int64(w.chain.maxText), "the text of %d bytes is", size)
+	}
 	out := w.buffers[1][:0]
 	for i := range t.parts {
 		p := &t.parts[i]
