@@ -112,12 +112,12 @@ func (p *Planner) addLoader(l *loaderSession) {
 	for n := range p.entries {
 		l.out.Put(p.addOrder(n))
 	}
-	l.out.Put(p.bansOrder())
 	for i, x := range p.indexed {
 		if x != nil {
 			l.out.Put(frozenOrder(i, x))
 		}
 	}
+	l.out.Put(p.bansOrder()) // comes last: a loader answers constructors from then on
 	p.placementChanged()
 	if p.core == nil && len(p.loaders) == p.opts.Loaders {
 		p.indexMissing()

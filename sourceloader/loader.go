@@ -75,7 +75,8 @@ type Loader struct {
 	cache      *cache
 	answers    sync.Pool // of *answer
 	pictures   *pictures.Pool
-	ready      chan struct{}                 // closed when the job is there
+	ready      chan struct{} // closed when all is known of the job that a loader hears when it joins; bans come last
+	readyOnce  sync.Once
 	send       *rpc.Sender[*pb.LoaderReport] // to the planner; set before ready is closed
 
 	mu      sync.Mutex   // guards the fields below
@@ -194,6 +195,7 @@ func (l *Loader) orders(ctx context.Context, stream *rpc.Session[pb.LoaderReport
 			}
 		case *pb.LoaderOrder_Bans:
 			l.ban(o.Bans.Bans)
+			l.readyOnce.Do(func() { close(l.ready) })
 		case *pb.LoaderOrder_Find:
 			work.Go(func() error { return l.find(ctx, o.Find, send) })
 		}
@@ -215,7 +217,6 @@ func (l *Loader) takeJob(ctx context.Context, spec *pb.JobSpec) error {
 	}
 	disk := spill.Open(spill.Options{Dir: l.opts.Scratch, Limit: job.Resources.LoaderDisk, Log: l.opts.Log})
 	l.cache = newCache(ctx, budget, disk, l.load)
-	close(l.ready)
 	return nil
 }
 
