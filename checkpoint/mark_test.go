@@ -55,7 +55,7 @@ func putFile(t testing.TB, disk vfs.FS, name string, data []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.Write(data); err != nil {
+	if _, err := f.Write(slices.Clone(data)); err != nil { // under the race detector it is overwritten
 		t.Fatal(err)
 	}
 	if err := errors.Join(f.Sync(), f.Close()); err != nil {
@@ -199,7 +199,7 @@ func refusedOrWhole(t testing.TB, what string, disk vfs.FS, want *history) (refu
 // fourth: it is refused, or nothing that was acknowledged is missing.
 func TestEveryByte(t *testing.T) {
 	disk := vfs.NewCrashableMem()
-	want := live(t, disk, aLife(16))
+	want := live(t, disk, aLife(16)[4:15])
 	all := filesOf(t, disk.CrashClone(vfs.CrashCloneCfg{}))
 	for name, data := range all {
 		tried := int64(0)
@@ -207,7 +207,7 @@ func TestEveryByte(t *testing.T) {
 		var work errgroup.Group
 		work.SetLimit(32) // Pebble looks long for the bit, and a stopped log reads slowly
 		for at := range data {
-			if name == "HIGHWATER" && at%4096 > 200 || strings.HasPrefix(name, "OPTIONS") && at%8 != 0 {
+			if name == "HIGHWATER" && at%4096 > 120 || strings.HasPrefix(name, "OPTIONS") && at%64 != 0 {
 				continue // zeros that nobody reads, and settings, of which some are enough
 			}
 			flipped := slices.Clone(data)
