@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
+	"slices"
+	"strconv"
 
 	pq "github.com/parquet-go/parquet-go/format"
 
@@ -30,6 +33,7 @@ type parquetFooter struct {
 	rows     int64 // of the wanted row group
 	columns  []parquetChunk
 	dataEnd  int64 // offset in the file where the footer starts
+	short    bool  // the sizes of columns leave something out: see shortSizes
 }
 
 // parquetElement is one node of the schema, as written.
@@ -58,6 +62,51 @@ type parquetChunk struct {
 	size      int64 // of all pages, compressed, in bytes
 	data      int64 // offset of the first data page
 	dict      int64 // offset of the dictionary page, or 0
+}
+
+// start is the offset of the first page.
+func (c *parquetChunk) start() int64 {
+	if c.dict > 0 && c.dict < c.data {
+		return c.dict
+	}
+	return c.data
+}
+
+// maxDictionaryHeader is more than the header of a dictionary page takes.
+const maxDictionaryHeader = 100
+
+// chunkEnd returns where the pages of a column end. Where sizes are short that is
+// further on, but not in what comes next. What is too much is not read: a column ends
+// with its last value.
+func (f *parquetFooter) chunkEnd(start, size int64) int64 {
+	end := start + size
+	if !f.short {
+		return end
+	}
+	limit := min(end+maxDictionaryHeader, f.dataEnd)
+	for i := range f.columns {
+		if next := f.columns[i].start(); next >= end {
+			limit = min(limit, next)
+		}
+	}
+	return limit
+}
+
+// oldWriter is how parquet-mr calls itself; the first ones gave no version.
+var oldWriter = regexp.MustCompile(`^parquet-mr(?: version (\d+)\.(\d+)\.(\d+))?`)
+
+// shortSizes says that a writer left the header of the dictionary's page out of the
+// size of a column: parquet-mr before 1.2.9 (PARQUET-816).
+func shortSizes(createdBy string) bool {
+	m := oldWriter.FindStringSubmatch(createdBy)
+	if m == nil {
+		return false
+	}
+	var version [3]int
+	for i, digits := range m[1:] {
+		version[i], _ = strconv.Atoi(digits) // none is 0, and so is one of too many digits
+	}
+	return slices.Compare(version[:], []int{1, 2, 9}) < 0
 }
 
 // readParquetFooter reads the footer and, if group >= 0, the columns of that
@@ -116,6 +165,8 @@ func (f *parquetFooter) decode(buf []byte, group int) error {
 			t.list(typ, func(_ int, typ byte) { f.elements = append(f.elements, readParquetElement(t, typ)) })
 		case 4:
 			f.groups = t.list(typ, func(i int, typ byte) { f.readGroup(t, typ, i, group) })
+		case 6:
+			f.short = shortSizes(string(t.bytes(typ)))
 		default:
 			t.skip(typ, false)
 		}

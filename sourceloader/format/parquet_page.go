@@ -27,9 +27,6 @@ const (
 	pageWindow = 1 << 20
 	// maxPageHeader bounds a page header, which may hold two statistics values.
 	maxPageHeader = 16 << 20
-	// sizeSlack is how far pages may run beyond their column's stated size: old
-	// writers left the dictionary's page header out of it.
-	sizeSlack = 100
 )
 
 // pageHeader is what is needed of Parquet's PageHeader.
@@ -191,8 +188,6 @@ type pageReader struct {
 	in    chunkReader
 	seen  int64 // values of the pages so far
 
-	dataEnd int64 // of all columns, in the file
-
 	page    parquetPage
 	body    []byte
 	indexes []int32
@@ -207,10 +202,7 @@ func (p *pageReader) open(ctx context.Context, r io.ReaderAt, f *parquetFooter, 
 		return fault.Userf("the row group has %d columns, the schema at least %d (damaged)", len(f.columns), leaf.column+1)
 	}
 	c := f.columns[leaf.column]
-	start := c.data
-	if c.dict > 0 && c.dict < start {
-		start = c.dict
-	}
+	start := c.start()
 	switch {
 	case c.encrypted:
 		return fault.Userf("the column is encrypted; write it without encryption, keys are not supported")
@@ -225,8 +217,8 @@ func (p *pageReader) open(ctx context.Context, r io.ReaderAt, f *parquetFooter, 
 	case start < 0 || c.size < 0 || c.values < 0 || start > f.dataEnd || c.size > f.dataEnd-start:
 		return fault.Userf("the column claims %d bytes from offset %d, with data up to %d (damaged)", c.size, start, f.dataEnd)
 	}
-	p.ctx, p.leaf, p.chunk, p.dataEnd = ctx, leaf, c, f.dataEnd
-	p.in.r, p.in.pos, p.in.end = r, start, start+c.size
+	p.ctx, p.leaf, p.chunk = ctx, leaf, c
+	p.in.r, p.in.pos, p.in.end = r, start, f.chunkEnd(start, c.size)
 	return nil
 }
 
@@ -284,9 +276,6 @@ func (p *pageReader) readPage() (*pageHeader, []byte, error) {
 		if err != errThriftShort || len(buf) < n || n >= maxPageHeader {
 			return nil, nil, err
 		}
-	}
-	if over := int64(h.compressed) - p.in.left(); over > 0 && over <= sizeSlack && p.in.end+over <= p.dataEnd {
-		p.in.end += over
 	}
 	if int64(h.compressed) > p.in.left() {
 		return nil, nil, fault.Userf("a page claims %d bytes where the column has %d left (damaged)", h.compressed, p.in.left())
