@@ -76,6 +76,18 @@ func TestFieldThatSomeRecordsLack(t *testing.T) {
 		t.Errorf("the plan does not count the records:\n%s", r.stdout)
 	}
 
+	// What a filter leaves out before need not have the field.
+	dir = withText(t, records, "{question} {answer}")
+	spec, err := os.ReadFile(filepath.Join(dir, "job.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, dir, "job.yaml", strings.Replace(string(spec), "[{text:", "[{filter: answer != null}, {text:", 1))
+	if r := millrace(t, dir, "lint", "job.yaml", "--read", "100"); r.code != 0 || r.stderr != "" {
+		t.Errorf("records that a filter leaves out are findings: %s", r.stderr)
+	}
+	millrace(t, dir, "run", "job.yaml", "--steps", "3").digest(t)
+
 	dir = withText(t, records, "{question} {answer?}")
 	millrace(t, dir, "lint", "job.yaml", "--read", "100").expect(t, 0)
 	if got, want := millrace(t, dir, "run", "job.yaml", "--steps", "3").digest(t), millrace(t, dir, "reference", "job.yaml", "--steps", "3").digest(t); got != want {

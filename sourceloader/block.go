@@ -268,29 +268,36 @@ func (r *reading) outcome(outcome transform.Outcome) {
 	}
 }
 
-// count counts the record, and the columns that it lacks.
+// count counts the record, and the columns that it lacks and may lack.
 func (r *reading) count(rec *format.Record) {
 	if rec.Err != nil {
 		return
 	}
-	b := r.block
-	b.Records++
+	r.block.Records++
 	for i := range rec.Values {
-		if !rec.Values[i].Absent {
-			continue
+		if rec.Values[i].Absent && !r.source.Chain.Requires(i) {
+			r.absent(rec, i)
 		}
-		path := r.source.Options.Columns[i]
-		at := slices.IndexFunc(b.Absent, func(a Absent) bool { return a.Path == path })
-		if at < 0 {
-			at = len(b.Absent)
-			b.Absent = append(b.Absent, Absent{Path: path, Hint: transform.Hint(transform.Lacks(rec, i, path))})
-		}
-		b.Absent[at].Records++
 	}
+}
+
+// absent counts a column that the record lacks. One that records must have counts where
+// that makes a bad record: a filter may have left the record out before.
+func (r *reading) absent(rec *format.Record, column int) {
+	path, b := r.source.Options.Columns[column], r.block
+	at := slices.IndexFunc(b.Absent, func(a Absent) bool { return a.Path == path })
+	if at < 0 {
+		at = len(b.Absent)
+		b.Absent = append(b.Absent, Absent{Path: path, Hint: transform.Hint(transform.Lacks(rec, column, path))})
+	}
+	b.Absent[at].Records++
 }
 
 // bad applies the source's policy to a record that cannot be used.
 func (r *reading) bad(rec *format.Record, err error) error {
+	if column, ok := transform.AbsentColumn(err); ok {
+		r.absent(rec, column)
+	}
 	err = inFile(r.source.Manifest.Files[r.file].URI, rec, err)
 	if !transform.Skips(r.source.Spec, err) {
 		return err

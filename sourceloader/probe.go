@@ -55,9 +55,11 @@ func (s *Source) Probe(ctx context.Context, st store.Store, n int64) (*Probe, er
 func (p *Probe) take(r *reading, rec *format.Record) error {
 	r.count(rec)
 	outcome, err := r.worker.Apply(rec, func(*transform.Sample) error { return nil })
+	column, lacks := transform.AbsentColumn(err)
 	switch {
-	case errors.Is(err, transform.ErrAbsent):
+	case lacks:
 		p.Lacked++
+		r.absent(rec, column)
 	case err != nil && fault.ClassOf(err) != fault.User:
 		return err
 	case err != nil:

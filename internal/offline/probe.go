@@ -62,13 +62,13 @@ func (f *finder) probe(ctx context.Context, st store.Store, src *sourceloader.So
 
 // absent tells of the fields that records lack.
 func (f *finder) absent(chain *transform.Chain, p *sourceloader.Probe, skips bool) {
-	columns, users, requires := chain.Columns(), chain.Users(), chain.Requires()
+	columns, users := chain.Columns(), chain.Users()
 	for i, path := range columns {
 		for _, a := range p.Absent {
 			field := planner.AbsentField{Field: path, Records: a.Records, Of: p.Records, Hint: a.Hint}
 			switch {
 			case a.Path != path:
-			case requires[i]:
+			case chain.Requires(i):
 				f.find(f.step(users[i]), skips && !field.Nowhere(), field.String(), requiredRemedy)
 			case field.Nowhere():
 				f.find(f.step(users[i]), true, field.String(), "correct the name")

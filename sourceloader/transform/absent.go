@@ -19,15 +19,32 @@ var ErrAbsent = errors.New("the record has no field")
 // "transforms[0].text"; "" for one that is only kept.
 func (c *Chain) Users() []string { return slices.Clone(c.users) }
 
-// Requires says, for each of Columns, whether a record without it is a bad one.
+// Requires says of a column, by its place in Columns, whether a record without it is a bad one.
 // Filters, images and kept columns take what is absent for null, and a template's
 // {field?} takes it for an empty text.
-func (c *Chain) Requires() []bool { return slices.Clone(c.requires) }
+func (c *Chain) Requires(column int) bool { return c.requires[column] }
 
 // absent is the error of a record that lacks a column which it must have.
 func absent(rec *format.Record, column int, path, remedy string) error {
 	missing, has := Lacks(rec, column, path)
-	return fault.Userf("%w %q%s: correct the name, %s, or skip such records by bad_records.policy", ErrAbsent, clip(missing), Hint(missing, has), remedy)
+	err := fault.Userf("%w %q%s: correct the name, %s, or skip such records by bad_records.policy", ErrAbsent, clip(missing), Hint(missing, has), remedy)
+	return &absence{err, column}
+}
+
+// absence is an ErrAbsent with the column that it is about.
+type absence struct {
+	error
+	column int
+}
+
+func (a *absence) Unwrap() error { return a.error }
+
+// AbsentColumn returns the place of the column that an ErrAbsent is about.
+func AbsentColumn(err error) (column int, ok bool) {
+	if a, is := errors.AsType[*absence](err); is {
+		return a.column, true
+	}
+	return 0, false
 }
 
 // Lacks says which part of the path of an absent column is missing in a record, and
