@@ -56,7 +56,7 @@ func (c *Client) readAhead(depth int) *reader {
 func (r *reader) run(ctx context.Context, c *Client, step int64) {
 	defer close(r.stopped)
 	for ; ; step++ {
-		b, err := c.fetch(ctx, step, func(ctx context.Context) (*Batch, error) { return r.ask(ctx, c, step) })
+		b, err := c.fetch(ctx, step, r.position, func(ctx context.Context, at *joined) (*Batch, error) { return r.ask(ctx, c, at, step) })
 		select {
 		case r.ready <- result{b, err}:
 		case <-ctx.Done():
@@ -68,14 +68,14 @@ func (r *reader) run(ctx context.Context, c *Client, step int64) {
 	}
 }
 
-func (r *reader) ask(ctx context.Context, c *Client, step int64) (*Batch, error) {
+func (r *reader) ask(ctx context.Context, c *Client, at *joined, step int64) (*Batch, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	r.mu.Lock()
 	q := &request{acked: r.acked, begin: time.Now(), cancel: cancel}
 	r.asked = q
 	r.mu.Unlock()
-	b, err := c.fetchOnce(ctx, step, q.acked, &q.answered)
+	b, err := c.fetchOnce(ctx, at, step, q.acked, &q.answered)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.asked = nil
@@ -83,6 +83,13 @@ func (r *reader) ask(ctx context.Context, c *Client, step int64) (*Batch, error)
 		return nil, errRenewed
 	}
 	return b, err
+}
+
+// position is how far the trainer is.
+func (r *reader) position() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.acked
 }
 
 // take waits for the next step; the trainer is done with all before acked.

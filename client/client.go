@@ -6,7 +6,6 @@
 package client
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,7 +51,7 @@ type Options struct {
 	Prefetch int           // steps to read ahead; default 2, negative = none; at most two less than the planner's
 	Deadline time.Duration // of one batch; default 10 minutes
 	Security rpc.Security  //
-	Log      *slog.Logger  // is told what the service waits for when a call takes more than 10 s; default: discard
+	Log      *slog.Logger  // is told what the service waits for when a call takes more than 10 s, and what was lost; default: slog.Default()
 }
 
 func (o *Options) withDefaults() {
@@ -61,6 +60,9 @@ func (o *Options) withDefaults() {
 	}
 	if o.Deadline == 0 {
 		o.Deadline = 10 * time.Minute
+	}
+	if o.Log == nil {
+		o.Log = slog.Default() // a rank that waits holds up the whole job: that is not to go unsaid
 	}
 }
 
@@ -152,8 +154,7 @@ type Client struct {
 	opts    Options
 	address string
 	planner *grpc.ClientConn
-	data    *grpc.ClientConn
-	joined  *pb.JoinReply
+	session session
 	next    int64   // step that Next returns
 	reader  *reader // nil if nothing is read ahead
 	failed  error   // what Next returns from now on
@@ -167,37 +168,18 @@ type Client struct {
 func Open(ctx context.Context, address string, opts Options) (*Client, error) {
 	opts.withDefaults()
 	c := &Client{opts: opts, address: address, spares: make(chan *memory, maxSpares)}
+	c.session.init()
 	var err error
 	if c.planner, err = rpc.Dial(address, opts.Security); err != nil {
 		return nil, err
 	}
-	if err := c.join(ctx); err != nil {
+	if c.next, err = c.join(ctx); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
-	if c.data, err = rpc.Dial(c.joined.Constructor, opts.Security); err != nil {
-		return nil, errors.Join(err, c.Close())
-	}
-	if depth := min(opts.Prefetch, int(c.joined.Ahead)-2); depth > 0 {
+	if depth := min(opts.Prefetch, int(c.session.now().reply.Ahead)-2); depth > 0 {
 		c.reader = c.readAhead(depth)
 	}
 	return c, nil
-}
-
-func (c *Client) join(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, c.opts.Deadline)
-	defer cancel()
-	defer c.speak(ctx, "to join")()
-	m := c.opts.Mesh
-	reply, err := pb.NewPlannerClient(c.planner).Join(ctx, &pb.JoinRequest{
-		Job: c.opts.Job, Identity: c.opts.Identity, Rank: c.opts.Rank.wire(), Token: c.opts.Token,
-		Mesh: &pb.Mesh{Dp: uint32(m.DP), Cp: uint32(m.CP), Pp: uint32(m.PP), Tp: uint32(m.TP)},
-	}, grpc.WaitForReady(true))
-	if err != nil {
-		err = rpc.FromStatus(err)
-		return fault.As(fault.ClassOf(err), fmt.Errorf("%s cannot join the job at %s: %w", c.opts.Rank, c.address, err))
-	}
-	c.joined, c.next = reply, int64(reply.NextStep)
-	return nil
 }
 
 // Next returns the next step of this rank, or io.EOF at the end of the data,
@@ -230,8 +212,9 @@ func (c *Client) take(ctx context.Context) (*Batch, error) {
 }
 
 func (c *Client) inPlace(ctx context.Context, step int64) (*Batch, error) {
-	return c.fetch(ctx, step, func(ctx context.Context) (*Batch, error) {
-		return c.fetchOnce(ctx, step, c.next, new(atomic.Bool))
+	acked := c.next
+	return c.fetch(ctx, step, func() int64 { return acked }, func(ctx context.Context, at *joined) (*Batch, error) {
+		return c.fetchOnce(ctx, at, step, acked, new(atomic.Bool))
 	})
 }
 
@@ -243,59 +226,43 @@ func (c *Client) At(ctx context.Context, step int64) (*Batch, error) {
 	return c.inPlace(ctx, step)
 }
 
-// retryEvery is the pause before a lost constructor is tried again.
-const retryEvery = 200 * time.Millisecond
-
-// fetch asks for a step until it comes or the deadline passes: asking twice
-// gives the same bytes.
-func (c *Client) fetch(ctx context.Context, step int64, ask func(context.Context) (*Batch, error)) (*Batch, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.opts.Deadline)
-	defer cancel()
-	var lost error // of the attempt before: it says why, an expired deadline does not
-	for {
-		b, err := ask(ctx)
-		switch {
-		case err == nil || errors.Is(err, io.EOF):
-			return b, err
-		case errors.Is(err, errRenewed):
-			continue
-		case ctx.Err() != nil || fault.ClassOf(err) != fault.Lost:
-			return nil, fault.As(fault.ClassOf(err), fmt.Errorf("step %d of %s from %s: %w", step, c.opts.Rank, c.joined.Constructor, cmp.Or(lost, err)))
-		}
-		lost = err
-		select {
-		case <-time.After(retryEvery):
-		case <-ctx.Done():
-		}
-	}
-}
-
-// fetchOnce asks once; answered becomes true when the answer begins to come.
-func (c *Client) fetchOnce(ctx context.Context, step, acked int64, answered *atomic.Bool) (*Batch, error) {
-	stream, err := pb.NewConstructorClient(c.data).Batch(ctx, &pb.BatchRequest{
-		Identity: c.joined.Identity, Generation: c.joined.Generation,
-		Step: uint64(step), Acked: uint64(acked), Rank: c.opts.Rank.wire(), Join: c.joined.Join,
-	}, grpc.WaitForReady(true))
+// fetchOnce asks once, where the rank has joined; answered becomes true when the answer
+// begins to come.
+func (c *Client) fetchOnce(ctx context.Context, at *joined, step, acked int64, answered *atomic.Bool) (*Batch, error) {
+	stream, err := pb.NewConstructorClient(at.data).Batch(ctx, &pb.BatchRequest{
+		Identity: at.reply.Identity, Generation: at.reply.Generation,
+		Step: uint64(step), Acked: uint64(acked), Rank: c.opts.Rank.wire(), Join: at.reply.Join,
+	})
 	if err != nil {
 		return nil, rpc.FromStatus(err)
 	}
-	header := &pb.BatchHeader{}
 	m := &memory{}
 	select {
 	case m = <-c.spares:
 	default:
 	}
-	m.body, err = rpc.ReceiveBody(noted{stream, answered}, header, m.body)
-	if err != nil {
+	b, err := receive(noted{stream, answered}, at.reply.Sources, m)
+	if b != nil {
+		b.home = c.spares
+	}
+	return b, err
+}
+
+// receive reads the answer to a request for a step into m. sources are those of the job
+// when it started.
+func receive(stream grpc.ServerStreamingClient[pb.Frame], sources []string, m *memory) (*Batch, error) {
+	header := &pb.BatchHeader{}
+	var err error
+	if m.body, err = rpc.ReceiveBody(stream, header, m.body); err != nil {
 		return nil, rpc.FromStatus(err)
 	}
 	if header.EndOfData && header.Topology != "" {
-		return nil, &TopologyError{Step: step, Topology: header.Topology}
+		return nil, &TopologyError{Step: int64(header.Step), Topology: header.Topology}
 	}
 	if header.EndOfData {
 		return nil, io.EOF
 	}
-	b, err := c.decode(header, m)
+	b, err := decode(header, sources, m)
 	if err != nil {
 		return nil, fmt.Errorf("step %d: %w", header.Step, err)
 	}
@@ -303,7 +270,7 @@ func (c *Client) fetchOnce(ctx context.Context, step, acked int64, answered *ato
 }
 
 // decode views the tensors of a body, and widens those that travel narrow.
-func (c *Client) decode(header *pb.BatchHeader, m *memory) (*Batch, error) {
+func decode(header *pb.BatchHeader, sources []string, m *memory) (*Batch, error) {
 	parts := make([][]batch.WireTensor, len(header.Microbatches))
 	wide := 0
 	for i, wire := range header.Microbatches {
@@ -320,8 +287,8 @@ func (c *Client) decode(header *pb.BatchHeader, m *memory) (*Batch, error) {
 		return nil, fmt.Errorf("its tensors have %d bytes; the most is %d", wide, int64(rpc.MaxBody))
 	}
 	m.wide = rpc.Aligned(m.wide, wide)
-	sources := slices.Concat(c.joined.Sources, header.Joined)
-	b := &Batch{Step: int64(header.Step), Rows: int(header.Rows), SequenceLength: int(header.SequenceLength), Received: len(m.body), memory: m, home: c.spares}
+	sources = slices.Concat(sources, header.Joined)
+	b := &Batch{Step: int64(header.Step), Rows: int(header.Rows), SequenceLength: int(header.SequenceLength), Received: len(m.body), memory: m}
 	for i, wire := range header.Microbatches {
 		mb := Microbatch{rows: wire.Rows, sources: sources}
 		m.wide, mb.Tensors = batch.Widen(m.wide, parts[i])
@@ -374,9 +341,9 @@ func (c *Client) State(ctx context.Context) (token []byte, digest [32]byte, err 
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.opts.Deadline)
 	defer cancel()
-	reply, err := pb.NewPlannerClient(c.planner).State(ctx, &pb.StateRequest{Identity: c.joined.Identity, Step: uint64(c.next)})
+	reply, err := c.state(ctx, c.next)
 	if err != nil {
-		return nil, digest, rpc.FromStatus(err)
+		return nil, digest, err
 	}
 	copy(digest[:], reply.Digest)
 	return reply.Token, digest, nil
@@ -386,10 +353,10 @@ func (c *Client) State(ctx context.Context) (token []byte, digest [32]byte, err 
 func (c *Client) Step() int64 { return c.next }
 
 // Fetches says whether this rank fetches; if not, a broadcast serves it.
-func (c *Client) Fetches() bool { return c.joined.Fetches }
+func (c *Client) Fetches() bool { return c.session.now().reply.Fetches }
 
 // Format is the job's output format.
-func (c *Client) Format() string { return c.joined.Format }
+func (c *Client) Format() string { return c.session.now().reply.Format }
 
 // Close lets go of the connections. It is safe to call twice.
 func (c *Client) Close() error {
@@ -400,13 +367,11 @@ func (c *Client) Close() error {
 	if c.reader != nil {
 		c.reader.close()
 	}
-	var errs []error
-	for _, conn := range []*grpc.ClientConn{c.planner, c.data} {
-		if conn != nil {
-			errs = append(errs, conn.Close())
-		}
+	err := c.session.close()
+	if c.planner != nil {
+		err = errors.Join(err, c.planner.Close())
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 var errClosed = fault.Userf("the client is closed; open another one")

@@ -35,10 +35,10 @@ func (c *Client) Report(ctx context.Context, r Report) error {
 	if err != nil {
 		return err
 	}
-	if c.next == int64(c.joined.NextStep) {
+	if c.next == c.session.began {
 		return fault.Userf("there is no step to report on: Next returned none so far")
 	}
-	req.Identity, req.Step, req.Rank = c.joined.Identity, uint64(c.next-1), c.opts.Rank.wire()
+	req.Identity, req.Step, req.Rank = c.session.now().reply.Identity, uint64(c.next-1), c.opts.Rank.wire()
 	ctx, cancel := context.WithTimeout(ctx, reportDeadline)
 	defer cancel()
 	if _, err := pb.NewPlannerClient(c.planner).Report(ctx, req); err != nil {

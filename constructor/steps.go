@@ -53,6 +53,7 @@ type steps struct {
 	asked      map[rank]uint64 // ranks that asked in this generation, since they joined last: the generation that they named
 	adopted    map[rank]uint64 // ranks of an earlier generation that stood where this one began
 	reported   map[uint32]uint64
+	waiting    map[rank]*waiting
 	counts     pb.ConstructorUsage
 }
 
@@ -68,7 +69,7 @@ func (r rank) wire() *pb.Coordinates {
 func rankOf(c *pb.Coordinates) rank { return rank{c.GetDp(), c.GetCp(), c.GetPp(), c.GetTp()} }
 
 func newSteps() *steps {
-	return &steps{acksChanged: make(chan struct{}, 1), changed: make(chan struct{})}
+	return &steps{acksChanged: make(chan struct{}, 1), changed: make(chan struct{}), waiting: map[rank]*waiting{}}
 }
 
 // update runs f under the lock and wakes all who wait.
@@ -100,7 +101,10 @@ func (s *steps) until(ctx context.Context, f func() bool) error {
 
 func (s *steps) take(job *pb.ConstructorJob, layout assemble.Layout, budget int64) {
 	s.update(func() {
-		s.job, s.layout, s.budget, s.joins = job, layout, budget, map[rank]uint64{}
+		s.job, s.layout, s.budget = job, layout, budget
+		if s.joins == nil { // another mesh makes no join unknown
+			s.joins = map[rank]uint64{}
+		}
 		s.sources = nil
 		s.clear(&pb.Restart{})
 	})
@@ -275,13 +279,14 @@ type ask struct {
 func (s *steps) answer(ctx context.Context, q ask) (st *step, end *pb.EndOfData, err error) {
 	var refused error
 	begin := time.Now()
+	w := s.enter(q, begin)
 	err = s.until(ctx, func() bool {
 		st, end, refused = nil, nil, s.failed
-		if refused != nil {
-			return true
+		if refused != nil || s.job == nil {
+			return refused != nil
 		}
-		if s.job == nil || s.generation < q.generation {
-			return false
+		if refused = s.known(q); refused != nil || s.generation < q.generation {
+			return refused != nil
 		}
 		if refused = s.check(q); refused != nil {
 			return true
@@ -298,9 +303,10 @@ func (s *steps) answer(ctx context.Context, q ask) (st *step, end *pb.EndOfData,
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.counts.WaitSeconds += time.Since(begin).Seconds()
+	s.leave(q, w, err == nil)
 	if err != nil {
 		return nil, nil, fault.As(fault.ClassOf(err), fmt.Errorf("%s waited %.0f s for step %d: %s: %w",
-			q.rank, time.Since(begin).Seconds(), q.step, s.blockedOn(q), err))
+			q.rank, time.Since(w.since).Seconds(), q.step, s.blockedOn(q), err))
 	}
 	return st, end, refused
 }
@@ -369,54 +375,6 @@ func (s *steps) ack(q ask) {
 	}
 }
 
-// takeAcks returns the buckets whose slowest rank moved.
-func (s *steps) takeAcks() []*pb.Acked {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var out []*pb.Acked
-	for _, dp := range s.job.GetBuckets() {
-		low, slowest := ^uint64(0), rank{}
-		for _, r := range s.fetchers(dp) {
-			if a := s.acked[r]; a < low {
-				low, slowest = a, r
-			}
-		}
-		if low > s.reported[dp] {
-			s.reported[dp] = low
-			out = append(out, &pb.Acked{Generation: s.generation, Bucket: dp, Step: low, Slowest: slowest.String()})
-		}
-	}
-	return out
-}
-
-// blockedOn says why a step is not there yet. The lock is held.
-func (s *steps) blockedOn(q ask) string {
-	switch {
-	case s.job == nil:
-		return "this constructor has not heard from the planner"
-	case s.building[q.step] > 0:
-		return "its samples are being fetched from the loaders"
-	case s.plans[q.step] != nil:
-		return fmt.Sprintf("it is planned, but %d of %d bytes of this constructor's buffer are held by steps that other ranks have not finished: %s",
-			s.held, s.budget, s.behind())
-	default:
-		return fmt.Sprintf("the planner has not planned it; the slowest rank here: %s", s.behind())
-	}
-}
-
-// behind names the rank with the lowest acknowledgement.
-func (s *steps) behind() string {
-	low, slowest := ^uint64(0), rank{}
-	for _, dp := range s.job.Buckets {
-		for _, r := range s.fetchers(dp) {
-			if a := s.acked[r]; a < low {
-				low, slowest = a, r
-			}
-		}
-	}
-	return fmt.Sprintf("%s is at step %d", slowest, low)
-}
-
 func (s *steps) fetched(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -437,8 +395,16 @@ func (s *steps) usage() *pb.ConstructorUsage {
 		HeldBytes: uint64(max(s.held, 0)), BudgetBytes: uint64(s.budget),
 		DeliveredBytes: s.counts.DeliveredBytes, DeliveredBatches: s.counts.DeliveredBatches,
 		FetchSeconds: s.counts.FetchSeconds, WaitSeconds: s.counts.WaitSeconds,
-		Generation: s.generation, Absent: uint32(len(s.acked) - len(s.asked)), AbsentRanks: s.absent(),
+		Generation: s.generation, Absent: uint32(len(s.acked) - len(s.asked)), AbsentRanks: s.absent(), Slowest: s.buckets(),
 	}
+}
+
+// buckets says how far each bucket is. The lock is held.
+func (s *steps) buckets() (all []*pb.Acked) {
+	for _, dp := range s.job.GetBuckets() {
+		all = append(all, s.ackedOf(dp))
+	}
+	return all
 }
 
 // maxAbsent are the ranks that are named: enough to see a pattern, such as a host.

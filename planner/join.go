@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
-	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -304,112 +302,6 @@ func same(a, b plan.State) bool {
 		}
 	}
 	return true
-}
-
-// State implements the Planner service.
-func (p *Planner) State(ctx context.Context, req *pb.StateRequest) (*pb.StateReply, error) {
-	if len(req.Identity) > 0 && !bytes.Equal(req.Identity, p.id.spec[:]) {
-		return nil, rpc.ToStatus(fault.Userf("the state of spec %x was asked for, this service runs %x", head(req.Identity), p.id.spec[:6]))
-	}
-	ctx, cancel := rpc.Early(ctx)
-	defer cancel()
-	var reply *pb.StateReply
-	var refused error
-	err := p.ask(ctx, func() bool {
-		if p.failed != nil {
-			refused = rpc.Final(p.failed)
-			return true
-		}
-		if p.core == nil {
-			return false
-		}
-		step := int64(req.Step)
-		if step < p.core.Acked() {
-			refused = fault.Userf("the state of step %d is gone: all trainers said they were done with %d steps; ask before the next batch", step, p.core.Acked())
-			return true
-		}
-		state, planned := p.core.State(step)
-		digest, digested := p.core.Digest(step)
-		if !planned || !digested {
-			return false
-		}
-		reply = &pb.StateReply{Token: p.token(state, digest), Digest: digest[:]}
-		return true
-	})
-	if err != nil {
-		err = p.waitedFor(ctx, err)
-	}
-	return reply, rpc.ToStatus(cmp.Or(err, refused))
-}
-
-// waitedFor adds to a deadline what the planner was waiting for.
-func (p *Planner) waitedFor(ctx context.Context, err error) error {
-	var what string
-	if p.do(context.WithoutCancel(ctx), func() { what = p.blockedOn() }) != nil {
-		return err
-	}
-	return fault.As(fault.Lost, fmt.Errorf("the planner was waiting for %s: %w", what, err))
-}
-
-// blockedOn says in words what holds the job up right now, and which roles may be why.
-func (p *Planner) blockedOn() string {
-	if p.failed != nil { // there may be no core to ask
-		return "nothing: the job has failed"
-	}
-	return p.holdup() + p.silent(time.Now())
-}
-
-func (p *Planner) holdup() string {
-	for i, x := range p.indexed {
-		switch {
-		case len(p.loaders) < p.opts.Loaders && p.core == nil:
-			return fmt.Sprintf("loaders: %d of %d are connected", len(p.loaders), p.opts.Loaders)
-		case x == nil:
-			return fmt.Sprintf("source %q to be indexed", p.sources[i].Name)
-		}
-	}
-	for i, c := range p.constructors {
-		if c == nil {
-			return fmt.Sprintf("constructor %d of %d to connect", i, len(p.constructors))
-		}
-	}
-	if p.core == nil {
-		return "the log to be opened"
-	}
-	for key, l := range p.wanted {
-		if p.core.Planned()-p.core.Acked() < int64(p.opts.Prefetch) {
-			by := "a loader; none is connected"
-			if l != nil {
-				by = l.id
-			}
-			return fmt.Sprintf("block %d of source %q to be read by %s", key.seq, p.sources[key.source].Name, by)
-		}
-	}
-	if step, rows := p.core.Missing(); step < p.core.Planned() {
-		return fmt.Sprintf("%d rows of step %d to be assembled", rows, step)
-	}
-	if !p.positioned {
-		return "the first trainer to join, which says at which step the job goes on"
-	}
-	if who := p.absent(); len(who.ranks) > 0 {
-		return "trainers: " + who.String()
-	}
-	return fmt.Sprintf("trainers: %s", p.slowest())
-}
-
-// slowest names the rank that holds the job back.
-func (p *Planner) slowest() string {
-	var slow *pb.Acked
-	for d := range p.tree.Mesh().DP {
-		a, ok := p.acks[uint32(d)]
-		if !ok {
-			return fmt.Sprintf("no rank of dp=%d has finished a step after %d", d, p.core.Acked())
-		}
-		if slow == nil || a.Step < slow.Step {
-			slow = a
-		}
-	}
-	return fmt.Sprintf("%s is at step %d", slow.Slowest, slow.Step)
 }
 
 // root is the chain value before the first step.

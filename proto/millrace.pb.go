@@ -2241,6 +2241,7 @@ type Acked struct {
 	Bucket        uint32                 `protobuf:"varint,2,opt,name=bucket,proto3" json:"bucket,omitempty"`
 	Step          uint64                 `protobuf:"varint,3,opt,name=step,proto3" json:"step,omitempty"`
 	Slowest       string                 `protobuf:"bytes,4,opt,name=slowest,proto3" json:"slowest,omitempty"` // the rank that holds the bucket back, such as "rank dp=0 cp=1 pp=0 tp=0"
+	Waits         bool                   `protobuf:"varint,8,opt,name=waits,proto3" json:"waits,omitempty"`    // that rank itself waits for a batch
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2303,6 +2304,13 @@ func (x *Acked) GetSlowest() string {
 	return ""
 }
 
+func (x *Acked) GetWaits() bool {
+	if x != nil {
+		return x.Waits
+	}
+	return false
+}
+
 type ConstructorUsage struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
 	HeldBytes        uint64                 `protobuf:"varint,1,opt,name=held_bytes,json=heldBytes,proto3" json:"held_bytes,omitempty"`
@@ -2314,6 +2322,7 @@ type ConstructorUsage struct {
 	Generation       uint64                 `protobuf:"varint,7,opt,name=generation,proto3" json:"generation,omitempty"`                          // that absent is about
 	Absent           uint32                 `protobuf:"varint,8,opt,name=absent,proto3" json:"absent,omitempty"`                                  // ranks that have not asked for a batch in it, since they joined last
 	AbsentRanks      []*Coordinates         `protobuf:"bytes,9,rep,name=absent_ranks,json=absentRanks,proto3" json:"absent_ranks,omitempty"`      // the first few of them
+	Slowest          []*Acked               `protobuf:"bytes,15,rep,name=slowest,proto3" json:"slowest,omitempty"`                                // how far each bucket is by now, and which rank holds it back
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -2407,6 +2416,13 @@ func (x *ConstructorUsage) GetAbsent() uint32 {
 func (x *ConstructorUsage) GetAbsentRanks() []*Coordinates {
 	if x != nil {
 		return x.AbsentRanks
+	}
+	return nil
+}
+
+func (x *ConstructorUsage) GetSlowest() []*Acked {
+	if x != nil {
+		return x.Slowest
 	}
 	return nil
 }
@@ -4005,6 +4021,136 @@ func (x *JoinReply) GetJoin() uint64 {
 	return 0
 }
 
+// LocateRequest names a rank to look at.
+type LocateRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`           // optional: refuse another job
+	Identity      []byte                 `protobuf:"bytes,2,opt,name=identity,proto3" json:"identity,omitempty"` // optional: refuse another spec
+	Rank          *Coordinates           `protobuf:"bytes,3,opt,name=rank,proto3" json:"rank,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LocateRequest) Reset() {
+	*x = LocateRequest{}
+	mi := &file_proto_millrace_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LocateRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LocateRequest) ProtoMessage() {}
+
+func (x *LocateRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LocateRequest.ProtoReflect.Descriptor instead.
+func (*LocateRequest) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *LocateRequest) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *LocateRequest) GetIdentity() []byte {
+	if x != nil {
+		return x.Identity
+	}
+	return nil
+}
+
+func (x *LocateRequest) GetRank() *Coordinates {
+	if x != nil {
+		return x.Rank
+	}
+	return nil
+}
+
+// PeekRequest asks for a rank's part of a step without being the rank.
+type PeekRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Identity      []byte                 `protobuf:"bytes,1,opt,name=identity,proto3" json:"identity,omitempty"`
+	Rank          *Coordinates           `protobuf:"bytes,2,opt,name=rank,proto3" json:"rank,omitempty"`
+	Step          uint64                 `protobuf:"varint,3,opt,name=step,proto3" json:"step,omitempty"`
+	Newest        bool                   `protobuf:"varint,4,opt,name=newest,proto3" json:"newest,omitempty"` // in place of step: the last one that is assembled
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PeekRequest) Reset() {
+	*x = PeekRequest{}
+	mi := &file_proto_millrace_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PeekRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PeekRequest) ProtoMessage() {}
+
+func (x *PeekRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PeekRequest.ProtoReflect.Descriptor instead.
+func (*PeekRequest) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *PeekRequest) GetIdentity() []byte {
+	if x != nil {
+		return x.Identity
+	}
+	return nil
+}
+
+func (x *PeekRequest) GetRank() *Coordinates {
+	if x != nil {
+		return x.Rank
+	}
+	return nil
+}
+
+func (x *PeekRequest) GetStep() uint64 {
+	if x != nil {
+		return x.Step
+	}
+	return 0
+}
+
+func (x *PeekRequest) GetNewest() bool {
+	if x != nil {
+		return x.Newest
+	}
+	return false
+}
+
 type BatchRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Identity      []byte                 `protobuf:"bytes,1,opt,name=identity,proto3" json:"identity,omitempty"`
@@ -4019,7 +4165,7 @@ type BatchRequest struct {
 
 func (x *BatchRequest) Reset() {
 	*x = BatchRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[49]
+	mi := &file_proto_millrace_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4031,7 +4177,7 @@ func (x *BatchRequest) String() string {
 func (*BatchRequest) ProtoMessage() {}
 
 func (x *BatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[49]
+	mi := &file_proto_millrace_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4044,7 +4190,7 @@ func (x *BatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchRequest.ProtoReflect.Descriptor instead.
 func (*BatchRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{49}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *BatchRequest) GetIdentity() []byte {
@@ -4105,7 +4251,7 @@ type BatchHeader struct {
 
 func (x *BatchHeader) Reset() {
 	*x = BatchHeader{}
-	mi := &file_proto_millrace_proto_msgTypes[50]
+	mi := &file_proto_millrace_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4117,7 +4263,7 @@ func (x *BatchHeader) String() string {
 func (*BatchHeader) ProtoMessage() {}
 
 func (x *BatchHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[50]
+	mi := &file_proto_millrace_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4130,7 +4276,7 @@ func (x *BatchHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchHeader.ProtoReflect.Descriptor instead.
 func (*BatchHeader) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{50}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *BatchHeader) GetStep() uint64 {
@@ -4199,7 +4345,7 @@ type Microbatch struct {
 
 func (x *Microbatch) Reset() {
 	*x = Microbatch{}
-	mi := &file_proto_millrace_proto_msgTypes[51]
+	mi := &file_proto_millrace_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4211,7 +4357,7 @@ func (x *Microbatch) String() string {
 func (*Microbatch) ProtoMessage() {}
 
 func (x *Microbatch) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[51]
+	mi := &file_proto_millrace_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4224,7 +4370,7 @@ func (x *Microbatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Microbatch.ProtoReflect.Descriptor instead.
 func (*Microbatch) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{51}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Microbatch) GetTensors() []*Tensor {
@@ -4257,7 +4403,7 @@ type Tensor struct {
 
 func (x *Tensor) Reset() {
 	*x = Tensor{}
-	mi := &file_proto_millrace_proto_msgTypes[52]
+	mi := &file_proto_millrace_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4269,7 +4415,7 @@ func (x *Tensor) String() string {
 func (*Tensor) ProtoMessage() {}
 
 func (x *Tensor) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[52]
+	mi := &file_proto_millrace_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4282,7 +4428,7 @@ func (x *Tensor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tensor.ProtoReflect.Descriptor instead.
 func (*Tensor) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{52}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Tensor) GetName() string {
@@ -4341,7 +4487,7 @@ type RowInfo struct {
 
 func (x *RowInfo) Reset() {
 	*x = RowInfo{}
-	mi := &file_proto_millrace_proto_msgTypes[53]
+	mi := &file_proto_millrace_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4353,7 +4499,7 @@ func (x *RowInfo) String() string {
 func (*RowInfo) ProtoMessage() {}
 
 func (x *RowInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[53]
+	mi := &file_proto_millrace_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4366,7 +4512,7 @@ func (x *RowInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RowInfo.ProtoReflect.Descriptor instead.
 func (*RowInfo) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{53}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *RowInfo) GetRow() uint32 {
@@ -4414,7 +4560,7 @@ type StateRequest struct {
 
 func (x *StateRequest) Reset() {
 	*x = StateRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[54]
+	mi := &file_proto_millrace_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4426,7 +4572,7 @@ func (x *StateRequest) String() string {
 func (*StateRequest) ProtoMessage() {}
 
 func (x *StateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[54]
+	mi := &file_proto_millrace_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4439,7 +4585,7 @@ func (x *StateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateRequest.ProtoReflect.Descriptor instead.
 func (*StateRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{54}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *StateRequest) GetIdentity() []byte {
@@ -4466,7 +4612,7 @@ type StateReply struct {
 
 func (x *StateReply) Reset() {
 	*x = StateReply{}
-	mi := &file_proto_millrace_proto_msgTypes[55]
+	mi := &file_proto_millrace_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4478,7 +4624,7 @@ func (x *StateReply) String() string {
 func (*StateReply) ProtoMessage() {}
 
 func (x *StateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[55]
+	mi := &file_proto_millrace_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4491,7 +4637,7 @@ func (x *StateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateReply.ProtoReflect.Descriptor instead.
 func (*StateReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{55}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *StateReply) GetToken() []byte {
@@ -4518,7 +4664,7 @@ type ChangeRequest struct {
 
 func (x *ChangeRequest) Reset() {
 	*x = ChangeRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[56]
+	mi := &file_proto_millrace_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4530,7 +4676,7 @@ func (x *ChangeRequest) String() string {
 func (*ChangeRequest) ProtoMessage() {}
 
 func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[56]
+	mi := &file_proto_millrace_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4543,7 +4689,7 @@ func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeRequest.ProtoReflect.Descriptor instead.
 func (*ChangeRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{56}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ChangeRequest) GetChange() []byte {
@@ -4569,7 +4715,7 @@ type ChangeReply struct {
 
 func (x *ChangeReply) Reset() {
 	*x = ChangeReply{}
-	mi := &file_proto_millrace_proto_msgTypes[57]
+	mi := &file_proto_millrace_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4581,7 +4727,7 @@ func (x *ChangeReply) String() string {
 func (*ChangeReply) ProtoMessage() {}
 
 func (x *ChangeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[57]
+	mi := &file_proto_millrace_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4594,7 +4740,7 @@ func (x *ChangeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeReply.ProtoReflect.Descriptor instead.
 func (*ChangeReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{57}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ChangeReply) GetStep() uint64 {
@@ -4620,7 +4766,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[58]
+	mi := &file_proto_millrace_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4632,7 +4778,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[58]
+	mi := &file_proto_millrace_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4645,7 +4791,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{58}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ReportRequest) GetIdentity() []byte {
@@ -4705,7 +4851,7 @@ type ReportReply struct {
 
 func (x *ReportReply) Reset() {
 	*x = ReportReply{}
-	mi := &file_proto_millrace_proto_msgTypes[59]
+	mi := &file_proto_millrace_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4717,7 +4863,7 @@ func (x *ReportReply) String() string {
 func (*ReportReply) ProtoMessage() {}
 
 func (x *ReportReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[59]
+	mi := &file_proto_millrace_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4730,7 +4876,7 @@ func (x *ReportReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportReply.ProtoReflect.Descriptor instead.
 func (*ReportReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{59}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{61}
 }
 
 type StatusRequest struct {
@@ -4741,7 +4887,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[60]
+	mi := &file_proto_millrace_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4753,7 +4899,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[60]
+	mi := &file_proto_millrace_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4766,7 +4912,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{60}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{62}
 }
 
 type StatusReply struct {
@@ -4779,7 +4925,7 @@ type StatusReply struct {
 
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
-	mi := &file_proto_millrace_proto_msgTypes[61]
+	mi := &file_proto_millrace_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4791,7 +4937,7 @@ func (x *StatusReply) String() string {
 func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[61]
+	mi := &file_proto_millrace_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4804,7 +4950,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{61}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *StatusReply) GetText() string {
@@ -4843,7 +4989,7 @@ type ResumeToken struct {
 
 func (x *ResumeToken) Reset() {
 	*x = ResumeToken{}
-	mi := &file_proto_millrace_proto_msgTypes[62]
+	mi := &file_proto_millrace_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4855,7 +5001,7 @@ func (x *ResumeToken) String() string {
 func (*ResumeToken) ProtoMessage() {}
 
 func (x *ResumeToken) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[62]
+	mi := &file_proto_millrace_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4868,7 +5014,7 @@ func (x *ResumeToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeToken.ProtoReflect.Descriptor instead.
 func (*ResumeToken) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{62}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ResumeToken) GetVersion() uint32 {
@@ -4966,7 +5112,7 @@ type PendingChange struct {
 
 func (x *PendingChange) Reset() {
 	*x = PendingChange{}
-	mi := &file_proto_millrace_proto_msgTypes[63]
+	mi := &file_proto_millrace_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4978,7 +5124,7 @@ func (x *PendingChange) String() string {
 func (*PendingChange) ProtoMessage() {}
 
 func (x *PendingChange) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[63]
+	mi := &file_proto_millrace_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4991,7 +5137,7 @@ func (x *PendingChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PendingChange.ProtoReflect.Descriptor instead.
 func (*PendingChange) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{63}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *PendingChange) GetJson() []byte {
@@ -5026,7 +5172,7 @@ type Settings struct {
 
 func (x *Settings) Reset() {
 	*x = Settings{}
-	mi := &file_proto_millrace_proto_msgTypes[64]
+	mi := &file_proto_millrace_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5038,7 +5184,7 @@ func (x *Settings) String() string {
 func (*Settings) ProtoMessage() {}
 
 func (x *Settings) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[64]
+	mi := &file_proto_millrace_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5051,7 +5197,7 @@ func (x *Settings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings.ProtoReflect.Descriptor instead.
 func (*Settings) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{64}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *Settings) GetShares() []byte {
@@ -5129,7 +5275,7 @@ type AddedSource struct {
 
 func (x *AddedSource) Reset() {
 	*x = AddedSource{}
-	mi := &file_proto_millrace_proto_msgTypes[65]
+	mi := &file_proto_millrace_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5141,7 +5287,7 @@ func (x *AddedSource) String() string {
 func (*AddedSource) ProtoMessage() {}
 
 func (x *AddedSource) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[65]
+	mi := &file_proto_millrace_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5154,7 +5300,7 @@ func (x *AddedSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddedSource.ProtoReflect.Descriptor instead.
 func (*AddedSource) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{65}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *AddedSource) GetYaml() []byte {
@@ -5221,7 +5367,7 @@ type StepRecord struct {
 
 func (x *StepRecord) Reset() {
 	*x = StepRecord{}
-	mi := &file_proto_millrace_proto_msgTypes[66]
+	mi := &file_proto_millrace_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5233,7 +5379,7 @@ func (x *StepRecord) String() string {
 func (*StepRecord) ProtoMessage() {}
 
 func (x *StepRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[66]
+	mi := &file_proto_millrace_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5246,7 +5392,7 @@ func (x *StepRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepRecord.ProtoReflect.Descriptor instead.
 func (*StepRecord) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{66}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *StepRecord) GetPlan() []byte {
@@ -5593,14 +5739,15 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"generation\x12\x12\n" +
 	"\x04step\x18\x02 \x01(\x04R\x04step\x12\x12\n" +
 	"\x04rows\x18\x03 \x03(\rR\x04rows\x12\x18\n" +
-	"\adigests\x18\x04 \x01(\fR\adigests\"m\n" +
+	"\adigests\x18\x04 \x01(\fR\adigests\"\x83\x01\n" +
 	"\x05Acked\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
 	"generation\x12\x16\n" +
 	"\x06bucket\x18\x02 \x01(\rR\x06bucket\x12\x12\n" +
 	"\x04step\x18\x03 \x01(\x04R\x04step\x12\x18\n" +
-	"\aslowest\x18\x04 \x01(\tR\aslowest\"\xe7\x02\n" +
+	"\aslowest\x18\x04 \x01(\tR\aslowest\x12\x14\n" +
+	"\x05waits\x18\b \x01(\bR\x05waits\"\x95\x03\n" +
 	"\x10ConstructorUsage\x12\x1d\n" +
 	"\n" +
 	"held_bytes\x18\x01 \x01(\x04R\theldBytes\x12!\n" +
@@ -5613,7 +5760,8 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"generation\x18\a \x01(\x04R\n" +
 	"generation\x12\x16\n" +
 	"\x06absent\x18\b \x01(\rR\x06absent\x12;\n" +
-	"\fabsent_ranks\x18\t \x03(\v2\x18.millrace.v1.CoordinatesR\vabsentRanks\"\xa2\x03\n" +
+	"\fabsent_ranks\x18\t \x03(\v2\x18.millrace.v1.CoordinatesR\vabsentRanks\x12,\n" +
+	"\aslowest\x18\x0f \x03(\v2\x12.millrace.v1.AckedR\aslowest\"\xa2\x03\n" +
 	"\x10ConstructorOrder\x12/\n" +
 	"\x03job\x18\x01 \x01(\v2\x1b.millrace.v1.ConstructorJobH\x00R\x03job\x126\n" +
 	"\tplacement\x18\x02 \x01(\v2\x16.millrace.v1.PlacementH\x00R\tplacement\x120\n" +
@@ -5761,7 +5909,16 @@ const file_proto_millrace_proto_rawDesc = "" +
 	" \x01(\v2\x11.millrace.v1.MeshR\x04mesh\x12\x14\n" +
 	"\x05token\x18\v \x01(\fR\x05token\x12\x14\n" +
 	"\x05ahead\x18\f \x01(\rR\x05ahead\x12\x12\n" +
-	"\x04join\x18\r \x01(\x04R\x04join\"\xb6\x01\n" +
+	"\x04join\x18\r \x01(\x04R\x04join\"k\n" +
+	"\rLocateRequest\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1a\n" +
+	"\bidentity\x18\x02 \x01(\fR\bidentity\x12,\n" +
+	"\x04rank\x18\x03 \x01(\v2\x18.millrace.v1.CoordinatesR\x04rank\"\x83\x01\n" +
+	"\vPeekRequest\x12\x1a\n" +
+	"\bidentity\x18\x01 \x01(\fR\bidentity\x12,\n" +
+	"\x04rank\x18\x02 \x01(\v2\x18.millrace.v1.CoordinatesR\x04rank\x12\x12\n" +
+	"\x04step\x18\x03 \x01(\x04R\x04step\x12\x16\n" +
+	"\x06newest\x18\x04 \x01(\bR\x06newest\"\xb6\x01\n" +
 	"\fBatchRequest\x12\x1a\n" +
 	"\bidentity\x18\x01 \x01(\fR\bidentity\x12\x1e\n" +
 	"\n" +
@@ -5890,19 +6047,21 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\vheld_length\x18\x19 \x03(\rR\n" +
 	"heldLength\x12\x1d\n" +
 	"\n" +
-	"held_since\x18\x1a \x03(\x04R\theldSince2\xd1\x03\n" +
+	"held_since\x18\x1a \x03(\x04R\theldSince2\x8f\x04\n" +
 	"\aPlanner\x12?\n" +
 	"\x04Load\x12\x19.millrace.v1.LoaderReport\x1a\x18.millrace.v1.LoaderOrder(\x010\x01\x12N\n" +
 	"\tConstruct\x12\x1e.millrace.v1.ConstructorReport\x1a\x1d.millrace.v1.ConstructorOrder(\x010\x01\x128\n" +
-	"\x04Join\x12\x18.millrace.v1.JoinRequest\x1a\x16.millrace.v1.JoinReply\x12;\n" +
+	"\x04Join\x12\x18.millrace.v1.JoinRequest\x1a\x16.millrace.v1.JoinReply\x12<\n" +
+	"\x06Locate\x12\x1a.millrace.v1.LocateRequest\x1a\x16.millrace.v1.JoinReply\x12;\n" +
 	"\x05State\x12\x19.millrace.v1.StateRequest\x1a\x17.millrace.v1.StateReply\x12>\n" +
 	"\x06Change\x12\x1a.millrace.v1.ChangeRequest\x1a\x18.millrace.v1.ChangeReply\x12>\n" +
 	"\x06Report\x12\x1a.millrace.v1.ReportRequest\x1a\x18.millrace.v1.ReportReply\x12>\n" +
 	"\x06Status\x12\x1a.millrace.v1.StatusRequest\x1a\x18.millrace.v1.StatusReply2B\n" +
 	"\x06Loader\x128\n" +
-	"\x05Fetch\x12\x19.millrace.v1.FetchRequest\x1a\x12.millrace.v1.Frame0\x012G\n" +
+	"\x05Fetch\x12\x19.millrace.v1.FetchRequest\x1a\x12.millrace.v1.Frame0\x012\x7f\n" +
 	"\vConstructor\x128\n" +
-	"\x05Batch\x12\x19.millrace.v1.BatchRequest\x1a\x12.millrace.v1.Frame0\x01B4Z2github.com/millrace-data/millrace/proto;millracepbb\x06proto3"
+	"\x05Batch\x12\x19.millrace.v1.BatchRequest\x1a\x12.millrace.v1.Frame0\x01\x126\n" +
+	"\x04Peek\x12\x18.millrace.v1.PeekRequest\x1a\x12.millrace.v1.Frame0\x01B4Z2github.com/millrace-data/millrace/proto;millracepbb\x06proto3"
 
 var (
 	file_proto_millrace_proto_rawDescOnce sync.Once
@@ -5916,7 +6075,7 @@ func file_proto_millrace_proto_rawDescGZIP() []byte {
 	return file_proto_millrace_proto_rawDescData
 }
 
-var file_proto_millrace_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
+var file_proto_millrace_proto_msgTypes = make([]protoimpl.MessageInfo, 69)
 var file_proto_millrace_proto_goTypes = []any{
 	(*Frame)(nil),             // 0: millrace.v1.Frame
 	(*LoaderReport)(nil),      // 1: millrace.v1.LoaderReport
@@ -5967,24 +6126,26 @@ var file_proto_millrace_proto_goTypes = []any{
 	(*Coordinates)(nil),       // 46: millrace.v1.Coordinates
 	(*JoinRequest)(nil),       // 47: millrace.v1.JoinRequest
 	(*JoinReply)(nil),         // 48: millrace.v1.JoinReply
-	(*BatchRequest)(nil),      // 49: millrace.v1.BatchRequest
-	(*BatchHeader)(nil),       // 50: millrace.v1.BatchHeader
-	(*Microbatch)(nil),        // 51: millrace.v1.Microbatch
-	(*Tensor)(nil),            // 52: millrace.v1.Tensor
-	(*RowInfo)(nil),           // 53: millrace.v1.RowInfo
-	(*StateRequest)(nil),      // 54: millrace.v1.StateRequest
-	(*StateReply)(nil),        // 55: millrace.v1.StateReply
-	(*ChangeRequest)(nil),     // 56: millrace.v1.ChangeRequest
-	(*ChangeReply)(nil),       // 57: millrace.v1.ChangeReply
-	(*ReportRequest)(nil),     // 58: millrace.v1.ReportRequest
-	(*ReportReply)(nil),       // 59: millrace.v1.ReportReply
-	(*StatusRequest)(nil),     // 60: millrace.v1.StatusRequest
-	(*StatusReply)(nil),       // 61: millrace.v1.StatusReply
-	(*ResumeToken)(nil),       // 62: millrace.v1.ResumeToken
-	(*PendingChange)(nil),     // 63: millrace.v1.PendingChange
-	(*Settings)(nil),          // 64: millrace.v1.Settings
-	(*AddedSource)(nil),       // 65: millrace.v1.AddedSource
-	(*StepRecord)(nil),        // 66: millrace.v1.StepRecord
+	(*LocateRequest)(nil),     // 49: millrace.v1.LocateRequest
+	(*PeekRequest)(nil),       // 50: millrace.v1.PeekRequest
+	(*BatchRequest)(nil),      // 51: millrace.v1.BatchRequest
+	(*BatchHeader)(nil),       // 52: millrace.v1.BatchHeader
+	(*Microbatch)(nil),        // 53: millrace.v1.Microbatch
+	(*Tensor)(nil),            // 54: millrace.v1.Tensor
+	(*RowInfo)(nil),           // 55: millrace.v1.RowInfo
+	(*StateRequest)(nil),      // 56: millrace.v1.StateRequest
+	(*StateReply)(nil),        // 57: millrace.v1.StateReply
+	(*ChangeRequest)(nil),     // 58: millrace.v1.ChangeRequest
+	(*ChangeReply)(nil),       // 59: millrace.v1.ChangeReply
+	(*ReportRequest)(nil),     // 60: millrace.v1.ReportRequest
+	(*ReportReply)(nil),       // 61: millrace.v1.ReportReply
+	(*StatusRequest)(nil),     // 62: millrace.v1.StatusRequest
+	(*StatusReply)(nil),       // 63: millrace.v1.StatusReply
+	(*ResumeToken)(nil),       // 64: millrace.v1.ResumeToken
+	(*PendingChange)(nil),     // 65: millrace.v1.PendingChange
+	(*Settings)(nil),          // 66: millrace.v1.Settings
+	(*AddedSource)(nil),       // 67: millrace.v1.AddedSource
+	(*StepRecord)(nil),        // 68: millrace.v1.StepRecord
 }
 var file_proto_millrace_proto_depIdxs = []int32{
 	2,  // 0: millrace.v1.LoaderReport.hello:type_name -> millrace.v1.LoaderHello
@@ -6014,58 +6175,65 @@ var file_proto_millrace_proto_depIdxs = []int32{
 	11, // 24: millrace.v1.ConstructorReport.failure:type_name -> millrace.v1.Failure
 	45, // 25: millrace.v1.ConstructorReport.admitted:type_name -> millrace.v1.Admitted
 	46, // 26: millrace.v1.ConstructorUsage.absent_ranks:type_name -> millrace.v1.Coordinates
-	33, // 27: millrace.v1.ConstructorOrder.job:type_name -> millrace.v1.ConstructorJob
-	37, // 28: millrace.v1.ConstructorOrder.placement:type_name -> millrace.v1.Placement
-	38, // 29: millrace.v1.ConstructorOrder.restart:type_name -> millrace.v1.Restart
-	40, // 30: millrace.v1.ConstructorOrder.plan:type_name -> millrace.v1.StepPlan
-	43, // 31: millrace.v1.ConstructorOrder.end:type_name -> millrace.v1.EndOfData
-	11, // 32: millrace.v1.ConstructorOrder.failure:type_name -> millrace.v1.Failure
-	44, // 33: millrace.v1.ConstructorOrder.admit:type_name -> millrace.v1.Admit
-	32, // 34: millrace.v1.ConstructorOrder.joined:type_name -> millrace.v1.SourceJoined
-	36, // 35: millrace.v1.ConstructorJob.mesh:type_name -> millrace.v1.Mesh
-	35, // 36: millrace.v1.ConstructorJob.kept:type_name -> millrace.v1.KeptColumns
-	34, // 37: millrace.v1.ConstructorJob.images:type_name -> millrace.v1.ImageStep
-	39, // 38: millrace.v1.Restart.moved:type_name -> millrace.v1.Moved
-	46, // 39: millrace.v1.Moved.by:type_name -> millrace.v1.Coordinates
-	42, // 40: millrace.v1.StepPlan.blocks:type_name -> millrace.v1.PlanBlock
-	41, // 41: millrace.v1.StepPlan.images:type_name -> millrace.v1.ImagePlan
-	46, // 42: millrace.v1.Admit.rank:type_name -> millrace.v1.Coordinates
-	46, // 43: millrace.v1.JoinRequest.rank:type_name -> millrace.v1.Coordinates
-	36, // 44: millrace.v1.JoinRequest.mesh:type_name -> millrace.v1.Mesh
-	36, // 45: millrace.v1.JoinReply.mesh:type_name -> millrace.v1.Mesh
-	46, // 46: millrace.v1.BatchRequest.rank:type_name -> millrace.v1.Coordinates
-	51, // 47: millrace.v1.BatchHeader.microbatches:type_name -> millrace.v1.Microbatch
-	52, // 48: millrace.v1.Microbatch.tensors:type_name -> millrace.v1.Tensor
-	46, // 49: millrace.v1.ReportRequest.rank:type_name -> millrace.v1.Coordinates
-	36, // 50: millrace.v1.ResumeToken.mesh:type_name -> millrace.v1.Mesh
-	64, // 51: millrace.v1.ResumeToken.settings:type_name -> millrace.v1.Settings
-	63, // 52: millrace.v1.ResumeToken.pending:type_name -> millrace.v1.PendingChange
-	18, // 53: millrace.v1.Settings.bans:type_name -> millrace.v1.Ban
-	65, // 54: millrace.v1.Settings.added:type_name -> millrace.v1.AddedSource
-	9,  // 55: millrace.v1.StepRecord.skips:type_name -> millrace.v1.Skip
-	1,  // 56: millrace.v1.Planner.Load:input_type -> millrace.v1.LoaderReport
-	26, // 57: millrace.v1.Planner.Construct:input_type -> millrace.v1.ConstructorReport
-	47, // 58: millrace.v1.Planner.Join:input_type -> millrace.v1.JoinRequest
-	54, // 59: millrace.v1.Planner.State:input_type -> millrace.v1.StateRequest
-	56, // 60: millrace.v1.Planner.Change:input_type -> millrace.v1.ChangeRequest
-	58, // 61: millrace.v1.Planner.Report:input_type -> millrace.v1.ReportRequest
-	60, // 62: millrace.v1.Planner.Status:input_type -> millrace.v1.StatusRequest
-	23, // 63: millrace.v1.Loader.Fetch:input_type -> millrace.v1.FetchRequest
-	49, // 64: millrace.v1.Constructor.Batch:input_type -> millrace.v1.BatchRequest
-	12, // 65: millrace.v1.Planner.Load:output_type -> millrace.v1.LoaderOrder
-	31, // 66: millrace.v1.Planner.Construct:output_type -> millrace.v1.ConstructorOrder
-	48, // 67: millrace.v1.Planner.Join:output_type -> millrace.v1.JoinReply
-	55, // 68: millrace.v1.Planner.State:output_type -> millrace.v1.StateReply
-	57, // 69: millrace.v1.Planner.Change:output_type -> millrace.v1.ChangeReply
-	59, // 70: millrace.v1.Planner.Report:output_type -> millrace.v1.ReportReply
-	61, // 71: millrace.v1.Planner.Status:output_type -> millrace.v1.StatusReply
-	0,  // 72: millrace.v1.Loader.Fetch:output_type -> millrace.v1.Frame
-	0,  // 73: millrace.v1.Constructor.Batch:output_type -> millrace.v1.Frame
-	65, // [65:74] is the sub-list for method output_type
-	56, // [56:65] is the sub-list for method input_type
-	56, // [56:56] is the sub-list for extension type_name
-	56, // [56:56] is the sub-list for extension extendee
-	0,  // [0:56] is the sub-list for field type_name
+	29, // 27: millrace.v1.ConstructorUsage.slowest:type_name -> millrace.v1.Acked
+	33, // 28: millrace.v1.ConstructorOrder.job:type_name -> millrace.v1.ConstructorJob
+	37, // 29: millrace.v1.ConstructorOrder.placement:type_name -> millrace.v1.Placement
+	38, // 30: millrace.v1.ConstructorOrder.restart:type_name -> millrace.v1.Restart
+	40, // 31: millrace.v1.ConstructorOrder.plan:type_name -> millrace.v1.StepPlan
+	43, // 32: millrace.v1.ConstructorOrder.end:type_name -> millrace.v1.EndOfData
+	11, // 33: millrace.v1.ConstructorOrder.failure:type_name -> millrace.v1.Failure
+	44, // 34: millrace.v1.ConstructorOrder.admit:type_name -> millrace.v1.Admit
+	32, // 35: millrace.v1.ConstructorOrder.joined:type_name -> millrace.v1.SourceJoined
+	36, // 36: millrace.v1.ConstructorJob.mesh:type_name -> millrace.v1.Mesh
+	35, // 37: millrace.v1.ConstructorJob.kept:type_name -> millrace.v1.KeptColumns
+	34, // 38: millrace.v1.ConstructorJob.images:type_name -> millrace.v1.ImageStep
+	39, // 39: millrace.v1.Restart.moved:type_name -> millrace.v1.Moved
+	46, // 40: millrace.v1.Moved.by:type_name -> millrace.v1.Coordinates
+	42, // 41: millrace.v1.StepPlan.blocks:type_name -> millrace.v1.PlanBlock
+	41, // 42: millrace.v1.StepPlan.images:type_name -> millrace.v1.ImagePlan
+	46, // 43: millrace.v1.Admit.rank:type_name -> millrace.v1.Coordinates
+	46, // 44: millrace.v1.JoinRequest.rank:type_name -> millrace.v1.Coordinates
+	36, // 45: millrace.v1.JoinRequest.mesh:type_name -> millrace.v1.Mesh
+	36, // 46: millrace.v1.JoinReply.mesh:type_name -> millrace.v1.Mesh
+	46, // 47: millrace.v1.LocateRequest.rank:type_name -> millrace.v1.Coordinates
+	46, // 48: millrace.v1.PeekRequest.rank:type_name -> millrace.v1.Coordinates
+	46, // 49: millrace.v1.BatchRequest.rank:type_name -> millrace.v1.Coordinates
+	53, // 50: millrace.v1.BatchHeader.microbatches:type_name -> millrace.v1.Microbatch
+	54, // 51: millrace.v1.Microbatch.tensors:type_name -> millrace.v1.Tensor
+	46, // 52: millrace.v1.ReportRequest.rank:type_name -> millrace.v1.Coordinates
+	36, // 53: millrace.v1.ResumeToken.mesh:type_name -> millrace.v1.Mesh
+	66, // 54: millrace.v1.ResumeToken.settings:type_name -> millrace.v1.Settings
+	65, // 55: millrace.v1.ResumeToken.pending:type_name -> millrace.v1.PendingChange
+	18, // 56: millrace.v1.Settings.bans:type_name -> millrace.v1.Ban
+	67, // 57: millrace.v1.Settings.added:type_name -> millrace.v1.AddedSource
+	9,  // 58: millrace.v1.StepRecord.skips:type_name -> millrace.v1.Skip
+	1,  // 59: millrace.v1.Planner.Load:input_type -> millrace.v1.LoaderReport
+	26, // 60: millrace.v1.Planner.Construct:input_type -> millrace.v1.ConstructorReport
+	47, // 61: millrace.v1.Planner.Join:input_type -> millrace.v1.JoinRequest
+	49, // 62: millrace.v1.Planner.Locate:input_type -> millrace.v1.LocateRequest
+	56, // 63: millrace.v1.Planner.State:input_type -> millrace.v1.StateRequest
+	58, // 64: millrace.v1.Planner.Change:input_type -> millrace.v1.ChangeRequest
+	60, // 65: millrace.v1.Planner.Report:input_type -> millrace.v1.ReportRequest
+	62, // 66: millrace.v1.Planner.Status:input_type -> millrace.v1.StatusRequest
+	23, // 67: millrace.v1.Loader.Fetch:input_type -> millrace.v1.FetchRequest
+	51, // 68: millrace.v1.Constructor.Batch:input_type -> millrace.v1.BatchRequest
+	50, // 69: millrace.v1.Constructor.Peek:input_type -> millrace.v1.PeekRequest
+	12, // 70: millrace.v1.Planner.Load:output_type -> millrace.v1.LoaderOrder
+	31, // 71: millrace.v1.Planner.Construct:output_type -> millrace.v1.ConstructorOrder
+	48, // 72: millrace.v1.Planner.Join:output_type -> millrace.v1.JoinReply
+	48, // 73: millrace.v1.Planner.Locate:output_type -> millrace.v1.JoinReply
+	57, // 74: millrace.v1.Planner.State:output_type -> millrace.v1.StateReply
+	59, // 75: millrace.v1.Planner.Change:output_type -> millrace.v1.ChangeReply
+	61, // 76: millrace.v1.Planner.Report:output_type -> millrace.v1.ReportReply
+	63, // 77: millrace.v1.Planner.Status:output_type -> millrace.v1.StatusReply
+	0,  // 78: millrace.v1.Loader.Fetch:output_type -> millrace.v1.Frame
+	0,  // 79: millrace.v1.Constructor.Batch:output_type -> millrace.v1.Frame
+	0,  // 80: millrace.v1.Constructor.Peek:output_type -> millrace.v1.Frame
+	70, // [70:81] is the sub-list for method output_type
+	59, // [59:70] is the sub-list for method input_type
+	59, // [59:59] is the sub-list for extension type_name
+	59, // [59:59] is the sub-list for extension extendee
+	0,  // [0:59] is the sub-list for field type_name
 }
 
 func init() { file_proto_millrace_proto_init() }
@@ -6116,7 +6284,7 @@ func file_proto_millrace_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_proto_millrace_proto_rawDesc), len(file_proto_millrace_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   67,
+			NumMessages:   69,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -29,6 +29,7 @@ const (
 	Planner_Load_FullMethodName      = "/millrace.v1.Planner/Load"
 	Planner_Construct_FullMethodName = "/millrace.v1.Planner/Construct"
 	Planner_Join_FullMethodName      = "/millrace.v1.Planner/Join"
+	Planner_Locate_FullMethodName    = "/millrace.v1.Planner/Locate"
 	Planner_State_FullMethodName     = "/millrace.v1.Planner/State"
 	Planner_Change_FullMethodName    = "/millrace.v1.Planner/Change"
 	Planner_Report_FullMethodName    = "/millrace.v1.Planner/Report"
@@ -47,6 +48,9 @@ type PlannerClient interface {
 	Construct(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ConstructorReport, ConstructorOrder], error)
 	// Join checks a trainer rank against the job and positions it. Idempotent.
 	Join(ctx context.Context, in *JoinRequest, opts ...grpc.CallOption) (*JoinReply, error)
+	// Locate says which constructor serves a rank, as Join does, and changes nothing:
+	// the answer has no token and is no join. Idempotent.
+	Locate(ctx context.Context, in *LocateRequest, opts ...grpc.CallOption) (*JoinReply, error)
 	// State returns the resume token of the position after `step` steps. It waits
 	// until every row before it has been assembled. Idempotent.
 	State(ctx context.Context, in *StateRequest, opts ...grpc.CallOption) (*StateReply, error)
@@ -97,6 +101,16 @@ func (c *plannerClient) Join(ctx context.Context, in *JoinRequest, opts ...grpc.
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(JoinReply)
 	err := c.cc.Invoke(ctx, Planner_Join_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *plannerClient) Locate(ctx context.Context, in *LocateRequest, opts ...grpc.CallOption) (*JoinReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(JoinReply)
+	err := c.cc.Invoke(ctx, Planner_Locate_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -155,6 +169,9 @@ type PlannerServer interface {
 	Construct(grpc.BidiStreamingServer[ConstructorReport, ConstructorOrder]) error
 	// Join checks a trainer rank against the job and positions it. Idempotent.
 	Join(context.Context, *JoinRequest) (*JoinReply, error)
+	// Locate says which constructor serves a rank, as Join does, and changes nothing:
+	// the answer has no token and is no join. Idempotent.
+	Locate(context.Context, *LocateRequest) (*JoinReply, error)
 	// State returns the resume token of the position after `step` steps. It waits
 	// until every row before it has been assembled. Idempotent.
 	State(context.Context, *StateRequest) (*StateReply, error)
@@ -183,6 +200,9 @@ func (UnimplementedPlannerServer) Construct(grpc.BidiStreamingServer[Constructor
 }
 func (UnimplementedPlannerServer) Join(context.Context, *JoinRequest) (*JoinReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Join not implemented")
+}
+func (UnimplementedPlannerServer) Locate(context.Context, *LocateRequest) (*JoinReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Locate not implemented")
 }
 func (UnimplementedPlannerServer) State(context.Context, *StateRequest) (*StateReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method State not implemented")
@@ -245,6 +265,24 @@ func _Planner_Join_Handler(srv interface{}, ctx context.Context, dec func(interf
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(PlannerServer).Join(ctx, req.(*JoinRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Planner_Locate_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(LocateRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PlannerServer).Locate(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Planner_Locate_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PlannerServer).Locate(ctx, req.(*LocateRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -331,6 +369,10 @@ var Planner_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Join",
 			Handler:    _Planner_Join_Handler,
+		},
+		{
+			MethodName: "Locate",
+			Handler:    _Planner_Locate_Handler,
 		},
 		{
 			MethodName: "State",
@@ -483,6 +525,7 @@ var Loader_ServiceDesc = grpc.ServiceDesc{
 
 const (
 	Constructor_Batch_FullMethodName = "/millrace.v1.Constructor/Batch"
+	Constructor_Peek_FullMethodName  = "/millrace.v1.Constructor/Peek"
 )
 
 // ConstructorClient is the client API for Constructor service.
@@ -494,6 +537,10 @@ type ConstructorClient interface {
 	// Batch returns a rank's part of one step. The first frame carries a
 	// BatchHeader, the bodies joined are its tensors. Idempotent.
 	Batch(ctx context.Context, in *BatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Frame], error)
+	// Peek returns what a rank gets of a step that is held, for whoever wants to look at
+	// it: it acknowledges nothing and counts as no rank's request. The frames are those
+	// of Batch. Idempotent.
+	Peek(ctx context.Context, in *PeekRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Frame], error)
 }
 
 type constructorClient struct {
@@ -523,6 +570,25 @@ func (c *constructorClient) Batch(ctx context.Context, in *BatchRequest, opts ..
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Constructor_BatchClient = grpc.ServerStreamingClient[Frame]
 
+func (c *constructorClient) Peek(ctx context.Context, in *PeekRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Frame], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Constructor_ServiceDesc.Streams[1], Constructor_Peek_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[PeekRequest, Frame]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Constructor_PeekClient = grpc.ServerStreamingClient[Frame]
+
 // ConstructorServer is the server API for Constructor service.
 // All implementations must embed UnimplementedConstructorServer
 // for forward compatibility.
@@ -532,6 +598,10 @@ type ConstructorServer interface {
 	// Batch returns a rank's part of one step. The first frame carries a
 	// BatchHeader, the bodies joined are its tensors. Idempotent.
 	Batch(*BatchRequest, grpc.ServerStreamingServer[Frame]) error
+	// Peek returns what a rank gets of a step that is held, for whoever wants to look at
+	// it: it acknowledges nothing and counts as no rank's request. The frames are those
+	// of Batch. Idempotent.
+	Peek(*PeekRequest, grpc.ServerStreamingServer[Frame]) error
 	mustEmbedUnimplementedConstructorServer()
 }
 
@@ -544,6 +614,9 @@ type UnimplementedConstructorServer struct{}
 
 func (UnimplementedConstructorServer) Batch(*BatchRequest, grpc.ServerStreamingServer[Frame]) error {
 	return status.Error(codes.Unimplemented, "method Batch not implemented")
+}
+func (UnimplementedConstructorServer) Peek(*PeekRequest, grpc.ServerStreamingServer[Frame]) error {
+	return status.Error(codes.Unimplemented, "method Peek not implemented")
 }
 func (UnimplementedConstructorServer) mustEmbedUnimplementedConstructorServer() {}
 func (UnimplementedConstructorServer) testEmbeddedByValue()                     {}
@@ -577,6 +650,17 @@ func _Constructor_Batch_Handler(srv interface{}, stream grpc.ServerStream) error
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Constructor_BatchServer = grpc.ServerStreamingServer[Frame]
 
+func _Constructor_Peek_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(PeekRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ConstructorServer).Peek(m, &grpc.GenericServerStream[PeekRequest, Frame]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Constructor_PeekServer = grpc.ServerStreamingServer[Frame]
+
 // Constructor_ServiceDesc is the grpc.ServiceDesc for Constructor service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -588,6 +672,11 @@ var Constructor_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Batch",
 			Handler:       _Constructor_Batch_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "Peek",
+			Handler:       _Constructor_Peek_Handler,
 			ServerStreams: true,
 		},
 	},

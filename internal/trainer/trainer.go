@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -211,6 +212,7 @@ func (t *run) open(ctx context.Context, token []byte) error {
 				for tp := range tps {
 					rank := client.Rank{DP: dp, CP: cp, PP: pp, TP: tp}
 					c, err := client.Open(ctx, t.opts.Address, client.Options{
+						Log:  slog.New(slog.DiscardHandler), // the caller says what is waited for
 						Rank: rank, Mesh: client.Mesh{DP: topo.DP, CP: topo.CP, PP: topo.PP, TP: topo.TP},
 						Job: t.opts.Job.Name, Identity: identity[:], Token: token,
 						Prefetch: t.opts.Prefetch, Deadline: t.opts.Deadline, Security: t.opts.Security,

@@ -102,20 +102,53 @@ def write_job(folder, **fields):
     return spec
 
 
+def _serving(process):
+    """Returns the address that a service prints at first; empties the pipe from then on."""
+    line = process.stdout.readline()
+    assert line.startswith(("serving ", "planning ")), f"the service did not start: {line!r}"
+    # Whatever it prints later must not fill the pipe.
+    threading.Thread(target=process.stdout.read, daemon=True).start()
+    return line.split(" on ")[1].strip()
+
+
 @contextlib.contextmanager
 def real_service(spec):
     """Runs ``millrace serve`` for a job spec; yields its address."""
     command = [BINARY, "serve", str(spec), "--listen", "127.0.0.1:0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
-            line = process.stdout.readline()
-            assert line.startswith("serving "), f"the service did not start: {line!r}"
-            # Whatever it prints later must not fill the pipe.
-            threading.Thread(target=process.stdout.read, daemon=True).start()
-            yield line.split(" on ")[1].strip()
+            yield _serving(process)
         finally:
             process.terminate()
             try:
                 process.wait(10)
             except subprocess.TimeoutExpired:
                 process.kill()
+
+
+class Roles:
+    """A planner, a loader and a constructor, each a process of its own."""
+
+    def __init__(self, spec, address="127.0.0.1:0"):
+        log = spec.parent / "log"
+        planner = ["planner", str(spec), "--listen", address, "--log-dir", str(log)]
+        self.processes = [self._start(planner)]
+        self.address = _serving(self.processes[0])
+        for role in ("loader", "constructor"):
+            self.processes.append(self._start([role, "--planner", self.address]))
+
+    @staticmethod
+    def _start(arguments):
+        return subprocess.Popen([BINARY, *arguments], stdout=subprocess.PIPE, text=True)
+
+    def kill_planner(self):
+        """Kills the planner; the other roles end with it."""
+        self.processes[0].kill()
+        for process in self.processes:
+            process.wait(30)
+
+    def stop(self):
+        for process in self.processes:
+            process.kill()
+            process.wait()
+            process.stdout.close()
