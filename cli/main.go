@@ -16,6 +16,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -94,13 +95,16 @@ func run(args []string) int {
 	verb := verbOf(kctx.Selected())
 	level := c.logLevel(verb)
 	os.Setenv("MILLRACE_LOG_LEVEL", level.String()) // the roles' processes inherit it
-	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	stderr := newLogWriter(os.Stderr)
+	defer stderr.close()
+	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
 	kctx.BindTo(ctx, (*context.Context)(nil))
+	kctx.BindTo(stderr, (*io.Writer)(nil))
 	err = kctx.Run(log)
 	if code := interrupted(verb); ctx.Err() != nil && endsWith(err, code) {
 		return code
 	}
-	return report(err)
+	return report(stderr, err)
 }
 
 // endsWith reports whether err is no more than a signal's own doing. To a verb that is not meant
@@ -145,31 +149,31 @@ func interrupted(verb string) int {
 }
 
 // report prints an error, in one line, and returns its exit code.
-func report(err error) int {
+func report(stderr io.Writer, err error) int {
 	if err == nil {
 		return 0
 	}
 	if findings, ok := errors.AsType[jobspec.Findings](err); ok {
-		fmt.Fprintln(os.Stderr, findings.Error())
+		fmt.Fprintln(stderr, findings.Error())
 		return exitUser
 	}
 	if _, ok := errors.AsType[*differsError](err); ok {
-		fmt.Fprintf(os.Stderr, "millrace: %v\n", err)
+		fmt.Fprintf(stderr, "millrace: %v\n", err)
 		return exitDiffers
 	}
 	switch fault.ClassOf(err) {
 	case fault.User:
-		fmt.Fprintf(os.Stderr, "millrace: %v\n", err)
+		fmt.Fprintf(stderr, "millrace: %v\n", err)
 		return exitUser
 	case fault.Lost:
 		text := err.Error()
 		if !strings.HasSuffix(text, lostAdvice) { // the end of a role's process has it already
 			text += lostAdvice
 		}
-		fmt.Fprintf(os.Stderr, "millrace: %s\n", text)
+		fmt.Fprintf(stderr, "millrace: %s\n", text)
 		return exitLost
 	}
-	fmt.Fprintf(os.Stderr, "millrace: bug: %v (please report this with the command, the job spec and the log, --log-level debug)\n", err)
+	fmt.Fprintf(stderr, "millrace: bug: %v (please report this with the command, the job spec and the log, --log-level debug)\n", err)
 	return exitBug
 }
 

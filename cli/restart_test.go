@@ -122,7 +122,7 @@ func TestPlannerForgets(t *testing.T) {
 	dir := folder(t)
 	r := startRoles(t, dir, "127.0.0.1:0")
 	ranks := openRanks(t, r.planner, 0, nil)
-	for range 4 {
+	for range 8 { // more than are planned ahead
 		if failed := takeStep(t, ranks); failed != nil {
 			t.Fatal(failed)
 		}

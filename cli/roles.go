@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 
@@ -33,7 +34,7 @@ func (c *serviceFlags) Validate() error {
 }
 
 // options turns the flags into a service's options.
-func (c *serviceFlags) options(address string, log *slog.Logger) (service.Options, error) {
+func (c *serviceFlags) options(address string, log *slog.Logger, stderr io.Writer) (service.Options, error) {
 	job, err := load(c.Job)
 	if err != nil {
 		return service.Options{}, err
@@ -44,7 +45,7 @@ func (c *serviceFlags) options(address string, log *slog.Logger) (service.Option
 	}
 	opts := service.Options{
 		Job: job, Changes: changes, Address: address, Security: c.security(), LogDir: c.LogDir,
-		Loaders: c.Loaders, Constructors: c.Constructors, Prefetch: c.Prefetch, Scratch: c.ScratchDir, Log: log,
+		Loaders: c.Loaders, Constructors: c.Constructors, Prefetch: c.Prefetch, Scratch: c.ScratchDir, Log: log, Stderr: stderr,
 	}
 	if c.Processes {
 		if opts.Executable, err = os.Executable(); err != nil {
@@ -89,8 +90,8 @@ func (*serveCmd) Help() string {
 		"Example:\n  millrace serve job.yaml --listen 127.0.0.1:7070 --log-dir /var/lib/millrace/job"
 }
 
-func (c *serveCmd) Run(ctx context.Context, log *slog.Logger) error {
-	opts, err := c.options(c.Listen, log)
+func (c *serveCmd) Run(ctx context.Context, log *slog.Logger, stderr io.Writer) error {
+	opts, err := c.options(c.Listen, log, stderr)
 	if err != nil {
 		return err
 	}

@@ -41,8 +41,8 @@ func (c *runCmd) Validate() error {
 	return cmp.Or(atLeast("--steps", c.Steps, 0), c.serviceFlags.Validate())
 }
 
-func (c *runCmd) Run(ctx context.Context, log *slog.Logger) error {
-	opts, err := c.options("127.0.0.1:0", log)
+func (c *runCmd) Run(ctx context.Context, log *slog.Logger, stderr io.Writer) error {
+	opts, err := c.options("127.0.0.1:0", log, stderr)
 	if err != nil {
 		return err
 	}

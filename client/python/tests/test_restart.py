@@ -13,7 +13,7 @@ from millrace import session
 
 pytestmark = needs_binary
 
-STEPS = 4
+STEPS = 8  # more than are planned ahead
 PER_STEP = 2  # microbatches
 
 
