@@ -32,6 +32,49 @@ func (p *Planner) Join(ctx context.Context, req *pb.JoinRequest) (*pb.JoinReply,
 	return j.reply, rpc.ToStatus(cmp.Or(err, j.refused))
 }
 
+// Locate implements the Planner service.
+func (p *Planner) Locate(ctx context.Context, req *pb.LocateRequest) (*pb.JoinReply, error) {
+	if err := p.checkJoin(req); err != nil {
+		return nil, rpc.ToStatus(err)
+	}
+	ctx, cancel := rpc.Early(ctx)
+	defer cancel()
+	var reply *pb.JoinReply
+	var refused error
+	err := p.ask(ctx, func() bool {
+		c := p.constructors[p.constructorOf(req.Rank.GetDp())]
+		switch {
+		case p.failed != nil:
+			refused = rpc.Final(p.failed)
+		case p.core == nil || c == nil:
+			return false
+		default:
+			if refused = p.checkMesh(req.Rank, &pb.Mesh{}, p.tree); refused == nil {
+				reply = p.where(req.Rank, c)
+			}
+		}
+		return true
+	})
+	if err != nil {
+		err = p.waitedFor(ctx, err)
+	}
+	return reply, rpc.ToStatus(cmp.Or(err, refused))
+}
+
+// where says of a rank what does not depend on how far it is.
+func (p *Planner) where(rank *pb.Coordinates, c *constructorSession) *pb.JoinReply {
+	return &pb.JoinReply{
+		Job: p.id.name, Identity: p.id.spec[:],
+		Generation:  p.generation,
+		Constructor: c.address,
+		Fetches:     p.opts.Job.Output.BroadcastAt != "tp" || rank.GetTp() == 0,
+		Format:      p.opts.Job.Output.Format,
+		Sources:     p.sourceNames()[:p.base()],
+		Mesh:        p.mesh(),
+		Ahead:       uint32(p.opts.Prefetch),
+	}
+}
+
 // joining is a join under way.
 type joining struct {
 	req         *pb.JoinRequest
@@ -113,36 +156,39 @@ func (p *Planner) admitted(c *constructorSession, a *pb.Admitted) {
 }
 
 // checkJoin refuses a rank that does not fit the job, without looking at state.
-func (p *Planner) checkJoin(req *pb.JoinRequest) error {
-	if req.Job != "" && req.Job != p.id.name {
-		return fault.Userf("the trainer asks for job %q, this service runs %q; connect it to the right address", req.Job, p.id.name)
+func (p *Planner) checkJoin(req interface {
+	GetJob() string
+	GetIdentity() []byte
+}) error {
+	if req.GetJob() != "" && req.GetJob() != p.id.name {
+		return fault.Userf("the trainer asks for job %q, this service runs %q; connect it to the right address", req.GetJob(), p.id.name)
 	}
-	if len(req.Identity) > 0 && !bytes.Equal(req.Identity, p.id.spec[:]) {
+	if len(req.GetIdentity()) > 0 && !bytes.Equal(req.GetIdentity(), p.id.spec[:]) {
 		return fault.Userf("the trainer was made for spec %x, this service runs job %q with spec %x; "+
-			"start the service with the trainer's spec, or drop the identity from connect()", head(req.Identity), p.id.name, p.id.spec[:6])
+			"start the service with the trainer's spec, or drop the identity from connect()", head(req.GetIdentity()), p.id.name, p.id.spec[:6])
 	}
 	return nil
 }
 
 // checkMesh refuses a rank that is none of the mesh at its position.
-func (p *Planner) checkMesh(req *pb.JoinRequest, tree *place.Tree) error {
+func (p *Planner) checkMesh(rank *pb.Coordinates, believed *pb.Mesh, tree *place.Tree) error {
 	mesh := meshProto(tree)
 	for _, axis := range []struct {
-		name             string
-		rank, asked, has uint32
+		name              string
+		index, asked, has uint32
 	}{
-		{"dp", req.Rank.GetDp(), req.Mesh.GetDp(), mesh.Dp},
-		{"cp", req.Rank.GetCp(), req.Mesh.GetCp(), mesh.Cp},
-		{"pp", req.Rank.GetPp(), req.Mesh.GetPp(), mesh.Pp},
-		{"tp", req.Rank.GetTp(), req.Mesh.GetTp(), mesh.Tp},
+		{"dp", rank.GetDp(), believed.GetDp(), mesh.Dp},
+		{"cp", rank.GetCp(), believed.GetCp(), mesh.Cp},
+		{"pp", rank.GetPp(), believed.GetPp(), mesh.Pp},
+		{"tp", rank.GetTp(), believed.GetTp(), mesh.Tp},
 	} {
 		if axis.asked != 0 && axis.asked != axis.has {
 			return fault.Userf("the trainer has %s size %d, job %q has %d; set topology.%s in the job spec to what the trainer runs with",
 				axis.name, axis.asked, p.id.name, axis.has, axis.name)
 		}
-		if axis.rank >= axis.has {
+		if axis.index >= axis.has {
 			return fault.Userf("rank %s=%d is outside the topology of job %q: %s ranks are 0 to %d",
-				axis.name, axis.rank, p.id.name, axis.name, axis.has-1)
+				axis.name, axis.index, p.id.name, axis.name, axis.has-1)
 		}
 	}
 	return nil
@@ -158,7 +204,7 @@ func (p *Planner) join(j *joining) (*pb.JoinReply, error) {
 		return nil, err
 	}
 	tree := p.core.MeshAt(state)
-	if err := p.checkMesh(req, tree); err != nil {
+	if err := p.checkMesh(req.Rank, req.Mesh, tree); err != nil {
 		return nil, err
 	}
 	before := int64(0) // steps that the rank was done with before, in this generation
@@ -168,21 +214,11 @@ func (p *Planner) join(j *joining) (*pb.JoinReply, error) {
 	if err := p.position(req, before, state, j.token.digest, tree); err != nil {
 		return nil, err
 	}
-	fetches := p.opts.Job.Output.BroadcastAt != "tp" || req.Rank.GetTp() == 0
-	return &pb.JoinReply{
-		Job: p.id.name, Identity: p.id.spec[:],
-		Generation:   p.generation,
-		NextStep:     uint64(state.Step),
-		Constructor:  p.constructors[p.constructorOf(req.Rank.GetDp())].address,
-		Fetches:      fetches,
-		Microbatches: uint32(p.core.MicrobatchesAt(state)),
-		Format:       p.opts.Job.Output.Format,
-		Sources:      p.sourceNames()[:p.base()],
-		Mesh:         p.mesh(),
-		Token:        encodeToken(p.id, meshProto(tree), state, j.token.digest, p.limited),
-		Ahead:        uint32(p.opts.Prefetch),
-		Join:         j.number,
-	}, nil
+	reply := p.where(req.Rank, p.constructors[p.constructorOf(req.Rank.GetDp())])
+	reply.NextStep, reply.Join = uint64(state.Step), j.number
+	reply.Microbatches = uint32(p.core.MicrobatchesAt(state))
+	reply.Token = encodeToken(p.id, meshProto(tree), state, j.token.digest, p.limited)
+	return reply, nil
 }
 
 func (p *Planner) sourceNames() []string { return namesOf(p.sources) }

@@ -16,6 +16,7 @@ from millrace.coordinates import coordinates_from_mesh, from_megatron
 from millrace.errors import BugError, Error, LostError, TopologyChanged, UserError
 from millrace.lineage import Row, Segment
 from millrace.loader import Loader, Stats
+from millrace.peek import Peek, peek
 
 __version__ = "0.1.0"
 
@@ -24,6 +25,7 @@ __all__ = [
     "Error",
     "Loader",
     "LostError",
+    "Peek",
     "Row",
     "Segment",
     "Stats",
@@ -33,4 +35,5 @@ __all__ = [
     "connect",
     "coordinates_from_mesh",
     "from_megatron",
+    "peek",
 ]

@@ -58,6 +58,21 @@ class JoinReply(Message):
 
 
 @dataclass
+class LocateRequest(Message):
+    job: str = field(1, "string")
+    identity: bytes = field(2, "bytes")
+    rank: Coordinates = field(3, "message", message=Coordinates)
+
+
+@dataclass
+class PeekRequest(Message):
+    identity: bytes = field(1, "bytes")
+    rank: Coordinates = field(2, "message", message=Coordinates)
+    step: int = field(3, "uint")
+    newest: bool = field(4, "bool")
+
+
+@dataclass
 class BatchRequest(Message):
     identity: bytes = field(1, "bytes")
     generation: int = field(2, "uint")

@@ -98,12 +98,13 @@ class Step(NamedTuple):
     acked: int = 0  # what the request for it had said
 
 
-def receive(frames: Iterator[bytes], step: int) -> Step:
-    """Reads the answer to the request for ``step``.
+def receive(frames: Iterator[bytes], asked: int | None) -> Step:
+    """Reads the answer to the request for a step; None takes any.
 
     Raises BugError if the frames break the protocol; passes on what frames raises.
     """
-    header, first = _open(frames, step)
+    header, first = _open(frames, asked)
+    step = header.step
     if header.end_of_data:
         for _ in frames:  # to the end, so that the call's status is seen
             pass
@@ -124,16 +125,16 @@ def receive(frames: Iterator[bytes], step: int) -> Step:
     return Step(step, False, parts, header.body_size, header.sequence_length, header.rows, joined)
 
 
-def _open(frames: Iterator[bytes], step: int) -> tuple[messages.BatchHeader, memoryview]:
+def _open(frames: Iterator[bytes], step: int | None) -> tuple[messages.BatchHeader, memoryview]:
     frame = next(frames, None)
     if frame is None:
         raise BugError(f"the answer for step {step} has no frame")
-    raw, body = _split(frame, step)
+    raw, body = _split(frame, step or 0)
     try:
         header = messages.BatchHeader.decode(raw)
     except WireError as error:
         raise BugError(f"reading the header of step {step}: {error}") from error
-    if header.step != step:
+    if step not in (None, header.step):
         raise BugError(f"asked for step {step}, got step {header.step}")
     return header, body
 

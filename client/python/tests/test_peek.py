@@ -1,0 +1,74 @@
+"""A look at a running job changes nothing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+import pytest
+from processes import BINARY, needs_binary, real_service, write_job
+from test_service import in_threads, plain, ranks_of
+
+import millrace
+
+pytestmark = needs_binary
+
+PER_STEP = 2
+
+
+def status(address):
+    out = subprocess.run([BINARY, "status", address, "--json"], capture_output=True, check=True)
+    return json.loads(out.stdout)
+
+
+def take(loader, steps):
+    return [plain(next(loader)) for _ in range(steps * PER_STEP)]
+
+
+def test_peek_changes_nothing(tmp_path):
+    spec = write_job(tmp_path, dp=2, cp=2)
+    places = ranks_of({"dp": 2, "cp": 2})
+    with real_service(spec) as address:
+        loaders = [millrace.connect(address, prefetch=0, timeout=60, **p) for p in places]
+        want = in_threads(take, [(loader, 12) for loader in loaders])
+        end = loaders[0].state_dict()
+        for loader in loaders:
+            loader.close()
+    with real_service(spec) as address:
+        before = millrace.peek(address, 0)  # nobody has joined yet
+        assert [plain(b) for b in before.batches] == want[0][:PER_STEP]
+        loaders = [millrace.connect(address, prefetch=0, timeout=60, **p) for p in places]
+        got = in_threads(take, [(loader, 5) for loader in loaders])
+        told = status(address)
+        for at, place in enumerate(places):
+            ranks = {f"{axis}_rank": place[f"{axis}_rank"] for axis in ("dp", "cp", "pp", "tp")}
+            for step in range(4, 8):  # given already, and planned ahead
+                seen = millrace.peek(address, step, **ranks)
+                assert seen.step == step
+                assert [plain(b) for b in seen.batches] == want[at][step * 2 : step * 2 + 2]
+            assert millrace.peek(address, **ranks).step >= 7
+        for row in millrace.peek(address, 5, dp_rank=1).lineage[0]:
+            assert {s.source for s in row.segments} <= {"stories", "notes"}
+        for step in (0, 3, 99):
+            with pytest.raises(millrace.UserError, match=r"steps 4 to \d+ are held.*preview JOB"):
+                millrace.peek(address, step)
+        with pytest.raises(millrace.UserError, match="dp ranks are 0 to 1"):
+            millrace.peek(address, dp_rank=2)
+        now = status(address)
+        for field in ("steps_acked", "steps_planned", "generation", "digest", "joined"):
+            assert now.get(field) == told.get(field), field
+        delivered = [[c["delivered_batches"] for c in s["constructors"]] for s in (told, now)]
+        assert delivered[0] == delivered[1]
+        more = in_threads(take, [(loader, 7) for loader in loaders])
+        assert [a + b for a, b in zip(got, more)] == want
+        assert loaders[0].state_dict() == end
+        assert all(loader.stats.retries == 0 for loader in loaders)
+        for loader in loaders:
+            loader.close()
+
+
+def test_peek_says_that_nobody_is_there():
+    with pytest.raises(
+        millrace.LostError, match=r"looking at the batch of rank dp=0 .*127.0.0.1:9"
+    ):
+        millrace.peek("127.0.0.1:9", timeout=0.5)
