@@ -24,14 +24,12 @@ type explainCmd struct {
 	Row        int64  `help:"With --file: only this record, as --step names it: its row or number in the file, for JSON lines the byte at which the line begins." default:"-1" placeholder:"R"`
 	Source     string `help:"With --file: only this source; otherwise all that read the file." placeholder:"NAME"`
 	Steps      string `help:"With --file: the steps to look at, both ends included." placeholder:"A..B"`
-	Resume     string `help:"Plan from the position of this resume token, a file that --save-token wrote." type:"path" placeholder:"FILE"`
-	LogDir     string `help:"Plan from the nearest key frame of this step log, with the changes in it." type:"path" placeholder:"DIR"`
 	Graph      bool   `help:"Print the step's graph as text."`
 	Dot        bool   `help:"Print the step's graph in the DOT language of Graphviz."`
 	Images     bool   `help:"With --graph or --dot: the graph of images, not that of rows."`
 	Limit      int    `help:"With --graph or --dot: nodes that are printed." default:"64" placeholder:"N"`
 	JSON       bool   `name:"json" help:"Print one JSON object."`
-	changesFlag
+	beginFlags
 
 	rank     map[string]int
 	from, to int64
@@ -57,10 +55,11 @@ func (c *explainCmd) Validate() (err error) {
 		return errors.New("--graph, --dot, --rank and --microbatch are for --step")
 	case c.File == "" && (c.Row >= 0 || c.Source != "" || c.Steps != ""):
 		return errors.New("--row, --source and --steps are for --file")
-	case c.Resume != "" && c.LogDir != "" || c.Changes != "" && c.LogDir != "":
-		return errors.New("--log-dir says where to begin and which changes were made: leave --resume and --changes out")
 	case c.Images && !c.Graph && !c.Dot:
 		return errors.New("--images is for --graph and --dot")
+	}
+	if err := c.beginFlags.check(); err != nil {
+		return err
 	}
 	if c.rank, err = parseRank(c.Rank); err != nil || c.File == "" {
 		return err
@@ -109,20 +108,39 @@ func parseSteps(text string) (from, to int64, err error) {
 	return from, to, nil
 }
 
+// beginFlags say where a plan begins, and which changes were made.
+type beginFlags struct {
+	Resume string `help:"Plan from the position of this resume token, a file that --save-token wrote." type:"path" placeholder:"FILE"`
+	LogDir string `help:"Plan from the nearest key frame of this step log, with the changes in it." type:"path" placeholder:"DIR"`
+	changesFlag
+}
+
+func (f *beginFlags) check() error {
+	if f.LogDir != "" && (f.Resume != "" || f.Changes != "") {
+		return errors.New("--log-dir says where to begin and which changes were made: leave --resume and --changes out")
+	}
+	return nil
+}
+
+// open opens a job to be planned up to a step.
+func (f *beginFlags) open(ctx context.Context, job *jobspec.Job, step int64) (*offline.Job, error) {
+	changes, err := f.changes()
+	if err != nil {
+		return nil, err
+	}
+	token, err := readToken(f.Resume)
+	if err != nil {
+		return nil, err
+	}
+	return offline.Open(ctx, offline.Options{Job: job, Changes: changes, Token: token, LogDir: f.LogDir, From: step})
+}
+
 func (c *explainCmd) Run(ctx context.Context) error {
 	job, err := load(c.Job)
 	if err != nil {
 		return err
 	}
-	changes, err := c.changes()
-	if err != nil {
-		return err
-	}
-	token, err := readToken(c.Resume)
-	if err != nil {
-		return err
-	}
-	j, err := offline.Open(ctx, offline.Options{Job: job, Changes: changes, Token: token, LogDir: c.LogDir, From: max(c.Step, c.from)})
+	j, err := c.open(ctx, job, max(c.Step, c.from))
 	if err != nil {
 		return err
 	}

@@ -172,6 +172,42 @@ func TestSkips(t *testing.T) {
 	}
 }
 
+// TestRunNamesBadRecords: a run prints no log, so that what ends it says itself which
+// records were bad: those beyond the limit, and those of a source that has no others.
+func TestRunNamesBadRecords(t *testing.T) {
+	t.Parallel()
+	bad := strings.Repeat("{\"text\": 17,\n", 9)
+	for name, c := range map[string]struct {
+		limit string
+		data  string
+		want  []string
+	}{
+		"more than the limit": {"4", lines(20) + bad, []string{"9 bad records", "bad_records.limit 4", "bad.jsonl", "; and 6 more"}},
+		"nothing else":        {"90", bad, []string{"gave no sample in a whole epoch", "9 bad; the bad records: ", "bad.jsonl", "; and 6 more"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := folder(t, words("bad.jsonl", "bad_records: {policy: skip, limit: "+c.limit+"}")...)
+			put(t, dir, "bad.jsonl", c.data)
+			r := millrace(t, dir, "run", "job.yaml", "--steps", "6")
+			r.expect(t, exitUser, c.want...)
+			if strings.Count(r.stderr, "bad.jsonl") < 3 {
+				t.Errorf("it does not name three records:\n%s", r.stderr)
+			}
+		})
+	}
+}
+
+// TestRunRate: the built-in trainer computes nothing, so that what it waits says nothing.
+func TestRunRate(t *testing.T) {
+	t.Parallel()
+	r := millrace(t, folder(t), "run", "job.yaml", "--steps", "6")
+	r.digest(t)
+	if strings.Contains(r.stdout, "% of the time") || !strings.Contains(r.stdout, "as fast as the service goes") {
+		t.Errorf("it says\n%s", r.stdout)
+	}
+}
+
 func half(data []byte) []byte { return data[:len(data)/2] }
 
 func gzipped(data []byte) []byte {

@@ -43,7 +43,8 @@ const (
 )
 
 type cli struct {
-	LogLevel *slog.Level `help:"Least severe log line to print: debug, info, warn, error. Default: warn, and for run nothing." placeholder:"LEVEL" env:"MILLRACE_LOG_LEVEL"`
+	LogLevel    *slog.Level `help:"Least severe log line to print: debug, info, warn, error. Default: warn, and for run nothing." placeholder:"LEVEL" env:"MILLRACE_LOG_LEVEL"`
+	ShowVersion versionFlag `name:"version" help:"Print the version, and do nothing else."`
 
 	Run         runCmd         `cmd:"" help:"Serve a job and feed built-in trainers for every rank."`
 	Serve       serveCmd       `cmd:"" help:"Serve a job to trainers: all roles, on this machine."`
@@ -53,6 +54,7 @@ type cli struct {
 	Lint        lintCmd        `cmd:"" help:"Check a job spec and say all that is wrong with it."`
 	Plan        planCmd        `cmd:"" help:"Show what a job would do, before it runs."`
 	Explain     explainCmd     `cmd:"" help:"Say where the documents of a step come from, or where a file goes."`
+	Preview     previewCmd     `cmd:"" help:"Show what a step holds: documents, tokens and text."`
 	Status      statusCmd      `cmd:"" help:"Describe a running service."`
 	Mix         mixCmd         `cmd:"" help:"Change the mix of a running job."`
 	Source      sourceCmd      `cmd:"" help:"Pause, resume, drop and add sources of a running job."`
@@ -85,6 +87,9 @@ func parserOf(c *cli) *kong.Kong {
 
 func run(args []string) int {
 	var c cli
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
 	kctx, err := parserOf(&c).Parse(args)
 	if err != nil {
 		return misused(err)

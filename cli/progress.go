@@ -136,8 +136,7 @@ func (p *progress) line() string {
 	case p.steps > 0: // resumed
 		step = fmt.Sprintf("step %d (%d of %d)", p.next, p.done, p.steps)
 	}
-	text := fmt.Sprintf("%s  %s tokens/s  %.1f %% full  waited %.0f %%", step,
-		short(p.rate()), 100*ratio(p.tokens, p.room), 100*ratio(int64(p.wait), int64(p.took())))
+	text := fmt.Sprintf("%s  %s tokens/s  %.1f %% full", step, short(p.rate()), 100*ratio(p.tokens, p.room))
 	var shares []string
 	for _, name := range p.sources() {
 		has, should := p.shares(name)

@@ -62,7 +62,7 @@ func TestProgressTime(t *testing.T) {
 }
 
 func TestProgressLines(t *testing.T) {
-	const full = "step 4 of 100  1.60 k tokens/s  78.1 % full  waited 100 %  words 80.0/75.0 %  notes 20.0/25.0 %"
+	const full = "step 4 of 100  1.60 k tokens/s  78.1 % full  words 80.0/75.0 %  notes 20.0/25.0 %"
 	for _, c := range []struct {
 		width int
 		want  string
@@ -70,8 +70,8 @@ func TestProgressLines(t *testing.T) {
 		{0, full + "\n"},
 		{120, "\r\x1b[K" + full},
 		{len(full) + 1, "\r\x1b[K" + full},
-		{len(full), "\r\x1b[Kstep 4 of 100  1.60 k tokens/s  78.1 % full  waited 100 %  words 80.0/75.0 %  +1 more"},
-		{70, "\r\x1b[Kstep 4 of 100  1.60 k tokens/s  78.1 % full  waited 100 %  +2 more"},
+		{len(full), "\r\x1b[Kstep 4 of 100  1.60 k tokens/s  78.1 % full  words 80.0/75.0 %  +1 more"},
+		{56, "\r\x1b[Kstep 4 of 100  1.60 k tokens/s  78.1 % full  +2 more"},
 		{20, "\r\x1b[Kstep 4 of 100  1.60"},
 		{1, "\r\x1b[K"},
 	} {

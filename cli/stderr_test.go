@@ -75,8 +75,8 @@ func serveInto(t *testing.T, cmd *exec.Cmd, stderr *os.File) (address string, st
 	}
 }
 
-// TestLeftOut counts what a log loses.
-func TestLeftOut(t *testing.T) {
+// TestUnreadLinesAreCounted counts what a log loses.
+func TestUnreadLinesAreCounted(t *testing.T) {
 	gate, out := make(chan struct{}), new(lockedBuffer)
 	l := newLogWriter(gated{gate, out})
 	for i := range linesQueued + 10 {

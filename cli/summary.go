@@ -86,8 +86,7 @@ func (p *progress) finish(res *trainer.Result) error {
 	if p.done > 0 {
 		fmt.Fprintf(p.out, "%s tokens, %s tokens/s; rows %.2f %% full; %.1f MiB delivered; resume token %d bytes\n",
 			grouped(p.tokens), short(p.rate()), 100*ratio(p.tokens, p.room), float64(p.bytes)/(1<<20), len(res.Token))
-		fmt.Fprintf(p.out, "the slowest rank waited %v in all (%.0f %% of the time), %v at most\n",
-			elapsed(p.wait), 100*ratio(int64(p.wait), int64(p.took())), elapsed(p.longest))
+		fmt.Fprintf(p.out, "as fast as the service goes: its trainer computes nothing; the longest wait for a step was %v\n", elapsed(p.longest))
 	}
 	p.table()
 	p.skips()

@@ -7,6 +7,8 @@ import (
 	"os"
 	"runtime/debug"
 
+	"github.com/alecthomas/kong"
+
 	"github.com/millrace-data/millrace/internal/offline"
 	"github.com/millrace-data/millrace/internal/reference"
 	"github.com/millrace-data/millrace/planner/jobspec"
@@ -78,17 +80,37 @@ func (c *schemaCmd) Run() error {
 type versionCmd struct{}
 
 func (c *versionCmd) Run() error {
-	version := "(unknown)"
-	if info, ok := debug.ReadBuildInfo(); ok {
-		version = info.Main.Version
-		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" {
-				version += " " + s.Value
-			}
+	fmt.Println(version(debug.ReadBuildInfo()))
+	return nil
+}
+
+// versionFlag does what the verb does.
+type versionFlag bool
+
+// BeforeReset is called by kong before the rest of the command line counts.
+func (versionFlag) BeforeReset(app *kong.Kong) error {
+	fmt.Fprintln(app.Stdout, version(debug.ReadBuildInfo()))
+	app.Exit(0)
+	return nil
+}
+
+// version is what is known of the build: the module's version, the revision, Go's.
+func version(info *debug.BuildInfo, ok bool) string {
+	if !ok {
+		return "millrace (unknown)"
+	}
+	words := "millrace " + cmp.Or(info.Main.Version, "(unknown)")
+	settings := map[string]string{}
+	for _, s := range info.Settings {
+		settings[s.Key] = s.Value
+	}
+	if revision := settings["vcs.revision"]; revision != "" {
+		words += " " + revision
+		if settings["vcs.modified"] == "true" {
+			words += "+"
 		}
 	}
-	fmt.Println("millrace", version)
-	return nil
+	return words + " " + info.GoVersion
 }
 
 type statusCmd struct {

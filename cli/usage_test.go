@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"runtime"
+	"runtime/debug"
 	"strings"
 	"testing"
 )
@@ -12,7 +14,6 @@ func TestUsage(t *testing.T) {
 		args string
 		want []string
 	}{
-		{"", []string{"expected one of", "run", "millrace --help"}},
 		{"bogus", []string{"bogus", "millrace --help"}},
 		{"run", []string{"<job>", "millrace run --help"}},
 		{"run job.yaml extra", []string{"unexpected argument extra", "millrace run --help"}},
@@ -86,5 +87,26 @@ func TestHelp(t *testing.T) {
 		if verb != "version" && !strings.Contains(help.stdout, "    millrace "+verb) {
 			t.Errorf("the help of %s has no example:\n%s", verb, help.stdout)
 		}
+	}
+}
+
+// TestVersion: the flag prints what the verb does, the revision of the build with it, and
+// no arguments give help.
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	verb, flag := millrace(t, "", "version"), millrace(t, "", "--version")
+	verb.expect(t, 0)
+	flag.expect(t, 0)
+	if verb.stdout != flag.stdout || !strings.Contains(flag.stdout, runtime.Version()) || strings.Count(flag.stdout, "\n") != 1 {
+		t.Errorf("the verb prints %q, the flag %q", verb.stdout, flag.stdout)
+	}
+	built := &debug.BuildInfo{GoVersion: "go1.26.8", Main: debug.Module{Version: "v1.2.3"}, Settings: []debug.BuildSetting{{Key: "vcs.revision", Value: "abc"}, {Key: "vcs.modified", Value: "true"}}}
+	if got := version(built, true); got != "millrace v1.2.3 abc+ go1.26.8" {
+		t.Error(got)
+	}
+	bare, help := millrace(t, ""), millrace(t, "", "--help")
+	bare.expect(t, 0)
+	if bare.stdout != help.stdout {
+		t.Errorf("without arguments it prints\n%s", bare.stdout)
 	}
 }

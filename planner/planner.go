@@ -129,15 +129,6 @@ type wantKey struct {
 	seq    int64
 }
 
-// ledger is what a source gave and lost so far in this service's life.
-type ledger struct {
-	filtered, dropped, empty uint64
-	skipped                  uint64
-	epochSkips               map[int64]int
-	lastSkip                 *pb.Skip
-	fields                   fields
-}
-
 // Run serves until ctx ends or the job fails for good. A failure of class fault.User
 // does not end it: trainers are told what to mend, again and again, until someone stops
 // the service. After any other, such as of the log's disk, all are told why for a

@@ -214,8 +214,8 @@ func (p *Planner) blockRead(l *loaderSession, b *pb.BlockRead) {
 func blockEvent(b *pb.BlockRead) (ev plan.BlockRead, err error) {
 	ev = plan.BlockRead{Source: int32(b.Source), Seq: int64(b.Seq), Lengths: make([]int32, len(b.Lengths)), Bans: int(b.BansKnown), Bytes: int64(b.Bytes)}
 	ev.Lost = plan.Lost{Filtered: int64(b.Filtered), Dropped: int64(b.Dropped), Empty: int64(b.Empty), Bad: int64(len(b.Skips))}
-	if n := len(b.Skips); n > 0 {
-		ev.Lost.Reason = b.Skips[n-1].Reason
+	for _, s := range b.Skips[:min(len(b.Skips), plan.FirstBad)] {
+		ev.Lost.First = append(ev.Lost.First, skipText(s))
 	}
 	ev.Lost.Absent = nowhere(b)
 	for i, n := range b.Lengths {
@@ -226,31 +226,6 @@ func blockEvent(b *pb.BlockRead) (ev plan.BlockRead, err error) {
 	}
 	ev.Images, err = imagesRead(b)
 	return ev, err
-}
-
-// note enters what a block lost into the source's ledger, and stops the job if
-// more records were skipped than the source's policy allows.
-func (p *Planner) note(b *pb.BlockRead) bool {
-	led, spec := &p.ledger[b.Source], p.sources[b.Source]
-	led.filtered += b.Filtered
-	led.dropped += b.Dropped
-	led.empty += b.Empty
-	led.skipped += uint64(len(b.Skips))
-	for _, path := range led.fields.add(b) {
-		p.opts.Log.Warn("records lack a field that the source names; the status counts them", "source", spec.Name, "field", path)
-	}
-	for _, s := range b.Skips {
-		p.opts.Log.Warn("bad record skipped", "source", spec.Name, "file", s.File, "row", s.Row, "reason", s.Reason)
-		led.lastSkip = s
-	}
-	epoch := int64(b.Seq / p.indexed[b.Source].Blocks)
-	led.epochSkips[epoch] += len(b.Skips)
-	if n := led.epochSkips[epoch]; n > spec.BadRecords.Limit && n > 0 {
-		p.fail(fault.Userf("source %q: %d bad records in one epoch, more than bad_records.limit %d allows; the last: %s row %d: %s",
-			spec.Name, n, spec.BadRecords.Limit, led.lastSkip.File, led.lastSkip.Row, led.lastSkip.Reason))
-		return false
-	}
-	return true
 }
 
 // constructorSession is one connected constructor; it belongs to the loop. What

@@ -87,7 +87,7 @@ func (p *Planner) addSource(spec jobspec.Source) {
 	p.sources = append(p.sources, spec)
 	p.indexed = append(p.indexed, nil)
 	p.limited = append(p.limited, spec.Limit > 0)
-	p.ledger = append(p.ledger, ledger{epochSkips: map[int64]int{}})
+	p.ledger = append(p.ledger, ledger{epochSkips: map[int64]skips{}})
 	p.data.add()
 }
 

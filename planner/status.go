@@ -191,7 +191,7 @@ func (p *Planner) sourceStatus(i int) SourceStatus {
 		Absent: led.fields.list(),
 	}
 	if led.lastSkip != nil {
-		s.LastSkip = fmt.Sprintf("%s row %d: %s", led.lastSkip.File, led.lastSkip.Row, led.lastSkip.Reason)
+		s.LastSkip = skipText(led.lastSkip)
 	}
 	if p.core == nil {
 		return s

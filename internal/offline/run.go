@@ -153,12 +153,7 @@ func (d *drive) read(ctx context.Context) error {
 // read reads a block and lets go of its tokens.
 func (j *Job) read(ctx context.Context, want plan.Want) (*reading, error) {
 	s, from := j.sources[want.Source], time.Now()
-	worker, ok := s.idle.Get().(*transform.Worker)
-	if !ok {
-		worker = s.Chain.Worker()
-	}
-	defer s.idle.Put(worker)
-	b, places, err := s.ReadPlaced(ctx, j.store, worker, want.Seq, s.bans)
+	b, places, err := j.block(ctx, want)
 	if err != nil {
 		return nil, err
 	}
@@ -166,6 +161,17 @@ func (j *Job) read(ctx context.Context, want plan.Want) (*reading, error) {
 		source: s, report: b.Report(uint32(want.Source), uint64(want.Seq)),
 		held: held{inOrder(b, places), b.Bytes(), s.besideOf(b)}, took: time.Since(from),
 	}, nil
+}
+
+// block reads a block.
+func (j *Job) block(ctx context.Context, want plan.Want) (*sourceloader.Block, []order.Place, error) {
+	s := j.sources[want.Source]
+	worker, ok := s.idle.Get().(*transform.Worker)
+	if !ok {
+		worker = s.Chain.Worker()
+	}
+	defer s.idle.Put(worker)
+	return s.ReadPlaced(ctx, j.store, worker, want.Seq, s.bans)
 }
 
 // inOrder are the places of a block's samples, in the order of the block.

@@ -3,6 +3,7 @@ package plan
 import (
 	"cmp"
 	"fmt"
+	"strings"
 
 	"github.com/millrace-data/millrace/internal/fault"
 )
@@ -11,16 +12,20 @@ import (
 type Lost struct {
 	Filtered, Dropped, Empty, Bad int64
 
-	Absent string // a field that none of the records has, and what they have; "" if there is none
-	Reason string // what is wrong with one of the bad records
+	Absent string   // a field that none of the records has, and what they have; "" if there is none
+	First  []string // of the bad ones: where they are, and what is wrong; at most FirstBad
 }
+
+// FirstBad are the bad records that an error names: enough to see what they have in common.
+const FirstBad = 3
 
 func (l *Lost) add(m Lost) {
 	l.Filtered += m.Filtered
 	l.Dropped += m.Dropped
 	l.Empty += m.Empty
 	l.Bad += m.Bad
-	l.Absent, l.Reason = cmp.Or(l.Absent, m.Absent), cmp.Or(l.Reason, m.Reason)
+	l.Absent = cmp.Or(l.Absent, m.Absent)
+	l.First = append(l.First, m.First[:min(len(m.First), FirstBad-len(l.First))]...)
 }
 
 func (l *Lost) sum() int64 { return l.Filtered + l.Dropped + l.Empty + l.Bad }
@@ -51,6 +56,15 @@ func (c *Core) errBarren(src int32, seq int64) error {
 	return fault.Userf("source %q gave no sample in a whole epoch: in %d of its %d blocks %s; %s", c.name(src), blocks, s.Blocks, text, lost.advice(banned))
 }
 
+// FewOf lists the first of many.
+func FewOf(first []string, all int64) string {
+	text := strings.Join(first, "; ")
+	if more := all - int64(len(first)); more > 0 {
+		text += fmt.Sprintf("; and %d more", more)
+	}
+	return text
+}
+
 // advice is what to look at first: what took the most.
 func (l *Lost) advice(banned int64) string {
 	switch max(l.Filtered, l.Dropped, l.Empty, l.Bad, banned) {
@@ -66,7 +80,7 @@ func (l *Lost) advice(banned int64) string {
 	case l.Dropped:
 		return "split or truncate what is `long`, or make `batch.sequence_length` larger"
 	case l.Bad:
-		return "one of the bad records: " + l.Reason
+		return "the bad records: " + FewOf(l.First, l.Bad)
 	}
 	return "cancel bans, or drop the source"
 }
