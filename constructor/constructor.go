@@ -160,6 +160,8 @@ func (c *Constructor) orders(stream *rpc.Session[pb.ConstructorReport, pb.Constr
 			c.steps.end(o.End)
 		case *pb.ConstructorOrder_Joined:
 			c.steps.joined(o.Joined)
+		case *pb.ConstructorOrder_Entered:
+			c.steps.enter(o.Entered)
 		case *pb.ConstructorOrder_Admit:
 			admitted := c.steps.admit(o.Admit)
 			if err := stream.Send(&pb.ConstructorReport{Report: &pb.ConstructorReport_Admitted{Admitted: admitted}}); err != nil {

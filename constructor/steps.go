@@ -50,8 +50,10 @@ type steps struct {
 	failed     error
 	acked      map[rank]uint64
 	joins      map[rank]uint64 // the last join of each rank
-	asked      map[rank]uint64 // ranks that asked in this generation, since they joined last: the generation that they named
-	adopted    map[rank]uint64 // ranks of an earlier generation that stood where this one began
+	entered    uint64          // the last join that was granted, of whatever rank
+	advanced   map[rank]uint64 // what that was when a rank's acknowledgement last rose, in this generation
+	asked      map[rank]entry  // ranks that asked in this generation, since they joined last
+	adopted    map[rank]entry  // ranks of an earlier generation that go on in this one
 	reported   map[uint32]uint64
 	waiting    map[rank]*waiting
 	counts     pb.ConstructorUsage
@@ -151,13 +153,8 @@ func (s *steps) clear(r *pb.Restart) {
 	s.generation, s.origin, s.base, s.next, s.ended, s.strict, s.moved = r.Generation, next, next, next, nil, r.Remeshed, r.Moved
 	s.plans, s.ready, s.building = map[uint64]*pb.StepPlan{}, map[uint64]*step{}, map[uint64]int64{}
 	s.held = 0
-	s.adopted = map[rank]uint64{}
-	for q, generation := range s.asked {
-		if s.acked[q] == next && !s.strict { // it may be further when it asks next
-			s.adopted[q] = generation
-		}
-	}
-	s.acked, s.reported, s.asked = map[rank]uint64{}, map[uint32]uint64{}, map[rank]uint64{}
+	s.adopted = s.adoptable(r)
+	s.acked, s.reported, s.asked, s.advanced = map[rank]uint64{}, map[uint32]uint64{}, map[rank]entry{}, map[rank]uint64{}
 	for _, dp := range s.job.GetBuckets() {
 		s.reported[dp] = next
 		for _, r := range s.fetchers(dp) {
@@ -191,14 +188,16 @@ func (s *steps) plan(p *pb.StepPlan) {
 	})
 }
 
-// admit makes earlier joins of a rank void and says how far they got.
+// admit says how far earlier joins of a rank got, and makes them void.
 func (s *steps) admit(a *pb.Admit) *pb.Admitted {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := rankOf(a.Rank)
-	s.joins[r] = a.Join
-	delete(s.asked, r)
-	return &pb.Admitted{Join: a.Join, Generation: s.generation, Acked: s.acked[r]}
+	if !a.OnlyAsks {
+		s.joins[r] = a.Join
+		delete(s.asked, r)
+	}
+	return &pb.Admitted{Join: a.Join, Generation: s.generation, Acked: s.acked[r], Advanced: s.advanced[r]}
 }
 
 func (s *steps) end(end *pb.EndOfData) {
@@ -279,7 +278,7 @@ type ask struct {
 func (s *steps) answer(ctx context.Context, q ask) (st *step, end *pb.EndOfData, err error) {
 	var refused error
 	begin := time.Now()
-	w := s.enter(q, begin)
+	w := s.arrive(q, begin)
 	err = s.until(ctx, func() bool {
 		st, end, refused = nil, nil, s.failed
 		if refused != nil || s.job == nil {
@@ -291,7 +290,7 @@ func (s *steps) answer(ctx context.Context, q ask) (st *step, end *pb.EndOfData,
 		if refused = s.check(q); refused != nil {
 			return true
 		}
-		s.asked[q.rank] = q.generation
+		s.hear(q)
 		s.ack(q)
 		if s.ended != nil && q.step >= s.ended.Step {
 			end = s.ended
@@ -322,29 +321,12 @@ func (s *steps) check(q ask) error {
 	case q.join != 0 && q.join < s.joins[q.rank]:
 		return fault.Userf("another client joined as %s after this one: a rank has one client at a time", q.rank)
 	case q.generation < s.generation && !s.adopt(q):
-		with := "with the token of another checkpoint"
-		if s.moved.GetWithoutToken() {
-			with = "without a resume token"
-		}
-		return fault.Userf("the job was moved to step %d since %s joined, by %s, which joined %s: restart all ranks from the same checkpoint",
-			s.moved.GetTo(), q.rank, rankOf(s.moved.GetBy()), with)
+		return fault.Userf("the job was moved to step %d since %s joined, by %s", s.moved.GetTo(), q.rank, movedBy(s.moved))
 	case q.step < s.base:
 		return fault.Userf("%s asks for step %d, but all ranks said they were done with the steps before %d; resume from a token to go back",
 			q.rank, q.step, s.base)
 	}
 	return nil
-}
-
-// adopt takes a rank of an earlier generation into this one if it stands where
-// this one began, or stood there when it last asked before: of ranks that are
-// restarted together, the first may join, and be given batches, before another one's
-// join moves the job.
-func (s *steps) adopt(q ask) bool {
-	if q.acked == s.origin && !s.strict {
-		s.adopted[q.rank] = q.generation
-	}
-	generation, ok := s.adopted[q.rank]
-	return ok && generation == q.generation
 }
 
 // ack takes a rank's word that it is done with all steps before q.acked, and
@@ -353,7 +335,7 @@ func (s *steps) ack(q ask) {
 	if q.acked <= s.acked[q.rank] || q.acked > q.step {
 		return
 	}
-	s.acked[q.rank] = q.acked
+	s.acked[q.rank], s.advanced[q.rank] = q.acked, s.entered
 	low := q.acked
 	for _, a := range s.acked {
 		low = min(low, a)

@@ -16,8 +16,8 @@ type waiting struct {
 	open  int // requests under way
 }
 
-// enter notes that a rank asks.
-func (s *steps) enter(q ask, now time.Time) *waiting {
+// arrive notes that a rank asks.
+func (s *steps) arrive(q ask, now time.Time) *waiting {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := s.waiting[q.rank]

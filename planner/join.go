@@ -6,8 +6,6 @@ import (
 	"context"
 	"slices"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/millrace-data/millrace/internal/batch"
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/rpc"
@@ -19,15 +17,16 @@ import (
 
 // Join implements the Planner service.
 func (p *Planner) Join(ctx context.Context, req *pb.JoinRequest) (*pb.JoinReply, error) {
-	if err := p.checkJoin(req); err != nil {
+	if err := cmp.Or(p.checkJoin(req), checkStart(req)); err != nil {
 		return nil, rpc.ToStatus(err)
 	}
 	ctx, cancel := rpc.Early(ctx)
 	defer cancel()
-	j := &joining{req: req}
+	j := &joining{req: req, rank: placeOf(req.Rank)}
 	err := p.ask(ctx, func() bool { return p.proceed(j) })
 	if err != nil {
 		err = p.waitedFor(ctx, err)
+		_ = p.do(context.WithoutCancel(ctx), func() { p.roster.leave(j) }) // it fails when there is no planner any more
 	}
 	return j.reply, rpc.ToStatus(cmp.Or(err, j.refused))
 }
@@ -67,10 +66,10 @@ func (p *Planner) where(rank *pb.Coordinates, c *constructorSession) *pb.JoinRep
 		Job: p.id.name, Identity: p.id.spec[:],
 		Generation:  p.generation,
 		Constructor: c.address,
-		Fetches:     p.opts.Job.Output.BroadcastAt != "tp" || rank.GetTp() == 0,
+		Fetches:     p.fetches(rank),
 		Format:      p.opts.Job.Output.Format,
 		Sources:     p.sourceNames()[:p.base()],
-		Mesh:        p.mesh(),
+		Mesh:        wireMesh(p.tree),
 		Ahead:       uint32(p.opts.Prefetch),
 	}
 }
@@ -78,19 +77,30 @@ func (p *Planner) where(rank *pb.Coordinates, c *constructorSession) *pb.JoinRep
 // joining is a join under way.
 type joining struct {
 	req         *pb.JoinRequest
+	rank        coordinates
 	constructor *constructorSession // that was asked how far the rank is
 	number      uint64
 	admitted    *pb.Admitted // its answer
+	void        bool         // it made the rank's earlier joins void
 	token       *position    // what it resumes from
+	state       plan.State   // the same, with the changes of the journal
+	foreign     bool         // the token has changes that the journal had not
+	wait        wait         // for other ranks that join without a token, too
 
 	reply   *pb.JoinReply
 	refused error
 }
 
 // proceed takes a join as far as it goes and reports whether it is done. A rank
-// may have been here before and died, so its constructor is asked first: it
-// turns away what may still come of the former life, and says how far that got.
-func (p *Planner) proceed(j *joining) bool {
+// may have been here before and died, so its constructor is asked first: it says how
+// far that got, and turns away what may still come of the former life. Nothing is turned
+// away for a rank that may be refused once it is known what the others do.
+func (p *Planner) proceed(j *joining) (done bool) {
+	defer func() {
+		if done {
+			p.roster.leave(j)
+		}
+	}()
 	c := p.constructors[p.constructorOf(j.req.Rank.GetDp())]
 	switch {
 	case p.failed != nil:
@@ -99,25 +109,38 @@ func (p *Planner) proceed(j *joining) bool {
 	case p.core == nil || c == nil:
 		return false
 	case j.constructor != c:
-		p.joins++
-		j.constructor, j.number, j.admitted = c, p.joins, nil
-		c.joining[j.number] = j
-		c.out.Put(&pb.ConstructorOrder{Order: &pb.ConstructorOrder_Admit{Admit: &pb.Admit{Join: j.number, Rank: j.req.Rank}}})
+		p.admit(j, c, !p.mayWait(j))
 		return false
 	case j.admitted == nil:
 		return false
 	}
 	if j.reply == nil {
 		ready, err := p.prepare(j)
+		if ready && err == nil {
+			ready, err = p.granted(j)
+		}
 		if err != nil || !ready {
 			j.refused = err
 			return err != nil
+		}
+		if !j.void {
+			p.admit(j, c, true)
+			return false
 		}
 		if j.reply, j.refused = p.join(j); j.refused != nil {
 			return true
 		}
 	}
+	j.reply.Join, j.reply.Constructor = j.number, c.address // another one may have come since
 	return p.restarted(j.reply.Generation)
+}
+
+// admit asks a constructor how far a rank is, and may make its earlier joins void.
+func (p *Planner) admit(j *joining, c *constructorSession, void bool) {
+	p.joins++
+	j.constructor, j.number, j.admitted, j.void = c, p.joins, nil, void
+	c.joining[j.number] = j
+	c.out.Put(&pb.ConstructorOrder{Order: &pb.ConstructorOrder_Admit{Admit: &pb.Admit{Join: j.number, Rank: j.req.Rank, OnlyAsks: !void}}})
 }
 
 // restarted reports whether all constructors are in a generation, or a later one. A join
@@ -131,15 +154,24 @@ func (p *Planner) restarted(generation uint64) bool {
 // the job that it is of.
 func (p *Planner) prepare(j *joining) (ready bool, err error) {
 	if j.token == nil {
-		j.token = &position{state: plan.Start(p.base()), digest: p.root()}
-		if len(j.req.Token) > 0 {
-			if j.token, err = decodeToken(p.id, j.req.Token, p.limited[:p.base()]); err != nil {
-				return false, err
-			}
+		if j.token, err = p.positionOf(j.req.Token); err != nil {
+			return false, err
 		}
 	}
-	entries := j.token.entries()
-	for n, entry := range entries {
+	return p.knowAll(j.token)
+}
+
+// positionOf reads a resume token; none is the first step.
+func (p *Planner) positionOf(token []byte) (*position, error) {
+	if len(token) == 0 {
+		return &position{state: plan.Start(p.base()), digest: p.root()}, nil
+	}
+	return decodeToken(p.id, token, p.limited[:p.base()])
+}
+
+// knowAll has the sources indexed that joined the job that a token is of.
+func (p *Planner) knowAll(t *position) (ready bool, err error) {
+	for n, entry := range t.entries() {
 		if ready, err := p.know(n, entry); !ready || err != nil {
 			return false, err
 		}
@@ -166,6 +198,14 @@ func (p *Planner) checkJoin(req interface {
 	if len(req.GetIdentity()) > 0 && !bytes.Equal(req.GetIdentity(), p.id.spec[:]) {
 		return fault.Userf("the trainer was made for spec %x, this service runs job %q with spec %x; "+
 			"start the service with the trainer's spec, or drop the identity from connect()", head(req.GetIdentity()), p.id.name, p.id.spec[:6])
+	}
+	return nil
+}
+
+// checkStart refuses a rank that names two positions.
+func checkStart(req *pb.JoinRequest) error {
+	if req.Start == pb.Start_START_BEGINNING && len(req.Token) > 0 {
+		return fault.Userf("%s joins with a resume token and says that it begins at the first step: leave one of both out", req.Rank.Name())
 	}
 	return nil
 }
@@ -198,27 +238,25 @@ func (p *Planner) constructorOf(dp uint32) int { return int(dp) % len(p.construc
 
 // join positions the job at the rank's token and says where its batches are.
 func (p *Planner) join(j *joining) (*pb.JoinReply, error) {
-	req := j.req
-	state, err := p.whole(j.token)
-	if err != nil {
-		return nil, err
-	}
+	req, state := j.req, j.state
 	tree := p.core.MeshAt(state)
-	if err := p.checkMesh(req.Rank, req.Mesh, tree); err != nil {
-		return nil, err
-	}
-	before := int64(0) // steps that the rank was done with before, in this generation
-	if j.admitted.Generation == p.generation {
-		before = int64(j.admitted.Acked)
-	}
-	if err := p.position(req, before, state, j.token.digest, tree); err != nil {
-		return nil, err
+	if p.fetches(req.Rank) {
+		if err := p.position(j, tree); err != nil {
+			return nil, err
+		}
+		p.enterRank(j)
 	}
 	reply := p.where(req.Rank, p.constructors[p.constructorOf(req.Rank.GetDp())])
-	reply.NextStep, reply.Join = uint64(state.Step), j.number
+	reply.NextStep, reply.Join, reply.Mesh = uint64(state.Step), j.number, wireMesh(tree)
 	reply.Microbatches = uint32(p.core.MicrobatchesAt(state))
 	reply.Token = encodeToken(p.id, meshProto(tree), state, j.token.digest, p.limited)
 	return reply, nil
+}
+
+// fetches says whether a rank asks for batches itself. One that a broadcast serves
+// moves nothing when it joins: it has no position.
+func (p *Planner) fetches(r *pb.Coordinates) bool {
+	return p.opts.Job.Output.BroadcastAt != "tp" || r.GetTp() == 0
 }
 
 func (p *Planner) sourceNames() []string { return namesOf(p.sources) }
@@ -229,115 +267,6 @@ func namesOf(sources []jobspec.Source) []string {
 		names[i] = s.Name
 	}
 	return names
-}
-
-// position makes sure that the step after state can be served to a rank that joins and was
-// done with `before` steps: nothing to do if it still can, else the job goes to
-// state and a new generation begins. So it does for a rank that was further: it
-// died, and what it needs again may be let go of at any moment. And so it does
-// for a rank of another mesh.
-func (p *Planner) position(req *pb.JoinRequest, before int64, state plan.State, digest [32]byte, tree *place.Tree) error {
-	if held, ok := p.core.State(state.Step); ok && before <= state.Step && tree.Equal(p.tree) && slices.EqualFunc(held.Pending, state.Pending, sameChange) {
-		known, digested := p.core.Digest(state.Step)
-		switch differs := !same(held, state) || (digested && known != digest); {
-		case !differs:
-			return p.settle()
-		case p.positioned:
-			return fault.Userf("the resume token of step %d does not lie on this job's history: it was edited, or made by another version; "+
-				"resume from another checkpoint", state.Step)
-		}
-	}
-	p.positioned = true
-	p.opts.Log.Info("job moved", "job", p.id.name, "by", req.Rank.Name(), "planned", p.core.Planned(), "done", p.core.Acked(), "to", state.Step, "topology", tree.Canonical())
-	if err := p.rejoinLog(state.Step); err != nil {
-		return err
-	}
-	remeshed := !tree.Equal(p.tree)
-	p.generation++
-	p.moved = &pb.Moved{By: req.Rank, To: uint64(state.Step), WithoutToken: len(req.Token) == 0}
-	p.tree, p.remesh, p.ended, p.endReason = tree, nil, -1, ""
-	clear(p.steps)
-	clear(p.saved)
-	clear(p.wanted)
-	p.later = nil
-	clear(p.acks)
-	p.measures.upTo, p.measures.from = 0, nil
-	for i := range p.ledger {
-		clear(p.ledger[i].epochSkips) // blocks that were read are read again
-	}
-	for _, c := range p.constructors {
-		if c == nil {
-			continue
-		}
-		if remeshed {
-			p.brief(c)
-		}
-		c.out.Put(&pb.ConstructorOrder{Order: &pb.ConstructorOrder_Restart{
-			Restart: &pb.Restart{Generation: p.generation, NextStep: uint64(state.Step), Remeshed: remeshed, Moved: p.moved},
-		}})
-	}
-	p.apply(plan.Rewind{State: state, Digest: digest})
-	return p.failed
-}
-
-// settle logs what was planned before the first trainer said that the job goes on
-// there.
-func (p *Planner) settle() error {
-	if p.positioned {
-		return nil
-	}
-	p.positioned = true
-	for k := p.core.Acked(); k < p.core.Planned(); k++ {
-		if err := p.record(p.steps[k]); err != nil {
-			p.fail(err)
-			return err
-		}
-	}
-	for k := p.core.Acked() + 1; k <= p.core.Planned(); k++ {
-		if digest, ok := p.core.Digest(k); ok {
-			p.digested(k, digest)
-		}
-	}
-	return p.failed
-}
-
-// rejoinLog prepares the log to go on at step. Steps that it holds will be
-// compared as they are planned again; a gap cannot be kept.
-func (p *Planner) rejoinLog(step int64) error {
-	if p.log == nil {
-		return nil
-	}
-	first, ok := p.log.First()
-	last, _ := p.log.Last()
-	if !ok || (step >= first && step <= last+1) {
-		return nil
-	}
-	p.opts.Log.Warn("the log starts anew: the job moved to a step that does not follow what it holds",
-		"step", step, "first", first, "last", last)
-	return p.log.Truncate(first)
-}
-
-// sameChange compares changes by their written form.
-func sameChange(a, b plan.Change) bool { return bytes.Equal(a.Text, b.Text) }
-
-// same says whether two positions are one. Changes that are pending are not
-// compared: one may have been made since the other was saved.
-func same(a, b plan.State) bool {
-	if a.Step != b.Step || !slices.Equal(a.Carry, b.Carry) || !slices.Equal(a.Held, b.Held) || len(a.Cursors) != len(b.Cursors) {
-		return false
-	}
-	a.Settings.Weights, b.Settings.Weights = nil, nil // a token may have only the shares
-	a.Settings.Skips, b.Settings.Skips = nil, nil     // and no plan depends on them
-	if !proto.Equal(packSettings(a.Settings), packSettings(b.Settings)) {
-		return false
-	}
-	for i, c := range a.Cursors {
-		c.Samples, c.Tokens = b.Cursors[i].Samples, b.Cursors[i].Tokens // no plan depends on them, and a token may have rounded the latter
-		if c != b.Cursors[i] {
-			return false
-		}
-	}
-	return true
 }
 
 // root is the chain value before the first step.

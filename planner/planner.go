@@ -45,6 +45,7 @@ type Options struct {
 	Constructors int                  // constructors the DP ranks are spread over; default 1
 	Prefetch     int                  // steps planned ahead; default: the job spec's
 	Changes      []change.Change      // made before the first step is planned, unless the log has them
+	StartWindow  time.Duration        // how long a rank that joins a job that runs without a token waits for the others; default DefaultStartWindow
 	Log          *slog.Logger         // default: discard
 	Serving      func(address string) // called when the address is open; may be nil
 }
@@ -100,7 +101,9 @@ type Planner struct {
 	remesh       *plan.Step                 // the first step for another mesh; nil if there is none
 	core         *plan.Core
 	generation   uint64
-	moved        *pb.Moved // how it began
+	moved        *pb.Moved           // how it began
+	began        map[int64]beginning // by step, where ranks joined in it
+	roster       roster
 	failed       error
 	last         <-chan time.Time // ends the planner, some time after what only a new start can mend; nil before
 	loaders      []*loaderSession
@@ -184,6 +187,7 @@ func newPlanner(opts Options) (*Planner, error) {
 		acks:         map[uint32]*pb.Acked{},
 		found:        map[fileName]*pb.FileFound{},
 		data:         data{room: sumLimit},
+		roster:       newRoster(),
 		started:      time.Now(),
 	}
 	for _, s := range opts.Job.Sources {

@@ -321,6 +321,7 @@ func (p *Planner) joinedOrder(n int) *pb.ConstructorOrder {
 // every step after it.
 func (p *Planner) resend(c *constructorSession) {
 	acked := p.core.Acked()
+	c.out.Put(enteredOrder(p.joins))
 	c.out.Put(&pb.ConstructorOrder{Order: &pb.ConstructorOrder_Restart{
 		Restart: &pb.Restart{Generation: p.generation, NextStep: uint64(acked), Moved: p.moved},
 	}})
@@ -352,7 +353,7 @@ func (p *Planner) jobFor(c *constructorSession) *pb.ConstructorJob {
 		SequenceLength: uint32(job.Batch.SequenceLength),
 		MicrobatchSize: uint32(job.Batch.MicrobatchSize),
 		Packing:        job.Batch.Packing,
-		Mesh:           p.mesh(),
+		Mesh:           wireMesh(p.tree),
 		Format:         job.Output.Format, CpSlicing: job.Output.CPSlicing, BroadcastAt: job.Output.BroadcastAt,
 		PadId:            job.Output.PadID,
 		DocumentMultiple: uint32(job.Output.DocumentMultiple),
@@ -368,10 +369,10 @@ func (p *Planner) jobFor(c *constructorSession) *pb.ConstructorJob {
 	return out
 }
 
-// mesh is the mesh of ranks that are fed now.
-func (p *Planner) mesh() *pb.Mesh {
-	m := meshProto(p.tree)
-	m.Stride = stride(p.tree)
+// wireMesh is a mesh as ranks and constructors are told of it.
+func wireMesh(t *place.Tree) *pb.Mesh {
+	m := meshProto(t)
+	m.Stride = stride(t)
 	return m
 }
 

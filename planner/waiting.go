@@ -58,6 +58,9 @@ func (p *Planner) holdup() string {
 	if !p.positioned {
 		return "the first trainer to join, which says at which step the job goes on"
 	}
+	if who := p.awaited(time.Now()); who != "" {
+		return who
+	}
 	if who := p.absent(); len(who.ranks) > 0 {
 		return "trainers: " + who.String()
 	}

@@ -28,6 +28,53 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// Start says where a rank without a token begins.
+type Start int32
+
+const (
+	Start_START_UNSPECIFIED Start = 0 // at the first step, unless that ended ranks that go on
+	Start_START_BEGINNING   Start = 1 // at the first step, and so must all others
+)
+
+// Enum value maps for Start.
+var (
+	Start_name = map[int32]string{
+		0: "START_UNSPECIFIED",
+		1: "START_BEGINNING",
+	}
+	Start_value = map[string]int32{
+		"START_UNSPECIFIED": 0,
+		"START_BEGINNING":   1,
+	}
+)
+
+func (x Start) Enum() *Start {
+	p := new(Start)
+	*p = x
+	return p
+}
+
+func (x Start) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Start) Descriptor() protoreflect.EnumDescriptor {
+	return file_proto_millrace_proto_enumTypes[0].Descriptor()
+}
+
+func (Start) Type() protoreflect.EnumType {
+	return &file_proto_millrace_proto_enumTypes[0]
+}
+
+func (x Start) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Start.Descriptor instead.
+func (Start) EnumDescriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{0}
+}
+
 // Frame is a piece of a bulk answer. The first frame of a stream has a header
 // (a serialized FetchHeader or BatchHeader); the bodies of all frames, joined,
 // are body_size bytes long.
@@ -2439,6 +2486,7 @@ type ConstructorOrder struct {
 	//	*ConstructorOrder_Failure
 	//	*ConstructorOrder_Admit
 	//	*ConstructorOrder_Joined
+	//	*ConstructorOrder_Entered
 	Order         isConstructorOrder_Order `protobuf_oneof:"order"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2553,6 +2601,15 @@ func (x *ConstructorOrder) GetJoined() *SourceJoined {
 	return nil
 }
 
+func (x *ConstructorOrder) GetEntered() uint64 {
+	if x != nil {
+		if x, ok := x.Order.(*ConstructorOrder_Entered); ok {
+			return x.Entered
+		}
+	}
+	return 0
+}
+
 type isConstructorOrder_Order interface {
 	isConstructorOrder_Order()
 }
@@ -2589,6 +2646,10 @@ type ConstructorOrder_Joined struct {
 	Joined *SourceJoined `protobuf:"bytes,8,opt,name=joined,proto3,oneof"`
 }
 
+type ConstructorOrder_Entered struct {
+	Entered uint64 `protobuf:"varint,12,opt,name=entered,proto3,oneof"` // the number of a join that was granted; it rises
+}
+
 func (*ConstructorOrder_Job) isConstructorOrder_Order() {}
 
 func (*ConstructorOrder_Placement) isConstructorOrder_Order() {}
@@ -2604,6 +2665,8 @@ func (*ConstructorOrder_Failure) isConstructorOrder_Order() {}
 func (*ConstructorOrder_Admit) isConstructorOrder_Order() {}
 
 func (*ConstructorOrder_Joined) isConstructorOrder_Order() {}
+
+func (*ConstructorOrder_Entered) isConstructorOrder_Order() {}
 
 // SourceJoined is a source that joined after the start. It has the next number.
 type SourceJoined struct {
@@ -3083,11 +3146,14 @@ func (x *Placement) GetLoaders() []string {
 // Restart opens a generation: everything of the ones before is void, steps go on
 // from next_step.
 type Restart struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Generation    uint64                 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
-	NextStep      uint64                 `protobuf:"varint,2,opt,name=next_step,json=nextStep,proto3" json:"next_step,omitempty"`
-	Remeshed      bool                   `protobuf:"varint,3,opt,name=remeshed,proto3" json:"remeshed,omitempty"` // no rank of an earlier generation is a rank of this one
-	Moved         *Moved                 `protobuf:"bytes,4,opt,name=moved,proto3" json:"moved,omitempty"`        // how the generation began; none before the first rank joined
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Generation uint64                 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
+	NextStep   uint64                 `protobuf:"varint,2,opt,name=next_step,json=nextStep,proto3" json:"next_step,omitempty"`
+	Remeshed   bool                   `protobuf:"varint,3,opt,name=remeshed,proto3" json:"remeshed,omitempty"` // no rank of an earlier generation is a rank of this one
+	Moved      *Moved                 `protobuf:"bytes,4,opt,name=moved,proto3" json:"moved,omitempty"`        // how the generation began; none before the first rank joined
+	// Ranks that joined at next_step with a greater number go on where they are: they are
+	// being restarted together with the one that moved the job. 0: there are none.
+	Since         uint64 `protobuf:"varint,8,opt,name=since,proto3" json:"since,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3150,12 +3216,20 @@ func (x *Restart) GetMoved() *Moved {
 	return nil
 }
 
-// Moved says which rank's join moved the job, for those of the generation before.
+func (x *Restart) GetSince() uint64 {
+	if x != nil {
+		return x.Since
+	}
+	return 0
+}
+
+// Moved says what moved the job, for the ranks of the generation before.
 type Moved struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	By            *Coordinates           `protobuf:"bytes,1,opt,name=by,proto3" json:"by,omitempty"`
+	By            *Coordinates           `protobuf:"bytes,1,opt,name=by,proto3" json:"by,omitempty"`                                          // the rank whose join did
 	To            uint64                 `protobuf:"varint,2,opt,name=to,proto3" json:"to,omitempty"`                                         // step
 	WithoutToken  bool                   `protobuf:"varint,3,opt,name=without_token,json=withoutToken,proto3" json:"without_token,omitempty"` // it began from the first step
+	Topology      string                 `protobuf:"bytes,4,opt,name=topology,proto3" json:"topology,omitempty"`                              // a change to this mesh did, no join
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3209,6 +3283,13 @@ func (x *Moved) GetWithoutToken() bool {
 		return x.WithoutToken
 	}
 	return false
+}
+
+func (x *Moved) GetTopology() string {
+	if x != nil {
+		return x.Topology
+	}
+	return ""
 }
 
 // StepPlan is the part of a step's plan that concerns one constructor, column by
@@ -3627,6 +3708,7 @@ type Admit struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Join          uint64                 `protobuf:"varint,1,opt,name=join,proto3" json:"join,omitempty"` // rises with every join
 	Rank          *Coordinates           `protobuf:"bytes,2,opt,name=rank,proto3" json:"rank,omitempty"`
+	OnlyAsks      bool                   `protobuf:"varint,4,opt,name=only_asks,json=onlyAsks,proto3" json:"only_asks,omitempty"` // nothing becomes void
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3675,11 +3757,19 @@ func (x *Admit) GetRank() *Coordinates {
 	return nil
 }
 
+func (x *Admit) GetOnlyAsks() bool {
+	if x != nil {
+		return x.OnlyAsks
+	}
+	return false
+}
+
 type Admitted struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Join          uint64                 `protobuf:"varint,1,opt,name=join,proto3" json:"join,omitempty"`
 	Generation    uint64                 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
-	Acked         uint64                 `protobuf:"varint,3,opt,name=acked,proto3" json:"acked,omitempty"` // in that generation
+	Acked         uint64                 `protobuf:"varint,3,opt,name=acked,proto3" json:"acked,omitempty"`       // in that generation
+	Advanced      uint64                 `protobuf:"varint,4,opt,name=advanced,proto3" json:"advanced,omitempty"` // the last join that was granted when acked became that; 0 if it never changed
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3731,6 +3821,13 @@ func (x *Admitted) GetGeneration() uint64 {
 func (x *Admitted) GetAcked() uint64 {
 	if x != nil {
 		return x.Acked
+	}
+	return 0
+}
+
+func (x *Admitted) GetAdvanced() uint64 {
+	if x != nil {
+		return x.Advanced
 	}
 	return 0
 }
@@ -3810,6 +3907,7 @@ type JoinRequest struct {
 	Rank          *Coordinates           `protobuf:"bytes,3,opt,name=rank,proto3" json:"rank,omitempty"`
 	Mesh          *Mesh                  `protobuf:"bytes,4,opt,name=mesh,proto3" json:"mesh,omitempty"`   // sizes the trainer believes in; 0 = do not check
 	Token         []byte                 `protobuf:"bytes,5,opt,name=token,proto3" json:"token,omitempty"` // resume token; empty = from the start
+	Start         Start                  `protobuf:"varint,8,opt,name=start,proto3,enum=millrace.v1.Start" json:"start,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3877,6 +3975,13 @@ func (x *JoinRequest) GetToken() []byte {
 		return x.Token
 	}
 	return nil
+}
+
+func (x *JoinRequest) GetStart() Start {
+	if x != nil {
+		return x.Start
+	}
+	return Start_START_UNSPECIFIED
 }
 
 type JoinReply struct {
@@ -4658,6 +4763,7 @@ type ChangeRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Change        []byte                 `protobuf:"bytes,1,opt,name=change,proto3" json:"change,omitempty"`     // JSON: planner/change
 	Identity      []byte                 `protobuf:"bytes,2,opt,name=identity,proto3" json:"identity,omitempty"` // optional: refuse another spec
+	Token         []byte                 `protobuf:"bytes,5,opt,name=token,proto3" json:"token,omitempty"`       // the position that a topology starts from; empty: the next that can be
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4702,6 +4808,13 @@ func (x *ChangeRequest) GetChange() []byte {
 func (x *ChangeRequest) GetIdentity() []byte {
 	if x != nil {
 		return x.Identity
+	}
+	return nil
+}
+
+func (x *ChangeRequest) GetToken() []byte {
+	if x != nil {
+		return x.Token
 	}
 	return nil
 }
@@ -5761,7 +5874,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"generation\x12\x16\n" +
 	"\x06absent\x18\b \x01(\rR\x06absent\x12;\n" +
 	"\fabsent_ranks\x18\t \x03(\v2\x18.millrace.v1.CoordinatesR\vabsentRanks\x12,\n" +
-	"\aslowest\x18\x0f \x03(\v2\x12.millrace.v1.AckedR\aslowest\"\xa2\x03\n" +
+	"\aslowest\x18\x0f \x03(\v2\x12.millrace.v1.AckedR\aslowest\"\xbe\x03\n" +
 	"\x10ConstructorOrder\x12/\n" +
 	"\x03job\x18\x01 \x01(\v2\x1b.millrace.v1.ConstructorJobH\x00R\x03job\x126\n" +
 	"\tplacement\x18\x02 \x01(\v2\x16.millrace.v1.PlacementH\x00R\tplacement\x120\n" +
@@ -5770,7 +5883,8 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x03end\x18\x05 \x01(\v2\x16.millrace.v1.EndOfDataH\x00R\x03end\x120\n" +
 	"\afailure\x18\x06 \x01(\v2\x14.millrace.v1.FailureH\x00R\afailure\x12*\n" +
 	"\x05admit\x18\a \x01(\v2\x12.millrace.v1.AdmitH\x00R\x05admit\x123\n" +
-	"\x06joined\x18\b \x01(\v2\x19.millrace.v1.SourceJoinedH\x00R\x06joinedB\a\n" +
+	"\x06joined\x18\b \x01(\v2\x19.millrace.v1.SourceJoinedH\x00R\x06joined\x12\x1a\n" +
+	"\aentered\x18\f \x01(\x04H\x00R\aenteredB\a\n" +
 	"\x05order\"6\n" +
 	"\fSourceJoined\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
@@ -5813,18 +5927,20 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x03vpp\x18\x05 \x01(\rR\x03vpp\x12\x16\n" +
 	"\x06stride\x18\x06 \x03(\rR\x06stride\"%\n" +
 	"\tPlacement\x12\x18\n" +
-	"\aloaders\x18\x01 \x03(\tR\aloaders\"\x8c\x01\n" +
+	"\aloaders\x18\x01 \x03(\tR\aloaders\"\xa2\x01\n" +
 	"\aRestart\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
 	"generation\x12\x1b\n" +
 	"\tnext_step\x18\x02 \x01(\x04R\bnextStep\x12\x1a\n" +
 	"\bremeshed\x18\x03 \x01(\bR\bremeshed\x12(\n" +
-	"\x05moved\x18\x04 \x01(\v2\x12.millrace.v1.MovedR\x05moved\"f\n" +
+	"\x05moved\x18\x04 \x01(\v2\x12.millrace.v1.MovedR\x05moved\x12\x14\n" +
+	"\x05since\x18\b \x01(\x04R\x05since\"\x82\x01\n" +
 	"\x05Moved\x12(\n" +
 	"\x02by\x18\x01 \x01(\v2\x18.millrace.v1.CoordinatesR\x02by\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\x04R\x02to\x12#\n" +
-	"\rwithout_token\x18\x03 \x01(\bR\fwithoutToken\"\x8b\x04\n" +
+	"\rwithout_token\x18\x03 \x01(\bR\fwithoutToken\x12\x1a\n" +
+	"\btopology\x18\x04 \x01(\tR\btopology\"\x8b\x04\n" +
 	"\bStepPlan\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -5872,27 +5988,30 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"generation\x18\x01 \x01(\x04R\n" +
 	"generation\x12\x12\n" +
 	"\x04step\x18\x02 \x01(\x04R\x04step\x12\x1a\n" +
-	"\btopology\x18\x03 \x01(\tR\btopology\"I\n" +
+	"\btopology\x18\x03 \x01(\tR\btopology\"f\n" +
 	"\x05Admit\x12\x12\n" +
 	"\x04join\x18\x01 \x01(\x04R\x04join\x12,\n" +
-	"\x04rank\x18\x02 \x01(\v2\x18.millrace.v1.CoordinatesR\x04rank\"T\n" +
+	"\x04rank\x18\x02 \x01(\v2\x18.millrace.v1.CoordinatesR\x04rank\x12\x1b\n" +
+	"\tonly_asks\x18\x04 \x01(\bR\bonlyAsks\"p\n" +
 	"\bAdmitted\x12\x12\n" +
 	"\x04join\x18\x01 \x01(\x04R\x04join\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x02 \x01(\x04R\n" +
 	"generation\x12\x14\n" +
-	"\x05acked\x18\x03 \x01(\x04R\x05acked\"M\n" +
+	"\x05acked\x18\x03 \x01(\x04R\x05acked\x12\x1a\n" +
+	"\badvanced\x18\x04 \x01(\x04R\badvanced\"M\n" +
 	"\vCoordinates\x12\x0e\n" +
 	"\x02dp\x18\x01 \x01(\rR\x02dp\x12\x0e\n" +
 	"\x02cp\x18\x02 \x01(\rR\x02cp\x12\x0e\n" +
 	"\x02pp\x18\x03 \x01(\rR\x02pp\x12\x0e\n" +
-	"\x02tp\x18\x04 \x01(\rR\x02tp\"\xa6\x01\n" +
+	"\x02tp\x18\x04 \x01(\rR\x02tp\"\xd0\x01\n" +
 	"\vJoinRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1a\n" +
 	"\bidentity\x18\x02 \x01(\fR\bidentity\x12,\n" +
 	"\x04rank\x18\x03 \x01(\v2\x18.millrace.v1.CoordinatesR\x04rank\x12%\n" +
 	"\x04mesh\x18\x04 \x01(\v2\x11.millrace.v1.MeshR\x04mesh\x12\x14\n" +
-	"\x05token\x18\x05 \x01(\fR\x05token\"\xef\x02\n" +
+	"\x05token\x18\x05 \x01(\fR\x05token\x12(\n" +
+	"\x05start\x18\b \x01(\x0e2\x12.millrace.v1.StartR\x05start\"\xef\x02\n" +
 	"\tJoinReply\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1a\n" +
 	"\bidentity\x18\x02 \x01(\fR\bidentity\x12\x1e\n" +
@@ -5960,10 +6079,11 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\n" +
 	"StateReply\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\fR\x05token\x12\x16\n" +
-	"\x06digest\x18\x02 \x01(\fR\x06digest\"C\n" +
+	"\x06digest\x18\x02 \x01(\fR\x06digest\"Y\n" +
 	"\rChangeRequest\x12\x16\n" +
 	"\x06change\x18\x01 \x01(\fR\x06change\x12\x1a\n" +
-	"\bidentity\x18\x02 \x01(\fR\bidentity\"!\n" +
+	"\bidentity\x18\x02 \x01(\fR\bidentity\x12\x14\n" +
+	"\x05token\x18\x05 \x01(\fR\x05token\"!\n" +
 	"\vChangeReply\x12\x12\n" +
 	"\x04step\x18\x01 \x01(\x04R\x04step\"\xda\x01\n" +
 	"\rReportRequest\x12\x1a\n" +
@@ -6047,7 +6167,10 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\vheld_length\x18\x19 \x03(\rR\n" +
 	"heldLength\x12\x1d\n" +
 	"\n" +
-	"held_since\x18\x1a \x03(\x04R\theldSince2\x8f\x04\n" +
+	"held_since\x18\x1a \x03(\x04R\theldSince*3\n" +
+	"\x05Start\x12\x15\n" +
+	"\x11START_UNSPECIFIED\x10\x00\x12\x13\n" +
+	"\x0fSTART_BEGINNING\x10\x012\x8f\x04\n" +
 	"\aPlanner\x12?\n" +
 	"\x04Load\x12\x19.millrace.v1.LoaderReport\x1a\x18.millrace.v1.LoaderOrder(\x010\x01\x12N\n" +
 	"\tConstruct\x12\x1e.millrace.v1.ConstructorReport\x1a\x1d.millrace.v1.ConstructorOrder(\x010\x01\x128\n" +
@@ -6075,165 +6198,168 @@ func file_proto_millrace_proto_rawDescGZIP() []byte {
 	return file_proto_millrace_proto_rawDescData
 }
 
+var file_proto_millrace_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
 var file_proto_millrace_proto_msgTypes = make([]protoimpl.MessageInfo, 69)
 var file_proto_millrace_proto_goTypes = []any{
-	(*Frame)(nil),             // 0: millrace.v1.Frame
-	(*LoaderReport)(nil),      // 1: millrace.v1.LoaderReport
-	(*LoaderHello)(nil),       // 2: millrace.v1.LoaderHello
-	(*SourceIndexed)(nil),     // 3: millrace.v1.SourceIndexed
-	(*Listing)(nil),           // 4: millrace.v1.Listing
-	(*ListedFile)(nil),        // 5: millrace.v1.ListedFile
-	(*BlockRead)(nil),         // 6: millrace.v1.BlockRead
-	(*ChunkRead)(nil),         // 7: millrace.v1.ChunkRead
-	(*AbsentField)(nil),       // 8: millrace.v1.AbsentField
-	(*Skip)(nil),              // 9: millrace.v1.Skip
-	(*LoaderUsage)(nil),       // 10: millrace.v1.LoaderUsage
-	(*Failure)(nil),           // 11: millrace.v1.Failure
-	(*LoaderOrder)(nil),       // 12: millrace.v1.LoaderOrder
-	(*FrozenSource)(nil),      // 13: millrace.v1.FrozenSource
-	(*FindFile)(nil),          // 14: millrace.v1.FindFile
-	(*FileFound)(nil),         // 15: millrace.v1.FileFound
-	(*AddSource)(nil),         // 16: millrace.v1.AddSource
-	(*Bans)(nil),              // 17: millrace.v1.Bans
-	(*Ban)(nil),               // 18: millrace.v1.Ban
-	(*JobSpec)(nil),           // 19: millrace.v1.JobSpec
-	(*IndexSource)(nil),       // 20: millrace.v1.IndexSource
-	(*ReadBlock)(nil),         // 21: millrace.v1.ReadBlock
-	(*ReleaseBlocks)(nil),     // 22: millrace.v1.ReleaseBlocks
-	(*FetchRequest)(nil),      // 23: millrace.v1.FetchRequest
-	(*BlockSamples)(nil),      // 24: millrace.v1.BlockSamples
-	(*FetchHeader)(nil),       // 25: millrace.v1.FetchHeader
-	(*ConstructorReport)(nil), // 26: millrace.v1.ConstructorReport
-	(*ConstructorHello)(nil),  // 27: millrace.v1.ConstructorHello
-	(*Assembled)(nil),         // 28: millrace.v1.Assembled
-	(*Acked)(nil),             // 29: millrace.v1.Acked
-	(*ConstructorUsage)(nil),  // 30: millrace.v1.ConstructorUsage
-	(*ConstructorOrder)(nil),  // 31: millrace.v1.ConstructorOrder
-	(*SourceJoined)(nil),      // 32: millrace.v1.SourceJoined
-	(*ConstructorJob)(nil),    // 33: millrace.v1.ConstructorJob
-	(*ImageStep)(nil),         // 34: millrace.v1.ImageStep
-	(*KeptColumns)(nil),       // 35: millrace.v1.KeptColumns
-	(*Mesh)(nil),              // 36: millrace.v1.Mesh
-	(*Placement)(nil),         // 37: millrace.v1.Placement
-	(*Restart)(nil),           // 38: millrace.v1.Restart
-	(*Moved)(nil),             // 39: millrace.v1.Moved
-	(*StepPlan)(nil),          // 40: millrace.v1.StepPlan
-	(*ImagePlan)(nil),         // 41: millrace.v1.ImagePlan
-	(*PlanBlock)(nil),         // 42: millrace.v1.PlanBlock
-	(*EndOfData)(nil),         // 43: millrace.v1.EndOfData
-	(*Admit)(nil),             // 44: millrace.v1.Admit
-	(*Admitted)(nil),          // 45: millrace.v1.Admitted
-	(*Coordinates)(nil),       // 46: millrace.v1.Coordinates
-	(*JoinRequest)(nil),       // 47: millrace.v1.JoinRequest
-	(*JoinReply)(nil),         // 48: millrace.v1.JoinReply
-	(*LocateRequest)(nil),     // 49: millrace.v1.LocateRequest
-	(*PeekRequest)(nil),       // 50: millrace.v1.PeekRequest
-	(*BatchRequest)(nil),      // 51: millrace.v1.BatchRequest
-	(*BatchHeader)(nil),       // 52: millrace.v1.BatchHeader
-	(*Microbatch)(nil),        // 53: millrace.v1.Microbatch
-	(*Tensor)(nil),            // 54: millrace.v1.Tensor
-	(*RowInfo)(nil),           // 55: millrace.v1.RowInfo
-	(*StateRequest)(nil),      // 56: millrace.v1.StateRequest
-	(*StateReply)(nil),        // 57: millrace.v1.StateReply
-	(*ChangeRequest)(nil),     // 58: millrace.v1.ChangeRequest
-	(*ChangeReply)(nil),       // 59: millrace.v1.ChangeReply
-	(*ReportRequest)(nil),     // 60: millrace.v1.ReportRequest
-	(*ReportReply)(nil),       // 61: millrace.v1.ReportReply
-	(*StatusRequest)(nil),     // 62: millrace.v1.StatusRequest
-	(*StatusReply)(nil),       // 63: millrace.v1.StatusReply
-	(*ResumeToken)(nil),       // 64: millrace.v1.ResumeToken
-	(*PendingChange)(nil),     // 65: millrace.v1.PendingChange
-	(*Settings)(nil),          // 66: millrace.v1.Settings
-	(*AddedSource)(nil),       // 67: millrace.v1.AddedSource
-	(*StepRecord)(nil),        // 68: millrace.v1.StepRecord
+	(Start)(0),                // 0: millrace.v1.Start
+	(*Frame)(nil),             // 1: millrace.v1.Frame
+	(*LoaderReport)(nil),      // 2: millrace.v1.LoaderReport
+	(*LoaderHello)(nil),       // 3: millrace.v1.LoaderHello
+	(*SourceIndexed)(nil),     // 4: millrace.v1.SourceIndexed
+	(*Listing)(nil),           // 5: millrace.v1.Listing
+	(*ListedFile)(nil),        // 6: millrace.v1.ListedFile
+	(*BlockRead)(nil),         // 7: millrace.v1.BlockRead
+	(*ChunkRead)(nil),         // 8: millrace.v1.ChunkRead
+	(*AbsentField)(nil),       // 9: millrace.v1.AbsentField
+	(*Skip)(nil),              // 10: millrace.v1.Skip
+	(*LoaderUsage)(nil),       // 11: millrace.v1.LoaderUsage
+	(*Failure)(nil),           // 12: millrace.v1.Failure
+	(*LoaderOrder)(nil),       // 13: millrace.v1.LoaderOrder
+	(*FrozenSource)(nil),      // 14: millrace.v1.FrozenSource
+	(*FindFile)(nil),          // 15: millrace.v1.FindFile
+	(*FileFound)(nil),         // 16: millrace.v1.FileFound
+	(*AddSource)(nil),         // 17: millrace.v1.AddSource
+	(*Bans)(nil),              // 18: millrace.v1.Bans
+	(*Ban)(nil),               // 19: millrace.v1.Ban
+	(*JobSpec)(nil),           // 20: millrace.v1.JobSpec
+	(*IndexSource)(nil),       // 21: millrace.v1.IndexSource
+	(*ReadBlock)(nil),         // 22: millrace.v1.ReadBlock
+	(*ReleaseBlocks)(nil),     // 23: millrace.v1.ReleaseBlocks
+	(*FetchRequest)(nil),      // 24: millrace.v1.FetchRequest
+	(*BlockSamples)(nil),      // 25: millrace.v1.BlockSamples
+	(*FetchHeader)(nil),       // 26: millrace.v1.FetchHeader
+	(*ConstructorReport)(nil), // 27: millrace.v1.ConstructorReport
+	(*ConstructorHello)(nil),  // 28: millrace.v1.ConstructorHello
+	(*Assembled)(nil),         // 29: millrace.v1.Assembled
+	(*Acked)(nil),             // 30: millrace.v1.Acked
+	(*ConstructorUsage)(nil),  // 31: millrace.v1.ConstructorUsage
+	(*ConstructorOrder)(nil),  // 32: millrace.v1.ConstructorOrder
+	(*SourceJoined)(nil),      // 33: millrace.v1.SourceJoined
+	(*ConstructorJob)(nil),    // 34: millrace.v1.ConstructorJob
+	(*ImageStep)(nil),         // 35: millrace.v1.ImageStep
+	(*KeptColumns)(nil),       // 36: millrace.v1.KeptColumns
+	(*Mesh)(nil),              // 37: millrace.v1.Mesh
+	(*Placement)(nil),         // 38: millrace.v1.Placement
+	(*Restart)(nil),           // 39: millrace.v1.Restart
+	(*Moved)(nil),             // 40: millrace.v1.Moved
+	(*StepPlan)(nil),          // 41: millrace.v1.StepPlan
+	(*ImagePlan)(nil),         // 42: millrace.v1.ImagePlan
+	(*PlanBlock)(nil),         // 43: millrace.v1.PlanBlock
+	(*EndOfData)(nil),         // 44: millrace.v1.EndOfData
+	(*Admit)(nil),             // 45: millrace.v1.Admit
+	(*Admitted)(nil),          // 46: millrace.v1.Admitted
+	(*Coordinates)(nil),       // 47: millrace.v1.Coordinates
+	(*JoinRequest)(nil),       // 48: millrace.v1.JoinRequest
+	(*JoinReply)(nil),         // 49: millrace.v1.JoinReply
+	(*LocateRequest)(nil),     // 50: millrace.v1.LocateRequest
+	(*PeekRequest)(nil),       // 51: millrace.v1.PeekRequest
+	(*BatchRequest)(nil),      // 52: millrace.v1.BatchRequest
+	(*BatchHeader)(nil),       // 53: millrace.v1.BatchHeader
+	(*Microbatch)(nil),        // 54: millrace.v1.Microbatch
+	(*Tensor)(nil),            // 55: millrace.v1.Tensor
+	(*RowInfo)(nil),           // 56: millrace.v1.RowInfo
+	(*StateRequest)(nil),      // 57: millrace.v1.StateRequest
+	(*StateReply)(nil),        // 58: millrace.v1.StateReply
+	(*ChangeRequest)(nil),     // 59: millrace.v1.ChangeRequest
+	(*ChangeReply)(nil),       // 60: millrace.v1.ChangeReply
+	(*ReportRequest)(nil),     // 61: millrace.v1.ReportRequest
+	(*ReportReply)(nil),       // 62: millrace.v1.ReportReply
+	(*StatusRequest)(nil),     // 63: millrace.v1.StatusRequest
+	(*StatusReply)(nil),       // 64: millrace.v1.StatusReply
+	(*ResumeToken)(nil),       // 65: millrace.v1.ResumeToken
+	(*PendingChange)(nil),     // 66: millrace.v1.PendingChange
+	(*Settings)(nil),          // 67: millrace.v1.Settings
+	(*AddedSource)(nil),       // 68: millrace.v1.AddedSource
+	(*StepRecord)(nil),        // 69: millrace.v1.StepRecord
 }
 var file_proto_millrace_proto_depIdxs = []int32{
-	2,  // 0: millrace.v1.LoaderReport.hello:type_name -> millrace.v1.LoaderHello
-	3,  // 1: millrace.v1.LoaderReport.indexed:type_name -> millrace.v1.SourceIndexed
-	6,  // 2: millrace.v1.LoaderReport.block:type_name -> millrace.v1.BlockRead
-	10, // 3: millrace.v1.LoaderReport.usage:type_name -> millrace.v1.LoaderUsage
-	11, // 4: millrace.v1.LoaderReport.failure:type_name -> millrace.v1.Failure
-	15, // 5: millrace.v1.LoaderReport.found:type_name -> millrace.v1.FileFound
-	5,  // 6: millrace.v1.Listing.files:type_name -> millrace.v1.ListedFile
-	9,  // 7: millrace.v1.BlockRead.skips:type_name -> millrace.v1.Skip
-	7,  // 8: millrace.v1.BlockRead.chunks:type_name -> millrace.v1.ChunkRead
-	8,  // 9: millrace.v1.BlockRead.absent:type_name -> millrace.v1.AbsentField
-	19, // 10: millrace.v1.LoaderOrder.job:type_name -> millrace.v1.JobSpec
-	20, // 11: millrace.v1.LoaderOrder.index:type_name -> millrace.v1.IndexSource
-	21, // 12: millrace.v1.LoaderOrder.read:type_name -> millrace.v1.ReadBlock
-	22, // 13: millrace.v1.LoaderOrder.release:type_name -> millrace.v1.ReleaseBlocks
-	16, // 14: millrace.v1.LoaderOrder.add:type_name -> millrace.v1.AddSource
-	17, // 15: millrace.v1.LoaderOrder.bans:type_name -> millrace.v1.Bans
-	14, // 16: millrace.v1.LoaderOrder.find:type_name -> millrace.v1.FindFile
-	13, // 17: millrace.v1.LoaderOrder.frozen:type_name -> millrace.v1.FrozenSource
-	18, // 18: millrace.v1.Bans.bans:type_name -> millrace.v1.Ban
-	24, // 19: millrace.v1.FetchRequest.blocks:type_name -> millrace.v1.BlockSamples
-	27, // 20: millrace.v1.ConstructorReport.hello:type_name -> millrace.v1.ConstructorHello
-	28, // 21: millrace.v1.ConstructorReport.assembled:type_name -> millrace.v1.Assembled
-	29, // 22: millrace.v1.ConstructorReport.acked:type_name -> millrace.v1.Acked
-	30, // 23: millrace.v1.ConstructorReport.usage:type_name -> millrace.v1.ConstructorUsage
-	11, // 24: millrace.v1.ConstructorReport.failure:type_name -> millrace.v1.Failure
-	45, // 25: millrace.v1.ConstructorReport.admitted:type_name -> millrace.v1.Admitted
-	46, // 26: millrace.v1.ConstructorUsage.absent_ranks:type_name -> millrace.v1.Coordinates
-	29, // 27: millrace.v1.ConstructorUsage.slowest:type_name -> millrace.v1.Acked
-	33, // 28: millrace.v1.ConstructorOrder.job:type_name -> millrace.v1.ConstructorJob
-	37, // 29: millrace.v1.ConstructorOrder.placement:type_name -> millrace.v1.Placement
-	38, // 30: millrace.v1.ConstructorOrder.restart:type_name -> millrace.v1.Restart
-	40, // 31: millrace.v1.ConstructorOrder.plan:type_name -> millrace.v1.StepPlan
-	43, // 32: millrace.v1.ConstructorOrder.end:type_name -> millrace.v1.EndOfData
-	11, // 33: millrace.v1.ConstructorOrder.failure:type_name -> millrace.v1.Failure
-	44, // 34: millrace.v1.ConstructorOrder.admit:type_name -> millrace.v1.Admit
-	32, // 35: millrace.v1.ConstructorOrder.joined:type_name -> millrace.v1.SourceJoined
-	36, // 36: millrace.v1.ConstructorJob.mesh:type_name -> millrace.v1.Mesh
-	35, // 37: millrace.v1.ConstructorJob.kept:type_name -> millrace.v1.KeptColumns
-	34, // 38: millrace.v1.ConstructorJob.images:type_name -> millrace.v1.ImageStep
-	39, // 39: millrace.v1.Restart.moved:type_name -> millrace.v1.Moved
-	46, // 40: millrace.v1.Moved.by:type_name -> millrace.v1.Coordinates
-	42, // 41: millrace.v1.StepPlan.blocks:type_name -> millrace.v1.PlanBlock
-	41, // 42: millrace.v1.StepPlan.images:type_name -> millrace.v1.ImagePlan
-	46, // 43: millrace.v1.Admit.rank:type_name -> millrace.v1.Coordinates
-	46, // 44: millrace.v1.JoinRequest.rank:type_name -> millrace.v1.Coordinates
-	36, // 45: millrace.v1.JoinRequest.mesh:type_name -> millrace.v1.Mesh
-	36, // 46: millrace.v1.JoinReply.mesh:type_name -> millrace.v1.Mesh
-	46, // 47: millrace.v1.LocateRequest.rank:type_name -> millrace.v1.Coordinates
-	46, // 48: millrace.v1.PeekRequest.rank:type_name -> millrace.v1.Coordinates
-	46, // 49: millrace.v1.BatchRequest.rank:type_name -> millrace.v1.Coordinates
-	53, // 50: millrace.v1.BatchHeader.microbatches:type_name -> millrace.v1.Microbatch
-	54, // 51: millrace.v1.Microbatch.tensors:type_name -> millrace.v1.Tensor
-	46, // 52: millrace.v1.ReportRequest.rank:type_name -> millrace.v1.Coordinates
-	36, // 53: millrace.v1.ResumeToken.mesh:type_name -> millrace.v1.Mesh
-	66, // 54: millrace.v1.ResumeToken.settings:type_name -> millrace.v1.Settings
-	65, // 55: millrace.v1.ResumeToken.pending:type_name -> millrace.v1.PendingChange
-	18, // 56: millrace.v1.Settings.bans:type_name -> millrace.v1.Ban
-	67, // 57: millrace.v1.Settings.added:type_name -> millrace.v1.AddedSource
-	9,  // 58: millrace.v1.StepRecord.skips:type_name -> millrace.v1.Skip
-	1,  // 59: millrace.v1.Planner.Load:input_type -> millrace.v1.LoaderReport
-	26, // 60: millrace.v1.Planner.Construct:input_type -> millrace.v1.ConstructorReport
-	47, // 61: millrace.v1.Planner.Join:input_type -> millrace.v1.JoinRequest
-	49, // 62: millrace.v1.Planner.Locate:input_type -> millrace.v1.LocateRequest
-	56, // 63: millrace.v1.Planner.State:input_type -> millrace.v1.StateRequest
-	58, // 64: millrace.v1.Planner.Change:input_type -> millrace.v1.ChangeRequest
-	60, // 65: millrace.v1.Planner.Report:input_type -> millrace.v1.ReportRequest
-	62, // 66: millrace.v1.Planner.Status:input_type -> millrace.v1.StatusRequest
-	23, // 67: millrace.v1.Loader.Fetch:input_type -> millrace.v1.FetchRequest
-	51, // 68: millrace.v1.Constructor.Batch:input_type -> millrace.v1.BatchRequest
-	50, // 69: millrace.v1.Constructor.Peek:input_type -> millrace.v1.PeekRequest
-	12, // 70: millrace.v1.Planner.Load:output_type -> millrace.v1.LoaderOrder
-	31, // 71: millrace.v1.Planner.Construct:output_type -> millrace.v1.ConstructorOrder
-	48, // 72: millrace.v1.Planner.Join:output_type -> millrace.v1.JoinReply
-	48, // 73: millrace.v1.Planner.Locate:output_type -> millrace.v1.JoinReply
-	57, // 74: millrace.v1.Planner.State:output_type -> millrace.v1.StateReply
-	59, // 75: millrace.v1.Planner.Change:output_type -> millrace.v1.ChangeReply
-	61, // 76: millrace.v1.Planner.Report:output_type -> millrace.v1.ReportReply
-	63, // 77: millrace.v1.Planner.Status:output_type -> millrace.v1.StatusReply
-	0,  // 78: millrace.v1.Loader.Fetch:output_type -> millrace.v1.Frame
-	0,  // 79: millrace.v1.Constructor.Batch:output_type -> millrace.v1.Frame
-	0,  // 80: millrace.v1.Constructor.Peek:output_type -> millrace.v1.Frame
-	70, // [70:81] is the sub-list for method output_type
-	59, // [59:70] is the sub-list for method input_type
-	59, // [59:59] is the sub-list for extension type_name
-	59, // [59:59] is the sub-list for extension extendee
-	0,  // [0:59] is the sub-list for field type_name
+	3,  // 0: millrace.v1.LoaderReport.hello:type_name -> millrace.v1.LoaderHello
+	4,  // 1: millrace.v1.LoaderReport.indexed:type_name -> millrace.v1.SourceIndexed
+	7,  // 2: millrace.v1.LoaderReport.block:type_name -> millrace.v1.BlockRead
+	11, // 3: millrace.v1.LoaderReport.usage:type_name -> millrace.v1.LoaderUsage
+	12, // 4: millrace.v1.LoaderReport.failure:type_name -> millrace.v1.Failure
+	16, // 5: millrace.v1.LoaderReport.found:type_name -> millrace.v1.FileFound
+	6,  // 6: millrace.v1.Listing.files:type_name -> millrace.v1.ListedFile
+	10, // 7: millrace.v1.BlockRead.skips:type_name -> millrace.v1.Skip
+	8,  // 8: millrace.v1.BlockRead.chunks:type_name -> millrace.v1.ChunkRead
+	9,  // 9: millrace.v1.BlockRead.absent:type_name -> millrace.v1.AbsentField
+	20, // 10: millrace.v1.LoaderOrder.job:type_name -> millrace.v1.JobSpec
+	21, // 11: millrace.v1.LoaderOrder.index:type_name -> millrace.v1.IndexSource
+	22, // 12: millrace.v1.LoaderOrder.read:type_name -> millrace.v1.ReadBlock
+	23, // 13: millrace.v1.LoaderOrder.release:type_name -> millrace.v1.ReleaseBlocks
+	17, // 14: millrace.v1.LoaderOrder.add:type_name -> millrace.v1.AddSource
+	18, // 15: millrace.v1.LoaderOrder.bans:type_name -> millrace.v1.Bans
+	15, // 16: millrace.v1.LoaderOrder.find:type_name -> millrace.v1.FindFile
+	14, // 17: millrace.v1.LoaderOrder.frozen:type_name -> millrace.v1.FrozenSource
+	19, // 18: millrace.v1.Bans.bans:type_name -> millrace.v1.Ban
+	25, // 19: millrace.v1.FetchRequest.blocks:type_name -> millrace.v1.BlockSamples
+	28, // 20: millrace.v1.ConstructorReport.hello:type_name -> millrace.v1.ConstructorHello
+	29, // 21: millrace.v1.ConstructorReport.assembled:type_name -> millrace.v1.Assembled
+	30, // 22: millrace.v1.ConstructorReport.acked:type_name -> millrace.v1.Acked
+	31, // 23: millrace.v1.ConstructorReport.usage:type_name -> millrace.v1.ConstructorUsage
+	12, // 24: millrace.v1.ConstructorReport.failure:type_name -> millrace.v1.Failure
+	46, // 25: millrace.v1.ConstructorReport.admitted:type_name -> millrace.v1.Admitted
+	47, // 26: millrace.v1.ConstructorUsage.absent_ranks:type_name -> millrace.v1.Coordinates
+	30, // 27: millrace.v1.ConstructorUsage.slowest:type_name -> millrace.v1.Acked
+	34, // 28: millrace.v1.ConstructorOrder.job:type_name -> millrace.v1.ConstructorJob
+	38, // 29: millrace.v1.ConstructorOrder.placement:type_name -> millrace.v1.Placement
+	39, // 30: millrace.v1.ConstructorOrder.restart:type_name -> millrace.v1.Restart
+	41, // 31: millrace.v1.ConstructorOrder.plan:type_name -> millrace.v1.StepPlan
+	44, // 32: millrace.v1.ConstructorOrder.end:type_name -> millrace.v1.EndOfData
+	12, // 33: millrace.v1.ConstructorOrder.failure:type_name -> millrace.v1.Failure
+	45, // 34: millrace.v1.ConstructorOrder.admit:type_name -> millrace.v1.Admit
+	33, // 35: millrace.v1.ConstructorOrder.joined:type_name -> millrace.v1.SourceJoined
+	37, // 36: millrace.v1.ConstructorJob.mesh:type_name -> millrace.v1.Mesh
+	36, // 37: millrace.v1.ConstructorJob.kept:type_name -> millrace.v1.KeptColumns
+	35, // 38: millrace.v1.ConstructorJob.images:type_name -> millrace.v1.ImageStep
+	40, // 39: millrace.v1.Restart.moved:type_name -> millrace.v1.Moved
+	47, // 40: millrace.v1.Moved.by:type_name -> millrace.v1.Coordinates
+	43, // 41: millrace.v1.StepPlan.blocks:type_name -> millrace.v1.PlanBlock
+	42, // 42: millrace.v1.StepPlan.images:type_name -> millrace.v1.ImagePlan
+	47, // 43: millrace.v1.Admit.rank:type_name -> millrace.v1.Coordinates
+	47, // 44: millrace.v1.JoinRequest.rank:type_name -> millrace.v1.Coordinates
+	37, // 45: millrace.v1.JoinRequest.mesh:type_name -> millrace.v1.Mesh
+	0,  // 46: millrace.v1.JoinRequest.start:type_name -> millrace.v1.Start
+	37, // 47: millrace.v1.JoinReply.mesh:type_name -> millrace.v1.Mesh
+	47, // 48: millrace.v1.LocateRequest.rank:type_name -> millrace.v1.Coordinates
+	47, // 49: millrace.v1.PeekRequest.rank:type_name -> millrace.v1.Coordinates
+	47, // 50: millrace.v1.BatchRequest.rank:type_name -> millrace.v1.Coordinates
+	54, // 51: millrace.v1.BatchHeader.microbatches:type_name -> millrace.v1.Microbatch
+	55, // 52: millrace.v1.Microbatch.tensors:type_name -> millrace.v1.Tensor
+	47, // 53: millrace.v1.ReportRequest.rank:type_name -> millrace.v1.Coordinates
+	37, // 54: millrace.v1.ResumeToken.mesh:type_name -> millrace.v1.Mesh
+	67, // 55: millrace.v1.ResumeToken.settings:type_name -> millrace.v1.Settings
+	66, // 56: millrace.v1.ResumeToken.pending:type_name -> millrace.v1.PendingChange
+	19, // 57: millrace.v1.Settings.bans:type_name -> millrace.v1.Ban
+	68, // 58: millrace.v1.Settings.added:type_name -> millrace.v1.AddedSource
+	10, // 59: millrace.v1.StepRecord.skips:type_name -> millrace.v1.Skip
+	2,  // 60: millrace.v1.Planner.Load:input_type -> millrace.v1.LoaderReport
+	27, // 61: millrace.v1.Planner.Construct:input_type -> millrace.v1.ConstructorReport
+	48, // 62: millrace.v1.Planner.Join:input_type -> millrace.v1.JoinRequest
+	50, // 63: millrace.v1.Planner.Locate:input_type -> millrace.v1.LocateRequest
+	57, // 64: millrace.v1.Planner.State:input_type -> millrace.v1.StateRequest
+	59, // 65: millrace.v1.Planner.Change:input_type -> millrace.v1.ChangeRequest
+	61, // 66: millrace.v1.Planner.Report:input_type -> millrace.v1.ReportRequest
+	63, // 67: millrace.v1.Planner.Status:input_type -> millrace.v1.StatusRequest
+	24, // 68: millrace.v1.Loader.Fetch:input_type -> millrace.v1.FetchRequest
+	52, // 69: millrace.v1.Constructor.Batch:input_type -> millrace.v1.BatchRequest
+	51, // 70: millrace.v1.Constructor.Peek:input_type -> millrace.v1.PeekRequest
+	13, // 71: millrace.v1.Planner.Load:output_type -> millrace.v1.LoaderOrder
+	32, // 72: millrace.v1.Planner.Construct:output_type -> millrace.v1.ConstructorOrder
+	49, // 73: millrace.v1.Planner.Join:output_type -> millrace.v1.JoinReply
+	49, // 74: millrace.v1.Planner.Locate:output_type -> millrace.v1.JoinReply
+	58, // 75: millrace.v1.Planner.State:output_type -> millrace.v1.StateReply
+	60, // 76: millrace.v1.Planner.Change:output_type -> millrace.v1.ChangeReply
+	62, // 77: millrace.v1.Planner.Report:output_type -> millrace.v1.ReportReply
+	64, // 78: millrace.v1.Planner.Status:output_type -> millrace.v1.StatusReply
+	1,  // 79: millrace.v1.Loader.Fetch:output_type -> millrace.v1.Frame
+	1,  // 80: millrace.v1.Constructor.Batch:output_type -> millrace.v1.Frame
+	1,  // 81: millrace.v1.Constructor.Peek:output_type -> millrace.v1.Frame
+	71, // [71:82] is the sub-list for method output_type
+	60, // [60:71] is the sub-list for method input_type
+	60, // [60:60] is the sub-list for extension type_name
+	60, // [60:60] is the sub-list for extension extendee
+	0,  // [0:60] is the sub-list for field type_name
 }
 
 func init() { file_proto_millrace_proto_init() }
@@ -6277,19 +6403,21 @@ func file_proto_millrace_proto_init() {
 		(*ConstructorOrder_Failure)(nil),
 		(*ConstructorOrder_Admit)(nil),
 		(*ConstructorOrder_Joined)(nil),
+		(*ConstructorOrder_Entered)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_proto_millrace_proto_rawDesc), len(file_proto_millrace_proto_rawDesc)),
-			NumEnums:      0,
+			NumEnums:      1,
 			NumMessages:   69,
 			NumExtensions: 0,
 			NumServices:   3,
 		},
 		GoTypes:           file_proto_millrace_proto_goTypes,
 		DependencyIndexes: file_proto_millrace_proto_depIdxs,
+		EnumInfos:         file_proto_millrace_proto_enumTypes,
 		MessageInfos:      file_proto_millrace_proto_msgTypes,
 	}.Build()
 	File_proto_millrace_proto = out.File

@@ -47,6 +47,7 @@ type Options struct {
 	Workers      int             // of each loader; default GOMAXPROCS
 	Scratch      string          // folder on a local disk for what loaders' memory has no room for; default: see spill.Options
 	Changes      []change.Change // made before the first step is planned, unless the log has them
+	StartWindow  time.Duration   // of the planner; default its own. Processes have the default
 	Log          *slog.Logger    // default: discard
 	// Executable runs each role as a process of its own: the millrace binary.
 	// SpecFile is the job spec it is given, ChangesFile a file of Changes.
@@ -149,7 +150,7 @@ func inProcess(ctx context.Context, g *errgroup.Group, opts *Options, dir string
 		return planner.Run(ctx, planner.Options{
 			Job: opts.Job, Directory: opts.Job.Dir, Address: opts.Address, Advertise: opts.Advertise, Security: opts.Security, LogDir: opts.LogDir,
 			Loaders: opts.Loaders, Constructors: opts.Constructors, Prefetch: opts.Prefetch, Changes: opts.Changes, Log: opts.Log,
-			Serving: func(a string) { ready <- a },
+			StartWindow: opts.StartWindow, Serving: func(a string) { ready <- a },
 		})
 	})
 	g.Go(func() error {
