@@ -76,6 +76,8 @@ func TestJoin(t *testing.T) {
 		"other spec":   {client.Options{Identity: spec[:]}, []string{"spec", "tiny", "start the service with the trainer's spec"}},
 		"other job":    {client.Options{Job: "large"}, []string{`"large"`, `"tiny"`, "right address"}},
 		"other token":  {client.Options{Token: foreign}, []string{"resume token is of job", "must be the same"}},
+		"other start":  {client.Options{Start: "begining"}, []string{`start is "begining"`, `valid is "beginning"`}},
+		"two starts":   {client.Options{Start: client.Beginning, Token: foreign}, []string{"with a resume token", "begins at the first step", "leave one"}},
 		"no token":     {client.Options{Token: []byte("nonsense")}, []string{"resume token", "damaged"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -88,7 +90,7 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// TestMovedBy has a rank that joins again without its token: the other one hears which.
+// TestMovedBy has a rank that begins again at the first step: the other one hears which.
 func TestMovedBy(t *testing.T) {
 	t.Parallel()
 	s := serve(t, folder(t))
@@ -106,12 +108,12 @@ func TestMovedBy(t *testing.T) {
 			}
 		}
 	}
-	again, err := open(t, s, client.Options{Rank: client.Rank{DP: 1}})
+	again, err := open(t, s, client.Options{Rank: client.Rank{DP: 1}, Start: client.Beginning})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if again.Step() != 0 {
-		t.Fatalf("a rank without a token begins at step %d", again.Step())
+		t.Fatalf("a rank that begins again does so at step %d", again.Step())
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), hangs)
 	defer cancel()

@@ -41,6 +41,28 @@ type Mesh struct{ DP, CP, PP, TP int }
 // text, which the service offers on loopback only.
 type Security = rpc.Security
 
+// Start says where a rank without a token begins.
+type Start string
+
+const (
+	// Fresh begins at the first step. If the job is past it, the rank waits until all others
+	// join so, too, and is refused when these go on: it never ends them.
+	Fresh Start = ""
+	// Beginning has the job begin again at its first step, wherever it is. Ranks that go on
+	// are told to restart.
+	Beginning Start = "beginning"
+)
+
+func (s Start) wire() (pb.Start, error) {
+	switch s {
+	case Fresh:
+		return pb.Start_START_UNSPECIFIED, nil
+	case Beginning:
+		return pb.Start_START_BEGINNING, nil
+	}
+	return 0, fault.Userf("start is %q: valid is %q, or nothing", string(s), string(Beginning))
+}
+
 // Options configure a client. The zero value is rank 0 of any job, from the start.
 type Options struct {
 	Rank     Rank
@@ -48,6 +70,7 @@ type Options struct {
 	Job      string        // checked against the job's name, if set
 	Identity []byte        // checked against the spec's identity, if set
 	Token    []byte        // position to resume from; nil = the first step
+	Start    Start         // where to begin without a token
 	Prefetch int           // steps to read ahead; default 2, negative = none; at most two less than the planner's
 	Deadline time.Duration // of one batch; default 10 minutes
 	Security rpc.Security  //

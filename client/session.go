@@ -110,11 +110,15 @@ func (c *Client) join(ctx context.Context) (int64, error) {
 
 func (c *Client) askToJoin(ctx context.Context, token []byte, opts ...grpc.CallOption) (*pb.JoinReply, error) {
 	m, identity := c.opts.Mesh, c.opts.Identity
+	start, err := c.opts.Start.wire()
+	if err != nil {
+		return nil, err
+	}
 	if at := c.session.now(); at != nil {
-		identity = at.reply.Identity // another job may be served there by now
+		identity, start = at.reply.Identity, 0 // another job may be served there by now; and it goes on where it is
 	}
 	reply, err := pb.NewPlannerClient(c.planner).Join(ctx, &pb.JoinRequest{
-		Job: c.opts.Job, Identity: identity, Rank: c.opts.Rank.wire(), Token: token,
+		Job: c.opts.Job, Identity: identity, Rank: c.opts.Rank.wire(), Token: token, Start: start,
 		Mesh: &pb.Mesh{Dp: uint32(m.DP), Cp: uint32(m.CP), Pp: uint32(m.PP), Tp: uint32(m.TP)},
 	}, opts...)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -205,27 +206,37 @@ func (t *run) open(ctx context.Context, token []byte) error {
 	if t.opts.Job.Output.BroadcastAt == "tp" {
 		tps = 1
 	}
-	identity := t.opts.Job.Identity()
 	for dp := range topo.DP {
 		for cp := range topo.CP {
 			for pp := range topo.PP {
 				for tp := range tps {
-					rank := client.Rank{DP: dp, CP: cp, PP: pp, TP: tp}
-					c, err := client.Open(ctx, t.opts.Address, client.Options{
-						Log:  slog.New(slog.DiscardHandler), // the caller says what is waited for
-						Rank: rank, Mesh: client.Mesh{DP: topo.DP, CP: topo.CP, PP: topo.PP, TP: topo.TP},
-						Job: t.opts.Job.Name, Identity: identity[:], Token: token,
-						Prefetch: t.opts.Prefetch, Deadline: t.opts.Deadline, Security: t.opts.Security,
-					})
-					if err != nil {
-						return err
-					}
-					t.ranks, t.places = append(t.ranks, c), append(t.places, rank)
+					t.places = append(t.places, client.Rank{DP: dp, CP: cp, PP: pp, TP: tp})
 				}
 			}
 		}
 	}
-	return nil
+	return t.join(ctx, token)
+}
+
+// join opens the clients of all places side by side: without a token, each waits for the others.
+func (t *run) join(ctx context.Context, token []byte) error {
+	identity, topo := t.opts.Job.Identity(), t.mesh
+	ranks := make([]*client.Client, len(t.places))
+	joins, ctx := errgroup.WithContext(ctx)
+	for i, rank := range t.places {
+		joins.Go(func() (err error) {
+			ranks[i], err = client.Open(ctx, t.opts.Address, client.Options{
+				Log:  slog.New(slog.DiscardHandler), // the caller says what is waited for
+				Rank: rank, Mesh: client.Mesh{DP: topo.DP, CP: topo.CP, PP: topo.PP, TP: topo.TP},
+				Job: t.opts.Job.Name, Identity: identity[:], Token: token,
+				Prefetch: t.opts.Prefetch, Deadline: t.opts.Deadline, Security: t.opts.Security,
+			})
+			return err
+		})
+	}
+	err := joins.Wait()
+	t.ranks = slices.DeleteFunc(ranks, func(c *client.Client) bool { return c == nil })
+	return err
 }
 
 func (t *run) close() {

@@ -14,6 +14,9 @@ from millrace.errors import UserError
 
 AXES = ("dp", "cp", "pp", "tp")
 
+# What connect(start=) takes.
+BEGINNING = "beginning"
+
 # host:port, the host a name, an IPv4 address or a bracketed IPv6 one; or unix:path.
 ADDRESS = re.compile(r"(?:[^\s:/\[\]]+|\[[0-9A-Fa-f:.%\w]+\]):(?P<port>[0-9]{1,5})|unix:\S.*")
 
@@ -93,6 +96,7 @@ class Config:
     prefetch: int
     timeout: float
     tls: TLS
+    start: str = ""  # "beginning": of the job, wherever it is
 
     def __post_init__(self) -> None:
         for axis in AXES:
@@ -105,6 +109,8 @@ class Config:
             )
         if not isinstance(self.timeout, numbers.Real) or not self.timeout > 0:
             raise UserError(f"timeout is {self.timeout!r}: give the seconds that a step may take")
+        if self.start not in ("", BEGINNING):
+            raise UserError(f"start is {self.start!r}: give {BEGINNING!r}, or leave it out")
         self.tls.check()
 
     def axis(self, name: str) -> Rank:

@@ -22,6 +22,7 @@ def connect(
     tp_rank: int | None = None,
     tp_size: int | None = None,
     vpp_size: int | None = None,
+    start: str | None = None,
     prefetch: int = 2,
     timeout: float = 600.0,
     tls_ca: str | None = None,
@@ -37,6 +38,11 @@ def connect(
         left out only with dp_size=1.
     *_size: the sizes this trainer believes in; refuse a job with others.
         dp_world_size is another name of dp_size.
+    start: "beginning" has the whole job begin again at its first step, wherever it is, and ends
+        the ranks that go on. Without it, and without load_state_dict(), a rank begins at the
+        first step if the job is there. If it is further, the rank waits for all others to
+        join so, too, and is refused with UserError when they go on. One that loads a state
+        leaves start out.
     prefetch: whole steps kept ready beside the one in use; 0 asks for each step
         when it is wanted.
     timeout: seconds that one call may wait before it raises LostError.
@@ -58,5 +64,6 @@ def connect(
         prefetch=whole("prefetch", prefetch),
         timeout=timeout,
         tls=TLS(tls_ca, tls_cert, tls_key),
+        start=start or "",
     )
     return Loader(config)

@@ -38,6 +38,11 @@ class JoinRequest(Message):
     rank: Coordinates = field(3, "message", message=Coordinates)
     mesh: Mesh = field(4, "message", message=Mesh)
     token: bytes = field(5, "bytes")
+    start: int = field(8, "uint")
+
+
+# JoinRequest.start: the enum Start.
+START_BEGINNING = 1
 
 
 @dataclass
@@ -136,6 +141,7 @@ class StateReply(Message):
 class ChangeRequest(Message):
     change: bytes = field(1, "bytes")
     identity: bytes = field(2, "bytes")
+    token: bytes = field(5, "bytes")
 
 
 @dataclass

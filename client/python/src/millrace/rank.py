@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from millrace import dump
-from millrace.config import AXES
+from millrace.config import AXES, BEGINNING
 from millrace.connect import connect
 from millrace.errors import BugError, Error, LostError, TopologyChanged
 from millrace.loader import Loader
@@ -45,6 +45,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--compute", type=float, default=0.0, metavar="SEC", help="time a step takes")
     made.add_argument("--prefetch", type=int, default=2, metavar="N", help="steps read ahead")
     made.add_argument("--timeout", type=float, default=600.0, metavar="SEC")
+    made.add_argument("--start", choices=[BEGINNING], help="begin the job again at its first step")
     made.add_argument("--load", metavar="FILE", help="go on after the state in FILE")
     made.add_argument("--save", metavar="FILE", help="write the state to FILE, at the end")
     made.add_argument("--save-every", type=int, default=0, metavar="N", help="and every N steps")
@@ -153,7 +154,8 @@ def consume(loader: Loader, options: argparse.Namespace) -> Report:
 
 def run(options: argparse.Namespace) -> None:
     """Runs the rank and writes what was asked for."""
-    names = ["address", "job", "identity", "prefetch", "timeout", "tls_ca", "tls_cert", "tls_key"]
+    names = ["address", "job", "identity", "start", "prefetch", "timeout"]
+    names += ["tls_ca", "tls_cert", "tls_key"]
     names += [f"{axis}_{word}" for axis in AXES for word in ("rank", "size")]
     with connect(**{name: getattr(options, name) for name in names}) as loader:
         if options.load:

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import grpc
 
 from millrace import messages, rpc
-from millrace.config import AXES, Config, Mesh
+from millrace.config import AXES, BEGINNING, Config, Mesh
 from millrace.errors import BugError, Error, LostError, UserError, with_code
 from millrace.receive import Step, receive
 from millrace.wire import Message, WireError
@@ -118,6 +118,8 @@ class Session:
             mesh=self._mesh_given(),
             token=self._join_token(seconds),
         )
+        if self.config.start == BEGINNING and not request.token:  # later it goes on where it is
+            request.start = messages.START_BEGINNING
         what = f"{self.config.who()} joining at {self.config.address}"
         reply = self._planner("Join", request, messages.JoinReply, seconds, what)
         self._check(reply, what)

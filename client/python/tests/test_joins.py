@@ -1,0 +1,139 @@
+"""Ranks that join a job that runs: who may move it. Against the real service."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+
+import pytest
+from processes import needs_binary, real_service, write_job
+
+import millrace
+
+pytestmark = needs_binary
+
+
+def ranks(address, count, **options):
+    """Returns the loaders of all ranks of a job."""
+    given = {"dp_size": count, "timeout": 20, "prefetch": 0, **options}
+    return [millrace.connect(address, dp_rank=dp, **given) for dp in range(count)]
+
+
+def steps(loader, count):
+    """Takes some whole steps; returns what came."""
+    return [
+        [next(loader)["tokens"].tobytes() for _ in range(loader.num_microbatches)]
+        for _ in range(count)
+    ]
+
+
+def in_turn(loaders, count):
+    """Has all ranks take some steps, one step after the other."""
+    for _ in range(count):
+        for loader in loaders:
+            steps(loader, 1)
+
+
+def both(loaders, work):
+    """Runs work(loader) for all at once: without a token each waits for the others."""
+    errors = []
+
+    def run(loader):
+        try:
+            work(loader)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(loader,)) for loader in loaders]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    if errors:
+        raise errors[0]
+    assert not any(thread.is_alive() for thread in threads), "a rank hangs"
+
+
+def test_a_look_at_a_live_job_ends_nobody(tmp_path):
+    with real_service(write_job(tmp_path)) as address:
+        live = ranks(address, 2)
+        in_turn(live, 4)
+        looked, refused = threading.Event(), []
+
+        def look():
+            try:
+                next(millrace.connect(address, dp_rank=0, dp_size=2))
+            except millrace.UserError as error:
+                refused.append(str(error))
+            finally:
+                looked.set()
+
+        looking = threading.Thread(target=look)
+        looking.start()
+        while not looked.wait(0.05):
+            in_turn(live, 1)
+        looking.join()
+        assert len({loader.step for loader in live}) == 1
+        in_turn(live, 3)
+        (text,) = refused
+        for part in (
+            "rank dp=0 cp=0 pp=0 tp=0 joined without a resume token",
+            "the job is at step ",
+            "nothing was changed",
+            'start="beginning"',
+            "millrace preview",
+        ):
+            assert part in text
+        for loader in live:
+            loader.close()
+
+
+def test_all_ranks_may_begin_again_and_one_that_says_so(tmp_path):
+    with real_service(write_job(tmp_path)) as address:
+        first = ranks(address, 2)
+        came = {}
+        both(first, lambda loader: came.setdefault(id(loader), steps(loader, 5)))
+        begin = [came[id(loader)] for loader in first]
+        for loader in first:
+            loader.close()
+
+        again = ranks(address, 2)  # both without a token
+        both(again, lambda loader: came.setdefault(id(loader), steps(loader, 4)))
+        assert [came[id(loader)] for loader in again] == [part[:4] for part in begin]
+
+        said = ranks(address, 2, start="beginning")  # the first that joins moves the job
+        assert [steps(loader, 2) for loader in said] == [part[:2] for part in begin]
+        with pytest.raises(millrace.UserError, match="moved to step 0"):
+            steps(again[0], 9)
+        state = said[0].state_dict()
+        said[0].load_state_dict(state)  # it has begun: a state is no contradiction now
+        assert steps(said[0], 1) == begin[0][2:3]
+        for loader in again + said:
+            loader.close()
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4)))[::5], ids=str)
+def test_ranks_restart_from_one_checkpoint_in_any_order(tmp_path, order):
+    with real_service(write_job(tmp_path, dp=4)) as address:
+        before = ranks(address, 4)
+        in_turn(before, 3)
+        states = [loader.state_dict() for loader in before]
+        want = [steps(loader, 1 + dp % 3) for dp, loader in enumerate(before)]
+        for loader in before:
+            loader.close()
+        after = ranks(address, 4)
+        for dp in order:
+            after[dp].load_state_dict(states[dp])
+            assert steps(after[dp], 1 + dp % 3) == want[dp]
+        both(after, lambda loader: steps(loader, 8 - (loader.step or 0)))
+        assert len({loader.state_dict()["token"] for loader in after}) == 1
+        for loader in after:
+            loader.close()
+
+
+def test_start_is_checked():
+    with pytest.raises(millrace.UserError, match="start is 'begining': give 'beginning'"):
+        millrace.connect("127.0.0.1:1", dp_rank=0, start="begining")
+    loader = millrace.connect("127.0.0.1:1", dp_rank=0, start="beginning")
+    with pytest.raises(millrace.UserError, match="leave start out"):
+        loader.load_state_dict({"version": 1, "step": 4, "microbatch": 0, "token": b"x"})
