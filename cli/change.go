@@ -30,12 +30,22 @@ type changeFlags struct {
 	askFlags
 }
 
+// fromFlag names the position that a change of the topology starts from.
+type fromFlag struct {
+	From string `help:"For a topology: a resume token, as --save-token or python -m millrace.rank --save writes it. The change applies at its step, and what later steps were is void." type:"path" placeholder:"TOKEN"`
+}
+
+// token reads it; nil if none is named.
+func (f fromFlag) token() ([]byte, error) { return readToken(f.From) }
+
 // askFlags say how a change is asked for.
 type askFlags struct {
 	Reason  string        `help:"Why, for people who read the journal." placeholder:"TEXT"`
 	Job     string        `help:"Job spec (YAML) that the service must run; with another one, nothing is changed." type:"path" placeholder:"FILE"`
 	Timeout time.Duration `help:"How long to wait until the change is made: a source that joins is indexed first. Default 5m." default:"5m" placeholder:"TIME"`
 	tlsFlags
+
+	from []byte // the token that the change starts from; nil if it applies to steps to come
 }
 
 const changeHelp = "The change applies from a step on to all ranks alike. It becomes part of the job: the step log, resume tokens and `millrace changes` keep it, " +
@@ -64,12 +74,12 @@ func (f *changeFlags) make(ctx context.Context, address string, c change.Change)
 
 func (f *askFlags) make(ctx context.Context, address string, c change.Change) error {
 	c.Reason = cmp.Or(f.Reason, c.Reason)
-	req := &pb.ChangeRequest{Change: []byte(c.String())}
+	req := &pb.ChangeRequest{Change: []byte(c.String()), Token: f.from}
 	status, err := statusAt(ctx, address, f.security())
 	if err != nil {
 		return err
 	}
-	if !status.Joined {
+	if !status.Joined && f.from == nil {
 		fmt.Fprintf(os.Stderr, "millrace: no trainer has joined yet, so that it is not known at which step the job goes on: waiting up to %v for one\n", f.Timeout)
 	}
 	if f.Job != "" {
@@ -165,6 +175,7 @@ type changeCmd struct {
 	toService
 	Change string `arg:"" help:"The change in JSON."`
 	changeFlags
+	fromFlag
 
 	parsed change.Change
 }
@@ -186,7 +197,12 @@ func (c *changeCmd) Validate() (err error) {
 	return c.check(c.parsed)
 }
 
-func (c *changeCmd) Run(ctx context.Context) error { return c.make(ctx, c.Address, c.parsed) }
+func (c *changeCmd) Run(ctx context.Context) (err error) {
+	if c.from, err = c.token(); err != nil {
+		return err
+	}
+	return c.make(ctx, c.Address, c.parsed)
+}
 
 type batchCmd struct {
 	toService
@@ -219,6 +235,7 @@ type topologyCmd struct {
 	toService
 	Axes []string `arg:"" name:"axis=size" help:"Sizes of axes: dp, cp, pp, tp, vpp or ep. Those not named stay."`
 	changeFlags
+	fromFlag
 
 	parsed change.Change
 }
@@ -226,7 +243,10 @@ type topologyCmd struct {
 // Help is printed below the usage line.
 func (*topologyCmd) Help() string {
 	return "Moves the job to another mesh of trainer ranks. The data of the ranks there are ends before the step: they save their state, and the ranks of the new mesh start from it. " +
-		"Global batches stay what they were. " + changeHelp + "Example:\n  millrace topology 127.0.0.1:7070 dp=4 tp=2 --step 2000"
+		"Global batches stay what they were. When ranks are lost, --from names the checkpoint that those that are left go on from: its step is planned long since, " +
+		"and what came after it is void. " + changeHelp + "Examples:\n" +
+		"  millrace topology 127.0.0.1:7070 dp=4 tp=2 --step 2000\n" +
+		"  millrace topology 127.0.0.1:7070 dp=2 --from checkpoint/data.token"
 }
 
 // Validate is called by kong: what it refuses is wrong usage.
@@ -235,7 +255,12 @@ func (c *topologyCmd) Validate() (err error) {
 	return cmp.Or(err, c.check(c.parsed))
 }
 
-func (c *topologyCmd) Run(ctx context.Context) error { return c.make(ctx, c.Address, c.parsed) }
+func (c *topologyCmd) Run(ctx context.Context) (err error) {
+	if c.from, err = c.token(); err != nil {
+		return err
+	}
+	return c.make(ctx, c.Address, c.parsed)
+}
 
 type skipCmd struct {
 	toService

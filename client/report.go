@@ -80,12 +80,19 @@ func (r Report) wire() (*pb.ReportRequest, error) {
 // made, and the status of the job lists the changes that were. A source that is
 // added is indexed first, which takes its time: give ctx a deadline to suit.
 func Change(ctx context.Context, address string, change []byte, security Security) (step int64, err error) {
+	return ChangeFrom(ctx, address, change, nil, security)
+}
+
+// ChangeFrom changes the topology of a job at the step of a resume token, though later
+// steps are planned or were delivered: those are void, and ranks of the new mesh join with
+// the token. It is how a job goes on when ranks are lost. Asked for again it does nothing.
+func ChangeFrom(ctx context.Context, address string, change, token []byte, security Security) (step int64, err error) {
 	conn, err := rpc.Dial(address, security)
 	if err != nil {
 		return 0, err
 	}
 	defer conn.Close()
-	reply, err := pb.NewPlannerClient(conn).Change(ctx, &pb.ChangeRequest{Change: change})
+	reply, err := pb.NewPlannerClient(conn).Change(ctx, &pb.ChangeRequest{Change: change, Token: token})
 	if err != nil {
 		err = rpc.FromStatus(err)
 		if fault.ClassOf(err) == fault.Lost {

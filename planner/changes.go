@@ -22,7 +22,7 @@ func (p *Planner) Change(ctx context.Context, req *pb.ChangeRequest) (*pb.Change
 		return nil, rpc.ToStatus(fault.Userf("a change to spec %x was asked for, this service runs %x", head(req.Identity), p.id.spec[:6]))
 	}
 	c, err := change.Parse(req.Change)
-	if err != nil {
+	if err = cmp.Or(err, checkFrom(c, req.Token)); err != nil {
 		return nil, rpc.ToStatus(err)
 	}
 	ctx, cancel := rpc.Early(ctx)
@@ -31,7 +31,11 @@ func (p *Planner) Change(ctx context.Context, req *pb.ChangeRequest) (*pb.Change
 	var refused error
 	err = p.ask(ctx, func() bool {
 		var done bool
-		reply.Step, done, refused = p.proceedChange(c)
+		if len(req.Token) > 0 {
+			reply.Step, done, refused = p.proceedFrom(c, req.Token)
+		} else {
+			reply.Step, done, refused = p.proceedChange(c)
+		}
 		return done || refused != nil
 	})
 	if err != nil {
@@ -257,7 +261,7 @@ func (p *Planner) resolve(core *plan.Core, c change.Change) (ch plan.Change, err
 		ch.Kind = plan.AddSource
 		ch.Add, err = p.added(c.Add)
 	case c.Topology != nil:
-		ch.Kind = plan.Remesh
+		ch.Kind, ch.From = plan.Remesh, c.From != ""
 		if ch.Mesh, err = remeshed(core.Mesh(), c.Topology); err == nil {
 			err = p.reshaped(int(core.SequenceLength()), ch.Mesh)
 		}

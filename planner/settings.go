@@ -88,10 +88,14 @@ func (p *Planner) agree(state plan.State) error {
 	var filed []plan.Change // those of the past that stand in a file, from ch on
 	for i, ch := range slices.Backward(past) {
 		origin := p.origins[string(ch.Text)]
-		if origin == "" {
+		if origin == "" && !ch.From {
 			continue
 		}
 		filed = slices.Insert(filed, 0, ch)
+		if have := state.Settings.Have(past[i:]) || state.Settings.Have(filed); !have && ch.From {
+			return fault.Userf("%sthe job went on from step %d with other ranks (%s), and the resume token of step %d was saved by those before: "+
+				"what they were given from step %d on is void; resume from the token of that step, or from one that was saved since", origin, ch.Step, ch.Text, state.Step, ch.Step)
+		}
 		if !state.Settings.Have(past[i:]) && !state.Settings.Have(filed) { // what was made live may be of another branch
 			return fault.Userf("%sthe change %s is for step %d, and the job of the resume token of step %d did not have it there, or has another one since: "+
 				"leave it out, give it step %d or a later one, or resume from a token of step %d or before", origin, ch.Text, ch.Step, state.Step, state.Step, ch.Step)

@@ -10,6 +10,7 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -35,6 +36,7 @@ type Change struct {
 	SequenceLength int                `json:"sequence_length,omitempty"` // tokens in a row; may come with Sequences
 	Sequences      int                `json:"sequences,omitempty"`       // rows in a step
 	Topology       map[string]int     `json:"topology,omitempty"`        // sizes of mesh axes; those not named stay
+	From           string             `json:"from,omitempty"`            // with Topology: the digest of the position, at Step, that it starts from
 	Skip           int64              `json:"skip,omitempty"`            // the data of so many steps is passed over
 	Ban            *Record            `json:"ban,omitempty"`             // a record that is not used any more
 	Cancel         *Change            `json:"cancel,omitempty"`          // a change, as the journal has it, that is taken back before its step
@@ -93,7 +95,12 @@ func Parse(data []byte) (Change, error) {
 	return c, c.Validate()
 }
 
-var fields = []string{"step", "weights", "schedule", "pause", "resume", "drop", "add", "sequence_length", "sequences", "topology", "skip", "ban", "cancel", "reason"}
+var fields = []string{"step", "weights", "schedule", "pause", "resume", "drop", "add", "sequence_length", "sequences", "topology", "from", "skip", "ban", "cancel", "reason"}
+
+// kinds are the fields that say what is changed.
+func kinds() []string {
+	return slices.DeleteFunc(slices.Clone(fields), func(name string) bool { return name == "step" || name == "from" || name == "reason" })
+}
 
 // ParseAll reads changes that a log or a token kept.
 func ParseAll(texts [][]byte) ([]Change, error) {
@@ -128,7 +135,7 @@ func (c Change) Validate() error {
 	}
 	switch {
 	case given != 1:
-		return fault.Userf("a change changes one thing, this one %d: valid is one of %s", given, strings.Join(fields[1:len(fields)-1], ", "))
+		return fault.Userf("a change changes one thing, this one %d: valid is one of %s", given, strings.Join(kinds(), ", "))
 	case c.Step < 0:
 		return fault.Userf("step is %d, valid is 0 or more", c.Step)
 	case c.Skip < 0:
@@ -162,6 +169,9 @@ func (c Change) checkCancel() error {
 var axes = []string{"dp", "cp", "pp", "tp", "vpp", "ep"}
 
 func (c Change) checkTopology() error {
+	if digest, err := hex.DecodeString(c.From); c.From != "" && (c.Topology == nil || err != nil || len(digest) != 32) {
+		return fault.Userf("from is %q: it stands beside a topology, and is the digest of 64 hexadecimal digits that the service wrote there", c.From)
+	}
 	if c.Topology != nil && len(c.Topology) == 0 {
 		return fault.Userf("the topology names no axis: valid are %s", strings.Join(axes, ", "))
 	}

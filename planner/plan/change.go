@@ -27,6 +27,7 @@ type Change struct {
 	Weights []float64   // SetShares: what Shares were made of; tokens say it in fewer bytes
 	Batch   Shape       // Resize: zero fields stay as they are
 	Mesh    *place.Tree // Remesh
+	From    bool        // Remesh: it starts from a token, and what was planned of later steps is void
 	Steps   int64       // Skip: steps whose data is passed over
 	Ban     Ban         // BanSample
 	Add     Added       // AddSource

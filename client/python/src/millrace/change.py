@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from millrace import messages, rpc
+from millrace import messages, rpc, state
 from millrace.config import TLS, parse_identity, pick_address
 from millrace.errors import BugError, LostError, UserError, with_code
 from millrace.wire import WireError
@@ -16,6 +16,7 @@ def change(
     address: str | None,
     change: Mapping[str, Any] | str,
     *,
+    from_token: bytes | Mapping[str, Any] | None = None,
     identity: str | bytes | None = None,
     timeout: float = 600.0,
     tls_ca: str | None = None,
@@ -31,6 +32,9 @@ def change(
         add, sequence_length and sequences, topology, skip, ban or cancel; a mapping, or its JSON.
         Without "step" it applies as soon as it can: after the steps that are planned. One that
         is made before the first rank has connected waits for it.
+    from_token: for a topology, the token, or the state_dict(), of the checkpoint that its ranks
+        start from when others are lost. The change applies at that step, though it is
+        planned long since: what later steps were is void. Asked for again it does nothing.
     address, identity, tls_*: as for connect(); None is $MILLRACE_ADDR.
     timeout: seconds; a source that is added is indexed first, which takes its time.
 
@@ -41,7 +45,7 @@ def change(
     tls = TLS(tls_ca, tls_cert, tls_key)
     tls.check()
     address = pick_address(address)
-    request = messages.ChangeRequest(_json(change), parse_identity(identity))
+    request = messages.ChangeRequest(_json(change), parse_identity(identity), _token(from_token))
     what = f"changing the job at {address}"
     channel = rpc.open_channel(address, tls)
     try:
@@ -55,6 +59,15 @@ def change(
         raise BugError(f"{what}: reading the answer: {error}") from error
     finally:
         channel.close()
+
+
+def _token(given: bytes | Mapping[str, Any] | None) -> bytes:
+    if given is None:
+        return b""
+    if not given:
+        raise UserError("from_token is empty: give a token or what state_dict() returned")
+    token: bytes = state.checked(dict(given))["token"] if isinstance(given, Mapping) else given
+    return token
 
 
 def _json(change: Mapping[str, Any] | str) -> bytes:
