@@ -9,6 +9,7 @@ import pytest
 from processes import needs_binary, real_service, write_job
 
 import millrace
+from millrace.messages import ResumeToken
 
 pytestmark = needs_binary
 
@@ -130,6 +131,40 @@ def test_ranks_restart_from_one_checkpoint_in_any_order(tmp_path, order):
         both(after, lambda loader: steps(loader, 8 - (loader.step or 0)))
         assert len({loader.state_dict()["token"] for loader in after}) == 1
         for loader in after:
+            loader.close()
+
+
+def test_a_lost_node_does_not_end_the_job(tmp_path):
+    with real_service(write_job(tmp_path, dp=4)) as address:
+        before = ranks(address, 4)
+        in_turn(before, 3)
+        saved = before[0].state_dict()
+        in_turn(before, 4)
+        for loader in before[2:]:
+            loader.close()
+        with pytest.raises(millrace.UserError, match="only a change of the topology starts"):
+            millrace.change(address, {"pause": "notes"}, from_token=saved)
+        with pytest.raises(millrace.UserError, match="from_token is empty"):
+            millrace.change(address, {"topology": {"dp": 2}}, from_token=b"")
+        for given in (saved, saved["token"]):
+            assert millrace.change(address, {"topology": {"dp": 2}}, from_token=given) == 3
+        with pytest.raises(millrace.UserError, match="start the ranks of that mesh from it"):
+            steps(before[0], 9)
+        after = ranks(address, 2)
+        for loader in after:
+            loader.load_state_dict(saved)
+        in_turn(after, 5)
+        assert [loader.step for loader in after] == [7, 7]
+        token = ResumeToken.decode(after[0].state_dict()["token"])
+        for loader in before + after:
+            loader.close()
+    with real_service(write_job(tmp_path / "whole", dp=4)) as address:
+        whole = ranks(address, 4)
+        in_turn(whole, 8)
+        same = ResumeToken.decode(whole[0].state_dict()["token"])
+        assert (token.step, token.digest) == (same.step, same.digest)
+        assert (token.mesh.dp, same.mesh.dp) == (2, 4)
+        for loader in whole:
             loader.close()
 
 

@@ -165,7 +165,8 @@ def declared_in_proto():
     text = re.sub(r"//[^\n]*", "", PROTO.read_text())
     for name, body in re.findall(r"message (\w+) \{([^{}]*)\}", text):
         for repeated, kind, key, number in re.findall(r"(repeated )?(\w+) (\w+) = (\d+);", body):
-            yield name, key, int(number), KINDS.get(kind, "message"), bool(repeated), kind
+            enum = "uint" if re.search(rf"^enum {kind} \{{", text, re.M) else "message"
+            yield name, key, int(number), KINDS.get(kind, enum), bool(repeated), kind
 
 
 @pytest.mark.skipif(not PROTO.exists(), reason="proto/millrace.proto is not beside the client")
