@@ -109,8 +109,8 @@ func TestAllBeginAgain(t *testing.T) {
 				return err
 			}
 			closeAll(before)
-			if steps > 1 {
-				short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+			if steps == 8 {
+				short, cancel := context.WithTimeout(ctx, 2*time.Second)
 				_, err := client.Open(short, address, client.Options{Rank: places[1]})
 				cancel()
 				if err == nil || fault.ClassOf(err) != fault.Lost || !strings.Contains(err.Error(), "all ranks to join without a resume token") {

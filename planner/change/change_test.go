@@ -20,6 +20,7 @@ func TestRefused(t *testing.T) {
 		{`{"ban":{"source":"a","row":1}}`, `a ban names source, file and row (from 0), this one source "a", file "" and row 1;`},
 		{`{"add":{"source":{},"weight":1}}`, "between 0 and 1"},
 		{`{"paus":"a"}`, `did you mean "pause"?`},
+		{`{"pause":"web","from":"00"}`, "from is \"00\": it stands beside a topology"},
 		{`{"topology":{"dq":2}}`, `no axis "dq": valid are dp, cp`},
 		{`{"topology":{"dp":0}}`, "topology.dp is 0"},
 		{`{"topology":{}}`, "names no axis"},
