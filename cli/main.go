@@ -197,14 +197,16 @@ func load(path string, opts ...jobspec.Option) (*jobspec.Job, error) {
 	return job, err
 }
 
-// tlsFlags are the flags that say how roles and trainers trust each other.
+// tlsFlags are the flags that say how roles, trainers and tools trust each other.
 type tlsFlags struct {
 	TLSCert  string `name:"tls-cert" help:"PEM certificate of this process." type:"path" placeholder:"FILE"`
 	TLSKey   string `name:"tls-key" help:"PEM key of the certificate." type:"path" placeholder:"FILE"`
 	TLSCA    string `name:"tls-ca" help:"PEM authority that must have signed the other side's." type:"path" placeholder:"FILE"`
 	Insecure bool   `help:"Listen off loopback without TLS: the network is trusted."`
+
+	AccessKeyFile string `help:"File with the access key of the service (also MILLRACE_ACCESS_KEY_FILE); default: the one that a service on this machine has left for its user." type:"path" placeholder:"FILE"`
 }
 
 func (f tlsFlags) security() rpc.Security {
-	return rpc.Security{CertFile: f.TLSCert, KeyFile: f.TLSKey, CAFile: f.TLSCA, Insecure: f.Insecure}
+	return rpc.Security{CertFile: f.TLSCert, KeyFile: f.TLSKey, CAFile: f.TLSCA, Insecure: f.Insecure, AccessKeyFile: f.AccessKeyFile}
 }

@@ -68,6 +68,8 @@ func (c *serviceFlags) reachable(ctx context.Context, address string) error {
 	switch {
 	case err == nil || ctx.Err() != nil:
 		return ctx.Err()
+	case fault.ClassOf(err) == fault.User:
+		return err
 	case c.TLSCert != "":
 		return fault.Userf("the service cannot be reached at its own address %s: %w; the certificate %s must name that host or address and be signed by %s",
 			address, err, c.TLSCert, c.TLSCA)

@@ -44,7 +44,7 @@ func peek(ctx context.Context, address string, step int64, opts Options) (*Batch
 	if !at.Fetches {
 		return nil, fault.Userf("%s gets its batches from rank tp=0 of the same place by a broadcast: look at that one", opts.Rank)
 	}
-	data, err := rpc.Dial(at.Constructor, opts.Security)
+	data, err := rpc.Dial(at.Constructor, opts.Security.Of(address))
 	if err != nil {
 		return nil, err
 	}

@@ -11,11 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-
 	"github.com/millrace-data/millrace/client"
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/rpc"
 	"github.com/millrace-data/millrace/internal/service"
 	"github.com/millrace-data/millrace/planner/jobspec"
 	pb "github.com/millrace-data/millrace/proto"
@@ -62,7 +60,7 @@ type status struct {
 
 func statusOf(ctx context.Context, t *testing.T, address string) (s status) {
 	t.Helper()
-	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := rpc.Dial(address, client.Security{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -103,7 +103,7 @@ func (c *Client) join(ctx context.Context) (int64, error) {
 	defer c.speak(ctx, "to join")()
 	reply, err := c.askToJoin(ctx, c.opts.Token, grpc.WaitForReady(true))
 	if err == nil {
-		err = c.session.enter(reply, c.opts.Security)
+		err = c.session.enter(reply, c.opts.Security.Of(c.address))
 	}
 	return int64(reply.GetNextStep()), err
 }
@@ -154,7 +154,7 @@ func (c *Client) rejoin(ctx context.Context, old *joined, step int64) error {
 		return err
 	}
 	c.opts.Log.Info("the rank joined again", "rank", c.opts.Rank.String(), "step", step, "service", c.address)
-	return c.session.enter(reply, c.opts.Security)
+	return c.session.enter(reply, c.opts.Security.Of(c.address))
 }
 
 // state asks for the resume token of a position, and remembers it.

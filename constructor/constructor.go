@@ -71,10 +71,10 @@ type Constructor struct {
 // Run serves until ctx ends or the planner goes away.
 func Run(ctx context.Context, opts Options) error {
 	opts.withDefaults()
-	c := &Constructor{opts: opts, steps: newSteps(), peers: newPeers(opts.Security), pictures: pictures.NewPool(runtime.GOMAXPROCS(0)), failures: make(chan error, 1)}
+	c := &Constructor{opts: opts, steps: newSteps(), peers: newPeers(opts.Security.Of(opts.Planner)), pictures: pictures.NewPool(runtime.GOMAXPROCS(0)), failures: make(chan error, 1)}
 	defer c.peers.close()
 	register := func(s *grpc.Server) { pb.RegisterConstructorServer(s, c) }
-	return rpc.Run(ctx, opts.Address, opts.Advertise, opts.Security, register, func(ctx context.Context, address string) error {
+	return rpc.Run(ctx, opts.Address, opts.Advertise, opts.Security.Of(opts.Planner), register, func(ctx context.Context, address string) error {
 		c.opts.ID = cmp.Or(c.opts.ID, address)
 		err := c.session(ctx, address)
 		if err == nil || errors.Is(err, context.Canceled) {

@@ -101,7 +101,7 @@ func Run(ctx context.Context, opts Options) error {
 	l := &Loader{opts: opts, store: store.NewMetered(opts.Store), tokenizers: transform.NewTokenizers(), pictures: pictures.NewPool(opts.Workers), ready: make(chan struct{})}
 	register := func(s *grpc.Server) { pb.RegisterLoaderServer(s, l) }
 	defer l.close()
-	return rpc.Run(ctx, opts.Address, opts.Advertise, opts.Security, register, func(ctx context.Context, address string) error {
+	return rpc.Run(ctx, opts.Address, opts.Advertise, opts.Security.Of(opts.Planner), register, func(ctx context.Context, address string) error {
 		l.opts.ID = cmp.Or(l.opts.ID, address)
 		defer l.opts.Exchange.Offer(address, l)()
 		return l.session(ctx, address)
@@ -157,7 +157,11 @@ func (l *Loader) talk(ctx context.Context, address string) error {
 }
 
 func (l *Loader) lost(err error) error {
-	return fault.As(fault.Lost, fmt.Errorf("loader %s: the session with the planner at %s ended: %w", l.opts.ID, l.opts.Planner, rpc.FromStatus(err)))
+	class := fault.Lost
+	if err = rpc.FromStatus(err); fault.ClassOf(err) == fault.User {
+		class = fault.User
+	}
+	return fault.As(class, fmt.Errorf("loader %s: the session with the planner at %s ended: %w", l.opts.ID, l.opts.Planner, err))
 }
 
 // orders receives orders and starts a worker for each; it waits while all

@@ -22,13 +22,28 @@ import (
 	"github.com/millrace-data/millrace/internal/fault"
 )
 
-// Security says how roles and trainers trust each other. The zero value is no
-// TLS, which Listen allows on loopback and unix sockets only.
+// Security says how roles and trainers trust each other. The zero value is plain text, which
+// Listen allows on loopback and unix sockets only, and the access key that the planner has
+// made for its job, which Dial finds by the planner's address.
+//
+// An access key proves the client to the service. With TLS both sides prove themselves by
+// certificates, whose roles say what each may ask for; a key counts beside them if it is given.
 type Security struct {
-	CertFile string // PEM; with KeyFile
-	KeyFile  string
-	CAFile   string // PEM; who must have signed the other side (mutual TLS)
-	Insecure bool   // allow plain text off loopback: the network is trusted
+	CertFile      string // PEM; with KeyFile
+	KeyFile       string
+	CAFile        string // PEM; who must have signed the other side (mutual TLS)
+	Insecure      bool   // allow plain text off loopback: the network is trusted
+	AccessKeyFile string // holds the access key; default: MILLRACE_ACCESS_KEY, MILLRACE_ACCESS_KEY_FILE, or what is left for clients
+
+	planner   string // the address whose access key counts
+	accessKey string // the key, if it is known; a planner's
+}
+
+// Of returns s for one who belongs to the service of a planner: it is that one's access key
+// that counts, whoever is called or serves.
+func (s Security) Of(planner string) Security {
+	s.planner = cmp.Or(s.planner, planner)
+	return s
 }
 
 func (s Security) enabled() bool { return s.CertFile != "" }
@@ -74,7 +89,8 @@ const keepAlive = 10 * time.Second
 // minutes, which a role that came back would not be found for.
 var reconnect = backoff.Config{BaseDelay: 200 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second}
 
-// NewServer returns a gRPC server with Millrace's codec and limits.
+// NewServer returns a gRPC server with Millrace's codec and limits. It asks for the access key
+// of the planner that sec is Of; Run sees to it that there is one.
 func NewServer(sec Security) (*grpc.Server, error) {
 	if err := sec.validate(); err != nil {
 		return nil, err
@@ -93,11 +109,14 @@ func NewServer(sec Security) (*grpc.Server, error) {
 		}
 		options = append(options, grpc.Creds(credentials.NewTLS(config)))
 	}
+	if g := (&guard{keys: sec.keys(), tls: sec.enabled()}); g.tls || g.keys != nil {
+		options = append(options, grpc.InTapHandle(g.admit))
+	}
 	return grpc.NewServer(options...), nil
 }
 
 // Dial returns a connection to address: HOST:PORT or unix:PATH. It connects at
-// the first call.
+// the first call. Unless sec is Of another one, address is the planner's.
 func Dial(address string, sec Security) (*grpc.ClientConn, error) {
 	if err := cmp.Or(sec.validate(), checkAddress(address)); err != nil {
 		return nil, err
@@ -112,6 +131,7 @@ func Dial(address string, sec Security) (*grpc.ClientConn, error) {
 	}
 	conn, err := grpc.NewClient(address,
 		grpc.WithTransportCredentials(creds),
+		grpc.WithPerRPCCredentials(&caller{keys: sec.Of(address).keys(), tls: sec.enabled()}),
 		grpc.WithNoProxy(), // a cluster's proxy is for the world outside, and does not know its pods
 		experimental.WithBufferPool(frameBuffers),
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(Codec()), grpc.MaxCallRecvMsgSize(maxMessage)),

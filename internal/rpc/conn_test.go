@@ -10,6 +10,7 @@ import (
 	"encoding/pem"
 	"math/big"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -96,8 +97,9 @@ func TestUnixSocketIsPrivate(t *testing.T) {
 	}
 }
 
-// certificates writes an authority and a certificate it signed for 127.0.0.1.
-func certificates(t *testing.T) rpc.Security {
+// certificates writes an authority and a certificate it signed for 127.0.0.1, which has
+// some roles.
+func certificates(t *testing.T, roles ...string) rpc.Security {
 	t.Helper()
 	dir := t.TempDir()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -110,6 +112,9 @@ func certificates(t *testing.T) rpc.Security {
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	for _, role := range roles {
+		template.URIs = append(template.URIs, &url.URL{Scheme: "millrace", Host: "role", Path: "/" + role})
 	}
 	cert, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
@@ -170,7 +175,7 @@ func askStatus(t *testing.T, address string, sec rpc.Security) error {
 
 // TestTLS checks that each side must show a certificate of the authority.
 func TestTLS(t *testing.T) {
-	ours, theirs := certificates(t), certificates(t)
+	ours, theirs := certificates(t, "service"), certificates(t, "service")
 	address := start(t, "127.0.0.1:0", ours)
 	if err := askStatus(t, address, ours); err != nil {
 		t.Errorf("with the right certificate: %v", err)

@@ -14,11 +14,20 @@ import (
 
 // Run serves what register registers on address, calls work with the address as
 // others reach it (advertise, if that is given), and returns when either ends or ctx does. That work ends with
-// context.Canceled is its regular end.
+// context.Canceled is its regular end. Unless sec is Of a planner, this is the planner, and
+// makes the job's access key.
 func Run(ctx context.Context, address, advertise string, sec Security, register func(*grpc.Server), work func(ctx context.Context, address string) error) error {
 	listener, err := Listen(address, sec)
 	if err != nil {
 		return err
+	}
+	at := advertised(listener, advertise)
+	if sec.planner == "" {
+		var withdraw func()
+		if sec, withdraw, err = sec.issue(listener, at); err != nil {
+			return errors.Join(err, listener.Close())
+		}
+		defer withdraw()
 	}
 	server, err := NewServer(sec)
 	if err != nil {
@@ -27,7 +36,7 @@ func Run(ctx context.Context, address, advertise string, sec Security, register 
 	register(server)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return Serve(ctx, server, listener) })
-	g.Go(func() error { return work(ctx, advertised(listener, advertise)) })
+	g.Go(func() error { return work(ctx, at) })
 	if err := g.Wait(); !errors.Is(err, context.Canceled) {
 		return err
 	}

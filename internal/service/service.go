@@ -312,7 +312,7 @@ func classOf(p *os.ProcessState) fault.Class {
 func securityFlags(s rpc.Security) []string {
 	var flags []string
 	for _, f := range []struct{ name, value string }{
-		{"--tls-cert", s.CertFile}, {"--tls-key", s.KeyFile}, {"--tls-ca", s.CAFile},
+		{"--tls-cert", s.CertFile}, {"--tls-key", s.KeyFile}, {"--tls-ca", s.CAFile}, {"--access-key-file", s.AccessKeyFile},
 	} {
 		if f.value != "" {
 			flags = append(flags, f.name, f.value)
