@@ -112,9 +112,9 @@ def _serving(process):
 
 
 @contextlib.contextmanager
-def real_service(spec):
+def real_service(spec, listen="127.0.0.1:0"):
     """Runs ``millrace serve`` for a job spec; yields its address."""
-    command = [BINARY, "serve", str(spec), "--listen", "127.0.0.1:0"]
+    command = [BINARY, "serve", str(spec), "--listen", listen]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             yield _serving(process)

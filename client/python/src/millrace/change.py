@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from millrace import messages, rpc, state
+from millrace.access import Access
 from millrace.config import TLS, parse_identity, pick_address
 from millrace.errors import BugError, LostError, UserError, with_code
 from millrace.wire import WireError
@@ -22,6 +23,7 @@ def change(
     tls_ca: str | None = None,
     tls_cert: str | None = None,
     tls_key: str | None = None,
+    access_key_file: str | None = None,
 ) -> int:
     """Changes the job served at address. Returns the first step that the change applies to.
 
@@ -35,7 +37,7 @@ def change(
     from_token: for a topology, the token, or the state_dict(), of the checkpoint that its ranks
         start from when others are lost. The change applies at that step, though it is
         planned long since: what later steps were is void. Asked for again it does nothing.
-    address, identity, tls_*: as for connect(); None is $MILLRACE_ADDR.
+    address, identity, tls_*, access_key_file: as for connect(); None is $MILLRACE_ADDR.
     timeout: seconds; a source that is added is indexed first, which takes its time.
 
     The change is durable when this returns. It is asked for once: after LostError it may
@@ -47,7 +49,7 @@ def change(
     address = pick_address(address)
     request = messages.ChangeRequest(_json(change), parse_identity(identity), _token(from_token))
     what = f"changing the job at {address}"
-    channel = rpc.open_channel(address, tls)
+    channel = rpc.open_channel(address, tls, Access(address, access_key_file, tls.used()))
     try:
         method = messages.PLANNER + "Change"
         raw = rpc.call_unary(channel, method, request.encode(), timeout, what)

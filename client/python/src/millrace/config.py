@@ -75,6 +75,10 @@ class TLS(NamedTuple):
     cert: str | None
     key: str | None
 
+    def used(self) -> bool:
+        """Says whether connections use TLS."""
+        return bool(self.ca or self.cert)
+
     def check(self) -> None:
         """Raises UserError for half a pair."""
         if bool(self.cert) != bool(self.key):
@@ -97,6 +101,7 @@ class Config:
     timeout: float
     tls: TLS
     start: str = ""  # "beginning": of the job, wherever it is
+    access_key_file: str | None = None
 
     def __post_init__(self) -> None:
         for axis in AXES:

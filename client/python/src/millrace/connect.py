@@ -28,6 +28,7 @@ def connect(
     tls_ca: str | None = None,
     tls_cert: str | None = None,
     tls_key: str | None = None,
+    access_key_file: str | None = None,
 ) -> Loader:
     """Returns the loader of one rank. It connects at its first use.
 
@@ -47,6 +48,9 @@ def connect(
         when it is wanted.
     timeout: seconds that one call may wait before it raises LostError.
     tls_*: paths of PEM files. With tls_ca or tls_cert the connections use TLS.
+    access_key_file: path of the service's access key; default $MILLRACE_ACCESS_KEY_FILE,
+        or the key itself in $MILLRACE_ACCESS_KEY, or what a service of the same user on
+        this machine has left.
 
     Raises UserError for arguments that cannot be right.
     """
@@ -65,5 +69,6 @@ def connect(
         timeout=timeout,
         tls=TLS(tls_ca, tls_cert, tls_key),
         start=start or "",
+        access_key_file=access_key_file,
     )
     return Loader(config)

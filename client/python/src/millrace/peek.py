@@ -15,6 +15,7 @@ from typing import Any
 import grpc
 
 from millrace import lineage, messages, rpc
+from millrace.access import Access
 from millrace.config import AXES, TLS, parse_identity, pick_address, whole
 from millrace.errors import BugError, LostError, UserError
 from millrace.receive import Microbatch, receive
@@ -48,6 +49,7 @@ def peek(
     tls_ca: str | None = None,
     tls_cert: str | None = None,
     tls_key: str | None = None,
+    access_key_file: str | None = None,
 ) -> Peek:
     """Returns what a rank of the job served at ``address`` gets of a step, and changes nothing.
 
@@ -57,7 +59,7 @@ def peek(
     job, identity: refuse a service that serves another job, or another spec.
     *_rank: the rank to look at, which need not run.
     timeout: seconds that it may take. A step that is planned is waited for.
-    tls_*: paths of PEM files, as for connect().
+    tls_*, access_key_file: as for connect().
 
     UserError for a step or a rank that is not there; the message names the steps that are.
     LostError if the service does not answer.
@@ -68,19 +70,18 @@ def peek(
             raise UserError(f"{axis}_rank is {rank}: ranks count up from 0")
     if step is not None and whole("step", step) < 0:
         raise UserError(f"step is {step}: steps count up from 0")
-    look = _Look(
-        pick_address(address),
-        messages.Coordinates(**ranks),
-        TLS(tls_ca, tls_cert, tls_key),
-        timeout,
-    )
+    address, tls = pick_address(address), TLS(tls_ca, tls_cert, tls_key)
+    access = Access(address, access_key_file, tls.used())
+    look = _Look(address, messages.Coordinates(**ranks), tls, access, timeout)
     located = look.locate(job or "", parse_identity(identity))
     return look.step(located, step)
 
 
 class _Look:
-    def __init__(self, address: str, rank: messages.Coordinates, tls: TLS, timeout: float) -> None:
-        self.address, self.rank, self.tls = address, rank, tls
+    def __init__(
+        self, address: str, rank: messages.Coordinates, tls: TLS, access: Access, timeout: float
+    ) -> None:
+        self.address, self.rank, self.tls, self.access = address, rank, tls, access
         self.until = time.monotonic() + timeout
         places = " ".join(f"{axis}={getattr(rank, axis)}" for axis in AXES)
         self.what = f"looking at the batch of rank {places} at {address}"
@@ -133,7 +134,7 @@ class _Look:
 
     @contextlib.contextmanager
     def _channel(self, address: str) -> Iterator[Any]:
-        channel = rpc.open_channel(address, self.tls)
+        channel = rpc.open_channel(address, self.tls, self.access)
         try:
             yield channel
         finally:

@@ -53,6 +53,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--dump", metavar="DIR", help="write all tensors below DIR")
     for name in ("ca", "cert", "key"):
         made.add_argument(f"--tls-{name}", metavar="PEM")
+    made.add_argument("--access-key-file", metavar="FILE")
     return made
 
 
@@ -156,6 +157,7 @@ def run(options: argparse.Namespace) -> None:
     """Runs the rank and writes what was asked for."""
     names = ["address", "job", "identity", "start", "prefetch", "timeout"]
     names += ["tls_ca", "tls_cert", "tls_key"]
+    names += ["access_key_file"]
     names += [f"{axis}_{word}" for axis in AXES for word in ("rank", "size")]
     with connect(**{name: getattr(options, name) for name in names}) as loader:
         if options.load:

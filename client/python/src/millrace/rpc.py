@@ -15,6 +15,7 @@ from typing import Any, Callable, TypeVar
 
 import grpc
 
+from millrace.access import Access, Channel
 from millrace.config import TLS
 from millrace.errors import BugError, Error, LostError, UserError, with_code
 
@@ -82,15 +83,15 @@ def check_fork() -> None:
         )
 
 
-def open_channel(address: str, tls: TLS) -> Any:
+def open_channel(address: str, tls: TLS, access: Access) -> Channel:
     """Returns a channel to address; it connects at its first call."""
     check_fork()
     _owner[:] = [os.getpid()]
-    if not (tls.ca or tls.cert):
-        return grpc.insecure_channel(address, options=OPTIONS)
+    if not tls.used():
+        return Channel(grpc.insecure_channel(address, options=OPTIONS), access)
     _check_files(tls)
     credentials = grpc.ssl_channel_credentials(_read(tls.ca), _read(tls.key), _read(tls.cert))
-    return grpc.secure_channel(address, credentials, options=OPTIONS)
+    return Channel(grpc.secure_channel(address, credentials, options=OPTIONS), access)
 
 
 def _check_files(tls: TLS) -> None:
@@ -128,7 +129,7 @@ def classify(error: Any, what: str) -> Error:
     return with_code(kind(f"{what}: {details} ({code})"), code)
 
 
-def call_unary(channel: Any, method: str, request: bytes, seconds: float, what: str) -> bytes:
+def call_unary(channel: Channel, method: str, request: bytes, seconds: float, what: str) -> bytes:
     """Calls a unary method. Raises a typed error."""
     try:
         reply: bytes = channel.unary_unary(method)(request, timeout=seconds)

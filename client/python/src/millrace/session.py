@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import grpc
 
 from millrace import messages, rpc
+from millrace.access import Access, Channel
 from millrace.config import AXES, BEGINNING, Config, Mesh
 from millrace.errors import BugError, Error, LostError, UserError, with_code
 from millrace.receive import Step, receive
@@ -71,7 +72,8 @@ class Session:
         self._joining = threading.Lock()
         self._reply: messages.JoinReply | None = None
         self._stale = True
-        self._channels: dict[str, Any] = {}
+        self._channels: dict[str, Channel] = {}
+        self._access = Access(config.address, config.access_key_file, config.tls.used())
         self._guard = threading.Lock()  # of _channels, _asked and acked
         self._asked: _Asked | None = None
 
@@ -342,13 +344,13 @@ class Session:
         except WireError as error:
             raise BugError(f"{what}: reading the answer: {error}") from error
 
-    def _channel(self, address: str) -> Any:
+    def _channel(self, address: str) -> Channel:
         """Returns the channel to address; _guard is held."""
         if self.closed:
             raise rpc.Closed("the loader was closed")
         address = address or self.config.address
         if address not in self._channels:
-            self._channels[address] = rpc.open_channel(address, self.config.tls)
+            self._channels[address] = rpc.open_channel(address, self.config.tls, self._access)
         return self._channels[address]
 
     def _coordinates(self) -> messages.Coordinates:

@@ -1,0 +1,141 @@
+"""The access key of a job: where it is found, and the calls that carry it.
+
+The service leaves its key for clients of the same user on the same machine, under
+its address. Elsewhere a file or the environment gives it. The key itself is in no
+message, log or repr.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import ipaddress
+import os
+import pwd
+import re
+import socket
+from typing import Any, Callable
+
+from millrace.errors import UserError
+
+# The environment says which key counts, for the service too (internal/rpc/key.go).
+KEY, KEY_FILE, KEY_DIR = "MILLRACE_ACCESS_KEY", "MILLRACE_ACCESS_KEY_FILE", "MILLRACE_KEY_DIR"
+
+VALID = re.compile(r"[!-~]{16,256}")
+
+
+class Access:
+    """The access key for the service at an address."""
+
+    def __init__(self, address: str, file: str | None, tls: bool) -> None:
+        self._given = "" if file else os.environ.get(KEY, "").strip()
+        self._named = file or os.environ.get(KEY_FILE) or ""
+        self._address = address
+        self._found = not (tls or self._given or self._named)
+        self._latest = ""
+        if self._given:
+            _valid(KEY, self._given)
+
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """Returns the headers of a call. Raises UserError for a key file that is none."""
+        key = self._key()
+        return (("authorization", f"Bearer {key}"),) if key else ()
+
+    def _key(self) -> str:
+        """Returns the key of now: a service that starts again has another one.
+
+        One that was read stays when its file goes, which a service that ends takes along.
+        """
+        if self._given:
+            return self._given
+        if self._named:
+            try:
+                self._latest = _read(self._named)
+            except OSError as error:
+                if not self._latest:
+                    raise UserError(
+                        f"reading the access key: {error}: give the file that the service's "
+                        "--access-key-file names"
+                    ) from None
+        elif self._found:
+            for folder in _folders():
+                try:
+                    self._latest = _read(os.path.join(folder, _name(self._address)))
+                    break
+                except (OSError, UserError):
+                    continue
+        return self._latest
+
+
+class Channel:
+    """A gRPC channel whose calls carry an access key."""
+
+    def __init__(self, channel: Any, access: Access) -> None:
+        self._channel = channel
+        self._access = access
+
+    def unary_unary(self, method: str) -> Callable[..., Any]:
+        """Returns the call of a method that answers once."""
+        call = self._channel.unary_unary(method)
+        return functools.partial(call, metadata=self._access.metadata())
+
+    def unary_stream(self, method: str) -> Callable[..., Any]:
+        """Returns the call of a method that answers with a stream."""
+        call = self._channel.unary_stream(method)
+        return functools.partial(call, metadata=self._access.metadata())
+
+    def close(self) -> None:
+        """Ends all calls."""
+        self._channel.close()
+
+
+def _read(file: str) -> str:
+    with open(file, "rb") as opened:
+        return _valid(file, opened.read(1024).decode("latin-1").strip())
+
+
+def _valid(where: str, key: str) -> str:
+    if not VALID.fullmatch(key):
+        raise UserError(
+            f"{where} holds no access key: valid are 16 to 256 visible characters in one line"
+        )
+    return key
+
+
+def _folders() -> list[str]:
+    """Returns where services leave their keys."""
+    folder = os.environ.get(KEY_DIR)
+    if folder:
+        return [folder]
+    user = os.geteuid()
+    folders = [os.path.join(os.environ.get("TMPDIR") or "/tmp", f"millrace-{user}")]
+    home = os.environ.get("HOME", "")
+    if not home:
+        try:
+            home = pwd.getpwuid(user).pw_dir
+        except KeyError:  # a container's user may have no name
+            return folders
+    return [os.path.join(home, ".millrace", "keys"), *folders] if home[:1] == "/" else folders
+
+
+def _name(address: str) -> str:
+    """Returns the name of the file that holds the key of the service at address."""
+    machine = socket.gethostname()
+    if address.startswith("unix:"):
+        path = os.path.abspath(address[len("unix:") :])
+        name = f"{machine}-unix-{hashlib.sha256(path.encode()).digest()[:8].hex()}"
+    else:
+        host, _, port = address.rpartition(":")
+        host = host.strip("[]").lower()
+        name = f"{machine}-localhost-{port}" if _here(host) else f"{host}-{port}"
+    return re.sub("[^A-Za-z0-9.-]", "_", name) + ".key"
+
+
+def _here(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        ip = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return ip.is_unspecified or str(ip) in ("127.0.0.1", "::1")
