@@ -35,6 +35,7 @@ func TestMain(m *testing.M) {
 			fmt.Fprintf(os.Stderr, "building millrace: %v\n%s", err, out)
 			return 1
 		}
+		os.Setenv("MILLRACE_KEY_DIR", filepath.Join(dir, "keys")) // of services that are killed, keys stay
 		return m.Run()
 	}())
 }

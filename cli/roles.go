@@ -24,6 +24,7 @@ type serviceFlags struct {
 	Prefetch     int    `help:"Steps planned ahead of the slowest trainer; 0 takes the spec's." default:"0"`
 	Processes    bool   `help:"Run each role as a process of its own."`
 	scratchFlag
+	rootsFlag
 	changesFlag
 	tlsFlags
 }
@@ -44,7 +45,7 @@ func (c *serviceFlags) options(address string, log *slog.Logger, stderr io.Write
 		return service.Options{}, err
 	}
 	opts := service.Options{
-		Job: job, Changes: changes, Address: address, Security: c.security(), LogDir: c.LogDir,
+		Job: job, Changes: changes, AllowRoots: c.AllowRoot, Address: address, Security: c.security(), LogDir: c.LogDir,
 		Loaders: c.Loaders, Constructors: c.Constructors, Prefetch: c.Prefetch, Scratch: c.ScratchDir, Log: log, Stderr: stderr,
 	}
 	if c.Processes {
@@ -54,6 +55,11 @@ func (c *serviceFlags) options(address string, log *slog.Logger, stderr io.Write
 		opts.SpecFile, opts.ChangesFile = c.Job, c.Changes
 	}
 	return opts, nil
+}
+
+// rootsFlag is what the verbs that start a planner have in common.
+type rootsFlag struct {
+	AllowRoot []string `help:"Folder that a source which joins the job may be read from, links resolved; may be repeated. Default: the folders of the job spec, of its sources' files, and its rank files." type:"existingdir" sep:"none" placeholder:"DIR"`
 }
 
 // scratchFlag is what the verbs that start a loader have in common.
@@ -124,6 +130,7 @@ type plannerCmd struct {
 	Loaders      int    `help:"Loaders to wait for before anything is read." default:"1"`
 	Constructors int    `help:"Constructors that the DP ranks are spread over." default:"1"`
 	Prefetch     int    `help:"Steps planned ahead of the slowest trainer; 0 takes the spec's." default:"0"`
+	rootsFlag
 	changesFlag
 	tlsFlags
 }
@@ -150,7 +157,7 @@ func (c *plannerCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	return planner.Run(ctx, planner.Options{
-		Job: job, Changes: changes, Directory: job.Dir, Address: c.Listen, Advertise: c.Advertise, Security: c.security(), LogDir: c.LogDir,
+		Job: job, Changes: changes, AllowRoots: c.AllowRoot, Directory: job.Dir, Address: c.Listen, Advertise: c.Advertise, Security: c.security(), LogDir: c.LogDir,
 		Loaders: c.Loaders, Constructors: c.Constructors, Prefetch: c.Prefetch, Log: log,
 		Serving: func(address string) { fmt.Printf("planning %s on %s\n", job.Name, address) },
 	})

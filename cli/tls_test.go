@@ -10,6 +10,7 @@ import (
 	"encoding/pem"
 	"math/big"
 	"net"
+	"net/url"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -36,13 +37,17 @@ func newAuthority(t testing.TB, dir, name string) *authority {
 	return a
 }
 
-// issue writes NAME.pem and NAME.key for a process that is reached by hosts.
-func (a *authority) issue(t testing.TB, dir, name string, hosts ...string) {
+// issue writes NAME.pem and NAME.key for a process that is reached by hosts and has some
+// roles: words with a space between them.
+func (a *authority) issue(t testing.TB, dir, name, roles string, hosts ...string) {
 	key := newKey(t)
 	cert := &x509.Certificate{
 		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	for role := range strings.FieldsSeq(roles) {
+		cert.URIs = append(cert.URIs, &url.URL{Scheme: "millrace", Host: "role", Path: "/" + role})
 	}
 	for _, h := range hosts {
 		if ip := net.ParseIP(h); ip != nil {
@@ -93,10 +98,12 @@ func TestTLS(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
 	ours, theirs := newAuthority(t, dir, "ours"), newAuthority(t, dir, "theirs")
-	ours.issue(t, dir, "service", "127.0.0.1", "localhost")
-	ours.issue(t, dir, "trainer", "localhost")
-	ours.issue(t, dir, "elsewhere", "elsewhere.example")
-	theirs.issue(t, dir, "stranger", "127.0.0.1", "localhost")
+	ours.issue(t, dir, "service", "service trainer", "127.0.0.1", "localhost")
+	ours.issue(t, dir, "trainer", "trainer", "localhost")
+	ours.issue(t, dir, "operator", "operator", "localhost")
+	ours.issue(t, dir, "legacy", "", "127.0.0.1")
+	ours.issue(t, dir, "elsewhere", "service", "elsewhere.example")
+	theirs.issue(t, dir, "stranger", "service trainer", "127.0.0.1", "localhost")
 	want := millrace(t, dir, "reference", "job.yaml", "--steps", "5").digest(t)
 	for _, args := range [][]string{nil, {"--processes"}} {
 		t.Run("run"+strings.Join(args, ""), func(t *testing.T) {
@@ -140,6 +147,18 @@ func TestTLS(t *testing.T) {
 			}
 		})
 	}
+	t.Run("role of another", func(t *testing.T) {
+		pause := []string{"source", "pause", s.address, "words"}
+		millrace(t, dir, append(pause, tlsArgs("trainer", "ours")...)...).expect(t, exitUser, "Planner/Change", "URI:millrace://role/operator")
+		millrace(t, dir, append(pause, tlsArgs("operator", "ours")...)...).expect(t, 0)
+		for _, role := range []string{"loader", "constructor"} {
+			args := append([]string{role, "--planner", s.address}, tlsArgs("trainer", "ours")...)
+			millrace(t, dir, args...).expect(t, exitUser, "URI:millrace://role/"+role)
+		}
+		millrace(t, dir, append([]string{"run", "job.yaml"}, tlsArgs("legacy", "ours")...)...).expect(t, exitUser, "CN=legacy", "URI:millrace://role/")
+		_, err := open(t, s, client.Options{Security: security("operator", "ours")})
+		refused(t, err, "Planner/Join", "URI:millrace://role/trainer")
+	})
 	t.Run("name of another", func(t *testing.T) {
 		for _, args := range [][]string{{"run", "job.yaml"}, {"serve", "job.yaml", "--listen", "127.0.0.1:0"}, {"serve", "job.yaml", "--listen", "127.0.0.1:0", "--processes"}} {
 			r := millrace(t, dir, append(args, tlsArgs("elsewhere", "ours")...)...)

@@ -44,6 +44,7 @@ type Options struct {
 	Loaders      int                  // loaders to wait for before anything is read; default 1
 	Constructors int                  // constructors the DP ranks are spread over; default 1
 	Prefetch     int                  // steps planned ahead; default: the job spec's
+	AllowRoots   []string             // folders that sources which join are read from; default: the job's own
 	Changes      []change.Change      // made before the first step is planned, unless the log has them
 	StartWindow  time.Duration        // how long a rank that joins a job that runs without a token waits for the others; default DefaultStartWindow
 	Log          *slog.Logger         // default: discard
@@ -83,6 +84,8 @@ type Planner struct {
 	sources      []jobspec.Source  // the spec's, then those that joined
 	limited      []bool            // by source
 	entries      [][]byte          // of the sources that joined, or are about to
+	roots        []string          // that those are read from
+	unbound      map[string]bool   // entries that the operator's changes or the log have: they may be read from anywhere
 	refused      error             // why the one that is about to join cannot
 	journal      []plan.Change     // all changes so far that are in force or will be, as they were made
 	made         []string          // all changes so far, those that were cancelled and those that did among them
@@ -183,12 +186,17 @@ func newPlanner(opts Options) (*Planner, error) {
 		wanted:       map[wantKey]*loaderSession{},
 		origins:      map[string]string{},
 		cancelled:    map[string]bool{},
+		roots:        opts.AllowRoots,
+		unbound:      map[string]bool{},
 		ended:        -1,
 		acks:         map[uint32]*pb.Acked{},
 		found:        map[fileName]*pb.FileFound{},
 		data:         data{room: sumLimit},
 		roster:       newRoster(),
 		started:      time.Now(),
+	}
+	if len(p.roots) == 0 {
+		p.roots = opts.Job.Roots()
 	}
 	for _, s := range opts.Job.Sources {
 		p.addSource(s)

@@ -70,6 +70,11 @@ func (p *Planner) know(n int, entry []byte) (ready bool, err error) {
 	if err := findings.Err(); err != nil {
 		return false, fault.As(fault.User, err)
 	}
+	if !p.unbound[string(entry)] {
+		if err := p.opts.Job.CheckRoots(spec, p.roots); err != nil {
+			return false, err
+		}
+	}
 	if slices.ContainsFunc(p.sources, func(s jobspec.Source) bool { return s.Name == spec.Name }) {
 		return false, fault.Userf("there is a source %q already: give the new one another name, or resume the old one", spec.Name)
 	}
@@ -92,7 +97,11 @@ func (p *Planner) addSource(spec jobspec.Source) {
 }
 
 func (p *Planner) addOrder(n int) *pb.LoaderOrder {
-	return &pb.LoaderOrder{Order: &pb.LoaderOrder_Add{Add: &pb.AddSource{Source: uint32(p.base() + n), Yaml: p.entries[n]}}}
+	add := &pb.AddSource{Source: uint32(p.base() + n), Yaml: p.entries[n]}
+	if !p.unbound[string(add.Yaml)] {
+		add.Roots = p.roots
+	}
+	return &pb.LoaderOrder{Order: &pb.LoaderOrder_Add{Add: add}}
 }
 
 // index has a source indexed by the loader that reads it first.
@@ -131,6 +140,7 @@ func (p *Planner) prepareChanges() (ready bool, err error) {
 		c := &p.restored[p.prepared]
 		switch {
 		case c.Add != nil:
+			p.unbound[string(c.Add.Source)] = true
 			n := 0
 			for _, before := range p.restored[:p.prepared] {
 				if before.Add != nil {

@@ -1450,6 +1450,7 @@ type AddSource struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Yaml          []byte                 `protobuf:"bytes,1,opt,name=yaml,proto3" json:"yaml,omitempty"`      // its entry in the job spec
 	Source        uint32                 `protobuf:"varint,2,opt,name=source,proto3" json:"source,omitempty"` // the number it has from now on
+	Roots         []string               `protobuf:"bytes,3,rep,name=roots,proto3" json:"roots,omitempty"`    // folders that its files must be in, links resolved; none: it may be read from anywhere
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1496,6 +1497,13 @@ func (x *AddSource) GetSource() uint32 {
 		return x.Source
 	}
 	return 0
+}
+
+func (x *AddSource) GetRoots() []string {
+	if x != nil {
+		return x.Roots
+	}
+	return nil
 }
 
 // Bans are all banned records of the job.
@@ -5800,10 +5808,11 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
 	"\x04path\x18\x03 \x01(\tR\x04path\x12\x18\n" +
 	"\aproblem\x18\x04 \x01(\tR\aproblem\x12\x14\n" +
-	"\x05below\x18\x05 \x01(\x04R\x05below\"7\n" +
+	"\x05below\x18\x05 \x01(\x04R\x05below\"M\n" +
 	"\tAddSource\x12\x12\n" +
 	"\x04yaml\x18\x01 \x01(\fR\x04yaml\x12\x16\n" +
-	"\x06source\x18\x02 \x01(\rR\x06source\",\n" +
+	"\x06source\x18\x02 \x01(\rR\x06source\x12\x14\n" +
+	"\x05roots\x18\x03 \x03(\tR\x05roots\",\n" +
 	"\x04Bans\x12$\n" +
 	"\x04bans\x18\x01 \x03(\v2\x10.millrace.v1.BanR\x04bans\"S\n" +
 	"\x03Ban\x12\x0e\n" +

@@ -51,6 +51,9 @@ func (l *Loader) add(a *pb.AddSource) error {
 	l.sources = l.sources[:a.Source]
 	l.mu.Unlock()
 	l.setJob(&job)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sources[a.Source].roots = a.Roots // nobody knows of it yet
 	return nil
 }
 

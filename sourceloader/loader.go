@@ -87,6 +87,7 @@ type Loader struct {
 
 // lazySource is opened by the first block that needs it.
 type lazySource struct {
+	roots   []string   // that its files must be in; none: anywhere
 	mu      sync.Mutex // guards opening: reads of the same source wait for it; and last
 	source  *Source
 	last    weak.Pointer[Block]    // the block that was made last, while someone has it
@@ -233,7 +234,7 @@ func (l *Loader) open(ctx context.Context, i uint32) (*Source, *lazySource, erro
 	lazy.mu.Lock()
 	defer lazy.mu.Unlock()
 	if lazy.source == nil {
-		src, err := Open(ctx, l.store, job, int(i), l.tokenizers)
+		src, err := l.open(ctx, job, int(i), lazy.roots)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -243,6 +244,27 @@ func (l *Loader) open(ctx context.Context, i uint32) (*Source, *lazySource, erro
 		lazy.source = src
 	}
 	return lazy.source, lazy, nil
+}
+
+// open opens source i of a job, whose files must be in one of roots, if there are any.
+func (l *Loader) open(ctx context.Context, job *jobspec.Job, i int, roots []string) (*Source, error) {
+	st := l.storeIn(roots)
+	if within, ok := st.(*store.Within); ok {
+		for _, file := range job.RankFiles(i) {
+			if err := within.Check(file); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return Open(ctx, st, job, i, l.tokenizers)
+}
+
+// storeIn is the loader's store, within roots if there are any.
+func (l *Loader) storeIn(roots []string) store.Store {
+	if len(roots) == 0 {
+		return l.store
+	}
+	return store.NewWithin(l.store, roots)
 }
 
 // load reads a block, or makes it of another one; the cache calls it.
@@ -263,7 +285,7 @@ func (l *Loader) load(ctx context.Context, id blockID) (*Block, error) {
 			worker = src.Chain.Worker()
 		}
 		defer lazy.workers.Put(worker)
-		if b, err = src.Read(ctx, l.store, worker, int64(id.seq), banned); err != nil {
+		if b, err = src.Read(ctx, l.storeIn(lazy.roots), worker, int64(id.seq), banned); err != nil {
 			return nil, err
 		}
 	}

@@ -46,6 +46,7 @@ type Options struct {
 	Prefetch     int             // default: the job spec's
 	Workers      int             // of each loader; default GOMAXPROCS
 	Scratch      string          // folder on a local disk for what loaders' memory has no room for; default: see spill.Options
+	AllowRoots   []string        // folders that sources which join are read from; default: see planner.Options
 	Changes      []change.Change // made before the first step is planned, unless the log has them
 	StartWindow  time.Duration   // of the planner; default its own. Processes have the default
 	Log          *slog.Logger    // default: discard
@@ -149,7 +150,7 @@ func inProcess(ctx context.Context, g *errgroup.Group, opts *Options, dir string
 	g.Go(func() error {
 		return planner.Run(ctx, planner.Options{
 			Job: opts.Job, Directory: opts.Job.Dir, Address: opts.Address, Advertise: opts.Advertise, Security: opts.Security, LogDir: opts.LogDir,
-			Loaders: opts.Loaders, Constructors: opts.Constructors, Prefetch: opts.Prefetch, Changes: opts.Changes, Log: opts.Log,
+			Loaders: opts.Loaders, Constructors: opts.Constructors, Prefetch: opts.Prefetch, Changes: opts.Changes, AllowRoots: opts.AllowRoots, Log: opts.Log,
 			StartWindow: opts.StartWindow, Serving: func(a string) { ready <- a },
 		})
 	})
@@ -202,6 +203,9 @@ func asProcesses(ctx context.Context, g *errgroup.Group, opts *Options, dir stri
 	}
 	if opts.ChangesFile != "" {
 		args = append(args, "--changes", opts.ChangesFile)
+	}
+	for _, root := range opts.AllowRoots {
+		args = append(args, "--allow-root", root)
 	}
 	if opts.Prefetch != 0 {
 		args = append(args, "--prefetch", strconv.Itoa(opts.Prefetch))

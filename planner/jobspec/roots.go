@@ -1,0 +1,94 @@
+package jobspec
+
+import (
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/bmatcuk/doublestar/v4"
+
+	"github.com/millrace-data/millrace/internal/fault"
+)
+
+// Roots are the folders that a source which joins the job is read from, unless the operator
+// names others: the spec's own, what its sources' files begin with before a wildcard, and its
+// rank files.
+func (j *Job) Roots() []string {
+	roots := []string{absolute(j.Dir)}
+	for _, s := range j.ResolvedSources() {
+		for _, pattern := range s.Files {
+			roots = append(roots, fixedPart(pattern))
+		}
+		roots = append(roots, s.rankFiles()...)
+	}
+	slices.Sort(roots)
+	return slices.Compact(roots)
+}
+
+// CheckRoots refuses a source whose files, by their names, are outside of roots. Where links
+// lead, only who reads them can see.
+func (j *Job) CheckRoots(s Source, roots []string) error {
+	own := *j
+	own.Sources = []Source{s}
+	s = own.ResolvedSources()[0]
+	for _, name := range append(slices.Clone(s.Files), s.rankFiles()...) {
+		path := fixedPart(name)
+		if !slices.ContainsFunc(roots, func(root string) bool { return under(root, path) }) {
+			return fault.Userf("source %q: %s is outside of the folders that sources which join may be read from: %s; put its files there, or start the service with --allow-root",
+				s.Name, name, strings.Join(roots, ", "))
+		}
+	}
+	return nil
+}
+
+// RankFiles are the files of the tokenizers of source i.
+func (j *Job) RankFiles(i int) []string {
+	s := j.ResolvedSources()[i]
+	return s.rankFiles()
+}
+
+// rankFiles are the files of the tokenizers of a source, whose paths are resolved.
+func (s *Source) rankFiles() (files []string) {
+	for _, t := range s.Transforms {
+		if t.Tokenize != nil && t.Tokenize.Ranks != "" {
+			files = append(files, absolute(t.Tokenize.Ranks))
+		}
+	}
+	return files
+}
+
+// fixedPart is the part of a pattern that has no wildcard.
+func fixedPart(pattern string) string {
+	path := localName(pattern)
+	if strings.ContainsAny(pattern, `*?[{\`) {
+		path, _ = doublestar.SplitPattern(path)
+	}
+	return absolute(path)
+}
+
+// localName is the path of a file:// URI, and any other name as it is.
+func localName(name string) string {
+	if rest, ok := strings.CutPrefix(name, "file://"); ok {
+		if path, err := url.PathUnescape(strings.TrimPrefix(rest, "localhost")); err == nil {
+			return path
+		}
+	}
+	return name
+}
+
+// absolute is a path in full; a URI of another store stays.
+func absolute(path string) string {
+	if strings.Contains(path, "://") {
+		return strings.TrimSuffix(path, "/")
+	}
+	whole, err := filepath.Abs(path)
+	if err != nil {
+		return path
+	}
+	return whole
+}
+
+func under(root, path string) bool {
+	return path == root || strings.HasPrefix(path, strings.TrimSuffix(root, "/")+"/")
+}
