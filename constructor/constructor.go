@@ -74,7 +74,7 @@ func Run(ctx context.Context, opts Options) error {
 	c := &Constructor{opts: opts, steps: newSteps(), peers: newPeers(opts.Security.Of(opts.Planner)), pictures: pictures.NewPool(runtime.GOMAXPROCS(0)), failures: make(chan error, 1)}
 	defer c.peers.close()
 	register := func(s *grpc.Server) { pb.RegisterConstructorServer(s, c) }
-	return rpc.Run(ctx, opts.Address, opts.Advertise, opts.Security.Of(opts.Planner), register, func(ctx context.Context, address string) error {
+	return rpc.Run(ctx, opts.Address, opts.Advertise, opts.Security.Of(opts.Planner), rpc.MaxAsk, register, func(ctx context.Context, address string) error {
 		c.opts.ID = cmp.Or(c.opts.ID, address)
 		err := c.session(ctx, address)
 		if err == nil || errors.Is(err, context.Canceled) {
@@ -237,17 +237,26 @@ func (c *Constructor) build(ctx context.Context, p *pb.StepPlan, send *rpc.Sende
 		c.steps.fail(err)
 		return send.Send(&pb.ConstructorReport{Report: &pb.ConstructorReport_Failure{Failure: rpc.ToFailure(err, -1)}})
 	}
-	assembled := &pb.Assembled{Generation: p.Generation, Step: p.Step, Rows: p.Rows}
-	for _, r := range s.rows {
-		d := r.digest()
-		assembled.Digests = append(assembled.Digests, d[:]...)
-	}
-	if err := send.Send(&pb.ConstructorReport{Report: &pb.ConstructorReport_Assembled{Assembled: assembled}}); err != nil {
-		return c.lost(err)
+	for rest := s.rows; ; rest = rest[rowsTold:] {
+		told := rest[:min(len(rest), rowsTold)]
+		assembled := &pb.Assembled{Generation: p.Generation, Step: p.Step, Rows: p.Rows[len(s.rows)-len(rest):][:len(told)]}
+		for _, r := range told {
+			d := r.digest()
+			assembled.Digests = append(assembled.Digests, d[:]...)
+		}
+		if err := send.Send(&pb.ConstructorReport{Report: &pb.ConstructorReport_Assembled{Assembled: assembled}}); err != nil {
+			return c.lost(err)
+		}
+		if len(rest) <= rowsTold {
+			break
+		}
 	}
 	c.steps.done(s)
 	return nil
 }
+
+// rowsTold are the rows whose digests go in one message: 37 bytes each, below rpc.MaxControl.
+const rowsTold = 65_536
 
 // usageEvery is how often memory and waits are reported.
 const usageEvery = time.Second

@@ -40,6 +40,11 @@ func (c *Constructor) Peek(req *pb.PeekRequest, stream grpc.ServerStreamingServe
 
 // look waits for a step that is planned to be assembled, and refuses all others.
 func (s *steps) look(ctx context.Context, req *pb.PeekRequest) (st *step, err error) {
+	ctx, leave, err := s.looks.enter(ctx, rankOf(req.Rank))
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	var refused error
 	err = s.until(ctx, func() bool {
 		if s.failed != nil || s.job == nil {

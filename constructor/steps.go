@@ -3,6 +3,7 @@ package constructor
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -57,6 +58,9 @@ type steps struct {
 	reported   map[uint32]uint64
 	waiting    map[rank]*waiting
 	counts     pb.ConstructorUsage
+
+	requests waiters // of ranks, that wait for a step
+	looks    waiters // from outside, that wait for one
 }
 
 // rank is a trainer's place.
@@ -278,6 +282,11 @@ type ask struct {
 func (s *steps) answer(ctx context.Context, q ask) (st *step, end *pb.EndOfData, err error) {
 	var refused error
 	begin := time.Now()
+	ctx, leave, err := s.requests.enter(ctx, q.rank)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer leave()
 	w := s.arrive(q, begin)
 	err = s.until(ctx, func() bool {
 		st, end, refused = nil, nil, s.failed
@@ -303,6 +312,9 @@ func (s *steps) answer(ctx context.Context, q ask) (st *step, end *pb.EndOfData,
 	defer s.mu.Unlock()
 	s.counts.WaitSeconds += time.Since(begin).Seconds()
 	s.leave(q, w, err == nil)
+	if errors.Is(context.Cause(ctx), errReplaced) {
+		return nil, nil, fault.As(fault.User, fmt.Errorf("%s, step %d: %w", q.rank, q.step, errReplaced))
+	}
 	if err != nil {
 		return nil, nil, fault.As(fault.ClassOf(err), fmt.Errorf("%s waited %.0f s for step %d: %s: %w",
 			q.rank, time.Since(w.since).Seconds(), q.step, s.blockedOn(q), err))
@@ -325,6 +337,9 @@ func (s *steps) check(q ask) error {
 	case q.step < s.base:
 		return fault.Userf("%s asks for step %d, but all ranks said they were done with the steps before %d; resume from a token to go back",
 			q.rank, q.step, s.base)
+	case q.step > s.furthest():
+		return fault.Userf("%s asks for step %d, and the furthest that it may ask for is %d (limit furthest_step): the slowest rank here is at step %d, "+
+			"and %d steps are planned ahead (resources.prefetch); ask for the next one", q.rank, q.step, s.furthest(), s.base, s.job.Ahead)
 	}
 	return nil
 }

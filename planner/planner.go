@@ -18,7 +18,6 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/millrace-data/millrace/balance"
 	"github.com/millrace-data/millrace/checkpoint"
 	"github.com/millrace-data/millrace/internal/batch"
 	"github.com/millrace-data/millrace/internal/fault"
@@ -26,10 +25,8 @@ import (
 	"github.com/millrace-data/millrace/planner/change"
 	"github.com/millrace-data/millrace/planner/feedback"
 	"github.com/millrace-data/millrace/planner/jobspec"
-	"github.com/millrace-data/millrace/planner/mix"
 	"github.com/millrace-data/millrace/planner/place"
 	"github.com/millrace-data/millrace/planner/plan"
-	"github.com/millrace-data/millrace/planner/strategy/declared"
 	pb "github.com/millrace-data/millrace/proto"
 )
 
@@ -56,6 +53,9 @@ func (o *Options) withDefaults() {
 	o.Constructors = max(o.Constructors, 1)
 	if o.Prefetch == 0 {
 		o.Prefetch = o.Job.Resources.Prefetch
+	}
+	if len(o.AllowRoots) == 0 {
+		o.AllowRoots = o.Job.Roots()
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -84,7 +84,6 @@ type Planner struct {
 	sources      []jobspec.Source  // the spec's, then those that joined
 	limited      []bool            // by source
 	entries      [][]byte          // of the sources that joined, or are about to
-	roots        []string          // that those are read from
 	unbound      map[string]bool   // entries that the operator's changes or the log have: they may be read from anywhere
 	refused      error             // why the one that is about to join cannot
 	journal      []plan.Change     // all changes so far that are in force or will be, as they were made
@@ -154,7 +153,7 @@ func Run(ctx context.Context, opts Options) error {
 		return err
 	}
 	register := func(s *grpc.Server) { pb.RegisterPlannerServer(s, p) }
-	return rpc.Run(ctx, opts.Address, opts.Advertise, opts.Security, register, func(ctx context.Context, address string) error {
+	return rpc.Run(ctx, opts.Address, opts.Advertise, opts.Security, rpc.MaxControl, register, func(ctx context.Context, address string) error {
 		if opts.Serving != nil {
 			opts.Serving(address)
 		}
@@ -186,7 +185,6 @@ func newPlanner(opts Options) (*Planner, error) {
 		wanted:       map[wantKey]*loaderSession{},
 		origins:      map[string]string{},
 		cancelled:    map[string]bool{},
-		roots:        opts.AllowRoots,
 		unbound:      map[string]bool{},
 		ended:        -1,
 		acks:         map[uint32]*pb.Acked{},
@@ -194,9 +192,6 @@ func newPlanner(opts Options) (*Planner, error) {
 		data:         data{room: sumLimit},
 		roster:       newRoster(),
 		started:      time.Now(),
-	}
-	if len(p.roots) == 0 {
-		p.roots = opts.Job.Roots()
 	}
 	for _, s := range opts.Job.Sources {
 		p.addSource(s)
@@ -283,8 +278,8 @@ func (p *Planner) ask(ctx context.Context, f func() bool) error {
 		}
 		return false
 	}
-	if err := p.do(ctx, func() { p.waiting = append(p.waiting, once) }); err != nil {
-		return err
+	if err := p.do(ctx, func() { gone = !p.await(once) }); err != nil || gone {
+		return cmp.Or(err, errQuestions)
 	}
 	select {
 	case <-answered:
@@ -394,62 +389,6 @@ func (p *Planner) config() (plan.Config, error) {
 	cfg.Root = p.root()
 	cfg.Ahead = int64(p.opts.Prefetch)
 	return cfg, nil
-}
-
-// CoreConfig is the part of a core's configuration that the job spec alone says.
-func CoreConfig(job *jobspec.Job) (plan.Config, error) {
-	t := job.Topology
-	tree, err := place.New(place.Mesh{DP: t.DP, CP: t.CP, PP: t.PP, TP: t.TP, VPP: t.VPP, EP: max(t.EP, 1), Order: t.Order})
-	if err != nil {
-		return plan.Config{}, err
-	}
-	place, err := declared.Compile(job)
-	return plan.Config{
-		Strategy:       place,
-		Seed:           job.Seed,
-		Schedule:       Schedule(job),
-		Grain:          job.Mix.Grain,
-		Random:         job.Mix.Draw == "random",
-		CountSamples:   job.Mix.Unit == "samples",
-		Epochs:         int64(job.Mix.Epochs),
-		Renormalize:    job.Mix.Exhausted == "renormalize",
-		SequenceLength: int32(job.Batch.SequenceLength),
-		Multiple:       int32(job.Output.DocumentMultiple),
-		Rows:           job.Batch.Sequences,
-		Widest:         int32(job.Batch.ContextSplit),
-		MicrobatchSize: job.Batch.MicrobatchSize,
-		Packing:        job.Batch.Packing,
-		Images:         hasImages(job),
-		Outliers:       outliers(job),
-		Mesh:           tree,
-		Ahead:          int64(job.Resources.Prefetch),
-		Window:         job.Resources.Window,
-		Both:           both,
-	}, err
-}
-
-// outliers is the queue of a job's long samples.
-func outliers(job *jobspec.Job) (q balance.OutlierQueue) {
-	if o := job.Batch.Outliers; o != nil {
-		for _, n := range o.Above {
-			q.Thresholds = append(q.Thresholds, int32(n))
-		}
-		q.Release, q.Patience = o.Together, int64(o.Wait)
-	}
-	return q
-}
-
-// Schedule is the job's mix with weights in the order of its sources.
-func Schedule(job *jobspec.Job) mix.Schedule {
-	var stages []mix.Stage
-	for _, st := range job.Mix.Stages {
-		weights := make([]float64, len(job.Sources))
-		for i, s := range job.Sources {
-			weights[i] = st.Weights[s.Name]
-		}
-		stages = append(stages, mix.Stage{From: st.From, Ramp: st.Ramp, Over: st.Over, Weights: weights})
-	}
-	return mix.NewSchedule(stages)
 }
 
 // apply gives the core an event and carries out what follows.

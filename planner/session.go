@@ -52,10 +52,14 @@ func (p *Planner) Load(stream grpc.BidiStreamingServer[pb.LoaderReport, pb.Loade
 	if err := p.do(ctx, func() { p.addLoader(l) }); err != nil {
 		return rpc.ToStatus(err)
 	}
+	var blocks blockParts
 	err = pump(ctx, cancel, p.done, l.out, stream.Send, func() error {
 		report, err := stream.Recv()
 		if err != nil {
 			return err
+		}
+		if report, err = blocks.add(report); report == nil || err != nil {
+			return rpc.ToStatus(err)
 		}
 		return p.do(ctx, func() { p.loaderSays(l, report) })
 	})
@@ -361,6 +365,7 @@ func (p *Planner) jobFor(c *constructorSession) *pb.ConstructorJob {
 		Buckets:          c.buckets,
 		Images:           imageSteps(job),
 		ContextSplit:     job.Batch.ContextSplit > 0,
+		Ahead:            uint32(p.opts.Prefetch),
 	}
 	for _, s := range job.Sources {
 		out.Sources = append(out.Sources, s.Name)

@@ -71,7 +71,7 @@ func (p *Planner) know(n int, entry []byte) (ready bool, err error) {
 		return false, fault.As(fault.User, err)
 	}
 	if !p.unbound[string(entry)] {
-		if err := p.opts.Job.CheckRoots(spec, p.roots); err != nil {
+		if err := p.opts.Job.CheckRoots(spec, p.opts.AllowRoots); err != nil {
 			return false, err
 		}
 	}
@@ -99,7 +99,7 @@ func (p *Planner) addSource(spec jobspec.Source) {
 func (p *Planner) addOrder(n int) *pb.LoaderOrder {
 	add := &pb.AddSource{Source: uint32(p.base() + n), Yaml: p.entries[n]}
 	if !p.unbound[string(add.Yaml)] {
-		add.Roots = p.roots
+		add.Roots = p.opts.AllowRoots
 	}
 	return &pb.LoaderOrder{Order: &pb.LoaderOrder_Add{Add: add}}
 }

@@ -580,6 +580,7 @@ type BlockRead struct {
 	Chunks        []*ChunkRead           `protobuf:"bytes,16,rep,name=chunks,proto3" json:"chunks,omitempty"`    // that the block was made of, in the order of reading
 	Records       uint64                 `protobuf:"varint,17,opt,name=records,proto3" json:"records,omitempty"` // records read, but for those that are no record of their format
 	Absent        []*AbsentField         `protobuf:"bytes,18,rep,name=absent,proto3" json:"absent,omitempty"`    // fields that some of them lack
+	More          bool                   `protobuf:"varint,19,opt,name=more,proto3" json:"more,omitempty"`       // the next message of the session goes on with the columns of this block
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -738,6 +739,13 @@ func (x *BlockRead) GetAbsent() []*AbsentField {
 		return x.Absent
 	}
 	return nil
+}
+
+func (x *BlockRead) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
 }
 
 // ChunkRead is what one chunk gave, whichever epoch's block it is in.
@@ -2750,6 +2758,7 @@ type ConstructorJob struct {
 	DocumentMultiple uint32                 `protobuf:"varint,16,opt,name=document_multiple,json=documentMultiple,proto3" json:"document_multiple,omitempty"`
 	Images           []*ImageStep           `protobuf:"bytes,17,rep,name=images,proto3" json:"images,omitempty"`                                  // by source; empty if no source of the job has images
 	ContextSplit     bool                   `protobuf:"varint,18,opt,name=context_split,json=contextSplit,proto3" json:"context_split,omitempty"` // rows have several widths: row_width of a plan has them
+	Ahead            uint32                 `protobuf:"varint,19,opt,name=ahead,proto3" json:"ahead,omitempty"`                                   // steps planned ahead of the slowest rank; 0 = not told
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -2908,6 +2917,13 @@ func (x *ConstructorJob) GetContextSplit() bool {
 		return x.ContextSplit
 	}
 	return false
+}
+
+func (x *ConstructorJob) GetAhead() uint32 {
+	if x != nil {
+		return x.Ahead
+	}
+	return 0
 }
 
 // ImageStep is how images of a source become patches.
@@ -5735,7 +5751,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04size\x18\x02 \x01(\x04R\x04size\x12\x16\n" +
 	"\x06chunks\x18\x03 \x01(\x04R\x06chunks\x12 \n" +
-	"\vfingerprint\x18\x04 \x01(\x06R\vfingerprint\"\x8f\x04\n" +
+	"\vfingerprint\x18\x04 \x01(\x06R\vfingerprint\"\xa3\x04\n" +
 	"\tBlockRead\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\rR\x06source\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x18\n" +
@@ -5757,7 +5773,8 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x03sum\x18\x0f \x01(\x06R\x03sum\x12.\n" +
 	"\x06chunks\x18\x10 \x03(\v2\x16.millrace.v1.ChunkReadR\x06chunks\x12\x18\n" +
 	"\arecords\x18\x11 \x01(\x04R\arecords\x120\n" +
-	"\x06absent\x18\x12 \x03(\v2\x18.millrace.v1.AbsentFieldR\x06absent\"I\n" +
+	"\x06absent\x18\x12 \x03(\v2\x18.millrace.v1.AbsentFieldR\x06absent\x12\x12\n" +
+	"\x04more\x18\x13 \x01(\bR\x04more\"I\n" +
 	"\tChunkRead\x12\x14\n" +
 	"\x05chunk\x18\x01 \x01(\x04R\x05chunk\x12\x10\n" +
 	"\x03sum\x18\x02 \x01(\x06R\x03sum\x12\x14\n" +
@@ -5897,7 +5914,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x05order\"6\n" +
 	"\fSourceJoined\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
-	"\x04keep\x18\x02 \x03(\tR\x04keep\"\xef\x04\n" +
+	"\x04keep\x18\x02 \x03(\tR\x04keep\"\x85\x05\n" +
 	"\x0eConstructorJob\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\bidentity\x18\x02 \x01(\fR\bidentity\x12\x18\n" +
@@ -5918,7 +5935,8 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x04kept\x18\x0f \x03(\v2\x18.millrace.v1.KeptColumnsR\x04kept\x12+\n" +
 	"\x11document_multiple\x18\x10 \x01(\rR\x10documentMultiple\x12.\n" +
 	"\x06images\x18\x11 \x03(\v2\x16.millrace.v1.ImageStepR\x06images\x12#\n" +
-	"\rcontext_split\x18\x12 \x01(\bR\fcontextSplit\"u\n" +
+	"\rcontext_split\x18\x12 \x01(\bR\fcontextSplit\x12\x14\n" +
+	"\x05ahead\x18\x13 \x01(\rR\x05ahead\"u\n" +
 	"\tImageStep\x12\x14\n" +
 	"\x05patch\x18\x01 \x01(\rR\x05patch\x12\x14\n" +
 	"\x05merge\x18\x02 \x01(\rR\x05merge\x12\x1d\n" +

@@ -7,13 +7,14 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/millrace-data/millrace/internal/rpc"
 	pb "github.com/millrace-data/millrace/proto"
 	"github.com/millrace-data/millrace/sourceloader/order"
 )
 
-// listingLimit bounds the listing of a source, in bytes: some 100,000 files. It serves
-// messages alone, so of more files the first ones do.
-const listingLimit = 8 << 20
+// listingLimit bounds the listing of a source, in bytes: some 75,000 files, in a message
+// that the planner takes. It serves errors alone, so of more files the first ones do.
+const listingLimit = rpc.MaxControl / 2
 
 // indexed is what the planner is told of a source's files.
 func (s *Source) indexed(i uint32) (*pb.SourceIndexed, error) {

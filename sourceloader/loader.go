@@ -102,7 +102,7 @@ func Run(ctx context.Context, opts Options) error {
 	l := &Loader{opts: opts, store: store.NewMetered(opts.Store), tokenizers: transform.NewTokenizers(), pictures: pictures.NewPool(opts.Workers), ready: make(chan struct{})}
 	register := func(s *grpc.Server) { pb.RegisterLoaderServer(s, l) }
 	defer l.close()
-	return rpc.Run(ctx, opts.Address, opts.Advertise, opts.Security.Of(opts.Planner), register, func(ctx context.Context, address string) error {
+	return rpc.Run(ctx, opts.Address, opts.Advertise, opts.Security.Of(opts.Planner), rpc.MaxFetch, register, func(ctx context.Context, address string) error {
 		l.opts.ID = cmp.Or(l.opts.ID, address)
 		defer l.opts.Exchange.Offer(address, l)()
 		return l.session(ctx, address)
@@ -234,7 +234,7 @@ func (l *Loader) open(ctx context.Context, i uint32) (*Source, *lazySource, erro
 	lazy.mu.Lock()
 	defer lazy.mu.Unlock()
 	if lazy.source == nil {
-		src, err := l.open(ctx, job, int(i), lazy.roots)
+		src, err := l.openIn(ctx, job, int(i), lazy.roots)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -246,8 +246,8 @@ func (l *Loader) open(ctx context.Context, i uint32) (*Source, *lazySource, erro
 	return lazy.source, lazy, nil
 }
 
-// open opens source i of a job, whose files must be in one of roots, if there are any.
-func (l *Loader) open(ctx context.Context, job *jobspec.Job, i int, roots []string) (*Source, error) {
+// openIn opens source i of a job, whose files must be in one of roots, if there are any.
+func (l *Loader) openIn(ctx context.Context, job *jobspec.Job, i int, roots []string) (*Source, error) {
 	st := l.storeIn(roots)
 	if within, ok := st.(*store.Within); ok {
 		for _, file := range job.RankFiles(i) {
@@ -311,7 +311,18 @@ func (l *Loader) readBlock(ctx context.Context, id blockID, send *rpc.Sender[*pb
 	if err != nil {
 		return l.fail(ctx, err, id.source, send)
 	}
-	return send.Send(&pb.LoaderReport{Report: &pb.LoaderReport_Block{Block: report}})
+	return tellBlock(id, report, send)
+}
+
+// tellBlock tells the planner of a block, in parts if there is much to say.
+func tellBlock(id blockID, report *pb.BlockRead, send *rpc.Sender[*pb.LoaderReport]) error {
+	for part, more := range rpc.Parts(report) {
+		part.Source, part.Seq, part.More = id.source, id.seq, more
+		if err := send.Send(&pb.LoaderReport{Report: &pb.LoaderReport_Block{Block: part}}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // fail tells the planner why a source cannot be read, unless it knows. The session

@@ -76,11 +76,12 @@ func (l *Loader) asPlanned(want *pb.BlockSamples, b content) error {
 		return nil
 	}
 	l.opts.Log.Error("a block is not what it was when it was planned", "source", want.Source, "block", want.Seq)
-	report, err := b.report(blockID{want.Source, want.Seq})
+	id := blockID{want.Source, want.Seq}
+	report, err := b.report(id)
 	if err != nil {
 		return err
 	}
-	if err := l.send.Send(&pb.LoaderReport{Report: &pb.LoaderReport_Block{Block: report}}); err != nil {
+	if err := tellBlock(id, report, l.send); err != nil {
 		return err
 	}
 	return errOther

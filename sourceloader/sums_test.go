@@ -171,7 +171,7 @@ func TestListingLimit(t *testing.T) {
 	}
 	m.Files[0].Object = store.Object{URI: "/e.jsonl"} // their folder is the root
 	listing := listingOf(&m)
-	if size, n := proto.Size(listing), len(listing.Files); size > listingLimit+1000 || n >= len(m.Files) || n < 100_000 {
+	if size, n := proto.Size(listing), len(listing.Files); size > listingLimit+1000 || n >= len(m.Files) || n < 50_000 {
 		t.Errorf("%d of %d files are listed, in %d bytes", n, len(m.Files), size)
 	}
 }

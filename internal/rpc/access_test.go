@@ -77,7 +77,7 @@ func serveAll(t *testing.T, sec Security) (address string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	at, ended := make(chan string, 1), make(chan error, 1)
 	go func() {
-		ended <- Run(ctx, "127.0.0.1:0", "", sec, register, func(ctx context.Context, address string) error {
+		ended <- Run(ctx, "127.0.0.1:0", "", sec, MaxControl, register, func(ctx context.Context, address string) error {
 			at <- address
 			<-ctx.Done()
 			return nil

@@ -91,7 +91,7 @@ var reconnect = backoff.Config{BaseDelay: 200 * time.Millisecond, Multiplier: 1.
 
 // NewServer returns a gRPC server with Millrace's codec and limits. It asks for the access key
 // of the planner that sec is Of; Run sees to it that there is one.
-func NewServer(sec Security) (*grpc.Server, error) {
+func NewServer(sec Security, with ...grpc.ServerOption) (*grpc.Server, error) {
 	if err := sec.validate(); err != nil {
 		return nil, err
 	}
@@ -112,7 +112,7 @@ func NewServer(sec Security) (*grpc.Server, error) {
 	if g := (&guard{keys: sec.keys(), tls: sec.enabled()}); g.tls || g.keys != nil {
 		options = append(options, grpc.InTapHandle(g.admit))
 	}
-	return grpc.NewServer(options...), nil
+	return grpc.NewServer(append(options, with...)...), nil
 }
 
 // Dial returns a connection to address: HOST:PORT or unix:PATH. It connects at

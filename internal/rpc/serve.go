@@ -15,8 +15,8 @@ import (
 // Run serves what register registers on address, calls work with the address as
 // others reach it (advertise, if that is given), and returns when either ends or ctx does. That work ends with
 // context.Canceled is its regular end. Unless sec is Of a planner, this is the planner, and
-// makes the job's access key.
-func Run(ctx context.Context, address, advertise string, sec Security, register func(*grpc.Server), work func(ctx context.Context, address string) error) error {
+// makes the job's access key. A message of more than largest bytes is refused.
+func Run(ctx context.Context, address, advertise string, sec Security, largest int, register func(*grpc.Server), work func(ctx context.Context, address string) error) error {
 	listener, err := Listen(address, sec)
 	if err != nil {
 		return err
@@ -29,7 +29,7 @@ func Run(ctx context.Context, address, advertise string, sec Security, register 
 		}
 		defer withdraw()
 	}
-	server, err := NewServer(sec)
+	server, err := NewServer(sec, limits(largest)...)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}

@@ -53,10 +53,15 @@ func FromStatus(err error) error {
 	}
 	text := errors.New(s.Message())
 	switch s.Code() {
+	case codes.ResourceExhausted:
+		if err := tooLarge(s.Message()); err != nil {
+			return err
+		}
+		return fault.As(fault.Lost, text)
 	case codes.InvalidArgument, codes.FailedPrecondition, codes.NotFound, codes.AlreadyExists,
 		codes.OutOfRange, codes.Unauthenticated, codes.PermissionDenied, codes.Unimplemented:
 		return fault.As(fault.User, text)
-	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Aborted, codes.ResourceExhausted:
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Aborted:
 		return fault.As(fault.Lost, text)
 	default:
 		return fault.As(fault.Bug, text)

@@ -1,7 +1,6 @@
 package jobspec
 
 import (
-	"net/url"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -67,12 +66,10 @@ func fixedPart(pattern string) string {
 	return absolute(path)
 }
 
-// localName is the path of a file:// URI, and any other name as it is.
+// localName is the path of a file:// URI, escapes and all, and any other name as it is.
 func localName(name string) string {
 	if rest, ok := strings.CutPrefix(name, "file://"); ok {
-		if path, err := url.PathUnescape(strings.TrimPrefix(rest, "localhost")); err == nil {
-			return path
-		}
+		return strings.TrimPrefix(rest, "localhost")
 	}
 	return name
 }

@@ -122,8 +122,10 @@ def classify(error: Any, what: str) -> Error:
     """Returns a gRPC error as one of ours; ``what`` says what was going on."""
     code, details = error.code().name, error.details() or "no details"
     # The core reports a connection that broke in the middle of a stream so.
-    if code in LOST or (code == "INTERNAL" and "RST_STREAM" in details):
-        kind: type[Error] = LostError
+    if code == "RESOURCE_EXHAUSTED" and "message larger than max" in details:
+        kind: type[Error] = UserError  # it would be as large the next time
+    elif code in LOST or (code == "INTERNAL" and "RST_STREAM" in details):
+        kind = LostError
     else:
         kind = UserError if code in USER else BugError
     return with_code(kind(f"{what}: {details} ({code})"), code)

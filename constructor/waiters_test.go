@@ -1,0 +1,93 @@
+package constructor
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/millrace-data/millrace/internal/fault"
+)
+
+// TestFurthestStep: a step that no rank can come to while the slowest is where it is, is refused
+// at once, with the limit's name.
+func TestFurthestStep(t *testing.T) {
+	for ahead, furthest := range map[uint32]uint64{8: 17, 1: 3, 0: 2*maxAhead + 1} {
+		s := twoRanks(100)
+		s.job.Ahead = ahead
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		for _, step := range []uint64{furthest + 1, 1 << 40, ^uint64(0)} {
+			_, _, err := s.answer(ended, ask{rank: rank0, generation: 1, step: step})
+			if fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), "limit furthest_step") {
+				t.Errorf("%d ahead, step %d: %v", ahead, step, err)
+			}
+		}
+		if _, _, err := s.answer(ended, ask{rank: rank0, generation: 1, step: furthest}); fault.ClassOf(err) != fault.Lost {
+			t.Errorf("%d ahead, step %d does not wait: %v", ahead, furthest, err)
+		}
+	}
+}
+
+// TestWaitingRequests: of one rank the newest requests wait, and of all no more than the limit.
+// Those that are refused hear its name.
+func TestWaitingRequests(t *testing.T) {
+	s := twoRanks(100)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	const asked = 200
+	refused := make(chan error, asked)
+	var all sync.WaitGroup
+	for range asked {
+		all.Go(func() {
+			if _, _, err := s.answer(ctx, ask{rank: rank0, generation: 1}); err != nil {
+				refused <- err
+			}
+		})
+	}
+	for range asked - maxWaitingOfRank {
+		if err := <-refused; fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), "limit max_waiting_of_rank") {
+			t.Errorf("a request too many: %v", err)
+		}
+	}
+	s.plan(planOf(0, 1))
+	if _, err := s.claim(ctx); err != nil {
+		t.Fatal(err)
+	}
+	other := make(chan error, 1)
+	go func() { _, _, err := s.answer(ctx, ask{rank: rank1, generation: 1}); other <- err }()
+	s.done(&step{generation: 1})
+	if err := <-other; err != nil {
+		t.Errorf("another rank, whose requests are few: %v", err)
+	}
+	all.Wait()
+	if s.requests.all != 0 || len(s.requests.of) != 0 || len(refused) > 0 {
+		t.Errorf("after all were answered %d wait, of %d ranks, and %d more were refused", s.requests.all, len(s.requests.of), len(refused))
+	}
+}
+
+// TestWaitingRequestsOfAll: ranks that are made up wait up to a limit, until it is known that
+// there are none.
+func TestWaitingRequestsOfAll(t *testing.T) {
+	s := newSteps() // it has no job yet
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	errs := make(chan error, maxWaiting+10)
+	for i := range maxWaiting + 10 {
+		go func() { _, _, err := s.answer(ctx, ask{rank: rank{dp: uint32(i)}}); errs <- err }()
+	}
+	for range 10 {
+		if err := <-errs; fault.ClassOf(err) != fault.Lost || !strings.Contains(err.Error(), "limit max_waiting") {
+			t.Errorf("a request too many: %v", err)
+		}
+	}
+	cancel()
+	for range maxWaiting {
+		if err := <-errs; strings.Contains(err.Error(), "limit") {
+			t.Errorf("one of those that waited: %v", err)
+		}
+	}
+	if s.requests.all != 0 {
+		t.Errorf("%d wait", s.requests.all)
+	}
+}
