@@ -13,9 +13,9 @@ import (
 // The limits of what a server takes. A message is refused by what its frame says of its
 // length, before memory is taken for it.
 const (
-	// MaxControl bounds a message to the planner. A job spec has at most 1 MiB; larger
+	// MaxControl bounds a message to the planner: a resume token has at most 16 MiB. Larger
 	// reports of loaders and constructors come in parts.
-	MaxControl = 4 << 20
+	MaxControl = 17 << 20
 	// MaxAsk bounds a trainer's request for a batch, which has some 100 bytes.
 	MaxAsk = 64 << 10
 	// MaxFetch bounds a constructor's request for the samples of a step: 16 million of them.

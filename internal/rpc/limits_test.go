@@ -2,10 +2,12 @@ package rpc
 
 import (
 	"context"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -32,7 +34,7 @@ func TestLargeMessages(t *testing.T) {
 			}
 			continue
 		}
-		if err = FromStatus(err); fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "4194304 bytes") {
+		if err = FromStatus(err); fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "17825792 bytes") {
 			t.Errorf("%d bytes: %v (%v)", size, err, fault.ClassOf(err))
 		}
 	}
@@ -84,7 +86,7 @@ func TestParts(t *testing.T) {
 	for name, m := range map[string]*pb.BlockRead{"big": big, "small": {Source: 1, Lengths: []uint32{1, 2}}, "empty": {}} {
 		merged, parts, last := &pb.BlockRead{}, 0, false
 		for part, more := range Parts(m) {
-			if proto.Size(part) > MaxControl || last {
+			if proto.Size(part) > wholeMessage || last {
 				t.Errorf("%s: part %d has %d bytes, after the last: %v", name, parts, proto.Size(part), last)
 			}
 			proto.Merge(merged, part)
@@ -94,7 +96,30 @@ func TestParts(t *testing.T) {
 			t.Errorf("%s: %d parts are not the message", name, parts)
 		}
 	}
-	if n := proto.Size(big); n < MaxControl {
+	if n := proto.Size(big); n < wholeMessage {
 		t.Errorf("the message has %d bytes: it proves nothing", n)
+	}
+}
+
+// BenchmarkCall is a call that does nothing but carry the access key.
+func BenchmarkCall(b *testing.B) {
+	b.Setenv(envKeyDir, b.TempDir())
+	err := Run(b.Context(), "unix:"+filepath.Join(b.TempDir(), "s"), "", Security{}, MaxControl,
+		func(s *grpc.Server) { pb.RegisterPlannerServer(s, pb.UnimplementedPlannerServer{}) },
+		func(ctx context.Context, address string) error {
+			conn, err := Dial(address, Security{})
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			for b.Loop() {
+				if _, err := pb.NewPlannerClient(conn).Status(ctx, &pb.StatusRequest{}); status.Code(err) != codes.Unimplemented {
+					return err
+				}
+			}
+			return context.Canceled
+		})
+	if err != nil {
+		b.Fatal(err)
 	}
 }

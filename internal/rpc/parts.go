@@ -7,10 +7,10 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// A message of more than wholeMessage bytes goes in parts of partEntries of each column: of the
+// A message of more than wholeMessage bytes, which all sides take, goes in parts of partEntries of each column: of the
 // longest, skipped records with their files and reasons, these are some MB.
 const (
-	wholeMessage = MaxControl / 2
+	wholeMessage = 2 << 20
 	partEntries  = 8192
 )
 
