@@ -17,6 +17,11 @@ var long = os.Getenv("MILLRACE_LONG") != ""
 
 // TestMain looks for goroutines that outlive the services of the tests.
 func TestMain(m *testing.M) {
+	if err := makeDir(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Setenv("MILLRACE_KEY_DIR", filepath.Join(folder, "keys")) // of services that are killed, keys stay
 	code := m.Run()
 	if left := leaked(3 * time.Second); left != "" && code == 0 {
 		fmt.Fprintf(os.Stderr, "goroutines are left after all tests:\n%s\n", left)
