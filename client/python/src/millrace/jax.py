@@ -10,7 +10,6 @@ Grain's checkpoint handler takes it: get_state() is JSON as bytes.
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Iterator as Iterates
 from typing import Any
@@ -19,7 +18,7 @@ from millrace.connect import connect
 from millrace.errors import UserError
 from millrace.loader import Loader
 from millrace.receive import VISION
-from millrace.state import State, StateNames
+from millrace.state import State, StateNames, from_json, to_json
 
 __all__ = ["Iterator"]
 
@@ -73,14 +72,11 @@ class Iterator(StateNames):
 
     def get_state(self) -> bytes:  # type: ignore[override]
         """Returns the state as JSON, which is how Grain's checkpoint handler keeps it."""
-        state = self.state_dict()
-        token = base64.b64encode(state["token"]).decode()
-        return json.dumps({**state, "token": token}).encode()
+        return json.dumps(to_json(self.state_dict())).encode()
 
     def set_state(self, state: bytes) -> None:  # type: ignore[override]
         """Goes on after what get_state() returned."""
-        loaded = json.loads(state)
-        self.load_state_dict({**loaded, "token": base64.b64decode(loaded["token"])})
+        self.load_state_dict(from_json(json.loads(state)))
 
     def close(self) -> None:
         """Closes the loader."""

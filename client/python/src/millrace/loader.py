@@ -284,6 +284,11 @@ class Loader(state.StateNames):
         """
         return dict(zip(AXES, self._joined().mesh.stride))
 
+    @property
+    def rank(self) -> int:
+        """The number of this rank among all, as the job's ``topology.order`` counts them."""
+        return sum((self._config.axis(axis).rank or 0) * n for axis, n in self.strides.items())
+
     def coordinates(self, rank: int) -> dict[str, int]:
         """Returns the index of a global rank on each axis: ``{"dp": 1, "cp": 0, ...}``.
 

@@ -7,7 +7,6 @@ and can write a JSON summary, its state, and a dump of all it received.
 from __future__ import annotations
 
 import argparse
-import base64
 import hashlib
 import json
 import pathlib
@@ -23,7 +22,7 @@ from millrace.config import AXES, BEGINNING
 from millrace.connect import connect
 from millrace.errors import BugError, Error, LostError, TopologyChanged
 from millrace.loader import Loader
-from millrace.state import State
+from millrace.state import from_json, to_json
 
 
 def parser() -> argparse.ArgumentParser:
@@ -110,16 +109,6 @@ class Report:
             "batches": stats.batches,
             "retries": stats.retries,
         }
-
-
-def to_json(state: State) -> dict[str, Any]:
-    """Returns a state as JSON values."""
-    return {**state, "token": base64.b64encode(state["token"]).decode()}
-
-
-def from_json(state: dict[str, Any]) -> State:
-    """Returns the state that to_json() wrote."""
-    return {**state, "token": base64.b64decode(state["token"])}
 
 
 def write(path: str, value: Any) -> None:

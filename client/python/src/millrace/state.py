@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 from typing import Any
 
@@ -41,6 +42,16 @@ def _bytes(token: Any) -> bytes:
         if len(view := memoryview(token)):
             return view.tobytes()
     raise UserError("the state has no token: keep the dict whole in the checkpoint")
+
+
+def to_json(state: State) -> dict[str, Any]:
+    """Returns a state as JSON values."""
+    return {**state, "token": base64.b64encode(state["token"]).decode()}
+
+
+def from_json(state: dict[str, Any]) -> State:
+    """Returns the state that to_json() wrote."""
+    return {**state, "token": base64.b64decode(state["token"])}
 
 
 class StateNames:

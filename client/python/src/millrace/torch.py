@@ -9,20 +9,21 @@
 
 A worker may be forked or spawned; once this process has used a loader itself
 (even asked one for its state), only spawned. One worker at most: the service
-works in parallel already, and a rank has one position. The worker is ahead of
-the trainer, so in the main process only a batch knows the exact state;
-torchdata's StatefulDataLoader asks in the worker and knows it, too.
+works in parallel already, and a rank has one position. The state to save is that of the
+batch that was trained on: batch.state_dict(). The dataset's own, and that of
+torchdata's StatefulDataLoader, are of the last batch that was fetched, which is the same
+only where nothing fetches ahead. Lightning, Transformers' Trainer and Accelerate do:
+their adapters are millrace.lightning, millrace.transformers and millrace.accelerate.
 
-collate_fn=keep leaves batches as they are. Newer PyTorch does that by itself,
-older versions build a dict of the same tensors that has lost its state; before
-2.0, pin_memory=True does so too, and ``batch.pin_memory()`` is the way out.
+collate_fn=keep leaves batches as they are, which newer PyTorch does by itself.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import ItemsView, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from multiprocessing import context
 from typing import Any
 
@@ -39,7 +40,69 @@ from millrace.state import State, StateNames
 
 __all__ = ["Batch", "Dataset", "keep"]
 
+HF = "hf"  # the output.format of Hugging Face models
+
+# What to do about a batch that something took apart.
+SPLIT = (
+    "Something splits or joins batches between processes, but each rank gets its own from the "
+    "service: with Accelerate use millrace.accelerate.prepare(), with Transformers' Trainer "
+    "millrace.transformers.attach(). For anything else begin with dict(batch)"
+)
+
 SPAWNED = (1 << 63) - 1  # stands for the process id of a worker that was not forked
+
+
+@dataclass
+class _Place:
+    """Where a batch belongs, and what lies beside its tensors."""
+
+    step: int = -1
+    microbatch: int = -1
+    after: tuple[int, int] | None = None  # the loader's position after it
+    loader: Loader | None = None
+    state: State | None = None
+    extras: dict[str, list[Extra]] = field(default_factory=dict)
+    images: dict[str, Array] = field(default_factory=dict)
+    documents: list[int] = field(default_factory=list)  # of each row; for a job with images
+    rank: int = -1  # the rank's number, for a job with images
+    rows: int = -1
+    sequence_length: int = -1
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def whole_state(self) -> State | None:
+        """Returns the state after the batch, which is asked for if nobody did."""
+        if self.state is None and self.loader is not None and self.after is not None:
+            self.state = self.loader.state_at(*self.after)
+        return self.state
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Makes what is pickled whole: the loader stays behind, the state goes along."""
+        return {**self.__dict__, "state": self.whole_state(), "loader": None}
+
+
+class _Key(str):
+    """A key of Batch.items(), which knows the batch's place."""
+
+    place: _Place
+
+
+class _Items(ItemsView[str, Any]):
+    """The items of a batch, by keys that know its place.
+
+    Frameworks rebuild a mapping as ``type(batch)({key: f(value) for key, value in
+    batch.items()})``: of all that a batch holds only these keys are sure to come along.
+    keys() and ``**batch`` are of plain strings, as torch.compile wants them.
+    """
+
+    def __init__(self, batch: Batch) -> None:
+        super().__init__(batch)
+        self._batch = batch
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        for name in self._batch:
+            key = _Key(name)
+            key.place = self._batch._place
+            yield key, self._batch[name]
 
 
 class Batch(dict[str, Any]):
@@ -48,29 +111,79 @@ class Batch(dict[str, Any]):
     ``step`` and ``microbatch`` say which one it is; state_dict() resumes after it.
     ``rows`` counts the rows of the step's whole batch, ``sequence_length`` their tokens.
     ``extras`` holds what the sources' ``keep`` columns carry, as NumPy arrays of bytes,
-    ``images`` what Loader.images does, as NumPy arrays.
+    ``images`` what Loader.images does, as NumPy arrays; ``documents`` counts those of each row
+    and ``rank`` is the number of this rank, both for a job with images only.
+    All of it outlives copies, moves, pinning, pickling, and being rebuilt of its own items.
     The tensors of a step share memory with each other, not with the loader.
     """
 
-    def __init__(
-        self,
-        tensors: Mapping[str, Any],
-        step: int = -1,
-        microbatch: int = -1,
-        after: tuple[int, int] | None = None,
-        loader: Loader | None = None,
-        state: State | None = None,
-        extras: dict[str, list[Extra]] | None = None,
-    ) -> None:
-        super().__init__(tensors)
-        self.extras = extras or {}
-        self.images: dict[str, Array] = {}
-        self.sequence_length = self.rows = -1
-        self.step = step
-        self.microbatch = microbatch
-        self._after = after  # the loader's position after it
-        self._loader = loader
-        self._state = state
+    def __init__(self, tensors: Mapping[str, Any], place: _Place | None = None) -> None:
+        keys = tensors if place else [key for key, _ in tensors.items()]
+        found = place or next((k.place for k in keys if isinstance(k, _Key)), None)
+        super().__init__({str.__str__(key): value for key, value in tensors.items()})
+        if found is None:
+            raise UserError(f"a batch cannot be made of {list(self)} alone. {SPLIT}")
+        self._place = found
+        if place is None:
+            self._check_shapes()
+        elif not place.shapes:
+            place.shapes = {k: tuple(v.shape) for k, v in self.items() if _is_tensor(v)}
+
+    def _check_shapes(self) -> None:
+        """Refuses what no rank was meant to get: parts of a batch, or several in one."""
+        for key, shape in self._place.shapes.items():
+            if key in self and tuple(getattr(self[key], "shape", shape)) != shape:
+                raise UserError(
+                    f"{key} of step {self.step}, microbatch {self.microbatch} came as "
+                    f"{list(shape)} and was made {list(self[key].shape)}. {SPLIT}"
+                )
+
+    def __iter__(self) -> Iterator[str]:
+        return super().__iter__()  # overridden at all, ** asks keys() and not the dict beneath
+
+    def items(self) -> ItemsView[str, Any]:  # type: ignore[override]
+        """Returns the items. Their keys carry the batch's place to whatever is made of them."""
+        return _Items(self)
+
+    @property
+    def step(self) -> int:
+        """The batch's step."""
+        return self._place.step
+
+    @property
+    def microbatch(self) -> int:
+        """The batch's number in its step."""
+        return self._place.microbatch
+
+    @property
+    def extras(self) -> dict[str, list[Extra]]:
+        """What the sources' ``keep`` columns carry."""
+        return self._place.extras
+
+    @property
+    def images(self) -> dict[str, Array]:
+        """What Loader.images holds."""
+        return self._place.images
+
+    @property
+    def documents(self) -> list[int]:
+        """How many documents each row has, for a job with images."""
+        return self._place.documents
+
+    @property
+    def rank(self) -> int:
+        """The number of this rank among all, for a job with images; else -1."""
+        return self._place.rank
+
+    @property
+    def rows(self) -> int:
+        """Rows of the step's whole batch."""
+        return self._place.rows
+
+    @property
+    def sequence_length(self) -> int:
+        """Tokens of a row."""
+        return self._place.sequence_length
 
     def state_dict(self) -> State:
         """Returns the state after this batch: what to keep in a checkpoint.
@@ -78,37 +191,43 @@ class Batch(dict[str, Any]):
         Without a worker this asks the service, once per step. Raises UserError
         for a batch that came without its state.
         """
-        if self._state is None and self._loader is not None and self._after is not None:
-            self._state = self._loader.state_at(*self._after)
-        if self._state is None:
+        state = self._place.whole_state()
+        if state is None:
             raise UserError(
-                "this batch came without its state: either its step is not one of "
-                "Dataset(state_every=...), or something rebuilt it as another dict: pass "
-                "collate_fn=millrace.torch.keep to DataLoader, and before PyTorch 2.0 call "
-                "batch.pin_memory() yourself instead of pin_memory=True"
+                "this batch came without its state: its step is none of "
+                "Dataset(state_every=...). Save at one of those"
             )
-        return dict(self._state)
+        return dict(state)
+
+    def hold(self) -> None:
+        """Asks for the state if the loader's next request may let the service forget it."""
+        place = self._place
+        if place.loader and place.after and place.after[0] < place.loader.position[0]:
+            place.whole_state()
 
     def to(self, device: Any, non_blocking: bool = False) -> Batch:
         """Returns the batch on another device."""
-        return self._like({key: _to(value, device, non_blocking) for key, value in self.items()})
+        return Batch({key: _to(value, device, non_blocking) for key, value in self.items()})
 
     def pin_memory(self, device: Any = None) -> Batch:
         """Returns the batch in page-locked memory; DataLoader(pin_memory=True) calls this."""
-        return self._like({key: _pinned(value) for key, value in self.items()})
+        return Batch({key: _pinned(value) for key, value in self.items()})
 
-    def _like(self, tensors: Mapping[str, Any]) -> Batch:
-        made = Batch(tensors)
-        made.__dict__.update(self.__dict__)
-        return made
+    def replaced(self, tensors: Mapping[str, Any]) -> Batch:
+        """Returns the batch with other tensors, of whatever shape, under some of its keys."""
+        shapes = {key: tuple(value.shape) for key, value in tensors.items()}
+        place = replace(self._place, shapes={**self._place.shapes, **shapes})
+        return Batch({**self, **tensors}, place)
 
     def __copy__(self) -> Batch:
-        return self._like(self)
+        return Batch(self)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Makes a pickled batch whole: the loader stays behind, the state goes along."""
-        state = self.state_dict() if self._loader is not None else self._state
-        return {**self.__dict__, "_loader": None, "_state": state}
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickled, (dict(self), self._place)
+
+
+def _unpickled(tensors: dict[str, Any], place: _Place) -> Batch:
+    return Batch(tensors, place)
 
 
 def keep(batch: Batch) -> Batch:
@@ -125,6 +244,10 @@ def _stack(batches: Any, **options: Any) -> Any:
 
 # PyTorch's own way to say how default_collate treats a type.
 collate.default_collate_fn_map[Batch] = _stack
+
+
+def _is_tensor(value: Any) -> bool:
+    return bool(torch.is_tensor(value))
 
 
 def _to(value: Any, device: Any, non_blocking: bool) -> Any:
@@ -172,15 +295,22 @@ class Dataset(IterableDataset[Batch], StateNames):
 
     def _batch(self, arrays: dict[str, Any], in_worker: bool) -> Batch:
         loader, after = self._loader, self._loader.position
+        place = _Place(loader.step or 0, loader.microbatch or 0, after, loader)
+        place.extras, place.images = loader.extras, loader.images
+        place.rows, place.sequence_length = loader.rows or 0, loader.sequence_length or 0
+        if place.images:
+            place.documents = [len(row.segments) for row in loader.lineage]
+            place.rank = loader.rank
+        if in_worker:
+            place.loader = None
+            if self._state_every and after[0] % self._state_every == 0:
+                place.state = loader.state_dict()
         tensors = {key: _tensor(value) for key, value in arrays.items()}
-        batch = Batch(tensors, loader.step or 0, loader.microbatch or 0, after)
-        batch.extras, batch.images = loader.extras, loader.images
-        batch.rows, batch.sequence_length = loader.rows or 0, loader.sequence_length or 0
-        if not in_worker:
-            batch._loader = loader
-        elif self._state_every and after[0] % self._state_every == 0:
-            batch._state = loader.state_dict()
-        return batch
+        if loader.format == HF:
+            # With a cache, which models make by default, Transformers masks by causality
+            # alone, and the documents of a line see each other.
+            tensors["use_cache"] = False
+        return Batch(tensors, place)
 
     @property
     def loader(self) -> Loader:

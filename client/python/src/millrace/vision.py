@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from millrace.errors import UserError
 
-__all__ = ["normalize"]
+__all__ = ["mrope", "normalize"]
 
 CHANNELS = 3  # red, green, blue
 
@@ -65,3 +65,42 @@ def _tables(mean: Sequence[float], std: Sequence[float]) -> npt.NDArray[np.float
         )
     levels = np.arange(256) / 255
     return ((levels - middle[:, None]) / width[:, None]).astype(np.float32)
+
+
+def mrope(
+    position_ids: npt.NDArray[np.int64],
+    cu_seq_lens: npt.NDArray[np.int32],
+    documents: Sequence[int],
+    source: npt.NDArray[np.int64],
+) -> npt.NDArray[np.int64]:
+    """Returns the positions [4, 1, tokens] that Qwen2-VL takes of a packed line.
+
+    position_ids: [1, tokens], cu_seq_lens: its bounds (``cu_seq_lens_q``), of a whole line.
+    documents: how many documents each row has.
+    source: ``image.source`` of the microbatch.
+
+    First come the text positions, by which documents are told apart, then those of time,
+    height and width. They count as one where there is no image. The tokens of an image
+    share a time, and have the row and the column of their block of patches; what is behind it
+    goes on after the largest of these.
+    """
+    made = np.repeat(position_ids[None], 4, axis=0)
+    first = np.concatenate([[0], np.cumsum(documents)])
+    for _, _, row, document, at, tokens, down, across in source.tolist():
+        number = int(first[row] + document)
+        begin, end = (int(n) for n in cu_seq_lens[number : number + 2])
+        merge = math.isqrt(down * across // tokens)
+        height, width = down // merge, across // merge
+        if height * width != tokens or begin + at + tokens > end:
+            raise UserError(
+                f"an image of {down} x {across} patches has {tokens} tokens at {at} of a document "
+                f"of {end - begin}: give image.source and bounds of one microbatch, uncut"
+            )
+        place = slice(begin + at, begin + at + tokens)
+        base = int(made[1, 0, begin + at])
+        made[2, 0, place] = base + np.repeat(np.arange(height), width)
+        made[3, 0, place] = base + np.tile(np.arange(width), height)
+        made[1, 0, place] = base
+        behind = np.arange(end - place.stop) + base + max(height, width)
+        made[1:, 0, place.stop : end] = behind
+    return made

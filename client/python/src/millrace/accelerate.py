@@ -1,0 +1,89 @@
+"""Batches for a training loop with Hugging Face Accelerate.
+
+    data = millrace.accelerate.prepare(accelerator, "planner:7070")
+    model, optimizer = accelerator.prepare(model, optimizer)
+    accelerator.load_state(folder)  # when resuming
+    for batch in data:
+        with accelerator.accumulate(model):
+            ...
+        accelerator.save_state(folder)
+
+Each process gets its own batches from the service. accelerator.prepare() of a DataLoader would
+split the batches of one process over all, and fetch one ahead; this does neither, and its
+state is in what save_state() writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch.utils.data import DataLoader, IterableDataset
+
+from millrace.feed import Feed, feed_of
+from millrace.state import State, StateNames
+from millrace.torch import Batch, keep
+
+__all__ = ["Data", "prepare"]
+
+
+class _Fetched(IterableDataset[Batch]):
+    """A feed as a dataset, which is what Accelerate wraps."""
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+
+    def __iter__(self) -> Iterator[Batch]:
+        return iter(self._feed)
+
+
+class Data(StateNames):
+    """The batches of one process on its device. Its state is that of the last one yielded.
+
+    Iterating again goes on, it does not start again.
+    """
+
+    def __init__(self, accelerator: Any, feed: Feed) -> None:
+        from accelerate.data_loader import prepare_data_loader
+
+        self.feed = feed
+        # Alone as far as Accelerate knows: it moves batches to the device, and looks one
+        # ahead so that gradients of the last ones are applied. It has nothing to deal out.
+        self._batches = prepare_data_loader(
+            DataLoader(_Fetched(feed), batch_size=None, collate_fn=keep),
+            accelerator.device,
+            num_processes=1,
+            process_index=0,
+            put_on_device=True,
+            dispatch_batches=False,
+        )
+
+    def __iter__(self) -> Iterator[Batch]:
+        for batch in self._batches:
+            self.feed.trained()
+            yield batch
+
+    def state_dict(self) -> State:
+        """Returns the state after the last batch yielded, the same on all ranks."""
+        return self.feed.state_dict()
+
+    def load_state_dict(self, state: State) -> None:
+        """Goes on after that state."""
+        self.feed.load_state_dict(state)
+
+    def close(self) -> None:
+        """Closes the loader of this process."""
+        self.feed.close()
+
+
+def prepare(accelerator: Any, source: Any = None, **options: Any) -> Data:
+    """Returns the batches of this process; accelerator saves and loads their state.
+
+    source: a millrace.torch.Dataset, a DataLoader of one that was not prepared, or an
+        address; options are those of millrace.connect(), with dp_rank and dp_size by
+        default the accelerator's process_index and num_processes.
+    """
+    feed = feed_of(source, accelerator.process_index, accelerator.num_processes, options)
+    data = Data(accelerator, feed)
+    accelerator.register_for_checkpointing(data)
+    return data

@@ -1,0 +1,117 @@
+"""Batches for trainers that fetch ahead of what they train on.
+
+A Feed hands out the batches of a Dataset, or of a DataLoader of one, in order, and is
+told which were trained on. Its state is that of the last of them. Whatever was fetched and
+not trained on is handed out again by the next iteration: no batch is lost at the end of a
+trainer's epoch, nor at a resume. The adapters to Lightning, Transformers and Accelerate
+are made of it; it never looks into a batch.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from millrace.errors import TopologyChanged, UserError
+from millrace.state import State, StateNames, checked
+from millrace.torch import Batch, Dataset
+
+__all__ = ["Feed", "feed_of"]
+
+
+class Feed(StateNames):
+    """An iterator over a rank's batches, for the trainer that calls trained().
+
+    source: a Dataset, or a DataLoader of one. Worker processes of the DataLoader live as
+        long as the feed. The feed owns the dataset's position: nobody else iterates it.
+
+    Iterating again goes on after the last batch that was trained on.
+    """
+
+    def __init__(self, source: Dataset | DataLoader[Batch]) -> None:
+        dataset = source if isinstance(source, Dataset) else source.dataset
+        if not isinstance(dataset, Dataset):
+            raise UserError(
+                f"the data is a {type(dataset).__name__}: give a millrace.torch.Dataset, "
+                "or a DataLoader of one"
+            )
+        self.dataset = dataset
+        self._source = source
+        self._batches: Iterator[Batch] | None = None
+        self._again: deque[Batch] = deque()  # to be handed out before the next ones
+        self._fetched: deque[Batch] = deque()  # handed out, not trained on
+        self._trained: Batch | None = None  # the last one
+        self._loaded: State | None = None
+
+    def __iter__(self) -> Iterator[Batch]:
+        self._again.extendleft(reversed(self._fetched))
+        self._fetched.clear()
+        return self
+
+    def __next__(self) -> Batch:
+        """Returns the next batch. Raises StopIteration and TopologyChanged as Loader does.
+
+        Before a change of topology come the end of what was fetched and its training, and
+        then, in the next iteration, TopologyChanged.
+        """
+        batch = self._again.popleft() if self._again else self._next()
+        self._fetched.append(batch)
+        return batch
+
+    def _next(self) -> Batch:
+        for batch in (self._trained, *self._fetched):
+            if batch is not None:
+                batch.hold()
+        if self._batches is None:
+            self._batches = iter(self._source)
+        try:
+            return next(self._batches)
+        except TopologyChanged:
+            if self._fetched:
+                raise StopIteration from None
+            raise
+
+    def trained(self) -> None:
+        """Notes that the trainer is done with the oldest batch that it fetched."""
+        if not self._fetched:
+            raise UserError("a batch was trained on that did not come from this feed")
+        self._trained = self._fetched.popleft()
+
+    def state_dict(self) -> State:
+        """Returns the state after the last batch trained on, the same on all ranks.
+
+        Empty if there was none, and no state was loaded: that is the job's beginning.
+        """
+        if self._trained is not None:
+            return self._trained.state_dict()
+        return dict(self._loaded or {})
+
+    def load_state_dict(self, state: State) -> None:
+        """Goes on after that state; drops what was fetched, and the DataLoader's worker."""
+        loaded = checked(state) if state else None
+        if self._batches is not None:
+            getattr(self._batches, "_shutdown_workers", lambda: None)()
+        self._again.clear()
+        self._fetched.clear()
+        self._batches, self._trained, self._loaded = None, None, loaded
+        if loaded is not None:
+            self.dataset.load_state_dict(loaded)
+
+    def close(self) -> None:
+        """Closes the loader of this process."""
+        self.dataset.close()
+
+
+def feed_of(source: Any, rank: int, size: int, options: dict[str, Any]) -> Feed:
+    """Returns the feed of a trainer's process: rank of size, if not told otherwise.
+
+    source: a Dataset, a DataLoader of one, or an address, with options for connect().
+    """
+    if source is None or isinstance(source, str):
+        return Feed(Dataset(source, **{"dp_rank": rank, "dp_size": size, **options}))
+    if options:
+        raise UserError(f"the data has its options already: leave out {', '.join(options)}")
+    return Feed(source)
