@@ -242,23 +242,51 @@ def test_images_stay_beside_the_batch(serve):
 def test_without_collate_fn(workers):
     with service_process() as address:
         dataset = millrace.torch.Dataset(address, dp_rank=0, timeout=30)
-        batch = next(iter(data_loader(dataset, workers, "fork", collate_fn=None)))
-        np.testing.assert_array_equal(
-            batch["tokens"].numpy(), Service().arrays(0, (0, 0, 0, 0), 0)["tokens"]
-        )
+        loader = iter(data_loader(dataset, workers, "fork", collate_fn=None))
         if OLD:
             with pytest.raises(millrace.UserError, match="collate_fn"):
-                batch.state_dict()
+                next(loader)
         else:
+            batch = next(loader)
             check(batch, 0)
             check_state(batch.state_dict(), 1)
         dataset.close()
 
 
-def test_a_batch_that_lost_its_place_says_so():
-    batch = millrace.torch.Batch({"tokens": torch.zeros(2)})
-    with pytest.raises(millrace.UserError, match="without its state"):
-        batch.state_dict()
+def rebuilt(batch, change):
+    """As Transformers, Accelerate and Lightning rebuild a mapping."""
+    return type(batch)({key: change(value) for key, value in batch.items()})
+
+
+def test_a_rebuilt_batch_keeps_its_place(serve):
+    service = serve()
+    dataset = millrace.torch.Dataset(service.address, dp_rank=0)
+    for number, batch in zip(range(3), dataset):
+        made = rebuilt(rebuilt(batch, lambda value: value.clone()), lambda value: value)
+        check(made, number)
+        check_state(made.state_dict(), number + 1)
+        assert all(type(key) is str for key in {**made})  # what torch.compile sees
+        assert type(dict(made)) is dict
+    dataset.close()
+
+
+def test_a_batch_in_parts_is_refused(serve):
+    """What Accelerate would do to it: join those of several ranks, and cut them in parts."""
+    dataset = millrace.torch.Dataset(serve().address, dp_rank=0)
+    batch = next(iter(dataset))
+    with pytest.raises(millrace.UserError, match="tokens of step 0, microbatch 0 came as"):
+        rebuilt(batch, lambda value: value[:1])
+    with pytest.raises(millrace.UserError, match=r"millrace\.accelerate\.prepare"):
+        type(batch)({key: torch.cat([batch[key]] * 2) for key in batch})
+    dataset.close()
+
+
+def test_no_cache_for_models_of_packed_lines(serve):
+    """With one, Transformers lets the documents of a line see each other."""
+    for format, want in (("hf", False), ("megatron", None)):
+        dataset = millrace.torch.Dataset(serve(format=format).address, dp_rank=0)
+        assert next(iter(dataset)).get("use_cache") is want
+        dataset.close()
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="pinned memory needs a GPU")
@@ -283,12 +311,8 @@ def test_pinning_keeps_the_place(serve, monkeypatch):
     service = serve()
     dataset = millrace.torch.Dataset(service.address, dp_rank=0)
     pinned = pin_memory(next(iter(dataset)))
-    if OLD:  # builds Batch(dict) anew
-        with pytest.raises(millrace.UserError, match="pin_memory"):
-            pinned.state_dict()
-    else:
-        check(pinned, 0)
-        check_state(pinned.state_dict(), 1)
+    check(pinned, 0)
+    check_state(pinned.state_dict(), 1)
     dataset.close()
 
 

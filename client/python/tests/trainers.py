@@ -85,7 +85,7 @@ def plain(options, workers=1, stateful=False):
 
 
 def stateful(options):
-    """The same with torchdata's loader, which is asked for the state where nothing fetches ahead."""
+    """The same with the loader of torchdata, where nothing fetches ahead of this loop."""
     plain(options, stateful=True)
 
 

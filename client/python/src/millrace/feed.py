@@ -45,6 +45,7 @@ class Feed(StateNames):
         self._fetched: deque[Batch] = deque()  # handed out, not trained on
         self._trained: Batch | None = None  # the last one
         self._loaded: State | None = None
+        self._changed: TopologyChanged | None = None  # to be raised by the next iteration
 
     def __iter__(self) -> Iterator[Batch]:
         self._again.extendleft(reversed(self._fetched))
@@ -68,11 +69,13 @@ class Feed(StateNames):
         if self._batches is None:
             self._batches = iter(self._source)
         try:
-            return next(self._batches)
-        except TopologyChanged:
-            if self._fetched:
-                raise StopIteration from None
-            raise
+            if self._changed is None:
+                return next(self._batches)
+        except TopologyChanged as changed:
+            self._changed = changed
+        if self._fetched:
+            raise StopIteration
+        raise self._changed
 
     def trained(self) -> None:
         """Notes that the trainer is done with the oldest batch that it fetched."""
@@ -90,15 +93,21 @@ class Feed(StateNames):
         return dict(self._loaded or {})
 
     def load_state_dict(self, state: State) -> None:
-        """Goes on after that state; drops what was fetched, and the DataLoader's worker."""
-        loaded = checked(state) if state else None
+        """Goes on after that state; drops what was fetched, and the DataLoader's worker.
+
+        An empty one, of a checkpoint that was saved before any training, changes nothing.
+        """
+        if not state and self._trained is None:
+            iter(self)
+            return
+        loaded = checked(state)
         if self._batches is not None:
             getattr(self._batches, "_shutdown_workers", lambda: None)()
         self._again.clear()
         self._fetched.clear()
         self._batches, self._trained, self._loaded = None, None, loaded
-        if loaded is not None:
-            self.dataset.load_state_dict(loaded)
+        self._changed = None
+        self.dataset.load_state_dict(loaded)
 
     def close(self) -> None:
         """Closes the loader of this process."""

@@ -10,6 +10,11 @@ job has ``cp_slicing: none``, or ``batch.context_split``, and then all ranks of 
 slices of their own, with ``local_cp_size`` beside them. Only the ranks that fetch call it
 (of each tensor-parallel group the first); the others get the numbers by Megatron's own
 broadcast.
+
+    iterator = millrace.megatron.data_iterator(loader)
+
+is for padded batches (``output.format: megatron``), which Megatron-LM takes from its own
+data loaders; it looks whether all ranks will learn where documents end.
 """
 
 from __future__ import annotations
@@ -17,12 +22,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from millrace.config import Mesh
 from millrace.errors import UserError
 from millrace.loader import Loader
 
-__all__ = ["Step", "wrap_data_iterator"]
+__all__ = ["Step", "data_iterator", "wrap_data_iterator"]
 
 FORMAT = "megatron-thd"
+PADDED = "megatron"
+MASKING = "dataloader_inter_document_masking"  # of Megatron-LM's arguments
 
 
 class Step(NamedTuple):
@@ -75,3 +83,48 @@ def _tensors(loader: Loader, count: int) -> Iterator[dict[str, Any]]:
 
     for _ in range(count):
         yield {key: torch.from_numpy(value) for key, value in next(loader).items()}
+
+
+def data_iterator(loader: Loader, args: Any = None) -> Iterator[dict[str, Any]]:
+    """Returns an iterator over the microbatches of a job of format ``megatron``, as tensors.
+
+    args: Megatron-LM's arguments; default those of megatron.training.get_args().
+
+    Raises UserError, before the first microbatch, if these have bounds of documents
+    (``cu_seqlens``) that not all ranks would get: with tensor parallelism, or more than two
+    pipeline stages, Megatron-LM passes them on only if it was told that there are any.
+    """
+    if loader.format != PADDED:
+        raise UserError(f"the job has output.format {loader.format}: write {PADDED}")
+    return _padded(loader, _args() if args is None else args)
+
+
+def _args() -> Any:
+    try:
+        from megatron.training import get_args
+    except ImportError:
+        raise UserError("Megatron-LM is not installed here: give args=") from None
+    return get_args()
+
+
+def _padded(loader: Loader, args: Any) -> Iterator[dict[str, Any]]:
+    import torch
+
+    for batch in loader:
+        if "cu_seqlens" in batch:
+            _check_masking(loader.mesh, args)
+        yield {key: torch.from_numpy(value) for key, value in batch.items()}
+
+
+def _check_masking(mesh: Mesh, args: Any) -> None:
+    """Raises UserError if some ranks would see no bounds, and others flatten by them."""
+    alike = mesh.tp == 1 and mesh.pp <= 2
+    if alike or getattr(args, MASKING, False):
+        return
+    option = "--" + MASKING.replace("_", "-")
+    old = "" if hasattr(args, MASKING) else " (this Megatron-LM does not know it: update it)"
+    raise UserError(
+        f"the job's rows are packed, and its mesh has tp={mesh.tp} and pp={mesh.pp}: without "
+        f"{option} the first rank of each tensor-parallel group masks by documents and the others "
+        f"do not. Start Megatron-LM with {option}{old}, or write batch.packing: false"
+    )

@@ -46,7 +46,8 @@ HF = "hf"  # the output.format of Hugging Face models
 SPLIT = (
     "Something splits or joins batches between processes, but each rank gets its own from the "
     "service: with Accelerate use millrace.accelerate.prepare(), with Transformers' Trainer "
-    "millrace.transformers.attach(). For anything else begin with dict(batch)"
+    "millrace.transformers.attach(), and before PyTorch 2.0 give DataLoader "
+    "collate_fn=millrace.torch.keep. For anything else begin with dict(batch)"
 )
 
 SPAWNED = (1 << 63) - 1  # stands for the process id of a worker that was not forked

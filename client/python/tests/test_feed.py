@@ -1,0 +1,122 @@
+"""What trainers that fetch ahead leave behind: nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch")
+
+from test_torch import check, check_state, data_loader  # noqa: E402
+
+import millrace  # noqa: E402
+import millrace.torch  # noqa: E402
+from millrace.feed import Feed, feed_of  # noqa: E402
+
+
+def feed(service, **options):
+    return Feed(millrace.torch.Dataset(service.address, dp_rank=0, timeout=20, **options))
+
+
+@pytest.mark.parametrize("ahead", [1, 2, 5])
+def test_the_state_is_that_of_the_batch_trained_on(serve, ahead):
+    """However far a trainer fetches ahead, over how many steps."""
+    data, service = None, serve()
+    number, state = 0, {}
+    for part in (5, 1, 4):
+        data = feed(service)
+        data.load_state_dict(state)
+        batches = iter(data)
+        for _ in range(ahead):
+            next(batches)
+        for _ in range(part):
+            next(batches)
+            data.trained()
+            number += 1
+            state = data.state_dict()
+            check_state(state, number)
+        check(data._fetched[0], number)
+        data.close()
+
+
+def test_states_are_asked_for_before_the_service_forgets_them(serve):
+    service = serve()
+    forgets = service.state
+
+    def state(request):
+        assert request.step >= service.acked, f"step {request.step} is gone"
+        return forgets(request)
+
+    service.state = state
+    data = feed(service, prefetch=0)
+    for _ in range(9):  # four steps ahead
+        next(data)
+    for number in range(1, 9):
+        data.trained()
+        check_state(data.state_dict(), number)
+    data.close()
+
+
+def test_what_was_not_trained_on_comes_again(serve):
+    data = feed(serve())
+    number = 0
+    for part in (3, 1, 0, 2):  # epochs of a trainer that fetches two ahead
+        batches = iter(data)
+        fetched = [next(batches) for _ in range(part + 2)]
+        for batch in fetched[:part]:
+            check(batch, number)
+            data.trained()
+            number += 1
+    check_state(data.state_dict(), number)
+    data.close()
+
+
+def test_before_anything_was_trained_on(serve):
+    data = feed(serve())
+    next(data)
+    assert data.state_dict() == {}  # the beginning
+    data.load_state_dict({})
+    check(next(data), 0)
+    data.trained()
+    with pytest.raises(millrace.UserError, match="did not come from this feed"):
+        data.trained()
+    with pytest.raises(millrace.UserError, match="this one holds nothing"):
+        data.load_state_dict({})  # there is no way back without a token
+    data.close()
+
+
+def test_a_change_of_topology_waits_for_what_was_fetched(serve):
+    service = serve(steps=2)
+    service.topology = "tp1 cp1 dp4 pp1"
+    data = feed(service)
+    batches = iter(data)
+    for _ in range(4):
+        next(batches)
+    with pytest.raises(StopIteration):
+        next(batches)
+    for _ in range(4):
+        data.trained()
+    with pytest.raises(millrace.TopologyChanged):
+        next(iter(data))
+    check_state(data.state_dict(), 4)
+    data.close()
+
+
+def test_the_feed_of_a_dataloader(serve):
+    dataset = millrace.torch.Dataset(serve().address, dp_rank=0)
+    data = Feed(data_loader(dataset))
+    for number in range(3):
+        check(next(data), number)
+        data.trained()
+    check_state(data.state_dict(), 3)
+    data.close()
+
+
+def test_arguments(serve):
+    with pytest.raises(millrace.UserError, match="the data is a list"):
+        Feed(torch.utils.data.DataLoader([1, 2]))
+    dataset = millrace.torch.Dataset(serve().address, dp_rank=0)
+    with pytest.raises(millrace.UserError, match="leave out dp_rank"):
+        feed_of(dataset, 0, 1, {"dp_rank": 1})
+    data = feed_of(serve().address, 1, 2, {})
+    assert next(data).step == 0 and data.dataset.loader._config.dp.rank == 1
+    data.close()
