@@ -171,6 +171,36 @@ def test_normalize_refuses(pixels, options, words):
         vision.normalize(pixels, **{"mean": (0.5,) * 3, "std": (0.5,) * 3, **options})
 
 
+# ---- positions ----
+
+
+def test_mrope_by_hand():
+    """Two rows: three tokens of text; then a text, and one with two images and text behind."""
+    position_ids = np.array([[0, 1, 2, 0, 1, *range(13)]])
+    bounds = np.array([0, 3, 5, 18], np.int32)
+    # Behind one token of text 4 x 6 patches, so 2 x 3 tokens, and behind one more 2 x 2 blocks.
+    source = np.array([[0, 0, 1, 1, 1, 6, 4, 6], [0, 1, 1, 1, 8, 4, 4, 4]])
+    text, time, height, width = vision.mrope(position_ids, bounds, [1, 2], source)[:, 0]
+    np.testing.assert_array_equal(text, position_ids[0])
+    alone = [0, 1, 2, 0, 1]
+    assert time.tolist() == [*alone, 0, *[1] * 6, 4, *[5] * 4, 7]
+    assert height.tolist() == [*alone, 0, 1, 1, 1, 2, 2, 2, 4, 5, 5, 6, 6, 7]
+    assert width.tolist() == [*alone, 0, 1, 2, 3, 1, 2, 3, 4, 5, 6, 5, 6, 7]
+
+
+def test_mrope_without_images():
+    position_ids = np.array([[0, 1, 0]])
+    made = vision.mrope(position_ids, np.array([0, 2, 3]), [2], np.empty((0, 8), np.int64))
+    np.testing.assert_array_equal(made, np.repeat(position_ids[None], 4, axis=0))
+
+
+def test_mrope_refuses_an_image_that_is_cut():
+    position_ids, bounds = np.array([[0, 1, 2, 3]]), np.array([0, 4])
+    source = np.array([[0, 0, 0, 0, 1, 4, 4, 4]])
+    with pytest.raises(millrace.UserError, match="4 tokens at 1 of a document of 4"):
+        vision.mrope(position_ids, bounds, [1], source)
+
+
 # ---- the real service ----
 
 SPEC = """
