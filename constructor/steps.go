@@ -186,7 +186,7 @@ func (s *steps) fetchers(dp uint32) []rank {
 
 func (s *steps) plan(p *pb.StepPlan) {
 	s.update(func() {
-		if p.Generation == s.generation && p.Step >= s.base {
+		if p.Generation == s.generation && p.Step >= s.next {
 			s.plans[p.Step] = p
 		}
 	})
@@ -228,9 +228,6 @@ func (s *steps) fail(err error) {
 func (s *steps) claim(ctx context.Context) (*pb.StepPlan, error) {
 	var claimed *pb.StepPlan
 	err := s.until(ctx, func() bool {
-		for s.next < s.base && s.plans[s.next] == nil { // it came too late: nobody waits for it
-			s.next++
-		}
 		if claimed = s.plans[s.next]; claimed == nil {
 			return false
 		}

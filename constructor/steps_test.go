@@ -61,6 +61,30 @@ func TestAbsent(t *testing.T) {
 	want("after a rank of before went on", rank0.String())
 }
 
+// TestStepsBehindRanks: where the ranks that go on are further than where the job was moved to,
+// the steps that they have are assembled all the same: the planner has to hear of their rows.
+func TestStepsBehindRanks(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	s := twoRanks(100)
+	for _, r := range []rank{rank0, rank1} {
+		answer(s, ended, ask{rank: r, generation: 1}) // it begins with step 0, and is told to wait
+	}
+	s.restart(&pb.Restart{Generation: 2, NextStep: 0})
+	for _, r := range []rank{rank0, rank1} {
+		answer(s, ended, ask{rank: r, generation: 1, step: 3, acked: 3})
+	}
+	for step := range uint64(5) {
+		s.plan(&pb.StepPlan{Generation: 2, Step: step, SampleLength: []uint32{1}})
+	}
+	for step := range uint64(5) {
+		p, err := s.claim(ended)
+		if err != nil || p.Step != step {
+			t.Fatalf("step %d is not assembled next, but %v, %v", step, p, err)
+		}
+	}
+}
+
 // TestAdopted: a rank that stood where the job was moved to goes on, though it is further
 // when it asks next; one that was further, or joined anew, or whose mesh was another, does not.
 func TestAdopted(t *testing.T) {

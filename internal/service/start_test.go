@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -129,7 +130,7 @@ func TestAllBeginAgain(t *testing.T) {
 // TestBroadcastRankMovesNothing: a rank that another one's broadcast serves joins whenever
 // it likes, and moves nothing.
 func TestBroadcastRankMovesNothing(t *testing.T) {
-	r := recipes[6]
+	r := recipes[slices.IndexFunc(recipes, func(r recipe) bool { return r.name == "broadcast at tp" })]
 	withWindow(t, r, patience, func(ctx context.Context, address string) error {
 		ranks := openRanks(ctx, t, address, nil, client.Rank{}, client.Rank{DP: 1})
 		if err := allNext(ctx, ranks, 5); err != nil {
