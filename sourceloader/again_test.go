@@ -106,13 +106,14 @@ func TestAgain(t *testing.T) {
 // stays for it.
 func TestAgainWhileHeld(t *testing.T) {
 	l := loaderOf(t, "", 60)
+	l.cache = newCache(t.Context(), 1<<20, noDisk, l.load)
 	read := func(seq uint64) (*Block, int64) {
 		before := l.store.Meter().Bytes
-		b, err := l.load(t.Context(), blockID{0, seq})
+		b, err := l.load(t.Context(), &window{cache: l.cache, id: blockID{0, seq}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return b, l.store.Meter().Bytes - before
+		return b.(*Block), l.store.Meter().Bytes - before
 	}
 	first, bytes := read(0)
 	if bytes == 0 {

@@ -37,6 +37,7 @@ type Block struct {
 	spans   []span            // of each sample in reading order
 	kept    [][][]byte        // by column, then by sample in reading order
 	images  [][]samples.Image // of each sample in reading order; nil unless hasImages
+	gone    int               // samples whose tokens, kept values and images' data left while the block is read; kept has the others'
 	Order   []int32           // the i-th sample of the block is number Order[i] in reading order
 	Lengths []uint32          // tokens of the i-th sample of the block
 
@@ -203,23 +204,11 @@ func (s *Source) Read(ctx context.Context, st store.Store, worker *transform.Wor
 // ReadPlaced is Read, with the place of each sample in reading order: the i-th of
 // the block was read at places[b.Order[i]].
 func (s *Source) ReadPlaced(ctx context.Context, st store.Store, worker *transform.Worker, seq int64, bans Bans) (b *Block, places []order.Place, err error) {
-	r := &reading{source: s, worker: worker, block: &Block{kept: make([][][]byte, len(s.Spec.Keep)), hasImages: s.Spec.Images() != nil}}
-	for _, chunk := range s.Order.Chunks(seq) {
-		units := s.Order.Layout.Units(chunk)
-		for _, unit := range units {
-			r.file = unit.File
-			if err := s.ReadUnit(ctx, st, unit, r.record); err != nil {
-				return nil, nil, fault.As(fault.ClassOf(err), fmt.Errorf("source %q: %w", s.Spec.Name, err))
-			}
-		}
-		r.endChunk(chunk, units)
+	r := s.reading(worker, nil)
+	if err := r.chunks(ctx, st, seq); err != nil {
+		return nil, nil, err
 	}
-	b = r.block
-	b.sum = r.sums.block.Sum()
-	b.tokens.trim()
-	b.arrange(&s.Order, seq, r.places, bans)
-	b.remember(&s.Order, r.places)
-	return b, r.places, nil
+	return r.finish(seq, bans), r.places, nil
 }
 
 // arrange puts the samples, which were read at these places, in the order of block seq,
@@ -241,10 +230,42 @@ type reading struct {
 	source *Source
 	worker *transform.Worker
 	block  *Block
+	window *window       // nil if all of it may be in memory
 	places []order.Place // of the samples; they decide the order
 	sums   summing
 	kept   [][]byte // memory of lastKept
 	file   int
+}
+
+func (s *Source) reading(worker *transform.Worker, w *window) *reading {
+	b := &Block{kept: make([][][]byte, len(s.Spec.Keep)), hasImages: s.Spec.Images() != nil}
+	return &reading{source: s, worker: worker, block: b, window: w}
+}
+
+// chunks reads those of block seq.
+func (r *reading) chunks(ctx context.Context, st store.Store, seq int64) error {
+	s := r.source
+	for _, chunk := range s.Order.Chunks(seq) {
+		units := s.Order.Layout.Units(chunk)
+		for _, unit := range units {
+			r.file = unit.File
+			if err := s.ReadUnit(ctx, st, unit, r.record); err != nil {
+				return fault.As(fault.ClassOf(err), fmt.Errorf("source %q: %w", s.Spec.Name, err))
+			}
+		}
+		r.endChunk(chunk, units)
+	}
+	r.block.sum = r.sums.block.Sum()
+	return nil
+}
+
+// finish returns the block, all of whose chunks were read.
+func (r *reading) finish(seq int64, bans Bans) *Block {
+	b, o := r.block, &r.source.Order
+	b.tokens.trim()
+	b.arrange(o, seq, r.places, bans)
+	b.remember(o, r.places)
+	return b
 }
 
 func (r *reading) record(rec *format.Record) error {
@@ -312,6 +333,9 @@ func (r *reading) bad(rec *format.Record, err error) error {
 
 func (r *reading) sample(s *transform.Sample) error {
 	b := r.block
+	if err := r.window.add(b, s); err != nil {
+		return err
+	}
 	b.spans = append(b.spans, b.tokens.add(s.Tokens))
 	r.places = append(r.places, order.Place{File: int32(r.file), Row: s.Row, Piece: s.Piece})
 	for c := range b.kept {

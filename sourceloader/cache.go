@@ -32,14 +32,17 @@ type content interface {
 }
 
 // cache holds blocks: as many as a byte budget allows in memory, those that are
-// needed after them on the local disk. Whatever it lets go of can be read again, so
+// needed after them on the local disk. Blocks that are being read count as well: see
+// window. Whatever it lets go of can be read again, so
 // budget and disk can delay a batch and never change one. Reads of the same block
 // are joined. It is safe for concurrent use.
 type cache struct {
 	base   context.Context // of reads: a caller that leaves must not break those who joined it
 	budget int64
+	window int64 // see windowOf
 	disk   *spill.Disk
-	read   func(context.Context, blockID) (*Block, error)
+	read   func(context.Context, *window) (content, error) // the window's block
+	left   *sync.Cond                                      // of mu: a block that was leaving has arrived
 
 	mu       sync.Mutex // guards the fields below, never held during a read or a write
 	held     int64      // bytes of memory
@@ -65,16 +68,19 @@ func (e *entry) inMemory() bool { _, ok := e.content.(*Block); return ok && !e.l
 // onDisk says whether a block is on the disk only.
 func (e *entry) onDisk() bool { _, ok := e.content.(*spilled); return ok }
 
-func newCache(base context.Context, budget int64, disk *spill.Disk, read func(context.Context, blockID) (*Block, error)) *cache {
-	return &cache{
+func newCache(base context.Context, budget int64, disk *spill.Disk, read func(context.Context, *window) (content, error)) *cache {
+	c := &cache{
 		base:     base,
 		budget:   budget,
+		window:   windowOf(budget),
 		disk:     disk,
 		read:     read,
 		entries:  map[blockID]*entry{},
 		released: map[uint32]uint64{},
 		seen:     map[blockID]bool{},
 	}
+	c.left = sync.NewCond(&c.mu)
+	return c
 }
 
 // use calls do with a block, once more if what was kept of it on the disk turns out
@@ -117,14 +123,19 @@ func (c *cache) get(ctx context.Context, id blockID) (content, error) {
 // fill reads a block into its entry, and makes room for it. A read that failed is
 // forgotten, so that the next one tries again.
 func (c *cache) fill(id blockID, e *entry) (content, error) {
-	block, err := c.read(c.base, id)
+	w := &window{cache: c, id: id}
+	held, err := c.read(c.base, w)
+	var gone files
+	defer gone.close()
 	c.mu.Lock()
+	c.held -= w.counted
 	if e.err = err; err == nil {
-		e.content = block
+		e.content = held
 	}
 	close(e.done)
 	switch {
 	case c.entries[id] != e: // it was forgotten while it was read
+		gone.add(held)
 	case err != nil:
 		delete(c.entries, id)
 	default:
@@ -133,35 +144,70 @@ func (c *cache) fill(id blockID, e *entry) (content, error) {
 			c.rereads++
 		}
 		c.seen[id] = true
-		c.held += block.Bytes()
+		c.held += held.Bytes()
 	}
 	c.mu.Unlock()
 	if err != nil {
 		return nil, err
 	}
 	c.shrink(id)
-	return block, nil
+	return held, nil
+}
+
+// count counts more bytes of blocks that are being read, or fewer.
+func (c *cache) count(bytes int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.held += bytes
+}
+
+// grow counts more bytes of a block that is being read and has total bytes so far, before
+// they are taken. Blocks in memory that are larger go to the disk for them. It says whether
+// there is room; if not, the block itself is the one to go, but for the bytes.
+func (c *cache) grow(bytes, total int64) bool {
+	c.count(bytes)
+	for {
+		c.mu.Lock()
+		for c.held > c.budget && c.leaving > 0 {
+			c.left.Wait()
+		}
+		c.mu.Unlock()
+		l, over := c.leave(blockID{}, total)
+		if !over {
+			return true
+		}
+		if l.block == nil || !c.depart(l) {
+			return false
+		}
+	}
 }
 
 // shrink makes the budget hold again, after block last was read. The largest blocks
 // go to the disk: few files, and the many small ones stay where they cost nothing.
 // If the disk cannot take one, the block in memory that is needed last is let go of.
-// Whoever brings memory over its budget writes: no more than the blocks that are
-// being read is over it at a time.
 func (c *cache) shrink(last blockID) {
 	for {
-		l, over := c.leave(last)
-		if !over {
+		l, over := c.leave(last, 0)
+		if !over || l.block == nil { // what is on the disk takes a little memory, too
 			return
 		}
-		kept, err := c.spill(l)
-		if err != nil {
-			c.arrive(l, l.block)
+		if !c.depart(l) {
 			c.dropFurthest(last)
-		} else if !c.arrive(l, kept) {
-			kept.file.Close()
 		}
 	}
+}
+
+// depart writes a block to the disk and says whether that took it.
+func (c *cache) depart(l leaver) bool {
+	kept, err := c.spill(l)
+	if err != nil {
+		c.arrive(l, l.block)
+		return false
+	}
+	if !c.arrive(l, kept) {
+		kept.file.Close()
+	}
+	return true
 }
 
 // leaver is a block on its way out of memory. Until it has arrived, the one in
@@ -172,16 +218,17 @@ type leaver struct {
 	block *Block
 }
 
-// leave picks the block that is to leave memory next, if one has to.
-func (c *cache) leave(last blockID) (l leaver, over bool) {
+// leave picks the block of at least so many bytes that is to leave memory next, if one
+// has to; none of them if no block is as large.
+func (c *cache) leave(last blockID, least int64) (l leaver, over bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.held-c.leaving <= c.budget {
 		return l, false
 	}
 	id, e := c.most(last, (*entry).inMemory, func(_ blockID, e *entry) int64 { return e.content.Bytes() })
-	if e == nil {
-		return l, false // what is on the disk takes a little memory, too
+	if e == nil || e.content.Bytes() < least {
+		return l, true
 	}
 	l = leaver{id, e, e.content.(*Block)}
 	e.leaving = true
@@ -189,18 +236,23 @@ func (c *cache) leave(last blockID) (l leaver, over bool) {
 	return l, true
 }
 
-// spill writes a block to the disk, in place of such that are needed after it if
-// there is no room.
+// spill writes a block to the disk.
 func (c *cache) spill(l leaver) (*spilled, error) {
 	bytes := l.block.Bytes() // no less than a file of it takes
-	err := c.disk.Reserve(bytes)
-	for errors.Is(err, spill.ErrFull) && c.makeRoom(l.id) {
-		err = c.disk.Reserve(bytes)
-	}
-	if err != nil {
+	if err := c.roomFor(l.id, func() error { return c.disk.Reserve(bytes) }); err != nil {
 		return nil, err
 	}
 	return l.block.spillTo(c.disk, l.id, bytes)
+}
+
+// roomFor reserves room on the disk for a block, in place of such that are needed after
+// it if there is none.
+func (c *cache) roomFor(id blockID, reserve func() error) error {
+	err := reserve()
+	for errors.Is(err, spill.ErrFull) && c.makeRoom(id) {
+		err = reserve()
+	}
+	return err
 }
 
 // arrive puts content in the place of a block that was leaving, unless that was
@@ -208,6 +260,7 @@ func (c *cache) spill(l leaver) (*spilled, error) {
 func (c *cache) arrive(l leaver, content content) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	defer c.left.Broadcast()
 	l.entry.leaving = false
 	c.leaving -= l.block.Bytes()
 	c.held -= l.block.Bytes()
@@ -273,6 +326,13 @@ func (c *cache) most(last blockID, eligible func(*entry) bool, key func(blockID,
 // files are closed when the cache's lock is not held any more.
 type files []*spill.File
 
+// add takes the file of a block that is on the disk.
+func (f *files) add(held content) {
+	if s, ok := held.(*spilled); ok {
+		*f = append(*f, s.file)
+	}
+}
+
 func (f *files) close() {
 	for _, file := range *f {
 		file.Close()
@@ -290,8 +350,8 @@ func (c *cache) drop(id blockID, gone *files) {
 		return // arrive counts it
 	}
 	c.held -= e.content.Bytes()
-	if s, ok := e.content.(*spilled); ok {
-		*gone = append(*gone, s.file)
+	if gone != nil {
+		gone.add(e.content)
 	}
 }
 

@@ -21,7 +21,7 @@ func blockOf(n int) *Block { return &Block{Order: make([]int32, n/8)} }
 // wherever it goes back to, and what is needed next is kept.
 func TestCacheBudget(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
-	c := newCache(t.Context(), 1000, noDisk, func(context.Context, blockID) (*Block, error) { return blockOf(80 + rng.IntN(300)), nil })
+	c := newCache(t.Context(), 1000, noDisk, func(context.Context, *window) (content, error) { return blockOf(80 + rng.IntN(300)), nil })
 	for range 3000 {
 		id := blockID{uint32(rng.IntN(3)), uint64(rng.IntN(40))}
 		if rng.IntN(20) == 0 {
@@ -54,7 +54,7 @@ func TestCacheBudget(t *testing.T) {
 // TestCacheKeepsWhatIsNeeded: how far ahead a block is counts from where its
 // source is, not from its start.
 func TestCacheKeepsWhatIsNeeded(t *testing.T) {
-	c := newCache(t.Context(), 250, noDisk, func(context.Context, blockID) (*Block, error) { return blockOf(80), nil })
+	c := newCache(t.Context(), 250, noDisk, func(context.Context, *window) (content, error) { return blockOf(80), nil })
 	c.release(map[uint32]uint64{1: 1000})
 	for _, id := range []blockID{{1, 1000}, {0, 2}, {0, 3}, {1, 1001}} {
 		if _, err := c.get(t.Context(), id); err != nil {
@@ -72,7 +72,7 @@ func TestCacheJoins(t *testing.T) {
 	var reads atomic.Int32
 	gate := make(chan struct{})
 	broken := errors.New("broken")
-	c := newCache(t.Context(), 1<<20, noDisk, func(context.Context, blockID) (*Block, error) {
+	c := newCache(t.Context(), 1<<20, noDisk, func(context.Context, *window) (content, error) {
 		<-gate
 		if reads.Add(1) == 1 {
 			return nil, broken
@@ -109,7 +109,7 @@ func TestCacheJoins(t *testing.T) {
 // TestCacheCountsRereads: what was let go of for want of room counts when it is
 // read again; what was released does not.
 func TestCacheCountsRereads(t *testing.T) {
-	c := newCache(t.Context(), 0, noDisk, func(context.Context, blockID) (*Block, error) { return blockOf(80), nil })
+	c := newCache(t.Context(), 0, noDisk, func(context.Context, *window) (content, error) { return blockOf(80), nil })
 	for range 3 {
 		c.get(t.Context(), blockID{0, 7})
 	}
@@ -123,7 +123,7 @@ func TestCacheCountsRereads(t *testing.T) {
 // TestCacheReleases: what is released is let go of, and nothing of another source:
 // one that went back to an earlier position has blocks before those it released.
 func TestCacheReleases(t *testing.T) {
-	c := newCache(t.Context(), 1<<20, noDisk, func(context.Context, blockID) (*Block, error) { return blockOf(80), nil })
+	c := newCache(t.Context(), 1<<20, noDisk, func(context.Context, *window) (content, error) { return blockOf(80), nil })
 	c.release(map[uint32]uint64{1: 50})
 	all := []blockID{{0, 3}, {0, 4}, {1, 7}, {2, 3}, {2, 9}}
 	for _, id := range all {

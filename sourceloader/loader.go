@@ -268,7 +268,8 @@ func (l *Loader) storeIn(roots []string) store.Store {
 }
 
 // load reads a block, or makes it of another one; the cache calls it.
-func (l *Loader) load(ctx context.Context, id blockID) (*Block, error) {
+func (l *Loader) load(ctx context.Context, w *window) (content, error) {
+	id := w.id
 	src, err := l.source(ctx, id.source)
 	if err != nil {
 		return nil, err
@@ -278,19 +279,20 @@ func (l *Loader) load(ctx context.Context, id blockID) (*Block, error) {
 		return nil, err
 	}
 	_, lazy := l.known(id.source)
-	b := src.again(lazy.lastBlock(), int64(id.seq), banned)
-	if b == nil {
-		worker, ok := lazy.workers.Get().(*transform.Worker)
-		if !ok {
-			worker = src.Chain.Worker()
-		}
-		defer lazy.workers.Put(worker)
-		if b, err = src.Read(ctx, l.storeIn(lazy.roots), worker, int64(id.seq), banned); err != nil {
-			return nil, err
-		}
+	if b := src.again(lazy.lastBlock(), int64(id.seq), banned); b != nil {
+		lazy.setLast(b)
+		return b, nil
 	}
-	lazy.setLast(b)
-	return b, nil
+	worker, ok := lazy.workers.Get().(*transform.Worker)
+	if !ok {
+		worker = src.Chain.Worker()
+	}
+	defer lazy.workers.Put(worker)
+	c, err := src.readWithin(ctx, l.storeIn(lazy.roots), worker, banned, w)
+	if b, ok := c.(*Block); ok {
+		lazy.setLast(b)
+	}
+	return c, err
 }
 
 func (l *Loader) index(ctx context.Context, i uint32, send *rpc.Sender[*pb.LoaderReport]) error {

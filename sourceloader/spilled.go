@@ -15,14 +15,19 @@ import (
 )
 
 // spilled is a block that is kept on the local disk: a file of records, which are
-// its samples in the order they come in, then their images in that order, then what
-// the planner is told of the block. It is safe for concurrent use.
+// its samples, their images and what the planner is told of the block. One that left
+// memory as a whole has its samples in the order they come in, then their images in that
+// order; one that left it while it was read has them in reading order, each before its
+// images, and then pages, which say where each sample is. It is safe for concurrent use.
 type spilled struct {
-	file            *spill.File
-	samples, images uint32
-	kept            int
-	hasImages       bool
-	sum             uint64
+	file      *spill.File
+	samples   uint32
+	inOrder   bool   // the i-th sample is record i; else pages say which
+	pages     uint32 // record of the first page
+	last      uint32 // record of what the planner is told
+	kept      int
+	hasImages bool
+	sum       uint64
 }
 
 // spillTo writes a block into a file; see spill.Disk.Write.
@@ -31,9 +36,10 @@ func (b *Block) spillTo(disk *spill.Disk, id blockID, reserved int64) (*spilled,
 	if err != nil {
 		return nil, err
 	}
-	s := &spilled{samples: uint32(b.Len()), kept: len(b.kept), hasImages: b.hasImages, sum: b.sum}
+	s := b.onDisk()
+	s.inOrder, s.last = true, s.samples
 	for _, list := range b.images {
-		s.images += uint32(len(list))
+		s.last += uint32(len(list))
 	}
 	if s.file, err = disk.Write(reserved, b.records(report)); err != nil {
 		return nil, err
@@ -41,13 +47,18 @@ func (b *Block) spillTo(disk *spill.Disk, id blockID, reserved int64) (*spilled,
 	return s, nil
 }
 
+// onDisk is what the block is on the disk, but for where things are there.
+func (b *Block) onDisk() *spilled {
+	return &spilled{samples: uint32(b.Len()), kept: len(b.kept), hasImages: b.hasImages, sum: b.sum}
+}
+
 // records are what a file of the block has.
 func (b *Block) records(report []byte) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		var buf []byte
-		images := uint64(0)
-		for i, at := range b.Order {
-			buf = b.appendSample(buf[:0], i, images)
+		images := uint64(b.Len())
+		for _, at := range b.Order {
+			buf = b.appendSample(buf[:0], int(at), images)
 			if !yield(buf) {
 				return
 			}
@@ -56,8 +67,8 @@ func (b *Block) records(report []byte) iter.Seq[[]byte] {
 			}
 		}
 		for i := 0; b.hasImages && i < len(b.Order); i++ {
-			for _, x := range b.images[b.Order[i]] {
-				buf = append(appendBytes(buf[:0], []byte(x.Origin)), x.Data...)
+			for k := range b.images[b.Order[i]] {
+				buf = appendImage(buf[:0], &b.images[b.Order[i]][k])
 				if !yield(buf) {
 					return
 				}
@@ -67,16 +78,17 @@ func (b *Block) records(report []byte) iter.Seq[[]byte] {
 	}
 }
 
-// appendSample encodes sample i: its tokens, what each column kept and, if the source
-// has images, where they are in it. The number of the first of them in the block is images.
-func (b *Block) appendSample(buf []byte, i int, images uint64) []byte {
-	tokens, at := b.Sample(i), b.Order[i]
+// appendSample encodes the sample of number at in reading order: its tokens, what each
+// column kept and, if the source has images, where they are in it. The record of the
+// first of them is images.
+func (b *Block) appendSample(buf []byte, at int, images uint64) []byte {
+	tokens := b.tokens.at(b.spans[at])
 	buf = binary.AppendUvarint(buf, uint64(len(tokens)))
 	for _, t := range tokens {
 		buf = binary.LittleEndian.AppendUint32(buf, uint32(t))
 	}
 	for _, col := range b.kept {
-		if v := col[at]; v == nil {
+		if v := col[at-b.gone]; v == nil {
 			buf = append(buf, 0)
 		} else {
 			buf = appendBytes(append(buf, 1), v)
@@ -97,6 +109,11 @@ func (b *Block) appendSample(buf []byte, i int, images uint64) []byte {
 	return buf
 }
 
+// appendImage encodes the data of an image.
+func appendImage(buf []byte, x *samples.Image) []byte {
+	return append(appendBytes(buf, []byte(x.Origin)), x.Data...)
+}
+
 func appendBytes(buf, v []byte) []byte {
 	return append(binary.AppendUvarint(buf, uint64(len(v))), v...)
 }
@@ -106,7 +123,7 @@ func (s *spilled) Bytes() int64 { return s.file.Bytes() }
 
 func (s *spilled) report(blockID) (*pb.BlockRead, error) {
 	r := &pb.BlockRead{}
-	return r, s.file.Read([]uint32{s.samples + s.images}, func(_ int, record []byte) error {
+	return r, s.file.Read([]uint32{s.last}, func(_ int, record []byte) error {
 		return proto.Unmarshal(record, r)
 	})
 }
@@ -119,11 +136,15 @@ func (s *spilled) choose(want *pb.BlockSamples, set *samples.Set) error {
 	set.Tokens = set.Tokens[:0]
 	set.Offsets = append(slices.Grow(set.Offsets[:0], len(want.Indices)+1), 0)
 	set.Kept, set.Images = make([][][]byte, s.kept), nil
-	first := make([]uint32, len(want.Indices)) // image of each sample
+	first := make([]uint32, len(want.Indices)) // record of each sample's first image
 	if s.hasImages {
 		set.Images = make([][]samples.Image, len(want.Indices))
 	}
-	err := s.file.Read(want.Indices, func(k int, record []byte) error {
+	numbers, err := s.numbers(want.Indices)
+	if err != nil {
+		return err
+	}
+	err = s.file.Read(numbers, func(k int, record []byte) error {
 		r := recordReader{rest: record}
 		r.sample(set)
 		if s.hasImages {
@@ -138,13 +159,34 @@ func (s *spilled) choose(want *pb.BlockSamples, set *samples.Set) error {
 	return s.imageData(want, first, set)
 }
 
+// numbers are the records of the samples that are wanted.
+func (s *spilled) numbers(indices []uint32) ([]uint32, error) {
+	if s.inOrder {
+		return indices, nil
+	}
+	var pages []uint32
+	for k, i := range indices {
+		if k == 0 || i/pageSamples != indices[k-1]/pageSamples {
+			pages = append(pages, s.pages+i/pageSamples)
+		}
+	}
+	numbers := make([]uint32, 0, len(indices))
+	err := s.file.Read(pages, func(k int, page []byte) error {
+		for n := len(numbers); n < len(indices) && s.pages+indices[n]/pageSamples == pages[k]; n++ {
+			numbers = append(numbers, binary.LittleEndian.Uint32(page[4*(indices[n]%pageSamples):]))
+		}
+		return nil
+	})
+	return numbers, err
+}
+
 // imageData adds the data of the images that are wanted. first has, for each sample
-// of set, the number of its first image in the block.
+// of set, the record of its first image.
 func (s *spilled) imageData(want *pb.BlockSamples, first []uint32, set *samples.Set) error {
 	var numbers []uint32
 	var images []*samples.Image
 	err := eachWanted(want, set, func(k, number int) {
-		numbers = append(numbers, s.samples+first[k]+uint32(number))
+		numbers = append(numbers, first[k]+uint32(number))
 		images = append(images, &set.Images[k][number])
 	})
 	if err != nil {

@@ -154,7 +154,7 @@ func blocksOf(t *testing.T, budget int64, disk *spill.Disk) (c *cache, blockOf f
 	blockOf = func(id blockID) *Block {
 		return randomBlock(rand.New(rand.NewPCG(uint64(id.source), id.seq)), 20)
 	}
-	c = newCache(t.Context(), budget, disk, func(_ context.Context, id blockID) (*Block, error) { return blockOf(id), nil })
+	c = newCache(t.Context(), budget, disk, func(_ context.Context, w *window) (content, error) { return blockOf(w.id), nil })
 	t.Cleanup(func() {
 		c.close()
 		if used, _, problem := disk.Usage(); used != 0 || c.held != 0 || c.leaving != 0 || problem != "" {
@@ -252,7 +252,7 @@ func TestCacheNeedsNoDisk(t *testing.T) {
 // TestCacheDiskFails: a disk that cannot be written to costs reading again.
 func TestCacheDiskFails(t *testing.T) {
 	disk := spill.Open(spill.Options{Dir: filepath.Join(t.TempDir(), "missing"), Limit: 1 << 30})
-	c := newCache(t.Context(), 100, disk, func(context.Context, blockID) (*Block, error) { return blockOf(80), nil })
+	c := newCache(t.Context(), 100, disk, func(context.Context, *window) (content, error) { return blockOf(80), nil })
 	for range 2 {
 		for seq := range uint64(3) {
 			if _, err := c.get(t.Context(), blockID{0, seq}); err != nil {
@@ -303,7 +303,7 @@ func TestWhichBlocksGoToTheDisk(t *testing.T) {
 		return b
 	}
 	sizes := map[blockID]int{{0, 0}: 8000, {1, 0}: 50e3, {2, 0}: 8000, {0, 1}: 50e3, {3, 0}: 50e3, {4, 0}: 50e3}
-	c := newCache(t.Context(), 70e3, diskOf(t, 60e3), func(_ context.Context, id blockID) (*Block, error) { return sized(sizes[id]), nil })
+	c := newCache(t.Context(), 70e3, diskOf(t, 60e3), func(_ context.Context, w *window) (content, error) { return sized(sizes[w.id]), nil })
 	defer c.close()
 	where := func(id blockID) string {
 		switch e := c.entries[id]; {

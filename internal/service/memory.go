@@ -8,7 +8,7 @@ import (
 )
 
 // overhead is what a role takes beside its budget: code, the planner's metadata,
-// blocks being read, and gRPC's buffers.
+// what is being read of blocks, and gRPC's buffers.
 const overhead = 96 << 20
 
 // Budget is the memory that a service of one process may take, in bytes.

@@ -109,17 +109,32 @@ func createUnnamed(dir string) (file, error) {
 	return f, nil
 }
 
-// Reserve sets bytes aside for a file that Write is then called for. ErrFull says
-// that closing others makes room; with any other error nothing does.
+// Reserve sets bytes aside for a file that Write or Create is then called for. ErrFull
+// says that closing others makes room; with any other error nothing does.
 func (d *Disk) Reserve(bytes int64) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if err := d.take(bytes, bytes, 1); err != nil {
+		return err
+	}
+	d.files++
+	return nil
+}
+
+// more takes what a file of size needs beyond what was reserved for it.
+func (d *Disk) more(reserved, size int64) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.take(size, size-reserved, 0)
+}
+
+// take takes bytes for a file of a size, which is one more file or none.
+func (d *Disk) take(size, bytes int64, files int) error {
 	if d.limit <= 0 || time.Now().Before(d.retry) {
 		return errOff
 	}
-	if d.used+bytes <= d.limit && d.files < d.most {
+	if d.used+bytes <= d.limit && d.files+files <= d.most {
 		d.used += bytes
-		d.files++
 		return nil
 	}
 	if !d.warned {
@@ -128,7 +143,7 @@ func (d *Disk) Reserve(bytes int64) error {
 			"folder", d.dir, "bytes", d.used, "limit", d.limit, "files", d.files, "most_files", d.most,
 			"try", "a larger resources.loader_disk or resources.loader_buffer, or more loaders; millrace plan says how much is needed")
 	}
-	if bytes > d.limit {
+	if size > d.limit {
 		return errOff
 	}
 	return ErrFull

@@ -58,6 +58,22 @@ var ErrUnreadable = errors.New("what was kept on the local disk cannot be read b
 // Reserve was called before; what is left of that is given back, all of it with an
 // error.
 func (d *Disk) Write(reserved int64, records iter.Seq[[]byte]) (*File, error) {
+	w, err := d.Create(reserved)
+	if err != nil {
+		return nil, err
+	}
+	for record := range records {
+		if err := w.Add(record); err != nil {
+			w.Discard()
+			return nil, err
+		}
+	}
+	return w.Finish()
+}
+
+// Create begins a file whose records come one by one. Reserve was called before, as for
+// Write. One of Finish and Discard ends it.
+func (d *Disk) Create(reserved int64) (*Writer, error) {
 	f, err := d.create(d.dir)
 	if err != nil {
 		d.free(reserved)
@@ -65,26 +81,7 @@ func (d *Disk) Write(reserved int64, records iter.Seq[[]byte]) (*File, error) {
 		return nil, err
 	}
 	memory := d.buffer()
-	defer d.memory.Put(memory)
-	w := &writer{file: &File{disk: d, file: f}, reserved: reserved, buf: (*memory)[:0]}
-	for record := range records {
-		if err = w.add(record); err != nil {
-			break
-		}
-	}
-	if err == nil {
-		err = w.flush()
-	}
-	*memory = w.buf
-	if err != nil {
-		f.Close() // it has no name: nothing of it stays
-		d.free(w.reserved)
-		return nil, err
-	}
-	w.file.groups = slices.Clip(w.file.groups)
-	d.resize(w.reserved, w.file.size)
-	d.works()
-	return w.file, nil
+	return &Writer{file: &File{disk: d, file: f}, reserved: reserved, memory: memory, buf: (*memory)[:0]}, nil
 }
 
 // buffer is memory to read or write with.
@@ -95,15 +92,33 @@ func (d *Disk) buffer() *[]byte {
 	return new([]byte)
 }
 
-// writer writes a file.
-type writer struct {
+// Writer writes a file. It is for one goroutine.
+type Writer struct {
 	file     *File
 	reserved int64
-	buf      []byte // that is not written
-	start    int    // of the last group in it
+	memory   *[]byte // lent by the disk
+	buf      []byte  // of it, what is not written
+	start    int     // of the last group in it
 }
 
-func (w *writer) add(record []byte) error {
+// Len is the number of records so far: the number of the next one.
+func (w *Writer) Len() uint32 { return w.file.records }
+
+// Reserve sets bytes aside for the records that come next; see Disk.Reserve.
+func (w *Writer) Reserve(bytes int64) error {
+	size := w.file.size + int64(len(w.buf)) + bytes
+	if size <= w.reserved {
+		return nil
+	}
+	if err := w.file.disk.more(w.reserved, size); err != nil {
+		return err
+	}
+	w.reserved = size
+	return nil
+}
+
+// Add writes a record, which is only borrowed. After an error only Discard is left.
+func (w *Writer) Add(record []byte) error {
 	f := w.file
 	if uint64(len(record)) > math.MaxUint32 {
 		return fmt.Errorf("a record of %d bytes is too long for the local disk", len(record))
@@ -124,7 +139,7 @@ func (w *writer) add(record []byte) error {
 }
 
 // seal ends a group.
-func (w *writer) seal() {
+func (w *Writer) seal() {
 	g := &w.file.groups[len(w.file.groups)-1]
 	g.sum = crc32.Checksum(w.buf[w.start:], castagnoli)
 	g.end = w.file.size + int64(len(w.buf))
@@ -132,7 +147,7 @@ func (w *writer) seal() {
 }
 
 // flush writes what there is, as whole groups.
-func (w *writer) flush() error {
+func (w *Writer) flush() error {
 	if len(w.buf) > w.start {
 		w.seal()
 	}
@@ -149,6 +164,34 @@ func (w *writer) flush() error {
 	}
 	w.file.size, w.buf, w.start = size, w.buf[:0], 0
 	return nil
+}
+
+// Finish ends the file, and gives back what was reserved beyond it; all of it with an
+// error.
+func (w *Writer) Finish() (*File, error) {
+	if err := w.flush(); err != nil {
+		w.Discard()
+		return nil, err
+	}
+	w.giveBack()
+	d := w.file.disk
+	w.file.groups = slices.Clip(w.file.groups)
+	d.resize(w.reserved, w.file.size)
+	d.works()
+	return w.file, nil
+}
+
+// Discard lets go of the file and all that was reserved for it.
+func (w *Writer) Discard() {
+	w.giveBack()
+	w.file.file.Close() // it has no name: nothing of it stays
+	w.file.disk.free(w.reserved)
+}
+
+// giveBack returns what was lent to the writer.
+func (w *Writer) giveBack() {
+	*w.memory = w.buf
+	w.file.disk.memory.Put(w.memory)
 }
 
 // Size is the room that the file takes.

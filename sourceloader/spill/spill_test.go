@@ -350,3 +350,86 @@ func TestCloseWhileRead(t *testing.T) {
 		t.Errorf("problem %q, log %s", problem, log)
 	}
 }
+
+// TestWriter: a file that is written record by record is one that is written at once; room
+// is reserved as it goes, and whoever gives up leaves nothing.
+func TestWriter(t *testing.T) {
+	rng := rand.New(rand.NewPCG(11, 11))
+	d, _ := open(t, 4<<20)
+	all := records(rng, 500)
+	begin := func() *Writer {
+		t.Helper()
+		if err := d.Reserve(0); err != nil {
+			t.Fatal(err)
+		}
+		w, err := d.Create(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, record := range all {
+			if int(w.Len()) != i {
+				t.Fatalf("the next record is %d, want %d", w.Len(), i)
+			}
+			if err := errors.Join(w.Reserve(int64(len(record)+prefix)), w.Add(record)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return w
+	}
+	f, err := begin().Finish()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k := range all {
+		if err := f.Read([]uint32{uint32(k)}, func(_ int, record []byte) error {
+			if !bytes.Equal(record, all[k]) {
+				t.Errorf("record %d is not what was written", k)
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if used, _, _ := d.Usage(); used != f.Size() {
+		t.Errorf("%d bytes are used by a file of %d", used, f.Size())
+	}
+	f.Close()
+	w := begin()
+	if err := w.Reserve(3 << 20); err != nil {
+		t.Errorf("there is room: %v", err)
+	}
+	if err := d.Reserve(2 << 20); !errors.Is(err, ErrFull) {
+		t.Errorf("what was reserved was given twice: %v", err)
+	}
+	if err := w.Reserve(1 << 30); err == nil || errors.Is(err, ErrFull) {
+		t.Errorf("more than the limit: %v; closing files would not help", err)
+	}
+	w.Discard()
+	if used, _, _ := d.Usage(); used != 0 || d.files != 0 {
+		t.Errorf("%d bytes and %d files are left", used, d.files)
+	}
+}
+
+// TestWriterFails: a disk that fails while a file is written, or at its end, keeps nothing
+// of it.
+func TestWriterFails(t *testing.T) {
+	for _, room := range []int{0, writeBytes, 2 * writeBytes} {
+		d, log := open(t, 1<<30)
+		d.create = func(string) (file, error) { return &faulty{room: room, noRoom: syscall.ENOSPC}, nil }
+		if err := d.Reserve(0); err != nil {
+			t.Fatal(err)
+		}
+		w, err := d.Create(0)
+		for i := 0; err == nil && i < 5*writeBytes/2000; i++ { // two and a half times what is written at once
+			err = w.Add(make([]byte, 1000))
+		}
+		if err == nil {
+			_, err = w.Finish()
+		} else {
+			w.Discard()
+		}
+		if used, _, problem := d.Usage(); !errors.Is(err, syscall.ENOSPC) || used != 0 || d.files != 0 || problem == "" {
+			t.Errorf("room for %d: %v; %d bytes and %d files are left; problem %q\n%s", room, err, used, d.files, problem, log)
+		}
+	}
+}
