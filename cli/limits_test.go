@@ -107,3 +107,55 @@ func TestOtherLongRecords(t *testing.T) {
 		{"nonsense", words("words/*.jsonl", "max_record: 2GiB"), nil, []string{"job.yaml:6: sources[0].max_record", "at most 1073741824"}},
 	}, "run")
 }
+
+// TestCompressedFile: a compressed file is one chunk, however much is in it. What is held
+// of it while it is read is the loader's budget, and the batches are what they are.
+func TestCompressedFile(t *testing.T) {
+	t.Parallel()
+	text := strings.Repeat("some words of a text ", 60)
+	var thousand strings.Builder
+	for i := range 1000 {
+		fmt.Fprintf(&thousand, `{"id": %d, "text": "%d %s"}`+"\n", i, i, text[:1000+i%200])
+	}
+	edits := append(words("big.jsonl.gz", "keep: [id]"), "topology: {dp: 2}\n", "topology: {dp: 2}\nresources: {loader_buffer: 16MiB, constructor_buffer: 16MiB}\n")
+	dir := folder(t, edits...)
+	put(t, dir, "big.jsonl.gz", bytes.Repeat(gzipped([]byte(thousand.String())), 100))
+	got := within(t, dir, 400, "run", "job.yaml", "--steps", "20").digest(t)
+	if want := millrace(t, dir, "reference", "job.yaml", "--steps", "20").digest(t); got != want {
+		t.Errorf("a run in little memory ends with %s, the reference with %s", got, want)
+	}
+}
+
+// TestLongList: a list of very many elements, which take more memory than their bytes,
+// is refused by a name of its own before it is held.
+func TestLongList(t *testing.T) {
+	t.Parallel()
+	list := `{"text": [` + strings.Repeat(`"",`, 8<<20) + `""]}` + "\n"
+	dir := folder(t, words("list.jsonl", "bad_records: skip")...)
+	put(t, dir, "list.jsonl", lines(50)+list+lines(50))
+	for _, verb := range []string{"run", "reference", "plan"} {
+		within(t, dir, 800, verb, "job.yaml").expect(t, exitUser, "list.jsonl:51:", "field text: it has more list elements than max_elements allows (1048576)", "larger max_elements")
+	}
+}
+
+// TestLongListSkipped: a source that says both how many elements a record may have and that
+// it skips bad ones leaves it out; every format counts them alike.
+func TestLongListSkipped(t *testing.T) {
+	t.Parallel()
+	dir := folder(t, words("list.jsonl", "bad_records: skip", "max_elements: 3")...)
+	put(t, dir, "list.jsonl", lines(50)+`{"text": ["a", "b", "c", "d"]}`+"\n"+`{"text": [["a", "b"], "c"]}`+"\n"+lines(50))
+	same := folder(t, words("list.jsonl", "bad_records: skip", "max_elements: 3")...)
+	put(t, same, "list.jsonl", lines(50)+lines(50))
+	if got, want := tokensOf(t, dir), tokensOf(t, same); got != want {
+		t.Errorf("without its long lists the source has %d tokens, want %d", got, want)
+	}
+	got, reference := millrace(t, dir, "run", "job.yaml", "--steps", "3").digest(t), millrace(t, dir, "reference", "job.yaml", "--steps", "3").digest(t)
+	if got != reference {
+		t.Errorf("without the long lists a run ends with %s, the reference with %s", got, reference)
+	}
+	check(t, []badInput{
+		{"element", words("a.json", "max_elements: 3"), map[string][]byte{"a.json": []byte(`[{"text": "a"}, {"text": ["a", "b", "c", "d"]}]`)}, []string{"element 1 (byte 16): field text: it has more list elements than max_elements allows (3)"}},
+		{"member", words("a.tar", "transforms: [text: \"{json.a}\", tokenize: bytes]", "max_elements: 3"), map[string][]byte{"a.tar": tarOfFiles(t, "1.json", `{"a": ["a", "b", "c", "d"]}`)}, []string{"sample 0 (1): field a: it has more list elements than max_elements allows (3)"}},
+		{"nonsense", words("words/*.jsonl", "max_elements: 2Gi"), nil, []string{"job.yaml:6: sources[0].max_elements", "at most 1073741824"}},
+	}, "run")
+}

@@ -133,6 +133,8 @@ var sourceObject = object{title: "A source", fields: []field{
 		doc: "What happens at a record that cannot be read."},
 	{key: "max_record", name: "MaxRecord", kind: bytesKind, min: 1, max: 1 << 30, empty: true, auto: "64MiB, and a longer record stops the job whatever `bad_records` says",
 		doc: "The most bytes of one record as it is read (a JSON line with the blank lines before it, a JSON element, a tar member, a text file, a Megatron document), and of its text. A longer one is a bad record. What becomes of a record takes about ten times its bytes of memory, beside `loader_buffer`."},
+	{key: "max_elements", name: "MaxElements", kind: countKind, min: 1, max: 1 << 30, empty: true, auto: "1Mi, and a record with more stops the job whatever `bad_records` says",
+		doc: "The most elements of the lists in one column of a record, those of lists in lists included; token ids do not count. A record with more is a bad record. Each takes some 200 bytes of memory, beside `loader_buffer`."},
 	{key: "limit", name: "Limit", kind: countKind, max: math.MaxInt64,
 		doc: "At most so many samples in one epoch; 0 takes all."},
 }}
@@ -374,7 +376,7 @@ var outputObject = object{title: "output", fields: []field{
 
 var resourcesObject = object{title: "resources", fields: []field{
 	{key: "loader_buffer", name: "LoaderBuffer", kind: bytesKind, def: int64(512 << 20), min: 1, max: maxBytes,
-		doc: "Samples a loader may hold in memory."},
+		doc: "Samples a loader may hold in memory, those of blocks that are being read included."},
 	{key: "loader_disk", name: "LoaderDisk", kind: bytesKind, def: int64(4 << 30), max: maxBytes,
 		doc: "Samples a loader may keep on its local disk, when they do not fit `loader_buffer`; 0: they are read again instead. The folder is the machine's business: `--scratch-dir` or MILLRACE_SCRATCH_DIR."},
 	{key: "constructor_buffer", name: "ConstructorBuffer", kind: bytesKind, def: int64(256 << 20), min: 1, max: maxBytes,

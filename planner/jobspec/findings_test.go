@@ -37,7 +37,7 @@ func with(line int, text string) string {
 }
 
 const (
-	sourceFields = "name, files, format, chunk_bytes, transforms, keep, long, shuffle, bad_records, max_record, limit"
+	sourceFields = "name, files, format, chunk_bytes, transforms, keep, long, shuffle, bad_records, max_record, max_elements, limit"
 	batchFields  = "sequence_length, sequences, tokens, microbatch_size, packing, context_split, outliers"
 	specFields   = "name, seed, sources, mix, batch, strategy, topology, output, resources"
 	nameValid    = `valid are printable characters without a space at either end, such as web or "Wikipedia (en)"`

@@ -60,17 +60,18 @@ func (j *Job) Resolve(path string) string {
 
 // Source is a named dataset: files of one format, one transform chain, one shuffle.
 type Source struct {
-	Name       string
-	Format     string   // parquet, jsonl, json, webdataset, megatron, arrow, text; "" = by file extension
-	Files      []string // files, directories or globs; relative ones are relative to the spec's folder
-	ChunkBytes int64    // target chunk size for formats without units of their own; default 1 MiB
-	Transforms []Transform
-	Keep       []string // columns carried as bytes beside the tokens, e.g. jpg
-	Long       Long
-	Shuffle    Shuffle
-	BadRecords BadRecords
-	Limit      int64 // at most so many samples per epoch; 0 = all
-	MaxRecord  int64 // bytes of a record, and of its text; 0 = 64 MiB, see Skips
+	Name        string
+	Format      string   // parquet, jsonl, json, webdataset, megatron, arrow, text; "" = by file extension
+	Files       []string // files, directories or globs; relative ones are relative to the spec's folder
+	ChunkBytes  int64    // target chunk size for formats without units of their own; default 1 MiB
+	Transforms  []Transform
+	Keep        []string // columns carried as bytes beside the tokens, e.g. jpg
+	Long        Long
+	Shuffle     Shuffle
+	BadRecords  BadRecords
+	Limit       int64 // at most so many samples per epoch; 0 = all
+	MaxRecord   int64 // bytes of a record, and of its text; 0 = 64 MiB, see Skips
+	MaxElements int   // elements of the lists in one column of a record; 0 = 1 Mi, see Skips
 }
 
 // Transform is one step of a source's chain; exactly one field is set.

@@ -305,6 +305,7 @@ func TestIdentity(t *testing.T) {
 		{"long", func(j *Job) { j.Sources[0].Long.Max-- }, false},
 		{"shuffle", func(j *Job) { j.Sources[0].Shuffle.Block++ }, false},
 		{"max_record", func(j *Job) { j.Sources[0].MaxRecord = 1 << 20 }, false},
+		{"max_elements", func(j *Job) { j.Sources[0].MaxElements = 1 << 20 }, false},
 		{"limit", func(j *Job) { j.Sources[0].Limit++ }, false},
 		{"unit", func(j *Job) { j.Mix.Unit = "samples" }, false},
 		{"weights", func(j *Job) { j.Mix.Stages[0].Weights["code"] += 1e-15 }, false},

@@ -69,7 +69,7 @@ func (Arrow) Read(ctx context.Context, st store.Store, obj store.Object, chunk i
 		return err
 	}
 	defer in.Close()
-	b, err := openBatch(ctx, in, obj, chunk, opt.Columns)
+	b, err := openBatch(ctx, in, obj, chunk, opt.Columns, opt.maxElements())
 	if err != nil {
 		return fmt.Errorf("reading record batch %d of %s: %w", chunk, obj.URI, err)
 	}
@@ -88,7 +88,7 @@ type arrowBatch struct {
 	values   []Value
 }
 
-func openBatch(ctx context.Context, in *input, obj store.Object, batch int, columns []string) (*arrowBatch, error) {
+func openBatch(ctx context.Context, in *input, obj store.Object, batch int, columns []string, limit int) (*arrowBatch, error) {
 	if batch < 0 {
 		return nil, fault.Userf("record batches are numbered from 0")
 	}
@@ -103,7 +103,7 @@ func openBatch(ctx context.Context, in *input, obj store.Object, batch int, colu
 		if err != nil {
 			return nil, err
 		}
-		c := &arrowColumn{name: name}
+		c := &arrowColumn{name: name, limit: limit}
 		if c.path, err = index.root.resolve(name, path); err != nil {
 			return nil, err
 		}

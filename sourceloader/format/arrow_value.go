@@ -87,6 +87,7 @@ func int64At(b []byte, i int) int { return int(binary.LittleEndian.Uint64(b[8*i:
 type arrowColumn struct {
 	name   string
 	path   arrowPath
+	limit  int // elements of the lists in a row
 	list   []Value
 	tokens []int32
 }
@@ -128,6 +129,9 @@ func (c *arrowColumn) value(a *arrowArray, i, depth int) (v Value, bad, err erro
 		return c.tokenList(child, from, to)
 	}
 	start := len(c.list)
+	if to-from > c.limit-start {
+		return v, tooMany(c.limit), nil
+	}
 	c.list = slices.Grow(c.list, to-from)[:start+to-from]
 	list := c.list[start : start+to-from : start+to-from]
 	for j := range list {

@@ -83,6 +83,11 @@ type Options struct {
 	// ErrTooLong, found before more than that is held: a bad record where the next one
 	// can be found, else an error of the file. 0 means DefaultMaxRecord.
 	MaxRecord int64
+	// MaxElements bounds the elements of the lists in one column of a record, of lists in
+	// lists as well; token ids do not count. Each takes some 200 bytes of memory, however
+	// few it has in the file. More of them are ErrTooMany, a bad record, found before
+	// more than that is held. 0 means DefaultMaxElements.
+	MaxElements int
 }
 
 // DefaultChunkBytes is one ranged read: long enough that an object store's
@@ -100,6 +105,19 @@ const MaxRecordBytes = 1 << 30
 // ErrTooLong is what is wrong with a record that is longer than Options.MaxRecord.
 var ErrTooLong = errors.New("longer than max_record")
 
+// DefaultMaxElements: a record is a text, and few texts are lists of a million parts, which
+// take a few hundred MiB.
+const DefaultMaxElements = 1 << 20
+
+// ErrTooMany is what is wrong with a record whose lists have more elements than
+// Options.MaxElements.
+var ErrTooMany = errors.New("more list elements than max_elements")
+
+// tooMany is an error of class fault.User that is ErrTooMany.
+func tooMany(limit int) error {
+	return fault.Userf("it has %w allows (%d): split the record, or give the source a larger max_elements", ErrTooMany, limit)
+}
+
 // TooLong is an error of class fault.User that is ErrTooLong: what is so long, in words
 // that go before "longer than", beside the limit in bytes.
 func TooLong(limit int64, what string, args ...any) error {
@@ -111,6 +129,13 @@ func (o Options) maxRecord() int64 {
 		return DefaultMaxRecord
 	}
 	return min(o.MaxRecord, MaxRecordBytes)
+}
+
+func (o Options) maxElements() int {
+	if o.MaxElements <= 0 {
+		return DefaultMaxElements
+	}
+	return o.MaxElements
 }
 
 // Format reads one file format. Implementations have no state, are safe for

@@ -48,7 +48,7 @@ func (JSON) Chunks(ctx context.Context, st store.Store, obj store.Object, opt Op
 
 // Read implements Format.
 func (JSON) Read(ctx context.Context, st store.Store, obj store.Object, chunk int, opt Options, fn func(*Record) error) error {
-	objects, err := newObjectReader(opt.Columns)
+	objects, err := newObjectReader(opt.Columns, opt.maxElements())
 	if err != nil {
 		return err
 	}
@@ -165,9 +165,12 @@ func (a *jsonArray) each(fn func(*Record) error) error {
 		}
 		rec := Record{Row: a.row, Lacks: a.objects.lacks}
 		values, problem := a.objects.read(data)
-		if problem == "" {
+		switch {
+		case problem == "":
 			rec.Values = values
-		} else {
+		case a.objects.tooMany != nil:
+			rec.Err = fault.Userf("%s: element %d (byte %d): %w", a.uri, a.row, a.off, a.objects.tooMany)
+		default:
 			rec.Err = fault.Userf("%s: element %d (byte %d) is %s: mend it or set bad_records.policy: skip", a.uri, a.row, a.off, problem)
 		}
 		if err := fn(&rec); err != nil {

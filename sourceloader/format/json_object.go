@@ -32,13 +32,18 @@ type objectReader struct {
 	tokens []int32 // scratch of token lists
 	lists  []Value // scratch of finished lists
 	open   []Value // elements of the lists being read
+
+	limit   int   // elements of the lists in one field
+	left    int   // of them, for the field being read
+	tooMany error // ErrTooMany, if that is what is wrong with the object
 }
 
 // extent is where a checked value lies; start is -1 if there is none.
 type extent struct{ start, end int }
 
-func newObjectReader(columns []string) (*objectReader, error) {
+func newObjectReader(columns []string, limit int) (*objectReader, error) {
 	r := &objectReader{
+		limit:  limit,
 		places: make([]extent, len(columns)),
 		values: make([]Value, len(columns)),
 	}
@@ -57,6 +62,7 @@ func newObjectReader(columns []string) (*objectReader, error) {
 func (r *objectReader) read(data []byte) (values []Value, problem string) {
 	r.data, r.nest = data, r.nest[:0]
 	r.text, r.tokens, r.lists, r.open = r.text[:0], r.tokens[:0], r.lists[:0], r.open[:0]
+	r.tooMany = nil
 	start := r.space(0)
 	end := r.top(start)
 	if end >= 0 {
@@ -73,13 +79,16 @@ func (r *objectReader) read(data []byte) (values []Value, problem string) {
 	}
 	for i, path := range r.paths {
 		at := r.places[i]
-		r.values[i] = Value{Absent: at.start < 0}
+		r.values[i], r.left = Value{Absent: at.start < 0}, r.limit
 		switch {
 		case at.start < 0:
 		case len(path) == 1 && data[at.start] == '"': // nearly always, so it is not looked at again
 			r.values[i] = r.stringAt(at.start, at.end)
 		default:
 			if r.values[i], problem = r.pick(at.start, path[1:]); problem != "" {
+				if r.tooMany != nil {
+					r.tooMany = fmt.Errorf("field %s: %w", path, r.tooMany)
+				}
 				return nil, fmt.Sprintf("field %s: %s", path, problem)
 			}
 		}
@@ -221,6 +230,9 @@ func (r *objectReader) missing(i int, steps fieldpath.Path) (key string, has []s
 func (r *objectReader) pickEach(i int, rest fieldpath.Path) (Value, string) {
 	mark, absent := len(r.open), false
 	for i = r.space(i + 1); r.data[i] != ']'; i = r.nextElement(i) {
+		if problem := r.element(); problem != "" {
+			return Value{}, problem
+		}
 		v, problem := r.pick(i, rest)
 		if problem != "" {
 			return Value{}, problem
@@ -232,6 +244,18 @@ func (r *objectReader) pickEach(i int, rest fieldpath.Path) (Value, string) {
 	list := r.closeList(mark)
 	list.Absent = absent
 	return list, ""
+}
+
+// element counts one of a list before memory is taken for it.
+func (r *objectReader) element() (problem string) {
+	if r.left--; r.left < 0 {
+		r.tooMany = tooMany(r.limit)
+		return r.tooMany.Error()
+	}
+	if len(r.open) == cap(r.open) { // double it: what append grew from would be garbage several times as large
+		r.open = slices.Grow(r.open, min(len(r.open), r.left)+1)
+	}
+	return ""
 }
 
 // nextElement steps from the end of an element to the next, or to the bracket.
@@ -279,6 +303,9 @@ func (r *objectReader) list(i int) (Value, int, string) {
 	}
 	mark := len(r.open)
 	for i = r.space(i + 1); r.data[i] != ']'; i = r.nextElement(i) {
+		if problem := r.element(); problem != "" {
+			return Value{}, 0, problem
+		}
 		v, end, problem := r.read1(i)
 		if problem != "" {
 			return Value{}, 0, problem

@@ -32,7 +32,7 @@ func TestJSONTestSuite(t *testing.T) {
 	if err != nil || len(files) < 300 {
 		t.Fatalf("%d files, %v", len(files), err)
 	}
-	reader, err := newObjectReader([]string{"v"})
+	reader, err := newObjectReader([]string{"v"}, DefaultMaxElements)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func TestNesting(t *testing.T) {
 			t.Errorf("%d times %s: valid %v, want %v", c.depth, c.open, got, c.want)
 		}
 	}
-	reader, _ := newObjectReader([]string{"v", "v[]"})
+	reader, _ := newObjectReader([]string{"v", "v[]"}, DefaultMaxElements)
 	deep := strings.Repeat("[", maxJSONDepth-1) + "1" + strings.Repeat("]", maxJSONDepth-1)
 	if _, problem := reader.read(asField([]byte(deep))); problem != "" {
 		t.Error(problem)
@@ -85,7 +85,7 @@ func TestPick(t *testing.T) {
 		"t": "tokens [1 2147483647 -2147483648]", "w": "[1 2147483648]", "f": "[1.5]", "m": `[tokens [1] ["a"] "{\"o\":{}}"]`, "t[]": "[1 2147483647 -2147483648]",
 		"none": "<nil>", "a.none.x": "<nil>", "a.b[].c.d": "!", "t.x": "!", "a[]": "!", "dup.x": "!",
 	} {
-		reader, err := newObjectReader([]string{column})
+		reader, err := newObjectReader([]string{column}, DefaultMaxElements)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -125,7 +125,7 @@ func plain(v Value) string {
 }
 
 func TestNumbers(t *testing.T) {
-	reader, _ := newObjectReader([]string{"v"})
+	reader, _ := newObjectReader([]string{"v"}, DefaultMaxElements)
 	for _, c := range []struct {
 		in   string
 		want Value
@@ -167,7 +167,7 @@ func agrees(t *testing.T, data []byte) {
 		return
 	}
 	for key, value := range doc {
-		reader, err := newObjectReader([]string{fieldpath.Path{{Key: key}}.String()})
+		reader, err := newObjectReader([]string{fieldpath.Path{{Key: key}}.String()}, DefaultMaxElements)
 		if err != nil {
 			continue // the empty key has no path
 		}
@@ -232,7 +232,7 @@ func TestShort(t *testing.T) {
 // TestScratch: values of one record, all unescaped into the same scratch, stay
 // apart, also from keys that are unescaped between them.
 func TestScratch(t *testing.T) {
-	reader, _ := newObjectReader([]string{"a", "b", "c[]", "d.x"})
+	reader, _ := newObjectReader([]string{"a", "b", "c[]", "d.x"}, DefaultMaxElements)
 	long := strings.Repeat(`\n`, 5000)
 	values, problem := reader.read([]byte(`{"c":["\t1","\t2"],"a":"\t3","b":"` + long + `","d":{"\u0079\u0079":0,"\u0078":"\t4"}}`))
 	if problem != "" || string(values[0].Bytes) != "\t3" || strings.Trim(string(values[1].Bytes), "\n") != "" || len(values[1].Bytes) != 5000 ||

@@ -54,7 +54,7 @@ func (o Options) chunkBytes() int64 {
 
 // Read implements Format.
 func (JSONL) Read(ctx context.Context, st store.Store, obj store.Object, chunk int, opt Options, fn func(*Record) error) error {
-	objects, err := newObjectReader(opt.Columns)
+	objects, err := newObjectReader(opt.Columns, opt.maxElements())
 	if err != nil {
 		return err
 	}
@@ -204,6 +204,9 @@ func (j *jsonLines) bad(off int64, line []byte, problem string) (record, failure
 	above, err := j.linesAbove()
 	if err != nil {
 		return nil, err
+	}
+	if tooMany := j.objects.tooMany; tooMany != nil {
+		return fault.Userf("%s:%d: (byte %d) %w", j.uri, above+j.lines.count, off, tooMany), nil
 	}
 	return fault.Userf("%s:%d: (byte %d) the line is %s: mend the line or set bad_records.policy: skip", j.uri, above+j.lines.count, off, problem), nil
 }

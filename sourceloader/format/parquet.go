@@ -68,7 +68,7 @@ func (Parquet) Read(ctx context.Context, st store.Store, obj store.Object, chunk
 		return err
 	}
 	defer in.Close()
-	g, err := openRowGroup(ctx, in, obj, chunk, opt.Columns)
+	g, err := openRowGroup(ctx, in, obj, chunk, opt.Columns, opt.maxElements())
 	if err != nil {
 		return fmt.Errorf("reading row group %d of %s: %w", chunk, obj.URI, err)
 	}
@@ -119,7 +119,7 @@ type rowGroup struct {
 	values   []Value
 }
 
-func openRowGroup(ctx context.Context, r io.ReaderAt, obj store.Object, group int, columns []string) (*rowGroup, error) {
+func openRowGroup(ctx context.Context, r io.ReaderAt, obj store.Object, group int, columns []string, limit int) (*rowGroup, error) {
 	if group < 0 {
 		return nil, fault.Userf("row groups are numbered from 0")
 	}
@@ -133,7 +133,7 @@ func openRowGroup(ctx context.Context, r io.ReaderAt, obj store.Object, group in
 	}
 	g := &rowGroup{ctx: ctx, uri: obj.URI, row: f.firstRow, end: f.firstRow + f.rows, values: make([]Value, len(columns))}
 	for _, name := range columns {
-		c, err := newParquetColumn(ctx, r, f, root, name)
+		c, err := newParquetColumn(ctx, r, f, root, name, limit)
 		if err != nil {
 			return nil, columnError(name, err)
 		}

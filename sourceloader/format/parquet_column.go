@@ -17,6 +17,7 @@ import (
 type parquetColumn struct {
 	name  string
 	field parquetField
+	limit int // elements of the lists in a row
 	pages *pageReader
 	page  *parquetPage // nil before the first page and after the last
 	at    int          // next level of the page
@@ -34,7 +35,7 @@ type parquetEntry struct {
 	value    Value
 }
 
-func newParquetColumn(ctx context.Context, r io.ReaderAt, f *parquetFooter, root *parquetNode, name string) (*parquetColumn, error) {
+func newParquetColumn(ctx context.Context, r io.ReaderAt, f *parquetFooter, root *parquetNode, name string, limit int) (*parquetColumn, error) {
 	path, err := fieldpath.Parse(name)
 	if err != nil {
 		return nil, err
@@ -44,7 +45,7 @@ func newParquetColumn(ctx context.Context, r io.ReaderAt, f *parquetFooter, root
 		return nil, err
 	}
 	c := spareColumns.Get().(*parquetColumn)
-	c.name, c.field = name, field
+	c.name, c.field, c.limit = name, field, limit
 	return c, c.pages.open(ctx, r, f, field.leaf)
 }
 
@@ -195,6 +196,9 @@ func (c *parquetColumn) nested() (v Value, bad, err error) {
 				}
 				c.value++
 			}
+			if len(c.entries) > c.limit { // each is an element, but for the one of no list
+				c.entries, bad = c.entries[:from], tooMany(c.limit)
+			}
 			c.entries = append(c.entries, e)
 		}
 		if end == c.page.n {
@@ -277,6 +281,9 @@ func (c *parquetColumn) assembleList(entries []parquetEntry, depth int) (v Value
 	}
 	// The elements stand together, whatever the lists below them take.
 	from := len(c.list)
+	if n > c.limit-from {
+		return v, tooMany(c.limit), nil
+	}
 	for range n {
 		c.list = append(c.list, Value{})
 	}

@@ -54,7 +54,7 @@ func (WebDataset) Chunks(context.Context, store.Store, store.Object, Options) (i
 
 // Read implements Format.
 func (WebDataset) Read(ctx context.Context, st store.Store, obj store.Object, _ int, opt Options, fn func(*Record) error) error {
-	columns, err := tarColumns(opt.Columns)
+	columns, err := tarColumns(opt.Columns, opt.maxElements())
 	if err != nil {
 		return err
 	}
@@ -142,6 +142,8 @@ func (t *tarShard) emit() error {
 		rec.Values = values
 	case t.sample.long != "":
 		rec.Err = TooLong(t.sample.limit, "%s: sample %d (%s): the member %s is", t.uri, rec.Row, t.sample.key, t.sample.long)
+	case t.sample.tooMany != nil:
+		rec.Err = fault.Userf("%s: sample %d (%s): %w", t.uri, rec.Row, t.sample.key, t.sample.tooMany)
 	default:
 		rec.Err = fault.Userf("%s: sample %d (%s): %s", t.uri, rec.Row, t.sample.key, problem)
 	}
@@ -203,7 +205,7 @@ type tarColumn struct {
 	json *objectReader // reads the field that the column names in a JSON member
 }
 
-func tarColumns(names []string) ([]tarColumn, error) {
+func tarColumns(names []string, limit int) ([]tarColumn, error) {
 	columns := make([]tarColumn, len(names))
 	for i, name := range names {
 		if name == "__key__" {
@@ -217,7 +219,7 @@ func tarColumns(names []string) ([]tarColumn, error) {
 		if field == "" {
 			continue
 		}
-		reader, err := newObjectReader([]string{field})
+		reader, err := newObjectReader([]string{field}, limit)
 		if err != nil {
 			return nil, err
 		}
@@ -254,6 +256,7 @@ type sample struct {
 	has     []string // extensions of its members
 	begun   bool
 	problem string // the first one
+	tooMany error  // ErrTooMany, if a member has that
 	long    string // the first member that is too long
 }
 
@@ -265,7 +268,7 @@ type member struct {
 }
 
 func (s *sample) begin(key string) {
-	s.key, s.begun, s.problem, s.long, s.has = key, true, "", "", s.has[:0]
+	s.key, s.begun, s.problem, s.long, s.tooMany, s.has = key, true, "", "", nil, s.has[:0]
 	for _, m := range s.wanted {
 		m.here = false
 	}
@@ -370,6 +373,9 @@ func (s *sample) value(column tarColumn) Value {
 		values, problem := column.json.read(m.data)
 		if problem != "" {
 			s.blame("the member .%s is %s", m.ext, problem)
+			if s.tooMany == nil {
+				s.tooMany = column.json.tooMany
+			}
 			return Value{}
 		}
 		return values[0]

@@ -172,7 +172,7 @@ func find(ctx context.Context, st store.Store, src *jobspec.Source, columns []st
 	if err != nil {
 		return nil, nil, err
 	}
-	s := &Source{Options: format.Options{Columns: columns, ChunkBytes: src.ChunkBytes, MaxRecord: src.MaxRecord}}
+	s := &Source{Options: format.Options{Columns: columns, ChunkBytes: src.ChunkBytes, MaxRecord: src.MaxRecord, MaxElements: src.MaxElements}}
 	objects, err := s.choose(ctx, st, src, all)
 	if err != nil {
 		return nil, nil, err

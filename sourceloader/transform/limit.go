@@ -10,11 +10,12 @@ import (
 )
 
 // Skips says whether a source leaves out a record with this error, rather than stop the
-// job. One that is too long is left out only if the spec says how long records may be: the
-// limit decides about bytes then, and is part of the job's identity.
+// job. One that is too long, or whose lists are, is left out only if the spec says how long
+// they may be: the limit decides about bytes then, and is part of the job's identity.
 func Skips(src *jobspec.Source, err error) bool {
 	return fault.ClassOf(err) == fault.User && src.BadRecords.Policy == "skip" &&
-		(src.MaxRecord > 0 || !errors.Is(err, format.ErrTooLong))
+		(src.MaxRecord > 0 || !errors.Is(err, format.ErrTooLong)) &&
+		(src.MaxElements > 0 || !errors.Is(err, format.ErrTooMany))
 }
 
 func maxText(src jobspec.Source) int { return int(cmp.Or(src.MaxRecord, format.DefaultMaxRecord)) }
