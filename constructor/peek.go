@@ -83,8 +83,8 @@ func (s *steps) visible(req *pb.PeekRequest) error {
 		return nil
 	}
 	known := slices.Concat(slices.Collect(maps.Keys(s.ready)), slices.Collect(maps.Keys(s.building)), slices.Collect(maps.Keys(s.plans)))
-	if len(known) == 0 && s.ended == nil && req.Step >= s.base {
-		return nil // the first plan is still to come, and says what is held
+	if s.ended == nil && req.Step >= s.base && (len(known) == 0 || req.Step < s.base+uint64(s.job.Ahead)) {
+		return nil // its plan is still to come, or the first one, which says what is held
 	}
 	held := "none is held"
 	if len(known) > 0 {
