@@ -10,10 +10,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/millrace-data/millrace/planner/jobspec"
-	"github.com/millrace-data/millrace/sourceloader/format"
-	"github.com/millrace-data/millrace/sourceloader/store"
-	"github.com/millrace-data/millrace/sourceloader/transform"
+	"github.com/millrace-data/millrace/internal/sourceloader/format"
+	"github.com/millrace-data/millrace/internal/sourceloader/store"
+	"github.com/millrace-data/millrace/internal/sourceloader/transform"
+	"github.com/millrace-data/millrace/jobspec"
 )
 
 // readBytes is one read of the ceiling that only reads.

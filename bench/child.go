@@ -14,7 +14,7 @@ import (
 	"syscall"
 
 	"github.com/millrace-data/millrace/internal/service"
-	"github.com/millrace-data/millrace/planner/jobspec"
+	"github.com/millrace-data/millrace/jobspec"
 )
 
 // child runs one of the processes of a measurement. It prints one line of JSON

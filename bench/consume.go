@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace-data/millrace/client"
-	"github.com/millrace-data/millrace/planner/jobspec"
+	"github.com/millrace-data/millrace/jobspec"
 )
 
 // consumeArgs are the arguments of the role consume: ranks that take batches as

@@ -16,13 +16,13 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/millrace-data/millrace/balance"
+	"github.com/millrace-data/millrace/internal/planner"
+	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/rpc"
-	"github.com/millrace-data/millrace/planner"
+	"github.com/millrace-data/millrace/jobspec"
 	"github.com/millrace-data/millrace/planner/cost"
 	"github.com/millrace-data/millrace/planner/dgraph"
-	"github.com/millrace-data/millrace/planner/jobspec"
 	"github.com/millrace-data/millrace/planner/strategy"
-	pb "github.com/millrace-data/millrace/proto"
 )
 
 // cycleStrategy is the name of the strategy that the planning cycle is measured

@@ -14,8 +14,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
+	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/rpc"
-	pb "github.com/millrace-data/millrace/proto"
 )
 
 // cycleJob is a planner with its loaders and constructors.

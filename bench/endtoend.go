@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/millrace-data/millrace/planner/jobspec"
+	"github.com/millrace-data/millrace/jobspec"
 )
 
 // The shape of a step: 256 Ki tokens to 8 ranks.

@@ -13,11 +13,11 @@ import (
 	"github.com/parquet-go/parquet-go"
 	"github.com/parquet-go/parquet-go/compress/zstd"
 
+	"github.com/millrace-data/millrace/internal/sourceloader/format"
+	"github.com/millrace-data/millrace/internal/sourceloader/store"
+	"github.com/millrace-data/millrace/internal/sourceloader/transform"
 	"github.com/millrace-data/millrace/internal/testdata"
-	"github.com/millrace-data/millrace/planner/jobspec"
-	"github.com/millrace-data/millrace/sourceloader/format"
-	"github.com/millrace-data/millrace/sourceloader/store"
-	"github.com/millrace-data/millrace/sourceloader/transform"
+	"github.com/millrace-data/millrace/jobspec"
 )
 
 // The recipe of the inputs. Documents are those of the real text sets below, in

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/millrace-data/millrace/planner/mix"
-	"github.com/millrace-data/millrace/planner/plan"
+	"github.com/millrace-data/millrace/internal/planner/mix"
+	"github.com/millrace-data/millrace/internal/planner/plan"
 )
 
 // planCase is a job for the planner's core alone: no service, no reading.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/parquet-go/parquet-go"
 
+	"github.com/millrace-data/millrace/internal/sourceloader/format"
 	"github.com/millrace-data/millrace/internal/testdata"
-	"github.com/millrace-data/millrace/sourceloader/format"
 )
 
 // manySources is the number of sources of the memory scenario.

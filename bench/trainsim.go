@@ -13,8 +13,8 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/millrace-data/millrace/bench/trainsim"
 	"github.com/millrace-data/millrace/internal/testdata"
-	"github.com/millrace-data/millrace/internal/trainsim"
 )
 
 // simSeeds are drawn for each cell of the reference scene and of real traces, the

@@ -14,11 +14,10 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/millrace-data/millrace/internal/pictures"
+	"github.com/millrace-data/millrace/internal/imaging"
 	"github.com/millrace-data/millrace/internal/samples"
+	"github.com/millrace-data/millrace/internal/sourceloader/format"
 	"github.com/millrace-data/millrace/internal/testdata"
-	"github.com/millrace-data/millrace/internal/vision"
-	"github.com/millrace-data/millrace/sourceloader/format"
 )
 
 // The shape of a step of images: one in each of 16 rows, to 2 ranks, which encode
@@ -49,7 +48,7 @@ const (
 )
 
 // vlmGeometry is that of the spec.
-var vlmGeometry = vision.Geometry{Patch: 14, Merge: 2, MinPixels: 3136, MaxPixels: 1003520}
+var vlmGeometry = imaging.Geometry{Patch: 14, Merge: 2, MinPixels: 3136, MaxPixels: 1003520}
 
 // readPictures returns encoded pictures: real ones of CC12M, or noise of 640 x 480
 // without the shared data set.
@@ -57,7 +56,7 @@ func readPictures(ctx context.Context) (list [][]byte, origin string, err error)
 	if data, ok := testdata.Find(); ok {
 		shard := filepath.Join(data, "shards/webdataset-cc12m/cc12m-train-0000.tar")
 		err = eachRecord(ctx, shard, []string{"jpg"}, func(rec *format.Record) error {
-			if _, sizeErr := vision.Size(rec.Values[0].Bytes); sizeErr == nil {
+			if _, sizeErr := imaging.Size(rec.Values[0].Bytes); sizeErr == nil {
 				list = append(list, bytes.Clone(rec.Values[0].Bytes))
 			}
 			return nil
@@ -112,7 +111,7 @@ func writePairs(dir string, list [][]byte) error {
 // one answer.
 func answerBytes(ctx context.Context, list [][]byte, decoded bool) (int, error) {
 	set := samples.Set{Offsets: []int32{0}}
-	pool := pictures.NewPool(runtime.GOMAXPROCS(0))
+	pool := imaging.NewPool(runtime.GOMAXPROCS(0))
 	for _, data := range list {
 		p, err := planned(data)
 		if err != nil {
@@ -120,7 +119,7 @@ func answerBytes(ctx context.Context, list [][]byte, decoded bool) (int, error) 
 		}
 		x := samples.Image{H: int32(p.Grid.H), W: int32(p.Grid.W), SHA: p.SHA, Data: data}
 		if decoded {
-			one := []pictures.Picture{p}
+			one := []imaging.Picture{p}
 			if err := pool.Decode(ctx, one, vlmGeometry); err != nil {
 				return 0, err
 			}
@@ -135,22 +134,22 @@ func answerBytes(ctx context.Context, list [][]byte, decoded bool) (int, error) 
 }
 
 // planned is a picture as a plan has it.
-func planned(data []byte) (pictures.Picture, error) {
-	info, err := vision.Size(data)
+func planned(data []byte) (imaging.Picture, error) {
+	info, err := imaging.Size(data)
 	if err != nil {
-		return pictures.Picture{}, err
+		return imaging.Picture{}, err
 	}
 	grid, err := vlmGeometry.Grid(info.Width, info.Height)
-	return pictures.Picture{
+	return imaging.Picture{
 		Data: data, SHA: sha256.Sum256(data), Grid: grid, Patches: make([]byte, 0, grid.Patches()*vlmGeometry.PatchBytes()),
 	}, err
 }
 
 // decodeAlone is the ceiling of rates: all pictures, on all cores, to memory.
 func decodeAlone(list [][]byte) func(context.Context, int) (sample, error) {
-	pool := pictures.NewPool(runtime.GOMAXPROCS(0))
+	pool := imaging.NewPool(runtime.GOMAXPROCS(0))
 	return func(ctx context.Context, _ int) (sample, error) {
-		all := make([]pictures.Picture, len(list))
+		all := make([]imaging.Picture, len(list))
 		for i, data := range list {
 			var err error
 			if all[i], err = planned(data); err != nil {

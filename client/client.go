@@ -20,8 +20,8 @@ import (
 
 	"github.com/millrace-data/millrace/internal/batch"
 	"github.com/millrace-data/millrace/internal/fault"
+	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/rpc"
-	pb "github.com/millrace-data/millrace/proto"
 )
 
 // Rank is a trainer's place in the mesh.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/millrace-data/millrace/client"
 	"github.com/millrace-data/millrace/internal/service"
-	"github.com/millrace-data/millrace/planner/jobspec"
+	"github.com/millrace-data/millrace/jobspec"
 )
 
 // A rank takes three steps, saves its position as it would with its model, and

@@ -5,8 +5,8 @@ import (
 	"fmt"
 
 	"github.com/millrace-data/millrace/internal/fault"
+	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/rpc"
-	pb "github.com/millrace-data/millrace/proto"
 )
 
 // Newest asks Peek for the last step that is assembled.

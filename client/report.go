@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/millrace-data/millrace/internal/fault"
+	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/rpc"
-	pb "github.com/millrace-data/millrace/proto"
 )
 
 // Report is what a rank measured at the last step that Next returned. The job's

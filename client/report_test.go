@@ -13,10 +13,10 @@ import (
 
 	"github.com/millrace-data/millrace/client"
 	"github.com/millrace-data/millrace/internal/fault"
+	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/rpc"
 	"github.com/millrace-data/millrace/internal/service"
-	"github.com/millrace-data/millrace/planner/jobspec"
-	pb "github.com/millrace-data/millrace/proto"
+	"github.com/millrace-data/millrace/jobspec"
 )
 
 const steered = `

@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/millrace-data/millrace/internal/fault"
+	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/rpc"
-	pb "github.com/millrace-data/millrace/proto"
 )
 
 // session is a rank's place in the service: where it joined last, and the newest

@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"time"
 
+	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/rpc"
-	pb "github.com/millrace-data/millrace/proto"
 )
 
 const (

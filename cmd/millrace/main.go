@@ -4,7 +4,7 @@ package main
 import (
 	"os"
 
-	"github.com/millrace-data/millrace/cli"
+	"github.com/millrace-data/millrace/internal/cli"
 )
 
 func main() { os.Exit(cli.Main(os.Args[1:])) }

@@ -5,8 +5,8 @@ import (
 	"fmt"
 
 	"github.com/millrace-data/millrace/internal/handover"
+	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/samples"
-	pb "github.com/millrace-data/millrace/proto"
 )
 
 // loader has one sample in every block.

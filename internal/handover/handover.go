@@ -11,8 +11,8 @@ import (
 	"context"
 	"sync"
 
+	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/samples"
-	pb "github.com/millrace-data/millrace/proto"
 )
 
 // Loader answers what a Loader service's Fetch does: one set for each block asked

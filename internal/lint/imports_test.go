@@ -8,7 +8,7 @@ import (
 )
 
 // rule forbids imports, direct ones and those that come through other packages
-// of this module. Names are folders of this repository ("./planner"), packages of
+// of this module. Names are folders of this repository ("./internal/planner"), packages of
 // the standard library or modules; a name with /... means all below it too, "std"
 // the whole standard library, "*" everything.
 type rule struct {
@@ -21,9 +21,9 @@ type rule struct {
 
 // What several rules speak of.
 var (
-	roles   = []string{"./planner", "./planner/plan", "./planner/mix", "./planner/place", "./planner/change", "./planner/feedback", "./sourceloader/...", "./constructor/...", "./client"}
-	wiring  = []string{"./cmd/...", "./cli", "./bench/...", "./internal/service", "./internal/trainer", "./internal/reference", "./internal/offline/..."}
-	network = []string{"google.golang.org/...", "net", "net/...", "./proto", "./internal/rpc"}
+	roles   = []string{"./internal/planner", "./internal/planner/plan", "./internal/planner/mix", "./planner/mesh", "./internal/planner/change", "./planner/feedback", "./internal/sourceloader/...", "./internal/constructor/...", "./client"}
+	wiring  = []string{"./cmd/...", "./internal/cli", "./bench/...", "./internal/service", "./internal/trainer", "./internal/reference", "./internal/preview/..."}
+	network = []string{"google.golang.org/...", "net", "net/...", "./internal/proto", "./internal/rpc"}
 	chance  = []string{"time", "math/rand", "math/rand/v2", "crypto/rand"}
 )
 
@@ -39,47 +39,47 @@ var rules = []rule{
 		why:   "a packing is a function of its arguments",
 	},
 	{
-		of:    []string{"./planner/plan", "./planner/mix"},
-		never: append([]string{"os", "os/...", "sync", "sync/...", "log", "log/...", "./checkpoint", "./planner/jobspec", "./sourceloader/..."}, append(network, chance...)...),
+		of:    []string{"./internal/planner/plan", "./internal/planner/mix"},
+		never: append([]string{"os", "os/...", "sync", "sync/...", "log", "log/...", "./internal/checkpoint", "./jobspec", "./internal/sourceloader/..."}, append(network, chance...)...),
 		why:   "the plan of a step is pure: no clock, disk, network, goroutine or randomness can reach it, so that no run can differ from another",
 	},
 	{
-		of:    []string{"./planner/mix"},
+		of:    []string{"./internal/planner/mix"},
 		never: []string{"./..."},
 		why:   "the reference reader uses the weights too, so they must come without the planner",
 	},
 	{
-		of:    []string{"./constructor/..."},
-		never: []string{"./sourceloader/...", "./planner/...", "./checkpoint", "./client"},
+		of:    []string{"./internal/constructor/..."},
+		never: []string{"./internal/sourceloader/...", "./planner/...", "./internal/planner/...", "./internal/checkpoint", "./client"},
 		why:   "a constructor is dumb on purpose: what it has to know comes in messages, so that it can be replaced and restarted on its own",
 	},
 	{
-		of:    []string{"./constructor/assemble"},
+		of:    []string{"./internal/constructor/assemble"},
 		never: append([]string{"os", "os/...", "sync", "sync/..."}, append(network, chance...)...),
 		why:   "what a rank gets is a function of rows, layout and place",
 	},
 	{
 		of:    []string{"./client"},
-		never: []string{"./sourceloader/...", "./planner/...", "./constructor/...", "./checkpoint"},
+		never: []string{"./internal/sourceloader/...", "./planner/...", "./internal/planner/...", "./internal/constructor/...", "./internal/checkpoint"},
 		why:   "trainers link the client: it must stay small, and know no more than the wire says",
 	},
 	{
-		of:    []string{"./sourceloader/..."},
-		never: []string{"./planner/...", "./constructor/...", "./client", "./checkpoint"}, except: []string{"./planner/jobspec"},
+		of:    []string{"./internal/sourceloader/..."},
+		never: []string{"./planner/...", "./internal/planner/...", "./internal/constructor/...", "./client", "./internal/checkpoint"}, except: []string{"./jobspec"},
 		why: "a loader hands out samples by position; of the planner it knows the job spec only, never which sample comes next",
 	},
 	{
-		of:    []string{"./planner/..."},
-		never: []string{"./sourceloader/...", "./constructor/...", "./client"},
+		of:    []string{"./planner/...", "./internal/planner/..."},
+		never: []string{"./internal/sourceloader/...", "./internal/constructor/...", "./client"},
 		why:   "the planner decides from metadata alone: what it never sees it cannot depend on",
 	},
 	{
-		of:    []string{"./planner/jobspec"},
+		of:    []string{"./jobspec"},
 		never: append([]string{"./..."}, append(network, chance...)...), except: []string{"./internal/fault", "./internal/didyoumean", "./internal/fieldpath"},
 		why: "the spec is data with checks; every role reads it",
 	},
 	{
-		of:    []string{"./planner/place", "./planner/change"},
+		of:    []string{"./planner/mesh", "./internal/planner/change"},
 		never: append([]string{"./...", "os", "os/...", "sync", "sync/...", "log", "log/..."}, append(network, chance...)...), except: []string{"./internal/fault", "./internal/didyoumean"},
 		why: "a mesh and a change are what they say: clients, tools and the reference read them without a planner",
 	},
@@ -94,38 +94,38 @@ var rules = []rule{
 		why: "a cost is a function of a sample's counts: whoever plans or measures may ask for it",
 	},
 	{
-		of:     []string{"./sourceloader/store", "./sourceloader/format", "./sourceloader/order", "./sourceloader/transform/...", "./sourceloader/tokenize"},
-		never:  append([]string{"./internal/...", "./sourceloader", "./proto", "google.golang.org/..."}, chance...),
-		except: []string{"./internal/fault", "./internal/didyoumean", "./internal/fieldpath", "./internal/vision"},
+		of:     []string{"./internal/sourceloader/store", "./internal/sourceloader/format", "./internal/sourceloader/order", "./internal/sourceloader/transform/...", "./internal/sourceloader/tokenize"},
+		never:  append([]string{"./internal/...", "./internal/sourceloader", "./internal/proto", "google.golang.org/..."}, chance...),
+		except: []string{"./internal/fault", "./internal/didyoumean", "./internal/fieldpath", "./internal/imaging", "./internal/sourceloader/store", "./internal/sourceloader/format/...", "./internal/sourceloader/order", "./internal/sourceloader/transform/...", "./internal/sourceloader/tokenize"},
 		why:    "samples are a function of bytes and spec: reading them needs neither the wire, nor a clock, nor the loader around it",
 	},
 	{
-		of:    []string{"./sourceloader/format", "./sourceloader/order", "./sourceloader/transform/..."},
+		of:    []string{"./internal/sourceloader/format", "./internal/sourceloader/order", "./internal/sourceloader/transform/..."},
 		never: []string{"os", "os/...", "net", "net/..."}, direct: true,
 		why: "bytes come through a store, so that every format reads from every store",
 	},
 	{
-		of:    []string{"./sourceloader/store"},
-		never: []string{"./sourceloader/format", "./sourceloader/transform/...", "./planner/..."},
+		of:    []string{"./internal/sourceloader/store"},
+		never: []string{"./internal/sourceloader/format", "./internal/sourceloader/transform/...", "./planner/...", "./internal/planner/..."},
 		why:   "where bytes are and what they mean are two questions",
 	},
 	{
-		of:    []string{"./sourceloader/format"},
-		never: []string{"./sourceloader/transform/...", "./sourceloader/order", "./planner/..."},
+		of:    []string{"./internal/sourceloader/format"},
+		never: []string{"./internal/sourceloader/transform/...", "./internal/sourceloader/order", "./planner/...", "./internal/planner/..."},
 		why:   "a format gives records; it never shuffles, filters or tokenizes",
 	},
 	{
-		of:    []string{"./sourceloader/order"},
-		never: []string{"./sourceloader/transform/...", "./sourceloader/tokenize"},
+		of:    []string{"./internal/sourceloader/order"},
+		never: []string{"./internal/sourceloader/transform/...", "./internal/sourceloader/tokenize"},
 		why:   "the order of chunks is known before a record is read",
 	},
 	{
-		of:    []string{"./sourceloader/spill"},
+		of:    []string{"./internal/sourceloader/spill"},
 		never: append([]string{"./..."}, network...),
 		why:   "files of records know nothing of samples: what they lose is made again by whoever does",
 	},
 	{
-		of:    []string{"./checkpoint"},
+		of:    []string{"./internal/checkpoint"},
 		never: append([]string{"./..."}, network...), except: []string{"./internal/fault"},
 		why: "the log keeps bytes: what they mean is the planner's, so that it can be tested, and read, without one",
 	},
@@ -145,65 +145,60 @@ var rules = []rule{
 		why:   "the form of rows and samples knows nothing of who sends them",
 	},
 	{
-		of:    []string{"./internal/vision"},
+		of:    []string{"./internal/imaging"},
 		never: append([]string{"./...", "os", "os/...", "sync", "sync/..."}, append(network, chance...)...), except: []string{"./internal/fault"},
 		why: "pixels are a function of an image's bytes and the geometry: whoever decodes one gets the same",
 	},
 	{
-		of:    []string{"./internal/pictures"},
-		never: append([]string{"./..."}, network...), except: []string{"./internal/fault", "./internal/vision"},
-		why: "decoding many images is decoding each: who asks for them does not matter",
-	},
-	{
 		of:    []string{"./internal/rpc"},
-		never: []string{"./..."}, except: []string{"./internal/fault", "./proto"},
+		never: []string{"./..."}, except: []string{"./internal/fault", "./internal/proto"},
 		why: "transport holds no policy of a role",
 	},
 	{
-		of:    []string{"./proto"},
+		of:    []string{"./internal/proto"},
 		never: []string{"./..."},
 		why:   "roles meet in the messages: the messages know none of them",
 	},
 	{
 		of:    []string{"./internal/reference"},
-		never: append([]string{"./planner/...", "./sourceloader", "./constructor/...", "./client", "./checkpoint", "./internal/...", "sync", "sync/..."}, chance...),
+		never: append([]string{"./planner/...", "./internal/planner/...", "./internal/sourceloader", "./internal/constructor/...", "./client", "./internal/checkpoint", "./internal/...", "sync", "sync/..."}, chance...),
 		except: []string{
-			"./planner/strategy", "./planner/dgraph", "./planner/place", // for strategies that a program registered, which are inputs of a job
-			"./planner/jobspec", "./planner/mix", "./planner/change", "./planner/cost", "./sourceloader/store", "./sourceloader/format", "./sourceloader/order",
-			"./sourceloader/transform/...", "./sourceloader/tokenize", "./internal/batch", "./internal/fault",
+			"./planner/strategy", "./planner/dgraph", "./planner/mesh", // for strategies that a program registered, which are inputs of a job
+			"./jobspec", "./internal/planner/mix", "./internal/planner/change", "./planner/cost", "./internal/sourceloader/store", "./internal/sourceloader/format", "./internal/sourceloader/order",
+			"./internal/sourceloader/transform/...", "./internal/sourceloader/tokenize", "./internal/batch", "./internal/fault",
 		},
 		direct: true,
 		why:    "the reference is the specification: it shares the pure leaves with the service, and no code that it has to check",
 	},
 	{
 		of:    []string{"./internal/reference"},
-		never: append([]string{"./planner", "./planner/plan", "./sourceloader", "./constructor/...", "./internal/rpc"}, network...), except: []string{"net/url", "net/netip"},
+		never: append([]string{"./internal/planner", "./internal/planner/plan", "./internal/sourceloader", "./internal/constructor/...", "./internal/rpc"}, network...), except: []string{"net/url", "net/netip"},
 		why: "not through others either",
 	},
 	{
-		of:     []string{"./internal/offline"},
-		never:  []string{"./constructor/...", "./client", "./internal/service", "./internal/trainer", "./internal/reference", "./internal/rpc", "google.golang.org/grpc", "google.golang.org/grpc/...", "net", "net/..."},
-		except: []string{"./constructor/assemble"}, direct: true,
+		of:     []string{"./internal/preview"},
+		never:  []string{"./internal/constructor/...", "./client", "./internal/service", "./internal/trainer", "./internal/reference", "./internal/rpc", "google.golang.org/grpc", "google.golang.org/grpc/...", "net", "net/..."},
+		except: []string{"./internal/constructor/assemble"}, direct: true,
 		why: "it plans with the planner's own code and reads with the loader's, and neither serves nor is served",
 	},
 	{
-		of:    []string{"./internal/offline/page"},
-		never: []string{"./..."}, except: []string{"./internal/offline"}, direct: true,
+		of:    []string{"./internal/preview/page"},
+		never: []string{"./..."}, except: []string{"./internal/preview"}, direct: true,
 		why: "a page shows what the report says, and computes nothing that could differ from it",
 	},
 	{
 		of:    []string{"./internal/trainer"},
-		never: []string{"./planner/...", "./sourceloader/...", "./constructor", "./checkpoint"}, except: []string{"./planner/jobspec", "./planner/change", "./planner/place"},
+		never: []string{"./planner/...", "./internal/planner/...", "./internal/sourceloader/...", "./internal/constructor", "./internal/checkpoint"}, except: []string{"./jobspec", "./internal/planner/change", "./planner/mesh"},
 		why: "the built-in trainer checks the service from outside, through the client",
 	},
 	{
-		of:    append([]string{"./proto", "./balance", "./checkpoint", "./planner/jobspec", "./internal/rpc"}, roles...),
+		of:    append([]string{"./internal/proto", "./balance", "./internal/checkpoint", "./jobspec", "./internal/rpc"}, roles...),
 		never: wiring,
 		why:   "imports run one way: the wiring knows the roles, the roles never know who started them",
 	},
 	{
 		of:     []string{"./..."},
-		never:  []string{"./internal/testdata", "./sourceloader/format/formattest", "./sourceloader/store/storetest"},
+		never:  []string{"./internal/testdata", "./internal/sourceloader/format/formattest", "./internal/sourceloader/store/storetest"},
 		except: []string{}, direct: true,
 		why: "helpers of tests stay in tests",
 	},
@@ -213,7 +208,7 @@ var rules = []rule{
 		why: "helpers of tests stay in tests",
 	},
 	{
-		of:    append([]string{"./proto", "./balance", "./checkpoint", "./planner/jobspec", "./cli", "./cmd/...", "./internal/service", "./internal/trainer"}, roles...),
+		of:    append([]string{"./internal/proto", "./balance", "./internal/checkpoint", "./jobspec", "./internal/cli", "./cmd/...", "./internal/service", "./internal/trainer"}, roles...),
 		never: []string{"math/rand", "math/rand/v2", "crypto/rand"}, direct: true,
 		why: "the only randomness is keyed by the job's seed (sourceloader/order)",
 	},
@@ -231,14 +226,14 @@ var rules = []rule{
 
 // exempt are the packages that a rule about everyone ("./...") leaves out.
 var exempt = map[string][]string{
-	"./internal/testdata":              {"testing"},             // a helper of tests
-	"./sourceloader/format/formattest": {"testing"},             // the conformance suite of formats
-	"./sourceloader/store/storetest":   {"testing"},             // the conformance suite of stores
-	"./bench":                          {"./internal/testdata"}, // measures on the same data as the tests
-	"./proto":                          {"unsafe"},              // generated
-	"./internal/batch":                 {"unsafe"},              // tokens as bytes, for digests
-	"./internal/samples":               {"unsafe"},              // tokens as bytes, for Arrow
-	"./internal/rpc":                   {"unsafe"},              // addresses of bodies, for alignment
+	"./internal/testdata":                       {"testing"}, // a helper of tests
+	"./internal/sourceloader/format/formattest": {"testing"}, // the conformance suite of formats
+	"./internal/sourceloader/store/storetest":   {"testing"}, // the conformance suite of stores
+	"./bench":            {"./internal/testdata"}, // measures on the same data as the tests
+	"./internal/proto":   {"unsafe"},              // generated
+	"./internal/batch":   {"unsafe"},              // tokens as bytes, for digests
+	"./internal/samples": {"unsafe"},              // tokens as bytes, for Arrow
+	"./internal/rpc":     {"unsafe"},              // addresses of bodies, for alignment
 }
 
 // matches reports whether an import is what a rule's name means.
@@ -375,11 +370,11 @@ func TestExemptionsAreUsed(t *testing.T) {
 func TestTestsStayNear(t *testing.T) {
 	g := load(t).graph(true)
 	for dir, imports := range g {
-		if anyMatches([]string{"./cmd/...", "./cli", "./bench/..."}, ours+dir) {
+		if anyMatches([]string{"./cmd/...", "./internal/cli", "./bench/..."}, ours+dir) {
 			continue
 		}
 		for _, imported := range imports {
-			if anyMatches([]string{"./cmd/...", "./cli", "./bench/..."}, imported) {
+			if anyMatches([]string{"./cmd/...", "./internal/cli", "./bench/..."}, imported) {
 				t.Errorf("a test of ./%s imports %s: a test of a package needs no command", dir, imported)
 			}
 		}

@@ -124,8 +124,8 @@ func TestPackageNames(t *testing.T) {
 // pure are packages in which nothing happens at the same time: what they compute is a
 // function of what they are given.
 var pure = []string{
-	"balance", "constructor/assemble", "planner/change", "planner/cost", "planner/dgraph", "planner/feedback",
-	"planner/mix", "planner/place", "planner/plan", "planner/strategy", "planner/strategy/declared",
+	"balance", "internal/constructor/assemble", "internal/planner/change", "planner/cost", "planner/dgraph", "planner/feedback",
+	"internal/planner/mix", "planner/mesh", "internal/planner/plan", "planner/strategy", "internal/planner/compile",
 }
 
 // TestPureStartNothing forbids goroutines, channels and selects in pure packages.

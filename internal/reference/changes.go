@@ -4,9 +4,9 @@ import (
 	"fmt"
 
 	"github.com/millrace-data/millrace/internal/fault"
-	"github.com/millrace-data/millrace/planner/change"
-	"github.com/millrace-data/millrace/planner/jobspec"
-	"github.com/millrace-data/millrace/planner/mix"
+	"github.com/millrace-data/millrace/internal/planner/change"
+	"github.com/millrace-data/millrace/internal/planner/mix"
+	"github.com/millrace-data/millrace/jobspec"
 )
 
 // changed is what changes made of a job.

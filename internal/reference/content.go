@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/millrace-data/millrace/internal/batch"
-	"github.com/millrace-data/millrace/sourceloader/transform"
+	"github.com/millrace-data/millrace/internal/sourceloader/transform"
 )
 
 // content puts what a sample has beside its tokens into its row, whose next document

@@ -3,8 +3,8 @@ package reference
 import (
 	"github.com/millrace-data/millrace/balance"
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/jobspec"
 	"github.com/millrace-data/millrace/planner/cost"
-	"github.com/millrace-data/millrace/planner/jobspec"
 )
 
 // evenBy is the cost by which a job evens its rows; nil if it does not.

@@ -5,8 +5,8 @@ import (
 	"fmt"
 
 	"github.com/millrace-data/millrace/internal/reference"
-	"github.com/millrace-data/millrace/planner/jobspec"
-	"github.com/millrace-data/millrace/sourceloader/store"
+	"github.com/millrace-data/millrace/internal/sourceloader/store"
+	"github.com/millrace-data/millrace/jobspec"
 )
 
 // The reference needs no service: a job and a store are enough.

@@ -3,7 +3,7 @@ package reference
 import (
 	"slices"
 
-	"github.com/millrace-data/millrace/planner/mix"
+	"github.com/millrace-data/millrace/internal/planner/mix"
 )
 
 const (

@@ -3,13 +3,13 @@ package reference
 import (
 	"context"
 
-	"github.com/millrace-data/millrace/planner/change"
-	"github.com/millrace-data/millrace/planner/jobspec"
-	"github.com/millrace-data/millrace/planner/mix"
-	"github.com/millrace-data/millrace/sourceloader/format"
-	"github.com/millrace-data/millrace/sourceloader/order"
-	"github.com/millrace-data/millrace/sourceloader/store"
-	"github.com/millrace-data/millrace/sourceloader/transform"
+	"github.com/millrace-data/millrace/internal/planner/change"
+	"github.com/millrace-data/millrace/internal/planner/mix"
+	"github.com/millrace-data/millrace/internal/sourceloader/format"
+	"github.com/millrace-data/millrace/internal/sourceloader/order"
+	"github.com/millrace-data/millrace/internal/sourceloader/store"
+	"github.com/millrace-data/millrace/internal/sourceloader/transform"
+	"github.com/millrace-data/millrace/jobspec"
 )
 
 // Manifests returns the digests of the manifests of a job's sources as they are.

@@ -5,10 +5,10 @@ import (
 
 	"github.com/millrace-data/millrace/internal/batch"
 	"github.com/millrace-data/millrace/internal/fault"
-	"github.com/millrace-data/millrace/planner/jobspec"
-	"github.com/millrace-data/millrace/sourceloader/format"
-	"github.com/millrace-data/millrace/sourceloader/order"
-	"github.com/millrace-data/millrace/sourceloader/transform"
+	"github.com/millrace-data/millrace/internal/sourceloader/format"
+	"github.com/millrace-data/millrace/internal/sourceloader/order"
+	"github.com/millrace-data/millrace/internal/sourceloader/transform"
+	"github.com/millrace-data/millrace/jobspec"
 )
 
 // source is one source as an endless queue of samples.

@@ -6,10 +6,10 @@ import (
 	"slices"
 
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/planner/mix"
+	"github.com/millrace-data/millrace/jobspec"
 	"github.com/millrace-data/millrace/planner/dgraph"
-	"github.com/millrace-data/millrace/planner/jobspec"
-	"github.com/millrace-data/millrace/planner/mix"
-	"github.com/millrace-data/millrace/planner/place"
+	"github.com/millrace-data/millrace/planner/mesh"
 	"github.com/millrace-data/millrace/planner/strategy"
 )
 
@@ -18,7 +18,7 @@ import (
 // the rows that it says.
 type registered struct {
 	plan   strategy.Strategy
-	tree   *place.Tree // the mesh
+	tree   *mesh.Tree // the mesh
 	runner strategy.Runner
 }
 
@@ -33,14 +33,14 @@ func registeredBy(job *jobspec.Job) (*registered, error) {
 		return nil, err
 	}
 	t := job.Topology
-	tree, err := place.New(place.Mesh{DP: t.DP, CP: t.CP, PP: t.PP, TP: t.TP, VPP: t.VPP, EP: max(t.EP, 1), Order: t.Order})
+	tree, err := mesh.New(mesh.Sizes{DP: t.DP, CP: t.CP, PP: t.PP, TP: t.TP, VPP: t.VPP, EP: max(t.EP, 1), Order: t.Order})
 	return &registered{plan: plan, tree: tree}, err
 }
 
 // remesh changes sizes of the mesh.
 func (g *registered) remesh(sizes map[string]int) (err error) {
 	if g != nil && sizes != nil {
-		g.tree, err = g.tree.Change(place.Mesh{
+		g.tree, err = g.tree.Change(mesh.Sizes{
 			DP: sizes["dp"], CP: sizes["cp"], PP: sizes["pp"], TP: sizes["tp"], VPP: sizes["vpp"], EP: sizes["ep"],
 		})
 	}

@@ -27,7 +27,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/millrace-data/millrace/internal/fault"
-	pb "github.com/millrace-data/millrace/proto"
+	pb "github.com/millrace-data/millrace/internal/proto"
 )
 
 // methods are all calls of the wire, as the descriptors have them: none that is added is

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/millrace-data/millrace/internal/fault"
-	pb "github.com/millrace-data/millrace/proto"
+	pb "github.com/millrace-data/millrace/internal/proto"
 )
 
 func isAligned(b []byte) bool {

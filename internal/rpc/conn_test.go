@@ -20,8 +20,8 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/millrace-data/millrace/internal/fault"
+	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/rpc"
-	pb "github.com/millrace-data/millrace/proto"
 )
 
 func TestListen(t *testing.T) {

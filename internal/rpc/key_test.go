@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/millrace-data/millrace/internal/fault"
-	pb "github.com/millrace-data/millrace/proto"
+	pb "github.com/millrace-data/millrace/internal/proto"
 )
 
 // TestKeyNames: whatever a service on this machine is called, its key has one name; and what

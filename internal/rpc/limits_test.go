@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/millrace-data/millrace/internal/fault"
-	pb "github.com/millrace-data/millrace/proto"
+	pb "github.com/millrace-data/millrace/internal/proto"
 )
 
 // TestLargeMessages: a message beyond the limit of a server is refused, with the limit's name,

@@ -11,8 +11,8 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/millrace-data/millrace/internal/fault"
+	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/rpc"
-	pb "github.com/millrace-data/millrace/proto"
 )
 
 // listener is a planner that hears a loader to the end of its session.

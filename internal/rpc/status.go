@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/millrace-data/millrace/internal/fault"
-	pb "github.com/millrace-data/millrace/proto"
+	pb "github.com/millrace-data/millrace/internal/proto"
 )
 
 // ToStatus turns an error into the gRPC status that says its class. An error

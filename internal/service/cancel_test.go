@@ -8,11 +8,11 @@ import (
 	"testing"
 
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/planner/change"
 	"github.com/millrace-data/millrace/internal/reference"
 	"github.com/millrace-data/millrace/internal/service"
+	"github.com/millrace-data/millrace/internal/sourceloader/store"
 	"github.com/millrace-data/millrace/internal/trainer"
-	"github.com/millrace-data/millrace/planner/change"
-	"github.com/millrace-data/millrace/sourceloader/store"
 )
 
 // TestCancelledLeaveNoTrace: a job with changes that were cancelled is the one without

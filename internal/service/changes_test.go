@@ -10,14 +10,14 @@ import (
 	"testing"
 
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/planner"
+	"github.com/millrace-data/millrace/internal/planner/change"
+	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/reference"
 	"github.com/millrace-data/millrace/internal/rpc"
 	"github.com/millrace-data/millrace/internal/service"
+	"github.com/millrace-data/millrace/internal/sourceloader/store"
 	"github.com/millrace-data/millrace/internal/trainer"
-	"github.com/millrace-data/millrace/planner"
-	"github.com/millrace-data/millrace/planner/change"
-	pb "github.com/millrace-data/millrace/proto"
-	"github.com/millrace-data/millrace/sourceloader/store"
 )
 
 // Changes by what they are about. Those of one group leave room for the others.

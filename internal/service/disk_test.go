@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace-data/millrace/internal/planner"
 	"github.com/millrace-data/millrace/internal/service"
 	"github.com/millrace-data/millrace/internal/trainer"
-	"github.com/millrace-data/millrace/planner"
 )
 
 // TestDisk: loaders without memory read no block twice if they have a disk, and go on

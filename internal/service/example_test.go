@@ -9,7 +9,7 @@ import (
 
 	"github.com/millrace-data/millrace/internal/service"
 	"github.com/millrace-data/millrace/internal/trainer"
-	"github.com/millrace-data/millrace/planner/jobspec"
+	"github.com/millrace-data/millrace/jobspec"
 )
 
 // A service of two loaders and two constructors in this process, and trainers

@@ -15,12 +15,12 @@ import (
 	"time"
 
 	"github.com/millrace-data/millrace/client"
-	"github.com/millrace-data/millrace/constructor"
+	"github.com/millrace-data/millrace/internal/constructor"
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/planner"
 	"github.com/millrace-data/millrace/internal/service"
+	"github.com/millrace-data/millrace/internal/sourceloader"
 	"github.com/millrace-data/millrace/internal/trainer"
-	"github.com/millrace-data/millrace/planner"
-	"github.com/millrace-data/millrace/sourceloader"
 )
 
 // TestBadRecord: a record that cannot be read stops the job; every rank hears why

@@ -9,10 +9,10 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/millrace-data/millrace/internal/planner/change"
 	"github.com/millrace-data/millrace/internal/reference"
-	"github.com/millrace-data/millrace/planner/change"
-	"github.com/millrace-data/millrace/planner/jobspec"
-	"github.com/millrace-data/millrace/sourceloader/store"
+	"github.com/millrace-data/millrace/internal/sourceloader/store"
+	"github.com/millrace-data/millrace/jobspec"
 )
 
 // writeSources makes a folder with sources of several formats and sizes, all

@@ -12,9 +12,9 @@ import (
 
 	"github.com/millrace-data/millrace/internal/reference"
 	"github.com/millrace-data/millrace/internal/service"
+	"github.com/millrace-data/millrace/internal/sourceloader/store"
 	"github.com/millrace-data/millrace/internal/trainer"
-	"github.com/millrace-data/millrace/planner/jobspec"
-	"github.com/millrace-data/millrace/sourceloader/store"
+	"github.com/millrace-data/millrace/jobspec"
 )
 
 const keptSpec = `

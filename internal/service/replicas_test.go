@@ -14,10 +14,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace-data/millrace/constructor"
+	"github.com/millrace-data/millrace/internal/constructor"
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/planner"
 	"github.com/millrace-data/millrace/internal/trainer"
-	"github.com/millrace-data/millrace/planner"
 )
 
 // Jobs of small files, which are fingerprinted whole, of a large one, of which a

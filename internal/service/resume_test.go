@@ -16,7 +16,7 @@ import (
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/service"
 	"github.com/millrace-data/millrace/internal/trainer"
-	"github.com/millrace-data/millrace/planner/jobspec"
+	"github.com/millrace-data/millrace/jobspec"
 )
 
 // resumed are the recipes that are stopped at every step: ends of epochs, ramps,

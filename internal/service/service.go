@@ -24,14 +24,14 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/millrace-data/millrace/constructor"
+	"github.com/millrace-data/millrace/internal/constructor"
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/handover"
+	"github.com/millrace-data/millrace/internal/planner"
+	"github.com/millrace-data/millrace/internal/planner/change"
 	"github.com/millrace-data/millrace/internal/rpc"
-	"github.com/millrace-data/millrace/planner"
-	"github.com/millrace-data/millrace/planner/change"
-	"github.com/millrace-data/millrace/planner/jobspec"
-	"github.com/millrace-data/millrace/sourceloader"
+	"github.com/millrace-data/millrace/internal/sourceloader"
+	"github.com/millrace-data/millrace/jobspec"
 )
 
 // Options configure a service. Job is required.

@@ -9,14 +9,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace-data/millrace/checkpoint"
 	"github.com/millrace-data/millrace/client"
+	"github.com/millrace-data/millrace/internal/checkpoint"
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/planner/change"
 	"github.com/millrace-data/millrace/internal/reference"
 	"github.com/millrace-data/millrace/internal/service"
+	"github.com/millrace-data/millrace/internal/sourceloader/store"
 	"github.com/millrace-data/millrace/internal/trainer"
-	"github.com/millrace-data/millrace/planner/change"
-	"github.com/millrace-data/millrace/sourceloader/store"
 )
 
 // withWindow runs a service whose ranks without a token wait that long for others.

@@ -18,13 +18,13 @@ import (
 
 	"github.com/parquet-go/parquet-go"
 
+	"github.com/millrace-data/millrace/internal/imaging"
 	"github.com/millrace-data/millrace/internal/reference"
 	"github.com/millrace-data/millrace/internal/service"
+	"github.com/millrace-data/millrace/internal/sourceloader/store"
 	"github.com/millrace-data/millrace/internal/testdata"
 	"github.com/millrace-data/millrace/internal/trainer"
-	"github.com/millrace-data/millrace/internal/vision"
-	"github.com/millrace-data/millrace/planner/jobspec"
-	"github.com/millrace-data/millrace/sourceloader/store"
+	"github.com/millrace-data/millrace/jobspec"
 )
 
 const vlmSpec = `
@@ -167,10 +167,10 @@ type delivered struct {
 // expect has the reference read a job and decodes its images itself.
 func expect(t testing.TB, job *jobspec.Job, steps int64) (want []delivered, images int) {
 	t.Helper()
-	geometries := map[string]vision.Geometry{}
+	geometries := map[string]imaging.Geometry{}
 	for _, s := range job.Sources {
 		if x := s.Images(); x != nil {
-			geometries[s.Name] = vision.Geometry{Patch: x.Patch, Merge: x.Merge, MinPixels: x.MinPixels, MaxPixels: x.MaxPixels}
+			geometries[s.Name] = imaging.Geometry{Patch: x.Patch, Merge: x.Merge, MinPixels: x.MinPixels, MaxPixels: x.MaxPixels}
 		}
 	}
 	_, _, err := reference.Read(t.Context(), store.Local{}, job, nil, steps, func(s *reference.Step) error {
@@ -178,7 +178,7 @@ func expect(t testing.TB, job *jobspec.Job, steps int64) (want []delivered, imag
 		for r, row := range s.Rows {
 			var list [][32]byte
 			for _, x := range row.Images {
-				p, err := vision.Decode(x.Data, geometries[s.Places[r][x.Document].Source])
+				p, err := imaging.Decode(x.Data, geometries[s.Places[r][x.Document].Source])
 				if err != nil {
 					return err
 				}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/millrace-data/millrace/internal/service"
 	"github.com/millrace-data/millrace/internal/trainer"
-	"github.com/millrace-data/millrace/planner/jobspec"
+	"github.com/millrace-data/millrace/jobspec"
 )
 
 // Eight ranks take their parts of each step; together they must be the rows of

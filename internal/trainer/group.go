@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/millrace-data/millrace/client"
-	"github.com/millrace-data/millrace/constructor/assemble"
+	"github.com/millrace-data/millrace/internal/constructor/assemble"
 )
 
 // group are the ranks of the first pipeline stage that share a microbatch, in the order

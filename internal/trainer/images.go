@@ -5,9 +5,9 @@ import (
 	"fmt"
 
 	"github.com/millrace-data/millrace/client"
-	"github.com/millrace-data/millrace/constructor/assemble"
 	"github.com/millrace-data/millrace/internal/batch"
-	"github.com/millrace-data/millrace/planner/place"
+	"github.com/millrace-data/millrace/internal/constructor/assemble"
+	"github.com/millrace-data/millrace/planner/mesh"
 )
 
 // encoded are the images of a step, as the ranks that encode them were given them.
@@ -28,14 +28,14 @@ type encoderList struct {
 
 // readImages gathers what all ranks of a step encode.
 func (t *run) readImages(batches []*client.Batch) (*encoded, error) {
-	tree, err := place.New(place.Mesh{DP: t.mesh.DP, CP: t.mesh.CP, PP: t.mesh.PP, TP: t.mesh.TP, VPP: 1, EP: 1, Order: t.mesh.Order})
+	tree, err := mesh.New(mesh.Sizes{DP: t.mesh.DP, CP: t.mesh.CP, PP: t.mesh.PP, TP: t.mesh.TP, VPP: 1, EP: 1, Order: t.mesh.Order})
 	if err != nil {
 		return nil, err
 	}
 	e := &encoded{lists: map[encoderSlot]*encoderList{}}
 	for i, b := range batches {
 		at := t.places[i]
-		rank, err := tree.Rank(place.Coordinates{DP: at.DP, CP: at.CP, PP: at.PP, TP: at.TP})
+		rank, err := tree.Rank(mesh.Coordinates{DP: at.DP, CP: at.CP, PP: at.PP, TP: at.TP})
 		if err != nil {
 			return nil, err
 		}

@@ -20,13 +20,13 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/millrace-data/millrace/client"
-	"github.com/millrace-data/millrace/constructor/assemble"
 	"github.com/millrace-data/millrace/internal/batch"
+	"github.com/millrace-data/millrace/internal/constructor/assemble"
+	"github.com/millrace-data/millrace/internal/planner/change"
+	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/rpc"
-	"github.com/millrace-data/millrace/planner/change"
-	"github.com/millrace-data/millrace/planner/jobspec"
-	"github.com/millrace-data/millrace/planner/place"
-	pb "github.com/millrace-data/millrace/proto"
+	"github.com/millrace-data/millrace/jobspec"
+	"github.com/millrace-data/millrace/planner/mesh"
 )
 
 // Options configure a run. Address and Job are required.
@@ -120,7 +120,7 @@ func (t *run) stopped() bool {
 
 type run struct {
 	opts   Options
-	mesh   place.Mesh
+	mesh   mesh.Sizes
 	layout assemble.Layout
 	ranks  []*client.Client
 	places []client.Rank
@@ -152,9 +152,9 @@ func (t *run) start(ctx context.Context) error {
 
 // meshOf is the mesh at a token's position: the job spec's, unless the job was
 // moved to another one, or is by a change of this very step.
-func meshOf(job *jobspec.Job, token []byte, changes []change.Change) place.Mesh {
+func meshOf(job *jobspec.Job, token []byte, changes []change.Change) mesh.Sizes {
 	topo := job.Topology
-	mesh := place.Mesh{DP: topo.DP, CP: topo.CP, PP: topo.PP, TP: topo.TP, Order: topo.Order}
+	sizes := mesh.Sizes{DP: topo.DP, CP: topo.CP, PP: topo.PP, TP: topo.TP, Order: topo.Order}
 	var t pb.ResumeToken
 	moved := proto.Unmarshal(token, &t) == nil && t.Settings.GetTopology() != ""
 	for _, p := range t.Pending {
@@ -162,19 +162,19 @@ func meshOf(job *jobspec.Job, token []byte, changes []change.Change) place.Mesh 
 		moved = moved || err == nil && c.Topology != nil && c.Step <= int64(t.Step)
 	}
 	if m := t.Mesh; moved {
-		mesh = place.Mesh{DP: int(m.GetDp()), CP: int(m.GetCp()), PP: int(m.GetPp()), TP: int(m.GetTp()), Order: topo.Order}
+		sizes = mesh.Sizes{DP: int(m.GetDp()), CP: int(m.GetCp()), PP: int(m.GetPp()), TP: int(m.GetTp()), Order: topo.Order}
 	}
 	if left, err := change.InForce(changes); err == nil { // else the service says what is wrong with them
 		changes = left
 	}
 	for _, c := range changes {
-		for axis, size := range map[string]*int{"dp": &mesh.DP, "cp": &mesh.CP, "pp": &mesh.PP, "tp": &mesh.TP} {
+		for axis, size := range map[string]*int{"dp": &sizes.DP, "cp": &sizes.CP, "pp": &sizes.PP, "tp": &sizes.TP} {
 			if n, given := c.Topology[axis]; given && c.Step == int64(t.Step) {
 				*size = n
 			}
 		}
 	}
-	return mesh
+	return sizes
 }
 
 // remesh saves the state and goes on from it as the ranks of another mesh.
@@ -183,12 +183,12 @@ func (t *run) remesh(ctx context.Context, change *client.TopologyError) error {
 	if err != nil {
 		return err
 	}
-	tree, err := place.Parse(change.Topology)
+	tree, err := mesh.Parse(change.Topology)
 	if err != nil {
 		return err
 	}
 	t.close()
-	t.mesh, t.ranks, t.places = tree.Mesh(), nil, nil
+	t.mesh, t.ranks, t.places = tree.Sizes(), nil, nil
 	return t.open(ctx, token)
 }
 

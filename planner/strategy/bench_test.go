@@ -5,14 +5,14 @@ import (
 	"testing"
 
 	"github.com/millrace-data/millrace/planner/dgraph"
-	"github.com/millrace-data/millrace/planner/place"
+	"github.com/millrace-data/millrace/planner/mesh"
 	"github.com/millrace-data/millrace/planner/strategy"
 )
 
 // cluster is a step of about 300,000 samples, with as many images, for 4096 ranks.
 func cluster(b *testing.B) (batch, strategy.Input) {
 	step := draw(b, 9, 8192, 32768, 97, true)
-	in := step.input(place.Mesh{DP: 512, CP: 1, PP: 2, TP: 4}, 1)
+	in := step.input(mesh.Sizes{DP: 512, CP: 1, PP: 2, TP: 4}, 1)
 	b.Logf("%d samples, %d images, %d ranks", step.buf.Len(), step.buf.Images(), in.Tree.World())
 	return step, in
 }

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/millrace-data/millrace/planner/cost"
-	"github.com/millrace-data/millrace/planner/place"
+	"github.com/millrace-data/millrace/planner/mesh"
 	"github.com/millrace-data/millrace/planner/strategy"
 )
 
@@ -22,7 +22,7 @@ func TestCostsOfLengths(t *testing.T) {
 		asked := 0
 		units := func(s cost.Sample) int64 { return int64(k+1)*s.Tokens*s.Tokens + s.Patches }
 		m := cost.Func(func(s cost.Sample) int64 { asked++; return units(s) })
-		r, err := runner.Run(text(m, 1, strategy.Balance{}), b.input(place.Mesh{DP: 4, CP: 1, PP: 1, TP: 1}, 1))
+		r, err := runner.Run(text(m, 1, strategy.Balance{}), b.input(mesh.Sizes{DP: 4, CP: 1, PP: 1, TP: 1}, 1))
 		if err != nil {
 			t.Fatal(err)
 		}

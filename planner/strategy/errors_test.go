@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/planner/cost"
 	"github.com/millrace-data/millrace/planner/dgraph"
-	"github.com/millrace-data/millrace/planner/place"
+	"github.com/millrace-data/millrace/planner/mesh"
 	"github.com/millrace-data/millrace/planner/strategy"
 )
 
@@ -113,7 +113,7 @@ func TestMistakes(t *testing.T) {
 		}), "strategy: image: balance: level intra moves samples between rows, and images have none; valid are inter and keep_order"},
 		{func(s *strategy.Step) error { return errors.New("my own") }, "my own"},
 	} {
-		in := sixteen().input(place.Mesh{DP: 4, CP: 2, PP: 1, TP: 2}, 1)
+		in := sixteen().input(mesh.Sizes{DP: 4, CP: 2, PP: 1, TP: 2}, 1)
 		_, err := new(strategy.Runner).Run(row.plan, in)
 		if err == nil || err.Error() != row.want || row.want != "my own" && fault.ClassOf(err) != fault.User {
 			t.Errorf("got  %v\nwant %s", err, row.want)
@@ -134,12 +134,12 @@ func sixteen() batch {
 
 // TestShapes: what does not fit the mesh or the batch is refused before any work.
 func TestShapes(t *testing.T) {
-	in := sixteen().input(place.Mesh{DP: 3, CP: 1, PP: 1, TP: 1}, 1)
+	in := sixteen().input(mesh.Sizes{DP: 3, CP: 1, PP: 1, TP: 1}, 1)
 	_, err := new(strategy.Runner).Run(strategy.InOrder, in)
 	if want := "batch: 16 rows are not a multiple of dp 3 * microbatch size 1; valid are 15 and 18 rows, or dp 2 and 4 with 16 rows"; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
-	in = sixteen().input(place.Mesh{DP: 4, CP: 1, PP: 1, TP: 1}, 1)
+	in = sixteen().input(mesh.Sizes{DP: 4, CP: 1, PP: 1, TP: 1}, 1)
 	in.Shape.Packing = false
 	_, err = new(strategy.Runner).Run(text(model(t, "linear"), 1, strategy.Balance{Level: strategy.Interleaved}), in)
 	if want := "strategy: text: balance: level interleaved moves samples between rows, and without packing each has a row of its own; take inter, or packing"; err == nil || err.Error() != want {
@@ -160,7 +160,7 @@ func TestPlanRaw(t *testing.T) {
 	}
 	b := sixteen()
 	b.rowOf[15] = -1
-	in := b.input(place.Mesh{DP: 4, CP: 1, PP: 1, TP: 1}, 2)
+	in := b.input(mesh.Sizes{DP: 4, CP: 1, PP: 1, TP: 1}, 2)
 	run := func(in strategy.Input, c columns) (*strategy.Result, error) {
 		return new(strategy.Runner).Run(func(s *strategy.Step) error {
 			g := s.Graph(dgraph.Text)
@@ -210,7 +210,7 @@ func TestPlanRaw(t *testing.T) {
 }
 
 func TestRawAndBalance(t *testing.T) {
-	in := sixteen().input(place.Mesh{DP: 1, CP: 1, PP: 1, TP: 1}, 1)
+	in := sixteen().input(mesh.Sizes{DP: 1, CP: 1, PP: 1, TP: 1}, 1)
 	zero := make([]int32, 16)
 	for name, plan := range map[string]strategy.Strategy{
 		"strategy: text: plan_raw: Balance is to place the rows; leave one of the two out": func(s *strategy.Step) error {

@@ -7,14 +7,14 @@ import (
 
 	"github.com/millrace-data/millrace/planner/cost"
 	"github.com/millrace-data/millrace/planner/dgraph"
-	"github.com/millrace-data/millrace/planner/place"
+	"github.com/millrace-data/millrace/planner/mesh"
 	"github.com/millrace-data/millrace/planner/strategy"
 )
 
 // exampleInput is a step of eight packed rows for four ranks: the core gives such.
 // Rows of one long sample cost more than those of several short ones.
 func exampleInput() strategy.Input {
-	tree, err := place.New(place.Mesh{DP: 2, CP: 1, PP: 1, TP: 2, VPP: 1, EP: 1})
+	tree, err := mesh.New(mesh.Sizes{DP: 2, CP: 1, PP: 1, TP: 2, VPP: 1, EP: 1})
 	if err != nil {
 		panic(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/planner/cost"
 	"github.com/millrace-data/millrace/planner/dgraph"
-	"github.com/millrace-data/millrace/planner/place"
+	"github.com/millrace-data/millrace/planner/mesh"
 )
 
 // Level is where a balance acts; see the package comment.
@@ -68,9 +68,9 @@ type Graph struct {
 	kind    dgraph.Kind
 	scratch *scratch
 
-	buckets   place.Buckets // of Distribute
-	axis      string        // "" before Distribute
-	model     cost.Model    // nil before Cost
+	buckets   mesh.Buckets // of Distribute
+	axis      string       // "" before Distribute
+	model     cost.Model   // nil before Cost
 	balance   Balance
 	balanced  bool // Balance was called
 	broadcast []string
@@ -110,7 +110,7 @@ func (g *Graph) Mix(shares Shares) {
 
 // Distribute says over what the graph is distributed: distribute(axis,
 // group_size). Rows are distributed at Step.RowAxis, dp as a rule, since each is cut
-// over the ranks of its dp index; images at any axis of place.Tree.Buckets. With a group size above 1
+// over the ranks of its dp index; images at any axis of mesh.Tree.Buckets. With a group size above 1
 // balancing has two levels, first over groups of so many neighbouring buckets, then
 // inside each: less to exchange in large clusters. 0 and 1 make no groups.
 func (g *Graph) Distribute(axis string, groupSize int) {

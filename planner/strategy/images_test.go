@@ -8,7 +8,7 @@ import (
 
 	"github.com/millrace-data/millrace/planner/cost"
 	"github.com/millrace-data/millrace/planner/dgraph"
-	"github.com/millrace-data/millrace/planner/place"
+	"github.com/millrace-data/millrace/planner/mesh"
 	"github.com/millrace-data/millrace/planner/strategy"
 )
 
@@ -17,7 +17,7 @@ import (
 func TestImages(t *testing.T) {
 	b := draw(t, 5, 192, 1024, 110, true)
 	rows, images := model(t, "quadratic"), model(t, "vit-1b")
-	mesh := place.Mesh{DP: 4, CP: 2, PP: 2, TP: 1}
+	mesh := mesh.Sizes{DP: 4, CP: 2, PP: 2, TP: 1}
 	for _, axis := range []struct {
 		name      string
 		buckets   int
@@ -53,7 +53,7 @@ func TestImages(t *testing.T) {
 // is planned by itself, and of two errors that of the rows counts.
 func TestSideBySide(t *testing.T) {
 	b := draw(t, 5, 192, 1024, 110, true)
-	in := b.input(place.Mesh{DP: 4, CP: 2, PP: 2, TP: 1}, 2)
+	in := b.input(mesh.Sizes{DP: 4, CP: 2, PP: 2, TP: 1}, 2)
 	rows, images := model(t, "quadratic"), model(t, "vit-1b")
 	plan := func(rows, images cost.Model, together bool) (*strategy.Result, error) {
 		return new(strategy.Runner).Run(func(s *strategy.Step) error {
@@ -104,7 +104,7 @@ func TestImagesInOrder(t *testing.T) {
 		v.Mix(s.Schedule())
 		v.Distribute("world", 0)
 		return v.Plan()
-	}, b.input(place.Mesh{DP: 2, CP: 2, PP: 1, TP: 1}, 1))
+	}, b.input(mesh.Sizes{DP: 2, CP: 2, PP: 1, TP: 1}, 1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +154,7 @@ func TestGroups(t *testing.T) {
 			v.Cost(m)
 			v.Balance(strategy.Balance{Custom: recorded{bins: &images}})
 			return v.Plan()
-		}, b.input(place.Mesh{DP: 12, CP: 1, PP: 1, TP: 2}, 1))
+		}, b.input(mesh.Sizes{DP: 12, CP: 1, PP: 1, TP: 2}, 1))
 		if err != nil || !slices.Equal(rows, tc.rows) || !slices.Equal(images, tc.images) {
 			t.Errorf("group size %d: rows are divided by %v and images by %v, want %v and %v (%v)", tc.groupSize, rows, images, tc.rows, tc.images, err)
 		}

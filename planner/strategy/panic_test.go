@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/planner/cost"
 	"github.com/millrace-data/millrace/planner/dgraph"
-	"github.com/millrace-data/millrace/planner/place"
+	"github.com/millrace-data/millrace/planner/mesh"
 	"github.com/millrace-data/millrace/planner/strategy"
 )
 
@@ -36,7 +36,7 @@ func TestPanics(t *testing.T) {
 		}
 	}
 	linear := model(t, "linear")
-	in := draw(t, 3, 16, 200, 90, true).input(place.Mesh{DP: 4, CP: 1, PP: 1, TP: 1}, 1)
+	in := draw(t, 3, 16, 200, 90, true).input(mesh.Sizes{DP: 4, CP: 1, PP: 1, TP: 1}, 1)
 	for name, row := range map[string]struct {
 		plan strategy.Strategy
 		want string

@@ -63,7 +63,7 @@ func ConstructorDoPlan(r *Result, buf *dgraph.Buffer, buckets []uint32) Part {
 func (r *Result) ranksOf(buckets []uint32) (mine []uint32) {
 	each := uint32(1)
 	if r.Width != nil {
-		each = uint32(r.tree.Mesh().CP)
+		each = uint32(r.tree.Sizes().CP)
 	}
 	for _, b := range buckets {
 		for k := range each {

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/millrace-data/millrace/planner/dgraph"
-	"github.com/millrace-data/millrace/planner/place"
+	"github.com/millrace-data/millrace/planner/mesh"
 	"github.com/millrace-data/millrace/planner/strategy"
 )
 
@@ -14,7 +14,7 @@ import (
 // pipeline stages.
 func planned(t testing.TB) (batch, strategy.Input, *strategy.Result) {
 	b := draw(t, 8, 96, 512, 105, true)
-	in := b.input(place.Mesh{DP: 8, CP: 1, PP: 2, TP: 2}, 2)
+	in := b.input(mesh.Sizes{DP: 8, CP: 1, PP: 2, TP: 2}, 2)
 	plan := vision(model(t, "quadratic"), model(t, "vit-2b"), "world", 1, strategy.Balance{Level: strategy.Interleaved})
 	r, err := new(strategy.Runner).Run(plan, in)
 	if err != nil {
@@ -120,7 +120,7 @@ func place3(p strategy.Part, k int) uint64 {
 // which is what constructors got before there were strategies.
 func TestPartsInOrder(t *testing.T) {
 	b := draw(t, 3, 24, 256, 90, true)
-	in := b.input(place.Mesh{DP: 4, CP: 1, PP: 1, TP: 1}, 2)
+	in := b.input(mesh.Sizes{DP: 4, CP: 1, PP: 1, TP: 1}, 2)
 	r, err := new(strategy.Runner).Run(strategy.InOrder, in)
 	if err != nil {
 		t.Fatal(err)

@@ -2,7 +2,7 @@ package strategy
 
 import (
 	"github.com/millrace-data/millrace/planner/dgraph"
-	"github.com/millrace-data/millrace/planner/place"
+	"github.com/millrace-data/millrace/planner/mesh"
 )
 
 // Result is the plan of a step. Columns by row have an entry for each row of the
@@ -29,7 +29,7 @@ type Result struct {
 	// samples that wait. At axis world a bucket is a rank. nil if no graph of images
 	// was planned.
 	Encoder  []int32
-	Encoders place.Buckets
+	Encoders mesh.Buckets
 
 	// BroadcastAt are the dims along which the trainer broadcasts rows; empty if the
 	// strategy does not say.
@@ -40,7 +40,7 @@ type Result struct {
 	Modules []Module
 
 	ranks int // DP ranks, or those of the pool
-	tree  *place.Tree
+	tree  *mesh.Tree
 	index *index
 }
 

@@ -195,7 +195,7 @@ func (g *Graph) slotOrder(order []int32, loads []int64) []int32 {
 	for k, m := range order {
 		sums[k/dp] += loads[m]
 	}
-	if g.s.in.Tree.Mesh().PP > 1 {
+	if g.s.in.Tree.Sizes().PP > 1 {
 		return balance.Bitonic(sums)
 	}
 	slots := make([]int32, len(sums))

@@ -5,7 +5,7 @@ import (
 
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/planner/dgraph"
-	"github.com/millrace-data/millrace/planner/place"
+	"github.com/millrace-data/millrace/planner/mesh"
 )
 
 // ErrBlocked says that samples of the step are not known yet. A Draw returns it, and
@@ -53,10 +53,10 @@ type DrawFunc func(shares []uint64) (buf *dgraph.Buffer, rowOf []int32, err erro
 
 // Input is what the core gives to a strategy.
 type Input struct {
-	Number int64       // of the step
-	Tree   *place.Tree // the mesh
-	Shape  Shape       //
-	Draw   DrawFunc    //
+	Number int64      // of the step
+	Tree   *mesh.Tree // the mesh
+	Shape  Shape      //
+	Draw   DrawFunc   //
 	// Both calls two functions that have nothing to do with each other, maybe at the same
 	// time, and returns when both are done. If nil, one is called after the other.
 	Both func(a, b func())
@@ -119,7 +119,7 @@ func (r *Runner) Run(plan Strategy, in Input) (*Result, error) {
 func (s *Step) Number() int64 { return s.in.Number }
 
 // Tree returns the mesh.
-func (s *Step) Tree() *place.Tree { return s.in.Tree }
+func (s *Step) Tree() *mesh.Tree { return s.in.Tree }
 
 // Shape returns the shape of the global batch.
 func (s *Step) Shape() Shape { return s.in.Shape }

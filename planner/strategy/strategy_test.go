@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-data/millrace/balance"
 	"github.com/millrace-data/millrace/planner/cost"
 	"github.com/millrace-data/millrace/planner/dgraph"
-	"github.com/millrace-data/millrace/planner/place"
+	"github.com/millrace-data/millrace/planner/mesh"
 	"github.com/millrace-data/millrace/planner/strategy"
 )
 
@@ -58,9 +58,9 @@ func draw(t testing.TB, seed uint64, rows int, length int32, percent int64, pack
 	return out
 }
 
-func (b batch) input(mesh place.Mesh, microbatchSize int) strategy.Input {
-	mesh.VPP, mesh.EP = max(1, mesh.VPP), 1
-	tree, err := place.New(mesh)
+func (b batch) input(sizes mesh.Sizes, microbatchSize int) strategy.Input {
+	sizes.VPP, sizes.EP = max(1, sizes.VPP), 1
+	tree, err := mesh.New(sizes)
 	if err != nil {
 		panic(err)
 	}
@@ -127,16 +127,16 @@ func (zigzag) Assign(costs []int64, bins int) ([][]int32, error) {
 }
 
 var meshes = []struct {
-	mesh      place.Mesh
+	mesh      mesh.Sizes
 	size      int // rows of a microbatch
 	groupSize int
 }{
-	{place.Mesh{DP: 1, CP: 1, PP: 1, TP: 1}, 1, 1},
-	{place.Mesh{DP: 8, CP: 1, PP: 1, TP: 2}, 1, 1},
-	{place.Mesh{DP: 8, CP: 1, PP: 2, TP: 1}, 3, 1},
-	{place.Mesh{DP: 12, CP: 2, PP: 1, TP: 1}, 2, 3},
-	{place.Mesh{DP: 4, CP: 1, PP: 4, TP: 1, VPP: 2}, 1, 2},
-	{place.Mesh{DP: 48, CP: 1, PP: 1, TP: 1}, 2, 0},
+	{mesh.Sizes{DP: 1, CP: 1, PP: 1, TP: 1}, 1, 1},
+	{mesh.Sizes{DP: 8, CP: 1, PP: 1, TP: 2}, 1, 1},
+	{mesh.Sizes{DP: 8, CP: 1, PP: 2, TP: 1}, 3, 1},
+	{mesh.Sizes{DP: 12, CP: 2, PP: 1, TP: 1}, 2, 3},
+	{mesh.Sizes{DP: 4, CP: 1, PP: 4, TP: 1, VPP: 2}, 1, 2},
+	{mesh.Sizes{DP: 48, CP: 1, PP: 1, TP: 1}, 2, 0},
 }
 
 var balances = []strategy.Balance{
@@ -203,7 +203,7 @@ func check(t *testing.T, name string, b batch, in strategy.Input, r *strategy.Re
 	for row := range r.Rank {
 		seen[slot{r.Rank[row], r.Microbatch[row], r.Position[row]}] = true
 	}
-	dp := in.Tree.Mesh().DP
+	dp := in.Tree.Sizes().DP
 	for rank := range int32(dp) {
 		for m := range int32(in.Shape.Rows / dp / in.Shape.MicrobatchSize) {
 			for p := range int32(in.Shape.MicrobatchSize) {
@@ -256,7 +256,7 @@ func TestBalances(t *testing.T) {
 		pp, size, groupSize int
 	}{{1, 1, 1}, {2, 4, 1}, {1, 1, 4}} {
 		module := func(m cost.Model, how strategy.Balance) (imbalance, inLockstep float64) {
-			in := b.input(place.Mesh{DP: 16, CP: 1, PP: on.pp, TP: 1}, on.size)
+			in := b.input(mesh.Sizes{DP: 16, CP: 1, PP: on.pp, TP: 1}, on.size)
 			r, err := new(strategy.Runner).Run(text(m, on.groupSize, how), in)
 			if err != nil || len(r.Modules) != 1 {
 				t.Fatal(err, r)
@@ -292,7 +292,7 @@ func TestPipelineOrder(t *testing.T) {
 	b := draw(t, 4, 256, 1024, 60, true)
 	m := model(t, "quadratic")
 	for _, pp := range []int{1, 2} {
-		r, err := new(strategy.Runner).Run(text(m, 1, strategy.Balance{}), b.input(place.Mesh{DP: 16, CP: 1, PP: pp, TP: 1}, 1))
+		r, err := new(strategy.Runner).Run(text(m, 1, strategy.Balance{}), b.input(mesh.Sizes{DP: 16, CP: 1, PP: pp, TP: 1}, 1))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -314,7 +314,7 @@ func TestPipelineOrder(t *testing.T) {
 // TestBlocked: a step whose samples are not known yet is tried again.
 func TestBlocked(t *testing.T) {
 	b := draw(t, 1, 16, 256, 90, true)
-	in := b.input(place.Mesh{DP: 2, CP: 1, PP: 1, TP: 1}, 1)
+	in := b.input(mesh.Sizes{DP: 2, CP: 1, PP: 1, TP: 1}, 1)
 	ready, asked := in.Draw, 0
 	var got []uint64
 	in.Draw = func(shares []uint64) (*dgraph.Buffer, []int32, error) {
@@ -351,7 +351,7 @@ func TestBlocked(t *testing.T) {
 func TestNoSamples(t *testing.T) {
 	b := batch{&dgraph.Buffer{}, nil, strategy.Shape{Rows: 8, SequenceLength: 16, MicrobatchSize: 1, Packing: true}}
 	for _, how := range balances {
-		in := b.input(place.Mesh{DP: 2, CP: 1, PP: 2, TP: 1}, 2)
+		in := b.input(mesh.Sizes{DP: 2, CP: 1, PP: 2, TP: 1}, 2)
 		r, err := new(strategy.Runner).Run(text(model(t, "quadratic"), 1, how), in)
 		if err != nil {
 			t.Fatal(err)
@@ -381,7 +381,7 @@ func TestEvenBesideGiants(t *testing.T) {
 			step.buf.Source, step.buf.Seq, step.buf.Index = append(step.buf.Source, 0), append(step.buf.Seq, 0), append(step.buf.Index, int32(i))
 			step.buf.Tokens, step.rowOf = append(step.buf.Tokens, n), append(step.rowOf, row)
 		}
-		in := step.input(place.Mesh{DP: 1, CP: 1, PP: 1, TP: 1}, 1)
+		in := step.input(mesh.Sizes{DP: 1, CP: 1, PP: 1, TP: 1}, 1)
 		r, err := new(strategy.Runner).Run(text(m, 1, strategy.Balance{Level: strategy.Intra}), in)
 		if err != nil {
 			t.Fatal(err)

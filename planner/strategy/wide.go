@@ -56,7 +56,7 @@ func (s *Step) runningOrder(slots []int32, costs []int64) []int32 {
 	for i := range when {
 		when[i] = int32(i)
 	}
-	if s.in.Tree.Mesh().PP == 1 {
+	if s.in.Tree.Sizes().PP == 1 {
 		return when
 	}
 	sums := make([]int64, s.microbatches)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/millrace-data/millrace/balance"
 	"github.com/millrace-data/millrace/planner/dgraph"
-	"github.com/millrace-data/millrace/planner/place"
+	"github.com/millrace-data/millrace/planner/mesh"
 	"github.com/millrace-data/millrace/planner/strategy"
 )
 
@@ -51,7 +51,7 @@ func pooled(b strategy.Balance, axis string, groupSize int, m testing.TB) strate
 // each once.
 func TestWideRows(t *testing.T) {
 	b := drawWide(t, 1, 16*40, 1024, 8)
-	in := b.input(place.Mesh{DP: 8, CP: 2, PP: 1, TP: 2}, 1)
+	in := b.input(mesh.Sizes{DP: 8, CP: 2, PP: 1, TP: 2}, 1)
 	even, err := new(strategy.Runner).Run(pooled(strategy.Balance{}, "cp", 1, t), in)
 	if err != nil {
 		t.Fatal(err)
@@ -116,29 +116,29 @@ func checkPooledPart(t *testing.T, b batch, r *strategy.Result, buckets []uint32
 
 func TestWideRowsRefuse(t *testing.T) {
 	b := drawWide(t, 2, 64, 256, 4)
-	mesh := place.Mesh{DP: 4, CP: 2, PP: 1, TP: 1}
+	sizes := mesh.Sizes{DP: 4, CP: 2, PP: 1, TP: 1}
 	for _, tc := range []struct {
-		mesh      place.Mesh
+		mesh      mesh.Sizes
 		axis      string
 		groupSize int
 		balance   strategy.Balance
 		want      string
 	}{
-		{mesh, "dp", 1, strategy.Balance{}, "with batch.context_split rows are distributed at cp, not at dp"},
-		{mesh, "cp", 2, strategy.Balance{}, "group_size 2: rows of several widths are placed over all ranks at once"},
-		{mesh, "cp", 1, strategy.Balance{Level: strategy.Intra}, "are balanced by method auto at level inter, or keep_order"},
-		{mesh, "cp", 1, strategy.Balance{Method: "kk"}, "are balanced by method auto at level inter, or keep_order"},
-		{mesh, "cp", 1, strategy.Balance{Custom: zigzag{}}, "are balanced by method auto at level inter, or keep_order"},
-		{place.Mesh{DP: 3, CP: 2, PP: 1, TP: 1}, "cp", 1, strategy.Balance{}, "rows of up to 4 ranks do not divide a pool of dp 3 * cp 2 ranks"},
-		{place.Mesh{DP: 12, CP: 1, PP: 1, TP: 1}, "cp", 1, strategy.Balance{}, "64 sequences are not a multiple of 12, for the 12 ranks of dp 12 * cp 1; valid are 60 and 72"},
-		{place.Mesh{DP: 8, CP: 1, PP: 3, TP: 1, VPP: 2}, "cp", 1, strategy.Balance{}, "64 sequences are not a multiple of 24, for the 8 ranks of dp 8 * cp 1 and pp 3, which the interleaved schedule of vpp 2 needs; valid are 48 and 72"},
+		{sizes, "dp", 1, strategy.Balance{}, "with batch.context_split rows are distributed at cp, not at dp"},
+		{sizes, "cp", 2, strategy.Balance{}, "group_size 2: rows of several widths are placed over all ranks at once"},
+		{sizes, "cp", 1, strategy.Balance{Level: strategy.Intra}, "are balanced by method auto at level inter, or keep_order"},
+		{sizes, "cp", 1, strategy.Balance{Method: "kk"}, "are balanced by method auto at level inter, or keep_order"},
+		{sizes, "cp", 1, strategy.Balance{Custom: zigzag{}}, "are balanced by method auto at level inter, or keep_order"},
+		{mesh.Sizes{DP: 3, CP: 2, PP: 1, TP: 1}, "cp", 1, strategy.Balance{}, "rows of up to 4 ranks do not divide a pool of dp 3 * cp 2 ranks"},
+		{mesh.Sizes{DP: 12, CP: 1, PP: 1, TP: 1}, "cp", 1, strategy.Balance{}, "64 sequences are not a multiple of 12, for the 12 ranks of dp 12 * cp 1; valid are 60 and 72"},
+		{mesh.Sizes{DP: 8, CP: 1, PP: 3, TP: 1, VPP: 2}, "cp", 1, strategy.Balance{}, "64 sequences are not a multiple of 24, for the 8 ranks of dp 8 * cp 1 and pp 3, which the interleaved schedule of vpp 2 needs; valid are 48 and 72"},
 	} {
 		_, err := new(strategy.Runner).Run(pooled(tc.balance, tc.axis, tc.groupSize, t), b.input(tc.mesh, 1))
 		if err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%+v at %s: %v, want %s", tc.mesh, tc.axis, err, tc.want)
 		}
 	}
-	in := b.input(mesh, 1)
+	in := b.input(sizes, 1)
 	raw := func(s *strategy.Step) error {
 		g := s.Graph(dgraph.Text)
 		g.Mix(nil)

@@ -32,7 +32,7 @@ COMMON = {
 EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 16}
 GPT2 = {"vocab_size": VOCABULARY, "n_embd": 32, "n_layer": 2, "n_head": 4}
 
-# Families that docs/format.md names, with what they need beyond the common settings.
+# Families that docs/bytes.md names, with what they need beyond the common settings.
 FAMILIES = {
     "Llama": COMMON,
     "Mistral": {**COMMON, "sliding_window": 16},

@@ -38,7 +38,7 @@ def titan():
 # ---- the digest of packed sequences ----
 
 # What two CP ranks get of rows [11 12 13] [21] and [31 .. 36] of 12 places, padded to
-# multiples of 4: the golden case of constructor/assemble.
+# multiples of 4: the golden case of internal/constructor/assemble.
 THD = ([11, 0, 21, 0, 0, 0, 31, 32, 0, 0, 0, 0], [12, 13, 0, 0, 0, 0, 33, 34, 35, 36, 0, 0])
 BOUNDS = np.array([0, 4, 8, 12, 20, 24], np.int32)
 DOCUMENTS = [[[11, 12, 13], [21]], [[31, 32, 33, 34, 35, 36]]]

@@ -237,7 +237,7 @@ def png(picture):
 
 
 def patches(picture):
-    """Cuts a picture as docs/format.md says: block by block, in a patch channel by channel."""
+    """Cuts a picture as docs/bytes.md says: block by block, in a patch channel by channel."""
     down, across = (n // (PATCH * MERGE) for n in picture.shape[:2])
     cut = picture.reshape(down, MERGE, PATCH, across, MERGE, PATCH, 3)
     return cut.transpose(0, 3, 1, 4, 6, 2, 5).reshape(-1, 3 * PATCH * PATCH)

@@ -235,7 +235,7 @@ class Loader(state.StateNames):
         ``cu_seqlens`` and ``dest`` are of the images that this rank encodes, ``send_counts`` and
         ``recv_counts`` the splits of the all-to-all of their embeddings; ``source`` and
         ``sha256``, on the first pipeline stage only, are of the images of the rows. Shapes are
-        in docs/format.md. Empty for a job without images. Views of the step's buffer.
+        in docs/bytes.md. Empty for a job without images. Views of the step's buffer.
         """
         return dict(self._last.microbatch.images) if self._last else {}
 

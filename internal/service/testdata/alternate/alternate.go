@@ -32,7 +32,7 @@ func Plan(s *strategy.Step) error {
 
 // moved gives the samples of a row to the one so many further on.
 func moved(s *strategy.Step) error {
-	shape, dp := s.Shape(), s.Tree().Mesh().DP
+	shape, dp := s.Shape(), s.Tree().Sizes().DP
 	rowOf := make([]int32, len(s.RowOf()))
 	for i, row := range s.RowOf() {
 		if rowOf[i] = -1; row >= 0 {

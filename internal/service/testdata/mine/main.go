@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/millrace-data/millrace/cli"
+	"github.com/millrace-data/millrace/internal/cli"
 	"github.com/millrace-data/millrace/internal/service/testdata/alternate"
 	"github.com/millrace-data/millrace/planner/strategy"
 )

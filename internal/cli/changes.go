@@ -1,0 +1,107 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/millrace-data/millrace/internal/checkpoint"
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/planner"
+	"github.com/millrace-data/millrace/internal/planner/change"
+)
+
+// changesFlag names the changes that were, or are to be, made to a job.
+type changesFlag struct {
+	Changes string `help:"File of changes to the job, one JSON object a line: weights, pause, add, topology, skip, ban and others, each from a step on." type:"path" placeholder:"FILE"`
+}
+
+func (f changesFlag) changes() ([]change.Change, error) {
+	if f.Changes == "" {
+		return nil, nil
+	}
+	file, err := os.Open(f.Changes)
+	if err != nil {
+		return nil, fault.Userf("opening the change file: %w", err)
+	}
+	defer file.Close()
+	return change.Read(file, f.Changes)
+}
+
+type changesCmd struct {
+	Address string `arg:"" optional:"" help:"Address of the service."`
+	LogDir  string `help:"Read them from a step log instead: the folder given to serve or run." type:"path" placeholder:"DIR"`
+	Pending bool   `help:"Only those that are still to come, and can be cancelled."`
+	tlsFlags
+}
+
+// Help is printed below the usage line.
+func (*changesCmd) Help() string {
+	return "Prints every change that was made to a job, by the step that it applies to first, one JSON object a line: a file for --changes. " +
+		"Of a service that went on from a token without a log, those before the token are not known. The log of a service that is running cannot be read; ask the service.\n\n" +
+		"Examples:\n" +
+		"  millrace changes 127.0.0.1:7070\n" +
+		"  millrace changes --log-dir /var/lib/millrace/job > changes.jsonl && millrace reference job.yaml --changes changes.jsonl"
+}
+
+// Validate is called by kong: what it refuses is wrong usage.
+func (c *changesCmd) Validate() error {
+	if (c.Address == "") == (c.LogDir == "") {
+		return errors.New("give the address of a service or --log-dir, one of the two")
+	}
+	if c.Pending && c.LogDir != "" {
+		return errors.New("--pending is for a service that runs: give its address")
+	}
+	return nil
+}
+
+func (c *changesCmd) Run(ctx context.Context) error {
+	changes, err := c.read(ctx)
+	change.Sort(changes)
+	for _, ch := range changes {
+		fmt.Println(ch)
+	}
+	return err
+}
+
+func (c *changesCmd) read(ctx context.Context) ([]change.Change, error) {
+	if c.LogDir != "" {
+		texts, err := loggedChanges(c.LogDir)
+		if err != nil {
+			return nil, err
+		}
+		return change.ParseAll(texts)
+	}
+	status, err := statusAt(ctx, c.Address, c.security())
+	if err != nil {
+		return nil, err
+	}
+	changes, err := changesIn(status)
+	if err != nil || !c.Pending {
+		return changes, err
+	}
+	changes, err = change.InForce(changes)
+	return slices.DeleteFunc(changes, func(ch change.Change) bool { return ch.Step < status.Planned }), err
+}
+
+// changesIn are the changes that a service told of.
+func changesIn(status planner.Status) ([]change.Change, error) {
+	var texts [][]byte
+	for _, text := range status.Changes {
+		texts = append(texts, []byte(text))
+	}
+	return change.ParseAll(texts)
+}
+
+// loggedChanges reads the changes that a step log holds.
+func loggedChanges(dir string) ([][]byte, error) {
+	log, err := checkpoint.Open(dir, checkpoint.Options{ReadOnly: true})
+	if err != nil {
+		return nil, err
+	}
+	texts, err := log.Changes()
+	return texts, cmp.Or(err, log.Close())
+}

@@ -1,0 +1,290 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/millrace-data/millrace/internal/didyoumean"
+	"github.com/millrace-data/millrace/internal/preview"
+	"github.com/millrace-data/millrace/jobspec"
+	"github.com/millrace-data/millrace/planner/dgraph"
+)
+
+type explainCmd struct {
+	Job        string `arg:"" help:"Job spec (YAML)." type:"path"`
+	Step       int64  `help:"Step to explain, from 0." default:"-1" placeholder:"N"`
+	Rank       string `help:"Only what these ranks get: indices such as dp=0,cp=1; along axes that are not named, all." placeholder:"AXIS=I,..."`
+	Microbatch int    `help:"Only this microbatch of each dp index, from 0." default:"-1" placeholder:"M"`
+	File       string `help:"The reverse: which steps of --steps get the records of this file; its path, or the end of it." placeholder:"FILE"`
+	Row        int64  `help:"With --file: only this record, as --step names it: its row or number in the file, for JSON lines the byte at which the line begins." default:"-1" placeholder:"R"`
+	Source     string `help:"With --file: only this source; otherwise all that read the file." placeholder:"NAME"`
+	Steps      string `help:"With --file: the steps to look at, both ends included." placeholder:"A..B"`
+	Graph      bool   `help:"Print the step's graph as text."`
+	Dot        bool   `help:"Print the step's graph in the DOT language of Graphviz."`
+	Images     bool   `help:"With --graph or --dot: the graph of images, not that of rows."`
+	Limit      int    `help:"With --graph or --dot: nodes that are printed." default:"64" placeholder:"N"`
+	JSON       bool   `name:"json" help:"Print one JSON object."`
+	beginFlags
+
+	rank     map[string]int
+	from, to int64
+}
+
+// Help is printed below the usage line.
+func (*explainCmd) Help() string {
+	return "Plans the job again up to the step, as the service did, and says for each document of it the source, the file, the record there, " +
+		"the piece of a long record, and where in the row it lies; or, with --file, where the records of a file go. Nothing has to run. " +
+		"For a job that ran with a log, give --log-dir: the changes are in it, and it makes late steps quick.\n\n" +
+		"Examples:\n" +
+		"  millrace explain job.yaml --step 1200 --rank dp=3 --microbatch 0 --log-dir /var/lib/millrace/job\n" +
+		"  millrace explain job.yaml --file part-7.jsonl --row 12 --steps 0..500\n" +
+		"  millrace explain job.yaml --step 3 --dot | dot -Tsvg > step.svg"
+}
+
+// Validate is called by kong: what it refuses is wrong usage.
+func (c *explainCmd) Validate() (err error) {
+	switch {
+	case (c.Step >= 0) == (c.File != ""):
+		return errors.New("give --step N to explain a step, or --file FILE with --steps A..B for where a file goes")
+	case c.File != "" && (c.Graph || c.Dot || c.Rank != "" || c.Microbatch >= 0):
+		return errors.New("--graph, --dot, --rank and --microbatch are for --step")
+	case c.File == "" && (c.Row >= 0 || c.Source != "" || c.Steps != ""):
+		return errors.New("--row, --source and --steps are for --file")
+	case c.Images && !c.Graph && !c.Dot:
+		return errors.New("--images is for --graph and --dot")
+	}
+	if err := c.beginFlags.check(); err != nil {
+		return err
+	}
+	if c.rank, err = parseRank(c.Rank); err != nil || c.File == "" {
+		return err
+	}
+	c.from, c.to, err = parseSteps(c.Steps)
+	return err
+}
+
+var rankAxes = []string{"dp", "cp", "pp", "tp"}
+
+// parseRank reads dp=0,cp=1.
+func parseRank(text string) (map[string]int, error) {
+	rank := map[string]int{}
+	if text == "" {
+		return rank, nil
+	}
+	for part := range strings.SplitSeq(text, ",") {
+		axis, index, _ := strings.Cut(strings.TrimSpace(part), "=")
+		i, err := strconv.Atoi(index)
+		_, twice := rank[axis]
+		switch {
+		case !slices.Contains(rankAxes, axis):
+			if near := didyoumean.Nearest(axis, rankAxes); near != "" {
+				return nil, fmt.Errorf("--rank %s names no axis %q, did you mean %q?", text, axis, near)
+			}
+			return nil, fmt.Errorf("--rank %s names no axis %q: valid is such as dp=0,cp=1,pp=0,tp=0", text, axis)
+		case err != nil || i < 0 || twice:
+			return nil, fmt.Errorf("--rank %s: valid is an index from 0 for each axis, once, such as dp=0,cp=1", text)
+		}
+		rank[axis] = i
+	}
+	return rank, nil
+}
+
+// parseSteps reads A..B, or a single step.
+func parseSteps(text string) (from, to int64, err error) {
+	a, b, ranged := strings.Cut(text, "..")
+	if !ranged {
+		b = a
+	}
+	from, errA := strconv.ParseInt(a, 10, 64)
+	to, errB := strconv.ParseInt(b, 10, 64)
+	if errA != nil || errB != nil || from < 0 || to < from {
+		return 0, 0, fmt.Errorf("--steps %q is no range of steps: valid is such as 0..100, the first not after the last", text)
+	}
+	return from, to, nil
+}
+
+// beginFlags say where a plan begins, and which changes were made.
+type beginFlags struct {
+	Resume string `help:"Plan from the position of this resume token, a file that --save-token wrote." type:"path" placeholder:"FILE"`
+	LogDir string `help:"Plan from the nearest key frame of this step log, with the changes in it." type:"path" placeholder:"DIR"`
+	changesFlag
+}
+
+func (f *beginFlags) check() error {
+	if f.LogDir != "" && (f.Resume != "" || f.Changes != "") {
+		return errors.New("--log-dir says where to begin and which changes were made: leave --resume and --changes out")
+	}
+	return nil
+}
+
+// open opens a job to be planned up to a step.
+func (f *beginFlags) open(ctx context.Context, job *jobspec.Job, step int64) (*preview.Job, error) {
+	changes, err := f.changes()
+	if err != nil {
+		return nil, err
+	}
+	token, err := readToken(f.Resume)
+	if err != nil {
+		return nil, err
+	}
+	return preview.Open(ctx, preview.Options{Job: job, Changes: changes, Token: token, LogDir: f.LogDir, From: step})
+}
+
+func (c *explainCmd) Run(ctx context.Context) error {
+	job, err := load(c.Job)
+	if err != nil {
+		return err
+	}
+	j, err := c.open(ctx, job, max(c.Step, c.from))
+	if err != nil {
+		return err
+	}
+	progress := newCounter("planned", j.Start(), max(c.Step, c.to)+1-j.Start())
+	defer progress.end()
+	if c.File != "" {
+		return c.trace(ctx, j, progress)
+	}
+	x, err := j.Explain(ctx, preview.Query{Step: c.Step, Rank: c.rank, Microbatch: c.Microbatch}, progress.at)
+	progress.end()
+	switch kind := dgraph.Text; {
+	case err != nil:
+		return err
+	case c.Graph || c.Dot:
+		if c.Images {
+			kind = dgraph.Image
+		}
+		return x.WriteGraph(ctx, os.Stdout, kind, c.Limit, c.Dot)
+	case c.JSON:
+		return printJSON(x)
+	}
+	c.print(job, j, x)
+	return nil
+}
+
+func (c *explainCmd) trace(ctx context.Context, j *preview.Job, progress *counter) error {
+	t, err := j.Trace(ctx, preview.FileQuery{Source: c.Source, File: c.File, Record: c.Row, From: c.from, To: c.to}, progress.at)
+	progress.end()
+	switch {
+	case err != nil:
+		return err
+	case c.JSON:
+		return printJSON(t)
+	}
+	what := fmt.Sprintf("documents of %s", c.File)
+	if c.Row >= 0 {
+		what = fmt.Sprintf("documents of record %d of %s", c.Row, c.File)
+	}
+	fmt.Printf("%s: %d %s\n", fromTo(t.From, t.To), len(t.Samples), what)
+	if t.End >= 0 {
+		fmt.Printf("the data ends after %s\n", preview.Count(t.End, "step"))
+	}
+	if len(t.Samples) == 0 {
+		return nil
+	}
+	w := newTable(os.Stdout)
+	fmt.Fprintf(w, "\nstep\tdp\tmicrobatch\trow\toffset\ttokens\tsource\trecord\tpiece\tepoch\tblock\tindex\t\n")
+	for _, s := range t.Samples {
+		fmt.Fprintf(w, "%d\t%d\t%d\t%d\t%d\t%d\t%s\t%s\t%s\t%d\t%d\t%d\t\n", s.Step, s.DP, s.Microbatch, s.Row, s.Offset, s.Tokens, s.Source, recordOf(&s), pieceOf(&s), s.Epoch, s.Block, s.Index)
+	}
+	return w.Flush()
+}
+
+// recordOf prints the place of a record in its file.
+func recordOf(s *preview.Sample) string { return fmt.Sprintf("%s %d", s.RecordUnit, s.Record) }
+
+// pieceOf prints which piece of a split record a sample is.
+func pieceOf(s *preview.Sample) string {
+	if s.Pieces < 2 {
+		return "-"
+	}
+	return fmt.Sprintf("%d of %d", s.Piece+1, s.Pieces)
+}
+
+// print prints an explanation, row by row in the order of delivery.
+func (c *explainCmd) print(job *jobspec.Job, j *preview.Job, x *preview.Explanation) {
+	split, consumers := job.Batch.ContextSplit, "dp index"
+	if split > 0 {
+		consumers = "rank of dp x cp"
+	}
+	fmt.Printf("step %d of %s, mesh %s: %d rows of %d tokens, %d microbatches for each %s\nplan %s\n",
+		x.Step, job.Name, x.Mesh, x.Rows, x.RowTokens, x.Microbatches, consumers, x.Plan)
+	for _, text := range x.Changes {
+		fmt.Printf("from this step on: %s\n", text)
+	}
+	if cp := job.Output.CPSlicing; split > 0 {
+		fmt.Printf("with context_split %d a row may have up to %d times as many tokens, for as many ranks of dp x cp that share it, dp by dp; pp and tp ranks get the same tokens\n", split, split)
+	} else if strings.Contains(x.Mesh, "cp") && !strings.Contains(x.Mesh, "cp1") {
+		fmt.Printf("the cp ranks of a dp index share its rows, cut by cp_slicing %s; its pp and tp ranks get the same tokens\n", cp)
+	}
+	samples := x.Samples
+	slices.SortStableFunc(samples, byDelivery)
+	for len(samples) > 0 {
+		n := 1
+		for n < len(samples) && samples[n].Row == samples[0].Row {
+			n++
+		}
+		printRow(samples[:n], x.RowTokens)
+		samples = samples[n:]
+	}
+	for _, o := range x.Waiting {
+		fmt.Printf("\nwaits for others of its length: %d tokens of %s, block %d, index %d, since step %d", o.Tokens, o.Source, o.Block, o.Index, o.Since)
+	}
+	fmt.Println()
+	for _, words := range j.Words() {
+		fmt.Println(words)
+	}
+}
+
+func byDelivery(a, b preview.Sample) int {
+	return slices.Compare([]int32{a.DP, a.CP, a.Microbatch, a.Position}, []int32{b.DP, b.CP, b.Microbatch, b.Position})
+}
+
+func printRow(samples []preview.Sample, room int32) {
+	tokens := int32(0)
+	for _, s := range samples {
+		tokens += s.Tokens
+	}
+	first := &samples[0]
+	ranks := fmt.Sprintf("dp=%d", first.DP)
+	if first.Ranks > 0 {
+		ranks, room = ranksOf(first), room*first.Ranks
+	}
+	fmt.Printf("\n%s microbatch %d, row %d: %d documents, %d of %d tokens\n", ranks, first.Microbatch, first.Row, len(samples), tokens, room)
+	w := newTable(os.Stdout)
+	fmt.Fprintf(w, "offset\ttokens\tsource\tfile\trecord\tpiece\tepoch\tblock\tindex\t\n")
+	for i := range samples {
+		s := &samples[i]
+		fmt.Fprintf(w, "%d\t%d\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t", s.Offset, s.Tokens, s.Source, s.File, recordOf(s), pieceOf(s), s.Epoch, s.Block, s.Index)
+		if s.Waited > 0 {
+			fmt.Fprintf(w, " waited %s for others of its length\t", preview.Count(s.Waited, "step"))
+		} else if s.Carried {
+			fmt.Fprintf(w, " carried over from an earlier step\t")
+		}
+		fmt.Fprintln(w)
+		for k, im := range s.Images {
+			fmt.Fprintf(w, "\t\timage %d\t%d patches\t%s\n", k, im.Patches, encoderOf(im))
+		}
+	}
+	w.Flush()
+}
+
+// ranksOf names the ranks of a pool that share the row of a sample.
+func ranksOf(s *preview.Sample) string {
+	first := fmt.Sprintf("dp=%d cp=%d", s.DP, s.CP)
+	if s.Ranks == 1 {
+		return first
+	}
+	return fmt.Sprintf("%d ranks from %s on,", s.Ranks, first)
+}
+
+func encoderOf(im preview.Image) string {
+	if im.Encoder < 0 {
+		return ""
+	}
+	return fmt.Sprintf("encoded by bucket %d", im.Encoder)
+}

@@ -1,0 +1,212 @@
+// Package cli is the command line of Millrace: every role of the service, and
+// the tools around it, one file for each verb or group of them. It holds wiring
+// only, and what a person sees: flags, help, progress, messages. docs/cli.md is
+// the manual.
+//
+// cmd/millrace is Main and nothing else. A program of one's own that registers
+// strategies or policies and calls Main is millrace with these: see
+// docs/strategies.md.
+//
+// Exit codes: 0 success; 1 a bug in Millrace; 2 wrong usage; 3 the job spec or
+// the data is at fault; 4 something was lost (network, process, disk, deadline);
+// 5 verify found a difference; 130 interrupted.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/planner/compile"
+	"github.com/millrace-data/millrace/internal/rpc"
+	"github.com/millrace-data/millrace/internal/sourceloader/transform"
+	"github.com/millrace-data/millrace/jobspec"
+)
+
+// Exit codes; scripts rely on them.
+const (
+	exitBug         = 1
+	exitUsage       = 2
+	exitUser        = 3
+	exitLost        = 4
+	exitDiffers     = 5
+	exitInterrupted = 130
+)
+
+type cli struct {
+	LogLevel    *slog.Level `help:"Least severe log line to print: debug, info, warn, error. Default: warn, and for run nothing." placeholder:"LEVEL" env:"MILLRACE_LOG_LEVEL"`
+	ShowVersion versionFlag `name:"version" help:"Print the version, and do nothing else."`
+
+	Run         runCmd         `cmd:"" help:"Serve a job and feed built-in trainers for every rank."`
+	Serve       serveCmd       `cmd:"" help:"Serve a job to trainers: all roles, on this machine."`
+	Planner     plannerCmd     `cmd:"" help:"Run the planner of a job, alone."`
+	Loader      loaderCmd      `cmd:"" help:"Run one source loader, alone."`
+	Constructor constructorCmd `cmd:"" help:"Run one data constructor, alone."`
+	Lint        lintCmd        `cmd:"" help:"Check a job spec and say all that is wrong with it."`
+	Plan        planCmd        `cmd:"" help:"Show what a job would do, before it runs."`
+	Explain     explainCmd     `cmd:"" help:"Say where the documents of a step come from, or where a file goes."`
+	Preview     previewCmd     `cmd:"" help:"Show what a step holds: documents, tokens and text."`
+	Status      statusCmd      `cmd:"" help:"Describe a running service."`
+	Mix         mixCmd         `cmd:"" help:"Change the mix of a running job."`
+	Source      sourceCmd      `cmd:"" help:"Pause, resume, drop and add sources of a running job."`
+	Batch       batchCmd       `cmd:"" help:"Give a running job's global batches another shape."`
+	Topology    topologyCmd    `cmd:"" help:"Move a running job to another mesh of ranks."`
+	Skip        skipCmd        `cmd:"" help:"Pass over the data of some steps of a running job."`
+	Ban         banCmd         `cmd:"" help:"Take a record out of a running job."`
+	Cancel      cancelCmd      `cmd:"" help:"Take back a change that is still to come."`
+	Change      changeCmd      `cmd:"" help:"Make any change to a running job, given in JSON."`
+	Changes     changesCmd     `cmd:"" help:"Print all changes that were made to a job."`
+	Reference   referenceCmd   `cmd:"" help:"Compute a job's digest with the reference reader."`
+	Verify      verifyCmd      `cmd:"" help:"Check a step log, or a digest, against the reference reader."`
+	Schema      schemaCmd      `cmd:"" help:"Print the JSON Schema of job specs, for editors."`
+	Version     versionCmd     `cmd:"" help:"Print the version."`
+}
+
+// Main runs the command line given by args, without the program's name, and
+// returns the exit code. It takes SIGINT and SIGTERM as the wish to stop; a
+// second SIGINT ends the process at once.
+func Main(args []string) int { return run(args) }
+
+// parserOf is the command line as kong sees it; a test reads it too.
+func parserOf(c *cli) *kong.Kong {
+	return kong.Must(c, kong.Name("millrace"), kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
+		kong.Description("Millrace keeps trainers fed: a training-data service whose batches are a pure function of the job.\n\n"+
+			"New here? Write a job spec (examples/quickstart.yaml is one), check it with `millrace lint`, and see it run with `millrace run`.\n\n"+
+			"Exit codes: 0 success, 1 a bug in Millrace, 2 wrong usage, 3 the job spec or the data is at fault, "+
+			"4 something was lost (network, process, disk, deadline), 5 verify found a difference, 130 interrupted."))
+}
+
+func run(args []string) int {
+	var c cli
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
+	kctx, err := parserOf(&c).Parse(args)
+	if err != nil {
+		return misused(err)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, func() { signal.Reset(os.Interrupt) }) // who presses Ctrl-C twice does not want to wait
+	verb := verbOf(kctx.Selected())
+	level := c.logLevel(verb)
+	os.Setenv("MILLRACE_LOG_LEVEL", level.String()) // the roles' processes inherit it
+	stderr := newLogWriter(os.Stderr)
+	defer stderr.close()
+	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
+	kctx.BindTo(ctx, (*context.Context)(nil))
+	kctx.BindTo(stderr, (*io.Writer)(nil))
+	err = kctx.Run(log)
+	if code := interrupted(verb); ctx.Err() != nil && endsWith(err, code) {
+		return code
+	}
+	return report(stderr, err)
+}
+
+// endsWith reports whether err is no more than a signal's own doing. To a verb that is not meant
+// to be stopped, all that it waited for is lost.
+func endsWith(err error, code int) bool {
+	return err == nil || errors.Is(err, context.Canceled) || code == exitInterrupted && fault.ClassOf(err) == fault.Lost
+}
+
+// verbOf is a verb as it is typed: run, or mix set.
+func verbOf(n *kong.Node) string { return strings.TrimPrefix(n.FullPath(), "millrace ") }
+
+// silent is above every level: what run has to say is in its summary and error.
+const silent = slog.LevelError + 1
+
+func (c *cli) logLevel(verb string) slog.Level {
+	switch {
+	case c.LogLevel != nil:
+		return *c.LogLevel
+	case verb == "run":
+		return silent
+	}
+	return slog.LevelWarn
+}
+
+// misused says what is wrong with a command line, and where its help is.
+func misused(err error) int {
+	help := "millrace --help"
+	if parse, ok := errors.AsType[*kong.ParseError](err); ok && parse.Context.Selected() != nil {
+		help = "millrace " + verbOf(parse.Context.Selected()) + " --help"
+	}
+	fmt.Fprintf(os.Stderr, "millrace: %v; see `%s`\n", err, help)
+	return exitUsage
+}
+
+// interrupted is the exit code after a signal: servers are meant to be stopped so.
+func interrupted(verb string) int {
+	switch verb {
+	case "serve", "planner", "loader", "constructor":
+		return 0
+	}
+	return exitInterrupted
+}
+
+// report prints an error, in one line, and returns its exit code.
+func report(stderr io.Writer, err error) int {
+	if err == nil {
+		return 0
+	}
+	if findings, ok := errors.AsType[jobspec.Findings](err); ok {
+		fmt.Fprintln(stderr, findings.Error())
+		return exitUser
+	}
+	if _, ok := errors.AsType[*differsError](err); ok {
+		fmt.Fprintf(stderr, "millrace: %v\n", err)
+		return exitDiffers
+	}
+	switch fault.ClassOf(err) {
+	case fault.User:
+		fmt.Fprintf(stderr, "millrace: %v\n", err)
+		return exitUser
+	case fault.Lost:
+		text := err.Error()
+		if !strings.HasSuffix(text, lostAdvice) { // the end of a role's process has it already
+			text += lostAdvice
+		}
+		fmt.Fprintf(stderr, "millrace: %s\n", text)
+		return exitLost
+	}
+	fmt.Fprintf(stderr, "millrace: bug: %v (please report this with the command, the job spec and the log, --log-level debug)\n", err)
+	return exitBug
+}
+
+const lostAdvice = " (something was lost: the spec and the data are not at fault; --log-level info tells more)"
+
+// load reads a job spec and prints its warnings.
+func load(path string, opts ...jobspec.Option) (*jobspec.Job, error) {
+	job, findings := jobspec.Lint(path, append(opts, jobspec.CheckFilter(transform.CheckFilter), jobspec.CheckCost(compile.CheckCost))...)
+	if err := findings.Err(); err != nil {
+		return nil, err
+	}
+	for _, f := range findings {
+		fmt.Fprintln(os.Stderr, f)
+	}
+	_, err := compile.Compile(job) // a strategy's name is known to the program only
+	return job, err
+}
+
+// tlsFlags are the flags that say how roles, trainers and tools trust each other.
+type tlsFlags struct {
+	TLSCert  string `name:"tls-cert" help:"PEM certificate of this process." type:"path" placeholder:"FILE"`
+	TLSKey   string `name:"tls-key" help:"PEM key of the certificate." type:"path" placeholder:"FILE"`
+	TLSCA    string `name:"tls-ca" help:"PEM authority that must have signed the other side's." type:"path" placeholder:"FILE"`
+	Insecure bool   `help:"Listen off loopback without TLS: the network is trusted."`
+
+	AccessKeyFile string `help:"File with the access key of the service (also MILLRACE_ACCESS_KEY_FILE); default: the one that a service on this machine has left for its user." type:"path" placeholder:"FILE"`
+}
+
+func (f tlsFlags) security() rpc.Security {
+	return rpc.Security{CertFile: f.TLSCert, KeyFile: f.TLSKey, CAFile: f.TLSCA, Insecure: f.Insecure, AccessKeyFile: f.AccessKeyFile}
+}

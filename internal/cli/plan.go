@@ -1,0 +1,154 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"text/tabwriter"
+	"time"
+
+	"github.com/millrace-data/millrace/internal/preview"
+	"github.com/millrace-data/millrace/internal/preview/page"
+	"github.com/millrace-data/millrace/jobspec"
+)
+
+type planCmd struct {
+	Job      string        `arg:"" help:"Job spec (YAML)." type:"path"`
+	Steps    int64         `help:"Steps to plan; 0 plans to the end of the data." default:"1000"`
+	Every    bool          `help:"Print every step: a line of a table or, with --json, a JSON object."`
+	JSON     bool          `name:"json" help:"Print the report as one JSON object."`
+	HTML     string        `name:"html" help:"Write the report with its charts as one HTML page." type:"path" placeholder:"FILE"`
+	StepTime time.Duration `help:"Time of a training step, such as 2s: says how many cores loaders need." placeholder:"TIME"`
+	changesFlag
+}
+
+// Help is printed below the usage line.
+func (*planCmd) Help() string {
+	return "Reads and tokenizes the data as loaders do, and plans as the service does, but starts no service, opens no port and trains nothing. " +
+		"Says how full the rows are, what is drawn from each source beside what the mix asks for, how even the ranks' work is, " +
+		"what moves between the roles, what they hold, and what to look at before the job runs.\n\n" +
+		"Examples:\n" +
+		"  millrace plan job.yaml --steps 5000 --step-time 2s --html plan.html\n" +
+		"  millrace plan job.yaml --steps 5 --every"
+}
+
+// Validate is called by kong: what it refuses is wrong usage.
+func (c *planCmd) Validate() error {
+	if c.StepTime < 0 {
+		return fmt.Errorf("--step-time is %v, valid is such as 2s or 500ms", c.StepTime)
+	}
+	return atLeast("--steps", c.Steps, 0)
+}
+
+// Run plans with the planner's core: no service, no ranks.
+func (c *planCmd) Run(ctx context.Context) error {
+	job, err := load(c.Job)
+	if err != nil {
+		return err
+	}
+	changes, err := c.changes()
+	if err != nil {
+		return err
+	}
+	if err := pageOutput.check(c.HTML); err != nil {
+		return err
+	}
+	j, err := preview.Open(ctx, preview.Options{Job: job, Changes: changes})
+	if err != nil {
+		return err
+	}
+	out := newStepTable(job)
+	opts := preview.ReportOptions{Steps: limit(c.Steps), StepTime: c.StepTime}
+	progress := newCounter("planned", j.Start(), c.Steps)
+	opts.Each = func(l *preview.Line) error {
+		switch {
+		case c.Every && c.JSON:
+			return printJSON(l)
+		case c.Every:
+			out.add(l)
+		default:
+			progress.at(l.Step)
+		}
+		return ctx.Err()
+	}
+	r, err := j.Report(ctx, opts)
+	progress.end()
+	if err != nil {
+		return err
+	}
+	if c.HTML != "" {
+		if err := writePage(c.HTML, r); err != nil {
+			return err
+		}
+	}
+	switch {
+	case c.JSON && c.Every:
+		return nil
+	case c.JSON:
+		return printJSON(r)
+	}
+	out.end()
+	printReport(os.Stdout, r)
+	return nil
+}
+
+func printJSON(v any) error {
+	data, err := json.Marshal(v)
+	fmt.Printf("%s\n", data)
+	return err
+}
+
+// writePage writes a report as a page, whole or not at all.
+func writePage(path string, r *preview.Report) error {
+	var b bytes.Buffer
+	if err := page.Write(&b, r); err != nil {
+		return err
+	}
+	if err := replace(path, b.Bytes(), 0o644); err != nil { // a page is to be passed on
+		return pageOutput.unwritable(path, err)
+	}
+	return nil
+}
+
+// stepTable prints a line for each step.
+type stepTable struct {
+	w       *tabwriter.Writer
+	sources []jobspec.Source
+	lines   int
+}
+
+func newStepTable(job *jobspec.Job) *stepTable {
+	return &stepTable{w: newTable(os.Stdout), sources: job.Sources}
+}
+
+// tableFlush is how many lines are aligned together: all at once would hold the
+// first back until the last.
+const tableFlush = 100
+
+func (t *stepTable) add(l *preview.Line) {
+	if t.lines == 0 {
+		fmt.Fprintf(t.w, "step\tdocuments\ttokens\tpadding\tfill\tKiB\t")
+		for _, s := range t.sources {
+			fmt.Fprintf(t.w, "%s\t", s.Name)
+		}
+		fmt.Fprintln(t.w)
+	}
+	fmt.Fprintf(t.w, "%d\t%d\t%d\t%d\t%.2f %%\t%d\t", l.Step, l.Documents, l.Tokens, l.Padding, 100*l.Fill, l.Bytes>>10)
+	for _, s := range t.sources {
+		fmt.Fprintf(t.w, "%d\t", l.Drawn[s.Name])
+	}
+	fmt.Fprintln(t.w)
+	if t.lines++; t.lines%tableFlush == 0 {
+		t.w.Flush()
+	}
+}
+
+// end leaves a gap before what comes after the table.
+func (t *stepTable) end() {
+	t.w.Flush()
+	if t.lines > 0 {
+		fmt.Println()
+	}
+}

@@ -1,0 +1,189 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"runtime/debug"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/millrace-data/millrace/internal/preview"
+	"github.com/millrace-data/millrace/internal/reference"
+	"github.com/millrace-data/millrace/internal/sourceloader"
+	"github.com/millrace-data/millrace/internal/sourceloader/store"
+	"github.com/millrace-data/millrace/internal/sourceloader/transform"
+	"github.com/millrace-data/millrace/jobspec"
+)
+
+type lintCmd struct {
+	Job   string `arg:"" help:"Job spec (YAML)." type:"path"`
+	Print bool   `help:"Print the spec back with all defaults filled in."`
+	Read  int64  `help:"Read so many records of every source, the first ones, and say what is wrong with them." placeholder:"N"`
+}
+
+// Help is printed below the usage line.
+func (*lintCmd) Help() string {
+	return "Needs no service: it looks at the spec, compiles each source's steps, lists its files and reads one record of them, so that " +
+		"what would stop a job at its start is found here. " +
+		"With --read it puts the first N records of every source through its steps: fields that records lack, records that cannot be read, " +
+		"or that give no sample, are findings too. What all records hold is for `millrace plan`. " +
+		"Each finding is one line on standard error, `file:line: field: what is wrong, what would be valid`. " +
+		"Warnings do not stop a job; any error is exit code 3. docs/jobspec.md describes all fields.\n\n" +
+		"Examples:\n  millrace lint job.yaml\n  millrace lint job.yaml --read 1000"
+}
+
+// Validate is called by kong: what it refuses is wrong usage.
+func (c *lintCmd) Validate() error { return atLeast("--read", c.Read, 0) }
+
+func (c *lintCmd) Run(ctx context.Context) error {
+	tokenizers := transform.NewTokenizers()
+	opts := []jobspec.Option{jobspec.CheckSource(func(job *jobspec.Job, i int) jobspec.Findings {
+		return sourceloader.Check(ctx, store.Local{}, job, i, tokenizers)
+	})}
+	if c.Read > 0 {
+		opts = append(opts, jobspec.CheckData(func(job *jobspec.Job) []jobspec.Finding { return preview.Probe(ctx, store.Local{}, job, c.Read) }))
+	}
+	job, err := load(c.Job, opts...)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	if c.Print {
+		fmt.Printf("%s", job.YAML())
+		return nil
+	}
+	id := job.Identity()
+	fmt.Printf("%s: %d sources, %d rows of %d tokens a step, dp %d cp %d pp %d tp %d, identity %x: no error\n", c.Job, len(job.Sources),
+		job.Batch.Sequences, job.Batch.SequenceLength, job.Topology.DP, job.Topology.CP, job.Topology.PP, job.Topology.TP, id[:6])
+	return nil
+}
+
+type schemaCmd struct{}
+
+// Help is printed below the usage line.
+func (*schemaCmd) Help() string {
+	return "An editor that knows it completes fields and marks mistakes while you write a spec. " +
+		"Editors with the YAML language server take it from the first line of the spec:\n\n" +
+		"  # yaml-language-server: $schema=jobspec.schema.json\n\n" +
+		"Example:\n  millrace schema > jobspec.schema.json"
+}
+
+func (c *schemaCmd) Run() error {
+	fmt.Printf("%s\n", jobspec.JSONSchema())
+	return nil
+}
+
+type versionCmd struct{}
+
+func (c *versionCmd) Run() error {
+	fmt.Println(version(debug.ReadBuildInfo()))
+	return nil
+}
+
+// versionFlag does what the verb does.
+type versionFlag bool
+
+// BeforeReset is called by kong before the rest of the command line counts.
+func (versionFlag) BeforeReset(app *kong.Kong) error {
+	fmt.Fprintln(app.Stdout, version(debug.ReadBuildInfo()))
+	app.Exit(0)
+	return nil
+}
+
+// version is what is known of the build: the module's version, the revision, Go's.
+func version(info *debug.BuildInfo, ok bool) string {
+	if !ok {
+		return "millrace (unknown)"
+	}
+	words := "millrace " + cmp.Or(info.Main.Version, "(unknown)")
+	settings := map[string]string{}
+	for _, s := range info.Settings {
+		settings[s.Key] = s.Value
+	}
+	if revision := settings["vcs.revision"]; revision != "" {
+		words += " " + revision
+		if settings["vcs.modified"] == "true" {
+			words += "+"
+		}
+	}
+	return words + " " + info.GoVersion
+}
+
+type statusCmd struct {
+	Address string `arg:"" help:"Address of the service." default:"127.0.0.1:7070"`
+	JSON    bool   `name:"json" help:"Print the status as JSON."`
+	tlsFlags
+}
+
+// Help is printed below the usage line.
+func (*statusCmd) Help() string {
+	return "Shows how far the job is, what it waits for, and for each source its share of the tokens beside the scheduled one, " +
+		"and how many records were filtered out, too long, empty or skipped. It never disturbs the job.\n\n" +
+		"Example:\n  millrace status 127.0.0.1:7070"
+}
+
+func (c *statusCmd) Run(ctx context.Context) error {
+	reply, err := askStatus(ctx, c.Address, c.security())
+	if err != nil {
+		return notThere(c.Address, err)
+	}
+	if c.JSON {
+		fmt.Printf("%s\n", reply.Json)
+		return nil
+	}
+	fmt.Print(reply.Text)
+	return nil
+}
+
+type referenceCmd struct {
+	Job   string `arg:"" help:"Job spec (YAML)." type:"path"`
+	Steps int64  `help:"Steps to compute; 0 computes to the end of the data." default:"20"`
+	Every bool   `help:"Print the digest of every step."`
+	changesFlag
+}
+
+// Help is printed below the usage line.
+func (*referenceCmd) Help() string {
+	return "The reference reader is a short sequential program without a service, threads or buffers. It defines what a job delivers: " +
+		"`millrace run`, trainers and step logs must come to the same digest.\n\n" +
+		"Example:\n  millrace reference job.yaml --steps 20"
+}
+
+// Validate is called by kong: what it refuses is wrong usage.
+func (c *referenceCmd) Validate() error { return atLeast("--steps", c.Steps, 0) }
+
+func (c *referenceCmd) Run(ctx context.Context) error {
+	job, err := load(c.Job)
+	if err != nil {
+		return err
+	}
+	changes, err := c.changes()
+	if err != nil {
+		return err
+	}
+	n, digest, err := reference.Read(ctx, store.Local{}, job, changes, limit(c.Steps), func(s *reference.Step) error {
+		if c.Every {
+			return cmp.Or(printDigest(os.Stdout, s.Step+1, s.Digest), ctx.Err())
+		}
+		return ctx.Err()
+	})
+	if err != nil {
+		return err
+	}
+	if !c.Every || n == 0 {
+		return printDigest(os.Stdout, n, digest)
+	}
+	return nil
+}
+
+// limit turns the flag's 0 into the reference's "all".
+func limit(steps int64) int64 {
+	if steps == 0 {
+		return -1
+	}
+	return steps
+}

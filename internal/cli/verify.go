@@ -1,0 +1,140 @@
+package cli
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/millrace-data/millrace/internal/batch"
+	"github.com/millrace-data/millrace/internal/checkpoint"
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/planner/change"
+	"github.com/millrace-data/millrace/internal/preview"
+	"github.com/millrace-data/millrace/internal/reference"
+	"github.com/millrace-data/millrace/internal/sourceloader/store"
+)
+
+type verifyCmd struct {
+	Job    string `arg:"" help:"Job spec (YAML)." type:"path"`
+	LogDir string `help:"Step log to check: the folder given to serve or run." type:"path" xor:"what" required:"" placeholder:"DIR"`
+	Digest string `help:"Digest to check, in hex, with --steps." xor:"what" required:"" placeholder:"HEX"`
+	Steps  int64  `help:"Steps done at the digest; with --log-dir, steps to check (0: all)." default:"0"`
+	changesFlag
+}
+
+// Help is printed below the usage line.
+func (*verifyCmd) Help() string {
+	return "Computes the job again from the data and compares. A difference is exit code 5: the data, the spec or Millrace is not what it was. " +
+		"A log that lacks anything that was acknowledged is exit code 3. The log of a service that is running cannot be read; stop it first.\n\n" +
+		"Examples:\n" +
+		"  millrace verify job.yaml --log-dir /var/lib/millrace/job\n" +
+		"  millrace verify job.yaml --steps 20 --digest 227cece2b504..."
+}
+
+// Validate is called by kong: what it refuses is wrong usage.
+func (c *verifyCmd) Validate() error {
+	if c.Digest == "" {
+		return atLeast("--steps", c.Steps, 0)
+	}
+	if c.Steps < 1 {
+		return errors.New("--digest needs --steps: the number N in `digest step=N HEX`")
+	}
+	if raw, err := hex.DecodeString(c.Digest); err != nil || len(raw) != 32 {
+		return fmt.Errorf("--digest %s is not a digest: valid are the 64 hex digits of a line `digest step=N HEX`", c.Digest)
+	}
+	return nil
+}
+
+// differsError says where a log or a digest leaves the reference.
+type differsError struct{ text string }
+
+func (e *differsError) Error() string { return e.text }
+
+func (c *verifyCmd) Run(ctx context.Context) error {
+	if c.Digest != "" {
+		return c.digest(ctx)
+	}
+	return c.log(ctx)
+}
+
+func (c *verifyCmd) digest(ctx context.Context) error {
+	job, err := load(c.Job)
+	if err != nil {
+		return err
+	}
+	changes, err := c.changes()
+	if err != nil {
+		return err
+	}
+	n, digest, err := reference.Read(ctx, store.Local{}, job, changes, c.Steps, nil)
+	if err != nil {
+		return err
+	}
+	if got := fmt.Sprintf("%x", digest); n != c.Steps || got != strings.ToLower(c.Digest) {
+		return &differsError{fmt.Sprintf("the reference's digest is step=%d %s, not step=%d %s; `millrace reference %s --every` shows it step by step", n, got, c.Steps, c.Digest, c.Job)}
+	}
+	fmt.Printf("verified %s\n", preview.Count(n, "step"))
+	return printDigest(os.Stdout, n, digest)
+}
+
+// log compares every digest that a step log holds with the reference's.
+func (c *verifyCmd) log(ctx context.Context) error {
+	job, err := load(c.Job)
+	if err != nil {
+		return err
+	}
+	manifests, err := reference.Manifests(ctx, store.Local{}, job)
+	if err != nil {
+		return err
+	}
+	root := batch.Root(job.Identity(), batch.Combine(manifests))
+	// Opened, the log has every record that was acknowledged, byte for byte.
+	log, err := checkpoint.Open(c.LogDir, checkpoint.Options{Identity: root, ReadOnly: true})
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	last, ok := log.Last()
+	if !ok {
+		return fault.Userf("the step log in %s holds no step", c.LogDir)
+	}
+	if c.Steps > 0 {
+		last = min(last, c.Steps-1)
+	}
+	texts, err := log.Changes()
+	if err != nil {
+		return err
+	}
+	changes, err := change.ParseAll(texts)
+	if err != nil {
+		return err
+	}
+	more, err := c.changes()
+	if err != nil {
+		return err
+	}
+	changes = append(changes, change.Without(more, changes)...)
+	change.Sort(changes)
+	var checked int64
+	var final [32]byte
+	_, _, err = reference.Read(ctx, store.Local{}, job, changes, last+1, func(s *reference.Step) error {
+		final = s.Digest
+		logged, ok, err := log.ReadDigest(s.Step)
+		if err != nil || !ok {
+			return err // planned, but not delivered when the service stopped
+		}
+		checked++
+		if logged != s.Digest {
+			return &differsError{fmt.Sprintf("step %d: the log has digest %x, the reference %x", s.Step, logged, s.Digest)}
+		}
+		return ctx.Err()
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Printf("verified %s of %s in %s\n", preview.Count(checked, "digest"), preview.Count(last+1, "step"), c.LogDir)
+	return printDigest(os.Stdout, last+1, final)
+}

@@ -1,0 +1,288 @@
+// Package constructor is the DataConstructor role: it fetches the samples of its
+// buckets' plans from the loaders, assembles them, and hands each trainer rank
+// exactly its part.
+//
+// It owns the batches of the steps under way, under a byte budget, and the ranks'
+// acknowledgements. It is dumb on purpose: which sample lies where is the
+// planner's decision, and it knows neither the job spec nor the sources' files.
+package constructor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"runtime"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+
+	"github.com/millrace-data/millrace/internal/constructor/assemble"
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/handover"
+	"github.com/millrace-data/millrace/internal/imaging"
+	pb "github.com/millrace-data/millrace/internal/proto"
+	"github.com/millrace-data/millrace/internal/rpc"
+)
+
+// Options configure a constructor. Planner and Address are required.
+type Options struct {
+	ID        string            // unique in the job; default: the address
+	Planner   string            // address of the planner
+	Address   string            // address to listen on, HOST:PORT or unix:PATH
+	Advertise string            // HOST or HOST:PORT that others reach it at; default: the address, or the machine\'s name
+	Security  rpc.Security      //
+	Buffer    int64             // bytes of assembled batches to hold; default: the job spec's
+	Deadline  time.Duration     // how long one fetch or one wait of a rank may take; default 10 minutes
+	Log       *slog.Logger      // default: discard
+	OnBudget  func(bytes int64) // called once with the budget in force; may be nil
+	// Exchange is where loaders of this process are found; may be nil.
+	Exchange *handover.Exchange
+}
+
+// defaultDeadline is far above any healthy step and below the half hour after
+// which collectives are given up: the rank's error comes first and says why.
+const defaultDeadline = 10 * time.Minute
+
+func (o *Options) withDefaults() {
+	if o.Deadline == 0 {
+		o.Deadline = defaultDeadline
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+}
+
+// Constructor is a running DataConstructor.
+type Constructor struct {
+	pb.UnimplementedConstructorServer
+	opts   Options
+	steps  *steps
+	peers  *peers
+	bodies bodies
+
+	pictures *imaging.Pool
+	failures chan error // of images that cannot be delivered
+}
+
+// Run serves until ctx ends or the planner goes away.
+func Run(ctx context.Context, opts Options) error {
+	opts.withDefaults()
+	c := &Constructor{opts: opts, steps: newSteps(), peers: newPeers(opts.Security.Of(opts.Planner)), pictures: imaging.NewPool(runtime.GOMAXPROCS(0)), failures: make(chan error, 1)}
+	defer c.peers.close()
+	register := func(s *grpc.Server) { pb.RegisterConstructorServer(s, c) }
+	return rpc.Run(ctx, opts.Address, opts.Advertise, opts.Security.Of(opts.Planner), rpc.MaxAsk, register, func(ctx context.Context, address string) error {
+		c.opts.ID = cmp.Or(c.opts.ID, address)
+		err := c.session(ctx, address)
+		if err == nil || errors.Is(err, context.Canceled) {
+			c.steps.fail(errStopped)
+		}
+		c.steps.fail(err)
+		return err
+	})
+}
+
+// errStopped is what ranks hear that still wait when the constructor stops.
+var errStopped = fault.Lostf("the service is shutting down")
+
+// session talks to the planner until ctx ends, which is no error.
+func (c *Constructor) session(ctx context.Context, address string) error {
+	err := c.talk(ctx, address)
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// talk is the session: plans in, digests and acknowledgements out.
+func (c *Constructor) talk(ctx context.Context, address string) error {
+	conn, err := rpc.Dial(c.opts.Planner, c.opts.Security)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	stream, err := rpc.OpenSession(ctx, pb.NewPlannerClient(conn).Construct, func(err error) {
+		c.opts.Log.Warn("waiting for the planner: is it running there, and with the same --tls-* flags?", "planner", c.opts.Planner, "err", err)
+	})
+	if err != nil {
+		return c.lost(err)
+	}
+	defer stream.Close()
+	c.opts.Log.Info("connected to the planner", "planner", c.opts.Planner, "address", address)
+	if rpc.OnlyHere(address, c.opts.Planner) {
+		c.opts.Log.Warn("trainers on other machines cannot reach this address: give --listen HOST:PORT, or --advertise", "address", address)
+	}
+	send := stream.Sender
+	hello := &pb.ConstructorReport{Report: &pb.ConstructorReport_Hello{Hello: &pb.ConstructorHello{Id: c.opts.ID, Address: address}}}
+	if err := send.Send(hello); err != nil {
+		return c.lost(err)
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return c.orders(stream) })
+	g.Go(func() error { return c.assemble(ctx, send) })
+	g.Go(func() error { return c.report(ctx, send) })
+	return g.Wait()
+}
+
+func (c *Constructor) lost(err error) error {
+	err = rpc.FromStatus(err)
+	return fault.As(fault.ClassOf(err), fmt.Errorf("constructor %s: the session with the planner at %s ended: %w", c.opts.ID, c.opts.Planner, err))
+}
+
+// orders takes in what the planner says.
+func (c *Constructor) orders(stream *rpc.Session[pb.ConstructorReport, pb.ConstructorOrder]) error {
+	for {
+		order, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return context.Canceled
+		}
+		if err != nil {
+			return c.lost(err)
+		}
+		switch o := order.Order.(type) {
+		case *pb.ConstructorOrder_Job:
+			if err := c.takeJob(o.Job); err != nil {
+				return err
+			}
+		case *pb.ConstructorOrder_Placement:
+			c.peers.set(o.Placement.Loaders)
+		case *pb.ConstructorOrder_Restart:
+			c.steps.restart(o.Restart)
+			if err := stream.Send(&pb.ConstructorReport{Report: &pb.ConstructorReport_Restarted{Restarted: o.Restart.Generation}}); err != nil {
+				return c.lost(err)
+			}
+		case *pb.ConstructorOrder_Plan:
+			c.steps.plan(o.Plan)
+		case *pb.ConstructorOrder_End:
+			c.steps.end(o.End)
+		case *pb.ConstructorOrder_Joined:
+			c.steps.joined(o.Joined)
+		case *pb.ConstructorOrder_Entered:
+			c.steps.enter(o.Entered)
+		case *pb.ConstructorOrder_Admit:
+			admitted := c.steps.admit(o.Admit)
+			if err := stream.Send(&pb.ConstructorReport{Report: &pb.ConstructorReport_Admitted{Admitted: admitted}}); err != nil {
+				return c.lost(err)
+			}
+		case *pb.ConstructorOrder_Failure:
+			c.steps.fail(rpc.Final(rpc.FromFailure(o.Failure)))
+		}
+	}
+}
+
+func (c *Constructor) takeJob(job *pb.ConstructorJob) error {
+	layout := assemble.Layout{
+		Format: job.Format, CPSlicing: job.CpSlicing,
+		SequenceLength: int(job.SequenceLength), PadID: job.PadId,
+		CP: int(job.Mesh.GetCp()), PP: int(job.Mesh.GetPp()), Packed: job.Packing,
+		DocumentMultiple: int(job.DocumentMultiple), Split: job.ContextSplit,
+	}
+	if layout.Split {
+		layout.CP = 1 // the width of a row takes its place
+	}
+	if err := layout.Validate(); err != nil {
+		return err
+	}
+	budget := int64(job.BufferBytes)
+	if c.opts.Buffer > 0 {
+		budget = c.opts.Buffer
+	}
+	if c.opts.OnBudget != nil {
+		c.opts.OnBudget(budget)
+	}
+	c.steps.take(job, layout, budget)
+	return nil
+}
+
+// concurrentSteps is how many steps are fetched at a time: one on its way while
+// another is put together.
+const concurrentSteps = 2
+
+// assemble builds the steps in order as plans come and the budget allows.
+func (c *Constructor) assemble(ctx context.Context, send *rpc.Sender[*pb.ConstructorReport]) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for range concurrentSteps {
+		g.Go(func() error {
+			for {
+				p, err := c.steps.claim(ctx)
+				if err != nil {
+					return err
+				}
+				if err := c.build(ctx, p, send); err != nil {
+					return err
+				}
+			}
+		})
+	}
+	return g.Wait()
+}
+
+// build fetches and assembles one step. What goes wrong ends the job, not the
+// session: trainers must hear why.
+func (c *Constructor) build(ctx context.Context, p *pb.StepPlan, send *rpc.Sender[*pb.ConstructorReport]) error {
+	begin := time.Now()
+	fetch, cancel := context.WithTimeout(ctx, c.opts.Deadline)
+	defer cancel()
+	s, err := c.fetch(fetch, p)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	c.steps.fetched(time.Since(begin))
+	if err != nil {
+		err = fault.As(fault.ClassOf(err), fmt.Errorf("step %d: %w", p.Step, err))
+		c.opts.Log.Error("step failed", "step", p.Step, "err", err)
+		c.steps.fail(err)
+		return send.Send(&pb.ConstructorReport{Report: &pb.ConstructorReport_Failure{Failure: rpc.ToFailure(err, -1)}})
+	}
+	for rest := s.rows; ; rest = rest[rowsTold:] {
+		told := rest[:min(len(rest), rowsTold)]
+		assembled := &pb.Assembled{Generation: p.Generation, Step: p.Step, Rows: p.Rows[len(s.rows)-len(rest):][:len(told)]}
+		for _, r := range told {
+			d := r.digest()
+			assembled.Digests = append(assembled.Digests, d[:]...)
+		}
+		if err := send.Send(&pb.ConstructorReport{Report: &pb.ConstructorReport_Assembled{Assembled: assembled}}); err != nil {
+			return c.lost(err)
+		}
+		if len(rest) <= rowsTold {
+			break
+		}
+	}
+	c.steps.done(s)
+	return nil
+}
+
+// rowsTold are the rows whose digests go in one message: 37 bytes each, below rpc.MaxControl.
+const rowsTold = 65_536
+
+// usageEvery is how often memory and waits are reported.
+const usageEvery = time.Second
+
+// report sends acknowledgements as they change and usage every second.
+func (c *Constructor) report(ctx context.Context, send *rpc.Sender[*pb.ConstructorReport]) error {
+	tick := time.NewTicker(usageEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-c.steps.acksChanged:
+			for _, a := range c.steps.takeAcks() {
+				if err := send.Send(&pb.ConstructorReport{Report: &pb.ConstructorReport_Acked{Acked: a}}); err != nil {
+					return c.lost(err)
+				}
+			}
+		case failure := <-c.failures:
+			if err := send.Send(&pb.ConstructorReport{Report: &pb.ConstructorReport_Failure{Failure: rpc.ToFailure(failure, -1)}}); err != nil {
+				return c.lost(err)
+			}
+		case <-tick.C:
+			if err := send.Send(&pb.ConstructorReport{Report: &pb.ConstructorReport_Usage{Usage: c.steps.usage()}}); err != nil {
+				return c.lost(err)
+			}
+		}
+	}
+}

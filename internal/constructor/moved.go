@@ -1,0 +1,71 @@
+package constructor
+
+import (
+	"fmt"
+
+	pb "github.com/millrace-data/millrace/internal/proto"
+)
+
+// entry is how a rank entered the job when it joined last.
+type entry struct {
+	generation uint64 // that it names
+	step       uint64
+}
+
+// enter notes that a join was granted.
+func (s *steps) enter(join uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.entered = max(s.entered, join)
+}
+
+// hear notes that a rank asks, and where it began: its first question says so.
+func (s *steps) hear(q ask) {
+	if _, asked := s.asked[q.rank]; asked {
+		return
+	}
+	e, ok := s.adopted[q.rank]
+	if !ok || e.generation != q.generation {
+		e = entry{q.generation, q.acked}
+	}
+	s.asked[q.rank] = e
+}
+
+// adoptable are the ranks that go on in the generation that r begins, with the
+// batches that they have: those that stand where it begins, and may be further when
+// they ask next; and those that joined there after the rank that moved the job was
+// last heard of, for both are being restarted together.
+func (s *steps) adoptable(r *pb.Restart) map[rank]entry {
+	ranks := map[rank]entry{}
+	for q, e := range s.asked {
+		joined := r.Since > 0 && e.step == r.NextStep && s.joins[q] > r.Since
+		if !r.Remeshed && (joined || s.acked[q] == r.NextStep) {
+			ranks[q] = e
+		}
+	}
+	return ranks
+}
+
+// adopt takes a rank of an earlier generation into this one if it stands where
+// this one began, or is one of those that go on: of ranks that are restarted
+// together, the first may join, and be given batches, before another one's join
+// moves the job.
+func (s *steps) adopt(q ask) bool {
+	if q.acked == s.origin && !s.strict {
+		s.adopted[q.rank] = entry{q.generation, q.acked}
+	}
+	e, ok := s.adopted[q.rank]
+	return ok && e.generation == q.generation
+}
+
+// movedBy says who or what moved the job, and what its ranks can do.
+func movedBy(m *pb.Moved) string {
+	with := "with the token of another checkpoint"
+	switch {
+	case m.GetTopology() != "":
+		return fmt.Sprintf("a change of the topology to %s, which named the checkpoint of that step: start the ranks of that mesh from it", m.Topology)
+	case m.GetWithoutToken():
+		with = "without a resume token"
+	}
+	return fmt.Sprintf("%s, which joined %s: restart all ranks from the same checkpoint", rankOf(m.GetBy()), with)
+}

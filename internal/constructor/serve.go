@@ -1,0 +1,145 @@
+package constructor
+
+import (
+	"context"
+	"iter"
+	"sync"
+
+	"google.golang.org/grpc"
+
+	"github.com/millrace-data/millrace/internal/batch"
+	"github.com/millrace-data/millrace/internal/constructor/assemble"
+	pb "github.com/millrace-data/millrace/internal/proto"
+	"github.com/millrace-data/millrace/internal/rpc"
+)
+
+// Batch implements the Constructor service.
+func (c *Constructor) Batch(req *pb.BatchRequest, stream grpc.ServerStreamingServer[pb.Frame]) error {
+	ctx, cancel := rpc.Early(stream.Context())
+	defer cancel()
+	ctx, cancel = context.WithTimeout(ctx, c.opts.Deadline)
+	defer cancel()
+	q := ask{rankOf(req.Rank), req.Generation, req.Step, req.Acked, req.Join, req.Identity}
+	st, end, err := c.steps.answer(ctx, q)
+	if err != nil {
+		return rpc.ToStatus(err)
+	}
+	if end != nil {
+		return rpc.SendBody(stream, &pb.BatchHeader{Step: req.Step, EndOfData: true, Topology: end.Topology}, nil, nil)
+	}
+	buf := c.bodies.get()
+	var missing pixels
+	header, body, err := c.part(st, q.rank, *buf, &missing)
+	if err == nil {
+		if err = c.fill(ctx, st, body, &missing); err != nil {
+			err = c.spoiled(ctx, st, err)
+		}
+	}
+	if err != nil {
+		return rpc.ToStatus(err)
+	}
+	c.steps.delivered(len(body))
+	*buf = body
+	return rpc.SendBody(stream, header, body, func() { c.bodies.put(buf) })
+}
+
+// part assembles a rank's part of a step: its bucket's microbatches, cut for its
+// pipeline stage and context-parallel rank, and the images that it encodes, whose
+// pixels are missing still.
+func (c *Constructor) part(st *step, r rank, body []byte, missing *pixels) (*pb.BatchHeader, []byte, error) {
+	layout, sources := st.from.layout, &st.from
+	layout.SequenceLength = st.length
+	header := &pb.BatchHeader{Step: st.number, Joined: sources.joined, SequenceLength: uint32(st.length), Rows: st.total}
+	body = body[:0]
+	for rows := range st.microbatches(r) {
+		content := make([]batch.Row, len(rows))
+		mb := &pb.Microbatch{}
+		for k := range rows {
+			content[k] = rows[k].Row
+			mb.Rows = append(mb.Rows, rows[k].info)
+		}
+		var tensors []batch.WireTensor
+		var err error
+		offset := batch.Aligned(len(body))
+		cut, cp := layout, int(r.cp)
+		if first := &rows[0]; layout.Split {
+			cut, cp = layout.Over(int(first.width)), int(sources.inPool(r)-first.rank)
+		}
+		if body, tensors, err = cut.Append(body, content, cp, int(r.pp)); err != nil {
+			return nil, nil, err
+		}
+		if r.pp == 0 && len(sources.columns) > 0 {
+			var kept []batch.Tensor
+			body, kept = assemble.AppendKept(body, content, sources.columns)
+			for _, t := range kept {
+				tensors = append(tensors, batch.WireTensor{Tensor: t})
+			}
+		}
+		var images []batch.Tensor
+		body, images = st.appendImages(body, r, rows, missing)
+		for _, t := range images {
+			tensors = append(tensors, batch.WireTensor{Tensor: t})
+		}
+		for _, t := range tensors {
+			mb.Tensors = append(mb.Tensors, wireTensor(t, offset))
+			offset = batch.Aligned(offset + len(t.Data))
+		}
+		header.Microbatches = append(header.Microbatches, mb)
+	}
+	header.BodySize = uint64(len(body))
+	return header, body, nil
+}
+
+// inPool is the number of a rank where all DP x CP ranks are one pool.
+func (c *content) inPool(r rank) uint32 { return r.dp*c.mesh.Cp + r.cp }
+
+// microbatches walks over the rows of a rank, a microbatch at a time.
+func (s *step) microbatches(r rank) iter.Seq[[]row] {
+	if s.from.layout.Split {
+		return s.shared(s.from.inPool(r))
+	}
+	return func(yield func([]row) bool) {
+		for rest := s.rows; len(rest) > 0; {
+			n := 1
+			for n < len(rest) && rest[n].rank == rest[0].rank && rest[n].microbatch == rest[0].microbatch {
+				n++
+			}
+			if rest[0].rank == r.dp && !yield(rest[:n]) {
+				return
+			}
+			rest = rest[n:]
+		}
+	}
+}
+
+// shared walks over the rows that a rank of the pool has a part of, one a microbatch.
+func (s *step) shared(rank uint32) iter.Seq[[]row] {
+	return func(yield func([]row) bool) {
+		for i := range s.rows {
+			if r := &s.rows[i]; r.rank <= rank && rank < r.rank+r.width && !yield(s.rows[i:i+1]) {
+				return
+			}
+		}
+	}
+}
+
+func wireTensor(t batch.WireTensor, offset int) *pb.Tensor {
+	out := &pb.Tensor{Name: t.Name, Dtype: t.DType.String(), Wire: t.Wire.String(), Offset: uint64(offset), Size: uint64(len(t.Data))}
+	for _, n := range t.Shape {
+		out.Shape = append(out.Shape, uint64(n))
+	}
+	return out
+}
+
+// bodies reuses the memory of batch bodies: fresh pages cost more than copying
+// into old ones.
+type bodies struct{ pool sync.Pool }
+
+func (b *bodies) get() *[]byte {
+	if buf, ok := b.pool.Get().(*[]byte); ok {
+		return buf
+	}
+	return new([]byte)
+}
+
+func (b *bodies) put(buf *[]byte) { b.pool.Put(buf) }

@@ -1,0 +1,93 @@
+package constructor
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/millrace-data/millrace/internal/fault"
+	pb "github.com/millrace-data/millrace/internal/proto"
+)
+
+// TestWaited: a rank that asks for the same step again and again says how long it has
+// waited in all, not since it asked last.
+func TestWaited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := twoRanks(1000)
+		var err error
+		for range 10 {
+			attempt, cancel := context.WithTimeout(t.Context(), time.Minute)
+			_, err = answer(s, attempt, ask{rank: rank0, generation: 1, step: 3})
+			cancel()
+		}
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "rank dp=0 cp=0 pp=0 tp=0 waited 600 s for step 3") {
+			t.Error(err)
+		}
+		now, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err = answer(s, now, ask{rank: rank0, generation: 1, step: 4}); !strings.Contains(err.Error(), "waited 0 s for step 4") {
+			t.Error(err)
+		}
+	})
+}
+
+// TestWhoIsWaitedFor: of ranks that are equally far, the one that does not wait is named,
+// to the planner and to the one that does; a rank that nobody here holds up is told so.
+func TestWhoIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := twoRanks(1000)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		heard := make(chan error, 1)
+		go func() {
+			_, err := answer(s, ctx, ask{rank: rank0, generation: 1, step: 1, acked: 1})
+			heard <- err
+		}()
+		synctest.Wait()
+		s.ack(ask{rank: rank1, generation: 1, step: 1, acked: 1}) // it is given step 1 and trains
+		for _, a := range s.usage().Slowest {
+			if a.Step != 1 || a.Waits != (a.Bucket == 0) {
+				t.Errorf("the planner is told %v", a)
+			}
+		}
+		if err := <-heard; !strings.Contains(err.Error(), "the slowest rank here: rank dp=1 cp=0 pp=0 tp=0 is at step 1") {
+			t.Error(err)
+		}
+		now, cancel := context.WithCancel(t.Context())
+		cancel()
+		s.ack(ask{rank: rank1, generation: 1, step: 2, acked: 2})
+		if _, err := answer(s, now, ask{rank: rank0, generation: 1, step: 1, acked: 1}); !strings.Contains(err.Error(), "no rank of this constructor is further behind") {
+			t.Error(err)
+		}
+	})
+}
+
+// TestUnknownJoin: a rank that joined another life of the service joins again first; what
+// it says it is done with does not count here.
+func TestUnknownJoin(t *testing.T) {
+	s := twoRanks(1000)
+	s.admit(&pb.Admit{Join: 3, Rank: rank0.wire()})
+	for _, q := range []ask{
+		{rank: rank0, generation: 1, step: 7, acked: 7, join: 5},
+		{rank: rank1, generation: 1, step: 7, acked: 7, join: 1},
+		{rank: rank1, generation: 9, step: 7, acked: 7, join: 1}, // which would wait for that generation
+	} {
+		_, err := answer(s, t.Context(), q)
+		if fault.ClassOf(err) != fault.Lost || !strings.Contains(err.Error(), "has to join again") {
+			t.Errorf("%v: %v", q, err)
+		}
+	}
+	if s.acked[rank0] != 0 || s.acked[rank1] != 0 {
+		t.Errorf("ranks are at %v", s.acked)
+	}
+	s.restart(&pb.Restart{Generation: 2, NextStep: 0})
+	s.take(s.job, s.layout, s.budget) // another mesh
+	now, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := answer(s, now, ask{rank: rank0, step: 0, join: 3}); fault.ClassOf(err) != fault.Lost || strings.Contains(err.Error(), "join again") {
+		t.Errorf("a join from before another mesh: %v", err)
+	}
+}

@@ -1,0 +1,123 @@
+package imaging
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"image"
+	"io"
+	"slices"
+
+	"github.com/millrace-data/millrace/internal/fault"
+)
+
+// Pixels is a picture cut into patches.
+type Pixels struct {
+	Grid    Grid
+	Patches []byte // uint8 [Grid.Patches(), PatchBytes], see Decoder.AppendPatches
+}
+
+// Decoder decodes pictures, and keeps its memory from one to the next. The zero value
+// is ready. It is for one goroutine at a time.
+type Decoder struct {
+	rgb    []byte // the picture, 3 bytes a pixel
+	half   []byte // resized along one side
+	chroma chroma
+}
+
+// Decode returns the patches of one picture, with the grid of Geometry.Grid.
+func Decode(data []byte, g Geometry) (*Pixels, error) {
+	var d Decoder
+	patches, grid, err := d.AppendPatches(nil, data, g)
+	if err != nil {
+		return nil, err
+	}
+	return &Pixels{Grid: grid, Patches: patches}, nil
+}
+
+// AppendPatches decodes a picture and appends the patches of its grid to dst, which
+// may be nil. They are uint8 [grid.Patches(), 3, Patch, Patch]: the patches of a block of
+// Merge x Merge stand together, row by row, and blocks follow row by row, so that
+// Merge*Merge patches in turn are one token; in a patch come channels (red, green,
+// blue), then rows, then columns.
+//
+// These are the rows of Qwen2-VL's pixel_values before normalization. That model wants
+// each channel of a patch twice, for two equal frames of a still picture: with n patches,
+// reshape (n, 3, 1, P*P), repeat the third axis, then reshape (n, 3*2*P*P). Its
+// image_grid_thw is (1, grid.H, grid.W).
+//
+// The result shares no memory with the decoder. On an error dst is returned as it was,
+// with class fault.User: what Size and Geometry.Grid refuse, data that is damaged or cut
+// off, and a picture whose size is not what its header said.
+func (d *Decoder) AppendPatches(dst, data []byte, g Geometry) ([]byte, Grid, error) {
+	info, f, err := identify(data)
+	if err != nil {
+		return dst, Grid{}, err
+	}
+	grid, err := g.Grid(info.Width, info.Height)
+	if err != nil {
+		return dst, Grid{}, err
+	}
+	if err := d.load(data, f, info); err != nil {
+		return dst, Grid{}, err
+	}
+	// Filters are symmetric, so resizing what is stored and turning it then gives the same
+	// bytes as the other way round, as long as the side that is looked at as the width comes first.
+	width, height := info.stored()
+	outWidth, outHeight := grid.W*g.Patch, grid.H*g.Patch
+	if info.Orientation >= 5 {
+		d.resizeRows(width, height, outWidth)
+		d.resizeColumns(width, outWidth, outHeight)
+		outWidth, outHeight = outHeight, outWidth
+	} else {
+		d.resizeColumns(width, height, outWidth)
+		d.resizeRows(outWidth, height, outHeight)
+	}
+	return g.appendPatches(dst, turned(d.rgb, outWidth, outHeight, info.Orientation), grid), grid, nil
+}
+
+// Verify decodes a picture and forgets it. It says of its data what AppendPatches
+// would.
+func (d *Decoder) Verify(data []byte) error {
+	info, f, err := identify(data)
+	if err != nil {
+		return err
+	}
+	return d.load(data, f, info)
+}
+
+// load decodes a picture into d.rgb, as it is stored.
+func (d *Decoder) load(data []byte, f *format, info Info) error {
+	width, height := info.stored()
+	m, err := f.safely(data)
+	if err != nil {
+		why := "it is damaged"
+		if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+			why = "it is truncated, or damaged"
+		}
+		return fault.Userf("decoding a %s picture of %d x %d pixels: %w; %s, or of a kind that is not decoded here", f.name, width, height, err, why)
+	}
+	canvas := image.Rect(0, 0, width, height)
+	if b := m.Bounds(); b != canvas && (f.name != "gif" || !b.In(canvas)) {
+		return fault.Userf("a %s header says %d x %d pixels, but its data has %d x %d: it is damaged", f.name, width, height, b.Dx(), b.Dy())
+	}
+	d.rgb = sized(d.rgb, 3*width*height)
+	return d.fill(m, canvas, f.name == "webp")
+}
+
+// safely decodes a picture. The decoders come from the standard library and x/image,
+// and share nothing with anyone: one that panics over damaged data has done no harm.
+func (f *format) safely(data []byte) (m image.Image, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			m, err = nil, fmt.Errorf("the decoder broke off: %v", p)
+		}
+	}()
+	return f.decode(bytes.NewReader(data))
+}
+
+// sized returns a slice of n bytes, in the memory of b if that is enough. Its content
+// is arbitrary.
+func sized[T any](b []T, n int) []T {
+	return slices.Grow(b[:0], n)[:n]
+}

@@ -1,0 +1,72 @@
+package preview
+
+import (
+	"github.com/millrace-data/millrace/internal/planner/plan"
+	"github.com/millrace-data/millrace/internal/sourceloader"
+	"github.com/millrace-data/millrace/internal/sourceloader/transform"
+)
+
+// beside is what a sample has beside its tokens.
+type beside struct {
+	kept, values int64 // bytes of the columns it keeps, and how many have a value
+	images       int64 // bytes, as they were read
+}
+
+// besideOf is that of all samples of a block, in its order; nil if its source keeps
+// no columns and has no images.
+func (s *source) besideOf(b *sourceloader.Block) (all []beside) {
+	if len(s.Spec.Keep) == 0 && s.Spec.Images() == nil {
+		return nil
+	}
+	for i := range b.Len() {
+		var x beside
+		x.kept, x.values, x.images = b.Beside(i)
+		all = append(all, x)
+	}
+	return all
+}
+
+// Bytes that trainers receive of an image or a kept value beside its data: see
+// assemble.AppendPixels, AppendSources, AppendKept.
+const (
+	encodedBytes   = 3*8 + 4 + 5*8 // by its encoder
+	embeddingBytes = 8*8 + 32      // by every rank of its row
+	valueBytes     = 4 * 8         // by every rank of its row
+)
+
+// addBeside adds what a step moves beside tokens. Blocks of the step are at hand.
+func (z *sizes) addBeside(s *plan.Step) {
+	m, buf := s.Mesh.Sizes(), s.Buffer
+	fetching := m.TP
+	if z.job.spec.Output.BroadcastAt == "tp" {
+		fetching = 1
+	}
+	for row := range s.Rows {
+		readers := int64(m.CP * fetching) // of the first pipeline stage
+		if _, width := s.Placed.Span(row); s.Placed.Width != nil {
+			readers = int64(width * fetching)
+		}
+		for _, i := range s.Placed.Samples(row) {
+			src := z.job.sources[buf.Source[i]]
+			all := src.held[buf.Seq[i]].beside
+			if all == nil {
+				continue
+			}
+			x, images, pixels := all[buf.Index[i]], int64(0), int64(0)
+			if step := src.Spec.Images(); step != nil {
+				first, end := buf.ImagesOf(int(i))
+				for _, patches := range buf.Patches[first:end] {
+					pixels += int64(patches) * int64(transform.Geometry(step).PatchBytes())
+				}
+				if images = int64(end - first); step.Decode == "loader" {
+					x.images = pixels
+				}
+			}
+			z.fetched += x.kept + x.images
+			z.beside += (x.kept+x.values*valueBytes+images*embeddingBytes)*readers + pixels + images*encodedBytes
+		}
+	}
+	if buf.ImageOffsets != nil { // every rank is told how many embeddings it exchanges with each
+		z.beside += int64(2 * 4 * m.DP * m.CP * m.PP * m.TP * m.DP * m.CP * m.PP * fetching * s.Placed.Microbatches)
+	}
+}

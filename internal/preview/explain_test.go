@@ -1,0 +1,179 @@
+package preview_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/preview"
+	"github.com/millrace-data/millrace/planner/dgraph"
+)
+
+// TestExplain asks for parts of a step, which together are the step.
+func TestExplain(t *testing.T) {
+	st := files()
+	for _, r := range recipes {
+		t.Run(r.name, func(t *testing.T) {
+			t.Parallel()
+			const step = 7
+			whole, err := r.open(t, st, nil).Explain(t.Context(), preview.Query{Step: step, Microbatch: -1}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if documents := placesOf(r.solve(t, st)[step].Places); len(whole.Samples) != documents {
+				t.Errorf("step %d has %d documents, want %d", step, len(whole.Samples), documents)
+			}
+			var parts []preview.Sample
+			for dp := range r.job(t).Topology.DP {
+				for m := range whole.Microbatches {
+					part, err := r.open(t, st, nil).Explain(t.Context(), preview.Query{Step: step, Rank: map[string]int{"dp": dp}, Microbatch: m}, nil)
+					if err != nil {
+						t.Fatal(err)
+					}
+					for _, x := range part.Samples {
+						if int(x.DP) != dp || int(x.Microbatch) != m {
+							t.Errorf("dp %d microbatch %d was asked for, and %+v came", dp, m, x)
+						}
+					}
+					parts = append(parts, part.Samples...)
+				}
+			}
+			slices.SortStableFunc(parts, func(a, b preview.Sample) int { return a.Row - b.Row })
+			if fmt.Sprint(parts) != fmt.Sprint(whole.Samples) {
+				t.Errorf("the parts of step %d have %d documents, the step %d, or others", step, len(parts), len(whole.Samples))
+			}
+		})
+	}
+}
+
+func placesOf[T any](rows [][]T) (n int) {
+	for _, row := range rows {
+		n += len(row)
+	}
+	return n
+}
+
+// TestTraceIsTheInverse holds where files go against what each step has.
+func TestTraceIsTheInverse(t *testing.T) {
+	st := files()
+	for _, r := range recipes {
+		t.Run(r.name, func(t *testing.T) {
+			t.Parallel()
+			steps := r.solve(t, st)
+			from, to := int64(2), int64(len(steps)-2)
+			for _, q := range []preview.FileQuery{
+				{File: "part-1.jsonl", Record: -1}, {File: "part-1.jsonl", Record: 0}, {File: "12.txt", Record: -1}, {Source: "chat", File: "part-0.jsonl", Record: -1},
+			} {
+				var want []string
+				for _, s := range steps[from : to+1] {
+					for row, places := range s.Places {
+						for _, p := range places {
+							if p.File == q.File && (q.Record < 0 || p.Row == q.Record) && (q.Source == "" || p.Source == q.Source) {
+								want = append(want, fmt.Sprint(s.Step, row, p))
+							}
+						}
+					}
+				}
+				q.From, q.To = from, to
+				trace, err := r.open(t, st, nil).Trace(t.Context(), q, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var got []string
+				for _, x := range trace.Samples {
+					got = append(got, fmt.Sprint(x.Step, x.Row, struct {
+						a, b string
+						c    int64
+						d    int32
+						e    int64
+						f    int32
+					}{x.Source, x.File, x.Record, x.Piece, x.Block, x.Index}))
+				}
+				if !slices.Equal(got, want) {
+					t.Errorf("%+v: %d documents, want %d\n%v\n%v", q, len(got), len(want), got, want)
+				}
+			}
+		})
+	}
+}
+
+func TestGraph(t *testing.T) {
+	x, err := recipes[0].open(t, files(), nil).Explain(t.Context(), preview.Query{Step: 3, Microbatch: -1}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dot := range []bool{false, true} {
+		var b strings.Builder
+		if err := x.WriteGraph(t.Context(), &b, dgraph.Text, 1000, dot); err != nil {
+			t.Fatal(err)
+		}
+		if dot != strings.HasPrefix(b.String(), "digraph") {
+			t.Errorf("the graph begins with %.40s", b.String())
+		}
+		for _, s := range x.Samples {
+			if !strings.Contains(b.String(), fmt.Sprintf("%s:%d:%d", s.Source, s.Block, s.Index)) || !strings.Contains(b.String(), s.File) {
+				t.Fatalf("the graph (dot %v) lacks %+v", dot, s)
+			}
+		}
+	}
+	if err := x.WriteGraph(t.Context(), nil, dgraph.Image, 0, false); fault.ClassOf(err) != fault.User {
+		t.Errorf("a graph of images that there is not: %v", err)
+	}
+}
+
+// TestImages explains a step with images, and prints where they are encoded.
+func TestImages(t *testing.T) {
+	i := slices.IndexFunc(recipes, func(r recipe) bool { return r.name == "images" })
+	x, err := recipes[i].open(t, files(), nil).Explain(t.Context(), preview.Query{Step: 2, Microbatch: -1}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var encoders [4]int // dp 2 x cp 2
+	for _, s := range x.Samples {
+		for _, image := range s.Images {
+			encoders[image.Encoder]++
+		}
+	}
+	if slices.Contains(encoders[:], 0) {
+		t.Errorf("the four ranks encode %v images", encoders)
+	}
+	var b strings.Builder
+	if err := x.WriteGraph(t.Context(), &b, dgraph.Image, 1000, false); err != nil || !strings.Contains(b.String(), "pictures.tar") {
+		t.Errorf("the graph of images is %v\n%s", err, b.String())
+	}
+}
+
+// TestBadQuestions checks that each is refused with what would be valid.
+func TestBadQuestions(t *testing.T) {
+	st := files()
+	stop, mixed := recipes[2], recipes[0]
+	last := len(stop.solve(t, st)) - 1
+	explain := func(q preview.Query) func(*preview.Job) error {
+		return func(j *preview.Job) error { _, err := j.Explain(t.Context(), q, nil); return err }
+	}
+	trace := func(q preview.FileQuery) func(*preview.Job) error {
+		return func(j *preview.Job) error { _, err := j.Trace(t.Context(), q, nil); return err }
+	}
+	for _, c := range []struct {
+		r    recipe
+		ask  func(*preview.Job) error
+		says string
+	}{
+		{stop, explain(preview.Query{Step: 1000, Microbatch: -1}), fmt.Sprintf("steps 0 to %d are valid", last)},
+		{mixed, explain(preview.Query{Step: 1, Microbatch: 2}), "valid are 0 to 1"},
+		{mixed, explain(preview.Query{Step: 1, Microbatch: -1, Rank: map[string]int{"dp": 2}}), "goes from 0 to 1"},
+		{mixed, explain(preview.Query{Step: 1, Microbatch: -1, Rank: map[string]int{"tp": 1}}), "goes from 0 to 0"},
+		{mixed, trace(preview.FileQuery{File: "part1.jsonl", Record: -1, To: 3}), `did you mean "part-1.jsonl"?`},
+		{mixed, trace(preview.FileQuery{File: "nothing-like-it.csv", Record: -1, To: 3}), "there is no file"},
+		{mixed, trace(preview.FileQuery{Source: "chatt", File: "part-1.jsonl", Record: -1, To: 3}), `did you mean "chat"?`},
+		{mixed, trace(preview.FileQuery{File: "part-1.jsonl", Record: -1, From: 4, To: 3}), "are no range"},
+		{stop, trace(preview.FileQuery{File: "part-1.jsonl", Record: -1, From: 1000, To: 1001}), "the data ends after"},
+	} {
+		err := c.ask(c.r.open(t, st, nil))
+		if fault.ClassOf(err) != fault.User || err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%v does not say %q", err, c.says)
+		}
+	}
+}

@@ -1,0 +1,94 @@
+package preview
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/millrace-data/millrace/internal/batch"
+	"github.com/millrace-data/millrace/internal/planner/plan"
+	"github.com/millrace-data/millrace/internal/sourceloader"
+	"github.com/millrace-data/millrace/internal/sourceloader/tokenize"
+)
+
+// Document is what a sample holds.
+type Document struct {
+	Sample
+	IDs  []int32 `json:"ids"`
+	Text *string `json:"text"` // that the ids stand for; nil if the source has no tokenizer
+}
+
+// Preview is the content of a step, or of a part of it: what the ranks get.
+type Preview struct {
+	Explanation
+	Documents []Document `json:"samples"` // in place of the explanation's, which lack the content
+
+	// Content is the digest of the step's rows, of which the job's chain is made: that of
+	// a whole step whose documents are tokens and nothing else, or "".
+	Content string `json:"content,omitempty"`
+}
+
+// Preview plans up to a step, as Explain does, and reads what is in it.
+func (j *Job) Preview(ctx context.Context, q Query, progress func(step int64)) (*Preview, error) {
+	x, err := j.Explain(ctx, q, progress)
+	if err != nil {
+		return nil, err
+	}
+	p := &Preview{Explanation: *x, Documents: make([]Document, len(x.Samples))}
+	blocks := map[plan.Want]*sourceloader.Block{}
+	number := map[string]int32{}
+	for i, name := range j.Sources() {
+		number[name] = int32(i)
+	}
+	for i, s := range x.Samples {
+		want := plan.Want{Source: number[s.Source], Seq: s.Block}
+		if blocks[want] == nil {
+			if blocks[want], _, err = j.block(ctx, want); err != nil {
+				return nil, err
+			}
+		}
+		p.Documents[i] = Document{Sample: s, IDs: blocks[want].Sample(int(s.Index))}
+		if encoding := j.sources[want.Source].Chain.Encoding(); encoding != nil {
+			p.Documents[i].Text = new(textOf(encoding, p.Documents[i].IDs))
+		}
+	}
+	p.Content = j.content(p)
+	return p, nil
+}
+
+// textOf is what ids stand for. Those that are none of the encoding's, such as an image's
+// placeholders, are shown as <id>.
+func textOf(encoding *tokenize.Encoding, ids []int32) string {
+	if text, err := encoding.Decode(ids); err == nil {
+		return string(text)
+	}
+	var text []byte
+	for i, id := range ids {
+		part, err := encoding.Decode(ids[i : i+1])
+		if err != nil {
+			part = fmt.Appendf(nil, "<%d>", id)
+		}
+		text = append(text, part...)
+	}
+	return string(text)
+}
+
+// content is the digest of a whole step of tokens.
+func (j *Job) content(p *Preview) string {
+	rows := make([]batch.Row, p.Rows)
+	for _, d := range p.Documents {
+		rows[d.Row].Segments = append(rows[d.Row].Segments, d.IDs)
+	}
+	for _, s := range j.sources {
+		if len(s.Spec.Keep) > 0 || s.Spec.Images() != nil {
+			return ""
+		}
+	}
+	if len(p.Documents) != len(p.step.Samples()) {
+		return ""
+	}
+	var digests [][32]byte
+	for _, row := range rows {
+		digests = append(digests, batch.RowDigest(row))
+	}
+	return fmt.Sprintf("%x", batch.StepDigest(p.Step, digests))
+}

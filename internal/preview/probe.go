@@ -1,0 +1,89 @@
+package preview
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/millrace-data/millrace/internal/planner"
+	"github.com/millrace-data/millrace/internal/sourceloader"
+	"github.com/millrace-data/millrace/internal/sourceloader/store"
+	"github.com/millrace-data/millrace/internal/sourceloader/transform"
+	"github.com/millrace-data/millrace/jobspec"
+)
+
+// Probe reads the first n records of every source of a job, and says what is wrong with
+// them: as errors what would stop the job, as warnings what makes it poorer. Findings have
+// the fields of the spec that they are about, and no lines. It ends early with ctx.
+func Probe(ctx context.Context, st store.Store, job *jobspec.Job, n int64) (all []jobspec.Finding) {
+	tokenizers := transform.NewTokenizers()
+	for i := range job.Sources {
+		if ctx.Err() != nil {
+			return all
+		}
+		f := finder{field: fmt.Sprintf("sources[%d]", i), spec: &job.Sources[i]}
+		src, err := sourceloader.Open(ctx, st, job, i, tokenizers)
+		if err != nil {
+			f.find(".files", false, err.Error(), "")
+		} else {
+			f.probe(ctx, st, src, n)
+		}
+		all = append(all, f.findings...)
+	}
+	return all
+}
+
+// finder collects what is found in one source.
+type finder struct {
+	field    string
+	spec     *jobspec.Source
+	findings []jobspec.Finding
+}
+
+func (f *finder) find(below string, warning bool, message, valid string) {
+	f.findings = append(f.findings, jobspec.Finding{Field: f.field + below, Message: message, Valid: valid, Warning: warning})
+}
+
+func (f *finder) probe(ctx context.Context, st store.Store, src *sourceloader.Source, n int64) {
+	p, err := src.Probe(ctx, st, n)
+	skips := f.spec.BadRecords.Policy == "skip"
+	f.absent(src.Chain, p, skips)
+	if p.Bad > 0 {
+		f.find("", skips, fmt.Sprintf("%s cannot be used, the first: %v", Count(int64(p.Bad), "record"), p.First), "")
+	}
+	if bad := p.Bad + p.Lacked; skips && bad > uint64(f.spec.BadRecords.Limit) {
+		f.find(".bad_records", false, fmt.Sprintf("%s are bad, more than limit %d allows", Count(int64(bad), "record"), f.spec.BadRecords.Limit), "mend the data, or raise the limit")
+	}
+	if err != nil {
+		f.find(".files", false, err.Error(), "")
+	} else if p.Kept == 0 && p.Bad+p.Lacked == 0 {
+		f.find("", true, fmt.Sprintf("the first %s give no sample: %d are filtered out, %d too long, %d empty", Count(int64(p.Records), "record"), p.Filtered, p.Dropped, p.Empty), "")
+	}
+}
+
+// absent tells of the fields that records lack.
+func (f *finder) absent(chain *transform.Chain, p *sourceloader.Probe, skips bool) {
+	columns, users := chain.Columns(), chain.Users()
+	for i, path := range columns {
+		for _, a := range p.Absent {
+			field := planner.AbsentField{Field: path, Records: a.Records, Of: p.Records, Hint: a.Hint}
+			switch {
+			case a.Path != path:
+			case chain.Requires(i):
+				f.find(f.step(users[i]), skips && !field.Nowhere(), field.String(), requiredRemedy)
+			case field.Nowhere():
+				f.find(f.step(users[i]), true, field.String(), "correct the name")
+			}
+		}
+	}
+}
+
+const requiredRemedy = "correct the name, or write {field?} in a template if records may lack it"
+
+// step names a step of the chain as the spec has it: one that was left to the default has
+// no place of its own there.
+func (f *finder) step(user string) string {
+	if user == "" {
+		return ".keep"
+	}
+	return "." + user
+}

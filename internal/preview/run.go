@@ -1,0 +1,228 @@
+package preview
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millrace-data/millrace/internal/planner/plan"
+	pb "github.com/millrace-data/millrace/internal/proto"
+	"github.com/millrace-data/millrace/internal/sourceloader"
+	"github.com/millrace-data/millrace/internal/sourceloader/order"
+	"github.com/millrace-data/millrace/internal/sourceloader/transform"
+)
+
+// ErrStop ends a Run early and without an error when visit returns it.
+var ErrStop = errors.New("stop here")
+
+// Run plans steps from the start on, at most so many (all if steps is negative),
+// and gives each to visit, in order, while the blocks after it are read. It returns
+// the step that does not exist if it came to the end of the data, else -1. A Job
+// is run once.
+func (j *Job) Run(ctx context.Context, steps int64, visit func(*plan.Step) error) (end int64, err error) {
+	if steps == 0 {
+		return -1, nil
+	}
+	ctx, stop := context.WithCancel(ctx)
+	work, ctx := errgroup.WithContext(ctx)
+	j.core = plan.New(j.config)
+	d := &drive{job: j, core: j.core, visit: visit, left: steps, end: -1, todo: make(chan plan.Want), done: make(chan *reading)}
+	for range j.workers {
+		work.Go(func() error { return d.read(ctx) })
+	}
+	err = d.loop(ctx)
+	stop()
+	failed := work.Wait()
+	switch {
+	case errors.Is(err, ErrStop):
+		return d.end, nil
+	case failed != nil && errors.Is(err, context.Canceled): // it is why the loop was stopped
+		return d.end, failed
+	}
+	return d.end, err
+}
+
+// drive is one run: a core, and the workers that read for it.
+type drive struct {
+	job   *Job
+	core  *plan.Core
+	visit func(*plan.Step) error
+	left  int64 // steps to plan
+	end   int64
+	stop  bool // visit has seen enough
+	wants []plan.Want
+	todo  chan plan.Want
+	done  chan *reading
+}
+
+// reading is a block that was read.
+type reading struct {
+	source *source
+	report *pb.BlockRead
+	held   held
+	took   time.Duration
+}
+
+func (d *drive) over() bool { return d.left == 0 || d.end >= 0 || d.stop }
+
+// loop owns the core: what it wants goes to the workers, what they read to it.
+func (d *drive) loop(ctx context.Context) error {
+	err := d.act(d.core.Apply(plan.Rewind{State: d.job.start, Digest: d.job.config.Root}))
+	for err == nil && !d.over() {
+		todo, next := d.todo, plan.Want{}
+		if len(d.wants) == 0 {
+			todo = nil
+		} else {
+			next = d.wants[0]
+		}
+		select {
+		case todo <- next:
+			d.wants = d.wants[1:]
+		case r := <-d.done:
+			err = d.take(r)
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	}
+	return err
+}
+
+// take tells the core of a block, and keeps what explains its samples.
+func (d *drive) take(r *reading) error {
+	ev, err := d.job.dry.BlockRead(r.report)
+	if err != nil {
+		return err
+	}
+	s := r.source
+	s.usage.read(r)
+	s.held[ev.Seq] = r.held
+	d.job.hold(s, r.held.bytes, len(r.held.places))
+	return d.act(d.core.Apply(ev))
+}
+
+// act carries out effects. A step that was visited is done with: that gives
+// further effects.
+func (d *drive) act(effects []plan.Effect) error {
+	for len(effects) > 0 && !d.over() {
+		e := effects[0]
+		effects = effects[1:]
+		switch e := e.(type) {
+		case plan.Want:
+			d.wants = append(d.wants, e)
+		case plan.Release:
+			d.job.release(d.job.sources[e.Source], e.Before)
+		case plan.Publish:
+			if err := d.visit(e.Step); err != nil {
+				d.stop = errors.Is(err, ErrStop)
+				return err
+			}
+			d.left--
+			effects = append(effects, d.core.Apply(plan.Acked{Step: e.Step.Step + 1})...)
+		case plan.End:
+			d.end = e.Step
+		case plan.Fail:
+			return e.Err
+		}
+	}
+	return nil
+}
+
+// read reads what the core wants until ctx ends.
+func (d *drive) read(ctx context.Context) error {
+	for {
+		var want plan.Want
+		select {
+		case want = <-d.todo:
+		case <-ctx.Done():
+			return nil
+		}
+		r, err := d.job.read(ctx, want)
+		if err != nil {
+			return err
+		}
+		select {
+		case d.done <- r:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// read reads a block and lets go of its tokens.
+func (j *Job) read(ctx context.Context, want plan.Want) (*reading, error) {
+	s, from := j.sources[want.Source], time.Now()
+	b, places, err := j.block(ctx, want)
+	if err != nil {
+		return nil, err
+	}
+	return &reading{
+		source: s, report: b.Report(uint32(want.Source), uint64(want.Seq)),
+		held: held{inOrder(b, places), b.Bytes(), s.besideOf(b)}, took: time.Since(from),
+	}, nil
+}
+
+// block reads a block.
+func (j *Job) block(ctx context.Context, want plan.Want) (*sourceloader.Block, []order.Place, error) {
+	s := j.sources[want.Source]
+	worker, ok := s.idle.Get().(*transform.Worker)
+	if !ok {
+		worker = s.Chain.Worker()
+	}
+	defer s.idle.Put(worker)
+	return s.ReadPlaced(ctx, j.store, worker, want.Seq, s.bans)
+}
+
+// inOrder are the places of a block's samples, in the order of the block.
+func inOrder(b *sourceloader.Block, places []order.Place) []order.Place {
+	sorted := make([]order.Place, len(places))
+	for i, at := range b.Order {
+		sorted[i] = places[at]
+	}
+	return sorted
+}
+
+// hold notes that so much more, or less, is held of a source.
+func (j *Job) hold(s *source, bytes int64, samples int) {
+	s.usage.hold(bytes, samples)
+	j.total.hold(bytes, samples)
+}
+
+// release lets go of the blocks of a source that no step needs any more.
+func (j *Job) release(s *source, before int64) {
+	for seq, h := range s.held {
+		if seq < before {
+			j.hold(s, -h.bytes, -len(h.places))
+			delete(s.held, seq)
+		}
+	}
+	clear(s.again)
+}
+
+// Place is where a sample was read. The blocks of a step that Run visits are at
+// hand; others are read again.
+func (j *Job) Place(ctx context.Context, ref plan.Ref) (order.Place, error) {
+	places, err := j.placesOf(ctx, ref)
+	if err != nil {
+		return order.Place{}, err
+	}
+	return places[ref.Index], nil
+}
+
+// placesOf are the places of all samples of the block of a sample.
+func (j *Job) placesOf(ctx context.Context, ref plan.Ref) ([]order.Place, error) {
+	s := j.sources[ref.Source]
+	if h, ok := s.held[ref.Seq]; ok {
+		return h.places, nil
+	}
+	if places, ok := s.again[ref.Seq]; ok {
+		return places, nil
+	}
+	r, err := j.read(ctx, plan.Want{Source: ref.Source, Seq: ref.Seq})
+	if err != nil {
+		return nil, err
+	}
+	s.again[ref.Seq] = r.held.places
+	return r.held.places, nil
+}

@@ -1,0 +1,115 @@
+package sourceloader
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/millrace-data/millrace/internal/fault"
+	pb "github.com/millrace-data/millrace/internal/proto"
+	"github.com/millrace-data/millrace/internal/rpc"
+	"github.com/millrace-data/millrace/internal/sourceloader/format"
+	"github.com/millrace-data/millrace/jobspec"
+)
+
+// setJob takes a job with at least as many sources as the one before. Of sources
+// that are the same, what is open stays.
+func (l *Loader) setJob(job *jobspec.Job) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.job = job
+	for len(l.sources) < len(job.Sources) {
+		l.sources = append(l.sources, &lazySource{})
+	}
+}
+
+// known returns the job and its source i, nil if there is none.
+func (l *Loader) known(i uint32) (*jobspec.Job, *lazySource) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if int(i) >= len(l.job.Sources) {
+		return l.job, nil
+	}
+	return l.job, l.sources[i]
+}
+
+// add takes in a source that joins the job, in place of one of the same number
+// that could not.
+func (l *Loader) add(a *pb.AddSource) error {
+	l.mu.Lock()
+	job := *l.job
+	l.mu.Unlock()
+	spec, findings := jobspec.ParseSource(&job, a.Yaml)
+	if err := findings.Err(); err != nil {
+		return fault.As(fault.User, err)
+	}
+	if int(a.Source) > len(job.Sources) {
+		return fmt.Errorf("source %d joins, the job has %d", a.Source, len(job.Sources))
+	}
+	job.Sources = append(slices.Clone(job.Sources[:a.Source]), spec)
+	l.mu.Lock()
+	l.sources = l.sources[:a.Source]
+	l.mu.Unlock()
+	l.setJob(&job)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sources[a.Source].roots = a.Roots // nobody knows of it yet
+	return nil
+}
+
+// ban takes in all banned records. Blocks of a source with new ones are read
+// again when they are asked for: only then is it seen which samples these are.
+func (l *Loader) ban(bans []*pb.Ban) {
+	l.mu.Lock()
+	var changed []uint32
+	for _, b := range bans[min(len(l.bans), len(bans)):] {
+		changed = append(changed, b.Source)
+	}
+	l.bans = bans
+	l.mu.Unlock()
+	for _, source := range changed {
+		l.cache.forget(source)
+	}
+}
+
+// bannedIn returns the banned records of a source.
+func (l *Loader) bannedIn(source uint32, src *Source) (Bans, error) {
+	l.mu.Lock()
+	bans := l.bans
+	l.mu.Unlock()
+	return src.Banned(source, bans)
+}
+
+// Banned returns those of a job's banned records that are of this source, its
+// number source, by file, and how many bans of the job that takes into account.
+func (s *Source) Banned(source uint32, all []*pb.Ban) (Bans, error) {
+	bans := Bans{known: uint32(len(all))}
+	for _, b := range all {
+		if b.Source != source {
+			continue
+		}
+		file, err := s.Manifest.Find(b.File)
+		if err != nil {
+			return bans, fmt.Errorf("source %q: record %d of %s is banned: %w", s.Spec.Name, b.Row, b.File, err)
+		}
+		bans.Add(file, b.Row, b.Id)
+	}
+	return bans, nil
+}
+
+// find answers which file of a source a person means.
+func (l *Loader) find(ctx context.Context, f *pb.FindFile, send *rpc.Sender[*pb.LoaderReport]) error {
+	found := &pb.FileFound{Source: f.Source, Name: f.Name}
+	src, err := l.source(ctx, f.Source)
+	if err == nil {
+		var file int
+		if file, err = src.Manifest.Find(f.Name); err == nil {
+			found.Path = src.Manifest.Name(int32(file))
+			found.Below = uint64(format.RowsBelow(src.Format, src.Manifest.Files[file].Object))
+		}
+	}
+	if err != nil {
+		found.Problem = err.Error()
+	}
+	return send.Send(&pb.LoaderReport{Report: &pb.LoaderReport_Found{Found: found}})
+}

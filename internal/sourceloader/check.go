@@ -1,0 +1,57 @@
+package sourceloader
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/sourceloader/format"
+	"github.com/millrace-data/millrace/internal/sourceloader/order"
+	"github.com/millrace-data/millrace/internal/sourceloader/store"
+	"github.com/millrace-data/millrace/internal/sourceloader/transform"
+	"github.com/millrace-data/millrace/jobspec"
+)
+
+// Check looks at source i as Open and the first block do, but only as far as its first
+// record: it compiles the transforms, lists the files and reads one record of one of them.
+// It finds what stops a job at its start, and not what other files and records hold. The
+// findings name a field of the source.
+func Check(ctx context.Context, st store.Store, job *jobspec.Job, i int, tokenizers *transform.Tokenizers) jobspec.Findings {
+	spec := job.ResolvedSources()[i]
+	chain, err := transform.Compile(spec, job.LongestSample(), tokenizers)
+	if err != nil {
+		return jobspec.Findings{{Field: "transforms", Message: err.Error()}}
+	}
+	skips := spec.BadRecords.Policy == "skip"
+	src, err := order.First(ctx, st, &spec, chain.Columns(), func(obj store.Object, rec *format.Record) error {
+		_, err := chain.Worker().Apply(rec, func(*transform.Sample) error { return nil })
+		if fault.ClassOf(err) == fault.User && skips {
+			return nil
+		}
+		return inFile(obj.URI, rec, err)
+	})
+	if err != nil {
+		return jobspec.Findings{{Field: "files", Message: err.Error()}}
+	}
+	if message := leftOut(src); message != "" {
+		return jobspec.Findings{{Field: "files", Message: message, Valid: "name those that are meant, or take them out of the folder", Warning: true}}
+	}
+	return nil
+}
+
+// inFile names the file in an error of a record, if the record's own does not.
+func inFile(uri string, rec *format.Record, err error) error {
+	if err == nil || rec.Err != nil { // the transforms do not know the file
+		return err
+	}
+	return fault.As(fault.ClassOf(err), fmt.Errorf("%s: %w", uri, err))
+}
+
+// leftOut says which files of its folders a source is not read from, "" if there are none.
+func leftOut(src *order.Source) string {
+	n := len(src.LeftOut)
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d of the files there are left out, because they are not %s, such as %s", n, src.Format.Name(), src.LeftOut[0].URI)
+}

@@ -1,0 +1,158 @@
+// Package format is what bytes mean: it reads the records of a file, chunk by
+// chunk, in the file formats that training data comes in.
+//
+// A chunk is the unit of reading (a Parquet row group, a byte range of JSONL, a
+// tar shard, a document range of Megatron's .bin/.idx). The package owns
+// decoding and the naming of places inside a file; it never shuffles, filters
+// or tokenizes, keeps no state between calls, and reads no column that was not
+// asked for. All formats pass the conformance suite in formattest.
+package format
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/sourceloader/store"
+)
+
+// Kind is the type of a Value.
+type Kind uint8
+
+const (
+	Null   Kind = iota // absent or null
+	String             // UTF-8 text in Bytes
+	Bytes              // raw bytes in Bytes
+	Int                // Int
+	Float              // Float
+	Bool               // Int is 0 or 1
+	Tokens             // token ids in Tokens
+	List               // List of values: a path through a list, such as messages[].content
+)
+
+// Value is one field of one record. Bytes, Tokens and List are borrowed from
+// the reader and valid only until the callback returns; copy what is kept.
+type Value struct {
+	Kind Kind
+	// Absent says that the record does not have the field, which is then Null; or
+	// that an element of a list on the path to it does not, which is Null in the List.
+	// Columnar files have every field of their schema in every record.
+	Absent bool
+	Int    int64
+	Float  float64
+	Bytes  []byte
+	Tokens []int32
+	List   []Value
+}
+
+// Record is one record as read.
+type Record struct {
+	// Row places the record in its file: row number for Parquet and Arrow,
+	// byte offset of the (uncompressed) line for JSONL, element number for a
+	// JSON array, index of the sample for a tar, document number for Megatron,
+	// 0 for a text file. Rows rise within a file and are unique in it.
+	Row int64
+	// Values holds one value per requested column, in Options.Columns' order.
+	Values []Value
+	// Err is set instead of Values when this one record is bad (invalid JSON
+	// line, invalid UTF-8, wrong type) and reading can go on after it. It is
+	// of class fault.User, names file, place and what would be valid, and is
+	// deterministic.
+	Err error
+	// Lacks is nil, or says more of a column whose value is Absent: which part of its
+	// path is missing, and what the record has in that place. It may be called while
+	// the record is valid.
+	Lacks func(column int) (missing string, has []string)
+}
+
+// Options select what is read. The zero value reads no columns.
+type Options struct {
+	// Columns are the field paths wanted: dots for nesting, [] for lists
+	// ("text", "meta.title", "messages[].content"). Megatron files have the
+	// one column "tokens"; text files "text" (whole file) and "path";
+	// WebDataset one per member extension ("txt", "json", "jpg",
+	// "json.caption" reaches into a JSON member) and "__key__".
+	Columns []string
+	// ChunkBytes is the target size of a chunk in formats that have no units
+	// of their own (JSONL ranges, Megatron document ranges). 0 means
+	// DefaultChunkBytes.
+	ChunkBytes int64
+	// MaxRecord bounds one record in bytes: a JSON line or element with the white space
+	// before it, a tar member, a text file, a Megatron document. A longer one is an
+	// ErrTooLong, found before more than that is held: a bad record where the next one
+	// can be found, else an error of the file. 0 means DefaultMaxRecord.
+	MaxRecord int64
+	// MaxElements bounds the elements of the lists in one column of a record, of lists in
+	// lists as well; token ids do not count. Each takes some 200 bytes of memory, however
+	// few it has in the file. More of them are ErrTooMany, a bad record, found before
+	// more than that is held. 0 means DefaultMaxElements.
+	MaxElements int
+}
+
+// DefaultChunkBytes is one ranged read: long enough that an object store's
+// latency is small beside it, short enough that a block of four fits anywhere.
+const DefaultChunkBytes = 1 << 20
+
+// DefaultMaxRecord: the longest real document in the shared corpora is 3.3 MB, and what
+// becomes of a record takes ten times its bytes.
+const DefaultMaxRecord = 64 << 20
+
+// MaxRecordBytes is the largest MaxRecord, and the most that is read over in search of the
+// end of a record that is too long: 1 GiB is a broken file.
+const MaxRecordBytes = 1 << 30
+
+// ErrTooLong is what is wrong with a record that is longer than Options.MaxRecord.
+var ErrTooLong = errors.New("longer than max_record")
+
+// DefaultMaxElements: a record is a text, and few texts are lists of a million parts, which
+// take a few hundred MiB.
+const DefaultMaxElements = 1 << 20
+
+// ErrTooMany is what is wrong with a record whose lists have more elements than
+// Options.MaxElements.
+var ErrTooMany = errors.New("more list elements than max_elements")
+
+// tooMany is an error of class fault.User that is ErrTooMany.
+func tooMany(limit int) error {
+	return fault.Userf("it has %w allows (%d): split the record, or give the source a larger max_elements", ErrTooMany, limit)
+}
+
+// TooLong is an error of class fault.User that is ErrTooLong: what is so long, in words
+// that go before "longer than", beside the limit in bytes.
+func TooLong(limit int64, what string, args ...any) error {
+	return fault.Userf("%s %w allows (%d bytes): split it, or give the source a larger max_record", fmt.Sprintf(what, args...), ErrTooLong, limit)
+}
+
+func (o Options) maxRecord() int64 {
+	if o.MaxRecord <= 0 {
+		return DefaultMaxRecord
+	}
+	return min(o.MaxRecord, MaxRecordBytes)
+}
+
+func (o Options) maxElements() int {
+	if o.MaxElements <= 0 {
+		return DefaultMaxElements
+	}
+	return o.MaxElements
+}
+
+// Format reads one file format. Implementations have no state, are safe for
+// concurrent use, and never panic on bad input: file-level damage (truncated,
+// wrong magic, bad checksum) is an error of class fault.User that names the
+// file, the place, and what would be valid.
+type Format interface {
+	// Name is the word used in job specs: "parquet", "jsonl", ...
+	Name() string
+	// Chunks counts the chunks of obj, by reading as little as possible
+	// (footers, indexes). It depends on obj's bytes and opt.ChunkBytes only.
+	// An empty but valid file has 0 chunks.
+	Chunks(ctx context.Context, st store.Store, obj store.Object, opt Options) (int, error)
+	// Read calls fn for each record of chunk number chunk, in file order. The
+	// record is valid during the call only. An error of fn stops the read and
+	// is returned as it is. A requested column that the file's schema rules
+	// out is a fault.User error that lists the columns there are; one that is
+	// merely missing in a record is Null and Absent.
+	Read(ctx context.Context, st store.Store, obj store.Object, chunk int, opt Options, fn func(*Record) error) error
+}

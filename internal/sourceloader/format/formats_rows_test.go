@@ -1,0 +1,26 @@
+package format
+
+import (
+	"testing"
+
+	"github.com/millrace-data/millrace/internal/sourceloader/store"
+)
+
+// TestRowsBelow: what is known of the places of records without reading the file.
+func TestRowsBelow(t *testing.T) {
+	for _, c := range []struct {
+		uri   string
+		below int64
+		bytes bool
+	}{
+		{"a.jsonl", 70, true}, {"a.jsonl.gz", 0, true}, {"a.txt", 1, false}, {"a.parquet", 0, false}, {"a.tar", 0, false}, {"a.json", 0, false},
+	} {
+		f, err := ByPath(c.uri)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if below := RowsBelow(f, store.Object{URI: c.uri, Size: 70}); below != c.below || InBytes(f) != c.bytes {
+			t.Errorf("%s: rows are below %d, in bytes: %v; want %d, %v", c.uri, below, InBytes(f), c.below, c.bytes)
+		}
+	}
+}

@@ -1,0 +1,133 @@
+package sourceloader
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	"github.com/millrace-data/millrace/internal/imaging"
+	pb "github.com/millrace-data/millrace/internal/proto"
+	"github.com/millrace-data/millrace/internal/samples"
+	"github.com/millrace-data/millrace/internal/sourceloader/transform"
+)
+
+// imageBytes is what an image takes in a block beside its data.
+const imageBytes = 256
+
+// addImages copies the images of the sample that was added last.
+func (r *reading) addImages(s *transform.Sample) {
+	if !r.block.hasImages {
+		return
+	}
+	var list []samples.Image
+	for _, x := range s.Images {
+		list = append(list, samples.Image{
+			At: x.At, H: int32(x.Grid.H), W: int32(x.Grid.W), SHA: x.SHA, Data: bytes.Clone(x.Data),
+			Origin: fmt.Sprintf("%s: row %d", r.source.Manifest.Files[r.file].URI, s.Row),
+		})
+	}
+	r.block.images = append(r.block.images, list)
+}
+
+// imageMemory is what the block's images take.
+func (b *Block) imageMemory() (n int64) {
+	for _, list := range b.images {
+		n += 24
+		for i := range list {
+			n += int64(len(list[i].Data)+len(list[i].Origin)) + imageBytes
+		}
+	}
+	return n
+}
+
+// reportImages tells the sizes of all images.
+func (b *Block) reportImages(to *pb.BlockRead) {
+	if !b.hasImages {
+		return
+	}
+	for _, at := range b.Order {
+		to.Images = append(to.Images, uint32(len(b.images[at])))
+		for _, x := range b.images[at] {
+			to.ImageHeight, to.ImageWidth = append(to.ImageHeight, uint32(x.H)), append(to.ImageWidth, uint32(x.W))
+		}
+	}
+}
+
+// selectImages gives set the images of its samples, with the data that is wanted.
+// Data is the block's.
+func (b *Block) selectImages(want *pb.BlockSamples, set *samples.Set) error {
+	set.Images = nil
+	if !b.hasImages {
+		return nil
+	}
+	set.Images = make([][]samples.Image, len(want.Indices))
+	for k, i := range want.Indices {
+		for _, x := range b.images[b.Order[i]] {
+			x.Data, x.Origin = nil, ""
+			set.Images[k] = append(set.Images[k], x)
+		}
+	}
+	return eachWanted(want, set, func(k, number int) {
+		set.Images[k][number] = b.images[b.Order[want.Indices[k]]][number]
+	})
+}
+
+// eachWanted calls visit for each image whose data is wanted, with its sample's
+// place in set and its number there.
+func eachWanted(want *pb.BlockSamples, set *samples.Set, visit func(k, number int)) error {
+	if len(want.ImageSample) != len(want.ImageNumber) {
+		return fmt.Errorf("images are asked for by %d samples and %d numbers", len(want.ImageSample), len(want.ImageNumber))
+	}
+	place := make(map[uint32]int, len(want.Indices))
+	for k, i := range want.Indices {
+		place[i] = k
+	}
+	for n, i := range want.ImageSample {
+		k, asked := place[i]
+		number := int(want.ImageNumber[n])
+		if !asked || number >= len(set.Images[k]) {
+			return fmt.Errorf("image %d of sample %d was asked for, which is not there", number, i)
+		}
+		visit(k, number)
+	}
+	return nil
+}
+
+// decodeImages turns the images of a set into pixels, if the loader is to do that.
+func (l *Loader) decodeImages(ctx context.Context, want *pb.BlockSamples, set *samples.Set) error {
+	if len(want.ImageSample) == 0 {
+		return nil
+	}
+	src, err := l.source(ctx, want.Source)
+	if err != nil {
+		return err
+	}
+	step := src.Spec.Images()
+	if step == nil || step.Decode != "loader" {
+		return nil
+	}
+	geometry := transform.Geometry(step)
+	var list []imaging.Picture
+	var images []*samples.Image
+	for k := range set.Images {
+		for n := range set.Images[k] {
+			x := &set.Images[k][n]
+			if x.Data == nil {
+				continue
+			}
+			grid := imaging.Grid{H: int(x.H), W: int(x.W)}
+			images = append(images, x)
+			list = append(list, imaging.Picture{
+				Data: x.Data, SHA: x.SHA, Grid: grid, Patches: make([]byte, 0, grid.Patches()*geometry.PatchBytes()),
+				Origin: fmt.Sprintf("source %q: %s, image %d", src.Spec.Name, x.Origin, n),
+			})
+		}
+	}
+	if err := l.pictures.Decode(ctx, list, geometry); err != nil {
+		return err
+	}
+	for i, x := range images {
+		x.Data, x.Decoded = list[i].Patches, true
+	}
+	return nil
+}

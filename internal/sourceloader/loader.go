@@ -1,0 +1,433 @@
+// Package sourceloader is the SourceLoader role: it reads sources, once for the
+// whole job, and hands out their samples by position.
+//
+// It owns the reading pipeline (store, format, transform, order) and the samples
+// it holds under a byte budget. It never decides which sample comes next: the
+// planner tells it which blocks to read, constructors ask for samples by block
+// and number, and any loader can answer for any block. What it forgets it can
+// read again.
+package sourceloader
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+	"weak"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/handover"
+	"github.com/millrace-data/millrace/internal/imaging"
+	pb "github.com/millrace-data/millrace/internal/proto"
+	"github.com/millrace-data/millrace/internal/rpc"
+	"github.com/millrace-data/millrace/internal/samples"
+	"github.com/millrace-data/millrace/internal/sourceloader/spill"
+	"github.com/millrace-data/millrace/internal/sourceloader/store"
+	"github.com/millrace-data/millrace/internal/sourceloader/transform"
+	"github.com/millrace-data/millrace/jobspec"
+)
+
+// Options configure a loader. Planner and Address are required.
+type Options struct {
+	ID        string            // unique in the job; default: the address
+	Planner   string            // address of the planner
+	Address   string            // address to listen on, HOST:PORT or unix:PATH
+	Advertise string            // HOST or HOST:PORT that others reach it at; default: the address, or the machine\'s name
+	Security  rpc.Security      //
+	Store     store.Store       // default: the local file system
+	Workers   int               // blocks read at a time; default GOMAXPROCS
+	Buffer    int64             // bytes of samples to hold; default: the job spec's
+	Scratch   string            // folder on a local disk for what Buffer has no room for; default: see spill.Options
+	Log       *slog.Logger      // default: discard
+	OnBudget  func(bytes int64) // called once with the budget in force; may be nil
+	// Exchange is where constructors of this process find the loader; may be nil.
+	Exchange *handover.Exchange
+}
+
+func (o *Options) withDefaults() {
+	if o.Store == nil {
+		o.Store = store.Local{}
+	}
+	if o.Workers == 0 {
+		o.Workers = runtime.GOMAXPROCS(0)
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+}
+
+// Loader is a running SourceLoader.
+type Loader struct {
+	pb.UnimplementedLoaderServer
+	opts       Options
+	store      *store.Metered
+	tokenizers *transform.Tokenizers
+	cache      *cache
+	answers    sync.Pool // of *answer
+	pictures   *imaging.Pool
+	ready      chan struct{} // closed when all is known of the job that a loader hears when it joins; bans come last
+	readyOnce  sync.Once
+	send       *rpc.Sender[*pb.LoaderReport] // to the planner; set before ready is closed
+
+	mu      sync.Mutex   // guards the fields below
+	job     *jobspec.Job // with the sources that joined since; read-only
+	sources []*lazySource
+	bans    []*pb.Ban
+}
+
+// lazySource is opened by the first block that needs it.
+type lazySource struct {
+	roots   []string   // that its files must be in; none: anywhere
+	mu      sync.Mutex // guards opening: reads of the same source wait for it; and last
+	source  *Source
+	last    weak.Pointer[Block]    // the block that was made last, while someone has it
+	workers sync.Pool              // of *transform.Worker
+	frozen  atomic.Pointer[[]byte] // digest that its manifest has to have; nil until the planner said so
+	told    atomic.Bool            // the planner knows that it has another one
+}
+
+// Run serves until ctx ends, the planner goes away, or the job fails.
+func Run(ctx context.Context, opts Options) error {
+	opts.withDefaults()
+	l := &Loader{opts: opts, store: store.NewMetered(opts.Store), tokenizers: transform.NewTokenizers(), pictures: imaging.NewPool(opts.Workers), ready: make(chan struct{})}
+	register := func(s *grpc.Server) { pb.RegisterLoaderServer(s, l) }
+	defer l.close()
+	return rpc.Run(ctx, opts.Address, opts.Advertise, opts.Security.Of(opts.Planner), rpc.MaxFetch, register, func(ctx context.Context, address string) error {
+		l.opts.ID = cmp.Or(l.opts.ID, address)
+		defer l.opts.Exchange.Offer(address, l)()
+		return l.session(ctx, address)
+	})
+}
+
+// close lets go of all blocks. The session has ended.
+func (l *Loader) close() {
+	if l.cache != nil {
+		l.cache.close()
+	}
+}
+
+// session talks to the planner until ctx ends, which is no error.
+func (l *Loader) session(ctx context.Context, address string) error {
+	err := l.talk(ctx, address)
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// talk is the session: orders in, reports out.
+func (l *Loader) talk(ctx context.Context, address string) error {
+	conn, err := rpc.Dial(l.opts.Planner, l.opts.Security)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	stream, err := rpc.OpenSession(ctx, pb.NewPlannerClient(conn).Load, func(err error) {
+		l.opts.Log.Warn("waiting for the planner: is it running there, and with the same --tls-* flags?", "planner", l.opts.Planner, "err", err)
+	})
+	if err != nil {
+		return l.lost(err)
+	}
+	defer stream.Close()
+	l.opts.Log.Info("connected to the planner", "planner", l.opts.Planner, "address", address)
+	if rpc.OnlyHere(address, l.opts.Planner) {
+		l.opts.Log.Warn("constructors on other machines cannot reach this address: give --listen HOST:PORT, or --advertise", "address", address)
+	}
+	hello := &pb.LoaderReport{Report: &pb.LoaderReport_Hello{Hello: &pb.LoaderHello{
+		Id: l.opts.ID, Address: address, Workers: uint32(l.opts.Workers), Buffer: uint64(l.opts.Buffer),
+	}}}
+	if err := stream.Send(hello); err != nil {
+		return l.lost(err)
+	}
+	l.send = stream.Sender
+	work, stop := errgroup.WithContext(ctx)
+	work.SetLimit(l.opts.Workers + 2) // the workers, this reader and the usage reports
+	work.Go(func() error { return l.reportUsage(stop, stream.Sender) })
+	work.Go(func() error { return l.orders(stop, stream, work) })
+	return work.Wait()
+}
+
+func (l *Loader) lost(err error) error {
+	class := fault.Lost
+	if err = rpc.FromStatus(err); fault.ClassOf(err) == fault.User {
+		class = fault.User
+	}
+	return fault.As(class, fmt.Errorf("loader %s: the session with the planner at %s ended: %w", l.opts.ID, l.opts.Planner, err))
+}
+
+// orders receives orders and starts a worker for each; it waits while all
+// workers are busy.
+func (l *Loader) orders(ctx context.Context, stream *rpc.Session[pb.LoaderReport, pb.LoaderOrder], work *errgroup.Group) error {
+	send := stream.Sender
+	for {
+		order, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return context.Canceled // the planner is done
+		}
+		if err != nil {
+			return l.lost(err)
+		}
+		switch o := order.Order.(type) {
+		case *pb.LoaderOrder_Job:
+			if err := l.takeJob(ctx, o.Job); err != nil {
+				return err
+			}
+		case *pb.LoaderOrder_Index:
+			work.Go(func() error { return l.index(ctx, o.Index.Source, send) })
+		case *pb.LoaderOrder_Frozen:
+			l.freeze(o.Frozen)
+		case *pb.LoaderOrder_Read:
+			work.Go(func() error { return l.readBlock(ctx, blockID{o.Read.Source, o.Read.Seq}, send) })
+		case *pb.LoaderOrder_Release:
+			before := make(map[uint32]uint64, len(o.Release.Source))
+			for i, source := range o.Release.Source {
+				before[source] = o.Release.Before[i]
+			}
+			l.cache.release(before)
+		case *pb.LoaderOrder_Add:
+			if err := l.add(o.Add); err != nil {
+				return err
+			}
+		case *pb.LoaderOrder_Bans:
+			l.ban(o.Bans.Bans)
+			l.readyOnce.Do(func() { close(l.ready) })
+		case *pb.LoaderOrder_Find:
+			work.Go(func() error { return l.find(ctx, o.Find, send) })
+		}
+	}
+}
+
+func (l *Loader) takeJob(ctx context.Context, spec *pb.JobSpec) error {
+	job, findings := jobspec.Parse(spec.Name, spec.Yaml, spec.Directory)
+	if err := findings.Err(); err != nil {
+		return err
+	}
+	l.setJob(job)
+	budget := job.Resources.LoaderBuffer
+	if l.opts.Buffer > 0 {
+		budget = l.opts.Buffer
+	}
+	if l.opts.OnBudget != nil {
+		l.opts.OnBudget(budget)
+	}
+	disk := spill.Open(spill.Options{Dir: l.opts.Scratch, Limit: job.Resources.LoaderDisk, Log: l.opts.Log})
+	l.cache = newCache(ctx, budget, disk, l.load)
+	return nil
+}
+
+// open opens source i once.
+func (l *Loader) open(ctx context.Context, i uint32) (*Source, *lazySource, error) {
+	job, lazy := l.known(i)
+	if lazy == nil {
+		return nil, nil, fmt.Errorf("source %d was asked for, the job has %d", i, len(job.Sources))
+	}
+	lazy.mu.Lock()
+	defer lazy.mu.Unlock()
+	if lazy.source == nil {
+		src, err := l.openIn(ctx, job, int(i), lazy.roots)
+		if err != nil {
+			return nil, nil, err
+		}
+		if message := leftOut(src.Source); message != "" {
+			l.opts.Log.Warn(message, "source", src.Spec.Name)
+		}
+		lazy.source = src
+	}
+	return lazy.source, lazy, nil
+}
+
+// openIn opens source i of a job, whose files must be in one of roots, if there are any.
+func (l *Loader) openIn(ctx context.Context, job *jobspec.Job, i int, roots []string) (*Source, error) {
+	st := l.storeIn(roots)
+	if within, ok := st.(*store.Within); ok {
+		for _, file := range job.RankFiles(i) {
+			if err := within.Check(file); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return Open(ctx, st, job, i, l.tokenizers)
+}
+
+// storeIn is the loader's store, within roots if there are any.
+func (l *Loader) storeIn(roots []string) store.Store {
+	if len(roots) == 0 {
+		return l.store
+	}
+	return store.NewWithin(l.store, roots)
+}
+
+// load reads a block, or makes it of another one; the cache calls it.
+func (l *Loader) load(ctx context.Context, w *window) (content, error) {
+	id := w.id
+	src, err := l.source(ctx, id.source)
+	if err != nil {
+		return nil, err
+	}
+	banned, err := l.bannedIn(id.source, src)
+	if err != nil {
+		return nil, err
+	}
+	_, lazy := l.known(id.source)
+	if b := src.again(lazy.lastBlock(), int64(id.seq), banned); b != nil {
+		lazy.setLast(b)
+		return b, nil
+	}
+	worker, ok := lazy.workers.Get().(*transform.Worker)
+	if !ok {
+		worker = src.Chain.Worker()
+	}
+	defer lazy.workers.Put(worker)
+	c, err := src.readWithin(ctx, l.storeIn(lazy.roots), worker, banned, w)
+	if b, ok := c.(*Block); ok {
+		lazy.setLast(b)
+	}
+	return c, err
+}
+
+func (l *Loader) index(ctx context.Context, i uint32, send *rpc.Sender[*pb.LoaderReport]) error {
+	src, err := l.source(ctx, i)
+	if err != nil {
+		return l.fail(ctx, err, i, send)
+	}
+	l.opts.Log.Info("indexed", "source", src.Spec.Name, "files", len(src.Manifest.Files), "blocks", src.Order.Blocks())
+	return l.tellIndexed(i, src)
+}
+
+func (l *Loader) readBlock(ctx context.Context, id blockID, send *rpc.Sender[*pb.LoaderReport]) error {
+	var report *pb.BlockRead
+	err := l.cache.use(ctx, id, func(b content) (err error) {
+		report, err = b.report(id)
+		return err
+	})
+	if err != nil {
+		return l.fail(ctx, err, id.source, send)
+	}
+	return tellBlock(id, report, send)
+}
+
+// tellBlock tells the planner of a block, in parts if there is much to say.
+func tellBlock(id blockID, report *pb.BlockRead, send *rpc.Sender[*pb.LoaderReport]) error {
+	for part, more := range rpc.Parts(report) {
+		part.Source, part.Seq, part.More = id.source, id.seq, more
+		if err := send.Send(&pb.LoaderReport{Report: &pb.LoaderReport_Block{Block: part}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fail tells the planner why a source cannot be read, unless it knows. The session
+// goes on: the planner decides what that means for the job.
+func (l *Loader) fail(ctx context.Context, err error, source uint32, send *rpc.Sender[*pb.LoaderReport]) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if errors.Is(err, errOther) {
+		return nil
+	}
+	l.opts.Log.Error("source failed", "source", source, "err", err)
+	return send.Send(&pb.LoaderReport{Report: &pb.LoaderReport_Failure{Failure: rpc.ToFailure(err, int(source))}})
+}
+
+// usageEvery is how often a loader reports its memory: often enough for a
+// person who watches, rarely enough to cost nothing.
+const usageEvery = time.Second
+
+func (l *Loader) reportUsage(ctx context.Context, send *rpc.Sender[*pb.LoaderReport]) error {
+	tick := time.NewTicker(usageEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		select {
+		case <-l.ready:
+		default:
+			continue
+		}
+		held, blocks, rereads := l.cache.usage()
+		onDisk, limit, problem := l.cache.disk.Usage()
+		usage := &pb.LoaderUsage{
+			HeldBytes: uint64(held), BudgetBytes: uint64(l.cache.budget),
+			ReadBytes: uint64(l.store.Meter().Bytes), BlocksRead: blocks, BlocksReread: rereads,
+			DiskBytes: uint64(onDisk), DiskBudgetBytes: uint64(limit), DiskProblem: problem,
+		}
+		if err := send.Send(&pb.LoaderReport{Report: &pb.LoaderReport_Usage{Usage: usage}}); err != nil {
+			return nil // the session's reader says why
+		}
+	}
+}
+
+// Fetch implements the Loader service.
+func (l *Loader) Fetch(req *pb.FetchRequest, stream grpc.ServerStreamingServer[pb.Frame]) error {
+	a, ok := l.answers.Get().(*answer)
+	if !ok {
+		a = &answer{}
+	}
+	a.sets = slices.Grow(a.sets[:0], len(req.Blocks))[:len(req.Blocks)]
+	err := l.gather(stream.Context(), req, a.sets)
+	if err == nil {
+		a.body, err = samples.EncodeInto(a.body, a.sets)
+	}
+	for i := range a.sets {
+		a.sets[i].Kept, a.sets[i].Images = nil, nil // they would hold the blocks
+	}
+	if err != nil {
+		return rpc.ToStatus(err)
+	}
+	return rpc.SendBody(stream, &pb.FetchHeader{BodySize: uint64(len(a.body))}, a.body, func() { l.answers.Put(a) })
+}
+
+// answer is the memory of one answer to a fetch. It is used again when the
+// transport is done with it: fresh pages cost more than what is written to them.
+type answer struct {
+	sets []samples.Set
+	body []byte
+}
+
+// Samples implements handover.Loader. Its errors are those that Fetch's caller
+// would see.
+func (l *Loader) Samples(ctx context.Context, req *pb.FetchRequest) ([]samples.Set, error) {
+	sets := make([]samples.Set, len(req.Blocks))
+	if err := l.gather(ctx, req, sets); err != nil {
+		return nil, rpc.FromStatus(rpc.ToStatus(err))
+	}
+	return sets, nil
+}
+
+// gather puts the samples asked for into sets, one for each block.
+func (l *Loader) gather(ctx context.Context, req *pb.FetchRequest, sets []samples.Set) error {
+	select {
+	case <-l.ready:
+	case <-ctx.Done():
+		return fault.Lostf("loader %s has no job yet: %w", l.opts.ID, ctx.Err())
+	}
+	for i, want := range req.Blocks {
+		err := l.cache.use(ctx, blockID{want.Source, want.Seq}, func(b content) error {
+			if err := l.asPlanned(want, b); err != nil {
+				return err
+			}
+			return b.choose(want, &sets[i])
+		})
+		if err != nil {
+			return err
+		}
+		if err := l.decodeImages(ctx, want, &sets[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,67 @@
+package order_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/sourceloader/format"
+	"github.com/millrace-data/millrace/internal/sourceloader/order"
+	"github.com/millrace-data/millrace/internal/sourceloader/store"
+	"github.com/millrace-data/millrace/jobspec"
+)
+
+// TestFirst reads one record of the first file that has one, and no other.
+func TestFirst(t *testing.T) {
+	var mem store.Memory
+	mem.Put("d/a.jsonl", nil)
+	mem.Put("d/b.jsonl", []byte(twoLines))
+	mem.Put("d/c.jsonl", []byte("{}\n"))
+	mem.Put("d/d.data", nil)
+	src := &jobspec.Source{Name: "s", Files: []string{"/d"}}
+	var read []string
+	s, err := order.First(t.Context(), &mem, src, []string{"text"}, func(obj store.Object, rec *format.Record) error {
+		read = append(read, fmt.Sprintf("%s %d", obj.URI, rec.Row))
+		return rec.Err
+	})
+	if err != nil || fmt.Sprint(read) != "[/d/b.jsonl 0]" {
+		t.Errorf("read %v, %v", read, err)
+	}
+	if s.Format.Name() != "jsonl" || len(s.LeftOut) != 1 || s.LeftOut[0].URI != "/d/d.data" {
+		t.Errorf("%s, left out %v", s.Format.Name(), s.LeftOut)
+	}
+	mine := errors.New("not this record")
+	if _, err := order.First(t.Context(), &mem, src, nil, func(store.Object, *format.Record) error { return mine }); !errors.Is(err, mine) {
+		t.Errorf("the callback's error comes back as %v", err)
+	}
+	src.Files = []string{"/d/a.jsonl"}
+	if _, err := order.First(t.Context(), &mem, src, nil, nil); fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), `source "s" is empty`) {
+		t.Errorf("nothing but an empty file: %v", err)
+	}
+}
+
+// TestStreamingIndex refuses what an index of MosaicML Streaming says, and reads what
+// is only called so.
+func TestStreamingIndex(t *testing.T) {
+	const shards = `"shards": [{"format": %q, "raw_data": {"basename": "shard.00000.x", "bytes": 9}}, {"format": "mds"`
+	for text, want := range map[string]string{
+		fmt.Sprintf(`{"version": 2, `+shards+`}]}`, "mds"):  "whose shards (mds) are not read",
+		fmt.Sprintf(`{`+shards, "mds"):                      "whose shards (mds) are not read", // no more of it is read
+		fmt.Sprintf(`{`+shards+`}], "version": 2}`, "csv"):  "whose shards (csv) are not read",
+		fmt.Sprintf(`{`+shards+`}], "version": 2}`, "json"): "name them with `format: jsonl`",
+		`{"shards": [], "text": "a"}`:                       "",
+		`{"shards": [1, 2], "text": "a"}`:                   "",
+		`{"shards": {"format": "mds"}, "text": "a"}`:        "",
+		`{"shards": [{"format": "mds"}], "text": "a"}`:      "",
+		`[{"shards": [{"raw_data": {"basename": "a"}}]}]`:   "",
+		`{"text": "a"}`: "",
+		`{"text": {"shards": [{"raw_data": {"basename": "a"}}]}}`: "",
+	} {
+		_, err := index(t, map[string]string{"d/index.json": text}, jobspec.Source{Files: []string{"/d"}})
+		if want == "" && err != nil || want != "" && (fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+}

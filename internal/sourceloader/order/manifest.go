@@ -1,0 +1,348 @@
+package order
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/sourceloader/format"
+	"github.com/millrace-data/millrace/internal/sourceloader/store"
+	"github.com/millrace-data/millrace/jobspec"
+)
+
+// File is one file of a manifest.
+type File struct {
+	store.Object
+	Chunks      int
+	Fingerprint [32]byte       // of its bytes, and of its companions'
+	Companions  []store.Object // files that hold its data as well
+}
+
+// Manifest is the frozen list of the files that a source's samples come from.
+type Manifest struct {
+	Files    []File   // sorted by URI
+	Encoding [32]byte // SHA-256 of the tokenizer's rank file; zero if it has none
+}
+
+// Bytes is the size of all files together.
+func (m *Manifest) Bytes() int64 {
+	var n int64
+	for _, f := range m.Files {
+		n += f.Size
+	}
+	return n
+}
+
+// Digest is a SHA-256 over what decides the samples: the files' names below
+// their common folder, sizes, chunk counts and fingerprints, and the encoding.
+// Where the folder lies, and when the files were written, does not matter.
+func (m *Manifest) Digest() [32]byte {
+	h := sha256.New()
+	prefix := m.Folder()
+	for _, f := range m.Files {
+		name := strings.TrimPrefix(f.URI, prefix)
+		var b [24]byte
+		binary.LittleEndian.PutUint64(b[0:], uint64(len(name)))
+		binary.LittleEndian.PutUint64(b[8:], uint64(f.Size))
+		binary.LittleEndian.PutUint64(b[16:], uint64(f.Chunks))
+		h.Write(b[:])
+		h.Write([]byte(name))
+		h.Write(f.Fingerprint[:])
+	}
+	h.Write(m.Encoding[:])
+	return [32]byte(h.Sum(nil))
+}
+
+// Folder returns the longest folder (with its slash) above all files.
+func (m *Manifest) Folder() string {
+	files := m.Files
+	if len(files) == 0 {
+		return ""
+	}
+	// Files are sorted, so the first and the last differ the earliest.
+	first, last := files[0].URI, files[len(files)-1].URI
+	n := 0
+	for n < min(len(first), len(last)) && first[n] == last[n] {
+		n++
+	}
+	return first[:strings.LastIndexByte(first[:n], '/')+1]
+}
+
+// Source is a source that was indexed: its format, files and order. It is
+// read-only and safe for concurrent use.
+type Source struct {
+	Format   format.Format
+	Options  format.Options
+	LeftOut  []store.Object // files of folders and globs that are not of the format
+	Manifest Manifest
+	Order    Order
+}
+
+// Index lists the files of src, fingerprints them, counts their chunks and
+// returns the source's order under seed. columns are the columns that will be
+// read. Errors are of class fault.User if a file is missing or broken, or the
+// source has no chunk at all.
+func Index(ctx context.Context, st store.Store, src *jobspec.Source, seed uint64, columns []string) (*Source, error) {
+	s, objects, err := find(ctx, st, src, columns)
+	if err != nil {
+		return nil, wrap(src.Name, err)
+	}
+	for _, obj := range objects {
+		file := File{Object: obj}
+		if file.Chunks, err = s.Format.Chunks(ctx, st, obj, s.Options); err != nil {
+			return nil, wrap(src.Name, err)
+		}
+		if err := file.fingerprint(ctx, st, s.Format); err != nil {
+			return nil, wrap(src.Name, err)
+		}
+		s.Manifest.Files = append(s.Manifest.Files, file)
+	}
+	target := src.ChunkBytes
+	if target == 0 {
+		target = format.DefaultChunkBytes
+	}
+	s.Order = Order{
+		Source:  src.Name,
+		Seed:    seed,
+		Shuffle: src.Shuffle.Enabled,
+		Block:   max(src.Shuffle.Block, 1),
+		Layout:  NewLayout(s.Manifest.Files, target),
+	}
+	if s.Order.Layout.Chunks() == 0 {
+		return nil, empty(src, len(objects))
+	}
+	return s, nil
+}
+
+// empty is the error of a source without a chunk.
+func empty(src *jobspec.Source, files int) error {
+	return fault.Userf("source %q is empty: its %d files (%s) hold no record; name files with data, or take the source out",
+		src.Name, files, strings.Join(src.Files, ", "))
+}
+
+// fingerprint takes the fingerprints of a file and its companions.
+func (file *File) fingerprint(ctx context.Context, st store.Store, f format.Format) (err error) {
+	if file.Fingerprint, err = store.Fingerprint(ctx, st, file.Object); err != nil {
+		return err
+	}
+	with, ok := f.(format.Companion)
+	if !ok {
+		return nil
+	}
+	for _, uri := range with.Companions(file.URI) {
+		obj, err := st.Stat(ctx, uri)
+		if err != nil {
+			return err
+		}
+		print, err := store.Fingerprint(ctx, st, obj)
+		if err != nil {
+			return err
+		}
+		file.Companions = append(file.Companions, obj)
+		file.Fingerprint = sha256.Sum256(append(file.Fingerprint[:], print[:]...))
+	}
+	return nil
+}
+
+// ReadUnit calls fn for each record of a unit. It refuses a file, or a companion
+// of it, that changed after the manifest was made.
+func (s *Source) ReadUnit(ctx context.Context, st store.Store, u Unit, fn func(*format.Record) error) error {
+	file := &s.Manifest.Files[u.File]
+	for _, c := range file.Companions {
+		now, err := st.Stat(ctx, c.URI)
+		if err != nil {
+			return err
+		}
+		if now.Version != c.Version {
+			return fault.Userf("opening %s: %w; restore it, or start the job again on the new data", c.URI, store.ErrChanged)
+		}
+	}
+	return s.Format.Read(ctx, st, file.Object, u.Chunk, s.Options, fn)
+}
+
+// find lists the files that a source is read from, without a look at what they hold.
+func find(ctx context.Context, st store.Store, src *jobspec.Source, columns []string) (*Source, []store.Object, error) {
+	all, err := list(ctx, st, src.Files)
+	if err != nil {
+		return nil, nil, err
+	}
+	s := &Source{Options: format.Options{Columns: columns, ChunkBytes: src.ChunkBytes, MaxRecord: src.MaxRecord, MaxElements: src.MaxElements}}
+	objects, err := s.choose(ctx, st, src, all)
+	if err != nil {
+		return nil, nil, err
+	}
+	return s, withoutCompanions(s.Format, objects), noIndex(ctx, st, objects)
+}
+
+func list(ctx context.Context, st store.Store, patterns []string) ([]store.Object, error) {
+	var all []store.Object
+	for _, p := range patterns {
+		objects, err := st.List(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, objects...)
+	}
+	byURI := func(a, b store.Object) int { return strings.Compare(a.URI, b.URI) }
+	slices.SortFunc(all, byURI)
+	return slices.CompactFunc(all, func(a, b store.Object) bool { return a.URI == b.URI }), nil
+}
+
+// choose finds the format of a source and drops the listed files that are not
+// of it, such as the state.json beside Hugging Face's Arrow files. A file that
+// the spec names itself stays, whatever it is called.
+func (s *Source) choose(ctx context.Context, st store.Store, src *jobspec.Source, objects []store.Object) (kept []store.Object, err error) {
+	if s.Format, err = formatOf(src, objects); err != nil {
+		return nil, err
+	}
+	stays := func(o store.Object) bool { return fits(s.Format, src.Format == "", o.URI) }
+	if !slices.ContainsFunc(objects, func(o store.Object) bool { return !stays(o) }) {
+		return objects, nil
+	}
+	named, err := namedFiles(ctx, st, src.Files)
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range objects {
+		switch {
+		case stays(o) || named[o.URI]:
+			kept = append(kept, o)
+		case !slices.Contains(besideData, path.Base(o.URI)):
+			s.LeftOut = append(s.LeftOut, o)
+		}
+	}
+	if len(kept) > 0 {
+		return kept, nil
+	}
+	if _, err := format.Foreign(objects[0].URI); err != nil {
+		return nil, err
+	}
+	return nil, fault.Userf("none of the files that %s names is of format %s; set `format:` or name other files",
+		strings.Join(src.Files, ", "), s.Format.Name())
+}
+
+// fits reports whether a listed file is data of format f, by its name. byName
+// says that f was found by the files' names.
+func fits(f format.Format, byName bool, uri string) bool {
+	if byName {
+		if said, err := format.ByPath(uri); err != nil || said.Name() != f.Name() {
+			return false
+		}
+	}
+	filter, ok := f.(format.Filter)
+	return !ok || filter.Accepts(uri)
+}
+
+// withoutCompanions drops files that only hold more of another listed file's
+// data: of a Megatron pair that a folder or glob names whole, the index stays.
+func withoutCompanions(f format.Format, objects []store.Object) []store.Object {
+	with, ok := f.(format.Companion)
+	if !ok {
+		return objects
+	}
+	later := map[string]bool{} // companions of a file that comes after them
+	for _, o := range objects {
+		for _, uri := range with.Companions(o.URI) {
+			later[uri] = later[uri] || uri < o.URI
+		}
+	}
+	return slices.DeleteFunc(objects, func(o store.Object) bool { return later[o.URI] })
+}
+
+// namedFiles returns the URIs of the patterns that are the names of files.
+func namedFiles(ctx context.Context, st store.Store, patterns []string) (map[string]bool, error) {
+	named := map[string]bool{}
+	for _, p := range patterns {
+		obj, err := st.Stat(ctx, p)
+		switch {
+		case err == nil:
+			named[obj.URI] = true
+		case fault.ClassOf(err) != fault.User: // not just a folder or a glob
+			return nil, err
+		}
+	}
+	return named, nil
+}
+
+// besideData are files that Hugging Face's save_to_disk and hub downloads put
+// beside the data: they do not say what a folder's format is.
+var besideData = []string{"state.json", "dataset_info.json", "dataset_dict.json", "README.md"}
+
+// formatOf returns the format that the spec sets, or else the one that all files
+// with a known extension share.
+func formatOf(src *jobspec.Source, objects []store.Object) (format.Format, error) {
+	if src.Format != "" {
+		return format.ByName(src.Format)
+	}
+	var (
+		found format.Format
+		by    string
+		first error
+	)
+	for _, o := range objects {
+		f, err := format.ByPath(o.URI)
+		shards, foreign := format.Foreign(o.URI)
+		switch {
+		case slices.Contains(besideData, path.Base(o.URI)):
+		case shards:
+			return nil, foreign
+		case err != nil:
+			first = cmp.Or(first, err)
+		case found == nil:
+			found, by = f, o.URI
+		case found.Name() != f.Name():
+			return nil, fault.Userf("its files are of several formats: %s is %s, %s is %s; set `format:` to the one that is meant, or make it two sources",
+				by, found.Name(), o.URI, f.Name())
+		}
+	}
+	switch {
+	case found != nil:
+		return found, nil
+	case first != nil:
+		return nil, first
+	case len(objects) == 0:
+		return nil, fault.Userf("it names no file; give `files:` a path, a folder or a glob")
+	}
+	return format.ByPath(objects[0].URI) // nothing but what else stands beside data
+}
+
+func wrap(source string, err error) error {
+	return fault.As(fault.ClassOf(err), fmt.Errorf("source %q: %w", source, err))
+}
+
+// Name shortens a file's URI for messages: its path below the common folder.
+func (m *Manifest) Name(file int32) string {
+	f := m.Files[file].URI
+	if name := strings.TrimPrefix(f, m.Folder()); name != "" {
+		return name
+	}
+	return path.Base(f)
+}
+
+// Find returns the number of the file that a name means: its URI, or so much of
+// the end of it that no other file ends so.
+func (m *Manifest) Find(name string) (int, error) {
+	found, more := -1, 0
+	for i := range m.Files {
+		switch uri := m.Files[i].URI; {
+		case uri == name || m.Name(int32(i)) == name:
+			return i, nil
+		case strings.HasSuffix(uri, "/"+name):
+			found = i
+			more++
+		}
+	}
+	switch {
+	case more > 1:
+		return 0, fault.Userf("%d files end with %q: give more of the path, such as %q", more, name, m.Files[found].URI)
+	case found < 0:
+		return 0, fault.Userf("there is no file %q; a valid one is %q", name, m.Name(0))
+	}
+	return found, nil
+}

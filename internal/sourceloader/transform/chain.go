@@ -1,0 +1,366 @@
+package transform
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"slices"
+
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/fieldpath"
+	"github.com/millrace-data/millrace/internal/sourceloader/format"
+	"github.com/millrace-data/millrace/internal/sourceloader/tokenize"
+	"github.com/millrace-data/millrace/internal/sourceloader/transform/filter"
+	"github.com/millrace-data/millrace/jobspec"
+)
+
+// The rules for long samples, as in jobspec.Long.
+const (
+	ruleSplit    = "split"
+	ruleTruncate = "truncate"
+	ruleDrop     = "drop"
+)
+
+// Chain is a compiled source. It is immutable and safe for concurrent use; the
+// goroutines that apply it have a Worker each.
+type Chain struct {
+	columns  []string
+	users    []string // of each column, the step that names it first
+	requires []bool   // of each column, that records must have it
+	steps    []step
+	keep     []keptColumn
+	rule     string
+	max      int // tokens
+	maxText  int // bytes
+	encoding *tokenize.Encoding
+	pictures [32]byte // imaging.Fingerprint if there is an image step, else zero
+}
+
+// step is a step with the words that errors name it by.
+type step struct {
+	label string
+	run   func(w *Worker, rec *format.Record) (bool, error)
+}
+
+type keptColumn struct {
+	path  string
+	place int
+}
+
+// Compile compiles the transforms, kept columns and long rule of src.
+// sequenceLength is the bound on the tokens of a sample and the default of
+// src.Long.Max. Encodings come from tokenizers, which the sources of a job
+// share; nil reads them for this chain alone.
+//
+// Steps run in the order of the spec. The text is the column text until a text
+// step sets it. An AppendEOD whose ID is below zero appends the encoding's own
+// end-of-text token; a document without any token stays empty and gets none.
+// Errors are of class fault.User and name the source and the step.
+func Compile(src jobspec.Source, sequenceLength int, tokenizers *Tokenizers) (*Chain, error) {
+	if tokenizers == nil {
+		tokenizers = NewTokenizers()
+	}
+	c := &compiler{chain: &Chain{maxText: maxText(src)}, tokenizers: tokenizers}
+	for i, t := range src.Transforms {
+		if err := c.transform(i, t); err != nil {
+			return nil, fmt.Errorf("source %q: transforms[%d]: %w", src.Name, i, err)
+		}
+	}
+	if !c.hasTokens {
+		return nil, fault.Userf("source %q: no step makes tokens: add a tokenize step or, for token ids in a column, a tokens step", src.Name)
+	}
+	if err := c.keep(src.Keep); err != nil {
+		return nil, fmt.Errorf("source %q: %w", src.Name, err)
+	}
+	if err := c.long(src.Long, sequenceLength); err != nil {
+		return nil, fmt.Errorf("source %q: long: %w", src.Name, err)
+	}
+	return c.chain, nil
+}
+
+// CheckFilter reports whether expr is a valid filter, wherever it stands in a
+// chain. Its error is the one of Compile without the name of the source.
+func CheckFilter(expr string) error {
+	_, err := filter.Compile(expr, filter.Scope{Tokens: true, Column: func(path string) (int, error) {
+		_, err := fieldpath.Parse(path)
+		return 0, err
+	}})
+	return err
+}
+
+// Columns returns the paths of the columns that records must have, in the order
+// of Record.Values: what the steps read, by first use, then what is kept. Each
+// is there once. The slice is the caller's.
+func (c *Chain) Columns() []string { return slices.Clone(c.columns) }
+
+// Encoding returns the encoding of the tokenize step, or nil if the tokens come
+// from a column.
+func (c *Chain) Encoding() *tokenize.Encoding { return c.encoding }
+
+// EncodingDigest is the SHA-256 of the rank file of the tokenize step: another
+// file under the same name gives other tokens. It is zero if there is none. With an
+// image step it is the SHA-256 of that and of imaging.Fingerprint: another decoder
+// gives other pixels.
+func (c *Chain) EncodingDigest() [32]byte {
+	var digest [32]byte
+	if c.encoding != nil {
+		digest = c.encoding.Digest()
+	}
+	if c.pictures != ([32]byte{}) {
+		digest = sha256.Sum256(append(digest[:], c.pictures[:]...))
+	}
+	return digest
+}
+
+// compiler is the state of a chain while its steps are added.
+type compiler struct {
+	chain      *Chain
+	tokenizers *Tokenizers
+	hasText    bool   // a text step came
+	hasTokens  bool   // a tokenize or tokens step came
+	hasEnd     bool   // an append_eod step came
+	label      string // of the step that is being compiled
+}
+
+func (c *compiler) add(label string, run func(*Worker, *format.Record) (bool, error)) {
+	c.chain.steps = append(c.chain.steps, step{label, run})
+}
+
+// column gives a path its place in Record.Values.
+func (c *compiler) column(path string) (int, error) {
+	if place := slices.Index(c.chain.columns, path); place >= 0 {
+		return place, nil
+	}
+	if _, err := fieldpath.Parse(path); err != nil {
+		return 0, err
+	}
+	c.chain.columns = append(c.chain.columns, path)
+	c.chain.users = append(c.chain.users, c.label)
+	c.chain.requires = append(c.chain.requires, false)
+	return len(c.chain.columns) - 1, nil
+}
+
+// required is column, for one that records must have.
+func (c *compiler) required(path string) (int, error) {
+	place, err := c.column(path)
+	if err == nil {
+		c.chain.requires[place] = true
+	}
+	return place, err
+}
+
+func (c *compiler) transform(i int, t jobspec.Transform) error {
+	label := func(name string) string {
+		c.label = fmt.Sprintf("transforms[%d].%s", i, name)
+		return c.label
+	}
+	set := 0
+	for _, present := range []bool{t.Text != "", t.Tokens != "", t.Filter != "", t.Tokenize != nil, t.AppendEOD != nil, t.Image != nil} {
+		if present {
+			set++
+		}
+	}
+	switch {
+	case set != 1:
+		return fault.Userf("%d of text, tokens, filter, tokenize, append_eod and image are set; a step is exactly one of them", set)
+	case t.Text != "":
+		return c.text(label("text"), t.Text)
+	case t.Tokens != "":
+		return c.tokens(label("tokens"), t.Tokens)
+	case t.Filter != "":
+		return c.filter(label("filter"), t.Filter)
+	case t.Tokenize != nil:
+		return c.tokenize(label("tokenize"), *t.Tokenize)
+	case t.Image != nil:
+		return c.image(label("image"), t.Image)
+	default:
+		return c.appendEOD(label("append_eod"), *t.AppendEOD)
+	}
+}
+
+func (c *compiler) text(label, src string) error {
+	if c.hasTokens {
+		return fault.Userf("a text step after the tokens are made changes nothing; put it before")
+	}
+	t, err := parseTemplate(src)
+	if err != nil {
+		return err
+	}
+	for i := range t.parts {
+		p := &t.parts[i]
+		if p.path == "" || p.path == currentText && c.hasText {
+			p.column = fromText
+			continue
+		}
+		column := c.required
+		if p.optional {
+			column = c.column
+		}
+		if p.column, err = column(p.path); err != nil {
+			return err
+		}
+	}
+	c.hasText = true
+	c.add(label, func(w *Worker, rec *format.Record) (bool, error) { return true, w.render(&t, rec) })
+	return nil
+}
+
+// needText makes the column text the current text if no text step came.
+func (c *compiler) needText(label string) error {
+	if c.hasText {
+		return nil
+	}
+	place, err := c.required(currentText)
+	if err != nil {
+		return err
+	}
+	c.hasText = true
+	t := template{parts: []part{{path: currentText, column: place}}}
+	c.add(label, func(w *Worker, rec *format.Record) (bool, error) { return true, w.render(&t, rec) })
+	return nil
+}
+
+func (c *compiler) filter(label, expr string) error {
+	f, err := filter.Compile(expr, filter.Scope{Tokens: c.hasTokens, Column: c.column})
+	if err != nil {
+		return err
+	}
+	if f.UsesText() {
+		if err := c.needText(label); err != nil {
+			return err
+		}
+	}
+	c.add(label, func(w *Worker, rec *format.Record) (bool, error) {
+		w.input.Text, w.input.Tokens, w.input.Values = w.text, w.tokens, rec.Values
+		return f.Eval(&w.input)
+	})
+	return nil
+}
+
+func (c *compiler) oneTokenStep() error {
+	if c.hasTokens {
+		return fault.Userf("an earlier step makes the tokens; a chain has one tokenize or tokens step")
+	}
+	c.hasTokens = true
+	return nil
+}
+
+func (c *compiler) tokenize(label string, t jobspec.Tokenize) error {
+	if err := c.needText(label); err != nil {
+		return err
+	}
+	if err := c.oneTokenStep(); err != nil {
+		return err
+	}
+	enc, err := c.tokenizers.Load(t)
+	if err != nil {
+		return err
+	}
+	c.chain.encoding = enc
+	if t.Special != "" || t.Allow != nil || t.Refuse != nil {
+		return c.specials(label, enc, t)
+	}
+	c.add(label, func(w *Worker, _ *format.Record) (bool, error) {
+		w.tokens = enc.Append(w.tokens, w.text)
+		return true, nil
+	})
+	return nil
+}
+
+// specials is tokenize for a text in which names of special tokens are more than text.
+func (c *compiler) specials(label string, enc *tokenize.Encoding, t jobspec.Tokenize) error {
+	allowed, refused := slices.Clone(t.Allow), slices.Clone(t.Refuse)
+	for _, name := range enc.SpecialNames() {
+		switch {
+		case slices.Contains(t.Allow, name), slices.Contains(t.Refuse, name):
+		case t.Special == "allow":
+			allowed = append(allowed, name)
+		case t.Special == "refuse":
+			refused = append(refused, name)
+		}
+	}
+	rules, err := enc.Specials(allowed, refused)
+	if err != nil {
+		return err
+	}
+	c.add(label, func(w *Worker, _ *format.Record) (_ bool, err error) {
+		w.tokens, err = rules.Append(w.tokens, w.text)
+		return err == nil, err
+	})
+	return nil
+}
+
+func (c *compiler) tokens(label, path string) error {
+	if err := c.oneTokenStep(); err != nil {
+		return err
+	}
+	place, err := c.required(path)
+	if err != nil {
+		return err
+	}
+	c.add(label, func(w *Worker, rec *format.Record) (bool, error) {
+		if rec.Values[place].Absent {
+			return false, absent(rec, place, path, "leave the record out by a filter before this step")
+		}
+		ids, err := appendIDs(w.tokens, &rec.Values[place])
+		if err != nil {
+			return false, fmt.Errorf("column %q: %w", path, err)
+		}
+		w.tokens = ids
+		return true, nil
+	})
+	return nil
+}
+
+func (c *compiler) appendEOD(label string, eod jobspec.AppendEOD) error {
+	id := eod.ID
+	switch {
+	case !c.hasTokens:
+		return fault.Userf("append_eod needs tokens: put it after the tokenize or tokens step")
+	case id < 0 && c.chain.encoding == nil:
+		return fault.Userf("append_eod needs an id here: tokens from a column have no encoding that says which one ends a document")
+	case id < 0:
+		id = c.chain.encoding.EOT()
+	}
+	c.hasEnd = true
+	c.add(label, func(w *Worker, _ *format.Record) (bool, error) {
+		if len(w.tokens)+len(w.prefix) > 0 { // a document without tokens stays empty
+			w.tokens = append(w.tokens, id)
+		}
+		return true, nil
+	})
+	return nil
+}
+
+func (c *compiler) keep(paths []string) error {
+	c.label = ""
+	for i, path := range paths {
+		if slices.Contains(paths[:i], path) {
+			return fault.Userf("keep[%d]: column %q is there already", i, path)
+		}
+		place, err := c.column(path)
+		if err != nil {
+			return fmt.Errorf("keep[%d]: %w", i, err)
+		}
+		c.chain.keep = append(c.chain.keep, keptColumn{path, place})
+	}
+	return nil
+}
+
+func (c *compiler) long(long jobspec.Long, sequenceLength int) error {
+	c.chain.rule, c.chain.max = long.Rule, long.Max
+	if long.Rule == "" {
+		c.chain.rule = ruleSplit
+	}
+	if long.Max == 0 {
+		c.chain.max = sequenceLength
+	}
+	switch {
+	case !slices.Contains([]string{ruleSplit, ruleTruncate, ruleDrop}, c.chain.rule):
+		return fault.Userf("rule %q: valid are %s, %s, %s", long.Rule, ruleSplit, ruleTruncate, ruleDrop)
+	case sequenceLength < 1:
+		return fault.Userf("batch.sequence_length is %d tokens; at least 1 is needed", sequenceLength)
+	case c.chain.max < 1 || c.chain.max > sequenceLength:
+		return fault.Userf("max is %d tokens; valid are 1 to %d, the sequence length", long.Max, sequenceLength)
+	}
+	return nil
+}

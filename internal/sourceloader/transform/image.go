@@ -1,0 +1,117 @@
+package transform
+
+import (
+	"crypto/sha256"
+	"fmt"
+
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/imaging"
+	"github.com/millrace-data/millrace/internal/sourceloader/format"
+	"github.com/millrace-data/millrace/jobspec"
+)
+
+// Image is one image of a sample.
+type Image struct {
+	At   int32        // place of its first placeholder in Sample.Tokens
+	Grid imaging.Grid // in patches; Geometry.Tokens of it is the number of placeholders
+	Data []byte       // as the record has it: encoded
+	SHA  [32]byte     // SHA-256 of Data
+}
+
+// Geometry is the rule of an image step from sizes to grids.
+func Geometry(step *jobspec.Image) imaging.Geometry {
+	return imaging.Geometry{Patch: step.Patch, Merge: step.Merge, MinPixels: step.MinPixels, MaxPixels: step.MaxPixels}
+}
+
+// imageStep is a compiled image step.
+type imageStep struct {
+	*jobspec.Image
+	geometry imaging.Geometry
+	places   []int // of its columns
+}
+
+func (c *compiler) image(label string, spec *jobspec.Image) error {
+	step := &imageStep{Image: spec, geometry: Geometry(spec)}
+	switch {
+	case !c.hasTokens:
+		return fault.Userf("an image step needs tokens to stand before: put it after the tokenize or tokens step")
+	case c.chain.pictures != ([32]byte{}):
+		return fault.Userf("an earlier step takes the images; a chain has one image step")
+	case c.hasEnd:
+		return fault.Userf("an image step comes before append_eod: a record may have images and no other token")
+	case len(spec.Columns) == 0:
+		return fault.Userf("an image step names the columns that hold the images")
+	}
+	if err := step.geometry.Check(); err != nil {
+		return err
+	}
+	for _, path := range spec.Columns {
+		place, err := c.column(path)
+		if err != nil {
+			return err
+		}
+		step.places = append(step.places, place)
+	}
+	c.chain.pictures = imaging.Fingerprint()
+	c.add(label, func(w *Worker, rec *format.Record) (bool, error) { return true, w.takeImages(step, rec) })
+	return nil
+}
+
+// takeImages adds the record's images, and their placeholders, to the worker.
+func (w *Worker) takeImages(step *imageStep, rec *format.Record) error {
+	for i, place := range step.places {
+		if err := w.takeValue(step, &rec.Values[place]); err != nil {
+			return fmt.Errorf("column %q: %w", step.Columns[i], err)
+		}
+	}
+	return nil
+}
+
+func (w *Worker) takeValue(step *imageStep, v *format.Value) error {
+	switch v.Kind {
+	case format.Null:
+		return nil
+	case format.Bytes:
+		return w.takeImage(step, v.Bytes)
+	case format.List:
+		for i := range v.List {
+			if err := w.takeValue(step, &v.List[i]); err != nil {
+				return fmt.Errorf("element %d: %w", i, err)
+			}
+		}
+		return nil
+	case format.String:
+		return fault.Userf("it is text, not the bytes of an image")
+	}
+	return fault.Userf("it holds no bytes; an image is bytes, or a list of them")
+}
+
+func (w *Worker) takeImage(step *imageStep, data []byte) error {
+	if len(w.images) == step.MaxImages {
+		return fault.Userf("the record has more than %d images; leave some out, or raise max_images", step.MaxImages)
+	}
+	info, err := imaging.Size(data)
+	if err != nil {
+		return err
+	}
+	grid, err := step.geometry.Grid(info.Width, info.Height)
+	if err != nil {
+		return err
+	}
+	if step.Verify {
+		if err := w.decoder.Verify(data); err != nil {
+			return err
+		}
+	}
+	if step.Begin != 0 {
+		w.prefix = append(w.prefix, step.Begin)
+	}
+	w.images = append(w.images, Image{At: int32(len(w.prefix)), Grid: grid, Data: data, SHA: sha256.Sum256(data)})
+	for range step.geometry.Tokens(grid) {
+		w.prefix = append(w.prefix, step.Token)
+	}
+	if step.End != 0 {
+		w.prefix = append(w.prefix, step.End)
+	}
+	return nil
+}

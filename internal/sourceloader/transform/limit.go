@@ -1,0 +1,45 @@
+package transform
+
+import (
+	"cmp"
+	"errors"
+
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/sourceloader/format"
+	"github.com/millrace-data/millrace/jobspec"
+)
+
+// Skips says whether a source leaves out a record with this error, rather than stop the
+// job. One that is too long, or whose lists are, is left out only if the spec says how long
+// they may be: the limit decides about bytes then, and is part of the job's identity.
+func Skips(src *jobspec.Source, err error) bool {
+	return fault.ClassOf(err) == fault.User && src.BadRecords.Policy == "skip" &&
+		(src.MaxRecord > 0 || !errors.Is(err, format.ErrTooLong)) &&
+		(src.MaxElements > 0 || !errors.Is(err, format.ErrTooMany))
+}
+
+func maxText(src jobspec.Source) int { return int(cmp.Or(src.MaxRecord, format.DefaultMaxRecord)) }
+
+// size is how long the template's text will be in bytes, before any memory is taken for
+// it; numbers and bools, which are short, do not count.
+func (t template) size(w *Worker, rec *format.Record) (n int) {
+	for i := range t.parts {
+		p := &t.parts[i]
+		n += len(p.literal)
+		switch {
+		case p.column != fromText:
+			n += textSize(&rec.Values[p.column])
+		case p.path != "":
+			n += len(w.text)
+		}
+	}
+	return n
+}
+
+func textSize(v *format.Value) (n int) {
+	n = len(v.Bytes)
+	for i := range v.List {
+		n += textSize(&v.List[i]) + 1 // a line break
+	}
+	return n
+}

@@ -1,0 +1,178 @@
+package transform
+
+import (
+	"fmt"
+
+	"github.com/millrace-data/millrace/internal/imaging"
+	"github.com/millrace-data/millrace/internal/sourceloader/format"
+	"github.com/millrace-data/millrace/internal/sourceloader/transform/filter"
+)
+
+// maxScratch is the scratch memory in bytes, for each buffer, that a Worker
+// keeps from one record to the next: one huge record must not hold its size for
+// the rest of the job.
+const maxScratch = 16 << 20
+
+// Worker applies a Chain, one record at a time. It is not safe for concurrent
+// use: each goroutine makes its own. What it does with a record does not depend
+// on the records before.
+type Worker struct {
+	chain *Chain
+	input filter.Input
+
+	text    []byte // the current text: borrowed from the record or in buffers
+	buffers [2][]byte
+	tokens  []int32
+	prefix  []int32 // placeholders of images, which come before the tokens
+	images  []Image
+	decoder imaging.Decoder
+	extras  [][]byte
+	numbers []byte // memory of extras that are not in the record
+	sample  Sample
+}
+
+// Worker returns a new worker: scratch that grows with the longest record.
+func (c *Chain) Worker() *Worker { return &Worker{chain: c} }
+
+// Apply turns rec, whose values are those of Chain.Columns, into samples and
+// calls emit for each, in order of Piece. Samples have 1 to sequenceLength tokens
+// and are valid during emit only, which must not call Apply of the same worker.
+// rec is not changed. The outcome says what became of the record; it has no
+// meaning beside an error.
+//
+// rec.Err and an error of emit are returned as they are. An error about a value
+// is of class fault.User, names row, step and column (the reader knows source and
+// file), and comes before the first sample of the record. A record with other columns than asked for is
+// a bug.
+func (w *Worker) Apply(rec *format.Record, emit func(*Sample) error) (Outcome, error) {
+	if rec.Err != nil {
+		return 0, rec.Err
+	}
+	c := w.chain
+	if len(rec.Values) != len(c.columns) {
+		return 0, fmt.Errorf("row %d has %d values for %d columns", rec.Row, len(rec.Values), len(c.columns))
+	}
+	w.reset()
+	for i := range c.steps {
+		keep, err := c.steps[i].run(w, rec)
+		if err != nil {
+			return 0, fmt.Errorf("row %d: %s: %w", rec.Row, c.steps[i].label, err)
+		}
+		if !keep {
+			return Filtered, nil
+		}
+	}
+	return w.emit(rec, emit)
+}
+
+func (w *Worker) reset() {
+	w.text = nil
+	w.tokens = reuse(w.tokens, maxScratch/4)
+	w.prefix = reuse(w.prefix, maxScratch/4)
+	clear(w.images) // they borrow from the record
+	w.images = w.images[:0]
+	w.extras = w.extras[:0]
+	w.numbers = reuse(w.numbers, maxScratch)
+	for i, b := range w.buffers {
+		w.buffers[i] = reuse(b, maxScratch)
+	}
+}
+
+// reuse empties s, or lets it go if it is larger than limit elements.
+func reuse[T any](s []T, limit int) []T {
+	if cap(s) > limit {
+		return nil
+	}
+	return s[:0]
+}
+
+// render makes the template's text the current one.
+func (w *Worker) render(t *template, rec *format.Record) error {
+	if t.single() && t.parts[0].column != fromText {
+		if v := &rec.Values[t.parts[0].column]; v.Kind == format.String && len(v.Bytes) <= w.chain.maxText {
+			w.text = v.Bytes
+			return nil
+		}
+	}
+	// The current text may be in buffers[0], so the new one goes into the other.
+	if size := t.size(w, rec); size > w.chain.maxText {
+		return format.TooLong(int64(w.chain.maxText), "the text of %d bytes is", size)
+	}
+	out := w.buffers[1][:0]
+	for i := range t.parts {
+		p := &t.parts[i]
+		out = append(out, p.literal...)
+		if p.column == fromText {
+			if p.path != "" {
+				out = append(out, w.text...)
+			}
+			continue
+		}
+		v := &rec.Values[p.column]
+		if v.Absent && !p.optional {
+			return absent(rec, p.column, p.path, fmt.Sprintf("write {%s?} if records may lack it", p.path))
+		}
+		var err error
+		if out, err = appendText(out, v); err != nil {
+			return fmt.Errorf("column %q: %w", p.path, err)
+		}
+	}
+	w.buffers[0], w.buffers[1] = out, w.buffers[0]
+	w.text = out
+	return nil
+}
+
+// emit applies the long rule to the record's tokens and hands out its samples.
+func (w *Worker) emit(rec *format.Record, emit func(*Sample) error) (Outcome, error) {
+	limit, images := w.chain.max, len(w.prefix)
+	if images > 0 {
+		w.tokens, w.prefix = append(w.prefix, w.tokens...), w.tokens
+	}
+	tokens := w.tokens
+	if len(tokens) == 0 {
+		return Empty, nil
+	}
+	if images > limit {
+		return TooLong, nil // placeholders without their images would be left
+	}
+	if len(tokens) > limit {
+		switch w.chain.rule {
+		case ruleDrop:
+			return TooLong, nil
+		case ruleTruncate:
+			tokens = tokens[:limit]
+		}
+	}
+	if err := w.keep(rec); err != nil {
+		return 0, err
+	}
+	for piece := int32(0); len(tokens) > 0; piece++ {
+		n := min(limit, len(tokens))
+		w.sample = Sample{Row: rec.Row, Piece: piece, Tokens: tokens[:n:n]}
+		if piece == 0 {
+			w.sample.Images = w.images
+			if len(w.extras) > 0 {
+				w.sample.Extras = w.extras
+			}
+		}
+		if err := emit(&w.sample); err != nil {
+			return 0, err
+		}
+		tokens = tokens[n:]
+	}
+	return Kept, nil
+}
+
+// keep collects the kept columns of rec.
+func (w *Worker) keep(rec *format.Record) error {
+	for _, k := range w.chain.keep {
+		var value []byte
+		var err error
+		value, w.numbers, err = extra(w.numbers, &rec.Values[k.place])
+		if err != nil {
+			return fmt.Errorf("row %d: keep: column %q: %w", rec.Row, k.path, err)
+		}
+		w.extras = append(w.extras, value)
+	}
+	return nil
+}
