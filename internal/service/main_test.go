@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// long says whether to run the full products, not the reduced sets.
+// long says whether to run the full products, not the reduced sets; -short, with which the race
+// detector runs before a change lands, thins these once more.
 var long = os.Getenv("MILLRACE_LONG") != ""
 
 // TestMain looks for goroutines that outlive the services of the tests.

@@ -83,6 +83,9 @@ func resumeLive(t *testing.T, dir string, r recipe, tokens [][]byte) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	s.serve(t, dir, r, func(ctx context.Context, address string) error {
 		for i, k := range rng.Perm(len(tokens)) {
+			if testing.Short() && i%4 > 0 {
+				continue
+			}
 			steps := 3
 			if i%20 == 0 || long {
 				steps = len(tokens) - k
@@ -135,8 +138,11 @@ func goOn(ctx context.Context, address string, job *jobspec.Job, want answer, to
 func resumeFresh(t *testing.T, dir string, r recipe, tokens [][]byte) {
 	want := solve(t, dir, r)
 	every := 13
-	if long {
+	switch {
+	case long:
 		every = 1
+	case testing.Short():
+		every = 40
 	}
 	for k := 0; k < len(tokens); k += every {
 		s := setting{loaders: 1 + k%3, constructors: 1 + k%2, resources: resources{prefetch: 1 + k%5, window: 1 + k}}

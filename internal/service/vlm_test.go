@@ -354,6 +354,9 @@ resources: {window: 8, prefetch: 2}
 
 // TestRealVLM reads real pictures: CC12M's in a tar, and lists of them in Parquet.
 func TestRealVLM(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it decodes real pictures for half a minute under the race detector, without a goroutine that TestVLM has not")
+	}
 	job := parse(t, t.TempDir(), strings.ReplaceAll(realVLM, "DATA", testdata.Dir(t)))
 	const steps = 3
 	want, images := expect(t, job, steps)
