@@ -40,7 +40,7 @@ lint: ## formatting, vet
 generate: ## make generated files anew: protobuf code, the job spec's reference page
 	@command -v protoc >/dev/null || { echo "protoc is missing: install protobuf-compiler (Debian) or protobuf (brew)"; exit 1; }
 	protoc --plugin=protoc-gen-go=$$(go tool -n protoc-gen-go) --plugin=protoc-gen-go-grpc=$$(go tool -n protoc-gen-go-grpc) \
-	  --go_out=internal --go_opt=paths=source_relative --go-grpc_out=internal --go-grpc_opt=paths=source_relative proto/millrace.proto
+	  --go_out=. --go_opt=module=$$(go list -m) --go-grpc_out=. --go-grpc_opt=module=$$(go list -m) proto/state.proto proto/millrace.proto
 	go generate ./...
 
 generate-check: generate ## fail if generated files are not up to date (protoc's own version aside)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/millrace-data/millrace/internal/planner/change"
 	"github.com/millrace-data/millrace/internal/planner/plan"
+	"github.com/millrace-data/millrace/internal/planner/token"
 	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/jobspec"
 )
@@ -71,11 +72,11 @@ func (d *Dry) Bans() (bans []*pb.Ban) {
 	return bans
 }
 
-// Position is where a resume token, or a key frame of the log, stands; without
+// Position is where data, a resume token or a key frame of the log, stands; without
 // one, the start of the job. Changes that the token does not know are made on top,
 // at their steps; those of steps before it belong to its past, and are refused if
 // they stand in a file and it does not have them. It is called once.
-func (d *Dry) Position(token []byte, changes []change.Change) (plan.State, error) {
+func (d *Dry) Position(data []byte, changes []change.Change) (plan.State, error) {
 	p, state, start := d.p, plan.Start(d.p.base()), plan.Start(d.p.base())
 	for _, c := range changes {
 		if c.Cancel != nil {
@@ -86,14 +87,14 @@ func (d *Dry) Position(token []byte, changes []change.Change) (plan.State, error
 	if err != nil {
 		return state, err
 	}
-	if len(token) > 0 {
-		at, err := decodeToken(p.id, token, p.limited[:p.base()])
+	if len(data) > 0 {
+		at, err := token.Decode(p.id.job(p.limited), data)
 		if err != nil {
 			return state, err
 		}
-		at.pending = slices.DeleteFunc(at.pending, func(c change.Change) bool { return p.cancelled[c.String()] })
-		changes = append(at.pending[:len(at.pending):len(at.pending)], change.Without(changes, at.pending)...)
-		at.pending = nil
+		at.Pending = slices.DeleteFunc(at.Pending, func(c change.Change) bool { return p.cancelled[c.String()] })
+		changes = append(at.Pending[:len(at.Pending):len(at.Pending)], change.Without(changes, at.Pending)...)
+		at.Pending = nil
 		if state, err = d.resume(at); err != nil {
 			return state, err
 		}
@@ -114,10 +115,10 @@ func (d *Dry) Position(token []byte, changes []change.Change) (plan.State, error
 }
 
 // resume is a token's position, with the sources that joined before it.
-func (d *Dry) resume(at *position) (plan.State, error) {
-	for _, entry := range at.entries() {
+func (d *Dry) resume(at *token.Position) (plan.State, error) {
+	for _, entry := range at.Entries() {
 		if err := d.join(entry); err != nil {
-			return at.state, err
+			return at.State, err
 		}
 	}
 	state, err := d.p.whole(at)

@@ -9,6 +9,7 @@ import (
 	"github.com/millrace-data/millrace/internal/batch"
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/planner/plan"
+	"github.com/millrace-data/millrace/internal/planner/token"
 	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/rpc"
 	"github.com/millrace-data/millrace/jobspec"
@@ -80,12 +81,12 @@ type joining struct {
 	rank        coordinates
 	constructor *constructorSession // that was asked how far the rank is
 	number      uint64
-	admitted    *pb.Admitted // its answer
-	void        bool         // it made the rank's earlier joins void
-	token       *position    // what it resumes from
-	state       plan.State   // the same, with the changes of the journal
-	foreign     bool         // the token has changes that the journal had not
-	wait        wait         // for other ranks that join without a token, too
+	admitted    *pb.Admitted    // its answer
+	void        bool            // it made the rank's earlier joins void
+	token       *token.Position // what it resumes from
+	state       plan.State      // the same, with the changes of the journal
+	foreign     bool            // the token has changes that the journal had not
+	wait        wait            // for other ranks that join without a token, too
 
 	reply   *pb.JoinReply
 	refused error
@@ -162,16 +163,16 @@ func (p *Planner) prepare(j *joining) (ready bool, err error) {
 }
 
 // positionOf reads a resume token; none is the first step.
-func (p *Planner) positionOf(token []byte) (*position, error) {
-	if len(token) == 0 {
-		return &position{state: plan.Start(p.base()), digest: p.root()}, nil
+func (p *Planner) positionOf(data []byte) (*token.Position, error) {
+	if len(data) == 0 {
+		return &token.Position{State: plan.Start(p.base()), Digest: p.root()}, nil
 	}
-	return decodeToken(p.id, token, p.limited[:p.base()])
+	return token.Decode(p.id.job(p.limited), data)
 }
 
 // knowAll has the sources indexed that joined the job that a token is of.
-func (p *Planner) knowAll(t *position) (ready bool, err error) {
-	for n, entry := range t.entries() {
+func (p *Planner) knowAll(t *token.Position) (ready bool, err error) {
+	for n, entry := range t.Entries() {
 		if ready, err := p.know(n, entry); !ready || err != nil {
 			return false, err
 		}
@@ -249,7 +250,7 @@ func (p *Planner) join(j *joining) (*pb.JoinReply, error) {
 	reply := p.where(req.Rank, p.constructors[p.constructorOf(req.Rank.GetDp())])
 	reply.NextStep, reply.Join, reply.Mesh = uint64(state.Step), j.number, wireMesh(tree)
 	reply.Microbatches = uint32(p.core.MicrobatchesAt(state))
-	reply.Token = encodeToken(p.id, meshProto(tree), state, j.token.digest, p.limited)
+	reply.Token = token.Encode(p.id.job(p.limited), tree, state, j.token.Digest)
 	return reply, nil
 }
 

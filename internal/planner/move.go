@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"slices"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/planner/plan"
 	pb "github.com/millrace-data/millrace/internal/proto"
@@ -16,7 +14,7 @@ import (
 // nothing to do if it still can, else the job goes there and a new generation begins.
 func (p *Planner) position(j *joining, tree *mesh.Tree) error {
 	if !p.moves(j, tree) {
-		switch differs := !p.holds(j.state, j.token.digest); {
+		switch differs := !p.holds(j.state, j.token.Digest); {
 		case !differs:
 			return p.settle()
 		case p.positioned:
@@ -29,7 +27,7 @@ func (p *Planner) position(j *joining, tree *mesh.Tree) error {
 		since = j.lastHeard(p.generation)
 	}
 	moved := &pb.Moved{By: j.req.Rank, To: uint64(j.state.Step), WithoutToken: len(j.req.Token) == 0}
-	return p.move(j.state, j.token.digest, tree, moved, since)
+	return p.move(j.state, j.token.Digest, tree, moved, since)
 }
 
 // moves says whether the job has to move for a rank to go on after its token. It has
@@ -46,7 +44,7 @@ func (p *Planner) moves(j *joining, tree *mesh.Tree) bool {
 func (p *Planner) holds(state plan.State, digest [32]byte) bool {
 	held, ok := p.core.State(state.Step)
 	known, digested := p.core.Digest(state.Step)
-	return !ok || same(held, state) && (!digested || known == digest)
+	return !ok || held.Same(state) && (!digested || known == digest)
 }
 
 func offHistory(step int64) error {
@@ -131,23 +129,3 @@ func (p *Planner) rejoinLog(step int64) error {
 
 // sameChange compares changes by their written form.
 func sameChange(a, b plan.Change) bool { return bytes.Equal(a.Text, b.Text) }
-
-// same says whether two positions are one. Changes that are pending are not
-// compared: one may have been made since the other was saved.
-func same(a, b plan.State) bool {
-	if a.Step != b.Step || !slices.Equal(a.Carry, b.Carry) || !slices.Equal(a.Held, b.Held) || len(a.Cursors) != len(b.Cursors) {
-		return false
-	}
-	a.Settings.Weights, b.Settings.Weights = nil, nil // a token may have only the shares
-	a.Settings.Skips, b.Settings.Skips = nil, nil     // and no plan depends on them
-	if !proto.Equal(packSettings(a.Settings), packSettings(b.Settings)) {
-		return false
-	}
-	for i, c := range a.Cursors {
-		c.Samples, c.Tokens = b.Cursors[i].Samples, b.Cursors[i].Tokens // no plan depends on them, and a token may have rounded the latter
-		if c != b.Cursors[i] {
-			return false
-		}
-	}
-	return true
-}

@@ -8,6 +8,7 @@ import (
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/planner/change"
 	"github.com/millrace-data/millrace/internal/planner/plan"
+	"github.com/millrace-data/millrace/internal/planner/token"
 	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/rpc"
 )
@@ -48,11 +49,11 @@ func checkFrom(c change.Change, token []byte) error {
 }
 
 // remeshFrom makes the change: durable first, then the job moves.
-func (p *Planner) remeshFrom(c change.Change, at *position) (uint64, error) {
-	if c.Step != 0 && c.Step != at.state.Step {
-		return 0, fault.Userf("the change is for step %d, and the token that it starts from is of step %d: leave the step out", c.Step, at.state.Step)
+func (p *Planner) remeshFrom(c change.Change, at *token.Position) (uint64, error) {
+	if c.Step != 0 && c.Step != at.State.Step {
+		return 0, fault.Userf("the change is for step %d, and the token that it starts from is of step %d: leave the step out", c.Step, at.State.Step)
 	}
-	c.Step, c.From = at.state.Step, hex.EncodeToString(at.digest[:])
+	c.Step, c.From = at.State.Step, hex.EncodeToString(at.Digest[:])
 	if slices.ContainsFunc(p.journal, func(ch plan.Change) bool { return string(ch.Text) == c.String() }) {
 		return uint64(c.Step), nil // it was asked for before
 	}
@@ -60,7 +61,7 @@ func (p *Planner) remeshFrom(c change.Change, at *position) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := p.checkHistory(state, at.digest); err != nil {
+	if err := p.checkHistory(state, at.Digest); err != nil {
 		return 0, err
 	}
 	void := func(ch plan.Change) bool { return ch.Kind == plan.Remesh && ch.Step >= c.Step }
@@ -87,7 +88,7 @@ func (p *Planner) remeshFrom(c change.Change, at *position) (uint64, error) {
 	tree := core.MeshAt(state)
 	p.opts.Log.Info("job moved", "job", p.id.name, "by", "a change of the topology", "planned", p.core.Planned(), "to", state.Step, "topology", tree.Canonical())
 	moved := &pb.Moved{To: uint64(state.Step), Topology: tree.Canonical()}
-	return uint64(ch.Step), p.move(state, at.digest, tree, moved, 0)
+	return uint64(ch.Step), p.move(state, at.Digest, tree, moved, 0)
 }
 
 // checkHistory refuses a position that is not of this job's history, as far as that is

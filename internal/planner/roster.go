@@ -102,7 +102,7 @@ const maxBeginnings = 16
 // isBeginning says whether others joined this generation at the very position of j.
 func (p *Planner) isBeginning(j *joining) bool {
 	b, ok := p.began[j.state.Step]
-	return ok && !j.foreign && b.digest == j.token.digest && same(b.state, j.state)
+	return ok && !j.foreign && b.digest == j.token.Digest && b.state.Same(j.state)
 }
 
 // enterRank notes a join that is granted, and tells all constructors, which know by it what
@@ -117,7 +117,7 @@ func (p *Planner) enterRank(j *joining) {
 	if p.began == nil {
 		p.began = map[int64]beginning{}
 	}
-	p.began[j.state.Step] = beginning{j.state, j.token.digest}
+	p.began[j.state.Step] = beginning{j.state, j.token.Digest}
 	if len(p.began) > maxBeginnings {
 		delete(p.began, slices.Min(slices.Collect(maps.Keys(p.began))))
 	}

@@ -5,8 +5,8 @@ import (
 	"fmt"
 
 	"github.com/millrace-data/millrace/internal/fault"
-	"github.com/millrace-data/millrace/internal/planner"
 	"github.com/millrace-data/millrace/internal/planner/plan"
+	"github.com/millrace-data/millrace/internal/planner/token"
 	"github.com/millrace-data/millrace/internal/sourceloader/format"
 	"github.com/millrace-data/millrace/planner/mesh"
 )
@@ -174,7 +174,7 @@ func (j *Job) explain(ctx context.Context, s *plan.Step, q Query) (*Explanation,
 	if err != nil {
 		return nil, err
 	}
-	digest := planner.PlanDigest(s)
+	digest := token.PlanDigest(s)
 	x := &Explanation{
 		Step: s.Step, Mesh: s.Mesh.Canonical(), Rows: len(s.Rows), RowTokens: s.Shape.SequenceLength,
 		Microbatches: s.Placed.Microbatches, Plan: fmt.Sprintf("%x", digest), job: j, step: s, Samples: []Sample{},

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/millrace-data/millrace/internal/batch"
-	"github.com/millrace-data/millrace/internal/planner"
 	"github.com/millrace-data/millrace/internal/planner/plan"
+	"github.com/millrace-data/millrace/internal/planner/token"
 	"github.com/millrace-data/millrace/internal/preview"
 	"github.com/millrace-data/millrace/internal/reference"
 )
@@ -91,7 +91,7 @@ func patchesOf(row batch.Row, document int) (patches []int) {
 func digests(t *testing.T, j *preview.Job, steps int64) (all [][32]byte) {
 	t.Helper()
 	if _, err := j.Run(t.Context(), steps, func(s *plan.Step) error {
-		all = append(all, planner.PlanDigest(s))
+		all = append(all, token.PlanDigest(s))
 		return nil
 	}); err != nil {
 		t.Fatal(err)

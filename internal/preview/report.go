@@ -8,6 +8,7 @@ import (
 	"github.com/millrace-data/millrace/internal/planner"
 	"github.com/millrace-data/millrace/internal/planner/mix"
 	"github.com/millrace-data/millrace/internal/planner/plan"
+	"github.com/millrace-data/millrace/internal/planner/token"
 )
 
 // Basis says where a number of a report comes from.
@@ -177,7 +178,7 @@ func (j *Job) line(s *plan.Step) *Line {
 	room := int64(s.Shape.Rows) * int64(s.Shape.SequenceLength)
 	l := &Line{
 		Step: s.Step, Documents: s.Count(), Tokens: s.Filled, Padding: room - s.Filled, Fill: ratio(s.Filled, room),
-		Bytes: 4 * s.Filled, Drawn: map[string]int64{}, Scheduled: map[string]float64{}, Plan: fmt.Sprintf("%x", planner.PlanDigest(s)),
+		Bytes: 4 * s.Filled, Drawn: map[string]int64{}, Scheduled: map[string]float64{}, Plan: fmt.Sprintf("%x", token.PlanDigest(s)),
 	}
 	shares := j.scheduled(s)
 	for i, n := range s.Drawn {

@@ -15,7 +15,7 @@ import (
 	"github.com/millrace-data/millrace/internal/checkpoint"
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/preview"
-	pb "github.com/millrace-data/millrace/internal/proto"
+	statepb "github.com/millrace-data/millrace/internal/proto/state"
 	"github.com/millrace-data/millrace/internal/service"
 	"github.com/millrace-data/millrace/internal/sourceloader/store"
 	"github.com/millrace-data/millrace/internal/trainer"
@@ -125,7 +125,7 @@ func logged(t *testing.T, dir string, job *jobspec.Job) (all [][32]byte) {
 	defer log.Close()
 	last, _ := log.Last()
 	if err := log.Records(0, last+1, func(_ int64, data []byte) error {
-		var r pb.StepRecord
+		var r statepb.StepRecord
 		if err := proto.Unmarshal(data, &r); err != nil {
 			return err
 		}

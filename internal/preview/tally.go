@@ -5,9 +5,9 @@ import (
 	"math/bits"
 	"time"
 
-	"github.com/millrace-data/millrace/internal/planner"
 	"github.com/millrace-data/millrace/internal/planner/mix"
 	"github.com/millrace-data/millrace/internal/planner/plan"
+	"github.com/millrace-data/millrace/internal/planner/token"
 )
 
 // tally adds up the steps of a report.
@@ -139,7 +139,7 @@ func (t *tally) report(end int64, stepTime time.Duration) *Report {
 	r.End, r.Fill = end, ratio(r.Tokens, r.Tokens+r.Padding)
 	r.Mesh = t.job.config.Mesh.Canonical()
 	if t.last != nil {
-		r.Mesh, r.Plan = t.last.Mesh.Canonical(), fmt.Sprintf("%x", planner.PlanDigest(t.last))
+		r.Mesh, r.Plan = t.last.Mesh.Canonical(), fmt.Sprintf("%x", token.PlanDigest(t.last))
 	}
 	t.reportSources(r)
 	for i := range t.modules {

@@ -14,6 +14,7 @@
 package millracepb
 
 import (
+	state "github.com/millrace-data/millrace/internal/proto/state"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
@@ -2747,7 +2748,7 @@ type ConstructorJob struct {
 	MicrobatchSize   uint32                 `protobuf:"varint,5,opt,name=microbatch_size,json=microbatchSize,proto3" json:"microbatch_size,omitempty"`
 	Microbatches     uint32                 `protobuf:"varint,6,opt,name=microbatches,proto3" json:"microbatches,omitempty"` // per step and rank
 	Packing          bool                   `protobuf:"varint,7,opt,name=packing,proto3" json:"packing,omitempty"`
-	Mesh             *Mesh                  `protobuf:"bytes,8,opt,name=mesh,proto3" json:"mesh,omitempty"`
+	Mesh             *state.Mesh            `protobuf:"bytes,8,opt,name=mesh,proto3" json:"mesh,omitempty"`
 	Format           string                 `protobuf:"bytes,9,opt,name=format,proto3" json:"format,omitempty"`
 	CpSlicing        string                 `protobuf:"bytes,10,opt,name=cp_slicing,json=cpSlicing,proto3" json:"cp_slicing,omitempty"`
 	BroadcastAt      string                 `protobuf:"bytes,11,opt,name=broadcast_at,json=broadcastAt,proto3" json:"broadcast_at,omitempty"`
@@ -2842,7 +2843,7 @@ func (x *ConstructorJob) GetPacking() bool {
 	return false
 }
 
-func (x *ConstructorJob) GetMesh() *Mesh {
+func (x *ConstructorJob) GetMesh() *state.Mesh {
 	if x != nil {
 		return x.Mesh
 	}
@@ -3039,90 +3040,6 @@ func (x *KeptColumns) GetNames() []string {
 	return nil
 }
 
-type Mesh struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Dp            uint32                 `protobuf:"varint,1,opt,name=dp,proto3" json:"dp,omitempty"`
-	Cp            uint32                 `protobuf:"varint,2,opt,name=cp,proto3" json:"cp,omitempty"`
-	Pp            uint32                 `protobuf:"varint,3,opt,name=pp,proto3" json:"pp,omitempty"`
-	Tp            uint32                 `protobuf:"varint,4,opt,name=tp,proto3" json:"tp,omitempty"`
-	Vpp           uint32                 `protobuf:"varint,5,opt,name=vpp,proto3" json:"vpp,omitempty"`
-	Stride        []uint32               `protobuf:"varint,6,rep,packed,name=stride,proto3" json:"stride,omitempty"` // of dp, cp, pp, tp: a rank's number is the sum of index * stride
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Mesh) Reset() {
-	*x = Mesh{}
-	mi := &file_proto_millrace_proto_msgTypes[36]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Mesh) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Mesh) ProtoMessage() {}
-
-func (x *Mesh) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[36]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Mesh.ProtoReflect.Descriptor instead.
-func (*Mesh) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{36}
-}
-
-func (x *Mesh) GetDp() uint32 {
-	if x != nil {
-		return x.Dp
-	}
-	return 0
-}
-
-func (x *Mesh) GetCp() uint32 {
-	if x != nil {
-		return x.Cp
-	}
-	return 0
-}
-
-func (x *Mesh) GetPp() uint32 {
-	if x != nil {
-		return x.Pp
-	}
-	return 0
-}
-
-func (x *Mesh) GetTp() uint32 {
-	if x != nil {
-		return x.Tp
-	}
-	return 0
-}
-
-func (x *Mesh) GetVpp() uint32 {
-	if x != nil {
-		return x.Vpp
-	}
-	return 0
-}
-
-func (x *Mesh) GetStride() []uint32 {
-	if x != nil {
-		return x.Stride
-	}
-	return nil
-}
-
 type Placement struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Loaders       []string               `protobuf:"bytes,1,rep,name=loaders,proto3" json:"loaders,omitempty"` // addresses; plans refer to them by index
@@ -3132,7 +3049,7 @@ type Placement struct {
 
 func (x *Placement) Reset() {
 	*x = Placement{}
-	mi := &file_proto_millrace_proto_msgTypes[37]
+	mi := &file_proto_millrace_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3144,7 +3061,7 @@ func (x *Placement) String() string {
 func (*Placement) ProtoMessage() {}
 
 func (x *Placement) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[37]
+	mi := &file_proto_millrace_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3157,7 +3074,7 @@ func (x *Placement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Placement.ProtoReflect.Descriptor instead.
 func (*Placement) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{37}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Placement) GetLoaders() []string {
@@ -3184,7 +3101,7 @@ type Restart struct {
 
 func (x *Restart) Reset() {
 	*x = Restart{}
-	mi := &file_proto_millrace_proto_msgTypes[38]
+	mi := &file_proto_millrace_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3196,7 +3113,7 @@ func (x *Restart) String() string {
 func (*Restart) ProtoMessage() {}
 
 func (x *Restart) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[38]
+	mi := &file_proto_millrace_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3209,7 +3126,7 @@ func (x *Restart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Restart.ProtoReflect.Descriptor instead.
 func (*Restart) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{38}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Restart) GetGeneration() uint64 {
@@ -3260,7 +3177,7 @@ type Moved struct {
 
 func (x *Moved) Reset() {
 	*x = Moved{}
-	mi := &file_proto_millrace_proto_msgTypes[39]
+	mi := &file_proto_millrace_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3272,7 +3189,7 @@ func (x *Moved) String() string {
 func (*Moved) ProtoMessage() {}
 
 func (x *Moved) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[39]
+	mi := &file_proto_millrace_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3285,7 +3202,7 @@ func (x *Moved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Moved.ProtoReflect.Descriptor instead.
 func (*Moved) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{39}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Moved) GetBy() *Coordinates {
@@ -3344,7 +3261,7 @@ type StepPlan struct {
 
 func (x *StepPlan) Reset() {
 	*x = StepPlan{}
-	mi := &file_proto_millrace_proto_msgTypes[40]
+	mi := &file_proto_millrace_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3356,7 +3273,7 @@ func (x *StepPlan) String() string {
 func (*StepPlan) ProtoMessage() {}
 
 func (x *StepPlan) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[40]
+	mi := &file_proto_millrace_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3369,7 +3286,7 @@ func (x *StepPlan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepPlan.ProtoReflect.Descriptor instead.
 func (*StepPlan) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{40}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *StepPlan) GetGeneration() uint64 {
@@ -3499,7 +3416,7 @@ type ImagePlan struct {
 
 func (x *ImagePlan) Reset() {
 	*x = ImagePlan{}
-	mi := &file_proto_millrace_proto_msgTypes[41]
+	mi := &file_proto_millrace_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3511,7 +3428,7 @@ func (x *ImagePlan) String() string {
 func (*ImagePlan) ProtoMessage() {}
 
 func (x *ImagePlan) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[41]
+	mi := &file_proto_millrace_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3524,7 +3441,7 @@ func (x *ImagePlan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImagePlan.ProtoReflect.Descriptor instead.
 func (*ImagePlan) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{41}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ImagePlan) GetEncoder() []uint32 {
@@ -3609,7 +3526,7 @@ type PlanBlock struct {
 
 func (x *PlanBlock) Reset() {
 	*x = PlanBlock{}
-	mi := &file_proto_millrace_proto_msgTypes[42]
+	mi := &file_proto_millrace_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3621,7 +3538,7 @@ func (x *PlanBlock) String() string {
 func (*PlanBlock) ProtoMessage() {}
 
 func (x *PlanBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[42]
+	mi := &file_proto_millrace_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3634,7 +3551,7 @@ func (x *PlanBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanBlock.ProtoReflect.Descriptor instead.
 func (*PlanBlock) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{42}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *PlanBlock) GetSource() uint32 {
@@ -3677,7 +3594,7 @@ type EndOfData struct {
 
 func (x *EndOfData) Reset() {
 	*x = EndOfData{}
-	mi := &file_proto_millrace_proto_msgTypes[43]
+	mi := &file_proto_millrace_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3689,7 +3606,7 @@ func (x *EndOfData) String() string {
 func (*EndOfData) ProtoMessage() {}
 
 func (x *EndOfData) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[43]
+	mi := &file_proto_millrace_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3702,7 +3619,7 @@ func (x *EndOfData) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndOfData.ProtoReflect.Descriptor instead.
 func (*EndOfData) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{43}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *EndOfData) GetGeneration() uint64 {
@@ -3739,7 +3656,7 @@ type Admit struct {
 
 func (x *Admit) Reset() {
 	*x = Admit{}
-	mi := &file_proto_millrace_proto_msgTypes[44]
+	mi := &file_proto_millrace_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3751,7 +3668,7 @@ func (x *Admit) String() string {
 func (*Admit) ProtoMessage() {}
 
 func (x *Admit) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[44]
+	mi := &file_proto_millrace_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3764,7 +3681,7 @@ func (x *Admit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admit.ProtoReflect.Descriptor instead.
 func (*Admit) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{44}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Admit) GetJoin() uint64 {
@@ -3800,7 +3717,7 @@ type Admitted struct {
 
 func (x *Admitted) Reset() {
 	*x = Admitted{}
-	mi := &file_proto_millrace_proto_msgTypes[45]
+	mi := &file_proto_millrace_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3812,7 +3729,7 @@ func (x *Admitted) String() string {
 func (*Admitted) ProtoMessage() {}
 
 func (x *Admitted) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[45]
+	mi := &file_proto_millrace_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3825,7 +3742,7 @@ func (x *Admitted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admitted.ProtoReflect.Descriptor instead.
 func (*Admitted) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{45}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Admitted) GetJoin() uint64 {
@@ -3868,7 +3785,7 @@ type Coordinates struct {
 
 func (x *Coordinates) Reset() {
 	*x = Coordinates{}
-	mi := &file_proto_millrace_proto_msgTypes[46]
+	mi := &file_proto_millrace_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3880,7 +3797,7 @@ func (x *Coordinates) String() string {
 func (*Coordinates) ProtoMessage() {}
 
 func (x *Coordinates) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[46]
+	mi := &file_proto_millrace_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3893,7 +3810,7 @@ func (x *Coordinates) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coordinates.ProtoReflect.Descriptor instead.
 func (*Coordinates) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{46}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Coordinates) GetDp() uint32 {
@@ -3929,7 +3846,7 @@ type JoinRequest struct {
 	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`           // optional: refuse another job
 	Identity      []byte                 `protobuf:"bytes,2,opt,name=identity,proto3" json:"identity,omitempty"` // optional: refuse another spec
 	Rank          *Coordinates           `protobuf:"bytes,3,opt,name=rank,proto3" json:"rank,omitempty"`
-	Mesh          *Mesh                  `protobuf:"bytes,4,opt,name=mesh,proto3" json:"mesh,omitempty"`   // sizes the trainer believes in; 0 = do not check
+	Mesh          *state.Mesh            `protobuf:"bytes,4,opt,name=mesh,proto3" json:"mesh,omitempty"`   // sizes the trainer believes in; 0 = do not check
 	Token         []byte                 `protobuf:"bytes,5,opt,name=token,proto3" json:"token,omitempty"` // resume token; empty = from the start
 	Start         Start                  `protobuf:"varint,8,opt,name=start,proto3,enum=millrace.v1.Start" json:"start,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -3938,7 +3855,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[47]
+	mi := &file_proto_millrace_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3950,7 +3867,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[47]
+	mi := &file_proto_millrace_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3963,7 +3880,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{47}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *JoinRequest) GetJob() string {
@@ -3987,7 +3904,7 @@ func (x *JoinRequest) GetRank() *Coordinates {
 	return nil
 }
 
-func (x *JoinRequest) GetMesh() *Mesh {
+func (x *JoinRequest) GetMesh() *state.Mesh {
 	if x != nil {
 		return x.Mesh
 	}
@@ -4019,7 +3936,7 @@ type JoinReply struct {
 	Microbatches uint32                 `protobuf:"varint,7,opt,name=microbatches,proto3" json:"microbatches,omitempty"`
 	Format       string                 `protobuf:"bytes,8,opt,name=format,proto3" json:"format,omitempty"`
 	Sources      []string               `protobuf:"bytes,9,rep,name=sources,proto3" json:"sources,omitempty"`
-	Mesh         *Mesh                  `protobuf:"bytes,10,opt,name=mesh,proto3" json:"mesh,omitempty"`
+	Mesh         *state.Mesh            `protobuf:"bytes,10,opt,name=mesh,proto3" json:"mesh,omitempty"`
 	Token        []byte                 `protobuf:"bytes,11,opt,name=token,proto3" json:"token,omitempty"`  // the token of next_step
 	Ahead        uint32                 `protobuf:"varint,12,opt,name=ahead,proto3" json:"ahead,omitempty"` // steps planned ahead of the slowest rank: a client that reads
 	// ahead must stop two short of it, or its own request holds
@@ -4031,7 +3948,7 @@ type JoinReply struct {
 
 func (x *JoinReply) Reset() {
 	*x = JoinReply{}
-	mi := &file_proto_millrace_proto_msgTypes[48]
+	mi := &file_proto_millrace_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4043,7 +3960,7 @@ func (x *JoinReply) String() string {
 func (*JoinReply) ProtoMessage() {}
 
 func (x *JoinReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[48]
+	mi := &file_proto_millrace_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4056,7 +3973,7 @@ func (x *JoinReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinReply.ProtoReflect.Descriptor instead.
 func (*JoinReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{48}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *JoinReply) GetJob() string {
@@ -4122,7 +4039,7 @@ func (x *JoinReply) GetSources() []string {
 	return nil
 }
 
-func (x *JoinReply) GetMesh() *Mesh {
+func (x *JoinReply) GetMesh() *state.Mesh {
 	if x != nil {
 		return x.Mesh
 	}
@@ -4162,7 +4079,7 @@ type LocateRequest struct {
 
 func (x *LocateRequest) Reset() {
 	*x = LocateRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[49]
+	mi := &file_proto_millrace_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4174,7 +4091,7 @@ func (x *LocateRequest) String() string {
 func (*LocateRequest) ProtoMessage() {}
 
 func (x *LocateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[49]
+	mi := &file_proto_millrace_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4187,7 +4104,7 @@ func (x *LocateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LocateRequest.ProtoReflect.Descriptor instead.
 func (*LocateRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{49}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *LocateRequest) GetJob() string {
@@ -4224,7 +4141,7 @@ type PeekRequest struct {
 
 func (x *PeekRequest) Reset() {
 	*x = PeekRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[50]
+	mi := &file_proto_millrace_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4236,7 +4153,7 @@ func (x *PeekRequest) String() string {
 func (*PeekRequest) ProtoMessage() {}
 
 func (x *PeekRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[50]
+	mi := &file_proto_millrace_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4249,7 +4166,7 @@ func (x *PeekRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeekRequest.ProtoReflect.Descriptor instead.
 func (*PeekRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{50}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *PeekRequest) GetIdentity() []byte {
@@ -4294,7 +4211,7 @@ type BatchRequest struct {
 
 func (x *BatchRequest) Reset() {
 	*x = BatchRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[51]
+	mi := &file_proto_millrace_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4306,7 +4223,7 @@ func (x *BatchRequest) String() string {
 func (*BatchRequest) ProtoMessage() {}
 
 func (x *BatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[51]
+	mi := &file_proto_millrace_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4319,7 +4236,7 @@ func (x *BatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchRequest.ProtoReflect.Descriptor instead.
 func (*BatchRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{51}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *BatchRequest) GetIdentity() []byte {
@@ -4380,7 +4297,7 @@ type BatchHeader struct {
 
 func (x *BatchHeader) Reset() {
 	*x = BatchHeader{}
-	mi := &file_proto_millrace_proto_msgTypes[52]
+	mi := &file_proto_millrace_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4392,7 +4309,7 @@ func (x *BatchHeader) String() string {
 func (*BatchHeader) ProtoMessage() {}
 
 func (x *BatchHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[52]
+	mi := &file_proto_millrace_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4405,7 +4322,7 @@ func (x *BatchHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchHeader.ProtoReflect.Descriptor instead.
 func (*BatchHeader) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{52}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *BatchHeader) GetStep() uint64 {
@@ -4474,7 +4391,7 @@ type Microbatch struct {
 
 func (x *Microbatch) Reset() {
 	*x = Microbatch{}
-	mi := &file_proto_millrace_proto_msgTypes[53]
+	mi := &file_proto_millrace_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4486,7 +4403,7 @@ func (x *Microbatch) String() string {
 func (*Microbatch) ProtoMessage() {}
 
 func (x *Microbatch) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[53]
+	mi := &file_proto_millrace_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4499,7 +4416,7 @@ func (x *Microbatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Microbatch.ProtoReflect.Descriptor instead.
 func (*Microbatch) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{53}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Microbatch) GetTensors() []*Tensor {
@@ -4532,7 +4449,7 @@ type Tensor struct {
 
 func (x *Tensor) Reset() {
 	*x = Tensor{}
-	mi := &file_proto_millrace_proto_msgTypes[54]
+	mi := &file_proto_millrace_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4544,7 +4461,7 @@ func (x *Tensor) String() string {
 func (*Tensor) ProtoMessage() {}
 
 func (x *Tensor) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[54]
+	mi := &file_proto_millrace_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4557,7 +4474,7 @@ func (x *Tensor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tensor.ProtoReflect.Descriptor instead.
 func (*Tensor) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{54}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Tensor) GetName() string {
@@ -4616,7 +4533,7 @@ type RowInfo struct {
 
 func (x *RowInfo) Reset() {
 	*x = RowInfo{}
-	mi := &file_proto_millrace_proto_msgTypes[55]
+	mi := &file_proto_millrace_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4628,7 +4545,7 @@ func (x *RowInfo) String() string {
 func (*RowInfo) ProtoMessage() {}
 
 func (x *RowInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[55]
+	mi := &file_proto_millrace_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4641,7 +4558,7 @@ func (x *RowInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RowInfo.ProtoReflect.Descriptor instead.
 func (*RowInfo) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{55}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *RowInfo) GetRow() uint32 {
@@ -4689,7 +4606,7 @@ type StateRequest struct {
 
 func (x *StateRequest) Reset() {
 	*x = StateRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[56]
+	mi := &file_proto_millrace_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4701,7 +4618,7 @@ func (x *StateRequest) String() string {
 func (*StateRequest) ProtoMessage() {}
 
 func (x *StateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[56]
+	mi := &file_proto_millrace_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4714,7 +4631,7 @@ func (x *StateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateRequest.ProtoReflect.Descriptor instead.
 func (*StateRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{56}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *StateRequest) GetIdentity() []byte {
@@ -4741,7 +4658,7 @@ type StateReply struct {
 
 func (x *StateReply) Reset() {
 	*x = StateReply{}
-	mi := &file_proto_millrace_proto_msgTypes[57]
+	mi := &file_proto_millrace_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4753,7 +4670,7 @@ func (x *StateReply) String() string {
 func (*StateReply) ProtoMessage() {}
 
 func (x *StateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[57]
+	mi := &file_proto_millrace_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4766,7 +4683,7 @@ func (x *StateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateReply.ProtoReflect.Descriptor instead.
 func (*StateReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{57}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *StateReply) GetToken() []byte {
@@ -4794,7 +4711,7 @@ type ChangeRequest struct {
 
 func (x *ChangeRequest) Reset() {
 	*x = ChangeRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[58]
+	mi := &file_proto_millrace_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4806,7 +4723,7 @@ func (x *ChangeRequest) String() string {
 func (*ChangeRequest) ProtoMessage() {}
 
 func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[58]
+	mi := &file_proto_millrace_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4819,7 +4736,7 @@ func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeRequest.ProtoReflect.Descriptor instead.
 func (*ChangeRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{58}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ChangeRequest) GetChange() []byte {
@@ -4852,7 +4769,7 @@ type ChangeReply struct {
 
 func (x *ChangeReply) Reset() {
 	*x = ChangeReply{}
-	mi := &file_proto_millrace_proto_msgTypes[59]
+	mi := &file_proto_millrace_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4864,7 +4781,7 @@ func (x *ChangeReply) String() string {
 func (*ChangeReply) ProtoMessage() {}
 
 func (x *ChangeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[59]
+	mi := &file_proto_millrace_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4877,7 +4794,7 @@ func (x *ChangeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeReply.ProtoReflect.Descriptor instead.
 func (*ChangeReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{59}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ChangeReply) GetStep() uint64 {
@@ -4903,7 +4820,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[60]
+	mi := &file_proto_millrace_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4915,7 +4832,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[60]
+	mi := &file_proto_millrace_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4928,7 +4845,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{60}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ReportRequest) GetIdentity() []byte {
@@ -4988,7 +4905,7 @@ type ReportReply struct {
 
 func (x *ReportReply) Reset() {
 	*x = ReportReply{}
-	mi := &file_proto_millrace_proto_msgTypes[61]
+	mi := &file_proto_millrace_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5000,7 +4917,7 @@ func (x *ReportReply) String() string {
 func (*ReportReply) ProtoMessage() {}
 
 func (x *ReportReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[61]
+	mi := &file_proto_millrace_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5013,7 +4930,7 @@ func (x *ReportReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportReply.ProtoReflect.Descriptor instead.
 func (*ReportReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{61}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{60}
 }
 
 type StatusRequest struct {
@@ -5024,7 +4941,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[62]
+	mi := &file_proto_millrace_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5036,7 +4953,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[62]
+	mi := &file_proto_millrace_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5049,7 +4966,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{62}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{61}
 }
 
 type StatusReply struct {
@@ -5062,7 +4979,7 @@ type StatusReply struct {
 
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
-	mi := &file_proto_millrace_proto_msgTypes[63]
+	mi := &file_proto_millrace_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5074,7 +4991,7 @@ func (x *StatusReply) String() string {
 func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[63]
+	mi := &file_proto_millrace_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5087,7 +5004,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{63}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *StatusReply) GetText() string {
@@ -5104,621 +5021,11 @@ func (x *StatusReply) GetJson() []byte {
 	return nil
 }
 
-// ResumeToken is a position in a job, whole: it resumes in a fresh service with
-// an empty log.
-type ResumeToken struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Version       uint32                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
-	Job           string                 `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`
-	Identity      []byte                 `protobuf:"bytes,3,opt,name=identity,proto3" json:"identity,omitempty"`
-	Manifest      []byte                 `protobuf:"bytes,4,opt,name=manifest,proto3" json:"manifest,omitempty"`
-	Branch        uint64                 `protobuf:"varint,5,opt,name=branch,proto3" json:"branch,omitempty"`
-	Step          uint64                 `protobuf:"varint,6,opt,name=step,proto3" json:"step,omitempty"`    // steps done
-	Digest        []byte                 `protobuf:"bytes,7,opt,name=digest,proto3" json:"digest,omitempty"` // D of that position
-	Mesh          *Mesh                  `protobuf:"bytes,8,opt,name=mesh,proto3" json:"mesh,omitempty"`
-	Cursors       []byte                 `protobuf:"bytes,9,opt,name=cursors,proto3" json:"cursors,omitempty"`    // of all sources, carried samples and held ones: planner/cursors.go has the layout
-	Settings      *Settings              `protobuf:"bytes,10,opt,name=settings,proto3" json:"settings,omitempty"` // what the changes so far add up to; absent if there were none
-	Pending       []*PendingChange       `protobuf:"bytes,11,rep,name=pending,proto3" json:"pending,omitempty"`
-	Check         uint32                 `protobuf:"fixed32,15,opt,name=check,proto3" json:"check,omitempty"` // CRC-32C of all bytes before this field, which is the last
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ResumeToken) Reset() {
-	*x = ResumeToken{}
-	mi := &file_proto_millrace_proto_msgTypes[64]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ResumeToken) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ResumeToken) ProtoMessage() {}
-
-func (x *ResumeToken) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[64]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ResumeToken.ProtoReflect.Descriptor instead.
-func (*ResumeToken) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{64}
-}
-
-func (x *ResumeToken) GetVersion() uint32 {
-	if x != nil {
-		return x.Version
-	}
-	return 0
-}
-
-func (x *ResumeToken) GetJob() string {
-	if x != nil {
-		return x.Job
-	}
-	return ""
-}
-
-func (x *ResumeToken) GetIdentity() []byte {
-	if x != nil {
-		return x.Identity
-	}
-	return nil
-}
-
-func (x *ResumeToken) GetManifest() []byte {
-	if x != nil {
-		return x.Manifest
-	}
-	return nil
-}
-
-func (x *ResumeToken) GetBranch() uint64 {
-	if x != nil {
-		return x.Branch
-	}
-	return 0
-}
-
-func (x *ResumeToken) GetStep() uint64 {
-	if x != nil {
-		return x.Step
-	}
-	return 0
-}
-
-func (x *ResumeToken) GetDigest() []byte {
-	if x != nil {
-		return x.Digest
-	}
-	return nil
-}
-
-func (x *ResumeToken) GetMesh() *Mesh {
-	if x != nil {
-		return x.Mesh
-	}
-	return nil
-}
-
-func (x *ResumeToken) GetCursors() []byte {
-	if x != nil {
-		return x.Cursors
-	}
-	return nil
-}
-
-func (x *ResumeToken) GetSettings() *Settings {
-	if x != nil {
-		return x.Settings
-	}
-	return nil
-}
-
-func (x *ResumeToken) GetPending() []*PendingChange {
-	if x != nil {
-		return x.Pending
-	}
-	return nil
-}
-
-func (x *ResumeToken) GetCheck() uint32 {
-	if x != nil {
-		return x.Check
-	}
-	return 0
-}
-
-// PendingChange is a change for a step to come.
-type PendingChange struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Json          []byte                 `protobuf:"bytes,1,opt,name=json,proto3" json:"json,omitempty"`
-	Weights       []byte                 `protobuf:"bytes,2,opt,name=weights,proto3" json:"weights,omitempty"` // taken out of the JSON: planner/pending.go
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *PendingChange) Reset() {
-	*x = PendingChange{}
-	mi := &file_proto_millrace_proto_msgTypes[65]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *PendingChange) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*PendingChange) ProtoMessage() {}
-
-func (x *PendingChange) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[65]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use PendingChange.ProtoReflect.Descriptor instead.
-func (*PendingChange) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{65}
-}
-
-func (x *PendingChange) GetJson() []byte {
-	if x != nil {
-		return x.Json
-	}
-	return nil
-}
-
-func (x *PendingChange) GetWeights() []byte {
-	if x != nil {
-		return x.Weights
-	}
-	return nil
-}
-
-// Settings are what the changes to a job add up to at a position.
-type Settings struct {
-	state          protoimpl.MessageState `protogen:"open.v1"`
-	Shares         []byte                 `protobuf:"bytes,1,opt,name=shares,proto3" json:"shares,omitempty"`   // the mix that was set, a column of planner/column.go, if it has no weights
-	Weights        []byte                 `protobuf:"bytes,2,opt,name=weights,proto3" json:"weights,omitempty"` // the mix that was set, decimals of planner/column.go
-	States         []byte                 `protobuf:"bytes,3,opt,name=states,proto3" json:"states,omitempty"`   // a column by source: 0, or 1 if it is paused, 2 if it was dropped
-	SequenceLength uint32                 `protobuf:"varint,4,opt,name=sequence_length,json=sequenceLength,proto3" json:"sequence_length,omitempty"`
-	Sequences      uint32                 `protobuf:"varint,5,opt,name=sequences,proto3" json:"sequences,omitempty"`
-	Topology       string                 `protobuf:"bytes,6,opt,name=topology,proto3" json:"topology,omitempty"`
-	Bans           []*Ban                 `protobuf:"bytes,7,rep,name=bans,proto3" json:"bans,omitempty"`
-	Added          []*AddedSource         `protobuf:"bytes,8,rep,name=added,proto3" json:"added,omitempty"`
-	Skips          []uint64               `protobuf:"varint,9,rep,packed,name=skips,proto3" json:"skips,omitempty"` // for each skip its step, and how many steps' data was passed over
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
-}
-
-func (x *Settings) Reset() {
-	*x = Settings{}
-	mi := &file_proto_millrace_proto_msgTypes[66]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Settings) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Settings) ProtoMessage() {}
-
-func (x *Settings) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[66]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Settings.ProtoReflect.Descriptor instead.
-func (*Settings) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{66}
-}
-
-func (x *Settings) GetShares() []byte {
-	if x != nil {
-		return x.Shares
-	}
-	return nil
-}
-
-func (x *Settings) GetWeights() []byte {
-	if x != nil {
-		return x.Weights
-	}
-	return nil
-}
-
-func (x *Settings) GetStates() []byte {
-	if x != nil {
-		return x.States
-	}
-	return nil
-}
-
-func (x *Settings) GetSequenceLength() uint32 {
-	if x != nil {
-		return x.SequenceLength
-	}
-	return 0
-}
-
-func (x *Settings) GetSequences() uint32 {
-	if x != nil {
-		return x.Sequences
-	}
-	return 0
-}
-
-func (x *Settings) GetTopology() string {
-	if x != nil {
-		return x.Topology
-	}
-	return ""
-}
-
-func (x *Settings) GetBans() []*Ban {
-	if x != nil {
-		return x.Bans
-	}
-	return nil
-}
-
-func (x *Settings) GetAdded() []*AddedSource {
-	if x != nil {
-		return x.Added
-	}
-	return nil
-}
-
-func (x *Settings) GetSkips() []uint64 {
-	if x != nil {
-		return x.Skips
-	}
-	return nil
-}
-
-type AddedSource struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Yaml          []byte                 `protobuf:"bytes,1,opt,name=yaml,proto3" json:"yaml,omitempty"`
-	Share         uint64                 `protobuf:"varint,2,opt,name=share,proto3" json:"share,omitempty"`     // in 2^-32 parts of the whole mix
-	Limited       bool                   `protobuf:"varint,3,opt,name=limited,proto3" json:"limited,omitempty"` // it has a limit, and the cursors have its place in the epoch
-	Manifest      []byte                 `protobuf:"bytes,4,opt,name=manifest,proto3" json:"manifest,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *AddedSource) Reset() {
-	*x = AddedSource{}
-	mi := &file_proto_millrace_proto_msgTypes[67]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *AddedSource) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*AddedSource) ProtoMessage() {}
-
-func (x *AddedSource) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[67]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use AddedSource.ProtoReflect.Descriptor instead.
-func (*AddedSource) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{67}
-}
-
-func (x *AddedSource) GetYaml() []byte {
-	if x != nil {
-		return x.Yaml
-	}
-	return nil
-}
-
-func (x *AddedSource) GetShare() uint64 {
-	if x != nil {
-		return x.Share
-	}
-	return 0
-}
-
-func (x *AddedSource) GetLimited() bool {
-	if x != nil {
-		return x.Limited
-	}
-	return false
-}
-
-func (x *AddedSource) GetManifest() []byte {
-	if x != nil {
-		return x.Manifest
-	}
-	return nil
-}
-
-// StepRecord is what the log keeps of one step: the difference to the step
-// before, and the digest of the derived plan.
-type StepRecord struct {
-	state           protoimpl.MessageState `protogen:"open.v1"`
-	Plan            []byte                 `protobuf:"bytes,1,opt,name=plan,proto3" json:"plan,omitempty"`             // SHA-256 of the plan
-	Source          []uint32               `protobuf:"varint,2,rep,packed,name=source,proto3" json:"source,omitempty"` // sources that were drawn from, rising
-	SeqDelta        []uint64               `protobuf:"varint,3,rep,packed,name=seq_delta,json=seqDelta,proto3" json:"seq_delta,omitempty"`
-	Index           []uint32               `protobuf:"varint,4,rep,packed,name=index,proto3" json:"index,omitempty"`
-	Tokens          []uint64               `protobuf:"varint,5,rep,packed,name=tokens,proto3" json:"tokens,omitempty"`
-	Samples         []uint64               `protobuf:"varint,6,rep,packed,name=samples,proto3" json:"samples,omitempty"`
-	CarrySource     []uint32               `protobuf:"varint,7,rep,packed,name=carry_source,json=carrySource,proto3" json:"carry_source,omitempty"`
-	CarryBack       []uint64               `protobuf:"varint,8,rep,packed,name=carry_back,json=carryBack,proto3" json:"carry_back,omitempty"`
-	CarryIndex      []uint32               `protobuf:"varint,9,rep,packed,name=carry_index,json=carryIndex,proto3" json:"carry_index,omitempty"`
-	CarryLength     []uint32               `protobuf:"varint,10,rep,packed,name=carry_length,json=carryLength,proto3" json:"carry_length,omitempty"`
-	InEpoch         []uint64               `protobuf:"varint,11,rep,packed,name=in_epoch,json=inEpoch,proto3" json:"in_epoch,omitempty"`
-	Exhausted       uint32                 `protobuf:"varint,12,opt,name=exhausted,proto3" json:"exhausted,omitempty"` // sources exhausted before this step
-	Skips           []*Skip                `protobuf:"bytes,13,rep,name=skips,proto3" json:"skips,omitempty"`
-	Changes         [][]byte               `protobuf:"bytes,14,rep,name=changes,proto3" json:"changes,omitempty"`                                 // that apply from this step on, JSON
-	LeftSource      []uint32               `protobuf:"varint,15,rep,packed,name=left_source,json=leftSource,proto3" json:"left_source,omitempty"` // samples left out for a ban
-	LeftSeq         []uint64               `protobuf:"varint,16,rep,packed,name=left_seq,json=leftSeq,proto3" json:"left_seq,omitempty"`
-	LeftIndex       []uint32               `protobuf:"varint,17,rep,packed,name=left_index,json=leftIndex,proto3" json:"left_index,omitempty"`
-	PassedFromSeq   []uint64               `protobuf:"varint,18,rep,packed,name=passed_from_seq,json=passedFromSeq,proto3" json:"passed_from_seq,omitempty"` // by source, when a skip passed data over: from here
-	PassedFromIndex []uint32               `protobuf:"varint,19,rep,packed,name=passed_from_index,json=passedFromIndex,proto3" json:"passed_from_index,omitempty"`
-	PassedToSeq     []uint64               `protobuf:"varint,20,rep,packed,name=passed_to_seq,json=passedToSeq,proto3" json:"passed_to_seq,omitempty"` // to here
-	PassedToIndex   []uint32               `protobuf:"varint,21,rep,packed,name=passed_to_index,json=passedToIndex,proto3" json:"passed_to_index,omitempty"`
-	HeldSource      []uint32               `protobuf:"varint,22,rep,packed,name=held_source,json=heldSource,proto3" json:"held_source,omitempty"` // samples that wait for others of their length, as the carried ones
-	HeldBack        []uint64               `protobuf:"varint,23,rep,packed,name=held_back,json=heldBack,proto3" json:"held_back,omitempty"`
-	HeldIndex       []uint32               `protobuf:"varint,24,rep,packed,name=held_index,json=heldIndex,proto3" json:"held_index,omitempty"`
-	HeldLength      []uint32               `protobuf:"varint,25,rep,packed,name=held_length,json=heldLength,proto3" json:"held_length,omitempty"`
-	HeldSince       []uint64               `protobuf:"varint,26,rep,packed,name=held_since,json=heldSince,proto3" json:"held_since,omitempty"` // step in which each was drawn
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
-}
-
-func (x *StepRecord) Reset() {
-	*x = StepRecord{}
-	mi := &file_proto_millrace_proto_msgTypes[68]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *StepRecord) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*StepRecord) ProtoMessage() {}
-
-func (x *StepRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[68]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use StepRecord.ProtoReflect.Descriptor instead.
-func (*StepRecord) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{68}
-}
-
-func (x *StepRecord) GetPlan() []byte {
-	if x != nil {
-		return x.Plan
-	}
-	return nil
-}
-
-func (x *StepRecord) GetSource() []uint32 {
-	if x != nil {
-		return x.Source
-	}
-	return nil
-}
-
-func (x *StepRecord) GetSeqDelta() []uint64 {
-	if x != nil {
-		return x.SeqDelta
-	}
-	return nil
-}
-
-func (x *StepRecord) GetIndex() []uint32 {
-	if x != nil {
-		return x.Index
-	}
-	return nil
-}
-
-func (x *StepRecord) GetTokens() []uint64 {
-	if x != nil {
-		return x.Tokens
-	}
-	return nil
-}
-
-func (x *StepRecord) GetSamples() []uint64 {
-	if x != nil {
-		return x.Samples
-	}
-	return nil
-}
-
-func (x *StepRecord) GetCarrySource() []uint32 {
-	if x != nil {
-		return x.CarrySource
-	}
-	return nil
-}
-
-func (x *StepRecord) GetCarryBack() []uint64 {
-	if x != nil {
-		return x.CarryBack
-	}
-	return nil
-}
-
-func (x *StepRecord) GetCarryIndex() []uint32 {
-	if x != nil {
-		return x.CarryIndex
-	}
-	return nil
-}
-
-func (x *StepRecord) GetCarryLength() []uint32 {
-	if x != nil {
-		return x.CarryLength
-	}
-	return nil
-}
-
-func (x *StepRecord) GetInEpoch() []uint64 {
-	if x != nil {
-		return x.InEpoch
-	}
-	return nil
-}
-
-func (x *StepRecord) GetExhausted() uint32 {
-	if x != nil {
-		return x.Exhausted
-	}
-	return 0
-}
-
-func (x *StepRecord) GetSkips() []*Skip {
-	if x != nil {
-		return x.Skips
-	}
-	return nil
-}
-
-func (x *StepRecord) GetChanges() [][]byte {
-	if x != nil {
-		return x.Changes
-	}
-	return nil
-}
-
-func (x *StepRecord) GetLeftSource() []uint32 {
-	if x != nil {
-		return x.LeftSource
-	}
-	return nil
-}
-
-func (x *StepRecord) GetLeftSeq() []uint64 {
-	if x != nil {
-		return x.LeftSeq
-	}
-	return nil
-}
-
-func (x *StepRecord) GetLeftIndex() []uint32 {
-	if x != nil {
-		return x.LeftIndex
-	}
-	return nil
-}
-
-func (x *StepRecord) GetPassedFromSeq() []uint64 {
-	if x != nil {
-		return x.PassedFromSeq
-	}
-	return nil
-}
-
-func (x *StepRecord) GetPassedFromIndex() []uint32 {
-	if x != nil {
-		return x.PassedFromIndex
-	}
-	return nil
-}
-
-func (x *StepRecord) GetPassedToSeq() []uint64 {
-	if x != nil {
-		return x.PassedToSeq
-	}
-	return nil
-}
-
-func (x *StepRecord) GetPassedToIndex() []uint32 {
-	if x != nil {
-		return x.PassedToIndex
-	}
-	return nil
-}
-
-func (x *StepRecord) GetHeldSource() []uint32 {
-	if x != nil {
-		return x.HeldSource
-	}
-	return nil
-}
-
-func (x *StepRecord) GetHeldBack() []uint64 {
-	if x != nil {
-		return x.HeldBack
-	}
-	return nil
-}
-
-func (x *StepRecord) GetHeldIndex() []uint32 {
-	if x != nil {
-		return x.HeldIndex
-	}
-	return nil
-}
-
-func (x *StepRecord) GetHeldLength() []uint32 {
-	if x != nil {
-		return x.HeldLength
-	}
-	return nil
-}
-
-func (x *StepRecord) GetHeldSince() []uint64 {
-	if x != nil {
-		return x.HeldSince
-	}
-	return nil
-}
-
 var File_proto_millrace_proto protoreflect.FileDescriptor
 
 const file_proto_millrace_proto_rawDesc = "" +
 	"\n" +
-	"\x14proto/millrace.proto\x12\vmillrace.v1\"3\n" +
+	"\x14proto/millrace.proto\x12\vmillrace.v1\x1a\x11proto/state.proto\"3\n" +
 	"\x05Frame\x12\x16\n" +
 	"\x06header\x18\x01 \x01(\fR\x06header\x12\x12\n" +
 	"\x04body\x18\x02 \x01(\fR\x04body\"\xc6\x02\n" +
@@ -5945,14 +5252,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\n" +
 	"max_pixels\x18\x04 \x01(\x04R\tmaxPixels\"#\n" +
 	"\vKeptColumns\x12\x14\n" +
-	"\x05names\x18\x01 \x03(\tR\x05names\"p\n" +
-	"\x04Mesh\x12\x0e\n" +
-	"\x02dp\x18\x01 \x01(\rR\x02dp\x12\x0e\n" +
-	"\x02cp\x18\x02 \x01(\rR\x02cp\x12\x0e\n" +
-	"\x02pp\x18\x03 \x01(\rR\x02pp\x12\x0e\n" +
-	"\x02tp\x18\x04 \x01(\rR\x02tp\x12\x10\n" +
-	"\x03vpp\x18\x05 \x01(\rR\x03vpp\x12\x16\n" +
-	"\x06stride\x18\x06 \x03(\rR\x06stride\"%\n" +
+	"\x05names\x18\x01 \x03(\tR\x05names\"%\n" +
 	"\tPlacement\x12\x18\n" +
 	"\aloaders\x18\x01 \x03(\tR\aloaders\"\xa2\x01\n" +
 	"\aRestart\x12\x1e\n" +
@@ -6125,76 +5425,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\rStatusRequest\"5\n" +
 	"\vStatusReply\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x12\n" +
-	"\x04json\x18\x02 \x01(\fR\x04json\"\xf5\x02\n" +
-	"\vResumeToken\x12\x18\n" +
-	"\aversion\x18\x01 \x01(\rR\aversion\x12\x10\n" +
-	"\x03job\x18\x02 \x01(\tR\x03job\x12\x1a\n" +
-	"\bidentity\x18\x03 \x01(\fR\bidentity\x12\x1a\n" +
-	"\bmanifest\x18\x04 \x01(\fR\bmanifest\x12\x16\n" +
-	"\x06branch\x18\x05 \x01(\x04R\x06branch\x12\x12\n" +
-	"\x04step\x18\x06 \x01(\x04R\x04step\x12\x16\n" +
-	"\x06digest\x18\a \x01(\fR\x06digest\x12%\n" +
-	"\x04mesh\x18\b \x01(\v2\x11.millrace.v1.MeshR\x04mesh\x12\x18\n" +
-	"\acursors\x18\t \x01(\fR\acursors\x121\n" +
-	"\bsettings\x18\n" +
-	" \x01(\v2\x15.millrace.v1.SettingsR\bsettings\x124\n" +
-	"\apending\x18\v \x03(\v2\x1a.millrace.v1.PendingChangeR\apending\x12\x14\n" +
-	"\x05check\x18\x0f \x01(\aR\x05check\"=\n" +
-	"\rPendingChange\x12\x12\n" +
-	"\x04json\x18\x01 \x01(\fR\x04json\x12\x18\n" +
-	"\aweights\x18\x02 \x01(\fR\aweights\"\xa3\x02\n" +
-	"\bSettings\x12\x16\n" +
-	"\x06shares\x18\x01 \x01(\fR\x06shares\x12\x18\n" +
-	"\aweights\x18\x02 \x01(\fR\aweights\x12\x16\n" +
-	"\x06states\x18\x03 \x01(\fR\x06states\x12'\n" +
-	"\x0fsequence_length\x18\x04 \x01(\rR\x0esequenceLength\x12\x1c\n" +
-	"\tsequences\x18\x05 \x01(\rR\tsequences\x12\x1a\n" +
-	"\btopology\x18\x06 \x01(\tR\btopology\x12$\n" +
-	"\x04bans\x18\a \x03(\v2\x10.millrace.v1.BanR\x04bans\x12.\n" +
-	"\x05added\x18\b \x03(\v2\x18.millrace.v1.AddedSourceR\x05added\x12\x14\n" +
-	"\x05skips\x18\t \x03(\x04R\x05skips\"m\n" +
-	"\vAddedSource\x12\x12\n" +
-	"\x04yaml\x18\x01 \x01(\fR\x04yaml\x12\x14\n" +
-	"\x05share\x18\x02 \x01(\x04R\x05share\x12\x18\n" +
-	"\alimited\x18\x03 \x01(\bR\alimited\x12\x1a\n" +
-	"\bmanifest\x18\x04 \x01(\fR\bmanifest\"\xb7\x06\n" +
-	"\n" +
-	"StepRecord\x12\x12\n" +
-	"\x04plan\x18\x01 \x01(\fR\x04plan\x12\x16\n" +
-	"\x06source\x18\x02 \x03(\rR\x06source\x12\x1b\n" +
-	"\tseq_delta\x18\x03 \x03(\x04R\bseqDelta\x12\x14\n" +
-	"\x05index\x18\x04 \x03(\rR\x05index\x12\x16\n" +
-	"\x06tokens\x18\x05 \x03(\x04R\x06tokens\x12\x18\n" +
-	"\asamples\x18\x06 \x03(\x04R\asamples\x12!\n" +
-	"\fcarry_source\x18\a \x03(\rR\vcarrySource\x12\x1d\n" +
-	"\n" +
-	"carry_back\x18\b \x03(\x04R\tcarryBack\x12\x1f\n" +
-	"\vcarry_index\x18\t \x03(\rR\n" +
-	"carryIndex\x12!\n" +
-	"\fcarry_length\x18\n" +
-	" \x03(\rR\vcarryLength\x12\x19\n" +
-	"\bin_epoch\x18\v \x03(\x04R\ainEpoch\x12\x1c\n" +
-	"\texhausted\x18\f \x01(\rR\texhausted\x12'\n" +
-	"\x05skips\x18\r \x03(\v2\x11.millrace.v1.SkipR\x05skips\x12\x18\n" +
-	"\achanges\x18\x0e \x03(\fR\achanges\x12\x1f\n" +
-	"\vleft_source\x18\x0f \x03(\rR\n" +
-	"leftSource\x12\x19\n" +
-	"\bleft_seq\x18\x10 \x03(\x04R\aleftSeq\x12\x1d\n" +
-	"\n" +
-	"left_index\x18\x11 \x03(\rR\tleftIndex\x12&\n" +
-	"\x0fpassed_from_seq\x18\x12 \x03(\x04R\rpassedFromSeq\x12*\n" +
-	"\x11passed_from_index\x18\x13 \x03(\rR\x0fpassedFromIndex\x12\"\n" +
-	"\rpassed_to_seq\x18\x14 \x03(\x04R\vpassedToSeq\x12&\n" +
-	"\x0fpassed_to_index\x18\x15 \x03(\rR\rpassedToIndex\x12\x1f\n" +
-	"\vheld_source\x18\x16 \x03(\rR\n" +
-	"heldSource\x12\x1b\n" +
-	"\theld_back\x18\x17 \x03(\x04R\bheldBack\x12\x1d\n" +
-	"\n" +
-	"held_index\x18\x18 \x03(\rR\theldIndex\x12\x1f\n" +
-	"\vheld_length\x18\x19 \x03(\rR\n" +
-	"heldLength\x12\x1d\n" +
-	"\n" +
-	"held_since\x18\x1a \x03(\x04R\theldSince*3\n" +
+	"\x04json\x18\x02 \x01(\fR\x04json*3\n" +
 	"\x05Start\x12\x15\n" +
 	"\x11START_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fSTART_BEGINNING\x10\x012\x8f\x04\n" +
@@ -6226,7 +5457,7 @@ func file_proto_millrace_proto_rawDescGZIP() []byte {
 }
 
 var file_proto_millrace_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_proto_millrace_proto_msgTypes = make([]protoimpl.MessageInfo, 69)
+var file_proto_millrace_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
 var file_proto_millrace_proto_goTypes = []any{
 	(Start)(0),                // 0: millrace.v1.Start
 	(*Frame)(nil),             // 1: millrace.v1.Frame
@@ -6265,39 +5496,34 @@ var file_proto_millrace_proto_goTypes = []any{
 	(*ConstructorJob)(nil),    // 34: millrace.v1.ConstructorJob
 	(*ImageStep)(nil),         // 35: millrace.v1.ImageStep
 	(*KeptColumns)(nil),       // 36: millrace.v1.KeptColumns
-	(*Mesh)(nil),              // 37: millrace.v1.Mesh
-	(*Placement)(nil),         // 38: millrace.v1.Placement
-	(*Restart)(nil),           // 39: millrace.v1.Restart
-	(*Moved)(nil),             // 40: millrace.v1.Moved
-	(*StepPlan)(nil),          // 41: millrace.v1.StepPlan
-	(*ImagePlan)(nil),         // 42: millrace.v1.ImagePlan
-	(*PlanBlock)(nil),         // 43: millrace.v1.PlanBlock
-	(*EndOfData)(nil),         // 44: millrace.v1.EndOfData
-	(*Admit)(nil),             // 45: millrace.v1.Admit
-	(*Admitted)(nil),          // 46: millrace.v1.Admitted
-	(*Coordinates)(nil),       // 47: millrace.v1.Coordinates
-	(*JoinRequest)(nil),       // 48: millrace.v1.JoinRequest
-	(*JoinReply)(nil),         // 49: millrace.v1.JoinReply
-	(*LocateRequest)(nil),     // 50: millrace.v1.LocateRequest
-	(*PeekRequest)(nil),       // 51: millrace.v1.PeekRequest
-	(*BatchRequest)(nil),      // 52: millrace.v1.BatchRequest
-	(*BatchHeader)(nil),       // 53: millrace.v1.BatchHeader
-	(*Microbatch)(nil),        // 54: millrace.v1.Microbatch
-	(*Tensor)(nil),            // 55: millrace.v1.Tensor
-	(*RowInfo)(nil),           // 56: millrace.v1.RowInfo
-	(*StateRequest)(nil),      // 57: millrace.v1.StateRequest
-	(*StateReply)(nil),        // 58: millrace.v1.StateReply
-	(*ChangeRequest)(nil),     // 59: millrace.v1.ChangeRequest
-	(*ChangeReply)(nil),       // 60: millrace.v1.ChangeReply
-	(*ReportRequest)(nil),     // 61: millrace.v1.ReportRequest
-	(*ReportReply)(nil),       // 62: millrace.v1.ReportReply
-	(*StatusRequest)(nil),     // 63: millrace.v1.StatusRequest
-	(*StatusReply)(nil),       // 64: millrace.v1.StatusReply
-	(*ResumeToken)(nil),       // 65: millrace.v1.ResumeToken
-	(*PendingChange)(nil),     // 66: millrace.v1.PendingChange
-	(*Settings)(nil),          // 67: millrace.v1.Settings
-	(*AddedSource)(nil),       // 68: millrace.v1.AddedSource
-	(*StepRecord)(nil),        // 69: millrace.v1.StepRecord
+	(*Placement)(nil),         // 37: millrace.v1.Placement
+	(*Restart)(nil),           // 38: millrace.v1.Restart
+	(*Moved)(nil),             // 39: millrace.v1.Moved
+	(*StepPlan)(nil),          // 40: millrace.v1.StepPlan
+	(*ImagePlan)(nil),         // 41: millrace.v1.ImagePlan
+	(*PlanBlock)(nil),         // 42: millrace.v1.PlanBlock
+	(*EndOfData)(nil),         // 43: millrace.v1.EndOfData
+	(*Admit)(nil),             // 44: millrace.v1.Admit
+	(*Admitted)(nil),          // 45: millrace.v1.Admitted
+	(*Coordinates)(nil),       // 46: millrace.v1.Coordinates
+	(*JoinRequest)(nil),       // 47: millrace.v1.JoinRequest
+	(*JoinReply)(nil),         // 48: millrace.v1.JoinReply
+	(*LocateRequest)(nil),     // 49: millrace.v1.LocateRequest
+	(*PeekRequest)(nil),       // 50: millrace.v1.PeekRequest
+	(*BatchRequest)(nil),      // 51: millrace.v1.BatchRequest
+	(*BatchHeader)(nil),       // 52: millrace.v1.BatchHeader
+	(*Microbatch)(nil),        // 53: millrace.v1.Microbatch
+	(*Tensor)(nil),            // 54: millrace.v1.Tensor
+	(*RowInfo)(nil),           // 55: millrace.v1.RowInfo
+	(*StateRequest)(nil),      // 56: millrace.v1.StateRequest
+	(*StateReply)(nil),        // 57: millrace.v1.StateReply
+	(*ChangeRequest)(nil),     // 58: millrace.v1.ChangeRequest
+	(*ChangeReply)(nil),       // 59: millrace.v1.ChangeReply
+	(*ReportRequest)(nil),     // 60: millrace.v1.ReportRequest
+	(*ReportReply)(nil),       // 61: millrace.v1.ReportReply
+	(*StatusRequest)(nil),     // 62: millrace.v1.StatusRequest
+	(*StatusReply)(nil),       // 63: millrace.v1.StatusReply
+	(*state.Mesh)(nil),        // 64: millrace.v1.Mesh
 }
 var file_proto_millrace_proto_depIdxs = []int32{
 	3,  // 0: millrace.v1.LoaderReport.hello:type_name -> millrace.v1.LoaderHello
@@ -6325,68 +5551,62 @@ var file_proto_millrace_proto_depIdxs = []int32{
 	30, // 22: millrace.v1.ConstructorReport.acked:type_name -> millrace.v1.Acked
 	31, // 23: millrace.v1.ConstructorReport.usage:type_name -> millrace.v1.ConstructorUsage
 	12, // 24: millrace.v1.ConstructorReport.failure:type_name -> millrace.v1.Failure
-	46, // 25: millrace.v1.ConstructorReport.admitted:type_name -> millrace.v1.Admitted
-	47, // 26: millrace.v1.ConstructorUsage.absent_ranks:type_name -> millrace.v1.Coordinates
+	45, // 25: millrace.v1.ConstructorReport.admitted:type_name -> millrace.v1.Admitted
+	46, // 26: millrace.v1.ConstructorUsage.absent_ranks:type_name -> millrace.v1.Coordinates
 	30, // 27: millrace.v1.ConstructorUsage.slowest:type_name -> millrace.v1.Acked
 	34, // 28: millrace.v1.ConstructorOrder.job:type_name -> millrace.v1.ConstructorJob
-	38, // 29: millrace.v1.ConstructorOrder.placement:type_name -> millrace.v1.Placement
-	39, // 30: millrace.v1.ConstructorOrder.restart:type_name -> millrace.v1.Restart
-	41, // 31: millrace.v1.ConstructorOrder.plan:type_name -> millrace.v1.StepPlan
-	44, // 32: millrace.v1.ConstructorOrder.end:type_name -> millrace.v1.EndOfData
+	37, // 29: millrace.v1.ConstructorOrder.placement:type_name -> millrace.v1.Placement
+	38, // 30: millrace.v1.ConstructorOrder.restart:type_name -> millrace.v1.Restart
+	40, // 31: millrace.v1.ConstructorOrder.plan:type_name -> millrace.v1.StepPlan
+	43, // 32: millrace.v1.ConstructorOrder.end:type_name -> millrace.v1.EndOfData
 	12, // 33: millrace.v1.ConstructorOrder.failure:type_name -> millrace.v1.Failure
-	45, // 34: millrace.v1.ConstructorOrder.admit:type_name -> millrace.v1.Admit
+	44, // 34: millrace.v1.ConstructorOrder.admit:type_name -> millrace.v1.Admit
 	33, // 35: millrace.v1.ConstructorOrder.joined:type_name -> millrace.v1.SourceJoined
-	37, // 36: millrace.v1.ConstructorJob.mesh:type_name -> millrace.v1.Mesh
+	64, // 36: millrace.v1.ConstructorJob.mesh:type_name -> millrace.v1.Mesh
 	36, // 37: millrace.v1.ConstructorJob.kept:type_name -> millrace.v1.KeptColumns
 	35, // 38: millrace.v1.ConstructorJob.images:type_name -> millrace.v1.ImageStep
-	40, // 39: millrace.v1.Restart.moved:type_name -> millrace.v1.Moved
-	47, // 40: millrace.v1.Moved.by:type_name -> millrace.v1.Coordinates
-	43, // 41: millrace.v1.StepPlan.blocks:type_name -> millrace.v1.PlanBlock
-	42, // 42: millrace.v1.StepPlan.images:type_name -> millrace.v1.ImagePlan
-	47, // 43: millrace.v1.Admit.rank:type_name -> millrace.v1.Coordinates
-	47, // 44: millrace.v1.JoinRequest.rank:type_name -> millrace.v1.Coordinates
-	37, // 45: millrace.v1.JoinRequest.mesh:type_name -> millrace.v1.Mesh
+	39, // 39: millrace.v1.Restart.moved:type_name -> millrace.v1.Moved
+	46, // 40: millrace.v1.Moved.by:type_name -> millrace.v1.Coordinates
+	42, // 41: millrace.v1.StepPlan.blocks:type_name -> millrace.v1.PlanBlock
+	41, // 42: millrace.v1.StepPlan.images:type_name -> millrace.v1.ImagePlan
+	46, // 43: millrace.v1.Admit.rank:type_name -> millrace.v1.Coordinates
+	46, // 44: millrace.v1.JoinRequest.rank:type_name -> millrace.v1.Coordinates
+	64, // 45: millrace.v1.JoinRequest.mesh:type_name -> millrace.v1.Mesh
 	0,  // 46: millrace.v1.JoinRequest.start:type_name -> millrace.v1.Start
-	37, // 47: millrace.v1.JoinReply.mesh:type_name -> millrace.v1.Mesh
-	47, // 48: millrace.v1.LocateRequest.rank:type_name -> millrace.v1.Coordinates
-	47, // 49: millrace.v1.PeekRequest.rank:type_name -> millrace.v1.Coordinates
-	47, // 50: millrace.v1.BatchRequest.rank:type_name -> millrace.v1.Coordinates
-	54, // 51: millrace.v1.BatchHeader.microbatches:type_name -> millrace.v1.Microbatch
-	55, // 52: millrace.v1.Microbatch.tensors:type_name -> millrace.v1.Tensor
-	47, // 53: millrace.v1.ReportRequest.rank:type_name -> millrace.v1.Coordinates
-	37, // 54: millrace.v1.ResumeToken.mesh:type_name -> millrace.v1.Mesh
-	67, // 55: millrace.v1.ResumeToken.settings:type_name -> millrace.v1.Settings
-	66, // 56: millrace.v1.ResumeToken.pending:type_name -> millrace.v1.PendingChange
-	19, // 57: millrace.v1.Settings.bans:type_name -> millrace.v1.Ban
-	68, // 58: millrace.v1.Settings.added:type_name -> millrace.v1.AddedSource
-	10, // 59: millrace.v1.StepRecord.skips:type_name -> millrace.v1.Skip
-	2,  // 60: millrace.v1.Planner.Load:input_type -> millrace.v1.LoaderReport
-	27, // 61: millrace.v1.Planner.Construct:input_type -> millrace.v1.ConstructorReport
-	48, // 62: millrace.v1.Planner.Join:input_type -> millrace.v1.JoinRequest
-	50, // 63: millrace.v1.Planner.Locate:input_type -> millrace.v1.LocateRequest
-	57, // 64: millrace.v1.Planner.State:input_type -> millrace.v1.StateRequest
-	59, // 65: millrace.v1.Planner.Change:input_type -> millrace.v1.ChangeRequest
-	61, // 66: millrace.v1.Planner.Report:input_type -> millrace.v1.ReportRequest
-	63, // 67: millrace.v1.Planner.Status:input_type -> millrace.v1.StatusRequest
-	24, // 68: millrace.v1.Loader.Fetch:input_type -> millrace.v1.FetchRequest
-	52, // 69: millrace.v1.Constructor.Batch:input_type -> millrace.v1.BatchRequest
-	51, // 70: millrace.v1.Constructor.Peek:input_type -> millrace.v1.PeekRequest
-	13, // 71: millrace.v1.Planner.Load:output_type -> millrace.v1.LoaderOrder
-	32, // 72: millrace.v1.Planner.Construct:output_type -> millrace.v1.ConstructorOrder
-	49, // 73: millrace.v1.Planner.Join:output_type -> millrace.v1.JoinReply
-	49, // 74: millrace.v1.Planner.Locate:output_type -> millrace.v1.JoinReply
-	58, // 75: millrace.v1.Planner.State:output_type -> millrace.v1.StateReply
-	60, // 76: millrace.v1.Planner.Change:output_type -> millrace.v1.ChangeReply
-	62, // 77: millrace.v1.Planner.Report:output_type -> millrace.v1.ReportReply
-	64, // 78: millrace.v1.Planner.Status:output_type -> millrace.v1.StatusReply
-	1,  // 79: millrace.v1.Loader.Fetch:output_type -> millrace.v1.Frame
-	1,  // 80: millrace.v1.Constructor.Batch:output_type -> millrace.v1.Frame
-	1,  // 81: millrace.v1.Constructor.Peek:output_type -> millrace.v1.Frame
-	71, // [71:82] is the sub-list for method output_type
-	60, // [60:71] is the sub-list for method input_type
-	60, // [60:60] is the sub-list for extension type_name
-	60, // [60:60] is the sub-list for extension extendee
-	0,  // [0:60] is the sub-list for field type_name
+	64, // 47: millrace.v1.JoinReply.mesh:type_name -> millrace.v1.Mesh
+	46, // 48: millrace.v1.LocateRequest.rank:type_name -> millrace.v1.Coordinates
+	46, // 49: millrace.v1.PeekRequest.rank:type_name -> millrace.v1.Coordinates
+	46, // 50: millrace.v1.BatchRequest.rank:type_name -> millrace.v1.Coordinates
+	53, // 51: millrace.v1.BatchHeader.microbatches:type_name -> millrace.v1.Microbatch
+	54, // 52: millrace.v1.Microbatch.tensors:type_name -> millrace.v1.Tensor
+	46, // 53: millrace.v1.ReportRequest.rank:type_name -> millrace.v1.Coordinates
+	2,  // 54: millrace.v1.Planner.Load:input_type -> millrace.v1.LoaderReport
+	27, // 55: millrace.v1.Planner.Construct:input_type -> millrace.v1.ConstructorReport
+	47, // 56: millrace.v1.Planner.Join:input_type -> millrace.v1.JoinRequest
+	49, // 57: millrace.v1.Planner.Locate:input_type -> millrace.v1.LocateRequest
+	56, // 58: millrace.v1.Planner.State:input_type -> millrace.v1.StateRequest
+	58, // 59: millrace.v1.Planner.Change:input_type -> millrace.v1.ChangeRequest
+	60, // 60: millrace.v1.Planner.Report:input_type -> millrace.v1.ReportRequest
+	62, // 61: millrace.v1.Planner.Status:input_type -> millrace.v1.StatusRequest
+	24, // 62: millrace.v1.Loader.Fetch:input_type -> millrace.v1.FetchRequest
+	51, // 63: millrace.v1.Constructor.Batch:input_type -> millrace.v1.BatchRequest
+	50, // 64: millrace.v1.Constructor.Peek:input_type -> millrace.v1.PeekRequest
+	13, // 65: millrace.v1.Planner.Load:output_type -> millrace.v1.LoaderOrder
+	32, // 66: millrace.v1.Planner.Construct:output_type -> millrace.v1.ConstructorOrder
+	48, // 67: millrace.v1.Planner.Join:output_type -> millrace.v1.JoinReply
+	48, // 68: millrace.v1.Planner.Locate:output_type -> millrace.v1.JoinReply
+	57, // 69: millrace.v1.Planner.State:output_type -> millrace.v1.StateReply
+	59, // 70: millrace.v1.Planner.Change:output_type -> millrace.v1.ChangeReply
+	61, // 71: millrace.v1.Planner.Report:output_type -> millrace.v1.ReportReply
+	63, // 72: millrace.v1.Planner.Status:output_type -> millrace.v1.StatusReply
+	1,  // 73: millrace.v1.Loader.Fetch:output_type -> millrace.v1.Frame
+	1,  // 74: millrace.v1.Constructor.Batch:output_type -> millrace.v1.Frame
+	1,  // 75: millrace.v1.Constructor.Peek:output_type -> millrace.v1.Frame
+	65, // [65:76] is the sub-list for method output_type
+	54, // [54:65] is the sub-list for method input_type
+	54, // [54:54] is the sub-list for extension type_name
+	54, // [54:54] is the sub-list for extension extendee
+	0,  // [0:54] is the sub-list for field type_name
 }
 
 func init() { file_proto_millrace_proto_init() }
@@ -6438,7 +5658,7 @@ func file_proto_millrace_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_proto_millrace_proto_rawDesc), len(file_proto_millrace_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   69,
+			NumMessages:   63,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -3,7 +3,14 @@
 // no behaviour but the names that messages to people go by.
 package millracepb
 
-import "fmt"
+import (
+	"fmt"
+
+	statepb "github.com/millrace-data/millrace/internal/proto/state"
+)
+
+// Mesh is the mesh of trainer ranks; resume tokens have it too.
+type Mesh = statepb.Mesh
 
 // Name is how everybody names a rank: as in "rank dp=0 cp=1 pp=0 tp=3".
 func (x *Coordinates) Name() string {

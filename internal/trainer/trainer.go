@@ -23,7 +23,7 @@ import (
 	"github.com/millrace-data/millrace/internal/batch"
 	"github.com/millrace-data/millrace/internal/constructor/assemble"
 	"github.com/millrace-data/millrace/internal/planner/change"
-	pb "github.com/millrace-data/millrace/internal/proto"
+	statepb "github.com/millrace-data/millrace/internal/proto/state"
 	"github.com/millrace-data/millrace/internal/rpc"
 	"github.com/millrace-data/millrace/jobspec"
 	"github.com/millrace-data/millrace/planner/mesh"
@@ -155,7 +155,7 @@ func (t *run) start(ctx context.Context) error {
 func meshOf(job *jobspec.Job, token []byte, changes []change.Change) mesh.Sizes {
 	topo := job.Topology
 	sizes := mesh.Sizes{DP: topo.DP, CP: topo.CP, PP: topo.PP, TP: topo.TP, Order: topo.Order}
-	var t pb.ResumeToken
+	var t statepb.ResumeToken
 	moved := proto.Unmarshal(token, &t) == nil && t.Settings.GetTopology() != ""
 	for _, p := range t.Pending {
 		c, err := change.Parse(p.Json) // weights have none that can be read

@@ -162,7 +162,8 @@ KINDS = {
 
 def declared_in_proto():
     """Yields (message, field, number, kind, repeated, type) of the .proto file."""
-    text = re.sub(r"//[^\n]*", "", PROTO.read_text())
+    text = "".join(path.read_text() for path in sorted(PROTO.parent.glob("*.proto")))
+    text = re.sub(r"//[^\n]*", "", text)
     for name, body in re.findall(r"message (\w+) \{([^{}]*)\}", text):
         for repeated, kind, key, number in re.findall(r"(repeated )?(\w+) (\w+) = (\d+);", body):
             enum = "uint" if re.search(rf"^enum {kind} \{{", text, re.M) else "message"

@@ -157,8 +157,7 @@ func (s Settings) Have(changes []Change) bool {
 			then = then.with(ch)
 		}
 	}
-	sameMesh := then.Mesh == s.Mesh || then.Mesh != nil && s.Mesh != nil && then.Mesh.Equal(s.Mesh)
-	return sameMesh && then.Batch == s.Batch &&
+	return sameMesh(then.Mesh, s.Mesh) && then.Batch == s.Batch &&
 		slices.Equal(then.Shares, s.Shares) && slices.Equal(then.Out, s.Out) && slices.Equal(then.Gone, s.Gone)
 }
 

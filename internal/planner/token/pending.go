@@ -1,4 +1,4 @@
-package planner
+package token
 
 import (
 	"encoding/json"
@@ -7,16 +7,16 @@ import (
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/planner/change"
 	"github.com/millrace-data/millrace/internal/planner/plan"
-	pb "github.com/millrace-data/millrace/internal/proto"
+	statepb "github.com/millrace-data/millrace/internal/proto/state"
 )
 
 // packPending writes changes for steps to come. Weights are told from the names
 // of the sources, which the reader knows: with hundreds of sources their JSON
 // form alone would be longer than a token may be. names are those of all sources
 // up to the position.
-func packPending(changes []plan.Change, names []string) (pending []*pb.PendingChange) {
+func packPending(changes []plan.Change, names []string) (pending []*statepb.PendingChange) {
 	for _, ch := range changes {
-		p := &pb.PendingChange{Json: ch.Text}
+		p := &statepb.PendingChange{Json: ch.Text}
 		if ch.Kind == plan.SetShares {
 			p = packWeights(ch, names)
 		}
@@ -30,8 +30,8 @@ func packPending(changes []plan.Change, names []string) (pending []*pb.PendingCh
 
 // packWeights takes the weights out of the JSON form of a change, if they are
 // decimals: then a bit for each source says whether it is named.
-func packWeights(ch plan.Change, names []string) *pb.PendingChange {
-	whole := &pb.PendingChange{Json: ch.Text}
+func packWeights(ch plan.Change, names []string) *statepb.PendingChange {
+	whole := &statepb.PendingChange{Json: ch.Text}
 	c, err := change.Parse(ch.Text)
 	if err != nil {
 		return whole
@@ -48,11 +48,11 @@ func packWeights(ch plan.Change, names []string) *pb.PendingChange {
 		return whole
 	}
 	c.Weights = nil
-	return &pb.PendingChange{Json: []byte(c.String()), Weights: data}
+	return &statepb.PendingChange{Json: []byte(c.String()), Weights: data}
 }
 
 // unpackPending is the inverse of packPending.
-func unpackPending(pending []*pb.PendingChange, names []string) ([]change.Change, error) {
+func unpackPending(pending []*statepb.PendingChange, names []string) ([]change.Change, error) {
 	var changes []change.Change
 	for _, p := range pending {
 		text := p.Json
@@ -75,7 +75,7 @@ func unpackPending(pending []*pb.PendingChange, names []string) ([]change.Change
 }
 
 // withWeights is the JSON form of a change whose weights were taken out of it.
-func withWeights(p *pb.PendingChange, names []string) ([]byte, error) {
+func withWeights(p *statepb.PendingChange, names []string) ([]byte, error) {
 	var c change.Change
 	if err := json.Unmarshal(p.Json, &c); err != nil {
 		return nil, fault.Userf("the change %s cannot be read: %w; use the version of Millrace that wrote it", p.Json, err)

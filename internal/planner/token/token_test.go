@@ -1,4 +1,4 @@
-package planner
+package token
 
 import (
 	"fmt"
@@ -13,7 +13,8 @@ import (
 	"github.com/millrace-data/millrace/internal/planner/change"
 	"github.com/millrace-data/millrace/internal/planner/mix"
 	"github.com/millrace-data/millrace/internal/planner/plan"
-	pb "github.com/millrace-data/millrace/internal/proto"
+	statepb "github.com/millrace-data/millrace/internal/proto/state"
+	"github.com/millrace-data/millrace/planner/mesh"
 )
 
 // lateState is a position late in a long job: every source gave about tokens
@@ -38,9 +39,26 @@ func lateState(rng *rand.Rand, sources int, tokens, blocks int64) plan.State {
 }
 
 var (
-	anyJob  = identity{name: "a-job-with-a-name-of-thirty-two", spec: [32]byte{1, 2, 3}, manifest: [32]byte{4, 5, 6}}
-	anyMesh = &pb.Mesh{Dp: 512, Cp: 8, Pp: 16, Tp: 8, Vpp: 2}
+	anyJob  = Job{Name: "a-job-with-a-name-of-thirty-two", Identity: [32]byte{1, 2, 3}, Manifest: [32]byte{4, 5, 6}}
+	anyMesh = meshOf(mesh.Sizes{DP: 512, CP: 8, PP: 16, TP: 8, VPP: 2, EP: 1})
 )
+
+func meshOf(sizes mesh.Sizes) *mesh.Tree {
+	tree, err := mesh.New(sizes)
+	if err != nil {
+		panic(err)
+	}
+	return tree
+}
+
+// of is a job with sources that have limits, or not.
+func (j Job) of(limited []bool) Job {
+	j.Sources = nil
+	for i, l := range limited {
+		j.Sources = append(j.Sources, Source{fmt.Sprintf("a-source-with-a-name-%d", i), l})
+	}
+	return j
+}
 
 // byHand sets the weights of all sources, to decimals such as 0.0132.
 func byHand(rng *rand.Rand, s *plan.State) {
@@ -96,13 +114,13 @@ func TestTokenSize(t *testing.T) {
 				byHand(rng, &s)
 				halfOut(&s)
 			}
-			token := encodeToken(anyJob, anyMesh, s, [32]byte{7}, limited)
+			token := Encode(anyJob.of(limited), anyMesh, s, [32]byte{7})
 			worst = max(worst, len(token))
-			got, err := decodeToken(anyJob, token, limited)
+			got, err := Decode(anyJob.of(limited), token)
 			if err != nil {
 				t.Fatal(err)
 			}
-			lost = max(lost, lostOf(t, got.state, s))
+			lost = max(lost, lostOf(t, got.State, s))
 		}
 		t.Logf("%d sources, %.0e tokens and %.0e blocks each, limits %v, weights %v: %d bytes, tokens within %.2g",
 			test.sources, float64(test.tokens), float64(test.blocks), test.limits, test.weights, worst, lost)
@@ -163,9 +181,9 @@ func TestTokenRoundTrip(t *testing.T) {
 		if round == 0 {
 			s = plan.Start(sources)
 		}
-		token := encodeToken(anyJob, anyMesh, s, [32]byte{9}, limited)
-		got, err := decodeToken(anyJob, token, limited)
-		if err != nil || got.digest != [32]byte{9} || !reflect.DeepEqual(got.state, s) {
+		token := Encode(anyJob.of(limited), anyMesh, s, [32]byte{9})
+		got, err := Decode(anyJob.of(limited), token)
+		if err != nil || got.Digest != [32]byte{9} || !reflect.DeepEqual(got.State, s) {
 			t.Fatalf("round %d: got %+v, %v; want %+v", round, got, err, s)
 		}
 	}
@@ -196,7 +214,7 @@ func TestTokenWeights(t *testing.T) {
 		}
 	}
 	for _, bad := range [][]byte{{1}, {0, 0, 0}, {4, 10, 1, 1, 1, 1}, {0, 2, 3, 0}, {0, 64, 255, 255, 255, 255, 255, 255, 255, 255, 0}} {
-		if shares, _, err := unpackMix(&pb.Settings{Weights: bad}, 3); err == nil {
+		if shares, _, err := unpackMix(&statepb.Settings{Weights: bad}, 3); err == nil {
 			t.Errorf("weights %v gave shares %v", bad, shares)
 		}
 	}
@@ -207,14 +225,14 @@ func TestTokenStates(t *testing.T) {
 	for _, test := range []struct{ out, gone []int32 }{{}, {[]int32{0}, nil}, {[]int32{2}, []int32{2}}, {[]int32{1, 3, 9}, []int32{1, 9}}} {
 		in := packSettings(plan.Settings{Out: test.out, Gone: test.gone})
 		if in == nil {
-			in = &pb.Settings{}
+			in = &statepb.Settings{}
 		}
 		out, gone, err := unpackStates(in, 10)
 		if err != nil || !slices.Equal(out, test.out) || !slices.Equal(gone, test.gone) {
 			t.Errorf("%v became %v, %v, %v", test, out, gone, err)
 		}
 	}
-	if _, _, err := unpackStates(&pb.Settings{States: []byte{2, 3}}, 4); err == nil {
+	if _, _, err := unpackStates(&statepb.Settings{States: []byte{2, 3}}, 4); err == nil {
 		t.Error("a state of 3 was read")
 	}
 	if s := (plan.Settings{Out: []int32{}}); packSettings(s) != nil { // paused, and resumed
@@ -225,23 +243,21 @@ func TestTokenStates(t *testing.T) {
 // TestTokenPending: changes for steps to come come back in their written form. Weights
 // for hundreds of sources take a few hundred bytes.
 func TestTokenPending(t *testing.T) {
-	id, rng := anyJob, rand.New(rand.NewPCG(7, 7))
+	id, rng := anyJob.of(make([]bool, 306)), rand.New(rand.NewPCG(7, 7))
 	weights := map[string]float64{}
 	for i := range 306 {
-		id.sources = append(id.sources, fmt.Sprintf("a-source-with-a-name-%d", i))
-		weights[id.sources[i]] = float64(rng.IntN(400)) / 10000
+		weights[id.Sources[i].Name] = float64(rng.IntN(400)) / 10000
 	}
 	joined := []byte(`{"name":"joined","files":"x/*.txt"}`)
 	changes := []change.Change{
 		{Step: 7, Weights: weights, Reason: "by hand"},
-		{Step: 8, Weights: map[string]float64{id.sources[3]: 0, id.sources[5]: 2}},
+		{Step: 8, Weights: map[string]float64{id.Sources[3].Name: 0, id.Sources[5].Name: 2}},
 		{Step: 8, Add: &change.Add{Source: joined, Weight: 0.1}},
-		{Step: 9, Weights: map[string]float64{"joined": 0.25, id.sources[0]: 0.75}},
+		{Step: 9, Weights: map[string]float64{"joined": 0.25, id.Sources[0].Name: 0.75}},
 		{Step: 10, Weights: map[string]float64{"joined": math.Pi}},
 		{Step: 11, Pause: "joined"},
 	}
 	s := lateState(rng, 306, 1e10, 1e6)
-	limited := make([]bool, 306)
 	for n, c := range changes {
 		ch := plan.Change{Step: c.Step, Text: []byte(c.String())}
 		if c.Weights != nil {
@@ -251,17 +267,17 @@ func TestTokenPending(t *testing.T) {
 			ch.Kind, ch.Add.Spec = plan.AddSource, joined
 		}
 		s.Pending = append(s.Pending, ch)
-		if token := encodeToken(id, anyMesh, s, [32]byte{}, limited); len(token) > roomyToken {
+		if token := Encode(id, anyMesh, s, [32]byte{}); len(token) > roomyToken {
 			t.Errorf("with %d changes to come, a token has %d bytes", n+1, len(token))
 		}
 	}
-	got, err := decodeToken(id, encodeToken(id, anyMesh, s, [32]byte{}, limited), limited)
-	if err != nil || len(got.pending) != len(changes) {
+	got, err := Decode(id, Encode(id, anyMesh, s, [32]byte{}))
+	if err != nil || len(got.Pending) != len(changes) {
 		t.Fatalf("got %v, %v", got, err)
 	}
 	for i, c := range changes {
-		if got.pending[i].String() != c.String() {
-			t.Errorf("change %d became %s, it was %s", i, got.pending[i], c)
+		if got.Pending[i].String() != c.String() {
+			t.Errorf("change %d became %s, it was %s", i, got.Pending[i], c)
 		}
 	}
 }
@@ -272,7 +288,7 @@ func FuzzTokenSettings(f *testing.F) {
 	f.Add(weights, appendColumn(nil, []uint64{1 << 31, 1 << 31}), appendColumn(nil, []uint64{0, 1}))
 	f.Add(append(appendColumn(nil, []uint64{1, 1, 0, 0}), weights...), []byte{}, []byte{255})
 	f.Fuzz(func(t *testing.T, weights, shares, states []byte) {
-		in := &pb.Settings{Weights: weights, Shares: shares, States: states}
+		in := &statepb.Settings{Weights: weights, Shares: shares, States: states}
 		if set, by, err := unpackMix(in, 4); err == nil && set != nil {
 			again, _, err := unpackMix(packSettings(plan.Settings{Shares: set, Weights: by}), 4)
 			if err != nil || !slices.Equal(again, set) {
@@ -285,14 +301,14 @@ func FuzzTokenSettings(f *testing.F) {
 				t.Errorf("%v, %v became %v, %v, %v", out, gone, o, g, err)
 			}
 		}
-		_, _ = unpackPending([]*pb.PendingChange{{Json: []byte(`{"step":1}`), Weights: weights}}, anyNames)
+		_, _ = unpackPending([]*statepb.PendingChange{{Json: []byte(`{"step":1}`), Weights: weights}}, anyNames)
 	})
 }
 
 var anyNames = []string{"a", "b", "c", "d"}
 
 func TestTokenTooLong(t *testing.T) {
-	_, err := decodeToken(anyJob, make([]byte, mostToken+1), nil)
+	_, err := Decode(anyJob, make([]byte, mostToken+1))
 	if fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), "16777217 bytes") {
 		t.Errorf("got %v", err)
 	}
@@ -301,9 +317,9 @@ func TestTokenTooLong(t *testing.T) {
 // TestTokenDamage flips every bit of a token and cuts it everywhere.
 func TestTokenDamage(t *testing.T) {
 	limited := make([]bool, 10)
-	token := encodeToken(anyJob, anyMesh, lateState(rand.New(rand.NewPCG(3, 3)), 10, 1e6, 1000), [32]byte{9}, limited)
+	token := Encode(anyJob.of(limited), anyMesh, lateState(rand.New(rand.NewPCG(3, 3)), 10, 1e6, 1000), [32]byte{9})
 	check := func(what string, damaged []byte) {
-		_, err := decodeToken(anyJob, damaged, limited)
+		_, err := Decode(anyJob.of(limited), damaged)
 		if fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), "damaged") {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -323,14 +339,15 @@ func TestTokenOfAnother(t *testing.T) {
 	s := plan.Start(3)
 	for _, test := range []struct {
 		name, says string
-		change     func(id *identity)
+		change     func(id *Job)
 	}{
-		{"spec", "sources, mix, batch and seed must be the same", func(id *identity) { id.spec[0]++ }},
-		{"data", "the data of job", func(id *identity) { id.manifest[0]++ }},
+		{"spec", "sources, mix, batch and seed must be the same", func(id *Job) { id.Identity[0]++ }},
+		{"data", "the data of job", func(id *Job) { id.Manifest[0]++ }},
 	} {
-		id := anyJob
+		job := anyJob.of(limited)
+		id := job
 		test.change(&id)
-		_, err := decodeToken(id, encodeToken(anyJob, nil, s, [32]byte{}, limited), limited)
+		_, err := Decode(id, Encode(job, nil, s, [32]byte{}))
 		if fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), test.says) {
 			t.Errorf("another %s: %v", test.name, err)
 		}
