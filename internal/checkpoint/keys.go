@@ -6,9 +6,10 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// formatVersion is the version of the keys and values below. It rises when a
-// reader of this version would misread them.
-const formatVersion uint32 = 3
+// formatVersion is the version of the keys and values below, and of what the planner
+// puts into them. It rises when a reader of this version would misread them. Records of
+// version 3 leave a planner that goes on from them with other deficits.
+const formatVersion uint32 = 4
 
 // The keys. They are documented in docs/bytes.md.
 var (

@@ -300,13 +300,13 @@ func TestOpenRefuses(t *testing.T) {
 		closeLog(t, open(t, "log", checkpoint.Options{FS: fs}))
 		setKey(t, fs, "mformat", []byte{0, 0, 0, 9})
 		_, err := checkpoint.Open("log", checkpoint.Options{FS: fs, Identity: job})
-		wantError(t, err, fault.User, "log", "version 9", "version 3")
+		wantError(t, err, fault.User, "log", "version 9", "version 4")
 	})
 	t.Run("an older format", func(t *testing.T) {
 		fs := vfs.NewMem()
-		setKey(t, fs, "mformat", []byte{0, 0, 0, 2})
+		setKey(t, fs, "mformat", []byte{0, 0, 0, 3})
 		_, err := checkpoint.Open("log", checkpoint.Options{FS: fs, Identity: job})
-		wantError(t, err, fault.User, "log", "version 2", "version 3", "the version that wrote it", "resume it from a token")
+		wantError(t, err, fault.User, "log", "version 3", "version 4", "the version that wrote it", "resume it from a token")
 	})
 	t.Run("a damaged format", func(t *testing.T) {
 		fs := vfs.NewMem()

@@ -21,5 +21,5 @@ func (p *Planner) record(s *plan.Step) error {
 	if p.log.FrameDue(s.Step) {
 		frame = token.EncodeFrame(p.id.job(p.limited), before)
 	}
-	return p.log.Append(s.Step, token.EncodeRecord(s, before), frame)
+	return p.log.Append(s.Step, token.NewRecord(s, before).Encode(), frame)
 }

@@ -196,7 +196,7 @@ func (c *Core) active(i int) bool {
 	case i >= len(c.cfg.Sources):
 		return true
 	case c.cfg.Grain == grainEpoch:
-		epoch := c.epoch(c.state)
+		epoch := c.cfg.epoch(c.state)
 		return c.cfg.Schedule.Active(i, epoch, epoch+1)
 	default:
 		return c.cfg.Schedule.Active(i, c.state.Step, c.state.Step+2*c.cfg.Ahead)

@@ -296,7 +296,7 @@ func (c *Core) checkOut(ch Change, s Settings) error {
 func (c *Core) anyLeft(s Settings, step int64) bool {
 	at := c.state
 	at.Step = step
-	shares := slices.Clone(c.shares(s, at, 0, 1))
+	shares := slices.Clone(c.cfg.shares(s, at, 0, 1))
 	if s.Shares == nil && c.cfg.Grain == grainEpoch {
 		for i := range c.cfg.Sources {
 			if c.cfg.Schedule.Ever(i) {
@@ -361,7 +361,7 @@ func (c *Core) Shares() []uint64 { return c.liveShares(c.state.Settings, c.state
 func (c *Core) SharesAt(s State) []uint64 { return c.liveShares(due(s), s) }
 
 func (c *Core) liveShares(s Settings, at State) []uint64 {
-	shares := c.shares(s, at, 0, 1)
+	shares := c.cfg.shares(s, at, 0, 1)
 	if out := s.out(len(shares)); slices.Contains(out, true) {
 		return mix.Without(shares, out)
 	}
@@ -369,13 +369,13 @@ func (c *Core) liveShares(s Settings, at State) []uint64 {
 }
 
 // Weights are the shares at the next step with those of sources that are paused.
-func (c *Core) Weights() []uint64 { return c.shares(c.state.Settings, c.state, 0, 1) }
+func (c *Core) Weights() []uint64 { return c.cfg.shares(c.state.Settings, c.state, 0, 1) }
 
 // Scheduled are the shares of all sources at the next step by the job's schedule.
 func (c *Core) Scheduled() []uint64 {
 	s := c.state.Settings
 	s.Shares = nil
-	return c.shares(s, c.state, 0, 1)
+	return c.cfg.shares(s, c.state, 0, 1)
 }
 
 // MeshAt is the mesh of the step after a position.

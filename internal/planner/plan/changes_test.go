@@ -28,6 +28,8 @@ type driver struct {
 	done    int64 // steps to acknowledge
 	cancels int   // so many were taken back
 	ended   bool
+
+	published func(s *plan.Step) // may be nil
 }
 
 func newDriver(t *testing.T, w world, rng *rand.Rand) *driver {
@@ -44,6 +46,9 @@ func (d *driver) take(effects []plan.Effect) {
 			d.wanted = append(d.wanted, e)
 		case plan.Publish:
 			d.steps = append(d.steps, e.Step)
+			if d.published != nil {
+				d.published(e.Step)
+			}
 			d.states[e.Step.After.Step] = e.Step.After.Clone()
 			if d.done = e.Step.Step + 1; d.rng.IntN(2) == 0 {
 				effects = append(effects, d.core.Apply(plan.Acked{Step: d.done})...)

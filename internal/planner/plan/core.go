@@ -125,6 +125,8 @@ type Step struct {
 	Waited  []Held         // samples whose wait for others is over: the first of Buffer
 	Changes []Change       // that apply from this step on
 	Banned  []Ref          // drawn, carried or held, and left out for a ban
+	Parts   []Part         // what it drew by which shares; nil if sources were drawn by chance
+	Given   bool           // a strategy gave the shares; Parts is nil
 	Passed  [][2]Ref       // for each source, the first sample passed over by a skip, and the one after the last
 	After   State          // the position after this step
 }
@@ -441,22 +443,14 @@ func (c *Core) begin() {
 		return
 	}
 	c.step.begun = true
-	s := &c.state
-	for len(s.Pending) > 0 && s.Pending[0].Step <= s.Step {
-		ch := s.Pending[0]
-		s.Pending = s.Pending[1:]
-		s.Settings = s.Settings.with(ch)
-		switch ch.Kind {
-		case AddSource:
-			s.Cursors = append(s.Cursors, Cursor{})
-		case Drop:
-			s.Cursors[ch.Source].Deficit = 0
-		case Skip:
+	made := c.state.Begin()
+	for _, ch := range made {
+		if ch.Kind == Skip {
 			c.step.skip += ch.Steps
-			c.step.from = slices.Clone(s.Cursors)
+			c.step.from = slices.Clone(c.state.Cursors)
 		}
-		c.step.changes = append(c.step.changes, ch)
 	}
+	c.step.changes = append(c.step.changes, made...)
 }
 
 // pass goes on behind a step without delivering it.

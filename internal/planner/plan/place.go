@@ -48,6 +48,8 @@ func (d *draft) close(placed *strategy.Result) *Step {
 		Buffer: d.pool,
 		Waited: d.waited,
 		Banned: d.banned,
+		Parts:  d.parts(),
+		Given:  d.byHand != nil,
 	}
 	for row := range s.Rows {
 		s.Rows[row] = int32(len(placed.Samples(row)))

@@ -42,6 +42,7 @@ type draft struct {
 	jumps  []jump
 	mixes  []mixed
 	banned []Ref
+	drawn  int64 // units, in all
 	tokens int64
 	rowOf  []int32 // of each sample of the pool, once it is packed
 	// Where rows have several widths: which samples are in the step so far, and how
@@ -70,6 +71,9 @@ type jump struct {
 type mixed struct {
 	at     int // number of that draw in the step
 	shares []uint64
+	part   int   // substep whose weights they are
+	ended  int32 // source that was found to have ended, which is why they are others; -1 if that is not why
+	drawn  int64 // units drawn in the step before it
 }
 
 // next plans the step after the current state. It returns nil if a block is
@@ -187,55 +191,19 @@ func (d *draft) isBanned(b *block, index int32) bool {
 
 // setShares mixes by the weights of a substep from here on.
 func (d *draft) setShares(part int) {
-	parts := 1
-	if d.c.cfg.Grain == grainSubstep {
-		parts = substeps
-	}
 	d.part, d.shares = part, d.byHand
 	if d.shares == nil {
-		d.shares = d.c.shares(d.c.state.Settings, d.c.state, part, parts)
+		d.shares = d.c.cfg.shares(d.c.state.Settings, d.c.state, part, d.c.cfg.substeps())
 	}
-	d.renormalize()
+	d.renormalize(-1)
 }
 
-// renormalize gives the shares of the sources that are out to the others.
-func (d *draft) renormalize() {
-	live := d.shares
-	if slices.Contains(d.debts.out, true) {
-		if live = mix.Without(d.shares, d.debts.out); live == nil {
-			live = make([]uint64, len(d.shares))
-		}
-	}
+// renormalize gives the shares of the sources that are out to the others. ended is
+// the one that ended just now, -1 if none did.
+func (d *draft) renormalize(ended int32) {
+	live := live(d.shares, d.debts.out)
 	d.debts.mixBy(live)
-	d.mixes = append(d.mixes, mixed{d.draws(), live})
-}
-
-// shares are those of all sources in part of a step, with what was set by hand
-// and what was added in place of or beside the schedule's.
-func (c *Core) shares(s Settings, at State, part, parts int) []uint64 {
-	shares := s.Shares
-	if shares == nil {
-		step := at.Step
-		if c.cfg.Grain == grainEpoch {
-			step, part, parts = c.epoch(at), 0, 1
-		}
-		shares = c.cfg.Schedule.SharesWithin(step, part, parts)
-	}
-	for _, a := range s.Added[len(shares)-len(c.cfg.Sources):] {
-		shares = mix.Joined(shares, a.Share)
-	}
-	return shares
-}
-
-// epoch is how often all sources that have a weight at all were read through.
-func (c *Core) epoch(at State) int64 {
-	epoch := int64(-1)
-	for i := range c.cfg.Sources {
-		if n := at.Cursors[i].Seq / c.sources[i].Blocks; c.cfg.Schedule.Ever(i) && (epoch < 0 || n < epoch) {
-			epoch = n
-		}
-	}
-	return max(epoch, 0)
+	d.mixes = append(d.mixes, mixed{d.draws(), live, d.part, ended, d.drawn})
 }
 
 // fill draws until the rows' tokens are covered, and a row or two more, so that
@@ -363,7 +331,9 @@ func (d *draft) take(i, length int32) {
 	cur.Index++
 	cur.Samples++
 	cur.Tokens += int64(length)
-	d.debts.draw(i, d.units(length))
+	units := d.units(length)
+	d.drawn += units
+	d.debts.draw(i, units)
 }
 
 // takeFirst draws the sample that source i was moved to. Those after it need not
@@ -413,7 +383,7 @@ func (d *draft) units(length int32) int64 {
 func (d *draft) exhaust(i int32) {
 	d.debts.out[i] = true
 	if d.c.cfg.Renormalize {
-		d.renormalize()
+		d.renormalize(i)
 		return
 	}
 	d.stopped = true
@@ -460,6 +430,7 @@ func (d *draft) undo() {
 	if !ok {
 		r = d.cut()
 	}
+	d.drawn -= d.units(r.Length)
 	d.debts.undo(r.Source, d.units(r.Length))
 	if j := len(d.jumps) - 1; j >= 0 && d.jumps[j].at == at {
 		d.cursors[r.Source], d.banned = d.jumps[j].before, d.banned[:d.jumps[j].banned]
@@ -477,6 +448,5 @@ func (d *draft) deficit(i int32) int64 {
 	if d.c.cfg.Random {
 		return 0
 	}
-	const round = owedBits - deficitBits
-	return (d.debts.owed(i) + 1<<(round-1)) >> round
+	return rounded(d.debts.owed(i))
 }

@@ -11,23 +11,54 @@ import (
 	statepb "github.com/millrace-data/millrace/internal/proto/state"
 )
 
-// EncodeRecord writes what the log keeps of a step: what cannot be computed again
-// without reading the data. before is the position before the step.
-func EncodeRecord(s *plan.Step, before plan.State) []byte {
-	data, err := proto.MarshalOptions{Deterministic: true}.Marshal(stepRecord(s, before))
-	if err != nil {
-		panic(fmt.Sprintf("token: a record does not encode: %v", err)) // it has no text that could be invalid
-	}
-	return data
+// Record is what the log keeps of a step: what cannot be computed again without
+// reading the data. It is a difference to the position before the step.
+type Record struct {
+	Plan    [32]byte // PlanDigest
+	Moves   []Move   // by rising source
+	Carry   []Drawn  // over to the next step
+	Held    []Drawn
+	Changes [][]byte // that apply from this step on, in their written form
+
+	Left   []plan.Ref    // samples left out for a ban, without their lengths
+	Passed [][2]plan.Ref // plan.Step's
+	Skips  []Skip        // bad records that the step is the first to leave out
+
+	Parts    []plan.Part // plan.Step's; of the last one the units are 0, for they follow from the moves
+	Deficits []int64     // of all sources; nil if they follow from the rest
 }
 
-// stepRecord is what cannot be computed again without reading the data.
-func stepRecord(s *plan.Step, before plan.State) *statepb.StepRecord {
-	digest := PlanDigest(s)
-	r := &statepb.StepRecord{Plan: digest[:]}
-	for _, ch := range s.Changes {
-		r.Changes = append(r.Changes, ch.Text)
-	}
+// Move is how a source's cursor moved in a step.
+type Move struct {
+	Source          int32
+	Blocks          int64 // on from the block that the cursor was in
+	Index           int32 // its new place in the block
+	Tokens, Samples int64 // drawn in the step
+	InEpoch         int64 // the cursor's
+}
+
+// Drawn is a sample that was drawn and not delivered.
+type Drawn struct {
+	Source int32
+	Back   int64 // blocks behind the source's cursor
+	Index  int32
+	Length int32 // tokens
+	Since  int64 // Held: step in which it was drawn
+}
+
+// Skip is a bad record that its source's policy has skipped.
+type Skip struct {
+	Source int32
+	Seq    int64 // block that it would have a sample of
+	File   string
+	Row    int64
+	Reason string
+}
+
+// NewRecord returns the record of a step, without skips. before is the position before
+// it, and must be valid until the call returns only.
+func NewRecord(s *plan.Step, before plan.State) *Record {
+	r := &Record{Plan: PlanDigest(s), Passed: s.Passed}
 	for i, cur := range s.After.Cursors {
 		var was plan.Cursor
 		if i < len(before.Cursors) {
@@ -36,38 +67,86 @@ func stepRecord(s *plan.Step, before plan.State) *statepb.StepRecord {
 		if cur.Samples == was.Samples && cur.Seq == was.Seq && cur.Index == was.Index {
 			continue
 		}
-		r.Source = append(r.Source, uint32(i))
-		r.SeqDelta = append(r.SeqDelta, uint64(cur.Seq-was.Seq))
-		r.Index = append(r.Index, uint32(cur.Index))
-		r.Tokens = append(r.Tokens, uint64(cur.Tokens-was.Tokens))
-		r.Samples = append(r.Samples, uint64(cur.Samples-was.Samples))
-		if cur.InEpoch > 0 {
-			r.InEpoch = append(r.InEpoch, uint64(cur.InEpoch))
-		}
+		r.Moves = append(r.Moves, Move{
+			Source: int32(i), Blocks: cur.Seq - was.Seq, Index: cur.Index,
+			Tokens: cur.Tokens - was.Tokens, Samples: cur.Samples - was.Samples, InEpoch: cur.InEpoch,
+		})
 	}
 	for _, c := range s.After.Carry {
-		r.CarrySource = append(r.CarrySource, uint32(c.Source))
-		r.CarryBack = append(r.CarryBack, uint64(s.After.Cursors[c.Source].Seq-c.Seq))
-		r.CarryIndex = append(r.CarryIndex, uint32(c.Index))
-		r.CarryLength = append(r.CarryLength, uint32(c.Length))
+		r.Carry = append(r.Carry, drawnOf(s.After.Cursors, c, 0))
 	}
 	for _, h := range s.After.Held {
-		r.HeldSource = append(r.HeldSource, uint32(h.Source))
-		r.HeldBack = append(r.HeldBack, uint64(s.After.Cursors[h.Source].Seq-h.Seq))
-		r.HeldIndex = append(r.HeldIndex, uint32(h.Index))
-		r.HeldLength = append(r.HeldLength, uint32(h.Length))
-		r.HeldSince = append(r.HeldSince, uint64(h.Since))
+		r.Held = append(r.Held, drawnOf(s.After.Cursors, h.Ref, h.Since))
+	}
+	for _, ch := range s.Changes {
+		r.Changes = append(r.Changes, ch.Text)
 	}
 	for _, ref := range s.Banned {
-		r.LeftSource = append(r.LeftSource, uint32(ref.Source))
-		r.LeftSeq = append(r.LeftSeq, uint64(ref.Seq))
-		r.LeftIndex = append(r.LeftIndex, uint32(ref.Index))
+		ref.Length = 0
+		r.Left = append(r.Left, ref)
 	}
-	for _, p := range s.Passed {
-		r.PassedFromSeq, r.PassedToSeq = append(r.PassedFromSeq, uint64(p[0].Seq)), append(r.PassedToSeq, uint64(p[1].Seq))
-		r.PassedFromIndex, r.PassedToIndex = append(r.PassedFromIndex, uint32(p[0].Index)), append(r.PassedToIndex, uint32(p[1].Index))
+	switch {
+	case s.Passed != nil || s.Given: // parts say nothing of what was passed over
+		r.Deficits = []int64{}
+		for _, cur := range s.After.Cursors {
+			r.Deficits = append(r.Deficits, cur.Deficit)
+		}
+	case len(s.Parts) > 1 || len(s.Parts) == 1 && (s.Parts[0].Substep > 0 || s.Parts[0].Ended != nil):
+		r.Parts = append(r.Parts, s.Parts...)
+		r.Parts[len(r.Parts)-1].Units = 0
 	}
 	return r
+}
+
+func drawnOf(cursors []plan.Cursor, r plan.Ref, since int64) Drawn {
+	return Drawn{Source: r.Source, Back: cursors[r.Source].Seq - r.Seq, Index: r.Index, Length: r.Length, Since: since}
+}
+
+// Encode writes the record. Equal records give equal bytes.
+func (r *Record) Encode() []byte {
+	m := &statepb.StepRecord{Plan: r.Plan[:], Changes: r.Changes, Deficit: r.Deficits}
+	inEpoch := false
+	for _, x := range r.Moves {
+		m.Source, m.SeqDelta, m.Index = append(m.Source, uint32(x.Source)), append(m.SeqDelta, uint64(x.Blocks)), append(m.Index, uint32(x.Index))
+		m.Tokens, m.Samples, m.InEpoch = append(m.Tokens, uint64(x.Tokens)), append(m.Samples, uint64(x.Samples)), append(m.InEpoch, uint64(x.InEpoch))
+		inEpoch = inEpoch || x.InEpoch != 0
+	}
+	if !inEpoch {
+		m.InEpoch = nil
+	}
+	for _, x := range r.Carry {
+		m.CarrySource, m.CarryBack = append(m.CarrySource, uint32(x.Source)), append(m.CarryBack, uint64(x.Back))
+		m.CarryIndex, m.CarryLength = append(m.CarryIndex, uint32(x.Index)), append(m.CarryLength, uint32(x.Length))
+	}
+	for _, x := range r.Held {
+		m.HeldSource, m.HeldBack = append(m.HeldSource, uint32(x.Source)), append(m.HeldBack, uint64(x.Back))
+		m.HeldIndex, m.HeldLength = append(m.HeldIndex, uint32(x.Index)), append(m.HeldLength, uint32(x.Length))
+		m.HeldSince = append(m.HeldSince, uint64(x.Since))
+	}
+	for _, x := range r.Left {
+		m.LeftSource, m.LeftSeq, m.LeftIndex = append(m.LeftSource, uint32(x.Source)), append(m.LeftSeq, uint64(x.Seq)), append(m.LeftIndex, uint32(x.Index))
+	}
+	for _, x := range r.Passed {
+		m.PassedFromSeq, m.PassedToSeq = append(m.PassedFromSeq, uint64(x[0].Seq)), append(m.PassedToSeq, uint64(x[1].Seq))
+		m.PassedFromIndex, m.PassedToIndex = append(m.PassedFromIndex, uint32(x[0].Index)), append(m.PassedToIndex, uint32(x[1].Index))
+	}
+	for k, x := range r.Parts {
+		m.PartSubstep = append(m.PartSubstep, uint32(x.Substep))
+		if k < len(r.Parts)-1 {
+			m.PartUnits = append(m.PartUnits, uint64(x.Units))
+		}
+		for _, source := range x.Ended {
+			m.EndedPart, m.EndedSource = append(m.EndedPart, uint32(k)), append(m.EndedSource, uint32(source))
+		}
+	}
+	for _, x := range r.Skips {
+		m.Skips = append(m.Skips, &statepb.SkippedRecord{Source: uint32(x.Source), Seq: uint64(x.Seq), File: x.File, Row: x.Row, Reason: x.Reason})
+	}
+	data, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		panic(fmt.Sprintf("token: a record does not encode: %v", err)) // only invalid UTF-8 could
+	}
+	return data
 }
 
 // PlanDigest is SHA-256 over a plan: the step, then row by row the number of

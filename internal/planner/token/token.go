@@ -119,6 +119,20 @@ func (p *Position) Resolve(ban func(plan.Ban) plan.Ban, joined func(n int, a pla
 // Encode writes a position as a resume token, with the mesh of the step after it. Equal
 // positions give equal tokens.
 func Encode(job Job, tree *mesh.Tree, s plan.State, digest [32]byte) []byte {
+	return encode(job, tree, s, digest, countBits[:])
+}
+
+// EncodeFrame writes a position as a key frame of the log: a token without job name
+// and mesh, since a log may go on under another name, without digest and pending
+// changes, which the log has apart, and with all bits of counters.
+func EncodeFrame(job Job, s plan.State) []byte {
+	job.Name, s.Pending = "", nil
+	return encode(job, nil, s, [32]byte{}, countBits[:1])
+}
+
+// encode keeps the first of these numbers of bits of counters that the token has room for,
+// or the last.
+func encode(job Job, tree *mesh.Tree, s plan.State, digest [32]byte, keep []int) []byte {
 	t := &statepb.ResumeToken{
 		Version:  Version,
 		Job:      job.Name,
@@ -131,7 +145,7 @@ func Encode(job Job, tree *mesh.Tree, s plan.State, digest [32]byte) []byte {
 		Pending:  packPending(s.Pending, job.names(s.Settings.Added)),
 	}
 	limited := job.limited(s.Settings.Added)
-	for _, bits := range countBits {
+	for _, bits := range keep {
 		t.Cursors = packState(s, limited, bits)
 		if proto.Size(t)+sealBytes <= roomyToken {
 			break
@@ -142,14 +156,6 @@ func Encode(job Job, tree *mesh.Tree, s plan.State, digest [32]byte) []byte {
 		panic(fmt.Sprintf("token: a resume token does not encode: %v", err)) // only invalid UTF-8 in the name could, and lint refuses that
 	}
 	return seal(data)
-}
-
-// EncodeFrame writes a position as a key frame of the log: a token without job name
-// and mesh, since a log may go on under another name, and without digest and pending
-// changes, which the log has apart.
-func EncodeFrame(job Job, s plan.State) []byte {
-	job.Name, s.Pending = "", nil
-	return Encode(job, nil, s, [32]byte{})
 }
 
 func packMesh(tree *mesh.Tree) *statepb.Mesh {

@@ -535,36 +535,49 @@ func (x *AddedSource) GetManifest() []byte {
 	return nil
 }
 
-// StepRecord is what the log keeps of one step: the difference to the step
-// before, and the digest of the derived plan.
+// StepRecord is what the log keeps of one step: the difference to the position
+// before it, and the digest of the derived plan. Columns of one group are equally long.
 type StepRecord struct {
-	state           protoimpl.MessageState `protogen:"open.v1"`
-	Plan            []byte                 `protobuf:"bytes,1,opt,name=plan,proto3" json:"plan,omitempty"`             // SHA-256 of the plan
-	Source          []uint32               `protobuf:"varint,2,rep,packed,name=source,proto3" json:"source,omitempty"` // sources that were drawn from, rising
-	SeqDelta        []uint64               `protobuf:"varint,3,rep,packed,name=seq_delta,json=seqDelta,proto3" json:"seq_delta,omitempty"`
-	Index           []uint32               `protobuf:"varint,4,rep,packed,name=index,proto3" json:"index,omitempty"`
-	Tokens          []uint64               `protobuf:"varint,5,rep,packed,name=tokens,proto3" json:"tokens,omitempty"`
-	Samples         []uint64               `protobuf:"varint,6,rep,packed,name=samples,proto3" json:"samples,omitempty"`
-	CarrySource     []uint32               `protobuf:"varint,7,rep,packed,name=carry_source,json=carrySource,proto3" json:"carry_source,omitempty"`
-	CarryBack       []uint64               `protobuf:"varint,8,rep,packed,name=carry_back,json=carryBack,proto3" json:"carry_back,omitempty"`
-	CarryIndex      []uint32               `protobuf:"varint,9,rep,packed,name=carry_index,json=carryIndex,proto3" json:"carry_index,omitempty"`
-	CarryLength     []uint32               `protobuf:"varint,10,rep,packed,name=carry_length,json=carryLength,proto3" json:"carry_length,omitempty"`
-	InEpoch         []uint64               `protobuf:"varint,11,rep,packed,name=in_epoch,json=inEpoch,proto3" json:"in_epoch,omitempty"`
-	Changes         [][]byte               `protobuf:"bytes,14,rep,name=changes,proto3" json:"changes,omitempty"`                                 // that apply from this step on, JSON
-	LeftSource      []uint32               `protobuf:"varint,15,rep,packed,name=left_source,json=leftSource,proto3" json:"left_source,omitempty"` // samples left out for a ban
-	LeftSeq         []uint64               `protobuf:"varint,16,rep,packed,name=left_seq,json=leftSeq,proto3" json:"left_seq,omitempty"`
-	LeftIndex       []uint32               `protobuf:"varint,17,rep,packed,name=left_index,json=leftIndex,proto3" json:"left_index,omitempty"`
-	PassedFromSeq   []uint64               `protobuf:"varint,18,rep,packed,name=passed_from_seq,json=passedFromSeq,proto3" json:"passed_from_seq,omitempty"` // by source, when a skip passed data over: from here
-	PassedFromIndex []uint32               `protobuf:"varint,19,rep,packed,name=passed_from_index,json=passedFromIndex,proto3" json:"passed_from_index,omitempty"`
-	PassedToSeq     []uint64               `protobuf:"varint,20,rep,packed,name=passed_to_seq,json=passedToSeq,proto3" json:"passed_to_seq,omitempty"` // to here
-	PassedToIndex   []uint32               `protobuf:"varint,21,rep,packed,name=passed_to_index,json=passedToIndex,proto3" json:"passed_to_index,omitempty"`
-	HeldSource      []uint32               `protobuf:"varint,22,rep,packed,name=held_source,json=heldSource,proto3" json:"held_source,omitempty"` // samples that wait for others of their length, as the carried ones
-	HeldBack        []uint64               `protobuf:"varint,23,rep,packed,name=held_back,json=heldBack,proto3" json:"held_back,omitempty"`
-	HeldIndex       []uint32               `protobuf:"varint,24,rep,packed,name=held_index,json=heldIndex,proto3" json:"held_index,omitempty"`
-	HeldLength      []uint32               `protobuf:"varint,25,rep,packed,name=held_length,json=heldLength,proto3" json:"held_length,omitempty"`
-	HeldSince       []uint64               `protobuf:"varint,26,rep,packed,name=held_since,json=heldSince,proto3" json:"held_since,omitempty"` // step in which each was drawn
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Plan  []byte                 `protobuf:"bytes,1,opt,name=plan,proto3" json:"plan,omitempty"` // SHA-256 of the plan
+	// Sources whose cursor moved, rising.
+	Source   []uint32 `protobuf:"varint,2,rep,packed,name=source,proto3" json:"source,omitempty"`
+	SeqDelta []uint64 `protobuf:"varint,3,rep,packed,name=seq_delta,json=seqDelta,proto3" json:"seq_delta,omitempty"`
+	Index    []uint32 `protobuf:"varint,4,rep,packed,name=index,proto3" json:"index,omitempty"`
+	Tokens   []uint64 `protobuf:"varint,5,rep,packed,name=tokens,proto3" json:"tokens,omitempty"`
+	Samples  []uint64 `protobuf:"varint,6,rep,packed,name=samples,proto3" json:"samples,omitempty"`
+	InEpoch  []uint64 `protobuf:"varint,11,rep,packed,name=in_epoch,json=inEpoch,proto3" json:"in_epoch,omitempty"` // empty if all are 0, as without limits
+	// Samples carried over to the next step.
+	CarrySource []uint32 `protobuf:"varint,7,rep,packed,name=carry_source,json=carrySource,proto3" json:"carry_source,omitempty"`
+	CarryBack   []uint64 `protobuf:"varint,8,rep,packed,name=carry_back,json=carryBack,proto3" json:"carry_back,omitempty"`
+	CarryIndex  []uint32 `protobuf:"varint,9,rep,packed,name=carry_index,json=carryIndex,proto3" json:"carry_index,omitempty"`
+	CarryLength []uint32 `protobuf:"varint,10,rep,packed,name=carry_length,json=carryLength,proto3" json:"carry_length,omitempty"`
+	// Samples that wait for others of their length.
+	HeldSource []uint32 `protobuf:"varint,22,rep,packed,name=held_source,json=heldSource,proto3" json:"held_source,omitempty"`
+	HeldBack   []uint64 `protobuf:"varint,23,rep,packed,name=held_back,json=heldBack,proto3" json:"held_back,omitempty"`
+	HeldIndex  []uint32 `protobuf:"varint,24,rep,packed,name=held_index,json=heldIndex,proto3" json:"held_index,omitempty"`
+	HeldLength []uint32 `protobuf:"varint,25,rep,packed,name=held_length,json=heldLength,proto3" json:"held_length,omitempty"`
+	HeldSince  []uint64 `protobuf:"varint,26,rep,packed,name=held_since,json=heldSince,proto3" json:"held_since,omitempty"` // step in which each was drawn
+	Changes    [][]byte `protobuf:"bytes,14,rep,name=changes,proto3" json:"changes,omitempty"`                              // that apply from this step on, JSON
+	// Samples left out for a ban.
+	LeftSource []uint32 `protobuf:"varint,15,rep,packed,name=left_source,json=leftSource,proto3" json:"left_source,omitempty"`
+	LeftSeq    []uint64 `protobuf:"varint,16,rep,packed,name=left_seq,json=leftSeq,proto3" json:"left_seq,omitempty"`
+	LeftIndex  []uint32 `protobuf:"varint,17,rep,packed,name=left_index,json=leftIndex,proto3" json:"left_index,omitempty"`
+	// When a skip passed data over, by source: from here to here.
+	PassedFromSeq   []uint64 `protobuf:"varint,18,rep,packed,name=passed_from_seq,json=passedFromSeq,proto3" json:"passed_from_seq,omitempty"`
+	PassedFromIndex []uint32 `protobuf:"varint,19,rep,packed,name=passed_from_index,json=passedFromIndex,proto3" json:"passed_from_index,omitempty"`
+	PassedToSeq     []uint64 `protobuf:"varint,20,rep,packed,name=passed_to_seq,json=passedToSeq,proto3" json:"passed_to_seq,omitempty"`
+	PassedToIndex   []uint32 `protobuf:"varint,21,rep,packed,name=passed_to_index,json=passedToIndex,proto3" json:"passed_to_index,omitempty"`
+	// What was drawn by which shares, if not all by those of the step's beginning. The
+	// last part has the units that are left.
+	PartSubstep   []uint32         `protobuf:"varint,27,rep,packed,name=part_substep,json=partSubstep,proto3" json:"part_substep,omitempty"`
+	PartUnits     []uint64         `protobuf:"varint,28,rep,packed,name=part_units,json=partUnits,proto3" json:"part_units,omitempty"` // one fewer
+	EndedPart     []uint32         `protobuf:"varint,29,rep,packed,name=ended_part,json=endedPart,proto3" json:"ended_part,omitempty"` // source ended_source was found to have ended before this part
+	EndedSource   []uint32         `protobuf:"varint,30,rep,packed,name=ended_source,json=endedSource,proto3" json:"ended_source,omitempty"`
+	Deficit       []int64          `protobuf:"zigzag64,31,rep,packed,name=deficit,proto3" json:"deficit,omitempty"` // of all sources; empty if it follows from the rest
+	Skips         []*SkippedRecord `protobuf:"bytes,13,rep,name=skips,proto3" json:"skips,omitempty"`               // that the step is the first to leave out
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StepRecord) Reset() {
@@ -639,6 +652,13 @@ func (x *StepRecord) GetSamples() []uint64 {
 	return nil
 }
 
+func (x *StepRecord) GetInEpoch() []uint64 {
+	if x != nil {
+		return x.InEpoch
+	}
+	return nil
+}
+
 func (x *StepRecord) GetCarrySource() []uint32 {
 	if x != nil {
 		return x.CarrySource
@@ -667,9 +687,37 @@ func (x *StepRecord) GetCarryLength() []uint32 {
 	return nil
 }
 
-func (x *StepRecord) GetInEpoch() []uint64 {
+func (x *StepRecord) GetHeldSource() []uint32 {
 	if x != nil {
-		return x.InEpoch
+		return x.HeldSource
+	}
+	return nil
+}
+
+func (x *StepRecord) GetHeldBack() []uint64 {
+	if x != nil {
+		return x.HeldBack
+	}
+	return nil
+}
+
+func (x *StepRecord) GetHeldIndex() []uint32 {
+	if x != nil {
+		return x.HeldIndex
+	}
+	return nil
+}
+
+func (x *StepRecord) GetHeldLength() []uint32 {
+	if x != nil {
+		return x.HeldLength
+	}
+	return nil
+}
+
+func (x *StepRecord) GetHeldSince() []uint64 {
+	if x != nil {
+		return x.HeldSince
 	}
 	return nil
 }
@@ -730,39 +778,123 @@ func (x *StepRecord) GetPassedToIndex() []uint32 {
 	return nil
 }
 
-func (x *StepRecord) GetHeldSource() []uint32 {
+func (x *StepRecord) GetPartSubstep() []uint32 {
 	if x != nil {
-		return x.HeldSource
+		return x.PartSubstep
 	}
 	return nil
 }
 
-func (x *StepRecord) GetHeldBack() []uint64 {
+func (x *StepRecord) GetPartUnits() []uint64 {
 	if x != nil {
-		return x.HeldBack
+		return x.PartUnits
 	}
 	return nil
 }
 
-func (x *StepRecord) GetHeldIndex() []uint32 {
+func (x *StepRecord) GetEndedPart() []uint32 {
 	if x != nil {
-		return x.HeldIndex
+		return x.EndedPart
 	}
 	return nil
 }
 
-func (x *StepRecord) GetHeldLength() []uint32 {
+func (x *StepRecord) GetEndedSource() []uint32 {
 	if x != nil {
-		return x.HeldLength
+		return x.EndedSource
 	}
 	return nil
 }
 
-func (x *StepRecord) GetHeldSince() []uint64 {
+func (x *StepRecord) GetDeficit() []int64 {
 	if x != nil {
-		return x.HeldSince
+		return x.Deficit
 	}
 	return nil
+}
+
+func (x *StepRecord) GetSkips() []*SkippedRecord {
+	if x != nil {
+		return x.Skips
+	}
+	return nil
+}
+
+// SkippedRecord is a bad record that its source's policy has skipped.
+type SkippedRecord struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Source        uint32                 `protobuf:"varint,1,opt,name=source,proto3" json:"source,omitempty"`
+	Seq           uint64                 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"` // block that it would have a sample of
+	File          string                 `protobuf:"bytes,3,opt,name=file,proto3" json:"file,omitempty"`
+	Row           int64                  `protobuf:"varint,4,opt,name=row,proto3" json:"row,omitempty"`
+	Reason        string                 `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SkippedRecord) Reset() {
+	*x = SkippedRecord{}
+	mi := &file_proto_state_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SkippedRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SkippedRecord) ProtoMessage() {}
+
+func (x *SkippedRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_state_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SkippedRecord.ProtoReflect.Descriptor instead.
+func (*SkippedRecord) Descriptor() ([]byte, []int) {
+	return file_proto_state_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *SkippedRecord) GetSource() uint32 {
+	if x != nil {
+		return x.Source
+	}
+	return 0
+}
+
+func (x *SkippedRecord) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *SkippedRecord) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
+func (x *SkippedRecord) GetRow() int64 {
+	if x != nil {
+		return x.Row
+	}
+	return 0
+}
+
+func (x *SkippedRecord) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
 }
 
 var File_proto_state_proto protoreflect.FileDescriptor
@@ -812,7 +944,7 @@ const file_proto_state_proto_rawDesc = "" +
 	"\x04yaml\x18\x01 \x01(\fR\x04yaml\x12\x14\n" +
 	"\x05share\x18\x02 \x01(\x04R\x05share\x12\x18\n" +
 	"\alimited\x18\x03 \x01(\bR\alimited\x12\x1a\n" +
-	"\bmanifest\x18\x04 \x01(\fR\bmanifest\"\xfc\x05\n" +
+	"\bmanifest\x18\x04 \x01(\fR\bmanifest\"\xc6\a\n" +
 	"\n" +
 	"StepRecord\x12\x12\n" +
 	"\x04plan\x18\x01 \x01(\fR\x04plan\x12\x16\n" +
@@ -820,15 +952,24 @@ const file_proto_state_proto_rawDesc = "" +
 	"\tseq_delta\x18\x03 \x03(\x04R\bseqDelta\x12\x14\n" +
 	"\x05index\x18\x04 \x03(\rR\x05index\x12\x16\n" +
 	"\x06tokens\x18\x05 \x03(\x04R\x06tokens\x12\x18\n" +
-	"\asamples\x18\x06 \x03(\x04R\asamples\x12!\n" +
+	"\asamples\x18\x06 \x03(\x04R\asamples\x12\x19\n" +
+	"\bin_epoch\x18\v \x03(\x04R\ainEpoch\x12!\n" +
 	"\fcarry_source\x18\a \x03(\rR\vcarrySource\x12\x1d\n" +
 	"\n" +
 	"carry_back\x18\b \x03(\x04R\tcarryBack\x12\x1f\n" +
 	"\vcarry_index\x18\t \x03(\rR\n" +
 	"carryIndex\x12!\n" +
 	"\fcarry_length\x18\n" +
-	" \x03(\rR\vcarryLength\x12\x19\n" +
-	"\bin_epoch\x18\v \x03(\x04R\ainEpoch\x12\x18\n" +
+	" \x03(\rR\vcarryLength\x12\x1f\n" +
+	"\vheld_source\x18\x16 \x03(\rR\n" +
+	"heldSource\x12\x1b\n" +
+	"\theld_back\x18\x17 \x03(\x04R\bheldBack\x12\x1d\n" +
+	"\n" +
+	"held_index\x18\x18 \x03(\rR\theldIndex\x12\x1f\n" +
+	"\vheld_length\x18\x19 \x03(\rR\n" +
+	"heldLength\x12\x1d\n" +
+	"\n" +
+	"held_since\x18\x1a \x03(\x04R\theldSince\x12\x18\n" +
 	"\achanges\x18\x0e \x03(\fR\achanges\x12\x1f\n" +
 	"\vleft_source\x18\x0f \x03(\rR\n" +
 	"leftSource\x12\x19\n" +
@@ -838,16 +979,21 @@ const file_proto_state_proto_rawDesc = "" +
 	"\x0fpassed_from_seq\x18\x12 \x03(\x04R\rpassedFromSeq\x12*\n" +
 	"\x11passed_from_index\x18\x13 \x03(\rR\x0fpassedFromIndex\x12\"\n" +
 	"\rpassed_to_seq\x18\x14 \x03(\x04R\vpassedToSeq\x12&\n" +
-	"\x0fpassed_to_index\x18\x15 \x03(\rR\rpassedToIndex\x12\x1f\n" +
-	"\vheld_source\x18\x16 \x03(\rR\n" +
-	"heldSource\x12\x1b\n" +
-	"\theld_back\x18\x17 \x03(\x04R\bheldBack\x12\x1d\n" +
+	"\x0fpassed_to_index\x18\x15 \x03(\rR\rpassedToIndex\x12!\n" +
+	"\fpart_substep\x18\x1b \x03(\rR\vpartSubstep\x12\x1d\n" +
 	"\n" +
-	"held_index\x18\x18 \x03(\rR\theldIndex\x12\x1f\n" +
-	"\vheld_length\x18\x19 \x03(\rR\n" +
-	"heldLength\x12\x1d\n" +
+	"part_units\x18\x1c \x03(\x04R\tpartUnits\x12\x1d\n" +
 	"\n" +
-	"held_since\x18\x1a \x03(\x04R\theldSinceJ\x04\b\f\x10\rJ\x04\b\r\x10\x0eB@Z>github.com/millrace-data/millrace/internal/proto/state;statepbb\x06proto3"
+	"ended_part\x18\x1d \x03(\rR\tendedPart\x12!\n" +
+	"\fended_source\x18\x1e \x03(\rR\vendedSource\x12\x18\n" +
+	"\adeficit\x18\x1f \x03(\x12R\adeficit\x120\n" +
+	"\x05skips\x18\r \x03(\v2\x1a.millrace.v1.SkippedRecordR\x05skipsJ\x04\b\f\x10\r\"w\n" +
+	"\rSkippedRecord\x12\x16\n" +
+	"\x06source\x18\x01 \x01(\rR\x06source\x12\x10\n" +
+	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x12\n" +
+	"\x04file\x18\x03 \x01(\tR\x04file\x12\x10\n" +
+	"\x03row\x18\x04 \x01(\x03R\x03row\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reasonB@Z>github.com/millrace-data/millrace/internal/proto/state;statepbb\x06proto3"
 
 var (
 	file_proto_state_proto_rawDescOnce sync.Once
@@ -861,7 +1007,7 @@ func file_proto_state_proto_rawDescGZIP() []byte {
 	return file_proto_state_proto_rawDescData
 }
 
-var file_proto_state_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_proto_state_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_proto_state_proto_goTypes = []any{
 	(*Mesh)(nil),          // 0: millrace.v1.Mesh
 	(*ResumeToken)(nil),   // 1: millrace.v1.ResumeToken
@@ -870,6 +1016,7 @@ var file_proto_state_proto_goTypes = []any{
 	(*BannedRecord)(nil),  // 4: millrace.v1.BannedRecord
 	(*AddedSource)(nil),   // 5: millrace.v1.AddedSource
 	(*StepRecord)(nil),    // 6: millrace.v1.StepRecord
+	(*SkippedRecord)(nil), // 7: millrace.v1.SkippedRecord
 }
 var file_proto_state_proto_depIdxs = []int32{
 	0, // 0: millrace.v1.ResumeToken.mesh:type_name -> millrace.v1.Mesh
@@ -877,11 +1024,12 @@ var file_proto_state_proto_depIdxs = []int32{
 	2, // 2: millrace.v1.ResumeToken.pending:type_name -> millrace.v1.PendingChange
 	4, // 3: millrace.v1.Settings.bans:type_name -> millrace.v1.BannedRecord
 	5, // 4: millrace.v1.Settings.added:type_name -> millrace.v1.AddedSource
-	5, // [5:5] is the sub-list for method output_type
-	5, // [5:5] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	7, // 5: millrace.v1.StepRecord.skips:type_name -> millrace.v1.SkippedRecord
+	6, // [6:6] is the sub-list for method output_type
+	6, // [6:6] is the sub-list for method input_type
+	6, // [6:6] is the sub-list for extension type_name
+	6, // [6:6] is the sub-list for extension extendee
+	0, // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_proto_state_proto_init() }
@@ -895,7 +1043,7 @@ func file_proto_state_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_proto_state_proto_rawDesc), len(file_proto_state_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   7,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
