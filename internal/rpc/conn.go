@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"cmp"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -35,8 +36,25 @@ type Security struct {
 	Insecure      bool   // allow plain text off loopback: the network is trusted
 	AccessKeyFile string // holds the access key; default: MILLRACE_ACCESS_KEY, MILLRACE_ACCESS_KEY_FILE, or what is left for clients
 
-	planner   string // the address whose access key counts
-	accessKey string // the key, if it is known; a planner's
+	planner   string  // the address whose access key counts
+	accessKey string  // the key, if it is known; a planner's
+	network   Network // nil: the operating system's
+}
+
+// Network is what connections are made over, in place of the operating system's. A test
+// gives one in memory, with the real gRPC above it. It is safe for concurrent use.
+type Network interface {
+	// Listen opens an address of the form HOST:PORT.
+	Listen(address string) (net.Listener, error)
+	// Dial connects to an address that someone listens on, or fails when ctx ends.
+	Dial(ctx context.Context, address string) (net.Conn, error)
+}
+
+// Over returns s for one who listens and dials on a network of its own. Whoever is on it
+// is trusted: no access key is asked for.
+func (s Security) Over(network Network) Security {
+	s.network = network
+	return s
 }
 
 // Of returns s for one who belongs to the service of a planner: it is that one's access key
@@ -129,7 +147,8 @@ func Dial(address string, sec Security) (*grpc.ClientConn, error) {
 		}
 		creds = credentials.NewTLS(config)
 	}
-	conn, err := grpc.NewClient(address,
+	target, dialer := sec.target(address)
+	conn, err := grpc.NewClient(target, dialer,
 		grpc.WithTransportCredentials(creds),
 		grpc.WithPerRPCCredentials(&caller{keys: sec.Of(address).keys(), tls: sec.enabled()}),
 		grpc.WithNoProxy(), // a cluster's proxy is for the world outside, and does not know its pods
@@ -142,6 +161,14 @@ func Dial(address string, sec Security) (*grpc.ClientConn, error) {
 		return nil, fault.Userf("address %q: %w; use HOST:PORT or unix:PATH", address, err)
 	}
 	return conn, nil
+}
+
+// target is what gRPC calls address, and how it connects there.
+func (s Security) target(address string) (string, grpc.DialOption) {
+	if s.network == nil {
+		return address, grpc.EmptyDialOption{}
+	}
+	return "passthrough:///" + address, grpc.WithContextDialer(s.network.Dial)
 }
 
 // checkAddress refuses what names no host or no port: gRPC would take port 443, or look for
@@ -168,6 +195,9 @@ func OnlyHere(address, planner string) bool {
 // Listen opens address (HOST:PORT or unix:PATH). Off loopback it insists on TLS
 // or on Insecure, since whoever reaches the port can read the training data.
 func Listen(address string, sec Security) (net.Listener, error) {
+	if sec.network != nil {
+		return sec.network.Listen(address)
+	}
 	if path, ok := strings.CutPrefix(address, "unix:"); ok {
 		l, err := net.Listen("unix", path)
 		if errors.Is(err, syscall.EINVAL) {

@@ -67,7 +67,7 @@ func (s Security) keys() *keys {
 		return &keys{fixed: strings.TrimSpace(os.Getenv(envKey))}
 	case file != "":
 		return &keys{files: []string{file}, named: true}
-	case s.planner == "" || s.enabled():
+	case s.planner == "" || s.enabled() || s.network != nil:
 		return nil
 	}
 	k := &keys{}

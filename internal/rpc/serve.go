@@ -22,7 +22,7 @@ func Run(ctx context.Context, address, advertise string, sec Security, largest i
 		return err
 	}
 	at := advertised(listener, advertise)
-	if sec.planner == "" {
+	if sec.planner == "" && sec.network == nil {
 		var withdraw func()
 		if sec, withdraw, err = sec.issue(listener, at); err != nil {
 			return errors.Join(err, listener.Close())

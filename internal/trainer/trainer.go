@@ -194,6 +194,12 @@ func (t *run) remesh(ctx context.Context, change *client.TopologyError) error {
 
 // open joins all ranks that fetch.
 func (t *run) open(ctx context.Context, token []byte) error {
+	t.arrange()
+	return t.join(ctx, token)
+}
+
+// arrange finds the ranks of the mesh that fetch, and how batches are cut for them.
+func (t *run) arrange() {
 	topo, job := t.mesh, t.opts.Job
 	t.layout = assemble.Layout{
 		Format: job.Output.Format, CPSlicing: job.Output.CPSlicing, PadID: job.Output.PadID, DocumentMultiple: job.Output.DocumentMultiple,
@@ -215,7 +221,6 @@ func (t *run) open(ctx context.Context, token []byte) error {
 			}
 		}
 	}
-	return t.join(ctx, token)
 }
 
 // join opens the clients of all places side by side: without a token, each waits for the others.

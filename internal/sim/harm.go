@@ -1,0 +1,87 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+)
+
+func pow10(x float64) float64 { return math.Pow(10, x) }
+
+// maxHarms is less than this: a run with more shows what one after the other does.
+const maxHarms = 8
+
+// harm does to hosts what the network's own faults do not, until enough of the job is done
+// or enough time is gone; then nothing goes wrong any more.
+func (w *world) harm(ctx context.Context) error {
+	rng := random(w.opts.Seed, "harm")
+	weights := []int{rng.IntN(3), rng.IntN(3), rng.IntN(3), rng.IntN(3), 1}
+	times, every := rng.IntN(maxHarms), between(rng, 10*time.Millisecond, 5*time.Second)
+	calm, end := context.WithTimeout(ctx, time.Duration(1+rng.IntN(int(faultTime/time.Second)))*time.Second)
+	defer end()
+	for ; ; times-- {
+		if times <= 0 {
+			every = faultTime // the network's own faults go on
+		}
+		select {
+		case <-time.After(between(rng, every/10, every)):
+		case <-w.team.nearEnd:
+			end()
+		case <-calm.Done():
+		}
+		if calm.Err() != nil {
+			break
+		}
+		switch choose(rng.IntN, weights) {
+		case 0:
+			w.kill(fmt.Sprintf("loader-%d", rng.IntN(loaders)))
+		case 1:
+			w.kill(fmt.Sprintf("constructor-%d", rng.IntN(constructors)))
+		case 2:
+			w.isolate(rng.IntN(1+loaders+constructors), between(rng, 10*time.Millisecond, 30*time.Second))
+		case 3:
+			w.team.restart()
+		}
+	}
+	w.network.Calm()
+	w.opts.Log.Info("nothing goes wrong any more")
+	if sleep(ctx, calmTime) != nil {
+		return nil
+	}
+	return fmt.Errorf("nothing went wrong for %v, and the job is not done: %s", calmTime, w.team.stuck())
+}
+
+// choose draws an index by weight.
+func choose(intN func(int) int, weights []int) int {
+	sum := 0
+	for _, x := range weights {
+		sum += x
+	}
+	n := intN(sum)
+	for i, x := range weights {
+		if n -= x; n < 0 {
+			return i
+		}
+	}
+	return len(weights)
+}
+
+// isolate keeps one host apart from all others for a time.
+func (w *world) isolate(n int, d time.Duration) {
+	id := "planner"
+	if n > 0 && n <= loaders {
+		id = fmt.Sprintf("loader-%d", n-1)
+	} else if n > 0 {
+		id = fmt.Sprintf("constructor-%d", n-1-loaders)
+	}
+	host := id
+	if n > 0 {
+		w.mu.Lock()
+		host = w.lives[id].host
+		w.mu.Unlock()
+	}
+	if host != "" {
+		w.network.Isolate(host, d)
+	}
+}

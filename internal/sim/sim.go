@@ -1,0 +1,236 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millrace-data/millrace/internal/constructor"
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/planner"
+	"github.com/millrace-data/millrace/internal/planner/change"
+	"github.com/millrace-data/millrace/internal/rpc"
+	"github.com/millrace-data/millrace/internal/sourceloader"
+	"github.com/millrace-data/millrace/jobspec"
+)
+
+// Options configure a run. The zero value is the run of seed 0.
+type Options struct {
+	Seed uint64
+	Log  *slog.Logger // of all roles; default: discard
+}
+
+// Result is what a run did.
+type Result struct {
+	Recipe   string
+	Steps    int64         // checked; those that were delivered again count again
+	Restarts int           // of roles, after they were killed or lost their planner
+	Resumes  int           // of all ranks, from a token
+	Took     time.Duration // of the clock of the run
+	Counts   Counts
+}
+
+// Sizes of every run.
+const (
+	loaders      = 3
+	constructors = 2
+)
+
+const plannerAddress = "planner:7000"
+
+// startWindow is longer than faults can keep a rank from joining.
+const startWindow = 10 * time.Minute
+
+// Bounds of a run's time. Faults end after faultTime at the latest; then all that is
+// left has to be delivered within calmTime, far above what any timeout of a role needs.
+const (
+	faultTime = 2 * time.Minute
+	calmTime  = 30 * time.Minute
+)
+
+// world is one run.
+type world struct {
+	opts    Options
+	rng     *rand.Rand // of the choices before the start
+	network *Network
+	recipe  *recipe
+	job     *jobspec.Job
+	changes []change.Change
+	want    *answer
+	team    *team
+
+	mu       sync.Mutex // guards the fields below
+	lives    map[string]life
+	restarts int
+}
+
+// life is a role that runs.
+type life struct {
+	host   string
+	killed bool
+	end    context.CancelFunc
+}
+
+// Run runs one job under the faults of a seed. An error says what a rank was given that it
+// should not have been, which role failed, or who waits when nothing is wrong any more.
+func Run(ctx context.Context, opts Options) (*Result, error) {
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	w, err := newWorld(opts)
+	if err != nil {
+		return nil, err
+	}
+	begin := time.Now()
+	err = w.run(ctx)
+	res := &Result{
+		Recipe: w.recipe.name, Steps: w.team.checked, Restarts: w.restarts, Resumes: w.team.resumes,
+		Took: time.Since(begin), Counts: w.network.Counts(),
+	}
+	if err != nil {
+		err = fmt.Errorf("seed %d, %s: %w", opts.Seed, w.recipe.name, err)
+	}
+	return res, err
+}
+
+func newWorld(opts Options) (w *world, err error) {
+	w = &world{opts: opts, rng: random(opts.Seed, "run"), lives: map[string]life{}}
+	i := w.rng.IntN(len(recipes))
+	w.recipe = &recipes[i]
+	res := resources{pick(w.rng, 1, 4e3, 1<<20), pick(w.rng, 1, 10e3, 1<<20), pick(w.rng, 1, 2, 4, 8), pick(w.rng, 1, 20, 200)}
+	if w.job, err = w.recipe.parse(res); err != nil {
+		return nil, err
+	}
+	if w.changes, err = w.recipe.changesOf(); err != nil {
+		return nil, err
+	}
+	if w.want, err = solve(i); err != nil {
+		return nil, err
+	}
+	w.network = NewNetwork(opts.Seed, drawFaults(w.rng))
+	w.team = newTeam(w)
+	return w, nil
+}
+
+func pick(rng *rand.Rand, of ...int) int { return of[rng.IntN(len(of))] }
+
+// drawFaults draws which kinds of faults a run has: few at a time show more than all at once.
+func drawFaults(rng *rand.Rand) Faults {
+	rare := func() float64 {
+		if rng.IntN(2) == 0 {
+			return 0
+		}
+		return pow10(-4 + 2*rng.Float64()) // of a write
+	}
+	return Faults{
+		Delay: time.Duration(20+rng.IntN(2000)) * time.Microsecond,
+		Slow:  rare(), Stall: rare(), Reset: rare() / 5, Hole: rare() / 20, Deny: 20 * rare(),
+		StallTime: time.Duration(10+rng.IntN(3000)) * time.Millisecond,
+	}
+}
+
+// run starts the roles and the ranks, and ends them when all steps are checked.
+func (w *world) run(ctx context.Context) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		err := planner.Run(ctx, planner.Options{
+			Job: w.job, Directory: dir, Address: plannerAddress, Security: w.on("planner"), Changes: w.changes,
+			Loaders: loaders, Constructors: constructors, StartWindow: startWindow, Log: w.log("planner"),
+		})
+		if err == nil && ctx.Err() == nil {
+			return errors.New("the planner ended by itself")
+		}
+		return err
+	})
+	for i := range loaders {
+		g.Go(func() error { return w.keep(ctx, fmt.Sprintf("loader-%d", i), w.load) })
+	}
+	for i := range constructors {
+		g.Go(func() error { return w.keep(ctx, fmt.Sprintf("constructor-%d", i), w.construct) })
+	}
+	g.Go(func() error { return w.harm(ctx) })
+	g.Go(func() error {
+		defer stop()
+		return w.team.train(ctx)
+	})
+	if err := g.Wait(); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// on is the network as a host sees it.
+func (w *world) on(host string) rpc.Security { return rpc.Security{}.Over(w.network.Host(host)) }
+
+func (w *world) log(host string) *slog.Logger { return w.opts.Log.With("host", host) }
+
+func (w *world) load(ctx context.Context, id, host string) error {
+	return sourceloader.Run(ctx, sourceloader.Options{
+		ID: id, Planner: plannerAddress, Address: host + ":1", Security: w.on(host), Store: files(), Workers: 2, Log: w.log(host),
+	})
+}
+
+func (w *world) construct(ctx context.Context, id, host string) error {
+	return constructor.Run(ctx, constructor.Options{ID: id, Planner: plannerAddress, Address: host + ":1", Security: w.on(host), Log: w.log(host)})
+}
+
+// keep runs a role, and starts it again when it was killed or lost its planner, as an
+// engine such as Kubernetes does. Every life has a host of its own.
+func (w *world) keep(ctx context.Context, id string, start func(ctx context.Context, id, host string) error) error {
+	rng := random(w.opts.Seed, id)
+	for n := 1; ; n++ {
+		host := fmt.Sprintf("%s.%d", id, n)
+		living, end := context.WithCancel(ctx)
+		w.mu.Lock()
+		w.lives[id] = life{host: host, end: end}
+		w.mu.Unlock()
+		err := start(living, id, host)
+		end()
+		w.mu.Lock()
+		killed := w.lives[id].killed
+		delete(w.lives, id)
+		if ctx.Err() == nil {
+			w.restarts++
+		}
+		w.mu.Unlock()
+		if ctx.Err() != nil {
+			return nil
+		}
+		w.network.Kill(host)
+		if err != nil && !killed && !mayStartAgain(err) {
+			return fmt.Errorf("%s ended: %w", host, err)
+		}
+		w.log(host).Info("the role ended, and starts again", "err", err)
+		select {
+		case <-time.After(between(rng, 50*time.Millisecond, 3*time.Second)):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// kill ends a role in the middle of what it does. Nothing that it says in its last
+// moments reaches anyone.
+func (w *world) kill(id string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	l, ok := w.lives[id]
+	if !ok {
+		return
+	}
+	l.killed = true
+	w.lives[id] = l
+	w.network.Kill(l.host)
+	l.end()
+}
+
+// mayStartAgain reports whether a role ended for what a new start mends.
+func mayStartAgain(err error) bool { return fault.ClassOf(err) == fault.Lost }

@@ -1,0 +1,80 @@
+package sim_test
+
+import (
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/millrace-data/millrace/internal/sim"
+)
+
+var (
+	first   = flag.Uint64("seed", 1, "the first seed to run")
+	seeds   = flag.Int("seeds", 0, "run so many seeds; default 20, or 1000 with MILLRACE_LONG")
+	verbose = flag.Bool("logs", false, "print what the roles log")
+)
+
+// TestSeeds runs the service under the faults of some seeds.
+func TestSeeds(t *testing.T) {
+	n := *seeds
+	if n == 0 {
+		n = 20
+		if os.Getenv("MILLRACE_LONG") != "" {
+			n = 1000
+		}
+	}
+	begin := time.Now()
+	var total sim.Result
+	var mu sync.Mutex
+	var next atomic.Int64
+	t.Run("all", func(t *testing.T) {
+		for range min(n, 4) {
+			t.Run("", func(t *testing.T) {
+				t.Parallel()
+				for i := next.Add(1); i <= int64(n); i = next.Add(1) {
+					res := run(t, *first+uint64(i)-1)
+					if testing.Verbose() {
+						t.Logf("seed %d: %+v", *first+uint64(i)-1, *res)
+					}
+					mu.Lock()
+					total.Steps += res.Steps
+					total.Restarts += res.Restarts
+					total.Resumes += res.Resumes
+					total.Took += res.Took
+					total.Counts.Add(res.Counts)
+					mu.Unlock()
+				}
+			})
+		}
+	})
+	took := time.Since(begin)
+	t.Logf("%d runs in %.1f s, %d steps, %.0f steps a second; %v of virtual time, %d roles restarted, %d jobs resumed; %+v",
+		n, took.Seconds(), total.Steps, float64(total.Steps)/took.Seconds(), total.Took.Round(time.Second), total.Restarts, total.Resumes, total.Counts)
+}
+
+// run runs one seed in a bubble.
+func run(t *testing.T, seed uint64) (res *sim.Result) {
+	replay := fmt.Sprintf("go test ./internal/sim -run TestSeeds -seed %d -seeds 1 -logs", seed)
+	defer func() {
+		if problem := recover(); problem != nil {
+			t.Fatalf("seed %d: %v\n%s", seed, problem, replay)
+		}
+	}()
+	opts := sim.Options{Seed: seed}
+	if *verbose {
+		opts.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
+	}
+	synctest.Test(t, func(t *testing.T) {
+		var err error
+		if res, err = sim.Run(t.Context(), opts); err != nil {
+			t.Errorf("%v\n%s", err, replay)
+		}
+	})
+	return res
+}
