@@ -10,6 +10,9 @@ import (
 	"github.com/millrace-data/millrace/internal/fault"
 )
 
+// FS is a file system that can hold a log, such as Pebble's in memory for tests.
+type FS = vfs.FS
+
 // Options configure a Log. Only Identity is needed.
 type Options struct {
 	// Identity names the job that the log belongs to: a digest over all that
@@ -26,7 +29,7 @@ type Options struct {
 	Logger *slog.Logger
 	// FS holds the files. Default: the operating system's, with files and folders that
 	// only their user can open.
-	FS vfs.FS
+	FS FS
 }
 
 func (o Options) withDefaults() Options {

@@ -38,6 +38,7 @@ type Options struct {
 	Advertise    string               // HOST or HOST:PORT that others reach it at; default: the address, or the machine\'s name
 	Security     rpc.Security         //
 	LogDir       string               // where the step log is kept; "" keeps none
+	LogFS        checkpoint.FS        // file system of LogDir; default: the operating system's
 	Loaders      int                  // loaders to wait for before anything is read; default 1
 	Constructors int                  // constructors the DP ranks are spread over; default 1
 	Prefetch     int                  // steps planned ahead; default: the job spec's
@@ -144,7 +145,7 @@ func Run(ctx context.Context, opts Options) error {
 		return err
 	}
 	if opts.LogDir != "" { // the log is opened when all sources are indexed
-		if err := checkpoint.Probe(opts.LogDir, checkpoint.Options{}); err != nil {
+		if err := checkpoint.Probe(opts.LogDir, checkpoint.Options{FS: opts.LogFS}); err != nil {
 			return err
 		}
 	}
@@ -366,7 +367,7 @@ func (p *Planner) openLog() error {
 
 // readLog opens the log and reads the changes of its earlier life.
 func (p *Planner) readLog() (err error) {
-	if p.log, err = checkpoint.Open(p.opts.LogDir, checkpoint.Options{Identity: p.root(), Logger: p.opts.Log}); err != nil {
+	if p.log, err = checkpoint.Open(p.opts.LogDir, checkpoint.Options{Identity: p.root(), Logger: p.opts.Log, FS: p.opts.LogFS}); err != nil {
 		return err
 	}
 	texts, err := p.log.Changes()

@@ -44,6 +44,8 @@ type pipe struct {
 	rng  *rand.Rand
 	wake chan struct{} // nudges the reader
 
+	timer *time.Timer // the reader's
+
 	mu       sync.Mutex // guards the fields below, never held while waiting
 	queue    []segment
 	spare    [][]byte // memory of segments that were read
@@ -100,12 +102,16 @@ func (p *pipe) read(b []byte) (int, error) {
 			<-p.wake
 			continue
 		}
-		timer := time.NewTimer(wait)
+		if p.timer == nil {
+			p.timer = time.NewTimer(wait)
+		} else {
+			p.timer.Reset(wait)
+		}
 		select {
 		case <-p.wake:
-		case <-timer.C:
+			p.timer.Stop()
+		case <-p.timer.C:
 		}
-		timer.Stop()
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"time"
 )
 
@@ -16,7 +17,7 @@ const maxHarms = 8
 // or enough time is gone; then nothing goes wrong any more.
 func (w *world) harm(ctx context.Context) error {
 	rng := random(w.opts.Seed, "harm")
-	weights := []int{rng.IntN(3), rng.IntN(3), rng.IntN(3), rng.IntN(3), 1}
+	weights := []int{rng.IntN(3), rng.IntN(3), rng.IntN(3), rng.IntN(3), rng.IntN(2), 1}
 	times, every := rng.IntN(maxHarms), between(rng, 10*time.Millisecond, 5*time.Second)
 	calm, end := context.WithTimeout(ctx, time.Duration(1+rng.IntN(int(faultTime/time.Second)))*time.Second)
 	defer end()
@@ -33,15 +34,18 @@ func (w *world) harm(ctx context.Context) error {
 		if calm.Err() != nil {
 			break
 		}
-		switch choose(rng.IntN, weights) {
+		switch choose(rng, weights) {
 		case 0:
 			w.kill(fmt.Sprintf("loader-%d", rng.IntN(loaders)))
 		case 1:
 			w.kill(fmt.Sprintf("constructor-%d", rng.IntN(constructors)))
 		case 2:
-			w.isolate(rng.IntN(1+loaders+constructors), between(rng, 10*time.Millisecond, 30*time.Second))
+			w.isolate(rng)
 		case 3:
-			w.team.restart()
+			w.team.restart(false)
+		case 4: // what a trainer has of it says where it goes on
+			w.kill("planner")
+			w.team.restart(true)
 		}
 	}
 	w.network.Calm()
@@ -53,12 +57,12 @@ func (w *world) harm(ctx context.Context) error {
 }
 
 // choose draws an index by weight.
-func choose(intN func(int) int, weights []int) int {
+func choose(rng *rand.Rand, weights []int) int {
 	sum := 0
 	for _, x := range weights {
 		sum += x
 	}
-	n := intN(sum)
+	n := rng.IntN(sum)
 	for i, x := range weights {
 		if n -= x; n < 0 {
 			return i
@@ -68,20 +72,16 @@ func choose(intN func(int) int, weights []int) int {
 }
 
 // isolate keeps one host apart from all others for a time.
-func (w *world) isolate(n int, d time.Duration) {
+func (w *world) isolate(rng *rand.Rand) {
+	n, d := rng.IntN(1+loaders+constructors), between(rng, 10*time.Millisecond, 30*time.Second)
 	id := "planner"
-	if n > 0 && n <= loaders {
-		id = fmt.Sprintf("loader-%d", n-1)
-	} else if n > 0 {
+	switch {
+	case n > loaders:
 		id = fmt.Sprintf("constructor-%d", n-1-loaders)
+	case n > 0:
+		id = fmt.Sprintf("loader-%d", n-1)
 	}
-	host := id
-	if n > 0 {
-		w.mu.Lock()
-		host = w.lives[id].host
-		w.mu.Unlock()
-	}
-	if host != "" {
+	if host := w.hostOf(id); host != "" {
 		w.network.Isolate(host, d)
 	}
 }

@@ -78,6 +78,11 @@ func (n *Network) Kill(host string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.gone[host] = true
+	for _, l := range n.listeners {
+		if l.host == host {
+			l.end()
+		}
+	}
 	for l := range n.conns {
 		if l.from == host || l.to == host {
 			l.reset(syscall.ECONNRESET)
@@ -186,17 +191,22 @@ func (l *listener) Close() error {
 	n := l.network
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.listeners[l.address] != l {
-		return nil
+	if n.listeners[l.address] == l {
+		l.end()
 	}
-	delete(n.listeners, l.address)
+	return nil
+}
+
+// end takes a listener off the network. The lock is held.
+func (l *listener) end() {
+	delete(l.network.listeners, l.address)
 	close(l.closed)
 	for {
 		select {
 		case c := <-l.accepted:
 			c.(*conn).link.reset(syscall.ECONNRESET)
 		default:
-			return nil
+			return
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace-data/millrace/internal/constructor"
@@ -24,6 +26,9 @@ import (
 type Options struct {
 	Seed uint64
 	Log  *slog.Logger // of all roles; default: discard
+	// Tokenless has ranks that are killed before they saved a state begin without one, too.
+	// The service tells by heuristics whether all have; it may refuse.
+	Tokenless bool
 }
 
 // Result is what a run did.
@@ -31,7 +36,7 @@ type Result struct {
 	Recipe   string
 	Steps    int64         // checked; those that were delivered again count again
 	Restarts int           // of roles, after they were killed or lost their planner
-	Resumes  int           // of all ranks, from a token
+	Resumes  int           // of all ranks together
 	Took     time.Duration // of the clock of the run
 	Counts   Counts
 }
@@ -64,10 +69,12 @@ type world struct {
 	changes []change.Change
 	want    *answer
 	team    *team
+	logDir  string // of the planner; "" keeps no log
 
-	mu       sync.Mutex // guards the fields below
+	mu       sync.Mutex // guards the fields below, never held while waiting
 	lives    map[string]life
 	restarts int
+	disk     *vfs.MemFS // of the planner; what is not synced may be lost with it
 }
 
 // life is a role that runs.
@@ -103,7 +110,7 @@ func newWorld(opts Options) (w *world, err error) {
 	w = &world{opts: opts, rng: random(opts.Seed, "run"), lives: map[string]life{}}
 	i := w.rng.IntN(len(recipes))
 	w.recipe = &recipes[i]
-	res := resources{pick(w.rng, 1, 4e3, 1<<20), pick(w.rng, 1, 10e3, 1<<20), pick(w.rng, 1, 2, 4, 8), pick(w.rng, 1, 20, 200)}
+	res := resources{pick(w.rng, 1, 4e3, 1<<20), pick(w.rng, 10e3, 40e3, 1<<20), pick(w.rng, 1, 2, 4, 8), pick(w.rng, 1, 20, 200)}
 	if w.job, err = w.recipe.parse(res); err != nil {
 		return nil, err
 	}
@@ -112,6 +119,9 @@ func newWorld(opts Options) (w *world, err error) {
 	}
 	if w.want, err = solve(i); err != nil {
 		return nil, err
+	}
+	if w.rng.IntN(2) == 0 {
+		w.logDir, w.disk = "/log", vfs.NewCrashableMem()
 	}
 	w.network = NewNetwork(opts.Seed, drawFaults(w.rng))
 	w.team = newTeam(w)
@@ -140,16 +150,7 @@ func (w *world) run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error {
-		err := planner.Run(ctx, planner.Options{
-			Job: w.job, Directory: dir, Address: plannerAddress, Security: w.on("planner"), Changes: w.changes,
-			Loaders: loaders, Constructors: constructors, StartWindow: startWindow, Log: w.log("planner"),
-		})
-		if err == nil && ctx.Err() == nil {
-			return errors.New("the planner ended by itself")
-		}
-		return err
-	})
+	g.Go(func() error { return w.keep(ctx, "planner", w.plan) })
 	for i := range loaders {
 		g.Go(func() error { return w.keep(ctx, fmt.Sprintf("loader-%d", i), w.load) })
 	}
@@ -171,6 +172,23 @@ func (w *world) run(ctx context.Context) error {
 func (w *world) on(host string) rpc.Security { return rpc.Security{}.Over(w.network.Host(host)) }
 
 func (w *world) log(host string) *slog.Logger { return w.opts.Log.With("host", host) }
+
+func (w *world) plan(ctx context.Context, _, host string) error {
+	w.mu.Lock()
+	disk := w.disk
+	w.mu.Unlock()
+	opts := planner.Options{
+		Job: w.job, Directory: dir, Address: plannerAddress, Security: w.on(host), Changes: w.changes, LogDir: w.logDir,
+		Loaders: loaders, Constructors: constructors, StartWindow: startWindow, Log: w.log(host),
+	}
+	if disk != nil {
+		opts.LogFS = disk
+	}
+	err := planner.Run(ctx, opts)
+	return fault.As(fault.Bug, cmp.Or(err, errEnded)) // only a kill is to end it
+}
+
+var errEnded = errors.New("it ended by itself")
 
 func (w *world) load(ctx context.Context, id, host string) error {
 	return sourceloader.Run(ctx, sourceloader.Options{
@@ -205,7 +223,7 @@ func (w *world) keep(ctx context.Context, id string, start func(ctx context.Cont
 			return nil
 		}
 		w.network.Kill(host)
-		if err != nil && !killed && !mayStartAgain(err) {
+		if err != nil && !killed && fault.ClassOf(err) != fault.Lost {
 			return fmt.Errorf("%s ended: %w", host, err)
 		}
 		w.log(host).Info("the role ended, and starts again", "err", err)
@@ -230,7 +248,14 @@ func (w *world) kill(id string) {
 	w.lives[id] = l
 	w.network.Kill(l.host)
 	l.end()
+	if id == "planner" && w.disk != nil {
+		w.disk = w.disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 50, RNG: random(w.opts.Seed, l.host)})
+	}
 }
 
-// mayStartAgain reports whether a role ended for what a new start mends.
-func mayStartAgain(err error) bool { return fault.ClassOf(err) == fault.Lost }
+// hostOf is where a role runs; "" while it does not.
+func (w *world) hostOf(id string) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.lives[id].host
+}

@@ -66,7 +66,7 @@ func (t *team) train(ctx context.Context) error {
 		t.mu.Lock()
 		t.lives++
 		t.end, t.restarted, t.slots = end, false, map[int64]*slot{}
-		t.first = t.saved
+		t.first, t.at = t.saved, make([]int64, len(t.at))
 		n, first, token := t.lives, t.first, t.token
 		t.mu.Unlock()
 		g, life := errgroup.WithContext(life)
@@ -88,11 +88,12 @@ func (t *team) train(ctx context.Context) error {
 	return nil
 }
 
-// restart kills all ranks.
-func (t *team) restart() {
+// restart kills all ranks. Those that have no token are let be, unless afresh: the
+// planner has forgotten them, too.
+func (t *team) restart(afresh bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.end == nil || t.restarted {
+	if t.end == nil || t.restarted || t.token == nil && !afresh && !t.w.opts.Tokenless {
 		return
 	}
 	t.restarted = true
@@ -140,6 +141,11 @@ func (t *team) steps(ctx context.Context, c *client.Client, i int, rng *rand.Ran
 	steps := t.w.want.steps()
 	if at := c.Step(); at != first {
 		return fmt.Errorf("joined at step %d in place of %d", at, first)
+	}
+	if first == 0 {
+		if err := t.save(ctx, c, -1); err != nil {
+			return err
+		}
 	}
 	for at := first; t.w.recipe.steps == 0 || at < steps; at++ {
 		if err := t.await(ctx, at-1-t.lead); err != nil {
@@ -274,7 +280,7 @@ func (t *team) save(ctx context.Context, c *client.Client, step int64) error {
 		return fmt.Errorf("the ranks have different states after step %d", step)
 	}
 	s.token = token
-	if step+1 > t.saved {
+	if t.token == nil || step+1 > t.saved {
 		t.saved, t.token = step+1, token
 	}
 	return nil
