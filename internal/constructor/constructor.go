@@ -12,7 +12,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"runtime"
 	"time"
@@ -88,89 +87,49 @@ func Run(ctx context.Context, opts Options) error {
 // errStopped is what ranks hear that still wait when the constructor stops.
 var errStopped = fault.Lostf("the service is shutting down")
 
-// session talks to the planner until ctx ends, which is no error.
+// session talks to the planner until ctx ends: plans in, digests and acknowledgements out.
 func (c *Constructor) session(ctx context.Context, address string) error {
-	err := c.talk(ctx, address)
-	if ctx.Err() != nil {
-		return nil
+	role := rpc.Role{
+		Kind: "constructor", ID: c.opts.ID, Address: address, Callers: "trainers",
+		Planner: c.opts.Planner, Security: c.opts.Security, Log: c.opts.Log,
 	}
-	return err
-}
-
-// talk is the session: plans in, digests and acknowledgements out.
-func (c *Constructor) talk(ctx context.Context, address string) error {
-	conn, err := rpc.Dial(c.opts.Planner, c.opts.Security)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	stream, err := rpc.OpenSession(ctx, pb.NewPlannerClient(conn).Construct, func(err error) {
-		c.opts.Log.Warn("waiting for the planner: is it running there, and with the same --tls-* flags?", "planner", c.opts.Planner, "err", err)
-	})
-	if err != nil {
-		return c.lost(err)
-	}
-	defer stream.Close()
-	c.opts.Log.Info("connected to the planner", "planner", c.opts.Planner, "address", address)
-	if rpc.OnlyHere(address, c.opts.Planner) {
-		c.opts.Log.Warn("trainers on other machines cannot reach this address: give --listen HOST:PORT, or --advertise", "address", address)
-	}
-	send := stream.Sender
 	hello := &pb.ConstructorReport{Report: &pb.ConstructorReport_Hello{Hello: &pb.ConstructorHello{Id: c.opts.ID, Address: address}}}
-	if err := send.Send(hello); err != nil {
-		return c.lost(err)
-	}
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return c.orders(stream) })
-	g.Go(func() error { return c.assemble(ctx, send) })
-	g.Go(func() error { return c.report(ctx, send) })
-	return g.Wait()
+	return rpc.Talk(ctx, role, pb.PlannerClient.Construct, hello, func(ctx context.Context, s *session) error {
+		g, ctx := errgroup.WithContext(ctx)
+		g.Go(func() error { return s.Each(ctx, func(o *pb.ConstructorOrder) error { return c.take(s, o) }) })
+		g.Go(func() error { return c.assemble(ctx, s) })
+		g.Go(func() error { return c.report(ctx, s) })
+		return g.Wait()
+	})
 }
 
-func (c *Constructor) lost(err error) error {
-	err = rpc.FromStatus(err)
-	return fault.As(fault.ClassOf(err), fmt.Errorf("constructor %s: the session with the planner at %s ended: %w", c.opts.ID, c.opts.Planner, err))
-}
+// session is a constructor's side of its stream with the planner.
+type session = rpc.Session[pb.ConstructorReport, pb.ConstructorOrder]
 
-// orders takes in what the planner says.
-func (c *Constructor) orders(stream *rpc.Session[pb.ConstructorReport, pb.ConstructorOrder]) error {
-	for {
-		order, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return context.Canceled
-		}
-		if err != nil {
-			return c.lost(err)
-		}
-		switch o := order.Order.(type) {
-		case *pb.ConstructorOrder_Job:
-			if err := c.takeJob(o.Job); err != nil {
-				return err
-			}
-		case *pb.ConstructorOrder_Placement:
-			c.peers.set(o.Placement.Loaders)
-		case *pb.ConstructorOrder_Restart:
-			c.steps.restart(o.Restart)
-			if err := stream.Send(&pb.ConstructorReport{Report: &pb.ConstructorReport_Restarted{Restarted: o.Restart.Generation}}); err != nil {
-				return c.lost(err)
-			}
-		case *pb.ConstructorOrder_Plan:
-			c.steps.plan(o.Plan)
-		case *pb.ConstructorOrder_End:
-			c.steps.end(o.End)
-		case *pb.ConstructorOrder_Joined:
-			c.steps.joined(o.Joined)
-		case *pb.ConstructorOrder_Entered:
-			c.steps.enter(o.Entered)
-		case *pb.ConstructorOrder_Admit:
-			admitted := c.steps.admit(o.Admit)
-			if err := stream.Send(&pb.ConstructorReport{Report: &pb.ConstructorReport_Admitted{Admitted: admitted}}); err != nil {
-				return c.lost(err)
-			}
-		case *pb.ConstructorOrder_Failure:
-			c.steps.fail(rpc.Final(rpc.FromFailure(o.Failure)))
-		}
+// take takes in an order of the planner.
+func (c *Constructor) take(s *session, order *pb.ConstructorOrder) error {
+	switch o := order.Order.(type) {
+	case *pb.ConstructorOrder_Job:
+		return c.takeJob(o.Job)
+	case *pb.ConstructorOrder_Placement:
+		c.peers.set(o.Placement.Loaders)
+	case *pb.ConstructorOrder_Restart:
+		c.steps.restart(o.Restart)
+		return s.Send(&pb.ConstructorReport{Report: &pb.ConstructorReport_Restarted{Restarted: o.Restart.Generation}})
+	case *pb.ConstructorOrder_Plan:
+		c.steps.plan(o.Plan)
+	case *pb.ConstructorOrder_End:
+		c.steps.end(o.End)
+	case *pb.ConstructorOrder_Joined:
+		c.steps.joined(o.Joined)
+	case *pb.ConstructorOrder_Entered:
+		c.steps.enter(o.Entered)
+	case *pb.ConstructorOrder_Admit:
+		return s.Send(&pb.ConstructorReport{Report: &pb.ConstructorReport_Admitted{Admitted: c.steps.admit(o.Admit)}})
+	case *pb.ConstructorOrder_Failure:
+		c.steps.fail(rpc.Final(rpc.FromFailure(o.Failure)))
 	}
+	return nil
 }
 
 func (c *Constructor) takeJob(job *pb.ConstructorJob) error {
@@ -202,7 +161,7 @@ func (c *Constructor) takeJob(job *pb.ConstructorJob) error {
 const concurrentSteps = 2
 
 // assemble builds the steps in order as plans come and the budget allows.
-func (c *Constructor) assemble(ctx context.Context, send *rpc.Sender[*pb.ConstructorReport]) error {
+func (c *Constructor) assemble(ctx context.Context, send *session) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for range concurrentSteps {
 		g.Go(func() error {
@@ -222,7 +181,7 @@ func (c *Constructor) assemble(ctx context.Context, send *rpc.Sender[*pb.Constru
 
 // build fetches and assembles one step. What goes wrong ends the job, not the
 // session: trainers must hear why.
-func (c *Constructor) build(ctx context.Context, p *pb.StepPlan, send *rpc.Sender[*pb.ConstructorReport]) error {
+func (c *Constructor) build(ctx context.Context, p *pb.StepPlan, send *session) error {
 	begin := time.Now()
 	fetch, cancel := context.WithTimeout(ctx, c.opts.Deadline)
 	defer cancel()
@@ -245,7 +204,7 @@ func (c *Constructor) build(ctx context.Context, p *pb.StepPlan, send *rpc.Sende
 			assembled.Digests = append(assembled.Digests, d[:]...)
 		}
 		if err := send.Send(&pb.ConstructorReport{Report: &pb.ConstructorReport_Assembled{Assembled: assembled}}); err != nil {
-			return c.lost(err)
+			return err
 		}
 		if len(rest) <= rowsTold {
 			break
@@ -262,7 +221,7 @@ const rowsTold = 65_536
 const usageEvery = time.Second
 
 // report sends acknowledgements as they change and usage every second.
-func (c *Constructor) report(ctx context.Context, send *rpc.Sender[*pb.ConstructorReport]) error {
+func (c *Constructor) report(ctx context.Context, send *session) error {
 	tick := time.NewTicker(usageEvery)
 	defer tick.Stop()
 	for {
@@ -272,16 +231,16 @@ func (c *Constructor) report(ctx context.Context, send *rpc.Sender[*pb.Construct
 		case <-c.steps.acksChanged:
 			for _, a := range c.steps.takeAcks() {
 				if err := send.Send(&pb.ConstructorReport{Report: &pb.ConstructorReport_Acked{Acked: a}}); err != nil {
-					return c.lost(err)
+					return err
 				}
 			}
 		case failure := <-c.failures:
 			if err := send.Send(&pb.ConstructorReport{Report: &pb.ConstructorReport_Failure{Failure: rpc.ToFailure(failure, -1)}}); err != nil {
-				return c.lost(err)
+				return err
 			}
 		case <-tick.C:
 			if err := send.Send(&pb.ConstructorReport{Report: &pb.ConstructorReport_Usage{Usage: c.steps.usage()}}); err != nil {
-				return c.lost(err)
+				return err
 			}
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"time"
@@ -53,7 +52,7 @@ func (p *Planner) Load(stream grpc.BidiStreamingServer[pb.LoaderReport, pb.Loade
 		return rpc.ToStatus(err)
 	}
 	var blocks blockParts
-	err = pump(ctx, cancel, p.done, l.out, stream.Send, func() error {
+	err = rpc.Answer(ctx, cancel, p.done, l.out, stream.Send, func() error {
 		report, err := stream.Recv()
 		if err != nil {
 			return err
@@ -65,33 +64,6 @@ func (p *Planner) Load(stream grpc.BidiStreamingServer[pb.LoaderReport, pb.Loade
 	})
 	p.do(context.WithoutCancel(ctx), func() { p.removeLoader(l, err) })
 	return rpc.ToStatus(err)
-}
-
-// pump sends what is put out and hears what comes in until either ends. It returns nil
-// if the session ended in order: one of both sides was stopped.
-func pump[M any](ctx context.Context, cancel func(), done <-chan struct{}, out *rpc.Outbox[M], send func(M) error, hear func() error) error {
-	sent := make(chan error, 1)
-	go func() { sent <- out.Run(ctx, send); cancel() }()
-	heard := make(chan error, 1)
-	go func() {
-		for {
-			if err := hear(); err != nil {
-				heard <- err
-				return
-			}
-		}
-	}()
-	var err error
-	select {
-	case err = <-heard: // the handler's return ends the stream, and with it what is left
-	case err = <-sent:
-	case <-done:
-	}
-	cancel()
-	if errors.Is(err, errClosing) || errors.Is(err, io.EOF) {
-		return nil // the other side sees its stream end, and ends as well
-	}
-	return err
 }
 
 // noteLeft logs the end of a role's session.
@@ -270,7 +242,7 @@ func (p *Planner) Construct(stream grpc.BidiStreamingServer[pb.ConstructorReport
 		}
 		return p.do(ctx, func() { p.partSent(c) })
 	}
-	err = pump(ctx, cancel, p.done, c.out, send, func() error {
+	err = rpc.Answer(ctx, cancel, p.done, c.out, send, func() error {
 		report, err := stream.Recv()
 		if err != nil {
 			return err

@@ -7,7 +7,6 @@ import (
 
 	"github.com/millrace-data/millrace/internal/fault"
 	pb "github.com/millrace-data/millrace/internal/proto"
-	"github.com/millrace-data/millrace/internal/rpc"
 	"github.com/millrace-data/millrace/internal/sourceloader/format"
 	"github.com/millrace-data/millrace/jobspec"
 )
@@ -98,7 +97,7 @@ func (s *Source) Banned(source uint32, all []*pb.Ban) (Bans, error) {
 }
 
 // find answers which file of a source a person means.
-func (l *Loader) find(ctx context.Context, f *pb.FindFile, send *rpc.Sender[*pb.LoaderReport]) error {
+func (l *Loader) find(ctx context.Context, f *pb.FindFile) error {
 	found := &pb.FileFound{Source: f.Source, Name: f.Name}
 	src, err := l.source(ctx, f.Source)
 	if err == nil {
@@ -111,5 +110,5 @@ func (l *Loader) find(ctx context.Context, f *pb.FindFile, send *rpc.Sender[*pb.
 	if err != nil {
 		found.Problem = err.Error()
 	}
-	return send.Send(&pb.LoaderReport{Report: &pb.LoaderReport_Found{Found: found}})
+	return l.send(&pb.LoaderReport{Report: &pb.LoaderReport_Found{Found: found}})
 }

@@ -75,5 +75,5 @@ func (l *Loader) tellIndexed(i uint32, src *Source) error {
 	if err != nil {
 		return err
 	}
-	return l.send.Send(&pb.LoaderReport{Report: &pb.LoaderReport_Indexed{Indexed: x}})
+	return l.send(&pb.LoaderReport{Report: &pb.LoaderReport_Indexed{Indexed: x}})
 }

@@ -13,7 +13,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"runtime"
 	"slices"
@@ -77,7 +76,7 @@ type Loader struct {
 	pictures   *imaging.Pool
 	ready      chan struct{} // closed when all is known of the job that a loader hears when it joins; bans come last
 	readyOnce  sync.Once
-	send       *rpc.Sender[*pb.LoaderReport] // to the planner; set before ready is closed
+	send       func(*pb.LoaderReport) error // to the planner; safe for concurrent use; set before the first order
 
 	mu      sync.Mutex   // guards the fields below
 	job     *jobspec.Job // with the sources that joined since; read-only
@@ -116,95 +115,53 @@ func (l *Loader) close() {
 	}
 }
 
-// session talks to the planner until ctx ends, which is no error.
+// session talks to the planner until ctx ends: orders in, reports out.
 func (l *Loader) session(ctx context.Context, address string) error {
-	err := l.talk(ctx, address)
-	if ctx.Err() != nil {
-		return nil
-	}
-	return err
-}
-
-// talk is the session: orders in, reports out.
-func (l *Loader) talk(ctx context.Context, address string) error {
-	conn, err := rpc.Dial(l.opts.Planner, l.opts.Security)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	stream, err := rpc.OpenSession(ctx, pb.NewPlannerClient(conn).Load, func(err error) {
-		l.opts.Log.Warn("waiting for the planner: is it running there, and with the same --tls-* flags?", "planner", l.opts.Planner, "err", err)
-	})
-	if err != nil {
-		return l.lost(err)
-	}
-	defer stream.Close()
-	l.opts.Log.Info("connected to the planner", "planner", l.opts.Planner, "address", address)
-	if rpc.OnlyHere(address, l.opts.Planner) {
-		l.opts.Log.Warn("constructors on other machines cannot reach this address: give --listen HOST:PORT, or --advertise", "address", address)
+	role := rpc.Role{
+		Kind: "loader", ID: l.opts.ID, Address: address, Callers: "constructors",
+		Planner: l.opts.Planner, Security: l.opts.Security, Log: l.opts.Log,
 	}
 	hello := &pb.LoaderReport{Report: &pb.LoaderReport_Hello{Hello: &pb.LoaderHello{
 		Id: l.opts.ID, Address: address, Workers: uint32(l.opts.Workers), Buffer: uint64(l.opts.Buffer),
 	}}}
-	if err := stream.Send(hello); err != nil {
-		return l.lost(err)
-	}
-	l.send = stream.Sender
-	work, stop := errgroup.WithContext(ctx)
-	work.SetLimit(l.opts.Workers + 2) // the workers, this reader and the usage reports
-	work.Go(func() error { return l.reportUsage(stop, stream.Sender) })
-	work.Go(func() error { return l.orders(stop, stream, work) })
-	return work.Wait()
+	return rpc.Talk(ctx, role, pb.PlannerClient.Load, hello, func(ctx context.Context, s *rpc.Session[pb.LoaderReport, pb.LoaderOrder]) error {
+		l.send = s.Send
+		work, ctx := errgroup.WithContext(ctx)
+		work.SetLimit(l.opts.Workers + 2) // the workers, this reader and the usage reports
+		work.Go(func() error { return l.reportUsage(ctx) })
+		work.Go(func() error {
+			return s.Each(ctx, func(order *pb.LoaderOrder) error { return l.take(ctx, order, work) })
+		})
+		return work.Wait()
+	})
 }
 
-func (l *Loader) lost(err error) error {
-	class := fault.Lost
-	if err = rpc.FromStatus(err); fault.ClassOf(err) == fault.User {
-		class = fault.User
+// take takes in an order and starts a worker for it; it waits while all workers are busy.
+func (l *Loader) take(ctx context.Context, order *pb.LoaderOrder, work *errgroup.Group) error {
+	switch o := order.Order.(type) {
+	case *pb.LoaderOrder_Job:
+		return l.takeJob(ctx, o.Job)
+	case *pb.LoaderOrder_Index:
+		work.Go(func() error { return l.index(ctx, o.Index.Source) })
+	case *pb.LoaderOrder_Frozen:
+		l.freeze(o.Frozen)
+	case *pb.LoaderOrder_Read:
+		work.Go(func() error { return l.readBlock(ctx, blockID{o.Read.Source, o.Read.Seq}) })
+	case *pb.LoaderOrder_Release:
+		before := make(map[uint32]uint64, len(o.Release.Source))
+		for i, source := range o.Release.Source {
+			before[source] = o.Release.Before[i]
+		}
+		l.cache.release(before)
+	case *pb.LoaderOrder_Add:
+		return l.add(o.Add)
+	case *pb.LoaderOrder_Bans:
+		l.ban(o.Bans.Bans)
+		l.readyOnce.Do(func() { close(l.ready) })
+	case *pb.LoaderOrder_Find:
+		work.Go(func() error { return l.find(ctx, o.Find) })
 	}
-	return fault.As(class, fmt.Errorf("loader %s: the session with the planner at %s ended: %w", l.opts.ID, l.opts.Planner, err))
-}
-
-// orders receives orders and starts a worker for each; it waits while all
-// workers are busy.
-func (l *Loader) orders(ctx context.Context, stream *rpc.Session[pb.LoaderReport, pb.LoaderOrder], work *errgroup.Group) error {
-	send := stream.Sender
-	for {
-		order, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return context.Canceled // the planner is done
-		}
-		if err != nil {
-			return l.lost(err)
-		}
-		switch o := order.Order.(type) {
-		case *pb.LoaderOrder_Job:
-			if err := l.takeJob(ctx, o.Job); err != nil {
-				return err
-			}
-		case *pb.LoaderOrder_Index:
-			work.Go(func() error { return l.index(ctx, o.Index.Source, send) })
-		case *pb.LoaderOrder_Frozen:
-			l.freeze(o.Frozen)
-		case *pb.LoaderOrder_Read:
-			work.Go(func() error { return l.readBlock(ctx, blockID{o.Read.Source, o.Read.Seq}, send) })
-		case *pb.LoaderOrder_Release:
-			before := make(map[uint32]uint64, len(o.Release.Source))
-			for i, source := range o.Release.Source {
-				before[source] = o.Release.Before[i]
-			}
-			l.cache.release(before)
-		case *pb.LoaderOrder_Add:
-			if err := l.add(o.Add); err != nil {
-				return err
-			}
-		case *pb.LoaderOrder_Bans:
-			l.ban(o.Bans.Bans)
-			l.readyOnce.Do(func() { close(l.ready) })
-		case *pb.LoaderOrder_Find:
-			work.Go(func() error { return l.find(ctx, o.Find, send) })
-		}
-	}
+	return nil
 }
 
 func (l *Loader) takeJob(ctx context.Context, spec *pb.JobSpec) error {
@@ -295,32 +252,32 @@ func (l *Loader) load(ctx context.Context, w *window) (content, error) {
 	return c, err
 }
 
-func (l *Loader) index(ctx context.Context, i uint32, send *rpc.Sender[*pb.LoaderReport]) error {
+func (l *Loader) index(ctx context.Context, i uint32) error {
 	src, err := l.source(ctx, i)
 	if err != nil {
-		return l.fail(ctx, err, i, send)
+		return l.fail(ctx, err, i)
 	}
 	l.opts.Log.Info("indexed", "source", src.Spec.Name, "files", len(src.Manifest.Files), "blocks", src.Order.Blocks())
 	return l.tellIndexed(i, src)
 }
 
-func (l *Loader) readBlock(ctx context.Context, id blockID, send *rpc.Sender[*pb.LoaderReport]) error {
+func (l *Loader) readBlock(ctx context.Context, id blockID) error {
 	var report *pb.BlockRead
 	err := l.cache.use(ctx, id, func(b content) (err error) {
 		report, err = b.report(id)
 		return err
 	})
 	if err != nil {
-		return l.fail(ctx, err, id.source, send)
+		return l.fail(ctx, err, id.source)
 	}
-	return tellBlock(id, report, send)
+	return l.tellBlock(id, report)
 }
 
 // tellBlock tells the planner of a block, in parts if there is much to say.
-func tellBlock(id blockID, report *pb.BlockRead, send *rpc.Sender[*pb.LoaderReport]) error {
+func (l *Loader) tellBlock(id blockID, report *pb.BlockRead) error {
 	for part, more := range rpc.Parts(report) {
 		part.Source, part.Seq, part.More = id.source, id.seq, more
-		if err := send.Send(&pb.LoaderReport{Report: &pb.LoaderReport_Block{Block: part}}); err != nil {
+		if err := l.send(&pb.LoaderReport{Report: &pb.LoaderReport_Block{Block: part}}); err != nil {
 			return err
 		}
 	}
@@ -329,7 +286,7 @@ func tellBlock(id blockID, report *pb.BlockRead, send *rpc.Sender[*pb.LoaderRepo
 
 // fail tells the planner why a source cannot be read, unless it knows. The session
 // goes on: the planner decides what that means for the job.
-func (l *Loader) fail(ctx context.Context, err error, source uint32, send *rpc.Sender[*pb.LoaderReport]) error {
+func (l *Loader) fail(ctx context.Context, err error, source uint32) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -337,14 +294,14 @@ func (l *Loader) fail(ctx context.Context, err error, source uint32, send *rpc.S
 		return nil
 	}
 	l.opts.Log.Error("source failed", "source", source, "err", err)
-	return send.Send(&pb.LoaderReport{Report: &pb.LoaderReport_Failure{Failure: rpc.ToFailure(err, int(source))}})
+	return l.send(&pb.LoaderReport{Report: &pb.LoaderReport_Failure{Failure: rpc.ToFailure(err, int(source))}})
 }
 
 // usageEvery is how often a loader reports its memory: often enough for a
 // person who watches, rarely enough to cost nothing.
 const usageEvery = time.Second
 
-func (l *Loader) reportUsage(ctx context.Context, send *rpc.Sender[*pb.LoaderReport]) error {
+func (l *Loader) reportUsage(ctx context.Context) error {
 	tick := time.NewTicker(usageEvery)
 	defer tick.Stop()
 	for {
@@ -365,7 +322,7 @@ func (l *Loader) reportUsage(ctx context.Context, send *rpc.Sender[*pb.LoaderRep
 			ReadBytes: uint64(l.store.Meter().Bytes), BlocksRead: blocks, BlocksReread: rereads,
 			DiskBytes: uint64(onDisk), DiskBudgetBytes: uint64(limit), DiskProblem: problem,
 		}
-		if err := send.Send(&pb.LoaderReport{Report: &pb.LoaderReport_Usage{Usage: usage}}); err != nil {
+		if err := l.send(&pb.LoaderReport{Report: &pb.LoaderReport_Usage{Usage: usage}}); err != nil {
 			return nil // the session's reader says why
 		}
 	}

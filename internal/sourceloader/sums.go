@@ -81,7 +81,7 @@ func (l *Loader) asPlanned(want *pb.BlockSamples, b content) error {
 	if err != nil {
 		return err
 	}
-	if err := tellBlock(id, report, l.send); err != nil {
+	if err := l.tellBlock(id, report); err != nil {
 		return err
 	}
 	return errOther

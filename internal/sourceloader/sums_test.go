@@ -12,7 +12,6 @@ import (
 
 	"github.com/millrace-data/millrace/internal/fault"
 	pb "github.com/millrace-data/millrace/internal/proto"
-	"github.com/millrace-data/millrace/internal/rpc"
 	"github.com/millrace-data/millrace/internal/samples"
 	"github.com/millrace-data/millrace/internal/sourceloader/store"
 )
@@ -21,7 +20,7 @@ import (
 func heard(t *testing.T, l *Loader) *[]*pb.LoaderReport {
 	said := &[]*pb.LoaderReport{}
 	l.opts.Log = slog.New(slog.DiscardHandler)
-	l.send = rpc.NewSender(func(r *pb.LoaderReport) error { *said = append(*said, r); return nil })
+	l.send = func(r *pb.LoaderReport) error { *said = append(*said, r); return nil }
 	l.cache = newCache(t.Context(), 1<<20, diskOf(t, 1<<20), l.load)
 	l.ready = make(chan struct{})
 	close(l.ready)
@@ -31,7 +30,7 @@ func heard(t *testing.T, l *Loader) *[]*pb.LoaderReport {
 // reportOf has a loader read a block as the planner orders it.
 func reportOf(t *testing.T, l *Loader, said *[]*pb.LoaderReport, seq uint64) *pb.BlockRead {
 	t.Helper()
-	if err := l.readBlock(t.Context(), blockID{0, seq}, l.send); err != nil {
+	if err := l.readBlock(t.Context(), blockID{0, seq}); err != nil {
 		t.Fatal(err)
 	}
 	r := (*said)[len(*said)-1].GetBlock()
@@ -129,7 +128,7 @@ func TestFetchOfAnotherBlock(t *testing.T) {
 func TestFrozen(t *testing.T) {
 	l := loaderOf(t, "", 60, 3)
 	said := heard(t, l)
-	if err := l.index(t.Context(), 0, l.send); err != nil {
+	if err := l.index(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
 	x := (*said)[0].GetIndexed()
@@ -145,7 +144,7 @@ func TestFrozen(t *testing.T) {
 		if _, err := l.source(t.Context(), 0); !errors.Is(err, errOther) {
 			t.Errorf("the source is opened: %v", err)
 		}
-		if err := l.readBlock(t.Context(), blockID{0, 5}, l.send); err != nil {
+		if err := l.readBlock(t.Context(), blockID{0, 5}); err != nil {
 			t.Error(err)
 		}
 	}
