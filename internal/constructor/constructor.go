@@ -70,8 +70,8 @@ type Constructor struct {
 // Run serves until ctx ends or the planner goes away.
 func Run(ctx context.Context, opts Options) error {
 	opts.withDefaults()
-	c := &Constructor{opts: opts, steps: newSteps(), peers: newPeers(opts.Security.Of(opts.Planner)), pictures: imaging.NewPool(runtime.GOMAXPROCS(0)), failures: make(chan error, 1)}
-	defer c.peers.close()
+	c := &Constructor{opts: opts, steps: newSteps(), peers: newPeers(handover.NewDirectory(opts.Exchange, opts.Security.Of(opts.Planner))), pictures: imaging.NewPool(runtime.GOMAXPROCS(0)), failures: make(chan error, 1)}
+	defer c.peers.directory.Close()
 	register := func(s *grpc.Server) { pb.RegisterConstructorServer(s, c) }
 	return rpc.Run(ctx, opts.Address, opts.Advertise, opts.Security.Of(opts.Planner), rpc.MaxAsk, register, func(ctx context.Context, address string) error {
 		c.opts.ID = cmp.Or(c.opts.ID, address)

@@ -10,14 +10,13 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/millrace-data/millrace/internal/batch"
 	"github.com/millrace-data/millrace/internal/constructor/assemble"
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/handover"
 	pb "github.com/millrace-data/millrace/internal/proto"
-	"github.com/millrace-data/millrace/internal/rpc"
 	"github.com/millrace-data/millrace/internal/samples"
 )
 
@@ -37,49 +36,34 @@ func (r *row) digest() [32]byte { return batch.RowDigest(r.Row) }
 // peers are the loaders, by their number in the placement. It is safe for
 // concurrent use.
 type peers struct {
-	sec rpc.Security
+	directory *handover.Directory
 
 	mu        sync.Mutex // guards the fields below; never held during a call
 	addresses []string
-	conns     map[string]*grpc.ClientConn
+	sources   []handover.Source
 	said      map[string]time.Time // when a loader was last said to be lost
 }
 
-func newPeers(sec rpc.Security) *peers {
-	return &peers{sec: sec, conns: map[string]*grpc.ClientConn{}, said: map[string]time.Time{}}
+func newPeers(d *handover.Directory) *peers {
+	return &peers{directory: d, said: map[string]time.Time{}}
 }
 
 func (p *peers) set(addresses []string) {
+	sources := p.directory.Place(addresses)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.addresses = addresses
+	p.addresses, p.sources = addresses, sources
 }
 
-// client returns a client for loader i; any other will do if it is gone.
-func (p *peers) client(i int) (pb.LoaderClient, string, error) {
+// source returns loader i; any other will do if it is gone.
+func (p *peers) source(i int) (s handover.Source, address string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.addresses) == 0 {
 		return nil, "", fault.Lostf("no loader is connected to the planner")
 	}
-	address := p.addresses[i%len(p.addresses)]
-	conn, ok := p.conns[address]
-	if !ok {
-		var err error
-		if conn, err = rpc.Dial(address, p.sec); err != nil {
-			return nil, address, err
-		}
-		p.conns[address] = conn
-	}
-	return pb.NewLoaderClient(conn), address, nil
-}
-
-func (p *peers) close() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, conn := range p.conns {
-		conn.Close()
-	}
+	i %= len(p.addresses)
+	return p.sources[i], p.addresses[i], nil
 }
 
 // fetch gets all samples of a plan and lays them out in rows.
@@ -193,23 +177,11 @@ func (p *peers) worthAWord(address string, now time.Time) bool {
 }
 
 func (c *Constructor) fetchOnce(ctx context.Context, loader int, req *pb.FetchRequest) ([]samples.Set, string, error) {
-	client, address, err := c.peers.client(loader)
+	source, address, err := c.peers.source(loader)
 	if err != nil {
 		return nil, address, err
 	}
-	if l := c.opts.Exchange.At(address); l != nil {
-		sets, err := l.Samples(ctx, req)
-		return sets, address, err
-	}
-	stream, err := client.Fetch(ctx, req)
-	if err != nil {
-		return nil, address, rpc.FromStatus(err)
-	}
-	body, err := rpc.ReceiveBody(stream, &pb.FetchHeader{}, nil)
-	if err != nil {
-		return nil, address, rpc.FromStatus(err)
-	}
-	sets, err := samples.Decode(body)
+	sets, err := source.Samples(ctx, req)
 	return sets, address, err
 }
 

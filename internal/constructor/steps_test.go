@@ -13,7 +13,6 @@ import (
 	"github.com/millrace-data/millrace/internal/constructor/assemble"
 	"github.com/millrace-data/millrace/internal/fault"
 	pb "github.com/millrace-data/millrace/internal/proto"
-	"github.com/millrace-data/millrace/internal/rpc"
 )
 
 // twoRanks is the state of a constructor that serves two DP ranks.
@@ -310,7 +309,7 @@ func answer(s *steps, ctx context.Context, q ask) (*step, error) {
 // TestLostLoaderIsALine: a loader that is lost is told of once in a while, however many
 // fetches meet it; each loader has its own word.
 func TestLostLoaderIsALine(t *testing.T) {
-	p, now := newPeers(rpc.Security{}), time.Now()
+	p, now := newPeers(nil), time.Now()
 	words := 0
 	for i := range 600 { // a minute of one fetch
 		for _, address := range []string{"a:1", "b:1"} {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/millrace-data/millrace/internal/handover"
 	pb "github.com/millrace-data/millrace/internal/proto"
+	"github.com/millrace-data/millrace/internal/rpc"
 	"github.com/millrace-data/millrace/internal/samples"
 )
 
@@ -20,16 +21,23 @@ func (loader) Samples(_ context.Context, req *pb.FetchRequest) ([]samples.Set, e
 	return sets, nil
 }
 
-func ExampleExchange() {
+// A constructor asks for the loaders of a placement, and does not see which of them are of
+// its own process.
+func ExampleDirectory() {
 	exchange := new(handover.Exchange)
 	withdraw := exchange.Offer("unix:/run/loader-0", loader{})
-	sets, err := exchange.At("unix:/run/loader-0").Samples(context.Background(), &pb.FetchRequest{Blocks: []*pb.BlockSamples{{Seq: 7}}})
+	directory := handover.NewDirectory(exchange, rpc.Security{})
+	defer directory.Close()
+
+	loaders := directory.Place([]string{"unix:/run/loader-0"})
+	req := &pb.FetchRequest{Blocks: []*pb.BlockSamples{{Seq: 7}}}
+	sets, err := loaders[0].Samples(context.Background(), req)
 	fmt.Println(sets[0].Sample(0), err)
-	fmt.Println("elsewhere:", exchange.At("loader-1:7070"))
+
 	withdraw()
-	fmt.Println("withdrawn:", exchange.At("unix:/run/loader-0"))
+	_, err = loaders[0].Samples(context.Background(), req)
+	fmt.Println(err)
 	// Output:
 	// [7] <nil>
-	// elsewhere: <nil>
-	// withdrawn: <nil>
+	// the loader at unix:/run/loader-0 has stopped
 }

@@ -160,6 +160,11 @@ var rules = []rule{
 		why: "transport holds no policy of a role",
 	},
 	{
+		of:    []string{"./internal/handover"},
+		never: []string{"./..."}, except: []string{"./internal/fault", "./internal/proto", "./internal/rpc", "./internal/samples"},
+		why: "the way to a loader knows neither its ends nor what goes along it",
+	},
+	{
 		of:    []string{"./internal/proto", "./internal/proto/state"},
 		never: []string{"./..."}, except: []string{"./internal/proto/state"},
 		why: "roles meet in the messages: the messages know none of them",

@@ -355,7 +355,7 @@ type answer struct {
 	body []byte
 }
 
-// Samples implements handover.Loader. Its errors are those that Fetch's caller
+// Samples implements handover.Source. Its errors are those that Fetch's caller
 // would see.
 func (l *Loader) Samples(ctx context.Context, req *pb.FetchRequest) ([]samples.Set, error) {
 	sets := make([]samples.Set, len(req.Blocks))
