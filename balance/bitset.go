@@ -120,7 +120,7 @@ func (s *bitset) highest(level int, i int32) int32 {
 }
 
 // window returns the members i to i+63, i in the lowest bit. i may be negative
-// or past the end: there are no members.
+// or past the end, where no members are.
 func (s *bitset) window(i int32) (members uint64) {
 	words, at, shift := s.levels[0], int(i>>6), i&63
 	if at >= 0 && at < len(words) {

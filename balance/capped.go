@@ -13,7 +13,7 @@ type Evener struct {
 	items    []sized // by index
 	order    []sized // placed items by decreasing tokens, equal ones by index
 	capacity int32   // tokens
-	bins     []crate
+	bins     []cappedBin
 	next     []int32 // per item, the next one of its bin in the order
 	effort   int     // items that may still be looked at
 	sorter   sorter
@@ -21,10 +21,10 @@ type Evener struct {
 	tree     tournament
 	entries  []costed // scratch of sorting, and bins by decreasing cost
 	trial    []int32  // the bins of another start
-	late     []int32  // items that found no room in their turn
+	deferred []int32  // items that no open bin had room for
 	lights   []int32  // bins to relieve heavy ones
 	union    []sized  // the items of two bins
-	sides    [2]crate
+	sides    [2]cappedBin
 }
 
 // sized is an item's size in both units.
@@ -34,14 +34,14 @@ type sized struct {
 	index  int32
 }
 
-// manyItems is the number of items from which on time counts more than the last
-// part in a thousand.
+// manyItems is the number of items above which time matters more than the last
+// tenth of a percent.
 const manyItems = 1 << 16
 
 func (e *Evener) many() bool { return len(e.items) > manyItems }
 
-// twoStarts is the number of items up to which both starts are refined; with
-// more, the second one is where the first failed.
+// twoStarts is the number of items up to which both starts are refined; above it,
+// bin itself is refined only if the new packing fails.
 const twoStarts = 1 << 14
 
 // Even moves items between bins so that the largest cost of a bin gets small
@@ -51,17 +51,17 @@ const twoStarts = 1 << 14
 // [Unplaced] stays so, all others stay placed. The largest cost never grows; if
 // nothing lowers it, bin is left as it was.
 //
-// There are two starts, bin itself and a new packing of its items: the longest
-// first, each to the bin that would cost least if it was full, of those that the
-// cap will close; then to the one that costs least, of those that their cost will;
-// and the last few to the least full one. The better start counts after heavy and
-// light bins have been paired and have exchanged items, round after round: one for
-// none, one for one, or one for two, the exchange that brings the pair's costs
-// closest. Two short items cost less than one long one of their tokens where cost
-// grows faster than length, so full bins can be made even too. At the end the
-// heaviest bins, one by one, exchange two items as well, or share all their items
-// anew with a light one. With more than 16,384 items, the second start is used only
-// if the first one fails.
+// There are two starts. One packs the items from scratch: the longest first, each to
+// the bin that would cost least when full, among bins that the cap will close; then
+// to the one that costs least, among bins that their cost will close; and the last
+// few to the least full one. The other start is bin itself. Both are refined, and
+// the better result is kept: round after round, heavy and light bins are paired and
+// exchange one item for none, one for one, or one for two, whichever brings the
+// pair's costs closest. Where cost grows faster than length, two short items cost less
+// than one item of as many tokens, so full bins can be evened too. At the end the
+// heaviest bins, one by one, also exchange two items, or divide all items again with
+// a light bin. With more than 16,384 items, bin itself is refined only if the new
+// packing fails.
 //
 // Even ends where the largest cost is within 1/16384 of a bound (the mean, or the
 // largest item), and after a number of items looked at: it is bounded by the sizes,
@@ -154,22 +154,22 @@ func (e *Evener) reset(tokens []int32, costs []int64, bin []int32, capacity int3
 	return nil
 }
 
-// load fills the bins as bin says, but for their lists of items.
+// load sets cost and room of the bins from bin; items are not listed.
 func (e *Evener) load(bin []int32, bins int) {
 	e.empty(bins)
 	for i, b := range bin {
 		if b != Unplaced {
 			c, it := &e.bins[b], &e.items[i]
 			c.cost += it.cost
-			if c.room >= 0 { // else the cap is broken, and that is enough to know
+			if c.room >= 0 { // else the cap is broken, which is all that is checked
 				c.room -= it.tokens
 			}
 		}
 	}
 }
 
-// sort lists the placed items by decreasing tokens. After the first time since a
-// reset, some of them are placed no more.
+// sort lists the placed items by decreasing tokens. Calls after the first since a
+// reset drop the items that are no longer placed.
 func (e *Evener) sort(bin []int32) {
 	if len(e.order) > 0 {
 		e.order = slices.DeleteFunc(e.order, func(it sized) bool { return bin[it.index] == Unplaced })
@@ -184,7 +184,7 @@ func (e *Evener) sort(bin []int32) {
 	e.order = e.byTokens.sort(e.order)
 }
 
-// nearly returns a cost so close to the bound that the rest is not worth work.
+// nearly returns a cost close enough to the bound to stop at.
 func (e *Evener) nearly(bound int64) int64 {
 	if e.many() {
 		return bound + bound>>11

@@ -7,8 +7,8 @@ import (
 	"github.com/millrace-data/millrace/balance"
 )
 
-// BenchmarkEvenAside evens the full rows of steps, as a planner does.
-func BenchmarkEvenAside(b *testing.B) {
+// BenchmarkEvenPastItemBound evens the full rows of steps, as a planner does.
+func BenchmarkEvenPastItemBound(b *testing.B) {
 	for _, bench := range []struct {
 		name     string
 		rows     int
@@ -36,7 +36,7 @@ func BenchmarkEvenAside(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
 					copy(bin, packed)
-					if err := e.EvenAside(lengths, costs, bin, bench.capacity, bench.rows); err != nil {
+					if err := e.EvenPastItemBound(lengths, costs, bin, bench.capacity, bench.rows); err != nil {
 						b.Fatal(err)
 					}
 				}

@@ -6,7 +6,7 @@ import (
 	"github.com/millrace-data/millrace/balance"
 )
 
-// Three rows are full, but attention makes the first one twice as dear as the
+// Three rows are full, but attention makes the first one twice as costly as the
 // last. Long samples change places with short ones, and the rows stay full.
 func ExampleEvener_Even() {
 	tokens := []int32{2000, 2000, 1500, 1500, 1000, 1000, 1000, 1000, 1000}

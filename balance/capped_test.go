@@ -343,7 +343,7 @@ func TestEvenAllocatesNothing(t *testing.T) {
 // more than the same tokens of the cheapest. A bin of cost M at most holds items of
 // excess sum X, and at most (M-X)/r tokens: it leaves max(0, X - (M - r*C))/r of its
 // capacity C free, and an excess above M - r*C of an item adds to that of its bin. All
-// that must not be more than the free space there is.
+// of that must fit in the free space.
 func costBound(tokens []int32, costs []int64, capacity int32, bins int) int64 {
 	rate := math.Inf(1)
 	total, largest, sum := int64(0), int64(0), int64(0)

@@ -16,14 +16,14 @@ const (
 
 	effort        = 1 << 24 // items looked at
 	effortOfMany  = 1 << 21
-	resplitEffort = 16 // for an item of two bins that share theirs anew
+	resplitEffort = 16 // per item of two bins whose items are divided again
 )
 
-// refine pairs heavy bins with light ones and has them exchange items, until
+// refine pairs heavy bins with light ones and exchanges items, until
 // the heaviest is nearly at the bound or hardly gets lighter. Every other round
-// pairs with light bins that have room. Then the heaviest ones alone are searched
-// deeper, until the first that no light one can relieve. Effort is the number of items
-// looked at, about. It returns the largest cost.
+// pairs with light bins that have room. Then only the heaviest bins are searched, and
+// deeper, until one is reached that no light bin can relieve. Effort is roughly the
+// number of items looked at. It returns the largest cost.
 func (e *Evener) refine(bin []int32, bound int64, effort int) int64 {
 	most := e.heaviest()
 	if most <= e.nearly(bound) {
@@ -51,7 +51,7 @@ func (e *Evener) refine(bin []int32, bound int64, effort int) int64 {
 }
 
 // pairUp pairs the bins above a cost with the lightest ones. A deep search stops
-// at a bin that no partner can relieve; pairUp reports whether there was none.
+// at a bin that no partner can relieve; pairUp returns false then.
 func (e *Evener) pairUp(round int, above int64, deep bool) bool {
 	e.entries = grow(e.entries, len(e.bins))
 	for b := range e.bins {
@@ -82,8 +82,8 @@ func (e *Evener) pairUp(round int, above int64, deep bool) bool {
 	return true
 }
 
-// relieve makes an exchange of a heavy bin with one of several light ones, or
-// splits the items of both anew.
+// relieve exchanges items of a heavy bin with one of several light ones, or
+// divides the items of both again.
 func (e *Evener) relieve(heavy int32, turn int) bool {
 	for k := range min(evenPartners, len(e.lights)) {
 		light := e.lights[(turn+k)%len(e.lights)]
@@ -94,7 +94,7 @@ func (e *Evener) relieve(heavy int32, turn int) bool {
 	return false
 }
 
-// resplit divides the items of two bins anew, the costliest first, each to the
+// resplit divides the items of two bins again, the costliest first, each to the
 // side of less cost. If that breaks the cap of one side, an exchange has to mend
 // it. It reports whether the larger cost fell.
 func (e *Evener) resplit(heavy, light int32) bool {
@@ -104,7 +104,7 @@ func (e *Evener) resplit(heavy, light int32) bool {
 		return cmp.Or(cmp.Compare(b.cost, a.cost), cmp.Compare(a.index, b.index))
 	})
 	for k := range e.sides {
-		e.sides[k] = crate{room: e.capacity, listed: true, items: e.sides[k].items[:0]}
+		e.sides[k] = cappedBin{room: e.capacity, listed: true, items: e.sides[k].items[:0]}
 	}
 	a, b := &e.sides[0], &e.sides[1]
 	for _, it := range e.union {
@@ -152,13 +152,14 @@ func (e *Evener) exchange(heavy, light int32, deep bool) bool {
 type swap struct {
 	out, in [2]int // positions of the items, -1 for none
 	diff    int64  // between the costs of the bins
-	looked  int    // at so many items
+	looked  int    // items looked at
 	miss    int64  // by how much the shift of cost misses half the difference, doubled
 }
 
 // search looks for the best exchange: of one item for none, one or two, and in
-// a deep search of two items, where bins hold few. It ends with the kind that misses by less than enough.
-func (s *swap) search(h, l *crate, enough int64, deep bool) {
+// a deep search, where bins hold few items, of two. It stops after the first kind
+// of exchange that misses by at most enough.
+func (s *swap) search(h, l *cappedBin, enough int64, deep bool) {
 	for i, x := range h.items {
 		s.forOne(x, [2]int{i, -1}, h, l)
 	}
@@ -184,7 +185,7 @@ func (s *swap) consider(shift int64, out, in [2]int) {
 }
 
 // forOne looks for no item or one in return for x.
-func (s *swap) forOne(x sized, out [2]int, h, l *crate) {
+func (s *swap) forOne(x sized, out [2]int, h, l *cappedBin) {
 	if x.tokens <= l.room && x.tokens+h.room >= 0 {
 		s.consider(x.cost, out, [2]int{-1, -1})
 	}
@@ -203,11 +204,11 @@ func (s *swap) forOne(x sized, out [2]int, h, l *crate) {
 
 // forTwo looks for two items in return for x, the second one as short as the
 // caps allow, or a little longer.
-func (s *swap) forTwo(x sized, out [2]int, h, l *crate) {
+func (s *swap) forTwo(x sized, out [2]int, h, l *cappedBin) {
 	if x.cost < (s.diff-s.miss)/2 {
 		return // even for nothing it would shift too little
 	}
-	end := len(l.items) // behind the last item that is not too short
+	end := len(l.items) // just past the last item that is not too short
 	for j, y := range l.items {
 		s.looked += 2
 		least, most := x.tokens-y.tokens-l.room, x.tokens-y.tokens+h.room
@@ -231,7 +232,7 @@ func (s *swap) forTwo(x sized, out [2]int, h, l *crate) {
 }
 
 // apply makes an exchange.
-func (s *swap) apply(h, l *crate) {
+func (s *swap) apply(h, l *cappedBin) {
 	var moved [2]sized
 	for k := 1; k >= 0; k-- { // the later position first
 		if s.out[k] >= 0 {

@@ -1,22 +1,22 @@
 package balance
 
-// gatherWork is how many bins, for each that there is, are asked for their room.
+// gatherWork limits the bins examined for room, per bin.
 const gatherWork = 32
 
-// gather places the late items although no bin has room for them: where bins are
-// nearly full, each has a little room that no item is as short as. A bin takes
-// room from others, by exchanges of a long item for a shorter one, until a late
+// gather places the deferred items although no bin has room for them: nearly full
+// bins each have a little room, less than the shortest item. A bin takes
+// room from others, by exchanging a long item for a shorter one, until a deferred
 // item fits. It reports whether all of them did.
 func (e *Evener) gather() bool {
-	for _, i := range e.late {
+	for _, i := range e.deferred {
 		e.trial[i] = Unplaced
 	}
 	e.link(e.trial)
 	e.entries = e.entries[:0]
 	next, asked := 0, 0
 	moved, two := 0, false
-	for _, i := range e.late {
-		var to *crate // its items are longest first, and so are the rooms
+	for _, i := range e.deferred {
+		var to *cappedBin // deferred items come longest first, and rooms largest first
 		for to == nil || to.room < e.items[i].tokens {
 			if next == len(e.entries) {
 				two = 4*moved < len(e.entries)
@@ -55,7 +55,7 @@ func (e *Evener) byRoom() {
 // shiftRoom gives as much of the room of a bin to another one as an exchange of
 // one item for a shorter one can, or else, with two, for two that are shorter
 // together. It reports whether there was any.
-func shiftRoom(from, to *crate, two bool) bool {
+func shiftRoom(from, to *cappedBin, two bool) bool {
 	if from == to {
 		return false
 	}

@@ -2,39 +2,39 @@ package balance
 
 import "math/bits"
 
-// spreader packs items anew: longest processing time first in two units at once.
+// spreader packs items from scratch: longest processing time first in two units at once.
 //
-// A bin may come to its end in two ways: full of tokens, or at the mean cost with
-// tokens to spare. Which one it is shows when it is thought full of what is left,
-// at the mean cost of its tokens. While that costs no more than the mean, a bin goes
-// before those where it does, the cheapest such bin first; the others follow by the
-// cost that they have. So bins with long items wait for short ones. The very last
+// A bin ends in one of two ways: full of tokens, or at the mean cost with room to
+// spare. Its estimated cost when full, with its room at the mean cost of the
+// remaining tokens, tells which. Bins whose estimate is at most the mean come first,
+// the cheapest estimate first; the others follow by their present cost. So bins with
+// long items wait for short ones. The very last
 // items go to the bin that is least full, fullness being the larger of
-// tokens/capacity and cost/mean: they even out what is left.
+// tokens/capacity and cost/mean: they even out the remaining differences.
 //
 // Costs are scaled to as many bits as keys have.
 type spreader struct {
 	shift int   // of costs: to the left, or to the right if negative
-	cost  int64 // of what is left, scaled
-	left  int64 // tokens of what is left
-	most  int64 // tokens that were left when bins were ordered
+	cost  int64 // of the remaining items, scaled
+	left  int64 // tokens of the remaining items
+	most  int64 // tokens that remained when bins were ordered
 	last  int64 // tokens of the last items
 	mean  int64 // cost of a bin, scaled, and a little more
-	price ratio // cost of a token of what is left
-	even  ratio // cost of a token of the mean bin, were it full
+	price ratio // cost per remaining token
+	even  ratio // cost per token of a full bin of mean cost
 }
 
 const (
-	lastPart  = 64 // one in so many tokens is of the last items
-	meanSlack = 8  // the mean plus one part in 2^8 of it is how dear a full bin may be
+	lastPart  = 64 // the last 1/64 of the tokens belong to the last items
+	meanSlack = 8  // a full bin may cost the mean plus 1/2^8 of it
 )
 
-// spread packs the placed items anew, into trial and the bins. It reports whether
-// all of them fitted.
+// spread packs the placed items from scratch, into trial and the bins. It reports
+// whether all of them fit.
 func (e *Evener) spread(bin []int32, bins int) bool {
 	s := e.spreader(bins)
 	e.trial = append(e.trial[:0], bin...)
-	e.late = e.late[:0]
+	e.deferred = e.deferred[:0]
 	e.empty(bins)
 	block := e.block()
 	for k := range e.order {
@@ -42,18 +42,18 @@ func (e *Evener) spread(bin []int32, bins int) bool {
 			e.weigh(&s)
 		}
 		if it := &e.order[k]; !e.place(it, &s) {
-			e.late = append(e.late, it.index)
+			e.deferred = append(e.deferred, it.index)
 		}
 	}
 	e.weigh(&s)
-	late := e.late[:0]
-	for _, i := range e.late {
+	deferred := e.deferred[:0]
+	for _, i := range e.deferred {
 		if !e.place(&e.items[i], &s) {
-			late = append(late, i)
+			deferred = append(deferred, i)
 		}
 	}
-	e.late = late
-	return len(late) == 0 || e.gather()
+	e.deferred = deferred
+	return len(deferred) == 0 || e.gather()
 }
 
 func (e *Evener) spreader(bins int) (s spreader) {
@@ -72,7 +72,7 @@ func (e *Evener) spreader(bins int) (s spreader) {
 	return s
 }
 
-// block returns after how many items bins are weighed anew.
+// block returns the number of items between two calls of weigh.
 func (e *Evener) block() int {
 	if e.many() {
 		return max(len(e.bins)/8, len(e.order)/128)
@@ -80,7 +80,7 @@ func (e *Evener) block() int {
 	return max(len(e.bins)/32, len(e.order)/1024, 1)
 }
 
-// weigh opens all bins and orders them anew.
+// weigh opens all bins and sorts them again.
 func (e *Evener) weigh(s *spreader) {
 	s.most, s.price = s.left, ratioOf(s.cost, s.left)
 	e.tree.build(len(e.bins), func(b int) uint64 { return e.level(&e.bins[b], s) })
@@ -104,8 +104,8 @@ func (e *Evener) place(it *sized, s *spreader) bool {
 	return false
 }
 
-// level says how full a bin is.
-func (e *Evener) level(c *crate, s *spreader) uint64 {
+// level returns how full a bin is.
+func (e *Evener) level(c *cappedBin, s *spreader) uint64 {
 	cost := uint64(s.scaled(c.cost))
 	if s.most <= s.last {
 		return max(cost, s.even.of(int64(e.capacity-c.room)))

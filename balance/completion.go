@@ -102,7 +102,7 @@ func (c *completion) exactly(sum, b int32) bool {
 		if x = c.lengths.prev(x); 3*x < sum { // none, or it is not the longest of three
 			return false
 		}
-		if a := c.pairBeside(x, sum-x); a > 0 {
+		if a := c.pairWithout(x, sum-x); a > 0 {
 			c.take(x, b)
 			c.take(a, b)
 			c.take(sum-x-a, b)
@@ -113,8 +113,8 @@ func (c *completion) exactly(sum, b int32) bool {
 	return false
 }
 
-// pairBeside is pair with one item of length x out of the way.
-func (c *completion) pairBeside(x, sum int32) int32 {
+// pairWithout is pair with one item of length x excluded.
+func (c *completion) pairWithout(x, sum int32) int32 {
 	c.left[x]--
 	if c.left[x] == 0 {
 		c.lengths.remove(x)

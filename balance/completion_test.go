@@ -87,7 +87,7 @@ func TestPairEqualsOracle(t *testing.T) {
 		}
 	}
 	if found < 100 {
-		t.Errorf("only %d pairs were there to be found", found)
+		t.Errorf("the inputs had only %d pairs", found)
 	}
 }
 

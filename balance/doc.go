@@ -8,17 +8,17 @@
 // that the largest load is small. It has a portfolio of methods, since none wins
 // everywhere, and takes the best result: the longest processing time rule
 // ([MethodLPT]), the largest differencing method ([MethodKK]), each with pairwise
-// refinement, or a [Method] of one's own. [Options] ask for equal counts and for groups
+// refinement, or a custom [Method]. [Options] ask for equal counts and for groups
 // of bins as in a tree of ranks; [Balancer.PartitionVector] takes costs of several
-// dimensions; [Balancer.Evaluate] says how far a result is from what is possible
-// at all. [Balancer.Deal] gives finished bins to ranks and microbatch slots, and
+// dimensions; [Balancer.Evaluate] compares a result with the best
+// possible. [Balancer.Deal] gives finished bins to ranks and microbatch slots, and
 // [Bitonic] orders the microbatches of a pipeline.
 //
 // Samples that are too long for one rank are cut over several by context parallelism:
 // [Splitter] chooses the groups of ranks sample by sample; [WidePacker] makes rows of
 // several widths without looking at ranks, and [Tiler] gives these to groups and slots.
 //
-// What an item costs is for others to say. Everything is integer arithmetic with
+// Costs come from the caller. Everything is integer arithmetic with
 // ties broken by index, and effort is limited by size, so that a plan is the same
 // on every machine: the result is defined by the documented rule, not by the
 // data structure that finds it. The package imports the standard library

@@ -52,7 +52,7 @@ func (zigzag) Assign(costs []int64, bins int) ([][]int32, error) {
 	return items, nil
 }
 
-// A method of one's own is three lines more than its rule. What it returns is checked.
+// A custom method takes three lines more than its rule. Its result is checked.
 func ExampleMethod() {
 	costs := []int64{90, 4, 31, 7, 55, 12, 48, 3, 60, 22, 18, 10}
 	var balancer balance.Balancer

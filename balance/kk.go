@@ -133,7 +133,7 @@ func (d *differencing) take() int32 {
 	return state
 }
 
-// fewSets is up to how many changed sets are put in their places one by one.
+// fewSets is the number of changed sets up to which they are inserted one by one.
 const fewSets = 16
 
 // fold merges sets into the full state that spreads the most: its smallest set

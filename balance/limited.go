@@ -4,14 +4,14 @@ package balance
 // leaves few enough items over; halving the range comes close to the best one.
 const limitRounds = 8
 
-// PackLimited is Pack for a stream of items: what fits nowhere now is kept for
-// the next call, but at most `leave` items may be. It returns the bin of each of
-// the first n items, -1 for those left over; items from n on are to be given
-// back to the stream. The first `first` items are never given back.
+// PackLimited is Pack for a stream of items: items that fit nowhere are left over
+// for the next call, at most `leave` of them. It returns the bin of each of
+// the first n items, -1 for those left over; items from n on go
+// back to the stream. The first `first` items never go back.
 //
-// All items are packed. If they leave too many over, the longest prefix that
-// does not is searched for, and of the prefixes tried the one that places the most
-// tokens counts. Bins begin with items by index, as in the second rule of
+// All items are packed. If that leaves too many over, the longest prefix that
+// does not is searched for; of the prefixes tried, the one that places the most
+// tokens is the result. Bins begin with items by index, as in the second rule of
 // [Packer.Pack], so that those left over or given back are the last ones rather
 // than the shortest; longest first and best fit are tried where bins stay unfilled.
 func (p *Packer) PackLimited(lengths []int32, first int, capacity int32, bins, leave int) (bin []int32, n int, err error) {

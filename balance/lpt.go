@@ -9,9 +9,9 @@ import (
 // losers over all bins (Knuth, The Art of Computer Programming 3, 5.4.1). A key
 // holds a load above a bin's index, so that one comparison decides both.
 //
-// Loads are compared in units of 2^shift. The shift is 0 unless a single cost
-// is near 2^63 / bins; it is there so that any costs keep in 64 bits, and what it
-// drops is below 2^-40 of the largest load.
+// Loads are compared in units of 2^shift, so that any costs fit in 64 bits. The shift
+// is 0 unless a single cost is near 2^63 / bins, and
+// drops less than 2^-40 of the largest load.
 type tournament struct {
 	loser  []uint64 // loser[p]: the greater key of the match at node p; the root is 1
 	winner []uint64 // scratch: of the match at each node
@@ -62,7 +62,7 @@ func (t *tournament) build(bins int, load func(bin int) uint64) {
 	t.lead = t.winner[1]
 }
 
-// lightest is the bin that an item goes to.
+// lightest returns the bin that takes the next item.
 func (t *tournament) lightest() int { return int(t.lead & uint64(t.leaves-1)) }
 
 // add puts cost into the lightest bin.
@@ -73,10 +73,10 @@ func (t *tournament) add(cost int64) {
 // set gives the lightest bin another load.
 func (t *tournament) set(load uint64) { t.replay(load<<t.bits | uint64(t.lightest())) }
 
-// close takes the lightest bin out.
+// close removes the lightest bin.
 func (t *tournament) close() { t.replay(closed) }
 
-// done says whether all bins are closed.
+// done reports whether all bins are closed.
 func (t *tournament) done() bool { return t.lead == closed }
 
 // replay plays the matches of the lightest bin again with its new key.

@@ -2,7 +2,7 @@ package balance
 
 import "fmt"
 
-// Method is a way to partition of one's own, given as [Options].Custom. Its
+// Method is a custom way to partition, given as [Options].Custom. Its
 // result is checked, and used as it is.
 type Method interface {
 	// Name is what errors call the method.
@@ -28,7 +28,7 @@ func custom(costs []int64, o Options, bin []int32) error {
 
 // Invert turns the items of each bin into the bin of each item, written to bin,
 // one entry for each item. It fails if there are more than o.Bins bins, an item
-// is missing, there twice or out of range, or, with o.Equal, if counts differ by more than one.
+// is missing, doubled or out of range, or, with o.Equal, if counts differ by more than one.
 func Invert(items [][]int32, o Options, bin []int32) error {
 	if len(items) > o.Bins {
 		return fmt.Errorf("%d bins were returned; %d were asked for", len(items), o.Bins)

@@ -9,21 +9,21 @@ type Sample struct {
 	Step   int64 // in which it was drawn
 }
 
-// OutlierQueue holds samples of outlying length back until there are as many as
-// the microbatches of a step, so that each gets one and no microbatch is far
-// dearer than the others: the outlier delay of WLB-LLM (OSDI 2025). The samples
+// OutlierQueue holds back samples of outlying length until there is one for each
+// microbatch of a step, so that no microbatch costs far
+// more than the others: the outlier delay of WLB-LLM (OSDI 2025). The samples
 // of one level wait together. An OutlierQueue is plain data and keeps nothing
-// between calls: the samples that wait are the caller's to keep, in its state.
+// between calls: the caller keeps the waiting samples in its state.
 type OutlierQueue struct {
-	Thresholds []int32 // tokens from which a sample is of a level, increasing
-	Release    int     // samples of a level that end its wait, 1 and more
+	Thresholds []int32 // least tokens of each level, increasing
+	Release    int     // samples of a level that are released together, 1 and more
 	Patience   int64   // steps that a sample waits at most, 0 and more
-	Most       int     // samples of all levels that end their wait in one step; 0: any number
+	MaxPerStep int     // samples of all levels released in one step; 0: any number
 }
 
 const maxLevels = 16
 
-// Check says what is wrong with the fields, if anything.
+// Check returns an error if a field is out of range.
 func (q OutlierQueue) Check() error {
 	if len(q.Thresholds) > maxLevels {
 		return fmt.Errorf("%d thresholds; at most %d are possible", len(q.Thresholds), maxLevels)
@@ -34,13 +34,13 @@ func (q OutlierQueue) Check() error {
 		}
 	}
 	if q.Release < 1 {
-		return fmt.Errorf("%d samples are to be released together; 1 and more are possible", q.Release)
+		return fmt.Errorf("%d samples released together; 1 and more are possible", q.Release)
 	}
 	if q.Patience < 0 {
 		return fmt.Errorf("a patience of %d steps; 0 and more are possible", q.Patience)
 	}
-	if q.Most < 0 {
-		return fmt.Errorf("at most %d samples are to end their wait in one step; 0 and more are possible", q.Most)
+	if q.MaxPerStep < 0 {
+		return fmt.Errorf("at most %d samples released in one step; 0 and more are possible", q.MaxPerStep)
 	}
 	return nil
 }
@@ -50,14 +50,13 @@ func (q OutlierQueue) Check() error {
 // as theirs. It appends to now the samples that are in the step and to still
 // those that wait on, both in the order of waiting and then drawn.
 //
-// Samples below all thresholds are in the step. Of a level, the oldest q.Release
-// are if there are so many, or a multiple of it if there are more; and the oldest
-// that have waited for q.Patience steps are in any case. Where that is more than
-// q.Most in all, those of the patience come first, the oldest of them, and then
-// what there is room for of the levels together, the highest level first: the
-// others are in a later step. Next is a function of its arguments; q must pass
-// [OutlierQueue.Check], and now and still must not share memory with the
-// arguments before.
+// Samples below all thresholds are in the step. A level releases its oldest samples
+// in multiples of q.Release; samples that have waited for q.Patience steps are
+// released in any case. Where that exceeds q.MaxPerStep in all, those out of
+// patience come first, oldest first, then whole multiples while there is room, the
+// highest level first; the others are in a later step. Next is a pure function; q
+// must pass [OutlierQueue.Check], and now and still must not share memory with
+// waiting and drawn.
 func (q OutlierQueue) Next(step int64, waiting, drawn, now, still []Sample) (present, held []Sample) {
 	all := [...][]Sample{waiting, drawn}
 	together := q.released(step, all)
@@ -75,9 +74,9 @@ func (q OutlierQueue) Next(step int64, waiting, drawn, now, still []Sample) (pre
 	return now, still
 }
 
-// released returns how many of each level, the oldest, are in a step.
+// released returns how many of each level's oldest samples are in a step.
 func (q OutlierQueue) released(step int64, all [2][]Sample) (together [maxLevels + 1]int) {
-	room := q.Most
+	room := q.MaxPerStep
 	if room == 0 {
 		room = len(all[0]) + len(all[1])
 	}

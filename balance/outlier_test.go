@@ -75,18 +75,18 @@ func TestOutlierLaws(t *testing.T) {
 	}
 }
 
-// TestOutlierMost: no more than Most wait no longer in a step, the late ones first
-// and the highest level before the others, and none waits for ever.
-func TestOutlierMost(t *testing.T) {
+// TestOutlierMaxPerStep: a step releases at most MaxPerStep, late ones first, then the
+// highest level, and none waits forever.
+func TestOutlierMaxPerStep(t *testing.T) {
 	rng := rand.New(rand.NewPCG(53, 54))
 	short := 0
 	for range 100 {
 		q := balance.OutlierQueue{Thresholds: []int32{100, 200}, Release: 1 + rng.IntN(6), Patience: rng.Int64N(10)}
-		q.Most = q.Release + rng.IntN(4)
+		q.MaxPerStep = q.Release + rng.IntN(4)
 		var waiting []balance.Sample
 		for step := range int64(100) {
 			var drawn []balance.Sample
-			for n := rng.IntN(2); n < 4*q.Most && (n < 2 || step%8 == 0); n++ {
+			for n := rng.IntN(2); n < 4*q.MaxPerStep && (n < 2 || step%8 == 0); n++ {
 				drawn = append(drawn, balance.Sample{Tokens: 1 + rng.Int32N(300), Step: step})
 			}
 			now, still := q.Next(step, waiting, drawn, nil, nil)
@@ -104,8 +104,8 @@ func TestOutlierMost(t *testing.T) {
 					left++
 				}
 			}
-			if out > q.Most || left > 0 && late < q.Most {
-				t.Fatalf("%d of at most %d samples, %d late ones are left behind: %+v", out, q.Most, left, q)
+			if out > q.MaxPerStep || left > 0 && late < q.MaxPerStep {
+				t.Fatalf("%d of at most %d samples, %d late ones are left behind: %+v", out, q.MaxPerStep, left, q)
 			}
 			if left > 0 {
 				short++
@@ -117,9 +117,9 @@ func TestOutlierMost(t *testing.T) {
 		}
 	}
 	if short == 0 {
-		t.Error("there was always room: nothing is shown")
+		t.Error("there was always room: the test shows nothing")
 	}
-	q := balance.OutlierQueue{Thresholds: []int32{100, 200}, Release: 2, Patience: 9, Most: 3}
+	q := balance.OutlierQueue{Thresholds: []int32{100, 200}, Release: 2, Patience: 9, MaxPerStep: 3}
 	now, still := q.Next(1, []balance.Sample{{ID: 1, Tokens: 150}, {ID: 2, Tokens: 250}, {ID: 3, Tokens: 150}, {ID: 4, Tokens: 250}}, nil, nil, nil)
 	if len(now) != 2 || now[0].ID != 2 || now[1].ID != 4 || len(still) != 2 {
 		t.Errorf("%v and %v still waiting", now, still)
@@ -170,7 +170,7 @@ func TestOutlierRefuses(t *testing.T) {
 	for _, q := range []balance.OutlierQueue{
 		{},
 		{Release: 1, Patience: -1},
-		{Release: 1, Most: -1},
+		{Release: 1, MaxPerStep: -1},
 		{Release: 1, Thresholds: []int32{0}},
 		{Release: 1, Thresholds: []int32{5, 5}},
 		{Release: 1, Thresholds: []int32{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17}},

@@ -50,7 +50,7 @@ const (
 	subsetSums             // complete bins by subset sums
 )
 
-// outcome says how good a packing is.
+// outcome measures a packing.
 type outcome struct {
 	left  int64 // tokens in no bin
 	used  int   // bins
@@ -64,8 +64,8 @@ type outcome struct {
 // The first items, lengths[:first], were carried over from earlier steps and
 // must not starve: they are placed before the others in the given order, each
 // in the bin with the least room that it fits in, the lowest among equals. The
-// others fill what is left by up to four rules; that which leaves the fewest
-// tokens out in the fewest bins counts, and a rule is only tried if those
+// others fill the remaining room by up to four rules; the result that leaves the
+// fewest tokens out, in the fewest bins, is taken. A rule is only tried if those
 // before it missed a bound by more than one part in 2048:
 //
 //   - Bins are completed one by one. A new bin begins with the longest item.
@@ -82,7 +82,7 @@ type outcome struct {
 //
 // Where all items found a bin, none of them first, and the bins used are still
 // above the bound by more than one in 4096, the emptiest bins are packed again a few
-// times: 65,536 items at most, however many there are.
+// times, 65,536 items at most.
 //
 // Equal items are taken by index. An item that gets no bin gets [Unplaced].
 //
@@ -267,7 +267,7 @@ func check(lengths []int32, first int, capacity int32) error {
 		return fmt.Errorf("bin capacity %d is not in 1 to %d tokens", capacity, MaxCapacity)
 	}
 	if first < 0 || first > len(lengths) {
-		return fmt.Errorf("%d items to place first, but there are %d", first, len(lengths))
+		return fmt.Errorf("%d items to place first, of %d items", first, len(lengths))
 	}
 	for i, n := range lengths {
 		if n < 1 || n > capacity {

@@ -73,14 +73,14 @@ type Balancer struct {
 }
 
 // Partition assigns items of the given costs (any unit, 0 or more) to
-// o.Bins bins and returns the bin of each item, 0 to o.Bins-1. What is made
-// small is the largest load of a bin, where a load is the sum of a bin's costs.
+// o.Bins bins and returns the bin of each item, 0 to o.Bins-1. It minimizes the
+// largest load of a bin; a bin's load is the sum of its items' costs.
 //
 // The result is a function of the arguments alone. It has len(costs) entries and
 // belongs to the Balancer: it is valid until the next call. Partition fails for a
 // negative cost, costs that sum to more than [MaxTotal], options out of range,
-// and with the error of a custom method or what is wrong with its result.
-// Nothing is allocated once the scratch has grown, but by custom methods.
+// and for an error or an invalid result of a custom method.
+// Only custom methods allocate once the scratch has grown.
 func (b *Balancer) Partition(costs []int64, o Options) (bin []int32, err error) {
 	if err := o.check(len(costs)); err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ func (o *Options) check(items int) error {
 	case o.Custom != nil:
 		return nil
 	case o.Method != "" && o.Method != MethodAuto && o.Method != MethodLPT && o.Method != MethodKK:
-		return fmt.Errorf("no balancing method is called %q; there are %q, %q and %q", o.Method, MethodAuto, MethodLPT, MethodKK)
+		return fmt.Errorf("unknown balancing method %q; use %q, %q or %q", o.Method, MethodAuto, MethodLPT, MethodKK)
 	}
 	return nil
 }

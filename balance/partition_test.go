@@ -190,7 +190,7 @@ func TestPartitionErrors(t *testing.T) {
 		{[]int64{5, math.MaxInt64, 1}, ok, "items 0 to 1 sum to more than 2^62"},
 		{[]int64{1}, balance.Options{Bins: 6, Groups: 4}, "4 groups for 6 bins"},
 		{[]int64{1}, balance.Options{Bins: 6, Groups: -1}, "-1 groups"},
-		{[]int64{1}, balance.Options{Bins: 6, Method: "ltp"}, `no balancing method is called "ltp"; there are "auto", "lpt" and "kk"`},
+		{[]int64{1}, balance.Options{Bins: 6, Method: "ltp"}, `unknown balancing method "ltp"; use "auto", "lpt" or "kk"`},
 	} {
 		if bin, err := b.Partition(test.costs, test.o); err == nil || bin != nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%v %+v: %v, %v; want an error with %q", test.costs, test.o, bin, err, test.want)
@@ -232,7 +232,7 @@ func TestPartitionExtremes(t *testing.T) {
 }
 
 // TestPartitionItemBound: where one item is the bound, the bound is reached and
-// said to be due to items.
+// reported as due to items.
 func TestPartitionItemBound(t *testing.T) {
 	costs := append(slices.Repeat([]int64{10}, 500), 9000, 8000)
 	var b balance.Balancer

@@ -2,7 +2,7 @@ package balance
 
 import "fmt"
 
-// Quality says how even a partition is, and how even it can be. Loads and bounds
+// Quality measures how even a partition is, and how even it can be. Loads and bounds
 // are in the unit of the costs.
 type Quality struct {
 	Items, Bins        int
@@ -91,8 +91,8 @@ func (b *Balancer) Evaluate(costs []int64, bin []int32, o Options) (Quality, err
 	return q, nil
 }
 
-// maxShare is up to how many items a bin must share with another the bound
-// looks: with more of them the mean is the better bound.
+// maxShare limits the items of a bin that tightBound considers: with more items a
+// bin, the mean is the better bound.
 const maxShare = 16
 
 // tightBound is a load that no partition of items, given by decreasing cost,
@@ -117,7 +117,7 @@ func tightBound(items []costed, bins int, equal bool) int64 {
 }
 
 // equalBound is what equal counts add to the bound: the largest items need the
-// smallest ones to fill up their bins, and there are only so many. Either two of
+// smallest ones to fill up their bins, and these run out. Either two of
 // the m largest share a bin, with the smallest items of all, or they are in m
 // bins, which have m x (quota - 1) other items and some bin of them at least the mean.
 func equalBound(items []costed, bins int) int64 {

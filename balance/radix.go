@@ -24,8 +24,8 @@ const (
 	radixItems = 256 // below, comparing is faster than counting
 )
 
-// sort returns the entries in order, in memory of theirs or of the sorter's;
-// the other one becomes the sorter's. Entries must come by increasing item.
+// sort returns the entries in order, in their memory or the sorter's;
+// the sorter keeps the other one. Entries must come by increasing item.
 func (s *sorter) sort(entries []costed) []costed {
 	if len(entries) < radixItems {
 		slices.SortFunc(entries, func(a, b costed) int {

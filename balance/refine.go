@@ -57,7 +57,7 @@ func (c *contents) remove(bin int32, i int) costed {
 	return it
 }
 
-// insert puts an item into a bin that has room, behind those not cheaper.
+// insert adds an item to a bin that has room, after those of at least its cost.
 func (c *contents) insert(bin int32, it costed) {
 	c.size[bin]++
 	items := c.items(bin)
@@ -69,8 +69,8 @@ func (c *contents) insert(bin int32, it costed) {
 	c.load[bin] += it.cost
 }
 
-// Effort of refinement, in entries looked at: what a planning step can spare when
-// there are many, and plenty when there are few.
+// Effort of refinement, in entries looked at: within a planning step's time for many
+// entries, and generous for few.
 const (
 	effortPerItem = 12
 	effortLeast   = 1 << 20
@@ -84,7 +84,7 @@ const partners = 8
 // refine lowers the largest load in rounds: the bins that are too heavy, heaviest
 // first, are each paired with the lightest bin not paired yet, and make the one
 // move or swap that brings the two loads closest together. Bins are too heavy
-// in the upper half between the bound, below which nothing is to be gained,
+// in the upper half between the bound
 // and the largest load, so a round is about as large as the gap it closes. It ends
 // at the target, when the heaviest bin finds nothing to exchange, or when the
 // effort is spent. With equal, counts stay equal.
@@ -123,7 +123,7 @@ func (c *contents) round(limit int64) bool {
 }
 
 // level makes the move or swap between two bins that brings their loads closest
-// together, and reports whether there was one that brings them closer.
+// together, and reports whether it found one.
 func (c *contents) level(heavy, light int32) bool {
 	i, j := c.bestExchange(heavy, light)
 	if i < 0 {

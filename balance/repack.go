@@ -4,8 +4,8 @@ import "slices"
 
 const (
 	repackItems = 1 << 16 // items packed again, all times together
-	repackScan  = 4       // items or bins scanned for the price of one packed
-	repackGap   = 4096    // one bin more in so many is near enough to the bound
+	repackScan  = 4       // items or bins scanned count as one packed
+	repackGap   = 4096    // one bin in 4096 above the bound is close enough
 	leastShare  = 8       // bins packed again, for each that is too many
 	mostShare   = 128
 	apart       = -1 // the new number of a bin that is packed again
@@ -22,26 +22,26 @@ type repacker struct {
 	lengths []int32  // of items
 }
 
-// repack packs the emptiest bins of a complete packing again, now few and now
-// many of them, and keeps what takes no more bins: where lengths are coarse, some
-// fit better another time. It ends near the bins needed, or after a number of items
-// packed. It returns the bins used.
+// repack packs the emptiest bins of a complete packing again, in turn few and many
+// of them, and keeps a result that takes no more bins: where lengths are coarse, a
+// second try often fits better. It stops near the bins needed, or after a number of
+// items packed. It returns the bins used.
 func (r *repacker) repack(lengths, bin []int32, capacity int32, used, need int) int {
 	if r.packer == nil {
 		r.packer = new(Packer)
 	}
-	work, turn := repackItems, false // the items are turned around every other time
+	work, reversed := repackItems, false // every other time the items are packed in reverse
 	for share := leastShare; used > need+need/repackGap; share *= 2 {
 		count := (used - need) * share
 		if count > used/2 || share > mostShare {
 			if share == leastShare {
 				break
 			}
-			share, turn = leastShare/2, !turn
+			share, reversed = leastShare/2, !reversed
 			continue
 		}
 		r.takeApart(lengths, bin, capacity, used, count)
-		if turn {
+		if reversed {
 			slices.Reverse(r.items)
 			slices.Reverse(r.lengths)
 		}
@@ -77,15 +77,15 @@ func (r *repacker) takeApart(lengths, bin []int32, capacity int32, used, count i
 	}
 }
 
-// putBack numbers the bins anew: those packed again take the first places of
+// putBack renumbers the bins: those packed again take the first numbers of
 // the bins that were taken apart.
-func (r *repacker) putBack(bin []int32, again int) {
+func (r *repacker) putBack(bin []int32, used int) {
 	r.taken = r.taken[:0]
 	next := int32(0)
 	for b, n := range r.number {
 		if n != apart {
 			r.number[b] = next
-		} else if len(r.taken) < again {
+		} else if len(r.taken) < used {
 			r.taken = append(r.taken, next)
 		} else {
 			continue

@@ -2,19 +2,19 @@ package balance
 
 import "math/bits"
 
-// tokenDigit is how many bits of a length are sorted by at a time: the lengths of
-// most contexts are one digit.
+// tokenDigit is the bits of a length that one pass sorts by: most context lengths
+// are one digit.
 const tokenDigit = 14
 
-// tokenSorter sorts items by decreasing tokens, equal ones as they came. It keeps
+// tokenSorter sorts items by decreasing tokens and is stable. It keeps
 // the second buffer of a radix sort between calls.
 type tokenSorter struct {
 	spare  []sized
 	counts []int32
 }
 
-// sort returns the items in order, in memory of theirs or of the sorter's; the
-// other one becomes the sorter's.
+// sort returns the items in order, in their memory or the sorter's; the
+// sorter keeps the other one.
 func (s *tokenSorter) sort(items []sized) []sized {
 	most := int32(0)
 	for i := range items {

@@ -1,13 +1,13 @@
 package balance
 
 const (
-	sumsItems = 48      // items looked at for one bin
+	sumsItems = 48      // items looked at per bin
 	sumsWords = 1 << 20 // items times words of a bin, above which the rule is not tried
 	sumsWork  = 1 << 21 // words of sums, and items passed over, of one packing
 )
 
-// sums packs bin by bin: it takes items as they come, longer and shorter ones in
-// the proportions that all have, until some of them fill the bin exactly, and
+// sums packs bin by bin: it takes long and short items in the proportions of the
+// whole, until some of them fill the bin exactly, and
 // leaves the others to the next bin. Dynamic programming over bitsets tells which:
 // bit n of layer k is set if some of the first k items have n tokens together
 // (Bellman's recursion for subset sums; Pisinger, 2003, packs its bits in words).
@@ -15,14 +15,14 @@ const (
 // longest first is left with items of one kind, which do not fill a bin.
 type sums struct {
 	order  []int32  // items in the order they come in
-	queue  []int32  // those of them from the first that is in no bin
-	looked []int32  // those looked at for this bin
+	queue  []int32  // the tail of order from the first item in no bin
+	looked []int32  // items looked at for this bin
 	layers []uint64 // one after the other, each of words words
 	words  int
 	work   int
 }
 
-// reset lets sorted items come in. It returns false if there are too many.
+// reset takes the sorted items. It returns false if there are too many.
 func (s *sums) reset(sorted *byLength, capacity int32) bool {
 	n := len(sorted.items)
 	words := int(capacity>>6) + 1
@@ -52,7 +52,7 @@ func divisor(a, b int) int {
 	return a
 }
 
-// next takes the first item that is in no bin, -1 if there is none.
+// next returns the first item that is in no bin, or -1.
 func (s *sums) next(bin []int32) int32 {
 	for len(s.queue) > 0 && bin[s.queue[0]] != Unplaced {
 		s.queue = s.queue[1:]
@@ -63,8 +63,8 @@ func (s *sums) next(bin []int32) int32 {
 	return s.queue[0]
 }
 
-// fill puts the items into bin b that fill its room exactly or, of those looked at,
-// best. It returns false if the work is done.
+// fill puts items into bin b that fill its room exactly or, of those looked at,
+// best. It returns false if the work limit is reached.
 func (s *sums) fill(lengths, bin []int32, room, b int32) bool {
 	s.words, s.looked = int(room>>6)+1, s.looked[:0]
 	last := s.layer(0)
@@ -83,7 +83,7 @@ func (s *sums) fill(lengths, bin []int32, room, b int32) bool {
 		}
 		s.looked = append(s.looked, i)
 		s.work -= s.words
-		if full = has(last, room-lengths[i]); !full { // else nobody asks for the layer with it
+		if full = has(last, room-lengths[i]); !full { // a full bin needs no further layer
 			next := s.layer(len(s.looked))
 			shiftOr(next, last, lengths[i])
 			last = next
@@ -104,10 +104,10 @@ func (s *sums) fill(lengths, bin []int32, room, b int32) bool {
 
 func (s *sums) layer(k int) []uint64 { return s.layers[k*s.words : (k+1)*s.words] }
 
-// has says whether a sum is among those of a layer.
+// has reports whether a sum is in a layer.
 func has(layer []uint64, sum int32) bool { return layer[sum>>6]>>(sum&63)&1 != 0 }
 
-// shiftOr makes to the members of from, and those n further up that it has room for.
+// shiftOr sets to to the union of from and from shifted up by n, cut to its length.
 func shiftOr(to, from []uint64, n int32) {
 	at, up := int(n>>6), n&63
 	down := 63 - up

@@ -78,6 +78,6 @@ func TestSumsRule(t *testing.T) {
 		}
 	}
 	if s := (&sums{}); s.reset(&byLength{items: make([]int32, sumsWords)}, 64) {
-		t.Error("more items were taken than the work is bounded to")
+		t.Error("more items were taken than the work limit allows")
 	}
 }

@@ -16,20 +16,20 @@ type Tiler struct {
 	used   []int32    // slots of each of them
 	spans  []Span
 	slots  []int32
-	rows   []costed // those of the width that is at its turn
+	rows   []costed // rows of the width being placed
 	at     []int32  // the group of each of them
 	fill   contents
 }
 
 // Tile fills slots microbatch slots of ranks ranks: a row of width w takes one slot
-// of w ranks that are a [Span], so that they work on it at the same time, and each
-// of them has a w-th of its cost. It returns the ranks and the slot of each row, and
-// sees to it that ranks cost alike.
+// of w ranks that are a [Span], so that they work on it at the same time, each at
+// a w-th of its cost. It returns the ranks and the slot of each row, chosen so that
+// the ranks' costs are even.
 //
 // widths are powers of two that divide ranks, and add up to ranks x slots; costs
 // are 0 and more, and add up to at most [MaxTotal]. The widest rows are placed first, the
 // costliest before the others, each on the least loaded span of its width that has
-// slots left. Then rows of this width change places between heavy and light spans, as
+// slots left. Then rows of this width are exchanged between heavy and light spans, as
 // in the refinement of [Balancer.Partition], and take the next slots of their spans by
 // falling cost. Ties are broken by index. The result is valid until the next
 // call. Time is O(n log n + n log ranks), and a bounded effort of exchanges.
@@ -59,8 +59,8 @@ func (t *Tiler) Tile(widths []int32, costs []int64, ranks, slots int) (spans []S
 	return t.spans, t.slots, nil
 }
 
-// place places the rows of one width. When it is at its turn, all ranks of a group
-// have the same load, since only wider rows were placed before.
+// place places the rows of one width. All ranks of a group have the same load then,
+// since only wider rows were placed before.
 func (t *Tiler) place(widths []int32, w int32, slots, shift int) {
 	t.tree.build(len(t.loads), func(g int) uint64 { return uint64(t.loads[g]) >> shift })
 	t.rows, t.at = t.rows[:0], t.at[:0]
@@ -83,8 +83,8 @@ func (t *Tiler) place(widths []int32, w int32, slots, shift int) {
 	}
 }
 
-// exchange refines the places of the rows of one width, and gives them slots. Each slot
-// that is left for narrower rows counts as what one of these costs on average.
+// exchange refines the places of the rows of one width, and gives them slots. A slot
+// left for narrower rows counts at their average cost.
 func (t *Tiler) exchange(w int32, slots int, rest int64) {
 	c, total := &t.fill, int64(0)
 	c.reset(t.rows, t.at, len(t.loads))
@@ -117,7 +117,7 @@ func (t *Tiler) rest(widths []int32, w int32) int64 {
 	return total / max(units, 1)
 }
 
-// halve makes two groups of each.
+// halve splits each group in two.
 func (t *Tiler) halve() {
 	groups := len(t.loads)
 	t.loads, t.used = grow2(t.loads), grow2(t.used)

@@ -21,8 +21,8 @@ const MaxDimensions = 16
 // them sum to less than 2^63, and a load of a 2^24th still has 32 bits.
 const unit = 1 << 56
 
-// PartitionVector is [Balancer.Partition] for costs of several dimensions. What
-// is made small is the largest weight x max/mean load of any dimension. To compare
+// PartitionVector is [Balancer.Partition] for costs of several dimensions. It
+// minimizes the largest weight x max/mean load of any dimension. To compare
 // them in integers, each dimension is scaled to a total of 2^56 x its weight over
 // the largest one, rounding down.
 //
@@ -58,7 +58,7 @@ func (b *Balancer) PartitionVector(dims []Dimension, o Options) (bin []int32, er
 type vector struct {
 	dims      int
 	scaled    []int64  // dims for each item
-	cost      []int64  // the same of the items at hand
+	cost      []int64  // the same of the items being partitioned
 	items     []costed // by decreasing largest cost
 	sorter    sorter   // of items
 	bins      vectorBins
@@ -136,7 +136,7 @@ func (v *vector) flat(members []int32, o Options, bin []int32) error {
 	return nil
 }
 
-// of returns the costs of an item at hand.
+// of returns the costs of an item being partitioned.
 func (v *vector) of(item int32) []int64 {
 	return v.cost[int(item)*v.dims : int(item+1)*v.dims : int(item+1)*v.dims]
 }

@@ -66,7 +66,7 @@ type greedy struct {
 	trees []winners // by load in each dimension, then by largest load; none to look at all bins
 }
 
-// scanLimit is the size up to which every bin is looked at for every item.
+// scanLimit is the size up to which every bin is compared for every item.
 const scanLimit = 1 << 22 // items x bins
 
 func (g *greedy) reset(items int, o Options, dims int) {
@@ -124,7 +124,7 @@ func (c *candidate) improve(x *vectorBins, bin int32, cost []int64) {
 	}
 }
 
-// placed tells that a bin has one more item.
+// placed records that a bin has one more item.
 func (g *greedy) placed(x *vectorBins, bin int32) {
 	g.update(x, bin)
 	if x.size[bin] <= g.quota {

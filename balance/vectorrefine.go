@@ -133,7 +133,7 @@ func (v *vector) level(heavy, light int32, round int, equal bool) bool {
 	return true
 }
 
-// sample says which of n items are looked at in a round: from first on, every stepth.
+// sample selects the items looked at in a round: from first on, every stepth of n.
 func sample(n, round int) (first, step int) {
 	step = (n + exchangesPerPair - 1) / exchangesPerPair
 	if step > 1 {

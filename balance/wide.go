@@ -6,7 +6,7 @@ import (
 	"math/bits"
 )
 
-// Wide says how wide rows may be: a row of width w has room for w times Capacity
+// Wide bounds the width of rows: a row of width w has room for w times Capacity
 // tokens, for w a power of two, and takes w of the Units of a step.
 type Wide struct {
 	Capacity int32 // tokens of a row of width 1
@@ -14,7 +14,7 @@ type Wide struct {
 	Units    int   // widths of all rows of a step, added up; at least Widest
 }
 
-// Width returns the smallest width of a row that holds so many tokens.
+// Width returns the smallest width of a row that holds the given tokens.
 func (w Wide) Width(tokens int64) int32 {
 	units := (tokens + int64(w.Capacity) - 1) / int64(w.Capacity)
 	if units <= 1 {
@@ -34,7 +34,7 @@ func (w Wide) check(lengths []int32, first int) error {
 		return err
 	}
 	if first < 0 || first > len(lengths) {
-		return fmt.Errorf("%d items to place first, but there are %d", first, len(lengths))
+		return fmt.Errorf("%d items to place first, of %d items", first, len(lengths))
 	}
 	for i, n := range lengths {
 		if most := w.Capacity * w.Widest; n < 1 || n > most {
@@ -47,16 +47,16 @@ func (w Wide) check(lengths []int32, first int) error {
 // Admission decides, item by item in the order of a stream, which giants (items
 // longer than w.Capacity) are in the step: those for which units are left, and
 // whose tokens keep all that was admitted within the room of the step. The others
-// wait for the next step, where they come first. Whoever draws items for a step
-// draws until enough tokens are admitted.
+// wait for the next step, where they come first. The caller draws items for a step
+// until enough tokens are admitted.
 type Admission struct {
 	Wide
 	Tokens int64 // admitted
 	taken  int   // units of giants
 }
 
-// Admit says whether an item of so many tokens is in the step; one that is no giant
-// always is.
+// Admit reports whether an item of the given tokens is in the step; an item that is
+// not a giant always is.
 func (a *Admission) Admit(tokens int32) bool {
 	if tokens > a.Capacity {
 		width := int(a.Width(int64(tokens)))
@@ -73,7 +73,7 @@ func (a *Admission) Admit(tokens int32) bool {
 // of one call. The zero value is ready. A WidePacker is not safe for concurrent use.
 type WidePacker struct {
 	packer Packer
-	shorts []int32 // lengths of the items that are no giants
+	shorts []int32 // lengths of the items that are not giants
 	at     []int32 // of each of them: its item
 	giants []giant // that are admitted
 	begun  []int32 // giants whose rows have a unit that the giant fills in part
@@ -91,13 +91,13 @@ type giant struct {
 
 // Pack is [Packer.PackLimited] for rows of several widths: it returns the row of
 // each of the first n items, -1 for those left over, of which there are at most
-// leave; items from n on are to be given back.
+// leave; items from n on go back to the stream.
 //
 // A giant gets a row of the smallest width that holds it, if [Admission] admits it,
 // in the order of the items; no row has two. The other items fill what giants leave
 // of their rows, and rows of width 1. The rows of giants have the first numbers, in
-// the order of their giants. The width of a row is that of the tokens in it, so
-// nothing else has to be known of it; widths add up to w.Units, counting empty
+// the order of their giants. The width of a row follows from its tokens; widths add
+// up to w.Units, counting empty
 // rows, which are the last ones.
 //
 // The result belongs to the WidePacker and is valid until the next call.
@@ -125,7 +125,7 @@ func (p *WidePacker) pack(lengths []int32, first int, w Wide, leave int) outcome
 	return outcome{left: got.left + over.left, items: got.items + over.items}
 }
 
-// divide parts giants from the other items. It returns what waits of the giants, and
+// divide separates giants from the other items. It returns the giants that wait, and
 // how many of the other items are first.
 func (p *WidePacker) divide(lengths []int32, first int, w Wide) (over outcome, carried int) {
 	p.shorts, p.at, p.giants, p.begun = p.shorts[:0], p.at[:0], p.giants[:0], p.begun[:0]
@@ -156,8 +156,8 @@ func (p *WidePacker) divide(lengths []int32, first int, w Wide) (over outcome, c
 	return over, carried
 }
 
-// number turns the bins of the packer into rows: the bins that giants began are
-// parts of their rows, and those after them make up the rest of these rows.
+// number turns the bins of the packer into rows: the bins that giants began belong
+// to their rows, and the bins after them fill up these rows.
 func (p *WidePacker) number() {
 	for r, g := range p.giants {
 		p.row[g.item] = int32(r)

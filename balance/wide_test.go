@@ -175,7 +175,7 @@ func TestWidePackRefuses(t *testing.T) {
 	}{
 		{[]int32{33}, 0, balance.Wide{Capacity: 8, Widest: 4, Units: 8}, "item 0 has length 33; a length from 1 to the capacity 32 is needed: split or drop the sample first"},
 		{[]int32{0}, 0, balance.Wide{Capacity: 8, Widest: 4, Units: 8}, "item 0 has length 0; a length from 1 to the capacity 32 is needed: split or drop the sample first"},
-		{nil, 1, balance.Wide{Capacity: 8, Widest: 4, Units: 8}, "1 items to place first, but there are 0"},
+		{nil, 1, balance.Wide{Capacity: 8, Widest: 4, Units: 8}, "1 items to place first, of 0 items"},
 		{nil, 0, balance.Wide{Capacity: 8, Widest: 3, Units: 8}, "rows of a width up to 3, of 8 units in all; a power of two is needed, and at least as many units"},
 		{nil, 0, balance.Wide{Capacity: 8, Widest: 16, Units: 8}, "rows of a width up to 16, of 8 units in all; a power of two is needed, and at least as many units"},
 		{nil, 0, balance.Wide{Capacity: 1 << 24, Widest: 128, Units: 128}, "rows of 128 times 16777216 tokens; together at most 2^31-1 are possible"},

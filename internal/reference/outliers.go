@@ -15,7 +15,7 @@ func (r *reader) queue() (q balance.OutlierQueue) {
 	for _, n := range o.Above {
 		q.Thresholds = append(q.Thresholds, int32(n))
 	}
-	q.Release, q.Patience, q.Most = min(o.Together, r.seats), int64(o.Wait), r.seats
+	q.Release, q.Patience, q.MaxPerStep = min(o.Together, r.seats), int64(o.Wait), r.seats
 	return q
 }
 

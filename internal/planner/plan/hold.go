@@ -36,7 +36,7 @@ func (c *Core) outliers(s Shape) outliers {
 	if len(q.Thresholds) == 0 {
 		return outliers{outlying: math.MaxInt32}
 	}
-	q.Release, q.Most = min(q.Release, s.Rows), s.Rows
+	q.Release, q.MaxPerStep = min(q.Release, s.Rows), s.Rows
 	return outliers{queue: q, outlying: q.Thresholds[0], level: make([]int, len(q.Thresholds)+1)}
 }
 

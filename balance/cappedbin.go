@@ -1,11 +1,11 @@
 package balance
 
-// crate is a bin's content. Most bins are never taken part in an exchange, so its
-// items are listed when they are asked for.
-type crate struct {
+// cappedBin is a bin of limited room and its items. Most bins never take part in an
+// exchange, so items are listed on first use.
+type cappedBin struct {
 	cost   int64
 	room   int32   // tokens
-	first  int32   // item, the others by Evener.next; none if there is none
+	first  int32   // first item, the others follow by Evener.next; none if empty
 	listed bool    // items are listed, and first is not up to date
 	items  []sized // by decreasing tokens, equal ones by index
 }
@@ -13,11 +13,11 @@ type crate struct {
 // empty makes all bins empty.
 func (e *Evener) empty(bins int) {
 	if more := bins - cap(e.bins); more > 0 {
-		e.bins = append(e.bins[:cap(e.bins)], make([]crate, more)...)
+		e.bins = append(e.bins[:cap(e.bins)], make([]cappedBin, more)...)
 	}
 	e.bins = e.bins[:bins]
 	for b := range e.bins {
-		e.bins[b] = crate{room: e.capacity, first: none, items: e.bins[b].items[:0]}
+		e.bins[b] = cappedBin{room: e.capacity, first: none, items: e.bins[b].items[:0]}
 	}
 }
 
@@ -36,7 +36,7 @@ func (e *Evener) link(bin []int32) {
 }
 
 // open returns a bin with its items listed.
-func (e *Evener) open(b int32) *crate {
+func (e *Evener) open(b int32) *cappedBin {
 	c := &e.bins[b]
 	if !c.listed {
 		for i := c.first; i != none; i = e.next[i] {
@@ -47,7 +47,7 @@ func (e *Evener) open(b int32) *crate {
 	return c
 }
 
-// unload says where the items of listed bins are; the others are where they were.
+// unload writes the bins of listed items to bin; other items have not moved.
 func (e *Evener) unload(bin []int32) {
 	for b := range e.bins {
 		for _, it := range e.bins[b].items {
@@ -56,8 +56,8 @@ func (e *Evener) unload(bin []int32) {
 	}
 }
 
-// remove takes the item at a position out.
-func (c *crate) remove(at int) sized {
+// remove removes the item at a position.
+func (c *cappedBin) remove(at int) sized {
 	it := c.items[at]
 	c.items = append(c.items[:at], c.items[at+1:]...)
 	c.cost -= it.cost
@@ -65,8 +65,8 @@ func (c *crate) remove(at int) sized {
 	return it
 }
 
-// insert puts an item in.
-func (c *crate) insert(it sized) {
+// insert adds an item in order.
+func (c *cappedBin) insert(it sized) {
 	c.cost += it.cost
 	c.room -= it.tokens
 	c.items = append(c.items, it)

@@ -2,12 +2,13 @@ package balance
 
 import "slices"
 
-// EvenAside is [Evener.Even] and more: where one item alone is the heaviest bin,
-// Even has nothing left to lower and stops, though the other bins may still differ
-// by much. So bins with an item that costs more than the mean bin are set aside
-// then, and the others are evened among themselves. Contract and errors are those
-// of Even. It allocates a few slices of a bin or item each.
-func (e *Evener) EvenAside(tokens []int32, costs []int64, bin []int32, capacity int32, bins int) error {
+// EvenPastItemBound is [Evener.Even] that does not stop at the item bound: where a
+// single item makes the heaviest bin, Even has nothing left to lower, though the
+// other bins may still differ a lot. Bins with an item that costs more than the
+// mean bin are then left as they are, and the others are evened among themselves.
+// Contract and errors are those of Even. It allocates a few slices with an entry
+// per bin or item.
+func (e *Evener) EvenPastItemBound(tokens []int32, costs []int64, bin []int32, capacity int32, bins int) error {
 	if err := e.reset(tokens, costs, bin, capacity, bins); err != nil {
 		return err
 	}
@@ -18,7 +19,7 @@ func (e *Evener) EvenAside(tokens []int32, costs []int64, bin []int32, capacity 
 		e.even(bin, bins)
 	}
 	loads := loadsOf(costs, bin, bins)
-	rest := alike(costs, bin, loads)
+	rest := notItemBound(costs, bin, loads)
 	if len(rest) == bins {
 		return nil
 	}
@@ -55,10 +56,10 @@ func loadsOf(costs []int64, bin []int32, bins int) []int64 {
 	return loads
 }
 
-// alike returns the bins that have no item which costs more than the mean of these
-// bins, ascending.
-func alike(costs []int64, bin []int32, loads []int64) []int32 {
-	aside, left, total := make([]bool, len(loads)), int64(len(loads)), int64(0)
+// notItemBound returns, in ascending order, the bins without an item that costs
+// more than the mean of these bins.
+func notItemBound(costs []int64, bin []int32, loads []int64) []int32 {
+	itemBound, left, total := make([]bool, len(loads)), int64(len(loads)), int64(0)
 	for _, cost := range loads {
 		total += cost
 	}
@@ -66,8 +67,8 @@ func alike(costs []int64, bin []int32, loads []int64) []int32 {
 		before = left
 		mean := total / left
 		for i, b := range bin {
-			if b >= 0 && costs[i] > mean && !aside[b] {
-				aside[b] = true
+			if b >= 0 && costs[i] > mean && !itemBound[b] {
+				itemBound[b] = true
 				left--
 				total -= loads[b]
 			}
@@ -75,7 +76,7 @@ func alike(costs []int64, bin []int32, loads []int64) []int32 {
 	}
 	var rest []int32
 	for b := range loads {
-		if !aside[b] {
+		if !itemBound[b] {
 			rest = append(rest, int32(b))
 		}
 	}
