@@ -14,7 +14,7 @@ import (
 )
 
 // bareArgs are the arguments of the roles bare-serve and bare-consume: gRPC that
-// moves bodies of the same sizes as the service's batches, and does nothing else.
+// moves bodies of the same sizes as the service's batches, and nothing else.
 type bareArgs struct {
 	Address string
 	Server  int   // its process id
@@ -55,14 +55,14 @@ func bareServe(ctx context.Context, arg string) error {
 		return errors.Join(err, listener.Close())
 	}
 	pb.RegisterConstructorServer(server, s)
-	if err := say(listener.Addr().String()); err != nil {
+	if err := emit(listener.Addr().String()); err != nil {
 		return err
 	}
 	return rpc.Serve(ctx, server, listener)
 }
 
-// bareConsume gets all steps of all ranks, each on a connection of its own and
-// into a buffer of its own, and says what that took.
+// bareConsume gets all steps of all ranks, each on its own connection and
+// into its own buffer, and reports time and CPU.
 func bareConsume(ctx context.Context, arg string) error {
 	var a bareArgs
 	if err := json.Unmarshal([]byte(arg), &a); err != nil {
@@ -102,7 +102,7 @@ func bareConsume(ctx context.Context, arg string) error {
 	if err != nil {
 		return err
 	}
-	return say(between(first, last))
+	return emit(between(first, last))
 }
 
 type bareRank struct {
@@ -124,7 +124,7 @@ func (r *bareRank) get(ctx context.Context, step int) error {
 	return err
 }
 
-// bareRun runs both ends in processes of their own.
+// bareRun runs both ends in separate processes.
 func bareRun(ctx context.Context, sizes []int, steps int) (consumed, error) {
 	var moved consumed
 	server, err := start(ctx, "bare-serve", bareArgs{Sizes: sizes})
@@ -133,7 +133,7 @@ func bareRun(ctx context.Context, sizes []int, steps int) (consumed, error) {
 	}
 	defer server.stop()
 	a := bareArgs{Server: server.pid(), Sizes: sizes, Steps: steps}
-	if err := server.hear(&a.Address); err != nil {
+	if err := server.receive(&a.Address); err != nil {
 		return moved, err
 	}
 	ranks, err := start(ctx, "bare-consume", a)
@@ -141,6 +141,6 @@ func bareRun(ctx context.Context, sizes []int, steps int) (consumed, error) {
 		return moved, err
 	}
 	defer ranks.stop()
-	err = ranks.hear(&moved)
+	err = ranks.receive(&moved)
 	return moved, err
 }

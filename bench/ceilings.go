@@ -16,11 +16,11 @@ import (
 	"github.com/millrace-data/millrace/jobspec"
 )
 
-// readBytes is one read of the ceiling that only reads.
+// readBytes is the size of a read in the read-only ceiling.
 const readBytes = 1 << 20
 
-// onAllCores does n pieces of work on GOMAXPROCS goroutines and says how long it
-// took. work is called with the number of the goroutine and that of the piece.
+// onAllCores does n pieces of work on GOMAXPROCS goroutines and returns the time
+// it took. work is called with the number of the goroutine and that of the piece.
 func onAllCores(n int, work func(worker, i int) error) (float64, error) {
 	var next atomic.Int64
 	var g errgroup.Group
@@ -123,7 +123,7 @@ func (f *files) decode(ctx context.Context) (float64, error) {
 	})
 }
 
-// transformed is what the transform chain alone does with records in memory.
+// transformed runs the transform chain alone, on records in memory.
 type transformed struct {
 	chain   *transform.Chain
 	records [][]format.Record // by chunk

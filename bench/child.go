@@ -17,8 +17,8 @@ import (
 	"github.com/millrace-data/millrace/jobspec"
 )
 
-// child runs one of the processes of a measurement. It prints one line of JSON
-// on stdout when it has something to say, and ends when stdin does.
+// child runs one of the processes of a measurement. It prints reports as lines of
+// JSON on stdout, and ends when stdin does.
 func child(ctx context.Context, role string, args []string) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -44,14 +44,14 @@ func child(ctx context.Context, role string, args []string) error {
 	case "cycle-load":
 		return cycleLoadRole(ctx, arg)
 	}
-	return fmt.Errorf("there is no role %q", role)
+	return fmt.Errorf("unknown role %q", role)
 }
 
-// say prints v as the child's line.
-func say(v any) error { return json.NewEncoder(os.Stdout).Encode(v) }
+// emit prints v as the child's line.
+func emit(v any) error { return json.NewEncoder(os.Stdout).Encode(v) }
 
-// serveArgs are the arguments of the role serve: what `millrace serve SPEC` does,
-// with all roles in this process, and a profile if asked for.
+// serveArgs are the arguments of the role serve: `millrace serve SPEC`
+// with all roles in this process, and optionally a profile.
 type serveArgs struct {
 	Spec    string
 	Profile string
@@ -69,7 +69,7 @@ func serveRole(ctx context.Context, arg string) error {
 	defer profiled(a.Profile)()
 	service.LimitMemory(service.Budget(job, 1, 1))
 	return service.Run(ctx, service.Options{Job: job}, func(ctx context.Context, address string) error {
-		if err := say(address); err != nil {
+		if err := emit(address); err != nil {
 			return err
 		}
 		<-ctx.Done()
@@ -80,7 +80,7 @@ func serveRole(ctx context.Context, arg string) error {
 	})
 }
 
-// heapProfile writes what is held right now.
+// heapProfile writes a profile of the live heap.
 func heapProfile(path string) error {
 	file, err := os.Create(path)
 	if err != nil {
@@ -91,7 +91,7 @@ func heapProfile(path string) error {
 }
 
 // profiled profiles this process's CPU until the function it returns is called;
-// "" profiles nothing. Without a file there is no profile, and stderr says so.
+// "" profiles nothing. If the file cannot be made, stderr says so and nothing is profiled.
 func profiled(path string) func() {
 	if path == "" {
 		return func() {}
@@ -129,7 +129,7 @@ func start(ctx context.Context, role string, args any) (*process, error) {
 	}
 	p := &process{cmd: exec.CommandContext(ctx, self, "-role", role, string(arg))}
 	p.cmd.Stderr = os.Stderr
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt comes through stdin
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt arrives through stdin
 	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
@@ -143,8 +143,8 @@ func start(ctx context.Context, role string, args any) (*process, error) {
 
 func (p *process) pid() int { return p.cmd.Process.Pid }
 
-// hear reads the child's next line into v.
-func (p *process) hear(v any) error {
+// receive reads the child's next line into v.
+func (p *process) receive(v any) error {
 	line, err := p.out.ReadBytes('\n')
 	if err != nil {
 		return fmt.Errorf("the %s process ended early (%w): see its message above", p.cmd.Args[2], err)

@@ -1,10 +1,10 @@
-"""Memory of the usual way: data-loader workers that each open every source.
+"""Memory of data-loader workers that each open every source.
 
-Reads a JSON list of {"path", "column"} from stdin; takes numbers of workers as
-arguments. For each number it forks so many workers from one parent, as PyTorch's
+Reads a JSON list of {"path", "column"} from stdin; takes worker counts as
+arguments. For each count n it forks n workers from one parent, as PyTorch's
 DataLoader does. A worker opens all files with pyarrow and keeps, for each, the
 open file and an iterator that has given its first batch of the one column.
-Prints one JSON line for each number: PSS, RSS and private memory of all workers
+Prints one JSON line for each count: PSS, RSS and private memory of all workers
 together, in MiB, read when all are ready. The parent is not counted.
 
 torch is imported in the parent, before the fork, if it is installed: its pages

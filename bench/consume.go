@@ -13,29 +13,29 @@ import (
 )
 
 // consumeArgs are the arguments of the role consume: ranks that take batches as
-// fast as they come and look at nothing in them.
+// fast as they arrive and do not read them.
 type consumeArgs struct {
 	Spec    string
 	Address string
 	Service int // process id of the service
 	Warm    int // steps before the clock starts
-	Steps   int // steps on the clock
+	Steps   int // measured steps
 	Profile string
 }
 
-// consumed is what all ranks together were given in the steps on the clock.
+// consumed sums up all ranks over the measured steps.
 type consumed struct {
 	Seconds    float64
 	ServiceCPU float64 // seconds
 	RanksCPU   float64
-	Idle       float64 // seconds that cores had nothing to do
+	Idle       float64 // seconds of idle cores
 	Tokens     int64   // without padding
 	Bytes      int64   // delivered to all ranks
 	Received   int64   // bytes that came over the wire for them
 	Batches    []int   // bytes of the last batch as delivered, by rank
 }
 
-// mark is a moment on the clock.
+// mark is a reading of all clocks.
 type mark struct {
 	at                   time.Time
 	service, ranks, idle time.Duration
@@ -50,7 +50,7 @@ func markNow(service int) (mark, error) {
 	return mark{time.Now(), cpu, selfCPU(), idle}, err
 }
 
-// between is what the time from first to last took.
+// between returns the time and CPU from first to last.
 func between(first, last mark) consumed {
 	return consumed{
 		Seconds:    last.at.Sub(first.at).Seconds(),
@@ -85,10 +85,10 @@ func consumeRole(ctx context.Context, arg string) error {
 	}
 	got := between(c.marks[a.Warm], c.marks[a.Warm+a.Steps])
 	got.Tokens, got.Bytes, got.Received, got.Batches = c.tokens, c.bytes, c.received, c.batches
-	if err := say(got); err != nil {
+	if err := emit(got); err != nil {
 		return err
 	}
-	<-ctx.Done() // connections and read-ahead stay, as those of a trainer do
+	<-ctx.Done() // connections and read-ahead stay, as in a trainer
 	for _, r := range ranks {
 		r.Close()
 	}
@@ -112,13 +112,13 @@ func openRanks(ctx context.Context, address string, job *jobspec.Job) ([]*client
 	return ranks, nil
 }
 
-// consumer counts what ranks are given.
+// consumer counts the batches of ranks.
 type consumer struct {
 	args    consumeArgs
-	sharers int // ranks of a DP bucket, which come one after the other
+	sharers int // consecutive ranks of a DP bucket
 
 	mu       sync.Mutex  // guards the fields below
-	left     map[int]int // ranks that have not had so many steps yet
+	left     map[int]int // by step count, the ranks that have not reached it
 	marks    map[int]mark
 	tokens   int64
 	bytes    int64
@@ -150,7 +150,7 @@ func (c *consumer) took(i, n int, b *client.Batch) error {
 		c.bytes += int64(b.Bytes)
 		c.received += int64(b.Received)
 		c.batches[i] = b.Bytes
-		if i%c.sharers == 0 { // they are told of the same rows
+		if i%c.sharers == 0 { // they get the same rows
 			n, err := tokensOf(b)
 			if err != nil {
 				return err

@@ -25,26 +25,26 @@ import (
 	"github.com/millrace-data/millrace/planner/strategy"
 )
 
-// cycleStrategy is the name of the strategy that the planning cycle is measured
-// with: rows are evened and dealt to DP ranks by a quadratic cost, and the samples
-// are divided over all ranks by another one, as a second module would be.
+// cycleStrategy names the strategy of the planning cycle's measurement: rows are
+// evened and dealt to DP ranks by a quadratic cost, and the samples are divided
+// over all ranks by another one, as for a second module.
 const cycleStrategy = "plancycle"
 
-// cycleMoments are the moments of planning one step.
-type cycleMoments struct {
+// cycleTimes are the times of planning one step.
+type cycleTimes struct {
 	Step   int64
 	Early  []cycleSpan // spent drawing before the step could be planned
 	Known  time.Time   // the last block was known, and the step could be planned
 	Drawn  time.Time   // samples were drawn and packed
 	Rows   time.Time   // rows were placed
 	Second time.Time   // samples were divided over all ranks, at the same time as rows
-	Placed time.Time   // both were
+	Placed time.Time   // both were done
 }
 
 type cycleSpan struct{ From, To time.Time }
 
-// early is the time spent drawing early, before a moment and after it.
-func (m cycleMoments) early(moment time.Time) (before, after time.Duration) {
+// early returns the time spent drawing ahead, before a moment and after it.
+func (m cycleTimes) early(moment time.Time) (before, after time.Duration) {
 	for _, s := range m.Early {
 		late := min(max(s.To.Sub(moment), 0), s.To.Sub(s.From))
 		before, after = before+s.To.Sub(s.From)-late, after+late
@@ -52,12 +52,12 @@ func (m cycleMoments) early(moment time.Time) (before, after time.Duration) {
 	return before, after
 }
 
-// cycleWatch is the strategy, with a watch.
+// cycleWatch is the strategy, timed.
 type cycleWatch struct {
 	text, other cost.Model
 	ranks       balance.Balancer
 	costs       []int64
-	moments     []cycleMoments
+	times       []cycleTimes
 	early       []cycleSpan
 }
 
@@ -71,16 +71,16 @@ func newCycleWatch() (*cycleWatch, error) {
 }
 
 func (w *cycleWatch) plan(s *strategy.Step) error {
-	m := cycleMoments{Step: s.Number(), Known: time.Now(), Early: w.early}
+	m := cycleTimes{Step: s.Number(), Known: time.Now(), Early: w.early}
 	g := s.Graph(dgraph.Text)
 	g.Mix(s.Schedule())
 	m.Drawn = time.Now()
-	if s.Buffer() == nil { // a block is missing, or it is not time yet: what was drawn is kept
+	if s.Buffer() == nil { // a block is missing, or it is not time yet: the draw is kept
 		w.early = append(w.early, cycleSpan{m.Known, m.Drawn})
 		return g.Plan()
 	}
 	w.early = nil
-	// The second module depends on what was drawn alone.
+	// The second module depends on the draw only.
 	second := make(chan error, 1)
 	go func() {
 		err := w.secondModule(s)
@@ -94,7 +94,7 @@ func (w *cycleWatch) plan(s *strategy.Step) error {
 	m.Rows = time.Now()
 	err = cmp.Or(err, <-second)
 	m.Placed = time.Now()
-	w.moments = append(w.moments, m)
+	w.times = append(w.times, m)
 	return err
 }
 
@@ -122,7 +122,7 @@ type cyclePlanArgs struct {
 	Profile       string
 }
 
-// cyclePlanRole says its address, and in the end when it did what.
+// cyclePlanRole reports its address, and at the end its times.
 func cyclePlanRole(ctx context.Context, arg string) error {
 	var a cyclePlanArgs
 	if err := json.Unmarshal([]byte(arg), &a); err != nil {
@@ -140,12 +140,12 @@ func cyclePlanRole(ctx context.Context, arg string) error {
 		return err
 	}
 	defer profiled(a.Profile)()
-	var said error
+	var emitted error
 	err = planner.Run(ctx, planner.Options{
 		Job: job, Address: a.Address, LogDir: a.LogDir, Loaders: a.Loaders, Constructors: cycleConstructors,
-		Serving: func(address string) { said = say(address) },
+		Serving: func(address string) { emitted = emit(address) },
 	})
-	return errors.Join(err, said, say(watch.moments))
+	return errors.Join(err, emitted, emit(watch.times))
 }
 
 // cycleLoadArgs are the arguments of the role cycle-load: a loader that makes up
@@ -154,7 +154,7 @@ type cycleLoadArgs struct {
 	Planner, ID string
 }
 
-// cycleLoaded is what loaders told the planner.
+// cycleLoaded counts the loaders' reports.
 type cycleLoaded struct {
 	Samples, Bytes int64 // of blocks
 }
@@ -182,7 +182,7 @@ func cycleLoadRole(ctx context.Context, arg string) error {
 	for {
 		order, err := stream.Recv()
 		if ctx.Err() != nil || errors.Is(err, io.EOF) {
-			return say(loaded)
+			return emit(loaded)
 		}
 		if err != nil {
 			return err

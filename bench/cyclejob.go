@@ -44,7 +44,7 @@ func startCycle(ctx context.Context, cfg *config, c cycleCase) (*cycleJob, error
 	if j.planner, err = start(ctx, "cycle-plan", cyclePlanArgs{Spec: spec, Address: address, Loaders: c.loaders, Profile: profile}); err != nil {
 		return nil, err
 	}
-	if err := j.planner.hear(&address); err != nil {
+	if err := j.planner.receive(&address); err != nil {
 		return nil, err
 	}
 	for i := range c.loaders {
@@ -65,7 +65,7 @@ func startCycle(ctx context.Context, cfg *config, c cycleCase) (*cycleJob, error
 	return j, nil
 }
 
-// close ends all processes and takes what they say. err is how the run went.
+// close ends all processes and takes their reports. err is the run's outcome.
 func (j *cycleJob) close(run *cycleRun, err error) error {
 	if run == nil {
 		run = &cycleRun{}
@@ -76,17 +76,17 @@ func (j *cycleJob) close(run *cycleRun, err error) error {
 	}
 	for _, l := range j.loaders {
 		var loaded cycleLoaded
-		errs = append(errs, l.hear(&loaded), l.stop())
+		errs = append(errs, l.receive(&loaded), l.stop())
 		run.loaded.Samples += loaded.Samples
 		run.loaded.Bytes += loaded.Bytes
 	}
 	j.planner.stdin.Close()
-	errs = append(errs, j.planner.hear(&run.moments), j.planner.stop(), j.conn.Close())
+	errs = append(errs, j.planner.receive(&run.times), j.planner.stop(), j.conn.Close())
 	j.cancel()
 	return errors.Join(errs...)
 }
 
-// run takes the plans of some steps, from the first on, and the token of the middle.
+// run takes the plans of the first steps, and the token of the middle.
 func (j *cycleJob) run(ctx context.Context, steps int) (*cycleRun, error) {
 	r := &cycleRun{tokenStep: steps / 2}
 	begin := time.Now()
@@ -195,7 +195,7 @@ func (j *cycleJob) gather(ctx context.Context, n uint64) (cycleStep, error) {
 	return step, nil
 }
 
-// hashPart is SHA-256 over what a part says, but for generations and loaders.
+// hashPart is SHA-256 over a part, without generations and loaders.
 func hashPart(p *pb.StepPlan) [32]byte {
 	b := binary.LittleEndian.AppendUint64(nil, p.Step)
 	for _, column := range [][]uint32{p.Rows, p.RowRank, p.RowMicrobatch, p.RowSamples, p.SampleIndex, p.SampleLength} {
@@ -211,7 +211,7 @@ func hashPart(p *pb.StepPlan) [32]byte {
 	return sha256.Sum256(b)
 }
 
-// cyclePart is a part of a plan, as it came.
+// cyclePart is a part of a plan, as received.
 type cyclePart struct {
 	from *cycleConstructor
 	plan *pb.StepPlan
@@ -219,8 +219,8 @@ type cyclePart struct {
 	err  error
 }
 
-// cycleConstructor is a constructor that makes rows up. After construct, only what
-// gather found belongs to the one who calls gather.
+// cycleConstructor is a constructor with synthetic rows. After construct, the caller
+// of gather owns only the fields that gather sets.
 type cycleConstructor struct {
 	number     int
 	buckets    []uint32
@@ -252,7 +252,7 @@ func (j *cycleJob) construct(ctx context.Context, address string) error {
 	}
 	job := first.GetJob()
 	if job == nil {
-		return fmt.Errorf("a constructor was told %v first", first)
+		return fmt.Errorf("a constructor received %v first", first)
 	}
 	c.buckets, c.number = job.Buckets, int(job.Buckets[0])
 	j.constructors[c.number] = c
@@ -260,7 +260,7 @@ func (j *cycleJob) construct(ctx context.Context, address string) error {
 	return nil
 }
 
-// listen passes on what a constructor gets.
+// listen forwards a constructor's messages.
 func (j *cycleJob) listen(ctx context.Context, c *cycleConstructor) {
 	for {
 		order, err := c.stream.Recv()
@@ -287,8 +287,8 @@ func (j *cycleJob) listen(ctx context.Context, c *cycleConstructor) {
 	}
 }
 
-// assembled reports the digests of the constructor's rows in a step: made up, but
-// those of no other row.
+// assembled reports the digests of the constructor's rows in a step: synthetic, but
+// unique to each row.
 func (c *cycleConstructor) assembled(step uint64) error {
 	digests := make([]byte, 32*len(c.rows))
 	for i, row := range c.rows {

@@ -25,8 +25,8 @@ topology: {dp: 2, cp: 2, pp: 2}
 resources: {loader_buffer: %s, constructor_buffer: %s}
 `
 
-// Budgets of the end-to-end scenarios, in the words of the spec: what peak
-// memory is held against.
+// Budgets of the end-to-end scenarios, in the spec's form: peak memory is compared
+// with them.
 const (
 	loaderBuffer      = "128MiB"
 	constructorBuffer = "64MiB"
@@ -39,7 +39,7 @@ const (
 	clockSteps = 300
 )
 
-// Names of what is measured beside the rate.
+// Names of the further measurements.
 const (
 	megabytes = "MB/s"
 	allCPU    = "cpu s/M tokens"
@@ -73,7 +73,7 @@ func newEndToEnd(ctx context.Context, cfg *config, name, dir, column string, tra
 	return e, err
 }
 
-// service measures a fresh service. The first one is profiled, if any is.
+// service measures a fresh service. With -profile, the first one is profiled.
 func (e *endToEnd) service(ctx context.Context, run int) (sample, error) {
 	profile, err := e.cfg.profileOf(e.name, run)
 	if err != nil {
@@ -99,8 +99,7 @@ func (e *endToEnd) service(ctx context.Context, run int) (sample, error) {
 }
 
 // bare measures gRPC alone, moving batches of the sizes of the service's last run
-// as its trainers hold them: what ids and positions would be if they travelled as
-// wide as they are delivered.
+// as its trainers hold them: ids and positions in their delivered width.
 func (e *endToEnd) bare(ctx context.Context, _ int) (sample, error) {
 	moved, err := bareRun(ctx, e.last.Batches, clockSteps)
 	if err != nil {
@@ -123,7 +122,7 @@ func (e *endToEnd) bare(ctx context.Context, _ int) (sample, error) {
 // whole measures a pass over the files in this process. MB/s count size.
 func whole(tokens int64, size int64, pass func(context.Context) (float64, error)) func(context.Context, int) (sample, error) {
 	return func(ctx context.Context, _ int) (sample, error) {
-		runtime.GC() // what a pass before left behind is not this one's work
+		runtime.GC() // garbage of an earlier pass is not this one's work
 		before := selfCPU()
 		seconds, err := pass(ctx)
 		million := float64(tokens) / 1e6
@@ -140,7 +139,7 @@ type measurement struct {
 	once func(ctx context.Context, run int) (sample, error)
 }
 
-// interleave runs all measurements in turn, as often as asked for.
+// interleave runs all measurements in turn, cfg.runs times.
 func (e *endToEnd) interleave(ctx context.Context, rows []measurement) error {
 	results := make([]result, len(rows))
 	for run := range e.cfg.runs {
@@ -174,8 +173,8 @@ func (e *endToEnd) reportPeak() error {
 	return e.cfg.report.json(&peak)
 }
 
-// serviceRun starts a service, feeds its ranks and returns what they were given.
-// look, if any, is called while both processes are still there.
+// serviceRun starts a service, feeds its ranks and returns their totals.
+// look, if not nil, is called while both processes still run.
 func serviceRun(ctx context.Context, spec, profile string, warm, steps int, look func(service, ranks *process) error) (consumed, error) {
 	var got consumed
 	service, err := start(ctx, "serve", serveArgs{Spec: spec, Profile: profile})
@@ -187,7 +186,7 @@ func serviceRun(ctx context.Context, spec, profile string, warm, steps int, look
 	if profile != "" {
 		a.Profile = profile + ".ranks"
 	}
-	if err := service.hear(&a.Address); err != nil {
+	if err := service.receive(&a.Address); err != nil {
 		return got, err
 	}
 	ranks, err := start(ctx, "consume", a)
@@ -195,7 +194,7 @@ func serviceRun(ctx context.Context, spec, profile string, warm, steps int, look
 		return got, err
 	}
 	defer ranks.stop()
-	if err := ranks.hear(&got); err != nil || look == nil {
+	if err := ranks.receive(&got); err != nil || look == nil {
 		return got, err
 	}
 	return got, look(service, ranks)

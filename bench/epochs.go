@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// epochSteps are on the clock: many epochs of most sources.
+// epochSteps are measured: many epochs of most sources.
 const epochSteps = 200
 
 // benchEpochs measures sources that are smaller than a step's share, or not much
@@ -62,8 +62,8 @@ func benchEpochs(ctx context.Context, cfg *config) error {
 	return nil
 }
 
-// writeSmallSources makes manySources files of short lines, each a source, and a job
-// of them like that of the memory scenario.
+// writeSmallSources writes manySources files of short lines, each a source, and a job
+// like that of the memory scenario.
 func writeSmallSources(dir, name string, size func() int) (spec string, err error) {
 	words := strings.Fields(string(synthetic().documents[0]))
 	var b, weights strings.Builder

@@ -21,7 +21,7 @@ import (
 )
 
 // The recipe of the inputs. Documents are those of the real text sets below, in
-// that order, taken round and round until there is enough; without the shared
+// that order, repeated as needed; without the shared
 // data set they are synthetic English. Tokens are these documents' cl100k_base
 // ids (bytes without a rank file).
 const (
@@ -33,14 +33,14 @@ const (
 	corpusTokens = 4 << 20 // distinct tokens; the rest repeats them
 )
 
-// textSets are English and code: what the tokenizer ceiling is made of too.
+// textSets are English and code, as in the tokenizer ceiling.
 var textSets = []string{
 	"text/redpajama-sample/c4-rp.jsonl", "text/redpajama-sample/github.jsonl", "text/redpajama-sample/stackexchange.jsonl",
 	"text/redpajama-sample/arxiv.jsonl", "text/redpajama-sample/wiki.jsonl", "text/redpajama-sample/book.jsonl",
 	"text/books/books.jsonl.zst", "text/llama-factory/c4_demo.jsonl",
 }
 
-// corpus is the documents that inputs are made of.
+// corpus holds the documents of the inputs.
 type corpus struct {
 	documents [][]byte
 	origin    string // what they are, for the report
@@ -124,7 +124,7 @@ func synthetic() *corpus {
 	return c
 }
 
-// writeText writes the corpus as JSONL until there are textBytes of text.
+// writeText writes textBytes of the corpus as JSONL.
 func (c *corpus) writeText(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -182,8 +182,8 @@ func (c *corpus) tokens() ([]tokenRow, error) {
 	return rows, nil
 }
 
-// writeTokens writes rows round and round until there are tokenCount tokens, and
-// says how many there are.
+// writeTokens writes rows, repeated as needed, until tokenCount tokens are reached,
+// and returns their number.
 func writeTokens(dir string, rows []tokenRow, compress bool) (tokens int64, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return 0, err

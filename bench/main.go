@@ -9,10 +9,10 @@
 // 4096 ranks), trainsim (the training simulator), vlm (pairs of image and text).
 //
 // Every scenario writes its own inputs, the same in every run, into a temporary
-// folder; what they are made of is said in inputs.go, sources.go and epochs.go. Service and
-// trainer ranks are processes of their own: this binary starts itself with
+// folder; inputs.go, sources.go and epochs.go have the recipes. Service and
+// trainer ranks are separate processes: this binary starts itself with
 // -role. A scenario's runs alternate with those of its ceilings, so that a
-// busy machine slows both. It never verifies what is delivered; the tests do.
+// busy machine slows both. It never verifies the delivered batches; the tests do.
 package main
 
 import (
@@ -28,7 +28,7 @@ import (
 	"syscall"
 )
 
-// config is what the scenarios are told.
+// config is common to all scenarios.
 type config struct {
 	runs    int
 	dir     string // of inputs
@@ -37,7 +37,7 @@ type config struct {
 	report  *report
 }
 
-// profileOf is the file that a scenario's first run is profiled into, if any is.
+// profileOf returns the profile's file for a scenario's first run, "" for none.
 func (c *config) profileOf(scenario string, run int) (string, error) {
 	if c.profile == "" || run > 0 {
 		return "", nil
@@ -76,7 +76,7 @@ func run(ctx context.Context, args []string) error {
 	out := flags.String("out", "", "append results to this file as JSON `lines`")
 	keep := flags.String("inputs", "", "folder for the inputs; default a temporary one")
 	profile := flags.String("profile", "", "write CPU profiles of the service into this `folder`")
-	python := flags.String("python", "", "Python with pyarrow (and torch, if it is to count) for the memory comparison")
+	python := flags.String("python", "", "Python with pyarrow (and optionally torch) for the memory comparison")
 	role := flags.String("role", "", "used by the program itself")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -111,7 +111,7 @@ func runScenarios(ctx context.Context, cfg *config, only string) error {
 	}
 	for _, w := range wanted {
 		if !slices.Contains(names, w) {
-			return fmt.Errorf("there is no scenario %q; choose from %s", w, strings.Join(names, ", "))
+			return fmt.Errorf("unknown scenario %q; choose from %s", w, strings.Join(names, ", "))
 		}
 	}
 	for _, s := range scenarios {

@@ -23,17 +23,17 @@ sources:
 `
 
 // loaderBudgets are measured: the first is what the comparison counts. The sources'
-// current blocks take more than the first two, and wait on the local disk; without
-// it they are read again and again. The last has room for all of them in memory.
+// current blocks exceed the first two, and spill to the local disk; without
+// it they are read again for every step. The last holds all of them in memory.
 var loaderBudgets = []struct{ buffer, disk string }{
 	{"64MiB", "4GiB"}, {"256MiB", "4GiB"}, {"64MiB", "0"}, {"4GiB", "0"},
 }
 
-// memorySteps are taken before memory is read: every source was drawn from.
+// memorySteps run before memory is measured: every source was drawn from.
 const memorySteps = 20
 
-// The usual way that the service is compared with: as many ranks as the job
-// has, each with its own worker processes, each with all files open.
+// The setup that the service is compared with: the same number of ranks, each with
+// its own worker processes, each with all files open.
 const (
 	colocatedRanks   = 16
 	colocatedWorkers = 4
@@ -121,7 +121,7 @@ func memoryYAML(sources []parquetSource, buffer, disk string) string {
 	return b.String()
 }
 
-// workerMemory is what colocated.py prints: one line for each number of workers.
+// workerMemory is a line of colocated.py's output, one for each number of workers.
 type workerMemory struct {
 	Workers  int      `json:"workers"`
 	PSS      float64  `json:"pss_mib"` // of all workers together
@@ -131,8 +131,8 @@ type workerMemory struct {
 	Versions []string `json:"versions"`
 }
 
-// colocated measures the usual way and compares. What is measured is a few
-// workers; the whole node is an extrapolation, and the report says so.
+// colocated measures workers in the ranks and compares. A few workers are measured;
+// the whole node is an extrapolation, and the report says so.
 func colocated(ctx context.Context, cfg *config, sources []parquetSource, ours float64) error {
 	if cfg.python == "" {
 		cfg.report.note("No comparison: give -python an interpreter that has pyarrow.")
@@ -166,7 +166,7 @@ func colocated(ctx context.Context, cfg *config, sources []parquetSource, ours f
 // compare prints the workers' memory and what a node full of them would take.
 func compare(r *report, all []workerMemory, ours float64) error {
 	if len(all) < 2 {
-		return fmt.Errorf("the comparison needs two numbers of workers, %d were measured", len(all))
+		return fmt.Errorf("the comparison needs two worker counts, %d were measured", len(all))
 	}
 	r.note("Worker processes that hold all files open (%s), %d of %d files readable there:\n",
 		strings.Join(all[0].Versions, ", "), all[0].Files, manySources)

@@ -28,8 +28,8 @@ var planCases = []planCase{
 	{"306 sources, about 300,000 samples a step", 306, 4096, 110, 7, 20000},
 }
 
-// benchPlan measures how long the core takes for a step when all blocks that it
-// wants are there at once: mix, packing and the digests of rows.
+// benchPlan measures the core's time for a step when all blocks it requests are
+// known at once: mix, packing and the digests of rows.
 func benchPlan(_ context.Context, cfg *config) error {
 	cfg.report.title("Plan of a step: the pure core, one goroutine")
 	var results []result

@@ -21,7 +21,7 @@ const (
 	cycleWarm         = 5 // steps before the clock starts
 )
 
-// cycleCase is a way to run the job. None may change a plan.
+// cycleCase is a way to run the job. All give the same plans.
 type cycleCase struct {
 	name    string
 	loaders int
@@ -38,8 +38,8 @@ var cycleCases = []cycleCase{
 
 // benchPlanCycle measures a planner's whole cycle: the metadata of blocks comes in,
 // a step is drawn, packed, balanced twice, cut and sent. Planner and loaders are
-// processes of their own; the planner is the real one, loaders make lengths up, and
-// 16 constructors in this process acknowledge what they get. All plans of all cases
+// separate processes; the planner is the real one, loaders report synthetic lengths, and
+// 16 constructors in this process acknowledge their parts. All plans of all cases
 // must be equal, and so must those after a resume in the middle.
 func benchPlanCycle(ctx context.Context, cfg *config) error {
 	steps := max(30, cfg.runs)
@@ -103,7 +103,7 @@ func firstDifference(a, b []string) int {
 	return -1
 }
 
-// cycleStep is what was seen of one step. Times are of the machine's clock.
+// cycleStep is one step as observed. Times are of the machine's clock.
 type cycleStep struct {
 	begin   time.Time // the step before it was acknowledged
 	end     time.Time // the last constructor had its part
@@ -112,12 +112,12 @@ type cycleStep struct {
 	bytes   int // of all parts
 }
 
-// cycleRun is what one run saw.
+// cycleRun is the outcome of one run.
 type cycleRun struct {
 	steps     []cycleStep
-	moments   []cycleMoments // of the planner, by step
-	cpu       time.Duration  // of the planner, over the steps on the clock
-	stolen    time.Duration  // from the machine's cores, over them too
+	times     []cycleTimes  // of the planner, by step
+	cpu       time.Duration // of the planner, over the measured steps
+	stolen    time.Duration // core time that the host took in them
 	loaded    cycleLoaded
 	token     []byte // of the middle
 	tokenStep int
@@ -130,31 +130,31 @@ func (r *cycleRun) hashes() (hashes []string) {
 	return hashes
 }
 
-// report prints the phases of the steps on the clock.
+// report prints the phases of the measured steps.
 func (r *cycleRun) report(cfg *config, c cycleCase) error {
 	phases := []struct {
 		name string
-		of   func(s cycleStep, m cycleMoments) time.Duration
+		of   func(s cycleStep, m cycleTimes) time.Duration
 	}{
-		{"whole cycle", func(s cycleStep, m cycleMoments) time.Duration { return s.end.Sub(s.begin) }},
-		{"whole cycle and drawing ahead of it", func(s cycleStep, m cycleMoments) time.Duration {
+		{"whole cycle", func(s cycleStep, m cycleTimes) time.Duration { return s.end.Sub(s.begin) }},
+		{"whole cycle and drawing ahead of it", func(s cycleStep, m cycleTimes) time.Duration {
 			before, _ := m.early(s.begin)
 			return before + s.end.Sub(s.begin)
 		}},
-		{"mix and packing ahead of the cycle", func(s cycleStep, m cycleMoments) time.Duration { before, _ := m.early(s.begin); return before }},
-		{"wait for blocks", func(s cycleStep, m cycleMoments) time.Duration {
+		{"mix and packing ahead of the cycle", func(s cycleStep, m cycleTimes) time.Duration { before, _ := m.early(s.begin); return before }},
+		{"wait for blocks", func(s cycleStep, m cycleTimes) time.Duration {
 			_, early := m.early(s.begin)
 			return m.Known.Sub(s.begin) - early
 		}},
-		{"mix and packing", func(s cycleStep, m cycleMoments) time.Duration {
+		{"mix and packing", func(s cycleStep, m cycleTimes) time.Duration {
 			_, early := m.early(s.begin)
 			return early + m.Drawn.Sub(m.Known)
 		}},
-		{"graph, cost, balance of rows", func(_ cycleStep, m cycleMoments) time.Duration { return m.Rows.Sub(m.Drawn) }},
-		{"beside it, balance of 4096 ranks", func(_ cycleStep, m cycleMoments) time.Duration { return m.Second.Sub(m.Drawn) }},
-		{"both", func(_ cycleStep, m cycleMoments) time.Duration { return m.Placed.Sub(m.Drawn) }},
-		{"cut, encode, send", func(s cycleStep, m cycleMoments) time.Duration { return s.end.Sub(m.Placed) }},
-		{"from all blocks known", func(s cycleStep, m cycleMoments) time.Duration {
+		{"graph, cost, balance of rows", func(_ cycleStep, m cycleTimes) time.Duration { return m.Rows.Sub(m.Drawn) }},
+		{"beside it, balance of 4096 ranks", func(_ cycleStep, m cycleTimes) time.Duration { return m.Second.Sub(m.Drawn) }},
+		{"both", func(_ cycleStep, m cycleTimes) time.Duration { return m.Placed.Sub(m.Drawn) }},
+		{"cut, encode, send", func(s cycleStep, m cycleTimes) time.Duration { return s.end.Sub(m.Placed) }},
+		{"from all blocks known", func(s cycleStep, m cycleTimes) time.Duration {
 			_, early := m.early(s.begin)
 			return early + s.end.Sub(m.Known)
 		}},
@@ -164,7 +164,7 @@ func (r *cycleRun) report(cfg *config, c cycleCase) error {
 		res := result{Scenario: "plancycle", Name: c.name + ": " + p.name, Unit: "ms a step", Less: true}
 		var took []float64
 		for i, s := range r.steps[cycleWarm:] {
-			took = append(took, p.of(s, r.moments[cycleWarm+i]).Seconds()*1000)
+			took = append(took, p.of(s, r.times[cycleWarm+i]).Seconds()*1000)
 		}
 		slices.Sort(took)
 		for _, ms := range took {
@@ -180,7 +180,7 @@ func (r *cycleRun) report(cfg *config, c cycleCase) error {
 	return cfg.report.table(results, "p99")
 }
 
-// cycleSpec writes the job spec. Nobody opens its sources.
+// cycleSpec writes the job spec. Its sources are never opened.
 func cycleSpec(dir string) (string, error) {
 	var b strings.Builder
 	b.WriteString("name: plancycle\nseed: 7\nsources:\n")

@@ -46,11 +46,11 @@ func processCPU(pid int) (time.Duration, error) {
 	return time.Duration(ticks) * clockTick, nil
 }
 
-// machineIdle is the time that all cores together had nothing to do so far.
+// machineIdle is the idle time of all cores so far.
 func machineIdle() (time.Duration, error) { return machineTime(4) }
 
-// machineStolen is the time that a virtual machine's cores were not there so far,
-// though there was something to do.
+// machineStolen is the time so far that the host withheld a virtual machine's cores
+// while they had work.
 func machineStolen() (time.Duration, error) { return machineTime(8) }
 
 // machineTime is a time of all cores together: cpu user nice system idle iowait irq
@@ -87,7 +87,7 @@ func kilobytes(pid int, file, field string) (int64, error) {
 	return 0, fmt.Errorf("process %d: no %s in %s", pid, field, file)
 }
 
-// memory is what a process holds, in bytes.
+// memory is the memory of a process, in bytes.
 type memory struct {
 	RSS  int64 `json:"rss"`
 	PSS  int64 `json:"pss"`
@@ -110,8 +110,8 @@ func memoryOf(pid int) (memory, error) {
 	return m, nil
 }
 
-// unnamedFiles counts the files that a process has open and that have no name any
-// more, and their bytes.
+// unnamedFiles counts the open files of a process that have no name any more, and
+// their bytes.
 func unnamedFiles(pid int) (size int64, files int, err error) {
 	open, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
 	for _, fd := range open {

@@ -21,7 +21,7 @@ type result struct {
 	Less     bool                 `json:"less_is_better,omitempty"`
 	Best     float64              `json:"best"`
 	Median   float64              `json:"median"`
-	Extra    map[string][]float64 `json:"extra,omitempty"` // what was measured beside it
+	Extra    map[string][]float64 `json:"extra,omitempty"` // further measurements
 }
 
 // sample is one run of a measurement.
@@ -121,7 +121,7 @@ func (r *report) table(results []result, extras ...string) error {
 	return errors.Join(errs...)
 }
 
-// figure prints three digits that mean something.
+// figure prints three significant digits.
 func figure(v float64) string {
 	switch {
 	case v >= 100:
@@ -144,7 +144,7 @@ func median(v []float64) float64 {
 	return s[n/2]
 }
 
-// machine says what the figures were measured on.
+// machine describes the machine of the figures.
 func machine() string {
 	return fmt.Sprintf("%s, %d cores (GOMAXPROCS %d), %s %s/%s, load %s",
 		processor(), runtime.NumCPU(), runtime.GOMAXPROCS(0), runtime.Version(), runtime.GOOS, runtime.GOARCH, load())
@@ -165,7 +165,7 @@ func processor() string {
 	return "unknown processor"
 }
 
-// load is the load average of the last minute: what else the machine was doing.
+// load is the load average of the last minute.
 func load() string {
 	data, err := os.ReadFile("/proc/loadavg")
 	if err != nil {

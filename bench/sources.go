@@ -18,15 +18,15 @@ import (
 // manySources is the number of sources of the memory scenario.
 const manySources = 306
 
-// parquetSource is one source of the memory scenario: one file of its own.
+// parquetSource is one source of the memory scenario: one file.
 type parquetSource struct {
 	Path   string `json:"path"`
 	Column string `json:"column"`
 }
 
 // writeSources makes manySources Parquet files in dir, each a source: copies of
-// the real files of the shared data set that have a column of text or whole
-// numbers, round and round; without that set, files of synthetic text.
+// the real files of the shared data set that have a column of text or
+// integers, repeated as needed; without that set, files of synthetic text.
 func writeSources(ctx context.Context, dir string) ([]parquetSource, string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, "", err
@@ -82,8 +82,7 @@ func copyFile(to, from string) error {
 	return os.WriteFile(to, data, 0o644)
 }
 
-// realSources are the files of the shared data set that can be a source, in the
-// order of their paths.
+// realSources lists the files of the shared data set that can be a source, by path.
 func realSources(ctx context.Context) ([]parquetSource, error) {
 	data, ok := testdata.Find()
 	if !ok {
@@ -105,11 +104,11 @@ func realSources(ctx context.Context) ([]parquetSource, error) {
 // plainName is a column name that templates need no quoting for.
 var plainName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// fewest is the values that a source must have, so that it does not run dry.
+// fewest is the least number of values of a source.
 const fewest = 100
 
-// usableColumn picks the first text column of a file, else the first of whole
-// numbers, that can be read to the end and has enough values.
+// usableColumn picks the first text column of a file, else the first of integers,
+// that can be read to the end and has enough values.
 func usableColumn(ctx context.Context, path string) (string, bool) {
 	for _, name := range candidates(path) {
 		seen := 0
@@ -129,8 +128,8 @@ func usableColumn(ctx context.Context, path string) (string, bool) {
 	return "", false
 }
 
-// candidates lists a file's flat columns of bytes, then those of whole numbers.
-// A file that the schema reader cannot take, or trips over, has none.
+// candidates lists a file's flat columns of bytes, then those of integers.
+// A file that the schema reader refuses, or panics on, has none.
 func candidates(path string) (names []string) {
 	defer func() {
 		if recover() != nil {

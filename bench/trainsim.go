@@ -27,7 +27,7 @@ const (
 var simContexts = []int64{4 << 10, 8 << 10, 16 << 10}
 
 // benchTrainsim simulates training iterations with samples placed as they arrive
-// and as package balance places them. Times are virtual: the machine has no part.
+// and as package balance places them. Times are virtual and independent of the machine.
 func benchTrainsim(ctx context.Context, cfg *config) error {
 	b := &simBench{report: cfg.report}
 	b.report.title("Training throughput, simulated: what balancing is worth")
@@ -148,7 +148,7 @@ func (b *simBench) itemBound() error {
 	return nil
 }
 
-// sensitivity prints what becomes of the averages when one choice changes.
+// sensitivity prints the averages with one choice changed at a time.
 func (b *simBench) sensitivity() error {
 	b.report.note("\n### Sensitivity: one choice changed, average of 6 pairs, %d seeds\n", simFewer)
 	var rows [][]trainsim.Scene // a scene at every context
@@ -186,7 +186,7 @@ func (b *simBench) contextsTable(rows [][]trainsim.Scene, seeds int) error {
 	return nil
 }
 
-// traces runs the reference scene on sizes and lengths of real data, where they are.
+// traces runs the reference scene on sizes and lengths of real data, if available.
 func (b *simBench) traces() error {
 	dir, ok := testdata.Find()
 	if !ok {
@@ -216,7 +216,7 @@ type simTrace struct {
 	data trainsim.Data
 }
 
-// readSimTraces combines what the shared data set holds: sizes of photographs with
+// readSimTraces combines the traces of the shared data set: sizes of photographs with
 // their captions, with lengths of chats, pairs of tiles and tokens, and two logs
 // of text alone.
 func readSimTraces(dir string) ([]simTrace, error) {
@@ -253,8 +253,8 @@ func textOnly(lengths []int64) []trainsim.Sample {
 	return samples
 }
 
-// readCOCO returns the patches of 14 x 14 pixels of each image, and about how many
-// tokens its first caption has: a token for each four bytes.
+// readCOCO returns the patches of 14 x 14 pixels of each image, and an estimate of
+// its first caption's tokens: one for every four bytes.
 func readCOCO(path string) (patches, captions []int64, err error) {
 	const side, bytesPerToken = 14, 4
 	err = eachLine(path, func(line *struct {

@@ -107,8 +107,7 @@ func writePairs(dir string, list [][]byte) error {
 	return nil
 }
 
-// answerBytes is what a loader sends for pictures, encoded or as pixels: the body of
-// one answer.
+// answerBytes is the size of a loader's answer with pictures, encoded or as pixels.
 func answerBytes(ctx context.Context, list [][]byte, decoded bool) (int, error) {
 	set := samples.Set{Offsets: []int32{0}}
 	pool := imaging.NewPool(runtime.GOMAXPROCS(0))
@@ -133,7 +132,7 @@ func answerBytes(ctx context.Context, list [][]byte, decoded bool) (int, error) 
 	return len(body), err
 }
 
-// planned is a picture as a plan has it.
+// planned returns a picture as in a plan.
 func planned(data []byte) (imaging.Picture, error) {
 	info, err := imaging.Size(data)
 	if err != nil {
@@ -163,7 +162,7 @@ func decodeAlone(list [][]byte) func(context.Context, int) (sample, error) {
 	}
 }
 
-// Names of what is measured beside the rate.
+// Names of the further measurements.
 const (
 	vlmCPU   = "cpu ms/image"
 	vlmRanks = "KB/image to ranks"
@@ -223,7 +222,7 @@ func vlmService(cfg *config, spec, name string) func(context.Context, int) (samp
 	}
 }
 
-// reportAnswers says what an image takes between loader and constructor.
+// reportAnswers reports the bytes of an image between loader and constructor.
 func reportAnswers(ctx context.Context, cfg *config, list [][]byte) error {
 	var sizes [2]float64
 	for i, decoded := range []bool{false, true} {

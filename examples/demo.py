@@ -5,7 +5,7 @@
 It starts `millrace serve --processes`, then one Python process for each of the
 job's ranks (dp 2 x cp 2 x pp 2), which take their batches through the installed
 client. Afterwards three parties have to agree on one digest: the service, the
-Python ranks (from the tensors they were given), and the reference reader, which
+Python ranks (from the tensors they received), and the reference reader, which
 computes the batches from the job spec alone.
 """
 
@@ -28,7 +28,7 @@ SIZES = {"dp": 2, "cp": 2, "pp": 2}
 
 
 def environment() -> dict[str, str]:
-    """The environment of all processes: where Go's tree and the shared data are."""
+    """The environment of all processes: the paths of Go's tree and the shared data."""
     env = dict(os.environ)
     if "GOROOT" not in env:
         env["GOROOT"] = subprocess.check_output(["go", "env", "GOROOT"], text=True).strip()
@@ -39,7 +39,7 @@ def environment() -> dict[str, str]:
 
 
 class Rank(threading.Thread):
-    """One trainer rank in a process of its own."""
+    """One trainer rank in its own process."""
 
     def __init__(self, place: dict[str, int], address: str, steps: int, folder: pathlib.Path):
         super().__init__(daemon=True)
@@ -74,7 +74,7 @@ def serve(millrace: str, spec: pathlib.Path, env: dict[str, str]) -> tuple[subpr
 
 
 def watch(ranks: list[Rank], steps: int) -> None:
-    """Shows how far the ranks are until all have ended."""
+    """Shows the ranks' progress until all have ended."""
     live = sys.stdout.isatty()
     while any(rank.process.poll() is None for rank in ranks):
         if live:
@@ -90,7 +90,7 @@ def watch(ranks: list[Rank], steps: int) -> None:
 
 
 def show(ranks: list[Rank], status: dict, seconds: float) -> None:
-    """Prints what a person wants to know after a run."""
+    """Prints a summary of a run."""
     summaries = [rank.summary() for rank in ranks]
     # Every rank of a data-parallel group sees the same documents: count one of each.
     firsts = [s for r, s in zip(ranks, summaries) if "cp=0 pp=0" in r.name]
@@ -146,7 +146,7 @@ def main() -> int:
         )
     print(f"what the ranks received:  {received}\nwhat the reference says:  {reference}")
     if received != reference:
-        print("they DIFFER: the ranks were not given what the job says")
+        print("they DIFFER: the ranks did not receive what the job defines")
         return 1
     print("they are equal: every token of every rank is the one the job defines")
     return 0

@@ -6,18 +6,18 @@ import (
 	"github.com/millrace-data/millrace/balance"
 )
 
-// how says what becomes of samples or of images.
-type how int
+// handling is what a strategy does with samples or images.
+type handling int
 
 const (
-	kept  how = iota // in arrival order; images with their samples
-	dealt            // by cost
-	split            // by cost, large ones over several ranks or GPUs
+	kept  handling = iota // in arrival order; images with their samples
+	dealt                 // by cost
+	split                 // by cost, large ones over several ranks or GPUs
 )
 
-// recipes are what a strategy may do. It does what takes least time: splitting, for
-// one, is not always worth it.
-var recipes = [strategies][]struct{ samples, images how }{
+// recipes are the options of a strategy, which takes the fastest: splitting,
+// for example, does not always pay.
+var recipes = [strategies][]struct{ samples, images handling }{
 	Vanilla:     {{kept, kept}},
 	Backbone:    {{dealt, kept}},
 	Hybrid:      {{dealt, dealt}},
@@ -39,7 +39,7 @@ func (it *iteration) place(strategy Strategy) (best placement, err error) {
 	return best, nil
 }
 
-func (it *iteration) follow(samples, images how) (p placement, err error) {
+func (it *iteration) follow(samples, images handling) (p placement, err error) {
 	s := it.scene
 	if s.Packing == NextFit {
 		p = s.nextFit(it.samples)
@@ -64,7 +64,7 @@ func (it *iteration) follow(samples, images how) (p placement, err error) {
 
 // dealImages deals the images that wait for each other, those of the iteration or
 // of each microbatch, over all GPUs.
-func (it *iteration) dealImages(p *placement, images how) error {
+func (it *iteration) dealImages(p *placement, images handling) error {
 	gpus := it.scene.DP * it.scene.group()
 	phases := make([][]int32, p.microbatches)
 	for i := range p.images {
@@ -170,7 +170,7 @@ func spread(costs []int64, units, splitCost int) ([]place, error) {
 	}
 	unit = max(unit, sum(costs)/all)
 	scaled := make([]int64, len(costs))
-	tokens := make([]int32, len(costs)) // of no weight here: a unit holds any number
+	tokens := make([]int32, len(costs)) // not used here: a unit holds any number
 	for i, c := range costs {
 		scaled[i], tokens[i] = int64(float64(c)/unit), 1
 	}

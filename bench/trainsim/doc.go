@@ -1,5 +1,5 @@
 // Package trainsim simulates how long a training iteration of a vision-language
-// model takes under a given placement of its samples: what balancing is worth,
+// model takes under a given placement of its samples: the gain of balancing,
 // in virtual time and without a GPU.
 //
 // It owns the cost of a sample, generators of sample lengths, the 1F1B pipeline
@@ -32,7 +32,7 @@
 //
 // [Vanilla] takes samples in arrival order, the same number for each microbatch
 // (or, with [NextFit], full rows), and each sample's images stay in the rank that
-// owns it. [Backbone] deals the samples anew by backbone cost. [Hybrid] also deals
+// owns it. [Backbone] deals all samples by backbone cost. [Hybrid] also deals
 // the images over all GPUs by encoder cost. [HybridSplit] also spreads a sample, or
 // an image, that is too large for one rank over several: this goes beyond the paper.
 //

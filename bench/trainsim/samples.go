@@ -7,7 +7,7 @@ import (
 
 // Sample is a training sample, by what its cost depends on.
 type Sample struct {
-	Tokens  int64 // that the backbone sees: text, and what the images became
+	Tokens  int64 // of the backbone: text and image tokens
 	Images  int32 // images (or tiles) encoded each on its own; 0 = text only
 	Patches int64 // of each image
 }

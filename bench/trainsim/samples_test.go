@@ -75,8 +75,8 @@ func TestDistributions(t *testing.T) {
 	near(t, "lognormal draws below the median", float64(below)/draws, 0.5, 0.005)
 }
 
-// TestClipping checks that no sample is longer than the context, and that the
-// images that were are as long as it.
+// TestClipping checks that no sample is longer than the context, and that longer
+// images are clipped to it.
 func TestClipping(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 0))
 	data, clipped := Captioned(Pareto(0.6, 48), CaptionText()), 0

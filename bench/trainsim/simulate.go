@@ -23,7 +23,7 @@ func (s Strategy) String() string {
 type Outcome struct {
 	Time  [strategies]float64 // of the iteration
 	Ideal float64
-	// PeakTokens is the largest microbatch: what decides on the memory needed.
+	// PeakTokens is the largest microbatch, which decides the memory needed.
 	PeakTokens [strategies]int64
 	// LargestImage is the cost of the largest image over the mean load of a GPU in
 	// the encoder's phase. Above 1, no placement of whole images is ideal.
@@ -36,7 +36,7 @@ func (o *Outcome) Speedup(s Strategy) float64 { return o.Time[Vanilla] / o.Time[
 // Efficiency is the ideal time over the actual one.
 func (o *Outcome) Efficiency(s Strategy) float64 { return o.Ideal / o.Time[s] }
 
-// iteration is what all strategies have to place.
+// iteration is the input of all strategies.
 type iteration struct {
 	scene   *Scene
 	samples []Sample
