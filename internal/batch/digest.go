@@ -7,18 +7,18 @@ import (
 	"unsafe"
 )
 
-// Domains keep a digest of one kind from ever being one of another kind.
+// Domains separate the digests of different kinds.
 const (
 	stepDomain = "millrace step"
 	rootDomain = "millrace root"
 )
 
-// encodeBytes is the size of the buffer that small integers are gathered in
-// before they are hashed: a few blocks of the hash a call, and the headers of most
-// rows in one.
+// encodeBytes is the size of the buffer for small integers before they are
+// hashed: a few blocks of the hash a call, enough for the headers of most
+// rows.
 const encodeBytes = 1024
 
-// littleEndian says whether this machine stores an int32 as the digest wants it.
+// littleEndian reports whether this machine stores an int32 as the digest needs it.
 var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 
 // RowDigest returns the SHA-256 of a row's content: the number of segments and
@@ -33,8 +33,8 @@ func RowDigest(row Row) [32]byte {
 	return rowDigest(row, littleEndian)
 }
 
-// rowDigest hashes tokens straight from memory if native is set, which only a
-// little-endian machine may do; the other path is for all the rest.
+// rowDigest hashes tokens directly from memory if native is set, which only a
+// little-endian machine may do; the other path works everywhere.
 func rowDigest(row Row, native bool) [32]byte {
 	h := sha256.New()
 	buf := make([]byte, 0, encodeBytes)
@@ -120,8 +120,8 @@ func Chain(prev, step [32]byte) [32]byte {
 	return sha256.Sum256(both[:])
 }
 
-// Root returns D_0, where the chain of a run starts: SHA-256 over "millrace
-// root", the digest of what the job spec says about the data, and the digest
+// Root returns D_0, the start of a run's chain: SHA-256 over "millrace
+// root", the digest of the spec's identity, and the digest
 // of the manifest. Runs of other data or another spec never share a chain.
 func Root(identity, manifest [32]byte) [32]byte {
 	buf := make([]byte, 0, len(rootDomain)+64)

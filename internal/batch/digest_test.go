@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The constants below were computed apart from this package, in Python:
+// The constants below were computed independently, in Python:
 //
 //	from hashlib import sha256 as h; from struct import pack
 //	def row(segs):
@@ -102,7 +102,7 @@ func TestRunDigestsGolden(t *testing.T) {
 	}
 }
 
-// A digest must tell apart rows that differ in one token or one boundary only.
+// Rows that differ in one token or one boundary have different digests.
 func TestRowDigestSeesEveryToken(t *testing.T) {
 	base := Row{Segments: [][]int32{count(40, func(i int32) int32 { return i }), count(30, func(i int32) int32 { return -i })}}
 	seen := map[[32]byte]string{RowDigest(base): "base"}

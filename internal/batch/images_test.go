@@ -8,8 +8,8 @@ import (
 
 func sha(b byte) [32]byte { return [32]byte(bytes.Repeat([]byte{b}, 32)) }
 
-// TestImageDigest: the digest of a row with images, computed elsewhere, and what of
-// them it depends on.
+// TestImageDigest: the digest of a row with images, computed independently, and the
+// fields it depends on.
 func TestImageDigest(t *testing.T) {
 	make := func() Row {
 		return Row{Segments: [][]int32{{1, 2, 3}}, Images: []Image{

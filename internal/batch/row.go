@@ -1,7 +1,7 @@
 // Package batch is the content of a global batch: its rows, their digests, and
 // the named dense tensors that a rank receives.
 //
-// It owns what "the same batch" means: a row is its documents, a step is its
+// It defines "the same batch": a row is its documents, a step is its
 // rows in global order, and a run is the chain of its steps, so that two runs
 // that delivered the same bytes in the same order end with the same 32 bytes.
 // It never reads, packs, pads or sends anything, and knows nothing of ranks:
@@ -11,14 +11,14 @@
 package batch
 
 // Row is one packed row of a global batch: whole documents end to end. The
-// sum of their lengths is at most the sequence length of the job; what is left
+// sum of their lengths is at most the sequence length of the job; the rest
 // of the row is padding and is not stored.
 type Row struct {
 	// Segments holds the token ids of each document, in the row's order. No
-	// segment is empty. Whoever makes a Row owns the tokens; readers of a Row
-	// never write them.
+	// segment is empty. The maker of a Row owns the tokens; readers never
+	// write them.
 	Segments [][]int32
-	// Kept holds what a source's `keep` columns carry beside the tokens, such as
+	// Kept holds the values of a source's `keep` columns, such as
 	// the bytes of an image, by document, then by column.
 	Kept []Kept
 	// Images holds the images whose placeholders are among the tokens, by document,
@@ -30,11 +30,11 @@ type Row struct {
 type Image struct {
 	Document int      // which of the row's segments
 	At       int      // place of its first placeholder in the segment
-	Tokens   int      // placeholders: those that no label teaches
+	Tokens   int      // placeholders, which are masked in labels
 	H, W     int      // patches along the sides
 	SHA      [32]byte // SHA-256 of the encoded image
-	// Data is the encoded image, or its pixels, as whoever made the row says. It is
-	// nil where the row is without its images. No digest depends on it.
+	// Data is the encoded image, or its pixels, by the maker's choice. It is nil
+	// in a row without image data. No digest depends on it.
 	Data []byte
 }
 

@@ -7,9 +7,8 @@ import (
 	"strconv"
 )
 
-// Alignment is where tensors start in a body that holds several: at offsets
-// that are multiples of a cache line, as NumPy and PyTorch want for vector
-// loads, so that they are viewed and never copied.
+// Alignment is the alignment of tensors in a body: a cache line, which NumPy
+// and PyTorch need for vector loads, so that tensors are viewed and never copied.
 const Alignment = 64
 
 // Aligned returns n rounded up to a multiple of Alignment. Tensors lie in a
@@ -23,7 +22,7 @@ func Aligned(n int) int {
 // numbers are for this process only; the wire and the docs use the names.
 type DType uint8
 
-// The zero DType is no type at all, so that a forgotten one is found.
+// The zero DType is invalid, so that a missing one is detected.
 const (
 	Uint8 DType = iota + 1
 	Int32
@@ -49,7 +48,7 @@ func (d DType) String() string {
 	return dtypes[d].name
 }
 
-// Size returns the bytes of one element, 0 for a value that is no DType.
+// Size returns the bytes of one element, 0 for an invalid DType.
 func (d DType) Size() int {
 	if !d.valid() {
 		return 0
@@ -66,7 +65,7 @@ func ParseDType(name string) (DType, error) {
 			return d, nil
 		}
 	}
-	return 0, fmt.Errorf("no dtype is called %q: there are uint8, int32, int64 and float32", name)
+	return 0, fmt.Errorf("unknown dtype %q; use uint8, int32, int64 or float32", name)
 }
 
 // Tensor is a named dense tensor as a rank receives it.
@@ -75,13 +74,13 @@ type Tensor struct {
 	DType DType
 	Shape []int // empty for a scalar
 	// Data holds the elements in C order, little-endian: the product of Shape
-	// times DType.Size bytes. It usually aliases a larger body; who made the
-	// tensor says how long it stays valid.
+	// times DType.Size bytes. It usually aliases a larger body; the function that
+	// returns a tensor documents how long it stays valid.
 	Data []byte
 }
 
 // Check returns an error unless the tensor's type, shape and size of data
-// agree, so that a receiver may index it without looking again.
+// agree, so that a receiver may index it without further checks.
 func (t Tensor) Check() error {
 	elements, err := t.elements()
 	if err != nil {
@@ -93,7 +92,7 @@ func (t Tensor) Check() error {
 	return nil
 }
 
-// elements is their number, if type and shape are possible ones.
+// elements returns the number of elements, if type and shape are valid.
 func (t Tensor) elements() (int, error) {
 	if !t.DType.valid() {
 		return 0, fmt.Errorf("tensor %s has %s", t.Name, t.DType)

@@ -6,16 +6,16 @@ import (
 	"unsafe"
 )
 
-// Wire says how the elements of a tensor travel.
+// Wire is the encoding of a tensor's elements on the wire.
 type Wire uint8
 
 const (
-	// AsIs is in the tensor's own type.
+	// AsIs is the tensor's own type.
 	AsIs Wire = iota
-	// AsInt32 is for token ids, which are below 2^31 and which frameworks want in 64 bits.
+	// AsInt32 is for token ids, which are below 2^31 and which frameworks need in 64 bits.
 	AsInt32
-	// AsRuns is for what follows from where documents lie: positions, masks and numbers of
-	// segments. Data holds a [Run] for each stretch, whatever its length.
+	// AsRuns is for values that follow from document boundaries: positions, masks and
+	// segment numbers. Data holds a [Run] for each stretch, whatever its length.
 	AsRuns
 )
 
@@ -29,7 +29,7 @@ func ParseWire(name string) (Wire, error) {
 	if i := slices.Index(wires[:], name); i >= 0 {
 		return Wire(i), nil
 	}
-	return 0, fmt.Errorf("no tensor travels as %q: there are int32 and runs", name)
+	return 0, fmt.Errorf("unknown wire encoding %q; use int32 or runs", name)
 }
 
 // Run is Length elements, each by Step (0 or 1) more than the one before it.
@@ -37,20 +37,20 @@ type Run struct{ Length, First, Step int32 }
 
 const runSize = int(unsafe.Sizeof(Run{}))
 
-// WireTensor is a tensor as it travels: Data holds its elements as Wire says.
+// WireTensor is a tensor on the wire: Data holds its elements encoded by Wire.
 type WireTensor struct {
 	Tensor
 	Wire Wire
 }
 
 // Check returns an error unless types, shape and size of data agree and Widen
-// can make the tensor of them.
+// can decode them.
 func (w WireTensor) Check() error {
 	if w.Wire == AsIs {
 		return w.Tensor.Check()
 	}
 	if w.DType != Int64 && (w.Wire == AsInt32 || w.DType != Int32 && w.DType != Float32) {
-		return fmt.Errorf("tensor %s travels as %s, of which no %s is made", w.Name, w.Wire, w.DType)
+		return fmt.Errorf("tensor %s travels as %s, which cannot become %s", w.Name, w.Wire, w.DType)
 	}
 	if !littleEndian {
 		return fmt.Errorf("tensor %s travels as %s, which only a little-endian machine reads", w.Name, w.Wire)
@@ -103,8 +103,8 @@ func (w WireTensor) wideSize() int {
 	return size
 }
 
-// Widen returns tensors, all of which passed Check, as they are delivered. Those
-// that travel in their own type stay where they are; the others are appended to
+// Widen decodes tensors that passed Check. Those in their own type stay in place;
+// the others are appended to
 // wide at aligned offsets. If wide has room for WideSize bytes beyond its aligned
 // length, nothing is moved, and tensors of earlier calls go on aliasing it.
 func Widen(wide []byte, tensors []WireTensor) ([]byte, []Tensor) {
@@ -146,7 +146,7 @@ func convert(dst []int64, src []int32) {
 	}
 }
 
-// expand writes all elements of runs, which are as many as dst has.
+// expand writes all elements of runs, which fill dst.
 func expand[T int32 | int64 | float32](dst []T, runs []Run) {
 	for _, r := range runs {
 		part := dst[:r.Length]

@@ -9,14 +9,14 @@ import (
 	"testing"
 )
 
-// wired returns a tensor of n elements as it travels.
+// wired returns a tensor of n elements on the wire.
 func wired(wire Wire, dtype DType, n int, data []byte) WireTensor {
 	return WireTensor{Tensor{Name: "x", DType: dtype, Shape: []int{n}, Data: data}, wire}
 }
 
 func runs(r ...Run) []byte { return RunBytes(r) }
 
-// numbers are elements of a type, from whole numbers.
+// numbers returns elements of a type, from integers.
 func numbers(dtype DType, values ...int64) (data []byte) {
 	for _, v := range values {
 		switch dtype {
@@ -57,7 +57,7 @@ func TestWiden(t *testing.T) {
 	}
 }
 
-// Tensors lie aligned in the memory given, or where they were.
+// Tensors are aligned in the given memory, or stay in place.
 func TestWidenPlaces(t *testing.T) {
 	tensors := []WireTensor{
 		wired(AsRuns, Int64, 2, runs(Run{2, 1, 1})),
@@ -86,9 +86,9 @@ func TestWireCheck(t *testing.T) {
 		tensor WireTensor
 		want   string
 	}{
-		{wired(AsInt32, Int32, 2, make([]byte, 8)), "as int32, of which no int32 is made"},
-		{wired(AsInt32, Float32, 2, make([]byte, 8)), "no float32 is made"},
-		{wired(AsRuns, Uint8, 2, runs(Run{2, 0, 0})), "no uint8 is made"},
+		{wired(AsInt32, Int32, 2, make([]byte, 8)), "as int32, which cannot become int32"},
+		{wired(AsInt32, Float32, 2, make([]byte, 8)), "cannot become float32"},
+		{wired(AsRuns, Uint8, 2, runs(Run{2, 0, 0})), "cannot become uint8"},
 		{wired(AsRuns, 0, 2, runs(Run{2, 0, 0})), "invalid dtype 0"},
 		{wired(AsInt32, Int64, 2, make([]byte, 16)), "16 bytes"},
 		{wired(AsIs, Int64, 2, make([]byte, 8)), "8 bytes"},
@@ -114,7 +114,7 @@ func TestParseWire(t *testing.T) {
 		}
 	}
 	if _, err := ParseWire("uint16"); err == nil {
-		t.Error("uint16 is no way to travel")
+		t.Error("uint16 is not a wire encoding")
 	}
 }
 

@@ -1,6 +1,6 @@
-// Package didyoumean finds the word that a misspelt one was meant to be, for
-// error messages. It owns one notion of "near" for the whole project and never
-// words a message.
+// Package didyoumean finds the word nearest to a misspelt one, for
+// error messages. It owns one definition of near for the whole project and never
+// writes a message.
 package didyoumean
 
 import (
@@ -8,10 +8,10 @@ import (
 	"unicode/utf8"
 )
 
-// Suggestions stay cheap on input that is nothing of the kind.
+// Limits keep suggestions cheap on arbitrary input.
 const (
-	maxBytes = 64   // a longer word is not a slip of the finger
-	maxWords = 1000 // so many words are compared
+	maxBytes = 64   // a longer word is not a typing error
+	maxWords = 1000 // words compared at most
 )
 
 // Nearest returns the first of the words with the least edit distance from got,

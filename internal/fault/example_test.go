@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-data/millrace/internal/fault"
 )
 
-// The innermost place that knows who has to act sets the class; all others wrap.
+// The innermost function that knows the class sets it; all others wrap.
 func ExampleClassOf() {
 	lost := fault.Lostf("reading row group 3 of c4.parquet: %w", io.ErrUnexpectedEOF)
 	err := fmt.Errorf("source %q: %w", "web", lost)

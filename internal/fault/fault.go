@@ -13,12 +13,12 @@ import (
 	"fmt"
 )
 
-// Class says who has to act on an error.
+// Class is the class of an error: who has to act on it.
 type Class int
 
 const (
-	// Bug is a broken invariant: the zero class, so that an error nobody
-	// classified is never retried and never blamed on the user.
+	// Bug is a broken invariant: the zero class, so that an unclassified
+	// error is never retried and never blamed on the user.
 	Bug Class = iota
 	// User is bad data, a bad spec or a bad request: stop and say what to change.
 	User

@@ -1,6 +1,6 @@
-// Package fieldpath is how a job spec names the fields of records: by paths, such as
-// messages[].content, and in templates, such as "{title}: {body}". The spec's checks and
-// the readers of files read both by it, so that none refuses what another takes. It
+// Package fieldpath parses the field names of a job spec: paths, such as
+// messages[].content, and templates, such as "{title}: {body}". The spec's checks and
+// the readers of files share it, so that both accept the same syntax. It
 // knows nothing of records or files.
 package fieldpath
 
@@ -17,14 +17,14 @@ type Step struct {
 	Each bool
 }
 
-// Path names a field of a record. "meta.title" is two key steps;
-// "messages[].content" is the steps messages, each element, content, and its
+// Path names a field of a record. "meta.title" has two key steps;
+// "messages[].content" has the steps messages, each element and content, and its
 // value is a List. The first step is always a key.
 type Path []Step
 
 // Parse reads a field path. Keys are separated by dots, [] after a key
-// means each element of the list, and a backslash takes the next character as
-// it is, so that "a\.b" is the one key a.b.
+// means each element of the list, and a backslash escapes the next character,
+// so that "a\.b" is the one key a.b.
 func Parse(s string) (Path, error) {
 	var (
 		p   Path

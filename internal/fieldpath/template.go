@@ -16,7 +16,7 @@ type Part struct {
 }
 
 // ParseTemplate cuts a text with fields in braces into parts. A doubled brace is the
-// brace itself; inside braces a backslash takes the next character as it is. At least
+// brace itself; inside braces a backslash escapes the next character. At least
 // one field is named. Errors are of class fault.User.
 func ParseTemplate(src string) ([]Part, error) {
 	var parts []Part
@@ -86,7 +86,7 @@ func fieldIn(src string, open int) (string, error) {
 	return field, nil
 }
 
-// exampleField is what the writer of a template without fields meant.
+// exampleField guesses the intended field of a template without fields.
 func exampleField(src string) string {
 	if src == "" || strings.ContainsAny(src, "{} \t\r\n") {
 		return "text"

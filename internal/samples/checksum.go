@@ -6,29 +6,29 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Checksum is a fast hash over samples and where they come from: two readings with
-// the same one gave the same samples. It finds data that changed, not an adversary.
+// Checksum is a fast hash over samples and their origins: two readings with
+// the same checksum gave the same samples. It detects changed data, not an adversary.
 // The zero value is ready.
 type Checksum struct {
 	hash  xxhash.Digest
 	begun bool
-	buf   []byte // what is not hashed yet: the hash takes many small pieces slowly
+	buf   []byte // not hashed yet: many small writes to the hash are slow
 }
 
-// checksumBuffer is how much is gathered: what is longer is hashed where it lies, for
-// less than a copy of it takes.
+// checksumBuffer is the size of the buffer: longer pieces are hashed in place, which
+// costs less than a copy.
 const checksumBuffer = 1 << 10
 
-// Origin is where a sample comes from: a file's number, a row of it, and a piece of
-// the row. It decides where the sample comes in its block.
+// Origin is the place of a sample in its source: file number, row, and piece of
+// the row. It decides the sample's place in its block.
 type Origin struct {
 	File  int32
 	Row   int64
 	Piece int32
 }
 
-// Add takes a sample: its tokens, what each column kept of it (nil if nothing), and
-// its images, of which the data is known by its digest.
+// Add adds a sample: its tokens, the value of each kept column (nil if none), and
+// its images, whose data is represented by its digest.
 func (c *Checksum) Add(at Origin, tokens []int32, kept [][]byte, images []Image) {
 	c.room(8 + 4*4)
 	c.buf = binary.LittleEndian.AppendUint64(c.buf, uint64(at.Row))
@@ -54,20 +54,20 @@ func (c *Checksum) Add(at Origin, tokens []int32, kept [][]byte, images []Image)
 	}
 }
 
-// AddNumber takes a number.
+// AddNumber adds a number.
 func (c *Checksum) AddNumber(n uint64) {
 	c.room(8)
 	c.buf = binary.LittleEndian.AppendUint64(c.buf, n)
 }
 
-// Sum returns the hash of what was taken, which is never 0, and forgets it.
+// Sum returns the hash of everything added, never 0, and resets the Checksum.
 func (c *Checksum) Sum() uint64 {
 	c.flush()
 	c.begun = false
 	return max(c.hash.Sum64(), 1)
 }
 
-// put takes bytes.
+// put adds bytes.
 func (c *Checksum) put(v []byte) {
 	if c.room(len(v)); len(v) > checksumBuffer {
 		c.hash.Write(v)
@@ -76,7 +76,7 @@ func (c *Checksum) put(v []byte) {
 	c.buf = append(c.buf, v...)
 }
 
-// room makes room in the buffer, unless that is smaller than what is to come.
+// room flushes the buffer if n bytes do not fit.
 func (c *Checksum) room(n int) {
 	if c.buf == nil {
 		c.buf = make([]byte, 0, checksumBuffer)
@@ -86,7 +86,7 @@ func (c *Checksum) room(n int) {
 	}
 }
 
-// flush hashes what was gathered.
+// flush hashes the buffer.
 func (c *Checksum) flush() {
 	if !c.begun {
 		c.hash.Reset()

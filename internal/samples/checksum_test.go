@@ -7,8 +7,8 @@ import (
 	"github.com/millrace-data/millrace/internal/samples"
 )
 
-// TestChecksum: whatever a sample is made of is part of its checksum, and where one
-// part ends and the next begins.
+// TestChecksum: every part of a sample is part of its checksum, and so are the
+// boundaries between parts.
 func TestChecksum(t *testing.T) {
 	type sample struct {
 		at     samples.Origin
@@ -62,7 +62,7 @@ func TestChecksum(t *testing.T) {
 	}
 }
 
-// BenchmarkChecksum is what it takes for samples of several lengths.
+// BenchmarkChecksum measures samples of several lengths.
 func BenchmarkChecksum(b *testing.B) {
 	for _, n := range []int{50, 500, 5000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

@@ -6,7 +6,7 @@ import (
 	"github.com/millrace-data/millrace/internal/samples"
 )
 
-// A loader sends two samples of a block, with one column kept beside the tokens.
+// A loader sends two samples of a block, with one kept column.
 func Example() {
 	set := samples.Set{
 		Tokens:  []int32{11, 12, 13, 21},

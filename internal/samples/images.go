@@ -59,7 +59,7 @@ func imageColumn(s *Set) arrow.Array {
 	return b.NewArray()
 }
 
-// viewImages reads a column that imageColumn made of n samples. Data is borrowed from it.
+// viewImages reads a column that imageColumn made from n samples. Data is borrowed from it.
 func viewImages(col arrow.Array, n int) ([][]Image, error) {
 	if !arrow.TypeEqual(col.DataType(), imagesType) {
 		return nil, fmt.Errorf("decoding samples: images are %s, not %s", col.DataType(), imagesType)

@@ -1,8 +1,8 @@
 // Package samples is the form in which samples travel from loaders to
 // constructors: Arrow record batches, one per block, in one IPC file.
 //
-// It owns the Arrow schema, the checksum of samples, and nothing else. A decoded Set borrows from the
-// bytes it was decoded from: whoever keeps it keeps those.
+// It owns the Arrow schema and the checksum of samples, and nothing else. A decoded Set
+// borrows from the bytes it was decoded from: a caller that keeps it keeps those.
 package samples
 
 import (
@@ -18,11 +18,11 @@ import (
 )
 
 // Set is a run of samples: sample i has the tokens
-// Tokens[Offsets[i]:Offsets[i+1]], and Kept[c][i] is what column c kept of it
-// (nil if nothing).
+// Tokens[Offsets[i]:Offsets[i+1]], and Kept[c][i] is its value of kept column c
+// (nil if none).
 type Set struct {
 	Tokens  []int32
-	Offsets []int32 // one more than there are samples; the first is 0
+	Offsets []int32 // one more than samples; the first is 0
 	Kept    [][][]byte
 	// Images are those of each sample, in the order of their placeholders; nil if
 	// samples have none.
@@ -35,7 +35,7 @@ type Image struct {
 	H, W    int32    // patches along the sides
 	SHA     [32]byte // SHA-256 of the encoded image
 	Origin  string   // file and record, for messages; only with data
-	Data    []byte   // nil if it was not asked for
+	Data    []byte   // nil if not requested
 	Decoded bool     // Data is patches, not the encoded image
 }
 
@@ -51,8 +51,7 @@ func (s *Set) Sample(i int) []int32 { return s.Tokens[s.Offsets[i]:s.Offsets[i+1
 // number of kept columns; fewer count as columns of nulls.
 func Encode(sets []Set) ([]byte, error) { return EncodeInto(nil, sets) }
 
-// EncodeInto is Encode into buf's memory, what it holds is lost, or into new
-// memory if that is too small.
+// EncodeInto is Encode that overwrites buf's memory, or allocates if it is too small.
 func EncodeInto(buf []byte, sets []Set) ([]byte, error) {
 	kept, size, images := 0, 4096, false
 	for i := range sets {
@@ -132,13 +131,13 @@ func keptColumn(s *Set, c int) arrow.Array {
 	return b.NewArray()
 }
 
-// blockBytes is what the footer alone has for each record batch.
+// blockBytes is the size of a record batch's entry in the footer.
 const blockBytes = 24
 
 // Decode reads what Encode wrote. The sets borrow from data. Damaged data is an
 // error, or sets with other values in them; the digests of rows find those. It
-// is for data from our own roles: Arrow's reader takes as much memory as a
-// damaged schema asks for.
+// is for data from our own roles: Arrow's reader allocates whatever a
+// damaged schema claims.
 func Decode(data []byte) (sets []Set, err error) {
 	defer func() { // Arrow's reader trusts the offsets inside its messages
 		if p := recover(); p != nil {
@@ -197,7 +196,7 @@ func view(rec arrow.RecordBatch) (Set, error) {
 				continue
 			}
 			if kept[i] = col.Value(i); kept[i] == nil {
-				kept[i] = []byte{} // empty is something; nil is nothing
+				kept[i] = []byte{} // an empty value, unlike nil, is a value
 			}
 		}
 		s.Kept = append(s.Kept, kept)

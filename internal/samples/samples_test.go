@@ -128,8 +128,8 @@ func TestDecodeBorrows(t *testing.T) {
 }
 
 // TestDecodeFlipped damages answers in their offsets, values and messages: an
-// error or sets that can be read, no panic. It is no fuzz target, since Arrow's
-// reader believes what a schema says about its own size.
+// error or sets that can be read, no panic. It is not a fuzz target, since Arrow's
+// reader trusts the size that a schema claims.
 func TestDecodeFlipped(t *testing.T) {
 	data, err := samples.Encode([]samples.Set{
 		{Tokens: []int32{1, 2, 3, 4, 5}, Offsets: []int32{0, 3, 5}, Kept: [][][]byte{{[]byte("x"), nil}}},

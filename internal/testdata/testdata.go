@@ -1,5 +1,5 @@
-// Package testdata finds the optional folder of real data that tests and
-// benchmarks use when it is there. It is not part of the repository.
+// Package testdata finds the optional folder of real data for tests and
+// benchmarks. It is not part of the repository.
 package testdata
 
 import (
@@ -11,8 +11,8 @@ import (
 // Env names the environment variable that points at the data folder.
 const Env = "MILLRACE_DATA"
 
-// Find returns the data folder and whether it is there: $MILLRACE_DATA, else
-// shared/data beside the repository (the folder that holds go.mod).
+// Find returns the data folder and whether it exists: $MILLRACE_DATA, else
+// shared/data next to the repository (the folder that holds go.mod).
 func Find() (string, bool) {
 	if dir := os.Getenv(Env); dir != "" {
 		return dir, isDir(dir)
@@ -34,7 +34,7 @@ func Find() (string, bool) {
 	}
 }
 
-// Dir returns the data folder, or skips the test and says how to get it run.
+// Dir returns the data folder, or skips the test with instructions.
 func Dir(t testing.TB) string {
 	t.Helper()
 	dir, ok := Find()

@@ -3,19 +3,19 @@ package dgraph
 import "fmt"
 
 // Buffer is the metadata of a step's samples, a column for each field: sample i is
-// entry i of all of them. Once a graph is made of it nobody changes it.
+// entry i of all of them. It is read-only once a graph uses it.
 type Buffer struct {
 	Source []int32 // of the job's sources
 	Seq    []int64 // block of the source
 	Index  []int32 // place in the block
 	Tokens []int32 // length, 1 or more
 
-	// ImageOffsets has an entry more than there are samples: the images of sample i
+	// ImageOffsets has one entry more than samples: the images of sample i
 	// are ImageOffsets[i] to ImageOffsets[i+1]. It is nil if samples have none.
 	ImageOffsets []int32
 	Patches      []int32 // of each image, as its encoder sees them; 0 or more
 
-	// Carried is how many samples, the first ones, were drawn in earlier steps.
+	// Carried is the number of leading samples that were drawn in earlier steps.
 	Carried int
 }
 
@@ -58,7 +58,7 @@ func (b *Buffer) PatchesOf(sample int) int64 {
 	return patches
 }
 
-// Check says what is wrong with a buffer: columns of unequal length, a sample
+// Check returns an error for an invalid buffer: columns of unequal length, a sample
 // without tokens, offsets of images that do not rise from 0 to their number, or
 // negative patches. It takes one pass over the columns.
 func (b *Buffer) Check() error {

@@ -107,7 +107,7 @@ func TestStates(t *testing.T) {
 		if got := g.Count(); got[dgraph.Placed] != n-1 || got[dgraph.Drawn] != 1 {
 			t.Fatalf("%v: placed nodes are %v", kind, got)
 		}
-		for _, step := range []dgraph.State{dgraph.Delivered, dgraph.Assembled} { // it never goes back
+		for _, step := range []dgraph.State{dgraph.Delivered, dgraph.Assembled} { // states never go back
 			if err := g.Advance(2, step); err != nil {
 				t.Fatal(err)
 			}
@@ -194,9 +194,9 @@ func TestBadPlacements(t *testing.T) {
 		break_ func(*dgraph.Placement)
 		want   string
 	}{
-		{func(p *dgraph.Placement) { p.RowOf = p.RowOf[1:] }, "gives 5 samples a row, and there are 6"},
+		{func(p *dgraph.Placement) { p.RowOf = p.RowOf[1:] }, "gives 5 of 6 samples a row"},
 		{func(p *dgraph.Placement) { p.Position = p.Position[1:] }, "4 rows a rank, 4 a microbatch and 3 a position"},
-		{func(p *dgraph.Placement) { p.Encoder = p.Encoder[1:] }, "3 images an encoder, and there are 4"},
+		{func(p *dgraph.Placement) { p.Encoder = p.Encoder[1:] }, "3 of 4 images an encoder"},
 		{func(p *dgraph.Placement) { p.RowOf[3] = 4 }, "sample 3 goes to row 4; rows are 0 to 3"},
 		{func(p *dgraph.Placement) { p.RowOf[3] = -2 }, "sample 3 goes to row -2"},
 	} {

@@ -15,10 +15,10 @@
 // Edges are columns of indices, so that a graph costs one byte for each node and
 // nothing else: sample to image and sample to row transform, row to microbatch to
 // bucket group. [Graph.WriteText] and [Graph.WriteDOT] print it, [Graph.Lineage]
-// and [Graph.Microbatch] say where a node goes and where a microbatch comes from.
+// and [Graph.Microbatch] return the destination of a node and the origin of a microbatch.
 //
 // The package owns metadata and its printing. It decides nothing (planner/strategy
 // does), reads no sample, and knows no file or clock: the place of a sample in its
-// files comes from a callback. A Graph is not safe for concurrent use; a Buffer that
-// nobody changes is.
+// files comes from a callback. A Graph is not safe for concurrent use; reading a
+// Buffer is.
 package dgraph

@@ -27,7 +27,7 @@ func (g *Graph) WriteDOT(w io.Writer, o Options) error {
 	return p.Flush()
 }
 
-// quote writes a text as the language does: only two characters mean something.
+// quote quotes a text for the language, which has two special characters.
 func quote(text string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(text) + `"`
 }
@@ -75,7 +75,7 @@ func (d drawer) node(i int) {
 	}
 }
 
-// row draws the way of a sample through its row.
+// row draws the edges of a sample through its row.
 func (d drawer) row(sample string, l Lineage) {
 	if l.Row < 0 {
 		return

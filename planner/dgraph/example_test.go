@@ -7,7 +7,7 @@ import (
 	"github.com/millrace-data/millrace/planner/dgraph"
 )
 
-// Three samples in two rows, and where the second microbatch came from.
+// Three samples in two rows, and the origin of the second microbatch.
 func Example() {
 	g, err := dgraph.New(dgraph.Text, &dgraph.Buffer{
 		Source: []int32{0, 1, 0}, Seq: []int64{4, 0, 4}, Index: []int32{0, 7, 1}, Tokens: []int32{100, 120, 20},

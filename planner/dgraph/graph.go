@@ -23,7 +23,7 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind(%d)", uint8(k))
 }
 
-// State is how far a node has come.
+// State is a node's progress.
 type State uint8
 
 const (
@@ -32,7 +32,7 @@ const (
 	Placed
 	Assembled
 	Delivered
-	states // how many there are
+	states // number of states
 )
 
 var stateNames = [states]string{"buffered", "drawn", "placed", "assembled", "delivered"}
@@ -52,7 +52,7 @@ type Placement struct {
 	Rank       []int32 // row -> DP rank
 	Microbatch []int32 // row -> microbatch slot of its rank
 	Position   []int32 // row -> place in the microbatch
-	Encoder    []int32 // image -> bucket that encodes it, -1 if its sample waits; nil if nobody does
+	Encoder    []int32 // image -> bucket that encodes it, -1 if its sample waits; nil without encoders
 }
 
 // Graph is the samples or images of a step with their states and edges. See the
@@ -63,7 +63,7 @@ type Graph struct {
 	state  []State // of each node
 	placed Placement
 
-	// Samples by row, ascending in each, made when first asked for: those of row
+	// Samples by row, ascending in each, made on first use: those of row
 	// r are order[start[r]:start[r+1]].
 	start, order []int32
 }
@@ -72,7 +72,7 @@ type Graph struct {
 // are shared, not copied.
 func New(kind Kind, buf *Buffer) (*Graph, error) {
 	if kind > Image {
-		return nil, fmt.Errorf("dgraph: there is no graph of %v; valid are text and image", kind)
+		return nil, fmt.Errorf("dgraph: unknown kind of graph %v; valid are text and image", kind)
 	}
 	if err := buf.Check(); err != nil {
 		return nil, err
@@ -123,7 +123,7 @@ func (g *Graph) Nodes(sample int) (first, end int) {
 	return int(f), int(e)
 }
 
-// Draw says that the mix chose all nodes for the step.
+// Draw marks all nodes as chosen by the mix for the step.
 func (g *Graph) Draw() {
 	for i, s := range g.state {
 		g.state[i] = max(s, Drawn)
@@ -137,12 +137,12 @@ func (g *Graph) Place(p Placement) error {
 	rows := len(p.Rank)
 	switch {
 	case len(p.RowOf) != g.buf.Len():
-		return fmt.Errorf("dgraph: a plan gives %d samples a row, and there are %d", len(p.RowOf), g.buf.Len())
+		return fmt.Errorf("dgraph: a plan gives %d of %d samples a row", len(p.RowOf), g.buf.Len())
 	case len(p.Microbatch) != rows || len(p.Position) != rows:
 		return fmt.Errorf("dgraph: a plan gives %d rows a rank, %d a microbatch and %d a position; each row has one of each",
 			rows, len(p.Microbatch), len(p.Position))
 	case p.Encoder != nil && len(p.Encoder) != g.buf.Images():
-		return fmt.Errorf("dgraph: a plan gives %d images an encoder, and there are %d", len(p.Encoder), g.buf.Images())
+		return fmt.Errorf("dgraph: a plan gives %d of %d images an encoder", len(p.Encoder), g.buf.Images())
 	}
 	for i, row := range p.RowOf {
 		if row < -1 || int(row) >= rows {
@@ -167,10 +167,10 @@ func (g *Graph) Place(p Placement) error {
 // forward, and only placed nodes go past Placed.
 func (g *Graph) Advance(row int, to State) error {
 	if to >= states {
-		return fmt.Errorf("dgraph: there is no %v; the last state is %v", to, Delivered)
+		return fmt.Errorf("dgraph: no state %v; the last state is %v", to, Delivered)
 	}
 	if row < 0 || row >= g.Rows() {
-		return fmt.Errorf("dgraph: there is no row %d; rows are 0 to %d", row, g.Rows()-1)
+		return fmt.Errorf("dgraph: no row %d; rows are 0 to %d", row, g.Rows()-1)
 	}
 	for _, sample := range g.Samples(row) {
 		first, end := g.Nodes(int(sample))

@@ -6,8 +6,7 @@ import (
 	"slices"
 )
 
-// Lineage is where a node comes from and where it goes. Numbers that it does not
-// have are -1.
+// Lineage is the origin and destination of a node. Unknown numbers are -1.
 type Lineage struct {
 	Sample     int   // in the buffer
 	Ref        Ref   // its name
@@ -55,7 +54,7 @@ func (l Lineage) String() string {
 	return text
 }
 
-// Find returns the sample of a name, in one pass over the buffer.
+// Find returns the sample with a name, in one pass over the buffer.
 func (g *Graph) Find(ref Ref) (sample int, ok bool) {
 	for i, index := range g.buf.Index {
 		if index == ref.Index && g.buf.Seq[i] == ref.Seq && g.buf.Source[i] == ref.Source {

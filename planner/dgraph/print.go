@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// Options say how a graph is printed. The zero value is the usual case.
+// Options control how a graph is printed. The zero value has usable defaults.
 type Options struct {
 	Limit   int                                // samples or images that are printed, the rest is counted; 0 is 64
-	Sources []string                           // names of sources; a source without one goes by its number
-	Locate  func(Ref) (file string, row int64) // where a sample was read; "" is unknown. nil knows none
+	Sources []string                           // names of sources; a source without one is shown by number
+	Locate  func(Ref) (file string, row int64) // where a sample was read, "" if unknown; nil if all are unknown
 }
 
 const usualLimit = 64
@@ -110,7 +110,7 @@ func (p *printer) ranks() {
 		p.line(2, "row %d: %s, %s", row, plural(len(samples), "sample"), plural(int(p.g.Tokens(int(row))), "token"))
 		p.nodes(3, samples)
 		if len(samples) == 0 {
-			p.left-- // it takes a line all the same
+			p.left-- // it still takes a line
 		}
 	}
 	p.waiting(at.RowOf)

@@ -1,8 +1,8 @@
-// Package feedback moves the mix of a job by what trainers report of their loss.
+// Package feedback adjusts the mix of a job by the losses that trainers report.
 //
 // It owns the policies: functions from the weights in force and the losses of
 // the sources to the next weights. It never sets them; the planner does, as a
-// change of its own that the log and the tokens keep, so that a replay needs no
+// change that the log and the tokens keep, so that a replay needs no
 // policy and a policy may be any Go code. Register adds one from a user's main.
 package feedback
 
@@ -15,7 +15,7 @@ import (
 	"github.com/millrace-data/millrace/internal/fault"
 )
 
-// Input is what a policy decides by, a column per source.
+// Input is the input of a policy, one entry per source in each column.
 type Input struct {
 	Sources []string
 	Current []float64 // parts of the mix in force; 1 in all
@@ -30,7 +30,7 @@ type Policy interface {
 	Weights(in Input) []float64
 }
 
-// Options are what the job spec says of feedback.
+// Options are the feedback options of the job spec.
 type Options struct {
 	Rate  float64 // how fast weights move
 	Floor float64 // the least part of its base that a source keeps
@@ -46,8 +46,8 @@ var (
 	}
 )
 
-// Register makes a policy known by a name that job specs may use. A name that is
-// taken is an error of class fault.User.
+// Register adds a policy under a name for job specs. A name in use is an error of
+// class fault.User.
 func Register(name string, f Factory) error {
 	mu.Lock()
 	defer mu.Unlock()
@@ -72,7 +72,7 @@ func New(name string, o Options) (Policy, error) {
 			names = append(names, n)
 		}
 		slices.Sort(names)
-		return nil, fault.Userf("mix.feedback.policy: there is no policy %q; valid are none, %s, and those that a program registers", name, strings.Join(names, ", "))
+		return nil, fault.Userf("mix.feedback.policy: unknown policy %q; valid are none, %s, and those that a program registers", name, strings.Join(names, ", "))
 	}
 	return f(o), nil
 }
@@ -80,7 +80,7 @@ func New(name string, o Options) (Policy, error) {
 // Exponential multiplies each source's weight by exp(rate * (its loss - the mean
 // loss over the mix)): exponential weights, as in the multiplicative-weights
 // method (Arora, Hazan and Kale, 2012). No source falls below Floor times its
-// base part of the mix. Sources without a report keep their weight beside the others.
+// base part of the mix. Sources without a report keep their weight.
 type Exponential Options
 
 // Weights implements Policy.
@@ -101,13 +101,13 @@ func (e Exponential) Weights(in Input) []float64 {
 		if math.IsNaN(loss) || in.Current[i] == 0 {
 			continue
 		}
-		const most = 4 // e^4 in one decision: a report that is off must not take the mix over
+		const most = 4 // e^4 in one decision: a wrong report must not dominate the mix
 		next[i] *= math.Exp(min(max(e.Rate*(loss-mean), -most), most))
 	}
 	return e.atLeast(next, in)
 }
 
-// atLeast scales weights to parts of the mix, those below their floor to just that.
+// atLeast scales weights to parts of the mix, and raises those below their floor to it.
 func (e Exponential) atLeast(next []float64, in Input) []float64 {
 	low := make([]bool, len(next))
 	for {
@@ -137,7 +137,7 @@ func (e Exponential) atLeast(next []float64, in Input) []float64 {
 	}
 }
 
-// Mean adds up what ranks report until a policy decides.
+// Mean accumulates the reports of ranks until a policy decides.
 type Mean struct {
 	sum, tokens map[string]float64
 }
@@ -156,7 +156,7 @@ func (m *Mean) Add(source string, loss float64, tokens uint64) error {
 	return nil
 }
 
-// Take returns the means by source, NaN where nothing was added, and begins anew.
+// Take returns the means by source, NaN where nothing was added, and resets them.
 func (m *Mean) Take(sources []string) []float64 {
 	means := make([]float64, len(sources))
 	for i, name := range sources {

@@ -43,8 +43,7 @@ func TestExponential(t *testing.T) {
 	}
 }
 
-// TestFloor: whatever is reported, no source has less of the mix than its floor, and
-// the mix is whole.
+// TestFloor: for any report, no source falls below its floor, and the mix sums to 1.
 func TestFloor(t *testing.T) {
 	for _, floor := range []float64{0, 0.01, 0.5, 1} {
 		current, base := []float64{0.4, 0.3, 0.2, 0.1}, []float64{0.4, 0.3, 0.2, 0.1}

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// BenchmarkQueries asks a mesh of 16, one of 4096 and one of 2^24 ranks about single
-// ranks: the time does not depend on the size.
+// BenchmarkQueries queries single ranks of meshes of 16, 4096 and 2^24 ranks: the time
+// does not depend on the size.
 func BenchmarkQueries(b *testing.B) {
 	for _, mesh := range []string{"tp2 cp2 dp2 pp2", "tp8 cp2 dp64 pp4", "tp64 cp64 dp64 pp64"} {
 		tree := parse(b, mesh)

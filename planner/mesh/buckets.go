@@ -9,7 +9,7 @@ import (
 )
 
 // Buckets are the consumers of a tree's data at one axis, in groups, and the ranks
-// among them that fetch: distribute(axis, group_size) with broadcast_at(dim).
+// among them that fetch: the result of distribute(axis, group_size) and broadcast_at(dim).
 // Buckets and groups are numbered from 0. Read-only, safe for concurrent use.
 type Buckets struct {
 	tree      Tree
@@ -153,8 +153,8 @@ func (b Buckets) dims(of [levels]bool) (dims []string) {
 	return dims
 }
 
-// Fetches tells whether a rank fetches for itself and those behind it; if not, a
-// broadcast serves it.
+// Fetches reports whether a rank fetches for itself and the ranks it broadcasts to; if
+// not, a broadcast serves it.
 func (b Buckets) Fetches(rank int) (bool, error) {
 	root, err := b.BroadcastRoot(rank)
 	return err == nil && root == rank, err
@@ -196,7 +196,7 @@ func (b Buckets) fetching() (free [levels]bool) {
 
 func (b Buckets) check(bucket int) error {
 	if bucket < 0 || bucket >= b.count {
-		return fault.Userf("there is no bucket %d: buckets at %s of mesh %s go from 0 to %d", bucket, b.axis, b.tree.Canonical(), b.count-1)
+		return fault.Userf("no bucket %d: buckets at %s of mesh %s go from 0 to %d", bucket, b.axis, b.tree.Canonical(), b.count-1)
 	}
 	return nil
 }

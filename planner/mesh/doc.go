@@ -23,16 +23,16 @@
 //     (see [Tree.Microbatches]).
 //   - ep, expert parallel. Experts are laid over the ranks of dp and cp that hold
 //     the same pipeline stage and tensor slice, so ep divides dp * cp. Those ranks
-//     go on consuming their own data: no batch depends on ep. Experts with a
+//     still consume their own data: no batch depends on ep. Experts with a
 //     tensor parallel size other than tp are not described here.
 //
 // An order may name vpp and ep, as Megatron's tp-cp-ep-dp-pp does. Their place
-// there says nothing about the numbers of ranks and is not kept.
+// there does not affect rank numbers and is not kept.
 //
 // # Hierarchy of distribution
 //
-// How ranks are numbered is one thing, how data reaches them another. Data is
-// divided from the top of this tree down:
+// The way data is divided is independent of rank numbers. It goes from the top of
+// this tree down:
 //
 //	dp    each index consumes its own samples
 //	cp    ranks of one dp index share samples: each takes a slice of the sequence
@@ -48,12 +48,12 @@
 //
 // With a group size g, each g consecutive buckets form a group, and samples are
 // balanced inside a group only. The paper rounds the number of groups up; here g
-// divides the number of buckets, so that all groups get equally much.
+// divides the number of buckets, so that all groups are equal.
 //
 // broadcast_at(dim) says that the trainer broadcasts along dim by itself: only the
 // rank with index 0 there fetches. With several dims a rank fetches if it is first
 // along all of them; with cp, pp and tp, one rank fetches for a whole dp index, which
-// is the paper's broadcast at a DP group (section 6.2). A fetcher needs what all ranks
-// behind it need: all slices of the sequence if cp is among the dims, the tensors of
+// is the paper's broadcast at a DP group (section 6.2). A fetcher gets the data of all
+// ranks it broadcasts to: all slices of the sequence if cp is among the dims, the tensors of
 // all stages if pp is. [Buckets.BroadcastAt] does this.
 package mesh

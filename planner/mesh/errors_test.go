@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-data/millrace/internal/fault"
 )
 
-// refused checks that err is the user's and reads as wanted.
+// refused checks that err is a user error with the wanted text.
 func refused(t *testing.T, err error, want string) {
 	t.Helper()
 	if err == nil {
@@ -36,7 +36,7 @@ func TestBadMeshes(t *testing.T) {
 	refused(t, mesh(func(m *Sizes) { m.VPP = 0 }), "mesh: vpp is 0, valid are 1 to 1048576")
 	refused(t, mesh(func(m *Sizes) { m.DP = 1<<20 + 1 }), "mesh: dp is 1048577, valid are 1 to 1048576")
 	refused(t, mesh(func(m *Sizes) { m.DP, m.TP, m.PP, m.CP = 1<<20, 1<<20, 1<<20, 1<<20 }),
-		"mesh: dp 1048576 * cp 1048576 * pp 1048576 * tp 1048576 are more than 16777216 ranks, the most there may be")
+		"mesh: dp 1048576 * cp 1048576 * pp 1048576 * tp 1048576 are more than 16777216 ranks, the maximum")
 	refused(t, mesh(func(m *Sizes) { m.EP = 3 }),
 		"mesh: ep 3 does not divide dp 2 * cp 2 = 4, the ranks that experts are laid over; valid are 1, 2 and 4")
 	refused(t, mesh(func(m *Sizes) { m.DP, m.CP, m.EP = 1, 1, 2 }),
@@ -59,12 +59,12 @@ func TestBadTexts(t *testing.T) {
 	const valid = `; valid is each of dp, cp, pp, tp with its size, as in "tp2 cp1 dp4 pp1", and vpp and ep if above 1`
 	for text, want := range map[string]string{
 		" ":                         `mesh: the text is empty, valid is one such as "tp2 cp1 dp4 pp1"`,
-		"tp2 cp1 dd4 pp1":           `mesh: "dd4" names no axis, did you mean "dp"? V` + valid[3:],
-		"16":                        `mesh: "16" names no axis` + valid,
+		"tp2 cp1 dd4 pp1":           `mesh: "dd4" is not an axis, did you mean "dp"? V` + valid[3:],
+		"16":                        `mesh: "16" is not an axis` + valid,
 		"tp2 cp dp4":                `mesh: "cp" gives no size of cp, valid are cp1 to cp1048576`,
 		"tp2 cp0 dp4":               `mesh: "cp0" gives no size of cp, valid are cp1 to cp1048576`,
 		"tp99999999999999999999":    `mesh: "tp99999999999999999999" gives no size of tp, valid are tp1 to tp1048576`,
-		"tp-2":                      `mesh: "tp-2" names no axis, did you mean "tp"? V` + valid[3:],
+		"tp-2":                      `mesh: "tp-2" is not an axis, did you mean "tp"? V` + valid[3:],
 		"tp2 cp1 dp4":               "mesh: order lacks pp; valid is each of dp, cp, pp, tp once, and ep and vpp if you like",
 		strings.Repeat("dp1 ", 1e4): "mesh: order names dp twice; valid is each of dp, cp, pp, tp once, and ep and vpp if you like",
 	} {

@@ -61,7 +61,7 @@ func checkSizes(m Sizes) error {
 	world := int64(1)
 	for _, n := range sizes[:levels] {
 		if world *= int64(*n); world > maxWorld {
-			return fault.Userf("mesh: dp %d * cp %d * pp %d * tp %d are more than %d ranks, the most there may be",
+			return fault.Userf("mesh: dp %d * cp %d * pp %d * tp %d are more than %d ranks, the maximum",
 				m.DP, m.CP, m.PP, m.TP, maxWorld)
 		}
 	}
@@ -99,8 +99,8 @@ func parseOrder(order []string) (parsed [levels]axis, err error) {
 	return parsed, nil
 }
 
-// instead ends a message about an unknown word: with the known word that was
-// meant, if one is near, and with what is valid.
+// instead ends a message about an unknown word: with the nearest known word, if one
+// is near, and the valid ones.
 func instead(got string, words []string, valid string) string {
 	if near := didyoumean.Nearest(got, words); near != "" {
 		return fmt.Sprintf(", did you mean %q? V%s", near, strings.TrimPrefix(valid, "v"))

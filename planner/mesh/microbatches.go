@@ -38,7 +38,7 @@ func (t *Tree) Microbatches(rows, size int) (int, error) {
 
 // PoolMicrobatches returns how many microbatches each rank of the pool gets, where the
 // dp x cp ranks of a batch are one pool and a row of width w takes w of the batch's
-// units. It is an error if the pool does not divide units or is no multiple of
+// units. It is an error if the pool does not divide units or is not a multiple of
 // widest, the largest width, or, with vpp above 1, if pp does not divide the result.
 func (t *Tree) PoolMicrobatches(units, widest int) (int, error) {
 	pool := int64(t.size[dp]) * int64(t.size[cp])
@@ -56,7 +56,7 @@ func (t *Tree) PoolMicrobatches(units, widest int) (int, error) {
 	return int(u / pool), nil
 }
 
-// interleaved says what the interleaved schedule adds to a message.
+// interleaved returns the part of a message about the interleaved schedule.
 func (t *Tree) interleaved() string {
 	if t.vpp == 1 {
 		return ""
@@ -72,8 +72,8 @@ func (t *Tree) microbatchGroup() int64 {
 	return 1
 }
 
-// validRows names the nearest batches that the mesh can take, and the nearest dp
-// with which it could take rows. Each dp index takes a multiple of share rows.
+// validRows names the nearest batches that fit the mesh, and the nearest dp that
+// fits rows. Each dp index takes a multiple of share rows.
 func (t *Tree) validRows(rows, share int64) string {
 	unit := int64(t.size[dp]) * share
 	low := rows / unit * unit

@@ -16,8 +16,8 @@ func (t *Tree) header() string {
 	return fmt.Sprintf("%s: %s\n", plural(t.World(), "rank"), t.Canonical())
 }
 
-// lines draws the tree. Of each axis, notes says what stands behind its first
-// index and what behind the others.
+// lines draws the tree. notes returns, per axis, the notes after its first index
+// and after the others.
 func (t *Tree) lines(notes func(axis) (first, others string)) string {
 	var left, right []string
 	line := func(a axis, label, note string) {
@@ -44,8 +44,8 @@ func (t *Tree) lines(notes func(axis) (first, others string)) string {
 	return columns(left, right)
 }
 
-// String prints the tree as [Tree.String] does, with the numbers of buckets and
-// with who fetches.
+// String prints the tree as [Tree.String] does, with bucket numbers and the ranks
+// that fetch.
 func (b Buckets) String() string {
 	each := b.tree.product(b.inside)
 	text := b.tree.header() + fmt.Sprintf("distribute at %s: %s of %s", b.axis, plural(b.count, "bucket"), plural(each, "rank"))
@@ -58,8 +58,8 @@ func (b Buckets) String() string {
 	return text + "\n" + b.tree.lines(b.notes)
 }
 
-// notes says of an axis what its first index and all others have to do with
-// buckets and broadcasts.
+// notes returns, for an axis, the buckets and broadcasts of its first index and of
+// the others.
 func (b Buckets) notes(a axis) (first, others string) {
 	if lowest := a == tp || b.inside[a+1]; lowest && !b.inside[a] {
 		first = "bucket 0"
@@ -79,10 +79,10 @@ func (b Buckets) notes(a axis) (first, others string) {
 	return first, join(others, as(a))
 }
 
-// as says that a subtree is like the first.
+// as notes that a subtree is like the first.
 func as(a axis) string { return fmt.Sprintf("as %s 0", a) }
 
-// columns lines up notes behind labels.
+// columns aligns notes after labels.
 func columns(left, right []string) string {
 	width := 0
 	for _, l := range left {

@@ -43,7 +43,7 @@ func Parse(text string) (*Tree, error) {
 		name := strings.TrimRight(word, "0123456789")
 		at := slices.Index(names, name)
 		if at < 0 {
-			return nil, fault.Userf("mesh: %s names no axis%s", quote(word), instead(name, names,
+			return nil, fault.Userf("mesh: %s is not an axis%s", quote(word), instead(name, names,
 				`valid is each of dp, cp, pp, tp with its size, as in "tp2 cp1 dp4 pp1", and vpp and ep if above 1`))
 		}
 		n, err := strconv.ParseUint(word[len(name):], 10, 32)
@@ -52,7 +52,7 @@ func Parse(text string) (*Tree, error) {
 		}
 		*sizes[at] = int(n)
 		if m.Order = append(m.Order, name); len(m.Order) > len(names) {
-			break // one is named twice, and New says which
+			break // one is named twice, and New reports it
 		}
 	}
 	return New(m)

@@ -67,13 +67,13 @@ func (t *Tree) Sizes() Sizes {
 // World returns the number of ranks.
 func (t *Tree) World() int { return t.size[dp] * t.size[cp] * t.size[pp] * t.size[tp] }
 
-// Equal tells whether both trees have the same sizes and the same order. The place
+// Equal reports whether both trees have the same sizes and the same order. The place
 // of an axis with one rank counts: it decides the numbers once the axis grows.
 func (t *Tree) Equal(other *Tree) bool { return *t == *other }
 
 // Change returns the tree of the same mesh with other sizes: those of m that
-// are not 0, and its order if it has one. It is an elastic change of the trainer;
-// t stays as it is.
+// are not 0, and its order if it has one: an elastic change of the trainer.
+// t is unchanged.
 func (t *Tree) Change(m Sizes) (*Tree, error) {
 	next := t.Sizes()
 	have, want := next.sizes(), m.sizes()
@@ -88,7 +88,7 @@ func (t *Tree) Change(m Sizes) (*Tree, error) {
 	return New(next)
 }
 
-// Coordinates returns where a rank stands. A rank outside 0 to World-1 is an error.
+// Coordinates returns a rank's coordinates. A rank outside 0 to World-1 is an error.
 func (t *Tree) Coordinates(rank int) (Coordinates, error) {
 	if err := t.checkRank(rank); err != nil {
 		return Coordinates{}, err
@@ -110,7 +110,7 @@ func (t *Tree) Rank(c Coordinates) (int, error) {
 
 func (t *Tree) checkRank(rank int) error {
 	if rank < 0 || rank >= t.World() {
-		return fault.Userf("there is no rank %d: ranks of mesh %s go from 0 to %d", rank, t.Canonical(), t.World()-1)
+		return fault.Userf("no rank %d: ranks of mesh %s go from 0 to %d", rank, t.Canonical(), t.World()-1)
 	}
 	return nil
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// parse returns the tree of a text that is right.
+// parse returns the tree of a valid text.
 func parse(t testing.TB, text string) *Tree {
 	t.Helper()
 	tree, err := Parse(text)
@@ -46,7 +46,7 @@ func random(t *testing.T, check func(*testing.T, *rand.Rand, *Tree)) {
 	}
 }
 
-// count numbers the ranks of a mesh by counting: the first axis of the order turns fastest.
+// count numbers the ranks of a mesh by counting: the first axis of the order changes fastest.
 func count(m Sizes) (places []Coordinates) {
 	size := map[string]int{"dp": m.DP, "cp": m.CP, "pp": m.PP, "tp": m.TP}
 	at := map[string]int{}
