@@ -13,7 +13,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/millrace-data/millrace/bench/trainsim"
+	"github.com/millrace-data/millrace/bench/internal/trainsim"
 	"github.com/millrace-data/millrace/internal/testdata"
 )
 

@@ -186,8 +186,8 @@ type Client struct {
 }
 
 // Open joins the job served at address (the planner's, or that of `millrace
-// serve`) as one rank. Errors of class fault.User mean that rank, spec or token
-// do not fit the job.
+// serve`) as one rank. A *UserError means that rank, spec or token do not
+// fit the job.
 func Open(ctx context.Context, address string, opts Options) (*Client, error) {
 	opts.withDefaults()
 	c := &Client{opts: opts, address: address, spares: make(chan *memory, maxSpares)}

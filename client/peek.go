@@ -15,7 +15,7 @@ const Newest = int64(-1)
 // Peek returns what a rank of the job served at address gets of a step, for someone who
 // only looks: nothing joins, nothing is acknowledged, and the job goes on as if nobody
 // had asked. Steps are there from the one that the slowest rank is at to the last that
-// is planned; any other is an error of class fault.User that names them. Of opts it takes
+// is planned; any other is a *UserError that names them. Of opts it takes
 // Rank, Job, Identity, Deadline and Security.
 func Peek(ctx context.Context, address string, step int64, opts Options) (*Batch, error) {
 	opts.withDefaults()

@@ -25,7 +25,7 @@ type Report struct {
 const reportDeadline = 5 * time.Second
 
 // Report gives the service what was measured. It returns when the service has it,
-// or after some seconds with an error of class fault.Lost: the report may then be
+// or after some seconds with a *LostError: the report may then be
 // made again, or left out. Of several ranks that see the same loss, one reports.
 func (c *Client) Report(ctx context.Context, r Report) error {
 	if c.closed {
@@ -76,7 +76,7 @@ func (r Report) wire() (*pb.ReportRequest, error) {
 // Change changes the job served at address and returns the first step that the
 // change applies to; it is durable then. change is one line of a change file, such
 // as {"weights":{"web":0.7,"code":0.3}}; without a step it applies as soon as it
-// can. It is asked for once: after an error of class fault.Lost it may have been
+// can. It is asked for once: after a *LostError it may have been
 // made, and the status of the job lists the changes that were. A source that is
 // added is indexed first, which takes its time: give ctx a deadline to suit.
 func Change(ctx context.Context, address string, change []byte, security Security) (step int64, err error) {

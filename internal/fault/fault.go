@@ -38,38 +38,67 @@ func (c Class) String() string {
 	}
 }
 
-type classified struct {
-	class Class
-	err   error
+// classed is what the three classes have in common. It has no Unwrap: an error that
+// another class wraps is found by errors.Is and errors.As, and its class is not.
+type classed struct{ err error }
+
+// Error returns the message of the wrapped error.
+func (e *classed) Error() string { return e.err.Error() }
+
+// Is forwards errors.Is to the wrapped error.
+func (e *classed) Is(target error) bool { return errors.Is(e.err, target) }
+
+// As forwards errors.As to the wrapped error, except for classes: the outermost counts.
+func (e *classed) As(target any) bool {
+	switch target.(type) {
+	case **UserError, **LostError, **bugError, *hasClass:
+		return false
+	}
+	return errors.As(e.err, target)
 }
 
-func (e *classified) Error() string { return e.err.Error() }
-func (e *classified) Unwrap() error { return e.err }
+// UserError is an error of class User: bad data, a bad spec or a bad request. Its
+// message says what to change; trying again without a change is useless.
+type UserError struct{ classed }
+
+// LostError is an error of class Lost: a machine, process, disk or network that went
+// away. Neither the spec nor the data is at fault; trying again may help.
+type LostError struct{ classed }
+
+type bugError struct{ classed }
+
+func (*UserError) class() Class { return User }
+func (*LostError) class() Class { return Lost }
+func (*bugError) class() Class  { return Bug }
+
+type hasClass interface{ class() Class }
 
 // Userf formats an error of class User. It wraps like fmt.Errorf.
-func Userf(format string, args ...any) error {
-	return &classified{User, fmt.Errorf(format, args...)}
-}
+func Userf(format string, args ...any) error { return As(User, fmt.Errorf(format, args...)) }
 
 // Lostf formats an error of class Lost. It wraps like fmt.Errorf.
-func Lostf(format string, args ...any) error {
-	return &classified{Lost, fmt.Errorf(format, args...)}
-}
+func Lostf(format string, args ...any) error { return As(Lost, fmt.Errorf(format, args...)) }
 
 // As gives err the class c; nil stays nil. The outermost class wins.
 func As(c Class, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &classified{c, err}
+	switch c {
+	case User:
+		return &UserError{classed{err}}
+	case Lost:
+		return &LostError{classed{err}}
+	}
+	return &bugError{classed{err}}
 }
 
 // ClassOf returns the class of err: the outermost one set by this package,
 // Lost for a cancelled or expired context, else Bug.
 func ClassOf(err error) Class {
-	var c *classified
+	var c hasClass
 	if errors.As(err, &c) {
-		return c.class
+		return c.class()
 	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return Lost

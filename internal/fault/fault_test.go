@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"testing"
 
 	"github.com/millrace-data/millrace/internal/fault"
@@ -32,5 +33,22 @@ func TestClassOf(t *testing.T) {
 	}
 	if fault.As(fault.User, nil) != nil {
 		t.Error("As(nil) is not nil")
+	}
+}
+
+// TestOutermostClass: what errors.As finds is what ClassOf says, and all else is found
+// through it.
+func TestOutermostClass(t *testing.T) {
+	inner := fault.Userf("row %d: %w", 3, &os.PathError{Op: "open", Path: "x", Err: os.ErrNotExist})
+	for _, outer := range []fault.Class{fault.Bug, fault.User, fault.Lost} {
+		err := fmt.Errorf("source: %w", fault.As(outer, fmt.Errorf("reading: %w", inner)))
+		_, user := errors.AsType[*fault.UserError](err)
+		_, lost := errors.AsType[*fault.LostError](err)
+		if user != (outer == fault.User) || lost != (outer == fault.Lost) || fault.ClassOf(err) != outer {
+			t.Errorf("%v outside: a user error: %v, a lost one: %v, class %v", outer, user, lost, fault.ClassOf(err))
+		}
+		if path, ok := errors.AsType[*os.PathError](err); !ok || path.Path != "x" || !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%v outside: the wrapped error is not found", outer)
+		}
 	}
 }

@@ -3,7 +3,7 @@ package trainsim_test
 import (
 	"fmt"
 
-	"github.com/millrace-data/millrace/bench/trainsim"
+	"github.com/millrace-data/millrace/bench/internal/trainsim"
 )
 
 // What balancing is worth for 8 ranks of 4 GPUs when images are heavy-tailed.
