@@ -17,6 +17,7 @@ import (
 
 	"github.com/millrace-data/millrace/balance"
 	"github.com/millrace-data/millrace/internal/planner"
+	"github.com/millrace-data/millrace/internal/planner/compile"
 	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/rpc"
 	"github.com/millrace-data/millrace/jobspec"
@@ -132,9 +133,6 @@ func cyclePlanRole(ctx context.Context, arg string) error {
 	if err != nil {
 		return err
 	}
-	if err := strategy.Register(cycleStrategy, watch.plan); err != nil {
-		return err
-	}
 	job, err := jobspec.Load(a.Spec)
 	if err != nil {
 		return err
@@ -143,7 +141,8 @@ func cyclePlanRole(ctx context.Context, arg string) error {
 	var emitted error
 	err = planner.Run(ctx, planner.Options{
 		Job: job, Address: a.Address, LogDir: a.LogDir, Loaders: a.Loaders, Constructors: cycleConstructors,
-		Serving: func(address string) { emitted = emit(address) },
+		Registry: compile.Registry{Strategies: strategy.Set{cycleStrategy: watch.plan}},
+		Serving:  func(address string) { emitted = emit(address) },
 	})
 	return errors.Join(err, emitted, emit(watch.times))
 }

@@ -21,6 +21,8 @@ type checker struct {
 	job    *Job
 	filter func(string) error // nil: filters are only checked not to be empty
 	cost   func(string) error // nil: costs are not read
+	named  func(string) error // nil: names of strategies are not looked up
+	policy func(string) error // nil: names of policies are not looked up
 }
 
 var rules = []rule{
@@ -35,12 +37,13 @@ var rules = []rule{
 	{"`batch.context_split` is a power of two that divides `topology.dp` * `topology.cp`, and this product divides `batch.sequences`. It needs `format: megatron-thd`, `packing`, `cp_slicing: zigzag`, a `microbatch_size` of 1 and, in `topology.order`, `cp` before `dp`; images, and levels, methods and groups of a balance other than the default have no rows of several widths.", (*checker).contextSplit},
 	{"The first stage starts at step 0, later ones start later than the one before. A ramp has `over`, `over` has a ramp; a ramp is over when the next stage starts, and the first stage has none.", (*checker).stages},
 	{"Weights name sources of the spec, are finite and not negative, and at least one of a stage is above 0. Weights that do not sum to 1 (off by more than 1e-6) are normalised with a warning. A source that no stage gives a weight is a warning.", (*checker).weights},
+	{"`mix.feedback.policy` is built in, or registered by the program that runs the job.", (*checker).feedback},
 	{"`exhausted: renormalize` without `epochs` is a warning: no source is ever exhausted.", (*checker).exhausted},
 	{"`batch.sequences` is a multiple of `topology.dp` * `batch.microbatch_size`, so that every DP rank has the same number of microbatches. With `vpp` above 1 that number is a multiple of `pp`, which Megatron's interleaved schedule needs.", (*checker).microbatches},
 	{"`batch.outliers.above` rises, has at most 16 lengths and none above `batch.sequence_length`; `together` is at most `batch.sequences`, and times the number of lengths at most 128, which bounds what a resume token holds.", (*checker).outliers},
 	{"With `cp` above 1, `batch.sequence_length` is a multiple of 2 * `cp` (`cp_slicing: zigzag`) or of `cp` (`contiguous`).", (*checker).slices},
 	{"With `format: megatron-thd`, `document_multiple` is a multiple of 2 * `cp` (`cp` above 1) and `batch.sequence_length` one of `document_multiple`; `pad_id` is 0, and `cp_slicing` is not `contiguous`. Other formats have no `document_multiple`. With `format: torchtitan` and `cp` above 1, `cp_slicing` is `none`: torchtitan cuts the batch itself.", (*checker).output},
-	{"In `strategy`, `use` stands alone. Each graph has each other primitive at most once, `balance` after `distribute` and `cost`, `broadcast_at` after `distribute`. Rows are distributed at `dp`, images not at an axis with `tp` in it if rows are broadcast there; `group_size` divides the consumers. Levels `intra` and `interleaved` are for rows with `packing`. `broadcast_at` and `output.broadcast_at` agree. Costs can be read.", (*checker).strategy},
+	{"In `strategy`, `use` stands alone. Each graph has each other primitive at most once, `balance` after `distribute` and `cost`, `broadcast_at` after `distribute`. Rows are distributed at `dp`, images not at an axis with `tp` in it if rows are broadcast there; `group_size` divides the consumers. Levels `intra` and `interleaved` are for rows with `packing`. `broadcast_at` and `output.broadcast_at` agree. Costs can be read, and the program that runs the job knows what `use` names.", (*checker).strategy},
 	{"`topology.order` names each axis of ranks once. `topology.ep` divides `dp` * `cp`.", (*checker).order},
 }
 

@@ -289,7 +289,7 @@ var outliersObject = object{title: "outliers", short: "above", fields: []field{
 
 var primitiveObject = object{title: "A primitive", choice: true, short: "use", fields: []field{
 	{key: "use", name: "Use", kind: textKind,
-		doc: "A strategy that was registered in Go, by `strategy.Register`. It is the only entry."},
+		doc: "The name of a Go strategy that the program passes to `millrace.Main`. It is the only entry."},
 	{key: "graph", name: "Graph", kind: textKind, enum: []string{textGraph, "image"},
 		doc: "What the entries after it act on: the rows of the step (`text`, as at the beginning), or its images."},
 	{key: "mix", name: "Mix", kind: objectKind, object: &mixStepObject,

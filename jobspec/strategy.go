@@ -102,6 +102,12 @@ func CheckCost(check func(text string) error) Option {
 	return func(o *options) { o.cost = check }
 }
 
+// CheckNames has the names of a strategy and of a feedback policy looked up, so that one
+// that the program does not know is reported at its place.
+func CheckNames(strategy, policy func(name string) error) Option {
+	return func(o *options) { o.strategy, o.policy = strategy, policy }
+}
+
 // deriveBroadcast takes output.broadcast_at from the strategy.
 func (d *decoder) deriveBroadcast(job *Job) {
 	if dims := job.broadcastOfRows(); len(dims) == 1 && !d.given("output.broadcast_at") && d.sound("strategy") {
@@ -164,6 +170,8 @@ func (c *checker) strategy() {
 		switch {
 		case kind == "use" && len(c.job.Strategy) > 1:
 			c.error(at, quote(p.Use)+" is a whole strategy and stands beside other entries", "keep it alone, or write out what it does")
+		case kind == "use" && c.named != nil:
+			c.unknown(c.named(p.Use), at)
 		case kind == "graph" && slices.Contains(graphs, p.Graph):
 			c.error(at, "the graph of "+p.Graph+" began before", "write what acts on it in one place")
 		case kind == "graph":
@@ -177,6 +185,20 @@ func (c *checker) strategy() {
 		if kind != "graph" {
 			graphs = append(graphs, g.graph)
 		}
+	}
+}
+
+// unknown reports a name that is not known.
+func (c *checker) unknown(err error, at string) {
+	if err != nil {
+		c.error(at, strings.TrimPrefix(err.Error(), "strategy: "), "")
+	}
+}
+
+// feedback looks up the policy of the mix.
+func (c *checker) feedback() {
+	if c.policy != nil && c.sound("mix.feedback") {
+		c.unknown(c.policy(c.job.Mix.Feedback.Policy), "mix.feedback.policy")
 	}
 }
 

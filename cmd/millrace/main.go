@@ -1,10 +1,10 @@
-// Command millrace is the one binary of Millrace. Package cli is all of it.
+// Command millrace is the one binary of Millrace. Package millrace is all of it.
 package main
 
 import (
 	"os"
 
-	"github.com/millrace-data/millrace/internal/cli"
+	"github.com/millrace-data/millrace"
 )
 
-func main() { os.Exit(cli.Main(os.Args[1:])) }
+func main() { os.Exit(millrace.Main(os.Args[1:], millrace.Registry{})) }

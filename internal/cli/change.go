@@ -17,6 +17,7 @@ import (
 	"github.com/millrace-data/millrace/internal/preview"
 	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/rpc"
+	"github.com/millrace-data/millrace/jobspec"
 )
 
 // toService is the first argument of the verbs that change a running job.
@@ -83,7 +84,7 @@ func (f *askFlags) make(ctx context.Context, address string, c change.Change) er
 		fmt.Fprintf(os.Stderr, "millrace: no trainer has joined yet, so that it is not known at which step the job goes on: waiting up to %v for one\n", f.Timeout)
 	}
 	if f.Job != "" {
-		job, err := load(f.Job)
+		job, err := jobspec.Load(f.Job)
 		if err != nil {
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/millrace-data/millrace/internal/cli"
+	"github.com/millrace-data/millrace/internal/planner/compile"
 	"github.com/millrace-data/millrace/planner/cost"
 	"github.com/millrace-data/millrace/planner/dgraph"
 	"github.com/millrace-data/millrace/planner/strategy"
@@ -23,12 +24,8 @@ func squares(s *strategy.Step) error {
 	return g.Plan()
 }
 
-// A program that registers a strategy and is millrace besides.
+// The command line with a strategy of one's own.
 func ExampleMain() {
-	if err := strategy.Register("squares", squares); err != nil {
-		fmt.Println(err)
-		return
-	}
 	dir, err := os.MkdirTemp("", "millrace-example-*")
 	if err != nil {
 		fmt.Println(err)
@@ -49,12 +46,13 @@ strategy: squares
 			return
 		}
 	}
+	names := compile.Registry{Strategies: strategy.Set{"squares": squares}}
 	stdout := os.Stdout // what run prints has times in it
 	if os.Stdout, err = os.OpenFile(os.DevNull, os.O_WRONLY, 0); err != nil {
 		fmt.Println(err)
 		return
 	}
-	code := cli.Main([]string{"run", filepath.Join(dir, "job.yaml"), "--steps", "3"})
+	code := cli.Main([]string{"run", filepath.Join(dir, "job.yaml"), "--steps", "3"}, names)
 	os.Stdout = stdout
 	fmt.Println("three steps by a strategy of one's own: exit code", code)
 	// Output: three steps by a strategy of one's own: exit code 0

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/millrace-data/millrace/internal/didyoumean"
+	"github.com/millrace-data/millrace/internal/planner/compile"
 	"github.com/millrace-data/millrace/internal/preview"
 	"github.com/millrace-data/millrace/jobspec"
 	"github.com/millrace-data/millrace/planner/dgraph"
@@ -123,7 +124,7 @@ func (f *beginFlags) check() error {
 }
 
 // open opens a job to be planned up to a step.
-func (f *beginFlags) open(ctx context.Context, job *jobspec.Job, step int64) (*preview.Job, error) {
+func (f *beginFlags) open(ctx context.Context, names compile.Registry, job *jobspec.Job, step int64) (*preview.Job, error) {
 	changes, err := f.changes()
 	if err != nil {
 		return nil, err
@@ -132,15 +133,15 @@ func (f *beginFlags) open(ctx context.Context, job *jobspec.Job, step int64) (*p
 	if err != nil {
 		return nil, err
 	}
-	return preview.Open(ctx, preview.Options{Job: job, Changes: changes, Token: token, LogDir: f.LogDir, From: step})
+	return preview.Open(ctx, preview.Options{Job: job, Changes: changes, Token: token, LogDir: f.LogDir, From: step, Registry: names})
 }
 
-func (c *explainCmd) Run(ctx context.Context) error {
-	job, err := load(c.Job)
+func (c *explainCmd) Run(ctx context.Context, names compile.Registry) error {
+	job, err := load(names, c.Job)
 	if err != nil {
 		return err
 	}
-	j, err := c.open(ctx, job, max(c.Step, c.from))
+	j, err := c.open(ctx, names, job, max(c.Step, c.from))
 	if err != nil {
 		return err
 	}

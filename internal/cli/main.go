@@ -3,9 +3,8 @@
 // only, and what a person sees: flags, help, progress, messages. docs/cli.md is
 // the manual.
 //
-// cmd/millrace is Main and nothing else. A program of one's own that registers
-// strategies or policies and calls Main is millrace with these: see
-// docs/strategies.md.
+// Package millrace, the public one, is what programs with strategies or policies of their
+// own call.
 //
 // Exit codes: 0 success; 1 a bug in Millrace; 2 wrong usage; 3 the job spec or
 // the data is at fault; 4 something was lost (network, process, disk, deadline);
@@ -28,7 +27,7 @@ import (
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/planner/compile"
 	"github.com/millrace-data/millrace/internal/rpc"
-	"github.com/millrace-data/millrace/internal/sourceloader/transform"
+	"github.com/millrace-data/millrace/internal/service"
 	"github.com/millrace-data/millrace/jobspec"
 )
 
@@ -72,9 +71,14 @@ type cli struct {
 }
 
 // Main runs the command line given by args, without the program's name, and
-// returns the exit code. It takes SIGINT and SIGTERM as the wish to stop; a
+// returns the exit code. Job specs may use names. It takes SIGINT and SIGTERM as the wish to stop; a
 // second SIGINT ends the process at once.
-func Main(args []string) int { return run(args) }
+func Main(args []string, names compile.Registry) int {
+	if err := names.Check(); err != nil {
+		return report(os.Stderr, err)
+	}
+	return run(args, names)
+}
 
 // parserOf is the command line as kong sees it; a test reads it too.
 func parserOf(c *cli) *kong.Kong {
@@ -85,7 +89,7 @@ func parserOf(c *cli) *kong.Kong {
 			"4 something was lost (network, process, disk, deadline), 5 verify found a difference, 130 interrupted."))
 }
 
-func run(args []string) int {
+func run(args []string, names compile.Registry) int {
 	var c cli
 	if len(args) == 0 {
 		args = []string{"--help"}
@@ -103,6 +107,7 @@ func run(args []string) int {
 	stderr := newLogWriter(os.Stderr)
 	defer stderr.close()
 	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
+	kctx.Bind(names)
 	kctx.BindTo(ctx, (*context.Context)(nil))
 	kctx.BindTo(stderr, (*io.Writer)(nil))
 	err = kctx.Run(log)
@@ -185,16 +190,15 @@ func report(stderr io.Writer, err error) int {
 const lostAdvice = " (something was lost: the spec and the data are not at fault; --log-level info tells more)"
 
 // load reads a job spec and prints its warnings.
-func load(path string, opts ...jobspec.Option) (*jobspec.Job, error) {
-	job, findings := jobspec.Lint(path, append(opts, jobspec.CheckFilter(transform.CheckFilter), jobspec.CheckCost(compile.CheckCost))...)
+func load(names compile.Registry, path string, opts ...jobspec.Option) (*jobspec.Job, error) {
+	job, findings := service.Lint(path, names, opts...)
 	if err := findings.Err(); err != nil {
 		return nil, err
 	}
 	for _, f := range findings {
 		fmt.Fprintln(os.Stderr, f)
 	}
-	_, err := compile.Compile(job) // a strategy's name is known to the program only
-	return job, err
+	return job, nil
 }
 
 // tlsFlags are the flags that say how roles, trainers and tools trust each other.

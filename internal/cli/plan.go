@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/millrace-data/millrace/internal/planner/compile"
 	"github.com/millrace-data/millrace/internal/preview"
 	"github.com/millrace-data/millrace/internal/preview/page"
 	"github.com/millrace-data/millrace/jobspec"
@@ -43,8 +44,8 @@ func (c *planCmd) Validate() error {
 }
 
 // Run plans with the planner's core: no service, no ranks.
-func (c *planCmd) Run(ctx context.Context) error {
-	job, err := load(c.Job)
+func (c *planCmd) Run(ctx context.Context, names compile.Registry) error {
+	job, err := load(names, c.Job)
 	if err != nil {
 		return err
 	}
@@ -55,7 +56,7 @@ func (c *planCmd) Run(ctx context.Context) error {
 	if err := pageOutput.check(c.HTML); err != nil {
 		return err
 	}
-	j, err := preview.Open(ctx, preview.Options{Job: job, Changes: changes})
+	j, err := preview.Open(ctx, preview.Options{Job: job, Changes: changes, Registry: names})
 	if err != nil {
 		return err
 	}

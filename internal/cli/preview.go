@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/millrace-data/millrace/internal/planner/compile"
 	"github.com/millrace-data/millrace/internal/preview"
 )
 
@@ -41,12 +42,12 @@ func (c *previewCmd) Validate() (err error) {
 	return err
 }
 
-func (c *previewCmd) Run(ctx context.Context) error {
-	job, err := load(c.Job)
+func (c *previewCmd) Run(ctx context.Context, names compile.Registry) error {
+	job, err := load(names, c.Job)
 	if err != nil {
 		return err
 	}
-	j, err := c.open(ctx, job, c.Step)
+	j, err := c.open(ctx, names, job, c.Step)
 	if err != nil {
 		return err
 	}

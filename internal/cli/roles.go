@@ -11,6 +11,7 @@ import (
 	"github.com/millrace-data/millrace/internal/constructor"
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/planner"
+	"github.com/millrace-data/millrace/internal/planner/compile"
 	"github.com/millrace-data/millrace/internal/service"
 	"github.com/millrace-data/millrace/internal/sourceloader"
 )
@@ -35,8 +36,8 @@ func (c *serviceFlags) Validate() error {
 }
 
 // options turns the flags into a service's options.
-func (c *serviceFlags) options(address string, log *slog.Logger, stderr io.Writer) (service.Options, error) {
-	job, err := load(c.Job)
+func (c *serviceFlags) options(names compile.Registry, address string, log *slog.Logger, stderr io.Writer) (service.Options, error) {
+	job, err := load(names, c.Job)
 	if err != nil {
 		return service.Options{}, err
 	}
@@ -46,7 +47,7 @@ func (c *serviceFlags) options(address string, log *slog.Logger, stderr io.Write
 	}
 	opts := service.Options{
 		Job: job, Changes: changes, AllowRoots: c.AllowRoot, Address: address, Security: c.security(), LogDir: c.LogDir,
-		Loaders: c.Loaders, Constructors: c.Constructors, Prefetch: c.Prefetch, Scratch: c.ScratchDir, Log: log, Stderr: stderr,
+		Loaders: c.Loaders, Constructors: c.Constructors, Prefetch: c.Prefetch, Scratch: c.ScratchDir, Log: log, Registry: names, Stderr: stderr,
 	}
 	if c.Processes {
 		if opts.Executable, err = os.Executable(); err != nil {
@@ -98,8 +99,8 @@ func (*serveCmd) Help() string {
 		"Example:\n  millrace serve job.yaml --listen 127.0.0.1:7070 --log-dir /var/lib/millrace/job"
 }
 
-func (c *serveCmd) Run(ctx context.Context, log *slog.Logger, stderr io.Writer) error {
-	opts, err := c.options(c.Listen, log, stderr)
+func (c *serveCmd) Run(ctx context.Context, log *slog.Logger, stderr io.Writer, names compile.Registry) error {
+	opts, err := c.options(names, c.Listen, log, stderr)
 	if err != nil {
 		return err
 	}
@@ -147,8 +148,8 @@ func (c *plannerCmd) Validate() error {
 	return checkCounts(c.Loaders, c.Constructors, c.Prefetch)
 }
 
-func (c *plannerCmd) Run(ctx context.Context, log *slog.Logger) error {
-	job, err := load(c.Job)
+func (c *plannerCmd) Run(ctx context.Context, log *slog.Logger, names compile.Registry) error {
+	job, err := load(names, c.Job)
 	if err != nil {
 		return err
 	}
@@ -158,7 +159,7 @@ func (c *plannerCmd) Run(ctx context.Context, log *slog.Logger) error {
 	}
 	return planner.Run(ctx, planner.Options{
 		Job: job, Changes: changes, AllowRoots: c.AllowRoot, Directory: job.Dir, Address: c.Listen, Advertise: c.Advertise, Security: c.security(), LogDir: c.LogDir,
-		Loaders: c.Loaders, Constructors: c.Constructors, Prefetch: c.Prefetch, Log: log,
+		Loaders: c.Loaders, Constructors: c.Constructors, Prefetch: c.Prefetch, Log: log, Registry: names,
 		Serving: func(address string) { fmt.Printf("planning %s on %s\n", job.Name, address) },
 	})
 }

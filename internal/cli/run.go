@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/planner"
+	"github.com/millrace-data/millrace/internal/planner/compile"
 	"github.com/millrace-data/millrace/internal/service"
 	"github.com/millrace-data/millrace/internal/trainer"
 )
@@ -41,8 +42,8 @@ func (c *runCmd) Validate() error {
 	return cmp.Or(atLeast("--steps", c.Steps, 0), c.serviceFlags.Validate())
 }
 
-func (c *runCmd) Run(ctx context.Context, log *slog.Logger, stderr io.Writer) error {
-	opts, err := c.options("127.0.0.1:0", log, stderr)
+func (c *runCmd) Run(ctx context.Context, log *slog.Logger, stderr io.Writer, names compile.Registry) error {
+	opts, err := c.options(names, "127.0.0.1:0", log, stderr)
 	if err != nil {
 		return err
 	}

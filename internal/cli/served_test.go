@@ -18,6 +18,7 @@ import (
 
 	"github.com/millrace-data/millrace/client"
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/planner/compile"
 )
 
 // open joins a served job as a rank.
@@ -61,7 +62,7 @@ func TestJoin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	job, err := load(filepath.Join(other, "job.yaml"))
+	job, err := load(compile.Registry{}, filepath.Join(other, "job.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}

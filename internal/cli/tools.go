@@ -9,6 +9,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/millrace-data/millrace/internal/planner/compile"
 	"github.com/millrace-data/millrace/internal/preview"
 	"github.com/millrace-data/millrace/internal/reference"
 	"github.com/millrace-data/millrace/internal/sourceloader"
@@ -37,7 +38,7 @@ func (*lintCmd) Help() string {
 // Validate is called by kong: what it refuses is wrong usage.
 func (c *lintCmd) Validate() error { return atLeast("--read", c.Read, 0) }
 
-func (c *lintCmd) Run(ctx context.Context) error {
+func (c *lintCmd) Run(ctx context.Context, names compile.Registry) error {
 	tokenizers := transform.NewTokenizers()
 	opts := []jobspec.Option{jobspec.CheckSource(func(job *jobspec.Job, i int) jobspec.Findings {
 		return sourceloader.Check(ctx, store.Local{}, job, i, tokenizers)
@@ -45,7 +46,7 @@ func (c *lintCmd) Run(ctx context.Context) error {
 	if c.Read > 0 {
 		opts = append(opts, jobspec.CheckData(func(job *jobspec.Job) []jobspec.Finding { return preview.Probe(ctx, store.Local{}, job, c.Read) }))
 	}
-	job, err := load(c.Job, opts...)
+	job, err := load(names, c.Job, opts...)
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -156,8 +157,8 @@ func (*referenceCmd) Help() string {
 // Validate is called by kong: what it refuses is wrong usage.
 func (c *referenceCmd) Validate() error { return atLeast("--steps", c.Steps, 0) }
 
-func (c *referenceCmd) Run(ctx context.Context) error {
-	job, err := load(c.Job)
+func (c *referenceCmd) Run(ctx context.Context, names compile.Registry) error {
+	job, err := load(names, c.Job)
 	if err != nil {
 		return err
 	}
@@ -165,7 +166,7 @@ func (c *referenceCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n, digest, err := reference.Read(ctx, store.Local{}, job, changes, limit(c.Steps), func(s *reference.Step) error {
+	n, digest, err := reference.ReadWith(ctx, store.Local{}, names.Strategies, job, changes, limit(c.Steps), func(s *reference.Step) error {
 		if c.Every {
 			return cmp.Or(printDigest(os.Stdout, s.Step+1, s.Digest), ctx.Err())
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/millrace-data/millrace/internal/checkpoint"
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/planner/change"
+	"github.com/millrace-data/millrace/internal/planner/compile"
 	"github.com/millrace-data/millrace/internal/preview"
 	"github.com/millrace-data/millrace/internal/reference"
 	"github.com/millrace-data/millrace/internal/sourceloader/store"
@@ -53,15 +54,15 @@ type differsError struct{ text string }
 
 func (e *differsError) Error() string { return e.text }
 
-func (c *verifyCmd) Run(ctx context.Context) error {
+func (c *verifyCmd) Run(ctx context.Context, names compile.Registry) error {
 	if c.Digest != "" {
-		return c.digest(ctx)
+		return c.digest(ctx, names)
 	}
-	return c.log(ctx)
+	return c.log(ctx, names)
 }
 
-func (c *verifyCmd) digest(ctx context.Context) error {
-	job, err := load(c.Job)
+func (c *verifyCmd) digest(ctx context.Context, names compile.Registry) error {
+	job, err := load(names, c.Job)
 	if err != nil {
 		return err
 	}
@@ -69,7 +70,7 @@ func (c *verifyCmd) digest(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n, digest, err := reference.Read(ctx, store.Local{}, job, changes, c.Steps, nil)
+	n, digest, err := reference.ReadWith(ctx, store.Local{}, names.Strategies, job, changes, c.Steps, nil)
 	if err != nil {
 		return err
 	}
@@ -81,8 +82,8 @@ func (c *verifyCmd) digest(ctx context.Context) error {
 }
 
 // log compares every digest that a step log holds with the reference's.
-func (c *verifyCmd) log(ctx context.Context) error {
-	job, err := load(c.Job)
+func (c *verifyCmd) log(ctx context.Context, names compile.Registry) error {
+	job, err := load(names, c.Job)
 	if err != nil {
 		return err
 	}
@@ -120,7 +121,7 @@ func (c *verifyCmd) log(ctx context.Context) error {
 	change.Sort(changes)
 	var checked int64
 	var final [32]byte
-	_, _, err = reference.Read(ctx, store.Local{}, job, changes, last+1, func(s *reference.Step) error {
+	_, _, err = reference.ReadWith(ctx, store.Local{}, names.Strategies, job, changes, last+1, func(s *reference.Step) error {
 		final = s.Digest
 		logged, ok, err := log.ReadDigest(s.Step)
 		if err != nil || !ok {

@@ -22,7 +22,7 @@ type rule struct {
 // What several rules speak of.
 var (
 	roles   = []string{"./internal/planner", "./internal/planner/plan", "./internal/planner/mix", "./planner/mesh", "./internal/planner/change", "./planner/feedback", "./internal/sourceloader/...", "./internal/constructor/...", "./client"}
-	wiring  = []string{"./cmd/...", "./internal/cli", "./bench/...", "./internal/service", "./internal/trainer", "./internal/reference", "./internal/preview/...", "./internal/sim"}
+	wiring  = []string{"./.", "./cmd/...", "./internal/cli", "./bench/...", "./internal/service", "./internal/trainer", "./internal/reference", "./internal/preview/...", "./internal/sim"}
 	network = []string{"google.golang.org/...", "net", "net/...", "./internal/proto", "./internal/rpc"}
 	chance  = []string{"time", "math/rand", "math/rand/v2", "crypto/rand"}
 )

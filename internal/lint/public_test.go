@@ -9,7 +9,7 @@ import (
 // public are the packages that other programs may import. Everything else lies under
 // internal, or is a command.
 var public = []string{
-	"balance", "client", "jobspec",
+	".", "balance", "client", "jobspec",
 	"planner/cost", "planner/dgraph", "planner/feedback", "planner/mesh", "planner/strategy",
 }
 

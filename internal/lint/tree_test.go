@@ -121,6 +121,9 @@ func (t *tree) add(root, name string) error {
 // then have no dot in their first part, like those of the standard library;
 // inModule tells them apart.
 func shorten(imported string) string {
+	if imported == module {
+		return ours + "."
+	}
 	if rest, ok := strings.CutPrefix(imported, module+"/"); ok {
 		return ours + rest
 	}

@@ -10,13 +10,13 @@ import (
 )
 
 // CoreConfig is the part of a core's configuration that the job spec alone says.
-func CoreConfig(job *jobspec.Job) (plan.Config, error) {
+func CoreConfig(job *jobspec.Job, names compile.Registry) (plan.Config, error) {
 	t := job.Topology
 	tree, err := mesh.New(mesh.Sizes{DP: t.DP, CP: t.CP, PP: t.PP, TP: t.TP, VPP: t.VPP, EP: max(t.EP, 1), Order: t.Order})
 	if err != nil {
 		return plan.Config{}, err
 	}
-	place, err := compile.Compile(job)
+	place, err := names.Compile(job)
 	return plan.Config{
 		Strategy:       place,
 		Seed:           job.Seed,

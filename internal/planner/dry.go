@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/millrace-data/millrace/internal/planner/change"
+	"github.com/millrace-data/millrace/internal/planner/compile"
 	"github.com/millrace-data/millrace/internal/planner/plan"
 	"github.com/millrace-data/millrace/internal/planner/token"
 	pb "github.com/millrace-data/millrace/internal/proto"
@@ -25,8 +26,8 @@ type Dry struct {
 type Indexer func(i int, spec jobspec.Source) (*pb.SourceIndexed, error)
 
 // NewDry indexes the sources of a job.
-func NewDry(job *jobspec.Job, index Indexer) (*Dry, error) {
-	opts := Options{Job: job}
+func NewDry(job *jobspec.Job, names compile.Registry, index Indexer) (*Dry, error) {
+	opts := Options{Job: job, Registry: names}
 	opts.withDefaults()
 	p, err := newPlanner(opts)
 	if err != nil {

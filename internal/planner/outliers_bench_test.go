@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/millrace-data/millrace/internal/planner"
+	"github.com/millrace-data/millrace/internal/planner/compile"
 	"github.com/millrace-data/millrace/internal/planner/plan"
 	"github.com/millrace-data/millrace/internal/testdata"
 	"github.com/millrace-data/millrace/jobspec"
@@ -60,7 +61,7 @@ batch: {sequence_length: 128Ki, sequences: 32`
 	if err := findings.Err(); err != nil {
 		b.Fatal(err)
 	}
-	cfg, err := planner.CoreConfig(job)
+	cfg, err := planner.CoreConfig(job, compile.Registry{})
 	if err != nil {
 		b.Fatal(err)
 	}

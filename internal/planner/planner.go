@@ -22,6 +22,7 @@ import (
 	"github.com/millrace-data/millrace/internal/checkpoint"
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/planner/change"
+	"github.com/millrace-data/millrace/internal/planner/compile"
 	"github.com/millrace-data/millrace/internal/planner/plan"
 	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/rpc"
@@ -46,6 +47,7 @@ type Options struct {
 	Changes      []change.Change      // made before the first step is planned, unless the log has them
 	StartWindow  time.Duration        // how long a rank that joins a job that runs without a token waits for the others; default DefaultStartWindow
 	Log          *slog.Logger         // default: discard
+	Registry     compile.Registry     // strategies and policies of the program
 	Serving      func(address string) // called when the address is open; may be nil
 }
 
@@ -163,12 +165,12 @@ func Run(ctx context.Context, opts Options) error {
 }
 
 func newPlanner(opts Options) (*Planner, error) {
-	cfg, err := CoreConfig(opts.Job)
+	cfg, err := CoreConfig(opts.Job, opts.Registry)
 	if err != nil {
 		return nil, err
 	}
 	f := opts.Job.Mix.Feedback
-	policy, err := feedback.New(f.Policy, feedback.Options{Rate: float64(f.Rate) / 1000, Floor: float64(f.Floor) / 1000})
+	policy, err := opts.Registry.Policies.New(f.Policy, feedback.Options{Rate: float64(f.Rate) / 1000, Floor: float64(f.Floor) / 1000})
 	if err != nil {
 		return nil, err
 	}
@@ -380,7 +382,7 @@ func (p *Planner) readLog() (err error) {
 
 // config is the core's view of the job spec.
 func (p *Planner) config() (plan.Config, error) {
-	cfg, err := CoreConfig(p.opts.Job)
+	cfg, err := CoreConfig(p.opts.Job, p.opts.Registry)
 	if err != nil {
 		return cfg, err
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/planner/compile"
 	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/jobspec"
 )
@@ -22,7 +23,7 @@ topology: {dp: 2, tp: 2}
 	if err := findings.Err(); err != nil {
 		t.Fatal(err)
 	}
-	d, err := NewDry(job, func(int, jobspec.Source) (*pb.SourceIndexed, error) {
+	d, err := NewDry(job, compile.Registry{}, func(int, jobspec.Source) (*pb.SourceIndexed, error) {
 		return &pb.SourceIndexed{Blocks: 1, Manifest: make([]byte, 32)}, nil
 	})
 	if err != nil {

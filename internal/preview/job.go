@@ -10,6 +10,7 @@ import (
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/planner"
 	"github.com/millrace-data/millrace/internal/planner/change"
+	"github.com/millrace-data/millrace/internal/planner/compile"
 	"github.com/millrace-data/millrace/internal/planner/plan"
 	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/sourceloader"
@@ -25,6 +26,8 @@ type Options struct {
 	Store   store.Store     // default: the local file system
 	Changes []change.Change // made to the job, by rising step
 	Workers int             // blocks read at a time; default GOMAXPROCS
+
+	Registry compile.Registry // strategies of the program
 
 	// Where to begin: at the position of a resume token; or at the last key frame
 	// of a step log at From or before it, with the changes of the log; or, with
@@ -79,7 +82,7 @@ func Open(ctx context.Context, opts Options) (*Job, error) {
 	j := &Job{spec: opts.Job, store: store.NewMetered(opts.Store), workers: opts.Workers}
 	tokenizers := transform.NewTokenizers()
 	var err error
-	j.dry, err = planner.NewDry(opts.Job, func(i int, spec jobspec.Source) (*pb.SourceIndexed, error) {
+	j.dry, err = planner.NewDry(opts.Job, opts.Registry, func(i int, spec jobspec.Source) (*pb.SourceIndexed, error) {
 		return j.index(ctx, i, spec, tokenizers)
 	})
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/millrace-data/millrace/internal/sourceloader/store"
 	"github.com/millrace-data/millrace/internal/sourceloader/transform"
 	"github.com/millrace-data/millrace/jobspec"
+	"github.com/millrace-data/millrace/planner/strategy"
 )
 
 const carry = 32 // samples carried from step to step at most
@@ -51,8 +52,16 @@ type Place struct {
 // steps is negative) with the changes that were made to it, and gives each to
 // visit. Changes come by rising step. It returns the last digest.
 func Read(ctx context.Context, st store.Store, job *jobspec.Job, changes []change.Change, steps int64, visit func(*Step) error) (n int64, digest [32]byte, err error) {
+	return ReadWith(ctx, st, nil, job, changes, steps, visit)
+}
+
+// ReadWith is Read of a job that may name a strategy of the program.
+func ReadWith(ctx context.Context, st store.Store, set strategy.Set, job *jobspec.Job, changes []change.Change, steps int64, visit func(*Step) error) (n int64, digest [32]byte, err error) {
 	r, manifests, err := open(ctx, st, job, changes)
 	if err != nil {
+		return 0, digest, err
+	}
+	if r.strategy, err = registeredBy(job, set); err != nil {
 		return 0, digest, err
 	}
 	digest = batch.Root(job.Identity(), batch.Combine(manifests))

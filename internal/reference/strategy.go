@@ -24,11 +24,11 @@ type registered struct {
 
 // registeredBy is the registered strategy of a job; nil if it has none, or one that
 // is written in the job spec.
-func registeredBy(job *jobspec.Job) (*registered, error) {
+func registeredBy(job *jobspec.Job, set strategy.Set) (*registered, error) {
 	if len(job.Strategy) == 0 || job.Strategy[0].Use == "" {
 		return nil, nil
 	}
-	plan, err := strategy.Named(job.Strategy[0].Use)
+	plan, err := set.Named(job.Strategy[0].Use)
 	if err != nil {
 		return nil, err
 	}

@@ -135,7 +135,7 @@ func (s setting) serve(t *testing.T, dir string, r recipe, use func(ctx context.
 func (s setting) options(t *testing.T, dir string, r recipe) service.Options {
 	t.Helper()
 	text := r.text(s.resources)
-	opts := service.Options{Job: parse(t, dir, text), Changes: r.changesOf(t), Loaders: s.loaders, Constructors: s.constructors}
+	opts := service.Options{Job: parse(t, dir, text), Changes: r.changesOf(t), Loaders: s.loaders, Constructors: s.constructors, Registry: names}
 	if s.log {
 		opts.LogDir = t.TempDir()
 	}

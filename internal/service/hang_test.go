@@ -8,21 +8,10 @@ import (
 
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/service"
-	"github.com/millrace-data/millrace/planner/strategy"
 )
 
 // hung is where the strategy "hangs" waits for the end of a test.
 var hung chan struct{}
-
-func init() {
-	err := strategy.Register("hangs", func(s *strategy.Step) error {
-		<-hung
-		return strategy.InOrder(s)
-	})
-	if err != nil {
-		panic(err)
-	}
-}
 
 // TestStrategyThatHangs: the status names a strategy that does not return, and the
 // service ends when it is to.

@@ -284,12 +284,12 @@ func solve(t testing.TB, dir string, r recipe) answer {
 	}
 	var a answer
 	wait := false
-	n, root, err := reference.Read(t.Context(), store.Local{}, parse(t, dir, r.text(resources{})), nil, 0, nil)
+	n, root, err := reference.ReadWith(t.Context(), store.Local{}, names.Strategies, parse(t, dir, r.text(resources{})), nil, 0, nil)
 	if err != nil || n != 0 {
 		t.Fatal(n, err)
 	}
 	a.digests = append(a.digests, root)
-	if _, _, err = reference.Read(t.Context(), store.Local{}, parse(t, dir, r.text(resources{})), r.changesOf(t), limit, func(s *reference.Step) error {
+	if _, _, err = reference.ReadWith(t.Context(), store.Local{}, names.Strategies, parse(t, dir, r.text(resources{})), r.changesOf(t), limit, func(s *reference.Step) error {
 		a.digests = append(a.digests, s.Digest)
 		wait = wait || s.Held > 0
 		return nil

@@ -29,6 +29,7 @@ import (
 	"github.com/millrace-data/millrace/internal/handover"
 	"github.com/millrace-data/millrace/internal/planner"
 	"github.com/millrace-data/millrace/internal/planner/change"
+	"github.com/millrace-data/millrace/internal/planner/compile"
 	"github.com/millrace-data/millrace/internal/rpc"
 	"github.com/millrace-data/millrace/internal/sourceloader"
 	"github.com/millrace-data/millrace/jobspec"
@@ -37,19 +38,20 @@ import (
 // Options configure a service. Job is required.
 type Options struct {
 	Job          *jobspec.Job
-	Address      string          // of the planner; default a free port on 127.0.0.1
-	Advertise    string          // host that trainers reach it at; default: that of the address, or the machine's name
-	Security     rpc.Security    //
-	LogDir       string          // of the step log; "" keeps none
-	Loaders      int             // default 1
-	Constructors int             // default 1
-	Prefetch     int             // default: the job spec's
-	Workers      int             // of each loader; default GOMAXPROCS
-	Scratch      string          // folder on a local disk for what loaders' memory has no room for; default: see spill.Options
-	AllowRoots   []string        // folders that sources which join are read from; default: see planner.Options
-	Changes      []change.Change // made before the first step is planned, unless the log has them
-	StartWindow  time.Duration   // of the planner; default its own. Processes have the default
-	Log          *slog.Logger    // default: discard
+	Address      string           // of the planner; default a free port on 127.0.0.1
+	Advertise    string           // host that trainers reach it at; default: that of the address, or the machine's name
+	Security     rpc.Security     //
+	LogDir       string           // of the step log; "" keeps none
+	Loaders      int              // default 1
+	Constructors int              // default 1
+	Prefetch     int              // default: the job spec's
+	Workers      int              // of each loader; default GOMAXPROCS
+	Scratch      string           // folder on a local disk for what loaders' memory has no room for; default: see spill.Options
+	AllowRoots   []string         // folders that sources which join are read from; default: see planner.Options
+	Changes      []change.Change  // made before the first step is planned, unless the log has them
+	StartWindow  time.Duration    // of the planner; default its own. Processes have the default
+	Log          *slog.Logger     // default: discard
+	Registry     compile.Registry // strategies and policies of the program; processes have their binary's
 	// Executable runs each role as a process of its own: the millrace binary.
 	// SpecFile is the job spec it is given, ChangesFile a file of Changes.
 	Executable  string
@@ -150,7 +152,7 @@ func inProcess(ctx context.Context, g *errgroup.Group, opts *Options, dir string
 	g.Go(func() error {
 		return planner.Run(ctx, planner.Options{
 			Job: opts.Job, Directory: opts.Job.Dir, Address: opts.Address, Advertise: opts.Advertise, Security: opts.Security, LogDir: opts.LogDir,
-			Loaders: opts.Loaders, Constructors: opts.Constructors, Prefetch: opts.Prefetch, Changes: opts.Changes, AllowRoots: opts.AllowRoots, Log: opts.Log,
+			Loaders: opts.Loaders, Constructors: opts.Constructors, Prefetch: opts.Prefetch, Changes: opts.Changes, AllowRoots: opts.AllowRoots, Log: opts.Log, Registry: opts.Registry,
 			StartWindow: opts.StartWindow, Serving: func(a string) { ready <- a },
 		})
 	})

@@ -8,23 +8,25 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace-data/millrace/internal/planner/compile"
 	"github.com/millrace-data/millrace/internal/service/testdata/alternate"
 	"github.com/millrace-data/millrace/planner/dgraph"
 	"github.com/millrace-data/millrace/planner/strategy"
 )
 
-func init() {
-	few := func(s *strategy.Step) error {
+// names are the strategies that the jobs of the tests name.
+var names = compile.Registry{Strategies: strategy.Set{
+	"alternate": alternate.Plan,
+	"few shares": func(s *strategy.Step) error {
 		g := s.Graph(dgraph.Text)
 		g.Mix(strategy.Shares{1, 2})
 		return g.Plan()
-	}
-	for name, plan := range map[string]strategy.Strategy{"alternate": alternate.Plan, "few shares": few} {
-		if err := strategy.Register(name, plan); err != nil {
-			panic(err)
-		}
-	}
-}
+	},
+	"hangs": func(s *strategy.Step) error {
+		<-hung
+		return strategy.InOrder(s)
+	},
+}}
 
 // TestSharesOfStrategy: a strategy's own shares may leave sources out, such as one that
 // joins later.

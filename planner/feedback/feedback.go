@@ -2,15 +2,15 @@
 //
 // It owns the policies: functions from the weights in force and the losses of
 // the sources to the next weights. It never sets them; the planner does, as a
-// change that the log and the tokens keep, so that a replay needs no
-// policy and a policy may be any Go code. Register adds one from a user's main.
+// change of its own that the log and the tokens keep, so that a replay needs no
+// policy and a policy may be any Go code. A Set holds those of a program of one's own.
 package feedback
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/millrace-data/millrace/internal/fault"
 )
@@ -39,42 +39,39 @@ type Options struct {
 // Factory makes the policy of one job.
 type Factory func(o Options) Policy
 
-var (
-	mu        sync.Mutex
-	factories = map[string]Factory{
-		"exponential": func(o Options) Policy { return Exponential(o) },
-	}
-)
+// Set holds the policies of a program by the names that job specs give them, beside the
+// built-in ones. It is read only once it is in use; nil is empty.
+type Set map[string]Factory
 
-// Register adds a policy under a name for job specs. A name in use is an error of
-// class fault.User.
-func Register(name string, f Factory) error {
-	mu.Lock()
-	defer mu.Unlock()
-	if _, taken := factories[name]; taken || name == "none" || name == "" {
-		return fault.Userf("feedback policy %q: the name is taken: choose another", name)
+var builtIn = Set{"exponential": func(o Options) Policy { return Exponential(o) }}
+
+// Check returns an error of class user for a name that is empty or taken, or a nil
+// factory.
+func (s Set) Check() error {
+	for _, name := range slices.Sorted(maps.Keys(s)) {
+		switch {
+		case name == "" || s[name] == nil:
+			return fault.Userf("feedback policy %q: a name and a factory are needed", name)
+		case name == "none" || builtIn[name] != nil:
+			return fault.Userf("feedback policy %q: the name is taken: choose another", name)
+		}
 	}
-	factories[name] = f
 	return nil
 }
 
 // New makes the policy of a job; nil for "none" and "".
-func New(name string, o Options) (Policy, error) {
+func (s Set) New(name string, o Options) (Policy, error) {
 	if name == "none" || name == "" {
 		return nil, nil
 	}
-	mu.Lock()
-	defer mu.Unlock()
-	f, ok := factories[name]
-	if !ok {
-		var names []string
-		for n := range factories {
-			names = append(names, n)
+	for _, set := range []Set{builtIn, s} {
+		if f := set[name]; f != nil {
+			return f(o), nil
 		}
-		slices.Sort(names)
-		return nil, fault.Userf("mix.feedback.policy: unknown policy %q; valid are none, %s, and those that a program registers", name, strings.Join(names, ", "))
 	}
-	return f(o), nil
+	names := slices.Sorted(maps.Keys(s))
+	return nil, fault.Userf("unknown feedback policy %q; valid are none, %s, and those that a program passes to millrace.Main",
+		name, strings.Join(append(slices.Sorted(maps.Keys(builtIn)), names...), ", "))
 }
 
 // Exponential multiplies each source's weight by exp(rate * (its loss - the mean

@@ -89,23 +89,30 @@ type still struct{}
 
 func (still) Weights(feedback.Input) []float64 { return nil }
 
-func TestRegister(t *testing.T) {
+func TestSet(t *testing.T) {
 	still := func(feedback.Options) feedback.Policy { return still{} }
-	if err := feedback.Register("still", still); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"still", "exponential", "none", ""} {
-		if err := feedback.Register(name, still); err == nil || !strings.Contains(err.Error(), "taken") {
-			t.Errorf("%q again: %v", name, err)
+	for name, want := range map[string]string{"exponential": "taken", "none": "taken", "": "needed"} {
+		if err := (feedback.Set{name: still}).Check(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", name, err)
 		}
 	}
-	if p, err := feedback.New("still", feedback.Options{}); err != nil || p == nil {
+	if err := (feedback.Set{"x": nil}).Check(); err == nil {
+		t.Error("a policy without a factory is accepted")
+	}
+	set := feedback.Set{"still": still}
+	if err := set.Check(); err != nil {
+		t.Error(err)
+	}
+	if p, err := set.New("still", feedback.Options{}); err != nil || p == nil {
 		t.Error(p, err)
 	}
-	if p, err := feedback.New("none", feedback.Options{}); err != nil || p != nil {
+	if p, err := feedback.Set(nil).New("exponential", feedback.Options{}); err != nil || p == nil {
 		t.Error(p, err)
 	}
-	if _, err := feedback.New("stil", feedback.Options{}); err == nil || !strings.Contains(err.Error(), "valid are none, exponential, still") {
+	if p, err := set.New("none", feedback.Options{}); err != nil || p != nil {
+		t.Error(p, err)
+	}
+	if _, err := set.New("stil", feedback.Options{}); err == nil || !strings.Contains(err.Error(), "valid are none, exponential, still") {
 		t.Error(err)
 	}
 }

@@ -2,6 +2,7 @@ package strategy_test
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -239,28 +240,24 @@ func TestRawAndBalance(t *testing.T) {
 	}
 }
 
-func TestRegister(t *testing.T) {
-	if _, err := strategy.Named("mine"); err == nil || fault.ClassOf(err) != fault.User {
+func TestSet(t *testing.T) {
+	if _, err := strategy.Set(nil).Named("mine"); err == nil || fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), "a program of your own") {
 		t.Errorf("got %v", err)
 	}
-	if err := strategy.Register("long-first", strategy.InOrder); err != nil {
-		t.Fatal(err)
+	set := strategy.Set{"long-first": strategy.InOrder}
+	if err := set.Check(); err != nil {
+		t.Error(err)
 	}
-	if plan, err := strategy.Named("long-first"); err != nil || plan == nil {
+	if plan, err := set.Named("long-first"); err != nil || plan == nil {
 		t.Errorf("got %v", err)
 	}
-	// Other tests register names too, and before or after this one.
-	for want, err := range map[string]error{
-		`strategy: registering "long-first": the name is taken; names in use are long-first`: strategy.Register("long-first", strategy.InOrder),
-		`strategy: registering " ": a name and a function are needed`:                        strategy.Register(" ", strategy.InOrder),
-		`strategy: registering "x": a name and a function are needed`:                        strategy.Register("x", nil),
-	} {
-		if err == nil || !strings.HasPrefix(err.Error(), want) {
-			t.Errorf("got %v, want %s", err, want)
+	for name, wrong := range map[string]strategy.Set{" ": {" ": strategy.InOrder}, "x": {"x": nil}} {
+		if err := wrong.Check(); err == nil || fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), fmt.Sprintf("%q", name)) {
+			t.Errorf("%q: got %v", name, err)
 		}
 	}
-	_, err := strategy.Named("longfirst")
-	if want := `strategy: nothing is registered as "longfirst", did you mean "long-first"? Names in use are long-first`; err == nil || !strings.HasPrefix(err.Error(), want) {
+	_, err := set.Named("longfirst")
+	if want := `strategy: nothing is registered as "longfirst", did you mean "long-first"? Valid are long-first`; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 }

@@ -47,10 +47,7 @@ func TestPanics(t *testing.T) {
 		"panic in image costs": {balanced(linear, dear, strategy.Balance{}), "too dear"},
 		"panic in both costs":  {balanced(dear, dear, strategy.Balance{}), "too dear"},
 	} {
-		if err := strategy.Register(name, row.plan); err != nil {
-			t.Fatal(err)
-		}
-		plan, err := strategy.Named(name)
+		plan, err := strategy.Set{name: row.plan}.Named(name)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,12 +1,33 @@
 package compile
 
 import (
+	"cmp"
+
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/jobspec"
 	"github.com/millrace-data/millrace/planner/cost"
 	"github.com/millrace-data/millrace/planner/dgraph"
+	"github.com/millrace-data/millrace/planner/feedback"
 	"github.com/millrace-data/millrace/planner/strategy"
 )
+
+// Registry is what a program adds to the names that job specs may use. It is read only
+// once it is in use; the zero value adds nothing.
+type Registry struct {
+	Strategies strategy.Set // for `strategy: NAME`
+	Policies   feedback.Set // for `mix: {feedback: NAME}`
+}
+
+// Check returns an error of class fault.User for a name that is empty or taken, or that
+// stands for nothing.
+func (r Registry) Check() error { return cmp.Or(r.Strategies.Check(), r.Policies.Check()) }
+
+// CheckNames has the names of a job spec looked up in the registry, each at its place.
+func (r Registry) CheckNames() jobspec.Option {
+	return jobspec.CheckNames(
+		func(name string) error { _, err := r.Strategies.Named(name); return err },
+		func(name string) error { _, err := r.Policies.New(name, feedback.Options{}); return err })
+}
 
 // CheckCost reports whether a cost of a job spec can be read; for
 // jobspec.CheckCost.
@@ -19,15 +40,15 @@ func CheckCost(text string) error {
 type call func(s *strategy.Step, g *strategy.Graph) *strategy.Graph
 
 // Compile returns the strategy of a job: strategy.InOrder if it has none, the
-// registered one if it names one, else its primitives in their order. Rows are
+// one of the registry if it names one, else its primitives in their order. Rows are
 // broadcast as the output section says where the strategy does not. Errors are of
 // class fault.User: a name that is not registered, or a cost that cannot be read.
-func Compile(job *jobspec.Job) (strategy.Strategy, error) {
+func (r Registry) Compile(job *jobspec.Job) (strategy.Strategy, error) {
 	switch list := job.Strategy; {
 	case len(list) == 0:
 		return strategy.InOrder, nil
 	case list[0].Use != "":
-		return strategy.Named(list[0].Use)
+		return r.Strategies.Named(list[0].Use)
 	}
 	c := compiler{graph: dgraph.Text}
 	for i := range job.Strategy {

@@ -10,6 +10,7 @@ import (
 	"github.com/millrace-data/millrace/jobspec"
 	"github.com/millrace-data/millrace/planner/cost"
 	"github.com/millrace-data/millrace/planner/dgraph"
+	"github.com/millrace-data/millrace/planner/feedback"
 	"github.com/millrace-data/millrace/planner/mesh"
 	"github.com/millrace-data/millrace/planner/strategy"
 )
@@ -118,7 +119,7 @@ func TestSameCalls(t *testing.T) {
 			return v.Plan()
 		},
 	} {
-		plan, err := compile.Compile(load(t, spec))
+		plan, err := (compile.Registry{}).Compile(load(t, spec))
 		if err != nil {
 			t.Fatalf("%s: %v", spec, err)
 		}
@@ -130,14 +131,12 @@ func TestSameCalls(t *testing.T) {
 
 func TestNamed(t *testing.T) {
 	job := load(t, "strategy: shortest")
-	if _, err := compile.Compile(job); err == nil || !strings.Contains(err.Error(), `nothing is registered as "shortest"`) {
+	if _, err := (compile.Registry{}).Compile(job); err == nil || !strings.Contains(err.Error(), `nothing is registered as "shortest"`) {
 		t.Fatalf("got %v", err)
 	}
 	called := false
-	if err := strategy.Register("shortest", func(s *strategy.Step) error { called = true; return strategy.InOrder(s) }); err != nil {
-		t.Fatal(err)
-	}
-	plan, err := compile.Compile(job)
+	names := compile.Registry{Strategies: strategy.Set{"shortest": func(s *strategy.Step) error { called = true; return strategy.InOrder(s) }}}
+	plan, err := names.Compile(job)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +154,27 @@ func TestCosts(t *testing.T) {
 		t.Errorf("got %+v", findings)
 	}
 	job, _ := jobspec.Parse("f", []byte(head+spec), "")
-	if _, err := compile.Compile(job); err == nil || fault.ClassOf(err) != fault.User || !strings.HasPrefix(err.Error(), "strategy[1]: cost") {
+	if _, err := (compile.Registry{}).Compile(job); err == nil || fault.ClassOf(err) != fault.User || !strings.HasPrefix(err.Error(), "strategy[1]: cost") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestNames: names that the program does not know are found when the spec is read.
+func TestNames(t *testing.T) {
+	names := compile.Registry{Strategies: strategy.Set{"shortest": strategy.InOrder}}
+	if err := names.Check(); err != nil {
+		t.Fatal(err)
+	}
+	_, findings := jobspec.Parse("f", []byte(head+"mix: {feedback: expo}\nstrategy: shotest"), "", names.CheckNames())
+	if len(findings) != 2 || findings[0].Line != 6 || findings[0].Field != "mix.feedback.policy" || !strings.Contains(findings[0].Message, "exponential") ||
+		findings[1].Line != 7 || !strings.Contains(findings[1].Message, `did you mean "shortest"`) {
+		t.Errorf("got %+v", findings)
+	}
+	if _, findings := jobspec.Parse("f", []byte(head+"mix: {feedback: exponential}\nstrategy: shortest"), "", names.CheckNames()); findings != nil {
+		t.Errorf("got %v", findings)
+	}
+	wrong := compile.Registry{Policies: feedback.Set{"none": nil}}
+	if err := wrong.Check(); fault.ClassOf(err) != fault.User || err == nil {
 		t.Errorf("got %v", err)
 	}
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // Four rows for two ranks, balanced as a job spec says.
-func ExampleCompile() {
+func ExampleRegistry_Compile() {
 	job, findings := jobspec.Parse("job.yaml", []byte(`
 name: demo
 sources: [{name: web, files: web/*.jsonl}]
@@ -26,7 +26,7 @@ strategy:
 		fmt.Println(findings)
 		return
 	}
-	plan, err := compile.Compile(job)
+	plan, err := compile.Registry{}.Compile(job)
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -2,18 +2,13 @@
 package main
 
 import (
-	"fmt"
 	"os"
 
-	"github.com/millrace-data/millrace/internal/cli"
+	"github.com/millrace-data/millrace"
 	"github.com/millrace-data/millrace/internal/service/testdata/alternate"
 	"github.com/millrace-data/millrace/planner/strategy"
 )
 
 func main() {
-	if err := strategy.Register("alternate", alternate.Plan); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	os.Exit(cli.Main(os.Args[1:]))
+	os.Exit(millrace.Main(os.Args[1:], millrace.Registry{Strategies: strategy.Set{"alternate": alternate.Plan}}))
 }
