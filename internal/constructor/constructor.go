@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/millrace-data/millrace/internal/constructor/assemble"
+	"github.com/millrace-data/millrace/internal/constructor/deliver"
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/handover"
 	"github.com/millrace-data/millrace/internal/imaging"
@@ -59,7 +60,8 @@ func (o *Options) withDefaults() {
 type Constructor struct {
 	pb.UnimplementedConstructorServer
 	opts   Options
-	steps  *steps
+	job    currentJob
+	steps  *deliver.Steps
 	peers  *peers
 	bodies bodies
 
@@ -70,16 +72,16 @@ type Constructor struct {
 // Run serves until ctx ends or the planner goes away.
 func Run(ctx context.Context, opts Options) error {
 	opts.withDefaults()
-	c := &Constructor{opts: opts, steps: newSteps(), peers: newPeers(handover.NewDirectory(opts.Exchange, opts.Security.Of(opts.Planner))), pictures: imaging.NewPool(runtime.GOMAXPROCS(0)), failures: make(chan error, 1)}
+	c := &Constructor{opts: opts, steps: deliver.New(), peers: newPeers(handover.NewDirectory(opts.Exchange, opts.Security.Of(opts.Planner))), pictures: imaging.NewPool(runtime.GOMAXPROCS(0)), failures: make(chan error, 1)}
 	defer c.peers.directory.Close()
 	register := func(s *grpc.Server) { pb.RegisterConstructorServer(s, c) }
 	return rpc.Run(ctx, opts.Address, opts.Advertise, opts.Security.Of(opts.Planner), rpc.MaxAsk, register, func(ctx context.Context, address string) error {
 		c.opts.ID = cmp.Or(c.opts.ID, address)
 		err := c.session(ctx, address)
 		if err == nil || errors.Is(err, context.Canceled) {
-			c.steps.fail(errStopped)
+			c.steps.Fail(errStopped)
 		}
-		c.steps.fail(err)
+		c.steps.Fail(err)
 		return err
 	})
 }
@@ -114,20 +116,20 @@ func (c *Constructor) take(s *session, order *pb.ConstructorOrder) error {
 	case *pb.ConstructorOrder_Placement:
 		c.peers.set(o.Placement.Loaders)
 	case *pb.ConstructorOrder_Restart:
-		c.steps.restart(o.Restart)
+		c.steps.Restart(o.Restart)
 		return s.Send(&pb.ConstructorReport{Report: &pb.ConstructorReport_Restarted{Restarted: o.Restart.Generation}})
 	case *pb.ConstructorOrder_Plan:
-		c.steps.plan(o.Plan)
+		c.steps.Plan(o.Plan)
 	case *pb.ConstructorOrder_End:
-		c.steps.end(o.End)
+		c.steps.End(o.End)
 	case *pb.ConstructorOrder_Joined:
-		c.steps.joined(o.Joined)
+		c.job.join(o.Joined)
 	case *pb.ConstructorOrder_Entered:
-		c.steps.enter(o.Entered)
+		c.steps.Enter(o.Entered)
 	case *pb.ConstructorOrder_Admit:
-		return s.Send(&pb.ConstructorReport{Report: &pb.ConstructorReport_Admitted{Admitted: c.steps.admit(o.Admit)}})
+		return s.Send(&pb.ConstructorReport{Report: &pb.ConstructorReport_Admitted{Admitted: c.steps.Admit(o.Admit)}})
 	case *pb.ConstructorOrder_Failure:
-		c.steps.fail(rpc.Final(rpc.FromFailure(o.Failure)))
+		c.steps.Fail(rpc.Final(rpc.FromFailure(o.Failure)))
 	}
 	return nil
 }
@@ -152,7 +154,8 @@ func (c *Constructor) takeJob(job *pb.ConstructorJob) error {
 	if c.opts.OnBudget != nil {
 		c.opts.OnBudget(budget)
 	}
-	c.steps.take(job, layout, budget)
+	c.job.set(job, layout)
+	c.steps.Take(job, budget)
 	return nil
 }
 
@@ -166,7 +169,7 @@ func (c *Constructor) assemble(ctx context.Context, send *session) error {
 	for range concurrentSteps {
 		g.Go(func() error {
 			for {
-				p, err := c.steps.claim(ctx)
+				p, err := c.steps.Claim(ctx)
 				if err != nil {
 					return err
 				}
@@ -189,11 +192,11 @@ func (c *Constructor) build(ctx context.Context, p *pb.StepPlan, send *session) 
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	c.steps.fetched(time.Since(begin))
+	c.steps.Fetched(time.Since(begin))
 	if err != nil {
 		err = fault.As(fault.ClassOf(err), fmt.Errorf("step %d: %w", p.Step, err))
 		c.opts.Log.Error("step failed", "step", p.Step, "err", err)
-		c.steps.fail(err)
+		c.steps.Fail(err)
 		return send.Send(&pb.ConstructorReport{Report: &pb.ConstructorReport_Failure{Failure: rpc.ToFailure(err, -1)}})
 	}
 	for rest := s.rows; ; rest = rest[rowsTold:] {
@@ -210,7 +213,7 @@ func (c *Constructor) build(ctx context.Context, p *pb.StepPlan, send *session) 
 			break
 		}
 	}
-	c.steps.done(s)
+	c.steps.Done(&deliver.Step{Generation: p.Generation, Number: p.Step, Bytes: s.bytes, Content: s})
 	return nil
 }
 
@@ -228,8 +231,8 @@ func (c *Constructor) report(ctx context.Context, send *session) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-c.steps.acksChanged:
-			for _, a := range c.steps.takeAcks() {
+		case <-c.steps.AcksChanged():
+			for _, a := range c.steps.TakeAcks() {
 				if err := send.Send(&pb.ConstructorReport{Report: &pb.ConstructorReport_Acked{Acked: a}}); err != nil {
 					return err
 				}
@@ -239,7 +242,7 @@ func (c *Constructor) report(ctx context.Context, send *session) error {
 				return err
 			}
 		case <-tick.C:
-			if err := send.Send(&pb.ConstructorReport{Report: &pb.ConstructorReport_Usage{Usage: c.steps.usage()}}); err != nil {
+			if err := send.Send(&pb.ConstructorReport{Report: &pb.ConstructorReport_Usage{Usage: c.steps.Usage()}}); err != nil {
 				return err
 			}
 		}

@@ -20,6 +20,17 @@ import (
 	"github.com/millrace-data/millrace/internal/samples"
 )
 
+// step is one built step: the rows of this constructor's buckets.
+type step struct {
+	number uint64
+	length int    // tokens of a row
+	total  uint32 // rows of the global batch
+	rows   []row  // by microbatch, then by DP rank, then by place in the microbatch
+	images map[slot][]picture
+	from   content
+	bytes  int64
+}
+
 // row is one assembled row of a step.
 type row struct {
 	number     uint32 // in the global batch
@@ -97,7 +108,7 @@ func (c *Constructor) fetch(ctx context.Context, p *pb.StepPlan) (*step, error) 
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
-	s, err := layOut(p, sets, at, c.steps.content())
+	s, err := layOut(p, sets, at, c.job.now())
 	if err != nil {
 		return nil, err
 	}
@@ -187,7 +198,7 @@ func (c *Constructor) fetchOnce(ctx context.Context, loader int, req *pb.FetchRe
 
 // layOut puts samples where the plan says. The rows borrow the sets' memory.
 func layOut(p *pb.StepPlan, sets []samples.Set, at []int, from content) (_ *step, err error) {
-	s := &step{generation: p.Generation, number: p.Step, length: int(p.SequenceLength), total: p.GlobalRows, from: from}
+	s := &step{number: p.Step, length: int(p.SequenceLength), total: p.GlobalRows, from: from}
 	k, image := 0, 0
 	for i, number := range p.Rows {
 		r := row{number: number, rank: p.RowRank[i], microbatch: p.RowMicrobatch[i]}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/millrace-data/millrace/internal/batch"
 	"github.com/millrace-data/millrace/internal/constructor/assemble"
+	"github.com/millrace-data/millrace/internal/constructor/deliver"
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/imaging"
 	pb "github.com/millrace-data/millrace/internal/proto"
@@ -27,10 +28,10 @@ type slot struct {
 	microbatch uint32
 }
 
-// number is a rank's number among all ranks of a mesh.
-func (r rank) number(m *pb.Mesh) uint32 {
+// numberOf is a rank's number among all ranks of a mesh.
+func numberOf(r deliver.Rank, m *pb.Mesh) uint32 {
 	n := uint32(0)
-	for i, index := range []uint32{r.dp, r.cp, r.pp, r.tp} {
+	for i, index := range []uint32{r.DP, r.CP, r.PP, r.TP} {
 		if i < len(m.Stride) {
 			n += index * m.Stride[i]
 		}
@@ -41,17 +42,17 @@ func (r rank) number(m *pb.Mesh) uint32 {
 // exchange is how many embeddings a rank sends to each rank, and gets from each, in
 // one microbatch: every rank of the first pipeline stage gets those of all images of
 // its rows.
-func exchange(m *pb.Mesh, r rank, encoded []assemble.Encoded, rows []batch.Row, sources []assemble.Source) (send, recv []int32) {
+func exchange(m *pb.Mesh, r deliver.Rank, encoded []assemble.Encoded, rows []batch.Row, sources []assemble.Source) (send, recv []int32) {
 	world := m.Dp * m.Cp * m.Pp * m.Tp
 	send, recv = make([]int32, world), make([]int32, world)
 	for _, e := range encoded {
 		for cp := range m.Cp {
 			for tp := range m.Tp {
-				send[rank{uint32(e.Rank), cp, 0, tp}.number(m)] += int32(e.Tokens)
+				send[numberOf(deliver.Rank{DP: uint32(e.Rank), CP: cp, TP: tp}, m)] += int32(e.Tokens)
 			}
 		}
 	}
-	if r.pp > 0 {
+	if r.PP > 0 {
 		return send, recv
 	}
 	n := 0
@@ -147,11 +148,11 @@ type pixels struct {
 }
 
 // appendImages appends a rank's tensors of the images of one microbatch.
-func (st *step) appendImages(body []byte, r rank, rows []row, missing *pixels) ([]byte, []batch.Tensor) {
+func (st *step) appendImages(body []byte, r deliver.Rank, rows []row, missing *pixels) ([]byte, []batch.Tensor) {
 	if len(st.from.images) == 0 {
 		return body, nil
 	}
-	list := st.images[slot{r.number(st.from.mesh), rows[0].microbatch}]
+	list := st.images[slot{numberOf(r, st.from.mesh), rows[0].microbatch}]
 	encoded := make([]assemble.Encoded, len(list))
 	for i := range list {
 		encoded[i] = list[i].Encoded
@@ -168,7 +169,7 @@ func (st *step) appendImages(body []byte, r rank, rows []row, missing *pixels) (
 	send, recv := exchange(st.from.mesh, r, encoded, content, sources)
 	body, counts := assemble.AppendCounts(body, send, recv)
 	tensors = append(tensors, counts...)
-	if r.pp > 0 {
+	if r.PP > 0 {
 		return body, tensors
 	}
 	body, more := assemble.AppendSources(body, content, sources)
@@ -212,6 +213,6 @@ func (c *Constructor) spoiled(ctx context.Context, st *step, err error) error {
 	case c.failures <- err:
 	default: // one is on its way
 	}
-	c.steps.fail(err)
+	c.steps.Fail(err)
 	return err
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace-data/millrace/internal/batch"
 	"github.com/millrace-data/millrace/internal/constructor/assemble"
+	"github.com/millrace-data/millrace/internal/constructor/deliver"
 	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/rpc"
 )
@@ -19,17 +20,18 @@ func (c *Constructor) Batch(req *pb.BatchRequest, stream grpc.ServerStreamingSer
 	defer cancel()
 	ctx, cancel = context.WithTimeout(ctx, c.opts.Deadline)
 	defer cancel()
-	q := ask{rankOf(req.Rank), req.Generation, req.Step, req.Acked, req.Join, req.Identity}
-	st, end, err := c.steps.answer(ctx, q)
+	caller := deliver.Caller{Rank: deliver.RankOf(req.Rank), Generation: req.Generation, Join: req.Join, Acked: req.Acked, Identity: req.Identity}
+	got, end, err := c.steps.Get(ctx, caller, req.Step)
 	if err != nil {
 		return rpc.ToStatus(err)
 	}
 	if end != nil {
 		return rpc.SendBody(stream, &pb.BatchHeader{Step: req.Step, EndOfData: true, Topology: end.Topology}, nil, nil)
 	}
+	st := got.Content.(*step)
 	buf := c.bodies.get()
 	var missing pixels
-	header, body, err := c.part(st, q.rank, *buf, &missing)
+	header, body, err := st.part(caller.Rank, *buf, &missing)
 	if err == nil {
 		if err = c.fill(ctx, st, body, &missing); err != nil {
 			err = c.spoiled(ctx, st, err)
@@ -38,7 +40,7 @@ func (c *Constructor) Batch(req *pb.BatchRequest, stream grpc.ServerStreamingSer
 	if err != nil {
 		return rpc.ToStatus(err)
 	}
-	c.steps.delivered(len(body))
+	c.steps.Delivered(len(body))
 	*buf = body
 	return rpc.SendBody(stream, header, body, func() { c.bodies.put(buf) })
 }
@@ -46,7 +48,7 @@ func (c *Constructor) Batch(req *pb.BatchRequest, stream grpc.ServerStreamingSer
 // part assembles a rank's part of a step: its bucket's microbatches, cut for its
 // pipeline stage and context-parallel rank, and the images that it encodes, whose
 // pixels are missing still.
-func (c *Constructor) part(st *step, r rank, body []byte, missing *pixels) (*pb.BatchHeader, []byte, error) {
+func (st *step) part(r deliver.Rank, body []byte, missing *pixels) (*pb.BatchHeader, []byte, error) {
 	layout, sources := st.from.layout, &st.from
 	layout.SequenceLength = st.length
 	header := &pb.BatchHeader{Step: st.number, Joined: sources.joined, SequenceLength: uint32(st.length), Rows: st.total}
@@ -61,14 +63,14 @@ func (c *Constructor) part(st *step, r rank, body []byte, missing *pixels) (*pb.
 		var tensors []batch.WireTensor
 		var err error
 		offset := batch.Aligned(len(body))
-		cut, cp := layout, int(r.cp)
+		cut, cp := layout, int(r.CP)
 		if first := &rows[0]; layout.Split {
 			cut, cp = layout.Over(int(first.width)), int(sources.inPool(r)-first.rank)
 		}
-		if body, tensors, err = cut.Append(body, content, cp, int(r.pp)); err != nil {
+		if body, tensors, err = cut.Append(body, content, cp, int(r.PP)); err != nil {
 			return nil, nil, err
 		}
-		if r.pp == 0 && len(sources.columns) > 0 {
+		if r.PP == 0 && len(sources.columns) > 0 {
 			var kept []batch.Tensor
 			body, kept = assemble.AppendKept(body, content, sources.columns)
 			for _, t := range kept {
@@ -91,10 +93,10 @@ func (c *Constructor) part(st *step, r rank, body []byte, missing *pixels) (*pb.
 }
 
 // inPool is the number of a rank where all DP x CP ranks are one pool.
-func (c *content) inPool(r rank) uint32 { return r.dp*c.mesh.Cp + r.cp }
+func (c *content) inPool(r deliver.Rank) uint32 { return r.DP*c.mesh.Cp + r.CP }
 
 // microbatches walks over the rows of a rank, a microbatch at a time.
-func (s *step) microbatches(r rank) iter.Seq[[]row] {
+func (s *step) microbatches(r deliver.Rank) iter.Seq[[]row] {
 	if s.from.layout.Split {
 		return s.shared(s.from.inPool(r))
 	}
@@ -104,7 +106,7 @@ func (s *step) microbatches(r rank) iter.Seq[[]row] {
 			for n < len(rest) && rest[n].rank == rest[0].rank && rest[n].microbatch == rest[0].microbatch {
 				n++
 			}
-			if rest[0].rank == r.dp && !yield(rest[:n]) {
+			if rest[0].rank == r.DP && !yield(rest[:n]) {
 				return
 			}
 			rest = rest[n:]

@@ -64,6 +64,11 @@ var rules = []rule{
 		why:   "what a rank gets is a function of rows, layout and place",
 	},
 	{
+		of:    []string{"./internal/constructor/deliver"},
+		never: []string{"./internal/rpc", "./internal/samples", "./internal/imaging", "./internal/constructor", "./internal/constructor/assemble", "google.golang.org/grpc", "google.golang.org/grpc/...", "os", "os/...", "net", "net/..."}, direct: true,
+		why: "who waits for whom is decided without a network, and without a look at what a step holds",
+	},
+	{
 		of:    []string{"./client"},
 		never: []string{"./internal/sourceloader/...", "./planner/...", "./internal/planner/...", "./internal/constructor/...", "./internal/checkpoint"},
 		why:   "trainers link the client: it must stay small, and know no more than the wire says",
@@ -161,7 +166,7 @@ var rules = []rule{
 	},
 	{
 		of:    []string{"./internal/handover"},
-		never: []string{"./..."}, except: []string{"./internal/fault", "./internal/proto", "./internal/rpc", "./internal/samples"},
+		never: []string{"./..."}, except: []string{"./internal/fault", "./internal/proto/...", "./internal/rpc", "./internal/samples"},
 		why: "the way to a loader knows neither its ends nor what goes along it",
 	},
 	{

@@ -1,4 +1,4 @@
-package constructor
+package deliver
 
 import (
 	"context"
@@ -21,7 +21,7 @@ const maxAhead = 1 << 20
 
 // furthest is the last step that a rank may ask for: no step beyond the slowest rank's and ahead
 // is planned, and a client reads as many ahead at most. The lock is held.
-func (s *steps) furthest() uint64 {
+func (s *Steps) furthest() uint64 {
 	ahead := uint64(s.job.Ahead)
 	if ahead == 0 {
 		ahead = maxAhead
@@ -36,14 +36,14 @@ var errReplaced = fault.Userf("a rank has at most %d requests waiting (limit max
 type waiters struct {
 	mu  sync.Mutex // guards the fields below
 	all int
-	of  map[rank][]*waiter // by age
+	of  map[Rank][]*waiter // by age
 }
 
 type waiter struct{ cancel context.CancelCauseFunc }
 
 // enter notes a request of a rank until leave is called. If the rank has too many, its oldest
 // one ends, with errReplaced as its context's cause.
-func (w *waiters) enter(ctx context.Context, r rank) (_ context.Context, leave func(), err error) {
+func (w *waiters) enter(ctx context.Context, r Rank) (_ context.Context, leave func(), err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	of := w.of[r]
@@ -55,7 +55,7 @@ func (w *waiters) enter(ctx context.Context, r rank) (_ context.Context, leave f
 		return nil, nil, fault.As(fault.Lost, fmt.Errorf("%d requests wait here, which is the limit max_waiting: try again later", w.all))
 	}
 	if w.of == nil {
-		w.of = map[rank][]*waiter{}
+		w.of = map[Rank][]*waiter{}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	own := &waiter{cancel}
@@ -64,7 +64,7 @@ func (w *waiters) enter(ctx context.Context, r rank) (_ context.Context, leave f
 	return ctx, func() { w.leave(r, own) }, nil
 }
 
-func (w *waiters) leave(r rank, own *waiter) {
+func (w *waiters) leave(r Rank, own *waiter) {
 	own.cancel(nil)
 	w.mu.Lock()
 	defer w.mu.Unlock()

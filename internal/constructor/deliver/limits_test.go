@@ -1,4 +1,4 @@
-package constructor
+package deliver
 
 import (
 	"context"
@@ -19,12 +19,12 @@ func TestFurthestStep(t *testing.T) {
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
 		for _, step := range []uint64{furthest + 1, 1 << 40, ^uint64(0)} {
-			_, _, err := s.answer(ended, ask{rank: rank0, generation: 1, step: step})
+			_, err := answer(s, ended, ask{rank: rank0, generation: 1, step: step})
 			if fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), "limit furthest_step") {
 				t.Errorf("%d ahead, step %d: %v", ahead, step, err)
 			}
 		}
-		if _, _, err := s.answer(ended, ask{rank: rank0, generation: 1, step: furthest}); fault.ClassOf(err) != fault.Lost {
+		if _, err := answer(s, ended, ask{rank: rank0, generation: 1, step: furthest}); fault.ClassOf(err) != fault.Lost {
 			t.Errorf("%d ahead, step %d does not wait: %v", ahead, furthest, err)
 		}
 	}
@@ -41,7 +41,7 @@ func TestWaitingRequests(t *testing.T) {
 	var all sync.WaitGroup
 	for range asked {
 		all.Go(func() {
-			if _, _, err := s.answer(ctx, ask{rank: rank0, generation: 1}); err != nil {
+			if _, err := answer(s, ctx, ask{rank: rank0, generation: 1}); err != nil {
 				refused <- err
 			}
 		})
@@ -51,13 +51,13 @@ func TestWaitingRequests(t *testing.T) {
 			t.Errorf("a request too many: %v", err)
 		}
 	}
-	s.plan(planOf(0, 1))
-	if _, err := s.claim(ctx); err != nil {
+	s.Plan(planOf(0, 1))
+	if _, err := s.Claim(ctx); err != nil {
 		t.Fatal(err)
 	}
 	other := make(chan error, 1)
-	go func() { _, _, err := s.answer(ctx, ask{rank: rank1, generation: 1}); other <- err }()
-	s.done(&step{generation: 1})
+	go func() { _, err := answer(s, ctx, ask{rank: rank1, generation: 1}); other <- err }()
+	s.Done(&Step{Generation: 1})
 	if err := <-other; err != nil {
 		t.Errorf("another rank, whose requests are few: %v", err)
 	}
@@ -70,11 +70,11 @@ func TestWaitingRequests(t *testing.T) {
 // TestWaitingRequestsOfAll: ranks that are made up wait up to a limit, until it is known that
 // there are none.
 func TestWaitingRequestsOfAll(t *testing.T) {
-	s := newSteps() // it has no job yet
+	s := New() // it has no job yet
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	errs := make(chan error, maxWaiting+10)
 	for i := range maxWaiting + 10 {
-		go func() { _, _, err := s.answer(ctx, ask{rank: rank{dp: uint32(i)}}); errs <- err }()
+		go func() { _, err := answer(s, ctx, ask{rank: Rank{DP: uint32(i)}}); errs <- err }()
 	}
 	for range 10 {
 		if err := <-errs; fault.ClassOf(err) != fault.Lost || !strings.Contains(err.Error(), "limit max_waiting") {

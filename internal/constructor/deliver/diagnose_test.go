@@ -1,4 +1,4 @@
-package constructor
+package deliver
 
 import (
 	"context"
@@ -47,8 +47,8 @@ func TestWhoIsWaitedFor(t *testing.T) {
 			heard <- err
 		}()
 		synctest.Wait()
-		s.ack(ask{rank: rank1, generation: 1, step: 1, acked: 1}) // it is given step 1 and trains
-		for _, a := range s.usage().Slowest {
+		ack(t, s, rank1, 1) // it is given step 1 and trains
+		for _, a := range s.Usage().Slowest {
 			if a.Step != 1 || a.Waits != (a.Bucket == 0) {
 				t.Errorf("the planner is told %v", a)
 			}
@@ -58,7 +58,7 @@ func TestWhoIsWaitedFor(t *testing.T) {
 		}
 		now, cancel := context.WithCancel(t.Context())
 		cancel()
-		s.ack(ask{rank: rank1, generation: 1, step: 2, acked: 2})
+		ack(t, s, rank1, 2)
 		if _, err := answer(s, now, ask{rank: rank0, generation: 1, step: 1, acked: 1}); !strings.Contains(err.Error(), "no rank of this constructor is further behind") {
 			t.Error(err)
 		}
@@ -69,7 +69,7 @@ func TestWhoIsWaitedFor(t *testing.T) {
 // it says it is done with does not count here.
 func TestUnknownJoin(t *testing.T) {
 	s := twoRanks(1000)
-	s.admit(&pb.Admit{Join: 3, Rank: rank0.wire()})
+	s.Admit(&pb.Admit{Join: 3, Rank: rank0.wire()})
 	for _, q := range []ask{
 		{rank: rank0, generation: 1, step: 7, acked: 7, join: 5},
 		{rank: rank1, generation: 1, step: 7, acked: 7, join: 1},
@@ -83,8 +83,8 @@ func TestUnknownJoin(t *testing.T) {
 	if s.acked[rank0] != 0 || s.acked[rank1] != 0 {
 		t.Errorf("ranks are at %v", s.acked)
 	}
-	s.restart(&pb.Restart{Generation: 2, NextStep: 0})
-	s.take(s.job, s.layout, s.budget) // another mesh
+	s.Restart(&pb.Restart{Generation: 2, NextStep: 0})
+	s.Take(s.job, s.budget) // another mesh
 	now, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := answer(s, now, ask{rank: rank0, step: 0, join: 3}); fault.ClassOf(err) != fault.Lost || strings.Contains(err.Error(), "join again") {

@@ -1,4 +1,4 @@
-package constructor
+package deliver
 
 import (
 	"fmt"
@@ -12,31 +12,31 @@ type entry struct {
 	step       uint64
 }
 
-// enter notes that a join was granted.
-func (s *steps) enter(join uint64) {
+// Enter notes that a join was granted.
+func (s *Steps) Enter(join uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.entered = max(s.entered, join)
 }
 
-// hear notes that a rank asks, and where it began: its first question says so.
-func (s *steps) hear(q ask) {
-	if _, asked := s.asked[q.rank]; asked {
+// hear notes that a rank asks, and where it began: its first request says so. The lock is held.
+func (s *Steps) hear(c Caller) {
+	if _, asked := s.asked[c.Rank]; asked {
 		return
 	}
-	e, ok := s.adopted[q.rank]
-	if !ok || e.generation != q.generation {
-		e = entry{q.generation, q.acked}
+	e, ok := s.adopted[c.Rank]
+	if !ok || e.generation != c.Generation {
+		e = entry{c.Generation, c.Acked}
 	}
-	s.asked[q.rank] = e
+	s.asked[c.Rank] = e
 }
 
 // adoptable are the ranks that go on in the generation that r begins, with the
 // batches that they have: those that stand where it begins, and may be further when
 // they ask next; and those that joined there after the rank that moved the job was
-// last heard of, for both are being restarted together.
-func (s *steps) adoptable(r *pb.Restart) map[rank]entry {
-	ranks := map[rank]entry{}
+// last heard of, for both are being restarted together. The lock is held.
+func (s *Steps) adoptable(r *pb.Restart) map[Rank]entry {
+	ranks := map[Rank]entry{}
 	for q, e := range s.asked {
 		joined := r.Since > 0 && e.step == r.NextStep && s.joins[q] > r.Since
 		if !r.Remeshed && (joined || s.acked[q] == r.NextStep) {
@@ -49,13 +49,13 @@ func (s *steps) adoptable(r *pb.Restart) map[rank]entry {
 // adopt takes a rank of an earlier generation into this one if it stands where
 // this one began, or is one of those that go on: of ranks that are restarted
 // together, the first may join, and be given batches, before another one's join
-// moves the job.
-func (s *steps) adopt(q ask) bool {
-	if q.acked == s.origin && !s.strict {
-		s.adopted[q.rank] = entry{q.generation, q.acked}
+// moves the job. The lock is held.
+func (s *Steps) adopt(c Caller) bool {
+	if c.Acked == s.origin && !s.strict {
+		s.adopted[c.Rank] = entry{c.Generation, c.Acked}
 	}
-	e, ok := s.adopted[q.rank]
-	return ok && e.generation == q.generation
+	e, ok := s.adopted[c.Rank]
+	return ok && e.generation == c.Generation
 }
 
 // movedBy says who or what moved the job, and what its ranks can do.
@@ -67,5 +67,5 @@ func movedBy(m *pb.Moved) string {
 	case m.GetWithoutToken():
 		with = "without a resume token"
 	}
-	return fmt.Sprintf("%s, which joined %s: restart all ranks from the same checkpoint", rankOf(m.GetBy()), with)
+	return fmt.Sprintf("%s, which joined %s: restart all ranks from the same checkpoint", RankOf(m.GetBy()), with)
 }

@@ -1,4 +1,4 @@
-package constructor
+package deliver
 
 import (
 	"context"
@@ -10,16 +10,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace-data/millrace/internal/constructor/assemble"
 	"github.com/millrace-data/millrace/internal/fault"
 	pb "github.com/millrace-data/millrace/internal/proto"
 )
 
 // twoRanks is the state of a constructor that serves two DP ranks.
-func twoRanks(budget int64) *steps {
-	s := newSteps()
-	s.take(&pb.ConstructorJob{Buckets: []uint32{0, 1}, Mesh: &pb.Mesh{Dp: 2, Cp: 1, Pp: 1, Tp: 1}}, assemble.Layout{}, budget)
-	s.restart(&pb.Restart{Generation: 1, NextStep: 0})
+func twoRanks(budget int64) *Steps {
+	s := New()
+	s.Take(&pb.ConstructorJob{Buckets: []uint32{0, 1}, Mesh: &pb.Mesh{Dp: 2, Cp: 1, Pp: 1, Tp: 1}}, budget)
+	s.Restart(&pb.Restart{Generation: 1, NextStep: 0})
 	return s
 }
 
@@ -27,7 +26,7 @@ func planOf(step uint64, tokens ...uint32) *pb.StepPlan {
 	return &pb.StepPlan{Generation: 1, Step: step, SampleLength: tokens}
 }
 
-var rank0, rank1 = rank{}, rank{dp: 1}
+var rank0, rank1 = Rank{}, Rank{DP: 1}
 
 // TestAbsent: ranks are absent until they ask, and again once they joined anew or the
 // job was moved.
@@ -35,7 +34,7 @@ func TestAbsent(t *testing.T) {
 	s := twoRanks(100)
 	want := func(when string, names ...string) {
 		t.Helper()
-		u := s.usage()
+		u := s.Usage()
 		var got []string
 		for _, r := range u.AbsentRanks {
 			got = append(got, r.Name())
@@ -48,13 +47,13 @@ func TestAbsent(t *testing.T) {
 	cancel()
 	want("at first", rank0.String(), rank1.String())
 	answer(s, ended, ask{rank: rank0, generation: 1})
-	answer(s, ended, ask{rank: rank{dp: 7}, generation: 1}) // which is none
+	answer(s, ended, ask{rank: Rank{DP: 7}, generation: 1}) // which is none
 	want("after one asked", rank1.String())
 	answer(s, ended, ask{rank: rank1, generation: 1})
 	want("after both did")
-	s.admit(&pb.Admit{Join: 9, Rank: rank1.wire()})
+	s.Admit(&pb.Admit{Join: 9, Rank: rank1.wire()})
 	want("after one joined again", rank1.String())
-	s.restart(&pb.Restart{Generation: 2, NextStep: 5})
+	s.Restart(&pb.Restart{Generation: 2, NextStep: 5})
 	want("after a move", rank0.String(), rank1.String())
 	answer(s, ended, ask{rank: rank1, generation: 1, step: 5, acked: 5}) // adopted
 	want("after a rank of before went on", rank0.String())
@@ -66,18 +65,18 @@ func TestStepsBehindRanks(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	s := twoRanks(100)
-	for _, r := range []rank{rank0, rank1} {
+	for _, r := range []Rank{rank0, rank1} {
 		answer(s, ended, ask{rank: r, generation: 1}) // it begins with step 0, and is told to wait
 	}
-	s.restart(&pb.Restart{Generation: 2, NextStep: 0})
-	for _, r := range []rank{rank0, rank1} {
+	s.Restart(&pb.Restart{Generation: 2, NextStep: 0})
+	for _, r := range []Rank{rank0, rank1} {
 		answer(s, ended, ask{rank: r, generation: 1, step: 3, acked: 3})
 	}
 	for step := range uint64(5) {
-		s.plan(&pb.StepPlan{Generation: 2, Step: step, SampleLength: []uint32{1}})
+		s.Plan(&pb.StepPlan{Generation: 2, Step: step, SampleLength: []uint32{1}})
 	}
 	for step := range uint64(5) {
-		p, err := s.claim(ended)
+		p, err := s.Claim(ended)
 		if err != nil || p.Step != step {
 			t.Fatalf("step %d is not assembled next, but %v, %v", step, p, err)
 		}
@@ -104,9 +103,9 @@ func TestAdopted(t *testing.T) {
 		s := twoRanks(100)
 		answer(s, ended, ask{rank: rank0, generation: 1, step: 6, acked: test.acked})
 		if test.again {
-			s.admit(&pb.Admit{Join: 9, Rank: rank0.wire()})
+			s.Admit(&pb.Admit{Join: 9, Rank: rank0.wire()})
 		}
-		s.restart(test.restart)
+		s.Restart(test.restart)
 		_, err := answer(s, ended, ask{rank: rank0, generation: 1, step: 8, acked: 7})
 		if err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: got %v, want %q", name, err, test.want)
@@ -128,11 +127,11 @@ func TestClaimsInOrder(t *testing.T) {
 	for range 2 {
 		all.Go(func() {
 			for {
-				p, err := s.claim(ctx)
+				p, err := s.Claim(ctx)
 				if err != nil {
 					return
 				}
-				s.done(&step{generation: 1, number: p.Step, bytes: 4 * int64(p.SampleLength[0])})
+				s.Done(&Step{Generation: 1, Number: p.Step, Bytes: 4 * int64(p.SampleLength[0])})
 				mu.Lock()
 				built = append(built, p.Step)
 				done := len(built) == steps
@@ -148,18 +147,18 @@ func TestClaimsInOrder(t *testing.T) {
 		rng := rand.New(rand.NewPCG(1, 1))
 		for at := 0; at < steps; at += 4 { // a few ahead, in any order
 			for _, k := range rng.Perm(4) {
-				s.plan(planOf(uint64(at+k), 20)) // 80 bytes: one fits
+				s.Plan(planOf(uint64(at+k), 20)) // 80 bytes: one fits
 			}
 		}
 	})
-	for _, r := range []rank{rank0, rank1} {
+	for _, r := range []Rank{rank0, rank1} {
 		all.Go(func() {
 			for k := range uint64(steps) {
 				st, err := answer(s, ctx, ask{rank: r, generation: 1, step: k, acked: k})
-				if err == nil && st.number != k {
-					t.Errorf("step %d came for step %d", st.number, k)
+				if err == nil && st.Number != k {
+					t.Errorf("step %d came for step %d", st.Number, k)
 				}
-				if held := s.usage().HeldBytes; held > 100 {
+				if held := s.Usage().HeldBytes; held > 100 {
 					t.Errorf("%d bytes are held, 100 are allowed", held)
 				}
 			}
@@ -178,12 +177,12 @@ func TestClaimWaitsForTheNext(t *testing.T) {
 	s := twoRanks(100)
 	now, cancel := context.WithCancel(t.Context())
 	cancel()
-	s.plan(planOf(1, 20))
-	if p, err := s.claim(now); err == nil {
+	s.Plan(planOf(1, 20))
+	if p, err := s.Claim(now); err == nil {
 		t.Fatalf("step %d was claimed, step 0 was not", p.Step)
 	}
-	s.plan(planOf(0, 20))
-	if p, err := s.claim(now); err != nil || p.Step != 0 {
+	s.Plan(planOf(0, 20))
+	if p, err := s.Claim(now); err != nil || p.Step != 0 {
 		t.Fatalf("the first claim: %v, %v", p, err)
 	}
 }
@@ -192,20 +191,20 @@ func TestClaimWaitsForTheNext(t *testing.T) {
 // waits until all ranks are done with it.
 func TestBudget(t *testing.T) {
 	s := twoRanks(10)
-	s.plan(planOf(1, 100))
-	s.plan(planOf(0, 100))
+	s.Plan(planOf(1, 100))
+	s.Plan(planOf(0, 100))
 	now, cancel := context.WithCancel(t.Context())
 	cancel()
-	p, err := s.claim(now)
+	p, err := s.Claim(now)
 	if err != nil || p.Step != 0 {
 		t.Fatalf("the first claim: %v, %v", p, err)
 	}
-	if p, err := s.claim(now); err == nil {
+	if p, err := s.Claim(now); err == nil {
 		t.Fatalf("step %d was claimed over the budget", p.Step)
 	}
-	s.done(&step{generation: 1, number: 0, bytes: 400})
-	for _, r := range []rank{rank0, rank1} {
-		if p, err := s.claim(now); err == nil {
+	s.Done(&Step{Generation: 1, Number: 0, Bytes: 400})
+	for _, r := range []Rank{rank0, rank1} {
+		if p, err := s.Claim(now); err == nil {
 			t.Fatalf("step %d was claimed before %s was done", p.Step, r)
 		}
 		if _, err := answer(s, now, ask{rank: r, generation: 1, step: 0}); err != nil {
@@ -213,13 +212,13 @@ func TestBudget(t *testing.T) {
 		}
 		answer(s, now, ask{rank: r, generation: 1, step: 1, acked: 1}) // it is not there yet
 	}
-	if p, err := s.claim(now); err != nil || p.Step != 1 {
+	if p, err := s.Claim(now); err != nil || p.Step != 1 {
 		t.Fatalf("after both ranks: %v, %v", p, err)
 	}
-	if acks := s.takeAcks(); len(acks) != 2 || acks[0].Step != 1 || acks[1].Step != 1 {
+	if acks := s.TakeAcks(); len(acks) != 2 || acks[0].Step != 1 || acks[1].Step != 1 {
 		t.Errorf("acknowledgements %v", acks)
 	}
-	if acks := s.takeAcks(); len(acks) != 0 {
+	if acks := s.TakeAcks(); len(acks) != 0 {
 		t.Errorf("acknowledgements told twice: %v", acks)
 	}
 }
@@ -228,16 +227,16 @@ func TestBudget(t *testing.T) {
 // and kept columns make more than what its tokens reserved, and is let go with them.
 func TestBudgetOfWhatCame(t *testing.T) {
 	s := twoRanks(10000)
-	s.plan(planOf(0, 100))
-	if _, err := s.claim(t.Context()); err != nil {
+	s.Plan(planOf(0, 100))
+	if _, err := s.Claim(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s.done(&step{generation: 1, number: 0, bytes: 5400})
+	s.Done(&Step{Generation: 1, Number: 0, Bytes: 5400})
 	if s.held != 5400 {
 		t.Errorf("%d bytes are held, want 5400", s.held)
 	}
-	for _, r := range []rank{rank0, rank1} {
-		s.ack(ask{rank: r, generation: 1, step: 1, acked: 1})
+	for _, r := range []Rank{rank0, rank1} {
+		ack(t, s, r, 1)
 	}
 	if s.held != 0 {
 		t.Errorf("%d bytes are held of no step", s.held)
@@ -247,15 +246,15 @@ func TestBudgetOfWhatCame(t *testing.T) {
 // TestRefusals: what can never be answered is refused at once, in words.
 func TestRefusals(t *testing.T) {
 	s := twoRanks(1000)
-	s.restart(&pb.Restart{Generation: 2, NextStep: 5, Moved: &pb.Moved{By: &pb.Coordinates{Dp: 1, Cp: 2}, To: 5}})
+	s.Restart(&pb.Restart{Generation: 2, NextStep: 5, Moved: &pb.Moved{By: &pb.Coordinates{Dp: 1, Cp: 2}, To: 5}})
 	now, cancel := context.WithCancel(t.Context())
 	cancel()
-	s.admit(&pb.Admit{Join: 9, Rank: &pb.Coordinates{Dp: 1}})
+	s.Admit(&pb.Admit{Join: 9, Rank: &pb.Coordinates{Dp: 1}})
 	for _, test := range []struct {
 		name, says string
 		q          ask
 	}{
-		{"a rank of another constructor", "does not fetch from this constructor", ask{rank: rank{dp: 7}, generation: 2, step: 5}},
+		{"a rank of another constructor", "does not fetch from this constructor", ask{rank: Rank{DP: 7}, generation: 2, step: 5}},
 		{"a rank of an earlier generation", "moved to step 5 since rank dp=0 cp=0 pp=0 tp=0 joined, by rank dp=1 cp=2 pp=0 tp=0, which joined with the token of another checkpoint", ask{rank: rank0, generation: 1, step: 6, acked: 6}},
 		{"a step that is gone", "said they were done with the steps before 5", ask{rank: rank0, generation: 2, step: 4}},
 		{"a client that another one followed", "a rank has one client at a time", ask{rank: rank1, generation: 2, step: 5, join: 8}},
@@ -272,7 +271,7 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("step %d of a rank that was there before: %v", acked, err)
 		}
 	}
-	if a := s.admit(&pb.Admit{Join: 10, Rank: &pb.Coordinates{}}); a.Acked != 7 || a.Generation != 2 || a.Join != 10 {
+	if a := s.Admit(&pb.Admit{Join: 10, Rank: &pb.Coordinates{}}); a.Acked != 7 || a.Generation != 2 || a.Join != 10 {
 		t.Errorf("admitted %v", a)
 	}
 }
@@ -280,45 +279,47 @@ func TestRefusals(t *testing.T) {
 // TestRestartDropsTheOld: nothing of an earlier generation is served or counted.
 func TestRestartDropsTheOld(t *testing.T) {
 	s := twoRanks(1000)
-	s.plan(planOf(0, 10))
+	s.Plan(planOf(0, 10))
 	now, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := s.claim(now); err != nil {
+	if _, err := s.Claim(now); err != nil {
 		t.Fatal(err)
 	}
-	s.restart(&pb.Restart{Generation: 2, NextStep: 0})
-	s.done(&step{generation: 1, number: 0, bytes: 40})
-	s.plan(planOf(1, 10))
-	s.end(&pb.EndOfData{Generation: 1, Step: 0})
-	if held := s.usage().HeldBytes; held != 0 {
+	s.Restart(&pb.Restart{Generation: 2, NextStep: 0})
+	s.Done(&Step{Generation: 1, Number: 0, Bytes: 40})
+	s.Plan(planOf(1, 10))
+	s.End(&pb.EndOfData{Generation: 1, Step: 0})
+	if held := s.Usage().HeldBytes; held != 0 {
 		t.Errorf("%d bytes are held", held)
 	}
 	if st, err := answer(s, now, ask{rank: rank0, generation: 2}); err == nil {
 		t.Errorf("an old step was served: %v", st)
 	}
-	if p, err := s.claim(now); err == nil {
+	if p, err := s.Claim(now); err == nil {
 		t.Errorf("an old plan was claimed: %v", p)
 	}
 }
 
-func answer(s *steps, ctx context.Context, q ask) (*step, error) {
-	st, _, err := s.answer(ctx, q)
+// ask is a request of a rank for a step.
+type ask struct {
+	rank             Rank
+	generation, step uint64
+	acked, join      uint64
+}
+
+func (q ask) caller() Caller {
+	return Caller{Rank: q.rank, Generation: q.generation, Join: q.join, Acked: q.acked}
+}
+
+func answer(s *Steps, ctx context.Context, q ask) (*Step, error) {
+	st, _, err := s.Get(ctx, q.caller(), q.step)
 	return st, err
 }
 
-// TestLostLoaderIsALine: a loader that is lost is told of once in a while, however many
-// fetches meet it; each loader has its own word.
-func TestLostLoaderIsALine(t *testing.T) {
-	p, now := newPeers(nil), time.Now()
-	words := 0
-	for i := range 600 { // a minute of one fetch
-		for _, address := range []string{"a:1", "b:1"} {
-			if p.worthAWord(address, now.Add(time.Duration(i)*100*time.Millisecond)) {
-				words++
-			}
-		}
-	}
-	if words != 4 {
-		t.Errorf("%d words on two loaders in a minute, want 4", words)
+// ack gives a rank's position.
+func ack(t testing.TB, s *Steps, r Rank, acked uint64) {
+	t.Helper()
+	if err := s.Ack(Caller{Rank: r, Generation: s.generation, Acked: acked}); err != nil {
+		t.Error(err)
 	}
 }

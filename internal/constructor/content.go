@@ -1,0 +1,54 @@
+package constructor
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/millrace-data/millrace/internal/constructor/assemble"
+	pb "github.com/millrace-data/millrace/internal/proto"
+)
+
+// content is what a step is laid out by: the mesh and format of its job, and what
+// the sources hold beside tokens.
+type content struct {
+	layout  assemble.Layout   // of rows of any length
+	names   []string          // of the sources that were there from the start
+	kept    []*pb.KeptColumns // by source
+	images  []*pb.ImageStep   // by source; empty if no source has images
+	mesh    *pb.Mesh
+	columns []string // that any source keeps, sorted
+	joined  []string // sources that joined after the start
+}
+
+// currentJob is the job as the planner described it last. The zero value has none; it is safe
+// for concurrent use.
+type currentJob struct {
+	mu      sync.Mutex // guards the fields below
+	content content
+}
+
+func (j *currentJob) set(job *pb.ConstructorJob, layout assemble.Layout) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.content = content{layout: layout, kept: job.Kept, names: job.Sources, images: job.Images, mesh: job.Mesh}
+}
+
+// join adds a source that joined the job. Steps that are being built keep the lists they have.
+func (j *currentJob) join(src *pb.SourceJoined) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.content.kept = append(slices.Clip(j.content.kept), &pb.KeptColumns{Names: src.Keep})
+	j.content.joined = append(slices.Clip(j.content.joined), src.Name)
+}
+
+func (j *currentJob) now() content {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	c := j.content
+	for _, k := range c.kept {
+		c.columns = append(c.columns, k.Names...)
+	}
+	slices.Sort(c.columns)
+	c.columns = slices.Compact(c.columns)
+	return c
+}

@@ -1,0 +1,101 @@
+package deliver
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/millrace-data/millrace/internal/fault"
+	pb "github.com/millrace-data/millrace/internal/proto"
+)
+
+// Caller is who asks, and how far it is.
+type Caller struct {
+	Rank       Rank
+	Generation uint64 // that it joined
+	Join       uint64 // number of the join; 0 is not checked
+	Acked      uint64 // it is done with all steps before this one
+	Identity   []byte // of the spec that the rank was made for; empty is not checked
+}
+
+// Get waits for a step, or for the end of the data if it comes before the step. The request
+// gives the rank's position, too. Errors name who is waited for; those of class fault.User
+// are of requests that can never be answered.
+func (s *Steps) Get(ctx context.Context, c Caller, step uint64) (st *Step, end *pb.EndOfData, err error) {
+	var refused error
+	begin := time.Now()
+	ctx, leave, err := s.requests.enter(ctx, c.Rank)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer leave()
+	w := s.arrive(c.Rank, step, begin)
+	err = s.until(ctx, &s.steps, step, func() bool {
+		st, end, refused = nil, nil, s.failed
+		if refused != nil || s.job == nil {
+			return refused != nil
+		}
+		if refused = s.known(c); refused != nil || s.generation < c.Generation {
+			return refused != nil
+		}
+		if refused = s.check(c, step); refused != nil {
+			return true
+		}
+		s.hear(c)
+		if c.Acked <= step {
+			s.ack(c)
+		}
+		if s.ended != nil && step >= s.ended.Step {
+			end = s.ended
+			return true
+		}
+		st = s.ready[step]
+		return st != nil
+	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.counts.WaitSeconds += time.Since(begin).Seconds()
+	s.leave(c.Rank, w, err == nil)
+	if errors.Is(context.Cause(ctx), errReplaced) {
+		return nil, nil, fault.As(fault.User, fmt.Errorf("%s, step %d: %w", c.Rank, step, errReplaced))
+	}
+	if err != nil {
+		return nil, nil, fault.As(fault.ClassOf(err), fmt.Errorf("%s waited %.0f s for step %d: %s: %w",
+			c.Rank, time.Since(w.since).Seconds(), step, s.blockedOn(c.Rank, step), err))
+	}
+	return st, end, refused
+}
+
+// known refuses a rank whose join this constructor did not see: it, or the whole service,
+// was started again since. The rank has to join again, or its acknowledgements would be
+// taken for steps of another life. The lock is held.
+func (s *Steps) known(c Caller) error {
+	if c.Join > s.joins[c.Rank] {
+		return fault.Lostf("%s joined a service that was there before this one: it has to join again", c.Rank)
+	}
+	return nil
+}
+
+// check refuses what can never be answered. The lock is held.
+func (s *Steps) check(c Caller, step uint64) error {
+	if _, ok := s.acked[c.Rank]; !ok {
+		return fault.Userf("%s does not fetch from this constructor, which serves dp ranks %v; ask the planner where it does (connect does)", c.Rank, s.job.Buckets)
+	}
+	switch id := s.job.Identity; {
+	case len(c.Identity) > 0 && !bytes.Equal(c.Identity, id):
+		return fault.Userf("%s asks for spec %x, this service runs %x", c.Rank, c.Identity[:min(6, len(c.Identity))], id[:min(6, len(id))])
+	case c.Join != 0 && c.Join < s.joins[c.Rank]:
+		return fault.Userf("another client joined as %s after this one: a rank has one client at a time", c.Rank)
+	case c.Generation < s.generation && !s.adopt(c):
+		return fault.Userf("the job was moved to step %d since %s joined, by %s", s.moved.GetTo(), c.Rank, movedBy(s.moved))
+	case step < s.base:
+		return fault.Userf("%s asks for step %d, but all ranks said they were done with the steps before %d; resume from a token to go back",
+			c.Rank, step, s.base)
+	case step > s.furthest():
+		return fault.Userf("%s asks for step %d, and the furthest that it may ask for is %d (limit furthest_step): the slowest rank here is at step %d, "+
+			"and %d steps are planned ahead (resources.prefetch); ask for the next one", c.Rank, step, s.furthest(), s.base, s.job.Ahead)
+	}
+	return nil
+}

@@ -1,0 +1,63 @@
+package deliver
+
+import (
+	"time"
+
+	pb "github.com/millrace-data/millrace/internal/proto"
+)
+
+// Fetched counts the time that a fetch from the loaders took.
+func (s *Steps) Fetched(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.counts.FetchSeconds += d.Seconds()
+}
+
+// Delivered counts a batch that is sent.
+func (s *Steps) Delivered(bytes int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.counts.DeliveredBytes += uint64(bytes)
+	s.counts.DeliveredBatches++
+}
+
+// Usage is what the planner is told every second.
+func (s *Steps) Usage() *pb.ConstructorUsage {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return &pb.ConstructorUsage{
+		HeldBytes: uint64(max(s.held, 0)), BudgetBytes: uint64(s.budget),
+		DeliveredBytes: s.counts.DeliveredBytes, DeliveredBatches: s.counts.DeliveredBatches,
+		FetchSeconds: s.counts.FetchSeconds, WaitSeconds: s.counts.WaitSeconds,
+		Generation: s.generation, Absent: uint32(len(s.acked) - len(s.asked)), AbsentRanks: s.absent(), Slowest: s.slowestOfAll(),
+	}
+}
+
+// slowestOfAll says how far each bucket is. The lock is held.
+func (s *Steps) slowestOfAll() (all []*pb.Acked) {
+	for _, dp := range s.job.GetBuckets() {
+		all = append(all, s.ackedOf(dp))
+	}
+	return all
+}
+
+// maxAbsent are the ranks that are named: enough to see a pattern, such as a host.
+const maxAbsent = 8
+
+// absent are the first ranks that have not asked for a batch. The lock is held.
+func (s *Steps) absent() (ranks []*pb.Coordinates) {
+	if len(s.asked) == len(s.acked) {
+		return nil
+	}
+	for _, dp := range s.job.GetBuckets() {
+		for _, r := range s.buckets[dp].ranks {
+			if _, asked := s.asked[r]; !asked {
+				ranks = append(ranks, r.wire())
+			}
+			if len(ranks) == maxAbsent {
+				return ranks
+			}
+		}
+	}
+	return ranks
+}
