@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace-data/millrace/internal/sourceloader/format"
+	"github.com/millrace-data/millrace/internal/sourceloader/format/decoders"
 	"github.com/millrace-data/millrace/internal/sourceloader/store"
 	"github.com/millrace-data/millrace/internal/sourceloader/transform"
 	"github.com/millrace-data/millrace/jobspec"
@@ -63,7 +64,7 @@ func openFiles(ctx context.Context, dir, column string) (*files, error) {
 	if f.objects, err = f.store.List(ctx, dir); err != nil {
 		return nil, err
 	}
-	if f.format, err = format.ByPath(f.objects[0].URI); err != nil {
+	if f.format, err = decoders.ByPath(f.objects[0].URI); err != nil {
 		return nil, err
 	}
 	for _, obj := range f.objects {
@@ -119,7 +120,7 @@ func (f *files) read(ctx context.Context) (float64, error) {
 func (f *files) decode(ctx context.Context) (float64, error) {
 	return onAllCores(len(f.chunks), func(_, i int) error {
 		c := f.chunks[i]
-		return f.format.Read(ctx, f.store, c.object, c.number, f.options, func(rec *format.Record) error { return rec.Err })
+		return format.Read(ctx, f.format, f.store, c.object, c.number, f.options, func(rec *format.Record) error { return rec.Err })
 	})
 }
 
@@ -137,7 +138,7 @@ func (f *files) load(ctx context.Context, src jobspec.Source, sequenceLength int
 	}
 	t := &transformed{chain: chain, records: make([][]format.Record, len(f.chunks))}
 	for i, c := range f.chunks {
-		err := f.format.Read(ctx, f.store, c.object, c.number, f.options, func(rec *format.Record) error {
+		err := format.Read(ctx, f.format, f.store, c.object, c.number, f.options, func(rec *format.Record) error {
 			v := rec.Values[0]
 			v.Bytes = bytes.Clone(v.Bytes)
 			t.records[i] = append(t.records[i], format.Record{Row: rec.Row, Values: []format.Value{v}, Err: rec.Err})

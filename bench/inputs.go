@@ -14,6 +14,7 @@ import (
 	"github.com/parquet-go/parquet-go/compress/zstd"
 
 	"github.com/millrace-data/millrace/internal/sourceloader/format"
+	"github.com/millrace-data/millrace/internal/sourceloader/format/decoders"
 	"github.com/millrace-data/millrace/internal/sourceloader/store"
 	"github.com/millrace-data/millrace/internal/sourceloader/transform"
 	"github.com/millrace-data/millrace/internal/testdata"
@@ -82,7 +83,7 @@ func (c *corpus) tokenizeStep() string {
 // eachRecord reads one file with the reader of its format.
 func eachRecord(ctx context.Context, path string, columns []string, fn func(*format.Record) error) error {
 	st := store.Local{}
-	f, err := format.ByPath(path)
+	f, err := decoders.ByPath(path)
 	if err != nil {
 		return err
 	}
@@ -96,7 +97,7 @@ func eachRecord(ctx context.Context, path string, columns []string, fn func(*for
 		return err
 	}
 	for c := range chunks {
-		if err := f.Read(ctx, st, obj, c, opt, fn); err != nil {
+		if err := format.Read(ctx, f, st, obj, c, opt, fn); err != nil {
 			return err
 		}
 	}

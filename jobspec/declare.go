@@ -3,6 +3,8 @@ package jobspec
 import (
 	"math"
 	"slices"
+
+	"github.com/millrace-data/millrace/internal/formats"
 )
 
 // kind is how a field's value is written.
@@ -116,7 +118,7 @@ var sourceObject = object{title: "A source", fields: []field{
 	{key: "files", name: "Files", kind: textKind, list: true, one: true, required: true,
 		doc: "Files, directories or globs (`*`, `?`, `[..]`, `{..}`, `**`); relative ones are relative to the spec's folder."},
 	{key: "format", name: "Format", kind: textKind, empty: true, auto: "by file extension",
-		enum: []string{"parquet", "jsonl", "json", "webdataset", "megatron", "arrow", "text"},
+		enum: formats.InputNames(),
 		doc:  "The format of the files."},
 	{key: "chunk_bytes", name: "ChunkBytes", kind: bytesKind, def: int64(1 << 20), min: 1, max: maxBytes,
 		doc: "Target size of the unit of reading in formats without units of their own."},
@@ -361,7 +363,7 @@ var topologyObject = object{title: "topology", fields: []field{
 }}
 
 var outputObject = object{title: "output", fields: []field{
-	{key: "format", name: "Format", kind: textKind, def: "megatron", enum: []string{"megatron", "megatron-thd", "hf", "torchtitan", "jax"},
+	{key: "format", name: "Format", kind: textKind, def: formats.BatchMegatron, enum: formats.BatchNames(),
 		doc: "Names and types of the tensors: as Megatron-LM (rows, or packed sequences), Hugging Face Transformers, torchtitan or MaxText have them."},
 	{key: "cp_slicing", name: "CPSlicing", kind: textKind, def: "zigzag", enum: []string{"zigzag", "contiguous", "none"}, free: freeDelivery,
 		doc: "How rows are cut for CP ranks: two chunks from both ends, one range, or not at all."},

@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"path"
 	"slices"
 	"strconv"
-	"strings"
+
+	"github.com/millrace-data/millrace/internal/formats"
 )
 
 // derive sets the defaults that follow from other fields. It runs after
@@ -180,7 +180,7 @@ func deriveChain(s *Source) {
 	has := func(set func(Transform) bool) bool { return slices.ContainsFunc(s.Transforms, set) }
 	switch {
 	case has(func(t Transform) bool { return t.Text != "" || t.Tokens != "" }):
-	case s.Transforms == nil && s.looksLike("megatron", ".bin", ".idx"):
+	case s.Transforms == nil && s.looksLike(formats.Megatron):
 		s.Transforms = []Transform{{Tokens: "tokens"}}
 	default:
 		if s.Transforms == nil {
@@ -188,7 +188,7 @@ func deriveChain(s *Source) {
 			s.Transforms = []Transform{{Tokenize: &Tokenize{Encoding: "bytes"}}, {AppendEOD: &AppendEOD{ID: id}}}
 		}
 		text := "{text}"
-		if s.looksLike("webdataset", ".tar", ".tar.gz", ".tgz", ".tar.zst") {
+		if s.looksLike(formats.WebDataset) {
 			text = "{txt}"
 		}
 		s.Transforms = slices.Insert(s.Transforms, 0, Transform{Text: text})
@@ -197,12 +197,12 @@ func deriveChain(s *Source) {
 
 // looksLike reports whether the source is of a format, by name or, without
 // one, by the extension of all its files.
-func (s *Source) looksLike(format string, extensions ...string) bool {
+func (s *Source) looksLike(format string) bool {
 	if s.Format != "" {
 		return s.Format == format
 	}
 	return !slices.ContainsFunc(s.Files, func(file string) bool {
-		base := strings.ToLower(path.Base(file))
-		return !slices.ContainsFunc(extensions, func(e string) bool { return strings.HasSuffix(base, e) })
+		in, known := formats.InputOf(file)
+		return !known || in.Name != format
 	})
 }

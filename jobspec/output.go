@@ -1,9 +1,13 @@
 package jobspec
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/millrace-data/millrace/internal/formats"
+)
 
 // thd is the output format that pads each document by itself.
-const thd = "megatron-thd"
+const thd = formats.BatchMegatronTHD
 
 // RowLength returns the tokens that a sample takes of its row: its own, and the
 // padding up to output.document_multiple. What fills rows counts samples by it.
@@ -54,7 +58,7 @@ func (c *checker) output() {
 		c.documents()
 	case o.DocumentMultiple > 0:
 		c.error("output.document_multiple", "is given with format: "+o.Format+", which does not pad documents", "take it away, or write format: "+thd)
-	case o.Format == "torchtitan" && cp > 1 && o.CPSlicing != "none":
+	case o.Format == formats.BatchTorchtitan && cp > 1 && o.CPSlicing != "none":
 		c.error("output.cp_slicing", o.CPSlicing+" would cut what torchtitan cuts itself", "valid is none")
 	}
 }

@@ -1,6 +1,9 @@
 package assemble
 
-import "github.com/millrace-data/millrace/internal/batch"
+import (
+	"github.com/millrace-data/millrace/internal/batch"
+	"github.com/millrace-data/millrace/internal/formats"
+)
 
 // Stages says which pipeline stages receive a tensor.
 type Stages string
@@ -78,7 +81,7 @@ func Keys(format string) []Key {
 }
 
 // Formats returns the names of all formats.
-func Formats() []string { return []string{Megatron, MegatronTHD, HF, Torchtitan, JAX} }
+func Formats() []string { return formats.BatchNames() }
 
 func columns(format string) []column {
 	switch format {

@@ -5,15 +5,16 @@ import (
 	"strings"
 
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/formats"
 )
 
 // Formats: whose key names, types and rules the tensors follow.
 const (
-	Megatron    = "megatron"     // Megatron-LM: (rows, sequence length), labels already shifted
-	MegatronTHD = "megatron-thd" // Megatron-LM's packed sequences: one line, each document padded and cut by itself
-	HF          = "hf"           // Hugging Face padding-free: (1, tokens), labels not shifted
-	Torchtitan  = "torchtitan"   // torchtitan: one line of rows, labels already shifted
-	JAX         = "jax"          // MaxText: (rows, sequence length), int32, segment ids
+	Megatron    = formats.BatchMegatron
+	MegatronTHD = formats.BatchMegatronTHD
+	HF          = formats.BatchHF
+	Torchtitan  = formats.BatchTorchtitan
+	JAX         = formats.BatchJAX
 )
 
 // Ways of cutting the sequence over the CP ranks.
@@ -40,7 +41,7 @@ type Layout struct {
 // would be valid, or nil.
 func (l Layout) Validate() error {
 	if columns(l.Format) == nil {
-		return fault.Userf("output.format: %q is no format: write one of %s", l.Format, strings.Join(Formats(), ", "))
+		return fault.Userf("output.format: %q is not a format: write one of %s", l.Format, strings.Join(Formats(), ", "))
 	}
 	if l.CP < 1 || l.PP < 1 {
 		return fault.Userf("topology: cp is %d and pp is %d: both must be at least 1", l.CP, l.PP)

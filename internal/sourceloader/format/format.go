@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/sourceloader/store"
@@ -45,6 +46,9 @@ type Value struct {
 	Tokens []int32
 	List   []Value
 }
+
+// ValueBytes is the memory of a Value without what it refers to.
+const ValueBytes = 96
 
 // Record is one record as read.
 type Record struct {
@@ -113,8 +117,8 @@ const DefaultMaxElements = 1 << 20
 // Options.MaxElements.
 var ErrTooMany = errors.New("more list elements than max_elements")
 
-// tooMany is an error of class fault.User that is ErrTooMany.
-func tooMany(limit int) error {
+// TooMany is an error of class fault.User that is ErrTooMany.
+func TooMany(limit int) error {
 	return fault.Userf("it has %w allows (%d): split the record, or give the source a larger max_elements", ErrTooMany, limit)
 }
 
@@ -124,21 +128,45 @@ func TooLong(limit int64, what string, args ...any) error {
 	return fault.Userf("%s %w allows (%d bytes): split it, or give the source a larger max_record", fmt.Sprintf(what, args...), ErrTooLong, limit)
 }
 
-func (o Options) maxRecord() int64 {
+// RecordLimit is the effective MaxRecord, in bytes.
+func (o Options) RecordLimit() int64 {
 	if o.MaxRecord <= 0 {
 		return DefaultMaxRecord
 	}
 	return min(o.MaxRecord, MaxRecordBytes)
 }
 
-func (o Options) maxElements() int {
+// ElementLimit is the effective MaxElements.
+func (o Options) ElementLimit() int {
 	if o.MaxElements <= 0 {
 		return DefaultMaxElements
 	}
 	return o.MaxElements
 }
 
-// Format reads one file format. Implementations have no state, are safe for
+// ChunkSize is the effective ChunkBytes.
+func (o Options) ChunkSize() int64 {
+	if o.ChunkBytes <= 0 {
+		return DefaultChunkBytes
+	}
+	return o.ChunkBytes
+}
+
+// Ranges returns the number of ranges of ChunkSize that size bytes have.
+func (o Options) Ranges(size int64) int {
+	return int((size + o.ChunkSize() - 1) / o.ChunkSize())
+}
+
+// Position is a place between two records of a file: the smallest Row that is
+// still to be read. 0 is the start of every chunk. It is all the state that a
+// reader has: one that is opened at a position gives the records of its chunk
+// from there on, whoever read those before.
+type Position int64
+
+// After is the position behind the record.
+func (r *Record) After() Position { return Position(r.Row) + 1 }
+
+// Format decodes one file format. Implementations have no state, are safe for
 // concurrent use, and never panic on bad input: file-level damage (truncated,
 // wrong magic, bad checksum) is an error of class fault.User that names the
 // file, the place, and what would be valid.
@@ -149,10 +177,81 @@ type Format interface {
 	// (footers, indexes). It depends on obj's bytes and opt.ChunkBytes only.
 	// An empty but valid file has 0 chunks.
 	Chunks(ctx context.Context, st store.Store, obj store.Object, opt Options) (int, error)
-	// Read calls fn for each record of chunk number chunk, in file order. The
-	// record is valid during the call only. An error of fn stops the read and
-	// is returned as it is. A requested column that the file's schema rules
-	// out is a fault.User error that lists the columns there are; one that is
+	// Open opens chunk number chunk at a position. The context is that of all
+	// reads. What comes before the position is passed over as cheaply as the
+	// format allows: not at all in JSON Lines and Arrow, by decoding it in a
+	// Parquet row group, by decompressing it in a compressed file.
+	//
+	// A requested column that the file's schema rules out is a fault.User error
+	// that lists the columns there are, here or at the first Next; one that is
 	// merely missing in a record is Null and Absent.
-	Read(ctx context.Context, st store.Store, obj store.Object, chunk int, opt Options, fn func(*Record) error) error
+	Open(ctx context.Context, st store.Store, obj store.Object, chunk int, from Position, opt Options) (Reader, error)
+}
+
+// Reader reads the records of one chunk, in file order. It is not safe for
+// concurrent use.
+type Reader interface {
+	// Next returns the next record, which is valid until the following call of
+	// Next or Close; io.EOF after the last one. After any other error the
+	// reader can only be closed.
+	Next() (*Record, error)
+	// Held is the memory in bytes that the reader holds now: buffers, decoded
+	// pages, decompressors, and the record that was read last.
+	Held() int64
+	// Close gives up the files and the memory, whatever has been read.
+	Close() error
+}
+
+// Read calls fn for each record of a chunk, in file order. The record is valid
+// during the call only. An error of fn stops the read and is returned as it is.
+func Read(ctx context.Context, f Format, st store.Store, obj store.Object, chunk int, opt Options, fn func(*Record) error) (err error) {
+	r, err := f.Open(ctx, st, obj, chunk, 0, opt)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	for {
+		rec, err := r.Next()
+		switch {
+		case err == io.EOF:
+			return nil
+		case err != nil:
+			return err
+		}
+		if err := fn(rec); err != nil {
+			return err
+		}
+	}
+}
+
+// Companion is implemented by formats that keep the data of one listed file in
+// other files as well.
+type Companion interface {
+	// Companions returns the URIs of those files, sorted.
+	Companions(uri string) []string
+}
+
+// Rows is implemented by formats that can say something of the rows of a file
+// without reading it.
+type Rows interface {
+	// RowsBelow returns a number that the rows of all records of a file are
+	// below; 0 if only reading the file could tell one.
+	RowsBelow(obj store.Object) int64
+	// InBytes reports whether a record's Row is the byte at which it begins.
+	InBytes() bool
+}
+
+// InBytes reports whether a record's Row is the byte at which the record begins.
+func InBytes(f Format) bool {
+	rows, ok := f.(Rows)
+	return ok && rows.InBytes()
+}
+
+// RowsBelow returns a number that the rows of all records of a file are below; 0 if only
+// reading the file could tell one.
+func RowsBelow(f Format, obj store.Object) int64 {
+	if rows, ok := f.(Rows); ok {
+		return rows.RowsBelow(obj)
+	}
+	return 0
 }

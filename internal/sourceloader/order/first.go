@@ -27,7 +27,7 @@ func First(ctx context.Context, st store.Store, src *jobspec.Source, columns []s
 			continue
 		}
 		if err == nil {
-			err = s.Format.Read(ctx, st, obj, 0, s.Options, func(rec *format.Record) error {
+			err = format.Read(ctx, s.Format, st, obj, 0, s.Options, func(rec *format.Record) error {
 				if err := fn(obj, rec); err != nil {
 					return err
 				}

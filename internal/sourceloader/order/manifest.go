@@ -11,7 +11,9 @@ import (
 	"strings"
 
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/formats"
 	"github.com/millrace-data/millrace/internal/sourceloader/format"
+	"github.com/millrace-data/millrace/internal/sourceloader/format/decoders"
 	"github.com/millrace-data/millrace/internal/sourceloader/store"
 	"github.com/millrace-data/millrace/jobspec"
 )
@@ -154,6 +156,13 @@ func (file *File) fingerprint(ctx context.Context, st store.Store, f format.Form
 // of it, that changed after the manifest was made.
 func (s *Source) ReadUnit(ctx context.Context, st store.Store, u Unit, fn func(*format.Record) error) error {
 	file := &s.Manifest.Files[u.File]
+	if err := file.checkCompanions(ctx, st); err != nil {
+		return err
+	}
+	return format.Read(ctx, s.Format, st, file.Object, u.Chunk, s.Options, fn)
+}
+
+func (file *File) checkCompanions(ctx context.Context, st store.Store) error {
 	for _, c := range file.Companions {
 		now, err := st.Stat(ctx, c.URI)
 		if err != nil {
@@ -163,7 +172,7 @@ func (s *Source) ReadUnit(ctx context.Context, st store.Store, u Unit, fn func(*
 			return fault.Userf("opening %s: %w; restore it, or start the job again on the new data", c.URI, store.ErrChanged)
 		}
 	}
-	return s.Format.Read(ctx, st, file.Object, u.Chunk, s.Options, fn)
+	return nil
 }
 
 // find lists the files that a source is read from, without a look at what they hold.
@@ -231,12 +240,11 @@ func (s *Source) choose(ctx context.Context, st store.Store, src *jobspec.Source
 // says that f was found by the files' names.
 func fits(f format.Format, byName bool, uri string) bool {
 	if byName {
-		if said, err := format.ByPath(uri); err != nil || said.Name() != f.Name() {
+		if said, err := decoders.ByPath(uri); err != nil || said.Name() != f.Name() {
 			return false
 		}
 	}
-	filter, ok := f.(format.Filter)
-	return !ok || filter.Accepts(uri)
+	return formats.Accepts(f.Name(), uri)
 }
 
 // withoutCompanions drops files that only hold more of another listed file's
@@ -278,7 +286,7 @@ var besideData = []string{"state.json", "dataset_info.json", "dataset_dict.json"
 // with a known extension share.
 func formatOf(src *jobspec.Source, objects []store.Object) (format.Format, error) {
 	if src.Format != "" {
-		return format.ByName(src.Format)
+		return decoders.ByName(src.Format)
 	}
 	var (
 		found format.Format
@@ -286,7 +294,7 @@ func formatOf(src *jobspec.Source, objects []store.Object) (format.Format, error
 		first error
 	)
 	for _, o := range objects {
-		f, err := format.ByPath(o.URI)
+		f, err := decoders.ByPath(o.URI)
 		shards, foreign := format.Foreign(o.URI)
 		switch {
 		case slices.Contains(besideData, path.Base(o.URI)):
@@ -309,7 +317,7 @@ func formatOf(src *jobspec.Source, objects []store.Object) (format.Format, error
 	case len(objects) == 0:
 		return nil, fault.Userf("it names no file; give `files:` a path, a folder or a glob")
 	}
-	return format.ByPath(objects[0].URI) // nothing but what else stands beside data
+	return decoders.ByPath(objects[0].URI) // nothing but what else stands beside data
 }
 
 func wrap(source string, err error) error {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/sourceloader/format"
+	"github.com/millrace-data/millrace/internal/sourceloader/format/json"
 	"github.com/millrace-data/millrace/internal/sourceloader/store"
 	"github.com/millrace-data/millrace/jobspec"
 )
@@ -22,7 +23,7 @@ func applied(t *testing.T, line string, steps ...jobspec.Transform) (text string
 		t.Fatal(err)
 	}
 	c := mustCompile(t, jobspec.Source{Transforms: steps}, 1000)
-	failure := format.JSONL{}.Read(context.Background(), &files, obj, 0, format.Options{Columns: c.Columns()}, func(rec *format.Record) error {
+	failure := format.Read(context.Background(), json.Lines{}, &files, obj, 0, format.Options{Columns: c.Columns()}, func(rec *format.Record) error {
 		_, err := c.Worker().Apply(rec, func(s *Sample) error {
 			for _, id := range s.Tokens {
 				text += string(rune(id))

@@ -1,6 +1,7 @@
 // Package formattest is the conformance suite of sourceloader/format: every
 // Format runs it over small files of its own. It also has Poison, with which
-// tests of other packages find values that were kept too long.
+// tests of other packages find values that were kept too long, and what tests of
+// decoders share: files, columns, rows to measure on.
 package formattest
 
 import (
@@ -64,6 +65,9 @@ func Run(t *testing.T, c Case) {
 		{"stop", checkStop},
 		{"cancel", checkCancel},
 		{"concurrent", checkConcurrent},
+		{"resume", checkResume},
+		{"batches", checkBatches},
+		{"held", checkHeld},
 		{"changed", checkChanged},
 		{"handles", checkHandles},
 		{"cut", checkCut},
@@ -109,7 +113,7 @@ func ReadAll(ctx context.Context, f format.Format, st store.Store, obj store.Obj
 	}
 	var records []format.Record
 	for chunk := range chunks {
-		err := f.Read(ctx, st, obj, chunk, opt, func(r *format.Record) error {
+		err := format.Read(ctx, f, st, obj, chunk, opt, func(r *format.Record) error {
 			records = append(records, Clone(r))
 			return nil
 		})
@@ -263,7 +267,7 @@ func checkStop(t *testing.T, c Case) {
 	opt := format.Options{Columns: c.Columns, ChunkBytes: 1 << 40}
 	for limit := 1; limit <= min(c.Records, 3); limit++ {
 		calls := 0
-		err := c.Format.Read(t.Context(), st, obj, 0, opt, func(*format.Record) error {
+		err := format.Read(t.Context(), c.Format, st, obj, 0, opt, func(*format.Record) error {
 			if calls++; calls == limit {
 				return stop
 			}
@@ -280,7 +284,7 @@ func checkCancel(t *testing.T, c Case) {
 	ctx, cancel := context.WithCancel(t.Context())
 	opt := format.Options{Columns: c.Columns, ChunkBytes: 1 << 40}
 	calls := 0
-	err := c.Format.Read(ctx, st, obj, 0, opt, func(*format.Record) error {
+	err := format.Read(ctx, c.Format, st, obj, 0, opt, func(*format.Record) error {
 		calls++
 		cancel()
 		return nil
@@ -289,7 +293,7 @@ func checkCancel(t *testing.T, c Case) {
 		t.Errorf("cancelled in the first record: %d calls, error %v", calls, err)
 	}
 	cancel()
-	if err := c.Format.Read(ctx, st, obj, 0, opt, func(*format.Record) error { return nil }); !errors.Is(err, context.Canceled) {
+	if err := format.Read(ctx, c.Format, st, obj, 0, opt, func(*format.Record) error { return nil }); !errors.Is(err, context.Canceled) {
 		t.Errorf("Read with a cancelled context: %v", err)
 	}
 }
@@ -335,7 +339,7 @@ func checkHandles(t *testing.T, c Case) {
 		}
 		for chunk := range chunks {
 			calls := 0
-			c.Format.Read(ctx, st, obj, chunk, format.Options{Columns: c.Columns}, func(*format.Record) error {
+			format.Read(ctx, c.Format, st, obj, chunk, format.Options{Columns: c.Columns}, func(*format.Record) error {
 				if calls++; calls > limit {
 					cancel()
 					return errors.New("enough")
@@ -415,34 +419,5 @@ func checkEmpty(t *testing.T, c Case) {
 	}
 	if !ok {
 		t.Errorf("empty file: %d chunks, %d records, error %v", chunks, len(records), err)
-	}
-}
-
-// Poison returns f with records that are overwritten as soon as the callback
-// returns: a caller who keeps borrowed values reads 0xAA and wrong tokens.
-func Poison(f format.Format) format.Format { return poisoned{f} }
-
-type poisoned struct{ format.Format }
-
-func (p poisoned) Read(ctx context.Context, st store.Store, obj store.Object, chunk int, opt format.Options, fn func(*format.Record) error) error {
-	return p.Format.Read(ctx, st, obj, chunk, opt, func(r *format.Record) error {
-		loan := Clone(r)
-		err := fn(&loan)
-		spoil(loan.Values)
-		loan.Row, loan.Err = -1, errors.New("this record was kept after the callback returned")
-		return err
-	})
-}
-
-func spoil(values []format.Value) {
-	for i := range values {
-		for j := range values[i].Bytes {
-			values[i].Bytes[j] = 0xAA
-		}
-		for j := range values[i].Tokens {
-			values[i].Tokens[j] = -0x55555556
-		}
-		spoil(values[i].List)
-		values[i].Kind, values[i].Int, values[i].Float = format.Bytes, -1, -1
 	}
 }

@@ -1,0 +1,181 @@
+// Package arrow is the decoder of Arrow IPC files and streams.
+//
+// It owns the IPC format from the first message on: metadata, buffers,
+// dictionaries. It never reads the buffers of a column that was not asked for.
+package arrow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/fieldpath"
+	"github.com/millrace-data/millrace/internal/formats"
+	"github.com/millrace-data/millrace/internal/sourceloader/format"
+	"github.com/millrace-data/millrace/internal/sourceloader/format/columnar"
+	"github.com/millrace-data/millrace/internal/sourceloader/format/input"
+	"github.com/millrace-data/millrace/internal/sourceloader/store"
+)
+
+// Format reads Arrow IPC files and streams, told apart by their first bytes: the
+// .arrow files of Hugging Face datasets are streams. A chunk is a record batch,
+// a row its number in the file. Of a batch, only the buffers of the wanted
+// columns are read, whole, and the dictionaries they need. In a stream, reaching
+// batch k takes two small reads for each message before it; in a file, for each
+// batch before it, to number the rows.
+//
+// Columns are named as in Parquet: "meta.title", "messages[].content", and for
+// a map "meta[].key" and "meta[].value", whatever its schema calls the two.
+//
+//   - utf8, large_utf8, utf8_view: String; invalid UTF-8 is the record's error.
+//   - binary of all kinds, fixed_size_binary: Bytes.
+//   - integers: Int; an unsigned one above 2^63-1 is the record's error.
+//   - date, time, timestamp, duration: Int, in the file's own unit.
+//   - float16, float32, float64: Float. bool: Bool. null: Null.
+//   - decimals: String, all digits written out ("-12.50").
+//   - dictionary-encoded: as the values of the dictionary.
+//   - a list of integers named without its []: Tokens; an element that is null
+//     or beyond 32 bits is the record's error. With [] it is a List.
+//   - any other list (large, fixed-size, view), with or without its []: List.
+//   - unions, run-end encoded columns and intervals are refused when asked for.
+//
+// Extension types read as the type they are stored as. The reader is our own:
+// every offset that a file holds is checked before it is used.
+type Format struct{}
+
+// Name implements format.Format.
+func (Format) Name() string { return formats.Arrow }
+
+// Chunks implements format.Format. It reads the footer of a file, and the message
+// headers of a stream.
+func (Format) Chunks(ctx context.Context, st store.Store, obj store.Object, _ format.Options) (n int, err error) {
+	defer columnar.Guard(&err, "Arrow", obj)
+	in, err := input.Open(ctx, st, obj)
+	if err != nil {
+		return 0, err
+	}
+	defer in.Close()
+	index, err := readArrowIndex(in, obj, -1)
+	if err != nil {
+		return 0, fmt.Errorf("reading %s: %w", obj.URI, err)
+	}
+	return index.batches, nil
+}
+
+// Open implements format.Format.
+func (Format) Open(ctx context.Context, st store.Store, obj store.Object, chunk int, from format.Position, opt format.Options) (_ format.Reader, err error) {
+	in, err := input.Open(ctx, st, obj)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, in.Close())
+		}
+	}()
+	defer columnar.Guard(&err, "Arrow", obj)
+	b := &arrowBatch{ctx: ctx, in: in, number: chunk, values: make([]format.Value, len(opt.Columns))}
+	if err := b.open(opt.Columns, opt.ElementLimit()); err != nil {
+		return nil, fmt.Errorf("reading record batch %d of %s: %w", chunk, obj.URI, err)
+	}
+	b.i = min(max(0, int64(from)-b.firstRow), b.rows)
+	return b, nil
+}
+
+// arrowBatch reads the wanted columns of one batch row by row.
+type arrowBatch struct {
+	ctx      context.Context
+	in       *input.File
+	number   int
+	firstRow int64
+	rows, i  int64
+	root     *arrowArray
+	loaded   int64 // memory of buffers and metadata, in bytes
+	columns  []*arrowColumn
+	rec      format.Record
+	values   []format.Value
+}
+
+func (b *arrowBatch) open(columns []string, limit int) error {
+	if b.number < 0 {
+		return fault.Userf("record batches are numbered from 0")
+	}
+	index, err := readArrowIndex(b.in, b.in.Object, b.number)
+	if err != nil {
+		return err
+	}
+	b.firstRow, b.rows = index.firstRow, index.batch.rows()
+	loader := &arrowLoader{ctx: b.ctx, h: b.in, wanted: map[*arrowField]bool{}, dictionaries: index.dictionaries, loaded: map[*arrowField][]*arrowArray{}}
+	for _, name := range columns {
+		path, err := fieldpath.Parse(name)
+		if err != nil {
+			return err
+		}
+		c := &arrowColumn{name: name, limit: limit}
+		if c.path, err = index.root.resolve(name, path); err != nil {
+			return err
+		}
+		loader.wanted[c.path.leaf] = true
+		for _, f := range c.path.fields {
+			loader.wanted[f] = true
+		}
+		b.columns = append(b.columns, c)
+	}
+	if len(columns) > 0 {
+		b.root, err = loader.load(&index.batch, index.batch.header, index.root)
+	}
+	b.loaded = loader.held
+	return err
+}
+
+// Next implements format.Reader.
+func (b *arrowBatch) Next() (rec *format.Record, err error) {
+	defer columnar.Guard(&err, "Arrow", b.in.Object)
+	if b.i == b.rows {
+		return nil, io.EOF
+	}
+	if err := b.next(); err != nil {
+		return nil, fmt.Errorf("reading record batch %d of %s: %w", b.number, b.in.Object.URI, err)
+	}
+	return &b.rec, nil
+}
+
+// next reads the next row.
+func (b *arrowBatch) next() error {
+	if err := b.ctx.Err(); err != nil {
+		return err
+	}
+	b.rec = format.Record{Row: b.firstRow + b.i, Values: b.values}
+	for i, c := range b.columns {
+		v, bad, err := c.row(b.root, int(b.i))
+		if err != nil {
+			return columnar.ColumnError(c.name, err)
+		}
+		if bad != nil && b.rec.Err == nil {
+			b.rec.Err = fmt.Errorf("row %d of %s: column %q: %w", b.rec.Row, b.in.Object.URI, c.name, bad)
+		}
+		b.values[i] = v
+	}
+	if b.rec.Err != nil {
+		b.rec.Values = nil
+	}
+	b.i++
+	return nil
+}
+
+// Held implements format.Reader.
+func (b *arrowBatch) Held() int64 {
+	held := b.loaded
+	for _, c := range b.columns {
+		held += int64(format.ValueBytes*cap(c.list) + 4*cap(c.tokens))
+	}
+	return held
+}
+
+// Close implements format.Reader.
+func (b *arrowBatch) Close() error {
+	b.root, b.columns, b.loaded = nil, nil, 0
+	return b.in.Close()
+}

@@ -1,0 +1,323 @@
+package arrow
+
+import (
+	"fmt"
+
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/fieldpath"
+	"github.com/millrace-data/millrace/internal/sourceloader/format"
+	"github.com/millrace-data/millrace/internal/sourceloader/format/columnar"
+)
+
+// arrowKind is a type of the Type union in Arrow's Schema.fbs, by number.
+type arrowKind uint8
+
+const (
+	arrowNull arrowKind = iota + 1
+	arrowInt
+	arrowFloat
+	arrowBinary
+	arrowUtf8
+	arrowBool
+	arrowDecimal
+	arrowDate
+	arrowTime
+	arrowTimestamp
+	arrowInterval
+	arrowList
+	arrowStruct
+	arrowUnion
+	arrowFixedBinary
+	arrowFixedList
+	arrowMap
+	arrowDuration
+	arrowLargeBinary
+	arrowLargeUtf8
+	arrowLargeList
+	arrowRunEnd
+	arrowBinaryView
+	arrowUtf8View
+	arrowListView
+	arrowLargeListView
+)
+
+var arrowKindNames = [...]string{
+	"unknown", "null", "int", "float", "binary", "utf8", "bool", "decimal", "date", "time", "timestamp", "interval", "list",
+	"struct", "union", "fixed_size_binary", "fixed_size_list", "map", "duration", "large_binary", "large_utf8", "large_list",
+	"run_end_encoded", "binary_view", "utf8_view", "list_view", "large_list_view",
+}
+
+func (k arrowKind) String() string { return arrowKindNames[min(int(k), int(arrowLargeListView))] }
+
+// arrowField is a node of the schema tree.
+type arrowField struct {
+	name     string
+	kind     arrowKind
+	width    int // of a value, in bytes; elements of a fixed-size list
+	signed   bool
+	scale    int  // of a decimal
+	dense    bool // of a union
+	children []*arrowField
+
+	// dictionary, if set, says that batches hold indexes into a dictionary,
+	// whose values the rest of the field describes.
+	dictionary *arrowDictionary
+}
+
+type arrowDictionary struct {
+	id     int64
+	width  int // of an index, in bytes
+	signed bool
+}
+
+// maxArrowDepth bounds the nesting of a hostile schema.
+const maxArrowDepth = 64
+
+// readArrowSchema reads the Schema table. Its root field is a struct of the
+// columns.
+func readArrowSchema(t flatTable) (*arrowField, error) {
+	if t.int16(0, 0) != 0 {
+		return nil, fault.Userf("the file is big-endian, which is not supported; write it on a little-endian machine")
+	}
+	root := &arrowField{kind: arrowStruct}
+	if err := root.readChildren(t, 1, 0); err != nil {
+		return nil, err
+	}
+	return root, t.b.err()
+}
+
+func (f *arrowField) readChildren(t flatTable, id, depth int) error {
+	start, n := t.vector(id, 4)
+	if depth > maxArrowDepth {
+		return fault.Userf("the schema nests more than %d deep (damaged)", maxArrowDepth)
+	}
+	for i := range n {
+		child, err := readArrowField(t.element(start, i), depth)
+		if err != nil {
+			return err
+		}
+		f.children = append(f.children, child)
+	}
+	return nil
+}
+
+func readArrowField(t flatTable, depth int) (*arrowField, error) {
+	f := &arrowField{name: t.string(0), kind: arrowKind(t.int8(2, 0))}
+	if f.kind == 0 || f.kind > arrowLargeListView {
+		return nil, fault.Userf("the field %q is of the unknown type %d", f.name, f.kind)
+	}
+	typ, _ := t.table(3)
+	if err := f.readType(typ); err != nil {
+		return nil, err
+	}
+	if d, ok := t.table(4); ok {
+		index, ok := d.table(1)
+		f.dictionary = &arrowDictionary{id: d.int64(0), width: 4, signed: true}
+		if ok {
+			f.dictionary.width, f.dictionary.signed = int(index.int32(0, 0))/8, index.int8(1, 0) != 0
+		}
+		if w := f.dictionary.width; w != 1 && w != 2 && w != 4 && w != 8 {
+			return nil, fault.Userf("the field %q has dictionary indexes of %d bytes (1, 2, 4 or 8)", f.name, w)
+		}
+	}
+	if err := f.readChildren(t, 5, depth+1); err != nil {
+		return nil, err
+	}
+	if _, list := f.element(); list && len(f.children) != 1 {
+		return nil, fault.Userf("the field %q is a %s of %d types, not one (damaged)", f.name, f.kind, len(f.children))
+	}
+	if f.kind == arrowMap { // what writers call the two differs
+		for i, c := range f.children[0].children[:min(2, len(f.children[0].children))] {
+			c.name = columnar.MapNames[i]
+		}
+	}
+	return f, t.b.err()
+}
+
+// readType reads the parameters of the type.
+func (f *arrowField) readType(t flatTable) error {
+	switch f.kind {
+	case arrowInt:
+		f.width, f.signed = int(t.int32(0, 0))/8, t.int8(1, 0) != 0
+	case arrowFloat:
+		f.width = 2 << min(uint16(t.int16(0, 0)), 3)
+	case arrowDecimal:
+		f.scale, f.width = int(t.int32(1, 0)), int(t.int32(2, 128))/8
+	case arrowDate:
+		f.width, f.signed = 4+4*min(int(uint16(t.int16(0, 1))), 2), true
+	case arrowTime:
+		f.width, f.signed = int(t.int32(1, 32))/8, true
+	case arrowTimestamp, arrowDuration:
+		f.width, f.signed = 8, true
+	case arrowUnion:
+		f.dense = t.int16(0, 0) == 1
+	case arrowFixedBinary, arrowFixedList:
+		f.width = int(t.int32(0, 0))
+		if f.width < 0 {
+			return fault.Userf("the field %q has the size %d (damaged)", f.name, f.width)
+		}
+		return nil
+	default:
+		return nil
+	}
+	valid := f.width == 1 || f.width == 2 || f.width == 4 || f.width == 8
+	if f.kind == arrowDecimal {
+		valid = f.width == 4 || f.width == 8 || f.width == 16 || f.width == 32
+	}
+	if !valid && f.kind != arrowUnion {
+		return fault.Userf("the field %q is a %s of %d bytes, which there is not (damaged)", f.name, f.kind, f.width)
+	}
+	return nil
+}
+
+// element returns the field of a list's elements.
+func (f *arrowField) element() (*arrowField, bool) {
+	switch f.kind {
+	case arrowList, arrowLargeList, arrowFixedList, arrowListView, arrowLargeListView, arrowMap:
+		if len(f.children) == 1 {
+			return f.children[0], true
+		}
+		return nil, true
+	}
+	return nil, false
+}
+
+// arrowPath is a field path resolved against a schema: from the root on, the
+// number of the child to go to at each struct and eachElement at each list.
+type arrowPath struct {
+	steps  []int
+	fields []*arrowField // that the steps lead through, root first
+	leaf   *arrowField
+	// tokens says that the innermost list was named without [] and holds
+	// integers, and so is read as token ids.
+	tokens bool
+}
+
+const eachElement = -1
+
+func (root *arrowField) resolve(name string, path fieldpath.Path) (arrowPath, error) {
+	p := arrowPath{leaf: root}
+	for i, step := range path {
+		elem, isList := p.leaf.element()
+		switch {
+		case step.Each && isList:
+			p.step(eachElement, elem)
+		case step.Each:
+			return p, fault.Userf("column %q: %q is not a list; leave out the []", name, path[:i])
+		case isList:
+			fixed := append(append(append(fieldpath.Path{}, path[:i]...), fieldpath.Step{Each: true}), path[i:]...)
+			return p, fault.Userf("column %q: %q is a list; write %q", name, path[:i], fixed)
+		default:
+			n, err := p.leaf.child(name, step.Key)
+			if err != nil {
+				return p, err
+			}
+			if n < 0 {
+				return p, format.NoSuchColumn(name, root.paths())
+			}
+			p.step(n, p.leaf.children[n])
+		}
+	}
+	for {
+		elem, isList := p.leaf.element()
+		if !isList {
+			break
+		}
+		p.step(eachElement, elem)
+		p.tokens = elem.kind == arrowInt
+	}
+	return p, p.leaf.readable(name, p.steps[len(p.steps)-1] == eachElement && !path[len(path)-1].Each)
+}
+
+func (p *arrowPath) step(n int, to *arrowField) {
+	p.steps, p.fields, p.leaf = append(p.steps, n), append(p.fields, p.leaf), to
+}
+
+// child returns the number of the struct's field of that name, or -1.
+func (f *arrowField) child(column, name string) (int, error) {
+	found := -1
+	if f.kind != arrowStruct {
+		return found, nil
+	}
+	for i, c := range f.children {
+		if c.name == name && found >= 0 {
+			return 0, fault.Userf("column %q: there are two fields named %q; rename one", column, name)
+		}
+		if c.name == name {
+			found = i
+		}
+	}
+	return found, nil
+}
+
+// readable checks that values of the field have a Kind.
+func (f *arrowField) readable(column string, implied bool) error {
+	switch f.kind {
+	case arrowStruct:
+		return fault.Userf("column %q is a group of fields; name one of them: %s", column, format.ListNames(columnar.Under(column, implied, f.paths())))
+	case arrowUnion, arrowRunEnd, arrowInterval:
+		return fault.Userf("column %q is of type %s, which is not supported; write it as a plain type", column, f.kind)
+	}
+	return nil
+}
+
+// paths lists the columns below the field as field paths.
+func (f *arrowField) paths() []string {
+	var have []string
+	for _, c := range f.children {
+		have = c.appendPaths(have, fieldpath.Path{{Key: c.name}})
+	}
+	return have
+}
+
+func (f *arrowField) appendPaths(have []string, path fieldpath.Path) []string {
+	at, lists := f, path
+	for {
+		elem, isList := at.element()
+		if !isList {
+			break
+		}
+		at, lists = elem, append(lists[:len(lists):len(lists)], fieldpath.Step{Each: true})
+	}
+	if at.kind != arrowStruct {
+		if at.kind == arrowInt {
+			lists = path // a plain name reads a list of integers as tokens
+		}
+		return append(have, lists.String())
+	}
+	for _, c := range at.children {
+		have = c.appendPaths(have, append(lists[:len(lists):len(lists)], fieldpath.Step{Key: c.name}))
+	}
+	return have
+}
+
+// nodeBuffers returns how many buffers a batch holds for the field itself; a
+// union had a validity bitmap before version 5 of the metadata.
+func (f *arrowField) nodeBuffers(version int16) int {
+	if f.dictionary != nil {
+		return 2
+	}
+	switch f.kind {
+	case arrowNull, arrowRunEnd:
+		return 0
+	case arrowStruct, arrowFixedList:
+		return 1
+	case arrowBinary, arrowUtf8, arrowLargeBinary, arrowLargeUtf8, arrowListView, arrowLargeListView:
+		return 3
+	case arrowUnion:
+		n := 1
+		if f.dense {
+			n++
+		}
+		if version < arrowV5 {
+			n++
+		}
+		return n
+	}
+	return 2 // validity, and values or offsets or views
+}
+
+func (f *arrowField) isView() bool { return f.kind == arrowBinaryView || f.kind == arrowUtf8View }
+
+// String describes the field for messages.
+func (f *arrowField) String() string { return fmt.Sprintf("%q (%s)", f.name, f.kind) }

@@ -1,0 +1,391 @@
+// Package jsonobject takes fields out of JSON objects, in one pass that checks the
+// whole object: what JSON Lines, JSON arrays and the JSON members of a tar need.
+//
+// It owns the meaning of a JSON value as a [format.Value]. It never reads a file
+// and knows nothing of where its objects come from.
+package jsonobject
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/millrace-data/millrace/internal/fieldpath"
+	"github.com/millrace-data/millrace/internal/sourceloader/format"
+)
+
+// Reader reads the wanted fields of JSON objects, one object after the
+// other. It checks each object in full, as RFC 8259 has it, in the same pass that
+// finds the fields. Its values borrow from the object's bytes and from scratch that
+// the next object reuses. Not safe for concurrent use.
+//
+// Where JSON leaves a choice: of equal keys the last counts, as in Python and
+// Go; \u escapes of lone surrogates become U+FFFD; a number without fraction
+// and exponent that fits in int64 is an Int, any other a Float; an object taken
+// whole is a String, its JSON text; a list of integers of 32 bits is Tokens,
+// any other a List.
+type Reader struct {
+	scanner
+	paths  []fieldpath.Path
+	places []extent // per path: where the value of its first key is
+	values []format.Value
+
+	text   []byte         // scratch of unescaped strings
+	tokens []int32        // scratch of token lists
+	lists  []format.Value // scratch of finished lists
+	open   []format.Value // elements of the lists being read
+
+	limit   int   // elements of the lists in one field
+	left    int   // of them, for the field being read
+	tooMany error // format.ErrTooMany, if that is what is wrong with the object
+}
+
+// extent is where a checked value lies; start is -1 if there is none.
+type extent struct{ start, end int }
+
+// maxScratch is the most text that is kept for the next Reader: what books need.
+const maxScratch = 8 << 20
+
+// texts holds scratch of unescaped strings: without it, much of the time of a short
+// read goes into clearing new memory.
+var texts = sync.Pool{New: func() any { return new([]byte) }}
+
+// New returns a reader of these fields; the lists of one may have limit elements.
+// Release it after use.
+func New(columns []string, limit int) (*Reader, error) {
+	r := &Reader{
+		text:   *texts.Get().(*[]byte),
+		limit:  limit,
+		places: make([]extent, len(columns)),
+		values: make([]format.Value, len(columns)),
+	}
+	for _, column := range columns {
+		path, err := fieldpath.Parse(column)
+		if err != nil {
+			return nil, err
+		}
+		r.paths = append(r.paths, path)
+	}
+	return r, nil
+}
+
+// Release gives the reader's scratch to the next one. Neither the reader nor its
+// values may be used after.
+func (r *Reader) Release() {
+	if text := r.text[:0]; cap(text) <= maxScratch {
+		texts.Put(&text)
+	}
+	r.text = nil
+}
+
+// Held is the memory of the scratch, in bytes.
+func (r *Reader) Held() int64 {
+	values := cap(r.values) + cap(r.lists) + cap(r.open)
+	return int64(cap(r.text) + 4*cap(r.tokens) + format.ValueBytes*values + cap(r.nest))
+}
+
+// TooMany is format.ErrTooMany with the field's name, if that is what is wrong with
+// the object that was read last.
+func (r *Reader) TooMany() error { return r.tooMany }
+
+// Scan checks the JSON value that data begins with. It returns the index after it,
+// or -1 and what is wrong; short says that more data could make it right.
+func (r *Reader) Scan(data []byte) (end int, short bool, problem string) {
+	r.data, r.nest = data, r.nest[:0]
+	if end = r.value(0); end < 0 {
+		return end, r.short(), r.problem()
+	}
+	return end, false, ""
+}
+
+// Read returns the wanted fields of the object that data holds, and what is
+// wrong with data if anything is. The values are valid until the next Read.
+func (r *Reader) Read(data []byte) (values []format.Value, problem string) {
+	r.data, r.nest = data, r.nest[:0]
+	r.text, r.tokens, r.lists, r.open = r.text[:0], r.tokens[:0], r.lists[:0], r.open[:0]
+	r.tooMany = nil
+	start := r.space(0)
+	end := r.top(start)
+	if end >= 0 {
+		if end = r.space(end); end < len(data) {
+			r.fail(end, "only white space may follow the value")
+			end = -1
+		}
+	}
+	if end < 0 {
+		return nil, "not valid JSON: " + r.problem()
+	}
+	if data[start] != '{' {
+		return nil, fmt.Sprintf("a JSON %s, but a record is an object: {\"text\": ...}", jsonKind(data[start]))
+	}
+	for i, path := range r.paths {
+		at := r.places[i]
+		r.values[i], r.left = format.Value{Absent: at.start < 0}, r.limit
+		switch {
+		case at.start < 0:
+		case len(path) == 1 && data[at.start] == '"': // nearly always, so it is not looked at again
+			r.values[i] = r.stringAt(at.start, at.end)
+		default:
+			if r.values[i], problem = r.pick(at.start, path[1:]); problem != "" {
+				if r.tooMany != nil {
+					r.tooMany = fmt.Errorf("field %s: %w", path, r.tooMany)
+				}
+				return nil, fmt.Sprintf("field %s: %s", path, problem)
+			}
+		}
+	}
+	return r.values, ""
+}
+
+// top steps over the record and notes where the paths begin.
+func (r *Reader) top(i int) int {
+	for n := range r.places {
+		r.places[n].start = -1
+	}
+	if r.peek(i) != '{' {
+		return r.value(i)
+	}
+	return r.members(i, func(key []byte, at extent) {
+		for n, path := range r.paths {
+			if string(key) == path[0].Key {
+				r.places[n] = at
+			}
+		}
+	})
+}
+
+// members steps over an object and calls found with each key and the place of
+// its value.
+func (r *Reader) members(i int, found func(key []byte, at extent)) int {
+	outer := len(r.nest)
+	i, empty := r.enterObject(i)
+	for i >= 0 && !empty {
+		quote := i
+		if i = r.key(i); i < 0 {
+			break
+		}
+		start := i
+		if i = r.value(i); i < 0 {
+			break
+		}
+		found(r.keyAt(quote), extent{start, i})
+		i = r.space(i)
+		switch r.peek(i) {
+		case ',':
+			i = r.space(i + 1)
+		case '}':
+			empty = true
+		default:
+			i = r.fail(i, "a comma or } belongs here")
+		}
+	}
+	r.nest = r.nest[:outer]
+	if i < 0 {
+		return -1
+	}
+	return i + 1
+}
+
+// enterObject returns the index of the first key, or that of the bracket that
+// closes an empty object.
+func (r *Reader) enterObject(i int) (next int, empty bool) {
+	r.nest = append(r.nest, '{')
+	i = r.space(i + 1)
+	return i, r.peek(i) == '}'
+}
+
+// keyAt returns the text of the checked key whose quote is at i. It is valid
+// until the next call of keyAt or string.
+func (r *Reader) keyAt(i int) []byte {
+	end := bytes.IndexByte(r.data[i+1:], '"') + i + 1
+	if bytes.IndexByte(r.data[i:end], '\\') < 0 {
+		return r.data[i+1 : end]
+	}
+	mark := len(r.text)
+	key := r.stringAt(i, r.str(i)).Bytes
+	r.text = r.text[:mark]
+	return key
+}
+
+// pick follows steps from the checked value at i and reads what is there. null
+// and what is absent are Null; another kind than the path says is a problem.
+func (r *Reader) pick(i int, steps fieldpath.Path) (v format.Value, problem string) {
+	if len(steps) == 0 {
+		v, _, problem = r.read1(i)
+		return v, problem
+	}
+	step, rest := steps[0], steps[1:]
+	switch c := r.data[i]; {
+	case c == 'n':
+		return format.Value{}, ""
+	case step.Each && c != '[':
+		return format.Value{}, fmt.Sprintf("a list is wanted before [], not a %s", jsonKind(c))
+	case step.Each:
+		return r.pickEach(i, rest)
+	case c != '{':
+		return format.Value{}, fmt.Sprintf("an object with %q is wanted, not a %s", step.Key, jsonKind(c))
+	}
+	at := -1
+	r.members(i, func(key []byte, value extent) {
+		if string(key) == step.Key {
+			at = value.start
+		}
+	})
+	if at < 0 {
+		return format.Value{Absent: true}, ""
+	}
+	return r.pick(at, rest)
+}
+
+// Lacks is Record.Lacks for the object that was read last.
+func (r *Reader) Lacks(column int) (missing string, has []string) {
+	return r.missing(r.space(0), r.paths[column])
+}
+
+// missing follows steps from the checked value at i to the first key that is not there.
+func (r *Reader) missing(i int, steps fieldpath.Path) (key string, has []string) {
+	switch {
+	case len(steps) == 0 || r.data[i] == 'n':
+		return "", nil
+	case steps[0].Each:
+		for i = r.space(i + 1); r.data[i] != ']'; i = r.nextElement(i) {
+			if key, has = r.missing(i, steps[1:]); key != "" {
+				return key, has
+			}
+			i = r.value(i)
+		}
+		return "", nil
+	}
+	at := -1
+	r.members(i, func(key []byte, value extent) {
+		if has = append(has, string(key)); string(key) == steps[0].Key {
+			at = value.start
+		}
+	})
+	if at < 0 {
+		return steps[0].Key, has
+	}
+	return r.missing(at, steps[1:])
+}
+
+func (r *Reader) pickEach(i int, rest fieldpath.Path) (format.Value, string) {
+	mark, absent := len(r.open), false
+	for i = r.space(i + 1); r.data[i] != ']'; i = r.nextElement(i) {
+		if problem := r.element(); problem != "" {
+			return format.Value{}, problem
+		}
+		v, problem := r.pick(i, rest)
+		if problem != "" {
+			return format.Value{}, problem
+		}
+		r.open = append(r.open, v)
+		absent = absent || v.Absent
+		i = r.value(i)
+	}
+	list := r.closeList(mark)
+	list.Absent = absent
+	return list, ""
+}
+
+// element counts one of a list before memory is taken for it.
+func (r *Reader) element() (problem string) {
+	if r.left--; r.left < 0 {
+		r.tooMany = format.TooMany(r.limit)
+		return r.tooMany.Error()
+	}
+	if len(r.open) == cap(r.open) { // double it: what append grew from would be garbage several times as large
+		r.open = slices.Grow(r.open, min(len(r.open), r.left)+1)
+	}
+	return ""
+}
+
+// nextElement steps from the end of an element to the next, or to the bracket.
+func (r *Reader) nextElement(i int) int {
+	if i = r.space(i); r.data[i] == ',' {
+		return r.space(i + 1)
+	}
+	return i
+}
+
+// closeList makes a List of the open elements from mark on.
+func (r *Reader) closeList(mark int) format.Value {
+	from := len(r.lists)
+	r.lists = append(r.lists, r.open[mark:]...)
+	r.open = r.open[:mark]
+	return format.Value{Kind: format.List, List: r.lists[from:len(r.lists):len(r.lists)]}
+}
+
+// read1 reads the one checked value at i, whole, and returns where it ends.
+func (r *Reader) read1(i int) (v format.Value, end int, problem string) {
+	switch r.data[i] {
+	case '{':
+		end = r.value(i)
+		return format.Value{Kind: format.String, Bytes: r.data[i:end]}, end, ""
+	case '"':
+		end = r.str(i)
+		return r.stringAt(i, end), end, ""
+	case '[':
+		return r.list(i)
+	case 't':
+		return format.Value{Kind: format.Bool, Int: 1}, i + len("true"), ""
+	case 'f':
+		return format.Value{Kind: format.Bool}, i + len("false"), ""
+	case 'n':
+		return format.Value{}, i + len("null"), ""
+	}
+	end = r.number(i)
+	v, problem = numberOf(r.data[i:end])
+	return v, end, problem
+}
+
+func (r *Reader) list(i int) (format.Value, int, string) {
+	if v, end, ok := r.tokenList(i); ok {
+		return v, end, ""
+	}
+	mark := len(r.open)
+	for i = r.space(i + 1); r.data[i] != ']'; i = r.nextElement(i) {
+		if problem := r.element(); problem != "" {
+			return format.Value{}, 0, problem
+		}
+		v, end, problem := r.read1(i)
+		if problem != "" {
+			return format.Value{}, 0, problem
+		}
+		r.open = append(r.open, v)
+		i = end
+	}
+	return r.closeList(mark), i + 1, ""
+}
+
+// tokenList reads the checked list at i if it holds nothing but integers of 32 bits.
+func (r *Reader) tokenList(i int) (v format.Value, end int, ok bool) {
+	from := len(r.tokens)
+	for i = r.space(i + 1); r.data[i] != ']'; i = r.nextElement(i) {
+		c := r.data[i]
+		if c != '-' && (c < '0' || c > '9') {
+			r.tokens = r.tokens[:from]
+			return format.Value{}, 0, false
+		}
+		end := r.number(i)
+		n, ok := parseInt(r.data[i:end])
+		if !ok || n != int64(int32(n)) {
+			r.tokens = r.tokens[:from]
+			return format.Value{}, 0, false
+		}
+		r.tokens = append(r.tokens, int32(n))
+		i = end
+	}
+	return format.Value{Kind: format.Tokens, Tokens: r.tokens[from:len(r.tokens):len(r.tokens)]}, i + 1, true
+}
+
+// stringAt reads the checked string data[i:end], quotes included.
+func (r *Reader) stringAt(i, end int) format.Value {
+	raw := r.data[i+1 : end-1]
+	if bytes.IndexByte(raw, '\\') < 0 {
+		return format.Value{Kind: format.String, Bytes: raw}
+	}
+	from := len(r.text)
+	r.text = appendUnescaped(slices.Grow(r.text, len(raw)), raw) // a long text in one go
+	return format.Value{Kind: format.String, Bytes: r.text[from:len(r.text):len(r.text)]}
+}

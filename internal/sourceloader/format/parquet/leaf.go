@@ -1,0 +1,143 @@
+package parquet
+
+import (
+	"encoding/binary"
+	"math"
+	"math/big"
+	"slices"
+	"unicode/utf8"
+
+	pq "github.com/parquet-go/parquet-go/format"
+
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/sourceloader/format"
+	"github.com/millrace-data/millrace/internal/sourceloader/format/columnar"
+)
+
+func (n *parquetNode) is32() bool { return n.physical == pq.Int32 }
+
+// appendTokens appends the values [from, to) of the page as token ids.
+func (n *parquetNode) appendTokens(dst []int32, page *parquetPage, from, to int) ([]int32, error) {
+	v := page.values
+	switch {
+	case n.is32() && !n.isUnsigned() && page.index == nil:
+		return append(dst, v.words32[from:to]...), nil
+	case n.is32() && !n.isUnsigned():
+		for _, i := range page.index[from:to] {
+			dst = append(dst, v.words32[i])
+		}
+		return dst, nil
+	case !n.isUnsigned() && page.index == nil:
+		return narrowTokens(dst, v.words64[from:to])
+	}
+	for i := from; i < to; i++ {
+		x, bad := n.valueAt(page, i)
+		if bad != nil {
+			return dst, bad
+		}
+		if x.Int != int64(int32(x.Int)) {
+			return dst, columnar.TokenRange(x.Int)
+		}
+		dst = append(dst, int32(x.Int))
+	}
+	return dst, nil
+}
+
+// narrowTokens appends 64-bit integers as token ids.
+func narrowTokens(dst []int32, wide []int64) ([]int32, error) {
+	from := len(dst)
+	dst = slices.Grow(dst, len(wide))[:from+len(wide)]
+	beyond := int64(0)
+	for i, x := range wide {
+		dst[from+i] = int32(x)
+		beyond |= x ^ int64(int32(x))
+	}
+	if beyond == 0 {
+		return dst, nil
+	}
+	i := slices.IndexFunc(wide, func(x int64) bool { return x != int64(int32(x)) })
+	return dst[:from], columnar.TokenRange(wide[i])
+}
+
+// valueAt returns value i of the page, which is not null. The error says what
+// is wrong with a value that no Kind can hold.
+func (n *parquetNode) valueAt(page *parquetPage, i int) (format.Value, error) {
+	if page.index != nil {
+		i = int(page.index[i])
+	}
+	v := page.values
+	switch n.physical {
+	case pq.Boolean:
+		return format.Value{Kind: format.Bool, Int: int64(v.words32[i])}, nil
+	case pq.Float:
+		return format.Value{Kind: format.Float, Float: float64(math.Float32frombits(uint32(v.words32[i])))}, nil
+	case pq.Double:
+		return format.Value{Kind: format.Float, Float: math.Float64frombits(uint64(v.words64[i]))}, nil
+	case pq.Int32:
+		return n.integer(int64(v.words32[i]))
+	case pq.Int64:
+		return n.integer(v.words64[i])
+	case pq.Int96:
+		return int96(v.bytes(i))
+	case pq.FixedLenByteArray:
+		return n.fixed(v.bytes(i))
+	}
+	return n.byteArray(v.bytes(i))
+}
+
+func (n *parquetNode) integer(x int64) (format.Value, error) {
+	switch {
+	case n.isDecimal():
+		return n.decimal(big.NewInt(x))
+	case !n.isUnsigned():
+	case n.is32():
+		x = int64(uint32(x))
+	case x < 0:
+		return format.Value{}, fault.Userf("the unsigned value %d is beyond %d", uint64(x), math.MaxInt64)
+	}
+	return format.Value{Kind: format.Int, Int: x}, nil
+}
+
+// int96 reads a timestamp of Impala and old Spark, nanoseconds of the day and
+// Julian day, as nanoseconds since 1970.
+func int96(b []byte) (format.Value, error) {
+	const unixDay, dayNanos = 2440588, 86400 * 1_000_000_000
+	nanos, day := int64(binary.LittleEndian.Uint64(b)), int64(binary.LittleEndian.Uint32(b[8:]))
+	if days := day - unixDay; nanos >= 0 && nanos < 2*dayNanos && days > -106751 && days < 106750 {
+		return format.Value{Kind: format.Int, Int: days*dayNanos + nanos}, nil
+	}
+	return format.Value{}, fault.Userf("the INT96 timestamp of Julian day %d and %d ns is outside 1677 to 2262", day, nanos)
+}
+
+func (n *parquetNode) fixed(b []byte) (format.Value, error) {
+	switch {
+	case n.isDecimal():
+		return n.decimal(columnar.BigEndian(b))
+	case n.logical == logicalFloat16 && len(b) == 2:
+		return format.Value{Kind: format.Float, Float: columnar.Float16(binary.LittleEndian.Uint16(b))}, nil
+	}
+	return format.Value{Kind: format.Bytes, Bytes: b}, nil
+}
+
+func (n *parquetNode) byteArray(b []byte) (format.Value, error) {
+	switch {
+	case n.isDecimal():
+		return n.decimal(columnar.BigEndian(b))
+	case n.isText():
+		if !utf8.Valid(b) {
+			return format.Value{}, fault.Userf("byte %d of the text is not valid UTF-8", format.InvalidUTF8(b))
+		}
+		return format.Value{Kind: format.String, Bytes: b}, nil
+	case n.logical == 0 && n.converted < 0 && utf8.Valid(b):
+		return format.Value{Kind: format.String, Bytes: b}, nil
+	}
+	return format.Value{Kind: format.Bytes, Bytes: b}, nil
+}
+
+// decimal writes a decimal out, with all digits of its scale.
+func (n *parquetNode) decimal(x *big.Int) (format.Value, error) {
+	if n.scale < 0 || n.scale > columnar.MaxDecimalScale {
+		return format.Value{}, fault.Userf("a decimal of scale %d is not supported (0 to %d)", n.scale, columnar.MaxDecimalScale)
+	}
+	return format.Value{Kind: format.String, Bytes: []byte(columnar.DecimalText(x, n.scale))}, nil
+}
