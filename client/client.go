@@ -92,6 +92,17 @@ func (o *Options) withDefaults() {
 // Tensor is a dense array: little-endian, C order, at a 64-byte boundary.
 type Tensor = batch.Tensor
 
+// DType is the type of a tensor's elements: Uint8, Int32, Int64, Float32.
+type DType = batch.DType
+
+// The element types of tensors.
+const (
+	Uint8   = batch.Uint8
+	Int32   = batch.Int32
+	Int64   = batch.Int64
+	Float32 = batch.Float32
+)
+
 // Row is the lineage of one row: its number in the global batch, and for each
 // document its tokens, source and place in the source's order.
 type Row struct {
