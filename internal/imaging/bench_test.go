@@ -62,7 +62,7 @@ func BenchmarkAppendPatches(b *testing.B) {
 	}
 }
 
-// BenchmarkStdDecode is the part of it that the standard library does.
+// BenchmarkStdDecode is the standard library's part of it.
 func BenchmarkStdDecode(b *testing.B) {
 	data := encodeJPEG(b, photo(640, 480), 90)
 	b.SetBytes(int64(len(data)))

@@ -22,7 +22,7 @@ const (
 
 const bmpFileHeader = 14
 
-// bmpHead is what a BMP says before its pixels.
+// bmpHead is the header of a BMP.
 type bmpHead struct {
 	width, height int
 	topDown       bool
@@ -33,8 +33,8 @@ type bmpHead struct {
 	data          []byte
 }
 
-// readBMPHead reads BITMAPINFOHEADER and its successors; a negative height says that rows
-// come from the top.
+// readBMPHead reads BITMAPINFOHEADER and its successors; a negative height means rows
+// from the top.
 func readBMPHead(data []byte) (h bmpHead, err error) {
 	if len(data) < bmpFileHeader+40 {
 		return h, cutOff("BMP")
@@ -60,8 +60,8 @@ func readBMPHead(data []byte) (h bmpHead, err error) {
 	return h, nil
 }
 
-// bmpHeader refuses every kind of BMP that is not decoded, so that a picture is not
-// planned by its header and refused by its data.
+// bmpHeader refuses every kind of BMP that is not decoded, so that no picture is
+// planned by its header and refused when decoded.
 func bmpHeader(data []byte) (header, error) {
 	h, err := readBMPHead(data)
 	if err == nil && !h.plain() {
@@ -73,10 +73,10 @@ func bmpHeader(data []byte) (header, error) {
 	return header{width: h.width, height: h.height, room: len(data) * 8 / h.depth}, nil
 }
 
-// maxBMPHead is more than headers and masks take.
+// maxBMPHead is above the size of headers and masks.
 const maxBMPHead = bmpFileHeader + 124 + 16
 
-// decodeBMP decodes what the library does, and pixels whose bits masks divide.
+// decodeBMP decodes the kinds that the library does, and pixels with bit masks.
 func decodeBMP(r io.Reader) (image.Image, error) {
 	head, err := io.ReadAll(io.LimitReader(r, maxBMPHead))
 	if err != nil {
@@ -97,9 +97,8 @@ func decodeBMP(r io.Reader) (image.Image, error) {
 	return f.decode(whole)
 }
 
-// plain says that the library reads it: nothing is compressed, the masks, if there are
-// any, are the usual ones, and nothing stands between the header and its palette and
-// the pixels.
+// plain reports whether the library reads it: uncompressed, with no masks or the usual
+// ones, and with nothing between header, palette and pixels.
 func (h *bmpHead) plain() bool {
 	usual := h.compression == bmpFields && h.info > 40 && h.masksAt(4) == [4]uint32{0xff0000, 0xff00, 0xff, 0xff000000}
 	if h.planes != 1 || h.compression != bmpPlain && !usual {
@@ -119,7 +118,7 @@ func (h *bmpHead) plain() bool {
 	return false
 }
 
-// masksAt returns the first n masks, which come after the 40 bytes that all headers have.
+// masksAt returns the first n masks, which follow the 40 bytes common to all headers.
 func (h *bmpHead) masksAt(n int) (masks [4]uint32) {
 	for i := range n {
 		masks[i] = binary.LittleEndian.Uint32(h.data[bmpFileHeader+40+4*i:])
@@ -127,15 +126,15 @@ func (h *bmpHead) masksAt(n int) (masks [4]uint32) {
 	return masks
 }
 
-// bitFields is a BMP whose pixels have 16 or 32 bits, and up to four masks that say
-// which of them are red, green, blue and alpha.
+// bitFields is a BMP whose pixels have 16 or 32 bits, and up to four masks that
+// select red, green, blue and alpha.
 type bitFields struct {
 	*bmpHead
 	masks [4]uint32
 }
 
-// bitFields takes the masks that are given, or else the usual ones. Only headers of the
-// later kinds say that alpha means anything. Other kinds of BMP are an error of class
+// bitFields takes the given masks, or else the usual ones. Only later headers
+// define alpha. Other kinds of BMP are an error of class
 // fault.User.
 func (h *bmpHead) bitFields() (f bitFields, err error) {
 	given := h.compression == bmpFields || h.compression == bmpAlphaFields
@@ -171,7 +170,7 @@ func (h *bmpHead) bitFields() (f bitFields, err error) {
 	return f, f.check()
 }
 
-// check refuses masks that say nothing, or several things.
+// check refuses masks that are empty, split or overlapping.
 func (f bitFields) check() error {
 	var seen uint32
 	for i, m := range f.masks {

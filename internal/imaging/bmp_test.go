@@ -21,7 +21,7 @@ func maskedBMP(info, depth, compression int, masks []uint32, gap int, words ...u
 	var b bytes.Buffer
 	put := func(values ...any) {
 		for _, v := range values {
-			binary.Write(&b, binary.LittleEndian, v) // a buffer takes everything
+			binary.Write(&b, binary.LittleEndian, v) // a buffer's Write never fails
 		}
 	}
 	head := 14 + info
@@ -83,7 +83,7 @@ func TestBitFields(t *testing.T) {
 	}
 }
 
-// TestBitFieldsRefused sees that what is not decoded is refused by the header.
+// TestBitFieldsRefused checks that kinds that are not decoded are refused by the header.
 func TestBitFieldsRefused(t *testing.T) {
 	for want, data := range map[string][]byte{
 		"compression 1":            maskedBMP(40, 8, 1, nil, 1024, 0),
@@ -120,8 +120,7 @@ func TestBitFieldsOfPillow(t *testing.T) {
 	}
 }
 
-// TestPlainIsTheLibrarys holds the rule of what the library reads against the library,
-// over headers of all kinds.
+// TestPlainIsTheLibrarys compares plain with the library, over headers of all kinds.
 func TestPlainIsTheLibrarys(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	pick := func(values ...int) int { return values[rng.IntN(len(values))] }
@@ -158,6 +157,6 @@ func TestPlainIsTheLibrarys(t *testing.T) {
 		}
 	}
 	if read < 1000 {
-		t.Errorf("the library reads %d of the headers: too few to say anything", read)
+		t.Errorf("the library reads %d of the headers: too few for a result", read)
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/millrace-data/millrace/internal/testdata"
 )
 
-// decodeBounded decodes, checks that an error blames the picture, and that the memory
-// taken follows from what its header may claim: 30 bytes a pixel, some for each byte of the file,
+// decodeBounded decodes, and checks that an error is a user error and that memory is
+// bounded by the header: 30 bytes a pixel, some for each byte of the file,
 // and a constant for the decoder and a grid of qwen.
 func decodeBounded(t testing.TB, what string, data []byte) (took uint64, err error) {
 	t.Helper()
@@ -42,13 +42,13 @@ func decodeBounded(t testing.TB, what string, data []byte) (took uint64, err err
 	return took, err
 }
 
-// TestTruncated cuts pictures everywhere in their first part, and then here and there.
-// What is wrong with them shows without their pixels, too.
+// TestTruncated cuts pictures at every byte of their first part, and then at some bytes.
+// Verify finds the same damage.
 func TestTruncated(t *testing.T) {
 	for format, data := range small(t) {
 		for n := 0; n < len(data); n += 1 + n/16 {
 			_, err := decodeBounded(t, format, data[:n:n])
-			if err == nil && len(data)-n > 16 { // some end with what no decoder needs
+			if err == nil && len(data)-n > 16 { // some end with bytes that no decoder needs
 				t.Errorf("%s: %d of %d bytes were decoded", format, n, len(data))
 			}
 			if verify := new(Decoder).Verify(data[:n:n]); fmt.Sprint(verify) != fmt.Sprint(err) {
@@ -76,8 +76,8 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-// TestSizeIsChecked gives a GIF a screen that is smaller than its frame, and a WebP a canvas
-// that is not its picture's.
+// TestSizeIsChecked gives a GIF a screen smaller than its frame, and a WebP another
+// canvas than its picture's.
 func TestSizeIsChecked(t *testing.T) {
 	pictures := small(t)
 	pictures["gif"][6] = 50
@@ -94,12 +94,12 @@ func TestSizeIsChecked(t *testing.T) {
 	refused(t, err, "header says 90 x 60 pixels, but its data has 91 x 60")
 }
 
-// TestPanicIsAnError stands in for a decoder that breaks off.
+// TestPanicIsAnError uses a decoder that panics.
 func TestPanicIsAnError(t *testing.T) {
 	f := formats[0]
 	f.decode = nil
 	_, err := f.safely([]byte("x"))
-	if err == nil || !strings.Contains(err.Error(), "the decoder broke off: runtime error") {
+	if err == nil || !strings.Contains(err.Error(), "the decoder panicked: runtime error") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/millrace-data/millrace/internal/testdata"
 )
 
-// TestListedSizes compares with the sizes that come with two sets of photographs, and
-// decodes each eighth of them.
+// TestListedSizes compares with the listed sizes of two sets of photographs, and
+// decodes every eighth of them.
 func TestListedSizes(t *testing.T) {
 	dir := filepath.Join(testdata.Dir(t), "images")
 	var d Decoder
@@ -58,7 +58,7 @@ func TestListedSizes(t *testing.T) {
 	}
 }
 
-// TestOrientations checks that the eight pictures of one scene come out alike.
+// TestOrientations checks that the eight pictures of one scene decode alike.
 func TestOrientations(t *testing.T) {
 	dir := filepath.Join(testdata.Dir(t), "images", "exif-orientation")
 	g := Geometry{Patch: 16, Merge: 1, MinPixels: 0, MaxPixels: 64 * 64}

@@ -17,8 +17,8 @@ type Pixels struct {
 	Patches []byte // uint8 [Grid.Patches(), PatchBytes], see Decoder.AppendPatches
 }
 
-// Decoder decodes pictures, and keeps its memory from one to the next. The zero value
-// is ready. It is for one goroutine at a time.
+// Decoder decodes pictures and reuses its memory. The zero value is ready. It is not
+// safe for concurrent use.
 type Decoder struct {
 	rgb    []byte // the picture, 3 bytes a pixel
 	half   []byte // resized along one side
@@ -37,8 +37,8 @@ func Decode(data []byte, g Geometry) (*Pixels, error) {
 
 // AppendPatches decodes a picture and appends the patches of its grid to dst, which
 // may be nil. They are uint8 [grid.Patches(), 3, Patch, Patch]: the patches of a block of
-// Merge x Merge stand together, row by row, and blocks follow row by row, so that
-// Merge*Merge patches in turn are one token; in a patch come channels (red, green,
+// Merge x Merge are adjacent, row by row, and blocks follow row by row, so that
+// Merge*Merge consecutive patches are one token; a patch has channels (red, green,
 // blue), then rows, then columns.
 //
 // These are the rows of Qwen2-VL's pixel_values before normalization. That model wants
@@ -47,8 +47,8 @@ func Decode(data []byte, g Geometry) (*Pixels, error) {
 // image_grid_thw is (1, grid.H, grid.W).
 //
 // The result shares no memory with the decoder. On an error dst is returned as it was,
-// with class fault.User: what Size and Geometry.Grid refuse, data that is damaged or cut
-// off, and a picture whose size is not what its header said.
+// with class fault.User: pictures that Size or Geometry.Grid refuse, damaged or
+// truncated data, and a size other than the header's.
 func (d *Decoder) AppendPatches(dst, data []byte, g Geometry) ([]byte, Grid, error) {
 	info, f, err := identify(data)
 	if err != nil {
@@ -61,8 +61,8 @@ func (d *Decoder) AppendPatches(dst, data []byte, g Geometry) ([]byte, Grid, err
 	if err := d.load(data, f, info); err != nil {
 		return dst, Grid{}, err
 	}
-	// Filters are symmetric, so resizing what is stored and turning it then gives the same
-	// bytes as the other way round, as long as the side that is looked at as the width comes first.
+	// Filters are symmetric, so resizing the stored picture and then turning it gives the
+	// same bytes as the other order, if the side that becomes the width is resized first.
 	width, height := info.stored()
 	outWidth, outHeight := grid.W*g.Patch, grid.H*g.Patch
 	if info.Orientation >= 5 {
@@ -76,8 +76,8 @@ func (d *Decoder) AppendPatches(dst, data []byte, g Geometry) ([]byte, Grid, err
 	return g.appendPatches(dst, turned(d.rgb, outWidth, outHeight, info.Orientation), grid), grid, nil
 }
 
-// Verify decodes a picture and forgets it. It says of its data what AppendPatches
-// would.
+// Verify decodes a picture and drops the pixels. It returns the errors that
+// AppendPatches would.
 func (d *Decoder) Verify(data []byte) error {
 	info, f, err := identify(data)
 	if err != nil {
@@ -105,12 +105,12 @@ func (d *Decoder) load(data []byte, f *format, info Info) error {
 	return d.fill(m, canvas, f.name == "webp")
 }
 
-// safely decodes a picture. The decoders come from the standard library and x/image,
-// and share nothing with anyone: one that panics over damaged data has done no harm.
+// safely decodes a picture and recovers panics. The decoders of the standard library
+// and x/image share no state, so a panic over damaged data does no harm.
 func (f *format) safely(data []byte) (m image.Image, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			m, err = nil, fmt.Errorf("the decoder broke off: %v", p)
+			m, err = nil, fmt.Errorf("the decoder panicked: %v", p)
 		}
 	}()
 	return f.decode(bytes.NewReader(data))

@@ -199,7 +199,7 @@ func triangle(plane []byte, stride int, size image.Point, x, y int, half [2]int)
 	return (9*at(cx, cy) + 3*at(nx, cy) + 3*at(cx, ny) + at(nx, ny)) / 16
 }
 
-// TestDecodeIsDecodeThenResize puts the pieces together in the plainest way: the standard
+// TestDecodeIsDecodeThenResize compares with the simplest composition: the standard
 // library's pixels, turned, resized and cut by indexes.
 func TestDecodeIsDecodeThenResize(t *testing.T) {
 	g := Geometry{Patch: 4, Merge: 2, MinPixels: 40 * 40, MaxPixels: 64 * 64}
@@ -229,8 +229,8 @@ func TestDecodeIsDecodeThenResize(t *testing.T) {
 	}
 }
 
-// turn is what EXIF means by an orientation, from its definition: where row 0 and column
-// 0 of what is stored are seen.
+// turn maps the pixels of an orientation by EXIF's definition: where row 0 and column
+// 0 of the stored picture are seen.
 func turn(m *image.RGBA, orientation int) *image.RGBA {
 	w, h := m.Rect.Dx(), m.Rect.Dy()
 	to := map[int]func(x, y int) (int, int){
@@ -257,7 +257,7 @@ func turn(m *image.RGBA, orientation int) *image.RGBA {
 	return out
 }
 
-// byIndex cuts a picture as the documentation of AppendPatches says.
+// byIndex cuts a picture as AppendPatches documents.
 func byIndex(rgb []byte, g Geometry, grid Grid) []byte {
 	var out []byte
 	m, p, width := g.Merge, g.Patch, grid.W*g.Patch
@@ -303,8 +303,8 @@ func TestJPEGIsNearStd(t *testing.T) {
 	}
 }
 
-// TestDecoderIsReused checks that what was decoded before changes nothing, and that
-// dst is appended to.
+// TestDecoderIsReused checks that earlier pictures have no effect, and that dst is
+// appended to.
 func TestDecoderIsReused(t *testing.T) {
 	var d Decoder
 	pictures := small(t)
@@ -335,7 +335,7 @@ func TestDecoderIsReused(t *testing.T) {
 }
 
 // TestFingerprint pins the pixels of a JPEG. If it fails after a change of Go's release,
-// image/jpeg rounds differently there: jobs that run on must keep the release they began with.
+// image/jpeg rounds differently there: running jobs must keep the release they began with.
 func TestFingerprint(t *testing.T) {
 	const want = "42a4530efdc88e1d1c1c2abab1e4f9f232f130ed3e303ec8a43ec50c7ce40488"
 	got := Fingerprint()

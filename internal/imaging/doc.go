@@ -1,10 +1,10 @@
-// Package imaging turns encoded pictures into what a vision encoder takes: patches
+// Package imaging turns encoded pictures into the input of a vision encoder: patches
 // of a grid whose size follows from the picture's size alone.
 //
-// It answers two questions, apart from each other. Size reads the width and the
+// It has two independent parts. Size reads the width and the
 // height of a picture from its header, so that a plan can count its tokens without
 // decoding it. Decoder.AppendPatches decodes it, later and maybe elsewhere, into
-// the patches that were counted. Between them stands Geometry, the rule from a size
+// the patches that were counted. Both use Geometry, the rule from a size
 // to a grid: the dynamic resolution of Qwen2-VL (arXiv 2409.12191, section 2.1).
 //
 // # Formats
@@ -12,8 +12,8 @@
 // JPEG (baseline and progressive, 8 bits; gray, YCbCr, RGB, CMYK, YCCK), PNG, GIF
 // (the first frame, on its logical screen), WebP (not animated), BMP (uncompressed)
 // and TIFF (the first page). Anything else is refused with the list. A picture's
-// orientation in EXIF is applied: sizes and patches are those of the picture as it
-// is looked at. Orientation in XMP, color profiles and gamma are not used.
+// orientation in EXIF is applied: sizes and patches are those of the picture as
+// displayed. Orientation in XMP, color profiles and gamma are not used.
 //
 // # Pixels
 //
@@ -39,11 +39,11 @@
 //
 // # Damage
 //
-// Sizes are checked before memory is taken for them: pictures above MaxPicturePixels,
-// and headers that claim more pixels than so few bytes can hold, are refused. Damaged and
-// truncated data is an error of class fault.User, which says what is wrong with the
-// picture; the caller adds which picture it is.
+// Sizes are checked before memory is allocated: pictures above MaxPicturePixels,
+// and headers that claim more pixels than the data can hold, are refused. Damaged and
+// truncated data is an error of class fault.User that describes the damage; the caller
+// adds the picture's name.
 //
 // The package owns no file, no goroutine and no policy about bad pictures. It does not
-// normalize: means and deviations belong to the model, which is the trainer's.
+// normalize: means and deviations belong to the trainer's model.
 package imaging

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-data/millrace/internal/imaging"
 )
 
-// A plan counts a picture's tokens from its header. Whoever decodes it, later, gets
-// the patches that were counted.
+// A plan counts a picture's tokens from its header. Decoding it later gives the
+// patches that were counted.
 func ExampleDecoder_AppendPatches() {
 	var file bytes.Buffer
 	if err := jpeg.Encode(&file, image.NewGray(image.Rect(0, 0, 640, 480)), nil); err != nil {

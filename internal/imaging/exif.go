@@ -12,11 +12,11 @@ const (
 	tagOrientation = 274
 )
 
-// upright is the orientation of a picture that is stored as it is looked at.
+// upright is the orientation of a picture that is stored as displayed.
 const upright = 1
 
 // orientationOf returns the orientation in an EXIF block: 1 to 8, and upright if it
-// names none or is damaged. What EXIF says wrong is no reason to refuse a picture.
+// names none or is damaged. Damaged EXIF is no reason to refuse a picture.
 func orientationOf(exif []byte) int {
 	exif = bytes.TrimPrefix(exif, []byte("Exif\x00\x00")) // some writers of WebP and PNG leave it there
 	dir, order := firstDirectory(exif)

@@ -6,15 +6,15 @@ import (
 )
 
 // probe is a JPEG of noise, 50 x 34 pixels with chroma halved on both sides, 90 percent
-// quality: its coefficients are many and uneven, so that roundings show.
+// quality: its many uneven coefficients expose differences in rounding.
 //
 //go:embed probe.jpg
 var probe []byte
 
-// Fingerprint is the SHA-256 of the patches of a fixed JPEG. It belongs to what names
-// a job's data, as the digest of a tokenizer does: two builds with different fingerprints
+// Fingerprint is the SHA-256 of the patches of a fixed JPEG. It is part of a job's
+// identity, as a tokenizer's digest is: two builds with different fingerprints
 // make different pixels of the same file. All other decoders are fixed by go.mod or give
-// the exact pixels that are stored.
+// the exact stored pixels.
 func Fingerprint() [32]byte {
 	p, err := Decode(probe, Geometry{Patch: 14, Merge: 2, MinPixels: 0, MaxPixels: 84 * 56})
 	if err != nil {

@@ -13,7 +13,7 @@ const MaxAspect = 200
 // maxGridPixels bounds Geometry.MaxPixels, so that all arithmetic fits 64 bits.
 const maxGridPixels = 1 << 26
 
-// Geometry says how pictures are cut into patches. Qwen2-VL and Qwen2.5-VL have
+// Geometry is the rule that cuts pictures into patches. Qwen2-VL and Qwen2.5-VL have
 // Patch 14 and Merge 2, MinPixels 56*56 and MaxPixels 28*28*1280 or more.
 type Geometry struct {
 	Patch     int // pixels along a side of a patch, at least 1
@@ -37,7 +37,7 @@ func (g Geometry) Tokens(grid Grid) int { return grid.Patches() / (g.Merge * g.M
 // PatchBytes is the number of bytes of one patch: 3 channels of Patch x Patch.
 func (g Geometry) PatchBytes() int { return 3 * g.Patch * g.Patch }
 
-// Check reports what is wrong with the geometry.
+// Check returns an error for an invalid geometry.
 func (g Geometry) Check() error {
 	switch {
 	case g.Patch < 1 || g.Patch > 1024:
@@ -59,8 +59,8 @@ func (g Geometry) unit() int { return g.Patch * g.Merge }
 // Grid returns the grid of a picture of width x height pixels. Each side becomes the
 // nearest multiple of Patch*Merge pixels, halves going to the even one. If the area is
 // then out of bounds, both sides are scaled by the same factor to the bound and
-// rounded to the inside of it. A side has one block at least, and where no grid
-// suits both bounds, MaxPixels wins.
+// rounded towards the inside. A side has at least one block, and where no grid
+// satisfies both bounds, MaxPixels wins.
 //
 // This is smart_resize of Qwen2-VL's image processor in exact integers. That code
 // computes the factor in floating point; the two can differ where a scaled side is a

@@ -38,7 +38,7 @@ func TestGrid(t *testing.T) {
 
 func (g Grid) turned() Grid { return Grid{g.W, g.H} }
 
-// TestGridLaws checks what a plan relies on, for many sizes and geometries.
+// TestGridLaws checks the laws that a plan relies on, for many sizes and geometries.
 func TestGridLaws(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 200_000 {
@@ -107,7 +107,7 @@ func TestGridRefuses(t *testing.T) {
 	}
 }
 
-// refused checks that err blames the user, in these words.
+// refused checks that err is a user error with the given text.
 func refused(t *testing.T, err error, say string) {
 	t.Helper()
 	if err == nil || fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), say) {

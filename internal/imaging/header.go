@@ -7,12 +7,12 @@ import (
 	"github.com/millrace-data/millrace/internal/fault"
 )
 
-// How many pixels a byte can stand for, at most. A header that claims more lies.
+// The most pixels that a byte can encode. A header that claims more is wrong.
 const (
 	jpegPixelsPerByte = 2048    // a bit for a block of 8 x 8, with chroma or luma halved twice
 	deflateRatio      = 1032    // bytes for a byte of a deflate stream
 	gifPixelsPerByte  = 4096    // an LZW code stands for the pixels of a full table
-	anyPixelsPerByte  = 1 << 16 // one color costs nothing in WebP and fax TIFF; more is no photograph
+	anyPixelsPerByte  = 1 << 16 // one color costs nothing in WebP and fax TIFF; more is not a photograph
 )
 
 func cutOff(format string) error {
@@ -45,8 +45,8 @@ func jpegHeader(data []byte) (header, error) {
 	}
 }
 
-// jpegSegment returns the next marker, its segment without the length, and what
-// comes after. Bytes between segments are skipped, as decoders do.
+// jpegSegment returns the next marker, its segment without the length, and the
+// rest. Bytes between segments are skipped, as decoders do.
 func jpegSegment(data []byte) (marker byte, segment, after []byte, err error) {
 	for {
 		i := bytes.IndexByte(data, 0xff)
@@ -82,7 +82,7 @@ func jpegFrame(segment []byte) (width, height int, err error) {
 		return 0, 0, fault.Userf("a JPEG with %d bits a channel; only 8 are decoded", segment[0])
 	}
 	if width == 0 || height == 0 {
-		return 0, 0, fault.Userf("a JPEG of %d x %d pixels: there is nothing in it", width, height)
+		return 0, 0, fault.Userf("a JPEG of %d x %d pixels is empty", width, height)
 	}
 	return width, height, nil
 }
@@ -100,7 +100,7 @@ func pngHeader(data []byte) (header, error) {
 	channels := [...]int{0: 1, 2: 3, 3: 1, 4: 2, 6: 4, 7: 0}[data[25]&7]
 	bits := channels * int(data[24])
 	if bits == 0 || data[25] > 6 {
-		return header{}, fault.Userf("a PNG of color type %d with %d bits: there is no such kind", data[25], data[24])
+		return header{}, fault.Userf("a PNG of color type %d with %d bits, which does not exist", data[25], data[24])
 	}
 	h := header{width: claimed(width), height: claimed(height), room: len(data) * deflateRatio * 8 / bits}
 	for rest := data[8:]; len(rest) >= 12; {
@@ -117,8 +117,8 @@ func pngHeader(data []byte) (header, error) {
 	return h, nil
 }
 
-// claimed is a side of 32 bits in an int of any width: what does not fit is too large
-// in any case.
+// claimed is a side of 32 bits in an int of any width: a side that does not fit is
+// too large anyway.
 func claimed(side uint32) int { return int(min(side, 1<<31-1)) }
 
 // gifHeader reads the logical screen (GIF89a, section 18).
@@ -133,7 +133,7 @@ func gifHeader(data []byte) (header, error) {
 	}, nil
 }
 
-// webpHeader reads the first chunk, and walks to EXIF if that says there is one (RFC
+// webpHeader reads the first chunk, and walks to EXIF if that announces it (RFC
 // 9649, sections 2.5 to 2.7).
 func webpHeader(data []byte) (header, error) {
 	if len(data) < 30 {

@@ -2,15 +2,15 @@ package imaging
 
 import "slices"
 
-// view is a picture of 3 bytes a pixel that is looked at in some orientation: pixel
+// view is a picture of 3 bytes a pixel, seen in some orientation: pixel
 // (x, y) is at first + x*right + y*down.
 type view struct {
 	rgb                []byte
 	first, right, down int
 }
 
-// turned looks at a picture, stored with width x height pixels, in one of the
-// orientations 1 to 8 of EXIF. From 5 on, rows are looked at as columns.
+// turned returns the view of a picture, stored with width x height pixels, in one of
+// the orientations 1 to 8 of EXIF. From 5 on, rows become columns.
 func turned(rgb []byte, width, height, orientation int) view {
 	const pixel = 3
 	row := pixel * width

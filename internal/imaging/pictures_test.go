@@ -62,7 +62,7 @@ func encodeTIFF(t testing.TB, m image.Image) []byte {
 	return encoded(t, func(b *bytes.Buffer) error { return tiff.Encode(b, m, &tiff.Options{Compression: tiff.Deflate}) })
 }
 
-// exifBlock is a TIFF file with nothing but an orientation.
+// exifBlock is a TIFF file with only an orientation.
 func exifBlock(order binary.AppendByteOrder, orientation int) []byte {
 	b := []byte("II*\x00")
 	if order == binary.AppendByteOrder(binary.BigEndian) {

@@ -17,16 +17,16 @@ type Picture struct {
 	SHA    [32]byte // SHA-256 of Data
 	Grid   Grid     // that was planned
 	Origin string   // source, file and record, for errors
-	// Patches is where the pixels go: empty, with room for those of Grid.
+	// Patches receives the pixels: empty, with capacity for those of Grid.
 	Patches []byte
 }
 
-// Pool is a number of decoders. A decoder keeps the memory of the largest image it
-// had, about 24 bytes a pixel. A Pool is safe for concurrent use: who finds all
-// decoders taken waits.
+// Pool is a fixed number of decoders. A decoder keeps the memory of its largest
+// image, about 24 bytes a pixel. A Pool is safe for concurrent use: a call that finds
+// no free decoder waits.
 type Pool struct{ free chan *Decoder }
 
-// NewPool returns a pool of so many decoders, at least one.
+// NewPool returns a pool of n decoders, at least one.
 func NewPool(decoders int) *Pool {
 	p := &Pool{free: make(chan *Decoder, max(decoders, 1))}
 	for range cap(p.free) {
@@ -35,8 +35,8 @@ func NewPool(decoders int) *Pool {
 	return p
 }
 
-// Decode fills the patches of pictures. A picture whose bytes or grid are not those
-// that were planned is an error of class fault.Bug; damaged pixels are of class
+// Decode fills the patches of pictures. A picture whose bytes or grid differ from the
+// plan is an error of class fault.Bug; damaged pixels are of class
 // fault.User, and the error names the picture's origin and what to do.
 func (p *Pool) Decode(ctx context.Context, pictures []Picture, g Geometry) error {
 	work, ctx := errgroup.WithContext(ctx)
@@ -58,11 +58,11 @@ func (p *Pool) Decode(ctx context.Context, pictures []Picture, g Geometry) error
 
 func (p *Picture) decode(d *Decoder, g Geometry) error {
 	if sha256.Sum256(p.Data) != p.SHA {
-		return fmt.Errorf("%s: the image that came is not the one that was planned", p.Origin)
+		return fmt.Errorf("%s: the image is not the one that was planned", p.Origin)
 	}
 	size := p.Grid.Patches() * g.PatchBytes()
 	if len(p.Patches) != 0 || cap(p.Patches) < size {
-		return fmt.Errorf("%s: there is room for %d bytes of %d", p.Origin, cap(p.Patches), size)
+		return fmt.Errorf("%s: room for %d bytes of %d", p.Origin, cap(p.Patches), size)
 	}
 	patches, grid, err := d.AppendPatches(p.Patches, p.Data, g)
 	if err != nil {

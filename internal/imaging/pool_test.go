@@ -14,7 +14,7 @@ import (
 
 var smallGeometry = Geometry{Patch: 4, Merge: 2, MinPixels: 0, MaxPixels: 1024}
 
-// pictureOf is a picture as it was planned.
+// pictureOf returns a picture as planned.
 func pictureOf(t *testing.T, width, height int) Picture {
 	t.Helper()
 	m := image.NewGray(image.Rect(0, 0, width, height))
@@ -33,7 +33,7 @@ func pictureOf(t *testing.T, width, height int) Picture {
 	return Picture{Data: data, SHA: sha256.Sum256(data), Grid: grid, Origin: "here", Patches: make([]byte, 0, grid.Patches()*smallGeometry.PatchBytes())}
 }
 
-// TestDecode: many pictures at a time are what each is alone, in the memory given.
+// TestDecode: many pictures at a time decode as each does alone, in the given memory.
 func TestDecode(t *testing.T) {
 	pool := NewPool(3)
 	var list []Picture
@@ -69,9 +69,9 @@ func TestDecodeErrors(t *testing.T) {
 	}{
 		{truncated, fault.User, "here: decoding a jpeg picture of 30 x 20 pixels: invalid JPEG format: short Huffman data"},
 		{truncated, fault.User, "with `millrace ban` or in a file for --changes, and resume from the last token; or start the job anew with `verify: true` in the image step"},
-		{swapped, fault.Bug, "here: the image that came is not the one that was planned"},
+		{swapped, fault.Bug, "here: the image is not the one that was planned"},
 		{other, fault.Bug, "here: its grid is {4 8}, planned was {2 2}"},
-		{narrow, fault.Bug, "there is room for 10 bytes"},
+		{narrow, fault.Bug, "room for 10 bytes"},
 	} {
 		list := []Picture{pictureOf(t, 9, 9), test.picture, pictureOf(t, 9, 9)}
 		err := NewPool(1).Decode(t.Context(), list, smallGeometry)
@@ -81,7 +81,7 @@ func TestDecodeErrors(t *testing.T) {
 	}
 }
 
-// TestDecodersComeBack: errors and calls that are given up take no decoder along.
+// TestDecodersComeBack: errors and cancelled calls return their decoders.
 func TestDecodersComeBack(t *testing.T) {
 	pool := NewPool(2)
 	gone, cancel := context.WithCancel(t.Context())

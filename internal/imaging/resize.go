@@ -12,7 +12,7 @@ const (
 	one        = 1 << weightBits
 )
 
-// filter says how one line of pixels is made from another.
+// filter computes one line of pixels from another.
 type filter struct {
 	taps    []taps
 	weights []int32

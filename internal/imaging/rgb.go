@@ -6,8 +6,8 @@ import (
 	"image/color"
 )
 
-// fill writes a decoded picture to d.rgb, which has the size of canvas. What the
-// picture leaves of the canvas is white. Studio says that luma and chroma have the
+// fill writes a decoded picture to d.rgb, which has the size of canvas. The rest of
+// the canvas is white. With studio, luma and chroma have the
 // narrow range of video, as in WebP.
 func (d *Decoder) fill(m image.Image, canvas image.Rectangle, studio bool) error {
 	b := m.Bounds()
@@ -18,7 +18,7 @@ func (d *Decoder) fill(m image.Image, canvas image.Rectangle, studio bool) error
 	}
 	row := rowReader(m, b, &d.chroma, studio)
 	if row == nil {
-		return fmt.Errorf("a decoder returned a %T, which has no way to RGB", m)
+		return fmt.Errorf("a decoder returned a %T, which cannot be converted to RGB", m)
 	}
 	for y := b.Min.Y; y < b.Max.Y; y++ {
 		at := 3 * (y*canvas.Dx() + b.Min.X)
@@ -88,7 +88,7 @@ func rowReader(m image.Image, b image.Rectangle, c *chroma, studio bool) func(ds
 }
 
 // palettedRow looks colors up. Decoders refuse an index beyond the palette or extend it;
-// the table has room for all, so that one that does neither gives white.
+// the table covers all indexes, and the others are white.
 func palettedRow(m *image.Paletted, b image.Rectangle) func(dst []byte, y int) {
 	var table [256][3]byte
 	for i := range table {
@@ -106,7 +106,7 @@ func palettedRow(m *image.Paletted, b image.Rectangle) func(dst []byte, y int) {
 	}
 }
 
-// blend puts a color with alpha a over white, rounded to the nearest.
+// blend blends a color with alpha a over white, rounded to the nearest.
 func blend(rgb []byte, a byte) {
 	if a == 255 {
 		return
@@ -116,7 +116,7 @@ func blend(rgb []byte, a byte) {
 	}
 }
 
-// overWhite puts a premultiplied color of 16 bits over white and keeps the high bytes.
+// overWhite blends a premultiplied color of 16 bits over white and keeps the high bytes.
 func overWhite(c color.RGBA64) (r, g, b byte) {
 	white := 0xffff - uint32(c.A)
 	high := func(v uint16) byte { return byte(min(uint32(v)+white, 0xffff) >> 8) }

@@ -14,21 +14,21 @@ import (
 	"github.com/millrace-data/millrace/internal/fault"
 )
 
-// Bounds on pictures, checked before memory is taken for one. Decoding takes 5 to 15
+// Bounds on pictures, checked before memory is allocated. Decoding takes 5 to 15
 // bytes a pixel, and up to 30 for a progressive JPEG.
 const (
 	MaxPictureSide   = 1 << 18 // pixels
 	MaxPicturePixels = 1 << 26 // 8192 x 8192
 )
 
-// Info is what a picture's header says.
+// Info is the content of a picture's header.
 type Info struct {
-	Width, Height int    // pixels, as the picture is looked at: after Orientation
+	Width, Height int    // pixels, as displayed: after Orientation
 	Format        string // jpeg, png, gif, webp, bmp or tiff
 	Orientation   int    // EXIF 274: 1 to 8, where 5 to 8 swap the sides that are stored
 }
 
-// stored returns width and height as the file has them.
+// stored returns width and height as in the file.
 func (i Info) stored() (width, height int) {
 	if i.Orientation >= 5 {
 		return i.Height, i.Width
@@ -36,14 +36,14 @@ func (i Info) stored() (width, height int) {
 	return i.Width, i.Height
 }
 
-// header is what the reader of a format finds.
+// header is the result of a format's header reader.
 type header struct {
 	width, height int // as stored
 	orientation   int // 0 is upright
 	room          int // the most pixels that a file of this length holds
 }
 
-// format is a format of pictures.
+// format is a picture format.
 type format struct {
 	name   string
 	magics []string // how files begin; ? is any byte
@@ -60,7 +60,7 @@ var formats = []format{
 	{"tiff", []string{"II*\x00", "MM\x00*"}, tiffHeader, tiff.Decode},
 }
 
-// foreign are things that are found where pictures should be, to be named in errors.
+// foreign lists other formats found in place of pictures, for error messages.
 var foreign = []struct{ name, magic string }{
 	{"AVIF", "????ftypavif"},
 	{"HEIC", "????ftyphe"},
@@ -89,18 +89,18 @@ func begins(data []byte, magic string) bool {
 	return true
 }
 
-// Size returns what the header of an encoded picture says, without decoding it or
-// taking memory. It reads the headers of the file's segments and its EXIF block.
+// Size reads the header of an encoded picture, without decoding it or
+// allocating memory. It reads the headers of the file's segments and its EXIF block.
 // A picture that has a size may still be damaged further on.
 //
-// Errors are of class fault.User: no format that is read here, a damaged header, a
-// size out of bounds, or one that the file is too short for.
+// Errors are of class fault.User: an unknown format, a damaged header, a
+// size out of bounds, or a size too large for the file.
 func Size(data []byte) (Info, error) {
 	info, _, err := identify(data)
 	return info, err
 }
 
-// identify is Size, and which format it is.
+// identify is Size, and returns the format.
 func identify(data []byte) (Info, *format, error) {
 	f, err := sniff(data)
 	if err != nil {
@@ -112,7 +112,7 @@ func identify(data []byte) (Info, *format, error) {
 	}
 	switch pixels := int64(h.width) * int64(h.height); {
 	case h.width < 1 || h.height < 1:
-		return Info{}, nil, fault.Userf("a %s picture of %d x %d pixels: there is nothing in it", f.name, h.width, h.height)
+		return Info{}, nil, fault.Userf("a %s picture of %d x %d pixels is empty", f.name, h.width, h.height)
 	case h.width > MaxPictureSide || h.height > MaxPictureSide || pixels > MaxPicturePixels:
 		return Info{}, nil, fault.Userf("a %s picture of %d x %d pixels is too large: at most %d pixels a side and %d in all are decoded; reduce it or leave it out",
 			f.name, h.width, h.height, MaxPictureSide, MaxPicturePixels)
@@ -144,5 +144,5 @@ func sniff(data []byte) (*format, error) {
 			return nil, fault.Userf("this is %s, which is not decoded here; %s", other.name, supported)
 		}
 	}
-	return nil, fault.Userf("not a picture that is known here: it begins with %q; %s", data[:min(len(data), 12)], supported)
+	return nil, fault.Userf("not a known picture format: it begins with %q; %s", data[:min(len(data), 12)], supported)
 }

@@ -27,7 +27,7 @@ func TestSize(t *testing.T) {
 			t.Errorf("%s: %+v, %v; want %+v", format, got, err, want)
 		}
 		if n := testing.AllocsPerRun(10, func() { Size(data) }); n > 0 {
-			t.Errorf("%s: Size takes memory %v times", format, n)
+			t.Errorf("%s: Size allocates %v times", format, n)
 		}
 	}
 }
@@ -101,13 +101,13 @@ func TestSizeRefuses(t *testing.T) {
 		{"a PNG of 60000 x 60000", changed("png", 16, sides(binary.BigEndian, 60000, 60000)...), "60000 x 60000 pixels is too large"},
 		{"a PNG of 2^32-1 columns", changed("png", 16, sides(binary.BigEndian, 1<<32-1, 1)...), "too large"},
 		{"a PNG of 8000 x 8000 in few bytes", changed("png", 16, sides(binary.BigEndian, 8000, 8000)...), "can hold"},
-		{"a PNG of 0 columns", changed("png", 16, sides(binary.BigEndian, 0, 5)...), "nothing in it"},
+		{"a PNG of 0 columns", changed("png", 16, sides(binary.BigEndian, 0, 5)...), "pixels is empty"},
 		{"a PNG of color type 5", changed("png", 25, 5), "color type 5"},
 		{"a PNG of 0 bits", changed("png", 24, 0), "0 bits"},
 		{"a PNG without a header", changed("png", 12, 'I', 'D', 'A', 'T'), "header chunk"},
 		{"a JPEG of 60000 x 60000", changed("jpeg", sof+5, 0xea, 0x60, 0xea, 0x60), "too large"},
 		{"a JPEG of 8000 x 8000 in few bytes", changed("jpeg", sof+5, 0x1f, 0x40, 0x1f, 0x40), "can hold"},
-		{"a JPEG of 0 rows", changed("jpeg", sof+5, 0, 0), "nothing in it"},
+		{"a JPEG of 0 rows", changed("jpeg", sof+5, 0, 0), "pixels is empty"},
 		{"a JPEG of 12 bits", changed("jpeg", sof+4, 12), "12 bits"},
 		{"an arithmetic JPEG", changed("jpeg", sof+1, 0xc9), "SOF9"},
 		{"a JPEG without a frame", changed("jpeg", sof+1, 0xfe), "without a frame"},

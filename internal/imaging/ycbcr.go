@@ -84,7 +84,7 @@ func (c *chroma) repeated(m *image.YCbCr, y int) (cb, cr []byte) {
 	return c.cb, c.cr
 }
 
-// samples are the rows of a chroma plane that a row of pixels is made from.
+// samples are the rows of a chroma plane behind a row of pixels.
 type samples struct {
 	width, stride         int
 	cur, near             int // rows: the one that the pixels lie in, and the next nearest
@@ -92,7 +92,7 @@ type samples struct {
 }
 
 // row writes the samples at the width of luma to dst and returns it. Rounding
-// alternates as in libjpeg, so that it has no direction.
+// alternates as in libjpeg, so that it has no bias.
 func (s samples) row(dst, plane []byte, sums []int32) []byte {
 	cur, near := plane[s.cur*s.stride:][:s.width], plane[s.near*s.stride:][:s.width]
 	shift, even, odd := 2, int32(1), int32(2)

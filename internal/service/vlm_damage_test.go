@@ -46,7 +46,7 @@ var spoiled = []damaged{
 	}, `column "jpg"`, false},
 	{"no format", func(t testing.TB, rng *rand.Rand, key string) []member {
 		return []member{{key + ".jpg", []byte("not a picture at all")}}
-	}, "not a picture that is known here", false},
+	}, "not a known picture format", false},
 	{"too many", func(t testing.TB, rng *rand.Rand, key string) []member {
 		return []member{{key + ".jpg", picture(t, rng, 9, 9, "jpg")}, {key + ".png", picture(t, rng, 9, 9, "png")}}
 	}, "more than 1 images", false},

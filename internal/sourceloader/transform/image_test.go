@@ -144,7 +144,7 @@ func TestImageErrors(t *testing.T) {
 		value format.Value
 		want  string
 	}{
-		"unknown format":     {fourPixels("jpg"), bytesOf("hello there"), `row 5: transforms[1].image: column "jpg": not a picture that is known here: it begins with "hello there"`},
+		"unknown format":     {fourPixels("jpg"), bytesOf("hello there"), `row 5: transforms[1].image: column "jpg": not a known picture format: it begins with "hello there"`},
 		"empty":              {fourPixels("jpg"), bytesOf(""), "a picture of 0 bytes"},
 		"foreign":            {fourPixels("jpg"), bytesOf("%PDF-1.4"), "this is PDF"},
 		"truncated header":   {fourPixels("jpg"), picture(imageOf(t, 4, 4)[:20]), "the PNG header is cut off"},
