@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-data/millrace/jobspec"
 )
 
-// changed is what changes made of a job.
+// changed is the effect of changes on a job.
 type changed struct {
 	changes []change.Change // to come
 	set     []uint64        // shares that were set by hand
@@ -17,15 +17,15 @@ type changed struct {
 	banned  map[ban]bool
 }
 
-// ban is a record that is not used.
+// ban is a banned record.
 type ban struct {
 	source string
 	file   string
 	row    int64
 }
 
-// changeAt makes the changes of a step, and returns how many steps' data is
-// passed over before it.
+// changeAt applies the changes of a step, and returns the number of steps to skip
+// before it.
 func (r *reader) changeAt(n int64) (skip int64, err error) {
 	for len(r.changes) > 0 && r.changes[0].Step <= n {
 		c := r.changes[0]

@@ -8,8 +8,8 @@ import (
 	"github.com/millrace-data/millrace/internal/sourceloader/transform"
 )
 
-// content puts what a sample has beside its tokens into its row, whose next document
-// it is.
+// content adds a sample's images and kept values to its row, whose next document it
+// is.
 func (t sample) content(row *batch.Row) {
 	for _, v := range t.kept {
 		row.Kept = append(row.Kept, batch.Kept{Document: len(row.Segments), Column: v.Column, Data: v.Data})
@@ -31,7 +31,7 @@ func (s *source) images(list []transform.Image) (images []batch.Image) {
 	return images
 }
 
-// keep copies what the kept columns of a sample hold.
+// keep copies the kept columns of a sample.
 func (s *source) keep(values [][]byte) (kept []batch.Kept) {
 	for c, v := range values {
 		if v != nil {

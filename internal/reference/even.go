@@ -7,7 +7,7 @@ import (
 	"github.com/millrace-data/millrace/planner/cost"
 )
 
-// evenBy is the cost by which a job evens its rows; nil if it does not.
+// evenBy returns the cost by which a job evens its rows; nil if it does not.
 func evenBy(job *jobspec.Job) (model cost.Model, err error) {
 	graph, even := "text", false
 	for _, p := range job.Strategy {
@@ -28,7 +28,7 @@ func evenBy(job *jobspec.Job) (model cost.Model, err error) {
 	return model, nil
 }
 
-// even moves samples between rows so that these cost alike, if the job asks for it.
+// even moves samples between rows to even their costs, if the job evens rows.
 func (r *reader) even(bins []int32) error {
 	model, err := evenBy(r.job)
 	if model == nil || err != nil {

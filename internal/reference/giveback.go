@@ -1,7 +1,7 @@
 package reference
 
-// giveBack takes the last sample out of the pool: back to those that wait, or to
-// its source, with all that were drawn after it.
+// giveBack removes the last sample from the pool: it waits again, or returns to
+// its source with all later draws.
 func (r *reader) giveBack() {
 	r.samples = r.samples[:len(r.samples)-1]
 	if r.flushed > 0 {
@@ -19,7 +19,7 @@ func (r *reader) giveBack() {
 	}
 }
 
-// giveBack takes the last draw back.
+// giveBack undoes the last draw.
 func (s *source) giveBack() {
 	s.at--
 	s.blocks = s.blocks[:len(s.blocks)-1]

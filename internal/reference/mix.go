@@ -13,8 +13,8 @@ const (
 	substeps = 16 // in a step, with grain: substep
 )
 
-// shares are those of all sources in part of step n: by hand, if a strategy gave
-// some, or as they were set, or the schedule's.
+// shares returns those of all sources in part of step n: a strategy's, if it gave
+// some, else those set by a change, else the schedule's.
 func (r *reader) shares(n int64, part int, byHand []uint64) []uint64 {
 	shares := r.set
 	switch {
@@ -34,7 +34,7 @@ func (r *reader) shares(n int64, part int, byHand []uint64) []uint64 {
 	return shares
 }
 
-// without are the shares without the sources that are gone; 0 if nothing is left.
+// without returns the shares without the sources that are gone; 0 if none is left.
 func without(shares []uint64, gone []bool) []uint64 {
 	if left := mix.Without(shares, gone); left != nil {
 		return left
@@ -42,8 +42,8 @@ func without(shares []uint64, gone []bool) []uint64 {
 	return make([]uint64, len(shares))
 }
 
-// part is the part of a step that a draw belongs to, behind which so much of what it
-// wants is done.
+// part returns the part of a step that a draw belongs to, by the fraction of the step
+// that is drawn.
 func (r *reader) part(done, want int) int {
 	if r.job.Mix.Grain != "substep" {
 		return 0
@@ -51,8 +51,8 @@ func (r *reader) part(done, want int) int {
 	return done * substeps / want
 }
 
-// epochs is how often all sources of the spec that ever have a weight were read
-// through.
+// epochs returns how often all sources of the spec with a weight at any step were
+// read completely.
 func (r *reader) epochs() int64 {
 	var epochs []int64
 	for i := range r.job.Sources {
@@ -63,8 +63,8 @@ func (r *reader) epochs() int64 {
 	return slices.Min(epochs)
 }
 
-// next is the source to draw from: the one that is owed most, the first of
-// equals, or one by chance; -1 if there is none.
+// next returns the source to draw from: the one with the largest debt, the first of
+// equals, or a random one; -1 for none.
 func (r *reader) next(gone []bool, step int64) int {
 	if r.job.Mix.Draw == "random" {
 		return int(mix.Pick(r.live, r.job.Seed, step, len(r.draws)))
@@ -81,7 +81,8 @@ func (r *reader) next(gone []bool, step int64) int {
 	return best
 }
 
-// account owes every source its share of a draw, and takes it off the drawn one.
+// account adds to every source's debt its share of a draw, and subtracts the draw
+// from the drawn one's.
 func (r *reader) account(d drawn, sign int64) {
 	units := int64(len(d.tokens))
 	if r.job.Mix.Unit == "samples" {

@@ -12,13 +12,13 @@ import (
 	"github.com/millrace-data/millrace/jobspec"
 )
 
-// Manifests returns the digests of the manifests of a job's sources as they are.
+// Manifests returns the digests of the present manifests of a job's sources.
 func Manifests(ctx context.Context, st store.Store, job *jobspec.Job) ([][32]byte, error) {
 	_, manifests, err := open(ctx, st, job, nil)
 	return manifests, err
 }
 
-// open is a job before its first step, and the digests of its sources' manifests.
+// open returns a job before its first step, and the digests of its sources' manifests.
 func open(ctx context.Context, st store.Store, job *jobspec.Job, changes []change.Change) (r *reader, manifests [][32]byte, err error) {
 	r = &reader{ctx: ctx, st: st, job: job, tokenizers: transform.NewTokenizers(), length: job.Batch.SequenceLength, seats: job.Batch.Sequences}
 	r.banned = map[ban]bool{}

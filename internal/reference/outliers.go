@@ -6,7 +6,7 @@ import (
 	"github.com/millrace-data/millrace/balance"
 )
 
-// queue is the queue of the job's outliers in steps as they are now.
+// queue returns the queue of the job's outliers for the present steps.
 func (r *reader) queue() (q balance.OutlierQueue) {
 	o := r.job.Batch.Outliers
 	if o == nil {
@@ -19,8 +19,8 @@ func (r *reader) queue() (q balance.OutlierQueue) {
 	return q
 }
 
-// begin has a step begin with the samples that waited for others and are
-// released, the longest first, and with those that were carried.
+// begin starts a step with the outliers that are released, the longest first, and
+// the carried samples.
 func (r *reader) begin(n int64) {
 	banned := func(d drawn) bool { return r.banned[d.ban()] }
 	held, carried := slices.DeleteFunc(r.held, banned), slices.DeleteFunc(r.carried, banned)
@@ -46,7 +46,8 @@ func (r *reader) begin(n int64) {
 	r.first = len(r.samples)
 }
 
-// take draws a sample: into the pool, or to wait for others of its length.
+// take adds a drawn sample to the pool, or to the samples that wait for others of
+// similar length.
 func (r *reader) take(d drawn) {
 	r.account(d, 1)
 	q, waiting := r.queue(), 0
@@ -67,8 +68,8 @@ func (r *reader) take(d drawn) {
 	}
 }
 
-// flush puts the sample that has waited longest into the pool: there is nothing
-// left to draw.
+// flush moves the sample that has waited longest into the pool, as nothing is left
+// to draw.
 func (r *reader) flush() bool {
 	if r.flushed == len(r.held) {
 		return false

@@ -1,13 +1,13 @@
-// Package reference is the specification of Millrace, as a program: it computes
-// the batches of a job and their digest chain with nothing but loops.
+// Package reference is the specification of Millrace as a program: it computes
+// the batches of a job and their digest chain with plain loops.
 //
-// This file is what a step is, from top to bottom; what some jobs add to it is in
-// the files that are named for that. There is no engine, network, concurrency,
+// This file is a step from top to bottom; features that only some jobs use are in
+// files named for them. There is no engine, network, concurrency,
 // buffer limit or recovery. It calls the pure leaves (formats, transforms, the keyed
-// order, the weights of a step, packing, costs, digests), which have tests of their
-// own, and nothing else. A strategy that a program registered is called as it is, by
-// the primitives it uses. Whatever the service does, with whatever faults, has to end
-// with the digest that this reader ends with.
+// order, the weights of a step, packing, costs, digests), which have their own
+// tests, and nothing else. A strategy that a program registered is called directly,
+// with the primitives it uses. The service must end with the digest of this reader,
+// under any faults.
 package reference
 
 import (
@@ -38,10 +38,10 @@ type Step struct {
 	Digest         [32]byte
 }
 
-// Place is where a document comes from.
+// Place is the origin of a document.
 type Place struct {
 	Source string
-	File   string // below the folder that the source's files have in common
+	File   string // below the common folder of the source's files
 	Row    int64
 	Piece  int32 // of a long record that was split
 	Seq    int64 // block of the source's order, counted over epochs
@@ -49,8 +49,8 @@ type Place struct {
 }
 
 // Read computes the first steps of a job (fewer if the data ends before; all if
-// steps is negative) with the changes that were made to it, and gives each to
-// visit. Changes come by rising step. It returns the last digest.
+// steps is negative) with the given changes, and passes each to visit. Changes are
+// in order of step. It returns the last digest.
 func Read(ctx context.Context, st store.Store, job *jobspec.Job, changes []change.Change, steps int64, visit func(*Step) error) (n int64, digest [32]byte, err error) {
 	return ReadWith(ctx, st, nil, job, changes, steps, visit)
 }
@@ -84,7 +84,7 @@ func ReadWith(ctx context.Context, st store.Store, set strategy.Set, job *jobspe
 	return n, digest, nil
 }
 
-// reader is a job between two steps, and the samples of the step that is being made.
+// reader is a job between two steps, and the samples of the step in progress.
 type reader struct {
 	ctx           context.Context
 	st            store.Store
@@ -109,8 +109,8 @@ type drawn struct {
 	held bool     // it waits for others of its length
 }
 
-// step makes step n, nil if there is none, with the changes that are due. Data that is
-// skipped goes into steps that nobody gets.
+// step makes step n, nil after the last, with the changes that are due. Skipped data
+// goes into steps that are not delivered.
 func (r *reader) step(n int64) (s *Step, err error) {
 	skip, err := r.changeAt(n)
 	for ; err == nil && skip >= 0; skip-- {
@@ -130,9 +130,9 @@ func (r *reader) step(n int64) (s *Step, err error) {
 	return s, err
 }
 
-// draw draws the samples of a step, behind those that were held or carried: from the
-// source that is owed most, until they are a little more than the rows have room for.
-// byHand are shares that a strategy gave; nil: the job's.
+// draw draws the samples of a step, after those held or carried: from the
+// source with the largest debt, until they slightly exceed the room of the rows.
+// byHand are a strategy's shares; nil: the job's.
 func (r *reader) draw(n, skip int64, byHand []uint64) error {
 	gone := make([]bool, len(r.sources))
 	for i, s := range r.sources {
@@ -166,7 +166,7 @@ func (r *reader) draw(n, skip int64, byHand []uint64) error {
 			return err
 		case t.tokens != nil:
 			r.take(drawn{source: i, sample: t, live: r.live, step: n})
-		case r.job.Mix.Exhausted == "renormalize": // this source is at its limit of epochs
+		case r.job.Mix.Exhausted == "renormalize": // this source has reached its limit of epochs
 			gone[i] = true
 			r.live = without(shares, gone)
 		default:
@@ -175,8 +175,8 @@ func (r *reader) draw(n, skip int64, byHand []uint64) error {
 	}
 }
 
-// pack says which row each sample of the pool is in, -1 if it is carried over. Draws
-// that would be too many to carry are given back to their sources.
+// pack returns the row of each sample of the pool, -1 if it is carried over. Draws
+// beyond the limit of carried samples return to their sources.
 func (r *reader) pack() (bins []int32, err error) {
 	if !r.job.Batch.Packing {
 		for k := range r.samples {

@@ -22,8 +22,8 @@ type source struct {
 	epoch  int64    // samples queued of its epoch
 	queue  []sample // samples read, in order
 	at     int      // next of them
-	blocks []int64  // of the samples drawn in this step, after that of the last one before
-	owed   int64    // tokens (or samples) behind the schedule, in 2^-32
+	blocks []int64  // of the samples drawn in this step, after that of the last earlier one
+	owed   int64    // debt: tokens (or samples) behind the schedule, in 2^-32
 
 	paused, dropped bool
 }
@@ -72,7 +72,7 @@ func (s *source) nextOfAll() (sample, error) {
 	return s.queue[s.at-1], nil
 }
 
-// position is the block of the last sample drawn.
+// position returns the block of the last sample drawn.
 func (s *source) position() int64 {
 	if len(s.blocks) == 0 {
 		return 0
@@ -106,7 +106,7 @@ func (s *source) readBlock() error {
 				switch {
 				case transform.Skips(s.spec, err):
 					return nil
-				case err != nil && rec.Err == nil: // the transforms do not know the file
+				case err != nil && rec.Err == nil: // errors of transforms do not name the file
 					return fmt.Errorf("%s: %w", s.Manifest.Files[unit.File].URI, err)
 				}
 				return err

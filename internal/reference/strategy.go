@@ -13,17 +13,16 @@ import (
 	"github.com/millrace-data/millrace/planner/strategy"
 )
 
-// registered is the strategy of a job that names one, which is an input of the job
-// as its files are: the reference gives it the samples of a step, and takes
-// the rows that it says.
+// registered is the named strategy of a job, which is an input of the job like its
+// files: the reference gives it the samples of a step, and takes its rows.
 type registered struct {
 	plan   strategy.Strategy
 	tree   *mesh.Tree // the mesh
 	runner strategy.Runner
 }
 
-// registeredBy is the registered strategy of a job; nil if it has none, or one that
-// is written in the job spec.
+// registeredBy returns the registered strategy of a job; nil if it has none, or one
+// written in the job spec.
 func registeredBy(job *jobspec.Job, set strategy.Set) (*registered, error) {
 	if len(job.Strategy) == 0 || job.Strategy[0].Use == "" {
 		return nil, nil
@@ -47,10 +46,10 @@ func (g *registered) remesh(sizes map[string]int) (err error) {
 	return err
 }
 
-var errEnd = errors.New("there is no such step")
+var errEnd = errors.New("no such step")
 
-// byStrategy draws a step as the registered strategy has it, and says which row
-// each sample is in. The pool is empty if there is no such step.
+// byStrategy draws a step by the registered strategy, and returns the row of
+// each sample. The pool is empty after the last step.
 func (r *reader) byStrategy(n, skip int64) ([]int32, error) {
 	in := strategy.Input{
 		Number: n, Tree: r.strategy.tree,
@@ -86,7 +85,7 @@ func (r *reader) byStrategy(n, skip int64) ([]int32, error) {
 	return result.RowOf, nil
 }
 
-// buffer is the pool as a strategy sees it.
+// buffer returns the pool as a strategy's buffer.
 func (r *reader) buffer() *dgraph.Buffer {
 	b := &dgraph.Buffer{Carried: r.first}
 	images := slices.ContainsFunc(r.sources[:len(r.job.Sources)], func(s *source) bool { return s.spec.Images() != nil })

@@ -7,7 +7,7 @@ import (
 	"github.com/millrace-data/millrace/balance"
 )
 
-// wide is what rows of several widths are made by (batch.context_split).
+// wide bounds rows of several widths (batch.context_split).
 func (r *reader) wide() balance.Wide {
 	return balance.Wide{Capacity: int32(r.length), Widest: int32(r.job.Batch.ContextSplit), Units: r.seats}
 }
@@ -21,7 +21,7 @@ func (r *reader) intoRows(lengths []int32) (rows []int32, n int, err error) {
 	return new(balance.Packer).PackLimited(lengths, r.first, int32(r.length), r.seats, carry)
 }
 
-// count counts the rows of a step: fewer than there are seats if some take several.
+// count counts the rows of a step: fewer than seats if some take several.
 func (r *reader) count(bins []int32) int {
 	if r.job.Batch.ContextSplit == 0 {
 		return r.seats

@@ -42,7 +42,7 @@ func (t *run) groupOf(byPlace map[client.Rank]*client.Batch, at client.Rank, m i
 	return g, nil
 }
 
-// localSize is what a rank is told of the size of its group; 0 if it is not told.
+// localSize returns the size of a rank's group from its tensors; 0 if absent.
 func localSize(b *client.Batch, m int) int {
 	if m >= len(b.Microbatches) {
 		return 0

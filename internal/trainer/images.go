@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-data/millrace/planner/mesh"
 )
 
-// encoded are the images of a step, as the ranks that encode them were given them.
+// encoded holds the images of a step, as received by the ranks that encode them.
 type encoded struct {
 	lists map[encoderSlot]*encoderList
 	left  int // images that no row has claimed
@@ -26,7 +26,7 @@ type encoderList struct {
 	send, recv []int32 // embeddings, by rank
 }
 
-// readImages gathers what all ranks of a step encode.
+// readImages gathers the images that all ranks of a step encode.
 func (t *run) readImages(batches []*client.Batch) (*encoded, error) {
 	tree, err := mesh.New(mesh.Sizes{DP: t.mesh.DP, CP: t.mesh.CP, PP: t.mesh.PP, TP: t.mesh.TP, VPP: 1, EP: 1, Order: t.mesh.Order})
 	if err != nil {
@@ -69,8 +69,8 @@ func sum(counts []int32) (total int) {
 	return total
 }
 
-// checkExchange makes sure that what each rank sends is what the other one expects.
-// Ranks that a broadcast serves are not looked at.
+// checkExchange checks that each rank sends what its peer expects.
+// Ranks that a broadcast serves are skipped.
 func (e *encoded) checkExchange() error {
 	for from, a := range e.lists {
 		for rank, sent := range a.send {
@@ -112,7 +112,7 @@ func (e *encoded) claim(rows []batch.Row, sources []assemble.Source, dp, m int) 
 	return nil
 }
 
-// total counts the images, and the ranks that were given any.
+// total counts the images, and the ranks that received any.
 func (e *encoded) total() (images, ranks int) {
 	of := map[int]bool{}
 	for at, list := range e.lists {
@@ -124,8 +124,8 @@ func (e *encoded) total() (images, ranks int) {
 	return images, len(of)
 }
 
-// imagesOf returns the images of a microbatch's rows, as the ranks of the first stage
-// have them, which all have the same.
+// imagesOf returns the images of a microbatch's rows, which all ranks of the first
+// stage have alike.
 func imagesOf(first []batch.Tensor, others [][]batch.Tensor, rows int) ([][]batch.Image, []assemble.Source, error) {
 	for _, o := range others {
 		for _, name := range []string{assemble.ImageSource, assemble.ImageDigests} {

@@ -1,10 +1,10 @@
-// Package trainer is a built-in trainer: it plays every rank of a job, takes what
-// the ranks are given, and checks that together it is the global batch.
+// Package trainer is a built-in trainer: it acts as every rank of a job, takes the
+// batches of all ranks, and checks that together they are the global batch.
 //
 // It owns the ranks' clients and a digest chain of its own, computed from the
-// delivered tensors alone: every rank's slice is compared with what that rank
-// must have got for the rows that the slices add up to. It is what `millrace run`
-// uses, and the determinism tests.
+// delivered tensors alone: the rows are put together from all slices, and every
+// slice is compared with the one that these rows give. `millrace run` and the
+// determinism tests use it.
 package trainer
 
 import (
@@ -46,7 +46,7 @@ type Options struct {
 	OnState    func(step int64, token []byte)
 }
 
-// Step is what the ranks were given in one step.
+// Step sums up one step of all ranks.
 type Step struct {
 	Step    int64
 	Rows    []batch.Row
@@ -54,7 +54,7 @@ type Step struct {
 	Room    int64            // rows * sequence length
 	Sources map[string]int64 // tokens by source
 	Bytes   int64            // delivered to all ranks
-	// Images were encoded, by so many ranks. Those of Rows have their pixels as Data.
+	// Images were encoded, by Encoders ranks. Those of Rows have their pixels as Data.
 	Images, Encoders int
 	Wait             time.Duration // of the rank that waited longest
 	Digest           [32]byte      // chained

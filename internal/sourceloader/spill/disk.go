@@ -1,13 +1,13 @@
-// Package spill keeps on a local disk what does not fit in memory: files of
-// records that are written once, in the order they will be asked for, and read by
+// Package spill keeps data that does not fit in memory on a local disk: files of
+// records that are written once, in the expected order of reading, and read by
 // number.
 //
 // It owns the files, the limit on their bytes and their number, and their
-// checksums. It never says what a record means or which file is worth its room,
-// and it never ends a job: what it cannot keep, its caller makes again.
+// checksums. It never interprets a record, never chooses which file to keep,
+// and never ends a job: the caller recomputes records that it cannot keep.
 //
-// A file loses its name as soon as it is there, so that nothing is left behind
-// however the process ends. Nobody else can read it, so its index stays in memory:
+// A file is unlinked as soon as it is created, so that nothing is left behind
+// however the process ends. No other process reads it, so its index stays in memory:
 // 16 bytes for each group of about 16 KiB of records.
 package spill
 
@@ -37,25 +37,25 @@ type Disk struct {
 	memory sync.Pool // of *[]byte, see buffer
 
 	mu      sync.Mutex
-	used    int64 // bytes of files, and what is reserved for those being written
+	used    int64 // bytes of files and of reservations
 	files   int
-	problem string    // why nothing is written; "" if something is
+	problem string    // why nothing is written; "" if the disk works
 	retry   time.Time // when it is tried again
 	warned  bool      // that the limit is too small
 }
 
-// ErrFull says that there is room once other files are closed.
+// ErrFull reports that closing other files would make room.
 var ErrFull = errors.New("the limit of the local disk is reached")
 
-// errOff says that nothing can be kept, whatever is closed.
+// errOff reports that nothing can be kept, whatever is closed.
 var errOff = errors.New("nothing is kept on the local disk")
 
-// retryAfter is how long nothing is written after the disk failed. A full one may
+// retryAfter is the pause in writing after the disk failed. A full disk may
 // have room again later, and each try costs the writing of a file.
 const retryAfter = time.Minute
 
-// Open returns a Disk. It makes no file, and a folder that is of no use is told of
-// when the first file is wanted: who needs no disk should not hear of one.
+// Open returns a Disk. It makes no file, and an unusable folder is reported with the
+// first file only: a loader that needs no disk gets no warning.
 func Open(opts Options) *Disk {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
@@ -69,13 +69,13 @@ func Open(opts Options) *Disk {
 		d.create = func(string) (file, error) { return nil, err }
 		return d
 	}
-	// A tenth of what is free stays so: a full disk stops others, too.
+	// A tenth of the free space stays free: a full disk also stops other processes.
 	d.dir, d.limit = dir, min(d.limit, free-free/10)
 	return d
 }
 
-// folder finds a folder that is there and has room, and how many bytes. One that was
-// asked for by name may be in memory; another must be on a disk.
+// folder finds an existing folder with free space, and the free bytes. A folder set
+// by name may be in memory; a default one must be on a disk.
 func folder(named string) (dir string, free int64, err error) {
 	candidates := []string{named}
 	if named == "" {
@@ -97,7 +97,7 @@ func folder(named string) (dir string, free int64, err error) {
 	return "", 0, err
 }
 
-// createUnnamed makes a file that only this process can open.
+// createUnnamed creates a file that only this process can open.
 func createUnnamed(dir string) (file, error) {
 	f, err := os.CreateTemp(dir, "millrace-*") // of mode 0600
 	if err != nil {
@@ -109,8 +109,8 @@ func createUnnamed(dir string) (file, error) {
 	return f, nil
 }
 
-// Reserve sets bytes aside for a file that Write or Create is then called for. ErrFull
-// says that closing others makes room; with any other error nothing does.
+// Reserve reserves bytes for a file before Write or Create. ErrFull means that
+// closing other files makes room; with any other error nothing does.
 func (d *Disk) Reserve(bytes int64) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -121,14 +121,14 @@ func (d *Disk) Reserve(bytes int64) error {
 	return nil
 }
 
-// more takes what a file of size needs beyond what was reserved for it.
+// more reserves the bytes that a file of size needs beyond its reservation.
 func (d *Disk) more(reserved, size int64) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.take(size, size-reserved, 0)
 }
 
-// take takes bytes for a file of a size, which is one more file or none.
+// take reserves bytes for a file of a size, and one more file or none.
 func (d *Disk) take(size, bytes int64, files int) error {
 	if d.limit <= 0 || time.Now().Before(d.retry) {
 		return errOff
@@ -149,8 +149,7 @@ func (d *Disk) take(size, bytes int64, files int) error {
 	return ErrFull
 }
 
-// resize gives back what was reserved for a file beyond bytes, or takes more, as
-// long as the limit allows it.
+// resize shrinks a file's reservation to bytes, or grows it within the limit.
 func (d *Disk) resize(reserved, bytes int64) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -161,7 +160,7 @@ func (d *Disk) resize(reserved, bytes int64) bool {
 	return true
 }
 
-// free gives back the room of a file.
+// free releases the room of a file.
 func (d *Disk) free(bytes int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -169,7 +168,7 @@ func (d *Disk) free(bytes int64) {
 	d.files--
 }
 
-// fail notes that the disk does not do what it should.
+// fail records a failure of the disk.
 func (d *Disk) fail(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -181,15 +180,15 @@ func (d *Disk) fail(err error) {
 	d.problem, d.retry = err.Error(), time.Now().Add(retryAfter)
 }
 
-// works notes that a file was written.
+// works records that a file was written.
 func (d *Disk) works() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.problem = ""
 }
 
-// Usage says how many bytes there are, how many there may be, and why nothing is
-// written, if so.
+// Usage returns the bytes used, the limit, and the reason why nothing is written, or
+// "".
 func (d *Disk) Usage() (used, limit int64, problem string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"sort"
 )
 
-// file is what is needed of an *os.File.
+// file is the part of *os.File in use.
 type file interface {
 	io.Writer
 	io.ReaderAt
@@ -21,7 +21,7 @@ type file interface {
 }
 
 // File is a sequence of records on a disk. It is safe for concurrent use; Close
-// may come at any time.
+// may be called at any time.
 type File struct {
 	disk    *Disk
 	file    file
@@ -38,8 +38,8 @@ type group struct {
 	end   int64  // where it ends in the file
 }
 
-// A group is as large as costs little to read in vain; its 16 bytes of memory are a
-// thousandth of that. Longer records have groups of their own. Groups are written
+// A group is small enough that reading all of it costs little; its 16 bytes of memory
+// are a thousandth of that. Longer records have their own groups. Groups are written
 // many at a time.
 const (
 	groupBytes = 16 << 10
@@ -50,13 +50,12 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// ErrUnreadable says that the records of a file are gone: it was closed, or the disk
-// gave back something else than was written, which the log then says.
+// ErrUnreadable reports that the records of a file are gone: it was closed, or the disk
+// returned other bytes than were written, which is logged.
 var ErrUnreadable = errors.New("what was kept on the local disk cannot be read back")
 
-// Write makes a file of records, each of which is only borrowed until the next one.
-// Reserve was called before; what is left of that is given back, all of it with an
-// error.
+// Write writes a file of records, each borrowed until the next one. Reserve was called
+// before; the rest of the reservation is released, all of it on an error.
 func (d *Disk) Write(reserved int64, records iter.Seq[[]byte]) (*File, error) {
 	w, err := d.Create(reserved)
 	if err != nil {
@@ -71,8 +70,8 @@ func (d *Disk) Write(reserved int64, records iter.Seq[[]byte]) (*File, error) {
 	return w.Finish()
 }
 
-// Create begins a file whose records come one by one. Reserve was called before, as for
-// Write. One of Finish and Discard ends it.
+// Create begins a file that is written record by record. Reserve was called before, as
+// for Write. Finish or Discard ends it.
 func (d *Disk) Create(reserved int64) (*Writer, error) {
 	f, err := d.create(d.dir)
 	if err != nil {
@@ -92,19 +91,19 @@ func (d *Disk) buffer() *[]byte {
 	return new([]byte)
 }
 
-// Writer writes a file. It is for one goroutine.
+// Writer writes a file. It is not safe for concurrent use.
 type Writer struct {
 	file     *File
 	reserved int64
 	memory   *[]byte // lent by the disk
-	buf      []byte  // of it, what is not written
+	buf      []byte  // the unwritten part of it
 	start    int     // of the last group in it
 }
 
 // Len is the number of records so far: the number of the next one.
 func (w *Writer) Len() uint32 { return w.file.records }
 
-// Reserve sets bytes aside for the records that come next; see Disk.Reserve.
+// Reserve reserves bytes for the next records; see Disk.Reserve.
 func (w *Writer) Reserve(bytes int64) error {
 	size := w.file.size + int64(len(w.buf)) + bytes
 	if size <= w.reserved {
@@ -117,7 +116,7 @@ func (w *Writer) Reserve(bytes int64) error {
 	return nil
 }
 
-// Add writes a record, which is only borrowed. After an error only Discard is left.
+// Add writes a record, which is borrowed. After an error only Discard may be called.
 func (w *Writer) Add(record []byte) error {
 	f := w.file
 	if uint64(len(record)) > math.MaxUint32 {
@@ -146,7 +145,7 @@ func (w *Writer) seal() {
 	w.start = len(w.buf)
 }
 
-// flush writes what there is, as whole groups.
+// flush writes the buffer as whole groups.
 func (w *Writer) flush() error {
 	if len(w.buf) > w.start {
 		w.seal()
@@ -166,7 +165,7 @@ func (w *Writer) flush() error {
 	return nil
 }
 
-// Finish ends the file, and gives back what was reserved beyond it; all of it with an
+// Finish ends the file, and releases the rest of its reservation; all of it on an
 // error.
 func (w *Writer) Finish() (*File, error) {
 	if err := w.flush(); err != nil {
@@ -181,32 +180,32 @@ func (w *Writer) Finish() (*File, error) {
 	return w.file, nil
 }
 
-// Discard lets go of the file and all that was reserved for it.
+// Discard releases the file and its reservation.
 func (w *Writer) Discard() {
 	w.giveBack()
-	w.file.file.Close() // it has no name: nothing of it stays
+	w.file.file.Close() // an unlinked file leaves nothing behind
 	w.file.disk.free(w.reserved)
 }
 
-// giveBack returns what was lent to the writer.
+// giveBack returns the writer's buffer.
 func (w *Writer) giveBack() {
 	*w.memory = w.buf
 	w.file.disk.memory.Put(w.memory)
 }
 
-// Size is the room that the file takes.
+// Size returns the bytes of the file on disk.
 func (f *File) Size() int64 { return f.size }
 
-// Bytes is the memory that the file takes.
+// Bytes returns the memory of the file's index.
 func (f *File) Bytes() int64 { return indexBytes * int64(cap(f.groups)) }
 
-// Close lets go of the file and its room. It is called once.
+// Close releases the file and its room. It is called once.
 func (f *File) Close() {
 	f.disk.free(f.size)
-	f.file.Close() // nothing is lost that is wanted
+	f.file.Close() // its content is no longer needed
 }
 
-// Read calls visit with each of the records of these numbers, in their order, and
+// Read calls visit with the records of the given numbers, in that order, and
 // returns the first error of visit; a record is borrowed until visit returns.
 // Rising numbers need the fewest reads. An error of the disk is ErrUnreadable.
 func (f *File) Read(numbers []uint32, visit func(k int, record []byte) error) error {
@@ -216,7 +215,7 @@ func (f *File) Read(numbers []uint32, visit func(k int, record []byte) error) er
 	var next, after uint32 // after: the first record of the next group
 	for k, number := range numbers {
 		if number >= f.records {
-			return fmt.Errorf("record %d was asked for, the file has %d", number, f.records)
+			return fmt.Errorf("no record %d in a file of %d", number, f.records)
 		}
 		if number < next || number >= after {
 			i := sort.Search(len(f.groups), func(i int) bool { return f.groups[i].first > number }) - 1

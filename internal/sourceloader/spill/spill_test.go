@@ -19,14 +19,14 @@ import (
 	"time"
 )
 
-// open returns a disk with a folder of its own, and what it logs.
+// open returns a disk in its own folder, and its log.
 func open(t *testing.T, limit int64) (*Disk, *bytes.Buffer) {
 	t.Helper()
 	log := &bytes.Buffer{}
 	return Open(Options{Dir: t.TempDir(), Limit: limit, Log: slog.New(slog.NewTextHandler(log, nil))}), log
 }
 
-// put writes records, for which there has to be room.
+// put writes records, which must fit.
 func put(t *testing.T, d *Disk, records [][]byte) *File {
 	t.Helper()
 	size := int64(0)
@@ -43,8 +43,8 @@ func put(t *testing.T, d *Disk, records [][]byte) *File {
 	return f
 }
 
-// records are n of any length: nothing, a few bytes, more than a group, more than
-// what is written at a time.
+// records returns n of any length: empty, a few bytes, more than a group, more than
+// one write.
 func records(rng *rand.Rand, n int) [][]byte {
 	all := make([][]byte, n)
 	for i := range all {
@@ -97,7 +97,7 @@ func TestRead(t *testing.T) {
 			}
 		}
 		if err := f.Read([]uint32{uint32(len(want))}, nil); err == nil || errors.Is(err, ErrUnreadable) {
-			t.Errorf("a record that never was: %v", err)
+			t.Errorf("a record that does not exist: %v", err)
 		}
 		stop := errors.New("stop")
 		if err := f.Read([]uint32{0, 0}, func(int, []byte) error { return stop }); err != stop {
@@ -149,8 +149,8 @@ func (f *faulty) ReadAt(p []byte, at int64) (int, error) {
 
 func (f *faulty) Close() error { return nil }
 
-// TestDamage: bytes that changed, were lost, or are those of another place are
-// never given out, and the log says so once.
+// TestDamage: bytes that changed, were lost, or are of another place are
+// never returned, and this is logged once.
 func TestDamage(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 2))
 	want := records(rng, 200)
@@ -172,7 +172,7 @@ func TestDamage(t *testing.T) {
 			for k := range want {
 				err := f.Read([]uint32{uint32(k)}, func(_ int, record []byte) error {
 					if !bytes.Equal(record, want[k]) {
-						t.Fatalf("%s: record %d is not what was written", name, k)
+						t.Fatalf("%s: record %d differs from the one written", name, k)
 					}
 					return nil
 				})
@@ -192,8 +192,8 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// TestFullDisk: a write that fails gives its room back and is said once; later the
-// disk is tried again, and a new failure after it worked is said again.
+// TestFullDisk: a write that fails releases its room and is logged once; later the
+// disk is tried again, and a new failure after it worked is logged again.
 func TestFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, log := open(t, 1<<30)
@@ -239,7 +239,7 @@ func TestFullDisk(t *testing.T) {
 	})
 }
 
-// TestLimit: bytes and files are limited, and what is closed makes room.
+// TestLimit: bytes and files are limited, and closing files makes room.
 func TestLimit(t *testing.T) {
 	d, log := open(t, 1000)
 	d.most = 2
@@ -270,7 +270,7 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// TestNoFolder: a folder that is of no use is said when the first file is wanted.
+// TestNoFolder: an unusable folder is reported with the first file.
 func TestNoFolder(t *testing.T) {
 	plain := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(plain, nil, 0o600); err != nil {
@@ -294,7 +294,7 @@ func TestNoFolder(t *testing.T) {
 	}
 }
 
-// TestDefaultFolder: without a name, a folder in memory is passed over.
+// TestDefaultFolder: without a name, a folder in memory is skipped.
 func TestDefaultFolder(t *testing.T) {
 	if _, inMemory, err := space("/dev/shm"); err != nil || !inMemory {
 		t.Skipf("/dev/shm on %s is not a file system in memory: %v", runtime.GOOS, err)
@@ -315,8 +315,8 @@ func TestOff(t *testing.T) {
 	}
 }
 
-// TestCloseWhileRead: who reads a file that is closed gets its bytes or ErrUnreadable,
-// and that is no fault of the disk.
+// TestCloseWhileRead: reading a file that is being closed gives its bytes or
+// ErrUnreadable, and does not mark the disk as failed.
 func TestCloseWhileRead(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 3))
 	d, log := open(t, 1<<30)
@@ -351,8 +351,8 @@ func TestCloseWhileRead(t *testing.T) {
 	}
 }
 
-// TestWriter: a file that is written record by record is one that is written at once; room
-// is reserved as it goes, and whoever gives up leaves nothing.
+// TestWriter: a file written record by record equals one written at once; room
+// is reserved as it grows, and Discard leaves nothing.
 func TestWriter(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 11))
 	d, _ := open(t, 4<<20)
@@ -383,7 +383,7 @@ func TestWriter(t *testing.T) {
 	for k := range all {
 		if err := f.Read([]uint32{uint32(k)}, func(_ int, record []byte) error {
 			if !bytes.Equal(record, all[k]) {
-				t.Errorf("record %d is not what was written", k)
+				t.Errorf("record %d differs from the one written", k)
 			}
 			return nil
 		}); err != nil {
@@ -399,7 +399,7 @@ func TestWriter(t *testing.T) {
 		t.Errorf("there is room: %v", err)
 	}
 	if err := d.Reserve(2 << 20); !errors.Is(err, ErrFull) {
-		t.Errorf("what was reserved was given twice: %v", err)
+		t.Errorf("a reservation was granted twice: %v", err)
 	}
 	if err := w.Reserve(1 << 30); err == nil || errors.Is(err, ErrFull) {
 		t.Errorf("more than the limit: %v; closing files would not help", err)
@@ -410,8 +410,8 @@ func TestWriter(t *testing.T) {
 	}
 }
 
-// TestWriterFails: a disk that fails while a file is written, or at its end, keeps nothing
-// of it.
+// TestWriterFails: if the disk fails during a file, or at its end, nothing of the file
+// stays.
 func TestWriterFails(t *testing.T) {
 	for _, room := range []int{0, writeBytes, 2 * writeBytes} {
 		d, log := open(t, 1<<30)
@@ -420,7 +420,7 @@ func TestWriterFails(t *testing.T) {
 			t.Fatal(err)
 		}
 		w, err := d.Create(0)
-		for i := 0; err == nil && i < 5*writeBytes/2000; i++ { // two and a half times what is written at once
+		for i := 0; err == nil && i < 5*writeBytes/2000; i++ { // two and a half writes
 			err = w.Add(make([]byte, 1000))
 		}
 		if err == nil {

@@ -12,7 +12,7 @@ const (
 	ramfs = 0x858458f6
 )
 
-// space says how many bytes are free in a folder, and whether it is in memory.
+// space returns the free bytes of a folder, and whether it is in memory.
 func space(dir string) (free int64, inMemory bool, err error) {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(dir, &s); err != nil {
@@ -21,7 +21,7 @@ func space(dir string) (free int64, inMemory bool, err error) {
 	return int64(min(s.Bavail*uint64(s.Bsize), math.MaxInt64)), uint32(s.Type) == tmpfs || uint32(s.Type) == ramfs, nil
 }
 
-// mostFiles is a quarter of the descriptors that the process may have.
+// mostFiles returns a quarter of the process's limit of descriptors.
 func mostFiles() int {
 	var r syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r); err != nil {

@@ -7,11 +7,11 @@ import (
 	"os"
 )
 
-// space knows only whether the folder is there.
+// space only checks that the folder exists.
 func space(dir string) (free int64, inMemory bool, err error) {
 	_, err = os.Stat(dir)
 	return math.MaxInt64, false, err
 }
 
-// mostFiles is what any system lets a process have.
+// mostFiles is a limit that any system allows.
 func mostFiles() int { return 64 }

@@ -13,7 +13,7 @@ import (
 const (
 	fingerprintEnd    = 64 << 10 // bytes hashed at each end: where headers, footers and indexes are
 	fingerprintProbe  = 4 << 10  // bytes of each probe between: one page of a disk
-	fingerprintProbes = 16       // probes: 18 ranged reads a file is what a manifest of 10^5 files can pay
+	fingerprintProbes = 16       // probes: a manifest of 10^5 files can afford 18 ranged reads a file
 )
 
 // Fingerprint returns the SHA-256 over the size of obj (8 bytes, little-endian),
@@ -23,7 +23,7 @@ const (
 // It detects every change of size, every change in the hashed ranges (so any
 // rewrite by a Parquet, Arrow, gzip or zstd writer, whose footers or checksums
 // follow the content) and, with high probability, a file that was shifted,
-// sorted or generated anew. It cannot detect an equally long change that lies
+// sorted or regenerated. It cannot detect an equally long change that lies
 // wholly between the probes, such as one flipped byte of a big JSONL file.
 func Fingerprint(ctx context.Context, st Store, obj Object) (sum [32]byte, err error) {
 	h, err := st.Open(ctx, obj)
@@ -48,7 +48,7 @@ func Fingerprint(ctx context.Context, st Store, obj Object) (sum [32]byte, err e
 
 type byteRange struct{ off, len int64 }
 
-// fingerprintRanges returns what is hashed of a file, by rising offset and
+// fingerprintRanges returns the hashed ranges of a file, by offset and
 // without overlap.
 func fingerprintRanges(size int64) []byteRange {
 	if size <= 2*fingerprintEnd+fingerprintProbes*fingerprintProbe {

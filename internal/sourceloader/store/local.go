@@ -26,10 +26,10 @@ type Local struct{}
 
 var _ Store = Local{}
 
-// List implements Store. What exists under the very name comes first, so that
+// List implements Store. An existing file of exactly this name has precedence, so that
 // a file called a[1].txt needs no escapes. Hidden files and directories (names
 // that begin with . or _, such as _SUCCESS) are left out of directories and
-// globs, unless the pattern has a component that begins so itself.
+// globs, unless a component of the pattern begins with . or _.
 func (Local) List(ctx context.Context, uri string) ([]Object, error) {
 	path, err := localPath(uri)
 	if err != nil {
@@ -87,7 +87,7 @@ func (Local) Open(ctx context.Context, obj Object) (Handle, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The look-up comes before the open: opening a pipe would wait for a writer.
+	// Stat precedes the open: opening a pipe would wait for a writer.
 	if _, err := statLocal(path); err != nil {
 		return nil, err
 	}
@@ -132,8 +132,8 @@ func (h *localHandle) ReadAt(p []byte, off int64) (int, error) {
 
 func (h *localHandle) Close() error { return h.file.Close() }
 
-// clip cuts p to what a file of size bytes has from off on, and says whether
-// that is less than was asked for.
+// clip cuts p to the bytes of a file of size bytes from off on, and reports whether
+// that is less than requested.
 func clip(p []byte, off, size int64) (want []byte, eof bool) {
 	if rest := max(size-off, 0); off >= 0 && int64(len(p)) > rest {
 		return p[:rest], true
@@ -201,7 +201,7 @@ func localPath(uri string) (string, error) {
 	return abs, nil
 }
 
-// fetches are programs that copy what a scheme stands for to this machine.
+// fetches are commands that copy the files of a scheme to this machine.
 var fetches = map[string]string{
 	"s3":    "aws s3 sync s3://BUCKET/PATH DIR",
 	"gs":    "gcloud storage rsync --recursive gs://BUCKET/PATH DIR",
@@ -210,13 +210,13 @@ var fetches = map[string]string{
 	"https": "curl -O URL",
 }
 
-// noScheme refuses a URI of another kind than file.
+// noScheme refuses a URI of a scheme other than file.
 func noScheme(uri, scheme string) error {
 	how := ""
 	if fetch := fetches[strings.ToLower(scheme)]; fetch != "" {
 		how = ", such as with `" + fetch + "`"
 	}
-	return fault.Userf("%s: only local files are read, not %s://: mount what holds them, or copy them to this machine%s, and name the folder (valid: a path or file:///path)",
+	return fault.Userf("%s: only local files are read, not %s://: mount the storage, or copy the files to this machine%s, and name the folder (valid: a path or file:///path)",
 		uri, scheme, how)
 }
 
@@ -302,8 +302,8 @@ func noFiles(uri string) error {
 	return fault.Userf("%s: %w in this directory or below it (hidden ones are left out)", uri, ErrNotExist)
 }
 
-// localError gives an error of the operating system its class: names and
-// permissions are the user's to mend, the rest is a disk that went away.
+// localError classifies an error of the operating system: names and
+// permissions are user errors, everything else is a lost disk.
 func localError(operation string, err error) error {
 	switch {
 	case fault.ClassOf(err) != fault.Bug:
@@ -322,7 +322,7 @@ func localError(operation string, err error) error {
 	return fault.Lostf("%s: %w", operation, err)
 }
 
-// loopOf names what a loop of links has made endless: of a path that a glob has
+// loopOf returns the path of a loop of links: of a path that a glob has
 // walked, the beginning.
 func loopOf(err error) string {
 	failed, _ := errors.AsType[*fs.PathError](err)

@@ -16,7 +16,7 @@ import (
 )
 
 // Memory holds files in memory, for tests and examples. Names are
-// slash-separated; a directory is there if a file below it is. The zero value
+// slash-separated; a directory exists if a file below it does. The zero value
 // is an empty store. An open handle keeps reading the bytes it was opened on.
 type Memory struct {
 	mu    sync.RWMutex
@@ -31,7 +31,7 @@ type memoryFile struct {
 
 var _ Store = (*Memory)(nil)
 
-// Put writes a file, or writes it again, and returns its URI. The store keeps
+// Put creates or replaces a file and returns its URI. The store keeps
 // data: the caller must not change it afterwards.
 func (m *Memory) Put(name string, data []byte) (uri string) {
 	m.mu.Lock()
@@ -45,7 +45,7 @@ func (m *Memory) Put(name string, data []byte) (uri string) {
 	return uri
 }
 
-// Remove deletes a file if it is there.
+// Remove deletes a file if it exists.
 func (m *Memory) Remove(uri string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

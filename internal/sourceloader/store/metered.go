@@ -5,14 +5,14 @@ import (
 	"sync/atomic"
 )
 
-// Metered counts what is opened and read through another Store. It is safe for
+// Metered counts opens and reads of another Store. It is safe for
 // concurrent use if that Store is; the counts never go down.
 type Metered struct {
 	Store
 	opens, open, reads, bytes atomic.Int64
 }
 
-// Meter is what a Metered store has counted.
+// Meter holds the counts of a Metered store.
 type Meter struct {
 	Opens int64 // successful opens
 	Open  int64 // handles not closed yet

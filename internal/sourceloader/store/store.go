@@ -1,4 +1,5 @@
-// Package store is where bytes are: it lists files and reads ranges of them.
+// Package store accesses the storage of source files: it lists files and reads
+// ranges of them.
 //
 // It owns the naming of files (URIs), their sizes and versions, and ranged
 // reads. It never looks inside a file; sourceloader/format does that. Behaviour
@@ -11,8 +12,7 @@ import (
 	"io"
 )
 
-// Object is one file of a store as it was when it was listed. The fields are
-// values; copies are free.
+// Object is one file of a store as listed. It is a plain value.
 type Object struct {
 	// URI names the file: a local path as the user wrote it (made absolute).
 	URI string
@@ -26,11 +26,11 @@ type Object struct {
 // ErrChanged reports that a file is no longer the one that was listed.
 var ErrChanged = errors.New("file changed after it was listed")
 
-// ErrNotExist reports that nothing is there.
+// ErrNotExist reports that no file matches.
 var ErrNotExist = errors.New("no such file")
 
 // Handle reads one open file. It is safe for concurrent use, as io.ReaderAt
-// asks. Close releases it; reads after Close fail.
+// requires. Close releases it; reads after Close fail.
 type Handle interface {
 	io.ReaderAt
 	io.Closer
@@ -50,6 +50,6 @@ type Store interface {
 	// empty obj.Version skips that check. ctx bounds the whole life of the
 	// handle: reads fail after it ends.
 	Open(ctx context.Context, obj Object) (Handle, error)
-	// Stat returns the file as it is now, or an error wrapping ErrNotExist.
+	// Stat returns the present state of the file, or an error wrapping ErrNotExist.
 	Stat(ctx context.Context, uri string) (Object, error)
 }

@@ -9,15 +9,15 @@ import (
 	"github.com/millrace-data/millrace/internal/fault"
 )
 
-// Within is a Store that has only what lies in some folders, links resolved: one cannot lead
-// out of them. It is safe for concurrent use if the other Store is.
+// Within restricts a Store to files in some folders, with links resolved, so that a
+// link cannot lead out. It is safe for concurrent use if the other Store is.
 type Within struct {
 	Store
-	roots []string // as they are named
-	real  []string // where they are
+	roots []string // as named
+	real  []string // with links resolved
 }
 
-// NewWithin bounds st to roots: absolute paths, or URIs of what is not local.
+// NewWithin restricts st to roots: absolute paths, or URIs of other storage.
 func NewWithin(st Store, roots []string) *Within {
 	w := &Within{Store: st, roots: roots}
 	for _, root := range roots {
@@ -53,7 +53,7 @@ func (w *Within) Stat(ctx context.Context, uri string) (Object, error) {
 	return w.Store.Stat(ctx, uri)
 }
 
-// Check refuses a file that lies elsewhere, with an error of class fault.User.
+// Check refuses a file outside the folders, with an error of class fault.User.
 func (w *Within) Check(uri string) error {
 	path := realPath(uri)
 	if slices.ContainsFunc(w.real, func(root string) bool {
@@ -65,8 +65,8 @@ func (w *Within) Check(uri string) error {
 		uri, strings.Join(w.roots, ", "))
 }
 
-// realPath is where a file is when all links are followed; of one that is not there, or not
-// local, its name.
+// realPath returns a file's path with all links resolved; for a file that does not
+// exist or is not local, its name.
 func realPath(uri string) string {
 	path, err := localPath(uri)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 type Fixture struct {
 	Store store.Store
 	// Put writes the file with the slash-separated relative name, over an
-	// older one if it is there, and returns its URI, which ends in name. Two
+	// existing one, and returns its URI, which ends in name. Two
 	// writes of one name give two versions.
 	Put func(name string, data []byte) (uri string)
 }
@@ -47,7 +47,7 @@ func Run(t *testing.T, fresh func(t *testing.T) Fixture) {
 	}
 }
 
-// root returns what is before name in the URI that Put returned.
+// root returns the part before name of the URI that Put returned.
 func root(t *testing.T, uri, name string) string {
 	t.Helper()
 	dir, ok := strings.CutSuffix(uri, "/"+name)
@@ -204,8 +204,8 @@ func checkVersion(t *testing.T, f Fixture) {
 	}
 }
 
-// checkShrinks: a file that gets shorter under an open handle gives its old
-// bytes or an error, never a quiet end of file.
+// checkShrinks: a file that shrinks under an open handle gives its old
+// bytes or an error, never a silent end of file.
 func checkShrinks(t *testing.T, f Fixture) {
 	uri := f.Put("f", []byte("0123456789"))
 	h, _ := open(t, f.Store, uri)
