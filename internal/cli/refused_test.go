@@ -30,7 +30,7 @@ func TestOtherFormats(t *testing.T) {
 		{"index of MDS, format said", words("mds", "format: json"), map[string][]byte{"mds/index.json": index, "mds/shard.00000.mds": some},
 			[]string{"mds/index.json is the index of a MosaicML Streaming dataset"}},
 		{"index of JSON shards", words("mds"), map[string][]byte{"mds/index.json": lines, "mds/shard.00000.json": []byte(`{"text": "a"}`)},
-			[]string{"mds/index.json is the index of a MosaicML Streaming dataset, and no data", "mds/shard.*.json"}},
+			[]string{"mds/index.json is the index of a MosaicML Streaming dataset, not data", "mds/shard.*.json"}},
 		{"shards of MDS", words("mds/*.mds"), map[string][]byte{"mds/shard.00000.mds": some}, []string{"shard.00000.mds is a shard of MosaicML Streaming (MDS)"}},
 		{"shards of MDS, format said", words("mds/*.mds", "format: jsonl"), map[string][]byte{"mds/shard.00000.mds": some}, []string{"shard.00000.mds is a shard of MosaicML Streaming (MDS)"}},
 		{"TFRecord beside JSON", words("tf"), map[string][]byte{"tf/features.json": []byte("{}"), "tf/a.tfrecord-00000-of-00002": some},

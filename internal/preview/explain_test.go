@@ -166,7 +166,7 @@ func TestBadQuestions(t *testing.T) {
 		{mixed, explain(preview.Query{Step: 1, Microbatch: -1, Rank: map[string]int{"dp": 2}}), "goes from 0 to 1"},
 		{mixed, explain(preview.Query{Step: 1, Microbatch: -1, Rank: map[string]int{"tp": 1}}), "goes from 0 to 0"},
 		{mixed, trace(preview.FileQuery{File: "part1.jsonl", Record: -1, To: 3}), `did you mean "part-1.jsonl"?`},
-		{mixed, trace(preview.FileQuery{File: "nothing-like-it.csv", Record: -1, To: 3}), "there is no file"},
+		{mixed, trace(preview.FileQuery{File: "nothing-like-it.csv", Record: -1, To: 3}), "no file"},
 		{mixed, trace(preview.FileQuery{Source: "chatt", File: "part-1.jsonl", Record: -1, To: 3}), `did you mean "chat"?`},
 		{mixed, trace(preview.FileQuery{File: "part-1.jsonl", Record: -1, From: 4, To: 3}), "are no range"},
 		{stop, trace(preview.FileQuery{File: "part-1.jsonl", Record: -1, From: 1000, To: 1001}), "the data ends after"},

@@ -13,8 +13,8 @@ import (
 var errEnough = errors.New("one record is enough")
 
 // First lists the files of src as Index does, and gives fn the first record of the
-// first file that has a chunk, if that has one. It is what Index and the first block
-// say of a source without reading more of it: errors are theirs. The source that it
+// first file that has a chunk, if that has one. It checks a source as Index and the
+// first block would, with their errors, but reads no more. The source that it
 // returns has no manifest and no order.
 func First(ctx context.Context, st store.Store, src *jobspec.Source, columns []string, fn func(store.Object, *format.Record) error) (*Source, error) {
 	s, objects, err := find(ctx, st, src, columns)

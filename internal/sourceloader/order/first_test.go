@@ -50,7 +50,7 @@ func TestStreamingIndex(t *testing.T) {
 		fmt.Sprintf(`{"version": 2, `+shards+`}]}`, "mds"):  "whose shards (mds) are not read",
 		fmt.Sprintf(`{`+shards, "mds"):                      "whose shards (mds) are not read", // no more of it is read
 		fmt.Sprintf(`{`+shards+`}], "version": 2}`, "csv"):  "whose shards (csv) are not read",
-		fmt.Sprintf(`{`+shards+`}], "version": 2}`, "json"): "name them with `format: jsonl`",
+		fmt.Sprintf(`{`+shards+`}], "version": 2}`, "json"): "name only them, with `format: jsonl`",
 		`{"shards": [], "text": "a"}`:                       "",
 		`{"shards": [1, 2], "text": "a"}`:                   "",
 		`{"shards": {"format": "mds"}, "text": "a"}`:        "",

@@ -32,7 +32,7 @@ type Manifest struct {
 	Encoding [32]byte // SHA-256 of the tokenizer's rank file; zero if it has none
 }
 
-// Bytes is the size of all files together.
+// Bytes returns the size of all files together.
 func (m *Manifest) Bytes() int64 {
 	var n int64
 	for _, f := range m.Files {
@@ -41,9 +41,9 @@ func (m *Manifest) Bytes() int64 {
 	return n
 }
 
-// Digest is a SHA-256 over what decides the samples: the files' names below
+// Digest is a SHA-256 over the inputs that decide the samples: the files' names below
 // their common folder, sizes, chunk counts and fingerprints, and the encoding.
-// Where the folder lies, and when the files were written, does not matter.
+// The folder's path and the files' modification times are not part of it.
 func (m *Manifest) Digest() [32]byte {
 	h := sha256.New()
 	prefix := m.Folder()
@@ -124,11 +124,11 @@ func Index(ctx context.Context, st store.Store, src *jobspec.Source, seed uint64
 
 // empty is the error of a source without a chunk.
 func empty(src *jobspec.Source, files int) error {
-	return fault.Userf("source %q is empty: its %d files (%s) hold no record; name files with data, or take the source out",
+	return fault.Userf("source %q is empty: its %d files (%s) hold no record; name files with data, or remove the source",
 		src.Name, files, strings.Join(src.Files, ", "))
 }
 
-// fingerprint takes the fingerprints of a file and its companions.
+// fingerprint returns the fingerprint of a file and its companions.
 func (file *File) fingerprint(ctx context.Context, st store.Store, f format.Format) (err error) {
 	if file.Fingerprint, err = store.Fingerprint(ctx, st, file.Object); err != nil {
 		return err
@@ -152,8 +152,8 @@ func (file *File) fingerprint(ctx context.Context, st store.Store, f format.Form
 	return nil
 }
 
-// ReadUnit calls fn for each record of a unit. It refuses a file, or a companion
-// of it, that changed after the manifest was made.
+// ReadUnit calls fn for each record of a unit. It refuses a file or companion that
+// changed after the manifest was made.
 func (s *Source) ReadUnit(ctx context.Context, st store.Store, u Unit, fn func(*format.Record) error) error {
 	file := &s.Manifest.Files[u.File]
 	if err := file.checkCompanions(ctx, st); err != nil {
@@ -175,7 +175,7 @@ func (file *File) checkCompanions(ctx context.Context, st store.Store) error {
 	return nil
 }
 
-// find lists the files that a source is read from, without a look at what they hold.
+// find lists the files of a source without opening them.
 func find(ctx context.Context, st store.Store, src *jobspec.Source, columns []string) (*Source, []store.Object, error) {
 	all, err := list(ctx, st, src.Files)
 	if err != nil {
@@ -204,8 +204,8 @@ func list(ctx context.Context, st store.Store, patterns []string) ([]store.Objec
 }
 
 // choose finds the format of a source and drops the listed files that are not
-// of it, such as the state.json beside Hugging Face's Arrow files. A file that
-// the spec names itself stays, whatever it is called.
+// of it, such as the state.json next to Hugging Face's Arrow files. A file that
+// the spec names stays, whatever its name.
 func (s *Source) choose(ctx context.Context, st store.Store, src *jobspec.Source, objects []store.Object) (kept []store.Object, err error) {
 	if s.Format, err = formatOf(src, objects); err != nil {
 		return nil, err
@@ -237,7 +237,7 @@ func (s *Source) choose(ctx context.Context, st store.Store, src *jobspec.Source
 }
 
 // fits reports whether a listed file is data of format f, by its name. byName
-// says that f was found by the files' names.
+// means that f was found by the files' names.
 func fits(f format.Format, byName bool, uri string) bool {
 	if byName {
 		if said, err := decoders.ByPath(uri); err != nil || said.Name() != f.Name() {
@@ -247,14 +247,14 @@ func fits(f format.Format, byName bool, uri string) bool {
 	return formats.Accepts(f.Name(), uri)
 }
 
-// withoutCompanions drops files that only hold more of another listed file's
-// data: of a Megatron pair that a folder or glob names whole, the index stays.
+// withoutCompanions drops files that only hold data of another listed file:
+// of a Megatron pair in a folder or glob, the index stays.
 func withoutCompanions(f format.Format, objects []store.Object) []store.Object {
 	with, ok := f.(format.Companion)
 	if !ok {
 		return objects
 	}
-	later := map[string]bool{} // companions of a file that comes after them
+	later := map[string]bool{} // companions of a later file
 	for _, o := range objects {
 		for _, uri := range with.Companions(o.URI) {
 			later[uri] = later[uri] || uri < o.URI
@@ -263,7 +263,7 @@ func withoutCompanions(f format.Format, objects []store.Object) []store.Object {
 	return slices.DeleteFunc(objects, func(o store.Object) bool { return later[o.URI] })
 }
 
-// namedFiles returns the URIs of the patterns that are the names of files.
+// namedFiles returns the URIs of the patterns that name single files.
 func namedFiles(ctx context.Context, st store.Store, patterns []string) (map[string]bool, error) {
 	named := map[string]bool{}
 	for _, p := range patterns {
@@ -279,7 +279,7 @@ func namedFiles(ctx context.Context, st store.Store, patterns []string) (map[str
 }
 
 // besideData are files that Hugging Face's save_to_disk and hub downloads put
-// beside the data: they do not say what a folder's format is.
+// next to the data: they do not decide a folder's format.
 var besideData = []string{"state.json", "dataset_info.json", "dataset_dict.json", "README.md"}
 
 // formatOf returns the format that the spec sets, or else the one that all files
@@ -305,7 +305,7 @@ func formatOf(src *jobspec.Source, objects []store.Object) (format.Format, error
 		case found == nil:
 			found, by = f, o.URI
 		case found.Name() != f.Name():
-			return nil, fault.Userf("its files are of several formats: %s is %s, %s is %s; set `format:` to the one that is meant, or make it two sources",
+			return nil, fault.Userf("its files are of several formats: %s is %s, %s is %s; set `format:` to the intended one, or make it two sources",
 				by, found.Name(), o.URI, f.Name())
 		}
 	}
@@ -315,9 +315,9 @@ func formatOf(src *jobspec.Source, objects []store.Object) (format.Format, error
 	case first != nil:
 		return nil, first
 	case len(objects) == 0:
-		return nil, fault.Userf("it names no file; give `files:` a path, a folder or a glob")
+		return nil, fault.Userf("it names no file; set `files:` to a path, a folder or a glob")
 	}
-	return decoders.ByPath(objects[0].URI) // nothing but what else stands beside data
+	return decoders.ByPath(objects[0].URI) // only files that accompany data
 }
 
 func wrap(source string, err error) error {
@@ -333,8 +333,8 @@ func (m *Manifest) Name(file int32) string {
 	return path.Base(f)
 }
 
-// Find returns the number of the file that a name means: its URI, or so much of
-// the end of it that no other file ends so.
+// Find returns the number of the file with a name: its URI, or an ending of it that
+// is unique.
 func (m *Manifest) Find(name string) (int, error) {
 	found, more := -1, 0
 	for i := range m.Files {
@@ -350,7 +350,7 @@ func (m *Manifest) Find(name string) (int, error) {
 	case more > 1:
 		return 0, fault.Userf("%d files end with %q: give more of the path, such as %q", more, name, m.Files[found].URI)
 	case found < 0:
-		return 0, fault.Userf("there is no file %q; a valid one is %q", name, m.Name(0))
+		return 0, fault.Userf("no file %q; a valid one is %q", name, m.Name(0))
 	}
 	return found, nil
 }

@@ -1,6 +1,6 @@
-// Package order defines the order of a source's samples: which files it is made
-// of, how they fall into chunks, in which order the chunks of an epoch come, and
-// how the samples inside a block are shuffled (DESIGN.md section 4).
+// Package order defines the order of a source's samples: its files, their division
+// into chunks, the order of the chunks of an epoch, and
+// the shuffle of samples inside a block.
 //
 // It owns the manifest with its fingerprints, the layout of chunks, the keyed
 // permutation and the keys samples are sorted by. It never reads a record and
@@ -55,7 +55,7 @@ func NewLayout(files []File, target int64) Layout {
 	return l
 }
 
-// joined counts how many files from the first on share a chunk.
+// joined counts the files, from the first on, that share a chunk.
 func joined(files []File, target int64) int {
 	if files[0].Chunks != 1 {
 		return 1
@@ -69,7 +69,7 @@ func joined(files []File, target int64) int {
 	return n
 }
 
-// Chunks is the number of chunks in one epoch.
+// Chunks returns the number of chunks in one epoch.
 func (l Layout) Chunks() int64 { return l.chunks }
 
 // Units returns the units of chunk c in file order.
@@ -96,7 +96,7 @@ type Order struct {
 	Layout  Layout
 }
 
-// Blocks is the number of blocks in one epoch.
+// Blocks returns the number of blocks in one epoch.
 func (o *Order) Blocks() int64 {
 	return (o.Layout.Chunks() + int64(o.Block) - 1) / int64(o.Block)
 }
@@ -125,7 +125,7 @@ func (o *Order) Chunks(seq int64) []int64 {
 	return chunks
 }
 
-// Place says where a sample comes from: its file in the manifest, its row there,
+// Place is the origin of a sample: its file in the manifest, its row there,
 // and its piece if the row was split.
 type Place struct {
 	File  int32
@@ -133,9 +133,9 @@ type Place struct {
 	Piece int32
 }
 
-// Sort returns the order in which the samples of block seq come: a permutation
-// of 0..len(places)-1. places are in reading order. Each sample has a key of its
-// own, so that taking one out leaves the others' order as it was.
+// Sort returns the order of the samples of block seq: a permutation
+// of 0..len(places)-1. places are in reading order. Each sample has its own
+// key, so that removing one does not change the order of the others.
 func (o *Order) Sort(seq int64, places []Place) []int32 {
 	index := make([]int32, len(places))
 	for i := range index {

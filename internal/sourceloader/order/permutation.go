@@ -7,7 +7,7 @@ import (
 )
 
 // Key is the randomness of one purpose: it is derived from the job's seed and
-// names, never from state, so that any position can be computed on its own.
+// names, never from state, so that any position can be computed directly.
 type Key uint64
 
 // NewKey derives the key of one purpose ("chunks", "samples") in one epoch of a

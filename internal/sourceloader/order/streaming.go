@@ -10,11 +10,11 @@ import (
 	"github.com/millrace-data/millrace/internal/sourceloader/store"
 )
 
-// indexBytes is more than an index has up to the end of its first shard.
+// indexBytes is above the size of an index up to the end of its first shard.
 const indexBytes = 1 << 20
 
-// noIndex refuses the index of a MosaicML Streaming dataset, which reads as JSON and
-// is no data: its shards lie beside it, and may not be in the listing.
+// noIndex refuses the index of a MosaicML Streaming dataset, which is valid JSON but
+// not data: its shards are next to it, and may not be in the listing.
 func noIndex(ctx context.Context, st store.Store, objects []store.Object) error {
 	for _, o := range objects {
 		if path.Base(o.URI) != "index.json" {
@@ -31,7 +31,7 @@ func noIndex(ctx context.Context, st store.Store, objects []store.Object) error 
 		switch {
 		case shard.Raw.Basename == "":
 		case shard.Format == "json":
-			return fault.Userf("%s is the index of a MosaicML Streaming dataset, and no data; its shards hold JSON Lines: name them with `format: jsonl` and without it, such as %s/shard.*.json",
+			return fault.Userf("%s is the index of a MosaicML Streaming dataset, not data; its shards hold JSON Lines: name only them, with `format: jsonl`, such as %s/shard.*.json",
 				o.URI, path.Dir(o.URI))
 		default:
 			return fault.Userf("%s is the index of a MosaicML Streaming dataset, whose shards (%s) are not read: write its samples as Parquet or JSON Lines (docs/file-formats.md, \"Other formats\")",
@@ -41,7 +41,7 @@ func noIndex(ctx context.Context, st store.Store, objects []store.Object) error 
 	return nil
 }
 
-// streamingShard is what an index says of a shard, as far as it is needed here.
+// streamingShard is the part of a shard's index entry that is needed here.
 type streamingShard struct {
 	Format string `json:"format"` // mds, json, csv, tsv, xsv
 	Raw    struct {
@@ -49,8 +49,7 @@ type streamingShard struct {
 	} `json:"raw_data"`
 }
 
-// firstShard reads the first shard of an index, and no more of it; what is no index
-// has none.
+// firstShard reads the first shard of an index, and no more; other files have none.
 func firstShard(r io.Reader) (shard streamingShard) {
 	d := json.NewDecoder(r)
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// class is what the splitters ask about a character, as a set of bits.
+// class is the classes of a character that splitters use, as a set of bits.
 type class uint8
 
 const (
@@ -17,7 +17,7 @@ const (
 	lower                     // \p{Ll} \p{Lm} \p{Lo} \p{M}: o200k's second class
 	number                    // \p{N}
 	space                     // \s, which is White_Space
-	newline                   // \r or \n; set beside space
+	newline                   // \r or \n; set along with space
 	symbol                    // none of \p{L}, \p{N}, \s; marks are symbols too
 	wide                      // the first byte of a character outside ASCII
 )

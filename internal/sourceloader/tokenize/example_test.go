@@ -24,5 +24,5 @@ func Example() {
 	// Output:
 	// [104 195 169 108 108 111 256]
 	// héllo<|endoftext|> <nil>
-	// there is no encoding "cl100k"; did you mean cl100k_base? valid are bytes, r50k_base, p50k_base, cl100k_base, o200k_base
+	// unknown encoding "cl100k"; did you mean cl100k_base? valid are bytes, r50k_base, p50k_base, cl100k_base, o200k_base
 }

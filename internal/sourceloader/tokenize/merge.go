@@ -7,12 +7,12 @@ import "slices"
 // Two implementations of that one rule, for short and for long pieces.
 
 const (
-	// shortPiece is the longest piece, in bytes, for which all pairs are looked
-	// at for each merge; longer ones use a heap.
+	// shortPiece is the longest piece, in bytes, for which each merge scans all
+	// pairs; longer ones use a heap.
 	shortPiece = 32
 
 	// keptPiece is the longest piece whose scratch memory is kept: up to 32
-	// bytes for a byte of it, 2 MiB. Longer ones, which are rare, give it back.
+	// bytes for a byte of it, 2 MiB. Longer ones, which are rare, release it.
 	keptPiece = 1 << 16
 )
 
@@ -20,7 +20,7 @@ const (
 type merger struct {
 	v *vocab
 
-	// Of a short piece, by the position where a token begins.
+	// For a short piece, by the start of a token.
 	ids        [shortPiece]int32
 	pairs      [shortPiece]uint32 // rank of the pair with the next token, and position
 	prev, next [shortPiece + 1]uint8
@@ -29,7 +29,7 @@ type merger struct {
 }
 
 // appendMerged appends the tokens of the piece t[:n], n > 1. What follows it
-// in t is not looked at, but words are read faster where t goes on.
+// in t does not matter, but words are read faster where t continues.
 func (m *merger) appendMerged(dst []int32, t []byte, n int) []int32 {
 	if n <= shortPiece {
 		return m.appendShort(dst, t, n)
@@ -104,7 +104,7 @@ func (c *chain) appendLong(dst []int32, v *vocab, t []byte, n int) []int32 {
 	for len(c.heap) > 0 {
 		top := c.pop()
 		rank, at := int32(top>>32), int32(uint32(top))
-		if c.links[at].rank == rank { // else a merge beside it made it stale
+		if c.links[at].rank == rank { // else a neighbouring merge made it stale
 			c.merge(v, t, at, rank)
 		}
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/millrace-data/millrace/internal/fault"
 )
 
-// encodingSpec is what is published about an encoding beside its ranks.
+// encodingSpec is the published data of an encoding, without its ranks.
 type encodingSpec struct {
 	name    string
 	split   splitter
@@ -63,15 +63,15 @@ func specOf(name string) (encodingSpec, error) {
 	if near := didyoumean.Nearest(name, Names()); near != "" {
 		hint = " did you mean " + near + "?"
 	}
-	return encodingSpec{}, fault.Userf("there is no encoding %q;%s valid are %s",
+	return encodingSpec{}, fault.Userf("unknown encoding %q;%s valid are %s",
 		name, hint, strings.Join(Names(), ", "))
 }
 
-// maxRankFile bounds what is read of a rank file. The largest there is has 3.6
+// maxRankFile bounds the size of a rank file. The largest published one has 3.6
 // MB; a bigger one is something else, such as a checkpoint named by mistake.
 const maxRankFile = 32 << 20
 
-// readRankFile reads the whole file, with errors that say how to get one.
+// readRankFile reads the whole file; its errors say how to get one.
 func readRankFile(s encodingSpec, path string) ([]byte, error) {
 	get := func(what string) error {
 		return fault.Userf("encoding %s needs its rank file %s.tiktoken, %s; rank files are not shipped "+
@@ -94,15 +94,15 @@ func readRankFile(s encodingSpec, path string) ([]byte, error) {
 		return nil, fault.Userf("reading the rank file of encoding %s: %w", s.name, err)
 	}
 	if len(data) > maxRankFile {
-		return nil, fault.Userf("%s is no rank file of encoding %s: it is larger than %d MiB",
+		return nil, fault.Userf("%s is not a rank file of encoding %s: it is larger than %d MiB",
 			path, s.name, maxRankFile>>20)
 	}
 	return data, nil
 }
 
-// checkDigest verifies that a rank file is the one that is published under the
-// encoding's name or, if the caller declared another one, that one. A swapped rank or
-// a flipped bit leaves a file that reads well and gives other tokens.
+// checkDigest verifies that a rank file is the one published under the
+// encoding's name or, if the caller declared another digest, that one. A swapped rank or
+// a flipped bit leaves a readable file that gives other tokens.
 func checkDigest(s encodingSpec, path, declared string, digest [sha256.Size]byte) error {
 	got := hex.EncodeToString(digest[:])
 	switch {
@@ -121,9 +121,9 @@ func checkDigest(s encodingSpec, path, declared string, digest [sha256.Size]byte
 // rank, nil for a rank not in use. Empty lines are skipped.
 func parseRanks(s encodingSpec, path string, data []byte) ([][]byte, error) {
 	tokens := make([][]byte, s.vocab)
-	lines := make([]int, s.vocab) // where each rank was given, for messages
+	lines := make([]int, s.vocab) // the line of each rank, for messages
 	ids := make(map[string]int, s.ranks)
-	text := make([]byte, 0, len(data)) // all tokens on end: they are shorter than their base64
+	text := make([]byte, 0, len(data)) // all tokens joined: they are shorter than their base64
 	at := 0
 	for line := range bytes.Lines(data) {
 		at++
@@ -163,7 +163,7 @@ func parseRank(s encodingSpec, dst, line []byte) (text []byte, rank int, err err
 		return nil, 0, fmt.Errorf("%.40q is not a rank; want a whole number from 0 on", number)
 	}
 	if rank >= s.vocab || s.isSpecial(int32(rank)) {
-		return nil, 0, fmt.Errorf("rank %d is no token of %s, which has %d ranks; is this another encoding's file?",
+		return nil, 0, fmt.Errorf("rank %d is not a token of %s, which has %d ranks; is this another encoding's file?",
 			rank, s.name, s.ranks)
 	}
 	return text, rank, nil
@@ -178,7 +178,7 @@ func (s encodingSpec) isSpecial(id int32) bool {
 	return false
 }
 
-// checkRanks verifies that the file is whole and of this encoding.
+// checkRanks verifies that the file is complete and of this encoding.
 func checkRanks(s encodingSpec, path string, tokens [][]byte, n int) error {
 	if n != s.ranks {
 		return fault.Userf("%s has %d ranks, but %s has %d; want the file %s.tiktoken of the tiktoken distribution, whole",

@@ -12,9 +12,9 @@ import (
 // SpecialNames returns the names of the encoding's special tokens, sorted.
 func (e *Encoding) SpecialNames() []string { return slices.Sorted(maps.Values(e.special)) }
 
-// Specials says what becomes of the names of special tokens in a text, as tiktoken's
-// encode has it: those that are allowed are their ids, a text with one that is refused has
-// no encoding, and all others are ordinary text. It is read-only and safe for concurrent use.
+// Specials is the treatment of special-token names in a text, as in tiktoken's
+// encode: allowed names become their ids, a refused name is an error, and all others
+// are ordinary text. It is read-only and safe for concurrent use.
 type Specials struct {
 	encoding *Encoding
 	allowed  finder
@@ -37,10 +37,10 @@ func (e *Encoding) Specials(allowed, refused []string) (*Specials, error) {
 }
 
 // Append is Encoding.Append with these rules. Its error, of class fault.User, names the
-// first token that is refused; nothing is appended then.
+// first refused token; nothing is appended then.
 func (s *Specials) Append(dst []int32, text []byte) ([]int32, error) {
 	if at, n := s.refused.next(text, 0); at >= 0 {
-		return dst, fault.Userf("byte %d of the text is the special token %s, which is refused: take it out of the data, or out of what `special` and `refuse` say",
+		return dst, fault.Userf("byte %d of the text is the special token %s, which is refused: remove it from the data, or change `special` and `refuse`",
 			at, s.refused.tokens[n].name)
 	}
 	from := 0
@@ -60,8 +60,8 @@ func (s *Specials) Append(dst []int32, text []byte) ([]int32, error) {
 
 // finder finds names in a text.
 type finder struct {
-	tokens []special // the longest first, so that no name hides behind its beginning
-	prefix []byte    // that all names have in common: one search finds where any may be
+	tokens []special // the longest first, so that no prefix hides a longer name
+	prefix []byte    // the common prefix of all names: one search finds all candidates
 }
 
 type special struct {

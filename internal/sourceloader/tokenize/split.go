@@ -38,9 +38,9 @@ func splitR50K(t []byte, i int) int {
 //	(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}
 //	| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
 //
-// The reference has meanwhile put \s++$ before \s*[\r\n]+, which keeps white
+// The reference has since added \s++$ before \s*[\r\n]+, which keeps white
 // space at the end of a text in one piece. The tokens are the same, because no
-// token of the encoding goes on after a line end with other white space.
+// token of the encoding continues after a line end with other white space.
 func splitCL100K(t []byte, i int) int {
 	c, w := classAt(t, i)
 	switch {
@@ -119,7 +119,7 @@ func word(t []byte, i int) (end int, first bool) {
 		return end, true
 	}
 	if giveBack > i {
-		// U* took everything; it gives back its last character that is in V.
+		// U* matched everything; it gives up its last character that is in V.
 		return giveBack, true
 	}
 	return q, false

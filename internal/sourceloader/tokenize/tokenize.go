@@ -1,6 +1,6 @@
 // Package tokenize turns text into token ids and back: the byte-pair encodings
-// r50k_base, p50k_base, cl100k_base and o200k_base, token for token as their
-// published definition has them, and "bytes", which needs no file.
+// r50k_base, p50k_base, cl100k_base and o200k_base, token for token as
+// published, and "bytes", which needs no file.
 //
 // An [Encoding] is the read-only table, shared by all goroutines; an [Encoder]
 // belongs to one of them, or is lent to one by [Encoding.Append]. The package owns the splitters, the Unicode classes
@@ -31,7 +31,7 @@ type Encoding struct {
 	name    string
 	eot     int32
 	size    int
-	special map[int32]string // ids that stand for no text, with their names
+	special map[int32]string // ids of special tokens, with their names
 	digest  [sha256.Size]byte
 
 	split splitter // nil for bytes, and so is vocab
@@ -51,9 +51,9 @@ func Bytes() *Encoding {
 // is empty. Every call reads the file again, about 0.1 s (o200k_base: 0.3 s);
 // callers keep what they share.
 //
-// The file is the one that is published under the name, by its SHA-256. declared is
-// the SHA-256, in hex of lower case, of another one that is meant, with as many ranks;
-// "" if there is none.
+// The file must be the one published under the name, by its SHA-256. declared is
+// the SHA-256, in lower-case hex, of another file with as many ranks to accept
+// instead, or "".
 //
 // All errors are of class fault.User.
 func Load(name, rankFile, declared string) (*Encoding, error) {
@@ -113,11 +113,11 @@ func (e *Encoding) EOT() int32 { return e.eot }
 // of special tokens included, are below it. Some below it may not be in use.
 func (e *Encoding) VocabSize() int { return e.size }
 
-// Digest returns the SHA-256 of the rank file, which decides every id together
-// with the name; it is zero for bytes. A job that resumes compares it.
+// Digest returns the SHA-256 of the rank file, which together with the name decides
+// every id; it is zero for bytes. A resumed job compares it.
 func (e *Encoding) Digest() [sha256.Size]byte { return e.digest }
 
-// Decode returns the bytes that ids stand for, as a new slice. A special token
+// Decode returns the bytes of ids, as a new slice. A special token
 // gives its name, such as <|endoftext|>. Tokens may end inside a character, so
 // that a part of a text need not be valid UTF-8. An id that is not in use is
 // an error of class fault.User.
@@ -134,7 +134,7 @@ func (e *Encoding) Decode(ids []int32) ([]byte, error) {
 	return text, nil
 }
 
-// bytesOf returns what an id stands for, or nothing.
+// bytesOf returns the bytes of an id, nil if unused.
 func (e *Encoding) bytesOf(id int32) []byte {
 	switch {
 	case id < 0 || int(id) >= e.size:
@@ -175,22 +175,22 @@ type Encoder struct {
 	batch  [batchPieces]lookup
 }
 
-// batchPieces are looked up together: their trips to memory overlap, because no
-// decision stands between them. From 16 to 128 it makes no difference.
+// batchPieces are looked up together: their cache misses overlap, because no
+// branch depends on them. Values from 16 to 128 make no difference.
 const batchPieces = 32
 
-// lookup is a piece of a text that is being looked up.
+// lookup is a piece of a text during its look-up.
 type lookup struct {
 	n         int // bytes
 	key, hash uint64
 	slot      wordSlot // the first that may hold it
 }
 
-// bytesPerToken is more than what most texts have.
+// bytesPerToken is above that of most texts.
 const bytesPerToken = 5
 
-// Append is Encoder.Append, by an encoder that is idle. It is safe for concurrent
-// use: there are as many encoders as calls at a time.
+// Append is Encoder.Append, with an idle encoder. It is safe for concurrent
+// use: each concurrent call has its own encoder.
 func (e *Encoding) Append(dst []int32, text []byte) []int32 {
 	encoder, ok := e.idle.Get().(*Encoder)
 	if !ok {
@@ -201,10 +201,10 @@ func (e *Encoding) Append(dst []int32, text []byte) []int32 {
 }
 
 // Append appends the tokens of text to dst and returns it. The text is shorter
-// than 2 GiB and borrowed for the call. Nothing is added in front or behind,
+// than 2 GiB and borrowed for the call. Nothing is added before or after,
 // and names of special tokens in the text are ordinary text.
 //
-// Every text has an encoding and Decode gives it back byte for byte, even if
+// Every text has an encoding and Decode restores it byte for byte, even if
 // it is not valid UTF-8: a stray byte counts as a symbol when the text is split
 // (so it never joins a word or a number), and keeps its value.
 //

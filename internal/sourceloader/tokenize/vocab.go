@@ -11,12 +11,11 @@ import (
 // encoding has 199,998 ids.
 const none = int32(1 << 20)
 
-// vocab answers the one question of byte-pair encoding without allocating:
-// which token is this piece? It is also what two tokens merge to, because
-// those are the tokens of their bytes. It is read-only once built. cl100k_base
+// vocab looks up the token of a piece without allocating. That also finds the merge
+// of two tokens, which is the token of their bytes. It is read-only once built. cl100k_base
 // takes 6 MB, o200k_base 11 MB.
 type vocab struct {
-	text    []byte   // all tokens on end
+	text    []byte   // all tokens joined
 	offsets []uint32 // token id is text[offsets[id]:offsets[id+1]]; empty for ids not in use
 
 	words     []wordSlot // open addressing, linear probing, at most half full
@@ -25,7 +24,7 @@ type vocab struct {
 	tails     []uint64 // by id, the last 8 bytes of tokens of more than 8
 
 	bytes     [256]int32       // the token of each single byte
-	bytePairs [256 * 256]int32 // what two single bytes merge to, or none
+	bytePairs [256 * 256]int32 // the token of two single bytes, or none
 }
 
 // wordSlot holds one token by its key: the bytes themselves of a token of up to 8
@@ -37,8 +36,8 @@ type wordSlot struct {
 }
 
 // newVocab indexes tokens, whose index is their id and rank. An empty token is
-// an id not in use. All single bytes must be there and no token twice, and
-// there must be no more than none.
+// an unused id. All single bytes must be present, no token twice, and there are
+// at most none tokens.
 func newVocab(tokens [][]byte) *vocab {
 	v := &vocab{offsets: make([]uint32, 1, len(tokens)+1)}
 	for _, t := range tokens {
@@ -71,9 +70,9 @@ func (v *vocab) token(id int32) []byte {
 	return v.text[v.offsets[id]:v.offsets[id+1]]
 }
 
-// merged returns the token t[i:j], i < j, or none, for bytes that are seldom a
-// token. The bits say so for 9 of 10 of those from a core's own cache, where
-// the words would be a trip to memory.
+// merged returns the token t[i:j], i < j, or none, for bytes that are rarely a
+// token. The bits, which fit a core's cache, reject 9 of 10 of those; the words
+// would be a cache miss.
 func (v *vocab) merged(t []byte, i, j int) int32 {
 	key := wordKey(t, i, j)
 	hash := wordHash(key, j-i)
@@ -83,7 +82,7 @@ func (v *vocab) merged(t []byte, i, j int) int32 {
 	return v.word(key, hash, t[i:j])
 }
 
-// word returns the token that is piece, or none, by the key and hash of piece.
+// word returns the token of piece, or none, by the key and hash of piece.
 func (v *vocab) word(key, hash uint64, piece []byte) int32 {
 	mask := uint64(len(v.words) - 1)
 	for i := hash >> v.wordShift; ; i = (i + 1) & mask {

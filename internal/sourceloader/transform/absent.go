@@ -11,27 +11,26 @@ import (
 	"github.com/millrace-data/millrace/internal/sourceloader/format"
 )
 
-// ErrAbsent is what is wrong with a record that lacks a field which the text, or the
-// tokens, are made of.
+// ErrAbsent reports a record without a field of its text or tokens.
 var ErrAbsent = errors.New("the record has no field")
 
 // Users names, for each of Columns, the first step that reads it, as errors name it:
 // "transforms[0].text"; "" for one that is only kept.
 func (c *Chain) Users() []string { return slices.Clone(c.users) }
 
-// Requires says of a column, by its place in Columns, whether a record without it is a bad one.
-// Filters, images and kept columns take what is absent for null, and a template's
-// {field?} takes it for an empty text.
+// Requires reports whether a record without a column, by its place in Columns, is bad.
+// For filters, images and kept columns an absent field is null, and for a template's
+// {field?} it is empty.
 func (c *Chain) Requires(column int) bool { return c.requires[column] }
 
-// absent is the error of a record that lacks a column which it must have.
+// absent returns the error of a record that lacks a required column.
 func absent(rec *format.Record, column int, path, remedy string) error {
 	missing, has := Lacks(rec, column, path)
 	err := fault.Userf("%w %q%s: correct the name, %s, or skip such records by bad_records.policy", ErrAbsent, clip(missing), Hint(missing, has), remedy)
 	return &absence{err, column}
 }
 
-// absence is an ErrAbsent with the column that it is about.
+// absence is an ErrAbsent with its column.
 type absence struct {
 	error
 	column int
@@ -39,7 +38,7 @@ type absence struct {
 
 func (a *absence) Unwrap() error { return a.error }
 
-// AbsentColumn returns the place of the column that an ErrAbsent is about.
+// AbsentColumn returns the place of the column of an ErrAbsent.
 func AbsentColumn(err error) (column int, ok bool) {
 	if a, is := errors.AsType[*absence](err); is {
 		return a.column, true
@@ -47,8 +46,8 @@ func AbsentColumn(err error) (column int, ok bool) {
 	return 0, false
 }
 
-// Lacks says which part of the path of an absent column is missing in a record, and
-// which names there are in its place.
+// Lacks returns the part of an absent column's path that is missing in a record, and
+// the names present in its place.
 func Lacks(rec *format.Record, column int, path string) (missing string, has []string) {
 	if rec.Lacks != nil {
 		if missing, has = rec.Lacks(column); missing != "" {
@@ -58,14 +57,14 @@ func Lacks(rec *format.Record, column int, path string) (missing string, has []s
 	return path, has
 }
 
-// The names that a message lists, and how long each may be: it is read by a person.
+// Limits of a message: the names listed, and the length of each.
 const (
 	maxHas  = 20
 	maxName = 60
 )
 
-// Hint goes on after the name of a field that is missing: what was meant, and what
-// there is.
+// Hint continues a message after the name of a missing field: the nearest name, and
+// the names present.
 func Hint(missing string, has []string) string {
 	if len(has) == 0 {
 		return ", as it has none there"

@@ -20,8 +20,8 @@ const (
 	ruleDrop     = "drop"
 )
 
-// Chain is a compiled source. It is immutable and safe for concurrent use; the
-// goroutines that apply it have a Worker each.
+// Chain is a compiled source. It is immutable and safe for concurrent use; each
+// goroutine that applies it has its own Worker.
 type Chain struct {
 	columns  []string
 	users    []string // of each column, the step that names it first
@@ -35,7 +35,7 @@ type Chain struct {
 	pictures [32]byte // imaging.Fingerprint if there is an image step, else zero
 }
 
-// step is a step with the words that errors name it by.
+// step is a step with its name in errors.
 type step struct {
 	label string
 	run   func(w *Worker, rec *format.Record) (bool, error)
@@ -49,7 +49,7 @@ type keptColumn struct {
 // Compile compiles the transforms, kept columns and long rule of src.
 // sequenceLength is the bound on the tokens of a sample and the default of
 // src.Long.Max. Encodings come from tokenizers, which the sources of a job
-// share; nil reads them for this chain alone.
+// share; nil reads them for this chain only.
 //
 // Steps run in the order of the spec. The text is the column text until a text
 // step sets it. An AppendEOD whose ID is below zero appends the encoding's own
@@ -77,8 +77,8 @@ func Compile(src jobspec.Source, sequenceLength int, tokenizers *Tokenizers) (*C
 	return c.chain, nil
 }
 
-// CheckFilter reports whether expr is a valid filter, wherever it stands in a
-// chain. Its error is the one of Compile without the name of the source.
+// CheckFilter checks that expr is a valid filter, at any place in a
+// chain. Its error is that of Compile without the name of the source.
 func CheckFilter(expr string) error {
 	_, err := filter.Compile(expr, filter.Scope{Tokens: true, Column: func(path string) (int, error) {
 		_, err := fieldpath.Parse(path)
@@ -88,8 +88,8 @@ func CheckFilter(expr string) error {
 }
 
 // Columns returns the paths of the columns that records must have, in the order
-// of Record.Values: what the steps read, by first use, then what is kept. Each
-// is there once. The slice is the caller's.
+// of Record.Values: those the steps read, by first use, then kept ones, each
+// once. The slice is the caller's.
 func (c *Chain) Columns() []string { return slices.Clone(c.columns) }
 
 // Encoding returns the encoding of the tokenize step, or nil if the tokens come
@@ -115,9 +115,9 @@ func (c *Chain) EncodingDigest() [32]byte {
 type compiler struct {
 	chain      *Chain
 	tokenizers *Tokenizers
-	hasText    bool   // a text step came
-	hasTokens  bool   // a tokenize or tokens step came
-	hasEnd     bool   // an append_eod step came
+	hasText    bool   // after a text step
+	hasTokens  bool   // after a tokenize or tokens step
+	hasEnd     bool   // after an append_eod step
 	label      string // of the step that is being compiled
 }
 
@@ -125,7 +125,7 @@ func (c *compiler) add(label string, run func(*Worker, *format.Record) (bool, er
 	c.chain.steps = append(c.chain.steps, step{label, run})
 }
 
-// column gives a path its place in Record.Values.
+// column returns the place of a path in Record.Values.
 func (c *compiler) column(path string) (int, error) {
 	if place := slices.Index(c.chain.columns, path); place >= 0 {
 		return place, nil
@@ -139,7 +139,7 @@ func (c *compiler) column(path string) (int, error) {
 	return len(c.chain.columns) - 1, nil
 }
 
-// required is column, for one that records must have.
+// required is column for a required column.
 func (c *compiler) required(path string) (int, error) {
 	place, err := c.column(path)
 	if err == nil {
@@ -204,7 +204,7 @@ func (c *compiler) text(label, src string) error {
 	return nil
 }
 
-// needText makes the column text the current text if no text step came.
+// needText makes the column text the current text if there was no text step.
 func (c *compiler) needText(label string) error {
 	if c.hasText {
 		return nil
@@ -266,7 +266,7 @@ func (c *compiler) tokenize(label string, t jobspec.Tokenize) error {
 	return nil
 }
 
-// specials is tokenize for a text in which names of special tokens are more than text.
+// specials is tokenize for a text in which special-token names have a meaning.
 func (c *compiler) specials(label string, enc *tokenize.Encoding, t jobspec.Tokenize) error {
 	allowed, refused := slices.Clone(t.Allow), slices.Clone(t.Refuse)
 	for _, name := range enc.SpecialNames() {
@@ -317,7 +317,7 @@ func (c *compiler) appendEOD(label string, eod jobspec.AppendEOD) error {
 	case !c.hasTokens:
 		return fault.Userf("append_eod needs tokens: put it after the tokenize or tokens step")
 	case id < 0 && c.chain.encoding == nil:
-		return fault.Userf("append_eod needs an id here: tokens from a column have no encoding that says which one ends a document")
+		return fault.Userf("append_eod needs an id here: tokens from a column have no encoding that defines one")
 	case id < 0:
 		id = c.chain.encoding.EOT()
 	}
@@ -335,7 +335,7 @@ func (c *compiler) keep(paths []string) error {
 	c.label = ""
 	for i, path := range paths {
 		if slices.Contains(paths[:i], path) {
-			return fault.Userf("keep[%d]: column %q is there already", i, path)
+			return fault.Userf("keep[%d]: column %q is named twice", i, path)
 		}
 		place, err := c.column(path)
 		if err != nil {

@@ -30,7 +30,7 @@ func TestCompileErrors(t *testing.T) {
 		"bad path in template": {jobspec.Source{Transforms: steps{text("{a..b}"), tokenizeBytes}}, "field path"},
 		"bad path of tokens":   {jobspec.Source{Transforms: steps{ids("a.")}}, "field path"},
 		"bad path in keep":     {jobspec.Source{Transforms: steps{tokenizeBytes}, Keep: []string{"jpg", ""}}, "keep[1]: "},
-		"kept twice":           {jobspec.Source{Transforms: steps{tokenizeBytes}, Keep: []string{"jpg", "jpg"}}, `keep[1]: column "jpg" is there already`},
+		"kept twice":           {jobspec.Source{Transforms: steps{tokenizeBytes}, Keep: []string{"jpg", "jpg"}}, `keep[1]: column "jpg" is named twice`},
 		"no field":             {jobspec.Source{Transforms: steps{text("body"), tokenizeBytes}}, "write {body} for a field"},
 		"no field in words":    {jobspec.Source{Transforms: steps{text("{{a}} b"), tokenizeBytes}}, "write {text} for a field"},
 		"open brace":           {jobspec.Source{Transforms: steps{text("a{b"), tokenizeBytes}}, "byte 1: { is not closed"},

@@ -14,7 +14,7 @@ import (
 type Image struct {
 	At   int32        // place of its first placeholder in Sample.Tokens
 	Grid imaging.Grid // in patches; Geometry.Tokens of it is the number of placeholders
-	Data []byte       // as the record has it: encoded
+	Data []byte       // encoded, as in the record
 	SHA  [32]byte     // SHA-256 of Data
 }
 

@@ -9,9 +9,9 @@ import (
 	"github.com/millrace-data/millrace/jobspec"
 )
 
-// Skips says whether a source leaves out a record with this error, rather than stop the
-// job. One that is too long, or whose lists are, is left out only if the spec says how long
-// they may be: the limit decides about bytes then, and is part of the job's identity.
+// Skips reports whether a source leaves out a record with this error, instead of stopping
+// the job. A record that is too long, or has lists that are, is left out only if the spec
+// sets the limit: the limit then decides bytes, and is part of the job's identity.
 func Skips(src *jobspec.Source, err error) bool {
 	return fault.ClassOf(err) == fault.User && src.BadRecords.Policy == "skip" &&
 		(src.MaxRecord > 0 || !errors.Is(err, format.ErrTooLong)) &&
@@ -20,8 +20,8 @@ func Skips(src *jobspec.Source, err error) bool {
 
 func maxText(src jobspec.Source) int { return int(cmp.Or(src.MaxRecord, format.DefaultMaxRecord)) }
 
-// size is how long the template's text will be in bytes, before any memory is taken for
-// it; numbers and bools, which are short, do not count.
+// size returns the length of the template's text in bytes, before it is allocated;
+// numbers and bools, which are short, do not count.
 func (t template) size(w *Worker, rec *format.Record) (n int) {
 	for i := range t.parts {
 		p := &t.parts[i]

@@ -31,7 +31,7 @@ func NewTokenizers() *Tokenizers {
 }
 
 // Load returns the encoding of a tokenize step, whose rank file is read the first
-// time; an empty name means bytes. An error is not remembered: the next Load
+// time; an empty name means bytes. Errors are not cached: the next Load
 // reads again.
 func (t *Tokenizers) Load(step jobspec.Tokenize) (*tokenize.Encoding, error) {
 	key := encodingKey{cmp.Or(step.Encoding, tokenize.Bytes().Name()), step.Ranks, step.SHA256}

@@ -25,14 +25,14 @@
 //
 // split cuts the tokens into pieces of Max, the last one shorter; truncate
 // keeps the first Max; drop gives no sample. All see the end-of-document token
-// as a token like others: it ends the last piece, and truncate cuts it off.
+// as an ordinary token: it ends the last piece, and truncate cuts it off.
 //
 // # Images
 //
-// An image step puts the placeholders of the record's images, from their sizes as
-// the headers say them, before all other tokens, whatever comes after it in the
+// An image step puts the placeholders of the record's images, sized by their
+// headers, before all other tokens, whatever follows it in the
 // chain; filters and append_eod see the other tokens only. Placeholders are never
-// parted from their images: a record whose placeholders, with the tokens around
+// separated from their images: a record whose placeholders, with the tokens around
 // them, are longer than Max is too long by every rule, and the pieces of a split
 // record after the first have no image.
 package transform
@@ -48,12 +48,12 @@ type Sample struct {
 	Images []Image  // in the order of their placeholders; on piece 0 only
 }
 
-// Outcome says what became of a record, so that nothing is dropped silently.
+// Outcome is the outcome of a record, so that none is dropped silently.
 type Outcome uint8
 
 const (
 	Kept     Outcome = iota // gave at least one sample
-	Filtered                // a filter said no
+	Filtered                // refused by a filter
 	TooLong                 // dropped by long: drop, or its images alone are too long
 	Empty                   // no token left
 )

@@ -21,7 +21,7 @@ func appendText(dst []byte, v *format.Value) ([]byte, error) {
 		}
 		return append(dst, v.Bytes...), nil
 	case format.Tokens:
-		return dst, fault.Userf("token ids are no text; use a tokens step for them")
+		return dst, fault.Userf("token ids are not text; use a tokens step for them")
 	case format.List:
 		for i := range v.List {
 			if i > 0 {
@@ -74,7 +74,7 @@ func appendFloat(dst []byte, f float64) []byte {
 	return strconv.AppendFloat(dst, f, 'f', -1, 64)
 }
 
-// appendIDs appends token ids: tokens as they are, ints of a list, nothing for
+// appendIDs appends token ids: tokens directly, ints of a list, nothing for
 // null. Errors are of class fault.User.
 func appendIDs(dst []int32, v *format.Value) ([]int32, error) {
 	switch v.Kind {
@@ -91,7 +91,7 @@ func appendIDs(dst []int32, v *format.Value) ([]int32, error) {
 		for i := range v.List {
 			item := &v.List[i]
 			if item.Kind != format.Int {
-				return dst, fault.Userf("element %d is no integer; token ids are integers from 0 to %d", i, math.MaxInt32)
+				return dst, fault.Userf("element %d is not an integer; token ids are integers from 0 to %d", i, math.MaxInt32)
 			}
 			if item.Int < 0 || item.Int > math.MaxInt32 {
 				return dst, idError(i, item.Int)
@@ -107,8 +107,8 @@ func idError(i int, id int64) error {
 	return fault.Userf("element %d is %d; token ids are 0 to %d", i, id, math.MaxInt32)
 }
 
-// extra gives a kept value as bytes: nil for null, a string or bytes as they
-// are, and numbers and bools as text in scratch, which is returned too.
+// extra returns a kept value as bytes: nil for null, a string or bytes
+// directly, and numbers and bools as text in scratch, which is returned too.
 func extra(scratch []byte, v *format.Value) (value, newScratch []byte, err error) {
 	switch v.Kind {
 	case format.Null:

@@ -9,13 +9,13 @@ import (
 )
 
 // maxScratch is the scratch memory in bytes, for each buffer, that a Worker
-// keeps from one record to the next: one huge record must not hold its size for
+// keeps between records: one huge record must not hold its memory for
 // the rest of the job.
 const maxScratch = 16 << 20
 
 // Worker applies a Chain, one record at a time. It is not safe for concurrent
-// use: each goroutine makes its own. What it does with a record does not depend
-// on the records before.
+// use: each goroutine makes its own. Its output does not depend
+// on earlier records.
 type Worker struct {
 	chain *Chain
 	input filter.Input
@@ -37,13 +37,12 @@ func (c *Chain) Worker() *Worker { return &Worker{chain: c} }
 // Apply turns rec, whose values are those of Chain.Columns, into samples and
 // calls emit for each, in order of Piece. Samples have 1 to sequenceLength tokens
 // and are valid during emit only, which must not call Apply of the same worker.
-// rec is not changed. The outcome says what became of the record; it has no
-// meaning beside an error.
+// rec is not changed. The outcome has no meaning with an error.
 //
 // rec.Err and an error of emit are returned as they are. An error about a value
 // is of class fault.User, names row, step and column (the reader knows source and
-// file), and comes before the first sample of the record. A record with other columns than asked for is
-// a bug.
+// file), and precedes the first sample of the record. A record with other columns than
+// the chain's is a bug.
 func (w *Worker) Apply(rec *format.Record, emit func(*Sample) error) (Outcome, error) {
 	if rec.Err != nil {
 		return 0, rec.Err
@@ -78,7 +77,7 @@ func (w *Worker) reset() {
 	}
 }
 
-// reuse empties s, or lets it go if it is larger than limit elements.
+// reuse empties s, or drops it if it is larger than limit elements.
 func reuse[T any](s []T, limit int) []T {
 	if cap(s) > limit {
 		return nil
@@ -86,7 +85,7 @@ func reuse[T any](s []T, limit int) []T {
 	return s[:0]
 }
 
-// render makes the template's text the current one.
+// render makes the template's text the current text.
 func (w *Worker) render(t *template, rec *format.Record) error {
 	if t.single() && t.parts[0].column != fromText {
 		if v := &rec.Values[t.parts[0].column]; v.Kind == format.String && len(v.Bytes) <= w.chain.maxText {
@@ -122,7 +121,7 @@ func (w *Worker) render(t *template, rec *format.Record) error {
 	return nil
 }
 
-// emit applies the long rule to the record's tokens and hands out its samples.
+// emit applies the long rule to the record's tokens and emits its samples.
 func (w *Worker) emit(rec *format.Record, emit func(*Sample) error) (Outcome, error) {
 	limit, images := w.chain.max, len(w.prefix)
 	if images > 0 {

@@ -193,12 +193,12 @@ func TestIntsBecomeTokens(t *testing.T) {
 func TestRecordErrors(t *testing.T) {
 	for want, src := range map[string]jobspec.Source{
 		`transforms[1].text: column "bad": byte 1 (0xff) is not UTF-8`:                 {Transforms: []jobspec.Transform{where("true"), text("{bad}"), tokenizeBytes}},
-		`transforms[0].text: column "badlist": token ids are no text`:                  {Transforms: []jobspec.Transform{text("a{badlist}"), tokenizeBytes}},
-		`column "ids": token ids are no text; use a tokens step`:                       {Transforms: []jobspec.Transform{text("{ids}"), tokenizeBytes}},
+		`transforms[0].text: column "badlist": token ids are not text`:                 {Transforms: []jobspec.Transform{text("a{badlist}"), tokenizeBytes}},
+		`column "ids": token ids are not text; use a tokens step`:                      {Transforms: []jobspec.Transform{text("{ids}"), tokenizeBytes}},
 		`transforms[0].tokens: column "negative": element 1 is -1`:                     {Transforms: []jobspec.Transform{ids("negative")}},
 		`column "large": element 1 is 2147483648; token ids are 0 to 2147483647`:       {Transforms: []jobspec.Transform{ids("large")}},
 		`column "minus": element 0 is -1`:                                              {Transforms: []jobspec.Transform{ids("minus")}},
-		`column "floats": element 0 is no integer`:                                     {Transforms: []jobspec.Transform{ids("floats")}},
+		`column "floats": element 0 is not an integer`:                                 {Transforms: []jobspec.Transform{ids("floats")}},
 		`column "title": no token ids`:                                                 {Transforms: []jobspec.Transform{ids("title")}},
 		`transforms[0].filter: filter, column 3 ("/ 0 > 1"): division by zero`:         {Transforms: []jobspec.Transform{where("n / 0 > 1"), tokenizeBytes}},
 		`transforms[0].filter: filter, column 7 ("> 1"): cannot compare string with i`: {Transforms: []jobspec.Transform{where("title > 1"), tokenizeBytes}},
