@@ -53,11 +53,11 @@ func TestLintRefusesWhatRunRefuses(t *testing.T) {
 	row := []byte(`{"text": "a b", "ids": [1, 2]}` + "\n")
 	check(t, []badInput{
 		{"several formats", words("mixed"), map[string][]byte{"mixed/a.jsonl": row, "mixed/b.txt": row}, []string{`source "words"`, "several formats", "a.jsonl is jsonl", "b.txt is text", "set `format:`"}},
-		{"no format", words("mixed/*"), map[string][]byte{"mixed/a": row}, []string{`source "words"`, "its extension says no format", "set the source's format"}},
+		{"no format", words("mixed/*"), map[string][]byte{"mixed/a": row}, []string{`source "words"`, "its extension is not that of a format", "set the source's format"}},
 		{"none of the format", words("words", "format: parquet"), nil, []string{"none of the files that", "is of format parquet", "set `format:`"}},
 		{"empty files", words("empty"), map[string][]byte{"empty/a.jsonl": {}, "empty/b.jsonl": {}}, []string{`source "words" is empty`, "2 files"}},
 		{"a folder without files", words("none"), map[string][]byte{"none/.hidden": row}, []string{"no such file", "none"}},
-		{"no Parquet file", words("a.parquet"), map[string][]byte{"a.parquet": row}, []string{"a.parquet", "it is no Parquet file"}},
+		{"no Parquet file", words("a.parquet"), map[string][]byte{"a.parquet": row}, []string{"a.parquet", "not a Parquet file"}},
 		{"wrong column", words("a.parquet", `transforms: [{text: "{body}"}, {tokenize: bytes}, {append_eod: {}}]`), map[string][]byte{"a.parquet": parquetOf(t, 3)}, []string{"a.parquet", `no column "body"`, "number, text"}},
 		{"a column that text has not", words("a.txt", `transforms: [{text: "{body}"}, {tokenize: bytes}, {append_eod: {}}]`), map[string][]byte{"a.txt": row}, []string{"a.txt", `no column "body"`, "text, path"}},
 		{"tokens that are text", words("a.jsonl", "transforms: [{tokens: text}, {append_eod: 1}]"), map[string][]byte{"a.jsonl": row}, []string{"a.jsonl: row 0", "transforms[0].tokens", "list of integers"}},
