@@ -14,6 +14,7 @@ import (
 type link struct {
 	network  *Network
 	from, to string // hosts
+	address  string // that was dialled
 	pipes    [2]*pipe
 	dead     bool // nothing comes through any more; the network's lock guards it
 }

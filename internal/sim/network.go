@@ -34,6 +34,7 @@ type Network struct {
 	dialled   map[string]int       // connections so far, by ends
 	apart     map[string]time.Time // hosts that nothing reaches until then
 	gone      map[string]bool      // hosts that are dead
+	severed   map[string]bool      // by host and address: it never reaches that any more
 	counts    Counts
 }
 
@@ -46,7 +47,7 @@ type Counts struct {
 func NewNetwork(seed uint64, faults Faults) *Network {
 	return &Network{
 		seed: seed, faults: faults, listeners: map[string]*listener{}, conns: map[*link]struct{}{},
-		dialled: map[string]int{}, apart: map[string]time.Time{}, gone: map[string]bool{},
+		dialled: map[string]int{}, apart: map[string]time.Time{}, gone: map[string]bool{}, severed: map[string]bool{},
 	}
 }
 
@@ -85,6 +86,19 @@ func (n *Network) Kill(host string) {
 	}
 	for l := range n.conns {
 		if l.from == host || l.to == host {
+			l.reset(syscall.ECONNRESET)
+			delete(n.conns, l)
+		}
+	}
+}
+
+// Sever has a host never reach an address any more.
+func (n *Network) Sever(host, address string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.severed[host+">"+address] = true
+	for l := range n.conns {
+		if l.from == host && l.address == address {
 			l.reset(syscall.ECONNRESET)
 			delete(n.conns, l)
 		}
@@ -139,7 +153,7 @@ func (h *Host) Dial(ctx context.Context, address string) (net.Conn, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	l := n.listeners[address]
-	if l == nil || deny || n.gone[h.name] || n.gone[l.host] || len(l.accepted) == cap(l.accepted) {
+	if l == nil || deny || n.gone[h.name] || n.gone[l.host] || n.severed[ends] || len(l.accepted) == cap(l.accepted) {
 		n.counts.Denied++
 		return nil, &net.OpError{Op: "dial", Net: "sim", Addr: addr(address), Err: syscall.ECONNREFUSED}
 	}
@@ -149,7 +163,7 @@ func (h *Host) Dial(ctx context.Context, address string) (net.Conn, error) {
 
 // connect makes a connection between a host and a listener. The lock is held.
 func (n *Network) connect(from string, l *listener, rng *rand.Rand) net.Conn {
-	k := &link{network: n, from: from, to: l.host}
+	k := &link{network: n, from: from, to: l.host, address: l.address}
 	for i := range k.pipes {
 		k.pipes[i] = newPipe(k, rand.New(rand.NewPCG(rng.Uint64(), uint64(i))))
 	}

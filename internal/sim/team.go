@@ -25,6 +25,8 @@ type team struct {
 	saveEvery int64 // steps; 0 = never
 	prefetch  int
 	pause     time.Duration // longest training step
+	linger    float64       // chance that a rank that is killed lives on a while
+	ghosts    sync.WaitGroup
 	nearEnd   chan struct{} // closed when most steps are checked
 
 	mu        sync.Mutex // guards the fields below, never held while waiting
@@ -52,8 +54,8 @@ type slot struct {
 func newTeam(w *world) *team {
 	t := &team{
 		w: w, checker: trainer.NewChecker(w.job), nearEnd: make(chan struct{}),
-		lead: int64(pick(w.rng, 0, 0, 1, 3)), saveEvery: int64(pick(w.rng, 0, 1, 4, 7)), prefetch: pick(w.rng, -1, 1, 2, 4),
-		pause: time.Duration(pick(w.rng, 0, 1, 20, 500)) * time.Millisecond,
+		lead: int64(pick(w.rng, 0, 0, 1, 3)), saveEvery: int64(pick(w.rng, 0, 1, 3, 4, 7, 11)), prefetch: pick(w.rng, -1, 1, 2, 4),
+		pause: time.Duration(pick(w.rng, 0, 1, 20, 500)) * time.Millisecond, linger: float64(pick(w.rng, 0, 0, 1, 5)) / 10,
 	}
 	t.at = make([]int64, len(t.checker.Ranks()))
 	return t
@@ -61,6 +63,9 @@ func newTeam(w *world) *team {
 
 // train runs all ranks until they have all steps.
 func (t *team) train(ctx context.Context) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer t.ghosts.Wait()
+	defer stop()
 	for ctx.Err() == nil {
 		life, end := context.WithCancel(ctx)
 		t.mu.Lock()
@@ -71,7 +76,7 @@ func (t *team) train(ctx context.Context) error {
 		t.mu.Unlock()
 		g, life := errgroup.WithContext(life)
 		for i := range t.checker.Ranks() {
-			g.Go(func() error { return t.rank(life, n, i, first, token) })
+			g.Go(func() error { return t.rank(ctx, life, n, i, first, token) })
 		}
 		err := g.Wait()
 		end()
@@ -98,21 +103,51 @@ func (t *team) restart(afresh bool) {
 	}
 	t.restarted = true
 	for i := range t.at {
-		t.w.network.Kill(hostOf(i, t.lives))
+		host := hostOf(i, t.lives)
+		if t.lingers(host) {
+			t.w.network.Sever(host, plannerAddress) // it would move the job back to where it is
+		} else {
+			t.w.network.Kill(host)
+		}
 	}
 	t.end()
 }
 
 func hostOf(rank, life int) string { return fmt.Sprintf("rank-%d.%d", rank, life) }
 
-// rank is one rank in one life.
-func (t *team) rank(ctx context.Context, life, i int, first int64, token []byte) error {
+// lingers says whether the rank of a host lives on when it is to be killed.
+func (t *team) lingers(host string) bool {
+	return random(t.w.opts.Seed, "ghost of "+host).Float64() < t.linger
+}
+
+// haunt is a rank that does not know that others took its place: it asks for batches until
+// it is refused or the run ends. Nobody looks at what it gets.
+func (t *team) haunt(ctx context.Context, c *client.Client, rng *rand.Rand) {
+	defer c.Close()
+	for {
+		b, err := c.Next(ctx)
+		if err != nil {
+			return
+		}
+		b.Release()
+		if sleep(ctx, between(rng, 0, t.pause)) != nil {
+			return
+		}
+	}
+}
+
+// rank is one rank in one life, which ctx ends; run is all of the run.
+func (t *team) rank(run, ctx context.Context, life, i int, first int64, token []byte) error {
 	place, host := t.checker.Ranks()[i], hostOf(i, life)
 	rng := random(t.w.opts.Seed, host)
 	c, err := t.open(ctx, host, place, token, rng)
 	if err == nil {
-		defer c.Close()
 		err = t.steps(ctx, c, i, rng, first)
+		if err != nil && ctx.Err() != nil && t.lingers(host) {
+			t.ghosts.Go(func() { t.haunt(run, c, rng) })
+		} else {
+			c.Close()
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", host, err)
