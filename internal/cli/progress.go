@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/millrace-data/millrace/internal/planner"
+	"github.com/millrace-data/millrace/internal/planner/compile"
 	"github.com/millrace-data/millrace/internal/planner/mix"
 	"github.com/millrace-data/millrace/internal/trainer"
 	"github.com/millrace-data/millrace/jobspec"
@@ -56,7 +57,7 @@ const (
 // newProgress prints to out, a terminal of so many columns or, with 0, none.
 func newProgress(out io.Writer, width int, job *jobspec.Job, steps int64, asJSON bool) *progress {
 	p := &progress{
-		out: out, json: asJSON, every: logEvery, job: job, schedule: planner.Schedule(job), steps: steps,
+		out: out, json: asJSON, every: logEvery, job: job, schedule: compile.Schedule(job), steps: steps,
 		printed: time.Now(), drawn: map[string]int64{}, scheduled: map[string]float64{},
 	}
 	if width > 0 && !asJSON {

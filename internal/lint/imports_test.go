@@ -51,6 +51,18 @@ var rules = []rule{
 		why: "a token is a function of a position, and a position of a token: whoever plans, previews or tests reads the same",
 	},
 	{
+		of: []string{"./internal/planner/control"},
+		never: append([]string{"os", "os/...", "sync", "sync/...", "log", "log/...", "context", "./internal/checkpoint", "./internal/sourceloader/...", "./internal/constructor/...", "./client",
+			"golang.org/x/sync/..."}, append(network, chance...)...),
+		direct: true, // of jobspec it reads values, as it does of tokens
+		why:    "every protocol of the planner is decided by events alone: time is a tick, a write an effect, so that a sequence of events replays to the same answers",
+	},
+	{
+		of:    []string{"./internal/planner/cut"},
+		never: append([]string{"os", "os/...", "sync", "sync/...", "log", "log/...", "context", "./internal/rpc", "./internal/checkpoint", "./jobspec"}, chance...), direct: true,
+		why: "a part of a plan is a function of the plan: parts are cut at the same time, and cut again for a constructor that comes back",
+	},
+	{
 		of:    []string{"./internal/planner/mix"},
 		never: []string{"./..."},
 		why:   "the reference reader uses the weights too, so they must come without the planner",

@@ -1,41 +1,27 @@
 package planner_test
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/millrace-data/millrace/internal/planner"
-	"github.com/millrace-data/millrace/internal/planner/mix"
 	"github.com/millrace-data/millrace/jobspec"
 )
 
-// The mix of a job spec, as the planner draws by it.
-func ExampleSchedule() {
-	job, findings := jobspec.Parse("demo.yaml", []byte(`
-name: demo
-sources:
-  - {name: web, files: web/*.jsonl}
-  - {name: code, files: code/*.jsonl}
-mix:
-  stages:
-    - weights: {web: 0.75, code: 0.25}
-    - {from: 100, weights: {code: 1}}
-batch: {sequence_length: 2048, sequences: 8}
-`), "/specs")
+// A planner serves until its context ends; it waits for loaders and constructors meanwhile.
+func ExampleRun() {
+	job, findings := jobspec.Parse("demo.yaml", []byte("name: demo\nsources: [{name: web, files: web/*.jsonl}]\nbatch: {sequence_length: 8, sequences: 2}\n"), "/specs")
 	if err := findings.Err(); err != nil {
 		fmt.Println(err)
 		return
 	}
-	schedule := planner.Schedule(job)
-	for _, step := range []int64{0, 99, 100} {
-		for i, share := range schedule.Shares(step) {
-			fmt.Printf("step %d: %s %.2f\n", step, job.Sources[i].Name, float64(share)/(1<<mix.Bits))
-		}
-	}
+	ctx, stop := context.WithCancel(context.Background())
+	err := planner.Run(ctx, planner.Options{Job: job, Address: "127.0.0.1:0", Serving: func(string) {
+		fmt.Println("serving")
+		stop()
+	}})
+	fmt.Println("ended:", err)
 	// Output:
-	// step 0: web 0.75
-	// step 0: code 0.25
-	// step 99: web 0.75
-	// step 99: code 0.25
-	// step 100: web 0.00
-	// step 100: code 1.00
+	// serving
+	// ended: <nil>
 }

@@ -1,48 +1,59 @@
 package planner
 
 import (
-	"log/slog"
+	"context"
 	"testing"
 
-	"github.com/millrace-data/millrace/internal/planner/plan"
+	"github.com/millrace-data/millrace/internal/planner/control"
 	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/rpc"
-	"github.com/millrace-data/millrace/jobspec"
 )
 
-// TestOrdersWaitForParts: loaders are told what to read and what to let go of when all
+// TestOrdersWaitForParts: loaders get what to read and what to let go of when all
 // parts are sent, or those who were to get them are gone.
 func TestOrdersWaitForParts(t *testing.T) {
-	loader := &loaderSession{out: rpc.NewOutbox[*pb.LoaderOrder]()}
 	p := &Planner{
-		opts: Options{Log: slog.New(slog.DiscardHandler)}, wanted: map[wantKey]*loaderSession{},
-		sources: make([]jobspec.Source, 1), indexed: make([]*pb.SourceIndexed, 1), loaders: []*loaderSession{loader},
+		loaders:      map[control.Session]*loaderSession{9: {out: rpc.NewOutbox[*pb.LoaderOrder]()}},
+		constructors: map[control.Session]*constructorSession{},
 	}
-	p.data.add()
-	for n := range 3 {
-		p.constructors = append(p.constructors, &constructorSession{number: n, out: rpc.NewOutbox[*pb.ConstructorOrder]()})
+	for n := range control.Session(3) {
+		p.constructors[n] = &constructorSession{out: rpc.NewOutbox[*pb.ConstructorOrder](), parts: make([]*pb.ConstructorOrder, 2)}
 	}
 	first, second, third := p.constructors[0], p.constructors[1], p.constructors[2]
 	orders := func(when string, want int) {
 		t.Helper()
-		if got := putOut(loader.out); len(got) != want {
+		if got := putOut(p.loaders[9].out); len(got) != want {
 			t.Errorf("%s: %d orders, want %d: %v", when, len(got), want, got)
 		}
 	}
-	part := &pb.ConstructorOrder{}
-	for _, c := range p.constructors {
-		p.sendPart(c, part)
+	sent := func(c *constructorSession) {
+		c.unsent--
+		p.orderLater()
 	}
-	p.sendPart(first, part)
-	p.order([]plan.Effect{plan.Want{Seq: 3}, plan.Release{Before: 2}, plan.Want{Seq: 4}})
+	for _, to := range []control.Session{0, 1, 2, 0} {
+		p.act(control.Deliver{To: to})
+	}
+	p.act(control.Bans{To: 9})
+	orders("what no plan waits for", 1)
+	p.act(control.Read{To: 9, Seq: 3})
+	p.act(control.Release{To: 9, Source: []int32{0}, Before: []int64{2}})
+	p.act(control.Read{To: 9, Seq: 4})
 	orders("four parts under way", 0)
-	p.partSent(first)
-	p.partSent(second)
-	p.partSent(first)
+	sent(first)
+	sent(second)
+	sent(first)
 	orders("one under way", 0)
-	p.removeConstructor(third, nil)
+	p.left(control.ConstructorLeft{Session: 2})
 	orders("its constructor is gone", 3)
-	p.partSent(third)
-	p.order([]plan.Effect{plan.Want{Seq: 5}})
+	sent(third)
+	p.act(control.Read{To: 9, Seq: 5})
 	orders("nothing under way", 1)
+}
+
+// putOut returns what is in an outbox.
+func putOut(out *rpc.Outbox[*pb.LoaderOrder]) (orders []*pb.LoaderOrder) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = out.Run(ctx, func(o *pb.LoaderOrder) error { orders = append(orders, o); return nil })
+	return orders
 }

@@ -2,16 +2,13 @@ package planner
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/millrace-data/millrace/internal/fault"
-	pb "github.com/millrace-data/millrace/internal/proto"
-	"github.com/millrace-data/millrace/internal/rpc"
+	"github.com/millrace-data/millrace/internal/planner/control"
 )
 
 // Status describes a running service. Its JSON form is part of the contract of
@@ -43,25 +40,10 @@ type Status struct {
 }
 
 // SourceStatus is the ledger of one source.
-type SourceStatus struct {
-	Name      string  `json:"name"`
-	State     string  `json:"state,omitempty"` // paused, dropped; nothing for one that is drawn from
-	Files     uint64  `json:"files"`
-	Bytes     uint64  `json:"bytes"`
-	Scheduled float64 `json:"scheduled_share"` // at the next step
-	Realised  float64 `json:"realised_share"`  // of all tokens (or samples) drawn so far
-	Lag       float64 `json:"lag"`             // behind the schedule, in the mix's units
-	Tokens    int64   `json:"tokens"`
-	Samples   int64   `json:"samples"`
-	Epoch     int64   `json:"epoch"`
-	Filtered  uint64  `json:"filtered"`
-	Dropped   uint64  `json:"dropped"`
-	Empty     uint64  `json:"empty"`
-	Skipped   uint64  `json:"skipped"`
-	LastSkip  string  `json:"last_skip,omitempty"`
+type SourceStatus = control.SourceStatus
 
-	Absent []AbsentField `json:"absent_fields,omitempty"`
-}
+// AbsentField is a field that a source names and some of its records lack.
+type AbsentField = control.AbsentField
 
 // LoaderStatus describes one loader.
 type LoaderStatus struct {
@@ -90,46 +72,47 @@ type ConstructorStatus struct {
 	WaitSec        float64  `json:"wait_sec"`
 }
 
-// Status implements the Planner service.
-func (p *Planner) Status(ctx context.Context, _ *pb.StatusRequest) (*pb.StatusReply, error) {
-	s, err := p.currentStatus(ctx)
-	if err != nil {
-		return nil, rpc.ToStatus(err)
+// look asks the loop for the status.
+func (p *Planner) look(ctx context.Context) (s Status, err error) {
+	seen := make(chan Status, 1)
+	if err := p.put(ctx, looking{seen}); err != nil {
+		return s, err
 	}
-	data, err := json.Marshal(s)
-	if err != nil {
-		return nil, rpc.ToStatus(err)
+	select {
+	case s = <-seen:
+		return s, nil
+	case <-p.done:
+		return s, errClosing
+	case <-ctx.Done():
+		return s, ctx.Err()
 	}
-	return &pb.StatusReply{Text: s.String(), Json: data}, nil
 }
 
+// status is called by the loop.
 func (p *Planner) status() Status {
+	x := p.core.Snapshot()
 	s := Status{
-		Job: p.id.name, State: "starting", Joined: p.positioned, UptimeSec: time.Since(p.started).Seconds(),
-		Generation: p.generation, End: p.ended, EndReason: p.endReason, WaitingFor: p.blockedOn(),
+		Job: x.Job, State: x.State, WaitingFor: x.WaitingFor, UptimeSec: time.Since(p.started).Seconds(),
+		Joined: x.Joined, Generation: x.Generation, Planned: x.Planned, Acked: x.Acked, End: x.End, EndReason: x.EndReason,
+		DigestStep: x.DigestStep, Fill: x.Fill, Carried: x.Carried, Held: x.Held, Topology: x.Topology, Calibration: x.Calibration,
+		Changes: x.Changes, Sources: x.Sources,
 	}
-	if p.core != nil {
-		p.progress(&s)
+	if x.Digest != nil {
+		s.Digest = fmt.Sprintf("%x", x.Digest)
 	}
-	s.Changes = slices.Clone(p.made)
-	if p.failed != nil {
-		s.State, s.Error, s.Class = "failed", p.failed.Error(), fault.ClassOf(p.failed).String()
+	if x.Err != nil {
+		s.Error, s.Class = x.Err.Error(), fault.ClassOf(x.Err).String()
+	} else {
+		s.WaitingFor += p.silent(x, time.Now())
 	}
-	for i := range p.sources {
-		s.Sources = append(s.Sources, p.sourceStatus(i))
-	}
-	p.shares(s.Sources)
-	for _, l := range p.loaders {
-		u := l.usage
-		s.Loaders = append(s.Loaders, LoaderStatus{l.id, l.address, u.GetHeldBytes(), u.GetBudgetBytes(), u.GetReadBytes(), u.GetBlocksRead(), u.GetBlocksReread(),
+	for _, l := range x.Loaders {
+		u := p.loaders[l.Session].usage.Load()
+		s.Loaders = append(s.Loaders, LoaderStatus{l.Name, l.Address, u.GetHeldBytes(), u.GetBudgetBytes(), u.GetReadBytes(), u.GetBlocksRead(), u.GetBlocksReread(),
 			u.GetDiskBytes(), u.GetDiskBudgetBytes(), u.GetDiskProblem()})
 	}
-	for _, c := range p.constructors {
-		if c == nil {
-			continue
-		}
-		u := c.usage
-		s.Constructors = append(s.Constructors, ConstructorStatus{c.id, c.address, c.buckets, u.GetHeldBytes(), u.GetBudgetBytes(),
+	for _, c := range x.Constructors {
+		u := p.constructors[c.Session].usage.Load()
+		s.Constructors = append(s.Constructors, ConstructorStatus{c.Name, c.Address, c.Buckets, u.GetHeldBytes(), u.GetBudgetBytes(),
 			u.GetDeliveredBytes(), u.GetDeliveredBatches(), u.GetFetchSeconds(), u.GetWaitSeconds()})
 	}
 	return s
@@ -141,91 +124,23 @@ const silence = 5 * time.Second
 
 // silent names the roles that are connected and have said nothing for long: stopped,
 // starved, or behind a network that is gone. The connection is given up later.
-func (p *Planner) silent(now time.Time) string {
+func (p *Planner) silent(x control.Snapshot, now time.Time) string {
 	var b strings.Builder
-	note := func(role, id, address string, heard time.Time) {
-		if quiet := now.Sub(heard); quiet > silence {
-			fmt.Fprintf(&b, "; %s %s at %s has said nothing for %.0f s", role, id, address, quiet.Seconds())
+	note := func(role string, m control.Member, quiet time.Duration) {
+		if quiet > silence {
+			fmt.Fprintf(&b, "; %s %s at %s has said nothing for %.0f s", role, m.Name, m.Address, quiet.Seconds())
 		}
 	}
-	if len(p.loaders) == 0 && p.core != nil {
+	if len(x.Loaders) == 0 && x.State != "starting" {
 		b.WriteString("; no loader is connected")
 	}
-	for _, l := range p.loaders {
-		note("loader", l.id, l.address, l.heard)
+	for _, l := range x.Loaders {
+		note("loader", l, p.loaders[l.Session].quiet(now))
 	}
-	for _, c := range p.constructors {
-		if c != nil {
-			note("constructor", c.id, c.address, c.heard)
-		}
+	for _, c := range x.Constructors {
+		note("constructor", c, p.constructors[c.Session].quiet(now))
 	}
 	return b.String()
-}
-
-// progress fills in what the core knows.
-func (p *Planner) progress(s *Status) {
-	s.Topology = p.tree.Canonical()
-	s.Calibration = p.measures.calibration()
-	s.State, s.Planned, s.Acked = "running", p.core.Planned(), p.core.Acked()
-	if p.ended >= 0 && s.Acked >= p.ended {
-		s.State = "ended"
-	}
-	s.DigestStep, _ = p.core.Missing()
-	if d, ok := p.core.Digest(s.DigestStep); ok {
-		s.Digest = fmt.Sprintf("%x", d)
-	}
-	if state, ok := p.core.State(s.Planned); ok {
-		s.Carried, s.Held = len(state.Carry), len(state.Held)
-	}
-	if last := p.steps[s.Planned-1]; last != nil {
-		s.Fill = float64(last.Filled) / float64(last.Shape.Rows*int(last.Shape.SequenceLength))
-	}
-}
-
-func (p *Planner) sourceStatus(i int) SourceStatus {
-	led := &p.ledger[i]
-	s := SourceStatus{
-		Name:  p.sources[i].Name,
-		Files: p.indexed[i].GetFiles(), Bytes: p.indexed[i].GetBytes(),
-		Filtered: led.filtered, Dropped: led.dropped, Empty: led.empty, Skipped: led.skipped,
-		Absent: led.fields.list(),
-	}
-	if led.lastSkip != nil {
-		s.LastSkip = skipText(led.lastSkip)
-	}
-	if p.core == nil {
-		return s
-	}
-	if state, ok := p.core.State(p.core.Planned()); ok && i < len(state.Cursors) {
-		c := state.Cursors[i]
-		s.State = state.Settings.StateOf(int32(i))
-		s.Tokens, s.Samples = c.Tokens, c.Samples
-		s.Lag = float64(c.Deficit) / 4096
-		s.Epoch = c.Seq / max(int64(p.indexed[i].Blocks), 1)
-	}
-	return s
-}
-
-// shares fills in what each source should have and has of the whole.
-func (p *Planner) shares(sources []SourceStatus) {
-	if p.core == nil {
-		return
-	}
-	scheduled := p.core.Shares()
-	count := func(s *SourceStatus) int64 {
-		if p.opts.Job.Mix.Unit == "samples" {
-			return s.Samples
-		}
-		return s.Tokens
-	}
-	var total int64
-	for i := range sources {
-		total += count(&sources[i])
-	}
-	for i := range scheduled {
-		sources[i].Scheduled = float64(scheduled[i]) / (1 << 32)
-		sources[i].Realised = float64(count(&sources[i])) / float64(max(total, 1))
-	}
 }
 
 // String is the page that `millrace status` prints.

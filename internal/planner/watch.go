@@ -66,10 +66,10 @@ func (p *Planner) stuck() string {
 func (p *Planner) currentStatus(ctx context.Context) (s Status, err error) {
 	soon, cancel := context.WithTimeout(ctx, slowStatus)
 	defer cancel()
-	err = p.do(soon, func() { s = p.status() })
+	s, err = p.look(soon)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		return Status{
-			Job: p.id.name, State: "running", UptimeSec: time.Since(p.started).Seconds(), Planned: p.busy.step.Load(), End: -1, WaitingFor: p.stuck(),
+			Job: p.opts.Job.Name, State: "running", UptimeSec: time.Since(p.started).Seconds(), Planned: p.busy.step.Load(), End: -1, WaitingFor: p.stuck(),
 		}, nil
 	}
 	return s, err

@@ -144,11 +144,11 @@ type Explanation struct {
 // Explain plans up to a step and says what is in it. progress hears of each step
 // on the way; it may be nil.
 func (j *Job) Explain(ctx context.Context, q Query, progress func(step int64)) (*Explanation, error) {
-	if q.Step < j.start.Step {
-		return nil, fault.Userf("step %d is before step %d, where the plan begins: take an earlier token, or none", q.Step, j.start.Step)
+	if q.Step < j.start {
+		return nil, fault.Userf("step %d is before step %d, where the plan begins: take an earlier token, or none", q.Step, j.start)
 	}
 	var x *Explanation
-	end, err := j.Run(ctx, q.Step-j.start.Step+1, func(s *plan.Step) error {
+	end, err := j.Run(ctx, q.Step-j.start+1, func(s *plan.Step) error {
 		if progress != nil {
 			progress(s.Step)
 		}

@@ -11,8 +11,8 @@ import (
 	"github.com/millrace-data/millrace/internal/planner"
 	"github.com/millrace-data/millrace/internal/planner/change"
 	"github.com/millrace-data/millrace/internal/planner/compile"
+	"github.com/millrace-data/millrace/internal/planner/control"
 	"github.com/millrace-data/millrace/internal/planner/plan"
-	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/sourceloader"
 	"github.com/millrace-data/millrace/internal/sourceloader/order"
 	"github.com/millrace-data/millrace/internal/sourceloader/store"
@@ -43,12 +43,12 @@ type Job struct {
 	spec    *jobspec.Job
 	store   *store.Metered
 	workers int
-	dry     *planner.Dry
 	config  plan.Config
-	start   plan.State
+	core    *control.Core
+	effects []control.Effect // of the core, to be carried out by Run
+	start   int64            // the first step
 	sources []*source
-	total   Usage      // what all sources hold
-	core    *plan.Core // of the run
+	total   Usage // what all sources hold
 }
 
 // source is a source and what this run has read of it.
@@ -80,36 +80,61 @@ func Open(ctx context.Context, opts Options) (*Job, error) {
 		opts.Workers = runtime.GOMAXPROCS(0)
 	}
 	j := &Job{spec: opts.Job, store: store.NewMetered(opts.Store), workers: opts.Workers}
-	tokenizers := transform.NewTokenizers()
-	var err error
-	j.dry, err = planner.NewDry(opts.Job, opts.Registry, func(i int, spec jobspec.Source) (*pb.SourceIndexed, error) {
-		return j.index(ctx, i, spec, tokenizers)
-	})
+	cfg, err := planner.CoreConfig(opts.Job, opts.Registry)
 	if err != nil {
 		return nil, err
 	}
-	token, changes := opts.Token, opts.Changes
-	if opts.LogDir != "" {
-		if token, changes, err = fromLog(opts.LogDir, j.dry.Root(), opts.From); err != nil {
-			return nil, err
-		}
-	}
-	if j.start, err = j.dry.Position(token, changes); err != nil {
+	j.config, j.core = cfg.Plan, control.New(cfg)
+	if err := j.begin(ctx, opts); err != nil {
 		return nil, err
 	}
-	if j.config, err = j.dry.Config(); err != nil {
-		return nil, err
-	}
+	bans := planner.BanMessages(j.core.BannedRecords())
 	for _, s := range j.sources {
-		if s.bans, err = s.Banned(uint32(s.number), j.dry.Bans()); err != nil {
+		if s.bans, err = s.Banned(uint32(s.number), bans); err != nil {
 			return nil, fault.As(fault.User, err)
 		}
 	}
 	return j, nil
 }
 
+// self is this process, the only loader of its core.
+const self control.Session = 1
+
+// begin does what the core asks for until it plans: sources are indexed, and it hears
+// where the job begins.
+func (j *Job) begin(ctx context.Context, opts Options) error {
+	tokenizers := transform.NewTokenizers()
+	effects := j.core.Apply(control.LoaderJoined{Session: self, Name: "preview", Address: "preview"})
+	for ; len(effects) > 0; effects = effects[1:] {
+		var ev control.Event
+		var err error
+		switch e := effects[0].(type) {
+		case control.Index:
+			ev, err = j.index(ctx, e.Source, j.core.Sources()[e.Source], tokenizers)
+		case control.OpenLog:
+			at := control.Begin{Token: opts.Token, Changes: opts.Changes}
+			if opts.LogDir != "" {
+				at.Token, at.Changes, err = fromLog(opts.LogDir, e.Root, opts.From)
+			}
+			ev = at
+		case control.Failing:
+			err = e.Err
+		default:
+			j.effects = append(j.effects, e)
+		}
+		if err != nil {
+			return err
+		}
+		if ev != nil {
+			effects = append(effects, j.core.Apply(ev)...)
+		}
+	}
+	j.start = j.core.Plan().Acked()
+	return nil
+}
+
 // index opens source i, in place of one of that number that could not join.
-func (j *Job) index(ctx context.Context, i int, spec jobspec.Source, tokenizers *transform.Tokenizers) (*pb.SourceIndexed, error) {
+func (j *Job) index(ctx context.Context, i int, spec jobspec.Source, tokenizers *transform.Tokenizers) (control.Event, error) {
 	job := *j.spec
 	job.Sources = []jobspec.Source{spec}
 	src, err := sourceloader.Open(ctx, j.store, &job, 0, tokenizers)
@@ -118,8 +143,8 @@ func (j *Job) index(ctx context.Context, i int, spec jobspec.Source, tokenizers 
 	}
 	j.sources = append(j.sources[:i], &source{Source: src, number: i, held: map[int64]held{}, again: map[int64][]order.Place{}})
 	digest := src.Manifest.Digest()
-	return &pb.SourceIndexed{
-		Source: uint32(i), Blocks: uint64(src.Order.Blocks()), Manifest: digest[:],
+	return control.Indexed{
+		Session: self, Source: i, Blocks: uint64(src.Order.Blocks()), Manifest: digest[:],
 		Files: uint64(len(src.Manifest.Files)), Bytes: uint64(src.Manifest.Bytes()),
 	}, nil
 }
@@ -151,10 +176,10 @@ func fromLog(dir string, root [32]byte, step int64) (frame []byte, changes []cha
 
 // Root is the chain value before the first step of the job; its step log has it
 // as its identity.
-func (j *Job) Root() [32]byte { return j.dry.Root() }
+func (j *Job) Root() [32]byte { return j.core.Root() }
 
 // Start is the first step that Run plans.
-func (j *Job) Start() int64 { return j.start.Step }
+func (j *Job) Start() int64 { return j.start }
 
 // Sources are the names of the sources, those that join among them.
 func (j *Job) Sources() []string {

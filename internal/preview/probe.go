@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/millrace-data/millrace/internal/planner"
+	"github.com/millrace-data/millrace/internal/planner/control"
 	"github.com/millrace-data/millrace/internal/sourceloader"
 	"github.com/millrace-data/millrace/internal/sourceloader/store"
 	"github.com/millrace-data/millrace/internal/sourceloader/transform"
@@ -65,7 +65,7 @@ func (f *finder) absent(chain *transform.Chain, p *sourceloader.Probe, skips boo
 	columns, users := chain.Columns(), chain.Users()
 	for i, path := range columns {
 		for _, a := range p.Absent {
-			field := planner.AbsentField{Field: path, Records: a.Records, Of: p.Records, Hint: a.Hint}
+			field := control.AbsentField{Field: path, Records: a.Records, Of: p.Records, Hint: a.Hint}
 			switch {
 			case a.Path != path:
 			case chain.Requires(i):

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/millrace-data/millrace/internal/planner"
+	"github.com/millrace-data/millrace/internal/planner/control"
 	"github.com/millrace-data/millrace/internal/planner/mix"
 	"github.com/millrace-data/millrace/internal/planner/plan"
 	"github.com/millrace-data/millrace/internal/planner/token"
@@ -70,7 +70,7 @@ type SourceReport struct {
 	Empty       int64   `json:"empty"`
 	Skipped     int64   `json:"skipped"`
 
-	Absent           []planner.AbsentField `json:"absent_fields,omitempty"` // fields that some of the records read lack
+	Absent           []control.AbsentField `json:"absent_fields,omitempty"` // fields that some of the records read lack
 	Samples          int64                 `json:"samples_read"`
 	SamplesPerSecond float64               `json:"samples_per_core_second"`
 }
@@ -194,11 +194,11 @@ func (j *Job) line(s *plan.Step) *Line {
 // scheduled are the shares that a step was drawn by. It is for steps that Run is
 // visiting: only then does the core hold the position before it.
 func (j *Job) scheduled(s *plan.Step) []uint64 {
-	before, ok := j.core.State(s.Step)
+	before, ok := j.core.Plan().State(s.Step)
 	if !ok {
 		return nil
 	}
-	return j.core.SharesAt(before)
+	return j.core.Plan().SharesAt(before)
 }
 
 // ratio is a / b, 0 for 0 / 0.

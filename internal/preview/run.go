@@ -7,6 +7,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/millrace-data/millrace/internal/planner"
+	"github.com/millrace-data/millrace/internal/planner/control"
 	"github.com/millrace-data/millrace/internal/planner/plan"
 	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/sourceloader"
@@ -27,7 +29,6 @@ func (j *Job) Run(ctx context.Context, steps int64, visit func(*plan.Step) error
 	}
 	ctx, stop := context.WithCancel(ctx)
 	work, ctx := errgroup.WithContext(ctx)
-	j.core = plan.New(j.config)
 	d := &drive{job: j, core: j.core, visit: visit, left: steps, end: -1, todo: make(chan plan.Want), done: make(chan *reading)}
 	for range j.workers {
 		work.Go(func() error { return d.read(ctx) })
@@ -47,7 +48,7 @@ func (j *Job) Run(ctx context.Context, steps int64, visit func(*plan.Step) error
 // drive is one run: a core, and the workers that read for it.
 type drive struct {
 	job   *Job
-	core  *plan.Core
+	core  *control.Core
 	visit func(*plan.Step) error
 	left  int64 // steps to plan
 	end   int64
@@ -69,7 +70,7 @@ func (d *drive) over() bool { return d.left == 0 || d.end >= 0 || d.stop }
 
 // loop owns the core: what it wants goes to the workers, what they read to it.
 func (d *drive) loop(ctx context.Context) error {
-	err := d.act(d.core.Apply(plan.Rewind{State: d.job.start, Digest: d.job.config.Root}))
+	err := d.act(d.job.effects)
 	for err == nil && !d.over() {
 		todo, next := d.todo, plan.Want{}
 		if len(d.wants) == 0 {
@@ -91,38 +92,36 @@ func (d *drive) loop(ctx context.Context) error {
 
 // take tells the core of a block, and keeps what explains its samples.
 func (d *drive) take(r *reading) error {
-	ev, err := d.job.dry.BlockRead(r.report)
-	if err != nil {
-		return err
-	}
 	s := r.source
 	s.usage.read(r)
-	s.held[ev.Seq] = r.held
+	s.held[int64(r.report.Seq)] = r.held
 	d.job.hold(s, r.held.bytes, len(r.held.places))
-	return d.act(d.core.Apply(ev))
+	return d.act(d.core.Apply(planner.BlockEvent(self, r.report)))
 }
 
 // act carries out effects. A step that was visited is done with: that gives
 // further effects.
-func (d *drive) act(effects []plan.Effect) error {
+func (d *drive) act(effects []control.Effect) error {
 	for len(effects) > 0 && !d.over() {
 		e := effects[0]
 		effects = effects[1:]
 		switch e := e.(type) {
-		case plan.Want:
-			d.wants = append(d.wants, e)
-		case plan.Release:
-			d.job.release(d.job.sources[e.Source], e.Before)
-		case plan.Publish:
+		case control.Read:
+			d.wants = append(d.wants, plan.Want{Source: e.Source, Seq: e.Seq})
+		case control.Release:
+			for i, source := range e.Source {
+				d.job.release(d.job.sources[source], e.Before[i])
+			}
+		case control.Cut:
 			if err := d.visit(e.Step); err != nil {
 				d.stop = errors.Is(err, ErrStop)
 				return err
 			}
 			d.left--
-			effects = append(effects, d.core.Apply(plan.Acked{Step: e.Step.Step + 1})...)
-		case plan.End:
+			effects = append(effects, d.core.Apply(control.Done{Step: e.Step.Step + 1})...)
+		case control.Ended:
 			d.end = e.Step
-		case plan.Fail:
+		case control.Failing:
 			return e.Err
 		}
 	}

@@ -33,8 +33,8 @@ func newTally(j *Job) *tally {
 	for i := range t.sources {
 		t.sources[i].first, t.sources[i].exhausted = -1, -1
 	}
-	t.r = Report{Job: j.spec.Name, Identity: fmt.Sprintf("%x", j.spec.Identity()), First: j.start.Step, Worst: StepFill{-1, 1}}
-	t.r.Timeline = Timeline{First: j.start.Step, Series: []Series{
+	t.r = Report{Job: j.spec.Name, Identity: fmt.Sprintf("%x", j.spec.Identity()), First: j.start, Worst: StepFill{-1, 1}}
+	t.r.Timeline = Timeline{First: j.start, Series: []Series{
 		{Name: "fill", Join: Mean}, {Name: "fill.min", Join: Low}, {Name: "tokens", Join: Mean}, {Name: "padding", Join: Mean}, {Name: "documents", Join: Mean},
 	}}
 	for _, name := range j.Sources() {
@@ -175,7 +175,7 @@ func (t *tally) reportSources(r *Report) {
 			Name: src.Spec.Name, Files: len(src.Manifest.Files), Bytes: src.Manifest.Bytes(),
 			Drawn: x.drawn, Documents: x.documents, Share: ratio(x.units, sum), FirstStep: x.first, ExhaustedAt: x.exhausted,
 			Filtered: u.Filtered, Dropped: u.Dropped, Empty: u.Empty, Skipped: u.Skipped, Samples: u.Samples,
-			Absent: t.job.dry.Absent(i),
+			Absent: t.job.core.Absent(i),
 		}
 		if due > 0 {
 			s.Scheduled = x.due / due

@@ -38,11 +38,11 @@ func (j *Job) Trace(ctx context.Context, q FileQuery, progress func(step int64))
 	switch {
 	case q.From < 0 || q.To < q.From:
 		return nil, fault.Userf("steps %d to %d are no range: the first is 0 or more, and the last not before it", q.From, q.To)
-	case q.From < j.start.Step:
-		return nil, fault.Userf("step %d is before step %d, where the plan begins: take an earlier token, or none", q.From, j.start.Step)
+	case q.From < j.start:
+		return nil, fault.Userf("step %d is before step %d, where the plan begins: take an earlier token, or none", q.From, j.start)
 	}
 	t := &Trace{From: q.From, To: q.To, Samples: []Sample{}}
-	t.End, err = j.Run(ctx, q.To-j.start.Step+1, func(s *plan.Step) error {
+	t.End, err = j.Run(ctx, q.To-j.start+1, func(s *plan.Step) error {
 		if progress != nil {
 			progress(s.Step)
 		}

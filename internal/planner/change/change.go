@@ -71,6 +71,20 @@ func (c Change) String() string {
 	return string(data)
 }
 
+// Equal says whether two changes are the same external input, wherever they were written.
+func (c Change) Equal(o Change) bool {
+	return c.Step == o.Step && c.Schedule == o.Schedule && c.Pause == o.Pause && c.Resume == o.Resume && c.Drop == o.Drop &&
+		c.SequenceLength == o.SequenceLength && c.Sequences == o.Sequences && c.From == o.From && c.Skip == o.Skip && c.Reason == o.Reason &&
+		maps.Equal(c.Weights, o.Weights) && maps.Equal(c.Topology, o.Topology) &&
+		same(c.Add, o.Add, func(a, b Add) bool { return a.Weight == b.Weight && bytes.Equal(a.Source, b.Source) }) &&
+		same(c.Ban, o.Ban, func(a, b Record) bool { return a == b }) && same(c.Cancel, o.Cancel, Change.Equal)
+}
+
+// same compares what two pointers point at.
+func same[T any](a, b *T, equal func(a, b T) bool) bool {
+	return a == b || a != nil && b != nil && equal(*a, *b)
+}
+
 // Parse reads the JSON form and checks it.
 func Parse(data []byte) (Change, error) {
 	var c Change
@@ -262,12 +276,11 @@ func Read(r io.Reader, name string) ([]Change, error) {
 // Without returns the changes that are not among old ones, in their order. One
 // that is there twice has to be old twice.
 func Without(changes, old []Change) (fresh []Change) {
-	left := map[string]int{}
-	for _, c := range old {
-		left[c.String()]++
-	}
+	left := slices.Clone(old)
 	for _, c := range changes {
-		if left[c.String()]--; left[c.String()] < 0 {
+		if at := slices.IndexFunc(left, c.Equal); at >= 0 {
+			left = slices.Delete(left, at, at+1)
+		} else {
 			fresh = append(fresh, c)
 		}
 	}
@@ -283,7 +296,7 @@ func Cancelled(changes []Change) (gone []bool, err error) {
 			continue
 		}
 		at := i - 1
-		for at >= 0 && (gone[at] || changes[at].String() != c.Cancel.String()) {
+		for at >= 0 && (gone[at] || !changes[at].Equal(*c.Cancel)) {
 			at--
 		}
 		if at < 0 {

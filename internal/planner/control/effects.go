@@ -1,0 +1,247 @@
+package control
+
+import (
+	"github.com/millrace-data/millrace/internal/planner/change"
+	"github.com/millrace-data/millrace/internal/planner/plan"
+	"github.com/millrace-data/millrace/internal/planner/token"
+	"github.com/millrace-data/millrace/planner/mesh"
+)
+
+// Effect is something that the shell has to do, in the order of the effects.
+type Effect interface{ effect() }
+
+// Orders to one loader. They depend on nothing that has to be durable.
+type (
+	// AddSource is a source that joins.
+	AddSource struct {
+		To     Session
+		Source int
+		Entry  []byte   // its entry in the job spec, JSON
+		Roots  []string // folders that its files must be in; none: it may be read from anywhere
+	}
+	// Index has a source indexed; Indexed or LoaderFailed answers it.
+	Index struct {
+		To     Session
+		Source int
+	}
+	// Frozen says what a source's manifest has to be.
+	Frozen struct {
+		To       Session
+		Source   int
+		Manifest []byte
+	}
+	// Bans are all banned records of the job.
+	Bans struct {
+		To  Session
+		All []plan.Ban
+	}
+	// Find has a file looked for; FileFound answers it.
+	Find struct {
+		To     Session
+		Source int
+		Name   string
+	}
+	// Read has the metadata of a block read; BlockRead answers it.
+	Read struct {
+		To     Session
+		Source int32
+		Seq    int64
+	}
+	// Release lets go of blocks: of each source those before a number.
+	Release struct {
+		To     Session
+		Source []int32
+		Before []int64
+	}
+)
+
+// Orders to one constructor, and what prepares them.
+type (
+	// Brief tells a constructor the job, as it is on this mesh.
+	Brief struct {
+		To      Session
+		Buckets []uint32 // DP ranks that it serves
+		Mesh    *mesh.Tree
+	}
+	// Joined tells of a source that joined after the start; it has the next number.
+	Joined struct {
+		To   Session
+		Name string
+		Keep []string
+	}
+	// Placement says where the loaders are; plans refer to them by index.
+	Placement struct {
+		To      Session
+		Loaders []string
+	}
+	// Entered is the number of a join that was granted; it rises.
+	Entered struct {
+		To   Session
+		Join uint64
+	}
+	// Admit says that a rank joins; Admitted answers it.
+	Admit struct {
+		To       Session
+		Join     uint64
+		Rank     Rank
+		OnlyAsks bool // nothing becomes void
+	}
+	// Restart opens a generation: everything of those before is void.
+	Restart struct {
+		To         Session
+		Generation uint64
+		NextStep   int64
+		Remeshed   bool
+		Moved      *Moved
+		Since      uint64 // ranks that joined at NextStep with a greater number go on; 0: there are none
+	}
+	// Cut is a step that is planned. The shell cuts the parts of the constructors in For,
+	// each for its Buckets, and keeps them until Deliver. What it asks the core about the
+	// step's blocks (Core.Block) it asks before the next event.
+	Cut struct {
+		Generation uint64
+		Step       *plan.Step
+		For        []Part
+	}
+	// Part names a constructor's part of a step.
+	Part struct {
+		To      Session
+		Buckets []uint32
+	}
+	// Deliver sends a constructor the part of a step that was cut for it.
+	Deliver struct {
+		To   Session
+		Step int64
+	}
+	// EndOfData says that there is no step Step for the ranks of this mesh.
+	EndOfData struct {
+		To         Session
+		Generation uint64
+		Step       int64
+		Topology   string // not empty: the data goes on, for ranks of this mesh
+	}
+	// Failure tells a constructor that the job has failed.
+	Failure struct {
+		To  Session
+		Err error
+	}
+	// Refuse ends a constructor's session.
+	Refuse struct {
+		To  Session
+		Err error
+	}
+)
+
+// Moved says what moved the job, for the ranks of the generation before.
+type Moved struct {
+	By           *Rank // the rank whose join did
+	To           int64
+	WithoutToken bool
+	Topology     string // a change to this mesh did, no join
+}
+
+// Answer answers the question with the same ID: with a reply or an error.
+type Answer struct {
+	ID    uint64
+	Reply Reply
+	Err   error
+	Final bool // the job has failed: to ask again is of no use
+}
+
+// The log.
+type (
+	// OpenLog has the log of the job opened; LogOpened or Begin answers it.
+	OpenLog struct {
+		Root [32]byte  // the chain value before the first step, which is the log's identity
+		Job  token.Job // for its key frames
+	}
+	// Persist makes Ops durable, in order, after those of all Persists before. Persisted
+	// answers it.
+	Persist struct {
+		Seq uint64
+		Ops []Op
+	}
+	// ReadDigest reads the digest beside the record of a step; DigestRead answers it.
+	ReadDigest struct{ Step int64 }
+)
+
+// Op is something that the log does: one of AppendStep, AddChange, SetDigest, Truncate.
+type Op interface{ op() }
+
+// AppendStep appends the record of a step and, if one is due, a key frame.
+type AppendStep struct {
+	Step   *plan.Step
+	Before plan.State   // the position before it
+	Skips  []token.Skip // bad records that the step is the first to leave out
+}
+
+// AddChange adds a change to the journal of the log.
+type AddChange struct{ Change change.Change }
+
+// SetDigest notes the chain value of a step beside its record. It may be lost in a
+// crash, since it can be computed again.
+type SetDigest struct {
+	Step   int64
+	Digest [32]byte
+}
+
+// Truncate forgets the steps from one on.
+type Truncate struct{ From int64 }
+
+// Ended says that there is no step Step and none after it.
+type Ended struct{ Step int64 }
+
+// Failing says that the job has failed.
+type Failing struct{ Err error }
+
+// Stop ends the shell: everybody had time to hear why the job failed.
+type Stop struct{ Err error }
+
+// Note is a line for the log of messages.
+type Note struct {
+	Level Level
+	Text  string
+	Attrs []any // key, value, key, value ...
+}
+
+// Level is how much a Note matters.
+type Level int8
+
+// Levels, from the least.
+const (
+	Info Level = iota
+	Warn
+	Error
+)
+
+func (AddSource) effect()  {}
+func (Index) effect()      {}
+func (Frozen) effect()     {}
+func (Bans) effect()       {}
+func (Find) effect()       {}
+func (Read) effect()       {}
+func (Release) effect()    {}
+func (Brief) effect()      {}
+func (Joined) effect()     {}
+func (Placement) effect()  {}
+func (Entered) effect()    {}
+func (Admit) effect()      {}
+func (Restart) effect()    {}
+func (Cut) effect()        {}
+func (Deliver) effect()    {}
+func (EndOfData) effect()  {}
+func (Failure) effect()    {}
+func (Refuse) effect()     {}
+func (Answer) effect()     {}
+func (OpenLog) effect()    {}
+func (Persist) effect()    {}
+func (ReadDigest) effect() {}
+func (Ended) effect()      {}
+func (Failing) effect()    {}
+func (Stop) effect()       {}
+func (Note) effect()       {}
+
+func (AppendStep) op() {}
+func (AddChange) op()  {}
+func (SetDigest) op()  {}
+func (Truncate) op()   {}

@@ -1,0 +1,227 @@
+package control
+
+import (
+	"fmt"
+
+	"github.com/millrace-data/millrace/internal/planner/change"
+	"github.com/millrace-data/millrace/internal/planner/plan"
+)
+
+// Millis is a time, or a duration, in milliseconds. Times count from when the shell
+// started.
+type Millis int64
+
+// Seconds of a duration.
+func (m Millis) Seconds() float64 { return float64(m) / 1000 }
+
+func (m Millis) String() string { return fmt.Sprintf("%gs", m.Seconds()) }
+
+// Session numbers a connection of a loader or a constructor. The shell gives each its
+// own number; a member that comes back has another one.
+type Session uint64
+
+// Rank is the place of a trainer rank in the mesh.
+type Rank struct{ DP, CP, PP, TP uint32 }
+
+func (r Rank) String() string {
+	return fmt.Sprintf("rank dp=%d cp=%d pp=%d tp=%d", r.DP, r.CP, r.PP, r.TP)
+}
+
+// Event is something that happened outside of the core.
+type Event interface{ event() }
+
+// Tick says what time it is. All deadlines are kept by ticks alone.
+type Tick struct{ Now Millis }
+
+// Idle says that nothing else is waiting: the core may draw the next step ahead.
+type Idle struct{}
+
+// LoaderJoined is a loader that connected. It knows the job spec already.
+type LoaderJoined struct {
+	Session       Session
+	Name, Address string
+	Workers       int   // blocks it reads at a time
+	Buffer        int64 // bytes of samples it has memory for
+}
+
+// LoaderLeft ends a loader's session; Err is nil if it ended in order.
+type LoaderLeft struct {
+	Session Session
+	Err     error
+}
+
+// ConstructorJoined is a constructor that connected. It is refused (Refuse) if the job
+// has no place for it.
+type ConstructorJoined struct {
+	Session       Session
+	Name, Address string
+}
+
+// ConstructorLeft ends a constructor's session; Err is nil if it ended in order.
+type ConstructorLeft struct {
+	Session Session
+	Err     error
+}
+
+// Indexed says what a loader's files of a source are.
+type Indexed struct {
+	Session  Session
+	Source   int
+	Blocks   uint64 // in one epoch
+	Manifest []byte // SHA-256
+	Files    uint64
+	Bytes    uint64
+	Listing  []byte // for Config.Listing
+}
+
+// BlockRead reports the samples of a block that was ordered with Read.
+type BlockRead struct {
+	Session Session
+	Block   plan.BlockRead // without what Skips and Absent say of lost records
+	Records uint64
+	Skips   []Skip        // bad records, by the source's policy
+	Absent  []AbsentField // fields that some of the records lack
+	Sum     uint64        // checksum of the block; 0: not known
+	Chunks  []Chunk       // that the block was made of
+}
+
+// Skip is a bad record that was left out.
+type Skip struct {
+	File   string
+	Row    int64
+	Reason string
+}
+
+func (s Skip) String() string { return fmt.Sprintf("%s row %d: %s", s.File, s.Row, s.Reason) }
+
+// Chunk is what one chunk gave.
+type Chunk struct {
+	Chunk uint64 // its number in the source
+	Sum   uint64
+	Place string // file, and which part of it, for messages
+}
+
+// FileFound answers Find.
+type FileFound struct {
+	Source  int
+	Name    string // as asked for
+	Path    string // as the manifest has it
+	Problem string // why there is no path
+	Below   int64  // the rows of its records are below this; 0: not known
+}
+
+// LoaderFailed is a failure of a loader; Source is -1 if no one source is to blame.
+type LoaderFailed struct {
+	Source int
+	Err    error
+}
+
+// Failed is a failure of a constructor or of the shell itself: it ends the job.
+type Failed struct{ Err error }
+
+// Assembled reports the digests of some rows of a step.
+type Assembled struct {
+	Generation uint64
+	Rows       plan.Assembled
+}
+
+// Acked says that all ranks of a bucket are done with all steps before Step.
+type Acked struct {
+	Generation uint64
+	Bucket     uint32
+	Step       int64
+	Slowest    string // the rank that holds the bucket back
+	Waits      bool   // that rank itself waits for a batch
+}
+
+// Lag is how far the ranks of a constructor are, for whoever asks what the job waits for.
+type Lag struct {
+	Session     Session
+	Generation  uint64
+	Absent      int    // ranks that have not asked for a batch since they joined
+	AbsentRanks []Rank // the first of them
+	Slowest     []Acked
+}
+
+// Admitted answers Admit: how far the rank was before it joined again.
+type Admitted struct {
+	Session    Session
+	Join       uint64
+	Generation uint64
+	Acked      int64  // steps done in that generation
+	Advanced   uint64 // the last join that was granted when Acked became that; 0 if it never changed
+}
+
+// Restarted says that a constructor is in a generation from now on.
+type Restarted struct {
+	Session    Session
+	Generation uint64
+}
+
+// Done says that no one needs the steps before Step any more. It is for shells that
+// have no constructors.
+type Done struct{ Step int64 }
+
+// Ask is a question that Answer with the same ID answers, at once or later. IDs are
+// never used again.
+type Ask struct {
+	ID       uint64
+	Question Question
+}
+
+// Withdraw takes a question back: there will be no answer.
+type Withdraw struct{ ID uint64 }
+
+// LogOpened answers OpenLog.
+type LogOpened struct {
+	Kept        bool  // there is a log: steps and changes become durable in it
+	First, Next int64 // the steps that it holds, First <= step < Next
+	Changes     []change.Change
+	Dir         string // for messages
+	Err         error
+}
+
+// Begin answers OpenLog in a shell that has neither log nor trainers: the job goes on
+// from a resume token, or a key frame, with changes made on top.
+type Begin struct {
+	Token   []byte
+	Changes []change.Change
+}
+
+// Persisted answers Persist. After an error nothing more becomes durable. Seq 0 is of no
+// Persist: the log failed by itself.
+type Persisted struct {
+	Seq uint64
+	Err error
+}
+
+// DigestRead answers ReadDigest.
+type DigestRead struct {
+	Step   int64
+	Digest [32]byte
+	Known  bool
+}
+
+func (Tick) event()              {}
+func (Idle) event()              {}
+func (LoaderJoined) event()      {}
+func (LoaderLeft) event()        {}
+func (ConstructorJoined) event() {}
+func (ConstructorLeft) event()   {}
+func (Indexed) event()           {}
+func (BlockRead) event()         {}
+func (FileFound) event()         {}
+func (LoaderFailed) event()      {}
+func (Failed) event()            {}
+func (Assembled) event()         {}
+func (Acked) event()             {}
+func (Lag) event()               {}
+func (Admitted) event()          {}
+func (Restarted) event()         {}
+func (Done) event()              {}
+func (Ask) event()               {}
+func (Withdraw) event()          {}
+func (LogOpened) event()         {}
+func (Begin) event()             {}
+func (Persisted) event()         {}
+func (DigestRead) event()        {}

@@ -1,0 +1,225 @@
+package control
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/planner/change"
+	"github.com/millrace-data/millrace/internal/planner/plan"
+)
+
+// journal are the changes that were made to the job.
+type journal struct {
+	entries   []entry         // in force or to be, as they were made
+	made      []string        // all so far in JSON, those that were cancelled and those that did among them
+	cancelled []change.Change // those that were
+	bans      []plan.Ban      // all bans, whether in force or not
+
+	// Before the job starts.
+	restored []change.Change // of the log, then of the options
+	logged   int             // how many of them are the log's
+	prepared int             // how many of them are ready to be made
+	fresh    []change.Change // cancelled, or cancelling, and not in the log yet
+}
+
+// entry is a change of the journal: as it was made, and as the core of steps has it.
+type entry struct {
+	change.Change
+	plan plan.Change
+}
+
+// find finds a change that is in force or will be, the last if there are several; -1 if
+// there is none.
+func (j *journal) find(c change.Change) int {
+	for i, e := range slices.Backward(j.entries) {
+		if e.Equal(c) {
+			return i
+		}
+	}
+	return -1
+}
+
+// wasCancelled says whether a change was cancelled.
+func (j *journal) wasCancelled(c change.Change) bool {
+	return slices.ContainsFunc(j.cancelled, c.Equal)
+}
+
+// note enters a change that the core of steps never hears of: one that was cancelled,
+// or that cancels.
+func (j *journal) note(c change.Change) {
+	j.made = append(j.made, c.String())
+	if c.Cancel != nil {
+		j.cancelled = append(j.cancelled, *c.Cancel)
+	}
+}
+
+// banOf is the ban of a record, with the number that it has in this service.
+func (j *journal) banOf(source int32, file string, row int64) plan.Ban {
+	for _, b := range j.bans {
+		if b.Source == source && b.File == file && b.Row == row {
+			return b
+		}
+	}
+	return plan.Ban{ID: uint32(len(j.bans)), Source: source, File: file, Row: row}
+}
+
+// ban tells the loaders of a banned record, once.
+func (c *Core) ban(b plan.Ban) {
+	if int(b.ID) < len(c.journal.bans) {
+		return
+	}
+	c.journal.bans = append(slices.Clip(c.journal.bans), b)
+	for _, l := range c.members.loaders {
+		c.emit(Bans{l.session, c.journal.bans})
+	}
+}
+
+// BannedRecords are all banned records, whether in force or not.
+func (c *Core) BannedRecords() []plan.Ban { return c.journal.bans }
+
+// enter takes a change into the journal, and tells those who have to know before
+// the core of steps acts upon it.
+func (c *Core) enter(ch change.Change, p plan.Change) {
+	c.note(Info, "change", "change", string(p.Text))
+	c.journal.entries = append(c.journal.entries, entry{ch, p})
+	c.journal.made = append(c.journal.made, string(p.Text))
+	switch p.Kind {
+	case plan.BanSample:
+		c.ban(p.Ban)
+	case plan.AddSource:
+		c.joinedUpTo(1 + c.sources.entry(p.Add.Spec))
+	}
+}
+
+// maker says where a change comes from that is made before its step is near.
+type maker int
+
+const (
+	byLog   maker = iota // an earlier life of the log: it was checked then
+	byToken              // an earlier life, which may have had another log
+	byUser               // it is new
+)
+
+// resume enters changes in the journal and makes them part of a position. The
+// sources that they add are indexed.
+func (c *Core) resume(state *plan.State, changes []change.Change, by maker) error {
+	if len(changes) == 0 {
+		return nil
+	}
+	at := c.scratch()
+	var ops []Op
+	for _, ch := range changes {
+		at.Apply(plan.Rewind{State: *state})
+		p, err := c.resolve(at, ch)
+		if err == nil && by == byUser {
+			err = cmp.Or(c.unlogged(p), at.Check(p))
+		}
+		if err != nil {
+			return fault.As(fault.ClassOf(err), fmt.Errorf("%sthe change %s: %w", ch.Origin, ch, err))
+		}
+		c.enter(ch, p)
+		state.Await(p)
+		ops = append(ops, AddChange{ch})
+	}
+	if by != byLog {
+		c.persist(ops...) // all or, if one was refused, none
+	}
+	return nil
+}
+
+// unlogged refuses a change that would make a step another one than the log has.
+func (c *Core) unlogged(p plan.Change) error {
+	if n := c.log.steps(); p.Step < n {
+		return fault.Userf("the log in %s has the steps before %d already: valid is step %d or later, or a log folder of its own", c.log.dir, n, n)
+	}
+	return nil
+}
+
+// logOpened takes the changes of the log's earlier life, and those of the options that it
+// does not have.
+func (c *Core) logOpened(ev LogOpened) {
+	if ev.Err != nil {
+		c.fail(ev.Err)
+		return
+	}
+	c.log.opened, c.log.kept, c.log.dir, c.log.first, c.log.next = true, ev.Kept, ev.Dir, ev.First, ev.Next
+	fresh := change.Without(c.cfg.Changes, ev.Changes)
+	change.Sort(fresh)
+	if err := c.dropCancelled(append(slices.Clip(ev.Changes), fresh...), len(ev.Changes)); err != nil {
+		c.fail(err)
+		return
+	}
+	c.start()
+}
+
+// dropCancelled leaves out of the changes before the start those that were cancelled. The
+// first n are the log's.
+func (c *Core) dropCancelled(changes []change.Change, n int) error {
+	gone, err := change.Cancelled(changes)
+	if err != nil {
+		return err
+	}
+	j, logged := &c.journal, c.log.steps()
+	for i, ch := range changes {
+		switch {
+		case !gone[i] && i < n:
+			j.logged++
+			fallthrough
+		case !gone[i]:
+			j.restored = append(j.restored, ch)
+		case i < n:
+			j.note(ch)
+		case ch.Cancel != nil && ch.Step < logged && slices.ContainsFunc(changes[:n], ch.Cancel.Equal):
+			return fault.Userf("%sthe change %s comes too late: the log in %s has the steps before %d already", ch.Origin, ch, c.log.dir, logged)
+		default:
+			j.fresh = append(j.fresh, ch)
+		}
+	}
+	return nil
+}
+
+// persistCancelled makes those durable that were made before the start and cancelled there.
+func (c *Core) persistCancelled() {
+	for _, ch := range c.journal.fresh {
+		c.persist(AddChange{ch})
+		c.journal.note(ch)
+	}
+	c.journal.fresh = nil
+}
+
+// prepareChanges has the sources indexed that changes before the start add, and
+// the files found that they mean. Until that is done it reports false and is to be
+// asked again.
+func (c *Core) prepareChanges() (ready bool, err error) {
+	j := &c.journal
+	for ; j.prepared < len(j.restored); j.prepared++ {
+		ch := &j.restored[j.prepared]
+		switch {
+		case ch.Add != nil:
+			c.sources.unbound[string(ch.Add.Source)] = true
+			n := 0
+			for _, before := range j.restored[:j.prepared] {
+				if before.Add != nil {
+					n++
+				}
+			}
+			ready, err = c.know(n, ch.Add.Source)
+		case ch.Ban != nil:
+			if ready, err = c.find(ch); ready && j.prepared >= j.logged && slices.ContainsFunc(j.restored[:j.logged], ch.Equal) {
+				j.restored = slices.Delete(j.restored, j.prepared, j.prepared+1)
+				j.prepared--
+			}
+		default:
+			ready = true
+		}
+		if err != nil {
+			return false, fault.As(fault.ClassOf(err), fmt.Errorf("%sthe change %s: %w", ch.Origin, *ch, err))
+		}
+		if !ready {
+			return false, nil
+		}
+	}
+	return true, nil
+}

@@ -1,0 +1,286 @@
+package control
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/millrace-data/millrace/internal/fault"
+)
+
+// members are the loaders and constructors that are connected.
+type members struct {
+	loaders      []*loader      // in the order in which they came
+	constructors []*constructor // by number; nil until it is there
+	wanted       map[block]*loader
+	floors       floors
+}
+
+// block names a block of a source.
+type block struct {
+	source int32
+	seq    int64
+}
+
+// loader is a loader's session.
+type loader struct {
+	session       Session
+	name, address string
+	workers       int    // blocks it reads at a time
+	buffer        int64  // bytes of samples it has memory for
+	floors        uint64 // the last change of floors that it was sent
+	reader        uint32 // index into the readers of the core's data
+}
+
+// String names a loader in messages.
+func (l *loader) String() string {
+	if l.name == l.address {
+		return "loader " + l.name
+	}
+	return fmt.Sprintf("loader %s (%s)", l.name, l.address)
+}
+
+// constructor is a constructor's session.
+type constructor struct {
+	session       Session
+	name, address string
+	number        int
+	buckets       []uint32         // DP ranks it serves
+	joins         map[uint64]*join // it was asked about, by number
+	generation    uint64           // that it said it is in
+	lag           Lag              // what it last said
+}
+
+func newMembers(constructors int) members {
+	return members{constructors: make([]*constructor, constructors), wanted: map[block]*loader{}}
+}
+
+// present are the constructors that are there, by number.
+func (m *members) present() []*constructor {
+	return slices.DeleteFunc(slices.Clone(m.constructors), func(x *constructor) bool { return x == nil })
+}
+
+// constructor finds a session; nil if it is over.
+func (m *members) constructor(s Session) *constructor {
+	for _, x := range m.constructors {
+		if x != nil && x.session == s {
+			return x
+		}
+	}
+	return nil
+}
+
+func (m *members) loader(s Session) *loader {
+	for _, l := range m.loaders {
+		if l.session == s {
+			return l
+		}
+	}
+	return nil
+}
+
+func (m *members) dropLoader(s Session) *loader {
+	l := m.loader(s)
+	m.loaders = slices.DeleteFunc(m.loaders, func(x *loader) bool { return x == l })
+	return l
+}
+
+func (m *members) dropConstructor(s Session) *constructor {
+	x := m.constructor(s)
+	if x != nil {
+		m.constructors[x.number] = nil
+	}
+	return x
+}
+
+// addLoader brings a loader to the present, and gives it its part of the work.
+func (c *Core) addLoader(ev LoaderJoined) {
+	l := &loader{session: ev.Session, name: ev.Name, address: ev.Address, workers: ev.Workers, buffer: ev.Buffer}
+	c.members.loaders = append(c.members.loaders, l)
+	l.reader = c.data.reader(l.String())
+	c.note(Info, "loader joined", "loader", l.name, "address", l.address)
+	for n := range c.sources.entries {
+		c.emit(c.addOrder(l, n))
+	}
+	for i, x := range c.sources.indexed {
+		if x != nil {
+			c.emit(Frozen{l.session, i, x.Manifest})
+		}
+	}
+	c.emit(Bans{l.session, c.journal.bans}) // comes last: a loader answers constructors from then on
+	c.placementChanged()
+	if c.plan == nil && len(c.members.loaders) == c.cfg.Loaders {
+		c.indexMissing()
+	}
+	c.wantOrphans()
+	c.start() // it may have waited for a loader to ask
+}
+
+// removeLoader gives the work of a loader that left to the others.
+func (c *Core) removeLoader(ev LoaderLeft) {
+	l := c.members.dropLoader(ev.Session)
+	if l == nil {
+		return
+	}
+	c.noteLeft("loader", l.name, ev.Err)
+	c.sources.forgetLookups() // it may have been the one that was asked
+	c.raise(onFiles)
+	if len(c.members.loaders) == 0 {
+		return // constructors wait, with their deadlines, until one comes back
+	}
+	c.placementChanged()
+	c.wantOrphans()
+	c.indexMissing()
+	c.start() // it may have waited for the one that left
+}
+
+// noteLeft logs the end of a member's session.
+func (c *Core) noteLeft(role, name string, err error) {
+	if err == nil {
+		c.note(Info, role+" left", role, name)
+		return
+	}
+	c.note(Warn, role+" lost", role, name, "err", err)
+}
+
+// indexMissing has the sources indexed that are not.
+func (c *Core) indexMissing() {
+	for i, x := range c.sources.indexed {
+		if x == nil {
+			c.index(i)
+		}
+	}
+}
+
+// wantOrphans has the blocks read by others that a loader was asked for which left.
+func (c *Core) wantOrphans() {
+	var orphans []block
+	for b, owner := range c.members.wanted {
+		if !slices.Contains(c.members.loaders, owner) {
+			orphans = append(orphans, b)
+		}
+	}
+	slices.SortFunc(orphans, compareBlocks)
+	for _, b := range orphans {
+		c.want(b)
+	}
+}
+
+// want has a block read.
+func (c *Core) want(b block) {
+	if len(c.members.loaders) == 0 {
+		c.members.wanted[b] = nil
+		return
+	}
+	l := c.loaderOf(b)
+	c.members.wanted[b] = l
+	c.emit(Read{l.session, b.source, b.seq})
+}
+
+// addConstructor gives a constructor a free number, the job, and all steps under way.
+func (c *Core) addConstructor(ev ConstructorJoined) {
+	m := &constructor{session: ev.Session, name: ev.Name, address: ev.Address, joins: map[uint64]*join{}}
+	m.number = slices.Index(c.members.constructors, nil)
+	if n := len(c.members.constructors); m.number < 0 {
+		c.emit(Refuse{m.session, fault.Userf("constructor %s is one too many: the job has %d; start the planner with --constructors %d", m.name, n, n+1)})
+		return
+	}
+	c.members.constructors[m.number] = m
+	c.raise(onMembers)
+	c.brief(m)
+	c.note(Info, "constructor joined", "constructor", m.name, "address", m.address, "buckets", m.buckets)
+	switch {
+	case c.failed != nil:
+		c.emit(Failure{m.session, c.failed})
+	case c.plan != nil:
+		c.resend(m)
+	}
+}
+
+// removeConstructor frees the number of a constructor. What was to be sent to it is not.
+func (c *Core) removeConstructor(ev ConstructorLeft) {
+	m := c.members.dropConstructor(ev.Session)
+	if m == nil {
+		return
+	}
+	c.out.drop(func(e Effect) bool { to, ok := addressee(e); return ok && to == m.session })
+	c.noteLeft("constructor", m.name, ev.Err)
+	c.raise(onMembers | onRestarted)
+}
+
+// addressee is the constructor that an effect is for, if it is for one.
+func addressee(e Effect) (Session, bool) {
+	switch e := e.(type) {
+	case Brief:
+		return e.To, true
+	case Joined:
+		return e.To, true
+	case Placement:
+		return e.To, true
+	case Entered:
+		return e.To, true
+	case Admit:
+		return e.To, true
+	case Restart:
+		return e.To, true
+	case Deliver:
+		return e.To, true
+	case EndOfData:
+		return e.To, true
+	}
+	return 0, false
+}
+
+// brief gives a constructor the job, as it is on this mesh.
+func (c *Core) brief(m *constructor) {
+	m.buckets = nil
+	for d := m.number; d < c.job.tree.Sizes().DP; d += len(c.members.constructors) {
+		m.buckets = append(m.buckets, uint32(d))
+	}
+	c.send(Brief{m.session, m.buckets, c.job.tree})
+	for n := range c.sources.joined {
+		c.send(c.joinedOrder(m, n))
+	}
+	c.send(c.placement(m))
+}
+
+// resend brings a constructor to the present: reset to the acknowledged position, then
+// every step after it.
+func (c *Core) resend(m *constructor) {
+	acked := c.plan.Acked()
+	c.send(Entered{m.session, c.roster.joins})
+	c.send(Restart{To: m.session, Generation: c.job.generation, NextStep: acked, Moved: c.job.moved})
+	for k := acked; k < c.plan.Planned(); k++ {
+		if s := c.job.steps[k]; s != nil && (c.job.remesh == nil || k < c.job.remesh.Step) {
+			c.deliver(s, []*constructor{m})
+		}
+	}
+	if c.job.ended >= 0 || c.job.remesh != nil {
+		c.send(c.endOfData(m))
+	}
+}
+
+// placement says where the loaders are.
+func (c *Core) placement(m *constructor) Effect {
+	p := Placement{To: m.session}
+	for _, l := range c.members.loaders {
+		p.Loaders = append(p.Loaders, l.address)
+	}
+	return p
+}
+
+func (c *Core) placementChanged() {
+	c.sendAll(c.placement)
+	c.readersChanged()
+}
+
+// constructorOf is the constructor that serves a DP rank; nil if it is not there.
+func (c *Core) constructorOf(dp uint32) *constructor {
+	return c.members.constructors[int(dp)%len(c.members.constructors)]
+}
+
+func (c *Core) restarted(ev Restarted) {
+	if m := c.members.constructor(ev.Session); m != nil {
+		m.generation = ev.Generation
+		c.raise(onRestarted)
+	}
+}

@@ -1,0 +1,179 @@
+package control
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/planner/change"
+	"github.com/millrace-data/millrace/internal/planner/plan"
+	"github.com/millrace-data/millrace/internal/planner/token"
+)
+
+// positionOf reads a resume token; none is the first step.
+func (c *Core) positionOf(data []byte) (*token.Position, error) {
+	if len(data) == 0 {
+		return &token.Position{State: plan.Start(c.base()), Digest: c.root()}, nil
+	}
+	return token.Decode(c.id, data)
+}
+
+// knowAll has the sources indexed that joined the job that a position is of.
+func (c *Core) knowAll(at *token.Position) (ready bool, err error) {
+	for n, entry := range at.Entries() {
+		if ready, err := c.know(n, entry); !ready || err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// whole is the position of a token with the changes up to it and after it, those
+// that the journal knows among them. The sources that joined are indexed.
+func (c *Core) whole(at *token.Position) (plan.State, error) {
+	state, err := at.Resolve(c.numberBan, c.joinedSource)
+	if err != nil {
+		return state, err
+	}
+	c.joinedUpTo(len(state.Settings.Added))
+	for _, e := range c.journal.entries {
+		if e.plan.Step >= state.Step {
+			state.Await(e.plan)
+		}
+	}
+	var unknown []change.Change
+	for _, ch := range at.Pending {
+		if !c.journal.wasCancelled(ch) && c.journal.find(ch) < 0 {
+			unknown = append(unknown, ch)
+		}
+	}
+	if err := c.resume(&state, unknown, byToken); err != nil {
+		return state, err
+	}
+	return state, c.agree(state)
+}
+
+// numberBan gives a ban of a token its number, and tells the loaders of it.
+func (c *Core) numberBan(b plan.Ban) plan.Ban {
+	b = c.journal.banOf(b.Source, b.File, b.Row)
+	c.ban(b)
+	return b
+}
+
+// joinedSource is what the n-th source that joined is, if it is what a token says.
+func (c *Core) joinedSource(n int, a plan.Added) (plan.Source, error) {
+	i := c.base() + n
+	if [32]byte(c.sources.indexed[i].Manifest) != a.Manifest {
+		return plan.Source{}, fault.Userf("the data of source %q changed since it joined the job: put its files back as they were", c.sources.specs[i].Name)
+	}
+	return c.planSource(i), nil
+}
+
+// agree refuses a position if changes of a file, for steps before it, are no part
+// of it: they would be passed over without a word.
+func (c *Core) agree(state plan.State) error {
+	var past []entry
+	for _, e := range c.journal.entries {
+		if e.plan.Step < state.Step {
+			past = append(past, e)
+		}
+	}
+	slices.SortStableFunc(past, func(a, b entry) int { return cmp.Compare(a.plan.Step, b.plan.Step) })
+	changes := make([]plan.Change, len(past))
+	for i, e := range past {
+		changes[i] = e.plan
+	}
+	var filed []plan.Change // those of the past that stand in a file, from ch on
+	for i, e := range slices.Backward(past) {
+		ch, origin := e.plan, e.Origin
+		if origin == "" && !ch.From {
+			continue
+		}
+		filed = slices.Insert(filed, 0, ch)
+		have := state.Settings.Have(changes[i:]) || state.Settings.Have(filed)
+		if !have && ch.From {
+			return fault.Userf("%sthe job went on from step %d with other ranks (%s), and the resume token of step %d was saved by those before: "+
+				"what they were given from step %d on is void; resume from the token of that step, or from one that was saved since", origin, ch.Step, ch.Text, state.Step, ch.Step)
+		}
+		if !have { // what was made live may be of another branch
+			return fault.Userf("%sthe change %s is for step %d, and the job of the resume token of step %d did not have it there, or has another one since: "+
+				"leave it out, give it step %d or a later one, or resume from a token of step %d or before", origin, ch.Text, ch.Step, state.Step, state.Step, ch.Step)
+		}
+	}
+	return nil
+}
+
+// begin starts the job where a shell without trainers has it begin.
+func (c *Core) begin(ev Begin) {
+	c.log.begin = &ev
+	c.start()
+}
+
+// startAt plans from the position of Begin, once the sources that joined before it, or
+// will, are indexed. Changes that the token does not know are made on top, at their
+// steps; those of steps before it belong to its past, and are refused if they stand in a
+// file and it does not have them.
+func (c *Core) startAt() {
+	state, ready, err := c.positionAt(*c.log.begin)
+	if err != nil {
+		c.fail(err)
+		return
+	}
+	if ready {
+		c.plan = c.scratch()
+		c.job.tree, c.job.positioned = c.plan.MeshAt(state), true
+		c.run(state, c.root())
+	}
+}
+
+func (c *Core) positionAt(ev Begin) (state plan.State, ready bool, err error) {
+	start := plan.Start(c.base())
+	for _, ch := range ev.Changes {
+		if ch.Cancel != nil && !c.journal.wasCancelled(*ch.Cancel) {
+			c.journal.cancelled = append(c.journal.cancelled, *ch.Cancel)
+		}
+	}
+	changes, err := change.InForce(ev.Changes)
+	if err != nil {
+		return start, false, err
+	}
+	at, err := c.positionOf(ev.Token)
+	if err != nil {
+		return start, false, err
+	}
+	at.Pending = slices.DeleteFunc(at.Pending, c.journal.wasCancelled)
+	changes = append(slices.Clip(at.Pending), change.Without(changes, at.Pending)...)
+	changes = slices.DeleteFunc(changes, func(ch change.Change) bool { return ch.Step < at.State.Step && ch.Origin == "" })
+	at.Pending = changes // for the sources that they add
+	if ready, err := c.knowOnce(at.Entries()); !ready || err != nil {
+		return start, false, err
+	}
+	at.Pending = nil
+	if state, err = c.whole(at); err != nil {
+		return state, false, err
+	}
+	for _, ch := range changes {
+		from := &state
+		if ch.Step < state.Step {
+			from = &start
+		}
+		if err := c.resume(from, []change.Change{ch}, byUser); err != nil {
+			return state, false, err
+		}
+	}
+	return state, true, c.agree(state)
+}
+
+// knowOnce has sources indexed, each once.
+func (c *Core) knowOnce(entries [][]byte) (ready bool, err error) {
+	for _, entry := range entries {
+		n := c.sources.entry(entry)
+		if n < 0 {
+			n = len(c.sources.entries)
+		}
+		if ready, err := c.know(n, entry); !ready || err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}

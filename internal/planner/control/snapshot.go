@@ -1,0 +1,274 @@
+package control
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/planner/plan"
+)
+
+// Snapshot are the facts of a status, as they are between two events.
+type Snapshot struct {
+	Job          string
+	State        string // starting, running, ended, failed
+	Err          error  // why it failed
+	WaitingFor   string // what holds the job up
+	Joined       bool   // a trainer has, so that it is known where the job goes on
+	Generation   uint64
+	Planned      int64
+	Acked        int64
+	End          int64 // -1 while unknown
+	EndReason    string
+	Digest       []byte // of DigestStep; nil if it is not known
+	DigestStep   int64
+	Fill         float64
+	Carried      int
+	Held         int
+	Topology     string
+	Calibration  string
+	Changes      []string
+	Sources      []SourceStatus
+	Loaders      []Member
+	Constructors []Member
+}
+
+// Member is a loader or a constructor that is connected.
+type Member struct {
+	Session       Session
+	Name, Address string
+	Buckets       []uint32 // DP ranks that a constructor serves
+}
+
+// SourceStatus is the ledger of one source.
+type SourceStatus struct {
+	Name      string  `json:"name"`
+	State     string  `json:"state,omitempty"` // paused, dropped; nothing for one that is drawn from
+	Files     uint64  `json:"files"`
+	Bytes     uint64  `json:"bytes"`
+	Scheduled float64 `json:"scheduled_share"` // at the next step
+	Realised  float64 `json:"realised_share"`  // of all tokens (or samples) drawn so far
+	Lag       float64 `json:"lag"`             // behind the schedule, in the mix's units
+	Tokens    int64   `json:"tokens"`
+	Samples   int64   `json:"samples"`
+	Epoch     int64   `json:"epoch"`
+	Filtered  uint64  `json:"filtered"`
+	Dropped   uint64  `json:"dropped"`
+	Empty     uint64  `json:"empty"`
+	Skipped   uint64  `json:"skipped"`
+	LastSkip  string  `json:"last_skip,omitempty"`
+
+	Absent []AbsentField `json:"absent_fields,omitempty"`
+}
+
+// Planned is the number of steps planned so far.
+func (c *Core) Planned() int64 {
+	if c.plan == nil {
+		return 0
+	}
+	return c.plan.Planned()
+}
+
+// Plan is the core of steps, to be looked at only; nil until the job has started.
+func (c *Core) Plan() *plan.Core { return c.plan }
+
+// Root is the chain value before the first step of the job, once all sources of the
+// spec are indexed; its log has it as its identity.
+func (c *Core) Root() [32]byte { return c.root() }
+
+// Snapshot says where the job is.
+func (c *Core) Snapshot() Snapshot {
+	s := Snapshot{
+		Job: c.id.Name, State: "starting", Joined: c.job.positioned, Generation: c.job.generation,
+		End: c.job.ended, EndReason: c.job.endReason, WaitingFor: c.Holdup(), Changes: slices.Clone(c.journal.made),
+	}
+	if c.plan != nil {
+		c.progress(&s)
+	}
+	if c.failed != nil {
+		s.State, s.Err = "failed", c.failed
+	}
+	for i := range c.sources.specs {
+		s.Sources = append(s.Sources, c.sourceStatus(i))
+	}
+	c.shares(s.Sources)
+	for _, l := range c.members.loaders {
+		s.Loaders = append(s.Loaders, Member{Session: l.session, Name: l.name, Address: l.address})
+	}
+	for _, m := range c.members.present() {
+		s.Constructors = append(s.Constructors, Member{m.session, m.name, m.address, m.buckets})
+	}
+	return s
+}
+
+// Holdup says in words what holds the job up right now.
+func (c *Core) Holdup() string {
+	if c.failed != nil { // there may be no plan to ask
+		return "nothing: the job has failed"
+	}
+	if text := c.missingMember(); text != "" {
+		return text
+	}
+	if c.plan.Planned()-c.plan.Acked() < c.cfg.Plan.Ahead && len(c.members.wanted) > 0 {
+		return c.unread()
+	}
+	if step, rows := c.plan.Missing(); step < c.plan.Planned() {
+		return fmt.Sprintf("%d rows of step %d to be assembled", rows, step)
+	}
+	if !c.job.positioned {
+		return "the first trainer to join, which says at which step the job goes on"
+	}
+	if who := c.awaited(); who != "" {
+		return who
+	}
+	if who := c.absent(); len(who.ranks) > 0 {
+		return "trainers: " + who.String()
+	}
+	return fmt.Sprintf("trainers: %s", c.slowest())
+}
+
+// missingMember names what has to be there before steps are planned; "" if all is.
+func (c *Core) missingMember() string {
+	for i, x := range c.sources.indexed {
+		switch n := len(c.members.loaders); {
+		case n < c.cfg.Loaders && c.plan == nil:
+			return fmt.Sprintf("loaders: %d of %d are connected", n, c.cfg.Loaders)
+		case x == nil:
+			return fmt.Sprintf("source %q to be indexed", c.sources.specs[i].Name)
+		}
+	}
+	if i := slices.Index(c.members.constructors, nil); i >= 0 {
+		return fmt.Sprintf("constructor %d of %d to connect", i, len(c.members.constructors))
+	}
+	if c.plan == nil {
+		return "the log to be opened"
+	}
+	return ""
+}
+
+// unread names the first block that is being read.
+func (c *Core) unread() string {
+	var first *block
+	for b := range c.members.wanted {
+		if first == nil || compareBlocks(b, *first) < 0 {
+			first = &b
+		}
+	}
+	by := "a loader; none is connected"
+	if l := c.members.wanted[*first]; l != nil {
+		by = l.name
+	}
+	return fmt.Sprintf("block %d of source %q to be read by %s", first.seq, c.sources.specs[first.source].Name, by)
+}
+
+// progress fills in what the core of steps knows.
+func (c *Core) progress(s *Snapshot) {
+	s.Topology = c.job.tree.Canonical()
+	s.Calibration = c.reports.calibration()
+	s.State, s.Planned, s.Acked = "running", c.plan.Planned(), c.plan.Acked()
+	if c.job.ended >= 0 && s.Acked >= c.job.ended {
+		s.State = "ended"
+	}
+	s.DigestStep, _ = c.plan.Missing()
+	if d, ok := c.plan.Digest(s.DigestStep); ok {
+		s.Digest = d[:]
+	}
+	if state, ok := c.plan.State(s.Planned); ok {
+		s.Carried, s.Held = len(state.Carry), len(state.Held)
+	}
+	if last := c.job.steps[s.Planned-1]; last != nil {
+		s.Fill = float64(last.Filled) / float64(last.Shape.Rows*int(last.Shape.SequenceLength))
+	}
+}
+
+func (c *Core) sourceStatus(i int) SourceStatus {
+	led := &c.sources.ledgers[i]
+	s := SourceStatus{
+		Name:     c.sources.specs[i].Name,
+		Filtered: uint64(led.filtered), Dropped: uint64(led.dropped), Empty: uint64(led.empty), Skipped: uint64(led.skipped),
+		Absent: led.fields.list(),
+	}
+	if x := c.sources.indexed[i]; x != nil {
+		s.Files, s.Bytes = x.Files, x.Bytes
+	}
+	if led.lastSkip != nil {
+		s.LastSkip = led.lastSkip.String()
+	}
+	if c.plan == nil {
+		return s
+	}
+	if state, ok := c.plan.State(c.plan.Planned()); ok && i < len(state.Cursors) {
+		cur := state.Cursors[i]
+		s.State = state.Settings.StateOf(int32(i))
+		s.Tokens, s.Samples = cur.Tokens, cur.Samples
+		s.Lag = float64(cur.Deficit) / 4096
+		s.Epoch = cur.Seq / max(int64(c.sources.indexed[i].Blocks), 1)
+	}
+	return s
+}
+
+// shares fills in what each source should have and has of the whole.
+func (c *Core) shares(sources []SourceStatus) {
+	if c.plan == nil {
+		return
+	}
+	count := func(s *SourceStatus) int64 {
+		if c.cfg.Job.Mix.Unit == "samples" {
+			return s.Samples
+		}
+		return s.Tokens
+	}
+	var total int64
+	for i := range sources {
+		total += count(&sources[i])
+	}
+	for i, share := range c.plan.Shares() {
+		sources[i].Scheduled = float64(share) / (1 << 32)
+		sources[i].Realised = float64(count(&sources[i])) / float64(max(total, 1))
+	}
+}
+
+// whyWithheld says in words why there is no step though there is data.
+func (c *Core) whyWithheld(e plan.End) string {
+	if len(e.Withheld) == 0 {
+		return ""
+	}
+	var names []string
+	for _, i := range e.Withheld {
+		names = append(names, c.sources.specs[i].Name)
+	}
+	return fmt.Sprintf("ended at step %d: all sources with weight are paused or dropped (%s): to go on, start from a token of a step before, "+
+		"with --changes that by step %d resume one of them or give weight to another", e.Step, strings.Join(names, ", "), e.Step)
+}
+
+// tellTime is how long everyone hears why a job failed for good, before it ends: as long as
+// ranks that have batches take to ask for the next.
+const tellTime Millis = 5000
+
+// fail ends the job: from now on everybody hears err. What the user can mend is
+// said until he stops the service; anything else ends it. What waits for the log is never
+// sent.
+func (c *Core) fail(err error) {
+	if c.failed != nil {
+		return
+	}
+	c.failed = err
+	unsent := c.out.held
+	c.out.held, c.out.barrier = nil, c.out.persisted
+	class := fault.ClassOf(err)
+	c.note(Error, "job failed", "class", class.String(), "err", err)
+	c.emit(Failing{err})
+	for _, m := range c.members.present() {
+		c.emit(Failure{m.session, err})
+	}
+	for _, h := range unsent {
+		if a, ok := h.Effect.(Answer); ok {
+			c.emit(Answer{ID: a.ID, Err: err, Final: true})
+		}
+	}
+	c.raise(onTick) // all questions are answered
+	if class != fault.User {
+		c.stopAt = c.now + tellTime
+	}
+}

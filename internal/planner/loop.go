@@ -1,0 +1,294 @@
+package planner
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"runtime"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/planner/control"
+	"github.com/millrace-data/millrace/internal/planner/cut"
+	pb "github.com/millrace-data/millrace/internal/proto"
+	"github.com/millrace-data/millrace/internal/rpc"
+)
+
+// tickEvery is how often the core learns what time it is: its shortest deadline is a
+// second.
+const tickEvery = 50 * time.Millisecond
+
+var errClosing = fault.Lostf("the planner is shutting down")
+
+// input is what the loop takes: one of occurred, loaderHello, constructorHello, asking,
+// partSent, looking.
+type input interface{ input() }
+
+type (
+	// occurred is an event of the core.
+	occurred struct{ control.Event }
+	// loaderHello begins a session.
+	loaderHello struct {
+		*loaderSession
+		control.LoaderJoined
+	}
+	// constructorHello begins a session.
+	constructorHello struct {
+		*constructorSession
+		control.ConstructorJoined
+	}
+	// asking is a question of somebody who waits for the answer.
+	asking struct {
+		control.Ask
+		answered chan<- control.Answer
+	}
+	// partSent says that a part of a plan is gone.
+	partSent struct{ *constructorSession }
+	// looking asks where the job is.
+	looking struct{ seen chan<- Status }
+)
+
+func (occurred) input()         {}
+func (loaderHello) input()      {}
+func (constructorHello) input() {}
+func (asking) input()           {}
+func (partSent) input()         {}
+func (looking) input()          {}
+
+// put gives the loop something to do and waits until it takes it.
+func (p *Planner) put(ctx context.Context, in input) error {
+	select {
+	case p.inbox <- in:
+		return nil
+	case <-p.over:
+		return errClosing
+	case <-p.done:
+		return errClosing
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// loop owns the core.
+func (p *Planner) loop(ctx context.Context) error {
+	ticks := time.NewTicker(tickEvery)
+	defer ticks.Stop()
+	for p.stopped == nil && p.step(ctx, ticks.C) {
+	}
+	close(p.over)
+	return cmp.Or(p.stopped, p.log.close())
+}
+
+// step takes what comes next; it returns false at the end. While nothing does, the
+// next step is drawn.
+func (p *Planner) step(ctx context.Context, ticks <-chan time.Time) bool {
+	var in input
+	select {
+	case in = <-p.inbox:
+	case <-ticks:
+		in = p.tick()
+	default:
+		if !p.sending() {
+			p.take(occurred{control.Idle{}})
+		}
+		select {
+		case in = <-p.inbox:
+		case <-ticks:
+			in = p.tick()
+		case <-ctx.Done():
+			return false
+		}
+	}
+	p.take(in)
+	return true
+}
+
+func (p *Planner) tick() input {
+	return occurred{control.Tick{Now: control.Millis(time.Since(p.started).Milliseconds())}}
+}
+
+// take does what an input says.
+func (p *Planner) take(in input) {
+	p.busy.since.Store(time.Now().UnixNano())
+	defer p.busy.since.Store(0)
+	switch in := in.(type) {
+	case occurred:
+		p.left(in.Event)
+		p.apply(in.Event)
+	case loaderHello:
+		p.loaders[in.Session] = in.loaderSession
+		in.out.Put(p.jobOrder())
+		p.apply(in.LoaderJoined)
+	case constructorHello:
+		p.constructors[in.Session] = in.constructorSession
+		p.apply(in.ConstructorJoined)
+	case asking:
+		p.asks[in.ID] = in.answered
+		p.apply(in.Ask)
+	case partSent:
+		in.unsent--
+		p.orderLater()
+	case looking:
+		in.seen <- p.status()
+	}
+	p.busy.step.Store(p.core.Planned())
+}
+
+// left forgets who is not there any more.
+func (p *Planner) left(ev control.Event) {
+	switch ev := ev.(type) {
+	case control.LoaderLeft:
+		delete(p.loaders, ev.Session)
+	case control.ConstructorLeft:
+		delete(p.constructors, ev.Session)
+		p.orderLater() // it may be the one that was waited for
+	case control.Withdraw:
+		delete(p.asks, ev.ID)
+	}
+}
+
+// apply gives the core an event and carries out what follows.
+func (p *Planner) apply(ev control.Event) {
+	for _, e := range p.core.Apply(ev) {
+		p.act(e)
+	}
+}
+
+func (p *Planner) act(e control.Effect) {
+	switch e := e.(type) {
+	case control.Persist, control.OpenLog, control.ReadDigest:
+		p.log.put(e)
+	case control.Cut:
+		if err := p.cutParts(e); err != nil {
+			p.apply(control.Failed{Err: err})
+		}
+	case control.Deliver:
+		if c := p.constructors[e.To]; c != nil && len(c.parts) > 0 {
+			part := c.parts[0]
+			c.parts = c.parts[1:]
+			c.unsent++
+			c.out.Put(part)
+		}
+	case control.Refuse:
+		p.constructors[e.To].refuse(e.Err)
+	case control.Answer:
+		if answered := p.asks[e.ID]; answered != nil {
+			delete(p.asks, e.ID)
+			answered <- e
+		}
+	case control.Stop:
+		p.stopped = e.Err
+	case control.Note:
+		p.opts.Log.Log(context.Background(), levels[e.Level], e.Text, e.Attrs...)
+	default:
+		p.order(e)
+	}
+}
+
+var levels = [...]slog.Level{control.Info: slog.LevelInfo, control.Warn: slog.LevelWarn, control.Error: slog.LevelError}
+
+// cutParts cuts the part of each constructor of a step, while the log writes its record.
+// Nothing that runs here changes the core.
+func (p *Planner) cutParts(e control.Cut) error {
+	if len(e.For) == 0 {
+		return nil
+	}
+	if !p.cut.Is(e.Step) {
+		var err error
+		if p.cut, err = cut.New(e.Step); err != nil {
+			return err
+		}
+	}
+	parts := make([]*pb.ConstructorOrder, len(e.For))
+	var work errgroup.Group
+	work.SetLimit(runtime.GOMAXPROCS(0))
+	for i, of := range e.For {
+		work.Go(func() error {
+			parts[i] = planOrder(p.cut.Part(e.Generation, of.Buckets, p.planBlock))
+			return nil
+		})
+	}
+	_ = work.Wait() // none fails
+	for i, of := range e.For {
+		if c := p.constructors[of.To]; c != nil {
+			c.parts = append(c.parts, parts[i])
+		}
+	}
+	return nil
+}
+
+func (p *Planner) planBlock(source int32, seq int64) *pb.PlanBlock {
+	loader, sum := p.core.Block(source, seq)
+	return &pb.PlanBlock{Source: uint32(source), Seq: uint64(seq), Loader: uint32(loader), Sum: sum}
+}
+
+// What is sent comes first. While parts of a plan are on their way to constructors,
+// orders to loaders to read and to let go of blocks wait: what they read is for later
+// steps. And when all parts are gone, the core draws the next step ahead of its time.
+
+// loaderOrder is an order to a loader that waits.
+type loaderOrder struct {
+	to    control.Session
+	order *pb.LoaderOrder
+}
+
+// sending says whether parts of plans are still to be sent.
+func (p *Planner) sending() bool {
+	for _, c := range p.constructors {
+		if c.unsent > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// order sends a member an order, now or when all parts are sent.
+func (p *Planner) order(e control.Effect) {
+	if to, order := p.constructorOrder(e); order != nil {
+		if c := p.constructors[to]; c != nil {
+			c.out.Put(order)
+		}
+		return
+	}
+	to, order, mayWait := p.loaderOrder(e)
+	if order == nil {
+		return
+	}
+	if mayWait && p.sending() {
+		p.later = append(p.later, loaderOrder{to, order})
+	} else if l := p.loaders[to]; l != nil {
+		l.out.Put(order)
+	}
+}
+
+// orderLater sends loaders what waits, if no part is being sent.
+func (p *Planner) orderLater() {
+	if len(p.later) == 0 || p.sending() {
+		return
+	}
+	for _, o := range p.later {
+		if l := p.loaders[o.to]; l != nil {
+			l.out.Put(o.order)
+		}
+	}
+	clear(p.later)
+	p.later = p.later[:0]
+}
+
+// loaderSession is a loader's stream.
+type loaderSession struct {
+	member[pb.LoaderUsage]
+	out *rpc.Outbox[*pb.LoaderOrder]
+}
+
+// constructorSession is a constructor's stream. What waits in out is bounded by the steps
+// planned ahead, the joins under way and the times the job was moved.
+type constructorSession struct {
+	member[pb.ConstructorUsage]
+	out    *rpc.Outbox[*pb.ConstructorOrder]
+	refuse context.CancelCauseFunc
+	parts  []*pb.ConstructorOrder // that were cut and may not be sent yet; the loop's
+	unsent int                    // parts of plans in out; the loop's
+}

@@ -1,0 +1,177 @@
+package planner
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/planner/change"
+	"github.com/millrace-data/millrace/internal/planner/control"
+	pb "github.com/millrace-data/millrace/internal/proto"
+	"github.com/millrace-data/millrace/internal/rpc"
+)
+
+// ask has the core answer a question, however long it has to wait.
+func (p *Planner) ask(ctx context.Context, q control.Question) (control.Reply, error) {
+	ctx, cancel := rpc.Early(ctx)
+	defer cancel()
+	answered := make(chan control.Answer, 1)
+	id := p.lastID.Add(1)
+	if err := p.put(ctx, asking{control.Ask{ID: id, Question: q}, answered}); err != nil {
+		return nil, rpc.ToStatus(p.waitedFor(ctx, err))
+	}
+	select {
+	case a := <-answered:
+		if a.Final {
+			a.Err = rpc.Final(a.Err)
+		}
+		return a.Reply, rpc.ToStatus(a.Err)
+	case <-p.done:
+		return nil, rpc.ToStatus(errClosing)
+	case <-ctx.Done():
+		err := p.waitedFor(ctx, ctx.Err())
+		_ = p.put(context.WithoutCancel(ctx), occurred{control.Withdraw{ID: id}}) // it fails when there is no planner any more
+		return nil, rpc.ToStatus(err)
+	}
+}
+
+// Join implements the Planner service.
+func (p *Planner) Join(ctx context.Context, req *pb.JoinRequest) (*pb.JoinReply, error) {
+	if err := cmp.Or(p.checkJoin(req), checkStart(req)); err != nil {
+		return nil, rpc.ToStatus(err)
+	}
+	m := req.Mesh
+	answer, err := p.ask(ctx, control.Join{
+		Rank: rankOf(req.Rank), Token: req.Token, Beginning: req.Start == pb.Start_START_BEGINNING,
+		Sizes: control.Rank{DP: m.GetDp(), CP: m.GetCp(), PP: m.GetPp(), TP: m.GetTp()},
+	})
+	return p.joinReply(answer), err
+}
+
+// Locate implements the Planner service.
+func (p *Planner) Locate(ctx context.Context, req *pb.LocateRequest) (*pb.JoinReply, error) {
+	if err := p.checkJoin(req); err != nil {
+		return nil, rpc.ToStatus(err)
+	}
+	answer, err := p.ask(ctx, control.Locate{Rank: rankOf(req.Rank)})
+	return p.joinReply(answer), err
+}
+
+// joinReply says where a rank's batches are; nil if that was refused.
+func (p *Planner) joinReply(answer control.Reply) *pb.JoinReply {
+	r, ok := answer.(control.JoinReply)
+	if !ok {
+		return nil
+	}
+	return &pb.JoinReply{
+		Job: p.opts.Job.Name, Identity: p.spec[:], Generation: r.Generation, NextStep: uint64(r.NextStep),
+		Constructor: r.Constructor, Fetches: r.Fetches, Microbatches: uint32(r.Microbatches),
+		Format: p.opts.Job.Output.Format, Sources: r.Sources, Mesh: wireMesh(r.Mesh),
+		Token: r.Token, Ahead: uint32(p.opts.Prefetch), Join: r.Join,
+	}
+}
+
+// checkJoin refuses a rank that does not fit the job, without looking at state.
+func (p *Planner) checkJoin(req interface {
+	GetJob() string
+	GetIdentity() []byte
+}) error {
+	if name := p.opts.Job.Name; req.GetJob() != "" && req.GetJob() != name {
+		return fault.Userf("the trainer asks for job %q, this service runs %q; connect it to the right address", req.GetJob(), name)
+	}
+	return p.checkSpec(req, "the trainer was made for spec %x, this service runs job %q with spec %x; "+
+		"start the service with the trainer's spec, or drop the identity from connect()", p.opts.Job.Name)
+}
+
+// checkSpec refuses a request of another spec.
+func (p *Planner) checkSpec(req interface{ GetIdentity() []byte }, format string, names ...any) error {
+	id := req.GetIdentity()
+	if len(id) == 0 || bytes.Equal(id, p.spec[:]) {
+		return nil
+	}
+	return fault.Userf(format, append(append([]any{id[:min(len(id), 6)]}, names...), p.spec[:6])...)
+}
+
+// checkStart refuses a rank that names two positions.
+func checkStart(req *pb.JoinRequest) error {
+	if req.Start == pb.Start_START_BEGINNING && len(req.Token) > 0 {
+		return fault.Userf("%s joins with a resume token and says that it begins at the first step: leave one of both out", req.Rank.Name())
+	}
+	return nil
+}
+
+// State implements the Planner service.
+func (p *Planner) State(ctx context.Context, req *pb.StateRequest) (*pb.StateReply, error) {
+	if err := p.checkSpec(req, "the state of spec %x was asked for, this service runs %x"); err != nil {
+		return nil, rpc.ToStatus(err)
+	}
+	answer, err := p.ask(ctx, control.Save{Step: int64(req.Step)})
+	if err != nil {
+		return nil, err
+	}
+	saved := answer.(control.SaveReply)
+	return &pb.StateReply{Token: saved.Token, Digest: saved.Digest[:]}, nil
+}
+
+// Change implements the Planner service.
+func (p *Planner) Change(ctx context.Context, req *pb.ChangeRequest) (*pb.ChangeReply, error) {
+	if err := p.checkSpec(req, "a change to spec %x was asked for, this service runs %x"); err != nil {
+		return nil, rpc.ToStatus(err)
+	}
+	ch, err := change.Parse(req.Change)
+	if err = cmp.Or(err, checkFrom(ch, req.Token)); err != nil {
+		return nil, rpc.ToStatus(err)
+	}
+	answer, err := p.ask(ctx, control.MakeChange{Change: ch, Token: req.Token})
+	if err != nil {
+		return nil, err
+	}
+	return &pb.ChangeReply{Step: uint64(answer.(control.ChangeReply).Step)}, nil
+}
+
+// checkFrom refuses what cannot start from a token.
+func checkFrom(c change.Change, token []byte) error {
+	switch {
+	case len(token) > 0 && c.Topology == nil:
+		return fault.Userf("only a change of the topology starts from a token; all others apply to steps that are not planned yet: leave the token out")
+	case c.From != "":
+		return fault.Userf("`from` is what the service writes of a token: give the token itself, as `millrace topology --from FILE` does")
+	}
+	return nil
+}
+
+// Report implements the Planner service.
+func (p *Planner) Report(ctx context.Context, req *pb.ReportRequest) (*pb.ReportReply, error) {
+	if err := p.checkSpec(req, "a report for spec %x came, this service runs %x"); err != nil {
+		return nil, rpc.ToStatus(err)
+	}
+	_, err := p.ask(ctx, control.Report{
+		Step: int64(req.Step), Rank: rankOf(req.Rank), Sources: req.Sources, Losses: req.Losses, Tokens: req.Tokens, StepSeconds: req.StepSeconds,
+	})
+	return &pb.ReportReply{}, err
+}
+
+// Status implements the Planner service.
+func (p *Planner) Status(ctx context.Context, _ *pb.StatusRequest) (*pb.StatusReply, error) {
+	s, err := p.currentStatus(ctx)
+	if err != nil {
+		return nil, rpc.ToStatus(err)
+	}
+	data, err := json.Marshal(s)
+	if err != nil {
+		return nil, rpc.ToStatus(err)
+	}
+	return &pb.StatusReply{Text: s.String(), Json: data}, nil
+}
+
+// waitedFor adds to a deadline what the planner was waiting for.
+func (p *Planner) waitedFor(ctx context.Context, err error) error {
+	s, lookErr := p.look(context.WithoutCancel(ctx))
+	if lookErr != nil {
+		return err
+	}
+	return fault.As(fault.Lost, fmt.Errorf("the planner was waiting for %s: %w", s.WaitingFor, err))
+}
