@@ -11,14 +11,14 @@ import (
 
 // batch is a write to come, all of it or nothing, and the mark that it leads to.
 type batch struct {
-	log  *Log
+	log  *Pebble
 	db   *pebble.Batch
 	mark mark
 	err  error // the first
 }
 
 // newBatch begins the next write, with the digests that wait for one.
-func (l *Log) newBatch() *batch {
+func (l *Pebble) newBatch() *batch {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b := &batch{log: l, db: l.db.NewBatch(), mark: l.mark}
@@ -55,7 +55,7 @@ func (b *batch) clear(k kind, from int64) {
 }
 
 // dropDigests forgets the digests from a step on that wait for a batch.
-func (l *Log) dropDigests(from int64) {
+func (l *Pebble) dropDigests(from int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	maps.DeleteFunc(l.digests, func(step int64, _ [32]byte) bool { return step >= from })
@@ -63,7 +63,7 @@ func (l *Log) dropDigests(from int64) {
 
 // commit makes b durable and then its mark, sees that they are where the folder is, and
 // releases b. Only then it is acknowledged.
-func (l *Log) commit(b *batch) error {
+func (l *Pebble) commit(b *batch) error {
 	err := l.guard(func() error {
 		b.set(markKey, b.mark.encode())
 		if b.err != nil {

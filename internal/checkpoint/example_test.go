@@ -8,8 +8,9 @@ import (
 	"github.com/millrace-data/millrace/internal/checkpoint"
 )
 
-// A planner logs each step before it publishes the plan; a restarted one takes
-// the last key frame and applies the records after it.
+// A planner logs each step before it publishes the plan. A key frame is the position
+// before its step, so that a restarted planner takes the last one and applies the
+// records from there on.
 func Example() {
 	disk := vfs.NewMem() // leave Options.FS out for the real one
 	opts := checkpoint.Options{Identity: [32]byte{1}, KeyFrameEvery: 4, FS: disk}
@@ -22,7 +23,7 @@ func Example() {
 	for step := range int64(7) {
 		var frame []byte
 		if log.FrameDue(step) {
-			frame = fmt.Appendf(nil, "state after step %d", step)
+			frame = fmt.Appendf(nil, "position before step %d", step)
 		}
 		if err := log.Append(step, fmt.Appendf(nil, "inputs of step %d", step), frame); err != nil {
 			fmt.Println(err)
@@ -38,13 +39,14 @@ func Example() {
 	defer log.Close()
 	at, frame, _, err := log.Frame(math.MaxInt64)
 	fmt.Println(string(frame), err)
-	err = log.Records(at+1, math.MaxInt64, func(step int64, record []byte) error {
+	err = log.Records(at, math.MaxInt64, func(step int64, record []byte) error {
 		fmt.Println(step, string(record))
 		return nil
 	})
 	fmt.Println(err)
 	// Output:
-	// state after step 4 <nil>
+	// position before step 4 <nil>
+	// 4 inputs of step 4
 	// 5 inputs of step 5
 	// 6 inputs of step 6
 	// <nil>

@@ -14,7 +14,7 @@ import (
 // guard runs fn, which calls Pebble, and returns its error, or the cause if the
 // disk stops meanwhile. fn may never return then (see disk); its goroutine is
 // left standing, and nothing that fn sets may be used.
-func (l *Log) guard(fn func() error) error {
+func (l *Pebble) guard(fn func() error) error {
 	done := make(chan error, 1)
 	go func() {
 		defer func() {
@@ -44,7 +44,7 @@ type bugError struct {
 func (e *bugError) Error() string { return fmt.Sprintf("pebble: %v\n%s", e.what, e.stack) }
 
 // failure returns why the log cannot be used any more, or nil.
-func (l *Log) failure() error {
+func (l *Pebble) failure() error {
 	cause := l.disk.err()
 	if cause == nil {
 		return nil
@@ -64,7 +64,7 @@ func (l *Log) failure() error {
 }
 
 // damaged formats an error for files that do not say what was written to them.
-func (l *Log) damaged(format string, args ...any) error {
+func (l *Pebble) damaged(format string, args ...any) error {
 	return fault.Userf("the log in %s is damaged: %w: bring the folder back from a copy, or give the job an empty one and resume it from a token",
 		l.dir, fmt.Errorf(format, args...))
 }
@@ -73,7 +73,7 @@ func (l *Log) damaged(format string, args ...any) error {
 var errMissing = errors.New("it is missing between others")
 
 // wrap says what was being done with the log when err came up; nil stays nil.
-func (l *Log) wrap(err error, doing string) error {
+func (l *Pebble) wrap(err error, doing string) error {
 	if err == nil {
 		return nil
 	}
@@ -87,7 +87,7 @@ func (l *Log) wrap(err error, doing string) error {
 }
 
 // openError says why Pebble did not open the folder.
-func (l *Log) openError(err error) error {
+func (l *Pebble) openError(err error) error {
 	_, locking := errors.AsType[*lockError](err)
 	_, path := errors.AsType[*fs.PathError](err)
 	_, errno := errors.AsType[syscall.Errno](err)

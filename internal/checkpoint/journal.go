@@ -2,10 +2,8 @@ package checkpoint
 
 import "fmt"
 
-// AddChange stores a change to the job: an external input, which nothing else
-// could give back. Changes are numbered from 0 as they come; Truncate leaves
-// them. It is durable when AddChange returns nil. The bytes are copied.
-func (l *Log) AddChange(change []byte) error {
+// AddChange is Log.AddChange.
+func (l *Pebble) AddChange(change []byte) error {
 	return l.write(func() error {
 		b := l.newBatch()
 		n := b.mark.changes
@@ -15,8 +13,8 @@ func (l *Log) AddChange(change []byte) error {
 	})
 }
 
-// Changes returns all changes in the order in which they were added.
-func (l *Log) Changes() (changes [][]byte, err error) {
+// Changes is Log.Changes.
+func (l *Pebble) Changes() (changes [][]byte, err error) {
 	if err := l.enter(); err != nil {
 		return nil, err
 	}

@@ -1,14 +1,6 @@
 package checkpoint
 
-import (
-	"errors"
-	"path/filepath"
-	"sync"
-
-	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/millrace-data/millrace/internal/fault"
-)
+import "errors"
 
 var (
 	// ErrClosed is returned by the methods of a Log after Close.
@@ -25,155 +17,80 @@ var (
 // gigabyte is a mistake, and Pebble's limit is not far above.
 const MaxBytes = 1 << 30
 
-// Log is the log of one job. It holds the steps from a first to a last without
-// a hole. All methods are safe for concurrent use; those that write wait for
-// each other, readers wait for nobody and see only steps that are durable.
+// Log is the log of one job: the steps from a first to a last without a hole, each with
+// its record, some with a key frame and a digest, and the changes to the job. Package
+// logtest is what every Log must do.
 //
-// Once a write has failed, damage was found, or the folder is not there any more,
-// every method fails with the cause: errors of class fault.Lost for a disk or a folder,
-// fault.User for damage, for which the message has the next thing to do. The process should then end. Pebble's
-// goroutines are left standing where they were, and Close gives up the folder.
-type Log struct {
-	dir    string
-	opts   Options
-	disk   *disk
-	lock   *pebble.Lock // of the folder; the disk releases it
-	db     *pebble.DB
-	file   vfs.File      // of the mark
-	writer chan struct{} // holds one token: who has taken it may write
-	ending chan struct{} // closed by Close
-	tended chan struct{} // closed when tend has returned; nil if it was never begun
-
-	mu      sync.Mutex // guards the fields below, never held over a disk call
-	closed  bool
-	calls   sync.WaitGroup     // calls in progress; Add only while not closed
-	mark    mark               // of the last write
-	digests map[int64][32]byte // set, and to be written with the next batch
-}
-
-// span is the steps first <= step < next; empty if they are equal.
-type span struct{ first, next int64 }
-
-func (s span) empty() bool         { return s.first == s.next }
-func (s span) has(step int64) bool { return s.first <= step && step < s.next }
-func (s span) clamp(from, to int64) span {
-	from, to = max(from, s.first), min(to, s.next)
-	return span{from, max(from, to)}
-}
-
-// Open opens the log in the folder dir, or starts one there. It reads all of it: every
-// step, change and digest that was acknowledged is there as it was, or Open says what is
-// missing. A folder that is refused stays as it is.
+// All methods are safe for concurrent use. Those that write wait for each other and
+// return when what they wrote is durable; they may take as long as the disk does. Readers
+// wait for nobody and see only what is durable. Bytes are copied on the way in, and belong
+// to the caller on the way out unless a method says otherwise.
 //
-// Errors are of class fault.User if the folder belongs to another job (another identity),
-// to another process, to another version of Millrace or to something else, and if its
-// files are damaged, missing or older ones; of class fault.Lost if the disk fails.
-func Open(dir string, opts Options) (*Log, error) {
-	opts = opts.withDefaults()
-	if err := opts.validate(); err != nil {
-		return nil, err
-	}
-	if _, ok := opts.FS.(private); ok {
-		abs, err := filepath.Abs(dir) // the lock goes by name
-		if err != nil {
-			return nil, fault.Userf("opening the log in %s: %w", dir, err)
-		}
-		dir = abs
-	}
-	l := &Log{
-		dir: dir, opts: opts,
-		disk:    newDisk(opts.FS),
-		writer:  make(chan struct{}, 1),
-		ending:  make(chan struct{}),
-		digests: map[int64][32]byte{},
-	}
-	l.writer <- struct{}{}
-	if err := l.open(); err != nil {
-		l.Close() // its error could only repeat err
-		return nil, err
-	}
-	return l, nil
+// Once a Log has stopped, every method but Last, First and FrameDue fails with the cause:
+// an error of class fault.Lost for a disk or a folder, fault.User for damage, for which
+// the message has the next thing to do. The process should then end.
+type Log interface {
+	Reader
+
+	// Append stores the record of step and, if frame is not nil, a key frame for
+	// step with it, both or neither.
+	//
+	// step is the one after Last; an empty log takes any step >= 0. A step that the
+	// log holds already is a replay: equal bytes change nothing (a frame that was
+	// left out before is added), other bytes are an error that wraps ErrDiverged.
+	// Other steps are refused with an error that wraps ErrOrder.
+	Append(step int64, record, frame []byte) error
+
+	// SetDigest stores the chained content digest of a delivered step. Unlike other
+	// writes it may be lost in a crash for a moment longer: it is durable after the next
+	// Append, after a quarter of a second, or after Close. The step must be in the
+	// log, else the error wraps ErrOrder; another digest for the same step is an error
+	// that wraps ErrDiverged.
+	SetDigest(step int64, digest [32]byte) error
+
+	// Truncate forgets the steps from the given one on, with their frames and
+	// digests: a new branch begins where the trainer resumed. Changes stay. Steps
+	// that the log does not hold are nothing to forget.
+	Truncate(from int64) error
+
+	// AddChange stores a change to the job: an external input, which nothing else
+	// could give back. Changes are numbered from 0 as they come.
+	AddChange(change []byte) error
+
+	// FrameDue reports whether the record of step should come with a key frame: for
+	// the first step of a log, and for every multiple of Options.KeyFrameEvery.
+	FrameDue(step int64) bool
+
+	// Stopped returns a channel that is closed when the log has stopped for good.
+	// Err then says why; it returns nil before.
+	Stopped() <-chan struct{}
+	Err() error
 }
 
-// Close ends the use of the log and releases its folder. It waits for calls in
-// progress. After a failure it waits for nothing, leaves the files as they are
-// and returns the cause. A second Close returns nil.
-func (l *Log) Close() error {
-	l.mu.Lock()
-	if l.closed {
-		l.mu.Unlock()
-		return nil
-	}
-	l.closed = true
-	l.mu.Unlock()
+// Reader is what can be read of a Log, and the end of its use.
+type Reader interface {
+	// First and Last return the first and the last step; ok is false while there is none.
+	First() (step int64, ok bool)
+	Last() (step int64, ok bool)
 
-	if err := l.failure(); err != nil {
-		return errors.Join(err, l.disk.unlock())
-	}
-	close(l.ending)
-	if l.tended != nil {
-		<-l.tended
-	}
-	l.calls.Wait()
-	if err := errors.Join(l.closeFiles(), l.disk.unlock()); err != nil {
-		return l.wrap(err, "closing it")
-	}
-	return nil
+	// Records calls fn with each record of the steps from <= step < to that the log
+	// holds, in order. The record is valid during the call only. An error of fn ends
+	// it and is returned as it is. fn may use the log, but not close it; it sees the
+	// records as they were when Records was called.
+	Records(from, to int64, fn func(step int64, record []byte) error) error
+
+	// Frame returns the last key frame of a step <= atOrBefore, and its step; ok is
+	// false if there is none.
+	Frame(atOrBefore int64) (step int64, frame []byte, ok bool, err error)
+
+	// ReadDigest returns the digest that SetDigest stored for step; ok is false if
+	// there is none.
+	ReadDigest(step int64) (digest [32]byte, ok bool, err error)
+
+	// Changes returns all changes in the order in which they were added.
+	Changes() (changes [][]byte, err error)
+
+	// Close ends the use of the log. It waits for calls in progress; after a failure
+	// it waits for nothing and returns the cause. A second Close returns nil.
+	Close() error
 }
-
-// closeFiles closes all files but the lock.
-func (l *Log) closeFiles() error {
-	if l.db == nil {
-		return nil
-	}
-	if l.file == nil { // it was read only, or refused
-		return l.guard(l.db.Close)
-	}
-	if len(l.digests) > 0 {
-		if err := l.commit(l.newBatch()); err != nil {
-			return err
-		}
-	}
-	// Flushed, the steps stand in tables, where damage is found by block.
-	return l.guard(func() error { return errors.Join(l.db.Flush(), l.db.Close(), l.file.Close()) })
-}
-
-// Last returns the last step that was appended; ok is false while there is none.
-func (l *Log) Last() (step int64, ok bool) {
-	s := l.span()
-	return s.next - 1, !s.empty()
-}
-
-// First returns the first step that the log reaches back to.
-func (l *Log) First() (step int64, ok bool) {
-	s := l.span()
-	return s.first, !s.empty()
-}
-
-// FrameDue reports whether the record of step should come with a key frame: for
-// the first step of a log, and for every multiple of KeyFrameEvery.
-func (l *Log) FrameDue(step int64) bool {
-	return l.span().empty() || step%int64(l.opts.KeyFrameEvery) == 0
-}
-
-func (l *Log) span() span {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.mark.steps
-}
-
-// enter begins a call, which leave ends.
-func (l *Log) enter() error {
-	if err := l.failure(); err != nil {
-		return err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed {
-		return ErrClosed
-	}
-	l.calls.Add(1)
-	return nil
-}
-
-func (l *Log) leave() { l.calls.Done() }

@@ -16,6 +16,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/millrace-data/millrace/internal/checkpoint"
+	"github.com/millrace-data/millrace/internal/checkpoint/logtest"
 	"github.com/millrace-data/millrace/internal/fault"
 	"golang.org/x/sync/errgroup"
 )
@@ -74,44 +75,44 @@ func (f files) with(name string, data []byte) files {
 
 // history is what was acknowledged of a log, and what was on its way.
 type history struct {
-	model   *model
+	model   *logtest.Model
 	changes [][]byte
 }
 
-func newHistory() *history { return &history{model: newModel()} }
+func newHistory() *history { return &history{model: logtest.NewModel()} }
 
 func (h *history) clone() *history {
 	m := *h.model
-	m.records, m.frames, m.digests = maps.Clone(m.records), maps.Clone(m.frames), maps.Clone(m.digests)
+	m.Records, m.Frames, m.Digests = maps.Clone(m.Records), maps.Clone(m.Frames), maps.Clone(m.Digests)
 	return &history{&m, slices.Clone(h.changes)}
 }
 
 // write is one thing that is done to a log, and to what it should hold.
 type write struct {
-	log   func(*checkpoint.Log) error
+	log   func(checkpoint.Log) error
 	model func(*history)
 }
 
 func appended(step int64, record, frame []byte) write {
 	return write{
-		func(l *checkpoint.Log) error { return l.Append(step, record, frame) },
-		func(h *history) { h.model.append(step, record, frame) },
+		func(l checkpoint.Log) error { return l.Append(step, record, frame) },
+		func(h *history) { h.model.Append(step, record, frame) },
 	}
 }
 
 func changed(text string) write {
 	return write{
-		func(l *checkpoint.Log) error { return l.AddChange([]byte(text)) },
+		func(l checkpoint.Log) error { return l.AddChange([]byte(text)) },
 		func(h *history) { h.changes = append(h.changes, []byte(text)) },
 	}
 }
 
 func truncated(from int64) write {
 	return write{
-		func(l *checkpoint.Log) error { return l.Truncate(from) },
+		func(l checkpoint.Log) error { return l.Truncate(from) },
 		func(h *history) {
-			if h.model.truncate(from); h.model.first == h.model.next {
-				h.model.first, h.model.next = 0, 0
+			if h.model.Truncate(from); h.model.First == h.model.Next {
+				h.model.First, h.model.Next = 0, 0
 			}
 		},
 	}
@@ -130,15 +131,15 @@ func aLife(bytes int) (writes []write) {
 }
 
 // holds says what a log has not of what it should hold, or nil.
-func (h *history) holds(l *checkpoint.Log) error {
-	next := h.model.first
+func (h *history) holds(l checkpoint.Log) error {
+	next := h.model.First
 	err := l.Records(0, math.MaxInt64, func(step int64, record []byte) error {
-		if step != next || !bytes.Equal(record, h.model.records[step]) {
+		if step != next || !bytes.Equal(record, h.model.Records[step]) {
 			return fmt.Errorf("step %d, in the place of %d, has the record %x", step, next, record)
 		}
 		next++
 		_, frame, ok, err := l.Frame(step)
-		if want, has := h.model.frames[step]; err == nil && has && (!ok || !bytes.Equal(frame, want)) {
+		if want, has := h.model.Frames[step]; err == nil && has && (!ok || !bytes.Equal(frame, want)) {
 			err = fmt.Errorf("step %d has the frame %x", step, frame)
 		}
 		return err
@@ -146,14 +147,14 @@ func (h *history) holds(l *checkpoint.Log) error {
 	if err != nil {
 		return err
 	}
-	if next != h.model.next {
-		return fmt.Errorf("the records end before step %d, not %d", next, h.model.next)
+	if next != h.model.Next {
+		return fmt.Errorf("the records end before step %d, not %d", next, h.model.Next)
 	}
 	changes, err := l.Changes()
 	if err == nil && !slices.EqualFunc(changes, h.changes, bytes.Equal) {
 		err = fmt.Errorf("the changes are %q, not %q", changes, h.changes)
 	}
-	for step, want := range h.model.digests {
+	for step, want := range h.model.Digests {
 		got, ok, readErr := l.ReadDigest(step)
 		if err = errors.Join(err, readErr); err == nil && (!ok || !bytes.Equal(got[:], want)) {
 			err = fmt.Errorf("step %d has the digest %x (%v)", step, got, ok)
@@ -259,7 +260,7 @@ func TestEveryFile(t *testing.T) {
 		if err := log.Append(step, noise(40<<10, step), nil); err != nil {
 			t.Fatal(err)
 		}
-		want.model.append(step, noise(40<<10, step), nil)
+		want.model.Append(step, noise(40<<10, step), nil)
 	}
 	all := filesOf(t, disk.CrashClone(vfs.CrashCloneCfg{}))
 	refused := 0

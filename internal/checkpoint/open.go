@@ -15,7 +15,7 @@ import (
 
 // open looks before it writes: Pebble removes files that it does not know, so that a
 // damaged log which it had opened for writing could not be mended any more.
-func (l *Log) open() error {
+func (l *Pebble) open() error {
 	there, err := l.enterFolder()
 	if err != nil {
 		return err
@@ -35,13 +35,13 @@ func (l *Log) open() error {
 	return l.start(file)
 }
 
-func (l *Log) markPath() string { return l.disk.PathJoin(l.dir, markName) }
+func (l *Pebble) markPath() string { return l.disk.PathJoin(l.dir, markName) }
 
 var errNoLog = errors.New("there is no log")
 
 // enterFolder makes the folder, if it is to be written, and locks it. there says whether a
 // database is in it.
-func (l *Log) enterFolder() (there bool, err error) {
+func (l *Pebble) enterFolder() (there bool, err error) {
 	err = l.guard(func() (err error) {
 		if l.opts.ReadOnly {
 			if there, err = l.hasLog(); err == nil && !there {
@@ -69,14 +69,14 @@ func (l *Log) enterFolder() (there bool, err error) {
 }
 
 // hasLog says whether there is a log, or what is left of one.
-func (l *Log) hasLog() (bool, error) {
+func (l *Pebble) hasLog() (bool, error) {
 	if _, err := l.disk.Stat(l.markPath()); err == nil {
 		return true, nil
 	}
 	return l.hasDatabase()
 }
 
-func (l *Log) hasDatabase() (bool, error) {
+func (l *Pebble) hasDatabase() (bool, error) {
 	db, err := pebble.Peek(l.dir, l.disk)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
@@ -85,13 +85,13 @@ func (l *Log) hasDatabase() (bool, error) {
 }
 
 // warnOfOthers tells of a folder, made by somebody else, in which others can remove files.
-func (l *Log) warnOfOthers() {
+func (l *Pebble) warnOfOthers() {
 	if info, err := l.disk.Stat(l.dir); err == nil && info.Mode()&0o022 != 0 {
 		l.opts.Logger.Warn("other users may write to the log's folder", "folder", l.dir, "mode", info.Mode().String())
 	}
 }
 
-func (l *Log) openPebble(readOnly bool) error {
+func (l *Pebble) openPebble(readOnly bool) error {
 	var db *pebble.DB
 	err := l.guard(func() (err error) {
 		o := pebbleOptions(l.disk, l.opts.Logger)
@@ -108,7 +108,7 @@ func (l *Log) openPebble(readOnly bool) error {
 
 // prove opens the database only to read it, and checks that it is this job's log and has
 // all that was acknowledged. A log that is to be read only stays open.
-func (l *Log) prove(file fileMark) error {
+func (l *Pebble) prove(file fileMark) error {
 	if err := l.openPebble(true); err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (l *Log) prove(file fileMark) error {
 	return l.wrap(l.guard(db.Close), "closing it after the check")
 }
 
-func (l *Log) check(file fileMark) error {
+func (l *Pebble) check(file fileMark) error {
 	claimed, err := l.checkOwner()
 	switch {
 	case err != nil:
@@ -140,7 +140,7 @@ func (l *Log) check(file fileMark) error {
 }
 
 // unclaimed checks that a database which holds nothing never held anything.
-func (l *Log) unclaimed(file fileMark) error {
+func (l *Pebble) unclaimed(file fileMark) error {
 	switch {
 	case file.there && !file.whole:
 		return l.damaged("it holds nothing, and its high-water mark, the file %s, is damaged", markName)
@@ -155,7 +155,7 @@ func (l *Log) unclaimed(file fileMark) error {
 
 // start opens a log that may be written, makes a new one this job's, and brings the file
 // of the mark up to a write that was synced, but not acknowledged.
-func (l *Log) start(file fileMark) error {
+func (l *Pebble) start(file fileMark) error {
 	if err := l.guard(func() error { return l.createMark(file) }); err != nil {
 		return l.wrap(err, "starting its high-water mark")
 	}
@@ -179,14 +179,14 @@ func (l *Log) start(file fileMark) error {
 	return nil
 }
 
-func (l *Log) createMark(file fileMark) error {
+func (l *Pebble) createMark(file fileMark) error {
 	if file.there {
 		return nil
 	}
 	return createMark(l.disk, l.dir, mark{sum: l.opts.Identity})
 }
 
-func (l *Log) settle(file fileMark) error {
+func (l *Pebble) settle(file fileMark) error {
 	claimed, err := l.checkOwner()
 	if err != nil {
 		return err
@@ -207,7 +207,7 @@ func (l *Log) settle(file fileMark) error {
 
 // checkOwner makes sure that the database is this job's log, of a known format. claimed
 // is false for an empty one, which is nobody's yet.
-func (l *Log) checkOwner() (claimed bool, err error) {
+func (l *Pebble) checkOwner() (claimed bool, err error) {
 	format, claimed, err := l.get(formatKey)
 	if err != nil {
 		return false, l.wrap(err, "reading its format version")
@@ -234,7 +234,7 @@ func (l *Log) checkOwner() (claimed bool, err error) {
 	return true, nil
 }
 
-func (l *Log) storedIdentity() (identity [32]byte, err error) {
+func (l *Pebble) storedIdentity() (identity [32]byte, err error) {
 	value, _, err := l.get(identityKey)
 	if err != nil {
 		return identity, l.wrap(err, "reading its job identity")
@@ -246,7 +246,7 @@ func (l *Log) storedIdentity() (identity [32]byte, err error) {
 }
 
 // checkEmpty refuses a database that is not a log.
-func (l *Log) checkEmpty() error {
+func (l *Pebble) checkEmpty() error {
 	it, err := l.db.NewIter(nil)
 	if err != nil {
 		return l.wrap(err, "looking at what it holds")
@@ -263,7 +263,7 @@ func (l *Log) checkEmpty() error {
 
 // claim makes an empty database this job's log. A crash before that leaves one that is
 // still empty.
-func (l *Log) claim() error {
+func (l *Pebble) claim() error {
 	l.mark = mark{sum: l.opts.Identity}
 	b := l.newBatch()
 	b.set(formatKey, binary.BigEndian.AppendUint32(nil, formatVersion))
@@ -272,7 +272,7 @@ func (l *Log) claim() error {
 }
 
 // storedMark is the mark of the database's last write.
-func (l *Log) storedMark() (mark, error) {
+func (l *Pebble) storedMark() (mark, error) {
 	value, _, err := l.get(markKey)
 	if err != nil {
 		return mark{}, l.wrap(err, "reading the mark of its last write")
@@ -285,7 +285,7 @@ func (l *Log) storedMark() (mark, error) {
 }
 
 // lastMark is storedMark, after all that the database holds was read and agrees with it.
-func (l *Log) lastMark() (mark, error) {
+func (l *Pebble) lastMark() (mark, error) {
 	m, err := l.storedMark()
 	if err != nil {
 		return mark{}, err
@@ -302,7 +302,7 @@ func (l *Log) lastMark() (mark, error) {
 }
 
 // scan reads all that the log holds.
-func (l *Log) scan() (found mark, err error) {
+func (l *Pebble) scan() (found mark, err error) {
 	if found.sum, err = l.storedIdentity(); err != nil {
 		return found, err
 	}
@@ -334,7 +334,7 @@ func (m *mark) add(k kind, key, value []byte) error {
 }
 
 // agree compares what was acknowledged, as the file has it, with the last write.
-func (l *Log) agree(file, last mark) error {
+func (l *Pebble) agree(file, last mark) error {
 	switch {
 	case file == last:
 		return nil
@@ -349,7 +349,7 @@ func (l *Log) agree(file, last mark) error {
 }
 
 // missing says what was acknowledged and is not there.
-func (l *Log) missing(acked, there mark) error {
+func (l *Pebble) missing(acked, there mark) error {
 	var what []string
 	if from := max(acked.steps.first, there.steps.next); from < acked.steps.next {
 		what = append(what, fmt.Sprintf("steps %d to %d", from, acked.steps.next-1))

@@ -7,11 +7,8 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// Records calls fn with each record of the steps from <= step < to that the log
-// holds, in order. The record is valid during the call only. An error of fn ends
-// it and is returned as it is. fn may use the log, but not close it; it sees the
-// records as they were when Records was called.
-func (l *Log) Records(from, to int64, fn func(step int64, record []byte) error) error {
+// Records is Log.Records.
+func (l *Pebble) Records(from, to int64, fn func(step int64, record []byte) error) error {
 	if err := l.enter(); err != nil {
 		return err
 	}
@@ -38,7 +35,7 @@ func (l *Log) Records(from, to int64, fn func(step int64, record []byte) error) 
 
 // current returns the value under it, which stands on a record (ok) or not.
 // The record must be that of step: there is no hole between first and last.
-func (l *Log) current(it *pebble.Iterator, ok bool, step int64) ([]byte, error) {
+func (l *Pebble) current(it *pebble.Iterator, ok bool, step int64) ([]byte, error) {
 	if err := errors.Join(it.Error(), l.failure()); err != nil {
 		return nil, err
 	}
@@ -48,9 +45,8 @@ func (l *Log) current(it *pebble.Iterator, ok bool, step int64) ([]byte, error) 
 	return it.ValueAndErr()
 }
 
-// Frame returns the last key frame of a step <= atOrBefore, and its step; ok is
-// false if there is none. The frame belongs to the caller.
-func (l *Log) Frame(atOrBefore int64) (step int64, frame []byte, ok bool, err error) {
+// Frame is Log.Frame.
+func (l *Pebble) Frame(atOrBefore int64) (step int64, frame []byte, ok bool, err error) {
 	if err := l.enter(); err != nil {
 		return 0, nil, false, err
 	}
@@ -73,9 +69,8 @@ func (l *Log) Frame(atOrBefore int64) (step int64, frame []byte, ok bool, err er
 	return step, frame, ok, nil
 }
 
-// ReadDigest returns the digest that SetDigest stored for step; ok is false if
-// there is none.
-func (l *Log) ReadDigest(step int64) (digest [32]byte, ok bool, err error) {
+// ReadDigest is Log.ReadDigest.
+func (l *Pebble) ReadDigest(step int64) (digest [32]byte, ok bool, err error) {
 	if err := l.enter(); err != nil {
 		return digest, false, err
 	}
@@ -87,7 +82,7 @@ func (l *Log) ReadDigest(step int64) (digest [32]byte, ok bool, err error) {
 }
 
 // digest returns the digest of step, written or about to be.
-func (l *Log) digest(step int64) (digest [32]byte, ok bool, err error) {
+func (l *Pebble) digest(step int64) (digest [32]byte, ok bool, err error) {
 	l.mu.Lock()
 	digest, ok = l.digests[step]
 	l.mu.Unlock()
@@ -107,7 +102,7 @@ func (l *Log) digest(step int64) (digest [32]byte, ok bool, err error) {
 
 // each calls fn with the keys within bounds, in order, and their values, which are valid
 // during the call only.
-func (l *Log) each(bounds *pebble.IterOptions, fn func(key, value []byte) error) error {
+func (l *Pebble) each(bounds *pebble.IterOptions, fn func(key, value []byte) error) error {
 	it, err := l.db.NewIter(bounds)
 	if err != nil {
 		return err
@@ -122,7 +117,7 @@ func (l *Log) each(bounds *pebble.IterOptions, fn func(key, value []byte) error)
 }
 
 // get returns a copy of the value of key; ok is false if there is none.
-func (l *Log) get(key []byte) (value []byte, ok bool, err error) {
+func (l *Pebble) get(key []byte) (value []byte, ok bool, err error) {
 	got, closer, err := l.db.Get(key)
 	if errors.Is(err, pebble.ErrNotFound) {
 		return nil, false, l.failure()

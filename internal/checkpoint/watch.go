@@ -14,12 +14,12 @@ import (
 // waits to be written. A look takes some microseconds.
 const lookEvery = 250 * time.Millisecond
 
-// Stopped returns a channel that is closed when the log has stopped for good: its disk has
-// failed, damage was found, or its folder was deleted or replaced. Err then says why.
-func (l *Log) Stopped() <-chan struct{} { return l.disk.failed }
+// Stopped is Log.Stopped: the disk has failed, damage was found, or the folder was deleted
+// or replaced.
+func (l *Pebble) Stopped() <-chan struct{} { return l.disk.failed }
 
-// Err returns why the log has stopped, or nil.
-func (l *Log) Err() error { return l.failure() }
+// Err is Log.Err.
+func (l *Pebble) Err() error { return l.failure() }
 
 // goneError is a folder that is not the one that is written to any more.
 type goneError struct{ err error }
@@ -33,7 +33,7 @@ func (e *goneError) Unwrap() error { return e.err }
 // look reads a mark that was written, but by its name: files that were deleted or moved
 // can be written to as long as they are open, and a write to them is worth nothing. It
 // stops the log if the mark is not there. The caller is the only writer.
-func (l *Log) look(m mark) error {
+func (l *Pebble) look(m mark) error {
 	b, err := l.readPlace(m)
 	switch {
 	case err == nil && bytes.Equal(b, m.encode()):
@@ -50,7 +50,7 @@ func (l *Log) look(m mark) error {
 }
 
 // readPlace reads the place in the file where m was written.
-func (l *Log) readPlace(m mark) ([]byte, error) {
+func (l *Pebble) readPlace(m mark) ([]byte, error) {
 	f, err := l.disk.Open(l.markPath())
 	if err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func (l *Log) readPlace(m mark) ([]byte, error) {
 
 // tend looks after the folder, and writes the digests that wait, until the log is closed
 // or has stopped. What fails stops the log, or is met again by the next write.
-func (l *Log) tend() {
+func (l *Pebble) tend() {
 	defer close(l.tended)
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -78,7 +78,7 @@ func (l *Log) tend() {
 	}
 }
 
-func (l *Log) refresh() error {
+func (l *Pebble) refresh() error {
 	l.mu.Lock()
 	waiting, m := len(l.digests), l.mark
 	l.mu.Unlock()

@@ -58,7 +58,7 @@ func TestFolderGone(t *testing.T) {
 	}
 }
 
-func waitStopped(t *testing.T, log *checkpoint.Log) {
+func waitStopped(t *testing.T, log checkpoint.Log) {
 	t.Helper()
 	select {
 	case <-log.Stopped():

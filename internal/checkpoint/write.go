@@ -6,15 +6,8 @@ import (
 	"math"
 )
 
-// Append stores the record of step and, if frame is not nil, a key frame for
-// step with it, both or neither. They are durable when Append returns nil. The
-// bytes are copied.
-//
-// step is the one after [Log.Last]; an empty log takes any step >= 0. A step that
-// the log holds already is a replay: equal bytes change nothing (a frame that was
-// left out before is added), other bytes are an error that wraps [ErrDiverged].
-// Other steps are refused with an error that wraps [ErrOrder].
-func (l *Log) Append(step int64, record, frame []byte) error {
+// Append is Log.Append.
+func (l *Pebble) Append(step int64, record, frame []byte) error {
 	return l.write(func() error {
 		steps := l.span()
 		switch {
@@ -35,7 +28,7 @@ func (l *Log) Append(step int64, record, frame []byte) error {
 	})
 }
 
-func (l *Log) append(step int64, record, frame []byte, after span) error {
+func (l *Pebble) append(step int64, record, frame []byte, after span) error {
 	b := l.newBatch()
 	b.put(recordKind.key(step), record)
 	if frame != nil {
@@ -46,7 +39,7 @@ func (l *Log) append(step int64, record, frame []byte, after span) error {
 }
 
 // replay compares step with what the log holds.
-func (l *Log) replay(step int64, record, frame []byte) error {
+func (l *Pebble) replay(step int64, record, frame []byte) error {
 	stored, ok, err := l.get(recordKind.key(step))
 	if err == nil && !ok {
 		err = errMissing
@@ -69,7 +62,7 @@ func (l *Log) replay(step int64, record, frame []byte) error {
 	return l.wrap(l.commit(b), fmt.Sprintf("adding the key frame of step %d", step))
 }
 
-func (l *Log) compare(step int64, what string, got, stored []byte) error {
+func (l *Pebble) compare(step int64, what string, got, stored []byte) error {
 	if bytes.Equal(got, stored) {
 		return nil
 	}
@@ -81,11 +74,8 @@ func (l *Log) compare(step int64, what string, got, stored []byte) error {
 		l.at(step), ErrDiverged, what, len(got), len(stored), at)
 }
 
-// SetDigest stores the chained content digest of a delivered step. It reaches
-// the disk with the next Append, a quarter of a second later, or with Close: a crash may
-// lose digests, never steps. The step must be in the log, else the error wraps [ErrOrder];
-// another digest for the same step is an error that wraps [ErrDiverged].
-func (l *Log) SetDigest(step int64, digest [32]byte) error {
+// SetDigest is Log.SetDigest. The digest reaches the disk with the next batch or with tend.
+func (l *Pebble) SetDigest(step int64, digest [32]byte) error {
 	return l.write(func() error {
 		if steps := l.span(); !steps.has(step) {
 			return fmt.Errorf("setting the digest of %s: %w: it is not in the log", l.at(step), ErrOrder)
@@ -104,10 +94,8 @@ func (l *Log) SetDigest(step int64, digest [32]byte) error {
 	})
 }
 
-// Truncate forgets the steps from the given one on, with their frames and
-// digests: a new branch begins where the trainer resumed. It is durable on
-// return. Steps that the log does not hold are nothing to forget.
-func (l *Log) Truncate(from int64) error {
+// Truncate is Log.Truncate.
+func (l *Pebble) Truncate(from int64) error {
 	return l.write(func() error {
 		steps := l.span()
 		if steps.empty() || from >= steps.next {
@@ -127,7 +115,7 @@ func (l *Log) Truncate(from int64) error {
 }
 
 // write calls fn as the only writer.
-func (l *Log) write(fn func() error) error {
+func (l *Pebble) write(fn func() error) error {
 	if err := l.enter(); err != nil {
 		return err
 	}
@@ -142,4 +130,4 @@ func (l *Log) write(fn func() error) error {
 }
 
 // at is how errors name a step.
-func (l *Log) at(step int64) string { return fmt.Sprintf("step %d of the log in %s", step, l.dir) }
+func (l *Pebble) at(step int64) string { return fmt.Sprintf("step %d of the log in %s", step, l.dir) }

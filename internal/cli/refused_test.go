@@ -43,7 +43,7 @@ func TestOtherFormats(t *testing.T) {
 		{"GS", words("gs://bucket/data/a.parquet"), nil, []string{"only local files are read", "gcloud storage rsync"}},
 		{"Hugging Face", words("hf://datasets/allenai/c4"), nil, []string{"only local files are read", "hf download --repo-type dataset"}},
 		{"HTTP", words("https://example.com/a.jsonl"), nil, []string{"only local files are read", "curl"}},
-		{"a scheme of another kind", words("abfs://c@a/x.jsonl"), nil, []string{"only local files are read, not abfs://", "copy them to this machine"}},
+		{"a scheme of another kind", words("abfs://c@a/x.jsonl"), nil, []string{"only local files are read, not abfs://", "copy the files to this machine"}},
 	}, "lint", "run", "plan", "reference")
 }
 

@@ -22,7 +22,7 @@ type logWriter struct {
 	work  sync.WaitGroup
 
 	// Of the goroutine, and of close when it has ended.
-	log *checkpoint.Log // nil while it is not open, or if none is kept
+	log checkpoint.Log // nil while it is not open, or if none is kept
 	job token.Job
 }
 
