@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/millrace-data/millrace/internal/planner/mix"
 	"github.com/millrace-data/millrace/internal/planner/plan"
 	"github.com/millrace-data/millrace/internal/planner/token"
 	"github.com/millrace-data/millrace/planner/dgraph"
@@ -160,6 +161,63 @@ func TestRecordsRestore(t *testing.T) {
 	for _, what := range []string{"carried", "held", "changes", "left out", "passed over", "parts", "ended", "given", "joined", "chance", "counted", "limited", "by epoch", "topology"} {
 		if seen[what] < 20 {
 			t.Errorf("%d records only have %q", seen[what], what)
+		}
+	}
+}
+
+// TestRecordBytes bounds what a step costs in the log: a difference to the step before is
+// small whatever a position takes, and what restores deficits adds a few bytes to it.
+func TestRecordBytes(t *testing.T) {
+	for _, test := range []struct {
+		sources, rows int
+		grain         string
+		ends          bool // of the sources, half have ended
+		given         bool // a strategy gives the shares
+		most, restore int  // bytes in the mean: of records, and of them what restores deficits
+	}{
+		{3, 64, "step", false, false, 250, 0},
+		{3, 64, "substep", false, false, 300, 60},
+		{3, 64, "step", false, true, 270, 20},
+		{306, 512, "step", false, false, 2600, 0},
+		{306, 512, "substep", false, false, 2700, 80},
+		{306, 512, "step", true, false, 2600, 500},
+		{306, 512, "step", false, true, 3900, 1300},
+	} {
+		w := world{seed: 1, most: 400}
+		w.cfg = plan.Config{SequenceLength: 2048, Rows: test.rows, Packing: true, Ahead: 1, Window: 1, Grain: test.grain, Renormalize: true}
+		for i := range test.sources {
+			w.cfg.Sources = append(w.cfg.Sources, plan.Source{Name: fmt.Sprint(i), Blocks: 1000})
+		}
+		if test.given {
+			w.cfg.Strategy = giving(test.sources)
+		}
+		weights := make([]float64, 2*test.sources)
+		for i := range weights {
+			weights[i] = float64(1 + i%7)
+		}
+		w.cfg.Schedule = mix.NewSchedule([]mix.Stage{{Weights: weights[:test.sources]}, {From: 1, Ramp: "linear", Over: 1000, Weights: weights[test.sources:]}})
+		start := plan.Start(test.sources)
+		if test.ends {
+			w.cfg.Epochs = 1
+			for i := 1; i < test.sources; i += 2 {
+				start.Cursors[i] = plan.Cursor{Seq: 1000, Tokens: 1}
+			}
+		}
+		d := newDriver(t, w, rand.New(rand.NewPCG(1, 1)))
+		bytes, restore := 0, 0
+		d.published = func(s *plan.Step) {
+			before, _ := d.core.State(s.Step)
+			r := token.NewRecord(s, before)
+			n := len(r.Encode())
+			r.Parts, r.Deficits = nil, nil
+			bytes, restore = bytes+n, restore+n-len(r.Encode())
+		}
+		d.take(d.core.Apply(plan.Rewind{State: start}))
+		d.run(20, false)
+		n := len(d.steps)
+		t.Logf("%d sources, grain %s, half ended %v, shares given %v: %d bytes a step, %d of them to restore deficits", test.sources, test.grain, test.ends, test.given, bytes/n, restore/n)
+		if bytes/n > test.most || restore/n > test.restore {
+			t.Errorf("more than %d bytes a step, %d of them for deficits, were promised", test.most, test.restore)
 		}
 	}
 }

@@ -153,9 +153,13 @@ func (r *columns) cursors(s *plan.State, limited []bool) (tokens []uint64) {
 // packedRefs are samples of a position, in columns.
 type packedRefs struct{ source, back, place, length []uint64 }
 
-// refs reads the number of samples, and their columns.
+// refs reads the number of samples, and their columns. Each has a length, of a bit at
+// least: no number makes it take more memory than the data is worth.
 func (r *columns) refs() packedRefs {
 	n := int(min(r.next(1)[0], math.MaxUint16))
+	if n > 8*len(r.data) {
+		n, r.short = 0, true
+	}
 	return packedRefs{r.next(n), r.next(n), r.next(n), r.next(n)}
 }
 
