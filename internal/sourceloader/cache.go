@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/samples"
@@ -44,22 +46,34 @@ type cache struct {
 	read   func(context.Context, *window) (content, error) // the window's block
 	left   *sync.Cond                                      // of mu: a block that was leaving has arrived
 
-	mu       sync.Mutex // guards the fields below, never held during a read or a write
-	held     int64      // bytes of memory
-	leaving  int64      // of them, of blocks that leave
-	entries  map[blockID]*entry
-	released map[uint32]uint64 // by source: blocks before it are not needed
-	seen     map[blockID]bool  // blocks that were read before and not released
-	blocks   uint64            // blocks read
-	rereads  uint64            // of them, read again
+	mu      sync.Mutex // guards the fields below, never held during a read or a write
+	held    int64      // bytes of memory
+	leaving int64      // of them, of blocks that leave
+	entries map[blockID]*entry
+	floors  map[uint32]uint64 // by source: blocks before it are not needed
+	sizes   map[uint32]int64  // by source: bytes that its last block took
+	seen    map[blockID]bool  // blocks that were read before and not released
+	blocks  uint64            // blocks read
+	rereads uint64            // of them, read again
 }
+
+// request asks for a block.
+type request struct {
+	id       blockID
+	released *atomic.Bool // set when the planner, who asks, has released the block; nil: a constructor asks
+}
+
+// errReleased says that the planner has released a block that it had asked for.
+var errReleased = errors.New("the block was released")
 
 // entry is a block that is held, or being read.
 type entry struct {
 	done    chan struct{} // closed when content or err is set
 	content content
 	err     error
-	leaving bool // see leaver
+	leaving bool                    // see leaver
+	fetches int                     // while it is read: constructors that wait for it
+	stop    context.CancelCauseFunc // ends the reading
 }
 
 // inMemory says whether a block is in memory, to stay there.
@@ -70,14 +84,15 @@ func (e *entry) onDisk() bool { _, ok := e.content.(*spilled); return ok }
 
 func newCache(base context.Context, budget int64, disk *spill.Disk, read func(context.Context, *window) (content, error)) *cache {
 	c := &cache{
-		base:     base,
-		budget:   budget,
-		window:   windowOf(budget),
-		disk:     disk,
-		read:     read,
-		entries:  map[blockID]*entry{},
-		released: map[uint32]uint64{},
-		seen:     map[blockID]bool{},
+		base:    base,
+		budget:  budget,
+		window:  windowOf(budget),
+		disk:    disk,
+		read:    read,
+		entries: map[blockID]*entry{},
+		floors:  map[uint32]uint64{},
+		sizes:   map[uint32]int64{},
+		seen:    map[blockID]bool{},
 	}
 	c.left = sync.NewCond(&c.mu)
 	return c
@@ -85,30 +100,41 @@ func newCache(base context.Context, budget int64, disk *spill.Disk, read func(co
 
 // use calls do with a block, once more if what was kept of it on the disk turns out
 // to be gone. What do takes of it may be used after the block was let go of.
-func (c *cache) use(ctx context.Context, id blockID, do func(content) error) error {
+func (c *cache) use(ctx context.Context, r request, do func(content) error) error {
 	for {
-		held, err := c.get(ctx, id)
+		held, err := c.get(ctx, r)
 		if err != nil {
 			return err
 		}
 		if err := do(held); !errors.Is(err, spill.ErrUnreadable) {
 			return err
 		}
-		c.lose(id, held)
+		c.lose(r.id, held)
 	}
 }
 
-// get returns a block, reading it if it is not held.
-func (c *cache) get(ctx context.Context, id blockID) (content, error) {
+// get returns a block, reading it if it is not held. It fails with errReleased if the block
+// was released after it was asked for and before it was read.
+func (c *cache) get(ctx context.Context, r request) (content, error) {
 	c.mu.Lock()
-	e, ok := c.entries[id]
+	if r.released != nil && r.released.Load() {
+		c.mu.Unlock()
+		return nil, errReleased
+	}
+	e, ok := c.entries[r.id]
+	var life context.Context
 	if !ok {
 		e = &entry{done: make(chan struct{})}
-		c.entries[id] = e
+		life, e.stop = context.WithCancelCause(c.base)
+		c.entries[r.id] = e
+	}
+	if r.released == nil {
+		e.fetches++
 	}
 	c.mu.Unlock()
 	if !ok {
-		return c.fill(id, e)
+		defer e.stop(nil)
+		return c.fill(life, r.id, e)
 	}
 	select {
 	case <-e.done:
@@ -121,10 +147,15 @@ func (c *cache) get(ctx context.Context, id blockID) (content, error) {
 }
 
 // fill reads a block into its entry, and makes room for it. A read that failed is
-// forgotten, so that the next one tries again.
-func (c *cache) fill(id blockID, e *entry) (content, error) {
+// forgotten, so that the next one tries again. It returns what was read, which may be on the
+// disk by now.
+func (c *cache) fill(ctx context.Context, id blockID, e *entry) (content, error) {
 	w := &window{cache: c, id: id}
-	held, err := c.read(c.base, w)
+	w.begin()
+	held, err := c.read(ctx, w)
+	if err != nil && context.Cause(ctx) == errReleased {
+		err = errReleased
+	}
 	var gone files
 	defer gone.close()
 	c.mu.Lock()
@@ -132,9 +163,12 @@ func (c *cache) fill(id blockID, e *entry) (content, error) {
 	if e.err = err; err == nil {
 		e.content = held
 	}
+	if size := w.total + w.stays; err == nil && size > 0 {
+		c.sizes[id.source] = size
+	}
 	close(e.done)
 	switch {
-	case c.entries[id] != e: // it was forgotten while it was read
+	case c.entries[id] != e: // it was let go of while it was read
 		gone.add(held)
 	case err != nil:
 		delete(c.entries, id)
@@ -161,10 +195,10 @@ func (c *cache) count(bytes int64) {
 	c.held += bytes
 }
 
-// grow counts more bytes of a block that is being read and has total bytes so far, before
-// they are taken. Blocks in memory that are larger go to the disk for them. It says whether
-// there is room; if not, the block itself is the one to go, but for the bytes.
-func (c *cache) grow(bytes, total int64) bool {
+// grow counts more bytes of a block that is being read, before they are taken. For them,
+// blocks in memory go to the disk that have at least so many bytes, and are further ahead
+// than so many blocks. It says whether there is room.
+func (c *cache) grow(bytes, least, beyond int64) bool {
 	c.count(bytes)
 	for {
 		c.mu.Lock()
@@ -172,7 +206,7 @@ func (c *cache) grow(bytes, total int64) bool {
 			c.left.Wait()
 		}
 		c.mu.Unlock()
-		l, over := c.leave(blockID{}, total)
+		l, over := c.leave(blockID{}, least, beyond)
 		if !over {
 			return true
 		}
@@ -187,7 +221,7 @@ func (c *cache) grow(bytes, total int64) bool {
 // If the disk cannot take one, the block in memory that is needed last is let go of.
 func (c *cache) shrink(last blockID) {
 	for {
-		l, over := c.leave(last, 0)
+		l, over := c.leave(last, 0, anywhere)
 		if !over || l.block == nil { // what is on the disk takes a little memory, too
 			return
 		}
@@ -218,16 +252,22 @@ type leaver struct {
 	block *Block
 }
 
-// leave picks the block of at least so many bytes that is to leave memory next, if one
-// has to; none of them if no block is as large.
-func (c *cache) leave(last blockID, least int64) (l leaver, over bool) {
+// anywhere is in place of how far ahead a block has to be.
+const anywhere = math.MinInt64
+
+// leave picks the block that is to leave memory next, if one has to: of those of at least
+// so many bytes that are further ahead than so many blocks, if there are any.
+func (c *cache) leave(last blockID, least, beyond int64) (l leaver, over bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.held-c.leaving <= c.budget {
 		return l, false
 	}
-	id, e := c.most(last, (*entry).inMemory, func(_ blockID, e *entry) int64 { return e.content.Bytes() })
-	if e == nil || e.content.Bytes() < least {
+	eligible := func(id blockID, e *entry) bool {
+		return e.inMemory() && e.content.Bytes() >= least && c.ahead(id) > beyond
+	}
+	id, e := c.most(last, eligible, func(_ blockID, e *entry) int64 { return e.content.Bytes() })
+	if e == nil {
 		return l, true
 	}
 	l = leaver{id, e, e.content.(*Block)}
@@ -298,18 +338,18 @@ func (c *cache) dropFurthest(last blockID) {
 }
 
 // ahead is how far a block is from where its source is.
-func (c *cache) ahead(id blockID) int64 { return int64(id.seq) - int64(c.released[id.source]) }
+func (c *cache) ahead(id blockID) int64 { return int64(id.seq) - int64(c.floors[id.source]) }
 
 func (c *cache) furthest(last blockID, eligible func(*entry) bool) (blockID, *entry) {
-	return c.most(last, eligible, func(id blockID, _ *entry) int64 { return c.ahead(id) })
+	return c.most(last, func(_ blockID, e *entry) bool { return eligible(e) }, func(id blockID, _ *entry) int64 { return c.ahead(id) })
 }
 
 // most finds the entry, of those that are eligible, with the greatest key; of equals
 // the one that is furthest ahead, then one that is not last, then by source.
-func (c *cache) most(last blockID, eligible func(*entry) bool, key func(blockID, *entry) int64) (victim blockID, found *entry) {
+func (c *cache) most(last blockID, eligible func(blockID, *entry) bool, key func(blockID, *entry) int64) (victim blockID, found *entry) {
 	var greatest [4]int64
 	for id, e := range c.entries {
-		if !eligible(e) {
+		if !eligible(id, e) {
 			continue
 		}
 		rank := [4]int64{key(id, e), c.ahead(id), 1, int64(id.source)}
@@ -387,19 +427,28 @@ func (c *cache) forgetAll(of func(blockID) bool) {
 	}
 }
 
-// release lets go of all blocks of some sources that are before a seq, by source.
+// release lets go of all blocks of some sources that are before a seq, by source. One that
+// is being read is read on only for a constructor that waits for it, and is not kept.
 func (c *cache) release(before map[uint32]uint64) {
 	var gone files
 	defer gone.close()
+	var stop []context.CancelCauseFunc
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	maps.Copy(c.released, before)
-	for id := range c.entries {
-		if id.seq < before[id.source] {
-			c.drop(id, &gone)
+	maps.Copy(c.floors, before)
+	for id, e := range c.entries {
+		if id.seq >= before[id.source] {
+			continue
+		}
+		c.drop(id, &gone)
+		if delete(c.entries, id); e.content == nil && e.fetches == 0 {
+			stop = append(stop, e.stop)
 		}
 	}
 	maps.DeleteFunc(c.seen, func(id blockID, _ bool) bool { return id.seq < before[id.source] })
+	c.mu.Unlock()
+	for _, s := range stop {
+		s(errReleased)
+	}
 }
 
 // usage describes the cache: bytes of memory held, blocks read, and blocks read again.

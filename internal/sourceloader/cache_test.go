@@ -27,7 +27,7 @@ func TestCacheBudget(t *testing.T) {
 		if rng.IntN(20) == 0 {
 			c.release(map[uint32]uint64{id.source: id.seq}) // forwards or, after a resume, backwards
 		}
-		if _, err := c.get(t.Context(), id); err != nil {
+		if _, err := c.get(t.Context(), request{id: id}); err != nil {
 			t.Fatal(err)
 		}
 		sum := int64(0)
@@ -42,7 +42,7 @@ func TestCacheBudget(t *testing.T) {
 		c.release(map[uint32]uint64{id.source: 0})
 	}
 	for seq := range uint64(20) { // in order: the first stay, the last go
-		if _, err := c.get(t.Context(), blockID{0, seq}); err != nil {
+		if _, err := c.get(t.Context(), request{id: blockID{0, seq}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -57,7 +57,7 @@ func TestCacheKeepsWhatIsNeeded(t *testing.T) {
 	c := newCache(t.Context(), 250, noDisk, func(context.Context, *window) (content, error) { return blockOf(80), nil })
 	c.release(map[uint32]uint64{1: 1000})
 	for _, id := range []blockID{{1, 1000}, {0, 2}, {0, 3}, {1, 1001}} {
-		if _, err := c.get(t.Context(), id); err != nil {
+		if _, err := c.get(t.Context(), request{id: id}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -83,7 +83,7 @@ func TestCacheJoins(t *testing.T) {
 	var failed atomic.Int32
 	for range 10 {
 		all.Go(func() {
-			if _, err := c.get(t.Context(), blockID{}); err == broken {
+			if _, err := c.get(t.Context(), request{id: blockID{}}); err == broken {
 				failed.Add(1)
 			}
 		})
@@ -95,13 +95,13 @@ func TestCacheJoins(t *testing.T) {
 	if failed.Load() < 1 {
 		t.Error("nobody heard of the failed read")
 	}
-	if _, err := c.get(t.Context(), blockID{}); err != nil {
+	if _, err := c.get(t.Context(), request{id: blockID{}}); err != nil {
 		t.Errorf("after a failed read: %v", err)
 	}
 	if n := reads.Load(); n < 2 || n > 11 {
 		t.Errorf("%d reads", n)
 	}
-	if b, err := c.get(gone, blockID{}); err != nil && !errors.Is(err, context.Canceled) || err == nil && b == nil {
+	if b, err := c.get(gone, request{id: blockID{}}); err != nil && !errors.Is(err, context.Canceled) || err == nil && b == nil {
 		t.Errorf("a caller that is gone: %v", err)
 	}
 }
@@ -111,10 +111,10 @@ func TestCacheJoins(t *testing.T) {
 func TestCacheCountsRereads(t *testing.T) {
 	c := newCache(t.Context(), 0, noDisk, func(context.Context, *window) (content, error) { return blockOf(80), nil })
 	for range 3 {
-		c.get(t.Context(), blockID{0, 7})
+		c.get(t.Context(), request{id: blockID{0, 7}})
 	}
 	c.release(map[uint32]uint64{0: 8})
-	c.get(t.Context(), blockID{0, 7})
+	c.get(t.Context(), request{id: blockID{0, 7}})
 	if held, blocks, rereads := c.usage(); held != 0 || blocks != 4 || rereads != 2 {
 		t.Errorf("%d held, %d read, %d of them again; want 0, 4, 2", held, blocks, rereads)
 	}
@@ -127,7 +127,7 @@ func TestCacheReleases(t *testing.T) {
 	c.release(map[uint32]uint64{1: 50})
 	all := []blockID{{0, 3}, {0, 4}, {1, 7}, {2, 3}, {2, 9}}
 	for _, id := range all {
-		if _, err := c.get(t.Context(), id); err != nil {
+		if _, err := c.get(t.Context(), request{id: id}); err != nil {
 			t.Fatal(err)
 		}
 	}

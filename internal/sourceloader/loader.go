@@ -21,7 +21,6 @@ import (
 	"time"
 	"weak"
 
-	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 
 	"github.com/millrace-data/millrace/internal/fault"
@@ -71,7 +70,9 @@ type Loader struct {
 	opts       Options
 	store      *store.Metered
 	tokenizers *transform.Tokenizers
-	cache      *cache
+	queue      *queue
+	orders     uint64    // taken in so far; of the goroutine that does
+	cache      *cache    // nil until the job is known
 	answers    sync.Pool // of *answer
 	pictures   *imaging.Pool
 	ready      chan struct{} // closed when all is known of the job that a loader hears when it joins; bans come last
@@ -98,7 +99,7 @@ type lazySource struct {
 // Run serves until ctx ends, the planner goes away, or the job fails.
 func Run(ctx context.Context, opts Options) error {
 	opts.withDefaults()
-	l := &Loader{opts: opts, store: store.NewMetered(opts.Store), tokenizers: transform.NewTokenizers(), pictures: imaging.NewPool(opts.Workers), ready: make(chan struct{})}
+	l := &Loader{opts: opts, store: store.NewMetered(opts.Store), tokenizers: transform.NewTokenizers(), pictures: imaging.NewPool(opts.Workers), queue: newQueue(), ready: make(chan struct{})}
 	register := func(s *grpc.Server) { pb.RegisterLoaderServer(s, l) }
 	defer l.close()
 	return rpc.Run(ctx, opts.Address, opts.Advertise, opts.Security.Of(opts.Planner), rpc.MaxFetch, register, func(ctx context.Context, address string) error {
@@ -126,42 +127,8 @@ func (l *Loader) session(ctx context.Context, address string) error {
 	}}}
 	return rpc.Talk(ctx, role, pb.PlannerClient.Load, hello, func(ctx context.Context, s *rpc.Session[pb.LoaderReport, pb.LoaderOrder]) error {
 		l.send = s.Send
-		work, ctx := errgroup.WithContext(ctx)
-		work.SetLimit(l.opts.Workers + 2) // the workers, this reader and the usage reports
-		work.Go(func() error { return l.reportUsage(ctx) })
-		work.Go(func() error {
-			return s.Each(ctx, func(order *pb.LoaderOrder) error { return l.take(ctx, order, work) })
-		})
-		return work.Wait()
+		return l.serve(ctx, s.Each)
 	})
-}
-
-// take takes in an order and starts a worker for it; it waits while all workers are busy.
-func (l *Loader) take(ctx context.Context, order *pb.LoaderOrder, work *errgroup.Group) error {
-	switch o := order.Order.(type) {
-	case *pb.LoaderOrder_Job:
-		return l.takeJob(ctx, o.Job)
-	case *pb.LoaderOrder_Index:
-		work.Go(func() error { return l.index(ctx, o.Index.Source) })
-	case *pb.LoaderOrder_Frozen:
-		l.freeze(o.Frozen)
-	case *pb.LoaderOrder_Read:
-		work.Go(func() error { return l.readBlock(ctx, blockID{o.Read.Source, o.Read.Seq}) })
-	case *pb.LoaderOrder_Release:
-		before := make(map[uint32]uint64, len(o.Release.Source))
-		for i, source := range o.Release.Source {
-			before[source] = o.Release.Before[i]
-		}
-		l.cache.release(before)
-	case *pb.LoaderOrder_Add:
-		return l.add(o.Add)
-	case *pb.LoaderOrder_Bans:
-		l.ban(o.Bans.Bans)
-		l.readyOnce.Do(func() { close(l.ready) })
-	case *pb.LoaderOrder_Find:
-		work.Go(func() error { return l.find(ctx, o.Find) })
-	}
-	return nil
 }
 
 func (l *Loader) takeJob(ctx context.Context, spec *pb.JobSpec) error {
@@ -236,7 +203,7 @@ func (l *Loader) load(ctx context.Context, w *window) (content, error) {
 		return nil, err
 	}
 	_, lazy := l.known(id.source)
-	if b := src.again(lazy.lastBlock(), int64(id.seq), banned); b != nil {
+	if b := src.reuse(lazy.lastBlock(), int64(id.seq), banned); b != nil {
 		lazy.setLast(b)
 		return b, nil
 	}
@@ -259,18 +226,6 @@ func (l *Loader) index(ctx context.Context, i uint32) error {
 	}
 	l.opts.Log.Info("indexed", "source", src.Spec.Name, "files", len(src.Manifest.Files), "blocks", src.Order.Blocks())
 	return l.tellIndexed(i, src)
-}
-
-func (l *Loader) readBlock(ctx context.Context, id blockID) error {
-	var report *pb.BlockRead
-	err := l.cache.use(ctx, id, func(b content) (err error) {
-		report, err = b.report(id)
-		return err
-	})
-	if err != nil {
-		return l.fail(ctx, err, id.source)
-	}
-	return l.tellBlock(id, report)
 }
 
 // tellBlock tells the planner of a block, in parts if there is much to say.
@@ -373,7 +328,7 @@ func (l *Loader) gather(ctx context.Context, req *pb.FetchRequest, sets []sample
 		return fault.Lostf("loader %s has no job yet: %w", l.opts.ID, ctx.Err())
 	}
 	for i, want := range req.Blocks {
-		err := l.cache.use(ctx, blockID{want.Source, want.Seq}, func(b content) error {
+		err := l.cache.use(ctx, request{id: blockID{want.Source, want.Seq}}, func(b content) error {
 			if err := l.asPlanned(want, b); err != nil {
 				return err
 			}

@@ -182,7 +182,7 @@ func TestCacheWithDisk(t *testing.T) {
 					c.forget(id.source) // what was forgotten is read again
 				}
 			}
-			if err := c.use(t.Context(), id, func(b content) error { same(t, rng, id, blockOf(id), b); return nil }); err != nil {
+			if err := c.use(t.Context(), request{id: id}, func(b content) error { same(t, rng, id, blockOf(id), b); return nil }); err != nil {
 				t.Fatal(err)
 			}
 			memory, onDisk := int64(0), int64(0)
@@ -219,7 +219,7 @@ func TestCacheWithDiskConcurrently(t *testing.T) {
 				case 1:
 					c.forget(id.source)
 				}
-				if err := c.use(t.Context(), id, func(b content) error {
+				if err := c.use(t.Context(), request{id: id}, func(b content) error {
 					var got, want samples.Set
 					ask := askOf(rng, blockOf(id))
 					if err := b.choose(ask, &got); err != nil {
@@ -243,7 +243,7 @@ func TestCacheNeedsNoDisk(t *testing.T) {
 	disk := spill.Open(spill.Options{Dir: filepath.Join(t.TempDir(), "missing"), Limit: 1 << 30})
 	c, _ := blocksOf(t, 1<<30, disk)
 	for seq := range uint64(20) {
-		if _, err := c.get(t.Context(), blockID{0, seq}); err != nil {
+		if _, err := c.get(t.Context(), request{id: blockID{0, seq}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -255,7 +255,7 @@ func TestCacheDiskFails(t *testing.T) {
 	c := newCache(t.Context(), 100, disk, func(context.Context, *window) (content, error) { return blockOf(80), nil })
 	for range 2 {
 		for seq := range uint64(3) {
-			if _, err := c.get(t.Context(), blockID{0, seq}); err != nil {
+			if _, err := c.get(t.Context(), request{id: blockID{0, seq}}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -274,12 +274,12 @@ func TestCacheReadsAgainWhatIsLost(t *testing.T) {
 	c, blockOf := blocksOf(t, 1, diskOf(t, 1<<30))
 	id := blockID{3, 4}
 	for range 2 {
-		if err := c.use(t.Context(), id, func(b content) error { same(t, rng, id, blockOf(id), b); return nil }); err != nil {
+		if err := c.use(t.Context(), request{id: id}, func(b content) error { same(t, rng, id, blockOf(id), b); return nil }); err != nil {
 			t.Fatal(err)
 		}
 	}
 	lost := false
-	if err := c.use(t.Context(), id, func(b content) error {
+	if err := c.use(t.Context(), request{id: id}, func(b content) error {
 		if _, ok := b.(*spilled); ok {
 			lost = true
 			return fmt.Errorf("reading: %w", spill.ErrUnreadable)
@@ -328,7 +328,7 @@ func TestWhichBlocksGoToTheDisk(t *testing.T) {
 		// and that one for none that is needed as soon: the memory changes hands
 		{blockID{4, 0}, map[blockID]string{{1, 0}: "on the disk", {3, 0}: "nowhere", {4, 0}: "in memory", {0, 0}: "in memory", {2, 0}: "in memory"}},
 	} {
-		if _, err := c.get(t.Context(), step.get); err != nil {
+		if _, err := c.get(t.Context(), request{id: step.get}); err != nil {
 			t.Fatal(err)
 		}
 		for id, want := range step.want {

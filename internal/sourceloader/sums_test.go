@@ -30,7 +30,7 @@ func heard(t *testing.T, l *Loader) *[]*pb.LoaderReport {
 // reportOf has a loader read a block as the planner orders it.
 func reportOf(t *testing.T, l *Loader, said *[]*pb.LoaderReport, seq uint64) *pb.BlockRead {
 	t.Helper()
-	if err := l.readBlock(t.Context(), blockID{0, seq}); err != nil {
+	if err := l.readBlock(t.Context(), request{id: blockID{0, seq}}); err != nil {
 		t.Fatal(err)
 	}
 	r := (*said)[len(*said)-1].GetBlock()
@@ -65,7 +65,7 @@ func TestSums(t *testing.T) {
 				}
 			}
 			var kept *spilled
-			err := l.cache.use(t.Context(), blockID{0, seq}, func(b content) (err error) {
+			err := l.cache.use(t.Context(), request{id: blockID{0, seq}}, func(b content) (err error) {
 				kept, err = b.(*Block).spillTo(l.cache.disk, blockID{0, seq}, 1<<19)
 				return err
 			})
@@ -98,7 +98,7 @@ func TestFetchOfAnotherBlock(t *testing.T) {
 		if where == "on the disk" {
 			l.cache.budget = 1
 			l.cache.shrink(blockID{})
-			err := l.cache.use(t.Context(), blockID{0, 2}, func(b content) error {
+			err := l.cache.use(t.Context(), request{id: blockID{0, 2}}, func(b content) error {
 				if _, ok := b.(*spilled); !ok {
 					t.Fatal("the block is still in memory")
 				}
@@ -144,7 +144,7 @@ func TestFrozen(t *testing.T) {
 		if _, err := l.source(t.Context(), 0); !errors.Is(err, errOther) {
 			t.Errorf("the source is opened: %v", err)
 		}
-		if err := l.readBlock(t.Context(), blockID{0, 5}); err != nil {
+		if err := l.readBlock(t.Context(), request{id: blockID{0, 5}}); err != nil {
 			t.Error(err)
 		}
 	}

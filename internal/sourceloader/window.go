@@ -19,7 +19,7 @@ import (
 // block to be read, only for one that is being written.
 
 const (
-	// mostWindow and leastWindow bound what each block that is read may hold beside the
+	// mostWindow and leastWindow bound what each block that is read may hold whatever the
 	// budget, and the step in which it asks for more: a sixteenth of the budget. A
 	// MiB is a write that any disk likes, and most blocks of small sources are smaller.
 	mostWindow  = 1 << 20
@@ -121,18 +121,36 @@ func sampleBytes(s *transform.Sample) (bytes, images int64) {
 	return bytes, images
 }
 
+// begin counts what the block may take, before it is read: as much as the last one of its
+// source, or a window if there was none. Blocks that are needed later go to the disk for it;
+// if that is not enough, the window counts all the same.
+func (w *window) begin() {
+	c := w.cache
+	c.mu.Lock()
+	expected, known := c.sizes[w.id.source]
+	ahead := c.ahead(w.id)
+	c.mu.Unlock()
+	if !known {
+		expected = c.window
+	}
+	w.counted = expected
+	if !c.grow(expected, expected, ahead) && expected > c.window {
+		w.count(c.window)
+	}
+}
+
 // reserve counts what a sample takes, and says whether there is room for it.
 func (w *window) reserve(bytes, stays int64) bool {
 	w.held += bytes
 	w.stays += stays
 	window := w.cache.window
-	lacks := w.held + w.stays - window - w.counted
+	lacks := w.held + w.stays - w.counted
 	if lacks <= 0 {
 		return true
 	}
 	step := (lacks + window - 1) / window * window
 	w.counted += step
-	return w.cache.grow(step, w.total)
+	return w.cache.grow(step, w.total, anywhere) // if larger ones do not make room, the block itself has to go
 }
 
 // write puts the samples that are in memory on the disk.
@@ -151,7 +169,7 @@ func (w *window) write(b *Block) error {
 	}
 	b.forgetSamples()
 	w.held = 0
-	w.count(max(w.stays-w.cache.window, 0))
+	w.count(w.stays + w.cache.window)
 	return nil
 }
 

@@ -239,7 +239,7 @@ func TestWhichBlockMakesRoom(t *testing.T) {
 			c.budget, c.window = 12e3, 1<<10
 		}
 		for source := range uint32(2) {
-			if _, err := c.get(t.Context(), blockID{source, 0}); err != nil {
+			if _, err := c.get(t.Context(), request{id: blockID{source, 0}}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -271,7 +271,7 @@ func TestForgottenWhileRead(t *testing.T) {
 		return got, err
 	})
 	want := whole(src, blockID{}, all, Bans{})
-	if err := c.use(t.Context(), blockID{}, func(b content) error {
+	if err := c.use(t.Context(), request{id: blockID{}}, func(b content) error {
 		return answers(t, &pb.BlockSamples{Indices: []uint32{0}}, want, b)
 	}); err != nil || reads != 2 {
 		t.Errorf("%d reads: %v", reads, err)
@@ -315,7 +315,7 @@ func TestWindowsConcurrently(t *testing.T) {
 						}
 						want := whole(src, id, samplesFor(id), Bans{})
 						ask := askOf(rng, want)
-						if err := c.use(t.Context(), id, func(b content) error { return answers(t, ask, want, b) }); err != nil {
+						if err := c.use(t.Context(), request{id: id}, func(b content) error { return answers(t, ask, want, b) }); err != nil {
 							t.Error(err)
 						}
 					}

@@ -2,6 +2,7 @@ package control
 
 import (
 	"cmp"
+	"maps"
 
 	"github.com/millrace-data/millrace/internal/planner/plan"
 )
@@ -80,6 +81,9 @@ func (c *Core) release(released []plan.Release) {
 	f.move(released, len(c.sources.specs))
 	c.data.release(released)
 	c.sources.release(released)
+	maps.DeleteFunc(c.members.wanted, func(b block, _ *loader) bool { // no loader reads it any more
+		return b.seq < f.bySource[b.source].before
+	})
 	n := len(loaders)
 	if n == 0 {
 		return
@@ -113,6 +117,10 @@ func (f *floors) move(released []plan.Release, sources int) {
 		f.bySource[r.Source] = floor{r.Before, f.changes}
 	}
 }
+
+// forget forgets all floors, when the job goes on from another position: blocks that are
+// wanted from there may be below them.
+func (f *floors) forget() { f.bySource = nil }
 
 // movedSince returns the floors that moved after a change.
 func (f *floors) movedSince(change uint64) (r Release) {

@@ -2,6 +2,7 @@ package control
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/millrace-data/millrace/internal/planner/plan"
@@ -60,5 +61,32 @@ func TestRelease(t *testing.T) {
 				t.Errorf("%d orders, more than %d", orders, most)
 			}
 		})
+	}
+}
+
+// TestReleaseAfterMove: no loader hears after a move what was released before it, so that
+// none drops what was wanted since; and blocks that are released before they are read are
+// not waited for.
+func TestReleaseAfterMove(t *testing.T) {
+	c := &Core{}
+	c.sources.specs, c.sources.indexed, c.sources.ledgers = make([]jobspec.Source, 2), make([]*Indexed, 2), make([]ledger, 2)
+	c.members = newMembers(0)
+	for range 2 {
+		c.data.add()
+	}
+	c.members.loaders = []*loader{{session: 1}}
+	c.release([]plan.Release{{Source: 0, Before: 100}})
+	c.members.floors.forget() // as move does
+	c.members.loaders = []*loader{{session: 2}}
+	for _, b := range []block{{0, 20}, {1, 3}, {1, 4}} {
+		c.members.wanted[b] = c.members.loaders[0]
+	}
+	c.out.now = nil
+	c.release([]plan.Release{{Source: 1, Before: 4}})
+	if r := c.out.now[0].(Release); len(c.out.now) != 1 || !slices.Equal(r.Source, []int32{1}) || !slices.Equal(r.Before, []int64{4}) {
+		t.Errorf("the loader hears %v", c.out.now)
+	}
+	if _, early := c.members.wanted[block{0, 20}]; !early || len(c.members.wanted) != 2 {
+		t.Errorf("waited for: %v", c.members.wanted)
 	}
 }

@@ -100,6 +100,11 @@ func (c *Core) release() {
 				delete(s.blocks, seq)
 			}
 		}
+		for seq := range s.wanted { // nobody reads it any more
+			if seq < low[i] {
+				delete(s.wanted, seq)
+			}
+		}
 		s.released = low[i]
 		c.emit(Release{int32(i), low[i]})
 	}

@@ -46,14 +46,14 @@ batch: {sequence_length: 16, sequences: 1}
 	return l
 }
 
-// TestAgain: a block that is made of another one is what reading gives, whatever the
+// TestReuse: a block that is made of another one is what reading gives, whatever the
 // epochs and the bans of both.
-func TestAgain(t *testing.T) {
+func TestReuse(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	for _, c := range []struct {
 		name, fields string
 		records      []int
-		again        bool
+		reused       bool
 	}{
 		{"one file", "", []int{60}, true},
 		{"small files, which are one chunk", "", []int{20, 1, 30}, true},
@@ -86,9 +86,9 @@ func TestAgain(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				got := src.again(last, seq, banned)
-				if (got != nil) != c.again {
-					t.Fatalf("a block was made: %v, want %v", got != nil, c.again)
+				got := src.reuse(last, seq, banned)
+				if (got != nil) != c.reused {
+					t.Fatalf("a block was made: %v, want %v", got != nil, c.reused)
 				}
 				if got != nil {
 					if got.known != banned.known {
@@ -102,9 +102,9 @@ func TestAgain(t *testing.T) {
 	}
 }
 
-// TestAgainWhileHeld: files are read once as long as anyone has a block, and no block
+// TestReuseWhileHeld: files are read once as long as anyone has a block, and no block
 // stays for it.
-func TestAgainWhileHeld(t *testing.T) {
+func TestReuseWhileHeld(t *testing.T) {
 	l := loaderOf(t, "", 60)
 	l.cache = newCache(t.Context(), 1<<20, noDisk, l.load)
 	read := func(seq uint64) (*Block, int64) {

@@ -11,22 +11,22 @@ import (
 // another is made of it, and shares its samples, without opening a file. Such a source
 // may give several whole epochs to every step.
 
-// againLimit is how many samples such a block has at most. Of more, one reading costs
+// reuseLimit is how many samples such a block has at most. Of more, one reading costs
 // little beside what is done with them, and their places would take more memory than
 // they are worth.
-const againLimit = 4096
+const reuseLimit = 4096
 
 // remember keeps the places of the samples in a block that others can be made of.
 func (b *Block) remember(o *order.Order, places []order.Place) {
-	if o.Layout.Chunks() == 1 && len(places) <= againLimit {
+	if o.Layout.Chunks() == 1 && len(places) <= reuseLimit {
 		b.places = places
 	}
 }
 
-// again makes block seq of block b of the same source: what Read gives for it. It
+// reuse makes block seq of block b of the same source: what Read gives for it. It
 // returns nil if b is nil, or not one that others can be made of. Both are read-only;
 // each counts what they share as its own.
-func (s *Source) again(b *Block, seq int64, bans Bans) *Block {
+func (s *Source) reuse(b *Block, seq int64, bans Bans) *Block {
 	if b == nil || b.places == nil {
 		return nil
 	}
