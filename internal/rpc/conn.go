@@ -50,12 +50,9 @@ type Network interface {
 	Dial(ctx context.Context, address string) (net.Conn, error)
 }
 
-// Over returns s for one who listens and dials on a network of its own. Whoever is on it
-// is trusted: no access key is asked for.
-func (s Security) Over(network Network) Security {
-	s.network = network
-	return s
-}
+// Over returns the security of roles that listen and dial on a network of their own. Whoever
+// is on it is trusted: no access key is asked for.
+func Over(network Network) Security { return Security{network: network} }
 
 // Of returns s for one who belongs to the service of a planner: it is that one's access key
 // that counts, whoever is called or serves.

@@ -169,7 +169,7 @@ func (w *world) run(ctx context.Context) error {
 }
 
 // on is the network as a host sees it.
-func (w *world) on(host string) rpc.Security { return rpc.Security{}.Over(w.network.Host(host)) }
+func (w *world) on(host string) rpc.Security { return rpc.Over(w.network.Host(host)) }
 
 func (w *world) log(host string) *slog.Logger { return w.opts.Log.With("host", host) }
 
