@@ -99,7 +99,7 @@ var rules = []rule{
 	},
 	{
 		of:    []string{"./jobspec"},
-		never: append([]string{"./..."}, append(network, chance...)...), except: []string{"./internal/fault", "./internal/didyoumean", "./internal/fieldpath", "./internal/formats"},
+		never: append([]string{"./..."}, append(network, chance...)...), except: []string{"./internal/fault", "./internal/didyoumean", "./internal/expr", "./internal/fieldpath", "./internal/formats"},
 		why: "the spec is data with checks; every role reads it",
 	},
 	{
@@ -114,13 +114,13 @@ var rules = []rule{
 	},
 	{
 		of:    []string{"./planner/cost"},
-		never: append([]string{"./...", "os", "os/...", "sync", "sync/...", "log", "log/..."}, append(network, chance...)...), except: []string{"./internal/fault", "./internal/didyoumean"},
+		never: append([]string{"./...", "os", "os/...", "sync", "sync/...", "log", "log/..."}, append(network, chance...)...), except: []string{"./internal/fault", "./internal/didyoumean", "./internal/expr"},
 		why: "a cost is a function of a sample's counts: whoever plans or measures may ask for it",
 	},
 	{
 		of:     []string{"./internal/sourceloader/store", "./internal/sourceloader/format", "./internal/sourceloader/format/decoders", "./internal/sourceloader/order", "./internal/sourceloader/transform/...", "./internal/sourceloader/tokenize"},
 		never:  append([]string{"./internal/...", "./internal/sourceloader", "./internal/proto", "google.golang.org/..."}, chance...),
-		except: []string{"./internal/fault", "./internal/didyoumean", "./internal/fieldpath", "./internal/formats", "./internal/imaging", "./internal/sourceloader/store", "./internal/sourceloader/format/...", "./internal/sourceloader/order", "./internal/sourceloader/transform/...", "./internal/sourceloader/tokenize"},
+		except: []string{"./internal/fault", "./internal/didyoumean", "./internal/expr", "./internal/fieldpath", "./internal/formats", "./internal/imaging", "./internal/sourceloader/store", "./internal/sourceloader/format/...", "./internal/sourceloader/order", "./internal/sourceloader/transform/...", "./internal/sourceloader/tokenize"},
 		why:    "samples are a function of bytes and spec: reading them needs neither the wire, nor a clock, nor the loader around it",
 	},
 	{
@@ -172,6 +172,16 @@ var rules = []rule{
 		of:    []string{"./internal/fault", "./internal/didyoumean", "./internal/batch"},
 		never: []string{"*"}, except: []string{"std"},
 		why: "everyone imports them, so they import no one",
+	},
+	{
+		of:    []string{"./internal/expr"},
+		never: []string{"*"}, except: []string{"std", "./internal/fault"},
+		why: "the syntax of expressions knows nothing of what they are about",
+	},
+	{
+		of:    []string{"./internal/expr"},
+		never: append([]string{"os", "os/...", "sync", "sync/...", "log", "log/..."}, append(network, chance...)...),
+		why:   "a tree is a function of the text",
 	},
 	{
 		of:    []string{"./internal/fieldpath"},

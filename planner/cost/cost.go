@@ -138,8 +138,9 @@ func isModelName(s string) bool {
 	first, _, _ := strings.Cut(s, "-")
 	first = strings.TrimSpace(first)
 	_, isField := fieldNamed(first)
-	return !isField && nameLength(first) == len(first) && first != "" &&
-		strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") == ""
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_"
+	return !isField && first != "" && strings.Contains(letters, first[:1]) && !strings.Contains(first, ".") &&
+		strings.Trim(s, letters+"0123456789.-") == ""
 }
 
 func unknownModel(name string) error {

@@ -4,15 +4,16 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/millrace-data/millrace/internal/expr"
 	"github.com/millrace-data/millrace/internal/fault"
 )
 
 // Limits of an expression: its text is part of the identity of a job, and its
 // evaluation is paid for each sample.
 const (
-	MaxLength = 4096 // bytes
-	MaxNodes  = 1000 // operators, calls, fields and numbers
-	MaxDepth  = 100  // parentheses, calls and signs within each other
+	MaxLength = 4096          // bytes
+	MaxNodes  = 1000          // operators, calls, fields and numbers
+	MaxDepth  = expr.MaxDepth // parentheses, calls and signs within each other
 )
 
 // expression is a compiled expression.
@@ -26,31 +27,26 @@ type expression struct {
 // Compile compiles an expression over the fields of a sample, in the language of
 // the package comment. Errors are of class fault.User and say where in the
 // expression, what is wrong and what would be valid.
-func Compile(expr string) (Model, error) {
+func Compile(text string) (Model, error) {
 	switch {
-	case len(expr) > MaxLength:
-		return nil, fault.Userf("cost of %d bytes: at most %d are allowed; write a Go function for a model of this size", len(expr), MaxLength)
-	case strings.TrimSpace(expr) == "":
+	case len(text) > MaxLength:
+		return nil, fault.Userf("cost of %d bytes: at most %d are allowed; write a Go function for a model of this size", len(text), MaxLength)
+	case strings.TrimSpace(text) == "":
 		return nil, fault.Userf("cost: the expression is empty; an example is: tokens * tokens + 24576 * tokens")
 	}
-	words, err := lex(expr)
+	root, err := parse(text)
 	if err != nil {
 		return nil, err
 	}
-	p := &parser{src: expr, tokens: words}
-	root, err := p.whole()
+	canonical := root.String() // before it is resolved
+	if root, err = (&resolver{text}).resolve(root); err != nil {
+		return nil, err
+	}
+	program, err := compile(text, root)
 	if err != nil {
 		return nil, err
 	}
-	text := root.String() // before it is resolved
-	if root, err = (&resolver{expr}).resolve(root); err != nil {
-		return nil, err
-	}
-	program, err := compile(expr, root)
-	if err != nil {
-		return nil, err
-	}
-	return &expression{expr, text, program, root.decimals}, nil
+	return &expression{text, canonical, program, root.decimals}, nil
 }
 
 // String returns the canonical text.
@@ -76,5 +72,5 @@ func (e *expression) refuse(s Sample, units int64, failed failure) error {
 	case failed == 0:
 		return fault.Userf("cost %s: %v for a sample of %v; a cost is 0 or more, as max(0, ...) makes it", name, decimal{units, e.decimals}, s)
 	}
-	return fault.Userf("cost %s, %s: %v, for a sample of %v", name, place(e.src, failed.pos()), failed.reason(), s)
+	return fault.Userf("cost %s, %s: %v, for a sample of %v", name, expr.Place(e.src, failed.pos()), failed.reason(), s)
 }

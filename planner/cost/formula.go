@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/millrace-data/millrace/internal/expr"
 	"github.com/millrace-data/millrace/internal/fault"
 )
 
@@ -194,7 +195,7 @@ func (h *shape) parse(text string) (Model, error) {
 func (p *parameter) parse(value string) (*big.Rat, error) {
 	d, err := parseDecimal(value)
 	switch {
-	case value == "" || numberLength(value) != len(value):
+	case value == "" || expr.NumberLength(value) != len(value):
 		return nil, fmt.Errorf("%s=%s is no number of 0 or more, as 12 is", p.name, shortened(value))
 	case err != nil:
 		return nil, fmt.Errorf("%s=%s: %w", p.name, shortened(value), err)

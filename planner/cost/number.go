@@ -42,7 +42,7 @@ func decimalText(r *big.Rat) string {
 	return strings.TrimRight(r.FloatString(MaxDecimals), "0")
 }
 
-// parseDecimal reads a literal of the form that numberLength knows, such as 12,
+// parseDecimal reads a literal of the form that expr.NumberLength knows, such as 12,
 // 1.5 or 2e-3, exactly.
 func parseDecimal(literal string) (decimal, error) {
 	number, power, scientific := strings.Cut(strings.ToLower(literal), "e")

@@ -1,10 +1,21 @@
 package cost
 
 import (
-	"cmp"
 	"slices"
 	"strings"
+
+	"github.com/millrace-data/millrace/internal/expr"
 )
+
+// language is what expressions over numbers add to the common syntax.
+var language = expr.Language{
+	Name: "cost", Operand: "tokens", Number: "a product needs its *",
+	Values:  "a number, " + strings.Join(fieldNames, ", ") + ", a function call or a parenthesis",
+	TooDeep: "write a Go function for a model of this size",
+	Hints: map[string]string{
+		"^": "tokens * tokens for a square", "?": "if(condition, then, else)", ":": "if(condition, then, else)",
+	},
+}
 
 // node is a part of an expression: what it says, checked for types.
 type node struct {
@@ -18,212 +29,107 @@ type node struct {
 	decimals int // of its value; set by the resolver
 }
 
-// parser reads tokens by recursive descent.
-type parser struct {
-	src    string
-	tokens []token
-	at     int
-	depth  int
-	nodes  int
+// checker turns a tree into nodes.
+type checker struct {
+	src   string
+	nodes int
 }
 
-func (p *parser) errorAt(pos int, format string, args ...any) error {
-	return errorAt(p.src, pos, format, args...)
+func errorAt(src string, pos int, format string, args ...any) error {
+	return language.Errorf(src, pos, format, args...)
 }
 
-func (p *parser) peek() token { return p.tokens[p.at] }
+func (c *checker) errorAt(pos int, format string, args ...any) error {
+	return errorAt(c.src, pos, format, args...)
+}
 
-func (p *parser) take() token {
-	t := p.tokens[p.at]
-	if t.kind != tokEnd {
-		p.at++
+// parse reads an expression whose value is a number.
+func parse(src string) (*node, error) {
+	tree, err := language.Parse(src)
+	if err != nil {
+		return nil, err
 	}
-	return t
-}
-
-// accept takes the next token if it is one of words, as operator or keyword.
-func (p *parser) accept(words ...string) (token, bool) {
-	t := p.peek()
-	if (t.kind == tokOp || t.kind == tokName) && slices.Contains(words, t.text) {
-		return p.take(), true
+	c := &checker{src: src}
+	n, err := c.node(tree)
+	if err != nil {
+		return nil, err
 	}
-	return t, false
-}
-
-// nested runs parse one level deeper.
-func (p *parser) nested(pos int, parse func() (*node, error)) (*node, error) {
-	if p.depth++; p.depth > MaxDepth {
-		return nil, p.errorAt(pos, "nested deeper than %d: write a Go function for a model of this size", MaxDepth)
-	}
-	defer func() { p.depth-- }()
-	return parse()
+	return n, c.want(n, false, "a cost")
 }
 
 // make is a node over args, each of which has to be a test or a number.
-func (p *parser) make(op string, pos int, isTest, ofTests bool, args ...*node) (*node, error) {
-	if p.nodes++; p.nodes > MaxNodes {
-		return nil, p.errorAt(pos, "more than %d operators, fields and numbers: write a Go function for a model of this size", MaxNodes)
+func (c *checker) make(op string, pos int, isTest, ofTests bool, args ...*node) (*node, error) {
+	if c.nodes++; c.nodes > MaxNodes {
+		return nil, c.errorAt(pos, "more than %d operators, fields and numbers: write a Go function for a model of this size", MaxNodes)
 	}
 	for _, arg := range args {
-		if err := p.want(arg, ofTests, op); err != nil {
+		if err := c.want(arg, ofTests, op); err != nil {
 			return nil, err
 		}
 	}
 	return &node{op: op, pos: pos, isTest: isTest, args: args}, nil
 }
 
-func (p *parser) want(n *node, test bool, user string) error {
+func (c *checker) want(n *node, test bool, user string) error {
 	switch {
 	case n.isTest && !test:
-		return p.errorAt(n.pos, "%s takes numbers, and this is true or false: if(tokens > 512, 1, 0) makes a number of it", user)
+		return c.errorAt(n.pos, "%s takes numbers, and this is true or false: if(tokens > 512, 1, 0) makes a number of it", user)
 	case !n.isTest && test:
-		return p.errorAt(n.pos, "%s takes what is true or false, and this is a number: compare it, as in tokens > 512", user)
+		return c.errorAt(n.pos, "%s takes what is true or false, and this is a number: compare it, as in tokens > 512", user)
 	}
 	return nil
 }
 
-func (p *parser) whole() (*node, error) {
-	n, err := p.or()
-	if err != nil {
-		return nil, err
-	}
-	if t := p.peek(); t.kind != tokEnd {
-		return nil, p.errorAt(t.pos, "expected the end, or an operator such as +, *, < before this")
-	}
-	return n, p.want(n, false, "a cost")
-}
-
-func (p *parser) or() (*node, error)      { return p.binary(p.and, true, true, "or", "||") }
-func (p *parser) and() (*node, error)     { return p.binary(p.not, true, true, "and", "&&") }
-func (p *parser) sum() (*node, error)     { return p.binary(p.product, false, false, "+", "-") }
-func (p *parser) product() (*node, error) { return p.binary(p.unary, false, false, "*", "/", "%") }
-
-// canonical are the operators that are written in two ways.
-var canonical = map[string]string{"||": "or", "&&": "and", "!": "not"}
-
-// binary reads operands with operators between, grouped from the left.
-func (p *parser) binary(operand func() (*node, error), isTest, ofTests bool, ops ...string) (*node, error) {
-	left, err := operand()
-	for err == nil {
-		op, ok := p.accept(ops...)
-		if !ok {
-			return left, nil
-		}
-		var right *node
-		if right, err = operand(); err == nil {
-			left, err = p.make(cmp.Or(canonical[op.text], op.text), op.pos, isTest, ofTests, left, right)
-		}
-	}
-	return nil, err
-}
-
-func (p *parser) not() (*node, error) {
-	t, ok := p.accept("not", "!")
-	if !ok {
-		return p.comparison()
-	}
-	n, err := p.nested(t.pos, p.not)
-	if err != nil {
-		return nil, err
-	}
-	return p.make("not", t.pos, true, true, n)
-}
-
-var comparisons = []string{"==", "!=", "<", "<=", ">", ">="}
-
-func (p *parser) comparison() (*node, error) {
-	left, err := p.sum()
-	if err != nil {
-		return nil, err
-	}
-	op, ok := p.accept(comparisons...)
-	if !ok {
-		return left, nil
-	}
-	right, err := p.sum()
-	if err != nil {
-		return nil, err
-	}
-	if t := p.peek(); slices.Contains(comparisons, t.text) {
-		return nil, p.errorAt(t.pos, "comparisons do not chain: write 1 < tokens and tokens < 5, or use parentheses")
-	}
-	return p.make(op.text, op.pos, true, false, left, right)
-}
-
-func (p *parser) unary() (*node, error) {
-	minus, ok := p.accept("-")
-	if !ok {
-		return p.primary()
-	}
-	n, err := p.nested(minus.pos, p.unary)
-	if err != nil {
-		return nil, err
-	}
-	return p.make("negative", minus.pos, false, false, n)
-}
-
-func (p *parser) primary() (*node, error) {
-	t := p.take()
-	switch {
-	case t.kind == tokNumber:
-		value, err := parseDecimal(t.text)
-		if err != nil {
-			return nil, p.errorAt(t.pos, "%s: %v", shortened(t.text), err)
-		}
-		n, err := p.make("number", t.pos, false, false)
-		if err == nil {
-			n.value = value
-		}
-		return n, err
-	case t.kind == tokName:
-		return p.name(t)
-	case t.text == "(":
-		n, err := p.nested(t.pos, p.or)
-		if err != nil {
+// node checks a part of the tree.
+func (c *checker) node(t *expr.Node) (*node, error) {
+	args := make([]*node, len(t.Args))
+	for i, arg := range t.Args {
+		var err error
+		if args[i], err = c.node(arg); err != nil {
 			return nil, err
 		}
-		return n, p.expect(")", "to close the parenthesis")
 	}
-	return nil, p.errorAt(t.pos, "expected a value: a number, %s, a function call or a parenthesis", strings.Join(fieldNames, ", "))
+	switch {
+	case t.Kind == expr.Number:
+		return c.number(t)
+	case t.Kind == expr.Name:
+		return c.name(t)
+	case t.Kind == expr.Call:
+		return c.call(t, args)
+	case t.Text == "-" && len(args) == 1:
+		return c.make("negative", t.Pos, false, false, args...)
+	}
+	connects := t.Text == "and" || t.Text == "or" || t.Text == "not"
+	return c.make(t.Text, t.Pos, connects || looseness[t.Text] == looseness["=="], connects, args...)
 }
 
-func (p *parser) expect(word, why string) error {
-	if t, ok := p.accept(word); !ok {
-		return p.errorAt(t.pos, "expected %s %s", word, why)
+func (c *checker) number(t *expr.Node) (*node, error) {
+	value, err := parseDecimal(t.Text)
+	if err != nil {
+		return nil, c.errorAt(t.Pos, "%s: %v", shortened(t.Text), err)
 	}
-	return nil
+	n, err := c.make("number", t.Pos, false, false)
+	if err == nil {
+		n.value = value
+	}
+	return n, err
 }
-
-// keywords are the names that are operators.
-var keywords = []string{"and", "or", "not"}
 
 // name reads what a word stands for.
-func (p *parser) name(t token) (*node, error) {
-	_, isCall := p.accept("(")
-	f, isField := fieldNamed(t.text)
-	isFunction := slices.Contains(functionNames, t.text)
-	switch {
-	case isCall && isFunction:
-		return p.nested(t.pos, func() (*node, error) { return p.call(t) })
-	case isField && !isCall:
-		n, err := p.make("field", t.pos, false, false)
+func (c *checker) name(t *expr.Node) (*node, error) {
+	f, ok := fieldNamed(t.Text)
+	if ok {
+		n, err := c.make("field", t.Pos, false, false)
 		if err == nil {
 			n.field = f
 		}
 		return n, err
-	case slices.Contains(keywords, t.text):
-		return nil, p.errorAt(t.pos, "expected a value before %s", t.text)
-	case isField:
-		return nil, p.errorAt(t.pos, "%s is a field, not a function: write it without parentheses", t.text)
-	case isFunction:
-		return nil, p.errorAt(t.pos, "%s is a function: write %s", t.text, functions[slices.Index(functionNames, t.text)].usage)
-	case isCall && shapeNamed(t.text) != nil:
-		return nil, p.errorAt(t.pos, "%s is a model: it stands alone, not in an expression", t.text)
-	case isCall:
-		return nil, p.errorAt(t.pos, "there is no function %s%s; valid are %s", shortened(t.text), meant(t.text, functionNames), strings.Join(functionNames, ", "))
 	}
-	return nil, p.errorAt(t.pos, "there is no field %s%s; valid are %s",
-		shortened(t.text), meant(t.text, slices.Concat(fieldNames, functionNames)), strings.Join(fieldNames, ", "))
+	if i := slices.Index(functionNames, t.Text); i >= 0 {
+		return nil, c.errorAt(t.Pos, "%s is a function: write %s", t.Text, functions[i].usage)
+	}
+	return nil, c.errorAt(t.Pos, "there is no field %s%s; valid are %s",
+		shortened(t.Text), meant(t.Text, slices.Concat(fieldNames, functionNames)), strings.Join(fieldNames, ", "))
 }
 
 // functions by name, with how many arguments they take.
@@ -245,35 +151,33 @@ var functionNames = func() (names []string) {
 	return names
 }()
 
-// call reads the arguments after the parenthesis.
-func (p *parser) call(name token) (*node, error) {
-	var args []*node
-	for p.peek().text != ")" {
-		arg, err := p.or()
-		if err != nil {
-			return nil, err
-		}
-		args = append(args, arg)
-		if _, more := p.accept(","); !more {
-			break
-		}
+func (c *checker) call(t *expr.Node, args []*node) (*node, error) {
+	i := slices.Index(functionNames, t.Text)
+	if i < 0 {
+		return nil, c.noFunction(t)
 	}
-	if err := p.expect(")", "or , after an argument of "+name.text); err != nil {
+	if f := functions[i]; len(args) < f.least || len(args) > f.most {
+		return nil, c.errorAt(t.Pos, "write %s: %d arguments are given", f.usage, len(args))
+	}
+	if t.Text != "if" {
+		return c.make(t.Text, t.Pos, false, false, args...)
+	}
+	if err := c.want(args[0], true, "the condition of if"); err != nil {
 		return nil, err
 	}
-	f := functions[slices.Index(functionNames, name.text)]
-	if len(args) < f.least || len(args) > f.most {
-		return nil, p.errorAt(name.pos, "write %s: %d arguments are given", f.usage, len(args))
+	n, err := c.make("if", t.Pos, false, false, args[1:]...)
+	if err == nil {
+		n.args = args
 	}
-	if name.text == "if" {
-		if err := p.want(args[0], true, "the condition of if"); err != nil {
-			return nil, err
-		}
-		n, err := p.make("if", name.pos, false, false, args[1:]...)
-		if err == nil {
-			n.args = args
-		}
-		return n, err
+	return n, err
+}
+
+func (c *checker) noFunction(t *expr.Node) error {
+	if _, isField := fieldNamed(t.Text); isField {
+		return c.errorAt(t.Pos, "%s is a field, not a function: write it without parentheses", t.Text)
 	}
-	return p.make(name.text, name.pos, false, false, args...)
+	if shapeNamed(t.Text) != nil {
+		return c.errorAt(t.Pos, "%s is a model: it stands alone, not in an expression", t.Text)
+	}
+	return c.errorAt(t.Pos, "there is no function %s%s; valid are %s", shortened(t.Text), meant(t.Text, functionNames), strings.Join(functionNames, ", "))
 }

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/millrace-data/millrace/internal/expr"
 	"github.com/millrace-data/millrace/internal/sourceloader/format"
 )
 
@@ -34,23 +35,23 @@ func (o orders) accept(c int) bool {
 }
 
 // comparison builds the test of left op right.
-func comparison(op token, left, right node) func(*Input) bool {
-	switch op.text {
+func comparison(op *expr.Node, left, right node) func(*Input) bool {
+	switch op.Text {
 	case "==", "!=":
-		negate := op.text == "!="
+		negate := op.Text == "!="
 		return func(in *Input) bool {
 			l, r := left.eval(in), right.eval(in)
-			return equal(in, op.pos, &l, &r) != negate
+			return equal(in, op.Pos, &l, &r) != negate
 		}
 	}
-	accepted := orderings[op.text]
+	accepted := orderings[op.Text]
 	return func(in *Input) bool {
 		l, r := left.eval(in), right.eval(in)
 		if l.Kind == format.Bool && r.Kind == format.Bool {
-			in.fail(op.pos, "bools have no order: use == or !=")
+			in.fail(op.Pos, "bools have no order: use == or !=")
 			return false
 		}
-		c, ordered := compare(in, op.pos, &l, &r)
+		c, ordered := compare(in, op.Pos, &l, &r)
 		return ordered && accepted.accept(c)
 	}
 }
@@ -188,13 +189,13 @@ func (list *literalList) contains(in *Input, pos int, v *format.Value) bool {
 // calculate is l op r for an arithmetic op. Null in gives null out. The
 // operators are a switch and not a table of functions, so that l and r stay on
 // the stack.
-func calculate(in *Input, op token, l, r *format.Value) format.Value {
+func calculate(in *Input, op *expr.Node, l, r *format.Value) format.Value {
 	switch {
 	case l.Kind == format.Null || r.Kind == format.Null:
 		return format.Value{}
-	case op.text == "/":
+	case op.Text == "/":
 		return divide(in, op, l, r)
-	case op.text == "%":
+	case op.Text == "%":
 		return remainder(in, op, l, r)
 	case l.Kind == format.Int && r.Kind == format.Int:
 		return calculateInt(in, op, l.Int, r.Int)
@@ -204,7 +205,7 @@ func calculate(in *Input, op token, l, r *format.Value) format.Value {
 		return format.Value{}
 	}
 	// The conversions keep a product from being fused with a later sum.
-	switch op.text {
+	switch op.Text {
 	case "+":
 		return realValue(float64(x + y))
 	case "-":
@@ -213,10 +214,10 @@ func calculate(in *Input, op token, l, r *format.Value) format.Value {
 	return realValue(float64(x * y))
 }
 
-func calculateInt(in *Input, op token, l, r int64) format.Value {
+func calculateInt(in *Input, op *expr.Node, l, r int64) format.Value {
 	var result int64
 	var fits bool
-	switch op.text {
+	switch op.Text {
 	case "+":
 		result = l + r
 		fits = (result > l) == (r > 0)
@@ -228,31 +229,31 @@ func calculateInt(in *Input, op token, l, r int64) format.Value {
 		fits = l == 0 || result/l == r && !(l == -1 && r == math.MinInt64)
 	}
 	if !fits {
-		in.fail(op.pos, "%d %s %d does not fit in 64 bits", l, op.text, r)
+		in.fail(op.Pos, "%d %s %d does not fit in 64 bits", l, op.Text, r)
 		return format.Value{}
 	}
 	return format.Value{Kind: format.Int, Int: result}
 }
 
-func divide(in *Input, op token, l, r *format.Value) format.Value {
+func divide(in *Input, op *expr.Node, l, r *format.Value) format.Value {
 	x, y, ok := in.floats(op, l, r)
 	if !ok {
 		return format.Value{}
 	}
 	if y == 0 {
-		in.fail(op.pos, "division by zero")
+		in.fail(op.Pos, "division by zero")
 		return format.Value{}
 	}
 	return realValue(x / y)
 }
 
-func remainder(in *Input, op token, l, r *format.Value) format.Value {
+func remainder(in *Input, op *expr.Node, l, r *format.Value) format.Value {
 	if l.Kind != format.Int || r.Kind != format.Int {
-		in.fail(op.pos, "%% takes ints, and here are %s and %s", kindName(l.Kind), kindName(r.Kind))
+		in.fail(op.Pos, "%% takes ints, and here are %s and %s", kindName(l.Kind), kindName(r.Kind))
 		return format.Value{}
 	}
 	if r.Int == 0 {
-		in.fail(op.pos, "division by zero")
+		in.fail(op.Pos, "division by zero")
 		return format.Value{}
 	}
 	return format.Value{Kind: format.Int, Int: l.Int % r.Int}
@@ -260,9 +261,9 @@ func remainder(in *Input, op token, l, r *format.Value) format.Value {
 
 // floats gives two numbers as floats; ok is false, after an error, for anything
 // else.
-func (in *Input) floats(op token, l, r *format.Value) (x, y float64, ok bool) {
+func (in *Input) floats(op *expr.Node, l, r *format.Value) (x, y float64, ok bool) {
 	if !isNumber(l) || !isNumber(r) {
-		in.fail(op.pos, "%s takes numbers, and here are %s and %s", op.text, kindName(l.Kind), kindName(r.Kind))
+		in.fail(op.Pos, "%s takes numbers, and here are %s and %s", op.Text, kindName(l.Kind), kindName(r.Kind))
 		return 0, 0, false
 	}
 	return asFloat(l), asFloat(r), true

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/millrace-data/millrace/internal/expr"
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/sourceloader/format"
 )
@@ -14,7 +15,7 @@ const MaxLength = 16 << 10
 
 // MaxDepth bounds the nesting of an expression, and with it the stack that
 // compiling and evaluating take. Long chains of and, of or, and lists do not nest.
-const MaxDepth = 100
+const MaxDepth = expr.MaxDepth
 
 // maxScratch is the scratch memory in bytes that is kept from one evaluation to
 // the next: one huge text must not hold its size for the rest of the job.
@@ -68,12 +69,12 @@ func Compile(src string, scope Scope) (*Filter, error) {
 	case strings.TrimSpace(src) == "":
 		return nil, fault.Userf("filter: the expression is empty; an example is: len(text) > 20")
 	}
-	tokens, err := lex(src)
+	tree, err := language.Parse(src)
 	if err != nil {
 		return nil, err
 	}
-	p := &parser{src: src, scope: scope, tokens: tokens}
-	n, err := p.whole()
+	p := &compiler{src: src, scope: scope}
+	n, err := p.whole(tree)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +97,7 @@ func (f *Filter) Eval(in *Input) (bool, error) {
 	}
 	keep := f.keep(in)
 	if in.failure.set {
-		return false, errorAt(f.src, in.failure.pos, "%s", in.failure.what)
+		return false, language.Errorf(f.src, in.failure.pos, "%s", in.failure.what)
 	}
 	return keep, nil
 }

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/millrace-data/millrace/internal/didyoumean"
+	"github.com/millrace-data/millrace/internal/expr"
 	"github.com/millrace-data/millrace/internal/sourceloader/format"
 )
 
@@ -17,7 +18,7 @@ type function struct {
 	name  string
 	usage string
 	arity int
-	build func(p *parser, call token, args []node) (node, error)
+	build func(p *compiler, call *expr.Node, args []node) (node, error)
 }
 
 // functions returns the table in the order of the documentation.
@@ -34,62 +35,38 @@ func functions() []function {
 	}
 }
 
-// call reads the arguments of a call, after its parenthesis.
-func (p *parser) call(name token) (node, error) {
-	if keywords[name.text] {
-		return node{}, p.errorAt(name.pos, "expected a value before %s", name.text)
-	}
+// call compiles the call of a function.
+func (p *compiler) call(t *expr.Node, args []node) (node, error) {
 	table := functions()
-	i := slices.IndexFunc(table, func(f function) bool { return f.name == name.text })
+	i := slices.IndexFunc(table, func(f function) bool { return f.name == t.Text })
 	if i < 0 {
-		return node{}, p.unknown(name, table)
+		return node{}, p.unknown(t, table)
 	}
 	f := table[i]
-	args, err := p.arguments()
-	if err != nil {
-		return node{}, err
-	}
 	if len(args) != f.arity {
-		return node{}, p.errorAt(name.pos, "%d arguments given: valid is %s", len(args), f.usage)
+		return node{}, p.errorAt(t.Pos, "%d arguments given: valid is %s", len(args), f.usage)
 	}
-	return f.build(p, name, args)
+	return f.build(p, t, args)
 }
 
-func (p *parser) arguments() ([]node, error) {
-	if _, none := p.accept(")"); none {
-		return nil, nil
-	}
-	var args []node
-	for {
-		arg, err := p.or()
-		if err != nil {
-			return nil, err
-		}
-		args = append(args, arg)
-		if _, more := p.accept(","); !more {
-			return args, p.expect(")", "or , after an argument")
-		}
-	}
-}
-
-func (p *parser) unknown(name token, table []function) error {
+func (p *compiler) unknown(name *expr.Node, table []function) error {
 	usages, names := make([]string, len(table)), make([]string, len(table))
 	for i, f := range table {
 		usages[i], names[i] = f.usage, f.name
 	}
 	hint := ""
-	if near := slices.Index(names, didyoumean.Nearest(name.text, names)); near >= 0 {
+	if near := slices.Index(names, didyoumean.Nearest(name.Text, names)); near >= 0 {
 		hint = "did you mean " + usages[near] + "? "
 	}
-	return p.errorAt(name.pos, "no function is called %s: %sFunctions are %s", name.text, hint, strings.Join(usages, ", "))
+	return p.errorAt(name.Pos, "no function is called %s: %sFunctions are %s", name.Text, hint, strings.Join(usages, ", "))
 }
 
-func buildLen(p *parser, call token, args []node) (node, error) {
+func buildLen(p *compiler, call *expr.Node, args []node) (node, error) {
 	x := args[0]
-	if err := p.want(x, text|collection, call.text); err != nil {
+	if err := p.want(x, text|collection, call.Text); err != nil {
 		return node{}, err
 	}
-	return p.computed(call.pos, integer|x.kinds&null, func(in *Input) format.Value {
+	return p.computed(call.Pos, integer|x.kinds&null, func(in *Input) format.Value {
 		v := x.eval(in)
 		n := format.Value{Kind: format.Int}
 		switch v.Kind {
@@ -102,40 +79,40 @@ func buildLen(p *parser, call token, args []node) (node, error) {
 		case format.Null:
 			n.Kind = format.Null
 		default:
-			in.fail(call.pos, "len takes a string, a list or tokens, and this is %s", kindName(v.Kind))
+			in.fail(call.Pos, "len takes a string, a list or tokens, and this is %s", kindName(v.Kind))
 			n.Kind = format.Null
 		}
 		return n
 	}, x)
 }
 
-func buildTokens(p *parser, call token, _ []node) (node, error) {
-	if err := p.wantTokens(call.pos); err != nil {
+func buildTokens(p *compiler, call *expr.Node, _ []node) (node, error) {
+	if err := p.wantTokens(call.Pos); err != nil {
 		return node{}, err
 	}
-	return leaf(call.pos, integer, func(in *Input) format.Value {
+	return leaf(call.Pos, integer, func(in *Input) format.Value {
 		return format.Value{Kind: format.Int, Int: int64(len(in.Tokens))}
 	}), nil
 }
 
-func buildRunes(p *parser, call token, args []node) (node, error) {
+func buildRunes(p *compiler, call *expr.Node, args []node) (node, error) {
 	return p.ofText(call, args[0], integer, func(_ *Input, s []byte) format.Value {
 		return format.Value{Kind: format.Int, Int: int64(utf8.RuneCount(s))}
 	})
 }
 
-func buildLower(p *parser, call token, args []node) (node, error) {
+func buildLower(p *compiler, call *expr.Node, args []node) (node, error) {
 	return p.ofText(call, args[0], str, func(in *Input, s []byte) format.Value {
 		return format.Value{Kind: format.String, Bytes: in.lower(s)}
 	})
 }
 
 // ofText is a function of one text that is null for null.
-func (p *parser) ofText(call token, x node, result kindSet, apply func(*Input, []byte) format.Value) (node, error) {
-	if err := p.want(x, text, call.text); err != nil {
+func (p *compiler) ofText(call *expr.Node, x node, result kindSet, apply func(*Input, []byte) format.Value) (node, error) {
+	if err := p.want(x, text, call.Text); err != nil {
 		return node{}, err
 	}
-	return p.computed(call.pos, result|x.kinds&null, func(in *Input) format.Value {
+	return p.computed(call.Pos, result|x.kinds&null, func(in *Input) format.Value {
 		v := x.eval(in)
 		if !in.text(call, &v) {
 			return format.Value{}
@@ -145,12 +122,12 @@ func (p *parser) ofText(call token, x node, result kindSet, apply func(*Input, [
 }
 
 // text reports whether v is a text; anything but null is an error.
-func (in *Input) text(call token, v *format.Value) bool {
+func (in *Input) text(call *expr.Node, v *format.Value) bool {
 	if isText(v) {
 		return true
 	}
 	if v.Kind != format.Null {
-		in.fail(call.pos, "%s takes a string, and this is %s", call.text, kindName(v.Kind))
+		in.fail(call.Pos, "%s takes a string, and this is %s", call.Text, kindName(v.Kind))
 	}
 	return false
 }
@@ -181,34 +158,34 @@ func (in *Input) lower(s []byte) []byte {
 }
 
 // buildPredicate builds a yes-or-no function of two texts.
-func buildPredicate(holds func(x, y []byte) bool) func(*parser, token, []node) (node, error) {
-	return func(p *parser, call token, args []node) (node, error) {
+func buildPredicate(holds func(x, y []byte) bool) func(*compiler, *expr.Node, []node) (node, error) {
+	return func(p *compiler, call *expr.Node, args []node) (node, error) {
 		for _, arg := range args {
-			if err := p.want(arg, text, call.text); err != nil {
+			if err := p.want(arg, text, call.Text); err != nil {
 				return node{}, err
 			}
 		}
 		x, y := args[0], args[1]
-		return p.boolean(call.pos, func(in *Input) bool {
+		return p.boolean(call.Pos, func(in *Input) bool {
 			a, b := x.eval(in), y.eval(in)
 			return in.text(call, &a) && in.text(call, &b) && holds(a.Bytes, b.Bytes)
 		}, x, y)
 	}
 }
 
-func buildMatches(p *parser, call token, args []node) (node, error) {
+func buildMatches(p *compiler, call *expr.Node, args []node) (node, error) {
 	x, pattern := args[0], args[1]
 	if pattern.literal == nil || pattern.literal.Kind != format.String {
 		return node{}, p.errorAt(pattern.pos, "the regular expression is a string literal: valid is matches(x, r'[0-9]+')")
 	}
-	if err := p.want(x, text, call.text); err != nil {
+	if err := p.want(x, text, call.Text); err != nil {
 		return node{}, err
 	}
 	re, err := regexp.Compile(string(pattern.literal.Bytes))
 	if err != nil {
 		return node{}, p.errorAt(pattern.pos, "%v: the syntax is RE2, without look-around and back-references", err)
 	}
-	return p.boolean(call.pos, func(in *Input) bool {
+	return p.boolean(call.Pos, func(in *Input) bool {
 		v := x.eval(in)
 		return in.text(call, &v) && re.Match(v.Bytes)
 	}, x)

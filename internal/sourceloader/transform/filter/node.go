@@ -85,19 +85,19 @@ func constant(pos int, v format.Value) node {
 }
 
 // computed is a node over other nodes.
-func (p *parser) computed(pos int, kinds kindSet, eval func(*Input) format.Value, parts ...node) (node, error) {
+func (p *compiler) computed(pos int, kinds kindSet, eval func(*Input) format.Value, parts ...node) (node, error) {
 	n := leaf(pos, kinds, eval)
 	for _, part := range parts {
 		n.depth = max(n.depth, part.depth+1)
 	}
 	if n.depth > MaxDepth {
-		return node{}, p.tooDeep(pos)
+		return node{}, p.errorAt(pos, "nested deeper than %d: %s", MaxDepth, language.TooDeep)
 	}
 	return n, nil
 }
 
 // boolean is a computed node that is true or false, never null.
-func (p *parser) boolean(pos int, test func(*Input) bool, parts ...node) (node, error) {
+func (p *compiler) boolean(pos int, test func(*Input) bool, parts ...node) (node, error) {
 	n, err := p.computed(pos, boolean, func(in *Input) format.Value { return truth(test(in)) }, parts...)
 	n.test = test
 	return n, err
@@ -118,7 +118,7 @@ func (n node) condition() func(*Input) bool {
 }
 
 // want checks that n may be one of kinds, or null.
-func (p *parser) want(n node, kinds kindSet, user string) error {
+func (p *compiler) want(n node, kinds kindSet, user string) error {
 	if n.kinds&(kinds|null) != 0 {
 		return nil
 	}

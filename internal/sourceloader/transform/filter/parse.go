@@ -6,194 +6,140 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/millrace-data/millrace/internal/expr"
 	"github.com/millrace-data/millrace/internal/sourceloader/format"
 )
 
-// keywords cannot be column names unless they stand in backquotes.
-var keywords = map[string]bool{
-	"or": true, "and": true, "not": true, "in": true, "true": true, "false": true, "null": true,
+// language is what filters add to the common syntax.
+var language = expr.Language{
+	Name: "filter", Columns: true, Reserved: literals, Operand: "x",
+	Values:  "a literal, text, tokens, a column, a function call or a parenthesis",
+	Number:  "a column name that begins with a digit needs backquotes",
+	TooDeep: "split the expression into several filter steps",
 }
 
-// parser reads tokens by recursive descent and builds the closures of the
-// expression as it goes: there is no tree between, because nothing else would
-// read one.
-type parser struct {
+// literals cannot be column names unless they stand in backquotes; the operators that are
+// words cannot either.
+var literals = []string{"true", "false", "null"}
+
+// compiler turns a tree into closures.
+type compiler struct {
 	src      string
 	scope    Scope
-	tokens   []token
-	at       int
-	depth    int
 	usesText bool
 }
 
-func (p *parser) errorAt(pos int, format string, args ...any) error {
-	return errorAt(p.src, pos, format, args...)
+func (p *compiler) errorAt(pos int, format string, args ...any) error {
+	return language.Errorf(p.src, pos, format, args...)
 }
 
-func (p *parser) peek() token { return p.tokens[p.at] }
-
-func (p *parser) take() token {
-	t := p.tokens[p.at]
-	if t.kind != tokEnd {
-		p.at++
+func (p *compiler) whole(t *expr.Node) (node, error) {
+	n, err := p.node(t)
+	if err == nil && n.kinds&(condition|null) == 0 {
+		err = p.errorAt(n.pos, "a filter is true or false, and this is %s: compare it, as in len(text) > 20", n.kinds)
 	}
-	return t
+	return n, err
 }
 
-// accept takes the next token if it is one of words, as operator or keyword.
-func (p *parser) accept(words ...string) (token, bool) {
-	t := p.peek()
-	if (t.kind == tokOp || t.kind == tokName) && slices.Contains(words, t.text) {
-		return p.take(), true
+// node compiles a part of the tree.
+func (p *compiler) node(t *expr.Node) (node, error) {
+	switch t.Kind {
+	case expr.Number:
+		return p.number(t.Pos, t.Text)
+	case expr.String:
+		return constant(t.Pos, format.Value{Kind: format.String, Bytes: []byte(t.Text)}), nil
+	case expr.Column:
+		return p.column(t)
+	case expr.Name:
+		return p.name(t)
 	}
-	return t, false
-}
-
-func (p *parser) expect(word, why string) error {
-	if t, ok := p.accept(word); !ok {
-		return p.errorAt(t.pos, "expected %s %s", word, why)
+	switch t.Text {
+	case "or", "and":
+		return p.chain(t)
+	case "in", "not in":
+		return p.membership(t)
+	case "-":
+		if len(t.Args) == 1 && t.Args[0].Kind == expr.Number {
+			return p.number(t.Pos, "-"+t.Args[0].Text)
+		}
 	}
-	return nil
-}
-
-// nested runs parse one level deeper.
-func (p *parser) nested(pos int, parse func() (node, error)) (node, error) {
-	if p.depth++; p.depth > MaxDepth {
-		return node{}, p.tooDeep(pos)
-	}
-	defer func() { p.depth-- }()
-	return parse()
-}
-
-func (p *parser) tooDeep(pos int) error {
-	return p.errorAt(pos, "nested deeper than %d: split the expression into several filter steps", MaxDepth)
-}
-
-func (p *parser) whole() (node, error) {
-	n, err := p.or()
-	if err != nil {
+	args, err := p.nodes(t.Args)
+	switch {
+	case err != nil:
 		return node{}, err
+	case t.Kind == expr.Call:
+		return p.call(t, args)
+	case t.Text == "not":
+		return p.not(t, args[0])
+	case len(args) == 1:
+		return p.negated(t, args[0])
+	case strings.Contains("+-*/%", t.Text):
+		return p.calculated(t, args[0], args[1])
 	}
-	if t := p.peek(); t.kind != tokEnd {
-		return node{}, p.errorAt(t.pos, "expected the end, or an operator such as and, or, ==, <, in, + before this")
-	}
-	if n.kinds&(condition|null) == 0 {
-		return node{}, p.errorAt(n.pos, "a filter is true or false, and this is %s: compare it, as in len(text) > 20", n.kinds)
-	}
-	return n, nil
+	return p.compared(t, args[0], args[1])
 }
 
-func (p *parser) or() (node, error) {
-	return p.chain(p.and, "or", "||", func(terms []func(*Input) bool) func(*Input) bool {
-		return func(in *Input) bool {
-			for _, term := range terms {
-				if term(in) {
-					return true
-				}
-			}
-			return false
-		}
-	})
-}
-
-func (p *parser) and() (node, error) {
-	return p.chain(p.not, "and", "&&", func(terms []func(*Input) bool) func(*Input) bool {
-		return func(in *Input) bool {
-			for _, term := range terms {
-				if !term(in) {
-					return false
-				}
-			}
-			return true
-		}
-	})
-}
-
-// chain reads operands joined by one operator into one node, so that a long
-// chain is wide and not deep.
-func (p *parser) chain(operand func() (node, error), word, sign string, join func([]func(*Input) bool) func(*Input) bool) (node, error) {
-	first, err := operand()
-	if err != nil {
-		return node{}, err
-	}
-	nodes := []node{first}
-	for {
-		if _, ok := p.accept(word, sign); !ok {
-			break
-		}
-		n, err := operand()
+func (p *compiler) nodes(parts []*expr.Node) (nodes []node, err error) {
+	for _, part := range parts {
+		n, err := p.node(part)
 		if err != nil {
-			return node{}, err
+			return nil, err
 		}
 		nodes = append(nodes, n)
 	}
-	if len(nodes) == 1 {
-		return first, nil
+	return nodes, nil
+}
+
+// chain compiles operands joined by and, or by or, into one node, so that a long chain is
+// wide and not deep.
+func (p *compiler) chain(t *expr.Node) (node, error) {
+	var parts []*expr.Node
+	left := t
+	for ; left.Kind == expr.Operator && left.Text == t.Text; left = left.Args[0] {
+		parts = append(parts, left.Args[1])
+	}
+	slices.Reverse(parts)
+	nodes, err := p.nodes(append([]*expr.Node{left}, parts...))
+	if err != nil {
+		return node{}, err
 	}
 	terms := make([]func(*Input) bool, len(nodes))
 	for i, n := range nodes {
-		if err := p.want(n, condition, word); err != nil {
+		if err := p.want(n, condition, t.Text); err != nil {
 			return node{}, err
 		}
 		terms[i] = n.condition()
 	}
-	return p.boolean(first.pos, join(terms), nodes...)
+	decides := t.Text == "or" // the value of a term that ends the evaluation
+	return p.boolean(nodes[0].pos, func(in *Input) bool {
+		for _, term := range terms {
+			if term(in) == decides {
+				return decides
+			}
+		}
+		return !decides
+	}, nodes...)
 }
 
-func (p *parser) not() (node, error) {
-	t, ok := p.accept("not", "!")
-	if !ok {
-		return p.comparison()
-	}
-	n, err := p.nested(t.pos, p.not)
-	if err != nil {
-		return node{}, err
-	}
-	if err := p.want(n, condition, t.text); err != nil {
+func (p *compiler) not(t *expr.Node, n node) (node, error) {
+	if err := p.want(n, condition, t.Text); err != nil {
 		return node{}, err
 	}
 	holds := n.condition()
-	return p.boolean(t.pos, func(in *Input) bool { return !holds(in) }, n)
+	return p.boolean(t.Pos, func(in *Input) bool { return !holds(in) }, n)
 }
 
-func (p *parser) comparison() (node, error) {
-	left, err := p.sum()
+// membership compiles in and not in.
+func (p *compiler) membership(t *expr.Node) (node, error) {
+	negate := t.Text == "not in"
+	left, err := p.node(t.Args[0])
 	if err != nil {
 		return node{}, err
 	}
-	var n node
-	if t := p.peek(); t.text == "in" && t.kind == tokName || p.atNotIn() {
-		n, err = p.membership(left)
-	} else if op, ok := p.accept("==", "!=", "<", "<=", ">", ">="); ok {
-		n, err = p.compared(left, op)
-	} else {
-		return left, nil
+	if t.Args[1].Kind == expr.List {
+		return p.inList(t, left, negate)
 	}
-	if err != nil {
-		return node{}, err
-	}
-	if t := p.peek(); slices.Contains([]string{"==", "!=", "<", "<=", ">", ">=", "in"}, t.text) && t.kind != tokString || p.atNotIn() {
-		return node{}, p.errorAt(t.pos, "comparisons do not chain: write 1 < x and x < 5, or use parentheses")
-	}
-	return n, nil
-}
-
-func (p *parser) atNotIn() bool {
-	isName := func(t token, word string) bool { return t.kind == tokName && t.text == word }
-	return isName(p.peek(), "not") && isName(p.tokens[p.at+1], "in")
-}
-
-// membership reads in or not in and what stands to the right of it.
-func (p *parser) membership(left node) (node, error) {
-	op := p.take()
-	negate := op.text == "not"
-	if negate {
-		p.take()
-	}
-	if t, ok := p.accept("["); ok {
-		return p.inList(left, op, negate, t)
-	}
-	right, err := p.sum()
+	right, err := p.node(t.Args[1])
 	if err != nil {
 		return node{}, err
 	}
@@ -207,65 +153,54 @@ func (p *parser) membership(left node) (node, error) {
 	}
 	test := func(in *Input) bool {
 		l, r := left.eval(in), right.eval(in)
-		return contains(in, op.pos, &l, &r) != negate
+		return contains(in, t.Pos, &l, &r) != negate
 	}
-	return p.boolean(op.pos, test, left, right)
+	return p.boolean(t.Pos, test, left, right)
 }
 
-// inList reads the literals after in [.
-func (p *parser) inList(left node, op token, negate bool, open token) (node, error) {
+// inList compiles the literals to the right of in.
+func (p *compiler) inList(t *expr.Node, left node, negate bool) (node, error) {
+	items, err := p.nodes(t.Args[1].Args)
+	if err != nil {
+		return node{}, err
+	}
 	var list []format.Value
 	var kinds kindSet
-	for {
-		item, err := p.unary()
-		if err != nil {
-			return node{}, err
-		}
+	for _, item := range items {
 		if item.literal == nil {
 			return node{}, p.errorAt(item.pos, "a list holds literals only, such as ['en', 'de'] or [1, 2]")
 		}
 		list, kinds = append(list, *item.literal), kinds|item.kinds
-		if _, more := p.accept(","); !more {
-			break
-		}
-	}
-	if err := p.expect("]", "or , after an item of the list"); err != nil {
-		return node{}, err
 	}
 	if types := kinds.group(); types.count() > 1 {
-		return node{}, p.errorAt(open.pos, "the list mixes %s: items are all strings, all numbers or all bools (and null)", kinds)
+		return node{}, p.errorAt(t.Args[1].Pos, "the list mixes %s: items are all strings, all numbers or all bools (and null)", kinds)
 	}
-	if err := p.comparable(left, node{kinds: kinds}, op.pos); err != nil {
+	if err := p.comparable(left, node{kinds: kinds}, t.Pos); err != nil {
 		return node{}, err
 	}
 	literals := newLiteralList(list)
-	return p.boolean(op.pos, func(in *Input) bool {
+	return p.boolean(t.Pos, func(in *Input) bool {
 		l := left.eval(in)
-		return literals.contains(in, op.pos, &l) != negate
+		return literals.contains(in, t.Pos, &l) != negate
 	}, left)
 }
 
-// compared reads the right side of a comparison.
-func (p *parser) compared(left node, op token) (node, error) {
-	right, err := p.sum()
-	if err != nil {
+func (p *compiler) compared(t *expr.Node, left, right node) (node, error) {
+	if err := p.comparable(left, right, t.Pos); err != nil {
 		return node{}, err
 	}
-	if err := p.comparable(left, right, op.pos); err != nil {
-		return node{}, err
-	}
-	if op.text != "==" && op.text != "!=" {
+	if t.Text != "==" && t.Text != "!=" {
 		for _, side := range []node{left, right} {
-			if err := p.want(side, text|number, op.text); err != nil {
+			if err := p.want(side, text|number, t.Text); err != nil {
 				return node{}, err
 			}
 		}
 	}
-	return p.boolean(op.pos, comparison(op, left, right), left, right)
+	return p.boolean(t.Pos, comparison(t, left, right), left, right)
 }
 
 // comparable checks what is known before run time of two operands.
-func (p *parser) comparable(left, right node, pos int) error {
+func (p *compiler) comparable(left, right node, pos int) error {
 	l, r := left.kinds.group(), right.kinds.group()
 	if l&r == 0 && l != 0 && r != 0 {
 		return p.errorAt(pos, "cannot compare %s with %s", left.kinds&^null, right.kinds&^null)
@@ -278,94 +213,39 @@ func (p *parser) comparable(left, right node, pos int) error {
 	return nil
 }
 
-func (p *parser) sum() (node, error)     { return p.arithmetic(p.product, "+", "-") }
-func (p *parser) product() (node, error) { return p.arithmetic(p.unary, "*", "/", "%") }
-
-func (p *parser) arithmetic(operand func() (node, error), ops ...string) (node, error) {
-	left, err := operand()
-	for err == nil {
-		op, ok := p.accept(ops...)
-		if !ok {
-			return left, nil
-		}
-		var right node
-		if right, err = operand(); err == nil {
-			left, err = p.calculated(op, left, right)
-		}
-	}
-	return node{}, err
-}
-
-func (p *parser) calculated(op token, left, right node) (node, error) {
+func (p *compiler) calculated(t *expr.Node, left, right node) (node, error) {
 	takes, result := number, (left.kinds|right.kinds)&number
-	switch op.text {
+	switch t.Text {
 	case "/":
 		result = float
 	case "%":
 		takes, result = integer, integer
 	}
 	for _, side := range []node{left, right} {
-		if err := p.want(side, takes, op.text); err != nil {
+		if err := p.want(side, takes, t.Text); err != nil {
 			return node{}, err
 		}
 		result |= side.kinds & null
 	}
 	eval := func(in *Input) format.Value {
 		l, r := left.eval(in), right.eval(in)
-		return calculate(in, op, &l, &r)
+		return calculate(in, t, &l, &r)
 	}
-	return p.computed(op.pos, result, eval, left, right)
+	return p.computed(t.Pos, result, eval, left, right)
 }
 
-func (p *parser) unary() (node, error) {
-	minus, ok := p.accept("-")
-	if !ok {
-		return p.primary()
-	}
-	if t := p.peek(); t.kind == tokNumber {
-		p.take()
-		return p.number(minus.pos, "-"+t.text)
-	}
-	n, err := p.nested(minus.pos, p.unary)
-	if err != nil {
-		return node{}, err
-	}
+func (p *compiler) negated(t *expr.Node, n node) (node, error) {
 	if err := p.want(n, number, "-"); err != nil {
 		return node{}, err
 	}
 	eval := func(in *Input) format.Value {
 		v := n.eval(in)
-		return negative(in, minus.pos, &v)
+		return negative(in, t.Pos, &v)
 	}
-	return p.computed(minus.pos, n.kinds&(number|null), eval, n)
+	return p.computed(t.Pos, n.kinds&(number|null), eval, n)
 }
 
-func (p *parser) primary() (node, error) {
-	t := p.take()
-	switch t.kind {
-	case tokNumber:
-		return p.number(t.pos, t.text)
-	case tokString:
-		return constant(t.pos, format.Value{Kind: format.String, Bytes: []byte(t.text)}), nil
-	case tokColumn:
-		return p.column(t)
-	case tokName:
-		return p.name(t)
-	}
-	switch t.text {
-	case "(":
-		n, err := p.nested(t.pos, p.or)
-		if err != nil {
-			return node{}, err
-		}
-		return n, p.expect(")", "to close the parenthesis")
-	case "[":
-		return node{}, p.errorAt(t.pos, "a list stands only to the right of in: lang in ['en', 'de']")
-	}
-	return node{}, p.errorAt(t.pos, "expected a value: a literal, text, tokens, a column, a function call or a parenthesis")
-}
-
-func (p *parser) number(pos int, literal string) (node, error) {
+func (p *compiler) number(pos int, literal string) (node, error) {
 	if strings.ContainsAny(literal, ".eE") {
 		f, err := strconv.ParseFloat(literal, 64)
 		if err != nil {
@@ -380,52 +260,45 @@ func (p *parser) number(pos int, literal string) (node, error) {
 	return constant(pos, format.Value{Kind: format.Int, Int: i}), nil
 }
 
-// name reads what a plain word stands for.
-func (p *parser) name(t token) (node, error) {
-	if _, ok := p.accept("("); ok {
-		return p.nested(t.pos, func() (node, error) { return p.call(t) })
-	}
-	switch t.text {
+// name compiles what a plain word stands for.
+func (p *compiler) name(t *expr.Node) (node, error) {
+	switch t.Text {
 	case "true", "false":
-		return constant(t.pos, truth(t.text == "true")), nil
+		return constant(t.Pos, truth(t.Text == "true")), nil
 	case "null":
-		return constant(t.pos, format.Value{}), nil
+		return constant(t.Pos, format.Value{}), nil
 	case "text":
 		p.usesText = true
-		return leaf(t.pos, str, func(in *Input) format.Value {
+		return leaf(t.Pos, str, func(in *Input) format.Value {
 			return format.Value{Kind: format.String, Bytes: in.Text}
 		}), nil
 	case "tokens":
-		if err := p.wantTokens(t.pos); err != nil {
+		if err := p.wantTokens(t.Pos); err != nil {
 			return node{}, err
 		}
-		return leaf(t.pos, tokens, func(in *Input) format.Value {
+		return leaf(t.Pos, tokens, func(in *Input) format.Value {
 			return format.Value{Kind: format.Tokens, Tokens: in.Tokens}
 		}), nil
+	case "None":
+		return node{}, p.errorAt(t.Pos, "write null (or `None` for a column of that name)")
 	}
-	if keywords[t.text] {
-		return node{}, p.errorAt(t.pos, "expected a value before %s", t.text)
-	}
-	if lower := strings.ToLower(t.text); keywords[lower] {
-		return node{}, p.errorAt(t.pos, "write %s in lower case (or `%s` for a column of that name)", lower, t.text)
-	}
-	if t.text == "None" {
-		return node{}, p.errorAt(t.pos, "write null (or `None` for a column of that name)")
+	if lower := strings.ToLower(t.Text); slices.Contains(append(literals, "and", "or", "not", "in"), lower) {
+		return node{}, p.errorAt(t.Pos, "write %s in lower case (or `%s` for a column of that name)", lower, t.Text)
 	}
 	return p.column(t)
 }
 
-func (p *parser) wantTokens(pos int) error {
+func (p *compiler) wantTokens(pos int) error {
 	if p.scope.Tokens {
 		return nil
 	}
 	return p.errorAt(pos, "there are no tokens yet: put the filter after the tokenize or tokens step (`tokens` in backquotes is the column)")
 }
 
-func (p *parser) column(t token) (node, error) {
-	place, err := p.scope.Column(t.text)
+func (p *compiler) column(t *expr.Node) (node, error) {
+	place, err := p.scope.Column(t.Text)
 	if err != nil {
-		return node{}, p.errorAt(t.pos, "%v", err)
+		return node{}, p.errorAt(t.Pos, "%v", err)
 	}
-	return leaf(t.pos, anything, func(in *Input) format.Value { return in.Values[place] }), nil
+	return leaf(t.Pos, anything, func(in *Input) format.Value { return in.Values[place] }), nil
 }
