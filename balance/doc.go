@@ -15,8 +15,8 @@
 // [Bitonic] orders the microbatches of a pipeline.
 //
 // Samples that are too long for one rank are cut over several by context parallelism:
-// [Splitter] chooses the groups of ranks sample by sample; [WidePacker] makes rows of
-// several widths without looking at ranks, and [Tiler] gives these to groups and slots.
+// [WidePacker] makes rows of several widths without looking at ranks, and [Tiler] gives
+// these to groups and slots.
 //
 // Costs come from the caller. Everything is integer arithmetic with
 // ties broken by index, and effort is limited by size, so that a plan is the same

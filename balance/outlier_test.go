@@ -133,7 +133,7 @@ func TestOutlierBalance(t *testing.T) {
 	const ranks, size = 8, 64
 	spread := func(q balance.OutlierQueue) float64 {
 		var waiting []balance.Sample
-		var b balance.Splitter
+		var b balance.Balancer
 		sum, steps := 0.0, 0
 		for step := range int64(400) {
 			var drawn []balance.Sample
@@ -143,16 +143,21 @@ func TestOutlierBalance(t *testing.T) {
 			}
 			var now []balance.Sample
 			now, waiting = q.Next(step, waiting, drawn, nil, nil)
-			tokens, costs, total := make([]int32, len(now)), make([]int64, len(now)), int64(0)
+			costs, total := make([]int64, len(now)), int64(0)
 			for i, s := range now {
-				tokens[i], costs[i] = s.Tokens, costQuad(s.Tokens)
+				costs[i] = costQuad(s.Tokens)
 				total += costs[i]
 			}
-			// Ranks that are odd in number have no groups: nothing is split.
-			_, most, err := b.Split(tokens, costs, balance.SplitOptions{Ranks: ranks + 1})
+			o := balance.Options{Bins: ranks + 1, Method: balance.MethodLPT}
+			bins, err := b.Partition(costs, o)
 			if err != nil {
 				t.Fatal(err)
 			}
+			loads := make([]int64, o.Bins)
+			for i, bin := range bins {
+				loads[bin] += costs[i]
+			}
+			most := slices.Max(loads)
 			sum += float64(most) * (ranks + 1) / float64(total)
 			steps++
 		}

@@ -5,6 +5,17 @@ import (
 	"math/bits"
 )
 
+// Span is a group of ranks that share something: First to First+Ranks-1. Ranks is a
+// power of two and First a multiple of it, so that the groups of one size can be made
+// once, and two groups are either disjoint or nested.
+type Span struct {
+	First int32
+	Ranks int32
+}
+
+// maxTiledRanks keeps a load above a group's number in 64 bits.
+const maxTiledRanks = 1 << 20
+
 // Tiler gives rows of several widths to microbatch slots of ranks. It holds the
 // scratch memory of one call. The zero value is ready. A Tiler is not safe for
 // concurrent use.
@@ -132,9 +143,9 @@ func grow2[T any](s []T) []T { return append(s, s...) }
 
 // checkTiles returns the largest width.
 func checkTiles(widths []int32, costs []int64, ranks, slots int) (widest int32, err error) {
-	if ranks < 1 || ranks > maxSplitRanks || slots < 1 || len(widths) != len(costs) {
+	if ranks < 1 || ranks > maxTiledRanks || slots < 1 || len(widths) != len(costs) {
 		return 0, fmt.Errorf("%d widths and %d costs for %d slots of %d ranks; each row has both, and 1 to %d ranks have 1 slot or more",
-			len(widths), len(costs), slots, ranks, maxSplitRanks)
+			len(widths), len(costs), slots, ranks, maxTiledRanks)
 	}
 	units, total := int64(0), int64(0)
 	for i, w := range widths {

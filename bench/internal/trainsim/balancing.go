@@ -82,7 +82,7 @@ func (it *iteration) dealImages(p *placement, images handling) error {
 		var places []place
 		var err error
 		if images == split {
-			places, err = spread(costs, gpus, it.scene.SplitCost)
+			places = spread(costs, gpus, it.scene.SplitCost)
 		} else {
 			places, err = deal(costs, gpus, 1)
 		}
@@ -148,37 +148,10 @@ func dealSplit(costs []int64, ranks, microbatches, splitCost int) ([]place, erro
 				items, part = append(items, int32(i)), append(part, c)
 			}
 		}
-		spans, err := spread(part, ranks, splitCost)
-		if err != nil {
-			return nil, err
-		}
-		for k, at := range spans {
+		for k, at := range spread(part, ranks, splitCost) {
 			at.microbatch = j
 			places[items[k]] = at
 		}
 	}
 	return places, nil
-}
-
-// spread places items over units, a large one over several. Their costs are scaled
-// to what package balance takes.
-func spread(costs []int64, units, splitCost int) ([]place, error) {
-	const most, all = 1 << 39, 1 << 51
-	unit := 1.0
-	for _, c := range costs {
-		unit = max(unit, float64(c)/most)
-	}
-	unit = max(unit, sum(costs)/all)
-	scaled := make([]int64, len(costs))
-	tokens := make([]int32, len(costs)) // not used here: a unit holds any number
-	for i, c := range costs {
-		scaled[i], tokens[i] = int64(float64(c)/unit), 1
-	}
-	var s balance.Splitter
-	spans, _, err := s.Split(tokens, scaled, balance.SplitOptions{Ranks: units, Overhead: splitCost})
-	places := make([]place, len(spans))
-	for i, at := range spans {
-		places[i] = place{first: at.First, width: at.Ranks}
-	}
-	return places, err
 }
