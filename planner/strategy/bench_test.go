@@ -74,19 +74,13 @@ func BenchmarkCosts(b *testing.B) {
 	}
 }
 
-// BenchmarkParts cuts a plan for all loaders, and for each of 64 constructors.
+// BenchmarkParts cuts a plan for each of 64 constructors.
 func BenchmarkParts(b *testing.B) {
 	step, in := cluster(b)
 	r, err := new(strategy.Runner).Run(vision(model(b, "llama-12b"), model(b, "vit-2b"), "world", 1, strategy.Balance{}), in)
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Run("loaders", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			strategy.LoaderDoPlan(r, step.buf)
-		}
-	})
 	const constructors = 64
 	buckets := make([][]uint32, constructors)
 	for d := range uint32(512) {

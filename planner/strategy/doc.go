@@ -22,7 +22,7 @@
 // cost model is asked by both. A primitive that is given something
 // wrong makes the step fail: those after it do nothing, and Plan returns the error.
 //
-// The same lines can be written in a job spec; package declared compiles them.
+// The same lines can be written in a job spec; millrace compiles them.
 //
 // # What may depend on what
 //
@@ -49,6 +49,8 @@
 // time: no clock, no randomness, no state of its own but constants.
 //
 // The package owns the primitives, the levels and the parts of a plan that
-// loaders and constructors get. It never draws a sample (the core does), never
+// constructors get. OVERLORD's hooks summary_buffer and loader_do_plan have no
+// counterpart: a strategy reads the buffer itself, and loaders are asked for blocks
+// ahead of any plan. It never draws a sample (the core does), never
 // computes a cost (planner/cost) or a partition (balance), and does no I/O.
 package strategy

@@ -23,53 +23,6 @@ func planned(t testing.TB) (batch, strategy.Input, *strategy.Result) {
 	return b, in, r
 }
 
-// TestLoaderParts: each sample with a row is asked for once, in order.
-func TestLoaderParts(t *testing.T) {
-	b, _, r := planned(t)
-	want := map[dgraph.Ref]bool{}
-	for i, row := range r.RowOf {
-		if row >= 0 {
-			want[b.buf.Ref(i)] = true
-		}
-	}
-	n, last := 0, dgraph.Ref{Source: -1}
-	for _, part := range strategy.LoaderDoPlan(r, b.buf) {
-		if len(part.Start) != len(part.Seq)+1 {
-			t.Fatalf("%d blocks have %d offsets", len(part.Seq), len(part.Start))
-		}
-		for k, seq := range part.Seq {
-			for _, index := range part.Index[part.Start[k]:part.Start[k+1]] {
-				ref := dgraph.Ref{Source: part.Source, Seq: seq, Index: index}
-				before := last.Source < ref.Source || last.Source == ref.Source && (last.Seq < ref.Seq || last.Seq == ref.Seq && last.Index < ref.Index)
-				if !want[ref] || !before {
-					t.Fatalf("%v after %v, wanted %v", ref, last, want[ref])
-				}
-				last = ref
-				n++
-			}
-		}
-	}
-	if n != len(want) || n == b.buf.Len() {
-		t.Errorf("%d samples are asked for, want %d of %d", n, len(want), b.buf.Len())
-	}
-}
-
-// TestLoaderPartsAreSorted: samples carried in come before others in the buffer, in any
-// order, and blocks of one source between those of another.
-func TestLoaderPartsAreSorted(t *testing.T) {
-	buf := &dgraph.Buffer{
-		Source: []int32{1, 1, 0, 1, 1, 0}, Seq: []int64{4, 3, 9, 4, 5, 9}, Index: []int32{2, 7, 0, 1, 0, 3}, Tokens: []int32{1, 1, 1, 1, 1, 1}, Carried: 2,
-	}
-	r := &strategy.Result{RowOf: []int32{0, 0, 1, 2, -1, 2}}
-	want := []strategy.LoaderPart{
-		{Source: 0, Seq: []int64{9}, Start: []int32{0, 2}, Index: []int32{0, 3}},
-		{Source: 1, Seq: []int64{3, 4}, Start: []int32{0, 1, 3}, Index: []int32{7, 1, 2}},
-	}
-	if got := strategy.LoaderDoPlan(r, buf); !reflect.DeepEqual(got, want) {
-		t.Errorf("got %+v, want %+v", got, want)
-	}
-}
-
 // TestConstructorParts: the parts of constructors hold each row once, with its samples, in the
 // order of delivery.
 func TestConstructorParts(t *testing.T) {
@@ -137,20 +90,5 @@ func TestPartsInOrder(t *testing.T) {
 	}
 	if again := strategy.ConstructorDoPlan(r, b.buf, []uint32{1, 2}); !reflect.DeepEqual(p, again) {
 		t.Error("another part for the same ranks")
-	}
-}
-
-func TestSummaryBuffer(t *testing.T) {
-	buf := &dgraph.Buffer{
-		Source: []int32{2, 0, 2}, Seq: []int64{0, 0, 0}, Index: []int32{0, 0, 1}, Tokens: []int32{5, 7, 11},
-		ImageOffsets: []int32{0, 2, 2, 3}, Patches: []int32{4, 6, 9}, Carried: 1,
-	}
-	got := strategy.SummaryBuffer(buf)
-	want := strategy.Summary{
-		Carried: 1, Total: strategy.SourceSummary{Samples: 3, Tokens: 23, Images: 3, Patches: 19},
-		Sources: []strategy.SourceSummary{{Samples: 1, Tokens: 7}, {}, {Samples: 2, Tokens: 16, Images: 3, Patches: 19}},
-	}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("got %+v, want %+v", got, want)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/millrace-data/millrace/balance"
-	"github.com/millrace-data/millrace/planner/dgraph"
 )
 
 // Module sums up what was balanced, for status pages and checks before a run.
@@ -62,41 +61,4 @@ func (g *Graph) sumUpImages(at []int32) {
 		return
 	}
 	g.module = &Module{Name: g.kind.String(), Model: g.model.String(), Axis: g.axis, Buckets: q}
-}
-
-// SourceSummary sums up the samples of one source.
-type SourceSummary struct {
-	Samples, Tokens int64
-	Images, Patches int64
-}
-
-// Summary sums up a buffer.
-type Summary struct {
-	Carried int             // samples that were drawn in earlier steps
-	Total   SourceSummary   //
-	Sources []SourceSummary // by number of the source, up to the last that has samples
-}
-
-// SummaryBuffer sums up the samples of a step by source: summary_buffer.
-func SummaryBuffer(buf *dgraph.Buffer) Summary {
-	sum := Summary{Carried: buf.Carried}
-	for i, source := range buf.Source {
-		for int(source) >= len(sum.Sources) {
-			sum.Sources = append(sum.Sources, SourceSummary{})
-		}
-		of := &sum.Sources[source]
-		of.Samples++
-		of.Tokens += int64(buf.Tokens[i])
-		if first, end := buf.ImagesOf(i); first < end {
-			of.Images += int64(end - first)
-			of.Patches += buf.PatchesOf(i)
-		}
-	}
-	for _, of := range sum.Sources {
-		sum.Total.Samples += of.Samples
-		sum.Total.Tokens += of.Tokens
-		sum.Total.Images += of.Images
-		sum.Total.Patches += of.Patches
-	}
-	return sum
 }
