@@ -79,7 +79,7 @@ func eachCell(b *testing.B, run func(b *testing.B, s size, costs []int64)) {
 	}
 }
 
-// benchmarkPartition reports, beside the time, how far the result is above the
+// benchmarkPartition also reports how far the result is above the
 // bound (gap, in millionths) and max/mean.
 func benchmarkPartition(b *testing.B, costs []int64, o balance.Options) {
 	var balancer balance.Balancer

@@ -136,7 +136,7 @@ func adversarial(capacity int32) []workload {
 	}
 }
 
-// TestPackAdversarialFill holds what is reached on shapes that are hard.
+// TestPackAdversarialFill checks the fill reached on hard shapes.
 func TestPackAdversarialFill(t *testing.T) {
 	var p balance.Packer
 	for _, capacity := range []int32{4096, 8192, 131072} {

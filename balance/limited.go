@@ -28,8 +28,8 @@ func (p *Packer) PackLimited(lengths []int32, first int, capacity int32, bins, l
 	return p.kept, n, nil
 }
 
-// longestPrefix is the search of PackLimited: try packs a prefix, and keep keeps
-// what it packed last. It returns the prefix that was kept last.
+// longestPrefix is the search of PackLimited: try packs a prefix, and keep saves
+// the last packing. It returns the prefix that was saved last.
 func longestPrefix(lengths []int32, first, leave int, room int64, try func(next int) outcome, keep func()) (n int) {
 	most := int64(-1)
 	longest, over := first, len(lengths)+1 // prefixes known to leave few enough, and too many

@@ -126,7 +126,7 @@ func TestOutlierMaxPerStep(t *testing.T) {
 	}
 }
 
-// TestOutlierBalance is what the queue is for: microbatches of a fixed number of
+// TestOutlierBalance checks the queue's purpose: microbatches of a fixed number of
 // samples are more even over a stream when each giant meets others.
 func TestOutlierBalance(t *testing.T) {
 	lengths := lognormal(64*400, 32768)

@@ -13,7 +13,7 @@ const (
 	MaxTotal int64 = 1 << 62 // of all costs
 )
 
-// Options say what a partition should be like. The zero value of all but Bins is
+// Options are the options of a partition. The zero value of all but Bins is
 // the usual case.
 type Options struct {
 	// Bins is the number of bins, 1 to [MaxBins].

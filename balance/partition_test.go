@@ -247,7 +247,7 @@ func TestPartitionItemBound(t *testing.T) {
 	}
 }
 
-// fixed returns what it holds.
+// fixed is a method with a fixed result.
 type fixed [][]int32
 
 func (f fixed) Name() string                           { return "fixed" }

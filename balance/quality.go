@@ -14,7 +14,7 @@ type Quality struct {
 	// TightBound also counts what must share a bin: of j x bins + 1 items some bin
 	// gets j + 1, and with equal counts the largest items are joined by the smallest ones.
 	TightBound int64
-	// ItemBound says that single items, not the mean, decide TightBound: splitting
+	// ItemBound: single items, not the mean, decide TightBound; splitting
 	// or delaying them would help, another partition would not.
 	ItemBound bool
 }

@@ -139,7 +139,7 @@ func (c *contents) level(heavy, light int32) bool {
 }
 
 // bestExchange finds entries i of the heavy and j of the light bin whose costs
-// differ by closest to half of what the loads differ by; j past the last item is
+// difference is closest to half that of the loads; j past the last item is
 // a move. The first i and j are -1 if none is closer than exchanging nothing. It is
 // one walk over both, since with i the difference falls and with j it grows.
 func (c *contents) bestExchange(heavy, light int32) (besti, bestj int) {

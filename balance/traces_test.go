@@ -25,8 +25,8 @@ func name(w workload) string {
 // split into pieces of the capacity, as the default rule for long samples does.
 //
 // Where items are coarse or hardly any is short (contexts above half the
-// capacity), the bound is missed; over holds what is
-// reached, so that a change for the worse shows.
+// capacity), the bound is missed; over holds the excess
+// reached, so that a regression shows.
 func traces(t testing.TB) []workload {
 	t.Helper()
 	if _, ok := testdata.Find(); !ok {

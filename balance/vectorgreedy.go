@@ -90,7 +90,7 @@ func (g *greedy) open(x *vectorBins, bin int32) bool {
 
 // choose returns the open bin whose largest load will be least with the cost, of
 // equal ones the bin whose loads sum to least, of these the lowest index. With
-// trees it is the best of the bins that they say are lightest.
+// trees it is the best of the lightest bin in each.
 func (g *greedy) choose(x *vectorBins, cost []int64) int32 {
 	best := candidate{bin: none}
 	if len(g.trees) == 0 {

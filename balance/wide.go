@@ -85,7 +85,7 @@ type WidePacker struct {
 type giant struct {
 	item  int32
 	free  int32 // units that it leaves empty
-	rest  int32 // tokens in the unit that it fills in part; 0 if there is none
+	rest  int32 // tokens in the unit that it fills in part, or 0
 	whole int32 // units that it fills
 }
 

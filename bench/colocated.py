@@ -27,7 +27,7 @@ try:
 except ImportError:
     versions.append("no torch")
 
-# Rows of a batch: what a worker decodes at a time, kept small in its favour.
+# Rows of a batch that a worker decodes at a time, kept small in its favour.
 BATCH_ROWS = 1024
 
 

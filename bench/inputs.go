@@ -44,7 +44,7 @@ var textSets = []string{
 // corpus holds the documents of the inputs.
 type corpus struct {
 	documents [][]byte
-	origin    string // what they are, for the report
+	origin    string // description for the report
 	tokenize  jobspec.Tokenize
 }
 

@@ -22,7 +22,7 @@ resources: {loader_buffer: %s, loader_disk: %s, constructor_buffer: 64MiB}
 sources:
 `
 
-// loaderBudgets are measured: the first is what the comparison counts. The sources'
+// loaderBudgets are measured: the comparison uses the first. The sources'
 // current blocks exceed the first two, and spill to the local disk; without
 // it they are read again for every step. The last holds all of them in memory.
 var loaderBudgets = []struct{ buffer, disk string }{
@@ -163,7 +163,7 @@ func colocated(ctx context.Context, cfg *config, sources []parquetSource, ours f
 	return compare(cfg.report, all, ours)
 }
 
-// compare prints the workers' memory and what a node full of them would take.
+// compare prints the workers' memory and an estimate for a full node.
 func compare(r *report, all []workerMemory, ours float64) error {
 	if len(all) < 2 {
 		return fmt.Errorf("the comparison needs two worker counts, %d were measured", len(all))

@@ -18,7 +18,7 @@ func ExampleClassOf() {
 	err = fault.As(fault.User, err)
 	fmt.Println(fault.ClassOf(err), "-", err)
 
-	fmt.Println(fault.ClassOf(errors.New("nobody said")))
+	fmt.Println(fault.ClassOf(errors.New("unclassified")))
 	// Output:
 	// lost true
 	// user - source "web": reading row group 3 of c4.parquet: unexpected EOF

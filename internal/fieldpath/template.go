@@ -62,7 +62,7 @@ func optional(field string) (path string, may bool) {
 	return field, false
 }
 
-// fieldIn returns what is between the brace at src[open] and the one that closes it: a
+// fieldIn returns the text between the brace at src[open] and its closing one: a
 // path, and a question mark if records may lack the field.
 func fieldIn(src string, open int) (string, error) {
 	end := open + 1

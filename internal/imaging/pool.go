@@ -67,7 +67,7 @@ func (p *Picture) decode(d *Decoder, g Geometry) error {
 	patches, grid, err := d.AppendPatches(p.Patches, p.Data, g)
 	if err != nil {
 		return fault.As(fault.ClassOf(err), fmt.Errorf("%s: %w. It was planned by its header: ban the record from this step on, "+
-			"with `millrace ban` or in a file for --changes, and resume from the last token; or start the job anew "+
+			"with `millrace ban` or in a file for --changes, and resume from the last token; or restart the job from the first step "+
 			"with `verify: true` in the image step, so that bad_records applies to such images", p.Origin, err))
 	}
 	if grid != p.Grid {

@@ -68,7 +68,7 @@ func TestDecodeErrors(t *testing.T) {
 		want    string
 	}{
 		{truncated, fault.User, "here: decoding a jpeg picture of 30 x 20 pixels: invalid JPEG format: short Huffman data"},
-		{truncated, fault.User, "with `millrace ban` or in a file for --changes, and resume from the last token; or start the job anew with `verify: true` in the image step"},
+		{truncated, fault.User, "with `millrace ban` or in a file for --changes, and resume from the last token; or restart the job from the first step with `verify: true` in the image step"},
 		{swapped, fault.Bug, "here: the image is not the one that was planned"},
 		{other, fault.Bug, "here: its grid is {4 8}, planned was {2 2}"},
 		{narrow, fault.Bug, "room for 10 bytes"},

@@ -1,4 +1,4 @@
-// Package lint is the tests that keep the tree as docs/architecture.md draws it:
+// Package lint is the tests that keep the tree as docs/architecture.md describes it:
 // which package may import which and why, how long files and functions may
 // grow, and what every package says about itself.
 //

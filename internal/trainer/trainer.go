@@ -33,15 +33,15 @@ import (
 type Options struct {
 	Address  string
 	Job      *jobspec.Job
-	Steps    int64 // how many at most; 0 = to the end of the data
+	Steps    int64 // at most; 0 = to the end of the data
 	Token    []byte
 	Prefetch int           // of each rank's client; 0 = its default, negative = none
 	Deadline time.Duration // of one batch; 0 = the client's default
 	Security rpc.Security
 	Changes  []change.Change // made to the job before: one of the first step may give it another mesh
 	OnStep   func(Step)      // called after each step, in order; may be nil
-	Stop     <-chan struct{} // when it is closed, the run ends with the step under way; may be nil
-	// StateEvery makes every rank save its state after so many steps; 0 = never.
+	Stop     <-chan struct{} // when it is closed, the run ends after the current step; may be nil
+	// StateEvery makes every rank save its state every StateEvery steps; 0 = never.
 	StateEvery int64
 	OnState    func(step int64, token []byte)
 }
@@ -151,7 +151,7 @@ func (t *run) start(ctx context.Context) error {
 }
 
 // meshOf is the mesh at a token's position: the job spec's, unless the job was
-// moved to another one, or is by a change of this very step.
+// moved to another one, or is moved by a change of this step.
 func meshOf(job *jobspec.Job, token []byte, changes []change.Change) mesh.Sizes {
 	topo := job.Topology
 	sizes := mesh.Sizes{DP: topo.DP, CP: topo.CP, PP: topo.PP, TP: topo.TP, Order: topo.Order}
@@ -164,7 +164,7 @@ func meshOf(job *jobspec.Job, token []byte, changes []change.Change) mesh.Sizes 
 	if m := t.Mesh; moved {
 		sizes = mesh.Sizes{DP: int(m.GetDp()), CP: int(m.GetCp()), PP: int(m.GetPp()), TP: int(m.GetTp()), Order: topo.Order}
 	}
-	if left, err := change.InForce(changes); err == nil { // else the service says what is wrong with them
+	if left, err := change.InForce(changes); err == nil { // else the service reports the error
 		changes = left
 	}
 	for _, c := range changes {
@@ -231,7 +231,7 @@ func (t *run) join(ctx context.Context, token []byte) error {
 	for i, rank := range t.places {
 		joins.Go(func() (err error) {
 			ranks[i], err = client.Open(ctx, t.opts.Address, client.Options{
-				Log:  slog.New(slog.DiscardHandler), // the caller says what is waited for
+				Log:  slog.New(slog.DiscardHandler), // the caller reports waits
 				Rank: rank, Mesh: client.Mesh{DP: topo.DP, CP: topo.CP, PP: topo.PP, TP: topo.TP},
 				Job: t.opts.Job.Name, Identity: identity[:], Token: token,
 				Prefetch: t.opts.Prefetch, Deadline: t.opts.Deadline, Security: t.opts.Security,
@@ -414,7 +414,7 @@ func (t *run) state(ctx context.Context, step int64) ([]byte, error) {
 			return nil, fmt.Errorf("the states of %s and %s at step %d differ", t.places[0], t.places[i], step)
 		}
 		if digest != t.digest {
-			return nil, fmt.Errorf("step %d: the service's digest is %x, the one of what was delivered is %x", step, digest, t.digest)
+			return nil, fmt.Errorf("step %d: the service's digest is %x, that of the delivered batches is %x", step, digest, t.digest)
 		}
 		token = got
 	}

@@ -3,14 +3,14 @@
 // its bucket (OVERLORD, arXiv 2504.09844, section 4.1).
 //
 // A [Buffer] holds the metadata of a step's samples as columns. A [Graph] is a
-// view of it, by choice of what a node is: a sample (Text) or an image (Image).
+// view of it, whose nodes are samples (Text) or images (Image).
 // Several graphs share a buffer. Nodes go through the states
 //
 //	buffered   known to the planner
 //	drawn      chosen by the mix for this step
 //	placed     has a row, a microbatch and a bucket; an image has an encoder
 //	assembled  its row was built
-//	delivered  every rank that needs it has it
+//	delivered  received by every rank that needs it
 //
 // Edges are columns of indices, so that a graph costs one byte for each node and
 // nothing else: sample to image and sample to row transform, row to microbatch to

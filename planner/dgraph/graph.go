@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Kind is what a node of a graph is.
+// Kind is the kind of a graph's nodes.
 type Kind uint8
 
 const (
@@ -84,7 +84,7 @@ func New(kind Kind, buf *Buffer) (*Graph, error) {
 	return &Graph{kind: kind, buf: buf, state: make([]State, n)}, nil
 }
 
-// Kind returns what a node is.
+// Kind returns the kind of nodes.
 func (g *Graph) Kind() Kind { return g.kind }
 
 // Buffer returns the buffer under the graph.

@@ -2,8 +2,8 @@
 //
 // It owns the policies: functions from the weights in force and the losses of
 // the sources to the next weights. It never sets them; the planner does, as a
-// change of its own that the log and the tokens keep, so that a replay needs no
-// policy and a policy may be any Go code. A Set holds those of a program of one's own.
+// change that the log and the tokens keep, so that a replay needs no
+// policy and a policy may be any Go code. A Set holds a program's own policies.
 package feedback
 
 import (

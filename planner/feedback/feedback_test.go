@@ -81,7 +81,7 @@ func TestMean(t *testing.T) {
 		t.Error(got)
 	}
 	if got := m.Take([]string{"a"}); !math.IsNaN(got[0]) {
-		t.Error("it did not begin anew:", got)
+		t.Error("it was not reset:", got)
 	}
 }
 

@@ -138,7 +138,7 @@ func (b Buckets) BroadcastAt(dims ...string) (Buckets, error) {
 func (b Buckets) validDims() string {
 	dims := b.dims(b.inside)
 	if len(dims) == 0 {
-		return "valid is none: each rank is a bucket of its own"
+		return "no dim is valid: each rank is its own bucket"
 	}
 	return "valid are " + strings.Join(dims, ", ") + ", each once"
 }
@@ -160,7 +160,7 @@ func (b Buckets) Fetches(rank int) (bool, error) {
 	return err == nil && root == rank, err
 }
 
-// BroadcastRoot returns the rank that fetches what a rank consumes: the rank
+// BroadcastRoot returns the rank that fetches a rank's data: the rank
 // itself if it fetches, else the one that broadcasts to it.
 func (b Buckets) BroadcastRoot(rank int) (int, error) {
 	if err := b.tree.checkRank(rank); err != nil {

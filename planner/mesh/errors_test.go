@@ -104,7 +104,7 @@ func TestBadBroadcasts(t *testing.T) {
 		{"dp", "tp tp", "broadcast_at: tp is named twice; valid are cp, pp, tp, each once"},
 		{"cp", "cp", "broadcast_at: along cp ranks consume different data, since it is distributed at cp; valid are pp, tp, each once"},
 		{"cp", "tp dp", "broadcast_at: along dp ranks consume different data, since it is distributed at cp; valid are pp, tp, each once"},
-		{"world", "tp", "broadcast_at: along tp ranks consume different data, since it is distributed at world; valid is none: each rank is a bucket of its own"},
+		{"world", "tp", "broadcast_at: along tp ranks consume different data, since it is distributed at world; no dim is valid: each rank is its own bucket"},
 	} {
 		b, _ := tree.Buckets(tc.at, 0)
 		_, err := b.BroadcastAt(strings.Fields(tc.dims)...)

@@ -108,7 +108,7 @@ func instead(got string, words []string, valid string) string {
 	return "; " + valid
 }
 
-// quote quotes text from outside, cut to what a message can hold.
+// quote quotes text from outside, cut to a length for messages.
 func quote(text string) string {
 	const most = 64
 	if len(text) > most {

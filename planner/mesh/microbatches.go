@@ -64,7 +64,7 @@ func (t *Tree) interleaved() string {
 	return fmt.Sprintf(" and pp %d, which the interleaved schedule of vpp %d needs", t.size[pp], t.vpp)
 }
 
-// microbatchGroup returns what the number of microbatches is a multiple of.
+// microbatchGroup returns the number that the count of microbatches is a multiple of.
 func (t *Tree) microbatchGroup() int64 {
 	if t.vpp > 1 {
 		return int64(t.size[pp])

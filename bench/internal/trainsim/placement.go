@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// place says where an item is computed: on units first to first+width-1, each of
+// place is where an item is computed: on units first to first+width-1, each of
 // which has an equal part of it.
 type place struct {
 	microbatch   int32
 	first, width int32
 }
 
-// placement says where everything of an iteration is computed.
+// placement is where each sample and image of an iteration is computed.
 type placement struct {
 	microbatches int     // of each rank
 	samples      []place // units are data-parallel ranks

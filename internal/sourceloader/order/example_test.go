@@ -10,7 +10,7 @@ import (
 )
 
 // A source of three small files and a larger one: the small files share a chunk,
-// and every epoch reads the chunks in an order of its own.
+// and every epoch reads the chunks in another order.
 func ExampleIndex() {
 	var files store.Memory
 	for _, name := range []string{"a", "b", "c"} {
@@ -49,7 +49,7 @@ func ExampleIndex() {
 	// epoch 1 block 2 chunks [2 4]
 }
 
-// A permutation takes no memory, so that any place of a billion can be asked for.
+// A permutation takes no memory, so any place of a billion can be computed.
 func ExamplePermutation() {
 	p := order.NewPermutation(1_000_000_000, order.NewKey(42, "web", "chunks", 3))
 	fmt.Println(p.At(0), p.At(1), p.At(999_999_999))

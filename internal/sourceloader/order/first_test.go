@@ -42,8 +42,8 @@ func TestFirst(t *testing.T) {
 	}
 }
 
-// TestStreamingIndex refuses what an index of MosaicML Streaming says, and reads what
-// is only called so.
+// TestStreamingIndex: an index of MosaicML Streaming is refused, and another file of
+// that name is read.
 func TestStreamingIndex(t *testing.T) {
 	const shards = `"shards": [{"format": %q, "raw_data": {"basename": "shard.00000.x", "bytes": 9}}, {"format": "mds"`
 	for text, want := range map[string]string{

@@ -240,7 +240,7 @@ func (s *Source) choose(ctx context.Context, st store.Store, src *jobspec.Source
 // means that f was found by the files' names.
 func fits(f format.Format, byName bool, uri string) bool {
 	if byName {
-		if said, err := decoders.ByPath(uri); err != nil || said.Name() != f.Name() {
+		if byPath, err := decoders.ByPath(uri); err != nil || byPath.Name() != f.Name() {
 			return false
 		}
 	}

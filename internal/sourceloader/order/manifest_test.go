@@ -197,14 +197,14 @@ func TestIndexErrors(t *testing.T) {
 	}
 }
 
-// lostStat is a store whose look-ups fail as a network does.
+// lostStat is a store whose look-ups fail with lost errors.
 type lostStat struct{ *store.Memory }
 
 func (lostStat) Stat(context.Context, string) (store.Object, error) {
 	return store.Object{}, fault.Lostf("the network is away")
 }
 
-// TestIndexNeverGuesses checks that a look-up that fails for the moment does not
+// TestIndexNeverGuesses checks that a temporary failure of a look-up does not
 // decide which files belong to the source.
 func TestIndexNeverGuesses(t *testing.T) {
 	var mem store.Memory
@@ -293,7 +293,7 @@ func TestIndexOrder(t *testing.T) {
 	}
 }
 
-// TestCompanions checks that the file beside the listed one is part of the
+// TestCompanions checks that a companion of a listed file is part of the
 // manifest, and that a rewrite of it to the same size is refused.
 func TestCompanions(t *testing.T) {
 	dir := t.TempDir()

@@ -195,8 +195,7 @@ func TestSortGolden(t *testing.T) {
 }
 
 // TestSortSurvivesFilter takes samples out, as a filter does, and checks that
-// the rest come in the order they came in before: also when some rows were cut
-// into pieces.
+// the rest keep their order, also when some rows were split.
 func TestSortSurvivesFilter(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	o := tenChunks(true, 4)

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-data/millrace/internal/sourceloader/order"
 )
 
-// The constants of the golden tests in this package were computed apart from
-// it, in Python, from the doc comments alone:
+// The constants of the golden tests in this package were computed
+// independently, in Python, from the doc comments alone:
 //
 //	def key(seed, source, purpose, epoch):
 //	    text = pack('<QQQ', seed, epoch, len(source)) + source + purpose
@@ -27,8 +27,8 @@ import (
 //	        i = left << half | right
 //	        if i < n: return i
 //
-// They say what the order of every job is: a change of one of them is a change
-// of every batch, and needs a new version of the resume token.
+// They decide the order of every job: changing one changes every batch, and needs a
+// new version of the resume token.
 
 func TestKeyGolden(t *testing.T) {
 	k := order.NewKey(42, "web", "chunks", 3)
@@ -111,7 +111,7 @@ func TestPermutationIsBijection(t *testing.T) {
 }
 
 // TestPermutationOfManyChunks checks range and distinctness on samples of sizes
-// that no test can walk through, at and beside powers of two and of four.
+// too large to enumerate, at and next to powers of two and of four.
 func TestPermutationOfManyChunks(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, n := range []int64{1<<20 - 1, 1 << 20, 1<<20 + 1, 1_000_000_000, 1<<31 + 7, 1<<40 - 1, 1 << 40, 1<<40 + 1, 1<<41 + 1, 1<<62 + 1} {

@@ -52,7 +52,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // ErrUnreadable reports that the records of a file are gone: it was closed, or the disk
 // returned other bytes than were written, which is logged.
-var ErrUnreadable = errors.New("what was kept on the local disk cannot be read back")
+var ErrUnreadable = errors.New("data on the local disk cannot be read back")
 
 // Write writes a file of records, each borrowed until the next one. Reserve was called
 // before; the rest of the reservation is released, all of it on an error.

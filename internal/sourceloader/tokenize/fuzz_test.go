@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// FuzzRoundTrip checks that decoding gives every text back, valid UTF-8 or not,
-// that the plain rule gives the same ids, and that the cache does not matter.
+// FuzzRoundTrip checks that decoding restores every text, valid UTF-8 or not,
+// that the plain rule gives the same ids, and that the cache changes nothing.
 func FuzzRoundTrip(f *testing.F) {
 	for _, s := range []string{"", "the thing's  on\n\n", "中é aab\xff", "\u0301A'S ªA", "  \r\n 12345/\n", "ſ'ſ \u2028x"} {
 		f.Add([]byte(s))
@@ -38,8 +38,8 @@ func FuzzRoundTrip(f *testing.F) {
 	})
 }
 
-// FuzzRankFile checks that no file makes reading crash, and that one that is
-// accepted works.
+// FuzzRankFile checks that no file crashes the reader, and that an accepted one
+// works.
 func FuzzRankFile(f *testing.F) {
 	all := strings.Join(toyLines(), "")
 	for _, s := range []string{"", all, "IQ== 0\n", strings.Replace(all, " 257", " 256", 1), all[:500]} {

@@ -123,7 +123,7 @@ func TestSharpTokenPlans(t *testing.T) {
 }
 
 // checkPlan checks a plan. The plans were made with special tokens on, so that
-// the text between them is what is encoded here.
+// only the text between them is encoded here.
 func checkPlan(t *testing.T, name, text string, want []int32) {
 	t.Helper()
 	special := make(map[string]int32)
@@ -172,8 +172,8 @@ func TestTransformersVectors(t *testing.T) {
 	}
 }
 
-// docRow is a line of doc-encodings.jsonl: what two other implementations
-// agree on for a text of the data folder.
+// docRow is a line of doc-encodings.jsonl: the ids on which two other
+// implementations agree for a text of the data folder.
 type docRow struct {
 	File   string
 	Line   int

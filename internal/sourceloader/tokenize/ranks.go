@@ -108,10 +108,10 @@ func checkDigest(s encodingSpec, path, declared string, digest [sha256.Size]byte
 	switch {
 	case declared != "" && got != declared:
 		return fault.Userf("%s is not the rank file that is declared: its SHA-256 is %s, declared is sha256: %s; "+
-			"bring that file back, or declare this one", path, got, declared)
+			"restore that file, or declare this one", path, got, declared)
 	case declared == "" && got != s.sha256:
 		return fault.Userf("%s is not the published rank file of encoding %s: its SHA-256 is %s, that of the published one is %s; "+
-			"take %[2]s.tiktoken from the tiktoken distribution again or, if this vocabulary of your own is meant, write sha256: %[3]s beside ranks",
+			"get %[2]s.tiktoken again from the tiktoken distribution or, for a custom vocabulary, set sha256: %[3]s next to ranks",
 			path, s.name, got, s.sha256)
 	}
 	return nil

@@ -87,7 +87,7 @@ func newFinder(names []string, ids map[string]int32) (f finder) {
 	return f
 }
 
-// next returns the place of the first name in text[from:] and its number; -1 if there is none.
+// next returns the place of the first name in text[from:] and its number; -1 for none.
 func (f *finder) next(text []byte, from int) (at, number int) {
 	if len(f.tokens) == 0 {
 		return -1, 0

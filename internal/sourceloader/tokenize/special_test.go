@@ -87,8 +87,8 @@ func TestSpecialsOfBytes(t *testing.T) {
 	}
 }
 
-// TestFinderTakesTheLongest: of names that begin alike the longest counts, and names
-// without a common beginning are found.
+// TestFinderTakesTheLongest: of names with a common prefix the longest is found, and
+// names without one are found too.
 func TestFinderTakesTheLongest(t *testing.T) {
 	f := newFinder([]string{"ab", "abc", "x"}, map[string]int32{"ab": 1, "abc": 2, "x": 3})
 	var found []string

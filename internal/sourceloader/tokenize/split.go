@@ -145,7 +145,7 @@ func run(t []byte, i int, c class) int {
 	return i
 }
 
-// digits matches what is left of \p{N}{1,3} after its first number.
+// digits matches the rest of \p{N}{1,3} after its first number.
 func digits(t []byte, i int) int {
 	for range 2 {
 		if i == len(t) {
@@ -202,7 +202,7 @@ func spaces(t []byte, i int, lines bool) int {
 }
 
 // contraction matches 's, 't, 're, 've, 'm, 'll or 'd at t[i] and returns its
-// end, or i when there is none. With fold, case does not matter; the long s,
+// end, or i for none. With fold, case does not matter; the long s,
 // U+017F, folds to s like in the regular expression.
 func contraction(t []byte, i int, fold bool) int {
 	if i+1 >= len(t) || t[i] != '\'' {

@@ -55,7 +55,7 @@ func TestPieces(t *testing.T) {
 	}
 }
 
-// TestInvalidUTF8Splits holds the splitters to what Append promises: a stray
+// TestInvalidUTF8Splits checks the splitters against Append's contract: a stray
 // byte is a symbol, and no byte is lost.
 func TestInvalidUTF8Splits(t *testing.T) {
 	for _, tt := range []struct {
@@ -100,14 +100,14 @@ func classOf(r rune) class {
 	return c
 }
 
-// assigned are the categories of characters that exist. Control, format and
+// assigned are the categories of assigned characters. Control, format and
 // private-use ones stand for unicode.C, which holds unassigned ones too.
 var assigned = []*unicode.RangeTable{unicode.L, unicode.M, unicode.N, unicode.P, unicode.S, unicode.Z,
 	unicode.Cc, unicode.Cf, unicode.Co}
 
-// TestClassesAgreeWithGo checks every character that the toolchain knows. One
-// that has another class must be newer than Unicode 15.0: 5,055 letters, marks
-// and numbers came up to 16.0, nearly all of them ideographs.
+// TestClassesAgreeWithGo checks every character that the toolchain knows. A character
+// of another class must be newer than Unicode 15.0: 5,055 letters, marks
+// and numbers were added up to 16.0, nearly all of them ideographs.
 func TestClassesAgreeWithGo(t *testing.T) {
 	needClasses()
 	differ := 0

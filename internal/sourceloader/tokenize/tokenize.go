@@ -49,7 +49,7 @@ func Bytes() *Encoding {
 // Load returns an encoding by name (see [Names]) with the ranks of rankFile,
 // which holds a line "base64-of-token rank" for each token. For bytes rankFile
 // is empty. Every call reads the file again, about 0.1 s (o200k_base: 0.3 s);
-// callers keep what they share.
+// callers keep encodings that they share.
 //
 // The file must be the one published under the name, by its SHA-256. declared is
 // the SHA-256, in lower-case hex, of another file with as many ranks to accept

@@ -22,7 +22,7 @@ var toyTokens = []string{"aa", "ab", "aab", "aaaa", "th", "he", "the", " t", " t
 	"  ", "    ", "é", "on", "tion", "io", "ti", "ba", "bab", "abab", "\n\n", "'s"}
 
 // toySpec is an encoding small enough to write down. Its bytes have the ranks
-// 255..0, so that an id is not the byte by chance, and rank 256 is special.
+// 255..0, so that no id equals its byte by chance, and rank 256 is special.
 func toySpec(split splitter) encodingSpec {
 	ranks := 256 + len(toyTokens)
 	return encodingSpec{"toy", split, ranks, map[string]int32{endOfText: 256}, ranks + 1, ""}
@@ -247,7 +247,7 @@ func TestAppendDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// TestLongPiece would take hours by the plain rule. Its scratch memory goes.
+// TestLongPiece would take hours by the plain rule. Its scratch memory is released.
 func TestLongPiece(t *testing.T) {
 	enc := toy(t, splitCL100K).NewEncoder()
 	got := enc.Append(nil, bytes.Repeat([]byte("a"), 1<<20))
@@ -357,7 +357,7 @@ func TestLoadErrors(t *testing.T) {
 	}
 }
 
-// TestRankFileDigest loads rank files that read well, and are not the published ones.
+// TestRankFileDigest loads rank files that are readable but not the published ones.
 func TestRankFileDigest(t *testing.T) {
 	published, err := os.ReadFile(filepath.Join(testdata.Dir(t), "tokenizers", "tiktoken", "r50k_base.tiktoken"))
 	if err != nil {
@@ -388,7 +388,7 @@ func TestRankFileDigest(t *testing.T) {
 		}
 		digest := fmt.Sprintf("%x", sha256.Sum256([]byte(text)))
 		_, err := Load("r50k_base", path, "")
-		checkUserError(t, what, err, path, digest, "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930", "r50k_base.tiktoken from the tiktoken distribution again", "sha256: "+digest)
+		checkUserError(t, what, err, path, digest, "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930", "get r50k_base.tiktoken again", "sha256: "+digest)
 		other := strings.Repeat("0", 64)
 		_, err = Load("r50k_base", path, other)
 		checkUserError(t, what, err, path, digest, "declared is sha256: "+other)

@@ -35,7 +35,7 @@ func applied(t *testing.T, line string, steps ...jobspec.Transform) (text string
 	return text, failure
 }
 
-// TestAbsent: what is not there is an error that says what is there; null is.
+// TestAbsent: an absent field is an error that names the fields present; a null is not.
 func TestAbsent(t *testing.T) {
 	const record = `{"a": "x", "n": null, "meta": {"title": "t", "sub": null}, "m": [{"role": "u", "text": "1"}, {"role": "v"}], "sure?": "s", "a?b": "q", "e": []}`
 	for template, want := range map[string]string{
@@ -80,7 +80,7 @@ func TestAbsent(t *testing.T) {
 	}
 }
 
-// TestHintIsBounded: a record of very many or very long names is told of in a line.
+// TestHintIsBounded: a record of very many or very long names gives a message of one line.
 func TestHintIsBounded(t *testing.T) {
 	var has []string
 	for i := range 1000 {

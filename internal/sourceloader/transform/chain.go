@@ -97,7 +97,7 @@ func (c *Chain) Columns() []string { return slices.Clone(c.columns) }
 func (c *Chain) Encoding() *tokenize.Encoding { return c.encoding }
 
 // EncodingDigest is the SHA-256 of the rank file of the tokenize step: another
-// file under the same name gives other tokens. It is zero if there is none. With an
+// file under the same name gives other tokens. It is zero without one. With an
 // image step it is the SHA-256 of that and of imaging.Fingerprint: another decoder
 // gives other pixels.
 func (c *Chain) EncodingDigest() [32]byte {

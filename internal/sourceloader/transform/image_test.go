@@ -17,8 +17,8 @@ import (
 	"github.com/millrace-data/millrace/jobspec"
 )
 
-// imageOf is an encoded picture whose grid at patch 4, merge 1 has a patch for each
-// 4 x 4 pixels.
+// imageOf returns an encoded picture whose grid at patch 4, merge 1 has a patch for
+// each 4 x 4 pixels.
 func imageOf(t testing.TB, width, height int) []byte {
 	t.Helper()
 	var buf bytes.Buffer
@@ -196,7 +196,7 @@ func TestImageCompileErrors(t *testing.T) {
 	}
 }
 
-// TestImageDigest: what decodes pictures belongs to what names the data.
+// TestImageDigest: the picture decoder is part of the data's identity.
 func TestImageDigest(t *testing.T) {
 	with := mustCompile(t, jobspec.Source{Transforms: []jobspec.Transform{tokenizeBytes, imageStepOf(fourPixels("jpg"))}}, 10)
 	without := mustCompile(t, jobspec.Source{Transforms: []jobspec.Transform{tokenizeBytes}}, 10)

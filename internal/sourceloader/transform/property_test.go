@@ -62,7 +62,7 @@ func checkLong(rule string, max int, whole []int32, samples []Sample, outcome Ou
 	return nil
 }
 
-// randomSource makes a chain over the columns of randomRow and says which it names.
+// randomSource makes a chain over the columns of randomRow and returns those it names.
 func randomSource(rng *rand.Rand) (jobspec.Source, map[string]bool) {
 	names := []string{"a", "b.c", "d[].e", "f"}
 	used := map[string]bool{}
@@ -121,9 +121,8 @@ func randomRow(rng *rand.Rand) columns {
 }
 
 // TestWorkersHaveNoMemory: a worker that has seen other records, good and bad,
-// gives what a new one gives, on several goroutines at once, and leaves records
-// as they were. The columns asked for are those that the chain names, and
-// records hold no others.
+// gives the results of a new one, on several goroutines at once, and does not change
+// records. The columns requested are those that the chain names.
 func TestWorkersHaveNoMemory(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	outcomes := map[string]int{}
@@ -194,7 +193,7 @@ func TestScratchIsBounded(t *testing.T) {
 	}
 }
 
-// TestKeptNumbersAreBounded: the text of kept numbers does not pile up.
+// TestKeptNumbersAreBounded: the text of kept numbers does not accumulate.
 func TestKeptNumbersAreBounded(t *testing.T) {
 	c := mustCompile(t, jobspec.Source{Transforms: []jobspec.Transform{tokenizeBytes}, Keep: []string{"n"}}, 10)
 	w, rec := c.Worker(), recordFor(c, 1, row)

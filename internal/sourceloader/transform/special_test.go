@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-data/millrace/jobspec"
 )
 
-// TestSpecialNames: what a job spec may name is what the encodings have.
+// TestSpecialNames: a job spec accepts exactly the encodings' special tokens.
 func TestSpecialNames(t *testing.T) {
 	for _, name := range []string{"bytes", "r50k_base", "cl100k_base"} {
 		t.Run(name, func(t *testing.T) {

@@ -42,7 +42,7 @@ func TestTokenizersShareAnEncoding(t *testing.T) {
 	}
 }
 
-// TestTokenizersRetry: a rank file that was not there may come.
+// TestTokenizersRetry: a missing rank file may appear later.
 func TestTokenizersRetry(t *testing.T) {
 	ranks, err := os.ReadFile(rankFile(t, "r50k_base"))
 	if err != nil {
