@@ -57,7 +57,7 @@ func (Format) Chunks(ctx context.Context, st store.Store, obj store.Object, _ fo
 		return 0, err
 	}
 	defer in.Close()
-	index, err := readArrowIndex(in, obj, -1)
+	index, err := readIndex(in, obj, -1)
 	if err != nil {
 		return 0, fmt.Errorf("reading %s: %w", obj.URI, err)
 	}
@@ -76,7 +76,7 @@ func (Format) Open(ctx context.Context, st store.Store, obj store.Object, chunk 
 		}
 	}()
 	defer columnar.Guard(&err, "Arrow", obj)
-	b := &arrowBatch{ctx: ctx, in: in, number: chunk, values: make([]format.Value, len(opt.Columns))}
+	b := &recordBatch{ctx: ctx, in: in, number: chunk, values: make([]format.Value, len(opt.Columns))}
 	if err := b.open(opt.Columns, opt.ElementLimit()); err != nil {
 		return nil, fmt.Errorf("reading record batch %d of %s: %w", chunk, obj.URI, err)
 	}
@@ -84,36 +84,36 @@ func (Format) Open(ctx context.Context, st store.Store, obj store.Object, chunk 
 	return b, nil
 }
 
-// arrowBatch reads the wanted columns of one batch row by row.
-type arrowBatch struct {
+// recordBatch reads the wanted columns of one batch row by row.
+type recordBatch struct {
 	ctx      context.Context
 	in       *input.File
 	number   int
 	firstRow int64
 	rows, i  int64
-	root     *arrowArray
+	root     *vector
 	loaded   int64 // memory of buffers and metadata, in bytes
-	columns  []*arrowColumn
+	columns  []*column
 	rec      format.Record
 	values   []format.Value
 }
 
-func (b *arrowBatch) open(columns []string, limit int) error {
+func (b *recordBatch) open(columns []string, limit int) error {
 	if b.number < 0 {
 		return fault.Userf("record batches are numbered from 0")
 	}
-	index, err := readArrowIndex(b.in, b.in.Object, b.number)
+	index, err := readIndex(b.in, b.in.Object, b.number)
 	if err != nil {
 		return err
 	}
 	b.firstRow, b.rows = index.firstRow, index.batch.rows()
-	loader := &arrowLoader{ctx: b.ctx, h: b.in, wanted: map[*arrowField]bool{}, dictionaries: index.dictionaries, loaded: map[*arrowField][]*arrowArray{}}
+	loader := &loader{ctx: b.ctx, h: b.in, wanted: map[*field]bool{}, dictionaries: index.dictionaries, loaded: map[*field][]*vector{}}
 	for _, name := range columns {
 		path, err := fieldpath.Parse(name)
 		if err != nil {
 			return err
 		}
-		c := &arrowColumn{name: name, limit: limit}
+		c := &column{name: name, limit: limit}
 		if c.path, err = index.root.resolve(name, path); err != nil {
 			return err
 		}
@@ -131,7 +131,7 @@ func (b *arrowBatch) open(columns []string, limit int) error {
 }
 
 // Next implements format.Reader.
-func (b *arrowBatch) Next() (rec *format.Record, err error) {
+func (b *recordBatch) Next() (rec *format.Record, err error) {
 	defer columnar.Guard(&err, "Arrow", b.in.Object)
 	if b.i == b.rows {
 		return nil, io.EOF
@@ -143,7 +143,7 @@ func (b *arrowBatch) Next() (rec *format.Record, err error) {
 }
 
 // next reads the next row.
-func (b *arrowBatch) next() error {
+func (b *recordBatch) next() error {
 	if err := b.ctx.Err(); err != nil {
 		return err
 	}
@@ -166,7 +166,7 @@ func (b *arrowBatch) next() error {
 }
 
 // Held implements format.Reader.
-func (b *arrowBatch) Held() int64 {
+func (b *recordBatch) Held() int64 {
 	held := b.loaded
 	for _, c := range b.columns {
 		held += int64(format.ValueBytes*cap(c.list) + 4*cap(c.tokens))
@@ -175,7 +175,7 @@ func (b *arrowBatch) Held() int64 {
 }
 
 // Close implements format.Reader.
-func (b *arrowBatch) Close() error {
+func (b *recordBatch) Close() error {
 	b.root, b.columns, b.loaded = nil, nil, 0
 	return b.in.Close()
 }

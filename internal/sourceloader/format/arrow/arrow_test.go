@@ -82,8 +82,8 @@ func writeArrow(t testing.TB, rec arrow.RecordBatch, batches int, file bool, opt
 	return b.Bytes()
 }
 
-func arrowPathsIn(data []byte) ([]string, error) {
-	index, err := readArrowIndex(bytes.NewReader(data), store.Object{Size: int64(len(data))}, -1)
+func pathsIn(data []byte) ([]string, error) {
+	index, err := readIndex(bytes.NewReader(data), store.Object{Size: int64(len(data))}, -1)
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +91,7 @@ func arrowPathsIn(data []byte) ([]string, error) {
 	return names, nil
 }
 
-func TestArrowValues(t *testing.T) {
+func TestValues(t *testing.T) {
 	for name, data := range map[string][]byte{
 		"file":   sampleArrow(t, 2, true),
 		"stream": sampleArrow(t, 2, false),
@@ -130,7 +130,7 @@ func TestArrowValues(t *testing.T) {
 	}
 }
 
-func TestArrowErrors(t *testing.T) {
+func TestErrors(t *testing.T) {
 	st, obj := formattest.InMemory(sampleArrow(t, 2, false))
 	for column, want := range map[string]string{
 		"txt":              `there is no column "txt"; did you mean "text"? The file has text, n, view`,
@@ -153,9 +153,9 @@ func TestArrowErrors(t *testing.T) {
 	}
 }
 
-// TestArrowBytesRead counts bytes: batches that are not wanted are hopped over,
+// TestBytesRead counts bytes: batches that are not wanted are hopped over,
 // and of the wanted one only the column's buffers are read.
-func TestArrowBytesRead(t *testing.T) {
+func TestBytesRead(t *testing.T) {
 	rows := make([]string, 400)
 	for i := range rows {
 		rows[i] = fmt.Sprintf(`{"a":%d,"b":"%s"}`, i, strings.Repeat("x", 1000))
@@ -188,15 +188,15 @@ func TestArrowBytesRead(t *testing.T) {
 	}
 }
 
-func TestArrowCorrupt(t *testing.T) {
-	verdicts := formattest.DamagedFiles(t, "arrow-ipc", Format{}, arrowPaths)
+func TestCorrupt(t *testing.T) {
+	verdicts := formattest.DamagedFiles(t, "arrow-ipc", Format{}, pathsOf)
 	if verdicts["refused"] < 40 {
 		t.Errorf("%v: want most refused", verdicts)
 	}
 }
 
-// TestArrowDamage flips bits of sound files; see TestParquetDamage.
-func TestArrowDamage(t *testing.T) {
+// TestDamage flips bits of sound files; see TestDamage.
+func TestDamage(t *testing.T) {
 	for _, data := range [][]byte{sampleArrow(t, 2, true), sampleArrow(t, 2, false), sampleArrow(t, 2, true, ipc.WithZstd()), sampleArrow(t, 1, false, ipc.WithLZ4())} {
 		rng := newRand(1)
 		for range 500 {
@@ -204,7 +204,7 @@ func TestArrowDamage(t *testing.T) {
 			for range 1 + rng.IntN(4) {
 				damaged[rng.IntN(len(damaged))] ^= byte(1 << rng.IntN(8))
 			}
-			formattest.ReadFuzzed(t, Format{}, damaged, arrowPathsIn)
+			formattest.ReadFuzzed(t, Format{}, damaged, pathsIn)
 		}
 	}
 }
@@ -219,7 +219,7 @@ func FuzzArrow(f *testing.F) {
 			}
 		}
 	}
-	f.Fuzz(func(t *testing.T, data []byte) { formattest.ReadFuzzed(t, Format{}, data, arrowPathsIn) })
+	f.Fuzz(func(t *testing.T, data []byte) { formattest.ReadFuzzed(t, Format{}, data, pathsIn) })
 }
 
 func BenchmarkArrow(b *testing.B) {

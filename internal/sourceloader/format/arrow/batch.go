@@ -19,42 +19,42 @@ import (
 const (
 	// maxInflated bounds the decompressed bytes of one batch's wanted columns.
 	maxInflated = 1 << 30
-	// maxArrowValues bounds the values of a field, so that their number times
+	// maxValues bounds the values of a field, so that their number times
 	// their width cannot overflow. The bytes of the file bound them tighter,
 	// but for nulls and empty structs.
-	maxArrowValues = 1 << 40
+	maxValues = 1 << 40
 	// readGap is the distance up to which two buffers are read in one request.
 	readGap = 4 << 10
 )
 
-// arrowArray is one field of a batch as loaded. Only the fields on the way to
+// vector is one field of a batch as loaded. Only the fields on the way to
 // wanted leaves are there. Its lengths are checked at loading, so that indexes
 // below n are safe.
-type arrowArray struct {
-	f        *arrowField
+type vector struct {
+	f        *field
 	n        int
 	valid    []byte // bitmap, nil if nothing is null
 	values   []byte // values, offsets, views, indexes of a dictionary
 	more     []byte // text of offsets, sizes of list views
 	views    [][]byte
-	children []*arrowArray // nil where not wanted
-	dict     []*arrowArray // values of a dictionary, in parts
+	children []*vector // nil where not wanted
+	dict     []*vector // values of a dictionary, in parts
 }
 
-// arrowLoader loads the wanted fields of one batch and the dictionaries they
+// loader loads the wanted fields of one batch and the dictionaries they
 // refer to.
-type arrowLoader struct {
+type loader struct {
 	ctx          context.Context
 	h            io.ReaderAt
-	wanted       map[*arrowField]bool
-	dictionaries []arrowMessage
-	loaded       map[*arrowField][]*arrowArray
+	wanted       map[*field]bool
+	dictionaries []message
+	loaded       map[*field][]*vector
 	inflated     int64 // bytes so far
 	held         int64 // memory of the buffers that arrays refer to, in bytes
 }
 
 // load reads the batch of m, whose columns are the children of root.
-func (l *arrowLoader) load(m *arrowMessage, batch flatTable, root *arrowField) (*arrowArray, error) {
+func (l *loader) load(m *message, batch flatTable, root *field) (*vector, error) {
 	if err := l.ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -62,7 +62,7 @@ func (l *arrowLoader) load(m *arrowMessage, batch flatTable, root *arrowField) (
 	w.nodes, w.nodeCount = batch.vector(1, 16)
 	w.buffers, w.bufferCount = batch.vector(2, 16)
 	w.counts, w.countCount = batch.vector(4, 8)
-	a := &arrowArray{f: root, n: int(batch.int64(0)), children: make([]*arrowArray, len(root.children))}
+	a := &vector{f: root, n: int(batch.int64(0)), children: make([]*vector, len(root.children))}
 	for i, f := range root.children {
 		child, err := w.walk(f, l.wanted[f])
 		if err != nil {
@@ -89,8 +89,8 @@ func (l *arrowLoader) load(m *arrowMessage, batch flatTable, root *arrowField) (
 // batchWalker goes through the fields of a batch in the order in which their
 // nodes and buffers are listed.
 type batchWalker struct {
-	loader *arrowLoader
-	m      *arrowMessage
+	loader *loader
+	m      *message
 	batch  flatTable
 
 	nodes, nodeCount     int // vector of lengths and null counts
@@ -108,16 +108,16 @@ type bufferRequest struct {
 
 // walk passes over the field and all below it. If it is wanted, its buffers are
 // requested and the array is returned.
-func (w *batchWalker) walk(f *arrowField, wanted bool) (*arrowArray, error) {
+func (w *batchWalker) walk(f *field, wanted bool) (*vector, error) {
 	if w.nodeCount == 0 {
 		return nil, fault.Userf("the batch ends before the field %s (damaged)", f)
 	}
 	n, nulls := w.batch.i64At(w.nodes), w.batch.i64At(w.nodes+8)
 	w.nodes, w.nodeCount = w.nodes+16, w.nodeCount-1
-	if n < 0 || n > maxArrowValues || nulls < 0 {
+	if n < 0 || n > maxValues || nulls < 0 {
 		return nil, fault.Userf("the field %s claims %d values, %d of them null (damaged)", f, n, nulls)
 	}
-	a := &arrowArray{f: f, n: int(n)}
+	a := &vector{f: f, n: int(n)}
 	into := []*[]byte{&a.valid, &a.values, &a.more}
 	count := f.nodeBuffers(w.m.version)
 	if f.dictionary == nil && f.isView() {
@@ -136,7 +136,7 @@ func (w *batchWalker) walk(f *arrowField, wanted bool) (*arrowArray, error) {
 		return nil, err
 	}
 	if f.dictionary == nil {
-		a.children = make([]*arrowArray, len(f.children))
+		a.children = make([]*vector, len(f.children))
 		for i, c := range f.children {
 			child, err := w.walk(c, wanted && w.loader.wanted[c])
 			if err != nil {
@@ -157,7 +157,7 @@ func (w *batchWalker) walk(f *arrowField, wanted bool) (*arrowArray, error) {
 	return a, err
 }
 
-func (w *batchWalker) viewCount(f *arrowField) (int, error) {
+func (w *batchWalker) viewCount(f *field) (int, error) {
 	if w.countCount == 0 {
 		return 0, fault.Userf("the batch does not say how many buffers the field %s has (damaged)", f)
 	}
@@ -170,7 +170,7 @@ func (w *batchWalker) viewCount(f *arrowField) (int, error) {
 }
 
 // request takes the next count buffers of the batch.
-func (w *batchWalker) request(f *arrowField, count int, into []*[]byte, wanted bool, nulls int64) error {
+func (w *batchWalker) request(f *field, count int, into []*[]byte, wanted bool, nulls int64) error {
 	if count > w.bufferCount {
 		return fault.Userf("the batch ends before the buffers of the field %s (damaged)", f)
 	}
@@ -242,7 +242,7 @@ func (w *batchWalker) inflate(stored []byte) (buf []byte, inflated bool, err err
 		return nil, false, fault.Userf("a compressed buffer claims %d bytes, more than the %d of a batch; write smaller batches", size, maxInflated)
 	}
 	w.loader.inflated += size
-	out, err := inflateArrow(compression.int8(0, 0), src, int(size))
+	out, err := decompress(compression.int8(0, 0), src, int(size))
 	if err != nil && fault.ClassOf(err) != fault.User {
 		err = fault.Userf("decompressing a buffer: %w", err)
 	}
@@ -252,7 +252,7 @@ func (w *batchWalker) inflate(stored []byte) (buf []byte, inflated bool, err err
 	return out, true, err
 }
 
-func inflateArrow(codec int8, src []byte, size int) ([]byte, error) {
+func decompress(codec int8, src []byte, size int) ([]byte, error) {
 	switch codec {
 	case 0:
 		return compress.Inflate(lz4.NewReader(bytes.NewReader(src)), nil, len(src), size)
@@ -273,15 +273,15 @@ func inflateArrow(codec int8, src []byte, size int) ([]byte, error) {
 
 // dictionary loads the values that the indexes of f refer to: the last whole
 // dictionary of its id, and what was added to it since.
-func (l *arrowLoader) dictionary(f *arrowField) ([]*arrowArray, error) {
+func (l *loader) dictionary(f *field) ([]*vector, error) {
 	if parts, ok := l.loaded[f]; ok {
 		return parts, nil
 	}
 	values := *f
 	values.dictionary = nil
 	l.wanted[&values] = true
-	root := &arrowField{kind: arrowStruct, children: []*arrowField{&values}}
-	parts := []*arrowArray{}
+	root := &field{kind: kindStruct, children: []*field{&values}}
+	parts := []*vector{}
 	for i := range l.dictionaries {
 		m := &l.dictionaries[i]
 		if m.header.int64(0) != f.dictionary.id {

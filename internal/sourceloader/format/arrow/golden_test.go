@@ -24,20 +24,20 @@ import (
 	"github.com/millrace-data/millrace/internal/testdata"
 )
 
-// arrowSchemaOf reads the schema of a local file.
-func arrowSchemaOf(obj store.Object) (*arrowField, error) {
+// schemaOf reads the schema of a local file.
+func schemaOf(obj store.Object) (*field, error) {
 	h, err := os.Open(obj.URI)
 	if err != nil {
 		return nil, err
 	}
 	defer h.Close()
-	index, err := readArrowIndex(h, obj, -1)
+	index, err := readIndex(h, obj, -1)
 	return index.root, err
 }
 
-// arrowPaths lists the columns of a local file that can be read.
-func arrowPaths(obj store.Object) ([]string, error) {
-	root, err := arrowSchemaOf(obj)
+// pathsOf lists the columns of a local file that can be read.
+func pathsOf(obj store.Object) ([]string, error) {
+	root, err := schemaOf(obj)
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +47,7 @@ func arrowPaths(obj store.Object) ([]string, error) {
 
 // split sorts the columns into those that can be read and those that cannot,
 // with the reason.
-func (f *arrowField) split() (readable []string, refused map[string]string) {
+func (f *field) split() (readable []string, refused map[string]string) {
 	refused = map[string]string{}
 	for _, name := range f.paths() {
 		path, err := fieldpath.Parse(name)
@@ -63,9 +63,9 @@ func (f *arrowField) split() (readable []string, refused map[string]string) {
 	return readable, refused
 }
 
-// TestArrowFiles reads every column of every good file and compares the numbers
+// TestFiles reads every column of every good file and compares the numbers
 // of rows and batches with the index.
-func TestArrowFiles(t *testing.T) {
+func TestFiles(t *testing.T) {
 	dir, files := formattest.ReadIndex(t, "arrow-ipc/INDEX.tsv")
 	columns, refused := 0, map[string]int{}
 	for _, f := range files {
@@ -75,7 +75,7 @@ func TestArrowFiles(t *testing.T) {
 			t.Errorf("%s: %d chunks, want %s: %v", f.Path, chunks, f.Fields["batches"], err)
 			continue
 		}
-		root, err := arrowSchemaOf(obj)
+		root, err := schemaOf(obj)
 		if err != nil || len(root.children) != f.Int(t, "columns") {
 			t.Errorf("%s: %d columns, want %s: %v", f.Path, len(root.children), f.Fields["columns"], err)
 			continue
@@ -244,8 +244,8 @@ func goldLeaf(f goldField, c goldColumn, i int) any {
 	return json.Number(fmt.Sprint(c.Data[i]))
 }
 
-// TestArrowGolden compares the files of the Arrow project with their JSON.
-func TestArrowGolden(t *testing.T) {
+// TestGolden compares the files of the Arrow project with their JSON.
+func TestGolden(t *testing.T) {
 	dir := filepath.Join(testdata.Dir(t), "arrow-ipc", "arrow-testing-integration")
 	golds, err := filepath.Glob(filepath.Join(dir, "*", "*.json.gz"))
 	if err != nil || len(golds) == 0 {
@@ -272,7 +272,7 @@ func TestArrowGolden(t *testing.T) {
 func compareGold(t *testing.T, path string, g goldFile) (compared int) {
 	t.Helper()
 	obj := formattest.Stat(t, path)
-	root, err := arrowSchemaOf(obj)
+	root, err := schemaOf(obj)
 	if err != nil {
 		t.Error(err)
 		return 0
@@ -311,9 +311,9 @@ func compareGold(t *testing.T, path string, g goldFile) (compared int) {
 	return compared
 }
 
-// TestArrowAgainstLibrary compares files of other writers with what arrow-go
+// TestAgainstLibrary compares files of other writers with what arrow-go
 // reads.
-func TestArrowAgainstLibrary(t *testing.T) {
+func TestAgainstLibrary(t *testing.T) {
 	dir, files := formattest.ReadIndex(t, "arrow-ipc/INDEX.tsv")
 	read, compared := 0, 0
 	for _, f := range files {
@@ -326,7 +326,7 @@ func TestArrowAgainstLibrary(t *testing.T) {
 			continue
 		}
 		obj := formattest.Stat(t, filepath.Join(dir, f.Path))
-		columns, err := arrowPaths(obj)
+		columns, err := pathsOf(obj)
 		if err != nil {
 			t.Fatal(err)
 		}

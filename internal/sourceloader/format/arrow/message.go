@@ -16,17 +16,17 @@ const (
 	headerDictionary = 2
 	headerBatch      = 3
 
-	arrowV4 = 3
-	arrowV5 = 4
+	version4 = 3
+	version5 = 4
 )
 
-const arrowMagic = "ARROW1"
+const fileMagic = "ARROW1"
 
-// maxArrowMetadata bounds one message's metadata: a million columns take less.
-const maxArrowMetadata = 256 << 20
+// maxMetadata bounds one message's metadata: a million columns take less.
+const maxMetadata = 256 << 20
 
-// arrowMessage is one encapsulated message: its metadata, and where its body is.
-type arrowMessage struct {
+// message is one encapsulated message: its metadata, and where its body is.
+type message struct {
 	version int16
 	kind    int8
 	header  flatTable
@@ -34,19 +34,19 @@ type arrowMessage struct {
 	size    int64 // of the body, in bytes
 }
 
-// arrowIndex is what a read needs of a file's messages: the schema and the
+// index is what a read needs of a file's messages: the schema and the
 // place of a batch. Nothing of it is kept between calls.
-type arrowIndex struct {
-	root         *arrowField
+type index struct {
+	root         *field
 	batches      int
 	firstRow     int64 // row number in the file of the wanted batch's first row
-	batch        arrowMessage
-	dictionaries []arrowMessage // that the wanted batch may refer to, in order
+	batch        message
+	dictionaries []message // that the wanted batch may refer to, in order
 }
 
-// readArrowIndex reads the metadata up to batch number wanted; with wanted < 0
+// readIndex reads the metadata up to batch number wanted; with wanted < 0
 // it counts the batches. Bodies are hopped over, not read.
-func readArrowIndex(h io.ReaderAt, obj store.Object, wanted int) (*arrowIndex, error) {
+func readIndex(h io.ReaderAt, obj store.Object, wanted int) (*index, error) {
 	var magic [8]byte
 	if obj.Size < int64(len(magic)) {
 		return nil, fault.Userf("the file has %d bytes, too few for an Arrow IPC file or stream (at least 8)", obj.Size)
@@ -54,10 +54,10 @@ func readArrowIndex(h io.ReaderAt, obj store.Object, wanted int) (*arrowIndex, e
 	if err := input.ReadFullAt(h, magic[:], 0); err != nil {
 		return nil, err
 	}
-	r := &arrowReader{h: h, size: obj.Size, wanted: wanted}
+	r := &indexReader{h: h, size: obj.Size, wanted: wanted}
 	var err error
 	switch {
-	case string(magic[:6]) == arrowMagic:
+	case string(magic[:6]) == fileMagic:
 		err = r.readFile()
 	case string(magic[:4]) == "FEA1":
 		err = fault.Userf("the file is in Feather version 1, which is not supported; write version 2, which is Arrow IPC")
@@ -70,16 +70,16 @@ func readArrowIndex(h io.ReaderAt, obj store.Object, wanted int) (*arrowIndex, e
 	return &r.index, err
 }
 
-type arrowReader struct {
+type indexReader struct {
 	h      io.ReaderAt
 	size   int64
 	wanted int
-	index  arrowIndex
+	index  index
 }
 
 // readFile reads the IPC file format, by its footer.
-func (r *arrowReader) readFile() error {
-	const tail = 4 + len(arrowMagic)
+func (r *indexReader) readFile() error {
+	const tail = 4 + len(fileMagic)
 	var end [tail]byte
 	if r.size < int64(8+tail) {
 		return fault.Userf("the file has %d bytes, too few for an Arrow IPC file: it is truncated", r.size)
@@ -88,8 +88,8 @@ func (r *arrowReader) readFile() error {
 		return err
 	}
 	size := int64(int32(binary.LittleEndian.Uint32(end[:4])))
-	if string(end[4:]) != arrowMagic || size < 4 || size > r.size-int64(8+tail) || size > maxArrowMetadata {
-		return fault.Userf("the file ends in %q instead of a footer of %d bytes and %s: it is truncated or damaged", end, size, arrowMagic)
+	if string(end[4:]) != fileMagic || size < 4 || size > r.size-int64(8+tail) || size > maxMetadata {
+		return fault.Userf("the file ends in %q instead of a footer of %d bytes and %s: it is truncated or damaged", end, size, fileMagic)
 	}
 	data := make([]byte, size)
 	if err := input.ReadFullAt(r.h, data, r.size-int64(tail)-size); err != nil {
@@ -101,7 +101,7 @@ func (r *arrowReader) readFile() error {
 		return fault.Userf("the footer has no schema (damaged)")
 	}
 	var err error
-	if r.index.root, err = readArrowSchema(schema); err != nil {
+	if r.index.root, err = readSchema(schema); err != nil {
 		return err
 	}
 	return r.readBlocks(footer)
@@ -109,7 +109,7 @@ func (r *arrowReader) readFile() error {
 
 // readBlocks follows the footer's list of batches, and of dictionaries, which
 // serve all batches.
-func (r *arrowReader) readBlocks(footer flatTable) error {
+func (r *indexReader) readBlocks(footer flatTable) error {
 	const block = 24 // offset, length of the metadata, padding, length of the body
 	start, n := footer.vector(3, block)
 	if r.index.batches = n; r.wanted < 0 || r.wanted >= n {
@@ -130,7 +130,7 @@ func (r *arrowReader) readBlocks(footer flatTable) error {
 }
 
 // visit reads the message of a block and takes note of it.
-func (r *arrowReader) visit(offset int64, kind int8) error {
+func (r *indexReader) visit(offset int64, kind int8) error {
 	m, err := r.message(offset)
 	if err != nil {
 		return err
@@ -146,7 +146,7 @@ func (r *arrowReader) visit(offset int64, kind int8) error {
 }
 
 // count adds the rows of batches before the wanted one, and keeps that.
-func (r *arrowReader) count(m *arrowMessage) error {
+func (r *indexReader) count(m *message) error {
 	rows := m.header.int64(0)
 	if rows < 0 || rows > columnar.MaxRows {
 		return fault.Userf("a record batch claims %d rows (damaged)", rows)
@@ -156,10 +156,10 @@ func (r *arrowReader) count(m *arrowMessage) error {
 	return m.header.b.err()
 }
 
-func (m *arrowMessage) rows() int64 { return m.header.int64(0) }
+func (m *message) rows() int64 { return m.header.int64(0) }
 
 // readStream reads the IPC stream format, message by message.
-func (r *arrowReader) readStream() error {
+func (r *indexReader) readStream() error {
 	for at := int64(0); ; {
 		m, err := r.message(at)
 		if err != nil {
@@ -173,7 +173,7 @@ func (r *arrowReader) readStream() error {
 		case (m.kind == headerSchema) != (r.index.root == nil):
 			return fault.Userf("the stream does not start with one schema: not an Arrow IPC stream, or a damaged one")
 		case m.kind == headerSchema:
-			r.index.root, err = readArrowSchema(m.header)
+			r.index.root, err = readSchema(m.header)
 		case m.kind == headerDictionary:
 			r.index.dictionaries = append(r.index.dictionaries, *m)
 		case m.kind == headerBatch:
@@ -193,7 +193,7 @@ func (r *arrowReader) readStream() error {
 }
 
 // message reads the metadata of the message at off; nil at the end of a stream.
-func (r *arrowReader) message(off int64) (*arrowMessage, error) {
+func (r *indexReader) message(off int64) (*message, error) {
 	if off == r.size {
 		return nil, nil
 	}
@@ -215,7 +215,7 @@ func (r *arrowReader) message(off int64) (*arrowMessage, error) {
 		return nil, fault.Userf("%d bytes follow the end mark at offset %d: streams that were put together must be files of their own", r.size-start, off)
 	case length == 0:
 		return nil, nil
-	case length < 8 || length > r.size-start || length > maxArrowMetadata:
+	case length < 8 || length > r.size-start || length > maxMetadata:
 		return nil, fault.Userf("a message at offset %d claims %d bytes of metadata in a file of %d: not Arrow IPC data, or truncated or damaged", off, length, r.size)
 	}
 	data := make([]byte, length)
@@ -223,13 +223,13 @@ func (r *arrowReader) message(off int64) (*arrowMessage, error) {
 		return nil, err
 	}
 	t := flatRoot(data)
-	m := &arrowMessage{version: t.int16(0, 0), kind: t.int8(1, 0), size: t.int64(3), body: start + length}
+	m := &message{version: t.int16(0, 0), kind: t.int8(1, 0), size: t.int64(3), body: start + length}
 	header, ok := t.table(2)
 	m.header = header
 	switch {
 	case t.b.damaged || !ok:
 		return nil, errFlat
-	case m.version < arrowV4 || m.version > arrowV5:
+	case m.version < version4 || m.version > version5:
 		return nil, fault.Userf("the metadata is of version V%d; V4 and V5 are supported (Arrow 0.8 and later)", m.version+1)
 	case m.size < 0 || m.size > r.size-m.body:
 		return nil, fault.Userf("a message at offset %d claims %d bytes with %d left: the file is truncated or damaged", off, m.size, r.size-m.body)

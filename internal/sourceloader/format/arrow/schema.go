@@ -9,90 +9,90 @@ import (
 	"github.com/millrace-data/millrace/internal/sourceloader/format/columnar"
 )
 
-// arrowKind is a type of the Type union in Arrow's Schema.fbs, by number.
-type arrowKind uint8
+// kind is a type of the Type union in Arrow's Schema.fbs, by number.
+type kind uint8
 
 const (
-	arrowNull arrowKind = iota + 1
-	arrowInt
-	arrowFloat
-	arrowBinary
-	arrowUtf8
-	arrowBool
-	arrowDecimal
-	arrowDate
-	arrowTime
-	arrowTimestamp
-	arrowInterval
-	arrowList
-	arrowStruct
-	arrowUnion
-	arrowFixedBinary
-	arrowFixedList
-	arrowMap
-	arrowDuration
-	arrowLargeBinary
-	arrowLargeUtf8
-	arrowLargeList
-	arrowRunEnd
-	arrowBinaryView
-	arrowUtf8View
-	arrowListView
-	arrowLargeListView
+	kindNull kind = iota + 1
+	kindInt
+	kindFloat
+	kindBinary
+	kindUtf8
+	kindBool
+	kindDecimal
+	kindDate
+	kindTime
+	kindTimestamp
+	kindInterval
+	kindList
+	kindStruct
+	kindUnion
+	kindFixedBinary
+	kindFixedList
+	kindMap
+	kindDuration
+	kindLargeBinary
+	kindLargeUtf8
+	kindLargeList
+	kindRunEnd
+	kindBinaryView
+	kindUtf8View
+	kindListView
+	kindLargeListView
 )
 
-var arrowKindNames = [...]string{
+var kindNames = [...]string{
 	"unknown", "null", "int", "float", "binary", "utf8", "bool", "decimal", "date", "time", "timestamp", "interval", "list",
 	"struct", "union", "fixed_size_binary", "fixed_size_list", "map", "duration", "large_binary", "large_utf8", "large_list",
 	"run_end_encoded", "binary_view", "utf8_view", "list_view", "large_list_view",
 }
 
-func (k arrowKind) String() string { return arrowKindNames[min(int(k), int(arrowLargeListView))] }
+func (k kind) String() string { return kindNames[min(int(k), int(kindLargeListView))] }
 
-// arrowField is a node of the schema tree.
-type arrowField struct {
+// field is a node of the schema tree.
+type field struct {
 	name     string
-	kind     arrowKind
+	kind     kind
 	width    int // of a value, in bytes; elements of a fixed-size list
 	signed   bool
 	scale    int  // of a decimal
 	dense    bool // of a union
-	children []*arrowField
+	children []*field
 
 	// dictionary, if set, says that batches hold indexes into a dictionary,
 	// whose values the rest of the field describes.
-	dictionary *arrowDictionary
+	dictionary *dictionary
 }
 
-type arrowDictionary struct {
+type dictionary struct {
 	id     int64
 	width  int // of an index, in bytes
 	signed bool
 }
 
-// maxArrowDepth bounds the nesting of a hostile schema.
-const maxArrowDepth = 64
+// maxDepth bounds the nesting of a hostile schema.
+const maxDepth = 64
 
-// readArrowSchema reads the Schema table. Its root field is a struct of the
+// readSchema reads the Schema table. Its root field is a struct of the
 // columns.
-func readArrowSchema(t flatTable) (*arrowField, error) {
+func readSchema(t flatTable) (*field, error) {
 	if t.int16(0, 0) != 0 {
 		return nil, fault.Userf("the file is big-endian, which is not supported; write it on a little-endian machine")
 	}
-	root := &arrowField{kind: arrowStruct}
+	root := &field{kind: kindStruct}
 	if err := root.readChildren(t, 1, 0); err != nil {
 		return nil, err
 	}
 	return root, t.b.err()
 }
 
-func (f *arrowField) readChildren(t flatTable, id, depth int) error {
+func (f *field) readChildren(t flatTable, id, depth int) error {
 	start, n := t.vector(id, 4)
-	if depth > maxArrowDepth {
-		return fault.Userf("the schema nests more than %d deep (damaged)", maxArrowDepth)
+	if depth > maxDepth {
+		return fault.Userf("the schema nests more than %d deep (damaged)", maxDepth)
 	}
 	for i := range n {
-		child, err := readArrowField(t.element(start, i), depth)
+		child, err := readField(t.element(start, i), depth)
 		if err != nil {
 			return err
 		}
@@ -101,9 +101,9 @@ func (f *arrowField) readChildren(t flatTable, id, depth int) error {
 	return nil
 }
 
-func readArrowField(t flatTable, depth int) (*arrowField, error) {
-	f := &arrowField{name: t.string(0), kind: arrowKind(t.int8(2, 0))}
-	if f.kind == 0 || f.kind > arrowLargeListView {
+func readField(t flatTable, depth int) (*field, error) {
+	f := &field{name: t.string(0), kind: kind(t.int8(2, 0))}
+	if f.kind == 0 || f.kind > kindLargeListView {
 		return nil, fault.Userf("the field %q is of the unknown type %d", f.name, f.kind)
 	}
 	typ, _ := t.table(3)
@@ -112,7 +112,7 @@ func readArrowField(t flatTable, depth int) (*arrowField, error) {
 	}
 	if d, ok := t.table(4); ok {
 		index, ok := d.table(1)
-		f.dictionary = &arrowDictionary{id: d.int64(0), width: 4, signed: true}
+		f.dictionary = &dictionary{id: d.int64(0), width: 4, signed: true}
 		if ok {
 			f.dictionary.width, f.dictionary.signed = int(index.int32(0, 0))/8, index.int8(1, 0) != 0
 		}
@@ -126,7 +126,7 @@ func readArrowField(t flatTable, depth int) (*arrowField, error) {
 	if _, list := f.element(); list && len(f.children) != 1 {
 		return nil, fault.Userf("the field %q is a %s of %d types, not one (damaged)", f.name, f.kind, len(f.children))
 	}
-	if f.kind == arrowMap { // what writers call the two differs
+	if f.kind == kindMap { // what writers call the two differs
 		for i, c := range f.children[0].children[:min(2, len(f.children[0].children))] {
 			c.name = columnar.MapNames[i]
 		}
@@ -135,23 +135,23 @@ func readArrowField(t flatTable, depth int) (*arrowField, error) {
 }
 
 // readType reads the parameters of the type.
-func (f *arrowField) readType(t flatTable) error {
+func (f *field) readType(t flatTable) error {
 	switch f.kind {
-	case arrowInt:
+	case kindInt:
 		f.width, f.signed = int(t.int32(0, 0))/8, t.int8(1, 0) != 0
-	case arrowFloat:
+	case kindFloat:
 		f.width = 2 << min(uint16(t.int16(0, 0)), 3)
-	case arrowDecimal:
+	case kindDecimal:
 		f.scale, f.width = int(t.int32(1, 0)), int(t.int32(2, 128))/8
-	case arrowDate:
+	case kindDate:
 		f.width, f.signed = 4+4*min(int(uint16(t.int16(0, 1))), 2), true
-	case arrowTime:
+	case kindTime:
 		f.width, f.signed = int(t.int32(1, 32))/8, true
-	case arrowTimestamp, arrowDuration:
+	case kindTimestamp, kindDuration:
 		f.width, f.signed = 8, true
-	case arrowUnion:
+	case kindUnion:
 		f.dense = t.int16(0, 0) == 1
-	case arrowFixedBinary, arrowFixedList:
+	case kindFixedBinary, kindFixedList:
 		f.width = int(t.int32(0, 0))
 		if f.width < 0 {
 			return fault.Userf("the field %q has the size %d (damaged)", f.name, f.width)
@@ -161,19 +161,19 @@ func (f *arrowField) readType(t flatTable) error {
 		return nil
 	}
 	valid := f.width == 1 || f.width == 2 || f.width == 4 || f.width == 8
-	if f.kind == arrowDecimal {
+	if f.kind == kindDecimal {
 		valid = f.width == 4 || f.width == 8 || f.width == 16 || f.width == 32
 	}
-	if !valid && f.kind != arrowUnion {
+	if !valid && f.kind != kindUnion {
 		return fault.Userf("the field %q is a %s of %d bytes, which there is not (damaged)", f.name, f.kind, f.width)
 	}
 	return nil
 }
 
 // element returns the field of a list's elements.
-func (f *arrowField) element() (*arrowField, bool) {
+func (f *field) element() (*field, bool) {
 	switch f.kind {
-	case arrowList, arrowLargeList, arrowFixedList, arrowListView, arrowLargeListView, arrowMap:
+	case kindList, kindLargeList, kindFixedList, kindListView, kindLargeListView, kindMap:
 		if len(f.children) == 1 {
 			return f.children[0], true
 		}
@@ -182,12 +182,12 @@ func (f *arrowField) element() (*arrowField, bool) {
 	return nil, false
 }
 
-// arrowPath is a field path resolved against a schema: from the root on, the
+// columnPath is a field path resolved against a schema: from the root on, the
 // number of the child to go to at each struct and eachElement at each list.
-type arrowPath struct {
+type columnPath struct {
 	steps  []int
-	fields []*arrowField // that the steps lead through, root first
-	leaf   *arrowField
+	fields []*field // that the steps lead through, root first
+	leaf   *field
 	// tokens says that the innermost list was named without [] and holds
 	// integers, and so is read as token ids.
 	tokens bool
@@ -195,8 +195,8 @@ type arrowPath struct {
 
 const eachElement = -1
 
-func (root *arrowField) resolve(name string, path fieldpath.Path) (arrowPath, error) {
-	p := arrowPath{leaf: root}
+func (root *field) resolve(name string, path fieldpath.Path) (columnPath, error) {
+	p := columnPath{leaf: root}
 	for i, step := range path {
 		elem, isList := p.leaf.element()
 		switch {
@@ -224,19 +224,19 @@ func (root *arrowField) resolve(name string, path fieldpath.Path) (arrowPath, er
 			break
 		}
 		p.step(eachElement, elem)
-		p.tokens = elem.kind == arrowInt
+		p.tokens = elem.kind == kindInt
 	}
 	return p, p.leaf.readable(name, p.steps[len(p.steps)-1] == eachElement && !path[len(path)-1].Each)
 }
 
-func (p *arrowPath) step(n int, to *arrowField) {
+func (p *columnPath) step(n int, to *field) {
 	p.steps, p.fields, p.leaf = append(p.steps, n), append(p.fields, p.leaf), to
 }
 
 // child returns the number of the struct's field of that name, or -1.
-func (f *arrowField) child(column, name string) (int, error) {
+func (f *field) child(column, name string) (int, error) {
 	found := -1
-	if f.kind != arrowStruct {
+	if f.kind != kindStruct {
 		return found, nil
 	}
 	for i, c := range f.children {
@@ -251,18 +251,18 @@ func (f *arrowField) child(column, name string) (int, error) {
 }
 
 // readable checks that values of the field have a Kind.
-func (f *arrowField) readable(column string, implied bool) error {
+func (f *field) readable(column string, implied bool) error {
 	switch f.kind {
-	case arrowStruct:
+	case kindStruct:
 		return fault.Userf("column %q is a group of fields; name one of them: %s", column, format.ListNames(columnar.Under(column, implied, f.paths())))
-	case arrowUnion, arrowRunEnd, arrowInterval:
+	case kindUnion, kindRunEnd, kindInterval:
 		return fault.Userf("column %q is of type %s, which is not supported; write it as a plain type", column, f.kind)
 	}
 	return nil
 }
 
 // paths lists the columns below the field as field paths.
-func (f *arrowField) paths() []string {
+func (f *field) paths() []string {
 	var have []string
 	for _, c := range f.children {
 		have = c.appendPaths(have, fieldpath.Path{{Key: c.name}})
@@ -270,7 +270,7 @@ func (f *arrowField) paths() []string {
 	return have
 }
 
-func (f *arrowField) appendPaths(have []string, path fieldpath.Path) []string {
+func (f *field) appendPaths(have []string, path fieldpath.Path) []string {
 	at, lists := f, path
 	for {
 		elem, isList := at.element()
@@ -279,8 +279,8 @@ func (f *arrowField) appendPaths(have []string, path fieldpath.Path) []string {
 		}
 		at, lists = elem, append(lists[:len(lists):len(lists)], fieldpath.Step{Each: true})
 	}
-	if at.kind != arrowStruct {
-		if at.kind == arrowInt {
+	if at.kind != kindStruct {
+		if at.kind == kindInt {
 			lists = path // a plain name reads a list of integers as tokens
 		}
 		return append(have, lists.String())
@@ -293,23 +293,23 @@ func (f *arrowField) appendPaths(have []string, path fieldpath.Path) []string {
 
 // nodeBuffers returns how many buffers a batch holds for the field itself; a
 // union had a validity bitmap before version 5 of the metadata.
-func (f *arrowField) nodeBuffers(version int16) int {
+func (f *field) nodeBuffers(version int16) int {
 	if f.dictionary != nil {
 		return 2
 	}
 	switch f.kind {
-	case arrowNull, arrowRunEnd:
+	case kindNull, kindRunEnd:
 		return 0
-	case arrowStruct, arrowFixedList:
+	case kindStruct, kindFixedList:
 		return 1
-	case arrowBinary, arrowUtf8, arrowLargeBinary, arrowLargeUtf8, arrowListView, arrowLargeListView:
+	case kindBinary, kindUtf8, kindLargeBinary, kindLargeUtf8, kindListView, kindLargeListView:
 		return 3
-	case arrowUnion:
+	case kindUnion:
 		n := 1
 		if f.dense {
 			n++
 		}
-		if version < arrowV5 {
+		if version < version5 {
 			n++
 		}
 		return n
@@ -317,7 +317,7 @@ func (f *arrowField) nodeBuffers(version int16) int {
 	return 2 // validity, and values or offsets or views
 }
 
-func (f *arrowField) isView() bool { return f.kind == arrowBinaryView || f.kind == arrowUtf8View }
+func (f *field) isView() bool { return f.kind == kindBinaryView || f.kind == kindUtf8View }
 
 // String describes the field for messages.
-func (f *arrowField) String() string { return fmt.Sprintf("%q (%s)", f.name, f.kind) }
+func (f *field) String() string { return fmt.Sprintf("%q (%s)", f.name, f.kind) }

@@ -13,36 +13,36 @@ import (
 )
 
 // check compares the lengths of the buffers with the number of values.
-func (a *arrowArray) check() error {
+func (a *vector) check() error {
 	need, more := 0, 0
 	f := a.f
 	switch {
 	case a.n == 0:
 	case f.dictionary != nil:
 		need = a.n * f.dictionary.width
-	case f.kind == arrowBool:
+	case f.kind == kindBool:
 		need = (a.n + 7) / 8
-	case f.kind == arrowBinary, f.kind == arrowUtf8, f.kind == arrowList, f.kind == arrowMap:
+	case f.kind == kindBinary, f.kind == kindUtf8, f.kind == kindList, f.kind == kindMap:
 		need = 4 * (a.n + 1)
-	case f.kind == arrowLargeBinary, f.kind == arrowLargeUtf8, f.kind == arrowLargeList:
+	case f.kind == kindLargeBinary, f.kind == kindLargeUtf8, f.kind == kindLargeList:
 		need = 8 * (a.n + 1)
-	case f.kind == arrowListView:
+	case f.kind == kindListView:
 		need, more = 4*a.n, 4*a.n
-	case f.kind == arrowLargeListView:
+	case f.kind == kindLargeListView:
 		need, more = 8*a.n, 8*a.n
 	case f.isView():
 		need = 16 * a.n
-	case f.kind == arrowFixedList:
+	case f.kind == kindFixedList:
 		if child := a.children[0]; f.width > 0 && child != nil && child.n/f.width < a.n {
 			return fault.Userf("the field %s has %d lists of %d in %d values (damaged)", f, a.n, f.width, child.n)
 		}
-	case f.kind == arrowStruct:
+	case f.kind == kindStruct:
 		for _, c := range a.children {
 			if c != nil && c.n < a.n {
 				return fault.Userf("the field %s has %d values in a struct of %d (damaged)", c.f, c.n, a.n)
 			}
 		}
-	case f.kind != arrowNull:
+	case f.kind != kindNull:
 		if f.width > 0 && a.n > math.MaxInt/f.width {
 			return fault.Userf("the field %s claims %d values (damaged)", f, a.n)
 		}
@@ -54,22 +54,22 @@ func (a *arrowArray) check() error {
 	return nil
 }
 
-func (a *arrowArray) isNull(i int) bool {
-	return a.valid != nil && a.valid[i>>3]>>(i&7)&1 == 0 || a.f.kind == arrowNull && a.f.dictionary == nil
+func (a *vector) isNull(i int) bool {
+	return a.valid != nil && a.valid[i>>3]>>(i&7)&1 == 0 || a.f.kind == kindNull && a.f.dictionary == nil
 }
 
 // span returns the range of list i, or of the bytes of value i, in what holds
 // limit of them.
-func (a *arrowArray) span(i, limit int) (from, to int, err error) {
+func (a *vector) span(i, limit int) (from, to int, err error) {
 	switch a.f.kind {
-	case arrowFixedList:
+	case kindFixedList:
 		from, to = i*a.f.width, (i+1)*a.f.width
-	case arrowLargeBinary, arrowLargeUtf8, arrowLargeList:
+	case kindLargeBinary, kindLargeUtf8, kindLargeList:
 		from, to = int64At(a.values, i), int64At(a.values, i+1)
-	case arrowListView:
+	case kindListView:
 		from = int32At(a.values, i)
 		to = from + int32At(a.more, i)
-	case arrowLargeListView:
+	case kindLargeListView:
 		from = int64At(a.values, i)
 		to = from + int64At(a.more, i)
 	default:
@@ -84,25 +84,25 @@ func (a *arrowArray) span(i, limit int) (from, to int, err error) {
 func int32At(b []byte, i int) int { return int(int32(binary.LittleEndian.Uint32(b[4*i:]))) }
 func int64At(b []byte, i int) int { return int(binary.LittleEndian.Uint64(b[8*i:])) }
 
-// arrowColumn reads one wanted column of a batch. Its values borrow from the
+// column reads one wanted column of a batch. Its values borrow from the
 // batch, and from scratch that the next row reuses.
-type arrowColumn struct {
+type column struct {
 	name   string
-	path   arrowPath
+	path   columnPath
 	limit  int // elements of the lists in a row
 	list   []format.Value
 	tokens []int32
 }
 
 // row reads the value of row i of the batch.
-func (c *arrowColumn) row(batch *arrowArray, i int) (v format.Value, bad, err error) {
+func (c *column) row(batch *vector, i int) (v format.Value, bad, err error) {
 	c.list, c.tokens = c.list[:0], c.tokens[:0]
 	return c.value(batch, i, 0)
 }
 
 // value reads value i of a, from which the path goes on at step depth. bad is
 // what is wrong with a value that no Kind can hold.
-func (c *arrowColumn) value(a *arrowArray, i, depth int) (v format.Value, bad, err error) {
+func (c *column) value(a *vector, i, depth int) (v format.Value, bad, err error) {
 	for {
 		if a.isNull(i) {
 			return format.Value{}, nil, nil
@@ -145,7 +145,7 @@ func (c *arrowColumn) value(a *arrowArray, i, depth int) (v format.Value, bad, e
 }
 
 // lookUp returns the dictionary entry that index i refers to.
-func (a *arrowArray) lookUp(i int) (*arrowArray, int, error) {
+func (a *vector) lookUp(i int) (*vector, int, error) {
 	index := a.integer(i, a.f.dictionary.width, a.f.dictionary.signed)
 	left := uint64(index)
 	for _, part := range a.dict {
@@ -158,7 +158,7 @@ func (a *arrowArray) lookUp(i int) (*arrowArray, int, error) {
 }
 
 // integer reads value i of width bytes. An unsigned one above 2^63-1 is negative.
-func (a *arrowArray) integer(i, width int, signed bool) int64 {
+func (a *vector) integer(i, width int, signed bool) int64 {
 	switch width {
 	case 1:
 		if signed {
@@ -181,7 +181,7 @@ func (a *arrowArray) integer(i, width int, signed bool) int64 {
 }
 
 // tokenList reads integers [from, to) of a as token ids.
-func (c *arrowColumn) tokenList(a *arrowArray, from, to int) (v format.Value, bad, err error) {
+func (c *column) tokenList(a *vector, from, to int) (v format.Value, bad, err error) {
 	start := len(c.tokens)
 	if a.valid == nil && a.f.dictionary == nil && a.f.width == 4 && a.f.signed {
 		c.tokens = slices.Grow(c.tokens, to-from)[:start+to-from]
@@ -206,29 +206,29 @@ func (c *arrowColumn) tokenList(a *arrowArray, from, to int) (v format.Value, ba
 }
 
 // leaf reads value i, which is not null, of a field without children.
-func (a *arrowArray) leaf(i int) (v format.Value, bad, err error) {
+func (a *vector) leaf(i int) (v format.Value, bad, err error) {
 	f := a.f
 	switch f.kind {
-	case arrowInt, arrowDate, arrowTime, arrowTimestamp, arrowDuration:
+	case kindInt, kindDate, kindTime, kindTimestamp, kindDuration:
 		x := a.integer(i, f.width, f.signed)
 		if x < 0 && !f.signed {
 			bad = fault.Userf("the unsigned value %d is beyond %d", uint64(x), math.MaxInt64)
 		}
 		return format.Value{Kind: format.Int, Int: x}, bad, nil
-	case arrowFloat:
+	case kindFloat:
 		return format.Value{Kind: format.Float, Float: a.float(i)}, nil, nil
-	case arrowBool:
+	case kindBool:
 		return format.Value{Kind: format.Bool, Int: int64(a.values[i>>3] >> (i & 7) & 1)}, nil, nil
-	case arrowDecimal:
+	case kindDecimal:
 		return a.decimal(i)
-	case arrowFixedBinary:
+	case kindFixedBinary:
 		return format.Value{Kind: format.Bytes, Bytes: a.values[i*f.width : (i+1)*f.width : (i+1)*f.width]}, nil, nil
 	}
 	b, err := a.bytes(i)
 	if err != nil {
 		return v, nil, err
 	}
-	if f.kind == arrowBinary || f.kind == arrowLargeBinary || f.kind == arrowBinaryView {
+	if f.kind == kindBinary || f.kind == kindLargeBinary || f.kind == kindBinaryView {
 		return format.Value{Kind: format.Bytes, Bytes: b}, nil, nil
 	}
 	if !utf8.Valid(b) {
@@ -237,7 +237,7 @@ func (a *arrowArray) leaf(i int) (v format.Value, bad, err error) {
 	return format.Value{Kind: format.String, Bytes: b}, nil, nil
 }
 
-func (a *arrowArray) float(i int) float64 {
+func (a *vector) float(i int) float64 {
 	switch a.f.width {
 	case 2:
 		return columnar.Float16(binary.LittleEndian.Uint16(a.values[2*i:]))
@@ -247,7 +247,7 @@ func (a *arrowArray) float(i int) float64 {
 	return math.Float64frombits(binary.LittleEndian.Uint64(a.values[8*i:]))
 }
 
-func (a *arrowArray) decimal(i int) (v format.Value, bad, err error) {
+func (a *vector) decimal(i int) (v format.Value, bad, err error) {
 	if a.f.scale > columnar.MaxDecimalScale || a.f.scale < -columnar.MaxDecimalScale {
 		return v, fault.Userf("a decimal of scale %d is not supported (up to %d)", a.f.scale, columnar.MaxDecimalScale), nil
 	}
@@ -261,7 +261,7 @@ func (a *arrowArray) decimal(i int) (v format.Value, bad, err error) {
 }
 
 // bytes returns the text or binary value i.
-func (a *arrowArray) bytes(i int) ([]byte, error) {
+func (a *vector) bytes(i int) ([]byte, error) {
 	if !a.f.isView() {
 		from, to, err := a.span(i, len(a.more))
 		if err != nil {

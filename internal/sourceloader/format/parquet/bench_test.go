@@ -56,7 +56,7 @@ func writeBench[T any](b *testing.B, rows []T, options ...pqgo.WriterOption) sto
 	return formattest.Stat(b, path)
 }
 
-func BenchmarkParquetTokens(b *testing.B) {
+func BenchmarkTokens(b *testing.B) {
 	rows := tokenRows()
 	wide := make([]wideRow, len(rows))
 	for i, r := range rows {
@@ -80,7 +80,7 @@ func BenchmarkParquetTokens(b *testing.B) {
 	b.Run("int64-plain", func(b *testing.B) { formattest.Bench(b, Format{}, writeBench(b, wide), "tokens") })
 }
 
-func BenchmarkParquetText(b *testing.B) {
+func BenchmarkText(b *testing.B) {
 	rows := textRows()
 	delta := pqgo.DefaultEncodingFor(pqgo.ByteArray, &pqgo.DeltaLengthByteArray)
 	for _, c := range []struct {

@@ -11,33 +11,33 @@ import (
 	"github.com/millrace-data/millrace/internal/sourceloader/format/columnar"
 )
 
-// parquetColumn reads one wanted column of a row group row by row. Its values
+// column reads one wanted column of a row group row by row. Its values
 // borrow from the current page, and from scratch that the next row reuses.
 // Repetition levels say where rows and lists start, definition levels how much
 // of the path is there: the record assembly of Dremel (Melnik et al., VLDB
 // 2010), for one path at a time. Not safe for concurrent use.
-type parquetColumn struct {
+type column struct {
 	name  string
-	field parquetField
+	field field
 	limit int // elements of the lists in a row
 	pages *pageReader
-	page  *parquetPage // nil before the first page and after the last
-	at    int          // next level of the page
-	value int          // next value of the page that is not null
+	page  *dataPage // nil before the first page and after the last
+	at    int       // next level of the page
+	value int       // next value of the page that is not null
 
 	tokens  []int32 // scratch of Tokens values
-	entries []parquetEntry
+	entries []entry
 	list    []format.Value // scratch of finished lists
 	kept    []byte         // bytes of values whose page is gone
 }
 
-// parquetEntry is one value of a row of nested lists, with its levels.
-type parquetEntry struct {
+// entry is one value of a row of nested lists, with its levels.
+type entry struct {
 	rep, def uint8
 	value    format.Value
 }
 
-func newParquetColumn(ctx context.Context, r io.ReaderAt, f *parquetFooter, root *parquetNode, name string, limit int) (*parquetColumn, error) {
+func newColumn(ctx context.Context, r io.ReaderAt, f *footer, root *node, name string, limit int) (*column, error) {
 	path, err := fieldpath.Parse(name)
 	if err != nil {
 		return nil, err
@@ -46,14 +46,14 @@ func newParquetColumn(ctx context.Context, r io.ReaderAt, f *parquetFooter, root
 	if err != nil {
 		return nil, err
 	}
-	c := spareColumns.Get().(*parquetColumn)
+	c := spareColumns.Get().(*column)
 	c.name, c.field, c.limit = name, field, limit
 	return c, c.pages.open(ctx, r, f, field.leaf)
 }
 
 // load turns to the next page when the current one is used up, and reports
 // whether there is one.
-func (c *parquetColumn) load() (bool, error) {
+func (c *column) load() (bool, error) {
 	if c.page != nil && c.at < c.page.n {
 		return true, nil
 	}
@@ -64,7 +64,7 @@ func (c *parquetColumn) load() (bool, error) {
 
 // next reads the value of the next row. bad says what is wrong with it if the
 // page is sound but the value is not; reading goes on after it.
-func (c *parquetColumn) next() (v format.Value, bad, err error) {
+func (c *column) next() (v format.Value, bad, err error) {
 	ok, err := c.load()
 	if err != nil {
 		return v, nil, err
@@ -85,7 +85,7 @@ func (c *parquetColumn) next() (v format.Value, bad, err error) {
 }
 
 // finish checks that nothing is left after the last row.
-func (c *parquetColumn) finish() error {
+func (c *column) finish() error {
 	more, err := c.load()
 	if err == nil && more {
 		err = fault.Userf("the column goes on after the last row of its row group (damaged)")
@@ -94,7 +94,7 @@ func (c *parquetColumn) finish() error {
 }
 
 // flat reads the value of a column outside lists.
-func (c *parquetColumn) flat() (format.Value, error) {
+func (c *column) flat() (format.Value, error) {
 	null := !c.page.full && int(c.page.defs[c.at]) < c.field.leaf.maxDef
 	c.at++
 	if null {
@@ -105,7 +105,7 @@ func (c *parquetColumn) flat() (format.Value, error) {
 }
 
 // rowEnd returns where the current row ends in the page.
-func (c *parquetColumn) rowEnd() int {
+func (c *column) rowEnd() int {
 	if n := bytes.IndexByte(c.page.reps[c.at+1:], 0); n >= 0 {
 		return c.at + 1 + n
 	}
@@ -114,7 +114,7 @@ func (c *parquetColumn) rowEnd() int {
 
 // tokenRow reads a list of integers. A row within one page of 32-bit integers
 // is handed out as it stands in the page.
-func (c *parquetColumn) tokenRow() (v format.Value, bad, err error) {
+func (c *column) tokenRow() (v format.Value, bad, err error) {
 	leaf, hasElement := c.field.leaf, c.field.lists[0]
 	if def := c.levelAt(c.at); def < hasElement {
 		v.Kind = format.Tokens
@@ -152,7 +152,7 @@ func (c *parquetColumn) tokenRow() (v format.Value, bad, err error) {
 
 // goesOn reports whether the row goes on after the level at end: in pages of
 // version 1 a row may continue on the next page.
-func (c *parquetColumn) goesOn(end int) (bool, error) {
+func (c *column) goesOn(end int) (bool, error) {
 	if end < c.page.n {
 		return false, nil
 	}
@@ -161,7 +161,7 @@ func (c *parquetColumn) goesOn(end int) (bool, error) {
 }
 
 // rowIsOver checks that a null or empty list is all of its row.
-func (c *parquetColumn) rowIsOver() error {
+func (c *column) rowIsOver() error {
 	more := c.at < c.page.n && c.page.reps[c.at] != 0
 	if !more && c.at == c.page.n {
 		var err error
@@ -175,7 +175,7 @@ func (c *parquetColumn) rowIsOver() error {
 	return nil
 }
 
-func (c *parquetColumn) levelAt(i int) int {
+func (c *column) levelAt(i int) int {
 	if c.page.full {
 		return c.field.leaf.maxDef
 	}
@@ -183,12 +183,12 @@ func (c *parquetColumn) levelAt(i int) int {
 }
 
 // nested reads a value below one or more lists.
-func (c *parquetColumn) nested() (v format.Value, bad, err error) {
+func (c *column) nested() (v format.Value, bad, err error) {
 	c.entries, c.list, c.tokens, c.kept = c.entries[:0], c.list[:0], c.tokens[:0], c.kept[:0]
 	for {
 		from, end := len(c.entries), c.rowEnd()
 		for ; c.at < end; c.at++ {
-			e := parquetEntry{rep: c.page.reps[c.at], def: uint8(c.levelAt(c.at))}
+			e := entry{rep: c.page.reps[c.at], def: uint8(c.levelAt(c.at))}
 			if int(e.def) == c.field.leaf.maxDef {
 				var problem error
 				if e.value, problem = c.field.leaf.valueAt(c.page, c.value); problem != nil && bad == nil {
@@ -220,7 +220,7 @@ func (c *parquetColumn) nested() (v format.Value, bad, err error) {
 }
 
 // keep copies the bytes of entries whose page is about to go.
-func (c *parquetColumn) keep(entries []parquetEntry) {
+func (c *column) keep(entries []entry) {
 	for i := range entries {
 		if v := &entries[i].value; len(v.Bytes) > 0 {
 			from := len(c.kept)
@@ -231,7 +231,7 @@ func (c *parquetColumn) keep(entries []parquetEntry) {
 }
 
 // assemble builds the value of entries, which share the lists above depth.
-func (c *parquetColumn) assemble(entries []parquetEntry, depth int) (v format.Value, bad, err error) {
+func (c *column) assemble(entries []entry, depth int) (v format.Value, bad, err error) {
 	if depth == len(c.field.lists) {
 		if len(entries) != 1 {
 			return v, nil, fault.Userf("a value repeats where no list is (damaged)")
@@ -257,7 +257,7 @@ func (c *parquetColumn) assemble(entries []parquetEntry, depth int) (v format.Va
 	return c.assembleList(entries, depth)
 }
 
-func (c *parquetColumn) assembleTokens(entries []parquetEntry) (v format.Value, bad, err error) {
+func (c *column) assembleTokens(entries []entry) (v format.Value, bad, err error) {
 	from := len(c.tokens)
 	for _, e := range entries {
 		token := e.value.Int
@@ -272,7 +272,7 @@ func (c *parquetColumn) assembleTokens(entries []parquetEntry) (v format.Value, 
 	return format.Value{Kind: format.Tokens, Tokens: c.tokens[from:len(c.tokens):len(c.tokens)]}, nil, nil
 }
 
-func (c *parquetColumn) assembleList(entries []parquetEntry, depth int) (v format.Value, bad, err error) {
+func (c *column) assembleList(entries []entry, depth int) (v format.Value, bad, err error) {
 	n := 1
 	for _, e := range entries[1:] {
 		if int(e.rep) <= depth+1 {

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-data/millrace/internal/testdata"
 )
 
-func parquetPaths(obj store.Object) ([]string, error) {
+func pathsOf(obj store.Object) ([]string, error) {
 	root, err := schemaOf(obj)
 	if err != nil {
 		return nil, err
@@ -18,16 +18,16 @@ func parquetPaths(obj store.Object) ([]string, error) {
 	return root.paths(), nil
 }
 
-func TestParquetCorrupt(t *testing.T) {
-	verdicts := formattest.DamagedFiles(t, "parquet", Format{}, parquetPaths)
+func TestCorrupt(t *testing.T) {
+	verdicts := formattest.DamagedFiles(t, "parquet", Format{}, pathsOf)
 	if verdicts["refused"] < 102 {
 		t.Errorf("%v: want most refused", verdicts)
 	}
 }
 
-// TestParquetDamage flips and cuts bytes of good files: every outcome but a
+// TestDamage flips and cuts bytes of good files: every outcome but a
 // panic, a hang or an error of another class than User is right.
-func TestParquetDamage(t *testing.T) {
+func TestDamage(t *testing.T) {
 	dir := filepath.Join(testdata.Dir(t), "parquet")
 	for _, name := range []string{
 		"apache-parquet-testing/datapage_v2.snappy.parquet", "apache-parquet-testing/nonnullable.impala.parquet",
@@ -43,10 +43,10 @@ func TestParquetDamage(t *testing.T) {
 			for range 1 + rng.IntN(4) {
 				damaged[rng.IntN(len(damaged))] ^= byte(1 << rng.IntN(8))
 			}
-			formattest.ReadFuzzed(t, Format{}, damaged, parquetPathsIn)
+			formattest.ReadFuzzed(t, Format{}, damaged, pathsIn)
 		}
 		for n := 0; n < len(data); n += 1 + len(data)/100 {
-			if _, err := formattest.ReadMemory(Format{}, data[:n], parquetPathsIn); err == nil {
+			if _, err := formattest.ReadMemory(Format{}, data[:n], pathsIn); err == nil {
 				t.Errorf("%s, cut to %d bytes: no error", name, n)
 			}
 		}
@@ -62,11 +62,11 @@ func FuzzParquet(f *testing.F) {
 			}
 		}
 	}
-	f.Fuzz(func(t *testing.T, data []byte) { formattest.ReadFuzzed(t, Format{}, data, parquetPathsIn) })
+	f.Fuzz(func(t *testing.T, data []byte) { formattest.ReadFuzzed(t, Format{}, data, pathsIn) })
 }
 
-// FuzzParquetRuns checks the run decoder against values it was packed from.
-func FuzzParquetRuns(f *testing.F) {
+// FuzzRuns checks the run decoder against values it was packed from.
+func FuzzRuns(f *testing.F) {
 	f.Add([]byte{3, 0x88, 0xc6, 0xfa}, uint8(3), uint16(8))
 	f.Add([]byte{8, 1}, uint8(1), uint16(4))
 	f.Fuzz(func(t *testing.T, src []byte, width uint8, n uint16) {

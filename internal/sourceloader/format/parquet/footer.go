@@ -16,25 +16,25 @@ import (
 	"github.com/millrace-data/millrace/internal/sourceloader/store"
 )
 
-// maxParquetFooter bounds the memory of one call: 256 MiB is the footer of a
+// maxFooter bounds the memory of one call: 256 MiB is the footer of a
 // file with some 2 million column chunks.
-const maxParquetFooter = 256 << 20
+const maxFooter = 256 << 20
 
-// parquetFooter is what a read needs of a file's metadata: the schema, and of
+// footer is what a read needs of a file's metadata: the schema, and of
 // one row group its columns. The other row groups are walked for their row
 // counts only, so that memory does not grow with their number.
-type parquetFooter struct {
-	elements []parquetElement
+type footer struct {
+	elements []element
 	groups   int   // number of row groups
 	firstRow int64 // row number in the file of the wanted group's first row
 	rows     int64 // of the wanted row group
-	columns  []parquetChunk
+	columns  []columnChunk
 	dataEnd  int64 // offset in the file where the footer starts
 	short    bool  // the sizes of columns leave something out: see shortSizes
 }
 
-// parquetElement is one node of the schema, as written.
-type parquetElement struct {
+// element is one node of the schema, as written.
+type element struct {
 	leaf       bool
 	physical   pq.Type
 	width      int // of a fixed-length byte array, in bytes
@@ -48,8 +48,8 @@ type parquetElement struct {
 	unsigned   bool
 }
 
-// parquetChunk is the place of one column of one row group.
-type parquetChunk struct {
+// columnChunk is the place of one column of one row group.
+type columnChunk struct {
 	present   bool // metadata is there and readable without a key
 	external  bool
 	encrypted bool
@@ -62,7 +62,7 @@ type parquetChunk struct {
 }
 
 // start is the offset of the first page.
-func (c *parquetChunk) start() int64 {
+func (c *columnChunk) start() int64 {
 	if c.dict > 0 && c.dict < c.data {
 		return c.dict
 	}
@@ -75,7 +75,7 @@ const maxDictionaryHeader = 100
 // chunkEnd returns where the pages of a column end. Where sizes are short that is
 // further on, but not in what comes next. What is too much is not read: a column ends
 // with its last value.
-func (f *parquetFooter) chunkEnd(start, size int64) int64 {
+func (f *footer) chunkEnd(start, size int64) int64 {
 	end := start + size
 	if !f.short {
 		return end
@@ -106,9 +106,9 @@ func shortSizes(createdBy string) bool {
 	return slices.Compare(version[:], []int{1, 2, 9}) < 0
 }
 
-// readParquetFooter reads the footer and, if group >= 0, the columns of that
+// readFooter reads the footer and, if group >= 0, the columns of that
 // row group. It takes two ranged reads.
-func readParquetFooter(h io.ReaderAt, obj store.Object, group int) (*parquetFooter, error) {
+func readFooter(h io.ReaderAt, obj store.Object, group int) (*footer, error) {
 	const tail = 8 // length of the footer, magic
 	if obj.Size < tail+4 {
 		return nil, fault.Userf("the file has %d bytes, too few for a Parquet file (at least 12)", obj.Size)
@@ -125,14 +125,14 @@ func readParquetFooter(h io.ReaderAt, obj store.Object, group int) (*parquetFoot
 		return nil, fault.Userf("the file ends with %q, not with PAR1: not a Parquet file, or a truncated one", magic)
 	case size > obj.Size-tail-4:
 		return nil, fault.Userf("the footer claims %d bytes in a file of %d: the file is damaged or truncated", size, obj.Size)
-	case size > maxParquetFooter:
-		return nil, fault.Userf("the footer has %d bytes, more than the limit of %d; write fewer row groups or columns", size, maxParquetFooter)
+	case size > maxFooter:
+		return nil, fault.Userf("the footer has %d bytes, more than the limit of %d; write fewer row groups or columns", size, maxFooter)
 	}
 	buf := make([]byte, size)
 	if err := input.ReadFullAt(h, buf, obj.Size-tail-size); err != nil {
 		return nil, err
 	}
-	f := &parquetFooter{dataEnd: obj.Size - tail - size}
+	f := &footer{dataEnd: obj.Size - tail - size}
 	if err := f.decode(buf, group); err != nil {
 		return nil, fmt.Errorf("reading the footer: %w", err)
 	}
@@ -142,12 +142,12 @@ func readParquetFooter(h io.ReaderAt, obj store.Object, group int) (*parquetFoot
 	return f, nil
 }
 
-func (f *parquetFooter) decode(buf []byte, group int) error {
+func (f *footer) decode(buf []byte, group int) error {
 	t := &thriftReader{buf: buf}
 	t.fields(thriftStruct, func(id int, typ byte) {
 		switch id {
 		case 2:
-			t.list(typ, func(_ int, typ byte) { f.elements = append(f.elements, readParquetElement(t, typ)) })
+			t.list(typ, func(_ int, typ byte) { f.elements = append(f.elements, readElement(t, typ)) })
 		case 4:
 			f.groups = t.list(typ, func(i int, typ byte) { f.readGroup(t, typ, i, group) })
 		case 6:
@@ -159,12 +159,12 @@ func (f *parquetFooter) decode(buf []byte, group int) error {
 	return t.err
 }
 
-func (f *parquetFooter) readGroup(t *thriftReader, typ byte, i, wanted int) {
+func (f *footer) readGroup(t *thriftReader, typ byte, i, wanted int) {
 	rows := int64(-1)
 	t.fields(typ, func(id int, typ byte) {
 		switch {
 		case id == 1 && i == wanted:
-			t.list(typ, func(_ int, typ byte) { f.columns = append(f.columns, readParquetChunk(t, typ)) })
+			t.list(typ, func(_ int, typ byte) { f.columns = append(f.columns, readColumnChunk(t, typ)) })
 		case id == 3:
 			rows = t.int(typ)
 		default:
@@ -182,8 +182,8 @@ func (f *parquetFooter) readGroup(t *thriftReader, typ byte, i, wanted int) {
 	}
 }
 
-func readParquetElement(t *thriftReader, typ byte) parquetElement {
-	e := parquetElement{converted: -1}
+func readElement(t *thriftReader, typ byte) element {
+	e := element{converted: -1}
 	t.fields(typ, func(id int, typ byte) {
 		switch id {
 		case 1:
@@ -211,7 +211,7 @@ func readParquetElement(t *thriftReader, typ byte) parquetElement {
 
 // readLogical reads the LogicalType union; of its parameters it keeps the
 // scale of a decimal and the width and sign of an integer.
-func (e *parquetElement) readLogical(t *thriftReader, typ byte) {
+func (e *element) readLogical(t *thriftReader, typ byte) {
 	t.fields(typ, func(id int, typ byte) {
 		e.logical = id
 		t.fields(typ, func(param int, typ byte) {
@@ -229,8 +229,8 @@ func (e *parquetElement) readLogical(t *thriftReader, typ byte) {
 	})
 }
 
-func readParquetChunk(t *thriftReader, typ byte) parquetChunk {
-	var c parquetChunk
+func readColumnChunk(t *thriftReader, typ byte) columnChunk {
+	var c columnChunk
 	t.fields(typ, func(id int, typ byte) {
 		switch id {
 		case 1:
@@ -247,7 +247,7 @@ func readParquetChunk(t *thriftReader, typ byte) parquetChunk {
 	return c
 }
 
-func (c *parquetChunk) readMetadata(t *thriftReader, typ byte) {
+func (c *columnChunk) readMetadata(t *thriftReader, typ byte) {
 	c.present = true
 	t.fields(typ, func(id int, typ byte) {
 		switch id {

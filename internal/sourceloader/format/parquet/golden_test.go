@@ -34,22 +34,22 @@ var unreadable = map[string]string{
 }
 
 // schemaOf reads the schema of a local file.
-func schemaOf(obj store.Object) (*parquetNode, error) {
+func schemaOf(obj store.Object) (*node, error) {
 	in, err := input.Open(context.Background(), store.Local{}, obj)
 	if err != nil {
 		return nil, err
 	}
 	defer in.Close()
-	f, err := readParquetFooter(in, obj, -1)
+	f, err := readFooter(in, obj, -1)
 	if err != nil {
 		return nil, err
 	}
 	return schemaTree(f.elements)
 }
 
-// TestParquetFiles reads every column of every good file and compares the
+// TestFiles reads every column of every good file and compares the
 // numbers of rows and row groups with the index.
-func TestParquetFiles(t *testing.T) {
+func TestFiles(t *testing.T) {
 	dir, files := formattest.ReadIndex(t, "parquet/INDEX.tsv")
 	read, columns, refused := 0, 0, 0
 	for _, f := range files {
@@ -115,9 +115,9 @@ func readWholeFile(t *testing.T, f formattest.Indexed, obj store.Object) (int, e
 	return len(columns), nil
 }
 
-// TestParquetTogether reads all columns of wide files at once, which must give
+// TestTogether reads all columns of wide files at once, which must give
 // what reading them one by one gives.
-func TestParquetTogether(t *testing.T) {
+func TestTogether(t *testing.T) {
 	dir := filepath.Join(testdata.Dir(t), "parquet")
 	for _, name := range []string{"impala/customer_nested_multiblock_multipage.parquet", "duckdb/userdata1.parquet", "verl-prompts/math500.parquet"} {
 		obj := formattest.Stat(t, filepath.Join(dir, name))
@@ -142,9 +142,9 @@ func TestParquetTogether(t *testing.T) {
 	}
 }
 
-// TestParquetGolden compares with the rows that the authors of hyparquet
+// TestGolden compares with the rows that the authors of hyparquet
 // expect, as JSON.
-func TestParquetGolden(t *testing.T) {
+func TestGolden(t *testing.T) {
 	dir := filepath.Join(testdata.Dir(t), "parquet", "hyparquet-golden")
 	paths, err := filepath.Glob(filepath.Join(dir, "*.parquet"))
 	if err != nil || len(paths) == 0 {
@@ -229,7 +229,7 @@ func compareGolden(t *testing.T, obj store.Object, golden [][]any, left map[stri
 }
 
 // incomparable says why the golden form of a column differs from ours.
-func incomparable(root *parquetNode, f parquetField, path fieldpath.Path) string {
+func incomparable(root *node, f field, path fieldpath.Path) string {
 	n := f.leaf
 	at := place{root, true}
 	for _, step := range path {
@@ -262,9 +262,9 @@ func incomparable(root *parquetNode, f parquetField, path fieldpath.Path) string
 	return ""
 }
 
-// TestParquetExpectedCSV compares with the CSV files that Apache and the authors
+// TestExpectedCSV compares with the CSV files that Apache and the authors
 // of fastparquet keep beside theirs.
-func TestParquetExpectedCSV(t *testing.T) {
+func TestExpectedCSV(t *testing.T) {
 	dir := filepath.Join(testdata.Dir(t), "parquet")
 	apache, nation := "apache-parquet-testing/", "fastparquet/nation.csv"
 	for name, expected := range map[string]string{

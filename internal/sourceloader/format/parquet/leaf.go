@@ -14,10 +14,10 @@ import (
 	"github.com/millrace-data/millrace/internal/sourceloader/format/columnar"
 )
 
-func (n *parquetNode) is32() bool { return n.physical == pq.Int32 }
+func (n *node) is32() bool { return n.physical == pq.Int32 }
 
 // appendTokens appends the values [from, to) of the page as token ids.
-func (n *parquetNode) appendTokens(dst []int32, page *parquetPage, from, to int) ([]int32, error) {
+func (n *node) appendTokens(dst []int32, page *dataPage, from, to int) ([]int32, error) {
 	v := page.values
 	switch {
 	case n.is32() && !n.isUnsigned() && page.index == nil:
@@ -61,7 +61,7 @@ func narrowTokens(dst []int32, wide []int64) ([]int32, error) {
 
 // valueAt returns value i of the page, which is not null. The error says what
 // is wrong with a value that no Kind can hold.
-func (n *parquetNode) valueAt(page *parquetPage, i int) (format.Value, error) {
+func (n *node) valueAt(page *dataPage, i int) (format.Value, error) {
 	if page.index != nil {
 		i = int(page.index[i])
 	}
@@ -85,7 +85,7 @@ func (n *parquetNode) valueAt(page *parquetPage, i int) (format.Value, error) {
 	return n.byteArray(v.bytes(i))
 }
 
-func (n *parquetNode) integer(x int64) (format.Value, error) {
+func (n *node) integer(x int64) (format.Value, error) {
 	switch {
 	case n.isDecimal():
 		return n.decimal(big.NewInt(x))
@@ -109,7 +109,7 @@ func int96(b []byte) (format.Value, error) {
 	return format.Value{}, fault.Userf("the INT96 timestamp of Julian day %d and %d ns is outside 1677 to 2262", day, nanos)
 }
 
-func (n *parquetNode) fixed(b []byte) (format.Value, error) {
+func (n *node) fixed(b []byte) (format.Value, error) {
 	switch {
 	case n.isDecimal():
 		return n.decimal(columnar.BigEndian(b))
@@ -119,7 +119,7 @@ func (n *parquetNode) fixed(b []byte) (format.Value, error) {
 	return format.Value{Kind: format.Bytes, Bytes: b}, nil
 }
 
-func (n *parquetNode) byteArray(b []byte) (format.Value, error) {
+func (n *node) byteArray(b []byte) (format.Value, error) {
 	switch {
 	case n.isDecimal():
 		return n.decimal(columnar.BigEndian(b))
@@ -135,7 +135,7 @@ func (n *parquetNode) byteArray(b []byte) (format.Value, error) {
 }
 
 // decimal writes a decimal out, with all digits of its scale.
-func (n *parquetNode) decimal(x *big.Int) (format.Value, error) {
+func (n *node) decimal(x *big.Int) (format.Value, error) {
 	if n.scale < 0 || n.scale > columnar.MaxDecimalScale {
 		return format.Value{}, fault.Userf("a decimal of scale %d is not supported (0 to %d)", n.scale, columnar.MaxDecimalScale)
 	}

@@ -25,9 +25,9 @@ var large = flag.Bool("large", false, "compare large Parquet files too")
 
 const maxLibraryBytes = 256 << 10
 
-// TestParquetAgainstLibrary compares the values that are not null, row by row,
+// TestAgainstLibrary compares the values that are not null, row by row,
 // with those of parquet-go's row reader, an independent decoder.
-func TestParquetAgainstLibrary(t *testing.T) {
+func TestAgainstLibrary(t *testing.T) {
 	dir, files := formattest.ReadIndex(t, "parquet/INDEX.tsv")
 	read, compared, notByLibrary := 0, 0, []string{}
 	for _, f := range files {
@@ -171,7 +171,7 @@ func flatten(dst []format.Value, v format.Value) []format.Value {
 	return append(dst, v)
 }
 
-func sameValues(got []format.Value, want []pqgo.Value, leaf *parquetNode) bool {
+func sameValues(got []format.Value, want []pqgo.Value, leaf *node) bool {
 	return slices.EqualFunc(got, want, func(v format.Value, w pqgo.Value) bool {
 		switch w.Kind() {
 		case pqgo.Boolean:

@@ -168,15 +168,15 @@ func (c *chunkReader) peek(n int) ([]byte, error) {
 
 func (c *chunkReader) skip(n int) { c.window = c.window[n:] }
 
-// parquetPage is one decoded data page. Its memory is reused for the next.
-type parquetPage struct {
+// dataPage is one decoded data page. Its memory is reused for the next.
+type dataPage struct {
 	n    int // values, with nulls
 	reps []uint8
 	defs []uint8
 	full bool // no nulls: all definition levels are the highest
 	// values holds the values that are there. With a dictionary, values is the
 	// dictionary and index says which.
-	values *parquetValues
+	values *valueRun
 	index  []int32
 }
 
@@ -184,22 +184,22 @@ type parquetPage struct {
 // safe for concurrent use.
 type pageReader struct {
 	ctx   context.Context
-	leaf  *parquetNode
-	chunk parquetChunk
+	leaf  *node
+	chunk columnChunk
 	in    chunkReader
 	seen  int64 // values of the pages so far
 
-	page    parquetPage
+	page    dataPage
 	body    []byte
 	indexes []int32
-	plain   parquetValues
-	dict    parquetValues
+	plain   valueRun
+	dict    valueRun
 	hasDict bool
 	stored  []byte // of the dictionary, which its values may be part of
 }
 
 // open starts at a column's first page.
-func (p *pageReader) open(ctx context.Context, r io.ReaderAt, f *parquetFooter, leaf *parquetNode) error {
+func (p *pageReader) open(ctx context.Context, r io.ReaderAt, f *footer, leaf *node) error {
 	if leaf.column >= len(f.columns) {
 		return fault.Userf("the row group has %d columns, the schema at least %d (damaged)", len(f.columns), leaf.column+1)
 	}
@@ -226,7 +226,7 @@ func (p *pageReader) open(ctx context.Context, r io.ReaderAt, f *parquetFooter, 
 
 // next decodes the next data page, which is valid until the next call; nil at
 // the end.
-func (p *pageReader) next() (*parquetPage, error) {
+func (p *pageReader) next() (*dataPage, error) {
 	for p.seen < p.chunk.values && p.in.left() > 0 {
 		if err := p.ctx.Err(); err != nil {
 			return nil, err

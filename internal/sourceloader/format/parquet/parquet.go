@@ -56,7 +56,7 @@ func (Format) Chunks(ctx context.Context, st store.Store, obj store.Object, _ fo
 		return 0, err
 	}
 	defer in.Close()
-	f, err := readParquetFooter(in, obj, -1)
+	f, err := readFooter(in, obj, -1)
 	if err != nil {
 		return 0, fmt.Errorf("reading %s: %w", obj.URI, err)
 	}
@@ -90,7 +90,7 @@ type rowGroup struct {
 	from     int64 // rows before it are left out
 	row, end int64 // of the file
 	footer   int64 // memory of the metadata, in bytes
-	columns  []*parquetColumn
+	columns  []*column
 	rec      format.Record
 	values   []format.Value
 }
@@ -99,7 +99,7 @@ func (g *rowGroup) open(columns []string, limit int) error {
 	if g.number < 0 {
 		return fault.Userf("row groups are numbered from 0")
 	}
-	f, err := readParquetFooter(g.in, g.in.Object, g.number)
+	f, err := readFooter(g.in, g.in.Object, g.number)
 	if err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func (g *rowGroup) open(columns []string, limit int) error {
 	}
 	g.row, g.end, g.footer = f.firstRow, f.firstRow+f.rows, f.held()
 	for _, name := range columns {
-		c, err := newParquetColumn(g.ctx, g.in, f, root, name, limit)
+		c, err := newColumn(g.ctx, g.in, f, root, name, limit)
 		if err != nil {
 			return columnar.ColumnError(name, err)
 		}

@@ -89,8 +89,8 @@ func sampleParquet(t testing.TB, n int, options ...pqgo.WriterOption) []byte {
 	return b.Bytes()
 }
 
-func parquetPathsIn(data []byte) ([]string, error) {
-	f, err := readParquetFooter(bytes.NewReader(data), store.Object{Size: int64(len(data))}, -1)
+func pathsIn(data []byte) ([]string, error) {
+	f, err := readFooter(bytes.NewReader(data), store.Object{Size: int64(len(data))}, -1)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +107,7 @@ func parquetPathsIn(data []byte) ([]string, error) {
 	return names, nil
 }
 
-func TestParquetValues(t *testing.T) {
+func TestValues(t *testing.T) {
 	rows := sampleRows(50)
 	for _, option := range []pqgo.WriterOption{pqgo.DataPageVersion(1), pqgo.DataPageVersion(2)} {
 		st, obj := formattest.InMemory(sampleParquet(t, len(rows), option))
@@ -161,7 +161,7 @@ func ofMessages(r sampleRow, of func(message) string) string {
 	return "[" + strings.Join(parts, " ") + "]"
 }
 
-func TestParquetColumnErrors(t *testing.T) {
+func TestColumnErrors(t *testing.T) {
 	st, obj := formattest.InMemory(sampleParquet(t, 3))
 	for column, want := range map[string]string{
 		"txt":              `there is no column "txt"; did you mean "text"? The file has text, n, lang`,
@@ -181,7 +181,7 @@ func TestParquetColumnErrors(t *testing.T) {
 	}
 }
 
-func TestParquetTokenErrors(t *testing.T) {
+func TestTokenErrors(t *testing.T) {
 	type row struct {
 		Wide   []int64  `parquet:"wide,list"`
 		Plain  []uint32 `parquet:"plain,list"`
@@ -216,12 +216,12 @@ func TestParquetTokenErrors(t *testing.T) {
 	}
 }
 
-// TestParquetProjection counts bytes: a read takes the footer and the wanted
+// TestProjection counts bytes: a read takes the footer and the wanted
 // columns' chunks of one row group, nothing else.
-func TestParquetProjection(t *testing.T) {
+func TestProjection(t *testing.T) {
 	data := sampleParquet(t, 500)
 	st, obj := formattest.InMemory(data)
-	f, err := readParquetFooter(bytes.NewReader(data), obj, 2)
+	f, err := readFooter(bytes.NewReader(data), obj, 2)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,7 +247,7 @@ func TestParquetProjection(t *testing.T) {
 	}
 }
 
-func TestParquetCallback(t *testing.T) {
+func TestCallback(t *testing.T) {
 	st, obj := formattest.InMemory(sampleParquet(t, 40))
 	stop := errors.New("enough")
 	err := format.Read(context.Background(), Format{}, st, obj, 0, format.Options{Columns: []string{"text"}}, func(*format.Record) error { return stop })

@@ -46,22 +46,22 @@ const (
 	convertedJSON   = 19
 )
 
-// parquetNode is a node of the schema tree.
-type parquetNode struct {
-	parquetElement
-	children []*parquetNode
+// node is a node of the schema tree.
+type node struct {
+	element
+	children []*node
 	column   int // number of the leaf among the leaves, in a row group's order
 	maxRep   int
 	maxDef   int
 }
 
 // schemaTree builds the tree from the elements, which are written depth first.
-func schemaTree(elements []parquetElement) (*parquetNode, error) {
+func schemaTree(elements []element) (*node, error) {
 	b := &schemaBuilder{left: elements}
 	if len(elements) == 0 {
 		return nil, fault.Userf("the schema is empty (damaged)")
 	}
-	root := &parquetNode{parquetElement: elements[0]}
+	root := &node{element: elements[0]}
 	b.left = elements[1:]
 	root.leaf = false
 	if err := b.grow(root, 0); err != nil {
@@ -74,20 +74,20 @@ func schemaTree(elements []parquetElement) (*parquetNode, error) {
 }
 
 type schemaBuilder struct {
-	left   []parquetElement
+	left   []element
 	leaves int
 }
 
-func (b *schemaBuilder) grow(parent *parquetNode, depth int) error {
-	if parent.parquetElement.children < 0 || parent.parquetElement.children > len(b.left) || depth > 64 {
+func (b *schemaBuilder) grow(parent *node, depth int) error {
+	if parent.element.children < 0 || parent.element.children > len(b.left) || depth > 64 {
 		return fault.Userf("the schema claims %d fields in %q, %d deep, with %d elements left (damaged)",
-			parent.parquetElement.children, parent.name, depth, len(b.left))
+			parent.element.children, parent.name, depth, len(b.left))
 	}
-	for range parent.parquetElement.children {
+	for range parent.element.children {
 		if len(b.left) == 0 {
 			return fault.Userf("the schema ends inside the group %q (damaged)", parent.name)
 		}
-		n := &parquetNode{parquetElement: b.left[0], maxRep: parent.maxRep, maxDef: parent.maxDef}
+		n := &node{element: b.left[0], maxRep: parent.maxRep, maxDef: parent.maxDef}
 		b.left = b.left[1:]
 		switch n.repetition {
 		case pq.Required:
@@ -117,16 +117,16 @@ func (b *schemaBuilder) grow(parent *parquetNode, depth int) error {
 	return nil
 }
 
-func (n *parquetNode) isMap() bool {
+func (n *node) isMap() bool {
 	return n.logical == logicalMap || n.logical == 0 && (n.converted == convertedMap || n.converted == convertedMapKeyValue)
 }
 
-func (n *parquetNode) isList() bool {
+func (n *node) isList() bool {
 	return n.logical == logicalList || n.logical == 0 && n.converted == convertedList
 }
 
 // isInteger says that the leaf holds whole numbers, not a date, time or decimal.
-func (n *parquetNode) isInteger() bool {
+func (n *node) isInteger() bool {
 	if n.physical != pq.Int32 && n.physical != pq.Int64 {
 		return false
 	}
@@ -134,15 +134,15 @@ func (n *parquetNode) isInteger() bool {
 	return plain || n.logical == logicalInteger
 }
 
-func (n *parquetNode) isUnsigned() bool {
+func (n *node) isUnsigned() bool {
 	return n.unsigned || n.logical == 0 && n.converted >= convertedUint8 && n.converted <= convertedUint64
 }
 
-func (n *parquetNode) isDecimal() bool {
+func (n *node) isDecimal() bool {
 	return n.logical == logicalDecimal || n.logical == 0 && n.converted == convertedDecimal
 }
 
-func (n *parquetNode) isText() bool {
+func (n *node) isText() bool {
 	switch n.logical {
 	case 0:
 		return n.converted == convertedUTF8 || n.converted == convertedEnum || n.converted == convertedJSON
@@ -155,13 +155,13 @@ func (n *parquetNode) isText() bool {
 // place is a position on the way down the schema: a node, and whether its own
 // repetition has been entered already (a repeated node is a list of itself).
 type place struct {
-	node    *parquetNode
+	node    *node
 	entered bool
 }
 
 // element steps into a list or map. repeated is the node whose levels count
 // the elements.
-func (p place) element() (elem place, repeated *parquetNode, ok bool) {
+func (p place) element() (elem place, repeated *node, ok bool) {
 	n := p.node
 	if n.repetition == pq.Repeated && !p.entered {
 		return place{n, true}, n, true
@@ -184,14 +184,14 @@ func (p place) element() (elem place, repeated *parquetNode, ok bool) {
 // twoLevelList tells the old encoding of lists, where the repeated field is the
 // element, from the standard one, where it wraps the element. The rules are
 // those of the Parquet specification (LogicalTypes, backward compatibility).
-func twoLevelList(list, inner *parquetNode) bool {
+func twoLevelList(list, inner *node) bool {
 	return inner.leaf || len(inner.children) != 1 || inner.name == "array" || inner.name == list.name+"_tuple" ||
 		inner.children[0].repetition == pq.Repeated
 }
 
-// parquetField is a path resolved against a schema.
-type parquetField struct {
-	leaf *parquetNode
+// field is a path resolved against a schema.
+type field struct {
+	leaf *node
 	// lists holds, outermost first, the definition level at which a list on
 	// the way to the leaf has an element. One less means that it is empty,
 	// still less that it or something above is null.
@@ -202,8 +202,8 @@ type parquetField struct {
 }
 
 // resolve finds the leaf that path names.
-func (root *parquetNode) resolve(name string, path fieldpath.Path) (parquetField, error) {
-	var f parquetField
+func (root *node) resolve(name string, path fieldpath.Path) (field, error) {
+	var f field
 	at := place{root, true}
 	for i, step := range path {
 		elem, repeated, isList := at.element()
@@ -228,7 +228,7 @@ func (root *parquetNode) resolve(name string, path fieldpath.Path) (parquetField
 }
 
 // finish steps through the lists that the path left unsaid, down to the leaf.
-func (root *parquetNode) finish(f *parquetField, at place, name string) error {
+func (root *node) finish(f *field, at place, name string) error {
 	implied := false
 	for {
 		elem, repeated, isList := at.element()
@@ -252,7 +252,7 @@ func (root *parquetNode) finish(f *parquetField, at place, name string) error {
 
 // annotated returns the physical type that the annotation of an integer, date
 // or time belongs to.
-func (n *parquetNode) annotated() (pq.Type, bool) {
+func (n *node) annotated() (pq.Type, bool) {
 	switch {
 	case n.logical == logicalInteger:
 		if n.bits == 64 {
@@ -275,7 +275,7 @@ func (n *parquetNode) annotated() (pq.Type, bool) {
 	return pq.Int32, n.converted >= convertedUint8 && n.converted <= convertedInt64
 }
 
-func (n *parquetNode) child(name string) *parquetNode {
+func (n *node) child(name string) *node {
 	for _, c := range n.children {
 		if c.name == name {
 			return c
@@ -285,7 +285,7 @@ func (n *parquetNode) child(name string) *parquetNode {
 }
 
 // paths lists the columns of the schema as field paths.
-func (n *parquetNode) paths() []string { return appendPaths(nil, place{n, true}, nil) }
+func (n *node) paths() []string { return appendPaths(nil, place{n, true}, nil) }
 
 func appendPaths(have []string, at place, path fieldpath.Path) []string {
 	lists := path

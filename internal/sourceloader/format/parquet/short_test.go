@@ -64,9 +64,9 @@ func shortParquet(t testing.TB, createdBy string, rows int) []byte {
 	return append(binary.LittleEndian.AppendUint32(data, uint32(len(footer))), "PAR1"...)
 }
 
-// TestParquetShortSizes reads columns whose last page lies outside their size, in whole or
+// TestShortSizes reads columns whose last page lies outside their size, in whole or
 // with its header, if an old writer made them, and refuses them otherwise.
-func TestParquetShortSizes(t *testing.T) {
+func TestShortSizes(t *testing.T) {
 	for _, rows := range []int{2, 100, 10_000} {
 		for writer, read := range map[string]bool{
 			"parquet-mr": true, "parquet-mr version 1.2.8 (build x)": true, "parquet-mr version 1.1.11": true,
@@ -103,9 +103,9 @@ func readShort(t *testing.T, data []byte, group int, fn func(*format.Record)) er
 	})
 }
 
-// TestParquetShortSizesCut takes a byte after the other off the end of the pages: an old
+// TestShortSizesCut takes a byte after the other off the end of the pages: an old
 // writer's file is no reason to read what is not there.
-func TestParquetShortSizesCut(t *testing.T) {
+func TestShortSizesCut(t *testing.T) {
 	data := shortParquet(t, "parquet-mr", 100)
 	size := int(binary.LittleEndian.Uint32(data[len(data)-8:]))
 	end := len(data) - 8 - size

@@ -9,15 +9,15 @@ import (
 // spareColumns holds column readers whose memory the next row group can use
 // again: else half of what reading tokens allocates is buffers, and clearing them
 // costs more than filling them.
-var spareColumns = sync.Pool{New: func() any { return &parquetColumn{pages: new(pageReader)} }}
+var spareColumns = sync.Pool{New: func() any { return &column{pages: new(pageReader)} }}
 
 // release gives the column's memory to the next one. No value of it may be used
 // after.
-func (c *parquetColumn) release() {
+func (c *column) release() {
 	p := c.pages
 	*p = pageReader{
 		in:      chunkReader{buf: spare(p.in.buf)},
-		page:    parquetPage{reps: spare(p.page.reps), defs: spare(p.page.defs)},
+		page:    dataPage{reps: spare(p.page.reps), defs: spare(p.page.defs)},
 		body:    spare(p.body),
 		indexes: spare(p.indexes),
 		plain:   p.plain.spare(),
@@ -25,39 +25,39 @@ func (c *parquetColumn) release() {
 	}
 	clear(c.entries[:cap(c.entries)]) // their values borrow
 	clear(c.list[:cap(c.list)])
-	*c = parquetColumn{pages: p, tokens: spare(c.tokens), entries: spare(c.entries), list: spare(c.list), kept: spare(c.kept)}
+	*c = column{pages: p, tokens: spare(c.tokens), entries: spare(c.entries), list: spare(c.list), kept: spare(c.kept)}
 	spareColumns.Put(c)
 }
 
 // held is the memory of the column, in bytes: the window of the file, the decoded
 // page and dictionary, and scratch of values.
-func (c *parquetColumn) held() int64 {
+func (c *column) held() int64 {
 	p := c.pages
 	pages := cap(p.in.buf) + cap(p.page.reps) + cap(p.page.defs) + cap(p.body) + 4*cap(p.indexes)
 	values := 4*cap(c.tokens) + entryBytes*cap(c.entries) + format.ValueBytes*cap(c.list) + cap(c.kept)
 	return int64(pages+values) + p.plain.held() + p.dict.held() + int64(cap(p.stored))
 }
 
-// entryBytes is the memory of a parquetEntry.
+// entryBytes is the memory of a entry.
 const entryBytes = format.ValueBytes + 8
 
-func (v *parquetValues) held() int64 {
+func (v *valueRun) held() int64 {
 	return int64(4*cap(v.words32) + 8*cap(v.words64) + 4*cap(v.offs) + cap(v.own))
 }
 
 // held is the memory of the metadata that a reader keeps, in bytes, about.
-func (f *parquetFooter) held() int64 {
+func (f *footer) held() int64 {
 	return int64(chunkBytes*cap(f.columns) + elementBytes*cap(f.elements))
 }
 
 const (
-	chunkBytes   = 56  // memory of a parquetChunk
+	chunkBytes   = 56  // memory of a columnChunk
 	elementBytes = 320 // of an element and its node, with a short name
 )
 
 // spare is the memory of values without the values.
-func (v *parquetValues) spare() parquetValues {
-	return parquetValues{words32: spare(v.words32), words64: spare(v.words64), offs: spare(v.offs), own: spare(v.own)}
+func (v *valueRun) spare() valueRun {
+	return valueRun{words32: spare(v.words32), words64: spare(v.words64), offs: spare(v.offs), own: spare(v.own)}
 }
 
 // maxScratch is the most that is kept of the buffers of a column.

@@ -10,12 +10,12 @@ import (
 	"github.com/millrace-data/millrace/internal/sourceloader/format/compress"
 )
 
-// parquetValues is a run of decoded values of one physical type. One of the
+// valueRun is a run of decoded values of one physical type. One of the
 // three stores is in use: words32 for INT32, FLOAT (as bits) and BOOLEAN,
 // words64 for INT64 and DOUBLE (as bits), blob for byte arrays and INT96. Value
 // i of a byte array is blob[offs[i]+gap:offs[i+1]]; with a fixed width, offs is
 // unused.
-type parquetValues struct {
+type valueRun struct {
 	n       int
 	words32 []int32
 	words64 []int64
@@ -27,7 +27,7 @@ type parquetValues struct {
 }
 
 // bytes returns value i of a byte array; it is part of the page.
-func (v *parquetValues) bytes(i int) []byte {
+func (v *valueRun) bytes(i int) []byte {
 	if v.width > 0 {
 		return v.blob[i*v.width : (i+1)*v.width : (i+1)*v.width]
 	}
@@ -36,7 +36,7 @@ func (v *parquetValues) bytes(i int) []byte {
 }
 
 // decode fills v with n values from src.
-func (v *parquetValues) decode(leaf *parquetNode, enc pq.Encoding, src []byte, n int) error {
+func (v *valueRun) decode(leaf *node, enc pq.Encoding, src []byte, n int) error {
 	v.n, v.width = n, 0
 	switch leaf.physical {
 	case pq.Boolean:
@@ -66,7 +66,7 @@ func needBytes(src []byte, n, width int) error {
 	return nil
 }
 
-func (v *parquetValues) decodeBools(enc pq.Encoding, src []byte) error {
+func (v *valueRun) decodeBools(enc pq.Encoding, src []byte) error {
 	v.words32 = sizedInts(v.words32, v.n)
 	switch enc {
 	case pq.Plain:
@@ -88,7 +88,7 @@ func (v *parquetValues) decodeBools(enc pq.Encoding, src []byte) error {
 	return badEncoding(enc, pq.Boolean)
 }
 
-func (v *parquetValues) decode32(enc pq.Encoding, src []byte) error {
+func (v *valueRun) decode32(enc pq.Encoding, src []byte) error {
 	v.words32 = sizedInts(v.words32, v.n)
 	switch enc {
 	case pq.Plain:
@@ -113,7 +113,7 @@ func (v *parquetValues) decode32(enc pq.Encoding, src []byte) error {
 	return nil
 }
 
-func (v *parquetValues) decode64(enc pq.Encoding, src []byte) error {
+func (v *valueRun) decode64(enc pq.Encoding, src []byte) error {
 	v.words64 = sizedInts(v.words64, v.n)
 	switch enc {
 	case pq.Plain:
@@ -138,7 +138,7 @@ func (v *parquetValues) decode64(enc pq.Encoding, src []byte) error {
 	return nil
 }
 
-func (v *parquetValues) decodeFixed(enc pq.Encoding, src []byte, width int) error {
+func (v *valueRun) decodeFixed(enc pq.Encoding, src []byte, width int) error {
 	if width <= 0 || width > math.MaxInt16 {
 		return fault.Userf("a fixed length of %d bytes is not valid (1 to %d)", width, math.MaxInt16)
 	}
@@ -164,7 +164,7 @@ func (v *parquetValues) decodeFixed(enc pq.Encoding, src []byte, width int) erro
 	return badEncoding(enc, pq.FixedLenByteArray)
 }
 
-func (v *parquetValues) decodeBytes(enc pq.Encoding, src []byte) error {
+func (v *valueRun) decodeBytes(enc pq.Encoding, src []byte) error {
 	switch enc {
 	case pq.Plain:
 		return v.decodePlainBytes(src)
@@ -177,7 +177,7 @@ func (v *parquetValues) decodeBytes(enc pq.Encoding, src []byte) error {
 }
 
 // decodePlainBytes leaves the values where they are, each after its length.
-func (v *parquetValues) decodePlainBytes(src []byte) error {
+func (v *valueRun) decodePlainBytes(src []byte) error {
 	v.offs, v.gap, v.blob = sizedInts(v.offs, v.n+1), 4, src
 	at := 0
 	for i := range v.n {
@@ -199,7 +199,7 @@ func errValueShort(i int) error {
 	return fault.Userf("the page ends inside value %d (truncated or damaged)", i)
 }
 
-func (v *parquetValues) decodeLengthBytes(src []byte) error {
+func (v *valueRun) decodeLengthBytes(src []byte) error {
 	v.offs, v.gap = sizedInts(v.offs, v.n+1), 0
 	used, total, err := v.decodeLengths(src, v.offs[1:])
 	if err != nil {
@@ -217,7 +217,7 @@ func (v *parquetValues) decodeLengthBytes(src []byte) error {
 }
 
 // decodeLengths fills lengths, one per value, and sums them.
-func (v *parquetValues) decodeLengths(src []byte, lengths []int32) (used int, total int64, err error) {
+func (v *valueRun) decodeLengths(src []byte, lengths []int32) (used int, total int64, err error) {
 	negative := false
 	used, err = decodeDelta(src, v.n, func(i int, x int64) {
 		lengths[i] = int32(x)
@@ -232,7 +232,7 @@ func (v *parquetValues) decodeLengths(src []byte, lengths []int32) (used int, to
 
 // decodeDeltaBytes rebuilds values that each share a prefix with the one
 // before.
-func (v *parquetValues) decodeDeltaBytes(src []byte) error {
+func (v *valueRun) decodeDeltaBytes(src []byte) error {
 	v.offs, v.gap = sizedInts(v.offs, v.n+1), 0
 	prefixes := make([]int32, v.n)
 	used, shared, err := v.decodeLengths(src, prefixes)
