@@ -258,7 +258,7 @@ func decompress(codec int8, src []byte, size int) ([]byte, error) {
 		return compress.Inflate(lz4.NewReader(bytes.NewReader(src)), nil, len(src), size)
 	case 1:
 		if size <= 256*len(src) {
-			return compress.Zstd().DecodeAll(src, make([]byte, 0, size))
+			return compress.DecodeZstd(make([]byte, 0, size), src)
 		}
 		// Far more than usual is claimed: memory follows what is really there.
 		r, err := zstd.NewReader(bytes.NewReader(src), zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true))

@@ -9,9 +9,6 @@ package compress
 import (
 	"errors"
 	"io"
-	"sync"
-
-	"github.com/klauspost/compress/zstd"
 
 	"github.com/millrace-data/millrace/internal/fault"
 )
@@ -24,16 +21,6 @@ type Reader interface {
 	Held() int64
 	Close()
 }
-
-// Zstd is shared by all reads: it is safe for concurrent use, and the limit
-// makes it refuse a frame that is longer than the buffer it is given.
-var Zstd = sync.OnceValue(func() *zstd.Decoder {
-	d, err := zstd.NewReader(nil, zstd.WithDecoderLowmem(true), zstd.WithDecodeAllCapLimit(true))
-	if err != nil {
-		panic(err) // the options above are constants
-	}
-	return d
-})
 
 // Sized returns buf with size bytes, in new memory if it is too short.
 func Sized(buf []byte, size int) []byte {

@@ -3,6 +3,7 @@ package compress
 import (
 	"errors"
 	"io"
+	"sync"
 
 	"github.com/klauspost/compress/zstd"
 
@@ -14,6 +15,30 @@ const (
 	zstdBlock  = 128 << 10 // the longest block of a frame
 	zstdTables = 96 << 10  // Huffman and sequence tables, measured
 )
+
+// blocks are decoders of blocks. The limit makes them refuse a frame that is longer
+// than the buffer it is given.
+var blocks = sync.Pool{New: func() any {
+	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecodeAllCapLimit(true))
+	if err != nil {
+		panic(err) // the options above are constants
+	}
+	return d
+}}
+
+// emptyFrame is a frame of no bytes: magic, single segment of length 0, last block.
+var emptyFrame = []byte{0x28, 0xb5, 0x2f, 0xfd, 0x20, 0, 1, 0, 0}
+
+// DecodeZstd decompresses a block into buf, as far as its capacity goes.
+func DecodeZstd(buf, src []byte) ([]byte, error) {
+	d := blocks.Get().(*zstd.Decoder)
+	out, err := d.DecodeAll(src, buf[:0])
+	// A decoder refers to its last output until the next one: nothing of that is ours.
+	if _, again := d.DecodeAll(emptyFrame, nil); again == nil {
+		blocks.Put(d)
+	}
+	return out, err
+}
 
 // zstdReader reads the frames of a zstd file as one stream, in one goroutine. It
 // notes the header of the first frame, which says how much memory the window takes.

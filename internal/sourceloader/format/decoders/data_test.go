@@ -135,6 +135,20 @@ func TestGoodFiles(t *testing.T) {
 	checkAllListed(t, listed)
 }
 
+// TestResumeGoodFiles stops each file of the data set at a few records and goes on.
+func TestResumeGoodFiles(t *testing.T) {
+	for _, c := range goodFiles {
+		f, obj := openData(t, c.file)
+		if obj.Size > 1<<20 {
+			continue // as others of its format
+		}
+		opt := format.Options{Columns: strings.Fields(c.columns), ChunkBytes: 1 << 40}
+		if err := formattest.Resume(t.Context(), f, store.Local{}, obj, opt, 1+max(c.records, 100)/3); err != nil {
+			t.Errorf("%s: %v", c.file, err)
+		}
+	}
+}
+
 // checkAllListed: no file of these sets is left out of the table above.
 func checkAllListed(t *testing.T, listed map[string]bool) {
 	root := testdata.Dir(t)

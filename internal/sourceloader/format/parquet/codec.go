@@ -35,7 +35,7 @@ func decode(codec pq.CompressionCodec, buf, src []byte, size int) ([]byte, error
 		}
 		return snappy.Decode(compress.Sized(buf, size), src)
 	case pq.Zstd:
-		return compress.Zstd().DecodeAll(src, compress.Sized(buf, size)[:0:size])
+		return compress.DecodeZstd(compress.Sized(buf, size)[:0:size], src)
 	case pq.Gzip:
 		r, err := gzip.NewReader(bytes.NewReader(src))
 		if err != nil {

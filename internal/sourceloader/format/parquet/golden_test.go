@@ -342,3 +342,27 @@ func text(v format.Value) string {
 	}
 	return ""
 }
+
+// TestResume stops the row groups or batches of the smaller files at a few rows and
+// goes on.
+func TestResume(t *testing.T) {
+	dir, files := formattest.ReadIndex(t, "parquet/INDEX.tsv")
+	resumed := 0
+	for _, f := range files {
+		obj := formattest.Stat(t, filepath.Join(dir, f.Path))
+		columns, err := pathsOf(obj)
+		if err != nil || obj.Size > 40<<10 || f.Fields["rows"] == "" {
+			continue
+		}
+		err = formattest.Resume(t.Context(), Format{}, store.Local{}, obj, format.Options{Columns: columns[:min(len(columns), 20)]}, 1+f.Int(t, "rows")/3)
+		switch {
+		case err == nil:
+			resumed++
+		case fault.ClassOf(err) != fault.User: // a file with a column that is refused
+			t.Errorf("%s: %v", f.Path, err)
+		}
+	}
+	if resumed < 60 {
+		t.Errorf("%d files of %d were read in parts", resumed, len(files))
+	}
+}
