@@ -202,13 +202,18 @@ type Reader interface {
 	Close() error
 }
 
-// Read calls fn for each record of a chunk, in file order. The record is valid
-// during the call only. An error of fn stops the read and is returned as it is.
-func Read(ctx context.Context, f Format, st store.Store, obj store.Object, chunk int, opt Options, fn func(*Record) error) (err error) {
+// Read calls fn for each record of a chunk, as Each does.
+func Read(ctx context.Context, f Format, st store.Store, obj store.Object, chunk int, opt Options, fn func(*Record) error) error {
 	r, err := f.Open(ctx, st, obj, chunk, 0, opt)
 	if err != nil {
 		return err
 	}
+	return Each(r, fn)
+}
+
+// Each calls fn for each record that r still has, and closes r. The record is valid
+// during the call only. An error of fn stops the read and is returned as it is.
+func Each(r Reader, fn func(*Record) error) error {
 	defer r.Close()
 	for {
 		rec, err := r.Next()

@@ -152,14 +152,24 @@ func (file *File) fingerprint(ctx context.Context, st store.Store, f format.Form
 	return nil
 }
 
-// ReadUnit calls fn for each record of a unit. It refuses a file or companion that
-// changed after the manifest was made.
+// ReadUnit calls fn for each record of a unit. It refuses a file, or a companion
+// of it, that changed after the manifest was made.
 func (s *Source) ReadUnit(ctx context.Context, st store.Store, u Unit, fn func(*format.Record) error) error {
-	file := &s.Manifest.Files[u.File]
-	if err := file.checkCompanions(ctx, st); err != nil {
+	r, err := s.OpenUnit(ctx, st, u, 0)
+	if err != nil {
 		return err
 	}
-	return format.Read(ctx, s.Format, st, file.Object, u.Chunk, s.Options, fn)
+	return format.Each(r, fn)
+}
+
+// OpenUnit opens a unit at a position, which is one that an earlier reader of it came
+// to, in any process. It refuses what ReadUnit refuses.
+func (s *Source) OpenUnit(ctx context.Context, st store.Store, u Unit, from format.Position) (format.Reader, error) {
+	file := &s.Manifest.Files[u.File]
+	if err := file.checkCompanions(ctx, st); err != nil {
+		return nil, err
+	}
+	return s.Format.Open(ctx, st, file.Object, u.Chunk, from, s.Options)
 }
 
 func (file *File) checkCompanions(ctx context.Context, st store.Store) error {

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -356,5 +357,31 @@ func writeFile(t *testing.T, path string, data []byte) {
 	t.Helper()
 	if err := os.WriteFile(path, data, 0o644); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestOpenUnit: a unit that was left after a record goes on with the next one.
+func TestOpenUnit(t *testing.T) {
+	var files store.Memory
+	files.Put("/a.jsonl", []byte("{\"n\":1}\n{\"n\":2}\n{\"n\":3}\n"))
+	src, err := order.Index(t.Context(), &files, &jobspec.Source{Name: "s", Files: []string{"/a.jsonl"}}, 1, []string{"n"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var read []int64
+	for at := format.Position(0); ; {
+		r, err := src.OpenUnit(t.Context(), &files, order.Unit{}, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rec, err := r.Next()
+		if err != nil {
+			if err != io.EOF || !slices.Equal(read, []int64{1, 2, 3}) {
+				t.Errorf("read %d: %v", read, err)
+			}
+			return
+		}
+		read, at = append(read, rec.Values[0].Int), rec.After()
+		r.Close()
 	}
 }
