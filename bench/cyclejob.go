@@ -126,7 +126,7 @@ func (j *cycleJob) run(ctx context.Context, steps int) (*cycleRun, error) {
 
 // resume goes on from a token.
 func (j *cycleJob) resume(ctx context.Context, token []byte, steps int) (*cycleRun, error) {
-	reply, err := pb.NewPlannerClient(j.conn).Join(ctx, &pb.JoinRequest{Rank: &pb.Coordinates{}, Token: token})
+	reply, err := pb.NewPlannerClient(j.conn).Join(ctx, &pb.JoinRequest{Rank: &pb.Coordinates{}, Token: token, Protocol: rpc.Protocol})
 	if err != nil {
 		return nil, err
 	}

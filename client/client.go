@@ -71,7 +71,7 @@ type Options struct {
 	Identity []byte        // checked against the spec's identity, if set
 	Token    []byte        // position to resume from; nil = the first step
 	Start    Start         // where to begin without a token
-	Prefetch int           // steps to read ahead; default 2, negative = none; at most two less than the planner's
+	Prefetch int           // steps to read ahead; default 2, negative = none; at most 1024
 	Deadline time.Duration // of one batch; default 10 minutes
 	Security rpc.Security  //
 	Log      *slog.Logger  // is told what the service waits for when a call takes more than 10 s, and what was lost; default: slog.Default()
@@ -185,15 +185,17 @@ func (b *Batch) Release() {
 
 // Client feeds one rank. It is not safe for concurrent use.
 type Client struct {
-	opts    Options
-	address string
-	planner *grpc.ClientConn
-	session session
-	next    int64   // step that Next returns
-	reader  *reader // nil if nothing is read ahead
-	failed  error   // what Next returns from now on
-	closed  bool
-	spares  chan *memory // of released batches; a sync.Pool would be emptied by each collection
+	opts     Options
+	address  string
+	planner  *grpc.ClientConn
+	session  session
+	next     int64        // step that Next returns
+	position atomic.Int64 // the trainer is done with all steps before it
+	reader   *reader      // nil if nothing is read ahead
+	acks     *acks        // beside reader
+	failed   error        // what Next returns from now on
+	closed   bool
+	spares   chan *memory // of released batches; a sync.Pool would be emptied by each collection
 }
 
 // Open joins the job served at address (the planner's, or that of `millrace
@@ -210,8 +212,9 @@ func Open(ctx context.Context, address string, opts Options) (*Client, error) {
 	if c.next, err = c.join(ctx); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
-	if depth := min(opts.Prefetch, int(c.session.now().reply.Ahead)-2); depth > 0 {
-		c.reader = c.readAhead(depth)
+	c.position.Store(c.next)
+	if depth := min(opts.Prefetch, maxPrefetch); depth > 0 {
+		c.reader, c.acks = c.readAhead(depth), c.startAcks()
 	}
 	return c, nil
 }
@@ -239,17 +242,12 @@ func (c *Client) Next(ctx context.Context) (*Batch, error) {
 }
 
 func (c *Client) take(ctx context.Context) (*Batch, error) {
-	if c.reader != nil {
-		return c.reader.take(ctx, c.next)
+	c.position.Store(c.next)
+	if c.reader == nil {
+		return c.fetch(ctx, c.next)
 	}
-	return c.inPlace(ctx, c.next)
-}
-
-func (c *Client) inPlace(ctx context.Context, step int64) (*Batch, error) {
-	acked := c.next
-	return c.fetch(ctx, step, func() int64 { return acked }, func(ctx context.Context, at *joined) (*Batch, error) {
-		return c.fetchOnce(ctx, at, step, acked, new(atomic.Bool))
-	})
+	c.acks.notify()
+	return c.reader.take(ctx)
 }
 
 // At returns any step that is still served, without moving the client.
@@ -257,15 +255,14 @@ func (c *Client) At(ctx context.Context, step int64) (*Batch, error) {
 	if c.closed {
 		return nil, errClosed
 	}
-	return c.inPlace(ctx, step)
+	return c.fetch(ctx, step)
 }
 
-// fetchOnce asks once, where the rank has joined; answered becomes true when the answer
-// begins to come.
-func (c *Client) fetchOnce(ctx context.Context, at *joined, step, acked int64, answered *atomic.Bool) (*Batch, error) {
+// fetchOnce asks once, where the rank has joined.
+func (c *Client) fetchOnce(ctx context.Context, at *joined, step int64) (*Batch, error) {
 	stream, err := pb.NewConstructorClient(at.data).Batch(ctx, &pb.BatchRequest{
 		Identity: at.reply.Identity, Generation: at.reply.Generation,
-		Step: uint64(step), Acked: uint64(acked), Rank: c.opts.Rank.wire(), Join: at.reply.Join,
+		Step: uint64(step), Acked: uint64(c.position.Load()), Rank: c.opts.Rank.wire(), Join: at.reply.Join,
 	})
 	if err != nil {
 		return nil, rpc.FromStatus(err)
@@ -275,7 +272,7 @@ func (c *Client) fetchOnce(ctx context.Context, at *joined, step, acked int64, a
 	case m = <-c.spares:
 	default:
 	}
-	b, err := receive(noted{stream, answered}, at.reply.Sources, m)
+	b, err := receive(stream, at.reply.Sources, m)
 	if b != nil {
 		b.home = c.spares
 	}
@@ -392,13 +389,16 @@ func (c *Client) Fetches() bool { return c.session.now().reply.Fetches }
 // Format is the job's output format.
 func (c *Client) Format() string { return c.session.now().reply.Format }
 
-// Close lets go of the connections. It is safe to call twice.
+// Close ends the client. The steps before the last batch returned are acknowledged by then,
+// and the last one, too, if Next said that the data ends; that may take some seconds if the
+// service does not answer. It is safe to call twice.
 func (c *Client) Close() error {
 	if c.closed {
 		return nil
 	}
 	c.closed, c.failed = true, errClosed
 	if c.reader != nil {
+		c.acks.close()
 		c.reader.close()
 	}
 	err := c.session.close()

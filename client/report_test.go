@@ -31,13 +31,18 @@ batch: {sequence_length: 48, sequences: 2}
 // withService runs a service of the job and calls use with its address.
 func withService(t *testing.T, use func(ctx context.Context, address string)) {
 	t.Helper()
+	withServiceOf(t, steered, use)
+}
+
+func withServiceOf(t *testing.T, spec string, use func(ctx context.Context, address string)) {
+	t.Helper()
 	dir := t.TempDir()
 	for _, name := range []string{"web.txt", "code.txt"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(strings.Repeat("one line of "+name+"\n", 50)), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	job, findings := jobspec.Parse("steered.yaml", []byte(steered), dir)
+	job, findings := jobspec.Parse("steered.yaml", []byte(spec), dir)
 	if err := findings.Err(); err != nil {
 		t.Fatal(err)
 	}

@@ -119,10 +119,12 @@ func (c *Client) askToJoin(ctx context.Context, token []byte, opts ...grpc.CallO
 	}
 	reply, err := pb.NewPlannerClient(c.planner).Join(ctx, &pb.JoinRequest{
 		Job: c.opts.Job, Identity: identity, Rank: c.opts.Rank.wire(), Token: token, Start: start,
-		Mesh: &pb.Mesh{Dp: uint32(m.DP), Cp: uint32(m.CP), Pp: uint32(m.PP), Tp: uint32(m.TP)},
+		Mesh: &pb.Mesh{Dp: uint32(m.DP), Cp: uint32(m.CP), Pp: uint32(m.PP), Tp: uint32(m.TP)}, Protocol: rpc.Protocol,
 	}, opts...)
+	if err = rpc.FromStatus(err); err == nil {
+		err = rpc.CheckService(reply.Protocol)
+	}
 	if err != nil {
-		err = rpc.FromStatus(err)
 		return nil, fault.As(fault.ClassOf(err), fmt.Errorf("%s cannot join the job at %s: %w", c.opts.Rank, c.address, err))
 	}
 	return reply, nil
@@ -175,23 +177,20 @@ const retryEvery = 200 * time.Millisecond
 const rejoinAfter = 2
 
 // fetch asks for a step until it comes or the deadline passes: asking twice gives the
-// same bytes. acked is how far the trainer is.
-func (c *Client) fetch(ctx context.Context, step int64, acked func() int64, ask func(context.Context, *joined) (*Batch, error)) (*Batch, error) {
+// same bytes.
+func (c *Client) fetch(ctx context.Context, step int64) (*Batch, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.Deadline)
 	defer cancel()
 	begin := time.Now()
 	var lost error // of the attempt before: it says why, an expired deadline does not
 	for losses := 0; ; {
 		at := c.session.now()
-		b, err := ask(ctx, at)
+		b, err := c.fetchOnce(ctx, at, step)
 		if err == nil || errors.Is(err, io.EOF) {
 			return b, err
 		}
-		if errors.Is(err, errRenewed) {
-			continue
-		}
 		if losses++; losses >= rejoinAfter && again(ctx, err) {
-			if err = c.rejoin(ctx, at, acked()); err == nil {
+			if err = c.rejoin(ctx, at, c.position.Load()); err == nil {
 				losses = 0
 				continue
 			}

@@ -100,7 +100,7 @@ func TestLargeRequests(t *testing.T) {
 // joined is the answer to a rank that joins.
 func joined(t testing.TB, s *server) *pb.JoinReply {
 	t.Helper()
-	reply, err := pb.NewPlannerClient(dial(t, s.address, s.address)).Join(t.Context(), &pb.JoinRequest{Rank: &pb.Coordinates{Dp: 1}})
+	reply, err := pb.NewPlannerClient(dial(t, s.address, s.address)).Join(t.Context(), &pb.JoinRequest{Rank: &pb.Coordinates{Dp: 1}, Protocol: rpc.Protocol})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ func (c *Constructor) Batch(req *pb.BatchRequest, stream grpc.ServerStreamingSer
 	defer cancel()
 	ctx, cancel = context.WithTimeout(ctx, c.opts.Deadline)
 	defer cancel()
-	caller := deliver.Caller{Rank: deliver.RankOf(req.Rank), Generation: req.Generation, Join: req.Join, Acked: req.Acked, Identity: req.Identity}
+	caller := callerOf(req)
 	got, end, err := c.steps.Get(ctx, caller, req.Step)
 	if err != nil {
 		return rpc.ToStatus(err)
@@ -43,6 +43,27 @@ func (c *Constructor) Batch(req *pb.BatchRequest, stream grpc.ServerStreamingSer
 	c.steps.Delivered(len(body))
 	*buf = body
 	return rpc.SendBody(stream, header, body, func() { c.bodies.put(buf) })
+}
+
+// Ack implements the Constructor service.
+func (c *Constructor) Ack(_ context.Context, req *pb.AckRequest) (*pb.AckReply, error) {
+	if err := c.steps.Ack(callerOf(req)); err != nil {
+		return nil, rpc.ToStatus(err)
+	}
+	return &pb.AckReply{}, nil
+}
+
+// callerOf is what every request of a rank says of it.
+func callerOf(req interface {
+	GetIdentity() []byte
+	GetGeneration() uint64
+	GetAcked() uint64
+	GetRank() *pb.Coordinates
+	GetJoin() uint64
+}) deliver.Caller {
+	return deliver.Caller{
+		Rank: deliver.RankOf(req.GetRank()), Generation: req.GetGeneration(), Join: req.GetJoin(), Acked: req.GetAcked(), Identity: req.GetIdentity(),
+	}
 }
 
 // part assembles a rank's part of a step: its bucket's microbatches, cut for its

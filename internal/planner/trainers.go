@@ -40,7 +40,7 @@ func (p *Planner) ask(ctx context.Context, q control.Question) (control.Reply, e
 
 // Join implements the Planner service.
 func (p *Planner) Join(ctx context.Context, req *pb.JoinRequest) (*pb.JoinReply, error) {
-	if err := cmp.Or(p.checkJoin(req), checkStart(req)); err != nil {
+	if err := cmp.Or(rpc.CheckClient(req.Protocol), p.checkJoin(req), checkStart(req)); err != nil {
 		return nil, rpc.ToStatus(err)
 	}
 	m := req.Mesh
@@ -70,7 +70,7 @@ func (p *Planner) joinReply(answer control.Reply) *pb.JoinReply {
 		Job: p.opts.Job.Name, Identity: p.spec[:], Generation: r.Generation, NextStep: uint64(r.NextStep),
 		Constructor: r.Constructor, Fetches: r.Fetches, Microbatches: uint32(r.Microbatches),
 		Format: p.opts.Job.Output.Format, Sources: r.Sources, Mesh: wireMesh(r.Mesh),
-		Token: r.Token, Ahead: uint32(p.opts.Prefetch), Join: r.Join,
+		Token: r.Token, Join: r.Join, Protocol: rpc.Protocol,
 	}
 }
 

@@ -3849,6 +3849,7 @@ type JoinRequest struct {
 	Mesh          *state.Mesh            `protobuf:"bytes,4,opt,name=mesh,proto3" json:"mesh,omitempty"`   // sizes the trainer believes in; 0 = do not check
 	Token         []byte                 `protobuf:"bytes,5,opt,name=token,proto3" json:"token,omitempty"` // resume token; empty = from the start
 	Start         Start                  `protobuf:"varint,8,opt,name=start,proto3,enum=millrace.v1.Start" json:"start,omitempty"`
+	Protocol      uint32                 `protobuf:"varint,9,opt,name=protocol,proto3" json:"protocol,omitempty"` // of the client: internal/rpc/protocol.go
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3925,23 +3926,28 @@ func (x *JoinRequest) GetStart() Start {
 	return Start_START_UNSPECIFIED
 }
 
+func (x *JoinRequest) GetProtocol() uint32 {
+	if x != nil {
+		return x.Protocol
+	}
+	return 0
+}
+
 type JoinReply struct {
-	state        protoimpl.MessageState `protogen:"open.v1"`
-	Job          string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
-	Identity     []byte                 `protobuf:"bytes,2,opt,name=identity,proto3" json:"identity,omitempty"`
-	Generation   uint64                 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`
-	NextStep     uint64                 `protobuf:"varint,4,opt,name=next_step,json=nextStep,proto3" json:"next_step,omitempty"`
-	Constructor  string                 `protobuf:"bytes,5,opt,name=constructor,proto3" json:"constructor,omitempty"` // address that serves this rank
-	Fetches      bool                   `protobuf:"varint,6,opt,name=fetches,proto3" json:"fetches,omitempty"`        // false: a broadcast serves this rank
-	Microbatches uint32                 `protobuf:"varint,7,opt,name=microbatches,proto3" json:"microbatches,omitempty"`
-	Format       string                 `protobuf:"bytes,8,opt,name=format,proto3" json:"format,omitempty"`
-	Sources      []string               `protobuf:"bytes,9,rep,name=sources,proto3" json:"sources,omitempty"`
-	Mesh         *state.Mesh            `protobuf:"bytes,10,opt,name=mesh,proto3" json:"mesh,omitempty"`
-	Token        []byte                 `protobuf:"bytes,11,opt,name=token,proto3" json:"token,omitempty"`  // the token of next_step
-	Ahead        uint32                 `protobuf:"varint,12,opt,name=ahead,proto3" json:"ahead,omitempty"` // steps planned ahead of the slowest rank: a client that reads
-	// ahead must stop two short of it, or its own request holds
-	// back the acknowledgement that the request waits for
-	Join          uint64 `protobuf:"varint,13,opt,name=join,proto3" json:"join,omitempty"` // to be repeated in every BatchRequest
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	Identity      []byte                 `protobuf:"bytes,2,opt,name=identity,proto3" json:"identity,omitempty"`
+	Generation    uint64                 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`
+	NextStep      uint64                 `protobuf:"varint,4,opt,name=next_step,json=nextStep,proto3" json:"next_step,omitempty"`
+	Constructor   string                 `protobuf:"bytes,5,opt,name=constructor,proto3" json:"constructor,omitempty"` // address that serves this rank
+	Fetches       bool                   `protobuf:"varint,6,opt,name=fetches,proto3" json:"fetches,omitempty"`        // false: a broadcast serves this rank
+	Microbatches  uint32                 `protobuf:"varint,7,opt,name=microbatches,proto3" json:"microbatches,omitempty"`
+	Format        string                 `protobuf:"bytes,8,opt,name=format,proto3" json:"format,omitempty"`
+	Sources       []string               `protobuf:"bytes,9,rep,name=sources,proto3" json:"sources,omitempty"`
+	Mesh          *state.Mesh            `protobuf:"bytes,10,opt,name=mesh,proto3" json:"mesh,omitempty"`
+	Token         []byte                 `protobuf:"bytes,11,opt,name=token,proto3" json:"token,omitempty"`        // the token of next_step
+	Join          uint64                 `protobuf:"varint,13,opt,name=join,proto3" json:"join,omitempty"`         // to be repeated in every BatchRequest and AckRequest
+	Protocol      uint32                 `protobuf:"varint,14,opt,name=protocol,proto3" json:"protocol,omitempty"` // of the service; 0 before there was Ack
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4053,16 +4059,16 @@ func (x *JoinReply) GetToken() []byte {
 	return nil
 }
 
-func (x *JoinReply) GetAhead() uint32 {
+func (x *JoinReply) GetJoin() uint64 {
 	if x != nil {
-		return x.Ahead
+		return x.Join
 	}
 	return 0
 }
 
-func (x *JoinReply) GetJoin() uint64 {
+func (x *JoinReply) GetProtocol() uint32 {
 	if x != nil {
-		return x.Join
+		return x.Protocol
 	}
 	return 0
 }
@@ -4281,6 +4287,120 @@ func (x *BatchRequest) GetJoin() uint64 {
 	return 0
 }
 
+// AckRequest is the position of a rank. A rank that waits for a step says so beside its
+// BatchRequest: the service may have to hear it before it plans that very step.
+type AckRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Identity      []byte                 `protobuf:"bytes,1,opt,name=identity,proto3" json:"identity,omitempty"`
+	Generation    uint64                 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	Acked         uint64                 `protobuf:"varint,3,opt,name=acked,proto3" json:"acked,omitempty"` // the trainer is done with all steps before this one
+	Rank          *Coordinates           `protobuf:"bytes,4,opt,name=rank,proto3" json:"rank,omitempty"`
+	Join          uint64                 `protobuf:"varint,5,opt,name=join,proto3" json:"join,omitempty"` // from the JoinReply; 0 = not told
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AckRequest) Reset() {
+	*x = AckRequest{}
+	mi := &file_proto_millrace_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AckRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AckRequest) ProtoMessage() {}
+
+func (x *AckRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AckRequest.ProtoReflect.Descriptor instead.
+func (*AckRequest) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *AckRequest) GetIdentity() []byte {
+	if x != nil {
+		return x.Identity
+	}
+	return nil
+}
+
+func (x *AckRequest) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *AckRequest) GetAcked() uint64 {
+	if x != nil {
+		return x.Acked
+	}
+	return 0
+}
+
+func (x *AckRequest) GetRank() *Coordinates {
+	if x != nil {
+		return x.Rank
+	}
+	return nil
+}
+
+func (x *AckRequest) GetJoin() uint64 {
+	if x != nil {
+		return x.Join
+	}
+	return 0
+}
+
+type AckReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AckReply) Reset() {
+	*x = AckReply{}
+	mi := &file_proto_millrace_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AckReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AckReply) ProtoMessage() {}
+
+func (x *AckReply) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AckReply.ProtoReflect.Descriptor instead.
+func (*AckReply) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{52}
+}
+
 type BatchHeader struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	Step           uint64                 `protobuf:"varint,1,opt,name=step,proto3" json:"step,omitempty"`
@@ -4297,7 +4417,7 @@ type BatchHeader struct {
 
 func (x *BatchHeader) Reset() {
 	*x = BatchHeader{}
-	mi := &file_proto_millrace_proto_msgTypes[51]
+	mi := &file_proto_millrace_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4309,7 +4429,7 @@ func (x *BatchHeader) String() string {
 func (*BatchHeader) ProtoMessage() {}
 
 func (x *BatchHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[51]
+	mi := &file_proto_millrace_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4322,7 +4442,7 @@ func (x *BatchHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchHeader.ProtoReflect.Descriptor instead.
 func (*BatchHeader) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{51}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *BatchHeader) GetStep() uint64 {
@@ -4391,7 +4511,7 @@ type Microbatch struct {
 
 func (x *Microbatch) Reset() {
 	*x = Microbatch{}
-	mi := &file_proto_millrace_proto_msgTypes[52]
+	mi := &file_proto_millrace_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4403,7 +4523,7 @@ func (x *Microbatch) String() string {
 func (*Microbatch) ProtoMessage() {}
 
 func (x *Microbatch) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[52]
+	mi := &file_proto_millrace_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4416,7 +4536,7 @@ func (x *Microbatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Microbatch.ProtoReflect.Descriptor instead.
 func (*Microbatch) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{52}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Microbatch) GetTensors() []*Tensor {
@@ -4449,7 +4569,7 @@ type Tensor struct {
 
 func (x *Tensor) Reset() {
 	*x = Tensor{}
-	mi := &file_proto_millrace_proto_msgTypes[53]
+	mi := &file_proto_millrace_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4461,7 +4581,7 @@ func (x *Tensor) String() string {
 func (*Tensor) ProtoMessage() {}
 
 func (x *Tensor) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[53]
+	mi := &file_proto_millrace_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4474,7 +4594,7 @@ func (x *Tensor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tensor.ProtoReflect.Descriptor instead.
 func (*Tensor) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{53}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Tensor) GetName() string {
@@ -4533,7 +4653,7 @@ type RowInfo struct {
 
 func (x *RowInfo) Reset() {
 	*x = RowInfo{}
-	mi := &file_proto_millrace_proto_msgTypes[54]
+	mi := &file_proto_millrace_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4545,7 +4665,7 @@ func (x *RowInfo) String() string {
 func (*RowInfo) ProtoMessage() {}
 
 func (x *RowInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[54]
+	mi := &file_proto_millrace_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4558,7 +4678,7 @@ func (x *RowInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RowInfo.ProtoReflect.Descriptor instead.
 func (*RowInfo) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{54}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *RowInfo) GetRow() uint32 {
@@ -4606,7 +4726,7 @@ type StateRequest struct {
 
 func (x *StateRequest) Reset() {
 	*x = StateRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[55]
+	mi := &file_proto_millrace_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4618,7 +4738,7 @@ func (x *StateRequest) String() string {
 func (*StateRequest) ProtoMessage() {}
 
 func (x *StateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[55]
+	mi := &file_proto_millrace_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4631,7 +4751,7 @@ func (x *StateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateRequest.ProtoReflect.Descriptor instead.
 func (*StateRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{55}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *StateRequest) GetIdentity() []byte {
@@ -4658,7 +4778,7 @@ type StateReply struct {
 
 func (x *StateReply) Reset() {
 	*x = StateReply{}
-	mi := &file_proto_millrace_proto_msgTypes[56]
+	mi := &file_proto_millrace_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4670,7 +4790,7 @@ func (x *StateReply) String() string {
 func (*StateReply) ProtoMessage() {}
 
 func (x *StateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[56]
+	mi := &file_proto_millrace_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4683,7 +4803,7 @@ func (x *StateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateReply.ProtoReflect.Descriptor instead.
 func (*StateReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{56}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *StateReply) GetToken() []byte {
@@ -4711,7 +4831,7 @@ type ChangeRequest struct {
 
 func (x *ChangeRequest) Reset() {
 	*x = ChangeRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[57]
+	mi := &file_proto_millrace_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4723,7 +4843,7 @@ func (x *ChangeRequest) String() string {
 func (*ChangeRequest) ProtoMessage() {}
 
 func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[57]
+	mi := &file_proto_millrace_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4736,7 +4856,7 @@ func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeRequest.ProtoReflect.Descriptor instead.
 func (*ChangeRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{57}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ChangeRequest) GetChange() []byte {
@@ -4769,7 +4889,7 @@ type ChangeReply struct {
 
 func (x *ChangeReply) Reset() {
 	*x = ChangeReply{}
-	mi := &file_proto_millrace_proto_msgTypes[58]
+	mi := &file_proto_millrace_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4781,7 +4901,7 @@ func (x *ChangeReply) String() string {
 func (*ChangeReply) ProtoMessage() {}
 
 func (x *ChangeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[58]
+	mi := &file_proto_millrace_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4794,7 +4914,7 @@ func (x *ChangeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeReply.ProtoReflect.Descriptor instead.
 func (*ChangeReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{58}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ChangeReply) GetStep() uint64 {
@@ -4820,7 +4940,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[59]
+	mi := &file_proto_millrace_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4832,7 +4952,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[59]
+	mi := &file_proto_millrace_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4845,7 +4965,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{59}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ReportRequest) GetIdentity() []byte {
@@ -4905,7 +5025,7 @@ type ReportReply struct {
 
 func (x *ReportReply) Reset() {
 	*x = ReportReply{}
-	mi := &file_proto_millrace_proto_msgTypes[60]
+	mi := &file_proto_millrace_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4917,7 +5037,7 @@ func (x *ReportReply) String() string {
 func (*ReportReply) ProtoMessage() {}
 
 func (x *ReportReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[60]
+	mi := &file_proto_millrace_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4930,7 +5050,7 @@ func (x *ReportReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportReply.ProtoReflect.Descriptor instead.
 func (*ReportReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{60}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{62}
 }
 
 type StatusRequest struct {
@@ -4941,7 +5061,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[61]
+	mi := &file_proto_millrace_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4953,7 +5073,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[61]
+	mi := &file_proto_millrace_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4966,7 +5086,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{61}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{63}
 }
 
 type StatusReply struct {
@@ -4979,7 +5099,7 @@ type StatusReply struct {
 
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
-	mi := &file_proto_millrace_proto_msgTypes[62]
+	mi := &file_proto_millrace_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4991,7 +5111,7 @@ func (x *StatusReply) String() string {
 func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[62]
+	mi := &file_proto_millrace_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5004,7 +5124,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{62}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *StatusReply) GetText() string {
@@ -5331,14 +5451,15 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x02dp\x18\x01 \x01(\rR\x02dp\x12\x0e\n" +
 	"\x02cp\x18\x02 \x01(\rR\x02cp\x12\x0e\n" +
 	"\x02pp\x18\x03 \x01(\rR\x02pp\x12\x0e\n" +
-	"\x02tp\x18\x04 \x01(\rR\x02tp\"\xd0\x01\n" +
+	"\x02tp\x18\x04 \x01(\rR\x02tp\"\xec\x01\n" +
 	"\vJoinRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1a\n" +
 	"\bidentity\x18\x02 \x01(\fR\bidentity\x12,\n" +
 	"\x04rank\x18\x03 \x01(\v2\x18.millrace.v1.CoordinatesR\x04rank\x12%\n" +
 	"\x04mesh\x18\x04 \x01(\v2\x11.millrace.v1.MeshR\x04mesh\x12\x14\n" +
 	"\x05token\x18\x05 \x01(\fR\x05token\x12(\n" +
-	"\x05start\x18\b \x01(\x0e2\x12.millrace.v1.StartR\x05start\"\xef\x02\n" +
+	"\x05start\x18\b \x01(\x0e2\x12.millrace.v1.StartR\x05start\x12\x1a\n" +
+	"\bprotocol\x18\t \x01(\rR\bprotocol\"\xfb\x02\n" +
 	"\tJoinReply\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1a\n" +
 	"\bidentity\x18\x02 \x01(\fR\bidentity\x12\x1e\n" +
@@ -5353,9 +5474,9 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\asources\x18\t \x03(\tR\asources\x12%\n" +
 	"\x04mesh\x18\n" +
 	" \x01(\v2\x11.millrace.v1.MeshR\x04mesh\x12\x14\n" +
-	"\x05token\x18\v \x01(\fR\x05token\x12\x14\n" +
-	"\x05ahead\x18\f \x01(\rR\x05ahead\x12\x12\n" +
-	"\x04join\x18\r \x01(\x04R\x04join\"k\n" +
+	"\x05token\x18\v \x01(\fR\x05token\x12\x12\n" +
+	"\x04join\x18\r \x01(\x04R\x04join\x12\x1a\n" +
+	"\bprotocol\x18\x0e \x01(\rR\bprotocolJ\x04\b\f\x10\r\"k\n" +
 	"\rLocateRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1a\n" +
 	"\bidentity\x18\x02 \x01(\fR\bidentity\x12,\n" +
@@ -5373,7 +5494,18 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x04step\x18\x03 \x01(\x04R\x04step\x12\x14\n" +
 	"\x05acked\x18\x04 \x01(\x04R\x05acked\x12,\n" +
 	"\x04rank\x18\x05 \x01(\v2\x18.millrace.v1.CoordinatesR\x04rank\x12\x12\n" +
-	"\x04join\x18\x06 \x01(\x04R\x04join\"\x8c\x02\n" +
+	"\x04join\x18\x06 \x01(\x04R\x04join\"\xa0\x01\n" +
+	"\n" +
+	"AckRequest\x12\x1a\n" +
+	"\bidentity\x18\x01 \x01(\fR\bidentity\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\x04R\n" +
+	"generation\x12\x14\n" +
+	"\x05acked\x18\x03 \x01(\x04R\x05acked\x12,\n" +
+	"\x04rank\x18\x04 \x01(\v2\x18.millrace.v1.CoordinatesR\x04rank\x12\x12\n" +
+	"\x04join\x18\x05 \x01(\x04R\x04join\"\n" +
+	"\n" +
+	"\bAckReply\"\x8c\x02\n" +
 	"\vBatchHeader\x12\x12\n" +
 	"\x04step\x18\x01 \x01(\x04R\x04step\x12\x1e\n" +
 	"\vend_of_data\x18\x02 \x01(\bR\tendOfData\x12\x1b\n" +
@@ -5439,9 +5571,10 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x06Report\x12\x1a.millrace.v1.ReportRequest\x1a\x18.millrace.v1.ReportReply\x12>\n" +
 	"\x06Status\x12\x1a.millrace.v1.StatusRequest\x1a\x18.millrace.v1.StatusReply2B\n" +
 	"\x06Loader\x128\n" +
-	"\x05Fetch\x12\x19.millrace.v1.FetchRequest\x1a\x12.millrace.v1.Frame0\x012\x7f\n" +
+	"\x05Fetch\x12\x19.millrace.v1.FetchRequest\x1a\x12.millrace.v1.Frame0\x012\xb6\x01\n" +
 	"\vConstructor\x128\n" +
-	"\x05Batch\x12\x19.millrace.v1.BatchRequest\x1a\x12.millrace.v1.Frame0\x01\x126\n" +
+	"\x05Batch\x12\x19.millrace.v1.BatchRequest\x1a\x12.millrace.v1.Frame0\x01\x125\n" +
+	"\x03Ack\x12\x17.millrace.v1.AckRequest\x1a\x15.millrace.v1.AckReply\x126\n" +
 	"\x04Peek\x12\x18.millrace.v1.PeekRequest\x1a\x12.millrace.v1.Frame0\x01B=Z;github.com/millrace-data/millrace/internal/proto;millracepbb\x06proto3"
 
 var (
@@ -5457,7 +5590,7 @@ func file_proto_millrace_proto_rawDescGZIP() []byte {
 }
 
 var file_proto_millrace_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_proto_millrace_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
+var file_proto_millrace_proto_msgTypes = make([]protoimpl.MessageInfo, 65)
 var file_proto_millrace_proto_goTypes = []any{
 	(Start)(0),                // 0: millrace.v1.Start
 	(*Frame)(nil),             // 1: millrace.v1.Frame
@@ -5511,19 +5644,21 @@ var file_proto_millrace_proto_goTypes = []any{
 	(*LocateRequest)(nil),     // 49: millrace.v1.LocateRequest
 	(*PeekRequest)(nil),       // 50: millrace.v1.PeekRequest
 	(*BatchRequest)(nil),      // 51: millrace.v1.BatchRequest
-	(*BatchHeader)(nil),       // 52: millrace.v1.BatchHeader
-	(*Microbatch)(nil),        // 53: millrace.v1.Microbatch
-	(*Tensor)(nil),            // 54: millrace.v1.Tensor
-	(*RowInfo)(nil),           // 55: millrace.v1.RowInfo
-	(*StateRequest)(nil),      // 56: millrace.v1.StateRequest
-	(*StateReply)(nil),        // 57: millrace.v1.StateReply
-	(*ChangeRequest)(nil),     // 58: millrace.v1.ChangeRequest
-	(*ChangeReply)(nil),       // 59: millrace.v1.ChangeReply
-	(*ReportRequest)(nil),     // 60: millrace.v1.ReportRequest
-	(*ReportReply)(nil),       // 61: millrace.v1.ReportReply
-	(*StatusRequest)(nil),     // 62: millrace.v1.StatusRequest
-	(*StatusReply)(nil),       // 63: millrace.v1.StatusReply
-	(*state.Mesh)(nil),        // 64: millrace.v1.Mesh
+	(*AckRequest)(nil),        // 52: millrace.v1.AckRequest
+	(*AckReply)(nil),          // 53: millrace.v1.AckReply
+	(*BatchHeader)(nil),       // 54: millrace.v1.BatchHeader
+	(*Microbatch)(nil),        // 55: millrace.v1.Microbatch
+	(*Tensor)(nil),            // 56: millrace.v1.Tensor
+	(*RowInfo)(nil),           // 57: millrace.v1.RowInfo
+	(*StateRequest)(nil),      // 58: millrace.v1.StateRequest
+	(*StateReply)(nil),        // 59: millrace.v1.StateReply
+	(*ChangeRequest)(nil),     // 60: millrace.v1.ChangeRequest
+	(*ChangeReply)(nil),       // 61: millrace.v1.ChangeReply
+	(*ReportRequest)(nil),     // 62: millrace.v1.ReportRequest
+	(*ReportReply)(nil),       // 63: millrace.v1.ReportReply
+	(*StatusRequest)(nil),     // 64: millrace.v1.StatusRequest
+	(*StatusReply)(nil),       // 65: millrace.v1.StatusReply
+	(*state.Mesh)(nil),        // 66: millrace.v1.Mesh
 }
 var file_proto_millrace_proto_depIdxs = []int32{
 	3,  // 0: millrace.v1.LoaderReport.hello:type_name -> millrace.v1.LoaderHello
@@ -5562,7 +5697,7 @@ var file_proto_millrace_proto_depIdxs = []int32{
 	12, // 33: millrace.v1.ConstructorOrder.failure:type_name -> millrace.v1.Failure
 	44, // 34: millrace.v1.ConstructorOrder.admit:type_name -> millrace.v1.Admit
 	33, // 35: millrace.v1.ConstructorOrder.joined:type_name -> millrace.v1.SourceJoined
-	64, // 36: millrace.v1.ConstructorJob.mesh:type_name -> millrace.v1.Mesh
+	66, // 36: millrace.v1.ConstructorJob.mesh:type_name -> millrace.v1.Mesh
 	36, // 37: millrace.v1.ConstructorJob.kept:type_name -> millrace.v1.KeptColumns
 	35, // 38: millrace.v1.ConstructorJob.images:type_name -> millrace.v1.ImageStep
 	39, // 39: millrace.v1.Restart.moved:type_name -> millrace.v1.Moved
@@ -5571,42 +5706,45 @@ var file_proto_millrace_proto_depIdxs = []int32{
 	41, // 42: millrace.v1.StepPlan.images:type_name -> millrace.v1.ImagePlan
 	46, // 43: millrace.v1.Admit.rank:type_name -> millrace.v1.Coordinates
 	46, // 44: millrace.v1.JoinRequest.rank:type_name -> millrace.v1.Coordinates
-	64, // 45: millrace.v1.JoinRequest.mesh:type_name -> millrace.v1.Mesh
+	66, // 45: millrace.v1.JoinRequest.mesh:type_name -> millrace.v1.Mesh
 	0,  // 46: millrace.v1.JoinRequest.start:type_name -> millrace.v1.Start
-	64, // 47: millrace.v1.JoinReply.mesh:type_name -> millrace.v1.Mesh
+	66, // 47: millrace.v1.JoinReply.mesh:type_name -> millrace.v1.Mesh
 	46, // 48: millrace.v1.LocateRequest.rank:type_name -> millrace.v1.Coordinates
 	46, // 49: millrace.v1.PeekRequest.rank:type_name -> millrace.v1.Coordinates
 	46, // 50: millrace.v1.BatchRequest.rank:type_name -> millrace.v1.Coordinates
-	53, // 51: millrace.v1.BatchHeader.microbatches:type_name -> millrace.v1.Microbatch
-	54, // 52: millrace.v1.Microbatch.tensors:type_name -> millrace.v1.Tensor
-	46, // 53: millrace.v1.ReportRequest.rank:type_name -> millrace.v1.Coordinates
-	2,  // 54: millrace.v1.Planner.Load:input_type -> millrace.v1.LoaderReport
-	27, // 55: millrace.v1.Planner.Construct:input_type -> millrace.v1.ConstructorReport
-	47, // 56: millrace.v1.Planner.Join:input_type -> millrace.v1.JoinRequest
-	49, // 57: millrace.v1.Planner.Locate:input_type -> millrace.v1.LocateRequest
-	56, // 58: millrace.v1.Planner.State:input_type -> millrace.v1.StateRequest
-	58, // 59: millrace.v1.Planner.Change:input_type -> millrace.v1.ChangeRequest
-	60, // 60: millrace.v1.Planner.Report:input_type -> millrace.v1.ReportRequest
-	62, // 61: millrace.v1.Planner.Status:input_type -> millrace.v1.StatusRequest
-	24, // 62: millrace.v1.Loader.Fetch:input_type -> millrace.v1.FetchRequest
-	51, // 63: millrace.v1.Constructor.Batch:input_type -> millrace.v1.BatchRequest
-	50, // 64: millrace.v1.Constructor.Peek:input_type -> millrace.v1.PeekRequest
-	13, // 65: millrace.v1.Planner.Load:output_type -> millrace.v1.LoaderOrder
-	32, // 66: millrace.v1.Planner.Construct:output_type -> millrace.v1.ConstructorOrder
-	48, // 67: millrace.v1.Planner.Join:output_type -> millrace.v1.JoinReply
-	48, // 68: millrace.v1.Planner.Locate:output_type -> millrace.v1.JoinReply
-	57, // 69: millrace.v1.Planner.State:output_type -> millrace.v1.StateReply
-	59, // 70: millrace.v1.Planner.Change:output_type -> millrace.v1.ChangeReply
-	61, // 71: millrace.v1.Planner.Report:output_type -> millrace.v1.ReportReply
-	63, // 72: millrace.v1.Planner.Status:output_type -> millrace.v1.StatusReply
-	1,  // 73: millrace.v1.Loader.Fetch:output_type -> millrace.v1.Frame
-	1,  // 74: millrace.v1.Constructor.Batch:output_type -> millrace.v1.Frame
-	1,  // 75: millrace.v1.Constructor.Peek:output_type -> millrace.v1.Frame
-	65, // [65:76] is the sub-list for method output_type
-	54, // [54:65] is the sub-list for method input_type
-	54, // [54:54] is the sub-list for extension type_name
-	54, // [54:54] is the sub-list for extension extendee
-	0,  // [0:54] is the sub-list for field type_name
+	46, // 51: millrace.v1.AckRequest.rank:type_name -> millrace.v1.Coordinates
+	55, // 52: millrace.v1.BatchHeader.microbatches:type_name -> millrace.v1.Microbatch
+	56, // 53: millrace.v1.Microbatch.tensors:type_name -> millrace.v1.Tensor
+	46, // 54: millrace.v1.ReportRequest.rank:type_name -> millrace.v1.Coordinates
+	2,  // 55: millrace.v1.Planner.Load:input_type -> millrace.v1.LoaderReport
+	27, // 56: millrace.v1.Planner.Construct:input_type -> millrace.v1.ConstructorReport
+	47, // 57: millrace.v1.Planner.Join:input_type -> millrace.v1.JoinRequest
+	49, // 58: millrace.v1.Planner.Locate:input_type -> millrace.v1.LocateRequest
+	58, // 59: millrace.v1.Planner.State:input_type -> millrace.v1.StateRequest
+	60, // 60: millrace.v1.Planner.Change:input_type -> millrace.v1.ChangeRequest
+	62, // 61: millrace.v1.Planner.Report:input_type -> millrace.v1.ReportRequest
+	64, // 62: millrace.v1.Planner.Status:input_type -> millrace.v1.StatusRequest
+	24, // 63: millrace.v1.Loader.Fetch:input_type -> millrace.v1.FetchRequest
+	51, // 64: millrace.v1.Constructor.Batch:input_type -> millrace.v1.BatchRequest
+	52, // 65: millrace.v1.Constructor.Ack:input_type -> millrace.v1.AckRequest
+	50, // 66: millrace.v1.Constructor.Peek:input_type -> millrace.v1.PeekRequest
+	13, // 67: millrace.v1.Planner.Load:output_type -> millrace.v1.LoaderOrder
+	32, // 68: millrace.v1.Planner.Construct:output_type -> millrace.v1.ConstructorOrder
+	48, // 69: millrace.v1.Planner.Join:output_type -> millrace.v1.JoinReply
+	48, // 70: millrace.v1.Planner.Locate:output_type -> millrace.v1.JoinReply
+	59, // 71: millrace.v1.Planner.State:output_type -> millrace.v1.StateReply
+	61, // 72: millrace.v1.Planner.Change:output_type -> millrace.v1.ChangeReply
+	63, // 73: millrace.v1.Planner.Report:output_type -> millrace.v1.ReportReply
+	65, // 74: millrace.v1.Planner.Status:output_type -> millrace.v1.StatusReply
+	1,  // 75: millrace.v1.Loader.Fetch:output_type -> millrace.v1.Frame
+	1,  // 76: millrace.v1.Constructor.Batch:output_type -> millrace.v1.Frame
+	53, // 77: millrace.v1.Constructor.Ack:output_type -> millrace.v1.AckReply
+	1,  // 78: millrace.v1.Constructor.Peek:output_type -> millrace.v1.Frame
+	67, // [67:79] is the sub-list for method output_type
+	55, // [55:67] is the sub-list for method input_type
+	55, // [55:55] is the sub-list for extension type_name
+	55, // [55:55] is the sub-list for extension extendee
+	0,  // [0:55] is the sub-list for field type_name
 }
 
 func init() { file_proto_millrace_proto_init() }
@@ -5658,7 +5796,7 @@ func file_proto_millrace_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_proto_millrace_proto_rawDesc), len(file_proto_millrace_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   63,
+			NumMessages:   65,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

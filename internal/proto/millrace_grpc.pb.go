@@ -525,6 +525,7 @@ var Loader_ServiceDesc = grpc.ServiceDesc{
 
 const (
 	Constructor_Batch_FullMethodName = "/millrace.v1.Constructor/Batch"
+	Constructor_Ack_FullMethodName   = "/millrace.v1.Constructor/Ack"
 	Constructor_Peek_FullMethodName  = "/millrace.v1.Constructor/Peek"
 )
 
@@ -537,6 +538,9 @@ type ConstructorClient interface {
 	// Batch returns a rank's part of one step. The first frame carries a
 	// BatchHeader, the bodies joined are its tensors. Idempotent.
 	Batch(ctx context.Context, in *BatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Frame], error)
+	// Ack says how far a rank is. An older position than one given before changes
+	// nothing. Idempotent.
+	Ack(ctx context.Context, in *AckRequest, opts ...grpc.CallOption) (*AckReply, error)
 	// Peek returns what a rank gets of a step that is held, for whoever wants to look at
 	// it: it acknowledges nothing and counts as no rank's request. The frames are those
 	// of Batch. Idempotent.
@@ -570,6 +574,16 @@ func (c *constructorClient) Batch(ctx context.Context, in *BatchRequest, opts ..
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Constructor_BatchClient = grpc.ServerStreamingClient[Frame]
 
+func (c *constructorClient) Ack(ctx context.Context, in *AckRequest, opts ...grpc.CallOption) (*AckReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AckReply)
+	err := c.cc.Invoke(ctx, Constructor_Ack_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *constructorClient) Peek(ctx context.Context, in *PeekRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Frame], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &Constructor_ServiceDesc.Streams[1], Constructor_Peek_FullMethodName, cOpts...)
@@ -598,6 +612,9 @@ type ConstructorServer interface {
 	// Batch returns a rank's part of one step. The first frame carries a
 	// BatchHeader, the bodies joined are its tensors. Idempotent.
 	Batch(*BatchRequest, grpc.ServerStreamingServer[Frame]) error
+	// Ack says how far a rank is. An older position than one given before changes
+	// nothing. Idempotent.
+	Ack(context.Context, *AckRequest) (*AckReply, error)
 	// Peek returns what a rank gets of a step that is held, for whoever wants to look at
 	// it: it acknowledges nothing and counts as no rank's request. The frames are those
 	// of Batch. Idempotent.
@@ -614,6 +631,9 @@ type UnimplementedConstructorServer struct{}
 
 func (UnimplementedConstructorServer) Batch(*BatchRequest, grpc.ServerStreamingServer[Frame]) error {
 	return status.Error(codes.Unimplemented, "method Batch not implemented")
+}
+func (UnimplementedConstructorServer) Ack(context.Context, *AckRequest) (*AckReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Ack not implemented")
 }
 func (UnimplementedConstructorServer) Peek(*PeekRequest, grpc.ServerStreamingServer[Frame]) error {
 	return status.Error(codes.Unimplemented, "method Peek not implemented")
@@ -650,6 +670,24 @@ func _Constructor_Batch_Handler(srv interface{}, stream grpc.ServerStream) error
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Constructor_BatchServer = grpc.ServerStreamingServer[Frame]
 
+func _Constructor_Ack_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AckRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ConstructorServer).Ack(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Constructor_Ack_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ConstructorServer).Ack(ctx, req.(*AckRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Constructor_Peek_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(PeekRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -667,7 +705,12 @@ type Constructor_PeekServer = grpc.ServerStreamingServer[Frame]
 var Constructor_ServiceDesc = grpc.ServiceDesc{
 	ServiceName: "millrace.v1.Constructor",
 	HandlerType: (*ConstructorServer)(nil),
-	Methods:     []grpc.MethodDesc{},
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "Ack",
+			Handler:    _Constructor_Ack_Handler,
+		},
+	},
 	Streams: []grpc.StreamDesc{
 		{
 			StreamName:    "Batch",

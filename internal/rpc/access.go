@@ -42,6 +42,7 @@ var callers = map[string][]string{
 	pb.Planner_Status_FullMethodName:    {roleOperator, roleTrainer, rolePlanner, roleLoader, roleConstructor},
 	pb.Loader_Fetch_FullMethodName:      {roleConstructor},
 	pb.Constructor_Batch_FullMethodName: {roleTrainer},
+	pb.Constructor_Ack_FullMethodName:   {roleTrainer},
 	pb.Constructor_Peek_FullMethodName:  {roleTrainer, roleOperator},
 }
 

@@ -41,7 +41,7 @@ class Service:
         self.steps, self.microbatches, self.mesh, self.format = steps, microbatches, mesh, format
         self.generation = 1
         self.ahead = 1 << 30  # steps planned ahead of the slowest ack seen
-        self.told_ahead = 0  # what joining says of it; 0: nothing
+        self.protocol = m.PROTOCOL
         self.fetches = True
         self.images = False  # whether it serves a job with images
         self.topology = ""  # of the mesh that goes on after the last step
@@ -75,7 +75,10 @@ class Service:
                     self._unary(self.report, m.ReportRequest)
                 ),
             },
-            "Constructor": {"Batch": grpc.unary_stream_rpc_method_handler(self.batch)},
+            "Constructor": {
+                "Batch": grpc.unary_stream_rpc_method_handler(self.batch),
+                "Ack": grpc.unary_unary_rpc_method_handler(self._unary(self.ack, m.AckRequest)),
+            },
         }
         self.server.add_generic_rpc_handlers(
             [
@@ -232,8 +235,8 @@ class Service:
             sources=["web", "code"],
             mesh=ours,
             token=self.token(at.step),
-            ahead=self.told_ahead,
             join=self.count("Join"),
+            protocol=self.protocol,
         )
 
     def state(self, request):
@@ -252,6 +255,13 @@ class Service:
         self.patient.wait()
         return m.ReportReply()
 
+    def ack(self, request):
+        self._fault("Ack", request)
+        if request.generation != self.generation:
+            raise Fault(grpc.StatusCode.ABORTED, f"generation {request.generation} is over")
+        self._advance(request.acked)
+        return m.AckReply()
+
     def batch(self, raw, context):
         request = m.BatchRequest.decode(raw)
         try:
@@ -263,11 +273,15 @@ class Service:
         except Fault as fault:
             context.abort(fault.code, str(fault))
 
+    def _advance(self, acked):
+        with self.change:
+            self.acked = max(self.acked, acked)
+            self.change.notify_all()
+
     def _wait(self, request, context):
         self.gate.wait()
+        self._advance(request.acked)
         with self.change:
-            self.acked = max(self.acked, request.acked)
-            self.change.notify_all()
             while request.step > self.acked + self.ahead and context.is_active():
                 self.change.wait(0.05)
 

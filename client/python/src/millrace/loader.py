@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 import weakref
@@ -13,13 +12,14 @@ from typing import Any
 from millrace import feedback, lineage, rpc, state
 from millrace.config import AXES, Config, Mesh, whole
 from millrace.coordinates import coordinates_of
-from millrace.errors import BugError, Error, TopologyChanged, UserError
+from millrace.errors import BugError, TopologyChanged, UserError
 from millrace.messages import JoinReply
 from millrace.receive import Array, Extra, Microbatch, Step
 from millrace.session import Session
 from millrace.sources import InPlace, Prefetcher, Source
 
-# Seconds given to the last ack, which only frees buffers of the service.
+# Seconds that the end of data waits for the last acknowledgement, which only frees buffers of
+# the service.
 LAST_ACK = 5.0
 
 
@@ -129,7 +129,7 @@ class Loader(state.StateNames):
         self._done = step.step
         if step.end:
             self._end = step
-            self._ack_last(step)
+            source.flush(LAST_ACK)
             return
         self._current = step
         self._stats.steps += 1
@@ -144,13 +144,6 @@ class Loader(state.StateNames):
         if self._offset == count:
             self._current, self._done, self._offset = None, step.step + 1, 0
         return microbatch
-
-    def _ack_last(self, end: Step) -> None:
-        """Tells the service that this rank is done, if it was told less so far."""
-        if end.acked >= end.step:
-            return
-        with contextlib.suppress(Error):  # the data was all delivered
-            self._connected().batch(end.step, time.monotonic() + LAST_ACK)
 
     def start_prefetch(self) -> None:
         """Begins to fetch in the background, so that the first batch is there sooner."""

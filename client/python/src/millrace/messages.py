@@ -12,6 +12,10 @@ from millrace.wire import Message, WireError, field, fields
 PLANNER = "/millrace.v1.Planner/"
 CONSTRUCTOR = "/millrace.v1.Constructor/"
 
+# The version of what this client and a service say to each other, as in
+# internal/rpc/protocol.go: both refuse another one.
+PROTOCOL = 2
+
 
 @dataclass
 class Coordinates(Message):
@@ -39,6 +43,7 @@ class JoinRequest(Message):
     mesh: Mesh = field(4, "message", message=Mesh)
     token: bytes = field(5, "bytes")
     start: int = field(8, "uint")
+    protocol: int = field(9, "uint")
 
 
 # JoinRequest.start: the enum Start.
@@ -58,8 +63,8 @@ class JoinReply(Message):
     sources: list[str] = field(9, "string", repeated=True)
     mesh: Mesh = field(10, "message", message=Mesh)
     token: bytes = field(11, "bytes")
-    ahead: int = field(12, "uint")
     join: int = field(13, "uint")
+    protocol: int = field(14, "uint")
 
 
 @dataclass
@@ -85,6 +90,20 @@ class BatchRequest(Message):
     acked: int = field(4, "uint")
     rank: Coordinates = field(5, "message", message=Coordinates)
     join: int = field(6, "uint")
+
+
+@dataclass
+class AckRequest(Message):
+    identity: bytes = field(1, "bytes")
+    generation: int = field(2, "uint")
+    acked: int = field(3, "uint")
+    rank: Coordinates = field(4, "message", message=Coordinates)
+    join: int = field(5, "uint")
+
+
+@dataclass
+class AckReply(Message):
+    pass
 
 
 @dataclass

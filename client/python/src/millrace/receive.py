@@ -95,7 +95,6 @@ class Step(NamedTuple):
     rows: int = 0  # of the global batch
     joined: tuple[str, ...] = ()  # sources beyond those of the JoinReply
     topology: str = ""  # with end: the data goes on, for ranks of this mesh
-    acked: int = 0  # what the request for it had said
 
 
 def receive(frames: Iterator[bytes], asked: int | None) -> Step:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
@@ -28,9 +27,8 @@ from millrace.wire import Message, WireError
 
 M = TypeVar("M", bound=Message)
 
-# Seconds after which a request that still waits is asked again if there is a newer
-# ack: long for a service that works on the answer, short beside a training step.
-RENEW_AFTER = 0.2
+# Seconds that an acknowledgement may take: its answer waits for nothing.
+ACK_TIME = 10.0
 
 # Seconds after which a trainer that waits says so in its log, with what the service
 # waits for: ranks that are started together come sooner. And again each so many.
@@ -43,19 +41,16 @@ WORD_TIME = 5.0
 TOKENS_KEPT = 16
 
 
-class _Asked:
-    """A Batch call under way."""
-
-    def __init__(self, call: Any, acked: int) -> None:
-        self.call = call
-        self.acked = acked
-        self.since = time.monotonic()
-        self.answered = False  # its first frame is here
-        self.renewed = False  # cancelled, to be asked again with a newer ack
-
-
-class _Renewed(Exception):
-    """The call was cancelled to be asked again."""
+def check_protocol(theirs: int, what: str) -> None:
+    """Raises UserError for a service of another version, and says which side to upgrade."""
+    ours = messages.PROTOCOL
+    if theirs == ours:
+        return
+    older, newer = ("service", "client") if theirs < ours else ("client", "service")
+    raise UserError(
+        f"{what}: the {older} is older than the {newer} (protocol {max(theirs, 1)} of the "
+        f"service, {ours} of this client): upgrade the {older}"
+    )
 
 
 class Session:
@@ -64,6 +59,7 @@ class Session:
     def __init__(self, config: Config, token: bytes, step: int | None) -> None:
         self.config = config
         self.acked = step or 0  # steps the trainer is done with
+        self.told = self.acked  # of these, what the service knows
         self.lost: LostError | None = None  # the last one of the step under way
         self.retries = 0
         self.tokens: dict[int, bytes] = {} if step is None else {step: token}
@@ -74,8 +70,7 @@ class Session:
         self._stale = True
         self._channels: dict[str, Channel] = {}
         self._access = Access(config.address, config.access_key_file, config.tls.used())
-        self._guard = threading.Lock()  # of _channels, _asked and acked
-        self._asked: _Asked | None = None
+        self._guard = threading.Lock()  # of _channels, acked and told
 
     @property
     def closed(self) -> bool:
@@ -119,6 +114,7 @@ class Session:
             rank=self._coordinates(),
             mesh=self._mesh_given(),
             token=self._join_token(seconds),
+            protocol=messages.PROTOCOL,
         )
         if self.config.start == BEGINNING and not request.token:  # later it goes on where it is
             request.start = messages.START_BEGINNING
@@ -128,9 +124,11 @@ class Session:
         self.tokens.setdefault(reply.next_step, reply.token)
         if self._reply is None:
             self.advance(reply.next_step)
+            self._tell(reply.next_step)
         return reply
 
     def _check(self, reply: messages.JoinReply, what: str) -> None:
+        check_protocol(reply.protocol, what)
         if self._reply is not None:
             if self._reply.identity != reply.identity:
                 raise UserError(f"{what}: the service now serves another job, {reply.job}")
@@ -205,11 +203,7 @@ class Session:
             self._note(error)
 
         def attempt(seconds: float) -> Step:
-            while True:
-                try:
-                    return self._batch(step, self._joined(seconds), seconds)
-                except _Renewed:
-                    continue
+            return self._batch(step, self._joined(seconds), seconds)
 
         received = rpc.retry(attempt, self._closed, until, on_lost)
         self.lost = None
@@ -226,66 +220,68 @@ class Session:
             identity=reply.identity,
             generation=reply.generation,
             step=step,
+            acked=min(self.acked, step),
             rank=self._coordinates(),
             join=reply.join,
         )
-        asked = self._ask(reply.constructor, request, seconds, what)
+        call = self._ask(reply.constructor, request, seconds, what)
         try:
-            return receive(self._frames(asked, what), step)._replace(acked=asked.acked)
+            received = receive(self._frames(call, what), step)
         except BugError as error:
             raise with_code(BugError(f"{what}: {error}"), error.code) from error
         finally:
-            with self._guard:
-                self._asked = None
-            asked.call.cancel()  # a no-op once the stream is at its end
+            call.cancel()  # a no-op once the stream is at its end
+        self._tell(request.acked)
+        return received
 
-    def _ask(self, address: str, request: Any, seconds: float, what: str) -> _Asked:
+    def _ask(self, address: str, request: Message, seconds: float, what: str) -> Any:
         with self._guard:
-            request.acked = min(self.acked, request.step)
-            method = messages.CONSTRUCTOR + "Batch"
-            try:
-                multi = self._channel(address).unary_stream(method)
-                call = multi(request.encode(), timeout=seconds)
-            except ValueError as error:
-                raise rpc.Closed(f"{what}: {error}") from None
-            self._asked = _Asked(call, request.acked)
-            return self._asked
-
-    def _frames(self, asked: _Asked, what: str) -> Iterator[bytes]:
+            method = self._channel(address).unary_stream(messages.CONSTRUCTOR + "Batch")
         try:
-            for frame in asked.call:
-                asked.answered = True
-                yield frame
+            return method(request.encode(), timeout=seconds)
+        except ValueError as error:
+            raise rpc.Closed(f"{what}: {error}") from None
+
+    def _frames(self, call: Any, what: str) -> Iterator[bytes]:
+        try:
+            yield from call
         except grpc.RpcError as error:
             if self.closed:
                 raise rpc.Closed(f"{what}: the loader was closed") from None
-            if asked.renewed:
-                raise _Renewed from None
             raise rpc.classify(error, what) from None
+
+    # ---- acknowledgements ----
 
     def advance(self, acked: int) -> None:
         """Notes that the trainer is done with all steps before ``acked``.
 
-        The ack travels with the next request, or with one that is renewed.
+        Every request says so, and acknowledge().
         """
         with self._guard:
             self.acked = max(self.acked, acked)
-        self.renew()
 
-    def renew(self) -> None:
-        """Asks again with the newest ack if a request has waited for long with an older one.
-
-        The service may be waiting for this very ack before it plans the step
-        that the request is for.
-        """
+    def acknowledge(self, acked: int) -> None:
+        """Tells the service how far the trainer is. Raises LostError if it did not hear."""
+        reply = self._reply
+        if reply is None:
+            raise LostError(f"{self.config.who()} has not joined")
+        request = messages.AckRequest(
+            identity=reply.identity,
+            generation=reply.generation,
+            acked=acked,
+            rank=self._coordinates(),
+            join=reply.join,
+        )
+        what = f"{self.config.who()} acknowledging step {acked} to {self.source()}"
         with self._guard:
-            asked = self._asked
-            if asked is None or asked.answered or asked.acked >= self.acked:
-                return
-            if time.monotonic() - asked.since < RENEW_AFTER:
-                return
-            asked.renewed = True
-        asked.call.cancel()
+            channel = self._channel(reply.constructor)
+        method = messages.CONSTRUCTOR + "Ack"
+        rpc.call_unary(channel, method, request.encode(), ACK_TIME, what)
+        self._tell(acked)
+
+    def _tell(self, acked: int) -> None:
+        with self._guard:
+            self.told = max(self.told, acked)
 
     def source(self) -> str:
         """Names who serves batches, for messages."""

@@ -8,6 +8,7 @@ from collections import deque
 from typing import Protocol
 
 from millrace import rpc, session
+from millrace.acks import IDLE, Acks
 from millrace.errors import Error, LostError
 from millrace.receive import Step
 from millrace.session import Session
@@ -16,12 +17,18 @@ from millrace.session import Session
 # at once unless the machine is starved.
 JOIN_SECONDS = 10.0
 
+# Seconds that closing waits for the acknowledgement of the last position.
+CLOSE_SECONDS = 1.0
+
 
 class Source(Protocol):
     """Steps in order, from the session's position on."""
 
     def take(self, until: float) -> Step:
         """Returns the next step, or the end of data (again and again)."""
+
+    def flush(self, seconds: float) -> None:
+        """Waits until the service knows how far the trainer is, ``seconds`` at the most."""
 
     def close(self) -> None:
         """Ends the source and its session. Idempotent."""
@@ -44,6 +51,9 @@ class InPlace:
             self._step += 1
         return step
 
+    def flush(self, seconds: float) -> None:
+        """Does nothing: the last request said so."""
+
     def close(self) -> None:
         self._session.close()
 
@@ -64,8 +74,10 @@ class Prefetcher:
         self._change = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="millrace-prefetch", daemon=True)
         self._thread.start()
+        self._acks = Acks(session)
 
     def take(self, until: float) -> Step:
+        self._acks.notify()
         began = time.monotonic()
         word = began + session.FIRST_WORD
         with self._change:
@@ -79,8 +91,7 @@ class Prefetcher:
                     said = (now - began, self._what())
                     threading.Thread(target=self._session.say, args=said, daemon=True).start()
                     word = now + session.WORD_EVERY
-                self._change.wait(min(until - now, word - now, session.RENEW_AFTER))
-                self._session.renew()
+                self._change.wait(min(until, word) - now)
             if self._ready[0].end:
                 return self._ready[0]
             step = self._ready.popleft()
@@ -90,7 +101,11 @@ class Prefetcher:
     def _what(self) -> str:
         return "the first step" if self._step is None else f"step {self._step}"
 
+    def flush(self, seconds: float) -> None:
+        self._acks.flush(seconds)
+
     def close(self) -> None:
+        self._acks.close(CLOSE_SECONDS)
         self._session.close()
         with self._change:
             self._ready.clear()
@@ -102,10 +117,6 @@ class Prefetcher:
     def _run(self) -> None:
         try:
             joined = self._session.joined(None)
-            if (
-                joined.ahead
-            ):  # reading further than the service plans would be waiting for ourselves
-                self._depth = max(min(self._depth, joined.ahead - 2), 1)
             if self._step is None:
                 self._step = joined.next_step
             while self._wait_for_room():
@@ -123,7 +134,7 @@ class Prefetcher:
     def _wait_for_room(self) -> bool:
         with self._change:
             while len(self._ready) >= self._depth and not self._session.closed:
-                self._change.wait()
+                self._change.wait(IDLE)
             return not self._session.closed
 
     def _put(self, step: Step) -> None:

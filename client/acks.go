@@ -1,0 +1,93 @@
+package client
+
+import (
+	"context"
+	"time"
+
+	"github.com/millrace-data/millrace/internal/fault"
+	pb "github.com/millrace-data/millrace/internal/proto"
+	"github.com/millrace-data/millrace/internal/rpc"
+)
+
+const (
+	ackDeadline = 10 * time.Second // of one call: its answer waits for nothing
+	lastAck     = 5 * time.Second  // that Close waits for the last one
+)
+
+// acks tells the service how far the trainer of a client that reads ahead is. Its goroutine
+// makes one call at a time: of the positions that come meanwhile only the newest is sent. A
+// client that does not read ahead says how far it is with each request.
+type acks struct {
+	rose    chan struct{}   // of one: there is a newer position
+	open    context.Context // until close: then a call that is lost is not made again
+	shut    context.CancelFunc
+	calls   context.Context // of the calls
+	cancel  context.CancelFunc
+	stopped chan struct{}
+}
+
+func (c *Client) startAcks() *acks {
+	a := &acks{rose: make(chan struct{}, 1), stopped: make(chan struct{})}
+	a.open, a.shut = context.WithCancel(context.Background())
+	a.calls, a.cancel = context.WithCancel(context.Background())
+	go a.run(c, c.position.Load())
+	return a
+}
+
+func (a *acks) run(c *Client, told int64) {
+	defer close(a.stopped)
+	for a.open.Err() == nil {
+		select {
+		case <-a.rose:
+		case <-a.open.Done():
+		}
+		if c.position.Load() > told {
+			told = a.send(c, told)
+		}
+	}
+}
+
+// notify has the newest position sent.
+func (a *acks) notify() {
+	select {
+	case a.rose <- struct{}{}:
+	default:
+	}
+}
+
+// send acknowledges the newest position, again while calls are lost, and returns what the
+// service knows by now. A refusal is left to the next request for a step, which meets it too.
+func (a *acks) send(c *Client, told int64) int64 {
+	for {
+		position, last := c.position.Load(), a.open.Err() != nil
+		err := c.ack(a.calls, position)
+		if err == nil {
+			return position
+		}
+		if fault.ClassOf(err) != fault.Lost || last {
+			return told
+		}
+		select {
+		case <-time.After(retryEvery):
+		case <-a.open.Done():
+		}
+	}
+}
+
+// close sends the last position, if it was not sent, and ends.
+func (a *acks) close() {
+	a.shut()
+	defer time.AfterFunc(lastAck, a.cancel).Stop()
+	<-a.stopped
+	a.cancel()
+}
+
+func (c *Client) ack(ctx context.Context, position int64) error {
+	ctx, cancel := context.WithTimeout(ctx, ackDeadline)
+	defer cancel()
+	at := c.session.now()
+	_, err := pb.NewConstructorClient(at.data).Ack(ctx, &pb.AckRequest{
+		Identity: at.reply.Identity, Generation: at.reply.Generation, Acked: uint64(position), Rank: c.opts.Rank.wire(), Join: at.reply.Join,
+	})
+	return rpc.FromStatus(err)
+}

@@ -1,0 +1,179 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/millrace-data/millrace/client"
+	"github.com/millrace-data/millrace/internal/fault"
+	pb "github.com/millrace-data/millrace/internal/proto"
+	"github.com/millrace-data/millrace/internal/rpc"
+)
+
+// planned is a service of empty steps that plans one step beyond what was acknowledged: a step
+// is there as soon as the trainer is done with the one before.
+type planned struct {
+	pb.UnimplementedPlannerServer
+	pb.UnimplementedConstructorServer
+	address  string
+	protocol uint32
+	end      uint64
+
+	mu      sync.Mutex // guards the fields below
+	changed *sync.Cond
+	acked   uint64
+	acks    []uint64 // in the order of their coming
+	asked   []uint64 // steps, by request
+	lose    int      // acknowledgements that are lost before one counts
+}
+
+// servePlanned serves until the test ends.
+func servePlanned(t *testing.T, p *planned) *planned {
+	t.Helper()
+	p.changed = sync.NewCond(&p.mu)
+	p.address = "unix:" + filepath.Join(t.TempDir(), "s")
+	listener, err := rpc.Listen(p.address, client.Security{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := rpc.NewServer(client.Security{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pb.RegisterPlannerServer(server, p)
+	pb.RegisterConstructorServer(server, p)
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- rpc.Serve(ctx, server, listener) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+func (p *planned) Join(context.Context, *pb.JoinRequest) (*pb.JoinReply, error) {
+	return &pb.JoinReply{Protocol: p.protocol, Constructor: p.address, Fetches: true, Join: 1}, nil
+}
+
+func (p *planned) Ack(_ context.Context, req *pb.AckRequest) (*pb.AckReply, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.lose--; p.lose >= 0 {
+		return nil, rpc.ToStatus(fault.Lostf("the connection broke"))
+	}
+	p.acked = max(p.acked, req.Acked)
+	p.acks = append(p.acks, req.Acked)
+	p.changed.Broadcast()
+	return &pb.AckReply{}, nil
+}
+
+func (p *planned) Batch(req *pb.BatchRequest, stream grpc.ServerStreamingServer[pb.Frame]) error {
+	defer context.AfterFunc(stream.Context(), p.changed.Broadcast)()
+	p.mu.Lock()
+	p.asked = append(p.asked, req.Step)
+	p.acked = max(p.acked, req.Acked)
+	for req.Step > p.acked && stream.Context().Err() == nil {
+		p.changed.Wait()
+	}
+	p.mu.Unlock()
+	return rpc.SendBody(stream, &pb.BatchHeader{Step: req.Step, EndOfData: req.Step >= p.end}, nil, nil)
+}
+
+// TestReadAheadOfThePlan: however far a client reads ahead, and however few steps the service plans
+// ahead of it, each step is asked for once and comes; the service hears of every step that it
+// waits for, though acknowledgements are lost, and of the last one before Close returns.
+func TestReadAheadOfThePlan(t *testing.T) {
+	const steps = 12
+	for _, prefetch := range []int{-1, 1, 4, 1 << 40} {
+		p := servePlanned(t, &planned{protocol: rpc.Protocol, end: steps, lose: 2})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		c := open(ctx, t, p.address, client.Options{Prefetch: prefetch})
+		for step := range int64(steps) {
+			if b, err := c.Next(ctx); err != nil || b.Step != step {
+				t.Fatalf("%d ahead: step %d: %v, %v", prefetch, step, b, err)
+			}
+		}
+		if _, err := c.Next(ctx); !errors.Is(err, io.EOF) {
+			t.Fatal(err)
+		}
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+		p.mu.Lock()
+		if slices.Sort(p.asked); len(p.asked) != steps+1 || len(slices.Compact(p.asked)) != steps+1 {
+			t.Errorf("%d ahead: steps asked for: %v", prefetch, p.asked)
+		}
+		if p.acked != steps || !slices.IsSorted(p.acks) || prefetch > 0 && (len(p.acks) == 0 || p.acks[len(p.acks)-1] != steps) {
+			t.Errorf("%d ahead: the service knows of %d of %d steps by %v", prefetch, p.acked, steps, p.acks)
+		}
+		p.mu.Unlock()
+	}
+}
+
+// TestCloseAcknowledgesNoStepInUse: Close says that the steps before the last batch are done
+// with, not that one: a trainer that closes in the middle of a step resumes with it.
+func TestCloseAcknowledgesNoStepInUse(t *testing.T) {
+	p := servePlanned(t, &planned{protocol: rpc.Protocol, end: 10})
+	c := open(t.Context(), t, p.address, client.Options{Prefetch: 3})
+	for range 4 {
+		if _, err := c.Next(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.acked != 3 {
+		t.Errorf("the trainer has step 3, and the service is told that it is at %d", p.acked)
+	}
+}
+
+// TestProtocol: a client and a service of other versions refuse each other at once, and say which
+// of the two to upgrade.
+func TestProtocol(t *testing.T) {
+	for protocol, upgrade := range map[uint32]string{0: "upgrade the service", rpc.Protocol + 1: "upgrade the client"} {
+		p := servePlanned(t, &planned{protocol: protocol})
+		_, err := client.Open(t.Context(), p.address, client.Options{})
+		isUser(t, err, upgrade)
+	}
+	withService(t, func(ctx context.Context, address string) {
+		conn, err := rpc.Dial(address, client.Security{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		for protocol, upgrade := range map[uint32]string{0: "upgrade the client", rpc.Protocol + 1: "upgrade the service"} {
+			_, err := pb.NewPlannerClient(conn).Join(ctx, &pb.JoinRequest{Rank: &pb.Coordinates{}, Protocol: protocol})
+			isUser(t, rpc.FromStatus(err), upgrade)
+		}
+	})
+}
+
+// TestPrefetchOfAShortPlan: against the real service, too, a client may read further ahead than
+// the job is planned.
+func TestPrefetchOfAShortPlan(t *testing.T) {
+	spec := strings.Replace(steered, "batch:", "resources: {prefetch: 1}\nbatch:", 1)
+	withServiceOf(t, spec, func(ctx context.Context, address string) {
+		c := open(ctx, t, address, client.Options{Prefetch: 8})
+		for range 20 {
+			if _, err := c.Next(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}

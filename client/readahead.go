@@ -1,0 +1,57 @@
+package client
+
+import "context"
+
+// maxPrefetch is more steps than any rank has memory for.
+const maxPrefetch = 1024
+
+// reader keeps steps ready for Next. Its goroutine asks for one after the other, and may wait
+// for one that the service plans once the trainer is done with an earlier one: acks say so.
+type reader struct {
+	ready   chan result
+	stop    context.CancelFunc
+	stopped chan struct{}
+}
+
+type result struct {
+	batch *Batch
+	err   error
+}
+
+// readAhead starts a reader that keeps depth steps ready.
+func (c *Client) readAhead(depth int) *reader {
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &reader{ready: make(chan result, depth), stop: cancel, stopped: make(chan struct{})}
+	go r.run(ctx, c, c.next)
+	return r
+}
+
+func (r *reader) run(ctx context.Context, c *Client, step int64) {
+	defer close(r.stopped)
+	for ; ; step++ {
+		b, err := c.fetch(ctx, step)
+		select {
+		case r.ready <- result{b, err}:
+		case <-ctx.Done():
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// take waits for the next step.
+func (r *reader) take(ctx context.Context) (*Batch, error) {
+	select {
+	case next := <-r.ready:
+		return next.batch, next.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (r *reader) close() {
+	r.stop()
+	<-r.stopped
+}
