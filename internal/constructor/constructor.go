@@ -66,13 +66,12 @@ type Constructor struct {
 	bodies bodies
 
 	pictures *imaging.Pool
-	failures chan error // of images that cannot be delivered
 }
 
 // Run serves until ctx ends or the planner goes away.
 func Run(ctx context.Context, opts Options) error {
 	opts.withDefaults()
-	c := &Constructor{opts: opts, steps: deliver.New(), peers: newPeers(handover.NewDirectory(opts.Exchange, opts.Security.Of(opts.Planner))), pictures: imaging.NewPool(runtime.GOMAXPROCS(0)), failures: make(chan error, 1)}
+	c := &Constructor{opts: opts, steps: deliver.New(), peers: newPeers(handover.NewDirectory(opts.Exchange, opts.Security.Of(opts.Planner))), pictures: imaging.NewPool(runtime.GOMAXPROCS(0))}
 	defer c.peers.directory.Close()
 	register := func(s *grpc.Server) { pb.RegisterConstructorServer(s, c) }
 	return rpc.Run(ctx, opts.Address, opts.Advertise, opts.Security.Of(opts.Planner), rpc.MaxAsk, register, func(ctx context.Context, address string) error {
@@ -182,17 +181,23 @@ func (c *Constructor) assemble(ctx context.Context, send *session) error {
 	return g.Wait()
 }
 
-// build fetches and assembles one step. What goes wrong ends the job, not the
+// build fetches one step, lays it out and decodes its images. What goes wrong ends the job, not the
 // session: trainers must hear why.
 func (c *Constructor) build(ctx context.Context, p *pb.StepPlan, send *session) error {
 	begin := time.Now()
 	fetch, cancel := context.WithTimeout(ctx, c.opts.Deadline)
 	defer cancel()
 	s, err := c.fetch(fetch, p)
+	c.steps.Fetched(time.Since(begin))
+	if err == nil && s.undecoded > 0 {
+		s.bytes += s.undecoded
+		if err = c.steps.Grow(ctx, p, s.bytes); err == nil {
+			err = c.decode(ctx, s)
+		}
+	}
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	c.steps.Fetched(time.Since(begin))
 	if err != nil {
 		err = fault.As(fault.ClassOf(err), fmt.Errorf("step %d: %w", p.Step, err))
 		c.opts.Log.Error("step failed", "step", p.Step, "err", err)
@@ -236,10 +241,6 @@ func (c *Constructor) report(ctx context.Context, send *session) error {
 				if err := send.Send(&pb.ConstructorReport{Report: &pb.ConstructorReport_Acked{Acked: a}}); err != nil {
 					return err
 				}
-			}
-		case failure := <-c.failures:
-			if err := send.Send(&pb.ConstructorReport{Report: &pb.ConstructorReport_Failure{Failure: rpc.ToFailure(failure, -1)}}); err != nil {
-				return err
 			}
 		case <-tick.C:
 			if err := send.Send(&pb.ConstructorReport{Report: &pb.ConstructorReport_Usage{Usage: c.steps.Usage()}}); err != nil {

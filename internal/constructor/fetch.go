@@ -29,6 +29,8 @@ type step struct {
 	images map[slot][]picture
 	from   content
 	bytes  int64
+
+	undecoded int64 // bytes of the pixels of images that came as they are in their files
 }
 
 // row is one assembled row of a step.

@@ -8,7 +8,6 @@ import (
 	"github.com/millrace-data/millrace/internal/batch"
 	"github.com/millrace-data/millrace/internal/constructor/assemble"
 	"github.com/millrace-data/millrace/internal/constructor/deliver"
-	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/imaging"
 	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/samples"
@@ -18,6 +17,7 @@ import (
 type picture struct {
 	assemble.Encoded
 	samples.Image
+	pixels []byte // of its patches, when the step is built
 	source uint32
 	number uint32 // of its sample's images
 }
@@ -112,10 +112,16 @@ func (s *step) layOutImages(p *pb.StepPlan, asks []*pb.BlockSamples, sets []samp
 		if size := grid.Patches() * g.PatchBytes(); image.Decoded && len(image.Data) != size {
 			return fmt.Errorf("source %d, block %d: image %d of sample %d came with %d bytes of pixels, %d are wanted", block.Source, block.Seq, number, x.Sample[k], len(image.Data), size)
 		}
-		to := slot{x.Encoder[k], x.Microbatch[k]}
-		s.images[to] = append(s.images[to], picture{source: block.Source, number: x.Number[k], Image: image, Encoded: assemble.Encoded{
+		given := picture{source: block.Source, number: x.Number[k], Image: image, Encoded: assemble.Encoded{
 			H: grid.H, W: grid.W, Rank: int(x.Rank[k]), Row: int(x.Row[k]), Document: int(x.Document[k]), Number: number, Tokens: g.Tokens(grid),
-		}})
+		}}
+		if image.Decoded {
+			given.pixels = image.Data
+		} else {
+			s.undecoded += int64(grid.Patches() * g.PatchBytes())
+		}
+		to := slot{x.Encoder[k], x.Microbatch[k]}
+		s.images[to] = append(s.images[to], given)
 		s.bytes += int64(len(image.Data))
 	}
 	return nil
@@ -141,14 +147,8 @@ func (r *row) addImages(images []samples.Image, source uint32, plan *pb.ImagePla
 	return nil
 }
 
-// pixels are the images of a batch whose pixels are still to be filled in.
-type pixels struct {
-	images []*picture
-	at     []int // of each, where its pixels begin in the body
-}
-
 // appendImages appends a rank's tensors of the images of one microbatch.
-func (st *step) appendImages(body []byte, r deliver.Rank, rows []row, missing *pixels) ([]byte, []batch.Tensor) {
+func (st *step) appendImages(body []byte, r deliver.Rank, rows []row) ([]byte, []batch.Tensor) {
 	if len(st.from.images) == 0 {
 		return body, nil
 	}
@@ -156,10 +156,11 @@ func (st *step) appendImages(body []byte, r deliver.Rank, rows []row, missing *p
 	encoded := make([]assemble.Encoded, len(list))
 	for i := range list {
 		encoded[i] = list[i].Encoded
-		missing.images = append(missing.images, &list[i])
 	}
 	body, tensors, at := assemble.AppendPixels(body, encoded, patchBytes(st.from.images))
-	missing.at = append(missing.at, at...)
+	for i := range list {
+		copy(body[at[i]:], list[i].pixels)
+	}
 	content := make([]batch.Row, len(rows))
 	var sources []assemble.Source
 	for i := range rows {
@@ -176,20 +177,24 @@ func (st *step) appendImages(body []byte, r deliver.Rank, rows []row, missing *p
 	return body, append(tensors, more...)
 }
 
-// fill makes the pixels of a batch, on all cores.
-func (c *Constructor) fill(ctx context.Context, st *step, body []byte, missing *pixels) error {
+// decode makes the pixels of a step's images, on all cores. What a rank is sent later is copied
+// from them.
+func (c *Constructor) decode(ctx context.Context, st *step) error {
+	memory := make([]byte, st.undecoded)
 	bySource := map[uint32][]imaging.Picture{}
-	for i, x := range missing.images {
-		size := x.patches() * patchBytes(st.from.images)
-		room := body[missing.at[i] : missing.at[i] : missing.at[i]+size]
-		if x.Decoded {
-			copy(room[:size], x.Data)
-			continue
+	for _, list := range st.images {
+		for i := range list {
+			x := &list[i]
+			if x.pixels != nil {
+				continue
+			}
+			size := x.patches() * patchBytes(st.from.images)
+			x.pixels, memory = memory[:size:size], memory[size:]
+			bySource[x.source] = append(bySource[x.source], imaging.Picture{
+				Data: x.Data, SHA: x.SHA, Grid: imaging.Grid{H: int(x.Image.H), W: int(x.Image.W)}, Patches: x.pixels[:0],
+				Origin: fmt.Sprintf("source %q: %s, image %d", st.from.names[x.source], x.Origin, x.number),
+			})
 		}
-		bySource[x.source] = append(bySource[x.source], imaging.Picture{
-			Data: x.Data, SHA: x.SHA, Grid: imaging.Grid{H: int(x.Image.H), W: int(x.Image.W)}, Patches: room,
-			Origin: fmt.Sprintf("source %q: %s, image %d", st.from.names[x.source], x.Origin, x.number),
-		})
 	}
 	for source, list := range bySource {
 		g, err := geometry(st.from.images, source)
@@ -201,18 +206,3 @@ func (c *Constructor) fill(ctx context.Context, st *step, body []byte, missing *
 }
 
 func (x *picture) patches() int { return int(x.Image.H) * int(x.Image.W) }
-
-// spoiled ends the job for an image that turned out to be damaged, or different: all
-// ranks hear of it, since no batch without it is the one that was planned.
-func (c *Constructor) spoiled(ctx context.Context, st *step, err error) error {
-	if ctx.Err() != nil {
-		return err // the rank went away
-	}
-	err = fault.As(fault.ClassOf(err), fmt.Errorf("step %d: %w", st.number, err))
-	select {
-	case c.failures <- err:
-	default: // one is on its way
-	}
-	c.steps.Fail(err)
-	return err
-}

@@ -23,11 +23,7 @@ func (c *Constructor) Peek(req *pb.PeekRequest, stream grpc.ServerStreamingServe
 	}
 	st := got.Content.(*step)
 	buf := c.bodies.get()
-	var missing pixels
-	header, body, err := st.part(deliver.RankOf(req.Rank), *buf, &missing)
-	if err == nil {
-		err = c.fill(ctx, st, body, &missing)
-	}
+	header, body, err := st.part(deliver.RankOf(req.Rank), *buf)
 	if err != nil {
 		return rpc.ToStatus(err)
 	}

@@ -30,13 +30,7 @@ func (c *Constructor) Batch(req *pb.BatchRequest, stream grpc.ServerStreamingSer
 	}
 	st := got.Content.(*step)
 	buf := c.bodies.get()
-	var missing pixels
-	header, body, err := st.part(caller.Rank, *buf, &missing)
-	if err == nil {
-		if err = c.fill(ctx, st, body, &missing); err != nil {
-			err = c.spoiled(ctx, st, err)
-		}
-	}
+	header, body, err := st.part(caller.Rank, *buf)
 	if err != nil {
 		return rpc.ToStatus(err)
 	}
@@ -67,9 +61,8 @@ func callerOf(req interface {
 }
 
 // part assembles a rank's part of a step: its bucket's microbatches, cut for its
-// pipeline stage and context-parallel rank, and the images that it encodes, whose
-// pixels are missing still.
-func (st *step) part(r deliver.Rank, body []byte, missing *pixels) (*pb.BatchHeader, []byte, error) {
+// pipeline stage and context-parallel rank, and the images that it encodes.
+func (st *step) part(r deliver.Rank, body []byte) (*pb.BatchHeader, []byte, error) {
 	layout, sources := st.from.layout, &st.from
 	layout.SequenceLength = st.length
 	header := &pb.BatchHeader{Step: st.number, Joined: sources.joined, SequenceLength: uint32(st.length), Rows: st.total}
@@ -99,7 +92,7 @@ func (st *step) part(r deliver.Rank, body []byte, missing *pixels) (*pb.BatchHea
 			}
 		}
 		var images []batch.Tensor
-		body, images = st.appendImages(body, r, rows, missing)
+		body, images = st.appendImages(body, r, rows)
 		for _, t := range images {
 			tensors = append(tensors, batch.WireTensor{Tensor: t})
 		}

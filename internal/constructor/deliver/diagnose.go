@@ -64,9 +64,9 @@ func (s *Steps) blockedOn(r Rank, step uint64) string {
 	switch {
 	case s.job == nil:
 		return "this constructor has not heard from the planner"
-	case s.building[step] > 0:
+	case s.building[step] > 0 && !s.crowded[step]:
 		return "its samples are being fetched from the loaders"
-	case s.plans[step] != nil:
+	case s.plans[step] != nil || s.crowded[step]:
 		return fmt.Sprintf("it is planned, but %d of %d bytes of this constructor's buffer are held by steps that ranks have not finished: %s",
 			s.held, s.budget, s.behind(r))
 	default:

@@ -42,6 +42,7 @@ type Steps struct {
 	next       uint64 // step to build next
 	plans      map[uint64]*pb.StepPlan
 	building   map[uint64]int64 // bytes reserved, by step
+	crowded    map[uint64]bool  // of these, which wait for memory
 	ready      map[uint64]*Step
 	held       int64
 	ended      *pb.EndOfData
@@ -122,7 +123,7 @@ func (s *Steps) clear(r *pb.Restart) {
 	next := r.NextStep
 	s.generation, s.origin, s.base, s.next, s.ended, s.strict, s.moved = r.Generation, next, next, next, nil, r.Remeshed, r.Moved
 	s.plans, s.ready, s.building = map[uint64]*pb.StepPlan{}, map[uint64]*Step{}, map[uint64]int64{}
-	s.held = 0
+	s.crowded, s.held = map[uint64]bool{}, 0
 	s.adopted = s.adoptable(r)
 	s.acked, s.asked, s.advanced = map[Rank]uint64{}, map[Rank]entry{}, map[Rank]uint64{}
 	s.buckets, s.risen = map[uint32]*bucket{}, nil
@@ -185,7 +186,8 @@ func (s *Steps) Fail(err error) {
 // Claim waits for the plan of the next step, until it fits the budget, and reserves its
 // bytes. Steps are claimed in their order, whenever their plans come: a later one must
 // not take the room of the one that ranks wait for. The first of all always fits: without it
-// no rank could go on and nothing would ever be released.
+// no rank could go on and nothing would ever be released. Reserved are the bytes of the tokens:
+// Grow reserves what a step has beside them.
 func (s *Steps) Claim(ctx context.Context) (*pb.StepPlan, error) {
 	var claimed *pb.StepPlan
 	err := s.until(ctx, &s.builders, 0, func() bool {
@@ -209,6 +211,42 @@ func (s *Steps) Claim(ctx context.Context) (*pb.StepPlan, error) {
 	return claimed, err
 }
 
+// Grow waits until the memory of a claimed step may be bytes in all, more than its tokens, and
+// reserves them. The first of the steps that are built and held always may, as in Claim.
+func (s *Steps) Grow(ctx context.Context, p *pb.StepPlan, bytes int64) error {
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.crowded, p.Step)
+	}()
+	return s.until(ctx, &s.builders, 0, func() bool {
+		reserved, building := s.building[p.Step]
+		if p.Generation != s.generation || !building {
+			return true // Done will drop it
+		}
+		if s.held+bytes-reserved > s.budget && !s.first(p.Step) {
+			s.crowded[p.Step] = true
+			return false
+		}
+		s.building[p.Step] = bytes
+		s.held += bytes - reserved
+		return true
+	})
+}
+
+// first says whether ranks can get no step without this one. The lock is held.
+func (s *Steps) first(step uint64) bool {
+	if len(s.ready) > 0 {
+		return false
+	}
+	for other := range s.building {
+		if other < step {
+			return false
+		}
+	}
+	return true
+}
+
 // Done makes a built step available. A step of an earlier generation is dropped.
 func (s *Steps) Done(st *Step) {
 	s.mu.Lock()
@@ -216,7 +254,7 @@ func (s *Steps) Done(st *Step) {
 	if st.Generation != s.generation {
 		return
 	}
-	s.held += st.Bytes - s.building[st.Number] // what was reserved are the tokens
+	s.held += st.Bytes - s.building[st.Number]
 	delete(s.building, st.Number)
 	if st.Number >= s.base {
 		s.ready[st.Number] = st

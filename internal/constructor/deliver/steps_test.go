@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/millrace-data/millrace/internal/fault"
@@ -322,4 +323,53 @@ func ack(t testing.TB, s *Steps, r Rank, acked uint64) {
 	if err := s.Ack(Caller{Rank: r, Generation: s.generation, Acked: acked}); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestGrow: a step that needs more memory than its tokens waits until there is room, unless ranks
+// can get no other; a rank that waits for it hears why.
+func TestGrow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := twoRanks(100)
+		claim := func(want uint64) *pb.StepPlan {
+			t.Helper()
+			s.Plan(planOf(want, 5))
+			p, err := s.Claim(t.Context())
+			if err != nil || p.Step != want {
+				t.Fatal(p, err)
+			}
+			return p
+		}
+		first, second := claim(0), claim(1)
+		grown := make(chan error, 1)
+		go func() { grown <- s.Grow(t.Context(), second, 60) }() // with the 60 of the first it is too much
+		if err := s.Grow(t.Context(), first, 300); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		s.Done(&Step{Generation: 1, Number: 0, Bytes: 300})
+		synctest.Wait()
+		now, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := answer(s, now, ask{rank: rank0, generation: 1, step: 1}); !strings.Contains(err.Error(), "320 of 100 bytes of this constructor's buffer are held") {
+			t.Errorf("a rank hears %v", err)
+		}
+		select {
+		case err := <-grown:
+			t.Fatalf("step 1 grew beside 300 bytes of step 0: %v", err)
+		default:
+		}
+		ack(t, s, rank0, 1)
+		ack(t, s, rank1, 1)
+		if err := <-grown; err != nil || s.held != 60 {
+			t.Fatalf("%d bytes are held, want the 60 of step 1: %v", s.held, err)
+		}
+		s.Done(&Step{Generation: 1, Number: 1, Bytes: 60})
+		third := claim(2)
+		go func() { grown <- s.Grow(t.Context(), third, 90) }()
+		synctest.Wait()
+		s.Restart(&pb.Restart{Generation: 2})
+		if err := <-grown; err != nil || s.held != 0 {
+			t.Errorf("a step of an earlier generation holds %d bytes: %v", s.held, err)
+		}
+	})
 }

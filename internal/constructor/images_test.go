@@ -1,0 +1,115 @@
+package constructor
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"image"
+	"image/color"
+	"image/png"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/millrace-data/millrace/internal/batch"
+	"github.com/millrace-data/millrace/internal/constructor/assemble"
+	"github.com/millrace-data/millrace/internal/constructor/deliver"
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/imaging"
+	pb "github.com/millrace-data/millrace/internal/proto"
+	"github.com/millrace-data/millrace/internal/samples"
+)
+
+var small = imaging.Geometry{Patch: 4, Merge: 2, MinPixels: 64, MaxPixels: 1024}
+
+// encodedImage is a PNG of n by n pixels, and what a decoder makes of it.
+func encodedImage(t *testing.T, rng *rand.Rand, n int) (samples.Image, []byte) {
+	t.Helper()
+	m := image.NewRGBA(image.Rect(0, 0, n, n))
+	for i := range n * n {
+		m.Set(i%n, i/n, color.RGBA{byte(rng.Uint32()), byte(rng.Uint32()), byte(rng.Uint32()), 255})
+	}
+	var out bytes.Buffer
+	if err := png.Encode(&out, m); err != nil {
+		t.Fatal(err)
+	}
+	patches, grid, err := new(imaging.Decoder).AppendPatches(nil, out.Bytes(), small)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return samples.Image{H: int32(grid.H), W: int32(grid.W), SHA: sha256.Sum256(out.Bytes()), Data: out.Bytes(), Origin: "pairs.tar, row 17"}, patches
+}
+
+// imageStep is a step of one row whose three images rank 0 encodes: two that came as they are in
+// their files, and between them one that a loader has decoded.
+func imageStep(t *testing.T) (*step, [][]byte) {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(4, 4))
+	layout := assemble.Layout{Format: assemble.Megatron, CPSlicing: assemble.Zigzag, CP: 1, PP: 1}
+	st := &step{length: 8, total: 1, images: map[slot][]picture{}, from: content{
+		layout: layout, names: []string{"pairs"}, mesh: &pb.Mesh{Dp: 1, Cp: 1, Pp: 1, Tp: 1, Stride: []uint32{1, 1, 1, 1}},
+		images: []*pb.ImageStep{{Patch: 4, Merge: 2, MinPixels: 64, MaxPixels: 1024}},
+	}}
+	st.rows = []row{{Row: batch.Row{Segments: [][]int32{{1, 2, 3}}}}}
+	var want [][]byte
+	for i, side := range []int{16, 24, 8} {
+		x, patches := encodedImage(t, rng, side)
+		want = append(want, patches)
+		p := picture{Image: x, number: uint32(i), Encoded: assemble.Encoded{H: int(x.H), W: int(x.W), Number: i}}
+		if i == 1 {
+			p.Decoded, p.pixels = true, patches
+		} else {
+			st.undecoded += int64(len(patches))
+		}
+		st.images[slot{}] = append(st.images[slot{}], p)
+	}
+	return st, want
+}
+
+// TestBatchesDecodeNothing: what ranks are sent of images was decoded when the step was built.
+// The encoded bytes may be anything by then, and each request gives the same.
+func TestBatchesDecodeNothing(t *testing.T) {
+	st, want := imageStep(t)
+	c := &Constructor{pictures: imaging.NewPool(2)}
+	if err := c.decode(t.Context(), st); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range st.images[slot{}] {
+		if !x.Decoded {
+			clear(x.Data)
+		}
+	}
+	sent := 0
+	for range 2 {
+		header, body, err := st.part(deliver.Rank{}, []byte("what was in a buffer before"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, x := range header.Microbatches[0].Tensors {
+			if x.Name == assemble.PixelValues && bytes.Equal(body[x.Offset:x.Offset+x.Size], bytes.Join(want, nil)) {
+				sent++
+			}
+		}
+	}
+	if sent != 2 {
+		t.Errorf("%d of 2 batches have the pixels of the images", sent)
+	}
+}
+
+// TestDamagedImage: an image that is not the one that was planned ends the build, and the error
+// says where it is from.
+func TestDamagedImage(t *testing.T) {
+	for name, test := range map[string]struct {
+		class fault.Class
+		spoil func(x *picture)
+	}{
+		"another one":         {fault.Bug, func(x *picture) { x.Data[30]++ }},
+		"cut off in its data": {fault.User, func(x *picture) { x.Data = x.Data[:len(x.Data)/2]; x.SHA = sha256.Sum256(x.Data) }},
+	} {
+		st, _ := imageStep(t)
+		test.spoil(&st.images[slot{}][2])
+		err := (&Constructor{pictures: imaging.NewPool(1)}).decode(t.Context(), st)
+		if fault.ClassOf(err) != test.class || !strings.Contains(err.Error(), `source "pairs": pairs.tar, row 17, image 2`) {
+			t.Errorf("%s: class %v: %v", name, fault.ClassOf(err), err)
+		}
+	}
+}
