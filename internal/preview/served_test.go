@@ -10,12 +10,10 @@ import (
 	"strings"
 	"testing"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/millrace-data/millrace/internal/checkpoint"
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/planner/token"
 	"github.com/millrace-data/millrace/internal/preview"
-	statepb "github.com/millrace-data/millrace/internal/proto/state"
 	"github.com/millrace-data/millrace/internal/service"
 	"github.com/millrace-data/millrace/internal/sourceloader/store"
 	"github.com/millrace-data/millrace/internal/trainer"
@@ -125,12 +123,11 @@ func logged(t *testing.T, dir string, job *jobspec.Job) (all [][32]byte) {
 	defer log.Close()
 	last, _ := log.Last()
 	if err := log.Records(0, last+1, func(_ int64, data []byte) error {
-		var r statepb.StepRecord
-		if err := proto.Unmarshal(data, &r); err != nil {
-			return err
+		r, err := token.DecodeRecord(data)
+		if err == nil {
+			all = append(all, r.Plan)
 		}
-		all = append(all, [32]byte(r.Plan))
-		return nil
+		return err
 	}); err != nil {
 		t.Fatal(err)
 	}

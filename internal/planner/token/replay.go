@@ -90,6 +90,28 @@ func checkColumns(m *statepb.StepRecord) error {
 	return nil
 }
 
+// Replay leads from a position through the records from its step on, which records hands to
+// its argument one after the other, and returns the position after the last. The pending
+// changes of from are those of the log whose step is from's or later. Errors are those of
+// records, and of a record that cannot be read or is of another position.
+func Replay(cfg *plan.Config, from plan.State, records func(each func(step int64, record []byte) error) error) (plan.State, error) {
+	at := from.Clone()
+	err := records(func(step int64, data []byte) error {
+		if step != at.Step {
+			return fmt.Errorf("the log has a record of step %d after %d steps", step, at.Step)
+		}
+		r, err := DecodeRecord(data)
+		if err == nil {
+			at, err = r.After(cfg, at)
+		}
+		if err != nil {
+			return fmt.Errorf("step %d of the log: %w", step, err)
+		}
+		return nil
+	})
+	return at, err
+}
+
 // After is the position after the step, from the one before it, whose pending changes
 // are those that the log has. It is what a planner that planned the step went on from,
 // but for plan.Cursor.Samples, which count from wherever the first position was. An error

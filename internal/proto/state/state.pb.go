@@ -118,7 +118,6 @@ type ResumeToken struct {
 	Job           string                 `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`
 	Identity      []byte                 `protobuf:"bytes,3,opt,name=identity,proto3" json:"identity,omitempty"`
 	Manifest      []byte                 `protobuf:"bytes,4,opt,name=manifest,proto3" json:"manifest,omitempty"`
-	Branch        uint64                 `protobuf:"varint,5,opt,name=branch,proto3" json:"branch,omitempty"`
 	Step          uint64                 `protobuf:"varint,6,opt,name=step,proto3" json:"step,omitempty"`    // steps done
 	Digest        []byte                 `protobuf:"bytes,7,opt,name=digest,proto3" json:"digest,omitempty"` // D of that position
 	Mesh          *Mesh                  `protobuf:"bytes,8,opt,name=mesh,proto3" json:"mesh,omitempty"`
@@ -186,13 +185,6 @@ func (x *ResumeToken) GetManifest() []byte {
 		return x.Manifest
 	}
 	return nil
-}
-
-func (x *ResumeToken) GetBranch() uint64 {
-	if x != nil {
-		return x.Branch
-	}
-	return 0
 }
 
 func (x *ResumeToken) GetStep() uint64 {
@@ -908,13 +900,12 @@ const file_proto_state_proto_rawDesc = "" +
 	"\x02pp\x18\x03 \x01(\rR\x02pp\x12\x0e\n" +
 	"\x02tp\x18\x04 \x01(\rR\x02tp\x12\x10\n" +
 	"\x03vpp\x18\x05 \x01(\rR\x03vpp\x12\x16\n" +
-	"\x06stride\x18\x06 \x03(\rR\x06stride\"\xf5\x02\n" +
+	"\x06stride\x18\x06 \x03(\rR\x06stride\"\xe3\x02\n" +
 	"\vResumeToken\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x1a\n" +
 	"\bidentity\x18\x03 \x01(\fR\bidentity\x12\x1a\n" +
-	"\bmanifest\x18\x04 \x01(\fR\bmanifest\x12\x16\n" +
-	"\x06branch\x18\x05 \x01(\x04R\x06branch\x12\x12\n" +
+	"\bmanifest\x18\x04 \x01(\fR\bmanifest\x12\x12\n" +
 	"\x04step\x18\x06 \x01(\x04R\x04step\x12\x16\n" +
 	"\x06digest\x18\a \x01(\fR\x06digest\x12%\n" +
 	"\x04mesh\x18\b \x01(\v2\x11.millrace.v1.MeshR\x04mesh\x12\x18\n" +
@@ -922,7 +913,7 @@ const file_proto_state_proto_rawDesc = "" +
 	"\bsettings\x18\n" +
 	" \x01(\v2\x15.millrace.v1.SettingsR\bsettings\x124\n" +
 	"\apending\x18\v \x03(\v2\x1a.millrace.v1.PendingChangeR\apending\x12\x14\n" +
-	"\x05check\x18\x0f \x01(\aR\x05check\"=\n" +
+	"\x05check\x18\x0f \x01(\aR\x05checkJ\x04\b\x05\x10\x06\"=\n" +
 	"\rPendingChange\x12\x12\n" +
 	"\x04json\x18\x01 \x01(\fR\x04json\x12\x18\n" +
 	"\aweights\x18\x02 \x01(\fR\aweights\"\xac\x02\n" +

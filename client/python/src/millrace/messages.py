@@ -203,7 +203,6 @@ class ResumeToken(Message):
     job: str = field(2, "string")
     identity: bytes = field(3, "bytes")
     manifest: bytes = field(4, "bytes")
-    branch: int = field(5, "uint")
     step: int = field(6, "uint")
     digest: bytes = field(7, "bytes")
     mesh: Mesh = field(8, "message", message=Mesh)
