@@ -1,0 +1,398 @@
+package control
+
+import (
+	"crypto/sha256"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/planner/change"
+	"github.com/millrace-data/millrace/internal/planner/compile"
+	"github.com/millrace-data/millrace/internal/planner/plan"
+	"github.com/millrace-data/millrace/jobspec"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write what the core does into the transcripts")
+
+// TestTranscripts plays testdata/*.txt: each command, and below it what the core
+// wants done. Commands:
+//
+//	job dp=2 constructors=1 loaders=1 ahead=2 window=30 web code   a job of these sources, each of 4 blocks of 4 samples; 2 rows per DP rank
+//	loader l0 | constructor c0 | left l0 | lost c0
+//	indexed l0 web [other]      l0 has the files of web, or other ones than usual
+//	refused l0 web WHY          l0 cannot index web
+//	found web FILE PATH | notfound web FILE WHY
+//	log [kept [FIRST NEXT [CHANGE]]]  the log is open
+//	logfails WHY
+//	persisted [N] | failed WHY  the first N writes that are under way are durable (all of them); the next one fails
+//	digest STEP TOKEN | nodigest STEP   what the log has beside a step: the digest of a token
+//	bad SOURCE SEQ N            a block has N bad records
+//	read                        loaders answer all that they were told to read
+//	assemble STEP               constructors have assembled all rows of a step
+//	ack DP STEP                 the ranks of a DP rank are done with the steps before
+//	admit c0 [ACKED [ADVANCED]] c0 answers all questions about ranks
+//	restart c0                  c0 is in the newest generation
+//	join j0 DP [beginning] [TOKEN]   rank DP joins, with the token that an answer gave
+//	change a0 JSON [TOKEN] | save a0 STEP | locate a0 DP | withdraw a0
+//	tick SECONDS | fail WHY | status
+func TestTranscripts(t *testing.T) {
+	paths, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(paths) == 0 {
+		t.Fatal("no transcripts:", err)
+	}
+	for _, path := range paths {
+		t.Run(filepath.Base(path), func(t *testing.T) { playFile(t, path) })
+	}
+}
+
+func playFile(t *testing.T, path string) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	p := newPlayer(t)
+	for _, part := range strings.Split(strings.TrimSpace(string(text)), "\n\n") {
+		commands, _, _ := strings.Cut(part, "\n----")
+		if out.Len() > 0 {
+			out.WriteString("\n")
+		}
+		out.WriteString(commands + "\n----\n")
+		for _, c := range strings.Split(commands, "\n") {
+			if !strings.HasPrefix(c, "#") {
+				out.WriteString(p.do(c))
+			}
+		}
+	}
+	if *rewrite {
+		if err := os.WriteFile(path, []byte(out.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if out.String() != string(text) {
+		t.Errorf("the core did otherwise; compare after `go test -run Transcripts -rewrite`:\n%s", out.String())
+	}
+}
+
+// player is a core and those around it.
+type player struct {
+	t       *testing.T
+	core    *Core
+	names   map[string]uint64 // of sessions and questions
+	last    uint64            // number given
+	reads   []Read
+	bad     map[block]int // bad records of blocks
+	writes  []uint64      // Persists under way
+	admits  map[Session][]Admit
+	tokens  map[string][]byte // that answers gave, by question
+	digests map[string][32]byte
+	asked   string // the question that is asked
+}
+
+func newPlayer(t *testing.T) *player {
+	return &player{t: t, names: map[string]uint64{}, bad: map[block]int{}, admits: map[Session][]Admit{}, tokens: map[string][]byte{}, digests: map[string][32]byte{}}
+}
+
+func (p *player) do(command string) string {
+	words := strings.Fields(command)
+	if words[0] == "job" {
+		p.core = newCore(p.t, words[1:])
+		return ""
+	}
+	if words[0] == "status" {
+		return p.status()
+	}
+	var out strings.Builder
+	for _, ev := range p.events(words, command) {
+		var reads []string // consecutive ones of a loader, in one line
+		flush := func() {
+			if len(reads) > 0 {
+				out.WriteString(strings.Join(reads, " ") + "\n")
+			}
+			reads = nil
+		}
+		for _, e := range p.core.Apply(ev) {
+			p.note(e)
+			r, isRead := e.(Read)
+			if !isRead {
+				flush()
+				out.WriteString(p.show(e))
+				continue
+			}
+			head := p.name(uint64(r.To)) + " <- read " + p.source(int(r.Source))
+			if len(reads) == 0 || reads[0] != head {
+				flush()
+				reads = []string{head}
+			}
+			reads = append(reads, fmt.Sprint(r.Seq))
+		}
+		flush()
+	}
+	return out.String()
+}
+
+// newCore makes a job from words of the command `job`.
+func newCore(t *testing.T, words []string) *Core {
+	n := map[string]int{"dp": 2, "constructors": 1, "loaders": 1, "ahead": 2, "window": 30}
+	var sources, weights []string
+	for _, w := range words {
+		if key, value, ok := strings.Cut(w, "="); ok {
+			n[key], _ = strconv.Atoi(value)
+		} else {
+			sources = append(sources, fmt.Sprintf("{name: %s, files: %s/*.jsonl, bad_records: {policy: skip, limit: 3}}", w, w))
+			weights = append(weights, w+": 1")
+		}
+	}
+	spec := fmt.Sprintf("name: demo\nsources: [%s]\nmix: {weights: {%s}}\nbatch: {sequence_length: 8, sequences: %d}\ntopology: {dp: %d}\nresources: {prefetch: %d, window: 4}\n",
+		strings.Join(sources, ", "), strings.Join(weights, ", "), 2*n["dp"], n["dp"], n["ahead"])
+	job, findings := jobspec.Parse("demo.yaml", []byte(spec), "/data")
+	if err := findings.Err(); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := compile.Plan(job, compile.Registry{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return New(Config{
+		Job: job, Plan: cfg, Loaders: n["loaders"], Constructors: n["constructors"], AllowRoots: job.Roots(), Window: Millis(n["window"]) * 1000,
+		Listing: func([]byte) (Listing, error) { return Listing{}, nil },
+	})
+}
+
+// number gives a name its number; a name that is used again has a new one.
+func (p *player) number(name string) uint64 {
+	p.last++
+	p.names[name] = p.last
+	return p.last
+}
+
+func (p *player) session(name string) Session {
+	n, ok := p.names[name]
+	if !ok {
+		p.t.Fatalf("nobody is called %q", name)
+	}
+	return Session(n)
+}
+
+func (p *player) name(n uint64) string {
+	for name, x := range p.names {
+		if x == n {
+			return name
+		}
+	}
+	return fmt.Sprintf("no-%d", n)
+}
+
+func (p *player) source(i int) string { return p.core.sources.specs[i].Name }
+
+func (p *player) sourceNumber(name string) int {
+	i := slices.Index(p.core.sourceNames(), name)
+	if i < 0 {
+		p.t.Fatalf("there is no source %q", name)
+	}
+	return i
+}
+
+func (p *player) int(words []string, i int, other int64) int64 {
+	if i >= len(words) {
+		return other
+	}
+	n, err := strconv.ParseInt(words[i], 10, 64)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return n
+}
+
+// events are those of a command.
+func (p *player) events(words []string, command string) []Event {
+	rest := func(n int) string { return strings.Join(words[min(n, len(words)):], " ") }
+	switch words[0] {
+	case "loader":
+		return []Event{LoaderJoined{Session: Session(p.number(words[1])), Name: words[1], Address: words[1]}}
+	case "constructor":
+		return []Event{ConstructorJoined{Session: Session(p.number(words[1])), Name: words[1], Address: words[1]}}
+	case "left", "lost":
+		return []Event{p.leaving(words[0], words[1])}
+	case "indexed":
+		return []Event{Indexed{Session: p.session(words[1]), Source: p.sourceNumber(words[2]), Blocks: 4, Manifest: manifestOf(rest(2))}}
+	case "refused":
+		return []Event{LoaderFailed{Source: p.sourceNumber(words[2]), Err: fault.Userf("%s", rest(3))}}
+	case "found":
+		return []Event{FileFound{Source: p.sourceNumber(words[1]), Name: words[2], Path: words[3], Below: 100}}
+	case "notfound":
+		return []Event{FileFound{Source: p.sourceNumber(words[1]), Name: words[2], Problem: rest(3)}}
+	case "log":
+		return []Event{p.logOpened(words)}
+	case "logfails":
+		return []Event{LogOpened{Err: fault.Lostf("%s", rest(1))}}
+	case "persisted", "failed":
+		return p.persisted(words)
+	case "bad":
+		p.bad[block{int32(p.sourceNumber(words[1])), p.int(words, 2, 0)}] = int(p.int(words, 3, 0))
+		return nil
+	case "read":
+		return p.readAll()
+	case "tick":
+		return []Event{Tick{p.core.now + Millis(p.int(words, 1, 0))*1000}}
+	case "fail":
+		return []Event{Failed{fault.Lostf("%s", rest(1))}}
+	case "idle":
+		return []Event{Idle{}}
+	}
+	return p.trainerEvents(words, command)
+}
+
+// trainerEvents are those of commands about ranks and their constructors.
+func (p *player) trainerEvents(words []string, command string) []Event {
+	switch words[0] {
+	case "assemble":
+		ev := plan.Assembled{Step: p.int(words, 1, 0)}
+		if p.core.job.steps[ev.Step] == nil {
+			p.t.Fatalf("step %d is not planned", ev.Step)
+		}
+		for row := range p.core.job.steps[ev.Step].Rows {
+			ev.Rows, ev.Digests = append(ev.Rows, uint32(row)), append(ev.Digests, sha256.Sum256(fmt.Append(nil, ev.Step, row)))
+		}
+		return []Event{Assembled{p.core.job.generation, ev}}
+	case "ack":
+		dp := p.int(words, 1, 0)
+		return []Event{Acked{Generation: p.core.job.generation, Bucket: uint32(dp), Step: p.int(words, 2, 0), Slowest: Rank{DP: uint32(dp)}.String()}}
+	case "admit":
+		return p.admitAll(p.session(words[1]), p.int(words, 2, 0), uint64(p.int(words, 3, 0)))
+	case "restart":
+		return []Event{Restarted{p.session(words[1]), p.core.job.generation}}
+	case "digest":
+		return []Event{DigestRead{Step: p.int(words, 1, 0), Digest: p.digests[words[2]], Known: true}}
+	case "nodigest":
+		return []Event{DigestRead{Step: p.int(words, 1, 0)}}
+	case "withdraw":
+		return []Event{Withdraw{p.names[words[1]]}}
+	}
+	return []Event{Ask{p.number(words[1]), p.question(words, command)}}
+}
+
+// admitAll answers all questions about ranks that a constructor was asked so far.
+func (p *player) admitAll(s Session, acked int64, advanced uint64) (events []Event) {
+	for _, a := range p.admits[s] {
+		events = append(events, Admitted{Session: s, Join: a.Join, Generation: p.core.job.generation, Acked: acked, Advanced: advanced})
+	}
+	p.admits[s] = nil
+	return events
+}
+
+func (p *player) question(words []string, command string) Question {
+	switch words[0] {
+	case "join":
+		q := Join{Rank: Rank{DP: uint32(p.int(words, 2, 0))}}
+		for _, w := range words[3:] {
+			if q.Beginning = w == "beginning"; !q.Beginning {
+				q.Token = p.tokens[w]
+			}
+		}
+		return q
+	case "locate":
+		return Locate{Rank{DP: uint32(p.int(words, 2, 0))}}
+	case "save":
+		return Save{p.int(words, 2, 0)}
+	case "change":
+		text := command[strings.Index(command, "{") : strings.LastIndex(command, "}")+1]
+		ch, err := change.Parse([]byte(text))
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		return MakeChange{ch, p.tokens[strings.TrimSpace(command[strings.LastIndex(command, "}")+1:])]}
+	}
+	p.t.Fatalf("unknown command %q", command)
+	return nil
+}
+
+func manifestOf(text string) []byte {
+	sum := sha256.Sum256([]byte(text))
+	return sum[:]
+}
+
+func (p *player) leaving(how, name string) Event {
+	var err error
+	if how == "lost" {
+		err = fault.Lostf("the network broke")
+	}
+	if strings.HasPrefix(name, "l") {
+		s := p.session(name)
+		p.reads = slices.DeleteFunc(p.reads, func(r Read) bool { return r.To == s })
+		return LoaderLeft{s, err}
+	}
+	return ConstructorLeft{p.session(name), err}
+}
+
+func (p *player) logOpened(words []string) Event {
+	ev := LogOpened{Kept: len(words) > 1, Dir: "/log", First: p.int(words, 2, 0), Next: p.int(words, 3, 0)}
+	for _, text := range words[min(4, len(words)):] {
+		ch, err := change.Parse([]byte(text))
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		ev.Changes = append(ev.Changes, ch)
+	}
+	return ev
+}
+
+// persisted ends writes that are under way.
+func (p *player) persisted(words []string) (events []Event) {
+	n := len(p.writes)
+	if words[0] == "failed" {
+		return []Event{Persisted{p.writes[0], fault.Lostf("%s", strings.Join(words[1:], " "))}}
+	}
+	for range p.int(words, 1, int64(n)) {
+		events = append(events, Persisted{Seq: p.writes[0]})
+		p.writes = p.writes[1:]
+	}
+	return events
+}
+
+// readAll answers what loaders were told to read so far. Blocks have 4 samples of 8 tokens.
+func (p *player) readAll() (events []Event) {
+	for _, r := range p.reads {
+		block := plan.BlockRead{Source: r.Source, Seq: r.Seq, Lengths: []int32{8, 8, 8, 8}, Bans: len(p.core.journal.bans)}
+		ev := BlockRead{Session: r.To, Block: block}
+		for n := range p.bad[blockOf(r)] {
+			ev.Skips = append(ev.Skips, Skip{fmt.Sprintf("%s/%d.jsonl", p.source(int(r.Source)), r.Seq), int64(n), "no JSON"})
+		}
+		events = append(events, ev)
+	}
+	p.reads = nil
+	return events
+}
+
+func blockOf(r Read) block { return block{r.Source, r.Seq} }
+
+// note remembers what has to be answered.
+func (p *player) note(e Effect) {
+	switch e := e.(type) {
+	case Read:
+		p.reads = append(p.reads, e)
+	case Persist:
+		p.writes = append(p.writes, e.Seq)
+	case Admit:
+		p.admits[e.To] = append(p.admits[e.To], e)
+	case Answer:
+		switch r := e.Reply.(type) {
+		case SaveReply:
+			p.tokens[p.name(e.ID)], p.digests[p.name(e.ID)] = r.Token, r.Digest
+		case JoinReply:
+			p.tokens[p.name(e.ID)] = r.Token
+		}
+	}
+}
+
+func (p *player) status() string {
+	s := p.core.Snapshot()
+	return fmt.Sprintf("%s, generation %d, %d planned, %d done; waits for %s\n", s.State, s.Generation, s.Planned, s.Acked, s.WaitingFor)
+}
