@@ -112,7 +112,8 @@ func (c *Core) addLoader(ev LoaderJoined) {
 		c.indexMissing()
 	}
 	c.wantOrphans()
-	c.start() // it may have waited for a loader to ask
+	c.raise(onFiles) // there may have been no loader to ask
+	c.start()
 }
 
 // removeLoader gives the work of a loader that left to the others.

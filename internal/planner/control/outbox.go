@@ -118,7 +118,7 @@ func (c *Core) digest(step int64) (d *DigestRead, ready bool) {
 		c.emit(ReadDigest{step})
 		fallthrough
 	case d == nil:
-		c.wait(onLog)
+		c.wait(onLog | onMove) // a move may make the log forget the step
 		return nil, false
 	}
 	delete(c.log.digests, step)

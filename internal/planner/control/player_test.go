@@ -190,7 +190,12 @@ func (p *player) name(n uint64) string {
 	return fmt.Sprintf("no-%d", n)
 }
 
-func (p *player) source(i int) string { return p.core.sources.specs[i].Name }
+func (p *player) source(i int) string {
+	if i >= len(p.core.sources.specs) {
+		return fmt.Sprintf("source %d", i) // it could not join
+	}
+	return p.core.sources.specs[i].Name
+}
 
 func (p *player) sourceNumber(name string) int {
 	i := slices.Index(p.core.sourceNames(), name)

@@ -168,6 +168,9 @@ func (c *Core) index(i int) {
 // loaderFailed ends the job, or the attempt of a source to join it.
 func (c *Core) loaderFailed(ev LoaderFailed) {
 	i, s := ev.Source, &c.sources
+	if i >= len(s.indexed) {
+		return // it could not join, and was forgotten
+	}
 	if i >= 0 && i == len(s.indexed)-1 && i >= c.base()+s.joined && s.indexed[i] == nil {
 		s.refused = ev.Err
 		c.raise(onSources)
@@ -181,10 +184,10 @@ func (c *Core) loaderFailed(ev LoaderFailed) {
 // the source's, and all others' have to be the same.
 func (c *Core) sourceIndexed(ev Indexed) {
 	l := c.members.loader(ev.Session)
-	if l == nil {
-		return
+	if l == nil || ev.Source >= len(c.sources.indexed) {
+		return // the source could not join, and was forgotten
 	}
-	if ev.Source < 0 || ev.Source >= len(c.sources.indexed) || len(ev.Manifest) != 32 || ev.Blocks == 0 {
+	if ev.Source < 0 || len(ev.Manifest) != 32 || ev.Blocks == 0 {
 		c.fail(fmt.Errorf("a loader indexed source %d with %d blocks, which cannot be", ev.Source, ev.Blocks))
 		return
 	}

@@ -1,0 +1,476 @@
+package control
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/planner/change"
+	"github.com/millrace-data/millrace/internal/planner/plan"
+)
+
+// TestLaws drives cores by random sequences of events: members that come and go in the
+// middle of anything, ranks that join from anywhere, changes, cancels and bans, a log that
+// is slow or fails. After every event these laws hold:
+//
+//   - nothing reaches a constructor or an asker before what it depends on is durable;
+//   - every question gets one answer, or is withdrawn;
+//   - steps done <= steps planned, and the generation never falls;
+//   - after a failure nothing happens but that all hear of it;
+//   - no order goes to a member that left;
+//   - the same events give the same effects;
+//   - no question waits that could be answered.
+func TestLaws(t *testing.T) {
+	sequences, events := 1000, 250
+	if testing.Short() {
+		sequences = 300
+	}
+	var answers, moves, failures int
+	for seed := range uint64(sequences) {
+		w := newWorld(t, seed)
+		for range events {
+			w.step()
+		}
+		w.finish()
+		answers, moves = answers+w.answered, moves+int(w.generation)
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+		if w.core.stopAt > 0 || w.core.failed != nil && !w.finished {
+			failures++
+		}
+	}
+	if answers < 10*sequences || moves < sequences/2 || failures < sequences/100 {
+		t.Errorf("%d answers, %d moves and %d failures in %d sequences: too few to show anything", answers, moves, failures, sequences)
+	}
+}
+
+// world is a core and a random environment of it.
+type world struct {
+	*player
+	rng  *rand.Rand
+	twin *player
+
+	here       []Session // members that are there
+	loaders    []Session
+	builders   []Session // constructors
+	orders     []Effect  // that wait for an answer: Index, Read, Find, Admit, OpenLog, ReadDigest
+	persists   []Persist // under way
+	steps      map[*plan.Step]bool
+	appended   map[*plan.Step]bool
+	changes    []change.Change
+	made       []change.Change // that may be cancelled
+	cuts       map[Session][]*plan.Step
+	open       map[uint64]asking // questions
+	barrier    uint64            // the last Persist that has to be durable
+	durable    uint64
+	generation uint64
+	saved      [][]byte
+	added      int
+	positioned bool // before the event
+	answered   int
+	failed     bool
+	finished   bool
+}
+
+// asking is a question that is open.
+type asking struct {
+	Question
+	barrier uint64 // when it was asked
+}
+
+func newWorld(t *testing.T, seed uint64) *world {
+	w := &world{
+		player: newPlayer(t), twin: newPlayer(t), rng: rand.New(rand.NewPCG(seed, 1)),
+		steps: map[*plan.Step]bool{}, appended: map[*plan.Step]bool{}, cuts: map[Session][]*plan.Step{}, open: map[uint64]asking{},
+		saved: [][]byte{nil},
+	}
+	words := []string{fmt.Sprintf("dp=%d", 1+w.rng.IntN(3)), "constructors=1", "ahead=" + fmt.Sprint(1+w.rng.IntN(3)), "web", "code"}
+	if words[0] != "dp=1" {
+		words[1] = fmt.Sprintf("constructors=%d", 1+w.rng.IntN(2))
+	}
+	w.core, w.twin.core = newCore(t, words), newCore(t, words)
+	return w
+}
+
+// apply gives both cores an event and checks what comes out.
+func (w *world) apply(ev Event) {
+	w.positioned = w.core.job.positioned
+	effects, again := w.core.Apply(ev), w.twin.core.Apply(ev)
+	if len(effects) != len(again) {
+		show := func(effects []Effect) (text string) {
+			for _, e := range effects {
+				text += w.show(e)
+			}
+			return text
+		}
+		w.t.Fatalf("%T:\n%sand then\n%s", ev, show(effects), show(again))
+	}
+	for i, e := range effects {
+		if a, b := w.player.show(e), w.twin.show(again[i]); a != b {
+			w.t.Errorf("%T: %q, then %q", ev, a, b)
+		}
+		w.check(e)
+		w.take(e)
+	}
+	if p := w.core.plan; p != nil && p.Acked() > p.Planned() {
+		w.t.Errorf("%d steps are done and %d planned", p.Acked(), p.Planned())
+	}
+	if g := w.core.job.generation; g < w.generation {
+		w.t.Errorf("generation %d after %d", g, w.generation)
+	} else {
+		w.generation = g
+	}
+	w.checkWaiting(ev)
+}
+
+// checkWaiting tries the questions that wait, for none should get further.
+func (w *world) checkWaiting(ev Event) {
+	c := w.core
+	before, held := slices.Clone(c.asks.waiting), len(c.out.held)
+	c.out.now, c.asks.raised = nil, ^topics(0)
+	c.answer()
+	if len(c.out.now) > 0 || len(c.out.held) > held || len(c.asks.waiting) < len(before) {
+		for _, a := range before {
+			if !slices.Contains(c.asks.waiting, a) {
+				w.t.Errorf("question %d (%+v) waited for %b", a.id, w.open[a.id], a.waits)
+			}
+		}
+		w.t.Fatalf("after %T, a question could have got further", ev)
+	}
+}
+
+// check checks an effect against those before it.
+func (w *world) check(e Effect) {
+	if w.failed {
+		switch e := e.(type) {
+		case Failing, Failure, Note, Brief, Placement, Joined, Stop, Refuse:
+		case Answer:
+			if e.Err == nil {
+				w.t.Errorf("an answer after the failure: %s", w.show(e))
+			}
+		default:
+			w.t.Errorf("after the failure: %s", w.show(e))
+		}
+	}
+	if to, ok := recipient(e); ok && !slices.Contains(w.here, to) {
+		w.t.Errorf("to a member that left: %s", w.show(e))
+	}
+	switch e := e.(type) {
+	case Deliver:
+		cut := w.cuts[e.To]
+		if len(cut) == 0 || cut[0].Step != e.Step {
+			w.t.Fatalf("step %d is delivered and was not cut", e.Step)
+		}
+		w.cuts[e.To] = cut[1:]
+		if w.core.log.kept && !w.steps[cut[0]] && (w.positioned || w.appended[cut[0]]) {
+			w.t.Errorf("step %d is delivered before it is durable", e.Step)
+		}
+	case Answer:
+		w.checkAnswer(e)
+	}
+}
+
+func (w *world) checkAnswer(e Answer) {
+	q, ok := w.open[e.ID]
+	if !ok {
+		w.t.Fatalf("question %d is answered, and is not open", e.ID)
+	}
+	delete(w.open, e.ID)
+	w.answered++
+	if e.Err != nil {
+		return
+	}
+	if q.barrier > w.durable {
+		w.t.Errorf("an answer before write %d is durable: %s", q.barrier, w.show(e))
+	}
+	r, isChange := e.Reply.(ChangeReply)
+	if !isChange || !w.core.log.kept {
+		return
+	}
+	made := q.Question.(MakeChange).Change
+	if !slices.ContainsFunc(w.changes, func(x change.Change) bool { return x.Step == r.Step && kindOf(x) == kindOf(made) }) {
+		w.t.Errorf("%s is answered before it is durable", made)
+	}
+}
+
+// kindOf is what a change does, without its step and what only the service knows.
+func kindOf(c change.Change) string {
+	c.Step, c.From, c.Reason = 0, "", ""
+	if c.Ban != nil {
+		c.Ban = &change.Record{Source: c.Ban.Source, Row: c.Ban.Row}
+	}
+	return c.String()
+}
+
+// recipient is the member that an effect is for.
+func recipient(e Effect) (Session, bool) {
+	switch e := e.(type) {
+	case AddSource:
+		return e.To, true
+	case Index:
+		return e.To, true
+	case Frozen:
+		return e.To, true
+	case Bans:
+		return e.To, true
+	case Find:
+		return e.To, true
+	case Read:
+		return e.To, true
+	case Release:
+		return e.To, true
+	case Failure:
+		return e.To, true
+	}
+	return addressee(e)
+}
+
+// take remembers what has to be answered.
+func (w *world) take(e Effect) {
+	switch e := e.(type) {
+	case Index, Read, Find, Admit, OpenLog, ReadDigest:
+		w.orders = append(w.orders, e)
+	case Persist:
+		w.persists = append(w.persists, e)
+		for _, op := range e.Ops {
+			if s, ok := op.(AppendStep); ok {
+				w.appended[s.Step] = true
+			}
+			if _, late := op.(SetDigest); !late {
+				w.barrier = e.Seq
+			}
+		}
+	case Cut:
+		for _, part := range e.For {
+			w.cuts[part.To] = append(w.cuts[part.To], e.Step)
+		}
+	case Refuse:
+		w.forget(e.To)
+	case Failing:
+		w.failed = true
+	case Answer:
+		switch r := e.Reply.(type) {
+		case SaveReply:
+			w.saved = append(w.saved, r.Token)
+		case JoinReply:
+			w.saved = append(w.saved, r.Token)
+		}
+	}
+}
+
+func (w *world) forget(s Session) {
+	is := func(x Session) bool { return x == s }
+	w.here, w.loaders, w.builders = slices.DeleteFunc(w.here, is), slices.DeleteFunc(w.loaders, is), slices.DeleteFunc(w.builders, is)
+	delete(w.cuts, s)
+	w.orders = slices.DeleteFunc(w.orders, func(e Effect) bool { to, ok := recipient(e); return ok && to == s })
+}
+
+// step does something at random; more often what lets the job go on.
+func (w *world) step() {
+	n := w.rng.IntN(100)
+	switch {
+	case len(w.loaders) == 0 || n < 1:
+		w.join(&w.loaders, func(s Session) Event {
+			return LoaderJoined{Session: s, Name: "l", Address: "l", Workers: 2, Buffer: 1000}
+		})
+	case len(w.builders) < len(w.core.members.constructors) && n < 20 || n < 2:
+		w.join(&w.builders, func(s Session) Event { return ConstructorJoined{Session: s, Name: "c", Address: "c"} })
+	case n < 4:
+		w.leave()
+	case n < 40 && len(w.orders) > 0:
+		w.answerOrder()
+	case n < 60 && len(w.persists) > 0:
+		w.write()
+	case n < 75:
+		w.train()
+	case n < 90:
+		w.askAnything()
+	case n < 93:
+		w.withdrawAny()
+	default:
+		w.apply(Tick{w.core.now + Millis(w.rng.IntN(8000))})
+	}
+}
+
+func (w *world) join(list *[]Session, event func(Session) Event) {
+	w.last++
+	s := Session(w.last)
+	*list, w.here = append(*list, s), append(w.here, s)
+	w.apply(event(s))
+}
+
+func (w *world) leave() {
+	s := w.here[w.rng.IntN(len(w.here))]
+	isLoader := slices.Contains(w.loaders, s)
+	w.forget(s)
+	if isLoader {
+		w.apply(LoaderLeft{Session: s})
+	} else {
+		w.apply(ConstructorLeft{s, fault.Lostf("killed")})
+	}
+}
+
+// answerOrder answers one of the orders, whichever.
+func (w *world) answerOrder() {
+	i := w.rng.IntN(len(w.orders))
+	e := w.orders[i]
+	w.orders = slices.Delete(w.orders, i, i+1)
+	switch e := e.(type) {
+	case Index:
+		if e.Source >= 2 && w.rng.IntN(3) == 0 { // each loader says so once
+			w.orders = slices.DeleteFunc(w.orders, func(o Effect) bool { x, ok := o.(Index); return ok && x.Source == e.Source })
+			w.apply(LoaderFailed{Source: e.Source, Err: fault.Userf("there are no files")})
+			return
+		}
+		w.apply(Indexed{Session: e.To, Source: e.Source, Blocks: 3, Manifest: manifestOf(fmt.Sprint(e.Source))})
+	case Read:
+		rng := rand.New(rand.NewPCG(uint64(e.Source), uint64(e.Seq)))
+		b := BlockRead{Session: e.To, Block: plan.BlockRead{Source: e.Source, Seq: e.Seq, Bans: len(w.core.journal.bans) - w.rng.IntN(2)}, Records: 4}
+		for range 2 + rng.IntN(4) {
+			b.Block.Lengths = append(b.Block.Lengths, 1+rng.Int32N(8))
+		}
+		if rng.IntN(9) == 0 {
+			b.Skips = []Skip{{"a", e.Seq, "bad"}}
+		}
+		w.apply(b)
+	case Find:
+		w.apply(FileFound{Source: e.Source, Name: e.Name, Path: "/data/" + e.Name, Below: 50})
+	case Admit:
+		w.apply(Admitted{Session: e.To, Join: e.Join, Generation: w.core.job.generation, Acked: w.core.plan.Acked() + w.rng.Int64N(2), Advanced: w.rng.Uint64N(e.Join)})
+	case OpenLog:
+		w.apply(LogOpened{Kept: w.rng.IntN(4) > 0, Dir: "/log"})
+	case ReadDigest:
+		w.apply(DigestRead{Step: e.Step})
+	}
+}
+
+// write makes the oldest write durable, or fails.
+func (w *world) write() {
+	p := w.persists[0]
+	w.persists = w.persists[1:]
+	if w.rng.IntN(1000) == 0 {
+		w.apply(Persisted{p.Seq, fault.Lostf("the disk is full")})
+		return
+	}
+	w.durable = p.Seq
+	for _, op := range p.Ops {
+		switch op := op.(type) {
+		case AppendStep:
+			w.steps[op.Step] = true
+		case AddChange:
+			w.changes = append(w.changes, op.Change)
+		}
+	}
+	w.apply(Persisted{Seq: p.Seq})
+}
+
+// train lets ranks and constructors go on.
+func (w *world) train() {
+	c := w.core
+	if c.plan == nil || len(w.builders) == 0 {
+		return
+	}
+	m := w.builders[w.rng.IntN(len(w.builders))]
+	switch w.rng.IntN(8) {
+	case 0, 1, 2:
+		w.apply(Restarted{m, c.job.generation})
+	case 3:
+		step := c.plan.Acked()
+		if s := c.job.steps[step]; s != nil {
+			ev := plan.Assembled{Step: step}
+			for row := range s.Rows {
+				ev.Rows, ev.Digests = append(ev.Rows, uint32(row)), append(ev.Digests, [32]byte{byte(step), byte(row)})
+			}
+			w.apply(Assembled{c.job.generation, ev})
+		}
+	case 4:
+		w.apply(Lag{Session: m, Generation: c.job.generation, Absent: w.rng.IntN(2)})
+	default:
+		bucket := uint32(w.rng.IntN(c.job.tree.Sizes().DP))
+		step := c.acks.of[bucket].Step
+		w.apply(Acked{Generation: c.job.generation, Bucket: bucket, Step: min(max(step, c.plan.Acked())+w.rng.Int64N(3), c.plan.Planned())})
+	}
+}
+
+func (w *world) askAnything() {
+	w.last++
+	var q Question
+	rank := Rank{DP: uint32(w.rng.IntN(w.core.job.tree.Sizes().DP))}
+	token := w.saved[w.rng.IntN(len(w.saved))]
+	switch w.rng.IntN(8) {
+	case 0, 1, 2:
+		q = Join{Rank: rank, Token: token, Beginning: token == nil && w.rng.IntN(4) == 0}
+	case 3:
+		q = Locate{rank}
+	case 4:
+		q = Save{w.core.Planned() - w.rng.Int64N(3)}
+	default:
+		ch := w.anyChange()
+		if ch.Topology == nil {
+			token = nil
+		}
+		q = MakeChange{ch, token}
+	}
+	w.open[w.last] = asking{q, w.barrier}
+	w.apply(Ask{w.last, q})
+}
+
+func (w *world) anyChange() (c change.Change) {
+	c.Step = w.core.Planned() + w.rng.Int64N(6)
+	source := []string{"web", "code"}[w.rng.IntN(2)]
+	switch w.rng.IntN(9) {
+	case 0:
+		c.Pause = source
+	case 1:
+		c.Resume = source
+	case 2:
+		c.Weights = map[string]float64{"web": 1, "code": float64(w.rng.IntN(3))}
+	case 3:
+		c.Ban = &change.Record{Source: source, File: "a.jsonl", Row: w.rng.Int64N(60)}
+	case 4:
+		w.added++
+		entry, _ := json.Marshal(map[string]any{"name": fmt.Sprintf("s%d", w.added), "files": "web/more.jsonl"})
+		c.Add = &change.Add{Source: entry, Weight: 0.1}
+	case 5:
+		c.Topology = map[string]int{"dp": 1 + w.rng.IntN(2)}
+		c.Step = 0
+	case 6:
+		c.Skip = 1 + w.rng.Int64N(2)
+	default:
+		if entries := w.core.journal.entries; len(entries) > 0 {
+			x := entries[w.rng.IntN(len(entries))].Change
+			if x.Add == nil {
+				return change.Change{Step: x.Step, Cancel: &x}
+			}
+		}
+		c.Schedule = true
+	}
+	return c
+}
+
+func (w *world) withdrawAny() {
+	if len(w.open) == 0 {
+		return
+	}
+	ids := slices.Sorted(maps.Keys(w.open))
+	id := ids[w.rng.IntN(len(ids))]
+	delete(w.open, id)
+	w.apply(Withdraw{id})
+}
+
+// finish ends the job: whoever still waits is answered.
+func (w *world) finish() {
+	if !w.failed {
+		w.finished = true
+	}
+	w.apply(Failed{fault.Lostf("the end of the test")})
+	if len(w.open) > 0 || len(w.core.asks.waiting) > 0 {
+		w.t.Errorf("%d questions got no answer", len(w.open))
+	}
+	w.apply(Tick{w.core.now + tellTime})
+}
