@@ -41,12 +41,6 @@ func (j *Job) CheckRoots(s Source, roots []string) error {
 	return nil
 }
 
-// RankFiles are the files of the tokenizers of source i.
-func (j *Job) RankFiles(i int) []string {
-	s := j.ResolvedSources()[i]
-	return s.rankFiles()
-}
-
 // rankFiles are the files of the tokenizers of a source, whose paths are resolved.
 func (s *Source) rankFiles() (files []string) {
 	for _, t := range s.Transforms {

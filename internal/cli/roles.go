@@ -158,7 +158,7 @@ func (c *plannerCmd) Run(ctx context.Context, log *slog.Logger, names compile.Re
 		return err
 	}
 	return planner.Run(ctx, planner.Options{
-		Job: job, Changes: changes, AllowRoots: c.AllowRoot, Directory: job.Dir, Address: c.Listen, Advertise: c.Advertise, Security: c.security(), LogDir: c.LogDir,
+		Job: job, Changes: changes, AllowRoots: c.AllowRoot, Address: c.Listen, Advertise: c.Advertise, Security: c.security(), LogDir: c.LogDir,
 		Loaders: c.Loaders, Constructors: c.Constructors, Prefetch: c.Prefetch, Log: log, Registry: names,
 		Serving: func(address string) { fmt.Printf("planning %s on %s\n", job.Name, address) },
 	})

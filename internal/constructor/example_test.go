@@ -47,7 +47,7 @@ batch: {sequence_length: 20, sequences: 2, microbatch_size: 2}
 	address := make(chan string, 1)
 	g.Go(func() error {
 		return planner.Run(ctx, planner.Options{
-			Job: job, Directory: dir, Address: "127.0.0.1:0",
+			Job: job, Address: "127.0.0.1:0",
 			Serving: func(at string) { address <- at },
 		})
 	})

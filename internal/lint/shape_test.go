@@ -171,3 +171,22 @@ func TestConcurrentIsFound(t *testing.T) {
 		}
 	}
 }
+
+// TestSpecIsParsedByThePlanner forbids roles other than the planner to read job specs: what
+// they have to know of one is compiled for them, so that all go by the same reading.
+func TestSpecIsParsedByThePlanner(t *testing.T) {
+	readers := []string{"Parse", "ParseSource", "Load", "Lint"}
+	load(t).code(func(p *pkg, f *file) {
+		if !strings.HasPrefix(p.dir, "internal/sourceloader") && !strings.HasPrefix(p.dir, "internal/constructor") {
+			return
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			if s, ok := n.(*ast.SelectorExpr); ok && slices.Contains(readers, s.Sel.Name) {
+				if x, ok := s.X.(*ast.Ident); ok && x.Name == "jobspec" {
+					t.Errorf("%s calls jobspec.%s: what a role has to know of the job comes in messages of planner/compile", f.path, s.Sel.Name)
+				}
+			}
+			return true
+		})
+	})
+}

@@ -36,7 +36,6 @@ const DefaultStartWindow = 30 * time.Second
 // Options configure a planner. Job and Address are required.
 type Options struct {
 	Job          *jobspec.Job
-	Directory    string               // what the job's relative paths are relative to
 	Address      string               // address to listen on, HOST:PORT or unix:PATH
 	Advertise    string               // HOST or HOST:PORT that others reach it at; default: the address, or the machine\'s name
 	Security     rpc.Security         //
@@ -80,16 +79,16 @@ func (o *Options) validate() error {
 // that runs loop.
 type Planner struct {
 	pb.UnimplementedPlannerServer
-	opts    Options
-	yaml    []byte // the spec
-	spec    [32]byte
-	started time.Time
-	lastID  atomic.Uint64 // of sessions and questions
-	over    chan struct{} // closed when the loop takes nothing any more
-	done    chan struct{} // closed when nothing is done any more
-	busy    busy
-	log     *logWriter
-	inbox   chan input
+	opts      Options
+	spec      [32]byte
+	started   time.Time
+	lastID    atomic.Uint64 // of sessions and questions
+	loaderJob *pb.LoaderJob // what loaders get of the job
+	over      chan struct{} // closed when the loop takes nothing any more
+	done      chan struct{} // closed when nothing is done any more
+	busy      busy
+	log       *logWriter
+	inbox     chan input
 
 	core         *control.Core
 	loaders      map[control.Session]*loaderSession
@@ -140,7 +139,7 @@ func newPlanner(opts Options) (*Planner, error) {
 	cfg.Loaders, cfg.Constructors, cfg.AllowRoots = opts.Loaders, opts.Constructors, opts.AllowRoots
 	cfg.Changes, cfg.Window = opts.Changes, control.Millis(opts.StartWindow.Milliseconds())
 	p := &Planner{
-		opts: opts, yaml: opts.Job.YAML(), spec: opts.Job.Identity(), started: time.Now(),
+		opts: opts, loaderJob: compile.LoaderJob(opts.Job), spec: opts.Job.Identity(), started: time.Now(),
 		inbox: make(chan input), over: make(chan struct{}), done: make(chan struct{}),
 		core:         control.New(cfg),
 		loaders:      map[control.Session]*loaderSession{},

@@ -149,7 +149,7 @@ func coordinates(r control.Rank) *pb.Coordinates {
 
 // jobOrder tells a loader the job, before anything else.
 func (p *Planner) jobOrder() *pb.LoaderOrder {
-	return &pb.LoaderOrder{Order: &pb.LoaderOrder_Job{Job: &pb.JobSpec{Name: p.opts.Job.Name, Yaml: p.yaml, Directory: p.opts.Directory}}}
+	return &pb.LoaderOrder{Order: &pb.LoaderOrder_Job{Job: p.loaderJob}}
 }
 
 // loaderOrder is an effect as an order to a loader; nil if it is none. mayWait says
@@ -157,7 +157,8 @@ func (p *Planner) jobOrder() *pb.LoaderOrder {
 func (p *Planner) loaderOrder(e control.Effect) (to control.Session, order *pb.LoaderOrder, mayWait bool) {
 	switch e := e.(type) {
 	case control.AddSource:
-		add := &pb.AddSource{Source: uint32(e.Source), Yaml: e.Entry, Roots: e.Roots}
+		add := compile.Assignment(p.opts.Job, e.Source, e.Spec)
+		add.Roots = e.Roots
 		return e.To, &pb.LoaderOrder{Order: &pb.LoaderOrder_Add{Add: add}}, false
 	case control.Index:
 		return e.To, &pb.LoaderOrder{Order: &pb.LoaderOrder_Index{Index: &pb.IndexSource{Source: uint32(e.Source)}}}, false

@@ -1147,7 +1147,7 @@ func (x *LoaderOrder) GetOrder() isLoaderOrder_Order {
 	return nil
 }
 
-func (x *LoaderOrder) GetJob() *JobSpec {
+func (x *LoaderOrder) GetJob() *LoaderJob {
 	if x != nil {
 		if x, ok := x.Order.(*LoaderOrder_Job); ok {
 			return x.Job
@@ -1183,7 +1183,7 @@ func (x *LoaderOrder) GetRelease() *ReleaseBlocks {
 	return nil
 }
 
-func (x *LoaderOrder) GetAdd() *AddSource {
+func (x *LoaderOrder) GetAdd() *Assignment {
 	if x != nil {
 		if x, ok := x.Order.(*LoaderOrder_Add); ok {
 			return x.Add
@@ -1224,7 +1224,7 @@ type isLoaderOrder_Order interface {
 }
 
 type LoaderOrder_Job struct {
-	Job *JobSpec `protobuf:"bytes,1,opt,name=job,proto3,oneof"`
+	Job *LoaderJob `protobuf:"bytes,9,opt,name=job,proto3,oneof"`
 }
 
 type LoaderOrder_Index struct {
@@ -1240,7 +1240,7 @@ type LoaderOrder_Release struct {
 }
 
 type LoaderOrder_Add struct {
-	Add *AddSource `protobuf:"bytes,5,opt,name=add,proto3,oneof"`
+	Add *Assignment `protobuf:"bytes,10,opt,name=add,proto3,oneof"` // a source joins
 }
 
 type LoaderOrder_Bans struct {
@@ -1454,30 +1454,33 @@ func (x *FileFound) GetBelow() uint64 {
 	return 0
 }
 
-// AddSource is a source that joins the job.
-type AddSource struct {
+// LoaderJob is all a loader knows of a job, compiled from its job spec: defaults are filled
+// in, rules are checked and paths resolved.
+type LoaderJob struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Yaml          []byte                 `protobuf:"bytes,1,opt,name=yaml,proto3" json:"yaml,omitempty"`      // its entry in the job spec
-	Source        uint32                 `protobuf:"varint,2,opt,name=source,proto3" json:"source,omitempty"` // the number it has from now on
-	Roots         []string               `protobuf:"bytes,3,rep,name=roots,proto3" json:"roots,omitempty"`    // folders that its files must be in, links resolved; none: it may be read from anywhere
+	Seed          uint64                 `protobuf:"varint,1,opt,name=seed,proto3" json:"seed,omitempty"`
+	LongestSample uint32                 `protobuf:"varint,2,opt,name=longest_sample,json=longestSample,proto3" json:"longest_sample,omitempty"` // tokens of a sample at most
+	BufferBytes   uint64                 `protobuf:"varint,3,opt,name=buffer_bytes,json=bufferBytes,proto3" json:"buffer_bytes,omitempty"`       // of samples in memory
+	DiskBytes     uint64                 `protobuf:"varint,4,opt,name=disk_bytes,json=diskBytes,proto3" json:"disk_bytes,omitempty"`             // of samples on the local disk
+	Sources       []*Assignment          `protobuf:"bytes,5,rep,name=sources,proto3" json:"sources,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *AddSource) Reset() {
-	*x = AddSource{}
+func (x *LoaderJob) Reset() {
+	*x = LoaderJob{}
 	mi := &file_proto_millrace_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *AddSource) String() string {
+func (x *LoaderJob) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*AddSource) ProtoMessage() {}
+func (*LoaderJob) ProtoMessage() {}
 
-func (x *AddSource) ProtoReflect() protoreflect.Message {
+func (x *LoaderJob) ProtoReflect() protoreflect.Message {
 	mi := &file_proto_millrace_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1489,30 +1492,556 @@ func (x *AddSource) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use AddSource.ProtoReflect.Descriptor instead.
-func (*AddSource) Descriptor() ([]byte, []int) {
+// Deprecated: Use LoaderJob.ProtoReflect.Descriptor instead.
+func (*LoaderJob) Descriptor() ([]byte, []int) {
 	return file_proto_millrace_proto_rawDescGZIP(), []int{16}
 }
 
-func (x *AddSource) GetYaml() []byte {
+func (x *LoaderJob) GetSeed() uint64 {
 	if x != nil {
-		return x.Yaml
+		return x.Seed
+	}
+	return 0
+}
+
+func (x *LoaderJob) GetLongestSample() uint32 {
+	if x != nil {
+		return x.LongestSample
+	}
+	return 0
+}
+
+func (x *LoaderJob) GetBufferBytes() uint64 {
+	if x != nil {
+		return x.BufferBytes
+	}
+	return 0
+}
+
+func (x *LoaderJob) GetDiskBytes() uint64 {
+	if x != nil {
+		return x.DiskBytes
+	}
+	return 0
+}
+
+func (x *LoaderJob) GetSources() []*Assignment {
+	if x != nil {
+		return x.Sources
 	}
 	return nil
 }
 
-func (x *AddSource) GetSource() uint32 {
+// Assignment is a source that a loader may be asked for.
+type Assignment struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Source         uint32                 `protobuf:"varint,1,opt,name=source,proto3" json:"source,omitempty"` // the number it has from now on
+	Roots          []string               `protobuf:"bytes,2,rep,name=roots,proto3" json:"roots,omitempty"`    // folders that its files must be in, links resolved; none: it may be read from anywhere
+	Name           string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	Files          []string               `protobuf:"bytes,4,rep,name=files,proto3" json:"files,omitempty"`                              // files, folders and globs
+	Format         string                 `protobuf:"bytes,5,opt,name=format,proto3" json:"format,omitempty"`                            // empty: by the files' names
+	ChunkBytes     uint64                 `protobuf:"varint,6,opt,name=chunk_bytes,json=chunkBytes,proto3" json:"chunk_bytes,omitempty"` // 0: the format's default
+	Transforms     []*TransformStep       `protobuf:"bytes,7,rep,name=transforms,proto3" json:"transforms,omitempty"`
+	Keep           []string               `protobuf:"bytes,8,rep,name=keep,proto3" json:"keep,omitempty"`                         // columns
+	LongRule       string                 `protobuf:"bytes,9,opt,name=long_rule,json=longRule,proto3" json:"long_rule,omitempty"` // split, truncate, drop
+	LongMax        uint32                 `protobuf:"varint,10,opt,name=long_max,json=longMax,proto3" json:"long_max,omitempty"`  // tokens
+	Shuffle        bool                   `protobuf:"varint,11,opt,name=shuffle,proto3" json:"shuffle,omitempty"`
+	ShuffleBlock   uint32                 `protobuf:"varint,12,opt,name=shuffle_block,json=shuffleBlock,proto3" json:"shuffle_block,omitempty"`         // chunks of a block
+	SkipBadRecords bool                   `protobuf:"varint,13,opt,name=skip_bad_records,json=skipBadRecords,proto3" json:"skip_bad_records,omitempty"` // else they end the job
+	MaxRecord      uint64                 `protobuf:"varint,14,opt,name=max_record,json=maxRecord,proto3" json:"max_record,omitempty"`                  // bytes; 0: the default, and a longer record ends the job
+	MaxElements    uint32                 `protobuf:"varint,15,opt,name=max_elements,json=maxElements,proto3" json:"max_elements,omitempty"`            // of a list; 0: the default, and a longer list ends the job
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *Assignment) Reset() {
+	*x = Assignment{}
+	mi := &file_proto_millrace_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Assignment) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Assignment) ProtoMessage() {}
+
+func (x *Assignment) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
+func (*Assignment) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *Assignment) GetSource() uint32 {
 	if x != nil {
 		return x.Source
 	}
 	return 0
 }
 
-func (x *AddSource) GetRoots() []string {
+func (x *Assignment) GetRoots() []string {
 	if x != nil {
 		return x.Roots
 	}
 	return nil
+}
+
+func (x *Assignment) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Assignment) GetFiles() []string {
+	if x != nil {
+		return x.Files
+	}
+	return nil
+}
+
+func (x *Assignment) GetFormat() string {
+	if x != nil {
+		return x.Format
+	}
+	return ""
+}
+
+func (x *Assignment) GetChunkBytes() uint64 {
+	if x != nil {
+		return x.ChunkBytes
+	}
+	return 0
+}
+
+func (x *Assignment) GetTransforms() []*TransformStep {
+	if x != nil {
+		return x.Transforms
+	}
+	return nil
+}
+
+func (x *Assignment) GetKeep() []string {
+	if x != nil {
+		return x.Keep
+	}
+	return nil
+}
+
+func (x *Assignment) GetLongRule() string {
+	if x != nil {
+		return x.LongRule
+	}
+	return ""
+}
+
+func (x *Assignment) GetLongMax() uint32 {
+	if x != nil {
+		return x.LongMax
+	}
+	return 0
+}
+
+func (x *Assignment) GetShuffle() bool {
+	if x != nil {
+		return x.Shuffle
+	}
+	return false
+}
+
+func (x *Assignment) GetShuffleBlock() uint32 {
+	if x != nil {
+		return x.ShuffleBlock
+	}
+	return 0
+}
+
+func (x *Assignment) GetSkipBadRecords() bool {
+	if x != nil {
+		return x.SkipBadRecords
+	}
+	return false
+}
+
+func (x *Assignment) GetMaxRecord() uint64 {
+	if x != nil {
+		return x.MaxRecord
+	}
+	return 0
+}
+
+func (x *Assignment) GetMaxElements() uint32 {
+	if x != nil {
+		return x.MaxElements
+	}
+	return 0
+}
+
+// TransformStep is a step of a source's chain.
+type TransformStep struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Step:
+	//
+	//	*TransformStep_Text
+	//	*TransformStep_Tokens
+	//	*TransformStep_Filter
+	//	*TransformStep_Tokenize
+	//	*TransformStep_AppendEod
+	//	*TransformStep_Image
+	Step          isTransformStep_Step `protobuf_oneof:"step"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TransformStep) Reset() {
+	*x = TransformStep{}
+	mi := &file_proto_millrace_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TransformStep) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TransformStep) ProtoMessage() {}
+
+func (x *TransformStep) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TransformStep.ProtoReflect.Descriptor instead.
+func (*TransformStep) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *TransformStep) GetStep() isTransformStep_Step {
+	if x != nil {
+		return x.Step
+	}
+	return nil
+}
+
+func (x *TransformStep) GetText() string {
+	if x != nil {
+		if x, ok := x.Step.(*TransformStep_Text); ok {
+			return x.Text
+		}
+	}
+	return ""
+}
+
+func (x *TransformStep) GetTokens() string {
+	if x != nil {
+		if x, ok := x.Step.(*TransformStep_Tokens); ok {
+			return x.Tokens
+		}
+	}
+	return ""
+}
+
+func (x *TransformStep) GetFilter() string {
+	if x != nil {
+		if x, ok := x.Step.(*TransformStep_Filter); ok {
+			return x.Filter
+		}
+	}
+	return ""
+}
+
+func (x *TransformStep) GetTokenize() *TokenizeStep {
+	if x != nil {
+		if x, ok := x.Step.(*TransformStep_Tokenize); ok {
+			return x.Tokenize
+		}
+	}
+	return nil
+}
+
+func (x *TransformStep) GetAppendEod() int32 {
+	if x != nil {
+		if x, ok := x.Step.(*TransformStep_AppendEod); ok {
+			return x.AppendEod
+		}
+	}
+	return 0
+}
+
+func (x *TransformStep) GetImage() *ImageTransform {
+	if x != nil {
+		if x, ok := x.Step.(*TransformStep_Image); ok {
+			return x.Image
+		}
+	}
+	return nil
+}
+
+type isTransformStep_Step interface {
+	isTransformStep_Step()
+}
+
+type TransformStep_Text struct {
+	Text string `protobuf:"bytes,1,opt,name=text,proto3,oneof"` // template
+}
+
+type TransformStep_Tokens struct {
+	Tokens string `protobuf:"bytes,2,opt,name=tokens,proto3,oneof"` // column
+}
+
+type TransformStep_Filter struct {
+	Filter string `protobuf:"bytes,3,opt,name=filter,proto3,oneof"` // expression
+}
+
+type TransformStep_Tokenize struct {
+	Tokenize *TokenizeStep `protobuf:"bytes,4,opt,name=tokenize,proto3,oneof"`
+}
+
+type TransformStep_AppendEod struct {
+	AppendEod int32 `protobuf:"varint,5,opt,name=append_eod,json=appendEod,proto3,oneof"` // token id
+}
+
+type TransformStep_Image struct {
+	Image *ImageTransform `protobuf:"bytes,6,opt,name=image,proto3,oneof"`
+}
+
+func (*TransformStep_Text) isTransformStep_Step() {}
+
+func (*TransformStep_Tokens) isTransformStep_Step() {}
+
+func (*TransformStep_Filter) isTransformStep_Step() {}
+
+func (*TransformStep_Tokenize) isTransformStep_Step() {}
+
+func (*TransformStep_AppendEod) isTransformStep_Step() {}
+
+func (*TransformStep_Image) isTransformStep_Step() {}
+
+type TokenizeStep struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Encoding      string                 `protobuf:"bytes,1,opt,name=encoding,proto3" json:"encoding,omitempty"`
+	Ranks         string                 `protobuf:"bytes,2,opt,name=ranks,proto3" json:"ranks,omitempty"`     // rank file
+	Sha256        string                 `protobuf:"bytes,3,opt,name=sha256,proto3" json:"sha256,omitempty"`   // of a rank file that is not the published one, in hex
+	Special       string                 `protobuf:"bytes,4,opt,name=special,proto3" json:"special,omitempty"` // empty, allow or refuse
+	Allow         []string               `protobuf:"bytes,5,rep,name=allow,proto3" json:"allow,omitempty"`
+	Refuse        []string               `protobuf:"bytes,6,rep,name=refuse,proto3" json:"refuse,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TokenizeStep) Reset() {
+	*x = TokenizeStep{}
+	mi := &file_proto_millrace_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TokenizeStep) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TokenizeStep) ProtoMessage() {}
+
+func (x *TokenizeStep) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TokenizeStep.ProtoReflect.Descriptor instead.
+func (*TokenizeStep) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *TokenizeStep) GetEncoding() string {
+	if x != nil {
+		return x.Encoding
+	}
+	return ""
+}
+
+func (x *TokenizeStep) GetRanks() string {
+	if x != nil {
+		return x.Ranks
+	}
+	return ""
+}
+
+func (x *TokenizeStep) GetSha256() string {
+	if x != nil {
+		return x.Sha256
+	}
+	return ""
+}
+
+func (x *TokenizeStep) GetSpecial() string {
+	if x != nil {
+		return x.Special
+	}
+	return ""
+}
+
+func (x *TokenizeStep) GetAllow() []string {
+	if x != nil {
+		return x.Allow
+	}
+	return nil
+}
+
+func (x *TokenizeStep) GetRefuse() []string {
+	if x != nil {
+		return x.Refuse
+	}
+	return nil
+}
+
+type ImageTransform struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Columns       []string               `protobuf:"bytes,1,rep,name=columns,proto3" json:"columns,omitempty"`
+	Token         int32                  `protobuf:"varint,2,opt,name=token,proto3" json:"token,omitempty"`
+	Begin         int32                  `protobuf:"varint,3,opt,name=begin,proto3" json:"begin,omitempty"`
+	End           int32                  `protobuf:"varint,4,opt,name=end,proto3" json:"end,omitempty"`
+	Patch         uint32                 `protobuf:"varint,5,opt,name=patch,proto3" json:"patch,omitempty"`
+	Merge         uint32                 `protobuf:"varint,6,opt,name=merge,proto3" json:"merge,omitempty"`
+	MinPixels     uint64                 `protobuf:"varint,7,opt,name=min_pixels,json=minPixels,proto3" json:"min_pixels,omitempty"`
+	MaxPixels     uint64                 `protobuf:"varint,8,opt,name=max_pixels,json=maxPixels,proto3" json:"max_pixels,omitempty"`
+	MaxImages     uint32                 `protobuf:"varint,9,opt,name=max_images,json=maxImages,proto3" json:"max_images,omitempty"`
+	Decode        string                 `protobuf:"bytes,10,opt,name=decode,proto3" json:"decode,omitempty"` // constructor or loader
+	Verify        bool                   `protobuf:"varint,11,opt,name=verify,proto3" json:"verify,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImageTransform) Reset() {
+	*x = ImageTransform{}
+	mi := &file_proto_millrace_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImageTransform) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImageTransform) ProtoMessage() {}
+
+func (x *ImageTransform) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImageTransform.ProtoReflect.Descriptor instead.
+func (*ImageTransform) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *ImageTransform) GetColumns() []string {
+	if x != nil {
+		return x.Columns
+	}
+	return nil
+}
+
+func (x *ImageTransform) GetToken() int32 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
+func (x *ImageTransform) GetBegin() int32 {
+	if x != nil {
+		return x.Begin
+	}
+	return 0
+}
+
+func (x *ImageTransform) GetEnd() int32 {
+	if x != nil {
+		return x.End
+	}
+	return 0
+}
+
+func (x *ImageTransform) GetPatch() uint32 {
+	if x != nil {
+		return x.Patch
+	}
+	return 0
+}
+
+func (x *ImageTransform) GetMerge() uint32 {
+	if x != nil {
+		return x.Merge
+	}
+	return 0
+}
+
+func (x *ImageTransform) GetMinPixels() uint64 {
+	if x != nil {
+		return x.MinPixels
+	}
+	return 0
+}
+
+func (x *ImageTransform) GetMaxPixels() uint64 {
+	if x != nil {
+		return x.MaxPixels
+	}
+	return 0
+}
+
+func (x *ImageTransform) GetMaxImages() uint32 {
+	if x != nil {
+		return x.MaxImages
+	}
+	return 0
+}
+
+func (x *ImageTransform) GetDecode() string {
+	if x != nil {
+		return x.Decode
+	}
+	return ""
+}
+
+func (x *ImageTransform) GetVerify() bool {
+	if x != nil {
+		return x.Verify
+	}
+	return false
 }
 
 // Bans are all banned records of the job.
@@ -1525,7 +2054,7 @@ type Bans struct {
 
 func (x *Bans) Reset() {
 	*x = Bans{}
-	mi := &file_proto_millrace_proto_msgTypes[17]
+	mi := &file_proto_millrace_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1537,7 +2066,7 @@ func (x *Bans) String() string {
 func (*Bans) ProtoMessage() {}
 
 func (x *Bans) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[17]
+	mi := &file_proto_millrace_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1550,7 +2079,7 @@ func (x *Bans) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bans.ProtoReflect.Descriptor instead.
 func (*Bans) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{17}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Bans) GetBans() []*Ban {
@@ -1572,7 +2101,7 @@ type Ban struct {
 
 func (x *Ban) Reset() {
 	*x = Ban{}
-	mi := &file_proto_millrace_proto_msgTypes[18]
+	mi := &file_proto_millrace_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1584,7 +2113,7 @@ func (x *Ban) String() string {
 func (*Ban) ProtoMessage() {}
 
 func (x *Ban) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[18]
+	mi := &file_proto_millrace_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1597,7 +2126,7 @@ func (x *Ban) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ban.ProtoReflect.Descriptor instead.
 func (*Ban) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{18}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Ban) GetId() uint32 {
@@ -1628,67 +2157,6 @@ func (x *Ban) GetRow() int64 {
 	return 0
 }
 
-// JobSpec is the job as the planner was given it.
-type JobSpec struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Yaml          []byte                 `protobuf:"bytes,2,opt,name=yaml,proto3" json:"yaml,omitempty"`
-	Directory     string                 `protobuf:"bytes,3,opt,name=directory,proto3" json:"directory,omitempty"` // what relative paths are relative to
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *JobSpec) Reset() {
-	*x = JobSpec{}
-	mi := &file_proto_millrace_proto_msgTypes[19]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *JobSpec) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*JobSpec) ProtoMessage() {}
-
-func (x *JobSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[19]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use JobSpec.ProtoReflect.Descriptor instead.
-func (*JobSpec) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{19}
-}
-
-func (x *JobSpec) GetName() string {
-	if x != nil {
-		return x.Name
-	}
-	return ""
-}
-
-func (x *JobSpec) GetYaml() []byte {
-	if x != nil {
-		return x.Yaml
-	}
-	return nil
-}
-
-func (x *JobSpec) GetDirectory() string {
-	if x != nil {
-		return x.Directory
-	}
-	return ""
-}
-
 type IndexSource struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Source        uint32                 `protobuf:"varint,1,opt,name=source,proto3" json:"source,omitempty"`
@@ -1698,7 +2166,7 @@ type IndexSource struct {
 
 func (x *IndexSource) Reset() {
 	*x = IndexSource{}
-	mi := &file_proto_millrace_proto_msgTypes[20]
+	mi := &file_proto_millrace_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1710,7 +2178,7 @@ func (x *IndexSource) String() string {
 func (*IndexSource) ProtoMessage() {}
 
 func (x *IndexSource) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[20]
+	mi := &file_proto_millrace_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1723,7 +2191,7 @@ func (x *IndexSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IndexSource.ProtoReflect.Descriptor instead.
 func (*IndexSource) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{20}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *IndexSource) GetSource() uint32 {
@@ -1743,7 +2211,7 @@ type ReadBlock struct {
 
 func (x *ReadBlock) Reset() {
 	*x = ReadBlock{}
-	mi := &file_proto_millrace_proto_msgTypes[21]
+	mi := &file_proto_millrace_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1755,7 +2223,7 @@ func (x *ReadBlock) String() string {
 func (*ReadBlock) ProtoMessage() {}
 
 func (x *ReadBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[21]
+	mi := &file_proto_millrace_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1768,7 +2236,7 @@ func (x *ReadBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadBlock.ProtoReflect.Descriptor instead.
 func (*ReadBlock) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{21}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ReadBlock) GetSource() uint32 {
@@ -1797,7 +2265,7 @@ type ReleaseBlocks struct {
 
 func (x *ReleaseBlocks) Reset() {
 	*x = ReleaseBlocks{}
-	mi := &file_proto_millrace_proto_msgTypes[22]
+	mi := &file_proto_millrace_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1809,7 +2277,7 @@ func (x *ReleaseBlocks) String() string {
 func (*ReleaseBlocks) ProtoMessage() {}
 
 func (x *ReleaseBlocks) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[22]
+	mi := &file_proto_millrace_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1822,7 +2290,7 @@ func (x *ReleaseBlocks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseBlocks.ProtoReflect.Descriptor instead.
 func (*ReleaseBlocks) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{22}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ReleaseBlocks) GetSource() []uint32 {
@@ -1848,7 +2316,7 @@ type FetchRequest struct {
 
 func (x *FetchRequest) Reset() {
 	*x = FetchRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[23]
+	mi := &file_proto_millrace_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1860,7 +2328,7 @@ func (x *FetchRequest) String() string {
 func (*FetchRequest) ProtoMessage() {}
 
 func (x *FetchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[23]
+	mi := &file_proto_millrace_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1873,7 +2341,7 @@ func (x *FetchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchRequest.ProtoReflect.Descriptor instead.
 func (*FetchRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{23}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *FetchRequest) GetBlocks() []*BlockSamples {
@@ -1901,7 +2369,7 @@ type BlockSamples struct {
 
 func (x *BlockSamples) Reset() {
 	*x = BlockSamples{}
-	mi := &file_proto_millrace_proto_msgTypes[24]
+	mi := &file_proto_millrace_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1913,7 +2381,7 @@ func (x *BlockSamples) String() string {
 func (*BlockSamples) ProtoMessage() {}
 
 func (x *BlockSamples) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[24]
+	mi := &file_proto_millrace_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1926,7 +2394,7 @@ func (x *BlockSamples) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockSamples.ProtoReflect.Descriptor instead.
 func (*BlockSamples) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{24}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *BlockSamples) GetSource() uint32 {
@@ -1980,7 +2448,7 @@ type FetchHeader struct {
 
 func (x *FetchHeader) Reset() {
 	*x = FetchHeader{}
-	mi := &file_proto_millrace_proto_msgTypes[25]
+	mi := &file_proto_millrace_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1992,7 +2460,7 @@ func (x *FetchHeader) String() string {
 func (*FetchHeader) ProtoMessage() {}
 
 func (x *FetchHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[25]
+	mi := &file_proto_millrace_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2005,7 +2473,7 @@ func (x *FetchHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchHeader.ProtoReflect.Descriptor instead.
 func (*FetchHeader) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{25}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *FetchHeader) GetBodySize() uint64 {
@@ -2033,7 +2501,7 @@ type ConstructorReport struct {
 
 func (x *ConstructorReport) Reset() {
 	*x = ConstructorReport{}
-	mi := &file_proto_millrace_proto_msgTypes[26]
+	mi := &file_proto_millrace_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2045,7 +2513,7 @@ func (x *ConstructorReport) String() string {
 func (*ConstructorReport) ProtoMessage() {}
 
 func (x *ConstructorReport) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[26]
+	mi := &file_proto_millrace_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2058,7 +2526,7 @@ func (x *ConstructorReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorReport.ProtoReflect.Descriptor instead.
 func (*ConstructorReport) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{26}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ConstructorReport) GetReport() isConstructorReport_Report {
@@ -2187,7 +2655,7 @@ type ConstructorHello struct {
 
 func (x *ConstructorHello) Reset() {
 	*x = ConstructorHello{}
-	mi := &file_proto_millrace_proto_msgTypes[27]
+	mi := &file_proto_millrace_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2199,7 +2667,7 @@ func (x *ConstructorHello) String() string {
 func (*ConstructorHello) ProtoMessage() {}
 
 func (x *ConstructorHello) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[27]
+	mi := &file_proto_millrace_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2212,7 +2680,7 @@ func (x *ConstructorHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorHello.ProtoReflect.Descriptor instead.
 func (*ConstructorHello) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{27}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ConstructorHello) GetId() string {
@@ -2242,7 +2710,7 @@ type Assembled struct {
 
 func (x *Assembled) Reset() {
 	*x = Assembled{}
-	mi := &file_proto_millrace_proto_msgTypes[28]
+	mi := &file_proto_millrace_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2254,7 +2722,7 @@ func (x *Assembled) String() string {
 func (*Assembled) ProtoMessage() {}
 
 func (x *Assembled) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[28]
+	mi := &file_proto_millrace_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2267,7 +2735,7 @@ func (x *Assembled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assembled.ProtoReflect.Descriptor instead.
 func (*Assembled) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{28}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Assembled) GetGeneration() uint64 {
@@ -2312,7 +2780,7 @@ type Acked struct {
 
 func (x *Acked) Reset() {
 	*x = Acked{}
-	mi := &file_proto_millrace_proto_msgTypes[29]
+	mi := &file_proto_millrace_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2324,7 +2792,7 @@ func (x *Acked) String() string {
 func (*Acked) ProtoMessage() {}
 
 func (x *Acked) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[29]
+	mi := &file_proto_millrace_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2337,7 +2805,7 @@ func (x *Acked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Acked.ProtoReflect.Descriptor instead.
 func (*Acked) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{29}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Acked) GetGeneration() uint64 {
@@ -2393,7 +2861,7 @@ type ConstructorUsage struct {
 
 func (x *ConstructorUsage) Reset() {
 	*x = ConstructorUsage{}
-	mi := &file_proto_millrace_proto_msgTypes[30]
+	mi := &file_proto_millrace_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2405,7 +2873,7 @@ func (x *ConstructorUsage) String() string {
 func (*ConstructorUsage) ProtoMessage() {}
 
 func (x *ConstructorUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[30]
+	mi := &file_proto_millrace_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2418,7 +2886,7 @@ func (x *ConstructorUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorUsage.ProtoReflect.Descriptor instead.
 func (*ConstructorUsage) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{30}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ConstructorUsage) GetHeldBytes() uint64 {
@@ -2511,7 +2979,7 @@ type ConstructorOrder struct {
 
 func (x *ConstructorOrder) Reset() {
 	*x = ConstructorOrder{}
-	mi := &file_proto_millrace_proto_msgTypes[31]
+	mi := &file_proto_millrace_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2523,7 +2991,7 @@ func (x *ConstructorOrder) String() string {
 func (*ConstructorOrder) ProtoMessage() {}
 
 func (x *ConstructorOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[31]
+	mi := &file_proto_millrace_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2536,7 +3004,7 @@ func (x *ConstructorOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorOrder.ProtoReflect.Descriptor instead.
 func (*ConstructorOrder) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{31}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ConstructorOrder) GetOrder() isConstructorOrder_Order {
@@ -2696,7 +3164,7 @@ type SourceJoined struct {
 
 func (x *SourceJoined) Reset() {
 	*x = SourceJoined{}
-	mi := &file_proto_millrace_proto_msgTypes[32]
+	mi := &file_proto_millrace_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2708,7 +3176,7 @@ func (x *SourceJoined) String() string {
 func (*SourceJoined) ProtoMessage() {}
 
 func (x *SourceJoined) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[32]
+	mi := &file_proto_millrace_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2721,7 +3189,7 @@ func (x *SourceJoined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceJoined.ProtoReflect.Descriptor instead.
 func (*SourceJoined) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{32}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *SourceJoined) GetName() string {
@@ -2766,7 +3234,7 @@ type ConstructorJob struct {
 
 func (x *ConstructorJob) Reset() {
 	*x = ConstructorJob{}
-	mi := &file_proto_millrace_proto_msgTypes[33]
+	mi := &file_proto_millrace_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2778,7 +3246,7 @@ func (x *ConstructorJob) String() string {
 func (*ConstructorJob) ProtoMessage() {}
 
 func (x *ConstructorJob) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[33]
+	mi := &file_proto_millrace_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2791,7 +3259,7 @@ func (x *ConstructorJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorJob.ProtoReflect.Descriptor instead.
 func (*ConstructorJob) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{33}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ConstructorJob) GetName() string {
@@ -2940,7 +3408,7 @@ type ImageStep struct {
 
 func (x *ImageStep) Reset() {
 	*x = ImageStep{}
-	mi := &file_proto_millrace_proto_msgTypes[34]
+	mi := &file_proto_millrace_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2952,7 +3420,7 @@ func (x *ImageStep) String() string {
 func (*ImageStep) ProtoMessage() {}
 
 func (x *ImageStep) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[34]
+	mi := &file_proto_millrace_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2965,7 +3433,7 @@ func (x *ImageStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImageStep.ProtoReflect.Descriptor instead.
 func (*ImageStep) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{34}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ImageStep) GetPatch() uint32 {
@@ -3005,7 +3473,7 @@ type KeptColumns struct {
 
 func (x *KeptColumns) Reset() {
 	*x = KeptColumns{}
-	mi := &file_proto_millrace_proto_msgTypes[35]
+	mi := &file_proto_millrace_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3017,7 +3485,7 @@ func (x *KeptColumns) String() string {
 func (*KeptColumns) ProtoMessage() {}
 
 func (x *KeptColumns) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[35]
+	mi := &file_proto_millrace_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3030,7 +3498,7 @@ func (x *KeptColumns) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeptColumns.ProtoReflect.Descriptor instead.
 func (*KeptColumns) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{35}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *KeptColumns) GetNames() []string {
@@ -3049,7 +3517,7 @@ type Placement struct {
 
 func (x *Placement) Reset() {
 	*x = Placement{}
-	mi := &file_proto_millrace_proto_msgTypes[36]
+	mi := &file_proto_millrace_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3061,7 +3529,7 @@ func (x *Placement) String() string {
 func (*Placement) ProtoMessage() {}
 
 func (x *Placement) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[36]
+	mi := &file_proto_millrace_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3074,7 +3542,7 @@ func (x *Placement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Placement.ProtoReflect.Descriptor instead.
 func (*Placement) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{36}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Placement) GetLoaders() []string {
@@ -3101,7 +3569,7 @@ type Restart struct {
 
 func (x *Restart) Reset() {
 	*x = Restart{}
-	mi := &file_proto_millrace_proto_msgTypes[37]
+	mi := &file_proto_millrace_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3113,7 +3581,7 @@ func (x *Restart) String() string {
 func (*Restart) ProtoMessage() {}
 
 func (x *Restart) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[37]
+	mi := &file_proto_millrace_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3126,7 +3594,7 @@ func (x *Restart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Restart.ProtoReflect.Descriptor instead.
 func (*Restart) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{37}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Restart) GetGeneration() uint64 {
@@ -3177,7 +3645,7 @@ type Moved struct {
 
 func (x *Moved) Reset() {
 	*x = Moved{}
-	mi := &file_proto_millrace_proto_msgTypes[38]
+	mi := &file_proto_millrace_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3189,7 +3657,7 @@ func (x *Moved) String() string {
 func (*Moved) ProtoMessage() {}
 
 func (x *Moved) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[38]
+	mi := &file_proto_millrace_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3202,7 +3670,7 @@ func (x *Moved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Moved.ProtoReflect.Descriptor instead.
 func (*Moved) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{38}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Moved) GetBy() *Coordinates {
@@ -3261,7 +3729,7 @@ type StepPlan struct {
 
 func (x *StepPlan) Reset() {
 	*x = StepPlan{}
-	mi := &file_proto_millrace_proto_msgTypes[39]
+	mi := &file_proto_millrace_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3273,7 +3741,7 @@ func (x *StepPlan) String() string {
 func (*StepPlan) ProtoMessage() {}
 
 func (x *StepPlan) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[39]
+	mi := &file_proto_millrace_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3286,7 +3754,7 @@ func (x *StepPlan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepPlan.ProtoReflect.Descriptor instead.
 func (*StepPlan) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{39}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *StepPlan) GetGeneration() uint64 {
@@ -3416,7 +3884,7 @@ type ImagePlan struct {
 
 func (x *ImagePlan) Reset() {
 	*x = ImagePlan{}
-	mi := &file_proto_millrace_proto_msgTypes[40]
+	mi := &file_proto_millrace_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3428,7 +3896,7 @@ func (x *ImagePlan) String() string {
 func (*ImagePlan) ProtoMessage() {}
 
 func (x *ImagePlan) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[40]
+	mi := &file_proto_millrace_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3441,7 +3909,7 @@ func (x *ImagePlan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImagePlan.ProtoReflect.Descriptor instead.
 func (*ImagePlan) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{40}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ImagePlan) GetEncoder() []uint32 {
@@ -3526,7 +3994,7 @@ type PlanBlock struct {
 
 func (x *PlanBlock) Reset() {
 	*x = PlanBlock{}
-	mi := &file_proto_millrace_proto_msgTypes[41]
+	mi := &file_proto_millrace_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3538,7 +4006,7 @@ func (x *PlanBlock) String() string {
 func (*PlanBlock) ProtoMessage() {}
 
 func (x *PlanBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[41]
+	mi := &file_proto_millrace_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3551,7 +4019,7 @@ func (x *PlanBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanBlock.ProtoReflect.Descriptor instead.
 func (*PlanBlock) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{41}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *PlanBlock) GetSource() uint32 {
@@ -3594,7 +4062,7 @@ type EndOfData struct {
 
 func (x *EndOfData) Reset() {
 	*x = EndOfData{}
-	mi := &file_proto_millrace_proto_msgTypes[42]
+	mi := &file_proto_millrace_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3606,7 +4074,7 @@ func (x *EndOfData) String() string {
 func (*EndOfData) ProtoMessage() {}
 
 func (x *EndOfData) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[42]
+	mi := &file_proto_millrace_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3619,7 +4087,7 @@ func (x *EndOfData) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndOfData.ProtoReflect.Descriptor instead.
 func (*EndOfData) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{42}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *EndOfData) GetGeneration() uint64 {
@@ -3656,7 +4124,7 @@ type Admit struct {
 
 func (x *Admit) Reset() {
 	*x = Admit{}
-	mi := &file_proto_millrace_proto_msgTypes[43]
+	mi := &file_proto_millrace_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3668,7 +4136,7 @@ func (x *Admit) String() string {
 func (*Admit) ProtoMessage() {}
 
 func (x *Admit) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[43]
+	mi := &file_proto_millrace_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3681,7 +4149,7 @@ func (x *Admit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admit.ProtoReflect.Descriptor instead.
 func (*Admit) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{43}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Admit) GetJoin() uint64 {
@@ -3717,7 +4185,7 @@ type Admitted struct {
 
 func (x *Admitted) Reset() {
 	*x = Admitted{}
-	mi := &file_proto_millrace_proto_msgTypes[44]
+	mi := &file_proto_millrace_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3729,7 +4197,7 @@ func (x *Admitted) String() string {
 func (*Admitted) ProtoMessage() {}
 
 func (x *Admitted) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[44]
+	mi := &file_proto_millrace_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3742,7 +4210,7 @@ func (x *Admitted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admitted.ProtoReflect.Descriptor instead.
 func (*Admitted) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{44}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Admitted) GetJoin() uint64 {
@@ -3785,7 +4253,7 @@ type Coordinates struct {
 
 func (x *Coordinates) Reset() {
 	*x = Coordinates{}
-	mi := &file_proto_millrace_proto_msgTypes[45]
+	mi := &file_proto_millrace_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3797,7 +4265,7 @@ func (x *Coordinates) String() string {
 func (*Coordinates) ProtoMessage() {}
 
 func (x *Coordinates) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[45]
+	mi := &file_proto_millrace_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3810,7 +4278,7 @@ func (x *Coordinates) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coordinates.ProtoReflect.Descriptor instead.
 func (*Coordinates) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{45}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Coordinates) GetDp() uint32 {
@@ -3856,7 +4324,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[46]
+	mi := &file_proto_millrace_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3868,7 +4336,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[46]
+	mi := &file_proto_millrace_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3881,7 +4349,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{46}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *JoinRequest) GetJob() string {
@@ -3954,7 +4422,7 @@ type JoinReply struct {
 
 func (x *JoinReply) Reset() {
 	*x = JoinReply{}
-	mi := &file_proto_millrace_proto_msgTypes[47]
+	mi := &file_proto_millrace_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3966,7 +4434,7 @@ func (x *JoinReply) String() string {
 func (*JoinReply) ProtoMessage() {}
 
 func (x *JoinReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[47]
+	mi := &file_proto_millrace_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3979,7 +4447,7 @@ func (x *JoinReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinReply.ProtoReflect.Descriptor instead.
 func (*JoinReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{47}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *JoinReply) GetJob() string {
@@ -4085,7 +4553,7 @@ type LocateRequest struct {
 
 func (x *LocateRequest) Reset() {
 	*x = LocateRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[48]
+	mi := &file_proto_millrace_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4097,7 +4565,7 @@ func (x *LocateRequest) String() string {
 func (*LocateRequest) ProtoMessage() {}
 
 func (x *LocateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[48]
+	mi := &file_proto_millrace_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4110,7 +4578,7 @@ func (x *LocateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LocateRequest.ProtoReflect.Descriptor instead.
 func (*LocateRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{48}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *LocateRequest) GetJob() string {
@@ -4147,7 +4615,7 @@ type PeekRequest struct {
 
 func (x *PeekRequest) Reset() {
 	*x = PeekRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[49]
+	mi := &file_proto_millrace_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4159,7 +4627,7 @@ func (x *PeekRequest) String() string {
 func (*PeekRequest) ProtoMessage() {}
 
 func (x *PeekRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[49]
+	mi := &file_proto_millrace_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4172,7 +4640,7 @@ func (x *PeekRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeekRequest.ProtoReflect.Descriptor instead.
 func (*PeekRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{49}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *PeekRequest) GetIdentity() []byte {
@@ -4217,7 +4685,7 @@ type BatchRequest struct {
 
 func (x *BatchRequest) Reset() {
 	*x = BatchRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[50]
+	mi := &file_proto_millrace_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4229,7 +4697,7 @@ func (x *BatchRequest) String() string {
 func (*BatchRequest) ProtoMessage() {}
 
 func (x *BatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[50]
+	mi := &file_proto_millrace_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4242,7 +4710,7 @@ func (x *BatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchRequest.ProtoReflect.Descriptor instead.
 func (*BatchRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{50}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *BatchRequest) GetIdentity() []byte {
@@ -4302,7 +4770,7 @@ type AckRequest struct {
 
 func (x *AckRequest) Reset() {
 	*x = AckRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[51]
+	mi := &file_proto_millrace_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4314,7 +4782,7 @@ func (x *AckRequest) String() string {
 func (*AckRequest) ProtoMessage() {}
 
 func (x *AckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[51]
+	mi := &file_proto_millrace_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4327,7 +4795,7 @@ func (x *AckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckRequest.ProtoReflect.Descriptor instead.
 func (*AckRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{51}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *AckRequest) GetIdentity() []byte {
@@ -4373,7 +4841,7 @@ type AckReply struct {
 
 func (x *AckReply) Reset() {
 	*x = AckReply{}
-	mi := &file_proto_millrace_proto_msgTypes[52]
+	mi := &file_proto_millrace_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4385,7 +4853,7 @@ func (x *AckReply) String() string {
 func (*AckReply) ProtoMessage() {}
 
 func (x *AckReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[52]
+	mi := &file_proto_millrace_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4398,7 +4866,7 @@ func (x *AckReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckReply.ProtoReflect.Descriptor instead.
 func (*AckReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{52}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{55}
 }
 
 type BatchHeader struct {
@@ -4417,7 +4885,7 @@ type BatchHeader struct {
 
 func (x *BatchHeader) Reset() {
 	*x = BatchHeader{}
-	mi := &file_proto_millrace_proto_msgTypes[53]
+	mi := &file_proto_millrace_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4429,7 +4897,7 @@ func (x *BatchHeader) String() string {
 func (*BatchHeader) ProtoMessage() {}
 
 func (x *BatchHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[53]
+	mi := &file_proto_millrace_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4442,7 +4910,7 @@ func (x *BatchHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchHeader.ProtoReflect.Descriptor instead.
 func (*BatchHeader) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{53}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *BatchHeader) GetStep() uint64 {
@@ -4511,7 +4979,7 @@ type Microbatch struct {
 
 func (x *Microbatch) Reset() {
 	*x = Microbatch{}
-	mi := &file_proto_millrace_proto_msgTypes[54]
+	mi := &file_proto_millrace_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4523,7 +4991,7 @@ func (x *Microbatch) String() string {
 func (*Microbatch) ProtoMessage() {}
 
 func (x *Microbatch) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[54]
+	mi := &file_proto_millrace_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4536,7 +5004,7 @@ func (x *Microbatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Microbatch.ProtoReflect.Descriptor instead.
 func (*Microbatch) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{54}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Microbatch) GetTensors() []*Tensor {
@@ -4569,7 +5037,7 @@ type Tensor struct {
 
 func (x *Tensor) Reset() {
 	*x = Tensor{}
-	mi := &file_proto_millrace_proto_msgTypes[55]
+	mi := &file_proto_millrace_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4581,7 +5049,7 @@ func (x *Tensor) String() string {
 func (*Tensor) ProtoMessage() {}
 
 func (x *Tensor) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[55]
+	mi := &file_proto_millrace_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4594,7 +5062,7 @@ func (x *Tensor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tensor.ProtoReflect.Descriptor instead.
 func (*Tensor) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{55}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Tensor) GetName() string {
@@ -4653,7 +5121,7 @@ type RowInfo struct {
 
 func (x *RowInfo) Reset() {
 	*x = RowInfo{}
-	mi := &file_proto_millrace_proto_msgTypes[56]
+	mi := &file_proto_millrace_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4665,7 +5133,7 @@ func (x *RowInfo) String() string {
 func (*RowInfo) ProtoMessage() {}
 
 func (x *RowInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[56]
+	mi := &file_proto_millrace_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4678,7 +5146,7 @@ func (x *RowInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RowInfo.ProtoReflect.Descriptor instead.
 func (*RowInfo) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{56}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *RowInfo) GetRow() uint32 {
@@ -4726,7 +5194,7 @@ type StateRequest struct {
 
 func (x *StateRequest) Reset() {
 	*x = StateRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[57]
+	mi := &file_proto_millrace_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4738,7 +5206,7 @@ func (x *StateRequest) String() string {
 func (*StateRequest) ProtoMessage() {}
 
 func (x *StateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[57]
+	mi := &file_proto_millrace_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4751,7 +5219,7 @@ func (x *StateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateRequest.ProtoReflect.Descriptor instead.
 func (*StateRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{57}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *StateRequest) GetIdentity() []byte {
@@ -4778,7 +5246,7 @@ type StateReply struct {
 
 func (x *StateReply) Reset() {
 	*x = StateReply{}
-	mi := &file_proto_millrace_proto_msgTypes[58]
+	mi := &file_proto_millrace_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4790,7 +5258,7 @@ func (x *StateReply) String() string {
 func (*StateReply) ProtoMessage() {}
 
 func (x *StateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[58]
+	mi := &file_proto_millrace_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4803,7 +5271,7 @@ func (x *StateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateReply.ProtoReflect.Descriptor instead.
 func (*StateReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{58}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *StateReply) GetToken() []byte {
@@ -4831,7 +5299,7 @@ type ChangeRequest struct {
 
 func (x *ChangeRequest) Reset() {
 	*x = ChangeRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[59]
+	mi := &file_proto_millrace_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4843,7 +5311,7 @@ func (x *ChangeRequest) String() string {
 func (*ChangeRequest) ProtoMessage() {}
 
 func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[59]
+	mi := &file_proto_millrace_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4856,7 +5324,7 @@ func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeRequest.ProtoReflect.Descriptor instead.
 func (*ChangeRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{59}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ChangeRequest) GetChange() []byte {
@@ -4889,7 +5357,7 @@ type ChangeReply struct {
 
 func (x *ChangeReply) Reset() {
 	*x = ChangeReply{}
-	mi := &file_proto_millrace_proto_msgTypes[60]
+	mi := &file_proto_millrace_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4901,7 +5369,7 @@ func (x *ChangeReply) String() string {
 func (*ChangeReply) ProtoMessage() {}
 
 func (x *ChangeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[60]
+	mi := &file_proto_millrace_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4914,7 +5382,7 @@ func (x *ChangeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeReply.ProtoReflect.Descriptor instead.
 func (*ChangeReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{60}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ChangeReply) GetStep() uint64 {
@@ -4940,7 +5408,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[61]
+	mi := &file_proto_millrace_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4952,7 +5420,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[61]
+	mi := &file_proto_millrace_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4965,7 +5433,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{61}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ReportRequest) GetIdentity() []byte {
@@ -5025,7 +5493,7 @@ type ReportReply struct {
 
 func (x *ReportReply) Reset() {
 	*x = ReportReply{}
-	mi := &file_proto_millrace_proto_msgTypes[62]
+	mi := &file_proto_millrace_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5037,7 +5505,7 @@ func (x *ReportReply) String() string {
 func (*ReportReply) ProtoMessage() {}
 
 func (x *ReportReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[62]
+	mi := &file_proto_millrace_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5050,7 +5518,7 @@ func (x *ReportReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportReply.ProtoReflect.Descriptor instead.
 func (*ReportReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{62}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{65}
 }
 
 type StatusRequest struct {
@@ -5061,7 +5529,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[63]
+	mi := &file_proto_millrace_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5073,7 +5541,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[63]
+	mi := &file_proto_millrace_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5086,7 +5554,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{63}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{66}
 }
 
 type StatusReply struct {
@@ -5099,7 +5567,7 @@ type StatusReply struct {
 
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
-	mi := &file_proto_millrace_proto_msgTypes[64]
+	mi := &file_proto_millrace_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5111,7 +5579,7 @@ func (x *StatusReply) String() string {
 func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[64]
+	mi := &file_proto_millrace_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5124,7 +5592,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{64}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *StatusReply) GetText() string {
@@ -5230,17 +5698,18 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\aFailure\x12\x14\n" +
 	"\x05class\x18\x01 \x01(\tR\x05class\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x16\n" +
-	"\x06source\x18\x03 \x01(\rR\x06source\"\x8f\x03\n" +
-	"\vLoaderOrder\x12(\n" +
-	"\x03job\x18\x01 \x01(\v2\x14.millrace.v1.JobSpecH\x00R\x03job\x120\n" +
+	"\x06source\x18\x03 \x01(\rR\x06source\"\x9e\x03\n" +
+	"\vLoaderOrder\x12*\n" +
+	"\x03job\x18\t \x01(\v2\x16.millrace.v1.LoaderJobH\x00R\x03job\x120\n" +
 	"\x05index\x18\x02 \x01(\v2\x18.millrace.v1.IndexSourceH\x00R\x05index\x12,\n" +
 	"\x04read\x18\x03 \x01(\v2\x16.millrace.v1.ReadBlockH\x00R\x04read\x126\n" +
-	"\arelease\x18\x04 \x01(\v2\x1a.millrace.v1.ReleaseBlocksH\x00R\arelease\x12*\n" +
-	"\x03add\x18\x05 \x01(\v2\x16.millrace.v1.AddSourceH\x00R\x03add\x12'\n" +
+	"\arelease\x18\x04 \x01(\v2\x1a.millrace.v1.ReleaseBlocksH\x00R\arelease\x12+\n" +
+	"\x03add\x18\n" +
+	" \x01(\v2\x17.millrace.v1.AssignmentH\x00R\x03add\x12'\n" +
 	"\x04bans\x18\x06 \x01(\v2\x11.millrace.v1.BansH\x00R\x04bans\x12+\n" +
 	"\x04find\x18\a \x01(\v2\x15.millrace.v1.FindFileH\x00R\x04find\x123\n" +
 	"\x06frozen\x18\b \x01(\v2\x19.millrace.v1.FrozenSourceH\x00R\x06frozenB\a\n" +
-	"\x05order\"B\n" +
+	"\x05orderJ\x04\b\x01\x10\x02J\x04\b\x05\x10\x06\"B\n" +
 	"\fFrozenSource\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\rR\x06source\x12\x1a\n" +
 	"\bmanifest\x18\x02 \x01(\fR\bmanifest\"6\n" +
@@ -5252,22 +5721,75 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
 	"\x04path\x18\x03 \x01(\tR\x04path\x12\x18\n" +
 	"\aproblem\x18\x04 \x01(\tR\aproblem\x12\x14\n" +
-	"\x05below\x18\x05 \x01(\x04R\x05below\"M\n" +
-	"\tAddSource\x12\x12\n" +
-	"\x04yaml\x18\x01 \x01(\fR\x04yaml\x12\x16\n" +
-	"\x06source\x18\x02 \x01(\rR\x06source\x12\x14\n" +
-	"\x05roots\x18\x03 \x03(\tR\x05roots\",\n" +
+	"\x05below\x18\x05 \x01(\x04R\x05below\"\xbb\x01\n" +
+	"\tLoaderJob\x12\x12\n" +
+	"\x04seed\x18\x01 \x01(\x04R\x04seed\x12%\n" +
+	"\x0elongest_sample\x18\x02 \x01(\rR\rlongestSample\x12!\n" +
+	"\fbuffer_bytes\x18\x03 \x01(\x04R\vbufferBytes\x12\x1d\n" +
+	"\n" +
+	"disk_bytes\x18\x04 \x01(\x04R\tdiskBytes\x121\n" +
+	"\asources\x18\x05 \x03(\v2\x17.millrace.v1.AssignmentR\asources\"\xd0\x03\n" +
+	"\n" +
+	"Assignment\x12\x16\n" +
+	"\x06source\x18\x01 \x01(\rR\x06source\x12\x14\n" +
+	"\x05roots\x18\x02 \x03(\tR\x05roots\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x14\n" +
+	"\x05files\x18\x04 \x03(\tR\x05files\x12\x16\n" +
+	"\x06format\x18\x05 \x01(\tR\x06format\x12\x1f\n" +
+	"\vchunk_bytes\x18\x06 \x01(\x04R\n" +
+	"chunkBytes\x12:\n" +
+	"\n" +
+	"transforms\x18\a \x03(\v2\x1a.millrace.v1.TransformStepR\n" +
+	"transforms\x12\x12\n" +
+	"\x04keep\x18\b \x03(\tR\x04keep\x12\x1b\n" +
+	"\tlong_rule\x18\t \x01(\tR\blongRule\x12\x19\n" +
+	"\blong_max\x18\n" +
+	" \x01(\rR\alongMax\x12\x18\n" +
+	"\ashuffle\x18\v \x01(\bR\ashuffle\x12#\n" +
+	"\rshuffle_block\x18\f \x01(\rR\fshuffleBlock\x12(\n" +
+	"\x10skip_bad_records\x18\r \x01(\bR\x0eskipBadRecords\x12\x1d\n" +
+	"\n" +
+	"max_record\x18\x0e \x01(\x04R\tmaxRecord\x12!\n" +
+	"\fmax_elements\x18\x0f \x01(\rR\vmaxElements\"\xf0\x01\n" +
+	"\rTransformStep\x12\x14\n" +
+	"\x04text\x18\x01 \x01(\tH\x00R\x04text\x12\x18\n" +
+	"\x06tokens\x18\x02 \x01(\tH\x00R\x06tokens\x12\x18\n" +
+	"\x06filter\x18\x03 \x01(\tH\x00R\x06filter\x127\n" +
+	"\btokenize\x18\x04 \x01(\v2\x19.millrace.v1.TokenizeStepH\x00R\btokenize\x12\x1f\n" +
+	"\n" +
+	"append_eod\x18\x05 \x01(\x05H\x00R\tappendEod\x123\n" +
+	"\x05image\x18\x06 \x01(\v2\x1b.millrace.v1.ImageTransformH\x00R\x05imageB\x06\n" +
+	"\x04step\"\xa0\x01\n" +
+	"\fTokenizeStep\x12\x1a\n" +
+	"\bencoding\x18\x01 \x01(\tR\bencoding\x12\x14\n" +
+	"\x05ranks\x18\x02 \x01(\tR\x05ranks\x12\x16\n" +
+	"\x06sha256\x18\x03 \x01(\tR\x06sha256\x12\x18\n" +
+	"\aspecial\x18\x04 \x01(\tR\aspecial\x12\x14\n" +
+	"\x05allow\x18\x05 \x03(\tR\x05allow\x12\x16\n" +
+	"\x06refuse\x18\x06 \x03(\tR\x06refuse\"\xa1\x02\n" +
+	"\x0eImageTransform\x12\x18\n" +
+	"\acolumns\x18\x01 \x03(\tR\acolumns\x12\x14\n" +
+	"\x05token\x18\x02 \x01(\x05R\x05token\x12\x14\n" +
+	"\x05begin\x18\x03 \x01(\x05R\x05begin\x12\x10\n" +
+	"\x03end\x18\x04 \x01(\x05R\x03end\x12\x14\n" +
+	"\x05patch\x18\x05 \x01(\rR\x05patch\x12\x14\n" +
+	"\x05merge\x18\x06 \x01(\rR\x05merge\x12\x1d\n" +
+	"\n" +
+	"min_pixels\x18\a \x01(\x04R\tminPixels\x12\x1d\n" +
+	"\n" +
+	"max_pixels\x18\b \x01(\x04R\tmaxPixels\x12\x1d\n" +
+	"\n" +
+	"max_images\x18\t \x01(\rR\tmaxImages\x12\x16\n" +
+	"\x06decode\x18\n" +
+	" \x01(\tR\x06decode\x12\x16\n" +
+	"\x06verify\x18\v \x01(\bR\x06verify\",\n" +
 	"\x04Bans\x12$\n" +
 	"\x04bans\x18\x01 \x03(\v2\x10.millrace.v1.BanR\x04bans\"S\n" +
 	"\x03Ban\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\rR\x06source\x12\x12\n" +
 	"\x04file\x18\x03 \x01(\tR\x04file\x12\x10\n" +
-	"\x03row\x18\x04 \x01(\x03R\x03row\"O\n" +
-	"\aJobSpec\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
-	"\x04yaml\x18\x02 \x01(\fR\x04yaml\x12\x1c\n" +
-	"\tdirectory\x18\x03 \x01(\tR\tdirectory\"%\n" +
+	"\x03row\x18\x04 \x01(\x03R\x03row\"%\n" +
 	"\vIndexSource\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\rR\x06source\"5\n" +
 	"\tReadBlock\x12\x16\n" +
@@ -5590,7 +6112,7 @@ func file_proto_millrace_proto_rawDescGZIP() []byte {
 }
 
 var file_proto_millrace_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_proto_millrace_proto_msgTypes = make([]protoimpl.MessageInfo, 65)
+var file_proto_millrace_proto_msgTypes = make([]protoimpl.MessageInfo, 68)
 var file_proto_millrace_proto_goTypes = []any{
 	(Start)(0),                // 0: millrace.v1.Start
 	(*Frame)(nil),             // 1: millrace.v1.Frame
@@ -5609,56 +6131,59 @@ var file_proto_millrace_proto_goTypes = []any{
 	(*FrozenSource)(nil),      // 14: millrace.v1.FrozenSource
 	(*FindFile)(nil),          // 15: millrace.v1.FindFile
 	(*FileFound)(nil),         // 16: millrace.v1.FileFound
-	(*AddSource)(nil),         // 17: millrace.v1.AddSource
-	(*Bans)(nil),              // 18: millrace.v1.Bans
-	(*Ban)(nil),               // 19: millrace.v1.Ban
-	(*JobSpec)(nil),           // 20: millrace.v1.JobSpec
-	(*IndexSource)(nil),       // 21: millrace.v1.IndexSource
-	(*ReadBlock)(nil),         // 22: millrace.v1.ReadBlock
-	(*ReleaseBlocks)(nil),     // 23: millrace.v1.ReleaseBlocks
-	(*FetchRequest)(nil),      // 24: millrace.v1.FetchRequest
-	(*BlockSamples)(nil),      // 25: millrace.v1.BlockSamples
-	(*FetchHeader)(nil),       // 26: millrace.v1.FetchHeader
-	(*ConstructorReport)(nil), // 27: millrace.v1.ConstructorReport
-	(*ConstructorHello)(nil),  // 28: millrace.v1.ConstructorHello
-	(*Assembled)(nil),         // 29: millrace.v1.Assembled
-	(*Acked)(nil),             // 30: millrace.v1.Acked
-	(*ConstructorUsage)(nil),  // 31: millrace.v1.ConstructorUsage
-	(*ConstructorOrder)(nil),  // 32: millrace.v1.ConstructorOrder
-	(*SourceJoined)(nil),      // 33: millrace.v1.SourceJoined
-	(*ConstructorJob)(nil),    // 34: millrace.v1.ConstructorJob
-	(*ImageStep)(nil),         // 35: millrace.v1.ImageStep
-	(*KeptColumns)(nil),       // 36: millrace.v1.KeptColumns
-	(*Placement)(nil),         // 37: millrace.v1.Placement
-	(*Restart)(nil),           // 38: millrace.v1.Restart
-	(*Moved)(nil),             // 39: millrace.v1.Moved
-	(*StepPlan)(nil),          // 40: millrace.v1.StepPlan
-	(*ImagePlan)(nil),         // 41: millrace.v1.ImagePlan
-	(*PlanBlock)(nil),         // 42: millrace.v1.PlanBlock
-	(*EndOfData)(nil),         // 43: millrace.v1.EndOfData
-	(*Admit)(nil),             // 44: millrace.v1.Admit
-	(*Admitted)(nil),          // 45: millrace.v1.Admitted
-	(*Coordinates)(nil),       // 46: millrace.v1.Coordinates
-	(*JoinRequest)(nil),       // 47: millrace.v1.JoinRequest
-	(*JoinReply)(nil),         // 48: millrace.v1.JoinReply
-	(*LocateRequest)(nil),     // 49: millrace.v1.LocateRequest
-	(*PeekRequest)(nil),       // 50: millrace.v1.PeekRequest
-	(*BatchRequest)(nil),      // 51: millrace.v1.BatchRequest
-	(*AckRequest)(nil),        // 52: millrace.v1.AckRequest
-	(*AckReply)(nil),          // 53: millrace.v1.AckReply
-	(*BatchHeader)(nil),       // 54: millrace.v1.BatchHeader
-	(*Microbatch)(nil),        // 55: millrace.v1.Microbatch
-	(*Tensor)(nil),            // 56: millrace.v1.Tensor
-	(*RowInfo)(nil),           // 57: millrace.v1.RowInfo
-	(*StateRequest)(nil),      // 58: millrace.v1.StateRequest
-	(*StateReply)(nil),        // 59: millrace.v1.StateReply
-	(*ChangeRequest)(nil),     // 60: millrace.v1.ChangeRequest
-	(*ChangeReply)(nil),       // 61: millrace.v1.ChangeReply
-	(*ReportRequest)(nil),     // 62: millrace.v1.ReportRequest
-	(*ReportReply)(nil),       // 63: millrace.v1.ReportReply
-	(*StatusRequest)(nil),     // 64: millrace.v1.StatusRequest
-	(*StatusReply)(nil),       // 65: millrace.v1.StatusReply
-	(*state.Mesh)(nil),        // 66: millrace.v1.Mesh
+	(*LoaderJob)(nil),         // 17: millrace.v1.LoaderJob
+	(*Assignment)(nil),        // 18: millrace.v1.Assignment
+	(*TransformStep)(nil),     // 19: millrace.v1.TransformStep
+	(*TokenizeStep)(nil),      // 20: millrace.v1.TokenizeStep
+	(*ImageTransform)(nil),    // 21: millrace.v1.ImageTransform
+	(*Bans)(nil),              // 22: millrace.v1.Bans
+	(*Ban)(nil),               // 23: millrace.v1.Ban
+	(*IndexSource)(nil),       // 24: millrace.v1.IndexSource
+	(*ReadBlock)(nil),         // 25: millrace.v1.ReadBlock
+	(*ReleaseBlocks)(nil),     // 26: millrace.v1.ReleaseBlocks
+	(*FetchRequest)(nil),      // 27: millrace.v1.FetchRequest
+	(*BlockSamples)(nil),      // 28: millrace.v1.BlockSamples
+	(*FetchHeader)(nil),       // 29: millrace.v1.FetchHeader
+	(*ConstructorReport)(nil), // 30: millrace.v1.ConstructorReport
+	(*ConstructorHello)(nil),  // 31: millrace.v1.ConstructorHello
+	(*Assembled)(nil),         // 32: millrace.v1.Assembled
+	(*Acked)(nil),             // 33: millrace.v1.Acked
+	(*ConstructorUsage)(nil),  // 34: millrace.v1.ConstructorUsage
+	(*ConstructorOrder)(nil),  // 35: millrace.v1.ConstructorOrder
+	(*SourceJoined)(nil),      // 36: millrace.v1.SourceJoined
+	(*ConstructorJob)(nil),    // 37: millrace.v1.ConstructorJob
+	(*ImageStep)(nil),         // 38: millrace.v1.ImageStep
+	(*KeptColumns)(nil),       // 39: millrace.v1.KeptColumns
+	(*Placement)(nil),         // 40: millrace.v1.Placement
+	(*Restart)(nil),           // 41: millrace.v1.Restart
+	(*Moved)(nil),             // 42: millrace.v1.Moved
+	(*StepPlan)(nil),          // 43: millrace.v1.StepPlan
+	(*ImagePlan)(nil),         // 44: millrace.v1.ImagePlan
+	(*PlanBlock)(nil),         // 45: millrace.v1.PlanBlock
+	(*EndOfData)(nil),         // 46: millrace.v1.EndOfData
+	(*Admit)(nil),             // 47: millrace.v1.Admit
+	(*Admitted)(nil),          // 48: millrace.v1.Admitted
+	(*Coordinates)(nil),       // 49: millrace.v1.Coordinates
+	(*JoinRequest)(nil),       // 50: millrace.v1.JoinRequest
+	(*JoinReply)(nil),         // 51: millrace.v1.JoinReply
+	(*LocateRequest)(nil),     // 52: millrace.v1.LocateRequest
+	(*PeekRequest)(nil),       // 53: millrace.v1.PeekRequest
+	(*BatchRequest)(nil),      // 54: millrace.v1.BatchRequest
+	(*AckRequest)(nil),        // 55: millrace.v1.AckRequest
+	(*AckReply)(nil),          // 56: millrace.v1.AckReply
+	(*BatchHeader)(nil),       // 57: millrace.v1.BatchHeader
+	(*Microbatch)(nil),        // 58: millrace.v1.Microbatch
+	(*Tensor)(nil),            // 59: millrace.v1.Tensor
+	(*RowInfo)(nil),           // 60: millrace.v1.RowInfo
+	(*StateRequest)(nil),      // 61: millrace.v1.StateRequest
+	(*StateReply)(nil),        // 62: millrace.v1.StateReply
+	(*ChangeRequest)(nil),     // 63: millrace.v1.ChangeRequest
+	(*ChangeReply)(nil),       // 64: millrace.v1.ChangeReply
+	(*ReportRequest)(nil),     // 65: millrace.v1.ReportRequest
+	(*ReportReply)(nil),       // 66: millrace.v1.ReportReply
+	(*StatusRequest)(nil),     // 67: millrace.v1.StatusRequest
+	(*StatusReply)(nil),       // 68: millrace.v1.StatusReply
+	(*state.Mesh)(nil),        // 69: millrace.v1.Mesh
 }
 var file_proto_millrace_proto_depIdxs = []int32{
 	3,  // 0: millrace.v1.LoaderReport.hello:type_name -> millrace.v1.LoaderHello
@@ -5671,80 +6196,84 @@ var file_proto_millrace_proto_depIdxs = []int32{
 	10, // 7: millrace.v1.BlockRead.skips:type_name -> millrace.v1.Skip
 	8,  // 8: millrace.v1.BlockRead.chunks:type_name -> millrace.v1.ChunkRead
 	9,  // 9: millrace.v1.BlockRead.absent:type_name -> millrace.v1.AbsentField
-	20, // 10: millrace.v1.LoaderOrder.job:type_name -> millrace.v1.JobSpec
-	21, // 11: millrace.v1.LoaderOrder.index:type_name -> millrace.v1.IndexSource
-	22, // 12: millrace.v1.LoaderOrder.read:type_name -> millrace.v1.ReadBlock
-	23, // 13: millrace.v1.LoaderOrder.release:type_name -> millrace.v1.ReleaseBlocks
-	17, // 14: millrace.v1.LoaderOrder.add:type_name -> millrace.v1.AddSource
-	18, // 15: millrace.v1.LoaderOrder.bans:type_name -> millrace.v1.Bans
+	17, // 10: millrace.v1.LoaderOrder.job:type_name -> millrace.v1.LoaderJob
+	24, // 11: millrace.v1.LoaderOrder.index:type_name -> millrace.v1.IndexSource
+	25, // 12: millrace.v1.LoaderOrder.read:type_name -> millrace.v1.ReadBlock
+	26, // 13: millrace.v1.LoaderOrder.release:type_name -> millrace.v1.ReleaseBlocks
+	18, // 14: millrace.v1.LoaderOrder.add:type_name -> millrace.v1.Assignment
+	22, // 15: millrace.v1.LoaderOrder.bans:type_name -> millrace.v1.Bans
 	15, // 16: millrace.v1.LoaderOrder.find:type_name -> millrace.v1.FindFile
 	14, // 17: millrace.v1.LoaderOrder.frozen:type_name -> millrace.v1.FrozenSource
-	19, // 18: millrace.v1.Bans.bans:type_name -> millrace.v1.Ban
-	25, // 19: millrace.v1.FetchRequest.blocks:type_name -> millrace.v1.BlockSamples
-	28, // 20: millrace.v1.ConstructorReport.hello:type_name -> millrace.v1.ConstructorHello
-	29, // 21: millrace.v1.ConstructorReport.assembled:type_name -> millrace.v1.Assembled
-	30, // 22: millrace.v1.ConstructorReport.acked:type_name -> millrace.v1.Acked
-	31, // 23: millrace.v1.ConstructorReport.usage:type_name -> millrace.v1.ConstructorUsage
-	12, // 24: millrace.v1.ConstructorReport.failure:type_name -> millrace.v1.Failure
-	45, // 25: millrace.v1.ConstructorReport.admitted:type_name -> millrace.v1.Admitted
-	46, // 26: millrace.v1.ConstructorUsage.absent_ranks:type_name -> millrace.v1.Coordinates
-	30, // 27: millrace.v1.ConstructorUsage.slowest:type_name -> millrace.v1.Acked
-	34, // 28: millrace.v1.ConstructorOrder.job:type_name -> millrace.v1.ConstructorJob
-	37, // 29: millrace.v1.ConstructorOrder.placement:type_name -> millrace.v1.Placement
-	38, // 30: millrace.v1.ConstructorOrder.restart:type_name -> millrace.v1.Restart
-	40, // 31: millrace.v1.ConstructorOrder.plan:type_name -> millrace.v1.StepPlan
-	43, // 32: millrace.v1.ConstructorOrder.end:type_name -> millrace.v1.EndOfData
-	12, // 33: millrace.v1.ConstructorOrder.failure:type_name -> millrace.v1.Failure
-	44, // 34: millrace.v1.ConstructorOrder.admit:type_name -> millrace.v1.Admit
-	33, // 35: millrace.v1.ConstructorOrder.joined:type_name -> millrace.v1.SourceJoined
-	66, // 36: millrace.v1.ConstructorJob.mesh:type_name -> millrace.v1.Mesh
-	36, // 37: millrace.v1.ConstructorJob.kept:type_name -> millrace.v1.KeptColumns
-	35, // 38: millrace.v1.ConstructorJob.images:type_name -> millrace.v1.ImageStep
-	39, // 39: millrace.v1.Restart.moved:type_name -> millrace.v1.Moved
-	46, // 40: millrace.v1.Moved.by:type_name -> millrace.v1.Coordinates
-	42, // 41: millrace.v1.StepPlan.blocks:type_name -> millrace.v1.PlanBlock
-	41, // 42: millrace.v1.StepPlan.images:type_name -> millrace.v1.ImagePlan
-	46, // 43: millrace.v1.Admit.rank:type_name -> millrace.v1.Coordinates
-	46, // 44: millrace.v1.JoinRequest.rank:type_name -> millrace.v1.Coordinates
-	66, // 45: millrace.v1.JoinRequest.mesh:type_name -> millrace.v1.Mesh
-	0,  // 46: millrace.v1.JoinRequest.start:type_name -> millrace.v1.Start
-	66, // 47: millrace.v1.JoinReply.mesh:type_name -> millrace.v1.Mesh
-	46, // 48: millrace.v1.LocateRequest.rank:type_name -> millrace.v1.Coordinates
-	46, // 49: millrace.v1.PeekRequest.rank:type_name -> millrace.v1.Coordinates
-	46, // 50: millrace.v1.BatchRequest.rank:type_name -> millrace.v1.Coordinates
-	46, // 51: millrace.v1.AckRequest.rank:type_name -> millrace.v1.Coordinates
-	55, // 52: millrace.v1.BatchHeader.microbatches:type_name -> millrace.v1.Microbatch
-	56, // 53: millrace.v1.Microbatch.tensors:type_name -> millrace.v1.Tensor
-	46, // 54: millrace.v1.ReportRequest.rank:type_name -> millrace.v1.Coordinates
-	2,  // 55: millrace.v1.Planner.Load:input_type -> millrace.v1.LoaderReport
-	27, // 56: millrace.v1.Planner.Construct:input_type -> millrace.v1.ConstructorReport
-	47, // 57: millrace.v1.Planner.Join:input_type -> millrace.v1.JoinRequest
-	49, // 58: millrace.v1.Planner.Locate:input_type -> millrace.v1.LocateRequest
-	58, // 59: millrace.v1.Planner.State:input_type -> millrace.v1.StateRequest
-	60, // 60: millrace.v1.Planner.Change:input_type -> millrace.v1.ChangeRequest
-	62, // 61: millrace.v1.Planner.Report:input_type -> millrace.v1.ReportRequest
-	64, // 62: millrace.v1.Planner.Status:input_type -> millrace.v1.StatusRequest
-	24, // 63: millrace.v1.Loader.Fetch:input_type -> millrace.v1.FetchRequest
-	51, // 64: millrace.v1.Constructor.Batch:input_type -> millrace.v1.BatchRequest
-	52, // 65: millrace.v1.Constructor.Ack:input_type -> millrace.v1.AckRequest
-	50, // 66: millrace.v1.Constructor.Peek:input_type -> millrace.v1.PeekRequest
-	13, // 67: millrace.v1.Planner.Load:output_type -> millrace.v1.LoaderOrder
-	32, // 68: millrace.v1.Planner.Construct:output_type -> millrace.v1.ConstructorOrder
-	48, // 69: millrace.v1.Planner.Join:output_type -> millrace.v1.JoinReply
-	48, // 70: millrace.v1.Planner.Locate:output_type -> millrace.v1.JoinReply
-	59, // 71: millrace.v1.Planner.State:output_type -> millrace.v1.StateReply
-	61, // 72: millrace.v1.Planner.Change:output_type -> millrace.v1.ChangeReply
-	63, // 73: millrace.v1.Planner.Report:output_type -> millrace.v1.ReportReply
-	65, // 74: millrace.v1.Planner.Status:output_type -> millrace.v1.StatusReply
-	1,  // 75: millrace.v1.Loader.Fetch:output_type -> millrace.v1.Frame
-	1,  // 76: millrace.v1.Constructor.Batch:output_type -> millrace.v1.Frame
-	53, // 77: millrace.v1.Constructor.Ack:output_type -> millrace.v1.AckReply
-	1,  // 78: millrace.v1.Constructor.Peek:output_type -> millrace.v1.Frame
-	67, // [67:79] is the sub-list for method output_type
-	55, // [55:67] is the sub-list for method input_type
-	55, // [55:55] is the sub-list for extension type_name
-	55, // [55:55] is the sub-list for extension extendee
-	0,  // [0:55] is the sub-list for field type_name
+	18, // 18: millrace.v1.LoaderJob.sources:type_name -> millrace.v1.Assignment
+	19, // 19: millrace.v1.Assignment.transforms:type_name -> millrace.v1.TransformStep
+	20, // 20: millrace.v1.TransformStep.tokenize:type_name -> millrace.v1.TokenizeStep
+	21, // 21: millrace.v1.TransformStep.image:type_name -> millrace.v1.ImageTransform
+	23, // 22: millrace.v1.Bans.bans:type_name -> millrace.v1.Ban
+	28, // 23: millrace.v1.FetchRequest.blocks:type_name -> millrace.v1.BlockSamples
+	31, // 24: millrace.v1.ConstructorReport.hello:type_name -> millrace.v1.ConstructorHello
+	32, // 25: millrace.v1.ConstructorReport.assembled:type_name -> millrace.v1.Assembled
+	33, // 26: millrace.v1.ConstructorReport.acked:type_name -> millrace.v1.Acked
+	34, // 27: millrace.v1.ConstructorReport.usage:type_name -> millrace.v1.ConstructorUsage
+	12, // 28: millrace.v1.ConstructorReport.failure:type_name -> millrace.v1.Failure
+	48, // 29: millrace.v1.ConstructorReport.admitted:type_name -> millrace.v1.Admitted
+	49, // 30: millrace.v1.ConstructorUsage.absent_ranks:type_name -> millrace.v1.Coordinates
+	33, // 31: millrace.v1.ConstructorUsage.slowest:type_name -> millrace.v1.Acked
+	37, // 32: millrace.v1.ConstructorOrder.job:type_name -> millrace.v1.ConstructorJob
+	40, // 33: millrace.v1.ConstructorOrder.placement:type_name -> millrace.v1.Placement
+	41, // 34: millrace.v1.ConstructorOrder.restart:type_name -> millrace.v1.Restart
+	43, // 35: millrace.v1.ConstructorOrder.plan:type_name -> millrace.v1.StepPlan
+	46, // 36: millrace.v1.ConstructorOrder.end:type_name -> millrace.v1.EndOfData
+	12, // 37: millrace.v1.ConstructorOrder.failure:type_name -> millrace.v1.Failure
+	47, // 38: millrace.v1.ConstructorOrder.admit:type_name -> millrace.v1.Admit
+	36, // 39: millrace.v1.ConstructorOrder.joined:type_name -> millrace.v1.SourceJoined
+	69, // 40: millrace.v1.ConstructorJob.mesh:type_name -> millrace.v1.Mesh
+	39, // 41: millrace.v1.ConstructorJob.kept:type_name -> millrace.v1.KeptColumns
+	38, // 42: millrace.v1.ConstructorJob.images:type_name -> millrace.v1.ImageStep
+	42, // 43: millrace.v1.Restart.moved:type_name -> millrace.v1.Moved
+	49, // 44: millrace.v1.Moved.by:type_name -> millrace.v1.Coordinates
+	45, // 45: millrace.v1.StepPlan.blocks:type_name -> millrace.v1.PlanBlock
+	44, // 46: millrace.v1.StepPlan.images:type_name -> millrace.v1.ImagePlan
+	49, // 47: millrace.v1.Admit.rank:type_name -> millrace.v1.Coordinates
+	49, // 48: millrace.v1.JoinRequest.rank:type_name -> millrace.v1.Coordinates
+	69, // 49: millrace.v1.JoinRequest.mesh:type_name -> millrace.v1.Mesh
+	0,  // 50: millrace.v1.JoinRequest.start:type_name -> millrace.v1.Start
+	69, // 51: millrace.v1.JoinReply.mesh:type_name -> millrace.v1.Mesh
+	49, // 52: millrace.v1.LocateRequest.rank:type_name -> millrace.v1.Coordinates
+	49, // 53: millrace.v1.PeekRequest.rank:type_name -> millrace.v1.Coordinates
+	49, // 54: millrace.v1.BatchRequest.rank:type_name -> millrace.v1.Coordinates
+	49, // 55: millrace.v1.AckRequest.rank:type_name -> millrace.v1.Coordinates
+	58, // 56: millrace.v1.BatchHeader.microbatches:type_name -> millrace.v1.Microbatch
+	59, // 57: millrace.v1.Microbatch.tensors:type_name -> millrace.v1.Tensor
+	49, // 58: millrace.v1.ReportRequest.rank:type_name -> millrace.v1.Coordinates
+	2,  // 59: millrace.v1.Planner.Load:input_type -> millrace.v1.LoaderReport
+	30, // 60: millrace.v1.Planner.Construct:input_type -> millrace.v1.ConstructorReport
+	50, // 61: millrace.v1.Planner.Join:input_type -> millrace.v1.JoinRequest
+	52, // 62: millrace.v1.Planner.Locate:input_type -> millrace.v1.LocateRequest
+	61, // 63: millrace.v1.Planner.State:input_type -> millrace.v1.StateRequest
+	63, // 64: millrace.v1.Planner.Change:input_type -> millrace.v1.ChangeRequest
+	65, // 65: millrace.v1.Planner.Report:input_type -> millrace.v1.ReportRequest
+	67, // 66: millrace.v1.Planner.Status:input_type -> millrace.v1.StatusRequest
+	27, // 67: millrace.v1.Loader.Fetch:input_type -> millrace.v1.FetchRequest
+	54, // 68: millrace.v1.Constructor.Batch:input_type -> millrace.v1.BatchRequest
+	55, // 69: millrace.v1.Constructor.Ack:input_type -> millrace.v1.AckRequest
+	53, // 70: millrace.v1.Constructor.Peek:input_type -> millrace.v1.PeekRequest
+	13, // 71: millrace.v1.Planner.Load:output_type -> millrace.v1.LoaderOrder
+	35, // 72: millrace.v1.Planner.Construct:output_type -> millrace.v1.ConstructorOrder
+	51, // 73: millrace.v1.Planner.Join:output_type -> millrace.v1.JoinReply
+	51, // 74: millrace.v1.Planner.Locate:output_type -> millrace.v1.JoinReply
+	62, // 75: millrace.v1.Planner.State:output_type -> millrace.v1.StateReply
+	64, // 76: millrace.v1.Planner.Change:output_type -> millrace.v1.ChangeReply
+	66, // 77: millrace.v1.Planner.Report:output_type -> millrace.v1.ReportReply
+	68, // 78: millrace.v1.Planner.Status:output_type -> millrace.v1.StatusReply
+	1,  // 79: millrace.v1.Loader.Fetch:output_type -> millrace.v1.Frame
+	1,  // 80: millrace.v1.Constructor.Batch:output_type -> millrace.v1.Frame
+	56, // 81: millrace.v1.Constructor.Ack:output_type -> millrace.v1.AckReply
+	1,  // 82: millrace.v1.Constructor.Peek:output_type -> millrace.v1.Frame
+	71, // [71:83] is the sub-list for method output_type
+	59, // [59:71] is the sub-list for method input_type
+	59, // [59:59] is the sub-list for extension type_name
+	59, // [59:59] is the sub-list for extension extendee
+	0,  // [0:59] is the sub-list for field type_name
 }
 
 func init() { file_proto_millrace_proto_init() }
@@ -5770,7 +6299,15 @@ func file_proto_millrace_proto_init() {
 		(*LoaderOrder_Find)(nil),
 		(*LoaderOrder_Frozen)(nil),
 	}
-	file_proto_millrace_proto_msgTypes[26].OneofWrappers = []any{
+	file_proto_millrace_proto_msgTypes[18].OneofWrappers = []any{
+		(*TransformStep_Text)(nil),
+		(*TransformStep_Tokens)(nil),
+		(*TransformStep_Filter)(nil),
+		(*TransformStep_Tokenize)(nil),
+		(*TransformStep_AppendEod)(nil),
+		(*TransformStep_Image)(nil),
+	}
+	file_proto_millrace_proto_msgTypes[29].OneofWrappers = []any{
 		(*ConstructorReport_Hello)(nil),
 		(*ConstructorReport_Assembled)(nil),
 		(*ConstructorReport_Acked)(nil),
@@ -5779,7 +6316,7 @@ func file_proto_millrace_proto_init() {
 		(*ConstructorReport_Admitted)(nil),
 		(*ConstructorReport_Restarted)(nil),
 	}
-	file_proto_millrace_proto_msgTypes[31].OneofWrappers = []any{
+	file_proto_millrace_proto_msgTypes[34].OneofWrappers = []any{
 		(*ConstructorOrder_Job)(nil),
 		(*ConstructorOrder_Placement)(nil),
 		(*ConstructorOrder_Restart)(nil),
@@ -5796,7 +6333,7 @@ func file_proto_millrace_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_proto_millrace_proto_rawDesc), len(file_proto_millrace_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   65,
+			NumMessages:   68,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

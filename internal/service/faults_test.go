@@ -343,7 +343,7 @@ func TestLoaderReplaced(t *testing.T) {
 	defer roles.Wait()
 	defer cancel()
 	roles.Go(func() {
-		err := planner.Run(ctx, planner.Options{Job: job, Directory: dir, Address: "127.0.0.1:0", Serving: func(a string) { ready <- a }})
+		err := planner.Run(ctx, planner.Options{Job: job, Address: "127.0.0.1:0", Serving: func(a string) { ready <- a }})
 		if err != nil {
 			t.Error(err)
 		}

@@ -167,7 +167,7 @@ func train(t *testing.T, dir string, r recipe, begin func(m *team), then func(m 
 	m := &team{t: t, log: new(syncBuffer), loaders: map[string]*exec.Cmd{}}
 	roles.Go(func() {
 		planner.Run(ctx, planner.Options{
-			Job: job, Directory: ".", Changes: r.changesOf(t), Address: "127.0.0.1:0", Loaders: 2, Serving: func(a string) { serving <- a }, Log: slog.New(slog.NewTextHandler(m.log, nil)),
+			Job: job, Changes: r.changesOf(t), Address: "127.0.0.1:0", Loaders: 2, Serving: func(a string) { serving <- a }, Log: slog.New(slog.NewTextHandler(m.log, nil)),
 		}) // trainers hear of its errors
 	})
 	m.address = <-serving

@@ -151,7 +151,7 @@ func inProcess(ctx context.Context, g *errgroup.Group, opts *Options, dir string
 	ready, exchange := make(chan string, 1), new(handover.Exchange)
 	g.Go(func() error {
 		return planner.Run(ctx, planner.Options{
-			Job: opts.Job, Directory: opts.Job.Dir, Address: opts.Address, Advertise: opts.Advertise, Security: opts.Security, LogDir: opts.LogDir,
+			Job: opts.Job, Address: opts.Address, Advertise: opts.Advertise, Security: opts.Security, LogDir: opts.LogDir,
 			Loaders: opts.Loaders, Constructors: opts.Constructors, Prefetch: opts.Prefetch, Changes: opts.Changes, AllowRoots: opts.AllowRoots, Log: opts.Log, Registry: opts.Registry,
 			StartWindow: opts.StartWindow, Serving: func(a string) { ready <- a },
 		})

@@ -178,7 +178,7 @@ func (w *world) plan(ctx context.Context, _, host string) error {
 	disk := w.disk
 	w.mu.Unlock()
 	opts := planner.Options{
-		Job: w.job, Directory: dir, Address: plannerAddress, Security: w.on(host), Changes: w.changes, LogDir: w.logDir,
+		Job: w.job, Address: plannerAddress, Security: w.on(host), Changes: w.changes, LogDir: w.logDir,
 		Loaders: loaders, Constructors: constructors, StartWindow: startWindow, Log: w.log(host),
 	}
 	if disk != nil {

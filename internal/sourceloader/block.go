@@ -179,14 +179,18 @@ type Source struct {
 	digest [32]byte // of the manifest
 }
 
-// Open indexes a source and compiles its transforms.
+// Open indexes source i of a job and compiles its transforms.
 func Open(ctx context.Context, st store.Store, job *jobspec.Job, i int, tokenizers *transform.Tokenizers) (*Source, error) {
-	spec := job.ResolvedSources()[i] // a copy: a pointer would hold all sources
-	chain, err := transform.Compile(spec, job.LongestSample(), tokenizers)
+	return open(ctx, st, job.ResolvedSources()[i], job.Seed, job.LongestSample(), tokenizers)
+}
+
+// open is Open for a source with resolved paths, whose samples have at most so many tokens.
+func open(ctx context.Context, st store.Store, spec jobspec.Source, seed uint64, longest int, tokenizers *transform.Tokenizers) (*Source, error) {
+	chain, err := transform.Compile(spec, longest, tokenizers)
 	if err != nil {
 		return nil, err // it names the source
 	}
-	src, err := order.Index(ctx, st, &spec, job.Seed, chain.Columns())
+	src, err := order.Index(ctx, st, &spec, seed, chain.Columns())
 	if err != nil {
 		return nil, err
 	}

@@ -3,58 +3,10 @@ package sourceloader
 import (
 	"context"
 	"fmt"
-	"slices"
 
-	"github.com/millrace-data/millrace/internal/fault"
 	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/sourceloader/format"
-	"github.com/millrace-data/millrace/jobspec"
 )
-
-// setJob takes a job with at least as many sources as the one before. Of sources
-// that are the same, what is open stays.
-func (l *Loader) setJob(job *jobspec.Job) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.job = job
-	for len(l.sources) < len(job.Sources) {
-		l.sources = append(l.sources, &lazySource{})
-	}
-}
-
-// known returns the job and its source i, nil if there is none.
-func (l *Loader) known(i uint32) (*jobspec.Job, *lazySource) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if int(i) >= len(l.job.Sources) {
-		return l.job, nil
-	}
-	return l.job, l.sources[i]
-}
-
-// add takes in a source that joins the job, in place of one of the same number
-// that could not.
-func (l *Loader) add(a *pb.AddSource) error {
-	l.mu.Lock()
-	job := *l.job
-	l.mu.Unlock()
-	spec, findings := jobspec.ParseSource(&job, a.Yaml)
-	if err := findings.Err(); err != nil {
-		return fault.As(fault.User, err)
-	}
-	if int(a.Source) > len(job.Sources) {
-		return fmt.Errorf("source %d joins, the job has %d", a.Source, len(job.Sources))
-	}
-	job.Sources = append(slices.Clone(job.Sources[:a.Source]), spec)
-	l.mu.Lock()
-	l.sources = l.sources[:a.Source]
-	l.mu.Unlock()
-	l.setJob(&job)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.sources[a.Source].roots = a.Roots // nobody knows of it yet
-	return nil
-}
 
 // ban takes in all banned records. Blocks of a source with new ones are read
 // again when they are asked for: only then is it seen which samples these are.

@@ -32,7 +32,6 @@ import (
 	"github.com/millrace-data/millrace/internal/sourceloader/spill"
 	"github.com/millrace-data/millrace/internal/sourceloader/store"
 	"github.com/millrace-data/millrace/internal/sourceloader/transform"
-	"github.com/millrace-data/millrace/jobspec"
 )
 
 // Options configure a loader. Planner and Address are required.
@@ -79,21 +78,21 @@ type Loader struct {
 	readyOnce  sync.Once
 	send       func(*pb.LoaderReport) error // to the planner; safe for concurrent use; set before the first order
 
-	mu      sync.Mutex   // guards the fields below
-	job     *jobspec.Job // with the sources that joined since; read-only
-	sources []*lazySource
+	mu      sync.Mutex    // guards the fields below
+	job     *pb.LoaderJob // as it began; read-only
+	sources []*lazySource // of the job, and those that joined since
 	bans    []*pb.Ban
 }
 
 // lazySource is opened by the first block that needs it.
 type lazySource struct {
-	roots   []string   // that its files must be in; none: anywhere
-	mu      sync.Mutex // guards opening: reads of the same source wait for it; and last
-	source  *Source
-	last    weak.Pointer[Block]    // the block that was made last, while someone has it
-	workers sync.Pool              // of *transform.Worker
-	frozen  atomic.Pointer[[]byte] // digest that its manifest has to have; nil until the planner said so
-	told    atomic.Bool            // the planner knows that it has another one
+	assigned *pb.Assignment
+	mu       sync.Mutex // guards opening: reads of the same source wait for it; and last
+	source   *Source
+	last     weak.Pointer[Block]    // the block that was made last, while someone has it
+	workers  sync.Pool              // of *transform.Worker
+	frozen   atomic.Pointer[[]byte] // digest that its manifest has to have; nil until the planner said so
+	told     atomic.Bool            // the planner knows that it has another one
 }
 
 // Run serves until ctx ends, the planner goes away, or the job fails.
@@ -131,20 +130,16 @@ func (l *Loader) session(ctx context.Context, address string) error {
 	})
 }
 
-func (l *Loader) takeJob(ctx context.Context, spec *pb.JobSpec) error {
-	job, findings := jobspec.Parse(spec.Name, spec.Yaml, spec.Directory)
-	if err := findings.Err(); err != nil {
-		return err
-	}
+func (l *Loader) takeJob(ctx context.Context, job *pb.LoaderJob) error {
 	l.setJob(job)
-	budget := job.Resources.LoaderBuffer
+	budget := int64(job.BufferBytes)
 	if l.opts.Buffer > 0 {
 		budget = l.opts.Buffer
 	}
 	if l.opts.OnBudget != nil {
 		l.opts.OnBudget(budget)
 	}
-	disk := spill.Open(spill.Options{Dir: l.opts.Scratch, Limit: job.Resources.LoaderDisk, Log: l.opts.Log})
+	disk := spill.Open(spill.Options{Dir: l.opts.Scratch, Limit: int64(job.DiskBytes), Log: l.opts.Log})
 	l.cache = newCache(ctx, budget, disk, l.load)
 	return nil
 }
@@ -153,12 +148,12 @@ func (l *Loader) takeJob(ctx context.Context, spec *pb.JobSpec) error {
 func (l *Loader) open(ctx context.Context, i uint32) (*Source, *lazySource, error) {
 	job, lazy := l.known(i)
 	if lazy == nil {
-		return nil, nil, fmt.Errorf("source %d was asked for, the job has %d", i, len(job.Sources))
+		return nil, nil, fmt.Errorf("source %d was asked for, the loader knows of less", i)
 	}
 	lazy.mu.Lock()
 	defer lazy.mu.Unlock()
 	if lazy.source == nil {
-		src, err := l.openIn(ctx, job, int(i), lazy.roots)
+		src, err := l.openAssigned(ctx, job, lazy.assigned)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -168,19 +163,6 @@ func (l *Loader) open(ctx context.Context, i uint32) (*Source, *lazySource, erro
 		lazy.source = src
 	}
 	return lazy.source, lazy, nil
-}
-
-// openIn opens source i of a job, whose files must be in one of roots, if there are any.
-func (l *Loader) openIn(ctx context.Context, job *jobspec.Job, i int, roots []string) (*Source, error) {
-	st := l.storeIn(roots)
-	if within, ok := st.(*store.Within); ok {
-		for _, file := range job.RankFiles(i) {
-			if err := within.Check(file); err != nil {
-				return nil, err
-			}
-		}
-	}
-	return Open(ctx, st, job, i, l.tokenizers)
 }
 
 // storeIn is the loader's store, within roots if there are any.
@@ -212,7 +194,7 @@ func (l *Loader) load(ctx context.Context, w *window) (content, error) {
 		worker = src.Chain.Worker()
 	}
 	defer lazy.workers.Put(worker)
-	c, err := src.readWithin(ctx, l.storeIn(lazy.roots), worker, banned, w)
+	c, err := src.readWithin(ctx, l.storeIn(lazy.assigned.Roots), worker, banned, w)
 	if b, ok := c.(*Block); ok {
 		lazy.setLast(b)
 	}

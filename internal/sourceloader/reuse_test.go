@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace-data/millrace/internal/planner/compile"
 	"github.com/millrace-data/millrace/internal/sourceloader/store"
 	"github.com/millrace-data/millrace/internal/sourceloader/transform"
 	"github.com/millrace-data/millrace/jobspec"
@@ -42,7 +43,7 @@ batch: {sequence_length: 16, sequences: 1}
 		t.Fatal(err)
 	}
 	l := &Loader{store: store.NewMetered(&files), tokenizers: transform.NewTokenizers()}
-	l.setJob(job)
+	l.setJob(compile.LoaderJob(job))
 	return l
 }
 

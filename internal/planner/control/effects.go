@@ -4,6 +4,7 @@ import (
 	"github.com/millrace-data/millrace/internal/planner/change"
 	"github.com/millrace-data/millrace/internal/planner/plan"
 	"github.com/millrace-data/millrace/internal/planner/token"
+	"github.com/millrace-data/millrace/jobspec"
 	"github.com/millrace-data/millrace/planner/mesh"
 )
 
@@ -16,8 +17,8 @@ type (
 	AddSource struct {
 		To     Session
 		Source int
-		Entry  []byte   // its entry in the job spec, JSON
-		Roots  []string // folders that its files must be in; none: it may be read from anywhere
+		Spec   jobspec.Source // with defaults filled in
+		Roots  []string       // folders that its files must be in; none: it may be read from anywhere
 	}
 	// Index has a source indexed; Indexed or LoaderFailed answers it.
 	Index struct {

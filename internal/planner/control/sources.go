@@ -85,8 +85,8 @@ func (c *Core) joinedOrder(m *constructor, n int) Effect {
 
 // addOrder tells a loader of the n-th source to join.
 func (c *Core) addOrder(l *loader, n int) Effect {
-	add := AddSource{To: l.session, Source: c.base() + n, Entry: c.sources.entries[n]}
-	if !c.sources.unbound[string(add.Entry)] {
+	add := AddSource{To: l.session, Source: c.base() + n, Spec: c.sources.specs[c.base()+n]}
+	if !c.sources.unbound[string(c.sources.entries[n])] {
 		add.Roots = c.cfg.AllowRoots
 	}
 	return add

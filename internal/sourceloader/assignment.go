@@ -1,0 +1,105 @@
+package sourceloader
+
+import (
+	"context"
+	"fmt"
+
+	pb "github.com/millrace-data/millrace/internal/proto"
+	"github.com/millrace-data/millrace/internal/sourceloader/store"
+	"github.com/millrace-data/millrace/jobspec"
+)
+
+// A loader reads no job spec: the planner compiles one assignment for each source
+// (planner/compile), in which defaults are filled in, rules are checked and paths resolved.
+
+// assigned is the source of an assignment: what compile.Assignment made it of, but for what
+// is the planner's.
+func assigned(a *pb.Assignment) jobspec.Source {
+	s := jobspec.Source{
+		Name: a.Name, Files: a.Files, Format: a.Format, ChunkBytes: int64(a.ChunkBytes), Keep: a.Keep,
+		Long:       jobspec.Long{Rule: a.LongRule, Max: int(a.LongMax)},
+		Shuffle:    jobspec.Shuffle{Enabled: a.Shuffle, Block: int(a.ShuffleBlock)},
+		BadRecords: jobspec.BadRecords{Policy: "stop"},
+		MaxRecord:  int64(a.MaxRecord), MaxElements: int(a.MaxElements),
+	}
+	if a.SkipBadRecords {
+		s.BadRecords.Policy = "skip"
+	}
+	for _, t := range a.Transforms {
+		s.Transforms = append(s.Transforms, assignedTransform(t))
+	}
+	return s
+}
+
+func assignedTransform(t *pb.TransformStep) jobspec.Transform {
+	switch x := t.Step.(type) {
+	case *pb.TransformStep_Text:
+		return jobspec.Transform{Text: x.Text}
+	case *pb.TransformStep_Tokens:
+		return jobspec.Transform{Tokens: x.Tokens}
+	case *pb.TransformStep_Filter:
+		return jobspec.Transform{Filter: x.Filter}
+	case *pb.TransformStep_Tokenize:
+		y := x.Tokenize
+		return jobspec.Transform{Tokenize: &jobspec.Tokenize{
+			Encoding: y.Encoding, Ranks: y.Ranks, SHA256: y.Sha256, Special: y.Special, Allow: y.Allow, Refuse: y.Refuse,
+		}}
+	case *pb.TransformStep_AppendEod:
+		return jobspec.Transform{AppendEOD: &jobspec.AppendEOD{ID: x.AppendEod}}
+	case *pb.TransformStep_Image:
+		y := x.Image
+		return jobspec.Transform{Image: &jobspec.Image{
+			Columns: y.Columns, Token: y.Token, Begin: y.Begin, End: y.End, Patch: int(y.Patch), Merge: int(y.Merge),
+			MinPixels: int(y.MinPixels), MaxPixels: int(y.MaxPixels), MaxImages: int(y.MaxImages), Decode: y.Decode, Verify: y.Verify,
+		}}
+	}
+	return jobspec.Transform{} // of a newer planner; compiling it says that there is no such step
+}
+
+// setJob takes in the job.
+func (l *Loader) setJob(job *pb.LoaderJob) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.job, l.sources = job, nil
+	for _, a := range job.Sources {
+		l.sources = append(l.sources, &lazySource{assigned: a})
+	}
+}
+
+// known returns the job and its source i, nil if there is none.
+func (l *Loader) known(i uint32) (*pb.LoaderJob, *lazySource) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if int(i) >= len(l.sources) {
+		return l.job, nil
+	}
+	return l.job, l.sources[i]
+}
+
+// add takes in a source that joins the job, in place of one of the same number that could
+// not.
+func (l *Loader) add(a *pb.Assignment) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if int(a.Source) > len(l.sources) {
+		return fmt.Errorf("source %d joins, the job has %d", a.Source, len(l.sources))
+	}
+	l.sources = append(l.sources[:a.Source], &lazySource{assigned: a})
+	return nil
+}
+
+// openAssigned opens the source of an assignment.
+func (l *Loader) openAssigned(ctx context.Context, job *pb.LoaderJob, a *pb.Assignment) (*Source, error) {
+	spec, st := assigned(a), l.storeIn(a.Roots)
+	if within, ok := st.(*store.Within); ok {
+		for _, t := range spec.Transforms {
+			if t.Tokenize == nil || t.Tokenize.Ranks == "" {
+				continue
+			}
+			if err := within.Check(t.Tokenize.Ranks); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return open(ctx, st, spec, job.Seed, int(job.LongestSample), l.tokenizers)
+}
