@@ -171,6 +171,8 @@ func (p *Planner) act(e control.Effect) {
 			c.unsent++
 			c.out.Put(part)
 		}
+	case control.Recall:
+		p.later = nil
 	case control.Refuse:
 		p.constructors[e.To].refuse(e.Err)
 	case control.Answer:

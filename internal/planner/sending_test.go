@@ -17,7 +17,7 @@ func TestOrdersWaitForParts(t *testing.T) {
 		constructors: map[control.Session]*constructorSession{},
 	}
 	for n := range control.Session(3) {
-		p.constructors[n] = &constructorSession{out: rpc.NewOutbox[*pb.ConstructorOrder](), parts: make([]*pb.ConstructorOrder, 2)}
+		p.constructors[n] = &constructorSession{out: rpc.NewOutbox[*pb.ConstructorOrder](), parts: make([]*pb.ConstructorOrder, 3)}
 	}
 	first, second, third := p.constructors[0], p.constructors[1], p.constructors[2]
 	orders := func(when string, want int) {
@@ -46,6 +46,11 @@ func TestOrdersWaitForParts(t *testing.T) {
 	p.left(control.ConstructorLeft{Session: 2})
 	orders("its constructor is gone", 3)
 	sent(third)
+	p.act(control.Deliver{To: 0})
+	p.act(control.Read{To: 9, Seq: 6})
+	p.act(control.Recall{})
+	sent(first)
+	orders("the job moved", 0)
 	p.act(control.Read{To: 9, Seq: 5})
 	orders("nothing under way", 1)
 }

@@ -40,7 +40,7 @@ func loaderEvent(from control.Session, report *pb.LoaderReport) control.Event {
 func BlockEvent(from control.Session, b *pb.BlockRead) control.Event {
 	ev := control.BlockRead{Session: from, Records: b.Records, Sum: b.Sum}
 	ev.Block = plan.BlockRead{Source: int32(b.Source), Seq: int64(b.Seq), Lengths: make([]int32, len(b.Lengths)), Bans: int(b.BansKnown), Bytes: int64(b.Bytes)}
-	ev.Block.Lost = plan.Lost{Filtered: int64(b.Filtered), Dropped: int64(b.Dropped), Empty: int64(b.Empty)}
+	ev.Block.Discarded = plan.Discarded{Filtered: int64(b.Filtered), Dropped: int64(b.Dropped), Empty: int64(b.Empty)}
 	for i, n := range b.Lengths {
 		ev.Block.Lengths[i] = int32(n)
 	}

@@ -48,6 +48,9 @@ type (
 		Source int32
 		Seq    int64
 	}
+	// Recall makes all Reads and Releases void that were not sent yet: the job goes on from
+	// another position.
+	Recall struct{}
 	// Release lets go of blocks: of each source those before a number.
 	Release struct {
 		To     Session
@@ -222,6 +225,7 @@ func (Bans) effect()       {}
 func (Find) effect()       {}
 func (Read) effect()       {}
 func (Release) effect()    {}
+func (Recall) effect()     {}
 func (Brief) effect()      {}
 func (Joined) effect()     {}
 func (Placement) effect()  {}

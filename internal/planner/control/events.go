@@ -77,7 +77,7 @@ type Indexed struct {
 // BlockRead reports the samples of a block that was ordered with Read.
 type BlockRead struct {
 	Session Session
-	Block   plan.BlockRead // without what Skips and Absent say of lost records
+	Block   plan.BlockRead // without what Skips and Absent say of discarded records
 	Records uint64
 	Skips   []Skip        // bad records, by the source's policy
 	Absent  []AbsentField // fields that some of the records lack

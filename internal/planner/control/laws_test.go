@@ -25,7 +25,7 @@ import (
 //   - the same events give the same effects;
 //   - no question waits that could be answered.
 func TestLaws(t *testing.T) {
-	sequences, events := 1000, 250
+	sequences, events := 1000, 160
 	if testing.Short() {
 		sequences = 300
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-data/millrace/internal/planner/token"
 )
 
-// ledger is what a source gave and lost so far in this service's life.
+// ledger is what a source gave and discarded so far in this service's life.
 type ledger struct {
 	filtered, dropped, empty int64
 	skipped                  int
@@ -56,22 +56,22 @@ func (c *Core) blockRead(ev BlockRead) {
 	if !c.enterLedger(&ev) {
 		return
 	}
-	lost := &ev.Block.Lost
-	lost.Bad, lost.Absent = int64(len(ev.Skips)), nowhere(&ev)
+	discarded := &ev.Block.Discarded
+	discarded.Bad, discarded.Absent = int64(len(ev.Skips)), nowhere(&ev)
 	for _, s := range ev.Skips[:min(len(ev.Skips), plan.FirstBad)] {
-		lost.First = append(lost.First, s.String())
+		discarded.First = append(discarded.First, s.String())
 	}
 	c.tell(ev.Block)
 }
 
-// enterLedger enters what a block lost into the source's ledger, and stops the job if
+// enterLedger enters what a block discarded into the source's ledger, and stops the job if
 // more records were skipped than the source's policy allows.
 func (c *Core) enterLedger(ev *BlockRead) bool {
 	i := ev.Block.Source
 	led, spec := &c.sources.ledgers[i], &c.sources.specs[i]
-	led.filtered += ev.Block.Lost.Filtered
-	led.dropped += ev.Block.Lost.Dropped
-	led.empty += ev.Block.Lost.Empty
+	led.filtered += ev.Block.Discarded.Filtered
+	led.dropped += ev.Block.Discarded.Dropped
+	led.empty += ev.Block.Discarded.Empty
 	led.skipped += len(ev.Skips)
 	for _, path := range led.fields.add(ev) {
 		c.emit(Note{Warn, "records lack a field that the source names; the status counts them", []any{"source", spec.Name, "field", path}})

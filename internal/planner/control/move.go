@@ -71,6 +71,7 @@ func (c *Core) move(state plan.State, digest [32]byte, tree *mesh.Tree, moved *M
 	clear(j.saved)
 	clear(c.members.wanted)
 	c.members.floors.forget()
+	c.emit(Recall{})
 	c.acks = newAcks()
 	c.reports.upTo, c.reports.from = 0, nil
 	c.sources.rewind() // blocks that were read are read again

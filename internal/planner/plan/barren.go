@@ -8,8 +8,8 @@ import (
 	"github.com/millrace-data/millrace/internal/fault"
 )
 
-// Lost counts the records of a block that gave no sample, by why they did not.
-type Lost struct {
+// Discarded counts the records of a block that gave no sample, by why they did not.
+type Discarded struct {
 	Filtered, Dropped, Empty, Bad int64
 
 	Absent string   // a field that none of the records has, and what they have; "" if there is none
@@ -19,22 +19,22 @@ type Lost struct {
 // FirstBad are the bad records that an error names: enough to see what they have in common.
 const FirstBad = 3
 
-func (l *Lost) add(m Lost) {
-	l.Filtered += m.Filtered
-	l.Dropped += m.Dropped
-	l.Empty += m.Empty
-	l.Bad += m.Bad
-	l.Absent = cmp.Or(l.Absent, m.Absent)
-	l.First = append(l.First, m.First[:min(len(m.First), FirstBad-len(l.First))]...)
+func (d *Discarded) add(m Discarded) {
+	d.Filtered += m.Filtered
+	d.Dropped += m.Dropped
+	d.Empty += m.Empty
+	d.Bad += m.Bad
+	d.Absent = cmp.Or(d.Absent, m.Absent)
+	d.First = append(d.First, m.First[:min(len(m.First), FirstBad-len(d.First))]...)
 }
 
-func (l *Lost) sum() int64 { return l.Filtered + l.Dropped + l.Empty + l.Bad }
+func (d *Discarded) sum() int64 { return d.Filtered + d.Dropped + d.Empty + d.Bad }
 
 // errBarren says that a source gave nothing in the epoch that ends at block seq, and
 // what became of its records. With a limit an epoch may have blocks that nobody read.
 func (c *Core) errBarren(src int32, seq int64) error {
 	s := &c.sources[src]
-	var lost Lost
+	var discarded Discarded
 	var banned, blocks int64 // samples; blocks that were read
 	end := seq / s.Blocks * s.Blocks
 	for k := end - s.Blocks; k < end; k++ {
@@ -42,18 +42,18 @@ func (c *Core) errBarren(src int32, seq int64) error {
 		if !ok {
 			continue
 		}
-		lost.add(b.lost)
+		discarded.add(b.discarded)
 		banned += int64(len(b.lengths))
 		blocks++
 	}
-	text := fmt.Sprintf("%d records gave none: %d filtered out, %d dropped as too long, %d empty, %d bad", lost.sum(), lost.Filtered, lost.Dropped, lost.Empty, lost.Bad)
+	text := fmt.Sprintf("%d records gave none: %d filtered out, %d dropped as too long, %d empty, %d bad", discarded.sum(), discarded.Filtered, discarded.Dropped, discarded.Empty, discarded.Bad)
 	if banned > 0 {
 		text += fmt.Sprintf(", and %d samples of others are banned", banned)
 		if s.Limit > 0 {
 			text += fmt.Sprintf(" up to its limit of %d", s.Limit)
 		}
 	}
-	return fault.Userf("source %q gave no sample in a whole epoch: in %d of its %d blocks %s; %s", c.name(src), blocks, s.Blocks, text, lost.advice(banned))
+	return fault.Userf("source %q gave no sample in a whole epoch: in %d of its %d blocks %s; %s", c.name(src), blocks, s.Blocks, text, discarded.advice(banned))
 }
 
 // FewOf lists the first of many.
@@ -66,21 +66,21 @@ func FewOf(first []string, all int64) string {
 }
 
 // advice is what to look at first: what took the most.
-func (l *Lost) advice(banned int64) string {
-	switch max(l.Filtered, l.Dropped, l.Empty, l.Bad, banned) {
+func (d *Discarded) advice(banned int64) string {
+	switch max(d.Filtered, d.Dropped, d.Empty, d.Bad, banned) {
 	case 0:
 		return "its files hold no record: name files with some, or take the source out"
-	case l.Empty:
+	case d.Empty:
 		return "a record's text is its column `text` unless `transforms` says otherwise, and the column txt in tar files with `format: webdataset`"
-	case l.Filtered:
-		if l.Absent != "" {
-			return "look at its filter: " + l.Absent
+	case d.Filtered:
+		if d.Absent != "" {
+			return "look at its filter: " + d.Absent
 		}
 		return "look at its filter"
-	case l.Dropped:
+	case d.Dropped:
 		return "split or truncate what is `long`, or make `batch.sequence_length` larger"
-	case l.Bad:
-		return "the bad records: " + FewOf(l.First, l.Bad)
+	case d.Bad:
+		return "the bad records: " + FewOf(d.First, d.Bad)
 	}
 	return "cancel bans, or drop the source"
 }

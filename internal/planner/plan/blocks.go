@@ -25,10 +25,10 @@ type source struct {
 
 // block is the metadata of one block.
 type block struct {
-	lengths []int32
-	images  *Images
-	banned  []Banned
-	lost    Lost
+	lengths   []int32
+	images    *Images
+	banned    []Banned
+	discarded Discarded
 }
 
 // Banned names a sample of a block that comes from a banned record.
@@ -68,7 +68,7 @@ func (c *Core) blockRead(ev BlockRead) {
 			return
 		}
 	}
-	s.blocks[ev.Seq] = block{ev.Lengths, ev.Images, ev.Banned, ev.Lost}
+	s.blocks[ev.Seq] = block{ev.Lengths, ev.Images, ev.Banned, ev.Discarded}
 	s.read++
 	s.samples += int64(len(ev.Lengths))
 	s.bytes += ev.Bytes

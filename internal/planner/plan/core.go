@@ -137,14 +137,14 @@ type Event interface{ event() }
 
 // BlockRead reports the samples of a block that was wanted.
 type BlockRead struct {
-	Source  int32
-	Seq     int64
-	Lengths []int32 // tokens of each sample, in order
-	Images  *Images // of samples with images; nil if the source has none
-	Banned  []Banned
-	Bans    int   // bans of the job that the reader knew of
-	Bytes   int64 // of the reader's memory that the block takes; 0 if it does not say
-	Lost    Lost  // records that gave no sample
+	Source    int32
+	Seq       int64
+	Lengths   []int32 // tokens of each sample, in order
+	Images    *Images // of samples with images; nil if the source has none
+	Banned    []Banned
+	Bans      int       // bans of the job that the reader knew of
+	Bytes     int64     // of the reader's memory that the block takes; 0 if it does not say
+	Discarded Discarded // records that gave no sample
 }
 
 // Images are the images of a block's samples, as patches to encode.

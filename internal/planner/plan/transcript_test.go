@@ -94,13 +94,13 @@ func (p *player) do(command string) string {
 			case !lost:
 				ev.Lengths = append(ev.Lengths, int32(p.number(n)))
 			case why == "filtered":
-				ev.Lost.Filtered = p.number(count)
+				ev.Discarded.Filtered = p.number(count)
 			case why == "dropped":
-				ev.Lost.Dropped = p.number(count)
+				ev.Discarded.Dropped = p.number(count)
 			case why == "empty":
-				ev.Lost.Empty = p.number(count)
+				ev.Discarded.Empty = p.number(count)
 			case why == "bad":
-				ev.Lost.Bad = p.number(count)
+				ev.Discarded.Bad = p.number(count)
 			default:
 				p.t.Fatalf("nothing is lost as %q", why)
 			}
