@@ -89,6 +89,10 @@ func (j *cycleJob) close(run *cycleRun, err error) error {
 // run takes the plans of the first steps, and the token of the middle.
 func (j *cycleJob) run(ctx context.Context, steps int) (*cycleRun, error) {
 	r := &cycleRun{tokenStep: steps / 2}
+	// Nobody saves a position of a job that no rank has joined.
+	if _, err := pb.NewPlannerClient(j.conn).Join(ctx, &pb.JoinRequest{Rank: &pb.Coordinates{}, Protocol: rpc.Protocol}); err != nil {
+		return r, err
+	}
 	begin := time.Now()
 	var cpu, stolen time.Duration // when the clock started
 	for n := range steps {

@@ -11,7 +11,7 @@ import (
 )
 
 // A strategy, a cost or a policy of a user's own runs in the loop, and may not come
-// back. Who asks for the status is told so, and the planner ends all the same.
+// back. The status says so, and the planner ends all the same.
 const (
 	slowStatus = 2 * time.Second // that the loop has to answer in
 	stopLoop   = 3 * time.Second // that it has to come to its end in

@@ -152,7 +152,7 @@ func (p *Planner) jobOrder() *pb.LoaderOrder {
 	return &pb.LoaderOrder{Order: &pb.LoaderOrder_Job{Job: p.loaderJob}}
 }
 
-// loaderOrder is an effect as an order to a loader; nil if it is none. mayWait says
+// loaderOrder is an effect as an order to a loader, or nil. mayWait says
 // whether it may wait until parts of plans are sent.
 func (p *Planner) loaderOrder(e control.Effect) (to control.Session, order *pb.LoaderOrder, mayWait bool) {
 	switch e := e.(type) {
@@ -188,7 +188,7 @@ func BanMessages(bans []plan.Ban) (all []*pb.Ban) {
 	return all
 }
 
-// constructorOrder is an effect as an order to a constructor; nil if it is none.
+// constructorOrder is an effect as an order to a constructor, or nil.
 func (p *Planner) constructorOrder(e control.Effect) (to control.Session, order *pb.ConstructorOrder) {
 	switch e := e.(type) {
 	case control.Brief:

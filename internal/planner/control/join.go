@@ -113,7 +113,7 @@ func (c *Core) readyToJoin(j *join) (ready bool, err error) {
 	return c.granted(j)
 }
 
-// checkMesh refuses a rank that is none of the mesh at its position.
+// checkMesh refuses a rank that is not in the mesh at its position.
 func (c *Core) checkMesh(rank, believed Rank, tree *mesh.Tree) error {
 	has := tree.Sizes()
 	for _, axis := range []struct {

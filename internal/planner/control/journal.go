@@ -30,8 +30,8 @@ type entry struct {
 	plan plan.Change
 }
 
-// find finds a change that is in force or will be, the last if there are several; -1 if
-// there is none.
+// find finds a change that is in force or will be, the last of several, or returns
+// -1.
 func (j *journal) find(c change.Change) int {
 	for i, e := range slices.Backward(j.entries) {
 		if e.Equal(c) {

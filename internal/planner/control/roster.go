@@ -37,7 +37,7 @@ type arrival struct {
 
 func newRoster() roster { return roster{last: map[Rank]arrival{}, waits: map[Rank]*join{}} }
 
-// forget forgets the ranks of a mesh that is none any more.
+// forget forgets the ranks of an earlier mesh.
 func (r *roster) forget() { clear(r.last) }
 
 // leave takes a join off that ended or was given up; true if others may wait for it.

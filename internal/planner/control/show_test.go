@@ -12,7 +12,7 @@ func (p *player) show(e Effect) string {
 	}
 	switch e := e.(type) {
 	case AddSource:
-		return to(e.To, "source %d joins: %s", e.Source, e.Entry)
+		return to(e.To, "source %d joins: %s", e.Source, e.Spec.Name)
 	case Index:
 		return to(e.To, "index %s", p.source(e.Source))
 	case Frozen:

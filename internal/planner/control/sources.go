@@ -47,7 +47,7 @@ func (s *sources) forgetLookups() {
 	maps.DeleteFunc(s.found, func(_ fileName, f *FileFound) bool { return f == nil })
 }
 
-// entry finds the entry of a source that joins; -1 if there is none.
+// entry finds the entry of a source that joins, or returns -1.
 func (s *sources) entry(entry []byte) int {
 	return slices.IndexFunc(s.entries, func(e []byte) bool { return bytes.Equal(e, entry) })
 }
