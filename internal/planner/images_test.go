@@ -7,7 +7,6 @@ import (
 
 	"github.com/millrace-data/millrace/internal/planner/plan"
 	pb "github.com/millrace-data/millrace/internal/proto"
-	"github.com/millrace-data/millrace/planner/mesh"
 )
 
 func TestImagesRead(t *testing.T) {
@@ -31,26 +30,6 @@ func TestImagesRead(t *testing.T) {
 		damage(b)
 		if _, err := imagesRead(b); err == nil || !strings.Contains(err.Error(), "a loader told of") {
 			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
-// TestStride: a rank's number is the sum of its indices times the strides.
-func TestStride(t *testing.T) {
-	for _, order := range [][]string{nil, {"dp", "pp", "cp", "tp"}, {"pp", "tp", "dp", "cp"}} {
-		for _, m := range []mesh.Sizes{{DP: 3, CP: 2, PP: 1, TP: 4}, {DP: 1, CP: 1, PP: 1, TP: 1}, {DP: 2, CP: 3, PP: 4, TP: 5}} {
-			m.VPP, m.EP, m.Order = 1, 1, order
-			tree, err := mesh.New(m)
-			if err != nil {
-				t.Fatal(err)
-			}
-			by := stride(tree)
-			for rank := range tree.World() {
-				at, _ := tree.Coordinates(rank)
-				if got := at.DP*int(by[0]) + at.CP*int(by[1]) + at.PP*int(by[2]) + at.TP*int(by[3]); got != rank {
-					t.Errorf("%s: %s is rank %d by strides %v, not %d", tree.Canonical(), at, got, by, rank)
-				}
-			}
 		}
 	}
 }

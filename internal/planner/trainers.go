@@ -10,6 +10,7 @@ import (
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/planner/change"
 	"github.com/millrace-data/millrace/internal/planner/control"
+	"github.com/millrace-data/millrace/internal/planner/cut"
 	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/rpc"
 )
@@ -69,7 +70,7 @@ func (p *Planner) joinReply(answer control.Reply) *pb.JoinReply {
 	return &pb.JoinReply{
 		Job: p.opts.Job.Name, Identity: p.spec[:], Generation: r.Generation, NextStep: uint64(r.NextStep),
 		Constructor: r.Constructor, Fetches: r.Fetches, Microbatches: uint32(r.Microbatches),
-		Format: p.opts.Job.Output.Format, Sources: r.Sources, Mesh: wireMesh(r.Mesh),
+		Format: p.opts.Job.Output.Format, Sources: r.Sources, Mesh: cut.Mesh(r.Mesh),
 		Token: r.Token, Join: r.Join, Protocol: rpc.Protocol,
 	}
 }

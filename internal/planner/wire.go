@@ -7,11 +7,11 @@ import (
 
 	"github.com/millrace-data/millrace/internal/planner/compile"
 	"github.com/millrace-data/millrace/internal/planner/control"
+	"github.com/millrace-data/millrace/internal/planner/cut"
 	"github.com/millrace-data/millrace/internal/planner/plan"
 	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/rpc"
 	"github.com/millrace-data/millrace/jobspec"
-	"github.com/millrace-data/millrace/planner/mesh"
 )
 
 // This file is where messages become events, and effects messages.
@@ -236,7 +236,7 @@ func (p *Planner) constructorJob(e control.Brief) *pb.ConstructorJob {
 		SequenceLength: uint32(job.Batch.SequenceLength),
 		MicrobatchSize: uint32(job.Batch.MicrobatchSize),
 		Packing:        job.Batch.Packing,
-		Mesh:           wireMesh(e.Mesh),
+		Mesh:           cut.Mesh(e.Mesh),
 		Format:         job.Output.Format, CpSlicing: job.Output.CPSlicing, BroadcastAt: job.Output.BroadcastAt,
 		PadId:            job.Output.PadID,
 		DocumentMultiple: uint32(job.Output.DocumentMultiple),
@@ -266,22 +266,4 @@ func imageSteps(job *jobspec.Job) (steps []*pb.ImageStep) {
 		steps = append(steps, step)
 	}
 	return steps
-}
-
-// wireMesh is a mesh as ranks and constructors get it.
-func wireMesh(t *mesh.Tree) *pb.Mesh {
-	m := t.Sizes()
-	return &pb.Mesh{Dp: uint32(m.DP), Cp: uint32(m.CP), Pp: uint32(m.PP), Tp: uint32(m.TP), Vpp: uint32(m.VPP), Stride: stride(t)}
-}
-
-// stride is how far the numbers of neighbouring ranks are apart, by axis.
-func stride(t *mesh.Tree) (strides []uint32) {
-	m := t.Sizes()
-	for i, size := range []int{m.DP, m.CP, m.PP, m.TP} {
-		var next [4]int
-		next[i] = min(1, size-1)
-		rank, _ := t.Rank(mesh.Coordinates{DP: next[0], CP: next[1], PP: next[2], TP: next[3]})
-		strides = append(strides, uint32(rank))
-	}
-	return strides
 }
