@@ -58,7 +58,7 @@ func (a *acks) notify() {
 // send acknowledges the newest position, again while calls are lost, and returns what the
 // service knows by now. A refusal is left to the next request for a step, which meets it too.
 func (a *acks) send(c *Client, told int64) int64 {
-	for {
+	for pauses := (rpc.Backoff{Name: c.opts.Rank.String()}); ; {
 		position, last := c.position.Load(), a.open.Err() != nil
 		err := c.ack(a.calls, position)
 		if err == nil {
@@ -67,10 +67,7 @@ func (a *acks) send(c *Client, told int64) int64 {
 		if fault.ClassOf(err) != fault.Lost || last {
 			return told
 		}
-		select {
-		case <-time.After(retryEvery):
-		case <-a.open.Done():
-		}
+		_ = pauses.Wait(a.open) // if it ends, there is one more attempt
 	}
 }
 

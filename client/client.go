@@ -37,19 +37,19 @@ func (r Rank) wire() *pb.Coordinates {
 // Mesh gives the sizes a trainer runs with; 0 is not checked.
 type Mesh struct{ DP, CP, PP, TP int }
 
-// Security says how client and service trust each other. The zero value is plain
+// Security configures how client and service authenticate each other. The zero value is plain
 // text, which the service offers on loopback only.
 type Security = rpc.Security
 
-// Start says where a rank without a token begins.
+// Start is where a rank without a token begins.
 type Start string
 
 const (
-	// Fresh begins at the first step. If the job is past it, the rank waits until all others
-	// join so, too, and is refused when these go on: it never ends them.
+	// Fresh begins at the first step. If the job is past it, the rank waits until all other
+	// ranks join like this, and is refused if they go on instead: it never restarts them.
 	Fresh Start = ""
-	// Beginning has the job begin again at its first step, wherever it is. Ranks that go on
-	// are told to restart.
+	// Beginning restarts the job at its first step, wherever it is. Ranks that do not join
+	// again get an error that tells them to.
 	Beginning Start = "beginning"
 )
 
@@ -74,7 +74,7 @@ type Options struct {
 	Prefetch int           // steps to read ahead; default 2, negative = none; at most 1024
 	Deadline time.Duration // of one batch; default 10 minutes
 	Security rpc.Security  //
-	Log      *slog.Logger  // is told what the service waits for when a call takes more than 10 s, and what was lost; default: slog.Default()
+	Log      *slog.Logger  // gets what the service waits for when a call takes more than 10 s, and requests that were lost; default: slog.Default()
 }
 
 func (o *Options) withDefaults() {
@@ -85,7 +85,7 @@ func (o *Options) withDefaults() {
 		o.Deadline = 10 * time.Minute
 	}
 	if o.Log == nil {
-		o.Log = slog.Default() // a rank that waits holds up the whole job: that is not to go unsaid
+		o.Log = slog.Default() // a rank that waits holds up the whole job, so it is logged by default
 	}
 }
 
@@ -122,8 +122,8 @@ type Microbatch struct {
 	sources []string
 }
 
-// Rows says where a microbatch comes from. Each call makes the answer anew. An
-// error means that the service is not one of this version.
+// Rows returns the lineage of the microbatch's rows, decoded at each call. An error means
+// that the service speaks another version of the protocol.
 func (m *Microbatch) Rows() ([]Row, error) {
 	rows := make([]Row, len(m.rows))
 	for i, raw := range m.rows {
@@ -136,7 +136,7 @@ func (m *Microbatch) Rows() ([]Row, error) {
 	return rows, nil
 }
 
-// TopologyError says that the data goes on at a step for ranks of another mesh:
+// TopologyError is returned by Next where the data continues for ranks of another mesh:
 // save the state, and start the ranks of that mesh from it.
 type TopologyError struct {
 	Step     int64  // the first step of the other mesh
@@ -167,7 +167,7 @@ type memory struct {
 	wide []byte // tensors that were widened
 }
 
-// maxSpares is more batches than a client has under way with any usual read-ahead.
+// maxSpares bounds the released batches whose memory is kept: more than a usual read-ahead.
 const maxSpares = 8
 
 // Release gives the batch's memory to a later batch of the same client: fresh
@@ -220,16 +220,16 @@ func Open(ctx context.Context, address string, opts Options) (*Client, error) {
 }
 
 // Next returns the next step of this rank, or io.EOF at the end of the data,
-// which is at the same step for all ranks. Calling it says that the batch before
-// is done with. A call that ctx ended may be repeated; any other error stays.
+// which is at the same step for all ranks. Calling it acknowledges the batch
+// before. A call that ctx ended may be repeated; any other error stays.
 func (c *Client) Next(ctx context.Context) (*Batch, error) {
 	if c.failed != nil {
 		return nil, c.failed
 	}
 	begin := time.Now()
-	said := c.speak(ctx, "for its next batch")
+	logged := c.logWait(ctx, "for its next batch")
 	b, err := c.take(ctx)
-	said()
+	logged()
 	if err != nil {
 		if ctx.Err() == nil {
 			c.failed = err
@@ -383,14 +383,14 @@ func (c *Client) State(ctx context.Context) (token []byte, digest [32]byte, err 
 // Step is the step that Next returns next.
 func (c *Client) Step() int64 { return c.next }
 
-// Fetches says whether this rank fetches; if not, a broadcast serves it.
+// Fetches reports whether this rank fetches batches; if not, another rank broadcasts to it.
 func (c *Client) Fetches() bool { return c.session.now().reply.Fetches }
 
 // Format is the job's output format.
 func (c *Client) Format() string { return c.session.now().reply.Format }
 
 // Close ends the client. The steps before the last batch returned are acknowledged by then,
-// and the last one, too, if Next said that the data ends; that may take some seconds if the
+// and the last one, too, if Next returned io.EOF; that may take some seconds if the
 // service does not answer. It is safe to call twice.
 func (c *Client) Close() error {
 	if c.closed {

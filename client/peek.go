@@ -12,9 +12,8 @@ import (
 // Newest asks Peek for the last step that is assembled.
 const Newest = int64(-1)
 
-// Peek returns what a rank of the job served at address gets of a step, for someone who
-// only looks: nothing joins, nothing is acknowledged, and the job goes on as if nobody
-// had asked. Steps are there from the one that the slowest rank is at to the last that
+// Peek returns what a rank of the job served at address gets of a step, without
+// side effects: nothing joins, nothing is acknowledged, and the job goes on as before. Steps are there from the one that the slowest rank is at to the last that
 // is planned; any other is a *UserError that names them. Of opts it takes
 // Rank, Job, Identity, Deadline and Security.
 func Peek(ctx context.Context, address string, step int64, opts Options) (*Batch, error) {
@@ -30,7 +29,7 @@ func Peek(ctx context.Context, address string, step int64, opts Options) (*Batch
 
 func peek(ctx context.Context, address string, step int64, opts Options) (*Batch, error) {
 	if step < Newest {
-		return nil, fault.Userf("there is no step %d: steps count up from 0, and %d is the newest", step, Newest)
+		return nil, fault.Userf("step %d: write a step from 0 on, or %d for the newest", step, Newest)
 	}
 	planner, err := rpc.Dial(address, opts.Security)
 	if err != nil {

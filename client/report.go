@@ -18,13 +18,13 @@ import (
 type Report struct {
 	Losses      map[string]float64 // by source, the mean over its tokens in the rank's part; sources may be left out
 	Tokens      map[string]uint64  // that each is the mean of; of those not named, a mean counts as one token
-	StepSeconds float64            // that the step took without waiting for data; 0 = not told
+	StepSeconds float64            // duration of the step without waiting for data; 0 = not reported
 }
 
 // reportDeadline is how long a report may hold up a training loop.
 const reportDeadline = 5 * time.Second
 
-// Report gives the service what was measured. It returns when the service has it,
+// Report sends the service what was measured. It returns when the service has it,
 // or after some seconds with a *LostError: the report may then be
 // made again, or left out. Of several ranks that see the same loss, one reports.
 func (c *Client) Report(ctx context.Context, r Report) error {
@@ -54,7 +54,7 @@ func (r Report) wire() (*pb.ReportRequest, error) {
 		return nil, fault.Userf("the report is empty: give losses by source, or the seconds of the step")
 	}
 	if !(r.StepSeconds >= 0) || math.IsInf(r.StepSeconds, 0) {
-		return nil, fault.Userf("the step took %v seconds: give a number above 0, or 0 to say nothing", r.StepSeconds)
+		return nil, fault.Userf("the step took %v seconds: give a number above 0, or 0 to leave it out", r.StepSeconds)
 	}
 	req := &pb.ReportRequest{StepSeconds: r.StepSeconds}
 	for _, name := range slices.Sorted(maps.Keys(r.Losses)) {
@@ -76,16 +76,16 @@ func (r Report) wire() (*pb.ReportRequest, error) {
 // Change changes the job served at address and returns the first step that the
 // change applies to; it is durable then. change is one line of a change file, such
 // as {"weights":{"web":0.7,"code":0.3}}; without a step it applies as soon as it
-// can. It is asked for once: after a *LostError it may have been
+// can. It is sent once: after a *LostError it may have been
 // made, and the status of the job lists the changes that were. A source that is
-// added is indexed first, which takes its time: give ctx a deadline to suit.
+// added is indexed first, which takes a while: give ctx a deadline that allows for it.
 func Change(ctx context.Context, address string, change []byte, security Security) (step int64, err error) {
 	return ChangeFrom(ctx, address, change, nil, security)
 }
 
 // ChangeFrom changes the topology of a job at the step of a resume token, though later
 // steps are planned or were delivered: those are void, and ranks of the new mesh join with
-// the token. It is how a job goes on when ranks are lost. Asked for again it does nothing.
+// the token. It is how a job goes on when ranks are lost. A second call does nothing.
 func ChangeFrom(ctx context.Context, address string, change, token []byte, security Security) (step int64, err error) {
 	conn, err := rpc.Dial(address, security)
 	if err != nil {

@@ -19,14 +19,14 @@ import (
 // session is a rank's place in the service: where it joined last, and the newest
 // position whose token it knows. It is safe for concurrent use.
 type session struct {
-	turn chan struct{} // holds one token: whose turn it is to join again
+	turn chan struct{} // a semaphore of one: who joins again
 
 	mu    sync.Mutex // guards the fields below, never held during a call
 	at    *joined
 	began int64 // step of the first join
 	step  int64 // of token
 	token []byte
-	conns map[string]*grpc.ClientConn // to constructors, by address; those that were left may have calls under way
+	conns map[string]*grpc.ClientConn // to constructors, by address; earlier ones may have calls under way
 }
 
 func (s *session) init() {
@@ -34,7 +34,7 @@ func (s *session) init() {
 	s.turn <- struct{}{}
 }
 
-// joined is the answer to one join, and the connection that it named.
+// joined is the answer to a join, and the connection to the constructor that it names.
 type joined struct {
 	reply *pb.JoinReply
 	data  *grpc.ClientConn
@@ -100,7 +100,7 @@ func (s *session) close() error {
 func (c *Client) join(ctx context.Context) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.Deadline)
 	defer cancel()
-	defer c.speak(ctx, "to join")()
+	defer c.logWait(ctx, "to join")()
 	reply, err := c.askToJoin(ctx, c.opts.Token, grpc.WaitForReady(true))
 	if err == nil {
 		err = c.session.enter(reply, c.opts.Security.Of(c.address))
@@ -115,7 +115,7 @@ func (c *Client) askToJoin(ctx context.Context, token []byte, opts ...grpc.CallO
 		return nil, err
 	}
 	if at := c.session.now(); at != nil {
-		identity, start = at.reply.Identity, 0 // another job may be served there by now; and it goes on where it is
+		identity, start = at.reply.Identity, 0 // another job may be served there by now; the rank goes on where it is
 	}
 	reply, err := pb.NewPlannerClient(c.planner).Join(ctx, &pb.JoinRequest{
 		Job: c.opts.Job, Identity: identity, Rank: c.opts.Rank.wire(), Token: token, Start: start,
@@ -130,9 +130,9 @@ func (c *Client) askToJoin(ctx context.Context, token []byte, opts ...grpc.CallO
 	return reply, nil
 }
 
-// rejoin joins again at a position of the trainer, for a rank that lost its constructor:
-// the planner knows where it is now. old is the join that was lost; another goroutine may
-// have replaced it already.
+// rejoin joins again at a position of the trainer after its constructor was lost: the planner
+// knows the constructor that serves the rank now. old is the join that was lost; another
+// goroutine may have replaced it already.
 func (c *Client) rejoin(ctx context.Context, old *joined, step int64) error {
 	select {
 	case <-c.session.turn:
@@ -169,11 +169,8 @@ func (c *Client) state(ctx context.Context, step int64) (*pb.StateReply, error) 
 	return reply, nil
 }
 
-// retryEvery is the pause before what was lost is tried again.
-const retryEvery = 200 * time.Millisecond
-
-// rejoinAfter is how many requests in a row are lost before a rank joins again: one may
-// be a connection that broke, and its constructor still be there.
+// rejoinAfter is the number of requests lost in a row before a rank joins again: one may be a
+// connection that broke while its constructor is still there.
 const rejoinAfter = 2
 
 // fetch asks for a step until it comes or the deadline passes: asking twice gives the
@@ -181,8 +178,8 @@ const rejoinAfter = 2
 func (c *Client) fetch(ctx context.Context, step int64) (*Batch, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.Deadline)
 	defer cancel()
-	begin := time.Now()
-	var lost error // of the attempt before: it says why, an expired deadline does not
+	begin, pauses := time.Now(), rpc.Backoff{Name: c.opts.Rank.String()}
+	var lost error // of the attempt before, which names the cause where an expired deadline does not
 	for losses := 0; ; {
 		at := c.session.now()
 		b, err := c.fetchOnce(ctx, at, step)
@@ -199,12 +196,9 @@ func (c *Client) fetch(ctx context.Context, step int64) (*Batch, error) {
 			return nil, c.gaveUp(ctx, step, at, begin, lost, err)
 		}
 		if lost = err; losses == 1 {
-			c.opts.Log.Warn("a request was lost and is made again", "rank", c.opts.Rank.String(), "step", step, "err", err)
+			c.opts.Log.Warn("a request was lost, trying again", "rank", c.opts.Rank.String(), "step", step, "err", err)
 		}
-		select {
-		case <-time.After(retryEvery):
-		case <-ctx.Done():
-		}
+		_ = pauses.Wait(ctx) // if ctx ends, so does the next attempt
 	}
 }
 
@@ -213,7 +207,7 @@ func again(ctx context.Context, err error) bool {
 	return ctx.Err() == nil && fault.ClassOf(err) == fault.Lost
 }
 
-// gaveUp is the last word on a step that did not come; lost is the error of the attempt before.
+// gaveUp is the error of a step that did not come; lost is that of the attempt before.
 func (c *Client) gaveUp(ctx context.Context, step int64, at *joined, begin time.Time, lost, err error) error {
 	class := fault.ClassOf(err)
 	if ctx.Err() != nil {

@@ -10,22 +10,22 @@ import (
 )
 
 const (
-	wordAfter = 10 * time.Second // a call takes before the log says so: ranks that are started together come sooner
-	wordEvery = time.Minute      // and how often it says so again
-	wordTime  = 5 * time.Second  // the service may take to say why
+	waitLogAfter  = 10 * time.Second // a call takes before the log mentions it: ranks that are started together need less
+	waitLogEvery  = time.Minute      // between two such lines
+	statusTimeout = 5 * time.Second  // of the question what the service waits for
 )
 
-// speak has the log say what the service waits for if that takes long. The caller ends
-// it with the function that it returns, which waits for what is being said.
-func (c *Client) speak(ctx context.Context, what string) (end func()) {
+// logWait logs what the service waits for if a call takes long. The function that it returns
+// ends that, and waits for a line that is being written. what completes "the rank waits".
+func (c *Client) logWait(ctx context.Context, what string) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	begin, said := time.Now(), make(chan struct{})
-	timer := time.AfterFunc(wordAfter, func() {
-		defer close(said)
+	begin, ended := time.Now(), make(chan struct{})
+	timer := time.AfterFunc(waitLogAfter, func() {
+		defer close(ended)
 		for {
-			c.say(ctx, what, time.Since(begin))
+			c.logWaiting(ctx, what, time.Since(begin))
 			select {
-			case <-time.After(wordEvery):
+			case <-time.After(waitLogEvery):
 			case <-ctx.Done():
 				return
 			}
@@ -34,13 +34,13 @@ func (c *Client) speak(ctx context.Context, what string) (end func()) {
 	return func() {
 		cancel()
 		if !timer.Stop() {
-			<-said
+			<-ended
 		}
 	}
 }
 
-func (c *Client) say(ctx context.Context, what string, waited time.Duration) {
-	asking, cancel := context.WithTimeout(ctx, wordTime)
+func (c *Client) logWaiting(ctx context.Context, what string, waited time.Duration) {
+	asking, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
 	var status struct {
 		WaitingFor string `json:"waiting_for"`
@@ -50,7 +50,7 @@ func (c *Client) say(ctx context.Context, what string, waited time.Duration) {
 		err = json.Unmarshal(reply.Json, &status)
 	}
 	if ctx.Err() != nil {
-		return // it came
+		return // the call has ended
 	}
 	attrs := []any{"rank", c.opts.Rank.String(), "seconds", int(waited.Seconds()), "service", c.address}
 	if err != nil {

@@ -107,7 +107,7 @@ func TestPlannerRestarts(t *testing.T) {
 	if want := millrace(t, dir, "reference", "job.yaml", "--steps", "12").digest(t); strings.TrimSpace(got.String()) != want {
 		t.Errorf("got %s, want %s", got.String(), want)
 	}
-	for _, want := range []string{"a request was lost and is made again", "the rank joined again"} {
+	for _, want := range []string{"a request was lost, trying again", "the rank joined again"} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("the ranks' log does not say %q:\n%s", want, log.String())
 		}

@@ -85,7 +85,7 @@ func Run(ctx context.Context, opts Options) error {
 	})
 }
 
-// errStopped is what ranks hear that still wait when the constructor stops.
+// errStopped ends the requests that wait when the constructor stops.
 var errStopped = fault.Lostf("the service is shutting down")
 
 // session talks to the planner until ctx ends: plans in, digests and acknowledgements out.
@@ -181,8 +181,8 @@ func (c *Constructor) assemble(ctx context.Context, send *session) error {
 	return g.Wait()
 }
 
-// build fetches one step, lays it out and decodes its images. What goes wrong ends the job, not the
-// session: trainers must hear why.
+// build fetches one step, lays it out and decodes its images. An error ends the job, not the
+// session: trainers get it with its cause.
 func (c *Constructor) build(ctx context.Context, p *pb.StepPlan, send *session) error {
 	begin := time.Now()
 	fetch, cancel := context.WithTimeout(ctx, c.opts.Deadline)
@@ -204,8 +204,8 @@ func (c *Constructor) build(ctx context.Context, p *pb.StepPlan, send *session) 
 		c.steps.Fail(err)
 		return send.Send(&pb.ConstructorReport{Report: &pb.ConstructorReport_Failure{Failure: rpc.ToFailure(err, -1)}})
 	}
-	for rest := s.rows; ; rest = rest[rowsTold:] {
-		told := rest[:min(len(rest), rowsTold)]
+	for rest := s.rows; ; rest = rest[rowsPerReport:] {
+		told := rest[:min(len(rest), rowsPerReport)]
 		assembled := &pb.Assembled{Generation: p.Generation, Step: p.Step, Rows: p.Rows[len(s.rows)-len(rest):][:len(told)]}
 		for _, r := range told {
 			d := r.digest()
@@ -214,7 +214,7 @@ func (c *Constructor) build(ctx context.Context, p *pb.StepPlan, send *session) 
 		if err := send.Send(&pb.ConstructorReport{Report: &pb.ConstructorReport_Assembled{Assembled: assembled}}); err != nil {
 			return err
 		}
-		if len(rest) <= rowsTold {
+		if len(rest) <= rowsPerReport {
 			break
 		}
 	}
@@ -222,8 +222,9 @@ func (c *Constructor) build(ctx context.Context, p *pb.StepPlan, send *session) 
 	return nil
 }
 
-// rowsTold are the rows whose digests go in one message: 37 bytes each, below rpc.MaxControl.
-const rowsTold = 65_536
+// rowsPerReport is the number of rows whose digests go in one message: at 37 bytes each below
+// rpc.MaxControl.
+const rowsPerReport = 65_536
 
 // usageEvery is how often memory and waits are reported.
 const usageEvery = time.Second

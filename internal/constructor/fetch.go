@@ -17,6 +17,7 @@ import (
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/handover"
 	pb "github.com/millrace-data/millrace/internal/proto"
+	"github.com/millrace-data/millrace/internal/rpc"
 	"github.com/millrace-data/millrace/internal/samples"
 )
 
@@ -54,11 +55,11 @@ type peers struct {
 	mu        sync.Mutex // guards the fields below; never held during a call
 	addresses []string
 	sources   []handover.Source
-	said      map[string]time.Time // when a loader was last said to be lost
+	logged    map[string]time.Time // when the loss of a loader was last logged
 }
 
 func newPeers(d *handover.Directory) *peers {
-	return &peers{directory: d, said: map[string]time.Time{}}
+	return &peers{directory: d, logged: map[string]time.Time{}}
 }
 
 func (p *peers) set(addresses []string) {
@@ -145,14 +146,12 @@ func placeOf(ask *pb.BlockSamples, index uint32) int {
 	return at
 }
 
-// retryEvery is the pause before a fetch is tried at another loader.
-const retryEvery = 200 * time.Millisecond
-
-// wordEvery is how often it is said that loaders are still lost.
-const wordEvery = 30 * time.Second
+// lostLogEvery is the time between two log lines about a loader that stays lost.
+const lostLogEvery = 30 * time.Second
 
 // fetchFrom asks a loader, and the others in turn while it is lost.
 func (c *Constructor) fetchFrom(ctx context.Context, loader int, req *pb.FetchRequest) ([]samples.Set, error) {
+	pauses := rpc.Backoff{Name: c.opts.ID}
 	for attempt := 0; ; attempt++ {
 		sets, address, err := c.fetchOnce(ctx, loader+attempt, req)
 		if err == nil {
@@ -163,29 +162,27 @@ func (c *Constructor) fetchFrom(ctx context.Context, loader int, req *pb.FetchRe
 				req.Blocks[0].Source, req.Blocks[0].Seq, address, err))
 		}
 		c.lostLoader(address, err)
-		select {
-		case <-time.After(retryEvery):
-		case <-ctx.Done():
-		}
+		_ = pauses.Wait(ctx) // if ctx ends, so does the next attempt
 	}
 }
 
-// lostLoader logs the loss of a loader, once in a while for each: all that is fetched
-// from it meets it, five times a second.
+// lostLoader logs the loss of a loader, once in a while for each: every
+// fetch from it meets it, several times a second.
 func (c *Constructor) lostLoader(address string, err error) {
-	if c.peers.worthAWord(address, time.Now()) {
+	if c.peers.shouldLog(address, time.Now()) {
 		c.opts.Log.Warn("loader lost, trying the loaders in turn", "address", address, "err", err)
 	}
 }
 
-// worthAWord reports whether nobody said for a while that a loader is lost.
-func (p *peers) worthAWord(address string, now time.Time) bool {
+// shouldLog reports whether the loss of a loader was not logged for a while, and notes that it
+// is now.
+func (p *peers) shouldLog(address string, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if said, ok := p.said[address]; ok && now.Sub(said) < wordEvery {
+	if last, ok := p.logged[address]; ok && now.Sub(last) < lostLogEvery {
 		return false
 	}
-	p.said[address] = now
+	p.logged[address] = now
 	return true
 }
 

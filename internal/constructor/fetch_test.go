@@ -12,7 +12,7 @@ func TestLostLoaderIsALine(t *testing.T) {
 	words := 0
 	for i := range 600 { // a minute of one fetch
 		for _, address := range []string{"a:1", "b:1"} {
-			if p.worthAWord(address, now.Add(time.Duration(i)*100*time.Millisecond)) {
+			if p.shouldLog(address, now.Add(time.Duration(i)*100*time.Millisecond)) {
 				words++
 			}
 		}

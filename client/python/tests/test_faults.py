@@ -182,8 +182,8 @@ def test_nobody_is_there(prefetch, caplog):
 
 
 def test_waiting_is_logged(serve, open_loader, caplog, monkeypatch):
-    monkeypatch.setattr("millrace.session.FIRST_WORD", 0.1)
-    monkeypatch.setattr("millrace.session.WORD_EVERY", 0.1)
+    monkeypatch.setattr("millrace.session.WAIT_LOG_AFTER", 0.1)
+    monkeypatch.setattr("millrace.session.WAIT_LOG_EVERY", 0.1)
     service = serve()
     service.gate.clear()
     loader = open_loader(service, timeout=0.5)

@@ -117,7 +117,7 @@ def test_shapes_and_dtypes_for_the_mesh(tmp_path, sizes, slicing):
 
 @pytest.mark.parametrize("prefetch", [0, 2])
 def test_a_rank_whose_peers_do_not_come_says_which(tmp_path, prefetch, caplog, monkeypatch):
-    monkeypatch.setattr("millrace.session.FIRST_WORD", 1.5)  # constructors report each second
+    monkeypatch.setattr("millrace.session.WAIT_LOG_AFTER", 1.5)  # constructors report each second
     absent = "1 of 2 ranks have not asked for a batch yet: rank dp=1 cp=0 pp=0 tp=0"
     with (
         real_service(write_job(tmp_path, dp=2)) as address,

@@ -37,14 +37,14 @@ class Access:
             _valid(KEY, self._given)
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """Returns the headers of a call. Raises UserError for a key file that is none."""
+        """Returns the headers of a call. Raises UserError for a file that holds no key."""
         key = self._key()
         return (("authorization", f"Bearer {key}"),) if key else ()
 
     def _key(self) -> str:
-        """Returns the key of now: a service that starts again has another one.
+        """Returns the current key: a service that starts again has another one.
 
-        One that was read stays when its file goes, which a service that ends takes along.
+        A key that was read stays valid here when the service ends and removes its file.
         """
         if self._given:
             return self._given

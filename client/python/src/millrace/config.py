@@ -1,4 +1,4 @@
-"""What a rank is told: where the service is, and which rank it is."""
+"""The configuration of a rank: where the service is, and which rank it is."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class Config:
 
 
 def pick_address(address: str | None) -> str:
-    """Returns address, or that of the environment. Raises UserError for what is none."""
+    """Returns address, or that of the environment. Raises UserError if it is no address."""
     found = address or os.environ.get("MILLRACE_ADDR", "")
     if not found:
         raise UserError("no address: give host:port of the planner, or set MILLRACE_ADDR")

@@ -29,7 +29,7 @@ def coordinates_from_mesh(device_mesh: Any) -> dict[str, int]:
     known = [name for parts in DIMENSIONS.values() for name in parts]
     for at, name in enumerate(names):
         if name not in known and device_mesh.size(at) > 1:
-            raise UserError(f"mesh dimension {name!r} is none of {', '.join(known)}")
+            raise UserError(f"mesh dimension {name!r} is unknown: valid are {', '.join(known)}")
     found: dict[str, int] = {}
     for axis, parts in DIMENSIONS.items():
         rank, size = 0, 1
@@ -64,5 +64,5 @@ def coordinates_of(rank: int, sizes: dict[str, int], strides: dict[str, int]) ->
     """
     world = math.prod(sizes.values())
     if not 0 <= rank < world:
-        raise UserError(f"rank {rank} is none of the mesh: its ranks are 0 to {world - 1}")
+        raise UserError(f"rank {rank} is outside the mesh: its ranks are 0 to {world - 1}")
     return {axis: rank // strides[axis] % size if size > 1 else 0 for axis, size in sizes.items()}

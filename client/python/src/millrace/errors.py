@@ -1,6 +1,6 @@
 """What goes wrong, in the three classes that Millrace knows.
 
-Messages say who waited for what from whom, and carry the service's own words.
+Messages name who waited for what from whom, and include the service's message.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Error(Exception):
 
 
 class UserError(Error):
-    """The spec, the data or a call is wrong: change what the message says."""
+    """The spec, the data or a call is wrong; the message says what to change."""
 
 
 class LostError(Error):
@@ -59,7 +59,7 @@ class TopologyChanged(Error):
 
 
 class BugError(Error):
-    """A promise of the service or of this client is broken: please report it."""
+    """An invariant of the service or of this client is broken: please report it."""
 
 
 def with_code(error: Error, code: str) -> Error:

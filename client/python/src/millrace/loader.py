@@ -449,5 +449,5 @@ class Loader(state.StateNames):
         until = time.monotonic() + self._config.timeout
         if session.has_joined:
             return session.joined(until)
-        with session.speaking("its place in the job"):
+        with session.logged("its place in the job"):
             return session.joined(until)

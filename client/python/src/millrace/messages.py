@@ -12,8 +12,8 @@ from millrace.wire import Message, WireError, field, fields
 PLANNER = "/millrace.v1.Planner/"
 CONSTRUCTOR = "/millrace.v1.Constructor/"
 
-# The version of what this client and a service say to each other, as in
-# internal/rpc/protocol.go: both refuse another one.
+# The version of the protocol between trainers and a service, as in internal/rpc/protocol.go.
+# Client and service refuse any other.
 PROTOCOL = 2
 
 

@@ -1,7 +1,7 @@
 """A look at the batches of a running job, from outside.
 
-It joins nothing, acknowledges nothing and keeps no connection: the job goes on as
-if nobody had looked.
+It joins nothing, acknowledges nothing and keeps no connection, so the job goes on
+unchanged.
 """
 
 from __future__ import annotations

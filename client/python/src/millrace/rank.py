@@ -1,4 +1,4 @@
-"""``python -m millrace.rank``: one rank that consumes batches and says what it got.
+"""``python -m millrace.rank``: one rank that consumes batches and reports what it got.
 
 A trainer without the training, for demos and checks. It prints a line per step
 and can write a JSON summary, its state, and a dump of all it received.
@@ -30,25 +30,29 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="python -m millrace.rank",
         description="Consumes the batches of one rank.",
-        epilog="Exit status: 0 done, 1 bug, 2 usage, 3 spec or data at fault, 4 service lost.",
+        epilog="Exit status: 0 success, 1 bug, 2 usage, 3 error in spec or data, 4 service lost.",
     )
     made.add_argument("--address", help="host:port of the planner; default $MILLRACE_ADDR")
-    made.add_argument("--job", help="refuse a service that serves another job")
-    made.add_argument("--identity", help="refuse another spec (hexadecimal)")
+    made.add_argument("--job", help="fail if the service serves another job")
+    made.add_argument("--identity", help="fail if the service runs another spec (hexadecimal)")
     for axis in AXES:
         made.add_argument(f"--{axis}-rank", type=int, metavar="N")
         made.add_argument(f"--{axis}-size", type=int, metavar="N")
     made.add_argument(
-        "--steps", type=int, metavar="N", help="stop after N steps; default: at the end"
+        "--steps", type=int, metavar="N", help="stop after N steps; default: at the end of the data"
     )
-    made.add_argument("--compute", type=float, default=0.0, metavar="SEC", help="time a step takes")
+    made.add_argument(
+        "--compute", type=float, default=0.0, metavar="SEC", help="simulated compute time of a step"
+    )
     made.add_argument("--prefetch", type=int, default=2, metavar="N", help="steps read ahead")
     made.add_argument("--timeout", type=float, default=600.0, metavar="SEC")
-    made.add_argument("--start", choices=[BEGINNING], help="begin the job again at its first step")
-    made.add_argument("--load", metavar="FILE", help="go on after the state in FILE")
-    made.add_argument("--save", metavar="FILE", help="write the state to FILE, at the end")
-    made.add_argument("--save-every", type=int, default=0, metavar="N", help="and every N steps")
-    made.add_argument("--json", metavar="FILE", help="write a summary to FILE, at the end")
+    made.add_argument("--start", choices=[BEGINNING], help="restart the job at its first step")
+    made.add_argument("--load", metavar="FILE", help="resume after the state in FILE")
+    made.add_argument("--save", metavar="FILE", help="write the state to FILE at the end")
+    made.add_argument(
+        "--save-every", type=int, default=0, metavar="N", help="write the state every N steps, too"
+    )
+    made.add_argument("--json", metavar="FILE", help="write a summary to FILE at the end")
     made.add_argument("--dump", metavar="DIR", help="write all tensors below DIR")
     for name in ("ca", "cert", "key"):
         made.add_argument(f"--tls-{name}", metavar="PEM")

@@ -28,7 +28,7 @@ log = logging.getLogger("millrace")
 FIRST_DELAY, MAX_DELAY = 0.1, 5.0
 
 # Deadlines of the first attempt and of the longest one, in seconds. They double:
-# an attempt whose peer vanished without a word ends, a slow link gets its time.
+# an attempt whose peer vanished silently ends, a slow link gets its time.
 FIRST_PATIENCE, MAX_PATIENCE = 60.0, 480.0
 
 OPTIONS = [
@@ -65,7 +65,7 @@ _owner: list[int] = []
 
 
 def forked() -> bool:
-    """Says whether this process is the fork of one that used gRPC here.
+    """Returns whether this process is the fork of one that used gRPC here.
 
     gRPC's threads do not live on in the fork, its locks and timers do: a call may
     wait for ever there, deadline or not. So nothing may be called, or closed.
@@ -138,7 +138,7 @@ def call_unary(channel: Channel, method: str, request: bytes, seconds: float, wh
     except grpc.RpcError as error:
         raise classify(error, what) from None
     except ValueError as error:
-        raise Closed(f"{what}: {error}") from None  # gRPC's word for a closed channel
+        raise Closed(f"{what}: {error}") from None  # how gRPC reports a closed channel
     return reply
 
 

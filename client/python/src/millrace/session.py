@@ -5,7 +5,7 @@ decides no order. Its methods may be called from several threads.
 
 Requests name a step, so all are repeated freely. A request that fails twice in
 a row, or that the service calls stale (ABORTED), joins again first: the planner
-then names the constructor and the generation of the moment.
+then names the current constructor and generation.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ M = TypeVar("M", bound=Message)
 # Seconds that an acknowledgement may take: its answer waits for nothing.
 ACK_TIME = 10.0
 
-# Seconds after which a trainer that waits says so in its log, with what the service
-# waits for: ranks that are started together come sooner. And again each so many.
-FIRST_WORD, WORD_EVERY = 10.0, 60.0
+# Seconds of waiting after which a trainer logs what the service waits for, and between two
+# such lines. Ranks that are started together need less.
+WAIT_LOG_AFTER, WAIT_LOG_EVERY = 10.0, 60.0
 
-# Seconds that the service may take to say why.
-WORD_TIME = 5.0
+# Seconds that the service's status may take.
+STATUS_TIME = 5.0
 
 # Tokens kept by step: one per recent checkpoint, a few KB each.
 TOKENS_KEPT = 16
@@ -296,26 +296,26 @@ class Session:
     # ---- waiting ----
 
     def late(self, seconds: float, what: str) -> str:
-        """Says in words that the trainer has waited."""
+        """Returns the message of a trainer that has waited."""
         cause = f"; last error: {self.lost}" if self.lost else ""
         waited = f"{self.config.who()} has waited {seconds:.0f} s for {what}"
         return f"{waited} from {self.source()}{cause}"
 
-    def say(self, seconds: float, what: str) -> None:
-        """Logs that the trainer has waited, and what the service waits for, if it says so."""
+    def log_wait(self, seconds: float, what: str) -> None:
+        """Logs that the trainer has waited, and what the service waits for, if that is known."""
         why = ""
         with contextlib.suppress(Error, ValueError, KeyError):
             asking = f"{self.config.who()} asking {self.config.address} for its status"
             request = messages.StatusRequest()
-            reply = self._planner("Status", request, messages.StatusReply, WORD_TIME, asking)
+            reply = self._planner("Status", request, messages.StatusReply, STATUS_TIME, asking)
             why = f"; the service waits for {json.loads(reply.json)['waiting_for']}"
         if not self.closed:
             rpc.log.warning("%s%s", self.late(seconds, what), why)
 
     @contextlib.contextmanager
-    def speaking(self, what: str) -> Iterator[None]:
-        """Says so in the log if what is done inside takes long."""
-        timer = threading.Timer(FIRST_WORD, self.say, (FIRST_WORD, what))
+    def logged(self, what: str) -> Iterator[None]:
+        """Logs what the service waits for if what is done inside takes long."""
+        timer = threading.Timer(WAIT_LOG_AFTER, self.log_wait, (WAIT_LOG_AFTER, what))
         timer.daemon = True
         timer.start()
         try:

@@ -43,7 +43,7 @@ class InPlace:
 
     def take(self, until: float) -> Step:
         what = "the first step" if self._step is None else f"step {self._step}"
-        with self._session.speaking(what):
+        with self._session.logged(what):
             if self._step is None:
                 self._step = self._session.joined(until).next_step
             step = self._session.batch(self._step, until)
@@ -79,7 +79,7 @@ class Prefetcher:
     def take(self, until: float) -> Step:
         self._acks.notify()
         began = time.monotonic()
-        word = began + session.FIRST_WORD
+        log_at = began + session.WAIT_LOG_AFTER
         with self._change:
             while not self._ready:
                 if self._error is not None:
@@ -87,11 +87,13 @@ class Prefetcher:
                 now = time.monotonic()
                 if now >= until:
                     raise LostError(self._session.late(now - began, self._what()))
-                if now >= word:
-                    said = (now - began, self._what())
-                    threading.Thread(target=self._session.say, args=said, daemon=True).start()
-                    word = now + session.WORD_EVERY
-                self._change.wait(min(until, word) - now)
+                if now >= log_at:
+                    waited = (now - began, self._what())
+                    threading.Thread(
+                        target=self._session.log_wait, args=waited, daemon=True
+                    ).start()
+                    log_at = now + session.WAIT_LOG_EVERY
+                self._change.wait(min(until, log_at) - now)
             if self._ready[0].end:
                 return self._ready[0]
             step = self._ready.popleft()
