@@ -136,7 +136,7 @@ func (r *indexReader) visit(offset int64, kind int8) error {
 		return err
 	}
 	if m == nil || m.kind != kind {
-		return fault.Userf("the footer says that a batch or dictionary is at offset %d, where there is none (damaged)", offset)
+		return fault.Userf("the footer says that a batch or dictionary is at offset %d, which holds something else (damaged)", offset)
 	}
 	if kind == headerDictionary {
 		r.index.dictionaries = append(r.index.dictionaries, *m)

@@ -22,7 +22,7 @@ type gzipReader struct {
 }
 
 // NewGzip reads the members of raw, one after the other, as one stream. A file that is
-// cut off is io.ErrUnexpectedEOF, also one of no bytes.
+// cut off is io.ErrUnexpectedEOF, an empty one too.
 func NewGzip(raw io.Reader) Reader {
 	return &gzipReader{raw: bufio.NewReader(raw)}
 }
@@ -54,7 +54,7 @@ func (g *gzipReader) Read(p []byte) (n int, err error) {
 	return 0, g.err
 }
 
-// next goes to the member after the one that has ended, and is io.EOF if there is none.
+// next goes to the member after the one that has ended, and is io.EOF after the last one.
 func (g *gzipReader) next() error {
 	ahead, err := g.raw.Peek(1)
 	if err == nil && ahead[0] == 0 {

@@ -44,7 +44,7 @@ func TestWebDatasetEdges(t *testing.T) {
 			"0: \"über\" tokens [1] \"{\\\"a\\\":[1]}\"\n1: error: /a.tar: sample 1 (2): decompressing the member 2.txt.gz: unexpected EOF"},
 		{"JSON by path", tarOf([]member{{"1.json", `{"a":{"json":2}}`}, {"1.meta.json", `{"a":3}`}, {"2.json", `{`}, {"3.json", `{"a":1}`}}),
 			[]string{"json.a.json", "meta.json.a"},
-			"0: 2 3\n1: error: /a.tar: sample 1 (2): the member .json is not valid JSON: it ends too soon: a key in double quotes belongs here\n" +
+			"0: 2 3\n1: error: /a.tar: sample 1 (2): the member .json is not valid JSON: it ends too soon: a key in double quotes is expected here\n" +
 				"2: error: /a.tar: sample 2 (3): the member .json is field a.json: an object with \"json\" is wanted, not a number"},
 		{"no samples", tarOf([]member{{"d/", ""}, {"README", "x"}, {".hidden.txt", "x"}}), []string{"txt"},
 			"user: chunk 0: /a.tar: none of its 2 files is named like a sample: key.extension (such as 000017.txt)"},

@@ -20,7 +20,7 @@ import (
 	"github.com/millrace-data/millrace/internal/sourceloader/store"
 )
 
-// Empty says what a file of no bytes is in a format.
+// Empty says what an empty file is in a format.
 type Empty int
 
 const (
@@ -47,7 +47,7 @@ type Case struct {
 	// Unframed says that the format has no end mark, so that a file which was
 	// cut may be a shorter valid one.
 	Unframed bool
-	// Empty is what a file of no bytes is.
+	// Empty is what an empty file is.
 	Empty Empty
 }
 

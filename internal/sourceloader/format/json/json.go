@@ -140,7 +140,7 @@ type elements struct {
 	lacks   func(int) (string, []string)
 	stream  *input.Stream
 	layout  layout
-	limit   int64 // bytes of an element, and of white space on end
+	limit   int64 // bytes of an element, and of white space in a row
 	first   int64 // elements before it are passed over
 	rec     format.Record
 
@@ -176,7 +176,7 @@ func (a *elements) Next() (*format.Record, error) {
 		case tooMany != nil:
 			a.rec.Err = fault.Userf("%s: element %d (byte %d): %w", a.uri, a.row, a.off, tooMany)
 		default:
-			a.rec.Err = fault.Userf("%s: element %d (byte %d) is %s: mend it or set bad_records.policy: skip", a.uri, a.row, a.off, problem)
+			a.rec.Err = fault.Userf("%s: element %d (byte %d) is %s: fix it or set bad_records.policy: skip", a.uri, a.row, a.off, problem)
 		}
 		return &a.rec, nil
 	}
@@ -253,7 +253,7 @@ func (a *elements) next() (bool, error) {
 	case c == 0 && a.end && a.from == len(a.buf):
 		return false, fault.Userf("%s: the array is cut off at byte %d, after %d elements: copy the file again", a.uri, a.off, a.row)
 	}
-	return false, fault.Userf("%s: byte %d, after element %d: a comma or ] belongs here, not %q", a.uri, a.off, a.row-1, string(c))
+	return false, fault.Userf("%s: byte %d, after element %d: a comma or ] is expected here, not %q", a.uri, a.off, a.row-1, string(c))
 }
 
 // finish checks that nothing follows.
@@ -298,7 +298,7 @@ func (a *elements) element() ([]byte, error) {
 			}
 			return data[:end], nil
 		case end < 0 && (!short || a.end):
-			return nil, fault.Userf("%s: element %d (byte %d) is not valid JSON: %s: mend the file, as what follows in an array cannot be read",
+			return nil, fault.Userf("%s: element %d (byte %d) is not valid JSON: %s: fix the file, as what follows in an array cannot be read",
 				a.uri, a.row, a.off, problem)
 		case int64(len(data)) > a.limit:
 			return nil, a.long()

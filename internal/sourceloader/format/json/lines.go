@@ -17,8 +17,8 @@ import (
 // Lines reads JSON Lines: one object a line. Lines end in LF or CRLF, the last
 // one need not; blank lines and a byte order mark at the start are skipped. A
 // line that is not valid JSON, not valid UTF-8, not an object or longer than
-// Options.MaxRecord is a bad record. More than Options.MaxRecord of blank lines on
-// end is an error of the file. See docs/file-formats.md for what its values are.
+// Options.MaxRecord is a bad record. More than Options.MaxRecord of blank lines in a
+// row is an error of the file. See docs/file-formats.md for what its values are.
 //
 // A plain file is read in byte ranges of ChunkBytes: a chunk has the records
 // that begin in its range. A file whose name ends in .gz or .zst is one chunk,
@@ -124,7 +124,7 @@ type lines struct {
 	objects *jsonobject.Reader
 	lacks   func(int) (string, []string)
 	stop    int64
-	limit   int64 // bytes of a line, and of blank lines on end
+	limit   int64 // bytes of a line, and of blank lines in a row
 
 	rec   format.Record
 	long  bool  // the last record was too long a line, which is still to be stepped over
@@ -220,7 +220,7 @@ func (l *lines) bad(off int64, line []byte, problem string) (record, failure err
 	if tooMany := l.objects.TooMany(); tooMany != nil {
 		return fault.Userf("%s:%d: (byte %d) %w", l.uri, above+l.count, off, tooMany), nil
 	}
-	return fault.Userf("%s:%d: (byte %d) the line is %s: mend the line or set bad_records.policy: skip", l.uri, above+l.count, off, problem), nil
+	return fault.Userf("%s:%d: (byte %d) the line is %s: fix the line or set bad_records.policy: skip", l.uri, above+l.count, off, problem), nil
 }
 
 // linesAbove counts the lines before the place where reading began, once.

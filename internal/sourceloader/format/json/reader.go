@@ -120,7 +120,7 @@ func (l *lineReader) discard(off int64) {
 }
 
 // skipLine drops everything up to and with the next newline, without holding
-// it, and returns false if there is none before the place stop.
+// it, and returns false if the next one is not before the place stop.
 func (l *lineReader) skipLine(stop int64) bool {
 	for {
 		if i := bytes.IndexByte(l.buf[l.from:l.to], '\n'); i >= 0 {

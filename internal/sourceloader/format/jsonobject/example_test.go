@@ -19,5 +19,5 @@ func ExampleReader() {
 	fmt.Println(problem)
 	// Output:
 	// a mill xy ""
-	// not valid JSON: it ends too soon: a value belongs here
+	// not valid JSON: it ends too soon: a value is expected here
 }

@@ -41,7 +41,7 @@ type Reader struct {
 	tooMany error // format.ErrTooMany, if that is what is wrong with the object
 }
 
-// extent is where a checked value lies; start is -1 if there is none.
+// extent is where a checked value lies; start is -1 for no value.
 type extent struct{ start, end int }
 
 // maxScratch is the most text that is kept for the next Reader: what books need.
@@ -177,7 +177,7 @@ func (r *Reader) members(i int, found func(key []byte, at extent)) int {
 		case '}':
 			empty = true
 		default:
-			i = r.fail(i, "a comma or } belongs here")
+			i = r.fail(i, "a comma or } is expected here")
 		}
 	}
 	r.nest = r.nest[:outer]

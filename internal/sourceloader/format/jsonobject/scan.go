@@ -118,7 +118,7 @@ func (s *scanner) leave(i, outer int) int {
 		case c == ',':
 			return i + 1
 		default:
-			return s.fail(i, fmt.Sprintf("a comma or %c belongs here", closing(open)))
+			return s.fail(i, fmt.Sprintf("a comma or %c is expected here", closing(open)))
 		}
 	}
 	return i
@@ -127,13 +127,13 @@ func (s *scanner) leave(i, outer int) int {
 // key steps over a key and its colon.
 func (s *scanner) key(i int) int {
 	if s.peek(i) != '"' {
-		return s.fail(i, "a key in double quotes belongs here")
+		return s.fail(i, "a key in double quotes is expected here")
 	}
 	if i = s.str(i); i < 0 {
 		return -1
 	}
 	if i = s.space(i); s.peek(i) != ':' {
-		return s.fail(i, "a colon belongs here")
+		return s.fail(i, "a colon is expected here")
 	}
 	return s.space(i + 1)
 }
@@ -151,7 +151,7 @@ func (s *scanner) scalar(i int) int {
 	case c == 'n':
 		return s.literal(i, "null")
 	}
-	return s.fail(i, "a value belongs here")
+	return s.fail(i, "a value is expected here")
 }
 
 func (s *scanner) literal(i int, word string) int {
@@ -193,7 +193,7 @@ func (s *scanner) digits(i int) int {
 		i++
 	}
 	if i == from {
-		return s.fail(i, "a digit belongs here")
+		return s.fail(i, "a digit is expected here")
 	}
 	return i
 }
@@ -254,7 +254,7 @@ func (s *scanner) escape(i int) int {
 	case 'u':
 		for j := i + 2; j < i+6; j++ {
 			if hexDigit(s.peek(j)) < 0 {
-				return s.fail(j, `four hex digits belong after \u`)
+				return s.fail(j, `four hex digits must follow \u`)
 			}
 		}
 		return i + 6

@@ -21,7 +21,7 @@ import (
 
 // Format reads the .bin/.idx pairs of Megatron-LM's indexed datasets, version
 // 1. The object may be the .idx, the .bin, or the prefix of both. A record is
-// one document, its sequences on end; Row is its number; the one column is
+// one document, its sequences one after the other; Row is its number; the one column is
 // "tokens".
 //
 // A chunk has the documents that begin in its ChunkBytes of the .bin, so that

@@ -113,7 +113,7 @@ func (c *column) rowEnd() int {
 }
 
 // tokenRow reads a list of integers. A row within one page of 32-bit integers
-// is handed out as it stands in the page.
+// is a view of the page.
 func (c *column) tokenRow() (v format.Value, bad, err error) {
 	leaf, hasElement := c.field.leaf, c.field.lists[0]
 	if def := c.levelAt(c.at); def < hasElement {
