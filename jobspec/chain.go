@@ -184,11 +184,11 @@ func (c *checker) ranks() {
 			e, ranks, digest := t.Tokenize.Encoding, t.Tokenize.Ranks, t.Tokenize.SHA256
 			switch {
 			case digest != "" && !digestText.MatchString(digest):
-				c.error(at+".sha256", quote(digest)+" is no SHA-256", "valid are 64 hex digits in lower case, as sha256sum prints them")
+				c.error(at+".sha256", quote(digest)+" is not a SHA-256", "valid are 64 hex digits in lower case, as sha256sum prints them")
 			case digest != "" && ranks == "":
-				c.error(at+".sha256", "is given without a rank file", "name the file as ranks, or take it away")
+				c.error(at+".sha256", "is given without a rank file", "name the file as ranks, or remove it")
 			case e == "bytes" && ranks != "":
-				c.error(at+".ranks", "is not used by encoding bytes", "take it away, or name the encoding that the file belongs to")
+				c.error(at+".ranks", "is not used by encoding bytes", "remove it, or name the encoding that the file belongs to")
 			case e != "bytes" && ranks == "":
 				c.error(at+".ranks", "is missing", fmt.Sprintf("encoding %s needs its rank file, such as tokenizers/%s.tiktoken", e, e))
 			}

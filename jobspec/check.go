@@ -104,7 +104,7 @@ func (c *checker) stages() {
 		}
 		switch {
 		case s.Ramp == "none" && s.Over > 0:
-			c.error(at+".over", "is given without a ramp", "add ramp: linear or ramp: cosine, or take over away")
+			c.error(at+".over", "is given without a ramp", "add ramp: linear or ramp: cosine, or remove over")
 		case s.Ramp != "none" && s.Over == 0:
 			c.error(at+".over", fmt.Sprintf("is missing with ramp: %s", s.Ramp), "give the number of steps that the ramp takes, 1 or more")
 		case s.Ramp != "none" && i == 0:
@@ -158,7 +158,7 @@ func (c *checker) weights() {
 	}
 	for i, name := range names {
 		if !used[name] {
-			c.warn(itemField("sources", i), fmt.Sprintf("%s has weight 0 in every stage: it is never read", quote(name)), "give it a weight or take the source away")
+			c.warn(itemField("sources", i), fmt.Sprintf("%s has weight 0 in every stage: it is never read", quote(name)), "give it a weight or remove the source")
 		}
 	}
 }
@@ -175,7 +175,7 @@ func (c *checker) namesSound() bool {
 func (c *checker) exhausted() {
 	m := c.job.Mix
 	if c.sound("mix.exhausted", "mix.epochs") && m.Exhausted == "renormalize" && m.Epochs == 0 {
-		c.warn("mix.exhausted", "has no effect without epochs: sources start again by themselves", "give epochs, or take exhausted away")
+		c.warn("mix.exhausted", "has no effect without epochs: sources start again by themselves", "give epochs, or remove exhausted")
 	}
 }
 

@@ -25,7 +25,7 @@ func (d *decoder) object(n *node, o *object, v reflect.Value, path string) {
 	case n.kind == scalarNode && o.short != "":
 		n = &node{kind: mapNode, at: n.at, entries: []entry{{o.short, n.at, n}}}
 	case n.kind != mapNode:
-		d.error(path, n.describe()+" where a group of fields is wanted", "valid fields are "+strings.Join(o.keys(), ", "))
+		d.error(path, n.describe()+" where a group of fields is needed", "valid fields are "+strings.Join(o.keys(), ", "))
 		return
 	}
 	d.unknown(n, o, path)
@@ -133,7 +133,7 @@ func (d *decoder) list(n *node, f *field, v reflect.Value, path string) {
 	if f.one && (n.kind == scalarNode || n.kind == mapNode && f.kind == objectKind) {
 		items = []*node{n}
 	} else if n.kind != listNode {
-		d.error(path, n.describe()+" where a list is wanted", "valid is "+f.wanted())
+		d.error(path, n.describe()+" where a list is needed", "valid is "+f.wanted())
 		return
 	}
 	if len(items) == 0 {
@@ -249,7 +249,7 @@ const maxWeight = 1e15
 
 func (d *decoder) weights(n *node, v reflect.Value, path string) {
 	if n.kind != mapNode {
-		d.error(path, n.describe()+" where weights by source name are wanted", "valid is such as {code: 0.3, web: 0.7}")
+		d.error(path, n.describe()+" where weights by source name are needed", "valid is such as {code: 0.3, web: 0.7}")
 		return
 	}
 	weights := make(map[string]float64, len(n.entries))
@@ -265,7 +265,7 @@ func (d *decoder) weights(n *node, v reflect.Value, path string) {
 		case !ok:
 			d.error(child, quote(text)+" is not a number", "valid is "+weightField.wanted())
 		case math.IsNaN(w) || math.IsInf(w, 0):
-			d.error(child, strconv.FormatFloat(w, 'g', -1, 64)+" is no weight", "valid is "+weightField.wanted())
+			d.error(child, strconv.FormatFloat(w, 'g', -1, 64)+" is not a weight", "valid is "+weightField.wanted())
 		case w < 0:
 			d.error(child, "the weight "+quote(text)+" is negative", "valid is "+weightField.wanted())
 		case w > maxWeight:

@@ -17,7 +17,7 @@ func (c *checker) outliers() {
 		return
 	}
 	if c.job.Batch.ContextSplit > 0 {
-		c.error(at, "does not go with batch.context_split, which gives a long sample a row as wide as it needs", "take one of the two away")
+		c.error(at, "does not go with batch.context_split, which gives a long sample a row as wide as it needs", "remove one of the two")
 		return
 	}
 	c.levels(o.Above, at+".above")

@@ -57,7 +57,7 @@ func (c *checker) output() {
 	case o.Format == thd:
 		c.documents()
 	case o.DocumentMultiple > 0:
-		c.error("output.document_multiple", "is given with format: "+o.Format+", which does not pad documents", "take it away, or write format: "+thd)
+		c.error("output.document_multiple", "is given with format: "+o.Format+", which does not pad documents", "remove it, or write format: "+thd)
 	case o.Format == formats.BatchTorchtitan && cp > 1 && o.CPSlicing != "none":
 		c.error("output.cp_slicing", o.CPSlicing+" would cut what torchtitan cuts itself", "valid is none")
 	}

@@ -24,7 +24,7 @@ func (c *checker) contextSplit() {
 	n := b.ContextSplit
 	if bits.OnesCount(uint(n)) != 1 {
 		low := 1 << (bits.Len(uint(n)) - 1)
-		c.error(at, fmt.Sprintf("%d is no power of two", n), fmt.Sprintf("valid are %d and %d", low, 2*low))
+		c.error(at, fmt.Sprintf("%d is not a power of two", n), fmt.Sprintf("valid are %d and %d", low, 2*low))
 		return
 	}
 	if c.sound("topology") && t.DP*t.CP%n != 0 {
@@ -52,7 +52,7 @@ func (c *checker) contextSplit() {
 	}
 	for i := range c.job.Sources {
 		if c.job.Sources[i].Images() != nil {
-			c.error(itemField("sources", i)+".transforms", "has an image step, and context_split is for tokens only", "take one of the two away")
+			c.error(itemField("sources", i)+".transforms", "has an image step, and context_split is for tokens only", "remove one of the two")
 		}
 	}
 }

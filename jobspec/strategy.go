@@ -249,7 +249,7 @@ func (c *checker) costs(cost *Cost, at string) {
 	given := cost.parameters()
 	switch {
 	case cost.Model == "" && cost.Expression == "":
-		c.error(at, "says neither model nor expression", "valid is such as quadratic, or {expression: tokens * tokens}")
+		c.error(at, "has neither model nor expression", "valid is such as quadratic, or {expression: tokens * tokens}")
 	case cost.Model != "" && cost.Expression != "":
 		c.error(at, "has a model and an expression", "keep one of the two")
 	case cost.Expression != "" && given != nil:
@@ -271,9 +271,9 @@ func (c *checker) balance(g *drawing, b *Balance, at string) {
 	case split && b.Method != "auto":
 		c.error(at+".method", b.Method+" balances rows of one width, and batch.context_split makes several", "valid is auto")
 	case g.seen["distribute"] == "":
-		c.error(at, "nothing says over what", "write distribute before it")
+		c.error(at, "there is no distribute before it", "write distribute before it")
 	case g.seen["cost"] == "" && !b.KeepOrder:
-		c.error(at, "nothing says what costs are", "write cost before it")
+		c.error(at, "there is no cost before it", "write cost before it")
 	case intra && g.graph != textGraph:
 		c.error(at+".level", b.Level+" moves samples between rows, and images have none", "valid is inter")
 	case intra && !c.job.Batch.Packing && c.sound("batch.packing"):
@@ -285,7 +285,7 @@ func (c *checker) broadcast(g *drawing, dims []string, at string) {
 	said := c.job.Output.BroadcastAt
 	switch {
 	case g.seen["distribute"] == "":
-		c.error(at, "nothing says who fetches at all", "write distribute before it")
+		c.error(at, "there is no distribute before it", "write distribute before it")
 	case g.graph != textGraph || !c.sound("output"):
 	case len(dims) != 1 || dims[0] != said:
 		c.error(at, fmt.Sprintf("is %s, and output.broadcast_at is %s", strings.Join(dims, ", "), quote(said)), "keep one of the two")

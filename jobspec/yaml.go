@@ -334,7 +334,7 @@ func (c *converter) merge(n ast.Node, field string) []*node {
 	}
 	for _, g := range groups {
 		if g.kind != mapNode && g.kind != brokenNode {
-			c.report.add(at, field, "a merge key takes groups of fields, this is none", "valid is an alias such as *base, or a list of them", false)
+			c.report.add(at, field, "a merge key takes groups of fields, this is not one", "valid is an alias such as *base, or a list of them", false)
 			return nil
 		}
 	}

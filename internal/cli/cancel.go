@@ -13,7 +13,7 @@ import (
 
 type cancelCmd struct {
 	toService
-	Change string `arg:"" help:"The change as millrace changes prints it or, if it is the only one of its step, the step."`
+	Change string `arg:"" help:"The change as printed by millrace changes or, if it is the only one for its step, the step."`
 	askFlags
 
 	step  int64
@@ -22,8 +22,8 @@ type cancelCmd struct {
 
 // Help is printed below the usage line.
 func (*cancelCmd) Help() string {
-	return "Takes back a change that is still to come: the batches are as if it had never been made. The journal keeps both. " +
-		"A change whose step is planned already is part of the job: make another one. `millrace changes --pending` prints those that can be cancelled.\n\n" +
+	return "Cancels a pending change: batches are as if it had never been made. The journal keeps both. " +
+		"A change whose step is already planned cannot be cancelled; make another one. `millrace changes --pending` lists what can be cancelled.\n\n" +
 		"Examples:\n" +
 		"  millrace cancel 127.0.0.1:7070 1000\n" +
 		"  millrace cancel 127.0.0.1:7070 '{\"step\":1000,\"pause\":\"web\"}'"

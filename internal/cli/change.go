@@ -27,13 +27,13 @@ type toService struct {
 
 // changeFlags are what the verbs that change a running job have in common.
 type changeFlags struct {
-	Step int64 `help:"First step that it applies to; 0 is as soon as possible. For one that is planned already, it is the next that is not." default:"0" placeholder:"N"`
+	Step int64 `help:"First step it applies to; 0: as soon as possible. If that step is already planned: the next one that is not." default:"0" placeholder:"N"`
 	askFlags
 }
 
 // fromFlag names the position that a change of the topology starts from.
 type fromFlag struct {
-	From string `help:"For a topology: a resume token, as --save-token or python -m millrace.rank --save writes it. The change applies at its step, and what later steps were is void." type:"path" placeholder:"TOKEN"`
+	From string `help:"For a topology: file with a resume token (from --save-token or python -m millrace.rank --save). The change applies at its step, and later steps are planned again." type:"path" placeholder:"TOKEN"`
 }
 
 // token reads it; nil if none is named.
@@ -41,16 +41,16 @@ func (f fromFlag) token() ([]byte, error) { return readToken(f.From) }
 
 // askFlags say how a change is asked for.
 type askFlags struct {
-	Reason  string        `help:"Why, for people who read the journal." placeholder:"TEXT"`
-	Job     string        `help:"Job spec (YAML) that the service must run; with another one, nothing is changed." type:"path" placeholder:"FILE"`
-	Timeout time.Duration `help:"How long to wait until the change is made: a source that joins is indexed first. Default 5m." default:"5m" placeholder:"TIME"`
+	Reason  string        `help:"Reason, kept in the journal." placeholder:"TEXT"`
+	Job     string        `help:"Job spec (YAML) that the service must be running; otherwise nothing is changed." type:"path" placeholder:"FILE"`
+	Timeout time.Duration `help:"How long to wait for the change; an added source is indexed first. Default 5m." default:"5m" placeholder:"TIME"`
 	tlsFlags
 
 	from []byte // the token that the change starts from; nil if it applies to steps to come
 }
 
-const changeHelp = "The change applies from a step on to all ranks alike. It becomes part of the job: the step log, resume tokens and `millrace changes` keep it, " +
-	"and `millrace reference --changes` computes the same batches with it. What cannot be done is refused, and the job goes on as it was.\n\n"
+const changeHelp = "The change applies to all ranks from the same step on. It becomes part of the job: the step log, resume tokens and `millrace changes` keep it, " +
+	"and `millrace reference --changes` computes the same batches with it. A change that is not possible is refused without effect.\n\n"
 
 // check refuses what needs no service to be found wrong.
 func (f *changeFlags) check(c change.Change) error {
@@ -157,12 +157,12 @@ func parsePairs[N int | float64](args []string, example string, parse func(strin
 	for _, arg := range args {
 		i := strings.LastIndex(arg, "=")
 		if i < 1 {
-			return nil, fmt.Errorf("%q is no NAME=NUMBER: valid is such as %s", arg, example)
+			return nil, fmt.Errorf("%q is not NAME=NUMBER: an example is %s", arg, example)
 		}
 		name := arg[:i]
 		n, err := parse(arg[i+1:])
 		if err != nil {
-			return nil, fmt.Errorf("%q does not end with a number: valid is such as %s", arg, example)
+			return nil, fmt.Errorf("%q does not end with a number: an example is %s", arg, example)
 		}
 		if _, twice := values[name]; twice {
 			return nil, fmt.Errorf("%s is given twice", name)
@@ -184,7 +184,7 @@ type changeCmd struct {
 // Help is printed below the usage line.
 func (*changeCmd) Help() string {
 	return "Takes one line of a change file: one of the fields weights, schedule, pause, resume, drop, add, sequence_length, sequences, topology, skip, ban and cancel, with step and reason. " +
-		"--step and --reason stand over those in it. The verbs mix, source, batch, topology, skip, ban and cancel write it for you. " + changeHelp +
+		"--step and --reason override those in it. The verbs mix, source, batch, topology, skip, ban and cancel write it for you. " + changeHelp +
 		"Examples:\n" +
 		"  millrace change 127.0.0.1:7070 '{\"pause\":\"web\"}'\n" +
 		"  millrace change 127.0.0.1:7070 '{\"step\":1000,\"weights\":{\"web\":0.7,\"code\":0.3},\"reason\":\"decay phase\"}'"
@@ -214,7 +214,7 @@ type batchCmd struct {
 
 // Help is printed below the usage line.
 func (*batchCmd) Help() string {
-	return "Gives global batches another shape. Rows can be longer than in the job spec, and shorter as long as every source's samples fit: `long.max` of the sources says how long these get. " +
+	return "Changes the shape of global batches. Rows can be longer than in the job spec, and shorter as long as the samples of every source fit (`long.max`). " +
 		changeHelp + "Example:\n  millrace batch 127.0.0.1:7070 --sequence-length 8192 --sequences 64 --step 50000"
 }
 
@@ -234,7 +234,7 @@ func (c *batchCmd) Run(ctx context.Context) error { return c.make(ctx, c.Address
 
 type topologyCmd struct {
 	toService
-	Axes []string `arg:"" name:"axis=size" help:"Sizes of axes: dp, cp, pp, tp, vpp or ep. Those not named stay."`
+	Axes []string `arg:"" name:"axis=size" help:"Sizes of axes: dp, cp, pp, tp, vpp or ep. Axes not named keep theirs."`
 	changeFlags
 	fromFlag
 
@@ -243,9 +243,9 @@ type topologyCmd struct {
 
 // Help is printed below the usage line.
 func (*topologyCmd) Help() string {
-	return "Moves the job to another mesh of trainer ranks. The data of the ranks there are ends before the step: they save their state, and the ranks of the new mesh start from it. " +
-		"Global batches stay what they were. When ranks are lost, --from names the checkpoint that those that are left go on from: its step is planned long since, " +
-		"and what came after it is void. " + changeHelp + "Examples:\n" +
+	return "Moves the job to another mesh of trainer ranks. The current ranks get data up to the step and save their state; the ranks of the new mesh start from it. " +
+		"Global batches do not change. When ranks are lost, --from names the checkpoint that the remaining ones resume from: " +
+		"later steps are planned again. " + changeHelp + "Examples:\n" +
 		"  millrace topology 127.0.0.1:7070 dp=4 tp=2 --step 2000\n" +
 		"  millrace topology 127.0.0.1:7070 dp=2 --from checkpoint/data.token"
 }
@@ -265,14 +265,14 @@ func (c *topologyCmd) Run(ctx context.Context) (err error) {
 
 type skipCmd struct {
 	toService
-	Steps int64 `help:"Steps whose data is passed over." required:"" placeholder:"N"`
+	Steps int64 `help:"Steps whose data is skipped." required:"" placeholder:"N"`
 	changeFlags
 }
 
 // Help is printed below the usage line.
 func (*skipCmd) Help() string {
-	return "Passes over the data of so many steps, as after a loss spike: steps keep their numbers, and what would have been in those from --step on is never used. " +
-		"The step log names what was passed over. " + changeHelp + "Example:\n  millrace skip 127.0.0.1:7070 --steps 200 --reason 'loss spike at 12400'"
+	return "Skips the data of N steps, for example after a loss spike: steps keep their numbers, and the data of those from --step on is never used. " +
+		"The step log names what was skipped. " + changeHelp + "Example:\n  millrace skip 127.0.0.1:7070 --steps 200 --reason 'loss spike at 12400'"
 }
 
 // Validate is called by kong: what it refuses is wrong usage.
@@ -287,14 +287,14 @@ func (c *skipCmd) Run(ctx context.Context) error {
 type banCmd struct {
 	toService
 	Source string `arg:"" help:"Name of the source."`
-	File   string `arg:"" help:"Its file: the path, or the end of it if no other file ends so."`
-	Row    int64  `arg:"" help:"The record: its row or number in the file; for JSON lines and text the byte at which it begins. millrace explain names it."`
+	File   string `arg:"" help:"Its file: the path, or a suffix that no other file has."`
+	Row    int64  `arg:"" help:"The record: its row or number in the file; for JSON lines and text its byte offset. millrace explain prints it."`
 	changeFlags
 }
 
 // Help is printed below the usage line.
 func (*banCmd) Help() string {
-	return "Takes one record out of its source: no sample of it is used from the step on, in this epoch and those to come. Samples of it that wait for a row are left out, too. " +
+	return "Excludes one record from its source: no sample of it is used from the step on, in this epoch and later ones. " +
 		changeHelp + "Example:\n  millrace ban 127.0.0.1:7070 web part-7.jsonl 1200 --reason 'personal data'"
 }
 

@@ -143,7 +143,7 @@ func TestChangesRefused(t *testing.T) {
 		{"source add", []string{"--entry", "wrong.yaml", "--weight", "0.1"}, []string{"fils", "files"}},
 		{"source add", []string{"--entry", "absent.yaml", "--weight", "0.1"}, []string{"9.jsonl", "no such file"}},
 		{"source add", []string{"--entry", "nope.yaml", "--weight", "0.1"}, []string{"nope.yaml", "no such file"}},
-		{"source add", []string{"--entry", "list.yaml", "--weight", "0.1"}, []string{"list.yaml is no entry of a source", "name: NAME"}},
+		{"source add", []string{"--entry", "list.yaml", "--weight", "0.1"}, []string{"list.yaml is not a source entry", "name: NAME"}},
 		{"source add", []string{"--entry", "broken.yaml", "--weight", "0.1"}, []string{"broken.yaml", "[1:"}},
 		{"source add", []string{"--entry", "long.yaml", "--weight", "0.1"}, []string{"more", "500", "128"}},
 		{"source add", []string{"--entry", "empty.yaml", "--weight", "0.1"}, []string{"the source cannot join", `source "more" is empty`, "empty.jsonl"}},

@@ -16,7 +16,7 @@ import (
 
 // changesFlag names the changes that were, or are to be, made to a job.
 type changesFlag struct {
-	Changes string `help:"File of changes to the job, one JSON object a line: weights, pause, add, topology, skip, ban and others, each from a step on." type:"path" placeholder:"FILE"`
+	Changes string `help:"File of changes to the job, one JSON object per line: weights, pause, add, topology, skip, ban and others, each from a step on." type:"path" placeholder:"FILE"`
 }
 
 func (f changesFlag) changes() ([]change.Change, error) {
@@ -33,15 +33,15 @@ func (f changesFlag) changes() ([]change.Change, error) {
 
 type changesCmd struct {
 	Address string `arg:"" optional:"" help:"Address of the service."`
-	LogDir  string `help:"Read them from a step log instead: the folder given to serve or run." type:"path" placeholder:"DIR"`
-	Pending bool   `help:"Only those that are still to come, and can be cancelled."`
+	LogDir  string `help:"Read them from this step log: the folder given to serve or run." type:"path" placeholder:"DIR"`
+	Pending bool   `help:"Only pending changes, which can be cancelled."`
 	tlsFlags
 }
 
 // Help is printed below the usage line.
 func (*changesCmd) Help() string {
-	return "Prints every change that was made to a job, by the step that it applies to first, one JSON object a line: a file for --changes. " +
-		"Of a service that went on from a token without a log, those before the token are not known. The log of a service that is running cannot be read; ask the service.\n\n" +
+	return "Prints every change made to a job, by the first step it applies to, one JSON object per line: a file for --changes. " +
+		"A service that resumed from a token without a log does not know earlier changes. The log of a running service cannot be read; ask the service.\n\n" +
 		"Examples:\n" +
 		"  millrace changes 127.0.0.1:7070\n" +
 		"  millrace changes --log-dir /var/lib/millrace/job > changes.jsonl && millrace reference job.yaml --changes changes.jsonl"
@@ -53,7 +53,7 @@ func (c *changesCmd) Validate() error {
 		return errors.New("give the address of a service or --log-dir, one of the two")
 	}
 	if c.Pending && c.LogDir != "" {
-		return errors.New("--pending is for a service that runs: give its address")
+		return errors.New("--pending needs a running service: give its address")
 	}
 	return nil
 }

@@ -19,16 +19,16 @@ import (
 type explainCmd struct {
 	Job        string `arg:"" help:"Job spec (YAML)." type:"path"`
 	Step       int64  `help:"Step to explain, from 0." default:"-1" placeholder:"N"`
-	Rank       string `help:"Only what these ranks get: indices such as dp=0,cp=1; along axes that are not named, all." placeholder:"AXIS=I,..."`
+	Rank       string `help:"Only what these ranks get: indices such as dp=0,cp=1. Axes not named: all." placeholder:"AXIS=I,..."`
 	Microbatch int    `help:"Only this microbatch of each dp index, from 0." default:"-1" placeholder:"M"`
-	File       string `help:"The reverse: which steps of --steps get the records of this file; its path, or the end of it." placeholder:"FILE"`
-	Row        int64  `help:"With --file: only this record, as --step names it: its row or number in the file, for JSON lines the byte at which the line begins." default:"-1" placeholder:"R"`
-	Source     string `help:"With --file: only this source; otherwise all that read the file." placeholder:"NAME"`
-	Steps      string `help:"With --file: the steps to look at, both ends included." placeholder:"A..B"`
+	File       string `help:"Reverse look-up: the steps of --steps that get records of this file, given by its path or a suffix." placeholder:"FILE"`
+	Row        int64  `help:"With --file: only this record, as --step prints it: its row or number in the file, for JSON lines its byte offset." default:"-1" placeholder:"R"`
+	Source     string `help:"With --file: only this source. Default: all sources that read the file." placeholder:"NAME"`
+	Steps      string `help:"With --file: the range of steps A..B, inclusive." placeholder:"A..B"`
 	Graph      bool   `help:"Print the step's graph as text."`
 	Dot        bool   `help:"Print the step's graph in the DOT language of Graphviz."`
-	Images     bool   `help:"With --graph or --dot: the graph of images, not that of rows."`
-	Limit      int    `help:"With --graph or --dot: nodes that are printed." default:"64" placeholder:"N"`
+	Images     bool   `help:"With --graph or --dot: the graph of images instead of rows."`
+	Limit      int    `help:"With --graph or --dot: maximum number of nodes." default:"64" placeholder:"N"`
 	JSON       bool   `name:"json" help:"Print one JSON object."`
 	beginFlags
 
@@ -38,9 +38,9 @@ type explainCmd struct {
 
 // Help is printed below the usage line.
 func (*explainCmd) Help() string {
-	return "Plans the job again up to the step, as the service did, and says for each document of it the source, the file, the record there, " +
-		"the piece of a long record, and where in the row it lies; or, with --file, where the records of a file go. Nothing has to run. " +
-		"For a job that ran with a log, give --log-dir: the changes are in it, and it makes late steps quick.\n\n" +
+	return "Plans the job again up to the step, as the service did, and prints for each document its source, file and record, " +
+		"the piece of a long record, and its place in the row; or, with --file, the steps that get the records of a file. No service is needed. " +
+		"For a job that ran with a log, give --log-dir: it holds the changes, and makes late steps fast.\n\n" +
 		"Examples:\n" +
 		"  millrace explain job.yaml --step 1200 --rank dp=3 --microbatch 0 --log-dir /var/lib/millrace/job\n" +
 		"  millrace explain job.yaml --file part-7.jsonl --row 12 --steps 0..500\n" +
@@ -51,7 +51,7 @@ func (*explainCmd) Help() string {
 func (c *explainCmd) Validate() (err error) {
 	switch {
 	case (c.Step >= 0) == (c.File != ""):
-		return errors.New("give --step N to explain a step, or --file FILE with --steps A..B for where a file goes")
+		return errors.New("give --step N to explain a step, or --file FILE with --steps A..B to trace a file")
 	case c.File != "" && (c.Graph || c.Dot || c.Rank != "" || c.Microbatch >= 0):
 		return errors.New("--graph, --dot, --rank and --microbatch are for --step")
 	case c.File == "" && (c.Row >= 0 || c.Source != "" || c.Steps != ""):
@@ -104,7 +104,7 @@ func parseSteps(text string) (from, to int64, err error) {
 	from, errA := strconv.ParseInt(a, 10, 64)
 	to, errB := strconv.ParseInt(b, 10, 64)
 	if errA != nil || errB != nil || from < 0 || to < from {
-		return 0, 0, fmt.Errorf("--steps %q is no range of steps: valid is such as 0..100, the first not after the last", text)
+		return 0, 0, fmt.Errorf("--steps %q is not a range of steps: valid is such as 0..100, the first not after the last", text)
 	}
 	return from, to, nil
 }

@@ -42,30 +42,30 @@ const (
 )
 
 type cli struct {
-	LogLevel    *slog.Level `help:"Least severe log line to print: debug, info, warn, error. Default: warn, and for run nothing." placeholder:"LEVEL" env:"MILLRACE_LOG_LEVEL"`
-	ShowVersion versionFlag `name:"version" help:"Print the version, and do nothing else."`
+	LogLevel    *slog.Level `help:"Minimum log level: debug, info, warn, error. Default: warn; run prints no log." placeholder:"LEVEL" env:"MILLRACE_LOG_LEVEL"`
+	ShowVersion versionFlag `name:"version" help:"Print the version and exit."`
 
 	Run         runCmd         `cmd:"" help:"Serve a job and feed built-in trainers for every rank."`
 	Serve       serveCmd       `cmd:"" help:"Serve a job to trainers: all roles, on this machine."`
-	Planner     plannerCmd     `cmd:"" help:"Run the planner of a job, alone."`
-	Loader      loaderCmd      `cmd:"" help:"Run one source loader, alone."`
-	Constructor constructorCmd `cmd:"" help:"Run one data constructor, alone."`
-	Lint        lintCmd        `cmd:"" help:"Check a job spec and say all that is wrong with it."`
-	Plan        planCmd        `cmd:"" help:"Show what a job would do, before it runs."`
-	Explain     explainCmd     `cmd:"" help:"Say where the documents of a step come from, or where a file goes."`
-	Preview     previewCmd     `cmd:"" help:"Show what a step holds: documents, tokens and text."`
-	Status      statusCmd      `cmd:"" help:"Describe a running service."`
+	Planner     plannerCmd     `cmd:"" help:"Run only the planner of a job."`
+	Loader      loaderCmd      `cmd:"" help:"Run one source loader."`
+	Constructor constructorCmd `cmd:"" help:"Run one data constructor."`
+	Lint        lintCmd        `cmd:"" help:"Validate a job spec and report every problem."`
+	Plan        planCmd        `cmd:"" help:"Plan a job without running it, and report mix, balance and memory."`
+	Explain     explainCmd     `cmd:"" help:"Trace a step's documents to their files, or a file to its steps."`
+	Preview     previewCmd     `cmd:"" help:"Show the documents, tokens and text of a step."`
+	Status      statusCmd      `cmd:"" help:"Show the status of a running service."`
 	Mix         mixCmd         `cmd:"" help:"Change the mix of a running job."`
 	Source      sourceCmd      `cmd:"" help:"Pause, resume, drop and add sources of a running job."`
-	Batch       batchCmd       `cmd:"" help:"Give a running job's global batches another shape."`
+	Batch       batchCmd       `cmd:"" help:"Change the global batch shape of a running job."`
 	Topology    topologyCmd    `cmd:"" help:"Move a running job to another mesh of ranks."`
-	Skip        skipCmd        `cmd:"" help:"Pass over the data of some steps of a running job."`
-	Ban         banCmd         `cmd:"" help:"Take a record out of a running job."`
-	Cancel      cancelCmd      `cmd:"" help:"Take back a change that is still to come."`
-	Change      changeCmd      `cmd:"" help:"Make any change to a running job, given in JSON."`
-	Changes     changesCmd     `cmd:"" help:"Print all changes that were made to a job."`
+	Skip        skipCmd        `cmd:"" help:"Skip the data of some steps of a running job."`
+	Ban         banCmd         `cmd:"" help:"Exclude a record from a running job."`
+	Cancel      cancelCmd      `cmd:"" help:"Cancel a pending change."`
+	Change      changeCmd      `cmd:"" help:"Apply a change given as JSON to a running job."`
+	Changes     changesCmd     `cmd:"" help:"List the changes made to a job."`
 	Reference   referenceCmd   `cmd:"" help:"Compute a job's digest with the reference reader."`
-	Verify      verifyCmd      `cmd:"" help:"Check a step log, or a digest, against the reference reader."`
+	Verify      verifyCmd      `cmd:"" help:"Verify a step log or a digest against the reference reader."`
 	Schema      schemaCmd      `cmd:"" help:"Print the JSON Schema of job specs, for editors."`
 	Version     versionCmd     `cmd:"" help:"Print the version."`
 }
@@ -203,12 +203,12 @@ func load(names compile.Registry, path string, opts ...jobspec.Option) (*jobspec
 
 // tlsFlags are the flags that say how roles, trainers and tools trust each other.
 type tlsFlags struct {
-	TLSCert  string `name:"tls-cert" help:"PEM certificate of this process." type:"path" placeholder:"FILE"`
-	TLSKey   string `name:"tls-key" help:"PEM key of the certificate." type:"path" placeholder:"FILE"`
-	TLSCA    string `name:"tls-ca" help:"PEM authority that must have signed the other side's." type:"path" placeholder:"FILE"`
-	Insecure bool   `help:"Listen off loopback without TLS: the network is trusted."`
+	TLSCert  string `name:"tls-cert" help:"Certificate (PEM) of this process." type:"path" placeholder:"FILE"`
+	TLSKey   string `name:"tls-key" help:"Private key (PEM) of the certificate." type:"path" placeholder:"FILE"`
+	TLSCA    string `name:"tls-ca" help:"CA certificate (PEM) that peers must be signed by." type:"path" placeholder:"FILE"`
+	Insecure bool   `help:"Listen on non-loopback addresses without TLS: the network is trusted."`
 
-	AccessKeyFile string `help:"File with the access key of the service (also MILLRACE_ACCESS_KEY_FILE); default: the one that a service on this machine has left for its user." type:"path" placeholder:"FILE"`
+	AccessKeyFile string `help:"File with the service's access key (also MILLRACE_ACCESS_KEY_FILE). Default: the key left by a service of this user on this machine." type:"path" placeholder:"FILE"`
 }
 
 func (f tlsFlags) security() rpc.Security {

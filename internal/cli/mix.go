@@ -15,13 +15,13 @@ import (
 
 // mixCmd is the group of verbs about the mix of a running job.
 type mixCmd struct {
-	Set      mixSetCmd      `cmd:"" help:"Mix a running job's sources by other weights."`
-	Schedule mixScheduleCmd `cmd:"" help:"Mix a running job's sources as its spec says again."`
+	Set      mixSetCmd      `cmd:"" help:"Set the weights of a running job's sources."`
+	Schedule mixScheduleCmd `cmd:"" help:"Return to the mix schedule of the job spec."`
 }
 
 type mixSetCmd struct {
 	toService
-	Weights []string `arg:"" name:"source=weight" help:"Weights; their sum does not matter. Sources that are not named get nothing."`
+	Weights []string `arg:"" name:"source=weight" help:"Weights, of any sum. Sources not named get 0."`
 	changeFlags
 
 	parsed change.Change
@@ -29,7 +29,7 @@ type mixSetCmd struct {
 
 // Help is printed below the usage line.
 func (*mixSetCmd) Help() string {
-	return "Sets the mix by hand: the schedule of the job spec is out of force until `millrace mix schedule`. " + changeHelp +
+	return "Sets the mix by hand, overriding the schedule of the job spec until `millrace mix schedule`. " + changeHelp +
 		"Example:\n  millrace mix set 127.0.0.1:7070 web=0.7 code=0.3 --step 1000"
 }
 
@@ -48,7 +48,7 @@ type mixScheduleCmd struct {
 
 // Help is printed below the usage line.
 func (*mixScheduleCmd) Help() string {
-	return "Puts the schedule of the job spec back in force after `millrace mix set`, as it is at that step. " + changeHelp +
+	return "Returns to the schedule of the job spec after `millrace mix set`, as it is at that step. " + changeHelp +
 		"Example:\n  millrace mix schedule 127.0.0.1:7070"
 }
 
@@ -61,10 +61,10 @@ func (c *mixScheduleCmd) Run(ctx context.Context) error {
 
 // sourceCmd is the group of verbs about the sources of a running job.
 type sourceCmd struct {
-	Pause  sourcePauseCmd  `cmd:"" help:"Draw nothing more from a source, for now."`
-	Resume sourceResumeCmd `cmd:"" help:"Go on with a paused source where it was."`
-	Drop   sourceDropCmd   `cmd:"" help:"Draw nothing more from a source, ever."`
-	Add    sourceAddCmd    `cmd:"" help:"Give a running job one more source."`
+	Pause  sourcePauseCmd  `cmd:"" help:"Stop drawing from a source until it is resumed."`
+	Resume sourceResumeCmd `cmd:"" help:"Resume a paused source where it stopped."`
+	Drop   sourceDropCmd   `cmd:"" help:"Remove a source for good."`
+	Add    sourceAddCmd    `cmd:"" help:"Add a source to a running job."`
 }
 
 // namedSource is what the verbs about one source have in common.
@@ -86,7 +86,7 @@ type sourcePauseCmd struct{ namedSource }
 
 // Help is printed below the usage line.
 func (*sourcePauseCmd) Help() string {
-	return "The other sources share its part of the mix until it is resumed. Samples of it that wait for a row are still delivered. " + changeHelp +
+	return "The other sources share its part of the mix until it is resumed. Samples already drawn are still delivered. " + changeHelp +
 		"Example:\n  millrace source pause 127.0.0.1:7070 web --reason 'looking at its quality'"
 }
 
@@ -101,7 +101,7 @@ type sourceResumeCmd struct{ namedSource }
 
 // Help is printed below the usage line.
 func (*sourceResumeCmd) Help() string {
-	return "It goes on with the sample after the last one that was drawn from it, and what it was owed when it was paused. " + changeHelp +
+	return "It continues after the last sample drawn, with what it was owed when it was paused. " + changeHelp +
 		"Example:\n  millrace source resume 127.0.0.1:7070 web"
 }
 
@@ -130,14 +130,14 @@ func (c *sourceDropCmd) Run(ctx context.Context) error { return c.make(ctx, c.Ad
 type sourceAddCmd struct {
 	toService
 	Entry  string  `help:"File with the source as in a job spec: one entry of the list sources, in YAML." type:"path" required:"" placeholder:"FILE"`
-	Weight float64 `help:"Its part of the whole mix, between 0 and 1; the other sources share the rest as before." required:"" placeholder:"W"`
+	Weight float64 `help:"Its share of the mix, between 0 and 1; the other sources keep their proportions." required:"" placeholder:"W"`
 	changeFlags
 }
 
 // Help is printed below the usage line.
 func (*sourceAddCmd) Help() string {
-	return "The source is indexed while the job goes on, and joins when that is done, or at --step if that is later. Relative paths are relative to the job spec's folder; " +
-		"the files must be there for all loaders. Sources join in the order in which they are added. " + changeHelp +
+	return "The source is indexed while the job continues, and joins when that is done, or at --step if that is later. Relative paths are relative to the job spec's folder; " +
+		"all loaders must be able to read the files. Sources join in the order they are added. " + changeHelp +
 		"Example:\n  millrace source add 127.0.0.1:7070 --entry math.yaml --weight 0.1"
 }
 
@@ -161,7 +161,7 @@ func readEntry(path string) ([]byte, error) {
 		return nil, fault.Userf("reading the source's entry: %w", err)
 	}
 	if !asEntry(data) {
-		return nil, fault.Userf("%s is no entry of a source: valid is one group of fields as in the job spec's list `sources`, beginning with `name: NAME`", path)
+		return nil, fault.Userf("%s is not a source entry: valid is one group of fields as in the job spec's list `sources`, beginning with `name: NAME`", path)
 	}
 	entry, err := yaml.YAMLToJSON(data)
 	if err != nil {

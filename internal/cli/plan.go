@@ -18,18 +18,18 @@ import (
 type planCmd struct {
 	Job      string        `arg:"" help:"Job spec (YAML)." type:"path"`
 	Steps    int64         `help:"Steps to plan; 0 plans to the end of the data." default:"1000"`
-	Every    bool          `help:"Print every step: a line of a table or, with --json, a JSON object."`
+	Every    bool          `help:"Print every step, as a table row or, with --json, a JSON object."`
 	JSON     bool          `name:"json" help:"Print the report as one JSON object."`
 	HTML     string        `name:"html" help:"Write the report with its charts as one HTML page." type:"path" placeholder:"FILE"`
-	StepTime time.Duration `help:"Time of a training step, such as 2s: says how many cores loaders need." placeholder:"TIME"`
+	StepTime time.Duration `help:"Time of a training step, such as 2s, to report how many cores loaders need." placeholder:"TIME"`
 	changesFlag
 }
 
 // Help is printed below the usage line.
 func (*planCmd) Help() string {
 	return "Reads and tokenizes the data as loaders do, and plans as the service does, but starts no service, opens no port and trains nothing. " +
-		"Says how full the rows are, what is drawn from each source beside what the mix asks for, how even the ranks' work is, " +
-		"what moves between the roles, what they hold, and what to look at before the job runs.\n\n" +
+		"Reports how full the rows are, what is drawn from each source against the mix, how balanced the ranks are, " +
+		"traffic between roles, their memory, and warnings.\n\n" +
 		"Examples:\n" +
 		"  millrace plan job.yaml --steps 5000 --step-time 2s --html plan.html\n" +
 		"  millrace plan job.yaml --steps 5 --every"

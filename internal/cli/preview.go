@@ -15,9 +15,9 @@ import (
 type previewCmd struct {
 	Job        string `arg:"" help:"Job spec (YAML)." type:"path"`
 	Step       int64  `required:"" help:"Step to show, from 0." placeholder:"N"`
-	Rank       string `help:"Only what these ranks get: indices such as dp=0,cp=1; along axes that are not named, all." placeholder:"AXIS=I,..."`
+	Rank       string `help:"Only what these ranks get: indices such as dp=0,cp=1. Axes not named: all." placeholder:"AXIS=I,..."`
 	Microbatch int    `help:"Only this microbatch of each dp index, from 0." default:"-1" placeholder:"M"`
-	Tokens     int    `help:"Tokens shown at the beginning of each document, and as many at its end." default:"8" placeholder:"K"`
+	Tokens     int    `help:"Tokens shown at the beginning and at the end of each document." default:"8" placeholder:"K"`
 	JSON       bool   `name:"json" help:"Print one JSON object, with all tokens."`
 	beginFlags
 
@@ -26,9 +26,9 @@ type previewCmd struct {
 
 // Help is printed below the usage line.
 func (*previewCmd) Help() string {
-	return "Plans the job up to the step, as `millrace explain` does, reads its documents, and shows them row by row: where each comes from, its first and last tokens, " +
-		"the text that these stand for, and how many tokens of the row are learned from (loss) and how many are padding. Nothing has to run, and nothing is changed; " +
-		"the batches of a job that runs are the same, and millrace.peek shows them in Python.\n\n" +
+	return "Plans the job up to the step, as `millrace explain` does, reads its documents, and shows them row by row: the origin of each, its first and last tokens with their text, " +
+		"and the loss and padding tokens of the row. No service is needed, and nothing is changed; " +
+		"for a running job, millrace.peek shows the same batches in Python.\n\n" +
 		"The line `content HEX` is the digest of the step's rows alone, for a whole step of documents without kept columns and images.\n\n" +
 		"Example:\n  millrace preview job.yaml --step 0 --rank dp=1 --microbatch 0"
 }

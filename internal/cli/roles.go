@@ -19,11 +19,11 @@ import (
 // serviceFlags are what the verbs that start a whole service have in common.
 type serviceFlags struct {
 	Job          string `arg:"" help:"Job spec (YAML)." type:"path"`
-	LogDir       string `help:"Folder of the step log; without one nothing is kept." type:"path" placeholder:"DIR"`
+	LogDir       string `help:"Folder of the step log. Default: no log is kept." type:"path" placeholder:"DIR"`
 	Loaders      int    `help:"Source loaders." default:"1"`
-	Constructors int    `help:"Data constructors; at most one for each DP rank." default:"1"`
-	Prefetch     int    `help:"Steps planned ahead of the slowest trainer; 0 takes the spec's." default:"0"`
-	Processes    bool   `help:"Run each role as a process of its own."`
+	Constructors int    `help:"Data constructors; at most one per DP rank." default:"1"`
+	Prefetch     int    `help:"Steps planned ahead of the slowest trainer; 0 uses the spec's value." default:"0"`
+	Processes    bool   `help:"Run each role in its own process."`
 	scratchFlag
 	rootsFlag
 	changesFlag
@@ -60,12 +60,12 @@ func (c *serviceFlags) options(names compile.Registry, address string, log *slog
 
 // rootsFlag is what the verbs that start a planner have in common.
 type rootsFlag struct {
-	AllowRoot []string `help:"Folder that a source which joins the job may be read from, links resolved; may be repeated. Default: the folders of the job spec, of its sources' files, and its rank files." type:"existingdir" sep:"none" placeholder:"DIR"`
+	AllowRoot []string `help:"Folder that added sources may be read from, links resolved; may be repeated. Default: the folders of the job spec, of its sources' files, and its rank files." type:"existingdir" sep:"none" placeholder:"DIR"`
 }
 
 // scratchFlag is what the verbs that start a loader have in common.
 type scratchFlag struct {
-	ScratchDir string `help:"Folder on a local disk for samples that do not fit a loader's memory; default: the system's for temporary files (TMPDIR)." type:"existingdir" placeholder:"DIR" env:"MILLRACE_SCRATCH_DIR"`
+	ScratchDir string `help:"Folder on a local disk for samples that do not fit a loader's memory. Default: the system's folder for temporary files (TMPDIR)." type:"existingdir" placeholder:"DIR" env:"MILLRACE_SCRATCH_DIR"`
 }
 
 // reachable checks that a service that was just started can be reached at its
@@ -87,15 +87,15 @@ func (c *serviceFlags) reachable(ctx context.Context, address string) error {
 type serveCmd struct {
 	serviceFlags
 	Listen    string `help:"Address of the service, HOST:PORT or unix:PATH; port 0 takes a free one." default:"127.0.0.1:7070"`
-	Advertise string `help:"Host that trainers reach the service at, where that is not the address listened on; default for a wildcard address: this machine's name." placeholder:"HOST"`
+	Advertise string `help:"Host that trainers connect to, if not the listen address. Default for a wildcard address: this machine's name." placeholder:"HOST"`
 }
 
 // Help is printed below the usage line.
 func (*serveCmd) Help() string {
-	return "Trainers connect with the Python package or the Go client, one connection for each rank. " +
-		"When the service can be reached it prints one line, `serving NAME on HOST:PORT`, and runs until it is stopped (Ctrl-C or SIGTERM), which ends it with exit code 0.\n\n" +
-		"If the spec turns out wrong or the data is damaged, the service stays and tells each trainer why; `millrace status` shows it too. " +
-		"After any other failure, such as a full disk under the step log, it tells them for some seconds and ends by itself, with exit code 4 if something was lost.\n\n" +
+	return "Trainers connect with the Python package or the Go client, one connection per rank. " +
+		"When the service is ready it prints one line, `serving NAME on HOST:PORT`, and runs until it is stopped (Ctrl-C or SIGTERM), which ends it with exit code 0.\n\n" +
+		"If the spec is wrong or the data is damaged, the service keeps running and reports the reason to each trainer; `millrace status` shows it too. " +
+		"After any other failure, such as a full disk under the step log, it reports the reason for some seconds and exits, with exit code 4 if something was lost.\n\n" +
 		"Example:\n  millrace serve job.yaml --listen 127.0.0.1:7070 --log-dir /var/lib/millrace/job"
 }
 
@@ -126,11 +126,11 @@ func limitMemory(opts service.Options) {
 type plannerCmd struct {
 	Job          string `arg:"" help:"Job spec (YAML)." type:"path"`
 	Listen       string `help:"Address to listen on, HOST:PORT or unix:PATH." default:"127.0.0.1:7070"`
-	Advertise    string `help:"HOST or HOST:PORT that others reach it at, where that is not the address listened on; default for a wildcard address: this machine's name." placeholder:"HOST"`
-	LogDir       string `help:"Folder of the step log; without one nothing is kept." type:"path" placeholder:"DIR"`
-	Loaders      int    `help:"Loaders to wait for before anything is read." default:"1"`
+	Advertise    string `help:"HOST or HOST:PORT that peers connect to, if not the listen address. Default for a wildcard address: this machine's name." placeholder:"HOST"`
+	LogDir       string `help:"Folder of the step log. Default: no log is kept." type:"path" placeholder:"DIR"`
+	Loaders      int    `help:"Loaders to wait for before reading starts." default:"1"`
 	Constructors int    `help:"Constructors that the DP ranks are spread over." default:"1"`
-	Prefetch     int    `help:"Steps planned ahead of the slowest trainer; 0 takes the spec's." default:"0"`
+	Prefetch     int    `help:"Steps planned ahead of the slowest trainer; 0 uses the spec's value." default:"0"`
 	rootsFlag
 	changesFlag
 	tlsFlags
@@ -139,7 +139,7 @@ type plannerCmd struct {
 // Help is printed below the usage line.
 func (*plannerCmd) Help() string {
 	return "One of the three roles, for a service spread over machines: start one planner, then loaders and constructors with --planner HOST:PORT. " +
-		"Trainers connect to the planner. It prints `planning NAME on HOST:PORT` when it can be reached, and needs TLS (--tls-*) off loopback.\n\n" +
+		"Trainers connect to the planner. It prints `planning NAME on HOST:PORT` when it is ready, and needs TLS (--tls-*) on non-loopback addresses.\n\n" +
 		"Example:\n  millrace planner job.yaml --listen 10.0.0.1:7070 --loaders 4 --constructors 2 --tls-cert me.pem --tls-key me.key --tls-ca ca.pem"
 }
 
@@ -167,17 +167,17 @@ func (c *plannerCmd) Run(ctx context.Context, log *slog.Logger, names compile.Re
 type loaderCmd struct {
 	Planner   string `required:"" help:"Address of the planner." placeholder:"ADDRESS"`
 	Listen    string `help:"Address to listen on, HOST:PORT or unix:PATH; constructors connect to it." default:"127.0.0.1:0"`
-	Advertise string `help:"HOST or HOST:PORT that others reach it at, where that is not the address listened on; default for a wildcard address: this machine's name." placeholder:"HOST"`
+	Advertise string `help:"HOST or HOST:PORT that peers connect to, if not the listen address. Default for a wildcard address: this machine's name." placeholder:"HOST"`
 	ID        string `help:"Name in logs and status; default: the address." placeholder:"NAME"`
-	Workers   int    `help:"Blocks read at a time; 0 is one for each core." default:"0"`
+	Workers   int    `help:"Blocks read concurrently; 0: one per core." default:"0"`
 	scratchFlag
 	tlsFlags
 }
 
 // Help is printed below the usage line.
 func (*loaderCmd) Help() string {
-	return "Reads sources, once for the whole job. It gets the job from the planner, waits for it if it is not there yet, and ends when the planner does. " +
-		"The data files must be found here under the paths of the job spec.\n\n" +
+	return "Reads sources, once for the whole job. It gets the job from the planner, waiting for it if needed, and exits when the planner does. " +
+		"The data files must be readable here under the paths of the job spec.\n\n" +
 		"Example:\n  millrace loader --planner 10.0.0.1:7070 --listen 10.0.0.2:0 --tls-cert me.pem --tls-key me.key --tls-ca ca.pem"
 }
 
@@ -194,14 +194,14 @@ func (c *loaderCmd) Run(ctx context.Context, log *slog.Logger) error {
 type constructorCmd struct {
 	Planner   string `required:"" help:"Address of the planner." placeholder:"ADDRESS"`
 	Listen    string `help:"Address to listen on, HOST:PORT or unix:PATH; trainers connect to it." default:"127.0.0.1:0"`
-	Advertise string `help:"HOST or HOST:PORT that others reach it at, where that is not the address listened on; default for a wildcard address: this machine's name." placeholder:"HOST"`
+	Advertise string `help:"HOST or HOST:PORT that peers connect to, if not the listen address. Default for a wildcard address: this machine's name." placeholder:"HOST"`
 	ID        string `help:"Name in logs and status; default: the address." placeholder:"NAME"`
 	tlsFlags
 }
 
 // Help is printed below the usage line.
 func (*constructorCmd) Help() string {
-	return "Makes batches of samples and hands them to trainers. It gets the job from the planner, waits for it if it is not there yet, and ends when the planner does.\n\n" +
+	return "Assembles batches from samples and delivers them to trainers. It gets the job from the planner, waiting for it if needed, and exits when the planner does.\n\n" +
 		"Example:\n  millrace constructor --planner 10.0.0.1:7070 --listen 10.0.0.3:0 --tls-cert me.pem --tls-key me.key --tls-ca ca.pem"
 }
 

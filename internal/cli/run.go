@@ -21,14 +21,14 @@ type runCmd struct {
 	serviceFlags
 	Steps     int64  `help:"Steps to run; 0 runs to the end of the data." default:"20"`
 	SaveToken string `help:"File to write the resume token of the last step to." type:"path" placeholder:"FILE"`
-	Resume    string `help:"File with a resume token (from --save-token) to go on from." type:"path" placeholder:"FILE"`
-	JSON      bool   `name:"json" help:"Print one JSON object a step and one for the run."`
+	Resume    string `help:"File with the resume token (from --save-token) to resume from." type:"path" placeholder:"FILE"`
+	JSON      bool   `name:"json" help:"Print one JSON object per step and one for the run."`
 }
 
 // Help is printed below the usage line.
 func (*runCmd) Help() string {
-	return "The way to try a job: it starts a service on a free port of this machine, plays all the trainer ranks of the job's topology, " +
-		"and checks that what the ranks are given adds up to the global batches. No trainer and no GPU is needed.\n\n" +
+	return "Tries a job: it starts a service on a free port of this machine, plays all the trainer ranks of the job's topology, " +
+		"and checks that the parts of all ranks add up to the global batches. No trainer and no GPU is needed.\n\n" +
 		"The last line is `digest step=N HEX`, the digest of everything that was delivered: it is the same for any number of loaders and constructors, " +
 		"in one process or many, and `millrace reference` computes it without a service.\n\n" +
 		"Examples:\n" +

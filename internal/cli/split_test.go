@@ -76,7 +76,7 @@ func TestContextSplitBadInput(t *testing.T) {
 		return []string{all[0], strings.Replace(all[1], old, new, 1)}
 	}
 	check(t, []badInput{
-		{"no power of two", edits("context_split: 4", "context_split: 6"), nil, []string{"job.yaml:10: batch.context_split", "6 is no power of two", "valid are 4 and 8"}},
+		{"no power of two", edits("context_split: 4", "context_split: 6"), nil, []string{"job.yaml:10: batch.context_split", "6 is not a power of two", "valid are 4 and 8"}},
 		{"more ranks than there are", edits("context_split: 4", "context_split: 8"), nil, []string{"job.yaml:10: batch.context_split", "8 does not divide the pool of dp 2 * cp 2 ranks"}},
 		{"a format that cuts rows", edits("megatron-thd", "hf"), nil, []string{"job.yaml:12: output.format", "hf has no rows of several widths", "valid is megatron-thd"}},
 		{"rows over dp", edits("distribute: cp", "distribute: dp"), nil, []string{"job.yaml:13: strategy[0].distribute", "rows are distributed at cp, not at dp"}},

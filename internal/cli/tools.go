@@ -21,15 +21,15 @@ import (
 type lintCmd struct {
 	Job   string `arg:"" help:"Job spec (YAML)." type:"path"`
 	Print bool   `help:"Print the spec back with all defaults filled in."`
-	Read  int64  `help:"Read so many records of every source, the first ones, and say what is wrong with them." placeholder:"N"`
+	Read  int64  `help:"Also read the first N records of every source and report what is wrong with them." placeholder:"N"`
 }
 
 // Help is printed below the usage line.
 func (*lintCmd) Help() string {
-	return "Needs no service: it looks at the spec, compiles each source's steps, lists its files and reads one record of them, so that " +
-		"what would stop a job at its start is found here. " +
+	return "Needs no service: it checks the spec, compiles the steps of each source, lists its files and reads one record, to find " +
+		"what would stop a job at its start. " +
 		"With --read it puts the first N records of every source through its steps: fields that records lack, records that cannot be read, " +
-		"or that give no sample, are findings too. What all records hold is for `millrace plan`. " +
+		"or that give no sample, are findings too. `millrace plan` reads all records. " +
 		"Each finding is one line on standard error, `file:line: field: what is wrong, what would be valid`. " +
 		"Warnings do not stop a job; any error is exit code 3. docs/jobspec.md describes all fields.\n\n" +
 		"Examples:\n  millrace lint job.yaml\n  millrace lint job.yaml --read 1000"
@@ -67,7 +67,7 @@ type schemaCmd struct{}
 
 // Help is printed below the usage line.
 func (*schemaCmd) Help() string {
-	return "An editor that knows it completes fields and marks mistakes while you write a spec. " +
+	return "With it an editor completes fields and marks errors in a spec. " +
 		"Editors with the YAML language server take it from the first line of the spec:\n\n" +
 		"  # yaml-language-server: $schema=jobspec.schema.json\n\n" +
 		"Example:\n  millrace schema > jobspec.schema.json"
@@ -122,7 +122,7 @@ type statusCmd struct {
 
 // Help is printed below the usage line.
 func (*statusCmd) Help() string {
-	return "Shows how far the job is, what it waits for, and for each source its share of the tokens beside the scheduled one, " +
+	return "Shows the progress of the job, what it waits for, and for each source its share of the tokens against the scheduled one, " +
 		"and how many records were filtered out, too long, empty or skipped. It never disturbs the job.\n\n" +
 		"Example:\n  millrace status 127.0.0.1:7070"
 }

@@ -37,7 +37,7 @@ func TestUsage(t *testing.T) {
 		{"plan job.yaml --steps=-5", []string{"--steps is -5"}},
 		{"mix", []string{"set", "schedule", "millrace mix --help"}},
 		{"mix set :1", []string{"web=0.7", "millrace mix set --help"}},
-		{"mix set :1 words", []string{`"words" is no NAME=NUMBER`, "web=0.7"}},
+		{"mix set :1 words", []string{`"words" is not NAME=NUMBER`, "web=0.7"}},
 		{"mix set :1 words=much", []string{`"words=much" does not end with a number`}},
 		{"mix set :1 words=1 words=2", []string{"words is given twice"}},
 		{"mix set :1 words=-1", []string{`weight of source "words" is -1`, "0 or more"}},

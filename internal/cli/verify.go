@@ -22,14 +22,14 @@ type verifyCmd struct {
 	Job    string `arg:"" help:"Job spec (YAML)." type:"path"`
 	LogDir string `help:"Step log to check: the folder given to serve or run." type:"path" xor:"what" required:"" placeholder:"DIR"`
 	Digest string `help:"Digest to check, in hex, with --steps." xor:"what" required:"" placeholder:"HEX"`
-	Steps  int64  `help:"Steps done at the digest; with --log-dir, steps to check (0: all)." default:"0"`
+	Steps  int64  `help:"Step of the digest; with --log-dir, steps to check (0: all)." default:"0"`
 	changesFlag
 }
 
 // Help is printed below the usage line.
 func (*verifyCmd) Help() string {
 	return "Computes the job again from the data and compares. A difference is exit code 5: the data, the spec or Millrace is not what it was. " +
-		"A log that lacks anything that was acknowledged is exit code 3. The log of a service that is running cannot be read; stop it first.\n\n" +
+		"A log that lacks an acknowledged record is exit code 3. The log of a running service cannot be read; stop it first.\n\n" +
 		"Examples:\n" +
 		"  millrace verify job.yaml --log-dir /var/lib/millrace/job\n" +
 		"  millrace verify job.yaml --steps 20 --digest 227cece2b504..."

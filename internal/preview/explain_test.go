@@ -168,7 +168,7 @@ func TestBadQuestions(t *testing.T) {
 		{mixed, trace(preview.FileQuery{File: "part1.jsonl", Record: -1, To: 3}), `did you mean "part-1.jsonl"?`},
 		{mixed, trace(preview.FileQuery{File: "nothing-like-it.csv", Record: -1, To: 3}), "no file"},
 		{mixed, trace(preview.FileQuery{Source: "chatt", File: "part-1.jsonl", Record: -1, To: 3}), `did you mean "chat"?`},
-		{mixed, trace(preview.FileQuery{File: "part-1.jsonl", Record: -1, From: 4, To: 3}), "are no range"},
+		{mixed, trace(preview.FileQuery{File: "part-1.jsonl", Record: -1, From: 4, To: 3}), "are not a range"},
 		{stop, trace(preview.FileQuery{File: "part-1.jsonl", Record: -1, From: 1000, To: 1001}), "the data ends after"},
 	} {
 		err := c.ask(c.r.open(t, st, nil))

@@ -37,7 +37,7 @@ func (j *Job) Trace(ctx context.Context, q FileQuery, progress func(step int64))
 	}
 	switch {
 	case q.From < 0 || q.To < q.From:
-		return nil, fault.Userf("steps %d to %d are no range: the first is 0 or more, and the last not before it", q.From, q.To)
+		return nil, fault.Userf("steps %d to %d are not a range: the first is 0 or more, and the last not before it", q.From, q.To)
 	case q.From < j.start:
 		return nil, fault.Userf("step %d is before step %d, where the plan begins: take an earlier token, or none", q.From, j.start)
 	}
