@@ -29,6 +29,9 @@ type Options struct {
 	// Tokenless has ranks that are killed before they saved a state begin without one, too.
 	// The service tells by heuristics whether all have; it may refuse.
 	Tokenless bool
+	// Tight gives constructors room for one step only. Ranks whose constructor dies in the
+	// wrong moment then may wait for each other until their deadline.
+	Tight bool
 }
 
 // Result is what a run did.
@@ -111,6 +114,9 @@ func newWorld(opts Options) (w *world, err error) {
 	i := w.rng.IntN(len(recipes))
 	w.recipe = &recipes[i]
 	res := resources{pick(w.rng, 1, 4e3, 1<<20), pick(w.rng, 10e3, 40e3, 1<<20), pick(w.rng, 1, 2, 4, 8), pick(w.rng, 1, 20, 200)}
+	if opts.Tight {
+		res.constructorBuffer = 1
+	}
 	if w.job, err = w.recipe.parse(res); err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,6 +19,7 @@ var (
 	first   = flag.Uint64("seed", 1, "the first seed to run")
 	seeds   = flag.Int("seeds", 0, "run so many seeds; default 20, or 1000 with MILLRACE_LONG")
 	fresh   = flag.Bool("tokenless", false, "ranks that saved no state begin without a token, too")
+	tight   = flag.Bool("tight", false, "constructors have room for one step only")
 	verbose = flag.Bool("logs", false, "print what the roles log")
 )
 
@@ -30,6 +32,7 @@ func TestSeeds(t *testing.T) {
 			n = 1000
 		}
 	}
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // a run is short, and leaves all that it made behind
 	begin := time.Now()
 	var total sim.Result
 	var mu sync.Mutex
@@ -64,7 +67,7 @@ func TestSeeds(t *testing.T) {
 
 // run runs one seed in a bubble.
 func run(t *testing.T, seed uint64) (res *sim.Result) {
-	opts, err := sim.Options{Seed: seed, Tokenless: *fresh}, error(nil)
+	opts, err := sim.Options{Seed: seed, Tokenless: *fresh, Tight: *tight}, error(nil)
 	if *verbose {
 		opts.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	}
