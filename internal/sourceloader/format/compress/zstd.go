@@ -3,7 +3,6 @@ package compress
 import (
 	"errors"
 	"io"
-	"sync"
 
 	"github.com/klauspost/compress/zstd"
 
@@ -16,26 +15,37 @@ const (
 	zstdTables = 96 << 10  // Huffman and sequence tables, measured
 )
 
-// blocks are decoders of blocks. The limit makes them refuse a frame that is longer
-// than the buffer it is given.
-var blocks = sync.Pool{New: func() any {
-	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecodeAllCapLimit(true))
-	if err != nil {
-		panic(err) // the options above are constants
+// blocks are decoders of blocks that are not in use, one for each core of a large
+// machine. A sync.Pool would lose them at every collection, and they are costly to make.
+var blocks = make(chan *zstd.Decoder, 64)
+
+// blockDecoder returns one for the caller alone. Its limit makes it refuse a frame that
+// is longer than the buffer it is given.
+func blockDecoder() (*zstd.Decoder, error) {
+	select {
+	case d := <-blocks:
+		return d, nil
+	default:
+		return zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecodeAllCapLimit(true))
 	}
-	return d
-}}
+}
 
 // emptyFrame is a frame of no bytes: magic, single segment of length 0, last block.
 var emptyFrame = []byte{0x28, 0xb5, 0x2f, 0xfd, 0x20, 0, 1, 0, 0}
 
 // DecodeZstd decompresses a block into buf, as far as its capacity goes.
 func DecodeZstd(buf, src []byte) ([]byte, error) {
-	d := blocks.Get().(*zstd.Decoder)
+	d, err := blockDecoder()
+	if err != nil {
+		return nil, err
+	}
 	out, err := d.DecodeAll(src, buf[:0])
-	// A decoder refers to its last output until the next one: nothing of that is ours.
+	// A decoder refers to its last output until the next one, which is the caller's.
 	if _, again := d.DecodeAll(emptyFrame, nil); again == nil {
-		blocks.Put(d)
+		select {
+		case blocks <- d:
+		default:
+		}
 	}
 	return out, err
 }

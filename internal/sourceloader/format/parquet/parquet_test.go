@@ -172,7 +172,7 @@ func TestColumnErrors(t *testing.T) {
 		"text[]":           `"text" is not a list; leave out the []`,
 		"meta.title.x":     `there is no column`,
 		"tags[].other":     `did you mean`,
-		"":                 `a field name is expected here`,
+		"":                 `a field name belongs here`,
 	} {
 		err := format.Read(context.Background(), Format{}, st, obj, 0, format.Options{Columns: []string{column}}, nil)
 		if err == nil || !strings.Contains(err.Error(), want) || fault.ClassOf(err) != fault.User {
