@@ -137,7 +137,7 @@ func giving(sources int) strategy.Strategy {
 // since give the position that the planner is at.
 func TestRecordsRestore(t *testing.T) {
 	seen := map[string]int{}
-	for seed := range uint64(rounds(300)) {
+	for seed := range uint64(rounds(200)) {
 		rng := rand.New(rand.NewPCG(seed, 9))
 		var w world
 		if changes := rng.IntN(3) > 0; changes {
