@@ -35,10 +35,12 @@ func (c *Core) position(j *join, tree *mesh.Tree) error {
 
 // moves says whether the job has to move for a rank to go on after its token. It has
 // to for a rank that was further: it died, and what it needs again may be let go of at any
-// moment. And so it has for a rank of another mesh.
+// moment. A constructor that took another one's place does not know how far the rank was,
+// but its bucket's acknowledgement is still here. And so it has for a rank of another mesh.
 func (c *Core) moves(j *join, tree *mesh.Tree) bool {
 	held, ok := c.plan.State(j.state.Step)
-	further := j.admitted.Generation == c.job.generation && j.admitted.Acked > j.state.Step
+	further := j.admitted.Generation == c.job.generation && j.admitted.Acked > j.state.Step ||
+		c.acks.of[j.req.Rank.DP].Step > j.state.Step
 	return !ok || further || !tree.Equal(c.job.tree) || !slices.EqualFunc(held.Pending, j.state.Pending, sameChange)
 }
 
