@@ -20,10 +20,8 @@ type logWriter struct {
 	todo  *rpc.Outbox[any] // effects of the core; nil is the last
 	ended chan struct{}    // closed when nothing more is written
 	work  sync.WaitGroup
-
-	// Of the goroutine, and of close when it has ended.
-	log checkpoint.Log // nil while it is not open, or if none is kept
-	job token.Job
+	log   checkpoint.Log // the goroutine's, until it has ended; nil while it is not open, or if none is kept
+	job   token.Job
 }
 
 var errLastWrite = errors.New("nothing more is written")

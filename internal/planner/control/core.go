@@ -86,6 +86,7 @@ func New(cfg Config) *Core {
 // Apply takes one event and returns what has to be done, in order.
 func (c *Core) Apply(ev Event) []Effect {
 	c.out.now = nil
+	c.countWork()
 	if c.failed == nil {
 		c.apply(ev)
 	} else {

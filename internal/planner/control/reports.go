@@ -16,12 +16,13 @@ import (
 
 // measurements is what trainers reported and nobody acted upon yet.
 type measurements struct {
-	policy feedback.Policy // nil: none
-	losses feedback.Mean
-	upTo   int64           // the step after the last that was decided at, or is to be
-	from   map[uint32]bool // DP ranks that reported it; nil when it is decided
-	times  cost.Calibrator
-	work   map[int64][]work // by step, of each DP rank or rank of the pool, for the last steps
+	policy    feedback.Policy // nil: none
+	losses    feedback.Mean
+	upTo      int64           // the step after the last that was decided at, or is to be
+	from      map[uint32]bool // DP ranks that reported it; nil when it is decided
+	times     cost.Calibrator
+	uncounted *plan.Step       // the last step, until its work is counted
+	work      map[int64][]work // by step, of each DP rank or rank of the pool, for the last steps
 }
 
 // work is what the time of a step is made of: the sum of the lengths of a rank's
@@ -35,8 +36,20 @@ func newMeasurements(policy feedback.Policy) measurements {
 	return measurements{policy: policy, work: map[int64][]work{}}
 }
 
-// noteWork remembers how much each rank has to do in a step.
+// noteWork remembers how much each rank has to do in a step. It counts when the next
+// event comes: the step is to be cut and sent first.
 func (c *Core) noteWork(s *plan.Step) {
+	c.countWork()
+	c.reports.uncounted = s
+}
+
+// countWork counts what each rank has to do in the last step, once.
+func (c *Core) countWork() {
+	s := c.reports.uncounted
+	if s == nil {
+		return
+	}
+	c.reports.uncounted = nil
 	ranks := make([]work, s.Placed.Ranks())
 	for row := range s.Rows {
 		var w work
