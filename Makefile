@@ -37,7 +37,7 @@ lint: ## formatting, vet
 	@unformatted=$$(git ls-files '*.go' | xargs gofmt -l); if [ -n "$$unformatted" ]; then echo "not gofmt-ed: $$unformatted"; exit 1; fi
 	go vet ./...
 
-generate: ## make generated files anew: protobuf code, the job spec's reference page
+generate: ## write generated files: protobuf code, the job spec's reference page
 	@command -v protoc >/dev/null || { echo "protoc is missing: install protobuf-compiler (Debian) or protobuf (brew)"; exit 1; }
 	protoc --plugin=protoc-gen-go=$$(go tool -n protoc-gen-go) --plugin=protoc-gen-go-grpc=$$(go tool -n protoc-gen-go-grpc) \
 	  --go_out=. --go_opt=module=$$(go list -m) --go-grpc_out=. --go-grpc_opt=module=$$(go list -m) proto/state.proto proto/millrace.proto
