@@ -139,7 +139,7 @@ func TestCloseAcknowledgesNoStepInUse(t *testing.T) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.acked != 3 {
-		t.Errorf("the trainer has step 3, and the service is told that it is at %d", p.acked)
+		t.Errorf("the trainer has step 3, and the service hears that it is at %d", p.acked)
 	}
 }
 

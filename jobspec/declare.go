@@ -138,7 +138,7 @@ var sourceObject = object{title: "A source", fields: []field{
 	{key: "max_elements", name: "MaxElements", kind: countKind, min: 1, max: 1 << 30, empty: true, auto: "1Mi, and a record with more stops the job whatever `bad_records` says",
 		doc: "The most elements of the lists in one column of a record, those of lists in lists included; token ids do not count. A record with more is a bad record. Each takes some 200 bytes of memory, beside `loader_buffer`."},
 	{key: "limit", name: "Limit", kind: countKind, max: math.MaxInt64,
-		doc: "At most so many samples in one epoch; 0 takes all."},
+		doc: "At most this many samples in one epoch; 0 takes all."},
 }}
 
 var transformObject = object{title: "A transform", choice: true, fields: []field{
@@ -219,7 +219,7 @@ var badRecordsObject = object{title: "bad_records", short: "policy", fields: []f
 	{key: "policy", name: "Policy", kind: textKind, def: "stop", enum: []string{"stop", "skip"},
 		doc: "Stop the job, or skip the record and name it in the skip ledger."},
 	{key: "limit", name: "Limit", kind: countKind, def: 100, max: math.MaxInt32,
-		doc: "With `skip`: the job stops when more than so many were skipped in one epoch."},
+		doc: "With `skip`: the job stops when more than this many were skipped in one epoch."},
 }}
 
 var mixObject = object{title: "mix", fields: []field{
@@ -275,7 +275,7 @@ var batchObject = object{title: "batch", fields: []field{
 	{key: "packing", name: "Packing", kind: flagKind, def: true,
 		doc: "Several samples in a row."},
 	{key: "context_split", name: "ContextSplit", kind: countKind, min: 2, max: maxSplit, empty: true, auto: "none",
-		doc: "Ranks that one row may be cut over, a power of two: with it the `dp` * `cp` ranks are one pool, each of which takes `sequence_length` tokens in every microbatch, and `sequences` counts these. A sample that is longer gets a row of the 2, 4, ... up to so many ranks that hold it, other samples fill the rest of the row. See docs/strategies.md."},
+		doc: "Ranks that one row may be cut over, a power of two: with it the `dp` * `cp` ranks are one pool, each of which takes `sequence_length` tokens in every microbatch, and `sequences` counts these. A sample that is longer gets a row of the 2, 4, ... up to this many ranks that hold it, other samples fill the rest of the row. See docs/strategies.md."},
 	{key: "outliers", name: "Outliers", kind: objectKind, object: &outliersObject, auto: "none: every sample is in the step that draws it, if it fits",
 		doc: "Long samples that wait until several of their length are there, so that a step has none of them or enough for all ranks. Not with `context_split`."},
 }}
@@ -284,7 +284,7 @@ var outliersObject = object{title: "outliers", short: "above", fields: []field{
 	{key: "above", name: "Above", kind: countKind, list: true, one: true, required: true, min: 1, max: maxRow,
 		doc: "Tokens from which a sample waits. With several lengths, rising, samples from each of them to below the next wait together."},
 	{key: "together", name: "Together", kind: countKind, min: 1, max: maxHeld, auto: "`sequences`, or 128 divided by the number of lengths if that is less",
-		doc: "So many of one level, or a multiple of it, end their wait together: best one for each DP rank, or each row, that come within `wait` steps. Twice as many wait at most: a sample beyond that is in the step that draws it."},
+		doc: "This many of one level, or a multiple of it, end their wait together: best one for each DP rank, or each row, that come within `wait` steps. Twice as many wait at most: a sample beyond that is in the step that draws it."},
 	{key: "wait", name: "Wait", kind: countKind, def: 16, min: 1, max: 1000,
 		doc: "Steps that a sample waits at most."},
 }}

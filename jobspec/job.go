@@ -69,7 +69,7 @@ type Source struct {
 	Long        Long
 	Shuffle     Shuffle
 	BadRecords  BadRecords
-	Limit       int64 // at most so many samples per epoch; 0 = all
+	Limit       int64 // at most this many samples per epoch; 0 = all
 	MaxRecord   int64 // bytes of a record, and of its text; 0 = 64 MiB, see Skips
 	MaxElements int   // elements of the lists in one column of a record; 0 = 1 Mi, see Skips
 }
@@ -140,7 +140,7 @@ type Shuffle struct {
 // BadRecords is the policy for records that cannot be read: deterministic faults only.
 type BadRecords struct {
 	Policy string // stop (default) or skip
-	Limit  int    // with skip: the job stops when more than so many were skipped in one epoch; default 100
+	Limit  int    // with skip: the job stops when more than this many were skipped in one epoch; default 100
 }
 
 // Mix says how much of each source.

@@ -12,7 +12,7 @@ import (
 )
 
 // TestKilled kills a process at some moments of its writing, again and again on the same
-// log, which always opens, and has what the process was told is durable.
+// log, which always opens, and has what the process took for durable.
 func TestKilled(t *testing.T) {
 	if dir := os.Getenv("CHECKPOINT_TEST_WRITE"); dir != "" {
 		writeForEver(t, dir)

@@ -22,7 +22,7 @@ type Options struct {
 	// Without an Identity it may be any job's.
 	ReadOnly bool
 	// KeyFrameEvery is the number of steps from one key frame to the next;
-	// FrameDue follows it. Default 256: replaying so many records takes less
+	// FrameDue follows it. Default 256: replaying that many records takes less
 	// time than opening the data files again.
 	KeyFrameEvery int
 	// Logger receives warnings and errors, Pebble's among them. Default: none.

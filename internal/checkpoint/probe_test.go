@@ -20,7 +20,7 @@ type room struct {
 
 func (r room) GetDiskUsage(string) (vfs.DiskUsage, error) { return r.usage, nil }
 
-// TestProbe: a folder that takes a log is told from one that does not, and stays as it is.
+// TestProbe: a folder that takes a log is distinguished from one that does not, and stays as it is.
 func TestProbe(t *testing.T) {
 	mem := vfs.NewMem()
 	log := open(t, "log", checkpoint.Options{FS: mem})

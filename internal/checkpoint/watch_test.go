@@ -153,7 +153,7 @@ func wantPrivate(t *testing.T, dir string) {
 }
 
 // TestWideFolder: a folder that somebody made keeps its mode; files in it are private, and
-// others who could remove them are told of.
+// others who could remove them learn of.
 func TestWideFolder(t *testing.T) {
 	for mode, warned := range map[os.FileMode]bool{0o755: false, 0o770: true, 0o777: true} {
 		dir := t.TempDir()

@@ -54,7 +54,7 @@ func (c *cancelCmd) Run(ctx context.Context) error {
 	return c.make(ctx, c.Address, change.Change{Step: x.Step, Cancel: x})
 }
 
-// only is the change that there is for the step.
+// only is the one change of the step.
 func (c *cancelCmd) only(ctx context.Context) (x change.Change, err error) {
 	status, err := statusAt(ctx, c.Address, c.security())
 	if err != nil {

@@ -22,7 +22,7 @@ type counter struct {
 // countEvery is how often a line is printed where it stays.
 const countEvery = 10 * time.Second
 
-// newCounter counts steps from one on, so many of them; 0 is not known.
+// newCounter counts n steps from one on; 0 is not known.
 func newCounter(what string, from, steps int64) *counter {
 	c := &counter{what: what, from: from, began: time.Now(), told: time.Now(), live: terminalWidth(os.Stderr) > 0}
 	if steps > 0 {

@@ -34,7 +34,7 @@ func withText(t *testing.T, records, template string, more ...string) (dir strin
 }
 
 // TestFieldThatNoRecordHas: a field that is spelled wrong is found before a token is
-// trained on, by every verb, with the fields that there are.
+// trained on, by every verb, with the fields of the records.
 func TestFieldThatNoRecordHas(t *testing.T) {
 	t.Parallel()
 	want := []string{`"anwser"`, `did you mean "answer"?`, "answer, id, question"}

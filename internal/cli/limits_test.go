@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// within runs a verb in so many MiB of memory: the system gives it no more, and a program
+// within runs a verb in a number of MiB of memory: the system gives it no more, and a program
 // that asks for more ends in a crash.
 func within(t *testing.T, dir string, mib int, args ...string) result {
 	t.Helper()
@@ -19,7 +19,7 @@ func within(t *testing.T, dir string, mib int, args ...string) result {
 	return runCommand(t, cmd)
 }
 
-// withLong are good lines around one whose text is repeated words of so many bytes.
+// withLong are good lines around one whose text is repeated words of a number of bytes.
 func withLong(bytes int) string {
 	return lines(50) + `{"text": "` + strings.Repeat("long ", bytes/5) + `"}` + "\n" + lines(50)
 }

@@ -151,7 +151,7 @@ func TestLogFolderDeleted(t *testing.T) {
 	}
 }
 
-// wantGone has ranks take steps until they are told that the log is gone.
+// wantGone has ranks take steps until they hear that the log is gone.
 func wantGone(t *testing.T, ranks []*client.Client) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), hangs)
@@ -161,7 +161,7 @@ func wantGone(t *testing.T, ranks []*client.Client) {
 		_, err = ranks[n%len(ranks)].Next(ctx)
 	}
 	if !strings.Contains(err.Error(), "was deleted or replaced") {
-		t.Errorf("the ranks are told %v", err)
+		t.Errorf("the ranks hear %v", err)
 	}
 }
 

@@ -54,7 +54,7 @@ const (
 	defaultWidth = 100
 )
 
-// newProgress prints to out, a terminal of so many columns or, with 0, none.
+// newProgress prints to out, a terminal of a number of columns or, with 0, none.
 func newProgress(out io.Writer, width int, job *jobspec.Job, steps int64, asJSON bool) *progress {
 	p := &progress{
 		out: out, json: asJSON, every: logEvery, job: job, schedule: compile.Schedule(job), steps: steps,

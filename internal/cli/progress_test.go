@@ -129,7 +129,7 @@ func TestWatch(t *testing.T) {
 	})
 }
 
-// TestWatchMoving says nothing while steps come, and stops when it is told to.
+// TestWatchMoving says nothing while steps come, and stops on request.
 func TestWatchMoving(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, out := progressTo(t, 80)

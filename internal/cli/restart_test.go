@@ -115,7 +115,7 @@ func TestPlannerRestarts(t *testing.T) {
 }
 
 // TestPlannerForgets does the same to ranks that read ahead and have saved nothing: no
-// token says where they are. They are told so, and neither wait for each other nor for
+// token says where they are. They hear so, and neither wait for each other nor for
 // themselves.
 func TestPlannerForgets(t *testing.T) {
 	t.Parallel()

@@ -93,7 +93,7 @@ const finishTime = 2 * time.Second
 
 // failureOf is why a job failed, in the service's own words; nil if it did not,
 // or if nobody is left to ask. What a rank heard of it says which rank, too, but
-// all of them are told the same.
+// all of them hear the same.
 func failureOf(s planner.Status, err error) error {
 	if err != nil || s.Error == "" {
 		return nil

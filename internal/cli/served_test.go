@@ -154,7 +154,7 @@ func TestAbsentRank(t *testing.T) {
 }
 
 // TestChangedFile rewrites a file of a served job under way: the ranks, the status
-// and a restarted job are told which one.
+// and a restarted job learn which one.
 func TestChangedFile(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{nil, {"--processes"}} {

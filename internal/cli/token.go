@@ -42,7 +42,7 @@ var (
 	pageOutput  = output{"the page", "--html"}
 )
 
-// probeBytes are written beside a file to see that there is room: more than a token has.
+// probeBytes are written beside a file to see that the disk has room: more than a token has.
 const probeBytes = 64 << 10
 
 // check finds out before the work whether a file can be written, by one beside it; ""

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestLostLoaderIsALine: a loader that is lost is told of once in a while, however many
+// TestLostLoaderIsALine: a loader that is lost is reported once in a while, however many
 // fetches meet it; each loader has its own word.
 func TestLostLoaderIsALine(t *testing.T) {
 	p, now := newPeers(nil), time.Now()

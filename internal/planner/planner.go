@@ -96,7 +96,7 @@ type Planner struct {
 	asks         map[uint64]chan<- control.Answer
 	later        []loaderOrder // orders to loaders that wait until parts are sent
 	cut          *cut.Step     // the step that was cut last
-	stopped      error         // why the loop ends, if not since it was told to
+	stopped      error         // why the loop ends, if not on request
 }
 
 // Run serves until ctx ends or the job fails for good. A failure of class fault.User

@@ -34,7 +34,7 @@ const (
 	valueBytes     = 4 * 8         // by every rank of its row
 )
 
-// addBeside adds what a step moves beside tokens. Blocks of the step are at hand.
+// addBeside adds what a step moves beside tokens. Blocks of the step are in memory.
 func (z *sizes) addBeside(s *plan.Step) {
 	m, buf := s.Mesh.Sizes(), s.Buffer
 	fetching := m.TP
@@ -66,7 +66,7 @@ func (z *sizes) addBeside(s *plan.Step) {
 			z.beside += (x.kept+x.values*valueBytes+images*embeddingBytes)*readers + pixels + images*encodedBytes
 		}
 	}
-	if buf.ImageOffsets != nil { // every rank is told how many embeddings it exchanges with each
+	if buf.ImageOffsets != nil { // every rank learns how many embeddings it exchanges with each
 		z.beside += int64(2 * 4 * m.DP * m.CP * m.PP * m.TP * m.DP * m.CP * m.PP * fetching * s.Placed.Microbatches)
 	}
 }

@@ -119,7 +119,7 @@ func TestGraph(t *testing.T) {
 		}
 	}
 	if err := x.WriteGraph(t.Context(), nil, dgraph.Image, 0, false); fault.ClassOf(err) != fault.User {
-		t.Errorf("a graph of images that there is not: %v", err)
+		t.Errorf("a graph of images that a job lacks: %v", err)
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 )
 
 // WriteGraph prints the graph of the whole step, of its rows or of its images, with
-// at most so many nodes (0: 64): in the DOT language if dot is set, else as text.
+// at most n nodes (0: 64): in the DOT language if dot is set, else as text.
 func (x *Explanation) WriteGraph(ctx context.Context, w io.Writer, kind dgraph.Kind, limit int, dot bool) error {
 	if kind == dgraph.Image && x.step.Placed.Encoder == nil {
 		return fault.Userf("step %d has no graph of images: the job's strategy plans rows only", x.Step)

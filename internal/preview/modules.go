@@ -115,7 +115,7 @@ func (t *tally) heaviest(s *plan.Step, m *strategy.Module) string {
 		return ""
 	}
 	src := t.job.sources[s.Buffer.Source[at]]
-	p := src.held[s.Buffer.Seq[at]].places[s.Buffer.Index[at]] // it is at hand
+	p := src.held[s.Buffer.Seq[at]].places[s.Buffer.Index[at]] // it is in memory
 	return fmt.Sprintf("%s row %d of source %q (%s) costs %d, %.2f times the mean of a rank, %.0f",
 		src.Manifest.Name(p.File), p.Row, src.Spec.Name, what, most, float64(most)/m.Buckets.Mean(), m.Buckets.Mean())
 }

@@ -19,7 +19,7 @@ import (
 // ErrStop ends a Run early and without an error when visit returns it.
 var ErrStop = errors.New("stop here")
 
-// Run plans steps from the start on, at most so many (all if steps is negative),
+// Run plans steps from the start on, at most `steps` of them (all if it is negative),
 // and gives each to visit, in order, while the blocks after it are read. It returns
 // the step that does not exist if it came to the end of the data, else -1. A Job
 // is run once.

@@ -75,7 +75,7 @@ func (t *Timeline) halve() {
 	t.Width *= 2
 }
 
-// of joins two values that stand for so many steps each.
+// of joins two values that stand for the same number of steps each.
 func (j Join) of(a, n, b, m float64) float64 {
 	switch j {
 	case Low:

@@ -2357,10 +2357,10 @@ type BlockSamples struct {
 	Seq     uint64                 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
 	Indices []uint32               `protobuf:"varint,3,rep,packed,name=indices,proto3" json:"indices,omitempty"` // rising
 	// Images whose data is wanted, in any order; their samples are among indices. Of
-	// all others only the places, sizes and digests are told.
+	// all others only the places, sizes and digests are sent.
 	ImageSample []uint32 `protobuf:"varint,4,rep,packed,name=image_sample,json=imageSample,proto3" json:"image_sample,omitempty"` // place of its sample in the block
 	ImageNumber []uint32 `protobuf:"varint,5,rep,packed,name=image_number,json=imageNumber,proto3" json:"image_number,omitempty"` // which image of the sample, from 0
-	// The block's checksum, as the planner was told it: the loader answers with no
+	// The block's checksum, as the planner knows it: the loader answers with no
 	// sample of a block that has another one. 0: not known.
 	Sum           uint64 `protobuf:"fixed64,6,opt,name=sum,proto3" json:"sum,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -4050,7 +4050,7 @@ func (x *PlanBlock) GetSum() uint64 {
 	return 0
 }
 
-// EndOfData says that there is no step `step` and none after it.
+// EndOfData: no step `step` exists, and none after it.
 type EndOfData struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Generation    uint64                 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`

@@ -105,7 +105,7 @@ const keepAlive = 10 * time.Second
 var reconnect = backoff.Config{BaseDelay: 200 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second}
 
 // NewServer returns a gRPC server with Millrace's codec and limits. It asks for the access key
-// of the planner that sec is Of; Run sees to it that there is one.
+// of the planner that sec is Of; Run sees to it that one exists.
 func NewServer(sec Security, with ...grpc.ServerOption) (*grpc.Server, error) {
 	if err := sec.validate(); err != nil {
 		return nil, err

@@ -85,7 +85,7 @@ func FromFailure(f *pb.Failure) error {
 	return fault.As(fault.Bug, err)
 }
 
-// Final is what trainers are told of a job that has failed. A lost error is one
+// Final is what trainers hear of a job that has failed. A lost error is one
 // that asking again may mend, and clients do ask again; here it is the job that
 // has stopped for good, so that they must not.
 func Final(err error) error {

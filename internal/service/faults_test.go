@@ -254,7 +254,7 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
-// TestDeadlines: who waits too long is told for what.
+// TestDeadlines: a caller that waits too long learns for what.
 func TestDeadlines(t *testing.T) {
 	dir := writeSources(t)
 	r := recipes[0]

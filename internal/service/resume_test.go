@@ -187,7 +187,7 @@ func TestStateIsOfTheLastBatchReturned(t *testing.T) {
 					if b, err := c.Next(ctx); err != nil || b.Step != int64(k) {
 						return fmt.Errorf("step %d: %v, %w", k, b, err)
 					}
-					time.Sleep(time.Millisecond) // so that there is something ahead
+					time.Sleep(time.Millisecond) // so that something is ahead
 				}
 				if token, _, err = c.State(ctx); err != nil {
 					return err

@@ -17,7 +17,7 @@ import (
 
 var (
 	first   = flag.Uint64("seed", 1, "the first seed to run")
-	seeds   = flag.Int("seeds", 0, "run so many seeds; default 20, or 1000 with MILLRACE_LONG")
+	seeds   = flag.Int("seeds", 0, "number of seeds to run; default 20, or 1000 with MILLRACE_LONG")
 	fresh   = flag.Bool("tokenless", false, "ranks that saved no state begin without a token, too")
 	tight   = flag.Bool("tight", false, "constructors have room for one step only")
 	verbose = flag.Bool("logs", false, "print what the roles log")

@@ -53,7 +53,7 @@ func assignedTransform(t *pb.TransformStep) jobspec.Transform {
 			MinPixels: int(y.MinPixels), MaxPixels: int(y.MaxPixels), MaxImages: int(y.MaxImages), Decode: y.Decode, Verify: y.Verify,
 		}}
 	}
-	return jobspec.Transform{} // of a newer planner; compiling it says that there is no such step
+	return jobspec.Transform{} // of a newer planner; compiling it says that no such step exists
 }
 
 // setJob takes in the job.

@@ -112,7 +112,7 @@ func (b *Block) Bytes() int64 {
 	return n + b.imageMemory()
 }
 
-// Report is what the planner is told of the block.
+// Report is what the planner learns of the block.
 func (b *Block) Report(source uint32, seq uint64) *pb.BlockRead {
 	r := &pb.BlockRead{
 		Source: source, Seq: seq, Lengths: b.Lengths,
@@ -133,7 +133,7 @@ func (b *Block) Report(source uint32, seq uint64) *pb.BlockRead {
 	return r
 }
 
-// report is what the planner is told of the block.
+// report is what the planner learns of the block.
 func (b *Block) report(id blockID) (*pb.BlockRead, error) { return b.Report(id.source, id.seq), nil }
 
 // choose copies the samples that are wanted, by their numbers in the block, into
@@ -184,7 +184,7 @@ func Open(ctx context.Context, st store.Store, job *jobspec.Job, i int, tokenize
 	return open(ctx, st, job.ResolvedSources()[i], job.Seed, job.LongestSample(), tokenizers)
 }
 
-// open is Open for a source with resolved paths, whose samples have at most so many tokens.
+// open is Open for a source with resolved paths, whose samples have a bounded number of tokens.
 func open(ctx context.Context, st store.Store, spec jobspec.Source, seed uint64, longest int, tokenizers *transform.Tokenizers) (*Source, error) {
 	chain, err := transform.Compile(spec, longest, tokenizers)
 	if err != nil {

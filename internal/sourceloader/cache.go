@@ -25,7 +25,7 @@ type blockID struct {
 type content interface {
 	// Bytes is the memory that it takes.
 	Bytes() int64
-	// report is what the planner is told of the block.
+	// report is what the planner learns of the block.
 	report(blockID) (*pb.BlockRead, error)
 	// checksum is that of all its samples; the same for every reading of the same data.
 	checksum() uint64
@@ -196,8 +196,8 @@ func (c *cache) count(bytes int64) {
 }
 
 // grow counts more bytes of a block that is being read, before they are taken. For them,
-// blocks in memory go to the disk that have at least so many bytes, and are further ahead
-// than so many blocks. It says whether there is room.
+// blocks in memory go to the disk that have at least `least` bytes, and are further ahead
+// than `beyond` blocks. It says whether there is room.
 func (c *cache) grow(bytes, least, beyond int64) bool {
 	c.count(bytes)
 	for {
@@ -256,7 +256,7 @@ type leaver struct {
 const anywhere = math.MinInt64
 
 // leave picks the block that is to leave memory next, if one has to: of those of at least
-// so many bytes that are further ahead than so many blocks, if there are any.
+// `least` bytes that are further ahead than `beyond` blocks, if there are any.
 func (c *cache) leave(last blockID, least, beyond int64) (l leaver, over bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

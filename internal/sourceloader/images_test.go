@@ -20,7 +20,7 @@ func imageBlock() *Block {
 	}
 }
 
-// TestSelectImages: all images are told of, and only what was asked for is sent.
+// TestSelectImages: all images are named, and only what was asked for is sent.
 func TestSelectImages(t *testing.T) {
 	var set samples.Set
 	want := &pb.BlockSamples{Indices: []uint32{0, 1, 2}, ImageSample: []uint32{2, 0}, ImageNumber: []uint32{0, 1}}

@@ -16,7 +16,7 @@ import (
 // that the planner takes. It serves errors alone, so of more files the first ones do.
 const listingLimit = rpc.MaxControl / 2
 
-// indexed is what the planner is told of a source's files.
+// indexed is what the planner learns of a source's files.
 func (s *Source) indexed(i uint32) (*pb.SourceIndexed, error) {
 	listing, err := proto.Marshal(listingOf(&s.Manifest))
 	return &pb.SourceIndexed{
@@ -52,7 +52,7 @@ func (l *Loader) freeze(f *pb.FrozenSource) {
 }
 
 // source opens source i once. If its files are not those that the job was planned
-// with, the planner is told what they are, once, and nobody reads them.
+// with, the planner learns what they are, once, and nobody reads them.
 func (l *Loader) source(ctx context.Context, i uint32) (*Source, error) {
 	src, lazy, err := l.open(ctx, i)
 	if err != nil {

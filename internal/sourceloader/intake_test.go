@@ -116,7 +116,7 @@ func TestReleaseWhileWorkersAreBlocked(t *testing.T) {
 		if b := r.GetBlock(); b != nil {
 			reports <- b.Seq
 		} else if r.GetUsage() == nil {
-			t.Errorf("the planner is told %v", r)
+			t.Errorf("the planner hears %v", r)
 		}
 		return nil
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 // spilled is a block that is kept on the local disk: a file of records, which are
-// its samples, their images and what the planner is told of the block. One that left
+// its samples, their images and what the planner learns of the block. One that left
 // memory as a whole has its samples in the order they come in, then their images in that
 // order; one that left it while it was read has them in reading order, each before its
 // images, and then pages, which say where each sample is. It is safe for concurrent use.
@@ -24,7 +24,7 @@ type spilled struct {
 	samples   uint32
 	inOrder   bool   // the i-th sample is record i; else pages say which
 	pages     uint32 // record of the first page
-	last      uint32 // record of what the planner is told
+	last      uint32 // record of what the planner learns
 	kept      int
 	hasImages bool
 	sum       uint64

@@ -17,7 +17,7 @@ import (
 // errOther is what callers hear who want samples of other data than was planned with.
 // It is of class fault.Lost: another loader may have the right data, and what is wrong
 // is the planner's to say, who knows both sides.
-var errOther = fault.Lostf("this loader's data is not what the job was planned with: the planner was told")
+var errOther = fault.Lostf("this loader's data is not what the job was planned with: the planner knows")
 
 // summing computes the checksums of a block while it is read.
 type summing struct {
@@ -70,7 +70,7 @@ func (b *Block) checksum() uint64 { return b.sum }
 func (s *spilled) checksum() uint64 { return s.sum }
 
 // asPlanned makes sure that a block is the one that samples were planned of. If not,
-// the planner is told what it is.
+// the planner learns what it is.
 func (l *Loader) asPlanned(want *pb.BlockSamples, b content) error {
 	if want.Sum == 0 || want.Sum == b.checksum() {
 		return nil

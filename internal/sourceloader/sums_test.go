@@ -118,13 +118,13 @@ func TestFetchOfAnotherBlock(t *testing.T) {
 			t.Errorf("%s: %v; want it to be sought at another loader", where, err)
 		}
 		if len(*said) != n+1 || !proto.Equal((*said)[n].GetBlock(), r) {
-			t.Errorf("%s: the planner was told %v", where, (*said)[n:])
+			t.Errorf("%s: the planner heard %v", where, (*said)[n:])
 		}
 	}
 }
 
 // TestFrozen: of a source whose manifest is not the one that was frozen nothing is read;
-// the planner is told once what it is.
+// the planner learns once what it is.
 func TestFrozen(t *testing.T) {
 	l := loaderOf(t, "", 60, 3)
 	said := heard(t, l)
@@ -149,7 +149,7 @@ func TestFrozen(t *testing.T) {
 		}
 	}
 	if len(*said) != n+1 || !proto.Equal((*said)[n].GetIndexed(), x) {
-		t.Errorf("the planner was told %v, and then %v", x, (*said)[n:])
+		t.Errorf("the planner heard %v, and then %v", x, (*said)[n:])
 	}
 	listing := &pb.Listing{}
 	if err := proto.Unmarshal(x.Listing, listing); err != nil || listing.Folder != "/d/" || len(listing.Files) != 2 || listing.Files[1].Name != "1.jsonl" {

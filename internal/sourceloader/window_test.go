@@ -81,7 +81,7 @@ func whole(src *Source, id blockID, all []*transform.Sample, bans Bans) *Block {
 }
 
 // samePieces asks a block in memory, and one that went to the disk while it was read, the
-// same things. Their sizes are told about right.
+// same things. Their sizes are reported about right.
 func samePieces(t *testing.T, rng *rand.Rand, id blockID, b *Block, other content) {
 	t.Helper()
 	want, _ := b.report(id)

@@ -111,7 +111,7 @@ func (g *Graph) Mix(shares Shares) {
 // Distribute says over what the graph is distributed: distribute(axis,
 // group_size). Rows are distributed at Step.RowAxis, dp as a rule, since each is cut
 // over the ranks of its dp index; images at any axis of mesh.Tree.Buckets. With a group size above 1
-// balancing has two levels, first over groups of so many neighbouring buckets, then
+// balancing has two levels, first over groups of neighbouring buckets, then
 // inside each: less to exchange in large clusters. 0 and 1 make no groups.
 func (g *Graph) Distribute(axis string, groupSize int) {
 	if g.s.err != nil {

@@ -21,7 +21,7 @@ type Strategy func(s *Step) error
 // own schedule, with what was set by hand since.
 type Shares []uint64
 
-// Of returns the shares of so many sources. More shares than sources are an error of class
+// Of returns the shares of n sources. More shares than sources are an error of class
 // fault.User.
 func (s Shares) Of(sources int) (Shares, error) {
 	if len(s) > sources {

@@ -1,4 +1,4 @@
-"""The access key: who has it is served, who has not is told what to do."""
+"""The access key: callers with it are served, others learn what to do."""
 
 from __future__ import annotations
 

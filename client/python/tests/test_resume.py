@@ -69,7 +69,7 @@ class Run:
         return [text[: text.rfind("\n") + 1].split() for text in texts]
 
     def wait_for(self, count):
-        """Waits until every process has trained on so many batches."""
+        """Waits until every process has trained on that number of batches."""
         until = time.monotonic() + TIMEOUT
         while min(map(len, self.lines())) < count:
             assert time.monotonic() < until, self.said("is too slow")

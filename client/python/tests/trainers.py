@@ -2,7 +2,7 @@
 
 Whatever it trains on, it first writes to a file, a line for each microbatch. It saves a
 checkpoint after every third (or sixth) of them, named after how many there were, and
-resumes after the one that it is told.
+resumes after the one that it is given.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def main():
     parser.add_argument("address")
     parser.add_argument("folder", type=pathlib.Path, help="of the checkpoints")
     parser.add_argument("log", help="of what was trained on")
-    parser.add_argument("--batches", type=int, default=1 << 20, help="train on so many in all")
+    parser.add_argument("--batches", type=int, default=1 << 20, help="batches to train on in all")
     parser.add_argument("--resume", help="a checkpoint")
     parser.add_argument("--precision", default="32-true")
     parser.add_argument("--epoch", type=int, default=None, help="batches of Lightning's epoch")

@@ -1,5 +1,5 @@
 // Package memlog keeps the log of a job in memory, for tests and simulations: a
-// checkpoint.Log without a disk, which fails when it is told to.
+// checkpoint.Log without a disk, which fails on request.
 //
 // It owns the steps and changes that were written to it, over closing and opening it
 // again, and nothing outside the process. It starts no goroutine and reads no clock.

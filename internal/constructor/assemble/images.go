@@ -177,7 +177,7 @@ func ReadPixels(tensors []batch.Tensor) (images []Encoded, patches [][]byte, err
 	return images, patches, nil
 }
 
-// ReadSources is the inverse of AppendSources: the images of each of so many rows,
+// ReadSources is the inverse of AppendSources: the images of each of n rows,
 // and where each comes from, in the order of rows.
 func ReadSources(tensors []batch.Tensor, rows int) (images [][]batch.Image, sources []Source, err error) {
 	images = make([][]batch.Image, rows)

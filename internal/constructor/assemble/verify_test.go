@@ -141,7 +141,7 @@ func TestVerifyErrors(t *testing.T) {
 	}
 }
 
-// Wrong lengths come from the caller and are told before anything is read.
+// Wrong lengths come from the caller and are reported before anything is read.
 func TestVerifyLengths(t *testing.T) {
 	l := Layout{Format: Megatron, CPSlicing: Whole, SequenceLength: 8, CP: 1, PP: 1, Packed: true}
 	for _, lengths := range [][][]int{nil, {{9}}, {{0}}, {{-1, 3}}, {{3}, {4, 5}}, {{1, 1<<63 - 1}}} {

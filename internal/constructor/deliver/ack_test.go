@@ -66,7 +66,7 @@ func TestAckOrder(t *testing.T) {
 		}
 		for _, a := range s.TakeAcks() {
 			if a.Step <= told[a.Bucket] {
-				t.Fatalf("bucket %d is told to be at %d after %d", a.Bucket, a.Step, told[a.Bucket])
+				t.Fatalf("bucket %d is reported at %d after %d", a.Bucket, a.Step, told[a.Bucket])
 			}
 			told[a.Bucket] = a.Step
 		}
@@ -188,7 +188,7 @@ func TestAcksWakeNobodyElse(t *testing.T) {
 			t.Errorf("requests for step 5 were woken by acknowledgements of earlier steps, or by step 4")
 		}
 		if told != 4*dp || len(s.ready) != 1 {
-			t.Errorf("the planner was told of %d buckets, want %d; %d steps are held, want 1", told, 4*dp, len(s.ready))
+			t.Errorf("the planner heard of %d buckets, want %d; %d steps are held, want 1", told, 4*dp, len(s.ready))
 		}
 		hold(t, s, 6)
 		for range waiting {

@@ -35,7 +35,7 @@ func TestWaited(t *testing.T) {
 }
 
 // TestWhoIsWaitedFor: of ranks that are equally far, the one that does not wait is named,
-// to the planner and to the one that does; a rank that nobody here holds up is told so.
+// to the planner and to the one that does; a rank that nobody here holds up learns so.
 func TestWhoIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := twoRanks(1000)
@@ -50,7 +50,7 @@ func TestWhoIsWaitedFor(t *testing.T) {
 		ack(t, s, rank1, 1) // it is given step 1 and trains
 		for _, a := range s.Usage().Slowest {
 			if a.Step != 1 || a.Waits != (a.Bucket == 0) {
-				t.Errorf("the planner is told %v", a)
+				t.Errorf("the planner hears %v", a)
 			}
 		}
 		if err := <-heard; !strings.Contains(err.Error(), "the slowest rank here: rank dp=1 cp=0 pp=0 tp=0 is at step 1") {

@@ -29,7 +29,7 @@ func planOf(step uint64, tokens ...uint32) *pb.StepPlan {
 
 var rank0, rank1 = Rank{}, Rank{DP: 1}
 
-// TestAbsent: ranks are absent until they ask, and again once they joined anew or the
+// TestAbsent: ranks are absent until they ask, and again once they joined again or the
 // job was moved.
 func TestAbsent(t *testing.T) {
 	s := twoRanks(100)
@@ -67,7 +67,7 @@ func TestStepsBehindRanks(t *testing.T) {
 	cancel()
 	s := twoRanks(100)
 	for _, r := range []Rank{rank0, rank1} {
-		answer(s, ended, ask{rank: r, generation: 1}) // it begins with step 0, and is told to wait
+		answer(s, ended, ask{rank: r, generation: 1}) // it begins with step 0, and has to wait
 	}
 	s.Restart(&pb.Restart{Generation: 2, NextStep: 0})
 	for _, r := range []Rank{rank0, rank1} {
@@ -85,7 +85,7 @@ func TestStepsBehindRanks(t *testing.T) {
 }
 
 // TestAdopted: a rank that stood where the job was moved to goes on, though it is further
-// when it asks next; one that was further, or joined anew, or whose mesh was another, does not.
+// when it asks next; one that was further, or joined again, or whose mesh was another, does not.
 func TestAdopted(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -98,7 +98,7 @@ func TestAdopted(t *testing.T) {
 		"stood there":     {acked: 5, restart: &pb.Restart{Generation: 2, NextStep: 5}, want: "waited"},
 		"was further":     {acked: 6, restart: &pb.Restart{Generation: 2, NextStep: 5}, want: "was moved to step"},
 		"was behind":      {acked: 4, restart: &pb.Restart{Generation: 2, NextStep: 5}, want: "was moved to step"},
-		"joined anew":     {acked: 5, again: true, restart: &pb.Restart{Generation: 2, NextStep: 5}, want: "was moved to step"},
+		"joined again":    {acked: 5, again: true, restart: &pb.Restart{Generation: 2, NextStep: 5}, want: "was moved to step"},
 		"on another mesh": {acked: 5, restart: &pb.Restart{Generation: 2, NextStep: 5, Remeshed: true}, want: "was moved to step"},
 	} {
 		s := twoRanks(100)

@@ -21,7 +21,7 @@ func (s *Steps) Delivered(bytes int) {
 	s.counts.DeliveredBatches++
 }
 
-// Usage is what the planner is told every second.
+// Usage is what the planner hears every second.
 func (s *Steps) Usage() *pb.ConstructorUsage {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -37,7 +37,7 @@ type Change struct {
 	Sequences      int                `json:"sequences,omitempty"`       // rows in a step
 	Topology       map[string]int     `json:"topology,omitempty"`        // sizes of mesh axes; those not named stay
 	From           string             `json:"from,omitempty"`            // with Topology: the digest of the position, at Step, that it starts from
-	Skip           int64              `json:"skip,omitempty"`            // the data of so many steps is passed over
+	Skip           int64              `json:"skip,omitempty"`            // the data of this many steps is passed over
 	Ban            *Record            `json:"ban,omitempty"`             // a record that is not used any more
 	Cancel         *Change            `json:"cancel,omitempty"`          // a change, as the journal has it, that is taken back before its step
 	Reason         string             `json:"reason,omitempty"`          // for people who read the log

@@ -5,7 +5,7 @@ import (
 	"github.com/millrace-data/millrace/jobspec"
 )
 
-// LoaderJob is what loaders are told of a job. They read no job spec.
+// LoaderJob is what loaders know of a job. They read no job spec.
 func LoaderJob(job *jobspec.Job) *pb.LoaderJob {
 	out := &pb.LoaderJob{
 		Seed: job.Seed, LongestSample: uint32(job.LongestSample()),
@@ -17,7 +17,7 @@ func LoaderJob(job *jobspec.Job) *pb.LoaderJob {
 	return out
 }
 
-// Assignment is what loaders are told of source number i of a job, which may have joined it.
+// Assignment is what loaders know of source number i of a job, which may have joined it.
 // Its limits on samples and on bad records are left out: they are the planner's.
 func Assignment(job *jobspec.Job, i int, source jobspec.Source) *pb.Assignment {
 	own := *job

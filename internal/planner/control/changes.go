@@ -152,7 +152,7 @@ func (c *Core) resolve(core *plan.Core, ch change.Change) (p plan.Change, err er
 	return p, err
 }
 
-// sourceAt is the number of a source among those that there are at a step; all are those
+// sourceAt is the number of a source among those of a step; all are those
 // that there will be.
 func sourceAt(names, all []string, source string, step int64) (int32, error) {
 	i, err := change.Find(names, source)

@@ -267,7 +267,7 @@ func (c *Core) digested(step int64, digest [32]byte) {
 	}
 }
 
-// end takes note that there is no step e.Step, and none after it.
+// end takes note of the end: the job has no step e.Step, and none after it.
 func (c *Core) end(e plan.End) {
 	c.job.ended = e.Step
 	c.emit(Ended{e.Step})

@@ -117,7 +117,7 @@ type (
 		To   Session
 		Step int64
 	}
-	// EndOfData says that there is no step Step for the ranks of this mesh.
+	// EndOfData: the ranks of this mesh have no step Step.
 	EndOfData struct {
 		To         Session
 		Generation uint64
@@ -192,7 +192,7 @@ type SetDigest struct {
 // Truncate forgets the steps from one on.
 type Truncate struct{ From int64 }
 
-// Ended says that there is no step Step and none after it.
+// Ended is the end of the data: no step Step, and none after it.
 type Ended struct{ Step int64 }
 
 // Failing says that the job has failed.

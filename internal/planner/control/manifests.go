@@ -21,7 +21,7 @@ type ListedFile struct {
 	Fingerprint uint64 // its first 8 bytes
 }
 
-// The first loader that indexes a source freezes its manifest. All loaders are told its
+// The first loader that indexes a source freezes its manifest. All loaders learn its
 // digest before they are asked to read, and one whose files are others says what they are.
 
 // list notes the loader that froze a source, and says whether there is room for its listing.

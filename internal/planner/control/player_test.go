@@ -33,7 +33,7 @@ var rewrite = flag.Bool("rewrite", false, "write what the core does into the tra
 //	persisted [N] | failed WHY  the first N writes that are under way are durable (all of them); the next one fails
 //	digest STEP TOKEN | nodigest STEP   what the log has beside a step: the digest of a token
 //	bad SOURCE SEQ N            a block has N bad records
-//	read                        loaders answer all that they were told to read
+//	read                        loaders answer all reads that were asked of them
 //	assemble STEP               constructors have assembled all rows of a step
 //	ack DP STEP                 the ranks of a DP rank are done with the steps before
 //	admit c0 [ACKED [ADVANCED]] c0 answers all questions about ranks
@@ -362,7 +362,7 @@ func (p *player) persisted(words []string) (events []Event) {
 	return events
 }
 
-// readAll answers what loaders were told to read so far. Blocks have 4 samples of 8 tokens.
+// readAll answers the reads that were asked of loaders so far. Blocks have 4 samples of 8 tokens.
 func (p *player) readAll() (events []Event) {
 	for _, r := range p.reads {
 		block := plan.BlockRead{Source: r.Source, Seq: r.Seq, Lengths: []int32{8, 8, 8, 8}, Bans: len(p.core.journal.bans)}

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-data/millrace/jobspec"
 )
 
-// TestRelease: the loaders of a source are told at once which of its blocks are over,
-// the others after some steps at the latest, and what a loader was told last is true,
+// TestRelease: the loaders of a source learn at once which of its blocks are over,
+// the others after some steps at the latest, and what a loader heard last is true,
 // after a move back to earlier blocks, too.
 func TestRelease(t *testing.T) {
 	const sources = 7

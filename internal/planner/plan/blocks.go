@@ -16,7 +16,7 @@ type source struct {
 	samples  int64
 	bytes    int64 // of them, in memory
 	pace     int64 // samples drawn in the last step
-	bans     int   // a reader must know so many of the job's bans to know all of this source
+	bans     int   // a reader must know this many of the job's bans to know all of this source
 	// Whether it is drawn from soon, and its part of what its readers can do, as of the
 	// last look at all sources; see share.
 	soon       bool
@@ -120,7 +120,7 @@ func (c *Core) want(src int32, seq int64) {
 	c.emit(Want{src, seq})
 }
 
-// Reader is what reads a source: Blocks at a time, with so many bytes of Memory.
+// Reader is what reads a source: Blocks at a time, with this many bytes of Memory.
 // Sources of one Group share it; groups are numbered from 0, and no more than sources.
 type Reader struct {
 	Group, Blocks int
@@ -176,7 +176,7 @@ func (c *Core) lookAhead(read int32) {
 // rate is about how many bytes of a source the last step drew.
 func (s *source) rate() int64 { return s.inMemory(s.pace) }
 
-// inMemory is about how many bytes so many samples take.
+// inMemory is about how many bytes a number of samples take.
 func (s *source) inMemory(n int64) int64 { return n * s.bytes / max(s.samples, 1) }
 
 // share is how many blocks beyond the one that is drawn from keep a source's part of

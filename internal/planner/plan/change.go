@@ -67,7 +67,7 @@ type Shape struct {
 
 // Ban takes a record out of its source.
 type Ban struct {
-	ID     uint32 // its number among those that the loaders were told of, from 0
+	ID     uint32 // its number among those that the loaders know of, from 0
 	Source int32
 	File   string
 	Row    int64
@@ -205,7 +205,7 @@ func (c *Core) Check(ch Change) error {
 	return nil
 }
 
-// Sources is the number of sources that there are, or will be.
+// Sources is the number of sources, those that will join included.
 func (c *Core) Sources() int { return len(c.sources) }
 
 // Mesh is the mesh when all pending changes are made.
@@ -214,7 +214,7 @@ func (c *Core) Mesh() *mesh.Tree { return c.mesh(c.ahead()) }
 // SequenceLength is the number of tokens in a row when all changes so far are made.
 func (c *Core) SequenceLength() int32 { return c.shape(c.ahead()).SequenceLength }
 
-// SourcesAt is the number of sources that there are at a step to come.
+// SourcesAt is the number of sources at a step to come.
 func (c *Core) SourcesAt(step int64) int {
 	n := len(c.state.Cursors)
 	if !c.step.begun || step > c.state.Step {

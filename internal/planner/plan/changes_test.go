@@ -13,7 +13,7 @@ import (
 )
 
 // driver feeds a core: blocks in random order, acknowledgements at once or later, and
-// changes when it is told to. Now and then it has the core prepare a step.
+// changes on request. Now and then it has the core prepare a step.
 type driver struct {
 	t       *testing.T
 	w       world
@@ -26,7 +26,7 @@ type driver struct {
 	states  map[int64]plan.State
 	made    []plan.Change
 	done    int64 // steps to acknowledge
-	cancels int   // so many were taken back
+	cancels int   // how many were taken back
 	ended   bool
 
 	published func(s *plan.Step) // may be nil
@@ -108,7 +108,7 @@ func (d *driver) cancel() {
 	d.take(d.core.Apply(plan.Cancelled{Change: ch}))
 }
 
-// anyChange draws a change to a job of so many sources.
+// anyChange draws a change to a job of n sources.
 func (d *driver) anyChange(step int64) plan.Change {
 	rng, n := d.rng, len(d.w.cfg.Sources)
 	ch := plan.Change{Step: step + rng.Int64N(4), Source: rng.Int32N(int32(n))}
@@ -143,7 +143,7 @@ func (d *driver) anyChange(step int64) plan.Change {
 	return ch
 }
 
-// run goes on until there are so many steps, making changes at random if asked to:
+// run goes on for a number of steps, making changes at random if asked to:
 // three a step at most, since a job may read thousands of blocks for one.
 func (d *driver) run(steps int, change bool) {
 	tries := 0

@@ -203,7 +203,7 @@ type Release struct {
 // Publish hands out a plan. The shell makes it durable before it sends it.
 type Publish struct{ Step *Step }
 
-// End says that there is no step Step and none after it.
+// End is the end of the data: no step Step, and none after it.
 type End struct {
 	Step     int64
 	Withheld []int32 // sources that hold the weight that is left, and are paused or dropped; none if the data is used up
@@ -246,7 +246,7 @@ type Core struct {
 	// There is no more to draw of the next step before it may be planned.
 	prepared bool
 	scratch  struct { // memory of the last draft
-		samples int // about so many
+		samples int // about how many
 		jumps   []jump
 	}
 }

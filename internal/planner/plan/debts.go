@@ -10,7 +10,7 @@ import (
 // step with the units drawn, so that only one number is written.
 //
 // The source that is owed most is looked for among candidates: those whose debts can
-// reach a level before so many more units are drawn. Whoever is at the level or above it then is
+// reach a level before that many more units are drawn. Whoever is at the level or above it then is
 // owed more than all others; if nobody is, or the units are drawn, the candidates are chosen again.
 type debts struct {
 	shares []uint64 // 2^32 in all, or all zero

@@ -28,7 +28,7 @@ func newDigests(step int64, digest [32]byte) digests {
 // expect says how many rows a step has.
 func (d *digests) expect(step int64, rows int) { d.rows[step] = rows }
 
-// add notes the digests of some rows. A row that was told before must have the
+// add notes the digests of some rows. A row that was reported before must have the
 // same digest: another one means that a batch was not a function of its step.
 func (d *digests) add(ev Assembled) error {
 	if ev.Step < d.head {

@@ -65,7 +65,7 @@ func (d *draft) release(held []Held) {
 
 // hold has a sample that is drawn wait, unless enough of its level do: twice as
 // many as are released together. That bounds what a position holds, and a stream
-// with so many outliers has several in each step anyway.
+// with that many outliers has several in each step anyway.
 func (d *draft) hold(r Ref) bool {
 	level := d.queue.Level(r.Length)
 	if d.level[level] >= 2*d.queue.Release {

@@ -17,7 +17,7 @@ import (
 	"github.com/millrace-data/millrace/planner/strategy"
 )
 
-// world is what a core is told about: sources with blocks of random lengths,
+// world is what a core hears about: sources with blocks of random lengths,
 // and trainers that go on step by step.
 type world struct {
 	cfg    plan.Config

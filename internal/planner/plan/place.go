@@ -14,7 +14,7 @@ func (c *Core) strategyShape(s Shape) strategy.Shape {
 	return strategy.Shape{Rows: s.Rows, SequenceLength: s.SequenceLength, MicrobatchSize: c.cfg.MicrobatchSize, Packing: c.cfg.Packing, Multiple: c.cfg.Multiple, Widest: c.cfg.Widest}
 }
 
-// newPool returns an empty pool with room for so many samples. It goes to the
+// newPool returns an empty pool with room for n samples. It goes to the
 // strategy, and on with the plan: nothing of it is used again.
 func newPool(n int) *dgraph.Buffer {
 	return &dgraph.Buffer{Source: make([]int32, 0, n), Seq: make([]int64, 0, n), Index: make([]int32, 0, n), Tokens: make([]int32, 0, n)}

@@ -64,7 +64,7 @@ type lane struct {
 type jump struct {
 	at     int // number of the draw in the step
 	before Cursor
-	banned int // so many samples were left out before
+	banned int // how many samples were left out before
 }
 
 // mixed remembers since which draw the shares are what they are.
@@ -322,7 +322,7 @@ func (d *draft) seek(i int32) sought {
 	}
 }
 
-// take draws the sample under the cursor of source i, which has so many tokens.
+// take draws the sample under the cursor of source i, which has that number of tokens.
 func (d *draft) take(i, length int32) {
 	cur := &d.cursors[i]
 	if r := (Ref{i, cur.Seq, cur.Index, length}); length < d.outlying || !d.hold(r) {

@@ -124,7 +124,7 @@ func (p *player) do(command string) string {
 	return ""
 }
 
-// job makes a core anew.
+// job makes a new core.
 func (p *player) job(args []string) {
 	p.cfg = plan.Config{Packing: true, Ahead: 2, Window: 4, Root: [32]byte{42}}
 	var weights []float64

@@ -93,7 +93,7 @@ func restore(values []uint64, most uint64, fewer []uint64) bool {
 	return true
 }
 
-// unpackState reads the position after so many steps.
+// unpackState reads the position after a number of steps.
 func unpackState(data []byte, step int64, limited []bool) (plan.State, error) {
 	sources := len(limited)
 	r := columns{data: data}

@@ -10,7 +10,7 @@ import (
 	statepb "github.com/millrace-data/millrace/internal/proto/state"
 )
 
-// packPending writes changes for steps to come. Weights are told from the names
+// packPending writes changes for steps to come. Weights are separated from the names
 // of the sources, which the reader knows: with hundreds of sources their JSON
 // form alone would be longer than a token may be. names are those of all sources
 // up to the position.

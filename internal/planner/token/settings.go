@@ -43,7 +43,7 @@ func packSettings(s plan.Settings) *statepb.Settings {
 	return out
 }
 
-// unpackSettings is the inverse of packSettings for a job of so many sources, of which
+// unpackSettings is the inverse of packSettings for a job of n sources, of which
 // these joined.
 func unpackSettings(in *statepb.Settings, added []plan.Added, sources int) (s plan.Settings, err error) {
 	if in == nil {

@@ -212,7 +212,7 @@ func (j Job) unpack(t *statepb.ResumeToken) (*Position, error) {
 func (j Job) check(t *statepb.ResumeToken) error {
 	switch {
 	case t.Version != Version:
-		return fault.Userf("the resume token is of version %d, this Millrace reads version %d: continue with the Millrace that made it, or start the job anew", t.Version, Version)
+		return fault.Userf("the resume token is of version %d, this Millrace reads version %d: continue with the Millrace that made it, or start the job from its first step", t.Version, Version)
 	case !bytes.Equal(t.Identity, j.Identity[:]):
 		return fault.Userf("the resume token is of job %q with spec %x, this is job %q with spec %x: "+
 			"sources, mix, batch and seed must be the same; start the service with the spec the token was made with", t.Job, head(t.Identity), j.Name, j.Identity[:6])

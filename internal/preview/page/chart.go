@@ -86,7 +86,7 @@ func (d *drawing) grid(a axis) {
 }
 
 // lines draws a line chart over steps: first is the step of the first point, each
-// point stands for so many steps.
+// point stands for several steps.
 func lines(label string, first, perPoint int64, a axis, all []line) template.HTML {
 	var d drawing
 	d.begin(label)

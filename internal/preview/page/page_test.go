@@ -14,7 +14,7 @@ import (
 	"github.com/millrace-data/millrace/internal/preview/page"
 )
 
-// report is one with so many sources, and points in each series.
+// report is one with a number of sources, and points in each series.
 func report(sources, points int) *preview.Report {
 	r := &preview.Report{
 		Job: `demo <1> & "2"`, Identity: "0a1b", Mesh: "tp1 cp2 dp4 pp1", First: 100, Steps: int64(points), End: 5100, Documents: 1234567, Tokens: 16000000, Padding: 384000, Fill: 0.9766,

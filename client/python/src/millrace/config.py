@@ -87,7 +87,7 @@ class TLS(NamedTuple):
 
 @dataclass(frozen=True)
 class Config:
-    """Everything connect() was told. Plain values, so it travels to other processes."""
+    """Everything connect() was given. Plain values, so it travels to other processes."""
 
     address: str
     job: str

@@ -374,7 +374,7 @@ class Loader(state.StateNames):
         """Goes on after the position that state_dict() described. Drops what was prefetched."""
         if self._config.start and self._loaded is None and not self._moved():
             raise UserError(
-                f"connect() was told start={self._config.start!r}, and a state is loaded: leave "
+                f"connect() was given start={self._config.start!r}, and a state is loaded: leave "
                 "start out to go on after the state"
             )
         loaded = state.checked(state_dict)

@@ -92,7 +92,7 @@ def data_iterator(loader: Loader, args: Any = None) -> Iterator[dict[str, Any]]:
 
     Raises UserError, before the first microbatch, if these have bounds of documents
     (``cu_seqlens``) that not all ranks would get: with tensor parallelism, or more than two
-    pipeline stages, Megatron-LM passes them on only if it was told that there are any.
+    pipeline stages, Megatron-LM passes them on only if it knows of any.
     """
     if loader.format != PADDED:
         raise UserError(f"the job has output.format {loader.format}: write {PADDED}")

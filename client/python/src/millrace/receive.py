@@ -85,7 +85,7 @@ def parted(arrays: dict[str, Any], rows: list[bytes]) -> Microbatch:
 
 
 class Step(NamedTuple):
-    """A rank's part of one step. ``end`` says that there is no such step."""
+    """A rank's part of one step. ``end``: there is no such step."""
 
     step: int
     end: bool

@@ -264,7 +264,7 @@ class Dataset(IterableDataset[Batch], StateNames):
 
     source: a Loader, or an address; options are those of millrace.connect().
     state_every: in a worker process, attach the state to the batches of every
-        so many steps (one small request each); 0 for none. Where the topology of
+        that number of steps (one small request each); 0 for none. Where the topology of
         the job may change, leave it at 1: the state to save then is that of the
         last batch before TopologyChanged.
 

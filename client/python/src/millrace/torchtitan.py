@@ -63,7 +63,7 @@ class DataLoader(StateNames):
             num_tokens_per_batch: int | None = None,
             **_: Any,
         ) -> DataLoader:
-            """Returns the loader of a rank. What else it is told, the job spec says."""
+            """Returns the loader of a rank. The job spec says the rest."""
             options = {"dp_rank": dp_rank, "dp_size": dp_world_size, **self.options}
             if seq_len is not None:
                 num_tokens_per_batch = seq_len * local_batch_size

@@ -79,7 +79,7 @@ def mrope(
     documents: how many documents each row has.
     source: ``image.source`` of the microbatch.
 
-    First come the text positions, by which documents are told apart, then those of time,
+    First come the text positions, which tell documents apart, then those of time,
     height and width. They count as one where there is no image. The tokens of an image
     share a time, and have the row and the column of their block of patches; what is behind it
     goes on after the largest of these.

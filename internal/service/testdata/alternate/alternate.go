@@ -30,7 +30,7 @@ func Plan(s *strategy.Step) error {
 	return g.Plan()
 }
 
-// moved gives the samples of a row to the one so many further on.
+// moved gives the samples of a row to the one further on by a number.
 func moved(s *strategy.Step) error {
 	shape, dp := s.Shape(), s.Tree().Sizes().DP
 	rowOf := make([]int32, len(s.RowOf()))
