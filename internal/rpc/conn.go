@@ -32,7 +32,7 @@ import (
 type Security struct {
 	CertFile      string // PEM; with KeyFile
 	KeyFile       string
-	CAFile        string // PEM; who must have signed the other side (mutual TLS)
+	CAFile        string // PEM; the CA certificates that peers must be signed by (mutual TLS)
 	Insecure      bool   // allow plain text off loopback: the network is trusted
 	AccessKeyFile string // holds the access key; default: MILLRACE_ACCESS_KEY, MILLRACE_ACCESS_KEY_FILE, or what is left for clients
 
