@@ -12,11 +12,16 @@ import (
 const (
 	ackDeadline = 10 * time.Second // of one call: its answer waits for nothing
 	lastAck     = 5 * time.Second  // that Close waits for the last one
+
+	// ackDelay is how long a position may wait for the next request for a step, which takes
+	// it along for nothing. A request that itself waits for the position waits that much longer.
+	ackDelay = 2 * time.Millisecond
 )
 
-// acks tells the service how far the trainer of a client that reads ahead is. Its goroutine
-// makes one call at a time: of the positions that come meanwhile only the newest is sent. A
-// client that does not read ahead says how far it is with each request.
+// acks tells the service how far the trainer of a client that reads ahead is, where no
+// request for a step says so in time. Its goroutine makes one call at a time: of the
+// positions that come meanwhile only the newest is sent. A client that does not read ahead
+// says how far it is with each request.
 type acks struct {
 	rose    chan struct{}   // of one: there is a newer position
 	open    context.Context // until close: then a call that is lost is not made again
@@ -41,9 +46,22 @@ func (a *acks) run(c *Client, told int64) {
 		case <-a.rose:
 		case <-a.open.Done():
 		}
-		if c.position.Load() > told {
+		if position := c.position.Load(); position > told && !a.takenAlong(c, position) {
 			told = a.send(c, told)
 		}
+	}
+}
+
+// takenAlong waits a moment for a request that takes a position along. The last position is
+// sent in any case: nobody looks whether that request arrived.
+func (a *acks) takenAlong(c *Client, position int64) bool {
+	delay := time.NewTimer(ackDelay)
+	defer delay.Stop()
+	select {
+	case <-delay.C:
+		return c.carried.Load() >= position
+	case <-a.open.Done():
+		return false
 	}
 }
 

@@ -191,6 +191,7 @@ type Client struct {
 	session  session
 	next     int64        // step that Next returns
 	position atomic.Int64 // the trainer is done with all steps before it
+	carried  atomic.Int64 // the position that the last request for a step took along
 	reader   *reader      // nil if nothing is read ahead
 	acks     *acks        // beside reader
 	failed   error        // what Next returns from now on
@@ -260,13 +261,15 @@ func (c *Client) At(ctx context.Context, step int64) (*Batch, error) {
 
 // fetchOnce asks once, where the rank has joined.
 func (c *Client) fetchOnce(ctx context.Context, at *joined, step int64) (*Batch, error) {
+	position := c.position.Load()
 	stream, err := pb.NewConstructorClient(at.data).Batch(ctx, &pb.BatchRequest{
 		Identity: at.reply.Identity, Generation: at.reply.Generation,
-		Step: uint64(step), Acked: uint64(c.position.Load()), Rank: c.opts.Rank.wire(), Join: at.reply.Join,
+		Step: uint64(step), Acked: uint64(position), Rank: c.opts.Rank.wire(), Join: at.reply.Join,
 	})
 	if err != nil {
 		return nil, rpc.FromStatus(err)
 	}
+	c.carried.Store(position)
 	m := &memory{}
 	select {
 	case m = <-c.spares:

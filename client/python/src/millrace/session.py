@@ -60,6 +60,7 @@ class Session:
         self.config = config
         self.acked = step or 0  # steps the trainer is done with
         self.told = self.acked  # of these, what the service knows
+        self.carried = self.acked  # and what the last request for a step took along
         self.lost: LostError | None = None  # the last one of the step under way
         self.retries = 0
         self.tokens: dict[int, bytes] = {} if step is None else {step: token}
@@ -225,6 +226,7 @@ class Session:
             join=reply.join,
         )
         call = self._ask(reply.constructor, request, seconds, what)
+        self.carried = request.acked
         try:
             received = receive(self._frames(call, what), step)
         except BugError as error:
