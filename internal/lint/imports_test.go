@@ -46,6 +46,21 @@ var rules = []rule{
 		why:   "the plan of a step is pure: no clock, disk, network, goroutine or randomness can reach it, so that no run can differ from another",
 	},
 	{
+		of:    []string{"./planner/...", "./internal/planner/plan", "./internal/planner/mix", "./internal/planner/change", "./internal/planner/token", "./internal/planner/cut", "./internal/planner/compile", "./internal/planner/control"},
+		never: []string{"./internal/planner"},
+		why:   "the shell of the planner is on top: nothing below it knows that it is there",
+	},
+	{
+		of:    []string{"./planner/...", "./internal/planner/plan", "./internal/planner/mix", "./internal/planner/change", "./internal/planner/token", "./internal/planner/cut", "./internal/planner/compile"},
+		never: []string{"./internal/planner/control"},
+		why:   "protocols use plans, positions and changes; these know of no protocol",
+	},
+	{
+		of:    []string{"./planner/..."},
+		never: []string{"./internal/planner/..."},
+		why:   "what programs of other people import needs nothing of the planner",
+	},
+	{
 		of:    []string{"./internal/planner/token"},
 		never: append([]string{"os", "os/...", "sync", "sync/...", "log", "log/...", "./internal/checkpoint", "./jobspec", "./internal/sourceloader/..."}, append(network, chance...)...), except: []string{"google.golang.org/protobuf/..."}, direct: true,
 		why: "a token is a function of a position, and a position of a token: whoever plans, previews or tests reads the same",
