@@ -50,7 +50,7 @@ func (s *Steps) Ack(c Caller) error {
 	if err := s.known(c); err != nil {
 		return err
 	}
-	if s.generation < c.Generation {
+	if s.between || s.generation < c.Generation {
 		return fault.Lostf("this constructor has not heard yet that the job was moved")
 	}
 	if err := s.check(c, max(c.Acked, s.base)); err != nil {

@@ -34,7 +34,7 @@ func (s *Steps) Get(ctx context.Context, c Caller, step uint64) (st *Step, end *
 	w := s.arrive(c.Rank, step, begin)
 	err = s.until(ctx, &s.steps, step, func() bool {
 		st, end, refused = nil, nil, s.failed
-		if refused != nil || s.job == nil {
+		if refused != nil || s.job == nil || s.between {
 			return refused != nil
 		}
 		if refused = s.known(c); refused != nil || s.generation < c.Generation {

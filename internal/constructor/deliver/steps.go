@@ -35,6 +35,7 @@ type Steps struct {
 
 	mu         sync.Mutex // guards the fields below, never held across a wait
 	job        *pb.ConstructorJob
+	between    bool // the job is that of another mesh, and Restart is to follow
 	budget     int64
 	generation uint64
 	origin     uint64 // where the generation began
@@ -106,6 +107,7 @@ func (s *Steps) until(ctx context.Context, of *signals, key uint64, f func() boo
 // Take begins a job, or goes on with it on another mesh.
 func (s *Steps) Take(job *pb.ConstructorJob, budget int64) {
 	s.update(func() {
+		s.between = s.job != nil
 		s.job, s.budget = job, budget
 		if s.joins == nil { // another mesh makes no join unknown
 			s.joins = map[Rank]uint64{}
@@ -116,7 +118,10 @@ func (s *Steps) Take(job *pb.ConstructorJob, budget int64) {
 
 // Restart begins a generation: plans, steps and positions of the one before are void.
 func (s *Steps) Restart(r *pb.Restart) {
-	s.update(func() { s.clear(r) })
+	s.update(func() {
+		s.between = false
+		s.clear(r)
+	})
 }
 
 func (s *Steps) clear(r *pb.Restart) {

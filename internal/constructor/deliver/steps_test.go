@@ -317,6 +317,27 @@ func answer(s *Steps, ctx context.Context, q ask) (*Step, error) {
 	return st, err
 }
 
+// TestBetweenMeshes: the job of another mesh comes before the generation that begins with it.
+// Who asks in between waits for that, and is measured by no step of before.
+func TestBetweenMeshes(t *testing.T) {
+	s := New()
+	job := &pb.ConstructorJob{Buckets: []uint32{0}, Mesh: &pb.Mesh{Dp: 1, Cp: 1, Pp: 1, Tp: 1}, Ahead: 4}
+	s.Take(job, 1<<40)
+	s.Take(job, 1<<40)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if _, err := answer(s, ctx, ask{step: 12, acked: 12}); fault.ClassOf(err) != fault.Lost {
+		t.Errorf("in between: %v, want to wait", err)
+	}
+	if err := s.Ack(Caller{Acked: 12}); fault.ClassOf(err) != fault.Lost {
+		t.Errorf("an acknowledgement in between: %v", err)
+	}
+	s.Restart(&pb.Restart{Generation: 1, NextStep: 7, Remeshed: true, Moved: &pb.Moved{To: 7, Topology: "dp1"}})
+	if _, err := answer(s, t.Context(), ask{step: 12, acked: 12}); fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), "was moved to step 7") {
+		t.Errorf("after it: %v", err)
+	}
+}
+
 // ack gives a rank's position.
 func ack(t testing.TB, s *Steps, r Rank, acked uint64) {
 	t.Helper()
