@@ -11,15 +11,19 @@ import (
 
 // acks are how far the buckets of this generation are.
 type acks struct {
-	of    map[uint32]Acked // by bucket
-	count map[int64]int    // buckets at a step
-	least int64            // no bucket is at a step before it
+	of    map[uint32]Acked  // by bucket
+	count map[int64]int     // buckets at a step
+	least int64             // no bucket is at a step before it
+	joins map[uint32]uint64 // by bucket, the last join so far when it came there
 }
 
-func newAcks() acks { return acks{of: map[uint32]Acked{}, count: map[int64]int{}} }
+func newAcks() acks {
+	return acks{of: map[uint32]Acked{}, count: map[int64]int{}, joins: map[uint32]uint64{}}
+}
 
-// put notes how far a bucket is.
-func (a *acks) put(x Acked) {
+// put notes how far a bucket is; join is the last one so far.
+func (a *acks) put(x Acked, join uint64) {
+	a.joins[x.Bucket] = join
 	if before, known := a.of[x.Bucket]; known {
 		if a.count[before.Step]--; a.count[before.Step] == 0 {
 			delete(a.count, before.Step)
@@ -49,7 +53,7 @@ func (c *Core) ackedBy(ev Acked) {
 	if ev.Generation != c.job.generation || c.plan == nil {
 		return
 	}
-	c.acks.put(ev)
+	c.acks.put(ev, c.roster.joins)
 	if step, ok := c.acks.slowest(c.job.tree.Sizes().DP, c.plan.Planned()); ok {
 		c.done(step)
 	}

@@ -27,7 +27,9 @@ func (c *Core) position(j *join, tree *mesh.Tree) error {
 	c.note(Info, "job moved", "by", j.req.Rank.String(), "planned", c.plan.Planned(), "done", c.plan.Acked(), "to", j.state.Step, "topology", tree.Canonical())
 	since := uint64(0)
 	if c.isBeginning(j) {
-		since = j.lastHeard(c.job.generation)
+		if since = j.lastHeard(c.job.generation); c.acks.of[j.req.Rank.DP].Step > j.state.Step {
+			since = max(since, c.acks.joins[j.req.Rank.DP])
+		}
 	}
 	moved := &Moved{By: &j.req.Rank, To: j.state.Step, WithoutToken: len(j.req.Token) == 0}
 	return c.move(j.state, j.token.Digest, tree, moved, since)
