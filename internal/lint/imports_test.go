@@ -184,6 +184,11 @@ var rules = []rule{
 		why: "the log keeps bytes: what they mean is the planner's, so that it can be tested, and read, without one",
 	},
 	{
+		of:    []string{"./internal/object"},
+		never: []string{"./..."}, except: []string{"./internal/fault"},
+		why: "the store of objects serves logs and sources alike, and knows neither",
+	},
+	{
 		of:    []string{"./internal/fault", "./internal/didyoumean", "./internal/batch"},
 		never: []string{"*"}, except: []string{"std"},
 		why: "everyone imports them, so they import no one",
@@ -217,6 +222,11 @@ var rules = []rule{
 		of:    []string{"./internal/rpc"},
 		never: []string{"./..."}, except: []string{"./internal/fault", "./internal/proto", "./internal/proto/state"},
 		why: "transport holds no policy of a role",
+	},
+	{
+		of:    []string{"./internal/failpoint"},
+		never: append([]string{"./..."}, network...), except: []string{"./internal/fault"},
+		why: "a site is in the way of every role: without the tag nothing of it may be left",
 	},
 	{
 		of:    []string{"./internal/handover"},
@@ -267,7 +277,7 @@ var rules = []rule{
 	},
 	{
 		of:     []string{"./..."},
-		never:  []string{"./internal/testdata", "./internal/checkpoint/logtest", "./internal/sourceloader/format/formattest", "./internal/sourceloader/store/storetest"},
+		never:  []string{"./internal/testdata", "./internal/checkpoint/logtest", "./internal/object/objecttest", "./internal/sourceloader/format/formattest", "./internal/sourceloader/store/storetest"},
 		except: []string{}, direct: true,
 		why: "helpers of tests stay in tests",
 	},
@@ -297,6 +307,7 @@ var rules = []rule{
 var exempt = map[string][]string{
 	"./internal/testdata":                       {"testing"},                        // a helper of tests
 	"./internal/checkpoint/logtest":             {"testing"},                        // the conformance suite of logs
+	"./internal/object/objecttest":              {"testing"},                        // the conformance suite of object stores
 	"./internal/sourceloader/format/formattest": {"testing", "./internal/testdata"}, // the conformance suite of formats
 	"./internal/sourceloader/store/storetest":   {"testing"},                        // the conformance suite of stores
 	"./bench":                {"./internal/testdata"}, // measures on the same data as the tests

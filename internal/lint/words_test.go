@@ -43,13 +43,15 @@ func allGenerated(p *pkg) bool {
 
 // withoutExample are the packages that have no example that runs, and why.
 var withoutExample = map[string]string{
-	"bench":                       "a command; docs/benchmarks.md shows it",
-	"cmd/millrace":                "a command; the README shows it",
-	"internal/lint":               "tests only",
-	"internal/testdata":           "a helper of tests",
-	"internal/proto":              "generated",
-	"internal/proto/state":        "generated",
-	"internal/checkpoint/logtest": "a conformance suite; each log's test is an example",
+	"bench":                                   "a command; docs/benchmarks.md shows it",
+	"cmd/millrace":                            "a command; the README shows it",
+	"internal/lint":                           "tests only",
+	"internal/testdata":                       "a helper of tests",
+	"internal/faultproxy":                     "a helper of tests",
+	"internal/object/objecttest":              "a conformance suite; each store's test is an example",
+	"internal/proto":                          "generated",
+	"internal/proto/state":                    "generated",
+	"internal/checkpoint/logtest":             "a conformance suite; each log's test is an example",
 	"internal/sourceloader/format/formattest": "a conformance suite; each format's test is an example",
 	"internal/sourceloader/store/storetest":   "a conformance suite; each store's test is an example",
 }

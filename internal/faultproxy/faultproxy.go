@@ -1,0 +1,157 @@
+// Package faultproxy is a TCP proxy for tests that does what broken networks and machines do:
+// it stops carrying bytes while connections stay open, carries one in a while, or resets them.
+//
+// It owns the connections through it and never looks at what they carry.
+package faultproxy
+
+import (
+	"net"
+	"sync"
+	"time"
+)
+
+// Mode is how a proxy treats the bytes of its connections.
+type Mode int
+
+// The modes of a proxy. New connections are accepted in all of them.
+const (
+	Carry   Mode = iota // as they come
+	Stall               // not at all: the other side looks stopped, or half open
+	Trickle             // one byte a second, each way
+)
+
+// Proxy is a TCP proxy. It is safe for concurrent use.
+type Proxy struct {
+	listener net.Listener
+	wait     sync.WaitGroup
+
+	mu      sync.Mutex // guards the fields below
+	changed *sync.Cond // of mu
+	target  string
+	mode    Mode
+	closed  bool
+	conns   map[*net.TCPConn]bool
+}
+
+// Start returns a proxy on a free port of 127.0.0.1. Connections are closed until Forward has
+// named a target.
+func Start() (*Proxy, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	p := &Proxy{listener: l, conns: map[*net.TCPConn]bool{}}
+	p.changed = sync.NewCond(&p.mu)
+	p.wait.Go(p.accept)
+	return p, nil
+}
+
+// Address is where the proxy listens.
+func (p *Proxy) Address() string { return p.listener.Addr().String() }
+
+// Forward names the address that connections go to from now on.
+func (p *Proxy) Forward(target string) { p.update(func() { p.target = target }) }
+
+// Set changes how bytes are treated, of connections that are open, too.
+func (p *Proxy) Set(m Mode) { p.update(func() { p.mode = m }) }
+
+// Reset resets all connections that are open.
+func (p *Proxy) Reset() {
+	p.update(func() {
+		for c := range p.conns {
+			_ = c.SetLinger(0) // so that closing resets it; one that is closed already is of no interest
+			c.Close()
+		}
+	})
+}
+
+// Close resets all connections, takes no more, and waits for all that it runs.
+func (p *Proxy) Close() {
+	p.update(func() { p.closed = true })
+	p.listener.Close()
+	p.Reset()
+	p.wait.Wait()
+}
+
+func (p *Proxy) update(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f()
+	p.changed.Broadcast()
+}
+
+func (p *Proxy) accept() {
+	for {
+		in, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		p.wait.Go(func() { p.join(in.(*net.TCPConn)) })
+	}
+}
+
+// join carries bytes between a connection and one to the target until either ends.
+func (p *Proxy) join(in *net.TCPConn) {
+	p.mu.Lock()
+	target := p.target
+	p.mu.Unlock()
+	conn, err := net.Dial("tcp", target)
+	if err != nil {
+		in.Close()
+		return
+	}
+	out := conn.(*net.TCPConn)
+	p.mu.Lock()
+	over := p.closed
+	p.conns[in], p.conns[out] = true, true
+	p.mu.Unlock()
+	if over {
+		p.Reset()
+	}
+	var both sync.WaitGroup
+	for _, way := range [][2]*net.TCPConn{{in, out}, {out, in}} {
+		both.Go(func() {
+			p.carry(way[1], way[0])
+			in.Close()
+			out.Close()
+		})
+	}
+	both.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.conns, in)
+	delete(p.conns, out)
+}
+
+// carry carries bytes one way.
+func (p *Proxy) carry(to, from *net.TCPConn) {
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buf)
+		if err != nil {
+			return
+		}
+		for rest := buf[:n]; len(rest) > 0; {
+			part := rest[:p.room(len(rest))]
+			rest = rest[len(part):]
+			if _, err := to.Write(part); err != nil {
+				return
+			}
+		}
+	}
+}
+
+// room waits until bytes are carried, and returns how many of n at a time.
+func (p *Proxy) room(n int) int {
+	p.mu.Lock()
+	for p.mode == Stall && !p.closed {
+		p.changed.Wait()
+	}
+	slow := p.mode == Trickle && !p.closed
+	p.mu.Unlock()
+	if slow {
+		time.Sleep(time.Second)
+		return 1
+	}
+	return n
+}

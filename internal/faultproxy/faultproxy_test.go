@@ -1,0 +1,66 @@
+package faultproxy_test
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/millrace-data/millrace/internal/faultproxy"
+)
+
+// TestModes: bytes come, or not, or one in a while, and connections are reset.
+func TestModes(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go io.Copy(c, c)
+		}
+	}()
+	p, err := faultproxy.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	p.Forward(l.Addr().String())
+	c, err := net.Dial("tcp", p.Address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	echo := func(n int, patience time.Duration) (int, error) {
+		if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Write(make([]byte, n)); err != nil {
+			return 0, err
+		}
+		return io.ReadFull(c, make([]byte, n))
+	}
+	if n, err := echo(100_000, 10*time.Second); n != 100_000 {
+		t.Fatalf("carried: %d, %v", n, err)
+	}
+	p.Set(faultproxy.Stall)
+	if n, err := echo(10, 300*time.Millisecond); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("stalled: %d, %v", n, err)
+	}
+	p.Set(faultproxy.Trickle)
+	if n, err := echo(10, 4*time.Second); n > 4 || !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("trickled: %d, %v", n, err)
+	}
+	p.Reset()
+	if _, err := echo(10, 10*time.Second); !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
+		t.Errorf("reset: %v", err)
+	}
+}

@@ -1,0 +1,101 @@
+package object
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/millrace-data/millrace/internal/fault"
+)
+
+// Retry repeats the calls of a Store that fail with an error of class fault.Lost, after a
+// pause that doubles, up to a time. An object that PutIfAbsent finds there when it was
+// repeated, with the same bytes, is its own.
+type Retry struct {
+	Store
+	For time.Duration // how long a call is repeated; default DefaultRetry
+}
+
+// DefaultRetry is longer than a store takes to move a partition or to put a node back, and
+// shorter than trainers wait.
+const DefaultRetry = 20 * time.Second
+
+// Pauses between repeats: the first, and the longest. A pause is a random part of it, so
+// that many who failed at once do not come back at once.
+const (
+	firstPause   = 50 * time.Millisecond
+	longestPause = 2 * time.Second
+)
+
+var _ Store = Retry{}
+
+// again calls fn until it succeeds, fails for good, or the time is over. attempt counts
+// from 0.
+func (r Retry) again(ctx context.Context, fn func(attempt int) error) error {
+	timer := time.NewTimer(cmp.Or(r.For, DefaultRetry))
+	defer timer.Stop()
+	for attempt, pause := 0, firstPause; ; attempt, pause = attempt+1, min(2*pause, longestPause) {
+		err := fn(attempt)
+		if err == nil || fault.ClassOf(err) != fault.Lost || ctx.Err() != nil {
+			return err
+		}
+		select {
+		case <-time.After(pause/4 + rand.N(3*pause/4)):
+		case <-timer.C:
+			return fault.Lostf("%w (tried %d times)", err, attempt+1)
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// Get implements Store.
+func (r Retry) Get(ctx context.Context, key string, part Range) (data []byte, err error) {
+	err = r.again(ctx, func(int) (err error) { data, err = r.Store.Get(ctx, key, part); return err })
+	return data, err
+}
+
+// Stat implements Store.
+func (r Retry) Stat(ctx context.Context, key string) (info Info, err error) {
+	err = r.again(ctx, func(int) (err error) { info, err = r.Store.Stat(ctx, key); return err })
+	return info, err
+}
+
+// Put implements Store.
+func (r Retry) Put(ctx context.Context, key string, data []byte) error {
+	return r.again(ctx, func(int) error { return r.Store.Put(ctx, key, data) })
+}
+
+// PutIfAbsent implements Store.
+func (r Retry) PutIfAbsent(ctx context.Context, key string, data []byte) error {
+	return r.again(ctx, func(attempt int) error {
+		err := r.Store.PutIfAbsent(ctx, key, data)
+		if attempt == 0 || !isExists(err) {
+			return err
+		}
+		found, readErr := r.Store.Get(ctx, key, Whole)
+		switch {
+		case readErr != nil && fault.ClassOf(readErr) == fault.Lost:
+			return readErr
+		case readErr == nil && bytes.Equal(found, data):
+			return nil // an attempt before was done, and its answer lost
+		}
+		return err
+	})
+}
+
+// List implements Store.
+func (r Retry) List(ctx context.Context, prefix, after string) (all []Info, err error) {
+	err = r.again(ctx, func(int) (err error) { all, err = r.Store.List(ctx, prefix, after); return err })
+	return all, err
+}
+
+// Delete implements Store.
+func (r Retry) Delete(ctx context.Context, key string) error {
+	return r.again(ctx, func(int) error { return r.Store.Delete(ctx, key) })
+}
+
+func isExists(err error) bool { return errors.Is(err, ErrExists) }

@@ -1,0 +1,235 @@
+package object
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
+
+	"github.com/millrace-data/millrace/internal/fault"
+)
+
+// S3 is a Store in a bucket of an object store that speaks S3. A version is an ETag. Each
+// call is one request and is not repeated; [Retry] does that.
+type S3 struct {
+	client minio.Core
+	bucket string
+	prefix string // of all keys, with a slash at its end, or ""
+}
+
+var _ Store = (*S3)(nil)
+
+// S3Options say where a bucket is.
+type S3Options struct {
+	Bucket    string
+	Prefix    string // of all keys; "" for none
+	Endpoint  string // HOST or HOST:PORT
+	Plain     bool   // HTTP instead of HTTPS
+	Region    string
+	PathStyle bool                     // the bucket is in the path, not in the host's name
+	Creds     *credentials.Credentials // default: those of the environment, of ~/.aws and of the machine, in this order
+}
+
+// Limits of one HTTP request.
+const (
+	dialTimeout   = 5 * time.Second
+	headerTimeout = 30 * time.Second // from the end of a request to the first byte of its answer
+	connections   = 64               // kept to one host: as many as blocks are read at a time
+)
+
+// NewS3 returns the store in a bucket, which must be there. It sends nothing.
+func NewS3(opts S3Options) (*S3, error) {
+	if opts.Creds == nil {
+		opts.Creds = credentials.NewChainCredentials([]credentials.Provider{
+			&credentials.EnvAWS{}, &credentials.EnvMinio{}, &credentials.FileAWSCredentials{},
+			&credentials.IAM{Client: &http.Client{Timeout: dialTimeout}},
+		})
+	}
+	lookup := minio.BucketLookupDNS
+	if opts.PathStyle {
+		lookup = minio.BucketLookupPath
+	}
+	client, err := minio.New(opts.Endpoint, &minio.Options{
+		Creds: opts.Creds, Secure: !opts.Plain, Region: opts.Region, BucketLookup: lookup, MaxRetries: 1,
+		Transport: &http.Transport{
+			Proxy:                 http.ProxyFromEnvironment,
+			DialContext:           (&net.Dialer{Timeout: dialTimeout}).DialContext,
+			TLSHandshakeTimeout:   dialTimeout,
+			ResponseHeaderTimeout: headerTimeout,
+			MaxIdleConns:          connections,
+			MaxIdleConnsPerHost:   connections,
+			IdleConnTimeout:       time.Minute,
+			DisableCompression:    true, // an object that is compressed is what it is
+		},
+	})
+	if err != nil {
+		return nil, fault.Userf("the object store at %s: %w", opts.Endpoint, err)
+	}
+	prefix := strings.Trim(opts.Prefix, "/")
+	if prefix != "" {
+		if err := checkKey(prefix); err != nil {
+			return nil, err
+		}
+		prefix += "/"
+	}
+	return &S3{minio.Core{Client: client}, opts.Bucket, prefix}, nil
+}
+
+// String implements Store.
+func (s *S3) String() string {
+	return "s3://" + s.bucket + "/" + strings.TrimSuffix(s.prefix, "/") + " at " + s.client.EndpointURL().Host
+}
+
+// Get implements Store.
+func (s *S3) Get(ctx context.Context, key string, r Range) ([]byte, error) {
+	data, err := s.get(ctx, key, r)
+	return data, wrap(s, "reading", key, s3Error(err))
+}
+
+func (s *S3) get(ctx context.Context, key string, r Range) ([]byte, error) {
+	if err := checkCall(ctx, key); err != nil {
+		return nil, err
+	}
+	if r.N == 0 { // S3 has no empty range
+		info, err := s.Stat(ctx, key)
+		if err == nil && r.Version != "" && r.Version != info.Version {
+			err = fault.As(fault.User, ErrChanged)
+		}
+		return nil, err
+	}
+	var opts minio.GetObjectOptions
+	var err error
+	switch {
+	case r.N > 0:
+		err = opts.SetRange(r.Off, r.Off+r.N-1)
+	case r.Off > 0:
+		err = opts.SetRange(r.Off, 0)
+	}
+	if err == nil && r.Version != "" {
+		err = opts.SetMatchETag(r.Version)
+	}
+	if err != nil {
+		return nil, err
+	}
+	body, info, _, err := s.client.GetObject(ctx, s.bucket, s.prefix+key, opts)
+	if minio.ToErrorResponse(err).StatusCode == http.StatusRequestedRangeNotSatisfiable {
+		return nil, nil // the object ends before
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	return readAll(body, info.Size)
+}
+
+// readAll reads n bytes, or as many as there are if n is negative: a body may end early.
+func readAll(body io.Reader, n int64) ([]byte, error) {
+	if n < 0 {
+		return io.ReadAll(body)
+	}
+	data := make([]byte, n)
+	_, err := io.ReadFull(body, data)
+	return data, err
+}
+
+// Stat implements Store.
+func (s *S3) Stat(ctx context.Context, key string) (Info, error) {
+	err := checkCall(ctx, key)
+	var info minio.ObjectInfo
+	if err == nil {
+		info, err = s.client.StatObject(ctx, s.bucket, s.prefix+key, minio.StatObjectOptions{})
+	}
+	if err != nil {
+		return Info{}, wrap(s, "looking up", key, s3Error(err))
+	}
+	return Info{key, info.Size, info.ETag}, nil
+}
+
+// Put implements Store.
+func (s *S3) Put(ctx context.Context, key string, data []byte) error {
+	return wrap(s, "writing", key, s3Error(s.put(ctx, key, data, minio.PutObjectOptions{})))
+}
+
+// PutIfAbsent implements Store.
+func (s *S3) PutIfAbsent(ctx context.Context, key string, data []byte) error {
+	var opts minio.PutObjectOptions
+	opts.SetMatchETagExcept("*") // If-None-Match: *
+	err := s.put(ctx, key, data, opts)
+	switch response := minio.ToErrorResponse(err); {
+	case response.StatusCode == http.StatusPreconditionFailed:
+		err = fault.As(fault.User, ErrExists)
+	case response.StatusCode == http.StatusConflict: // another one is creating it, and may yet fail
+		err = fault.Lostf("%w: another create of it is under way", err)
+	}
+	return wrap(s, "creating", key, s3Error(err))
+}
+
+func (s *S3) put(ctx context.Context, key string, data []byte, opts minio.PutObjectOptions) error {
+	if err := checkCall(ctx, key); err != nil {
+		return err
+	}
+	_, err := s.client.PutObject(ctx, s.bucket, s.prefix+key, bytes.NewReader(data), int64(len(data)), "", "", opts)
+	return err
+}
+
+// List implements Store.
+func (s *S3) List(ctx context.Context, prefix, after string) (all []Info, err error) {
+	opts := minio.ListObjectsOptions{Prefix: s.prefix + prefix, Recursive: true}
+	if after != "" {
+		opts.StartAfter = s.prefix + after
+	}
+	for o := range s.client.ListObjectsIter(ctx, s.bucket, opts) {
+		if o.Err != nil {
+			return nil, wrap(s, "listing", prefix, s3Error(o.Err))
+		}
+		if key := strings.TrimPrefix(o.Key, s.prefix); key > after && !strings.HasSuffix(key, "/") { // some stores list folders
+			all = append(all, Info{key, o.Size, o.ETag})
+		}
+	}
+	if err := ctx.Err(); err != nil { // the client ends a list that is cancelled as if it were whole
+		return nil, wrap(s, "listing", prefix, fault.As(fault.Lost, err))
+	}
+	return all, nil
+}
+
+// Delete implements Store.
+func (s *S3) Delete(ctx context.Context, key string) error {
+	err := checkCall(ctx, key)
+	if err == nil {
+		err = s.client.RemoveObject(ctx, s.bucket, s.prefix+key, minio.RemoveObjectOptions{})
+	}
+	if err = s3Error(err); errors.Is(err, ErrNotExist) {
+		return nil
+	}
+	return wrap(s, "removing", key, err)
+}
+
+// s3Error gives an error of the client its class, and says what to do.
+func s3Error(err error) error {
+	if err == nil || fault.ClassOf(err) != fault.Bug {
+		return err
+	}
+	r := minio.ToErrorResponse(err)
+	switch {
+	case r.Code == "NoSuchBucket":
+		return fault.Userf("%w: %w: create the bucket, or name another one", ErrNotExist, err)
+	case r.StatusCode == http.StatusNotFound:
+		return fault.Userf("%w: %w: check the bucket and the path", ErrNotExist, err)
+	case r.StatusCode == http.StatusPreconditionFailed:
+		return fault.Userf("%w: %w", ErrChanged, err)
+	case r.StatusCode == http.StatusTooManyRequests, r.StatusCode == http.StatusRequestTimeout, r.Code == "RequestTimeout":
+		return fault.As(fault.Lost, err)
+	case r.StatusCode == http.StatusForbidden, r.StatusCode == http.StatusUnauthorized:
+		return fault.Userf("%w: give these credentials the right to it, or set others (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or ~/.aws/credentials)", err)
+	case 400 <= r.StatusCode && r.StatusCode < 500:
+		return fault.Userf("%w: check endpoint, region and path_style of the URL", err)
+	}
+	return fault.As(fault.Lost, err)
+}
