@@ -5,6 +5,8 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
+STATICCHECK = v0.8.2
+GOVULNCHECK = v1.9.0
 BIN := bin/millrace
 VENV := .venv
 VENV_TORCH := .venv-torch
@@ -14,7 +16,7 @@ STEPS ?= 40
 FRAMEWORKS := torch torchdata torchtitan transformers accelerate lightning jax grain orbax-checkpoint
 space := $(subst ,, )
 
-.PHONY: help build demo test go-test race lint generate generate-check bench fuzz py py-torch py-frameworks py-debian-torch clean
+.PHONY: help build demo test go-test race lint vulncheck generate generate-check bench fuzz py py-torch py-frameworks py-debian-torch s3-server rig soak clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/' | expand -t 26
@@ -33,9 +35,13 @@ go-test: ## Go tests
 race: ## Go tests under the race detector
 	go test -race -shuffle=on ./...
 
-lint: ## formatting, vet
+lint: ## formatting, vet, staticcheck
 	@unformatted=$$(git ls-files '*.go' | xargs gofmt -l); if [ -n "$$unformatted" ]; then echo "not gofmt-ed: $$unformatted"; exit 1; fi
 	go vet ./...
+	go run honnef.co/go/tools/cmd/staticcheck@$(STATICCHECK) ./...
+
+vulncheck: ## known vulnerabilities of dependencies; needs vuln.go.dev
+	go run golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK) ./...
 
 generate: ## write generated files: protobuf code, the job spec's reference page
 	@command -v protoc >/dev/null || { echo "protoc is missing: install protobuf-compiler (Debian) or protobuf (brew)"; exit 1; }
@@ -49,6 +55,23 @@ generate-check: generate ## fail if generated files are not up to date (protoc's
 bench: ## measure, beside the ceilings of this machine (minutes; writes build/bench.jsonl)
 	@mkdir -p build
 	go run ./bench -out build/bench.jsonl
+
+RIG := build/rig
+KILLS ?= 3000
+SEED ?= 1
+
+rig: ## the binaries that soak runs, static, for a machine without Go: build/rig
+	CGO_ENABLED=0 go build -trimpath -tags failpoint -o $(RIG)/millrace-failpoint ./cmd/millrace
+	CGO_ENABLED=0 go build -trimpath -o $(RIG)/millrace ./cmd/millrace
+	CGO_ENABLED=0 go build -trimpath -o $(RIG)/ ./bench/killmatrix ./bench/stalls
+	CGO_ENABLED=0 go test -trimpath -c -o $(RIG)/metamorphic.test ./internal/metamorphic
+	CGO_ENABLED=0 go test -trimpath -c -o $(RIG)/sim.test ./internal/sim
+
+soak: rig ## kill every role at every failpoint, stop and cut off roles, damage logs (about an hour; KILLS=3000 SEED=1)
+	$(RIG)/killmatrix -millrace $(RIG)/millrace-failpoint -kills $(KILLS) -damage 600 -seed $(SEED) -markdown $(RIG)/kills.md -json $(RIG)/kills.json
+	$(RIG)/stalls -millrace $(RIG)/millrace -markdown $(RIG)/stalls.md -json $(RIG)/stalls.jsonl -svg $(RIG)/stalls.svg
+	$(RIG)/metamorphic.test -test.run TestSeeds -test.timeout 60m -seed $(SEED) -seeds 2000
+	$(RIG)/sim.test -test.run TestSeeds -test.timeout 60m -seed $(SEED) -seeds 3000
 
 fuzz: ## fuzz every decoder for 20 s each
 	@for t in $$(grep -rlE '^func Fuzz' --include='*_test.go' .); do \
@@ -66,6 +89,12 @@ $(VENV)/installed: $(VENV)/bin/python client/python/pyproject.toml $(shell find 
 
 $(VENV)/tested: $(VENV)/installed
 	$(VENV)/bin/python -m pip install --quiet pytest mypy ruff
+	@touch $@
+
+s3-server: bin/versitygw ## build the S3 server that tests use (minutes, once); without it they are skipped
+
+bin/versitygw: internal/tools/s3server/go.mod
+	cd internal/tools/s3server && go build -o $(CURDIR)/$@ github.com/versity/versitygw/cmd/versitygw
 	@touch $@
 
 py: build $(VENV)/tested ## Python client: format, types, tests against the real service

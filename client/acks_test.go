@@ -34,6 +34,7 @@ type planned struct {
 	acks    []uint64 // in the order of their coming
 	asked   []uint64 // steps, by request
 	lose    int      // acknowledgements that are lost before one counts
+	deaf    int      // joins that are lost before one counts
 }
 
 // servePlanned serves until the test ends.
@@ -64,6 +65,11 @@ func servePlanned(t *testing.T, p *planned) *planned {
 }
 
 func (p *planned) Join(context.Context, *pb.JoinRequest) (*pb.JoinReply, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.deaf--; p.deaf >= 0 {
+		return nil, rpc.ToStatus(fault.Lostf("the connection broke"))
+	}
 	return &pb.JoinReply{Protocol: p.protocol, Constructor: p.address, Fetches: true, Join: 1}, nil
 }
 
@@ -143,13 +149,19 @@ func TestCloseAcknowledgesNoStepInUse(t *testing.T) {
 	}
 }
 
-// TestProtocol: a client and a service of other versions refuse each other at once, and say which
-// of the two to upgrade.
+// TestProtocol: a client and a service speak the newest version that both know, and refuse each
+// other at once if there is none; then they say which of the two to upgrade.
 func TestProtocol(t *testing.T) {
-	for protocol, upgrade := range map[uint32]string{0: "upgrade the service", rpc.Protocol + 1: "upgrade the client"} {
+	for protocol, upgrade := range map[uint32]string{0: "upgrade the service", rpc.Oldest - 1: "upgrade the service", rpc.Protocol + 1: "upgrade the client"} {
 		p := servePlanned(t, &planned{protocol: protocol})
 		_, err := client.Open(t.Context(), p.address, client.Options{})
 		isUser(t, err, upgrade)
+	}
+	for protocol := uint32(rpc.Oldest); protocol <= rpc.Protocol; protocol++ {
+		p := servePlanned(t, &planned{protocol: protocol, end: 2})
+		if _, err := open(t.Context(), t, p.address, client.Options{}).Next(t.Context()); err != nil {
+			t.Errorf("a service of protocol %d: %v", protocol, err)
+		}
 	}
 	withService(t, func(ctx context.Context, address string) {
 		conn, err := rpc.Dial(address, client.Security{})
@@ -157,11 +169,38 @@ func TestProtocol(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		for protocol, upgrade := range map[uint32]string{0: "upgrade the client", rpc.Protocol + 1: "upgrade the service"} {
-			_, err := pb.NewPlannerClient(conn).Join(ctx, &pb.JoinRequest{Rank: &pb.Coordinates{}, Protocol: protocol})
-			isUser(t, rpc.FromStatus(err), upgrade)
+		for _, theirs := range []struct {
+			lowest, newest, spoken uint32
+			upgrade                string
+		}{
+			{0, 0, 0, "upgrade the client"},
+			{rpc.Oldest - 1, rpc.Oldest - 1, 0, "upgrade the client"},
+			{rpc.Oldest, 0, rpc.Oldest, ""}, // as clients before protocol 3 say it
+			{rpc.Oldest - 1, rpc.Oldest, rpc.Oldest, ""},
+			{rpc.Oldest, rpc.Protocol, rpc.Protocol, ""},
+			{rpc.Protocol, rpc.Protocol + 1, rpc.Protocol, ""},
+			{rpc.Protocol + 1, rpc.Protocol + 2, 0, "upgrade the service"},
+		} {
+			reply, err := pb.NewPlannerClient(conn).Join(ctx, &pb.JoinRequest{Rank: &pb.Coordinates{}, Protocol: theirs.lowest, Newest: theirs.newest})
+			if theirs.upgrade != "" {
+				isUser(t, rpc.FromStatus(err), theirs.upgrade)
+			} else if err != nil || reply.Protocol != theirs.spoken {
+				t.Errorf("a client of %d to %d: protocol %d, %v; want %d", theirs.lowest, theirs.newest, reply.GetProtocol(), err, theirs.spoken)
+			}
 		}
 	})
+}
+
+// TestLostJoin: a first join whose answer is lost is made again until the deadline, whose error
+// names why.
+func TestLostJoin(t *testing.T) {
+	p := servePlanned(t, &planned{protocol: rpc.Protocol, deaf: 3})
+	open(t.Context(), t, p.address, client.Options{})
+	p = servePlanned(t, &planned{protocol: rpc.Protocol, deaf: 1 << 30})
+	_, err := client.Open(t.Context(), p.address, client.Options{Deadline: 300 * time.Millisecond})
+	if fault.ClassOf(err) != fault.Lost || !strings.Contains(err.Error(), "the connection broke") {
+		t.Errorf("got %v", err)
+	}
 }
 
 // TestPrefetchOfAShortPlan: against the real service, too, a client may read further ahead than

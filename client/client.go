@@ -187,7 +187,7 @@ func (b *Batch) Release() {
 type Client struct {
 	opts     Options
 	address  string
-	planner  *grpc.ClientConn
+	planners *planners
 	session  session
 	next     int64        // step that Next returns
 	position atomic.Int64 // the trainer is done with all steps before it
@@ -200,24 +200,40 @@ type Client struct {
 }
 
 // Open joins the job served at address (the planner's, or that of `millrace
-// serve`) as one rank. A *UserError means that rank, spec or token do not
+// serve`) as one rank. Several addresses, separated by commas, are those of the planner and
+// of others that may take its place; each is tried in turn. A *UserError means that rank, spec or token do not
 // fit the job.
 func Open(ctx context.Context, address string, opts Options) (*Client, error) {
 	opts.withDefaults()
 	c := &Client{opts: opts, address: address, spares: make(chan *memory, maxSpares)}
 	c.session.init()
 	var err error
-	if c.planner, err = rpc.Dial(address, opts.Security); err != nil {
+	if c.planners, err = dialPlanners(address, opts.Security); err != nil {
 		return nil, err
 	}
 	if c.next, err = c.join(ctx); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
 	c.position.Store(c.next)
-	if depth := min(opts.Prefetch, maxPrefetch); depth > 0 {
+	c.begin()
+	return c, nil
+}
+
+// begin reads ahead from the next step on, if the client reads ahead.
+func (c *Client) begin() {
+	if depth := min(c.opts.Prefetch, maxPrefetch); depth > 0 {
 		c.reader, c.acks = c.readAhead(depth), c.startAcks()
 	}
-	return c, nil
+}
+
+// halt ends what begin began. Nothing more is acknowledged.
+func (c *Client) halt() {
+	if c.reader != nil {
+		c.acks.cancel()
+		c.acks.close()
+		c.reader.close()
+		c.reader, c.acks = nil, nil
+	}
 }
 
 // Next returns the next step of this rank, or io.EOF at the end of the data,
@@ -264,7 +280,7 @@ func (c *Client) fetchOnce(ctx context.Context, at *joined, step int64) (*Batch,
 	position := c.position.Load()
 	stream, err := pb.NewConstructorClient(at.data).Batch(ctx, &pb.BatchRequest{
 		Identity: at.reply.Identity, Generation: at.reply.Generation,
-		Step: uint64(step), Acked: uint64(position), Rank: c.opts.Rank.wire(), Join: at.reply.Join,
+		Step: uint64(step), Acked: uint64(position), Rank: c.opts.Rank.wire(), Join: at.reply.Join, Hears: true,
 	})
 	if err != nil {
 		return nil, rpc.FromStatus(err)
@@ -368,19 +384,29 @@ func lineage(r *pb.RowInfo, sources []string) Row {
 }
 
 // State returns the resume token of the position after the last batch returned,
-// and the digest of everything before it. It is the same on all ranks.
+// and the digest of everything before it. It is the same on all ranks. While there is no
+// planner, it waits for one, for as long as for a batch.
 func (c *Client) State(ctx context.Context) (token []byte, digest [32]byte, err error) {
 	if c.closed {
 		return nil, digest, errClosed
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.opts.Deadline)
 	defer cancel()
-	reply, err := c.state(ctx, c.next)
-	if err != nil {
-		return nil, digest, err
+	pauses := rpc.Backoff{Name: c.opts.Rank.String()}
+	for tries := 1; ; tries++ {
+		reply, err := c.state(ctx, c.next)
+		if err == nil {
+			copy(digest[:], reply.Digest)
+			return reply.Token, digest, nil
+		}
+		if !again(ctx, err) {
+			return nil, digest, err
+		}
+		if tries == 1 {
+			c.opts.Log.Warn("the planner was lost, asking again", "rank", c.opts.Rank.String(), "for", "the state", "step", c.next, "err", err)
+		}
+		_ = pauses.Wait(ctx) // if ctx ends, so does the next attempt
 	}
-	copy(digest[:], reply.Digest)
-	return reply.Token, digest, nil
 }
 
 // Step is the step that Next returns next.
@@ -405,8 +431,8 @@ func (c *Client) Close() error {
 		c.reader.close()
 	}
 	err := c.session.close()
-	if c.planner != nil {
-		err = errors.Join(err, c.planner.Close())
+	if c.planners != nil {
+		err = errors.Join(err, c.planners.close())
 	}
 	return err
 }

@@ -41,8 +41,11 @@ func (c *Client) Report(ctx context.Context, r Report) error {
 	req.Identity, req.Step, req.Rank = c.session.now().reply.Identity, uint64(c.next-1), c.opts.Rank.wire()
 	ctx, cancel := context.WithTimeout(ctx, reportDeadline)
 	defer cancel()
-	if _, err := pb.NewPlannerClient(c.planner).Report(ctx, req); err != nil {
-		err = rpc.FromStatus(err)
+	err = c.planners.ask(ctx, func(planner pb.PlannerClient) error {
+		_, err := planner.Report(ctx, req)
+		return err
+	})
+	if err != nil {
 		return fault.As(fault.ClassOf(err), fmt.Errorf("%s reporting step %d to %s: %w", c.opts.Rank, req.Step, c.address, err))
 	}
 	return nil

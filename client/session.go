@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -19,11 +20,13 @@ import (
 // session is a rank's place in the service: where it joined last, and the newest
 // position whose token it knows. It is safe for concurrent use.
 type session struct {
-	turn chan struct{} // a semaphore of one: who joins again
+	turn  chan struct{} // a semaphore of one: who joins again
+	epoch atomic.Uint64 // of the planner: the highest that was heard of
 
 	mu    sync.Mutex // guards the fields below, never held during a call
 	at    *joined
 	began int64 // step of the first join
+	doubt bool  // a join was lost: it may have made this one void
 	step  int64 // of token
 	token []byte
 	conns map[string]*grpc.ClientConn // to constructors, by address; earlier ones may have calls under way
@@ -65,6 +68,28 @@ func (s *session) tokenOf(step int64) []byte {
 	return s.token
 }
 
+// start takes the answer to a join that has nothing to do with those before.
+func (s *session) start(reply *pb.JoinReply, sec rpc.Security) error {
+	s.mu.Lock()
+	s.token, s.began = nil, int64(reply.NextStep)
+	s.mu.Unlock()
+	return s.enter(reply, sec)
+}
+
+// joining notes that a rank asks to join again.
+func (s *session) joining() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.doubt = true
+}
+
+// doubtful says whether a join may have been granted whose answer was lost.
+func (s *session) doubtful() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.doubt
+}
+
 // enter takes the answer to a join.
 func (s *session) enter(reply *pb.JoinReply, sec rpc.Security) error {
 	s.keep(int64(reply.NextStep), reply.Token)
@@ -81,7 +106,7 @@ func (s *session) enter(reply *pb.JoinReply, sec rpc.Security) error {
 	if s.at == nil {
 		s.began = int64(reply.NextStep)
 	}
-	s.at = &joined{reply, conn}
+	s.at, s.doubt = &joined{reply, conn}, false
 	return nil
 }
 
@@ -101,28 +126,56 @@ func (c *Client) join(ctx context.Context) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.Deadline)
 	defer cancel()
 	defer c.logWait(ctx, "to join")()
-	reply, err := c.askToJoin(ctx, c.opts.Token, grpc.WaitForReady(true))
-	if err == nil {
-		err = c.session.enter(reply, c.opts.Security.Of(c.address))
-	}
-	return int64(reply.GetNextStep()), err
-}
-
-func (c *Client) askToJoin(ctx context.Context, token []byte, opts ...grpc.CallOption) (*pb.JoinReply, error) {
-	m, identity := c.opts.Mesh, c.opts.Identity
 	start, err := c.opts.Start.wire()
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
-	if at := c.session.now(); at != nil {
-		identity, start = at.reply.Identity, 0 // another job may be served there by now; the rank goes on where it is
+	req := &pb.JoinRequest{Identity: c.opts.Identity, Token: c.opts.Token, Start: start, Protocol: rpc.Oldest, Newest: rpc.Protocol}
+	reply, err := c.joinAny(ctx, req)
+	if err != nil {
+		return 0, err
 	}
-	reply, err := pb.NewPlannerClient(c.planner).Join(ctx, &pb.JoinRequest{
-		Job: c.opts.Job, Identity: identity, Rank: c.opts.Rank.wire(), Token: token, Start: start,
-		Mesh: &pb.Mesh{Dp: uint32(m.DP), Cp: uint32(m.CP), Pp: uint32(m.PP), Tp: uint32(m.TP)}, Protocol: rpc.Protocol,
-	}, opts...)
-	if err = rpc.FromStatus(err); err == nil {
-		err = rpc.CheckService(reply.Protocol)
+	return int64(reply.NextStep), c.session.enter(reply, c.security())
+}
+
+// joinAny asks all planners in turn until one answers. A join that is lost is made again.
+func (c *Client) joinAny(ctx context.Context, req *pb.JoinRequest) (*pb.JoinReply, error) {
+	opts := []grpc.CallOption{grpc.WaitForReady(len(c.planners.list) == 1)}
+	var lost error // of the attempt before, which names the cause where an expired deadline does not
+	for pauses := (rpc.Backoff{Name: c.opts.Rank.String()}); ; {
+		reply, err := c.askToJoin(ctx, req, opts...)
+		if err == nil {
+			return reply, nil
+		}
+		if !again(ctx, err) {
+			if ctx.Err() != nil {
+				err = cmp.Or(lost, err)
+			}
+			return nil, err
+		}
+		lost = err
+		_ = pauses.Wait(ctx) // if ctx ends, so does the next attempt
+	}
+}
+
+// security is that of connections to constructors: the access key of the planner that
+// answered last counts.
+func (c *Client) security() rpc.Security { return c.opts.Security.Of(c.planners.now().address) }
+
+func (c *Client) askToJoin(ctx context.Context, req *pb.JoinRequest, opts ...grpc.CallOption) (*pb.JoinReply, error) {
+	m := c.opts.Mesh
+	req.Job, req.Rank = c.opts.Job, c.opts.Rank.wire()
+	req.Mesh = &pb.Mesh{Dp: uint32(m.DP), Cp: uint32(m.CP), Pp: uint32(m.PP), Tp: uint32(m.TP)}
+	req.Epoch = c.session.epoch.Load()
+	var reply *pb.JoinReply
+	err := c.planners.ask(ctx, func(planner pb.PlannerClient) (err error) {
+		if reply, err = planner.Join(ctx, req, opts...); err == nil {
+			err = c.session.hear(reply.Epoch)
+		}
+		return err
+	})
+	if err == nil {
+		err = rpc.AgreeService(reply.Protocol)
 	}
 	if err != nil {
 		return nil, fault.As(fault.ClassOf(err), fmt.Errorf("%s cannot join the job at %s: %w", c.opts.Rank, c.address, err))
@@ -130,10 +183,27 @@ func (c *Client) askToJoin(ctx context.Context, token []byte, opts ...grpc.CallO
 	return reply, nil
 }
 
+// hear takes the epoch of a planner. One that is over is refused: another planner took over.
+func (s *session) hear(epoch uint64) error {
+	for {
+		highest := s.epoch.Load()
+		if epoch < highest {
+			return fault.Lostf("the planner is of epoch %d, and another one took over with epoch %d", epoch, highest)
+		}
+		if s.epoch.CompareAndSwap(highest, epoch) {
+			return nil
+		}
+	}
+}
+
+// joinTime is how long the first attempt to join again may take; each further one may take that
+// much more. A planner that is there answers in less, unless it waits for others.
+const joinTime = 10 * time.Second
+
 // rejoin joins again at a position of the trainer after its constructor was lost: the planner
 // knows the constructor that serves the rank now. old is the join that was lost; another
-// goroutine may have replaced it already.
-func (c *Client) rejoin(ctx context.Context, old *joined, step int64) error {
+// goroutine may have replaced it already. attempt counts from 1.
+func (c *Client) rejoin(ctx context.Context, old *joined, step int64, attempt int) error {
 	select {
 	case <-c.session.turn:
 		defer func() { c.session.turn <- struct{}{} }()
@@ -143,27 +213,54 @@ func (c *Client) rejoin(ctx context.Context, old *joined, step int64) error {
 	if c.session.now() != old {
 		return nil
 	}
-	token := c.session.tokenOf(step)
-	if token == nil {
-		reply, err := c.state(ctx, step)
-		if err != nil {
-			return fault.As(fault.ClassOf(err), fmt.Errorf("%s, which is to join the job at %s again at step %d, asking for its state there: %w", c.opts.Rank, c.address, step, err))
-		}
-		token = reply.Token
-	}
-	reply, err := c.askToJoin(ctx, token)
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(attempt)*joinTime)
+	defer cancel()
+	c.session.joining()
+	reply, err := c.joinAt(ctx, old, step)
 	if err != nil {
 		return err
 	}
-	c.opts.Log.Info("the rank joined again", "rank", c.opts.Rank.String(), "step", step, "service", c.address)
-	return c.session.enter(reply, c.opts.Security.Of(c.address))
+	c.opts.Log.Info("the rank joined again", "rank", c.opts.Rank.String(), "step", step, "service", c.planners.now().address)
+	return c.session.enter(reply, c.security())
+}
+
+// byPosition is the first version of the protocol in which a rank joins again by its position.
+const byPosition = 3
+
+// joinAt joins again at a step: the rank says which generation it is of and, if it knows it, the
+// token of the step. A service that does not take positions is asked for the token; so is one
+// without a log that does not know this one, as ranks that come with tokens may teach it.
+func (c *Client) joinAt(ctx context.Context, old *joined, step int64) (*pb.JoinReply, error) {
+	req := &pb.JoinRequest{Identity: old.reply.Identity, Token: c.session.tokenOf(step), Protocol: rpc.Oldest, Newest: rpc.Protocol}
+	if old.reply.Protocol >= byPosition {
+		req.At = &pb.Position{Generation: old.reply.Generation, Step: uint64(step)}
+	}
+	if req.At != nil && req.Token == nil {
+		req.Protocol = byPosition // one before it would take the request for that of a rank that begins
+		reply, err := c.askToJoin(ctx, req)
+		if fault.ClassOf(err) != fault.User || c.session.epoch.Load() > 0 {
+			return reply, err
+		}
+	}
+	if req.Token == nil {
+		reply, err := c.state(ctx, step)
+		if err != nil {
+			return nil, fault.As(fault.ClassOf(err), fmt.Errorf("%s, which is to join the job at %s again at step %d, asking for its state there: %w", c.opts.Rank, c.address, step, err))
+		}
+		req.Token, req.Protocol = reply.Token, rpc.Oldest
+	}
+	return c.askToJoin(ctx, req)
 }
 
 // state asks for the resume token of a position, and remembers it.
 func (c *Client) state(ctx context.Context, step int64) (*pb.StateReply, error) {
-	reply, err := pb.NewPlannerClient(c.planner).State(ctx, &pb.StateRequest{Identity: c.session.now().reply.Identity, Step: uint64(step)})
+	var reply *pb.StateReply
+	err := c.planners.ask(ctx, func(planner pb.PlannerClient) (err error) {
+		reply, err = planner.State(ctx, &pb.StateRequest{Identity: c.session.now().reply.Identity, Step: uint64(step)})
+		return err
+	})
 	if err != nil {
-		return nil, rpc.FromStatus(err)
+		return nil, err
 	}
 	c.session.keep(step, reply.Token)
 	return reply, nil
@@ -186,8 +283,13 @@ func (c *Client) fetch(ctx context.Context, step int64) (*Batch, error) {
 		if err == nil || errors.Is(err, io.EOF) {
 			return b, err
 		}
-		if losses++; losses >= rejoinAfter && again(ctx, err) {
-			if err = c.rejoin(ctx, at, c.position.Load()); err == nil {
+		if rpc.JoinedSince(err) && c.session.doubtful() {
+			err = fault.As(fault.Lost, err) // the other client may be this one
+		}
+		losses++
+		_, silent := rpc.Silent(err)
+		if stale := silent || rpc.JoinAgain(err) || rpc.JoinedSince(err); (stale || losses >= rejoinAfter) && again(ctx, err) {
+			if err = c.rejoin(ctx, at, c.position.Load(), losses); err == nil {
 				losses = 0
 				continue
 			}

@@ -45,7 +45,7 @@ func (c *Client) logWaiting(ctx context.Context, what string, waited time.Durati
 	var status struct {
 		WaitingFor string `json:"waiting_for"`
 	}
-	reply, err := pb.NewPlannerClient(c.planner).Status(asking, &pb.StatusRequest{})
+	reply, err := pb.NewPlannerClient(c.planners.now().conn).Status(asking, &pb.StatusRequest{})
 	if err == nil {
 		err = json.Unmarshal(reply.Json, &status)
 	}

@@ -220,6 +220,10 @@ var badRecordsObject = object{title: "bad_records", short: "policy", fields: []f
 		doc: "Stop the job, or skip the record and name it in the skip ledger."},
 	{key: "limit", name: "Limit", kind: countKind, def: 100, max: math.MaxInt32,
 		doc: "With `skip`: the job stops when more than this many were skipped in one epoch."},
+	{key: "window", name: "Window", kind: countKind, def: 10_000, min: 1, max: math.MaxInt32,
+		doc: "The records in a row that `window_limit` is about, to the block."},
+	{key: "window_limit", name: "WindowLimit", kind: countKind, min: 1, max: math.MaxInt32, empty: true, auto: "1000, and none if `limit` is more",
+		doc: "With `skip`: the job stops when more than this many of `window` records in a row were skipped, whatever `limit` says."},
 }}
 
 var mixObject = object{title: "mix", fields: []field{

@@ -1,6 +1,7 @@
 package jobspec
 
 import (
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -141,6 +142,22 @@ type Shuffle struct {
 type BadRecords struct {
 	Policy string // stop (default) or skip
 	Limit  int    // with skip: the job stops when more than this many were skipped in one epoch; default 100
+
+	// With skip the job stops, too, when more than WindowLimit of Window records in a row
+	// (default 10,000) were skipped. WindowLimit 0 is 1000, and none if Limit is more: who
+	// expects that many an epoch expects them close together.
+	Window, WindowLimit int
+}
+
+// InWindow is how many of Window records in a row may be skipped.
+func (b BadRecords) InWindow() int {
+	switch {
+	case b.WindowLimit > 0:
+		return b.WindowLimit
+	case b.Limit > 1000:
+		return math.MaxInt
+	}
+	return 1000
 }
 
 // Mix says how much of each source.

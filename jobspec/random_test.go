@@ -63,7 +63,7 @@ func randomSource(rng *rand.Rand, i, length int) Source {
 		Name: fmt.Sprintf("%s%d", randomName(rng), i), Format: pick(rng, "", "parquet", "text"),
 		Files: []string{randomText(rng)}, ChunkBytes: 1 + rng.Int64N(1<<30),
 		Long: Long{pick(rng, "split", "truncate", "drop"), 1 + rng.IntN(length)}, Shuffle: Shuffle{rng.IntN(2) == 0, 1 + rng.IntN(9)},
-		BadRecords: BadRecords{pick(rng, "stop", "skip"), rng.IntN(9)}, Limit: rng.Int64N(9), MaxRecord: rng.Int64N(9), MaxElements: rng.IntN(9),
+		BadRecords: BadRecords{pick(rng, "stop", "skip"), rng.IntN(9), 1 + rng.IntN(9), rng.IntN(9)}, Limit: rng.Int64N(9), MaxRecord: rng.Int64N(9), MaxElements: rng.IntN(9),
 	}
 	for i := range rng.IntN(3) {
 		s.Keep = append(s.Keep, fieldpath.Path{{Key: fmt.Sprint(i)}, {Key: randomText(rng)}}.String())

@@ -7,27 +7,37 @@ import (
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/millrace-data/millrace/internal/failpoint"
 )
 
 // batch is a write to come, all of it or nothing, and the mark that it leads to.
 type batch struct {
-	log  *Pebble
-	db   *pebble.Batch
-	mark mark
-	err  error // the first
+	log     *Pebble
+	db      *pebble.Batch // reads what is put into it, and else the database
+	mark    mark
+	epoch   uint64
+	place   *Place             // that it leads to
+	digests map[int64][32]byte // that came with it
+	dirty   bool               // it has more than digests
+	err     error              // the first
 }
 
 // newBatch begins the next write, with the digests that wait for one.
 func (l *Pebble) newBatch() *batch {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	b := &batch{log: l, db: l.db.NewBatch(), mark: l.mark}
+	b := &batch{log: l, db: l.db.NewIndexedBatch(), mark: l.mark, epoch: l.epoch, place: l.place, digests: map[int64][32]byte{}}
 	b.mark.seq++
 	b.mark.before = b.mark.sum
+	if l.format < formatVersion {
+		b.set(formatKey, encodeFormat(formatVersion))
+	}
 	for _, step := range slices.Sorted(maps.Keys(l.digests)) {
 		digest := l.digests[step]
 		b.put(digestKind.key(step), digest[:])
 	}
+	b.dirty = false
 	return b
 }
 
@@ -35,6 +45,7 @@ func (l *Pebble) newBatch() *batch {
 func (b *batch) put(key, value []byte) {
 	b.mark.sum.toggle(key, value)
 	b.set(key, value)
+	b.dirty = true
 }
 
 func (b *batch) set(key, value []byte) {
@@ -47,18 +58,12 @@ func (b *batch) set(key, value []byte) {
 func (b *batch) clear(k kind, from int64) {
 	toggle := func(key, value []byte) error { b.mark.sum.toggle(key, value); return nil }
 	if b.err == nil {
-		b.err = b.log.each(k.between(from, math.MaxInt64), toggle)
+		b.err = b.log.each(b.db, k.between(from, math.MaxInt64), toggle)
 	}
 	if b.err == nil {
 		b.err = b.db.DeleteRange(k.key(from), k.end(), nil)
+		b.dirty = true
 	}
-}
-
-// dropDigests forgets the digests from a step on that wait for a batch.
-func (l *Pebble) dropDigests(from int64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	maps.DeleteFunc(l.digests, func(step int64, _ [32]byte) bool { return step >= from })
 }
 
 // commit makes b durable and then its mark, sees that they are where the folder is, and
@@ -69,9 +74,14 @@ func (l *Pebble) commit(b *batch) error {
 		if b.err != nil {
 			return errors.Join(b.err, b.db.Close())
 		}
+		if err := failpoint.Error(failpoint.SyncBefore); err != nil {
+			return errors.Join(err, b.db.Close())
+		}
 		if err := errors.Join(b.db.Commit(pebble.Sync), b.db.Close()); err != nil {
 			return err
 		}
+		failpoint.Hit(failpoint.SyncAfter)
+		defer failpoint.Hit(failpoint.MarkAfter)
 		return writeMark(l.file, b.mark)
 	})
 	if err == nil {
@@ -82,7 +92,7 @@ func (l *Pebble) commit(b *batch) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.mark = b.mark
+	l.mark, l.epoch, l.place, l.format = b.mark, b.epoch, b.place, formatVersion
 	clear(l.digests)
 	return nil
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/millrace-data/millrace/internal/failpoint"
 )
 
 // disk is a file system that stops for good at its first failed write.
@@ -207,6 +209,10 @@ func (f *file) ReadAt(p []byte, off int64) (int, error) {
 
 func (f *file) Write(p []byte) (int, error) {
 	f.disk.writing()
+	if failpoint.Enabled && strings.HasSuffix(f.name, ".log") && failpoint.Tear(failpoint.TornWrite) {
+		_, _ = f.File.Write(p[:len(p)/2])
+		failpoint.Die()
+	}
 	n, err := f.File.Write(p)
 	f.disk.wrote("writing", f.name, err)
 	return n, nil

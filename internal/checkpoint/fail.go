@@ -65,8 +65,8 @@ func (l *Pebble) failure() error {
 
 // damaged formats an error for files that do not say what was written to them.
 func (l *Pebble) damaged(format string, args ...any) error {
-	return fault.Userf("the log in %s is damaged: %w: bring the folder back from a copy, or give the job an empty one and resume it from a token",
-		l.dir, fmt.Errorf(format, args...))
+	return fault.Userf("the log in %s %w: %w: bring the folder back from a copy, or give the job an empty one and resume it from a token",
+		l.dir, ErrDamaged, fmt.Errorf(format, args...))
 }
 
 // errMissing is a hole in the log.
@@ -94,7 +94,7 @@ func (l *Pebble) openError(err error) error {
 	conflict := locking && !path // the lock file is there, the lock is not to be had
 	switch {
 	case conflict:
-		return fault.Userf("the log in %s is open already, in this or another process (%w): end the other one, or give each job a folder of its own", l.dir, err)
+		return fault.Userf("the log in %s is open already, in this or another process (%w): end the other one, or give each job a folder of its own", l.dir, fmt.Errorf("%w: %w", ErrInUse, err))
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.EROFS):
 		return fault.Userf("opening the log in %s: %w: give the job a folder that it may write to", l.dir, err)
 	case l.failure() != nil:

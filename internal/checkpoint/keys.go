@@ -7,25 +7,34 @@ import (
 )
 
 // formatVersion is the version of the keys and values below, and of what the planner
-// puts into them. It rises when a reader of this version would misread them. Records of
-// version 3 leave a planner that goes on from them with other deficits.
-const formatVersion uint32 = 4
+// puts into them. It rises when a reader of the version before would misread them. A log
+// of version 4, which has neither epochs nor generations, is read as it is and becomes one
+// of this version with the first write. Records of version 3 leave a planner that goes on
+// from them with other deficits.
+const (
+	formatVersion uint32 = 5
+	oldestVersion uint32 = 4
+)
 
 // The keys. They are documented in docs/bytes.md.
 var (
 	formatKey   = []byte("mformat")   // uint32, big-endian
 	identityKey = []byte("midentity") // 32 bytes
 	markKey     = []byte("mmark")     // the mark of the last write
+	placeKey    = []byte("mplace")    // place in the mirror: its chain, then the slot, uint64, big-endian
 )
 
-// kind is the first byte of the keys that have a step, or the number of a change.
+// kind is the first byte of the keys that have a step, an epoch, or the number of a change
+// or generation.
 type kind byte
 
 const (
-	changeKind kind = 'c'
-	digestKind kind = 'd'
-	frameKind  kind = 'f'
-	recordKind kind = 'r'
+	changeKind     kind = 'c'
+	digestKind     kind = 'd'
+	epochKind      kind = 'e'
+	frameKind      kind = 'f'
+	generationKind kind = 'g'
+	recordKind     kind = 'r'
 )
 
 // key returns the key of a step, which is not negative: the order of keys is
@@ -49,3 +58,5 @@ func (k kind) all() *pebble.IterOptions {
 
 // stepOf is the inverse of key.
 func stepOf(key []byte) int64 { return int64(binary.BigEndian.Uint64(key[1:])) }
+
+func encodeFormat(version uint32) []byte { return binary.BigEndian.AppendUint32(nil, version) }

@@ -5,12 +5,20 @@ import "errors"
 var (
 	// ErrClosed is returned by the methods of a Log after Close.
 	ErrClosed = errors.New("the log is closed")
+	// ErrInUse is wrapped by the error for a log that somebody else has open.
+	ErrInUse = errors.New("it is locked")
 	// ErrOrder is wrapped by the error for a step that cannot follow, or that
 	// the log does not reach back to.
 	ErrOrder = errors.New("step out of order")
 	// ErrDiverged is wrapped by the error for a step that the log holds with
 	// other bytes: what was replayed is not what was done.
 	ErrDiverged = errors.New("step differs from the log")
+	// ErrDamaged is wrapped by the error for a log whose files do not say what was
+	// written to them.
+	ErrDamaged = errors.New("is damaged")
+	// ErrDeposed is wrapped by the error for a write after which another writer has taken
+	// over the log: its epoch is higher. The class is fault.Lost.
+	ErrDeposed = errors.New("has taken over")
 )
 
 // MaxBytes bounds a record and its frame together. Real ones have kilobytes; a
@@ -18,19 +26,25 @@ var (
 const MaxBytes = 1 << 30
 
 // Log is the log of one job: the steps from a first to a last without a hole, each with
-// its record, some with a key frame and a digest, and the changes to the job. Package
-// logtest is what every Log must do.
+// its record, some with a key frame and a digest, the changes to the job, its generations
+// and the epochs of those who wrote it. Package logtest is what every Log must do.
 //
 // All methods are safe for concurrent use. Those that write wait for each other and
 // return when what they wrote is durable; they may take as long as the disk does. Readers
 // wait for nobody and see only what is durable. Bytes are copied on the way in, and belong
 // to the caller on the way out unless a method says otherwise.
 //
-// Once a Log has stopped, every method but Last, First and FrameDue fails with the cause:
+// Once a Log has stopped, every method but Last, First, Epoch, Place and FrameDue fails with the cause:
 // an error of class fault.Lost for a disk or a folder, fault.User for damage, for which
 // the message has the next thing to do. The process should then end.
 type Log interface {
 	Reader
+
+	// Write does several operations in order, all or none, and returns when they are
+	// durable: one sync for all, where each method below has one of its own. Digests are
+	// no reason to sync. After an error of any operation nothing has changed, but for one
+	// of class fault.Lost, which stops the log. No operation is nothing to do.
+	Write(ops ...Op) error
 
 	// Append stores the record of step and, if frame is not nil, a key frame for
 	// step with it, both or neither.
@@ -56,6 +70,18 @@ type Log interface {
 	// AddChange stores a change to the job: an external input, which nothing else
 	// could give back. Changes are numbered from 0 as they come.
 	AddChange(change []byte) error
+
+	// Fence raises the epoch of the log: whoever writes it from now on does so under this
+	// epoch, and is the only one. It is durable on return. An epoch that is not above
+	// Epoch is refused with an error that wraps ErrOrder.
+	Fence(epoch uint64) error
+
+	// SetGeneration notes that generation g.Number begins at g.Step. It is durable on
+	// return. A generation that the log has is a replay: the same step changes nothing,
+	// another one is an error that wraps ErrDiverged. Numbers rise; a lower one that the
+	// log does not have is refused with an error that wraps ErrOrder. Truncate leaves
+	// generations alone.
+	SetGeneration(g Generation) error
 
 	// FrameDue reports whether the record of step should come with a key frame: for
 	// the first step of a log, and for every multiple of Options.KeyFrameEvery.
@@ -89,6 +115,18 @@ type Reader interface {
 
 	// Changes returns all changes in the order in which they were added.
 	Changes() (changes [][]byte, err error)
+
+	// Epoch returns the highest epoch that was fenced, 0 for a log without one.
+	Epoch() uint64
+
+	// Epochs returns all epochs that were fenced, by rising number.
+	Epochs() ([]Epoch, error)
+
+	// Place returns the Place of the last Write; ok is false if it had none.
+	Place() (p Place, ok bool)
+
+	// Generations returns all generations by rising number.
+	Generations() ([]Generation, error)
 
 	// Close ends the use of the log. It waits for calls in progress; after a failure
 	// it waits for nothing and returns the cause. A second Close returns nil.

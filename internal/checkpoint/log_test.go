@@ -120,13 +120,13 @@ func TestOpenRefuses(t *testing.T) {
 		closeLog(t, open(t, "log", checkpoint.Options{FS: fs}))
 		setKey(t, fs, "mformat", []byte{0, 0, 0, 9})
 		_, err := checkpoint.Open("log", checkpoint.Options{FS: fs, Identity: job})
-		wantError(t, err, fault.User, "log", "version 9", "version 4")
+		wantError(t, err, fault.User, "log", "version 9", "versions 4 and 5")
 	})
 	t.Run("an older format", func(t *testing.T) {
 		fs := vfs.NewMem()
 		setKey(t, fs, "mformat", []byte{0, 0, 0, 3})
 		_, err := checkpoint.Open("log", checkpoint.Options{FS: fs, Identity: job})
-		wantError(t, err, fault.User, "log", "version 3", "version 4", "the version that wrote it", "resume it from a token")
+		wantError(t, err, fault.User, "log", "version 3", "versions 4 and 5", "the version that wrote it", "resume it from a token")
 	})
 	t.Run("a damaged format", func(t *testing.T) {
 		fs := vfs.NewMem()
@@ -216,4 +216,22 @@ func TestTwoOpens(t *testing.T) {
 		}
 		appendSteps(t, log, 0, 3)
 	})
+}
+
+// getKey reads one key with Pebble alone.
+func getKey(t *testing.T, fs vfs.FS, key string) []byte {
+	t.Helper()
+	db, err := pebble.Open("log", &pebble.Options{FS: fs, ReadOnly: true, FormatMajorVersion: pebble.FormatNewest, Logger: quiet{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	value, closer, err := db.Get([]byte(key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	value = bytes.Clone(value)
+	if err := errors.Join(closer.Close(), db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return value
 }

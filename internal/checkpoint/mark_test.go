@@ -127,7 +127,8 @@ func aLife(bytes int) (writes []write) {
 	for step := int64(70); step < 77; step++ {
 		writes = append(writes, appended(step, noise(bytes, step), noise(int(step)%3*8, step)))
 	}
-	return append(writes, changed("third"))
+	fence := write{func(l checkpoint.Log) error { return l.Fence(l.Epoch() + 1) }, func(*history) {}}
+	return append(writes, changed("third"), fence)
 }
 
 // holds says what a log has not of what it should hold, or nil.

@@ -146,6 +146,8 @@ func (l *Pebble) unclaimed(file fileMark) error {
 		return l.damaged("it holds nothing, and its high-water mark, the file %s, is damaged", markName)
 	case file.seq > 0:
 		return l.missing(file.mark, mark{})
+	case l.anyone:
+		return errUnclaimed
 	case l.opts.ReadOnly:
 		return fault.Userf("the log in %s was never begun: name the folder of a service that has run", l.dir)
 	default:
@@ -208,7 +210,7 @@ func (l *Pebble) settle(file fileMark) error {
 // checkOwner makes sure that the database is this job's log, of a known format. claimed
 // is false for an empty one, which is nobody's yet.
 func (l *Pebble) checkOwner() (claimed bool, err error) {
-	format, claimed, err := l.get(formatKey)
+	format, claimed, err := l.get(l.db, formatKey)
 	if err != nil {
 		return false, l.wrap(err, "reading its format version")
 	}
@@ -218,13 +220,27 @@ func (l *Pebble) checkOwner() (claimed bool, err error) {
 	if len(format) != 4 {
 		return false, l.damaged("the format version has %d bytes", len(format))
 	}
-	if v := binary.BigEndian.Uint32(format); v != formatVersion {
-		return false, fault.Userf("the log in %s has format version %d, and this version of Millrace reads version %d: continue with the version that wrote it, or give the job an empty folder and resume it from a token",
-			l.dir, v, formatVersion)
+	l.format = binary.BigEndian.Uint32(format)
+	if l.format < oldestVersion || l.format > formatVersion {
+		return false, fault.Userf("the log in %s has format version %d, and this version of Millrace reads versions %d and %d: continue with the version that wrote it, or give the job an empty folder and resume it from a token",
+			l.dir, l.format, oldestVersion, formatVersion)
+	}
+	epochs, err := l.epochs()
+	if err != nil {
+		return false, err
+	}
+	if len(epochs) > 0 {
+		l.epoch = epochs[len(epochs)-1].Number
+	}
+	if l.place, err = l.storedPlace(); err != nil {
+		return false, err
 	}
 	identity, err := l.storedIdentity()
 	if err != nil {
 		return false, err
+	}
+	if l.anyone {
+		l.opts.Identity = identity
 	}
 	anyone := l.opts.ReadOnly && l.opts.Identity == [32]byte{}
 	if identity != l.opts.Identity && !anyone {
@@ -235,7 +251,7 @@ func (l *Pebble) checkOwner() (claimed bool, err error) {
 }
 
 func (l *Pebble) storedIdentity() (identity [32]byte, err error) {
-	value, _, err := l.get(identityKey)
+	value, _, err := l.get(l.db, identityKey)
 	if err != nil {
 		return identity, l.wrap(err, "reading its job identity")
 	}
@@ -265,15 +281,14 @@ func (l *Pebble) checkEmpty() error {
 // still empty.
 func (l *Pebble) claim() error {
 	l.mark = mark{sum: l.opts.Identity}
-	b := l.newBatch()
-	b.set(formatKey, binary.BigEndian.AppendUint32(nil, formatVersion))
+	b := l.newBatch() // it sets the format version
 	b.set(identityKey, l.opts.Identity[:])
 	return l.wrap(l.commit(b), "starting it")
 }
 
 // storedMark is the mark of the database's last write.
 func (l *Pebble) storedMark() (mark, error) {
-	value, _, err := l.get(markKey)
+	value, _, err := l.get(l.db, markKey)
 	if err != nil {
 		return mark{}, l.wrap(err, "reading the mark of its last write")
 	}
@@ -306,8 +321,8 @@ func (l *Pebble) scan() (found mark, err error) {
 	if found.sum, err = l.storedIdentity(); err != nil {
 		return found, err
 	}
-	for _, k := range []kind{changeKind, digestKind, frameKind, recordKind} {
-		if err := l.each(k.all(), func(key, value []byte) error { return found.add(k, key, value) }); err != nil {
+	for _, k := range []kind{changeKind, digestKind, epochKind, frameKind, generationKind, recordKind} {
+		if err := l.each(l.db, k.all(), func(key, value []byte) error { return found.add(k, key, value) }); err != nil {
 			return found, err
 		}
 	}

@@ -15,6 +15,7 @@ import (
 type Pebble struct {
 	dir    string
 	opts   Options
+	anyone bool // the log may be any job's; its identity is in opts then
 	disk   *disk
 	lock   *pebble.Lock // of the folder; the disk releases it
 	db     *pebble.DB
@@ -27,6 +28,9 @@ type Pebble struct {
 	closed  bool
 	calls   sync.WaitGroup     // calls in progress; Add only while not closed
 	mark    mark               // of the last write
+	epoch   uint64             // the highest fenced
+	place   *Place             // of the last write; nil if it had none
+	format  uint32             // version of the database as it is
 	digests map[int64][32]byte // set, and to be written with the next batch
 }
 
@@ -48,6 +52,40 @@ func (s span) clamp(from, to int64) span {
 // to another process, to another version of Millrace or to something else, and if its
 // files are damaged, missing or older ones; of class fault.Lost if the disk fails.
 func Open(dir string, opts Options) (Log, error) {
+	l, err := open(dir, opts, false)
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// Resume opens the log that is in the folder dir, whichever job's it is, and returns its
+// identity: who is to go on with it may write its epoch before the data is looked at that
+// says which job it should be. Without a log there it returns nil, and leaves the folder as it
+// is. Errors are Open's; [ErrInUse] is part of that for a log that another process has open.
+func Resume(dir string, opts Options) (log Log, identity [32]byte, err error) {
+	opts = opts.withDefaults()
+	looked := &Pebble{dir: dir, opts: opts, disk: newDisk(opts.FS)}
+	there, err := looked.hasLog()
+	if err != nil || !there {
+		return nil, identity, err
+	}
+	opts.ReadOnly = false
+	l, err := open(dir, opts, true)
+	if errors.Is(err, errUnclaimed) {
+		return nil, identity, nil
+	}
+	if err != nil {
+		return nil, identity, err
+	}
+	return l, l.opts.Identity, nil
+}
+
+// errUnclaimed ends the opening of a log for whichever job that is no job's yet.
+var errUnclaimed = errors.New("the log was never begun")
+
+// open is Open; anyone takes the log of whichever job.
+func open(dir string, opts Options, anyone bool) (*Pebble, error) {
 	opts = opts.withDefaults()
 	if err := opts.validate(); err != nil {
 		return nil, err
@@ -60,7 +98,7 @@ func Open(dir string, opts Options) (Log, error) {
 		dir = abs
 	}
 	l := &Pebble{
-		dir: dir, opts: opts,
+		dir: dir, opts: opts, anyone: anyone,
 		disk:    newDisk(opts.FS),
 		writer:  make(chan struct{}, 1),
 		ending:  make(chan struct{}),

@@ -78,18 +78,18 @@ func (l *Pebble) ReadDigest(step int64) (digest [32]byte, ok bool, err error) {
 	if !l.span().has(step) {
 		return digest, false, nil
 	}
-	return l.digest(step)
+	return l.digest(l.db, step)
 }
 
 // digest returns the digest of step, written or about to be.
-func (l *Pebble) digest(step int64) (digest [32]byte, ok bool, err error) {
+func (l *Pebble) digest(r pebble.Reader, step int64) (digest [32]byte, ok bool, err error) {
 	l.mu.Lock()
 	digest, ok = l.digests[step]
 	l.mu.Unlock()
 	if ok {
 		return digest, true, nil
 	}
-	value, ok, err := l.get(digestKind.key(step))
+	value, ok, err := l.get(r, digestKind.key(step))
 	if err != nil {
 		return digest, false, l.wrap(err, fmt.Sprintf("reading the digest of step %d", step))
 	}
@@ -102,8 +102,8 @@ func (l *Pebble) digest(step int64) (digest [32]byte, ok bool, err error) {
 
 // each calls fn with the keys within bounds, in order, and their values, which are valid
 // during the call only.
-func (l *Pebble) each(bounds *pebble.IterOptions, fn func(key, value []byte) error) error {
-	it, err := l.db.NewIter(bounds)
+func (l *Pebble) each(r pebble.Reader, bounds *pebble.IterOptions, fn func(key, value []byte) error) error {
+	it, err := r.NewIter(bounds)
 	if err != nil {
 		return err
 	}
@@ -116,9 +116,25 @@ func (l *Pebble) each(bounds *pebble.IterOptions, fn func(key, value []byte) err
 	return errors.Join(err, it.Close(), l.failure())
 }
 
+// Changes is Log.Changes.
+func (l *Pebble) Changes() (changes [][]byte, err error) {
+	if err := l.enter(); err != nil {
+		return nil, err
+	}
+	defer l.leave()
+	err = l.each(l.db, changeKind.all(), func(_, value []byte) error {
+		changes = append(changes, append([]byte{}, value...))
+		return nil
+	})
+	if err != nil {
+		return nil, l.wrap(err, fmt.Sprintf("reading change %d", len(changes)))
+	}
+	return changes, nil
+}
+
 // get returns a copy of the value of key; ok is false if there is none.
-func (l *Pebble) get(key []byte) (value []byte, ok bool, err error) {
-	got, closer, err := l.db.Get(key)
+func (l *Pebble) get(r pebble.Reader, key []byte) (value []byte, ok bool, err error) {
+	got, closer, err := r.Get(key)
 	if errors.Is(err, pebble.ErrNotFound) {
 		return nil, false, l.failure()
 	}

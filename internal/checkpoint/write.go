@@ -2,64 +2,155 @@ package checkpoint
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math"
 )
 
-// Append is Log.Append.
-func (l *Pebble) Append(step int64, record, frame []byte) error {
+// Write is Log.Write.
+func (l *Pebble) Write(ops ...Op) error {
 	return l.write(func() error {
-		steps := l.span()
-		switch {
-		case step < 0 || step == math.MaxInt64:
-			return fmt.Errorf("appending step %d: %w: steps are 0 to 2^63-2", step, ErrOrder)
-		case len(record)+len(frame) > MaxBytes:
-			return fmt.Errorf("appending %s: record and frame have %d bytes, at most %d are taken", l.at(step), len(record)+len(frame), MaxBytes)
-		case steps.has(step):
-			return l.replay(step, record, frame)
-		case !steps.empty() && step != steps.next:
-			return fmt.Errorf("appending %s: %w: it holds %d to %d, so that %d comes next", l.at(step), ErrOrder, steps.first, steps.next-1, steps.next)
+		b := l.newBatch()
+		b.place = nil
+		for _, op := range ops {
+			if err := b.do(op); err != nil {
+				return errors.Join(err, b.db.Close())
+			}
 		}
-		if steps.empty() {
-			steps.first = step
+		if b.settlePlace(); !b.dirty {
+			return l.later(b)
 		}
-		steps.next = step + 1
-		return l.append(step, record, frame, steps)
+		return l.wrap(l.commit(b), doing(ops))
 	})
 }
 
-func (l *Pebble) append(step int64, record, frame []byte, after span) error {
-	b := l.newBatch()
-	b.put(recordKind.key(step), record)
-	if frame != nil {
-		b.put(frameKind.key(step), frame)
+// settlePlace notes the place that the group leads to. What was written without one is in
+// no copy of the log, whose place is then none.
+func (b *batch) settlePlace() {
+	before := b.log.place
+	switch {
+	case b.place != nil && (before == nil || *before != *b.place):
+		b.set(placeKey, b.place.encode())
+		b.dirty = true
+	case b.place == nil && b.dirty && before != nil:
+		if b.err == nil {
+			b.err = b.db.Delete(placeKey, nil)
+		}
+	case !b.dirty || b.place == nil:
+		b.place = before
 	}
-	b.mark.steps = after
-	return l.wrap(l.commit(b), fmt.Sprintf("appending step %d", step))
+}
+
+// doing says what a group of operations does, for errors.
+func doing(ops []Op) string {
+	if len(ops) == 1 {
+		return ops[0].String()
+	}
+	return fmt.Sprintf("%s and %d more operations", ops[0], len(ops)-1)
+}
+
+// later keeps the digests of a batch that has nothing else: they reach the disk with the
+// next one or with tend.
+func (l *Pebble) later(b *batch) error {
+	l.mu.Lock()
+	for step, digest := range b.digests {
+		l.digests[step] = digest
+	}
+	l.mu.Unlock()
+	return b.db.Close()
+}
+
+// Append is Log.Append.
+func (l *Pebble) Append(step int64, record, frame []byte) error {
+	return l.Write(Append{Step: step, Record: record, Frame: frame})
+}
+
+// SetDigest is Log.SetDigest.
+func (l *Pebble) SetDigest(step int64, digest [32]byte) error {
+	return l.Write(SetDigest{Step: step, Digest: digest})
+}
+
+// Truncate is Log.Truncate.
+func (l *Pebble) Truncate(from int64) error { return l.Write(Truncate{From: from}) }
+
+// AddChange is Log.AddChange.
+func (l *Pebble) AddChange(change []byte) error { return l.Write(AddChange{Change: change}) }
+
+// Fence is Log.Fence.
+func (l *Pebble) Fence(epoch uint64) error { return l.Write(Fence{Epoch: epoch}) }
+
+// SetGeneration is Log.SetGeneration.
+func (l *Pebble) SetGeneration(g Generation) error { return l.Write(SetGeneration{g}) }
+
+// do puts an operation into a batch, after those before it.
+func (b *batch) do(op Op) error {
+	switch op := op.(type) {
+	case Append:
+		return b.append(op)
+	case SetDigest:
+		return b.setDigest(op)
+	case Truncate:
+		return b.truncate(op.From)
+	case AddChange:
+		b.put(changeKind.key(b.mark.changes), op.Change)
+		b.mark.changes++
+		return nil
+	case Fence:
+		return b.fence(op.Epoch)
+	case SetGeneration:
+		return b.setGeneration(op.Generation)
+	case Place:
+		b.place = &op
+		return nil
+	}
+	return fmt.Errorf("the log in %s: %T is no operation of a log", b.log.dir, op)
+}
+
+func (b *batch) append(op Append) error {
+	l, step, steps := b.log, op.Step, b.mark.steps
+	switch {
+	case step < 0 || step == math.MaxInt64:
+		return fmt.Errorf("appending step %d: %w: steps are 0 to 2^63-2", step, ErrOrder)
+	case len(op.Record)+len(op.Frame) > MaxBytes:
+		return fmt.Errorf("appending %s: record and frame have %d bytes, at most %d are taken", l.at(step), len(op.Record)+len(op.Frame), MaxBytes)
+	case steps.has(step):
+		return b.replay(op)
+	case !steps.empty() && step != steps.next:
+		return fmt.Errorf("appending %s: %w: it holds %d to %d, so that %d comes next", l.at(step), ErrOrder, steps.first, steps.next-1, steps.next)
+	}
+	b.put(recordKind.key(step), op.Record)
+	if op.Frame != nil {
+		b.put(frameKind.key(step), op.Frame)
+	}
+	if steps.empty() {
+		steps.first = step
+	}
+	steps.next = step + 1
+	b.mark.steps = steps
+	return nil
 }
 
 // replay compares step with what the log holds.
-func (l *Pebble) replay(step int64, record, frame []byte) error {
-	stored, ok, err := l.get(recordKind.key(step))
+func (b *batch) replay(op Append) error {
+	stored, ok, err := b.log.get(b.db, recordKind.key(op.Step))
 	if err == nil && !ok {
 		err = errMissing
 	}
 	if err != nil {
-		return l.wrap(err, fmt.Sprintf("reading the record of step %d", step))
+		return b.log.wrap(err, fmt.Sprintf("reading the record of step %d", op.Step))
 	}
-	if err := l.compare(step, "record", record, stored); err != nil || frame == nil {
+	if err := b.log.compare(op.Step, "record", op.Record, stored); err != nil || op.Frame == nil {
 		return err
 	}
-	stored, ok, err = l.get(frameKind.key(step))
+	stored, ok, err = b.log.get(b.db, frameKind.key(op.Step))
 	if err != nil {
-		return l.wrap(err, fmt.Sprintf("reading the key frame of step %d", step))
+		return b.log.wrap(err, fmt.Sprintf("reading the key frame of step %d", op.Step))
 	}
 	if ok {
-		return l.compare(step, "key frame", frame, stored)
+		return b.log.compare(op.Step, "key frame", op.Frame, stored)
 	}
-	b := l.newBatch()
-	b.put(frameKind.key(step), frame)
-	return l.wrap(l.commit(b), fmt.Sprintf("adding the key frame of step %d", step))
+	b.put(frameKind.key(op.Step), op.Frame)
+	return nil
 }
 
 func (l *Pebble) compare(step int64, what string, got, stored []byte) error {
@@ -74,44 +165,39 @@ func (l *Pebble) compare(step int64, what string, got, stored []byte) error {
 		l.at(step), ErrDiverged, what, len(got), len(stored), at)
 }
 
-// SetDigest is Log.SetDigest. The digest reaches the disk with the next batch or with tend.
-func (l *Pebble) SetDigest(step int64, digest [32]byte) error {
-	return l.write(func() error {
-		if steps := l.span(); !steps.has(step) {
-			return fmt.Errorf("setting the digest of %s: %w: it is not in the log", l.at(step), ErrOrder)
-		}
-		stored, ok, err := l.digest(step)
-		if err != nil {
-			return err
-		}
-		if ok {
-			return l.compare(step, "digest", digest[:], stored[:])
-		}
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.digests[step] = digest
-		return nil
-	})
+// setDigest adds a digest, which alone is no reason to write.
+func (b *batch) setDigest(op SetDigest) error {
+	l := b.log
+	if !b.mark.steps.has(op.Step) {
+		return fmt.Errorf("setting the digest of %s: %w: it is not in the log", l.at(op.Step), ErrOrder)
+	}
+	stored, ok, err := l.digest(b.db, op.Step)
+	switch {
+	case err != nil:
+		return err
+	case ok:
+		return l.compare(op.Step, "digest", op.Digest[:], stored[:])
+	}
+	dirty := b.dirty
+	b.put(digestKind.key(op.Step), op.Digest[:])
+	b.dirty = dirty
+	b.digests[op.Step] = op.Digest
+	return nil
 }
 
-// Truncate is Log.Truncate.
-func (l *Pebble) Truncate(from int64) error {
-	return l.write(func() error {
-		steps := l.span()
-		if steps.empty() || from >= steps.next {
-			return nil
-		}
-		from = max(from, steps.first)
-		l.dropDigests(from)
-		b := l.newBatch()
-		for _, k := range []kind{digestKind, frameKind, recordKind} {
-			b.clear(k, from)
-		}
-		if b.mark.steps.next = from; b.mark.steps.empty() {
-			b.mark.steps = span{}
-		}
-		return l.wrap(l.commit(b), fmt.Sprintf("truncating at step %d", from))
-	})
+func (b *batch) truncate(from int64) error {
+	steps := b.mark.steps
+	if steps.empty() || from >= steps.next {
+		return nil
+	}
+	from = max(from, steps.first)
+	for _, k := range []kind{digestKind, frameKind, recordKind} {
+		b.clear(k, from)
+	}
+	if b.mark.steps.next = from; b.mark.steps.empty() {
+		b.mark.steps = span{}
+	}
+	return b.log.wrap(b.err, fmt.Sprintf("truncating at step %d", from))
 }
 
 // write calls fn as the only writer.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/millrace-data/millrace/client"
+	"github.com/millrace-data/millrace/internal/object/objecttest"
 )
 
 // killed serves a job with a log, has ranks take steps and a change made, and kills the
@@ -180,5 +181,67 @@ func TestPrivateLog(t *testing.T) {
 		if info, err := entry.Info(); err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%s has mode %v, %v", entry.Name(), info.Mode(), err)
 		}
+	}
+}
+
+// TestOlderLog goes on in a log that the version before wrote.
+func TestOlderLog(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS("../checkpoint/testdata/v4")); err != nil {
+		t.Fatal(err)
+	}
+	verify := []string{"verify", "job.yaml", "--log-dir", "log"}
+	millrace(t, dir, verify...).expect(t, 0)
+	run := func(more ...string) string {
+		r := millrace(t, dir, append([]string{"run", "job.yaml", "--changes", "changes.jsonl", "--steps"}, more...)...)
+		r.expect(t, 0)
+		lines := strings.Split(strings.TrimSpace(r.stdout), "\n")
+		return lines[len(lines)-1]
+	}
+	if got := run("12", "--log-dir", "log"); got != "digest step=12 7efcdac0ac8876930c19afc8d19ef8edde2bdd4fa60c4014395549613bad4b4a" {
+		t.Errorf("the steps that the log has end with %s", got)
+	}
+	if got, want := run("30", "--log-dir", "log"), run("30"); got != want {
+		t.Errorf("with the older log the job ends with %s, without one with %s", got, want)
+	}
+	millrace(t, dir, verify...).expect(t, 0)
+}
+
+// TestLogMirror loses the folder of a log: the job goes on from its mirror, in a folder and
+// in a bucket, and what is written there is what the reference has.
+func TestLogMirror(t *testing.T) {
+	for name, where := range map[string]func(t *testing.T) string{
+		"folder": func(t *testing.T) string { return "file://" + t.TempDir() + "/mirror" },
+		"bucket": func(t *testing.T) string {
+			return strings.Replace(objecttest.Server(t), "s3://bucket", "s3://bucket/job", 1)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			mirror, dir := where(t), t.TempDir()
+			if err := os.CopyFS(dir, os.DirFS("../checkpoint/testdata/v4")); err != nil {
+				t.Fatal(err)
+			}
+			log := filepath.Join(dir, "log")
+			run := func(more ...string) string {
+				t.Helper()
+				r := millrace(t, dir, append([]string{"run", "job.yaml", "--changes", "changes.jsonl", "--steps"}, more...)...)
+				r.expect(t, 0)
+				lines := strings.Split(strings.TrimSpace(r.stdout), "\n")
+				return lines[len(lines)-1]
+			}
+			run("12", "--log-dir", "log", "--log-mirror", mirror) // of a log that was there before its mirror
+			for steps := range 3 {
+				if err := os.RemoveAll(log); err != nil {
+					t.Fatal(err)
+				}
+				n := fmt.Sprint(20 + 10*steps)
+				if got, want := run(n, "--log-dir", "log", "--log-mirror", mirror), run(n); got != want {
+					t.Errorf("from the mirror the job ends with %s, without one with %s", got, want)
+				}
+			}
+			millrace(t, dir, "verify", "job.yaml", "--log-dir", "log").expect(t, 0)
+			millrace(t, dir, "run", "job.yaml", "--log-mirror", mirror).expect(t, exitUsage, "--log-dir")
+		})
 	}
 }

@@ -64,6 +64,8 @@ type cli struct {
 	Cancel      cancelCmd      `cmd:"" help:"Cancel a pending change."`
 	Change      changeCmd      `cmd:"" help:"Apply a change given as JSON to a running job."`
 	Changes     changesCmd     `cmd:"" help:"List the changes made to a job."`
+	Log         logCmd         `cmd:"" help:"Read, check, repair and export step logs and their mirrors."`
+	Skipped     skippedCmd     `cmd:"" help:"List the bad records that a job left out."`
 	Reference   referenceCmd   `cmd:"" help:"Compute a job's digest with the reference reader."`
 	Verify      verifyCmd      `cmd:"" help:"Verify a step log or a digest against the reference reader."`
 	Schema      schemaCmd      `cmd:"" help:"Print the JSON Schema of job specs, for editors."`
@@ -72,7 +74,7 @@ type cli struct {
 
 // Main runs the command line given by args, without the program's name, and
 // returns the exit code. Job specs may use names. It takes SIGINT and SIGTERM as the wish to stop; a
-// second SIGINT ends the process at once.
+// second one ends the process at once.
 func Main(args []string, names compile.Registry) int {
 	if err := names.Check(); err != nil {
 		return report(os.Stderr, err)
@@ -100,7 +102,7 @@ func run(args []string, names compile.Registry) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, func() { signal.Reset(os.Interrupt) }) // who presses Ctrl-C twice does not want to wait
+	context.AfterFunc(ctx, func() { signal.Reset(os.Interrupt, syscall.SIGTERM) }) // who asks twice does not want to wait
 	verb := verbOf(kctx.Selected())
 	level := c.logLevel(verb)
 	os.Setenv("MILLRACE_LOG_LEVEL", level.String()) // the roles' processes inherit it

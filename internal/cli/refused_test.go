@@ -39,11 +39,10 @@ func TestOtherFormats(t *testing.T) {
 		{"compressed CSV", words("a.csv.gz"), map[string][]byte{"a.csv.gz": some}, []string{"a.csv.gz is a table of text"}},
 		{"images", words("img/*.jpg"), map[string][]byte{"img/a.jpg": some, "img/b.jpg": some}, []string{"a.jpg is an image, which is not read", "webdataset", "tar --sort=name"}},
 		{"bzip2", words("a.jsonl.bz2"), map[string][]byte{"a.jsonl.bz2": some}, []string{"a.jsonl.bz2 is compressed in another way", ".zst"}},
-		{"S3", words("s3://bucket/data/*.parquet"), nil, []string{"s3://bucket/data/*.parquet: only local files are read", "aws s3 sync", "mount"}},
-		{"GS", words("gs://bucket/data/a.parquet"), nil, []string{"only local files are read", "gcloud storage rsync"}},
-		{"Hugging Face", words("hf://datasets/allenai/c4"), nil, []string{"only local files are read", "hf download --repo-type dataset"}},
-		{"HTTP", words("https://example.com/a.jsonl"), nil, []string{"only local files are read", "curl"}},
-		{"a scheme of another kind", words("abfs://c@a/x.jsonl"), nil, []string{"only local files are read, not abfs://", "copy the files to this machine"}},
+		{"GS", words("gs://bucket/data/a.parquet"), nil, []string{"only local files and buckets (s3://) are read", "gcloud storage rsync"}},
+		{"Hugging Face", words("hf://datasets/allenai/c4"), nil, []string{"only local files and buckets (s3://) are read", "hf download --repo-type dataset"}},
+		{"HTTP", words("https://example.com/a.jsonl"), nil, []string{"only local files and buckets (s3://) are read", "curl"}},
+		{"a scheme of another kind", words("abfs://c@a/x.jsonl"), nil, []string{"only local files and buckets (s3://) are read, not abfs://", "copy the files to this machine"}},
 	}, "lint", "run", "plan", "reference")
 }
 

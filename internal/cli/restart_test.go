@@ -3,8 +3,11 @@ package cli
 import (
 	"context"
 	"log/slog"
+	"net"
 	"os/exec"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -21,25 +24,38 @@ type roles struct {
 // startRoles starts a planner at an address, and a loader and two constructors for it.
 func startRoles(t testing.TB, dir, address string) *roles {
 	t.Helper()
-	r := &roles{planner: start(t, command(context.WithoutCancel(t.Context()), dir,
-		"planner", "job.yaml", "--listen", address, "--log-dir", "log", "--constructors", "2"))}
+	r := &roles{planner: startPlanner(t, dir, address)}
 	for _, role := range []string{"loader", "constructor", "constructor"} {
-		cmd := command(context.WithoutCancel(t.Context()), dir, role, "--planner", r.planner.address)
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		ended := make(chan struct{})
-		go func() { cmd.Wait(); close(ended) }()
-		t.Cleanup(func() { cmd.Process.Kill(); <-ended })
-		r.others = append(r.others, cmd)
+		r.add(t, dir, role)
 	}
 	return r
+}
+
+// add starts one more role, at an address of its own.
+func (r *roles) add(t testing.TB, dir, role string) {
+	t.Helper()
+	cmd := command(context.WithoutCancel(t.Context()), dir, role, "--planner", r.planner.address)
+	launch(t, cmd)
+	r.others = append(r.others, cmd)
+}
+
+func startPlanner(t testing.TB, dir, address string) *server {
+	t.Helper()
+	return start(t, command(context.WithoutCancel(t.Context()), dir, "planner", "job.yaml", "--listen", address, "--log-dir", "log", "--constructors", "2"))
 }
 
 // killPlanner kills the planner, as a machine that dies does.
 func (r *roles) killPlanner() {
 	r.planner.cmd.Process.Kill()
 	<-r.planner.exited
+}
+
+// killAll kills the whole service. Whoever started a role sees it end.
+func (r *roles) killAll() {
+	r.killPlanner()
+	for _, cmd := range r.others {
+		cmd.Process.Kill()
+	}
 }
 
 // takeStep has all ranks take their next step at once.
@@ -75,10 +91,10 @@ func openRanks(t testing.TB, s *server, prefetch int, log *slog.Logger) (ranks [
 	return ranks
 }
 
-// TestPlannerRestarts kills the planner of a running job and starts the service again at
-// the same address, with the same log. Ranks that have the token of where they are join
-// again and go on, with the bytes that the reference says.
-func TestPlannerRestarts(t *testing.T) {
+// TestServiceRestarts kills all roles of a running job and starts them again, the planner at
+// the same address with the same log. Ranks that have the token of where they are join again
+// and go on, with the bytes that the reference says.
+func TestServiceRestarts(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
 	r := startRoles(t, dir, "127.0.0.1:0")
@@ -91,22 +107,14 @@ func TestPlannerRestarts(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			r.killPlanner()
+			r.killAll()
 			r = startRoles(t, dir, r.planner.address)
 		}
 		if failed := takeStep(t, ranks); failed != nil {
 			t.Fatal(failed)
 		}
 	}
-	_, digest, err := ranks[0].State(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got strings.Builder
-	printDigest(&got, ranks[0].Step(), digest)
-	if want := millrace(t, dir, "reference", "job.yaml", "--steps", "12").digest(t); strings.TrimSpace(got.String()) != want {
-		t.Errorf("got %s, want %s", got.String(), want)
-	}
+	checkReference(t, dir, ranks[0])
 	for _, want := range []string{"a request was lost, trying again", "the rank joined again"} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("the ranks' log does not say %q:\n%s", want, log.String())
@@ -114,30 +122,158 @@ func TestPlannerRestarts(t *testing.T) {
 	}
 }
 
-// TestPlannerForgets does the same to ranks that read ahead and have saved nothing: no
-// token says where they are. They hear so, and neither wait for each other nor for
-// themselves.
-func TestPlannerForgets(t *testing.T) {
+// TestConstructorsAreLost kills one constructor, which another one stands in for, then starts
+// one at another address, which takes the ranks over, and kills the one that was left, with a
+// spare one there. The ranks go on at each, with the bytes that the reference says.
+func TestConstructorsAreLost(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
 	r := startRoles(t, dir, "127.0.0.1:0")
-	ranks := openRanks(t, r.planner, 0, nil)
-	for range 8 { // more than are planned ahead
+	ranks := openRanks(t, r.planner, 1, nil)
+	status := func(wants ...string) {
+		t.Helper()
+		begin, text := time.Now(), ""
+		for time.Since(begin) < hangs {
+			text = millrace(t, dir, "status", r.planner.address).stdout
+			if !slices.ContainsFunc(wants, func(want string) bool { return !regexp.MustCompile(want).MatchString(text) }) {
+				return
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		t.Fatalf("the status does not say %q:\n%s", wants, text)
+	}
+	status(`\[0\]`, `\[1\]`)
+	for step := range 16 {
+		switch step {
+		case 4:
+			r.others[1].Process.Kill()
+			status(`\[0 1\]`)
+		case 8:
+			r.add(t, dir, "constructor")
+			status(`\[0\]`, `\[1\]`)
+			r.add(t, dir, "constructor")
+			status("spare")
+		case 12:
+			r.others[2].Process.Kill()
+		}
 		if failed := takeStep(t, ranks); failed != nil {
 			t.Fatal(failed)
 		}
 	}
-	r.killPlanner()
-	startRoles(t, dir, r.planner.address)
-	var failed []error
-	for begin := time.Now(); len(failed) < len(ranks); failed = takeStep(t, ranks) { // what they read ahead comes first
-		if time.Since(begin) > hangs {
-			t.Fatal("the ranks go on without a service")
+	status(`\[0\]`, `\[1\]`)
+	checkReference(t, dir, ranks[0])
+}
+
+// TestServiceRestartsWithoutTokens does the same to ranks that read ahead and have saved
+// nothing: they say where they stand, which the log of the service leads to.
+func TestServiceRestartsWithoutTokens(t *testing.T) {
+	t.Parallel()
+	dir := folder(t)
+	r := startRoles(t, dir, "127.0.0.1:0")
+	ranks := openRanks(t, r.planner, 0, nil)
+	for step := range 16 {
+		if step == 8 { // more than are planned ahead
+			r.killAll()
+			r = startRoles(t, dir, r.planner.address)
+		}
+		if failed := takeStep(t, ranks); failed != nil {
+			t.Fatal(failed)
 		}
 	}
-	for _, err := range failed {
-		refused(t, err, "does not know the state of step", "started again", "restart all ranks from the same checkpoint")
+	checkReference(t, dir, ranks[0])
+}
+
+// checkReference compares what a rank was given so far with what the job defines.
+func checkReference(t *testing.T, dir string, rank *client.Client) {
+	t.Helper()
+	_, digest, err := rank.State(t.Context())
+	if err != nil {
+		t.Fatal(err)
 	}
+	var got strings.Builder
+	printDigest(&got, rank.Step(), digest)
+	if want := millrace(t, dir, "reference", "job.yaml", "--steps", strconv.FormatInt(rank.Step(), 10)).digest(t); strings.TrimSpace(got.String()) != want {
+		t.Errorf("got %s, want %s", got.String(), want)
+	}
+}
+
+// TestPlannerKilled kills the planner every few steps and starts it again; once another one
+// stands by. Four ranks go on without an error, and without a word of another step.
+func TestPlannerKilled(t *testing.T) {
+	t.Parallel()
+	dir := folder(t, "topology: {dp: 2}", "topology: {dp: 2, cp: 2}")
+	planner := func(more ...string) *exec.Cmd {
+		return command(context.WithoutCancel(t.Context()), dir, append([]string{"planner", "job.yaml", "--log-dir", "log", "--constructors", "2", "--loaders", "3"}, more...)...)
+	}
+	p := start(t, planner("--listen", "127.0.0.1:0"))
+	first, second := p.address, freeAddress(t)
+	for _, role := range []string{"loader", "loader", "loader", "constructor", "constructor"} {
+		launch(t, command(context.WithoutCancel(t.Context()), dir, role, "--planner", first+","+second))
+	}
+	var ranks []*client.Client
+	for i := range 4 {
+		c, err := open(t, &server{address: first + "," + second}, client.Options{Rank: client.Rank{DP: i / 2, CP: i % 2}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ranks = append(ranks, c)
+	}
+	var standby *exec.Cmd
+	var over <-chan struct{} // the standby has ended
+	for step := range 40 {
+		if step%7 == 5 {
+			if step == 19 {
+				standby = planner("--listen", second, "--standby")
+				over = launch(t, standby)
+			}
+			p.cmd.Process.Kill()
+			<-p.exited
+			if step != 19 {
+				if standby != nil {
+					standby.Process.Kill()
+					<-over
+					standby = nil
+				}
+				begin := time.Now()
+				p = start(t, planner("--listen", first))
+				t.Logf("step %d: a planner serves %v after the one before was killed", step, time.Since(begin).Round(time.Millisecond))
+			}
+		}
+		begin := time.Now()
+		if failed := takeStep(t, ranks); failed != nil {
+			t.Fatalf("step %d: %v", step, failed)
+		}
+		if d := time.Since(begin); d > 200*time.Millisecond {
+			t.Logf("step %d came after %v", step, d.Round(time.Millisecond))
+		}
+	}
+	checkReference(t, dir, ranks[0])
+	if out := millrace(t, dir, "status", first, "--json").stdout; !strings.Contains(out, `"generation":0,`) && !strings.Contains(out, `"generation": 0,`) {
+		t.Errorf("the job was moved:\n%s", out)
+	}
+}
+
+// launch starts a role and ends it with the test.
+func launch(t testing.TB, cmd *exec.Cmd) (over <-chan struct{}) {
+	t.Helper()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() { cmd.Wait(); close(ended) }()
+	t.Cleanup(func() { cmd.Process.Kill(); <-ended })
+	return ended
+}
+
+// freeAddress is one that nobody listens on.
+func freeAddress(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
 }
 
 // TestSlowestRank has a rank that waits for the other one of its DP index: the status and

@@ -3,10 +3,12 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
+	"time"
 
 	"github.com/millrace-data/millrace/internal/constructor"
 	"github.com/millrace-data/millrace/internal/fault"
@@ -20,10 +22,12 @@ import (
 type serviceFlags struct {
 	Job          string `arg:"" help:"Job spec (YAML)." type:"path"`
 	LogDir       string `help:"Folder of the step log. Default: no log is kept." type:"path" placeholder:"DIR"`
+	LogMirror    string `help:"Object store with a second copy of the step log, by which another machine can take over: file:///folder, or s3://BUCKET/PREFIX, one prefix for each job. Needs --log-dir." placeholder:"URL" env:"MILLRACE_LOG_MIRROR"`
 	Loaders      int    `help:"Source loaders." default:"1"`
 	Constructors int    `help:"Data constructors; at most one per DP rank." default:"1"`
 	Prefetch     int    `help:"Steps planned ahead of the slowest trainer; 0 uses the spec's value." default:"0"`
 	Processes    bool   `help:"Run each role in its own process."`
+	shadowFlags
 	scratchFlag
 	rootsFlag
 	changesFlag
@@ -32,7 +36,15 @@ type serviceFlags struct {
 
 // Validate is called by kong: what it refuses is wrong usage.
 func (c *serviceFlags) Validate() error {
-	return checkCounts(c.Loaders, c.Constructors, c.Prefetch)
+	return cmp.Or(checkMirror(c.LogDir, c.LogMirror), checkCounts(c.Loaders, c.Shadows, c.Constructors, c.Prefetch))
+}
+
+// checkMirror refuses a mirror without a log.
+func checkMirror(dir, mirror string) error {
+	if mirror != "" && dir == "" {
+		return errors.New("--log-mirror keeps a second copy of the log in --log-dir: give both")
+	}
+	return nil
 }
 
 // options turns the flags into a service's options.
@@ -46,8 +58,8 @@ func (c *serviceFlags) options(names compile.Registry, address string, log *slog
 		return service.Options{}, err
 	}
 	opts := service.Options{
-		Job: job, Changes: changes, AllowRoots: c.AllowRoot, Address: address, Security: c.security(), LogDir: c.LogDir,
-		Loaders: c.Loaders, Constructors: c.Constructors, Prefetch: c.Prefetch, Scratch: c.ScratchDir, Log: log, Registry: names, Stderr: stderr,
+		Job: job, Changes: changes, AllowRoots: c.AllowRoot, Address: address, Security: c.security(), LogDir: c.LogDir, LogMirror: c.LogMirror,
+		Loaders: c.Loaders, Shadows: c.Shadows, HotShadows: c.hot(), Constructors: c.Constructors, Prefetch: c.Prefetch, Scratch: c.ScratchDir, Log: log, Registry: names, Stderr: stderr,
 	}
 	if c.Processes {
 		if opts.Executable, err = os.Executable(); err != nil {
@@ -57,6 +69,15 @@ func (c *serviceFlags) options(names compile.Registry, address string, log *slog
 	}
 	return opts, nil
 }
+
+// shadowFlags are what the verbs that start a planner have in common about shadows.
+type shadowFlags struct {
+	Shadows    int    `help:"Loaders beside --loaders that read nothing for the job while all is well. One takes the place of a loader that is lost or does not answer." default:"0"`
+	ShadowMode string `help:"What shadows do until then: warm ones have all sources open; hot ones also read what the loaders that they stand by for read, for as much memory and as many reads." enum:"warm,hot" default:"warm"`
+}
+
+// hot says whether shadows read along.
+func (s *shadowFlags) hot() bool { return s.ShadowMode == service.ShadowMode(true) }
 
 // rootsFlag is what the verbs that start a planner have in common.
 type rootsFlag struct {
@@ -119,7 +140,7 @@ func (c *serveCmd) Run(ctx context.Context, log *slog.Logger, stderr io.Writer, 
 // limitMemory sets this process's memory limit, if the roles are in it.
 func limitMemory(opts service.Options) {
 	if opts.Executable == "" {
-		service.LimitMemory(service.Budget(opts.Job, opts.Loaders, opts.Constructors))
+		service.LimitMemory(service.Budget(opts.Job, opts.Loaders+opts.Shadows, opts.Constructors))
 	}
 }
 
@@ -128,9 +149,12 @@ type plannerCmd struct {
 	Listen       string `help:"Address to listen on, HOST:PORT or unix:PATH." default:"127.0.0.1:7070"`
 	Advertise    string `help:"HOST or HOST:PORT that peers connect to, if not the listen address. Default for a wildcard address: this machine's name." placeholder:"HOST"`
 	LogDir       string `help:"Folder of the step log. Default: no log is kept." type:"path" placeholder:"DIR"`
+	LogMirror    string `help:"Object store with a second copy of the step log, by which another machine can take over: file:///folder, or s3://BUCKET/PREFIX, one prefix for each job. Needs --log-dir." placeholder:"URL" env:"MILLRACE_LOG_MIRROR"`
+	Standby      bool   `help:"Wait until there is a log in --log-dir and no other planner has it open, or with --log-mirror until the planner that writes there is gone; then take over. Give loaders, constructors and clients both addresses: --planner A,B."`
 	Loaders      int    `help:"Loaders to wait for before reading starts." default:"1"`
 	Constructors int    `help:"Constructors that the DP ranks are spread over." default:"1"`
 	Prefetch     int    `help:"Steps planned ahead of the slowest trainer; 0 uses the spec's value." default:"0"`
+	shadowFlags
 	rootsFlag
 	changesFlag
 	tlsFlags
@@ -145,7 +169,10 @@ func (*plannerCmd) Help() string {
 
 // Validate is called by kong: what it refuses is wrong usage.
 func (c *plannerCmd) Validate() error {
-	return checkCounts(c.Loaders, c.Constructors, c.Prefetch)
+	if c.Standby && c.LogDir == "" {
+		return errors.New("--standby takes over with the log: give --log-dir, the same as that of the planner that it stands by for, or, on another machine, the same --log-mirror and a folder of its own")
+	}
+	return cmp.Or(checkMirror(c.LogDir, c.LogMirror), checkCounts(c.Loaders, c.Shadows, c.Constructors, c.Prefetch))
 }
 
 func (c *plannerCmd) Run(ctx context.Context, log *slog.Logger, names compile.Registry) error {
@@ -158,14 +185,21 @@ func (c *plannerCmd) Run(ctx context.Context, log *slog.Logger, names compile.Re
 		return err
 	}
 	return planner.Run(ctx, planner.Options{
-		Job: job, Changes: changes, AllowRoots: c.AllowRoot, Address: c.Listen, Advertise: c.Advertise, Security: c.security(), LogDir: c.LogDir,
-		Loaders: c.Loaders, Constructors: c.Constructors, Prefetch: c.Prefetch, Log: log, Registry: names,
+		Job: job, Changes: changes, AllowRoots: c.AllowRoot, Address: c.Listen, Advertise: c.Advertise, Security: c.security(), LogDir: c.LogDir, LogMirror: c.LogMirror,
+		Loaders: c.Loaders, Shadows: c.Shadows, HotShadows: c.hot(), Constructors: c.Constructors, Prefetch: c.Prefetch, Log: log, Registry: names,
+		Standby: c.Standby,
 		Serving: func(address string) { fmt.Printf("planning %s on %s\n", job.Name, address) },
 	})
 }
 
+// plannerFlags are what the verbs that need a planner have in common.
+type plannerFlags struct {
+	Planner     string        `required:"" help:"Address of the planner, or several, separated by commas: where it is, and where others may take its place." placeholder:"ADDRESS"`
+	PlannerWait time.Duration `help:"How long to go on without a planner, such as 10m; 0: until it is stopped." default:"0" placeholder:"DURATION"`
+}
+
 type loaderCmd struct {
-	Planner   string `required:"" help:"Address of the planner." placeholder:"ADDRESS"`
+	plannerFlags
 	Listen    string `help:"Address to listen on, HOST:PORT or unix:PATH; constructors connect to it." default:"127.0.0.1:0"`
 	Advertise string `help:"HOST or HOST:PORT that peers connect to, if not the listen address. Default for a wildcard address: this machine's name." placeholder:"HOST"`
 	ID        string `help:"Name in logs and status; default: the address." placeholder:"NAME"`
@@ -176,7 +210,7 @@ type loaderCmd struct {
 
 // Help is printed below the usage line.
 func (*loaderCmd) Help() string {
-	return "Reads sources, once for the whole job. It gets the job from the planner, waiting for it if needed, and exits when the planner does. " +
+	return "Reads sources, once for the whole job. It gets the job from the planner, waiting for it if needed. When the planner goes away it keeps what it has, and waits for the planner, or one that takes its place. " +
 		"The data files must be readable here under the paths of the job spec.\n\n" +
 		"Example:\n  millrace loader --planner 10.0.0.1:7070 --listen 10.0.0.2:0 --tls-cert me.pem --tls-key me.key --tls-ca ca.pem"
 }
@@ -186,13 +220,13 @@ func (c *loaderCmd) Validate() error { return atLeast("--workers", int64(c.Worke
 
 func (c *loaderCmd) Run(ctx context.Context, log *slog.Logger) error {
 	return sourceloader.Run(ctx, sourceloader.Options{
-		ID: c.ID, Planner: c.Planner, Address: c.Listen, Advertise: c.Advertise, Security: c.security(), Workers: c.Workers, Scratch: c.ScratchDir, Log: log,
-		OnBudget: service.LimitMemory,
+		ID: c.ID, Planner: c.Planner, Patience: c.PlannerWait, Address: c.Listen, Advertise: c.Advertise, Security: c.security(), Workers: c.Workers, Scratch: c.ScratchDir, Log: log,
+		Drain: drainTime, OnBudget: service.LimitMemory,
 	})
 }
 
 type constructorCmd struct {
-	Planner   string `required:"" help:"Address of the planner." placeholder:"ADDRESS"`
+	plannerFlags
 	Listen    string `help:"Address to listen on, HOST:PORT or unix:PATH; trainers connect to it." default:"127.0.0.1:0"`
 	Advertise string `help:"HOST or HOST:PORT that peers connect to, if not the listen address. Default for a wildcard address: this machine's name." placeholder:"HOST"`
 	ID        string `help:"Name in logs and status; default: the address." placeholder:"NAME"`
@@ -201,18 +235,22 @@ type constructorCmd struct {
 
 // Help is printed below the usage line.
 func (*constructorCmd) Help() string {
-	return "Assembles batches from samples and delivers them to trainers. It gets the job from the planner, waiting for it if needed, and exits when the planner does.\n\n" +
+	return "Assembles batches from samples and delivers them to trainers. It gets the job from the planner, waiting for it if needed. When the planner goes away it goes on delivering what is planned, and waits for the planner, or one that takes its place.\n\n" +
 		"Example:\n  millrace constructor --planner 10.0.0.1:7070 --listen 10.0.0.3:0 --tls-cert me.pem --tls-key me.key --tls-ca ca.pem"
 }
 
 func (c *constructorCmd) Run(ctx context.Context, log *slog.Logger) error {
 	return constructor.Run(ctx, constructor.Options{
-		ID: c.ID, Planner: c.Planner, Address: c.Listen, Advertise: c.Advertise, Security: c.security(), Log: log, OnBudget: service.LimitMemory,
+		ID: c.ID, Planner: c.Planner, Patience: c.PlannerWait, Address: c.Listen, Advertise: c.Advertise, Security: c.security(), Log: log, Drain: drainTime, OnBudget: service.LimitMemory,
 	})
 }
 
-func checkCounts(loaders, constructors, prefetch int) error {
-	return cmp.Or(atLeast("--loaders", int64(loaders), 1), atLeast("--constructors", int64(constructors), 1), atLeast("--prefetch", int64(prefetch), 0),
+// drainTime is how long a loader or a constructor that is asked to stop finishes what others
+// wait for: with what the planner and the server take, it is gone in less than ten seconds.
+const drainTime = 4 * time.Second
+
+func checkCounts(loaders, shadows, constructors, prefetch int) error {
+	return cmp.Or(atLeast("--loaders", int64(loaders), 1), atLeast("--shadows", int64(shadows), 0), atMost("--shadows", shadows, maxLoaders), atLeast("--constructors", int64(constructors), 1), atLeast("--prefetch", int64(prefetch), 0),
 		atMost("--loaders", loaders, maxLoaders), atMost("--prefetch", prefetch, maxPrefetch))
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/millrace-data/millrace/internal/reference"
 	"github.com/millrace-data/millrace/internal/sourceloader"
 	"github.com/millrace-data/millrace/internal/sourceloader/store"
+	"github.com/millrace-data/millrace/internal/sourceloader/store/bucket"
 	"github.com/millrace-data/millrace/internal/sourceloader/transform"
 	"github.com/millrace-data/millrace/jobspec"
 )
@@ -38,13 +39,16 @@ func (*lintCmd) Help() string {
 // Validate is called by kong: what it refuses is wrong usage.
 func (c *lintCmd) Validate() error { return atLeast("--read", c.Read, 0) }
 
+// sources is what the files of a job are read through, by verbs that end when they are done.
+func sources() store.Store { return bucket.NewAny(os.Getenv("MILLRACE_SCRATCH_DIR")) }
+
 func (c *lintCmd) Run(ctx context.Context, names compile.Registry) error {
 	tokenizers := transform.NewTokenizers()
 	opts := []jobspec.Option{jobspec.CheckSource(func(job *jobspec.Job, i int) jobspec.Findings {
-		return sourceloader.Check(ctx, store.Local{}, job, i, tokenizers)
+		return sourceloader.Check(ctx, sources(), job, i, tokenizers)
 	})}
 	if c.Read > 0 {
-		opts = append(opts, jobspec.CheckData(func(job *jobspec.Job) []jobspec.Finding { return preview.Probe(ctx, store.Local{}, job, c.Read) }))
+		opts = append(opts, jobspec.CheckData(func(job *jobspec.Job) []jobspec.Finding { return preview.Probe(ctx, sources(), job, c.Read) }))
 	}
 	job, err := load(names, c.Job, opts...)
 	if err := ctx.Err(); err != nil {
@@ -166,7 +170,7 @@ func (c *referenceCmd) Run(ctx context.Context, names compile.Registry) error {
 	if err != nil {
 		return err
 	}
-	n, digest, err := reference.ReadWith(ctx, store.Local{}, names.Strategies, job, changes, limit(c.Steps), func(s *reference.Step) error {
+	n, digest, err := reference.ReadWith(ctx, sources(), names.Strategies, job, changes, limit(c.Steps), func(s *reference.Step) error {
 		if c.Every {
 			return cmp.Or(printDigest(os.Stdout, s.Step+1, s.Digest), ctx.Err())
 		}

@@ -15,7 +15,6 @@ import (
 	"github.com/millrace-data/millrace/internal/planner/compile"
 	"github.com/millrace-data/millrace/internal/preview"
 	"github.com/millrace-data/millrace/internal/reference"
-	"github.com/millrace-data/millrace/internal/sourceloader/store"
 )
 
 type verifyCmd struct {
@@ -70,7 +69,7 @@ func (c *verifyCmd) digest(ctx context.Context, names compile.Registry) error {
 	if err != nil {
 		return err
 	}
-	n, digest, err := reference.ReadWith(ctx, store.Local{}, names.Strategies, job, changes, c.Steps, nil)
+	n, digest, err := reference.ReadWith(ctx, sources(), names.Strategies, job, changes, c.Steps, nil)
 	if err != nil {
 		return err
 	}
@@ -87,7 +86,7 @@ func (c *verifyCmd) log(ctx context.Context, names compile.Registry) error {
 	if err != nil {
 		return err
 	}
-	manifests, err := reference.Manifests(ctx, store.Local{}, job)
+	manifests, err := reference.Manifests(ctx, sources(), job)
 	if err != nil {
 		return err
 	}
@@ -121,7 +120,7 @@ func (c *verifyCmd) log(ctx context.Context, names compile.Registry) error {
 	change.Sort(changes)
 	var checked int64
 	var final [32]byte
-	_, _, err = reference.ReadWith(ctx, store.Local{}, names.Strategies, job, changes, last+1, func(s *reference.Step) error {
+	_, _, err = reference.ReadWith(ctx, sources(), names.Strategies, job, changes, last+1, func(s *reference.Step) error {
 		final = s.Digest
 		logged, ok, err := log.ReadDigest(s.Step)
 		if err != nil || !ok {

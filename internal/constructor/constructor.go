@@ -14,6 +14,8 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -21,6 +23,7 @@ import (
 
 	"github.com/millrace-data/millrace/internal/constructor/assemble"
 	"github.com/millrace-data/millrace/internal/constructor/deliver"
+	"github.com/millrace-data/millrace/internal/failpoint"
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/handover"
 	"github.com/millrace-data/millrace/internal/imaging"
@@ -31,12 +34,14 @@ import (
 // Options configure a constructor. Planner and Address are required.
 type Options struct {
 	ID        string            // unique in the job; default: the address
-	Planner   string            // address of the planner
+	Planner   string            // address of the planner, or several, separated by commas: each is tried in turn
+	Patience  time.Duration     // without a planner, after which Run ends; default: no limit
 	Address   string            // address to listen on, HOST:PORT or unix:PATH
 	Advertise string            // HOST or HOST:PORT that others reach it at; default: the address, or the machine\'s name
 	Security  rpc.Security      //
 	Buffer    int64             // bytes of assembled batches to hold; default: the job spec's
 	Deadline  time.Duration     // how long one fetch or one wait of a rank may take; default 10 minutes
+	Drain     time.Duration     // how long the steps that are there are given to ranks that ask after ctx ended; 0: not at all
 	Log       *slog.Logger      // default: discard
 	OnBudget  func(bytes int64) // called once with the budget in force; may be nil
 	// Exchange is where loaders of this process are found; may be nil.
@@ -65,19 +70,31 @@ type Constructor struct {
 	peers  *peers
 	bodies bodies
 
+	attempts sync.WaitGroup // of fetches, those that others were faster than among them
+
 	pictures *imaging.Pool
+	session  atomic.Pointer[session] // with the planner; nil while there is none
+	budgeted sync.Once
 }
 
-// Run serves until ctx ends or the planner goes away.
+// Run serves until ctx ends. While there is no planner it goes on with what was planned, and
+// looks for one: for Options.Patience, or for ever.
 func Run(ctx context.Context, opts Options) error {
 	opts.withDefaults()
 	c := &Constructor{opts: opts, steps: deliver.New(), peers: newPeers(handover.NewDirectory(opts.Exchange, opts.Security.Of(opts.Planner))), pictures: imaging.NewPool(runtime.GOMAXPROCS(0))}
 	defer c.peers.directory.Close()
+	defer c.attempts.Wait()
 	register := func(s *grpc.Server) { pb.RegisterConstructorServer(s, c) }
 	return rpc.Run(ctx, opts.Address, opts.Advertise, opts.Security.Of(opts.Planner), rpc.MaxAsk, register, func(ctx context.Context, address string) error {
 		c.opts.ID = cmp.Or(c.opts.ID, address)
-		err := c.session(ctx, address)
-		if err == nil || errors.Is(err, context.Canceled) {
+		g, work := errgroup.WithContext(ctx)
+		g.Go(func() error { return c.assemble(work) })
+		g.Go(func() error { return cmp.Or(c.talk(work, address), context.Canceled) })
+		err := g.Wait()
+		if ctx.Err() != nil && c.opts.Drain > 0 {
+			c.drain()
+		}
+		if errors.Is(err, context.Canceled) {
 			c.steps.Fail(errStopped)
 		}
 		c.steps.Fail(err)
@@ -85,22 +102,49 @@ func Run(ctx context.Context, opts Options) error {
 	})
 }
 
+// errLeaving sends ranks elsewhere.
+var errLeaving = fault.As(fault.Lost, fmt.Errorf("this constructor is leaving, and another one serves the rank: %w", deliver.ErrJoinAgain))
+
+// drainQuiet is how long no rank has taken a step when those that want one have it.
+const drainQuiet = 500 * time.Millisecond
+
+// drain gives ranks the steps that are there, and sends those that ask for others elsewhere. The
+// planner knows already that this constructor leaves.
+func (c *Constructor) drain() {
+	c.steps.Leave(errLeaving)
+	taken, quiet := c.steps.Usage().DeliveredBatches, time.Now()
+	for end := time.Now().Add(c.opts.Drain); time.Now().Before(end) && time.Since(quiet) < drainQuiet; time.Sleep(drainQuiet / 10) {
+		if n := c.steps.Usage().DeliveredBatches; n != taken {
+			taken, quiet = n, time.Now()
+		}
+	}
+}
+
 // errStopped ends the requests that wait when the constructor stops.
 var errStopped = fault.Lostf("the service is shutting down")
 
-// session talks to the planner until ctx ends: plans in, digests and acknowledgements out.
-func (c *Constructor) session(ctx context.Context, address string) error {
+// talk holds sessions with the planner until ctx ends: plans in, digests and acknowledgements
+// out.
+func (c *Constructor) talk(ctx context.Context, address string) error {
 	role := rpc.Role{
 		Kind: "constructor", ID: c.opts.ID, Address: address, Callers: "trainers",
-		Planner: c.opts.Planner, Security: c.opts.Security, Log: c.opts.Log,
+		Planner: c.opts.Planner, Patience: c.opts.Patience, Security: c.opts.Security, Log: c.opts.Log,
 	}
-	hello := &pb.ConstructorReport{Report: &pb.ConstructorReport_Hello{Hello: &pb.ConstructorHello{Id: c.opts.ID, Address: address}}}
+	hello := func(epoch uint64) *pb.ConstructorReport {
+		held := c.steps.Held()
+		c.steps.Attach()
+		return &pb.ConstructorReport{Report: &pb.ConstructorReport_Hello{Hello: &pb.ConstructorHello{
+			Id: c.opts.ID, Address: address, Protocol: rpc.Oldest, Newest: rpc.Protocol, Epoch: epoch, Held: held,
+		}}}
+	}
 	return rpc.Talk(ctx, role, pb.PlannerClient.Construct, hello, func(ctx context.Context, s *session) error {
+		c.session.Store(s)
+		defer c.session.Store(nil)
 		g, ctx := errgroup.WithContext(ctx)
 		g.Go(func() error { return s.Each(ctx, func(o *pb.ConstructorOrder) error { return c.take(s, o) }) })
-		g.Go(func() error { return c.assemble(ctx, s) })
 		g.Go(func() error { return c.report(ctx, s) })
-		return g.Wait()
+		beat := &pb.ConstructorReport{Report: &pb.ConstructorReport_Beat{Beat: &pb.Beat{}}}
+		return s.Beating(ctx, beat, g.Wait)
 	})
 }
 
@@ -113,11 +157,14 @@ func (c *Constructor) take(s *session, order *pb.ConstructorOrder) error {
 	case *pb.ConstructorOrder_Job:
 		return c.takeJob(o.Job)
 	case *pb.ConstructorOrder_Placement:
-		c.peers.set(o.Placement.Loaders)
+		c.peers.set(o.Placement)
 	case *pb.ConstructorOrder_Restart:
+		c.job.restart()
 		c.steps.Restart(o.Restart)
+		failpoint.Hit(failpoint.RestartApplied)
 		return s.Send(&pb.ConstructorReport{Report: &pb.ConstructorReport_Restarted{Restarted: o.Restart.Generation}})
 	case *pb.ConstructorOrder_Plan:
+		c.job.restart() // a planner that begins again sends no Restart
 		c.steps.Plan(o.Plan)
 	case *pb.ConstructorOrder_End:
 		c.steps.End(o.End)
@@ -134,6 +181,9 @@ func (c *Constructor) take(s *session, order *pb.ConstructorOrder) error {
 }
 
 func (c *Constructor) takeJob(job *pb.ConstructorJob) error {
+	if !c.steps.Serves(job) {
+		return fault.Lostf("the planner at %s has another job by now (%s): start constructor %s again for it", c.opts.Planner, job.Name, c.opts.ID)
+	}
 	layout := assemble.Layout{
 		Format: job.Format, CPSlicing: job.CpSlicing,
 		SequenceLength: int(job.SequenceLength), PadID: job.PadId,
@@ -151,7 +201,7 @@ func (c *Constructor) takeJob(job *pb.ConstructorJob) error {
 		budget = c.opts.Buffer
 	}
 	if c.opts.OnBudget != nil {
-		c.opts.OnBudget(budget)
+		c.budgeted.Do(func() { c.opts.OnBudget(budget) })
 	}
 	c.job.set(job, layout)
 	c.steps.Take(job, budget)
@@ -162,8 +212,9 @@ func (c *Constructor) takeJob(job *pb.ConstructorJob) error {
 // another is put together.
 const concurrentSteps = 2
 
-// assemble builds the steps in order as plans come and the budget allows.
-func (c *Constructor) assemble(ctx context.Context, send *session) error {
+// assemble builds the steps in order as plans come and the budget allows, whether there is a
+// planner or not.
+func (c *Constructor) assemble(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for range concurrentSteps {
 		g.Go(func() error {
@@ -172,7 +223,7 @@ func (c *Constructor) assemble(ctx context.Context, send *session) error {
 				if err != nil {
 					return err
 				}
-				if err := c.build(ctx, p, send); err != nil {
+				if err := c.build(ctx, p); err != nil {
 					return err
 				}
 			}
@@ -182,11 +233,13 @@ func (c *Constructor) assemble(ctx context.Context, send *session) error {
 }
 
 // build fetches one step, lays it out and decodes its images. An error ends the job, not the
-// session: trainers get it with its cause.
-func (c *Constructor) build(ctx context.Context, p *pb.StepPlan, send *session) error {
+// role: trainers get it with its cause.
+func (c *Constructor) build(ctx context.Context, p *pb.StepPlan) error {
+	failpoint.Hit(failpoint.PlanTaken)
 	begin := time.Now()
 	fetch, cancel := context.WithTimeout(ctx, c.opts.Deadline)
 	defer cancel()
+	fetch = rpc.Telling(fetch, func(address, reason string) { c.steps.Awaits(p, address, reason) })
 	s, err := c.fetch(fetch, p)
 	c.steps.Fetched(time.Since(begin))
 	if err == nil && s.undecoded > 0 {
@@ -199,27 +252,42 @@ func (c *Constructor) build(ctx context.Context, p *pb.StepPlan, send *session) 
 		return ctx.Err()
 	}
 	if err != nil {
-		err = fault.As(fault.ClassOf(err), fmt.Errorf("step %d: %w", p.Step, err))
-		c.opts.Log.Error("step failed", "step", p.Step, "err", err)
-		c.steps.Fail(err)
-		return send.Send(&pb.ConstructorReport{Report: &pb.ConstructorReport_Failure{Failure: rpc.ToFailure(err, -1)}})
+		c.giveUp(p, err)
+		return nil
 	}
+	failpoint.Hit(failpoint.BuildAfter)
+	rows := s.assembled(p)
+	failpoint.Hit(failpoint.DeliverReady)
+	c.steps.Done(&deliver.Step{Generation: p.Generation, Number: p.Step, Bytes: s.bytes, Plan: p, Rows: rows, Content: s})
+	return nil
+}
+
+// giveUp fails the job for a step that cannot be built, unless the step is not wanted any more.
+func (c *Constructor) giveUp(p *pb.StepPlan, err error) {
+	err = fault.As(fault.ClassOf(err), fmt.Errorf("step %d: %w", p.Step, err))
+	if !c.steps.GiveUp(p, err) {
+		c.opts.Log.Warn("a step that is not wanted any more failed", "step", p.Step, "err", err)
+		return
+	}
+	c.opts.Log.Error("step failed", "step", p.Step, "err", err)
+	if s := c.session.Load(); s != nil { // without one, the next planner has the step built again
+		_ = s.Send(&pb.ConstructorReport{Report: &pb.ConstructorReport_Failure{Failure: rpc.ToFailure(err, -1)}}) // whoever reads the session hears why not
+	}
+}
+
+// assembled is what the planner is to hear of a step, in messages of a size that it takes.
+func (s *step) assembled(p *pb.StepPlan) (all []*pb.Assembled) {
 	for rest := s.rows; ; rest = rest[rowsPerReport:] {
 		told := rest[:min(len(rest), rowsPerReport)]
-		assembled := &pb.Assembled{Generation: p.Generation, Step: p.Step, Rows: p.Rows[len(s.rows)-len(rest):][:len(told)]}
+		part := &pb.Assembled{Generation: p.Generation, Step: p.Step, Rows: p.Rows[len(s.rows)-len(rest):][:len(told)]}
 		for _, r := range told {
 			d := r.digest()
-			assembled.Digests = append(assembled.Digests, d[:]...)
+			part.Digests = append(part.Digests, d[:]...)
 		}
-		if err := send.Send(&pb.ConstructorReport{Report: &pb.ConstructorReport_Assembled{Assembled: assembled}}); err != nil {
-			return err
-		}
-		if len(rest) <= rowsPerReport {
-			break
+		if all = append(all, part); len(rest) <= rowsPerReport {
+			return all
 		}
 	}
-	c.steps.Done(&deliver.Step{Generation: p.Generation, Number: p.Step, Bytes: s.bytes, Content: s})
-	return nil
 }
 
 // rowsPerReport is the number of rows whose digests go in one message: at 37 bytes each below
@@ -229,7 +297,7 @@ const rowsPerReport = 65_536
 // usageEvery is how often memory and waits are reported.
 const usageEvery = time.Second
 
-// report sends acknowledgements as they change and usage every second.
+// report sends digests and acknowledgements as they change, and usage every second.
 func (c *Constructor) report(ctx context.Context, send *session) error {
 	tick := time.NewTicker(usageEvery)
 	defer tick.Stop()
@@ -237,16 +305,32 @@ func (c *Constructor) report(ctx context.Context, send *session) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-c.steps.AcksChanged():
-			for _, a := range c.steps.TakeAcks() {
-				if err := send.Send(&pb.ConstructorReport{Report: &pb.ConstructorReport_Acked{Acked: a}}); err != nil {
-					return err
-				}
+		case <-c.steps.Changed():
+			failpoint.Hit(failpoint.AckBefore)
+			if err := c.reportChanged(send); err != nil {
+				return err
 			}
 		case <-tick.C:
-			if err := send.Send(&pb.ConstructorReport{Report: &pb.ConstructorReport_Usage{Usage: c.steps.Usage()}}); err != nil {
+			usage := c.steps.Usage()
+			c.peers.paced(func(p *pace) { usage.Hedged, usage.HedgesWon, usage.Moved = p.made, p.won, p.moved })
+			if err := send.Send(&pb.ConstructorReport{Report: &pb.ConstructorReport_Usage{Usage: usage}}); err != nil {
 				return err
 			}
 		}
 	}
+}
+
+func (c *Constructor) reportChanged(send *session) error {
+	rows, acks := c.steps.TakeReports()
+	for _, r := range rows {
+		if err := send.Send(&pb.ConstructorReport{Report: &pb.ConstructorReport_Assembled{Assembled: r}}); err != nil {
+			return err
+		}
+	}
+	for _, a := range acks {
+		if err := send.Send(&pb.ConstructorReport{Report: &pb.ConstructorReport_Acked{Acked: a}}); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -25,20 +25,38 @@ type content struct {
 type currentJob struct {
 	mu      sync.Mutex // guards the fields below
 	content content
+	next    *content // described, and in force from the next restart on; nil if nothing changes
 }
 
+// set takes a description of the job. Steps that are being built are of the one before.
 func (j *currentJob) set(job *pb.ConstructorJob, layout assemble.Layout) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.content = content{layout: layout, kept: job.Kept, names: job.Sources, images: job.Images, mesh: job.Mesh}
+	j.next = &content{layout: layout, kept: job.Kept, names: job.Sources, images: job.Images, mesh: job.Mesh}
+	if j.content.mesh == nil {
+		j.content, j.next = *j.next, nil
+	}
 }
 
 // join adds a source that joined the job. Steps that are being built keep the lists they have.
 func (j *currentJob) join(src *pb.SourceJoined) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.content.kept = append(slices.Clip(j.content.kept), &pb.KeptColumns{Names: src.Keep})
-	j.content.joined = append(slices.Clip(j.content.joined), src.Name)
+	to := j.next
+	if to == nil {
+		to = &j.content
+	}
+	to.kept = append(slices.Clip(to.kept), &pb.KeptColumns{Names: src.Keep})
+	to.joined = append(slices.Clip(to.joined), src.Name)
+}
+
+// restart puts in force what was described. Plans come after it.
+func (j *currentJob) restart() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.next != nil {
+		j.content, j.next = *j.next, nil
+	}
 }
 
 func (j *currentJob) now() content {

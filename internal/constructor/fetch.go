@@ -6,18 +6,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/millrace-data/millrace/internal/batch"
 	"github.com/millrace-data/millrace/internal/constructor/assemble"
-	"github.com/millrace-data/millrace/internal/fault"
-	"github.com/millrace-data/millrace/internal/handover"
 	pb "github.com/millrace-data/millrace/internal/proto"
-	"github.com/millrace-data/millrace/internal/rpc"
 	"github.com/millrace-data/millrace/internal/samples"
 )
 
@@ -47,65 +42,26 @@ type row struct {
 
 func (r *row) digest() [32]byte { return batch.RowDigest(r.Row) }
 
-// peers are the loaders, by their number in the placement. It is safe for
-// concurrent use.
-type peers struct {
-	directory *handover.Directory
-
-	mu        sync.Mutex // guards the fields below; never held during a call
-	addresses []string
-	sources   []handover.Source
-	logged    map[string]time.Time // when the loss of a loader was last logged
-}
-
-func newPeers(d *handover.Directory) *peers {
-	return &peers{directory: d, logged: map[string]time.Time{}}
-}
-
-func (p *peers) set(addresses []string) {
-	sources := p.directory.Place(addresses)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.addresses, p.sources = addresses, sources
-}
-
-// source returns loader i; any other will do if it is gone.
-func (p *peers) source(i int) (s handover.Source, address string, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.addresses) == 0 {
-		return nil, "", fault.Lostf("no loader is connected to the planner")
-	}
-	i %= len(p.addresses)
-	return p.sources[i], p.addresses[i], nil
-}
-
 // fetch gets all samples of a plan and lays them out in rows.
 func (c *Constructor) fetch(ctx context.Context, p *pb.StepPlan) (*step, error) {
 	asks, at := asksOf(p)
-	sets := make([]samples.Set, len(p.Blocks))
-	byLoader := map[uint32][]int{}
-	for b, block := range p.Blocks {
-		byLoader[block.Loader] = append(byLoader[block.Loader], b)
+	blocks := make([]wanted, len(asks))
+	for b, a := range asks {
+		blocks[b] = wanted{int(p.Blocks[b].Loader), a}
 	}
+	sets := make([]samples.Set, len(asks))
 	g, ctx := errgroup.WithContext(ctx)
-	for loader, blocks := range byLoader {
+	for _, part := range c.peers.view().parts(blocks) {
 		g.Go(func() error {
-			req := &pb.FetchRequest{}
-			for _, b := range blocks {
-				req.Blocks = append(req.Blocks, asks[b])
+			mine := make([]wanted, len(part))
+			for i, b := range part {
+				mine[i] = blocks[b]
 			}
-			got, err := c.fetchFrom(ctx, int(loader), req)
-			if err != nil {
-				return err
+			got, err := c.fetchFrom(ctx, mine)
+			for i := range got {
+				sets[part[i]] = got[i]
 			}
-			if len(got) != len(blocks) {
-				return fmt.Errorf("loader %d gave %d blocks of %d", loader, len(got), len(blocks))
-			}
-			for i, b := range blocks {
-				sets[b] = got[i]
-			}
-			return nil
+			return err
 		})
 	}
 	if err := g.Wait(); err != nil {
@@ -144,55 +100,6 @@ func asksOf(p *pb.StepPlan) (asks []*pb.BlockSamples, at []int) {
 func placeOf(ask *pb.BlockSamples, index uint32) int {
 	at, _ := slices.BinarySearch(ask.Indices, index)
 	return at
-}
-
-// lostLogEvery is the time between two log lines about a loader that stays lost.
-const lostLogEvery = 30 * time.Second
-
-// fetchFrom asks a loader, and the others in turn while it is lost.
-func (c *Constructor) fetchFrom(ctx context.Context, loader int, req *pb.FetchRequest) ([]samples.Set, error) {
-	pauses := rpc.Backoff{Name: c.opts.ID}
-	for attempt := 0; ; attempt++ {
-		sets, address, err := c.fetchOnce(ctx, loader+attempt, req)
-		if err == nil {
-			return sets, nil
-		}
-		if ctx.Err() != nil || fault.ClassOf(err) != fault.Lost {
-			return nil, fault.As(fault.ClassOf(err), fmt.Errorf("fetching samples of source %d, block %d from loader %s: %w",
-				req.Blocks[0].Source, req.Blocks[0].Seq, address, err))
-		}
-		c.lostLoader(address, err)
-		_ = pauses.Wait(ctx) // if ctx ends, so does the next attempt
-	}
-}
-
-// lostLoader logs the loss of a loader, once in a while for each: every
-// fetch from it meets it, several times a second.
-func (c *Constructor) lostLoader(address string, err error) {
-	if c.peers.shouldLog(address, time.Now()) {
-		c.opts.Log.Warn("loader lost, trying the loaders in turn", "address", address, "err", err)
-	}
-}
-
-// shouldLog reports whether the loss of a loader was not logged for a while, and notes that it
-// is now.
-func (p *peers) shouldLog(address string, now time.Time) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if last, ok := p.logged[address]; ok && now.Sub(last) < lostLogEvery {
-		return false
-	}
-	p.logged[address] = now
-	return true
-}
-
-func (c *Constructor) fetchOnce(ctx context.Context, loader int, req *pb.FetchRequest) ([]samples.Set, string, error) {
-	source, address, err := c.peers.source(loader)
-	if err != nil {
-		return nil, address, err
-	}
-	sets, err := source.Samples(ctx, req)
-	return sets, address, err
 }
 
 // layOut puts samples where the plan says. The rows borrow the sets' memory.

@@ -2,14 +2,19 @@ package constructor
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/millrace-data/millrace/internal/batch"
 	"github.com/millrace-data/millrace/internal/constructor/assemble"
 	"github.com/millrace-data/millrace/internal/constructor/deliver"
+	"github.com/millrace-data/millrace/internal/failpoint"
 	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/rpc"
 )
@@ -21,9 +26,15 @@ func (c *Constructor) Batch(req *pb.BatchRequest, stream grpc.ServerStreamingSer
 	ctx, cancel = context.WithTimeout(ctx, c.opts.Deadline)
 	defer cancel()
 	caller := callerOf(req)
-	got, end, err := c.steps.Get(ctx, caller, req.Step)
+	var got *deliver.Step
+	var end *pb.EndOfData
+	reason := func() string { return c.steps.Waits(caller.Rank, req.Step) }
+	err := rpc.Hold(stream, req.Hears, reason, func() (err error) {
+		got, end, err = c.steps.Get(ctx, caller, req.Step)
+		return err
+	})
 	if err != nil {
-		return rpc.ToStatus(err)
+		return refusal(err)
 	}
 	if end != nil {
 		return rpc.SendBody(stream, &pb.BatchHeader{Step: req.Step, EndOfData: true, Topology: end.Topology}, nil, nil)
@@ -36,15 +47,32 @@ func (c *Constructor) Batch(req *pb.BatchRequest, stream grpc.ServerStreamingSer
 	}
 	c.steps.Delivered(len(body))
 	*buf = body
+	if failpoint.Enabled && failpoint.Tear(failpoint.FrameMiddle) {
+		_ = rpc.SendBody(stream, header, body[:len(body)/2], nil)
+		time.Sleep(10 * time.Millisecond) // the transport writes when it likes
+		failpoint.Die()
+	}
 	return rpc.SendBody(stream, header, body, func() { c.bodies.put(buf) })
 }
 
 // Ack implements the Constructor service.
 func (c *Constructor) Ack(_ context.Context, req *pb.AckRequest) (*pb.AckReply, error) {
 	if err := c.steps.Ack(callerOf(req)); err != nil {
-		return nil, rpc.ToStatus(err)
+		return nil, refusal(err)
 	}
 	return &pb.AckReply{}, nil
+}
+
+// refusal is the status of a rank's request that is refused, with a code of its own where the
+// rank can do something about it by itself.
+func refusal(err error) error {
+	switch {
+	case errors.Is(err, deliver.ErrJoinAgain):
+		return status.Error(codes.Aborted, err.Error())
+	case errors.Is(err, deliver.ErrJoinedSince):
+		return status.Error(codes.AlreadyExists, err.Error())
+	}
+	return rpc.ToStatus(err)
 }
 
 // callerOf is what every request of a rank says of it.

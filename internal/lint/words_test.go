@@ -48,10 +48,10 @@ var withoutExample = map[string]string{
 	"internal/lint":                           "tests only",
 	"internal/testdata":                       "a helper of tests",
 	"internal/faultproxy":                     "a helper of tests",
-	"internal/object/objecttest":              "a conformance suite; each store's test is an example",
 	"internal/proto":                          "generated",
 	"internal/proto/state":                    "generated",
 	"internal/checkpoint/logtest":             "a conformance suite; each log's test is an example",
+	"internal/object/objecttest":              "a conformance suite; each store's test is an example",
 	"internal/sourceloader/format/formattest": "a conformance suite; each format's test is an example",
 	"internal/sourceloader/store/storetest":   "a conformance suite; each store's test is an example",
 }

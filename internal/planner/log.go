@@ -1,11 +1,15 @@
 package planner
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 
 	"github.com/millrace-data/millrace/internal/checkpoint"
+	"github.com/millrace-data/millrace/internal/failpoint"
 	"github.com/millrace-data/millrace/internal/planner/change"
 	"github.com/millrace-data/millrace/internal/planner/control"
 	"github.com/millrace-data/millrace/internal/planner/token"
@@ -21,14 +25,15 @@ type logWriter struct {
 	ended chan struct{}    // closed when nothing more is written
 	work  sync.WaitGroup
 	log   checkpoint.Log // the goroutine's, until it has ended; nil while it is not open, or if none is kept
-	job   token.Job
+	earlier
+	job token.Job
 }
 
 var errLastWrite = errors.New("nothing more is written")
 
-func newLogWriter(opts Options, event func(context.Context, input) error) *logWriter {
-	w := &logWriter{opts: opts, event: event, todo: rpc.NewOutbox[any](), ended: make(chan struct{})}
-	w.work.Go(func() { _ = w.todo.Run(context.Background(), w.do) }) // it ends with errLastWrite
+func newLogWriter(opts Options, from earlier, event func(context.Context, input) error) *logWriter {
+	w := &logWriter{opts: opts, earlier: from, event: event, todo: rpc.NewOutbox[any](), ended: make(chan struct{})}
+	w.work.Go(func() { _ = w.todo.RunAll(context.Background(), w.doAll) }) // it ends with errLastWrite
 	return w
 }
 
@@ -39,11 +44,33 @@ func (w *logWriter) put(e control.Effect) { w.todo.Put(e) }
 func (w *logWriter) close() error {
 	w.todo.Put(nil)
 	w.work.Wait()
-	if w.log == nil {
-		return nil
+	switch {
+	case w.log != nil:
+		return w.log.Close()
+	case w.earlier.log != nil:
+		return w.earlier.log.Close()
 	}
-	return w.log.Close()
+	return nil
 }
+
+// doAll carries out effects in order: all Persists that follow each other are one write.
+func (w *logWriter) doAll(queue []any) error {
+	for len(queue) > 0 {
+		n := 0
+		for n < len(queue) && isPersist(queue[n]) {
+			n++
+		}
+		if n > 0 {
+			w.persist(queue[:n])
+		} else if err := w.do(queue[0]); err != nil {
+			return err
+		}
+		queue = queue[max(n, 1):]
+	}
+	return nil
+}
+
+func isPersist(e any) bool { _, ok := e.(control.Persist); return ok }
 
 // do carries out an effect. When there is no planner any more, nobody hears of it.
 func (w *logWriter) do(e any) error {
@@ -55,8 +82,8 @@ func (w *logWriter) do(e any) error {
 	case control.OpenLog:
 		w.job = e.Job
 		done = w.open(e.Root)
-	case control.Persist:
-		done = control.Persisted{Seq: e.Seq, Err: w.persist(e.Ops)}
+	case control.ReadLog:
+		done = w.read(e.At)
 	case control.ReadDigest:
 		digest, known, err := w.log.ReadDigest(e.Step)
 		done = control.DigestRead{Step: e.Step, Digest: digest, Known: known && err == nil} // the log says itself what is wrong with it when it is written to
@@ -71,7 +98,7 @@ func (w *logWriter) open(root [32]byte) control.LogOpened {
 		return control.LogOpened{}
 	}
 	opened := control.LogOpened{Kept: true, Dir: w.opts.LogDir}
-	log, err := checkpoint.Open(w.opts.LogDir, checkpoint.Options{Identity: root, Logger: w.opts.Log, FS: w.opts.LogFS})
+	log, err := w.openLog(root)
 	if err != nil {
 		opened.Err = err
 		return opened
@@ -82,7 +109,12 @@ func (w *logWriter) open(root [32]byte) control.LogOpened {
 	if err == nil {
 		opened.Changes, err = change.ParseAll(texts)
 	}
-	opened.Err = err
+	generations, errGenerations := log.Generations()
+	for _, g := range generations {
+		opened.Generations = append(opened.Generations, control.Generation(g))
+	}
+	opened.Err = cmp.Or(err, errGenerations)
+	failpoint.Hit(failpoint.OpenAfter)
 	if last, ok := log.Last(); ok {
 		opened.First, _ = log.First()
 		opened.Next = last + 1
@@ -90,30 +122,128 @@ func (w *logWriter) open(root [32]byte) control.LogOpened {
 	return opened
 }
 
-// persist makes operations durable, in order.
-func (w *logWriter) persist(ops []control.Op) (err error) {
-	for _, op := range ops {
-		switch op := op.(type) {
-		case control.AppendStep:
-			var frame []byte
-			if w.log.FrameDue(op.Step.Step) {
-				frame = token.EncodeFrame(w.job, op.Before)
+// persist makes the operations of Persists durable, in order.
+func (w *logWriter) persist(all []any) {
+	var g group
+	var err error
+	for _, e := range all {
+		for _, op := range e.(control.Persist).Ops {
+			if err == nil && g.ends(w.log, op) {
+				err = g.write(w.log)
 			}
-			record := token.NewRecord(op.Step, op.Before)
-			record.Skips = op.Skips
-			err = w.log.Append(op.Step.Step, record.Encode(), frame)
-		case control.AddChange:
-			err = w.log.AddChange([]byte(op.Change.String()))
-		case control.SetDigest:
-			err = w.log.SetDigest(op.Step, op.Digest)
-		case control.Truncate:
-			err = w.log.Truncate(op.From)
-		}
-		if err != nil {
-			return err
+			if err == nil {
+				err = w.add(&g, op)
+			}
 		}
 	}
+	if err == nil {
+		err = g.write(w.log)
+	}
+	for _, e := range all {
+		_ = w.event(context.Background(), occurred{control.Persisted{Seq: e.(control.Persist).Seq, Err: err}})
+	}
+}
+
+// add puts an operation of the core into a group.
+func (w *logWriter) add(g *group, op control.Op) (err error) {
+	switch op := op.(type) {
+	case control.AppendStep:
+		record := token.NewRecord(op.Step, op.Before)
+		record.Skips = op.Skips
+		err = failpoint.Error(failpoint.AppendBefore)
+		g.ops = append(g.ops, checkpoint.Append{Step: op.Step.Step, Record: record.Encode(), Frame: w.frame(op)})
+		g.appends++
+	case control.AddChange:
+		failpoint.Hit(failpoint.Change)
+		g.ops = append(g.ops, checkpoint.AddChange{Change: []byte(op.Change.String())})
+	case control.SetDigest:
+		failpoint.Hit(failpoint.DigestBefore)
+		g.ops = append(g.ops, checkpoint.SetDigest{Step: op.Step, Digest: op.Digest})
+	case control.Truncate:
+		g.ops = append(g.ops, checkpoint.Truncate{From: op.From})
+	case control.BeginGeneration:
+		g.ops = append(g.ops, checkpoint.SetGeneration{Generation: checkpoint.Generation(op.Generation)})
+	}
+	return err
+}
+
+// group is what is written at once.
+type group struct {
+	ops     []checkpoint.Op
+	appends int
+}
+
+// groupOps bounds a group: some hundred steps of a kilobyte or two.
+const groupOps = 512
+
+// ends says whether a group has to be written before an operation: which key frame is due
+// is known only of a log that has what came before.
+func (g *group) ends(log checkpoint.Log, op control.Op) bool {
+	if len(g.ops) == 0 {
+		return false
+	}
+	if _, some := log.Last(); !some && g.appends > 0 {
+		return true
+	}
+	_, truncates := op.(control.Truncate)
+	_, truncated := g.ops[len(g.ops)-1].(checkpoint.Truncate)
+	return truncates || truncated || len(g.ops) >= groupOps
+}
+
+// write does what the group has, and empties it.
+func (g *group) write(log checkpoint.Log) error {
+	if len(g.ops) == 0 {
+		return nil
+	}
+	err := log.Write(g.ops...)
+	for range g.appends {
+		failpoint.Hit(failpoint.AppendAfter)
+	}
+	*g = group{}
+	return err
+}
+
+// frame is the key frame that comes with a step; nil if none is due, or if the log has the
+// step. The first one has the chain value, which is beside no record.
+func (w *logWriter) frame(op control.AppendStep) []byte {
+	switch last, some := w.log.Last(); {
+	case !some && op.Step.Step > 0:
+		return token.EncodeFrame(w.job, op.Before, op.Digest)
+	case (!some || op.Step.Step > last) && w.log.FrameDue(op.Step.Step):
+		return token.EncodeFrame(w.job, op.Before, [32]byte{})
+	}
 	return nil
+}
+
+// read reads what leads to a position, or to the last one before it whose chain value the log
+// has.
+func (w *logWriter) read(at int64) (r control.LogRead) {
+	first, _ := w.log.First()
+	for r.At = at; r.At > first && r.Err == nil; r.At-- {
+		if r.Digest, r.Digested, r.Err = w.log.ReadDigest(r.At - 1); r.Digested {
+			break
+		}
+	}
+	var framed bool
+	if r.Err == nil {
+		r.FrameStep, r.Frame, framed, r.Err = w.log.Frame(r.At)
+	}
+	if r.Err == nil && !framed {
+		r.Err = fmt.Errorf("the log has no key frame at or before step %d", r.At)
+	}
+	if r.Err == nil {
+		r.Err = w.log.Records(r.FrameStep, r.At, func(_ int64, record []byte) error {
+			r.Records = append(r.Records, bytes.Clone(record))
+			return nil
+		})
+	}
+	for step, known := r.At, true; known && r.Err == nil; step++ {
+		var digest [32]byte
+		if digest, known, r.Err = w.log.ReadDigest(step); known {
+			r.Known = append(r.Known, digest)
+		}
+	}
+	return r
 }
 
 // watch hears when the log stops, whether there is something to write or not, until the

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/millrace-data/millrace/internal/failpoint"
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/planner/control"
 	"github.com/millrace-data/millrace/internal/planner/cut"
@@ -23,7 +24,7 @@ const tickEvery = 50 * time.Millisecond
 var errClosing = fault.Lostf("the planner is shutting down")
 
 // input is what the loop takes: one of occurred, loaderHello, constructorHello, asking,
-// partSent, looking.
+// partSent, looking, deposed.
 type input interface{ input() }
 
 type (
@@ -46,6 +47,8 @@ type (
 	}
 	// partSent says that a part of a plan is gone.
 	partSent struct{ *constructorSession }
+	// deposed says that another planner took this one's place.
+	deposed struct{ error }
 	// looking asks where the job is.
 	looking struct{ seen chan<- Status }
 )
@@ -56,6 +59,7 @@ func (constructorHello) input() {}
 func (asking) input()           {}
 func (partSent) input()         {}
 func (looking) input()          {}
+func (deposed) input()          {}
 
 // put gives the loop something to do and waits until it takes it.
 func (p *Planner) put(ctx context.Context, in input) error {
@@ -115,14 +119,23 @@ func (p *Planner) take(in input) {
 	defer p.busy.since.Store(0)
 	switch in := in.(type) {
 	case occurred:
+		if _, ticks := in.Event.(control.Tick); ticks {
+			p.listen(time.Since(clock))
+		}
 		p.left(in.Event)
 		p.apply(in.Event)
 	case loaderHello:
 		p.loaders[in.Session] = in.loaderSession
+		if p.epoch > 0 {
+			in.out.Put(loaderEpoch(p.epoch))
+		}
 		in.out.Put(p.jobOrder())
 		p.apply(in.LoaderJoined)
 	case constructorHello:
 		p.constructors[in.Session] = in.constructorSession
+		if p.epoch > 0 {
+			in.out.Put(constructorEpoch(p.epoch))
+		}
 		p.apply(in.ConstructorJoined)
 	case asking:
 		p.asks[in.ID] = in.answered
@@ -130,6 +143,9 @@ func (p *Planner) take(in input) {
 	case partSent:
 		in.unsent--
 		p.orderLater()
+	case deposed:
+		p.opts.Log.Error("this planner ends", "err", in.error)
+		p.stopped = in.error
 	case looking:
 		in.seen <- p.status()
 	}
@@ -158,7 +174,7 @@ func (p *Planner) apply(ev control.Event) {
 
 func (p *Planner) act(e control.Effect) {
 	switch e := e.(type) {
-	case control.Persist, control.OpenLog, control.ReadDigest:
+	case control.Persist, control.OpenLog, control.ReadDigest, control.ReadLog:
 		p.log.put(e)
 	case control.Cut:
 		if err := p.cutParts(e); err != nil {
@@ -169,7 +185,9 @@ func (p *Planner) act(e control.Effect) {
 			part := c.parts[0]
 			c.parts = c.parts[1:]
 			c.unsent++
+			failpoint.Hit(failpoint.DeliverBefore)
 			c.out.Put(part)
+			failpoint.Hit(failpoint.DeliverMiddle)
 		}
 	case control.Recall:
 		p.later = nil

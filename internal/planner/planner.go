@@ -11,6 +11,7 @@ package planner
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -33,6 +34,10 @@ import (
 // are started together join within seconds of each other, or have long files to read first.
 const DefaultStartWindow = 30 * time.Second
 
+// DefaultAbsence is long enough for a process that is started again at once, and for a
+// connection that broke, and far shorter than what ranks have read ahead.
+const DefaultAbsence = time.Second
+
 // Options configure a planner. Job and Address are required.
 type Options struct {
 	Job          *jobspec.Job
@@ -40,13 +45,20 @@ type Options struct {
 	Advertise    string               // HOST or HOST:PORT that others reach it at; default: the address, or the machine\'s name
 	Security     rpc.Security         //
 	LogDir       string               // where the step log is kept; "" keeps none
+	Standby      bool                 // serve when there is a log that no other planner has open, or whose mirror none renews any more, not before
+	LogMirror    string               // URL of the object store (object.Open) with a second copy of the log; "" keeps none
 	LogFS        checkpoint.FS        // file system of LogDir; default: the operating system's
 	Loaders      int                  // loaders to wait for before anything is read; default 1
+	Shadows      int                  // loaders beside them that stand by for one that is lost
+	HotShadows   bool                 // shadows read what those they stand by for read; else they only have the sources open
 	Constructors int                  // constructors the DP ranks are spread over; default 1
 	Prefetch     int                  // steps planned ahead; default: the job spec's
 	AllowRoots   []string             // folders that sources which join are read from; default: the job's own
 	Changes      []change.Change      // made before the first step is planned, unless the log has them
+	Absence      time.Duration        // that a constructor may be away before another one serves its ranks; default DefaultAbsence, negative: for ever
 	StartWindow  time.Duration        // how long a rank that joins a job that runs without a token waits for the others; default DefaultStartWindow
+	Suspect      time.Duration        // how long a loader or constructor may say nothing before others are asked in its place; default DefaultSuspect
+	GiveUp       time.Duration        // how much longer a constructor's session goes on then, if another one can serve its ranks; default 1.5 s
 	Log          *slog.Logger         // default: discard
 	Registry     compile.Registry     // strategies and policies of the program
 	Serving      func(address string) // called when the address is open; may be nil
@@ -64,6 +76,8 @@ func (o *Options) withDefaults() {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	o.Suspect = cmp.Or(o.Suspect, DefaultSuspect)
+	o.Absence = max(cmp.Or(o.Absence, DefaultAbsence), 0)
 	o.StartWindow = cmp.Or(o.StartWindow, DefaultStartWindow)
 }
 
@@ -83,6 +97,8 @@ type Planner struct {
 	spec      [32]byte
 	started   time.Time
 	lastID    atomic.Uint64 // of sessions and questions
+	cfg       control.Config
+	epoch     uint64        // of this planner; 0 if it keeps no log
 	loaderJob *pb.LoaderJob // what loaders get of the job
 	over      chan struct{} // closed when the loop takes nothing any more
 	done      chan struct{} // closed when nothing is done any more
@@ -94,6 +110,7 @@ type Planner struct {
 	loaders      map[control.Session]*loaderSession
 	constructors map[control.Session]*constructorSession
 	asks         map[uint64]chan<- control.Answer
+	listening    listening
 	later        []loaderOrder // orders to loaders that wait until parts are sent
 	cut          *cut.Step     // the step that was cut last
 	stopped      error         // why the loop ends, if not on request
@@ -108,22 +125,33 @@ func Run(ctx context.Context, opts Options) error {
 	if err := opts.validate(); err != nil {
 		return err
 	}
-	if opts.LogDir != "" { // the log is opened when all sources are indexed
-		if err := checkpoint.Probe(opts.LogDir, checkpoint.Options{FS: opts.LogFS}); err != nil {
-			return err
-		}
+	if err := opts.proveLog(ctx); err != nil {
+		return err
 	}
 	p, err := newPlanner(opts)
 	if err != nil {
 		return err
 	}
+	from, err := takeLog(ctx, &opts)
+	if err != nil {
+		return err
+	}
+	p.begin(from)
+	if ctx.Err() != nil { // it stood by until it was stopped
+		return p.log.close()
+	}
 	register := func(s *grpc.Server) { pb.RegisterPlannerServer(s, p) }
-	return rpc.Run(ctx, opts.Address, opts.Advertise, opts.Security, rpc.MaxControl, register, func(ctx context.Context, address string) error {
-		if opts.Serving != nil {
+	served := false
+	err = rpc.Run(ctx, opts.Address, opts.Advertise, opts.Security, rpc.MaxControl, register, func(ctx context.Context, address string) error {
+		if served = true; opts.Serving != nil {
 			opts.Serving(address)
 		}
 		return p.run(ctx)
 	})
+	if !served {
+		err = errors.Join(err, p.log.close())
+	}
+	return err
 }
 
 func newPlanner(opts Options) (*Planner, error) {
@@ -137,17 +165,25 @@ func newPlanner(opts Options) (*Planner, error) {
 	}
 	cfg.Plan.Ahead = int64(opts.Prefetch)
 	cfg.Loaders, cfg.Constructors, cfg.AllowRoots = opts.Loaders, opts.Constructors, opts.AllowRoots
+	cfg.Shadows, cfg.Hot = opts.Shadows, opts.HotShadows
+	cfg.Absence = control.Millis(opts.Absence.Milliseconds())
 	cfg.Changes, cfg.Window = opts.Changes, control.Millis(opts.StartWindow.Milliseconds())
-	p := &Planner{
-		opts: opts, loaderJob: compile.LoaderJob(opts.Job), spec: opts.Job.Identity(), started: time.Now(),
+	cfg.GiveUp = control.Millis(opts.GiveUp.Milliseconds())
+	return &Planner{
+		opts: opts, cfg: cfg, loaderJob: compile.LoaderJob(opts.Job), spec: opts.Job.Identity(), started: time.Now(),
 		inbox: make(chan input), over: make(chan struct{}), done: make(chan struct{}),
-		core:         control.New(cfg),
 		loaders:      map[control.Session]*loaderSession{},
 		constructors: map[control.Session]*constructorSession{},
 		asks:         map[uint64]chan<- control.Answer{},
-	}
-	p.log = newLogWriter(opts, p.put)
-	return p, nil
+	}, nil
+}
+
+// begin makes what a planner has of its log: nothing happens before.
+func (p *Planner) begin(from earlier) {
+	p.epoch = from.epoch
+	p.cfg.Epoch, p.cfg.Resumes = from.epoch, from.resumes()
+	p.core = control.New(p.cfg)
+	p.log = newLogWriter(p.opts, from, p.put)
 }
 
 // CoreConfig is the part of a core's configuration that the job spec alone says. Two

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"sync/atomic"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -18,18 +16,6 @@ import (
 	"github.com/millrace-data/millrace/internal/rpc"
 )
 
-// member is what every session knows of its other side. It may be read from anywhere.
-type member[U any] struct {
-	session control.Session
-	heard   atomic.Int64 // ns since 1970, when it last said something
-	usage   atomic.Pointer[U]
-}
-
-func (m *member[U]) hear() { m.heard.Store(time.Now().UnixNano()) }
-
-// quiet is how long it has said nothing.
-func (m *member[U]) quiet(now time.Time) time.Duration { return now.Sub(time.Unix(0, m.heard.Load())) }
-
 // Load implements the Planner service: the session of one loader.
 func (p *Planner) Load(stream grpc.BidiStreamingServer[pb.LoaderReport, pb.LoaderOrder]) error {
 	first, err := stream.Recv()
@@ -40,33 +26,41 @@ func (p *Planner) Load(stream grpc.BidiStreamingServer[pb.LoaderReport, pb.Loade
 	if hello == nil {
 		return rpc.ToStatus(fault.Userf("a loader's session begins with a hello"))
 	}
+	version, err := rpc.AgreeRole(hello.Protocol, hello.Newest, "loader "+hello.Id)
+	if err = cmp.Or(err, p.checkEpoch(stream.Context(), hello.Epoch, "loader "+hello.Id)); err != nil {
+		return rpc.ToStatus(err)
+	}
 	l := &loaderSession{out: rpc.NewOutbox[*pb.LoaderOrder]()}
 	l.session = control.Session(p.lastID.Add(1))
-	l.hear()
+	l.beats = version >= rpc.Sessions
+	l.hear()()
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
 	joined := control.LoaderJoined{
-		Session: l.session, Name: hello.Id, Address: hello.Address, Workers: int(hello.Workers),
+		Session: l.session, Name: hello.Id, Address: hello.Address, Workers: int(hello.Workers), Had: int(hello.Place),
 		Buffer: cmp.Or(int64(hello.Buffer), p.opts.Job.Resources.LoaderBuffer),
 	}
 	if err := p.put(ctx, loaderHello{l, joined}); err != nil {
 		return rpc.ToStatus(err)
 	}
 	var blocks blockParts
-	err = rpc.Answer(ctx, cancel, p.done, l.out, stream.Send, func() error {
+	sender := rpc.NewSender(toLoader(version, stream.Send))
+	err = rpc.Answer(ctx, cancel, p.done, l.out, sender.Send, func() error { return sender.Beat(ctx, loaderBeat) }, func() error {
 		report, err := stream.Recv()
 		if err != nil {
 			return err
 		}
+		defer l.hear()()
 		if report, err = blocks.add(report); report == nil || err != nil {
 			return rpc.ToStatus(err)
 		}
-		l.hear()
 		if u := report.GetUsage(); u != nil {
 			l.usage.Store(u)
-			return nil
 		}
-		return p.put(ctx, occurred{loaderEvent(l.session, report)})
+		if ev := loaderEvent(l.session, report); ev != nil {
+			return p.put(ctx, occurred{ev})
+		}
+		return nil
 	})
 	_ = p.put(context.WithoutCancel(ctx), occurred{control.LoaderLeft{Session: l.session, Err: whyLeft(err)}}) // it fails when there is no planner any more
 	return rpc.ToStatus(err)
@@ -82,30 +76,39 @@ func (p *Planner) Construct(stream grpc.BidiStreamingServer[pb.ConstructorReport
 	if hello == nil {
 		return rpc.ToStatus(fault.Userf("a constructor's session begins with a hello"))
 	}
+	version, err := rpc.AgreeRole(hello.Protocol, hello.Newest, "constructor "+hello.Id)
+	if err = cmp.Or(err, p.checkEpoch(stream.Context(), hello.Epoch, "constructor "+hello.Id)); err != nil {
+		return rpc.ToStatus(err)
+	}
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	defer cancel(nil)
 	c := &constructorSession{out: rpc.NewOutbox[*pb.ConstructorOrder](), refuse: cancel}
 	c.session = control.Session(p.lastID.Add(1))
-	c.hear()
-	if err := p.put(ctx, constructorHello{c, control.ConstructorJoined{Session: c.session, Name: hello.Id, Address: hello.Address}}); err != nil {
+	c.beats = version >= rpc.Sessions
+	c.hear()()
+	if err := p.put(ctx, constructorHello{c, control.ConstructorJoined{Session: c.session, Name: hello.Id, Address: hello.Address, Held: heldOf(hello.Held)}}); err != nil {
 		return rpc.ToStatus(err)
 	}
+	sender := rpc.NewSender(toConstructor(version, stream.Send))
 	send := func(o *pb.ConstructorOrder) error {
-		if err := stream.Send(o); err != nil || o.GetPlan() == nil {
+		if err := sender.Send(o); err != nil || o.GetPlan() == nil {
 			return err
 		}
 		return p.put(ctx, partSent{c})
 	}
-	err = rpc.Answer(ctx, func() { cancel(nil) }, p.done, c.out, send, func() error {
+	err = rpc.Answer(ctx, func() { cancel(nil) }, p.done, c.out, send, func() error { return sender.Beat(ctx, constructorBeat) }, func() error {
 		report, err := stream.Recv()
 		if err != nil {
 			return err
 		}
-		c.hear()
+		defer c.hear()()
 		if u := report.GetUsage(); u != nil {
 			c.usage.Store(u)
 		}
-		return p.put(ctx, occurred{constructorEvent(c.session, report)})
+		if ev := constructorEvent(c.session, report); ev != nil {
+			return p.put(ctx, occurred{ev})
+		}
+		return nil
 	})
 	if cause := context.Cause(ctx); err != nil && !errors.Is(cause, context.Canceled) {
 		err = cause // it was refused

@@ -3,6 +3,8 @@ package planner
 import (
 	"context"
 	"fmt"
+	"io"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -20,7 +22,8 @@ type Status struct {
 	Class        string              `json:"class,omitempty"` // of the error: user, lost, bug
 	WaitingFor   string              `json:"waiting_for"`
 	UptimeSec    float64             `json:"uptime_sec"`
-	Joined       bool                `json:"joined"` // a trainer has, so that it is known where the job goes on
+	Joined       bool                `json:"joined"`          // a trainer has, so that it is known where the job goes on
+	Epoch        uint64              `json:"epoch,omitempty"` // of the planner; none without a log
 	Generation   uint64              `json:"generation"`
 	Planned      int64               `json:"steps_planned"`
 	Acked        int64               `json:"steps_acked"`
@@ -36,6 +39,8 @@ type Status struct {
 	Changes      []string            `json:"changes,omitempty"`     // made so far, and to be made, JSON each
 	Sources      []SourceStatus      `json:"sources"`
 	Loaders      []LoaderStatus      `json:"loaders"`
+	Promotions   int                 `json:"promotions"`        // of shadows that took the place of a loader
+	ReadAgain    int                 `json:"blocks_read_again"` // asked of loaders as those that had them were lost
 	Constructors []ConstructorStatus `json:"constructors"`
 }
 
@@ -57,6 +62,8 @@ type LoaderStatus struct {
 	DiskBytes   uint64 `json:"disk_bytes"` // kept on the local disk
 	DiskBudget  uint64 `json:"disk_budget_bytes"`
 	DiskProblem string `json:"disk_problem,omitempty"` // why nothing is written there
+	Suspect     string `json:"suspect,omitempty"`      // why others are asked in its place
+	Place       int    `json:"place"`                  // its share of the reading; -1: it is a shadow
 }
 
 // ConstructorStatus describes one constructor.
@@ -70,6 +77,18 @@ type ConstructorStatus struct {
 	Delivered      uint64   `json:"delivered_batches"`
 	FetchSec       float64  `json:"fetch_sec"`
 	WaitSec        float64  `json:"wait_sec"`
+	Suspect        string   `json:"suspect,omitempty"` // why its session may be ended
+	Hedged         uint64   `json:"fetches_hedged"`    // another loader was asked, as the first was late
+	HedgesWon      uint64   `json:"hedges_won"`        // another one answered than the loader asked first
+	Moved          uint64   `json:"fetches_moved"`     // asked elsewhere while they were under way, as the planner said so
+}
+
+// ranks are the DP ranks that it serves, in words.
+func (c *ConstructorStatus) ranks() string {
+	if len(c.Buckets) == 0 {
+		return "spare"
+	}
+	return fmt.Sprint(c.Buckets)
 }
 
 // look asks the loop for the status.
@@ -93,9 +112,9 @@ func (p *Planner) status() Status {
 	x := p.core.Snapshot()
 	s := Status{
 		Job: x.Job, State: x.State, WaitingFor: x.WaitingFor, UptimeSec: time.Since(p.started).Seconds(),
-		Joined: x.Joined, Generation: x.Generation, Planned: x.Planned, Acked: x.Acked, End: x.End, EndReason: x.EndReason,
+		Joined: x.Joined, Epoch: p.epoch, Generation: x.Generation, Planned: x.Planned, Acked: x.Acked, End: x.End, EndReason: x.EndReason,
 		DigestStep: x.DigestStep, Fill: x.Fill, Carried: x.Carried, Held: x.Held, Topology: x.Topology, Calibration: x.Calibration,
-		Changes: x.Changes, Sources: x.Sources,
+		Changes: x.Changes, Sources: x.Sources, Promotions: x.Promotions, ReadAgain: x.ReadAgain,
 	}
 	if x.Digest != nil {
 		s.Digest = fmt.Sprintf("%x", x.Digest)
@@ -103,17 +122,17 @@ func (p *Planner) status() Status {
 	if x.Err != nil {
 		s.Error, s.Class = x.Err.Error(), fault.ClassOf(x.Err).String()
 	} else {
-		s.WaitingFor += p.silent(x, time.Now())
+		s.WaitingFor += p.silent(x, time.Since(clock))
 	}
 	for _, l := range x.Loaders {
 		u := p.loaders[l.Session].usage.Load()
 		s.Loaders = append(s.Loaders, LoaderStatus{l.Name, l.Address, u.GetHeldBytes(), u.GetBudgetBytes(), u.GetReadBytes(), u.GetBlocksRead(), u.GetBlocksReread(),
-			u.GetDiskBytes(), u.GetDiskBudgetBytes(), u.GetDiskProblem()})
+			u.GetDiskBytes(), u.GetDiskBudgetBytes(), u.GetDiskProblem(), l.Suspect, l.Place})
 	}
 	for _, c := range x.Constructors {
 		u := p.constructors[c.Session].usage.Load()
 		s.Constructors = append(s.Constructors, ConstructorStatus{c.Name, c.Address, c.Buckets, u.GetHeldBytes(), u.GetBudgetBytes(),
-			u.GetDeliveredBytes(), u.GetDeliveredBatches(), u.GetFetchSeconds(), u.GetWaitSeconds()})
+			u.GetDeliveredBytes(), u.GetDeliveredBatches(), u.GetFetchSeconds(), u.GetWaitSeconds(), c.Suspect, u.GetHedged(), u.GetHedgesWon(), u.GetMoved()})
 	}
 	return s
 }
@@ -124,7 +143,7 @@ const silence = 5 * time.Second
 
 // silent names the roles that are connected and have said nothing for long: stopped,
 // starved, or behind a network that is gone. The connection is given up later.
-func (p *Planner) silent(x control.Snapshot, now time.Time) string {
+func (p *Planner) silent(x control.Snapshot, now time.Duration) string {
 	var b strings.Builder
 	note := func(role string, m control.Member, quiet time.Duration) {
 		if quiet > silence {
@@ -167,6 +186,17 @@ func (s Status) String() string {
 		if l.DiskProblem != "" {
 			fmt.Fprintf(&b, "%s keeps nothing more on its local disk: %s\n", l.ID, l.DiskProblem)
 		}
+		if l.Suspect != "" {
+			fmt.Fprintf(&b, "suspect: loader %s at %s: %s; others are asked in its place\n", l.ID, l.Address, l.Suspect)
+		}
+	}
+	for _, c := range s.Constructors {
+		if c.Suspect != "" {
+			fmt.Fprintf(&b, "suspect: constructor %s at %s: %s\n", c.ID, c.Address, c.Suspect)
+		}
+	}
+	if s.Promotions > 0 || s.ReadAgain > 0 {
+		fmt.Fprintf(&b, "loaders lost: %d places taken by shadows, %d blocks read again\n", s.Promotions, s.ReadAgain)
 	}
 	if s.Digest != "" {
 		fmt.Fprintf(&b, "digest step=%d %s\n", s.DigestStep, s.Digest)
@@ -193,18 +223,31 @@ func (s Status) String() string {
 			fmt.Fprintf(&b, "source %s: %s\n", x.Name, a)
 		}
 	}
-	fmt.Fprintf(w, "\nloader\theld MiB\tof MiB\ton disk MiB\tof MiB\tread MiB\tblocks\tread again\t\n")
-	for _, l := range s.Loaders {
-		fmt.Fprintf(w, "%s\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%d\t%d\t\n", l.ID, mib(l.HeldBytes), mib(l.BudgetBytes),
-			mib(l.DiskBytes), mib(l.DiskBudget), mib(l.ReadBytes), l.BlocksRead, l.Rereads)
-	}
-	fmt.Fprintf(w, "\nconstructor\tdp ranks\theld MiB\tof MiB\tdelivered MiB\tbatches\tfetch s\tranks waited s\t\n")
-	for _, c := range s.Constructors {
-		fmt.Fprintf(w, "%s\t%v\t%.1f\t%.1f\t%.1f\t%d\t%.1f\t%.1f\t\n", c.ID, c.Buckets, mib(c.HeldBytes), mib(c.BudgetBytes),
-			mib(c.DeliveredBytes), c.Delivered, c.FetchSec, c.WaitSec)
-	}
+	s.members(w)
 	w.Flush()
 	return b.String()
+}
+
+// members writes the tables of loaders and constructors.
+func (s Status) members(w io.Writer) {
+	fmt.Fprintf(w, "\nloader\tplace\theld MiB\tof MiB\ton disk MiB\tof MiB\tread MiB\tblocks\tread again\t\n")
+	for _, l := range s.Loaders {
+		fmt.Fprintf(w, "%s\t%s\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%d\t%d\t\n", l.ID, l.role(), mib(l.HeldBytes), mib(l.BudgetBytes),
+			mib(l.DiskBytes), mib(l.DiskBudget), mib(l.ReadBytes), l.BlocksRead, l.Rereads)
+	}
+	fmt.Fprintf(w, "\nconstructor\tdp ranks\theld MiB\tof MiB\tdelivered MiB\tbatches\tfetch s\tranks waited s\thedged\t\n")
+	for _, c := range s.Constructors {
+		fmt.Fprintf(w, "%s\t%s\t%.1f\t%.1f\t%.1f\t%d\t%.1f\t%.1f\t%d\t\n", c.ID, c.ranks(), mib(c.HeldBytes), mib(c.BudgetBytes),
+			mib(c.DeliveredBytes), c.Delivered, c.FetchSec, c.WaitSec, c.Hedged)
+	}
+}
+
+// role is a loader's place in words.
+func (l *LoaderStatus) role() string {
+	if l.Place < 0 {
+		return "shadow"
+	}
+	return strconv.Itoa(l.Place)
 }
 
 func mib(n uint64) float64 { return float64(n) / (1 << 20) }

@@ -6,7 +6,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 
+	"github.com/millrace-data/millrace/internal/failpoint"
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/planner/change"
 	"github.com/millrace-data/millrace/internal/planner/control"
@@ -41,15 +43,24 @@ func (p *Planner) ask(ctx context.Context, q control.Question) (control.Reply, e
 
 // Join implements the Planner service.
 func (p *Planner) Join(ctx context.Context, req *pb.JoinRequest) (*pb.JoinReply, error) {
-	if err := cmp.Or(rpc.CheckClient(req.Protocol), p.checkJoin(req), checkStart(req)); err != nil {
+	version, err := rpc.AgreeClient(req.Protocol, req.Newest)
+	if err = cmp.Or(err, p.checkJoin(req), checkStart(req)); err != nil {
 		return nil, rpc.ToStatus(err)
 	}
+	if err := p.checkEpoch(ctx, req.Epoch, req.Rank.Name()); err != nil {
+		return nil, rpc.ToStatus(err)
+	}
+	failpoint.Hit(failpoint.Join)
 	m := req.Mesh
+	var at *control.Position
+	if req.At != nil {
+		at = &control.Position{Generation: req.At.Generation, Step: int64(req.At.Step)}
+	}
 	answer, err := p.ask(ctx, control.Join{
-		Rank: rankOf(req.Rank), Token: req.Token, Beginning: req.Start == pb.Start_START_BEGINNING,
+		Rank: rankOf(req.Rank), Token: req.Token, At: at, Beginning: req.Start == pb.Start_START_BEGINNING,
 		Sizes: control.Rank{DP: m.GetDp(), CP: m.GetCp(), PP: m.GetPp(), TP: m.GetTp()},
 	})
-	return p.joinReply(answer), err
+	return p.joinReply(answer, version), err
 }
 
 // Locate implements the Planner service.
@@ -58,11 +69,12 @@ func (p *Planner) Locate(ctx context.Context, req *pb.LocateRequest) (*pb.JoinRe
 		return nil, rpc.ToStatus(err)
 	}
 	answer, err := p.ask(ctx, control.Locate{Rank: rankOf(req.Rank)})
-	return p.joinReply(answer), err
+	return p.joinReply(answer, rpc.Protocol), err
 }
 
-// joinReply says where a rank's batches are; nil if that was refused.
-func (p *Planner) joinReply(answer control.Reply) *pb.JoinReply {
+// joinReply says where a rank's batches are, and which version is spoken; nil if that was
+// refused.
+func (p *Planner) joinReply(answer control.Reply, version uint32) *pb.JoinReply {
 	r, ok := answer.(control.JoinReply)
 	if !ok {
 		return nil
@@ -71,7 +83,7 @@ func (p *Planner) joinReply(answer control.Reply) *pb.JoinReply {
 		Job: p.opts.Job.Name, Identity: p.spec[:], Generation: r.Generation, NextStep: uint64(r.NextStep),
 		Constructor: r.Constructor, Fetches: r.Fetches, Microbatches: uint32(r.Microbatches),
 		Format: p.opts.Job.Output.Format, Sources: r.Sources, Mesh: cut.Mesh(r.Mesh),
-		Token: r.Token, Join: r.Join, Protocol: rpc.Protocol,
+		Token: r.Token, Join: r.Join, Protocol: version, Epoch: p.epoch,
 	}
 }
 
@@ -96,8 +108,11 @@ func (p *Planner) checkSpec(req interface{ GetIdentity() []byte }, format string
 	return fault.Userf(format, append(append([]any{id[:min(len(id), 6)]}, names...), p.spec[:6])...)
 }
 
-// checkStart refuses a rank that names two positions.
+// checkStart refuses a rank that names two positions, or none that can be.
 func checkStart(req *pb.JoinRequest) error {
+	if at := req.At; at != nil && (req.Start == pb.Start_START_BEGINNING || at.Step > math.MaxInt64) {
+		return fault.Userf("%s joins at step %d, where it stands, and says that it begins at the first step: leave one of both out", req.Rank.Name(), at.Step)
+	}
 	if req.Start == pb.Start_START_BEGINNING && len(req.Token) > 0 {
 		return fault.Userf("%s joins with a resume token and says that it begins at the first step: leave one of both out", req.Rank.Name())
 	}

@@ -2,6 +2,7 @@ package planner
 
 import (
 	"fmt"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 
@@ -31,7 +32,7 @@ func loaderEvent(from control.Session, report *pb.LoaderReport) control.Event {
 		f := r.Found
 		return control.FileFound{Source: int(f.Source), Name: f.Name, Path: f.Path, Problem: f.Problem, Below: int64(f.Below)}
 	case *pb.LoaderReport_Failure:
-		return control.LoaderFailed{Source: int(r.Failure.Source) - 1, Err: rpc.FromFailure(r.Failure)}
+		return control.LoaderFailed{Session: from, Source: int(r.Failure.Source) - 1, Block: int64(r.Failure.Block) - 1, Err: rpc.FromFailure(r.Failure)}
 	}
 	return nil
 }
@@ -124,6 +125,21 @@ func constructorEvent(from control.Session, report *pb.ConstructorReport) contro
 	return nil
 }
 
+// heldOf is what a constructor kept; nil if that is nothing.
+func heldOf(h *pb.Held) *control.Held {
+	if h == nil {
+		return nil
+	}
+	held := &control.Held{Identity: h.Identity, Generation: h.Generation, Next: int64(h.Next), Entered: h.Entered}
+	for _, a := range h.Acked {
+		held.Acked = append(held.Acked, ackedEvent(a))
+	}
+	for _, r := range h.Ranks {
+		held.Ranks = append(held.Ranks, control.HeldRank{Rank: rankOf(r.Rank), Join: r.Join, Generation: r.Generation, Step: int64(r.Step)})
+	}
+	return held
+}
+
 func assembledEvent(a *pb.Assembled) control.Event {
 	if len(a.Digests) != 32*len(a.Rows) {
 		return control.Failed{Err: fmt.Errorf("step %d: %d bytes of digests for %d rows", a.Step, len(a.Digests), len(a.Rows))}
@@ -161,7 +177,7 @@ func (p *Planner) loaderOrder(e control.Effect) (to control.Session, order *pb.L
 		add.Roots = e.Roots
 		return e.To, &pb.LoaderOrder{Order: &pb.LoaderOrder_Add{Add: add}}, false
 	case control.Index:
-		return e.To, &pb.LoaderOrder{Order: &pb.LoaderOrder_Index{Index: &pb.IndexSource{Source: uint32(e.Source)}}}, false
+		return e.To, &pb.LoaderOrder{Order: &pb.LoaderOrder_Index{Index: &pb.IndexSource{Source: uint32(e.Source), Ahead: e.Ahead}}}, false
 	case control.Frozen:
 		return e.To, &pb.LoaderOrder{Order: &pb.LoaderOrder_Frozen{Frozen: &pb.FrozenSource{Source: uint32(e.Source), Manifest: e.Manifest}}}, false
 	case control.Bans:
@@ -170,6 +186,8 @@ func (p *Planner) loaderOrder(e control.Effect) (to control.Session, order *pb.L
 		return e.To, &pb.LoaderOrder{Order: &pb.LoaderOrder_Find{Find: &pb.FindFile{Source: uint32(e.Source), Name: e.Name}}}, false
 	case control.Read:
 		return e.To, &pb.LoaderOrder{Order: &pb.LoaderOrder_Read{Read: &pb.ReadBlock{Source: uint32(e.Source), Seq: uint64(e.Seq)}}}, true
+	case control.Seat:
+		return e.To, &pb.LoaderOrder{Order: &pb.LoaderOrder_Place{Place: uint32(e.Place + 1)}}, false
 	case control.Release:
 		r := &pb.ReleaseBlocks{}
 		for i, source := range e.Source {
@@ -196,7 +214,7 @@ func (p *Planner) constructorOrder(e control.Effect) (to control.Session, order 
 	case control.Joined:
 		return e.To, &pb.ConstructorOrder{Order: &pb.ConstructorOrder_Joined{Joined: &pb.SourceJoined{Name: e.Name, Keep: e.Keep}}}
 	case control.Placement:
-		return e.To, &pb.ConstructorOrder{Order: &pb.ConstructorOrder_Placement{Placement: &pb.Placement{Loaders: e.Loaders}}}
+		return e.To, placementOrder(e)
 	case control.Entered:
 		return e.To, &pb.ConstructorOrder{Order: &pb.ConstructorOrder_Entered{Entered: e.Join}}
 	case control.Admit:
@@ -213,12 +231,29 @@ func (p *Planner) constructorOrder(e control.Effect) (to control.Session, order 
 	return 0, nil
 }
 
+// Beats are sent on sessions on which nothing else is.
+var (
+	loaderBeat      = &pb.LoaderOrder{Order: &pb.LoaderOrder_Beat{Beat: &pb.Beat{}}}
+	constructorBeat = &pb.ConstructorOrder{Order: &pb.ConstructorOrder_Beat{Beat: &pb.Beat{}}}
+)
+
 func planOrder(part *pb.StepPlan) *pb.ConstructorOrder {
 	return &pb.ConstructorOrder{Order: &pb.ConstructorOrder_Plan{Plan: part}}
 }
 
+func placementOrder(e control.Placement) *pb.ConstructorOrder {
+	p := &pb.Placement{Loaders: e.Loaders}
+	if slices.ContainsFunc(e.Shadows, func(s string) bool { return s != "" }) {
+		p.Shadows = e.Shadows
+	}
+	for _, i := range e.Suspects {
+		p.Suspects = append(p.Suspects, uint32(i))
+	}
+	return &pb.ConstructorOrder{Order: &pb.ConstructorOrder_Placement{Placement: p}}
+}
+
 func restartOrder(e control.Restart) *pb.ConstructorOrder {
-	r := &pb.Restart{Generation: e.Generation, NextStep: uint64(e.NextStep), Remeshed: e.Remeshed, Since: e.Since}
+	r := &pb.Restart{Generation: e.Generation, NextStep: uint64(e.NextStep), Remeshed: e.Remeshed, Since: e.Since, Continues: e.Continues}
 	if m := e.Moved; m != nil {
 		r.Moved = &pb.Moved{To: uint64(m.To), WithoutToken: m.WithoutToken, Topology: m.Topology}
 		if m.By != nil {

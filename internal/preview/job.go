@@ -16,6 +16,7 @@ import (
 	"github.com/millrace-data/millrace/internal/sourceloader"
 	"github.com/millrace-data/millrace/internal/sourceloader/order"
 	"github.com/millrace-data/millrace/internal/sourceloader/store"
+	"github.com/millrace-data/millrace/internal/sourceloader/store/bucket"
 	"github.com/millrace-data/millrace/internal/sourceloader/transform"
 	"github.com/millrace-data/millrace/jobspec"
 )
@@ -23,7 +24,7 @@ import (
 // Options say what to plan. Only Job is needed.
 type Options struct {
 	Job     *jobspec.Job
-	Store   store.Store     // default: the local file system
+	Store   store.Store     // default: the local file system, and buckets
 	Changes []change.Change // made to the job, by rising step
 	Workers int             // blocks read at a time; default GOMAXPROCS
 
@@ -74,7 +75,7 @@ type held struct {
 // log.
 func Open(ctx context.Context, opts Options) (*Job, error) {
 	if opts.Store == nil {
-		opts.Store = store.Local{}
+		opts.Store = bucket.NewAny("")
 	}
 	if opts.Workers <= 0 {
 		opts.Workers = runtime.GOMAXPROCS(0)

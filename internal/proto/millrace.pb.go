@@ -83,6 +83,7 @@ type Frame struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Header        []byte                 `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
 	Body          []byte                 `protobuf:"bytes,2,opt,name=body,proto3" json:"body,omitempty"`
+	Waiting       *Waiting               `protobuf:"bytes,3,opt,name=waiting,proto3" json:"waiting,omitempty"` // a frame without header and body: there is nothing to send yet
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -131,6 +132,98 @@ func (x *Frame) GetBody() []byte {
 	return nil
 }
 
+func (x *Frame) GetWaiting() *Waiting {
+	if x != nil {
+		return x.Waiting
+	}
+	return nil
+}
+
+// Waiting is sent about once a second on a call that has no answer yet, so that the caller
+// can tell a peer that waits from one that is stopped or cut off. It is sent to those who
+// asked for it, and to no others. The headers of every answer say that it would be sent.
+type Waiting struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"` // what the peer itself waits for; empty if nothing is known
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Waiting) Reset() {
+	*x = Waiting{}
+	mi := &file_proto_millrace_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Waiting) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Waiting) ProtoMessage() {}
+
+func (x *Waiting) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Waiting.ProtoReflect.Descriptor instead.
+func (*Waiting) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Waiting) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// Beat is sent about twice a second on a session on which nothing else is sent, by both
+// sides.
+type Beat struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Beat) Reset() {
+	*x = Beat{}
+	mi := &file_proto_millrace_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Beat) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Beat) ProtoMessage() {}
+
+func (x *Beat) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Beat.ProtoReflect.Descriptor instead.
+func (*Beat) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{2}
+}
+
 type LoaderReport struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Report:
@@ -141,6 +234,7 @@ type LoaderReport struct {
 	//	*LoaderReport_Usage
 	//	*LoaderReport_Failure
 	//	*LoaderReport_Found
+	//	*LoaderReport_Beat
 	Report        isLoaderReport_Report `protobuf_oneof:"report"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -148,7 +242,7 @@ type LoaderReport struct {
 
 func (x *LoaderReport) Reset() {
 	*x = LoaderReport{}
-	mi := &file_proto_millrace_proto_msgTypes[1]
+	mi := &file_proto_millrace_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -160,7 +254,7 @@ func (x *LoaderReport) String() string {
 func (*LoaderReport) ProtoMessage() {}
 
 func (x *LoaderReport) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[1]
+	mi := &file_proto_millrace_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -173,7 +267,7 @@ func (x *LoaderReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoaderReport.ProtoReflect.Descriptor instead.
 func (*LoaderReport) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{1}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *LoaderReport) GetReport() isLoaderReport_Report {
@@ -237,6 +331,15 @@ func (x *LoaderReport) GetFound() *FileFound {
 	return nil
 }
 
+func (x *LoaderReport) GetBeat() *Beat {
+	if x != nil {
+		if x, ok := x.Report.(*LoaderReport_Beat); ok {
+			return x.Beat
+		}
+	}
+	return nil
+}
+
 type isLoaderReport_Report interface {
 	isLoaderReport_Report()
 }
@@ -265,6 +368,10 @@ type LoaderReport_Found struct {
 	Found *FileFound `protobuf:"bytes,6,opt,name=found,proto3,oneof"`
 }
 
+type LoaderReport_Beat struct {
+	Beat *Beat `protobuf:"bytes,7,opt,name=beat,proto3,oneof"`
+}
+
 func (*LoaderReport_Hello) isLoaderReport_Report() {}
 
 func (*LoaderReport_Indexed) isLoaderReport_Report() {}
@@ -277,19 +384,25 @@ func (*LoaderReport_Failure) isLoaderReport_Report() {}
 
 func (*LoaderReport_Found) isLoaderReport_Report() {}
 
+func (*LoaderReport_Beat) isLoaderReport_Report() {}
+
 type LoaderHello struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`            // unique among the loaders of a job
-	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`  // where constructors reach it
-	Workers       uint32                 `protobuf:"varint,3,opt,name=workers,proto3" json:"workers,omitempty"` // blocks it reads at a time
-	Buffer        uint64                 `protobuf:"varint,4,opt,name=buffer,proto3" json:"buffer,omitempty"`   // bytes of samples it has memory for, if not as the job spec says
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`               // unique among the loaders of a job
+	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`     // where constructors reach it
+	Workers       uint32                 `protobuf:"varint,3,opt,name=workers,proto3" json:"workers,omitempty"`    // blocks it reads at a time
+	Buffer        uint64                 `protobuf:"varint,4,opt,name=buffer,proto3" json:"buffer,omitempty"`      // bytes of samples it has memory for, if not as the job spec says
+	Epoch         uint64                 `protobuf:"varint,5,opt,name=epoch,proto3" json:"epoch,omitempty"`        // the highest that it heard of; 0: none
+	Place         uint32                 `protobuf:"varint,6,opt,name=place,proto3" json:"place,omitempty"`        // that it has, or had with the planner before, plus 1; 0: none
+	Protocol      uint32                 `protobuf:"varint,14,opt,name=protocol,proto3" json:"protocol,omitempty"` // the lowest that it takes; 0: it is of before protocol 3
+	Newest        uint32                 `protobuf:"varint,15,opt,name=newest,proto3" json:"newest,omitempty"`     // the highest that it speaks
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *LoaderHello) Reset() {
 	*x = LoaderHello{}
-	mi := &file_proto_millrace_proto_msgTypes[2]
+	mi := &file_proto_millrace_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -301,7 +414,7 @@ func (x *LoaderHello) String() string {
 func (*LoaderHello) ProtoMessage() {}
 
 func (x *LoaderHello) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[2]
+	mi := &file_proto_millrace_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -314,7 +427,7 @@ func (x *LoaderHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoaderHello.ProtoReflect.Descriptor instead.
 func (*LoaderHello) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{2}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *LoaderHello) GetId() string {
@@ -345,6 +458,34 @@ func (x *LoaderHello) GetBuffer() uint64 {
 	return 0
 }
 
+func (x *LoaderHello) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *LoaderHello) GetPlace() uint32 {
+	if x != nil {
+		return x.Place
+	}
+	return 0
+}
+
+func (x *LoaderHello) GetProtocol() uint32 {
+	if x != nil {
+		return x.Protocol
+	}
+	return 0
+}
+
+func (x *LoaderHello) GetNewest() uint32 {
+	if x != nil {
+		return x.Newest
+	}
+	return 0
+}
+
 // SourceIndexed says what a loader's files of a source are. The first one freezes
 // the source's manifest; one that differs from it ends the job.
 type SourceIndexed struct {
@@ -361,7 +502,7 @@ type SourceIndexed struct {
 
 func (x *SourceIndexed) Reset() {
 	*x = SourceIndexed{}
-	mi := &file_proto_millrace_proto_msgTypes[3]
+	mi := &file_proto_millrace_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -373,7 +514,7 @@ func (x *SourceIndexed) String() string {
 func (*SourceIndexed) ProtoMessage() {}
 
 func (x *SourceIndexed) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[3]
+	mi := &file_proto_millrace_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -386,7 +527,7 @@ func (x *SourceIndexed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceIndexed.ProtoReflect.Descriptor instead.
 func (*SourceIndexed) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{3}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *SourceIndexed) GetSource() uint32 {
@@ -443,7 +584,7 @@ type Listing struct {
 
 func (x *Listing) Reset() {
 	*x = Listing{}
-	mi := &file_proto_millrace_proto_msgTypes[4]
+	mi := &file_proto_millrace_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -455,7 +596,7 @@ func (x *Listing) String() string {
 func (*Listing) ProtoMessage() {}
 
 func (x *Listing) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[4]
+	mi := &file_proto_millrace_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -468,7 +609,7 @@ func (x *Listing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Listing.ProtoReflect.Descriptor instead.
 func (*Listing) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{4}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Listing) GetFolder() string {
@@ -504,7 +645,7 @@ type ListedFile struct {
 
 func (x *ListedFile) Reset() {
 	*x = ListedFile{}
-	mi := &file_proto_millrace_proto_msgTypes[5]
+	mi := &file_proto_millrace_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -516,7 +657,7 @@ func (x *ListedFile) String() string {
 func (*ListedFile) ProtoMessage() {}
 
 func (x *ListedFile) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[5]
+	mi := &file_proto_millrace_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -529,7 +670,7 @@ func (x *ListedFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListedFile.ProtoReflect.Descriptor instead.
 func (*ListedFile) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{5}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ListedFile) GetName() string {
@@ -588,7 +729,7 @@ type BlockRead struct {
 
 func (x *BlockRead) Reset() {
 	*x = BlockRead{}
-	mi := &file_proto_millrace_proto_msgTypes[6]
+	mi := &file_proto_millrace_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -600,7 +741,7 @@ func (x *BlockRead) String() string {
 func (*BlockRead) ProtoMessage() {}
 
 func (x *BlockRead) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[6]
+	mi := &file_proto_millrace_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -613,7 +754,7 @@ func (x *BlockRead) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockRead.ProtoReflect.Descriptor instead.
 func (*BlockRead) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{6}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *BlockRead) GetSource() uint32 {
@@ -761,7 +902,7 @@ type ChunkRead struct {
 
 func (x *ChunkRead) Reset() {
 	*x = ChunkRead{}
-	mi := &file_proto_millrace_proto_msgTypes[7]
+	mi := &file_proto_millrace_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -773,7 +914,7 @@ func (x *ChunkRead) String() string {
 func (*ChunkRead) ProtoMessage() {}
 
 func (x *ChunkRead) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[7]
+	mi := &file_proto_millrace_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -786,7 +927,7 @@ func (x *ChunkRead) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChunkRead.ProtoReflect.Descriptor instead.
 func (*ChunkRead) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{7}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ChunkRead) GetChunk() uint64 {
@@ -822,7 +963,7 @@ type AbsentField struct {
 
 func (x *AbsentField) Reset() {
 	*x = AbsentField{}
-	mi := &file_proto_millrace_proto_msgTypes[8]
+	mi := &file_proto_millrace_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -834,7 +975,7 @@ func (x *AbsentField) String() string {
 func (*AbsentField) ProtoMessage() {}
 
 func (x *AbsentField) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[8]
+	mi := &file_proto_millrace_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -847,7 +988,7 @@ func (x *AbsentField) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AbsentField.ProtoReflect.Descriptor instead.
 func (*AbsentField) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{8}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *AbsentField) GetPath() string {
@@ -883,7 +1024,7 @@ type Skip struct {
 
 func (x *Skip) Reset() {
 	*x = Skip{}
-	mi := &file_proto_millrace_proto_msgTypes[9]
+	mi := &file_proto_millrace_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -895,7 +1036,7 @@ func (x *Skip) String() string {
 func (*Skip) ProtoMessage() {}
 
 func (x *Skip) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[9]
+	mi := &file_proto_millrace_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -908,7 +1049,7 @@ func (x *Skip) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Skip.ProtoReflect.Descriptor instead.
 func (*Skip) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{9}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Skip) GetFile() string {
@@ -948,7 +1089,7 @@ type LoaderUsage struct {
 
 func (x *LoaderUsage) Reset() {
 	*x = LoaderUsage{}
-	mi := &file_proto_millrace_proto_msgTypes[10]
+	mi := &file_proto_millrace_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -960,7 +1101,7 @@ func (x *LoaderUsage) String() string {
 func (*LoaderUsage) ProtoMessage() {}
 
 func (x *LoaderUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[10]
+	mi := &file_proto_millrace_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -973,7 +1114,7 @@ func (x *LoaderUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoaderUsage.ProtoReflect.Descriptor instead.
 func (*LoaderUsage) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{10}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *LoaderUsage) GetHeldBytes() uint64 {
@@ -1038,13 +1179,14 @@ type Failure struct {
 	Class         string                 `protobuf:"bytes,1,opt,name=class,proto3" json:"class,omitempty"` // user, lost, bug
 	Message       string                 `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
 	Source        uint32                 `protobuf:"varint,3,opt,name=source,proto3" json:"source,omitempty"` // index + 1; 0 if no one source is to blame
+	Block         uint64                 `protobuf:"varint,4,opt,name=block,proto3" json:"block,omitempty"`   // seq + 1 of a block of it that cannot be read; 0: it is not one block
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_proto_millrace_proto_msgTypes[11]
+	mi := &file_proto_millrace_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1056,7 +1198,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[11]
+	mi := &file_proto_millrace_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1069,7 +1211,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{11}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Failure) GetClass() string {
@@ -1093,6 +1235,13 @@ func (x *Failure) GetSource() uint32 {
 	return 0
 }
 
+func (x *Failure) GetBlock() uint64 {
+	if x != nil {
+		return x.Block
+	}
+	return 0
+}
+
 type LoaderOrder struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Order:
@@ -1105,6 +1254,9 @@ type LoaderOrder struct {
 	//	*LoaderOrder_Bans
 	//	*LoaderOrder_Find
 	//	*LoaderOrder_Frozen
+	//	*LoaderOrder_Beat
+	//	*LoaderOrder_Epoch
+	//	*LoaderOrder_Place
 	Order         isLoaderOrder_Order `protobuf_oneof:"order"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1112,7 +1264,7 @@ type LoaderOrder struct {
 
 func (x *LoaderOrder) Reset() {
 	*x = LoaderOrder{}
-	mi := &file_proto_millrace_proto_msgTypes[12]
+	mi := &file_proto_millrace_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1124,7 +1276,7 @@ func (x *LoaderOrder) String() string {
 func (*LoaderOrder) ProtoMessage() {}
 
 func (x *LoaderOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[12]
+	mi := &file_proto_millrace_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1137,7 +1289,7 @@ func (x *LoaderOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoaderOrder.ProtoReflect.Descriptor instead.
 func (*LoaderOrder) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{12}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *LoaderOrder) GetOrder() isLoaderOrder_Order {
@@ -1219,6 +1371,33 @@ func (x *LoaderOrder) GetFrozen() *FrozenSource {
 	return nil
 }
 
+func (x *LoaderOrder) GetBeat() *Beat {
+	if x != nil {
+		if x, ok := x.Order.(*LoaderOrder_Beat); ok {
+			return x.Beat
+		}
+	}
+	return nil
+}
+
+func (x *LoaderOrder) GetEpoch() uint64 {
+	if x != nil {
+		if x, ok := x.Order.(*LoaderOrder_Epoch); ok {
+			return x.Epoch
+		}
+	}
+	return 0
+}
+
+func (x *LoaderOrder) GetPlace() uint32 {
+	if x != nil {
+		if x, ok := x.Order.(*LoaderOrder_Place); ok {
+			return x.Place
+		}
+	}
+	return 0
+}
+
 type isLoaderOrder_Order interface {
 	isLoaderOrder_Order()
 }
@@ -1255,6 +1434,18 @@ type LoaderOrder_Frozen struct {
 	Frozen *FrozenSource `protobuf:"bytes,8,opt,name=frozen,proto3,oneof"`
 }
 
+type LoaderOrder_Beat struct {
+	Beat *Beat `protobuf:"bytes,11,opt,name=beat,proto3,oneof"`
+}
+
+type LoaderOrder_Epoch struct {
+	Epoch uint64 `protobuf:"varint,12,opt,name=epoch,proto3,oneof"` // of the planner: the first order of a session
+}
+
+type LoaderOrder_Place struct {
+	Place uint32 `protobuf:"varint,13,opt,name=place,proto3,oneof"` // that the loader has from now on, plus 1; 0: it is a shadow
+}
+
 func (*LoaderOrder_Job) isLoaderOrder_Order() {}
 
 func (*LoaderOrder_Index) isLoaderOrder_Order() {}
@@ -1271,6 +1462,12 @@ func (*LoaderOrder_Find) isLoaderOrder_Order() {}
 
 func (*LoaderOrder_Frozen) isLoaderOrder_Order() {}
 
+func (*LoaderOrder_Beat) isLoaderOrder_Order() {}
+
+func (*LoaderOrder_Epoch) isLoaderOrder_Order() {}
+
+func (*LoaderOrder_Place) isLoaderOrder_Order() {}
+
 // FrozenSource says what a source's manifest has to be. A loader whose files are
 // others reads nothing of the source and says what they are: SourceIndexed.
 type FrozenSource struct {
@@ -1283,7 +1480,7 @@ type FrozenSource struct {
 
 func (x *FrozenSource) Reset() {
 	*x = FrozenSource{}
-	mi := &file_proto_millrace_proto_msgTypes[13]
+	mi := &file_proto_millrace_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1295,7 +1492,7 @@ func (x *FrozenSource) String() string {
 func (*FrozenSource) ProtoMessage() {}
 
 func (x *FrozenSource) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[13]
+	mi := &file_proto_millrace_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1308,7 +1505,7 @@ func (x *FrozenSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FrozenSource.ProtoReflect.Descriptor instead.
 func (*FrozenSource) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{13}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *FrozenSource) GetSource() uint32 {
@@ -1336,7 +1533,7 @@ type FindFile struct {
 
 func (x *FindFile) Reset() {
 	*x = FindFile{}
-	mi := &file_proto_millrace_proto_msgTypes[14]
+	mi := &file_proto_millrace_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1348,7 +1545,7 @@ func (x *FindFile) String() string {
 func (*FindFile) ProtoMessage() {}
 
 func (x *FindFile) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[14]
+	mi := &file_proto_millrace_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1361,7 +1558,7 @@ func (x *FindFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FindFile.ProtoReflect.Descriptor instead.
 func (*FindFile) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{14}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *FindFile) GetSource() uint32 {
@@ -1391,7 +1588,7 @@ type FileFound struct {
 
 func (x *FileFound) Reset() {
 	*x = FileFound{}
-	mi := &file_proto_millrace_proto_msgTypes[15]
+	mi := &file_proto_millrace_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1403,7 +1600,7 @@ func (x *FileFound) String() string {
 func (*FileFound) ProtoMessage() {}
 
 func (x *FileFound) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[15]
+	mi := &file_proto_millrace_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1416,7 +1613,7 @@ func (x *FileFound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileFound.ProtoReflect.Descriptor instead.
 func (*FileFound) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{15}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *FileFound) GetSource() uint32 {
@@ -1469,7 +1666,7 @@ type LoaderJob struct {
 
 func (x *LoaderJob) Reset() {
 	*x = LoaderJob{}
-	mi := &file_proto_millrace_proto_msgTypes[16]
+	mi := &file_proto_millrace_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1481,7 +1678,7 @@ func (x *LoaderJob) String() string {
 func (*LoaderJob) ProtoMessage() {}
 
 func (x *LoaderJob) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[16]
+	mi := &file_proto_millrace_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1494,7 +1691,7 @@ func (x *LoaderJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoaderJob.ProtoReflect.Descriptor instead.
 func (*LoaderJob) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{16}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *LoaderJob) GetSeed() uint64 {
@@ -1556,7 +1753,7 @@ type Assignment struct {
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_proto_millrace_proto_msgTypes[17]
+	mi := &file_proto_millrace_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1568,7 +1765,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[17]
+	mi := &file_proto_millrace_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1581,7 +1778,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{17}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Assignment) GetSource() uint32 {
@@ -1707,7 +1904,7 @@ type TransformStep struct {
 
 func (x *TransformStep) Reset() {
 	*x = TransformStep{}
-	mi := &file_proto_millrace_proto_msgTypes[18]
+	mi := &file_proto_millrace_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1719,7 +1916,7 @@ func (x *TransformStep) String() string {
 func (*TransformStep) ProtoMessage() {}
 
 func (x *TransformStep) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[18]
+	mi := &file_proto_millrace_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1732,7 +1929,7 @@ func (x *TransformStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransformStep.ProtoReflect.Descriptor instead.
 func (*TransformStep) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{18}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *TransformStep) GetStep() isTransformStep_Step {
@@ -1850,7 +2047,7 @@ type TokenizeStep struct {
 
 func (x *TokenizeStep) Reset() {
 	*x = TokenizeStep{}
-	mi := &file_proto_millrace_proto_msgTypes[19]
+	mi := &file_proto_millrace_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1862,7 +2059,7 @@ func (x *TokenizeStep) String() string {
 func (*TokenizeStep) ProtoMessage() {}
 
 func (x *TokenizeStep) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[19]
+	mi := &file_proto_millrace_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1875,7 +2072,7 @@ func (x *TokenizeStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenizeStep.ProtoReflect.Descriptor instead.
 func (*TokenizeStep) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{19}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *TokenizeStep) GetEncoding() string {
@@ -1939,7 +2136,7 @@ type ImageTransform struct {
 
 func (x *ImageTransform) Reset() {
 	*x = ImageTransform{}
-	mi := &file_proto_millrace_proto_msgTypes[20]
+	mi := &file_proto_millrace_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1951,7 +2148,7 @@ func (x *ImageTransform) String() string {
 func (*ImageTransform) ProtoMessage() {}
 
 func (x *ImageTransform) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[20]
+	mi := &file_proto_millrace_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1964,7 +2161,7 @@ func (x *ImageTransform) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImageTransform.ProtoReflect.Descriptor instead.
 func (*ImageTransform) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{20}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ImageTransform) GetColumns() []string {
@@ -2054,7 +2251,7 @@ type Bans struct {
 
 func (x *Bans) Reset() {
 	*x = Bans{}
-	mi := &file_proto_millrace_proto_msgTypes[21]
+	mi := &file_proto_millrace_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2066,7 +2263,7 @@ func (x *Bans) String() string {
 func (*Bans) ProtoMessage() {}
 
 func (x *Bans) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[21]
+	mi := &file_proto_millrace_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2079,7 +2276,7 @@ func (x *Bans) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bans.ProtoReflect.Descriptor instead.
 func (*Bans) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{21}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Bans) GetBans() []*Ban {
@@ -2101,7 +2298,7 @@ type Ban struct {
 
 func (x *Ban) Reset() {
 	*x = Ban{}
-	mi := &file_proto_millrace_proto_msgTypes[22]
+	mi := &file_proto_millrace_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2113,7 +2310,7 @@ func (x *Ban) String() string {
 func (*Ban) ProtoMessage() {}
 
 func (x *Ban) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[22]
+	mi := &file_proto_millrace_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2126,7 +2323,7 @@ func (x *Ban) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ban.ProtoReflect.Descriptor instead.
 func (*Ban) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{22}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Ban) GetId() uint32 {
@@ -2160,13 +2357,14 @@ func (x *Ban) GetRow() int64 {
 type IndexSource struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Source        uint32                 `protobuf:"varint,1,opt,name=source,proto3" json:"source,omitempty"`
+	Ahead         bool                   `protobuf:"varint,2,opt,name=ahead,proto3" json:"ahead,omitempty"` // nobody waits for it: the loader opens the source to be ready, and need not answer
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *IndexSource) Reset() {
 	*x = IndexSource{}
-	mi := &file_proto_millrace_proto_msgTypes[23]
+	mi := &file_proto_millrace_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2178,7 +2376,7 @@ func (x *IndexSource) String() string {
 func (*IndexSource) ProtoMessage() {}
 
 func (x *IndexSource) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[23]
+	mi := &file_proto_millrace_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2191,7 +2389,7 @@ func (x *IndexSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IndexSource.ProtoReflect.Descriptor instead.
 func (*IndexSource) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{23}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *IndexSource) GetSource() uint32 {
@@ -2199,6 +2397,13 @@ func (x *IndexSource) GetSource() uint32 {
 		return x.Source
 	}
 	return 0
+}
+
+func (x *IndexSource) GetAhead() bool {
+	if x != nil {
+		return x.Ahead
+	}
+	return false
 }
 
 type ReadBlock struct {
@@ -2211,7 +2416,7 @@ type ReadBlock struct {
 
 func (x *ReadBlock) Reset() {
 	*x = ReadBlock{}
-	mi := &file_proto_millrace_proto_msgTypes[24]
+	mi := &file_proto_millrace_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2223,7 +2428,7 @@ func (x *ReadBlock) String() string {
 func (*ReadBlock) ProtoMessage() {}
 
 func (x *ReadBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[24]
+	mi := &file_proto_millrace_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2236,7 +2441,7 @@ func (x *ReadBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadBlock.ProtoReflect.Descriptor instead.
 func (*ReadBlock) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{24}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ReadBlock) GetSource() uint32 {
@@ -2265,7 +2470,7 @@ type ReleaseBlocks struct {
 
 func (x *ReleaseBlocks) Reset() {
 	*x = ReleaseBlocks{}
-	mi := &file_proto_millrace_proto_msgTypes[25]
+	mi := &file_proto_millrace_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2277,7 +2482,7 @@ func (x *ReleaseBlocks) String() string {
 func (*ReleaseBlocks) ProtoMessage() {}
 
 func (x *ReleaseBlocks) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[25]
+	mi := &file_proto_millrace_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2290,7 +2495,7 @@ func (x *ReleaseBlocks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseBlocks.ProtoReflect.Descriptor instead.
 func (*ReleaseBlocks) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{25}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ReleaseBlocks) GetSource() []uint32 {
@@ -2310,13 +2515,14 @@ func (x *ReleaseBlocks) GetBefore() []uint64 {
 type FetchRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Blocks        []*BlockSamples        `protobuf:"bytes,1,rep,name=blocks,proto3" json:"blocks,omitempty"`
+	Hears         bool                   `protobuf:"varint,2,opt,name=hears,proto3" json:"hears,omitempty"` // the caller takes frames that say Waiting
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *FetchRequest) Reset() {
 	*x = FetchRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[26]
+	mi := &file_proto_millrace_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2328,7 +2534,7 @@ func (x *FetchRequest) String() string {
 func (*FetchRequest) ProtoMessage() {}
 
 func (x *FetchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[26]
+	mi := &file_proto_millrace_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2341,7 +2547,7 @@ func (x *FetchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchRequest.ProtoReflect.Descriptor instead.
 func (*FetchRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{26}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *FetchRequest) GetBlocks() []*BlockSamples {
@@ -2349,6 +2555,13 @@ func (x *FetchRequest) GetBlocks() []*BlockSamples {
 		return x.Blocks
 	}
 	return nil
+}
+
+func (x *FetchRequest) GetHears() bool {
+	if x != nil {
+		return x.Hears
+	}
+	return false
 }
 
 type BlockSamples struct {
@@ -2369,7 +2582,7 @@ type BlockSamples struct {
 
 func (x *BlockSamples) Reset() {
 	*x = BlockSamples{}
-	mi := &file_proto_millrace_proto_msgTypes[27]
+	mi := &file_proto_millrace_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2381,7 +2594,7 @@ func (x *BlockSamples) String() string {
 func (*BlockSamples) ProtoMessage() {}
 
 func (x *BlockSamples) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[27]
+	mi := &file_proto_millrace_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2394,7 +2607,7 @@ func (x *BlockSamples) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockSamples.ProtoReflect.Descriptor instead.
 func (*BlockSamples) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{27}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *BlockSamples) GetSource() uint32 {
@@ -2448,7 +2661,7 @@ type FetchHeader struct {
 
 func (x *FetchHeader) Reset() {
 	*x = FetchHeader{}
-	mi := &file_proto_millrace_proto_msgTypes[28]
+	mi := &file_proto_millrace_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2460,7 +2673,7 @@ func (x *FetchHeader) String() string {
 func (*FetchHeader) ProtoMessage() {}
 
 func (x *FetchHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[28]
+	mi := &file_proto_millrace_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2473,7 +2686,7 @@ func (x *FetchHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchHeader.ProtoReflect.Descriptor instead.
 func (*FetchHeader) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{28}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *FetchHeader) GetBodySize() uint64 {
@@ -2494,6 +2707,7 @@ type ConstructorReport struct {
 	//	*ConstructorReport_Failure
 	//	*ConstructorReport_Admitted
 	//	*ConstructorReport_Restarted
+	//	*ConstructorReport_Beat
 	Report        isConstructorReport_Report `protobuf_oneof:"report"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2501,7 +2715,7 @@ type ConstructorReport struct {
 
 func (x *ConstructorReport) Reset() {
 	*x = ConstructorReport{}
-	mi := &file_proto_millrace_proto_msgTypes[29]
+	mi := &file_proto_millrace_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2513,7 +2727,7 @@ func (x *ConstructorReport) String() string {
 func (*ConstructorReport) ProtoMessage() {}
 
 func (x *ConstructorReport) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[29]
+	mi := &file_proto_millrace_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2526,7 +2740,7 @@ func (x *ConstructorReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorReport.ProtoReflect.Descriptor instead.
 func (*ConstructorReport) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{29}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ConstructorReport) GetReport() isConstructorReport_Report {
@@ -2599,6 +2813,15 @@ func (x *ConstructorReport) GetRestarted() uint64 {
 	return 0
 }
 
+func (x *ConstructorReport) GetBeat() *Beat {
+	if x != nil {
+		if x, ok := x.Report.(*ConstructorReport_Beat); ok {
+			return x.Beat
+		}
+	}
+	return nil
+}
+
 type isConstructorReport_Report interface {
 	isConstructorReport_Report()
 }
@@ -2631,6 +2854,10 @@ type ConstructorReport_Restarted struct {
 	Restarted uint64 `protobuf:"varint,7,opt,name=restarted,proto3,oneof"` // the generation that it is in from now on
 }
 
+type ConstructorReport_Beat struct {
+	Beat *Beat `protobuf:"bytes,8,opt,name=beat,proto3,oneof"`
+}
+
 func (*ConstructorReport_Hello) isConstructorReport_Report() {}
 
 func (*ConstructorReport_Assembled) isConstructorReport_Report() {}
@@ -2645,17 +2872,23 @@ func (*ConstructorReport_Admitted) isConstructorReport_Report() {}
 
 func (*ConstructorReport_Restarted) isConstructorReport_Report() {}
 
+func (*ConstructorReport_Beat) isConstructorReport_Report() {}
+
 type ConstructorHello struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"` // where trainers reach it
+	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`     // where trainers reach it
+	Epoch         uint64                 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`        // the highest that it heard of; 0: none
+	Held          *Held                  `protobuf:"bytes,4,opt,name=held,proto3" json:"held,omitempty"`           // what it kept of an earlier session; none if it has no job
+	Protocol      uint32                 `protobuf:"varint,14,opt,name=protocol,proto3" json:"protocol,omitempty"` // the lowest that it takes; 0: it is of before protocol 3
+	Newest        uint32                 `protobuf:"varint,15,opt,name=newest,proto3" json:"newest,omitempty"`     // the highest that it speaks
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ConstructorHello) Reset() {
 	*x = ConstructorHello{}
-	mi := &file_proto_millrace_proto_msgTypes[30]
+	mi := &file_proto_millrace_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2667,7 +2900,7 @@ func (x *ConstructorHello) String() string {
 func (*ConstructorHello) ProtoMessage() {}
 
 func (x *ConstructorHello) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[30]
+	mi := &file_proto_millrace_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2680,7 +2913,7 @@ func (x *ConstructorHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorHello.ProtoReflect.Descriptor instead.
 func (*ConstructorHello) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{30}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ConstructorHello) GetId() string {
@@ -2697,6 +2930,196 @@ func (x *ConstructorHello) GetAddress() string {
 	return ""
 }
 
+func (x *ConstructorHello) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *ConstructorHello) GetHeld() *Held {
+	if x != nil {
+		return x.Held
+	}
+	return nil
+}
+
+func (x *ConstructorHello) GetProtocol() uint32 {
+	if x != nil {
+		return x.Protocol
+	}
+	return 0
+}
+
+func (x *ConstructorHello) GetNewest() uint32 {
+	if x != nil {
+		return x.Newest
+	}
+	return 0
+}
+
+// Held is what a constructor has of a job whose planner it lost.
+type Held struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Identity      []byte                 `protobuf:"bytes,1,opt,name=identity,proto3" json:"identity,omitempty"` // of the job spec
+	Generation    uint64                 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	From          uint64                 `protobuf:"varint,3,opt,name=from,proto3" json:"from,omitempty"` // it has the plans of the steps from <= step < next
+	Next          uint64                 `protobuf:"varint,4,opt,name=next,proto3" json:"next,omitempty"`
+	Entered       uint64                 `protobuf:"varint,5,opt,name=entered,proto3" json:"entered,omitempty"` // the highest number of a join that it heard of
+	Acked         []*Acked               `protobuf:"bytes,6,rep,name=acked,proto3" json:"acked,omitempty"`      // of each bucket that it serves
+	Ranks         []*HeldRank            `protobuf:"bytes,7,rep,name=ranks,proto3" json:"ranks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Held) Reset() {
+	*x = Held{}
+	mi := &file_proto_millrace_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Held) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Held) ProtoMessage() {}
+
+func (x *Held) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Held.ProtoReflect.Descriptor instead.
+func (*Held) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *Held) GetIdentity() []byte {
+	if x != nil {
+		return x.Identity
+	}
+	return nil
+}
+
+func (x *Held) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *Held) GetFrom() uint64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *Held) GetNext() uint64 {
+	if x != nil {
+		return x.Next
+	}
+	return 0
+}
+
+func (x *Held) GetEntered() uint64 {
+	if x != nil {
+		return x.Entered
+	}
+	return 0
+}
+
+func (x *Held) GetAcked() []*Acked {
+	if x != nil {
+		return x.Acked
+	}
+	return nil
+}
+
+func (x *Held) GetRanks() []*HeldRank {
+	if x != nil {
+		return x.Ranks
+	}
+	return nil
+}
+
+// HeldRank is a rank that a constructor serves.
+type HeldRank struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Rank          *Coordinates           `protobuf:"bytes,1,opt,name=rank,proto3" json:"rank,omitempty"`
+	Join          uint64                 `protobuf:"varint,2,opt,name=join,proto3" json:"join,omitempty"`             // its last
+	Generation    uint64                 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"` // that it entered with it
+	Step          uint64                 `protobuf:"varint,4,opt,name=step,proto3" json:"step,omitempty"`             // at which it entered
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HeldRank) Reset() {
+	*x = HeldRank{}
+	mi := &file_proto_millrace_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HeldRank) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HeldRank) ProtoMessage() {}
+
+func (x *HeldRank) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HeldRank.ProtoReflect.Descriptor instead.
+func (*HeldRank) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *HeldRank) GetRank() *Coordinates {
+	if x != nil {
+		return x.Rank
+	}
+	return nil
+}
+
+func (x *HeldRank) GetJoin() uint64 {
+	if x != nil {
+		return x.Join
+	}
+	return 0
+}
+
+func (x *HeldRank) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *HeldRank) GetStep() uint64 {
+	if x != nil {
+		return x.Step
+	}
+	return 0
+}
+
 // Assembled gives the digests of the rows of one bucket in one step.
 type Assembled struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2710,7 +3133,7 @@ type Assembled struct {
 
 func (x *Assembled) Reset() {
 	*x = Assembled{}
-	mi := &file_proto_millrace_proto_msgTypes[31]
+	mi := &file_proto_millrace_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2722,7 +3145,7 @@ func (x *Assembled) String() string {
 func (*Assembled) ProtoMessage() {}
 
 func (x *Assembled) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[31]
+	mi := &file_proto_millrace_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2735,7 +3158,7 @@ func (x *Assembled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assembled.ProtoReflect.Descriptor instead.
 func (*Assembled) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{31}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Assembled) GetGeneration() uint64 {
@@ -2780,7 +3203,7 @@ type Acked struct {
 
 func (x *Acked) Reset() {
 	*x = Acked{}
-	mi := &file_proto_millrace_proto_msgTypes[32]
+	mi := &file_proto_millrace_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2792,7 +3215,7 @@ func (x *Acked) String() string {
 func (*Acked) ProtoMessage() {}
 
 func (x *Acked) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[32]
+	mi := &file_proto_millrace_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2805,7 +3228,7 @@ func (x *Acked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Acked.ProtoReflect.Descriptor instead.
 func (*Acked) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{32}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Acked) GetGeneration() uint64 {
@@ -2855,13 +3278,16 @@ type ConstructorUsage struct {
 	Absent           uint32                 `protobuf:"varint,8,opt,name=absent,proto3" json:"absent,omitempty"`                                  // ranks that have not asked for a batch in it, since they joined last
 	AbsentRanks      []*Coordinates         `protobuf:"bytes,9,rep,name=absent_ranks,json=absentRanks,proto3" json:"absent_ranks,omitempty"`      // the first few of them
 	Slowest          []*Acked               `protobuf:"bytes,15,rep,name=slowest,proto3" json:"slowest,omitempty"`                                // how far each bucket is by now, and which rank holds it back
+	Hedged           uint64                 `protobuf:"varint,20,opt,name=hedged,proto3" json:"hedged,omitempty"`                                 // fetches that another loader was asked for as the first was late
+	HedgesWon        uint64                 `protobuf:"varint,21,opt,name=hedges_won,json=hedgesWon,proto3" json:"hedges_won,omitempty"`          // fetches that another one answered than the loader asked first
+	Moved            uint64                 `protobuf:"varint,22,opt,name=moved,proto3" json:"moved,omitempty"`                                   // fetches that were asked elsewhere as the planner said so
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
 
 func (x *ConstructorUsage) Reset() {
 	*x = ConstructorUsage{}
-	mi := &file_proto_millrace_proto_msgTypes[33]
+	mi := &file_proto_millrace_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2873,7 +3299,7 @@ func (x *ConstructorUsage) String() string {
 func (*ConstructorUsage) ProtoMessage() {}
 
 func (x *ConstructorUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[33]
+	mi := &file_proto_millrace_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2886,7 +3312,7 @@ func (x *ConstructorUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorUsage.ProtoReflect.Descriptor instead.
 func (*ConstructorUsage) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{33}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ConstructorUsage) GetHeldBytes() uint64 {
@@ -2959,6 +3385,27 @@ func (x *ConstructorUsage) GetSlowest() []*Acked {
 	return nil
 }
 
+func (x *ConstructorUsage) GetHedged() uint64 {
+	if x != nil {
+		return x.Hedged
+	}
+	return 0
+}
+
+func (x *ConstructorUsage) GetHedgesWon() uint64 {
+	if x != nil {
+		return x.HedgesWon
+	}
+	return 0
+}
+
+func (x *ConstructorUsage) GetMoved() uint64 {
+	if x != nil {
+		return x.Moved
+	}
+	return 0
+}
+
 type ConstructorOrder struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Order:
@@ -2972,6 +3419,8 @@ type ConstructorOrder struct {
 	//	*ConstructorOrder_Admit
 	//	*ConstructorOrder_Joined
 	//	*ConstructorOrder_Entered
+	//	*ConstructorOrder_Beat
+	//	*ConstructorOrder_Epoch
 	Order         isConstructorOrder_Order `protobuf_oneof:"order"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2979,7 +3428,7 @@ type ConstructorOrder struct {
 
 func (x *ConstructorOrder) Reset() {
 	*x = ConstructorOrder{}
-	mi := &file_proto_millrace_proto_msgTypes[34]
+	mi := &file_proto_millrace_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2991,7 +3440,7 @@ func (x *ConstructorOrder) String() string {
 func (*ConstructorOrder) ProtoMessage() {}
 
 func (x *ConstructorOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[34]
+	mi := &file_proto_millrace_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3004,7 +3453,7 @@ func (x *ConstructorOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorOrder.ProtoReflect.Descriptor instead.
 func (*ConstructorOrder) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{34}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ConstructorOrder) GetOrder() isConstructorOrder_Order {
@@ -3095,6 +3544,24 @@ func (x *ConstructorOrder) GetEntered() uint64 {
 	return 0
 }
 
+func (x *ConstructorOrder) GetBeat() *Beat {
+	if x != nil {
+		if x, ok := x.Order.(*ConstructorOrder_Beat); ok {
+			return x.Beat
+		}
+	}
+	return nil
+}
+
+func (x *ConstructorOrder) GetEpoch() uint64 {
+	if x != nil {
+		if x, ok := x.Order.(*ConstructorOrder_Epoch); ok {
+			return x.Epoch
+		}
+	}
+	return 0
+}
+
 type isConstructorOrder_Order interface {
 	isConstructorOrder_Order()
 }
@@ -3135,6 +3602,14 @@ type ConstructorOrder_Entered struct {
 	Entered uint64 `protobuf:"varint,12,opt,name=entered,proto3,oneof"` // the number of a join that was granted; it rises
 }
 
+type ConstructorOrder_Beat struct {
+	Beat *Beat `protobuf:"bytes,13,opt,name=beat,proto3,oneof"`
+}
+
+type ConstructorOrder_Epoch struct {
+	Epoch uint64 `protobuf:"varint,14,opt,name=epoch,proto3,oneof"` // of the planner: the first order of a session
+}
+
 func (*ConstructorOrder_Job) isConstructorOrder_Order() {}
 
 func (*ConstructorOrder_Placement) isConstructorOrder_Order() {}
@@ -3153,6 +3628,10 @@ func (*ConstructorOrder_Joined) isConstructorOrder_Order() {}
 
 func (*ConstructorOrder_Entered) isConstructorOrder_Order() {}
 
+func (*ConstructorOrder_Beat) isConstructorOrder_Order() {}
+
+func (*ConstructorOrder_Epoch) isConstructorOrder_Order() {}
+
 // SourceJoined is a source that joined after the start. It has the next number.
 type SourceJoined struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3164,7 +3643,7 @@ type SourceJoined struct {
 
 func (x *SourceJoined) Reset() {
 	*x = SourceJoined{}
-	mi := &file_proto_millrace_proto_msgTypes[35]
+	mi := &file_proto_millrace_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3176,7 +3655,7 @@ func (x *SourceJoined) String() string {
 func (*SourceJoined) ProtoMessage() {}
 
 func (x *SourceJoined) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[35]
+	mi := &file_proto_millrace_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3189,7 +3668,7 @@ func (x *SourceJoined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceJoined.ProtoReflect.Descriptor instead.
 func (*SourceJoined) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{35}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SourceJoined) GetName() string {
@@ -3234,7 +3713,7 @@ type ConstructorJob struct {
 
 func (x *ConstructorJob) Reset() {
 	*x = ConstructorJob{}
-	mi := &file_proto_millrace_proto_msgTypes[36]
+	mi := &file_proto_millrace_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3246,7 +3725,7 @@ func (x *ConstructorJob) String() string {
 func (*ConstructorJob) ProtoMessage() {}
 
 func (x *ConstructorJob) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[36]
+	mi := &file_proto_millrace_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3259,7 +3738,7 @@ func (x *ConstructorJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorJob.ProtoReflect.Descriptor instead.
 func (*ConstructorJob) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{36}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ConstructorJob) GetName() string {
@@ -3408,7 +3887,7 @@ type ImageStep struct {
 
 func (x *ImageStep) Reset() {
 	*x = ImageStep{}
-	mi := &file_proto_millrace_proto_msgTypes[37]
+	mi := &file_proto_millrace_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3420,7 +3899,7 @@ func (x *ImageStep) String() string {
 func (*ImageStep) ProtoMessage() {}
 
 func (x *ImageStep) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[37]
+	mi := &file_proto_millrace_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3433,7 +3912,7 @@ func (x *ImageStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImageStep.ProtoReflect.Descriptor instead.
 func (*ImageStep) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{37}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ImageStep) GetPatch() uint32 {
@@ -3473,7 +3952,7 @@ type KeptColumns struct {
 
 func (x *KeptColumns) Reset() {
 	*x = KeptColumns{}
-	mi := &file_proto_millrace_proto_msgTypes[38]
+	mi := &file_proto_millrace_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3485,7 +3964,7 @@ func (x *KeptColumns) String() string {
 func (*KeptColumns) ProtoMessage() {}
 
 func (x *KeptColumns) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[38]
+	mi := &file_proto_millrace_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3498,7 +3977,7 @@ func (x *KeptColumns) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeptColumns.ProtoReflect.Descriptor instead.
 func (*KeptColumns) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{38}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *KeptColumns) GetNames() []string {
@@ -3509,15 +3988,20 @@ func (x *KeptColumns) GetNames() []string {
 }
 
 type Placement struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Loaders       []string               `protobuf:"bytes,1,rep,name=loaders,proto3" json:"loaders,omitempty"` // addresses; plans refer to them by index
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Loaders []string               `protobuf:"bytes,1,rep,name=loaders,proto3" json:"loaders,omitempty"` // addresses; plans refer to them by index
+	// Of them, by index: the planner has its doubts, or the loader is lost and the address is
+	// another one's. Blocks of theirs are asked of the others, dealt as internal/placement says.
+	Suspects []uint32 `protobuf:"varint,2,rep,packed,name=suspects,proto3" json:"suspects,omitempty"`
+	// Who stands by for each of them: asked beside it while it is late. Empty: nobody does.
+	Shadows       []string `protobuf:"bytes,3,rep,name=shadows,proto3" json:"shadows,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Placement) Reset() {
 	*x = Placement{}
-	mi := &file_proto_millrace_proto_msgTypes[39]
+	mi := &file_proto_millrace_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3529,7 +4013,7 @@ func (x *Placement) String() string {
 func (*Placement) ProtoMessage() {}
 
 func (x *Placement) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[39]
+	mi := &file_proto_millrace_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3542,12 +4026,26 @@ func (x *Placement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Placement.ProtoReflect.Descriptor instead.
 func (*Placement) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{39}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Placement) GetLoaders() []string {
 	if x != nil {
 		return x.Loaders
+	}
+	return nil
+}
+
+func (x *Placement) GetSuspects() []uint32 {
+	if x != nil {
+		return x.Suspects
+	}
+	return nil
+}
+
+func (x *Placement) GetShadows() []string {
+	if x != nil {
+		return x.Shadows
 	}
 	return nil
 }
@@ -3562,14 +4060,17 @@ type Restart struct {
 	Moved      *Moved                 `protobuf:"bytes,4,opt,name=moved,proto3" json:"moved,omitempty"`        // how the generation began; none before the first rank joined
 	// Ranks that joined at next_step with a greater number go on where they are: they are
 	// being restarted together with the one that moved the job. 0: there are none.
-	Since         uint64 `protobuf:"varint,8,opt,name=since,proto3" json:"since,omitempty"`
+	Since uint64 `protobuf:"varint,8,opt,name=since,proto3" json:"since,omitempty"`
+	// The generation goes on: nothing of it is void, steps that are there stay, and what was
+	// reported of those from next_step on is reported again.
+	Continues     bool `protobuf:"varint,9,opt,name=continues,proto3" json:"continues,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Restart) Reset() {
 	*x = Restart{}
-	mi := &file_proto_millrace_proto_msgTypes[40]
+	mi := &file_proto_millrace_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3581,7 +4082,7 @@ func (x *Restart) String() string {
 func (*Restart) ProtoMessage() {}
 
 func (x *Restart) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[40]
+	mi := &file_proto_millrace_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3594,7 +4095,7 @@ func (x *Restart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Restart.ProtoReflect.Descriptor instead.
 func (*Restart) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{40}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Restart) GetGeneration() uint64 {
@@ -3632,6 +4133,13 @@ func (x *Restart) GetSince() uint64 {
 	return 0
 }
 
+func (x *Restart) GetContinues() bool {
+	if x != nil {
+		return x.Continues
+	}
+	return false
+}
+
 // Moved says what moved the job, for the ranks of the generation before.
 type Moved struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3645,7 +4153,7 @@ type Moved struct {
 
 func (x *Moved) Reset() {
 	*x = Moved{}
-	mi := &file_proto_millrace_proto_msgTypes[41]
+	mi := &file_proto_millrace_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3657,7 +4165,7 @@ func (x *Moved) String() string {
 func (*Moved) ProtoMessage() {}
 
 func (x *Moved) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[41]
+	mi := &file_proto_millrace_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3670,7 +4178,7 @@ func (x *Moved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Moved.ProtoReflect.Descriptor instead.
 func (*Moved) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{41}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Moved) GetBy() *Coordinates {
@@ -3729,7 +4237,7 @@ type StepPlan struct {
 
 func (x *StepPlan) Reset() {
 	*x = StepPlan{}
-	mi := &file_proto_millrace_proto_msgTypes[42]
+	mi := &file_proto_millrace_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3741,7 +4249,7 @@ func (x *StepPlan) String() string {
 func (*StepPlan) ProtoMessage() {}
 
 func (x *StepPlan) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[42]
+	mi := &file_proto_millrace_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3754,7 +4262,7 @@ func (x *StepPlan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepPlan.ProtoReflect.Descriptor instead.
 func (*StepPlan) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{42}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *StepPlan) GetGeneration() uint64 {
@@ -3884,7 +4392,7 @@ type ImagePlan struct {
 
 func (x *ImagePlan) Reset() {
 	*x = ImagePlan{}
-	mi := &file_proto_millrace_proto_msgTypes[43]
+	mi := &file_proto_millrace_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3896,7 +4404,7 @@ func (x *ImagePlan) String() string {
 func (*ImagePlan) ProtoMessage() {}
 
 func (x *ImagePlan) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[43]
+	mi := &file_proto_millrace_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3909,7 +4417,7 @@ func (x *ImagePlan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImagePlan.ProtoReflect.Descriptor instead.
 func (*ImagePlan) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{43}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ImagePlan) GetEncoder() []uint32 {
@@ -3994,7 +4502,7 @@ type PlanBlock struct {
 
 func (x *PlanBlock) Reset() {
 	*x = PlanBlock{}
-	mi := &file_proto_millrace_proto_msgTypes[44]
+	mi := &file_proto_millrace_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4006,7 +4514,7 @@ func (x *PlanBlock) String() string {
 func (*PlanBlock) ProtoMessage() {}
 
 func (x *PlanBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[44]
+	mi := &file_proto_millrace_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4019,7 +4527,7 @@ func (x *PlanBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanBlock.ProtoReflect.Descriptor instead.
 func (*PlanBlock) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{44}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *PlanBlock) GetSource() uint32 {
@@ -4062,7 +4570,7 @@ type EndOfData struct {
 
 func (x *EndOfData) Reset() {
 	*x = EndOfData{}
-	mi := &file_proto_millrace_proto_msgTypes[45]
+	mi := &file_proto_millrace_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4074,7 +4582,7 @@ func (x *EndOfData) String() string {
 func (*EndOfData) ProtoMessage() {}
 
 func (x *EndOfData) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[45]
+	mi := &file_proto_millrace_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4087,7 +4595,7 @@ func (x *EndOfData) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndOfData.ProtoReflect.Descriptor instead.
 func (*EndOfData) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{45}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *EndOfData) GetGeneration() uint64 {
@@ -4124,7 +4632,7 @@ type Admit struct {
 
 func (x *Admit) Reset() {
 	*x = Admit{}
-	mi := &file_proto_millrace_proto_msgTypes[46]
+	mi := &file_proto_millrace_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4136,7 +4644,7 @@ func (x *Admit) String() string {
 func (*Admit) ProtoMessage() {}
 
 func (x *Admit) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[46]
+	mi := &file_proto_millrace_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4149,7 +4657,7 @@ func (x *Admit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admit.ProtoReflect.Descriptor instead.
 func (*Admit) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{46}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Admit) GetJoin() uint64 {
@@ -4185,7 +4693,7 @@ type Admitted struct {
 
 func (x *Admitted) Reset() {
 	*x = Admitted{}
-	mi := &file_proto_millrace_proto_msgTypes[47]
+	mi := &file_proto_millrace_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4197,7 +4705,7 @@ func (x *Admitted) String() string {
 func (*Admitted) ProtoMessage() {}
 
 func (x *Admitted) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[47]
+	mi := &file_proto_millrace_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4210,7 +4718,7 @@ func (x *Admitted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admitted.ProtoReflect.Descriptor instead.
 func (*Admitted) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{47}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Admitted) GetJoin() uint64 {
@@ -4253,7 +4761,7 @@ type Coordinates struct {
 
 func (x *Coordinates) Reset() {
 	*x = Coordinates{}
-	mi := &file_proto_millrace_proto_msgTypes[48]
+	mi := &file_proto_millrace_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4265,7 +4773,7 @@ func (x *Coordinates) String() string {
 func (*Coordinates) ProtoMessage() {}
 
 func (x *Coordinates) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[48]
+	mi := &file_proto_millrace_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4278,7 +4786,7 @@ func (x *Coordinates) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coordinates.ProtoReflect.Descriptor instead.
 func (*Coordinates) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{48}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Coordinates) GetDp() uint32 {
@@ -4317,14 +4825,17 @@ type JoinRequest struct {
 	Mesh          *state.Mesh            `protobuf:"bytes,4,opt,name=mesh,proto3" json:"mesh,omitempty"`   // sizes the trainer believes in; 0 = do not check
 	Token         []byte                 `protobuf:"bytes,5,opt,name=token,proto3" json:"token,omitempty"` // resume token; empty = from the start
 	Start         Start                  `protobuf:"varint,8,opt,name=start,proto3,enum=millrace.v1.Start" json:"start,omitempty"`
-	Protocol      uint32                 `protobuf:"varint,9,opt,name=protocol,proto3" json:"protocol,omitempty"` // of the client: internal/rpc/protocol.go
+	Protocol      uint32                 `protobuf:"varint,9,opt,name=protocol,proto3" json:"protocol,omitempty"` // the lowest that the client takes: internal/rpc/protocol.go
+	Newest        uint32                 `protobuf:"varint,15,opt,name=newest,proto3" json:"newest,omitempty"`    // the highest that it speaks; less than protocol: that one alone
+	At            *Position              `protobuf:"bytes,10,opt,name=at,proto3" json:"at,omitempty"`             // where the rank stands, which joined before: it goes on there, and token counts only if that is not known
+	Epoch         uint64                 `protobuf:"varint,11,opt,name=epoch,proto3" json:"epoch,omitempty"`      // the highest that the client heard of; 0: none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[49]
+	mi := &file_proto_millrace_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4336,7 +4847,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[49]
+	mi := &file_proto_millrace_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4349,7 +4860,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{49}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *JoinRequest) GetJob() string {
@@ -4401,6 +4912,80 @@ func (x *JoinRequest) GetProtocol() uint32 {
 	return 0
 }
 
+func (x *JoinRequest) GetNewest() uint32 {
+	if x != nil {
+		return x.Newest
+	}
+	return 0
+}
+
+func (x *JoinRequest) GetAt() *Position {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *JoinRequest) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+// Position is a step of a generation: it names one history of the job.
+type Position struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Generation    uint64                 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
+	Step          uint64                 `protobuf:"varint,2,opt,name=step,proto3" json:"step,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Position) Reset() {
+	*x = Position{}
+	mi := &file_proto_millrace_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Position) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Position) ProtoMessage() {}
+
+func (x *Position) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Position.ProtoReflect.Descriptor instead.
+func (*Position) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *Position) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *Position) GetStep() uint64 {
+	if x != nil {
+		return x.Step
+	}
+	return 0
+}
+
 type JoinReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -4413,16 +4998,17 @@ type JoinReply struct {
 	Format        string                 `protobuf:"bytes,8,opt,name=format,proto3" json:"format,omitempty"`
 	Sources       []string               `protobuf:"bytes,9,rep,name=sources,proto3" json:"sources,omitempty"`
 	Mesh          *state.Mesh            `protobuf:"bytes,10,opt,name=mesh,proto3" json:"mesh,omitempty"`
-	Token         []byte                 `protobuf:"bytes,11,opt,name=token,proto3" json:"token,omitempty"`        // the token of next_step
+	Token         []byte                 `protobuf:"bytes,11,opt,name=token,proto3" json:"token,omitempty"`        // the token of next_step; empty for a rank that goes on where it stands, if the digest is not known yet
 	Join          uint64                 `protobuf:"varint,13,opt,name=join,proto3" json:"join,omitempty"`         // to be repeated in every BatchRequest and AckRequest
-	Protocol      uint32                 `protobuf:"varint,14,opt,name=protocol,proto3" json:"protocol,omitempty"` // of the service; 0 before there was Ack
+	Protocol      uint32                 `protobuf:"varint,14,opt,name=protocol,proto3" json:"protocol,omitempty"` // that both speak from now on; 0 before there was Ack
+	Epoch         uint64                 `protobuf:"varint,15,opt,name=epoch,proto3" json:"epoch,omitempty"`       // of the planner
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *JoinReply) Reset() {
 	*x = JoinReply{}
-	mi := &file_proto_millrace_proto_msgTypes[50]
+	mi := &file_proto_millrace_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4434,7 +5020,7 @@ func (x *JoinReply) String() string {
 func (*JoinReply) ProtoMessage() {}
 
 func (x *JoinReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[50]
+	mi := &file_proto_millrace_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4447,7 +5033,7 @@ func (x *JoinReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinReply.ProtoReflect.Descriptor instead.
 func (*JoinReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{50}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *JoinReply) GetJob() string {
@@ -4541,6 +5127,13 @@ func (x *JoinReply) GetProtocol() uint32 {
 	return 0
 }
 
+func (x *JoinReply) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
 // LocateRequest names a rank to look at.
 type LocateRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -4553,7 +5146,7 @@ type LocateRequest struct {
 
 func (x *LocateRequest) Reset() {
 	*x = LocateRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[51]
+	mi := &file_proto_millrace_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4565,7 +5158,7 @@ func (x *LocateRequest) String() string {
 func (*LocateRequest) ProtoMessage() {}
 
 func (x *LocateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[51]
+	mi := &file_proto_millrace_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4578,7 +5171,7 @@ func (x *LocateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LocateRequest.ProtoReflect.Descriptor instead.
 func (*LocateRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{51}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *LocateRequest) GetJob() string {
@@ -4615,7 +5208,7 @@ type PeekRequest struct {
 
 func (x *PeekRequest) Reset() {
 	*x = PeekRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[52]
+	mi := &file_proto_millrace_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4627,7 +5220,7 @@ func (x *PeekRequest) String() string {
 func (*PeekRequest) ProtoMessage() {}
 
 func (x *PeekRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[52]
+	mi := &file_proto_millrace_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4640,7 +5233,7 @@ func (x *PeekRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeekRequest.ProtoReflect.Descriptor instead.
 func (*PeekRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{52}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *PeekRequest) GetIdentity() []byte {
@@ -4678,14 +5271,15 @@ type BatchRequest struct {
 	Step          uint64                 `protobuf:"varint,3,opt,name=step,proto3" json:"step,omitempty"`
 	Acked         uint64                 `protobuf:"varint,4,opt,name=acked,proto3" json:"acked,omitempty"` // the trainer is done with all steps before this one
 	Rank          *Coordinates           `protobuf:"bytes,5,opt,name=rank,proto3" json:"rank,omitempty"`
-	Join          uint64                 `protobuf:"varint,6,opt,name=join,proto3" json:"join,omitempty"` // from the JoinReply; 0 = not told
+	Join          uint64                 `protobuf:"varint,6,opt,name=join,proto3" json:"join,omitempty"`   // from the JoinReply; 0 = not told
+	Hears         bool                   `protobuf:"varint,7,opt,name=hears,proto3" json:"hears,omitempty"` // the caller takes frames that say Waiting
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BatchRequest) Reset() {
 	*x = BatchRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[53]
+	mi := &file_proto_millrace_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4697,7 +5291,7 @@ func (x *BatchRequest) String() string {
 func (*BatchRequest) ProtoMessage() {}
 
 func (x *BatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[53]
+	mi := &file_proto_millrace_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4710,7 +5304,7 @@ func (x *BatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchRequest.ProtoReflect.Descriptor instead.
 func (*BatchRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{53}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *BatchRequest) GetIdentity() []byte {
@@ -4755,6 +5349,13 @@ func (x *BatchRequest) GetJoin() uint64 {
 	return 0
 }
 
+func (x *BatchRequest) GetHears() bool {
+	if x != nil {
+		return x.Hears
+	}
+	return false
+}
+
 // AckRequest is the position of a rank. A rank that waits for a step says so beside its
 // BatchRequest: the service may have to hear it before it plans that very step.
 type AckRequest struct {
@@ -4770,7 +5371,7 @@ type AckRequest struct {
 
 func (x *AckRequest) Reset() {
 	*x = AckRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[54]
+	mi := &file_proto_millrace_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4782,7 +5383,7 @@ func (x *AckRequest) String() string {
 func (*AckRequest) ProtoMessage() {}
 
 func (x *AckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[54]
+	mi := &file_proto_millrace_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4795,7 +5396,7 @@ func (x *AckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckRequest.ProtoReflect.Descriptor instead.
 func (*AckRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{54}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *AckRequest) GetIdentity() []byte {
@@ -4841,7 +5442,7 @@ type AckReply struct {
 
 func (x *AckReply) Reset() {
 	*x = AckReply{}
-	mi := &file_proto_millrace_proto_msgTypes[55]
+	mi := &file_proto_millrace_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4853,7 +5454,7 @@ func (x *AckReply) String() string {
 func (*AckReply) ProtoMessage() {}
 
 func (x *AckReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[55]
+	mi := &file_proto_millrace_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4866,7 +5467,7 @@ func (x *AckReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckReply.ProtoReflect.Descriptor instead.
 func (*AckReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{55}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{60}
 }
 
 type BatchHeader struct {
@@ -4885,7 +5486,7 @@ type BatchHeader struct {
 
 func (x *BatchHeader) Reset() {
 	*x = BatchHeader{}
-	mi := &file_proto_millrace_proto_msgTypes[56]
+	mi := &file_proto_millrace_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4897,7 +5498,7 @@ func (x *BatchHeader) String() string {
 func (*BatchHeader) ProtoMessage() {}
 
 func (x *BatchHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[56]
+	mi := &file_proto_millrace_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4910,7 +5511,7 @@ func (x *BatchHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchHeader.ProtoReflect.Descriptor instead.
 func (*BatchHeader) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{56}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *BatchHeader) GetStep() uint64 {
@@ -4979,7 +5580,7 @@ type Microbatch struct {
 
 func (x *Microbatch) Reset() {
 	*x = Microbatch{}
-	mi := &file_proto_millrace_proto_msgTypes[57]
+	mi := &file_proto_millrace_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4991,7 +5592,7 @@ func (x *Microbatch) String() string {
 func (*Microbatch) ProtoMessage() {}
 
 func (x *Microbatch) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[57]
+	mi := &file_proto_millrace_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5004,7 +5605,7 @@ func (x *Microbatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Microbatch.ProtoReflect.Descriptor instead.
 func (*Microbatch) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{57}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *Microbatch) GetTensors() []*Tensor {
@@ -5037,7 +5638,7 @@ type Tensor struct {
 
 func (x *Tensor) Reset() {
 	*x = Tensor{}
-	mi := &file_proto_millrace_proto_msgTypes[58]
+	mi := &file_proto_millrace_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5049,7 +5650,7 @@ func (x *Tensor) String() string {
 func (*Tensor) ProtoMessage() {}
 
 func (x *Tensor) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[58]
+	mi := &file_proto_millrace_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5062,7 +5663,7 @@ func (x *Tensor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tensor.ProtoReflect.Descriptor instead.
 func (*Tensor) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{58}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *Tensor) GetName() string {
@@ -5121,7 +5722,7 @@ type RowInfo struct {
 
 func (x *RowInfo) Reset() {
 	*x = RowInfo{}
-	mi := &file_proto_millrace_proto_msgTypes[59]
+	mi := &file_proto_millrace_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5133,7 +5734,7 @@ func (x *RowInfo) String() string {
 func (*RowInfo) ProtoMessage() {}
 
 func (x *RowInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[59]
+	mi := &file_proto_millrace_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5146,7 +5747,7 @@ func (x *RowInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RowInfo.ProtoReflect.Descriptor instead.
 func (*RowInfo) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{59}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *RowInfo) GetRow() uint32 {
@@ -5194,7 +5795,7 @@ type StateRequest struct {
 
 func (x *StateRequest) Reset() {
 	*x = StateRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[60]
+	mi := &file_proto_millrace_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5206,7 +5807,7 @@ func (x *StateRequest) String() string {
 func (*StateRequest) ProtoMessage() {}
 
 func (x *StateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[60]
+	mi := &file_proto_millrace_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5219,7 +5820,7 @@ func (x *StateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateRequest.ProtoReflect.Descriptor instead.
 func (*StateRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{60}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *StateRequest) GetIdentity() []byte {
@@ -5246,7 +5847,7 @@ type StateReply struct {
 
 func (x *StateReply) Reset() {
 	*x = StateReply{}
-	mi := &file_proto_millrace_proto_msgTypes[61]
+	mi := &file_proto_millrace_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5258,7 +5859,7 @@ func (x *StateReply) String() string {
 func (*StateReply) ProtoMessage() {}
 
 func (x *StateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[61]
+	mi := &file_proto_millrace_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5271,7 +5872,7 @@ func (x *StateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateReply.ProtoReflect.Descriptor instead.
 func (*StateReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{61}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *StateReply) GetToken() []byte {
@@ -5299,7 +5900,7 @@ type ChangeRequest struct {
 
 func (x *ChangeRequest) Reset() {
 	*x = ChangeRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[62]
+	mi := &file_proto_millrace_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5311,7 +5912,7 @@ func (x *ChangeRequest) String() string {
 func (*ChangeRequest) ProtoMessage() {}
 
 func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[62]
+	mi := &file_proto_millrace_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5324,7 +5925,7 @@ func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeRequest.ProtoReflect.Descriptor instead.
 func (*ChangeRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{62}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *ChangeRequest) GetChange() []byte {
@@ -5357,7 +5958,7 @@ type ChangeReply struct {
 
 func (x *ChangeReply) Reset() {
 	*x = ChangeReply{}
-	mi := &file_proto_millrace_proto_msgTypes[63]
+	mi := &file_proto_millrace_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5369,7 +5970,7 @@ func (x *ChangeReply) String() string {
 func (*ChangeReply) ProtoMessage() {}
 
 func (x *ChangeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[63]
+	mi := &file_proto_millrace_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5382,7 +5983,7 @@ func (x *ChangeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeReply.ProtoReflect.Descriptor instead.
 func (*ChangeReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{63}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *ChangeReply) GetStep() uint64 {
@@ -5408,7 +6009,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[64]
+	mi := &file_proto_millrace_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5420,7 +6021,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[64]
+	mi := &file_proto_millrace_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5433,7 +6034,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{64}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *ReportRequest) GetIdentity() []byte {
@@ -5493,7 +6094,7 @@ type ReportReply struct {
 
 func (x *ReportReply) Reset() {
 	*x = ReportReply{}
-	mi := &file_proto_millrace_proto_msgTypes[65]
+	mi := &file_proto_millrace_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5505,7 +6106,7 @@ func (x *ReportReply) String() string {
 func (*ReportReply) ProtoMessage() {}
 
 func (x *ReportReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[65]
+	mi := &file_proto_millrace_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5518,7 +6119,7 @@ func (x *ReportReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportReply.ProtoReflect.Descriptor instead.
 func (*ReportReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{65}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{70}
 }
 
 type StatusRequest struct {
@@ -5529,7 +6130,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[66]
+	mi := &file_proto_millrace_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5541,7 +6142,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[66]
+	mi := &file_proto_millrace_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5554,7 +6155,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{66}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{71}
 }
 
 type StatusReply struct {
@@ -5567,7 +6168,7 @@ type StatusReply struct {
 
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
-	mi := &file_proto_millrace_proto_msgTypes[67]
+	mi := &file_proto_millrace_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5579,7 +6180,7 @@ func (x *StatusReply) String() string {
 func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[67]
+	mi := &file_proto_millrace_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5592,7 +6193,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{67}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *StatusReply) GetText() string {
@@ -5613,23 +6214,32 @@ var File_proto_millrace_proto protoreflect.FileDescriptor
 
 const file_proto_millrace_proto_rawDesc = "" +
 	"\n" +
-	"\x14proto/millrace.proto\x12\vmillrace.v1\x1a\x11proto/state.proto\"3\n" +
+	"\x14proto/millrace.proto\x12\vmillrace.v1\x1a\x11proto/state.proto\"c\n" +
 	"\x05Frame\x12\x16\n" +
 	"\x06header\x18\x01 \x01(\fR\x06header\x12\x12\n" +
-	"\x04body\x18\x02 \x01(\fR\x04body\"\xc6\x02\n" +
+	"\x04body\x18\x02 \x01(\fR\x04body\x12.\n" +
+	"\awaiting\x18\x03 \x01(\v2\x14.millrace.v1.WaitingR\awaiting\"!\n" +
+	"\aWaiting\x12\x16\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\"\x06\n" +
+	"\x04Beat\"\xef\x02\n" +
 	"\fLoaderReport\x120\n" +
 	"\x05hello\x18\x01 \x01(\v2\x18.millrace.v1.LoaderHelloH\x00R\x05hello\x126\n" +
 	"\aindexed\x18\x02 \x01(\v2\x1a.millrace.v1.SourceIndexedH\x00R\aindexed\x12.\n" +
 	"\x05block\x18\x03 \x01(\v2\x16.millrace.v1.BlockReadH\x00R\x05block\x120\n" +
 	"\x05usage\x18\x04 \x01(\v2\x18.millrace.v1.LoaderUsageH\x00R\x05usage\x120\n" +
 	"\afailure\x18\x05 \x01(\v2\x14.millrace.v1.FailureH\x00R\afailure\x12.\n" +
-	"\x05found\x18\x06 \x01(\v2\x16.millrace.v1.FileFoundH\x00R\x05foundB\b\n" +
-	"\x06report\"i\n" +
+	"\x05found\x18\x06 \x01(\v2\x16.millrace.v1.FileFoundH\x00R\x05found\x12'\n" +
+	"\x04beat\x18\a \x01(\v2\x11.millrace.v1.BeatH\x00R\x04beatB\b\n" +
+	"\x06report\"\xc9\x01\n" +
 	"\vLoaderHello\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x18\n" +
 	"\aworkers\x18\x03 \x01(\rR\aworkers\x12\x16\n" +
-	"\x06buffer\x18\x04 \x01(\x04R\x06buffer\"\xa1\x01\n" +
+	"\x06buffer\x18\x04 \x01(\x04R\x06buffer\x12\x14\n" +
+	"\x05epoch\x18\x05 \x01(\x04R\x05epoch\x12\x14\n" +
+	"\x05place\x18\x06 \x01(\rR\x05place\x12\x1a\n" +
+	"\bprotocol\x18\x0e \x01(\rR\bprotocol\x12\x16\n" +
+	"\x06newest\x18\x0f \x01(\rR\x06newest\"\xa1\x01\n" +
 	"\rSourceIndexed\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\rR\x06source\x12\x16\n" +
 	"\x06blocks\x18\x02 \x01(\x04R\x06blocks\x12\x1a\n" +
@@ -5694,11 +6304,12 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\n" +
 	"disk_bytes\x18\x06 \x01(\x04R\tdiskBytes\x12*\n" +
 	"\x11disk_budget_bytes\x18\a \x01(\x04R\x0fdiskBudgetBytes\x12!\n" +
-	"\fdisk_problem\x18\b \x01(\tR\vdiskProblem\"Q\n" +
+	"\fdisk_problem\x18\b \x01(\tR\vdiskProblem\"g\n" +
 	"\aFailure\x12\x14\n" +
 	"\x05class\x18\x01 \x01(\tR\x05class\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x16\n" +
-	"\x06source\x18\x03 \x01(\rR\x06source\"\x9e\x03\n" +
+	"\x06source\x18\x03 \x01(\rR\x06source\x12\x14\n" +
+	"\x05block\x18\x04 \x01(\x04R\x05block\"\xf7\x03\n" +
 	"\vLoaderOrder\x12*\n" +
 	"\x03job\x18\t \x01(\v2\x16.millrace.v1.LoaderJobH\x00R\x03job\x120\n" +
 	"\x05index\x18\x02 \x01(\v2\x18.millrace.v1.IndexSourceH\x00R\x05index\x12,\n" +
@@ -5708,7 +6319,10 @@ const file_proto_millrace_proto_rawDesc = "" +
 	" \x01(\v2\x17.millrace.v1.AssignmentH\x00R\x03add\x12'\n" +
 	"\x04bans\x18\x06 \x01(\v2\x11.millrace.v1.BansH\x00R\x04bans\x12+\n" +
 	"\x04find\x18\a \x01(\v2\x15.millrace.v1.FindFileH\x00R\x04find\x123\n" +
-	"\x06frozen\x18\b \x01(\v2\x19.millrace.v1.FrozenSourceH\x00R\x06frozenB\a\n" +
+	"\x06frozen\x18\b \x01(\v2\x19.millrace.v1.FrozenSourceH\x00R\x06frozen\x12'\n" +
+	"\x04beat\x18\v \x01(\v2\x11.millrace.v1.BeatH\x00R\x04beat\x12\x16\n" +
+	"\x05epoch\x18\f \x01(\x04H\x00R\x05epoch\x12\x16\n" +
+	"\x05place\x18\r \x01(\rH\x00R\x05placeB\a\n" +
 	"\x05orderJ\x04\b\x01\x10\x02J\x04\b\x05\x10\x06\"B\n" +
 	"\fFrozenSource\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\rR\x06source\x12\x1a\n" +
@@ -5789,17 +6403,19 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\rR\x06source\x12\x12\n" +
 	"\x04file\x18\x03 \x01(\tR\x04file\x12\x10\n" +
-	"\x03row\x18\x04 \x01(\x03R\x03row\"%\n" +
+	"\x03row\x18\x04 \x01(\x03R\x03row\";\n" +
 	"\vIndexSource\x12\x16\n" +
-	"\x06source\x18\x01 \x01(\rR\x06source\"5\n" +
+	"\x06source\x18\x01 \x01(\rR\x06source\x12\x14\n" +
+	"\x05ahead\x18\x02 \x01(\bR\x05ahead\"5\n" +
 	"\tReadBlock\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\rR\x06source\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\"?\n" +
 	"\rReleaseBlocks\x12\x16\n" +
 	"\x06source\x18\x01 \x03(\rR\x06source\x12\x16\n" +
-	"\x06before\x18\x02 \x03(\x04R\x06before\"A\n" +
+	"\x06before\x18\x02 \x03(\x04R\x06before\"W\n" +
 	"\fFetchRequest\x121\n" +
-	"\x06blocks\x18\x01 \x03(\v2\x19.millrace.v1.BlockSamplesR\x06blocks\"\xaa\x01\n" +
+	"\x06blocks\x18\x01 \x03(\v2\x19.millrace.v1.BlockSamplesR\x06blocks\x12\x14\n" +
+	"\x05hears\x18\x02 \x01(\bR\x05hears\"\xaa\x01\n" +
 	"\fBlockSamples\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\rR\x06source\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x18\n" +
@@ -5808,7 +6424,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\fimage_number\x18\x05 \x03(\rR\vimageNumber\x12\x10\n" +
 	"\x03sum\x18\x06 \x01(\x06R\x03sum\"*\n" +
 	"\vFetchHeader\x12\x1b\n" +
-	"\tbody_size\x18\x01 \x01(\x04R\bbodySize\"\xf6\x02\n" +
+	"\tbody_size\x18\x01 \x01(\x04R\bbodySize\"\x9f\x03\n" +
 	"\x11ConstructorReport\x125\n" +
 	"\x05hello\x18\x01 \x01(\v2\x1d.millrace.v1.ConstructorHelloH\x00R\x05hello\x126\n" +
 	"\tassembled\x18\x02 \x01(\v2\x16.millrace.v1.AssembledH\x00R\tassembled\x12*\n" +
@@ -5816,11 +6432,33 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x05usage\x18\x04 \x01(\v2\x1d.millrace.v1.ConstructorUsageH\x00R\x05usage\x120\n" +
 	"\afailure\x18\x05 \x01(\v2\x14.millrace.v1.FailureH\x00R\afailure\x123\n" +
 	"\badmitted\x18\x06 \x01(\v2\x15.millrace.v1.AdmittedH\x00R\badmitted\x12\x1e\n" +
-	"\trestarted\x18\a \x01(\x04H\x00R\trestartedB\b\n" +
-	"\x06report\"<\n" +
+	"\trestarted\x18\a \x01(\x04H\x00R\trestarted\x12'\n" +
+	"\x04beat\x18\b \x01(\v2\x11.millrace.v1.BeatH\x00R\x04beatB\b\n" +
+	"\x06report\"\xad\x01\n" +
 	"\x10ConstructorHello\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
-	"\aaddress\x18\x02 \x01(\tR\aaddress\"m\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x14\n" +
+	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12%\n" +
+	"\x04held\x18\x04 \x01(\v2\x11.millrace.v1.HeldR\x04held\x12\x1a\n" +
+	"\bprotocol\x18\x0e \x01(\rR\bprotocol\x12\x16\n" +
+	"\x06newest\x18\x0f \x01(\rR\x06newest\"\xdb\x01\n" +
+	"\x04Held\x12\x1a\n" +
+	"\bidentity\x18\x01 \x01(\fR\bidentity\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\x04R\n" +
+	"generation\x12\x12\n" +
+	"\x04from\x18\x03 \x01(\x04R\x04from\x12\x12\n" +
+	"\x04next\x18\x04 \x01(\x04R\x04next\x12\x18\n" +
+	"\aentered\x18\x05 \x01(\x04R\aentered\x12(\n" +
+	"\x05acked\x18\x06 \x03(\v2\x12.millrace.v1.AckedR\x05acked\x12+\n" +
+	"\x05ranks\x18\a \x03(\v2\x15.millrace.v1.HeldRankR\x05ranks\"\x80\x01\n" +
+	"\bHeldRank\x12,\n" +
+	"\x04rank\x18\x01 \x01(\v2\x18.millrace.v1.CoordinatesR\x04rank\x12\x12\n" +
+	"\x04join\x18\x02 \x01(\x04R\x04join\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x03 \x01(\x04R\n" +
+	"generation\x12\x12\n" +
+	"\x04step\x18\x04 \x01(\x04R\x04step\"m\n" +
 	"\tAssembled\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -5835,7 +6473,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x06bucket\x18\x02 \x01(\rR\x06bucket\x12\x12\n" +
 	"\x04step\x18\x03 \x01(\x04R\x04step\x12\x18\n" +
 	"\aslowest\x18\x04 \x01(\tR\aslowest\x12\x14\n" +
-	"\x05waits\x18\b \x01(\bR\x05waits\"\x95\x03\n" +
+	"\x05waits\x18\b \x01(\bR\x05waits\"\xe2\x03\n" +
 	"\x10ConstructorUsage\x12\x1d\n" +
 	"\n" +
 	"held_bytes\x18\x01 \x01(\x04R\theldBytes\x12!\n" +
@@ -5849,7 +6487,11 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"generation\x12\x16\n" +
 	"\x06absent\x18\b \x01(\rR\x06absent\x12;\n" +
 	"\fabsent_ranks\x18\t \x03(\v2\x18.millrace.v1.CoordinatesR\vabsentRanks\x12,\n" +
-	"\aslowest\x18\x0f \x03(\v2\x12.millrace.v1.AckedR\aslowest\"\xbe\x03\n" +
+	"\aslowest\x18\x0f \x03(\v2\x12.millrace.v1.AckedR\aslowest\x12\x16\n" +
+	"\x06hedged\x18\x14 \x01(\x04R\x06hedged\x12\x1d\n" +
+	"\n" +
+	"hedges_won\x18\x15 \x01(\x04R\thedgesWon\x12\x14\n" +
+	"\x05moved\x18\x16 \x01(\x04R\x05moved\"\xff\x03\n" +
 	"\x10ConstructorOrder\x12/\n" +
 	"\x03job\x18\x01 \x01(\v2\x1b.millrace.v1.ConstructorJobH\x00R\x03job\x126\n" +
 	"\tplacement\x18\x02 \x01(\v2\x16.millrace.v1.PlacementH\x00R\tplacement\x120\n" +
@@ -5859,7 +6501,9 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\afailure\x18\x06 \x01(\v2\x14.millrace.v1.FailureH\x00R\afailure\x12*\n" +
 	"\x05admit\x18\a \x01(\v2\x12.millrace.v1.AdmitH\x00R\x05admit\x123\n" +
 	"\x06joined\x18\b \x01(\v2\x19.millrace.v1.SourceJoinedH\x00R\x06joined\x12\x1a\n" +
-	"\aentered\x18\f \x01(\x04H\x00R\aenteredB\a\n" +
+	"\aentered\x18\f \x01(\x04H\x00R\aentered\x12'\n" +
+	"\x04beat\x18\r \x01(\v2\x11.millrace.v1.BeatH\x00R\x04beat\x12\x16\n" +
+	"\x05epoch\x18\x0e \x01(\x04H\x00R\x05epochB\a\n" +
 	"\x05order\"6\n" +
 	"\fSourceJoined\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
@@ -5894,9 +6538,11 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\n" +
 	"max_pixels\x18\x04 \x01(\x04R\tmaxPixels\"#\n" +
 	"\vKeptColumns\x12\x14\n" +
-	"\x05names\x18\x01 \x03(\tR\x05names\"%\n" +
+	"\x05names\x18\x01 \x03(\tR\x05names\"[\n" +
 	"\tPlacement\x12\x18\n" +
-	"\aloaders\x18\x01 \x03(\tR\aloaders\"\xa2\x01\n" +
+	"\aloaders\x18\x01 \x03(\tR\aloaders\x12\x1a\n" +
+	"\bsuspects\x18\x02 \x03(\rR\bsuspects\x12\x18\n" +
+	"\ashadows\x18\x03 \x03(\tR\ashadows\"\xc0\x01\n" +
 	"\aRestart\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -5904,7 +6550,8 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\tnext_step\x18\x02 \x01(\x04R\bnextStep\x12\x1a\n" +
 	"\bremeshed\x18\x03 \x01(\bR\bremeshed\x12(\n" +
 	"\x05moved\x18\x04 \x01(\v2\x12.millrace.v1.MovedR\x05moved\x12\x14\n" +
-	"\x05since\x18\b \x01(\x04R\x05since\"\x82\x01\n" +
+	"\x05since\x18\b \x01(\x04R\x05since\x12\x1c\n" +
+	"\tcontinues\x18\t \x01(\bR\tcontinues\"\x82\x01\n" +
 	"\x05Moved\x12(\n" +
 	"\x02by\x18\x01 \x01(\v2\x18.millrace.v1.CoordinatesR\x02by\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\x04R\x02to\x12#\n" +
@@ -5973,7 +6620,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x02dp\x18\x01 \x01(\rR\x02dp\x12\x0e\n" +
 	"\x02cp\x18\x02 \x01(\rR\x02cp\x12\x0e\n" +
 	"\x02pp\x18\x03 \x01(\rR\x02pp\x12\x0e\n" +
-	"\x02tp\x18\x04 \x01(\rR\x02tp\"\xec\x01\n" +
+	"\x02tp\x18\x04 \x01(\rR\x02tp\"\xc1\x02\n" +
 	"\vJoinRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1a\n" +
 	"\bidentity\x18\x02 \x01(\fR\bidentity\x12,\n" +
@@ -5981,7 +6628,16 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x04mesh\x18\x04 \x01(\v2\x11.millrace.v1.MeshR\x04mesh\x12\x14\n" +
 	"\x05token\x18\x05 \x01(\fR\x05token\x12(\n" +
 	"\x05start\x18\b \x01(\x0e2\x12.millrace.v1.StartR\x05start\x12\x1a\n" +
-	"\bprotocol\x18\t \x01(\rR\bprotocol\"\xfb\x02\n" +
+	"\bprotocol\x18\t \x01(\rR\bprotocol\x12\x16\n" +
+	"\x06newest\x18\x0f \x01(\rR\x06newest\x12%\n" +
+	"\x02at\x18\n" +
+	" \x01(\v2\x15.millrace.v1.PositionR\x02at\x12\x14\n" +
+	"\x05epoch\x18\v \x01(\x04R\x05epoch\">\n" +
+	"\bPosition\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x01 \x01(\x04R\n" +
+	"generation\x12\x12\n" +
+	"\x04step\x18\x02 \x01(\x04R\x04step\"\x91\x03\n" +
 	"\tJoinReply\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1a\n" +
 	"\bidentity\x18\x02 \x01(\fR\bidentity\x12\x1e\n" +
@@ -5998,7 +6654,8 @@ const file_proto_millrace_proto_rawDesc = "" +
 	" \x01(\v2\x11.millrace.v1.MeshR\x04mesh\x12\x14\n" +
 	"\x05token\x18\v \x01(\fR\x05token\x12\x12\n" +
 	"\x04join\x18\r \x01(\x04R\x04join\x12\x1a\n" +
-	"\bprotocol\x18\x0e \x01(\rR\bprotocolJ\x04\b\f\x10\r\"k\n" +
+	"\bprotocol\x18\x0e \x01(\rR\bprotocol\x12\x14\n" +
+	"\x05epoch\x18\x0f \x01(\x04R\x05epochJ\x04\b\f\x10\r\"k\n" +
 	"\rLocateRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1a\n" +
 	"\bidentity\x18\x02 \x01(\fR\bidentity\x12,\n" +
@@ -6007,7 +6664,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\bidentity\x18\x01 \x01(\fR\bidentity\x12,\n" +
 	"\x04rank\x18\x02 \x01(\v2\x18.millrace.v1.CoordinatesR\x04rank\x12\x12\n" +
 	"\x04step\x18\x03 \x01(\x04R\x04step\x12\x16\n" +
-	"\x06newest\x18\x04 \x01(\bR\x06newest\"\xb6\x01\n" +
+	"\x06newest\x18\x04 \x01(\bR\x06newest\"\xcc\x01\n" +
 	"\fBatchRequest\x12\x1a\n" +
 	"\bidentity\x18\x01 \x01(\fR\bidentity\x12\x1e\n" +
 	"\n" +
@@ -6016,7 +6673,8 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x04step\x18\x03 \x01(\x04R\x04step\x12\x14\n" +
 	"\x05acked\x18\x04 \x01(\x04R\x05acked\x12,\n" +
 	"\x04rank\x18\x05 \x01(\v2\x18.millrace.v1.CoordinatesR\x04rank\x12\x12\n" +
-	"\x04join\x18\x06 \x01(\x04R\x04join\"\xa0\x01\n" +
+	"\x04join\x18\x06 \x01(\x04R\x04join\x12\x14\n" +
+	"\x05hears\x18\a \x01(\bR\x05hears\"\xa0\x01\n" +
 	"\n" +
 	"AckRequest\x12\x1a\n" +
 	"\bidentity\x18\x01 \x01(\fR\bidentity\x12\x1e\n" +
@@ -6112,168 +6770,183 @@ func file_proto_millrace_proto_rawDescGZIP() []byte {
 }
 
 var file_proto_millrace_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_proto_millrace_proto_msgTypes = make([]protoimpl.MessageInfo, 68)
+var file_proto_millrace_proto_msgTypes = make([]protoimpl.MessageInfo, 73)
 var file_proto_millrace_proto_goTypes = []any{
 	(Start)(0),                // 0: millrace.v1.Start
 	(*Frame)(nil),             // 1: millrace.v1.Frame
-	(*LoaderReport)(nil),      // 2: millrace.v1.LoaderReport
-	(*LoaderHello)(nil),       // 3: millrace.v1.LoaderHello
-	(*SourceIndexed)(nil),     // 4: millrace.v1.SourceIndexed
-	(*Listing)(nil),           // 5: millrace.v1.Listing
-	(*ListedFile)(nil),        // 6: millrace.v1.ListedFile
-	(*BlockRead)(nil),         // 7: millrace.v1.BlockRead
-	(*ChunkRead)(nil),         // 8: millrace.v1.ChunkRead
-	(*AbsentField)(nil),       // 9: millrace.v1.AbsentField
-	(*Skip)(nil),              // 10: millrace.v1.Skip
-	(*LoaderUsage)(nil),       // 11: millrace.v1.LoaderUsage
-	(*Failure)(nil),           // 12: millrace.v1.Failure
-	(*LoaderOrder)(nil),       // 13: millrace.v1.LoaderOrder
-	(*FrozenSource)(nil),      // 14: millrace.v1.FrozenSource
-	(*FindFile)(nil),          // 15: millrace.v1.FindFile
-	(*FileFound)(nil),         // 16: millrace.v1.FileFound
-	(*LoaderJob)(nil),         // 17: millrace.v1.LoaderJob
-	(*Assignment)(nil),        // 18: millrace.v1.Assignment
-	(*TransformStep)(nil),     // 19: millrace.v1.TransformStep
-	(*TokenizeStep)(nil),      // 20: millrace.v1.TokenizeStep
-	(*ImageTransform)(nil),    // 21: millrace.v1.ImageTransform
-	(*Bans)(nil),              // 22: millrace.v1.Bans
-	(*Ban)(nil),               // 23: millrace.v1.Ban
-	(*IndexSource)(nil),       // 24: millrace.v1.IndexSource
-	(*ReadBlock)(nil),         // 25: millrace.v1.ReadBlock
-	(*ReleaseBlocks)(nil),     // 26: millrace.v1.ReleaseBlocks
-	(*FetchRequest)(nil),      // 27: millrace.v1.FetchRequest
-	(*BlockSamples)(nil),      // 28: millrace.v1.BlockSamples
-	(*FetchHeader)(nil),       // 29: millrace.v1.FetchHeader
-	(*ConstructorReport)(nil), // 30: millrace.v1.ConstructorReport
-	(*ConstructorHello)(nil),  // 31: millrace.v1.ConstructorHello
-	(*Assembled)(nil),         // 32: millrace.v1.Assembled
-	(*Acked)(nil),             // 33: millrace.v1.Acked
-	(*ConstructorUsage)(nil),  // 34: millrace.v1.ConstructorUsage
-	(*ConstructorOrder)(nil),  // 35: millrace.v1.ConstructorOrder
-	(*SourceJoined)(nil),      // 36: millrace.v1.SourceJoined
-	(*ConstructorJob)(nil),    // 37: millrace.v1.ConstructorJob
-	(*ImageStep)(nil),         // 38: millrace.v1.ImageStep
-	(*KeptColumns)(nil),       // 39: millrace.v1.KeptColumns
-	(*Placement)(nil),         // 40: millrace.v1.Placement
-	(*Restart)(nil),           // 41: millrace.v1.Restart
-	(*Moved)(nil),             // 42: millrace.v1.Moved
-	(*StepPlan)(nil),          // 43: millrace.v1.StepPlan
-	(*ImagePlan)(nil),         // 44: millrace.v1.ImagePlan
-	(*PlanBlock)(nil),         // 45: millrace.v1.PlanBlock
-	(*EndOfData)(nil),         // 46: millrace.v1.EndOfData
-	(*Admit)(nil),             // 47: millrace.v1.Admit
-	(*Admitted)(nil),          // 48: millrace.v1.Admitted
-	(*Coordinates)(nil),       // 49: millrace.v1.Coordinates
-	(*JoinRequest)(nil),       // 50: millrace.v1.JoinRequest
-	(*JoinReply)(nil),         // 51: millrace.v1.JoinReply
-	(*LocateRequest)(nil),     // 52: millrace.v1.LocateRequest
-	(*PeekRequest)(nil),       // 53: millrace.v1.PeekRequest
-	(*BatchRequest)(nil),      // 54: millrace.v1.BatchRequest
-	(*AckRequest)(nil),        // 55: millrace.v1.AckRequest
-	(*AckReply)(nil),          // 56: millrace.v1.AckReply
-	(*BatchHeader)(nil),       // 57: millrace.v1.BatchHeader
-	(*Microbatch)(nil),        // 58: millrace.v1.Microbatch
-	(*Tensor)(nil),            // 59: millrace.v1.Tensor
-	(*RowInfo)(nil),           // 60: millrace.v1.RowInfo
-	(*StateRequest)(nil),      // 61: millrace.v1.StateRequest
-	(*StateReply)(nil),        // 62: millrace.v1.StateReply
-	(*ChangeRequest)(nil),     // 63: millrace.v1.ChangeRequest
-	(*ChangeReply)(nil),       // 64: millrace.v1.ChangeReply
-	(*ReportRequest)(nil),     // 65: millrace.v1.ReportRequest
-	(*ReportReply)(nil),       // 66: millrace.v1.ReportReply
-	(*StatusRequest)(nil),     // 67: millrace.v1.StatusRequest
-	(*StatusReply)(nil),       // 68: millrace.v1.StatusReply
-	(*state.Mesh)(nil),        // 69: millrace.v1.Mesh
+	(*Waiting)(nil),           // 2: millrace.v1.Waiting
+	(*Beat)(nil),              // 3: millrace.v1.Beat
+	(*LoaderReport)(nil),      // 4: millrace.v1.LoaderReport
+	(*LoaderHello)(nil),       // 5: millrace.v1.LoaderHello
+	(*SourceIndexed)(nil),     // 6: millrace.v1.SourceIndexed
+	(*Listing)(nil),           // 7: millrace.v1.Listing
+	(*ListedFile)(nil),        // 8: millrace.v1.ListedFile
+	(*BlockRead)(nil),         // 9: millrace.v1.BlockRead
+	(*ChunkRead)(nil),         // 10: millrace.v1.ChunkRead
+	(*AbsentField)(nil),       // 11: millrace.v1.AbsentField
+	(*Skip)(nil),              // 12: millrace.v1.Skip
+	(*LoaderUsage)(nil),       // 13: millrace.v1.LoaderUsage
+	(*Failure)(nil),           // 14: millrace.v1.Failure
+	(*LoaderOrder)(nil),       // 15: millrace.v1.LoaderOrder
+	(*FrozenSource)(nil),      // 16: millrace.v1.FrozenSource
+	(*FindFile)(nil),          // 17: millrace.v1.FindFile
+	(*FileFound)(nil),         // 18: millrace.v1.FileFound
+	(*LoaderJob)(nil),         // 19: millrace.v1.LoaderJob
+	(*Assignment)(nil),        // 20: millrace.v1.Assignment
+	(*TransformStep)(nil),     // 21: millrace.v1.TransformStep
+	(*TokenizeStep)(nil),      // 22: millrace.v1.TokenizeStep
+	(*ImageTransform)(nil),    // 23: millrace.v1.ImageTransform
+	(*Bans)(nil),              // 24: millrace.v1.Bans
+	(*Ban)(nil),               // 25: millrace.v1.Ban
+	(*IndexSource)(nil),       // 26: millrace.v1.IndexSource
+	(*ReadBlock)(nil),         // 27: millrace.v1.ReadBlock
+	(*ReleaseBlocks)(nil),     // 28: millrace.v1.ReleaseBlocks
+	(*FetchRequest)(nil),      // 29: millrace.v1.FetchRequest
+	(*BlockSamples)(nil),      // 30: millrace.v1.BlockSamples
+	(*FetchHeader)(nil),       // 31: millrace.v1.FetchHeader
+	(*ConstructorReport)(nil), // 32: millrace.v1.ConstructorReport
+	(*ConstructorHello)(nil),  // 33: millrace.v1.ConstructorHello
+	(*Held)(nil),              // 34: millrace.v1.Held
+	(*HeldRank)(nil),          // 35: millrace.v1.HeldRank
+	(*Assembled)(nil),         // 36: millrace.v1.Assembled
+	(*Acked)(nil),             // 37: millrace.v1.Acked
+	(*ConstructorUsage)(nil),  // 38: millrace.v1.ConstructorUsage
+	(*ConstructorOrder)(nil),  // 39: millrace.v1.ConstructorOrder
+	(*SourceJoined)(nil),      // 40: millrace.v1.SourceJoined
+	(*ConstructorJob)(nil),    // 41: millrace.v1.ConstructorJob
+	(*ImageStep)(nil),         // 42: millrace.v1.ImageStep
+	(*KeptColumns)(nil),       // 43: millrace.v1.KeptColumns
+	(*Placement)(nil),         // 44: millrace.v1.Placement
+	(*Restart)(nil),           // 45: millrace.v1.Restart
+	(*Moved)(nil),             // 46: millrace.v1.Moved
+	(*StepPlan)(nil),          // 47: millrace.v1.StepPlan
+	(*ImagePlan)(nil),         // 48: millrace.v1.ImagePlan
+	(*PlanBlock)(nil),         // 49: millrace.v1.PlanBlock
+	(*EndOfData)(nil),         // 50: millrace.v1.EndOfData
+	(*Admit)(nil),             // 51: millrace.v1.Admit
+	(*Admitted)(nil),          // 52: millrace.v1.Admitted
+	(*Coordinates)(nil),       // 53: millrace.v1.Coordinates
+	(*JoinRequest)(nil),       // 54: millrace.v1.JoinRequest
+	(*Position)(nil),          // 55: millrace.v1.Position
+	(*JoinReply)(nil),         // 56: millrace.v1.JoinReply
+	(*LocateRequest)(nil),     // 57: millrace.v1.LocateRequest
+	(*PeekRequest)(nil),       // 58: millrace.v1.PeekRequest
+	(*BatchRequest)(nil),      // 59: millrace.v1.BatchRequest
+	(*AckRequest)(nil),        // 60: millrace.v1.AckRequest
+	(*AckReply)(nil),          // 61: millrace.v1.AckReply
+	(*BatchHeader)(nil),       // 62: millrace.v1.BatchHeader
+	(*Microbatch)(nil),        // 63: millrace.v1.Microbatch
+	(*Tensor)(nil),            // 64: millrace.v1.Tensor
+	(*RowInfo)(nil),           // 65: millrace.v1.RowInfo
+	(*StateRequest)(nil),      // 66: millrace.v1.StateRequest
+	(*StateReply)(nil),        // 67: millrace.v1.StateReply
+	(*ChangeRequest)(nil),     // 68: millrace.v1.ChangeRequest
+	(*ChangeReply)(nil),       // 69: millrace.v1.ChangeReply
+	(*ReportRequest)(nil),     // 70: millrace.v1.ReportRequest
+	(*ReportReply)(nil),       // 71: millrace.v1.ReportReply
+	(*StatusRequest)(nil),     // 72: millrace.v1.StatusRequest
+	(*StatusReply)(nil),       // 73: millrace.v1.StatusReply
+	(*state.Mesh)(nil),        // 74: millrace.v1.Mesh
 }
 var file_proto_millrace_proto_depIdxs = []int32{
-	3,  // 0: millrace.v1.LoaderReport.hello:type_name -> millrace.v1.LoaderHello
-	4,  // 1: millrace.v1.LoaderReport.indexed:type_name -> millrace.v1.SourceIndexed
-	7,  // 2: millrace.v1.LoaderReport.block:type_name -> millrace.v1.BlockRead
-	11, // 3: millrace.v1.LoaderReport.usage:type_name -> millrace.v1.LoaderUsage
-	12, // 4: millrace.v1.LoaderReport.failure:type_name -> millrace.v1.Failure
-	16, // 5: millrace.v1.LoaderReport.found:type_name -> millrace.v1.FileFound
-	6,  // 6: millrace.v1.Listing.files:type_name -> millrace.v1.ListedFile
-	10, // 7: millrace.v1.BlockRead.skips:type_name -> millrace.v1.Skip
-	8,  // 8: millrace.v1.BlockRead.chunks:type_name -> millrace.v1.ChunkRead
-	9,  // 9: millrace.v1.BlockRead.absent:type_name -> millrace.v1.AbsentField
-	17, // 10: millrace.v1.LoaderOrder.job:type_name -> millrace.v1.LoaderJob
-	24, // 11: millrace.v1.LoaderOrder.index:type_name -> millrace.v1.IndexSource
-	25, // 12: millrace.v1.LoaderOrder.read:type_name -> millrace.v1.ReadBlock
-	26, // 13: millrace.v1.LoaderOrder.release:type_name -> millrace.v1.ReleaseBlocks
-	18, // 14: millrace.v1.LoaderOrder.add:type_name -> millrace.v1.Assignment
-	22, // 15: millrace.v1.LoaderOrder.bans:type_name -> millrace.v1.Bans
-	15, // 16: millrace.v1.LoaderOrder.find:type_name -> millrace.v1.FindFile
-	14, // 17: millrace.v1.LoaderOrder.frozen:type_name -> millrace.v1.FrozenSource
-	18, // 18: millrace.v1.LoaderJob.sources:type_name -> millrace.v1.Assignment
-	19, // 19: millrace.v1.Assignment.transforms:type_name -> millrace.v1.TransformStep
-	20, // 20: millrace.v1.TransformStep.tokenize:type_name -> millrace.v1.TokenizeStep
-	21, // 21: millrace.v1.TransformStep.image:type_name -> millrace.v1.ImageTransform
-	23, // 22: millrace.v1.Bans.bans:type_name -> millrace.v1.Ban
-	28, // 23: millrace.v1.FetchRequest.blocks:type_name -> millrace.v1.BlockSamples
-	31, // 24: millrace.v1.ConstructorReport.hello:type_name -> millrace.v1.ConstructorHello
-	32, // 25: millrace.v1.ConstructorReport.assembled:type_name -> millrace.v1.Assembled
-	33, // 26: millrace.v1.ConstructorReport.acked:type_name -> millrace.v1.Acked
-	34, // 27: millrace.v1.ConstructorReport.usage:type_name -> millrace.v1.ConstructorUsage
-	12, // 28: millrace.v1.ConstructorReport.failure:type_name -> millrace.v1.Failure
-	48, // 29: millrace.v1.ConstructorReport.admitted:type_name -> millrace.v1.Admitted
-	49, // 30: millrace.v1.ConstructorUsage.absent_ranks:type_name -> millrace.v1.Coordinates
-	33, // 31: millrace.v1.ConstructorUsage.slowest:type_name -> millrace.v1.Acked
-	37, // 32: millrace.v1.ConstructorOrder.job:type_name -> millrace.v1.ConstructorJob
-	40, // 33: millrace.v1.ConstructorOrder.placement:type_name -> millrace.v1.Placement
-	41, // 34: millrace.v1.ConstructorOrder.restart:type_name -> millrace.v1.Restart
-	43, // 35: millrace.v1.ConstructorOrder.plan:type_name -> millrace.v1.StepPlan
-	46, // 36: millrace.v1.ConstructorOrder.end:type_name -> millrace.v1.EndOfData
-	12, // 37: millrace.v1.ConstructorOrder.failure:type_name -> millrace.v1.Failure
-	47, // 38: millrace.v1.ConstructorOrder.admit:type_name -> millrace.v1.Admit
-	36, // 39: millrace.v1.ConstructorOrder.joined:type_name -> millrace.v1.SourceJoined
-	69, // 40: millrace.v1.ConstructorJob.mesh:type_name -> millrace.v1.Mesh
-	39, // 41: millrace.v1.ConstructorJob.kept:type_name -> millrace.v1.KeptColumns
-	38, // 42: millrace.v1.ConstructorJob.images:type_name -> millrace.v1.ImageStep
-	42, // 43: millrace.v1.Restart.moved:type_name -> millrace.v1.Moved
-	49, // 44: millrace.v1.Moved.by:type_name -> millrace.v1.Coordinates
-	45, // 45: millrace.v1.StepPlan.blocks:type_name -> millrace.v1.PlanBlock
-	44, // 46: millrace.v1.StepPlan.images:type_name -> millrace.v1.ImagePlan
-	49, // 47: millrace.v1.Admit.rank:type_name -> millrace.v1.Coordinates
-	49, // 48: millrace.v1.JoinRequest.rank:type_name -> millrace.v1.Coordinates
-	69, // 49: millrace.v1.JoinRequest.mesh:type_name -> millrace.v1.Mesh
-	0,  // 50: millrace.v1.JoinRequest.start:type_name -> millrace.v1.Start
-	69, // 51: millrace.v1.JoinReply.mesh:type_name -> millrace.v1.Mesh
-	49, // 52: millrace.v1.LocateRequest.rank:type_name -> millrace.v1.Coordinates
-	49, // 53: millrace.v1.PeekRequest.rank:type_name -> millrace.v1.Coordinates
-	49, // 54: millrace.v1.BatchRequest.rank:type_name -> millrace.v1.Coordinates
-	49, // 55: millrace.v1.AckRequest.rank:type_name -> millrace.v1.Coordinates
-	58, // 56: millrace.v1.BatchHeader.microbatches:type_name -> millrace.v1.Microbatch
-	59, // 57: millrace.v1.Microbatch.tensors:type_name -> millrace.v1.Tensor
-	49, // 58: millrace.v1.ReportRequest.rank:type_name -> millrace.v1.Coordinates
-	2,  // 59: millrace.v1.Planner.Load:input_type -> millrace.v1.LoaderReport
-	30, // 60: millrace.v1.Planner.Construct:input_type -> millrace.v1.ConstructorReport
-	50, // 61: millrace.v1.Planner.Join:input_type -> millrace.v1.JoinRequest
-	52, // 62: millrace.v1.Planner.Locate:input_type -> millrace.v1.LocateRequest
-	61, // 63: millrace.v1.Planner.State:input_type -> millrace.v1.StateRequest
-	63, // 64: millrace.v1.Planner.Change:input_type -> millrace.v1.ChangeRequest
-	65, // 65: millrace.v1.Planner.Report:input_type -> millrace.v1.ReportRequest
-	67, // 66: millrace.v1.Planner.Status:input_type -> millrace.v1.StatusRequest
-	27, // 67: millrace.v1.Loader.Fetch:input_type -> millrace.v1.FetchRequest
-	54, // 68: millrace.v1.Constructor.Batch:input_type -> millrace.v1.BatchRequest
-	55, // 69: millrace.v1.Constructor.Ack:input_type -> millrace.v1.AckRequest
-	53, // 70: millrace.v1.Constructor.Peek:input_type -> millrace.v1.PeekRequest
-	13, // 71: millrace.v1.Planner.Load:output_type -> millrace.v1.LoaderOrder
-	35, // 72: millrace.v1.Planner.Construct:output_type -> millrace.v1.ConstructorOrder
-	51, // 73: millrace.v1.Planner.Join:output_type -> millrace.v1.JoinReply
-	51, // 74: millrace.v1.Planner.Locate:output_type -> millrace.v1.JoinReply
-	62, // 75: millrace.v1.Planner.State:output_type -> millrace.v1.StateReply
-	64, // 76: millrace.v1.Planner.Change:output_type -> millrace.v1.ChangeReply
-	66, // 77: millrace.v1.Planner.Report:output_type -> millrace.v1.ReportReply
-	68, // 78: millrace.v1.Planner.Status:output_type -> millrace.v1.StatusReply
-	1,  // 79: millrace.v1.Loader.Fetch:output_type -> millrace.v1.Frame
-	1,  // 80: millrace.v1.Constructor.Batch:output_type -> millrace.v1.Frame
-	56, // 81: millrace.v1.Constructor.Ack:output_type -> millrace.v1.AckReply
-	1,  // 82: millrace.v1.Constructor.Peek:output_type -> millrace.v1.Frame
-	71, // [71:83] is the sub-list for method output_type
-	59, // [59:71] is the sub-list for method input_type
-	59, // [59:59] is the sub-list for extension type_name
-	59, // [59:59] is the sub-list for extension extendee
-	0,  // [0:59] is the sub-list for field type_name
+	2,  // 0: millrace.v1.Frame.waiting:type_name -> millrace.v1.Waiting
+	5,  // 1: millrace.v1.LoaderReport.hello:type_name -> millrace.v1.LoaderHello
+	6,  // 2: millrace.v1.LoaderReport.indexed:type_name -> millrace.v1.SourceIndexed
+	9,  // 3: millrace.v1.LoaderReport.block:type_name -> millrace.v1.BlockRead
+	13, // 4: millrace.v1.LoaderReport.usage:type_name -> millrace.v1.LoaderUsage
+	14, // 5: millrace.v1.LoaderReport.failure:type_name -> millrace.v1.Failure
+	18, // 6: millrace.v1.LoaderReport.found:type_name -> millrace.v1.FileFound
+	3,  // 7: millrace.v1.LoaderReport.beat:type_name -> millrace.v1.Beat
+	8,  // 8: millrace.v1.Listing.files:type_name -> millrace.v1.ListedFile
+	12, // 9: millrace.v1.BlockRead.skips:type_name -> millrace.v1.Skip
+	10, // 10: millrace.v1.BlockRead.chunks:type_name -> millrace.v1.ChunkRead
+	11, // 11: millrace.v1.BlockRead.absent:type_name -> millrace.v1.AbsentField
+	19, // 12: millrace.v1.LoaderOrder.job:type_name -> millrace.v1.LoaderJob
+	26, // 13: millrace.v1.LoaderOrder.index:type_name -> millrace.v1.IndexSource
+	27, // 14: millrace.v1.LoaderOrder.read:type_name -> millrace.v1.ReadBlock
+	28, // 15: millrace.v1.LoaderOrder.release:type_name -> millrace.v1.ReleaseBlocks
+	20, // 16: millrace.v1.LoaderOrder.add:type_name -> millrace.v1.Assignment
+	24, // 17: millrace.v1.LoaderOrder.bans:type_name -> millrace.v1.Bans
+	17, // 18: millrace.v1.LoaderOrder.find:type_name -> millrace.v1.FindFile
+	16, // 19: millrace.v1.LoaderOrder.frozen:type_name -> millrace.v1.FrozenSource
+	3,  // 20: millrace.v1.LoaderOrder.beat:type_name -> millrace.v1.Beat
+	20, // 21: millrace.v1.LoaderJob.sources:type_name -> millrace.v1.Assignment
+	21, // 22: millrace.v1.Assignment.transforms:type_name -> millrace.v1.TransformStep
+	22, // 23: millrace.v1.TransformStep.tokenize:type_name -> millrace.v1.TokenizeStep
+	23, // 24: millrace.v1.TransformStep.image:type_name -> millrace.v1.ImageTransform
+	25, // 25: millrace.v1.Bans.bans:type_name -> millrace.v1.Ban
+	30, // 26: millrace.v1.FetchRequest.blocks:type_name -> millrace.v1.BlockSamples
+	33, // 27: millrace.v1.ConstructorReport.hello:type_name -> millrace.v1.ConstructorHello
+	36, // 28: millrace.v1.ConstructorReport.assembled:type_name -> millrace.v1.Assembled
+	37, // 29: millrace.v1.ConstructorReport.acked:type_name -> millrace.v1.Acked
+	38, // 30: millrace.v1.ConstructorReport.usage:type_name -> millrace.v1.ConstructorUsage
+	14, // 31: millrace.v1.ConstructorReport.failure:type_name -> millrace.v1.Failure
+	52, // 32: millrace.v1.ConstructorReport.admitted:type_name -> millrace.v1.Admitted
+	3,  // 33: millrace.v1.ConstructorReport.beat:type_name -> millrace.v1.Beat
+	34, // 34: millrace.v1.ConstructorHello.held:type_name -> millrace.v1.Held
+	37, // 35: millrace.v1.Held.acked:type_name -> millrace.v1.Acked
+	35, // 36: millrace.v1.Held.ranks:type_name -> millrace.v1.HeldRank
+	53, // 37: millrace.v1.HeldRank.rank:type_name -> millrace.v1.Coordinates
+	53, // 38: millrace.v1.ConstructorUsage.absent_ranks:type_name -> millrace.v1.Coordinates
+	37, // 39: millrace.v1.ConstructorUsage.slowest:type_name -> millrace.v1.Acked
+	41, // 40: millrace.v1.ConstructorOrder.job:type_name -> millrace.v1.ConstructorJob
+	44, // 41: millrace.v1.ConstructorOrder.placement:type_name -> millrace.v1.Placement
+	45, // 42: millrace.v1.ConstructorOrder.restart:type_name -> millrace.v1.Restart
+	47, // 43: millrace.v1.ConstructorOrder.plan:type_name -> millrace.v1.StepPlan
+	50, // 44: millrace.v1.ConstructorOrder.end:type_name -> millrace.v1.EndOfData
+	14, // 45: millrace.v1.ConstructorOrder.failure:type_name -> millrace.v1.Failure
+	51, // 46: millrace.v1.ConstructorOrder.admit:type_name -> millrace.v1.Admit
+	40, // 47: millrace.v1.ConstructorOrder.joined:type_name -> millrace.v1.SourceJoined
+	3,  // 48: millrace.v1.ConstructorOrder.beat:type_name -> millrace.v1.Beat
+	74, // 49: millrace.v1.ConstructorJob.mesh:type_name -> millrace.v1.Mesh
+	43, // 50: millrace.v1.ConstructorJob.kept:type_name -> millrace.v1.KeptColumns
+	42, // 51: millrace.v1.ConstructorJob.images:type_name -> millrace.v1.ImageStep
+	46, // 52: millrace.v1.Restart.moved:type_name -> millrace.v1.Moved
+	53, // 53: millrace.v1.Moved.by:type_name -> millrace.v1.Coordinates
+	49, // 54: millrace.v1.StepPlan.blocks:type_name -> millrace.v1.PlanBlock
+	48, // 55: millrace.v1.StepPlan.images:type_name -> millrace.v1.ImagePlan
+	53, // 56: millrace.v1.Admit.rank:type_name -> millrace.v1.Coordinates
+	53, // 57: millrace.v1.JoinRequest.rank:type_name -> millrace.v1.Coordinates
+	74, // 58: millrace.v1.JoinRequest.mesh:type_name -> millrace.v1.Mesh
+	0,  // 59: millrace.v1.JoinRequest.start:type_name -> millrace.v1.Start
+	55, // 60: millrace.v1.JoinRequest.at:type_name -> millrace.v1.Position
+	74, // 61: millrace.v1.JoinReply.mesh:type_name -> millrace.v1.Mesh
+	53, // 62: millrace.v1.LocateRequest.rank:type_name -> millrace.v1.Coordinates
+	53, // 63: millrace.v1.PeekRequest.rank:type_name -> millrace.v1.Coordinates
+	53, // 64: millrace.v1.BatchRequest.rank:type_name -> millrace.v1.Coordinates
+	53, // 65: millrace.v1.AckRequest.rank:type_name -> millrace.v1.Coordinates
+	63, // 66: millrace.v1.BatchHeader.microbatches:type_name -> millrace.v1.Microbatch
+	64, // 67: millrace.v1.Microbatch.tensors:type_name -> millrace.v1.Tensor
+	53, // 68: millrace.v1.ReportRequest.rank:type_name -> millrace.v1.Coordinates
+	4,  // 69: millrace.v1.Planner.Load:input_type -> millrace.v1.LoaderReport
+	32, // 70: millrace.v1.Planner.Construct:input_type -> millrace.v1.ConstructorReport
+	54, // 71: millrace.v1.Planner.Join:input_type -> millrace.v1.JoinRequest
+	57, // 72: millrace.v1.Planner.Locate:input_type -> millrace.v1.LocateRequest
+	66, // 73: millrace.v1.Planner.State:input_type -> millrace.v1.StateRequest
+	68, // 74: millrace.v1.Planner.Change:input_type -> millrace.v1.ChangeRequest
+	70, // 75: millrace.v1.Planner.Report:input_type -> millrace.v1.ReportRequest
+	72, // 76: millrace.v1.Planner.Status:input_type -> millrace.v1.StatusRequest
+	29, // 77: millrace.v1.Loader.Fetch:input_type -> millrace.v1.FetchRequest
+	59, // 78: millrace.v1.Constructor.Batch:input_type -> millrace.v1.BatchRequest
+	60, // 79: millrace.v1.Constructor.Ack:input_type -> millrace.v1.AckRequest
+	58, // 80: millrace.v1.Constructor.Peek:input_type -> millrace.v1.PeekRequest
+	15, // 81: millrace.v1.Planner.Load:output_type -> millrace.v1.LoaderOrder
+	39, // 82: millrace.v1.Planner.Construct:output_type -> millrace.v1.ConstructorOrder
+	56, // 83: millrace.v1.Planner.Join:output_type -> millrace.v1.JoinReply
+	56, // 84: millrace.v1.Planner.Locate:output_type -> millrace.v1.JoinReply
+	67, // 85: millrace.v1.Planner.State:output_type -> millrace.v1.StateReply
+	69, // 86: millrace.v1.Planner.Change:output_type -> millrace.v1.ChangeReply
+	71, // 87: millrace.v1.Planner.Report:output_type -> millrace.v1.ReportReply
+	73, // 88: millrace.v1.Planner.Status:output_type -> millrace.v1.StatusReply
+	1,  // 89: millrace.v1.Loader.Fetch:output_type -> millrace.v1.Frame
+	1,  // 90: millrace.v1.Constructor.Batch:output_type -> millrace.v1.Frame
+	61, // 91: millrace.v1.Constructor.Ack:output_type -> millrace.v1.AckReply
+	1,  // 92: millrace.v1.Constructor.Peek:output_type -> millrace.v1.Frame
+	81, // [81:93] is the sub-list for method output_type
+	69, // [69:81] is the sub-list for method input_type
+	69, // [69:69] is the sub-list for extension type_name
+	69, // [69:69] is the sub-list for extension extendee
+	0,  // [0:69] is the sub-list for field type_name
 }
 
 func init() { file_proto_millrace_proto_init() }
@@ -6281,15 +6954,16 @@ func file_proto_millrace_proto_init() {
 	if File_proto_millrace_proto != nil {
 		return
 	}
-	file_proto_millrace_proto_msgTypes[1].OneofWrappers = []any{
+	file_proto_millrace_proto_msgTypes[3].OneofWrappers = []any{
 		(*LoaderReport_Hello)(nil),
 		(*LoaderReport_Indexed)(nil),
 		(*LoaderReport_Block)(nil),
 		(*LoaderReport_Usage)(nil),
 		(*LoaderReport_Failure)(nil),
 		(*LoaderReport_Found)(nil),
+		(*LoaderReport_Beat)(nil),
 	}
-	file_proto_millrace_proto_msgTypes[12].OneofWrappers = []any{
+	file_proto_millrace_proto_msgTypes[14].OneofWrappers = []any{
 		(*LoaderOrder_Job)(nil),
 		(*LoaderOrder_Index)(nil),
 		(*LoaderOrder_Read)(nil),
@@ -6298,8 +6972,11 @@ func file_proto_millrace_proto_init() {
 		(*LoaderOrder_Bans)(nil),
 		(*LoaderOrder_Find)(nil),
 		(*LoaderOrder_Frozen)(nil),
+		(*LoaderOrder_Beat)(nil),
+		(*LoaderOrder_Epoch)(nil),
+		(*LoaderOrder_Place)(nil),
 	}
-	file_proto_millrace_proto_msgTypes[18].OneofWrappers = []any{
+	file_proto_millrace_proto_msgTypes[20].OneofWrappers = []any{
 		(*TransformStep_Text)(nil),
 		(*TransformStep_Tokens)(nil),
 		(*TransformStep_Filter)(nil),
@@ -6307,7 +6984,7 @@ func file_proto_millrace_proto_init() {
 		(*TransformStep_AppendEod)(nil),
 		(*TransformStep_Image)(nil),
 	}
-	file_proto_millrace_proto_msgTypes[29].OneofWrappers = []any{
+	file_proto_millrace_proto_msgTypes[31].OneofWrappers = []any{
 		(*ConstructorReport_Hello)(nil),
 		(*ConstructorReport_Assembled)(nil),
 		(*ConstructorReport_Acked)(nil),
@@ -6315,8 +6992,9 @@ func file_proto_millrace_proto_init() {
 		(*ConstructorReport_Failure)(nil),
 		(*ConstructorReport_Admitted)(nil),
 		(*ConstructorReport_Restarted)(nil),
+		(*ConstructorReport_Beat)(nil),
 	}
-	file_proto_millrace_proto_msgTypes[34].OneofWrappers = []any{
+	file_proto_millrace_proto_msgTypes[38].OneofWrappers = []any{
 		(*ConstructorOrder_Job)(nil),
 		(*ConstructorOrder_Placement)(nil),
 		(*ConstructorOrder_Restart)(nil),
@@ -6326,6 +7004,8 @@ func file_proto_millrace_proto_init() {
 		(*ConstructorOrder_Admit)(nil),
 		(*ConstructorOrder_Joined)(nil),
 		(*ConstructorOrder_Entered)(nil),
+		(*ConstructorOrder_Beat)(nil),
+		(*ConstructorOrder_Epoch)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -6333,7 +7013,7 @@ func file_proto_millrace_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_proto_millrace_proto_rawDesc), len(file_proto_millrace_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   68,
+			NumMessages:   73,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -2,7 +2,6 @@ package rpc
 
 import (
 	"context"
-	"crypto/subtle"
 	"crypto/x509"
 	"fmt"
 	"slices"
@@ -72,14 +71,14 @@ func (g *guard) admit(ctx context.Context, call *tap.Info) (context.Context, err
 
 // checkKey refuses a request without the access key of the job.
 func (g *guard) checkKey(header metadata.MD) error {
-	want, err := g.keys.key()
-	if err != nil {
-		return status.Error(codes.Unauthenticated, err.Error())
-	}
 	what := "this request has none"
 	for _, value := range header.Get(authorization) {
-		got, ok := strings.CutPrefix(value, bearer)
-		if ok && want != "" && subtle.ConstantTimeCompare([]byte(got), []byte(want)) == 1 {
+		got, isKey := strings.CutPrefix(value, bearer)
+		ok, err := g.keys.opens(got)
+		if err != nil {
+			return status.Error(codes.Unauthenticated, err.Error())
+		}
+		if isKey && ok {
 			return nil
 		}
 		what = "this request has another one"
@@ -153,7 +152,7 @@ func (c *caller) GetRequestMetadata(ctx context.Context, _ ...string) (map[strin
 	if c.keys == nil {
 		return nil, nil
 	}
-	key, err := c.keys.key()
+	key, err := c.keys.first()
 	if err != nil {
 		return nil, status.Error(codes.Unauthenticated, err.Error())
 	}

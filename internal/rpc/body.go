@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/millrace-data/millrace/internal/proto"
@@ -87,7 +88,7 @@ func ReceiveBody(stream grpc.ServerStreamingClient[pb.Frame], header sized, buf 
 			break
 		}
 		if err != nil {
-			return nil, err
+			return nil, in.why(err)
 		}
 	}
 	if in.header == nil {
@@ -97,6 +98,15 @@ func ReceiveBody(stream grpc.ServerStreamingClient[pb.Frame], header sized, buf 
 		return nil, fmt.Errorf("%d of %d bytes came before the stream ended: %w", len(in.body), in.size, io.ErrUnexpectedEOF)
 	}
 	return in.body, nil
+}
+
+// why is the error of a stream that broke, with what the server said last that it waits for.
+func (in *incoming) why(err error) error {
+	s, ok := status.FromError(err)
+	if _, silent := Silent(err); in.reason == "" || in.header != nil || !ok || silent {
+		return err
+	}
+	return status.Errorf(s.Code(), "%s; the server waited for this: %s", s.Message(), in.reason)
 }
 
 // Alignment of bodies and of the tensors in them, in bytes: a cache line, and

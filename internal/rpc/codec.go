@@ -15,6 +15,9 @@ import (
 	_ "google.golang.org/grpc/encoding/proto" // the codec this one wraps
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/millrace-data/millrace/internal/proto"
 )
 
 // codec is the protobuf codec, but for Frames: it sends their bodies from where
@@ -77,6 +80,7 @@ type incoming struct {
 	buf    []byte                              // the caller's memory; used if the body fits
 	body   []byte                              // what was received so far
 	size   uint64                              // what the header announced
+	reason string                              // what the server said last that it waits for
 	open   func(header []byte) (uint64, error) // reads the header, returns the size
 }
 
@@ -108,6 +112,8 @@ func (in *incoming) field(r *mem.Reader, tag uint64, size int) error {
 		return in.readHeader(r, size)
 	case 2<<3 | uint64(protowire.BytesType):
 		return in.readBody(r, size)
+	case 3<<3 | uint64(protowire.BytesType):
+		return in.readWaiting(r, size)
 	}
 	return fmt.Errorf("frame has an unknown field (tag %d)", tag)
 }
@@ -123,6 +129,18 @@ func (in *incoming) readHeader(r *mem.Reader, size int) (err error) {
 	in.size, err = in.open(in.header)
 	in.body = Aligned(in.buf, int(min(in.size, firstBody)))
 	return err
+}
+
+func (in *incoming) readWaiting(r *mem.Reader, size int) error {
+	raw, waiting := make([]byte, size), &pb.Waiting{}
+	if _, err := io.ReadFull(r, raw); err != nil {
+		return err
+	}
+	if err := proto.Unmarshal(raw, waiting); err != nil {
+		return fmt.Errorf("decoding what a server waits for: %w", err)
+	}
+	in.reason = waiting.Reason
+	return nil
 }
 
 func (in *incoming) readBody(r *mem.Reader, size int) error {

@@ -100,6 +100,10 @@ const maxMessage = 256 << 20
 // silence, given up 10 s later.
 const keepAlive = 10 * time.Second
 
+// connectTime is how long a connection may take to be there: a process that is stopped takes
+// connections and says nothing on them.
+const connectTime = 5 * time.Second
+
 // reconnect says how soon a connection that failed is tried again. gRPC's own limit is two
 // minutes, which a role that came back would not be found for.
 var reconnect = backoff.Config{BaseDelay: 200 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second}
@@ -152,7 +156,8 @@ func Dial(address string, sec Security) (*grpc.ClientConn, error) {
 		experimental.WithBufferPool(frameBuffers),
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(Codec()), grpc.MaxCallRecvMsgSize(maxMessage)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepAlive, Timeout: keepAlive}),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: keepAlive}),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: connectTime}),
+		grpc.WithStreamInterceptor((&listener{address: address}).stream),
 	)
 	if err != nil {
 		return nil, fault.Userf("address %q: %w; use HOST:PORT or unix:PATH", address, err)

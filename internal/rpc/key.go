@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"crypto/rand"
 	"crypto/sha256"
+	"crypto/subtle"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -44,6 +45,7 @@ type keys struct {
 	fixed string   // the key, if it is known
 	files []string // else the first of these that is there
 	named bool     // the file was named by a person: it must be there
+	also  []*keys  // of planners that may take the place of this one
 
 	mu     sync.Mutex // guards what was read last
 	stamp  stamp
@@ -70,11 +72,39 @@ func (s Security) keys() *keys {
 	case s.planner == "" || s.enabled() || s.network != nil:
 		return nil
 	}
-	k := &keys{}
-	for _, dir := range keyDirs() {
-		k.files = append(k.files, filepath.Join(dir, keyName(s.planner)))
+	var all []*keys
+	for address := range strings.SplitSeq(s.planner, ",") {
+		k := &keys{}
+		for _, dir := range keyDirs() {
+			k.files = append(k.files, filepath.Join(dir, keyName(strings.TrimSpace(address))))
+		}
+		all = append(all, k)
 	}
-	return k
+	all[0].also = all[1:]
+	return all[0]
+}
+
+// opens says whether a key is one of those that count.
+func (k *keys) opens(key string) (bool, error) {
+	want, err := k.key()
+	if err == nil && want != "" && subtle.ConstantTimeCompare([]byte(key), []byte(want)) == 1 {
+		return true, nil
+	}
+	for _, other := range k.also {
+		if ok, _ := other.opens(key); ok {
+			return true, nil
+		}
+	}
+	return false, err
+}
+
+// first is the first key that is there.
+func (k *keys) first() (string, error) {
+	key, err := k.key()
+	for i := 0; err == nil && key == "" && i < len(k.also); i++ {
+		key, err = k.also[i].key()
+	}
+	return key, err
 }
 
 // key returns the key as it is now, "" if there is none. One that was read stays when its file

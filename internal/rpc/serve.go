@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -13,7 +14,8 @@ import (
 )
 
 // Run serves what register registers on address, calls work with the address as
-// others reach it (advertise, if that is given), and returns when either ends or ctx does. That work ends with
+// others reach it (advertise, if that is given), and returns when either ends. work ends when
+// ctx does; until it has, calls are served, so that a role can leave in order. That it ends with
 // context.Canceled is its regular end. Unless sec is Of a planner, this is the planner, and
 // makes the job's access key. A message of more than largest bytes is refused.
 func Run(ctx context.Context, address, advertise string, sec Security, largest int, register func(*grpc.Server), work func(ctx context.Context, address string) error) error {
@@ -34,9 +36,13 @@ func Run(ctx context.Context, address, advertise string, sec Security, largest i
 		return errors.Join(err, listener.Close())
 	}
 	register(server)
+	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return Serve(ctx, server, listener) })
-	g.Go(func() error { return work(ctx, at) })
+	g.Go(func() error { return Serve(serving, server, listener) })
+	g.Go(func() error {
+		defer stop()
+		return work(ctx, at)
+	})
 	if err := g.Wait(); !errors.Is(err, context.Canceled) {
 		return err
 	}
@@ -44,7 +50,7 @@ func Run(ctx context.Context, address, advertise string, sec Security, largest i
 }
 
 // drainTime is how long a server waits for calls under way when it stops.
-const drainTime = 2 * time.Second
+const drainTime = 4 * time.Second
 
 // Serve serves until ctx ends, then stops intake, drains for a moment, and cuts
 // what is left. It returns after all handlers did.
@@ -70,6 +76,7 @@ func Serve(ctx context.Context, server *grpc.Server, listener net.Listener) erro
 type Sender[M any] struct {
 	turn     chan struct{} // holds one token: whose turn it is
 	send     func(M) error
+	count    atomic.Uint64 // messages sent
 	finished bool
 }
 
@@ -88,6 +95,7 @@ func (s *Sender[M]) Send(m M) error {
 	if s.finished {
 		return nil
 	}
+	s.count.Add(1)
 	if err := s.send(m); !errors.Is(err, io.EOF) {
 		return err
 	}
@@ -126,15 +134,26 @@ func (o *Outbox[M]) Put(m M) {
 
 // Run sends what is put until ctx ends or send fails.
 func (o *Outbox[M]) Run(ctx context.Context, send func(M) error) error {
+	return o.RunAll(ctx, func(queue []M) error {
+		for _, m := range queue {
+			if err := send(m); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// RunAll sends all that waits at once, in order, until ctx ends or send fails. While it
+// sends, the next ones gather.
+func (o *Outbox[M]) RunAll(ctx context.Context, send func(queue []M) error) error {
 	for {
 		o.mu.Lock()
 		queue := o.queue
 		o.queue = nil
 		o.mu.Unlock()
-		for _, m := range queue {
-			if err := send(m); err != nil {
-				return err
-			}
+		if err := send(queue); err != nil {
+			return err
 		}
 		select {
 		case <-ctx.Done():

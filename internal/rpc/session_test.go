@@ -41,6 +41,9 @@ func role(planner string, log *slog.Logger) rpc.Role {
 	return rpc.Role{Kind: "loader", ID: "a", Address: "unix:a", Callers: "constructors", Planner: planner, Log: log}
 }
 
+// hello is what a role begins with.
+func hello(uint64) *pb.LoaderReport { return &pb.LoaderReport{} }
+
 type session = rpc.Session[pb.LoaderReport, pb.LoaderOrder]
 
 // serve serves a planner at an address until the function it returns is called.
@@ -75,7 +78,7 @@ func TestSessionEndsInOrder(t *testing.T) {
 			planner := &listener{begun: make(chan struct{}), heard: make(chan int, 1), ended: make(chan error, 1)}
 			at, end := serve(t, "127.0.0.1:0", planner)
 			life, stop := context.WithCancel(t.Context())
-			err := rpc.Talk(life, role(at, slog.New(slog.DiscardHandler)), pb.PlannerClient.Load, &pb.LoaderReport{}, func(ctx context.Context, s *session) error {
+			err := rpc.Talk(life, role(at, slog.New(slog.DiscardHandler)), pb.PlannerClient.Load, hello, func(ctx context.Context, s *session) error {
 				for range 3 {
 					if err := s.Send(&pb.LoaderReport{}); err != nil {
 						t.Fatal(err)
@@ -124,7 +127,7 @@ func TestSessionEndsInOrder(t *testing.T) {
 func TestSessionWithoutPlanner(t *testing.T) {
 	life, stop := context.WithCancel(t.Context())
 	stop()
-	err := rpc.Talk(life, role("127.0.0.1:1", slog.New(slog.DiscardHandler)), pb.PlannerClient.Load, &pb.LoaderReport{}, func(context.Context, *session) error {
+	err := rpc.Talk(life, role("127.0.0.1:1", slog.New(slog.DiscardHandler)), pb.PlannerClient.Load, hello, func(context.Context, *session) error {
 		t.Error("a session was opened with nobody")
 		return nil
 	})
@@ -144,7 +147,7 @@ func TestSessionLogsThatItWaits(t *testing.T) {
 			_, end = serve(t, address, pb.UnimplementedPlannerServer{})
 		}
 	}}
-	err := rpc.Talk(t.Context(), role(address, slog.New(waits)), pb.PlannerClient.Load, &pb.LoaderReport{}, func(ctx context.Context, s *session) error {
+	err := rpc.Talk(t.Context(), role(address, slog.New(waits)), pb.PlannerClient.Load, hello, func(ctx context.Context, s *session) error {
 		return s.Each(ctx, func(*pb.LoaderOrder) error { return nil })
 	})
 	if log := lines.String(); strings.Count(log, "waiting for the planner") != 1 || !strings.Contains(log, "no such file") {
@@ -192,7 +195,7 @@ func TestAnswer(t *testing.T) {
 			}
 			out := rpc.NewOutbox[int]()
 			out.Put(1)
-			err := rpc.Answer(ctx, cancel, stopped, out, func(int) error { return c.sends }, func() error {
+			err := rpc.Answer(ctx, cancel, stopped, out, func(int) error { return c.sends }, func() error { return nil }, func() error {
 				if c.hears != nil {
 					return c.hears
 				}

@@ -51,7 +51,10 @@ func FromStatus(err error) error {
 	if !ok {
 		return err
 	}
-	text := errors.New(s.Message())
+	var text error = &coded{s.Message(), s.Code()}
+	if _, silent := Silent(err); silent {
+		text = err
+	}
 	switch s.Code() {
 	case codes.ResourceExhausted:
 		if err := tooLarge(s.Message()); err != nil {
@@ -67,6 +70,28 @@ func FromStatus(err error) error {
 		return fault.As(fault.Bug, text)
 	}
 }
+
+// coded is an error that came over the wire.
+type coded struct {
+	text string
+	code codes.Code
+}
+
+func (e *coded) Error() string { return e.text }
+
+func codeOf(err error) codes.Code {
+	if e, ok := errors.AsType[*coded](err); ok {
+		return e.code
+	}
+	return codes.Unknown
+}
+
+// JoinAgain says whether a constructor refused a request because the rank has to join again.
+func JoinAgain(err error) bool { return codeOf(err) == codes.Aborted }
+
+// JoinedSince says whether a constructor refused a request because its rank joined once more
+// since.
+func JoinedSince(err error) bool { return codeOf(err) == codes.AlreadyExists }
 
 // ToFailure puts an error on a session's stream. source is its index in the job
 // spec, -1 if no one source is to blame.

@@ -22,12 +22,13 @@ type setting struct {
 	procs                 int // GOMAXPROCS
 	readAhead             int // of the clients: 0 = their default, negative = none
 	resources
-	log bool // keep a step log
+	log     bool // keep a step log
+	shadows int  // loaders beside; hotShadow: one that reads along
 }
 
 func (s setting) String() string {
-	return fmt.Sprintf("loaders=%d constructors=%d processes=%v gomaxprocs=%d read_ahead=%d buffers=%d,%d prefetch=%d window=%d disk=%d",
-		s.loaders, s.constructors, s.processes, s.procs, s.readAhead, s.loaderBuffer, s.constructorBuffer, s.prefetch, s.window, s.loaderDisk)
+	return fmt.Sprintf("loaders=%d constructors=%d processes=%v gomaxprocs=%d read_ahead=%d buffers=%d,%d prefetch=%d window=%d disk=%d shadows=%d",
+		s.loaders, s.constructors, s.processes, s.procs, s.readAhead, s.loaderBuffer, s.constructorBuffer, s.prefetch, s.window, s.loaderDisk, s.shadows)
 }
 
 // axes are the values of a setting. A buffer of one byte holds nothing that does
@@ -46,10 +47,14 @@ var axes = []axis{
 	{20, 1, 500}, // window
 
 	{0, noDisk, 4e3, brokenDisk}, // loader disk
+
+	{0, 1, hotShadow}, // shadows
 }
 
+const hotShadow = -1
+
 func settingOf(v []int) setting {
-	return setting{v[0], v[1], v[2] == 1, v[3], v[4], resources{v[5], v[6], v[7], v[8], v[9]}, false}
+	return setting{v[0], v[1], v[2] == 1, v[3], v[4], resources{v[5], v[6], v[7], v[8], v[9]}, false, v[10]}
 }
 
 // TestDeterminism runs every recipe in many ways: whatever the way, the digest is
@@ -66,14 +71,14 @@ func TestDeterminism(t *testing.T) {
 		}
 	}
 	if long {
-		last := len(axes) - 1 // goes round beside the others, whose product takes 20 minutes
+		last := len(axes) - 2 // these go round beside the others, whose product takes 20 minutes
 		for i, values := range product(axes[:last]) {
-			values = append(values, axes[last][i%len(axes[last])])
+			values = append(values, axes[last][i%len(axes[last])], axes[last+1][i/len(axes[last])%len(axes[last+1])])
 			check(t, dir, recipes[i%len(recipes)], settingOf(values))
 		}
 	}
 	for _, r := range recipes {
-		check(t, dir, r, settingOf([]int{2, 2, 0, 2, 0, 20e3, 0, 4, 20, 0}))
+		check(t, dir, r, settingOf([]int{2, 2, 0, 2, 0, 20e3, 0, 4, 20, 0, 0}))
 	}
 }
 
@@ -132,10 +137,11 @@ func (s setting) serve(t *testing.T, dir string, r recipe, use func(ctx context.
 	}
 }
 
-func (s setting) options(t *testing.T, dir string, r recipe) service.Options {
+func (s setting) options(t testing.TB, dir string, r recipe) service.Options {
 	t.Helper()
 	text := r.text(s.resources)
 	opts := service.Options{Job: parse(t, dir, text), Changes: r.changesOf(t), Loaders: s.loaders, Constructors: s.constructors, Registry: names}
+	opts.Shadows, opts.HotShadows = max(s.shadows, -s.shadows), s.shadows == hotShadow
 	if s.log {
 		opts.LogDir = t.TempDir()
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -114,77 +115,12 @@ sources:
 	}
 }
 
-// TestKilledRole: a role's process that is killed ends the service with an error
-// that names it; with the log, the next service goes on as if nothing happened.
-func TestKilledRole(t *testing.T) {
-	dir := writeSources(t)
-	r := recipes[0]
-	want := solve(t, dir, r)
-	s := setting{loaders: 2, constructors: 2, processes: true}
-	opts := s.options(t, dir, r)
-	opts.LogDir = t.TempDir()
-	job := parse(t, dir, r.text(s.resources))
-	var token []byte
-	var at int64
-	for _, role := range []string{"loader", "constructor", "planner"} {
-		output := new(syncBuffer)
-		opts.Stderr = output
-		begin := time.Now()
-		steps := 0
-		err := service.Run(t.Context(), opts, func(ctx context.Context, address string) error {
-			_, err := trainer.Run(ctx, trainer.Options{
-				Address: address, Job: job, Token: token, StateEvery: 1,
-				OnState: func(step int64, saved []byte) {
-					if steps <= 5 {
-						at, token = step, saved
-					}
-				},
-				OnStep: func(step trainer.Step) {
-					if at := step.Step + 1; at <= want.steps() && step.Digest != want.digests[at] {
-						t.Errorf("before the %s is killed: step %d differs", role, step.Step)
-					}
-					if steps++; steps == 7 { // two further than the checkpoint
-						kill(t, role)
-					}
-					time.Sleep(5 * time.Millisecond)
-				},
-			})
-			return err
-		})
-		if err == nil || !strings.Contains(err.Error(), "the process of "+named(role)) || fault.ClassOf(err) != fault.Lost {
-			t.Errorf("the %s was killed: %v\n%s", role, err, output)
-		}
-		t.Logf("after %v: %v", time.Since(begin), err)
-		if took := time.Since(begin); took > patience {
-			t.Errorf("the %s was killed: it took %v", role, took)
-		}
-	}
-	if at == 0 {
-		t.Fatal("no state was saved")
-	}
-	opts.Stderr = os.Stderr
-	err := service.Run(t.Context(), opts, func(ctx context.Context, address string) error {
-		res, err := trainer.Run(ctx, trainer.Options{Address: address, Job: job, Token: token, Steps: want.steps() - at})
-		if err == nil && (res.First != at || res.Digest != want.digests[want.steps()]) {
-			t.Errorf("after the faults, from step %d: digest step=%d %x, want %x", res.First, res.Next, res.Digest, want.digests[want.steps()])
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// named is how errors name the first process of a role.
-func named(role string) string {
-	if role == "planner" {
-		return "the planner"
-	}
-	return role + "-"
-}
-
 // kill kills one process of a role that this process started.
-func kill(t *testing.T, role string) {
+func kill(t *testing.T, role string) { t.Helper(); signalRole(t, role, syscall.SIGKILL) }
+
+// signalRole sends a signal to one process of a role that this process started, and returns
+// its number.
+func signalRole(t *testing.T, role string, sig syscall.Signal) (pid int) {
 	t.Helper()
 	stats, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil || len(stats) == 0 {
@@ -201,12 +137,13 @@ func kill(t *testing.T, role string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		if err := syscall.Kill(pid, sig); err != nil {
 			t.Fatal(err)
 		}
-		return
+		return pid
 	}
 	t.Fatalf("no process of role %s", role)
+	return 0
 }
 
 // TestShutdown: whatever is going on, everything stops, and no goroutine is left.
@@ -422,10 +359,73 @@ batch: {sequence_length: 64, sequences: 8}
 		}
 		return nil
 	})
-	setting{}.serve(t, dir, spec(2), func(ctx context.Context, address string) error {
-		if err := consume(ctx, address, client.Rank{}); fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), "3 bad records in one epoch") {
-			t.Errorf("more than the limit allows: %v", err)
+	dense := spec(3)
+	dense.spec = strings.Replace(dense.spec, "limit: 3", "limit: 3, window: 250, window_limit: 1", 1)
+	for says, r := range map[string]recipe{"3 bad records in one epoch": spec(2), "in a row, more than bad_records.window_limit 1 of window 250 allows": dense} {
+		setting{}.serve(t, dir, r, func(ctx context.Context, address string) error {
+			if err := consume(ctx, address, client.Rank{}); fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), "a.jsonl") {
+				t.Errorf("more than the policy allows: %v; want %q", err, says)
+			}
+			return nil
+		})
+	}
+}
+
+// TestShapeWithSkips: a batch has the shape that it would have had without the bad records that
+// are left out of it: others take their place.
+func TestShapeWithSkips(t *testing.T) {
+	dir := writeSources(t)
+	for name, every := range map[string]int{"whole": 1 << 30, "holes": 5} {
+		var b strings.Builder
+		for i := range 600 {
+			if i%every == every-1 {
+				b.WriteString(`{"text": [1, 2]}` + "\n")
+			}
+			fmt.Fprintf(&b, `{"text":"record %d is of some length %s"}`+"\n", i, strings.Repeat("x", i%40))
 		}
-		return nil
-	})
+		write(t, filepath.Join(dir, name, "a.jsonl"), b.String())
+	}
+	for _, packing := range []bool{true, false} {
+		shapes := map[string][]string{}
+		for _, name := range []string{"whole", "holes"} {
+			r := recipe{fmt.Sprintf("%s, packing %v", name, packing), fmt.Sprintf(`
+sources:
+  - name: holes
+    files: %s/*.jsonl
+    chunk_bytes: 1000
+    bad_records: {policy: skip, limit: 1000}
+batch: {sequence_length: 96, sequences: 8, packing: %v, microbatch_size: 2}
+topology: {dp: 2}
+`, name, packing), 0, ""}
+			setting{}.serve(t, dir, r, func(ctx context.Context, address string) error {
+				ranks := openRanks(ctx, t, address, nil, client.Rank{}, client.Rank{DP: 1})
+				for range 12 {
+					for _, c := range ranks {
+						batch, err := c.Next(ctx)
+						if err != nil {
+							return err
+						}
+						shapes[name] = append(shapes[name], shapeOf(batch))
+					}
+				}
+				return nil
+			})
+		}
+		if !slices.Equal(shapes["whole"], shapes["holes"]) || len(shapes["holes"]) != 24 {
+			t.Errorf("packing %v: without bad records the batches are\n%s\nwith them\n%s", packing, shapes["whole"], shapes["holes"])
+		}
+	}
+}
+
+// shapeOf says what a rank gets, but for the data: packed tensors have as many documents as fit.
+func shapeOf(b *client.Batch) string {
+	text := fmt.Sprintf("step %d: %d rows of %d, %d microbatches", b.Step, b.Rows, b.SequenceLength, len(b.Microbatches))
+	for i := range b.Microbatches {
+		for _, tensor := range b.Microbatches[i].Tensors {
+			if tensor.Name == "tokens" || tensor.Name == "labels" || tensor.Name == "loss_mask" {
+				text += fmt.Sprintf(" %s%v", tensor.Name, tensor.Shape)
+			}
+		}
+	}
+	return text
 }

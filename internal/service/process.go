@@ -59,11 +59,16 @@ func (t *tail) Write(p []byte) (int, error) {
 
 // last returns the last line as the end of a message; "" if there is none.
 func (t *tail) last() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	lines := strings.Split(strings.TrimSpace(string(t.end)), "\n")
-	if line := lines[len(lines)-1]; line != "" {
+	if line := t.lines(1); line != "" {
 		return ": " + line
 	}
 	return ""
+}
+
+// lines returns the last n lines.
+func (t *tail) lines(n int) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	lines := strings.Split(strings.TrimSpace(string(t.end)), "\n")
+	return strings.Join(lines[max(len(lines)-n, 0):], "\n")
 }

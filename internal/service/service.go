@@ -13,13 +13,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
-	"slices"
-	"strconv"
-	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -42,7 +36,10 @@ type Options struct {
 	Advertise    string           // host that trainers reach it at; default: that of the address, or the machine's name
 	Security     rpc.Security     //
 	LogDir       string           // of the step log; "" keeps none
+	LogMirror    string           // URL of the object store with the log's second copy (object.Open); "" keeps none
 	Loaders      int              // default 1
+	Shadows      int              // loaders beside them that stand by for one that is lost
+	HotShadows   bool             // they read what those they stand by for read; else they only have the sources open
 	Constructors int              // default 1
 	Prefetch     int              // default: the job spec's
 	Workers      int              // of each loader; default GOMAXPROCS
@@ -151,8 +148,8 @@ func inProcess(ctx context.Context, g *errgroup.Group, opts *Options, dir string
 	ready, exchange := make(chan string, 1), new(handover.Exchange)
 	g.Go(func() error {
 		return planner.Run(ctx, planner.Options{
-			Job: opts.Job, Address: opts.Address, Advertise: opts.Advertise, Security: opts.Security, LogDir: opts.LogDir,
-			Loaders: opts.Loaders, Constructors: opts.Constructors, Prefetch: opts.Prefetch, Changes: opts.Changes, AllowRoots: opts.AllowRoots, Log: opts.Log, Registry: opts.Registry,
+			Job: opts.Job, Address: opts.Address, Advertise: opts.Advertise, Security: opts.Security, LogDir: opts.LogDir, LogMirror: opts.LogMirror,
+			Loaders: opts.Loaders, Shadows: opts.Shadows, HotShadows: opts.HotShadows, Constructors: opts.Constructors, Prefetch: opts.Prefetch, Changes: opts.Changes, AllowRoots: opts.AllowRoots, Log: opts.Log, Registry: opts.Registry,
 			StartWindow: opts.StartWindow, Serving: func(a string) { ready <- a },
 		})
 	})
@@ -163,7 +160,7 @@ func inProcess(ctx context.Context, g *errgroup.Group, opts *Options, dir string
 		case <-ctx.Done():
 			return nil
 		}
-		for i := range opts.Loaders {
+		for i := range opts.Loaders + opts.Shadows {
 			g.Go(func() error {
 				return sourceloader.Run(ctx, sourceloader.Options{
 					ID: fmt.Sprintf("loader-%d", i), Planner: at, Address: private(dir, "loader", i),
@@ -191,141 +188,4 @@ func dataAddress(planner string) string {
 		return host + ":0"
 	}
 	return "127.0.0.1:0"
-}
-
-// asProcesses runs each role with the millrace binary.
-func asProcesses(ctx context.Context, g *errgroup.Group, opts *Options, dir string, address chan string) {
-	args := []string{"planner", opts.SpecFile, "--listen", opts.Address,
-		"--loaders", strconv.Itoa(opts.Loaders), "--constructors", strconv.Itoa(opts.Constructors)}
-	if opts.LogDir != "" {
-		args = append(args, "--log-dir", opts.LogDir)
-	}
-	if opts.Advertise != "" {
-		args = append(args, "--advertise", opts.Advertise)
-	}
-	if opts.ChangesFile != "" {
-		args = append(args, "--changes", opts.ChangesFile)
-	}
-	for _, root := range opts.AllowRoots {
-		args = append(args, "--allow-root", root)
-	}
-	if opts.Prefetch != 0 {
-		args = append(args, "--prefetch", strconv.Itoa(opts.Prefetch))
-	}
-	g.Go(func() error {
-		return spawn(ctx, opts, args, func(at string) {
-			for i := range opts.Loaders {
-				g.Go(func() error {
-					return spawn(ctx, opts, loaderArgs(opts, at, dir, i), nil)
-				})
-			}
-			for i := range opts.Constructors {
-				g.Go(func() error {
-					return spawn(ctx, opts, []string{"constructor", "--planner", at, "--id", fmt.Sprintf("constructor-%d", i),
-						"--listen", dataAddress(opts.Address), "--advertise", opts.Advertise}, nil)
-				})
-			}
-			address <- at
-		})
-	})
-}
-
-// loaderArgs are those of loader i.
-func loaderArgs(opts *Options, planner, dir string, i int) []string {
-	args := []string{"loader", "--planner", planner, "--id", fmt.Sprintf("loader-%d", i), "--listen", private(dir, "loader", i), "--workers", strconv.Itoa(opts.Workers)}
-	if opts.Scratch != "" {
-		args = append(args, "--scratch-dir", opts.Scratch)
-	}
-	return args
-}
-
-// stopTime is how long a process may take to stop when asked to.
-const stopTime = 5 * time.Second
-
-// spawn runs one role until ctx ends. serving is called with the address from
-// the role's first line.
-func spawn(ctx context.Context, opts *Options, args []string, serving func(string)) error {
-	// The kernel ties the child's life to this thread, not to the process.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	cmd := exec.CommandContext(ctx, opts.Executable, append(args, securityFlags(opts.Security)...)...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = stopTime
-	cmd.SysProcAttr = dieWithParent()
-	tail := &tail{to: opts.Stderr}
-	cmd.Stderr = tail
-	lines := &firstLine{found: func(line string) {
-		if i := strings.LastIndex(line, " on "); i >= 0 && serving != nil {
-			serving(line[i+len(" on "):])
-		}
-	}}
-	cmd.Stdout = lines
-	err := cmd.Run()
-	// A planner whose job had failed before it was stopped says so.
-	if ctx.Err() != nil && (args[0] != "planner" || cmd.ProcessState.ExitCode() <= 0) {
-		return nil
-	}
-	if wait := otherCause(cmd.ProcessState, args[0]); wait > 0 {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(wait):
-		}
-	}
-	if err != nil {
-		return fault.As(classOf(cmd.ProcessState), fmt.Errorf("%s ended: %w%s", nameOf(args), err, tail.last()))
-	}
-	return fault.Lostf("%s ended by itself", nameOf(args))
-}
-
-// otherCause is how long to wait for what may be why a role's process ended, and says
-// more: the end of another role, or the signal that stops this process, too, as Ctrl-C
-// is sent to all.
-func otherCause(p *os.ProcessState, role string) time.Duration {
-	if p == nil { // it did not start
-		return 0
-	}
-	code, status := p.ExitCode(), p.Sys().(syscall.WaitStatus)
-	switch {
-	case role != "planner" && (code == 0 || code == 4):
-		return stopTime
-	case code == 0, status.Signaled() && (status.Signal() == syscall.SIGINT || status.Signal() == syscall.SIGTERM):
-		return time.Second
-	}
-	return 0
-}
-
-// nameOf names a role's process in messages.
-func nameOf(args []string) string {
-	if i := slices.Index(args, "--id"); i >= 0 {
-		return "the process of " + args[i+1]
-	}
-	return "the process of the " + args[0]
-}
-
-// classOf takes a role's word for whose fault its end was; see the exit codes of
-// package cli.
-func classOf(p *os.ProcessState) fault.Class {
-	switch p.ExitCode() {
-	case 1:
-		return fault.Bug
-	case 3:
-		return fault.User
-	}
-	return fault.Lost
-}
-
-func securityFlags(s rpc.Security) []string {
-	var flags []string
-	for _, f := range []struct{ name, value string }{
-		{"--tls-cert", s.CertFile}, {"--tls-key", s.KeyFile}, {"--tls-ca", s.CAFile}, {"--access-key-file", s.AccessKeyFile},
-	} {
-		if f.value != "" {
-			flags = append(flags, f.name, f.value)
-		}
-	}
-	if s.Insecure {
-		flags = append(flags, "--insecure")
-	}
-	return flags
 }

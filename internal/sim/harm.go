@@ -36,16 +36,18 @@ func (w *world) harm(ctx context.Context) error {
 		}
 		switch choose(rng, weights) {
 		case 0:
-			w.kill(fmt.Sprintf("loader-%d", rng.IntN(loaders)))
+			w.kill(fmt.Sprintf("loader-%d", rng.IntN(loaders+w.shadows)))
 		case 1:
 			w.kill(fmt.Sprintf("constructor-%d", rng.IntN(constructors)))
 		case 2:
 			w.isolate(rng)
 		case 3:
 			w.team.restart(false)
-		case 4: // what a trainer has of it says where it goes on
+		case 4: // with a log, it goes on by itself; else what a trainer has of it says where
 			w.kill("planner")
-			w.team.restart(true)
+			if w.logDir == "" {
+				w.team.restart(true)
+			}
 		}
 	}
 	w.network.Calm()
@@ -73,11 +75,12 @@ func choose(rng *rand.Rand, weights []int) int {
 
 // isolate keeps one host apart from all others for a time.
 func (w *world) isolate(rng *rand.Rand) {
-	n, d := rng.IntN(1+loaders+constructors), between(rng, 10*time.Millisecond, 30*time.Second)
+	all := loaders + w.shadows
+	n, d := rng.IntN(1+all+constructors), between(rng, 10*time.Millisecond, 30*time.Second)
 	id := "planner"
 	switch {
-	case n > loaders:
-		id = fmt.Sprintf("constructor-%d", n-1-loaders)
+	case n > all:
+		id = fmt.Sprintf("constructor-%d", n-1-all)
 	case n > 0:
 		id = fmt.Sprintf("loader-%d", n-1)
 	}

@@ -73,6 +73,8 @@ type world struct {
 	want    *answer
 	team    *team
 	logDir  string // of the planner; "" keeps no log
+	shadows int    // loaders beside the others
+	hot     bool   // they read along
 
 	mu       sync.Mutex // guards the fields below, never held while waiting
 	lives    map[string]life
@@ -129,6 +131,8 @@ func newWorld(opts Options) (w *world, err error) {
 	if w.rng.IntN(2) == 0 {
 		w.logDir, w.disk = "/log", vfs.NewCrashableMem()
 	}
+	beside := random(opts.Seed, "shadows")
+	w.shadows, w.hot = pick(beside, 0, 0, 1, 1, 2), beside.IntN(2) == 0
 	w.network = NewNetwork(opts.Seed, drawFaults(w.rng))
 	w.team = newTeam(w)
 	return w, nil
@@ -157,7 +161,7 @@ func (w *world) run(ctx context.Context) error {
 	defer stop()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return w.keep(ctx, "planner", w.plan) })
-	for i := range loaders {
+	for i := range loaders + w.shadows {
 		g.Go(func() error { return w.keep(ctx, fmt.Sprintf("loader-%d", i), w.load) })
 	}
 	for i := range constructors {
@@ -185,7 +189,7 @@ func (w *world) plan(ctx context.Context, _, host string) error {
 	w.mu.Unlock()
 	opts := planner.Options{
 		Job: w.job, Address: plannerAddress, Security: w.on(host), Changes: w.changes, LogDir: w.logDir,
-		Loaders: loaders, Constructors: constructors, StartWindow: startWindow, Log: w.log(host),
+		Loaders: loaders, Shadows: w.shadows, HotShadows: w.hot, Constructors: constructors, StartWindow: startWindow, Log: w.log(host),
 	}
 	if disk != nil {
 		opts.LogFS = disk

@@ -3,7 +3,11 @@ package sourceloader
 import (
 	"context"
 	"fmt"
+	"slices"
 
+	"google.golang.org/protobuf/proto"
+
+	"github.com/millrace-data/millrace/internal/fault"
 	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/sourceloader/store"
 	"github.com/millrace-data/millrace/jobspec"
@@ -62,8 +66,26 @@ func (l *Loader) setJob(job *pb.LoaderJob) {
 	defer l.mu.Unlock()
 	l.job, l.sources = job, nil
 	for _, a := range job.Sources {
-		l.sources = append(l.sources, &lazySource{assigned: a})
+		l.sources = append(l.sources, newLazySource(a))
 	}
+}
+
+// goOn takes in the job of a planner that took another one's place. Sources that are open,
+// and blocks that are here, stay.
+func (l *Loader) goOn(job *pb.LoaderJob) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	was, is := proto.CloneOf(l.job), proto.CloneOf(job)
+	for _, j := range []*pb.LoaderJob{was, is} {
+		j.BufferBytes, j.DiskBytes = 0, 0 // what this process was started with stays
+	}
+	if !proto.Equal(was, is) {
+		return fault.Lostf("the planner at %s has another job by now: start loader %s again for it", l.opts.Planner, l.opts.ID)
+	}
+	for _, s := range l.sources {
+		s.told.Store(false)
+	}
+	return nil
 }
 
 // known returns the job and its source i, nil if there is none.
@@ -77,14 +99,21 @@ func (l *Loader) known(i uint32) (*pb.LoaderJob, *lazySource) {
 }
 
 // add takes in a source that joins the job, in place of one of the same number that could
-// not.
+// not. One that is here already stays.
 func (l *Loader) add(a *pb.Assignment) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if int(a.Source) > len(l.sources) {
-		return fmt.Errorf("source %d joins, the job has %d", a.Source, len(l.sources))
+	n := len(l.sources)
+	if int(a.Source) > n {
+		return fmt.Errorf("source %d joins, the job has %d", a.Source, n)
 	}
-	l.sources = append(l.sources[:a.Source], &lazySource{assigned: a})
+	if int(a.Source) < n && proto.Equal(l.sources[a.Source].assigned, a) {
+		return nil
+	}
+	l.sources = append(slices.Clip(l.sources[:a.Source]), newLazySource(a))
+	for i := int(a.Source); i < n; i++ {
+		l.cache.forget(uint32(i)) // what was read of another source of this number
+	}
 	return nil
 }
 

@@ -69,7 +69,7 @@ func TestAssignment(t *testing.T) {
 	}
 	a, got := throughWire(t, &jobspec.Job{Dir: "/spec"}, source)
 	want := source
-	want.Limit, want.BadRecords.Limit = 0, 0 // how many samples and bad records are taken the planner says
+	want.Limit, want.BadRecords = 0, jobspec.BadRecords{Policy: "skip"} // how many samples and bad records are taken the planner says
 	if a.Source != 7 || !reflect.DeepEqual(got, want) {
 		t.Errorf("source %d:\n%+v\nwant\n%+v", a.Source, got, want)
 	}

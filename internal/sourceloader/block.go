@@ -253,6 +253,7 @@ func (r *reading) chunks(ctx context.Context, st store.Store, seq int64) error {
 		units := s.Order.Layout.Units(chunk)
 		for _, unit := range units {
 			r.file = unit.File
+			r.window.reads(&s.Manifest.Files[unit.File].URI)
 			if err := s.ReadUnit(ctx, st, unit, r.record); err != nil {
 				return fault.As(fault.ClassOf(err), fmt.Errorf("source %q: %w", s.Spec.Name, err))
 			}

@@ -74,6 +74,7 @@ type entry struct {
 	leaving bool                    // see leaver
 	fetches int                     // while it is read: constructors that wait for it
 	stop    context.CancelCauseFunc // ends the reading
+	file    atomic.Pointer[string]  // that is being read
 }
 
 // inMemory says whether a block is in memory, to stay there.
@@ -150,7 +151,7 @@ func (c *cache) get(ctx context.Context, r request) (content, error) {
 // forgotten, so that the next one tries again. It returns what was read, which may be on the
 // disk by now.
 func (c *cache) fill(ctx context.Context, id blockID, e *entry) (content, error) {
-	w := &window{cache: c, id: id}
+	w := &window{cache: c, id: id, entry: e}
 	w.begin()
 	held, err := c.read(ctx, w)
 	if err != nil && context.Cause(ctx) == errReleased {
@@ -186,6 +187,25 @@ func (c *cache) fill(ctx context.Context, id blockID, e *entry) (content, error)
 	}
 	c.shrink(id)
 	return held, nil
+}
+
+// reads is the file that is being read for a block; "" if none is.
+func (c *cache) reads(id blockID) string {
+	c.mu.Lock()
+	e := c.entries[id]
+	c.mu.Unlock()
+	if e == nil {
+		return ""
+	}
+	select {
+	case <-e.done:
+		return ""
+	default:
+	}
+	if file := e.file.Load(); file != nil {
+		return *file
+	}
+	return ""
 }
 
 // count counts more bytes of blocks that are being read, or fewer.
@@ -445,6 +465,22 @@ func (c *cache) release(before map[uint32]uint64) {
 		}
 	}
 	maps.DeleteFunc(c.seen, func(id blockID, _ bool) bool { return id.seq < before[id.source] })
+	c.mu.Unlock()
+	for _, s := range stop {
+		s(errReleased)
+	}
+}
+
+// abandon ends the reading of blocks that no constructor waits for: the planner, which had asked
+// for them, asks others.
+func (c *cache) abandon() {
+	var stop []context.CancelCauseFunc
+	c.mu.Lock()
+	for _, e := range c.entries {
+		if e.content == nil && e.fetches == 0 {
+			stop = append(stop, e.stop)
+		}
+	}
 	c.mu.Unlock()
 	for _, s := range stop {
 		s(errReleased)

@@ -3,6 +3,9 @@ package sourceloader
 import (
 	"context"
 	"fmt"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
 
 	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/sourceloader/format"
@@ -12,8 +15,12 @@ import (
 // again when they are asked for: only then is it seen which samples these are.
 func (l *Loader) ban(bans []*pb.Ban) {
 	l.mu.Lock()
+	same := 0
+	for same < min(len(bans), len(l.bans)) && proto.Equal(bans[same], l.bans[same]) {
+		same++
+	}
 	var changed []uint32
-	for _, b := range bans[min(len(l.bans), len(bans)):] {
+	for _, b := range slices.Concat(l.bans[same:], bans[same:]) { // of another planner there may be fewer
 		changed = append(changed, b.Source)
 	}
 	l.bans = bans
@@ -21,6 +28,13 @@ func (l *Loader) ban(bans []*pb.Ban) {
 	for _, source := range changed {
 		l.cache.forget(source)
 	}
+}
+
+// bansKnown is the number of banned records.
+func (l *Loader) bansKnown() uint32 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return uint32(len(l.bans))
 }
 
 // bannedIn returns the banned records of a source.

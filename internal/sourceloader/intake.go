@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/millrace-data/millrace/internal/failpoint"
 	pb "github.com/millrace-data/millrace/internal/proto"
 )
 
@@ -40,21 +41,28 @@ func (l *Loader) take(ctx context.Context, order *pb.LoaderOrder) error {
 	}
 	switch o := order.Order.(type) {
 	case *pb.LoaderOrder_Job:
-		return l.takeJob(ctx, o.Job)
+		return l.takeJob(o.Job)
 	case *pb.LoaderOrder_Add:
 		return l.add(o.Add)
 	case *pb.LoaderOrder_Frozen:
 		l.freeze(o.Frozen)
+	case *pb.LoaderOrder_Place:
+		l.place.Store(o.Place)
 	case *pb.LoaderOrder_Bans:
 		l.ban(o.Bans.Bans)
 		l.readyOnce.Do(func() { close(l.ready) })
 	case *pb.LoaderOrder_Release:
 		before := floorsOf(o.Release)
 		l.queue.release(before)
+		failpoint.Hit(failpoint.ReleaseMiddle)
 		l.cache.release(before)
 	case *pb.LoaderOrder_Read:
 		l.queue.read(blockID{o.Read.Source, o.Read.Seq})
 	case *pb.LoaderOrder_Index:
+		if o.Index.Ahead {
+			l.queue.later(func(ctx context.Context) error { return l.openAhead(ctx, o.Index.Source) })
+			return nil
+		}
 		l.queue.do(func(ctx context.Context) error { return l.index(ctx, o.Index.Source) })
 	case *pb.LoaderOrder_Find:
 		l.queue.do(func(ctx context.Context) error { return l.find(ctx, o.Find) })
@@ -91,16 +99,19 @@ func (l *Loader) work(ctx context.Context) error {
 // readBlock reads a block and tells the planner of it, if it was not released meanwhile.
 func (l *Loader) readBlock(ctx context.Context, r request) error {
 	var report *pb.BlockRead
-	err := l.cache.use(ctx, r, func(b content) (err error) {
-		report, err = b.report(r.id)
-		return err
+	err := l.persist(ctx, fmt.Sprintf("block %d of source %d", r.id.seq, r.id.source), func() error {
+		return l.cache.use(ctx, r, func(b content) (err error) {
+			report, err = b.report(r.id)
+			return err
+		})
 	})
 	if errors.Is(err, errReleased) {
 		return nil
 	}
 	if err != nil {
-		return l.fail(ctx, err, r.id.source)
+		return l.failBlock(ctx, gone(err), r.id)
 	}
+	failpoint.Hit(failpoint.ReadAfter)
 	return l.tellBlock(r.id, report)
 }
 
@@ -117,6 +128,7 @@ type queue struct {
 	mu    sync.Mutex        // guards the fields below
 	added *sync.Cond        // of mu: there is one more that waits
 	waits []*task           // for a worker
+	spare []*task           // for one that has nothing else to do
 	reads map[blockID]*task // of waits
 	begun map[*task]bool
 }
@@ -147,6 +159,14 @@ func (q *queue) do(run func(context.Context) error) {
 	q.added.Signal()
 }
 
+// later adds something to be done when nothing else waits.
+func (q *queue) later(run func(context.Context) error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.spare = append(q.spare, &task{run: run})
+	q.added.Signal()
+}
+
 // release takes out the blocks of some sources that are before a seq, by source. A worker
 // that took one of them learns of it.
 func (q *queue) release(before map[uint32]uint64) {
@@ -171,15 +191,19 @@ func (q *queue) next(ctx context.Context) (*task, error) {
 	})()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for len(q.waits) == 0 && ctx.Err() == nil {
+	for len(q.waits)+len(q.spare) == 0 && ctx.Err() == nil {
 		q.added.Wait()
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	t := q.waits[0]
-	q.waits[0] = nil
-	q.waits = q.waits[1:]
+	from := &q.waits
+	if len(q.waits) == 0 {
+		from = &q.spare
+	}
+	t := (*from)[0]
+	(*from)[0] = nil
+	*from = (*from)[1:]
 	if t.run == nil {
 		delete(q.reads, t.block)
 	}

@@ -350,6 +350,7 @@ func TestRandomOrders(t *testing.T) {
 				const fetchers = 2
 				rng := rand.New(rand.NewPCG(seed, 5))
 				l := &Loader{store: store.NewMetered(nil), queue: newQueue(), ready: make(chan struct{})}
+				l.life, l.end = context.WithCancel(t.Context())
 				l.opts.Workers, l.opts.Log = 1+rng.IntN(4), slog.New(slog.DiscardHandler)
 				w := &world{t: t, l: l, src: sourceOf(rng), asked: map[blockID]bool{}, late: map[blockID]int{}, readable: map[blockID]bool{}, fetched: map[blockID]int{}}
 				l.cache = newCache(t.Context(), 200e3+rng.Int64N(2)*2e6, diskOf(t, 1<<30), w.load)

@@ -23,6 +23,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/millrace-data/millrace/internal/failpoint"
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/handover"
 	"github.com/millrace-data/millrace/internal/imaging"
@@ -31,20 +32,23 @@ import (
 	"github.com/millrace-data/millrace/internal/samples"
 	"github.com/millrace-data/millrace/internal/sourceloader/spill"
 	"github.com/millrace-data/millrace/internal/sourceloader/store"
+	"github.com/millrace-data/millrace/internal/sourceloader/store/bucket"
 	"github.com/millrace-data/millrace/internal/sourceloader/transform"
 )
 
 // Options configure a loader. Planner and Address are required.
 type Options struct {
 	ID        string            // unique in the job; default: the address
-	Planner   string            // address of the planner
+	Planner   string            // address of the planner, or several, separated by commas: each is tried in turn
+	Patience  time.Duration     // without a planner, after which Run ends; default: no limit
 	Address   string            // address to listen on, HOST:PORT or unix:PATH
 	Advertise string            // HOST or HOST:PORT that others reach it at; default: the address, or the machine\'s name
 	Security  rpc.Security      //
-	Store     store.Store       // default: the local file system
+	Store     store.Store       // default: the local file system, and buckets
 	Workers   int               // blocks read at a time; default GOMAXPROCS
 	Buffer    int64             // bytes of samples to hold; default: the job spec's
 	Scratch   string            // folder on a local disk for what Buffer has no room for; default: see spill.Options
+	Drain     time.Duration     // how long fetches under way go on after ctx ended; 0: not at all
 	Log       *slog.Logger      // default: discard
 	OnBudget  func(bytes int64) // called once with the budget in force; may be nil
 	// Exchange is where constructors of this process find the loader; may be nil.
@@ -52,9 +56,6 @@ type Options struct {
 }
 
 func (o *Options) withDefaults() {
-	if o.Store == nil {
-		o.Store = store.Local{}
-	}
 	if o.Workers == 0 {
 		o.Workers = runtime.GOMAXPROCS(0)
 	}
@@ -70,13 +71,16 @@ type Loader struct {
 	store      *store.Metered
 	tokenizers *transform.Tokenizers
 	queue      *queue
-	orders     uint64    // taken in so far; of the goroutine that does
-	cache      *cache    // nil until the job is known
-	answers    sync.Pool // of *answer
+	cache      *cache             // nil until the job is known
+	life       context.Context    // of what is read for fetches: it is longer than that of Run's ctx by Drain
+	end        context.CancelFunc // of life
+	answers    sync.Pool          // of *answer
 	pictures   *imaging.Pool
+	place      atomic.Uint32 // as the planner said last
 	ready      chan struct{} // closed when all is known of the job that a loader hears when it joins; bans come last
 	readyOnce  sync.Once
 	send       func(*pb.LoaderReport) error // to the planner; safe for concurrent use; set before the first order
+	session    atomic.Pointer[session]      // with the planner, when that has said all that comes first; nil while there is none
 
 	mu      sync.Mutex    // guards the fields below
 	job     *pb.LoaderJob // as it began; read-only
@@ -87,50 +91,106 @@ type Loader struct {
 // lazySource is opened by the first block that needs it.
 type lazySource struct {
 	assigned *pb.Assignment
-	mu       sync.Mutex // guards opening: reads of the same source wait for it; and last
-	source   *Source
+	turn     chan struct{}          // holds one token: who has taken it may open the source; reads of it wait
+	source   *Source                // of who has the token
+	mu       sync.Mutex             // guards last
 	last     weak.Pointer[Block]    // the block that was made last, while someone has it
 	workers  sync.Pool              // of *transform.Worker
 	frozen   atomic.Pointer[[]byte] // digest that its manifest has to have; nil until the planner said so
 	told     atomic.Bool            // the planner knows that it has another one
 }
 
-// Run serves until ctx ends, the planner goes away, or the job fails.
+// Run serves until ctx ends. While there is no planner it goes on answering constructors and
+// reading what it was asked for, and looks for one: for Options.Patience, or for ever.
 func Run(ctx context.Context, opts Options) error {
 	opts.withDefaults()
+	if opts.Store == nil {
+		any := bucket.NewAny(opts.Scratch)
+		defer any.Close() // what is still read then is read for nobody
+		opts.Store = any
+	}
 	l := &Loader{opts: opts, store: store.NewMetered(opts.Store), tokenizers: transform.NewTokenizers(), pictures: imaging.NewPool(opts.Workers), queue: newQueue(), ready: make(chan struct{})}
 	register := func(s *grpc.Server) { pb.RegisterLoaderServer(s, l) }
+	l.life, l.end = context.WithCancel(context.WithoutCancel(ctx))
 	defer l.close()
+	defer context.AfterFunc(ctx, l.leave)()
 	return rpc.Run(ctx, opts.Address, opts.Advertise, opts.Security.Of(opts.Planner), rpc.MaxFetch, register, func(ctx context.Context, address string) error {
 		l.opts.ID = cmp.Or(l.opts.ID, address)
 		defer l.opts.Exchange.Offer(address, l)()
-		return l.session(ctx, address)
+		return l.talk(ctx, address)
 	})
+}
+
+// leave ends what is read for nobody, and what is read for fetches after a while. The planner
+// deals the blocks to others meanwhile.
+func (l *Loader) leave() {
+	if l.opts.Drain == 0 {
+		l.end()
+		return
+	}
+	late := time.AfterFunc(l.opts.Drain, l.end)
+	context.AfterFunc(l.life, func() { late.Stop() })
+	select {
+	case <-l.ready:
+		l.cache.abandon()
+	default:
+	}
 }
 
 // close lets go of all blocks. The session has ended.
 func (l *Loader) close() {
+	l.end()
 	if l.cache != nil {
 		l.cache.close()
 	}
 }
 
-// session talks to the planner until ctx ends: orders in, reports out.
-func (l *Loader) session(ctx context.Context, address string) error {
+// session is a loader's side of its stream with the planner.
+type session = rpc.Session[pb.LoaderReport, pb.LoaderOrder]
+
+// talk holds sessions with the planner until ctx ends: orders in, reports out.
+func (l *Loader) talk(ctx context.Context, address string) error {
 	role := rpc.Role{
 		Kind: "loader", ID: l.opts.ID, Address: address, Callers: "constructors",
-		Planner: l.opts.Planner, Security: l.opts.Security, Log: l.opts.Log,
+		Planner: l.opts.Planner, Patience: l.opts.Patience, Security: l.opts.Security, Log: l.opts.Log,
 	}
-	hello := &pb.LoaderReport{Report: &pb.LoaderReport_Hello{Hello: &pb.LoaderHello{
-		Id: l.opts.ID, Address: address, Workers: uint32(l.opts.Workers), Buffer: uint64(l.opts.Buffer),
-	}}}
-	return rpc.Talk(ctx, role, pb.PlannerClient.Load, hello, func(ctx context.Context, s *rpc.Session[pb.LoaderReport, pb.LoaderOrder]) error {
-		l.send = s.Send
-		return l.serve(ctx, s.Each)
+	hello := func(epoch uint64) *pb.LoaderReport {
+		return &pb.LoaderReport{Report: &pb.LoaderReport_Hello{Hello: &pb.LoaderHello{
+			Id: l.opts.ID, Address: address, Workers: uint32(l.opts.Workers), Buffer: uint64(l.opts.Buffer),
+			Protocol: rpc.Oldest, Newest: rpc.Protocol, Epoch: epoch, Place: l.place.Load(),
+		}}}
+	}
+	l.send = l.tell
+	return l.serve(ctx, func(ctx context.Context, take func(*pb.LoaderOrder) error) error {
+		err := rpc.Talk(ctx, role, pb.PlannerClient.Load, hello, func(ctx context.Context, s *session) error {
+			defer l.session.Store(nil)
+			hear := func(o *pb.LoaderOrder) error {
+				err := take(o)
+				if _, last := o.Order.(*pb.LoaderOrder_Bans); last { // of what a planner says to begin with
+					l.session.Store(s)
+				}
+				return err
+			}
+			beat := &pb.LoaderReport{Report: &pb.LoaderReport_Beat{Beat: &pb.Beat{}}}
+			return s.Beating(ctx, beat, func() error { return s.Each(ctx, hear) })
+		})
+		return cmp.Or(err, context.Canceled)
 	})
 }
 
-func (l *Loader) takeJob(ctx context.Context, job *pb.LoaderJob) error {
+// tell tells the planner something. What there is no planner for is lost: the next one asks
+// again, and is answered from memory.
+func (l *Loader) tell(r *pb.LoaderReport) error {
+	if s := l.session.Load(); s != nil {
+		_ = s.Send(r) // whoever reads the session hears why not
+	}
+	return nil
+}
+
+func (l *Loader) takeJob(job *pb.LoaderJob) error {
+	if l.cache != nil {
+		return l.goOn(job)
+	}
 	l.setJob(job)
 	budget := int64(job.BufferBytes)
 	if l.opts.Buffer > 0 {
@@ -140,8 +200,14 @@ func (l *Loader) takeJob(ctx context.Context, job *pb.LoaderJob) error {
 		l.opts.OnBudget(budget)
 	}
 	disk := spill.Open(spill.Options{Dir: l.opts.Scratch, Limit: int64(job.DiskBytes), Log: l.opts.Log})
-	l.cache = newCache(ctx, budget, disk, l.load)
+	l.cache = newCache(l.life, budget, disk, l.load)
 	return nil
+}
+
+func newLazySource(a *pb.Assignment) *lazySource {
+	lazy := &lazySource{assigned: a, turn: make(chan struct{}, 1)}
+	lazy.turn <- struct{}{}
+	return lazy
 }
 
 // open opens source i once.
@@ -150,8 +216,12 @@ func (l *Loader) open(ctx context.Context, i uint32) (*Source, *lazySource, erro
 	if lazy == nil {
 		return nil, nil, fmt.Errorf("source %d was asked for, the loader knows of less", i)
 	}
-	lazy.mu.Lock()
-	defer lazy.mu.Unlock()
+	select {
+	case <-lazy.turn:
+		defer func() { lazy.turn <- struct{}{} }()
+	case <-ctx.Done():
+		return nil, nil, ctx.Err()
+	}
 	if lazy.source == nil {
 		src, err := l.openAssigned(ctx, job, lazy.assigned)
 		if err != nil {
@@ -185,6 +255,9 @@ func (l *Loader) load(ctx context.Context, w *window) (content, error) {
 		return nil, err
 	}
 	_, lazy := l.known(id.source)
+	if err := failpoint.Error(failpoint.ReadBefore); err != nil {
+		return nil, err
+	}
 	if b := src.reuse(lazy.lastBlock(), int64(id.seq), banned); b != nil {
 		lazy.setLast(b)
 		return b, nil
@@ -194,7 +267,7 @@ func (l *Loader) load(ctx context.Context, w *window) (content, error) {
 		worker = src.Chain.Worker()
 	}
 	defer lazy.workers.Put(worker)
-	c, err := src.readWithin(ctx, l.storeIn(lazy.assigned.Roots), worker, banned, w)
+	c, err := src.readAgreed(ctx, l.storeIn(lazy.assigned.Roots), worker, banned, w)
 	if b, ok := c.(*Block); ok {
 		lazy.setLast(b)
 	}
@@ -202,16 +275,38 @@ func (l *Loader) load(ctx context.Context, w *window) (content, error) {
 }
 
 func (l *Loader) index(ctx context.Context, i uint32) error {
-	src, err := l.source(ctx, i)
+	var src *Source
+	err := l.persist(ctx, fmt.Sprintf("the index of source %d", i), func() (err error) {
+		src, err = l.source(ctx, i)
+		return err
+	})
 	if err != nil {
 		return l.fail(ctx, err, i)
 	}
 	l.opts.Log.Info("indexed", "source", src.Spec.Name, "files", len(src.Manifest.Files), "blocks", src.Order.Blocks())
+	failpoint.Hit(failpoint.IndexBefore)
 	return l.tellIndexed(i, src)
+}
+
+// openAhead opens a source before any of its blocks is asked for. What is lost now may be
+// there then.
+func (l *Loader) openAhead(ctx context.Context, i uint32) error {
+	_, err := l.source(ctx, i)
+	if err == nil || ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if fault.ClassOf(err) == fault.Lost {
+		l.opts.Log.Warn("a source could not be opened ahead of time", "source", i, "err", err)
+		return nil
+	}
+	return l.fail(ctx, err, i)
 }
 
 // tellBlock tells the planner of a block, in parts if there is much to say.
 func (l *Loader) tellBlock(id blockID, report *pb.BlockRead) error {
+	if report.BansKnown > l.bansKnown() {
+		return nil // it was read for a planner that knew more; this one has it read again
+	}
 	for part, more := range rpc.Parts(report) {
 		part.Source, part.Seq, part.More = id.source, id.seq, more
 		if err := l.send(&pb.LoaderReport{Report: &pb.LoaderReport_Block{Block: part}}); err != nil {
@@ -224,14 +319,25 @@ func (l *Loader) tellBlock(id blockID, report *pb.BlockRead) error {
 // fail tells the planner why a source cannot be read, unless it knows. The session
 // goes on: the planner decides what that means for the job.
 func (l *Loader) fail(ctx context.Context, err error, source uint32) error {
+	return l.tellFailure(ctx, err, rpc.ToFailure(err, int(source)))
+}
+
+// failBlock does so for a block, which another loader may be able to read.
+func (l *Loader) failBlock(ctx context.Context, err error, id blockID) error {
+	f := rpc.ToFailure(err, int(id.source))
+	f.Block = id.seq + 1
+	return l.tellFailure(ctx, err, f)
+}
+
+func (l *Loader) tellFailure(ctx context.Context, err error, f *pb.Failure) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	if errors.Is(err, errOther) {
 		return nil
 	}
-	l.opts.Log.Error("source failed", "source", source, "err", err)
-	return l.send(&pb.LoaderReport{Report: &pb.LoaderReport_Failure{Failure: rpc.ToFailure(err, int(source))}})
+	l.opts.Log.Error("source failed", "source", f.Source-1, "err", err)
+	return l.send(&pb.LoaderReport{Report: &pb.LoaderReport_Failure{Failure: f}})
 }
 
 // usageEvery is how often a loader reports its memory: often enough for a
@@ -272,10 +378,14 @@ func (l *Loader) Fetch(req *pb.FetchRequest, stream grpc.ServerStreamingServer[p
 		a = &answer{}
 	}
 	a.sets = slices.Grow(a.sets[:0], len(req.Blocks))[:len(req.Blocks)]
-	err := l.gather(stream.Context(), req, a.sets)
-	if err == nil {
-		a.body, err = samples.EncodeInto(a.body, a.sets)
-	}
+	var at atomic.Int64
+	reason := func() string { return l.waits(req, at.Load()) }
+	err := rpc.Hold(stream, req.Hears, reason, func() (err error) {
+		if err = l.gather(stream.Context(), req, a.sets, &at); err == nil {
+			a.body, err = samples.EncodeInto(a.body, a.sets)
+		}
+		return err
+	})
 	for i := range a.sets {
 		a.sets[i].Kept, a.sets[i].Images = nil, nil // they would hold the blocks
 	}
@@ -296,32 +406,53 @@ type answer struct {
 // would see.
 func (l *Loader) Samples(ctx context.Context, req *pb.FetchRequest) ([]samples.Set, error) {
 	sets := make([]samples.Set, len(req.Blocks))
-	if err := l.gather(ctx, req, sets); err != nil {
+	if err := l.gather(ctx, req, sets, new(atomic.Int64)); err != nil {
 		return nil, rpc.FromStatus(rpc.ToStatus(err))
 	}
 	return sets, nil
 }
 
-// gather puts the samples asked for into sets, one for each block.
-func (l *Loader) gather(ctx context.Context, req *pb.FetchRequest, sets []samples.Set) error {
+// waits says what an answer waits for that is at a block of its request.
+func (l *Loader) waits(req *pb.FetchRequest, at int64) string {
+	select {
+	case <-l.ready:
+	default:
+		return "has no job yet"
+	}
+	if at >= int64(len(req.Blocks)) {
+		return "is putting its answer together"
+	}
+	b := req.Blocks[at]
+	text := fmt.Sprintf("is at block %d of source %d", b.Seq, b.Source)
+	if _, lazy := l.known(b.Source); lazy != nil {
+		text = fmt.Sprintf("is at block %d of source %q", b.Seq, lazy.assigned.Name)
+	}
+	if file := l.cache.reads(blockID{b.Source, b.Seq}); file != "" {
+		text += ", and reads " + file
+	}
+	return text
+}
+
+// gather puts the samples asked for into sets, one for each block. at says which block it is at.
+func (l *Loader) gather(ctx context.Context, req *pb.FetchRequest, sets []samples.Set, at *atomic.Int64) error {
 	select {
 	case <-l.ready:
 	case <-ctx.Done():
 		return fault.Lostf("loader %s has no job yet: %w", l.opts.ID, ctx.Err())
 	}
 	for i, want := range req.Blocks {
-		err := l.cache.use(ctx, request{id: blockID{want.Source, want.Seq}}, func(b content) error {
-			if err := l.asPlanned(want, b); err != nil {
-				return err
-			}
-			return b.choose(want, &sets[i])
-		})
+		at.Store(int64(i))
+		err := l.checked(ctx, blockID{want.Source, want.Seq}, want.Sum, func(b content) error { return b.choose(want, &sets[i]) })
 		if err != nil {
 			return err
 		}
 		if err := l.decodeImages(ctx, want, &sets[i]); err != nil {
 			return err
 		}
+		if err := failpoint.Error(failpoint.FetchMiddle); err != nil {
+			return err
+		}
 	}
+	at.Store(int64(len(req.Blocks)))
 	return nil
 }

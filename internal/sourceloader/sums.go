@@ -71,12 +71,11 @@ func (s *spilled) checksum() uint64 { return s.sum }
 
 // asPlanned makes sure that a block is the one that samples were planned of. If not,
 // the planner learns what it is.
-func (l *Loader) asPlanned(want *pb.BlockSamples, b content) error {
-	if want.Sum == 0 || want.Sum == b.checksum() {
+func (l *Loader) asPlanned(id blockID, sum uint64, b content) error {
+	if sum == 0 || sum == b.checksum() {
 		return nil
 	}
-	l.opts.Log.Error("a block is not what it was when it was planned", "source", want.Source, "block", want.Seq)
-	id := blockID{want.Source, want.Seq}
+	l.opts.Log.Error("a block is not what it was when it was planned", "source", id.source, "block", id.seq)
 	report, err := b.report(id)
 	if err != nil {
 		return err

@@ -38,6 +38,7 @@ const (
 type window struct {
 	cache   *cache
 	id      blockID
+	entry   *entry        // that the block is read for
 	held    int64         // bytes of the samples in memory
 	stays   int64         // bytes that all samples take until the block is read
 	total   int64         // bytes of all samples and their images, wherever they are
@@ -56,17 +57,17 @@ var errNotTaken = errors.New("the local disk did not take all of a block")
 
 // readWithin reads a block as Read does, with as much of it in memory at a time as the
 // window's cache has room for. If the disk does not take the rest, the block is in memory
-// as a whole.
-func (s *Source) readWithin(ctx context.Context, st store.Store, worker *transform.Worker, bans Bans, w *window) (content, error) {
-	c, err := s.tryWithin(ctx, st, worker, bans, w)
+// as a whole. What the reading found, the block says, wherever its samples are.
+func (s *Source) readWithin(ctx context.Context, st store.Store, worker *transform.Worker, bans Bans, w *window) (content, *Block, error) {
+	c, found, err := s.tryWithin(ctx, st, worker, bans, w)
 	if errors.Is(err, errNotTaken) && ctx.Err() == nil {
 		w.restart()
 		return s.tryWithin(ctx, st, worker, bans, w)
 	}
-	return c, err
+	return c, found, err
 }
 
-func (s *Source) tryWithin(ctx context.Context, st store.Store, worker *transform.Worker, bans Bans, w *window) (c content, err error) {
+func (s *Source) tryWithin(ctx context.Context, st store.Store, worker *transform.Worker, bans Bans, w *window) (c content, found *Block, err error) {
 	defer func() {
 		if err != nil {
 			w.discard()
@@ -74,9 +75,10 @@ func (s *Source) tryWithin(ctx context.Context, st store.Store, worker *transfor
 	}()
 	r := s.reading(worker, w)
 	if err := r.chunks(ctx, st, int64(w.id.seq)); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return r.end(bans)
+	c, err = r.end(bans)
+	return c, r.block, err
 }
 
 // end returns the block, all of whose chunks were read, in memory or on the disk.
@@ -89,6 +91,13 @@ func (r *reading) end(bans Bans) (content, error) {
 		return nil, err
 	}
 	return w.finish(r.finish(int64(w.id.seq), bans))
+}
+
+// reads notes the file that is read next.
+func (w *window) reads(file *string) {
+	if w != nil && w.entry != nil {
+		w.entry.file.Store(file)
+	}
 }
 
 // add makes room for a sample that block b is about to take.
@@ -278,5 +287,5 @@ func (w *window) discard() {
 // restart makes the window ready for the same block, which stays in memory now.
 func (w *window) restart() {
 	w.count(0)
-	*w = window{cache: w.cache, id: w.id, full: true}
+	*w = window{cache: w.cache, id: w.id, entry: w.entry, full: true}
 }

@@ -196,7 +196,7 @@ func TestWindowWithoutDisk(t *testing.T) {
 			c := newCache(t.Context(), 10e3, disk, nil)
 			read := l.store.Meter().Bytes
 			w := &window{cache: c}
-			got, err := src.readWithin(t.Context(), l.store, src.Chain.Worker(), Bans{}, w)
+			got, _, err := src.readWithin(t.Context(), l.store, src.Chain.Worker(), Bans{}, w)
 			if err != nil {
 				t.Fatal(err)
 			}

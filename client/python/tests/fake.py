@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from concurrent import futures
 
 import grpc
@@ -42,6 +43,7 @@ class Service:
         self.generation = 1
         self.ahead = 1 << 30  # steps planned ahead of the slowest ack seen
         self.protocol = m.PROTOCOL
+        self.epoch = 0
         self.fetches = True
         self.images = False  # whether it serves a job with images
         self.topology = ""  # of the mesh that goes on after the last step
@@ -52,6 +54,9 @@ class Service:
         self.acked = 0
         self.faults = []  # (method, step or None, Fault): used up one by one
         self.broken = {}  # step -> frames sent before the stream breaks, used up
+        self.waits = False  # whether it says that Batch waits: before each answer, says times
+        self.says, self.pause = 0, 0.0  # with this pause after each
+        self.mute = {}  # step -> seconds in which it says nothing, used up
         self.gate = threading.Event()  # closed: Batch waits
         self.gate.set()
         self.patient.set()
@@ -64,7 +69,9 @@ class Service:
         self.server = grpc.server(futures.ThreadPoolExecutor(32))
         handlers = {
             "Planner": {
-                "Join": grpc.unary_unary_rpc_method_handler(self._unary(self.join, m.JoinRequest)),
+                "Join": grpc.unary_unary_rpc_method_handler(
+                    self._unary(self.join, m.JoinAgainRequest)
+                ),
                 "State": grpc.unary_unary_rpc_method_handler(
                     self._unary(self.state, m.StateRequest)
                 ),
@@ -223,18 +230,20 @@ class Service:
         at = m.ResumeToken.decode(request.token)
         if request.token and at.job != "fake":
             raise Fault(grpc.StatusCode.FAILED_PRECONDITION, f"the token is of job {at.job}")
+        step = at.step if request.token else request.at.step
         return m.JoinReply(
             job="fake",
             identity=IDENTITY,
             generation=self.generation,
-            next_step=at.step,
+            next_step=step,
             constructor=self.address,
             fetches=self.fetches,
             microbatches=self.microbatches,
             format=self.format,
             sources=["web", "code"],
             mesh=ours,
-            token=self.token(at.step),
+            token=self.token(step),
+            epoch=self.epoch,
             join=self.count("Join"),
             protocol=self.protocol,
         )
@@ -268,6 +277,9 @@ class Service:
             self._fault("Batch", request, request.step)
             if request.generation != self.generation:
                 raise Fault(grpc.StatusCode.ABORTED, f"generation {request.generation} is over")
+            if self.waits:
+                context.send_initial_metadata((("millrace-waits", "1"),))
+            yield from self._say(request)
             self._wait(request, context)
             yield from self._answer(request)
         except Fault as fault:
@@ -284,6 +296,14 @@ class Service:
         with self.change:
             while request.step > self.acked + self.ahead and context.is_active():
                 self.change.wait(0.05)
+
+    def _say(self, request):
+        """Says what is waited for, or nothing at all for as long as ``mute`` says."""
+        reason = b"\x0a\x03why"
+        for _ in range(self.says):
+            yield bytes([3 << 3 | 2, len(reason)]) + reason
+            time.sleep(self.pause)
+        time.sleep(self.mute.pop(request.step, 0))
 
     def _answer(self, request):
         if request.step >= self.steps:

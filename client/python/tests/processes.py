@@ -130,9 +130,8 @@ class Roles:
     """A planner, a loader and a constructor, each a process of its own."""
 
     def __init__(self, spec, address="127.0.0.1:0"):
-        log = spec.parent / "log"
-        planner = ["planner", str(spec), "--listen", address, "--log-dir", str(log)]
-        self.processes = [self._start(planner)]
+        self.spec = spec
+        self.processes = [self._planner(address)]
         self.address = _serving(self.processes[0])
         for role in ("loader", "constructor"):
             self.processes.append(self._start([role, "--planner", self.address]))
@@ -141,11 +140,17 @@ class Roles:
     def _start(arguments):
         return subprocess.Popen([BINARY, *arguments], stdout=subprocess.PIPE, text=True)
 
-    def kill_planner(self):
-        """Kills the planner; the other roles end with it."""
+    def _planner(self, address):
+        log = self.spec.parent / "log"
+        return self._start(["planner", str(self.spec), "--listen", address, "--log-dir", str(log)])
+
+    def restart_planner(self):
+        """Kills the planner, and starts it again at the same address; the other roles live on."""
         self.processes[0].kill()
-        for process in self.processes:
-            process.wait(30)
+        self.processes[0].wait(30)
+        self.processes[0].stdout.close()
+        self.processes[0] = self._planner(self.address)
+        _serving(self.processes[0])
 
     def stop(self):
         for process in self.processes:

@@ -12,7 +12,7 @@ import pytest
 from conftest import check_batch, take
 
 import millrace
-from millrace import messages, rpc
+from millrace import attention, messages, rpc
 
 PREFETCH = pytest.mark.parametrize("prefetch", [0, 2])
 LOST = [
@@ -62,8 +62,7 @@ def test_a_new_generation_is_joined_with_the_last_position(serve, open_loader, p
     service.generation = 2
     check_steps(service, loader, range(3, 9))
     first, second = service.requests("Join")
-    step = messages.ResumeToken.decode(second.token).step
-    assert first.token == b"" and 2 <= step <= 9
+    assert first.token == b"" and second.at.generation == 1 and 2 <= second.at.step <= 9
     assert loader.stats.retries == 1  # joined at once, not after another try
     last = service.requests("Batch")[-1]
     assert (last.generation, last.join) == (2, 2)
@@ -73,6 +72,7 @@ def test_a_new_generation_is_joined_with_the_last_position(serve, open_loader, p
 def test_a_service_that_forgot_the_position_is_never_moved_back(serve, open_loader, prefetch):
     """An older token would do to go on, but it would move all other ranks, too."""
     service = serve()
+    service.protocol = 2  # it takes no positions
     loader = open_loader(service, prefetch=prefetch)
     check_steps(service, loader, range(2))
     loader.state_dict()
@@ -291,13 +291,21 @@ def test_a_refused_ack_is_not_repeated(serve, open_loader):
     assert positions == sorted(set(positions)) and service.acked == 3
 
 
-@pytest.mark.parametrize(("theirs", "side"), [(0, "service"), (1, "service"), (3, "client")])
+@pytest.mark.parametrize(("theirs", "side"), [(0, "service"), (1, "service"), (4, "client")])
 def test_another_protocol_is_refused(serve, open_loader, theirs, side):
     service = serve()
     service.protocol = theirs
     with pytest.raises(millrace.UserError, match=f"upgrade the {side}"):
         next(open_loader(service))
-    assert service.requests("Join")[0].protocol == messages.PROTOCOL
+    request = service.requests("Join")[0]
+    assert (request.protocol, request.newest) == (messages.OLDEST, messages.PROTOCOL)
+
+
+@pytest.mark.parametrize("theirs", range(messages.OLDEST, messages.PROTOCOL + 1))
+def test_a_version_that_is_spoken_is_taken(serve, open_loader, theirs):
+    service = serve()
+    service.protocol = theirs
+    assert next(open_loader(service))
 
 
 @pytest.mark.parametrize("busy", ["blocked in a call", "queue full", "retrying", "joining"])
@@ -352,3 +360,34 @@ def test_a_dropped_loader_ends_its_thread(serve):
     while any(t.name.startswith("millrace-") for t in threading.enumerate()):
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def test_a_service_that_says_that_it_waits_is_waited_for(serve, open_loader, monkeypatch):
+    monkeypatch.setattr(attention, "EVERY", 0.1)
+    service = serve()
+    service.waits, service.says, service.pause = True, 12, 0.1
+    loader = open_loader(service, prefetch=0)
+    check_steps(service, loader, range(3))
+    assert loader.stats.retries == 0
+    assert all(request.hears for request in service.requests("Batch"))
+
+
+@PREFETCH
+def test_a_service_that_says_nothing_is_asked_again(serve, open_loader, monkeypatch, prefetch):
+    monkeypatch.setattr(attention, "EVERY", 0.1)
+    service = serve()
+    service.waits, service.mute = True, {2: 3.0}
+    loader = open_loader(service, prefetch=prefetch)
+    began = time.monotonic()
+    check_steps(service, loader, range(4))
+    assert time.monotonic() - began < 2.5
+    assert loader.stats.retries == 1 and service.count("Join") == 2
+
+
+def test_nobody_expects_it_of_a_service_that_does_not(serve, open_loader, monkeypatch):
+    monkeypatch.setattr(attention, "EVERY", 0.05)
+    service = serve()
+    service.mute = {1: 1.0}
+    loader = open_loader(service, prefetch=0)
+    check_steps(service, loader, range(3))
+    assert loader.stats.retries == 0

@@ -168,6 +168,55 @@ def test_a_lost_node_does_not_end_the_job(tmp_path):
             loader.close()
 
 
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_survivors_go_on_as_a_smaller_mesh(tmp_path, prefetch):
+    with real_service(write_job(tmp_path, dp=4)) as address:
+        before = ranks(address, 4, prefetch=prefetch)
+        in_turn(before, 4)
+        survivors = [before[0], before[3]]  # the two between are lost, and say nothing any more
+        for loader in survivors:
+            steps(loader, 1)  # which their models do not learn from
+        both(list(enumerate(survivors)), lambda at: at[1].remesh(4, dp_rank=at[0], dp_size=2))
+        assert [loader.mesh.dp for loader in survivors] == [2, 2]
+        survivors[1].remesh(4, dp_rank=1, dp_size=2)  # again it does nothing
+        in_turn(survivors, 3)
+        saved = survivors[0].state_dict()
+        both(list(enumerate(survivors)), lambda at: at[1].remesh(7, dp_rank=at[0], dp_size=4))
+        come = ranks(address, 4)[2:]
+        for loader in come:
+            loader.load_state_dict(saved)
+        in_turn([*survivors, *come], 2)
+        token = ResumeToken.decode(survivors[0].state_dict()["token"])
+        for loader in [*before, *come]:
+            loader.close()
+    with real_service(write_job(tmp_path / "whole", dp=4)) as address:
+        whole = ranks(address, 4)
+        in_turn(whole, 9)
+        same = ResumeToken.decode(whole[0].state_dict()["token"])
+        assert (token.step, token.digest) == (same.step, same.digest)
+        for loader in whole:
+            loader.close()
+
+
+def test_a_mesh_that_cannot_be_is_refused(tmp_path):
+    with real_service(write_job(tmp_path, dp=4)) as address:
+        loaders = ranks(address, 4)
+        in_turn(loaders, 4)
+        for step, places, says in [
+            (3, {"dp_rank": 0}, "give the size of an axis that changes"),
+            (3, {"ep_size": 2}, "ep_size is no place in a mesh"),
+            (3, {"dp_rank": 2, "dp_size": 2}, "ranks of this axis go from 0 to 1"),
+            (3, {"dp_rank": 0, "dp_size": 5}, "dp"),
+            (2, {"dp_rank": 0, "dp_size": 2}, "is gone: all trainers said"),
+            ("x", {"dp_rank": 0, "dp_size": 2}, "give a whole number"),
+        ]:
+            with pytest.raises(millrace.UserError, match=says):
+                loaders[0].remesh(step, **places)
+        in_turn(loaders, 1)  # nothing was changed
+        for loader in loaders:
+            loader.close()
+
+
 def test_start_is_checked():
     with pytest.raises(millrace.UserError, match="start is 'begining': give 'beginning'"):
         millrace.connect("127.0.0.1:1", dp_rank=0, start="begining")

@@ -144,7 +144,7 @@ def test_frame_is_split_without_a_copy():
 
 
 def test_fields_yields_views():
-    data = messages.Frame(b"h").encode()
+    data = messages.Waiting("h").encode()
     ((number, value),) = fields(data)
     assert number == 1 and isinstance(value, memoryview) and bytes(value) == b"h"
 
@@ -177,12 +177,15 @@ def test_messages_agree_with_the_proto_file():
     for cls in vars(messages).values():
         if not (isinstance(cls, type) and issubclass(cls, Message) and cls is not Message):
             continue
+        if cls is messages.JoinRequest:
+            continue  # the one of a rank that joins again has all its fields
+        name_of = "JoinRequest" if cls is messages.JoinAgainRequest else cls.__name__
         mine = {f.name for f in dataclasses.fields(cls)}
-        theirs = {key for name, key in proto if name == cls.__name__}
+        theirs = {key for name, key in proto if name == name_of}
         # A token is read in part only: trainers pass it on as it is.
         assert mine <= theirs if cls is messages.ResumeToken else mine == theirs
         for key, spec in cls.specs().items():
-            number, kind, repeated, type_name = proto[cls.__name__, key]
+            number, kind, repeated, type_name = proto[name_of, key]
             assert (spec.number, spec.repeated) == (number, repeated), key
             assert spec.kind == kind, key
             if spec.message is not None:

@@ -103,9 +103,10 @@ func checkClosed(t *testing.T, f *Fixture) {
 	_, _, _, errFrame := log.Frame(1)
 	_, errChanges := log.Changes()
 	_, _, errDigest := log.ReadDigest(1)
+	_, errGenerations := log.Generations()
 	for _, err := range []error{
 		log.Append(3, nil, nil), log.SetDigest(1, [32]byte{}), log.Truncate(1), errFrame, errDigest,
-		log.AddChange(nil), errChanges, log.Records(0, 3, func(int64, []byte) error { return nil }),
+		log.AddChange(nil), errChanges, log.Fence(1), log.SetGeneration(checkpoint.Generation{}), errGenerations, log.Records(0, 3, func(int64, []byte) error { return nil }),
 	} {
 		if !errors.Is(err, checkpoint.ErrClosed) {
 			t.Errorf("after Close: %v, want ErrClosed", err)

@@ -7,6 +7,7 @@ package memlog
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -19,13 +20,21 @@ import (
 // Store is where one log is kept. The zero value is empty and ready to use. It is safe
 // for concurrent use.
 type Store struct {
-	mu      sync.Mutex
-	begun   bool
-	open    bool
-	job     [32]byte
+	mu    sync.Mutex
+	begun bool
+	open  bool
+	job   [32]byte
+	data
+}
+
+// data is what a store holds.
+type data struct {
 	first   int64
 	steps   []step // from first on
 	changes [][]byte
+	epochs  []checkpoint.Epoch
+	history []checkpoint.Generation
+	place   *checkpoint.Place
 }
 
 // step is what the log has of one.
@@ -89,31 +98,86 @@ func (l *log) enter() error {
 	return err
 }
 
-func (l *log) Append(at int64, record, frame []byte) error {
+func (l *log) Write(ops ...checkpoint.Op) error {
 	if err := l.enter(); err != nil {
 		return err
 	}
 	s := l.store
 	defer s.mu.Unlock()
-	next := s.first + int64(len(s.steps))
+	before := s.data
+	s.place = nil
+	if len(ops) > 1 {
+		s.steps = slices.Clone(s.steps) // do changes steps in place; to the other slices it only appends
+	}
+	for _, op := range ops {
+		if err := s.do(op); err != nil {
+			s.data = before
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *data) do(op checkpoint.Op) error {
+	switch op := op.(type) {
+	case checkpoint.Append:
+		return d.append(op.Step, op.Record, op.Frame)
+	case checkpoint.SetDigest:
+		return d.setDigest(op.Step, op.Digest)
+	case checkpoint.Truncate:
+		if n := max(op.From, d.first) - d.first; n < int64(len(d.steps)) {
+			d.steps = slices.Clone(d.steps[:n])
+		}
+	case checkpoint.AddChange:
+		d.changes = append(slices.Clip(d.changes), bytes.Clone(op.Change))
+	case checkpoint.Fence:
+		return d.fence(op.Epoch)
+	case checkpoint.SetGeneration:
+		return d.setGeneration(op.Generation)
+	case checkpoint.Place:
+		d.place = &op
+	}
+	return nil
+}
+
+func (l *log) Append(at int64, record, frame []byte) error {
+	return l.Write(checkpoint.Append{Step: at, Record: record, Frame: frame})
+}
+
+func (l *log) SetDigest(at int64, digest [32]byte) error {
+	return l.Write(checkpoint.SetDigest{Step: at, Digest: digest})
+}
+
+func (l *log) Truncate(from int64) error { return l.Write(checkpoint.Truncate{From: from}) }
+
+func (l *log) AddChange(change []byte) error { return l.Write(checkpoint.AddChange{Change: change}) }
+
+func (l *log) Fence(epoch uint64) error { return l.Write(checkpoint.Fence{Epoch: epoch}) }
+
+func (l *log) SetGeneration(g checkpoint.Generation) error {
+	return l.Write(checkpoint.SetGeneration{Generation: g})
+}
+
+func (d *data) append(at int64, record, frame []byte) error {
+	next := d.first + int64(len(d.steps))
 	switch {
 	case at < 0 || at == math.MaxInt64:
 		return fmt.Errorf("appending step %d: %w: steps are 0 to 2^63-2", at, checkpoint.ErrOrder)
 	case len(record)+len(frame) > checkpoint.MaxBytes:
 		return fmt.Errorf("appending step %d: record and frame have %d bytes, at most %d are taken", at, len(record)+len(frame), checkpoint.MaxBytes)
-	case s.has(at):
-		return s.at(at).replay(at, record, frame)
-	case len(s.steps) > 0 && at != next:
-		return fmt.Errorf("appending step %d: %w: the log holds %d to %d", at, checkpoint.ErrOrder, s.first, next-1)
-	case len(s.steps) == 0:
-		s.first = at
+	case d.has(at):
+		return d.at(at).replay(at, record, frame)
+	case len(d.steps) > 0 && at != next:
+		return fmt.Errorf("appending step %d: %w: the log holds %d to %d", at, checkpoint.ErrOrder, d.first, next-1)
+	case len(d.steps) == 0:
+		d.first = at
 	}
-	s.steps = append(s.steps, step{record: bytes.Clone(record), frame: bytes.Clone(frame)})
+	d.steps = append(d.steps, step{record: bytes.Clone(record), frame: bytes.Clone(frame)})
 	return nil
 }
 
-func (s *Store) has(at int64) bool { return s.first <= at && at < s.first+int64(len(s.steps)) }
-func (s *Store) at(at int64) *step { return &s.steps[at-s.first] }
+func (d *data) has(at int64) bool { return d.first <= at && at < d.first+int64(len(d.steps)) }
+func (d *data) at(at int64) *step { return &d.steps[at-d.first] }
 
 // replay compares a step with what the log holds of it.
 func (x *step) replay(at int64, record, frame []byte) error {
@@ -126,40 +190,15 @@ func (x *step) replay(at int64, record, frame []byte) error {
 	return nil
 }
 
-func (l *log) SetDigest(at int64, digest [32]byte) error {
-	if err := l.enter(); err != nil {
-		return err
-	}
-	defer l.store.mu.Unlock()
-	if !l.store.has(at) {
+func (d *data) setDigest(at int64, digest [32]byte) error {
+	if !d.has(at) {
 		return fmt.Errorf("setting the digest of step %d: %w: it is not in the log", at, checkpoint.ErrOrder)
 	}
-	x := l.store.at(at)
+	x := d.at(at)
 	if x.digest != nil && *x.digest != digest {
 		return fmt.Errorf("the digest of step %d of the log: %w", at, checkpoint.ErrDiverged)
 	}
 	x.digest = &digest
-	return nil
-}
-
-func (l *log) Truncate(from int64) error {
-	if err := l.enter(); err != nil {
-		return err
-	}
-	defer l.store.mu.Unlock()
-	s := l.store
-	if n := max(from, s.first) - s.first; n < int64(len(s.steps)) {
-		s.steps = slices.Clone(s.steps[:n])
-	}
-	return nil
-}
-
-func (l *log) AddChange(change []byte) error {
-	if err := l.enter(); err != nil {
-		return err
-	}
-	defer l.store.mu.Unlock()
-	l.store.changes = append(l.store.changes, bytes.Clone(change))
 	return nil
 }
 
@@ -172,6 +211,69 @@ func (l *log) Changes() (changes [][]byte, err error) {
 		changes = append(changes, bytes.Clone(c))
 	}
 	return changes, nil
+}
+
+func (l *log) Epoch() uint64 {
+	l.store.mu.Lock()
+	defer l.store.mu.Unlock()
+	return l.store.epoch()
+}
+
+func (d *data) epoch() uint64 {
+	if len(d.epochs) == 0 {
+		return 0
+	}
+	return d.epochs[len(d.epochs)-1].Number
+}
+
+func (l *log) Epochs() ([]checkpoint.Epoch, error) {
+	if err := l.enter(); err != nil {
+		return nil, err
+	}
+	defer l.store.mu.Unlock()
+	return slices.Clone(l.store.epochs), nil
+}
+
+func (d *data) fence(epoch uint64) error {
+	if epoch <= d.epoch() || epoch > math.MaxInt64 {
+		return fmt.Errorf("fencing epoch %d: %w: the highest so far is %d", epoch, checkpoint.ErrOrder, d.epoch())
+	}
+	next := int64(0)
+	if len(d.steps) > 0 {
+		next = d.first + int64(len(d.steps))
+	}
+	d.epochs = append(slices.Clip(d.epochs), checkpoint.Epoch{Number: epoch, Step: next})
+	return nil
+}
+
+func (d *data) setGeneration(g checkpoint.Generation) error {
+	at, known := slices.BinarySearchFunc(d.history, g, func(a, b checkpoint.Generation) int { return cmp.Compare(a.Number, b.Number) })
+	switch {
+	case g.Step < 0 || g.Number > math.MaxInt64 || !known && at < len(d.history):
+		return fmt.Errorf("generation %d from step %d on: %w", g.Number, g.Step, checkpoint.ErrOrder)
+	case known && d.history[at] != g:
+		return fmt.Errorf("generation %d from step %d on: %w", g.Number, g.Step, checkpoint.ErrDiverged)
+	case !known:
+		d.history = append(slices.Clip(d.history), g)
+	}
+	return nil
+}
+
+func (l *log) Place() (p checkpoint.Place, ok bool) {
+	l.store.mu.Lock()
+	defer l.store.mu.Unlock()
+	if l.store.place == nil {
+		return p, false
+	}
+	return *l.store.place, true
+}
+
+func (l *log) Generations() ([]checkpoint.Generation, error) {
+	if err := l.enter(); err != nil {
+		return nil, err
+	}
+	defer l.store.mu.Unlock()
+	return slices.Clone(l.store.history), nil
 }
 
 func (l *log) First() (step int64, ok bool) {

@@ -32,7 +32,7 @@ func (t *tally) move(from, to uint64) (rose bool) {
 type bucket struct {
 	ranks     []Rank
 	positions tally
-	risen     bool // since TakeAcks
+	risen     bool // since TakeReports
 }
 
 // Ack takes a rank's position: it is done with all steps before c.Acked. An older position
@@ -75,14 +75,19 @@ func (s *Steps) ack(c Caller) {
 	}
 }
 
-// report has TakeAcks give a bucket. The lock is held.
+// report has TakeReports give a bucket. The lock is held.
 func (s *Steps) report(dp uint32, b *bucket) {
 	if !b.risen {
 		b.risen = true
 		s.risen = append(s.risen, dp)
 	}
+	s.notify()
+}
+
+// notify says that TakeReports has something to give. The lock is held.
+func (s *Steps) notify() {
 	select {
-	case s.acksChanged <- struct{}{}:
+	case s.changed <- struct{}{}:
 	default:
 	}
 }
@@ -91,9 +96,9 @@ func (s *Steps) report(dp uint32, b *bucket) {
 // can go on because of it, not the ranks that wait for later steps. The lock is held.
 func (s *Steps) release(low uint64) {
 	for k := s.base; k < low; k++ {
-		if st := s.ready[k]; st != nil {
-			s.held -= st.Bytes
-			delete(s.ready, k)
+		s.drop(k)
+		if kept := s.rowsKept(); k >= kept {
+			delete(s.rows, k-kept)
 		}
 		s.steps.wake(k)
 	}
@@ -102,18 +107,32 @@ func (s *Steps) release(low uint64) {
 	s.lookers.wakeAll()
 }
 
-// AcksChanged is sent to when TakeAcks has something to give.
-func (s *Steps) AcksChanged() <-chan struct{} { return s.acksChanged }
+// rowsKept are the released steps whose rows are reported again to a planner that goes on: it
+// may not have made durable what it heard of the last ones, and is at most the steps planned
+// ahead behind the ranks. The lock is held.
+func (s *Steps) rowsKept() uint64 { return 64 + uint64(s.job.GetAhead()) }
 
-// TakeAcks returns the buckets whose slowest rank moved since the last call.
-func (s *Steps) TakeAcks() (moved []*pb.Acked) {
+// Changed is sent to when TakeReports has something to give.
+func (s *Steps) Changed() <-chan struct{} { return s.changed }
+
+// TakeReports returns what the planner has not heard: the rows of steps that were built, and the
+// buckets whose slowest rank moved. The rows are to be sent first: no rank is done with a step
+// whose rows are not known. Between the beginning of a session and its Restart there is nothing
+// to be said.
+func (s *Steps) TakeReports() (rows []*pb.Assembled, moved []*pb.Acked) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.fresh {
+		return nil, nil
+	}
+	for _, step := range s.untold {
+		rows = append(rows, s.rows[step]...)
+	}
 	slices.Sort(s.risen)
 	for _, dp := range s.risen {
 		s.buckets[dp].risen = false
 		moved = append(moved, s.ackedOf(dp))
 	}
-	s.risen = s.risen[:0]
-	return moved
+	s.untold, s.risen = s.untold[:0], s.risen[:0]
+	return rows, moved
 }

@@ -64,7 +64,7 @@ func TestAckOrder(t *testing.T) {
 		if want := int64(4 * (s.next - low)); s.held != want || s.base != low {
 			t.Fatalf("after %s is at %d, %d bytes are held from step %d on, want %d from %d on", r, to, s.held, s.base, want, low)
 		}
-		for _, a := range s.TakeAcks() {
+		for _, a := range s.takeAcks() {
 			if a.Step <= told[a.Bucket] {
 				t.Fatalf("bucket %d is reported at %d after %d", a.Bucket, a.Step, told[a.Bucket])
 			}
@@ -180,7 +180,7 @@ func TestAcksWakeNobodyElse(t *testing.T) {
 			for i := range uint32(dp * cp) {
 				ack(t, s, Rank{DP: i % dp, CP: i / dp}, step+1)
 			}
-			told += len(s.TakeAcks())
+			told += len(s.takeAcks())
 		}
 		hold(t, s, 5)
 		synctest.Wait()
@@ -240,7 +240,7 @@ func BenchmarkAck(b *testing.B) {
 				if err := s.Ack(Caller{Rank: Rank{DP: i % dp, CP: i / dp}, Generation: 1, Acked: step}); err != nil {
 					b.Fatal(err)
 				}
-				s.TakeAcks()
+				s.takeAcks()
 				i = (i + 1) % (4 * dp)
 			}
 		})

@@ -64,13 +64,32 @@ func (s *Steps) blockedOn(r Rank, step uint64) string {
 	switch {
 	case s.job == nil:
 		return "this constructor has not heard from the planner"
-	case s.building[step] > 0 && !s.crowded[step]:
+	case s.building[step] != nil && !s.building[step].crowded:
+		if what := s.building[step].awaits; what != "" {
+			return "its samples are being fetched: " + what
+		}
 		return "its samples are being fetched from the loaders"
-	case s.plans[step] != nil || s.crowded[step]:
+	case s.plans[step] != nil || s.building[step] != nil:
 		return fmt.Sprintf("it is planned, but %d of %d bytes of this constructor's buffer are held by steps that ranks have not finished: %s",
 			s.held, s.budget, s.behind(r))
 	default:
 		return "the planner has not planned it; " + s.behind(r)
+	}
+}
+
+// Waits says what a rank's request for a step waits for.
+func (s *Steps) Waits(r Rank, step uint64) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.blockedOn(r, step)
+}
+
+// Awaits notes what a loader that is asked for samples of a step waits for itself.
+func (s *Steps) Awaits(p *pb.StepPlan, loader, what string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.building[p.Step]; c != nil && c.plan == p {
+		c.awaits = fmt.Sprintf("the loader at %s %s", loader, what)
 	}
 }
 

@@ -84,7 +84,7 @@ func TestUnknownJoin(t *testing.T) {
 		t.Errorf("ranks are at %v", s.acked)
 	}
 	s.Restart(&pb.Restart{Generation: 2, NextStep: 0})
-	s.Take(s.job, s.budget) // another mesh
+	s.Take(onMesh(s.job, 1), s.budget)
 	now, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := answer(s, now, ask{rank: rank0, step: 0, join: 3}); fault.ClassOf(err) != fault.Lost || strings.Contains(err.Error(), "join again") {

@@ -38,7 +38,8 @@ func ExampleSteps() {
 		}
 		fmt.Println(steps.Usage().HeldBytes, "bytes are held")
 	}
-	for _, acked := range steps.TakeAcks() {
+	_, moved := steps.TakeReports()
+	for _, acked := range moved {
 		fmt.Println("bucket", acked.Bucket, "is done with the steps before", acked.Step)
 	}
 	// Output:

@@ -16,6 +16,10 @@ type entry struct {
 func (s *Steps) Enter(join uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.fresh {
+		s.greeted = join
+		return
+	}
 	s.entered = max(s.entered, join)
 }
 

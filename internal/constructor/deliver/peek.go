@@ -31,7 +31,9 @@ func (s *Steps) Look(ctx context.Context, req *pb.PeekRequest) (st *Step, err er
 		if req.Newest && len(s.ready) > 0 {
 			number = slices.Max(slices.Collect(maps.Keys(s.ready)))
 		}
-		st = s.ready[number]
+		if st = s.ready[number]; st != nil && !st.covers([]uint32{req.Rank.GetDp()}) {
+			st = nil
+		}
 		return st != nil
 	})
 	if err != nil {
@@ -52,7 +54,7 @@ func (s *Steps) visible(req *pb.PeekRequest) error {
 	if s.ended != nil && s.base >= s.ended.Step && (req.Newest || req.Step < s.ended.Step) {
 		return fault.Userf("all steps are done with: the job ended after %d; `millrace preview JOB --step N` shows one without the service", s.ended.Step)
 	}
-	if req.Newest || s.ready[req.Step] != nil || s.building[req.Step] > 0 || s.plans[req.Step] != nil {
+	if req.Newest || s.ready[req.Step] != nil || s.building[req.Step] != nil || s.plans[req.Step] != nil {
 		return nil
 	}
 	known := slices.Concat(slices.Collect(maps.Keys(s.ready)), slices.Collect(maps.Keys(s.building)), slices.Collect(maps.Keys(s.plans)))

@@ -34,6 +34,9 @@ func (s *Steps) Get(ctx context.Context, c Caller, step uint64) (st *Step, end *
 	w := s.arrive(c.Rank, step, begin)
 	err = s.until(ctx, &s.steps, step, func() bool {
 		st, end, refused = nil, nil, s.failed
+		if refused == nil && (s.job == nil || s.between) {
+			refused = s.leaving
+		}
 		if refused != nil || s.job == nil || s.between {
 			return refused != nil
 		}
@@ -51,8 +54,13 @@ func (s *Steps) Get(ctx context.Context, c Caller, step uint64) (st *Step, end *
 			end = s.ended
 			return true
 		}
-		st = s.ready[step]
-		return st != nil
+		if st = s.ready[step]; st != nil && !st.covers([]uint32{c.Rank.DP}) {
+			st = nil // it is built again, with the rows of this bucket
+		}
+		if st == nil {
+			refused = s.leaving
+		}
+		return st != nil || refused != nil
 	})
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,21 +81,33 @@ func (s *Steps) Get(ctx context.Context, c Caller, step uint64) (st *Step, end *
 // taken for steps of another life. The lock is held.
 func (s *Steps) known(c Caller) error {
 	if c.Join > s.joins[c.Rank] {
-		return fault.Lostf("%s joined a service that was there before this one: it has to join again", c.Rank)
+		return fault.As(fault.Lost, fmt.Errorf("%s joined a service that was there before this one: %w", c.Rank, ErrJoinAgain))
 	}
 	return nil
 }
 
+// ErrJoinAgain is part of the errors that say that a rank has to ask the planner where its
+// batches are: asking here again is of no use.
+var ErrJoinAgain = errors.New("it has to join again")
+
+// ErrJoinedSince is part of the error of a client that another one replaced. That may be its
+// own, with a join whose answer was lost.
+var ErrJoinedSince = errors.New("another client joined")
+
 // check refuses what can never be answered. The lock is held.
 func (s *Steps) check(c Caller, step uint64) error {
-	if _, ok := s.acked[c.Rank]; !ok {
+	_, ok := s.acked[c.Rank]
+	if s.buckets[c.Rank.DP] == nil && c.Rank.DP < s.job.Mesh.GetDp() {
+		return fault.As(fault.Lost, fmt.Errorf("another constructor serves %s, this one serves dp ranks %v: %w", c.Rank, s.job.Buckets, ErrJoinAgain))
+	}
+	if !ok {
 		return fault.Userf("%s does not fetch from this constructor, which serves dp ranks %v; ask the planner where it does (connect does)", c.Rank, s.job.Buckets)
 	}
 	switch id := s.job.Identity; {
 	case len(c.Identity) > 0 && !bytes.Equal(c.Identity, id):
 		return fault.Userf("%s asks for spec %x, this service runs %x", c.Rank, c.Identity[:min(6, len(c.Identity))], id[:min(6, len(id))])
 	case c.Join != 0 && c.Join < s.joins[c.Rank]:
-		return fault.Userf("another client joined as %s after this one: a rank has one client at a time", c.Rank)
+		return fault.As(fault.User, fmt.Errorf("%w as %s after this one: a rank has one client at a time", ErrJoinedSince, c.Rank))
 	case c.Generation < s.generation && !s.adopt(c):
 		return fault.Userf("the job was moved to step %d since %s joined, by %s", s.moved.GetTo(), c.Rank, movedBy(s.moved))
 	case step < s.base:

@@ -2,6 +2,8 @@ package deliver
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"sync"
 
 	pb "github.com/millrace-data/millrace/internal/proto"
@@ -11,8 +13,12 @@ import (
 type Step struct {
 	Generation uint64
 	Number     uint64
-	Bytes      int64 // of memory that it holds
+	Bytes      int64           // of memory that it holds
+	Plan       *pb.StepPlan    // that it was built of, as it was claimed
+	Rows       []*pb.Assembled // what the planner is to hear of it
 	Content    any
+
+	buckets []uint32 // that it has rows for
 }
 
 // Rank is a trainer's place.
@@ -28,34 +34,49 @@ func (r Rank) wire() *pb.Coordinates {
 // RankOf reads a rank's place.
 func RankOf(c *pb.Coordinates) Rank { return Rank{c.GetDp(), c.GetCp(), c.GetPp(), c.GetTp()} }
 
+// claim is a step that is being built.
+type claim struct {
+	plan    *pb.StepPlan
+	buckets []uint32 // that the plan is for
+	bytes   int64    // reserved
+	crowded bool     // it waits for memory
+	awaits  string   // what a loader said last that it waits for
+}
+
 // Steps are the steps of a constructor's job, from plan to release, and the positions of its
 // ranks. It is safe for concurrent use.
 type Steps struct {
-	acksChanged chan struct{}
+	changed chan struct{}
 
 	mu         sync.Mutex // guards the fields below, never held across a wait
 	job        *pb.ConstructorJob
-	between    bool // the job is that of another mesh, and Restart is to follow
+	upcoming   *upcoming // the same job as the next Restart has it; nil if nothing changes
+	between    bool      // the job is that of another mesh, and Restart is to follow
+	fresh      bool      // a session began, and its first Restart is to follow
 	budget     int64
 	generation uint64
 	origin     uint64 // where the generation began
 	base       uint64 // steps before it are released
+	from       uint64 // steps before it are not built
 	next       uint64 // step to build next
 	plans      map[uint64]*pb.StepPlan
-	building   map[uint64]int64 // bytes reserved, by step
-	crowded    map[uint64]bool  // of these, which wait for memory
+	building   map[uint64]*claim
 	ready      map[uint64]*Step
+	rows       map[uint64][]*pb.Assembled // of steps that were built, of the last ones also when they are released
+	untold     []uint64                   // of them, those that TakeReports has not given
 	held       int64
 	ended      *pb.EndOfData
 	moved      *pb.Moved // how the generation began
 	strict     bool      // no rank of an earlier generation is a rank of this one
 	failed     error
+	leaving    error // what those hear who wait for a step that is not there; nil: they wait
 	acked      map[Rank]uint64
 	positions  tally              // of all ranks
 	buckets    map[uint32]*bucket // by DP rank
-	risen      []uint32           // buckets whose slowest rank moved since TakeAcks
+	risen      []uint32           // buckets whose slowest rank moved since TakeReports
 	joins      map[Rank]uint64    // the last join of each rank
 	entered    uint64             // the last join that was granted, of whatever rank
+	greeted    uint64             // the same, as a session that is fresh began with it
 	advanced   map[Rank]uint64    // what that was when a rank's acknowledgement last rose, in this generation
 	asked      map[Rank]entry     // ranks that asked in this generation, since they joined last
 	adopted    map[Rank]entry     // ranks of an earlier generation that go on in this one
@@ -72,7 +93,7 @@ type Steps struct {
 
 // New returns the state of a constructor without a job.
 func New() *Steps {
-	return &Steps{acksChanged: make(chan struct{}, 1), waiting: map[Rank]*waiting{}}
+	return &Steps{changed: make(chan struct{}, 1), waiting: map[Rank]*waiting{}}
 }
 
 // update runs f under the lock and wakes all who wait.
@@ -80,6 +101,11 @@ func (s *Steps) update(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f()
+	s.wake()
+}
+
+// wake wakes all who wait. The lock is held.
+func (s *Steps) wake() {
 	s.steps.wakeAll()
 	s.builders.wakeAll()
 	s.lookers.wakeAll()
@@ -104,42 +130,28 @@ func (s *Steps) until(ctx context.Context, of *signals, key uint64, f func() boo
 	return nil
 }
 
-// Take begins a job, or goes on with it on another mesh.
-func (s *Steps) Take(job *pb.ConstructorJob, budget int64) {
-	s.update(func() {
-		s.between = s.job != nil
-		s.job, s.budget = job, budget
-		if s.joins == nil { // another mesh makes no join unknown
-			s.joins = map[Rank]uint64{}
-		}
-		s.clear(&pb.Restart{})
-	})
-}
-
-// Restart begins a generation: plans, steps and positions of the one before are void.
-func (s *Steps) Restart(r *pb.Restart) {
-	s.update(func() {
-		s.between = false
-		s.clear(r)
-	})
-}
-
 func (s *Steps) clear(r *pb.Restart) {
 	next := r.NextStep
-	s.generation, s.origin, s.base, s.next, s.ended, s.strict, s.moved = r.Generation, next, next, next, nil, r.Remeshed, r.Moved
-	s.plans, s.ready, s.building = map[uint64]*pb.StepPlan{}, map[uint64]*Step{}, map[uint64]int64{}
-	s.crowded, s.held = map[uint64]bool{}, 0
+	s.generation, s.origin, s.ended, s.strict, s.moved = r.Generation, next, nil, r.Remeshed, r.Moved
+	s.base, s.from, s.next = next, next, next
+	s.plans, s.ready, s.building, s.held = map[uint64]*pb.StepPlan{}, map[uint64]*Step{}, map[uint64]*claim{}, 0
+	s.rows, s.untold = map[uint64][]*pb.Assembled{}, nil
 	s.adopted = s.adoptable(r)
 	s.acked, s.asked, s.advanced = map[Rank]uint64{}, map[Rank]entry{}, map[Rank]uint64{}
 	s.buckets, s.risen = map[uint32]*bucket{}, nil
 	for _, dp := range s.job.GetBuckets() {
-		ranks := s.fetchers(dp)
-		s.buckets[dp] = &bucket{ranks: ranks, positions: newTally(next, len(ranks))}
-		for _, r := range ranks {
-			s.acked[r] = next
-		}
+		s.addBucket(dp, next)
 	}
 	s.positions = newTally(next, len(s.acked))
+}
+
+// addBucket serves a bucket whose ranks are done with the steps before one. The lock is held.
+func (s *Steps) addBucket(dp uint32, at uint64) {
+	ranks := s.fetchers(dp)
+	s.buckets[dp] = &bucket{ranks: ranks, positions: newTally(at, len(ranks))}
+	for _, r := range ranks {
+		s.acked[r] = at
+	}
 }
 
 // fetchers are the ranks of a bucket that ask for batches themselves.
@@ -159,20 +171,59 @@ func (s *Steps) fetchers(dp uint32) []Rank {
 	return ranks
 }
 
-// Plan takes the plan of a step that is to be built.
+// Plan takes the plan of a step that is to be built. One that is there already stays as it is;
+// its plan has to be the same.
 func (s *Steps) Plan(p *pb.StepPlan) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p.Generation == s.generation && p.Step >= s.next {
-		s.plans[p.Step] = p
-		s.builders.wakeAll()
-		s.lookers.wakeAll()
+	s.settle()
+	if p.Generation != s.generation || s.between {
+		return
 	}
+	if was, buckets := s.planOf(p.Step); was != nil && slices.Equal(buckets, s.job.Buckets) && !samePlan(was, p) {
+		s.fail(fmt.Errorf("step %d was planned twice, and not alike: a plan is not a function of its step", p.Step))
+		return
+	}
+	if p.Step < s.from || s.has(p.Step) {
+		return
+	}
+	s.plans[p.Step], s.next = p, min(s.next, p.Step)
+	s.builders.wakeAll()
+	s.lookers.wakeAll()
+}
+
+// planOf is the plan that a step is or was built of, and the buckets that it is for; nil if it
+// is not here. The lock is held.
+func (s *Steps) planOf(step uint64) (*pb.StepPlan, []uint32) {
+	if c := s.building[step]; c != nil {
+		return c.plan, c.buckets
+	}
+	if st := s.ready[step]; st != nil {
+		return st.Plan, st.buckets
+	}
+	return nil, nil
+}
+
+// has says whether a step needs not be built any more. The lock is held.
+func (s *Steps) has(step uint64) bool {
+	st := s.ready[step]
+	return s.building[step] != nil || st != nil && st.covers(s.job.Buckets) || st == nil && s.rows[step] != nil
+}
+
+// covers says whether a step has rows for some buckets.
+func (st *Step) covers(buckets []uint32) bool {
+	for _, dp := range buckets {
+		if !slices.Contains(st.buckets, dp) {
+			return false
+		}
+	}
+	return true
 }
 
 // End says where the data ends.
 func (s *Steps) End(end *pb.EndOfData) {
 	s.update(func() {
+		s.settle()
 		if end.Generation == s.generation {
 			s.ended = end
 		}
@@ -181,12 +232,41 @@ func (s *Steps) End(end *pb.EndOfData) {
 
 // Fail makes every request end with err. The first error stands.
 func (s *Steps) Fail(err error) {
-	s.update(func() {
-		if s.failed == nil {
-			s.failed = err
-		}
-	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fail(err)
 }
+
+// fail is Fail. The lock is held.
+func (s *Steps) fail(err error) {
+	if s.failed == nil {
+		s.failed = err
+	}
+	s.wake()
+}
+
+// GiveUp drops a step that was claimed and cannot be built: requests end with err. It does nothing
+// and returns false if the step is not wanted any more.
+func (s *Steps) GiveUp(p *pb.StepPlan, err error) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.building[p.Step]
+	if c == nil || c.plan != p {
+		return false
+	}
+	s.held -= c.bytes
+	delete(s.building, p.Step)
+	if s.fresh {
+		s.plans[p.Step], s.next = p, min(s.next, p.Step) // it is tried again for the new planner
+		return false
+	}
+	s.fail(err)
+	return true
+}
+
+// Leave makes every request for a step that is not there end with err, while those that are
+// there are given out.
+func (s *Steps) Leave(err error) { s.update(func() { s.leaving = err }) }
 
 // Claim waits for the plan of the next step, until it fits the budget, and reserves its
 // bytes. Steps are claimed in their order, whenever their plans come: a later one must
@@ -196,6 +276,9 @@ func (s *Steps) Fail(err error) {
 func (s *Steps) Claim(ctx context.Context) (*pb.StepPlan, error) {
 	var claimed *pb.StepPlan
 	err := s.until(ctx, &s.builders, 0, func() bool {
+		for s.job != nil && (s.has(s.next) || s.next < s.base && s.plans[s.next] == nil) {
+			s.next++
+		}
 		if claimed = s.plans[s.next]; claimed == nil {
 			return false
 		}
@@ -203,13 +286,12 @@ func (s *Steps) Claim(ctx context.Context) (*pb.StepPlan, error) {
 		for _, n := range claimed.SampleLength {
 			bytes += 4 * int64(n)
 		}
-		first := len(s.building) == 0 && len(s.ready) == 0
-		if s.held+bytes > s.budget && !first {
+		if s.held+bytes > s.budget && !s.first(claimed.Step) {
 			return false
 		}
 		delete(s.plans, claimed.Step)
 		s.next++
-		s.building[claimed.Step] = bytes
+		s.building[claimed.Step] = &claim{plan: claimed, buckets: s.job.Buckets, bytes: bytes}
 		s.held += bytes
 		return true
 	})
@@ -219,30 +301,27 @@ func (s *Steps) Claim(ctx context.Context) (*pb.StepPlan, error) {
 // Grow waits until the memory of a claimed step may be bytes in all, more than its tokens, and
 // reserves them. The first of the steps that are built and held always may, as in Claim.
 func (s *Steps) Grow(ctx context.Context, p *pb.StepPlan, bytes int64) error {
-	defer func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.crowded, p.Step)
-	}()
 	return s.until(ctx, &s.builders, 0, func() bool {
-		reserved, building := s.building[p.Step]
-		if p.Generation != s.generation || !building {
+		c := s.building[p.Step]
+		if c == nil || c.plan != p {
 			return true // Done will drop it
 		}
-		if s.held+bytes-reserved > s.budget && !s.first(p.Step) {
-			s.crowded[p.Step] = true
+		c.crowded = s.held+bytes-c.bytes > s.budget && !s.first(p.Step)
+		if c.crowded {
 			return false
 		}
-		s.building[p.Step] = bytes
-		s.held += bytes - reserved
+		s.held += bytes - c.bytes
+		c.bytes = bytes
 		return true
 	})
 }
 
 // first says whether ranks can get no step without this one. The lock is held.
 func (s *Steps) first(step uint64) bool {
-	if len(s.ready) > 0 {
-		return false
+	for other, st := range s.ready {
+		if other < step || other == step && st.covers(s.job.Buckets) {
+			return false
+		}
 	}
 	for other := range s.building {
 		if other < step {
@@ -252,29 +331,43 @@ func (s *Steps) first(step uint64) bool {
 	return true
 }
 
-// Done makes a built step available. A step of an earlier generation is dropped.
+// Done makes a built step available. A step that is not wanted any more is dropped.
 func (s *Steps) Done(st *Step) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if st.Generation != s.generation {
+	c := s.building[st.Number]
+	if c == nil || st.Generation != s.generation || st.Plan != nil && st.Plan != c.plan {
 		return
 	}
-	s.held += st.Bytes - s.building[st.Number]
+	st.Plan, st.buckets = c.plan, c.buckets
+	s.held -= c.bytes
 	delete(s.building, st.Number)
 	if st.Number >= s.base {
+		s.drop(st.Number) // it had rows for fewer buckets
 		s.ready[st.Number] = st
-	} else {
-		s.held -= st.Bytes
+		s.held += st.Bytes
 	}
+	s.rows[st.Number] = st.Rows
+	s.untold = append(s.untold, st.Number)
+	s.notify()
 	s.steps.wake(st.Number)
 	s.builders.wakeAll()
 	s.lookers.wakeAll()
+}
+
+// drop lets go of a step that is there. The lock is held.
+func (s *Steps) drop(step uint64) {
+	if st := s.ready[step]; st != nil {
+		s.held -= st.Bytes
+		delete(s.ready, step)
+	}
 }
 
 // Admit says how far earlier joins of a rank got, and makes them void.
 func (s *Steps) Admit(a *pb.Admit) *pb.Admitted {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.settle()
 	r := RankOf(a.Rank)
 	if !a.OnlyAsks {
 		s.joins[r] = a.Join

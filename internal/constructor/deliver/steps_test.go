@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/millrace-data/millrace/internal/fault"
 	pb "github.com/millrace-data/millrace/internal/proto"
 )
@@ -216,10 +218,10 @@ func TestBudget(t *testing.T) {
 	if p, err := s.Claim(now); err != nil || p.Step != 1 {
 		t.Fatalf("after both ranks: %v, %v", p, err)
 	}
-	if acks := s.TakeAcks(); len(acks) != 2 || acks[0].Step != 1 || acks[1].Step != 1 {
+	if acks := s.takeAcks(); len(acks) != 2 || acks[0].Step != 1 || acks[1].Step != 1 {
 		t.Errorf("acknowledgements %v", acks)
 	}
-	if acks := s.TakeAcks(); len(acks) != 0 {
+	if acks := s.takeAcks(); len(acks) != 0 {
 		t.Errorf("acknowledgements told twice: %v", acks)
 	}
 }
@@ -317,13 +319,43 @@ func answer(s *Steps, ctx context.Context, q ask) (*Step, error) {
 	return st, err
 }
 
+// TestLeave: what is there is given out by one who leaves, and those who wait are sent away.
+func TestLeave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := twoRanks(100)
+		hold(t, s, 1)
+		left := errors.New("leaving")
+		waited := make(chan error)
+		go func() {
+			_, err := answer(s, t.Context(), ask{rank: rank0, generation: 1, step: 1})
+			waited <- err
+		}()
+		synctest.Wait()
+		s.Leave(left)
+		if err := <-waited; !errors.Is(err, left) {
+			t.Errorf("who waits hears %v", err)
+		}
+		if st, err := answer(s, t.Context(), ask{rank: rank1, generation: 1}); err != nil || st == nil {
+			t.Errorf("a step that is there: %v, %v", st, err)
+		}
+		if _, err := answer(s, t.Context(), ask{rank: rank1, generation: 1, step: 1}); !errors.Is(err, left) {
+			t.Errorf("a step that is not: %v", err)
+		}
+		empty := New()
+		empty.Leave(left)
+		if _, err := answer(empty, t.Context(), ask{rank: rank1}); !errors.Is(err, left) {
+			t.Errorf("without a job: %v", err)
+		}
+	})
+}
+
 // TestBetweenMeshes: the job of another mesh comes before the generation that begins with it.
 // Who asks in between waits for that, and is measured by no step of before.
 func TestBetweenMeshes(t *testing.T) {
 	s := New()
 	job := &pb.ConstructorJob{Buckets: []uint32{0}, Mesh: &pb.Mesh{Dp: 1, Cp: 1, Pp: 1, Tp: 1}, Ahead: 4}
 	s.Take(job, 1<<40)
-	s.Take(job, 1<<40)
+	s.Take(onMesh(job, 1), 1<<40)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
 	if _, err := answer(s, ctx, ask{step: 12, acked: 12}); fault.ClassOf(err) != fault.Lost {
@@ -336,6 +368,19 @@ func TestBetweenMeshes(t *testing.T) {
 	if _, err := answer(s, t.Context(), ask{step: 12, acked: 12}); fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), "was moved to step 7") {
 		t.Errorf("after it: %v", err)
 	}
+}
+
+// onMesh is a job on another mesh, on which ranks are numbered with other strides.
+func onMesh(job *pb.ConstructorJob, stride uint32) *pb.ConstructorJob {
+	job = proto.CloneOf(job)
+	job.Mesh.Stride = []uint32{stride}
+	return job
+}
+
+// takeAcks are the buckets of TakeReports.
+func (s *Steps) takeAcks() []*pb.Acked {
+	_, moved := s.TakeReports()
+	return moved
 }
 
 // ack gives a rank's position.

@@ -48,13 +48,24 @@ func (a *acks) slowest(n int, limit int64) (step int64, ok bool) {
 	return a.least, true
 }
 
-// ackedBy moves the job's acknowledged position to that of the slowest bucket.
+// ackedBy takes how far a bucket is.
 func (c *Core) ackedBy(ev Acked) {
 	if ev.Generation != c.job.generation || c.plan == nil {
 		return
 	}
 	c.acks.put(ev, c.roster.joins)
-	if step, ok := c.acks.slowest(c.job.tree.Sizes().DP, c.plan.Planned()); ok {
+}
+
+// advance moves the job's acknowledged position to that of the slowest bucket, as far as
+// the digests go: a planner that takes this one's place goes on from a position that all
+// ranks have reached, and needs the chain value there.
+func (c *Core) advance() {
+	for c.plan != nil && c.failed == nil {
+		step, ok := c.acks.slowest(c.job.tree.Sizes().DP, c.plan.Planned())
+		digested, _ := c.plan.Missing()
+		if step = min(step, digested, c.plan.Planned()); !ok || step <= c.plan.Acked() {
+			return
+		}
 		c.done(step)
 	}
 }
@@ -184,4 +195,9 @@ func (c *Core) tick(now Millis) {
 	if c.absence.begun {
 		c.noteAbsent()
 	}
+	c.standIn()
+	c.judge()
+	c.look()
+	c.admitLate()
+	c.indexLate()
 }

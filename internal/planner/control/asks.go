@@ -16,7 +16,14 @@ type Join struct {
 	Rank      Rank
 	Sizes     Rank // of the mesh that the rank believes in; 0: not to be checked
 	Token     []byte
-	Beginning bool // begin at the first step, whatever others do
+	At        *Position // where it stands, if it joined before; Token counts if that is not known here
+	Beginning bool      // begin at the first step, whatever others do
+}
+
+// Position is a step of a generation.
+type Position struct {
+	Generation uint64
+	Step       int64
 }
 
 // Locate asks which constructor serves a rank; JoinReply answers it, without a position.

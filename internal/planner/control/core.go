@@ -18,10 +18,16 @@ type Config struct {
 	Job          *jobspec.Job
 	Plan         plan.Config // what the job spec alone says: without sources and root
 	Loaders      int         // to wait for before anything is read; at least 1
+	Shadows      int         // loaders beside them that stand by for one that is lost
+	Hot          bool        // shadows read what those they stand by for read
 	Constructors int         // that the DP ranks are spread over; 0 in a shell without trainers
 	AllowRoots   []string    // folders that sources which join are read from
 	Changes      []change.Change
+	Absence      Millis                             // that a constructor may be away before another one serves its ranks; 0: for ever
+	Resumes      bool                               // the log has steps: members of an earlier life may come back
+	Epoch        uint64                             // of this planner; 0 if it has none
 	Window       Millis                             // how long a rank without a token waits for the others; positive
+	GiveUp       Millis                             // how long after it fell silent a constructor's session goes on; 0: the default
 	Policy       feedback.Policy                    // nil: none
 	Listing      func(data []byte) (Listing, error) // reads Indexed.Listing
 }
@@ -44,6 +50,8 @@ type Core struct {
 	data    data
 	reports measurements
 	absence absence
+	pace    pace
+	take    takeover
 	failed  error  // why the job failed; nil while it has not
 	stopAt  Millis // when a job that failed ends; 0: not by itself
 }
@@ -52,6 +60,7 @@ type Core struct {
 type job struct {
 	positioned bool // a trainer said where the job goes on
 	generation uint64
+	history    []Generation          // those so far, this one the last; empty before the first trainer said where the job goes on
 	moved      *Moved                // how it began
 	began      map[int64]beginning   // by step, where ranks joined in it
 	tree       *mesh.Tree            // mesh of this generation
@@ -74,8 +83,10 @@ func New(cfg Config) *Core {
 		asks:    newAsks(),
 		data:    data{room: sumLimit},
 		reports: newMeasurements(cfg.Policy),
+		take:    takeover{known: -1},
 		job:     job{tree: cfg.Plan.Mesh, steps: map[int64]*plan.Step{}, saved: map[int64]*savedToken{}, ended: -1},
 	}
+	c.roster.joins = cfg.Epoch << epochBits
 	for _, s := range cfg.Job.Sources {
 		c.id.Sources = append(c.id.Sources, token.Source{Name: s.Name, Limited: s.Limit > 0})
 		c.addSource(s)
@@ -89,6 +100,7 @@ func (c *Core) Apply(ev Event) []Effect {
 	c.countWork()
 	if c.failed == nil {
 		c.apply(ev)
+		c.advance()
 	} else {
 		c.applyFailed(ev)
 	}
@@ -114,6 +126,8 @@ func (c *Core) apply(ev Event) {
 		c.logOpened(ev)
 	case DigestRead:
 		c.digestRead(ev)
+	case LogRead:
+		c.logRead(ev)
 	case Begin:
 		c.begin(ev)
 	case Failed:
@@ -134,6 +148,10 @@ func (c *Core) applyMember(ev Event) {
 		c.addConstructor(ev)
 	case ConstructorLeft:
 		c.removeConstructor(ev)
+	case Silent:
+		c.silentMember(ev)
+	case Heard:
+		c.heardMember(ev)
 	case Indexed:
 		c.sourceIndexed(ev)
 	case BlockRead:
@@ -175,7 +193,9 @@ func (c *Core) applyFailed(ev Event) {
 	case ConstructorJoined:
 		c.addConstructor(ev)
 	case ConstructorLeft:
-		c.members.dropConstructor(ev.Session)
+		if c.members.dropConstructor(ev.Session) == nil {
+			c.dropSpare(ev)
+		}
 	}
 }
 
@@ -231,7 +251,7 @@ func (c *Core) publish(s *plan.Step) {
 	c.raise(onPlanned)
 	var to []*constructor
 	if c.job.remesh == nil {
-		to = c.members.present()
+		to = c.members.lacking(s.Step)
 	}
 	c.deliver(s, to)
 	c.noteWork(s)
@@ -256,7 +276,8 @@ func (c *Core) deliver(s *plan.Step, to []*constructor) {
 // record is the record of a step.
 func (c *Core) record(s *plan.Step) AppendStep {
 	before, _ := c.plan.State(s.Step) // no step is acknowledged before it is recorded
-	return AppendStep{Step: s, Before: before, Skips: c.skipsOf(before, s)}
+	digest, _ := c.plan.Digest(s.Step)
+	return AppendStep{Step: s, Before: before, Digest: digest, Skips: c.skipsOf(before, s)}
 }
 
 // digested notes the chain value after step steps.
@@ -306,6 +327,10 @@ func (c *Core) scratch() *plan.Core { return plan.New(c.planConfig()) }
 // start plans the first steps once all sources are indexed and the log is open, those
 // among them that joined in an earlier life of the log.
 func (c *Core) start() {
+	if c.take.read != nil && c.failed == nil {
+		c.arrive()
+		return
+	}
 	if c.plan != nil || c.failed != nil || slices.Contains(c.sources.indexed[:c.base()], nil) {
 		return
 	}
@@ -326,9 +351,12 @@ func (c *Core) start() {
 	}
 }
 
-// startLogged starts the job at its first step, with the changes of the log and of the
-// options.
+// startLogged starts the job with the changes of the log and of the options: where an
+// earlier life of the log stopped, or at its first step.
 func (c *Core) startLogged() {
+	if c.take.reading {
+		return
+	}
 	ready, err := c.prepareChanges()
 	if err != nil {
 		c.fail(err)
@@ -339,7 +367,6 @@ func (c *Core) startLogged() {
 	}
 	c.note(Info, "job starts", "sources", len(c.sources.specs), "changes", len(c.journal.restored), "root", fmt.Sprintf("%x", c.root())[:12])
 	state, restored, logged := plan.Start(c.base()), c.journal.restored, c.journal.logged
-	c.plan = c.scratch()
 	if err = c.resume(&state, restored[:logged], byLog); err == nil {
 		err = c.resume(&state, restored[logged:], byUser)
 	}
@@ -348,13 +375,30 @@ func (c *Core) startLogged() {
 		return
 	}
 	c.persistCancelled()
-	c.run(state, c.root())
+	if c.take.state = state; c.take.begun {
+		c.readLog()
+		return
+	}
+	c.startFirst()
+}
+
+// startFirst starts the job at its first step.
+func (c *Core) startFirst() {
+	c.plan = c.scratch()
+	if c.cfg.Resumes {
+		c.placementChanged()
+	}
+	c.riseAbove()
+	c.run(c.take.state, c.root())
 }
 
 // run has the core of steps plan from a position.
 func (c *Core) run(state plan.State, digest [32]byte) {
 	c.raise(onMembers)
 	c.tell(plan.Rewind{State: state, Digest: digest})
+	if m := &c.members; slices.ContainsFunc(m.places, func(p place) bool { return !p.used }) && len(m.shadows()) > 0 {
+		c.rearrange() // those who had these places did not come
+	}
 	c.readersChanged()
 }
 

@@ -21,7 +21,13 @@ type sourceData struct {
 	indexer string               // the loader that froze its manifest
 	listed  int                  // bytes of the listing that is kept
 	chunks  map[uint64]chunkRead // by number, whichever epoch they were read in
-	blocks  map[int64]uint64     // checksums of blocks that are not released, by seq
+	blocks  map[int64]blockData  // that are not released, by seq
+}
+
+// blockData is what is known of a block that was read.
+type blockData struct {
+	sum      uint64  // its checksum; 0: not known
+	by, copy *loader // that has it, and the shadow that has it too, or was asked to read it
 }
 
 // chunkRead is what the first reading of a chunk gave.
@@ -40,7 +46,7 @@ const sumLimit = 1 << 20
 const listingsLimit = 64 << 20
 
 func (d *data) add() {
-	d.sources = append(d.sources, sourceData{chunks: map[uint64]chunkRead{}, blocks: map[int64]uint64{}})
+	d.sources = append(d.sources, sourceData{chunks: map[uint64]chunkRead{}, blocks: map[int64]blockData{}})
 }
 
 // forget forgets source i and those after it, which did not join.
@@ -64,13 +70,14 @@ func (d *data) release(released []plan.Release) {
 	}
 }
 
-// keep keeps what a reading gave, for later ones to be compared with.
-func (d *data) keep(b *BlockRead, reader uint32) {
+// keep keeps what a reading gave, for later ones to be compared with, and who has the block from
+// now on.
+func (d *data) keep(b *BlockRead, reader uint32, by *loader) {
+	s := &d.sources[b.Block.Source]
+	s.blocks[b.Block.Seq] = blockData{sum: b.Sum, by: by}
 	if b.Sum == 0 {
 		return // a loader that does not say
 	}
-	s := &d.sources[b.Block.Source]
-	s.blocks[b.Block.Seq] = b.Sum
 	for _, c := range b.Chunks {
 		if _, known := s.chunks[c.Chunk]; known || d.room == 0 {
 			continue
@@ -97,8 +104,8 @@ func (d *data) compareBlock(b *BlockRead, reader uint32) error {
 			return otherData("%s reads %s with checksum %016x, %s read it with %016x", name, c.Place, c.Sum, d.who(first.reader, reader), first.sum)
 		}
 	}
-	if first, known := s.blocks[b.Block.Seq]; known && first != b.Sum {
-		return otherData("%s reads block %d (%s) with checksum %016x, it was read with %016x before", name, b.Block.Seq, places(b.Chunks), b.Sum, first)
+	if first, known := s.blocks[b.Block.Seq]; known && first.sum != 0 && first.sum != b.Sum {
+		return otherData("%s reads block %d (%s) with checksum %016x, it was read with %016x before", name, b.Block.Seq, places(b.Chunks), b.Sum, first.sum)
 	}
 	return nil
 }

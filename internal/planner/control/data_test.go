@@ -24,7 +24,7 @@ func TestReadings(t *testing.T) {
 		t.Helper()
 		err := d.compareBlock(b, reader)
 		if err == nil {
-			d.keep(b, reader)
+			d.keep(b, reader, nil)
 		}
 		if len(want) == 0 && err != nil || len(want) > 0 && fault.ClassOf(err) != fault.User {
 			t.Errorf("%v: %v", b, err)

@@ -20,10 +20,12 @@ type (
 		Spec   jobspec.Source // with defaults filled in
 		Roots  []string       // folders that its files must be in; none: it may be read from anywhere
 	}
-	// Index has a source indexed; Indexed or LoaderFailed answers it.
+	// Index has a source indexed; Indexed or LoaderFailed answers it. Ahead: a shadow opens
+	// it to be ready, and answers only if it cannot, or has other files.
 	Index struct {
 		To     Session
 		Source int
+		Ahead  bool
 	}
 	// Frozen says what a source's manifest has to be.
 	Frozen struct {
@@ -47,6 +49,12 @@ type (
 		To     Session
 		Source int32
 		Seq    int64
+	}
+	// Seat says which place a loader has from now on; -1: it is a shadow. It is to say so when
+	// it joins again.
+	Seat struct {
+		To    Session
+		Place int
 	}
 	// Recall makes all Reads and Releases void that were not sent yet: the job goes on from
 	// another position.
@@ -73,10 +81,15 @@ type (
 		Name string
 		Keep []string
 	}
-	// Placement says where the loaders are; plans refer to them by index.
+	// Placement says where the loaders are, by place; plans refer to places. The blocks of
+	// Suspects, which are places, rising, are dealt to the others (package placement): their
+	// loader is in doubt, or lost, and the address another one's. Shadows are the addresses of
+	// those that stand by for each place, "" where nobody does.
 	Placement struct {
-		To      Session
-		Loaders []string
+		To       Session
+		Loaders  []string
+		Suspects []int
+		Shadows  []string
 	}
 	// Entered is the number of a join that was granted; it rises.
 	Entered struct {
@@ -98,6 +111,7 @@ type (
 		Remeshed   bool
 		Moved      *Moved
 		Since      uint64 // ranks that joined at NextStep with a greater number go on; 0: there are none
+		Continues  bool   // the generation goes on: what is there stays, and the digests of rows from NextStep on are reported again
 	}
 	// Cut is a step that is planned. The shell cuts the parts of the constructors in For,
 	// each for its Buckets, and keeps them until Deliver. What it asks the core about the
@@ -167,15 +181,19 @@ type (
 	}
 	// ReadDigest reads the digest beside the record of a step; DigestRead answers it.
 	ReadDigest struct{ Step int64 }
+	// ReadLog reads what leads to the position At, which the log has; LogRead answers it.
+	ReadLog struct{ At int64 }
 )
 
-// Op is something that the log does: one of AppendStep, AddChange, SetDigest, Truncate.
+// Op is something that the log does: one of AppendStep, AddChange, SetDigest, Truncate,
+// BeginGeneration.
 type Op interface{ op() }
 
 // AppendStep appends the record of a step and, if one is due, a key frame.
 type AppendStep struct {
 	Step   *plan.Step
 	Before plan.State   // the position before it
+	Digest [32]byte     // the chain value there; zeros if it is not known yet
 	Skips  []token.Skip // bad records that the step is the first to leave out
 }
 
@@ -191,6 +209,9 @@ type SetDigest struct {
 
 // Truncate forgets the steps from one on.
 type Truncate struct{ From int64 }
+
+// BeginGeneration says where a generation begins.
+type BeginGeneration struct{ Generation }
 
 // Ended is the end of the data: no step Step, and none after it.
 type Ended struct{ Step int64 }
@@ -225,6 +246,7 @@ func (Bans) effect()       {}
 func (Find) effect()       {}
 func (Read) effect()       {}
 func (Release) effect()    {}
+func (Seat) effect()       {}
 func (Recall) effect()     {}
 func (Brief) effect()      {}
 func (Joined) effect()     {}
@@ -241,6 +263,7 @@ func (Answer) effect()     {}
 func (OpenLog) effect()    {}
 func (Persist) effect()    {}
 func (ReadDigest) effect() {}
+func (ReadLog) effect()    {}
 func (Ended) effect()      {}
 func (Failing) effect()    {}
 func (Stop) effect()       {}
@@ -250,3 +273,5 @@ func (AppendStep) op() {}
 func (AddChange) op()  {}
 func (SetDigest) op()  {}
 func (Truncate) op()   {}
+
+func (BeginGeneration) op() {}

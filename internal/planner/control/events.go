@@ -42,6 +42,7 @@ type LoaderJoined struct {
 	Name, Address string
 	Workers       int   // blocks it reads at a time
 	Buffer        int64 // bytes of samples it has memory for
+	Had           int   // the place that it had in another session, plus 1; 0: none
 }
 
 // LoaderLeft ends a loader's session; Err is nil if it ended in order.
@@ -55,6 +56,25 @@ type LoaderLeft struct {
 type ConstructorJoined struct {
 	Session       Session
 	Name, Address string
+	Held          *Held // what it kept of an earlier session; nil if that is nothing
+}
+
+// Held is what a constructor has of a job whose planner it lost.
+type Held struct {
+	Identity   []byte // of the job spec
+	Generation uint64
+	Next       int64  // it has the plans of the steps before, as far as its ranks need them
+	Entered    uint64 // the highest number of a join that it heard of
+	Acked      []Acked
+	Ranks      []HeldRank
+}
+
+// HeldRank is a rank that a constructor serves.
+type HeldRank struct {
+	Rank       Rank
+	Join       uint64 // its last
+	Generation uint64 // that it entered with it
+	Step       int64  // at which it entered
 }
 
 // ConstructorLeft ends a constructor's session; Err is nil if it ended in order.
@@ -62,6 +82,15 @@ type ConstructorLeft struct {
 	Session Session
 	Err     error
 }
+
+// Silent says that a member of a session that goes on has said nothing for a while. Heard ends it.
+type Silent struct {
+	Session Session
+	For     Millis
+}
+
+// Heard says that a member that was Silent speaks again.
+type Heard struct{ Session Session }
 
 // Indexed says what a loader's files of a source are.
 type Indexed struct {
@@ -110,10 +139,12 @@ type FileFound struct {
 	Below   int64  // the rows of its records are below this; 0: not known
 }
 
-// LoaderFailed is a failure of a loader; Source is -1 if no one source is to blame.
+// LoaderFailed is a failure of a loader.
 type LoaderFailed struct {
-	Source int
-	Err    error
+	Session Session
+	Source  int   // -1: no one source is to blame
+	Block   int64 // of the source, that it could not read; -1: it is not one block
+	Err     error
 }
 
 // Failed is a failure of a constructor or of the shell itself: it ends the job.
@@ -177,8 +208,28 @@ type LogOpened struct {
 	Kept        bool  // there is a log: steps and changes become durable in it
 	First, Next int64 // the steps that it holds, First <= step < Next
 	Changes     []change.Change
-	Dir         string // for messages
+	Generations []Generation // by rising number
+	Dir         string       // for messages
 	Err         error
+}
+
+// Generation is a part of the job's history: the job goes on from a step.
+type Generation struct {
+	Number uint64
+	Step   int64
+}
+
+// LogRead answers ReadLog: what leads to the last position at or before the one that was
+// asked for of which the log knows the chain value.
+type LogRead struct {
+	At        int64
+	Frame     []byte // the last key frame at or before it
+	FrameStep int64
+	Records   [][]byte   // of the steps from FrameStep up to At
+	Digest    [32]byte   // the chain value at At
+	Digested  bool       // the log has it beside a record
+	Known     [][32]byte // those of the positions that follow, up to the first that is not known
+	Err       error
 }
 
 // Begin answers OpenLog in a shell that has neither log nor trainers: the job goes on
@@ -208,6 +259,8 @@ func (LoaderJoined) event()      {}
 func (LoaderLeft) event()        {}
 func (ConstructorJoined) event() {}
 func (ConstructorLeft) event()   {}
+func (Silent) event()            {}
+func (Heard) event()             {}
 func (Indexed) event()           {}
 func (BlockRead) event()         {}
 func (FileFound) event()         {}
@@ -225,3 +278,4 @@ func (LogOpened) event()         {}
 func (Begin) event()             {}
 func (Persisted) event()         {}
 func (DigestRead) event()        {}
+func (LogRead) event()           {}

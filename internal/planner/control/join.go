@@ -15,6 +15,8 @@ type join struct {
 	number      uint64
 	admitted    *Admitted       // its answer
 	void        bool            // it made the rank's earlier joins void
+	goesOn      bool            // it stands where it says, and moves nothing
+	elsewhere   bool            // it does not stand where it says: its token counts
 	token       *token.Position // what it resumes from
 	state       plan.State      // the same, with the changes of the journal
 	foreign     bool            // the token has changes that the journal had not
@@ -102,6 +104,12 @@ func (c *Core) inGeneration(generation uint64) bool {
 // readyToJoin reads the rank's token, once, has the sources indexed that joined the job
 // that it is of, and finds out whether the rank may go on.
 func (c *Core) readyToJoin(j *join) (ready bool, err error) {
+	if j.req.At != nil && !j.elsewhere {
+		if ready, err = c.stands(j); err == nil || len(j.req.Token) == 0 {
+			return ready, err
+		}
+		j.elsewhere = true
+	}
 	if j.token == nil {
 		if j.token, err = c.positionOf(j.req.Token); err != nil {
 			return false, err
@@ -140,6 +148,9 @@ func (c *Core) checkMesh(rank, believed Rank, tree *mesh.Tree) error {
 
 // join positions the job at the rank's token and says where its batches are.
 func (c *Core) join(j *join) (*JoinReply, error) {
+	if j.goesOn {
+		return c.joinAgain(j), nil
+	}
 	state := j.state
 	tree := c.plan.MeshAt(state)
 	if c.fetches(j.req.Rank) {

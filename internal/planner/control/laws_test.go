@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/millrace-data/millrace/internal/fault"
@@ -23,29 +24,34 @@ import (
 //   - after a failure nothing happens but that all hear of it;
 //   - no order goes to a member that left;
 //   - the same events give the same effects;
-//   - no question waits that could be answered.
+//   - no question waits that could be answered, and no two constructors serve a DP rank;
+//   - the laws of places (places_test.go);
+//   - a planner that goes on with the log of another one plans the same steps, and sends
+//     constructors that kept theirs what they lack, in order, and nothing else.
 func TestLaws(t *testing.T) {
 	sequences, events := 1000, 160
 	if testing.Short() {
 		sequences = 300
 	}
-	var answers, moves, failures int
+	var answers, moves, failures, lives, kept int
 	for seed := range uint64(sequences) {
 		w := newWorld(t, seed)
 		for range events {
 			w.step()
 		}
 		w.finish()
-		answers, moves = answers+w.answered, moves+int(w.generation)
+		answers, moves, lives, kept = answers+w.answered, moves+int(w.generation), lives+w.lives, kept+w.kept
 		if t.Failed() {
 			t.Fatalf("seed %d", seed)
 		}
+		failures += w.failures
 		if w.core.stopAt > 0 || w.core.failed != nil && !w.finished {
 			failures++
 		}
 	}
-	if answers < 10*sequences || moves < sequences/2 || failures < sequences/100 {
-		t.Errorf("%d answers, %d moves and %d failures in %d sequences: too few to show anything", answers, moves, failures, sequences)
+	if answers < 10*sequences || moves < sequences/2 || failures < sequences/100 || lives < sequences || kept < sequences/10 {
+		t.Errorf("%d answers, %d moves, %d failures, %d other planners and %d constructors that went on in %d sequences: too few to show anything",
+			answers, moves, failures, lives, kept, sequences)
 	}
 }
 
@@ -63,8 +69,9 @@ type world struct {
 	steps      map[*plan.Step]bool
 	appended   map[*plan.Step]bool
 	changes    []change.Change
-	made       []change.Change // that may be cancelled
 	cuts       map[Session][]*plan.Step
+	refused    []Session // whose sessions end
+	silent     map[Session]bool
 	open       map[uint64]asking // questions
 	barrier    uint64            // the last Persist that has to be durable
 	durable    uint64
@@ -75,6 +82,14 @@ type world struct {
 	answered   int
 	failed     bool
 	finished   bool
+	logged     bool // there is a log
+	failures   int  // of planners before
+	lives      int  // planners that took the place of another
+	kept       int  // constructors that went on with what they had
+	holds      map[Session]*Held
+	briefs     map[Session][]uint32 // ranks of constructors from their next Restart on
+	resent     map[Session]int64    // the next step that a constructor gets again; -1: none
+	words      []string
 }
 
 // asking is a question that is open.
@@ -86,20 +101,26 @@ type asking struct {
 func newWorld(t *testing.T, seed uint64) *world {
 	w := &world{
 		player: newPlayer(t), twin: newPlayer(t), rng: rand.New(rand.NewPCG(seed, 1)),
-		steps: map[*plan.Step]bool{}, appended: map[*plan.Step]bool{}, cuts: map[Session][]*plan.Step{}, open: map[uint64]asking{},
+		silent: map[Session]bool{}, steps: map[*plan.Step]bool{}, appended: map[*plan.Step]bool{}, cuts: map[Session][]*plan.Step{}, open: map[uint64]asking{},
 		saved: [][]byte{nil},
 	}
 	words := []string{fmt.Sprintf("dp=%d", 1+w.rng.IntN(3)), "constructors=1", "ahead=" + fmt.Sprint(1+w.rng.IntN(3)), "web", "code"}
 	if words[0] != "dp=1" {
 		words[1] = fmt.Sprintf("constructors=%d", 1+w.rng.IntN(2))
 	}
+	words = append(words, fmt.Sprintf("loaders=%d", 1+w.rng.IntN(3)), fmt.Sprintf("shadows=%d", w.rng.IntN(3)), fmt.Sprintf("hot=%d", w.rng.IntN(2)))
+	words = append(words, fmt.Sprintf("absence=%d", w.rng.IntN(2)))
+	w.words, w.logged, w.holds = words, w.rng.IntN(4) > 0, map[Session]*Held{}
+	w.briefs, w.resent = map[Session][]uint32{}, map[Session]int64{}
 	w.core, w.twin.core = newCore(t, words), newCore(t, words)
+	w.disk.reopen()
 	return w
 }
 
 // apply gives both cores an event and checks what comes out.
 func (w *world) apply(ev Event) {
 	w.positioned = w.core.job.positioned
+	before := w.readers()
 	effects, again := w.core.Apply(ev), w.twin.core.Apply(ev)
 	if len(effects) != len(again) {
 		show := func(effects []Effect) (text string) {
@@ -125,7 +146,14 @@ func (w *world) apply(ev Event) {
 	} else {
 		w.generation = g
 	}
+	w.checkPlaces(ev, before)
+	w.checkServed()
 	w.checkWaiting(ev)
+	for _, s := range w.refused { // it is the shell that ends a session
+		w.refused = nil
+		w.forget(s)
+		w.apply(ConstructorLeft{s, fault.Lostf("refused")})
+	}
 }
 
 // checkWaiting tries the questions that wait, for none should get further.
@@ -167,9 +195,14 @@ func (w *world) check(e Effect) {
 			w.t.Fatalf("step %d is delivered and was not cut", e.Step)
 		}
 		w.cuts[e.To] = cut[1:]
+		w.getsStep(e)
 		if w.core.log.kept && !w.steps[cut[0]] && (w.positioned || w.appended[cut[0]]) {
 			w.t.Errorf("step %d is delivered before it is durable", e.Step)
 		}
+	case Restart:
+		w.getsRestart(e)
+	case Brief:
+		w.getsJob(e)
 	case Answer:
 		w.checkAnswer(e)
 	}
@@ -207,33 +240,14 @@ func kindOf(c change.Change) string {
 	return c.String()
 }
 
-// recipient is the member that an effect is for.
-func recipient(e Effect) (Session, bool) {
-	switch e := e.(type) {
-	case AddSource:
-		return e.To, true
-	case Index:
-		return e.To, true
-	case Frozen:
-		return e.To, true
-	case Bans:
-		return e.To, true
-	case Find:
-		return e.To, true
-	case Read:
-		return e.To, true
-	case Release:
-		return e.To, true
-	case Failure:
-		return e.To, true
-	}
-	return addressee(e)
-}
-
 // take remembers what has to be answered.
 func (w *world) take(e Effect) {
 	switch e := e.(type) {
-	case Index, Read, Find, Admit, OpenLog, ReadDigest:
+	case Index:
+		if !e.Ahead {
+			w.orders = append(w.orders, e)
+		}
+	case Read, Find, Admit, OpenLog, ReadDigest, ReadLog:
 		w.orders = append(w.orders, e)
 	case Persist:
 		w.persists = append(w.persists, e)
@@ -250,7 +264,11 @@ func (w *world) take(e Effect) {
 			w.cuts[part.To] = append(w.cuts[part.To], e.Step)
 		}
 	case Refuse:
-		w.forget(e.To)
+		if w.core.members.constructor(e.To) == nil {
+			w.forget(e.To) // there was no room for it
+		} else {
+			w.refused = append(w.refused, e.To)
+		}
 	case Failing:
 		w.failed = true
 	case Answer:
@@ -274,12 +292,14 @@ func (w *world) forget(s Session) {
 func (w *world) step() {
 	n := w.rng.IntN(100)
 	switch {
-	case len(w.loaders) == 0 || n < 1:
+	case w.rng.IntN(60) == 0 && w.logged:
+		w.succeed()
+	case len(w.loaders) < w.core.cfg.Loaders || n < 1:
 		w.join(&w.loaders, func(s Session) Event {
-			return LoaderJoined{Session: s, Name: "l", Address: "l", Workers: 2, Buffer: 1000}
+			return LoaderJoined{Session: s, Name: "l", Address: fmt.Sprintf("host%d:1", w.rng.IntN(3)), Workers: 2, Buffer: 1000}
 		})
-	case len(w.builders) < len(w.core.members.constructors) && n < 20 || n < 2:
-		w.join(&w.builders, func(s Session) Event { return ConstructorJoined{Session: s, Name: "c", Address: "c"} })
+	case len(w.builders) <= len(w.core.members.constructors) && n < 20 || n < 2:
+		w.join(&w.builders, func(s Session) Event { return ConstructorJoined{Session: s, Name: fmt.Sprint("c", s), Address: "c"} })
 	case n < 4:
 		w.leave()
 	case n < 40 && len(w.orders) > 0:
@@ -292,6 +312,8 @@ func (w *world) step() {
 		w.askAnything()
 	case n < 93:
 		w.withdrawAny()
+	case n < 95:
+		w.silence()
 	default:
 		w.apply(Tick{w.core.now + Millis(w.rng.IntN(8000))})
 	}
@@ -302,6 +324,16 @@ func (w *world) join(list *[]Session, event func(Session) Event) {
 	s := Session(w.last)
 	*list, w.here = append(*list, s), append(w.here, s)
 	w.apply(event(s))
+}
+
+// silence makes a member silent, or heard again.
+func (w *world) silence() {
+	s := w.here[w.rng.IntN(len(w.here))]
+	if w.silent[s] = !w.silent[s]; w.silent[s] {
+		w.apply(Silent{s, 2000})
+	} else {
+		w.apply(Heard{s})
+	}
 }
 
 func (w *world) leave() {
@@ -324,7 +356,7 @@ func (w *world) answerOrder() {
 	case Index:
 		if e.Source >= 2 && w.rng.IntN(3) == 0 { // each loader says so once
 			w.orders = slices.DeleteFunc(w.orders, func(o Effect) bool { x, ok := o.(Index); return ok && x.Source == e.Source })
-			w.apply(LoaderFailed{Source: e.Source, Err: fault.Userf("there are no files")})
+			w.apply(LoaderFailed{Source: e.Source, Block: -1, Err: fault.Userf("there are no files")})
 			return
 		}
 		w.apply(Indexed{Session: e.To, Source: e.Source, Blocks: 3, Manifest: manifestOf(fmt.Sprint(e.Source))})
@@ -339,61 +371,19 @@ func (w *world) answerOrder() {
 		}
 		w.apply(b)
 	case Find:
-		w.apply(FileFound{Source: e.Source, Name: e.Name, Path: "/data/" + e.Name, Below: 50})
+		w.apply(FileFound{Source: e.Source, Name: e.Name, Path: "/data/" + strings.TrimPrefix(e.Name, "/data/"), Below: 50})
 	case Admit:
 		w.apply(Admitted{Session: e.To, Join: e.Join, Generation: w.core.job.generation, Acked: w.core.plan.Acked() + w.rng.Int64N(2), Advanced: w.rng.Uint64N(e.Join)})
 	case OpenLog:
-		w.apply(LogOpened{Kept: w.rng.IntN(4) > 0, Dir: "/log"})
+		if w.logged {
+			w.apply(w.disk.opened())
+		} else {
+			w.apply(LogOpened{})
+		}
+	case ReadLog:
+		w.apply(w.disk.read(e.At))
 	case ReadDigest:
 		w.apply(DigestRead{Step: e.Step})
-	}
-}
-
-// write makes the oldest write durable, or fails.
-func (w *world) write() {
-	p := w.persists[0]
-	w.persists = w.persists[1:]
-	if w.rng.IntN(1000) == 0 {
-		w.apply(Persisted{p.Seq, fault.Lostf("the disk is full")})
-		return
-	}
-	w.durable = p.Seq
-	for _, op := range p.Ops {
-		switch op := op.(type) {
-		case AppendStep:
-			w.steps[op.Step] = true
-		case AddChange:
-			w.changes = append(w.changes, op.Change)
-		}
-	}
-	w.apply(Persisted{Seq: p.Seq})
-}
-
-// train lets ranks and constructors go on.
-func (w *world) train() {
-	c := w.core
-	if c.plan == nil || len(w.builders) == 0 {
-		return
-	}
-	m := w.builders[w.rng.IntN(len(w.builders))]
-	switch w.rng.IntN(8) {
-	case 0, 1, 2:
-		w.apply(Restarted{m, c.job.generation})
-	case 3:
-		step := c.plan.Acked()
-		if s := c.job.steps[step]; s != nil {
-			ev := plan.Assembled{Step: step}
-			for row := range s.Rows {
-				ev.Rows, ev.Digests = append(ev.Rows, uint32(row)), append(ev.Digests, [32]byte{byte(step), byte(row)})
-			}
-			w.apply(Assembled{c.job.generation, ev})
-		}
-	case 4:
-		w.apply(Lag{Session: m, Generation: c.job.generation, Absent: w.rng.IntN(2)})
-	default:
-		bucket := uint32(w.rng.IntN(c.job.tree.Sizes().DP))
-		step := c.acks.of[bucket].Step
-		w.apply(Acked{Generation: c.job.generation, Bucket: bucket, Step: min(max(step, c.plan.Acked())+w.rng.Int64N(3), c.plan.Planned())})
 	}
 }
 
@@ -403,8 +393,10 @@ func (w *world) askAnything() {
 	rank := Rank{DP: uint32(w.rng.IntN(w.core.job.tree.Sizes().DP))}
 	token := w.saved[w.rng.IntN(len(w.saved))]
 	switch w.rng.IntN(8) {
-	case 0, 1, 2:
+	case 0, 1:
 		q = Join{Rank: rank, Token: token, Beginning: token == nil && w.rng.IntN(4) == 0}
+	case 2:
+		q = Join{Rank: rank, At: &Position{w.generation, max(w.core.Planned()-w.rng.Int64N(3), 0)}}
 	case 3:
 		q = Locate{rank}
 	case 4:

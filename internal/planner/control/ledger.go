@@ -8,6 +8,7 @@ import (
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/planner/plan"
 	"github.com/millrace-data/millrace/internal/planner/token"
+	"github.com/millrace-data/millrace/jobspec"
 )
 
 // ledger is what a source gave and discarded so far in this service's life.
@@ -15,6 +16,7 @@ type ledger struct {
 	filtered, dropped, empty int64
 	skipped                  int
 	epochSkips               map[int64]skipCount
+	recent                   density
 	bad                      map[int64][]Skip // by block, of those that are not released
 	lastSkip                 *Skip
 	fields                   fields
@@ -48,11 +50,17 @@ func (c *Core) blockRead(ev BlockRead) {
 		return
 	}
 	b := block{ev.Block.Source, ev.Block.Seq}
-	if _, ok := c.members.wanted[b]; !ok {
-		return
+	asked, ok := c.members.wanted[b]
+	if !ok || l.place == noPlace {
+		return // read again, or by a shadow: to be compared only
+	}
+	if c.members.reads(l) {
+		asked = l
 	}
 	delete(c.members.wanted, b)
-	c.data.keep(&ev, l.reader)
+	delete(c.members.unread, b)
+	c.data.keep(&ev, l.reader, asked)
+	c.mirror(b)
 	if !c.enterLedger(&ev) {
 		return
 	}
@@ -87,18 +95,33 @@ func (c *Core) enterLedger(ev *BlockRead) bool {
 	skips := led.epochSkips[epoch]
 	skips.add(ev.Skips)
 	led.epochSkips[epoch] = skips
-	if skips.n > spec.BadRecords.Limit && skips.n > 0 {
-		c.fail(fault.Userf("source %q: %d bad records in one epoch, more than bad_records.limit %d allows: %s",
-			spec.Name, skips.n, spec.BadRecords.Limit, plan.FewOf(skips.first, int64(skips.n))))
+	if err := tooManySkips(spec, skips, led.recent.add(ev, spec.BadRecords)); err != nil {
+		c.fail(err)
 		return false
 	}
 	return true
+}
+
+// tooManySkips is the error of a source of which more records were skipped than its policy
+// allows, in an epoch or, if dense, in a row; nil if it allows them.
+func tooManySkips(spec *jobspec.Source, epoch skipCount, dense run) error {
+	policy := spec.BadRecords
+	switch {
+	case epoch.n > policy.Limit && epoch.n > 0:
+		return fault.Userf("source %q: %d bad records in one epoch, more than bad_records.limit %d allows: %s; mend them, or raise the limit if they may be left out",
+			spec.Name, epoch.n, policy.Limit, plan.FewOf(epoch.first, int64(epoch.n)))
+	case dense.bad > 0:
+		return fault.Userf("source %q: %d bad records of %d in a row, more than bad_records.window_limit %d of window %d allows: %s; mend them, or raise window_limit if they may be left out",
+			spec.Name, dense.bad, dense.records, policy.InWindow(), policy.Window, plan.FewOf(epoch.first, int64(epoch.n)))
+	}
+	return nil
 }
 
 // rewind forgets what is counted again when blocks are read again.
 func (s *sources) rewind() {
 	for i := range s.ledgers {
 		clear(s.ledgers[i].epochSkips)
+		s.ledgers[i].recent = density{}
 	}
 }
 

@@ -3,16 +3,23 @@ package control
 import (
 	"fmt"
 	"slices"
-
-	"github.com/millrace-data/millrace/internal/fault"
 )
 
 // members are the loaders and constructors that are connected.
 type members struct {
 	loaders      []*loader      // in the order in which they came
+	places       []place        // by number; see places.go
+	open         []bool         // by place: its loader is there, and not in doubt
+	promotions   int            // of shadows, so far
+	again        int            // blocks that were to be read again, as their loader was lost
+	besides      bool           // it was said that all loaders are on one host
 	constructors []*constructor // by number; nil until it is there
+	stands       []stand        // by number
+	spares       []*constructor // in the order in which they came
 	wanted       map[block]*loader
+	unread       map[block][]*loader // of wanted: those that could not read it
 	floors       floors
+	indexing     bool // the sources of the spec are being indexed, or were
 }
 
 // block names a block of a source.
@@ -29,6 +36,10 @@ type loader struct {
 	buffer        int64  // bytes of samples it has memory for
 	floors        uint64 // the last change of floors that it was sent
 	reader        uint32 // index into the readers of the core's data
+	finished      Millis // when it last read a block, as far as pace saw
+	place         int    // that it reads for; noPlace: it is a shadow
+	kept          bool   // it had this place before it joined
+	trust
 }
 
 // String names a loader in messages.
@@ -37,6 +48,14 @@ func (l *loader) String() string {
 		return "loader " + l.name
 	}
 	return fmt.Sprintf("loader %s (%s)", l.name, l.address)
+}
+
+// addressOf is where a loader is reached; "" if there is none.
+func (l *loader) addressOf() string {
+	if l == nil {
+		return ""
+	}
+	return l.address
 }
 
 // constructor is a constructor's session.
@@ -48,10 +67,13 @@ type constructor struct {
 	joins         map[uint64]*join // it was asked about, by number
 	generation    uint64           // that it said it is in
 	lag           Lag              // what it last said
+	trust
+	held *Held // what it kept, until it hears where that goes on
+	has  int64 // it has the plans of the steps before
 }
 
 func newMembers(constructors int) members {
-	return members{constructors: make([]*constructor, constructors), wanted: map[block]*loader{}}
+	return members{constructors: make([]*constructor, constructors), stands: make([]stand, constructors), wanted: map[block]*loader{}, unread: map[block][]*loader{}}
 }
 
 // present are the constructors that are there, by number.
@@ -81,6 +103,9 @@ func (m *members) loader(s Session) *loader {
 func (m *members) dropLoader(s Session) *loader {
 	l := m.loader(s)
 	m.loaders = slices.DeleteFunc(m.loaders, func(x *loader) bool { return x == l })
+	if l != nil {
+		m.unseat(l)
+	}
 	return l
 }
 
@@ -95,7 +120,6 @@ func (m *members) dropConstructor(s Session) *constructor {
 // addLoader brings a loader to the present, and gives it its part of the work.
 func (c *Core) addLoader(ev LoaderJoined) {
 	l := &loader{session: ev.Session, name: ev.Name, address: ev.Address, workers: ev.Workers, buffer: ev.Buffer}
-	c.members.loaders = append(c.members.loaders, l)
 	l.reader = c.data.reader(l.String())
 	c.note(Info, "loader joined", "loader", l.name, "address", l.address)
 	for n := range c.sources.entries {
@@ -107,11 +131,13 @@ func (c *Core) addLoader(ev LoaderJoined) {
 		}
 	}
 	c.emit(Bans{l.session, c.journal.bans}) // comes last: a loader answers constructors from then on
-	c.placementChanged()
-	if c.plan == nil && len(c.members.loaders) == c.cfg.Loaders {
+	c.seat(l, ev.Had)
+	c.members.loaders = append(c.members.loaders, l)
+	c.rearrange()
+	if c.firstMember(); c.plan == nil && l.place != noPlace && c.members.primaries() == c.cfg.Loaders {
+		c.members.indexing = true
 		c.indexMissing()
 	}
-	c.wantOrphans()
 	c.raise(onFiles) // there may have been no loader to ask
 	c.start()
 }
@@ -125,11 +151,7 @@ func (c *Core) removeLoader(ev LoaderLeft) {
 	c.noteLeft("loader", l.name, ev.Err)
 	c.sources.forgetLookups() // it may have been the one that was asked
 	c.raise(onFiles)
-	if len(c.members.loaders) == 0 {
-		return // constructors wait, with their deadlines, until one comes back
-	}
-	c.placementChanged()
-	c.wantOrphans()
+	c.rearrange()
 	c.indexMissing()
 	c.start() // it may have waited for the one that left
 }
@@ -152,11 +174,12 @@ func (c *Core) indexMissing() {
 	}
 }
 
-// wantOrphans has the blocks read by others that a loader was asked for which left.
+// wantOrphans has the blocks read by others that a loader was asked for which left or is in
+// doubt.
 func (c *Core) wantOrphans() {
 	var orphans []block
 	for b, owner := range c.members.wanted {
-		if !slices.Contains(c.members.loaders, owner) {
+		if !c.members.reads(owner) && c.loaderOf(b) != owner {
 			orphans = append(orphans, b)
 		}
 	}
@@ -173,27 +196,34 @@ func (c *Core) want(b block) {
 		return
 	}
 	l := c.loaderOf(b)
-	c.members.wanted[b] = l
+	if c.members.wanted[b] = l; l == nil {
+		return // whoever takes its place is asked
+	}
 	c.emit(Read{l.session, b.source, b.seq})
 }
 
 // addConstructor gives a constructor a free number, the job, and all steps under way.
 func (c *Core) addConstructor(ev ConstructorJoined) {
-	m := &constructor{session: ev.Session, name: ev.Name, address: ev.Address, joins: map[uint64]*join{}}
-	m.number = slices.Index(c.members.constructors, nil)
-	if n := len(c.members.constructors); m.number < 0 {
-		c.emit(Refuse{m.session, fault.Userf("constructor %s is one too many: the job has %d; start the planner with --constructors %d", m.name, n, n+1)})
+	c.replace(ev)
+	if c.waitsForHolders(ev) {
 		return
 	}
-	c.members.constructors[m.number] = m
-	c.raise(onMembers)
-	c.brief(m)
+	m := &constructor{session: ev.Session, name: ev.Name, address: ev.Address, joins: map[uint64]*join{}, held: ev.Held}
+	number := c.members.numberFor(ev.Held)
+	if number < 0 {
+		c.addSpare(m)
+		return
+	}
+	c.standAgain(m)
+	c.serve(m, number)
 	c.note(Info, "constructor joined", "constructor", m.name, "address", m.address, "buckets", m.buckets)
 	switch {
 	case c.failed != nil:
 		c.emit(Failure{m.session, c.failed})
 	case c.plan != nil:
-		c.resend(m)
+		c.welcome(m)
+	default:
+		c.hearHeld(m)
 	}
 }
 
@@ -201,11 +231,20 @@ func (c *Core) addConstructor(ev ConstructorJoined) {
 func (c *Core) removeConstructor(ev ConstructorLeft) {
 	m := c.members.dropConstructor(ev.Session)
 	if m == nil {
+		if !c.dropSpare(ev) {
+			c.take.dropLate(ev.Session)
+		}
 		return
 	}
-	c.out.drop(func(e Effect) bool { to, ok := addressee(e); return ok && to == m.session })
+	c.unsend(m)
 	c.noteLeft("constructor", m.name, ev.Err)
 	c.raise(onMembers | onRestarted)
+	c.vacate(m)
+}
+
+// unsend drops what is to be sent to a constructor and waits for the log.
+func (c *Core) unsend(m *constructor) {
+	c.out.drop(func(e Effect) bool { to, ok := addressee(e); return ok && to == m.session })
 }
 
 // addressee is the constructor that an effect is for, if it is for one.
@@ -233,15 +272,14 @@ func addressee(e Effect) (Session, bool) {
 
 // brief gives a constructor the job, as it is on this mesh.
 func (c *Core) brief(m *constructor) {
-	m.buckets = nil
-	for d := m.number; d < c.job.tree.Sizes().DP; d += len(c.members.constructors) {
-		m.buckets = append(m.buckets, uint32(d))
-	}
+	m.buckets = c.bucketsOf(m)
 	c.send(Brief{m.session, m.buckets, c.job.tree})
 	for n := range c.sources.joined {
 		c.send(c.joinedOrder(m, n))
 	}
-	c.send(c.placement(m))
+	if !c.regathers() {
+		c.send(c.placement(m))
+	}
 }
 
 // resend brings a constructor to the present: reset to the acknowledged position, then
@@ -250,7 +288,12 @@ func (c *Core) resend(m *constructor) {
 	acked := c.plan.Acked()
 	c.send(Entered{m.session, c.roster.joins})
 	c.send(Restart{To: m.session, Generation: c.job.generation, NextStep: acked, Moved: c.job.moved})
-	for k := acked; k < c.plan.Planned(); k++ {
+	c.sendSteps(m, acked)
+}
+
+// sendSteps sends a constructor the steps from one on that are planned, and the end.
+func (c *Core) sendSteps(m *constructor, from int64) {
+	for k := max(from, c.plan.Acked()); k < c.plan.Planned(); k++ {
 		if s := c.job.steps[k]; s != nil && (c.job.remesh == nil || k < c.job.remesh.Step) {
 			c.deliver(s, []*constructor{m})
 		}
@@ -262,21 +305,37 @@ func (c *Core) resend(m *constructor) {
 
 // placement says where the loaders are.
 func (c *Core) placement(m *constructor) Effect {
-	p := Placement{To: m.session}
-	for _, l := range c.members.loaders {
-		p.Loaders = append(p.Loaders, l.address)
+	order := Placement{To: m.session}
+	if len(c.members.loaders) == 0 {
+		return order
 	}
-	return p
+	for i, p := range c.members.places {
+		if !c.members.open[i] {
+			order.Suspects = append(order.Suspects, i)
+		}
+		if p.loader == nil {
+			p.loader = c.members.any()
+		}
+		order.Loaders = append(order.Loaders, p.loader.addressOf())
+		order.Shadows = append(order.Shadows, p.shadow.addressOf())
+	}
+	return order
 }
 
 func (c *Core) placementChanged() {
-	c.sendAll(c.placement)
+	if !c.regathers() {
+		c.sendAll(c.placement)
+	}
 	c.readersChanged()
 }
 
 // constructorOf is the constructor that serves a DP rank; nil if it is not there.
 func (c *Core) constructorOf(dp uint32) *constructor {
-	return c.members.constructors[int(dp)%len(c.members.constructors)]
+	number := int(dp) % len(c.members.constructors)
+	if m := c.members.constructors[number]; m != nil {
+		return m
+	}
+	return c.members.stands[number].in
 }
 
 func (c *Core) restarted(ev Restarted) {

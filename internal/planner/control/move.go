@@ -69,11 +69,13 @@ func (c *Core) move(state plan.State, digest [32]byte, tree *mesh.Tree, moved *M
 	}
 	j.positioned = true
 	j.generation++
+	c.beginGeneration(state.Step)
 	j.moved, j.began = moved, nil
 	j.tree, j.remesh, j.ended, j.endReason = tree, nil, -1, ""
 	clear(j.steps)
 	clear(j.saved)
 	clear(c.members.wanted)
+	clear(c.members.unread)
 	c.members.floors.forget()
 	c.emit(Recall{})
 	c.acks = newAcks()
@@ -81,6 +83,7 @@ func (c *Core) move(state plan.State, digest [32]byte, tree *mesh.Tree, moved *M
 	c.sources.rewind() // blocks that were read are read again
 	c.raise(onMove | onRoster | onRestarted | onPlanned)
 	for _, m := range c.members.present() {
+		m.has, m.held = 0, nil
 		if remeshed {
 			c.brief(m)
 		}
@@ -99,6 +102,9 @@ func (c *Core) settle() error {
 	c.job.positioned = true
 	c.raise(onMove)
 	var ops []Op
+	if len(c.job.history) == 0 || c.job.history[len(c.job.history)-1].Number != c.job.generation {
+		c.beginGeneration(c.plan.Acked())
+	}
 	for k := c.plan.Acked(); k < c.plan.Planned(); k++ {
 		ops = append(ops, c.record(c.job.steps[k]))
 	}

@@ -3,7 +3,9 @@ package control
 import (
 	"cmp"
 	"maps"
+	"slices"
 
+	"github.com/millrace-data/millrace/internal/placement"
 	"github.com/millrace-data/millrace/internal/planner/plan"
 )
 
@@ -11,44 +13,150 @@ func compareBlocks(a, b block) int {
 	return cmp.Or(cmp.Compare(a.source, b.source), cmp.Compare(a.seq, b.seq))
 }
 
-// loaderOf says which loader reads a block. Sources are dealt to loaders; if
-// there are more loaders than sources, the loaders of a source share its blocks.
-// Any loader could read any block, so the answer affects speed only.
-func (c *Core) loaderOf(b block) *loader { return c.members.loaders[c.loaderIndex(b)] }
-
-func (c *Core) loaderIndex(b block) int {
-	first, step, n := c.loadersOf(b.source)
-	return first + step*int(b.seq%int64(n))
+// loaderOf says which loader reads a block; nil if none is there.
+func (c *Core) loaderOf(b block) *loader {
+	if len(c.members.places) == 0 {
+		return nil
+	}
+	return c.members.places[c.placeOf(b)].loader
 }
 
-// loadersOf returns the loaders of a source: first, first+step, ..., n of them.
-func (c *Core) loadersOf(source int32) (first, step, n int) {
-	loaders, sources := len(c.members.loaders), len(c.sources.indexed)
-	first = int(source) % loaders
-	return first, sources, (loaders - first + sources - 1) / sources
+// placeOf says whose block a block is: that of the loader that has it. One that nobody has is
+// read by the place that it is dealt to, or by another if that one is not open.
+func (c *Core) placeOf(b block) int {
+	m := &c.members
+	if l := c.data.sources[b.source].blocks[b.seq].by; m.reads(l) {
+		return l.place
+	}
+	first, step, n := c.placesOf(b.source)
+	at := first + step*int(b.seq%int64(n))
+	if m.open[at] {
+		return at
+	}
+	if other := placement.Deal(uint32(b.source), uint64(b.seq), m.open); other != placement.None {
+		return other
+	} // all are in doubt: whoever is there is asked
+	if m.places[at].loader == nil {
+		at = max(slices.IndexFunc(m.places, func(p place) bool { return p.loader != nil }), 0)
+	}
+	return at
 }
 
-// Block says which loader of the placement a block of a step comes from, and its
+// placesOf returns the places of a source: first, first+step, ..., n of them. Sources are
+// dealt to places; if there are more places than sources, those of a source share its blocks.
+func (c *Core) placesOf(source int32) (first, step, n int) {
+	places, sources := len(c.members.places), len(c.sources.indexed)
+	first = int(source) % places
+	return first, sources, (places - first + sources - 1) / sources
+}
+
+// reads says whether a loader has a place that is open.
+func (m *members) reads(l *loader) bool { return l != nil && l.place != noPlace && m.open[l.place] }
+
+// any is a loader that reads, or one that would if there is none; nil if no loader is there.
+func (m *members) any() *loader {
+	if i := slices.Index(m.open, true); i >= 0 {
+		return m.places[i].loader
+	}
+	if len(m.loaders) > 0 {
+		return m.loaders[0]
+	}
+	return nil
+}
+
+// Block says which place of the placement a block of a step comes from, and its
 // checksum; 0 if that is not known.
 func (c *Core) Block(source int32, seq int64) (loader int, sum uint64) {
-	if len(c.members.loaders) > 0 {
-		loader = c.loaderIndex(block{source, seq})
+	if len(c.members.places) > 0 {
+		loader = c.placeOf(block{source, seq})
 	}
-	return loader, c.data.sources[source].blocks[seq]
+	return loader, c.data.sources[source].blocks[seq].sum
+}
+
+// readAgain has the blocks read again that a loader had which is lost or in doubt, those that
+// are needed first before others; and by shadows, if these are hot, what they lack of the
+// places that they stand by for.
+func (c *Core) readAgain() {
+	var lost, missing []block
+	for i := range c.data.sources {
+		for seq, x := range c.data.sources[i].blocks {
+			switch {
+			case !c.members.reads(x.by):
+				lost = append(lost, block{int32(i), seq})
+			case c.cfg.Hot && x.copy != c.members.places[x.by.place].shadow:
+				missing = append(missing, block{int32(i), seq})
+			}
+		}
+	}
+	c.sortByNeed(lost)
+	for _, b := range lost {
+		c.readInPlace(b)
+	}
+	c.sortByNeed(missing)
+	for _, b := range missing {
+		c.mirror(b)
+	}
+}
+
+// readInPlace has a block read by the loader that constructors ask for it from now on. A
+// shadow that has it need not.
+func (c *Core) readInPlace(b block) {
+	l := c.loaderOf(b)
+	if !c.members.reads(l) {
+		return
+	}
+	blocks := c.data.sources[b.source].blocks
+	x := blocks[b.seq]
+	if x.copy != l {
+		c.emit(Read{l.session, b.source, b.seq})
+		c.members.again++
+	}
+	x.by = l
+	blocks[b.seq] = x
+	c.mirror(b)
+}
+
+// mirror has the shadow of a block's loader read it too, if shadows are hot.
+func (c *Core) mirror(b block) {
+	blocks := c.data.sources[b.source].blocks
+	x := blocks[b.seq]
+	if !c.cfg.Hot || !c.members.reads(x.by) {
+		return
+	}
+	x.copy = c.members.places[x.by.place].shadow
+	blocks[b.seq] = x
+	if x.copy != nil {
+		c.emit(Read{x.copy.session, b.source, b.seq})
+	}
+}
+
+// sortByNeed sorts blocks by how far they are ahead of those that are drawn from.
+func (c *Core) sortByNeed(blocks []block) {
+	ahead := func(b block) int64 {
+		if f := c.members.floors.bySource; int(b.source) < len(f) {
+			return b.seq - f[b.source].before
+		}
+		return b.seq
+	}
+	slices.SortFunc(blocks, func(a, b block) int { return cmp.Or(cmp.Compare(ahead(a), ahead(b)), compareBlocks(a, b)) })
 }
 
 // readersChanged says how much of each source loaders can read at a time, after a
 // loader came or went, or a source joined.
 func (c *Core) readersChanged() {
-	if c.plan == nil || len(c.members.loaders) == 0 {
+	m := &c.members
+	if c.plan == nil || len(m.loaders) == 0 {
 		return
 	}
 	var ev plan.Readers
 	for i := range c.sources.indexed {
-		first, step, n := c.loadersOf(int32(i))
+		first, step, n := c.placesOf(int32(i))
 		r := plan.Reader{Group: first}
 		for k := range n {
-			l := c.members.loaders[first+k*step]
+			l := m.places[first+k*step].loader
+			if !m.reads(l) {
+				l = m.any()
+			}
 			r.Blocks += l.workers
 			r.Memory += l.buffer
 		}
@@ -81,25 +189,26 @@ func (c *Core) release(released []plan.Release) {
 	f.move(released, len(c.sources.specs))
 	c.data.release(released)
 	c.sources.release(released)
-	maps.DeleteFunc(c.members.wanted, func(b block, _ *loader) bool { // no loader reads it any more
-		return b.seq < f.bySource[b.source].before
-	})
+	over := func(b block) bool { return b.seq < f.bySource[b.source].before } // no loader reads it any more
+	maps.DeleteFunc(c.members.wanted, func(b block, _ *loader) bool { return over(b) })
+	maps.DeleteFunc(c.members.unread, func(b block, _ []*loader) bool { return over(b) })
 	n := len(loaders)
 	if n == 0 {
 		return
 	}
-	due := make([]bool, n)
+	due := map[*loader]bool{}
 	for _, r := range released {
-		first, step, _ := c.loadersOf(r.Source)
-		for i := first; i < n; i += step {
-			due[i] = true
+		first, step, _ := c.placesOf(r.Source)
+		for i := first; i < len(c.members.places); i += step {
+			p := &c.members.places[i]
+			due[p.loader], due[p.shadow] = true, c.cfg.Hot
 		}
 	}
 	for k := range min(releaseFanout, n) {
-		due[(int(f.changes%uint64(n))*releaseFanout+k)%n] = true
+		due[loaders[(int(f.changes%uint64(n))*releaseFanout+k)%n]] = true
 	}
-	for i, l := range loaders {
-		if due[i] {
+	for _, l := range loaders {
+		if due[l] {
 			r := f.movedSince(l.floors)
 			r.To, l.floors = l.session, f.changes
 			c.emit(r)

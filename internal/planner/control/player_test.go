@@ -23,8 +23,9 @@ var rewrite = flag.Bool("rewrite", false, "write what the core does into the tra
 // TestTranscripts plays testdata/*.txt: each command, and below it what the core
 // wants done. Commands:
 //
-//	job dp=2 constructors=1 loaders=1 ahead=2 window=30 web code   a job of these sources, each of 4 blocks of 4 samples; 2 rows per DP rank
-//	loader l0 | constructor c0 | left l0 | lost c0
+//	job dp=2 constructors=1 loaders=1 shadows=0 hot=0 ahead=2 window=30 absence=0 web code   a job of these sources, each of 4 blocks of 4 samples; 2 rows per DP rank
+//	loader l0 [HOST] | constructor c0 | left l0 | lost c0
+//	silent l0 SECONDS | heard l0
 //	indexed l0 web [other]      l0 has the files of web, or other ones than usual
 //	refused l0 web WHY          l0 cannot index web
 //	found web FILE PATH | notfound web FILE WHY
@@ -35,10 +36,14 @@ var rewrite = flag.Bool("rewrite", false, "write what the core does into the tra
 //	bad SOURCE SEQ N            a block has N bad records
 //	read                        loaders answer all reads that were asked of them
 //	assemble STEP               constructors have assembled all rows of a step
-//	ack DP STEP                 the ranks of a DP rank are done with the steps before
+//	ack DP STEP                 the ranks of a DP rank are done with the steps before, which were assembled
 //	admit c0 [ACKED [ADVANCED]] c0 answers all questions about ranks
 //	restart c0                  c0 is in the newest generation
-//	join j0 DP [beginning] [TOKEN]   rank DP joins, with the token that an answer gave
+//	join j0 DP [beginning] [TOKEN] [GENERATION:STEP]   rank DP joins, with the token that an answer gave, or where it stands
+//	planner                     another planner begins with the log as it is: its members come again
+//	again                       the log of the planner before is open
+//	readlog                     the log answers the first read of a position
+//	constructor c0 holds NEXT DP:ACKED... [generation=N]   c0 comes back with what it kept
 //	change a0 JSON [TOKEN] | save a0 STEP | locate a0 DP | withdraw a0
 //	tick SECONDS | fail WHY | status
 func TestTranscripts(t *testing.T) {
@@ -83,17 +88,20 @@ func playFile(t *testing.T, path string) {
 
 // player is a core and those around it.
 type player struct {
-	t       *testing.T
-	core    *Core
-	names   map[string]uint64 // of sessions and questions
-	last    uint64            // number given
-	reads   []Read
-	bad     map[block]int // bad records of blocks
-	writes  []uint64      // Persists under way
-	admits  map[Session][]Admit
-	tokens  map[string][]byte // that answers gave, by question
-	digests map[string][32]byte
-	asked   string // the question that is asked
+	t          *testing.T
+	core       *Core
+	names      map[string]uint64 // of sessions and questions
+	last       uint64            // number given
+	reads      []Read
+	bad        map[block]int // bad records of blocks
+	writes     []Persist     // under way
+	disk       disk
+	logReads   []int64  // reads of the log that were asked for
+	job        []string // words of the command
+	generation uint64   // of the last life
+	admits     map[Session][]Admit
+	tokens     map[string][]byte // that answers gave, by question
+	digests    map[string][32]byte
 }
 
 func newPlayer(t *testing.T) *player {
@@ -103,7 +111,8 @@ func newPlayer(t *testing.T) *player {
 func (p *player) do(command string) string {
 	words := strings.Fields(command)
 	if words[0] == "job" {
-		p.core = newCore(p.t, words[1:])
+		p.core, p.job = newCore(p.t, words[1:]), words[1:]
+		p.disk.reopen()
 		return ""
 	}
 	if words[0] == "status" {
@@ -140,7 +149,7 @@ func (p *player) do(command string) string {
 
 // newCore makes a job from words of the command `job`.
 func newCore(t *testing.T, words []string) *Core {
-	n := map[string]int{"dp": 2, "constructors": 1, "loaders": 1, "ahead": 2, "window": 30}
+	n := map[string]int{"dp": 2, "constructors": 1, "loaders": 1, "ahead": 2, "window": 30, "absence": 0}
 	var sources, weights []string
 	for _, w := range words {
 		if key, value, ok := strings.Cut(w, "="); ok {
@@ -161,7 +170,7 @@ func newCore(t *testing.T, words []string) *Core {
 		t.Fatal(err)
 	}
 	return New(Config{
-		Job: job, Plan: cfg, Loaders: n["loaders"], Constructors: n["constructors"], AllowRoots: job.Roots(), Window: Millis(n["window"]) * 1000,
+		Job: job, Plan: cfg, Loaders: n["loaders"], Shadows: n["shadows"], Hot: n["hot"] == 1, Constructors: n["constructors"], AllowRoots: job.Roots(), Window: Millis(n["window"]) * 1000, Absence: Millis(n["absence"]) * 1000,
 		Listing: func([]byte) (Listing, error) { return Listing{}, nil },
 	})
 }
@@ -221,19 +230,27 @@ func (p *player) events(words []string, command string) []Event {
 	rest := func(n int) string { return strings.Join(words[min(n, len(words)):], " ") }
 	switch words[0] {
 	case "loader":
-		return []Event{LoaderJoined{Session: Session(p.number(words[1])), Name: words[1], Address: words[1]}}
+		return []Event{LoaderJoined{Session: Session(p.number(words[1])), Name: words[1], Address: strings.Join(append(words[2:], words[1]), ":")}}
 	case "constructor":
-		return []Event{ConstructorJoined{Session: Session(p.number(words[1])), Name: words[1], Address: words[1]}}
+		return []Event{ConstructorJoined{Session: Session(p.number(words[1])), Name: words[1], Address: words[1], Held: p.heldBy(words[2:])}}
+	case "silent":
+		return []Event{Silent{p.session(words[1]), Millis(p.int(words, 2, 0)) * 1000}}
+	case "heard":
+		return []Event{Heard{p.session(words[1])}}
 	case "left", "lost":
 		return []Event{p.leaving(words[0], words[1])}
 	case "indexed":
 		return []Event{Indexed{Session: p.session(words[1]), Source: p.sourceNumber(words[2]), Blocks: 4, Manifest: manifestOf(rest(2))}}
 	case "refused":
-		return []Event{LoaderFailed{Source: p.sourceNumber(words[2]), Err: fault.Userf("%s", rest(3))}}
+		return []Event{LoaderFailed{Session: p.session(words[1]), Source: p.sourceNumber(words[2]), Block: -1, Err: fault.Userf("%s", rest(3))}}
+	case "unreadable":
+		return []Event{LoaderFailed{Session: p.session(words[1]), Source: p.sourceNumber(words[2]), Block: p.int(words, 3, 0), Err: fault.Userf("%s", rest(4))}}
 	case "found":
 		return []Event{FileFound{Source: p.sourceNumber(words[1]), Name: words[2], Path: words[3], Below: 100}}
 	case "notfound":
 		return []Event{FileFound{Source: p.sourceNumber(words[1]), Name: words[2], Problem: rest(3)}}
+	case "planner", "again", "readlog":
+		return p.lifeEvents(words)
 	case "log":
 		return []Event{p.logOpened(words)}
 	case "logfails":
@@ -246,7 +263,7 @@ func (p *player) events(words []string, command string) []Event {
 	case "read":
 		return p.readAll()
 	case "tick":
-		return []Event{Tick{p.core.now + Millis(p.int(words, 1, 0))*1000}}
+		return p.ticks(Millis(p.int(words, 1, 0)) * 1000)
 	case "fail":
 		return []Event{Failed{fault.Lostf("%s", rest(1))}}
 	case "idle":
@@ -255,21 +272,28 @@ func (p *player) events(words []string, command string) []Event {
 	return p.trainerEvents(words, command)
 }
 
+// ticks let time pass, as the shell does.
+func (p *player) ticks(d Millis) (events []Event) {
+	for now, end := p.core.now, p.core.now+d; now < end; {
+		now = min(now+500, end)
+		events = append(events, Tick{now})
+	}
+	return events
+}
+
 // trainerEvents are those of commands about ranks and their constructors.
 func (p *player) trainerEvents(words []string, command string) []Event {
 	switch words[0] {
 	case "assemble":
-		ev := plan.Assembled{Step: p.int(words, 1, 0)}
-		if p.core.job.steps[ev.Step] == nil {
-			p.t.Fatalf("step %d is not planned", ev.Step)
-		}
-		for row := range p.core.job.steps[ev.Step].Rows {
-			ev.Rows, ev.Digests = append(ev.Rows, uint32(row)), append(ev.Digests, sha256.Sum256(fmt.Append(nil, ev.Step, row)))
-		}
-		return []Event{Assembled{p.core.job.generation, ev}}
+		return []Event{p.assembled(p.int(words, 1, 0))}
 	case "ack":
 		dp := p.int(words, 1, 0)
-		return []Event{Acked{Generation: p.core.job.generation, Bucket: uint32(dp), Step: p.int(words, 2, 0), Slowest: Rank{DP: uint32(dp)}.String()}}
+		var events []Event // ranks are done with steps that were assembled
+		digested, _ := p.core.plan.Missing()
+		for step := digested; step < p.int(words, 2, 0) && p.core.job.steps[step] != nil; step++ {
+			events = append(events, p.assembled(step))
+		}
+		return append(events, Acked{Generation: p.core.job.generation, Bucket: uint32(dp), Step: p.int(words, 2, 0), Slowest: Rank{DP: uint32(dp)}.String()})
 	case "admit":
 		return p.admitAll(p.session(words[1]), p.int(words, 2, 0), uint64(p.int(words, 3, 0)))
 	case "restart":
@@ -282,6 +306,18 @@ func (p *player) trainerEvents(words []string, command string) []Event {
 		return []Event{Withdraw{p.names[words[1]]}}
 	}
 	return []Event{Ask{p.number(words[1]), p.question(words, command)}}
+}
+
+// assembled are the digests of all rows of a step.
+func (p *player) assembled(step int64) Event {
+	ev := plan.Assembled{Step: step}
+	if p.core.job.steps[step] == nil {
+		p.t.Fatalf("step %d is not planned", step)
+	}
+	for row := range p.core.job.steps[step].Rows {
+		ev.Rows, ev.Digests = append(ev.Rows, uint32(row)), append(ev.Digests, sha256.Sum256(fmt.Append(nil, step, row)))
+	}
+	return Assembled{p.core.job.generation, ev}
 }
 
 // admitAll answers all questions about ranks that a constructor was asked so far.
@@ -298,7 +334,13 @@ func (p *player) question(words []string, command string) Question {
 	case "join":
 		q := Join{Rank: Rank{DP: uint32(p.int(words, 2, 0))}}
 		for _, w := range words[3:] {
-			if q.Beginning = w == "beginning"; !q.Beginning {
+			generation, step, stands := strings.Cut(w, ":")
+			switch {
+			case stands:
+				q.At = &Position{uint64(p.int([]string{generation}, 0, 0)), p.int([]string{step}, 0, 0)}
+			case w == "beginning":
+				q.Beginning = true
+			default:
 				q.Token = p.tokens[w]
 			}
 		}
@@ -353,10 +395,11 @@ func (p *player) logOpened(words []string) Event {
 func (p *player) persisted(words []string) (events []Event) {
 	n := len(p.writes)
 	if words[0] == "failed" {
-		return []Event{Persisted{p.writes[0], fault.Lostf("%s", strings.Join(words[1:], " "))}}
+		return []Event{Persisted{p.writes[0].Seq, fault.Lostf("%s", strings.Join(words[1:], " "))}}
 	}
 	for range p.int(words, 1, int64(n)) {
-		events = append(events, Persisted{Seq: p.writes[0]})
+		w := p.writes[0]
+		events = append(events, Persisted{w.Seq, p.disk.write(p.core.id, w.Ops)})
 		p.writes = p.writes[1:]
 	}
 	return events
@@ -383,8 +426,10 @@ func (p *player) note(e Effect) {
 	switch e := e.(type) {
 	case Read:
 		p.reads = append(p.reads, e)
+	case ReadLog:
+		p.logReads = append(p.logReads, e.At)
 	case Persist:
-		p.writes = append(p.writes, e.Seq)
+		p.writes = append(p.writes, e)
 	case Admit:
 		p.admits[e.To] = append(p.admits[e.To], e)
 	case Answer:

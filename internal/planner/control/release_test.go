@@ -23,7 +23,8 @@ func TestRelease(t *testing.T) {
 				c.data.add()
 			}
 			for i := range loaders {
-				c.members.loaders = append(c.members.loaders, &loader{session: Session(i)})
+				c.members.loaders = append(c.members.loaders, &loader{session: Session(i), place: i})
+				c.members.places = append(c.members.places, place{loader: c.members.loaders[i]})
 			}
 			known, orders := make([][sources]int64, loaders), 0
 			var floors [sources]int64
@@ -38,7 +39,7 @@ func TestRelease(t *testing.T) {
 						known[r.To][s] = r.Before[k]
 					}
 				}
-				first, every, n := c.loadersOf(source)
+				first, every, n := c.placesOf(source)
 				for i := range n {
 					if at := first + i*every; known[at][source] != before {
 						t.Fatalf("loader %d of source %d knows block %d, not %d", at, source, known[at][source], before)
@@ -74,7 +75,7 @@ func TestReleaseAfterMove(t *testing.T) {
 	for range 2 {
 		c.data.add()
 	}
-	c.members.loaders = []*loader{{session: 1}}
+	c.members.loaders, c.members.places = []*loader{{session: 1}}, make([]place, 1)
 	c.release([]plan.Release{{Source: 0, Before: 100}})
 	c.members.floors.forget() // as move does
 	c.members.loaders = []*loader{{session: 2}}

@@ -14,7 +14,7 @@ import (
 
 // feedbackJob is a job whose policy decides at every step, for two DP ranks. ask reports a
 // loss, and returns the error and the changes made so far.
-func feedbackJob(t *testing.T) (core *control.Core, ask func(control.Report) (error, []string)) {
+func feedbackJob(t *testing.T) (core *control.Core, ask func(control.Report) (changes []string, err error)) {
 	t.Helper()
 	job, findings := jobspec.Parse("job.yaml", []byte(`
 name: losses
@@ -41,7 +41,7 @@ topology: {dp: 2, tp: 2}
 	}
 	core.Apply(control.Begin{})
 	asked := uint64(0)
-	return core, func(r control.Report) (error, []string) {
+	return core, func(r control.Report) ([]string, error) {
 		asked++
 		var err error
 		for _, e := range core.Apply(control.Ask{ID: asked, Question: r}) {
@@ -49,7 +49,7 @@ topology: {dp: 2, tp: 2}
 				err = a.Err
 			}
 		}
-		return err, core.Snapshot().Changes
+		return core.Snapshot().Changes, err
 	}
 }
 
@@ -71,7 +71,7 @@ func TestFeedbackDecidesOnce(t *testing.T) {
 		{lossOf(0, 0, 0), 0}, {lossOf(0, 0, 1), 0}, {lossOf(0, 1, 0), 1}, {lossOf(0, 1, 1), 1},
 		{lossOf(1, 1, 0), 1}, {lossOf(0, 0, 0), 1}, {lossOf(1, 0, 0), 2}, {lossOf(1, 1, 1), 2},
 	} {
-		err, made := ask(r.report)
+		made, err := ask(r.report)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,7 +91,7 @@ func TestReportRefuses(t *testing.T) {
 	unknown.Sources[0] = "wbe"
 	short.Tokens = short.Tokens[:1]
 	for want, r := range map[string]control.Report{`did you mean "web"?`: unknown, "2 sources, 2 losses and 1": short} {
-		if err, _ := ask(r); fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), want) {
+		if _, err := ask(r); fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want a user error with %q", err, want)
 		}
 	}

@@ -100,12 +100,10 @@ func (c *Core) isBeginning(j *join) bool {
 	return ok && !j.foreign && b.digest == j.token.Digest && b.state.Same(j.state)
 }
 
-// enterRank notes a join that is granted, and tells all constructors, which know by it what
-// ranks did after it.
+// enterRank notes a join that is granted with its position, and tells all constructors, which
+// know by it what ranks did after it.
 func (c *Core) enterRank(j *join) {
-	c.roster.grants++
-	a := arrival{j.req.Rank, j.number, c.job.generation, j.state.Step, c.roster.grants}
-	c.roster.last[j.req.Rank] = a
+	a := c.arrived(j)
 	if len(j.req.Token) > 0 {
 		c.roster.resume = a
 	}
@@ -116,8 +114,16 @@ func (c *Core) enterRank(j *join) {
 	if len(c.job.began) > maxBeginnings {
 		delete(c.job.began, slices.Min(slices.Collect(maps.Keys(c.job.began))))
 	}
+}
+
+// arrived notes a join that is granted, and tells all constructors.
+func (c *Core) arrived(j *join) arrival {
+	c.roster.grants++
+	a := arrival{j.req.Rank, j.number, c.job.generation, j.state.Step, c.roster.grants}
+	c.roster.last[j.req.Rank] = a
 	c.raise(onRoster)
 	c.sendAll(func(m *constructor) Effect { return Entered{m.session, j.number} })
+	return a
 }
 
 // wait is what a rank knew when it began to wait for others.
@@ -131,7 +137,7 @@ type wait struct {
 
 // mayWait says whether a join could be one that has to wait for others.
 func (c *Core) mayWait(j *join) bool {
-	return c.job.positioned && len(j.req.Token) == 0 && !j.req.Beginning && c.fetches(j.req.Rank)
+	return c.job.positioned && len(j.req.Token) == 0 && j.req.At == nil && !j.req.Beginning && c.fetches(j.req.Rank)
 }
 
 // granted says whether a join whose token was read may go on now. If not it is to be asked again.

@@ -32,8 +32,8 @@ func (s *saving) try(a *asked) (Reply, bool, error) {
 		s.reached = c.plan != nil && c.job.positioned && s.step <= c.plan.Planned()
 	}
 	if !s.reached {
-		c.wait(onMembers | onMove | onPlanned | onTick)
-		if c.now-a.since < reachTime {
+		c.wait(onMembers | onMove | onPlanned | onTick | onLog)
+		if c.now-a.since < reachTime || c.comesAgain(s.step) {
 			return nil, false, nil
 		}
 		planned := int64(0)

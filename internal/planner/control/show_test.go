@@ -14,7 +14,7 @@ func (p *player) show(e Effect) string {
 	case AddSource:
 		return to(e.To, "source %d joins: %s", e.Source, e.Spec.Name)
 	case Index:
-		return to(e.To, "index %s", p.source(e.Source))
+		return to(e.To, "index %s%s", p.source(e.Source), map[bool]string{true: " ahead"}[e.Ahead])
 	case Frozen:
 		return to(e.To, "the files of %s are %x", p.source(e.Source), e.Manifest[:3])
 	case Bans:
@@ -30,7 +30,7 @@ func (p *player) show(e Effect) string {
 	case Joined:
 		return to(e.To, "source %s joins", e.Name)
 	case Placement:
-		return to(e.To, "loaders are %s", strings.Join(e.Loaders, " "))
+		return to(e.To, "loaders are %s", e.text())
 	case Entered:
 		return to(e.To, "join %d is granted", e.Join)
 	case Admit:
@@ -49,8 +49,24 @@ func (p *player) show(e Effect) string {
 	return p.showOther(e)
 }
 
+func (e Placement) text() string {
+	text := strings.Join(e.Loaders, " ")
+	for _, i := range e.Suspects {
+		text += fmt.Sprintf(", not place %d", i)
+	}
+	for i, s := range e.Shadows {
+		if s != "" {
+			text += fmt.Sprintf(", %s beside %d", s, i)
+		}
+	}
+	return text
+}
+
 func (e Restart) how() string {
 	text := ""
+	if e.Continues {
+		text += ", which goes on"
+	}
 	if e.Remeshed {
 		text += ", for another mesh"
 	}
@@ -78,6 +94,8 @@ func (p *player) showOther(e Effect) string {
 			out.WriteString("log <- " + showOp(op) + "\n")
 		}
 		return out.String()
+	case ReadLog:
+		return fmt.Sprintf("log <- read what leads to step %d\n", e.At)
 	case ReadDigest:
 		return fmt.Sprintf("log <- read the digest of step %d\n", e.Step)
 	case Ended:
@@ -121,8 +139,35 @@ func showOp(op Op) string {
 		return "change " + op.Change.String()
 	case SetDigest:
 		return fmt.Sprintf("digest of step %d", op.Step)
+	case BeginGeneration:
+		return fmt.Sprintf("generation %d begins at step %d", op.Number, op.Step)
 	case Truncate:
 		return fmt.Sprintf("forget steps from %d on", op.From)
 	}
 	return "?"
+}
+
+// recipient is the member that an effect is for.
+func recipient(e Effect) (Session, bool) {
+	switch e := e.(type) {
+	case AddSource:
+		return e.To, true
+	case Index:
+		return e.To, true
+	case Frozen:
+		return e.To, true
+	case Bans:
+		return e.To, true
+	case Find:
+		return e.To, true
+	case Read:
+		return e.To, true
+	case Release:
+		return e.To, true
+	case Seat:
+		return e.To, true
+	case Failure:
+		return e.To, true
+	}
+	return addressee(e)
 }

@@ -31,6 +31,8 @@ type Snapshot struct {
 	Changes      []string
 	Sources      []SourceStatus
 	Loaders      []Member
+	Promotions   int // of shadows that took the place of a loader
+	ReadAgain    int // blocks that loaders were asked to read again, as others that had them were lost
 	Constructors []Member
 }
 
@@ -38,7 +40,9 @@ type Snapshot struct {
 type Member struct {
 	Session       Session
 	Name, Address string
-	Buckets       []uint32 // DP ranks that a constructor serves
+	Buckets       []uint32 // DP ranks that a constructor serves; a spare one serves none
+	Suspect       string   // why others are asked in its place; "" if it is trusted
+	Place         int      // of a loader: its share of the reading; -1: it is a shadow
 }
 
 // SourceStatus is the ledger of one source.
@@ -93,11 +97,12 @@ func (c *Core) Snapshot() Snapshot {
 		s.Sources = append(s.Sources, c.sourceStatus(i))
 	}
 	c.shares(s.Sources)
+	s.Promotions, s.ReadAgain = c.members.promotions, c.members.again
 	for _, l := range c.members.loaders {
-		s.Loaders = append(s.Loaders, Member{Session: l.session, Name: l.name, Address: l.address})
+		s.Loaders = append(s.Loaders, Member{Session: l.session, Name: l.name, Address: l.address, Place: l.place, Suspect: l.why})
 	}
-	for _, m := range c.members.present() {
-		s.Constructors = append(s.Constructors, Member{m.session, m.name, m.address, m.buckets})
+	for _, m := range slices.Concat(c.members.present(), c.members.spares) {
+		s.Constructors = append(s.Constructors, Member{Session: m.session, Name: m.name, Address: m.address, Buckets: m.buckets, Suspect: m.why})
 	}
 	return s
 }
@@ -131,15 +136,17 @@ func (c *Core) Holdup() string {
 // missingMember names what has to be there before steps are planned; "" if all is.
 func (c *Core) missingMember() string {
 	for i, x := range c.sources.indexed {
-		switch n := len(c.members.loaders); {
+		switch n := c.members.primaries(); {
 		case n < c.cfg.Loaders && c.plan == nil:
 			return fmt.Sprintf("loaders: %d of %d are connected", n, c.cfg.Loaders)
 		case x == nil:
 			return fmt.Sprintf("source %q to be indexed", c.sources.specs[i].Name)
 		}
 	}
-	if i := slices.Index(c.members.constructors, nil); i >= 0 {
-		return fmt.Sprintf("constructor %d of %d to connect", i, len(c.members.constructors))
+	for i, m := range c.members.constructors {
+		if m == nil && c.members.stands[i].in == nil {
+			return fmt.Sprintf("constructor %d of %d to connect", i, len(c.members.constructors))
+		}
 	}
 	if c.plan == nil {
 		return "the log to be opened"

@@ -160,8 +160,8 @@ func (c *Core) know(n int, entry []byte) (ready bool, err error) {
 
 // index has a source indexed by the loader that reads it first.
 func (c *Core) index(i int) {
-	if len(c.members.loaders) > 0 {
-		c.emit(Index{c.loaderOf(block{source: int32(i)}).session, i})
+	if l := c.loaderOf(block{source: int32(i)}); l != nil {
+		c.emit(Index{To: l.session, Source: i})
 	}
 }
 
@@ -177,7 +177,9 @@ func (c *Core) loaderFailed(ev LoaderFailed) {
 		c.start() // that may wait for it
 		return
 	}
-	c.fail(ev.Err)
+	if !c.readElsewhere(ev) {
+		c.fail(ev.Err)
+	}
 }
 
 // sourceIndexed takes what a loader says its files of a source are: the first one's are
@@ -208,6 +210,9 @@ func (c *Core) freeze(l *loader, ev *Indexed) {
 	}
 	for _, other := range c.members.loaders {
 		c.emit(Frozen{other.session, ev.Source, ev.Manifest})
+		if other.place == noPlace {
+			c.emit(Index{To: other.session, Source: ev.Source, Ahead: true})
+		}
 	}
 	c.raise(onSources)
 }
@@ -235,9 +240,9 @@ func (c *Core) fileOf(b *change.Record) (path string, err error) {
 	}
 	key := fileName{i, b.File}
 	found, asked := c.sources.found[key]
-	if !asked && len(c.members.loaders) > 0 {
+	if l := c.loaderOf(block{source: int32(i)}); !asked && l != nil {
 		c.sources.found[key] = nil
-		c.emit(Find{c.loaderOf(block{source: int32(i)}).session, i, b.File})
+		c.emit(Find{l.session, i, b.File})
 	}
 	if found == nil {
 		c.wait(onFiles)

@@ -21,7 +21,6 @@ type driver struct {
 	core    *plan.Core
 	wanted  []plan.Want
 	bans    []plan.Ban
-	lengths map[string]int64 // blocks of sources that joined
 	steps   []*plan.Step
 	states  map[int64]plan.State
 	made    []plan.Change

@@ -171,10 +171,14 @@ type Changed struct{ Change Change }
 type Cancelled struct{ Change Change }
 
 // Rewind moves the job to another position: that of a resume token. Digest is
-// the chain value there.
+// the chain value there. A core that goes on where another one stopped plans the steps
+// before Until whoever is done with what, for they were planned before, and has the chain
+// values Known of the positions that follow.
 type Rewind struct {
 	State  State
 	Digest [32]byte
+	Known  [][32]byte
+	Until  int64
 }
 
 func (BlockRead) event() {}
@@ -234,6 +238,7 @@ type Core struct {
 	sources []source
 	readers []Reader // of each source; none is known of those that are not there
 	digests digests
+	until   int64 // steps before it are planned however far the trainers are
 	ended   int64 // the step that does not exist; -1 while unknown
 	failed  error
 	packer  balance.Packer
@@ -270,12 +275,13 @@ func New(cfg Config) *Core {
 		cfg.Mesh = mesh.Single()
 	}
 	c := &Core{cfg: cfg}
-	c.reset(Start(len(cfg.Sources)), cfg.Root)
+	c.reset(Rewind{State: Start(len(cfg.Sources)), Digest: cfg.Root})
 	return c
 }
 
-func (c *Core) reset(s State, digest [32]byte) {
-	c.state, c.acked, c.ended = s.Clone(), s.Step, -1
+func (c *Core) reset(to Rewind) {
+	s := to.State
+	c.state, c.acked, c.ended, c.until = s.Clone(), s.Step, -1, to.Until
 	c.window = map[int64]State{s.Step: s.Clone()}
 	c.sources = nil
 	for _, src := range c.cfg.Sources {
@@ -288,7 +294,7 @@ func (c *Core) reset(s State, digest [32]byte) {
 	for _, b := range all.Bans {
 		c.ban(b)
 	}
-	c.digests = newDigests(s.Step, digest)
+	c.digests = newDigests(s.Step, to.Digest, to.Known)
 	c.pending, c.step, c.prepared = nil, prelude{}, false
 }
 
@@ -314,7 +320,7 @@ func (c *Core) Apply(ev Event) []Effect {
 		case Cancelled:
 			c.cancel(ev.Change)
 		case Rewind:
-			c.reset(ev.State, ev.Digest)
+			c.reset(ev)
 		case Readers:
 			c.readers = ev.Of
 			return // the next step looks ahead by it
@@ -411,7 +417,7 @@ func (c *Core) change(ch Change) {
 // advance plans steps while the limit allows it and the samples are known, and looks
 // ahead in source read, of which a block was read; in all if there may be more to see.
 func (c *Core) advance(read int32) {
-	for c.failed == nil && c.ended < 0 && c.state.Step-c.acked < c.cfg.Ahead {
+	for c.failed == nil && c.ended < 0 && (c.state.Step-c.acked < c.cfg.Ahead || c.state.Step < c.until) {
 		c.begin()
 		step, end := c.next()
 		if end {
@@ -475,8 +481,8 @@ func (c *Core) publish(step *Step) {
 	c.step, c.prepared = prelude{}, false
 	c.state = step.After.Clone()
 	c.window[c.state.Step] = step.After
-	c.digests.expect(step.Step, len(step.Rows))
 	c.emit(Publish{step})
+	c.expect(step)
 }
 
 func (c *Core) name(i int32) string { return c.sources[i].Name }

@@ -13,20 +13,33 @@ type digests struct {
 	chain  map[int64][32]byte // chain values from the acked position to head
 	open   map[int64][][32]byte
 	filled map[int64]map[uint32]bool
+	early  map[int64][]Assembled // of steps that are not planned yet
 }
 
-func newDigests(step int64, digest [32]byte) digests {
-	return digests{
+// newDigests begins the chain at a position, with those of the positions that follow it as
+// far as they are known.
+func newDigests(step int64, digest [32]byte, known [][32]byte) digests {
+	d := digests{
 		rows:   map[int64]int{},
 		head:   step,
 		chain:  map[int64][32]byte{step: digest},
 		open:   map[int64][][32]byte{},
 		filled: map[int64]map[uint32]bool{},
+		early:  map[int64][]Assembled{},
 	}
+	for _, digest := range known {
+		d.head++
+		d.chain[d.head] = digest
+	}
+	return d
 }
 
 // expect says how many rows a step has.
-func (d *digests) expect(step int64, rows int) { d.rows[step] = rows }
+func (d *digests) expect(step int64, rows int) {
+	if step >= d.head {
+		d.rows[step] = rows
+	}
+}
 
 // add notes the digests of some rows. A row that was reported before must have the
 // same digest: another one means that a batch was not a function of its step.
@@ -84,7 +97,27 @@ func (d *digests) forget(step int64) {
 	}
 }
 
+// expect says how many rows a step has, and takes what was reported of them before.
+func (c *Core) expect(step *Step) {
+	c.digests.expect(step.Step, len(step.Rows))
+	early := c.digests.early[step.Step]
+	delete(c.digests.early, step.Step)
+	for _, ev := range early {
+		c.assembled(ev)
+	}
+}
+
+// isEarly says whether rows are of a step that is planned once more: a constructor that had
+// them in the life of another core may be faster than this one.
+func (c *Core) isEarly(step int64) bool {
+	return step >= max(c.state.Step, c.digests.head) && step < max(c.until, c.acked+2*c.cfg.Ahead)
+}
+
 func (c *Core) assembled(ev Assembled) {
+	if c.isEarly(ev.Step) {
+		c.digests.early[ev.Step] = append(c.digests.early[ev.Step], ev)
+		return
+	}
 	if err := c.digests.add(ev); err != nil {
 		c.fail(err)
 		return

@@ -66,7 +66,7 @@ func (f *follower) published(s *plan.Step) {
 		f.d.t.Fatalf("the position before step %d is gone", s.Step)
 	}
 	if f.d.rng.IntN(6) == 0 {
-		f.state = f.frame(token.EncodeFrame(f.job, before))
+		f.state = f.frame(token.EncodeFrame(f.job, before, [32]byte{}))
 	}
 	f.state.Pending = nil
 	for _, ch := range f.d.made {

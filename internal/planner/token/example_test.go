@@ -59,7 +59,7 @@ func ExampleReplay() {
 			before, _ := core.State(e.Step.Step)
 			var frame []byte
 			if log.FrameDue(e.Step.Step) {
-				frame = token.EncodeFrame(job, before)
+				frame = token.EncodeFrame(job, before, [32]byte{})
 			}
 			if err := log.Append(e.Step.Step, token.NewRecord(e.Step, before).Encode(), frame); err != nil {
 				fmt.Println(err)

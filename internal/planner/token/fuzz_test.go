@@ -151,7 +151,7 @@ func FuzzTokenOfPosition(f *testing.F) {
 			t.Fatal("the same position has another token")
 		}
 		s.Pending = nil
-		if at, err = Decode(job, EncodeFrame(job, s)); err != nil || differ(s, at.state(), true) != "" {
+		if at, err = Decode(job, EncodeFrame(job, s, [32]byte{})); err != nil || differ(s, at.state(), true) != "" {
 			t.Fatalf("key frame: %s, %v: %+v became %+v", differ(s, at.state(), true), err, s, at)
 		}
 	})
@@ -228,7 +228,8 @@ func anyRecord(rng *rand.Rand) *Record {
 		r.Skips = append(r.Skips, Skip{rng.Int32(), number(), "file", number(), "a reason"})
 		r.Passed = append(r.Passed, [2]plan.Ref{ref(i), ref(i)})
 		r.Parts = append(r.Parts, plan.Part{Substep: rng.Int32(), Units: number(), Ended: [][]int32{nil, {1}, {2, 3}}[rng.IntN(3)]})
-		r.Deficits = append(r.Deficits, number()-number())
+		positive, negative := number(), -number()
+		r.Deficits = append(r.Deficits, positive+negative)
 	}
 	if n > 0 {
 		r.Parts[n-1].Units = 0

@@ -78,7 +78,7 @@ type Position struct {
 	// number yet; of a source that joined it has the name, whether there is a limit
 	// (1), the share, the entry and the manifest. Resolve completes it.
 	State   plan.State
-	Digest  [32]byte        // the chain value there; zeros in a key frame
+	Digest  [32]byte        // the chain value there; in a key frame zeros, but for the first of a log
 	Pending []change.Change // made, but for steps to come
 }
 
@@ -123,11 +123,12 @@ func Encode(job Job, tree *mesh.Tree, s plan.State, digest [32]byte) []byte {
 }
 
 // EncodeFrame writes a position as a key frame of the log: a token without job name
-// and mesh, since a log may go on under another name, without digest and pending
-// changes, which the log has apart, and with all bits of counters.
-func EncodeFrame(job Job, s plan.State) []byte {
+// and mesh, since a log may go on under another name, without pending changes, which the
+// log has apart, and with all bits of counters. The chain value is that of the position if
+// nothing else in the log has it, which is so for the first step of one, and zeros else.
+func EncodeFrame(job Job, s plan.State, digest [32]byte) []byte {
 	job.Name, s.Pending = "", nil
-	return encode(job, nil, s, [32]byte{}, countBits[:1])
+	return encode(job, nil, s, digest, countBits[:1])
 }
 
 // encode keeps the first of these numbers of bits of counters that the token has room for,

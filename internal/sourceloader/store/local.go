@@ -203,7 +203,6 @@ func localPath(uri string) (string, error) {
 
 // fetches are commands that copy the files of a scheme to this machine.
 var fetches = map[string]string{
-	"s3":    "aws s3 sync s3://BUCKET/PATH DIR",
 	"gs":    "gcloud storage rsync --recursive gs://BUCKET/PATH DIR",
 	"hf":    "hf download --repo-type dataset REPO --local-dir DIR",
 	"http":  "curl -O URL",
@@ -216,7 +215,7 @@ func noScheme(uri, scheme string) error {
 	if fetch := fetches[strings.ToLower(scheme)]; fetch != "" {
 		how = ", such as with `" + fetch + "`"
 	}
-	return fault.Userf("%s: only local files are read, not %s://: mount the storage, or copy the files to this machine%s, and name the folder (valid: a path or file:///path)",
+	return fault.Userf("%s: only local files and buckets (s3://) are read, not %s://: mount the storage, or copy the files to this machine%s, and name the folder (valid: a path, file:///path or s3://BUCKET/PATH)",
 		uri, scheme, how)
 }
 

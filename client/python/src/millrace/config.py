@@ -6,7 +6,8 @@ import numbers
 import operator
 import os
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from millrace import messages
@@ -123,6 +124,25 @@ class Config:
         place: Rank = getattr(self, name)
         return place
 
+    def placed(self, places: Mapping[str, int]) -> Config:
+        """Returns the configuration of another place: ``{"dp_rank": 1, "dp_size": 3}``.
+
+        Raises UserError for names that are none of an axis, and if no size is among them.
+        """
+        names = [f"{axis}_{what}" for axis in AXES for what in ("rank", "size")]
+        for name in places:
+            if name not in names:
+                raise UserError(f"{name} is no place in a mesh: valid are {', '.join(names)}")
+        if not any(name.endswith("_size") for name in places):
+            raise UserError("give the size of an axis that changes, such as dp_size=3")
+
+        def at(axis: str) -> Rank:
+            now = self.axis(axis)
+            rank, size = places.get(f"{axis}_rank", now.rank), places.get(f"{axis}_size", now.size)
+            return Rank.of(axis, rank, size)
+
+        return replace(self, dp=at("dp"), cp=at("cp"), pp=at("pp"), tp=at("tp"))
+
     def who(self) -> str:
         """Names the rank in messages, as the service does."""
         return "rank " + " ".join(f"{axis}={self.axis(axis).rank or 0}" for axis in AXES)
@@ -143,12 +163,15 @@ def pick_address(address: str | None) -> str:
     found = address or os.environ.get("MILLRACE_ADDR", "")
     if not found:
         raise UserError("no address: give host:port of the planner, or set MILLRACE_ADDR")
-    match = ADDRESS.fullmatch(found) if isinstance(found, str) else None
-    if match is None or not 0 < int(match["port"] or 1) < 1 << 16:
-        raise UserError(
-            f"the address is {found!r}: give host:port of the planner, such as "
-            "'127.0.0.1:7070', or unix:path"
-        )
+    for at, one in enumerate(found.split(",") if isinstance(found, str) else [found]):
+        text = one.lstrip() if at and isinstance(one, str) else one
+        match = ADDRESS.fullmatch(text) if isinstance(text, str) else None
+        if match is None or not 0 < int(match["port"] or 1) < 1 << 16:
+            raise UserError(
+                f"the address is {found!r}: give host:port of the planner, such as "
+                "'127.0.0.1:7070', or unix:path; commas separate those of planners that may "
+                "take its place"
+            )
     return found
 
 

@@ -32,7 +32,8 @@ def connect(
 ) -> Loader:
     """Returns the loader of one rank. It connects at its first use.
 
-    address: host:port of the planner; default $MILLRACE_ADDR.
+    address: host:port of the planner; default $MILLRACE_ADDR. Commas separate the addresses of
+        planners that may take its place: each is tried in turn.
     job, identity: refuse a service that serves another job, or another spec.
     *_rank: this rank's coordinates. An axis that is left out counts as rank 0;
         if the job has several ranks on it, joining is refused. dp_rank may be

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 import weakref
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from millrace import feedback, lineage, rpc, state
@@ -381,6 +382,38 @@ class Loader(state.StateNames):
         self._disconnect()
         self._closed = False
         self._reset(loaded)
+
+    def remesh(self, step: int, **places: int) -> None:
+        """Has the job go on from a step with another mesh, this loader as a rank of it.
+
+            loader.remesh(step, dp_rank=1, dp_size=3)
+
+        For ranks that are lost, or come. Those that are left agree on the step that all of
+        them can go on from: the next one that their models have not learned from. Then each
+        calls this with the same step and sizes, and with its own rank. The first call changes
+        the topology, the others find it changed. Global batches stay what they were: only who
+        gets which part of them changes. What any rank was given from that step on is void,
+        and comes again.
+
+        step: whole steps that the models have learned from. The service must still have it:
+            no earlier one than the first that not all ranks of the old mesh are done with.
+        places: ``dp_rank``, ``dp_size``, ``cp_rank``, ``cp_size``, ``pp_rank``, ``pp_size``,
+            ``tp_rank``, ``tp_size``, as for connect(). What is left out stays as it is.
+
+        Ranks that come new connect() with their place, and load the state of that step.
+        After LostError, which comes within ``timeout`` seconds, it may be called again.
+        UserError for a mesh that the job cannot have, and for a step that is gone.
+        """
+        self._check_open()
+        config = self._config.placed(places)
+        token = self.state_at(whole("step", step), 0)["token"]
+        sizes = {name[:2]: places[name] for name in places if name.endswith("_size")}
+        change = {"topology": sizes, "reason": "ranks were lost or came"}
+        until = time.monotonic() + self._config.timeout
+        self._connected().change(json.dumps(change).encode(), token, until)
+        self._config = replace(config, start="")
+        self.load_state_dict(state.make(step, 0, token))
+        self._joined()
 
     # ---- life ----
 

@@ -12,9 +12,12 @@ from millrace.wire import Message, WireError, field, fields
 PLANNER = "/millrace.v1.Planner/"
 CONSTRUCTOR = "/millrace.v1.Constructor/"
 
-# The version of the protocol between trainers and a service, as in internal/rpc/protocol.go.
-# Client and service refuse any other.
-PROTOCOL = 2
+# The versions of the protocol between trainers and a service that this client speaks, the
+# newest and the oldest, as in internal/rpc/protocol.go. The service chooses one.
+PROTOCOL, OLDEST = 3, 2
+
+# The first version in which a rank joins again by its position, without a token.
+BY_POSITION = 3
 
 
 @dataclass
@@ -44,6 +47,24 @@ class JoinRequest(Message):
     token: bytes = field(5, "bytes")
     start: int = field(8, "uint")
     protocol: int = field(9, "uint")
+    epoch: int = field(11, "uint")  # the highest that the client heard of
+    newest: int = field(15, "uint")
+
+
+@dataclass
+class Position(Message):
+    generation: int = field(1, "uint")
+    step: int = field(2, "uint")
+
+
+@dataclass
+class JoinAgainRequest(JoinRequest):
+    """A JoinRequest of a rank that joined before: it says where it stands.
+
+    A class of its own, as a message in a message is always sent.
+    """
+
+    at: Position = field(10, "message", message=Position)
 
 
 # JoinRequest.start: the enum Start.
@@ -65,6 +86,7 @@ class JoinReply(Message):
     token: bytes = field(11, "bytes")
     join: int = field(13, "uint")
     protocol: int = field(14, "uint")
+    epoch: int = field(15, "uint")  # of the planner
 
 
 @dataclass
@@ -90,6 +112,7 @@ class BatchRequest(Message):
     acked: int = field(4, "uint")
     rank: Coordinates = field(5, "message", message=Coordinates)
     join: int = field(6, "uint")
+    hears: bool = field(7, "bool")  # frames that say what is waited for
 
 
 @dataclass
@@ -209,9 +232,19 @@ class ResumeToken(Message):
 
 
 @dataclass
+class Waiting(Message):
+    reason: str = field(1, "string")
+
+
+@dataclass
 class Frame(Message):
     header: bytes = field(1, "bytes")
     body: bytes = field(2, "bytes")
+    waiting: Waiting = field(3, "message", message=Waiting)
+
+
+# The first byte of a frame that has nothing but what the service waits for.
+WAITING = 3 << 3 | 2
 
 
 def split_frame(frame: bytes) -> tuple[memoryview, memoryview]:

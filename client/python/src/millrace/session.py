@@ -4,8 +4,9 @@ The session knows addresses, generations and retries; it keeps no batch and
 decides no order. Its methods may be called from several threads.
 
 Requests name a step, so all are repeated freely. A request that fails twice in
-a row, or that the service calls stale (ABORTED), joins again first: the planner
-then names the current constructor and generation.
+a row, or that the service calls stale (ABORTED), joins again first, at the
+trainer's position: the planner then names the current constructor and
+generation. While there is no planner, the constructor is asked on.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import grpc
 
 from millrace import messages, rpc
 from millrace.access import Access, Channel
+from millrace.attention import Attention
 from millrace.config import AXES, BEGINNING, Config, Mesh
 from millrace.errors import BugError, Error, LostError, UserError, with_code
 from millrace.receive import Step, receive
@@ -37,19 +39,30 @@ WAIT_LOG_AFTER, WAIT_LOG_EVERY = 10.0, 60.0
 # Seconds that the service's status may take.
 STATUS_TIME = 5.0
 
+# Seconds that the first attempt to join again may take, and by which each later one may take
+# longer. A planner that is there answers in less, unless it waits for others.
+REJOIN_TIME = 10.0
+
+# The code of a call that was given up since the service said nothing at all on it.
+SILENT = "SILENT"
+SILENT_TEXT = (
+    "it has said nothing for seconds: it is stopped, or the network between does not carry what "
+    "it says"
+)
+
 # Tokens kept by step: one per recent checkpoint, a few KB each.
 TOKENS_KEPT = 16
 
 
 def check_protocol(theirs: int, what: str) -> None:
-    """Raises UserError for a service of another version, and says which side to upgrade."""
-    ours = messages.PROTOCOL
-    if theirs == ours:
+    """Raises UserError for a version that this client does not speak, and says what to upgrade."""
+    oldest, newest = messages.OLDEST, messages.PROTOCOL
+    if oldest <= theirs <= newest:
         return
-    older, newer = ("service", "client") if theirs < ours else ("client", "service")
+    older, newer = ("service", "client") if theirs < oldest else ("client", "service")
     raise UserError(
-        f"{what}: the {older} is older than the {newer} (protocol {max(theirs, 1)} of the "
-        f"service, {ours} of this client): upgrade the {older}"
+        f"{what}: the {older} is older than the {newer} (the service speaks protocol "
+        f"{max(theirs, 1)}, this client {oldest} to {newest}): upgrade the {older}"
     )
 
 
@@ -67,10 +80,18 @@ class Session:
         self._start = (token, step)
         self._closed = threading.Event()
         self._joining = threading.Lock()
+        self._attention = Attention()
         self._reply: messages.JoinReply | None = None
         self._stale = True
-        self._channels: dict[str, Channel] = {}
-        self._access = Access(config.address, config.access_key_file, config.tls.used())
+        self._elsewhere = False  # the constructor said that the rank has to join again
+        self._doubt = False  # a join was lost, and may have made the one before void
+        self._rejoins = 0  # attempts in a row
+        self._epoch = 0  # the highest that was heard of
+        self._planners = [one.strip() for one in config.address.split(",")]
+        self._at = 0  # of _planners, modulo their number: which one answered last
+        self._channels: dict[tuple[str, str], Channel] = {}
+        tls = config.tls.used()
+        self._access = {one: Access(one, config.access_key_file, tls) for one in self._planners}
         self._guard = threading.Lock()  # of _channels, acked and told
 
     @property
@@ -82,6 +103,7 @@ class Session:
         self._closed.set()
         if rpc.forked():
             return  # the connections belong to the parent
+        self._attention.close()
         with self._guard:
             channels, self._channels = self._channels, {}
         for channel in channels.values():
@@ -101,28 +123,76 @@ class Session:
         if not self._joining.acquire(timeout=seconds):
             raise self.lost or LostError(f"{self.config.who()} is still joining")
         try:
-            if self._stale or self._reply is None:
-                self._reply = self._join(seconds)
+            if self._reply is None:
+                self._reply = self._join(self._join_request(), seconds)
                 self._stale = False
+            elif self._stale:
+                self._rejoin(self._reply, seconds)
             return self._reply
         finally:
             self._joining.release()
 
-    def _join(self, seconds: float) -> messages.JoinReply:
-        request = messages.JoinRequest(
-            job=self.config.job,
-            identity=self.config.identity,
-            rank=self._coordinates(),
-            mesh=self._mesh_given(),
-            token=self._join_token(seconds),
-            protocol=messages.PROTOCOL,
-        )
-        if self.config.start == BEGINNING and not request.token:  # later it goes on where it is
+    def _rejoin(self, before: messages.JoinReply, seconds: float) -> None:
+        """Joins again. Without a planner the constructor is asked on, unless it has refused."""
+        self._rejoins += 1
+        self._doubt = True
+        try:
+            self._reply = self._join_at(before, min(seconds, self._rejoins * REJOIN_TIME))
+        except LostError as error:
+            if self._elsewhere:
+                raise
+            self._note(error)
+            return
+        self._stale = self._elsewhere = self._doubt = False
+        self._rejoins = 0
+
+    def _join_request(self) -> messages.JoinRequest:
+        """Returns the request of the first join."""
+        request = messages.JoinRequest(token=self._start[0], protocol=messages.OLDEST)
+        if self.config.start == BEGINNING and not request.token:
             request.start = messages.START_BEGINNING
+        return request
+
+    def _join_at(self, before: messages.JoinReply, seconds: float) -> messages.JoinReply:
+        """Joins again where the trainer is.
+
+        The rank says its position and, if it knows it, the token there; never an older one:
+        joining with that would move the whole job back. A service that does not take positions
+        is asked for the token; so is one without a log that does not know this one, as ranks
+        that come with tokens may teach it.
+        """
+        token = self.tokens.get(self.acked, b"")
+        if before.protocol >= messages.BY_POSITION:
+            at = messages.Position(before.generation, self.acked)
+            # One before it would take a request without a token for that of a rank that begins.
+            oldest = messages.OLDEST if token else messages.BY_POSITION
+            request = messages.JoinAgainRequest(token=token, at=at, protocol=oldest)
+            try:
+                return self._join(request, seconds)
+            except UserError:
+                if token or self._epoch:
+                    raise
+        token = token or self._fetch_token(self.acked, seconds)
+        return self._join(messages.JoinRequest(token=token, protocol=messages.OLDEST), seconds)
+
+    def _join(self, request: messages.JoinRequest, seconds: float) -> messages.JoinReply:
+        request.job = self.config.job
+        request.identity = self._reply.identity if self._reply else self.config.identity
+        request.rank = self._coordinates()
+        request.mesh = self._mesh_given()
+        request.newest, request.epoch = messages.PROTOCOL, self._epoch
         what = f"{self.config.who()} joining at {self.config.address}"
         reply = self._planner("Join", request, messages.JoinReply, seconds, what)
+        if reply.epoch < self._epoch:
+            self._at += 1
+            raise LostError(
+                f"{what}: the planner is of epoch {reply.epoch}, and another one took over "
+                f"with epoch {self._epoch}"
+            )
+        self._epoch = reply.epoch
         self._check(reply, what)
-        self.tokens.setdefault(reply.next_step, reply.token)
+        if reply.token:
+            self.tokens.setdefault(reply.next_step, reply.token)
         if self._reply is None:
             self.advance(reply.next_step)
             self._tell(reply.next_step)
@@ -143,15 +213,6 @@ class Session:
             )
         if not token and step:
             raise UserError(f"{what}: the state says step {step}, but it has no token")
-
-    def _join_token(self, seconds: float) -> bytes:
-        """Returns the token of the last returned position.
-
-        Never an older one: joining with that would move the whole job back.
-        """
-        if self._reply is None:
-            return self._start[0]
-        return self.tokens.get(self.acked) or self._fetch_token(self.acked, seconds)
 
     # ---- state ----
 
@@ -191,6 +252,18 @@ class Session:
 
         rpc.retry(attempt, self._closed, until, lambda _: None)
 
+    # ---- changes ----
+
+    def change(self, change: bytes, token: bytes, until: float | None) -> None:
+        """Changes the topology from the position of token on; again it does nothing."""
+        request = messages.ChangeRequest(change, self.joined(until).identity, token)
+        what = f"{self.config.who()} changing the topology of the job at {self.config.address}"
+
+        def attempt(seconds: float) -> None:
+            self._planner("Change", request, messages.ChangeReply, seconds, what)
+
+        rpc.retry(attempt, self._closed, until, self._note)
+
     # ---- batches ----
 
     def batch(self, step: int, until: float | None) -> Step:
@@ -200,11 +273,19 @@ class Session:
         def on_lost(error: LostError) -> None:
             nonlocal failures
             failures += 1
-            self._stale = self._stale or failures >= 2 or error.code == "ABORTED"
+            self._elsewhere = self._elsewhere or error.code == "ABORTED"
+            again = self._elsewhere or error.code == SILENT
+            self._stale = self._stale or failures >= 2 or again
             self._note(error)
 
         def attempt(seconds: float) -> Step:
-            return self._batch(step, self._joined(seconds), seconds)
+            try:
+                return self._batch(step, self._joined(seconds), seconds)
+            except UserError as error:
+                if error.code != "ALREADY_EXISTS" or not self._doubt:
+                    raise
+                # The other client that joined since may be this one.
+                raise with_code(LostError(str(error)), "ABORTED") from None
 
         received = rpc.retry(attempt, self._closed, until, on_lost)
         self.lost = None
@@ -224,11 +305,12 @@ class Session:
             acked=min(self.acked, step),
             rank=self._coordinates(),
             join=reply.join,
+            hears=True,
         )
         call = self._ask(reply.constructor, request, seconds, what)
         self.carried = request.acked
         try:
-            received = receive(self._frames(call, what), step)
+            received = receive(self._frames(call, reply.constructor, what), step)
         except BugError as error:
             raise with_code(BugError(f"{what}: {error}"), error.code) from error
         finally:
@@ -244,13 +326,23 @@ class Session:
         except ValueError as error:
             raise rpc.Closed(f"{what}: {error}") from None
 
-    def _frames(self, call: Any, what: str) -> Iterator[bytes]:
+    def _frames(self, call: Any, address: str, what: str) -> Iterator[bytes]:
+        """Yields the frames of an answer, but for those that only say that it is waited for."""
+        watched, whole = self._attention.begin(call, address), False
         try:
-            yield from call
+            for frame in call:
+                self._attention.heard(watched)
+                if frame[:1] != bytes([messages.WAITING]):
+                    yield frame
+            whole = True
         except grpc.RpcError as error:
             if self.closed:
                 raise rpc.Closed(f"{what}: the loader was closed") from None
+            if watched.silent:
+                raise with_code(LostError(f"{what}: {SILENT_TEXT}"), SILENT) from None
             raise rpc.classify(error, what) from None
+        finally:
+            self._attention.end(watched, whole)
 
     # ---- acknowledgements ----
 
@@ -334,22 +426,42 @@ class Session:
     def _planner(
         self, method: str, request: Message, reply: type[M], seconds: float, what: str
     ) -> M:
-        with self._guard:
-            channel = self._channel(self.config.address)
-        raw = rpc.call_unary(channel, messages.PLANNER + method, request.encode(), seconds, what)
+        raw = self._ask_planners(messages.PLANNER + method, request.encode(), seconds, what)
         try:
             return reply.decode(raw)
         except WireError as error:
             raise BugError(f"{what}: reading the answer: {error}") from error
 
+    def _ask_planners(self, method: str, request: bytes, seconds: float, what: str) -> bytes:
+        """Asks the planner that answered last and, while that is lost, the others in turn."""
+        count = len(self._planners)
+        for left in range(count, 0, -1):
+            at = self._at
+            with self._guard:
+                channel = self._channel(self._planners[at % count])
+            try:
+                return rpc.call_unary(channel, method, request, seconds / left, what)
+            except LostError:
+                if self._at == at:
+                    self._at += 1
+                if left == 1:
+                    raise
+        raise AssertionError("there is no planner")
+
     def _channel(self, address: str) -> Channel:
-        """Returns the channel to address; _guard is held."""
+        """Returns the channel to address; _guard is held.
+
+        The access key of the planner that answered last counts at constructors, too.
+        """
         if self.closed:
             raise rpc.Closed("the loader was closed")
-        address = address or self.config.address
-        if address not in self._channels:
-            self._channels[address] = rpc.open_channel(address, self.config.tls, self._access)
-        return self._channels[address]
+        planner = self._planners[self._at % len(self._planners)]
+        address = address or planner
+        key = (address, address if address in self._access else planner)
+        if key not in self._channels:
+            access = self._access[key[1]]
+            self._channels[key] = rpc.open_channel(address, self.config.tls, access)
+        return self._channels[key]
 
     def _coordinates(self) -> messages.Coordinates:
         ranks = [self.config.axis(axis).rank or 0 for axis in AXES]

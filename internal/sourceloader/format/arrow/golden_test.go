@@ -376,7 +376,7 @@ func libraryJSON(path string) (rows []map[string]any, err error) {
 	if r, err := ipc.NewFileReader(file); err == nil {
 		defer r.Close()
 		for i := range r.NumRecords() {
-			rec, err := r.RecordAt(i)
+			rec, err := r.RecordBatchAt(i)
 			if err != nil {
 				return nil, err
 			}

@@ -28,6 +28,9 @@ const (
 	pageWindow = 1 << 20
 	// maxPageHeader bounds a page header, which may hold two statistics values.
 	maxPageHeader = 16 << 20
+	// plainDictionary is the name that writers of before Parquet 2.0 give to Plain for
+	// dictionaries and to RLEDictionary for pages. Old files have it.
+	plainDictionary = pq.Encoding(2)
 )
 
 // pageHeader is what is needed of Parquet's PageHeader.
@@ -313,7 +316,7 @@ func (p *pageReader) readDictionary(h *pageHeader, body []byte) error {
 		return err
 	}
 	enc := h.encoding
-	if enc == pq.PlainDictionary { // the old name
+	if enc == plainDictionary {
 		enc = pq.Plain
 	}
 	p.hasDict = true
@@ -415,7 +418,7 @@ func (p *pageReader) readValues(enc pq.Encoding, body []byte) error {
 		there = bytes.Count(pg.defs, []byte{byte(p.leaf.maxDef)})
 	}
 	pg.full = there == pg.n
-	if enc != pq.PlainDictionary && enc != pq.RLEDictionary {
+	if enc != plainDictionary && enc != pq.RLEDictionary {
 		pg.values, pg.index = &p.plain, nil
 		return p.plain.decode(p.leaf, enc, body, there)
 	}

@@ -1,0 +1,95 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/millrace-data/millrace/internal/fault"
+	pb "github.com/millrace-data/millrace/internal/proto"
+	"github.com/millrace-data/millrace/internal/rpc"
+)
+
+// answerTime is how long one of several addresses may take to answer before the next one is
+// tried: a machine that is gone does not refuse.
+const answerTime = 3 * time.Second
+
+// planners are the addresses at which the planner may be: where it began, and where others wait
+// to take its place. It is safe for concurrent use.
+type planners struct {
+	list []planner
+	at   atomic.Int64 // of list, modulo its length: which one answered last
+}
+
+type planner struct {
+	address string
+	conn    *grpc.ClientConn
+}
+
+func dialPlanners(list string, sec rpc.Security) (*planners, error) {
+	addresses, err := rpc.Addresses(list)
+	if err != nil {
+		return nil, err
+	}
+	p := &planners{}
+	for _, a := range addresses {
+		conn, err := rpc.Dial(a, sec)
+		if err != nil {
+			return nil, errors.Join(err, p.close())
+		}
+		p.list = append(p.list, planner{a, conn})
+	}
+	return p, nil
+}
+
+func (p *planners) close() error {
+	var errs []error
+	for _, x := range p.list {
+		errs = append(errs, x.conn.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// ask calls the planner that answered last and, as long as what it is asked is lost, the others
+// in turn, each once.
+func (p *planners) ask(ctx context.Context, call func(pb.PlannerClient) error) (err error) {
+	for range p.list {
+		at := p.at.Load()
+		x := p.list[int(at)%len(p.list)]
+		if len(p.list) > 1 {
+			err = x.reach(ctx)
+		}
+		if err == nil {
+			err = rpc.FromStatus(call(pb.NewPlannerClient(x.conn)))
+		}
+		if err == nil || fault.ClassOf(err) != fault.Lost || ctx.Err() != nil {
+			return err
+		}
+		p.at.CompareAndSwap(at, at+1)
+	}
+	return err
+}
+
+// now is the planner that answered last.
+func (p *planners) now() planner { return p.list[int(p.at.Load())%len(p.list)] }
+
+// reach waits until there is a connection.
+func (x *planner) reach(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	x.conn.Connect()
+	for {
+		switch state := x.conn.GetState(); {
+		case state == connectivity.Ready:
+			return nil
+		case state == connectivity.TransientFailure:
+			return fault.Lostf("there is no connection with the planner at %s", x.address)
+		case !x.conn.WaitForStateChange(ctx, state):
+			return fault.Lostf("the planner at %s did not answer within %v", x.address, answerTime)
+		}
+	}
+}

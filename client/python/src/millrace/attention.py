@@ -1,0 +1,105 @@
+"""Notices that a service says nothing on calls for data.
+
+A step may take long, and be in order: a service that has nothing to send yet says so each
+second. One that says nothing at all is stopped, or cut off, and the call is cancelled. A
+service that is not known to say so is left alone.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+# Seconds between two looks, which is how often a service says that it waits.
+EVERY = 1.0
+
+# Looks in a row without a word that end a call. A link too slow for a frame in that time gets
+# twice as many the next time, up to MOST.
+LOOKS, MOST = 3, 12
+
+# What servers that say that they wait have in the headers of their answers.
+WAITS = "millrace-waits"
+
+
+class Call:
+    """A call under way, as the attention sees it."""
+
+    def __init__(self, rpc: Any, address: str, limit: int) -> None:
+        self.rpc = rpc
+        self.address = address
+        self.limit = limit
+        self.missed = 0
+        self.silent = False
+        self.begun = False
+
+
+class Attention:
+    """Watches calls; a thread of its own looks while there are any. Safe for several threads."""
+
+    def __init__(self) -> None:
+        self._change = threading.Condition()
+        self._calls: list[Call] = []
+        self._waits: set[str] = set()  # addresses that say that they wait
+        self._limits: dict[str, int] = {}
+        self._thread: threading.Thread | None = None
+        self._closed = threading.Event()
+
+    def begin(self, rpc: Any, address: str) -> Call:
+        """Begins to watch a call."""
+        call = Call(rpc, address, self._limits.get(address, LOOKS))
+        with self._change:
+            if address in self._waits:
+                self._calls.append(call)
+                self._change.notify()
+                if self._thread is None and not self._closed.is_set():
+                    self._thread = threading.Thread(
+                        target=self._look, name="millrace-attention", daemon=True
+                    )
+                    self._thread.start()
+        return call
+
+    def heard(self, call: Call) -> None:
+        """Notes a frame."""
+        call.missed = 0
+        if call.begun:
+            return
+        call.begun = True
+        if call.address not in self._waits:
+            headers = call.rpc.initial_metadata() or ()
+            if any(key == WAITS for key, _ in headers):
+                self._waits.add(call.address)
+
+    def end(self, call: Call, whole: bool) -> None:
+        """Ends that; ``whole`` says whether all of the answer came."""
+        with self._change:
+            if call in self._calls:
+                self._calls.remove(call)
+        if call.silent:
+            self._limits[call.address] = min(2 * call.limit, MOST)
+        elif whole:
+            self._limits.pop(call.address, None)
+
+    def close(self) -> None:
+        """Ends the watch for good."""
+        self._closed.set()
+        with self._change:
+            self._change.notify()
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(EVERY)
+
+    def _look(self) -> None:
+        # A process that is stopped looks once when it goes on, however long that was.
+        while not self._closed.is_set():
+            with self._change:
+                self._change.wait_for(lambda: self._calls or self._closed.is_set(), EVERY)
+                if not self._calls:
+                    self._thread = None
+                    return
+                calls = list(self._calls)
+            for call in calls:
+                call.missed += 1
+                if call.missed > call.limit:
+                    call.silent = True
+                    call.rpc.cancel()
+            self._closed.wait(EVERY)

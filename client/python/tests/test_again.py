@@ -1,0 +1,102 @@
+"""Ranks that lose the service and go on: by their position, and at another planner."""
+
+from __future__ import annotations
+
+import grpc
+import pytest
+from fake import Fault
+
+import millrace
+
+LOST, VOID = grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.ALREADY_EXISTS
+
+
+def take(loader, service, steps):
+    """Takes whole steps and checks whose they are."""
+    for _ in range(steps):
+        for number in range(service.microbatches):
+            got = next(loader)["tokens"]
+            assert (got == service.arrays(loader.step, (0, 0, 0, 0), number)["tokens"]).all()
+
+
+def test_a_rank_joins_again_by_its_position(serve, open_loader):
+    service = serve()
+    service.epoch = 5
+    loader = open_loader(service, prefetch=0)
+    take(loader, service, 3)
+    service.generation += 1  # the constructor does not know the one before any more
+    take(loader, service, 3)
+    first, again = service.requests("Join")
+    assert (first.epoch, first.at.generation) == (0, 0)
+    assert (again.epoch, again.at.generation, again.at.step, again.token) == (5, 1, 3, b"")
+    assert service.count("State") == 0
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+def test_a_service_that_knows_no_position_is_asked_for_the_token(serve, open_loader, protocol):
+    service = serve()
+    service.protocol = protocol
+    loader = open_loader(service, prefetch=0)
+    take(loader, service, 3)
+    service.generation += 1
+    if protocol == 3:
+        unknown = Fault(grpc.StatusCode.FAILED_PRECONDITION, "this service does not know that")
+        service.faults.append(("Join", None, unknown))
+    take(loader, service, 3)
+    again = service.requests("Join")[-1]
+    assert (again.at.generation, again.token) == (0, service.token(3))
+
+
+def test_a_planner_that_is_gone_disturbs_nobody(serve, open_loader):
+    service = serve()
+    service.epoch = 5
+    loader = open_loader(service, prefetch=0)
+    take(loader, service, 2)
+    service.faults += [("Batch", None, Fault(LOST, "a reset")) for _ in range(3)]
+    service.faults += [("Join", None, Fault(LOST, "no planner")) for _ in range(100)]
+    take(loader, service, 2)
+    assert service.count("Join") > 1 and not [f for f in service.faults if f[0] == "Batch"]
+
+
+def test_a_join_whose_answer_was_lost_ends_nobody(serve, open_loader):
+    service = serve()
+    service.epoch = 5
+    loader = open_loader(service, prefetch=0)
+    take(loader, service, 2)
+    service.faults += [("Batch", None, Fault(LOST, "a reset")) for _ in range(2)]
+    service.faults += [("Join", None, Fault(LOST, "the answer is lost"))]
+    service.faults += [("Batch", None, Fault(VOID, "another client joined since"))]
+    take(loader, service, 2)
+    assert not service.faults
+
+
+def test_another_client_ends_this_one(serve, open_loader):
+    service = serve()
+    loader = open_loader(service, prefetch=0)
+    take(loader, service, 2)
+    service.faults += [("Batch", None, Fault(VOID, "another client joined since"))]
+    with pytest.raises(millrace.UserError, match="another client joined"):
+        take(loader, service, 1)
+
+
+def test_planners_are_tried_in_turn(serve):
+    service = serve()
+    with millrace.connect(f"127.0.0.1:1, {service.address}", dp_rank=0, prefetch=0) as loader:
+        take(loader, service, 2)
+        assert loader.state_dict()["step"] == 2
+
+
+def test_a_planner_whose_epoch_is_over_is_refused(serve, open_loader):
+    service = serve()
+    service.epoch = 5
+    loader = open_loader(service, prefetch=0, timeout=3)
+    take(loader, service, 2)
+    service.generation, service.epoch = 2, 4
+    with pytest.raises(millrace.LostError, match="another one took over with epoch 5"):
+        take(loader, service, 1)
+
+
+@pytest.mark.parametrize("address", ["a:1,", "a:1,b", ",", "a:1;b:2"])
+def test_what_is_no_list_of_addresses(address):
+    with pytest.raises(millrace.UserError, match="give host:port"):
+        millrace.connect(address, dp_rank=0)

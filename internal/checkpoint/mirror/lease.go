@@ -1,0 +1,99 @@
+package mirror
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/millrace-data/millrace/internal/object"
+)
+
+// A lease says that a writer lives: its object gets other bytes every leaseEvery. It only
+// decides who tries to take over. What keeps two writers apart are the slots.
+const (
+	lease      = "lease"
+	leaseEvery = 250 * time.Millisecond
+	// leaseTime is how long the object stays as it is until its writer is taken for dead: some
+	// puts may fail or be slow.
+	leaseTime = 1500 * time.Millisecond
+	// leaseFree is the lease of a log that was closed in order.
+	leaseFree = "free"
+)
+
+// renew renews the lease of a log that has fenced until the log ends.
+func (l *Log) renew() {
+	ticks := time.NewTicker(leaseEvery)
+	defer ticks.Stop()
+	for n := 0; ; n++ {
+		select {
+		case <-ticks.C:
+		case <-l.stopped:
+			return
+		case <-l.ctx.Done():
+			return
+		}
+		if l.leads.Load() {
+			l.renewOnce(n)
+		}
+	}
+}
+
+// renewOnce writes the lease, unless another writer did since: it may have taken over.
+func (l *Log) renewOnce(n int) {
+	mine := fmt.Sprintf("%x ", l.writer)
+	now, err := l.store.Get(l.ctx, lease, object.Whole)
+	if n > 0 && err == nil && !strings.HasPrefix(string(now), mine) {
+		l.look()
+	}
+	if l.Err() == nil {
+		_ = l.store.Put(l.ctx, lease, fmt.Append(nil, mine, n)) // the next one says the same
+	}
+}
+
+// look stops the log if another writer has the next slot.
+func (l *Log) look() {
+	if l.take() != nil {
+		return // it has stopped
+	}
+	defer l.release()
+	if _, err := l.store.Stat(l.ctx, segmentName(l.place.Slot)); err == nil {
+		l.stop(l.deposed(l.place.Slot))
+	}
+}
+
+// AwaitFree waits until the mirror has a log whose writer does not renew its lease any more, or
+// ctx ends. Errors of the store are waited out.
+func AwaitFree(ctx context.Context, s object.Store) error {
+	ticks := time.NewTicker(leaseEvery)
+	defer ticks.Stop()
+	var last []byte
+	var since time.Time // the lease is last; zero while there is no log
+	for {
+		now, err := s.Get(ctx, lease, object.Whole)
+		if errors.Is(err, object.ErrNotExist) {
+			now, err = nil, nil
+		}
+		there := false
+		if err == nil {
+			var c *content
+			c, err = list(ctx, s)
+			there = err == nil && !c.empty()
+		}
+		if !there || since.IsZero() || !bytes.Equal(now, last) {
+			last, since = now, time.Now()
+		}
+		if !there {
+			since = time.Time{}
+		} else if string(now) == leaseFree || time.Since(since) > leaseTime {
+			return nil
+		}
+		select {
+		case <-ticks.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

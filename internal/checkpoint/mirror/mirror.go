@@ -1,0 +1,200 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+
+	"github.com/millrace-data/millrace/internal/checkpoint"
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/object"
+)
+
+// Options configure a mirrored log.
+type Options struct {
+	// Dir is the folder of the local log, and Log its options. Identity is needed.
+	Dir string
+	Log checkpoint.Options
+	// Store keeps the mirror, one for each job.
+	Store object.Store
+	// FrameEvery is the number of slots from one key frame of the mirror to the next;
+	// default 512, which a reader gets in some seconds where a request takes 10 ms.
+	FrameEvery int
+	// PackEvery is the number of segments that are packed into one object; default 64.
+	PackEvery int
+}
+
+func (o Options) withDefaults() Options {
+	if o.FrameEvery == 0 {
+		o.FrameEvery = 512
+	}
+	if o.PackEvery == 0 {
+		o.PackEvery = 64
+	}
+	if o.Log.Logger == nil {
+		o.Log.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// Log is a checkpoint.Log with a mirror. What is read comes from the local log. It differs
+// from a log without a mirror in what it says of fencing: the first write after Open, if it
+// is no Fence, fences the next epoch by itself. A Fence takes in what another writer wrote
+// since Open; what was read before is void then.
+type Log struct {
+	checkpoint.Log // the local one
+	opts           Options
+	store          object.Store
+	ctx            context.Context
+	cancel         context.CancelFunc
+	work           sync.WaitGroup // background work, and the watch over the local log
+	stopped        chan struct{}
+	busy           chan struct{} // holds one token: who has taken it may write
+
+	// The fields below belong to who holds the token.
+	place    checkpoint.Place
+	epoch    uint64 // of the last segment
+	writer   uint64
+	fenced   bool            // by this Log
+	waiting  []checkpoint.Op // digests for the next segment
+	packed   uint64          // slots before it are packed
+	framed   uint64          // slot of the newest key frame
+	tidyable chan struct{}   // wakes tidy
+
+	leads atomic.Bool // it has fenced: it is who writes, as far as it knows
+
+	mu    sync.Mutex // guards the fields below
+	cause error      // set once, before stopped is closed
+	ended bool
+}
+
+var _ checkpoint.Log = (*Log)(nil)
+
+// Open opens the log in a folder and its mirror, or begins both. The store must create
+// conditionally (object.Prove). The local log is brought to where the mirror stands; one
+// that is damaged, or has what the mirror has not, is put aside beside its folder and made
+// again, as one that is missing. A local log without a mirror, where the store holds none,
+// is mirrored from there on.
+//
+// Errors are those of checkpoint.Open, and of class fault.User for a mirror that is
+// damaged, another job's, or lacks what the local log says it has.
+func Open(ctx context.Context, opts Options) (*Log, error) {
+	opts = opts.withDefaults()
+	c, err := list(ctx, opts.Store)
+	if err != nil {
+		return nil, err
+	}
+	var st *state
+	if !c.empty() {
+		if st, err = c.load(ctx); err != nil {
+			return nil, err
+		}
+		if st.job != opts.Log.Identity {
+			return nil, fault.Userf("the mirror %s belongs to the job with identity %x, not to this one, %x: undo the change of the job spec or of the data, or give this job a mirror of its own",
+				opts.Store, st.job, opts.Log.Identity)
+		}
+	}
+	local, err := openLocal(opts, st)
+	if err != nil {
+		return nil, err
+	}
+	l := &Log{
+		Log: local, opts: opts, store: opts.Store, stopped: make(chan struct{}), busy: make(chan struct{}, 1),
+		place: checkpoint.Place{Chain: root(opts.Log.Identity)}, writer: rand.Uint64(), tidyable: make(chan struct{}, 1),
+	}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	if st != nil {
+		l.place, l.epoch, l.framed = st.place, st.epoch, st.first
+	} else if err := l.seed(ctx); err != nil {
+		return nil, errors.Join(err, local.Close())
+	}
+	for _, r := range c.runs {
+		l.packed = max(l.packed, r.to)
+	}
+	l.busy <- struct{}{}
+	l.work.Go(l.watch)
+	l.work.Go(l.tidy)
+	l.work.Go(l.renew)
+	return l, nil
+}
+
+// Resume opens the log that is in the mirror, or in the folder if the mirror holds none,
+// whichever job's it is, and returns its identity; nil if there is none. Errors are Open's.
+func Resume(ctx context.Context, opts Options) (log *Log, identity [32]byte, err error) {
+	c, err := list(ctx, opts.Store)
+	if err != nil {
+		return nil, identity, err
+	}
+	if !c.empty() {
+		st, err := c.load(ctx)
+		if err != nil {
+			return nil, identity, err
+		}
+		identity = st.job
+	} else {
+		local, whose, err := checkpoint.Resume(opts.Dir, opts.Log)
+		if local == nil || err != nil {
+			return nil, identity, err
+		}
+		if err := local.Close(); err != nil {
+			return nil, identity, err
+		}
+		identity = whose
+	}
+	opts.Log.Identity = identity
+	log, err = Open(ctx, opts)
+	return log, identity, err
+}
+
+// seed begins the mirror of a local log that has none, with a key frame of all it holds.
+func (l *Log) seed(ctx context.Context) error {
+	empty, err := isEmpty(l.Log)
+	if err != nil || empty {
+		return err
+	}
+	f, err := l.frame()
+	if err != nil {
+		return err
+	}
+	f.chain = next(f.encode()) // no log that begins with nothing has this chain
+	l.place.Chain = f.chain
+	l.opts.Log.Logger.Warn("the log has no mirror there yet: it is mirrored from here on", "mirror", l.store.String())
+	if err := l.store.PutIfAbsent(ctx, frameName(0), f.encode()); err != nil {
+		return err
+	}
+	return l.Log.Write(l.place)
+}
+
+// watch stops the log with the local one.
+func (l *Log) watch() {
+	select {
+	case <-l.Log.Stopped():
+		l.stop(l.Log.Err())
+	case <-l.ctx.Done():
+	}
+}
+
+// stop ends the use of the log for good. The first cause stands.
+func (l *Log) stop(cause error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.cause == nil {
+		l.cause = cause
+		close(l.stopped)
+	}
+	return l.cause
+}
+
+// Stopped is checkpoint.Log's: the local log has stopped, the store failed for longer than
+// it is tried, or another writer has taken over.
+func (l *Log) Stopped() <-chan struct{} { return l.stopped }
+
+// Err is checkpoint.Log's.
+func (l *Log) Err() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.cause
+}

@@ -1,0 +1,174 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/millrace-data/millrace/internal/checkpoint"
+	"github.com/millrace-data/millrace/internal/object"
+)
+
+// packsAtOnce is how many packs become one: a log of a million steps has some hundreds of
+// objects.
+const packsAtOnce = 64
+
+// tidy writes key frames and packs segments, while writes go on.
+func (l *Log) tidy() {
+	for {
+		select {
+		case <-l.tidyable:
+		case <-l.stopped:
+			return
+		case <-l.ctx.Done():
+			return
+		}
+		if err := errors.Join(l.keepFrames(), l.keepPacks()); err != nil && l.ctx.Err() == nil && l.Err() == nil {
+			l.opts.Log.Logger.Warn("tidying the mirror of the log", "mirror", l.store.String(), "err", err)
+		}
+	}
+}
+
+// keepFrames writes a key frame if one is due.
+func (l *Log) keepFrames() error {
+	if err := l.take(); err != nil {
+		return nil // it has stopped
+	}
+	var f *segment
+	var err error
+	if l.place.Slot-l.framed >= uint64(l.opts.FrameEvery) {
+		f, err = l.frame()
+	}
+	l.release()
+	if f == nil || err != nil {
+		return err
+	}
+	if err := l.store.PutIfAbsent(l.ctx, frameName(f.slot), f.encode()); err != nil && !errors.Is(err, object.ErrExists) {
+		return err
+	}
+	l.framed = f.slot // tidy's alone, once it runs
+	return l.dropFrames()
+}
+
+// framesKept are the newest key frames that stay; the first of all stays too, if the mirror
+// began with a log that was there.
+const framesKept = 2
+
+func (l *Log) dropFrames() error {
+	all, err := listSlots(l.ctx, l.store, frames, 0)
+	if err != nil || len(all) <= framesKept {
+		return err
+	}
+	for _, slot := range all[:len(all)-framesKept] {
+		if slot > 0 {
+			err = errors.Join(err, l.store.Delete(l.ctx, frameName(slot)))
+		}
+	}
+	return err
+}
+
+// keepPacks packs segments that are so old that nobody who opens the log competes for
+// their slots.
+func (l *Log) keepPacks() error {
+	n := uint64(l.opts.PackEvery)
+	for {
+		if err := l.take(); err != nil {
+			return nil // it has stopped
+		}
+		end := l.place.Slot
+		l.release()
+		r := run{l.packed, l.packed + n - l.packed%n}
+		if r.to+n > end {
+			return nil
+		}
+		if err := l.pack(l.ctx, r); err != nil {
+			return err
+		}
+		l.packed = r.to // tidy's alone, once it runs
+		if r.to%(n*packsAtOnce) == 0 {
+			if err := l.merge(l.ctx, run{r.to - n*packsAtOnce, r.to}); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// pack makes a run of segments one object, and removes them but for fences: a slot that
+// another writer may still try must stay taken.
+func (l *Log) pack(ctx context.Context, r run) error {
+	var all [][]byte
+	var gone []uint64
+	for slot := r.from; slot < r.to; slot++ {
+		data, err := l.store.Get(ctx, segmentName(slot), object.Whole)
+		if err != nil {
+			return err
+		}
+		s, err := decode(data, segmentMagic)
+		if err != nil {
+			return err
+		}
+		all = append(all, data)
+		if !has[checkpoint.Fence](s.ops) {
+			gone = append(gone, slot)
+		}
+	}
+	if err := l.create(ctx, r.name(), encodePack(all)); err != nil {
+		return err
+	}
+	for _, slot := range gone {
+		if err := l.store.Delete(ctx, segmentName(slot)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// create writes a pack. One that is there must be the same: it is made of the same bytes.
+func (l *Log) create(ctx context.Context, key string, data []byte) error {
+	err := l.store.PutIfAbsent(ctx, key, data)
+	if !errors.Is(err, object.ErrExists) {
+		return err
+	}
+	there, readErr := l.store.Get(ctx, key, object.Whole)
+	if readErr != nil || !slices.Equal(there, data) {
+		return errors.Join(err, readErr)
+	}
+	return nil
+}
+
+// merge makes one pack of those of a run, if they fill it.
+func (l *Log) merge(ctx context.Context, whole run) error {
+	runs, err := listRuns(ctx, l.store)
+	if err != nil {
+		return err
+	}
+	var all [][]byte
+	var parts []run
+	at := whole.from
+	for _, r := range runs {
+		if r.from != at || r.to > whole.to || r == whole {
+			continue
+		}
+		data, err := l.store.Get(ctx, r.name(), object.Whole)
+		if err != nil {
+			return err
+		}
+		packed, err := decodePack(data)
+		if err != nil {
+			return err
+		}
+		all, parts, at = append(all, packed...), append(parts, r), r.to
+	}
+	if at != whole.to {
+		return nil // packs of another size are left as they are
+	}
+	if err := l.create(ctx, whole.name(), encodePack(all)); err != nil {
+		return err
+	}
+	for _, r := range parts {
+		if err := l.store.Delete(ctx, r.name()); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,182 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/millrace-data/millrace/internal/checkpoint"
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/object"
+)
+
+// Report says what a mirror holds, and what is wrong with it.
+type Report struct {
+	Job      [32]byte // identity of the log
+	Slots    uint64   // taken so far
+	Frames   []uint64 // slots of key frames
+	Packs    int
+	Epoch    uint64  // of the last writer
+	Damage   []error // of class fault.User, each of one object
+	Readable error   // why a planner could not go on from it; nil if one can
+}
+
+// Check reads all of a mirror. An error is of class fault.Lost, or of class fault.User if
+// there is no mirror.
+func Check(ctx context.Context, store object.Store) (*Report, error) {
+	c, err := contentOf(ctx, store)
+	if err != nil {
+		return nil, err
+	}
+	r := &Report{Slots: c.end(), Frames: c.frames, Packs: len(c.runs)}
+	for _, slot := range c.frames {
+		if _, err := c.readFrame(ctx, slot); err != nil {
+			r.Damage = append(r.Damage, err)
+		}
+	}
+	for _, p := range c.runs {
+		data, err := store.Get(ctx, p.name(), object.Whole)
+		if err == nil {
+			_, err = decodePack(data)
+		}
+		if err != nil {
+			r.Damage = append(r.Damage, fmt.Errorf("the object %s: %w", p.name(), err))
+		}
+	}
+	var at pack
+	chain, known := [32]byte{}, false
+	for slot := range c.end() {
+		data, err := c.read(ctx, slot, &at)
+		var s *segment
+		if err == nil {
+			s, err = decode(data, segmentMagic)
+		}
+		if err == nil && known {
+			err = s.follows(slot, chain)
+		}
+		if fault.ClassOf(err) == fault.Lost {
+			return nil, err
+		}
+		if known = err == nil; known {
+			chain = next(data)
+		} else {
+			r.Damage = append(r.Damage, c.broken(slot, err))
+		}
+	}
+	st, err := c.load(ctx)
+	if fault.ClassOf(err) == fault.Lost {
+		return nil, err
+	}
+	if r.Readable = err; err == nil {
+		r.Job, r.Epoch = st.job, st.epoch
+	}
+	return r, nil
+}
+
+func contentOf(ctx context.Context, store object.Store) (*content, error) {
+	c, err := list(ctx, store)
+	if err != nil {
+		return nil, err
+	}
+	if c.empty() {
+		return nil, fault.Userf("there is no mirror of a log in %s: name the one that was given to the service with --log-mirror", store)
+	}
+	frames := c.frames
+	if c, err = listFrom(ctx, store, 0); err == nil {
+		c.frames = frames
+	}
+	return c, err
+}
+
+// Walk calls fn with every operation that a mirror has, in order, also those of steps that
+// were truncated since, and with the slot and the epoch of its writer. It begins with the
+// first slot, or with what the log was when its mirror began.
+func Walk(ctx context.Context, store object.Store, fn func(slot, epoch uint64, op checkpoint.Op) error) error {
+	c, err := contentOf(ctx, store)
+	if err != nil {
+		return err
+	}
+	all := func(s *segment, _ []byte) error {
+		for _, op := range s.ops {
+			if err := fn(s.slot, s.epoch, op); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if len(c.frames) > 0 && c.frames[0] == 0 {
+		f, err := c.readFrame(ctx, 0)
+		if err != nil {
+			return c.broken(0, err)
+		}
+		if err := all(f, nil); err != nil {
+			return err
+		}
+		return c.each(ctx, 0, c.end(), f.chain, all)
+	}
+	data, err := store.Get(ctx, segmentName(0), object.Whole)
+	if err != nil {
+		return c.broken(0, err)
+	}
+	first, err := decode(data, segmentMagic)
+	if err != nil {
+		return c.broken(0, err)
+	}
+	return c.each(ctx, 0, c.end(), root(first.job), all)
+}
+
+// Repair makes folder and mirror agree, while nobody writes them, and says what it did. The
+// folder is made again from the mirror where it is damaged, missing or behind. A mirror
+// that cannot be read gets a key frame from the folder, if the folder's last write is the
+// mirror's last segment. What neither has whole is refused with an error of class
+// fault.User: nothing is guessed. Options.Log needs no identity.
+func Repair(ctx context.Context, opts Options) (did string, err error) {
+	opts = opts.withDefaults()
+	c, err := contentOf(ctx, opts.Store)
+	if err != nil {
+		return "", err
+	}
+	st, err := c.load(ctx)
+	switch {
+	case fault.ClassOf(err) == fault.Lost:
+		return "", err
+	case err != nil:
+		return mend(ctx, opts, c, err)
+	}
+	opts.Log.Identity = st.job
+	log, err := openLocal(opts, st)
+	if err != nil {
+		return "", err
+	}
+	last, _ := log.Last()
+	first, _ := log.First()
+	return fmt.Sprintf("the folder %s has what the mirror has: steps %d to %d", opts.Dir, first, last), log.Close()
+}
+
+// mend gives a damaged mirror a key frame from the folder.
+func mend(ctx context.Context, opts Options, c *content, damage error) (string, error) {
+	local, identity, err := checkpoint.Resume(opts.Dir, opts.Log)
+	if err != nil || local == nil {
+		return "", errors.Join(damage, err)
+	}
+	defer local.Close() // it was only read
+	place, ok := local.Place()
+	if !ok || place.Slot != c.end() || place.Slot == 0 {
+		return "", fmt.Errorf("%w; the folder %s is no help: its last write is not the mirror's last segment", damage, opts.Dir)
+	}
+	var at pack
+	data, err := c.read(ctx, place.Slot-1, &at)
+	if err != nil || next(data) != place.Chain {
+		return "", fmt.Errorf("%w; the folder %s is no help: the mirror's last segment is damaged too, or another planner's", damage, opts.Dir)
+	}
+	opts.Log.Identity = identity
+	l := &Log{Log: local, opts: opts, place: place}
+	f, err := l.frame()
+	if err == nil {
+		err = opts.Store.Put(ctx, frameName(f.slot), f.encode())
+	}
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("the mirror %s has a key frame of the folder %s, at slot %d", opts.Store, opts.Dir, f.slot), nil
+}

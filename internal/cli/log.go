@@ -1,0 +1,333 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"os"
+
+	"github.com/millrace-data/millrace/internal/checkpoint"
+	"github.com/millrace-data/millrace/internal/checkpoint/mirror"
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/object"
+	"github.com/millrace-data/millrace/internal/planner/token"
+)
+
+// logCmd is the group of verbs about step logs and their mirrors.
+type logCmd struct {
+	Read   logReadCmd   `cmd:"" help:"Print what a step log holds."`
+	Check  logCheckCmd  `cmd:"" help:"Check a step log, its mirror, or both."`
+	Repair logRepairCmd `cmd:"" help:"Repair a step log from its mirror, or a mirror from its log."`
+	Export logExportCmd `cmd:"" help:"Write all that a step log holds as JSON lines."`
+}
+
+// logFlags say where a log is.
+type logFlags struct {
+	LogDir    string `help:"Folder of the step log." type:"path" placeholder:"DIR"`
+	LogMirror string `help:"Mirror of the step log: the URL given to serve." placeholder:"URL" env:"MILLRACE_LOG_MIRROR"`
+}
+
+// one wants one of the two.
+func (f *logFlags) one() error {
+	if (f.LogDir == "") == (f.LogMirror == "") {
+		return errors.New("give --log-dir or --log-mirror, one of the two")
+	}
+	return nil
+}
+
+const notRunning = "The folder of a running service cannot be read; its mirror can.\n\n"
+
+// entry is one thing that a log holds, as JSON has it.
+type entry struct {
+	Kind   string          `json:"kind"` // step, digest, change, generation, epoch, truncate
+	Slot   *uint64         `json:"slot,omitempty"`
+	Number *uint64         `json:"number,omitempty"` // of an epoch or a generation
+	Step   *int64          `json:"step,omitempty"`
+	Record []byte          `json:"record,omitempty"`
+	Frame  []byte          `json:"key_frame,omitempty"`
+	Digest string          `json:"digest,omitempty"`
+	Change json.RawMessage `json:"change,omitempty"`
+	Plan   string          `json:"plan,omitempty"` // digest of the step's plan
+	Bytes  int             `json:"bytes,omitempty"`
+}
+
+// entryOf is an operation as an entry.
+func entryOf(op checkpoint.Op) (e entry, err error) {
+	switch op := op.(type) {
+	case checkpoint.Append:
+		e = entry{Kind: "step", Step: &op.Step, Record: op.Record, Frame: op.Frame, Bytes: len(op.Record) + len(op.Frame)}
+		record, err := token.DecodeRecord(op.Record)
+		if err != nil {
+			return e, fmt.Errorf("the record of step %d: %w", op.Step, err)
+		}
+		e.Plan = hex.EncodeToString(record.Plan[:])
+	case checkpoint.SetDigest:
+		e = entry{Kind: "digest", Step: &op.Step, Digest: hex.EncodeToString(op.Digest[:])}
+	case checkpoint.Truncate:
+		e = entry{Kind: "truncate", Step: &op.From}
+	case checkpoint.AddChange:
+		e = entry{Kind: "change", Change: op.Change}
+	case checkpoint.Fence:
+		e = entry{Kind: "epoch", Number: &op.Epoch}
+	case checkpoint.SetGeneration:
+		e = entry{Kind: "generation", Number: &op.Number, Step: &op.Step}
+	}
+	return e, nil
+}
+
+// String is an entry as a line of text.
+func (e entry) String() string {
+	line := fmt.Sprintf("%-10s", e.Kind)
+	if e.Slot != nil {
+		line = fmt.Sprintf("%6d  %s", *e.Slot, line)
+	}
+	if e.Number != nil {
+		line += fmt.Sprintf(" %d", *e.Number)
+	}
+	if e.Step != nil {
+		line += fmt.Sprintf(" step %d", *e.Step)
+	}
+	switch {
+	case e.Plan != "":
+		line += fmt.Sprintf(" plan %.16s %d bytes", e.Plan, e.Bytes)
+		if e.Frame != nil {
+			line += " with a key frame"
+		}
+	case e.Digest != "":
+		line += " " + e.Digest
+	case e.Change != nil:
+		line += " " + string(e.Change)
+	}
+	return line
+}
+
+// each calls fn with all that the log or the mirror holds.
+func (f *logFlags) each(ctx context.Context, fn func(entry) error) error {
+	if f.LogMirror != "" {
+		store, err := object.Open(f.LogMirror)
+		if err != nil {
+			return err
+		}
+		return mirror.Walk(ctx, store, func(slot, _ uint64, op checkpoint.Op) error {
+			e, err := entryOf(op)
+			if err != nil {
+				return err
+			}
+			e.Slot = &slot
+			return fn(e)
+		})
+	}
+	log, err := checkpoint.Open(f.LogDir, checkpoint.Options{ReadOnly: true})
+	if err != nil {
+		return err
+	}
+	return errors.Join(eachOf(log, fn), log.Close())
+}
+
+// eachOf calls fn with all that a log holds: epochs, generations and changes, then steps.
+func eachOf(log checkpoint.Reader, fn func(entry) error) error {
+	var ops []checkpoint.Op
+	epochs, err := log.Epochs()
+	generations, err2 := log.Generations()
+	changes, err3 := log.Changes()
+	if err := errors.Join(err, err2, err3); err != nil {
+		return err
+	}
+	for _, e := range epochs {
+		ops = append(ops, checkpoint.Fence{Epoch: e.Number})
+	}
+	for _, g := range generations {
+		ops = append(ops, checkpoint.SetGeneration{Generation: g})
+	}
+	for _, c := range changes {
+		ops = append(ops, checkpoint.AddChange{Change: c})
+	}
+	put := func(op checkpoint.Op) error {
+		e, err := entryOf(op)
+		if err != nil {
+			return err
+		}
+		return fn(e)
+	}
+	for _, op := range ops {
+		if err := put(op); err != nil {
+			return err
+		}
+	}
+	return log.Records(0, math.MaxInt64, func(step int64, record []byte) error {
+		op := checkpoint.Append{Step: step, Record: record}
+		at, frame, ok, err := log.Frame(step)
+		if ok && at == step {
+			op.Frame = frame
+		}
+		digest, digested, err2 := log.ReadDigest(step)
+		if err := errors.Join(err, err2, put(op)); err != nil || !digested {
+			return err
+		}
+		return put(checkpoint.SetDigest{Step: step, Digest: digest})
+	})
+}
+
+type logReadCmd struct {
+	logFlags
+	JSON bool `name:"json" help:"Print one JSON object per line."`
+}
+
+// Help is printed below the usage line.
+func (*logReadCmd) Help() string {
+	return "Prints epochs, generations, changes and steps, with the digest of each step's plan and the digest of what was delivered. " +
+		"A mirror is printed in the order in which it was written, with all branches: also the steps that were given up when a job went back. " + notRunning +
+		"Examples:\n  millrace log read --log-dir /var/lib/millrace/job\n  millrace log read --log-mirror s3://bucket/job --json"
+}
+
+// Validate is called by kong: what it refuses is wrong usage.
+func (c *logReadCmd) Validate() error { return c.one() }
+
+func (c *logReadCmd) Run(ctx context.Context) error {
+	out := bufio.NewWriter(os.Stdout)
+	err := c.each(ctx, func(e entry) error {
+		if !c.JSON {
+			_, err := fmt.Fprintln(out, e)
+			return err
+		}
+		e.Record, e.Frame = nil, nil
+		return writeJSON(out, e)
+	})
+	return errors.Join(err, out.Flush())
+}
+
+func writeJSON(w io.Writer, v any) error {
+	line, err := json.Marshal(v)
+	if err == nil {
+		_, err = w.Write(append(line, '\n'))
+	}
+	return err
+}
+
+type logExportCmd struct {
+	logFlags
+	Out string `help:"File to write; - is standard output." default:"-" placeholder:"FILE"`
+}
+
+// Help is printed below the usage line.
+func (*logExportCmd) Help() string {
+	return "Writes what `millrace log read --json` prints, with all records and key frames (base64). " + notRunning +
+		"Example:\n  millrace log export --log-dir /var/lib/millrace/job --out job.jsonl"
+}
+
+// Validate is called by kong: what it refuses is wrong usage.
+func (c *logExportCmd) Validate() error { return c.one() }
+
+func (c *logExportCmd) Run(ctx context.Context) (err error) {
+	to := os.Stdout
+	if c.Out != "-" {
+		if to, err = os.Create(c.Out); err != nil {
+			return fault.Userf("writing the export: %w", err)
+		}
+		defer func() { err = errors.Join(err, to.Close()) }()
+	}
+	out := bufio.NewWriter(to)
+	err = c.each(ctx, func(e entry) error { return writeJSON(out, e) })
+	return errors.Join(err, out.Flush())
+}
+
+type logCheckCmd struct{ logFlags }
+
+// Help is printed below the usage line.
+func (*logCheckCmd) Help() string {
+	return "Reads all of a log: the folder's checksums and high-water mark, the mirror's checksums and chain. " +
+		"Nothing is written. What is damaged is printed, and the exit code is 3 then. " + notRunning +
+		"Example:\n  millrace log check --log-dir /var/lib/millrace/job --log-mirror s3://bucket/job"
+}
+
+// Validate is called by kong: what it refuses is wrong usage.
+func (c *logCheckCmd) Validate() error {
+	if c.LogDir == "" && c.LogMirror == "" {
+		return errors.New("give --log-dir, --log-mirror or both")
+	}
+	return nil
+}
+
+func (c *logCheckCmd) Run(ctx context.Context) error {
+	var errs []error
+	if c.LogDir != "" {
+		errs = append(errs, checkFolder(c.LogDir))
+	}
+	if c.LogMirror != "" {
+		errs = append(errs, checkMirrorAt(ctx, c.LogMirror))
+	}
+	return errors.Join(errs...)
+}
+
+func checkFolder(dir string) error {
+	log, err := checkpoint.Open(dir, checkpoint.Options{ReadOnly: true})
+	if err != nil {
+		return err
+	}
+	first, _ := log.First()
+	last, some := log.Last()
+	steps := "no step"
+	if some {
+		steps = fmt.Sprintf("steps %d to %d", first, last)
+	}
+	fmt.Printf("the folder %s is whole: %s, epoch %d\n", dir, steps, log.Epoch())
+	return log.Close()
+}
+
+func checkMirrorAt(ctx context.Context, url string) error {
+	store, err := object.Open(url)
+	if err != nil {
+		return err
+	}
+	r, err := mirror.Check(ctx, store)
+	if err != nil {
+		return err
+	}
+	for _, d := range r.Damage {
+		fmt.Println("damaged:", d)
+	}
+	switch {
+	case r.Readable != nil:
+		return r.Readable
+	case len(r.Damage) > 0:
+		return fault.Userf("the mirror %s has %d damaged objects, which a planner does not need to go on: `millrace log export` may miss what is in them", store, len(r.Damage))
+	}
+	fmt.Printf("the mirror %s is whole: %d segments, %d packs, %d key frames, epoch %d\n", store, r.Slots, r.Packs, len(r.Frames), r.Epoch)
+	return nil
+}
+
+type logRepairCmd struct{ logFlags }
+
+// Help is printed below the usage line.
+func (*logRepairCmd) Help() string {
+	return "Makes the folder again from the mirror where it is damaged, missing or behind; the old one is kept as DIR.replaced. " +
+		"A mirror that cannot be read gets a key frame from the folder, if the folder's last write is the mirror's last segment. " +
+		"What neither has whole is refused: nothing is guessed. Stop the service first.\n\n" +
+		"Example:\n  millrace log repair --log-dir /var/lib/millrace/job --log-mirror s3://bucket/job"
+}
+
+// Validate is called by kong: what it refuses is wrong usage.
+func (c *logRepairCmd) Validate() error {
+	if c.LogDir == "" || c.LogMirror == "" {
+		return errors.New("give --log-dir and --log-mirror: each is repaired from the other")
+	}
+	return nil
+}
+
+func (c *logRepairCmd) Run(ctx context.Context, log *slog.Logger) error {
+	store, err := object.Open(c.LogMirror)
+	if err != nil {
+		return err
+	}
+	did, err := mirror.Repair(ctx, mirror.Options{Dir: c.LogDir, Log: checkpoint.Options{Logger: log}, Store: store})
+	if err == nil {
+		fmt.Println(did)
+	}
+	return err
+}

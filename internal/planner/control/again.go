@@ -1,0 +1,94 @@
+package control
+
+import (
+	"slices"
+
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/planner/plan"
+	"github.com/millrace-data/millrace/internal/planner/token"
+)
+
+// A rank whose constructor or planner was lost joins again and says where it stands: a step of
+// a generation. That takes neither a token nor a digest, and moves nothing: the rank goes on,
+// or it is refused.
+
+// beginGeneration notes that the generation begins, before anyone hears of it.
+func (c *Core) beginGeneration(step int64) {
+	g := Generation{c.job.generation, step}
+	c.job.history = append(slices.Clip(c.job.history), g)
+	c.persist(BeginGeneration{g})
+}
+
+// stands finds out whether a rank goes on where it says that it stands. ready is false
+// while that is not known, or not planned again.
+func (c *Core) stands(j *join) (ready bool, err error) {
+	j.goesOn = false
+	at, rank := *j.req.At, j.req.Rank
+	if err := c.onHistory(j, at); err != nil {
+		return false, err
+	}
+	if !c.located(at.Step) {
+		c.wait(onMembers | onMove | onPlanned)
+		return false, c.failed
+	}
+	if err := c.checkMesh(rank, j.req.Sizes, c.job.tree); err != nil {
+		return false, err
+	}
+	state, held := c.plan.State(at.Step)
+	switch {
+	case held:
+	case at.Step < c.plan.Acked():
+		return false, fault.Userf("%s stands at step %d, and all ranks said that they are done with the steps before %d: resume all ranks from the same checkpoint", rank, at.Step, c.plan.Acked())
+	case at.Step > max(c.plan.Planned(), c.log.steps()):
+		return false, fault.Userf("%s stands at step %d, and no step after %d was planned: it is of another job, or of another log: resume all ranks from the same checkpoint", rank, at.Step, c.plan.Planned())
+	default:
+		c.wait(onMove | onPlanned)
+		return false, nil
+	}
+	digest, digested := c.plan.Digest(at.Step)
+	if j.state, j.goesOn = state, true; digested {
+		j.token = &token.Position{Digest: digest}
+	}
+	return true, nil
+}
+
+// onHistory refuses a position that is not one of this job's history, or from which the
+// job has moved since.
+func (c *Core) onHistory(j *join, at Position) error {
+	h := c.job.history
+	i := slices.IndexFunc(h, func(g Generation) bool { return g.Number == at.Generation })
+	if i < 0 || at.Step < h[i].Step {
+		return fault.Userf("%s stands at step %d of generation %d, and this service does not know that: it was started without the log of the one before; "+
+			"resume all ranks from the same checkpoint", j.req.Rank, at.Step, at.Generation)
+	}
+	for _, g := range h[i+1:] {
+		if at.Step > g.Step && (!c.wentAlong(j) || c.branched(g)) {
+			return fault.Userf("the job was moved to step %d since %s joined, which stands at step %d: resume all ranks from the same checkpoint", g.Step, j.req.Rank, at.Step)
+		}
+	}
+	return nil
+}
+
+// wentAlong says whether a rank was taken along when this generation began: it has done steps
+// of it.
+func (c *Core) wentAlong(j *join) bool {
+	return c.job.positioned && j.admitted.Generation == c.job.generation && j.admitted.Acked > c.job.history[len(c.job.history)-1].Step
+}
+
+// branched says whether a generation began with other steps than were there before.
+func (c *Core) branched(g Generation) bool {
+	return slices.ContainsFunc(c.journal.entries, func(e entry) bool { return e.plan.Kind == plan.Remesh && e.plan.Step == g.Step })
+}
+
+// joinAgain lets a rank go on where it stands.
+func (c *Core) joinAgain(j *join) *JoinReply {
+	if c.fetches(j.req.Rank) {
+		c.arrived(j)
+	}
+	reply := c.where(j.req.Rank, j.constructor)
+	reply.NextStep, reply.Microbatches = j.state.Step, c.plan.MicrobatchesAt(j.state)
+	if j.token != nil {
+		reply.Token = token.Encode(c.id, c.plan.MeshAt(j.state), j.state, j.token.Digest)
+	}
+	return &reply
+}

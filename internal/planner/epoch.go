@@ -1,0 +1,119 @@
+package planner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/millrace-data/millrace/internal/checkpoint"
+	"github.com/millrace-data/millrace/internal/failpoint"
+	"github.com/millrace-data/millrace/internal/fault"
+	pb "github.com/millrace-data/millrace/internal/proto"
+)
+
+// Epochs number the planners of a job. A planner raises the epoch in the job's log before it
+// answers anyone, and says it first in every session: members refuse a planner of a lower
+// epoch, and say which they heard of. A planner that hears of a higher one ends.
+
+// earlier is the log that a planner found when it began.
+type earlier struct {
+	log      checkpoint.Log // nil if there is none
+	identity [32]byte       // of the log
+	err      error          // why there is none, though there may be one
+	epoch    uint64         // of this planner; 0 without a log
+}
+
+// standbyEvery is how often a planner that stands by looks whether the log is free.
+const standbyEvery = 50 * time.Millisecond
+
+// takeLog opens the log of an earlier life, if there is one, and raises its epoch. A planner that
+// stands by waits until it is free.
+func takeLog(ctx context.Context, opts *Options) (e earlier, err error) {
+	if opts.LogDir == "" {
+		return e, nil
+	}
+	if opts.Standby && opts.LogMirror != "" {
+		if err := opts.awaitMirror(ctx); err != nil {
+			return e, err
+		}
+	}
+	for ctx.Err() == nil {
+		e.log, e.identity, e.err = opts.resumeLog(ctx)
+		if !opts.Standby || e.log != nil || e.err != nil && !errors.Is(e.err, checkpoint.ErrInUse) {
+			break
+		}
+		select {
+		case <-time.After(standbyEvery):
+		case <-ctx.Done():
+			return e, nil
+		}
+	}
+	switch {
+	case e.log != nil:
+		e.epoch = e.log.Epoch() + 1
+		failpoint.Hit(failpoint.FenceBefore)
+		if err = e.log.Fence(e.epoch); err != nil {
+			return e, errors.Join(fmt.Errorf("raising the epoch of the log: %w", err), e.log.Close())
+		}
+		failpoint.Hit(failpoint.FenceAfter)
+	case e.err == nil:
+		e.epoch = 1 // of the log that is to begin
+	}
+	return e, nil
+}
+
+// resumes says whether the log has steps.
+func (e *earlier) resumes() bool {
+	if e.log == nil {
+		return false
+	}
+	_, some := e.log.Last()
+	return some
+}
+
+// openLog opens the log of the job with this identity, which nobody writes but this planner.
+func (w *logWriter) openLog(root [32]byte) (checkpoint.Log, error) {
+	e := &w.earlier
+	if e.log != nil && e.identity == root {
+		return e.log, nil
+	}
+	if e.log != nil {
+		if err := e.log.Close(); err != nil {
+			return nil, err
+		}
+		e.log = nil
+	}
+	log, err := w.opts.openLog(root)
+	if err != nil {
+		return nil, err
+	}
+	if e.epoch == 0 || log.Epoch() >= e.epoch {
+		err = fault.Lostf("the log in %s was begun by another planner since this one started: start again", w.opts.LogDir)
+	} else {
+		err = log.Fence(e.epoch)
+	}
+	if err != nil {
+		return nil, errors.Join(err, log.Close())
+	}
+	return log, nil
+}
+
+// checkEpoch ends this planner if somebody heard of a higher epoch than its own.
+func (p *Planner) checkEpoch(ctx context.Context, epoch uint64, who string) error {
+	if p.epoch == 0 || epoch <= p.epoch {
+		return nil
+	}
+	err := fault.Lostf("%s has heard of the planner of epoch %d, and this one has epoch %d: another planner took its place, or this one was started with another log (%s) than the one before; "+
+		"only one may go on: stop this one, or start all roles again", who, epoch, p.epoch, p.opts.LogDir)
+	_ = p.put(ctx, deposed{err}) // it fails when there is no planner any more
+	return err
+}
+
+func loaderEpoch(epoch uint64) *pb.LoaderOrder {
+	return &pb.LoaderOrder{Order: &pb.LoaderOrder_Epoch{Epoch: epoch}}
+}
+
+func constructorEpoch(epoch uint64) *pb.ConstructorOrder {
+	return &pb.ConstructorOrder{Order: &pb.ConstructorOrder_Epoch{Epoch: epoch}}
+}

@@ -1,0 +1,64 @@
+package planner
+
+import (
+	"testing"
+	"time"
+
+	"github.com/millrace-data/millrace/internal/planner/control"
+	pb "github.com/millrace-data/millrace/internal/proto"
+	"github.com/millrace-data/millrace/internal/rpc"
+	"github.com/millrace-data/millrace/jobspec"
+)
+
+// TestListen: a member that says nothing is silent, but for one that sends no beats, one that
+// is being listened to, and all while the planner itself was stopped.
+func TestListen(t *testing.T) {
+	job, findings := jobspec.Parse("demo.yaml", []byte("name: demo\nsources: [{name: web, files: web/*.jsonl}]\nbatch: {sequence_length: 8, sequences: 2}\n"), "/specs")
+	if err := findings.Err(); err != nil {
+		t.Fatal(err)
+	}
+	p, err := newPlanner(Options{Job: job, Suspect: DefaultSuspect})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.core = control.New(p.cfg)
+	for s := range control.Session(3) {
+		l := &loaderSession{out: rpc.NewOutbox[*pb.LoaderOrder]()}
+		l.session, l.beats = s, s != 2
+		p.loaders[s] = l
+	}
+	now := time.Hour
+	said := func(s control.Session, ago time.Duration) { p.loaders[s].heard.Store(int64(now - ago)) }
+	pass := func(d time.Duration) {
+		for end := now + d; now < end; {
+			now += tickEvery
+			p.listen(now)
+		}
+	}
+	want := func(when string, silent ...bool) {
+		t.Helper()
+		for s, x := range silent {
+			if p.loaders[control.Session(s)].silent != x {
+				t.Errorf("%s: loader %d is silent: %v", when, s, !x)
+			}
+		}
+	}
+	p.listen(now)
+	for s := range control.Session(3) {
+		said(s, 0)
+	}
+	pass(DefaultSuspect / 2)
+	want("at first", false, false, false)
+	p.loaders[0].heard.Store(speaking)
+	pass(2 * DefaultSuspect)
+	want("after a while", false, true, false)
+	said(1, 0)
+	pass(tickEvery)
+	want("when it speaks again", false, false, false)
+	now += time.Minute // the planner was stopped
+	said(0, time.Minute)
+	p.listen(now)
+	want("after the planner was stopped", false, false, false)
+	pass(DefaultSuspect + tickEvery)
+	want("and nobody spoke since", true, true, false)
+}

@@ -1,0 +1,82 @@
+package planner
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/millrace-data/millrace/internal/checkpoint"
+	"github.com/millrace-data/millrace/internal/checkpoint/mirror"
+	"github.com/millrace-data/millrace/internal/object"
+)
+
+// proveLog finds out, before anyone is served, whether the log can be written.
+func (o *Options) proveLog(ctx context.Context) error {
+	if o.LogDir != "" { // the log is opened when all sources are indexed
+		if err := checkpoint.Probe(o.LogDir, checkpoint.Options{FS: o.LogFS}); err != nil {
+			return err
+		}
+	}
+	if o.LogMirror == "" {
+		return nil
+	}
+	store, err := object.Open(o.LogMirror)
+	if err != nil {
+		return err
+	}
+	if err := object.Prove(ctx, store, "probe/"); err != nil {
+		return fmt.Errorf("trying the mirror of the log: %w", err)
+	}
+	return nil
+}
+
+// openLog opens the log of the job with this identity, and its mirror if it has one.
+func (o *Options) openLog(identity [32]byte) (checkpoint.Log, error) {
+	opts := o.logOptions()
+	opts.Identity = identity
+	if o.LogMirror == "" {
+		return checkpoint.Open(o.LogDir, opts)
+	}
+	store, err := object.Open(o.LogMirror)
+	if err != nil {
+		return nil, err
+	}
+	log, err := mirror.Open(context.Background(), mirror.Options{Dir: o.LogDir, Log: opts, Store: store})
+	if err != nil {
+		return nil, err
+	}
+	return log, nil
+}
+
+// resumeLog opens the log that is there, whichever job's it is, and returns its identity; nil
+// if there is none.
+func (o *Options) resumeLog(ctx context.Context) (checkpoint.Log, [32]byte, error) {
+	if o.LogMirror == "" {
+		return checkpoint.Resume(o.LogDir, o.logOptions())
+	}
+	store, err := object.Open(o.LogMirror)
+	if err != nil {
+		return nil, [32]byte{}, err
+	}
+	log, identity, err := mirror.Resume(ctx, mirror.Options{Dir: o.LogDir, Log: o.logOptions(), Store: store})
+	if log == nil {
+		return nil, identity, err
+	}
+	return log, identity, err
+}
+
+// awaitMirror waits until nobody writes the mirror's log any more, or ctx ends.
+func (o *Options) awaitMirror(ctx context.Context) error {
+	store, err := object.Open(o.LogMirror)
+	if err != nil {
+		return err
+	}
+	o.Log.Info("standing by", "mirror", store.String())
+	if err := mirror.AwaitFree(ctx, store); ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+func (o *Options) logOptions() checkpoint.Options {
+	return checkpoint.Options{Logger: o.Log, FS: o.LogFS}
+}

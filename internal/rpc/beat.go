@@ -1,0 +1,117 @@
+package rpc
+
+import (
+	"context"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	pb "github.com/millrace-data/millrace/internal/proto"
+)
+
+// beatEvery is how long a side of a session may send nothing before it sends a beat: a
+// quarter of the time after which the other side has its doubts.
+const beatEvery = 500 * time.Millisecond
+
+// A role that hears nothing of a planner for silentRounds of listenEvery takes its session for
+// broken. A planner that plans for long goes on sending beats; one that is stopped does not.
+const (
+	listenEvery  = 500 * time.Millisecond
+	silentRounds = 5
+)
+
+// Beat sends beat whenever nothing else was sent for a while, until ctx ends or sending fails.
+func (s *Sender[M]) Beat(ctx context.Context, beat M) error {
+	ticks := time.NewTicker(beatEvery)
+	defer ticks.Stop()
+	for before := s.count.Load(); ; before = s.count.Load() {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticks.C:
+		}
+		if s.count.Load() != before {
+			continue
+		}
+		if err := s.Send(beat); err != nil {
+			return err
+		}
+	}
+}
+
+// Beating calls work, which is to be all that is done with the session, and sends beat
+// whenever nothing else is sent meanwhile.
+func (s *Session[Q, R]) Beating(ctx context.Context, beat *Q, work func() error) error {
+	life, stop := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = s.sender.Beat(life, beat) // whoever receives hears why it failed
+	}()
+	defer func() {
+		stop()
+		s.cut() // a beat may wait for room in a stream that nobody reads
+		<-ended
+	}()
+	return work()
+}
+
+// isBeat says whether a message of a session is a beat.
+func isBeat(m any) bool {
+	b, ok := m.(interface{ GetBeat() *pb.Beat })
+	return ok && b.GetBeat() != nil
+}
+
+// Attention notices that a peer says nothing. It counts rounds, not time: in a process that is
+// stopped or starved none pass, so that it does not blame its peers for what it has missed
+// itself. It is safe for concurrent use.
+type Attention struct {
+	every  time.Duration
+	limit  int32
+	silent func()
+	missed atomic.Int32
+	most   atomic.Int32 // missed in a row so far
+	over   atomic.Bool
+
+	mu    sync.Mutex // guards timer
+	timer *time.Timer
+}
+
+// Attend calls silent, once, after limit rounds in a row without Heard.
+func Attend(every time.Duration, limit int, silent func()) *Attention {
+	a := &Attention{every: every, limit: int32(limit), silent: silent}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.timer = time.AfterFunc(every, a.round)
+	return a
+}
+
+// Heard notes that the peer said something, and ends a pause.
+func (a *Attention) Heard() { a.missed.Store(0) }
+
+// Pause lets rounds pass until Heard: nobody listens.
+func (a *Attention) Pause() { a.missed.Store(math.MinInt32) }
+
+// End ends the attention. silent may be under way.
+func (a *Attention) End() {
+	a.over.Store(true)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.timer.Stop()
+}
+
+func (a *Attention) round() {
+	if a.over.Load() {
+		return
+	}
+	missed := a.missed.Add(1)
+	a.most.Store(max(a.most.Load(), missed))
+	if missed >= a.limit {
+		a.silent()
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.timer.Reset(a.every)
+}

@@ -1,0 +1,198 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/millrace-data/millrace/internal/proto"
+)
+
+// A call for data may have no answer for long, and be in order. So a server that has nothing
+// to send yet says so about once a second, with what it waits for itself, and a caller that
+// hears nothing at all for three seconds takes the server for stopped, or cut off, and gives
+// the attempt up. It is tried again, there or elsewhere: that is for whoever called.
+
+const (
+	// waitingEvery is the time between two frames that say Waiting.
+	waitingEvery = time.Second
+	// quietRounds, of waitingEvery each, is how long a caller waits for a frame. A link too
+	// slow for a whole frame in that time gets longer at the next attempt, up to mostRounds.
+	quietRounds = 3
+	mostRounds  = 12
+)
+
+// waitsKey is the header of answers of servers that say Waiting: of others no caller expects it.
+const waitsKey = "millrace-waits"
+
+var waitsHeader = metadata.Pairs(waitsKey, "1")
+
+// Hold calls wait, which finds the answer to a call, and tells a caller that hears, as long as
+// that takes, what reason says. An answer that is there at once costs a header.
+func Hold(stream grpc.ServerStream, hears bool, reason func() string, wait func() error) error {
+	if !hears {
+		return wait()
+	}
+	if err := stream.SetHeader(waitsHeader); err != nil {
+		return err
+	}
+	h := &hold{stream: stream, reason: reason}
+	h.begin()
+	defer h.end()
+	return wait()
+}
+
+// hold says Waiting until it ends. A stream takes one message at a time: end waits for the
+// one under way.
+type hold struct {
+	stream grpc.ServerStream
+	reason func() string
+
+	mu    sync.Mutex // held while it says so
+	over  bool
+	timer *time.Timer
+}
+
+func (h *hold) begin() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.timer = time.AfterFunc(waitingEvery, h.say)
+}
+
+func (h *hold) end() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.over = true
+	h.timer.Stop()
+}
+
+func (h *hold) say() {
+	reason := h.reason()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.over || h.stream.SendMsg(&pb.Frame{Waiting: &pb.Waiting{Reason: reason}}) != nil {
+		return // the call's own context tells that its stream broke
+	}
+	h.timer.Reset(waitingEvery)
+}
+
+// listener watches the calls for data of one connection.
+type listener struct {
+	address string
+	waits   atomic.Bool  // the server says Waiting
+	rounds  atomic.Int32 // see quietRounds; 0 is that many
+}
+
+func (l *listener) limit() int { return int(max(l.rounds.Load(), quietRounds)) }
+
+// stream is a grpc.StreamClientInterceptor.
+func (l *listener) stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	if method != pb.Constructor_Batch_FullMethodName && method != pb.Loader_Fetch_FullMethodName {
+		return open(ctx, desc, conn, method, opts...)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	stream, err := open(ctx, desc, conn, method, opts...)
+	if err != nil {
+		cancel(nil)
+		return nil, err
+	}
+	h := &heardStream{ClientStream: stream, ctx: ctx, cancel: cancel, listener: l}
+	h.tell, _ = ctx.Value(tellKey{}).(func(address, reason string))
+	if l.waits.Load() {
+		limit := l.limit()
+		h.attention = Attend(waitingEvery, limit, func() {
+			l.rounds.Store(int32(min(2*limit, mostRounds)))
+			cancel(&silentError{l.address, limit})
+		})
+	}
+	return h, nil
+}
+
+// heardStream is a call for data.
+type heardStream struct {
+	grpc.ClientStream
+	ctx       context.Context
+	cancel    context.CancelCauseFunc
+	listener  *listener
+	attention *Attention // nil: of a server that does not say Waiting, as far as is known
+	begun     bool
+	tell      func(address, reason string) // may be nil
+}
+
+type tellKey struct{}
+
+// Telling returns a context for calls for data: tell is called with what a server says that it
+// waits for, and its address.
+func Telling(ctx context.Context, tell func(address, reason string)) context.Context {
+	return context.WithValue(ctx, tellKey{}, tell)
+}
+
+// RecvMsg receives a frame.
+func (h *heardStream) RecvMsg(m any) error {
+	err := h.ClientStream.RecvMsg(m)
+	if h.attention != nil {
+		h.attention.Heard()
+	}
+	if err == nil && !h.begun {
+		h.begun = true
+		if header, err := h.Header(); err == nil && len(header.Get(waitsKey)) > 0 {
+			h.listener.waits.Store(true)
+		}
+	}
+	if err != nil {
+		return h.end(err)
+	}
+	if in, ok := m.(*incoming); ok && in.reason != "" && in.header == nil && h.tell != nil {
+		h.tell(h.listener.address, in.reason)
+	}
+	return nil
+}
+
+// end is the error of a call that ended with err.
+func (h *heardStream) end(err error) error {
+	silent, ok := errors.AsType[*silentError](context.Cause(h.ctx))
+	if h.attention != nil {
+		h.attention.End()
+		if errors.Is(err, io.EOF) { // twice what was needed, if more than usual
+			h.listener.rounds.Store(min(h.listener.rounds.Load(), 2*h.attention.most.Load()))
+		}
+	}
+	h.cancel(nil)
+	if ok && !errors.Is(err, io.EOF) {
+		return silent
+	}
+	return err
+}
+
+// silentError is the end of an attempt whose server said nothing at all. It is a status, as
+// other errors of calls are.
+type silentError struct {
+	address string
+	seconds int
+}
+
+func (e *silentError) Error() string {
+	return fmt.Sprintf("%s has said nothing for %d s: it is stopped, or the network between does not carry what it says", e.address, e.seconds)
+}
+
+// GRPCStatus makes it an error of a server that is not there.
+func (e *silentError) GRPCStatus() *status.Status { return status.New(codes.Unavailable, e.Error()) }
+
+// Silent says whether err is that of an attempt whose server said nothing for seconds, and what
+// its address is: to ask the same one again is of little use.
+func Silent(err error) (address string, ok bool) {
+	silent, ok := errors.AsType[*silentError](err)
+	if !ok {
+		return "", false
+	}
+	return silent.address, true
+}

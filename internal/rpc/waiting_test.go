@@ -1,0 +1,224 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/millrace-data/millrace/internal/fault"
+	pb "github.com/millrace-data/millrace/internal/proto"
+)
+
+// waiter answers calls for data when it is let.
+type waiter struct {
+	pb.UnimplementedLoaderServer
+	answer chan struct{}
+	old    bool // it does not know Waiting
+}
+
+func (w *waiter) Fetch(req *pb.FetchRequest, stream grpc.ServerStreamingServer[pb.Frame]) error {
+	err := Hold(stream, req.Hears && !w.old, func() string { return "is at block 7" }, func() error {
+		select {
+		case <-w.answer:
+			return nil
+		case <-stream.Context().Done():
+			return stream.Context().Err()
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return SendBody(stream, &pb.FetchHeader{BodySize: 3}, []byte("abc"), nil)
+}
+
+// gate is a connection that can be made to carry nothing to its reader.
+type gate struct {
+	net.Conn
+	shut *atomic.Bool
+}
+
+func (g gate) Read(p []byte) (int, error) {
+	n, err := g.Conn.Read(p)
+	for g.shut.Load() && err == nil {
+		time.Sleep(10 * time.Millisecond)
+	}
+	return n, err
+}
+
+// gated dials TCP through gates.
+type gated struct{ shut atomic.Bool }
+
+func (g *gated) Listen(address string) (net.Listener, error) { return net.Listen("tcp", address) }
+
+func (g *gated) Dial(ctx context.Context, address string) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	return gate{conn, &g.shut}, err
+}
+
+// serveWaiter serves w and returns a client of it, whose network can be shut.
+func serveWaiter(t *testing.T, w *waiter) (pb.LoaderClient, *gated) {
+	t.Helper()
+	network := &gated{}
+	l, err := network.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := NewServer(Over(network))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pb.RegisterLoaderServer(server, w)
+	go server.Serve(l)
+	t.Cleanup(server.Stop)
+	conn, err := Dial(l.Addr().String(), Over(network))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { network.shut.Store(false); conn.Close() })
+	return pb.NewLoaderClient(conn), network
+}
+
+func ask(ctx context.Context, c pb.LoaderClient, hears bool) (string, error) {
+	stream, err := c.Fetch(ctx, &pb.FetchRequest{Hears: hears})
+	if err != nil {
+		return "", FromStatus(err)
+	}
+	body, err := ReceiveBody(stream, &pb.FetchHeader{}, nil)
+	return string(body), FromStatus(err)
+}
+
+// TestWaiting: a caller that hears waits for as long as the server says that it waits, and
+// learns for what; one that does not hear gets no frame that it does not know.
+func TestWaiting(t *testing.T) {
+	t.Parallel()
+	w := &waiter{answer: make(chan struct{})}
+	c, _ := serveWaiter(t, w)
+	let := func(after time.Duration) { time.AfterFunc(after, func() { w.answer <- struct{}{} }) }
+	let(0)
+	if body, err := ask(t.Context(), c, true); err != nil || body != "abc" {
+		t.Fatal(body, err)
+	}
+	var told atomic.Pointer[string]
+	ctx := Telling(t.Context(), func(address, reason string) { told.Store(&reason) })
+	let((quietRounds + 1) * waitingEvery)
+	if body, err := ask(ctx, c, true); err != nil || body != "abc" {
+		t.Errorf("an answer that takes long: %q, %v", body, err)
+	}
+	if r := told.Load(); r == nil || *r != "is at block 7" {
+		t.Errorf("the caller heard %v", r)
+	}
+	let(3 * waitingEvery / 2)
+	if body, err := ask(t.Context(), c, false); err != nil || body != "abc" {
+		t.Errorf("a caller that does not hear: %q, %v", body, err)
+	}
+	short, cancel := context.WithTimeout(t.Context(), 5*waitingEvery/2)
+	defer cancel()
+	if _, err := ask(short, c, true); fault.ClassOf(err) != fault.Lost || !strings.Contains(err.Error(), "the server waited for this: is at block 7") {
+		t.Errorf("an answer that does not come: %v", err)
+	}
+}
+
+// TestSilent: a caller that hears nothing gives up the attempt, and the next one to a link
+// that may be slow takes longer.
+func TestSilent(t *testing.T) {
+	t.Parallel()
+	w := &waiter{answer: make(chan struct{})}
+	c, network := serveWaiter(t, w)
+	time.AfterFunc(0, func() { w.answer <- struct{}{} })
+	if _, err := ask(t.Context(), c, true); err != nil {
+		t.Fatal(err)
+	}
+	network.shut.Store(true)
+	begin := time.Now()
+	_, err := ask(t.Context(), c, true)
+	if took := time.Since(begin); !isSilent(err) || fault.ClassOf(err) != fault.Lost || took < (quietRounds-1)*waitingEvery || took > 3*quietRounds*waitingEvery {
+		t.Errorf("after %v: %v", took, err)
+	}
+	network.shut.Store(false)
+	time.AfterFunc((quietRounds+1)*waitingEvery, func() { w.answer <- struct{}{} })
+	if body, err := ask(t.Context(), c, true); err != nil || body != "abc" {
+		t.Errorf("when it is heard again: %q, %v", body, err)
+	}
+}
+
+func isSilent(err error) bool { _, silent := Silent(err); return silent }
+
+// TestSilentServer: of a server that does not say Waiting, nobody expects it.
+func TestSilentServer(t *testing.T) {
+	t.Parallel()
+	w := &waiter{answer: make(chan struct{}), old: true}
+	c, _ := serveWaiter(t, w)
+	for _, after := range []time.Duration{0, (quietRounds + 2) * waitingEvery} {
+		time.AfterFunc(after, func() { w.answer <- struct{}{} })
+		if body, err := ask(t.Context(), c, true); err != nil || body != "abc" {
+			t.Errorf("after %v: %q, %v", after, body, err)
+		}
+	}
+}
+
+// TestAttention: it counts rounds in a row without a word, and none while it pauses.
+func TestAttention(t *testing.T) {
+	t.Parallel()
+	fell := make(chan time.Time, 1)
+	a := Attend(20*time.Millisecond, 5, func() { fell <- time.Now() })
+	defer a.End()
+	for range 30 {
+		time.Sleep(10 * time.Millisecond)
+		a.Heard()
+	}
+	a.Pause()
+	time.Sleep(300 * time.Millisecond)
+	select {
+	case <-fell:
+		t.Fatal("it fell silent while it was heard, or nobody listened")
+	default:
+	}
+	a.Heard()
+	spoke := time.Now()
+	if at := <-fell; at.Sub(spoke) < 80*time.Millisecond {
+		t.Errorf("silent after %v", at.Sub(spoke))
+	}
+	over := Attend(time.Millisecond, 1, func() { t.Error("it ended") })
+	over.End()
+	time.Sleep(10 * time.Millisecond)
+}
+
+// TestBeat: a sender that has nothing to send sends beats, and one that has does not.
+func TestBeat(t *testing.T) {
+	t.Parallel()
+	var beats, others atomic.Int64
+	s := NewSender(func(m string) error {
+		if m == "beat" {
+			beats.Add(1)
+		} else {
+			others.Add(1)
+		}
+		return nil
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Beat(ctx, "beat") }()
+	for range 20 {
+		time.Sleep(beatEvery / 10)
+		if err := s.Send("other"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := beats.Load(); n > 1 { // a machine that is starved
+		t.Errorf("%d beats beside %d other messages", n, others.Load())
+	}
+	time.Sleep(4 * beatEvery)
+	if n := beats.Load(); n < 2 {
+		t.Errorf("%d beats in %v", n, 4*beatEvery)
+	}
+	stop()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}

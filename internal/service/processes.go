@@ -1,0 +1,186 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/rpc"
+)
+
+// asProcesses runs each role with the millrace binary.
+func asProcesses(ctx context.Context, g *errgroup.Group, opts *Options, dir string, address chan string) {
+	args := []string{"planner", opts.SpecFile, "--listen", opts.Address,
+		"--loaders", strconv.Itoa(opts.Loaders), "--constructors", strconv.Itoa(opts.Constructors)}
+	if opts.Shadows > 0 {
+		args = append(args, "--shadows", strconv.Itoa(opts.Shadows), "--shadow-mode", ShadowMode(opts.HotShadows))
+	}
+	if opts.LogDir != "" {
+		args = append(args, "--log-dir", opts.LogDir)
+	}
+	if opts.LogMirror != "" {
+		args = append(args, "--log-mirror", opts.LogMirror)
+	}
+	if opts.Advertise != "" {
+		args = append(args, "--advertise", opts.Advertise)
+	}
+	if opts.ChangesFile != "" {
+		args = append(args, "--changes", opts.ChangesFile)
+	}
+	for _, root := range opts.AllowRoots {
+		args = append(args, "--allow-root", root)
+	}
+	if opts.Prefetch != 0 {
+		args = append(args, "--prefetch", strconv.Itoa(opts.Prefetch))
+	}
+	planner := newProcess(opts, "the planner", args)
+	planner.lasting = opts.LogDir != ""
+	g.Go(func() error {
+		return planner.supervise(ctx, func(at string) {
+			planner.listenAt(at)
+			for i := range opts.Loaders + opts.Shadows {
+				loader := newProcess(opts, fmt.Sprintf("loader-%d", i), loaderArgs(opts, at, dir, i))
+				g.Go(func() error { return loader.supervise(ctx, nil) })
+			}
+			for i := range opts.Constructors {
+				id := fmt.Sprintf("constructor-%d", i)
+				constructor := newProcess(opts, id, []string{"constructor", "--planner", at, "--id", id,
+					"--listen", dataAddress(opts.Address), "--advertise", opts.Advertise})
+				g.Go(func() error { return constructor.supervise(ctx, nil) })
+			}
+			address <- at
+		})
+	})
+}
+
+// ShadowMode names what shadows do, as the flag --shadow-mode has it.
+func ShadowMode(hot bool) string {
+	if hot {
+		return "hot"
+	}
+	return "warm"
+}
+
+// loaderArgs are those of loader i.
+func loaderArgs(opts *Options, planner, dir string, i int) []string {
+	args := []string{"loader", "--planner", planner, "--id", fmt.Sprintf("loader-%d", i), "--listen", private(dir, "loader", i), "--workers", strconv.Itoa(opts.Workers)}
+	if opts.Scratch != "" {
+		args = append(args, "--scratch-dir", opts.Scratch)
+	}
+	return args
+}
+
+// stopTime is how long a process may take to stop when asked to: longer than a role takes to
+// leave in order.
+const stopTime = 12 * time.Second
+
+// process is the process of a role.
+type process struct {
+	opts    *Options
+	name    string
+	args    []string
+	lasting bool // another one can go on where it was
+	deaths  deaths
+}
+
+func newProcess(opts *Options, name string, args []string) *process {
+	return &process{opts: opts, name: name, args: args, lasting: true}
+}
+
+// listenAt has the next one listen where this one does: others know the address.
+func (p *process) listenAt(at string) {
+	i := slices.Index(p.args, "--listen") + 1
+	_, port, err := net.SplitHostPort(at)
+	if host, ok := hostOf(p.args[i]); ok && err == nil {
+		p.args[i] = host + ":" + port
+	}
+}
+
+// run runs one process until it ends or ctx does. serving is called with the address from its
+// first line.
+func (p *process) run(ctx context.Context, serving func(string)) ending {
+	// The kernel ties the child's life to this thread, not to the process.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	p.clean()
+	cmd := exec.CommandContext(ctx, p.opts.Executable, append(slices.Clone(p.args), securityFlags(p.opts.Security)...)...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = stopTime
+	cmd.SysProcAttr = dieWithParent()
+	tail := &tail{to: p.opts.Stderr}
+	cmd.Stderr = tail
+	lines := &firstLine{found: func(line string) {
+		if i := strings.LastIndex(line, " on "); i >= 0 && serving != nil {
+			serving(line[i+len(" on "):])
+		}
+	}}
+	cmd.Stdout = lines
+	err := cmd.Run()
+	return ending{err: err, state: cmd.ProcessState, tail: tail}
+}
+
+// clean removes the socket that a process left that was killed.
+func (p *process) clean() {
+	if path, ok := strings.CutPrefix(p.args[slices.Index(p.args, "--listen")+1], "unix:"); ok {
+		_ = os.Remove(path) // if it cannot be, listening on it says why
+	}
+}
+
+// ending is how a process ended.
+type ending struct {
+	err   error
+	state *os.ProcessState // nil if it did not start
+	tail  *tail            // of its stderr
+}
+
+// said says whether the role itself ended, and said why: the spec or the data is at fault, or
+// there is a bug. Another one would say the same.
+func (e *ending) said() bool {
+	return e.state == nil || e.state.ExitCode() == 1 || e.state.ExitCode() == 3
+}
+
+// why is the error of the ending of a process.
+func (p *process) why(e *ending) error {
+	if e.err == nil {
+		return fault.Lostf("the process of %s ended by itself", p.name)
+	}
+	return fault.As(e.class(), fmt.Errorf("the process of %s ended: %w%s", p.name, e.err, e.tail.last()))
+}
+
+// class takes a role's word for whose fault its end was; see the exit codes of
+// package cli.
+func (e *ending) class() fault.Class {
+	switch e.state.ExitCode() {
+	case 1:
+		return fault.Bug
+	case 3:
+		return fault.User
+	}
+	return fault.Lost
+}
+
+func securityFlags(s rpc.Security) []string {
+	var flags []string
+	for _, f := range []struct{ name, value string }{
+		{"--tls-cert", s.CertFile}, {"--tls-key", s.KeyFile}, {"--tls-ca", s.CAFile}, {"--access-key-file", s.AccessKeyFile},
+	} {
+		if f.value != "" {
+			flags = append(flags, f.name, f.value)
+		}
+	}
+	if s.Insecure {
+		flags = append(flags, "--insecure")
+	}
+	return flags
+}

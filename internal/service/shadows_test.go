@@ -1,0 +1,127 @@
+package service_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/millrace-data/millrace/internal/constructor"
+	"github.com/millrace-data/millrace/internal/planner"
+	"github.com/millrace-data/millrace/internal/trainer"
+)
+
+// signal sends a loader a signal.
+func (m *team) signal(id string, s syscall.Signal) {
+	m.t.Helper()
+	if err := m.loaders[id].Process.Signal(s); err != nil {
+		m.t.Error(err)
+	}
+}
+
+// shadowed trains with three loaders and one shadow, all processes, and calls then after each
+// step. Every step has to be that of the reference. It returns the last status.
+func shadowed(t *testing.T, hot bool, then func(m *team, step int64)) (status planner.Status) {
+	t.Helper()
+	dir, r := writeSources(t), recipes[0]
+	want := solve(t, dir, r)
+	job := parse(t, dir, r.text(resources{prefetch: 4, window: 20}))
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	var roles sync.WaitGroup
+	defer roles.Wait()
+	defer cancel()
+	serving := make(chan string, 1)
+	m := &team{t: t, log: new(syncBuffer), loaders: map[string]*exec.Cmd{}}
+	roles.Go(func() {
+		planner.Run(ctx, planner.Options{
+			Job: job, Address: "127.0.0.1:0", Loaders: 3, Shadows: 1, HotShadows: hot, Serving: func(a string) { serving <- a },
+			Log: slog.New(slog.NewTextHandler(m.log, nil)),
+		}) // trainers hear of its errors
+	})
+	m.address = <-serving
+	defer func() {
+		for id := range m.loaders {
+			m.kill(id)
+		}
+	}()
+	roles.Go(func() { constructor.Run(ctx, constructor.Options{Planner: m.address, Address: "127.0.0.1:0"}) })
+	for i := range 4 {
+		m.load(fmt.Sprintf("l%d", i), dir)
+	}
+	res, err := trainer.Run(ctx, trainer.Options{Address: m.address, Job: job, Steps: r.steps, OnStep: func(s trainer.Step) {
+		if s.Digest != want.digests[s.Step+1] {
+			t.Errorf("digest step=%d %x, want %x", s.Step+1, s.Digest, want.digests[s.Step+1])
+		}
+		then(m, s.Step+1)
+	}})
+	if err != nil || res.Next != r.steps {
+		t.Fatalf("%d steps: %v\n%s", res.Next, err, m.log)
+	}
+	if status, err = statusOf(ctx, m.address); err != nil {
+		t.Fatal(err)
+	}
+	return status
+}
+
+// seats says who has which place, and who is a shadow.
+func seats(s planner.Status) string {
+	text := ""
+	for _, l := range s.Loaders {
+		text += fmt.Sprintf("%s:%d ", l.ID, l.Place)
+	}
+	return text
+}
+
+// TestShadowTakesOver: a shadow takes the place of a loader that is killed, the one that comes
+// in its place stands by and takes the place of the next; no step changes, and no block of the
+// others is read again.
+func TestShadowTakesOver(t *testing.T) {
+	for _, hot := range []bool{false, true} {
+		t.Run(fmt.Sprintf("hot=%v", hot), func(t *testing.T) {
+			t.Parallel()
+			s := shadowed(t, hot, func(m *team, step int64) {
+				switch step {
+				case 5:
+					m.kill("l1")
+				case 10:
+					m.load("l4", "")
+				case 15:
+					m.kill("l3") // the shadow that took the place
+				}
+			})
+			if got := seats(s); got != "l0:0 l2:2 l4:1 " || s.Promotions != 2 {
+				t.Errorf("%d promotions; places: %s", s.Promotions, got)
+			}
+			for _, l := range s.Loaders {
+				if l.Rereads > 0 {
+					t.Errorf("%s read %d blocks twice", l.ID, l.Rereads)
+				}
+			}
+		})
+	}
+}
+
+// TestShadowOfStoppedLoader: a loader that is stopped loses its place to the shadow, and stands
+// by when it goes on.
+func TestShadowOfStoppedLoader(t *testing.T) {
+	t.Parallel()
+	s := shadowed(t, false, func(m *team, step int64) {
+		switch step {
+		case 5:
+			m.signal("l1", syscall.SIGSTOP)
+		case 25:
+			for begin := time.Now(); !strings.Contains(m.log.String(), "a shadow takes a loader's place") && time.Since(begin) < patience; {
+				time.Sleep(10 * time.Millisecond)
+			}
+			m.signal("l1", syscall.SIGCONT)
+		}
+	})
+	if got := seats(s); got != "l0:0 l1:-1 l2:2 l3:1 " || s.Promotions != 1 {
+		t.Errorf("%d promotions; places: %s", s.Promotions, got)
+	}
+}

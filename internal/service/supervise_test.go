@@ -1,0 +1,181 @@
+package service_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/service"
+	"github.com/millrace-data/millrace/internal/trainer"
+)
+
+// stalls are the times between steps of a trainer.
+type stalls struct {
+	last    time.Time
+	longest time.Duration
+}
+
+func (s *stalls) step() {
+	if now := time.Now(); s.last.IsZero() {
+		s.last = now
+	} else {
+		s.longest, s.last = max(s.longest, now.Sub(s.last)), now
+	}
+}
+
+// TestKilledRoles: processes that are killed, one after the other, are started again, and the
+// run goes on to the end with the same digest. The planner goes on from its log.
+func TestKilledRoles(t *testing.T) {
+	dir := writeSources(t)
+	r := recipes[0]
+	want := solve(t, dir, r)
+	s := setting{loaders: 3, constructors: 2, processes: true}
+	opts := s.options(t, dir, r)
+	output, log := new(syncBuffer), new(syncBuffer)
+	opts.Stderr, opts.LogDir, opts.Log = output, t.TempDir(), slog.New(slog.NewTextHandler(log, nil))
+	job := parse(t, dir, r.text(s.resources))
+	err := service.Run(t.Context(), opts, func(ctx context.Context, address string) error {
+		var between stalls
+		res, err := trainer.Run(ctx, trainer.Options{
+			Address: address, Job: job, StateEvery: 1, Steps: want.steps(),
+			OnState: func(int64, []byte) {},
+			OnStep: func(step trainer.Step) {
+				between.step()
+				switch step.Step {
+				case 5:
+					kill(t, "loader")
+				case 15:
+					kill(t, "constructor")
+				case 25:
+					kill(t, "planner")
+				case 35:
+					kill(t, "loader")
+				}
+				time.Sleep(20 * time.Millisecond)
+			},
+		})
+		if err == nil && res.Digest != want.digests[want.steps()] {
+			t.Errorf("digest step=%d %x, want %x", res.Next, res.Digest, want.digests[want.steps()])
+		}
+		t.Logf("the longest stall was %v", between.longest)
+		return err
+	})
+	if err != nil {
+		t.Fatalf("%v\n%s", err, output)
+	}
+	if n := strings.Count(log.String(), "a role's process died and is started again"); n < 4 {
+		t.Errorf("%d deaths are logged, there were 4:\n%s", n, log)
+	}
+}
+
+// TestDrainedRoles: a loader and a constructor that are asked to stop leave within ten seconds,
+// and nobody notices but by the time that it takes to start another one.
+func TestDrainedRoles(t *testing.T) {
+	dir := writeSources(t)
+	r := recipes[0]
+	want := solve(t, dir, r)
+	s := setting{loaders: 2, constructors: 2, processes: true}
+	opts := s.options(t, dir, r)
+	output := new(syncBuffer)
+	opts.Stderr, opts.LogDir = output, t.TempDir()
+	job := parse(t, dir, r.text(s.resources))
+	var leaving []chan time.Duration
+	leave := func(role string) {
+		pid, begin, gone := signalRole(t, role, syscall.SIGTERM), time.Now(), make(chan time.Duration, 1)
+		leaving = append(leaving, gone)
+		go func() {
+			for syscall.Kill(pid, 0) == nil && time.Since(begin) < patience {
+				time.Sleep(10 * time.Millisecond)
+			}
+			gone <- time.Since(begin)
+		}()
+	}
+	err := service.Run(t.Context(), opts, func(ctx context.Context, address string) error {
+		var between stalls
+		res, err := trainer.Run(ctx, trainer.Options{
+			Address: address, Job: job, Steps: want.steps(),
+			OnStep: func(step trainer.Step) {
+				between.step()
+				switch step.Step {
+				case 5:
+					leave("loader")
+				case 15:
+					leave("constructor")
+				}
+				time.Sleep(20 * time.Millisecond)
+			},
+		})
+		if err == nil && res.Digest != want.digests[want.steps()] {
+			t.Errorf("digest step=%d %x, want %x", res.Next, res.Digest, want.digests[want.steps()])
+		}
+		t.Logf("the longest stall was %v", between.longest)
+		return err
+	})
+	if err != nil {
+		t.Fatalf("%v\n%s", err, output)
+	}
+	for i, gone := range leaving {
+		if took := <-gone; took > 10*time.Second {
+			t.Errorf("role %d took %v to leave", i, took)
+		} else {
+			t.Logf("role %d took %v to leave", i, took)
+		}
+	}
+}
+
+// TestKilledPlanner: without a log, a planner that is killed ends the service, which says what
+// would have kept it.
+func TestKilledPlanner(t *testing.T) {
+	dir := writeSources(t)
+	opts := setting{loaders: 2, processes: true}.options(t, dir, recipes[0])
+	opts.Stderr = new(syncBuffer)
+	err := service.Run(t.Context(), opts, func(ctx context.Context, _ string) error {
+		kill(t, "planner")
+		<-ctx.Done()
+		return nil
+	})
+	if fault.ClassOf(err) != fault.Lost || !strings.Contains(err.Error(), "the process of the planner ended") || !strings.Contains(err.Error(), "give a --log-dir") {
+		t.Errorf("the planner was killed: %v", err)
+	}
+}
+
+// TestDyingRole: a role that dies again and again, and one that says that the job is at fault,
+// end the service.
+func TestDyingRole(t *testing.T) {
+	for _, c := range []struct {
+		code  int
+		class fault.Class
+		text  string
+		lives int
+	}{
+		{4, fault.Lost, "it was the 6th time within 1m0s, and it is not started again", 6},
+		{3, fault.User, "exit status 3: out of luck", 1},
+	} {
+		dir := writeSources(t)
+		opts := setting{processes: true}.options(t, dir, recipes[0])
+		lives := filepath.Join(t.TempDir(), "lives")
+		script := fmt.Sprintf("#!/bin/sh\nif [ \"$1\" = loader ]; then echo life >> %s; echo out of luck >&2; exit %d; fi\nexec %s \"$@\"\n", lives, c.code, opts.Executable)
+		opts.Executable = filepath.Join(t.TempDir(), "millrace")
+		if err := os.WriteFile(opts.Executable, []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		opts.Stderr = new(syncBuffer)
+		err := service.Run(t.Context(), opts, func(ctx context.Context, _ string) error {
+			<-ctx.Done()
+			return nil
+		})
+		if fault.ClassOf(err) != c.class || err == nil || !strings.Contains(err.Error(), "the process of loader-0 ended") || !strings.Contains(err.Error(), c.text) {
+			t.Errorf("exit %d: %v", c.code, err)
+		}
+		if b, err := os.ReadFile(lives); err != nil || strings.Count(string(b), "life") != c.lives {
+			t.Errorf("exit %d: it lived %d times, %v", c.code, strings.Count(string(b), "life"), err)
+		}
+	}
+}

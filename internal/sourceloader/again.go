@@ -1,0 +1,125 @@
+package sourceloader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/rpc"
+	"github.com/millrace-data/millrace/internal/sourceloader/spill"
+	"github.com/millrace-data/millrace/internal/sourceloader/store"
+	"github.com/millrace-data/millrace/internal/sourceloader/transform"
+)
+
+// A record is left out of a job, or ends it, for what is wrong with it and not for how it
+// was read once. What a reading finds wrong counts when the next reading finds the same. What
+// is lost on the way, which another attempt may bring, is never a bad record.
+
+// lostReads is how often a block is read when readings are lost: with the pauses between them
+// some 5 s, in which a mount, a switch or an object store's server comes back.
+const lostReads = 10
+
+// readings is how often a block is read of which each reading finds something else wrong.
+const readings = 4
+
+// persist has do done again, with pauses, while what it reads is lost.
+func (l *Loader) persist(ctx context.Context, what string, do func() error) error {
+	pauses := rpc.Backoff{Name: l.opts.ID + what}
+	for n := 1; ; n++ {
+		err := do()
+		if fault.ClassOf(err) != fault.Lost || errors.Is(err, errOther) || n == lostReads || ctx.Err() != nil {
+			return err
+		}
+		if n == 1 {
+			l.opts.Log.Warn("reading failed, trying again", "what", what, "err", err)
+		}
+		_ = pauses.Wait(ctx) // if ctx ends, so does the next attempt
+	}
+}
+
+// missing makes a file that was listed and is not there one that is lost: a mount or a
+// directory's server may hide it for a moment.
+func missing(err error) error {
+	if errors.Is(err, store.ErrNotExist) {
+		return fault.As(fault.Lost, fmt.Errorf("%w (it was there when the source was indexed)", err))
+	}
+	return err
+}
+
+// gone makes it the user's again, if it stays away.
+func gone(err error) error {
+	if errors.Is(err, store.ErrNotExist) {
+		return fault.As(fault.User, err)
+	}
+	return err
+}
+
+// readAgreed reads a block. What it finds wrong with its data two readings in a row have found.
+func (s *Source) readAgreed(ctx context.Context, st store.Store, worker *transform.Worker, bans Bans, w *window) (content, error) {
+	before := ""
+	for range readings {
+		c, found, err := s.readWithin(ctx, st, worker, bans, w)
+		if err != nil && fault.ClassOf(err) != fault.User || errors.Is(err, store.ErrChanged) || errors.Is(err, store.ErrNotExist) {
+			return nil, missing(err)
+		}
+		now := wrong(found, err)
+		if now == "" || now == before {
+			return c, err
+		}
+		before = now
+		var left files
+		left.add(c)
+		left.close()
+		w.again()
+		if err != nil {
+			runtime.GC() // of what was read until there, which may be as much as the loader may hold
+		}
+	}
+	return nil, fault.Lostf("source %q, block %d: %d readings in a row found different things wrong with it, so that it is the reading that is at fault and not the data; the last found: %s",
+		s.Spec.Name, w.id.seq, readings, before)
+}
+
+// wrong is what a reading found wrong with the data, and what it read beside that; "" if
+// nothing is wrong.
+func wrong(b *Block, err error) string {
+	switch {
+	case err != nil:
+		return err.Error()
+	case len(b.Skips) == 0:
+		return ""
+	}
+	return fmt.Sprintf("%x %+v", b.sum, b.Skips)
+}
+
+// again makes the window ready to read the block from its beginning.
+func (w *window) again() {
+	w.discard()
+	w.count(0)
+	*w = window{cache: w.cache, id: w.id, entry: w.entry}
+	w.begin()
+}
+
+// errNotAsPlanned has a block read once more that is not what samples were planned of: the
+// cache lets go of it, as of one that its disk does not give back.
+var errNotAsPlanned = fmt.Errorf("the block is not what it was when it was planned: %w", spill.ErrUnreadable)
+
+// checked calls take with a block that is the one that samples were planned of. One that is
+// not is read a second time; if it is not then either, the planner learns what it is.
+func (l *Loader) checked(ctx context.Context, id blockID, sum uint64, take func(content) error) error {
+	again := false
+	return l.cache.use(ctx, request{id: id}, func(b content) error {
+		if sum != 0 && sum != b.checksum() && !again {
+			again = true
+			l.opts.Log.Warn("a block is not what it was when it was planned: it is read again", "source", id.source, "block", id.seq)
+			_, lazy := l.known(id.source)
+			lazy.setLast(nil)
+			return errNotAsPlanned
+		}
+		if err := l.asPlanned(id, sum, b); err != nil {
+			return err
+		}
+		return take(b)
+	})
+}
