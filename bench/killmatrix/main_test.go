@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace-data/millrace/internal/rig"
+)
+
+// TestMain builds the service with the failpoints, once.
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "km")
+	if err == nil {
+		binary = filepath.Join(dir, "millrace")
+		var out []byte
+		if out, err = exec.Command("go", "build", "-tags", "failpoint", "-o", binary, "../../cmd/millrace").CombinedOutput(); err != nil {
+			err = fmt.Errorf("%w\n%s", err, out)
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+var binary string
+
+// folder is a short one: sockets lie in it.
+func folder(t *testing.T) string {
+	dir, err := os.MkdirTemp("/tmp", "km")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+// TestMatrix runs every failpoint once or twice.
+func TestMatrix(t *testing.T) {
+	o := options{binary: binary, dir: folder(t), seed: 1, only: -1, limit: 60 * time.Second, parallel: 2, kills: 1 << 30, verbose: testing.Verbose()}
+	o.runs = len(chosen(o.sites))
+	failed, err := run(t.Context(), o)
+	if err != nil || failed > 0 {
+		t.Errorf("%d runs did not pass, %v", failed, err)
+	}
+}
+
+// TestDifferenceIsFound compares runs with wrong answers: every kind of them is found.
+func TestDifferenceIsFound(t *testing.T) {
+	dir := folder(t)
+	if err := rig.KeyDir(filepath.Join(dir, "keys")); err != nil {
+		t.Fatal(err)
+	}
+	data := filepath.Join(dir, "data")
+	if err := rig.Write(data); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		want  string
+		spoil func(*rig.Answer)
+	}{
+		{"step 20: the batches have digest", func(a *rig.Answer) { a.Digests[21][5] ^= 1 }},
+		{"samples were delivered, the reference's step has", func(a *rig.Answer) { a.Samples[7][rig.Sample{Source: "chat", Block: 99}] = 1 }},
+		{"is 0 times in the reference's step", func(a *rig.Answer) { a.Samples[3], a.Samples[4] = a.Samples[4], a.Samples[3] }},
+		{"its token differs", func(a *rig.Answer) { a.Token = []byte("another") }},
+	} {
+		a, err := rig.Solve(t.Context(), data, &rig.Recipes[2], 4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.spoil(a)
+		m := &matrix{opts: options{binary: binary, dir: dir, limit: time.Minute}}
+		res := m.execute(context.Background(), plan{answer: a, loaders: 1, constructors: 1})
+		if res.err == nil || !strings.Contains(res.err.Error(), c.want) {
+			t.Errorf("found %v, want %q", res.err, c.want)
+		}
+	}
+}
+
+// TestDamage damages logs: none is opened with less than was acknowledged.
+func TestDamage(t *testing.T) {
+	m := &matrix{opts: options{binary: binary, dir: folder(t), seed: 1, limit: time.Minute, parallel: 2}, table: newTable(nil)}
+	if err := m.prepare(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	table, err := m.damage(t.Context(), 30)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := 0
+	for _, d := range table {
+		if refused += d.Refused; d.Silent > 0 || d.Cases != 5 {
+			t.Errorf("%+v", *d)
+		}
+	}
+	if refused == 0 {
+		t.Error("no damage was found")
+	}
+}
