@@ -144,7 +144,9 @@ func (x *Frame) GetWaiting() *Waiting {
 // asked for it, and to no others. The headers of every answer say that it would be sent.
 type Waiting struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"` // what the peer itself waits for; empty if nothing is known
+	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`                // what the peer itself waits for; empty if nothing is known
+	IdleMs        uint64                 `protobuf:"varint,2,opt,name=idle_ms,json=idleMs,proto3" json:"idle_ms,omitempty"` // nothing of that has moved for so long; 0: it moves, as far as is known
+	Ranks         bool                   `protobuf:"varint,3,opt,name=ranks,proto3" json:"ranks,omitempty"`                 // ranks are waited for, and the service has nothing to do
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -184,6 +186,20 @@ func (x *Waiting) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+func (x *Waiting) GetIdleMs() uint64 {
+	if x != nil {
+		return x.IdleMs
+	}
+	return 0
+}
+
+func (x *Waiting) GetRanks() bool {
+	if x != nil {
+		return x.Ranks
+	}
+	return false
 }
 
 // Beat is sent about twice a second on a session on which nothing else is sent, by both
@@ -1083,6 +1099,8 @@ type LoaderUsage struct {
 	DiskBytes       uint64                 `protobuf:"varint,6,opt,name=disk_bytes,json=diskBytes,proto3" json:"disk_bytes,omitempty"`          // samples kept on the local disk
 	DiskBudgetBytes uint64                 `protobuf:"varint,7,opt,name=disk_budget_bytes,json=diskBudgetBytes,proto3" json:"disk_budget_bytes,omitempty"`
 	DiskProblem     string                 `protobuf:"bytes,8,opt,name=disk_problem,json=diskProblem,proto3" json:"disk_problem,omitempty"` // why nothing is written there, if so
+	Progress        uint64                 `protobuf:"varint,9,opt,name=progress,proto3" json:"progress,omitempty"`                         // rises as long as something is read or made of what was read; 0: not told
+	Reading         string                 `protobuf:"bytes,10,opt,name=reading,proto3" json:"reading,omitempty"`                           // the file that it has read for longest; empty if it reads none
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -1169,6 +1187,20 @@ func (x *LoaderUsage) GetDiskBudgetBytes() uint64 {
 func (x *LoaderUsage) GetDiskProblem() string {
 	if x != nil {
 		return x.DiskProblem
+	}
+	return ""
+}
+
+func (x *LoaderUsage) GetProgress() uint64 {
+	if x != nil {
+		return x.Progress
+	}
+	return 0
+}
+
+func (x *LoaderUsage) GetReading() string {
+	if x != nil {
+		return x.Reading
 	}
 	return ""
 }
@@ -3421,6 +3453,7 @@ type ConstructorOrder struct {
 	//	*ConstructorOrder_Entered
 	//	*ConstructorOrder_Beat
 	//	*ConstructorOrder_Epoch
+	//	*ConstructorOrder_Waiting
 	Order         isConstructorOrder_Order `protobuf_oneof:"order"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3562,6 +3595,15 @@ func (x *ConstructorOrder) GetEpoch() uint64 {
 	return 0
 }
 
+func (x *ConstructorOrder) GetWaiting() *Waiting {
+	if x != nil {
+		if x, ok := x.Order.(*ConstructorOrder_Waiting); ok {
+			return x.Waiting
+		}
+	}
+	return nil
+}
+
 type isConstructorOrder_Order interface {
 	isConstructorOrder_Order()
 }
@@ -3610,6 +3652,10 @@ type ConstructorOrder_Epoch struct {
 	Epoch uint64 `protobuf:"varint,14,opt,name=epoch,proto3,oneof"` // of the planner: the first order of a session
 }
 
+type ConstructorOrder_Waiting struct {
+	Waiting *Waiting `protobuf:"bytes,15,opt,name=waiting,proto3,oneof"` // what the planner waits for, about once a second while it plans nothing
+}
+
 func (*ConstructorOrder_Job) isConstructorOrder_Order() {}
 
 func (*ConstructorOrder_Placement) isConstructorOrder_Order() {}
@@ -3631,6 +3677,8 @@ func (*ConstructorOrder_Entered) isConstructorOrder_Order() {}
 func (*ConstructorOrder_Beat) isConstructorOrder_Order() {}
 
 func (*ConstructorOrder_Epoch) isConstructorOrder_Order() {}
+
+func (*ConstructorOrder_Waiting) isConstructorOrder_Order() {}
 
 // SourceJoined is a source that joined after the start. It has the next number.
 type SourceJoined struct {
@@ -4829,6 +4877,7 @@ type JoinRequest struct {
 	Newest        uint32                 `protobuf:"varint,15,opt,name=newest,proto3" json:"newest,omitempty"`    // the highest that it speaks; less than protocol: that one alone
 	At            *Position              `protobuf:"bytes,10,opt,name=at,proto3" json:"at,omitempty"`             // where the rank stands, which joined before: it goes on there, and token counts only if that is not known
 	Epoch         uint64                 `protobuf:"varint,11,opt,name=epoch,proto3" json:"epoch,omitempty"`      // the highest that the client heard of; 0: none
+	Silent        string                 `protobuf:"bytes,12,opt,name=silent,proto3" json:"silent,omitempty"`     // address of the constructor that the rank joins again for, as it says nothing; empty: it joins for something else
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4931,6 +4980,13 @@ func (x *JoinRequest) GetEpoch() uint64 {
 		return x.Epoch
 	}
 	return 0
+}
+
+func (x *JoinRequest) GetSilent() string {
+	if x != nil {
+		return x.Silent
+	}
+	return ""
 }
 
 // Position is a step of a generation: it names one history of the job.
@@ -6158,6 +6214,42 @@ func (*StatusRequest) Descriptor() ([]byte, []int) {
 	return file_proto_millrace_proto_rawDescGZIP(), []int{71}
 }
 
+type WhyRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WhyRequest) Reset() {
+	*x = WhyRequest{}
+	mi := &file_proto_millrace_proto_msgTypes[72]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WhyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WhyRequest) ProtoMessage() {}
+
+func (x *WhyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[72]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WhyRequest.ProtoReflect.Descriptor instead.
+func (*WhyRequest) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{72}
+}
+
 type StatusReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Text          string                 `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
@@ -6168,7 +6260,7 @@ type StatusReply struct {
 
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
-	mi := &file_proto_millrace_proto_msgTypes[72]
+	mi := &file_proto_millrace_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6180,7 +6272,7 @@ func (x *StatusReply) String() string {
 func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[72]
+	mi := &file_proto_millrace_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6193,7 +6285,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{72}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *StatusReply) GetText() string {
@@ -6218,9 +6310,11 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x05Frame\x12\x16\n" +
 	"\x06header\x18\x01 \x01(\fR\x06header\x12\x12\n" +
 	"\x04body\x18\x02 \x01(\fR\x04body\x12.\n" +
-	"\awaiting\x18\x03 \x01(\v2\x14.millrace.v1.WaitingR\awaiting\"!\n" +
+	"\awaiting\x18\x03 \x01(\v2\x14.millrace.v1.WaitingR\awaiting\"P\n" +
 	"\aWaiting\x12\x16\n" +
-	"\x06reason\x18\x01 \x01(\tR\x06reason\"\x06\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x17\n" +
+	"\aidle_ms\x18\x02 \x01(\x04R\x06idleMs\x12\x14\n" +
+	"\x05ranks\x18\x03 \x01(\bR\x05ranks\"\x06\n" +
 	"\x04Beat\"\xef\x02\n" +
 	"\fLoaderReport\x120\n" +
 	"\x05hello\x18\x01 \x01(\v2\x18.millrace.v1.LoaderHelloH\x00R\x05hello\x126\n" +
@@ -6291,7 +6385,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x04Skip\x12\x12\n" +
 	"\x04file\x18\x01 \x01(\tR\x04file\x12\x10\n" +
 	"\x03row\x18\x02 \x01(\x03R\x03row\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xa2\x02\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xd8\x02\n" +
 	"\vLoaderUsage\x12\x1d\n" +
 	"\n" +
 	"held_bytes\x18\x01 \x01(\x04R\theldBytes\x12!\n" +
@@ -6304,7 +6398,10 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\n" +
 	"disk_bytes\x18\x06 \x01(\x04R\tdiskBytes\x12*\n" +
 	"\x11disk_budget_bytes\x18\a \x01(\x04R\x0fdiskBudgetBytes\x12!\n" +
-	"\fdisk_problem\x18\b \x01(\tR\vdiskProblem\"g\n" +
+	"\fdisk_problem\x18\b \x01(\tR\vdiskProblem\x12\x1a\n" +
+	"\bprogress\x18\t \x01(\x04R\bprogress\x12\x18\n" +
+	"\areading\x18\n" +
+	" \x01(\tR\areading\"g\n" +
 	"\aFailure\x12\x14\n" +
 	"\x05class\x18\x01 \x01(\tR\x05class\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x16\n" +
@@ -6491,7 +6588,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x06hedged\x18\x14 \x01(\x04R\x06hedged\x12\x1d\n" +
 	"\n" +
 	"hedges_won\x18\x15 \x01(\x04R\thedgesWon\x12\x14\n" +
-	"\x05moved\x18\x16 \x01(\x04R\x05moved\"\xff\x03\n" +
+	"\x05moved\x18\x16 \x01(\x04R\x05moved\"\xb1\x04\n" +
 	"\x10ConstructorOrder\x12/\n" +
 	"\x03job\x18\x01 \x01(\v2\x1b.millrace.v1.ConstructorJobH\x00R\x03job\x126\n" +
 	"\tplacement\x18\x02 \x01(\v2\x16.millrace.v1.PlacementH\x00R\tplacement\x120\n" +
@@ -6503,7 +6600,8 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x06joined\x18\b \x01(\v2\x19.millrace.v1.SourceJoinedH\x00R\x06joined\x12\x1a\n" +
 	"\aentered\x18\f \x01(\x04H\x00R\aentered\x12'\n" +
 	"\x04beat\x18\r \x01(\v2\x11.millrace.v1.BeatH\x00R\x04beat\x12\x16\n" +
-	"\x05epoch\x18\x0e \x01(\x04H\x00R\x05epochB\a\n" +
+	"\x05epoch\x18\x0e \x01(\x04H\x00R\x05epoch\x120\n" +
+	"\awaiting\x18\x0f \x01(\v2\x14.millrace.v1.WaitingH\x00R\awaitingB\a\n" +
 	"\x05order\"6\n" +
 	"\fSourceJoined\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
@@ -6620,7 +6718,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x02dp\x18\x01 \x01(\rR\x02dp\x12\x0e\n" +
 	"\x02cp\x18\x02 \x01(\rR\x02cp\x12\x0e\n" +
 	"\x02pp\x18\x03 \x01(\rR\x02pp\x12\x0e\n" +
-	"\x02tp\x18\x04 \x01(\rR\x02tp\"\xc1\x02\n" +
+	"\x02tp\x18\x04 \x01(\rR\x02tp\"\xd9\x02\n" +
 	"\vJoinRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1a\n" +
 	"\bidentity\x18\x02 \x01(\fR\bidentity\x12,\n" +
@@ -6632,7 +6730,8 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x06newest\x18\x0f \x01(\rR\x06newest\x12%\n" +
 	"\x02at\x18\n" +
 	" \x01(\v2\x15.millrace.v1.PositionR\x02at\x12\x14\n" +
-	"\x05epoch\x18\v \x01(\x04R\x05epoch\">\n" +
+	"\x05epoch\x18\v \x01(\x04R\x05epoch\x12\x16\n" +
+	"\x06silent\x18\f \x01(\tR\x06silent\">\n" +
 	"\bPosition\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -6734,13 +6833,15 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x06tokens\x18\x06 \x03(\x04R\x06tokens\x12!\n" +
 	"\fstep_seconds\x18\a \x01(\x01R\vstepSeconds\"\r\n" +
 	"\vReportReply\"\x0f\n" +
-	"\rStatusRequest\"5\n" +
+	"\rStatusRequest\"\f\n" +
+	"\n" +
+	"WhyRequest\"5\n" +
 	"\vStatusReply\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x12\n" +
 	"\x04json\x18\x02 \x01(\fR\x04json*3\n" +
 	"\x05Start\x12\x15\n" +
 	"\x11START_UNSPECIFIED\x10\x00\x12\x13\n" +
-	"\x0fSTART_BEGINNING\x10\x012\x8f\x04\n" +
+	"\x0fSTART_BEGINNING\x10\x012\xc5\x04\n" +
 	"\aPlanner\x12?\n" +
 	"\x04Load\x12\x19.millrace.v1.LoaderReport\x1a\x18.millrace.v1.LoaderOrder(\x010\x01\x12N\n" +
 	"\tConstruct\x12\x1e.millrace.v1.ConstructorReport\x1a\x1d.millrace.v1.ConstructorOrder(\x010\x01\x128\n" +
@@ -6749,7 +6850,8 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x05State\x12\x19.millrace.v1.StateRequest\x1a\x17.millrace.v1.StateReply\x12>\n" +
 	"\x06Change\x12\x1a.millrace.v1.ChangeRequest\x1a\x18.millrace.v1.ChangeReply\x12>\n" +
 	"\x06Report\x12\x1a.millrace.v1.ReportRequest\x1a\x18.millrace.v1.ReportReply\x12>\n" +
-	"\x06Status\x12\x1a.millrace.v1.StatusRequest\x1a\x18.millrace.v1.StatusReply2B\n" +
+	"\x06Status\x12\x1a.millrace.v1.StatusRequest\x1a\x18.millrace.v1.StatusReply\x124\n" +
+	"\x03Why\x12\x17.millrace.v1.WhyRequest\x1a\x14.millrace.v1.Waiting2B\n" +
 	"\x06Loader\x128\n" +
 	"\x05Fetch\x12\x19.millrace.v1.FetchRequest\x1a\x12.millrace.v1.Frame0\x012\xb6\x01\n" +
 	"\vConstructor\x128\n" +
@@ -6770,7 +6872,7 @@ func file_proto_millrace_proto_rawDescGZIP() []byte {
 }
 
 var file_proto_millrace_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_proto_millrace_proto_msgTypes = make([]protoimpl.MessageInfo, 73)
+var file_proto_millrace_proto_msgTypes = make([]protoimpl.MessageInfo, 74)
 var file_proto_millrace_proto_goTypes = []any{
 	(Start)(0),                // 0: millrace.v1.Start
 	(*Frame)(nil),             // 1: millrace.v1.Frame
@@ -6845,8 +6947,9 @@ var file_proto_millrace_proto_goTypes = []any{
 	(*ReportRequest)(nil),     // 70: millrace.v1.ReportRequest
 	(*ReportReply)(nil),       // 71: millrace.v1.ReportReply
 	(*StatusRequest)(nil),     // 72: millrace.v1.StatusRequest
-	(*StatusReply)(nil),       // 73: millrace.v1.StatusReply
-	(*state.Mesh)(nil),        // 74: millrace.v1.Mesh
+	(*WhyRequest)(nil),        // 73: millrace.v1.WhyRequest
+	(*StatusReply)(nil),       // 74: millrace.v1.StatusReply
+	(*state.Mesh)(nil),        // 75: millrace.v1.Mesh
 }
 var file_proto_millrace_proto_depIdxs = []int32{
 	2,  // 0: millrace.v1.Frame.waiting:type_name -> millrace.v1.Waiting
@@ -6898,55 +7001,58 @@ var file_proto_millrace_proto_depIdxs = []int32{
 	51, // 46: millrace.v1.ConstructorOrder.admit:type_name -> millrace.v1.Admit
 	40, // 47: millrace.v1.ConstructorOrder.joined:type_name -> millrace.v1.SourceJoined
 	3,  // 48: millrace.v1.ConstructorOrder.beat:type_name -> millrace.v1.Beat
-	74, // 49: millrace.v1.ConstructorJob.mesh:type_name -> millrace.v1.Mesh
-	43, // 50: millrace.v1.ConstructorJob.kept:type_name -> millrace.v1.KeptColumns
-	42, // 51: millrace.v1.ConstructorJob.images:type_name -> millrace.v1.ImageStep
-	46, // 52: millrace.v1.Restart.moved:type_name -> millrace.v1.Moved
-	53, // 53: millrace.v1.Moved.by:type_name -> millrace.v1.Coordinates
-	49, // 54: millrace.v1.StepPlan.blocks:type_name -> millrace.v1.PlanBlock
-	48, // 55: millrace.v1.StepPlan.images:type_name -> millrace.v1.ImagePlan
-	53, // 56: millrace.v1.Admit.rank:type_name -> millrace.v1.Coordinates
-	53, // 57: millrace.v1.JoinRequest.rank:type_name -> millrace.v1.Coordinates
-	74, // 58: millrace.v1.JoinRequest.mesh:type_name -> millrace.v1.Mesh
-	0,  // 59: millrace.v1.JoinRequest.start:type_name -> millrace.v1.Start
-	55, // 60: millrace.v1.JoinRequest.at:type_name -> millrace.v1.Position
-	74, // 61: millrace.v1.JoinReply.mesh:type_name -> millrace.v1.Mesh
-	53, // 62: millrace.v1.LocateRequest.rank:type_name -> millrace.v1.Coordinates
-	53, // 63: millrace.v1.PeekRequest.rank:type_name -> millrace.v1.Coordinates
-	53, // 64: millrace.v1.BatchRequest.rank:type_name -> millrace.v1.Coordinates
-	53, // 65: millrace.v1.AckRequest.rank:type_name -> millrace.v1.Coordinates
-	63, // 66: millrace.v1.BatchHeader.microbatches:type_name -> millrace.v1.Microbatch
-	64, // 67: millrace.v1.Microbatch.tensors:type_name -> millrace.v1.Tensor
-	53, // 68: millrace.v1.ReportRequest.rank:type_name -> millrace.v1.Coordinates
-	4,  // 69: millrace.v1.Planner.Load:input_type -> millrace.v1.LoaderReport
-	32, // 70: millrace.v1.Planner.Construct:input_type -> millrace.v1.ConstructorReport
-	54, // 71: millrace.v1.Planner.Join:input_type -> millrace.v1.JoinRequest
-	57, // 72: millrace.v1.Planner.Locate:input_type -> millrace.v1.LocateRequest
-	66, // 73: millrace.v1.Planner.State:input_type -> millrace.v1.StateRequest
-	68, // 74: millrace.v1.Planner.Change:input_type -> millrace.v1.ChangeRequest
-	70, // 75: millrace.v1.Planner.Report:input_type -> millrace.v1.ReportRequest
-	72, // 76: millrace.v1.Planner.Status:input_type -> millrace.v1.StatusRequest
-	29, // 77: millrace.v1.Loader.Fetch:input_type -> millrace.v1.FetchRequest
-	59, // 78: millrace.v1.Constructor.Batch:input_type -> millrace.v1.BatchRequest
-	60, // 79: millrace.v1.Constructor.Ack:input_type -> millrace.v1.AckRequest
-	58, // 80: millrace.v1.Constructor.Peek:input_type -> millrace.v1.PeekRequest
-	15, // 81: millrace.v1.Planner.Load:output_type -> millrace.v1.LoaderOrder
-	39, // 82: millrace.v1.Planner.Construct:output_type -> millrace.v1.ConstructorOrder
-	56, // 83: millrace.v1.Planner.Join:output_type -> millrace.v1.JoinReply
-	56, // 84: millrace.v1.Planner.Locate:output_type -> millrace.v1.JoinReply
-	67, // 85: millrace.v1.Planner.State:output_type -> millrace.v1.StateReply
-	69, // 86: millrace.v1.Planner.Change:output_type -> millrace.v1.ChangeReply
-	71, // 87: millrace.v1.Planner.Report:output_type -> millrace.v1.ReportReply
-	73, // 88: millrace.v1.Planner.Status:output_type -> millrace.v1.StatusReply
-	1,  // 89: millrace.v1.Loader.Fetch:output_type -> millrace.v1.Frame
-	1,  // 90: millrace.v1.Constructor.Batch:output_type -> millrace.v1.Frame
-	61, // 91: millrace.v1.Constructor.Ack:output_type -> millrace.v1.AckReply
-	1,  // 92: millrace.v1.Constructor.Peek:output_type -> millrace.v1.Frame
-	81, // [81:93] is the sub-list for method output_type
-	69, // [69:81] is the sub-list for method input_type
-	69, // [69:69] is the sub-list for extension type_name
-	69, // [69:69] is the sub-list for extension extendee
-	0,  // [0:69] is the sub-list for field type_name
+	2,  // 49: millrace.v1.ConstructorOrder.waiting:type_name -> millrace.v1.Waiting
+	75, // 50: millrace.v1.ConstructorJob.mesh:type_name -> millrace.v1.Mesh
+	43, // 51: millrace.v1.ConstructorJob.kept:type_name -> millrace.v1.KeptColumns
+	42, // 52: millrace.v1.ConstructorJob.images:type_name -> millrace.v1.ImageStep
+	46, // 53: millrace.v1.Restart.moved:type_name -> millrace.v1.Moved
+	53, // 54: millrace.v1.Moved.by:type_name -> millrace.v1.Coordinates
+	49, // 55: millrace.v1.StepPlan.blocks:type_name -> millrace.v1.PlanBlock
+	48, // 56: millrace.v1.StepPlan.images:type_name -> millrace.v1.ImagePlan
+	53, // 57: millrace.v1.Admit.rank:type_name -> millrace.v1.Coordinates
+	53, // 58: millrace.v1.JoinRequest.rank:type_name -> millrace.v1.Coordinates
+	75, // 59: millrace.v1.JoinRequest.mesh:type_name -> millrace.v1.Mesh
+	0,  // 60: millrace.v1.JoinRequest.start:type_name -> millrace.v1.Start
+	55, // 61: millrace.v1.JoinRequest.at:type_name -> millrace.v1.Position
+	75, // 62: millrace.v1.JoinReply.mesh:type_name -> millrace.v1.Mesh
+	53, // 63: millrace.v1.LocateRequest.rank:type_name -> millrace.v1.Coordinates
+	53, // 64: millrace.v1.PeekRequest.rank:type_name -> millrace.v1.Coordinates
+	53, // 65: millrace.v1.BatchRequest.rank:type_name -> millrace.v1.Coordinates
+	53, // 66: millrace.v1.AckRequest.rank:type_name -> millrace.v1.Coordinates
+	63, // 67: millrace.v1.BatchHeader.microbatches:type_name -> millrace.v1.Microbatch
+	64, // 68: millrace.v1.Microbatch.tensors:type_name -> millrace.v1.Tensor
+	53, // 69: millrace.v1.ReportRequest.rank:type_name -> millrace.v1.Coordinates
+	4,  // 70: millrace.v1.Planner.Load:input_type -> millrace.v1.LoaderReport
+	32, // 71: millrace.v1.Planner.Construct:input_type -> millrace.v1.ConstructorReport
+	54, // 72: millrace.v1.Planner.Join:input_type -> millrace.v1.JoinRequest
+	57, // 73: millrace.v1.Planner.Locate:input_type -> millrace.v1.LocateRequest
+	66, // 74: millrace.v1.Planner.State:input_type -> millrace.v1.StateRequest
+	68, // 75: millrace.v1.Planner.Change:input_type -> millrace.v1.ChangeRequest
+	70, // 76: millrace.v1.Planner.Report:input_type -> millrace.v1.ReportRequest
+	72, // 77: millrace.v1.Planner.Status:input_type -> millrace.v1.StatusRequest
+	73, // 78: millrace.v1.Planner.Why:input_type -> millrace.v1.WhyRequest
+	29, // 79: millrace.v1.Loader.Fetch:input_type -> millrace.v1.FetchRequest
+	59, // 80: millrace.v1.Constructor.Batch:input_type -> millrace.v1.BatchRequest
+	60, // 81: millrace.v1.Constructor.Ack:input_type -> millrace.v1.AckRequest
+	58, // 82: millrace.v1.Constructor.Peek:input_type -> millrace.v1.PeekRequest
+	15, // 83: millrace.v1.Planner.Load:output_type -> millrace.v1.LoaderOrder
+	39, // 84: millrace.v1.Planner.Construct:output_type -> millrace.v1.ConstructorOrder
+	56, // 85: millrace.v1.Planner.Join:output_type -> millrace.v1.JoinReply
+	56, // 86: millrace.v1.Planner.Locate:output_type -> millrace.v1.JoinReply
+	67, // 87: millrace.v1.Planner.State:output_type -> millrace.v1.StateReply
+	69, // 88: millrace.v1.Planner.Change:output_type -> millrace.v1.ChangeReply
+	71, // 89: millrace.v1.Planner.Report:output_type -> millrace.v1.ReportReply
+	74, // 90: millrace.v1.Planner.Status:output_type -> millrace.v1.StatusReply
+	2,  // 91: millrace.v1.Planner.Why:output_type -> millrace.v1.Waiting
+	1,  // 92: millrace.v1.Loader.Fetch:output_type -> millrace.v1.Frame
+	1,  // 93: millrace.v1.Constructor.Batch:output_type -> millrace.v1.Frame
+	61, // 94: millrace.v1.Constructor.Ack:output_type -> millrace.v1.AckReply
+	1,  // 95: millrace.v1.Constructor.Peek:output_type -> millrace.v1.Frame
+	83, // [83:96] is the sub-list for method output_type
+	70, // [70:83] is the sub-list for method input_type
+	70, // [70:70] is the sub-list for extension type_name
+	70, // [70:70] is the sub-list for extension extendee
+	0,  // [0:70] is the sub-list for field type_name
 }
 
 func init() { file_proto_millrace_proto_init() }
@@ -7006,6 +7112,7 @@ func file_proto_millrace_proto_init() {
 		(*ConstructorOrder_Entered)(nil),
 		(*ConstructorOrder_Beat)(nil),
 		(*ConstructorOrder_Epoch)(nil),
+		(*ConstructorOrder_Waiting)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -7013,7 +7120,7 @@ func file_proto_millrace_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_proto_millrace_proto_rawDesc), len(file_proto_millrace_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   73,
+			NumMessages:   74,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

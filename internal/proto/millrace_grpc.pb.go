@@ -34,6 +34,7 @@ const (
 	Planner_Change_FullMethodName    = "/millrace.v1.Planner/Change"
 	Planner_Report_FullMethodName    = "/millrace.v1.Planner/Report"
 	Planner_Status_FullMethodName    = "/millrace.v1.Planner/Status"
+	Planner_Why_FullMethodName       = "/millrace.v1.Planner/Why"
 )
 
 // PlannerClient is the client API for Planner service.
@@ -61,6 +62,9 @@ type PlannerClient interface {
 	Report(ctx context.Context, in *ReportRequest, opts ...grpc.CallOption) (*ReportReply, error)
 	// Status describes the whole service.
 	Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*StatusReply, error)
+	// Why says what the planner waits for, at once and at little cost: for those whose own call
+	// takes long. Idempotent.
+	Why(ctx context.Context, in *WhyRequest, opts ...grpc.CallOption) (*Waiting, error)
 }
 
 type plannerClient struct {
@@ -157,6 +161,16 @@ func (c *plannerClient) Status(ctx context.Context, in *StatusRequest, opts ...g
 	return out, nil
 }
 
+func (c *plannerClient) Why(ctx context.Context, in *WhyRequest, opts ...grpc.CallOption) (*Waiting, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Waiting)
+	err := c.cc.Invoke(ctx, Planner_Why_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PlannerServer is the server API for Planner service.
 // All implementations must embed UnimplementedPlannerServer
 // for forward compatibility.
@@ -182,6 +196,9 @@ type PlannerServer interface {
 	Report(context.Context, *ReportRequest) (*ReportReply, error)
 	// Status describes the whole service.
 	Status(context.Context, *StatusRequest) (*StatusReply, error)
+	// Why says what the planner waits for, at once and at little cost: for those whose own call
+	// takes long. Idempotent.
+	Why(context.Context, *WhyRequest) (*Waiting, error)
 	mustEmbedUnimplementedPlannerServer()
 }
 
@@ -215,6 +232,9 @@ func (UnimplementedPlannerServer) Report(context.Context, *ReportRequest) (*Repo
 }
 func (UnimplementedPlannerServer) Status(context.Context, *StatusRequest) (*StatusReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Status not implemented")
+}
+func (UnimplementedPlannerServer) Why(context.Context, *WhyRequest) (*Waiting, error) {
+	return nil, status.Error(codes.Unimplemented, "method Why not implemented")
 }
 func (UnimplementedPlannerServer) mustEmbedUnimplementedPlannerServer() {}
 func (UnimplementedPlannerServer) testEmbeddedByValue()                 {}
@@ -359,6 +379,24 @@ func _Planner_Status_Handler(srv interface{}, ctx context.Context, dec func(inte
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Planner_Why_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(WhyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PlannerServer).Why(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Planner_Why_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PlannerServer).Why(ctx, req.(*WhyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Planner_ServiceDesc is the grpc.ServiceDesc for Planner service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -389,6 +427,10 @@ var Planner_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Status",
 			Handler:    _Planner_Status_Handler,
+		},
+		{
+			MethodName: "Why",
+			Handler:    _Planner_Why_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

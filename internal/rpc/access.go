@@ -39,6 +39,7 @@ var callers = map[string][]string{
 	pb.Planner_Report_FullMethodName:    {roleTrainer},
 	pb.Planner_Change_FullMethodName:    {roleOperator},
 	pb.Planner_Status_FullMethodName:    {roleOperator, roleTrainer, rolePlanner, roleLoader, roleConstructor},
+	pb.Planner_Why_FullMethodName:       {roleTrainer, roleOperator},
 	pb.Loader_Fetch_FullMethodName:      {roleConstructor},
 	pb.Constructor_Batch_FullMethodName: {roleTrainer},
 	pb.Constructor_Ack_FullMethodName:   {roleTrainer},
