@@ -27,7 +27,7 @@ type verifyCmd struct {
 
 // Help is printed below the usage line.
 func (*verifyCmd) Help() string {
-	return "Computes the job again from the data and compares. A difference is exit code 5: the data, the spec or Millrace is not what it was. " +
+	return "Computes the job again from the data and compares the digest of each step, and with a log also the bad records that its steps left out. A difference is exit code 5: the data, the spec or Millrace is not what it was. " +
 		"A log that lacks an acknowledged record is exit code 3. The log of a running service cannot be read; stop it first.\n\n" +
 		"Examples:\n" +
 		"  millrace verify job.yaml --log-dir /var/lib/millrace/job\n" +
@@ -80,7 +80,8 @@ func (c *verifyCmd) digest(ctx context.Context, names compile.Registry) error {
 	return printDigest(os.Stdout, n, digest)
 }
 
-// log compares every digest that a step log holds with the reference's.
+// log compares every digest that a step log holds with the reference's, and every bad record
+// that it says a step left out.
 func (c *verifyCmd) log(ctx context.Context, names compile.Registry) error {
 	job, err := load(names, c.Job)
 	if err != nil {
@@ -104,37 +105,58 @@ func (c *verifyCmd) log(ctx context.Context, names compile.Registry) error {
 	if c.Steps > 0 {
 		last = min(last, c.Steps-1)
 	}
-	texts, err := log.Changes()
+	changes, err := c.changesOf(log)
 	if err != nil {
 		return err
 	}
-	changes, err := change.ParseAll(texts)
+	ledger, err := ledgerOf(log, c.LogDir, last+1)
 	if err != nil {
 		return err
 	}
-	more, err := c.changes()
-	if err != nil {
-		return err
-	}
-	changes = append(changes, change.Without(more, changes)...)
-	change.Sort(changes)
 	var checked int64
 	var final [32]byte
 	_, _, err = reference.ReadWith(ctx, sources(), names.Strategies, job, changes, last+1, func(s *reference.Step) error {
 		final = s.Digest
 		logged, ok, err := log.ReadDigest(s.Step)
-		if err != nil || !ok {
-			return err // planned, but not delivered when the service stopped
-		}
-		checked++
-		if logged != s.Digest {
+		switch {
+		case err != nil:
+			return err
+		case ok && logged != s.Digest:
 			return &differsError{fmt.Sprintf("step %d: the log has digest %x, the reference %x", s.Step, logged, s.Digest)}
+		case ok: // else it was planned, but not delivered when the service stopped
+			checked++
+		}
+		if err := ledger.compare(s); err != nil {
+			return err
 		}
 		return ctx.Err()
 	})
 	if err != nil {
 		return err
 	}
-	fmt.Printf("verified %s of %s in %s\n", preview.Count(checked, "digest"), preview.Count(last+1, "step"), c.LogDir)
+	what := preview.Count(checked, "digest")
+	if ledger.records > 0 {
+		what += fmt.Sprintf(" and %s that were left out,", preview.Count(ledger.records, "bad record"))
+	}
+	fmt.Printf("verified %s of %s in %s\n", what, preview.Count(last+1, "step"), c.LogDir)
 	return printDigest(os.Stdout, last+1, final)
+}
+
+// changesOf are the changes in a log, and those that are given beside it.
+func (c *verifyCmd) changesOf(log checkpoint.Reader) ([]change.Change, error) {
+	texts, err := log.Changes()
+	if err != nil {
+		return nil, err
+	}
+	changes, err := change.ParseAll(texts)
+	if err != nil {
+		return nil, err
+	}
+	more, err := c.changes()
+	if err != nil {
+		return nil, err
+	}
+	changes = append(changes, change.Without(more, changes)...)
+	change.Sort(changes)
+	return changes, nil
 }

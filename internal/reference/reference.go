@@ -35,6 +35,7 @@ type Step struct {
 	Held           int       // samples that wait for others of their length after the step
 	Shares         []uint64  // of the sources at the end of the step, in 2^-32
 	Sources        []string
+	Skipped        []Skip // bad records that the step is the first to leave out, by source and block
 	Digest         [32]byte
 }
 
@@ -113,6 +114,7 @@ type drawn struct {
 // goes into steps that are not delivered.
 func (r *reader) step(n int64) (s *Step, err error) {
 	skip, err := r.changeAt(n)
+	var skipped []Skip
 	for ; err == nil && skip >= 0; skip-- {
 		var bins []int32
 		if r.strategy != nil {
@@ -126,6 +128,10 @@ func (r *reader) step(n int64) (s *Step, err error) {
 			return nil, err
 		}
 		s = r.rows(n, bins)
+		for i, source := range r.sources {
+			skipped = append(skipped, source.leftOut(i)...)
+		}
+		s.Skipped = skipped
 	}
 	return s, err
 }

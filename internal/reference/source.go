@@ -24,6 +24,8 @@ type source struct {
 	at     int      // next of them
 	blocks []int64  // of the samples drawn in this step, after that of the last earlier one
 	owed   int64    // debt: tokens (or samples) behind the schedule, in 2^-32
+	bad    []Skip   // records left out that no step has entered in its list
+	gave   int64    // last block that gave a sample
 
 	paused, dropped bool
 }
@@ -63,6 +65,7 @@ func (s *source) nextOfAll() (sample, error) {
 		}
 		if block == 0 {
 			s.epoch = 0
+			s.endEpoch()
 		}
 		if err := s.readBlock(); err != nil {
 			return sample{}, err
@@ -105,6 +108,7 @@ func (s *source) readBlock() error {
 				})
 				switch {
 				case transform.Skips(s.spec, err):
+					s.skip(unit.File, rec.Row, err)
 					return nil
 				case err != nil && rec.Err == nil: // errors of transforms do not name the file
 					return fmt.Errorf("%s: %w", s.Manifest.Files[unit.File].URI, err)
@@ -122,7 +126,7 @@ func (s *source) readBlock() error {
 			break
 		}
 		s.queue = append(s.queue, samples[i])
-		s.epoch++
+		s.epoch, s.gave = s.epoch+1, s.block
 	}
 	s.block++
 	return nil
