@@ -257,7 +257,7 @@ func (c *Core) publish(s *plan.Step) {
 	c.noteWork(s)
 	if moves {
 		c.note(Info, "the topology changes", "step", s.Step, "to", s.Mesh.Canonical())
-		c.sendAll(c.endOfData)
+		c.sendEnd()
 	}
 }
 
@@ -297,7 +297,17 @@ func (c *Core) end(e plan.End) {
 		c.note(Warn, "the data ends early", "step", e.Step, "reason", c.job.endReason)
 	}
 	if c.job.remesh == nil {
-		c.sendAll(c.endOfData)
+		c.sendEnd()
+	}
+}
+
+// sendEnd tells all constructors where the data ends, but those that have not heard where the
+// job goes on: they hear it then.
+func (c *Core) sendEnd() {
+	for _, m := range c.members.present() {
+		if m.held == nil {
+			c.send(c.endOfData(m))
+		}
 	}
 }
 

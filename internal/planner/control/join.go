@@ -31,8 +31,8 @@ type join struct {
 func (c *Core) proceed(j *join) (Reply, bool, error) {
 	m := c.constructorOf(j.req.Rank.DP)
 	switch {
-	case c.plan == nil || m == nil:
-		c.wait(onMembers)
+	case c.plan == nil || m == nil || m.held != nil: // or it has not heard where the job goes on
+		c.wait(onMembers | onMove)
 		return nil, false, nil
 	case j.constructor != m:
 		c.admit(j, m, !c.mayWait(j))

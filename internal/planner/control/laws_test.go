@@ -87,6 +87,7 @@ type world struct {
 	lives      int  // planners that took the place of another
 	kept       int  // constructors that went on with what they had
 	holds      map[Session]*Held
+	unmet      map[Session]bool     // constructors that came back with what they kept, and have not heard where the job goes on
 	briefs     map[Session][]uint32 // ranks of constructors from their next Restart on
 	resent     map[Session]int64    // the next step that a constructor gets again; -1: none
 	words      []string
@@ -111,7 +112,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	words = append(words, fmt.Sprintf("loaders=%d", 1+w.rng.IntN(3)), fmt.Sprintf("shadows=%d", w.rng.IntN(3)), fmt.Sprintf("hot=%d", w.rng.IntN(2)))
 	words = append(words, fmt.Sprintf("absence=%d", w.rng.IntN(2)))
 	w.words, w.logged, w.holds = words, w.rng.IntN(4) > 0, map[Session]*Held{}
-	w.briefs, w.resent = map[Session][]uint32{}, map[Session]int64{}
+	w.briefs, w.resent, w.unmet = map[Session][]uint32{}, map[Session]int64{}, map[Session]bool{}
 	w.core, w.twin.core = newCore(t, words), newCore(t, words)
 	w.disk.reopen()
 	return w
@@ -242,6 +243,7 @@ func kindOf(c change.Change) string {
 
 // take remembers what has to be answered.
 func (w *world) take(e Effect) {
+	w.getsAnything(e)
 	switch e := e.(type) {
 	case Index:
 		if !e.Ahead {

@@ -32,12 +32,13 @@ func (w *world) succeed() {
 	clear(w.cuts)
 	clear(w.open)
 	clear(w.holds)
+	clear(w.unmet)
 	clear(w.briefs)
 	clear(w.resent)
 	w.barrier, w.durable, w.positioned, w.generation = 0, 0, false, 0
 	for _, h := range back {
 		w.join(&w.builders, func(s Session) Event {
-			w.holds[s] = &h
+			w.holds[s], w.unmet[s] = &h, true
 			told := h
 			told.Acked = slices.Clone(h.Acked)
 			return ConstructorJoined{Session: s, Name: fmt.Sprint("c", s), Address: "c", Held: &told}
@@ -53,8 +54,20 @@ func (w *world) getsJob(e Brief) {
 	w.briefs[e.To] = e.Buckets
 }
 
+// getsAnything checks that a constructor that comes back with what it kept hears first where
+// the job goes on: anything else that is about the job would have it begin again.
+func (w *world) getsAnything(e Effect) {
+	switch e.(type) {
+	case Admit, Deliver, EndOfData:
+		if to, _ := addressee(e); w.unmet[to] {
+			w.t.Errorf("%s before it hears where the job goes on", w.show(e))
+		}
+	}
+}
+
 // getsRestart notes where a constructor begins, or goes on.
 func (w *world) getsRestart(e Restart) {
+	delete(w.unmet, e.To)
 	h, before := w.holds[e.To], len(w.holds[e.To].Acked)
 	w.takesJob(e.To)
 	w.resent[e.To] = -1

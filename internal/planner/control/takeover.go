@@ -286,6 +286,7 @@ func (c *Core) welcome(m *constructor) {
 			return
 		}
 		m.held = nil
+		c.raise(onMembers)
 		c.resend(m)
 		return
 	}
@@ -294,6 +295,7 @@ func (c *Core) welcome(m *constructor) {
 		return
 	}
 	m.held, m.has, m.generation = nil, h.Next, h.Generation
+	c.raise(onMembers)
 	c.enterHeld(m, h)
 	c.send(Entered{m.session, c.roster.joins})
 	digested, _ := c.plan.Missing()
@@ -313,6 +315,7 @@ func (c *Core) riseAbove() {
 	if c.job.generation > 0 {
 		for _, m := range c.members.present() {
 			m.held = nil
+			c.raise(onMembers)
 			c.resend(m)
 		}
 	}
