@@ -280,7 +280,7 @@ func (c *Client) fetchOnce(ctx context.Context, at *joined, step int64) (*Batch,
 	position := c.position.Load()
 	stream, err := pb.NewConstructorClient(at.data).Batch(ctx, &pb.BatchRequest{
 		Identity: at.reply.Identity, Generation: at.reply.Generation,
-		Step: uint64(step), Acked: uint64(position), Rank: c.opts.Rank.wire(), Join: at.reply.Join, Hears: true,
+		Step: uint64(step), Acked: uint64(position), Rank: c.opts.Rank.wire(), Join: at.reply.Join, Hears: true, Epoch: c.session.epochs.Highest(),
 	})
 	if err != nil {
 		return nil, rpc.FromStatus(err)

@@ -41,9 +41,10 @@ func (c *Client) Report(ctx context.Context, r Report) error {
 	req.Identity, req.Step, req.Rank = c.session.now().reply.Identity, uint64(c.next-1), c.opts.Rank.wire()
 	ctx, cancel := context.WithTimeout(ctx, reportDeadline)
 	defer cancel()
-	err = c.planners.ask(ctx, func(planner pb.PlannerClient) error {
-		_, err := planner.Report(ctx, req)
-		return err
+	err = c.askPlanner(ctx, func(planner pb.PlannerClient, epoch uint64, refused uint32) (uint64, error) {
+		req.Epoch, req.StaleRefused = epoch, refused
+		reply, err := planner.Report(ctx, req)
+		return reply.GetEpoch(), err
 	})
 	if err != nil {
 		return fault.As(fault.ClassOf(err), fmt.Errorf("%s reporting step %d to %s: %w", c.opts.Rank, req.Step, c.address, err))

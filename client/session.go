@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -20,8 +19,8 @@ import (
 // session is a rank's place in the service: where it joined last, and the newest
 // position whose token it knows. It is safe for concurrent use.
 type session struct {
-	turn  chan struct{} // a semaphore of one: who joins again
-	epoch atomic.Uint64 // of the planner: the highest that was heard of
+	turn   chan struct{} // a semaphore of one: who joins again
+	epochs rpc.Epochs    // of planners
 
 	mu    sync.Mutex // guards the fields below, never held during a call
 	at    *joined
@@ -166,13 +165,12 @@ func (c *Client) askToJoin(ctx context.Context, req *pb.JoinRequest, opts ...grp
 	m := c.opts.Mesh
 	req.Job, req.Rank = c.opts.Job, c.opts.Rank.wire()
 	req.Mesh = &pb.Mesh{Dp: uint32(m.DP), Cp: uint32(m.CP), Pp: uint32(m.PP), Tp: uint32(m.TP)}
-	req.Epoch = c.session.epoch.Load()
 	var reply *pb.JoinReply
-	err := c.planners.ask(ctx, func(planner pb.PlannerClient) (err error) {
-		if reply, err = planner.Join(ctx, req, opts...); err == nil {
-			err = c.session.hear(reply.Epoch)
-		}
-		return err
+	err := c.askPlanner(ctx, func(planner pb.PlannerClient, epoch uint64, refused uint32) (uint64, error) {
+		req.Epoch, req.StaleRefused = epoch, refused
+		var err error
+		reply, err = planner.Join(ctx, req, opts...)
+		return reply.GetEpoch(), err
 	})
 	if err == nil {
 		err = rpc.AgreeService(reply.Protocol)
@@ -183,17 +181,20 @@ func (c *Client) askToJoin(ctx context.Context, req *pb.JoinRequest, opts ...grp
 	return reply, nil
 }
 
-// hear takes the epoch of a planner. One that is over is refused: another planner took over.
-func (s *session) hear(epoch uint64) error {
-	for {
-		highest := s.epoch.Load()
-		if epoch < highest {
-			return fault.Lostf("the planner is of epoch %d, and another one took over with epoch %d", epoch, highest)
+// askPlanner asks the planners in turn. call says what is known of their epochs, and returns that
+// of the planner that answered: an answer of one whose epoch is over is refused, as if it was lost.
+func (c *Client) askPlanner(ctx context.Context, call func(planner pb.PlannerClient, epoch uint64, refused uint32) (uint64, error)) error {
+	return c.planners.ask(ctx, func(planner pb.PlannerClient) error {
+		epoch, refused, told := c.session.epochs.Tell()
+		epoch, err := call(planner, epoch, refused)
+		if err == nil {
+			err = c.session.epochs.Check(epoch)
 		}
-		if s.epoch.CompareAndSwap(highest, epoch) {
-			return nil
+		if err == nil {
+			told()
 		}
-	}
+		return err
+	})
 }
 
 // joinTime is how long the first attempt to join again may take; each further one may take that
@@ -238,7 +239,7 @@ func (c *Client) joinAt(ctx context.Context, old *joined, step int64) (*pb.JoinR
 	if req.At != nil && req.Token == nil {
 		req.Protocol = byPosition // one before it would take the request for that of a rank that begins
 		reply, err := c.askToJoin(ctx, req)
-		if fault.ClassOf(err) != fault.User || c.session.epoch.Load() > 0 {
+		if fault.ClassOf(err) != fault.User || c.session.epochs.Highest() > 0 {
 			return reply, err
 		}
 	}
@@ -255,9 +256,10 @@ func (c *Client) joinAt(ctx context.Context, old *joined, step int64) (*pb.JoinR
 // state asks for the resume token of a position, and remembers it.
 func (c *Client) state(ctx context.Context, step int64) (*pb.StateReply, error) {
 	var reply *pb.StateReply
-	err := c.planners.ask(ctx, func(planner pb.PlannerClient) (err error) {
-		reply, err = planner.State(ctx, &pb.StateRequest{Identity: c.session.now().reply.Identity, Step: uint64(step)})
-		return err
+	err := c.askPlanner(ctx, func(planner pb.PlannerClient, epoch uint64, refused uint32) (uint64, error) {
+		var err error
+		reply, err = planner.State(ctx, &pb.StateRequest{Identity: c.session.now().reply.Identity, Step: uint64(step), Epoch: epoch, StaleRefused: refused})
+		return reply.GetEpoch(), err
 	})
 	if err != nil {
 		return nil, err

@@ -68,6 +68,7 @@ type Constructor struct {
 	job    currentJob
 	steps  *deliver.Steps
 	peers  *peers
+	epochs rpc.Epochs // of planners, as they and ranks say
 	bodies bodies
 
 	attempts sync.WaitGroup // of fetches, those that others were faster than among them
@@ -128,7 +129,7 @@ var errStopped = fault.Lostf("the service is shutting down")
 func (c *Constructor) talk(ctx context.Context, address string) error {
 	role := rpc.Role{
 		Kind: "constructor", ID: c.opts.ID, Address: address, Callers: "trainers",
-		Planner: c.opts.Planner, Patience: c.opts.Patience, Security: c.opts.Security, Log: c.opts.Log,
+		Planner: c.opts.Planner, Patience: c.opts.Patience, Security: c.opts.Security, Epochs: &c.epochs, Log: c.opts.Log,
 	}
 	hello := func(epoch uint64) *pb.ConstructorReport {
 		held := c.steps.Held()
@@ -181,7 +182,7 @@ func (c *Constructor) take(s *session, order *pb.ConstructorOrder) error {
 }
 
 func (c *Constructor) takeJob(job *pb.ConstructorJob) error {
-	if !c.steps.Serves(job) {
+	if !c.steps.Serves(job.Identity) {
 		return fault.Lostf("the planner at %s has another job by now (%s): start constructor %s again for it", c.opts.Planner, job.Name, c.opts.ID)
 	}
 	layout := assemble.Layout{
@@ -312,6 +313,7 @@ func (c *Constructor) report(ctx context.Context, send *session) error {
 			}
 		case <-tick.C:
 			usage := c.steps.Usage()
+			usage.StaleRefused = c.epochs.Refused()
 			c.peers.paced(func(p *pace) { usage.Hedged, usage.HedgesWon, usage.Moved = p.made, p.won, p.moved })
 			if err := send.Send(&pb.ConstructorReport{Report: &pb.ConstructorReport_Usage{Usage: usage}}); err != nil {
 				return err

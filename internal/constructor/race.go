@@ -153,7 +153,7 @@ func (r *race) start(ctx context.Context, v *view) error {
 	}
 	r.running[a], r.last = true, a
 	r.c.attempts.Go(func() {
-		a.sets, a.err = ask(ctx, groups, r.blocks)
+		a.sets, a.err = ask(ctx, groups, r.blocks, r.c.epochs.Highest())
 		r.ended <- a
 	})
 	return nil
@@ -193,13 +193,14 @@ func (r *race) follow(ctx context.Context, v *view) {
 	}
 }
 
-// ask asks each group's loader for its blocks, and puts the answers together.
-func ask(ctx context.Context, groups []group, blocks []wanted) ([]samples.Set, error) {
+// ask asks each group's loader for its blocks, and puts the answers together. epoch is the
+// highest of a planner that is known here.
+func ask(ctx context.Context, groups []group, blocks []wanted, epoch uint64) ([]samples.Set, error) {
 	sets := make([]samples.Set, len(blocks))
 	g, ctx := errgroup.WithContext(ctx)
 	for _, of := range groups {
 		g.Go(func() error {
-			req := &pb.FetchRequest{}
+			req := &pb.FetchRequest{Epoch: epoch}
 			for _, b := range of.blocks {
 				req.Blocks = append(req.Blocks, blocks[b].BlockSamples)
 			}

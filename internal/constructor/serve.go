@@ -25,7 +25,7 @@ func (c *Constructor) Batch(req *pb.BatchRequest, stream grpc.ServerStreamingSer
 	defer cancel()
 	ctx, cancel = context.WithTimeout(ctx, c.opts.Deadline)
 	defer cancel()
-	caller := callerOf(req)
+	caller := c.callerOf(req)
 	var got *deliver.Step
 	var end *pb.EndOfData
 	reason := func() string { return c.steps.Waits(caller.Rank, req.Step) }
@@ -57,7 +57,7 @@ func (c *Constructor) Batch(req *pb.BatchRequest, stream grpc.ServerStreamingSer
 
 // Ack implements the Constructor service.
 func (c *Constructor) Ack(_ context.Context, req *pb.AckRequest) (*pb.AckReply, error) {
-	if err := c.steps.Ack(callerOf(req)); err != nil {
+	if err := c.steps.Ack(c.callerOf(req)); err != nil {
 		return nil, refusal(err)
 	}
 	return &pb.AckReply{}, nil
@@ -75,14 +75,19 @@ func refusal(err error) error {
 	return rpc.ToStatus(err)
 }
 
-// callerOf is what every request of a rank says of it.
-func callerOf(req interface {
+// callerOf is what every request of a rank says of it. A rank may have heard of another planner
+// than this constructor.
+func (c *Constructor) callerOf(req interface {
 	GetIdentity() []byte
 	GetGeneration() uint64
 	GetAcked() uint64
 	GetRank() *pb.Coordinates
 	GetJoin() uint64
+	GetEpoch() uint64
 }) deliver.Caller {
+	if c.steps.Serves(req.GetIdentity()) {
+		c.epochs.Hear(req.GetEpoch())
+	}
 	return deliver.Caller{
 		Rank: deliver.RankOf(req.GetRank()), Generation: req.GetGeneration(), Join: req.GetJoin(), Acked: req.GetAcked(), Identity: req.GetIdentity(),
 	}

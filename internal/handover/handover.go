@@ -154,7 +154,7 @@ func (r *remote) Samples(ctx context.Context, req *pb.FetchRequest) ([]samples.S
 		return nil, err
 	}
 	defer r.end()
-	stream, err := pb.NewLoaderClient(r.conn).Fetch(ctx, &pb.FetchRequest{Blocks: req.Blocks, Hears: true})
+	stream, err := pb.NewLoaderClient(r.conn).Fetch(ctx, &pb.FetchRequest{Blocks: req.Blocks, Epoch: req.Epoch, Hears: true})
 	if err != nil {
 		return nil, rpc.FromStatus(err)
 	}

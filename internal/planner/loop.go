@@ -144,7 +144,7 @@ func (p *Planner) take(in input) {
 		in.unsent--
 		p.orderLater()
 	case deposed:
-		p.opts.Log.Error("this planner ends", "err", in.error)
+		p.opts.Log.Error("this planner ends", "err", in.error, "stale_refused", p.staleRefused())
 		p.stopped = in.error
 	case looking:
 		in.seen <- p.status()

@@ -99,6 +99,7 @@ type Planner struct {
 	lastID    atomic.Uint64 // of sessions and questions
 	cfg       control.Config
 	epoch     uint64        // of this planner; 0 if it keeps no log
+	stale     atomic.Uint64 // what trainers refused of planners of lower epochs, and this one of trainers and roles that heard of a higher one
 	loaderJob *pb.LoaderJob // what loaders get of the job
 	over      chan struct{} // closed when the loop takes nothing any more
 	done      chan struct{} // closed when nothing is done any more

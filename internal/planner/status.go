@@ -22,8 +22,9 @@ type Status struct {
 	Class        string              `json:"class,omitempty"` // of the error: user, lost, bug
 	WaitingFor   string              `json:"waiting_for"`
 	UptimeSec    float64             `json:"uptime_sec"`
-	Joined       bool                `json:"joined"`          // a trainer has, so that it is known where the job goes on
-	Epoch        uint64              `json:"epoch,omitempty"` // of the planner; none without a log
+	Joined       bool                `json:"joined"`                  // a trainer has, so that it is known where the job goes on
+	Epoch        uint64              `json:"epoch,omitempty"`         // of the planner; none without a log
+	StaleRefused uint64              `json:"stale_refused,omitempty"` // messages of planners, or to them, that were refused as another planner took their place
 	Generation   uint64              `json:"generation"`
 	Planned      int64               `json:"steps_planned"`
 	Acked        int64               `json:"steps_acked"`
@@ -112,7 +113,7 @@ func (p *Planner) status() Status {
 	x := p.core.Snapshot()
 	s := Status{
 		Job: x.Job, State: x.State, WaitingFor: x.WaitingFor, UptimeSec: time.Since(p.started).Seconds(),
-		Joined: x.Joined, Epoch: p.epoch, Generation: x.Generation, Planned: x.Planned, Acked: x.Acked, End: x.End, EndReason: x.EndReason,
+		Joined: x.Joined, Epoch: p.epoch, StaleRefused: p.staleRefused(), Generation: x.Generation, Planned: x.Planned, Acked: x.Acked, End: x.End, EndReason: x.EndReason,
 		DigestStep: x.DigestStep, Fill: x.Fill, Carried: x.Carried, Held: x.Held, Topology: x.Topology, Calibration: x.Calibration,
 		Changes: x.Changes, Sources: x.Sources, Promotions: x.Promotions, ReadAgain: x.ReadAgain,
 	}
@@ -197,6 +198,9 @@ func (s Status) String() string {
 	}
 	if s.Promotions > 0 || s.ReadAgain > 0 {
 		fmt.Fprintf(&b, "loaders lost: %d places taken by shadows, %d blocks read again\n", s.Promotions, s.ReadAgain)
+	}
+	if s.StaleRefused > 0 {
+		fmt.Fprintf(&b, "epoch %d: %d messages refused of planners before it\n", s.Epoch, s.StaleRefused)
 	}
 	if s.Digest != "" {
 		fmt.Fprintf(&b, "digest step=%d %s\n", s.DigestStep, s.Digest)

@@ -44,10 +44,8 @@ func (p *Planner) ask(ctx context.Context, q control.Question) (control.Reply, e
 // Join implements the Planner service.
 func (p *Planner) Join(ctx context.Context, req *pb.JoinRequest) (*pb.JoinReply, error) {
 	version, err := rpc.AgreeClient(req.Protocol, req.Newest)
-	if err = cmp.Or(err, p.checkJoin(req), checkStart(req)); err != nil {
-		return nil, rpc.ToStatus(err)
-	}
-	if err := p.checkEpoch(ctx, req.Epoch, req.Rank.Name()); err != nil {
+	err = cmp.Or(err, p.checkJoin(req), checkStart(req))
+	if err = p.checkAsked(ctx, req, req.Rank.Name(), err); err != nil {
 		return nil, rpc.ToStatus(err)
 	}
 	failpoint.Hit(failpoint.Join)
@@ -121,7 +119,8 @@ func checkStart(req *pb.JoinRequest) error {
 
 // State implements the Planner service.
 func (p *Planner) State(ctx context.Context, req *pb.StateRequest) (*pb.StateReply, error) {
-	if err := p.checkSpec(req, "the state of spec %x was asked for, this service runs %x"); err != nil {
+	err := p.checkSpec(req, "the state of spec %x was asked for, this service runs %x")
+	if err = p.checkAsked(ctx, req, "a rank", err); err != nil {
 		return nil, rpc.ToStatus(err)
 	}
 	answer, err := p.ask(ctx, control.Save{Step: int64(req.Step)})
@@ -129,12 +128,13 @@ func (p *Planner) State(ctx context.Context, req *pb.StateRequest) (*pb.StateRep
 		return nil, err
 	}
 	saved := answer.(control.SaveReply)
-	return &pb.StateReply{Token: saved.Token, Digest: saved.Digest[:]}, nil
+	return &pb.StateReply{Token: saved.Token, Digest: saved.Digest[:], Epoch: p.epoch}, nil
 }
 
 // Change implements the Planner service.
 func (p *Planner) Change(ctx context.Context, req *pb.ChangeRequest) (*pb.ChangeReply, error) {
-	if err := p.checkSpec(req, "a change to spec %x was asked for, this service runs %x"); err != nil {
+	err := p.checkSpec(req, "a change to spec %x was asked for, this service runs %x")
+	if err = p.checkAsked(ctx, req, "a trainer", err); err != nil {
 		return nil, rpc.ToStatus(err)
 	}
 	ch, err := change.Parse(req.Change)
@@ -145,7 +145,7 @@ func (p *Planner) Change(ctx context.Context, req *pb.ChangeRequest) (*pb.Change
 	if err != nil {
 		return nil, err
 	}
-	return &pb.ChangeReply{Step: uint64(answer.(control.ChangeReply).Step)}, nil
+	return &pb.ChangeReply{Step: uint64(answer.(control.ChangeReply).Step), Epoch: p.epoch}, nil
 }
 
 // checkFrom refuses what cannot start from a token.
@@ -161,13 +161,14 @@ func checkFrom(c change.Change, token []byte) error {
 
 // Report implements the Planner service.
 func (p *Planner) Report(ctx context.Context, req *pb.ReportRequest) (*pb.ReportReply, error) {
-	if err := p.checkSpec(req, "a report for spec %x came, this service runs %x"); err != nil {
+	err := p.checkSpec(req, "a report for spec %x came, this service runs %x")
+	if err = p.checkAsked(ctx, req, req.Rank.Name(), err); err != nil {
 		return nil, rpc.ToStatus(err)
 	}
-	_, err := p.ask(ctx, control.Report{
+	_, err = p.ask(ctx, control.Report{
 		Step: int64(req.Step), Rank: rankOf(req.Rank), Sources: req.Sources, Losses: req.Losses, Tokens: req.Tokens, StepSeconds: req.StepSeconds,
 	})
-	return &pb.ReportReply{}, err
+	return &pb.ReportReply{Epoch: p.epoch}, err
 }
 
 // Status implements the Planner service.

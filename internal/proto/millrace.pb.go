@@ -251,6 +251,7 @@ type LoaderReport struct {
 	//	*LoaderReport_Failure
 	//	*LoaderReport_Found
 	//	*LoaderReport_Beat
+	//	*LoaderReport_Opened
 	Report        isLoaderReport_Report `protobuf_oneof:"report"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -356,6 +357,15 @@ func (x *LoaderReport) GetBeat() *Beat {
 	return nil
 }
 
+func (x *LoaderReport) GetOpened() uint32 {
+	if x != nil {
+		if x, ok := x.Report.(*LoaderReport_Opened); ok {
+			return x.Opened
+		}
+	}
+	return 0
+}
+
 type isLoaderReport_Report interface {
 	isLoaderReport_Report()
 }
@@ -388,6 +398,10 @@ type LoaderReport_Beat struct {
 	Beat *Beat `protobuf:"bytes,7,opt,name=beat,proto3,oneof"`
 }
 
+type LoaderReport_Opened struct {
+	Opened uint32 `protobuf:"varint,8,opt,name=opened,proto3,oneof"` // a source that it was to open ahead, and has open
+}
+
 func (*LoaderReport_Hello) isLoaderReport_Report() {}
 
 func (*LoaderReport_Indexed) isLoaderReport_Report() {}
@@ -401,6 +415,8 @@ func (*LoaderReport_Failure) isLoaderReport_Report() {}
 func (*LoaderReport_Found) isLoaderReport_Report() {}
 
 func (*LoaderReport_Beat) isLoaderReport_Report() {}
+
+func (*LoaderReport_Opened) isLoaderReport_Report() {}
 
 type LoaderHello struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1098,9 +1114,10 @@ type LoaderUsage struct {
 	BlocksReread    uint64                 `protobuf:"varint,5,opt,name=blocks_reread,json=blocksReread,proto3" json:"blocks_reread,omitempty"` // of them, read again because neither memory nor disk had room
 	DiskBytes       uint64                 `protobuf:"varint,6,opt,name=disk_bytes,json=diskBytes,proto3" json:"disk_bytes,omitempty"`          // samples kept on the local disk
 	DiskBudgetBytes uint64                 `protobuf:"varint,7,opt,name=disk_budget_bytes,json=diskBudgetBytes,proto3" json:"disk_budget_bytes,omitempty"`
-	DiskProblem     string                 `protobuf:"bytes,8,opt,name=disk_problem,json=diskProblem,proto3" json:"disk_problem,omitempty"` // why nothing is written there, if so
-	Progress        uint64                 `protobuf:"varint,9,opt,name=progress,proto3" json:"progress,omitempty"`                         // rises as long as something is read or made of what was read; 0: not told
-	Reading         string                 `protobuf:"bytes,10,opt,name=reading,proto3" json:"reading,omitempty"`                           // the file that it has read for longest; empty if it reads none
+	DiskProblem     string                 `protobuf:"bytes,8,opt,name=disk_problem,json=diskProblem,proto3" json:"disk_problem,omitempty"`      // why nothing is written there, if so
+	Progress        uint64                 `protobuf:"varint,9,opt,name=progress,proto3" json:"progress,omitempty"`                              // rises as long as something is read or made of what was read; 0: not told
+	Reading         string                 `protobuf:"bytes,10,opt,name=reading,proto3" json:"reading,omitempty"`                                // the file that it has read for longest; empty if it reads none
+	StaleRefused    uint64                 `protobuf:"varint,11,opt,name=stale_refused,json=staleRefused,proto3" json:"stale_refused,omitempty"` // messages of planners of lower epochs that were refused
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -1203,6 +1220,13 @@ func (x *LoaderUsage) GetReading() string {
 		return x.Reading
 	}
 	return ""
+}
+
+func (x *LoaderUsage) GetStaleRefused() uint64 {
+	if x != nil {
+		return x.StaleRefused
+	}
+	return 0
 }
 
 // Failure ends a job, or one request of it.
@@ -2548,6 +2572,7 @@ type FetchRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Blocks        []*BlockSamples        `protobuf:"bytes,1,rep,name=blocks,proto3" json:"blocks,omitempty"`
 	Hears         bool                   `protobuf:"varint,2,opt,name=hears,proto3" json:"hears,omitempty"` // the caller takes frames that say Waiting
+	Epoch         uint64                 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"` // the highest that the caller heard of; 0: none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2594,6 +2619,13 @@ func (x *FetchRequest) GetHears() bool {
 		return x.Hears
 	}
 	return false
+}
+
+func (x *FetchRequest) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
 }
 
 type BlockSamples struct {
@@ -3313,6 +3345,7 @@ type ConstructorUsage struct {
 	Hedged           uint64                 `protobuf:"varint,20,opt,name=hedged,proto3" json:"hedged,omitempty"`                                 // fetches that another loader was asked for as the first was late
 	HedgesWon        uint64                 `protobuf:"varint,21,opt,name=hedges_won,json=hedgesWon,proto3" json:"hedges_won,omitempty"`          // fetches that another one answered than the loader asked first
 	Moved            uint64                 `protobuf:"varint,22,opt,name=moved,proto3" json:"moved,omitempty"`                                   // fetches that were asked elsewhere as the planner said so
+	StaleRefused     uint64                 `protobuf:"varint,23,opt,name=stale_refused,json=staleRefused,proto3" json:"stale_refused,omitempty"` // messages of planners of lower epochs that were refused
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -3434,6 +3467,13 @@ func (x *ConstructorUsage) GetHedgesWon() uint64 {
 func (x *ConstructorUsage) GetMoved() uint64 {
 	if x != nil {
 		return x.Moved
+	}
+	return 0
+}
+
+func (x *ConstructorUsage) GetStaleRefused() uint64 {
+	if x != nil {
+		return x.StaleRefused
 	}
 	return 0
 }
@@ -4873,11 +4913,12 @@ type JoinRequest struct {
 	Mesh          *state.Mesh            `protobuf:"bytes,4,opt,name=mesh,proto3" json:"mesh,omitempty"`   // sizes the trainer believes in; 0 = do not check
 	Token         []byte                 `protobuf:"bytes,5,opt,name=token,proto3" json:"token,omitempty"` // resume token; empty = from the start
 	Start         Start                  `protobuf:"varint,8,opt,name=start,proto3,enum=millrace.v1.Start" json:"start,omitempty"`
-	Protocol      uint32                 `protobuf:"varint,9,opt,name=protocol,proto3" json:"protocol,omitempty"` // the lowest that the client takes: internal/rpc/protocol.go
-	Newest        uint32                 `protobuf:"varint,15,opt,name=newest,proto3" json:"newest,omitempty"`    // the highest that it speaks; less than protocol: that one alone
-	At            *Position              `protobuf:"bytes,10,opt,name=at,proto3" json:"at,omitempty"`             // where the rank stands, which joined before: it goes on there, and token counts only if that is not known
-	Epoch         uint64                 `protobuf:"varint,11,opt,name=epoch,proto3" json:"epoch,omitempty"`      // the highest that the client heard of; 0: none
-	Silent        string                 `protobuf:"bytes,12,opt,name=silent,proto3" json:"silent,omitempty"`     // address of the constructor that the rank joins again for, as it says nothing; empty: it joins for something else
+	Protocol      uint32                 `protobuf:"varint,9,opt,name=protocol,proto3" json:"protocol,omitempty"`                              // the lowest that the client takes: internal/rpc/protocol.go
+	Newest        uint32                 `protobuf:"varint,15,opt,name=newest,proto3" json:"newest,omitempty"`                                 // the highest that it speaks; less than protocol: that one alone
+	At            *Position              `protobuf:"bytes,10,opt,name=at,proto3" json:"at,omitempty"`                                          // where the rank stands, which joined before: it goes on there, and token counts only if that is not known
+	Epoch         uint64                 `protobuf:"varint,11,opt,name=epoch,proto3" json:"epoch,omitempty"`                                   // the highest that the client heard of; 0: none
+	Silent        string                 `protobuf:"bytes,12,opt,name=silent,proto3" json:"silent,omitempty"`                                  // address of the constructor that the rank joins again for, as it says nothing; empty: it joins for something else
+	StaleRefused  uint32                 `protobuf:"varint,13,opt,name=stale_refused,json=staleRefused,proto3" json:"stale_refused,omitempty"` // answers of planners of lower epochs that were refused since a planner last heard of it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4987,6 +5028,13 @@ func (x *JoinRequest) GetSilent() string {
 		return x.Silent
 	}
 	return ""
+}
+
+func (x *JoinRequest) GetStaleRefused() uint32 {
+	if x != nil {
+		return x.StaleRefused
+	}
+	return 0
 }
 
 // Position is a step of a generation: it names one history of the job.
@@ -5329,6 +5377,7 @@ type BatchRequest struct {
 	Rank          *Coordinates           `protobuf:"bytes,5,opt,name=rank,proto3" json:"rank,omitempty"`
 	Join          uint64                 `protobuf:"varint,6,opt,name=join,proto3" json:"join,omitempty"`   // from the JoinReply; 0 = not told
 	Hears         bool                   `protobuf:"varint,7,opt,name=hears,proto3" json:"hears,omitempty"` // the caller takes frames that say Waiting
+	Epoch         uint64                 `protobuf:"varint,8,opt,name=epoch,proto3" json:"epoch,omitempty"` // the highest that the caller heard of; 0: none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5412,6 +5461,13 @@ func (x *BatchRequest) GetHears() bool {
 	return false
 }
 
+func (x *BatchRequest) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
 // AckRequest is the position of a rank. A rank that waits for a step says so beside its
 // BatchRequest: the service may have to hear it before it plans that very step.
 type AckRequest struct {
@@ -5420,7 +5476,8 @@ type AckRequest struct {
 	Generation    uint64                 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
 	Acked         uint64                 `protobuf:"varint,3,opt,name=acked,proto3" json:"acked,omitempty"` // the trainer is done with all steps before this one
 	Rank          *Coordinates           `protobuf:"bytes,4,opt,name=rank,proto3" json:"rank,omitempty"`
-	Join          uint64                 `protobuf:"varint,5,opt,name=join,proto3" json:"join,omitempty"` // from the JoinReply; 0 = not told
+	Join          uint64                 `protobuf:"varint,5,opt,name=join,proto3" json:"join,omitempty"`   // from the JoinReply; 0 = not told
+	Epoch         uint64                 `protobuf:"varint,6,opt,name=epoch,proto3" json:"epoch,omitempty"` // the highest that the caller heard of; 0: none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5486,6 +5543,13 @@ func (x *AckRequest) GetRank() *Coordinates {
 func (x *AckRequest) GetJoin() uint64 {
 	if x != nil {
 		return x.Join
+	}
+	return 0
+}
+
+func (x *AckRequest) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
 	}
 	return 0
 }
@@ -5845,6 +5909,8 @@ type StateRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Identity      []byte                 `protobuf:"bytes,1,opt,name=identity,proto3" json:"identity,omitempty"`
 	Step          uint64                 `protobuf:"varint,2,opt,name=step,proto3" json:"step,omitempty"`
+	Epoch         uint64                 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`                                   // as in JoinRequest
+	StaleRefused  uint32                 `protobuf:"varint,4,opt,name=stale_refused,json=staleRefused,proto3" json:"stale_refused,omitempty"` // as in JoinRequest
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5893,10 +5959,25 @@ func (x *StateRequest) GetStep() uint64 {
 	return 0
 }
 
+func (x *StateRequest) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *StateRequest) GetStaleRefused() uint32 {
+	if x != nil {
+		return x.StaleRefused
+	}
+	return 0
+}
+
 type StateReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Token         []byte                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
 	Digest        []byte                 `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"` // D of that position
+	Epoch         uint64                 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`  // of the planner
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5945,11 +6026,21 @@ func (x *StateReply) GetDigest() []byte {
 	return nil
 }
 
+func (x *StateReply) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
 type ChangeRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Change        []byte                 `protobuf:"bytes,1,opt,name=change,proto3" json:"change,omitempty"`     // JSON: planner/change
-	Identity      []byte                 `protobuf:"bytes,2,opt,name=identity,proto3" json:"identity,omitempty"` // optional: refuse another spec
-	Token         []byte                 `protobuf:"bytes,5,opt,name=token,proto3" json:"token,omitempty"`       // the position that a topology starts from; empty: the next that can be
+	Change        []byte                 `protobuf:"bytes,1,opt,name=change,proto3" json:"change,omitempty"`                                  // JSON: planner/change
+	Identity      []byte                 `protobuf:"bytes,2,opt,name=identity,proto3" json:"identity,omitempty"`                              // optional: refuse another spec
+	Token         []byte                 `protobuf:"bytes,5,opt,name=token,proto3" json:"token,omitempty"`                                    // the position that a topology starts from; empty: the next that can be
+	FromStep      uint64                 `protobuf:"varint,6,opt,name=from_step,json=fromStep,proto3" json:"from_step,omitempty"`             // in place of a token: the step of that position, plus 1, which the log has
+	Epoch         uint64                 `protobuf:"varint,7,opt,name=epoch,proto3" json:"epoch,omitempty"`                                   // as in JoinRequest
+	StaleRefused  uint32                 `protobuf:"varint,8,opt,name=stale_refused,json=staleRefused,proto3" json:"stale_refused,omitempty"` // as in JoinRequest
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6005,9 +6096,31 @@ func (x *ChangeRequest) GetToken() []byte {
 	return nil
 }
 
+func (x *ChangeRequest) GetFromStep() uint64 {
+	if x != nil {
+		return x.FromStep
+	}
+	return 0
+}
+
+func (x *ChangeRequest) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *ChangeRequest) GetStaleRefused() uint32 {
+	if x != nil {
+		return x.StaleRefused
+	}
+	return 0
+}
+
 type ChangeReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Step          uint64                 `protobuf:"varint,1,opt,name=step,proto3" json:"step,omitempty"` // the first step that it applies to
+	Step          uint64                 `protobuf:"varint,1,opt,name=step,proto3" json:"step,omitempty"`   // the first step that it applies to
+	Epoch         uint64                 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"` // of the planner
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6049,6 +6162,13 @@ func (x *ChangeReply) GetStep() uint64 {
 	return 0
 }
 
+func (x *ChangeReply) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
 // ReportRequest is what a rank measured at a step.
 type ReportRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -6056,9 +6176,11 @@ type ReportRequest struct {
 	Step          uint64                 `protobuf:"varint,2,opt,name=step,proto3" json:"step,omitempty"`
 	Rank          *Coordinates           `protobuf:"bytes,3,opt,name=rank,proto3" json:"rank,omitempty"`
 	Sources       []string               `protobuf:"bytes,4,rep,name=sources,proto3" json:"sources,omitempty"`
-	Losses        []float64              `protobuf:"fixed64,5,rep,packed,name=losses,proto3" json:"losses,omitempty"`                       // mean over the source's tokens in the rank's part, by source
-	Tokens        []uint64               `protobuf:"varint,6,rep,packed,name=tokens,proto3" json:"tokens,omitempty"`                        // that each is the mean of
-	StepSeconds   float64                `protobuf:"fixed64,7,opt,name=step_seconds,json=stepSeconds,proto3" json:"step_seconds,omitempty"` // 0 = not told
+	Losses        []float64              `protobuf:"fixed64,5,rep,packed,name=losses,proto3" json:"losses,omitempty"`                         // mean over the source's tokens in the rank's part, by source
+	Tokens        []uint64               `protobuf:"varint,6,rep,packed,name=tokens,proto3" json:"tokens,omitempty"`                          // that each is the mean of
+	StepSeconds   float64                `protobuf:"fixed64,7,opt,name=step_seconds,json=stepSeconds,proto3" json:"step_seconds,omitempty"`   // 0 = not told
+	Epoch         uint64                 `protobuf:"varint,8,opt,name=epoch,proto3" json:"epoch,omitempty"`                                   // as in JoinRequest
+	StaleRefused  uint32                 `protobuf:"varint,9,opt,name=stale_refused,json=staleRefused,proto3" json:"stale_refused,omitempty"` // as in JoinRequest
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6142,8 +6264,23 @@ func (x *ReportRequest) GetStepSeconds() float64 {
 	return 0
 }
 
+func (x *ReportRequest) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *ReportRequest) GetStaleRefused() uint32 {
+	if x != nil {
+		return x.StaleRefused
+	}
+	return 0
+}
+
 type ReportReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	Epoch         uint64                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"` // of the planner
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6176,6 +6313,13 @@ func (x *ReportReply) ProtoReflect() protoreflect.Message {
 // Deprecated: Use ReportReply.ProtoReflect.Descriptor instead.
 func (*ReportReply) Descriptor() ([]byte, []int) {
 	return file_proto_millrace_proto_rawDescGZIP(), []int{70}
+}
+
+func (x *ReportReply) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
 }
 
 type StatusRequest struct {
@@ -6315,7 +6459,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x17\n" +
 	"\aidle_ms\x18\x02 \x01(\x04R\x06idleMs\x12\x14\n" +
 	"\x05ranks\x18\x03 \x01(\bR\x05ranks\"\x06\n" +
-	"\x04Beat\"\xef\x02\n" +
+	"\x04Beat\"\x89\x03\n" +
 	"\fLoaderReport\x120\n" +
 	"\x05hello\x18\x01 \x01(\v2\x18.millrace.v1.LoaderHelloH\x00R\x05hello\x126\n" +
 	"\aindexed\x18\x02 \x01(\v2\x1a.millrace.v1.SourceIndexedH\x00R\aindexed\x12.\n" +
@@ -6323,7 +6467,8 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x05usage\x18\x04 \x01(\v2\x18.millrace.v1.LoaderUsageH\x00R\x05usage\x120\n" +
 	"\afailure\x18\x05 \x01(\v2\x14.millrace.v1.FailureH\x00R\afailure\x12.\n" +
 	"\x05found\x18\x06 \x01(\v2\x16.millrace.v1.FileFoundH\x00R\x05found\x12'\n" +
-	"\x04beat\x18\a \x01(\v2\x11.millrace.v1.BeatH\x00R\x04beatB\b\n" +
+	"\x04beat\x18\a \x01(\v2\x11.millrace.v1.BeatH\x00R\x04beat\x12\x18\n" +
+	"\x06opened\x18\b \x01(\rH\x00R\x06openedB\b\n" +
 	"\x06report\"\xc9\x01\n" +
 	"\vLoaderHello\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
@@ -6385,7 +6530,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x04Skip\x12\x12\n" +
 	"\x04file\x18\x01 \x01(\tR\x04file\x12\x10\n" +
 	"\x03row\x18\x02 \x01(\x03R\x03row\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xd8\x02\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xfd\x02\n" +
 	"\vLoaderUsage\x12\x1d\n" +
 	"\n" +
 	"held_bytes\x18\x01 \x01(\x04R\theldBytes\x12!\n" +
@@ -6401,7 +6546,8 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\fdisk_problem\x18\b \x01(\tR\vdiskProblem\x12\x1a\n" +
 	"\bprogress\x18\t \x01(\x04R\bprogress\x12\x18\n" +
 	"\areading\x18\n" +
-	" \x01(\tR\areading\"g\n" +
+	" \x01(\tR\areading\x12#\n" +
+	"\rstale_refused\x18\v \x01(\x04R\fstaleRefused\"g\n" +
 	"\aFailure\x12\x14\n" +
 	"\x05class\x18\x01 \x01(\tR\x05class\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x16\n" +
@@ -6509,10 +6655,11 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\"?\n" +
 	"\rReleaseBlocks\x12\x16\n" +
 	"\x06source\x18\x01 \x03(\rR\x06source\x12\x16\n" +
-	"\x06before\x18\x02 \x03(\x04R\x06before\"W\n" +
+	"\x06before\x18\x02 \x03(\x04R\x06before\"m\n" +
 	"\fFetchRequest\x121\n" +
 	"\x06blocks\x18\x01 \x03(\v2\x19.millrace.v1.BlockSamplesR\x06blocks\x12\x14\n" +
-	"\x05hears\x18\x02 \x01(\bR\x05hears\"\xaa\x01\n" +
+	"\x05hears\x18\x02 \x01(\bR\x05hears\x12\x14\n" +
+	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\"\xaa\x01\n" +
 	"\fBlockSamples\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\rR\x06source\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x18\n" +
@@ -6570,7 +6717,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x06bucket\x18\x02 \x01(\rR\x06bucket\x12\x12\n" +
 	"\x04step\x18\x03 \x01(\x04R\x04step\x12\x18\n" +
 	"\aslowest\x18\x04 \x01(\tR\aslowest\x12\x14\n" +
-	"\x05waits\x18\b \x01(\bR\x05waits\"\xe2\x03\n" +
+	"\x05waits\x18\b \x01(\bR\x05waits\"\x87\x04\n" +
 	"\x10ConstructorUsage\x12\x1d\n" +
 	"\n" +
 	"held_bytes\x18\x01 \x01(\x04R\theldBytes\x12!\n" +
@@ -6588,7 +6735,8 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x06hedged\x18\x14 \x01(\x04R\x06hedged\x12\x1d\n" +
 	"\n" +
 	"hedges_won\x18\x15 \x01(\x04R\thedgesWon\x12\x14\n" +
-	"\x05moved\x18\x16 \x01(\x04R\x05moved\"\xb1\x04\n" +
+	"\x05moved\x18\x16 \x01(\x04R\x05moved\x12#\n" +
+	"\rstale_refused\x18\x17 \x01(\x04R\fstaleRefused\"\xb1\x04\n" +
 	"\x10ConstructorOrder\x12/\n" +
 	"\x03job\x18\x01 \x01(\v2\x1b.millrace.v1.ConstructorJobH\x00R\x03job\x126\n" +
 	"\tplacement\x18\x02 \x01(\v2\x16.millrace.v1.PlacementH\x00R\tplacement\x120\n" +
@@ -6718,7 +6866,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x02dp\x18\x01 \x01(\rR\x02dp\x12\x0e\n" +
 	"\x02cp\x18\x02 \x01(\rR\x02cp\x12\x0e\n" +
 	"\x02pp\x18\x03 \x01(\rR\x02pp\x12\x0e\n" +
-	"\x02tp\x18\x04 \x01(\rR\x02tp\"\xd9\x02\n" +
+	"\x02tp\x18\x04 \x01(\rR\x02tp\"\xfe\x02\n" +
 	"\vJoinRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1a\n" +
 	"\bidentity\x18\x02 \x01(\fR\bidentity\x12,\n" +
@@ -6731,7 +6879,8 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x02at\x18\n" +
 	" \x01(\v2\x15.millrace.v1.PositionR\x02at\x12\x14\n" +
 	"\x05epoch\x18\v \x01(\x04R\x05epoch\x12\x16\n" +
-	"\x06silent\x18\f \x01(\tR\x06silent\">\n" +
+	"\x06silent\x18\f \x01(\tR\x06silent\x12#\n" +
+	"\rstale_refused\x18\r \x01(\rR\fstaleRefused\">\n" +
 	"\bPosition\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -6763,7 +6912,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\bidentity\x18\x01 \x01(\fR\bidentity\x12,\n" +
 	"\x04rank\x18\x02 \x01(\v2\x18.millrace.v1.CoordinatesR\x04rank\x12\x12\n" +
 	"\x04step\x18\x03 \x01(\x04R\x04step\x12\x16\n" +
-	"\x06newest\x18\x04 \x01(\bR\x06newest\"\xcc\x01\n" +
+	"\x06newest\x18\x04 \x01(\bR\x06newest\"\xe2\x01\n" +
 	"\fBatchRequest\x12\x1a\n" +
 	"\bidentity\x18\x01 \x01(\fR\bidentity\x12\x1e\n" +
 	"\n" +
@@ -6773,7 +6922,8 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x05acked\x18\x04 \x01(\x04R\x05acked\x12,\n" +
 	"\x04rank\x18\x05 \x01(\v2\x18.millrace.v1.CoordinatesR\x04rank\x12\x12\n" +
 	"\x04join\x18\x06 \x01(\x04R\x04join\x12\x14\n" +
-	"\x05hears\x18\a \x01(\bR\x05hears\"\xa0\x01\n" +
+	"\x05hears\x18\a \x01(\bR\x05hears\x12\x14\n" +
+	"\x05epoch\x18\b \x01(\x04R\x05epoch\"\xb6\x01\n" +
 	"\n" +
 	"AckRequest\x12\x1a\n" +
 	"\bidentity\x18\x01 \x01(\fR\bidentity\x12\x1e\n" +
@@ -6782,7 +6932,8 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"generation\x12\x14\n" +
 	"\x05acked\x18\x03 \x01(\x04R\x05acked\x12,\n" +
 	"\x04rank\x18\x04 \x01(\v2\x18.millrace.v1.CoordinatesR\x04rank\x12\x12\n" +
-	"\x04join\x18\x05 \x01(\x04R\x04join\"\n" +
+	"\x04join\x18\x05 \x01(\x04R\x04join\x12\x14\n" +
+	"\x05epoch\x18\x06 \x01(\x04R\x05epoch\"\n" +
 	"\n" +
 	"\bAckReply\"\x8c\x02\n" +
 	"\vBatchHeader\x12\x12\n" +
@@ -6810,20 +6961,27 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\alengths\x18\x02 \x03(\rR\alengths\x12\x18\n" +
 	"\asources\x18\x03 \x03(\rR\asources\x12\x12\n" +
 	"\x04seqs\x18\x04 \x03(\x04R\x04seqs\x12\x18\n" +
-	"\aindices\x18\x05 \x03(\rR\aindices\">\n" +
+	"\aindices\x18\x05 \x03(\rR\aindices\"y\n" +
 	"\fStateRequest\x12\x1a\n" +
 	"\bidentity\x18\x01 \x01(\fR\bidentity\x12\x12\n" +
-	"\x04step\x18\x02 \x01(\x04R\x04step\":\n" +
+	"\x04step\x18\x02 \x01(\x04R\x04step\x12\x14\n" +
+	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12#\n" +
+	"\rstale_refused\x18\x04 \x01(\rR\fstaleRefused\"P\n" +
 	"\n" +
 	"StateReply\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\fR\x05token\x12\x16\n" +
-	"\x06digest\x18\x02 \x01(\fR\x06digest\"Y\n" +
+	"\x06digest\x18\x02 \x01(\fR\x06digest\x12\x14\n" +
+	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\"\xb1\x01\n" +
 	"\rChangeRequest\x12\x16\n" +
 	"\x06change\x18\x01 \x01(\fR\x06change\x12\x1a\n" +
 	"\bidentity\x18\x02 \x01(\fR\bidentity\x12\x14\n" +
-	"\x05token\x18\x05 \x01(\fR\x05token\"!\n" +
+	"\x05token\x18\x05 \x01(\fR\x05token\x12\x1b\n" +
+	"\tfrom_step\x18\x06 \x01(\x04R\bfromStep\x12\x14\n" +
+	"\x05epoch\x18\a \x01(\x04R\x05epoch\x12#\n" +
+	"\rstale_refused\x18\b \x01(\rR\fstaleRefused\"7\n" +
 	"\vChangeReply\x12\x12\n" +
-	"\x04step\x18\x01 \x01(\x04R\x04step\"\xda\x01\n" +
+	"\x04step\x18\x01 \x01(\x04R\x04step\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\"\x95\x02\n" +
 	"\rReportRequest\x12\x1a\n" +
 	"\bidentity\x18\x01 \x01(\fR\bidentity\x12\x12\n" +
 	"\x04step\x18\x02 \x01(\x04R\x04step\x12,\n" +
@@ -6831,8 +6989,11 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\asources\x18\x04 \x03(\tR\asources\x12\x16\n" +
 	"\x06losses\x18\x05 \x03(\x01R\x06losses\x12\x16\n" +
 	"\x06tokens\x18\x06 \x03(\x04R\x06tokens\x12!\n" +
-	"\fstep_seconds\x18\a \x01(\x01R\vstepSeconds\"\r\n" +
-	"\vReportReply\"\x0f\n" +
+	"\fstep_seconds\x18\a \x01(\x01R\vstepSeconds\x12\x14\n" +
+	"\x05epoch\x18\b \x01(\x04R\x05epoch\x12#\n" +
+	"\rstale_refused\x18\t \x01(\rR\fstaleRefused\"#\n" +
+	"\vReportReply\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\"\x0f\n" +
 	"\rStatusRequest\"\f\n" +
 	"\n" +
 	"WhyRequest\"5\n" +
@@ -7068,6 +7229,7 @@ func file_proto_millrace_proto_init() {
 		(*LoaderReport_Failure)(nil),
 		(*LoaderReport_Found)(nil),
 		(*LoaderReport_Beat)(nil),
+		(*LoaderReport_Opened)(nil),
 	}
 	file_proto_millrace_proto_msgTypes[14].OneofWrappers = []any{
 		(*LoaderOrder_Job)(nil),

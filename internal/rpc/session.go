@@ -27,6 +27,7 @@ type Session[Q, R any] struct {
 	stream grpc.BidiStreamingClient[Q, R]
 	cut    context.CancelFunc // ends the stream
 	heard  bool               // the planner has said something; of the goroutine that calls Each
+	epoch  uint64             // of the planner, as it said first; of the same goroutine
 }
 
 // ended is the end of a session that the planner, or the way to it, brought about. What is
@@ -94,16 +95,17 @@ func (s *Session[Q, R]) Each(ctx context.Context, take func(*R) error) error {
 			attention.End()
 			attention = nil
 		}
-		if isBeat(m) {
-			if !beats {
-				attend(silentRounds)
-			}
-			beats = true
-		} else {
-			err = s.hear(m, take)
-		}
-		if err != nil {
+		if err := s.hear(m); err != nil {
 			return err
+		}
+		switch {
+		case isBeat(m) && !beats:
+			beats = true
+			attend(silentRounds)
+		case !isBeat(m) && epochOf(m) == 0:
+			if err := take(m); err != nil {
+				return err
+			}
 		}
 		if attention != nil {
 			attention.Heard()
@@ -111,20 +113,20 @@ func (s *Session[Q, R]) Each(ctx context.Context, take func(*R) error) error {
 	}
 }
 
-// hear takes an order. The first one of a session tells the planner's epoch, if it has one.
-func (s *Session[Q, R]) hear(order *R, take func(*R) error) error {
-	epoch := epochOf(order)
+// hear refuses a message of a planner whose epoch is over, by what anyone said meanwhile. The
+// first one of a session tells the planner's epoch, if it has one.
+func (s *Session[Q, R]) hear(m *R) error {
 	if !s.heard {
-		if err := s.talk.check(epoch); err != nil {
-			return s.lost(err)
-		}
+		s.epoch = epochOf(m)
+	}
+	if err := s.talk.check(s.epoch); err != nil {
+		return s.lost(err)
+	}
+	if !s.heard {
 		s.heard = true
 		s.talk.connected(s.to)
 	}
-	if epoch > 0 {
-		return nil
-	}
-	return take(order)
+	return nil
 }
 
 // epochOf is the epoch that a planner's order says; 0 if it is another order.

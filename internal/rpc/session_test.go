@@ -38,7 +38,7 @@ func (l *listener) Load(stream grpc.BidiStreamingServer[pb.LoaderReport, pb.Load
 
 // role is a loader that talks to the planner at an address.
 func role(planner string, log *slog.Logger) rpc.Role {
-	return rpc.Role{Kind: "loader", ID: "a", Address: "unix:a", Callers: "constructors", Planner: planner, Log: log}
+	return rpc.Role{Kind: "loader", ID: "a", Address: "unix:a", Callers: "constructors", Planner: planner, Epochs: &rpc.Epochs{}, Log: log}
 }
 
 // hello is what a role begins with.

@@ -36,6 +36,7 @@ type Role struct {
 	Planner  string        // its address, or several, separated by commas: each is tried in turn
 	Patience time.Duration // without a planner, after which the role ends; 0: it waits for ever
 	Security Security
+	Epochs   *Epochs // of the process: it may hear of planners from others, too
 	Log      *slog.Logger
 }
 
@@ -61,7 +62,7 @@ func Talk[Q, R any](ctx context.Context, r Role, open Open[Q, R], hello Hello[Q]
 	for t.alone(); ; {
 		s, err := openSession(ctx, t, open)
 		if err == nil {
-			if err = s.Send(hello(t.epoch)); err == nil {
+			if err = s.Send(hello(r.Epochs.Highest())); err == nil {
 				err = work(ctx, s)
 			}
 			s.cut()
@@ -101,8 +102,6 @@ type talk struct {
 	since    time.Time // without a planner
 	logged   time.Time // last line about that
 	pause    Backoff
-	epoch    uint64 // the highest that was heard of
-	refused  int    // sessions with planners of lower epochs
 }
 
 // candidate is a planner that there may be.
@@ -140,25 +139,19 @@ func (t *talk) alone() {
 
 // connected notes a planner that answers.
 func (t *talk) connected(to string) {
-	t.role.Log.Info("connected to the planner", "planner", to, "address", t.role.Address, "epoch", t.epoch)
+	t.role.Log.Info("connected to the planner", "planner", to, "address", t.role.Address, "epoch", t.role.Epochs.Highest())
 	if OnlyHere(t.role.Address, to) {
 		t.role.Log.Warn(t.role.Callers+" on other machines cannot reach this address: give --listen HOST:PORT, or --advertise", "address", t.role.Address)
 	}
 }
 
-// check refuses a planner of an epoch that is over: another one took its place, and it does
-// not know.
+// check refuses what a planner says whose epoch is over.
 func (t *talk) check(epoch uint64) error {
-	if epoch < t.epoch {
-		t.refused++
-		err := fault.Lostf("it is the planner of epoch %d, and another one took over with epoch %d: stop the former (%d sessions refused so far)", epoch, t.epoch, t.refused)
-		if t.refused&(t.refused-1) == 0 { // less and less often
-			t.role.Log.Warn("a planner is refused", "err", err)
-		}
-		return err
+	err := t.role.Epochs.Check(epoch)
+	if n := t.role.Epochs.Refused(); err != nil && n&(n-1) == 0 { // less and less often
+		t.role.Log.Warn("a planner is refused", "err", err)
 	}
-	t.epoch = epoch
-	return nil
+	return err
 }
 
 // wait waits before the next attempt; after a round over all planners it does so for longer.

@@ -77,6 +77,7 @@ type Loader struct {
 	answers    sync.Pool          // of *answer
 	pictures   *imaging.Pool
 	place      atomic.Uint32 // as the planner said last
+	epochs     rpc.Epochs    // of planners, as they and constructors say
 	ready      chan struct{} // closed when all is known of the job that a loader hears when it joins; bans come last
 	readyOnce  sync.Once
 	send       func(*pb.LoaderReport) error // to the planner; safe for concurrent use; set before the first order
@@ -152,7 +153,7 @@ type session = rpc.Session[pb.LoaderReport, pb.LoaderOrder]
 func (l *Loader) talk(ctx context.Context, address string) error {
 	role := rpc.Role{
 		Kind: "loader", ID: l.opts.ID, Address: address, Callers: "constructors",
-		Planner: l.opts.Planner, Patience: l.opts.Patience, Security: l.opts.Security, Log: l.opts.Log,
+		Planner: l.opts.Planner, Patience: l.opts.Patience, Security: l.opts.Security, Epochs: &l.epochs, Log: l.opts.Log,
 	}
 	hello := func(epoch uint64) *pb.LoaderReport {
 		return &pb.LoaderReport{Report: &pb.LoaderReport_Hello{Hello: &pb.LoaderHello{
@@ -364,6 +365,7 @@ func (l *Loader) reportUsage(ctx context.Context) error {
 			HeldBytes: uint64(held), BudgetBytes: uint64(l.cache.budget),
 			ReadBytes: uint64(l.store.Meter().Bytes), BlocksRead: blocks, BlocksReread: rereads,
 			DiskBytes: uint64(onDisk), DiskBudgetBytes: uint64(limit), DiskProblem: problem,
+			StaleRefused: l.epochs.Refused(),
 		}
 		if err := l.send(&pb.LoaderReport{Report: &pb.LoaderReport_Usage{Usage: usage}}); err != nil {
 			return nil // the session's reader says why
@@ -435,6 +437,7 @@ func (l *Loader) waits(req *pb.FetchRequest, at int64) string {
 
 // gather puts the samples asked for into sets, one for each block. at says which block it is at.
 func (l *Loader) gather(ctx context.Context, req *pb.FetchRequest, sets []samples.Set, at *atomic.Int64) error {
+	l.epochs.Hear(req.Epoch)
 	select {
 	case <-l.ready:
 	case <-ctx.Done():

@@ -250,19 +250,19 @@ class Service:
 
     def state(self, request):
         self._fault("State", request, request.step)
-        return m.StateReply(self.token(request.step), bytes([request.step % 256]) * 32)
+        return m.StateReply(self.token(request.step), bytes([request.step % 256]) * 32, self.epoch)
 
     def make_change(self, request):
         self._fault("Change", request)
         change = json.loads(request.change)
         if "paus" in change:
             raise Fault(grpc.StatusCode.INVALID_ARGUMENT, 'did you mean "pause"?')
-        return m.ChangeReply(change.get("step") or self.acked + 8)
+        return m.ChangeReply(change.get("step") or self.acked + 8, self.epoch)
 
     def report(self, request):
         self._fault("Report", request, request.step)
         self.patient.wait()
-        return m.ReportReply()
+        return m.ReportReply(self.epoch)
 
     def ack(self, request):
         self._fault("Ack", request)

@@ -96,6 +96,26 @@ def test_a_planner_whose_epoch_is_over_is_refused(serve, open_loader):
         take(loader, service, 1)
 
 
+def test_answers_of_a_planner_whose_epoch_is_over_are_refused(serve, open_loader):
+    """The next planner that answers hears how often that was, once."""
+    service = serve()
+    service.epoch = 5
+    loader = open_loader(service, prefetch=0, timeout=1)
+    take(loader, service, 2)
+    service.epoch = 4
+    with pytest.raises(millrace.LostError, match="another one took over with epoch 5"):
+        loader.state_dict()
+    refused = service.count("State")
+    service.epoch = 5
+    assert loader.state_dict()["step"] == 2
+    last = service.requests("State")[-1]
+    # The last of them may have been given up before its answer came.
+    assert last.epoch == 5 and 1 <= refused - 1 <= last.stale_refused <= refused
+    take(loader, service, 1)
+    loader.state_dict()
+    assert service.requests("State")[-1].stale_refused == 0
+
+
 @pytest.mark.parametrize("address", ["a:1,", "a:1,b", ",", "a:1;b:2"])
 def test_what_is_no_list_of_addresses(address):
     with pytest.raises(millrace.UserError, match="give host:port"):

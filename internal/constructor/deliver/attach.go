@@ -29,10 +29,10 @@ func (s *Steps) Attach() {
 
 // Serves says whether a job is the one that is served, by the identity of its spec; it also is
 // if there is none.
-func (s *Steps) Serves(job *pb.ConstructorJob) bool {
+func (s *Steps) Serves(identity []byte) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.job == nil || bytes.Equal(s.job.Identity, job.Identity)
+	return s.job == nil || bytes.Equal(s.job.Identity, identity)
 }
 
 // Take begins a job, or goes on with it: with other buckets from the next Restart on, or on

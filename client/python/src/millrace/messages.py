@@ -48,6 +48,7 @@ class JoinRequest(Message):
     start: int = field(8, "uint")
     protocol: int = field(9, "uint")
     epoch: int = field(11, "uint")  # the highest that the client heard of
+    stale_refused: int = field(13, "uint")  # answers of planners of lower epochs
     newest: int = field(15, "uint")
 
 
@@ -113,6 +114,7 @@ class BatchRequest(Message):
     rank: Coordinates = field(5, "message", message=Coordinates)
     join: int = field(6, "uint")
     hears: bool = field(7, "bool")  # frames that say what is waited for
+    epoch: int = field(8, "uint")
 
 
 @dataclass
@@ -122,6 +124,7 @@ class AckRequest(Message):
     acked: int = field(3, "uint")
     rank: Coordinates = field(4, "message", message=Coordinates)
     join: int = field(5, "uint")
+    epoch: int = field(6, "uint")
 
 
 @dataclass
@@ -171,12 +174,15 @@ class BatchHeader(Message):
 class StateRequest(Message):
     identity: bytes = field(1, "bytes")
     step: int = field(2, "uint")
+    epoch: int = field(3, "uint")
+    stale_refused: int = field(4, "uint")
 
 
 @dataclass
 class StateReply(Message):
     token: bytes = field(1, "bytes")
     digest: bytes = field(2, "bytes")
+    epoch: int = field(3, "uint")
 
 
 @dataclass
@@ -184,11 +190,15 @@ class ChangeRequest(Message):
     change: bytes = field(1, "bytes")
     identity: bytes = field(2, "bytes")
     token: bytes = field(5, "bytes")
+    from_step: int = field(6, "uint")  # plus 1
+    epoch: int = field(7, "uint")
+    stale_refused: int = field(8, "uint")
 
 
 @dataclass
 class ChangeReply(Message):
     step: int = field(1, "uint")
+    epoch: int = field(2, "uint")
 
 
 @dataclass
@@ -200,11 +210,13 @@ class ReportRequest(Message):
     losses: list[float] = field(5, "double", repeated=True)
     tokens: list[int] = field(6, "uint", repeated=True)
     step_seconds: float = field(7, "double")
+    epoch: int = field(8, "uint")
+    stale_refused: int = field(9, "uint")
 
 
 @dataclass
 class ReportReply(Message):
-    pass
+    epoch: int = field(1, "uint")
 
 
 @dataclass

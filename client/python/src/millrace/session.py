@@ -15,7 +15,7 @@ import contextlib
 import json
 import threading
 from collections.abc import Iterator
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Union
 
 import grpc
 
@@ -28,6 +28,14 @@ from millrace.receive import Step, receive
 from millrace.wire import Message, WireError
 
 M = TypeVar("M", bound=Message)
+
+# What the planners are asked, and say: it has epochs.
+Asking = Union[
+    messages.JoinRequest, messages.StateRequest, messages.ChangeRequest, messages.ReportRequest
+]
+A = TypeVar(
+    "A", messages.JoinReply, messages.StateReply, messages.ChangeReply, messages.ReportReply
+)
 
 # Seconds that an acknowledgement may take: its answer waits for nothing.
 ACK_TIME = 10.0
@@ -86,7 +94,8 @@ class Session:
         self._elsewhere = False  # the constructor said that the rank has to join again
         self._doubt = False  # a join was lost, and may have made the one before void
         self._rejoins = 0  # attempts in a row
-        self._epoch = 0  # the highest that was heard of
+        self._epoch = 0  # of planners: the highest that was heard of
+        self._refused = 0  # answers of planners of lower epochs, since a planner last heard of it
         self._planners = [one.strip() for one in config.address.split(",")]
         self._at = 0  # of _planners, modulo their number: which one answered last
         self._channels: dict[tuple[str, str], Channel] = {}
@@ -180,16 +189,9 @@ class Session:
         request.identity = self._reply.identity if self._reply else self.config.identity
         request.rank = self._coordinates()
         request.mesh = self._mesh_given()
-        request.newest, request.epoch = messages.PROTOCOL, self._epoch
+        request.newest = messages.PROTOCOL
         what = f"{self.config.who()} joining at {self.config.address}"
         reply = self._planner("Join", request, messages.JoinReply, seconds, what)
-        if reply.epoch < self._epoch:
-            self._at += 1
-            raise LostError(
-                f"{what}: the planner is of epoch {reply.epoch}, and another one took over "
-                f"with epoch {self._epoch}"
-            )
-        self._epoch = reply.epoch
         self._check(reply, what)
         if reply.token:
             self.tokens.setdefault(reply.next_step, reply.token)
@@ -306,6 +308,7 @@ class Session:
             rank=self._coordinates(),
             join=reply.join,
             hears=True,
+            epoch=self._epoch,
         )
         call = self._ask(reply.constructor, request, seconds, what)
         self.carried = request.acked
@@ -365,6 +368,7 @@ class Session:
             acked=acked,
             rank=self._coordinates(),
             join=reply.join,
+            epoch=self._epoch,
         )
         what = f"{self.config.who()} acknowledging step {acked} to {self.source()}"
         with self._guard:
@@ -401,7 +405,8 @@ class Session:
         with contextlib.suppress(Error, ValueError, KeyError):
             asking = f"{self.config.who()} asking {self.config.address} for its status"
             request = messages.StatusRequest()
-            reply = self._planner("Status", request, messages.StatusReply, STATUS_TIME, asking)
+            at, reply_type = self._at % len(self._planners), messages.StatusReply
+            reply = self._ask_planner(at, "Status", request, reply_type, STATUS_TIME, asking)
             why = f"; the service waits for {json.loads(reply.json)['waiting_for']}"
         if not self.closed:
             rpc.log.warning("%s%s", self.late(seconds, what), why)
@@ -424,29 +429,44 @@ class Session:
         self.retries += 1
 
     def _planner(
-        self, method: str, request: Message, reply: type[M], seconds: float, what: str
-    ) -> M:
-        raw = self._ask_planners(messages.PLANNER + method, request.encode(), seconds, what)
-        try:
-            return reply.decode(raw)
-        except WireError as error:
-            raise BugError(f"{what}: reading the answer: {error}") from error
+        self, method: str, request: Asking, reply: type[A], seconds: float, what: str
+    ) -> A:
+        """Asks the planner that answered last and, while that is lost, the others in turn.
 
-    def _ask_planners(self, method: str, request: bytes, seconds: float, what: str) -> bytes:
-        """Asks the planner that answered last and, while that is lost, the others in turn."""
+        The answer of one whose place another one took is lost, too.
+        """
         count = len(self._planners)
         for left in range(count, 0, -1):
             at = self._at
-            with self._guard:
-                channel = self._channel(self._planners[at % count])
+            request.epoch, request.stale_refused = self._epoch, self._refused
             try:
-                return rpc.call_unary(channel, method, request, seconds / left, what)
+                answer = self._ask_planner(at % count, method, request, reply, seconds / left, what)
+                if answer.epoch < self._epoch:
+                    self._refused += 1
+                    raise LostError(
+                        f"{what}: the planner is of epoch {answer.epoch}, and another one took "
+                        f"over with epoch {self._epoch}"
+                    )
+                self._epoch = answer.epoch
+                self._refused = max(self._refused - request.stale_refused, 0)
+                return answer
             except LostError:
                 if self._at == at:
                     self._at += 1
                 if left == 1:
                     raise
         raise AssertionError("there is no planner")
+
+    def _ask_planner(
+        self, at: int, method: str, request: Message, reply: type[M], seconds: float, what: str
+    ) -> M:
+        with self._guard:
+            channel = self._channel(self._planners[at])
+        raw = rpc.call_unary(channel, messages.PLANNER + method, request.encode(), seconds, what)
+        try:
+            return reply.decode(raw)
+        except WireError as error:
+            raise BugError(f"{what}: reading the answer: {error}") from error
 
     def _channel(self, address: str) -> Channel:
         """Returns the channel to address; _guard is held.

@@ -1,0 +1,91 @@
+package client_test
+
+import (
+	"context"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/millrace-data/millrace/client"
+	pb "github.com/millrace-data/millrace/internal/proto"
+	"github.com/millrace-data/millrace/internal/rpc"
+)
+
+// aging is a planner that another one may have replaced: it says which epoch it has.
+type aging struct {
+	pb.UnimplementedPlannerServer
+	epoch atomic.Uint64
+	heard atomic.Uint64 // the highest epoch that requests named
+	told  atomic.Uint64 // refusals that requests told of
+}
+
+func (a *aging) hear(epoch uint64, refused uint32) uint64 {
+	a.heard.Store(max(a.heard.Load(), epoch))
+	a.told.Add(uint64(refused))
+	return a.epoch.Load()
+}
+
+func (a *aging) Join(_ context.Context, req *pb.JoinRequest) (*pb.JoinReply, error) {
+	return &pb.JoinReply{Protocol: rpc.Protocol, Constructor: "unix:none", Epoch: a.hear(req.Epoch, req.StaleRefused), NextStep: 3}, nil
+}
+
+func (a *aging) State(_ context.Context, req *pb.StateRequest) (*pb.StateReply, error) {
+	epoch := a.hear(req.Epoch, req.StaleRefused)
+	return &pb.StateReply{Token: []byte{byte(epoch)}, Digest: make([]byte, 32), Epoch: epoch}, nil
+}
+
+func (a *aging) Change(_ context.Context, req *pb.ChangeRequest) (*pb.ChangeReply, error) {
+	return &pb.ChangeReply{Epoch: a.hear(req.Epoch, req.StaleRefused)}, nil
+}
+
+// TestZombieAnswers: what a planner says whose place another one took is no answer, whatever
+// was asked, and the one that took it hears how often that was.
+func TestZombieAnswers(t *testing.T) {
+	p := &aging{}
+	p.epoch.Store(2)
+	address := "unix:" + filepath.Join(t.TempDir(), "s")
+	listener, err := rpc.Listen(address, client.Security{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := rpc.NewServer(client.Security{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pb.RegisterPlannerServer(server, p)
+	life, stop := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- rpc.Serve(life, server, listener) }()
+	defer func() {
+		stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	}()
+	c, err := client.Open(t.Context(), address, client.Options{Prefetch: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	p.epoch.Store(1)
+	for name, ask := range map[string]func(context.Context) error{
+		"state":  func(ctx context.Context) error { _, _, err := c.State(ctx); return err },
+		"remesh": func(ctx context.Context) error { return c.Remesh(ctx, client.Mesh{DP: 2}, client.Rank{}, 3) },
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		err := ask(ctx)
+		if cancel(); err == nil {
+			t.Errorf("%s was answered by a planner whose place another one took", name)
+		}
+	}
+	p.told.Store(0) // by requests whose answers were refused
+	p.epoch.Store(2)
+	if _, _, err := c.State(t.Context()); err != nil || p.heard.Load() != 2 || p.told.Load() < 2 {
+		t.Errorf("the planner that took over heard of epoch %d and of %d refusals: %v", p.heard.Load(), p.told.Load(), err)
+	}
+	told := p.told.Load()
+	if _, _, err := c.State(t.Context()); err != nil || p.told.Load() != told {
+		t.Errorf("it heard of %d refusals again: %v", p.told.Load()-told, err)
+	}
+}
