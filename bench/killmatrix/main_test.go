@@ -106,3 +106,21 @@ func TestDamage(t *testing.T) {
 		t.Error("no damage was found")
 	}
 }
+
+// TestSplit stops leaders until another one has taken over, and continues them: what they then write
+// is refused, and they end.
+func TestSplit(t *testing.T) {
+	m := &matrix{opts: options{binary: binary, dir: folder(t), seed: 1, only: -1, limit: time.Minute, parallel: 2, verbose: testing.Verbose()}, table: newTable(nil)}
+	if err := m.prepare(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	replaced := 0
+	for _, row := range m.split(t.Context(), 6) {
+		if replaced += row.Replaced; row.Failed > 0 || row.Refused != row.Replaced {
+			t.Errorf("%+v", *row)
+		}
+	}
+	if replaced < 3 {
+		t.Errorf("%d of 6 leaders were replaced: too few to show anything", replaced)
+	}
+}

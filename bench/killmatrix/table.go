@@ -22,6 +22,7 @@ type table struct {
 	steps   int64
 	samples int
 	damages []*damaged
+	splits  []*splits
 }
 
 // row is one site. Waits are the longest of each run, in ms, without the first step.
@@ -85,6 +86,9 @@ func (m *matrix) summary() string {
 			unhit = append(unhit, string(r.Site))
 		}
 	}
+	if m.table.runs == 0 {
+		unhit = nil
+	}
 	s := fmt.Sprintf("%d kills in %d runs, %d of which did not pass; %d steps and %d samples were compared with the reference; seed %d, %.0f s on %d cores.",
 		m.table.kills, m.table.runs, m.failed, m.table.steps, m.table.samples, m.opts.seed, time.Since(m.begin).Seconds(), runtime.NumCPU())
 	if len(unhit) > 0 {
@@ -108,8 +112,16 @@ func (t *table) settle() {
 func (t *table) print(w io.Writer, summary string) error {
 	_, err := fmt.Fprintf(w, "%s\n\n| role | failpoint | runs | kills | hits | mismatches | longest wait, ms: p50 | max |\n|---|---|--:|--:|--:|--:|--:|--:|\n", summary)
 	for _, r := range t.rows {
-		if err == nil {
+		if err == nil && r.Runs > 0 {
 			_, err = fmt.Fprintf(w, "| %s | `%s` | %d | %d | %d | %d | %.0f | %.0f |\n", r.Role, r.Site, r.Runs, r.Kills, r.Hits, r.Mismatches, r.Median, r.Longest)
+		}
+	}
+	for i, x := range t.splits {
+		if i == 0 && err == nil {
+			_, err = fmt.Fprint(w, "\n| a leader is stopped at | times | another took over | its next write was refused | mismatches |\n|---|--:|--:|--:|--:|\n")
+		}
+		if err == nil {
+			_, err = fmt.Fprintf(w, "| `%s` | %d | %d | %d | %d |\n", x.Site, x.Stopped, x.Replaced, x.Refused, x.Failed)
 		}
 	}
 	if err == nil && len(t.damages) > 0 {
@@ -142,7 +154,7 @@ func (t *table) write(o options, summary string) error {
 	if o.json == "" {
 		return nil
 	}
-	data, err := json.MarshalIndent(map[string]any{"summary": summary, "seed": o.seed, "kills": t.kills, "runs": t.runs, "rows": t.rows, "damage": t.damages}, "", "  ")
+	data, err := json.MarshalIndent(map[string]any{"summary": summary, "seed": o.seed, "kills": t.kills, "runs": t.runs, "rows": t.rows, "damage": t.damages, "split_brain": t.splits}, "", "  ")
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/millrace-data/millrace/internal/checkpoint"
 	"github.com/millrace-data/millrace/internal/failpoint"
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/planner/control"
 	pb "github.com/millrace-data/millrace/internal/proto"
 )
 
@@ -139,6 +140,23 @@ func (p *Planner) staleRefused() uint64 {
 		n += c.usage.Load().GetStaleRefused()
 	}
 	return n
+}
+
+// logLost is the error of an event by which the log says that another planner took it over. That is
+// no failure of the job: nobody hears of it from this planner, and all go on with the other one.
+func logLost(ev control.Event) (err error) {
+	switch ev := ev.(type) {
+	case control.LogOpened:
+		err = ev.Err
+	case control.LogRead:
+		err = ev.Err
+	case control.Persisted:
+		err = ev.Err
+	}
+	if errors.Is(err, checkpoint.ErrDeposed) {
+		return err
+	}
+	return nil
 }
 
 func loaderEpoch(epoch uint64) *pb.LoaderOrder {

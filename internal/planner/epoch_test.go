@@ -1,12 +1,15 @@
 package planner
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/millrace-data/millrace/internal/checkpoint"
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/planner/control"
 	pb "github.com/millrace-data/millrace/internal/proto"
@@ -126,5 +129,21 @@ func TestZombieRefusesTrainers(t *testing.T) {
 				t.Errorf("a trainer told of 5 refusals and a loader of 20: %d are known", p.staleRefused())
 			}
 		})
+	}
+}
+
+// TestLogLost: that another planner took the log over is no failure of the job, and any other error
+// of the log is.
+func TestLogLost(t *testing.T) {
+	taken := fmt.Errorf("another planner %w the log", checkpoint.ErrDeposed)
+	for _, ev := range []control.Event{control.Persisted{Err: taken}, control.LogRead{Err: taken}, control.LogOpened{Err: taken}} {
+		if err := logLost(ev); err != taken {
+			t.Errorf("%T: %v", ev, err)
+		}
+	}
+	for _, ev := range []control.Event{control.Persisted{Err: errors.New("the disk is full")}, control.Persisted{}, control.Idle{}} {
+		if err := logLost(ev); err != nil {
+			t.Errorf("%T: %v", ev, err)
+		}
 	}
 }

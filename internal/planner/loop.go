@@ -122,6 +122,10 @@ func (p *Planner) take(in input) {
 		if _, ticks := in.Event.(control.Tick); ticks {
 			p.listen(time.Since(clock))
 		}
+		if err := logLost(in.Event); err != nil {
+			p.take(deposed{err})
+			return
+		}
 		p.left(in.Event)
 		p.apply(in.Event)
 	case loaderHello:

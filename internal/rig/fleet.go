@@ -53,9 +53,10 @@ func WriteFleet(dir string) error {
 // statusTime is how long a planner may take to answer.
 const statusTime = 250 * time.Millisecond
 
-// Status asks the planner for its status; it fails while there is none.
+// Status asks the planner that began to serve last for its status; it fails while there is none.
 func (r *Rig) Status(ctx context.Context) (s planner.Status, err error) {
-	conn, err := rpc.Dial(r.address, rpc.Security{})
+	_, number, _ := cutRole(r.Leader())
+	conn, err := rpc.Dial(r.addresses[number], rpc.Security{})
 	if err != nil {
 		return s, err
 	}

@@ -39,10 +39,8 @@ type Death struct {
 // process keeps one role running: when a life ends, the next one begins. It is safe for
 // concurrent use.
 type process struct {
-	rig   *Rig
-	spec  Spec
-	ready chan struct{} // closed when the first life said that it serves
-	once  sync.Once
+	rig  *Rig
+	spec Spec
 
 	mu      sync.Mutex // guards the fields below, never held while waiting
 	running *os.Process
@@ -133,7 +131,7 @@ func (p *process) start(cmd *exec.Cmd, life int) error {
 func (p *process) listen(out io.Reader) {
 	lines := bufio.NewScanner(out)
 	for lines.Scan() {
-		p.once.Do(func() { close(p.ready) })
+		p.rig.serves(p.spec.ID)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -30,6 +31,8 @@ type Options struct {
 	Constructors int     // default 1
 	Prefetch     int     // steps planned ahead; 0: the spec's
 	LogDir       string  // of the planner; default: below Dir
+	Standbys     int     // planners that stand by for the first, with the ids planner-1 and so on
+	Mirror       bool    // the log has a second copy below Dir, and each planner a disk of its own
 	Env          []string
 	// Roles changes how roles are started; may be nil. It is called once for each, before
 	// anything starts.
@@ -45,15 +48,16 @@ type Options struct {
 
 // Rig is a running service. It is safe for concurrent use.
 type Rig struct {
-	opts    Options
-	address string
+	opts      Options
+	addresses []string // of the planners
 
 	group *errgroup.Group
 	ctx   context.Context
 	ways  map[string]*way // of what is cuttable
 
-	mu        sync.Mutex // guards the field below
+	mu        sync.Mutex // guards the fields below
 	processes []*process
+	leader    string // id of the planner that began to serve last
 }
 
 // way are the proxies of a role.
@@ -70,18 +74,23 @@ func Run(ctx context.Context, opts Options, use func(ctx context.Context, r *Rig
 	if opts.LogDir == "" {
 		opts.LogDir = filepath.Join(opts.Dir, "log")
 	}
-	port, err := freePort()
-	if err != nil {
-		return err
+	r := &Rig{opts: opts, leader: rolePlanner}
+	for range 1 + opts.Standbys {
+		port, err := freePort()
+		if err != nil {
+			return err
+		}
+		r.addresses = append(r.addresses, "127.0.0.1:"+strconv.Itoa(port))
 	}
-	r := &Rig{opts: opts, address: "127.0.0.1:" + strconv.Itoa(port)}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	r.group, r.ctx = errgroup.WithContext(ctx)
 	if err := r.proxies(); err != nil {
 		return err
 	}
-	r.start("planner")
+	for i := range r.addresses {
+		r.start(plannerID(i))
+	}
 	for i := range opts.Loaders + opts.Shadows {
 		r.start(fmt.Sprintf("loader-%d", i))
 	}
@@ -122,8 +131,25 @@ func freePort() (int, error) {
 	return 0, errors.New("no port is free for a planner")
 }
 
-// Address is where the planner listens.
-func (r *Rig) Address() string { return r.address }
+// Address is where the planner listens, and those that stand by will.
+func (r *Rig) Address() string { return strings.Join(r.addresses, ",") }
+
+// Leader is the id of the planner that began to serve last.
+func (r *Rig) Leader() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.leader
+}
+
+const rolePlanner = "planner"
+
+// plannerID is the id of the first planner, or of one that stands by.
+func plannerID(n int) string {
+	if n == 0 {
+		return rolePlanner
+	}
+	return fmt.Sprintf("%s-%d", rolePlanner, n)
+}
 
 // proxies starts those of what is cuttable.
 func (r *Rig) proxies() error {
@@ -134,7 +160,7 @@ func (r *Rig) proxies() error {
 		if w.listen, err = freePort(); err != nil {
 			return err
 		}
-		for to, p := range map[string]**faultproxy.Proxy{r.address: &w.toPlanner, "127.0.0.1:" + strconv.Itoa(w.listen): &w.toRole} {
+		for to, p := range map[string]**faultproxy.Proxy{r.addresses[0]: &w.toPlanner, "127.0.0.1:" + strconv.Itoa(w.listen): &w.toRole} {
 			if *p, err = faultproxy.Start(); err != nil {
 				return err
 			}
@@ -163,7 +189,7 @@ func (r *Rig) start(id string) {
 	if r.opts.Roles != nil {
 		r.opts.Roles(&spec)
 	}
-	p := &process{rig: r, spec: spec, ready: make(chan struct{})}
+	p := &process{rig: r, spec: spec}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.processes = append(r.processes, p)
@@ -175,9 +201,9 @@ func (r *Rig) Start(id string) { r.start(id) }
 
 // argsOf is the command line of a role.
 func (r *Rig) argsOf(id string) func(life int) []string {
-	role, _, _ := cutRole(id)
-	if role == "planner" {
-		return func(int) []string { return r.plannerArgs() }
+	role, number, _ := cutRole(id)
+	if role == rolePlanner {
+		return func(life int) []string { return r.plannerArgs(number, life) }
 	}
 	return func(life int) []string {
 		args := []string{role, "--id", id}
@@ -185,7 +211,7 @@ func (r *Rig) argsOf(id string) func(life int) []string {
 			args = append(args, "--planner", w.toPlanner.Address(), "--listen", "127.0.0.1:"+strconv.Itoa(w.listen), "--advertise", w.toRole.Address())
 		} else {
 			at := filepath.Join(r.opts.Dir, fmt.Sprintf("%s.%d", id, life))
-			args = append(args, "--planner", r.address, "--listen", "unix:"+at)
+			args = append(args, "--planner", r.Address(), "--listen", "unix:"+at)
 		}
 		if role == "loader" {
 			args = append(args, "--workers", "2", "--scratch-dir", r.opts.Dir)
@@ -194,10 +220,29 @@ func (r *Rig) argsOf(id string) func(life int) []string {
 	}
 }
 
-func (r *Rig) plannerArgs() []string {
+// LogDir is the folder of a planner's log.
+func (r *Rig) LogDir(id string) string {
+	if _, number, _ := cutRole(id); r.opts.Mirror && number > 0 {
+		return fmt.Sprintf("%s-%d", r.opts.LogDir, number)
+	}
+	return r.opts.LogDir
+}
+
+// Mirror is the URL of the log's second copy.
+func (r *Rig) Mirror() string { return "file://" + filepath.Join(r.opts.Dir, "mirror") }
+
+// plannerArgs is the command line of a planner. The first of several stands by from its second life
+// on: another one has taken its place by then.
+func (r *Rig) plannerArgs(number, life int) []string {
 	o := &r.opts
-	args := []string{"planner", o.Answer.Spec, "--listen", r.address, "--loaders", strconv.Itoa(o.Loaders),
-		"--constructors", strconv.Itoa(o.Constructors), "--log-dir", o.LogDir}
+	args := []string{rolePlanner, o.Answer.Spec, "--listen", r.addresses[number], "--loaders", strconv.Itoa(o.Loaders),
+		"--constructors", strconv.Itoa(o.Constructors), "--log-dir", r.LogDir(plannerID(number))}
+	if o.Mirror {
+		args = append(args, "--log-mirror", r.Mirror())
+	}
+	if number > 0 || o.Standbys > 0 && life > 1 {
+		args = append(args, "--standby")
+	}
 	if o.Shadows > 0 {
 		args = append(args, "--shadows", strconv.Itoa(o.Shadows))
 	}
@@ -222,6 +267,13 @@ func cutRole(id string) (role string, number int, ok bool) {
 		}
 	}
 	return id, 0, true
+}
+
+// serves hears that a planner serves.
+func (r *Rig) serves(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.leader = id
 }
 
 // find returns the process of a role; nil if there is none.

@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 	"hash/fnv"
 	"strconv"
@@ -18,25 +19,26 @@ const (
 )
 
 // Backoff is the pauses between attempts at the same thing: each is longer than the one
-// before, up to a second, and moved by up to a fifth of it, so that those who lost a
+// before, up to Longest, and moved by up to a fifth of it, so that those who lost a
 // server together do not return together. Equal names give equal pauses, so that a run
 // can be repeated. The zero value is ready; it is for one goroutine.
 type Backoff struct {
-	Name  string // who waits, and for whom
-	tries int
+	Name    string        // who waits, and for whom
+	Longest time.Duration // default: a second
+	tries   int
 }
 
 // Next is the pause after one more attempt that failed.
 func (b *Backoff) Next() time.Duration {
-	pause := float64(firstPause)
-	for i := 0; i < b.tries && pause < float64(longestPause); i++ {
+	pause, longest := float64(firstPause), float64(cmp.Or(b.Longest, longestPause))
+	for i := 0; i < b.tries && pause < longest; i++ {
 		pause *= pauseGrowth
 	}
 	b.tries++
 	h := fnv.New32a()
 	h.Write([]byte(b.Name + strconv.Itoa(b.tries)))
 	unit := float64(h.Sum32())/(1<<32)*2 - 1 // -1 to 1
-	return time.Duration(min(pause, float64(longestPause)) * (1 + pauseJitter*unit))
+	return time.Duration(min(pause, longest) * (1 + pauseJitter*unit))
 }
 
 // Wait waits for the next pause. Its error is that of ctx, if that ends before.

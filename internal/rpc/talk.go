@@ -19,6 +19,10 @@ import (
 // is a page of log.
 const logWaitEvery = 30 * time.Second
 
+// lookEvery is about how often a role looks for a planner. One that takes over waits for all
+// roles that were there, and ranks wait for it: the last role to find it is what they wait for.
+const lookEvery = 200 * time.Millisecond
+
 // answerTime is how long one of several addresses may take to answer before the next one is
 // tried: a machine that is gone does not refuse.
 const (
@@ -54,7 +58,7 @@ type Hello[Q any] = func(epoch uint64) *Q
 // fault.User is the planner's refusal; one of fault.Lost says that there was no planner for
 // Role.Patience.
 func Talk[Q, R any](ctx context.Context, r Role, open Open[Q, R], hello Hello[Q], work func(context.Context, *Session[Q, R]) error) error {
-	t := &talk{role: &r, pause: Backoff{Name: r.Kind + " " + r.ID}}
+	t := &talk{role: &r, pause: Backoff{Name: r.Kind + " " + r.ID, Longest: lookEvery}}
 	defer t.close()
 	if err := t.dial(); err != nil {
 		return err
