@@ -85,7 +85,7 @@ func Run(ctx context.Context, opts Options) error {
 	c := &Constructor{opts: opts, steps: deliver.New(), peers: newPeers(handover.NewDirectory(opts.Exchange, opts.Security.Of(opts.Planner))), pictures: imaging.NewPool(runtime.GOMAXPROCS(0))}
 	defer c.peers.directory.Close()
 	defer c.attempts.Wait()
-	register := func(s *grpc.Server) { pb.RegisterConstructorServer(s, c) }
+	register := func(s grpc.ServiceRegistrar) { pb.RegisterConstructorServer(s, c) }
 	return rpc.Run(ctx, opts.Address, opts.Advertise, opts.Security.Of(opts.Planner), rpc.MaxAsk, register, func(ctx context.Context, address string) error {
 		c.opts.ID = cmp.Or(c.opts.ID, address)
 		g, work := errgroup.WithContext(ctx)

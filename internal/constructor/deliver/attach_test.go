@@ -171,6 +171,23 @@ func TestPlannedTwice(t *testing.T) {
 	}
 }
 
+// TestPlannedForMore: a plan that came while this constructor had more buckets is built for
+// those, and is no other than that for its own.
+func TestPlannedForMore(t *testing.T) {
+	s := twoRanks(1000)
+	own := &pb.ConstructorJob{Buckets: []uint32{0}, Mesh: s.job.Mesh}
+	s.Plan(planOf(0, 1, 1))
+	s.Take(own, 1000)
+	s.Restart(&pb.Restart{Generation: 1, Continues: true})
+	if p, err := s.Claim(t.Context()); err != nil || len(p.SampleLength) != 2 {
+		t.Fatalf("claimed %v: %v", p, err)
+	}
+	s.Plan(planOf(0, 1))
+	if s.failed != nil {
+		t.Error(s.failed)
+	}
+}
+
 // TestGivenUpWithoutPlanner: a step that fails while there is no planner to hear of it is built
 // again for the next one.
 func TestGivenUpWithoutPlanner(t *testing.T) {

@@ -59,7 +59,7 @@ type Steps struct {
 	base       uint64 // steps before it are released
 	from       uint64 // steps before it are not built
 	next       uint64 // step to build next
-	plans      map[uint64]*pb.StepPlan
+	plans      map[uint64]*claim // to be claimed
 	building   map[uint64]*claim
 	ready      map[uint64]*Step
 	rows       map[uint64][]*pb.Assembled // of steps that were built, of the last ones also when they are released
@@ -134,7 +134,7 @@ func (s *Steps) clear(r *pb.Restart) {
 	next := r.NextStep
 	s.generation, s.origin, s.ended, s.strict, s.moved = r.Generation, next, nil, r.Remeshed, r.Moved
 	s.base, s.from, s.next = next, next, next
-	s.plans, s.ready, s.building, s.held = map[uint64]*pb.StepPlan{}, map[uint64]*Step{}, map[uint64]*claim{}, 0
+	s.plans, s.ready, s.building, s.held = map[uint64]*claim{}, map[uint64]*Step{}, map[uint64]*claim{}, 0
 	s.rows, s.untold = map[uint64][]*pb.Assembled{}, nil
 	s.adopted = s.adoptable(r)
 	s.acked, s.asked, s.advanced = map[Rank]uint64{}, map[Rank]entry{}, map[Rank]uint64{}
@@ -187,7 +187,7 @@ func (s *Steps) Plan(p *pb.StepPlan) {
 	if p.Step < s.from || s.has(p.Step) {
 		return
 	}
-	s.plans[p.Step], s.next = p, min(s.next, p.Step)
+	s.plans[p.Step], s.next = &claim{plan: p, buckets: s.job.Buckets}, min(s.next, p.Step)
 	s.builders.wakeAll()
 	s.lookers.wakeAll()
 }
@@ -257,7 +257,8 @@ func (s *Steps) GiveUp(p *pb.StepPlan, err error) bool {
 	s.held -= c.bytes
 	delete(s.building, p.Step)
 	if s.fresh {
-		s.plans[p.Step], s.next = p, min(s.next, p.Step) // it is tried again for the new planner
+		c.crowded, c.awaits = false, ""
+		s.plans[p.Step], s.next = c, min(s.next, p.Step) // it is tried again for the new planner
 		return false
 	}
 	s.fail(err)
@@ -279,19 +280,21 @@ func (s *Steps) Claim(ctx context.Context) (*pb.StepPlan, error) {
 		for s.job != nil && (s.has(s.next) || s.next < s.base && s.plans[s.next] == nil) {
 			s.next++
 		}
-		if claimed = s.plans[s.next]; claimed == nil {
+		c := s.plans[s.next]
+		if c == nil {
 			return false
 		}
 		bytes := int64(0)
-		for _, n := range claimed.SampleLength {
+		for _, n := range c.plan.SampleLength {
 			bytes += 4 * int64(n)
 		}
-		if s.held+bytes > s.budget && !s.first(claimed.Step) {
+		if s.held+bytes > s.budget && !s.first(c.plan.Step) {
 			return false
 		}
-		delete(s.plans, claimed.Step)
+		delete(s.plans, c.plan.Step)
 		s.next++
-		s.building[claimed.Step] = &claim{plan: claimed, buckets: s.job.Buckets, bytes: bytes}
+		s.building[c.plan.Step] = c
+		c.bytes, claimed = bytes, c.plan
 		s.held += bytes
 		return true
 	})
