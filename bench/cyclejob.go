@@ -23,7 +23,7 @@ type cycleJob struct {
 	cycleCase
 	planner      *process
 	loaders      []*process
-	conn         *grpc.ClientConn
+	conn         rpc.Conn
 	cancel       context.CancelFunc
 	constructors [cycleConstructors]*cycleConstructor // by number
 	parts        chan cyclePart

@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/millrace-data/millrace/internal/fault"
@@ -27,7 +26,7 @@ type planners struct {
 
 type planner struct {
 	address string
-	conn    *grpc.ClientConn
+	conn    rpc.Conn
 }
 
 func dialPlanners(list string, sec rpc.Security) (*planners, error) {

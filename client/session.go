@@ -28,18 +28,18 @@ type session struct {
 	doubt bool  // a join was lost: it may have made this one void
 	step  int64 // of token
 	token []byte
-	conns map[string]*grpc.ClientConn // to constructors, by address; earlier ones may have calls under way
+	conns map[string]rpc.Conn // to constructors, by address; earlier ones may have calls under way
 }
 
 func (s *session) init() {
-	s.turn, s.conns = make(chan struct{}, 1), map[string]*grpc.ClientConn{}
+	s.turn, s.conns = make(chan struct{}, 1), map[string]rpc.Conn{}
 	s.turn <- struct{}{}
 }
 
 // joined is the answer to a join, and the connection to the constructor that it names.
 type joined struct {
 	reply *pb.JoinReply
-	data  *grpc.ClientConn
+	data  rpc.Conn
 }
 
 func (s *session) now() *joined {

@@ -49,7 +49,7 @@ func (s same) Marshal(any) (mem.BufferSlice, error) {
 func (same) Unmarshal(mem.BufferSlice, any) error { return nil }
 func (same) Name() string                         { return "proto" }
 
-func dial(t testing.TB, address, planner string) *grpc.ClientConn {
+func dial(t testing.TB, address, planner string) rpc.Conn {
 	t.Helper()
 	conn, err := rpc.Dial(address, rpc.Security{}.Of(planner))
 	if err != nil {

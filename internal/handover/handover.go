@@ -10,8 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"google.golang.org/grpc"
-
 	"github.com/millrace-data/millrace/internal/fault"
 	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/rpc"
@@ -140,8 +138,8 @@ func (d *Directory) dial(address string) *remote {
 // remote is a loader of another process.
 type remote struct {
 	address string
-	conn    *grpc.ClientConn // connects at the first call
-	err     error            // why it cannot be called
+	conn    rpc.Conn // connects at the first call
+	err     error    // why it cannot be called
 
 	mu    sync.Mutex // guards the fields below
 	calls int        // under way

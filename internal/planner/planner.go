@@ -141,7 +141,7 @@ func Run(ctx context.Context, opts Options) error {
 	if ctx.Err() != nil { // it stood by until it was stopped
 		return p.log.close()
 	}
-	register := func(s *grpc.Server) { pb.RegisterPlannerServer(s, p) }
+	register := func(s grpc.ServiceRegistrar) { pb.RegisterPlannerServer(s, p) }
 	served := false
 	err = rpc.Run(ctx, opts.Address, opts.Advertise, opts.Security, rpc.MaxControl, register, func(ctx context.Context, address string) error {
 		if served = true; opts.Serving != nil {

@@ -69,7 +69,7 @@ func TestCallersAreNamed(t *testing.T) {
 // key if sec has one, until the test ends.
 func serveAll(t *testing.T, sec Security) (address string) {
 	t.Helper()
-	register := func(s *grpc.Server) {
+	register := func(s grpc.ServiceRegistrar) {
 		pb.RegisterPlannerServer(s, pb.UnimplementedPlannerServer{})
 		pb.RegisterLoaderServer(s, pb.UnimplementedLoaderServer{})
 		pb.RegisterConstructorServer(s, pb.UnimplementedConstructorServer{})
@@ -100,7 +100,7 @@ func serveAll(t *testing.T, sec Security) (address string) {
 
 // call makes a call with an empty message and returns how it ends. Of one that is let in,
 // this is codes.Unimplemented.
-func call(t *testing.T, conn *grpc.ClientConn, method string, header ...string) error {
+func call(t *testing.T, conn Conn, method string, header ...string) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(t.Context(), header...), time.Minute)
 	defer cancel()
@@ -146,7 +146,7 @@ func TestEveryCallWantsTheKey(t *testing.T) {
 				t.Errorf("%s with %s tells the key: %v", method, what, err)
 			}
 		}
-		for _, conn := range []*grpc.ClientConn{own, other} {
+		for _, conn := range []Conn{own, other} {
 			header := []string{authorization, bearer + key}
 			if conn == own {
 				header = nil

@@ -99,7 +99,7 @@ func TestKeyOfTheNextService(t *testing.T) {
 	address := "unix:" + filepath.Join(t.TempDir(), "s")
 	k := Security{}.Of(address).keys()
 	serve := func() (key string) {
-		err := Run(t.Context(), address, "", Security{}, MaxControl, func(*grpc.Server) {}, func(context.Context, string) (err error) {
+		err := Run(t.Context(), address, "", Security{}, MaxControl, func(grpc.ServiceRegistrar) {}, func(context.Context, string) (err error) {
 			key, err = k.key()
 			return cmp.Or(err, context.Canceled)
 		})
@@ -151,7 +151,7 @@ func TestKeysThatAreGiven(t *testing.T) {
 			t.Setenv(envKey, c.env)
 			sec := Security{AccessKeyFile: c.file}
 			var got error
-			err := Run(t.Context(), "127.0.0.1:0", "", sec, MaxControl, func(s *grpc.Server) { pb.RegisterPlannerServer(s, pb.UnimplementedPlannerServer{}) },
+			err := Run(t.Context(), "127.0.0.1:0", "", sec, MaxControl, func(s grpc.ServiceRegistrar) { pb.RegisterPlannerServer(s, pb.UnimplementedPlannerServer{}) },
 				func(_ context.Context, address string) error {
 					conn, err := Dial(address, sec)
 					if err != nil {
@@ -180,7 +180,7 @@ func TestNoFolderForKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	run := func() error {
-		return Run(t.Context(), "127.0.0.1:0", "", Security{}, MaxControl, func(*grpc.Server) {}, func(context.Context, string) error { return context.Canceled })
+		return Run(t.Context(), "127.0.0.1:0", "", Security{}, MaxControl, func(grpc.ServiceRegistrar) {}, func(context.Context, string) error { return context.Canceled })
 	}
 	if err := run(); fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), envKeyDir) || !strings.Contains(err.Error(), "--access-key-file") {
 		t.Errorf("without a folder: %v", err)

@@ -105,7 +105,7 @@ func TestParts(t *testing.T) {
 func BenchmarkCall(b *testing.B) {
 	b.Setenv(envKeyDir, b.TempDir())
 	err := Run(b.Context(), "unix:"+filepath.Join(b.TempDir(), "s"), "", Security{}, MaxControl,
-		func(s *grpc.Server) { pb.RegisterPlannerServer(s, pb.UnimplementedPlannerServer{}) },
+		func(s grpc.ServiceRegistrar) { pb.RegisterPlannerServer(s, pb.UnimplementedPlannerServer{}) },
 		func(ctx context.Context, address string) error {
 			conn, err := Dial(address, Security{})
 			if err != nil {

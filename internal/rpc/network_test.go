@@ -57,7 +57,7 @@ func TestOver(t *testing.T) {
 	keys := t.TempDir()
 	t.Setenv("MILLRACE_KEY_DIR", keys)
 	sec := rpc.Over(&pipes{accepted: make(chan net.Conn), closed: make(chan struct{})})
-	register := func(s *grpc.Server) { pb.RegisterPlannerServer(s, reporter{}) }
+	register := func(s grpc.ServiceRegistrar) { pb.RegisterPlannerServer(s, reporter{}) }
 	err := rpc.Run(t.Context(), "planner:7000", "", sec, rpc.MaxControl, register, func(ctx context.Context, address string) error {
 		conn, err := rpc.Dial(address, sec)
 		if err != nil {

@@ -18,27 +18,16 @@ import (
 // ctx does; until it has, calls are served, so that a role can leave in order. That it ends with
 // context.Canceled is its regular end. Unless sec is Of a planner, this is the planner, and
 // makes the job's access key. A message of more than largest bytes is refused.
-func Run(ctx context.Context, address, advertise string, sec Security, largest int, register func(*grpc.Server), work func(ctx context.Context, address string) error) error {
-	listener, err := Listen(address, sec)
+func Run(ctx context.Context, address, advertise string, sec Security, largest int, register func(grpc.ServiceRegistrar), work func(ctx context.Context, address string) error) error {
+	server, at, withdraw, err := open(address, advertise, sec, largest)
 	if err != nil {
 		return err
 	}
-	at := advertised(listener, advertise)
-	if sec.planner == "" && sec.network == nil {
-		var withdraw func()
-		if sec, withdraw, err = sec.issue(listener, at); err != nil {
-			return errors.Join(err, listener.Close())
-		}
-		defer withdraw()
-	}
-	server, err := NewServer(sec, limits(largest)...)
-	if err != nil {
-		return errors.Join(err, listener.Close())
-	}
+	defer withdraw()
 	register(server)
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return Serve(serving, server, listener) })
+	g.Go(func() error { return server.Serve(serving) })
 	g.Go(func() error {
 		defer stop()
 		return work(ctx, at)
@@ -47,6 +36,32 @@ func Run(ctx context.Context, address, advertise string, sec Security, largest i
 		return err
 	}
 	return nil
+}
+
+// open returns a server that listens, and the address at which others reach it. withdraw takes
+// back the access key that was made for it, if one was.
+func open(address, advertise string, sec Security, largest int) (server Server, at string, withdraw func(), err error) {
+	withdraw = func() {}
+	if sec.carrier != nil {
+		server, err = sec.carrier.Listen(address, largest)
+		return server, address, withdraw, err
+	}
+	listener, err := Listen(address, sec)
+	if err != nil {
+		return nil, "", nil, err
+	}
+	at = advertised(listener, advertise)
+	if sec.planner == "" && sec.network == nil {
+		if sec, withdraw, err = sec.issue(listener, at); err != nil {
+			return nil, "", nil, errors.Join(err, listener.Close())
+		}
+	}
+	calls, err := NewServer(sec, limits(largest)...)
+	if err != nil {
+		withdraw()
+		return nil, "", nil, errors.Join(err, listener.Close())
+	}
+	return &served{calls, listener}, at, withdraw, nil
 }
 
 // drainTime is how long a server waits for calls under way when it stops.

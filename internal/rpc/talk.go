@@ -111,7 +111,7 @@ type talk struct {
 // candidate is a planner that there may be.
 type candidate struct {
 	address string
-	conn    *grpc.ClientConn
+	conn    Conn
 }
 
 func (t *talk) dial() error {

@@ -10,25 +10,31 @@ import (
 	"time"
 )
 
-// link is one connection: two pipes, which fail together.
+// link is one connection: of bytes in two pipes, or of calls on a line.
 type link struct {
 	network  *Network
 	from, to string // hosts
 	address  string // that was dialled
-	pipes    [2]*pipe
-	dead     bool // nothing comes through any more; the network's lock guards it
+	carried  interface {
+		fail(err error)
+		hurry(by time.Time)
+	}
+	dead [2]bool // nothing comes through in a direction any more; the network's lock guards it
 }
 
-// reset breaks both directions. Its caller holds the network's lock.
-func (l *link) reset(err error) {
-	for _, p := range l.pipes {
+// pipes are the two directions of a connection, which fail together.
+type pipes [2]*pipe
+
+// fail breaks both directions. Its caller holds the network's lock.
+func (ps *pipes) fail(err error) {
+	for _, p := range ps {
 		p.fail(err)
 	}
 }
 
 // hurry has all that is under way arrive by a time.
-func (l *link) hurry(by time.Time) {
-	for _, p := range l.pipes {
+func (ps *pipes) hurry(by time.Time) {
+	for _, p := range ps {
 		p.hurry(by)
 	}
 }
@@ -42,6 +48,7 @@ type segment struct {
 // pipe is one direction of a connection: it keeps the order of writes, as TCP does.
 type pipe struct {
 	link *link
+	way  int // up or down
 	rng  *rand.Rand
 	wake chan struct{} // nudges the reader
 
@@ -58,15 +65,8 @@ type pipe struct {
 	deadline time.Time // of reads
 }
 
-func newPipe(l *link, rng *rand.Rand) *pipe {
-	return &pipe{link: l, rng: rng, wake: make(chan struct{}, 1)}
-}
-
-func (p *pipe) nudge() {
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
+func newPipe(l *link, way int, rng *rand.Rand) *pipe {
+	return &pipe{link: l, way: way, rng: rng, wake: make(chan struct{}, 1)}
 }
 
 func (p *pipe) fail(err error) {
@@ -74,7 +74,7 @@ func (p *pipe) fail(err error) {
 	defer p.mu.Unlock()
 	if p.err == nil {
 		p.err = err
-		p.nudge()
+		nudge(p.wake)
 	}
 }
 
@@ -89,7 +89,7 @@ func (p *pipe) hurry(by time.Time) {
 	if p.last.After(by) {
 		p.last = by
 	}
-	p.nudge()
+	nudge(p.wake)
 }
 
 // read waits for data that is due.
@@ -159,41 +159,6 @@ func (p *pipe) consume(first *segment, b []byte) (int, time.Duration, error) {
 	return n, 0, nil
 }
 
-// fate is what the network makes of one write.
-type fate struct {
-	due        time.Time
-	lost, torn bool
-}
-
-// draw decides what becomes of a write.
-func (n *Network) draw(l *link, rng *rand.Rand) (f fate) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.counts.Writes++
-	faults := &n.faults
-	d := between(rng, faults.Delay/10, faults.Delay)
-	u := rng.Float64()
-	if u < faults.Slow {
-		d *= 1 + time.Duration(rng.IntN(50))
-	}
-	if u -= faults.Slow; u >= 0 && u < faults.Stall {
-		d += between(rng, 0, faults.StallTime)
-		n.counts.Stalls++
-	}
-	if u -= faults.Stall; u >= 0 && u < faults.Reset {
-		f.torn = true
-		n.counts.Resets++
-		l.reset(syscall.ECONNRESET)
-		delete(n.conns, l)
-	}
-	if u -= faults.Reset; u >= 0 && u < faults.Hole && !l.dead {
-		l.dead = true
-		n.counts.Holes++
-	}
-	f.lost, f.due = l.dead, n.apartUntil(l.from, l.to).Add(d)
-	return f
-}
-
 // write puts b on the way. It never waits: what is under way is bounded by gRPC's windows.
 func (p *pipe) write(b []byte) (int, error) {
 	if len(b) == 0 {
@@ -205,7 +170,7 @@ func (p *pipe) write(b []byte) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	f := p.link.network.draw(p.link, p.rng)
+	f := p.link.network.draw(p.link, p.way, p.rng)
 	if f.torn {
 		return 0, syscall.ECONNRESET
 	}
@@ -236,7 +201,7 @@ func (p *pipe) put(b []byte, due time.Time) {
 		s.data = append(room, b...)
 	}
 	if p.queue = append(p.queue, s); len(p.queue) == 1 {
-		p.nudge()
+		nudge(p.wake)
 	}
 }
 
@@ -271,12 +236,12 @@ func (c *conn) Close() error {
 	was := c.in.closed
 	c.in.closed = true
 	c.in.queue, c.in.rest = nil, nil
-	c.in.nudge()
+	nudge(c.in.wake)
 	c.in.mu.Unlock()
 	if was {
 		return net.ErrClosed
 	}
-	if f := c.link.network.draw(c.link, c.out.rng); !f.lost && !f.torn {
+	if f := c.link.network.draw(c.link, c.out.way, c.out.rng); !f.lost && !f.torn {
 		c.out.put(nil, f.due)
 	}
 	return nil
@@ -291,7 +256,7 @@ func (c *conn) SetReadDeadline(t time.Time) error {
 	c.in.mu.Lock()
 	defer c.in.mu.Unlock()
 	c.in.deadline = t
-	c.in.nudge()
+	nudge(c.in.wake)
 	return nil
 }
 

@@ -10,19 +10,6 @@ import (
 	"time"
 )
 
-// Faults say how often and how badly a network fails. Chances are of each write on a
-// connection. The zero value is a network that only takes its time.
-type Faults struct {
-	Delay time.Duration // longest usual delay of a write
-	Slow  float64       // chance that a write takes up to 50 times as long
-	Stall float64       // chance that nothing moves for up to StallTime
-	Reset float64       // chance that the connection is reset, and what is under way lost
-	Hole  float64       // chance that from then on nothing comes through, without a word
-	Deny  float64       // chance that a dial is refused
-
-	StallTime time.Duration
-}
-
 // Network is a network in memory. It is safe for concurrent use.
 type Network struct {
 	seed uint64
@@ -40,7 +27,7 @@ type Network struct {
 
 // Counts are what happened on a network.
 type Counts struct {
-	Conns, Writes, Stalls, Resets, Holes, Denied int
+	Conns, Writes, Stalls, Resets, Holes, Cuts, Denied int
 }
 
 // NewNetwork returns a network without hosts whose faults are drawn from seed.
@@ -67,10 +54,11 @@ func (n *Network) Calm() {
 	n.faults = Faults{Delay: n.faults.Delay}
 	clear(n.apart)
 	for l := range n.conns {
-		if l.dead {
-			l.reset(syscall.ECONNRESET)
+		if l.dead[up] || l.dead[down] {
+			n.reset(l)
+		} else {
+			l.carried.hurry(time.Now().Add(n.faults.Delay))
 		}
-		l.hurry(time.Now().Add(n.faults.Delay))
 	}
 }
 
@@ -86,8 +74,7 @@ func (n *Network) Kill(host string) {
 	}
 	for l := range n.conns {
 		if l.from == host || l.to == host {
-			l.reset(syscall.ECONNRESET)
-			delete(n.conns, l)
+			n.reset(l)
 		}
 	}
 }
@@ -99,8 +86,7 @@ func (n *Network) Sever(host, address string) {
 	n.severed[host+">"+address] = true
 	for l := range n.conns {
 		if l.from == host && l.address == address {
-			l.reset(syscall.ECONNRESET)
-			delete(n.conns, l)
+			n.reset(l)
 		}
 	}
 }
@@ -121,19 +107,44 @@ func (n *Network) Counts() Counts {
 
 // Listen implements rpc.Network: address is HOST:PORT of this host.
 func (h *Host) Listen(address string) (net.Listener, error) {
-	n := h.network
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.listeners[address] != nil {
-		return nil, &net.OpError{Op: "listen", Net: "sim", Addr: addr(address), Err: syscall.EADDRINUSE}
+	l := &listener{network: h.network, address: address, host: h.name, accepted: make(chan net.Conn, 64), closed: make(chan struct{})}
+	if err := h.network.open(l); err != nil {
+		return nil, err
 	}
-	l := &listener{network: n, address: address, host: h.name, accepted: make(chan net.Conn, 64), closed: make(chan struct{})}
-	n.listeners[address] = l
 	return l, nil
 }
 
+// open has others reach a listener.
+func (n *Network) open(l *listener) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.listeners[l.address] != nil {
+		return &net.OpError{Op: "listen", Net: "sim", Addr: addr(l.address), Err: syscall.EADDRINUSE}
+	}
+	n.listeners[l.address] = l
+	return nil
+}
+
 // Dial implements rpc.Network.
-func (h *Host) Dial(ctx context.Context, address string) (net.Conn, error) {
+func (h *Host) Dial(ctx context.Context, address string) (c net.Conn, err error) {
+	err = h.reach(ctx, address, func(k *link, l *listener, rng *rand.Rand) bool {
+		var ps pipes
+		for way := range ps {
+			ps[way] = newPipe(k, way, rand.New(rand.NewPCG(rng.Uint64(), uint64(way))))
+		}
+		if k.carried = &ps; len(l.accepted) == cap(l.accepted) {
+			return false
+		}
+		l.accepted <- &conn{k, ps[up], ps[down], addr(l.address), addr(h.name)}
+		c = &conn{k, ps[down], ps[up], addr(h.name), addr(l.address)}
+		return true
+	})
+	return c, err
+}
+
+// reach connects to who listens at an address, which takes its time. connect, which is called
+// with the network's lock held, makes both ends of the connection, or refuses it.
+func (h *Host) reach(ctx context.Context, address string, connect func(*link, *listener, *rand.Rand) bool) error {
 	n := h.network
 	n.mu.Lock()
 	ends := h.name + ">" + address
@@ -148,28 +159,21 @@ func (h *Host) Dial(ctx context.Context, address string) (net.Conn, error) {
 	select {
 	case <-time.After(wait):
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return ctx.Err()
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	l := n.listeners[address]
-	if l == nil || deny || n.gone[h.name] || n.gone[l.host] || n.severed[ends] || len(l.accepted) == cap(l.accepted) {
-		n.counts.Denied++
-		return nil, &net.OpError{Op: "dial", Net: "sim", Addr: addr(address), Err: syscall.ECONNREFUSED}
+	if l != nil && !deny && !n.gone[h.name] && !n.gone[l.host] && !n.severed[ends] {
+		k := &link{network: n, from: h.name, to: l.host, address: address}
+		if connect(k, l, rng) {
+			n.conns[k] = struct{}{}
+			n.counts.Conns++
+			return nil
+		}
 	}
-	n.counts.Conns++
-	return n.connect(h.name, l, rng), nil
-}
-
-// connect makes a connection between a host and a listener. The lock is held.
-func (n *Network) connect(from string, l *listener, rng *rand.Rand) net.Conn {
-	k := &link{network: n, from: from, to: l.host, address: l.address}
-	for i := range k.pipes {
-		k.pipes[i] = newPipe(k, rand.New(rand.NewPCG(rng.Uint64(), uint64(i))))
-	}
-	n.conns[k] = struct{}{}
-	l.accepted <- &conn{k, k.pipes[0], k.pipes[1], addr(l.address), addr(from)}
-	return &conn{k, k.pipes[1], k.pipes[0], addr(from), addr(l.address)}
+	n.counts.Denied++
+	return &net.OpError{Op: "dial", Net: "sim", Addr: addr(address), Err: syscall.ECONNREFUSED}
 }
 
 // apartUntil is when two hosts can reach each other: now, or later. The lock is held.
@@ -189,6 +193,7 @@ type listener struct {
 	address, host string
 	accepted      chan net.Conn
 	closed        chan struct{}
+	server        *server // in place of accepted, where calls are carried
 }
 
 func (l *listener) Accept() (net.Conn, error) {
@@ -218,7 +223,7 @@ func (l *listener) end() {
 	for {
 		select {
 		case c := <-l.accepted:
-			c.(*conn).link.reset(syscall.ECONNRESET)
+			l.network.reset(c.(*conn).link)
 		default:
 			return
 		}
@@ -243,5 +248,6 @@ func (c *Counts) Add(o Counts) {
 	c.Stalls += o.Stalls
 	c.Resets += o.Resets
 	c.Holes += o.Holes
+	c.Cuts += o.Cuts
 	c.Denied += o.Denied
 }

@@ -32,7 +32,12 @@ type Options struct {
 	// Tight gives constructors room for one step only. Ranks whose constructor dies in the
 	// wrong moment then may wait for each other until their deadline.
 	Tight bool
+	// GRPC has calls go over gRPC, on connections in memory. The calls of every grpcEvery-th
+	// seed do so in any case; of others the network carries their messages.
+	GRPC bool
 }
+
+const grpcEvery = 20
 
 // Result is what a run did.
 type Result struct {
@@ -72,6 +77,7 @@ type world struct {
 	changes []change.Change
 	want    *answer
 	team    *team
+	grpc    bool
 	logDir  string // of the planner; "" keeps no log
 	shadows int    // loaders beside the others
 	hot     bool   // they read along
@@ -112,7 +118,7 @@ func Run(ctx context.Context, opts Options) (*Result, error) {
 }
 
 func newWorld(opts Options) (w *world, err error) {
-	w = &world{opts: opts, rng: random(opts.Seed, "run"), lives: map[string]life{}}
+	w = &world{opts: opts, rng: random(opts.Seed, "run"), grpc: opts.GRPC || opts.Seed%grpcEvery == 0, lives: map[string]life{}}
 	i := w.rng.IntN(len(recipes))
 	w.recipe = &recipes[i]
 	res := resources{pick(w.rng, 1, 4e3, 1<<20), pick(w.rng, 10e3, 40e3, 1<<20), pick(w.rng, 1, 2, 4, 8), pick(w.rng, 1, 20, 200)}
@@ -133,7 +139,11 @@ func newWorld(opts Options) (w *world, err error) {
 	}
 	beside := random(opts.Seed, "shadows")
 	w.shadows, w.hot = pick(beside, 0, 0, 1, 1, 2), beside.IntN(2) == 0
-	w.network = NewNetwork(opts.Seed, drawFaults(w.rng))
+	faults := drawFaults(w.rng)
+	if calls := random(opts.Seed, "calls"); calls.IntN(2) == 0 {
+		faults.Cut = pow10(-4 + 1.5*calls.Float64()) // of a message
+	}
+	w.network = NewNetwork(opts.Seed, faults)
 	w.team = newTeam(w)
 	return w, nil
 }
@@ -178,8 +188,13 @@ func (w *world) run(ctx context.Context) error {
 	return nil
 }
 
-// on is the network as a host sees it.
-func (w *world) on(host string) rpc.Security { return rpc.Over(w.network.Host(host)) }
+// on is the network as a host sees it. A role cannot tell which one it has.
+func (w *world) on(host string) rpc.Security {
+	if w.grpc {
+		return rpc.Over(w.network.Host(host))
+	}
+	return rpc.Through(w.network.Carrier(host))
+}
 
 func (w *world) log(host string) *slog.Logger { return w.opts.Log.With("host", host) }
 

@@ -20,6 +20,7 @@ var (
 	seeds   = flag.Int("seeds", 0, "number of seeds to run; default 20, or 1000 with MILLRACE_LONG")
 	fresh   = flag.Bool("tokenless", false, "ranks that saved no state begin without a token, too")
 	tight   = flag.Bool("tight", false, "constructors have room for one step only")
+	onGRPC  = flag.Bool("grpc", false, "the calls of all seeds go over gRPC")
 	verbose = flag.Bool("logs", false, "print what the roles log")
 )
 
@@ -32,7 +33,7 @@ func TestSeeds(t *testing.T) {
 			n = 1000
 		}
 	}
-	defer debug.SetGCPercent(debug.SetGCPercent(400)) // a run is short, and leaves all that it made behind
+	defer debug.SetGCPercent(debug.SetGCPercent(1600)) // a run is short, and leaves all that it made behind
 	begin := time.Now()
 	var total sim.Result
 	var mu sync.Mutex
@@ -67,7 +68,7 @@ func TestSeeds(t *testing.T) {
 
 // run runs one seed in a bubble.
 func run(t *testing.T, seed uint64) (res *sim.Result) {
-	opts, err := sim.Options{Seed: seed, Tokenless: *fresh, Tight: *tight}, error(nil)
+	opts, err := sim.Options{Seed: seed, Tokenless: *fresh, Tight: *tight, GRPC: *onGRPC}, error(nil)
 	if *verbose {
 		opts.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	}

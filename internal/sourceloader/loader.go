@@ -111,7 +111,7 @@ func Run(ctx context.Context, opts Options) error {
 		opts.Store = any
 	}
 	l := &Loader{opts: opts, store: store.NewMetered(opts.Store), tokenizers: transform.NewTokenizers(), pictures: imaging.NewPool(opts.Workers), queue: newQueue(), ready: make(chan struct{})}
-	register := func(s *grpc.Server) { pb.RegisterLoaderServer(s, l) }
+	register := func(s grpc.ServiceRegistrar) { pb.RegisterLoaderServer(s, l) }
 	l.life, l.end = context.WithCancel(context.WithoutCancel(ctx))
 	defer l.close()
 	defer context.AfterFunc(ctx, l.leave)()

@@ -55,10 +55,10 @@ type Steps struct {
 	fresh      bool      // a session began, and its first Restart is to follow
 	budget     int64
 	generation uint64
-	origin     uint64 // where the generation began
-	base       uint64 // steps before it are released
-	from       uint64 // steps before it are not built
-	next       uint64 // step to build next
+	origin     uint64            // where the generation began
+	base       uint64            // steps before it are released
+	from       uint64            // steps before it are not built
+	next       uint64            // step to build next
 	plans      map[uint64]*claim // to be claimed
 	building   map[uint64]*claim
 	ready      map[uint64]*Step
