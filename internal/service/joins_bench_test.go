@@ -3,6 +3,7 @@ package service_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync"
 	"testing"
 	"time"
@@ -11,16 +12,19 @@ import (
 	"github.com/millrace-data/millrace/internal/service"
 )
 
-// BenchmarkJoins has all 4,096 ranks of a job join at once, each with connections of its own,
-// in one process with the service.
+// BenchmarkJoins has all ranks of a job join at once, each with connections of its own, in one
+// process with the service.
 func BenchmarkJoins(b *testing.B) {
-	for _, constructors := range []int{2, 64} {
-		b.Run(fmt.Sprintf("constructors=%d", constructors), func(b *testing.B) { benchmarkJoins(b, constructors) })
+	for _, dp := range []int{64, 256} {
+		for _, constructors := range []int{2, 64} {
+			b.Run(fmt.Sprintf("ranks=%d/constructors=%d", 16*dp, constructors), func(b *testing.B) { benchmarkJoins(b, dp, constructors) })
+		}
 	}
 }
 
-func benchmarkJoins(b *testing.B, constructors int) {
-	r := recipe{"many ranks", mixed + "\nbatch: {sequence_length: 512, sequences: 256}\ntopology: {dp: 256, tp: 4, pp: 4}\n", 3, ""}
+func benchmarkJoins(b *testing.B, dp, constructors int) {
+	spec := fmt.Sprintf("\nbatch: {sequence_length: 512, sequences: 256}\ntopology: {dp: %d, tp: 4, pp: 4}\n", dp)
+	r := recipe{"many ranks", mixed + spec, 3, ""}
 	opts := setting{loaders: 1, constructors: constructors}.options(b, writeSources(b), r)
 	for b.Loop() {
 		err := service.Run(b.Context(), opts, func(ctx context.Context, address string) error {
@@ -30,7 +34,7 @@ func benchmarkJoins(b *testing.B, constructors int) {
 			}
 			defer first.Close()
 			began := time.Now()
-			err = joinAll(ctx, address, 256, 4, 4)
+			err = joinAll(ctx, address, dp, 4, 4)
 			b.ReportMetric(time.Since(began).Seconds(), "s/all")
 			return err
 		})
@@ -46,7 +50,7 @@ func joinAll(ctx context.Context, address string, dp, pp, tp int) (first error) 
 	for n := range dp * pp * tp {
 		all.Go(func() {
 			rank := client.Rank{DP: n / (pp * tp), PP: n / tp % pp, TP: n % tp}
-			c, err := client.Open(ctx, address, client.Options{Rank: rank, Prefetch: -1})
+			c, err := client.Open(ctx, address, client.Options{Rank: rank, Prefetch: -1, Log: slog.New(slog.DiscardHandler)})
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil && first == nil {

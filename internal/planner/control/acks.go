@@ -192,6 +192,7 @@ func (c *Core) noteAbsent() {
 func (c *Core) tick(now Millis) {
 	c.now = max(c.now, now)
 	c.raise(onTick)
+	c.flushEntered()
 	if c.absence.begun {
 		c.noteAbsent()
 	}

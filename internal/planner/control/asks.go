@@ -176,6 +176,8 @@ func (c *Core) try(a *asked) bool {
 		c.emit(Answer{ID: a.id, Err: c.failed, Final: true})
 	case err != nil:
 		c.send(Answer{ID: a.id, Err: err})
+	case a.join != nil:
+		c.answerJoin(Answer{ID: a.id, Reply: reply})
 	default:
 		c.send(Answer{ID: a.id, Reply: reply})
 	}
@@ -215,6 +217,7 @@ func (c *Core) answer() {
 // withdraw forgets a question, and its answer if that waits for the log.
 func (c *Core) withdraw(id uint64) {
 	c.out.drop(func(e Effect) bool { a, ok := e.(Answer); return ok && a.ID == id })
+	c.unheard.withdraw(id)
 	c.asks.waiting = slices.DeleteFunc(c.asks.waiting, func(a *asked) bool {
 		if a.id != id {
 			return false

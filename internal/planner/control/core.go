@@ -45,6 +45,7 @@ type Core struct {
 	journal journal
 	job     job
 	roster  roster
+	unheard unheard
 	acks    acks
 	asks    asks
 	data    data

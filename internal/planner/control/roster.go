@@ -24,6 +24,8 @@ type roster struct {
 	waits  map[Rank]*join   // for all others to begin again
 	resume arrival          // the last one with a token
 	grants int              // joins that were granted so far
+
+	holdout Rank // that was missing when some rank joined last
 }
 
 // arrival is a join that was granted.
@@ -53,18 +55,26 @@ func (r *roster) leave(j *join) bool {
 // joins, until found says that it has seen enough: all but those that wait for the same,
 // and those that joined at the first step after that one was last heard of.
 func (r *roster) missing(j *join, generation uint64, found func(Rank) (enough bool)) {
-	since := j.lastHeard(generation)
 	for rank, a := range r.last {
-		began := since > 0 && a.join > since && a.generation == generation && a.step == 0
-		if rank != j.req.Rank && r.waits[rank] == nil && !began && found(rank) {
+		if r.isMissing(j, generation, a) && found(rank) {
 			return
 		}
 	}
 }
 
-// anyMissing says whether there is such a rank.
+func (r *roster) isMissing(j *join, generation uint64, a arrival) bool {
+	since := j.lastHeard(generation)
+	began := since > 0 && a.join > since && a.generation == generation && a.step == 0
+	return a.rank != j.req.Rank && r.waits[a.rank] == nil && !began
+}
+
+// anyMissing says whether there is such a rank. One that was found for a join is looked at first
+// for all others that wait: each of them asks again whenever one more rank joins.
 func (r *roster) anyMissing(j *join, generation uint64) (any bool) {
-	r.missing(j, generation, func(Rank) bool { any = true; return true })
+	if a, joined := r.last[r.holdout]; joined && r.isMissing(j, generation, a) {
+		return true
+	}
+	r.missing(j, generation, func(rank Rank) bool { any, r.holdout = true, rank; return true })
 	return any
 }
 
@@ -122,7 +132,7 @@ func (c *Core) arrived(j *join) arrival {
 	a := arrival{j.req.Rank, j.number, c.job.generation, j.state.Step, c.roster.grants}
 	c.roster.last[j.req.Rank] = a
 	c.raise(onRoster)
-	c.sendAll(func(m *constructor) Effect { return Entered{m.session, j.number} })
+	c.enterJoin(j.number)
 	return a
 }
 

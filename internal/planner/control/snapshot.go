@@ -261,6 +261,7 @@ func (c *Core) fail(err error) {
 		return
 	}
 	c.failed = err
+	c.flushEntered()
 	unsent := c.out.held
 	c.out.held, c.out.barrier = nil, c.out.persisted
 	class := fault.ClassOf(err)
