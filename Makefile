@@ -16,7 +16,7 @@ STEPS ?= 40
 FRAMEWORKS := torch torchdata torchtitan transformers accelerate lightning jax grain orbax-checkpoint
 space := $(subst ,, )
 
-.PHONY: help build demo test go-test race lint vulncheck generate generate-check bench fuzz py py-torch py-frameworks py-debian-torch s3-server rig soak clean
+.PHONY: help build demo test go-test race lint vulncheck generate generate-check bench fuzz py py-torch py-frameworks py-debian-torch s3-server rig soak tokenizers clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/' | expand -t 26
@@ -72,6 +72,18 @@ soak: rig ## kill every role at every failpoint, stop and cut off roles, damage 
 	$(RIG)/stalls -millrace $(RIG)/millrace -markdown $(RIG)/stalls.md -json $(RIG)/stalls.jsonl -svg $(RIG)/stalls.svg
 	$(RIG)/metamorphic.test -test.run TestSeeds -test.timeout 60m -seed $(SEED) -seeds 2000
 	$(RIG)/sim.test -test.run TestSeeds -test.timeout 60m -seed $(SEED) -seeds 3000
+
+TOKENIZERS := build/tokenizers
+MEGABYTES ?= 1000
+
+tokenizers: ## ids and speed of tokenizer.json files beside the tokenizers library (minutes; MEGABYTES=1000 of each text file)
+	@[ -x .venv-tokenizers/bin/python ] || $(PYTHON) -m venv .venv-tokenizers
+	@if ! .venv-tokenizers/bin/python -m pip install --quiet --only-binary :all: tokenizers==0.23.3 sentencepiece; then \
+	  echo "tokenizers skipped: the library cannot be installed here"; exit 0; fi; \
+	set -e; [ -d "$$MILLRACE_DATA" ] || { echo "tokenizers skipped: set MILLRACE_DATA to the shared data"; exit 0; }; \
+	rm -rf $(TOKENIZERS); .venv-tokenizers/bin/python internal/sourceloader/tokenize/testdata/library.py "$$MILLRACE_DATA" $(TOKENIZERS) $(MEGABYTES); \
+	MILLRACE_TOKENIZERS=$(CURDIR)/$(TOKENIZERS) go test -run TestLibrary -bench Library -benchtime 1s -count 1 -timeout 60m -v ./internal/sourceloader/tokenize; \
+	echo "the library, MB per CPU second:"; cat $(TOKENIZERS)/speed.txt
 
 fuzz: ## fuzz every decoder for 20 s each
 	@for t in $$(grep -rlE '^func Fuzz' --include='*_test.go' .); do \

@@ -185,6 +185,11 @@ func (c *checker) ranks() {
 			switch {
 			case digest != "" && !digestText.MatchString(digest):
 				c.error(at+".sha256", quote(digest)+" is not a SHA-256", "valid are 64 hex digits in lower case, as sha256sum prints them")
+			case t.Tokenize.File != "" && (ranks != "" || e != ""):
+				c.error(at+".file", "is given together with encoding or ranks", "keep the file, or the encoding with its ranks")
+			case t.Tokenize.File != "":
+			case t.Tokenize.PostProcessor != "":
+				c.error(at+".post_processor", "is given without a file", "remove it: encodings of rank files have none")
 			case digest != "" && ranks == "":
 				c.error(at+".sha256", "is given without a rank file", "name the file as ranks, or remove it")
 			case e == "bytes" && ranks != "":
@@ -206,7 +211,7 @@ func (c *checker) special() {
 			}
 			valid := SpecialTokens(t.Tokenize.Encoding)
 			for _, name := range slices.Concat(t.Tokenize.Allow, t.Tokenize.Refuse) {
-				if !slices.Contains(valid, name) {
+				if t.Tokenize.File == "" && !slices.Contains(valid, name) {
 					c.error(at, fmt.Sprintf("encoding %s has no special token %s", t.Tokenize.Encoding, quote(name)), oneOf(name, valid))
 				}
 			}

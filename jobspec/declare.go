@@ -183,7 +183,11 @@ var imageObject = object{title: "image", fields: []field{
 
 var tokenizeObject = object{title: "tokenize", short: "encoding", fields: []field{
 	{key: "encoding", name: "Encoding", kind: textKind, def: "bytes", enum: encodingNames(),
-		doc: "The encoding; `bytes` makes every byte a token and needs no file."},
+		doc: "The encoding; `bytes` makes every byte a token and needs no file. None with `file`."},
+	{key: "file", name: "File", kind: textKind, empty: true,
+		doc: "A model's `tokenizer.json` (Hugging Face), relative to the spec's folder, in place of `encoding` and `ranks`: the ids are those of the `tokenizers` library. [tokenizers.md](tokenizers.md) says what of such files is supported."},
+	{key: "post_processor", name: "PostProcessor", kind: textKind, empty: true, enum: []string{"apply", "skip"}, auto: "apply",
+		doc: "Whether every text that has tokens gets what the post-processor of `file` adds, such as BOS, EOS or `[CLS]`: as `encode` does with `add_special_tokens` true, its default, or false. `append_eod` adds its own token behind that."},
 	{key: "special", name: "Special", kind: textKind, empty: true, enum: []string{"text", "allow", "refuse"}, auto: "text",
 		doc: "What the name of a special token in the text of a record, such as `<|endoftext|>` in a web page, becomes: `text`, the tokens of its letters; `allow`, the one id of the special token; `refuse`, a bad record."},
 	{key: "allow", name: "Allow", kind: textKind, list: true, one: true,
@@ -193,12 +197,12 @@ var tokenizeObject = object{title: "tokenize", short: "encoding", fields: []fiel
 	{key: "ranks", name: "Ranks", kind: textKind, empty: true,
 		doc: "The rank file (`.tiktoken`) of the encoding, relative to the spec's folder. Required by all encodings but `bytes`."},
 	{key: "sha256", name: "SHA256", kind: textKind, empty: true, auto: "that of the file that is published under the encoding's name",
-		doc: "The SHA-256 of the rank file, in hex, if it holds a vocabulary of your own: with the rule of splitting, the number of ranks and the special tokens of `encoding`."},
+		doc: "The SHA-256 of the rank file, in hex, if it holds a vocabulary of your own: with the rule of splitting, the number of ranks and the special tokens of `encoding`. Of `file`, if one is to be accepted only."},
 }}
 
 var appendEODObject = object{title: "append_eod", short: "id", fields: []field{
 	{key: "id", name: "ID", kind: countKind, max: math.MaxInt32, auto: "the encoding's own: " + endOfTextIDs(),
-		doc: "The token's id. Required after `tokens`."},
+		doc: "The token's id. Required after `tokens`, and after a `file`, which does not say which token ends a text: `eos_token_id` in the model's `config.json` does."},
 }}
 
 var longObject = object{title: "long", short: "rule", fields: []field{

@@ -24,6 +24,7 @@ func (d *decoder) derive(job *Job) {
 		if !d.given(at + ".long.max") {
 			s.Long.Max = job.LongestSample()
 		}
+		deriveFile(d, s, at)
 		deriveEndOfText(d, s, at)
 		deriveSpecial(s)
 	}
@@ -128,6 +129,21 @@ func (d *decoder) normalise(weights map[string]float64, at string) {
 	}
 }
 
+// deriveFile takes the default encoding away where a file stands in its place.
+func deriveFile(d *decoder, s *Source, at string) {
+	for k, t := range s.Transforms {
+		if t.Tokenize == nil {
+			continue
+		}
+		if t.Tokenize.File != "" && !d.given(fmt.Sprintf("%s.transforms[%d].tokenize.encoding", at, k)) {
+			t.Tokenize.Encoding = ""
+		}
+		if t.Tokenize.PostProcessor == "apply" {
+			t.Tokenize.PostProcessor = ""
+		}
+	}
+}
+
 // deriveEndOfText gives append_eod the id of the encoding before it.
 func deriveEndOfText(d *decoder, s *Source, at string) {
 	encoding := ""
@@ -167,6 +183,10 @@ func deriveSpecial(s *Source) {
 // One that comes before tokenize is left to the rule for the order.
 func (d *decoder) noEncoding(before []Transform, step string) {
 	for _, t := range before {
+		if t.Tokenize != nil && t.Tokenize.File != "" {
+			d.error(step+".id", "is missing", "a tokenizer.json does not say which token ends a text: write such as append_eod: 2, the eos_token_id in the model's config.json")
+			return
+		}
 		if t.Tokens != "" {
 			d.error(step+".id", "is missing", "after tokens there is no encoding to take it from: write such as append_eod: 50256")
 			return

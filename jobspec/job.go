@@ -1,6 +1,7 @@
 package jobspec
 
 import (
+	"cmp"
 	"math"
 	"path/filepath"
 	"slices"
@@ -38,9 +39,13 @@ func (j *Job) ResolvedSources() []Source {
 		s.Transforms = slices.Clone(s.Transforms)
 		for k := range s.Transforms {
 			t := s.Transforms[k].Tokenize
-			if t != nil && t.Ranks != "" {
+			if t != nil && t.Vocabulary() != "" {
 				resolved := *t
-				resolved.Ranks = j.Resolve(t.Ranks)
+				for _, path := range []*string{&resolved.Ranks, &resolved.File} {
+					if *path != "" {
+						*path = j.Resolve(*path)
+					}
+				}
 				s.Transforms[k].Tokenize = &resolved
 			}
 		}
@@ -87,13 +92,19 @@ type Transform struct {
 
 // Tokenize turns text into token ids.
 type Tokenize struct {
-	Encoding string // bytes (default), r50k_base, cl100k_base, o200k_base
+	Encoding string // bytes (default), r50k_base, cl100k_base, o200k_base; "" with File
+	File     string // a tokenizer.json, in place of Encoding and Ranks
 	Ranks    string // rank file (.tiktoken) of the encoding; not used by bytes
-	SHA256   string // of a rank file that is not the published one of the encoding, in hex; "" = the published one
+	SHA256   string // of a rank file that is not the published one of the encoding, or of File, in hex; "" = the published one, any File
 
 	Special       string   // what names of special tokens in the text become: "" (ordinary text), allow or refuse
 	Allow, Refuse []string // names for which something else is so; sorted
+
+	PostProcessor string // of File: "" (applied) or skip
 }
+
+// Vocabulary returns the path of the file with the tokens, "" for bytes.
+func (t *Tokenize) Vocabulary() string { return cmp.Or(t.File, t.Ranks) }
 
 // AppendEOD appends one end-of-document token.
 type AppendEOD struct {

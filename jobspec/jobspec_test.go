@@ -297,6 +297,8 @@ func TestIdentity(t *testing.T) {
 		{"template", func(j *Job) { j.Sources[0].Transforms[0].Text = "{x}" }, false},
 		{"filter", func(j *Job) { j.Sources[0].Transforms[1].Filter = "x" }, false},
 		{"encoding", func(j *Job) { j.Sources[0].Transforms[2].Tokenize.Encoding = "o200k_base" }, false},
+		{"file", func(j *Job) { j.Sources[0].Transforms[2].Tokenize.File = "x" }, false},
+		{"post_processor", func(j *Job) { j.Sources[0].Transforms[2].Tokenize.PostProcessor = "skip" }, false},
 		{"special", func(j *Job) { j.Sources[0].Transforms[2].Tokenize.Special = "allow" }, false},
 		{"allow", func(j *Job) { j.Sources[0].Transforms[2].Tokenize.Allow = []string{"<|endoftext|>"} }, false},
 		{"refuse", func(j *Job) { j.Sources[0].Transforms[2].Tokenize.Refuse = []string{"<|endoftext|>"} }, false},

@@ -181,19 +181,26 @@ func (j *Job) checkFiles(r *report) {
 		}
 		for k, t := range s.Transforms {
 			field := fmt.Sprintf("%s.transforms[%d].tokenize.ranks", at, k)
-			if t.Tokenize != nil && t.Tokenize.Ranks != "" && r.sound(field) {
-				checkRanks(r, field, t.Tokenize)
+			if t.Tokenize == nil {
+				continue
+			}
+			if path := t.Tokenize.Ranks; path != "" && r.sound(field) {
+				checkVocabulary(r, field, path, "name the .tiktoken file of encoding "+t.Tokenize.Encoding)
+			}
+			field = fmt.Sprintf("%s.transforms[%d].tokenize.file", at, k)
+			if path := t.Tokenize.File; path != "" && r.sound(field) {
+				checkVocabulary(r, field, path, "name the tokenizer.json of the model")
 			}
 		}
 	}
 }
 
-func checkRanks(r *report, field string, t *Tokenize) {
-	if strings.Contains(t.Ranks, "://") {
+func checkVocabulary(r *report, field, path, valid string) {
+	if strings.Contains(path, "://") {
 		return
 	}
-	if info, err := os.Stat(t.Ranks); err != nil || info.IsDir() {
-		r.error(field, "there is no file "+quote(t.Ranks), "name the .tiktoken file of encoding "+t.Encoding)
+	if info, err := os.Stat(path); err != nil || info.IsDir() {
+		r.error(field, "there is no file "+quote(path), valid)
 	}
 }
 

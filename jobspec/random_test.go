@@ -79,7 +79,7 @@ func randomSource(rng *rand.Rand, i, length int) Source {
 		special = SpecialTokens("o200k_base")
 		slices.Sort(special)
 	}
-	s.Transforms = []Transform{{Text: template + "{x}"}, {Tokenize: &Tokenize{"o200k_base", randomText(rng), randomDigest(rng), pick(rng, "", "allow", "refuse"), special, nil}}, {Filter: randomText(rng)}}
+	s.Transforms = []Transform{{Text: template + "{x}"}, {Tokenize: &Tokenize{Encoding: "o200k_base", Ranks: randomText(rng), SHA256: randomDigest(rng), Special: pick(rng, "", "allow", "refuse"), Allow: special}}, {Filter: randomText(rng)}}
 	return s
 }
 

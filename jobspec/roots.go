@@ -12,14 +12,14 @@ import (
 
 // Roots are the folders that a source which joins the job is read from, unless the operator
 // names others: the spec's own, what its sources' files begin with before a wildcard, and its
-// rank files.
+// tokenizers' files.
 func (j *Job) Roots() []string {
 	roots := []string{absolute(j.Dir)}
 	for _, s := range j.ResolvedSources() {
 		for _, pattern := range s.Files {
 			roots = append(roots, fixedPart(pattern))
 		}
-		roots = append(roots, s.rankFiles()...)
+		roots = append(roots, s.vocabularies()...)
 	}
 	slices.Sort(roots)
 	return slices.Compact(roots)
@@ -31,7 +31,7 @@ func (j *Job) CheckRoots(s Source, roots []string) error {
 	own := *j
 	own.Sources = []Source{s}
 	s = own.ResolvedSources()[0]
-	for _, name := range append(slices.Clone(s.Files), s.rankFiles()...) {
+	for _, name := range append(slices.Clone(s.Files), s.vocabularies()...) {
 		path := fixedPart(name)
 		if !slices.ContainsFunc(roots, func(root string) bool { return under(root, path) }) {
 			return fault.Userf("source %q: %s is outside of the folders that sources which join may be read from: %s; put its files there, or start the service with --allow-root",
@@ -41,11 +41,11 @@ func (j *Job) CheckRoots(s Source, roots []string) error {
 	return nil
 }
 
-// rankFiles are the files of the tokenizers of a source, whose paths are resolved.
-func (s *Source) rankFiles() (files []string) {
+// vocabularies are the files of the tokenizers of a source, whose paths are resolved.
+func (s *Source) vocabularies() (files []string) {
 	for _, t := range s.Transforms {
-		if t.Tokenize != nil && t.Tokenize.Ranks != "" {
-			files = append(files, absolute(t.Tokenize.Ranks))
+		if t.Tokenize != nil && t.Tokenize.Vocabulary() != "" {
+			files = append(files, absolute(t.Tokenize.Vocabulary()))
 		}
 	}
 	return files

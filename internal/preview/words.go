@@ -1,6 +1,7 @@
 package preview
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -39,7 +40,7 @@ func transformWords(t jobspec.Transform) string {
 	case t.Filter != "":
 		return fmt.Sprintf("only if %s", t.Filter)
 	case t.Tokenize != nil:
-		return "tokenized by " + t.Tokenize.Encoding
+		return "tokenized by " + cmp.Or(t.Tokenize.File, t.Tokenize.Encoding)
 	case t.AppendEOD != nil && t.AppendEOD.ID < 0:
 		return "the encoding's end-of-text token appended"
 	case t.AppendEOD != nil:

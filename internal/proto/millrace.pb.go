@@ -2097,6 +2097,8 @@ type TokenizeStep struct {
 	Special       string                 `protobuf:"bytes,4,opt,name=special,proto3" json:"special,omitempty"` // empty, allow or refuse
 	Allow         []string               `protobuf:"bytes,5,rep,name=allow,proto3" json:"allow,omitempty"`
 	Refuse        []string               `protobuf:"bytes,6,rep,name=refuse,proto3" json:"refuse,omitempty"`
+	File          string                 `protobuf:"bytes,7,opt,name=file,proto3" json:"file,omitempty"`                                        // tokenizer.json, in place of encoding and ranks
+	PostProcessor string                 `protobuf:"bytes,8,opt,name=post_processor,json=postProcessor,proto3" json:"post_processor,omitempty"` // of the file: empty (applied) or skip
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2171,6 +2173,20 @@ func (x *TokenizeStep) GetRefuse() []string {
 		return x.Refuse
 	}
 	return nil
+}
+
+func (x *TokenizeStep) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
+func (x *TokenizeStep) GetPostProcessor() string {
+	if x != nil {
+		return x.PostProcessor
+	}
+	return ""
 }
 
 type ImageTransform struct {
@@ -6616,14 +6632,16 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\n" +
 	"append_eod\x18\x05 \x01(\x05H\x00R\tappendEod\x123\n" +
 	"\x05image\x18\x06 \x01(\v2\x1b.millrace.v1.ImageTransformH\x00R\x05imageB\x06\n" +
-	"\x04step\"\xa0\x01\n" +
+	"\x04step\"\xdb\x01\n" +
 	"\fTokenizeStep\x12\x1a\n" +
 	"\bencoding\x18\x01 \x01(\tR\bencoding\x12\x14\n" +
 	"\x05ranks\x18\x02 \x01(\tR\x05ranks\x12\x16\n" +
 	"\x06sha256\x18\x03 \x01(\tR\x06sha256\x12\x18\n" +
 	"\aspecial\x18\x04 \x01(\tR\aspecial\x12\x14\n" +
 	"\x05allow\x18\x05 \x03(\tR\x05allow\x12\x16\n" +
-	"\x06refuse\x18\x06 \x03(\tR\x06refuse\"\xa1\x02\n" +
+	"\x06refuse\x18\x06 \x03(\tR\x06refuse\x12\x12\n" +
+	"\x04file\x18\a \x01(\tR\x04file\x12%\n" +
+	"\x0epost_processor\x18\b \x01(\tR\rpostProcessor\"\xa1\x02\n" +
 	"\x0eImageTransform\x12\x18\n" +
 	"\acolumns\x18\x01 \x03(\tR\acolumns\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x05R\x05token\x12\x14\n" +

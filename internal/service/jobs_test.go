@@ -1,6 +1,7 @@
 package service_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -31,7 +32,27 @@ func writeSources(t testing.TB) string {
 	for f := range 40 {
 		write(t, filepath.Join(dir, "text", fmt.Sprintf("%02d.txt", f)), words(rng, rng.IntN(300)))
 	}
+	writeTokenizers(t, filepath.Join(dir, "tokenizers"))
 	return dir
+}
+
+// writeTokenizers writes small files of models into dir.
+func writeTokenizers(t testing.TB, dir string) {
+	t.Helper()
+	data, err := os.ReadFile("../sourceloader/tokenize/testdata/files.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(data)) {
+		var model struct {
+			Name string
+			File json.RawMessage
+		}
+		if err := json.Unmarshal([]byte(line), &model); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(dir, model.Name+".json"), string(model.File))
+	}
 }
 
 func words(rng *rand.Rand, n int) string {
@@ -67,6 +88,15 @@ const (
       - tokenize: bytes
       - append_eod: {}
     shuffle: {block: 3}`
+	models = `
+  - name: llama
+    files: jsonl/*.jsonl
+    chunk_bytes: 2000
+    transforms: [{text: "{lang}: <|x|>{text}"}, {tokenize: {file: tokenizers/llama3.json, special: allow}}, {append_eod: 281}]
+  - name: mistral
+    files: jsonl/part-0.jsonl
+    chunk_bytes: 2000
+    transforms: [{text: "{text}"}, {tokenize: {file: tokenizers/mistral.json, post_processor: skip}}, {append_eod: 2}]`
 	books = `
   - name: books
     files: text/*.txt
@@ -139,6 +169,11 @@ topology: {dp: 4}
 `, 30, ""},
 	{"special tokens", "sources:" + special + books + `
 mix: {weights: {special: 0.7, books: 0.3}}
+batch: {sequence_length: 512, sequences: 8, microbatch_size: 1}
+topology: {dp: 4}
+`, 30, ""},
+	{"tokenizer files", "sources:" + models + books + `
+mix: {weights: {llama: 0.4, mistral: 0.3, books: 0.3}}
 batch: {sequence_length: 512, sequences: 8, microbatch_size: 1}
 topology: {dp: 4}
 `, 30, ""},

@@ -47,6 +47,7 @@ func assignedTransform(t *pb.TransformStep) jobspec.Transform {
 		y := x.Tokenize
 		return jobspec.Transform{Tokenize: &jobspec.Tokenize{
 			Encoding: y.Encoding, Ranks: y.Ranks, SHA256: y.Sha256, Special: y.Special, Allow: y.Allow, Refuse: y.Refuse,
+			File: y.File, PostProcessor: y.PostProcessor,
 		}}
 	case *pb.TransformStep_AppendEod:
 		return jobspec.Transform{AppendEOD: &jobspec.AppendEOD{ID: x.AppendEod}}
@@ -122,10 +123,10 @@ func (l *Loader) openAssigned(ctx context.Context, job *pb.LoaderJob, a *pb.Assi
 	spec, st := assigned(a), l.storeIn(a.Roots)
 	if within, ok := st.(*store.Within); ok {
 		for _, t := range spec.Transforms {
-			if t.Tokenize == nil || t.Tokenize.Ranks == "" {
+			if t.Tokenize == nil || t.Tokenize.Vocabulary() == "" {
 				continue
 			}
-			if err := within.Check(t.Tokenize.Ranks); err != nil {
+			if err := within.Check(t.Tokenize.Vocabulary()); err != nil {
 				return nil, err
 			}
 		}

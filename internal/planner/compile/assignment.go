@@ -46,6 +46,7 @@ func transform(t jobspec.Transform) *pb.TransformStep {
 		x := t.Tokenize
 		return &pb.TransformStep{Step: &pb.TransformStep_Tokenize{Tokenize: &pb.TokenizeStep{
 			Encoding: x.Encoding, Ranks: x.Ranks, Sha256: x.SHA256, Special: x.Special, Allow: x.Allow, Refuse: x.Refuse,
+			File: x.File, PostProcessor: x.PostProcessor,
 		}}}
 	case t.AppendEOD != nil:
 		return &pb.TransformStep{Step: &pb.TransformStep_AppendEod{AppendEod: t.AppendEOD.ID}}

@@ -25,18 +25,26 @@ type merger struct {
 	pairs      [shortPiece]uint32 // rank of the pair with the next token, and position
 	prev, next [shortPiece + 1]uint8
 
-	long chain
+	runes []int32 // the first tokens of a piece, if a token is at least a character
+	long  chain
 }
 
-// appendMerged appends the tokens of the piece t[:n], n > 1. What follows it
+// appendMerged appends the tokens of the piece t[:n], n > 0. What follows it
 // in t does not matter, but words are read faster where t continues.
 func (m *merger) appendMerged(dst []int32, t []byte, n int) []int32 {
+	if m.v.runes {
+		m.runes = m.v.appendRunes(m.runes[:0], t[:n])
+		if len(m.runes) == 0 {
+			return dst
+		}
+		n = len(m.runes)
+	}
 	if n <= shortPiece {
 		return m.appendShort(dst, t, n)
 	}
-	dst = m.long.appendLong(dst, m.v, t, n)
+	dst = m.long.appendLong(dst, m.v, t, n, m.runes)
 	if n > keptPiece {
-		m.long = chain{}
+		m.long, m.runes = chain{}, nil
 	}
 	return dst
 }
@@ -45,16 +53,14 @@ func (m *merger) appendMerged(dst []int32, t []byte, n int) []int32 {
 // is the one to merge.
 func pairOf(rank int32, at int) uint32 { return uint32(rank)*shortPiece + uint32(at) }
 
-// appendShort takes quadratic time with a very small constant.
+// appendShort takes quadratic time with a very small constant. Without first
+// tokens of its own, a piece begins with one for each of its n bytes.
 func (m *merger) appendShort(dst []int32, t []byte, n int) []int32 {
 	v, pairs := m.v, m.pairs[:n]
-	for i, b := range t[:n] {
-		m.ids[i] = v.bytes[b]
-		m.prev[i+1], m.next[i] = uint8(i), uint8(i+1)
-		pairs[i] = pairOf(none, i)
-		if i+1 < n {
-			pairs[i] = pairOf(v.bytePairs[int(b)<<8|int(t[i+1])], i)
-		}
+	if v.runes {
+		m.startRunes(n)
+	} else {
+		m.startBytes(t, n)
 	}
 	for {
 		best := pairs[0]
@@ -67,20 +73,45 @@ func (m *merger) appendShort(dst []int32, t []byte, n int) []int32 {
 		}
 		right := m.next[at]
 		next := m.next[right]
-		m.ids[at], m.next[at], m.prev[next] = rank, next, uint8(at)
+		m.ids[at], m.next[at], m.prev[next] = v.result(rank), next, uint8(at)
 		pairs[at], pairs[right] = pairOf(none, at), pairOf(none, int(right))
 		if int(next) < n {
-			pairs[at] = pairOf(v.merged(t, at, int(m.next[next])), at)
+			pairs[at] = pairOf(v.rank(t, at, int(m.next[next]), m.ids[at], m.ids[next]), at)
 		}
 		if at > 0 {
 			left := int(m.prev[at])
-			pairs[left] = pairOf(v.merged(t, left, int(next)), left)
+			pairs[left] = pairOf(v.rank(t, left, int(next), m.ids[left], m.ids[at]), left)
 		}
 	}
 	for i := 0; i < n; i = int(m.next[i]) {
 		dst = append(dst, m.ids[i])
 	}
 	return dst
+}
+
+// startBytes lays out one token a byte.
+func (m *merger) startBytes(t []byte, n int) {
+	v := m.v
+	for i, b := range t[:n] {
+		m.ids[i] = v.bytes[b]
+		m.prev[i+1], m.next[i] = uint8(i), uint8(i+1)
+		m.pairs[i] = pairOf(none, i)
+		if i+1 < n {
+			m.pairs[i] = pairOf(v.bytePairs[int(b)<<8|int(t[i+1])], i)
+		}
+	}
+}
+
+// startRunes lays out the piece's n first tokens.
+func (m *merger) startRunes(n int) {
+	for i, id := range m.runes {
+		m.ids[i] = id
+		m.prev[i+1], m.next[i] = uint8(i), uint8(i+1)
+		m.pairs[i] = pairOf(none, i)
+		if i+1 < n {
+			m.pairs[i] = pairOf(m.v.pairs.rank(id, m.runes[i+1]), i)
+		}
+	}
 }
 
 // chain is a doubly linked list of tokens over the bytes of a piece, and a heap
@@ -99,8 +130,8 @@ type link struct {
 // gone is the rank of a position where no token begins any more.
 const gone = int32(-1)
 
-func (c *chain) appendLong(dst []int32, v *vocab, t []byte, n int) []int32 {
-	c.start(v, t[:n])
+func (c *chain) appendLong(dst []int32, v *vocab, t []byte, n int, runes []int32) []int32 {
+	c.start(v, t, n, runes)
 	for len(c.heap) > 0 {
 		top := c.pop()
 		rank, at := int32(top>>32), int32(uint32(top))
@@ -114,14 +145,21 @@ func (c *chain) appendLong(dst []int32, v *vocab, t []byte, n int) []int32 {
 	return dst
 }
 
-// start lays out one token a byte.
-func (c *chain) start(v *vocab, piece []byte) {
-	c.links = slices.Grow(c.links[:0], len(piece))
-	c.heap = slices.Grow(c.heap[:0], len(piece))
-	for i, b := range piece {
-		l := link{id: v.bytes[b], rank: none, prev: int32(i) - 1, next: int32(i) + 1}
-		if i+1 < len(piece) {
-			l.rank = v.bytePairs[int(b)<<8|int(piece[i+1])]
+// start lays out one token a byte, or the first tokens of v.runes.
+func (c *chain) start(v *vocab, t []byte, n int, runes []int32) {
+	c.links = slices.Grow(c.links[:0], n)
+	c.heap = slices.Grow(c.heap[:0], n)
+	for i := range n {
+		l := link{rank: none, prev: int32(i) - 1, next: int32(i) + 1}
+		switch last := i+1 == n; {
+		case v.runes:
+			if l.id = runes[i]; !last {
+				l.rank = v.pairs.rank(l.id, runes[i+1])
+			}
+		default:
+			if l.id = v.bytes[t[i]]; !last {
+				l.rank = v.bytePairs[int(t[i])<<8|int(t[i+1])]
+			}
 		}
 		c.links = append(c.links, l)
 		if l.rank != none {
@@ -130,12 +168,12 @@ func (c *chain) start(v *vocab, piece []byte) {
 	}
 }
 
-// merge joins the token at position at with its right neighbour.
-func (c *chain) merge(v *vocab, t []byte, at, id int32) {
+// merge joins the token at position at with its right neighbour, at a rank.
+func (c *chain) merge(v *vocab, t []byte, at, rank int32) {
 	l := &c.links[at]
 	right := &c.links[l.next]
 	right.rank = gone
-	l.id, l.next = id, right.next
+	l.id, l.next = v.result(rank), right.next
 	if int(l.next) < len(c.links) {
 		c.links[l.next].prev = at
 	}
@@ -152,7 +190,8 @@ func (c *chain) rank(v *vocab, t []byte, at int32) {
 	if int(l.next) == len(c.links) {
 		return
 	}
-	if l.rank = v.merged(t, int(at), int(c.links[l.next].next)); l.rank != none {
+	right := &c.links[l.next]
+	if l.rank = v.rank(t, int(at), int(right.next), l.id, right.id); l.rank != none {
 		c.push(l.rank, at)
 	}
 }

@@ -10,7 +10,12 @@ import (
 )
 
 // SpecialNames returns the names of the encoding's special tokens, sorted.
-func (e *Encoding) SpecialNames() []string { return slices.Sorted(maps.Values(e.special)) }
+func (e *Encoding) SpecialNames() []string {
+	if e.file != nil {
+		return slices.Clone(e.file.specials)
+	}
+	return slices.Sorted(maps.Values(e.special))
+}
 
 // Specials is the treatment of special-token names in a text, as in tiktoken's
 // encode: allowed names become their ids, a refused name is an error, and all others
@@ -28,9 +33,10 @@ func (e *Encoding) Specials(allowed, refused []string) (*Specials, error) {
 	for id, name := range e.special {
 		ids[name] = id
 	}
+	names := e.SpecialNames()
 	for _, name := range slices.Concat(allowed, refused) {
-		if _, ok := ids[name]; !ok {
-			return nil, fault.Userf("encoding %s has no special token %q; it has %s", e.name, name, strings.Join(e.SpecialNames(), ", "))
+		if !slices.Contains(names, name) {
+			return nil, fault.Userf("encoding %s has no special token %q; it has %s", e.name, name, strings.Join(names, ", "))
 		}
 	}
 	return &Specials{e, newFinder(allowed, ids), newFinder(refused, ids)}, nil
@@ -42,6 +48,11 @@ func (s *Specials) Append(dst []int32, text []byte) ([]int32, error) {
 	if at, n := s.refused.next(text, 0); at >= 0 {
 		return dst, fault.Userf("byte %d of the text is the special token %s, which is refused: remove it from the data, or change `special` and `refuse`",
 			at, s.refused.tokens[n].name)
+	}
+	if s.encoding.file != nil {
+		encoder := s.encoding.lend()
+		defer s.encoding.idle.Put(encoder)
+		return encoder.appendFile(dst, text, func(t *addedToken) bool { return slices.ContainsFunc(s.allowed.tokens, t.named) }), nil
 	}
 	from := 0
 	for {

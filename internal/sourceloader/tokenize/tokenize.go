@@ -1,10 +1,11 @@
 // Package tokenize turns text into token ids and back: the byte-pair encodings
 // r50k_base, p50k_base, cl100k_base and o200k_base, token for token as
-// published, and "bytes", which needs no file.
+// published, "bytes", which needs no file, and those of Hugging Face tokenizer.json
+// files, as the tokenizers library gives them.
 //
 // An [Encoding] is the read-only table, shared by all goroutines; an [Encoder]
 // belongs to one of them, or is lent to one by [Encoding.Append]. The package owns the splitters, the Unicode classes
-// they use (pinned to version 16.0) and the reading of .tiktoken rank files. It
+// they use (pinned to version 16.0) and the reading of rank files and tokenizer.json. It
 // never ships or fetches rank files, never emits a special token that was not allowed
 // (see [Encoding.Specials]) and keeps no global state.
 //
@@ -34,8 +35,9 @@ type Encoding struct {
 	special map[int32]string // ids of special tokens, with their names
 	digest  [sha256.Size]byte
 
-	split splitter // nil for bytes, and so is vocab
-	vocab *vocab
+	split splitter // nil for bytes and files
+	vocab *vocab   // nil for bytes
+	file  *fileModel
 	idle  sync.Pool // of *Encoder
 }
 
@@ -106,14 +108,14 @@ func newEncoding(spec encodingSpec, path string, data []byte) (*Encoding, error)
 // Name returns the name the encoding was loaded by.
 func (e *Encoding) Name() string { return e.name }
 
-// EOT returns the id of the end-of-text token.
+// EOT returns the id of the end-of-text token, -1 for a tokenizer.json, which does not say.
 func (e *Encoding) EOT() int32 { return e.eot }
 
 // VocabSize returns the size of an embedding for this encoding: all ids, those
 // of special tokens included, are below it. Some below it may not be in use.
 func (e *Encoding) VocabSize() int { return e.size }
 
-// Digest returns the SHA-256 of the rank file, which together with the name decides
+// Digest returns the SHA-256 of the file, which together with the name decides
 // every id; it is zero for bytes. A resumed job compares it.
 func (e *Encoding) Digest() [sha256.Size]byte { return e.digest }
 
@@ -143,13 +145,17 @@ func (e *Encoding) bytesOf(id int32) []byte {
 		return []byte(e.special[id])
 	case e.vocab == nil:
 		return []byte{byte(id)}
+	case int(id) >= len(e.vocab.offsets)-1:
+		return nil
+	case e.file != nil:
+		return e.file.readable(e.vocab.token(id))
 	default:
 		return e.vocab.token(id)
 	}
 }
 
 // NewEncoder returns an encoder for one goroutine. It takes 1 MiB for its
-// cache and at most 2 MiB of scratch memory, less for bytes.
+// cache and at most 2 MiB of scratch memory (4 MiB with a tokenizer.json), less for bytes.
 func (e *Encoding) NewEncoder() *Encoder {
 	if e.vocab == nil {
 		return &Encoder{}
@@ -161,6 +167,7 @@ func (e *Encoding) newEncoder(slots int) *Encoder {
 	return &Encoder{
 		split:  e.split,
 		vocab:  e.vocab,
+		file:   e.file,
 		cache:  make(cache, slots),
 		merger: merger{v: e.vocab},
 	}
@@ -168,11 +175,13 @@ func (e *Encoding) newEncoder(slots int) *Encoder {
 
 // Encoder encodes texts, one at a time. It is not safe for concurrent use.
 type Encoder struct {
-	split  splitter // nil for bytes
-	vocab  *vocab
-	cache  cache
-	merger merger
-	batch  [batchPieces]lookup
+	split   splitter // nil for bytes and files
+	vocab   *vocab   // nil for bytes
+	file    *fileModel
+	cache   cache
+	merger  merger
+	divided divided
+	batch   [batchPieces]lookup
 }
 
 // batchPieces are looked up together: their cache misses overlap, because no
@@ -192,12 +201,17 @@ const bytesPerToken = 5
 // Append is Encoder.Append, with an idle encoder. It is safe for concurrent
 // use: each concurrent call has its own encoder.
 func (e *Encoding) Append(dst []int32, text []byte) []int32 {
-	encoder, ok := e.idle.Get().(*Encoder)
-	if !ok {
-		encoder = e.NewEncoder()
-	}
+	encoder := e.lend()
 	defer e.idle.Put(encoder)
 	return encoder.Append(dst, text)
+}
+
+// lend takes an idle encoder, or makes one.
+func (e *Encoding) lend() *Encoder {
+	if encoder, ok := e.idle.Get().(*Encoder); ok {
+		return encoder
+	}
+	return e.NewEncoder()
 }
 
 // Append appends the tokens of text to dst and returns it. The text is shorter
@@ -211,6 +225,9 @@ func (e *Encoding) Append(dst []int32, text []byte) []int32 {
 // It allocates only to grow dst, and for a piece without a split of more than
 // 64 KiB. Time is O(n log n) in the longest such piece.
 func (e *Encoder) Append(dst []int32, text []byte) []int32 {
+	if e.file != nil {
+		return e.appendFile(dst, text, func(*addedToken) bool { return false })
+	}
 	if e.split == nil {
 		from := len(dst)
 		dst = slices.Grow(dst, len(text))[:from+len(text)]
@@ -235,17 +252,27 @@ func (e *Encoder) lookUp(text []byte, i int) []lookup {
 	n := 0
 	for ; n < batchPieces && i < len(text); n++ {
 		j := e.split(text, i)
-		l := &e.batch[n]
-		l.n, l.key = j-i, wordKey(text, i, j)
-		l.hash = wordHash(l.key, l.n)
+		e.batch[n].key = wordKey(text, i, j)
+		e.batch[n].piece(j - i)
 		i = j
 	}
 	batch := e.batch[:n]
+	e.slots(batch)
+	return batch
+}
+
+// piece sets the length of the piece that has the key.
+func (l *lookup) piece(n int) {
+	l.n = n
+	l.hash = wordHash(l.key, n)
+}
+
+// slots fetches the slots of a batch, all before any is looked at.
+func (e *Encoder) slots(batch []lookup) {
 	for k := range batch {
 		l := &batch[k]
 		l.slot = e.vocab.words[l.hash>>e.vocab.wordShift]
 	}
-	return batch
 }
 
 // appendPiece encodes the piece that t begins with.
@@ -261,13 +288,21 @@ func (e *Encoder) appendPiece(dst []int32, t []byte, l *lookup) []int32 {
 	}
 	slot := e.cache.slot(l.hash, piece)
 	if slot == nil {
-		return e.merger.appendMerged(dst, t, l.n)
+		return e.appendUncached(dst, t, l.n)
 	}
 	if slot.holds(piece) {
 		return append(dst, slot.ids[:slot.count]...)
 	}
 	before := len(dst)
-	dst = e.merger.appendMerged(dst, t, l.n)
+	dst = e.appendUncached(dst, t, l.n)
 	slot.put(piece, dst[before:])
 	return dst
+}
+
+// appendUncached encodes the piece t[:n].
+func (e *Encoder) appendUncached(dst []int32, t []byte, n int) []int32 {
+	if e.file != nil && e.file.model != nil {
+		return e.file.model.appendPiece(dst, t[:n])
+	}
+	return e.merger.appendMerged(dst, t, n)
 }

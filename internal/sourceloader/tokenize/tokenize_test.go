@@ -147,7 +147,7 @@ func TestShortAndLongAgree(t *testing.T) {
 		text := toyText(rng, 2+rng.IntN(60))
 		piece := slices.Clip(text[:min(2+rng.IntN(30), len(text))])
 		short := m.appendShort(nil, text, len(piece))
-		if long := m.long.appendLong(nil, e.vocab, piece, len(piece)); !slices.Equal(short, long) {
+		if long := m.long.appendLong(nil, e.vocab, piece, len(piece), nil); !slices.Equal(short, long) {
 			t.Fatalf("%q: short %v, long %v", piece, short, long)
 		}
 	}

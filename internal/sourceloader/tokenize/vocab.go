@@ -7,9 +7,9 @@ import (
 )
 
 // none is the id of a piece that is not a token, and the rank of a pair that
-// does not merge: above every id, so that a minimum never picks it. The largest
-// encoding has 199,998 ids.
-const none = int32(1 << 20)
+// does not merge: above every id and rank, so that a minimum never picks it. The
+// largest published files have 262,144 ids and 514,906 merges.
+const none = int32(1 << 24)
 
 // vocab looks up the token of a piece without allocating. That also finds the merge
 // of two tokens, which is the token of their bytes. It is read-only once built. cl100k_base
@@ -24,7 +24,28 @@ type vocab struct {
 	tails     []uint64 // by id, the last 8 bytes of tokens of more than 8
 
 	bytes     [256]int32       // the token of each single byte
-	bytePairs [256 * 256]int32 // the token of two single bytes, or none
+	bytePairs [256 * 256]int32 // the rank of two single bytes, or none
+
+	// Of a tokenizer.json; see bpe.go.
+	pairs *pairTable // which tokens merge; nil: those whose bytes joined are a token, whose id is the rank
+	runes bool       // a piece begins as one token a character, not a byte
+	unk   unknown    // with runes: what a character becomes that is no token
+}
+
+// rank returns the rank at which the tokens left and right merge, of the bytes t[i:j], or none.
+func (v *vocab) rank(t []byte, i, j int, left, right int32) int32 {
+	if v.pairs != nil {
+		return v.pairs.rank(left, right)
+	}
+	return v.merged(t, i, j)
+}
+
+// result returns the token that a merge of this rank makes.
+func (v *vocab) result(rank int32) int32 {
+	if v.pairs != nil {
+		return v.pairs.results[rank]
+	}
+	return rank
 }
 
 // wordSlot holds one token by its key: the bytes themselves of a token of up to 8
@@ -39,18 +60,7 @@ type wordSlot struct {
 // an unused id. All single bytes must be present, no token twice, and there are
 // at most none tokens.
 func newVocab(tokens [][]byte) *vocab {
-	v := &vocab{offsets: make([]uint32, 1, len(tokens)+1)}
-	for _, t := range tokens {
-		v.text = append(v.text, t...)
-		v.offsets = append(v.offsets, uint32(len(v.text)))
-	}
-	width := bits.Len(uint(2*len(tokens)) | 1)
-	v.words, v.wordShift = make([]wordSlot, 1<<width), uint(64-width)
-	v.wordBits = make([]uint64, len(v.words)/16)
-	v.tails = make([]uint64, len(tokens))
-	for i := range v.bytePairs {
-		v.bytePairs[i] = none
-	}
+	v := blankVocab(tokens)
 	for id, t := range tokens {
 		if len(t) > 0 {
 			v.addWord(t, int32(id))
@@ -61,6 +71,26 @@ func newVocab(tokens [][]byte) *vocab {
 		case 2:
 			v.bytePairs[int(t[0])<<8|int(t[1])] = int32(id)
 		}
+	}
+	return v
+}
+
+// blankVocab has the bytes of tokens, and none of their words yet.
+func blankVocab(tokens [][]byte) *vocab {
+	v := &vocab{offsets: make([]uint32, 1, len(tokens)+1)}
+	for _, t := range tokens {
+		v.text = append(v.text, t...)
+		v.offsets = append(v.offsets, uint32(len(v.text)))
+	}
+	width := bits.Len(uint(2*len(tokens)) | 1)
+	v.words, v.wordShift = make([]wordSlot, 1<<width), uint(64-width)
+	v.wordBits = make([]uint64, len(v.words)/16)
+	v.tails = make([]uint64, len(tokens))
+	for i := range v.bytes {
+		v.bytes[i] = none
+	}
+	for i := range v.bytePairs {
+		v.bytePairs[i] = none
 	}
 	return v
 }

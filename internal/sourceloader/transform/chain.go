@@ -96,7 +96,7 @@ func (c *Chain) Columns() []string { return slices.Clone(c.columns) }
 // from a column.
 func (c *Chain) Encoding() *tokenize.Encoding { return c.encoding }
 
-// EncodingDigest is the SHA-256 of the rank file of the tokenize step: another
+// EncodingDigest is the SHA-256 of the file of the tokenize step: another
 // file under the same name gives other tokens. It is zero without one. With an
 // image step it is the SHA-256 of that and of imaging.Fingerprint: another decoder
 // gives other pixels.
@@ -319,7 +319,9 @@ func (c *compiler) appendEOD(label string, eod jobspec.AppendEOD) error {
 	case id < 0 && c.chain.encoding == nil:
 		return fault.Userf("append_eod needs an id here: tokens from a column have no encoding that defines one")
 	case id < 0:
-		id = c.chain.encoding.EOT()
+		if id = c.chain.encoding.EOT(); id < 0 {
+			return fault.Userf("append_eod needs an id here: a tokenizer.json does not say which token ends a text")
+		}
 	}
 	c.hasEnd = true
 	c.add(label, func(w *Worker, _ *format.Record) (bool, error) {

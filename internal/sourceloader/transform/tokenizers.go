@@ -16,7 +16,11 @@ type Tokenizers struct {
 	loaded map[encodingKey]*loading
 }
 
-type encodingKey struct{ name, rankFile, sha256 string }
+// encodingKey is what decides an encoding: a name and its rank file, or a tokenizer.json.
+type encodingKey struct {
+	name, rankFile, file, sha256 string
+	post                         bool
+}
 
 // loading is one encoding, read by the first caller while others wait for it.
 type loading struct {
@@ -30,16 +34,25 @@ func NewTokenizers() *Tokenizers {
 	return &Tokenizers{loaded: make(map[encodingKey]*loading)}
 }
 
-// Load returns the encoding of a tokenize step, whose rank file is read the first
+// Load returns the encoding of a tokenize step, whose file is read the first
 // time; an empty name means bytes. Errors are not cached: the next Load
 // reads again.
 func (t *Tokenizers) Load(step jobspec.Tokenize) (*tokenize.Encoding, error) {
-	key := encodingKey{cmp.Or(step.Encoding, tokenize.Bytes().Name()), step.Ranks, step.SHA256}
-	if step.Ranks != "" {
+	key := encodingKey{name: cmp.Or(step.Encoding, tokenize.Bytes().Name()), sha256: step.SHA256, post: step.PostProcessor != "skip"}
+	switch {
+	case step.File != "":
+		key.name, key.file = "", filepath.Clean(step.File)
+	case step.Ranks != "":
 		key.rankFile = filepath.Clean(step.Ranks)
 	}
 	l := t.entry(key)
-	l.once.Do(func() { l.enc, l.err = tokenize.Load(key.name, step.Ranks, step.SHA256) })
+	l.once.Do(func() {
+		if step.File != "" {
+			l.enc, l.err = tokenize.LoadFile(step.File, step.SHA256, key.post)
+		} else {
+			l.enc, l.err = tokenize.Load(key.name, step.Ranks, step.SHA256)
+		}
+	})
 	if l.err != nil {
 		t.forget(key, l)
 	}

@@ -1,0 +1,284 @@
+package tokenize
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// normalizer reads a normalizer.
+func (r *fileReader) normalizer(path string, raw json.RawMessage) error {
+	kind, err := kindOf(path, raw)
+	if err != nil {
+		return err
+	}
+	add := func(n normalizer) error {
+		r.file.normalize = append(r.file.normalize, n)
+		return nil
+	}
+	switch kind {
+	case "":
+		return nil
+	case "Sequence":
+		var s struct {
+			Type        string            `json:"type"`
+			Normalizers []json.RawMessage `json:"normalizers"`
+		}
+		if err := decode(path, raw, &s); err != nil {
+			return err
+		}
+		for i, n := range s.Normalizers {
+			if err := r.normalizer(fmt.Sprintf("%s.normalizers[%d]", path, i), n); err != nil {
+				return err
+			}
+		}
+		return nil
+	case "NFC":
+		return add(form{norm.NFC, true}.normalizer())
+	case "NFD":
+		return add(form{norm.NFD, false}.normalizer())
+	case "NFKC":
+		return add(form{norm.NFKC, true}.normalizer())
+	case "NFKD":
+		return add(form{norm.NFKD, false}.normalizer())
+	case "Lowercase":
+		return add(lowercase)
+	}
+	return r.otherNormalizer(path, kind, raw)
+}
+
+// otherNormalizer reads those that have parameters, or leave characters out.
+func (r *fileReader) otherNormalizer(path, kind string, raw json.RawMessage) error {
+	var p struct {
+		Type               string       `json:"type"`
+		Prepend            string       `json:"prepend"`
+		Pattern            *filePattern `json:"pattern"`
+		Content            string       `json:"content"`
+		StripLeft          bool         `json:"strip_left"`
+		StripRight         bool         `json:"strip_right"`
+		CleanText          bool         `json:"clean_text"`
+		HandleChineseChars bool         `json:"handle_chinese_chars"`
+		StripAccents       *bool        `json:"strip_accents"`
+		Lowercase          bool         `json:"lowercase"`
+		PrecompiledCharmap base64Text   `json:"precompiled_charsmap"`
+	}
+	if err := decode(path, raw, &p); err != nil {
+		return err
+	}
+	add := func(steps ...normalizer) error {
+		r.file.normalize = append(r.file.normalize, steps...)
+		return nil
+	}
+	switch kind {
+	case "Prepend":
+		return add(prepend(p.Prepend))
+	case "Replace":
+		find, err := p.Pattern.finder(path + ".pattern")
+		if err != nil {
+			return err
+		}
+		r.deletes = r.deletes || p.Content == ""
+		return add(replace(find, p.Content))
+	}
+	r.deletes = true
+	switch kind {
+	case "StripAccents":
+		return add(without(namedSets()["combining"]))
+	case "Strip":
+		return add(strip(p.StripLeft, p.StripRight))
+	case "Nmt":
+		return add(nmt)
+	case "BertNormalizer":
+		if p.CleanText {
+			add(cleanText())
+		}
+		if p.HandleChineseChars {
+			add(spaceChinese)
+		}
+		if p.StripAccents == nil && p.Lowercase || p.StripAccents != nil && *p.StripAccents {
+			add(form{norm.NFD, false}.normalizer(), without(namedSets()["nonspacing"]))
+		}
+		if p.Lowercase {
+			add(lowercase)
+		}
+		return nil
+	}
+	return unsupported(path, kind, "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Strip", "Prepend", "Replace", "Nmt", "BertNormalizer", "Sequence")
+}
+
+// base64Text is bytes in base64.
+type base64Text []byte
+
+// UnmarshalJSON reads them.
+func (b *base64Text) UnmarshalJSON(raw []byte) (err error) {
+	var s string
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return err
+	}
+	*b, err = base64.StdEncoding.DecodeString(s)
+	return err
+}
+
+// filePattern is {"String": ..} or {"Regex": ..}.
+type filePattern struct {
+	String *string `json:"String"`
+	Regex  *string `json:"Regex"`
+}
+
+// The patterns that have a splitter of their own, which is faster.
+const (
+	patternGPT2 = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
+	patternCL   = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+	patternO200 = `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|` +
+		`[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|` +
+		`\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+)
+
+func (f *filePattern) finder(path string) (finderFunc, error) {
+	switch {
+	case f == nil || (f.String == nil) == (f.Regex == nil):
+		return nil, fmt.Errorf("%s is neither a String nor a Regex", path)
+	case f.String != nil && *f.String == "":
+		return nil, fmt.Errorf("%s.String is empty", path)
+	case f.String != nil:
+		return findText(*f.String), nil
+	}
+	for src, split := range map[string]splitter{patternGPT2: splitR50K, patternCL: splitCL100K, patternO200: splitO200K} {
+		if *f.Regex == src {
+			return findSplitter(split), nil
+		}
+	}
+	p, err := parsePattern(*f.Regex)
+	if err != nil {
+		return nil, fmt.Errorf("%s.Regex has what is not supported here: %w", path, err)
+	}
+	return p.find, nil
+}
+
+var behaviours = map[string]behaviour{"Isolated": isolated, "Removed": removed, "MergedWithPrevious": previous, "MergedWithNext": following, "Contiguous": contiguous}
+
+// preTokenizer reads a pre-tokenizer.
+func (r *fileReader) preTokenizer(path string, raw json.RawMessage) error {
+	kind, err := kindOf(path, raw)
+	if err != nil || kind == "" {
+		return err
+	}
+	if r.byteLevel {
+		return fmt.Errorf("%s comes after a ByteLevel, which has to be the last", path)
+	}
+	if kind == "Sequence" {
+		var s struct {
+			Type          string            `json:"type"`
+			Pretokenizers []json.RawMessage `json:"pretokenizers"`
+		}
+		if err := decode(path, raw, &s); err != nil {
+			return err
+		}
+		for i, p := range s.Pretokenizers {
+			if err := r.preTokenizer(fmt.Sprintf("%s.pretokenizers[%d]", path, i), p); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return r.onePreTokenizer(path, kind, raw)
+}
+
+func (r *fileReader) onePreTokenizer(path, kind string, raw json.RawMessage) error {
+	p := preTokenizerJSON{UseRegex: true}
+	if err := decode(path, raw, &p); err != nil {
+		return err
+	}
+	how, known := isolated, true
+	if p.Behavior != "" {
+		how, known = behaviours[p.Behavior]
+	}
+	if !known {
+		return fmt.Errorf("%s.behavior is %q", path, p.Behavior)
+	}
+	add := func(stages ...stage) { r.file.stages = append(r.file.stages, stages...) }
+	sets := namedSets()
+	switch kind {
+	case "ByteLevel":
+		r.byteLevel = true
+		if p.AddPrefixSpace != nil && *p.AddPrefixSpace {
+			add(stage{rewrite: prefixSpace})
+		}
+		if p.UseRegex {
+			add(stage{find: findSplitter(splitR50K)})
+		}
+	case "Split":
+		find, err := p.Pattern.finder(path + ".pattern")
+		if err != nil {
+			return err
+		}
+		add(stage{find: find, behaviour: how, invert: p.Invert})
+	case "Digits":
+		if how = contiguous; p.IndividualDigits {
+			how = isolated
+		}
+		add(stage{find: findSet(sets["numeric"]), behaviour: how})
+	case "Punctuation":
+		add(stage{find: findSet(sets["punctuation"]), behaviour: how})
+	case "WhitespaceSplit":
+		add(stage{find: findSet(sets["space"]), behaviour: removed})
+	case "BertPreTokenizer":
+		add(stage{find: findSet(sets["space"]), behaviour: removed}, stage{find: findSet(sets["punctuation"])})
+	case "Whitespace":
+		words, err := parsePattern(`\w+|[^\w\s]+`)
+		if err != nil {
+			return err
+		}
+		add(stage{find: words.find, behaviour: removed, invert: true})
+	case "Metaspace":
+		return r.metaspace(path, &p)
+	default:
+		return unsupported(path, kind, "ByteLevel", "Metaspace", "Split", "Digits", "Punctuation", "Whitespace", "WhitespaceSplit", "BertPreTokenizer", "Sequence")
+	}
+	return nil
+}
+
+// preTokenizerJSON has the fields of all pre-tokenizers.
+type preTokenizerJSON struct {
+	Type             string       `json:"type"`
+	AddPrefixSpace   *bool        `json:"add_prefix_space"`
+	TrimOffsets      bool         `json:"trim_offsets"`
+	UseRegex         bool         `json:"use_regex"`
+	Pattern          *filePattern `json:"pattern"`
+	Behavior         string       `json:"behavior"`
+	Invert           bool         `json:"invert"`
+	IndividualDigits bool         `json:"individual_digits"`
+	Replacement      string       `json:"replacement"`
+	PrependScheme    string       `json:"prepend_scheme"`
+	Split            *bool        `json:"split"`
+	StrRep           string       `json:"str_rep"`
+}
+
+func (r *fileReader) metaspace(path string, p *preTokenizerJSON) error {
+	scheme := p.PrependScheme
+	if scheme == "" {
+		scheme = "always"
+	}
+	if p.AddPrefixSpace != nil && !*p.AddPrefixSpace {
+		if scheme != "never" {
+			return fmt.Errorf("%s has add_prefix_space: false and prepend_scheme: %q, which the tokenizers library refuses; write never", path, scheme)
+		}
+	}
+	switch {
+	case utf8.RuneCountInString(p.Replacement) != 1:
+		return fmt.Errorf("%s.replacement is %q, want one character", path, p.Replacement)
+	case scheme != "always" && scheme != "never" && scheme != "first":
+		return fmt.Errorf("%s.prepend_scheme is %q, want always, first or never", path, scheme)
+	case scheme == "first" && r.deletes:
+		return fmt.Errorf("%s has prepend_scheme: first behind a normalizer that leaves characters out, which is not supported", path)
+	}
+	r.file.stages = append(r.file.stages, stage{rewrite: metaspace(p.Replacement, scheme == "always", scheme == "never")})
+	if p.Split == nil || *p.Split {
+		r.file.mark = p.Replacement
+		r.file.stages = append(r.file.stages, stage{find: findText(p.Replacement), behaviour: following})
+	}
+	return nil
+}
