@@ -52,6 +52,12 @@ func (c *Core) stands(j *join) (ready bool, err error) {
 	return true, nil
 }
 
+// beginsAgain says whether a rank that stands somewhere is to say by its token where the job
+// goes on: no generation goes on here, and whoever waits for one would wait for ever.
+func (c *Core) beginsAgain(j *join) bool {
+	return len(j.req.Token) > 0 && c.plan != nil && !c.job.positioned && !c.take.begun
+}
+
 // onHistory refuses a position that is not one of this job's history, or from which the
 // job has moved since.
 func (c *Core) onHistory(j *join, at Position) error {

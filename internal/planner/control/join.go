@@ -104,6 +104,9 @@ func (c *Core) inGeneration(generation uint64) bool {
 // readyToJoin reads the rank's token, once, has the sources indexed that joined the job
 // that it is of, and finds out whether the rank may go on.
 func (c *Core) readyToJoin(j *join) (ready bool, err error) {
+	if c.beginsAgain(j) {
+		j.elsewhere = true
+	}
 	if j.req.At != nil && !j.elsewhere {
 		if ready, err = c.stands(j); err == nil || len(j.req.Token) == 0 {
 			return ready, err
