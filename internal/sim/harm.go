@@ -18,6 +18,8 @@ const maxHarms = 8
 func (w *world) harm(ctx context.Context) error {
 	rng := random(w.opts.Seed, "harm")
 	weights := []int{rng.IntN(3), rng.IntN(3), rng.IntN(3), rng.IntN(3), rng.IntN(2), 1}
+	orders := random(w.opts.Seed, "orders")
+	weights = append(weights, orders.IntN(2), orders.IntN(2), orders.IntN(2))
 	times, every := rng.IntN(maxHarms), between(rng, 10*time.Millisecond, 5*time.Second)
 	calm, end := context.WithTimeout(ctx, time.Duration(1+rng.IntN(int(faultTime/time.Second)))*time.Second)
 	defer end()
@@ -48,6 +50,12 @@ func (w *world) harm(ctx context.Context) error {
 			if w.logDir == "" {
 				w.team.restart(true)
 			}
+		case 6:
+			w.drain(fmt.Sprintf("loader-%d", rng.IntN(loaders+w.shadows)))
+		case 7:
+			w.drain(fmt.Sprintf("constructor-%d", rng.IntN(constructors)))
+		case 8:
+			w.team.rollBack(rng)
 		}
 	}
 	w.network.Calm()

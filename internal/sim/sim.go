@@ -222,8 +222,11 @@ func (w *world) load(ctx context.Context, id, host string) error {
 }
 
 func (w *world) construct(ctx context.Context, id, host string) error {
-	return constructor.Run(ctx, constructor.Options{ID: id, Planner: plannerAddress, Address: host + ":1", Security: w.on(host), Log: w.log(host)})
+	return constructor.Run(ctx, constructor.Options{ID: id, Planner: plannerAddress, Address: host + ":1", Security: w.on(host), Drain: drainLimit, Log: w.log(host)})
 }
+
+// drainLimit is how long a constructor that is drained may wait for its ranks.
+const drainLimit = 5 * time.Second
 
 // keep runs a role, and starts it again when it was killed or lost its planner, as an
 // engine such as Kubernetes does. Every life has a host of its own.
@@ -275,6 +278,17 @@ func (w *world) kill(id string) {
 	l.end()
 	if id == "planner" && w.disk != nil {
 		w.disk = w.disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 50, RNG: random(w.opts.Seed, l.host)})
+	}
+}
+
+// drain tells a role to end in order, as SIGTERM does.
+func (w *world) drain(id string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if l, ok := w.lives[id]; ok {
+		l.killed = true
+		w.lives[id] = l
+		l.end()
 	}
 }
 

@@ -38,9 +38,16 @@ type team struct {
 	first     int64   // step that this life began with
 	saved     int64   // step of token
 	token     []byte
-	far       int64 // steps that were checked, at most
+	older     []checkpoint // saved before it
+	far       int64        // steps that were checked, at most
 	checked   int64
 	resumes   int
+}
+
+// checkpoint is a state that was saved.
+type checkpoint struct {
+	step  int64
+	token []byte
 }
 
 // slot collects what the ranks were given of one step.
@@ -111,6 +118,18 @@ func (t *team) restart(afresh bool) {
 		}
 	}
 	t.end()
+}
+
+// rollBack has all ranks begin again from a state that was saved before the last one.
+func (t *team) rollBack(rng *rand.Rand) {
+	t.mu.Lock()
+	if n := len(t.older); n > 0 && t.end != nil && !t.restarted {
+		n = rng.IntN(n)
+		t.saved, t.token = t.older[n].step, t.older[n].token
+		t.older = t.older[:n]
+	}
+	t.mu.Unlock()
+	t.restart(false)
 }
 
 func hostOf(rank, life int) string { return fmt.Sprintf("rank-%d.%d", rank, life) }
@@ -316,6 +335,9 @@ func (t *team) save(ctx context.Context, c *client.Client, step int64) error {
 	}
 	s.token = token
 	if t.token == nil || step+1 > t.saved {
+		if t.token != nil {
+			t.older = append(t.older, checkpoint{t.saved, t.token})
+		}
 		t.saved, t.token = step+1, token
 	}
 	return nil
