@@ -27,8 +27,10 @@ func (c *Core) position(j *join, tree *mesh.Tree) error {
 	c.note(Info, "job moved", "by", j.req.Rank.String(), "planned", c.plan.Planned(), "done", c.plan.Acked(), "to", j.state.Step, "topology", tree.Canonical())
 	since := uint64(0)
 	if c.isBeginning(j) {
-		if since = j.lastHeard(c.job.generation); c.acks.of[j.req.Rank.DP].Step > j.state.Step {
-			since = max(since, c.acks.joins[j.req.Rank.DP])
+		// What its constructor heard is exact; an acknowledgement may reach the planner behind
+		// the joins at other constructors that followed it.
+		if since = j.lastHeard(c.job.generation); since == 0 && c.acks.of[j.req.Rank.DP].Step > j.state.Step {
+			since = c.acks.joins[j.req.Rank.DP]
 		}
 	}
 	moved := &Moved{By: &j.req.Rank, To: j.state.Step, WithoutToken: len(j.req.Token) == 0}
