@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/rpc"
@@ -78,7 +79,16 @@ func (s *Source) readAgreed(ctx context.Context, st store.Store, worker *transfo
 		}
 	}
 	return nil, fault.Lostf("source %q, block %d: %d readings in a row found different things wrong with it, so that it is the reading that is at fault and not the data; the last found: %s",
-		s.Spec.Name, w.id.seq, readings, before)
+		s.Spec.Name, w.id.seq, readings, shortened(before))
+}
+
+// shortened is the beginning of a text that may name thousands of records.
+func shortened(text string) string {
+	const most = 1000
+	if len(text) <= most {
+		return text
+	}
+	return fmt.Sprintf("%s ... (%d bytes more)", strings.ToValidUTF8(text[:most], ""), len(text)-most)
 }
 
 // wrong is what a reading found wrong with the data, and what it read beside that; "" if
