@@ -169,6 +169,9 @@ func TestChanges(t *testing.T) {
 		{loaders: 2, constructors: 1, resources: resources{loaderBuffer: 1, loaderDisk: noDisk}},
 	}
 	for i, r := range changed {
+		if testing.Short() && i%2 > 0 {
+			continue
+		}
 		for k, s := range settings {
 			if long || k == i%3 || k == 1 && r.name == "ban" || s.processes && (r.name == "everything" || r.name == "cancelled") {
 				check(t, dir, r, s)
@@ -226,6 +229,9 @@ func TestBannedRecords(t *testing.T) {
 func TestResumeAroundChanges(t *testing.T) {
 	dir := writeMore(t)
 	for _, r := range changed {
+		if testing.Short() && r.name != "everything" && r.name != "ban" {
+			continue
+		}
 		if !long && r.name != "everything" && r.name != "cancelled" && r.name != "add" && r.name != "ban" && r.name != "by chance" && r.name != "everything at once" {
 			continue
 		}
@@ -270,8 +276,11 @@ func ask(ctx context.Context, address, text string) (step uint64, err error) {
 func TestLiveChanges(t *testing.T) {
 	dir := writeMore(t)
 	rounds := 4
-	if long {
+	switch {
+	case long:
 		rounds = 30
+	case testing.Short():
+		rounds = 2
 	}
 	for round := range rounds {
 		r := changed[[]int{8, 12, 14}[round%3]]

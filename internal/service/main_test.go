@@ -85,6 +85,9 @@ func built(source string) func(t testing.TB) string {
 	})
 	return func(t testing.TB) string {
 		t.Helper()
+		if testing.Short() { // go test -race -short
+			t.Skip("roles that are processes are tested without -short: the race detector does not see into them")
+		}
 		path, err := build()
 		if err != nil {
 			t.Fatal(err)

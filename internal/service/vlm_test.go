@@ -231,6 +231,9 @@ func TestVLM(t *testing.T) {
 		for _, strategy := range []string{"", encodersOverWorld} {
 			for _, loaders := range []int{1, 2} {
 				for _, constructors := range []int{1, 2} {
+					if testing.Short() && loaders != constructors {
+						continue
+					}
 					name := fmt.Sprintf("decode=%s balanced=%v loaders=%d constructors=%d", decode, strategy != "", loaders, constructors)
 					t.Run(name, func(t *testing.T) {
 						spec := vlm{decode, mesh, "megatron", strategy}.spec()
