@@ -251,7 +251,6 @@ type LoaderReport struct {
 	//	*LoaderReport_Failure
 	//	*LoaderReport_Found
 	//	*LoaderReport_Beat
-	//	*LoaderReport_Opened
 	Report        isLoaderReport_Report `protobuf_oneof:"report"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -357,15 +356,6 @@ func (x *LoaderReport) GetBeat() *Beat {
 	return nil
 }
 
-func (x *LoaderReport) GetOpened() uint32 {
-	if x != nil {
-		if x, ok := x.Report.(*LoaderReport_Opened); ok {
-			return x.Opened
-		}
-	}
-	return 0
-}
-
 type isLoaderReport_Report interface {
 	isLoaderReport_Report()
 }
@@ -398,10 +388,6 @@ type LoaderReport_Beat struct {
 	Beat *Beat `protobuf:"bytes,7,opt,name=beat,proto3,oneof"`
 }
 
-type LoaderReport_Opened struct {
-	Opened uint32 `protobuf:"varint,8,opt,name=opened,proto3,oneof"` // a source that it was to open ahead, and has open
-}
-
 func (*LoaderReport_Hello) isLoaderReport_Report() {}
 
 func (*LoaderReport_Indexed) isLoaderReport_Report() {}
@@ -415,8 +401,6 @@ func (*LoaderReport_Failure) isLoaderReport_Report() {}
 func (*LoaderReport_Found) isLoaderReport_Report() {}
 
 func (*LoaderReport_Beat) isLoaderReport_Report() {}
-
-func (*LoaderReport_Opened) isLoaderReport_Report() {}
 
 type LoaderHello struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -6054,7 +6038,6 @@ type ChangeRequest struct {
 	Change        []byte                 `protobuf:"bytes,1,opt,name=change,proto3" json:"change,omitempty"`                                  // JSON: planner/change
 	Identity      []byte                 `protobuf:"bytes,2,opt,name=identity,proto3" json:"identity,omitempty"`                              // optional: refuse another spec
 	Token         []byte                 `protobuf:"bytes,5,opt,name=token,proto3" json:"token,omitempty"`                                    // the position that a topology starts from; empty: the next that can be
-	FromStep      uint64                 `protobuf:"varint,6,opt,name=from_step,json=fromStep,proto3" json:"from_step,omitempty"`             // in place of a token: the step of that position, plus 1, which the log has
 	Epoch         uint64                 `protobuf:"varint,7,opt,name=epoch,proto3" json:"epoch,omitempty"`                                   // as in JoinRequest
 	StaleRefused  uint32                 `protobuf:"varint,8,opt,name=stale_refused,json=staleRefused,proto3" json:"stale_refused,omitempty"` // as in JoinRequest
 	unknownFields protoimpl.UnknownFields
@@ -6110,13 +6093,6 @@ func (x *ChangeRequest) GetToken() []byte {
 		return x.Token
 	}
 	return nil
-}
-
-func (x *ChangeRequest) GetFromStep() uint64 {
-	if x != nil {
-		return x.FromStep
-	}
-	return 0
 }
 
 func (x *ChangeRequest) GetEpoch() uint64 {
@@ -6475,7 +6451,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x17\n" +
 	"\aidle_ms\x18\x02 \x01(\x04R\x06idleMs\x12\x14\n" +
 	"\x05ranks\x18\x03 \x01(\bR\x05ranks\"\x06\n" +
-	"\x04Beat\"\x89\x03\n" +
+	"\x04Beat\"\xef\x02\n" +
 	"\fLoaderReport\x120\n" +
 	"\x05hello\x18\x01 \x01(\v2\x18.millrace.v1.LoaderHelloH\x00R\x05hello\x126\n" +
 	"\aindexed\x18\x02 \x01(\v2\x1a.millrace.v1.SourceIndexedH\x00R\aindexed\x12.\n" +
@@ -6483,8 +6459,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x05usage\x18\x04 \x01(\v2\x18.millrace.v1.LoaderUsageH\x00R\x05usage\x120\n" +
 	"\afailure\x18\x05 \x01(\v2\x14.millrace.v1.FailureH\x00R\afailure\x12.\n" +
 	"\x05found\x18\x06 \x01(\v2\x16.millrace.v1.FileFoundH\x00R\x05found\x12'\n" +
-	"\x04beat\x18\a \x01(\v2\x11.millrace.v1.BeatH\x00R\x04beat\x12\x18\n" +
-	"\x06opened\x18\b \x01(\rH\x00R\x06openedB\b\n" +
+	"\x04beat\x18\a \x01(\v2\x11.millrace.v1.BeatH\x00R\x04beatB\b\n" +
 	"\x06report\"\xc9\x01\n" +
 	"\vLoaderHello\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
@@ -6989,12 +6964,11 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"StateReply\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\fR\x05token\x12\x16\n" +
 	"\x06digest\x18\x02 \x01(\fR\x06digest\x12\x14\n" +
-	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\"\xb1\x01\n" +
+	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\"\x94\x01\n" +
 	"\rChangeRequest\x12\x16\n" +
 	"\x06change\x18\x01 \x01(\fR\x06change\x12\x1a\n" +
 	"\bidentity\x18\x02 \x01(\fR\bidentity\x12\x14\n" +
-	"\x05token\x18\x05 \x01(\fR\x05token\x12\x1b\n" +
-	"\tfrom_step\x18\x06 \x01(\x04R\bfromStep\x12\x14\n" +
+	"\x05token\x18\x05 \x01(\fR\x05token\x12\x14\n" +
 	"\x05epoch\x18\a \x01(\x04R\x05epoch\x12#\n" +
 	"\rstale_refused\x18\b \x01(\rR\fstaleRefused\"7\n" +
 	"\vChangeReply\x12\x12\n" +
@@ -7247,7 +7221,6 @@ func file_proto_millrace_proto_init() {
 		(*LoaderReport_Failure)(nil),
 		(*LoaderReport_Found)(nil),
 		(*LoaderReport_Beat)(nil),
-		(*LoaderReport_Opened)(nil),
 	}
 	file_proto_millrace_proto_msgTypes[14].OneofWrappers = []any{
 		(*LoaderOrder_Job)(nil),

@@ -70,6 +70,7 @@ func (c *Core) move(state plan.State, digest [32]byte, tree *mesh.Tree, moved *M
 		c.roster.forget()
 	}
 	j.positioned = true
+	c.roster.goOn = false
 	j.generation++
 	c.beginGeneration(state.Step)
 	j.moved, j.began = moved, nil

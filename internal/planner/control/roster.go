@@ -26,6 +26,7 @@ type roster struct {
 	grants int              // joins that were granted so far
 
 	holdout Rank // that was missing when some rank joined last
+	goOn    bool // the generation is one of an earlier life: ranks that have not joined this planner may go on in it
 }
 
 // arrival is a join that was granted.
@@ -78,11 +79,40 @@ func (r *roster) anyMissing(j *join, generation uint64) (any bool) {
 	return any
 }
 
-// firstMissing is the first of them.
-func (r *roster) firstMissing(j *join, generation uint64) Rank {
-	var all []Rank
-	r.missing(j, generation, func(rank Rank) bool { all = append(all, rank); return false })
+// wasPast says whether ranks of an earlier life were done with a step, by how far the log says that
+// they were planned for. They may not have joined this planner yet.
+func (c *Core) wasPast(step int64) bool {
+	return c.roster.goOn && c.log.next-c.cfg.Plan.Ahead > step
+}
+
+// firstMissing is the first of them, and of those that are away.
+func (c *Core) firstMissing(j *join) Rank {
+	all := c.away(j)
+	c.roster.missing(j, c.job.generation, func(rank Rank) bool { all = append(all, rank); return false })
 	return slices.MinFunc(all, compareRanks)
+}
+
+// anyAway says whether ranks of an earlier life have not joined this planner, which may go on in
+// its generation.
+func (c *Core) anyAway(j *join) bool {
+	r := &c.roster
+	return r.goOn && (len(r.last)+len(r.waits)+1 < c.fetchers() || len(c.away(j)) > 0)
+}
+
+// away are these ranks.
+func (c *Core) away(j *join) (ranks []Rank) {
+	if !c.roster.goOn {
+		return nil
+	}
+	sizes := c.job.tree.Sizes()
+	for n := range sizes.DP * sizes.CP * sizes.PP * sizes.TP {
+		tp, pp, cp := n%sizes.TP, n/sizes.TP%sizes.PP, n/sizes.TP/sizes.PP%sizes.CP
+		r := Rank{DP: uint32(n / sizes.TP / sizes.PP / sizes.CP), CP: uint32(cp), PP: uint32(pp), TP: uint32(tp)}
+		if _, joined := c.roster.last[r]; !joined && c.roster.waits[r] == nil && r != j.req.Rank && c.fetches(r) {
+			ranks = append(ranks, r)
+		}
+	}
+	return ranks
 }
 
 // lastHeard is the last join that was granted when the rank was done with one more
@@ -147,7 +177,7 @@ type wait struct {
 
 // mayWait says whether a join could be one that has to wait for others.
 func (c *Core) mayWait(j *join) bool {
-	return c.job.positioned && len(j.req.Token) == 0 && j.req.At == nil && !j.req.Beginning && c.fetches(j.req.Rank)
+	return (c.job.positioned || c.roster.goOn) && len(j.req.Token) == 0 && j.req.At == nil && !j.req.Beginning && c.fetches(j.req.Rank)
 }
 
 // granted says whether a join whose token was read may go on now. If not it is to be asked again.
@@ -163,7 +193,7 @@ func (c *Core) granted(j *join) (bool, error) {
 	}
 	j.foreign = j.foreign || len(c.journal.entries) > known
 	tree := c.plan.MeshAt(j.state)
-	if err := c.checkMesh(j.req.Rank, j.req.Sizes, tree); err != nil || !c.mayWait(j) || !c.moves(j, tree) {
+	if err := c.checkMesh(j.req.Rank, j.req.Sizes, tree); err != nil || !c.mayWait(j) || !c.moves(j, tree) && !c.wasPast(j.state.Step) {
 		return err == nil, err
 	}
 	return c.othersBegin(j)
@@ -172,7 +202,7 @@ func (c *Core) granted(j *join) (bool, error) {
 // othersBegin says whether a rank without a token may move the job to the first step,
 // since this ends no rank that goes on. It refuses when some do.
 func (c *Core) othersBegin(j *join) (bool, error) {
-	if !c.roster.anyMissing(j, c.job.generation) {
+	if !c.roster.anyMissing(j, c.job.generation) && !c.anyAway(j) {
 		return true, nil
 	}
 	w, r := &j.wait, &c.roster
@@ -194,7 +224,7 @@ func (c *Core) othersBegin(j *join) (bool, error) {
 	case c.plan.Acked() > w.acked:
 		return false, c.noStart(j, "the ranks that were here go on")
 	case waited >= c.cfg.Window:
-		return false, c.noStart(j, fmt.Sprintf("%s has not joined so within %v", r.firstMissing(j, c.job.generation), c.cfg.Window))
+		return false, c.noStart(j, fmt.Sprintf("%s has not joined so within %v", c.firstMissing(j), c.cfg.Window))
 	}
 	c.wait(onRoster | onTick | onMove | onPlanned)
 	return false, nil

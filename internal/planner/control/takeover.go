@@ -54,6 +54,7 @@ func (c *Core) goOn(ev LogOpened) {
 		return
 	}
 	c.take.begun, c.take.from = true, last.Step
+	c.roster.goOn = true
 }
 
 // goal is the position to go on from: all ranks have reached it.
@@ -138,7 +139,7 @@ func (c *Core) arrive() {
 		c.fail(err)
 	case err != nil && c.plan == nil:
 		c.note(Warn, "the log does not lead to where the job was: ranks say it by their tokens", "err", err)
-		c.take.begun = false
+		c.take.begun, c.roster.goOn = false, false
 		c.job.generation++
 		c.startFirst()
 	case err != nil:

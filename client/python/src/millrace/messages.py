@@ -190,7 +190,6 @@ class ChangeRequest(Message):
     change: bytes = field(1, "bytes")
     identity: bytes = field(2, "bytes")
     token: bytes = field(5, "bytes")
-    from_step: int = field(6, "uint")  # plus 1
     epoch: int = field(7, "uint")
     stale_refused: int = field(8, "uint")
 
