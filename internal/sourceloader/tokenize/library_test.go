@@ -10,8 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/millrace-data/millrace/internal/testdata"
 )
 
 // libraryEnv names the folder that testdata/library.py has written.
@@ -89,34 +87,4 @@ func libraryTexts(t testing.TB, dir string) (texts []string) {
 		texts = append(texts, s)
 	}
 	return texts
-}
-
-// BenchmarkLibrary is the throughput of every file of `make tokenizers`; speed.txt has the library's.
-func BenchmarkLibrary(b *testing.B) {
-	dir := os.Getenv(libraryEnv)
-	if dir == "" {
-		b.Skip("no files are here: run `make tokenizers`")
-	}
-	english, err := os.ReadFile(filepath.Join(testdata.Dir(b), "tokenizers", "sentencepiece", "botchan.txt"))
-	if err != nil {
-		b.Fatal(err)
-	}
-	files, _ := filepath.Glob(filepath.Join(dir, "*.ids"))
-	for _, ids := range files {
-		name := strings.TrimSuffix(filepath.Base(ids), ".ids")
-		b.Run(name, func(b *testing.B) {
-			e, err := LoadFile(filepath.Join(dir, name+".json"), "", false)
-			if err != nil {
-				b.Fatal(err)
-			}
-			encoder := e.NewEncoder()
-			var dst []int32
-			b.SetBytes(int64(len(english)))
-			for b.Loop() {
-				for i := 0; i < len(english); i += 4096 {
-					dst = encoder.Append(dst[:0], english[i:min(i+4096, len(english))])
-				}
-			}
-		})
-	}
 }
