@@ -129,7 +129,7 @@ func (h *faultyHandle) ReadAt(p []byte, off int64) (int, error) {
 func runWithStores(t *testing.T, dir string, r recipe, onStep func(trainer.Step), stores ...*faulty) (*trainer.Result, error) {
 	t.Helper()
 	job := parse(t, dir, r.text(resources{prefetch: 1, window: 1}))
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience) // what is lost is tried again with pauses
 	var roles sync.WaitGroup
 	defer roles.Wait()
 	defer cancel()
@@ -196,8 +196,11 @@ topology: {dp: 1}
 	}{
 		{"one read in six is lost", []func(int64, []byte) error{lossy, lossy}, ""},
 		{"one loader reads other bytes each time", []func(int64, []byte) error{noisy, whole}, ""},
-		{"all do", []func(int64, []byte) error{noisy, noisy, noisy}, "it is the reading that is at fault and not the data"},
+		{"all do", []func(int64, []byte) error{noisy, noisy}, "it is the reading that is at fault and not the data"},
 	} {
+		if testing.Short() && c.says != "" {
+			continue // each loader tries for 5 s
+		}
 		t.Run(c.name, func(t *testing.T) {
 			armed.Store(false)
 			harmed.Store(0)
