@@ -16,7 +16,7 @@ STEPS ?= 40
 FRAMEWORKS := torch torchdata torchtitan transformers accelerate lightning jax grain orbax-checkpoint
 space := $(subst ,, )
 
-.PHONY: help build demo test go-test race lint vulncheck generate generate-check bench fuzz py py-torch py-frameworks py-debian-torch s3-server rig soak tokenizers clean
+.PHONY: help build demo test go-test race lint vulncheck generate generate-check bench bench-streaming fuzz py py-torch py-frameworks py-debian-torch s3-server rig soak tokenizers clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/' | expand -t 26
@@ -55,6 +55,9 @@ generate-check: generate ## fail if generated files are not up to date (protoc's
 bench: ## measure, beside the ceilings of this machine (minutes; writes build/bench.jsonl)
 	@mkdir -p build
 	go run ./bench -out build/bench.jsonl
+
+bench-streaming: ## the engine's scheduler in virtual time, beside baselines and the solver (minutes)
+	go run ./bench/streaming
 
 RIG := build/rig
 KILLS ?= 3000

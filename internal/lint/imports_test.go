@@ -113,6 +113,21 @@ var rules = []rule{
 		why:   "the planner decides from metadata alone: what it never sees it cannot depend on",
 	},
 	{
+		of:    []string{"./internal/engine/schedule"},
+		never: []string{"*"},
+		why:   "a schedule is a function of a snapshot: the executor and the simulator call it with the time and the bytes that they count",
+	},
+	{
+		of:    []string{"./internal/engine/solve"},
+		never: append([]string{"./...", "os", "os/...", "sync", "sync/...", "log", "log/...", "context"}, append(network, chance...)...),
+		why:   "the solver is the yardstick of the scheduler, so it shares no code with it",
+	},
+	{
+		of:    append([]string{"./internal/engine/schedule", "./internal/service", "./internal/cli", "./cmd/...", "./jobspec"}, roles...),
+		never: []string{"./internal/engine/simulate", "./internal/engine/solve"},
+		why:   "baselines and virtual time are for tests and benchmarks: nothing that runs a job can choose them",
+	},
+	{
 		of:    []string{"./jobspec"},
 		never: append([]string{"./..."}, append(network, chance...)...), except: []string{"./internal/fault", "./internal/didyoumean", "./internal/expr", "./internal/fieldpath", "./internal/formats"},
 		why: "the spec is data with checks; every role reads it",

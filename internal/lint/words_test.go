@@ -53,6 +53,7 @@ var withoutExample = map[string]string{
 	"internal/checkpoint/logtest":             "a conformance suite; each log's test is an example",
 	"internal/object/objecttest":              "a conformance suite; each store's test is an example",
 	"bench/killmatrix":                        "a command; docs/failures.md shows it",
+	"bench/streaming":                         "a command; docs/engine.md shows it",
 	"bench/stalls":                            "a command; docs/failures.md shows it",
 	"internal/sourceloader/format/formattest": "a conformance suite; each format's test is an example",
 	"internal/sourceloader/store/storetest":   "a conformance suite; each store's test is an example",
