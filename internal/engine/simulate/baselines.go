@@ -27,7 +27,7 @@ func Static(tasks ...int) schedule.Policy {
 }
 
 // Conservative launches a task only with room for all that it gives (section 4.3.2,
-// last paragraph). It is told what tasks give.
+// last paragraph). It knows what tasks give.
 func Conservative(gives ...int64) schedule.Policy {
 	return func(s *schedule.Snapshot) schedule.Decision {
 		for op := len(s.Operators) - 1; op >= 0; op-- {
@@ -52,7 +52,7 @@ func hasRoom(s *schedule.Snapshot, op int, gives int64) (int64, bool) {
 
 // Literal is Algorithm 1 with the budget of Algorithm 2, as they are written. The
 // source is launched by the budget; with sourceToo the general rule may launch it as
-// well. It is told durations (seconds) and sizes, as if they were learned exactly, and
+// well. It knows durations (seconds) and sizes, as if they were learned exactly, and
 // keeps its budget between calls: take a new one for each run.
 func Literal(sourceToo bool, seconds []float64, perSource []float64, gives []int64) schedule.Policy {
 	b := &budget{sourceToo: sourceToo, seconds: seconds, perSource: perSource, gives: gives, left: -1}
