@@ -16,7 +16,7 @@ STEPS ?= 40
 FRAMEWORKS := torch torchdata torchtitan transformers accelerate lightning jax grain orbax-checkpoint
 space := $(subst ,, )
 
-.PHONY: help build demo test go-test race lint vulncheck generate generate-check bench bench-streaming fuzz py py-torch py-frameworks py-debian-torch s3-server rig soak tokenizers clean
+.PHONY: help build demo test go-test race lint vulncheck generate generate-check bench bench-streaming fuzz py py-torch py-frameworks py-debian-torch s3-server rig soak stalls planted tokenizers clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/' | expand -t 26
@@ -61,6 +61,9 @@ bench-streaming: ## the engine's scheduler in virtual time, beside baselines and
 
 RIG := build/rig
 KILLS ?= 3000
+SPLITS ?= 100
+DAMAGE ?= 600
+SEEDS ?= 2000
 SEED ?= 1
 
 rig: ## the binaries that soak runs, static, for a machine without Go: build/rig
@@ -70,11 +73,16 @@ rig: ## the binaries that soak runs, static, for a machine without Go: build/rig
 	CGO_ENABLED=0 go test -trimpath -c -o $(RIG)/metamorphic.test ./internal/metamorphic
 	CGO_ENABLED=0 go test -trimpath -c -o $(RIG)/sim.test ./internal/sim
 
-soak: rig ## kill every role at every failpoint, stop and cut off roles, damage logs (about an hour; KILLS=3000 SEED=1)
-	$(RIG)/killmatrix -millrace $(RIG)/millrace-failpoint -kills $(KILLS) -damage 600 -seed $(SEED) -markdown $(RIG)/kills.md -json $(RIG)/kills.json
-	$(RIG)/stalls -millrace $(RIG)/millrace -markdown $(RIG)/stalls.md -json $(RIG)/stalls.jsonl -svg $(RIG)/stalls.svg
-	$(RIG)/metamorphic.test -test.run TestSeeds -test.timeout 60m -seed $(SEED) -seeds 2000
-	$(RIG)/sim.test -test.run TestSeeds -test.timeout 60m -seed $(SEED) -seeds 3000
+soak: rig ## kill every role at every failpoint, stop leaders, damage logs, simulate (about an hour; KILLS=3000 SPLITS=100 DAMAGE=600 SEEDS=2000 SEED=1)
+	$(RIG)/killmatrix -millrace $(RIG)/millrace-failpoint -kills $(KILLS) -splits $(SPLITS) -damage $(DAMAGE) -seed $(SEED) -markdown $(RIG)/kills.md -json $(RIG)/kills.json
+	$(RIG)/metamorphic.test -test.run TestSeeds -test.timeout 60m -seed $(SEED) -seeds $(SEEDS)
+	$(RIG)/sim.test -test.run TestSeeds -test.timeout 60m -seed $(SEED) -seeds $(SEEDS)
+
+planted: ## apply each planted bug to a copy of the tree and run what is to find it: fails if one is not found (minutes)
+	@for p in testdata/planted/*.patch; do testdata/planted/find $$p || exit 1; done
+
+stalls: rig $(VENV)/installed ## how long ranks of a paced trainer wait while roles die: build/rig/stalls.md, .svg (about 10 minutes)
+	$(RIG)/stalls -millrace $(RIG)/millrace -python $(VENV)/bin/python -markdown $(RIG)/stalls.md -json $(RIG)/stalls.jsonl -svg $(RIG)/stalls.svg
 
 TOKENIZERS := build/tokenizers
 MEGABYTES ?= 1000

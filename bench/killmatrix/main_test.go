@@ -124,3 +124,22 @@ func TestSplit(t *testing.T) {
 		t.Errorf("%d of 6 leaders were replaced: too few to show anything", replaced)
 	}
 }
+
+// TestPlanted: the planted bugs still apply to this tree. `make planted` shows that each is found.
+func TestPlanted(t *testing.T) {
+	patches, err := filepath.Glob("../../testdata/planted/*.patch")
+	if err != nil || len(patches) < 3 {
+		t.Fatalf("%d planted bugs, %v", len(patches), err)
+	}
+	for _, patch := range patches {
+		path, err := filepath.Abs(patch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.CommandContext(t.Context(), "git", "apply", "--check", path)
+		cmd.Dir = "../.."
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", filepath.Base(patch), err, out)
+		}
+	}
+}

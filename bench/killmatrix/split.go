@@ -229,7 +229,7 @@ func (s *split) settle(ctx context.Context, r *rig.Rig, resumed <-chan struct{})
 	}
 	for begin := time.Now(); r.Leader() == successor; {
 		if _, ended := s.death(); ended {
-			return nil
+			return s.checkEpoch(ctx, r)
 		}
 		if time.Since(begin) > stopEnd {
 			return errors.New("the planner that was replaced goes on")
@@ -239,6 +239,22 @@ func (s *split) settle(ctx context.Context, r *rig.Rig, resumed <-chan struct{})
 		}
 	}
 	return nil
+}
+
+// checkEpoch checks that the planner that took over has a greater epoch than the first, whose is 1:
+// by it members tell the two apart.
+func (s *split) checkEpoch(ctx context.Context, r *rig.Rig) error {
+	for {
+		now, err := r.Status(ctx)
+		switch {
+		case err == nil && now.Epoch > 1:
+			return nil
+		case err == nil:
+			return fmt.Errorf("the planner that took over has epoch %d, as the one before it: nobody can tell them apart", now.Epoch)
+		case !pause(ctx, 50*time.Millisecond):
+			return err
+		}
+	}
 }
 
 // pause waits; it reports whether ctx goes on.

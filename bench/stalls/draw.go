@@ -30,6 +30,9 @@ func draw(w io.Writer, runs []*measured) error {
 	panels := map[key][]*measured{}
 	for _, m := range runs {
 		k := key{m.Title, m.Pace}
+		if m.Ranks != "Go" {
+			k.title += ", ranks in " + m.Ranks
+		}
 		if panels[k] == nil {
 			order = append(order, k)
 		}

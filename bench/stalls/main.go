@@ -5,7 +5,8 @@
 //	go run ./bench/stalls -millrace ./millrace -markdown stalls.md -svg stalls.svg
 //
 // Eight ranks in this process train in step, a step every -pace; 64 loaders and 4 constructors are
-// processes of their own, and start again half a second after they died. Each scenario does its harm at given steps.
+// processes of their own, and start again a tenth of a second after they died. Each scenario does its harm at given steps.
+// Ranks in Python are threads of one process.
 // What the ranks get is compared with the reference reader, as in bench/killmatrix. A step is
 // stalled if one of its ranks waits longer than a tenth of the pace.
 //
@@ -40,6 +41,9 @@ type options struct {
 	hot          bool
 	constructors int
 	steps        int64
+	slowSteps    int64  // at other paces than the shortest
+	python       string // that has the package; "": no ranks in Python
+	all          bool
 	restart      time.Duration
 	markdown     string
 	json         string
@@ -54,8 +58,11 @@ func parse(args []string) (o options, err error) {
 	f.IntVar(&o.shadows, "shadows", 0, "loaders beside them that stand by")
 	f.BoolVar(&o.hot, "hot", false, "shadows read along")
 	f.IntVar(&o.constructors, "constructors", 4, "data constructors, at most 4")
-	f.Int64Var(&o.steps, "steps", 70, "steps of a run")
-	f.DurationVar(&o.restart, "restart", 500*time.Millisecond, "time between the end of a role and its next life")
+	f.Int64Var(&o.steps, "steps", 64, "steps of a run")
+	f.Int64Var(&o.slowSteps, "slow-steps", 34, "steps of a run at another pace than the shortest")
+	f.StringVar(&o.python, "python", "", "`interpreter` that has the package millrace: some scenarios run with ranks in Python, too")
+	f.BoolVar(&o.all, "all", false, "all scenarios at all paces, with all prefetches and all ranks (an hour)")
+	f.DurationVar(&o.restart, "restart", 100*time.Millisecond, "time between the end of a role and its next life; that of millrace serve --processes by default")
 	f.StringVar(&o.markdown, "markdown", "", "write the table to this `file`")
 	f.StringVar(&o.json, "json", "", "write a line for each run to this `file`")
 	f.StringVar(&o.svg, "svg", "", "draw the waits into this `file`")
@@ -127,18 +134,12 @@ func run(ctx context.Context, o options) (err error) {
 		return err
 	}
 	r := &report{opts: o}
-	for _, s := range scenarios {
-		if !slices.Contains(o.only, s.name) {
-			continue
+	tokens := map[int64][]byte{} // of the positions at the ends of runs with ranks in Go
+	for _, x := range o.trials() {
+		if ctx.Err() != nil {
+			return ctx.Err()
 		}
-		for _, pace := range o.paces {
-			for _, prefetch := range o.prefetches {
-				if ctx.Err() != nil {
-					return ctx.Err()
-				}
-				r.add(measure(ctx, o, answer, s, pace, prefetch))
-			}
-		}
+		r.add(measure(ctx, o, answer, x, tokens))
 	}
 	return r.write()
 }

@@ -21,6 +21,7 @@ const warm = 3
 type measured struct {
 	Scenario   string    `json:"scenario"`
 	Title      string    `json:"title"`
+	Ranks      string    `json:"ranks"`
 	Pace       float64   `json:"pace_ms"`
 	Prefetch   int       `json:"prefetch"`
 	Steps      int64     `json:"steps"`
@@ -38,9 +39,13 @@ type measured struct {
 // limit is how long a run may take beside its steps.
 const limit = 3 * time.Minute
 
-// measure runs one scenario.
-func measure(ctx context.Context, o options, answer *rig.Answer, s scenario, pace time.Duration, prefetch int) *measured {
-	m := &measured{Scenario: s.name, Title: s.title, Pace: ms(pace), Prefetch: prefetch, Allowed: s.allowed}
+// measure runs one scenario. tokens has those of the ends of runs in Go: those in Python have to end
+// with the same.
+func measure(ctx context.Context, o options, answer *rig.Answer, x trial, tokens map[int64][]byte) *measured {
+	m := &measured{Scenario: x.name, Title: x.title, Ranks: "Go", Pace: ms(x.pace), Prefetch: x.prefetch, Allowed: x.allowed}
+	if x.python {
+		m.Ranks = "Python"
+	}
 	dir := filepath.Join(o.dir, "run")
 	err := os.RemoveAll(dir)
 	if err == nil {
@@ -50,22 +55,27 @@ func measure(ctx context.Context, o options, answer *rig.Answer, s scenario, pac
 		m.Error = err.Error()
 		return m
 	}
-	ctx, cancel := context.WithTimeout(ctx, limit+time.Duration(o.steps)*pace)
+	ctx, cancel := context.WithTimeout(ctx, limit+time.Duration(x.steps)*x.pace)
 	defer cancel()
 	opts := rig.Options{
-		Binary: o.binary, Dir: dir, Answer: answer, Loaders: o.loaders, Shadows: o.shadows, HotShadows: o.hot, Constructors: o.constructors, Prefetch: prefetch,
-		Env: []string{"MILLRACE_LOG_LEVEL=info", "GOMAXPROCS=4"}, Cuttable: s.cut, Delay: o.restart,
+		Binary: o.binary, Dir: dir, Answer: answer, Loaders: o.loaders, Shadows: o.shadows, HotShadows: o.hot, Constructors: o.constructors, Prefetch: x.prefetch,
+		Env: []string{"MILLRACE_LOG_LEVEL=info", "GOMAXPROCS=4"}, Cuttable: x.cut, Delay: o.restart, Standbys: x.standbys, Mirror: x.mirror,
 	}
 	var trained *rig.Trained
-	var h *harmer
+	h := &harmer{opts: o, steps: x.steps}
 	err = rig.Run(ctx, opts, func(ctx context.Context, r *rig.Rig) (err error) {
-		h = &harmer{opts: o, rig: r}
+		h.rig = r
 		watch, end := context.WithCancel(ctx)
 		h.work.Go(func() { h.watch(watch) })
-		trained, err = rig.Train(ctx, rig.Training{
-			Address: r.Address(), Answer: answer, Prefetch: prefetch, Pace: pace, Deadline: limit,
-			OnStep: func(step int64) { s.harm(h, step); h.step = step + 1 },
-		})
+		training := rig.Training{
+			Address: r.Address(), Answer: answer, Prefetch: x.prefetch, Pace: x.pace, Steps: x.steps, Deadline: limit,
+			OnStep: func(step int64) { x.harm(h, step); h.step = step + 1 },
+		}
+		if x.python {
+			trained, err = trainPython(ctx, o.python, training, tokens[x.steps])
+		} else if trained, err = rig.Train(ctx, training); err == nil {
+			tokens[x.steps] = trained.Token
+		}
 		end()
 		h.work.Wait()
 		if err != nil && ctx.Err() != nil {
@@ -77,7 +87,9 @@ func measure(ctx context.Context, o options, answer *rig.Answer, s scenario, pac
 		m.Error = err.Error()
 	}
 	m.Recoveries, m.Harms = h.recoveries, h.harms
-	m.take(trained, pace)
+	if trained != nil {
+		m.take(trained, x.pace)
+	}
 	return m
 }
 
@@ -109,10 +121,11 @@ func ms(d time.Duration) float64 {
 
 // harmer does harm to a service, and measures how long it takes to come back.
 type harmer struct {
-	opts options
-	rig  *rig.Rig
-	work sync.WaitGroup
-	step int64 // of the ranks, next
+	opts  options
+	rig   *rig.Rig
+	work  sync.WaitGroup
+	step  int64 // of the ranks, next
+	steps int64 // of the run
 
 	harms      []int64
 	mu         sync.Mutex // guards the fields below

@@ -16,8 +16,8 @@ type report struct {
 	runs []*measured
 }
 
-const header = `| scenario | step, ms | prefetch | waits, ms: p50 | p99 | max | stalled steps | back after, ms: p50 | max |
-|---|--:|--:|--:|--:|--:|--:|--:|--:|
+const header = `| scenario | ranks | step, ms | prefetch | waits, ms: p50 | p99 | max | stalled steps | back after, ms: p50 | max |
+|---|---|--:|--:|--:|--:|--:|--:|--:|--:|
 `
 
 func (r *report) add(m *measured) {
@@ -39,7 +39,7 @@ func (m *measured) row() string {
 	if m.Error != "" {
 		title += "; **" + strings.ReplaceAll(m.Error, "|", "/") + "**"
 	}
-	return fmt.Sprintf("| %s | %.0f | %d | %.1f | %.1f | %.0f | %d | %s |\n", title, m.Pace, m.Prefetch, m.P50, m.P99, m.Max, m.Stalled, back)
+	return fmt.Sprintf("| %s | %s | %.0f | %d | %.1f | %.1f | %.0f | %d | %s |\n", title, m.Ranks, m.Pace, m.Prefetch, m.P50, m.P99, m.Max, m.Stalled, back)
 }
 
 // write writes what the command line asks for.
@@ -47,7 +47,7 @@ func (r *report) write() error {
 	o := r.opts
 	return firstError(
 		to(o.markdown, func(w io.Writer) error {
-			fmt.Fprintf(w, "%d loaders, %d constructors, 8 ranks, %d steps a run, on %d cores; roles start again %v after their end.\n\n%s", o.loaders, o.constructors, o.steps, runtime.NumCPU(), o.restart, header)
+			fmt.Fprintf(w, "%d loaders and %d constructors, processes of their own; 8 ranks; %d steps a run (%d at the slower pace), on %d cores; roles start again %v after their end.\n\n%s", o.loaders, o.constructors, o.steps, o.slowSteps, runtime.NumCPU(), o.restart, header)
 			for _, m := range r.runs {
 				if _, err := io.WriteString(w, m.row()); err != nil {
 					return err

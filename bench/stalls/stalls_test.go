@@ -41,7 +41,7 @@ func TestMeasure(t *testing.T) {
 		if s.name != "calm" && s.name != "loaders-40%" {
 			continue
 		}
-		m := measure(t.Context(), o, answer, s, 20*time.Millisecond, 2)
+		m := measure(t.Context(), o, answer, trial{scenario: s, pace: 20 * time.Millisecond, prefetch: 2, steps: 45}, map[int64][]byte{})
 		if m.Error != "" || m.Steps != 45 || len(m.Longest) != 45 || m.Max <= 0 {
 			t.Errorf("%+v", m)
 		}

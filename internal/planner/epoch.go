@@ -35,34 +35,52 @@ func takeLog(ctx context.Context, opts *Options) (e earlier, err error) {
 	if opts.LogDir == "" {
 		return e, nil
 	}
-	if opts.Standby && opts.LogMirror != "" {
-		if err := opts.awaitMirror(ctx); err != nil {
-			return e, err
-		}
-	}
 	for ctx.Err() == nil {
-		e.log, e.identity, e.err = opts.resumeLog(ctx)
-		if !opts.Standby || e.log != nil || e.err != nil && !errors.Is(e.err, checkpoint.ErrInUse) {
-			break
+		again, err := e.tryTake(ctx, opts)
+		if !again || err != nil {
+			return e, err
 		}
 		select {
 		case <-time.After(standbyEvery):
 		case <-ctx.Done():
-			return e, nil
 		}
-	}
-	switch {
-	case e.log != nil:
-		e.epoch = e.log.Epoch() + 1
-		failpoint.Hit(failpoint.FenceBefore)
-		if err = e.log.Fence(e.epoch); err != nil {
-			return e, errors.Join(fmt.Errorf("raising the epoch of the log: %w", err), e.log.Close())
-		}
-		failpoint.Hit(failpoint.FenceAfter)
-	case e.err == nil:
-		e.epoch = 1 // of the log that is to begin
 	}
 	return e, nil
+}
+
+// tryTake is an attempt of takeLog; again is true while another planner has the log, or was faster
+// to take it, and this one stands by.
+func (e *earlier) tryTake(ctx context.Context, opts *Options) (again bool, err error) {
+	if opts.Standby && opts.LogMirror != "" {
+		if err := opts.awaitMirror(ctx); err != nil || ctx.Err() != nil {
+			return false, err
+		}
+	}
+	e.log, e.identity, e.err = opts.resumeLog(ctx)
+	switch {
+	case e.log == nil && opts.Standby && (e.err == nil || errors.Is(e.err, checkpoint.ErrInUse)):
+		return true, nil
+	case e.log == nil && e.err == nil:
+		e.epoch = 1 // of the log that is to begin
+	}
+	if e.log == nil {
+		return false, nil
+	}
+	e.epoch = e.log.Epoch() + 1
+	failpoint.Hit(failpoint.FenceBefore)
+	if err = e.log.Fence(e.epoch); err == nil {
+		failpoint.Hit(failpoint.FenceAfter)
+		return false, nil
+	}
+	faster := errors.Is(err, checkpoint.ErrOrder)
+	if err = errors.Join(fmt.Errorf("raising the epoch of the log: %w", err), e.log.Close()); faster && opts.Standby {
+		opts.Log.Info("another planner took over first", "err", err)
+		*e = earlier{}
+		return true, nil
+	} else if faster {
+		err = fault.As(fault.Lost, fmt.Errorf("another planner took over while this one started: %w", err))
+	}
+	return false, err
 }
 
 // resumes says whether the log has steps.
