@@ -72,10 +72,15 @@ type Options struct {
 	Token    []byte        // position to resume from; nil = the first step
 	Start    Start         // where to begin without a token
 	Prefetch int           // steps to read ahead; default 2, negative = none; at most 1024
-	Deadline time.Duration // of one batch; default 10 minutes
+	Stall    time.Duration // how long a call may wait while nothing moves anywhere in the service; default 40 s, negative: Deadline alone counts
+	Deadline time.Duration // how long a call may wait at all, as for other ranks; default 10 minutes
 	Security rpc.Security  //
 	Log      *slog.Logger  // gets what the service waits for when a call takes more than 10 s, and requests that were lost; default: slog.Default()
 }
+
+// defaultStall is above what any recovery takes, and below a minute, when people look and
+// collectives are given up.
+const defaultStall = 40 * time.Second
 
 func (o *Options) withDefaults() {
 	if o.Prefetch == 0 {
@@ -83,6 +88,12 @@ func (o *Options) withDefaults() {
 	}
 	if o.Deadline == 0 {
 		o.Deadline = 10 * time.Minute
+	}
+	if o.Stall == 0 {
+		o.Stall = defaultStall
+	}
+	if o.Stall < 0 {
+		o.Stall = o.Deadline
 	}
 	if o.Log == nil {
 		o.Log = slog.Default() // a rank that waits holds up the whole job, so it is logged by default
@@ -192,9 +203,10 @@ type Client struct {
 	next     int64        // step that Next returns
 	position atomic.Int64 // the trainer is done with all steps before it
 	carried  atomic.Int64 // the position that the last request for a step took along
-	reader   *reader      // nil if nothing is read ahead
-	acks     *acks        // beside reader
-	failed   error        // what Next returns from now on
+	progress progress
+	reader   *reader // nil if nothing is read ahead
+	acks     *acks   // beside reader
+	failed   error   // what Next returns from now on
 	closed   bool
 	spares   chan *memory // of released batches; a sync.Pool would be emptied by each collection
 }
@@ -258,13 +270,25 @@ func (c *Client) Next(ctx context.Context) (*Batch, error) {
 	return b, nil
 }
 
-func (c *Client) take(ctx context.Context) (*Batch, error) {
+func (c *Client) take(ctx context.Context) (b *Batch, err error) {
 	c.position.Store(c.next)
 	if c.reader == nil {
-		return c.fetch(ctx, c.next)
+		return c.wait(ctx, c.next, func(ctx context.Context) (*Batch, error) { return c.fetch(ctx, c.next) })
 	}
 	c.acks.notify()
-	return c.reader.take(ctx)
+	if r, ok := c.reader.ready(); ok {
+		return r.batch, r.err
+	}
+	return c.wait(ctx, c.next, c.reader.take)
+}
+
+// wait waits for a step, for as long as a call may.
+func (c *Client) wait(ctx context.Context, step int64, get func(context.Context) (*Batch, error)) (b *Batch, err error) {
+	err = c.within(ctx, fmt.Sprintf("step %d", step), func(ctx context.Context) (err error) {
+		b, err = get(ctx)
+		return err
+	})
+	return b, err
 }
 
 // At returns any step that is still served, without moving the client.
@@ -272,7 +296,7 @@ func (c *Client) At(ctx context.Context, step int64) (*Batch, error) {
 	if c.closed {
 		return nil, errClosed
 	}
-	return c.fetch(ctx, step)
+	return c.wait(ctx, step, func(ctx context.Context) (*Batch, error) { return c.fetch(ctx, step) })
 }
 
 // fetchOnce asks once, where the rank has joined.
@@ -390,23 +414,25 @@ func (c *Client) State(ctx context.Context) (token []byte, digest [32]byte, err 
 	if c.closed {
 		return nil, digest, errClosed
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.opts.Deadline)
-	defer cancel()
-	pauses := rpc.Backoff{Name: c.opts.Rank.String()}
-	for tries := 1; ; tries++ {
-		reply, err := c.state(ctx, c.next)
-		if err == nil {
-			copy(digest[:], reply.Digest)
-			return reply.Token, digest, nil
+	err = c.within(ctx, fmt.Sprintf("the state at step %d", c.next), func(ctx context.Context) error {
+		pauses := rpc.Backoff{Name: c.opts.Rank.String()}
+		for tries := 1; ; tries++ {
+			reply, err := c.state(ctx, c.next)
+			if err == nil {
+				token = reply.Token
+				copy(digest[:], reply.Digest)
+				return nil
+			}
+			if !again(ctx, err) {
+				return err
+			}
+			if tries == 1 {
+				c.opts.Log.Warn("the planner was lost, asking again", "rank", c.opts.Rank.String(), "for", "the state", "step", c.next, "err", err)
+			}
+			_ = pauses.Wait(ctx) // if ctx ends, so does the next attempt
 		}
-		if !again(ctx, err) {
-			return nil, digest, err
-		}
-		if tries == 1 {
-			c.opts.Log.Warn("the planner was lost, asking again", "rank", c.opts.Rank.String(), "for", "the state", "step", c.next, "err", err)
-		}
-		_ = pauses.Wait(ctx) // if ctx ends, so does the next attempt
-	}
+	})
+	return token, digest, err
 }
 
 // Step is the step that Next returns next.

@@ -9,7 +9,6 @@ import (
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/millrace-data/millrace/internal/fault"
-	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/rpc"
 )
 
@@ -27,6 +26,7 @@ type planners struct {
 type planner struct {
 	address string
 	conn    rpc.Conn
+	only    bool // there is no other
 }
 
 func dialPlanners(list string, sec rpc.Security) (*planners, error) {
@@ -40,7 +40,7 @@ func dialPlanners(list string, sec rpc.Security) (*planners, error) {
 		if err != nil {
 			return nil, errors.Join(err, p.close())
 		}
-		p.list = append(p.list, planner{a, conn})
+		p.list = append(p.list, planner{a, conn, len(addresses) == 1})
 	}
 	return p, nil
 }
@@ -55,17 +55,11 @@ func (p *planners) close() error {
 
 // ask calls the planner that answered last and, as long as what it is asked is lost, the others
 // in turn, each once.
-func (p *planners) ask(ctx context.Context, call func(pb.PlannerClient) error) (err error) {
+func (p *planners) ask(ctx context.Context, call func(planner) error) (err error) {
 	for range p.list {
 		at := p.at.Load()
 		x := p.list[int(at)%len(p.list)]
-		if len(p.list) > 1 {
-			err = x.reach(ctx)
-		}
-		if err == nil {
-			err = rpc.FromStatus(call(pb.NewPlannerClient(x.conn)))
-		}
-		if err == nil || fault.ClassOf(err) != fault.Lost || ctx.Err() != nil {
+		if err = call(x); err == nil || fault.ClassOf(err) != fault.Lost || ctx.Err() != nil {
 			return err
 		}
 		p.at.CompareAndSwap(at, at+1)
@@ -76,8 +70,11 @@ func (p *planners) ask(ctx context.Context, call func(pb.PlannerClient) error) (
 // now is the planner that answered last.
 func (p *planners) now() planner { return p.list[int(p.at.Load())%len(p.list)] }
 
-// reach waits until there is a connection.
-func (x *planner) reach(ctx context.Context) error {
+// reach waits until there is a connection, if another planner could be asked in place of this one.
+func (x planner) reach(ctx context.Context) error {
+	if x.only {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	x.conn.Connect()

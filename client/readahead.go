@@ -6,9 +6,10 @@ import "context"
 const maxPrefetch = 1024
 
 // reader keeps steps ready for Next. Its goroutine asks for one after the other, and may wait
-// for one that the service plans once the trainer is done with an earlier one: acks say so.
+// for one that the service plans once the trainer is done with an earlier one: acks say so. It
+// asks for as long as it takes: only the trainer's own wait has limits.
 type reader struct {
-	ready   chan result
+	steps   chan result
 	stop    context.CancelFunc
 	stopped chan struct{}
 }
@@ -21,7 +22,7 @@ type result struct {
 // readAhead starts a reader that keeps depth steps ready.
 func (c *Client) readAhead(depth int) *reader {
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &reader{ready: make(chan result, depth), stop: cancel, stopped: make(chan struct{})}
+	r := &reader{steps: make(chan result, depth), stop: cancel, stopped: make(chan struct{})}
 	go r.run(ctx, c, c.next)
 	return r
 }
@@ -31,7 +32,7 @@ func (r *reader) run(ctx context.Context, c *Client, step int64) {
 	for ; ; step++ {
 		b, err := c.fetch(ctx, step)
 		select {
-		case r.ready <- result{b, err}:
+		case r.steps <- result{b, err}:
 		case <-ctx.Done():
 			return
 		}
@@ -41,10 +42,20 @@ func (r *reader) run(ctx context.Context, c *Client, step int64) {
 	}
 }
 
+// ready is the next step, if it is there.
+func (r *reader) ready() (next result, ok bool) {
+	select {
+	case next = <-r.steps:
+		return next, true
+	default:
+		return next, false
+	}
+}
+
 // take waits for the next step.
 func (r *reader) take(ctx context.Context) (*Batch, error) {
 	select {
-	case next := <-r.ready:
+	case next := <-r.steps:
 		return next.batch, next.err
 	case <-ctx.Done():
 		return nil, ctx.Err()

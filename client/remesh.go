@@ -37,19 +37,19 @@ func (c *Client) Remesh(ctx context.Context, mesh Mesh, rank Rank, step int64) e
 	}
 	c.halt()
 	c.failed = fault.Lostf("%s is between two meshes: call Remesh again", c.opts.Rank)
-	ctx, cancel := context.WithTimeout(ctx, c.opts.Deadline)
-	defer cancel()
 	defer c.logWait(ctx, "to join another mesh")()
 	was := c.opts.Rank
-	for pauses := (rpc.Backoff{Name: was.String()}); ; {
-		err := c.remesh(ctx, change, mesh, rank, step)
-		if err == nil {
-			break
+	err = c.within(ctx, "its place in another mesh", func(ctx context.Context) error {
+		for pauses := (rpc.Backoff{Name: was.String()}); ; {
+			err := c.remesh(ctx, change, mesh, rank, step)
+			if err == nil || !again(ctx, err) {
+				return err
+			}
+			_ = pauses.Wait(ctx) // if ctx ends, so does the next attempt
 		}
-		if !again(ctx, err) {
-			return fault.As(fault.ClassOf(err), fmt.Errorf("%s going on from step %d as %s: %w", was, step, rank, err))
-		}
-		_ = pauses.Wait(ctx) // if ctx ends, so does the next attempt
+	})
+	if err != nil {
+		return fault.As(fault.ClassOf(err), fmt.Errorf("%s going on from step %d as %s: %w", was, step, rank, err))
 	}
 	c.failed = nil
 	c.next = step

@@ -122,15 +122,17 @@ func (s *session) close() error {
 
 // join joins for the first time and returns the step that the rank begins with.
 func (c *Client) join(ctx context.Context) (int64, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.opts.Deadline)
-	defer cancel()
 	defer c.logWait(ctx, "to join")()
 	start, err := c.opts.Start.wire()
 	if err != nil {
 		return 0, err
 	}
 	req := &pb.JoinRequest{Identity: c.opts.Identity, Token: c.opts.Token, Start: start, Protocol: rpc.Oldest, Newest: rpc.Protocol}
-	reply, err := c.joinAny(ctx, req)
+	var reply *pb.JoinReply
+	err = c.within(ctx, "its place in the job", func(ctx context.Context) (err error) {
+		reply, err = c.joinAny(ctx, req)
+		return err
+	})
 	if err != nil {
 		return 0, err
 	}
@@ -184,7 +186,7 @@ func (c *Client) askToJoin(ctx context.Context, req *pb.JoinRequest, opts ...grp
 // askPlanner asks the planners in turn. call says what is known of their epochs, and returns that
 // of the planner that answered: an answer of one whose epoch is over is refused, as if it was lost.
 func (c *Client) askPlanner(ctx context.Context, call func(planner pb.PlannerClient, epoch uint64, refused uint32) (uint64, error)) error {
-	return c.planners.ask(ctx, func(planner pb.PlannerClient) error {
+	return c.ask(ctx, func(planner pb.PlannerClient) error {
 		epoch, refused, told := c.session.epochs.Tell()
 		epoch, err := call(planner, epoch, refused)
 		if err == nil {
@@ -198,8 +200,12 @@ func (c *Client) askPlanner(ctx context.Context, call func(planner pb.PlannerCli
 }
 
 // joinTime is how long the first attempt to join again may take; each further one may take that
-// much more. A planner that is there answers in less, unless it waits for others.
-const joinTime = 10 * time.Second
+// much more, up to mostJoinTimes of it. A planner that is there answers in less, unless it waits
+// for others.
+const (
+	joinTime      = 10 * time.Second
+	mostJoinTimes = 6
+)
 
 // rejoin joins again at a position of the trainer after its constructor was lost: the planner
 // knows the constructor that serves the rank now. old is the join that was lost; another
@@ -214,7 +220,7 @@ func (c *Client) rejoin(ctx context.Context, old *joined, step int64, attempt in
 	if c.session.now() != old {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(attempt)*joinTime)
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(min(attempt, mostJoinTimes))*joinTime)
 	defer cancel()
 	c.session.joining()
 	reply, err := c.joinAt(ctx, old, step)
@@ -272,23 +278,24 @@ func (c *Client) state(ctx context.Context, step int64) (*pb.StateReply, error) 
 // connection that broke while its constructor is still there.
 const rejoinAfter = 2
 
-// fetch asks for a step until it comes or the deadline passes: asking twice gives the
-// same bytes.
+// fetch asks for a step until it comes or ctx ends: asking twice gives the same bytes.
 func (c *Client) fetch(ctx context.Context, step int64) (*Batch, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.opts.Deadline)
-	defer cancel()
+	ctx = rpc.Telling(ctx, func(address string, w *pb.Waiting) { c.progress.hear("the constructor at "+address, w) })
 	begin, pauses := time.Now(), rpc.Backoff{Name: c.opts.Rank.String()}
 	var lost error // of the attempt before, which names the cause where an expired deadline does not
 	for losses := 0; ; {
 		at := c.session.now()
 		b, err := c.fetchOnce(ctx, at, step)
 		if err == nil || errors.Is(err, io.EOF) {
+			c.progress.move()
 			return b, err
 		}
 		if rpc.JoinedSince(err) && c.session.doubtful() {
 			err = fault.As(fault.Lost, err) // the other client may be this one
 		}
-		losses++
+		if losses++; again(ctx, err) {
+			c.progress.lost("the constructor at "+at.reply.Constructor, err)
+		}
 		_, silent := rpc.Silent(err)
 		if stale := silent || rpc.JoinAgain(err) || rpc.JoinedSince(err); (stale || losses >= rejoinAfter) && again(ctx, err) {
 			if err = c.rejoin(ctx, at, c.position.Load(), losses); err == nil {

@@ -129,7 +129,7 @@ var errStopped = fault.Lostf("the service is shutting down")
 func (c *Constructor) talk(ctx context.Context, address string) error {
 	role := rpc.Role{
 		Kind: "constructor", ID: c.opts.ID, Address: address, Callers: "trainers",
-		Planner: c.opts.Planner, Patience: c.opts.Patience, Security: c.opts.Security, Epochs: &c.epochs, Log: c.opts.Log,
+		Planner: c.opts.Planner, Patience: c.opts.Patience, Security: c.opts.Security, Epochs: &c.epochs, Log: c.opts.Log, Alone: c.steps.Alone,
 	}
 	hello := func(epoch uint64) *pb.ConstructorReport {
 		held := c.steps.Held()
@@ -175,6 +175,8 @@ func (c *Constructor) take(s *session, order *pb.ConstructorOrder) error {
 		c.steps.Enter(o.Entered)
 	case *pb.ConstructorOrder_Admit:
 		return s.Send(&pb.ConstructorReport{Report: &pb.ConstructorReport_Admitted{Admitted: c.steps.Admit(o.Admit)}})
+	case *pb.ConstructorOrder_Waiting:
+		c.steps.PlannerAwaits(o.Waiting)
 	case *pb.ConstructorOrder_Failure:
 		c.steps.Fail(rpc.Final(rpc.FromFailure(o.Failure)))
 	}
@@ -240,7 +242,7 @@ func (c *Constructor) build(ctx context.Context, p *pb.StepPlan) error {
 	begin := time.Now()
 	fetch, cancel := context.WithTimeout(ctx, c.opts.Deadline)
 	defer cancel()
-	fetch = rpc.Telling(fetch, func(address, reason string) { c.steps.Awaits(p, address, reason) })
+	fetch = rpc.Telling(fetch, func(address string, w *pb.Waiting) { c.steps.Awaits(p, address, w) })
 	s, err := c.fetch(fetch, p)
 	c.steps.Fetched(time.Since(begin))
 	if err == nil && s.undecoded > 0 {

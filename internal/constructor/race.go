@@ -24,6 +24,7 @@ const maxAttempts = 3
 type race struct {
 	c       *Constructor
 	blocks  []wanted
+	begun   time.Time
 	view    *view           // of the last attempt
 	skip    map[string]bool // addresses that were asked
 	running map[*attempt]bool
@@ -49,7 +50,7 @@ func (c *Constructor) fetchFrom(ctx context.Context, blocks []wanted) ([]samples
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // of all attempts but the one that was first
 	begin := time.Now()
-	r := &race{c: c, blocks: blocks, skip: map[string]bool{}, running: map[*attempt]bool{}, ended: make(chan *attempt, maxAttempts), pauses: rpc.Backoff{Name: c.opts.ID}}
+	r := &race{c: c, begun: begin, blocks: blocks, skip: map[string]bool{}, running: map[*attempt]bool{}, ended: make(chan *attempt, maxAttempts), pauses: rpc.Backoff{Name: c.opts.ID}}
 	won, err := r.run(ctx)
 	if err != nil {
 		return nil, fault.As(fault.ClassOf(err), fmt.Errorf("fetching samples of source %d, block %d from loader %s: %w",
@@ -106,6 +107,7 @@ func (r *race) run(ctx context.Context) (*attempt, error) {
 			}
 			r.c.peers.failed(a)
 			r.err, pause = a.err, r.lost(a)
+			rpc.Tell(ctx, a.String(), &pb.Waiting{Reason: "is lost: " + a.err.Error(), IdleMs: uint64(time.Since(r.begun).Milliseconds())})
 		case <-late.C:
 			r.hedge(ctx, v)
 		case <-pause:

@@ -121,6 +121,7 @@ func (p *Planner) take(in input) {
 	case occurred:
 		if _, ticks := in.Event.(control.Tick); ticks {
 			p.listen(time.Since(clock))
+			p.lookAround(time.Since(clock))
 		}
 		if err := logLost(in.Event); err != nil {
 			p.take(deposed{err})

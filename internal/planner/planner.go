@@ -104,6 +104,7 @@ type Planner struct {
 	over      chan struct{} // closed when the loop takes nothing any more
 	done      chan struct{} // closed when nothing is done any more
 	busy      busy
+	words     words
 	log       *logWriter
 	inbox     chan input
 

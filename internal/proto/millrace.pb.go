@@ -139,7 +139,7 @@ func (x *Frame) GetWaiting() *Waiting {
 	return nil
 }
 
-// Waiting is sent about once a second on a call that has no answer yet, so that the caller
+// Waiting is sent five times to once a second on a call that has no answer yet, so that the caller
 // can tell a peer that waits from one that is stopped or cut off. It is sent to those who
 // asked for it, and to no others. The headers of every answer say that it would be sent.
 type Waiting struct {

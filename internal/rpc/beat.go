@@ -21,8 +21,12 @@ const (
 	silentRounds = 5
 )
 
-// Beat sends beat whenever nothing else was sent for a while, until ctx ends or sending fails.
+// Beat sends beat at once, so that the other side expects more, and whenever nothing else was sent
+// for a while, until ctx ends or sending fails.
 func (s *Sender[M]) Beat(ctx context.Context, beat M) error {
+	if err := s.Send(beat); err != nil {
+		return err
+	}
 	ticks := time.NewTicker(beatEvery)
 	defer ticks.Stop()
 	for before := s.count.Load(); ; before = s.count.Load() {
@@ -68,8 +72,8 @@ func isBeat(m any) bool {
 // itself. It is safe for concurrent use.
 type Attention struct {
 	every  time.Duration
-	limit  int32
-	silent func()
+	limit  atomic.Int32
+	silent func(rounds int)
 	missed atomic.Int32
 	most   atomic.Int32 // missed in a row so far
 	over   atomic.Bool
@@ -78,9 +82,10 @@ type Attention struct {
 	timer *time.Timer
 }
 
-// Attend calls silent, once, after limit rounds in a row without Heard.
-func Attend(every time.Duration, limit int, silent func()) *Attention {
-	a := &Attention{every: every, limit: int32(limit), silent: silent}
+// Attend calls silent, once, after limit rounds in a row without Heard, with how many that were.
+func Attend(every time.Duration, limit int, silent func(rounds int)) *Attention {
+	a := &Attention{every: every, silent: silent}
+	a.Allow(limit)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.timer = time.AfterFunc(every, a.round)
@@ -89,6 +94,9 @@ func Attend(every time.Duration, limit int, silent func()) *Attention {
 
 // Heard notes that the peer said something, and ends a pause.
 func (a *Attention) Heard() { a.missed.Store(0) }
+
+// Allow sets the limit.
+func (a *Attention) Allow(limit int) { a.limit.Store(int32(limit)) }
 
 // Pause lets rounds pass until Heard: nobody listens.
 func (a *Attention) Pause() { a.missed.Store(math.MinInt32) }
@@ -107,8 +115,8 @@ func (a *Attention) round() {
 	}
 	missed := a.missed.Add(1)
 	a.most.Store(max(a.most.Load(), missed))
-	if missed >= a.limit {
-		a.silent()
+	if missed >= a.limit.Load() {
+		a.silent(int(missed))
 		return
 	}
 	a.mu.Lock()

@@ -103,10 +103,10 @@ func ReceiveBody(stream grpc.ServerStreamingClient[pb.Frame], header sized, buf 
 // why is the error of a stream that broke, with what the server said last that it waits for.
 func (in *incoming) why(err error) error {
 	s, ok := status.FromError(err)
-	if _, silent := Silent(err); in.reason == "" || in.header != nil || !ok || silent {
+	if _, silent := Silent(err); in.waiting.GetReason() == "" || in.header != nil || !ok || silent {
 		return err
 	}
-	return status.Errorf(s.Code(), "%s; the server waited for this: %s", s.Message(), in.reason)
+	return status.Errorf(s.Code(), "%s; the server waited for this: %s", s.Message(), in.waiting.Reason)
 }
 
 // Alignment of bodies and of the tensors in them, in bytes: a cache line, and

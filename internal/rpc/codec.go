@@ -76,12 +76,12 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 // incoming receives the Frames of one stream. Each body is copied once, from the
 // transport's buffers to the end of what came before it.
 type incoming struct {
-	header []byte                              // nil until the first frame is there
-	buf    []byte                              // the caller's memory; used if the body fits
-	body   []byte                              // what was received so far
-	size   uint64                              // what the header announced
-	reason string                              // what the server said last that it waits for
-	open   func(header []byte) (uint64, error) // reads the header, returns the size
+	header  []byte                              // nil until the first frame is there
+	buf     []byte                              // the caller's memory; used if the body fits
+	body    []byte                              // what was received so far
+	size    uint64                              // what the header announced
+	waiting *pb.Waiting                         // what the server said last that it waits for; nil: nothing
+	open    func(header []byte) (uint64, error) // reads the header, returns the size
 }
 
 func (in *incoming) read(data mem.BufferSlice) error {
@@ -139,7 +139,7 @@ func (in *incoming) readWaiting(r *mem.Reader, size int) error {
 	if err := proto.Unmarshal(raw, waiting); err != nil {
 		return fmt.Errorf("decoding what a server waits for: %w", err)
 	}
-	in.reason = waiting.Reason
+	in.waiting = waiting
 	return nil
 }
 

@@ -67,7 +67,7 @@ func (s *Session[Q, R]) Each(ctx context.Context, take func(*R) error) error {
 	var silence time.Duration // that is too long
 	attend := func(rounds int) {
 		silence = time.Duration(rounds) * listenEvery
-		attention = Attend(listenEvery, rounds, func() { quiet.Store(true); s.cut() })
+		attention = Attend(listenEvery, rounds, func(int) { quiet.Store(true); s.cut() })
 	}
 	if len(s.talk.planners) > 1 {
 		attend(answerRounds)

@@ -31,7 +31,7 @@ const (
 )
 
 // Role is a role that talks to the planner for as long as it lives. All fields but Patience
-// are required.
+// and Alone are required.
 type Role struct {
 	Kind     string        // loader or constructor, in messages
 	ID       string        // unique in the job
@@ -42,6 +42,7 @@ type Role struct {
 	Security Security
 	Epochs   *Epochs // of the process: it may hear of planners from others, too
 	Log      *slog.Logger
+	Alone    func(why error) // called each time that no planner answers; may be nil
 }
 
 // Open opens a stream with the planner: a method of pb.PlannerClient.
@@ -163,6 +164,9 @@ func (t *talk) check(epoch uint64) error {
 func (t *talk) wait(ctx context.Context, err error) error {
 	t.next++
 	r := t.role
+	if r.Alone != nil {
+		r.Alone(err)
+	}
 	alone := time.Since(t.since)
 	if r.Patience > 0 && alone >= r.Patience {
 		return fault.As(fault.Lost, fault.Lostf("%s %s was without a planner for %.0f s, the limit that it was given: %w", r.Kind, r.ID, alone.Seconds(), err))

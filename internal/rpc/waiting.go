@@ -18,18 +18,33 @@ import (
 )
 
 // A call for data may have no answer for long, and be in order. So a server that has nothing
-// to send yet says so about once a second, with what it waits for itself, and a caller that
-// hears nothing at all for three seconds takes the server for stopped, or cut off, and gives
-// the attempt up. It is tried again, there or elsewhere: that is for whoever called.
+// to send yet says so, with what it waits for itself: five times a second at first and less and
+// less often, down to once a second. A caller that hears nothing at all for as long as three of
+// those takes the server for stopped, or cut off, and gives the attempt up. It is tried again,
+// there or elsewhere: that is for whoever called.
 
 const (
-	// waitingEvery is the time between two frames that say Waiting.
-	waitingEvery = time.Second
-	// quietRounds, of waitingEvery each, is how long a caller waits for a frame. A link too
-	// slow for a whole frame in that time gets longer at the next attempt, up to mostRounds.
+	// waitingEvery is the time between two frames that say Waiting, and waitingMost what
+	// it grows to: a tenth of how long the call has waited.
+	waitingEvery = 200 * time.Millisecond
+	waitingMost  = time.Second
+	waitingShare = 10
+	// quietRounds, of waitingEvery each, is how long a caller waits for a frame at first. A link
+	// too slow for a whole frame in that time gets longer at the next attempt, up to mostRounds.
 	quietRounds = 3
-	mostRounds  = 12
+	mostRounds  = 60
 )
+
+// pauseAfter is the time between two frames on a call that has waited for some time.
+func pauseAfter(waited time.Duration) time.Duration {
+	return min(max(waited/waitingShare, waitingEvery), waitingMost)
+}
+
+// roundsAfter is how many rounds without a frame are too many on a call that has waited for
+// some time, if limit are at its beginning.
+func roundsAfter(limit int, waited time.Duration) int {
+	return limit * int(pauseAfter(waited)/waitingEvery)
+}
 
 // waitsKey is the header of answers of servers that say Waiting: of others no caller expects it.
 const waitsKey = "millrace-waits"
@@ -38,24 +53,43 @@ var waitsHeader = metadata.Pairs(waitsKey, "1")
 
 // Hold calls wait, which finds the answer to a call, and tells a caller that hears, as long as
 // that takes, what reason says. An answer that is there at once costs a header.
-func Hold(stream grpc.ServerStream, hears bool, reason func() string, wait func() error) error {
+func Hold(stream grpc.ServerStream, hears bool, reason func() *pb.Waiting, wait func() error) error {
 	if !hears {
 		return wait()
 	}
 	if err := stream.SetHeader(waitsHeader); err != nil {
 		return err
 	}
-	h := &hold{stream: stream, reason: reason}
+	h := &hold{say: func() error { return stream.SendMsg(&pb.Frame{Waiting: reason()}) }}
 	h.begin()
 	defer h.end()
 	return wait()
 }
 
+// Saying is Hold for a call within a process: it tells whoever Telling made ctx for, as if
+// address had said it, until end is called.
+func Saying(ctx context.Context, address string, reason func() *pb.Waiting) (end func()) {
+	tell, _ := ctx.Value(tellKey{}).(func(string, *pb.Waiting))
+	if tell == nil {
+		return func() {}
+	}
+	h := &hold{say: func() error { tell(address, reason()); return nil }}
+	h.begin()
+	return h.end
+}
+
+// Tell tells whoever Telling made ctx for, as if address had said it.
+func Tell(ctx context.Context, address string, w *pb.Waiting) {
+	if tell, _ := ctx.Value(tellKey{}).(func(string, *pb.Waiting)); tell != nil {
+		tell(address, w)
+	}
+}
+
 // hold says Waiting until it ends. A stream takes one message at a time: end waits for the
 // one under way.
 type hold struct {
-	stream grpc.ServerStream
-	reason func() string
+	say   func() error
+	since time.Time
 
 	mu    sync.Mutex // held while it says so
 	over  bool
@@ -65,7 +99,8 @@ type hold struct {
 func (h *hold) begin() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.timer = time.AfterFunc(waitingEvery, h.say)
+	h.since = time.Now()
+	h.timer = time.AfterFunc(waitingEvery, h.again)
 }
 
 func (h *hold) end() {
@@ -75,14 +110,13 @@ func (h *hold) end() {
 	h.timer.Stop()
 }
 
-func (h *hold) say() {
-	reason := h.reason()
+func (h *hold) again() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.over || h.stream.SendMsg(&pb.Frame{Waiting: &pb.Waiting{Reason: reason}}) != nil {
+	if h.over || h.say() != nil {
 		return // the call's own context tells that its stream broke
 	}
-	h.timer.Reset(waitingEvery)
+	h.timer.Reset(pauseAfter(time.Since(h.since)))
 }
 
 // listener watches the calls for data of one connection.
@@ -105,13 +139,12 @@ func (l *listener) stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc
 		cancel(nil)
 		return nil, err
 	}
-	h := &heardStream{ClientStream: stream, ctx: ctx, cancel: cancel, listener: l}
-	h.tell, _ = ctx.Value(tellKey{}).(func(address, reason string))
+	h := &heardStream{ClientStream: stream, ctx: ctx, cancel: cancel, listener: l, since: time.Now(), limit: l.limit()}
+	h.tell, _ = ctx.Value(tellKey{}).(func(string, *pb.Waiting))
 	if l.waits.Load() {
-		limit := l.limit()
-		h.attention = Attend(waitingEvery, limit, func() {
-			l.rounds.Store(int32(min(2*limit, mostRounds)))
-			cancel(&silentError{l.address, limit})
+		h.attention = Attend(waitingEvery, h.limit, func(rounds int) {
+			l.rounds.Store(int32(min(2*h.limit, mostRounds)))
+			cancel(&silentError{l.address, time.Duration(rounds) * waitingEvery})
 		})
 	}
 	return h, nil
@@ -125,14 +158,16 @@ type heardStream struct {
 	listener  *listener
 	attention *Attention // nil: of a server that does not say Waiting, as far as is known
 	begun     bool
-	tell      func(address, reason string) // may be nil
+	since     time.Time
+	limit     int                                 // of rounds without a frame, at the beginning
+	tell      func(address string, _ *pb.Waiting) // may be nil
 }
 
 type tellKey struct{}
 
 // Telling returns a context for calls for data: tell is called with what a server says that it
-// waits for, and its address.
-func Telling(ctx context.Context, tell func(address, reason string)) context.Context {
+// waits for, and its address. It may be called by several goroutines, and keeps what it gets.
+func Telling(ctx context.Context, tell func(address string, w *pb.Waiting)) context.Context {
 	return context.WithValue(ctx, tellKey{}, tell)
 }
 
@@ -141,6 +176,7 @@ func (h *heardStream) RecvMsg(m any) error {
 	err := h.ClientStream.RecvMsg(m)
 	if h.attention != nil {
 		h.attention.Heard()
+		h.attention.Allow(roundsAfter(h.limit, time.Since(h.since)))
 	}
 	if err == nil && !h.begun {
 		h.begun = true
@@ -151,8 +187,8 @@ func (h *heardStream) RecvMsg(m any) error {
 	if err != nil {
 		return h.end(err)
 	}
-	if in, ok := m.(*incoming); ok && in.reason != "" && in.header == nil && h.tell != nil {
-		h.tell(h.listener.address, in.reason)
+	if in, ok := m.(*incoming); ok && in.waiting != nil && in.header == nil && h.tell != nil {
+		h.tell(h.listener.address, in.waiting)
 	}
 	return nil
 }
@@ -177,11 +213,11 @@ func (h *heardStream) end(err error) error {
 // other errors of calls are.
 type silentError struct {
 	address string
-	seconds int
+	silence time.Duration
 }
 
 func (e *silentError) Error() string {
-	return fmt.Sprintf("%s has said nothing for %d s: it is stopped, or the network between does not carry what it says", e.address, e.seconds)
+	return fmt.Sprintf("%s has said nothing for %v: it is stopped, or the network between does not carry what it says", e.address, e.silence)
 }
 
 // GRPCStatus makes it an error of a server that is not there.

@@ -23,7 +23,7 @@ type waiter struct {
 }
 
 func (w *waiter) Fetch(req *pb.FetchRequest, stream grpc.ServerStreamingServer[pb.Frame]) error {
-	err := Hold(stream, req.Hears && !w.old, func() string { return "is at block 7" }, func() error {
+	err := Hold(stream, req.Hears && !w.old, func() *pb.Waiting { return &pb.Waiting{Reason: "is at block 7"} }, func() error {
 		select {
 		case <-w.answer:
 			return nil
@@ -105,7 +105,7 @@ func TestWaiting(t *testing.T) {
 		t.Fatal(body, err)
 	}
 	var told atomic.Pointer[string]
-	ctx := Telling(t.Context(), func(address, reason string) { told.Store(&reason) })
+	ctx := Telling(t.Context(), func(address string, w *pb.Waiting) { told.Store(&w.Reason) })
 	let((quietRounds + 1) * waitingEvery)
 	if body, err := ask(ctx, c, true); err != nil || body != "abc" {
 		t.Errorf("an answer that takes long: %q, %v", body, err)
@@ -166,7 +166,7 @@ func TestSilentServer(t *testing.T) {
 func TestAttention(t *testing.T) {
 	t.Parallel()
 	fell := make(chan time.Time, 1)
-	a := Attend(20*time.Millisecond, 5, func() { fell <- time.Now() })
+	a := Attend(20*time.Millisecond, 5, func(int) { fell <- time.Now() })
 	defer a.End()
 	for range 30 {
 		time.Sleep(10 * time.Millisecond)
@@ -184,7 +184,7 @@ func TestAttention(t *testing.T) {
 	if at := <-fell; at.Sub(spoke) < 80*time.Millisecond {
 		t.Errorf("silent after %v", at.Sub(spoke))
 	}
-	over := Attend(time.Millisecond, 1, func() { t.Error("it ended") })
+	over := Attend(time.Millisecond, 1, func(int) { t.Error("it ended") })
 	over.End()
 	time.Sleep(10 * time.Millisecond)
 }

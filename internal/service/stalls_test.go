@@ -18,6 +18,7 @@ import (
 	"github.com/millrace-data/millrace/internal/rpc"
 	"github.com/millrace-data/millrace/internal/service"
 	"github.com/millrace-data/millrace/internal/sourceloader"
+	"github.com/millrace-data/millrace/internal/sourceloader/store"
 	"github.com/millrace-data/millrace/internal/trainer"
 )
 
@@ -36,10 +37,16 @@ type proxied struct {
 	stop         context.CancelFunc
 	loaders      int
 	constructors int
+	store        store.Store // of the loaders; nil: their own
 }
 
 // startProxied starts a service that ends with the test.
 func startProxied(t *testing.T, dir string, r recipe, loaders, constructors int) *proxied {
+	return startProxiedOn(t, dir, r, loaders, constructors, nil)
+}
+
+// startProxiedOn is startProxied with loaders that read from a store of the test.
+func startProxiedOn(t *testing.T, dir string, r recipe, loaders, constructors int, from store.Store) *proxied {
 	t.Helper()
 	key := filepath.Join(t.TempDir(), "key")
 	if err := os.WriteFile(key, []byte(strings.Repeat("k", 43)), 0o600); err != nil {
@@ -47,7 +54,7 @@ func startProxied(t *testing.T, dir string, r recipe, loaders, constructors int)
 	}
 	s := &proxied{
 		security: rpc.Security{AccessKeyFile: key}, data: map[string]*faultproxy.Proxy{}, session: map[string]*faultproxy.Proxy{},
-		loaders: loaders, constructors: constructors,
+		loaders: loaders, constructors: constructors, store: from,
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	s.stop = stop
@@ -81,7 +88,7 @@ func startProxied(t *testing.T, dir string, r recipe, loaders, constructors int)
 	}
 	for i := range loaders {
 		s.keep(t, ctx, fmt.Sprintf("loader-%d", i), func(ctx context.Context, id, planner, address, advertise string) error {
-			return sourceloader.Run(ctx, sourceloader.Options{ID: id, Planner: planner, Address: address, Advertise: advertise, Security: s.security})
+			return sourceloader.Run(ctx, sourceloader.Options{ID: id, Planner: planner, Address: address, Advertise: advertise, Security: s.security, Store: s.store})
 		})
 	}
 	for i := range constructors {

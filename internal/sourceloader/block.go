@@ -275,6 +275,7 @@ func (r *reading) finish(seq int64, bans Bans) *Block {
 
 func (r *reading) record(rec *format.Record) error {
 	r.count(rec)
+	r.window.worked()
 	outcome, err := r.worker.Apply(rec, r.sample)
 	if err != nil {
 		return r.bad(rec, err)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/samples"
@@ -44,6 +45,7 @@ type cache struct {
 	window int64 // see windowOf
 	disk   *spill.Disk
 	read   func(context.Context, *window) (content, error) // the window's block
+	work   atomic.Uint64                                   // records that were read
 	left   *sync.Cond                                      // of mu: a block that was leaving has arrived
 
 	mu      sync.Mutex // guards the fields below, never held during a read or a write
@@ -75,6 +77,7 @@ type entry struct {
 	fetches int                     // while it is read: constructors that wait for it
 	stop    context.CancelCauseFunc // ends the reading
 	file    atomic.Pointer[string]  // that is being read
+	begun   time.Time               // to be read
 }
 
 // inMemory says whether a block is in memory, to stay there.
@@ -125,7 +128,7 @@ func (c *cache) get(ctx context.Context, r request) (content, error) {
 	e, ok := c.entries[r.id]
 	var life context.Context
 	if !ok {
-		e = &entry{done: make(chan struct{})}
+		e = &entry{done: make(chan struct{}), begun: time.Now()}
 		life, e.stop = context.WithCancelCause(c.base)
 		c.entries[r.id] = e
 	}
@@ -187,25 +190,6 @@ func (c *cache) fill(ctx context.Context, id blockID, e *entry) (content, error)
 	}
 	c.shrink(id)
 	return held, nil
-}
-
-// reads is the file that is being read for a block; "" if none is.
-func (c *cache) reads(id blockID) string {
-	c.mu.Lock()
-	e := c.entries[id]
-	c.mu.Unlock()
-	if e == nil {
-		return ""
-	}
-	select {
-	case <-e.done:
-		return ""
-	default:
-	}
-	if file := e.file.Load(); file != nil {
-		return *file
-	}
-	return ""
 }
 
 // count counts more bytes of blocks that are being read, or fewer.

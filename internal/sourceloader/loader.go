@@ -68,6 +68,7 @@ func (o *Options) withDefaults() {
 type Loader struct {
 	pb.UnimplementedLoaderServer
 	opts       Options
+	address    string // where others reach it
 	store      *store.Metered
 	tokenizers *transform.Tokenizers
 	queue      *queue
@@ -116,7 +117,7 @@ func Run(ctx context.Context, opts Options) error {
 	defer l.close()
 	defer context.AfterFunc(ctx, l.leave)()
 	return rpc.Run(ctx, opts.Address, opts.Advertise, opts.Security.Of(opts.Planner), rpc.MaxFetch, register, func(ctx context.Context, address string) error {
-		l.opts.ID = cmp.Or(l.opts.ID, address)
+		l.opts.ID, l.address = cmp.Or(l.opts.ID, address), address
 		defer l.opts.Exchange.Offer(address, l)()
 		return l.talk(ctx, address)
 	})
@@ -365,7 +366,7 @@ func (l *Loader) reportUsage(ctx context.Context) error {
 			HeldBytes: uint64(held), BudgetBytes: uint64(l.cache.budget),
 			ReadBytes: uint64(l.store.Meter().Bytes), BlocksRead: blocks, BlocksReread: rereads,
 			DiskBytes: uint64(onDisk), DiskBudgetBytes: uint64(limit), DiskProblem: problem,
-			StaleRefused: l.epochs.Refused(),
+			StaleRefused: l.epochs.Refused(), Progress: l.progress(), Reading: l.cache.longest(),
 		}
 		if err := l.send(&pb.LoaderReport{Report: &pb.LoaderReport_Usage{Usage: usage}}); err != nil {
 			return nil // the session's reader says why
@@ -381,8 +382,7 @@ func (l *Loader) Fetch(req *pb.FetchRequest, stream grpc.ServerStreamingServer[p
 	}
 	a.sets = slices.Grow(a.sets[:0], len(req.Blocks))[:len(req.Blocks)]
 	var at atomic.Int64
-	reason := func() string { return l.waits(req, at.Load()) }
-	err := rpc.Hold(stream, req.Hears, reason, func() (err error) {
+	err := rpc.Hold(stream, req.Hears, l.waiting(req, &at), func() (err error) {
 		if err = l.gather(stream.Context(), req, a.sets, &at); err == nil {
 			a.body, err = samples.EncodeInto(a.body, a.sets)
 		}
@@ -408,31 +408,12 @@ type answer struct {
 // would see.
 func (l *Loader) Samples(ctx context.Context, req *pb.FetchRequest) ([]samples.Set, error) {
 	sets := make([]samples.Set, len(req.Blocks))
-	if err := l.gather(ctx, req, sets, new(atomic.Int64)); err != nil {
+	var at atomic.Int64
+	defer rpc.Saying(ctx, l.address, l.waiting(req, &at))()
+	if err := l.gather(ctx, req, sets, &at); err != nil {
 		return nil, rpc.FromStatus(rpc.ToStatus(err))
 	}
 	return sets, nil
-}
-
-// waits says what an answer waits for that is at a block of its request.
-func (l *Loader) waits(req *pb.FetchRequest, at int64) string {
-	select {
-	case <-l.ready:
-	default:
-		return "has no job yet"
-	}
-	if at >= int64(len(req.Blocks)) {
-		return "is putting its answer together"
-	}
-	b := req.Blocks[at]
-	text := fmt.Sprintf("is at block %d of source %d", b.Seq, b.Source)
-	if _, lazy := l.known(b.Source); lazy != nil {
-		text = fmt.Sprintf("is at block %d of source %q", b.Seq, lazy.assigned.Name)
-	}
-	if file := l.cache.reads(blockID{b.Source, b.Seq}); file != "" {
-		text += ", and reads " + file
-	}
-	return text
 }
 
 // gather puts the samples asked for into sets, one for each block. at says which block it is at.

@@ -100,6 +100,13 @@ func (w *window) reads(file *string) {
 	}
 }
 
+// worked notes that a record was read.
+func (w *window) worked() {
+	if w != nil {
+		w.cache.work.Add(1)
+	}
+}
+
 // add makes room for a sample that block b is about to take.
 func (w *window) add(b *Block, s *transform.Sample) error {
 	if w == nil {

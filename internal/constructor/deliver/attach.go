@@ -39,6 +39,7 @@ func (s *Steps) Serves(identity []byte) bool {
 // another mesh, which voids everything at once.
 func (s *Steps) Take(job *pb.ConstructorJob, budget int64) {
 	s.update(func() {
+		s.alone, s.planner = awaited{}, awaited{}
 		if s.job != nil && proto.Equal(s.job.Mesh, job.Mesh) {
 			s.upcoming = &upcoming{job, budget}
 			return

@@ -59,41 +59,129 @@ func (s *Steps) ackedOf(dp uint32) *pb.Acked {
 	return &pb.Acked{Generation: s.generation, Bucket: dp, Step: low, Slowest: slow.String(), Waits: s.waits(slow)}
 }
 
-// blockedOn says why a step is not there yet. The lock is held.
-func (s *Steps) blockedOn(r Rank, step uint64) string {
-	switch {
-	case s.job == nil:
-		return "this constructor has not heard from the planner"
-	case s.building[step] != nil && !s.building[step].crowded:
-		if what := s.building[step].awaits; what != "" {
-			return "its samples are being fetched: " + what
-		}
-		return "its samples are being fetched from the loaders"
-	case s.plans[step] != nil || s.building[step] != nil:
-		return fmt.Sprintf("it is planned, but %d of %d bytes of this constructor's buffer are held by steps that ranks have not finished: %s",
-			s.held, s.budget, s.behind(r))
-	default:
-		return "the planner has not planned it; " + s.behind(r)
+// awaited is what somebody said that he waits for. The zero value is nothing.
+type awaited struct {
+	what  string
+	moved time.Time // when something of it moved last; zero: it moves, as far as is known
+	heard time.Time // when he said so
+	ranks bool      // ranks are waited for
+}
+
+func awaits(w *pb.Waiting, now time.Time) awaited {
+	return awaited{what: w.Reason, moved: now.Add(-time.Duration(w.IdleMs) * time.Millisecond), heard: now, ranks: w.Ranks}
+}
+
+// wordEvery is how often at least one who waits says so; one who does not for longer than this is
+// named himself.
+const wordEvery = 3 * time.Second
+
+// wire is the same with what others are to read in its place.
+func (a awaited) wire(reason string, now time.Time) *pb.Waiting {
+	w := &pb.Waiting{Reason: reason, Ranks: a.ranks}
+	if !a.moved.IsZero() {
+		w.IdleMs = uint64(max(now.Sub(a.moved), 0).Milliseconds())
 	}
+	return w
+}
+
+// blockedOn says why a step is not there yet. The lock is held.
+func (s *Steps) blockedOn(r Rank, step uint64, now time.Time) *pb.Waiting {
+	if s.job == nil {
+		return s.withoutPlanner("this constructor has no job: ", now)
+	}
+	if c := s.building[step]; c != nil && !c.crowded {
+		return c.blockedOn("", now)
+	}
+	if s.plans[step] != nil || s.building[step] != nil {
+		if before, c := s.builtBefore(step); c != nil {
+			return c.blockedOn(fmt.Sprintf("it is planned, and step %d comes before it: ", before), now)
+		}
+		return &pb.Waiting{Ranks: true, Reason: fmt.Sprintf("it is planned, but %d of %d bytes of this constructor's buffer are held by steps that ranks have not finished: %s",
+			s.held, s.budget, s.behind(r))}
+	}
+	const unplanned = "the planner has not planned it; "
+	if who := s.behind(r); who != "" {
+		return &pb.Waiting{Ranks: true, Reason: unplanned + who}
+	}
+	return s.unplanned(unplanned+"no rank of this constructor is further behind", now)
+}
+
+// blockedOn says what holds up a step that is being built.
+func (c *claim) blockedOn(prefix string, now time.Time) *pb.Waiting {
+	text := prefix + "its samples are being fetched from the loaders"
+	if c.awaits.what != "" {
+		text = prefix + "its samples are being fetched: " + c.awaits.what
+	}
+	return c.awaits.wire(text, now)
+}
+
+// builtBefore is the first step before one that is being built; nil if none is. The lock is held.
+func (s *Steps) builtBefore(step uint64) (first uint64, of *claim) {
+	for k, c := range s.building {
+		if k < step && !c.crowded && (of == nil || k < first) {
+			first, of = k, c
+		}
+	}
+	return first, of
+}
+
+// unplanned says why the planner has not planned a step. The lock is held.
+func (s *Steps) unplanned(text string, now time.Time) *pb.Waiting {
+	p := s.planner
+	switch quiet := now.Sub(p.heard); {
+	case s.alone.what != "":
+		return s.withoutPlanner(text+", and ", now)
+	case p.what == "":
+		return &pb.Waiting{Reason: text + ", `millrace status` says what the planner waits for"}
+	case quiet > wordEvery:
+		return &pb.Waiting{Reason: fmt.Sprintf("%s; %.0f s ago it waited for %s", text, quiet.Seconds(), p.what), IdleMs: uint64(quiet.Milliseconds())}
+	}
+	return p.wire(text+"; the planner waits for "+p.what, now)
+}
+
+// withoutPlanner says since when there is no planner, and why. The lock is held.
+func (s *Steps) withoutPlanner(text string, now time.Time) *pb.Waiting {
+	if s.alone.what == "" {
+		return &pb.Waiting{Reason: text + "the planner is about to give it one"}
+	}
+	return s.alone.wire(fmt.Sprintf("%sthere has been no planner for %.0f s: %s", text, now.Sub(s.alone.moved).Seconds(), s.alone.what), now)
 }
 
 // Waits says what a rank's request for a step waits for.
-func (s *Steps) Waits(r Rank, step uint64) string {
+func (s *Steps) Waits(r Rank, step uint64) *pb.Waiting {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.blockedOn(r, step)
+	return s.blockedOn(r, step, time.Now())
 }
 
 // Awaits notes what a loader that is asked for samples of a step waits for itself.
-func (s *Steps) Awaits(p *pb.StepPlan, loader, what string) {
+func (s *Steps) Awaits(p *pb.StepPlan, loader string, w *pb.Waiting) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c := s.building[p.Step]; c != nil && c.plan == p {
-		c.awaits = fmt.Sprintf("the loader at %s %s", loader, what)
+		c.awaits = awaits(w, time.Now())
+		c.awaits.what = fmt.Sprintf("the loader at %s %s", loader, w.Reason)
 	}
 }
 
-// behind names the rank here that others wait for, if there is one beside the one that asks.
+// PlannerAwaits notes what the planner waits for.
+func (s *Steps) PlannerAwaits(w *pb.Waiting) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.planner = awaits(w, time.Now())
+}
+
+// Alone notes that the planner is gone, until the next Take, and why.
+func (s *Steps) Alone(why error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.alone.what == "" {
+		s.alone.moved = time.Now()
+	}
+	s.alone.what, s.planner = why.Error(), awaited{}
+}
+
+// behind names the rank here that others wait for; "" if there is none beside the one that asks.
 // The lock is held.
 func (s *Steps) behind(asks Rank) string {
 	slow, low := Rank{}, s.acked[asks]
@@ -105,7 +193,7 @@ func (s *Steps) behind(asks Rank) string {
 		}
 	}
 	if !found {
-		return "no rank of this constructor is further behind, `millrace status` says what the planner waits for"
+		return ""
 	}
 	return fmt.Sprintf("the slowest rank here: %s is at step %d", slow, low)
 }

@@ -71,7 +71,7 @@ func (s *Steps) Get(ctx context.Context, c Caller, step uint64) (st *Step, end *
 	}
 	if err != nil {
 		return nil, nil, fault.As(fault.ClassOf(err), fmt.Errorf("%s waited %.0f s for step %d: %s: %w",
-			c.Rank, time.Since(w.since).Seconds(), step, s.blockedOn(c.Rank, step), err))
+			c.Rank, time.Since(w.since).Seconds(), step, s.blockedOn(c.Rank, step, time.Now()).Reason, err))
 	}
 	return st, end, refused
 }

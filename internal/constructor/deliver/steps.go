@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	pb "github.com/millrace-data/millrace/internal/proto"
 )
@@ -40,7 +41,7 @@ type claim struct {
 	buckets []uint32 // that the plan is for
 	bytes   int64    // reserved
 	crowded bool     // it waits for memory
-	awaits  string   // what a loader said last that it waits for
+	awaits  awaited  // what a loader said last that it waits for
 }
 
 // Steps are the steps of a constructor's job, from plan to release, and the positions of its
@@ -69,7 +70,9 @@ type Steps struct {
 	moved      *pb.Moved // how the generation began
 	strict     bool      // no rank of an earlier generation is a rank of this one
 	failed     error
-	leaving    error // what those hear who wait for a step that is not there; nil: they wait
+	leaving    error   // what those hear who wait for a step that is not there; nil: they wait
+	alone      awaited // there is no planner, and why; none while there is one
+	planner    awaited // what it said last that it waits for
 	acked      map[Rank]uint64
 	positions  tally              // of all ranks
 	buckets    map[uint32]*bucket // by DP rank
@@ -93,7 +96,7 @@ type Steps struct {
 
 // New returns the state of a constructor without a job.
 func New() *Steps {
-	return &Steps{changed: make(chan struct{}, 1), waiting: map[Rank]*waiting{}}
+	return &Steps{changed: make(chan struct{}, 1), waiting: map[Rank]*waiting{}, alone: awaited{what: "it has not heard from one yet", moved: time.Now()}}
 }
 
 // update runs f under the lock and wakes all who wait.
@@ -188,6 +191,7 @@ func (s *Steps) Plan(p *pb.StepPlan) {
 		return
 	}
 	s.plans[p.Step], s.next = &claim{plan: p, buckets: s.job.Buckets}, min(s.next, p.Step)
+	s.planner = awaited{}
 	s.builders.wakeAll()
 	s.lookers.wakeAll()
 }
@@ -257,7 +261,7 @@ func (s *Steps) GiveUp(p *pb.StepPlan, err error) bool {
 	s.held -= c.bytes
 	delete(s.building, p.Step)
 	if s.fresh {
-		c.crowded, c.awaits = false, ""
+		c.crowded, c.awaits = false, awaited{}
 		s.plans[p.Step], s.next = c, min(s.next, p.Step) // it is tried again for the new planner
 		return false
 	}
@@ -294,7 +298,7 @@ func (s *Steps) Claim(ctx context.Context) (*pb.StepPlan, error) {
 		delete(s.plans, c.plan.Step)
 		s.next++
 		s.building[c.plan.Step] = c
-		c.bytes, claimed = bytes, c.plan
+		c.bytes, c.awaits, claimed = bytes, awaited{moved: time.Now()}, c.plan
 		s.held += bytes
 		return true
 	})

@@ -85,8 +85,9 @@ func (c *Core) Root() [32]byte { return c.root() }
 func (c *Core) Snapshot() Snapshot {
 	s := Snapshot{
 		Job: c.id.Name, State: "starting", Joined: c.job.positioned, Generation: c.job.generation,
-		End: c.job.ended, EndReason: c.job.endReason, WaitingFor: c.Holdup(), Changes: slices.Clone(c.journal.made),
+		End: c.job.ended, EndReason: c.job.endReason, Changes: slices.Clone(c.journal.made),
 	}
+	s.WaitingFor, _ = c.Holdup()
 	if c.plan != nil {
 		c.progress(&s)
 	}
@@ -107,30 +108,65 @@ func (c *Core) Snapshot() Snapshot {
 	return s
 }
 
-// Holdup says in words what holds the job up right now.
-func (c *Core) Holdup() string {
+// Holdup says in words what holds the job up right now, and whether that is ranks: the service has
+// done all that it may.
+func (c *Core) Holdup() (text string, ranks bool) {
 	if c.failed != nil { // there may be no plan to ask
-		return "nothing: the job has failed"
+		return "nothing: the job has failed", false
 	}
 	if text := c.missingMember(); text != "" {
-		return text
+		return text, false
 	}
-	if c.plan.Planned()-c.plan.Acked() < c.cfg.Plan.Ahead && len(c.members.wanted) > 0 {
-		return c.unread()
+	if c.starved() {
+		return c.unread(), false
 	}
 	if step, rows := c.plan.Missing(); step < c.plan.Planned() {
-		return fmt.Sprintf("%d rows of step %d to be assembled", rows, step)
+		return fmt.Sprintf("%d rows of step %d to be assembled", rows, step), false
 	}
 	if !c.job.positioned {
-		return "the first trainer to join, which says at which step the job goes on"
+		return "the first trainer to join, which says at which step the job goes on", true
 	}
 	if who := c.awaited(); who != "" {
-		return who
+		return who, true
 	}
 	if who := c.absent(); len(who.ranks) > 0 {
-		return "trainers: " + who.String()
+		return "trainers: " + who.String(), true
 	}
-	return fmt.Sprintf("trainers: %s", c.slowest())
+	return fmt.Sprintf("trainers: %s", c.slowest()), true
+}
+
+// Silent are the constructors that serve ranks and say nothing.
+func (c *Core) Silent() (all []Member) {
+	for _, m := range c.members.present() {
+		if m.silent {
+			all = append(all, Member{Session: m.session, Name: m.name, Address: m.address})
+		}
+	}
+	return all
+}
+
+// starved says whether a step is to be planned, and blocks of it are read.
+func (c *Core) starved() bool {
+	return c.plan != nil && c.plan.Planned()-c.plan.Acked() < c.cfg.Plan.Ahead && len(c.members.wanted) > 0
+}
+
+// Acked is the step before which all ranks are done with all steps.
+func (c *Core) Acked() int64 {
+	if c.plan == nil {
+		return 0
+	}
+	return c.plan.Acked()
+}
+
+// Reads is the session of the loader that Holdup names; 0 if that names none.
+func (c *Core) Reads() Session {
+	if c.failed != nil || c.missingMember() != "" || !c.starved() {
+		return 0
+	}
+	if l := c.members.wanted[c.firstWanted()]; l != nil {
+		return l.session
+	}
+	return 0
 }
 
 // missingMember names what has to be there before steps are planned; "" if all is.
@@ -154,16 +190,22 @@ func (c *Core) missingMember() string {
 	return ""
 }
 
-// unread names the first block that is being read.
-func (c *Core) unread() string {
+// firstWanted is the first block that is being read; there is one.
+func (c *Core) firstWanted() block {
 	var first *block
 	for b := range c.members.wanted {
 		if first == nil || compareBlocks(b, *first) < 0 {
 			first = &b
 		}
 	}
+	return *first
+}
+
+// unread names the first block that is being read.
+func (c *Core) unread() string {
+	first := c.firstWanted()
 	by := "a loader; none is connected"
-	if l := c.members.wanted[*first]; l != nil {
+	if l := c.members.wanted[first]; l != nil {
 		by = l.name
 	}
 	return fmt.Sprintf("block %d of source %q to be read by %s", first.seq, c.sources.specs[first.source].Name, by)

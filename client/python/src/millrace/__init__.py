@@ -13,7 +13,7 @@ the adapter to PyTorch's DataLoader.
 from millrace.change import change
 from millrace.connect import connect
 from millrace.coordinates import coordinates_from_mesh, from_megatron
-from millrace.errors import BugError, Error, LostError, TopologyChanged, UserError
+from millrace.errors import BugError, Error, LostError, TopologyChanged, UserError, WaitError
 from millrace.lineage import Row, Segment
 from millrace.loader import Loader, Stats
 from millrace.peek import Peek, peek
@@ -31,6 +31,7 @@ __all__ = [
     "Stats",
     "TopologyChanged",
     "UserError",
+    "WaitError",
     "change",
     "connect",
     "coordinates_from_mesh",

@@ -1,21 +1,24 @@
 """Notices that a service says nothing on calls for data.
 
-A step may take long, and be in order: a service that has nothing to send yet says so each
-second. One that says nothing at all is stopped, or cut off, and the call is cancelled. A
-service that is not known to say so is left alone.
+A step may take long, and be in order: a service that has nothing to send yet says so, five times
+a second at first and down to once a second as the call goes on. One that says nothing at all is
+stopped, or cut off, and the call is cancelled. A service that is not known to say so is left
+alone.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
-# Seconds between two looks, which is how often a service says that it waits.
-EVERY = 1.0
+# Seconds between two looks, which is how often a service says that it waits at first; later it
+# does so after a tenth of the time that the call has waited, or RAREST seconds.
+EVERY, RAREST, SHARE = 0.2, 1.0, 10
 
 # Looks in a row without a word that end a call. A link too slow for a frame in that time gets
 # twice as many the next time, up to MOST.
-LOOKS, MOST = 3, 12
+LOOKS, MOST = 3, 60
 
 # What servers that say that they wait have in the headers of their answers.
 WAITS = "millrace-waits"
@@ -28,6 +31,8 @@ class Call:
         self.rpc = rpc
         self.address = address
         self.limit = limit
+        self.since = time.monotonic()
+        self.allowed = limit  # now
         self.missed = 0
         self.silent = False
         self.begun = False
@@ -61,6 +66,8 @@ class Attention:
     def heard(self, call: Call) -> None:
         """Notes a frame."""
         call.missed = 0
+        waited = time.monotonic() - call.since
+        call.allowed = call.limit * int(min(max(waited / SHARE, EVERY), RAREST) / EVERY)
         if call.begun:
             return
         call.begun = True
@@ -99,7 +106,7 @@ class Attention:
                 calls = list(self._calls)
             for call in calls:
                 call.missed += 1
-                if call.missed > call.limit:
+                if call.missed > call.allowed:
                     call.silent = True
                     call.rpc.cancel()
             self._closed.wait(EVERY)

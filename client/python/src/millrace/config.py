@@ -103,6 +103,7 @@ class Config:
     tls: TLS
     start: str = ""  # "beginning": of the job, wherever it is
     access_key_file: str | None = None
+    stall_timeout: float = 40.0
 
     def __post_init__(self) -> None:
         for axis in AXES:
@@ -115,6 +116,12 @@ class Config:
             )
         if not isinstance(self.timeout, numbers.Real) or not self.timeout > 0:
             raise UserError(f"timeout is {self.timeout!r}: give the seconds that a step may take")
+        stall = self.stall_timeout
+        if not isinstance(stall, numbers.Real) or not stall > 0:
+            raise UserError(
+                f"stall_timeout is {stall!r}: give the seconds that a call may wait while nothing "
+                "moves; float('inf') for no such limit"
+            )
         if self.start not in ("", BEGINNING):
             raise UserError(f"start is {self.start!r}: give {BEGINNING!r}, or leave it out")
         self.tls.check()

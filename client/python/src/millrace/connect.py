@@ -25,6 +25,7 @@ def connect(
     start: str | None = None,
     prefetch: int = 2,
     timeout: float = 600.0,
+    stall_timeout: float = 40.0,
     tls_ca: str | None = None,
     tls_cert: str | None = None,
     tls_key: str | None = None,
@@ -47,7 +48,10 @@ def connect(
         leaves start out.
     prefetch: whole steps kept ready beside the one in use; 0 asks for each step
         when it is wanted.
-    timeout: seconds that one call may wait before it raises LostError.
+    timeout: seconds that one call may wait at all, as for other ranks, before it raises
+        WaitError, which is a LostError.
+    stall_timeout: seconds that one call may wait while nothing moves anywhere in the service,
+        or nobody answers, before it raises WaitError. Its text names who waits for whom.
     tls_*: paths of PEM files. With tls_ca or tls_cert the connections use TLS.
     access_key_file: path of the service's access key; default $MILLRACE_ACCESS_KEY_FILE,
         or the key itself in $MILLRACE_ACCESS_KEY, or what a service of the same user on
@@ -68,6 +72,7 @@ def connect(
         vpp_size=None if vpp_size is None else whole("vpp_size", vpp_size),
         prefetch=whole("prefetch", prefetch),
         timeout=timeout,
+        stall_timeout=stall_timeout,
         tls=TLS(tls_ca, tls_cert, tls_key),
         start=start or "",
         access_key_file=access_key_file,

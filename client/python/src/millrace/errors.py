@@ -28,6 +28,32 @@ class LostError(Error):
     """
 
 
+class WaitError(LostError):
+    """A call has waited for as long as it may; the text names who waits for whom.
+
+    ``waited`` and ``idle`` are seconds: since the call was made, and for which nothing has moved
+    anywhere in the service. ``ranks``: other ranks were waited for, not the service; ``timeout``
+    ended the call, not ``stall_timeout``. ``chain``: who waits for whom, down to the file, as the
+    service said last, a line for each of its parts.
+    """
+
+    waited: float = 0.0
+    idle: float = 0.0
+    ranks: bool = False
+    chain: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls, who: str, what: str, waited: float, idle: float, ranks: bool, chain: list[str]
+    ) -> WaitError:
+        """Returns the error of a rank."""
+        moved = "other ranks are waited for" if ranks else f"nothing has moved for {idle:.0f} s"
+        told = "; ".join(chain) or "nobody has answered"
+        error = cls(f"{who} has waited {waited:.0f} s for {what}, and {moved}: {told}")
+        error.waited, error.idle, error.ranks, error.chain = waited, idle, ranks, tuple(chain)
+        return error
+
+
 class TopologyChanged(Error):
     """The data goes on at ``step``, for the ranks of another mesh: ``topology``, sizes by axis.
 

@@ -480,7 +480,4 @@ class Loader(state.StateNames):
         # What a session knows, it knows after close(), too.
         session = self._session if self._session and self._moved() else self._connected()
         until = time.monotonic() + self._config.timeout
-        if session.has_joined:
-            return session.joined(until)
-        with session.logged("its place in the job"):
-            return session.joined(until)
+        return session.joined(until)

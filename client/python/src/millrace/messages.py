@@ -48,6 +48,7 @@ class JoinRequest(Message):
     start: int = field(8, "uint")
     protocol: int = field(9, "uint")
     epoch: int = field(11, "uint")  # the highest that the client heard of
+    silent: str = field(12, "string")  # the constructor that says nothing to the rank
     stale_refused: int = field(13, "uint")  # answers of planners of lower epochs
     newest: int = field(15, "uint")
 
@@ -224,6 +225,11 @@ class StatusRequest(Message):
 
 
 @dataclass
+class WhyRequest(Message):
+    pass
+
+
+@dataclass
 class StatusReply(Message):
     text: str = field(1, "string")
     json: bytes = field(2, "bytes")
@@ -245,6 +251,8 @@ class ResumeToken(Message):
 @dataclass
 class Waiting(Message):
     reason: str = field(1, "string")
+    idle_ms: int = field(2, "uint")
+    ranks: bool = field(3, "bool")
 
 
 @dataclass

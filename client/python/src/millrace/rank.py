@@ -46,6 +46,7 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--prefetch", type=int, default=2, metavar="N", help="steps read ahead")
     made.add_argument("--timeout", type=float, default=600.0, metavar="SEC")
+    made.add_argument("--stall-timeout", type=float, default=40.0, metavar="SEC")
     made.add_argument("--start", choices=[BEGINNING], help="restart the job at its first step")
     made.add_argument("--load", metavar="FILE", help="resume after the state in FILE")
     made.add_argument("--save", metavar="FILE", help="write the state to FILE at the end")
@@ -148,7 +149,7 @@ def consume(loader: Loader, options: argparse.Namespace) -> Report:
 
 def run(options: argparse.Namespace) -> None:
     """Runs the rank and writes what was asked for."""
-    names = ["address", "job", "identity", "start", "prefetch", "timeout"]
+    names = ["address", "job", "identity", "start", "prefetch", "timeout", "stall_timeout"]
     names += ["tls_ca", "tls_cert", "tls_key"]
     names += ["access_key_file"]
     names += [f"{axis}_{word}" for axis in AXES for word in ("rank", "size")]

@@ -17,7 +17,7 @@ import grpc
 
 from millrace.access import Access, Channel
 from millrace.config import TLS
-from millrace.errors import BugError, Error, LostError, UserError, with_code
+from millrace.errors import BugError, Error, LostError, UserError, WaitError, with_code
 
 T = TypeVar("T")
 
@@ -29,7 +29,10 @@ FIRST_DELAY, MAX_DELAY = 0.1, 5.0
 
 # Deadlines of the first attempt and of the longest one, in seconds. They double:
 # an attempt whose peer vanished silently ends, a slow link gets its time.
-FIRST_PATIENCE, MAX_PATIENCE = 60.0, 480.0
+FIRST_PATIENCE, MAX_PATIENCE = 20.0, 480.0
+
+# Seconds that a unary call may take before its caller looks around, and between two such looks.
+LOOK = 1.0
 
 OPTIONS = [
     ("grpc.max_receive_message_length", -1),
@@ -131,6 +134,39 @@ def classify(error: Any, what: str) -> Error:
     return with_code(kind(f"{what}: {details} ({code})"), code)
 
 
+def call_watched(
+    channel: Channel,
+    method: str,
+    request: bytes,
+    seconds: float,
+    what: str,
+    look: Callable[[float], None],
+) -> bytes:
+    """Calls a unary method as call_unary() does.
+
+    As long as there is no answer, ``look`` is called each second, with how many have passed. What
+    it raises ends the call.
+    """
+    began = time.monotonic()
+    try:
+        call = channel.future(method)(request, timeout=seconds)
+        try:
+            while True:
+                try:
+                    reply: bytes = call.result(timeout=LOOK)
+                    return reply
+                except grpc.FutureTimeoutError:
+                    look(time.monotonic() - began)
+        finally:
+            call.cancel()  # a no-op once it is done
+    except grpc.FutureCancelledError:
+        raise Closed(f"{what}: the loader was closed") from None
+    except grpc.RpcError as error:
+        raise classify(error, what) from None
+    except ValueError as error:
+        raise Closed(f"{what}: {error}") from None  # how gRPC reports a closed channel
+
+
 def call_unary(channel: Channel, method: str, request: bytes, seconds: float, what: str) -> bytes:
     """Calls a unary method. Raises a typed error."""
     try:
@@ -157,6 +193,8 @@ def retry(
         left = patience if until is None else max(until - time.monotonic(), 0.001)
         try:
             return attempt(min(patience, left))
+        except WaitError:
+            raise
         except LostError as error:
             if closed.is_set():
                 raise Closed("the loader was closed") from None

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any, TypeVar, Union
 
@@ -23,8 +24,9 @@ from millrace import messages, rpc
 from millrace.access import Access, Channel
 from millrace.attention import Attention
 from millrace.config import AXES, BEGINNING, Config, Mesh
-from millrace.errors import BugError, Error, LostError, UserError, with_code
+from millrace.errors import BugError, Error, LostError, UserError, WaitError, with_code
 from millrace.receive import Step, receive
+from millrace.waiting import Progress, Wait
 from millrace.wire import Message, WireError
 
 M = TypeVar("M", bound=Message)
@@ -50,6 +52,10 @@ STATUS_TIME = 5.0
 # Seconds that the first attempt to join again may take, and by which each later one may take
 # longer. A planner that is there answers in less, unless it waits for others.
 REJOIN_TIME = 10.0
+
+# Seconds after which a planner that does not answer is asked what it waits for, and between two
+# such questions; and what one may take.
+WHY_EVERY, WHY_TIME = 3.0, 2.0
 
 # The code of a call that was given up since the service said nothing at all on it.
 SILENT = "SILENT"
@@ -89,10 +95,13 @@ class Session:
         self._closed = threading.Event()
         self._joining = threading.Lock()
         self._attention = Attention()
+        self.progress = Progress()
+        self._calls = threading.local()  # wait: the Wait of the trainer's call in this thread
         self._reply: messages.JoinReply | None = None
         self._stale = True
         self._elsewhere = False  # the constructor said that the rank has to join again
         self._doubt = False  # a join was lost, and may have made the one before void
+        self._silent = ""  # the constructor that said nothing when it was asked last
         self._rejoins = 0  # attempts in a row
         self._epoch = 0  # of planners: the highest that was heard of
         self._refused = 0  # answers of planners of lower epochs, since a planner last heard of it
@@ -126,10 +135,15 @@ class Session:
 
     def joined(self, until: float | None) -> messages.JoinReply:
         """Returns the answer to Join, asking for it first if nobody did."""
-        return self._reply or rpc.retry(self._joined, self._closed, until, self._note)
+        if self._reply is not None:
+            return self._reply
+        if until is None:  # nobody waits for it yet
+            return rpc.retry(self._joined, self._closed, until, self._note)
+        with self.logged("its place in the job", until):
+            return rpc.retry(self._joined, self._closed, until, self._note)
 
     def _joined(self, seconds: float) -> messages.JoinReply:
-        if not self._joining.acquire(timeout=seconds):
+        if not self._acquire_joining(seconds):
             raise self.lost or LostError(f"{self.config.who()} is still joining")
         try:
             if self._reply is None:
@@ -140,6 +154,14 @@ class Session:
             return self._reply
         finally:
             self._joining.release()
+
+    def _acquire_joining(self, seconds: float) -> bool:
+        until = time.monotonic() + seconds
+        while not self._joining.acquire(timeout=max(min(until - time.monotonic(), rpc.LOOK), 0)):
+            self._check_wait()
+            if time.monotonic() >= until:
+                return False
+        return True
 
     def _rejoin(self, before: messages.JoinReply, seconds: float) -> None:
         """Joins again. Without a planner the constructor is asked on, unless it has refused."""
@@ -153,6 +175,7 @@ class Session:
             self._note(error)
             return
         self._stale = self._elsewhere = self._doubt = False
+        self._silent = ""
         self._rejoins = 0
 
     def _join_request(self) -> messages.JoinRequest:
@@ -176,6 +199,7 @@ class Session:
             # One before it would take a request without a token for that of a rank that begins.
             oldest = messages.OLDEST if token else messages.BY_POSITION
             request = messages.JoinAgainRequest(token=token, at=at, protocol=oldest)
+            request.silent = self._silent
             try:
                 return self._join(request, seconds)
             except UserError:
@@ -226,7 +250,8 @@ class Session:
         def attempt(seconds: float) -> bytes:
             return self.tokens.get(step) or self._fetch_token(step, seconds)
 
-        return rpc.retry(attempt, self._closed, until, self._note)
+        with self.logged(f"the state at step {step}", until):
+            return rpc.retry(attempt, self._closed, until, self._note)
 
     def _fetch_token(self, step: int, seconds: float) -> bytes:
         assert self._reply is not None
@@ -278,6 +303,9 @@ class Session:
             self._elsewhere = self._elsewhere or error.code == "ABORTED"
             again = self._elsewhere or error.code == SILENT
             self._stale = self._stale or failures >= 2 or again
+            if error.code == SILENT and self._reply is not None:
+                self._silent = self._reply.constructor
+            self.progress.lost(self.source(), error)
             self._note(error)
 
         def attempt(seconds: float) -> Step:
@@ -291,6 +319,7 @@ class Session:
 
         received = rpc.retry(attempt, self._closed, until, on_lost)
         self.lost = None
+        self.progress.move()
         return received
 
     def _batch(self, step: int, reply: messages.JoinReply, seconds: float) -> Step:
@@ -337,6 +366,10 @@ class Session:
                 self._attention.heard(watched)
                 if frame[:1] != bytes([messages.WAITING]):
                     yield frame
+                    continue
+                waits = messages.Frame.decode(frame).waiting
+                self.progress.hear(self.source(), waits.reason, waits.idle_ms / 1000, waits.ranks)
+                self._check_wait()
             whole = True
         except grpc.RpcError as error:
             if self.closed:
@@ -412,21 +445,40 @@ class Session:
             rpc.log.warning("%s%s", self.late(seconds, what), why)
 
     @contextlib.contextmanager
-    def logged(self, what: str) -> Iterator[None]:
-        """Logs what the service waits for if what is done inside takes long."""
+    def logged(self, what: str, until: float | None) -> Iterator[None]:
+        """Limits what is done inside, and logs what the service waits for if it takes long.
+
+        What is done inside waits in this thread, and raises WaitError when that is too long.
+        """
         timer = threading.Timer(WAIT_LOG_AFTER, self.log_wait, (WAIT_LOG_AFTER, what))
         timer.daemon = True
         timer.start()
+        before = getattr(self._calls, "wait", None)
+        self._calls.wait = before or self.wait(what, until)
         try:
             yield
         finally:
+            self._calls.wait = before
             timer.cancel()
+
+    def wait(self, what: str, until: float | None) -> Wait:
+        """Returns a wait that begins now."""
+        now, config = time.monotonic(), self.config
+        end = now + config.timeout if until is None else until
+        return Wait(config.who(), f"{what} from {self.source()}", now, end, config.stall_timeout)
+
+    def _check_wait(self) -> None:
+        """Raises WaitError if the trainer's call in this thread has waited for too long."""
+        wait = getattr(self._calls, "wait", None)
+        if wait is not None:
+            self.progress.check(wait, time.monotonic())
 
     # ---- plumbing ----
 
     def _note(self, error: LostError) -> None:
         self.lost = error
         self.retries += 1
+        self._check_wait()
 
     def _planner(
         self, method: str, request: Asking, reply: type[A], seconds: float, what: str
@@ -438,6 +490,7 @@ class Session:
         count = len(self._planners)
         for left in range(count, 0, -1):
             at = self._at
+            who = f"the planner at {self._planners[at % count]}"
             request.epoch, request.stale_refused = self._epoch, self._refused
             try:
                 answer = self._ask_planner(at % count, method, request, reply, seconds / left, what)
@@ -449,8 +502,12 @@ class Session:
                     )
                 self._epoch = answer.epoch
                 self._refused = max(self._refused - request.stale_refused, 0)
+                self.progress.answered(who)
                 return answer
-            except LostError:
+            except WaitError:
+                raise
+            except LostError as error:
+                self.progress.lost(who, error)
                 if self._at == at:
                     self._at += 1
                 if left == 1:
@@ -460,13 +517,42 @@ class Session:
     def _ask_planner(
         self, at: int, method: str, request: Message, reply: type[M], seconds: float, what: str
     ) -> M:
+        """Asks one planner, and while that does not answer, what it waits for."""
+        who = f"the planner at {self._planners[at]}"
         with self._guard:
             channel = self._channel(self._planners[at])
-        raw = rpc.call_unary(channel, messages.PLANNER + method, request.encode(), seconds, what)
+        asked = 0.0
+
+        def look(passed: float) -> None:
+            nonlocal asked
+            if passed - asked >= WHY_EVERY:
+                asked = passed
+                self._ask_why(channel, who)
+            self._check_wait()
+
+        method = messages.PLANNER + method
+        raw = rpc.call_watched(channel, method, request.encode(), seconds, what, look)
         try:
             return reply.decode(raw)
         except WireError as error:
             raise BugError(f"{what}: reading the answer: {error}") from error
+
+    def _ask_why(self, channel: Channel, who: str) -> None:
+        why = messages.PLANNER + "Why"
+        try:
+            raw = rpc.call_unary(
+                channel, why, messages.WhyRequest().encode(), WHY_TIME, "asking why"
+            )
+            waits = messages.Waiting.decode(raw)
+        except rpc.Closed:
+            raise
+        except UserError as error:
+            if error.code == "UNIMPLEMENTED":  # it is there, and does not know the question
+                self.progress.hear(who, "", 0, False)
+        except (Error, WireError) as error:
+            self.progress.lost(who, error)
+        else:
+            self.progress.hear(who, waits.reason, waits.idle_ms / 1000, waits.ranks)
 
     def _channel(self, address: str) -> Channel:
         """Returns the channel to address; _guard is held.

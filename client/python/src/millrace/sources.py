@@ -9,7 +9,7 @@ from typing import Protocol
 
 from millrace import rpc, session
 from millrace.acks import IDLE, Acks
-from millrace.errors import Error, LostError
+from millrace.errors import Error
 from millrace.receive import Step
 from millrace.session import Session
 
@@ -43,7 +43,7 @@ class InPlace:
 
     def take(self, until: float) -> Step:
         what = "the first step" if self._step is None else f"step {self._step}"
-        with self._session.logged(what):
+        with self._session.logged(what, until):
             if self._step is None:
                 self._step = self._session.joined(until).next_step
             step = self._session.batch(self._step, until)
@@ -80,20 +80,20 @@ class Prefetcher:
         self._acks.notify()
         began = time.monotonic()
         log_at = began + session.WAIT_LOG_AFTER
+        wait = self._session.wait(self._what(), until)
         with self._change:
             while not self._ready:
                 if self._error is not None:
                     raise self._error
                 now = time.monotonic()
-                if now >= until:
-                    raise LostError(self._session.late(now - began, self._what()))
+                self._session.progress.check(wait, now)
                 if now >= log_at:
                     waited = (now - began, self._what())
                     threading.Thread(
                         target=self._session.log_wait, args=waited, daemon=True
                     ).start()
                     log_at = now + session.WAIT_LOG_EVERY
-                self._change.wait(min(until, log_at) - now)
+                self._change.wait(max(min(until - now, log_at - now, rpc.LOOK), 0.001))
             if self._ready[0].end:
                 return self._ready[0]
             step = self._ready.popleft()

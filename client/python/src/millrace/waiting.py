@@ -1,0 +1,73 @@
+"""How long a rank has waited, and for whom: what the service's parts say of it.
+
+Each part says what it waits for itself, and for how long nothing of that has moved. A trainer's
+call ends when nothing has moved anywhere for ``stall_timeout``. While other ranks are waited
+for, it goes on: ``timeout`` ends it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import NamedTuple
+
+from millrace.errors import WaitError
+
+
+class Wait(NamedTuple):
+    """A call of the trainer that waits. Times are on time.monotonic()'s clock."""
+
+    who: str  # the rank
+    what: str  # it waits for
+    began: float
+    until: float
+    stall: float  # seconds
+
+
+class Progress:
+    """What is known of those who are waited for. Safe for several threads."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._moved = time.monotonic()
+        self._looked = self._moved
+        self._ranks = False
+        self._words: dict[str, str] = {}
+
+    def hear(self, who: str, reason: str, idle: float, ranks: bool) -> None:
+        """Takes what a part of the service says that it waits for; idle is in seconds."""
+        with self._guard:
+            self._words[who] = f"waits: {reason or 'it does not say for what'}"
+            self._ranks = ranks
+            self._moved = max(self._moved, time.monotonic() - idle)
+
+    def lost(self, who: str, why: object) -> None:
+        """Notes why a part was not there, or did not answer."""
+        with self._guard:
+            self._words[who] = f"is lost: {why}"
+            self._ranks = False
+
+    def answered(self, who: str) -> None:
+        """Forgets what was said of one that has answered."""
+        with self._guard:
+            self._words.pop(who, None)
+
+    def move(self) -> None:
+        """Notes that a step came: nobody is waited for."""
+        with self._guard:
+            self._words.clear()
+            self._ranks = False
+            self._moved = time.monotonic()
+
+    def check(self, wait: Wait, now: float) -> None:
+        """Raises WaitError for a wait that is too long."""
+        with self._guard:
+            if now - self._looked > wait.stall / 2 and self._looked > wait.began:
+                self._moved = now  # this process was stopped, and heard nothing meanwhile
+            self._looked = now
+            idle = now - max(self._moved, wait.began)
+            if now < wait.until and (self._ranks or idle < wait.stall):
+                return
+            chain = [f"{who} {text}" for who, text in self._words.items()]
+            ranks = self._ranks
+        raise WaitError.of(wait.who, wait.what, now - wait.began, idle, ranks, chain)

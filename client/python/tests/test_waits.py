@@ -1,0 +1,97 @@
+"""A call whose service does not move ends with an error that names who waits for whom."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import time
+
+import pytest
+from processes import Roles, needs_binary, write_job
+
+import millrace
+
+PREFETCH = pytest.mark.parametrize("prefetch", [0, 2])
+
+# Seconds: far below the default.
+STALL = 6.0
+
+PLANNER, LOADER, CONSTRUCTOR = range(3)  # of Roles.processes
+
+
+def waited(roles, prefetch, role, sent):
+    """Takes steps until a role was sent a signal and none comes any more; returns the error."""
+    with millrace.connect(
+        roles.address, dp_rank=0, dp_size=1, prefetch=prefetch, stall_timeout=STALL, timeout=120
+    ) as loader:
+        for _ in range(6):
+            next(loader)
+        roles.processes[role].send_signal(sent)
+        began = time.monotonic()
+        with pytest.raises(millrace.WaitError) as caught:
+            while True:
+                next(loader)
+        assert time.monotonic() - began < 5 * STALL
+    error = caught.value
+    assert isinstance(error, millrace.LostError)
+    assert error.idle >= STALL and error.waited >= STALL and not error.ranks
+    assert str(error).startswith("rank dp=0 cp=0 pp=0 tp=0 has waited ")
+    return " | ".join([*error.chain, str(error)])
+
+
+@needs_binary
+@PREFETCH
+@pytest.mark.parametrize(
+    ("role", "sent", "words"),
+    [
+        (CONSTRUCTOR, signal.SIGSTOP, ["the constructor at ", "is lost", "said nothing"]),
+        (PLANNER, signal.SIGKILL, ["the constructor at ", "there has been no planner for "]),
+        (PLANNER, signal.SIGSTOP, ["the constructor at ", "there has been no planner for "]),
+        (LOADER, signal.SIGSTOP, ["the constructor at ", " waits: ", "has said nothing for "]),
+    ],
+)
+def test_each_hop_is_named(tmp_path, prefetch, role, sent, words):
+    roles = Roles(write_job(tmp_path / "job", dp=1))
+    try:
+        text = waited(roles, prefetch, role, sent)
+        assert all(word in text for word in words), text
+    finally:
+        roles.stop()
+
+
+@PREFETCH
+@pytest.mark.parametrize("count", [1, 2])
+def test_nobody_listens(prefetch, count):
+    free = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in free]
+    for one in free:
+        one.close()
+    loader = millrace.connect(
+        ",".join(addresses), dp_rank=0, dp_size=1, prefetch=prefetch, stall_timeout=2
+    )
+    began = time.monotonic()
+    with pytest.raises(millrace.WaitError) as caught:
+        next(loader)
+    assert 1.5 < time.monotonic() - began < 20
+    loader.close()
+    for address in addresses:
+        assert f"the planner at {address} is lost: " in str(caught.value)
+
+
+@needs_binary
+@PREFETCH
+def test_other_ranks_are_waited_for(tmp_path, prefetch):
+    """They may take longer than the service, up to ``timeout``; who never comes is named."""
+    roles = Roles(write_job(tmp_path / "job", dp=2))
+    try:
+        loader = millrace.connect(
+            roles.address, dp_rank=0, dp_size=2, prefetch=prefetch, stall_timeout=2, timeout=7
+        )
+        began = time.monotonic()
+        with loader, pytest.raises(millrace.WaitError) as caught:
+            while True:
+                next(loader)
+        assert time.monotonic() - began > 6
+        assert caught.value.ranks and "rank dp=1 cp=0 pp=0 tp=0" in str(caught.value)
+    finally:
+        roles.stop()

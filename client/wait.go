@@ -1,0 +1,236 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/millrace-data/millrace/internal/fault"
+	pb "github.com/millrace-data/millrace/internal/proto"
+	"github.com/millrace-data/millrace/internal/rpc"
+)
+
+// WaitError says that a call has waited for as long as it may, and who waits for whom: its text
+// names each of them, from the rank to the file. It is found in a *LostError, with errors.As or
+// errors.AsType; what is said of that holds for it.
+type WaitError struct {
+	Rank   Rank
+	For    string        // what the call wants, such as "step 12"
+	Waited time.Duration // since it was made
+	Idle   time.Duration // for which nothing has moved, anywhere in the service
+	Ranks  bool          // other ranks were waited for, not the service: Options.Deadline ended it, not Options.Stall
+	Chain  []string      // who waits for whom, as the service said last; of each of its parts one line
+}
+
+// Error names who waits for whom.
+func (e *WaitError) Error() string {
+	what := fmt.Sprintf("nothing has moved for %.0f s", e.Idle.Seconds())
+	if e.Ranks {
+		what = "other ranks are waited for"
+	}
+	text := fmt.Sprintf("%s has waited %.0f s for %s, and %s", e.Rank, e.Waited.Seconds(), e.For, what)
+	return text + ": " + strings.Join(e.Chain, "; ")
+}
+
+// lookEvery is the time between two looks at how long a call has waited. A look that is later than
+// lookLate is of a process that was stopped itself, and has not heard what was said.
+const (
+	lookEvery = 250 * time.Millisecond
+	lookLate  = 2 * time.Second
+)
+
+// word is what a part of the service said last.
+type word struct{ who, text string }
+
+// progress is what a rank knows of whom it waits for. It is safe for concurrent use.
+type progress struct {
+	mu    sync.Mutex
+	moved time.Time // something did last
+	ranks bool      // that are waited for
+	words []word    // in the order in which their speakers were met
+}
+
+// hear takes what a server says that it waits for.
+func (p *progress) hear(who string, w *pb.Waiting) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.say(who, "waits: "+cmp.Or(w.GetReason(), "it does not say for what"))
+	p.ranks = w.GetRanks()
+	if moved := time.Now().Add(-time.Duration(w.GetIdleMs()) * time.Millisecond); moved.After(p.moved) {
+		p.moved = moved
+	}
+}
+
+// lost takes why a server was not there, or did not answer.
+func (p *progress) lost(who string, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.say(who, "is lost: "+err.Error())
+	p.ranks = false
+}
+
+// say keeps what is known of one. The lock is held.
+func (p *progress) say(who, text string) {
+	for i := range p.words {
+		if p.words[i].who == who {
+			p.words[i].text = text
+			return
+		}
+	}
+	p.words = append(p.words, word{who, text})
+}
+
+// answered forgets what was said of one that has answered.
+func (p *progress) answered(who string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.words = slices.DeleteFunc(p.words, func(w word) bool { return w.who == who })
+}
+
+// move notes that a step came: nobody is waited for.
+func (p *progress) move() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.moved, p.ranks, p.words = time.Now(), false, nil
+}
+
+// wait is a call of the trainer, that waits.
+type wait struct {
+	c     *Client
+	what  string // it waits for
+	begin time.Time
+	from  time.Time // since when it counts that nothing moves
+}
+
+// late is the error of a call that has waited for too long; nil if it has not.
+func (w *wait) late(now time.Time, over bool) error {
+	p := &w.c.progress
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e := &WaitError{Rank: w.c.opts.Rank, For: w.what, Waited: now.Sub(w.begin), Ranks: p.ranks, Idle: now.Sub(w.from)}
+	if p.moved.After(w.from) {
+		e.Idle = now.Sub(p.moved)
+	}
+	if !over && (p.ranks || e.Idle < w.c.opts.Stall) {
+		return nil
+	}
+	for _, of := range p.words {
+		e.Chain = append(e.Chain, of.who+" "+of.text)
+	}
+	if len(e.Chain) == 0 {
+		e.Chain = []string{"nothing has come from " + w.c.source()}
+	}
+	return fault.As(fault.Lost, e)
+}
+
+// source names who serves batches.
+func (c *Client) source() string {
+	if at := c.session.now(); at != nil {
+		return "the constructor at " + at.reply.Constructor
+	}
+	return "the service at " + c.address
+}
+
+// within calls do, which waits for what, with a context that ends when nothing has moved for
+// Options.Stall, or Options.Deadline is over. Then its error is a *WaitError.
+func (c *Client) within(ctx context.Context, what string, do func(context.Context) error) error {
+	w := &wait{c: c, what: what, begin: time.Now()}
+	w.from = w.begin
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	done := make(chan struct{})
+	var looks sync.WaitGroup
+	looks.Go(func() { w.look(done, cancel) })
+	err := do(ctx)
+	close(done)
+	looks.Wait()
+	if _, late := errors.AsType[*WaitError](context.Cause(ctx)); late && err != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// look ends a call with the error of one that is late, until done is closed.
+func (w *wait) look(done <-chan struct{}, end context.CancelCauseFunc) {
+	ticks := time.NewTicker(lookEvery)
+	defer ticks.Stop()
+	for last := w.begin; ; {
+		select {
+		case <-done:
+			return
+		case <-ticks.C:
+		}
+		now := time.Now()
+		if now.Sub(last) > lookLate {
+			w.from = now
+		}
+		last = now
+		if err := w.late(now, now.Sub(w.begin) >= w.c.opts.Deadline); err != nil {
+			end(err)
+			return
+		}
+	}
+}
+
+// whyAfter is how long a planner may take to answer before it is asked what it waits for, and
+// whyEvery the time between two such questions.
+const (
+	whyAfter = 2 * time.Second
+	whyEvery = 5 * time.Second
+)
+
+// ask asks the planner that answered last and, as long as that is lost, the others in turn. One that
+// does not answer for long is asked what it waits for.
+func (c *Client) ask(ctx context.Context, call func(pb.PlannerClient) error) error {
+	return c.planners.ask(ctx, func(x planner) error {
+		asking, stop := context.WithCancel(ctx)
+		var whys sync.WaitGroup
+		whys.Go(func() { c.askWhy(asking, x) })
+		err := x.reach(ctx)
+		if err == nil {
+			err = rpc.FromStatus(call(pb.NewPlannerClient(x.conn)))
+		}
+		stop()
+		whys.Wait()
+		switch {
+		case err == nil:
+			c.progress.answered(x.String())
+		case again(ctx, err):
+			c.progress.lost(x.String(), err)
+		}
+		return err
+	})
+}
+
+// String names a planner in messages.
+func (x planner) String() string { return "the planner at " + x.address }
+
+// askWhy asks a planner what it waits for, again and again until ctx ends.
+func (c *Client) askWhy(ctx context.Context, x planner) {
+	for pause := whyAfter; ; pause = whyEvery {
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return
+		}
+		asking, cancel := context.WithTimeout(ctx, whyEvery)
+		w, err := pb.NewPlannerClient(x.conn).Why(asking, &pb.WhyRequest{})
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil || status.Code(err) == codes.Unimplemented: // it is there, and does not know the question
+			c.progress.hear(x.String(), w)
+		default:
+			c.progress.lost(x.String(), rpc.FromStatus(err))
+		}
+	}
+}

@@ -1,0 +1,91 @@
+package sourceloader
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	pb "github.com/millrace-data/millrace/internal/proto"
+)
+
+// What a loader says of its waits: which file it reads, and whether anything of it moves.
+
+// progress rises as long as something is read, or made of what was read.
+func (l *Loader) progress() uint64 {
+	moved := uint64(l.store.Meter().Bytes)
+	select {
+	case <-l.ready:
+		moved += l.cache.work.Load()
+	default: // there is no job yet
+	}
+	return moved
+}
+
+// waiting returns what says what an answer waits for, and how long nothing has moved. It is for
+// one goroutine.
+func (l *Loader) waiting(req *pb.FetchRequest, at *atomic.Int64) func() *pb.Waiting {
+	before, moved := l.progress(), time.Now()
+	return func() *pb.Waiting {
+		if now := l.progress(); now != before {
+			before, moved = now, time.Now()
+		}
+		return &pb.Waiting{Reason: l.waits(req, at.Load()), IdleMs: uint64(time.Since(moved).Milliseconds())}
+	}
+}
+
+// waits says what an answer waits for that is at a block of its request.
+func (l *Loader) waits(req *pb.FetchRequest, at int64) string {
+	select {
+	case <-l.ready:
+	default:
+		return "has no job yet"
+	}
+	if at >= int64(len(req.Blocks)) {
+		return "is putting its answer together"
+	}
+	b := req.Blocks[at]
+	text := fmt.Sprintf("is at block %d of source %d", b.Seq, b.Source)
+	if _, lazy := l.known(b.Source); lazy != nil {
+		text = fmt.Sprintf("is at block %d of source %q", b.Seq, lazy.assigned.Name)
+	}
+	if file := l.cache.reads(blockID{b.Source, b.Seq}); file != "" {
+		text += ", and reads " + file
+	}
+	return text
+}
+
+// reads is the file that is being read for a block; "" if none is.
+func (c *cache) reads(id blockID) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.entries[id].reads()
+}
+
+// longest is the file that is being read of the block whose reading began first; "" if none is.
+func (c *cache) longest() (file string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var begun time.Time
+	for _, e := range c.entries {
+		if f := e.reads(); f != "" && (file == "" || e.begun.Before(begun)) {
+			file, begun = f, e.begun
+		}
+	}
+	return file
+}
+
+// reads is the file that is being read for an entry, which may be nil; "" if none is.
+func (e *entry) reads() string {
+	if e == nil {
+		return ""
+	}
+	select {
+	case <-e.done:
+		return ""
+	default:
+	}
+	if file := e.file.Load(); file != nil {
+		return *file
+	}
+	return ""
+}
