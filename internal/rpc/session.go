@@ -116,6 +116,9 @@ func (s *Session[Q, R]) Each(ctx context.Context, take func(*R) error) error {
 // hear refuses a message of a planner whose epoch is over, by what anyone said meanwhile. The
 // first one of a session tells the planner's epoch, if it has one.
 func (s *Session[Q, R]) hear(m *R) error {
+	if !s.heard && isBeat(m) {
+		return nil // it may come before the epoch
+	}
 	if !s.heard {
 		s.epoch = epochOf(m)
 	}

@@ -102,28 +102,35 @@ func startProxiedOn(t *testing.T, dir string, r recipe, loaders, constructors in
 // keep runs a role behind its proxies, and again when it ends.
 func (s *proxied) keep(t *testing.T, ctx context.Context, id string, run func(ctx context.Context, id, planner, address, advertise string) error) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().String()
-	l.Close()
+	var err error
 	for _, of := range []map[string]*faultproxy.Proxy{s.data, s.session} {
 		if of[id], err = faultproxy.Start(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	s.data[id].Forward(address)
 	s.session[id].Forward(s.address)
 	data, session := s.data[id].Address(), s.session[id].Address()
 	s.roles.Go(func() {
 		for ctx.Err() == nil {
+			address := freeAddress(t) // another one each time: somebody may have taken the last
+			s.data[id].Forward(address)
 			if err := run(ctx, id, session, address, data); err != nil && ctx.Err() == nil {
 				t.Logf("%s ended: %v", id, err)
 			}
 			time.Sleep(50 * time.Millisecond)
 		}
 	})
+}
+
+// freeAddress is an address that nobody listens on for now.
+func freeAddress(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Error(err)
+		return "127.0.0.1:0"
+	}
+	defer l.Close()
+	return l.Addr().String()
 }
 
 // train runs all ranks; each time after some steps it does something. It returns the longest

@@ -3,7 +3,6 @@ package service_test
 import (
 	"context"
 	"errors"
-	"net"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -133,12 +132,7 @@ func TestNobodyListens(t *testing.T) {
 	for _, count := range []int{1, 2} {
 		var addresses []string
 		for range count {
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			addresses = append(addresses, l.Addr().String())
-			l.Close()
+			addresses = append(addresses, freeAddress(t))
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()

@@ -305,7 +305,8 @@ class Session:
             self._stale = self._stale or failures >= 2 or again
             if error.code == SILENT and self._reply is not None:
                 self._silent = self._reply.constructor
-            self.progress.lost(self.source(), error)
+            late = error.code == "DEADLINE_EXCEEDED"
+            (self.progress.late if late else self.progress.lost)(self.source(), error)
             self._note(error)
 
         def attempt(seconds: float) -> Step:
@@ -454,9 +455,13 @@ class Session:
         timer.daemon = True
         timer.start()
         before = getattr(self._calls, "wait", None)
-        self._calls.wait = before or self.wait(what, until)
+        self._calls.wait = wait = before or self.wait(what, until)
         try:
             yield
+        except WaitError:
+            raise
+        except LostError as error:
+            raise with_code(self.progress.over(wait, error), error.code) from error
         finally:
             self._calls.wait = before
             timer.cancel()

@@ -11,7 +11,11 @@ import threading
 import time
 from typing import NamedTuple
 
-from millrace.errors import WaitError
+from millrace.errors import LostError, WaitError
+
+# Seconds between two looks at a wait that are too many: calls and pauses take less, so this process
+# itself was stopped.
+STOPPED = 30.0
 
 
 class Wait(NamedTuple):
@@ -47,6 +51,11 @@ class Progress:
             self._words[who] = f"is lost: {why}"
             self._ranks = False
 
+    def late(self, who: str, why: object) -> None:
+        """Notes that a call's own time was over: what the part said last stands."""
+        with self._guard:
+            self._words.setdefault(who, f"is late: {why}")
+
     def answered(self, who: str) -> None:
         """Forgets what was said of one that has answered."""
         with self._guard:
@@ -62,7 +71,7 @@ class Progress:
     def check(self, wait: Wait, now: float) -> None:
         """Raises WaitError for a wait that is too long."""
         with self._guard:
-            if now - self._looked > wait.stall / 2 and self._looked > wait.began:
+            if now - self._looked > STOPPED and self._looked > wait.began:
                 self._moved = now  # this process was stopped, and heard nothing meanwhile
             self._looked = now
             idle = now - max(self._moved, wait.began)
@@ -71,3 +80,11 @@ class Progress:
             chain = [f"{who} {text}" for who, text in self._words.items()]
             ranks = self._ranks
         raise WaitError.of(wait.who, wait.what, now - wait.began, idle, ranks, chain)
+
+    def over(self, wait: Wait, error: LostError) -> WaitError:
+        """Returns the error of a wait whose time is over, which ``error`` says, too."""
+        with self._guard:
+            now = time.monotonic()
+            chain = [*(f"{who} {text}" for who, text in self._words.items()), str(error)]
+            idle = now - max(self._moved, wait.began)
+            return WaitError.of(wait.who, wait.what, now - wait.began, idle, self._ranks, chain)
