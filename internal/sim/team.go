@@ -178,7 +178,8 @@ func (t *team) rank(run, ctx context.Context, life, i int, first int64, token []
 func (t *team) open(ctx context.Context, host string, place client.Rank, token []byte, rng *rand.Rand) (*client.Client, error) {
 	for {
 		c, err := client.Open(ctx, plannerAddress, client.Options{
-			Rank: place, Token: token, Prefetch: t.prefetch, Security: t.w.on(host), Log: t.w.log(host),
+			Stall: -1, // faults may hold everything up for longer, and the liveness phase says whether it goes on
+			Rank:  place, Token: token, Prefetch: t.prefetch, Security: t.w.on(host), Log: t.w.log(host),
 		})
 		if err == nil || ctx.Err() != nil || fault.ClassOf(err) != fault.Lost {
 			return c, err
