@@ -3,7 +3,6 @@ package checkpoint
 import (
 	"errors"
 	"maps"
-	"math"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -17,8 +16,12 @@ type batch struct {
 	db      *pebble.Batch // reads what is put into it, and else the database
 	mark    mark
 	epoch   uint64
+	trimmed int64
+	history History            // the batch's own
 	place   *Place             // that it leads to
 	digests map[int64][32]byte // that came with it
+	sums    map[stretch]*sum   // of the steps that it changes
+	begun   []stretch          // those of sums that had none
 	dirty   bool               // it has more than digests
 	err     error              // the first
 }
@@ -26,22 +29,26 @@ type batch struct {
 // newBatch begins the next write, with the digests that wait for one.
 func (l *Pebble) newBatch() *batch {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	b := &batch{log: l, db: l.db.NewIndexedBatch(), mark: l.mark, epoch: l.epoch, place: l.place, digests: map[int64][32]byte{}}
+	digests := maps.Clone(l.digests)
+	b := &batch{
+		log: l, db: l.db.NewIndexedBatch(), mark: l.mark, epoch: l.epoch, trimmed: l.trimmed, history: slices.Clone(l.history), place: l.place,
+		digests: map[int64][32]byte{}, sums: map[stretch]*sum{},
+	}
+	l.mu.Unlock()
 	b.mark.seq++
 	b.mark.before = b.mark.sum
 	if l.format < formatVersion {
-		b.set(formatKey, encodeFormat(formatVersion))
+		b.upgrade()
 	}
-	for _, step := range slices.Sorted(maps.Keys(l.digests)) {
-		digest := l.digests[step]
-		b.put(digestKind.key(step), digest[:])
+	for _, step := range slices.Sorted(maps.Keys(digests)) {
+		digest := digests[step]
+		b.putStep(digestKind, step, digest[:])
 	}
 	b.dirty = false
 	return b
 }
 
-// put sets a key that is not there yet, and that the sum has.
+// put sets a key that is not there yet, and that the mark's sum has.
 func (b *batch) put(key, value []byte) {
 	b.mark.sum.toggle(key, value)
 	b.set(key, value)
@@ -54,22 +61,12 @@ func (b *batch) set(key, value []byte) {
 	}
 }
 
-// clear deletes all keys of a kind from a step on, and takes them out of the sum.
-func (b *batch) clear(k kind, from int64) {
-	toggle := func(key, value []byte) error { b.mark.sum.toggle(key, value); return nil }
-	if b.err == nil {
-		b.err = b.log.each(b.db, k.between(from, math.MaxInt64), toggle)
-	}
-	if b.err == nil {
-		b.err = b.db.DeleteRange(k.key(from), k.end(), nil)
-		b.dirty = true
-	}
-}
-
 // commit makes b durable and then its mark, sees that they are where the folder is, and
 // releases b. Only then it is acknowledged.
 func (l *Pebble) commit(b *batch) error {
 	err := l.guard(func() error {
+		b.settleSums()
+		b.settleBranches()
 		b.set(markKey, b.mark.encode())
 		if b.err != nil {
 			return errors.Join(b.err, b.db.Close())
@@ -92,7 +89,10 @@ func (l *Pebble) commit(b *batch) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.mark, l.epoch, l.place, l.format = b.mark, b.epoch, b.place, formatVersion
+	l.mark, l.epoch, l.place, l.format, l.history, l.trimmed = b.mark, b.epoch, b.place, formatVersion, b.history, b.trimmed
+	for _, x := range b.begun {
+		l.proven[x] = true
+	}
 	clear(l.digests)
 	return nil
 }

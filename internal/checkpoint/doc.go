@@ -16,8 +16,9 @@
 // tests. [Open] gives the one that serves: it stands in a Pebble database of its own;
 // docs/bytes.md, "The log", has the keys. Beside it stands a high-water mark, synced before
 // a write is acknowledged: whoever opens the log proves with it that nothing which was
-// acknowledged is missing or other than it was. A disk that fails once, or a folder that is
-// not there any more, is not trusted again: the Log reports the cause from then on and
-// touches no file ([Log.Stopped]), and the process should end. All that was appended before
-// stays readable by the next process, if the folder does.
+// acknowledged is missing or other than it was, in a time that does not depend on the log's
+// length. When a job goes back, its log goes on in a branch ([Branch]); what was left stays. A
+// disk that fails once, or a folder that is not there any more, is not trusted again: the Log
+// reports the cause from then on and touches no file ([Log.Stopped]), and the process should
+// end. All that was appended before stays readable by the next process, if the folder does.
 package checkpoint

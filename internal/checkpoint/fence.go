@@ -141,6 +141,16 @@ func (l *Pebble) storedPlace() (*Place, error) {
 	return &p, nil
 }
 
+// storedTrim is what the database says of the steps that were let go of.
+func (l *Pebble) storedTrim() (int64, error) {
+	value, ok, err := l.get(l.db, trimmedKey)
+	if err != nil || !ok {
+		return 0, l.wrap(err, "reading where it was trimmed")
+	}
+	step, err := decodeStep(value)
+	return step, l.wrap(err, "reading where it was trimmed")
+}
+
 func encodeStep(step int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(step)) }
 
 func decodeStep(value []byte) (int64, error) {

@@ -34,7 +34,7 @@ const MaxBytes = 1 << 30
 // wait for nobody and see only what is durable. Bytes are copied on the way in, and belong
 // to the caller on the way out unless a method says otherwise.
 //
-// Once a Log has stopped, every method but Last, First, Epoch, Place and FrameDue fails with the cause:
+// Once a Log has stopped, every method but Last, First, Branches, Branch, Trimmed, Epoch, Place and FrameDue fails with the cause:
 // an error of class fault.Lost for a disk or a folder, fault.User for damage, for which
 // the message has the next thing to do. The process should then end.
 type Log interface {
@@ -62,10 +62,16 @@ type Log interface {
 	// that wraps ErrDiverged.
 	SetDigest(step int64, digest [32]byte) error
 
-	// Truncate forgets the steps from the given one on, with their frames and
-	// digests: a new branch begins where the trainer resumed. Changes stay. Steps
-	// that the log does not hold are nothing to forget.
+	// Truncate leaves the steps from the given one on, with their frames and digests, and
+	// opens a branch: the log ends before that step, and what is appended is the new branch's.
+	// What was left is read with Branch. Changes stay. Steps that the log does not hold are
+	// nothing to leave.
 	Truncate(from int64) error
+
+	// Trim lets go of the steps before the last key frame at or before the given step, in
+	// all branches, so that the log begins with a key frame. A log without such a frame keeps
+	// all. Trimmed says the step from then on.
+	Trim(before int64) error
 
 	// AddChange stores a change to the job: an external input, which nothing else
 	// could give back. Changes are numbered from 0 as they come.
@@ -84,7 +90,7 @@ type Log interface {
 	SetGeneration(g Generation) error
 
 	// FrameDue reports whether the record of step should come with a key frame: for
-	// the first step of a log, and for every multiple of Options.KeyFrameEvery.
+	// the first step of a log or a branch, and for every multiple of Options.KeyFrameEvery.
 	FrameDue(step int64) bool
 
 	// Stopped returns a channel that is closed when the log has stopped for good.
@@ -93,8 +99,8 @@ type Log interface {
 	Err() error
 }
 
-// Reader is what can be read of a Log, and the end of its use.
-type Reader interface {
+// Steps is what a branch of a log holds.
+type Steps interface {
 	// First and Last return the first and the last step; ok is false while there is none.
 	First() (step int64, ok bool)
 	Last() (step int64, ok bool)
@@ -112,6 +118,22 @@ type Reader interface {
 	// ReadDigest returns the digest that SetDigest stored for step; ok is false if
 	// there is none.
 	ReadDigest(step int64) (digest [32]byte, ok bool, err error)
+}
+
+// Reader is what can be read of a Log, and the end of its use. Its Steps are those of the branch
+// that is written.
+type Reader interface {
+	Steps
+
+	// Branches returns all branches by rising number; the last one is that which is written.
+	Branches() []Branch
+
+	// Branch returns the steps that lead to the end of a branch. They are read as long as the
+	// log is open. The error is of class fault.User.
+	Branch(number uint64) (Steps, error)
+
+	// Trimmed returns the highest step that Trim was given, 0 if it never was.
+	Trimmed() int64
 
 	// Changes returns all changes in the order in which they were added.
 	Changes() (changes [][]byte, err error)

@@ -2,8 +2,8 @@ package checkpoint
 
 import "fmt"
 
-// Op is one operation of a Write: one of Append, SetDigest, Truncate, AddChange, Fence,
-// SetGeneration and Place. Each does what the method of Log that has its name does.
+// Op is one operation of a Write: one of Append, SetDigest, Truncate, Trim, InBranch,
+// AddChange, Fence, SetGeneration and Place. Each does what the method of Log that has its name does.
 type Op interface {
 	op()
 	String() string // what it does, for messages
@@ -22,6 +22,12 @@ type (
 	}
 	// Truncate is Log.Truncate.
 	Truncate struct{ From int64 }
+	// Trim is Log.Trim.
+	Trim struct{ Before int64 }
+	// InBranch numbers the branch of what follows, in a log that has no step: a copy of another
+	// one that begins in the middle of it. The number must be above that of every branch
+	// which has steps.
+	InBranch struct{ Number uint64 }
 	// AddChange is Log.AddChange.
 	AddChange struct{ Change []byte }
 	// Fence is Log.Fence.
@@ -40,6 +46,8 @@ type (
 func (Append) op()        {}
 func (SetDigest) op()     {}
 func (Truncate) op()      {}
+func (Trim) op()          {}
+func (InBranch) op()      {}
 func (AddChange) op()     {}
 func (Fence) op()         {}
 func (SetGeneration) op() {}
@@ -53,6 +61,12 @@ func (o SetDigest) String() string { return fmt.Sprintf("setting the digest of s
 
 // String implements Op.
 func (o Truncate) String() string { return fmt.Sprintf("truncating at step %d", o.From) }
+
+// String implements Op.
+func (o Trim) String() string { return fmt.Sprintf("letting go of the steps before %d", o.Before) }
+
+// String implements Op.
+func (o InBranch) String() string { return fmt.Sprintf("going on in branch %d", o.Number) }
 
 // String implements Op.
 func (o AddChange) String() string { return "storing a change" }

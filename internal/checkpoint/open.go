@@ -200,6 +200,9 @@ func (l *Pebble) settle(file fileMark) error {
 	if err != nil {
 		return err
 	}
+	if l.history, err = l.storedBranches(m.steps); err != nil {
+		return l.wrap(err, "reading its branches")
+	}
 	l.mark = m
 	if m.seq == file.seq {
 		return nil
@@ -233,6 +236,9 @@ func (l *Pebble) checkOwner() (claimed bool, err error) {
 		l.epoch = epochs[len(epochs)-1].Number
 	}
 	if l.place, err = l.storedPlace(); err != nil {
+		return false, err
+	}
+	if l.trimmed, err = l.storedTrim(); err != nil {
 		return false, err
 	}
 	identity, err := l.storedIdentity()
@@ -299,7 +305,7 @@ func (l *Pebble) storedMark() (mark, error) {
 	return m, nil
 }
 
-// lastMark is storedMark, after all that the database holds was read and agrees with it.
+// lastMark is storedMark, after what is read of the log was found to agree with it.
 func (l *Pebble) lastMark() (mark, error) {
 	m, err := l.storedMark()
 	if err != nil {
@@ -307,45 +313,16 @@ func (l *Pebble) lastMark() (mark, error) {
 	}
 	found, err := l.scan()
 	if err != nil {
-		return mark{}, l.wrap(err, "reading all of it")
+		return mark{}, l.wrap(err, "reading its sums")
 	}
-	if found.steps != m.steps || found.changes != m.changes || found.sum != m.sum {
-		return mark{}, l.damaged("it holds %s, and not as they were written: files are missing, or of another time", found)
+	if found.changes != m.changes || found.sum != m.sum {
+		return mark{}, l.damaged("it has %s by its last write, and they are not as they were written: files are missing, or of another time", m)
+	}
+	if l.history, err = l.storedBranches(m.steps); err != nil {
+		return mark{}, l.wrap(err, "reading its branches")
 	}
 	l.mark = m
-	return m, nil
-}
-
-// scan reads all that the log holds.
-func (l *Pebble) scan() (found mark, err error) {
-	if found.sum, err = l.storedIdentity(); err != nil {
-		return found, err
-	}
-	for _, k := range []kind{changeKind, digestKind, epochKind, frameKind, generationKind, recordKind} {
-		if err := l.each(l.db, k.all(), func(key, value []byte) error { return found.add(k, key, value) }); err != nil {
-			return found, err
-		}
-	}
-	return found, nil
-}
-
-// add counts a pair of kind k, which comes after all before it.
-func (m *mark) add(k kind, key, value []byte) error {
-	n := stepOf(key)
-	switch {
-	case k == changeKind && n != m.changes:
-		return fmt.Errorf("change %d: %w", m.changes, errMissing)
-	case k == changeKind:
-		m.changes++
-	case k == recordKind && m.steps.empty():
-		m.steps = span{n, n + 1}
-	case k == recordKind && n != m.steps.next:
-		return fmt.Errorf("the record of step %d: %w", m.steps.next, errMissing)
-	case k == recordKind:
-		m.steps.next++
-	}
-	m.sum.toggle(key, value)
-	return nil
+	return m, l.verifyEnd(l.opts.Whole)
 }
 
 // agree compares what was acknowledged, as the file has it, with the last write.

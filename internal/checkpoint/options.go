@@ -21,6 +21,8 @@ type Options struct {
 	// ReadOnly opens a log to look at it: it must be there, and nothing is written.
 	// Without an Identity it may be any job's.
 	ReadOnly bool
+	// Whole has Open read all that the log holds, every branch of it.
+	Whole bool
 	// KeyFrameEvery is the number of steps from one key frame to the next;
 	// FrameDue follows it. Default 256: replaying that many records takes less
 	// time than opening the data files again.

@@ -31,6 +31,9 @@ type Pebble struct {
 	epoch   uint64             // the highest fenced
 	place   *Place             // of the last write; nil if it had none
 	format  uint32             // version of the database as it is
+	history History            // of the last write; replaced, not changed
+	trimmed int64              // steps before it were let go of
+	proven  map[stretch]bool   // what was compared with its sum, or written since
 	digests map[int64][32]byte // set, and to be written with the next batch
 }
 
@@ -44,9 +47,10 @@ func (s span) clamp(from, to int64) span {
 	return span{from, max(from, to)}
 }
 
-// Open opens the log in the folder dir, or starts one there. It reads all of it: every
-// step, change and digest that was acknowledged is there as it was, or Open says what is
-// missing. A folder that is refused stays as it is.
+// Open opens the log in the folder dir, or starts one there. It reads what a planner goes on
+// from, the last key frame and all after it, and the sums of what comes before, which is compared
+// with them when it is read (all of it, with Options.Whole): what was acknowledged is there as it
+// was, or Open or the reader says what is missing. A folder that is refused stays as it is.
 //
 // Errors are of class fault.User if the folder belongs to another job (another identity),
 // to another process, to another version of Millrace or to something else, and if its
@@ -103,6 +107,8 @@ func open(dir string, opts Options, anyone bool) (*Pebble, error) {
 		writer:  make(chan struct{}, 1),
 		ending:  make(chan struct{}),
 		digests: map[int64][32]byte{},
+		proven:  map[stretch]bool{},
+		history: NewHistory(),
 	}
 	l.writer <- struct{}{}
 	if err := l.open(); err != nil {
@@ -167,7 +173,7 @@ func (l *Pebble) First() (step int64, ok bool) {
 
 // FrameDue is Log.FrameDue.
 func (l *Pebble) FrameDue(step int64) bool {
-	return l.span().empty() || step%int64(l.opts.KeyFrameEvery) == 0
+	return Begins(l) || step%int64(l.opts.KeyFrameEvery) == 0
 }
 
 func (l *Pebble) span() span {

@@ -76,6 +76,9 @@ func (l *Pebble) Truncate(from int64) error { return l.Write(Truncate{From: from
 // AddChange is Log.AddChange.
 func (l *Pebble) AddChange(change []byte) error { return l.Write(AddChange{Change: change}) }
 
+// Trim is Log.Trim.
+func (l *Pebble) Trim(before int64) error { return l.Write(Trim{Before: before}) }
+
 // Fence is Log.Fence.
 func (l *Pebble) Fence(epoch uint64) error { return l.Write(Fence{Epoch: epoch}) }
 
@@ -90,7 +93,12 @@ func (b *batch) do(op Op) error {
 	case SetDigest:
 		return b.setDigest(op)
 	case Truncate:
-		return b.truncate(op.From)
+		b.truncate(op.From)
+		return nil
+	case Trim:
+		return b.trim(op.Before)
+	case InBranch:
+		return b.goOnIn(op.Number)
 	case AddChange:
 		b.put(changeKind.key(b.mark.changes), op.Change)
 		b.mark.changes++
@@ -118,9 +126,10 @@ func (b *batch) append(op Append) error {
 	case !steps.empty() && step != steps.next:
 		return fmt.Errorf("appending %s: %w: it holds %d to %d, so that %d comes next", l.at(step), ErrOrder, steps.first, steps.next-1, steps.next)
 	}
-	b.put(recordKind.key(step), op.Record)
+	b.history.Add(step)
+	b.putStep(recordKind, step, op.Record)
 	if op.Frame != nil {
-		b.put(frameKind.key(step), op.Frame)
+		b.putStep(frameKind, step, op.Frame)
 	}
 	if steps.empty() {
 		steps.first = step
@@ -132,7 +141,11 @@ func (b *batch) append(op Append) error {
 
 // replay compares step with what the log holds.
 func (b *batch) replay(op Append) error {
-	stored, ok, err := b.log.get(b.db, recordKind.key(op.Step))
+	branch := b.history.owner(op.Step)
+	if err := b.log.verify(b.log.db, stretchOf(branch, op.Step)); err != nil {
+		return err
+	}
+	stored, ok, err := b.log.get(b.db, recordKind.of(branch, op.Step))
 	if err == nil && !ok {
 		err = errMissing
 	}
@@ -142,14 +155,14 @@ func (b *batch) replay(op Append) error {
 	if err := b.log.compare(op.Step, "record", op.Record, stored); err != nil || op.Frame == nil {
 		return err
 	}
-	stored, ok, err = b.log.get(b.db, frameKind.key(op.Step))
+	stored, ok, err = b.log.get(b.db, frameKind.of(branch, op.Step))
 	if err != nil {
 		return b.log.wrap(err, fmt.Sprintf("reading the key frame of step %d", op.Step))
 	}
 	if ok {
 		return b.log.compare(op.Step, "key frame", op.Frame, stored)
 	}
-	b.put(frameKind.key(op.Step), op.Frame)
+	b.putStep(frameKind, op.Step, op.Frame)
 	return nil
 }
 
@@ -171,7 +184,7 @@ func (b *batch) setDigest(op SetDigest) error {
 	if !b.mark.steps.has(op.Step) {
 		return fmt.Errorf("setting the digest of %s: %w: it is not in the log", l.at(op.Step), ErrOrder)
 	}
-	stored, ok, err := l.digest(b.db, op.Step)
+	stored, ok, err := l.digest(b.db, b.history.owner(op.Step), op.Step)
 	switch {
 	case err != nil:
 		return err
@@ -179,25 +192,72 @@ func (b *batch) setDigest(op SetDigest) error {
 		return l.compare(op.Step, "digest", op.Digest[:], stored[:])
 	}
 	dirty := b.dirty
-	b.put(digestKind.key(op.Step), op.Digest[:])
+	b.putStep(digestKind, op.Step, op.Digest[:])
 	b.dirty = dirty
 	b.digests[op.Step] = op.Digest
 	return nil
 }
 
-func (b *batch) truncate(from int64) error {
-	steps := b.mark.steps
-	if steps.empty() || from >= steps.next {
+// truncate opens a branch: the steps of the one before stay.
+func (b *batch) truncate(from int64) {
+	if steps := b.mark.steps; steps.empty() || from >= steps.next {
+		return
+	}
+	b.history = b.history.Truncated(from)
+	b.mark.steps = b.history.span(b.history.Current().Number)
+	b.dirty = true
+}
+
+// goOnIn numbers the branch of an empty log.
+func (b *batch) goOnIn(number uint64) error {
+	last := b.history.Current()
+	if !b.mark.steps.empty() || number < last.Number || number > maxNumber {
+		return fmt.Errorf("the log in %s: going on in branch %d: %w: it has %s", b.log.dir, number, ErrOrder, last)
+	}
+	b.history[len(b.history)-1] = Branch{Number: number, Parent: number}
+	b.dirty = true
+	return nil
+}
+
+// trim lets go of the steps before the last key frame at or before a step. What readers may
+// be reading is deleted by the next trim.
+func (b *batch) trim(before int64) error {
+	l, steps := b.log, b.mark.steps
+	if before <= b.trimmed {
 		return nil
 	}
-	from = max(from, steps.first)
-	for _, k := range []kind{digestKind, frameKind, recordKind} {
-		b.clear(k, from)
+	b.trimmed, b.dirty = before, true
+	b.set(trimmedKey, encodeStep(before))
+	if steps.empty() || before <= steps.first {
+		return nil
 	}
-	if b.mark.steps.next = from; b.mark.steps.empty() {
-		b.mark.steps = span{}
+	at, _, framed, err := l.frameIn(b.db, b.history.pieces(b.history.Current().Number), min(before, steps.next-1))
+	if err != nil || !framed || at == steps.first {
+		return err
 	}
-	return b.log.wrap(b.err, fmt.Sprintf("truncating at step %d", from))
+	gone, kept := steps.first, b.history.Trimmed(at)
+	for _, branch := range b.history {
+		until := gone - gone%stretchSteps
+		if _, stays := kept.find(branch.Number); !stays {
+			until = math.MaxInt64
+		}
+		b.clear(branch.Number, until)
+	}
+	b.history = kept
+	b.mark.steps.first = at
+	return nil
+}
+
+// clear deletes the whole stretches of a branch before a step.
+func (b *batch) clear(branch uint64, until int64) {
+	b.note(b.log.each(b.db, sumKind.within(branch, 0, until), func(key, value []byte) error {
+		b.mark.sum.toggle(key, value)
+		delete(b.sums, stretch{branch, stepOf(key)})
+		return nil
+	}))
+	for _, k := range append([]kind{sumKind}, stepKinds...) {
+		b.note(b.db.DeleteRange(k.of(branch, 0), k.of(branch, until), nil))
+	}
 }
 
 // write calls fn as the only writer.

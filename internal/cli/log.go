@@ -33,6 +33,11 @@ type logFlags struct {
 	LogMirror string `help:"Mirror of the step log: the URL given to serve." placeholder:"URL" env:"MILLRACE_LOG_MIRROR"`
 }
 
+// branchFlag says which steps of a log.
+type branchFlag struct {
+	Branch *uint64 `help:"Print the steps that lead to the end of this branch. Default: of a folder, the branch that is written; of a mirror, all in the order in which they were written." placeholder:"N"`
+}
+
 // one wants one of the two.
 func (f *logFlags) one() error {
 	if (f.LogDir == "") == (f.LogMirror == "") {
@@ -45,10 +50,12 @@ const notRunning = "The folder of a running service cannot be read; its mirror c
 
 // entry is one thing that a log holds, as JSON has it.
 type entry struct {
-	Kind   string          `json:"kind"` // step, digest, change, generation, epoch, truncate
+	Kind   string          `json:"kind"` // step, digest, change, generation, epoch, branch, truncate, trim
 	Slot   *uint64         `json:"slot,omitempty"`
-	Number *uint64         `json:"number,omitempty"` // of an epoch or a generation
+	Number *uint64         `json:"number,omitempty"` // of an epoch, a generation or a branch
+	Parent *uint64         `json:"parent,omitempty"` // of a branch: which has the steps before Step
 	Step   *int64          `json:"step,omitempty"`
+	Next   *int64          `json:"next,omitempty"` // of a branch: it ends before
 	Record []byte          `json:"record,omitempty"`
 	Frame  []byte          `json:"key_frame,omitempty"`
 	Digest string          `json:"digest,omitempty"`
@@ -71,6 +78,10 @@ func entryOf(op checkpoint.Op) (e entry, err error) {
 		e = entry{Kind: "digest", Step: &op.Step, Digest: hex.EncodeToString(op.Digest[:])}
 	case checkpoint.Truncate:
 		e = entry{Kind: "truncate", Step: &op.From}
+	case checkpoint.Trim:
+		e = entry{Kind: "trim", Step: &op.Before}
+	case checkpoint.InBranch:
+		e = entry{Kind: "branch", Number: &op.Number}
 	case checkpoint.AddChange:
 		e = entry{Kind: "change", Change: op.Change}
 	case checkpoint.Fence:
@@ -93,6 +104,12 @@ func (e entry) String() string {
 	if e.Step != nil {
 		line += fmt.Sprintf(" step %d", *e.Step)
 	}
+	if e.Next != nil {
+		line += fmt.Sprintf(" to %d", *e.Next-1)
+	}
+	if e.Parent != nil {
+		line += fmt.Sprintf(", after those of branch %d", *e.Parent)
+	}
 	switch {
 	case e.Plan != "":
 		line += fmt.Sprintf(" plan %.16s %d bytes", e.Plan, e.Bytes)
@@ -107,14 +124,23 @@ func (e entry) String() string {
 	return line
 }
 
-// each calls fn with all that the log or the mirror holds.
-func (f *logFlags) each(ctx context.Context, fn func(entry) error) error {
+// each calls fn with all that the log or the mirror holds, or with the steps of a branch only.
+func (f *logFlags) each(ctx context.Context, branch *uint64, fn func(entry) error) error {
 	if f.LogMirror != "" {
 		store, err := object.Open(f.LogMirror)
 		if err != nil {
 			return err
 		}
+		of := func(checkpoint.Op) bool { return true }
+		if branch != nil {
+			if of, err = stepsOf(ctx, store, *branch); err != nil {
+				return err
+			}
+		}
 		return mirror.Walk(ctx, store, func(slot, _ uint64, op checkpoint.Op) error {
+			if !of(op) {
+				return nil
+			}
 			e, err := entryOf(op)
 			if err != nil {
 				return err
@@ -127,11 +153,37 @@ func (f *logFlags) each(ctx context.Context, fn func(entry) error) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(eachOf(log, fn), log.Close())
+	steps := checkpoint.Steps(log)
+	if branch != nil {
+		steps, err = log.Branch(*branch)
+	}
+	if err == nil {
+		err = eachOf(log, steps, fn)
+	}
+	return errors.Join(err, log.Close())
 }
 
-// eachOf calls fn with all that a log holds: epochs, generations and changes, then steps.
-func eachOf(log checkpoint.Reader, fn func(entry) error) error {
+// stepsOf says which operations of a mirror are of the steps that lead to the end of a branch, or
+// of no step. It is to be asked about all of them, in order.
+func stepsOf(ctx context.Context, store object.Store, branch uint64) (of func(checkpoint.Op) bool, err error) {
+	all := checkpoint.NewHistory()
+	err = mirror.Walk(ctx, store, func(_, _ uint64, op checkpoint.Op) error {
+		all.Follow(op)
+		return nil
+	})
+	if err == nil {
+		_, err = all.Find(branch)
+	}
+	now := checkpoint.NewHistory()
+	return func(op checkpoint.Op) bool {
+		own, step, ok := now.Follow(op)
+		return !ok || all.Has(branch, own, step)
+	}, err
+}
+
+// eachOf calls fn with all that a log holds: epochs, generations, changes and branches, then
+// steps.
+func eachOf(log checkpoint.Reader, steps checkpoint.Steps, fn func(entry) error) error {
 	var ops []checkpoint.Op
 	epochs, err := log.Epochs()
 	generations, err2 := log.Generations()
@@ -160,13 +212,22 @@ func eachOf(log checkpoint.Reader, fn func(entry) error) error {
 			return err
 		}
 	}
-	return log.Records(0, math.MaxInt64, func(step int64, record []byte) error {
+	for _, b := range log.Branches() {
+		e := entry{Kind: "branch", Number: &b.Number, Step: &b.From, Next: &b.Next}
+		if b.Parent != b.Number {
+			e.Parent = &b.Parent
+		}
+		if err := fn(e); err != nil {
+			return err
+		}
+	}
+	return steps.Records(0, math.MaxInt64, func(step int64, record []byte) error {
 		op := checkpoint.Append{Step: step, Record: record}
-		at, frame, ok, err := log.Frame(step)
+		at, frame, ok, err := steps.Frame(step)
 		if ok && at == step {
 			op.Frame = frame
 		}
-		digest, digested, err2 := log.ReadDigest(step)
+		digest, digested, err2 := steps.ReadDigest(step)
 		if err := errors.Join(err, err2, put(op)); err != nil || !digested {
 			return err
 		}
@@ -176,14 +237,16 @@ func eachOf(log checkpoint.Reader, fn func(entry) error) error {
 
 type logReadCmd struct {
 	logFlags
+	branchFlag
 	JSON bool `name:"json" help:"Print one JSON object per line."`
 }
 
 // Help is printed below the usage line.
 func (*logReadCmd) Help() string {
 	return "Prints epochs, generations, changes and steps, with the digest of each step's plan and the digest of what was delivered. " +
-		"A mirror is printed in the order in which it was written, with all branches: also the steps that were given up when a job went back. " + notRunning +
-		"Examples:\n  millrace log read --log-dir /var/lib/millrace/job\n  millrace log read --log-mirror s3://bucket/job --json"
+		"When a job goes back, its log goes on in another branch; the steps that were left are kept in the one before, which --branch prints. " +
+		"A mirror is printed in the order in which it was written, with all branches. " + notRunning +
+		"Examples:\n  millrace log read --log-dir /var/lib/millrace/job --branch 0\n  millrace log read --log-dir /var/lib/millrace/job\n  millrace log read --log-mirror s3://bucket/job --json"
 }
 
 // Validate is called by kong: what it refuses is wrong usage.
@@ -191,7 +254,7 @@ func (c *logReadCmd) Validate() error { return c.one() }
 
 func (c *logReadCmd) Run(ctx context.Context) error {
 	out := bufio.NewWriter(os.Stdout)
-	err := c.each(ctx, func(e entry) error {
+	err := c.each(ctx, c.Branch, func(e entry) error {
 		if !c.JSON {
 			_, err := fmt.Fprintln(out, e)
 			return err
@@ -212,6 +275,7 @@ func writeJSON(w io.Writer, v any) error {
 
 type logExportCmd struct {
 	logFlags
+	branchFlag
 	Out string `help:"File to write; - is standard output." default:"-" placeholder:"FILE"`
 }
 
@@ -233,7 +297,7 @@ func (c *logExportCmd) Run(ctx context.Context) (err error) {
 		defer func() { err = errors.Join(err, to.Close()) }()
 	}
 	out := bufio.NewWriter(to)
-	err = c.each(ctx, func(e entry) error { return writeJSON(out, e) })
+	err = c.each(ctx, c.Branch, func(e entry) error { return writeJSON(out, e) })
 	return errors.Join(err, out.Flush())
 }
 
@@ -266,7 +330,7 @@ func (c *logCheckCmd) Run(ctx context.Context) error {
 }
 
 func checkFolder(dir string) error {
-	log, err := checkpoint.Open(dir, checkpoint.Options{ReadOnly: true})
+	log, err := checkpoint.Open(dir, checkpoint.Options{ReadOnly: true, Whole: true})
 	if err != nil {
 		return err
 	}
@@ -277,6 +341,9 @@ func checkFolder(dir string) error {
 		steps = fmt.Sprintf("steps %d to %d", first, last)
 	}
 	fmt.Printf("the folder %s is whole: %s, epoch %d\n", dir, steps, log.Epoch())
+	for _, b := range log.Branches() {
+		fmt.Println(b)
+	}
 	return log.Close()
 }
 

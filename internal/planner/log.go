@@ -160,7 +160,9 @@ func (w *logWriter) add(g *group, op control.Op) (err error) {
 		failpoint.Hit(failpoint.DigestBefore)
 		g.ops = append(g.ops, checkpoint.SetDigest{Step: op.Step, Digest: op.Digest})
 	case control.Truncate:
-		g.ops = append(g.ops, checkpoint.Truncate{From: op.From})
+		var leave []checkpoint.Op
+		leave, err = checkpoint.GoOn(w.log, op.From, op.Digest)
+		g.ops, g.branches = append(g.ops, leave...), true
 	case control.BeginGeneration:
 		g.ops = append(g.ops, checkpoint.SetGeneration{Generation: checkpoint.Generation(op.Generation)})
 	}
@@ -169,25 +171,29 @@ func (w *logWriter) add(g *group, op control.Op) (err error) {
 
 // group is what is written at once.
 type group struct {
-	ops     []checkpoint.Op
-	appends int
+	ops      []checkpoint.Op
+	appends  int
+	branches bool // it opens a branch
 }
 
 // groupOps bounds a group: some hundred steps of a kilobyte or two.
 const groupOps = 512
 
-// ends says whether a group has to be written before an operation: which key frame is due
-// is known only of a log that has what came before.
+// ends says whether a group has to be written before an operation: which key frame is due, and
+// what a branch goes on from, is known only of a log that has what came before.
 func (g *group) ends(log checkpoint.Log, op control.Op) bool {
 	if len(g.ops) == 0 {
 		return false
 	}
-	if _, some := log.Last(); !some && g.appends > 0 {
+	switch op.(type) {
+	case control.Truncate:
 		return true
+	case control.AppendStep:
+		if g.branches || g.appends > 0 && checkpoint.Begins(log) {
+			return true
+		}
 	}
-	_, truncates := op.(control.Truncate)
-	_, truncated := g.ops[len(g.ops)-1].(checkpoint.Truncate)
-	return truncates || truncated || len(g.ops) >= groupOps
+	return len(g.ops) >= groupOps
 }
 
 // write does what the group has, and empties it.
@@ -204,12 +210,14 @@ func (g *group) write(log checkpoint.Log) error {
 }
 
 // frame is the key frame that comes with a step; nil if none is due, or if the log has the
-// step. The first one has the chain value, which is beside no record.
+// step. The first one of a branch has the chain value, which may be beside no record.
 func (w *logWriter) frame(op control.AppendStep) []byte {
 	switch last, some := w.log.Last(); {
-	case !some && op.Step.Step > 0:
+	case some && op.Step.Step <= last:
+		return nil
+	case op.Step.Step > 0 && checkpoint.Begins(w.log):
 		return token.EncodeFrame(w.job, op.Before, op.Digest)
-	case (!some || op.Step.Step > last) && w.log.FrameDue(op.Step.Step):
+	case w.log.FrameDue(op.Step.Step):
 		return token.EncodeFrame(w.job, op.Before, [32]byte{})
 	}
 	return nil

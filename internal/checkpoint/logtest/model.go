@@ -77,6 +77,8 @@ func checkModel(t *testing.T, f *Fixture) {
 	rng := rand.New(rand.NewPCG(1, 14))
 	m := NewModel()
 	log := f.open(t, 0)
+	left := map[uint64]*Model{}
+	number := func() uint64 { all := log.Branches(); return all[len(all)-1].Number }
 	for range 1200 {
 		step := m.Next + rng.Int64N(3)*rng.Int64N(2) - rng.Int64N(8)*rng.Int64N(2)
 		switch op := rng.IntN(20); {
@@ -91,8 +93,12 @@ func checkModel(t *testing.T, f *Fixture) {
 			binary.BigEndian.PutUint64(digest[:], uint64(step)+rng.Uint64N(8)/7)
 			wantSame(t, log.SetDigest(step, digest), m.SetDigest(step, digest[:]))
 		case op == 16:
+			before, was := number(), m.clone()
 			wantSame(t, log.Truncate(step), nil)
 			m.Truncate(step)
+			if number() > before {
+				left[before] = was
+			}
 		case op == 17:
 			closeLog(t, log)
 			log = f.open(t, 0)
@@ -100,12 +106,21 @@ func checkModel(t *testing.T, f *Fixture) {
 			f.Crash()
 			log = f.open(t, 0)
 			keepDigests(t, log, m)
+			for _, was := range left {
+				clear(was.Digests)
+			}
 		}
 		if rng.IntN(25) == 0 {
 			wantModel(t, log, m)
 		}
 	}
 	wantModel(t, log, m)
+	for number, was := range left {
+		wantLeft(t, log, number, was)
+	}
+	if len(left) < 10 {
+		t.Errorf("only %d branches were left", len(left))
+	}
 }
 
 // value mostly depends on the step alone, so that replays are exact; sizes

@@ -42,6 +42,8 @@ func Run(t *testing.T, fresh func(t *testing.T) *Fixture) {
 		{"replay", checkReplay},
 		{"sizes", checkSizes},
 		{"truncate", checkTruncate},
+		{"branches", checkBranches},
+		{"trim", checkTrim},
 		{"changes", checkChanges},
 		{"groups", checkGroups},
 		{"place", checkPlace},

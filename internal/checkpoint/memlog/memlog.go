@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -29,12 +30,20 @@ type Store struct {
 
 // data is what a store holds.
 type data struct {
-	first   int64
-	steps   []step // from first on
+	steps
 	changes [][]byte
 	epochs  []checkpoint.Epoch
 	history []checkpoint.Generation
 	place   *checkpoint.Place
+	lines   checkpoint.History // its branches
+	left    map[uint64]steps   // branches that were left, as they were then
+	trimmed int64
+}
+
+// steps are those of a branch, from first on.
+type steps struct {
+	first int64
+	all   []step
 }
 
 // step is what the log has of one.
@@ -78,7 +87,7 @@ func (s *Store) Open(opts checkpoint.Options) (Log, error) {
 		return nil, fault.Userf("the log belongs to the job with identity %x, not to this one, %x", s.job, opts.Identity)
 	}
 	if !s.begun {
-		s.begun, s.job = true, opts.Identity
+		s.begun, s.job, s.lines = true, opts.Identity, checkpoint.NewHistory()
 	}
 	s.open = true
 	return &log{store: s, opts: opts, stopped: make(chan struct{})}, nil
@@ -107,7 +116,7 @@ func (l *log) Write(ops ...checkpoint.Op) error {
 	before := s.data
 	s.place = nil
 	if len(ops) > 1 {
-		s.steps = slices.Clone(s.steps) // do changes steps in place; to the other slices it only appends
+		s.all = slices.Clone(s.all) // do changes steps in place; to the other slices it only appends
 	}
 	for _, op := range ops {
 		if err := s.do(op); err != nil {
@@ -125,9 +134,14 @@ func (d *data) do(op checkpoint.Op) error {
 	case checkpoint.SetDigest:
 		return d.setDigest(op.Step, op.Digest)
 	case checkpoint.Truncate:
-		if n := max(op.From, d.first) - d.first; n < int64(len(d.steps)) {
-			d.steps = slices.Clone(d.steps[:n])
+		if n := max(op.From, d.first) - d.first; n < int64(len(d.all)) {
+			d.leave(op.From)
+			d.all = slices.Clone(d.all[:n])
 		}
+	case checkpoint.Trim:
+		d.trim(op.Before)
+	case checkpoint.InBranch:
+		return d.goOnIn(op.Number)
 	case checkpoint.AddChange:
 		d.changes = append(slices.Clip(d.changes), bytes.Clone(op.Change))
 	case checkpoint.Fence:
@@ -150,6 +164,8 @@ func (l *log) SetDigest(at int64, digest [32]byte) error {
 
 func (l *log) Truncate(from int64) error { return l.Write(checkpoint.Truncate{From: from}) }
 
+func (l *log) Trim(before int64) error { return l.Write(checkpoint.Trim{Before: before}) }
+
 func (l *log) AddChange(change []byte) error { return l.Write(checkpoint.AddChange{Change: change}) }
 
 func (l *log) Fence(epoch uint64) error { return l.Write(checkpoint.Fence{Epoch: epoch}) }
@@ -158,8 +174,52 @@ func (l *log) SetGeneration(g checkpoint.Generation) error {
 	return l.Write(checkpoint.SetGeneration{Generation: g})
 }
 
+// leave keeps the steps of the branch that is written, and opens another one.
+func (d *data) leave(from int64) {
+	d.left = maps.Clone(d.left)
+	if d.left == nil {
+		d.left = map[uint64]steps{}
+	}
+	d.left[d.lines.Current().Number] = steps{d.first, slices.Clone(d.all)}
+	d.lines = slices.Clone(d.lines).Truncated(from)
+	delete(d.left, d.lines.Current().Number) // it has begun again
+}
+
+// trim lets go of the steps before the last key frame at or before a step.
+func (d *data) trim(before int64) {
+	d.trimmed = max(d.trimmed, before)
+	at, _, framed := d.frame(before)
+	if !framed || at == d.first {
+		return
+	}
+	d.lines = slices.Clone(d.lines).Trimmed(at)
+	d.steps = d.from(at)
+	kept := map[uint64]steps{}
+	for _, b := range d.lines {
+		if was, ok := d.left[b.Number]; ok {
+			kept[b.Number] = was.from(at)
+		}
+	}
+	d.left = kept
+}
+
+// from are the steps from one on.
+func (x steps) from(at int64) steps {
+	n := min(max(at-x.first, 0), int64(len(x.all)))
+	return steps{x.first + n, slices.Clone(x.all[n:])}
+}
+
+func (d *data) goOnIn(number uint64) error {
+	if last := d.lines.Current(); len(d.all) > 0 || number < last.Number || number > math.MaxInt64 {
+		return fmt.Errorf("going on in branch %d: %w: the log has %s", number, checkpoint.ErrOrder, last)
+	}
+	d.lines = slices.Clone(d.lines)
+	*d.lines.Current() = checkpoint.Branch{Number: number, Parent: number}
+	return nil
+}
+
 func (d *data) append(at int64, record, frame []byte) error {
-	next := d.first + int64(len(d.steps))
+	next := d.first + int64(len(d.all))
 	switch {
 	case at < 0 || at == math.MaxInt64:
 		return fmt.Errorf("appending step %d: %w: steps are 0 to 2^63-2", at, checkpoint.ErrOrder)
@@ -167,17 +227,19 @@ func (d *data) append(at int64, record, frame []byte) error {
 		return fmt.Errorf("appending step %d: record and frame have %d bytes, at most %d are taken", at, len(record)+len(frame), checkpoint.MaxBytes)
 	case d.has(at):
 		return d.at(at).replay(at, record, frame)
-	case len(d.steps) > 0 && at != next:
+	case len(d.all) > 0 && at != next:
 		return fmt.Errorf("appending step %d: %w: the log holds %d to %d", at, checkpoint.ErrOrder, d.first, next-1)
-	case len(d.steps) == 0:
+	case len(d.all) == 0:
 		d.first = at
 	}
-	d.steps = append(d.steps, step{record: bytes.Clone(record), frame: bytes.Clone(frame)})
+	d.lines = slices.Clone(d.lines)
+	d.lines.Add(at)
+	d.all = append(d.all, step{record: bytes.Clone(record), frame: bytes.Clone(frame)})
 	return nil
 }
 
-func (d *data) has(at int64) bool { return d.first <= at && at < d.first+int64(len(d.steps)) }
-func (d *data) at(at int64) *step { return &d.steps[at-d.first] }
+func (x *steps) has(at int64) bool { return x.first <= at && at < x.first+int64(len(x.all)) }
+func (x *steps) at(at int64) *step { return &x.all[at-x.first] }
 
 // replay compares a step with what the log holds of it.
 func (x *step) replay(at int64, record, frame []byte) error {
@@ -239,8 +301,8 @@ func (d *data) fence(epoch uint64) error {
 		return fmt.Errorf("fencing epoch %d: %w: the highest so far is %d", epoch, checkpoint.ErrOrder, d.epoch())
 	}
 	next := int64(0)
-	if len(d.steps) > 0 {
-		next = d.first + int64(len(d.steps))
+	if len(d.all) > 0 {
+		next = d.first + int64(len(d.all))
 	}
 	d.epochs = append(slices.Clip(d.epochs), checkpoint.Epoch{Number: epoch, Step: next})
 	return nil
@@ -276,32 +338,90 @@ func (l *log) Generations() ([]checkpoint.Generation, error) {
 	return slices.Clone(l.store.history), nil
 }
 
-func (l *log) First() (step int64, ok bool) {
+func (l *log) First() (step int64, ok bool) { return l.head().First() }
+func (l *log) Last() (step int64, ok bool)  { return l.head().Last() }
+
+func (l *log) Branches() []checkpoint.Branch {
 	l.store.mu.Lock()
 	defer l.store.mu.Unlock()
-	return l.store.first, len(l.store.steps) > 0
+	return slices.Clone(l.store.lines)
 }
 
-func (l *log) Last() (step int64, ok bool) {
+func (l *log) Branch(number uint64) (checkpoint.Steps, error) {
+	for _, b := range l.Branches() {
+		if b.Number == number {
+			return branch{l, number}, nil
+		}
+	}
+	return nil, fault.Userf("the log has no branch %d", number)
+}
+
+func (l *log) Trimmed() int64 {
 	l.store.mu.Lock()
 	defer l.store.mu.Unlock()
-	return l.store.first + int64(len(l.store.steps)) - 1, len(l.store.steps) > 0
+	return l.store.trimmed
 }
 
 func (l *log) FrameDue(step int64) bool {
-	_, some := l.Last()
-	return !some || step%int64(l.opts.KeyFrameEvery) == 0
+	return checkpoint.Begins(l) || step%int64(l.opts.KeyFrameEvery) == 0
 }
 
 func (l *log) Records(from, to int64, fn func(step int64, record []byte) error) error {
-	if err := l.enter(); err != nil {
+	return l.head().Records(from, to, fn)
+}
+
+func (l *log) Frame(atOrBefore int64) (at int64, frame []byte, ok bool, err error) {
+	return l.head().Frame(atOrBefore)
+}
+
+func (l *log) ReadDigest(at int64) (digest [32]byte, ok bool, err error) {
+	return l.head().ReadDigest(at)
+}
+
+// branch is the steps of one.
+type branch struct {
+	log    *log
+	number uint64
+}
+
+// head is the branch that is written.
+func (l *log) head() branch {
+	l.store.mu.Lock()
+	defer l.store.mu.Unlock()
+	return branch{l, l.store.lines.Current().Number}
+}
+
+// steps are the branch's. The store is locked.
+func (b branch) steps() *steps {
+	if left, ok := b.log.store.left[b.number]; ok {
+		return &left
+	}
+	return &b.log.store.steps
+}
+
+func (b branch) First() (step int64, ok bool) {
+	b.log.store.mu.Lock()
+	defer b.log.store.mu.Unlock()
+	x := b.steps()
+	return x.first, len(x.all) > 0
+}
+
+func (b branch) Last() (step int64, ok bool) {
+	b.log.store.mu.Lock()
+	defer b.log.store.mu.Unlock()
+	x := b.steps()
+	return x.first + int64(len(x.all)) - 1, len(x.all) > 0
+}
+
+func (b branch) Records(from, to int64, fn func(step int64, record []byte) error) error {
+	if err := b.log.enter(); err != nil {
 		return err
 	}
-	first, steps := l.store.first, slices.Clone(l.store.steps)
-	l.store.mu.Unlock()
-	for i, x := range steps {
-		if at := first + int64(i); from <= at && at < to {
-			if err := fn(at, bytes.Clone(x.record)); err != nil {
+	x := steps{b.steps().first, slices.Clone(b.steps().all)}
+	b.log.store.mu.Unlock()
+	for i, step := range x.all {
+		if at := x.first + int64(i); from <= at && at < to {
+			if err := fn(at, bytes.Clone(step.record)); err != nil {
 				return err
 			}
 		}
@@ -309,28 +429,35 @@ func (l *log) Records(from, to int64, fn func(step int64, record []byte) error) 
 	return nil
 }
 
-func (l *log) Frame(atOrBefore int64) (at int64, frame []byte, ok bool, err error) {
-	if err := l.enter(); err != nil {
+func (b branch) Frame(atOrBefore int64) (at int64, frame []byte, ok bool, err error) {
+	if err := b.log.enter(); err != nil {
 		return 0, nil, false, err
 	}
-	defer l.store.mu.Unlock()
-	for i, x := range slices.Backward(l.store.steps) {
-		if at := l.store.first + int64(i); at <= atOrBefore && x.frame != nil {
-			return at, bytes.Clone(x.frame), true, nil
-		}
-	}
-	return 0, nil, false, nil
+	defer b.log.store.mu.Unlock()
+	at, frame, ok = b.steps().frame(atOrBefore)
+	return at, bytes.Clone(frame), ok, nil
 }
 
-func (l *log) ReadDigest(at int64) (digest [32]byte, ok bool, err error) {
-	if err := l.enter(); err != nil {
+// frame is the last key frame up to a step.
+func (x *steps) frame(atOrBefore int64) (at int64, frame []byte, ok bool) {
+	for i, step := range slices.Backward(x.all) {
+		if at := x.first + int64(i); at <= atOrBefore && step.frame != nil {
+			return at, step.frame, true
+		}
+	}
+	return 0, nil, false
+}
+
+func (b branch) ReadDigest(at int64) (digest [32]byte, ok bool, err error) {
+	if err := b.log.enter(); err != nil {
 		return digest, false, err
 	}
-	defer l.store.mu.Unlock()
-	if !l.store.has(at) || l.store.at(at).digest == nil {
+	defer b.log.store.mu.Unlock()
+	x := b.steps()
+	if !x.has(at) || x.at(at).digest == nil {
 		return digest, false, nil
 	}
-	return *l.store.at(at).digest, true, nil
+	return *x.at(at).digest, true, nil
 }
 
 func (l *log) Close() error {

@@ -2,10 +2,15 @@ package mirror_test
 
 import (
 	"bytes"
+	"context"
+	"encoding/binary"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -97,25 +102,33 @@ func benchOpen(b *testing.B, dir string, store object.Store) checkpoint.Log {
 	return log
 }
 
-// BenchmarkOpen opens a log of a million steps of 306 sources: the folder, and another
-// machine's, which is empty.
+// BenchmarkOpen opens a log of a million steps of 306 sources, and reads what a planner goes on
+// from: the last key frame and the records after it. The folder is there, or it is another
+// machine's, which is empty. All of it is read as `millrace log check` does.
 func BenchmarkOpen(b *testing.B) {
 	const steps, group = 1_000_000, 64
 	d, err := object.NewDirectory(b.TempDir())
 	if err != nil {
 		b.Fatal(err)
 	}
+	store := &counting{Store: d}
 	dir := b.TempDir() + "/log"
-	log := benchOpen(b, dir, d)
-	record := bytes.Repeat([]byte("0123456789abcdef"), recordBytes/16)
+	log := benchOpen(b, dir, store)
+	rng := rand.New(rand.NewPCG(1, 2))
+	record := make([]byte, recordBytes)
 	for step := int64(0); step < steps; {
 		var ops []checkpoint.Op
 		for range group {
-			op := checkpoint.Append{Step: step, Record: record}
-			if step%256 == 0 {
-				op.Frame = record
+			for at := 0; at < len(record); at += 16 { // half of it is noise: Pebble compresses
+				binary.LittleEndian.PutUint64(record[at:], rng.Uint64())
 			}
-			ops = append(ops, op)
+			op := checkpoint.Append{Step: step, Record: bytes.Clone(record)}
+			if log.FrameDue(step) {
+				op.Frame = bytes.Repeat(record, 8)
+			}
+			if ops = append(ops, op); step >= 4 {
+				ops = append(ops, checkpoint.SetDigest{Step: step - 4, Digest: [32]byte(record)})
+			}
 			step++
 		}
 		if err := log.Write(ops...); err != nil {
@@ -126,9 +139,13 @@ func BenchmarkOpen(b *testing.B) {
 		b.Fatal(err)
 	}
 	b.Run("same machine", func(b *testing.B) {
+		store.objects.Store(0)
+		store.bytes.Store(0)
 		for b.Loop() {
-			benchOpen(b, dir, d).Close()
+			benchGoOn(b, dir, store)
 		}
+		b.ReportMetric(float64(store.objects.Swap(0))/float64(b.N), "objects/op")
+		b.ReportMetric(float64(store.bytes.Swap(0))/float64(b.N)/1e6, "mirror-MB/op")
 	})
 	b.Run("another machine", func(b *testing.B) {
 		for b.Loop() {
@@ -136,7 +153,44 @@ func BenchmarkOpen(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			benchOpen(b, other+"/log", d).Close()
+			benchGoOn(b, other+"/log", store)
+		}
+		b.ReportMetric(float64(store.objects.Swap(0))/float64(b.N), "objects/op")
+		b.ReportMetric(float64(store.bytes.Swap(0))/float64(b.N)/1e6, "mirror-MB/op")
+	})
+	b.Run("all of it", func(b *testing.B) {
+		for b.Loop() {
+			log, err := checkpoint.Open(dir, checkpoint.Options{Identity: job, ReadOnly: true, Whole: true})
+			if err != nil {
+				b.Fatal(err)
+			}
+			log.Close()
 		}
 	})
+}
+
+// benchGoOn opens a log and reads what a planner does that goes on from it.
+func benchGoOn(b *testing.B, dir string, store object.Store) {
+	log := benchOpen(b, dir, store)
+	defer log.Close()
+	from, _, ok, err := log.Frame(math.MaxInt64)
+	if err != nil || !ok {
+		b.Fatal(ok, err)
+	}
+	if err := log.Records(from, math.MaxInt64, func(int64, []byte) error { return nil }); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// counting counts what is read of a store.
+type counting struct {
+	object.Store
+	objects, bytes atomic.Int64
+}
+
+func (c *counting) Get(ctx context.Context, key string, r object.Range) ([]byte, error) {
+	data, err := c.Store.Get(ctx, key, r)
+	c.objects.Add(1)
+	c.bytes.Add(int64(len(data)))
+	return data, err
 }

@@ -3,6 +3,7 @@ package mirror
 import (
 	"errors"
 	"math"
+	"slices"
 
 	"github.com/millrace-data/millrace/internal/checkpoint"
 	"github.com/millrace-data/millrace/internal/fault"
@@ -82,13 +83,36 @@ func isEmpty(log checkpoint.Log) (bool, error) {
 // applyAtOnce bounds how many groups one sync takes: some megabytes.
 const applyAtOnce = 256
 
-// apply does groups in a local log.
+// apply does groups in a local log. One that begins with a key frame may lack the steps before
+// it whose digests come later.
 func apply(log checkpoint.Log, groups []group) error {
+	first, some := log.First()
+	next := first
+	if some {
+		last, _ := log.Last()
+		next = last + 1
+	}
+	lacks := func(op checkpoint.Op) bool {
+		switch op := op.(type) {
+		case checkpoint.Append:
+			if first == next {
+				first = op.Step
+			}
+			next = max(next, op.Step+1)
+		case checkpoint.Truncate:
+			if next = min(next, max(op.From, first)); first == next {
+				first, next = 0, 0
+			}
+		case checkpoint.SetDigest:
+			return op.Step < first || op.Step >= next
+		}
+		return false
+	}
 	for len(groups) > 0 {
 		some := groups[:min(len(groups), applyAtOnce)]
 		var ops []checkpoint.Op
 		for _, g := range some {
-			ops = append(ops, g.ops...)
+			ops = append(ops, slices.DeleteFunc(slices.Clone(g.ops), lacks)...)
 		}
 		if err := log.Write(append(ops, some[len(some)-1].place)...); err != nil {
 			return err
@@ -104,6 +128,12 @@ func (l *Log) frame() (*segment, error) {
 	f := &segment{magic: frameMagic, slot: l.place.Slot, epoch: max(l.epoch, l.Epoch()), chain: l.place.Chain, job: l.opts.Log.Identity}
 	if f.epoch > 0 {
 		f.ops = append(f.ops, checkpoint.Fence{Epoch: f.epoch})
+	}
+	if all := l.Branches(); all[len(all)-1].Number > 0 {
+		f.ops = append(f.ops, checkpoint.InBranch{Number: all[len(all)-1].Number})
+	}
+	if before := l.Trimmed(); before > 0 {
+		f.ops = append(f.ops, checkpoint.Trim{Before: before})
 	}
 	generations, err := l.Log.Generations()
 	if err != nil {

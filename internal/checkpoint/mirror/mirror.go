@@ -62,6 +62,7 @@ type Log struct {
 	waiting  []checkpoint.Op // digests for the next segment
 	packed   uint64          // slots before it are packed
 	framed   uint64          // slot of the newest key frame
+	trimmed  int64           // the log's first step when objects were let go of last
 	tidyable chan struct{}   // wakes tidy
 
 	leads atomic.Bool // it has fenced: it is who writes, as far as it knows

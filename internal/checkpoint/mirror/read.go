@@ -64,6 +64,16 @@ func (c *content) end() (slot uint64) {
 	return slot
 }
 
+// begin is the slot before which everything was let go of: that of a key frame, or 0.
+func (c *content) begin() uint64 {
+	for _, slot := range c.frames {
+		if len(c.runs) > 0 && c.runs[0].from > 0 && slot >= c.runs[0].from {
+			return slot
+		}
+	}
+	return 0
+}
+
 func (c *content) empty() bool { return len(c.frames)+len(c.loose)+len(c.runs) == 0 }
 
 // readFrame reads a key frame.
@@ -223,25 +233,31 @@ func (c *content) load(ctx context.Context) (*state, error) {
 	return st, nil
 }
 
-// cutBelow says whether the log was truncated at or below the first step of the key frame:
-// what came before it is needed then.
+// cutBelow says whether the log was truncated at or below the first step of the key frame, and
+// what followed has no key frame of its own: what came before it is needed then.
 func (st *state) cutBelow() bool {
-	first := int64(math.MaxInt64)
+	first, cut := int64(math.MaxInt64), false
 	for i, g := range st.groups {
 		for _, op := range g.ops {
 			switch op := op.(type) {
 			case checkpoint.Append:
-				if i == 0 {
-					first = min(first, op.Step)
+				switch {
+				case cut && op.Frame == nil:
+					return true
+				case cut || i == 0:
+					first, cut = min(first, op.Step), false
 				}
 			case checkpoint.Truncate:
-				if op.From <= first {
-					return true
-				}
+				cut = cut || op.From <= first
 			}
 		}
 	}
-	return false
+	return cut
+}
+
+// trimmed says whether the log let go of steps.
+func (st *state) trimmed() bool {
+	return slices.ContainsFunc(st.groups, func(g group) bool { return has[checkpoint.Trim](g.ops) })
 }
 
 // loadFirst reads a mirror from its first segment on, a fence, which says whose it is.

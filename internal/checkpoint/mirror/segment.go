@@ -97,6 +97,8 @@ const (
 	opFramed     = 'f' // an append with a key frame
 	opDigest     = 'd'
 	opTruncate   = 't'
+	opTrim       = 'x'
+	opInBranch   = 'b'
 	opChange     = 'c'
 	opFence      = 'e'
 	opGeneration = 'g'
@@ -124,6 +126,12 @@ func appendOp(b []byte, op checkpoint.Op) []byte {
 	case checkpoint.Truncate:
 		b = append(b, opTruncate)
 		number(uint64(max(op.From, 0)))
+	case checkpoint.Trim:
+		b = append(b, opTrim)
+		number(uint64(max(op.Before, 0)))
+	case checkpoint.InBranch:
+		b = append(b, opInBranch)
+		number(op.Number)
 	case checkpoint.AddChange:
 		b = append(b, opChange)
 		text(op.Change)
@@ -184,6 +192,10 @@ func (r *reader) op() checkpoint.Op {
 		return d
 	case opTruncate:
 		return checkpoint.Truncate{From: int64(r.number())}
+	case opTrim:
+		return checkpoint.Trim{Before: int64(r.number())}
+	case opInBranch:
+		return checkpoint.InBranch{Number: r.number()}
 	case opChange:
 		return checkpoint.AddChange{Change: r.text()}
 	case opFence:

@@ -3,6 +3,7 @@ package mirror
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 
 	"github.com/millrace-data/millrace/internal/checkpoint"
@@ -23,7 +24,7 @@ func (l *Log) tidy() {
 		case <-l.ctx.Done():
 			return
 		}
-		if err := errors.Join(l.keepFrames(), l.keepPacks()); err != nil && l.ctx.Err() == nil && l.Err() == nil {
+		if err := errors.Join(l.keepFrames(), l.keepPacks(), l.trim()); err != nil && l.ctx.Err() == nil && l.Err() == nil {
 			l.opts.Log.Logger.Warn("tidying the mirror of the log", "mirror", l.store.String(), "err", err)
 		}
 	}
@@ -51,12 +52,12 @@ func (l *Log) keepFrames() error {
 }
 
 // framesKept are the newest key frames that stay; the first of all stays too, if the mirror
-// began with a log that was there.
+// began with a log that was there. In a log that is trimmed all stay that trim leaves.
 const framesKept = 2
 
 func (l *Log) dropFrames() error {
 	all, err := listSlots(l.ctx, l.store, frames, 0)
-	if err != nil || len(all) <= framesKept {
+	if err != nil || len(all) <= framesKept || l.Trimmed() > 0 {
 		return err
 	}
 	for _, slot := range all[:len(all)-framesKept] {
@@ -65,6 +66,57 @@ func (l *Log) dropFrames() error {
 		}
 	}
 	return err
+}
+
+// trim lets go of the objects before a key frame that holds what the log begins with, or what
+// comes before that. Segments with a fence stay, and the last pack before the key frame, which
+// tells that those before it are not missing.
+func (l *Log) trim() error {
+	first, some := l.First()
+	if l.Trimmed() == 0 || !some || first == l.trimmed {
+		return nil
+	}
+	c, err := list(l.ctx, l.store)
+	if err != nil {
+		return err
+	}
+	base, gone := uint64(0), []uint64(nil)
+	for _, slot := range c.frames {
+		f, err := c.readFrame(l.ctx, slot)
+		if err != nil {
+			return err
+		}
+		if firstStep(f.ops) > first {
+			break
+		}
+		if slot > 0 {
+			gone, base = append(gone, base), slot
+		}
+	}
+	for i, r := range c.runs {
+		if i+1 < len(c.runs) && c.runs[i+1].to <= base {
+			if err := l.store.Delete(l.ctx, r.name()); err != nil {
+				return err
+			}
+		}
+	}
+	for _, slot := range gone {
+		if err := l.store.Delete(l.ctx, frameName(slot)); err != nil {
+			return err
+		}
+	}
+	l.trimmed = first // tidy's alone
+	return nil
+}
+
+// firstStep is the first one that operations append; the last there can be if none does.
+func firstStep(ops []checkpoint.Op) int64 {
+	for _, op := range ops {
+		if a, ok := op.(checkpoint.Append); ok {
+			return a.Step
+		}
+	}
+	return math.MaxInt64
 }
 
 // keepPacks packs segments that are so old that nobody who opens the log competes for

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/millrace-data/millrace/internal/checkpoint"
 	"github.com/millrace-data/millrace/internal/fault"
@@ -45,7 +46,7 @@ func Check(ctx context.Context, store object.Store) (*Report, error) {
 	}
 	var at pack
 	chain, known := [32]byte{}, false
-	for slot := range c.end() {
+	for slot := c.begin(); slot < c.end(); slot++ {
 		data, err := c.read(ctx, slot, &at)
 		var s *segment
 		if err == nil {
@@ -70,6 +71,9 @@ func Check(ctx context.Context, store object.Store) (*Report, error) {
 	if r.Readable = err; err == nil {
 		r.Job, r.Epoch = st.job, st.epoch
 	}
+	if c.begin() > 0 && (err != nil || !st.trimmed()) {
+		r.Damage = append(r.Damage, c.broken(0, object.ErrNotExist))
+	}
 	return r, nil
 }
 
@@ -90,7 +94,8 @@ func contentOf(ctx context.Context, store object.Store) (*content, error) {
 
 // Walk calls fn with every operation that a mirror has, in order, also those of steps that
 // were truncated since, and with the slot and the epoch of its writer. It begins with the
-// first slot, or with what the log was when its mirror began.
+// first slot, or with a key frame: of what the log was when its mirror began, or where the
+// mirror begins since it was trimmed.
 func Walk(ctx context.Context, store object.Store, fn func(slot, epoch uint64, op checkpoint.Op) error) error {
 	c, err := contentOf(ctx, store)
 	if err != nil {
@@ -104,15 +109,15 @@ func Walk(ctx context.Context, store object.Store, fn func(slot, epoch uint64, o
 		}
 		return nil
 	}
-	if len(c.frames) > 0 && c.frames[0] == 0 {
-		f, err := c.readFrame(ctx, 0)
+	if begin := c.begin(); slices.Contains(c.frames, begin) {
+		f, err := c.readFrame(ctx, begin)
 		if err != nil {
-			return c.broken(0, err)
+			return c.broken(begin, err)
 		}
 		if err := all(f, nil); err != nil {
 			return err
 		}
-		return c.each(ctx, 0, c.end(), f.chain, all)
+		return c.each(ctx, begin, c.end(), f.chain, all)
 	}
 	data, err := store.Get(ctx, segmentName(0), object.Whole)
 	if err != nil {

@@ -261,6 +261,9 @@ func (l *Log) Truncate(from int64) error {
 	return l.Write(checkpoint.Truncate{From: from})
 }
 
+// Trim is checkpoint.Log's.
+func (l *Log) Trim(before int64) error { return l.Write(checkpoint.Trim{Before: before}) }
+
 // AddChange is checkpoint.Log's.
 func (l *Log) AddChange(change []byte) error { return l.Write(checkpoint.AddChange{Change: change}) }
 

@@ -207,8 +207,12 @@ type SetDigest struct {
 	Digest [32]byte
 }
 
-// Truncate forgets the steps from one on.
-type Truncate struct{ From int64 }
+// Truncate opens a branch of the log at a step where the chain has a value. The steps before it
+// are the branch's too, as far as the log has them and they lead there.
+type Truncate struct {
+	From   int64
+	Digest [32]byte
+}
 
 // BeginGeneration says where a generation begins.
 type BeginGeneration struct{ Generation }

@@ -17,6 +17,7 @@ type disk struct {
 	store memlog.Store
 	log   memlog.Log
 	late  []SetDigest
+	older bool // it is kept as by versions that have no branches
 }
 
 // reopen opens the log for another life.
@@ -45,9 +46,10 @@ func (d *disk) write(id token.Job, ops []Op) (err error) {
 		case AppendStep:
 			var frame []byte
 			switch last, some := d.log.Last(); {
-			case !some:
+			case some && op.Step.Step <= last:
+			case checkpoint.Begins(d.log):
 				frame = token.EncodeFrame(id, op.Before, op.Digest)
-			case op.Step.Step > last && d.log.FrameDue(op.Step.Step):
+			case d.log.FrameDue(op.Step.Step):
 				frame = token.EncodeFrame(id, op.Before, [32]byte{})
 			}
 			record := token.NewRecord(op.Step, op.Before)
@@ -56,7 +58,13 @@ func (d *disk) write(id token.Job, ops []Op) (err error) {
 		case AddChange:
 			err = d.log.AddChange([]byte(op.Change.String()))
 		case Truncate:
-			err = d.log.Truncate(op.From)
+			if d.older {
+				break
+			}
+			var leave []checkpoint.Op
+			if leave, err = checkpoint.GoOn(d.log, op.From, op.Digest); err == nil {
+				err = d.log.Write(leave...)
+			}
 		case BeginGeneration:
 			err = d.log.SetGeneration(checkpoint.Generation(op.Generation))
 		}

@@ -14,19 +14,16 @@ import (
 )
 
 // position makes sure that the step after a rank's token can be served to it:
-// nothing to do if it still can, else the job goes there and a new generation begins.
+// nothing to do if it still can, else the job goes there and a new generation begins. No rank
+// that joined before goes along if the token is of another branch of the job's history.
 func (c *Core) position(j *join, tree *mesh.Tree) error {
-	if !c.moves(j, tree) {
-		switch differs := !c.holds(j.state, j.token.Digest); {
-		case !differs:
-			return c.settle()
-		case c.job.positioned:
-			return offHistory(j.state.Step)
-		}
+	holds := c.holds(j.state, j.token.Digest)
+	if holds && !c.moves(j, tree) {
+		return c.settle()
 	}
 	c.note(Info, "job moved", "by", j.req.Rank.String(), "planned", c.plan.Planned(), "done", c.plan.Acked(), "to", j.state.Step, "topology", tree.Canonical())
 	since := uint64(0)
-	if c.isBeginning(j) {
+	if holds && c.isBeginning(j) {
 		// What its constructor heard is exact; an acknowledgement may reach the planner behind
 		// the joins at other constructors that followed it.
 		if since = j.lastHeard(c.job.generation); since == 0 && c.acks.of[j.req.Rank.DP].Step > j.state.Step {
@@ -64,7 +61,7 @@ func offHistory(step int64) error {
 // move has the job go on from a position, for the ranks of a mesh: a new generation begins.
 // Of the ranks that joined at that step, those go on that did so after the join `since`.
 func (c *Core) move(state plan.State, digest [32]byte, tree *mesh.Tree, moved *Moved, since uint64) error {
-	c.rejoinLog(state.Step)
+	c.rejoinLog(state.Step, digest)
 	j, remeshed := &c.job, !tree.Equal(c.job.tree)
 	if remeshed {
 		c.roster.forget()
@@ -120,15 +117,11 @@ func (c *Core) settle() error {
 	return c.failed
 }
 
-// rejoinLog prepares the log to go on at step. Steps that it holds will be
-// compared as they are planned again; a gap cannot be kept.
-func (c *Core) rejoinLog(step int64) {
-	l := &c.log
-	if !l.kept || l.first == l.next || step >= l.first && step <= l.next {
-		return
+// rejoinLog has the log go on from a position, in a branch of its own.
+func (c *Core) rejoinLog(step int64, digest [32]byte) {
+	if l := &c.log; l.begun && (l.first < l.next || l.next != step) {
+		c.persist(Truncate{step, digest})
 	}
-	c.emit(Note{Warn, "the log begins again: the job moved to a step that does not follow what it holds", []any{"step", step, "first", l.first, "last", l.next - 1}})
-	c.persist(Truncate{l.first})
 }
 
 // sameChange compares changes by their written form.
@@ -185,7 +178,7 @@ func (c *Core) remeshFrom(ch change.Change, at *token.Position) (step int64, don
 	if err != nil {
 		return 0, false, err
 	}
-	c.storeFrom(ch, p, void)
+	c.storeFrom(ch, p, at.Digest, void)
 	c.enter(ch, p)
 	state.Await(p)
 	tree := core.MeshAt(state)
@@ -207,11 +200,11 @@ func (c *Core) checkLog(step int64, digest [32]byte) (known bool, err error) {
 	return ready, nil
 }
 
-// storeFrom makes a change durable that starts from a token. The log forgets the steps from
+// storeFrom makes a change durable that starts from a token. The log leaves the steps from
 // there on first, since their records are of another mesh; then the other changes of the topology
 // are taken back that were made for them.
-func (c *Core) storeFrom(ch change.Change, p plan.Change, void func(plan.Change) bool) {
-	ops := []Op{Truncate{p.Step}}
+func (c *Core) storeFrom(ch change.Change, p plan.Change, digest [32]byte, void func(plan.Change) bool) {
+	ops := []Op{Truncate{p.Step, digest}}
 	for _, e := range c.journal.entries {
 		if void(e.plan) {
 			back := change.Change{Step: e.Step, Cancel: &e.Change, Reason: "its steps are void: the topology changes from a token of step " + strconv.FormatInt(p.Step, 10)}

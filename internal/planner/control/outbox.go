@@ -78,6 +78,7 @@ type steplog struct {
 	kept        bool // there is one
 	dir         string
 	first, next int64 // its steps; none if they are equal
+	begun       bool  // it has steps, or had some that were left
 	begin       *Begin
 	digests     map[int64]*DigestRead // asked for; nil until they are read
 }
@@ -89,11 +90,9 @@ func (l *steplog) note(op Op) {
 		if l.first == l.next {
 			l.first, l.next = op.Step.Step, op.Step.Step
 		}
-		l.next = max(l.next, op.Step.Step+1)
+		l.next, l.begun = max(l.next, op.Step.Step+1), true
 	case Truncate:
-		if l.next = min(l.next, max(op.From, l.first)); l.next == l.first {
-			l.first, l.next = 0, 0
-		}
+		l.first, l.next = op.From, op.From // what is left before it is there to be read, not to be planned again
 	}
 }
 

@@ -115,6 +115,10 @@ func (p *player) do(command string) string {
 		p.disk.reopen()
 		return ""
 	}
+	if words[0] == "older" {
+		p.disk.older = true
+		return ""
+	}
 	if words[0] == "status" {
 		return p.status()
 	}

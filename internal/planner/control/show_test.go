@@ -142,7 +142,7 @@ func showOp(op Op) string {
 	case BeginGeneration:
 		return fmt.Sprintf("generation %d begins at step %d", op.Number, op.Step)
 	case Truncate:
-		return fmt.Sprintf("forget steps from %d on", op.From)
+		return fmt.Sprintf("branch at step %d", op.From)
 	}
 	return "?"
 }

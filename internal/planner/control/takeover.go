@@ -17,8 +17,8 @@ import (
 // stand at most Ahead steps before the last plan that anyone has. And nothing counts as done
 // before its digest does (advance), so that the log knows the chain value there. How far plans
 // went, constructors say that kept some, or the first rank that joins again and says where it
-// stands; the end of the log is a guess, since a job that moved back plans steps again that the
-// log has. What was planned is planned again, compared with the log, and sent to those only who
+// stands; the end of the log is a guess, since in one of a version without branches a job that moved
+// back planned steps again that the log had. What was planned is planned again, compared with the log, and sent to those only who
 // do not have it.
 
 // takeover is where a planner stands that goes on.
