@@ -13,7 +13,6 @@ import (
 	"github.com/millrace-data/millrace/client"
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/rig"
-	"github.com/millrace-data/millrace/internal/rpc"
 	"github.com/millrace-data/millrace/internal/trainer"
 )
 
@@ -89,7 +88,7 @@ func (t *team) join(ctx context.Context, step int64) error {
 			for pause := 10 * time.Millisecond; ; pause *= 2 {
 				c, err := client.Open(ctx, plannerAddress, client.Options{
 					Rank: place, Token: t.tokens[step], Prefetch: t.w.opts.Ahead, Deadline: longestWait,
-					Security: rpc.Over(t.w.network.Host(host)), Log: t.w.log.With("host", host),
+					Security: t.w.on(host), Log: t.w.log.With("host", host),
 				})
 				if err == nil {
 					if t.clients[i] = c; c.Step() != step {
