@@ -168,8 +168,9 @@ type Batch struct {
 	Received       int           // bytes that came for them: less, as ids and positions travel narrow
 	Wait           time.Duration // how long Next waited for it
 
-	memory *memory
-	home   chan<- *memory
+	memory     *memory
+	home       chan<- *memory
+	generation uint64 // of the job, 0 of a service that does not say it
 }
 
 // memory is what the tensors of a batch are views of.
@@ -318,6 +319,7 @@ func (c *Client) fetchOnce(ctx context.Context, at *joined, step int64) (*Batch,
 	b, err := receive(stream, at.reply.Sources, m)
 	if b != nil {
 		b.home = c.spares
+		c.session.wentAlong(at, b.generation, step)
 	}
 	return b, err
 }
@@ -340,6 +342,7 @@ func receive(stream grpc.ServerStreamingClient[pb.Frame], sources []string, m *m
 	if err != nil {
 		return nil, fmt.Errorf("step %d: %w", header.Step, err)
 	}
+	b.generation = header.Generation
 	return b, nil
 }
 

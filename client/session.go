@@ -40,6 +40,32 @@ func (s *session) init() {
 type joined struct {
 	reply *pb.JoinReply
 	data  rpc.Conn
+
+	generation uint64 // that the rank was taken along into since, if not 0; the session's lock guards it
+	from       int64  // the first step that came of it
+}
+
+// wentAlong notes the generation of a step that came. The job may have been moved since the rank
+// joined, and have taken it along.
+func (s *session) wentAlong(at *joined, generation uint64, step int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case generation > max(at.generation, at.reply.Generation):
+		at.generation, at.from = generation, step
+	case generation == at.generation:
+		at.from = min(at.from, step)
+	}
+}
+
+// generationOf is the generation that a rank that stands at a step is of.
+func (s *session) generationOf(at *joined, step int64) uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if at.generation > 0 && step >= at.from {
+		return at.generation
+	}
+	return at.reply.Generation
 }
 
 func (s *session) now() *joined {
@@ -105,7 +131,7 @@ func (s *session) enter(reply *pb.JoinReply, sec rpc.Security) error {
 	if s.at == nil {
 		s.began = int64(reply.NextStep)
 	}
-	s.at, s.doubt = &joined{reply, conn}, false
+	s.at, s.doubt = &joined{reply: reply, data: conn}, false
 	return nil
 }
 
@@ -240,7 +266,7 @@ const byPosition = 3
 func (c *Client) joinAt(ctx context.Context, old *joined, step int64) (*pb.JoinReply, error) {
 	req := &pb.JoinRequest{Identity: old.reply.Identity, Token: c.session.tokenOf(step), Protocol: rpc.Oldest, Newest: rpc.Protocol}
 	if old.reply.Protocol >= byPosition {
-		req.At = &pb.Position{Generation: old.reply.Generation, Step: uint64(step)}
+		req.At = &pb.Position{Generation: c.session.generationOf(old, step), Step: uint64(step)}
 	}
 	if req.At != nil && req.Token == nil {
 		req.Protocol = byPosition // one before it would take the request for that of a rank that begins

@@ -45,6 +45,7 @@ func (c *Constructor) Batch(req *pb.BatchRequest, stream grpc.ServerStreamingSer
 	if err != nil {
 		return rpc.ToStatus(err)
 	}
+	header.Generation = got.Generation
 	c.steps.Delivered(len(body))
 	*buf = body
 	if failpoint.Enabled && failpoint.Tear(failpoint.FrameMiddle) {

@@ -5599,6 +5599,7 @@ type BatchHeader struct {
 	Topology       string                 `protobuf:"bytes,5,opt,name=topology,proto3" json:"topology,omitempty"`                                    // with end_of_data: the data goes on, for ranks of this mesh
 	SequenceLength uint32                 `protobuf:"varint,7,opt,name=sequence_length,json=sequenceLength,proto3" json:"sequence_length,omitempty"` // tokens of a row of this step
 	Rows           uint32                 `protobuf:"varint,8,opt,name=rows,proto3" json:"rows,omitempty"`                                           // of the global batch
+	Generation     uint64                 `protobuf:"varint,9,opt,name=generation,proto3" json:"generation,omitempty"`                               // that the rank is of with this step: it may have been taken along into it
 	Joined         []string               `protobuf:"bytes,6,rep,name=joined,proto3" json:"joined,omitempty"`                                        // sources that joined after the start; they have the numbers after those of the JoinReply
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -5679,6 +5680,13 @@ func (x *BatchHeader) GetSequenceLength() uint32 {
 func (x *BatchHeader) GetRows() uint32 {
 	if x != nil {
 		return x.Rows
+	}
+	return 0
+}
+
+func (x *BatchHeader) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
 	}
 	return 0
 }
@@ -6928,7 +6936,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x04join\x18\x05 \x01(\x04R\x04join\x12\x14\n" +
 	"\x05epoch\x18\x06 \x01(\x04R\x05epoch\"\n" +
 	"\n" +
-	"\bAckReply\"\x8c\x02\n" +
+	"\bAckReply\"\xac\x02\n" +
 	"\vBatchHeader\x12\x12\n" +
 	"\x04step\x18\x01 \x01(\x04R\x04step\x12\x1e\n" +
 	"\vend_of_data\x18\x02 \x01(\bR\tendOfData\x12\x1b\n" +
@@ -6936,7 +6944,10 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\fmicrobatches\x18\x04 \x03(\v2\x17.millrace.v1.MicrobatchR\fmicrobatches\x12\x1a\n" +
 	"\btopology\x18\x05 \x01(\tR\btopology\x12'\n" +
 	"\x0fsequence_length\x18\a \x01(\rR\x0esequenceLength\x12\x12\n" +
-	"\x04rows\x18\b \x01(\rR\x04rows\x12\x16\n" +
+	"\x04rows\x18\b \x01(\rR\x04rows\x12\x1e\n" +
+	"\n" +
+	"generation\x18\t \x01(\x04R\n" +
+	"generation\x12\x16\n" +
 	"\x06joined\x18\x06 \x03(\tR\x06joined\"O\n" +
 	"\n" +
 	"Microbatch\x12-\n" +

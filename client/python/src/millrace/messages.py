@@ -169,6 +169,7 @@ class BatchHeader(Message):
     joined: list[str] = field(6, "string", repeated=True)
     sequence_length: int = field(7, "uint")
     rows: int = field(8, "uint")
+    generation: int = field(9, "uint")
 
 
 @dataclass
