@@ -126,7 +126,7 @@ func TestPackageNames(t *testing.T) {
 var pure = []string{
 	"balance", "internal/constructor/assemble", "internal/expr", "internal/planner/change", "planner/cost", "planner/dgraph", "planner/feedback",
 	"internal/planner/mix", "planner/mesh", "internal/planner/plan", "planner/strategy", "internal/planner/compile",
-	"internal/planner/control", "internal/planner/cut", "internal/planner/token", "internal/engine/schedule", "internal/engine/simulate", "internal/engine/solve",
+	"internal/planner/control", "internal/planner/cut", "internal/planner/token", "internal/planner/wire", "internal/engine/schedule", "internal/engine/simulate", "internal/engine/solve",
 }
 
 // TestPureStartNothing forbids goroutines, channels and selects in pure packages.

@@ -10,7 +10,6 @@ import (
 	"github.com/millrace-data/millrace/internal/failpoint"
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/planner/control"
-	pb "github.com/millrace-data/millrace/internal/proto"
 )
 
 // Epochs number the planners of a job. A planner raises the epoch in the job's log before it
@@ -175,12 +174,4 @@ func logLost(ev control.Event) (err error) {
 		return err
 	}
 	return nil
-}
-
-func loaderEpoch(epoch uint64) *pb.LoaderOrder {
-	return &pb.LoaderOrder{Order: &pb.LoaderOrder_Epoch{Epoch: epoch}}
-}
-
-func constructorEpoch(epoch uint64) *pb.ConstructorOrder {
-	return &pb.ConstructorOrder{Order: &pb.ConstructorOrder_Epoch{Epoch: epoch}}
 }

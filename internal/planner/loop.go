@@ -13,6 +13,7 @@ import (
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/planner/control"
 	"github.com/millrace-data/millrace/internal/planner/cut"
+	"github.com/millrace-data/millrace/internal/planner/wire"
 	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/rpc"
 )
@@ -132,14 +133,14 @@ func (p *Planner) take(in input) {
 	case loaderHello:
 		p.loaders[in.Session] = in.loaderSession
 		if p.epoch > 0 {
-			in.out.Put(loaderEpoch(p.epoch))
+			in.out.Put(wire.LoaderEpoch(p.epoch))
 		}
-		in.out.Put(p.jobOrder())
+		in.out.Put(p.orders.LoaderJob())
 		p.apply(in.LoaderJoined)
 	case constructorHello:
 		p.constructors[in.Session] = in.constructorSession
 		if p.epoch > 0 {
-			in.out.Put(constructorEpoch(p.epoch))
+			in.out.Put(wire.ConstructorEpoch(p.epoch))
 		}
 		p.apply(in.ConstructorJoined)
 	case asking:
@@ -231,7 +232,7 @@ func (p *Planner) cutParts(e control.Cut) error {
 	work.SetLimit(runtime.GOMAXPROCS(0))
 	for i, of := range e.For {
 		work.Go(func() error {
-			parts[i] = planOrder(p.cut.Part(e.Generation, of.Buckets, p.planBlock))
+			parts[i] = wire.Plan(p.cut.Part(e.Generation, of.Buckets, p.planBlock))
 			return nil
 		})
 	}
@@ -271,13 +272,13 @@ func (p *Planner) sending() bool {
 
 // order sends a member an order, now or when all parts are sent.
 func (p *Planner) order(e control.Effect) {
-	if to, order := p.constructorOrder(e); order != nil {
+	if to, order := p.orders.Constructor(e); order != nil {
 		if c := p.constructors[to]; c != nil {
 			c.out.Put(order)
 		}
 		return
 	}
-	to, order, mayWait := p.loaderOrder(e)
+	to, order, mayWait := p.orders.Loader(e)
 	if order == nil {
 		return
 	}

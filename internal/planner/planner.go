@@ -24,6 +24,7 @@ import (
 	"github.com/millrace-data/millrace/internal/planner/compile"
 	"github.com/millrace-data/millrace/internal/planner/control"
 	"github.com/millrace-data/millrace/internal/planner/cut"
+	"github.com/millrace-data/millrace/internal/planner/wire"
 	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/rpc"
 	"github.com/millrace-data/millrace/jobspec"
@@ -93,20 +94,20 @@ func (o *Options) validate() error {
 // that runs loop.
 type Planner struct {
 	pb.UnimplementedPlannerServer
-	opts      Options
-	spec      [32]byte
-	started   time.Time
-	lastID    atomic.Uint64 // of sessions and questions
-	cfg       control.Config
-	epoch     uint64        // of this planner; 0 if it keeps no log
-	stale     atomic.Uint64 // what trainers refused of planners of lower epochs, and this one of trainers and roles that heard of a higher one
-	loaderJob *pb.LoaderJob // what loaders get of the job
-	over      chan struct{} // closed when the loop takes nothing any more
-	done      chan struct{} // closed when nothing is done any more
-	busy      busy
-	words     words
-	log       *logWriter
-	inbox     chan input
+	opts    Options
+	spec    [32]byte
+	started time.Time
+	lastID  atomic.Uint64 // of sessions and questions
+	cfg     control.Config
+	epoch   uint64        // of this planner; 0 if it keeps no log
+	stale   atomic.Uint64 // what trainers refused of planners of lower epochs, and this one of trainers and roles that heard of a higher one
+	orders  *wire.Orders
+	over    chan struct{} // closed when the loop takes nothing any more
+	done    chan struct{} // closed when nothing is done any more
+	busy    busy
+	words   words
+	log     *logWriter
+	inbox   chan input
 
 	core         *control.Core
 	loaders      map[control.Session]*loaderSession
@@ -172,7 +173,7 @@ func newPlanner(opts Options) (*Planner, error) {
 	cfg.Changes, cfg.Window = opts.Changes, control.Millis(opts.StartWindow.Milliseconds())
 	cfg.GiveUp = control.Millis(opts.GiveUp.Milliseconds())
 	return &Planner{
-		opts: opts, cfg: cfg, loaderJob: compile.LoaderJob(opts.Job), spec: opts.Job.Identity(), started: time.Now(),
+		opts: opts, cfg: cfg, orders: wire.NewOrders(opts.Job, opts.Prefetch), spec: opts.Job.Identity(), started: time.Now(),
 		inbox: make(chan input), over: make(chan struct{}), done: make(chan struct{}),
 		loaders:      map[control.Session]*loaderSession{},
 		constructors: map[control.Session]*constructorSession{},
@@ -193,7 +194,7 @@ func (p *Planner) begin(from earlier) {
 func CoreConfig(job *jobspec.Job, names compile.Registry) (control.Config, error) {
 	cfg, err := compile.Plan(job, names)
 	cfg.Both = both
-	return control.Config{Job: job, Plan: cfg, Loaders: 1, AllowRoots: job.Roots(), Listing: listingOf}, err
+	return control.Config{Job: job, Plan: cfg, Loaders: 1, AllowRoots: job.Roots(), Listing: wire.Listing}, err
 }
 
 // both calls two functions at the same time. A panic of a is the caller's, after b is done.

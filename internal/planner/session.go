@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/planner/control"
+	"github.com/millrace-data/millrace/internal/planner/wire"
 	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/rpc"
 )
@@ -45,7 +46,7 @@ func (p *Planner) Load(stream grpc.BidiStreamingServer[pb.LoaderReport, pb.Loade
 	}
 	var blocks blockParts
 	sender := rpc.NewSender(toLoader(version, stream.Send))
-	err = rpc.Answer(ctx, cancel, p.done, l.out, sender.Send, func() error { return sender.Beat(ctx, loaderBeat) }, func() error {
+	err = rpc.Answer(ctx, cancel, p.done, l.out, sender.Send, func() error { return sender.Beat(ctx, wire.LoaderBeat) }, func() error {
 		report, err := stream.Recv()
 		if err != nil {
 			return err
@@ -57,7 +58,7 @@ func (p *Planner) Load(stream grpc.BidiStreamingServer[pb.LoaderReport, pb.Loade
 		if u := report.GetUsage(); u != nil {
 			l.usage.Store(u)
 		}
-		if ev := loaderEvent(l.session, report); ev != nil {
+		if ev := wire.LoaderEvent(l.session, report); ev != nil {
 			return p.put(ctx, occurred{ev})
 		}
 		return nil
@@ -86,7 +87,7 @@ func (p *Planner) Construct(stream grpc.BidiStreamingServer[pb.ConstructorReport
 	c.session = control.Session(p.lastID.Add(1))
 	c.beats = version >= rpc.Sessions
 	c.hear()()
-	if err := p.put(ctx, constructorHello{c, control.ConstructorJoined{Session: c.session, Name: hello.Id, Address: hello.Address, Held: heldOf(hello.Held)}}); err != nil {
+	if err := p.put(ctx, constructorHello{c, control.ConstructorJoined{Session: c.session, Name: hello.Id, Address: hello.Address, Held: wire.Held(hello.Held)}}); err != nil {
 		return rpc.ToStatus(err)
 	}
 	sender := rpc.NewSender(toConstructor(version, stream.Send))
@@ -96,7 +97,7 @@ func (p *Planner) Construct(stream grpc.BidiStreamingServer[pb.ConstructorReport
 		}
 		return p.put(ctx, partSent{c})
 	}
-	err = rpc.Answer(ctx, func() { cancel(nil) }, p.done, c.out, send, func() error { return sender.Beat(ctx, constructorBeat) }, func() error {
+	err = rpc.Answer(ctx, func() { cancel(nil) }, p.done, c.out, send, func() error { return sender.Beat(ctx, wire.ConstructorBeat) }, func() error {
 		report, err := stream.Recv()
 		if err != nil {
 			return err
@@ -105,7 +106,7 @@ func (p *Planner) Construct(stream grpc.BidiStreamingServer[pb.ConstructorReport
 		if u := report.GetUsage(); u != nil {
 			c.usage.Store(u)
 		}
-		if ev := constructorEvent(c.session, report); ev != nil {
+		if ev := wire.ConstructorEvent(c.session, report); ev != nil {
 			return p.put(ctx, occurred{ev})
 		}
 		return nil

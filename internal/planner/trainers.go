@@ -13,6 +13,7 @@ import (
 	"github.com/millrace-data/millrace/internal/planner/change"
 	"github.com/millrace-data/millrace/internal/planner/control"
 	"github.com/millrace-data/millrace/internal/planner/cut"
+	"github.com/millrace-data/millrace/internal/planner/wire"
 	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/rpc"
 )
@@ -55,7 +56,7 @@ func (p *Planner) Join(ctx context.Context, req *pb.JoinRequest) (*pb.JoinReply,
 		at = &control.Position{Generation: req.At.Generation, Step: int64(req.At.Step)}
 	}
 	answer, err := p.ask(ctx, control.Join{
-		Rank: rankOf(req.Rank), Token: req.Token, At: at, Beginning: req.Start == pb.Start_START_BEGINNING,
+		Rank: wire.Rank(req.Rank), Token: req.Token, At: at, Beginning: req.Start == pb.Start_START_BEGINNING,
 		Sizes: control.Rank{DP: m.GetDp(), CP: m.GetCp(), PP: m.GetPp(), TP: m.GetTp()},
 	})
 	return p.joinReply(answer, version), err
@@ -66,7 +67,7 @@ func (p *Planner) Locate(ctx context.Context, req *pb.LocateRequest) (*pb.JoinRe
 	if err := p.checkJoin(req); err != nil {
 		return nil, rpc.ToStatus(err)
 	}
-	answer, err := p.ask(ctx, control.Locate{Rank: rankOf(req.Rank)})
+	answer, err := p.ask(ctx, control.Locate{Rank: wire.Rank(req.Rank)})
 	return p.joinReply(answer, rpc.Protocol), err
 }
 
@@ -166,7 +167,7 @@ func (p *Planner) Report(ctx context.Context, req *pb.ReportRequest) (*pb.Report
 		return nil, rpc.ToStatus(err)
 	}
 	_, err = p.ask(ctx, control.Report{
-		Step: int64(req.Step), Rank: rankOf(req.Rank), Sources: req.Sources, Losses: req.Losses, Tokens: req.Tokens, StepSeconds: req.StepSeconds,
+		Step: int64(req.Step), Rank: wire.Rank(req.Rank), Sources: req.Sources, Losses: req.Losses, Tokens: req.Tokens, StepSeconds: req.StepSeconds,
 	})
 	return &pb.ReportReply{Epoch: p.epoch}, err
 }

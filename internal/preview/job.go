@@ -13,6 +13,7 @@ import (
 	"github.com/millrace-data/millrace/internal/planner/compile"
 	"github.com/millrace-data/millrace/internal/planner/control"
 	"github.com/millrace-data/millrace/internal/planner/plan"
+	"github.com/millrace-data/millrace/internal/planner/wire"
 	"github.com/millrace-data/millrace/internal/sourceloader"
 	"github.com/millrace-data/millrace/internal/sourceloader/order"
 	"github.com/millrace-data/millrace/internal/sourceloader/store"
@@ -89,7 +90,7 @@ func Open(ctx context.Context, opts Options) (*Job, error) {
 	if err := j.begin(ctx, opts); err != nil {
 		return nil, err
 	}
-	bans := planner.BanMessages(j.core.BannedRecords())
+	bans := wire.BanMessages(j.core.BannedRecords())
 	for _, s := range j.sources {
 		if s.bans, err = s.Banned(uint32(s.number), bans); err != nil {
 			return nil, fault.As(fault.User, err)

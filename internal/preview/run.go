@@ -7,9 +7,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/millrace-data/millrace/internal/planner"
 	"github.com/millrace-data/millrace/internal/planner/control"
 	"github.com/millrace-data/millrace/internal/planner/plan"
+	"github.com/millrace-data/millrace/internal/planner/wire"
 	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/sourceloader"
 	"github.com/millrace-data/millrace/internal/sourceloader/order"
@@ -96,7 +96,7 @@ func (d *drive) take(r *reading) error {
 	s.usage.read(r)
 	s.held[int64(r.report.Seq)] = r.held
 	d.job.hold(s, r.held.bytes, len(r.held.places))
-	return d.act(d.core.Apply(planner.BlockEvent(self, r.report)))
+	return d.act(d.core.Apply(wire.BlockEvent(self, r.report)))
 }
 
 // act carries out effects. A step that was visited is done with: that gives
