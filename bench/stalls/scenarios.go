@@ -35,8 +35,8 @@ type scenario struct {
 var scenarios = []scenario{
 	{name: "calm", title: "nothing happens", deep: true, slow: true, python: true, harm: func(*harmer, int64) {}},
 	{name: "planner", title: "the planner is killed every 15 steps", deep: true, slow: true, python: true, harm: again},
-	{name: "planner-standby", title: "the same, with a planner that stands by", standbys: 1, deep: true, harm: again},
-	{name: "planner-elsewhere", title: "the same, which has another disk and the log's mirror", allowed: -1, standbys: 1, mirror: true, harm: again},
+	{name: "planner-standby", title: "the planner is killed every 15 steps, and another one stands by on its disk", standbys: 1, deep: true, harm: again},
+	{name: "planner-elsewhere", title: "the planner is killed every 15 steps, and another one takes over by the mirror", allowed: -1, standbys: 1, mirror: true, harm: again},
 	{name: "loaders-5", title: "5 loaders are killed at once", harm: once(func(h *harmer) { h.kill(h.loaders(5)...) })},
 	{name: "loaders-10", title: "10 loaders are killed at once", deep: true, slow: true, python: true, harm: once(func(h *harmer) { h.kill(h.loaders(10)...) })},
 	{name: "loaders-40%", title: "40 % of the loaders are killed at once", allowed: -1, harm: once(func(h *harmer) { h.kill(h.loaders(h.opts.loaders * 2 / 5)...) })},
