@@ -196,6 +196,9 @@ func TestBrokenLinks(t *testing.T) {
 	}
 }
 
+// stopped is how long a process is stopped: more than mostStall, so that only a take-over passes.
+const stopped = 3 * mostStall / 2
+
 // TestStoppedRoles: a process that is stopped is done without, and goes on when it is continued.
 func TestStoppedRoles(t *testing.T) {
 	dir := writeSources(t)
@@ -215,7 +218,7 @@ func TestStoppedRoles(t *testing.T) {
 					between.step()
 					if step.Step == 8 {
 						pid := signalRole(t, role, syscall.SIGSTOP)
-						time.AfterFunc(8*time.Second, func() { _ = syscall.Kill(pid, syscall.SIGCONT) }) // it may have ended
+						time.AfterFunc(stopped, func() { _ = syscall.Kill(pid, syscall.SIGCONT) }) // it may have ended
 					}
 					time.Sleep(20 * time.Millisecond)
 				},
