@@ -39,7 +39,7 @@ func (c *Core) stands(j *join) (ready bool, err error) {
 	case held:
 	case at.Step < c.plan.Acked():
 		return false, fault.Userf("%s stands at step %d, and all ranks said that they are done with the steps before %d: resume all ranks from the same checkpoint", rank, at.Step, c.plan.Acked())
-	case at.Step > max(c.plan.Planned(), c.log.steps()):
+	case at.Step > max(c.plan.Planned(), c.log.steps(), c.job.reached):
 		return false, fault.Userf("%s stands at step %d, and no step after %d was planned: it is of another job, or of another log: resume all ranks from the same checkpoint", rank, at.Step, c.plan.Planned())
 	default:
 		c.wait(onMove | onPlanned)
@@ -68,7 +68,7 @@ func (c *Core) onHistory(j *join, at Position) error {
 			"resume all ranks from the same checkpoint", j.req.Rank, at.Step, at.Generation)
 	}
 	for _, g := range h[i+1:] {
-		if at.Step > g.Step && (!c.wentAlong(j) || c.branched(g)) {
+		if at.Step > g.Step && (c.branched(g) || !c.wentAlong(j) && !c.beganWith(j.req.Rank, at, g)) {
 			return fault.Userf("the job was moved to step %d since %s joined, which stands at step %d: resume all ranks from the same checkpoint", g.Step, j.req.Rank, at.Step)
 		}
 	}
@@ -79,6 +79,15 @@ func (c *Core) onHistory(j *join, at Position) error {
 // of it.
 func (c *Core) wentAlong(j *join) bool {
 	return c.job.positioned && j.admitted.Generation == c.job.generation && j.admitted.Acked > c.job.history[len(c.job.history)-1].Step
+}
+
+// beganWith says whether a rank was being restarted together with the one that a generation began
+// for: its constructor takes it along by the same rule (adoptable), and may die before the rank, or
+// anyone else, hears of it.
+func (c *Core) beganWith(rank Rank, at Position, g Generation) bool {
+	a, joined := c.roster.entered[rank]
+	since := c.job.since[g.Number]
+	return joined && since > 0 && a.join > since && a.step == g.Step && a.generation <= at.Generation
 }
 
 // branched says whether a generation began with other steps than were there before.

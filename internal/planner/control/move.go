@@ -70,7 +70,7 @@ func (c *Core) move(state plan.State, digest [32]byte, tree *mesh.Tree, moved *M
 	c.roster.goOn = false
 	j.generation++
 	c.beginGeneration(state.Step)
-	j.moved, j.began = moved, nil
+	j.moved, j.began, j.since[j.generation] = moved, nil, since
 	j.tree, j.remesh, j.ended, j.endReason = tree, nil, -1, ""
 	clear(j.steps)
 	clear(j.saved)
@@ -78,7 +78,7 @@ func (c *Core) move(state plan.State, digest [32]byte, tree *mesh.Tree, moved *M
 	clear(c.members.unread)
 	c.members.floors.forget()
 	c.emit(Recall{})
-	c.acks = newAcks()
+	c.acks, j.reached = newAcks(), max(j.reached, c.plan.Planned())
 	c.reports.upTo, c.reports.from = 0, nil
 	c.sources.rewind() // blocks that were read are read again
 	c.raise(onMove | onRoster | onRestarted | onPlanned)

@@ -19,11 +19,12 @@ const startSettles Millis = 2000
 
 // roster are the ranks that joined, of those that fetch.
 type roster struct {
-	joins  uint64           // so far; a join that is asked about again has another number
-	last   map[Rank]arrival // of each rank of this mesh
-	waits  map[Rank]*join   // for all others to begin again
-	resume arrival          // the last one with a token
-	grants int              // joins that were granted so far
+	joins   uint64           // so far; a join that is asked about again has another number
+	last    map[Rank]arrival // of each rank of this mesh
+	entered map[Rank]arrival // the same, of those joins that did not say where the rank stood
+	waits   map[Rank]*join   // for all others to begin again
+	resume  arrival          // the last one with a token
+	grants  int              // joins that were granted so far
 
 	holdout Rank // that was missing when some rank joined last
 	goOn    bool // the generation is one of an earlier life: ranks that have not joined this planner may go on in it
@@ -38,10 +39,15 @@ type arrival struct {
 	grant      int // its number among those granted
 }
 
-func newRoster() roster { return roster{last: map[Rank]arrival{}, waits: map[Rank]*join{}} }
+func newRoster() roster {
+	return roster{last: map[Rank]arrival{}, entered: map[Rank]arrival{}, waits: map[Rank]*join{}}
+}
 
 // forget forgets the ranks of an earlier mesh.
-func (r *roster) forget() { clear(r.last) }
+func (r *roster) forget() {
+	clear(r.last)
+	clear(r.entered)
+}
 
 // leave takes a join off that ended or was given up; true if others may wait for it.
 func (r *roster) leave(j *join) bool {
@@ -144,6 +150,7 @@ func (c *Core) isBeginning(j *join) bool {
 // know by it what ranks did after it.
 func (c *Core) enterRank(j *join) {
 	a := c.arrived(j)
+	c.roster.entered[j.req.Rank] = a
 	if len(j.req.Token) > 0 {
 		c.roster.resume = a
 	}
