@@ -41,6 +41,7 @@ class Service:
     def __init__(self, steps=1 << 30, microbatches=2, mesh=(2, 1, 1, 1, 1), format="megatron"):
         self.steps, self.microbatches, self.mesh, self.format = steps, microbatches, mesh, format
         self.generation = 1
+        self.moves = {}  # step -> generation that batches from it on are of, for ranks taken along
         self.ahead = 1 << 30  # steps planned ahead of the slowest ack seen
         self.protocol = m.PROTOCOL
         self.epoch = 0
@@ -173,6 +174,8 @@ class Service:
             bytearray(),
         )
         header.sequence_length = self.lengths.get(step, 64)
+        moved = [generation for since, generation in self.moves.items() if since <= step]
+        header.generation = max(moved, default=self.generation)
         header.joined = [name for since, name in self.joined if since <= step]
         for number in range(self.microbatches):
             part = m.Microbatch(rows=[row.encode() for row in self.rows(step, rank, number)])

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
+
 import grpc
 import pytest
 from fake import Fault
 
 import millrace
+from millrace import messages
 
 LOST, VOID = grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.ALREADY_EXISTS
+GONE = grpc.StatusCode.ABORTED
 
 
 def take(loader, service, steps):
@@ -30,6 +34,36 @@ def test_a_rank_joins_again_by_its_position(serve, open_loader):
     assert (first.epoch, first.at.generation) == (0, 0)
     assert (again.epoch, again.at.generation, again.at.step, again.token) == (5, 1, 3, b"")
     assert service.count("State") == 0
+
+
+def test_a_rank_says_the_generation_that_it_was_taken_along_into(serve, open_loader):
+    service = serve()
+    service.moves = {1: 4, 3: 6}
+    loader = open_loader(service, prefetch=0)
+    for steps, generation in [(1, 1), (1, 4), (2, 6)]:
+        take(loader, service, steps)
+        service.faults.append(("Batch", None, Fault(GONE, "another constructor serves it")))
+        service.moves = {k: v for k, v in service.moves.items() if v > generation}
+        service.generation = generation
+        take(loader, service, 1)
+        assert service.requests("Join")[-1].at == messages.Position(generation, loader.step)
+
+
+def test_a_rank_before_the_steps_of_another_generation_says_the_one_that_it_joined(
+    serve, open_loader
+):
+    service = serve()
+    service.moves = {4: 2}
+    loader = open_loader(service, prefetch=8)
+    take(loader, service, 2)
+    until = time.monotonic() + 10
+    while max(request.step for request in service.requests("Batch")) < 6:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    service.generation = 2  # step 6 or a later one meets it
+    take(loader, service, 12)
+    at = service.requests("Join")[-1].at
+    assert at.generation == (2 if at.step >= 4 else 1)
 
 
 @pytest.mark.parametrize("protocol", [2, 3])

@@ -95,6 +95,7 @@ class Step(NamedTuple):
     rows: int = 0  # of the global batch
     joined: tuple[str, ...] = ()  # sources beyond those of the JoinReply
     topology: str = ""  # with end: the data goes on, for ranks of this mesh
+    generation: int = 0  # of the job; 0 of a service that does not say it
 
 
 def receive(frames: Iterator[bytes], asked: int | None) -> Step:
@@ -120,8 +121,16 @@ def receive(frames: Iterator[bytes], asked: int | None) -> Step:
     ]
     if not parts:
         raise BugError(f"step {step} has no microbatch")
-    joined = tuple(header.joined)
-    return Step(step, False, parts, header.body_size, header.sequence_length, header.rows, joined)
+    return Step(
+        step,
+        False,
+        parts,
+        header.body_size,
+        header.sequence_length,
+        header.rows,
+        tuple(header.joined),
+        generation=header.generation,
+    )
 
 
 def _open(frames: Iterator[bytes], step: int | None) -> tuple[messages.BatchHeader, memoryview]:

@@ -98,6 +98,7 @@ class Session:
         self.progress = Progress()
         self._calls = threading.local()  # wait: the Wait of the trainer's call in this thread
         self._reply: messages.JoinReply | None = None
+        self._along = (0, 0)  # the generation taken along into since _reply, and its first step
         self._stale = True
         self._elsewhere = False  # the constructor said that the rank has to join again
         self._doubt = False  # a join was lost, and may have made the one before void
@@ -168,12 +169,14 @@ class Session:
         self._rejoins += 1
         self._doubt = True
         try:
-            self._reply = self._join_at(before, min(seconds, self._rejoins * REJOIN_TIME))
+            reply = self._join_at(before, min(seconds, self._rejoins * REJOIN_TIME))
         except LostError as error:
             if self._elsewhere:
                 raise
             self._note(error)
             return
+        with self._guard:
+            self._reply, self._along = reply, (0, 0)
         self._stale = self._elsewhere = self._doubt = False
         self._silent = ""
         self._rejoins = 0
@@ -195,7 +198,7 @@ class Session:
         """
         token = self.tokens.get(self.acked, b"")
         if before.protocol >= messages.BY_POSITION:
-            at = messages.Position(before.generation, self.acked)
+            at = self._position(before)
             # One before it would take a request without a token for that of a rank that begins.
             oldest = messages.OLDEST if token else messages.BY_POSITION
             request = messages.JoinAgainRequest(token=token, at=at, protocol=oldest)
@@ -207,6 +210,28 @@ class Session:
                     raise
         token = token or self._fetch_token(self.acked, seconds)
         return self._join(messages.JoinRequest(token=token, protocol=messages.OLDEST), seconds)
+
+    def _position(self, before: messages.JoinReply) -> messages.Position:
+        """Returns where the trainer is, in the generation that the rank is of there."""
+        with self._guard:
+            generation, first = self._along
+            if not generation or self.acked < first:
+                generation = before.generation
+            return messages.Position(generation, self.acked)
+
+    def _went_along(self, before: messages.JoinReply, received: Step) -> None:
+        """Notes the generation of a step that came.
+
+        The job may have been moved since the rank joined, and have taken it along.
+        """
+        with self._guard:
+            generation, first = self._along
+            if self._reply is not before:
+                return
+            if received.generation > max(generation, before.generation):
+                self._along = (received.generation, received.step)
+            elif received.generation == generation:
+                self._along = (generation, min(first, received.step))
 
     def _join(self, request: messages.JoinRequest, seconds: float) -> messages.JoinReply:
         request.job = self.config.job
@@ -349,6 +374,7 @@ class Session:
         finally:
             call.cancel()  # a no-op once the stream is at its end
         self._tell(request.acked)
+        self._went_along(reply, received)
         return received
 
     def _ask(self, address: str, request: Message, seconds: float, what: str) -> Any:
