@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -28,15 +29,18 @@ func killed(t testing.TB, steps int) string {
 	return dir
 }
 
-// bothRanks joins both ranks of the good job.
-func bothRanks(t testing.TB, s *server) (ranks []*client.Client) {
+// bothRanks joins both ranks of the good job, at once: where a log says that the job was
+// further, ranks without a token wait for each other.
+func bothRanks(t testing.TB, s *server) []*client.Client {
 	t.Helper()
-	for dp := range 2 {
-		c, err := open(t, s, client.Options{Rank: client.Rank{DP: dp}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ranks = append(ranks, c)
+	ranks, errs := make([]*client.Client, 2), make([]error, 2)
+	var joined sync.WaitGroup
+	for dp := range ranks {
+		joined.Go(func() { ranks[dp], errs[dp] = open(t, s, client.Options{Rank: client.Rank{DP: dp}}) })
+	}
+	joined.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
 	}
 	return ranks
 }

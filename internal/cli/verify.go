@@ -93,7 +93,7 @@ func (c *verifyCmd) log(ctx context.Context, names compile.Registry) error {
 	}
 	root := batch.Root(job.Identity(), batch.Combine(manifests))
 	// Opened, the log has every record that was acknowledged, byte for byte.
-	log, err := checkpoint.Open(c.LogDir, checkpoint.Options{Identity: root, ReadOnly: true})
+	log, err := checkpoint.Open(c.LogDir, checkpoint.Options{Identity: root, ReadOnly: true, Whole: true})
 	if err != nil {
 		return err
 	}
