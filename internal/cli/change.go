@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/millrace-data/millrace/client"
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/planner/change"
 	"github.com/millrace-data/millrace/internal/preview"
@@ -33,11 +34,42 @@ type changeFlags struct {
 
 // fromFlag names the position that a change of the topology starts from.
 type fromFlag struct {
-	From string `help:"For a topology: file with a resume token (from --save-token or python -m millrace.rank --save). The change applies at its step, and later steps are planned again." type:"path" placeholder:"TOKEN"`
+	From      string `help:"For a topology: file with a resume token (from --save-token or python -m millrace.rank --save). The change applies at its step, and later steps are planned again." type:"path" xor:"from" placeholder:"TOKEN"`
+	FromStep  *int64 `help:"For a topology: the same, from a step that the service or its log holds, without a token." xor:"from" placeholder:"N"`
+	SaveToken string `help:"With --from-step: file to write the resume token of that step to, for the ranks that go on from it." type:"path" placeholder:"FILE"`
 }
 
-// token reads it; nil if none is named.
-func (f fromFlag) token() ([]byte, error) { return readToken(f.From) }
+// check refuses what needs no service to be found wrong.
+func (f fromFlag) check() error {
+	if f.FromStep == nil {
+		if f.SaveToken != "" {
+			return errors.New("--save-token goes with --from-step")
+		}
+		return nil
+	}
+	return atLeast("--from-step", *f.FromStep, 0)
+}
+
+// token reads it, or asks the service for it; nil if none is named.
+func (f fromFlag) token(ctx context.Context, address string, ask askFlags) ([]byte, error) {
+	if f.FromStep == nil {
+		return readToken(f.From)
+	}
+	if err := tokenOutput.check(f.SaveToken); err != nil {
+		return nil, err
+	}
+	status, err := statusAt(ctx, address, ask.security())
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, ask.Timeout)
+	defer cancel()
+	token, _, err := client.StateAt(ctx, address, *f.FromStep, ask.security())
+	if err != nil {
+		return nil, err
+	}
+	return token, writeToken(f.SaveToken, tokenFile{status.Job, *f.FromStep, token})
+}
 
 // askFlags say how a change is asked for.
 type askFlags struct {
@@ -195,11 +227,11 @@ func (c *changeCmd) Validate() (err error) {
 	if c.parsed, err = change.Parse([]byte(c.Change)); err != nil {
 		return fmt.Errorf("the change %s: %w", c.Change, err)
 	}
-	return c.check(c.parsed)
+	return cmp.Or(c.changeFlags.check(c.parsed), c.fromFlag.check())
 }
 
 func (c *changeCmd) Run(ctx context.Context) (err error) {
-	if c.from, err = c.token(); err != nil {
+	if c.from, err = c.token(ctx, c.Address, c.askFlags); err != nil {
 		return err
 	}
 	return c.make(ctx, c.Address, c.parsed)
@@ -245,19 +277,20 @@ type topologyCmd struct {
 func (*topologyCmd) Help() string {
 	return "Moves the job to another mesh of trainer ranks. The current ranks get data up to the step and save their state; the ranks of the new mesh start from it. " +
 		"Global batches do not change. When ranks are lost, --from names the checkpoint that the remaining ones resume from: " +
-		"later steps are planned again. " + changeHelp + "Examples:\n" +
+		"later steps are planned again. --from-step names it by its step alone. " + changeHelp + "Examples:\n" +
 		"  millrace topology 127.0.0.1:7070 dp=4 tp=2 --step 2000\n" +
-		"  millrace topology 127.0.0.1:7070 dp=2 --from checkpoint/data.token"
+		"  millrace topology 127.0.0.1:7070 dp=2 --from checkpoint/data.token\n" +
+		"  millrace topology 127.0.0.1:7070 dp=2 --from-step 1500 --save-token data.token"
 }
 
 // Validate is called by kong: what it refuses is wrong usage.
 func (c *topologyCmd) Validate() (err error) {
 	c.parsed.Topology, err = parsePairs(c.Axes, "dp=4", strconv.Atoi)
-	return cmp.Or(err, c.check(c.parsed))
+	return cmp.Or(err, c.changeFlags.check(c.parsed), c.fromFlag.check())
 }
 
 func (c *topologyCmd) Run(ctx context.Context) (err error) {
-	if c.from, err = c.token(); err != nil {
+	if c.from, err = c.token(ctx, c.Address, c.askFlags); err != nil {
 		return err
 	}
 	return c.make(ctx, c.Address, c.parsed)

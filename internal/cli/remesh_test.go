@@ -48,6 +48,15 @@ func TestTopologyFrom(t *testing.T) {
 	s.verb(t, dir, "topology", "dp=1", "--from", "job.yaml").expect(t, exitUser, "job.yaml is not a resume token")
 	s.verb(t, dir, "topology", "dp=1", "--from", "three.token", "--step", "9").expect(t, exitUser, "is of step 3: leave the step out")
 	s.verb(t, dir, "change", `{"skip":1}`, "--from", "three.token").expect(t, exitUser, "only a change of the topology")
+	s.verb(t, dir, "topology", "dp=1", "--from-step", "99").expect(t, exitUser, "does not hold step 99: it is not planned and assembled yet")
+	s.verb(t, dir, "topology", "dp=1", "--from-step", "3", "--from", "three.token").expect(t, exitUsage, "can't be used together")
+	s.verb(t, dir, "topology", "dp=1", "--save-token", "x").expect(t, exitUsage, "--save-token goes with --from-step")
+	made := s.verb(t, dir, "topology", "dp=1", "--from-step", "3", "--save-token", "found.token", "--reason", "node lost")
+	made.expect(t, 0)
+	token, err := readToken(dir + "/found.token") // what was saved at the step is asked for again below
+	if err != nil {
+		t.Fatal(err)
+	}
 	for range 2 {
 		made := s.verb(t, dir, "topology", "dp=1", "--from", "three.token", "--reason", "node lost")
 		if made.expect(t, 0); made.stdout != "from step 3 on: the ranks are those of a mesh with dp=1; start them from the state of that step\n" {

@@ -83,7 +83,7 @@ func (w *logWriter) do(e any) error {
 		w.job = e.Job
 		done = w.open(e.Root)
 	case control.ReadLog:
-		done = w.read(e.At)
+		done = w.read(e)
 	case control.ReadDigest:
 		digest, known, err := w.log.ReadDigest(e.Step)
 		done = control.DigestRead{Step: e.Step, Digest: digest, Known: known && err == nil} // the log says itself what is wrong with it when it is written to
@@ -224,10 +224,10 @@ func (w *logWriter) frame(op control.AppendStep) []byte {
 }
 
 // read reads what leads to a position, or to the last one before it whose chain value the log
-// has.
-func (w *logWriter) read(at int64) (r control.LogRead) {
-	first, _ := w.log.First()
-	for r.At = at; r.At > first && r.Err == nil; r.At-- {
+// has. A planner that takes over is to know the chain values that follow, too.
+func (w *logWriter) read(e control.ReadLog) (r control.LogRead) {
+	r.Asked, r.At = e.Asked, e.At
+	for r.First, _ = w.log.First(); r.At > r.First && r.Err == nil; r.At-- {
 		if r.Digest, r.Digested, r.Err = w.log.ReadDigest(r.At - 1); r.Digested {
 			break
 		}
@@ -245,7 +245,7 @@ func (w *logWriter) read(at int64) (r control.LogRead) {
 			return nil
 		})
 	}
-	for step, known := r.At, true; known && r.Err == nil; step++ {
+	for step, known := r.At, e.Asked == 0; known && r.Err == nil; step++ {
 		var digest [32]byte
 		if digest, known, r.Err = w.log.ReadDigest(step); known {
 			r.Known = append(r.Known, digest)

@@ -124,7 +124,11 @@ func (p *Planner) State(ctx context.Context, req *pb.StateRequest) (*pb.StateRep
 	if err = p.checkAsked(ctx, req, "a rank", err); err != nil {
 		return nil, rpc.ToStatus(err)
 	}
-	answer, err := p.ask(ctx, control.Save{Step: int64(req.Step)})
+	var q control.Question = control.Save{Step: int64(req.Step)}
+	if req.Past {
+		q = control.Past{Step: int64(min(req.Step, math.MaxInt64))}
+	}
+	answer, err := p.ask(ctx, q)
 	if err != nil {
 		return nil, err
 	}

@@ -5919,6 +5919,7 @@ type StateRequest struct {
 	Step          uint64                 `protobuf:"varint,2,opt,name=step,proto3" json:"step,omitempty"`
 	Epoch         uint64                 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`                                   // as in JoinRequest
 	StaleRefused  uint32                 `protobuf:"varint,4,opt,name=stale_refused,json=staleRefused,proto3" json:"stale_refused,omitempty"` // as in JoinRequest
+	Past          bool                   `protobuf:"varint,5,opt,name=past,proto3" json:"past,omitempty"`                                     // of any step that the job holds, out of its log too, and without waiting for ranks
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5979,6 +5980,13 @@ func (x *StateRequest) GetStaleRefused() uint32 {
 		return x.StaleRefused
 	}
 	return 0
+}
+
+func (x *StateRequest) GetPast() bool {
+	if x != nil {
+		return x.Past
+	}
+	return false
 }
 
 type StateReply struct {
@@ -6965,12 +6973,13 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\alengths\x18\x02 \x03(\rR\alengths\x12\x18\n" +
 	"\asources\x18\x03 \x03(\rR\asources\x12\x12\n" +
 	"\x04seqs\x18\x04 \x03(\x04R\x04seqs\x12\x18\n" +
-	"\aindices\x18\x05 \x03(\rR\aindices\"y\n" +
+	"\aindices\x18\x05 \x03(\rR\aindices\"\x8d\x01\n" +
 	"\fStateRequest\x12\x1a\n" +
 	"\bidentity\x18\x01 \x01(\fR\bidentity\x12\x12\n" +
 	"\x04step\x18\x02 \x01(\x04R\x04step\x12\x14\n" +
 	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12#\n" +
-	"\rstale_refused\x18\x04 \x01(\rR\fstaleRefused\"P\n" +
+	"\rstale_refused\x18\x04 \x01(\rR\fstaleRefused\x12\x12\n" +
+	"\x04past\x18\x05 \x01(\bR\x04past\"P\n" +
 	"\n" +
 	"StateReply\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\fR\x05token\x12\x16\n" +

@@ -187,8 +187,12 @@ func TestLostNode(t *testing.T) {
 		}
 		ranks[2].Close()
 		ranks[3].Close()
+		found, _, err := client.StateAt(ctx, address, 7, client.Security{}) // long done: out of the log
+		if err != nil {
+			return err
+		}
 		for range 2 { // asked for twice, it is one change
-			step, err := client.ChangeFrom(ctx, address, []byte(`{"topology":{"dp":2},"reason":"node lost"}`), tokens[7], client.Security{})
+			step, err := client.ChangeFrom(ctx, address, []byte(`{"topology":{"dp":2},"reason":"node lost"}`), found, client.Security{})
 			if err != nil || step != 7 {
 				return fmt.Errorf("the change is for step %d (%w), want 7", step, err)
 			}
@@ -199,14 +203,18 @@ func TestLostNode(t *testing.T) {
 		if _, err := client.Open(ctx, address, client.Options{Token: tokens[9]}); err == nil || !strings.Contains(err.Error(), "is void; resume from the token of that step") {
 			t.Errorf("a token of a step that is void: %v", err)
 		}
-		return goOn(ctx, address, tokens[7], `{"step":7,"topology":{"dp":2}}`, 8)
+		return goOn(ctx, address, found, `{"step":7,"topology":{"dp":2}}`, 8)
 	})
 	verifyLog(t, opts, want, 15)
 	run(func(ctx context.Context, address string) error { // the log alone knows of it now
 		if _, err := client.Open(ctx, address, client.Options{Token: tokens[9]}); err == nil || !strings.Contains(err.Error(), "is void") {
 			t.Errorf("a token of a step that is void, in the next life: %v", err)
 		}
-		if err := goOn(ctx, address, live[11], "", 5); err != nil {
+		found, _, err := client.StateAt(ctx, address, 11, client.Security{}) // before a rank has joined
+		if err != nil {
+			return err
+		}
+		if err := goOn(ctx, address, found, "", 5); err != nil {
 			return err
 		}
 		if _, err := client.Change(ctx, address, []byte(`{"step":24,"topology":{"dp":4}}`), client.Security{}); err != nil {
@@ -222,6 +230,21 @@ func TestLostNode(t *testing.T) {
 		return goOn(ctx, address, live[20], `{"step":20,"topology":{"dp":1}}`, 10)
 	})
 	verifyLog(t, opts, want, 30)
+	run(func(ctx context.Context, address string) error { // each step of the log has its state, and no other has
+		for step := range int64(31) {
+			_, digest, err := client.StateAt(ctx, address, step, client.Security{})
+			if err != nil || digest != want.digests[step] {
+				return fmt.Errorf("digest step=%d %x (%w), want %x", step, digest, err, want.digests[step])
+			}
+		}
+		for _, step := range []int64{60, 1 << 62} {
+			_, _, err := client.StateAt(ctx, address, step, client.Security{})
+			if says := fmt.Sprintf("does not hold step %d: it is not planned", step); err == nil || fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), says) {
+				t.Errorf("a step that was not planned: %v", err)
+			}
+		}
+		return nil
+	})
 	refuseFrom(t, opts, tokens)
 }
 

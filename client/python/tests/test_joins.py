@@ -135,7 +135,8 @@ def test_ranks_restart_from_one_checkpoint_in_any_order(tmp_path, order):
 
 
 def test_a_lost_node_does_not_end_the_job(tmp_path):
-    with real_service(write_job(tmp_path, dp=4)) as address:
+    logged = ["--log-dir", str(tmp_path / "log")]
+    with real_service(write_job(tmp_path, dp=4), flags=logged) as address:
         before = ranks(address, 4)
         in_turn(before, 3)
         saved = before[0].state_dict()
@@ -144,15 +145,23 @@ def test_a_lost_node_does_not_end_the_job(tmp_path):
             loader.close()
         with pytest.raises(millrace.UserError, match="only a change of the topology starts"):
             millrace.change(address, {"pause": "notes"}, from_token=saved)
+        found = millrace.state_at(address, 3)  # all are done with it: it is in the log
+        assert (found["step"], found["microbatch"]) == (3, 0)
+        for step, says in (
+            (-1, "count up from 0"),
+            (99, "not hold step 99: .* valid is a step from 0 to"),
+        ):
+            with pytest.raises(millrace.UserError, match=says):
+                millrace.state_at(address, step)
         with pytest.raises(millrace.UserError, match="from_token is empty"):
             millrace.change(address, {"topology": {"dp": 2}}, from_token=b"")
-        for given in (saved, saved["token"]):
+        for given in (found, saved, saved["token"]):
             assert millrace.change(address, {"topology": {"dp": 2}}, from_token=given) == 3
         with pytest.raises(millrace.UserError, match="start the ranks of that mesh from it"):
             steps(before[0], 9)
         after = ranks(address, 2)
         for loader in after:
-            loader.load_state_dict(saved)
+            loader.load_state_dict(found)
         in_turn(after, 5)
         assert [loader.step for loader in after] == [7, 7]
         token = ResumeToken.decode(after[0].state_dict()["token"])

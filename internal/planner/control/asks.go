@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-data/millrace/planner/mesh"
 )
 
-// Question is something that others ask: one of Join, Locate, Save, MakeChange, Report.
+// Question is something that others ask: one of Join, Locate, Save, Past, MakeChange, Report.
 type Question interface{ question() }
 
 // Join positions the job for a rank; JoinReply answers it.
@@ -32,6 +32,10 @@ type Locate struct{ Rank Rank }
 // Save asks for the resume token of the position after Step steps; SaveReply answers it.
 type Save struct{ Step int64 }
 
+// Past asks for the resume token of a step that the job holds: that it stands at, or that is in
+// its log. SaveReply answers it.
+type Past struct{ Step int64 }
+
 // MakeChange makes a change, from the position of Token if there is one; ChangeReply
 // answers it.
 type MakeChange struct {
@@ -52,6 +56,7 @@ type Report struct {
 func (Join) question()       {}
 func (Locate) question()     {}
 func (Save) question()       {}
+func (Past) question()       {}
 func (MakeChange) question() {}
 func (Report) question()     {}
 
@@ -121,7 +126,8 @@ type asked struct {
 	heard bool // what it alone waits for has come
 	since Millis
 	try   func(a *asked) (reply Reply, done bool, err error)
-	join  *join // of a Join
+	join  *join    // of a Join
+	read  *LogRead // of a Past: what the log has
 }
 
 func newAsks() asks { return asks{} }
@@ -143,6 +149,8 @@ func (c *Core) ask(ev Ask) {
 		a.try = func(*asked) (Reply, bool, error) { return c.locate(q) }
 	case Save:
 		a.try = (&saving{core: c, step: q.Step}).try
+	case Past:
+		a.try = (&past{core: c, step: q.Step}).try
 	case MakeChange:
 		a.try = func(*asked) (Reply, bool, error) { return c.makeChange(q) }
 	case Report:

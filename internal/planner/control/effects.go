@@ -182,7 +182,10 @@ type (
 	// ReadDigest reads the digest beside the record of a step; DigestRead answers it.
 	ReadDigest struct{ Step int64 }
 	// ReadLog reads what leads to the position At, which the log has; LogRead answers it.
-	ReadLog struct{ At int64 }
+	ReadLog struct {
+		At    int64
+		Asked uint64 // the question that wants it; 0: the planner itself, which takes over
+	}
 )
 
 // Op is something that the log does: one of AppendStep, AddChange, SetDigest, Truncate,

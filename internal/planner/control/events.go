@@ -222,13 +222,15 @@ type Generation struct {
 // LogRead answers ReadLog: what leads to the last position at or before the one that was
 // asked for of which the log knows the chain value.
 type LogRead struct {
+	Asked     uint64 // as in ReadLog
+	First     int64  // the first step that the log has
 	At        int64
 	Frame     []byte // the last key frame at or before it
 	FrameStep int64
 	Records   [][]byte   // of the steps from FrameStep up to At
 	Digest    [32]byte   // the chain value at At
 	Digested  bool       // the log has it beside a record
-	Known     [][32]byte // those of the positions that follow, up to the first that is not known
+	Known     [][32]byte // those of the positions that follow, up to the first that is not known; of none if a question asks
 	Err       error
 }
 

@@ -383,7 +383,7 @@ func (w *world) answerOrder() {
 			w.apply(LogOpened{})
 		}
 	case ReadLog:
-		w.apply(w.disk.read(e.At))
+		w.apply(w.disk.read(e))
 	case ReadDigest:
 		w.apply(DigestRead{Step: e.Step})
 	}
@@ -403,6 +403,9 @@ func (w *world) askAnything() {
 		q = Locate{rank}
 	case 4:
 		q = Save{w.core.Planned() - w.rng.Int64N(3)}
+		if w.rng.IntN(3) == 0 {
+			q = Past{w.core.Planned() + 1 - w.rng.Int64N(8)}
+		}
 	default:
 		ch := w.anyChange()
 		if ch.Topology == nil {

@@ -106,10 +106,10 @@ func (d *disk) opened() LogOpened {
 }
 
 // read answers ReadLog.
-func (d *disk) read(at int64) LogRead {
+func (d *disk) read(e ReadLog) LogRead {
 	first, _ := d.log.First()
 	last, _ := d.log.Last()
-	ev := LogRead{At: at}
+	ev := LogRead{Asked: e.Asked, First: first, At: e.At}
 	for ; ev.At > 0; ev.At-- {
 		if ev.Digest, ev.Digested, _ = d.log.ReadDigest(ev.At - 1); ev.Digested || ev.At == first {
 			break
@@ -120,7 +120,7 @@ func (d *disk) read(at int64) LogRead {
 		ev.Records = append(ev.Records, record)
 		return nil
 	})
-	for step := ev.At; step <= last; step++ {
+	for step := ev.At; e.Asked == 0 && step <= last; step++ {
 		digest, ok, _ := d.log.ReadDigest(step)
 		if !ok {
 			break
@@ -138,6 +138,10 @@ func (p *player) lifeEvents(words []string) []Event {
 		return nil
 	case "again":
 		return []Event{p.disk.opened()}
+	case "trim":
+		if err := p.disk.log.Trim(p.int(words, 1, 0)); err != nil {
+			p.t.Fatal(err)
+		}
 	case "readlog":
 		at := p.logReads[0]
 		p.logReads = p.logReads[1:]

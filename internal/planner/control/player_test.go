@@ -42,9 +42,10 @@ var rewrite = flag.Bool("rewrite", false, "write what the core does into the tra
 //	join j0 DP [beginning] [TOKEN] [GENERATION:STEP]   rank DP joins, with the token that an answer gave, or where it stands
 //	planner                     another planner begins with the log as it is: its members come again
 //	again                       the log of the planner before is open
+//	trim STEP                   the log is cut before a step
 //	readlog                     the log answers the first read of a position
 //	constructor c0 holds NEXT DP:ACKED... [generation=N]   c0 comes back with what it kept
-//	change a0 JSON [TOKEN] | save a0 STEP | locate a0 DP | withdraw a0
+//	change a0 JSON [TOKEN] | save a0 STEP | past a0 STEP | locate a0 DP | withdraw a0
 //	tick SECONDS | fail WHY | status
 func TestTranscripts(t *testing.T) {
 	paths, err := filepath.Glob("testdata/*.txt")
@@ -96,9 +97,9 @@ type player struct {
 	bad        map[block]int // bad records of blocks
 	writes     []Persist     // under way
 	disk       disk
-	logReads   []int64  // reads of the log that were asked for
-	job        []string // words of the command
-	generation uint64   // of the last life
+	logReads   []ReadLog // reads of the log that were asked for
+	job        []string  // words of the command
+	generation uint64    // of the last life
 	admits     map[Session][]Admit
 	tokens     map[string][]byte // that answers gave, by question
 	digests    map[string][32]byte
@@ -253,7 +254,7 @@ func (p *player) events(words []string, command string) []Event {
 		return []Event{FileFound{Source: p.sourceNumber(words[1]), Name: words[2], Path: words[3], Below: 100}}
 	case "notfound":
 		return []Event{FileFound{Source: p.sourceNumber(words[1]), Name: words[2], Problem: rest(3)}}
-	case "planner", "again", "readlog":
+	case "planner", "again", "readlog", "trim":
 		return p.lifeEvents(words)
 	case "log":
 		return []Event{p.logOpened(words)}
@@ -351,6 +352,8 @@ func (p *player) question(words []string, command string) Question {
 		return q
 	case "locate":
 		return Locate{Rank{DP: uint32(p.int(words, 2, 0))}}
+	case "past":
+		return Past{p.int(words, 2, 0)}
 	case "save":
 		return Save{p.int(words, 2, 0)}
 	case "change":
@@ -431,7 +434,7 @@ func (p *player) note(e Effect) {
 	case Read:
 		p.reads = append(p.reads, e)
 	case ReadLog:
-		p.logReads = append(p.logReads, e.At)
+		p.logReads = append(p.logReads, e)
 	case Persist:
 		p.writes = append(p.writes, e)
 	case Admit:

@@ -2,7 +2,6 @@ package control
 
 import (
 	"github.com/millrace-data/millrace/internal/fault"
-	"github.com/millrace-data/millrace/internal/planner/token"
 )
 
 // savedToken is a resume token that some ranks were given, and others will be.
@@ -54,7 +53,7 @@ func (s *saving) try(a *asked) (Reply, bool, error) {
 	}
 	saved := c.job.saved[s.step]
 	if saved == nil {
-		saved = &savedToken{token.Encode(c.id, c.plan.MeshAt(state), state, digest), c.fetchers()}
+		saved = &savedToken{c.saveReply(state, digest).Token, c.fetchers()}
 		c.job.saved[s.step] = saved
 	}
 	// Ranks that save one after the other are given the same token, even if a change for a

@@ -103,11 +103,15 @@ func (c *Core) readLog() {
 		for _, m := range c.members.present() {
 			c.hearHeld(m)
 		}
-		c.emit(ReadLog{c.goal()})
+		c.emit(ReadLog{At: c.goal()})
 	}
 }
 
 func (c *Core) logRead(ev LogRead) {
+	if ev.Asked != 0 {
+		c.pastRead(ev)
+		return
+	}
 	c.take.reading = false
 	if c.job.positioned && c.plan != nil { // a rank said otherwise meanwhile
 		for _, m := range c.members.present() {

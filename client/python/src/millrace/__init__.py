@@ -10,7 +10,7 @@ batch, never shuffles and never skips: the service does. ``millrace.torch`` is
 the adapter to PyTorch's DataLoader.
 """
 
-from millrace.change import change
+from millrace.change import change, state_at
 from millrace.connect import connect
 from millrace.coordinates import coordinates_from_mesh, from_megatron
 from millrace.errors import BugError, Error, LostError, TopologyChanged, UserError, WaitError
@@ -37,4 +37,5 @@ __all__ = [
     "coordinates_from_mesh",
     "from_megatron",
     "peek",
+    "state_at",
 ]

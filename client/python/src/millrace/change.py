@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from millrace import messages, rpc, state
 from millrace.access import Access
-from millrace.config import TLS, parse_identity, pick_address
+from millrace.config import TLS, parse_identity, pick_address, whole
 from millrace.errors import BugError, LostError, UserError, with_code
-from millrace.wire import WireError
+from millrace.wire import Message, WireError
+
+M = TypeVar("M", bound=Message)
 
 
 def change(
@@ -35,8 +37,9 @@ def change(
         Without "step" it applies as soon as it can: after the steps that are planned. One that
         is made before the first rank has connected waits for it.
     from_token: for a topology, the token, or the state_dict(), of the checkpoint that its ranks
-        start from when others are lost. The change applies at that step, though it is
-        planned long since: what later steps were is void. Asked for again it does nothing.
+        start from when others are lost; state_at() has that of a step. The change applies at
+        that step, though it is planned long since: what later steps were is void. Asked for
+        again it does nothing.
     address, identity, tls_*, access_key_file: as for connect(); None is $MILLRACE_ADDR.
     timeout: seconds; a source that is added is indexed first, which takes its time.
 
@@ -45,18 +48,68 @@ def change(
     Raises UserError for a change that the job cannot make.
     """
     tls = TLS(tls_ca, tls_cert, tls_key)
-    tls.check()
     address = pick_address(address)
     request = messages.ChangeRequest(_json(change), parse_identity(identity), _token(from_token))
     what = f"changing the job at {address}"
-    channel = rpc.open_channel(address, tls, Access(address, access_key_file, tls.used()))
     try:
-        method = messages.PLANNER + "Change"
-        raw = rpc.call_unary(channel, method, request.encode(), timeout, what)
-        return messages.ChangeReply.decode(raw).step
+        reply = messages.ChangeReply
+        return _ask("Change", request, reply, address, tls, access_key_file, timeout, what).step
     except LostError as error:
         text = f"{error}; it may have been made: see the changes of `millrace status`"
         raise with_code(LostError(text), error.code) from None
+
+
+def state_at(
+    address: str | None,
+    step: int,
+    *,
+    identity: str | bytes | None = None,
+    timeout: float = 600.0,
+    tls_ca: str | None = None,
+    tls_cert: str | None = None,
+    tls_key: str | None = None,
+    access_key_file: str | None = None,
+) -> state.State:
+    """Returns what state_dict() was after ``step`` whole steps of the job served at address.
+
+        saved = millrace.state_at("planner:7070", 1500)
+        loader.load_state_dict(saved)
+        millrace.change("planner:7070", {"topology": {"dp": 2}}, from_token=saved)
+
+    For a checkpoint of which nothing but the step is known. The service takes the step out of
+    its log, however long ago it was; without a log it holds those only that not all ranks are
+    done with. It asks no rank and moves nothing. The other arguments are those of change().
+    Raises UserError, which says which steps are held, for one that is not.
+    """
+    if (step := whole("step", step)) < 0:
+        raise UserError(f"there is no state of step {step}: steps count up from 0")
+    tls = TLS(tls_ca, tls_cert, tls_key)
+    address = pick_address(address)
+    request = messages.StateRequest(parse_identity(identity), step, past=True)
+    what = f"asking the service at {address} for the state of step {step}"
+    reply = messages.StateReply
+    answer = _ask("State", request, reply, address, tls, access_key_file, timeout, what)
+    if not answer.token:
+        raise BugError(f"{what}: the answer has no token")
+    return state.make(step, 0, answer.token)
+
+
+def _ask(
+    method: str,
+    request: Message,
+    reply: type[M],
+    address: str,
+    tls: TLS,
+    access_key_file: str | None,
+    timeout: float,
+    what: str,
+) -> M:
+    """Asks the planner at address, over a connection of its own."""
+    tls.check()
+    channel = rpc.open_channel(address, tls, Access(address, access_key_file, tls.used()))
+    try:
+        method = messages.PLANNER + method
+        return reply.decode(rpc.call_unary(channel, method, request.encode(), timeout, what))
     except WireError as error:
         raise BugError(f"{what}: reading the answer: {error}") from error
     finally:

@@ -178,6 +178,7 @@ class StateRequest(Message):
     step: int = field(2, "uint")
     epoch: int = field(3, "uint")
     stale_refused: int = field(4, "uint")
+    past: bool = field(5, "bool")
 
 
 @dataclass
