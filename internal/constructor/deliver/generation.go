@@ -50,6 +50,17 @@ func (s *Steps) adoptable(r *pb.Restart) map[Rank]entry {
 	return ranks
 }
 
+// takeAlong keeps how far the ranks are that go on: none of them says it again before it is further.
+// The lock is held.
+func (s *Steps) takeAlong(acked, advanced map[Rank]uint64) {
+	for q := range s.adopted {
+		if _, here := s.acked[q]; here && acked[q] > s.acked[q] {
+			s.ack(Caller{Rank: q, Acked: acked[q]})
+			s.advanced[q] = advanced[q]
+		}
+	}
+}
+
 // adopt takes a rank of an earlier generation into this one if it stands where
 // this one began, or is one of those that go on: of ranks that are restarted
 // together, the first may join, and be given batches, before another one's join

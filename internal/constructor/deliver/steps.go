@@ -140,12 +140,14 @@ func (s *Steps) clear(r *pb.Restart) {
 	s.plans, s.ready, s.building, s.held = map[uint64]*claim{}, map[uint64]*Step{}, map[uint64]*claim{}, 0
 	s.rows, s.untold = map[uint64][]*pb.Assembled{}, nil
 	s.adopted = s.adoptable(r)
+	acked, advanced := s.acked, s.advanced
 	s.acked, s.asked, s.advanced = map[Rank]uint64{}, map[Rank]entry{}, map[Rank]uint64{}
 	s.buckets, s.risen = map[uint32]*bucket{}, nil
 	for _, dp := range s.job.GetBuckets() {
 		s.addBucket(dp, next)
 	}
 	s.positions = newTally(next, len(s.acked))
+	s.takeAlong(acked, advanced)
 }
 
 // addBucket serves a bucket whose ranks are done with the steps before one. The lock is held.

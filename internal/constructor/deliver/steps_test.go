@@ -116,6 +116,26 @@ func TestAdopted(t *testing.T) {
 	}
 }
 
+// TestTakenAlongStaysWhereItIs: a rank that began together with the one that moved the job says
+// where it is once, before the move; nobody waits for it to say so again.
+func TestTakenAlongStaysWhereItIs(t *testing.T) {
+	for _, since := range []uint64{8, 9} {
+		s := twoRanks(100)
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		s.Admit(&pb.Admit{Join: 9, Rank: rank0.wire()})
+		answer(s, ended, ask{rank: rank0, generation: 1})
+		if err := s.Ack(Caller{Rank: rank0, Generation: 1, Acked: 2}); err != nil {
+			t.Fatal(err)
+		}
+		s.Restart(&pb.Restart{Generation: 2, NextStep: 0, Since: since})
+		want := map[uint64]uint64{8: 2, 9: 0}[since] // it joined after join 8
+		if got := s.Admit(&pb.Admit{Join: 10, Rank: rank0.wire(), OnlyAsks: true}); got.Acked != want {
+			t.Errorf("moved for a rank that was last heard of at join %d: it is at step %d, want %d", since, got.Acked, want)
+		}
+	}
+}
+
 // TestClaimsInOrder: with several builders and plans that come in any order, each
 // step is built once, the lower ones first, and never more than the budget holds
 // beside the first.
