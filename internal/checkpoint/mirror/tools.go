@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,13 +23,41 @@ type Report struct {
 	Readable error   // why a planner could not go on from it; nil if one can
 }
 
-// Check reads all of a mirror. An error is of class fault.Lost, or of class fault.User if
-// there is no mirror.
+// checkTries bounds how often a mirror is read again that was tidied meanwhile.
+const checkTries = 16
+
+// Check reads all of a mirror, which may be written meanwhile. An error is of class
+// fault.Lost, or of class fault.User if there is no mirror.
 func Check(ctx context.Context, store object.Store) (*Report, error) {
-	c, err := contentOf(ctx, store)
-	if err != nil {
-		return nil, err
+	for again := 1; ; again++ {
+		c, err := contentOf(ctx, store)
+		if err != nil {
+			return nil, err
+		}
+		listed := *c
+		r, err := c.check(ctx)
+		if err != nil || len(r.Damage) == 0 && r.Readable == nil || again == checkTries {
+			return r, err
+		}
+		if gone, err := listed.vanished(ctx); err != nil || !gone {
+			return r, err // nobody tidied: it is damage
+		}
 	}
+}
+
+// vanished says whether some of the key frames and packs that were listed are gone: they were
+// merged, or let go of.
+func (c *content) vanished(ctx context.Context) (bool, error) {
+	now, err := list(ctx, c.store)
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(c.runs, func(r run) bool { return !slices.Contains(now.runs, r) }) ||
+		slices.ContainsFunc(c.frames, func(f uint64) bool { return !slices.Contains(now.frames, f) }), nil
+}
+
+// check reads all that was listed.
+func (c *content) check(ctx context.Context) (*Report, error) {
 	r := &Report{Slots: c.end(), Frames: c.frames, Packs: len(c.runs)}
 	for _, slot := range c.frames {
 		if _, err := c.readFrame(ctx, slot); err != nil {
@@ -36,7 +65,7 @@ func Check(ctx context.Context, store object.Store) (*Report, error) {
 		}
 	}
 	for _, p := range c.runs {
-		data, err := store.Get(ctx, p.name(), object.Whole)
+		data, err := c.store.Get(ctx, p.name(), object.Whole)
 		if err == nil {
 			_, err = decodePack(data)
 		}
@@ -95,12 +124,26 @@ func contentOf(ctx context.Context, store object.Store) (*content, error) {
 // Walk calls fn with every operation that a mirror has, in order, also those of steps that
 // were truncated since, and with the slot and the epoch of its writer. It begins with the
 // first slot, or with a key frame: of what the log was when its mirror began, or where the
-// mirror begins since it was trimmed.
+// mirror begins since it was trimmed. An error of class fault.User says that it is damaged, or
+// that it was trimmed meanwhile, so that it is to be read again.
 func Walk(ctx context.Context, store object.Store, fn func(slot, epoch uint64, op checkpoint.Op) error) error {
 	c, err := contentOf(ctx, store)
 	if err != nil {
 		return err
 	}
+	listed := *c
+	err = c.walk(ctx, fn)
+	if !errors.Is(err, checkpoint.ErrDamaged) {
+		return err
+	}
+	if gone, errAgain := listed.vanished(ctx); gone || errAgain != nil {
+		return cmp.Or(errAgain, fault.Userf("the mirror %s let go of its oldest steps while they were read: read it again", store))
+	}
+	return err
+}
+
+// walk is Walk of what was listed.
+func (c *content) walk(ctx context.Context, fn func(slot, epoch uint64, op checkpoint.Op) error) error {
 	all := func(s *segment, _ []byte) error {
 		for _, op := range s.ops {
 			if err := fn(s.slot, s.epoch, op); err != nil {
@@ -119,7 +162,7 @@ func Walk(ctx context.Context, store object.Store, fn func(slot, epoch uint64, o
 		}
 		return c.each(ctx, begin, c.end(), f.chain, all)
 	}
-	data, err := store.Get(ctx, segmentName(0), object.Whole)
+	data, err := c.store.Get(ctx, segmentName(0), object.Whole)
 	if err != nil {
 		return c.broken(0, err)
 	}
