@@ -427,10 +427,10 @@ func TestGrow(t *testing.T) {
 		}
 		first, second := claim(0), claim(1)
 		grown := make(chan error, 1)
-		go func() { grown <- s.Grow(t.Context(), second, 60) }() // with the 60 of the first it is too much
 		if err := s.Grow(t.Context(), first, 300); err != nil {
 			t.Fatal(err)
 		}
+		go func() { grown <- s.Grow(t.Context(), second, 60) }() // beside the 300 of the first it is too much
 		synctest.Wait()
 		s.Done(&Step{Generation: 1, Number: 0, Bytes: 300})
 		synctest.Wait()
