@@ -109,12 +109,12 @@ func (s *proxied) keep(t *testing.T, ctx context.Context, id string, run func(ct
 		}
 	}
 	s.session[id].Forward(s.address)
-	data, session := s.data[id].Address(), s.session[id].Address()
+	data, session := s.data[id], s.session[id].Address() // the maps still grow
 	s.roles.Go(func() {
 		for ctx.Err() == nil {
 			address := freeAddress(t) // another one each time: somebody may have taken the last
-			s.data[id].Forward(address)
-			if err := run(ctx, id, session, address, data); err != nil && ctx.Err() == nil {
+			data.Forward(address)
+			if err := run(ctx, id, session, address, data.Address()); err != nil && ctx.Err() == nil {
 				t.Logf("%s ended: %v", id, err)
 			}
 			time.Sleep(50 * time.Millisecond)
