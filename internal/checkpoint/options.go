@@ -13,6 +13,9 @@ import (
 // FS is a file system that can hold a log, such as Pebble's in memory for tests.
 type FS = vfs.FS
 
+// KeyFrameEvery is the default of Options.KeyFrameEvery.
+const KeyFrameEvery = 256
+
 // Options configure a Log. Only Identity is needed.
 type Options struct {
 	// Identity names the job that the log belongs to: a digest over all that
@@ -24,7 +27,7 @@ type Options struct {
 	// Whole has Open read all that the log holds, every branch of it.
 	Whole bool
 	// KeyFrameEvery is the number of steps from one key frame to the next;
-	// FrameDue follows it. Default 256: replaying that many records takes less
+	// FrameDue follows it. Default KeyFrameEvery: replaying that many records takes less
 	// time than opening the data files again.
 	KeyFrameEvery int
 	// Logger receives warnings and errors, Pebble's among them. Default: none.
@@ -36,7 +39,7 @@ type Options struct {
 
 func (o Options) withDefaults() Options {
 	if o.KeyFrameEvery == 0 {
-		o.KeyFrameEvery = 256
+		o.KeyFrameEvery = KeyFrameEvery
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -49,7 +52,7 @@ func (o Options) withDefaults() Options {
 
 func (o Options) validate() error {
 	if o.KeyFrameEvery < 0 {
-		return fault.Userf("a key frame every %d steps: the number is 1 or more, or 0 for the default of 256", o.KeyFrameEvery)
+		return fault.Userf("a key frame every %d steps: the number is 1 or more, or 0 for the default of %d", o.KeyFrameEvery, KeyFrameEvery)
 	}
 	return nil
 }

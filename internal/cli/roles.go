@@ -10,6 +10,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/millrace-data/millrace/internal/checkpoint"
 	"github.com/millrace-data/millrace/internal/constructor"
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/planner"
@@ -23,6 +24,7 @@ type serviceFlags struct {
 	Job          string `arg:"" help:"Job spec (YAML)." type:"path"`
 	LogDir       string `help:"Folder of the step log. Default: no log is kept." type:"path" placeholder:"DIR"`
 	LogMirror    string `help:"Object store with a second copy of the step log, by which another machine can take over: file:///folder, or s3://BUCKET/PREFIX, one prefix for each job. Needs --log-dir." placeholder:"URL" env:"MILLRACE_LOG_MIRROR"`
+	LogRetain    int    `help:"Steps that the step log keeps below those that it takes to go on: earlier ones are let go of, and resume tokens of earlier ones are refused. At least 256, as a log begins with a key frame, one of which comes in 256 steps. 0 keeps all." default:"0" placeholder:"STEPS"`
 	Loaders      int    `help:"Source loaders." default:"1"`
 	Constructors int    `help:"Data constructors; at most one per DP rank." default:"1"`
 	Prefetch     int    `help:"Steps planned ahead of the slowest trainer; 0 uses the spec's value." default:"0"`
@@ -36,13 +38,18 @@ type serviceFlags struct {
 
 // Validate is called by kong: what it refuses is wrong usage.
 func (c *serviceFlags) Validate() error {
-	return cmp.Or(checkMirror(c.LogDir, c.LogMirror), checkCounts(c.Loaders, c.Shadows, c.Constructors, c.Prefetch))
+	return cmp.Or(checkLog(c.LogDir, c.LogMirror, c.LogRetain), checkCounts(c.Loaders, c.Shadows, c.Constructors, c.Prefetch))
 }
 
-// checkMirror refuses a mirror without a log.
-func checkMirror(dir, mirror string) error {
-	if mirror != "" && dir == "" {
+// checkLog refuses what is said of a log that is not kept, and one that would retain too little.
+func checkLog(dir, mirror string, retain int) error {
+	switch {
+	case mirror != "" && dir == "":
 		return errors.New("--log-mirror keeps a second copy of the log in --log-dir: give both")
+	case retain != 0 && dir == "":
+		return errors.New("--log-retain lets go of old steps of the log in --log-dir: give both")
+	case retain != 0 && retain < checkpoint.KeyFrameEvery:
+		return fmt.Errorf("--log-retain is %d, valid is %d or more, as a log begins with a key frame, one of which comes in %d steps; or 0, to keep all", retain, checkpoint.KeyFrameEvery, checkpoint.KeyFrameEvery)
 	}
 	return nil
 }
@@ -58,7 +65,7 @@ func (c *serviceFlags) options(names compile.Registry, address string, log *slog
 		return service.Options{}, err
 	}
 	opts := service.Options{
-		Job: job, Changes: changes, AllowRoots: c.AllowRoot, Address: address, Security: c.security(), LogDir: c.LogDir, LogMirror: c.LogMirror,
+		Job: job, Changes: changes, AllowRoots: c.AllowRoot, Address: address, Security: c.security(), LogDir: c.LogDir, LogMirror: c.LogMirror, LogRetain: c.LogRetain,
 		Loaders: c.Loaders, Shadows: c.Shadows, HotShadows: c.hot(), Constructors: c.Constructors, Prefetch: c.Prefetch, Scratch: c.ScratchDir, Log: log, Registry: names, Stderr: stderr,
 	}
 	if c.Processes {
@@ -150,6 +157,7 @@ type plannerCmd struct {
 	Advertise    string `help:"HOST or HOST:PORT that peers connect to, if not the listen address. Default for a wildcard address: this machine's name." placeholder:"HOST"`
 	LogDir       string `help:"Folder of the step log. Default: no log is kept." type:"path" placeholder:"DIR"`
 	LogMirror    string `help:"Object store with a second copy of the step log, by which another machine can take over: file:///folder, or s3://BUCKET/PREFIX, one prefix for each job. Needs --log-dir." placeholder:"URL" env:"MILLRACE_LOG_MIRROR"`
+	LogRetain    int    `help:"Steps that the step log keeps below those that it takes to go on: earlier ones are let go of, and resume tokens of earlier ones are refused. At least 256, as a log begins with a key frame, one of which comes in 256 steps. 0 keeps all." default:"0" placeholder:"STEPS"`
 	Standby      bool   `help:"Wait until there is a log in --log-dir and no other planner has it open, or with --log-mirror until the planner that writes there is gone; then take over. Give loaders, constructors and clients both addresses: --planner A,B."`
 	Loaders      int    `help:"Loaders to wait for before reading starts." default:"1"`
 	Constructors int    `help:"Constructors that the DP ranks are spread over." default:"1"`
@@ -172,7 +180,7 @@ func (c *plannerCmd) Validate() error {
 	if c.Standby && c.LogDir == "" {
 		return errors.New("--standby takes over with the log: give --log-dir, the same as that of the planner that it stands by for, or, on another machine, the same --log-mirror and a folder of its own")
 	}
-	return cmp.Or(checkMirror(c.LogDir, c.LogMirror), checkCounts(c.Loaders, c.Shadows, c.Constructors, c.Prefetch))
+	return cmp.Or(checkLog(c.LogDir, c.LogMirror, c.LogRetain), checkCounts(c.Loaders, c.Shadows, c.Constructors, c.Prefetch))
 }
 
 func (c *plannerCmd) Run(ctx context.Context, log *slog.Logger, names compile.Registry) error {
@@ -185,7 +193,7 @@ func (c *plannerCmd) Run(ctx context.Context, log *slog.Logger, names compile.Re
 		return err
 	}
 	return planner.Run(ctx, planner.Options{
-		Job: job, Changes: changes, AllowRoots: c.AllowRoot, Address: c.Listen, Advertise: c.Advertise, Security: c.security(), LogDir: c.LogDir, LogMirror: c.LogMirror,
+		Job: job, Changes: changes, AllowRoots: c.AllowRoot, Address: c.Listen, Advertise: c.Advertise, Security: c.security(), LogDir: c.LogDir, LogMirror: c.LogMirror, LogRetain: c.LogRetain,
 		Loaders: c.Loaders, Shadows: c.Shadows, HotShadows: c.hot(), Constructors: c.Constructors, Prefetch: c.Prefetch, Log: log, Registry: names,
 		Standby: c.Standby,
 		Serving: func(address string) { fmt.Printf("planning %s on %s\n", job.Name, address) },

@@ -115,6 +115,7 @@ func (w *logWriter) open(root [32]byte) control.LogOpened {
 	}
 	opened.Err = cmp.Or(err, errGenerations)
 	failpoint.Hit(failpoint.OpenAfter)
+	opened.Trimmed = log.Trimmed()
 	if last, ok := log.Last(); ok {
 		opened.First, _ = log.First()
 		opened.Next = last + 1
@@ -163,6 +164,8 @@ func (w *logWriter) add(g *group, op control.Op) (err error) {
 		var leave []checkpoint.Op
 		leave, err = checkpoint.GoOn(w.log, op.From, op.Digest)
 		g.ops, g.branches = append(g.ops, leave...), true
+	case control.Trim:
+		g.ops = append(g.ops, checkpoint.Trim{Before: op.Before})
 	case control.BeginGeneration:
 		g.ops = append(g.ops, checkpoint.SetGeneration{Generation: checkpoint.Generation(op.Generation)})
 	}

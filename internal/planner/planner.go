@@ -48,6 +48,7 @@ type Options struct {
 	LogDir       string               // where the step log is kept; "" keeps none
 	Standby      bool                 // serve when there is a log that no other planner has open, or whose mirror none renews any more, not before
 	LogMirror    string               // URL of the object store (object.Open) with a second copy of the log; "" keeps none
+	LogRetain    int                  // steps that the log keeps below those that are needed to go on, at least checkpoint.KeyFrameEvery; 0: all
 	LogFS        checkpoint.FS        // file system of LogDir; default: the operating system's
 	Loaders      int                  // loaders to wait for before anything is read; default 1
 	Shadows      int                  // loaders beside them that stand by for one that is lost
@@ -83,6 +84,10 @@ func (o *Options) withDefaults() {
 }
 
 func (o *Options) validate() error {
+	if o.LogRetain != 0 && o.LogRetain < checkpoint.KeyFrameEvery {
+		return fault.Userf("a log that retains %d steps: valid is %d or more, as a log begins with a key frame, one of which comes in %d steps; or 0, to keep all",
+			o.LogRetain, checkpoint.KeyFrameEvery, checkpoint.KeyFrameEvery)
+	}
 	if o.Constructors > o.Job.Topology.DP {
 		return fault.Userf("%d constructors for %d data-parallel ranks: each constructor serves at least one; use --constructors %d or fewer",
 			o.Constructors, o.Job.Topology.DP, o.Job.Topology.DP)
@@ -171,6 +176,7 @@ func newPlanner(opts Options) (*Planner, error) {
 	cfg.Shadows, cfg.Hot = opts.Shadows, opts.HotShadows
 	cfg.Absence = control.Millis(opts.Absence.Milliseconds())
 	cfg.Changes, cfg.Window = opts.Changes, control.Millis(opts.StartWindow.Milliseconds())
+	cfg.Retain, cfg.Frames = int64(opts.LogRetain), checkpoint.KeyFrameEvery
 	cfg.GiveUp = control.Millis(opts.GiveUp.Milliseconds())
 	return &Planner{
 		opts: opts, cfg: cfg, orders: wire.NewOrders(opts.Job, opts.Prefetch), spec: opts.Job.Identity(), started: time.Now(),

@@ -32,6 +32,9 @@ func asProcesses(ctx context.Context, g *errgroup.Group, opts *Options, dir stri
 	if opts.LogMirror != "" {
 		args = append(args, "--log-mirror", opts.LogMirror)
 	}
+	if opts.LogRetain != 0 {
+		args = append(args, "--log-retain", strconv.Itoa(opts.LogRetain))
+	}
 	if opts.Advertise != "" {
 		args = append(args, "--advertise", opts.Advertise)
 	}

@@ -37,6 +37,7 @@ type Options struct {
 	Security     rpc.Security     //
 	LogDir       string           // of the step log; "" keeps none
 	LogMirror    string           // URL of the object store with the log's second copy (object.Open); "" keeps none
+	LogRetain    int              // steps that the log keeps below those that are needed (planner.Options); 0: all
 	Loaders      int              // default 1
 	Shadows      int              // loaders beside them that stand by for one that is lost
 	HotShadows   bool             // they read what those they stand by for read; else they only have the sources open
@@ -148,7 +149,7 @@ func inProcess(ctx context.Context, g *errgroup.Group, opts *Options, dir string
 	ready, exchange := make(chan string, 1), new(handover.Exchange)
 	g.Go(func() error {
 		return planner.Run(ctx, planner.Options{
-			Job: opts.Job, Address: opts.Address, Advertise: opts.Advertise, Security: opts.Security, LogDir: opts.LogDir, LogMirror: opts.LogMirror,
+			Job: opts.Job, Address: opts.Address, Advertise: opts.Advertise, Security: opts.Security, LogDir: opts.LogDir, LogMirror: opts.LogMirror, LogRetain: opts.LogRetain,
 			Loaders: opts.Loaders, Shadows: opts.Shadows, HotShadows: opts.HotShadows, Constructors: opts.Constructors, Prefetch: opts.Prefetch, Changes: opts.Changes, AllowRoots: opts.AllowRoots, Log: opts.Log, Registry: opts.Registry,
 			StartWindow: opts.StartWindow, Serving: func(a string) { ready <- a },
 		})

@@ -81,6 +81,7 @@ func (c *Core) done(step int64) {
 	}
 	c.raise(onPlanned | onRoster)
 	c.tell(plan.Acked{Step: step})
+	c.trimLog()
 }
 
 // ackOf is how far a DP rank is, if that is known: its constructor tells the step

@@ -189,7 +189,7 @@ type (
 )
 
 // Op is something that the log does: one of AppendStep, AddChange, SetDigest, Truncate,
-// BeginGeneration.
+// BeginGeneration, Trim.
 type Op interface{ op() }
 
 // AppendStep appends the record of a step and, if one is due, a key frame.
@@ -219,6 +219,9 @@ type Truncate struct {
 
 // BeginGeneration says where a generation begins.
 type BeginGeneration struct{ Generation }
+
+// Trim lets go of the steps before one that has a key frame.
+type Trim struct{ Before int64 }
 
 // Ended is the end of the data: no step Step, and none after it.
 type Ended struct{ Step int64 }
@@ -282,3 +285,4 @@ func (SetDigest) op()  {}
 func (Truncate) op()   {}
 
 func (BeginGeneration) op() {}
+func (Trim) op()            {}

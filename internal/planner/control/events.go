@@ -207,6 +207,7 @@ type Withdraw struct{ ID uint64 }
 type LogOpened struct {
 	Kept        bool  // there is a log: steps and changes become durable in it
 	First, Next int64 // the steps that it holds, First <= step < Next
+	Trimmed     int64 // the steps before it were let go of
 	Changes     []change.Change
 	Generations []Generation // by rising number
 	Dir         string       // for messages

@@ -118,10 +118,18 @@ func (c *Core) readyToJoin(j *join) (ready bool, err error) {
 			return false, err
 		}
 	}
+	if len(j.req.Token) > 0 {
+		if err := c.retained(j.token.State.Step); err != nil {
+			return false, err
+		}
+	}
 	if ready, err = c.knowAll(j.token); !ready || err != nil {
 		return false, err
 	}
-	return c.granted(j)
+	if ready, err = c.granted(j); ready && err == nil {
+		err = c.retained(j.token.State.Step)
+	}
+	return ready && err == nil, err
 }
 
 // checkMesh refuses a rank that is not in the mesh at its position.

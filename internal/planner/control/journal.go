@@ -145,7 +145,7 @@ func (c *Core) logOpened(ev LogOpened) {
 		return
 	}
 	c.log.opened, c.log.kept, c.log.dir, c.log.first, c.log.next = true, ev.Kept, ev.Dir, ev.First, ev.Next
-	c.log.begun = ev.First < ev.Next
+	c.log.begun, c.log.trimmed = ev.First < ev.Next, ev.Trimmed
 	c.raise(onLog)
 	c.goOn(ev)
 	fresh := change.Without(c.cfg.Changes, ev.Changes)

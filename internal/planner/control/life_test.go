@@ -20,6 +20,9 @@ type disk struct {
 	older bool // it is kept as by versions that have no branches
 }
 
+// diskFrames is the number of steps from one key frame to the next.
+const diskFrames = 4
+
 // reopen opens the log for another life.
 func (d *disk) reopen() {
 	if d.log != nil {
@@ -27,7 +30,7 @@ func (d *disk) reopen() {
 	}
 	d.late = nil
 	var err error
-	if d.log, err = d.store.Open(checkpoint.Options{KeyFrameEvery: 4}); err != nil {
+	if d.log, err = d.store.Open(checkpoint.Options{KeyFrameEvery: diskFrames}); err != nil {
 		panic(err)
 	}
 }
@@ -65,6 +68,8 @@ func (d *disk) write(id token.Job, ops []Op) (err error) {
 			if leave, err = checkpoint.GoOn(d.log, op.From, op.Digest); err == nil {
 				err = d.log.Write(leave...)
 			}
+		case Trim:
+			err = d.log.Trim(op.Before)
 		case BeginGeneration:
 			err = d.log.SetGeneration(checkpoint.Generation(op.Generation))
 		}
@@ -88,7 +93,7 @@ func (d *disk) writeDigests() error {
 
 // opened answers OpenLog.
 func (d *disk) opened() LogOpened {
-	ev := LogOpened{Kept: true, Dir: "/log"}
+	ev := LogOpened{Kept: true, Dir: "/log", Trimmed: d.log.Trimmed()}
 	texts, err := d.log.Changes()
 	if err == nil {
 		ev.Changes, err = change.ParseAll(texts)

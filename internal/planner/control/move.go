@@ -190,6 +190,9 @@ func (c *Core) remeshFrom(ch change.Change, at *token.Position) (step int64, don
 // checkLog refuses a position that the log has otherwise, as far as it knows; known is
 // false until it is read.
 func (c *Core) checkLog(step int64, digest [32]byte) (known bool, err error) {
+	if err := c.retained(step); err != nil {
+		return false, err
+	}
 	if !c.log.kept || step == 0 || step > c.log.steps() {
 		return true, nil
 	}

@@ -44,7 +44,9 @@ func (c *Core) persist(ops ...Op) {
 	}
 	c.out.persists++
 	for _, op := range ops {
-		if _, late := op.(SetDigest); !late {
+		switch op.(type) {
+		case SetDigest, Trim: // nobody waits for them
+		default:
 			c.out.barrier = c.out.persists
 		}
 		c.log.note(op)
@@ -78,6 +80,7 @@ type steplog struct {
 	kept        bool // there is one
 	dir         string
 	first, next int64 // its steps; none if they are equal
+	trimmed     int64 // the steps before it were let go of
 	begun       bool  // it has steps, or had some that were left
 	begin       *Begin
 	digests     map[int64]*DigestRead // asked for; nil until they are read
@@ -93,6 +96,8 @@ func (l *steplog) note(op Op) {
 		l.next, l.begun = max(l.next, op.Step.Step+1), true
 	case Truncate:
 		l.first, l.next = op.From, op.From // what is left before it is there to be read, not to be planned again
+	case Trim:
+		l.trimmed = op.Before
 	}
 }
 

@@ -23,7 +23,7 @@ var rewrite = flag.Bool("rewrite", false, "write what the core does into the tra
 // TestTranscripts plays testdata/*.txt: each command, and below it what the core
 // wants done. Commands:
 //
-//	job dp=2 constructors=1 loaders=1 shadows=0 hot=0 ahead=2 window=30 absence=0 web code   a job of these sources, each of 4 blocks of 4 samples; 2 rows per DP rank
+//	job dp=2 constructors=1 loaders=1 shadows=0 hot=0 ahead=2 window=30 absence=0 retain=0 web code   a job of these sources, each of 4 blocks of 4 samples; 2 rows per DP rank
 //	loader l0 [HOST] | constructor c0 | left l0 | lost c0
 //	silent l0 SECONDS | heard l0
 //	indexed l0 web [other]      l0 has the files of web, or other ones than usual
@@ -176,6 +176,7 @@ func newCore(t *testing.T, words []string) *Core {
 	}
 	return New(Config{
 		Job: job, Plan: cfg, Loaders: n["loaders"], Shadows: n["shadows"], Hot: n["hot"] == 1, Constructors: n["constructors"], AllowRoots: job.Roots(), Window: Millis(n["window"]) * 1000, Absence: Millis(n["absence"]) * 1000,
+		Retain: int64(n["retain"]), Frames: diskFrames,
 		Listing: func([]byte) (Listing, error) { return Listing{}, nil },
 	})
 }

@@ -141,6 +141,8 @@ func showOp(op Op) string {
 		return fmt.Sprintf("digest of step %d", op.Step)
 	case BeginGeneration:
 		return fmt.Sprintf("generation %d begins at step %d", op.Number, op.Step)
+	case Trim:
+		return fmt.Sprintf("lets go of the steps before %d", op.Before)
 	case Truncate:
 		return fmt.Sprintf("branch at step %d", op.From)
 	}

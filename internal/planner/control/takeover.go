@@ -49,7 +49,7 @@ func (c *Core) goOn(ev LogOpened) {
 		return
 	}
 	last := c.job.history[len(c.job.history)-1]
-	if c.job.generation = last.Number; last.Step < ev.First || last.Step >= ev.Next {
+	if c.job.generation = last.Number; last.Step >= ev.Next {
 		c.job.generation++ // nobody was given a step of it
 		return
 	}
@@ -64,6 +64,9 @@ func (c *Core) goal() int64 {
 		planned = min(planned, c.take.known)
 	}
 	goal := max(planned-ahead, c.take.from)
+	if c.take.from < c.log.trimmed { // all ranks are done with that step, and the chain value before it is gone
+		goal = max(goal, c.log.trimmed+1)
+	}
 	if least, all := c.leastHeld(); all {
 		goal = max(goal, least)
 	}
