@@ -235,8 +235,9 @@ const (
 
 // rejoin joins again at a position of the trainer after its constructor was lost: the planner
 // knows the constructor that serves the rank now. old is the join that was lost; another
-// goroutine may have replaced it already. attempt counts from 1.
-func (c *Client) rejoin(ctx context.Context, old *joined, step int64, attempt int) error {
+// goroutine may have replaced it already. attempt counts from 1; silent is the address of the
+// constructor that said nothing to it, if one did.
+func (c *Client) rejoin(ctx context.Context, old *joined, step int64, attempt int, silent string) error {
 	select {
 	case <-c.session.turn:
 		defer func() { c.session.turn <- struct{}{} }()
@@ -249,7 +250,7 @@ func (c *Client) rejoin(ctx context.Context, old *joined, step int64, attempt in
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(min(attempt, mostJoinTimes))*joinTime)
 	defer cancel()
 	c.session.joining()
-	reply, err := c.joinAt(ctx, old, step)
+	reply, err := c.joinAt(ctx, old, step, silent)
 	if err != nil {
 		return err
 	}
@@ -263,8 +264,8 @@ const byPosition = 3
 // joinAt joins again at a step: the rank says which generation it is of and, if it knows it, the
 // token of the step. A service that does not take positions is asked for the token; so is one
 // without a log that does not know this one, as ranks that come with tokens may teach it.
-func (c *Client) joinAt(ctx context.Context, old *joined, step int64) (*pb.JoinReply, error) {
-	req := &pb.JoinRequest{Identity: old.reply.Identity, Token: c.session.tokenOf(step), Protocol: rpc.Oldest, Newest: rpc.Protocol}
+func (c *Client) joinAt(ctx context.Context, old *joined, step int64, silent string) (*pb.JoinReply, error) {
+	req := &pb.JoinRequest{Identity: old.reply.Identity, Token: c.session.tokenOf(step), Protocol: rpc.Oldest, Newest: rpc.Protocol, Silent: silent}
 	if old.reply.Protocol >= byPosition {
 		req.At = &pb.Position{Generation: c.session.generationOf(old, step), Step: uint64(step)}
 	}
@@ -308,7 +309,8 @@ const rejoinAfter = 2
 func (c *Client) fetch(ctx context.Context, step int64) (*Batch, error) {
 	ctx = rpc.Telling(ctx, func(address string, w *pb.Waiting) { c.progress.hear("the constructor at "+address, w) })
 	begin, pauses := time.Now(), rpc.Backoff{Name: c.opts.Rank.String()}
-	var lost error // of the attempt before, which names the cause where an expired deadline does not
+	var lost error    // of the attempt before, which names the cause where an expired deadline does not
+	var silent string // address of the constructor that said nothing
 	for losses := 0; ; {
 		at := c.session.now()
 		b, err := c.fetchOnce(ctx, at, step)
@@ -322,9 +324,10 @@ func (c *Client) fetch(ctx context.Context, step int64) (*Batch, error) {
 		if losses++; again(ctx, err) {
 			c.progress.lost("the constructor at "+at.reply.Constructor, err)
 		}
-		_, silent := rpc.Silent(err)
-		if stale := silent || rpc.JoinAgain(err) || rpc.JoinedSince(err); (stale || losses >= rejoinAfter) && again(ctx, err) {
-			if err = c.rejoin(ctx, at, c.position.Load(), losses); err == nil {
+		address, _ := rpc.Silent(err)
+		silent = cmp.Or(address, silent) // the connection to it is closed then: the next attempt may find none
+		if stale := silent == at.reply.Constructor || rpc.JoinAgain(err) || rpc.JoinedSince(err); (stale || losses >= rejoinAfter) && again(ctx, err) {
+			if err = c.rejoin(ctx, at, c.position.Load(), losses, silent); err == nil {
 				losses = 0
 				continue
 			}

@@ -145,7 +145,7 @@ func (c *Constructor) talk(ctx context.Context, address string) error {
 		g.Go(func() error { return s.Each(ctx, func(o *pb.ConstructorOrder) error { return c.take(s, o) }) })
 		g.Go(func() error { return c.report(ctx, s) })
 		beat := &pb.ConstructorReport{Report: &pb.ConstructorReport_Beat{Beat: &pb.Beat{}}}
-		return s.Beating(ctx, beat, g.Wait)
+		return s.Beating(ctx, rpc.ConstructorBeatEvery, beat, g.Wait)
 	})
 }
 

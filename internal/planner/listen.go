@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/millrace-data/millrace/internal/planner/control"
+	"github.com/millrace-data/millrace/internal/rpc"
 )
 
 // Loaders and constructors send beats on their sessions. The loop looks now and then who has
@@ -14,6 +15,10 @@ import (
 // DefaultSuspect is how long a member may say nothing before others are asked in its place:
 // four beats.
 const DefaultSuspect = 2 * time.Second
+
+// quietFor is how long a constructor may say nothing before it is quiet: it counts only if a rank
+// hears nothing of it either. Three beats.
+const quietFor = 3 * rpc.ConstructorBeatEvery
 
 // stalled is how late a tick may be before the planner blames itself: it was stopped, or plans
 // for long, and has not heard what was said meanwhile.
@@ -31,7 +36,8 @@ type member[U any] struct {
 	heard   atomic.Int64 // ns on clock when it last said something, or speaking
 	usage   atomic.Pointer[U]
 	beats   bool // it sends beats, as those of the version before do not
-	silent  bool // the core knows that it says nothing; the loop's
+	faint   bool // the core knows that it has said nothing for quietFor; the loop's, as the next
+	silent  bool // the core knows that it says nothing
 }
 
 // hear notes that a member says something. The function that it returns ends that.
@@ -64,7 +70,12 @@ func (p *Planner) listen(now time.Duration) {
 	}
 	for _, c := range p.constructors {
 		if c.beats {
-			p.listenTo(c.session, &c.silent, min(c.quiet(now), now-p.listening.since))
+			quiet := min(c.quiet(now), now-p.listening.since)
+			if c.faint != (quiet >= quietFor) {
+				c.faint = !c.faint
+				p.apply(control.Quiet{Session: c.session, Ended: !c.faint})
+			}
+			p.listenTo(c.session, &c.silent, quiet)
 		}
 	}
 }

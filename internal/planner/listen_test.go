@@ -22,6 +22,9 @@ func TestListen(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.core = control.New(p.cfg)
+	built := &constructorSession{out: rpc.NewOutbox[*pb.ConstructorOrder]()}
+	built.session, built.beats = 3, true
+	p.constructors[3] = built
 	for s := range control.Session(3) {
 		l := &loaderSession{out: rpc.NewOutbox[*pb.LoaderOrder]()}
 		l.session, l.beats = s, s != 2
@@ -47,7 +50,20 @@ func TestListen(t *testing.T) {
 	for s := range control.Session(3) {
 		said(s, 0)
 	}
-	pass(DefaultSuspect / 2)
+	built.heard.Store(int64(now))
+	pass(quietFor - tickEvery)
+	if built.faint {
+		t.Error("a constructor is quiet too early")
+	}
+	pass(DefaultSuspect/2 - quietFor + tickEvery)
+	if !built.faint || built.silent {
+		t.Errorf("a constructor that missed a few beats: quiet is %v, silent %v", built.faint, built.silent)
+	}
+	built.heard.Store(int64(now))
+	pass(tickEvery)
+	if built.faint {
+		t.Error("a constructor is quiet when it speaks again")
+	}
 	want("at first", false, false, false)
 	p.loaders[0].heard.Store(speaking)
 	pass(2 * DefaultSuspect)

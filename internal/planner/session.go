@@ -46,7 +46,7 @@ func (p *Planner) Load(stream grpc.BidiStreamingServer[pb.LoaderReport, pb.Loade
 	}
 	var blocks blockParts
 	sender := rpc.NewSender(toLoader(version, stream.Send))
-	err = rpc.Answer(ctx, cancel, p.done, l.out, sender.Send, func() error { return sender.Beat(ctx, wire.LoaderBeat) }, func() error {
+	err = rpc.Answer(ctx, cancel, p.done, l.out, sender.Send, func() error { return sender.Beat(ctx, rpc.BeatEvery, wire.LoaderBeat) }, func() error {
 		report, err := stream.Recv()
 		if err != nil {
 			return err
@@ -97,7 +97,7 @@ func (p *Planner) Construct(stream grpc.BidiStreamingServer[pb.ConstructorReport
 		}
 		return p.put(ctx, partSent{c})
 	}
-	err = rpc.Answer(ctx, func() { cancel(nil) }, p.done, c.out, send, func() error { return sender.Beat(ctx, wire.ConstructorBeat) }, func() error {
+	err = rpc.Answer(ctx, func() { cancel(nil) }, p.done, c.out, send, func() error { return sender.Beat(ctx, rpc.BeatEvery, wire.ConstructorBeat) }, func() error {
 		report, err := stream.Recv()
 		if err != nil {
 			return err

@@ -56,7 +56,7 @@ func (p *Planner) Join(ctx context.Context, req *pb.JoinRequest) (*pb.JoinReply,
 		at = &control.Position{Generation: req.At.Generation, Step: int64(req.At.Step)}
 	}
 	answer, err := p.ask(ctx, control.Join{
-		Rank: wire.Rank(req.Rank), Token: req.Token, At: at, Beginning: req.Start == pb.Start_START_BEGINNING,
+		Rank: wire.Rank(req.Rank), Token: req.Token, At: at, Beginning: req.Start == pb.Start_START_BEGINNING, Silent: req.Silent,
 		Sizes: control.Rank{DP: m.GetDp(), CP: m.GetCp(), PP: m.GetPp(), TP: m.GetTp()},
 	})
 	return p.joinReply(answer, version), err

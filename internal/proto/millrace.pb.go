@@ -4917,7 +4917,7 @@ type JoinRequest struct {
 	Newest        uint32                 `protobuf:"varint,15,opt,name=newest,proto3" json:"newest,omitempty"`                                 // the highest that it speaks; less than protocol: that one alone
 	At            *Position              `protobuf:"bytes,10,opt,name=at,proto3" json:"at,omitempty"`                                          // where the rank stands, which joined before: it goes on there, and token counts only if that is not known
 	Epoch         uint64                 `protobuf:"varint,11,opt,name=epoch,proto3" json:"epoch,omitempty"`                                   // the highest that the client heard of; 0: none
-	Silent        string                 `protobuf:"bytes,12,opt,name=silent,proto3" json:"silent,omitempty"`                                  // address of the constructor that the rank joins again for, as it says nothing; empty: it joins for something else
+	Silent        string                 `protobuf:"bytes,12,opt,name=silent,proto3" json:"silent,omitempty"`                                  // address of the constructor that said nothing to the rank since its last batch; empty: none did
 	StaleRefused  uint32                 `protobuf:"varint,13,opt,name=stale_refused,json=staleRefused,proto3" json:"stale_refused,omitempty"` // answers of planners of lower epochs that were refused since a planner last heard of it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

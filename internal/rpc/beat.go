@@ -10,9 +10,13 @@ import (
 	pb "github.com/millrace-data/millrace/internal/proto"
 )
 
-// beatEvery is how long a side of a session may send nothing before it sends a beat: a
-// quarter of the time after which the other side has its doubts.
-const beatEvery = 500 * time.Millisecond
+// BeatEvery is how often a side of a session sends a beat, unless it sends something else: a
+// quarter of the time after which the other side has its doubts. ConstructorBeatEvery is that of
+// constructors: ranks wait for each of them.
+const (
+	BeatEvery            = 500 * time.Millisecond
+	ConstructorBeatEvery = 200 * time.Millisecond
+)
 
 // A role that hears nothing of a planner for silentRounds of listenEvery takes its session for
 // broken. A planner that plans for long goes on sending beats; one that is stopped does not.
@@ -23,11 +27,11 @@ const (
 
 // Beat sends beat at once, so that the other side expects more, and whenever nothing else was sent
 // for a while, until ctx ends or sending fails.
-func (s *Sender[M]) Beat(ctx context.Context, beat M) error {
+func (s *Sender[M]) Beat(ctx context.Context, every time.Duration, beat M) error {
 	if err := s.Send(beat); err != nil {
 		return err
 	}
-	ticks := time.NewTicker(beatEvery)
+	ticks := time.NewTicker(every)
 	defer ticks.Stop()
 	for before := s.count.Load(); ; before = s.count.Load() {
 		select {
@@ -46,12 +50,12 @@ func (s *Sender[M]) Beat(ctx context.Context, beat M) error {
 
 // Beating calls work, which is to be all that is done with the session, and sends beat
 // whenever nothing else is sent meanwhile.
-func (s *Session[Q, R]) Beating(ctx context.Context, beat *Q, work func() error) error {
+func (s *Session[Q, R]) Beating(ctx context.Context, every time.Duration, beat *Q, work func() error) error {
 	life, stop := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = s.sender.Beat(life, beat) // whoever receives hears why it failed
+		_ = s.sender.Beat(life, every, beat) // whoever receives hears why it failed
 	}()
 	defer func() {
 		stop()

@@ -203,9 +203,9 @@ func TestBeat(t *testing.T) {
 	})
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- s.Beat(ctx, "beat") }()
+	go func() { ended <- s.Beat(ctx, BeatEvery, "beat") }()
 	for range 20 {
-		time.Sleep(beatEvery / 10)
+		time.Sleep(BeatEvery / 10)
 		if err := s.Send("other"); err != nil {
 			t.Fatal(err)
 		}
@@ -213,9 +213,9 @@ func TestBeat(t *testing.T) {
 	if n := beats.Load(); n > 1 { // a machine that is starved
 		t.Errorf("%d beats beside %d other messages", n, others.Load())
 	}
-	time.Sleep(4 * beatEvery)
+	time.Sleep(4 * BeatEvery)
 	if n := beats.Load(); n < 2 {
-		t.Errorf("%d beats in %v", n, 4*beatEvery)
+		t.Errorf("%d beats in %v", n, 4*BeatEvery)
 	}
 	stop()
 	if err := <-ended; !errors.Is(err, context.Canceled) {

@@ -174,7 +174,7 @@ func (l *Loader) talk(ctx context.Context, address string) error {
 				return err
 			}
 			beat := &pb.LoaderReport{Report: &pb.LoaderReport_Beat{Beat: &pb.Beat{}}}
-			return s.Beating(ctx, beat, func() error { return s.Each(ctx, hear) })
+			return s.Beating(ctx, rpc.BeatEvery, beat, func() error { return s.Each(ctx, hear) })
 		})
 		return cmp.Or(err, context.Canceled)
 	})

@@ -199,6 +199,8 @@ func (c *Core) tick(now Millis) {
 	}
 	c.standIn()
 	c.judge()
+	c.replaceReported()
+	c.seatSpares()
 	c.look()
 	c.admitLate()
 	c.indexLate()

@@ -18,6 +18,7 @@ type Join struct {
 	Token     []byte
 	At        *Position // where it stands, if it joined before; Token counts if that is not known here
 	Beginning bool      // begin at the first step, whatever others do
+	Silent    string    // address of the constructor that said nothing to the rank since its last batch; "": none did
 }
 
 // Position is a step of a generation.
@@ -143,6 +144,7 @@ func (c *Core) ask(ev Ask) {
 	a := &asked{id: ev.ID, since: c.now}
 	switch q := ev.Question.(type) {
 	case Join:
+		c.reported(q)
 		a.join = &join{ask: a, req: q}
 		a.try = func(*asked) (Reply, bool, error) { return c.proceed(a.join) }
 	case Locate:

@@ -157,6 +157,8 @@ func (c *Core) applyMember(ev Event) {
 		c.silentMember(ev)
 	case Heard:
 		c.heardMember(ev)
+	case Quiet:
+		c.quietMember(ev)
 	case Indexed:
 		c.sourceIndexed(ev)
 	case BlockRead:

@@ -92,6 +92,13 @@ type Silent struct {
 // Heard says that a member that was Silent speaks again.
 type Heard struct{ Session Session }
 
+// Quiet says that a constructor has missed a few beats, which is nothing by itself; or that this
+// ended, as it was heard.
+type Quiet struct {
+	Session Session
+	Ended   bool
+}
+
 // Indexed says what a loader's files of a source are.
 type Indexed struct {
 	Session  Session
@@ -264,6 +271,7 @@ func (ConstructorJoined) event() {}
 func (ConstructorLeft) event()   {}
 func (Silent) event()            {}
 func (Heard) event()             {}
+func (Quiet) event()             {}
 func (Indexed) event()           {}
 func (BlockRead) event()         {}
 func (FileFound) event()         {}

@@ -31,7 +31,7 @@ type join struct {
 func (c *Core) proceed(j *join) (Reply, bool, error) {
 	m := c.constructorOf(j.req.Rank.DP)
 	switch {
-	case c.plan == nil || m == nil || m.held != nil: // or it has not heard where the job goes on
+	case c.plan == nil || m == nil || m.held != nil || m.ended: // or it has not heard where the job goes on, or is replaced
 		c.wait(onMembers | onMove)
 		return nil, false, nil
 	case j.constructor != m:

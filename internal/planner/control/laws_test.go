@@ -26,6 +26,7 @@ import (
 //   - the same events give the same effects;
 //   - no question waits that could be answered, and no two constructors serve a DP rank;
 //   - the laws of places (places_test.go);
+//   - ranks of a constructor that is replaced for their reports are served by another at once;
 //   - a planner that goes on with the log of another one plans the same steps, and sends
 //     constructors that kept theirs what they lack, in order, and nothing else.
 func TestLaws(t *testing.T) {
@@ -33,14 +34,14 @@ func TestLaws(t *testing.T) {
 	if testing.Short() {
 		sequences = 300
 	}
-	var answers, moves, failures, lives, kept int
+	var answers, moves, failures, lives, kept, replaced int
 	for seed := range uint64(sequences) {
 		w := newWorld(t, seed)
 		for range events {
 			w.step()
 		}
 		w.finish()
-		answers, moves, lives, kept = answers+w.answered, moves+int(w.generation), lives+w.lives, kept+w.kept
+		answers, moves, lives, kept, replaced = answers+w.answered, moves+int(w.generation), lives+w.lives, kept+w.kept, replaced+w.replaced
 		if t.Failed() {
 			t.Fatalf("seed %d", seed)
 		}
@@ -49,9 +50,9 @@ func TestLaws(t *testing.T) {
 			failures++
 		}
 	}
-	if answers < 10*sequences || moves < sequences/2 || failures < sequences/100 || lives < sequences || kept < sequences/10 {
-		t.Errorf("%d answers, %d moves, %d failures, %d other planners and %d constructors that went on in %d sequences: too few to show anything",
-			answers, moves, failures, lives, kept, sequences)
+	if answers < 10*sequences || moves < sequences/2 || failures < sequences/100 || lives < sequences || kept < sequences/10 || replaced < sequences/20 {
+		t.Errorf("%d answers, %d moves, %d failures, %d other planners, %d constructors that went on and %d that were replaced in %d sequences: too few to show anything",
+			answers, moves, failures, lives, kept, replaced, sequences)
 	}
 }
 
@@ -72,6 +73,8 @@ type world struct {
 	cuts       map[Session][]*plan.Step
 	refused    []Session // whose sessions end
 	silent     map[Session]bool
+	quiet      map[Session]bool
+	replaced   int               // constructors that a rank's report had replaced
 	open       map[uint64]asking // questions
 	barrier    uint64            // the last Persist that has to be durable
 	durable    uint64
@@ -102,7 +105,7 @@ type asking struct {
 func newWorld(t *testing.T, seed uint64) *world {
 	w := &world{
 		player: newPlayer(t), twin: newPlayer(t), rng: rand.New(rand.NewPCG(seed, 1)),
-		silent: map[Session]bool{}, steps: map[*plan.Step]bool{}, appended: map[*plan.Step]bool{}, cuts: map[Session][]*plan.Step{}, open: map[uint64]asking{},
+		silent: map[Session]bool{}, quiet: map[Session]bool{}, steps: map[*plan.Step]bool{}, appended: map[*plan.Step]bool{}, cuts: map[Session][]*plan.Step{}, open: map[uint64]asking{},
 		saved: [][]byte{nil},
 	}
 	words := []string{fmt.Sprintf("dp=%d", 1+w.rng.IntN(3)), "constructors=1", "ahead=" + fmt.Sprint(1+w.rng.IntN(3)), "web", "code"}
@@ -153,7 +156,12 @@ func (w *world) apply(ev Event) {
 	for _, s := range w.refused { // it is the shell that ends a session
 		w.refused = nil
 		w.forget(s)
+		m := w.core.members.constructor(s)
+		reported := m != nil && m.ended && w.core.plan != nil && w.core.failed == nil && w.core.replaceable(m)
 		w.apply(ConstructorLeft{s, fault.Lostf("refused")})
+		if reported {
+			w.checkReplaced(m)
+		}
 	}
 }
 
@@ -301,7 +309,9 @@ func (w *world) step() {
 			return LoaderJoined{Session: s, Name: "l", Address: fmt.Sprintf("host%d:1", w.rng.IntN(3)), Workers: 2, Buffer: 1000}
 		})
 	case len(w.builders) <= len(w.core.members.constructors) && n < 20 || n < 2:
-		w.join(&w.builders, func(s Session) Event { return ConstructorJoined{Session: s, Name: fmt.Sprint("c", s), Address: "c"} })
+		w.join(&w.builders, func(s Session) Event {
+			return ConstructorJoined{Session: s, Name: fmt.Sprint("c", w.rng.IntN(4)), Address: "c"}
+		})
 	case n < 4:
 		w.leave()
 	case n < 40 && len(w.orders) > 0:
@@ -331,6 +341,11 @@ func (w *world) join(list *[]Session, event func(Session) Event) {
 // silence makes a member silent, or heard again.
 func (w *world) silence() {
 	s := w.here[w.rng.IntN(len(w.here))]
+	if slices.Contains(w.builders, s) && w.rng.IntN(2) == 0 {
+		w.quiet[s] = !w.quiet[s]
+		w.apply(Quiet{s, !w.quiet[s]})
+		return
+	}
 	if w.silent[s] = !w.silent[s]; w.silent[s] {
 		w.apply(Silent{s, 2000})
 	} else {
@@ -398,7 +413,7 @@ func (w *world) askAnything() {
 	case 0, 1:
 		q = Join{Rank: rank, Token: token, Beginning: token == nil && w.rng.IntN(4) == 0}
 	case 2:
-		q = Join{Rank: rank, At: &Position{w.generation, max(w.core.Planned()-w.rng.Int64N(3), 0)}}
+		q = Join{Rank: rank, At: &Position{w.generation, max(w.core.Planned()-w.rng.Int64N(3), 0)}, Silent: []string{"", "c"}[w.rng.IntN(2)]}
 	case 3:
 		q = Locate{rank}
 	case 4:

@@ -142,7 +142,11 @@ func (w *world) train() {
 	default:
 		bucket := uint32(w.rng.IntN(c.job.tree.Sizes().DP))
 		step := c.acks.of[bucket].Step
-		ev := Acked{Generation: c.job.generation, Bucket: bucket, Step: min(max(step, c.plan.Acked())+w.rng.Int64N(3), c.plan.Planned())}
+		sent := c.plan.Planned()
+		if c.job.remesh != nil {
+			sent = c.job.remesh.Step // the steps from there on are for other ranks
+		}
+		ev := Acked{Generation: c.job.generation, Bucket: bucket, Step: min(max(step, c.plan.Acked())+w.rng.Int64N(3), sent)}
 		for _, h := range w.holds {
 			for i := range h.Acked {
 				if h.Generation == ev.Generation && h.Acked[i].Bucket == bucket && ev.Step <= h.Next {

@@ -16,6 +16,7 @@ type members struct {
 	constructors []*constructor // by number; nil until it is there
 	stands       []stand        // by number
 	spares       []*constructor // in the order in which they came
+	replaced     replacements
 	wanted       map[block]*loader
 	unread       map[block][]*loader // of wanted: those that could not read it
 	floors       floors
@@ -68,12 +69,14 @@ type constructor struct {
 	generation    uint64           // that it said it is in
 	lag           Lag              // what it last said
 	trust
-	held *Held // what it kept, until it hears where that goes on
-	has  int64 // it has the plans of the steps before
+	quiet bool    // it has missed a few beats
+	calls reports // of ranks to which it says nothing
+	held  *Held   // what it kept, until it hears where that goes on
+	has   int64   // it has the plans of the steps before
 }
 
 func newMembers(constructors int) members {
-	return members{constructors: make([]*constructor, constructors), stands: make([]stand, constructors), wanted: map[block]*loader{}, unread: map[block][]*loader{}}
+	return members{constructors: make([]*constructor, constructors), stands: make([]stand, constructors), replaced: replacements{of: map[string]*trust{}}, wanted: map[block]*loader{}, unread: map[block][]*loader{}}
 }
 
 // present are the constructors that are there, by number.
@@ -210,7 +213,7 @@ func (c *Core) addConstructor(ev ConstructorJoined) {
 	}
 	m := &constructor{session: ev.Session, name: ev.Name, address: ev.Address, joins: map[uint64]*join{}, held: ev.Held}
 	number := c.members.numberFor(ev.Held)
-	if number < 0 {
+	if number < 0 || c.onTrial(m) {
 		c.addSpare(m)
 		return
 	}
@@ -239,7 +242,9 @@ func (c *Core) removeConstructor(ev ConstructorLeft) {
 	c.unsend(m)
 	c.noteLeft("constructor", m.name, ev.Err)
 	c.raise(onMembers | onRestarted)
-	c.vacate(m)
+	if c.vacate(m); m.ended {
+		c.standIn()
+	}
 }
 
 // unsend drops what is to be sent to a constructor and waits for the log.

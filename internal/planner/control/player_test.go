@@ -25,7 +25,7 @@ var rewrite = flag.Bool("rewrite", false, "write what the core does into the tra
 //
 //	job dp=2 constructors=1 loaders=1 shadows=0 hot=0 ahead=2 window=30 absence=0 retain=0 web code   a job of these sources, each of 4 blocks of 4 samples; 2 rows per DP rank
 //	loader l0 [HOST] | constructor c0 | left l0 | lost c0
-//	silent l0 SECONDS | heard l0
+//	silent l0 SECONDS | heard l0 | quiet c0 | unquiet c0
 //	indexed l0 web [other]      l0 has the files of web, or other ones than usual
 //	refused l0 web WHY          l0 cannot index web
 //	found web FILE PATH | notfound web FILE WHY
@@ -39,7 +39,7 @@ var rewrite = flag.Bool("rewrite", false, "write what the core does into the tra
 //	ack DP STEP                 the ranks of a DP rank are done with the steps before, which were assembled
 //	admit c0 [ACKED [ADVANCED]] c0 answers all questions about ranks
 //	restart c0                  c0 is in the newest generation
-//	join j0 DP [beginning] [TOKEN] [GENERATION:STEP]   rank DP joins, with the token that an answer gave, or where it stands
+//	join j0 DP [beginning] [silent=c0] [TOKEN] [GENERATION:STEP]   rank DP joins, with the token that an answer gave, or where it stands
 //	planner                     another planner begins with the log as it is: its members come again
 //	again                       the log of the planner before is open
 //	trim STEP                   the log is cut before a step
@@ -243,6 +243,8 @@ func (p *player) events(words []string, command string) []Event {
 		return []Event{Silent{p.session(words[1]), Millis(p.int(words, 2, 0)) * 1000}}
 	case "heard":
 		return []Event{Heard{p.session(words[1])}}
+	case "quiet", "unquiet":
+		return []Event{Quiet{p.session(words[1]), words[0] == "unquiet"}}
 	case "left", "lost":
 		return []Event{p.leaving(words[0], words[1])}
 	case "indexed":
@@ -344,6 +346,8 @@ func (p *player) question(words []string, command string) Question {
 			switch {
 			case stands:
 				q.At = &Position{uint64(p.int([]string{generation}, 0, 0)), p.int([]string{step}, 0, 0)}
+			case strings.HasPrefix(w, "silent="):
+				q.Silent = strings.TrimPrefix(w, "silent=")
 			case w == "beginning":
 				q.Beginning = true
 			default:

@@ -95,11 +95,12 @@ func (c *Core) serve(m *constructor, number int) {
 	stand := &c.members.stands[number]
 	before := stand.in
 	m.number, stand.in, stand.had = number, nil, true
+	m.calls = reports{}
 	c.members.constructors[number] = m
 	c.raise(onMembers)
 	c.brief(m)
 	switch {
-	case before == nil || before == m:
+	case before == nil || before == m || number >= c.job.tree.Sizes().DP:
 	case c.plan == nil || before.held != nil: // it hears later where the job goes on
 		c.brief(before)
 	default:
@@ -115,16 +116,20 @@ func (c *Core) free(m *constructor) {
 		}
 	}
 	c.members.stands[m.number].since = c.now
+	if m.ended { // nobody waits for it to come back
+		c.members.stands[m.number].since = c.now - c.cfg.Absence
+	}
 }
 
 // vacate frees the numbers of a constructor that left, for spare ones if there are any.
 func (c *Core) vacate(m *constructor) {
 	c.free(m)
-	if len(c.members.spares) == 0 || c.failed != nil {
+	i := slices.IndexFunc(c.members.spares, c.fit)
+	if i < 0 || c.failed != nil {
 		return
 	}
-	spare := c.members.spares[0]
-	c.members.spares = slices.Delete(c.members.spares, 0, 1)
+	spare := c.members.spares[i]
+	c.members.spares = slices.Delete(c.members.spares, i, i+1)
 	c.note(Warn, "a spare constructor takes the place of one that was lost", "constructor", spare.name, "address", spare.address, "lost", m.name)
 	c.serve(spare, m.number)
 	if c.plan != nil {
@@ -145,6 +150,9 @@ func (c *Core) standIn() {
 		}
 		if s.in = c.leastLoaded(); s.in == nil {
 			return
+		}
+		if number >= c.job.tree.Sizes().DP {
+			continue // nobody's, on this mesh
 		}
 		grown[s.in] = true
 		c.note(Warn, "a constructor serves the ranks of one that is lost, beside its own", "constructor", s.in.name, "address", s.in.address, "number", number)
@@ -168,12 +176,12 @@ func (c *Core) overdue(s *stand) bool {
 	return c.now-s.since >= max(startTime, c.cfg.Absence)
 }
 
-// leastLoaded is the constructor with the fewest buckets, of those the first; nil if there is
-// none.
+// leastLoaded is the constructor with the fewest buckets, of those the first, and rather one that
+// is heard; nil if there is none.
 func (c *Core) leastLoaded() (least *constructor) {
 	fewest := 0
 	for _, m := range c.members.present() {
-		if n := len(c.bucketsOf(m)); least == nil || n < fewest {
+		if n := c.burden(m); least == nil || n < fewest {
 			least, fewest = m, n
 		}
 	}

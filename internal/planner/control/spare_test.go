@@ -23,3 +23,15 @@ func (w *world) checkServed() {
 		}
 	}
 }
+
+// checkReplaced is the law of a constructor whose session was ended for the reports of ranks: each
+// DP rank that nobody else was missing for has another one now.
+func (w *world) checkReplaced(m *constructor) {
+	w.replaced++
+	all := len(w.core.members.constructors)
+	for dp := range uint32(w.core.job.tree.Sizes().DP) {
+		if int(dp)%all == m.number && w.core.constructorOf(dp) == nil {
+			w.t.Errorf("dp=%d has no constructor after %s was replaced", dp, m.name)
+		}
+	}
+}

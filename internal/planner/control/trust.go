@@ -144,10 +144,16 @@ func (c *Core) judge() {
 			c.note(Info, "constructor is trusted again", "constructor", m.name, "address", m.address)
 		}
 		if m.silent && !m.ended && c.now-m.since >= c.patience(m) {
-			m.ended = true
-			c.emit(Refuse{m.session, fault.Lostf("constructor %s at %s has said nothing for too long: others serve its ranks, and it may join again", m.name, m.address)})
+			c.endSilent(m)
 		}
 	}
+}
+
+// endSilent ends the session of a constructor whose ranks others serve.
+func (c *Core) endSilent(m *constructor) {
+	c.noteReplaced(m)
+	m.ended = true
+	c.emit(Refuse{m.session, fault.Lostf("constructor %s at %s has said nothing for too long: others serve its ranks, and it may join again", m.name, m.address)})
 }
 
 // patience is how long the session of a suspect constructor goes on.

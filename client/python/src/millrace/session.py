@@ -102,7 +102,7 @@ class Session:
         self._stale = True
         self._elsewhere = False  # the constructor said that the rank has to join again
         self._doubt = False  # a join was lost, and may have made the one before void
-        self._silent = ""  # the constructor that said nothing when it was asked last
+        self._silent = ""  # the constructor that said nothing since the last step
         self._rejoins = 0  # attempts in a row
         self._epoch = 0  # of planners: the highest that was heard of
         self._refused = 0  # answers of planners of lower epochs, since a planner last heard of it
@@ -178,7 +178,6 @@ class Session:
         with self._guard:
             self._reply, self._along = reply, (0, 0)
         self._stale = self._elsewhere = self._doubt = False
-        self._silent = ""
         self._rejoins = 0
 
     def _join_request(self) -> messages.JoinRequest:
@@ -326,10 +325,16 @@ class Session:
             nonlocal failures
             failures += 1
             self._elsewhere = self._elsewhere or error.code == "ABORTED"
-            again = self._elsewhere or error.code == SILENT
+            constructor = self._reply.constructor if self._reply else ""
+            if error.code == SILENT:
+                self._silent = constructor
+            # The connection to a silent one is closed: the next attempt may find none.
+            again = (
+                self._elsewhere
+                or error.code == SILENT
+                or (bool(self._silent) and constructor == self._silent)
+            )
             self._stale = self._stale or failures >= 2 or again
-            if error.code == SILENT and self._reply is not None:
-                self._silent = self._reply.constructor
             late = error.code == "DEADLINE_EXCEEDED"
             (self.progress.late if late else self.progress.lost)(self.source(), error)
             self._note(error)
@@ -345,6 +350,7 @@ class Session:
 
         received = rpc.retry(attempt, self._closed, until, on_lost)
         self.lost = None
+        self._silent = ""
         self.progress.move()
         return received
 
