@@ -168,14 +168,14 @@ class Service:
             for i in range(2)
         ]
 
-    def frames(self, step, rank):
+    def frames(self, step, rank, generation=1):
         header, body = (
             m.BatchHeader(step=step, rows=self.mesh[0] * self.microbatches * 2),
             bytearray(),
         )
         header.sequence_length = self.lengths.get(step, 64)
         moved = [generation for since, generation in self.moves.items() if since <= step]
-        header.generation = max(moved, default=self.generation)
+        header.generation = max(moved, default=generation)
         header.joined = [name for since, name in self.joined if since <= step]
         for number in range(self.microbatches):
             part = m.Microbatch(rows=[row.encode() for row in self.rows(step, rank, number)])
@@ -315,7 +315,7 @@ class Service:
             return
         rank = (request.rank.dp, request.rank.cp, request.rank.pp, request.rank.tp)
         left = self.broken.pop(request.step, None)
-        for frame in self.frames(request.step, rank):
+        for frame in self.frames(request.step, rank, request.generation):
             if left == 0:
                 raise Fault(grpc.StatusCode.UNAVAILABLE, "the stream broke")
             left = None if left is None else left - 1
