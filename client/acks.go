@@ -10,8 +10,10 @@ import (
 )
 
 const (
-	ackDeadline = 10 * time.Second // of one call: its answer waits for nothing
-	lastAck     = 5 * time.Second  // that Close waits for the last one
+	// ackDeadline is of one call, whose answer waits for nothing. If a constructor is silent for
+	// that long, the next call goes to the one that serves the rank by then.
+	ackDeadline = time.Second
+	lastAck     = 5 * time.Second // that Close waits for the last one
 
 	// ackDelay is how long a position may wait for the next request for a step, which takes
 	// it along for nothing. A request that itself waits for the position waits that much longer.

@@ -39,8 +39,9 @@ A = TypeVar(
     "A", messages.JoinReply, messages.StateReply, messages.ChangeReply, messages.ReportReply
 )
 
-# Seconds that an acknowledgement may take: its answer waits for nothing.
-ACK_TIME = 10.0
+# Seconds that an acknowledgement may take: its answer waits for nothing. If a constructor is
+# silent for that long, the next call goes to the one that serves the rank by then.
+ACK_TIME = 1.0
 
 # Seconds of waiting after which a trainer logs what the service waits for, and between two
 # such lines. Ranks that are started together need less.
