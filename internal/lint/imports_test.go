@@ -78,6 +78,11 @@ var rules = []rule{
 		why: "a part of a plan is a function of the plan: parts are cut at the same time, and cut again for a constructor that comes back",
 	},
 	{
+		of:    []string{"./internal/planner/steplog"},
+		never: []string{"./internal/planner", "./internal/planner/wire", "./internal/proto", "./jobspec", "google.golang.org/...", "net", "net/..."}, direct: true,
+		why: "the log is written for whoever decides: it knows no member, no trainer and no message",
+	},
+	{
 		of:    []string{"./internal/planner/mix"},
 		never: []string{"./..."},
 		why:   "the reference reader uses the weights too, so they must come without the planner",

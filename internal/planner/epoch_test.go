@@ -1,66 +1,15 @@
 package planner
 
 import (
-	"errors"
-	"fmt"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
-
-	"github.com/millrace-data/millrace/internal/checkpoint"
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/planner/control"
 	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/rpc"
 	"github.com/millrace-data/millrace/jobspec"
 )
-
-// TestEpochRises: each planner of a log has a higher epoch than the one before, which is in the
-// log before anyone hears of it. One that stands by waits for the log.
-func TestEpochRises(t *testing.T) {
-	opts := Options{LogDir: "log", LogFS: vfs.NewMem()}
-	root := [32]byte{7}
-	from, err := takeLog(t.Context(), &opts)
-	if err != nil || from.log != nil || from.epoch != 1 || from.resumes() {
-		t.Fatalf("without a log: %+v, %v", from, err)
-	}
-	w := &logWriter{opts: opts, earlier: from}
-	log, err := w.openLog(root)
-	if err != nil || log.Epoch() != 1 {
-		t.Fatalf("a log begins: %v", err)
-	}
-	if err := log.Append(0, []byte("record"), []byte("frame")); err != nil {
-		t.Fatal(err)
-	}
-
-	opts.Standby = true
-	taken := make(chan earlier)
-	go func() {
-		next, err := takeLog(t.Context(), &opts)
-		if err != nil {
-			t.Error(err)
-		}
-		taken <- next
-	}()
-	select {
-	case <-taken:
-		t.Fatal("a planner took over while another one has the log")
-	case <-time.After(4 * standbyEvery):
-	}
-	if err := log.Close(); err != nil {
-		t.Fatal(err)
-	}
-	from = <-taken
-	if from.log == nil || from.epoch != 2 || from.log.Epoch() != 2 || !from.resumes() {
-		t.Fatalf("after the first planner ended: %+v", from)
-	}
-	w = &logWriter{opts: opts, earlier: from}
-	if _, err := w.openLog([32]byte{8}); fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), "belongs to the job with identity") {
-		t.Errorf("with other data: %v", err)
-	}
-}
 
 // TestDeposed: a planner that somebody names a higher epoch ends, and says why; its own or a
 // lower one is nothing.
@@ -129,21 +78,5 @@ func TestZombieRefusesTrainers(t *testing.T) {
 				t.Errorf("a trainer told of 5 refusals and a loader of 20: %d are known", p.staleRefused())
 			}
 		})
-	}
-}
-
-// TestLogLost: that another planner took the log over is no failure of the job, and any other error
-// of the log is.
-func TestLogLost(t *testing.T) {
-	taken := fmt.Errorf("another planner %w the log", checkpoint.ErrDeposed)
-	for _, ev := range []control.Event{control.Persisted{Err: taken}, control.LogRead{Err: taken}, control.LogOpened{Err: taken}} {
-		if err := logLost(ev); err != taken {
-			t.Errorf("%T: %v", ev, err)
-		}
-	}
-	for _, ev := range []control.Event{control.Persisted{Err: errors.New("the disk is full")}, control.Persisted{}, control.Idle{}} {
-		if err := logLost(ev); err != nil {
-			t.Errorf("%T: %v", ev, err)
-		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/planner/control"
 	"github.com/millrace-data/millrace/internal/planner/cut"
+	"github.com/millrace-data/millrace/internal/planner/steplog"
 	"github.com/millrace-data/millrace/internal/planner/wire"
 	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/rpc"
@@ -83,7 +84,7 @@ func (p *Planner) loop(ctx context.Context) error {
 	for p.stopped == nil && p.step(ctx, ticks.C) {
 	}
 	close(p.over)
-	return cmp.Or(p.stopped, p.log.close())
+	return cmp.Or(p.stopped, p.log.Close())
 }
 
 // step takes what comes next; it returns false at the end. While nothing does, the
@@ -124,7 +125,7 @@ func (p *Planner) take(in input) {
 			p.listen(time.Since(clock))
 			p.lookAround(time.Since(clock))
 		}
-		if err := logLost(in.Event); err != nil {
+		if err := steplog.Deposed(in.Event); err != nil {
 			p.take(deposed{err})
 			return
 		}
@@ -181,7 +182,7 @@ func (p *Planner) apply(ev control.Event) {
 func (p *Planner) act(e control.Effect) {
 	switch e := e.(type) {
 	case control.Persist, control.OpenLog, control.ReadDigest, control.ReadLog:
-		p.log.put(e)
+		p.log.Put(e)
 	case control.Cut:
 		if err := p.cutParts(e); err != nil {
 			p.apply(control.Failed{Err: err})

@@ -24,6 +24,7 @@ import (
 	"github.com/millrace-data/millrace/internal/planner/compile"
 	"github.com/millrace-data/millrace/internal/planner/control"
 	"github.com/millrace-data/millrace/internal/planner/cut"
+	"github.com/millrace-data/millrace/internal/planner/steplog"
 	"github.com/millrace-data/millrace/internal/planner/wire"
 	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/rpc"
@@ -95,6 +96,10 @@ func (o *Options) validate() error {
 	return nil
 }
 
+func (o *Options) stepLog() steplog.Options {
+	return steplog.Options{Dir: o.LogDir, Mirror: o.LogMirror, FS: o.LogFS, Standby: o.Standby, Logger: o.Log}
+}
+
 // Planner is a running Planner. All fields below inbox belong to the goroutine
 // that runs loop.
 type Planner struct {
@@ -111,7 +116,7 @@ type Planner struct {
 	done    chan struct{} // closed when nothing is done any more
 	busy    busy
 	words   words
-	log     *logWriter
+	log     *steplog.Writer
 	inbox   chan input
 
 	core         *control.Core
@@ -133,20 +138,21 @@ func Run(ctx context.Context, opts Options) error {
 	if err := opts.validate(); err != nil {
 		return err
 	}
-	if err := opts.proveLog(ctx); err != nil {
+	logOpts := opts.stepLog()
+	if err := logOpts.Prove(ctx); err != nil {
 		return err
 	}
 	p, err := newPlanner(opts)
 	if err != nil {
 		return err
 	}
-	from, err := takeLog(ctx, &opts)
+	from, err := steplog.Take(ctx, &logOpts)
 	if err != nil {
 		return err
 	}
-	p.begin(from)
+	p.begin(logOpts, from)
 	if ctx.Err() != nil { // it stood by until it was stopped
-		return p.log.close()
+		return p.log.Close()
 	}
 	register := func(s grpc.ServiceRegistrar) { pb.RegisterPlannerServer(s, p) }
 	served := false
@@ -157,7 +163,7 @@ func Run(ctx context.Context, opts Options) error {
 		return p.run(ctx)
 	})
 	if !served {
-		err = errors.Join(err, p.log.close())
+		err = errors.Join(err, p.log.Close())
 	}
 	return err
 }
@@ -188,11 +194,13 @@ func newPlanner(opts Options) (*Planner, error) {
 }
 
 // begin makes what a planner has of its log: nothing happens before.
-func (p *Planner) begin(from earlier) {
-	p.epoch = from.epoch
-	p.cfg.Epoch, p.cfg.Resumes = from.epoch, from.resumes()
+func (p *Planner) begin(opts steplog.Options, from steplog.Taken) {
+	p.epoch = from.Epoch
+	p.cfg.Epoch, p.cfg.Resumes = from.Epoch, from.Resumes()
 	p.core = control.New(p.cfg)
-	p.log = newLogWriter(p.opts, from, p.put)
+	p.log = steplog.NewWriter(opts, from, func(ev control.Event) {
+		_ = p.put(context.Background(), occurred{ev}) // it fails when there is no planner any more
+	})
 }
 
 // CoreConfig is the part of a core's configuration that the job spec alone says. Two

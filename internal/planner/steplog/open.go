@@ -1,4 +1,4 @@
-package planner
+package steplog
 
 import (
 	"context"
@@ -9,17 +9,17 @@ import (
 	"github.com/millrace-data/millrace/internal/object"
 )
 
-// proveLog finds out, before anyone is served, whether the log can be written.
-func (o *Options) proveLog(ctx context.Context) error {
-	if o.LogDir != "" { // the log is opened when all sources are indexed
-		if err := checkpoint.Probe(o.LogDir, checkpoint.Options{FS: o.LogFS}); err != nil {
+// Prove finds out, before anyone is served, whether the log can be written.
+func (o *Options) Prove(ctx context.Context) error {
+	if o.Dir != "" { // the log is opened when all sources are indexed
+		if err := checkpoint.Probe(o.Dir, checkpoint.Options{FS: o.FS}); err != nil {
 			return err
 		}
 	}
-	if o.LogMirror == "" {
+	if o.Mirror == "" {
 		return nil
 	}
-	store, err := object.Open(o.LogMirror)
+	store, err := object.Open(o.Mirror)
 	if err != nil {
 		return err
 	}
@@ -33,14 +33,14 @@ func (o *Options) proveLog(ctx context.Context) error {
 func (o *Options) openLog(identity [32]byte) (checkpoint.Log, error) {
 	opts := o.logOptions()
 	opts.Identity = identity
-	if o.LogMirror == "" {
-		return checkpoint.Open(o.LogDir, opts)
+	if o.Mirror == "" {
+		return checkpoint.Open(o.Dir, opts)
 	}
-	store, err := object.Open(o.LogMirror)
+	store, err := object.Open(o.Mirror)
 	if err != nil {
 		return nil, err
 	}
-	log, err := mirror.Open(context.Background(), mirror.Options{Dir: o.LogDir, Log: opts, Store: store})
+	log, err := mirror.Open(context.Background(), mirror.Options{Dir: o.Dir, Log: opts, Store: store})
 	if err != nil {
 		return nil, err
 	}
@@ -50,14 +50,14 @@ func (o *Options) openLog(identity [32]byte) (checkpoint.Log, error) {
 // resumeLog opens the log that is there, whichever job's it is, and returns its identity; nil
 // if there is none.
 func (o *Options) resumeLog(ctx context.Context) (checkpoint.Log, [32]byte, error) {
-	if o.LogMirror == "" {
-		return checkpoint.Resume(o.LogDir, o.logOptions())
+	if o.Mirror == "" {
+		return checkpoint.Resume(o.Dir, o.logOptions())
 	}
-	store, err := object.Open(o.LogMirror)
+	store, err := object.Open(o.Mirror)
 	if err != nil {
 		return nil, [32]byte{}, err
 	}
-	log, identity, err := mirror.Resume(ctx, mirror.Options{Dir: o.LogDir, Log: o.logOptions(), Store: store})
+	log, identity, err := mirror.Resume(ctx, mirror.Options{Dir: o.Dir, Log: o.logOptions(), Store: store})
 	if log == nil {
 		return nil, identity, err
 	}
@@ -66,11 +66,11 @@ func (o *Options) resumeLog(ctx context.Context) (checkpoint.Log, [32]byte, erro
 
 // awaitMirror waits until nobody writes the mirror's log any more, or ctx ends.
 func (o *Options) awaitMirror(ctx context.Context) error {
-	store, err := object.Open(o.LogMirror)
+	store, err := object.Open(o.Mirror)
 	if err != nil {
 		return err
 	}
-	o.Log.Info("standing by", "mirror", store.String())
+	o.Logger.Info("standing by", "mirror", store.String())
 	if err := mirror.AwaitFree(ctx, store); ctx.Err() == nil {
 		return err
 	}
@@ -78,5 +78,5 @@ func (o *Options) awaitMirror(ctx context.Context) error {
 }
 
 func (o *Options) logOptions() checkpoint.Options {
-	return checkpoint.Options{Logger: o.Log, FS: o.LogFS}
+	return checkpoint.Options{Logger: o.Logger, FS: o.FS}
 }

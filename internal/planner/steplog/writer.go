@@ -1,4 +1,4 @@
-package planner
+package steplog
 
 import (
 	"bytes"
@@ -16,45 +16,47 @@ import (
 	"github.com/millrace-data/millrace/internal/rpc"
 )
 
-// logWriter keeps the job's log on a goroutine of its own, so that no write to a disk runs
+// Writer keeps the job's log on a goroutine of its own, so that no write to a disk runs
 // in the loop. It does what it is given in order, and what it has done becomes events.
-type logWriter struct {
+type Writer struct {
 	opts  Options
-	event func(context.Context, input) error
+	event func(control.Event)
 	todo  *rpc.Outbox[any] // effects of the core; nil is the last
 	ended chan struct{}    // closed when nothing more is written
 	work  sync.WaitGroup
 	log   checkpoint.Log // the goroutine's, until it has ended; nil while it is not open, or if none is kept
-	earlier
-	job token.Job
+	taken Taken
+	job   token.Job
 }
 
 var errLastWrite = errors.New("nothing more is written")
 
-func newLogWriter(opts Options, from earlier, event func(context.Context, input) error) *logWriter {
-	w := &logWriter{opts: opts, earlier: from, event: event, todo: rpc.NewOutbox[any](), ended: make(chan struct{})}
+// NewWriter starts a writer of the log that was taken. It calls event, on its goroutine, with
+// what it has done.
+func NewWriter(opts Options, from Taken, event func(control.Event)) *Writer {
+	w := &Writer{opts: opts, taken: from, event: event, todo: rpc.NewOutbox[any](), ended: make(chan struct{})}
 	w.work.Go(func() { _ = w.todo.RunAll(context.Background(), w.doAll) }) // it ends with errLastWrite
 	return w
 }
 
-// put gives the writer an effect: OpenLog, Persist or ReadDigest.
-func (w *logWriter) put(e control.Effect) { w.todo.Put(e) }
+// Put gives the writer an effect: OpenLog, Persist, ReadDigest or ReadLog.
+func (w *Writer) Put(e control.Effect) { w.todo.Put(e) }
 
-// close ends the writer when all that it was given is done, and closes the log.
-func (w *logWriter) close() error {
+// Close ends the writer when all that it was given is done, and closes the log.
+func (w *Writer) Close() error {
 	w.todo.Put(nil)
 	w.work.Wait()
 	switch {
 	case w.log != nil:
 		return w.log.Close()
-	case w.earlier.log != nil:
-		return w.earlier.log.Close()
+	case w.taken.log != nil:
+		return w.taken.log.Close()
 	}
 	return nil
 }
 
 // doAll carries out effects in order: all Persists that follow each other are one write.
-func (w *logWriter) doAll(queue []any) error {
+func (w *Writer) doAll(queue []any) error {
 	for len(queue) > 0 {
 		n := 0
 		for n < len(queue) && isPersist(queue[n]) {
@@ -72,8 +74,8 @@ func (w *logWriter) doAll(queue []any) error {
 
 func isPersist(e any) bool { _, ok := e.(control.Persist); return ok }
 
-// do carries out an effect. When there is no planner any more, nobody hears of it.
-func (w *logWriter) do(e any) error {
+// do carries out an effect.
+func (w *Writer) do(e any) error {
 	var done control.Event
 	switch e := e.(type) {
 	case nil:
@@ -88,16 +90,16 @@ func (w *logWriter) do(e any) error {
 		digest, known, err := w.log.ReadDigest(e.Step)
 		done = control.DigestRead{Step: e.Step, Digest: digest, Known: known && err == nil} // the log says itself what is wrong with it when it is written to
 	}
-	_ = w.event(context.Background(), occurred{done})
+	w.event(done)
 	return nil
 }
 
-// open opens the log and reads the changes of its earlier life.
-func (w *logWriter) open(root [32]byte) control.LogOpened {
-	if w.opts.LogDir == "" {
+// open opens the log and reads the changes of its Taken life.
+func (w *Writer) open(root [32]byte) control.LogOpened {
+	if w.opts.Dir == "" {
 		return control.LogOpened{}
 	}
-	opened := control.LogOpened{Kept: true, Dir: w.opts.LogDir}
+	opened := control.LogOpened{Kept: true, Dir: w.opts.Dir}
 	log, err := w.openLog(root)
 	if err != nil {
 		opened.Err = err
@@ -124,7 +126,7 @@ func (w *logWriter) open(root [32]byte) control.LogOpened {
 }
 
 // persist makes the operations of Persists durable, in order.
-func (w *logWriter) persist(all []any) {
+func (w *Writer) persist(all []any) {
 	var g group
 	var err error
 	for _, e := range all {
@@ -141,12 +143,12 @@ func (w *logWriter) persist(all []any) {
 		err = g.write(w.log)
 	}
 	for _, e := range all {
-		_ = w.event(context.Background(), occurred{control.Persisted{Seq: e.(control.Persist).Seq, Err: err}})
+		w.event(control.Persisted{Seq: e.(control.Persist).Seq, Err: err})
 	}
 }
 
 // add puts an operation of the core into a group.
-func (w *logWriter) add(g *group, op control.Op) (err error) {
+func (w *Writer) add(g *group, op control.Op) (err error) {
 	switch op := op.(type) {
 	case control.AppendStep:
 		record := token.NewRecord(op.Step, op.Before)
@@ -214,7 +216,7 @@ func (g *group) write(log checkpoint.Log) error {
 
 // frame is the key frame that comes with a step; nil if none is due, or if the log has the
 // step. The first one of a branch has the chain value, which may be beside no record.
-func (w *logWriter) frame(op control.AppendStep) []byte {
+func (w *Writer) frame(op control.AppendStep) []byte {
 	switch last, some := w.log.Last(); {
 	case some && op.Step.Step <= last:
 		return nil
@@ -228,7 +230,7 @@ func (w *logWriter) frame(op control.AppendStep) []byte {
 
 // read reads what leads to a position, or to the last one before it whose chain value the log
 // has. A planner that takes over is to know the chain values that follow, too.
-func (w *logWriter) read(e control.ReadLog) (r control.LogRead) {
+func (w *Writer) read(e control.ReadLog) (r control.LogRead) {
 	r.Asked, r.At = e.Asked, e.At
 	for r.First, _ = w.log.First(); r.At > r.First && r.Err == nil; r.At-- {
 		if r.Digest, r.Digested, r.Err = w.log.ReadDigest(r.At - 1); r.Digested {
@@ -259,10 +261,10 @@ func (w *logWriter) read(e control.ReadLog) (r control.LogRead) {
 
 // watch hears when the log stops, whether there is something to write or not, until the
 // planner ends.
-func (w *logWriter) watch() {
+func (w *Writer) watch() {
 	select {
 	case <-w.log.Stopped():
-		_ = w.event(context.Background(), occurred{control.Persisted{Err: w.log.Err()}})
+		w.event(control.Persisted{Err: w.log.Err()})
 	case <-w.ended:
 	}
 }

@@ -1,0 +1,21 @@
+// Package steplog is the planner's side of the step log (internal/checkpoint): it takes the log of
+// the planner before over, opens it, writes what the core decides and reads what it asks for.
+//
+// It owns the log while the planner runs, and the goroutine that writes it. It decides neither what
+// is written nor when, and sends nothing to anyone: what is done becomes an event of the core.
+package steplog
+
+import (
+	"log/slog"
+
+	"github.com/millrace-data/millrace/internal/checkpoint"
+)
+
+// Options say where the log is. Logger is required.
+type Options struct {
+	Dir     string        // "" keeps no log
+	Mirror  string        // URL of the object store (object.Open) with a second copy; "" keeps none
+	FS      checkpoint.FS // file system of Dir; default: the operating system's
+	Standby bool          // wait until there is a log that no other planner has open, or whose mirror none renews any more
+	Logger  *slog.Logger
+}

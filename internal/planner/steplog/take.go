@@ -1,0 +1,130 @@
+package steplog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/millrace-data/millrace/internal/checkpoint"
+	"github.com/millrace-data/millrace/internal/failpoint"
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/planner/control"
+)
+
+// Taken is the log that a planner found when it began.
+type Taken struct {
+	log      checkpoint.Log // nil if there is none
+	identity [32]byte       // of the log
+	Epoch    uint64         // of this planner; 0 without a log
+}
+
+// standbyEvery is how often a planner that stands by looks whether the log is free.
+const standbyEvery = 50 * time.Millisecond
+
+// Take opens the log of an earlier life, if there is one, and raises its epoch. A planner that
+// stands by waits until it is free.
+func Take(ctx context.Context, opts *Options) (t Taken, err error) {
+	if opts.Dir == "" {
+		return t, nil
+	}
+	for ctx.Err() == nil {
+		again, err := t.tryTake(ctx, opts)
+		if !again || err != nil {
+			return t, err
+		}
+		select {
+		case <-time.After(standbyEvery):
+		case <-ctx.Done():
+		}
+	}
+	return t, nil
+}
+
+// tryTake is an attempt of Take; again is true while another planner has the log, or was faster
+// to take it, and this one stands by.
+func (t *Taken) tryTake(ctx context.Context, opts *Options) (again bool, err error) {
+	if opts.Standby && opts.Mirror != "" {
+		if err := opts.awaitMirror(ctx); err != nil || ctx.Err() != nil {
+			return false, err
+		}
+	}
+	t.log, t.identity, err = opts.resumeLog(ctx)
+	if t.log == nil && opts.Standby && (err == nil || errors.Is(err, checkpoint.ErrInUse)) {
+		return true, nil
+	}
+	if t.log == nil {
+		if err == nil {
+			t.Epoch = 1 // of the log that is to begin
+		}
+		return false, nil // openLog says what is wrong with it, once the sources are indexed
+	}
+	t.Epoch = t.log.Epoch() + 1
+	failpoint.Hit(failpoint.FenceBefore)
+	if err = t.log.Fence(t.Epoch); err == nil {
+		failpoint.Hit(failpoint.FenceAfter)
+		return false, nil
+	}
+	faster := errors.Is(err, checkpoint.ErrOrder)
+	if err = errors.Join(fmt.Errorf("raising the epoch of the log: %w", err), t.log.Close()); faster && opts.Standby {
+		opts.Logger.Info("another planner took over first", "err", err)
+		*t = Taken{}
+		return true, nil
+	} else if faster {
+		err = fault.As(fault.Lost, fmt.Errorf("another planner took over while this one started: %w", err))
+	}
+	return false, err
+}
+
+// Resumes says whether the log has steps.
+func (t *Taken) Resumes() bool {
+	if t.log == nil {
+		return false
+	}
+	_, some := t.log.Last()
+	return some
+}
+
+// openLog opens the log of the job with this identity, which nobody writes but this planner.
+func (w *Writer) openLog(root [32]byte) (checkpoint.Log, error) {
+	t := &w.taken
+	if t.log != nil && t.identity == root {
+		return t.log, nil
+	}
+	if t.log != nil {
+		if err := t.log.Close(); err != nil {
+			return nil, err
+		}
+		t.log = nil
+	}
+	log, err := w.opts.openLog(root)
+	if err != nil {
+		return nil, err
+	}
+	if t.Epoch == 0 || log.Epoch() >= t.Epoch {
+		err = fault.Lostf("the log in %s was begun by another planner since this one started: start again", w.opts.Dir)
+	} else {
+		err = log.Fence(t.Epoch)
+	}
+	if err != nil {
+		return nil, errors.Join(err, log.Close())
+	}
+	return log, nil
+}
+
+// Deposed is the error of an event by which the log says that another planner took it over. That is
+// no failure of the job: nobody hears of it from this planner, and all go on with the other one.
+func Deposed(ev control.Event) (err error) {
+	switch ev := ev.(type) {
+	case control.LogOpened:
+		err = ev.Err
+	case control.LogRead:
+		err = ev.Err
+	case control.Persisted:
+		err = ev.Err
+	}
+	if errors.Is(err, checkpoint.ErrDeposed) {
+		return err
+	}
+	return nil
+}
