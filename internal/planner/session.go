@@ -8,7 +8,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/planner/control"
@@ -44,15 +43,15 @@ func (p *Planner) Load(stream grpc.BidiStreamingServer[pb.LoaderReport, pb.Loade
 	if err := p.put(ctx, loaderHello{l, joined}); err != nil {
 		return rpc.ToStatus(err)
 	}
-	var blocks blockParts
-	sender := rpc.NewSender(toLoader(version, stream.Send))
+	var blocks wire.BlockParts
+	sender := rpc.NewSender(wire.ToLoader(version, stream.Send))
 	err = rpc.Answer(ctx, cancel, p.done, l.out, sender.Send, func() error { return sender.Beat(ctx, rpc.BeatEvery, wire.LoaderBeat) }, func() error {
 		report, err := stream.Recv()
 		if err != nil {
 			return err
 		}
 		defer l.hear()()
-		if report, err = blocks.add(report); report == nil || err != nil {
+		if report, err = blocks.Add(report); report == nil || err != nil {
 			return rpc.ToStatus(err)
 		}
 		if u := report.GetUsage(); u != nil {
@@ -90,7 +89,7 @@ func (p *Planner) Construct(stream grpc.BidiStreamingServer[pb.ConstructorReport
 	if err := p.put(ctx, constructorHello{c, control.ConstructorJoined{Session: c.session, Name: hello.Id, Address: hello.Address, Held: wire.Held(hello.Held)}}); err != nil {
 		return rpc.ToStatus(err)
 	}
-	sender := rpc.NewSender(toConstructor(version, stream.Send))
+	sender := rpc.NewSender(wire.ToConstructor(version, stream.Send))
 	send := func(o *pb.ConstructorOrder) error {
 		if err := sender.Send(o); err != nil || o.GetPlan() == nil {
 			return err
@@ -124,54 +123,4 @@ func whyLeft(err error) error {
 		return errors.New("its connection ended without a word: the process was killed, or the network broke")
 	}
 	return err
-}
-
-// maxReport bounds what a loader has said of blocks that are not whole, in bytes: the lengths
-// of 64 million samples, which no loader has memory for.
-const maxReport = 256 << 20
-
-// blockKey names a block of a source.
-type blockKey struct {
-	source uint32
-	seq    uint64
-}
-
-// blockParts puts together what a loader says of a block in several messages; those of several
-// blocks may come at a time. It belongs to one session.
-type blockParts struct {
-	blocks map[blockKey]*pb.BlockRead // so far
-	bytes  int
-}
-
-// add takes a report and returns it, whole; nil if more of it is to come.
-func (b *blockParts) add(report *pb.LoaderReport) (*pb.LoaderReport, error) {
-	part := report.GetBlock()
-	if part == nil {
-		return report, nil
-	}
-	key := blockKey{part.Source, part.Seq}
-	block := b.blocks[key]
-	switch {
-	case block == nil && !part.More:
-		return report, nil
-	case block == nil:
-		block = &pb.BlockRead{}
-		if b.blocks == nil {
-			b.blocks = map[blockKey]*pb.BlockRead{}
-		}
-		b.blocks[key] = block
-	}
-	if b.bytes += proto.Size(part); b.bytes > maxReport {
-		return nil, rpc.TooLarge("what a loader says of the blocks that it reads", "max_report", maxReport)
-	}
-	proto.Merge(block, part)
-	if part.More {
-		return nil, nil
-	}
-	delete(b.blocks, key)
-	if len(b.blocks) == 0 {
-		b.bytes = 0
-	}
-	block.More = false
-	return &pb.LoaderReport{Report: &pb.LoaderReport_Block{Block: block}}, nil
 }

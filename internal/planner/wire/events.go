@@ -1,8 +1,8 @@
 // Package wire is the planner's side of the wire: what loaders and constructors report as events
 // of the core, and the core's effects as orders to them.
 //
-// It decides nothing, keeps nothing, and sends nothing. A report that cannot be is an event that
-// fails the job.
+// It decides nothing and sends nothing; all that it keeps is the parts of a report that is not
+// whole yet. A report that cannot be is an event that fails the job.
 package wire
 
 import (

@@ -1,4 +1,4 @@
-package planner
+package wire
 
 import (
 	"slices"
@@ -19,9 +19,9 @@ func TestOrdersOfOlderRoles(t *testing.T) {
 	}
 	for version, known := range map[uint32][]int{rpc.Sessions - 1: {1, 3}, rpc.Sessions: {0, 1, 2, 3}} {
 		var toL []*pb.LoaderOrder
-		sendL := toLoader(version, func(o *pb.LoaderOrder) error { toL = append(toL, o); return nil })
+		sendL := ToLoader(version, func(o *pb.LoaderOrder) error { toL = append(toL, o); return nil })
 		var toC []*pb.ConstructorOrder
-		sendC := toConstructor(version, func(o *pb.ConstructorOrder) error { toC = append(toC, o); return nil })
+		sendC := ToConstructor(version, func(o *pb.ConstructorOrder) error { toC = append(toC, o); return nil })
 		for i := range loader {
 			if err := sendL(loader[i]); err != nil {
 				t.Fatal(err)

@@ -1,4 +1,4 @@
-package planner
+package wire
 
 import (
 	"strings"
@@ -26,13 +26,13 @@ func TestBlockParts(t *testing.T) {
 			of[b] = append(of[b], part)
 		}
 	}
-	var parts blockParts
+	var parts BlockParts
 	wrap := func(b *pb.BlockRead) *pb.LoaderReport {
 		return &pb.LoaderReport{Report: &pb.LoaderReport_Block{Block: b}}
 	}
 	for i := range of[0] {
 		for b := range of {
-			got, err := parts.add(wrap(of[b][i]))
+			got, err := parts.Add(wrap(of[b][i]))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -42,16 +42,16 @@ func TestBlockParts(t *testing.T) {
 		}
 	}
 	for _, whole := range []*pb.LoaderReport{wrap(&pb.BlockRead{Source: 1}), {Report: &pb.LoaderReport_Usage{Usage: &pb.LoaderUsage{}}}} {
-		if got, err := parts.add(whole); got != whole || err != nil {
+		if got, err := parts.Add(whole); got != whole || err != nil {
 			t.Errorf("what is whole: %v %v", got, err)
 		}
 	}
 	parts.bytes = maxReport - 200
 	endless := wrap(&pb.BlockRead{Lengths: make([]uint32, 100), More: true})
-	if _, err := parts.add(endless); err != nil {
+	if _, err := parts.Add(endless); err != nil {
 		t.Errorf("before the limit: %v", err)
 	}
-	if _, err := parts.add(endless); fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), "limit max_report") {
+	if _, err := parts.Add(endless); fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), "limit max_report") {
 		t.Errorf("parts without end: %v", err)
 	}
 }
