@@ -40,6 +40,8 @@ func (t Transform) kind() string {
 		return "text"
 	case t.Tokens != "":
 		return "tokens"
+	case t.LossMask != "":
+		return "loss_mask"
 	case t.Filter != "":
 		return "filter"
 	case t.Tokenize != nil:
@@ -66,6 +68,10 @@ func misplaced(kind string, seen map[string]string) (message, valid string) {
 		return "comes after tokenize", "move text before tokenize"
 	case kind == "append_eod" && !has("tokens") && !has("tokenize"):
 		return "comes before there are tokens", "move it after tokenize or tokens"
+	case kind == "loss_mask" && !has("tokens"):
+		return "has no tokens step before it", "move it after tokens: the column has a value for each token of that one"
+	case kind == "loss_mask" && has("append_eod"):
+		return "comes after append_eod", "move it before: the column has no value for the token that is appended"
 	case kind == "image" && !has("tokens") && !has("tokenize"):
 		return "comes before there are tokens", "move it after tokenize or tokens"
 	case kind == "image" && has("append_eod"):
@@ -137,6 +143,9 @@ func (c *checker) templates() {
 			}
 			if t.Tokens != "" {
 				c.column(at+"tokens", t.Tokens)
+			}
+			if t.LossMask != "" {
+				c.column(at+"loss_mask", t.LossMask)
 			}
 		}
 		c.kept(itemField("sources", i)+".keep", s.Keep)

@@ -84,6 +84,7 @@ type Source struct {
 type Transform struct {
 	Text      string     // template over fields: "{title}\n\n{body}"; braces doubled for literal ones
 	Tokens    string     // column that already holds token ids
+	LossMask  string     // column that says which of these carry loss
 	Filter    string     // expression over fields, text, tokens: "len(text) > 20 and lang == 'en'"
 	Tokenize  *Tokenize  //
 	AppendEOD *AppendEOD //
@@ -135,6 +136,11 @@ func (s *Source) Images() *Image {
 		}
 	}
 	return nil
+}
+
+// Masks reports whether samples of the source may have tokens without loss.
+func (s *Source) Masks() bool {
+	return slices.ContainsFunc(s.Transforms, func(t Transform) bool { return t.LossMask != "" })
 }
 
 // Long is the rule for samples longer than Max tokens.

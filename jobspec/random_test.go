@@ -70,7 +70,7 @@ func randomSource(rng *rand.Rand, i, length int) Source {
 		s.Files = append(s.Files, randomText(rng))
 	}
 	if rng.IntN(2) == 0 {
-		s.Transforms = []Transform{{Filter: randomText(rng)}, {Tokens: "a.b[].c"}, {AppendEOD: &AppendEOD{int32(rng.IntN(9))}}}
+		s.Transforms = []Transform{{Filter: randomText(rng)}, {Tokens: "a.b[].c"}, {LossMask: "a.b[].d"}, {AppendEOD: &AppendEOD{int32(rng.IntN(9))}}}
 		return s
 	}
 	template := strings.NewReplacer("{", "{{", "}", "}}").Replace(randomText(rng))

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"hash"
+	"math"
 	"unsafe"
 )
 
@@ -26,7 +27,8 @@ var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 // value, the document as uint32, the length of the column's name as uint32 and
 // the name, the length of the value as uint64 and the value; then, for each image,
 // the document, the place, the height and the width as uint32, and the SHA-256 of the
-// encoded image; all little-endian.
+// encoded image; then, for each document with tokens without loss, 2^32-1, the document, the
+// number of their bounds and the bounds, as uint32; all little-endian.
 // Padding is not part of it, so a row has one digest in every output format
 // and on every mesh.
 func RowDigest(row Row) [32]byte {
@@ -66,6 +68,16 @@ func rowDigest(row Row, native bool) [32]byte {
 			buf = binary.LittleEndian.AppendUint32(buf, uint32(n))
 		}
 		h.Write(append(buf, image.SHA[:]...))
+	}
+	for i, bounds := range row.Masked {
+		if len(bounds) == 0 {
+			continue
+		}
+		buf = buf[:0]
+		for _, n := range []uint32{math.MaxUint32, uint32(i), uint32(len(bounds))} {
+			buf = binary.LittleEndian.AppendUint32(buf, n)
+		}
+		writePortable(h, bounds, buf)
 	}
 	return sum(h)
 }

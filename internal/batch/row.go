@@ -21,6 +21,10 @@ type Row struct {
 	// Kept holds the values of a source's `keep` columns, such as
 	// the bytes of an image, by document, then by column.
 	Kept []Kept
+	// Masked has, for each segment, the bounds of the runs of tokens without loss: from,
+	// to, from, to. They rise, and no run has the first token, which no label is. It is nil
+	// if all tokens carry loss.
+	Masked [][]int32
 	// Images holds the images whose placeholders are among the tokens, by document,
 	// then by place.
 	Images []Image

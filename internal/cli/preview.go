@@ -78,7 +78,7 @@ func (c *previewCmd) Run(ctx context.Context, names compile.Registry) error {
 }
 
 func (c *previewCmd) printRow(documents []preview.Document, room int32) {
-	first, tokens, images := &documents[0].Sample, int32(0), false
+	first, tokens, masked, images := &documents[0].Sample, int32(0), int32(0), false
 	room *= max(first.Ranks, 1)
 	ranks := fmt.Sprintf("dp=%d", first.DP)
 	if first.Ranks > 0 {
@@ -87,8 +87,11 @@ func (c *previewCmd) printRow(documents []preview.Document, room int32) {
 	for _, d := range documents {
 		tokens += d.Tokens
 		images = images || len(d.Images) > 0
+		for k := 0; k+1 < len(d.Masked); k += 2 {
+			masked += d.Masked[k+1] - d.Masked[k]
+		}
 	}
-	loss := fmt.Sprintf("%d with loss", int(tokens)-len(documents)) // the last token of a document has no next one
+	loss := fmt.Sprintf("%d with loss", int(tokens-masked)-len(documents)) // the last token of a document has no next one
 	if images {
 		loss += " (less the images' placeholders)"
 	}

@@ -20,6 +20,14 @@ type content struct {
 	joined  []string // sources that joined after the start
 }
 
+// addMask gives a row the tokens without loss of its last document.
+func (r *row) addMask(bounds []int32) {
+	if len(bounds) > 0 {
+		r.Masked = append(r.Masked, make([][]int32, len(r.Segments)-len(r.Masked))...)
+		r.Masked[len(r.Segments)-1] = bounds
+	}
+}
+
 // currentJob is the job as the planner described it last. The zero value has none; it is safe
 // for concurrent use.
 type currentJob struct {

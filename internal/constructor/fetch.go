@@ -124,6 +124,9 @@ func layOut(p *pb.StepPlan, sets []samples.Set, at []int, from content) (_ *step
 					p.Blocks[b].Source, p.Blocks[b].Seq, p.SampleIndex[k], len(tokens), p.SampleLength[k])
 			}
 			r.Segments = append(r.Segments, tokens)
+			if set.Masked != nil {
+				r.addMask(set.Masked[at[k]])
+			}
 			if set.Images != nil {
 				if err := r.addImages(set.Images[at[k]], p.Blocks[b].Source, p.Images, &image, from.images); err != nil {
 					return nil, err

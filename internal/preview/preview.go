@@ -13,8 +13,9 @@ import (
 // Document is what a sample holds.
 type Document struct {
 	Sample
-	IDs  []int32 `json:"ids"`
-	Text *string `json:"text"` // that the ids stand for; nil if the source has no tokenizer
+	IDs    []int32 `json:"ids"`
+	Masked []int32 `json:"masked,omitempty"` // bounds of the runs of tokens without loss: from, to, from, to
+	Text   *string `json:"text"`             // that the ids stand for; nil if the source has no tokenizer
 }
 
 // Preview is the content of a step, or of a part of it: what the ranks get.
@@ -46,7 +47,7 @@ func (j *Job) Preview(ctx context.Context, q Query, progress func(step int64)) (
 				return nil, err
 			}
 		}
-		p.Documents[i] = Document{Sample: s, IDs: blocks[want].Sample(int(s.Index))}
+		p.Documents[i] = Document{Sample: s, IDs: blocks[want].Sample(int(s.Index)), Masked: blocks[want].Masked(int(s.Index))}
 		if encoding := j.sources[want.Source].Chain.Encoding(); encoding != nil {
 			p.Documents[i].Text = new(textOf(encoding, p.Documents[i].IDs))
 		}
@@ -76,7 +77,8 @@ func textOf(encoding *tokenize.Encoding, ids []int32) string {
 func (j *Job) content(p *Preview) string {
 	rows := make([]batch.Row, p.Rows)
 	for _, d := range p.Documents {
-		rows[d.Row].Segments = append(rows[d.Row].Segments, d.IDs)
+		row := &rows[d.Row]
+		row.Segments, row.Masked = append(row.Segments, d.IDs), append(row.Masked, d.Masked)
 	}
 	for _, s := range j.sources {
 		if len(s.Spec.Keep) > 0 || s.Spec.Images() != nil {

@@ -37,6 +37,8 @@ func transformWords(t jobspec.Transform) string {
 		return fmt.Sprintf("text %q", t.Text)
 	case t.Tokens != "":
 		return fmt.Sprintf("tokens of column %s", t.Tokens)
+	case t.LossMask != "":
+		return fmt.Sprintf("loss by column %s", t.LossMask)
 	case t.Filter != "":
 		return fmt.Sprintf("only if %s", t.Filter)
 	case t.Tokenize != nil:

@@ -1937,6 +1937,7 @@ type TransformStep struct {
 	//	*TransformStep_Tokenize
 	//	*TransformStep_AppendEod
 	//	*TransformStep_Image
+	//	*TransformStep_LossMask
 	Step          isTransformStep_Step `protobuf_oneof:"step"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2033,6 +2034,15 @@ func (x *TransformStep) GetImage() *ImageTransform {
 	return nil
 }
 
+func (x *TransformStep) GetLossMask() string {
+	if x != nil {
+		if x, ok := x.Step.(*TransformStep_LossMask); ok {
+			return x.LossMask
+		}
+	}
+	return ""
+}
+
 type isTransformStep_Step interface {
 	isTransformStep_Step()
 }
@@ -2061,6 +2071,10 @@ type TransformStep_Image struct {
 	Image *ImageTransform `protobuf:"bytes,6,opt,name=image,proto3,oneof"`
 }
 
+type TransformStep_LossMask struct {
+	LossMask string `protobuf:"bytes,20,opt,name=loss_mask,json=lossMask,proto3,oneof"` // column
+}
+
 func (*TransformStep_Text) isTransformStep_Step() {}
 
 func (*TransformStep_Tokens) isTransformStep_Step() {}
@@ -2072,6 +2086,8 @@ func (*TransformStep_Tokenize) isTransformStep_Step() {}
 func (*TransformStep_AppendEod) isTransformStep_Step() {}
 
 func (*TransformStep_Image) isTransformStep_Step() {}
+
+func (*TransformStep_LossMask) isTransformStep_Step() {}
 
 type TokenizeStep struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -6614,7 +6630,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x10skip_bad_records\x18\r \x01(\bR\x0eskipBadRecords\x12\x1d\n" +
 	"\n" +
 	"max_record\x18\x0e \x01(\x04R\tmaxRecord\x12!\n" +
-	"\fmax_elements\x18\x0f \x01(\rR\vmaxElements\"\xf0\x01\n" +
+	"\fmax_elements\x18\x0f \x01(\rR\vmaxElements\"\x8f\x02\n" +
 	"\rTransformStep\x12\x14\n" +
 	"\x04text\x18\x01 \x01(\tH\x00R\x04text\x12\x18\n" +
 	"\x06tokens\x18\x02 \x01(\tH\x00R\x06tokens\x12\x18\n" +
@@ -6622,7 +6638,8 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\btokenize\x18\x04 \x01(\v2\x19.millrace.v1.TokenizeStepH\x00R\btokenize\x12\x1f\n" +
 	"\n" +
 	"append_eod\x18\x05 \x01(\x05H\x00R\tappendEod\x123\n" +
-	"\x05image\x18\x06 \x01(\v2\x1b.millrace.v1.ImageTransformH\x00R\x05imageB\x06\n" +
+	"\x05image\x18\x06 \x01(\v2\x1b.millrace.v1.ImageTransformH\x00R\x05image\x12\x1d\n" +
+	"\tloss_mask\x18\x14 \x01(\tH\x00R\blossMaskB\x06\n" +
 	"\x04step\"\xdb\x01\n" +
 	"\fTokenizeStep\x12\x1a\n" +
 	"\bencoding\x18\x01 \x01(\tR\bencoding\x12\x14\n" +
@@ -7262,6 +7279,7 @@ func file_proto_millrace_proto_init() {
 		(*TransformStep_Tokenize)(nil),
 		(*TransformStep_AppendEod)(nil),
 		(*TransformStep_Image)(nil),
+		(*TransformStep_LossMask)(nil),
 	}
 	file_proto_millrace_proto_msgTypes[31].OneofWrappers = []any{
 		(*ConstructorReport_Hello)(nil),

@@ -8,11 +8,15 @@ import (
 	"github.com/millrace-data/millrace/internal/sourceloader/transform"
 )
 
-// content adds a sample's images and kept values to its row, whose next document it
+// content adds a sample's mask, images and kept values to its row, whose next document it
 // is.
 func (t sample) content(row *batch.Row) {
 	for _, v := range t.kept {
 		row.Kept = append(row.Kept, batch.Kept{Document: len(row.Segments), Column: v.Column, Data: v.Data})
+	}
+	if t.masked != nil {
+		row.Masked = append(row.Masked, make([][]int32, len(row.Segments)+1-len(row.Masked))...)
+		row.Masked[len(row.Segments)] = t.masked
 	}
 	for _, x := range t.images {
 		x.Document = len(row.Segments)

@@ -32,6 +32,7 @@ type source struct {
 
 type sample struct {
 	tokens []int32
+	masked []int32 // bounds of tokens without loss
 	kept   []batch.Kept
 	images []batch.Image
 	place  Place
@@ -102,7 +103,7 @@ func (s *source) readBlock() error {
 			err := s.read(unit, func(rec *format.Record) error {
 				_, err := s.worker.Apply(rec, func(t *transform.Sample) error {
 					at := Place{Source: s.spec.Name, File: s.Manifest.Name(int32(unit.File)), Row: t.Row, Piece: t.Piece, Seq: s.block}
-					samples = append(samples, sample{append([]int32(nil), t.Tokens...), s.keep(t.Extras), s.images(t.Images), at})
+					samples = append(samples, sample{append([]int32(nil), t.Tokens...), append([]int32(nil), t.Masked...), s.keep(t.Extras), s.images(t.Images), at})
 					places = append(places, order.Place{File: int32(unit.File), Row: t.Row, Piece: t.Piece})
 					return nil
 				})

@@ -2,6 +2,7 @@ package samples
 
 import (
 	"encoding/binary"
+	"math"
 
 	"github.com/cespare/xxhash/v2"
 )
@@ -27,9 +28,10 @@ type Origin struct {
 	Piece int32
 }
 
-// Add adds a sample: its tokens, the value of each kept column (nil if none), and
-// its images, whose data is represented by its digest.
-func (c *Checksum) Add(at Origin, tokens []int32, kept [][]byte, images []Image) {
+// Add adds a sample: its tokens, the value of each kept column (nil if none),
+// its images, whose data is represented by its digest, and the bounds of its tokens without
+// loss. These come behind a number that is no row, and only if there are any.
+func (c *Checksum) Add(at Origin, tokens []int32, kept [][]byte, images []Image, masked []int32) {
 	c.room(8 + 4*4)
 	c.buf = binary.LittleEndian.AppendUint64(c.buf, uint64(at.Row))
 	for _, n := range [...]int{int(at.File), int(at.Piece), len(tokens), len(images)} {
@@ -51,6 +53,11 @@ func (c *Checksum) Add(at Origin, tokens []int32, kept [][]byte, images []Image)
 			c.buf = binary.LittleEndian.AppendUint32(c.buf, uint32(n))
 		}
 		c.buf = append(c.buf, x.SHA[:]...)
+	}
+	if len(masked) > 0 {
+		c.AddNumber(math.MaxUint64)
+		c.AddNumber(uint64(len(masked)))
+		c.put(raw(masked))
 	}
 }
 

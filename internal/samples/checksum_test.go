@@ -15,15 +15,16 @@ func TestChecksum(t *testing.T) {
 		tokens []int32
 		kept   [][]byte
 		images []samples.Image
+		masked []int32
 	}
-	base := sample{samples.Origin{File: 1, Row: 2, Piece: 3}, []int32{4, 5}, [][]byte{{6}, {7}}, []samples.Image{{At: 1, H: 2, W: 3, SHA: [32]byte{4}}}}
+	base := sample{samples.Origin{File: 1, Row: 2, Piece: 3}, []int32{4, 5}, [][]byte{{6}, {7}}, []samples.Image{{At: 1, H: 2, W: 3, SHA: [32]byte{4}}}, nil}
 	seen := map[uint64]string{}
 	add := func(name string, list ...sample) {
 		var sums [2]uint64
 		var c samples.Checksum
 		for i := range sums { // the second time with memory that was used
 			for _, s := range list {
-				c.Add(s.at, s.tokens, s.kept, s.images)
+				c.Add(s.at, s.tokens, s.kept, s.images, s.masked)
 			}
 			sums[i] = c.Sum()
 		}
@@ -54,6 +55,8 @@ func TestChecksum(t *testing.T) {
 		"another picture":   func(s *sample) { s.images = []samples.Image{{At: 1, H: 2, W: 3, SHA: [32]byte{5}}} },
 		"more than a piece": func(s *sample) { s.tokens = make([]int32, 9000) },
 		"more of it":        func(s *sample) { s.tokens = make([]int32, 9001) },
+		"no loss on one":    func(s *sample) { s.masked = []int32{1, 2} },
+		"no loss on two":    func(s *sample) { s.masked = []int32{1, 2, 3, 4} },
 		"one token as two":  func(s *sample) { s.tokens = []int32{4, 5, 0} },
 	} {
 		other := base
@@ -70,7 +73,7 @@ func BenchmarkChecksum(b *testing.B) {
 			var c samples.Checksum
 			b.SetBytes(int64(4 * n))
 			for b.Loop() {
-				c.Add(samples.Origin{}, tokens, kept, nil)
+				c.Add(samples.Origin{}, tokens, kept, nil, nil)
 			}
 		})
 	}

@@ -24,6 +24,9 @@ type Set struct {
 	Tokens  []int32
 	Offsets []int32 // one more than samples; the first is 0
 	Kept    [][][]byte
+	// Masked has the bounds of the runs of tokens without loss in each sample: from, to,
+	// from, to; nil if samples have none.
+	Masked [][]int32
 	// Images are those of each sample, in the order of their placeholders; nil if
 	// samples have none.
 	Images [][]Image
@@ -47,19 +50,20 @@ func (s *Set) Sample(i int) []int32 { return s.Tokens[s.Offsets[i]:s.Offsets[i+1
 
 // Encode writes sets as an Arrow IPC file with the columns "tokens"
 // (list<int32>), "kept.0", "kept.1", ... (binary, nullable) and, if any set has
-// images, "images" (list of structs, see imageFields). All sets have the same
+// them, "masked" (list<int32>) and "images" (list of structs, see imageFields). All sets have the same
 // number of kept columns; fewer count as columns of nulls.
 func Encode(sets []Set) ([]byte, error) { return EncodeInto(nil, sets) }
 
 // EncodeInto is Encode that overwrites buf's memory, or allocates if it is too small.
 func EncodeInto(buf []byte, sets []Set) ([]byte, error) {
-	kept, size, images := 0, 4096, false
+	kept, size, masked, images := 0, 4096, false, false
 	for i := range sets {
 		kept = max(kept, len(sets[i].Kept))
+		masked = masked || sets[i].Masked != nil
 		images = images || sets[i].Images != nil
 		size += 4*len(sets[i].Tokens) + 4*len(sets[i].Offsets) + 1024
 	}
-	schema := schemaOf(kept, images)
+	schema := schemaOf(kept, masked, images)
 	out := bytes.NewBuffer(slices.Grow(buf[:0], size))
 	w, err := ipc.NewFileWriter(out, ipc.WithSchema(schema))
 	if err != nil {
@@ -79,10 +83,13 @@ func EncodeInto(buf []byte, sets []Set) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-func schemaOf(kept int, images bool) *arrow.Schema {
+func schemaOf(kept int, masked, images bool) *arrow.Schema {
 	fields := []arrow.Field{{Name: "tokens", Type: arrow.ListOfNonNullable(arrow.PrimitiveTypes.Int32)}}
 	for c := range kept {
 		fields = append(fields, arrow.Field{Name: fmt.Sprintf("kept.%d", c), Type: arrow.BinaryTypes.LargeBinary, Nullable: true})
+	}
+	if masked {
+		fields = append(fields, arrow.Field{Name: maskedName, Type: maskedType})
 	}
 	if images {
 		fields = append(fields, arrow.Field{Name: imagesName, Type: imagesType})
@@ -90,7 +97,7 @@ func schemaOf(kept int, images bool) *arrow.Schema {
 	return arrow.NewSchema(fields, nil)
 }
 
-// record views a set as a record batch; only kept columns and images are copied.
+// record views a set as a record batch; only kept columns, masks and images are copied.
 func record(schema *arrow.Schema, s *Set) arrow.RecordBatch {
 	n := s.Len()
 	values := array.NewData(arrow.PrimitiveTypes.Int32, len(s.Tokens),
@@ -105,9 +112,12 @@ func record(schema *arrow.Schema, s *Set) arrow.RecordBatch {
 	defer list.Release()
 	columns := []arrow.Array{array.NewListData(list)}
 	for c := 1; c < schema.NumFields(); c++ {
-		if schema.Field(c).Name == imagesName {
+		switch schema.Field(c).Name {
+		case maskedName:
+			columns = append(columns, maskedColumn(s))
+		case imagesName:
 			columns = append(columns, imageColumn(s))
-		} else {
+		default:
 			columns = append(columns, keptColumn(s, c-1))
 		}
 	}
@@ -179,6 +189,13 @@ func view(rec arrow.RecordBatch) (Set, error) {
 		return Set{}, err
 	}
 	for c := 1; c < int(rec.NumCols()); c++ {
+		if rec.ColumnName(c) == maskedName {
+			var err error
+			if s.Masked, err = viewMasked(rec.Column(c), &s); err != nil {
+				return Set{}, err
+			}
+			continue
+		}
 		if rec.ColumnName(c) == imagesName {
 			var err error
 			if s.Images, err = viewImages(rec.Column(c), s.Len()); err != nil {

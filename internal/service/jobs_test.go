@@ -32,8 +32,33 @@ func writeSources(t testing.TB) string {
 	for f := range 40 {
 		write(t, filepath.Join(dir, "text", fmt.Sprintf("%02d.txt", f)), words(rng, rng.IntN(300)))
 	}
+	writeMasked(t, filepath.Join(dir, "masked"), rng)
 	writeTokenizers(t, filepath.Join(dir, "tokenizers"))
 	return dir
+}
+
+// writeMasked writes token ids with a loss mask: numbers in one file, booleans in the other.
+func writeMasked(t testing.TB, dir string, rng *rand.Rand) {
+	t.Helper()
+	for f, words := range [][2]string{{"0", "1"}, {"false", "true"}} {
+		var b strings.Builder
+		for i := range 80 {
+			var ids, loss []string
+			carries := rng.IntN(2)
+			for range rng.IntN(400) {
+				if rng.IntN(9) == 0 {
+					carries = 1 - carries
+				}
+				ids, loss = append(ids, fmt.Sprint(rng.IntN(1000))), append(loss, words[carries])
+			}
+			mask := "[" + strings.Join(loss, ",") + "]"
+			if i%10 == 0 {
+				mask = "null"
+			}
+			fmt.Fprintf(&b, `{"id":%d,"ids":[%s],"loss":%s}`+"\n", i, strings.Join(ids, ","), mask)
+		}
+		write(t, filepath.Join(dir, fmt.Sprintf("%d.jsonl", f)), b.String())
+	}
 }
 
 // writeTokenizers writes small files of models into dir.
@@ -121,6 +146,14 @@ const special = "\n" + `  - name: special
       - tokenize: {encoding: bytes, special: refuse, allow: <|endoftext|>}
       - append_eod: {}`
 
+// masked has tokens without loss, in samples that are split and carry kept values.
+const masked = "\n" + `  - name: masked
+    files: masked/*.jsonl
+    chunk_bytes: 2000
+    keep: [id]
+    transforms: [{tokens: ids}, {loss_mask: loss}, {append_eod: 7}]
+    long: {rule: split, max: 200}`
+
 const mixed = "sources:" + chat + books + capped + `
 mix:
   stages:
@@ -172,6 +205,17 @@ mix: {weights: {special: 0.7, books: 0.3}}
 batch: {sequence_length: 512, sequences: 8, microbatch_size: 1}
 topology: {dp: 4}
 `, 30, ""},
+	{"loss masks", "sources:" + masked + books + `
+mix: {weights: {masked: 0.7, books: 0.3}}
+batch: {sequence_length: 512, sequences: 8, microbatch_size: 2}
+topology: {dp: 2, cp: 2, pp: 2}
+`, 30, ""},
+	{"loss masks, flat", "sources:" + masked + books + `
+mix: {weights: {masked: 0.7, books: 0.3}}
+batch: {sequence_length: 512, sequences: 8, microbatch_size: 2}
+topology: {dp: 2, cp: 2}
+output: {format: hf}
+`, 20, ""},
 	{"tokenizer files", "sources:" + models + books + `
 mix: {weights: {llama: 0.4, mistral: 0.3, books: 0.3}}
 batch: {sequence_length: 512, sequences: 8, microbatch_size: 1}

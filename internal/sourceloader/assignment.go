@@ -41,6 +41,8 @@ func assignedTransform(t *pb.TransformStep) jobspec.Transform {
 		return jobspec.Transform{Text: x.Text}
 	case *pb.TransformStep_Tokens:
 		return jobspec.Transform{Tokens: x.Tokens}
+	case *pb.TransformStep_LossMask:
+		return jobspec.Transform{LossMask: x.LossMask}
 	case *pb.TransformStep_Filter:
 		return jobspec.Transform{Filter: x.Filter}
 	case *pb.TransformStep_Tokenize:

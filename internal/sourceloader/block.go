@@ -36,12 +36,14 @@ type Block struct {
 	tokens  slabs
 	spans   []span            // of each sample in reading order
 	kept    [][][]byte        // by column, then by sample in reading order
+	masked  [][]int32         // bounds of tokens without loss, of each sample in reading order; nil unless hasMasks
 	images  [][]samples.Image // of each sample in reading order; nil unless hasImages
-	gone    int               // samples whose tokens, kept values and images' data left while the block is read; kept has the others'
+	gone    int               // samples whose tokens, kept values, masks and images' data left while the block is read; kept and masked have the others'
 	Order   []int32           // the i-th sample of the block is number Order[i] in reading order
 	Lengths []uint32          // tokens of the i-th sample of the block
 
 	hasImages                bool // the source has an image step
+	hasMasks                 bool // its samples may have tokens without loss
 	Filtered, Dropped, Empty uint64
 	Skips                    []Skip
 	Records                  uint64         // read, but for those that are no record of their format
@@ -84,6 +86,14 @@ func (b *Block) Len() int { return len(b.Order) }
 // Sample returns the tokens of the i-th sample.
 func (b *Block) Sample(i int) []int32 { return b.tokens.at(b.spans[b.Order[i]]) }
 
+// Masked are the bounds of the i-th sample's runs of tokens without loss.
+func (b *Block) Masked(i int) []int32 {
+	if !b.hasMasks {
+		return nil
+	}
+	return b.masked[b.Order[i]]
+}
+
 // Beside is what the i-th sample has beside its tokens: the bytes of its kept values and
 // how many these are, and the bytes of its images as they were read.
 func (b *Block) Beside(i int) (kept, values, images int64) {
@@ -108,6 +118,9 @@ func (b *Block) Bytes() int64 {
 		for _, v := range col {
 			n += int64(len(v)) + 24
 		}
+	}
+	for _, bounds := range b.masked {
+		n += 4*int64(cap(bounds)) + 24
 	}
 	return n + b.imageMemory()
 }
@@ -137,7 +150,7 @@ func (b *Block) Report(source uint32, seq uint64) *pb.BlockRead {
 func (b *Block) report(id blockID) (*pb.BlockRead, error) { return b.Report(id.source, id.seq), nil }
 
 // choose copies the samples that are wanted, by their numbers in the block, into
-// set, whose memory is used again. Kept values and images are not copied: they are
+// set, whose memory is used again. Kept values, masks and images are not copied: they are
 // the block's.
 func (b *Block) choose(want *pb.BlockSamples, set *samples.Set) error {
 	if err := checkIndices(want.Indices, b.Len()); err != nil {
@@ -149,13 +162,16 @@ func (b *Block) choose(want *pb.BlockSamples, set *samples.Set) error {
 	}
 	set.Tokens = slices.Grow(set.Tokens[:0], total)
 	set.Offsets = append(slices.Grow(set.Offsets[:0], len(want.Indices)+1), 0)
-	set.Kept = make([][][]byte, len(b.kept))
+	set.Kept, set.Masked = make([][][]byte, len(b.kept)), nil
 	for _, i := range want.Indices {
 		tokens := b.Sample(int(i))
 		set.Tokens = append(set.Tokens, tokens...)
 		set.Offsets = append(set.Offsets, int32(len(set.Tokens)))
 		for c := range b.kept {
 			set.Kept[c] = append(set.Kept[c], b.kept[c][b.Order[i]])
+		}
+		if b.hasMasks {
+			set.Masked = append(set.Masked, b.masked[b.Order[i]])
 		}
 	}
 	return b.selectImages(want, set)
@@ -242,7 +258,7 @@ type reading struct {
 }
 
 func (s *Source) reading(worker *transform.Worker, w *window) *reading {
-	b := &Block{kept: make([][][]byte, len(s.Spec.Keep)), hasImages: s.Spec.Images() != nil}
+	b := &Block{kept: make([][][]byte, len(s.Spec.Keep)), hasImages: s.Spec.Images() != nil, hasMasks: s.Spec.Masks()}
 	return &reading{source: s, worker: worker, block: b, window: w}
 }
 
@@ -350,6 +366,9 @@ func (r *reading) sample(s *transform.Sample) error {
 			v = append([]byte{}, s.Extras[c]...)
 		}
 		b.kept[c] = append(b.kept[c], v)
+	}
+	if b.hasMasks {
+		b.masked = append(b.masked, slices.Clone(s.Masked))
 	}
 	r.addImages(s)
 	r.addSum(s)

@@ -27,6 +27,7 @@ type spilled struct {
 	last      uint32 // record of what the planner learns
 	kept      int
 	hasImages bool
+	hasMasks  bool
 	sum       uint64
 }
 
@@ -49,7 +50,7 @@ func (b *Block) spillTo(disk *spill.Disk, id blockID, reserved int64) (*spilled,
 
 // onDisk is what the block is on the disk, but for where things are there.
 func (b *Block) onDisk() *spilled {
-	return &spilled{samples: uint32(b.Len()), kept: len(b.kept), hasImages: b.hasImages, sum: b.sum}
+	return &spilled{samples: uint32(b.Len()), kept: len(b.kept), hasImages: b.hasImages, hasMasks: b.hasMasks, sum: b.sum}
 }
 
 // records are what a file of the block has.
@@ -79,7 +80,8 @@ func (b *Block) records(report []byte) iter.Seq[[]byte] {
 }
 
 // appendSample encodes the sample of number at in reading order: its tokens, what each
-// column kept and, if the source has images, where they are in it. The record of the
+// column kept, the bounds of those without loss if the source has such, and, if it has
+// images, where they are in it. The record of the
 // first of them is images.
 func (b *Block) appendSample(buf []byte, at int, images uint64) []byte {
 	tokens := b.tokens.at(b.spans[at])
@@ -92,6 +94,13 @@ func (b *Block) appendSample(buf []byte, at int, images uint64) []byte {
 			buf = append(buf, 0)
 		} else {
 			buf = appendBytes(append(buf, 1), v)
+		}
+	}
+	if b.hasMasks {
+		bounds := b.masked[at-b.gone]
+		buf = binary.AppendUvarint(buf, uint64(len(bounds)))
+		for _, n := range bounds {
+			buf = binary.AppendUvarint(buf, uint64(n))
 		}
 	}
 	if !b.hasImages {
@@ -135,7 +144,7 @@ func (s *spilled) choose(want *pb.BlockSamples, set *samples.Set) error {
 	}
 	set.Tokens = set.Tokens[:0]
 	set.Offsets = append(slices.Grow(set.Offsets[:0], len(want.Indices)+1), 0)
-	set.Kept, set.Images = make([][][]byte, s.kept), nil
+	set.Kept, set.Masked, set.Images = make([][][]byte, s.kept), nil, nil
 	first := make([]uint32, len(want.Indices)) // record of each sample's first image
 	if s.hasImages {
 		set.Images = make([][]samples.Image, len(want.Indices))
@@ -147,6 +156,9 @@ func (s *spilled) choose(want *pb.BlockSamples, set *samples.Set) error {
 	err = s.file.Read(numbers, func(k int, record []byte) error {
 		r := recordReader{rest: record}
 		r.sample(set)
+		if s.hasMasks {
+			set.Masked = append(set.Masked, r.bounds())
+		}
 		if s.hasImages {
 			first[k] = uint32(r.uvarint())
 			set.Images[k] = r.images()
@@ -241,6 +253,14 @@ func (r *recordReader) sample(set *samples.Set) {
 		}
 		set.Kept[c] = append(set.Kept[c], v)
 	}
+}
+
+// bounds are those of a sample's tokens without loss, nil if all carry loss.
+func (r *recordReader) bounds() (bounds []int32) {
+	for n := r.uvarint(); n > 0 && r.err == nil; n-- {
+		bounds = append(bounds, int32(r.uvarint()))
+	}
+	return bounds
 }
 
 // images are a sample's, without their data.

@@ -27,6 +27,7 @@ func diskOf(t *testing.T, limit int64) *spill.Disk {
 // that are nothing, empty and long, and images.
 func randomBlock(rng *rand.Rand, n int) *Block {
 	b := &Block{kept: make([][][]byte, rng.IntN(3)), hasImages: rng.IntN(2) == 0, Filtered: rng.Uint64N(9), Dropped: rng.Uint64N(9), Empty: rng.Uint64N(9), known: rng.Uint32N(9)}
+	b.hasMasks = b.Filtered%2 == 0
 	for i := range rng.IntN(n + 1) {
 		tokens := make([]int32, 1+rng.IntN(20))
 		if rng.IntN(20) == 0 {
@@ -39,6 +40,9 @@ func randomBlock(rng *rand.Rand, n int) *Block {
 		b.Order = append(b.Order, int32(i))
 		for c := range b.kept {
 			b.kept[c] = append(b.kept[c], [][]byte{nil, {}, make([]byte, rng.IntN(100)), make([]byte, rng.IntN(40000))}[rng.IntN(4)])
+		}
+		if b.hasMasks {
+			b.masked = append(b.masked, [][]int32{nil, {1, 2}, {3, 7000, 7002, 90000}}[i%3])
 		}
 		if b.hasImages {
 			var list []samples.Image
@@ -95,7 +99,7 @@ func same(t *testing.T, rng *rand.Rand, id blockID, b *Block, other content) {
 		if err := other.choose(ask, &set); err != nil {
 			t.Fatal(err)
 		}
-		if !slices.Equal(set.Tokens, want.Tokens) || !slices.Equal(set.Offsets, want.Offsets) || !reflect.DeepEqual(set.Kept, want.Kept) || !reflect.DeepEqual(set.Images, want.Images) {
+		if !slices.Equal(set.Tokens, want.Tokens) || !slices.Equal(set.Offsets, want.Offsets) || !reflect.DeepEqual(set.Kept, want.Kept) || !reflect.DeepEqual(set.Masked, want.Masked) || !reflect.DeepEqual(set.Images, want.Images) {
 			t.Fatal("a block gives other samples from the disk than from memory")
 		}
 	}

@@ -31,7 +31,7 @@ func (r *reading) addSum(s *transform.Sample) {
 	if n := len(r.block.images); n > 0 {
 		images = r.block.images[n-1]
 	}
-	r.sums.chunk.Add(at, s.Tokens, r.lastKept(), images)
+	r.sums.chunk.Add(at, s.Tokens, r.lastKept(), images, s.Masked)
 }
 
 // lastKept is what was kept of the sample that was added last.

@@ -127,6 +127,9 @@ func (w *window) add(b *Block, s *transform.Sample) error {
 // known of its images.
 func sampleBytes(s *transform.Sample) (bytes, images int64) {
 	bytes = 4 * int64(len(s.Tokens))
+	if len(s.Masked) > 0 {
+		bytes += 4*int64(len(s.Masked)) + 24
+	}
 	for _, v := range s.Extras {
 		bytes += int64(len(v)) + 24
 	}
@@ -230,6 +233,8 @@ func (b *Block) forgetSamples() {
 		clear(b.kept[c])
 		b.kept[c] = b.kept[c][:0]
 	}
+	clear(b.masked)
+	b.masked = b.masked[:0]
 	if last := len(b.tokens) - 1; last >= 0 {
 		b.tokens = slabs{b.tokens[last][:0]}
 	}

@@ -102,6 +102,31 @@ def write_job(folder, **fields):
     return spec
 
 
+MASKED = """
+  - name: masked
+    files: masked.jsonl
+    transforms: [tokens: ids, loss_mask: loss]
+mix:
+  stages:
+    - weights: {stories: 0.4, notes: 0.3, masked: 0.3}
+"""
+
+
+def add_masked(spec):
+    """Adds a source with a loss mask to a job that write_job wrote."""
+    draw = random.Random(6)
+    records = [
+        {"ids": [draw.randrange(256) for _ in range(n)], "loss": [draw.randrange(2)] * n}
+        for n in (draw.randint(1, 200) for _ in range(300))
+    ]
+    for record in records:
+        record["loss"][: len(record["ids"]) // 3] = [1] * (len(record["ids"]) // 3)
+    lines = [json.dumps(record) for record in records]
+    (spec.parent / "masked.jsonl").write_text("\n".join(lines) + "\n")
+    head, tail = spec.read_text().split("mix:\n", 1)
+    spec.write_text(head.rstrip() + MASKED + tail.split("}\n", 1)[1])
+
+
 def _serving(process):
     """Returns the address that a service prints at first; empties the pipe from then on."""
     line = process.stdout.readline()

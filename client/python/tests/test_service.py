@@ -10,7 +10,7 @@ import threading
 
 import numpy as np
 import pytest
-from processes import needs_binary, real_service, write_job
+from processes import add_masked, needs_binary, real_service, write_job
 
 import millrace
 from millrace import digest, rank
@@ -286,6 +286,7 @@ def test_end_of_data_is_at_one_step_for_all_ranks(tmp_path):
 def test_digest_of_what_was_received(tmp_path, capsys, sizes, slicing, format):
     """The chain from Python's reading of all ranks' tensors is the one in the tokens."""
     spec = write_job(tmp_path / "job", cp_slicing=slicing, format=format, **sizes)
+    add_masked(spec)
     places = ranks_of(sizes)
 
     def run(address, at):

@@ -15,8 +15,8 @@ type tokenwise struct {
 }
 
 // The token that a value asks a model to predict: none, the next one, or the one at
-// its own position. Where that is the placeholder of an image, padding is written: there
-// is nothing to learn.
+// its own position. Where that is the placeholder of an image, or a token without loss,
+// padding is written: there is nothing to learn.
 const (
 	noTarget = iota
 	nextTarget
@@ -38,18 +38,18 @@ func (w tokenwise) fillSpan(dst []int32, line *sequence, sp span, padID int32) {
 	for k, in := range line.within(sp) {
 		part := dst[:in.len()]
 		w.doc(part, line.docs[k], in.from, in.to)
-		if w.targets != noTarget && line.images != nil {
-			w.ignore(part, line.images[k], in, padID)
+		if w.targets != noTarget && line.untaught != nil {
+			w.ignore(part, line.untaught[k], in, padID)
 		}
 		dst = dst[in.len():]
 	}
 	w.pad(dst, padID)
 }
 
-// ignore writes positions whose targets are placeholders as padding. dst has those
+// ignore writes positions whose targets are in runs as padding. dst has those
 // of at.
-func (w tokenwise) ignore(dst []int32, placeholders []span, at span, padID int32) {
-	for _, run := range placeholders {
+func (w tokenwise) ignore(dst []int32, runs []span, at span, padID int32) {
+	for _, run := range runs {
 		run = taught(run, w.targets)
 		if from, to := max(run.from, at.from), min(run.to, at.to); from < to {
 			w.pad(dst[from-at.from:to-at.from], padID)

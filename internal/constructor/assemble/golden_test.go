@@ -25,6 +25,12 @@ var paddedRows = []batch.Row{
 	{Segments: [][]int32{{31, 32, 33, 34, 35, 36}}},
 }
 
+// maskedRows are twoRows with tokens 12, 34, 35 and 38 without loss.
+var maskedRows = []batch.Row{
+	{Segments: twoRows[0].Segments, Masked: [][]int32{{1, 2}}},
+	{Segments: twoRows[1].Segments, Masked: [][]int32{{3, 5, 7, 8}}},
+}
+
 const wantSegments = `
 	cu_seqlens int32 [6]: 0 3 4 4 10 10
 	cu_seqlens_padded int32 [6]: 0 4 8 12 20 24
@@ -58,6 +64,19 @@ func TestGolden(t *testing.T) {
 	position_ids int64 [2 8]: 0 1 2 0 1 0 0 0 0 1 2 3 4 5 6 7
 	labels int64 [2 8]: 12 13 0 22 0 0 0 0 32 33 34 35 36 37 38 0
 	loss_mask float32 [2 8]: 1 1 0 1 0 0 0 0 1 1 1 1 1 1 1 0` + wantBounds},
+		{"megatron, tokens without loss", with(megatron, Zigzag, 1, 2), maskedRows, 0, 1, `
+	labels int64 [2 8]: 0 13 0 22 0 0 0 0 32 33 0 0 36 37 0 0
+	loss_mask float32 [2 8]: 0 1 0 1 0 0 0 0 1 1 0 0 1 1 0 0` + wantBounds},
+		{"torchtitan, tokens without loss", with(titan, Whole, 1, 1), maskedRows[:1], 0, 0, `
+	input int64 [8]: 11 12 13 21 22 9 9 9
+	positions int64 [8]: 0 1 2 0 1 0 1 2
+	labels int64 [8]: -100 13 -100 22 -100 -100 -100 -100`},
+		{"hf, tokens without loss", with(hf, Zigzag, 1, 2), maskedRows, 0, 1, `
+	labels int64 [1 13]: -100 -100 13 -100 22 -100 32 33 -100 -100 36 37 -100
+	cu_seq_lens_q int32 [4]: 0 3 5 13
+	cu_seq_lens_k int32 [4]: 0 3 5 13
+	max_length_q int32 []: 8
+	max_length_k int32 []: 8`},
 		{"megatron zigzag rank 0", with(megatron, Zigzag, 2, 1), twoRows, 0, 0, `
 	tokens int64 [2 4]: 11 12 9 9 31 32 37 38
 	position_ids int64 [2 4]: 0 1 0 0 0 1 6 7

@@ -246,19 +246,6 @@ func ints(t *batch.Tensor, i, n int) []int {
 	return row
 }
 
-// placeholders returns the places of placeholders in each document of a row; nil if
-// it has no image.
-func placeholders(row *batch.Row) [][]span {
-	if len(row.Images) == 0 {
-		return nil
-	}
-	runs := make([][]span, len(row.Segments))
-	for _, x := range row.Images {
-		runs[x.Document] = append(runs[x.Document], span{x.At, x.At + x.Tokens})
-	}
-	return runs
-}
-
 // checkImages makes sure that a row's images lie in its documents.
 func checkImages(row *batch.Row) error {
 	for i, x := range row.Images {

@@ -105,6 +105,21 @@ func TestDamagedImageTensors(t *testing.T) {
 	}
 }
 
+// TestMasksOutsideDocuments: bounds that no loader gives.
+func TestMasksOutsideDocuments(t *testing.T) {
+	l := Layout{Format: Megatron, CPSlicing: Zigzag, SequenceLength: 8, CP: 1, PP: 1, Packed: true}
+	for _, bounds := range [][]int32{{0, 1}, {1, 4}, {2, 2}, {2, 1}, {1}, {1, 2, 2, 3}, {-1, 2}} {
+		row := batch.Row{Segments: [][]int32{{1, 2, 3}}, Masked: [][]int32{bounds}}
+		if _, err := l.Microbatch([]batch.Row{row}, 0, 0); err == nil || !strings.Contains(err.Error(), "without loss") {
+			t.Errorf("%v: %v", bounds, err)
+		}
+	}
+	row := batch.Row{Segments: [][]int32{{1}}, Masked: [][]int32{nil, {1, 2}}}
+	if _, err := l.Microbatch([]batch.Row{row}, 0, 0); err == nil {
+		t.Error("a mask of a document that is not there")
+	}
+}
+
 // TestImagesOutsideDocuments: a plan that puts placeholders where no token is.
 func TestImagesOutsideDocuments(t *testing.T) {
 	l := Layout{Format: Megatron, CPSlicing: Zigzag, SequenceLength: 8, CP: 1, PP: 1, Packed: true}

@@ -22,6 +22,7 @@ func randomLayout(rng *rand.Rand) Layout {
 		CP:        1 + rng.IntN(4),
 		PP:        1 + rng.IntN(3),
 		Packed:    rng.IntN(4) > 0,
+		Masks:     rng.IntN(2) > 0,
 	}
 	unit := l.multiple()
 	switch l.Format {
@@ -57,6 +58,9 @@ func randomRows(rng *rand.Rand, l Layout) []batch.Row {
 			rows[i].Images = append(rows[i].Images, randomImages(rng, len(rows[i].Segments)-1, n)...)
 			left -= l.room(n)
 		}
+		if l.Masks {
+			rows[i].Masked = randomMasks(rng, &rows[i])
+		}
 	}
 	return rows
 }
@@ -71,6 +75,30 @@ func randomImages(rng *rand.Rand, document, n int) (images []batch.Image) {
 		at += tokens
 	}
 	return images
+}
+
+// randomMasks gives the documents of a row tokens without loss, apart from placeholders and
+// first tokens; most often none.
+func randomMasks(rng *rand.Rand, row *batch.Row) (masked [][]int32) {
+	for k, doc := range row.Segments {
+		var bounds []int32
+		if rng.IntN(2) == 0 {
+			for i := 1; i < len(doc); i++ {
+				switch n := len(bounds); {
+				case rng.IntN(3) > 0 || placeholder(*row, k, i):
+				case n > 0 && int(bounds[n-1]) == i:
+					bounds[n-1]++
+				default:
+					bounds = append(bounds, int32(i), int32(i)+1)
+				}
+			}
+		}
+		if bounds != nil {
+			masked = append(masked, make([][]int32, k+1-len(masked))...)
+			masked[k] = bounds
+		}
+	}
+	return masked
 }
 
 func imagesIn(rows []batch.Row) (images [][]batch.Image) {

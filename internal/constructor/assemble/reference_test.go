@@ -64,14 +64,28 @@ func placeholder(row batch.Row, document, i int) bool {
 	})
 }
 
+// noLoss says whether a token of a document carries no loss.
+func noLoss(row batch.Row, document, i int) bool {
+	if document >= len(row.Masked) {
+		return false
+	}
+	masked := false
+	for _, at := range row.Masked[document] {
+		if i >= int(at) {
+			masked = !masked
+		}
+	}
+	return masked
+}
+
 func documentCells(row batch.Row, doc []int32, number int) (line []cell) {
 	for i, id := range doc {
 		segment := fmt.Sprint(number + 1)
 		c := cell{fmt.Sprint(id), fmt.Sprint(i), "0", fmt.Sprint(id), "-100", "0", segment, "0"}
-		if i == 0 || placeholder(row, number, i) {
+		if i == 0 || placeholder(row, number, i) || noLoss(row, number, i) {
 			c.same = "-100"
 		}
-		if i+1 < len(doc) && !placeholder(row, number, i+1) {
+		if i+1 < len(doc) && !placeholder(row, number, i+1) && !noLoss(row, number, i+1) {
 			c.next, c.mask, c.target = fmt.Sprint(doc[i+1]), "1", segment
 			c.shifted = c.next
 		}

@@ -71,11 +71,11 @@ func (r *runs) add(n, first, step int) {
 }
 
 // targets adds value where document k of a line has a next token to predict, which a
-// placeholder of an image is not, and 0 elsewhere.
+// placeholder of an image and a token without loss are not, and 0 elsewhere.
 func (r *runs) targets(line *sequence, k int, at span, value int) {
 	next, last := at.from, min(at.to, len(line.docs[k])-1)
-	if line.images != nil {
-		for _, run := range line.images[k] {
+	if line.untaught != nil {
+		for _, run := range line.untaught[k] {
 			run = taught(run, nextTarget)
 			from, to := max(run.from, next), min(run.to, last)
 			if from < to {

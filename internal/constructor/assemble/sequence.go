@@ -13,10 +13,10 @@ import (
 // one with the documents of all its rows, a MegatronTHD microbatch one for each
 // document and one without any for what is left of a row.
 type sequence struct {
-	docs   [][]int32
-	images [][]span // placeholders in each document; nil if none has any
-	used   int      // tokens of docs
-	length int      // used and the padding
+	docs     [][]int32
+	untaught [][]span // runs in each document of tokens that are no targets; nil if none has any
+	used     int      // tokens of docs
+	length   int      // used and the padding
 }
 
 // within walks over the documents of which a span has a part, and says which.
@@ -64,7 +64,7 @@ func (l Layout) sequences(rows []batch.Row) ([]sequence, error) {
 	}
 	lines := make([]sequence, len(rows))
 	for i, row := range rows {
-		lines[i] = sequence{docs: row.Segments, images: placeholders(&row), used: row.Tokens(), length: l.SequenceLength}
+		lines[i] = sequence{docs: row.Segments, untaught: untaught(&row), used: row.Tokens(), length: l.SequenceLength}
 	}
 	if l.Format == HF {
 		return l.flatten(lines)
@@ -81,6 +81,9 @@ func (l Layout) checkRow(row batch.Row) error {
 		room += l.room(len(segment))
 	}
 	if err := checkImages(&row); err != nil {
+		return err
+	}
+	if err := checkMasked(&row); err != nil {
 		return err
 	}
 	if room > l.SequenceLength {
@@ -105,11 +108,11 @@ func (l Layout) segments(rows []batch.Row) ([]sequence, error) {
 	lines := make([]sequence, 0, count)
 	for _, row := range rows {
 		left := l.SequenceLength
-		images := placeholders(&row)
+		runs := untaught(&row)
 		for i, doc := range row.Segments {
 			line := sequence{docs: row.Segments[i : i+1], used: len(doc), length: l.room(len(doc))}
-			if images != nil {
-				line.images = images[i : i+1]
+			if runs != nil {
+				line.untaught = runs[i : i+1]
 			}
 			lines = append(lines, line)
 			left -= line.length
@@ -128,15 +131,15 @@ func (l Layout) flatten(lines []sequence) ([]sequence, error) {
 	if len(lines) > 1 {
 		flat = sequence{}
 		for _, line := range lines {
-			if line.images != nil || flat.images != nil {
-				flat.images = append(flat.images, make([][]span, len(flat.docs)-len(flat.images))...)
-				flat.images = append(flat.images, line.images...)
+			if line.untaught != nil || flat.untaught != nil {
+				flat.untaught = append(flat.untaught, make([][]span, len(flat.docs)-len(flat.untaught))...)
+				flat.untaught = append(flat.untaught, line.untaught...)
 			}
 			flat.docs = append(flat.docs, line.docs...)
 			flat.used += line.used
 		}
-		if flat.images != nil {
-			flat.images = append(flat.images, make([][]span, len(flat.docs)-len(flat.images))...)
+		if flat.untaught != nil {
+			flat.untaught = append(flat.untaught, make([][]span, len(flat.docs)-len(flat.untaught))...)
 		}
 	}
 	flat.length = roundUp(max(flat.used, 1), l.multiple())

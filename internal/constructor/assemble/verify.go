@@ -26,7 +26,8 @@ func (l Layout) Verify(lengths [][]int, parts func(cp, pp int) []batch.Tensor) (
 }
 
 // VerifyImages is Verify for rows whose images are known, as ReadSources gives them:
-// labels depend on where placeholders are. The rows returned have these images.
+// labels depend on where placeholders are. The rows returned have these images and, with
+// Masks, the tokens without loss that the labels show; their digests tell whether those are right.
 func (l Layout) VerifyImages(lengths [][]int, images [][]batch.Image, parts func(cp, pp int) []batch.Tensor) ([]batch.Row, error) {
 	if err := l.Validate(); err != nil {
 		return nil, err
@@ -48,6 +49,11 @@ func (l Layout) VerifyImages(lengths [][]int, images [][]batch.Image, parts func
 		}
 		if err := l.gather(tokens, rows, cp, delivered[cp][0]); err != nil {
 			return nil, fmt.Errorf("verifying cp %d pp 0: %w", cp, err)
+		}
+	}
+	if l.Masks {
+		if err := l.readMasked(rows, delivered); err != nil {
+			return nil, fmt.Errorf("verifying which tokens carry loss: %w", err)
 		}
 	}
 	var body []byte

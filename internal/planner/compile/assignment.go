@@ -40,6 +40,8 @@ func transform(t jobspec.Transform) *pb.TransformStep {
 		return &pb.TransformStep{Step: &pb.TransformStep_Text{Text: t.Text}}
 	case t.Tokens != "":
 		return &pb.TransformStep{Step: &pb.TransformStep_Tokens{Tokens: t.Tokens}}
+	case t.LossMask != "":
+		return &pb.TransformStep{Step: &pb.TransformStep_LossMask{LossMask: t.LossMask}}
 	case t.Filter != "":
 		return &pb.TransformStep{Step: &pb.TransformStep_Filter{Filter: t.Filter}}
 	case t.Tokenize != nil:

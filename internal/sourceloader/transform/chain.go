@@ -33,6 +33,7 @@ type Chain struct {
 	maxText  int // bytes
 	encoding *tokenize.Encoding
 	pictures [32]byte // imaging.Fingerprint if there is an image step, else zero
+	masks    bool     // samples may have tokens without loss
 }
 
 // step is a step with its name in errors.
@@ -154,18 +155,20 @@ func (c *compiler) transform(i int, t jobspec.Transform) error {
 		return c.label
 	}
 	set := 0
-	for _, present := range []bool{t.Text != "", t.Tokens != "", t.Filter != "", t.Tokenize != nil, t.AppendEOD != nil, t.Image != nil} {
+	for _, present := range []bool{t.Text != "", t.Tokens != "", t.Filter != "", t.Tokenize != nil, t.AppendEOD != nil, t.Image != nil, t.LossMask != ""} {
 		if present {
 			set++
 		}
 	}
 	switch {
 	case set != 1:
-		return fault.Userf("%d of text, tokens, filter, tokenize, append_eod and image are set; a step is exactly one of them", set)
+		return fault.Userf("%d of text, tokens, loss_mask, filter, tokenize, append_eod and image are set; a step is exactly one of them", set)
 	case t.Text != "":
 		return c.text(label("text"), t.Text)
 	case t.Tokens != "":
 		return c.tokens(label("tokens"), t.Tokens)
+	case t.LossMask != "":
+		return c.lossMask(label("loss_mask"), t.LossMask)
 	case t.Filter != "":
 		return c.filter(label("filter"), t.Filter)
 	case t.Tokenize != nil:
@@ -327,6 +330,7 @@ func (c *compiler) appendEOD(label string, eod jobspec.AppendEOD) error {
 	c.add(label, func(w *Worker, _ *format.Record) (bool, error) {
 		if len(w.tokens)+len(w.prefix) > 0 { // a document without tokens stays empty
 			w.tokens = append(w.tokens, id)
+			w.maskAsBefore()
 		}
 		return true, nil
 	})

@@ -27,6 +27,12 @@
 // keeps the first Max; drop gives no sample. All see the end-of-document token
 // as an ordinary token: it ends the last piece, and truncate cuts it off.
 //
+// # Loss
+//
+// A token without loss is no target: the label that is it is ignored, as batches write
+// that (docs/bytes.md). A loss_mask step takes this from a column; append_eod's token
+// carries loss if the one before it does.
+//
 // # Images
 //
 // An image step puts the placeholders of the record's images, sized by their
@@ -37,13 +43,14 @@
 // record after the first have no image.
 package transform
 
-// Sample is one training sample. Tokens, Extras and Images belong to the Worker and are
+// Sample is one training sample. Tokens, Masked, Extras and Images belong to the Worker and are
 // valid only until the emit function that received them returns; copy what is
 // kept.
 type Sample struct {
 	Row    int64    // format.Record.Row it came from
 	Piece  int32    // 0.. for the pieces of a split record
 	Tokens []int32  // never empty
+	Masked []int32  // bounds of the runs of tokens without loss: from, to, from, to; see mask.go
 	Extras [][]byte // the source's kept columns, in spec order; on piece 0 only, nil after
 	Images []Image  // in the order of their placeholders; on piece 0 only
 }

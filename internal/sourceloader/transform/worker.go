@@ -23,6 +23,8 @@ type Worker struct {
 	text    []byte // the current text: borrowed from the record or in buffers
 	buffers [2][]byte
 	tokens  []int32
+	masked  []int32 // bounds of the runs of tokens without loss
+	piece   []int32 // those of the sample that is emitted
 	prefix  []int32 // placeholders of images, which come before the tokens
 	images  []Image
 	decoder imaging.Decoder
@@ -68,6 +70,8 @@ func (w *Worker) reset() {
 	w.text = nil
 	w.tokens = reuse(w.tokens, maxScratch/4)
 	w.prefix = reuse(w.prefix, maxScratch/4)
+	w.masked = reuse(w.masked, maxScratch/4)
+	w.piece = reuse(w.piece, maxScratch/4)
 	clear(w.images) // they borrow from the record
 	w.images = w.images[:0]
 	w.extras = w.extras[:0]
@@ -145,9 +149,9 @@ func (w *Worker) emit(rec *format.Record, emit func(*Sample) error) (Outcome, er
 	if err := w.keep(rec); err != nil {
 		return 0, err
 	}
-	for piece := int32(0); len(tokens) > 0; piece++ {
-		n := min(limit, len(tokens))
-		w.sample = Sample{Row: rec.Row, Piece: piece, Tokens: tokens[:n:n]}
+	for at, piece := 0, int32(0); at < len(tokens); piece++ {
+		end := min(at+limit, len(tokens))
+		w.sample = Sample{Row: rec.Row, Piece: piece, Tokens: tokens[at:end:end], Masked: w.maskOf(at, end, images)}
 		if piece == 0 {
 			w.sample.Images = w.images
 			if len(w.extras) > 0 {
@@ -157,7 +161,7 @@ func (w *Worker) emit(rec *format.Record, emit func(*Sample) error) (Outcome, er
 		if err := emit(&w.sample); err != nil {
 			return 0, err
 		}
-		tokens = tokens[n:]
+		at = end
 	}
 	return Kept, nil
 }

@@ -48,7 +48,7 @@ func collect(w *Worker, rec *format.Record) ([]Sample, Outcome, error) {
 	var samples []Sample
 	outcome, err := w.Apply(rec, func(s *Sample) error {
 		kept := *s
-		kept.Tokens = slices.Clone(s.Tokens)
+		kept.Tokens, kept.Masked = slices.Clone(s.Tokens), slices.Clone(s.Masked)
 		if s.Extras != nil {
 			kept.Extras = make([][]byte, len(s.Extras))
 			for i, e := range s.Extras {

@@ -7,7 +7,9 @@ definition: a second opinion, in another language, on what trainers were given.
     row    SHA-256(segments u32, length of each u32, all tokens i32; for each kept
            value: document u32, length of the column's name u32, name, length u64, value;
            for each image: document, place of its first placeholder in the document,
-           patches down and across, u32 each, SHA-256 of the encoded image)
+           patches down and across, u32 each, SHA-256 of the encoded image; for each
+           document with tokens without loss: 2^32-1, document, number of their bounds,
+           bounds of their runs, u32 each)
     step   SHA-256("millrace step", step u64, rows u64, digests of the rows)
     chain  SHA-256(chain before, step); the start is in the first resume token
 
@@ -34,10 +36,12 @@ def row_digest(
     segments: Sequence[Array],
     kept: Sequence[tuple[int, str, bytes]] = (),
     images: Sequence[dump.Image] = (),
+    masked: Sequence[Sequence[int]] = (),
 ) -> bytes:
     """Returns the digest of a row: the tokens of its documents, kept columns, and images.
 
-    kept holds document, column and value, sorted; images are in the order of placeholders.
+    kept holds document, column and value, sorted; images are in the order of placeholders;
+    masked holds the bounds of runs of tokens without loss, for each document.
     """
     head = struct.pack(f"<{1 + len(segments)}I", len(segments), *map(len, segments))
     tokens = b"".join(np.asarray(segment).astype("<i4").tobytes() for segment in segments)
@@ -46,8 +50,12 @@ def row_digest(
         name = column.encode()
         made.update(struct.pack("<II", document, len(name)) + name)
         made.update(struct.pack("<Q", len(value)) + value)
-    for _, *place, sha256 in images:
-        made.update(struct.pack("<4I", *place) + sha256)
+    for image in images:
+        made.update(struct.pack("<4I", *image[1:5]) + image.sha256)
+    for document, bounds in enumerate(masked):
+        if bounds:
+            head = struct.pack("<3I", 2**32 - 1, document, len(bounds))
+            made.update(head + struct.pack(f"<{len(bounds)}I", *bounds))
     return made.digest()
 
 
@@ -137,11 +145,13 @@ def cut_segments(
 
 
 def documents_of(
-    format: str, slicing: str, parts: Sequence[dump.Rows], lengths: Sequence[Sequence[int]]
+    format: str,
+    slicing: str,
+    slices: Sequence[Array],
+    bounds: Array | None,
+    lengths: Sequence[Sequence[int]],
 ) -> list[list[Array]]:
-    """Returns the documents of each row of which context-parallel rank r received parts[r]."""
-    slices = [part.tokens for part in parts if part.tokens is not None]
-    bounds = parts[0].bounds
+    """Returns what each document has of a tensor of which rank r received slices[r]."""
     if format == "megatron-thd" and bounds is not None:
         return cut_segments(slices, bounds, lengths, slicing)
     if format == "torchtitan":
@@ -149,13 +159,30 @@ def documents_of(
     return cut(join_slices(slices, slicing), lengths, flat=format == "hf")
 
 
+def bounds_of(format: str, values: Array, images: Sequence[dump.Image], document: int) -> list[int]:
+    """Returns the bounds of a document's runs of tokens without loss.
+
+    values is what the document has of the tensor that tells, images are the row's.
+    """
+    taught = values != (-100 if format in ("hf", "torchtitan") else 0)
+    if format != "hf":  # the value is at the place before
+        taught = np.roll(taught, 1)
+    taught[:1] = True  # nothing predicts the first token
+    for image in images:
+        if image.document == document:
+            taught[image.at : image.at + image.tokens] = True
+    edges = np.flatnonzero(np.diff(taught, append=True)) + 1
+    return [int(edge) for edge in edges]
+
+
 class Part(NamedTuple):
-    """One microbatch: row numbers, and each row's documents, kept values and images."""
+    """One microbatch: row numbers, and each row's documents, kept values, images and masks."""
 
     rows: list[int]
     documents: list[list[Array]]
     kept: list[list[tuple[int, str, bytes]]]
     images: list[list[dump.Image]]
+    masked: list[list[list[int]]]
 
 
 class Reader:
@@ -213,7 +240,11 @@ class Reader:
             at = 0
             while at < self._mesh["dp"] * cps:
                 group = range(at, at + ((there[at].ranks or cps) if at in there else cps))
-                if missing := [f"dp={r // cps} cp={r % cps}" for r in group if r not in there]:
+                if missing := [
+                    f"dp={r // cps} cp={r % cps}"
+                    for r in group
+                    if r not in there or there[r].tokens is None
+                ]:
                     raise UserError(
                         f"step {step}, microbatch {number}: the tokens of {', '.join(missing)} "
                         "are not there: give all ranks' dumps"
@@ -227,18 +258,38 @@ class Reader:
         if any(other.ranks != first.ranks for other in slices):
             raise UserError("ranks that share a row do not agree how many they are")
         format = self._dumps[0].place["format"]
-        documents = documents_of(format, self._slicing, slices, first.lengths)
+        documents = documents_of(
+            format,
+            self._slicing,
+            [part.tokens for part in slices if part.tokens is not None],
+            first.bounds,
+            first.lengths,
+        )
         kept = kept_values(len(first.rows), first.extras)
         images = [[i for i in first.images if i.row == row] for row in range(len(first.rows))]
-        return Part(first.rows, documents, kept, images)
+        losses = [part.loss for part in slices if part.loss is not None]
+        if len(losses) < len(slices):  # only dumps of first stages: no mask can be read
+            return Part(first.rows, documents, kept, images, [[] for _ in first.rows])
+        values = documents_of(format, self._slicing, losses, first.bounds, first.lengths)
+        masked = [
+            [bounds_of(format, value, images[row], k) for k, value in enumerate(documents)]
+            for row, documents in enumerate(values)
+        ]
+        return Part(first.rows, documents, kept, images, masked)
 
     def _collect(self, parts: dict[int, dump.Rows], rank: int, rows: dump.Rows) -> None:
         """Keeps one copy of what TP ranks and pipeline stages got, which must be equal."""
-        if rows.tokens is None:
+        if rows.tokens is None and rows.loss is None:
             return
         kept = parts.setdefault(rank, rows)
-        if kept.tokens is not None:
+        if kept.tokens is not None and rows.tokens is not None:
             _same(kept.tokens, rows.tokens)
+        if kept.loss is None:
+            kept = parts[rank] = kept._replace(loss=rows.loss)
+        elif rows.loss is not None:
+            _same(kept.loss, rows.loss)
+        if rows.tokens is None:
+            return
         if (kept.rows, kept.lengths) != (rows.rows, rows.lengths):
             raise UserError("ranks that get equal rows got different ones")
         if rows.images and kept.images != rows.images:

@@ -76,6 +76,7 @@ class Image(NamedTuple):
     height: int  # patches
     width: int
     sha256: bytes  # of the encoded image
+    tokens: int = 0  # placeholders
 
 
 class Rows(NamedTuple):
@@ -87,6 +88,7 @@ class Rows(NamedTuple):
     extras: dict[str, list[Extra]]  # of the kept columns
     bounds: Array | None  # ends of padded documents, of format megatron-thd
     images: Sequence[Image] = ()  # in placeholders' order; on the first pipeline stage only
+    loss: Array | None = None  # the tensor that tells which tokens carry loss; None as tokens
     ranks: int = 0  # that share the row, of the pool of all dp x cp ranks; 0: those of cp
 
 
@@ -107,7 +109,7 @@ class Dump:
             described = json.loads(path.read_text())
             numbers = [row["row"] for row in described]
             lengths = [row["lengths"] for row in described]
-            yield int(path.stem.split("-")[2]), Rows(numbers, lengths, *_arrays(path))
+            yield int(path.stem.split("-")[2]), _rows(path, self.place["format"], numbers, lengths)
 
     def steps(self) -> set[tuple[int, int]]:
         """Returns the steps that are there whole, each with the number of its microbatches."""
@@ -119,19 +121,29 @@ class Dump:
 # The tensor of token ids in each format.
 TOKENS = ("tokens", "input_ids", "input", "inputs")
 
+# And the one that tells which tokens carry loss.
+LOSS = {"hf": "labels", "torchtitan": "labels", "jax": "targets_segmentation"}
 
-def _arrays(
-    path: pathlib.Path,
-) -> tuple[Array | None, dict[str, list[Extra]], Array | None, list[Image], int]:
-    """Returns tokens, kept columns, bounds, images and sharing ranks of a microbatch."""
+
+def _rows(path: pathlib.Path, format: str, numbers: list[int], lengths: list[list[int]]) -> Rows:
+    """Reads a microbatch."""
     with np.load(path.with_suffix(".npz")) as arrays:
         aside = {name: arrays[name] for name in arrays if name.startswith((KEPT, IMAGE))}
         tokens = [arrays[name] for name in TOKENS if name in arrays]
         bounds = arrays.get("cu_seqlens_padded")
+        loss = arrays.get(LOSS.get(format, "loss_mask"))
         ranks = int(arrays["local_cp_size"][0]) if "local_cp_size" in arrays else 0
     microbatch = parted(aside, [])
-    images = _images(microbatch.images)
-    return (tokens[0] if tokens else None), microbatch.extras(), bounds, images, ranks
+    return Rows(
+        numbers,
+        lengths,
+        tokens[0] if tokens else None,
+        microbatch.extras(),
+        bounds,
+        _images(microbatch.images),
+        loss,
+        ranks,
+    )
 
 
 def _images(arrays: dict[str, Array]) -> list[Image]:
@@ -139,8 +151,8 @@ def _images(arrays: dict[str, Array]) -> list[Image]:
     if "source" not in arrays:
         return []
     return [
-        Image(row, document, at, height, width, digest.tobytes())
-        for (_, _, row, document, at, _, height, width), digest in zip(
+        Image(row, document, at, height, width, digest.tobytes(), tokens)
+        for (_, _, row, document, at, tokens, height, width), digest in zip(
             arrays["source"].tolist(), arrays["sha256"]
         )
     ]
