@@ -10,8 +10,8 @@ import (
 
 	"github.com/millrace-data/millrace/internal/checkpoint"
 	"github.com/millrace-data/millrace/internal/fault"
-	"github.com/millrace-data/millrace/internal/planner"
 	"github.com/millrace-data/millrace/internal/planner/change"
+	"github.com/millrace-data/millrace/internal/planner/status"
 )
 
 // changesFlag names the changes that were, or are to be, made to a job.
@@ -88,9 +88,9 @@ func (c *changesCmd) read(ctx context.Context) ([]change.Change, error) {
 }
 
 // changesIn are the changes that a service told of.
-func changesIn(status planner.Status) ([]change.Change, error) {
+func changesIn(s status.Service) ([]change.Change, error) {
 	var texts [][]byte
-	for _, text := range status.Changes {
+	for _, text := range s.Changes {
 		texts = append(texts, []byte(text))
 	}
 	return change.ParseAll(texts)

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace-data/millrace/internal/planner"
+	"github.com/millrace-data/millrace/internal/planner/status"
 )
 
 // TestDigests holds every way to run a job against the reference.
@@ -422,9 +422,9 @@ func TestStatus(t *testing.T) {
 	for {
 		r := millrace(t, "", "status", s.address, "--json")
 		r.expect(t, 0)
-		var status planner.Status
-		decode(t, r.stdout, &status)
-		if status.State == "running" && status.Sources[0].Name == "words" && status.Sources[0].Files == 2 {
+		var said status.Service
+		decode(t, r.stdout, &said)
+		if said.State == "running" && said.Sources[0].Name == "words" && said.Sources[0].Files == 2 {
 			break
 		}
 		if time.Now().After(deadline) {

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace-data/millrace/internal/planner"
+	"github.com/millrace-data/millrace/internal/planner/status"
 	"github.com/millrace-data/millrace/internal/preview"
 )
 
@@ -134,17 +134,17 @@ func TestAbsentFieldsInStatus(t *testing.T) {
 	s := serve(t, dir)
 	deadline := time.Now().Add(20 * time.Second)
 	for {
-		var status planner.Status
-		decode(t, millrace(t, dir, "status", s.address, "--json").stdout, &status)
-		if len(status.Sources) > 0 && len(status.Sources[0].Absent) == 2 {
-			got := status.Sources[0].Absent
+		var said status.Service
+		decode(t, millrace(t, dir, "status", s.address, "--json").stdout, &said)
+		if len(said.Sources) > 0 && len(said.Sources[0].Absent) == 2 {
+			got := said.Sources[0].Absent
 			if got[0].Field != "answer" || got[0].Records*20 != got[0].Of || got[1].Field != "langg" || !got[1].Nowhere() { // several epochs are read ahead
 				t.Errorf("the status has %+v", got)
 			}
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("the status does not count absent fields: %+v", status.Sources)
+			t.Fatalf("the status does not count absent fields: %+v", said.Sources)
 		}
 		time.Sleep(20 * time.Millisecond)
 	}

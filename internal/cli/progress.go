@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/millrace-data/millrace/internal/planner"
 	"github.com/millrace-data/millrace/internal/planner/compile"
 	"github.com/millrace-data/millrace/internal/planner/mix"
+	"github.com/millrace-data/millrace/internal/planner/status"
 	"github.com/millrace-data/millrace/internal/trainer"
 	"github.com/millrace-data/millrace/jobspec"
 )
@@ -29,7 +29,7 @@ type progress struct {
 
 	// The rest is written by step and read by watch.
 	mu        sync.Mutex
-	status    planner.Status // the latest
+	status    status.Service // the latest
 	begin     time.Time      // the first step was asked for
 	last      time.Time      // the last one was there
 	printed   time.Time
@@ -192,7 +192,7 @@ func (p *progress) print(line string) {
 // watch asks for the service's status now and then. It says what the service
 // waits for when no step came for a while, and calls failed when the job has
 // failed for good. stop ends it and waits for it.
-func (p *progress) watch(ctx context.Context, status func(context.Context) (planner.Status, error), failed func()) (stop func()) {
+func (p *progress) watch(ctx context.Context, ask func(context.Context) (status.Service, error), failed func()) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var done sync.WaitGroup
 	done.Go(func() {
@@ -204,7 +204,7 @@ func (p *progress) watch(ctx context.Context, status func(context.Context) (plan
 				return
 			case <-tick.C:
 			}
-			s, err := status(ctx)
+			s, err := ask(ctx)
 			if err != nil {
 				continue // the service is ending, and says why itself
 			}
@@ -218,7 +218,7 @@ func (p *progress) watch(ctx context.Context, status func(context.Context) (plan
 	return func() { cancel(); done.Wait() }
 }
 
-func (p *progress) note(s planner.Status) {
+func (p *progress) note(s status.Service) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.status = s
@@ -226,7 +226,7 @@ func (p *progress) note(s planner.Status) {
 
 // told takes note of a status, and prints what the service waits for if nothing
 // was printed for a while.
-func (p *progress) told(s planner.Status) {
+func (p *progress) told(s status.Service) {
 	p.note(s)
 	p.mu.Lock()
 	defer p.mu.Unlock()

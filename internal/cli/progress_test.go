@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/millrace-data/millrace/internal/fault"
-	"github.com/millrace-data/millrace/internal/planner"
+	"github.com/millrace-data/millrace/internal/planner/status"
 	"github.com/millrace-data/millrace/internal/trainer"
 	"github.com/millrace-data/millrace/jobspec"
 )
@@ -109,14 +109,14 @@ func TestWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, out := progressTo(t, 80)
 		var calls, failed atomic.Int64
-		stop := p.watch(t.Context(), func(context.Context) (planner.Status, error) {
+		stop := p.watch(t.Context(), func(context.Context) (status.Service, error) {
 			switch calls.Add(1) {
 			case 1:
-				return planner.Status{WaitingFor: `source "words" to be indexed`}, nil
+				return status.Service{WaitingFor: `source "words" to be indexed`}, nil
 			case 2:
-				return planner.Status{}, errors.New("not there")
+				return status.Service{}, errors.New("not there")
 			}
-			return planner.Status{Error: "the disk is full", Class: "lost"}, nil
+			return status.Service{Error: "the disk is full", Class: "lost"}, nil
 		}, func() { failed.Add(1) })
 		time.Sleep(10 * watchEvery)
 		stop()
@@ -133,7 +133,7 @@ func TestWatch(t *testing.T) {
 func TestWatchMoving(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, out := progressTo(t, 80)
-		stop := p.watch(t.Context(), func(context.Context) (planner.Status, error) { return planner.Status{WaitingFor: "trainers"}, nil },
+		stop := p.watch(t.Context(), func(context.Context) (status.Service, error) { return status.Service{WaitingFor: "trainers"}, nil },
 			func() { t.Error("a job that runs has failed") })
 		for n := range int64(50) {
 			time.Sleep(100 * time.Millisecond)
@@ -148,15 +148,15 @@ func TestWatchMoving(t *testing.T) {
 
 func TestFailureOf(t *testing.T) {
 	for class, want := range map[string]fault.Class{"user": fault.User, "lost": fault.Lost, "bug": fault.Bug} {
-		err := failureOf(planner.Status{Error: "it is broken", Class: class}, nil)
+		err := failureOf(status.Service{Error: "it is broken", Class: class}, nil)
 		if err == nil || err.Error() != "it is broken" || fault.ClassOf(err) != want {
 			t.Errorf("a failure of class %s is %v of class %v", class, err, fault.ClassOf(err))
 		}
 	}
-	if err := failureOf(planner.Status{State: "running"}, nil); err != nil {
+	if err := failureOf(status.Service{State: "running"}, nil); err != nil {
 		t.Errorf("a job that runs has failed: %v", err)
 	}
-	if err := failureOf(planner.Status{}, errors.New("nobody there")); err != nil {
+	if err := failureOf(status.Service{}, errors.New("nobody there")); err != nil {
 		t.Errorf("nobody to ask is taken for a failure: %v", err)
 	}
 }
@@ -187,12 +187,12 @@ func TestNumbers(t *testing.T) {
 // TestReread: a run says why blocks were read more than once, if any were.
 func TestReread(t *testing.T) {
 	p, out := progressTo(t, 0)
-	p.status.Loaders = []planner.LoaderStatus{{ID: "a", BlocksRead: 9, DiskBytes: 5}}
+	p.status.Loaders = []status.Loader{{ID: "a", BlocksRead: 9, DiskBytes: 5}}
 	p.reread()
 	if out.Len() > 0 {
 		t.Errorf("nothing was read again: %s", out)
 	}
-	p.status.Loaders = []planner.LoaderStatus{
+	p.status.Loaders = []status.Loader{
 		{ID: "a", BlocksRead: 9, Rereads: 2, BudgetBytes: 64 << 20, DiskBudget: 1 << 30},
 		{ID: "b", BlocksRead: 9, Rereads: 3, DiskProblem: "no space left on device"},
 	}

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/millrace-data/millrace/internal/fault"
-	"github.com/millrace-data/millrace/internal/planner"
 	"github.com/millrace-data/millrace/internal/planner/compile"
+	"github.com/millrace-data/millrace/internal/planner/status"
 	"github.com/millrace-data/millrace/internal/service"
 	"github.com/millrace-data/millrace/internal/trainer"
 )
@@ -65,17 +65,17 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger, stderr io.Writer, na
 		if err := c.reachable(ctx, address); err != nil {
 			return err
 		}
-		status := func(ctx context.Context) (planner.Status, error) { return statusOf(ctx, address, c.security()) }
+		ask := func(ctx context.Context) (status.Service, error) { return statusOf(ctx, address, c.security()) }
 		feed, failed := context.WithCancel(ctx)
 		defer failed()
-		defer out.watch(ctx, status, failed)()
+		defer out.watch(ctx, ask, failed)()
 		res, err = trainer.Run(feed, trainer.Options{
 			Address: address, Job: opts.Job, Steps: c.Steps, Token: token, Security: c.security(), Changes: opts.Changes, OnStep: out.step, Stop: stop,
 		})
 		if err != nil {
-			return cmp.Or(failureOf(status(ctx)), err)
+			return cmp.Or(failureOf(ask(ctx)), err)
 		}
-		s, err := status(ctx)
+		s, err := ask(ctx)
 		out.note(s)
 		return err
 	})
@@ -94,7 +94,7 @@ const finishTime = 2 * time.Second
 // failureOf is why a job failed, in the service's own words; nil if it did not,
 // or if nobody is left to ask. What a rank heard of it says which rank, too, but
 // all of them hear the same.
-func failureOf(s planner.Status, err error) error {
+func failureOf(s status.Service, err error) error {
 	if err != nil || s.Error == "" {
 		return nil
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/millrace-data/millrace/internal/fault"
-	"github.com/millrace-data/millrace/internal/planner"
+	"github.com/millrace-data/millrace/internal/planner/status"
 	"github.com/millrace-data/millrace/internal/preview"
 	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/rpc"
@@ -30,7 +30,7 @@ func askStatus(ctx context.Context, address string, sec rpc.Security) (*pb.Statu
 }
 
 // statusOf is askStatus for programs.
-func statusOf(ctx context.Context, address string, sec rpc.Security) (s planner.Status, err error) {
+func statusOf(ctx context.Context, address string, sec rpc.Security) (s status.Service, err error) {
 	reply, err := askStatus(ctx, address, sec)
 	if err != nil {
 		return s, fmt.Errorf("asking the service for its status: %w", err)
@@ -39,7 +39,7 @@ func statusOf(ctx context.Context, address string, sec rpc.Security) (s planner.
 }
 
 // statusAt is statusOf a service that may not be there.
-func statusAt(ctx context.Context, address string, sec rpc.Security) (s planner.Status, err error) {
+func statusAt(ctx context.Context, address string, sec rpc.Security) (s status.Service, err error) {
 	reply, err := askStatus(ctx, address, sec)
 	if err != nil {
 		return s, notThere(address, err)
@@ -72,7 +72,7 @@ type runJSON struct {
 	WaitSec      float64        `json:"wait_sec"`
 	TokenBytes   int            `json:"resume_token_bytes"`
 	Digest       string         `json:"digest"`
-	Status       planner.Status `json:"status"`
+	Status       status.Service `json:"status"`
 }
 
 // finish prints what the run came to, the digest last.

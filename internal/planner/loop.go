@@ -13,6 +13,7 @@ import (
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/planner/control"
 	"github.com/millrace-data/millrace/internal/planner/cut"
+	"github.com/millrace-data/millrace/internal/planner/status"
 	"github.com/millrace-data/millrace/internal/planner/steplog"
 	"github.com/millrace-data/millrace/internal/planner/wire"
 	pb "github.com/millrace-data/millrace/internal/proto"
@@ -52,7 +53,7 @@ type (
 	// deposed says that another planner took this one's place.
 	deposed struct{ error }
 	// looking asks where the job is.
-	looking struct{ seen chan<- Status }
+	looking struct{ seen chan<- status.Service }
 )
 
 func (occurred) input()         {}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/planner/status"
 )
 
 // A strategy, a cost or a policy of a user's own runs in the loop, and may not come
@@ -63,12 +64,12 @@ func (p *Planner) stuck() string {
 }
 
 // currentStatus is the status, or what is known of it while the loop is busy.
-func (p *Planner) currentStatus(ctx context.Context) (s Status, err error) {
+func (p *Planner) currentStatus(ctx context.Context) (s status.Service, err error) {
 	soon, cancel := context.WithTimeout(ctx, slowStatus)
 	defer cancel()
 	s, err = p.look(soon)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		return Status{
+		return status.Service{
 			Job: p.opts.Job.Name, State: "running", UptimeSec: time.Since(p.started).Seconds(), Planned: p.busy.step.Load(), End: -1, WaitingFor: p.stuck(),
 		}, nil
 	}

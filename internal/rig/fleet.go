@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/millrace-data/millrace/internal/planner"
+	"github.com/millrace-data/millrace/internal/planner/status"
 	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/rpc"
 )
@@ -54,7 +54,7 @@ func WriteFleet(dir string) error {
 const statusTime = 250 * time.Millisecond
 
 // Status asks the planner that began to serve last for its status; it fails while there is none.
-func (r *Rig) Status(ctx context.Context) (s planner.Status, err error) {
+func (r *Rig) Status(ctx context.Context) (s status.Service, err error) {
 	_, number, _ := cutRole(r.Leader())
 	conn, err := rpc.Dial(r.addresses[number], rpc.Security{})
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/millrace-data/millrace/internal/fault"
-	"github.com/millrace-data/millrace/internal/planner"
 	"github.com/millrace-data/millrace/internal/planner/change"
+	"github.com/millrace-data/millrace/internal/planner/status"
 	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/reference"
 	"github.com/millrace-data/millrace/internal/rpc"
@@ -402,17 +402,17 @@ func (a *asker) ask(ctx context.Context, n int) {
 }
 
 // statusOf asks a service for its status.
-func statusOf(ctx context.Context, address string) (status planner.Status, err error) {
+func statusOf(ctx context.Context, address string) (s status.Service, err error) {
 	conn, err := rpc.Dial(address, rpc.Security{})
 	if err != nil {
-		return status, err
+		return s, err
 	}
 	defer conn.Close()
 	reply, err := pb.NewPlannerClient(conn).Status(ctx, &pb.StatusRequest{})
 	if err != nil {
-		return status, err
+		return s, err
 	}
-	return status, json.Unmarshal(reply.Json, &status)
+	return s, json.Unmarshal(reply.Json, &s)
 }
 
 // journalOf asks a service for all changes that were made.

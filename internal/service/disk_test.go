@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace-data/millrace/internal/planner"
+	"github.com/millrace-data/millrace/internal/planner/status"
 	"github.com/millrace-data/millrace/internal/service"
 	"github.com/millrace-data/millrace/internal/trainer"
 )
@@ -42,10 +42,10 @@ func TestDisk(t *testing.T) {
 				if _, err := trainer.Run(ctx, trainer.Options{Address: address, Job: opts.Job, Steps: 10}); err != nil {
 					return err
 				}
-				var status planner.Status
+				var page status.Service
 				seen := func() bool {
 					keeps, rereads, problem := false, false, false
-					for _, l := range status.Loaders {
+					for _, l := range page.Loaders {
 						keeps, rereads, problem = keeps || l.DiskBytes > 0, rereads || l.Rereads > 0, problem || l.DiskProblem != ""
 						if limit := opts.Job.Resources.LoaderDisk; l.DiskBytes > uint64(limit) || l.DiskBudget > uint64(limit) {
 							t.Fatalf("%d bytes of %d are on a disk of %d", l.DiskBytes, l.DiskBudget, limit)
@@ -55,15 +55,15 @@ func TestDisk(t *testing.T) {
 				}
 				for begun := time.Now(); !seen(); time.Sleep(100 * time.Millisecond) { // loaders report now and then
 					var err error
-					if status, err = statusOf(ctx, address); err != nil {
+					if page, err = statusOf(ctx, address); err != nil {
 						return err
 					}
 					if time.Since(begun) > patience/2 {
-						return fmt.Errorf("the status is\n%v", status)
+						return fmt.Errorf("the status is\n%v", page)
 					}
 				}
-				if said := strings.Contains(status.String(), "on its local disk: "); said != c.problem {
-					t.Errorf("the status page says that the disk has a problem: %v\n%v", said, status)
+				if said := strings.Contains(page.String(), "on its local disk: "); said != c.problem {
+					t.Errorf("the status page says that the disk has a problem: %v\n%v", said, page)
 				}
 				if left, err := os.ReadDir(scratch); err != nil || len(left) > 0 {
 					t.Errorf("files have names: %v, %v", left, err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace-data/millrace/internal/constructor"
 	"github.com/millrace-data/millrace/internal/planner"
+	"github.com/millrace-data/millrace/internal/planner/status"
 	"github.com/millrace-data/millrace/internal/trainer"
 )
 
@@ -26,7 +27,7 @@ func (m *team) signal(id string, s syscall.Signal) {
 
 // shadowed trains with three loaders and one shadow, all processes, and calls then after each
 // step. Every step has to be that of the reference. It returns the last status.
-func shadowed(t *testing.T, hot bool, then func(m *team, step int64)) (status planner.Status) {
+func shadowed(t *testing.T, hot bool, then func(m *team, step int64)) (s status.Service) {
 	t.Helper()
 	dir, r := writeSources(t), recipes[0]
 	want := solve(t, dir, r)
@@ -62,14 +63,14 @@ func shadowed(t *testing.T, hot bool, then func(m *team, step int64)) (status pl
 	if err != nil || res.Next != r.steps {
 		t.Fatalf("%d steps: %v\n%s", res.Next, err, m.log)
 	}
-	if status, err = statusOf(ctx, m.address); err != nil {
+	if s, err = statusOf(ctx, m.address); err != nil {
 		t.Fatal(err)
 	}
-	return status
+	return s
 }
 
 // seats says who has which place, and who is a shadow.
-func seats(s planner.Status) string {
+func seats(s status.Service) string {
 	text := ""
 	for _, l := range s.Loaders {
 		text += fmt.Sprintf("%s:%d ", l.ID, l.Place)

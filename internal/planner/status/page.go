@@ -1,0 +1,111 @@
+package status
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// String is the page that `millrace status` prints.
+func (s Service) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "job %s: %s for %s\n", s.Job, s.State, (time.Duration(s.UptimeSec) * time.Second).String())
+	if s.Error != "" {
+		fmt.Fprintf(&b, "error (%s): %s\n", s.Class, s.Error)
+	}
+	fmt.Fprintf(&b, "steps: %d planned, %d done by all ranks", s.Planned, s.Acked)
+	if s.End >= 0 {
+		fmt.Fprintf(&b, ", data ends at step %d", s.End)
+	}
+	fmt.Fprintf(&b, "; last plan %.2f %% full, %d samples carried over", 100*s.Fill, s.Carried)
+	if s.Held > 0 {
+		fmt.Fprintf(&b, ", %d outliers wait for others", s.Held)
+	}
+	b.WriteByte('\n')
+	if s.EndReason != "" {
+		fmt.Fprintln(&b, s.EndReason)
+	}
+	fmt.Fprintf(&b, "waiting for: %s\n", s.WaitingFor)
+	for _, l := range s.Loaders {
+		if l.DiskProblem != "" {
+			fmt.Fprintf(&b, "%s keeps nothing more on its local disk: %s\n", l.ID, l.DiskProblem)
+		}
+		if l.Suspect != "" {
+			fmt.Fprintf(&b, "suspect: loader %s at %s: %s; others are asked in its place\n", l.ID, l.Address, l.Suspect)
+		}
+	}
+	for _, c := range s.Constructors {
+		if c.Suspect != "" {
+			fmt.Fprintf(&b, "suspect: constructor %s at %s: %s\n", c.ID, c.Address, c.Suspect)
+		}
+	}
+	if s.Promotions > 0 || s.ReadAgain > 0 {
+		fmt.Fprintf(&b, "loaders lost: %d places taken by shadows, %d blocks read again\n", s.Promotions, s.ReadAgain)
+	}
+	if s.StaleRefused > 0 {
+		fmt.Fprintf(&b, "epoch %d: %d messages refused of planners before it\n", s.Epoch, s.StaleRefused)
+	}
+	if s.Digest != "" {
+		fmt.Fprintf(&b, "digest step=%d %s\n", s.DigestStep, s.Digest)
+	}
+	if s.Calibration != "" {
+		fmt.Fprintf(&b, "cost by step times: %s\n", s.Calibration)
+	}
+	for _, c := range s.Changes[max(len(s.Changes)-5, 0):] {
+		fmt.Fprintf(&b, "change %s\n", c)
+	}
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(w, "\nsource\tshare\tscheduled\ttokens\tsamples\tepoch\tlag\tfiltered\tdropped\tempty\tskipped\t\n")
+	for _, x := range s.Sources {
+		name := x.Name
+		if x.State != "" {
+			name += " (" + x.State + ")"
+		}
+		fmt.Fprintf(w, "%s\t%.4f\t%.4f\t%d\t%d\t%d\t%.0f\t%d\t%d\t%d\t%d\t\n", name, x.Realised, x.Scheduled,
+			x.Tokens, x.Samples, x.Epoch, x.Lag, x.Filtered, x.Dropped, x.Empty, x.Skipped)
+	}
+	w.Flush()
+	for _, x := range s.Sources {
+		for _, a := range x.Absent {
+			fmt.Fprintf(&b, "source %s: %s\n", x.Name, a)
+		}
+	}
+	s.members(w)
+	w.Flush()
+	return b.String()
+}
+
+// members writes the tables of loaders and constructors.
+func (s Service) members(w io.Writer) {
+	fmt.Fprintf(w, "\nloader\tplace\theld MiB\tof MiB\ton disk MiB\tof MiB\tread MiB\tblocks\tread again\t\n")
+	for _, l := range s.Loaders {
+		fmt.Fprintf(w, "%s\t%s\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%d\t%d\t\n", l.ID, l.role(), mib(l.HeldBytes), mib(l.BudgetBytes),
+			mib(l.DiskBytes), mib(l.DiskBudget), mib(l.ReadBytes), l.BlocksRead, l.Rereads)
+	}
+	fmt.Fprintf(w, "\nconstructor\tdp ranks\theld MiB\tof MiB\tdelivered MiB\tbatches\tfetch s\tranks waited s\thedged\t\n")
+	for _, c := range s.Constructors {
+		fmt.Fprintf(w, "%s\t%s\t%.1f\t%.1f\t%.1f\t%d\t%.1f\t%.1f\t%d\t\n", c.ID, c.ranks(), mib(c.HeldBytes), mib(c.BudgetBytes),
+			mib(c.DeliveredBytes), c.Delivered, c.FetchSec, c.WaitSec, c.Hedged)
+	}
+}
+
+// ranks are the DP ranks that it serves, in words.
+func (c *Constructor) ranks() string {
+	if len(c.Buckets) == 0 {
+		return "spare"
+	}
+	return fmt.Sprint(c.Buckets)
+}
+
+// role is a loader's place in words.
+func (l *Loader) role() string {
+	if l.Place < 0 {
+		return "shadow"
+	}
+	return strconv.Itoa(l.Place)
+}
+
+func mib(n uint64) float64 { return float64(n) / (1 << 20) }

@@ -1,0 +1,105 @@
+// Package status describes a running service: as JSON, and as the page that `millrace status`
+// prints.
+//
+// It owns the form of both, which programs rely on. It asks nobody: all that it says is given.
+package status
+
+import (
+	"fmt"
+
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/planner/control"
+	pb "github.com/millrace-data/millrace/internal/proto"
+)
+
+// Service describes a running service. Its JSON form is part of the contract of
+// `millrace status --json`; fields are added, never changed.
+type Service struct {
+	Job          string                 `json:"job"`
+	State        string                 `json:"state"` // starting, running, ended, failed
+	Error        string                 `json:"error,omitempty"`
+	Class        string                 `json:"class,omitempty"` // of the error: user, lost, bug
+	WaitingFor   string                 `json:"waiting_for"`
+	UptimeSec    float64                `json:"uptime_sec"`
+	Joined       bool                   `json:"joined"`                  // a trainer has, so that it is known where the job goes on
+	Epoch        uint64                 `json:"epoch,omitempty"`         // of the planner; none without a log
+	StaleRefused uint64                 `json:"stale_refused,omitempty"` // messages of planners, or to them, that were refused as another planner took their place
+	Generation   uint64                 `json:"generation"`
+	Planned      int64                  `json:"steps_planned"`
+	Acked        int64                  `json:"steps_acked"`
+	End          int64                  `json:"end_step"`             // -1 while unknown
+	EndReason    string                 `json:"end_reason,omitempty"` // why the data ends, if not that it is used up
+	Digest       string                 `json:"digest,omitempty"`
+	DigestStep   int64                  `json:"digest_step"`
+	Fill         float64                `json:"fill"` // tokens in the rows of the last plan / room
+	Carried      int                    `json:"carried_samples"`
+	Held         int                    `json:"held_samples"` // outliers that wait for others of their length
+	Topology     string                 `json:"topology"`
+	Calibration  string                 `json:"calibration,omitempty"` // of the quadratic cost, from reported step times
+	Changes      []string               `json:"changes,omitempty"`     // made so far, and to be made, JSON each
+	Sources      []control.SourceStatus `json:"sources"`
+	Loaders      []Loader               `json:"loaders"`
+	Promotions   int                    `json:"promotions"`        // of shadows that took the place of a loader
+	ReadAgain    int                    `json:"blocks_read_again"` // asked of loaders as those that had them were lost
+	Constructors []Constructor          `json:"constructors"`
+}
+
+// Loader describes one loader.
+type Loader struct {
+	ID          string `json:"id"`
+	Address     string `json:"address"`
+	HeldBytes   uint64 `json:"held_bytes"`
+	BudgetBytes uint64 `json:"budget_bytes"`
+	ReadBytes   uint64 `json:"read_bytes"`
+	BlocksRead  uint64 `json:"blocks_read"`
+	Rereads     uint64 `json:"blocks_reread"`
+	DiskBytes   uint64 `json:"disk_bytes"` // kept on the local disk
+	DiskBudget  uint64 `json:"disk_budget_bytes"`
+	DiskProblem string `json:"disk_problem,omitempty"` // why nothing is written there
+	Suspect     string `json:"suspect,omitempty"`      // why others are asked in its place
+	Place       int    `json:"place"`                  // its share of the reading; -1: it is a shadow
+}
+
+// Constructor describes one constructor.
+type Constructor struct {
+	ID             string   `json:"id"`
+	Address        string   `json:"address"`
+	Buckets        []uint32 `json:"dp_ranks"`
+	HeldBytes      uint64   `json:"held_bytes"`
+	BudgetBytes    uint64   `json:"budget_bytes"`
+	DeliveredBytes uint64   `json:"delivered_bytes"`
+	Delivered      uint64   `json:"delivered_batches"`
+	FetchSec       float64  `json:"fetch_sec"`
+	WaitSec        float64  `json:"wait_sec"`
+	Suspect        string   `json:"suspect,omitempty"` // why its session may be ended
+	Hedged         uint64   `json:"fetches_hedged"`    // another loader was asked, as the first was late
+	HedgesWon      uint64   `json:"hedges_won"`        // another one answered than the loader asked first
+	Moved          uint64   `json:"fetches_moved"`     // asked elsewhere while they were under way, as the planner said so
+}
+
+// Of describes the service of a job, with what its members say of themselves.
+func Of(x control.Snapshot, loader func(control.Session) *pb.LoaderUsage, constructor func(control.Session) *pb.ConstructorUsage) Service {
+	s := Service{
+		Job: x.Job, State: x.State, WaitingFor: x.WaitingFor,
+		Joined: x.Joined, Generation: x.Generation, Planned: x.Planned, Acked: x.Acked, End: x.End, EndReason: x.EndReason,
+		DigestStep: x.DigestStep, Fill: x.Fill, Carried: x.Carried, Held: x.Held, Topology: x.Topology, Calibration: x.Calibration,
+		Changes: x.Changes, Sources: x.Sources, Promotions: x.Promotions, ReadAgain: x.ReadAgain,
+	}
+	if x.Digest != nil {
+		s.Digest = fmt.Sprintf("%x", x.Digest)
+	}
+	if x.Err != nil {
+		s.Error, s.Class = x.Err.Error(), fault.ClassOf(x.Err).String()
+	}
+	for _, l := range x.Loaders {
+		u := loader(l.Session)
+		s.Loaders = append(s.Loaders, Loader{l.Name, l.Address, u.GetHeldBytes(), u.GetBudgetBytes(), u.GetReadBytes(), u.GetBlocksRead(), u.GetBlocksReread(),
+			u.GetDiskBytes(), u.GetDiskBudgetBytes(), u.GetDiskProblem(), l.Suspect, l.Place})
+	}
+	for _, c := range x.Constructors {
+		u := constructor(c.Session)
+		s.Constructors = append(s.Constructors, Constructor{c.Name, c.Address, c.Buckets, u.GetHeldBytes(), u.GetBudgetBytes(),
+			u.GetDeliveredBytes(), u.GetDeliveredBatches(), u.GetFetchSeconds(), u.GetWaitSeconds(), c.Suspect, u.GetHedged(), u.GetHedgesWon(), u.GetMoved()})
+	}
+	return s
+}
