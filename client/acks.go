@@ -2,6 +2,8 @@ package client
 
 import (
 	"context"
+	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/millrace-data/millrace/internal/fault"
@@ -18,6 +20,10 @@ const (
 	// ackDelay is how long a position may wait for the next request for a step, which takes
 	// it along for nothing. A request that itself waits for the position waits that much longer.
 	ackDelay = 2 * time.Millisecond
+
+	// refusedEvery is the time between two words of a rank that is refused, and so cannot go on:
+	// a constructor that hears nothing for 15 s takes it for one that is about to be restarted.
+	refusedEvery = 5 * time.Second
 )
 
 // acks tells the service how far the trainer of a client that reads ahead is, where no
@@ -31,6 +37,7 @@ type acks struct {
 	calls   context.Context // of the calls
 	cancel  context.CancelFunc
 	stopped chan struct{}
+	refused atomic.Pointer[error] // why the rank cannot go on; nil while it can
 }
 
 func (c *Client) startAcks() *acks {
@@ -43,7 +50,7 @@ func (c *Client) startAcks() *acks {
 
 func (a *acks) run(c *Client, told int64) {
 	defer close(a.stopped)
-	for a.open.Err() == nil {
+	for a.open.Err() == nil && a.refused.Load() == nil {
 		select {
 		case <-a.rose:
 		case <-a.open.Done():
@@ -52,6 +59,31 @@ func (a *acks) run(c *Client, told int64) {
 			told = a.send(c, told)
 		}
 	}
+	a.insist(c)
+}
+
+// insist says again and again that a rank that is refused is still there: others wait for it, and
+// hear why.
+func (a *acks) insist(c *Client) {
+	again := time.NewTicker(refusedEvery)
+	defer again.Stop()
+	for a.open.Err() == nil {
+		select {
+		case <-again.C:
+			_ = c.ack(a.calls, c.position.Load()) // it is refused, or lost
+		case <-a.open.Done():
+		}
+	}
+}
+
+// refusal is why a rank cannot go on, if its service has said so.
+func (c *Client) refusal() error {
+	if c.acks != nil {
+		if err := c.acks.refused.Load(); err != nil {
+			return *err
+		}
+	}
+	return nil
 }
 
 // takenAlong waits a moment for a request that takes a position along. The last position is
@@ -76,13 +108,18 @@ func (a *acks) notify() {
 }
 
 // send acknowledges the newest position, again while calls are lost, and returns what the
-// service knows by now. A refusal is left to the next request for a step, which meets it too.
+// service knows by now. That the job was moved without this rank, the trainer's next call says, or
+// the one that waits. Any other refusal is left to the next request for a step, which meets it too.
 func (a *acks) send(c *Client, told int64) int64 {
 	for pauses := (rpc.Backoff{Name: c.opts.Rank.String()}); ; {
 		position, last := c.position.Load(), a.open.Err() != nil
 		err := c.ack(a.calls, position)
 		if err == nil {
 			return position
+		}
+		if rpc.Moved(err) {
+			err = fault.As(fault.User, fmt.Errorf("step %d of %s: %w", position, c.opts.Rank, moved(err)))
+			a.refused.Store(&err)
 		}
 		if fault.ClassOf(err) != fault.Lost || last {
 			return told

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	wire "google.golang.org/grpc/status"
 
 	"github.com/millrace-data/millrace/client"
 	"github.com/millrace-data/millrace/internal/fault"
@@ -35,6 +37,7 @@ type planned struct {
 	asked   []uint64 // steps, by request
 	lose    int      // acknowledgements that are lost before one counts
 	deaf    int      // joins that are lost before one counts
+	moved   bool     // acknowledgements are refused, as the job was moved
 }
 
 // servePlanned serves until the test ends.
@@ -79,8 +82,11 @@ func (p *planned) Ack(_ context.Context, req *pb.AckRequest) (*pb.AckReply, erro
 	if p.lose--; p.lose >= 0 {
 		return nil, rpc.ToStatus(fault.Lostf("the connection broke"))
 	}
-	p.acked = max(p.acked, req.Acked)
 	p.acks = append(p.acks, req.Acked)
+	if p.moved {
+		return nil, wire.Error(codes.OutOfRange, "the job was moved to step 0")
+	}
+	p.acked = max(p.acked, req.Acked)
 	p.changed.Broadcast()
 	return &pb.AckReply{}, nil
 }
@@ -126,6 +132,32 @@ func TestReadAheadOfThePlan(t *testing.T) {
 			t.Errorf("%d ahead: the service knows of %d of %d steps by %v", prefetch, p.acked, steps, p.acks)
 		}
 		p.mu.Unlock()
+	}
+}
+
+// TestMoved: a rank that the job does not take along hears so by the next call, though it has read
+// ahead, or by the one that waits; it says that it is there until it is closed.
+func TestMoved(t *testing.T) {
+	for _, waits := range []bool{true, false} {
+		p := servePlanned(t, &planned{protocol: rpc.Protocol, end: 100, acked: 5, moved: true})
+		if waits {
+			p.acked = 1
+		}
+		c := open(t.Context(), t, p.address, client.Options{Prefetch: 4})
+		var err error
+		steps := 0
+		for ; err == nil && steps < 10; steps++ {
+			if _, err = c.Next(t.Context()); err == nil && !waits {
+				time.Sleep(50 * time.Millisecond)
+			}
+		}
+		_, moved := errors.AsType[*client.MovedError](err)
+		if isUser(t, err, "the job was moved to step 0"); !moved || !waits && steps > 5 {
+			t.Errorf("after %d steps: %v", steps, err)
+		}
+		if _, _, err := c.State(t.Context()); !strings.Contains(err.Error(), "the job was moved to step 0") {
+			t.Errorf("its state: %v", err)
+		}
 	}
 }
 

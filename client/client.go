@@ -253,6 +253,9 @@ func (c *Client) halt() {
 // which is at the same step for all ranks. Calling it acknowledges the batch
 // before. A call that ctx ended may be repeated; any other error stays.
 func (c *Client) Next(ctx context.Context) (*Batch, error) {
+	if c.failed == nil {
+		c.failed = c.refusal()
+	}
 	if c.failed != nil {
 		return nil, c.failed
 	}

@@ -321,6 +321,7 @@ func (c *Client) fetch(ctx context.Context, step int64) (*Batch, error) {
 		if rpc.JoinedSince(err) && c.session.doubtful() {
 			err = fault.As(fault.Lost, err) // the other client may be this one
 		}
+		err = moved(err)
 		if losses++; again(ctx, err) {
 			c.progress.lost("the constructor at "+at.reply.Constructor, err)
 		}

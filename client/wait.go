@@ -3,7 +3,6 @@ package client
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -140,32 +139,37 @@ func (c *Client) source() string {
 }
 
 // within calls do, which waits for what, with a context that ends when nothing has moved for
-// Options.Stall, or Options.Deadline is over. Then its error is a *WaitError.
+// Options.Stall, or Options.Deadline is over; then its error is a *WaitError. It also ends when the
+// service says that the rank cannot go on.
 func (c *Client) within(ctx context.Context, what string, do func(context.Context) error) error {
+	if err := c.refusal(); err != nil {
+		return err
+	}
 	w := &wait{c: c, what: what, begin: time.Now()}
 	w.from = w.begin
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	done := make(chan struct{})
 	var looks sync.WaitGroup
-	looks.Go(func() { w.look(done, cancel) })
+	var ended error
+	looks.Go(func() { ended = w.look(done, cancel) })
 	err := do(ctx)
 	close(done)
 	looks.Wait()
-	if _, late := errors.AsType[*WaitError](context.Cause(ctx)); late && err != nil {
-		return context.Cause(ctx)
+	if err != nil && ended != nil {
+		return ended
 	}
 	return err
 }
 
-// look ends a call with the error of one that is late, until done is closed.
-func (w *wait) look(done <-chan struct{}, end context.CancelCauseFunc) {
+// look ends a call that is late, or of a rank that cannot go on, and says why, until done is closed.
+func (w *wait) look(done <-chan struct{}, end context.CancelFunc) error {
 	ticks := time.NewTicker(lookEvery)
 	defer ticks.Stop()
 	for last := w.begin; ; {
 		select {
 		case <-done:
-			return
+			return nil
 		case <-ticks.C:
 		}
 		now := time.Now()
@@ -173,9 +177,13 @@ func (w *wait) look(done <-chan struct{}, end context.CancelCauseFunc) {
 			w.from = now
 		}
 		last = now
-		if err := w.late(now, now.Sub(w.begin) >= w.c.opts.Deadline); err != nil {
-			end(err)
-			return
+		err := w.c.refusal()
+		if err == nil {
+			err = w.late(now, now.Sub(w.begin) >= w.c.opts.Deadline)
+		}
+		if err != nil {
+			end()
+			return err
 		}
 	}
 }

@@ -72,6 +72,8 @@ func refusal(err error) error {
 		return status.Error(codes.Aborted, err.Error())
 	case errors.Is(err, deliver.ErrJoinedSince):
 		return status.Error(codes.AlreadyExists, err.Error())
+	case errors.Is(err, deliver.ErrMoved):
+		return status.Error(codes.OutOfRange, err.Error())
 	}
 	return rpc.ToStatus(err)
 }

@@ -3362,6 +3362,7 @@ type ConstructorUsage struct {
 	HedgesWon        uint64                 `protobuf:"varint,21,opt,name=hedges_won,json=hedgesWon,proto3" json:"hedges_won,omitempty"`          // fetches that another one answered than the loader asked first
 	Moved            uint64                 `protobuf:"varint,22,opt,name=moved,proto3" json:"moved,omitempty"`                                   // fetches that were asked elsewhere as the planner said so
 	StaleRefused     uint64                 `protobuf:"varint,23,opt,name=stale_refused,json=staleRefused,proto3" json:"stale_refused,omitempty"` // messages of planners of lower epochs that were refused
+	Refused          string                 `protobuf:"bytes,24,opt,name=refused,proto3" json:"refused,omitempty"`                                // a rank that does not go along where the job was moved, and waits: which, and why
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -3492,6 +3493,13 @@ func (x *ConstructorUsage) GetStaleRefused() uint64 {
 		return x.StaleRefused
 	}
 	return 0
+}
+
+func (x *ConstructorUsage) GetRefused() string {
+	if x != nil {
+		return x.Refused
+	}
+	return ""
 }
 
 type ConstructorOrder struct {
@@ -6743,7 +6751,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x06bucket\x18\x02 \x01(\rR\x06bucket\x12\x12\n" +
 	"\x04step\x18\x03 \x01(\x04R\x04step\x12\x18\n" +
 	"\aslowest\x18\x04 \x01(\tR\aslowest\x12\x14\n" +
-	"\x05waits\x18\b \x01(\bR\x05waits\"\x87\x04\n" +
+	"\x05waits\x18\b \x01(\bR\x05waits\"\xa1\x04\n" +
 	"\x10ConstructorUsage\x12\x1d\n" +
 	"\n" +
 	"held_bytes\x18\x01 \x01(\x04R\theldBytes\x12!\n" +
@@ -6762,7 +6770,8 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\n" +
 	"hedges_won\x18\x15 \x01(\x04R\thedgesWon\x12\x14\n" +
 	"\x05moved\x18\x16 \x01(\x04R\x05moved\x12#\n" +
-	"\rstale_refused\x18\x17 \x01(\x04R\fstaleRefused\"\xb1\x04\n" +
+	"\rstale_refused\x18\x17 \x01(\x04R\fstaleRefused\x12\x18\n" +
+	"\arefused\x18\x18 \x01(\tR\arefused\"\xb1\x04\n" +
 	"\x10ConstructorOrder\x12/\n" +
 	"\x03job\x18\x01 \x01(\v2\x1b.millrace.v1.ConstructorJobH\x00R\x03job\x126\n" +
 	"\tplacement\x18\x02 \x01(\v2\x16.millrace.v1.PlacementH\x00R\tplacement\x120\n" +

@@ -93,6 +93,10 @@ func JoinAgain(err error) bool { return codeOf(err) == codes.Aborted }
 // since.
 func JoinedSince(err error) bool { return codeOf(err) == codes.AlreadyExists }
 
+// Moved says whether a constructor refused a request because the job was moved, and the rank is not
+// one of those that go along.
+func Moved(err error) bool { return codeOf(err) == codes.OutOfRange }
+
 // ToFailure puts an error on a session's stream. source is its index in the job
 // spec, -1 if no one source is to blame.
 func ToFailure(err error, source int) *pb.Failure {

@@ -45,6 +45,7 @@ type Result struct {
 	Steps    int64         // checked; those that were delivered again count again
 	Restarts int           // of roles, after they were killed or lost their planner
 	Resumes  int           // of all ranks together
+	Confused int           // of them, those that the service asked for, as some rank of the life before went on
 	Took     time.Duration // of the clock of the run
 	Counts   Counts
 }
@@ -108,7 +109,7 @@ func Run(ctx context.Context, opts Options) (*Result, error) {
 	begin := time.Now()
 	err = w.run(ctx)
 	res := &Result{
-		Recipe: w.recipe.name, Steps: w.team.checked, Restarts: w.restarts, Resumes: w.team.resumes,
+		Recipe: w.recipe.name, Steps: w.team.checked, Restarts: w.restarts, Resumes: w.team.resumes, Confused: w.team.confusions,
 		Took: time.Since(begin), Counts: w.network.Counts(),
 	}
 	if err != nil {

@@ -54,6 +54,7 @@ func TestSeeds(t *testing.T) {
 					total.Steps += res.Steps
 					total.Restarts += res.Restarts
 					total.Resumes += res.Resumes
+					total.Confused += res.Confused
 					total.Took += res.Took
 					total.Counts.Add(res.Counts)
 					mu.Unlock()
@@ -62,8 +63,8 @@ func TestSeeds(t *testing.T) {
 		}
 	})
 	took := time.Since(begin)
-	t.Logf("%d runs in %.1f s, %d steps, %.0f steps a second; %v of virtual time, %d roles restarted, %d jobs resumed; %+v",
-		n, took.Seconds(), total.Steps, float64(total.Steps)/took.Seconds(), total.Took.Round(time.Second), total.Restarts, total.Resumes, total.Counts)
+	t.Logf("%d runs in %.1f s, %d steps, %.0f steps a second; %v of virtual time, %d roles restarted, %d jobs resumed, %d of them as the service asked for it; %+v",
+		n, took.Seconds(), total.Steps, float64(total.Steps)/took.Seconds(), total.Took.Round(time.Second), total.Restarts, total.Resumes, total.Confused, total.Counts)
 }
 
 // run runs one seed in a bubble.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"time"
 
@@ -29,19 +30,21 @@ type team struct {
 	ghosts    sync.WaitGroup
 	nearEnd   chan struct{} // closed when most steps are checked
 
-	mu        sync.Mutex // guards the fields below, never held while waiting
-	lives     int
-	end       context.CancelFunc // of this life
-	restarted bool               // this life was ended
-	slots     map[int64]*slot
-	at        []int64 // step that each rank waits for
-	first     int64   // step that this life began with
-	saved     int64   // step of token
-	token     []byte
-	older     []checkpoint // saved before it
-	far       int64        // steps that were checked, at most
-	checked   int64
-	resumes   int
+	mu         sync.Mutex // guards the fields below, never held while waiting
+	lives      int
+	end        context.CancelFunc // of this life
+	restarted  bool               // this life was ended
+	slots      map[int64]*slot
+	at         []int64 // step that each rank waits for
+	first      int64   // step that this life began with
+	saved      int64   // step of token
+	token      []byte
+	older      []checkpoint // saved before it
+	far        int64        // steps that were checked, at most
+	checked    int64
+	resumes    int
+	haunted    int // ranks that lived on when they were to be killed
+	confusions int
 }
 
 // checkpoint is a state that was saved.
@@ -93,11 +96,29 @@ func (t *team) train(ctx context.Context) error {
 			t.resumes++
 		}
 		t.mu.Unlock()
-		if ctx.Err() == nil && !again {
+		if ctx.Err() == nil && !again && !t.confused(err) {
 			return err
 		}
 	}
 	return nil
+}
+
+// confused says whether the service asks for all ranks to begin again from their checkpoint, which
+// it may where a process of a life before goes on: it cannot always tell them apart.
+func (t *team) confused(err error) bool {
+	_, moved := errors.AsType[*client.MovedError](err)
+	if late, ok := errors.AsType[*client.WaitError](err); ok {
+		moved = strings.Contains(late.Error(), "which is refused: the job was moved")
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !moved || t.haunted == 0 || t.lead == 0 {
+		return false
+	}
+	t.w.log("team").Info("all ranks begin again", "err", err)
+	t.resumes++
+	t.confusions++
+	return true
 }
 
 // restart kills all ranks. Those that have no token are let be, unless afresh: the
@@ -163,6 +184,9 @@ func (t *team) rank(run, ctx context.Context, life, i int, first int64, token []
 	if err == nil {
 		err = t.steps(ctx, c, i, rng, first)
 		if err != nil && ctx.Err() != nil && t.lingers(host) {
+			t.mu.Lock()
+			t.haunted++
+			t.mu.Unlock()
 			t.ghosts.Go(func() { t.haunt(run, c, rng) })
 		} else {
 			c.Close()

@@ -12,7 +12,7 @@ import pytest
 from conftest import check_batch, take
 
 import millrace
-from millrace import attention, messages, rpc
+from millrace import acks, attention, messages, rpc
 
 PREFETCH = pytest.mark.parametrize("prefetch", [0, 2])
 LOST = [
@@ -289,6 +289,24 @@ def test_a_refused_ack_is_not_repeated(serve, open_loader):
     loader.close()
     positions = [request.acked for request in service.requests("Ack")]
     assert positions == sorted(set(positions)) and service.acked == 3
+
+
+def test_a_rank_that_is_left_behind_hears_so_at_once(serve, open_loader, monkeypatch):
+    monkeypatch.setattr(acks, "INSIST", 0.1)
+    service = serve()
+    moved = fake.Fault(grpc.StatusCode.OUT_OF_RANGE, "the job was moved to step 0")
+    service.faults = [("Ack", None, moved)] * 100
+    loader = open_loader(service, prefetch=8)
+    with pytest.raises(millrace.MovedError, match="moved to step 0"):
+        for step in range(8):  # all of them are there
+            check_steps(service, loader, [step])
+            time.sleep(0.05)
+    before = service.count("Ack")
+    until = time.monotonic() + 10
+    while service.count("Ack") < before + 2:  # others hear who they wait for
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    loader.close()
 
 
 @pytest.mark.parametrize(("theirs", "side"), [(0, "service"), (1, "service"), (4, "client")])

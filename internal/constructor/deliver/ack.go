@@ -66,7 +66,7 @@ func (s *Steps) ack(c Caller) {
 	if c.Acked <= from {
 		return
 	}
-	s.acked[c.Rank], s.advanced[c.Rank] = c.Acked, s.entered
+	s.acked[c.Rank], s.advanced[c.Rank], s.stood[c.Rank] = c.Acked, s.entered, c.Acked
 	if b := s.buckets[c.Rank.DP]; b.positions.move(from, c.Acked) {
 		s.report(c.Rank.DP, b)
 	}

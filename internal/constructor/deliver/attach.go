@@ -84,7 +84,7 @@ func (s *Steps) meet(r *pb.Restart) {
 		return
 	}
 	s.joins, s.entered = map[Rank]uint64{}, s.greeted
-	s.asked, s.acked = nil, nil
+	s.asked, s.acked, s.stood = nil, nil, map[Rank]uint64{}
 }
 
 // settle begins again if a session goes on without a Restart: its planner has begun again, and
@@ -142,6 +142,8 @@ func (s *Steps) dropBuckets() {
 			delete(s.asked, r)
 			delete(s.advanced, r)
 			delete(s.adopted, r)
+			delete(s.stood, r)
+			delete(s.refused, r)
 			delete(s.joins, r)
 		}
 		delete(s.buckets, dp)

@@ -96,14 +96,22 @@ func (s *Steps) blockedOn(r Rank, step uint64, now time.Time) *pb.Waiting {
 		if before, c := s.builtBefore(step); c != nil {
 			return c.blockedOn(fmt.Sprintf("it is planned, and step %d comes before it: ", before), now)
 		}
-		return &pb.Waiting{Ranks: true, Reason: fmt.Sprintf("it is planned, but %d of %d bytes of this constructor's buffer are held by steps that ranks have not finished: %s",
-			s.held, s.budget, s.behind(r))}
+		return s.forRanks(fmt.Sprintf("it is planned, but %d of %d bytes of this constructor's buffer are held by steps that ranks have not finished: ", s.held, s.budget), s.behind(r), now)
 	}
 	const unplanned = "the planner has not planned it; "
 	if who := s.behind(r); who != "" {
-		return &pb.Waiting{Ranks: true, Reason: unplanned + who}
+		return s.forRanks(unplanned, who, now)
 	}
 	return s.unplanned(unplanned+"no rank of this constructor is further behind", now)
+}
+
+// forRanks says that a rank here is waited for. Nothing comes of it if that is one that is refused.
+// The lock is held.
+func (s *Steps) forRanks(prefix, behind string, now time.Time) *pb.Waiting {
+	if q, since, ok := s.outcast(now); ok {
+		return awaited{moved: since}.wire(prefix+s.outcastText(q), now)
+	}
+	return &pb.Waiting{Ranks: true, Reason: prefix + behind}
 }
 
 // blockedOn says what holds up a step that is being built.

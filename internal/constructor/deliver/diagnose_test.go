@@ -65,6 +65,44 @@ func TestWhoIsWaitedFor(t *testing.T) {
 	})
 }
 
+// TestRefusedRankIsNamed: whoever waits for a rank that is refused, and is there, hears which and
+// why, and that nothing comes of it; so does the planner. Once it has said nothing for a while it is one that is being
+// started again.
+func TestRefusedRankIsNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := twoRanks(1000)
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		for _, r := range []Rank{rank0, rank1} {
+			answer(s, ended, ask{rank: r, generation: 1})
+		}
+		ack(t, s, rank1, 3)
+		s.Restart(&pb.Restart{Generation: 2, NextStep: 0, Moved: &pb.Moved{By: rank0.wire()}})
+		if w := s.Waits(rank0, 1); !w.Ranks || s.Usage().Refused != "" {
+			t.Errorf("before it asks: %v", w)
+		}
+		for range 5 {
+			if err := s.Ack(Caller{Rank: rank1, Generation: 1, Acked: 4}); !errors.Is(err, ErrMoved) || fault.ClassOf(err) != fault.User {
+				t.Fatal(err)
+			}
+			time.Sleep(refusedTime)
+			w := s.Waits(rank0, 1)
+			if w.Ranks || w.IdleMs == 0 || !strings.Contains(w.Reason, "rank dp=1 cp=0 pp=0 tp=0, which is refused: the job was moved to step 0") || s.Usage().Refused == "" {
+				t.Errorf("while it asks: %v", w)
+			}
+		}
+		time.Sleep(time.Millisecond)
+		if w := s.Waits(rank0, 1); !w.Ranks || s.Usage().Refused != "" {
+			t.Errorf("since it does not ask: %v", w)
+		}
+		s.Ack(Caller{Rank: rank1, Generation: 1, Acked: 4})
+		s.Admit(&pb.Admit{Join: 9, Rank: rank1.wire()})
+		if w := s.Waits(rank0, 1); !w.Ranks || s.Usage().Refused != "" {
+			t.Errorf("since it joined again: %v", w)
+		}
+	})
+}
+
 // TestUnknownJoin: a rank that joined another life of the service joins again first; what
 // it says it is done with does not count here.
 func TestUnknownJoin(t *testing.T) {

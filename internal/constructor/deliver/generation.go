@@ -2,7 +2,9 @@ package deliver
 
 import (
 	"fmt"
+	"time"
 
+	"github.com/millrace-data/millrace/internal/fault"
 	pb "github.com/millrace-data/millrace/internal/proto"
 )
 
@@ -64,13 +66,49 @@ func (s *Steps) takeAlong(acked, advanced map[Rank]uint64) {
 // adopt takes a rank of an earlier generation into this one if it stands where
 // this one began, or is one of those that go on: of ranks that are restarted
 // together, the first may join, and be given batches, before another one's join
-// moves the job. The lock is held.
+// moves the job. A request that was made before the rank was further says nothing of
+// where it stands. The lock is held.
 func (s *Steps) adopt(c Caller) bool {
-	if c.Acked == s.origin && !s.strict {
+	if c.Acked == s.origin && s.stood[c.Rank] <= s.origin && !s.strict {
 		s.adopted[c.Rank] = entry{c.Generation, c.Acked}
 	}
 	e, ok := s.adopted[c.Rank]
 	return ok && e.generation == c.Generation
+}
+
+// refused is a rank that the job does not take along, while its process is there: the others wait
+// for it until it is started again.
+type refused struct{ since, heard time.Time }
+
+// refusedTime is how long a rank that is refused counts as there: it says every few seconds that it
+// is. One that ended is about to be started again.
+const refusedTime = 15 * time.Second
+
+// refuse notes that a rank is refused, and says why. The lock is held.
+func (s *Steps) refuse(c Caller) error {
+	now := time.Now()
+	r, known := s.refused[c.Rank]
+	if r.heard = now; !known {
+		r.since = now
+	}
+	s.refused[c.Rank] = r
+	return fault.As(fault.User, fmt.Errorf("%w to step %d since %s joined, by %s", ErrMoved, s.moved.GetTo(), c.Rank, movedBy(s.moved)))
+}
+
+// outcast is the first rank that is refused and still there; ok is false if there is none. The lock
+// is held.
+func (s *Steps) outcast(now time.Time) (first Rank, since time.Time, ok bool) {
+	for q, r := range s.refused {
+		if now.Sub(r.heard) <= refusedTime && (!ok || r.since.Before(since)) {
+			first, since, ok = q, r.since, true
+		}
+	}
+	return first, since, ok
+}
+
+// outcastText says what has to be done about a rank that is refused.
+func (s *Steps) outcastText(r Rank) string {
+	return fmt.Sprintf("%s, which is refused: the job was moved to step %d since it joined, by %s", r, s.moved.GetTo(), movedBy(s.moved))
 }
 
 // movedBy says who or what moved the job, and what its ranks can do.

@@ -94,6 +94,9 @@ var ErrJoinAgain = errors.New("it has to join again")
 // own, with a join whose answer was lost.
 var ErrJoinedSince = errors.New("another client joined")
 
+// ErrMoved is part of the error of a rank that the job does not take along to where it was moved.
+var ErrMoved = errors.New("the job was moved")
+
 // check refuses what can never be answered. The lock is held.
 func (s *Steps) check(c Caller, step uint64) error {
 	_, ok := s.acked[c.Rank]
@@ -109,7 +112,7 @@ func (s *Steps) check(c Caller, step uint64) error {
 	case c.Join != 0 && c.Join < s.joins[c.Rank]:
 		return fault.As(fault.User, fmt.Errorf("%w as %s after this one: a rank has one client at a time", ErrJoinedSince, c.Rank))
 	case c.Generation < s.generation && !s.adopt(c):
-		return fault.Userf("the job was moved to step %d since %s joined, by %s", s.moved.GetTo(), c.Rank, movedBy(s.moved))
+		return s.refuse(c)
 	case step < s.base:
 		return fault.Userf("%s asks for step %d, but all ranks said they were done with the steps before %d; resume from a token to go back",
 			c.Rank, step, s.base)

@@ -83,6 +83,8 @@ type Steps struct {
 	advanced   map[Rank]uint64    // what that was when a rank's acknowledgement last rose, in this generation
 	asked      map[Rank]entry     // ranks that asked in this generation, since they joined last
 	adopted    map[Rank]entry     // ranks of an earlier generation that go on in this one
+	stood      map[Rank]uint64    // how far ranks said that they are since they joined last, in whatever generation
+	refused    map[Rank]refused   // ranks of an earlier generation that do not, and still ask
 	waiting    map[Rank]*waiting
 	counts     pb.ConstructorUsage
 
@@ -96,7 +98,7 @@ type Steps struct {
 
 // New returns the state of a constructor without a job.
 func New() *Steps {
-	return &Steps{changed: make(chan struct{}, 1), waiting: map[Rank]*waiting{}, alone: awaited{what: "it has not heard from one yet", moved: time.Now()}}
+	return &Steps{changed: make(chan struct{}, 1), waiting: map[Rank]*waiting{}, stood: map[Rank]uint64{}, alone: awaited{what: "it has not heard from one yet", moved: time.Now()}}
 }
 
 // update runs f under the lock and wakes all who wait.
@@ -139,7 +141,7 @@ func (s *Steps) clear(r *pb.Restart) {
 	s.base, s.from, s.next = next, next, next
 	s.plans, s.ready, s.building, s.held = map[uint64]*claim{}, map[uint64]*Step{}, map[uint64]*claim{}, 0
 	s.rows, s.untold = map[uint64][]*pb.Assembled{}, nil
-	s.adopted = s.adoptable(r)
+	s.adopted, s.refused = s.adoptable(r), map[Rank]refused{}
 	acked, advanced := s.acked, s.advanced
 	s.acked, s.asked, s.advanced = map[Rank]uint64{}, map[Rank]entry{}, map[Rank]uint64{}
 	s.buckets, s.risen = map[uint32]*bucket{}, nil
@@ -381,6 +383,8 @@ func (s *Steps) Admit(a *pb.Admit) *pb.Admitted {
 	if !a.OnlyAsks {
 		s.joins[r] = a.Join
 		delete(s.asked, r)
+		delete(s.stood, r)
+		delete(s.refused, r)
 	}
 	return &pb.Admitted{Join: a.Join, Generation: s.generation, Acked: s.acked[r], Advanced: s.advanced[r]}
 }

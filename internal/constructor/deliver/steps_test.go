@@ -95,13 +95,16 @@ func TestAdopted(t *testing.T) {
 		acked   uint64
 		again   bool
 		restart *pb.Restart
+		stale   bool // what comes next was sent before the rank was further
 		want    string
 	}{
-		"stood there":     {acked: 5, restart: &pb.Restart{Generation: 2, NextStep: 5}, want: "waited"},
-		"was further":     {acked: 6, restart: &pb.Restart{Generation: 2, NextStep: 5}, want: "was moved to step"},
-		"was behind":      {acked: 4, restart: &pb.Restart{Generation: 2, NextStep: 5}, want: "was moved to step"},
-		"joined again":    {acked: 5, again: true, restart: &pb.Restart{Generation: 2, NextStep: 5}, want: "was moved to step"},
-		"on another mesh": {acked: 5, restart: &pb.Restart{Generation: 2, NextStep: 5, Remeshed: true}, want: "was moved to step"},
+		"stood there": {acked: 5, restart: &pb.Restart{Generation: 2, NextStep: 5}, want: "waited"},
+		"was further": {acked: 6, restart: &pb.Restart{Generation: 2, NextStep: 5}, want: "was moved to step"},
+		"was further, and a request from before comes again": {acked: 6, restart: &pb.Restart{Generation: 2, NextStep: 5}, stale: true, want: "was moved to step"},
+		"stood there, and the same":                          {acked: 5, restart: &pb.Restart{Generation: 2, NextStep: 5}, stale: true, want: "waited"},
+		"was behind":                                         {acked: 4, restart: &pb.Restart{Generation: 2, NextStep: 5}, want: "was moved to step"},
+		"joined again":                                       {acked: 5, again: true, restart: &pb.Restart{Generation: 2, NextStep: 5}, want: "was moved to step"},
+		"on another mesh":                                    {acked: 5, restart: &pb.Restart{Generation: 2, NextStep: 5, Remeshed: true}, want: "was moved to step"},
 	} {
 		s := twoRanks(100)
 		answer(s, ended, ask{rank: rank0, generation: 1, step: 6, acked: test.acked})
@@ -109,6 +112,12 @@ func TestAdopted(t *testing.T) {
 			s.Admit(&pb.Admit{Join: 9, Rank: rank0.wire()})
 		}
 		s.Restart(test.restart)
+		if test.stale {
+			_, err := answer(s, ended, ask{rank: rank0, generation: 1, step: 7, acked: 5})
+			if !strings.Contains(err.Error(), test.want) {
+				t.Errorf("%s: got %v, want %q", name, err, test.want)
+			}
+		}
 		_, err := answer(s, ended, ask{rank: rank0, generation: 1, step: 8, acked: 7})
 		if err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: got %v, want %q", name, err, test.want)

@@ -29,8 +29,16 @@ func (s *Steps) Usage() *pb.ConstructorUsage {
 		HeldBytes: uint64(max(s.held, 0)), BudgetBytes: uint64(s.budget),
 		DeliveredBytes: s.counts.DeliveredBytes, DeliveredBatches: s.counts.DeliveredBatches,
 		FetchSeconds: s.counts.FetchSeconds, WaitSeconds: s.counts.WaitSeconds,
-		Generation: s.generation, Absent: uint32(len(s.acked) - len(s.asked)), AbsentRanks: s.absent(), Slowest: s.slowestOfAll(),
+		Generation: s.generation, Absent: uint32(len(s.acked) - len(s.asked)), AbsentRanks: s.absent(), Slowest: s.slowestOfAll(), Refused: s.refusedText(),
 	}
+}
+
+// refusedText names a rank that is refused and still there; "" if there is none. The lock is held.
+func (s *Steps) refusedText() string {
+	if q, _, ok := s.outcast(time.Now()); ok {
+		return s.outcastText(q)
+	}
+	return ""
 }
 
 // slowestOfAll says how far each bucket is. The lock is held.

@@ -157,6 +157,17 @@ func (c *Core) absent() (a absentees) {
 	return a
 }
 
+// refused names a rank that constructors refuse, as the job was moved, and that is still there: no
+// step is done without it.
+func (c *Core) refused() string {
+	for _, m := range c.members.constructors {
+		if m != nil && m.lag.Generation == c.job.generation && m.lag.Refused != "" {
+			return m.lag.Refused
+		}
+	}
+	return ""
+}
+
 // absence is the time during which some ranks were there and others were not.
 type absence struct {
 	begun, noted bool

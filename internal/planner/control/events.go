@@ -179,6 +179,7 @@ type Lag struct {
 	Absent      int    // ranks that have not asked for a batch since they joined
 	AbsentRanks []Rank // the first of them
 	Slowest     []Acked
+	Refused     string // a rank that it refuses as the job was moved, and that is still there
 }
 
 // Admitted answers Admit: how far the rank was before it joined again.

@@ -120,6 +120,9 @@ func (c *Core) Holdup() (text string, ranks bool) {
 	if c.starved() {
 		return c.unread(), false
 	}
+	if who := c.refused(); who != "" {
+		return who, false
+	}
 	if step, rows := c.plan.Missing(); step < c.plan.Planned() {
 		return fmt.Sprintf("%d rows of step %d to be assembled", rows, step), false
 	}

@@ -105,7 +105,7 @@ func ConstructorEvent(from control.Session, report *pb.ConstructorReport) contro
 		return ackedEvent(r.Acked)
 	case *pb.ConstructorReport_Usage:
 		u := r.Usage
-		lag := control.Lag{Session: from, Generation: u.Generation, Absent: int(u.Absent)}
+		lag := control.Lag{Session: from, Generation: u.Generation, Absent: int(u.Absent), Refused: u.Refused}
 		for _, x := range u.AbsentRanks {
 			lag.AbsentRanks = append(lag.AbsentRanks, Rank(x))
 		}

@@ -13,7 +13,15 @@ the adapter to PyTorch's DataLoader.
 from millrace.change import change, state_at
 from millrace.connect import connect
 from millrace.coordinates import coordinates_from_mesh, from_megatron
-from millrace.errors import BugError, Error, LostError, TopologyChanged, UserError, WaitError
+from millrace.errors import (
+    BugError,
+    Error,
+    LostError,
+    MovedError,
+    TopologyChanged,
+    UserError,
+    WaitError,
+)
 from millrace.lineage import Row, Segment
 from millrace.loader import Loader, Stats
 from millrace.peek import Peek, peek
@@ -25,6 +33,7 @@ __all__ = [
     "Error",
     "Loader",
     "LostError",
+    "MovedError",
     "Peek",
     "Row",
     "Segment",

@@ -7,10 +7,11 @@ its own then. One that is lost is sent again; one that a newer one overtakes is 
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 
-from millrace.errors import Error, LostError
+from millrace.errors import Error, LostError, MovedError
 from millrace.session import Session
 
 # Seconds before a lost call is made again.
@@ -18,6 +19,10 @@ AGAIN = 0.2
 
 # Seconds that a position waits for the next request, which takes it along for nothing.
 DELAY = 0.002
+
+# Seconds between two words of a rank that the job did not take along when it was moved: a
+# constructor that hears nothing for 15 s takes it for one that is about to be restarted.
+INSIST = 5.0
 
 # Seconds after which an idle thread looks whether its session was closed by the garbage
 # collector, which wakes nobody.
@@ -33,6 +38,7 @@ class Acks:
         self._closing = False
         self._flushing = False
         self._refused = 0  # a position that the service would not take
+        self.moved: MovedError | None = None  # why the rank cannot go on
         self._thread = threading.Thread(target=self._run, name="millrace-acks", daemon=True)
         self._thread.start()
 
@@ -80,10 +86,27 @@ class Acks:
                 if last:
                     return
                 self._sleep()
+            except MovedError as error:
+                self.moved, self._refused = error, position
+                self._insist()
+                return
             except Error:  # the next request for a step is refused as well, and says why
                 self._refused = position
             with self._change:
                 self._change.notify_all()
+
+    def _insist(self) -> None:
+        """Says again and again that the rank is there: others wait for it, and hear why."""
+        with self._change:
+            self._change.notify_all()
+        due = time.monotonic() + INSIST
+        while not self._closing and not self._session.closed:
+            with self._change:
+                self._change.wait(IDLE)
+            if time.monotonic() >= due and not self._closing and not self._session.closed:
+                due += INSIST
+                with contextlib.suppress(Error):
+                    self._session.acknowledge(self._session.acked)
 
     def _wait(self) -> bool:
         """Waits for a position to send; False when there will be none."""

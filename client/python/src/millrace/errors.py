@@ -21,6 +21,14 @@ class UserError(Error):
     """The spec, the data or a call is wrong; the message says what to change."""
 
 
+class MovedError(UserError):
+    """The job was moved to another step, without this rank: restart all from one checkpoint.
+
+    The text says who moved it. It is raised as soon as the service says so, whatever was
+    prefetched.
+    """
+
+
 class LostError(Error):
     """A machine, process or network went away, and stayed away for ``timeout``.
 

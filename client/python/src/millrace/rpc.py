@@ -17,7 +17,7 @@ import grpc
 
 from millrace.access import Access, Channel
 from millrace.config import TLS
-from millrace.errors import BugError, Error, LostError, UserError, WaitError, with_code
+from millrace.errors import BugError, Error, LostError, MovedError, UserError, WaitError, with_code
 
 T = TypeVar("T")
 
@@ -129,6 +129,8 @@ def classify(error: Any, what: str) -> Error:
         kind: type[Error] = UserError  # it would be as large the next time
     elif code in LOST or (code == "INTERNAL" and "RST_STREAM" in details):
         kind = LostError
+    elif code == "OUT_OF_RANGE":
+        kind = MovedError
     else:
         kind = UserError if code in USER else BugError
     return with_code(kind(f"{what}: {details} ({code})"), code)

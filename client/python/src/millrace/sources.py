@@ -62,7 +62,8 @@ class Prefetcher:
     """A thread that keeps up to ``depth`` steps ready.
 
     It never gives up on a lost service: only the trainer's own wait is limited.
-    Any other error is kept, and raised once the steps before it are used up.
+    Any other error is kept, and raised once the steps before it are used up; that the job was
+    moved without this rank is raised at once.
     """
 
     def __init__(self, session: Session, step: int | None, depth: int) -> None:
@@ -82,7 +83,11 @@ class Prefetcher:
         log_at = began + session.WAIT_LOG_AFTER
         wait = self._session.wait(self._what(), until)
         with self._change:
+            if self._acks.moved is not None:
+                raise self._acks.moved
             while not self._ready:
+                if self._acks.moved is not None:
+                    raise self._acks.moved
                 if self._error is not None:
                     raise self._error
                 now = time.monotonic()
