@@ -29,7 +29,7 @@ func BenchmarkAppend(b *testing.B) {
 			for b.Loop() {
 				start := time.Now()
 				var with []byte
-				if log.FrameDue(step) {
+				if checkpoint.Begins(log) || step%256 == 0 {
 					with = frame
 				}
 				if err := log.Append(step, record, with); err != nil {
@@ -52,7 +52,7 @@ func BenchmarkReplay(b *testing.B) {
 	log := open(b, "log", checkpoint.Options{FS: fs})
 	for step := range int64(2000) {
 		var frame []byte
-		if log.FrameDue(step) {
+		if checkpoint.Begins(log) || step%256 == 0 {
 			frame = noise(64<<10, -step)
 		}
 		if err := log.Append(step, noise(1536, step), frame); err != nil {

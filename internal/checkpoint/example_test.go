@@ -13,7 +13,7 @@ import (
 // records from there on.
 func Example() {
 	disk := vfs.NewMem() // leave Options.FS out for the real one
-	opts := checkpoint.Options{Identity: [32]byte{1}, KeyFrameEvery: 4, FS: disk}
+	opts := checkpoint.Options{Identity: [32]byte{1}, FS: disk}
 
 	log, err := checkpoint.Open("state/log", opts)
 	if err != nil {
@@ -22,7 +22,7 @@ func Example() {
 	}
 	for step := range int64(7) {
 		var frame []byte
-		if log.FrameDue(step) {
+		if step%4 == 0 {
 			frame = fmt.Appendf(nil, "position before step %d", step)
 		}
 		if err := log.Append(step, fmt.Appendf(nil, "inputs of step %d", step), frame); err != nil {

@@ -142,7 +142,7 @@ func wantAcked(t *testing.T, when string, fs vfs.FS, acked int64) {
 func TestCrash(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
 	mem := vfs.NewCrashableMem()
-	log := open(t, "log", checkpoint.Options{FS: mem, KeyFrameEvery: 3})
+	log := open(t, "log", checkpoint.Options{FS: mem})
 	var acked, begun atomic.Int64
 	acked.Store(-1)
 	var run sync.WaitGroup
@@ -207,11 +207,11 @@ func TestDamage(t *testing.T) {
 	}{{"closed", true}, {"crashed", false}} {
 		t.Run(test.name, func(t *testing.T) {
 			mem := vfs.NewCrashableMem()
-			log := open(t, "log", checkpoint.Options{FS: mem, KeyFrameEvery: 4})
+			log := open(t, "log", checkpoint.Options{FS: mem})
 			for step := range int64(damagedSteps) {
 				if step == 40 {
 					closeLog(t, log)
-					log = open(t, "log", checkpoint.Options{FS: mem, KeyFrameEvery: 4})
+					log = open(t, "log", checkpoint.Options{FS: mem})
 				}
 				if err := log.Append(step, noise(200, step), noise(200, -step)); err != nil {
 					t.Fatal(err)

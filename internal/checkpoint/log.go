@@ -34,7 +34,7 @@ const MaxBytes = 1 << 30
 // wait for nobody and see only what is durable. Bytes are copied on the way in, and belong
 // to the caller on the way out unless a method says otherwise.
 //
-// Once a Log has stopped, every method but Last, First, Branches, Branch, Trimmed, Epoch, Place and FrameDue fails with the cause:
+// Once a Log has stopped, every method but Last, First, Branches, Branch, Trimmed, Epoch and Place fails with the cause:
 // an error of class fault.Lost for a disk or a folder, fault.User for damage, for which
 // the message has the next thing to do. The process should then end.
 type Log interface {
@@ -88,10 +88,6 @@ type Log interface {
 	// log does not have is refused with an error that wraps ErrOrder. Truncate leaves
 	// generations alone.
 	SetGeneration(g Generation) error
-
-	// FrameDue reports whether the record of step should come with a key frame: for
-	// the first step of a log or a branch, and for every multiple of Options.KeyFrameEvery.
-	FrameDue(step int64) bool
 
 	// Stopped returns a channel that is closed when the log has stopped for good.
 	// Err then says why; it returns nil before.

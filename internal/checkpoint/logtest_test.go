@@ -26,8 +26,8 @@ func TestLog(t *testing.T) {
 // again.
 func TestLogInFolder(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "not", "there", "yet")
-	log := open(t, dir, checkpoint.Options{KeyFrameEvery: 4})
-	appendSteps(t, log, 6, 20)
+	log := open(t, dir, checkpoint.Options{})
+	appendFramed(t, log, 4, 6, 20)
 	closeLog(t, log)
 	wantSteps(t, open(t, dir, checkpoint.Options{}), 6, 19)
 }

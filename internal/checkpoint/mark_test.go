@@ -241,7 +241,7 @@ func TestEveryByte(t *testing.T) {
 // files are back.
 func TestEveryFile(t *testing.T) {
 	disk := vfs.NewCrashableMem()
-	log := open(t, "log", checkpoint.Options{FS: disk, KeyFrameEvery: 4})
+	log := open(t, "log", checkpoint.Options{FS: disk})
 	want := newHistory()
 	var copies []files
 	for step := range int64(90) {
@@ -256,7 +256,7 @@ func TestEveryFile(t *testing.T) {
 		case 50:
 			closeLog(t, log)
 			copies = append(copies, filesOf(t, disk))
-			log = open(t, "log", checkpoint.Options{FS: disk, KeyFrameEvery: 4})
+			log = open(t, "log", checkpoint.Options{FS: disk})
 		}
 		if err := log.Append(step, noise(40<<10, step), nil); err != nil {
 			t.Fatal(err)

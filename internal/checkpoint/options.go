@@ -7,14 +7,10 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/millrace-data/millrace/internal/fault"
 )
 
 // FS is a file system that can hold a log, such as Pebble's in memory for tests.
 type FS = vfs.FS
-
-// KeyFrameEvery is the default of Options.KeyFrameEvery.
-const KeyFrameEvery = 256
 
 // Options configure a Log. Only Identity is needed.
 type Options struct {
@@ -26,10 +22,6 @@ type Options struct {
 	ReadOnly bool
 	// Whole has Open read all that the log holds, every branch of it.
 	Whole bool
-	// KeyFrameEvery is the number of steps from one key frame to the next;
-	// FrameDue follows it. Default KeyFrameEvery: replaying that many records takes less
-	// time than opening the data files again.
-	KeyFrameEvery int
 	// Logger receives warnings and errors, Pebble's among them. Default: none.
 	Logger *slog.Logger
 	// FS holds the files. Default: the operating system's, with files and folders that
@@ -38,9 +30,6 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.KeyFrameEvery == 0 {
-		o.KeyFrameEvery = KeyFrameEvery
-	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -48,13 +37,6 @@ func (o Options) withDefaults() Options {
 		o.FS = private{vfs.Default}
 	}
 	return o
-}
-
-func (o Options) validate() error {
-	if o.KeyFrameEvery < 0 {
-		return fault.Userf("a key frame every %d steps: the number is 1 or more, or 0 for the default of %d", o.KeyFrameEvery, KeyFrameEvery)
-	}
-	return nil
 }
 
 // Pebble's sizes. A log writes 1-2 KB a step and is read once, from end to end,

@@ -91,9 +91,6 @@ var errUnclaimed = errors.New("the log was never begun")
 // open is Open; anyone takes the log of whichever job.
 func open(dir string, opts Options, anyone bool) (*Pebble, error) {
 	opts = opts.withDefaults()
-	if err := opts.validate(); err != nil {
-		return nil, err
-	}
 	if _, ok := opts.FS.(private); ok {
 		abs, err := filepath.Abs(dir) // the lock goes by name
 		if err != nil {
@@ -169,11 +166,6 @@ func (l *Pebble) Last() (step int64, ok bool) {
 func (l *Pebble) First() (step int64, ok bool) {
 	s := l.span()
 	return s.first, !s.empty()
-}
-
-// FrameDue is Log.FrameDue.
-func (l *Pebble) FrameDue(step int64) bool {
-	return Begins(l) || step%int64(l.opts.KeyFrameEvery) == 0
 }
 
 func (l *Pebble) span() span {

@@ -35,12 +35,12 @@ func TestOldStretch(t *testing.T) {
 	} {
 		for _, value := range [][]byte{nil, []byte("other")} {
 			fs := vfs.NewMem()
-			log := open(t, "log", checkpoint.Options{FS: fs, KeyFrameEvery: 100})
-			appendSteps(t, log, 0, 600)
+			log := open(t, "log", checkpoint.Options{FS: fs})
+			appendFramed(t, log, 100, 0, 600)
 			if err := log.Truncate(20); err != nil {
 				t.Fatal(err)
 			}
-			appendSteps(t, log, 20, 1000)
+			appendFramed(t, log, 100, 20, 1000)
 			if err := errors.Join(log.SetDigest(300, [32]byte{2}), log.Truncate(950)); err != nil {
 				t.Fatal(err)
 			}

@@ -18,6 +18,10 @@ import (
 // read one of them, and a million steps have 3,907 sums.
 const stretchSteps = 256
 
+// TrimEvery is the number of steps that it makes sense to let go of at a time: less than a whole
+// stretch is not deleted.
+const TrimEvery = stretchSteps
+
 // stretch is the steps at <= step < at+stretchSteps that are a branch's own.
 type stretch struct {
 	branch uint64

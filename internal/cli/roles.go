@@ -24,7 +24,7 @@ type serviceFlags struct {
 	Job          string `arg:"" help:"Job spec (YAML)." type:"path"`
 	LogDir       string `help:"Folder of the step log. Default: no log is kept." type:"path" placeholder:"DIR"`
 	LogMirror    string `help:"Object store with a second copy of the step log, by which another machine can take over: file:///folder, or s3://BUCKET/PREFIX, one prefix for each job. Needs --log-dir." placeholder:"URL" env:"MILLRACE_LOG_MIRROR"`
-	LogRetain    int    `help:"Steps that the step log keeps below those that it takes to go on: earlier ones are let go of, and resume tokens of earlier ones are refused. At least 256, as a log begins with a key frame, one of which comes in 256 steps. 0 keeps all." default:"0" placeholder:"STEPS"`
+	LogRetain    int    `help:"Steps that the step log keeps below those that it takes to go on: earlier ones are let go of, and resume tokens of earlier ones are refused. At least 256, as a log lets go of 256 steps at a time. 0 keeps all." default:"0" placeholder:"STEPS"`
 	Loaders      int    `help:"Source loaders." default:"1"`
 	Constructors int    `help:"Data constructors; at most one per DP rank." default:"1"`
 	Prefetch     int    `help:"Steps planned ahead of the slowest trainer; 0 uses the spec's value." default:"0"`
@@ -48,8 +48,8 @@ func checkLog(dir, mirror string, retain int) error {
 		return errors.New("--log-mirror keeps a second copy of the log in --log-dir: give both")
 	case retain != 0 && dir == "":
 		return errors.New("--log-retain lets go of old steps of the log in --log-dir: give both")
-	case retain != 0 && retain < checkpoint.KeyFrameEvery:
-		return fmt.Errorf("--log-retain is %d, valid is %d or more, as a log begins with a key frame, one of which comes in %d steps; or 0, to keep all", retain, checkpoint.KeyFrameEvery, checkpoint.KeyFrameEvery)
+	case retain != 0 && retain < checkpoint.TrimEvery:
+		return fmt.Errorf("--log-retain is %d, valid is %d or more, as a log lets go of %d steps at a time; or 0, to keep all", retain, checkpoint.TrimEvery, checkpoint.TrimEvery)
 	}
 	return nil
 }
@@ -157,7 +157,7 @@ type plannerCmd struct {
 	Advertise    string `help:"HOST or HOST:PORT that peers connect to, if not the listen address. Default for a wildcard address: this machine's name." placeholder:"HOST"`
 	LogDir       string `help:"Folder of the step log. Default: no log is kept." type:"path" placeholder:"DIR"`
 	LogMirror    string `help:"Object store with a second copy of the step log, by which another machine can take over: file:///folder, or s3://BUCKET/PREFIX, one prefix for each job. Needs --log-dir." placeholder:"URL" env:"MILLRACE_LOG_MIRROR"`
-	LogRetain    int    `help:"Steps that the step log keeps below those that it takes to go on: earlier ones are let go of, and resume tokens of earlier ones are refused. At least 256, as a log begins with a key frame, one of which comes in 256 steps. 0 keeps all." default:"0" placeholder:"STEPS"`
+	LogRetain    int    `help:"Steps that the step log keeps below those that it takes to go on: earlier ones are let go of, and resume tokens of earlier ones are refused. At least 256, as a log lets go of 256 steps at a time. 0 keeps all." default:"0" placeholder:"STEPS"`
 	Standby      bool   `help:"Wait until there is a log in --log-dir and no other planner has it open, or with --log-mirror until the planner that writes there is gone; then take over. Give loaders, constructors and clients both addresses: --planner A,B."`
 	Loaders      int    `help:"Loaders to wait for before reading starts." default:"1"`
 	Constructors int    `help:"Constructors that the DP ranks are spread over." default:"1"`

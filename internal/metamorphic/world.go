@@ -147,6 +147,9 @@ func (w *world) run(ctx context.Context, id, host string) error {
 	return planner.Run(ctx, planner.Options{
 		Job: w.job, Address: plannerAddress, Security: sec, Changes: w.changes, LogDir: "/log", LogFS: disk,
 		Loaders: w.opts.Loaders, Constructors: w.opts.Constructors, StartWindow: 10 * time.Minute, Log: log,
+		KeyFrame: func(step int64) bool {
+			return rig.Random(w.seed, fmt.Sprintf("key frame %d", step)).IntN(int(w.seed%16)+1) == 0
+		},
 	})
 }
 

@@ -43,28 +43,29 @@ const DefaultAbsence = time.Second
 // Options configure a planner. Job and Address are required.
 type Options struct {
 	Job          *jobspec.Job
-	Address      string               // address to listen on, HOST:PORT or unix:PATH
-	Advertise    string               // HOST or HOST:PORT that others reach it at; default: the address, or the machine\'s name
-	Security     rpc.Security         //
-	LogDir       string               // where the step log is kept; "" keeps none
-	Standby      bool                 // serve when there is a log that no other planner has open, or whose mirror none renews any more, not before
-	LogMirror    string               // URL of the object store (object.Open) with a second copy of the log; "" keeps none
-	LogRetain    int                  // steps that the log keeps below those that are needed to go on, at least checkpoint.KeyFrameEvery; 0: all
-	LogFS        checkpoint.FS        // file system of LogDir; default: the operating system's
-	Loaders      int                  // loaders to wait for before anything is read; default 1
-	Shadows      int                  // loaders beside them that stand by for one that is lost
-	HotShadows   bool                 // shadows read what those they stand by for read; else they only have the sources open
-	Constructors int                  // constructors the DP ranks are spread over; default 1
-	Prefetch     int                  // steps planned ahead; default: the job spec's
-	AllowRoots   []string             // folders that sources which join are read from; default: the job's own
-	Changes      []change.Change      // made before the first step is planned, unless the log has them
-	Absence      time.Duration        // that a constructor may be away before another one serves its ranks; default DefaultAbsence, negative: for ever
-	StartWindow  time.Duration        // how long a rank that joins a job that runs without a token waits for the others; default DefaultStartWindow
-	Suspect      time.Duration        // how long a loader or constructor may say nothing before others are asked in its place; default DefaultSuspect
-	GiveUp       time.Duration        // how much longer a constructor's session goes on then, if another one can serve its ranks; default 1.5 s
-	Log          *slog.Logger         // default: discard
-	Registry     compile.Registry     // strategies and policies of the program
-	Serving      func(address string) // called when the address is open; may be nil
+	Address      string                // address to listen on, HOST:PORT or unix:PATH
+	Advertise    string                // HOST or HOST:PORT that others reach it at; default: the address, or the machine\'s name
+	Security     rpc.Security          //
+	LogDir       string                // where the step log is kept; "" keeps none
+	Standby      bool                  // serve when there is a log that no other planner has open, or whose mirror none renews any more, not before
+	LogMirror    string                // URL of the object store (object.Open) with a second copy of the log; "" keeps none
+	LogRetain    int                   // steps that the log keeps below those that are needed to go on, at least checkpoint.TrimEvery; 0: all
+	LogFS        checkpoint.FS         // file system of LogDir; default: the operating system's
+	KeyFrame     func(step int64) bool // whether the log has a key frame of a step, which changes no byte of a batch; default: by the time that replaying takes
+	Loaders      int                   // loaders to wait for before anything is read; default 1
+	Shadows      int                   // loaders beside them that stand by for one that is lost
+	HotShadows   bool                  // shadows read what those they stand by for read; else they only have the sources open
+	Constructors int                   // constructors the DP ranks are spread over; default 1
+	Prefetch     int                   // steps planned ahead; default: the job spec's
+	AllowRoots   []string              // folders that sources which join are read from; default: the job's own
+	Changes      []change.Change       // made before the first step is planned, unless the log has them
+	Absence      time.Duration         // that a constructor may be away before another one serves its ranks; default DefaultAbsence, negative: for ever
+	StartWindow  time.Duration         // how long a rank that joins a job that runs without a token waits for the others; default DefaultStartWindow
+	Suspect      time.Duration         // how long a loader or constructor may say nothing before others are asked in its place; default DefaultSuspect
+	GiveUp       time.Duration         // how much longer a constructor's session goes on then, if another one can serve its ranks; default 1.5 s
+	Log          *slog.Logger          // default: discard
+	Registry     compile.Registry      // strategies and policies of the program
+	Serving      func(address string)  // called when the address is open; may be nil
 }
 
 func (o *Options) withDefaults() {
@@ -85,9 +86,9 @@ func (o *Options) withDefaults() {
 }
 
 func (o *Options) validate() error {
-	if o.LogRetain != 0 && o.LogRetain < checkpoint.KeyFrameEvery {
-		return fault.Userf("a log that retains %d steps: valid is %d or more, as a log begins with a key frame, one of which comes in %d steps; or 0, to keep all",
-			o.LogRetain, checkpoint.KeyFrameEvery, checkpoint.KeyFrameEvery)
+	if o.LogRetain != 0 && o.LogRetain < checkpoint.TrimEvery {
+		return fault.Userf("a log that retains %d steps: valid is %d or more, as a log lets go of %d steps at a time; or 0, to keep all",
+			o.LogRetain, checkpoint.TrimEvery, checkpoint.TrimEvery)
 	}
 	if o.Constructors > o.Job.Topology.DP {
 		return fault.Userf("%d constructors for %d data-parallel ranks: each constructor serves at least one; use --constructors %d or fewer",
@@ -97,7 +98,7 @@ func (o *Options) validate() error {
 }
 
 func (o *Options) stepLog() steplog.Options {
-	return steplog.Options{Dir: o.LogDir, Mirror: o.LogMirror, FS: o.LogFS, Standby: o.Standby, Logger: o.Log}
+	return steplog.Options{Dir: o.LogDir, Mirror: o.LogMirror, FS: o.LogFS, Standby: o.Standby, Logger: o.Log, KeyFrame: o.KeyFrame}
 }
 
 // Planner is a running Planner. All fields below inbox belong to the goroutine
@@ -182,7 +183,7 @@ func newPlanner(opts Options) (*Planner, error) {
 	cfg.Shadows, cfg.Hot = opts.Shadows, opts.HotShadows
 	cfg.Absence = control.Millis(opts.Absence.Milliseconds())
 	cfg.Changes, cfg.Window = opts.Changes, control.Millis(opts.StartWindow.Milliseconds())
-	cfg.Retain, cfg.Frames = int64(opts.LogRetain), checkpoint.KeyFrameEvery
+	cfg.Retain, cfg.TrimEvery = int64(opts.LogRetain), checkpoint.TrimEvery
 	cfg.GiveUp = control.Millis(opts.GiveUp.Milliseconds())
 	return &Planner{
 		opts: opts, cfg: cfg, orders: wire.NewOrders(opts.Job, opts.Prefetch), spec: opts.Job.Identity(), started: time.Now(),

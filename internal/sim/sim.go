@@ -206,6 +206,9 @@ func (w *world) plan(ctx context.Context, _, host string) error {
 	opts := planner.Options{
 		Job: w.job, Address: plannerAddress, Security: w.on(host), Changes: w.changes, LogDir: w.logDir,
 		Loaders: loaders, Shadows: w.shadows, HotShadows: w.hot, Constructors: constructors, StartWindow: startWindow, Log: w.log(host),
+		KeyFrame: func(step int64) bool {
+			return random(w.opts.Seed, fmt.Sprintf("key frame %d", step)).IntN(int(w.opts.Seed%16)+1) == 0
+		},
 	}
 	if disk != nil {
 		opts.LogFS = disk

@@ -18,12 +18,12 @@ func (f *Fixture) again(t *testing.T, log checkpoint.Log) checkpoint.Log {
 	} else {
 		closeLog(t, log)
 	}
-	return f.open(t, 0)
+	return f.open(t)
 }
 
 // checkFence: epochs rise, and what was fenced stays fenced.
 func checkFence(t *testing.T, f *Fixture) {
-	log := f.open(t, 0)
+	log := f.open(t)
 	if got := log.Epoch(); got != 0 {
 		t.Errorf("a new log has epoch %d", got)
 	}
@@ -49,7 +49,7 @@ func checkFence(t *testing.T, f *Fixture) {
 
 // checkGenerations: generations come back by number, and none is changed.
 func checkGenerations(t *testing.T, f *Fixture) {
-	log := f.open(t, 0)
+	log := f.open(t)
 	if got, err := log.Generations(); err != nil || len(got) > 0 {
 		t.Fatalf("a new log has generations %v, %v", got, err)
 	}

@@ -15,7 +15,7 @@ func step(n int64) checkpoint.Append {
 // checkGroups: a group is done in order, each operation on what those before it left, and
 // all of it or nothing.
 func checkGroups(t *testing.T, f *Fixture) {
-	log := f.open(t, 0)
+	log := f.open(t)
 	if err := log.Write(); err != nil {
 		t.Errorf("no operation: %v", err)
 	}
@@ -75,7 +75,7 @@ func checkPlace(t *testing.T, f *Fixture) {
 	if f.Mirrored {
 		t.Skip("its places are its own")
 	}
-	log := f.open(t, 0)
+	log := f.open(t)
 	if p, ok := log.Place(); ok {
 		t.Fatalf("a new log has the place %v", p)
 	}

@@ -76,7 +76,7 @@ func (m *Model) Truncate(from int64) {
 func checkModel(t *testing.T, f *Fixture) {
 	rng := rand.New(rand.NewPCG(1, 14))
 	m := NewModel()
-	log := f.open(t, 0)
+	log := f.open(t)
 	left := map[uint64]*Model{}
 	number := func() uint64 { all := log.Branches(); return all[len(all)-1].Number }
 	for range 1200 {
@@ -101,10 +101,10 @@ func checkModel(t *testing.T, f *Fixture) {
 			}
 		case op == 17:
 			closeLog(t, log)
-			log = f.open(t, 0)
+			log = f.open(t)
 		case op == 18 && f.Crash != nil:
 			f.Crash()
-			log = f.open(t, 0)
+			log = f.open(t)
 			keepDigests(t, log, m)
 			for _, was := range left {
 				clear(was.Digests)

@@ -13,7 +13,7 @@ import (
 )
 
 func checkRecords(t *testing.T, f *Fixture) {
-	log := f.open(t, 0)
+	log := f.open(t)
 	appendSteps(t, log, 10, 20)
 	for _, test := range []struct {
 		from, to int64
@@ -40,7 +40,7 @@ func checkRecords(t *testing.T, f *Fixture) {
 }
 
 func checkOrder(t *testing.T, f *Fixture) {
-	log := f.open(t, 0)
+	log := f.open(t)
 	for _, step := range []int64{-1, math.MaxInt64} {
 		if err := log.Append(step, nil, nil); !errors.Is(err, checkpoint.ErrOrder) {
 			t.Errorf("Append(%d) on an empty log: %v, want ErrOrder", step, err)
@@ -62,7 +62,7 @@ func checkOrder(t *testing.T, f *Fixture) {
 }
 
 func checkReplay(t *testing.T, f *Fixture) {
-	log := f.open(t, 0)
+	log := f.open(t)
 	appendSteps(t, log, 0, 3) // a frame with step 0
 	if err := log.SetDigest(1, [32]byte{1}); err != nil {
 		t.Fatal(err)
@@ -98,7 +98,7 @@ func checkReplay(t *testing.T, f *Fixture) {
 }
 
 func checkSizes(t *testing.T, f *Fixture) {
-	log := f.open(t, 0)
+	log := f.open(t)
 	large := bytes.Repeat([]byte("a frame larger than a database's memory table. "), 1<<17) // 5.6 MB
 	for step, frame := range [][]byte{nil, {}, large, nil} {
 		if err := log.Append(int64(step), nil, frame); err != nil {
@@ -106,7 +106,7 @@ func checkSizes(t *testing.T, f *Fixture) {
 		}
 	}
 	closeLog(t, log)
-	log = f.open(t, 0)
+	log = f.open(t)
 	if step, frame, ok, err := log.Frame(1); step != 1 || len(frame) != 0 || frame == nil || !ok || err != nil {
 		t.Errorf("the empty frame: %d, %v, %v, %v", step, frame, ok, err)
 	}
@@ -120,8 +120,8 @@ func checkSizes(t *testing.T, f *Fixture) {
 
 // checkTruncate truncates one log again and again, from the end on.
 func checkTruncate(t *testing.T, f *Fixture) {
-	log := f.open(t, 5)
-	appendSteps(t, log, 10, 20)
+	log := f.open(t)
+	appendFramed(t, log, 5, 10, 20)
 	for step := int64(10); step < 20; step++ {
 		if err := log.SetDigest(step, [32]byte{byte(step)}); err != nil {
 			t.Fatal(err)
@@ -134,7 +134,7 @@ func checkTruncate(t *testing.T, f *Fixture) {
 			t.Fatal(err)
 		}
 		closeLog(t, log)
-		log = f.open(t, 5)
+		log = f.open(t)
 		last, ok := log.Last()
 		if ok != (test.last >= 0) || ok && last != test.last {
 			t.Fatalf("Truncate(%d) left the last step %d (%v), want %d", test.from, last, ok, test.last)

@@ -64,9 +64,9 @@ func Run(t *testing.T, fresh func(t *testing.T) *Fixture) {
 
 // open opens a log that is closed with the test. One that was left as a crash leaves it may
 // have found by then that another one took over.
-func (f *Fixture) open(t *testing.T, every int) checkpoint.Log {
+func (f *Fixture) open(t *testing.T) checkpoint.Log {
 	t.Helper()
-	log, err := f.Open(checkpoint.Options{Identity: Job, KeyFrameEvery: every})
+	log, err := f.Open(checkpoint.Options{Identity: Job})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,11 +85,19 @@ func closeLog(t *testing.T, log checkpoint.Reader) {
 	}
 }
 
+// appendSteps appends steps with a key frame at each multiple of 256.
 func appendSteps(t *testing.T, log checkpoint.Log, from, to int64) {
+	t.Helper()
+	appendFramed(t, log, 256, from, to)
+}
+
+// appendFramed appends steps, those that begin a log or a branch, and multiples of every, with
+// a key frame.
+func appendFramed(t *testing.T, log checkpoint.Log, every, from, to int64) {
 	t.Helper()
 	for step := from; step < to; step++ {
 		var frame []byte
-		if log.FrameDue(step) {
+		if checkpoint.Begins(log) || step%every == 0 {
 			frame = frameOf(step)
 		}
 		if err := log.Append(step, recordOf(step), frame); err != nil {
@@ -140,12 +148,12 @@ func wantUser(t *testing.T, err error, word string) {
 }
 
 func checkEmpty(t *testing.T, f *Fixture) {
-	log := f.open(t, 0)
+	log := f.open(t)
 	_, last := log.Last()
 	_, first := log.First()
 	_, _, framed, err := log.Frame(math.MaxInt64)
 	changes, err2 := log.Changes()
-	if first || last || framed || err != nil || err2 != nil || len(changes) > 0 || !log.FrameDue(7) || log.Err() != nil {
+	if first || last || framed || err != nil || err2 != nil || len(changes) > 0 || !checkpoint.Begins(log) || log.Err() != nil {
 		t.Errorf("a new log has a step (%v, %v), a frame (%v) or changes %q, or an error (%v, %v, %v)", first, last, framed, changes, err, err2, log.Err())
 	}
 	select {
@@ -156,14 +164,14 @@ func checkEmpty(t *testing.T, f *Fixture) {
 }
 
 func checkReopen(t *testing.T, f *Fixture) {
-	log := f.open(t, 4)
-	appendSteps(t, log, 6, 20) // a job may resume at any step
+	log := f.open(t)
+	appendFramed(t, log, 4, 6, 20) // a job may resume at any step
 	if err := log.SetDigest(7, [32]byte{7}); err != nil {
 		t.Fatal(err)
 	}
 	closeLog(t, log)
 
-	log = f.open(t, 4)
+	log = f.open(t)
 	wantSteps(t, log, 6, 19)
 	for _, test := range []struct {
 		atOrBefore, step int64

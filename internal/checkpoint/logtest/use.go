@@ -14,7 +14,7 @@ import (
 // checkChanges: changes come back in their order, after a crash too, and a truncation
 // leaves them.
 func checkChanges(t *testing.T, f *Fixture) {
-	log := f.open(t, 0)
+	log := f.open(t)
 	var want []string
 	for i := range 12 {
 		want = append(want, fmt.Sprintf(`{"step":%d,"pause":"web"}`, 20-i))
@@ -31,7 +31,7 @@ func checkChanges(t *testing.T, f *Fixture) {
 	} else {
 		closeLog(t, log)
 	}
-	log = f.open(t, 0)
+	log = f.open(t)
 	if err := log.AddChange([]byte("last")); err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func checkChanges(t *testing.T, f *Fixture) {
 
 // checkCopies: what was written and what was read is nobody else's to change.
 func checkCopies(t *testing.T, f *Fixture) {
-	log := f.open(t, 0)
+	log := f.open(t)
 	record, frame, change := recordOf(0), frameOf(0), []byte("change")
 	if err := errors.Join(log.Append(0, record, frame), log.AddChange(change)); err != nil {
 		t.Fatal(err)
@@ -63,16 +63,14 @@ func checkCopies(t *testing.T, f *Fixture) {
 
 // checkWhose: a log is one job's, and in one hand at a time.
 func checkWhose(t *testing.T, f *Fixture) {
-	log := f.open(t, 0)
+	log := f.open(t)
 	_, err := f.Open(checkpoint.Options{Identity: Job})
 	wantUser(t, err, "open already")
 	appendSteps(t, log, 0, 3) // the first one is not disturbed
 	closeLog(t, log)
 	_, err = f.Open(checkpoint.Options{Identity: [32]byte{0xab}})
 	wantUser(t, err, fmt.Sprintf("%x", [32]byte{0xab}))
-	_, err = f.Open(checkpoint.Options{Identity: Job, KeyFrameEvery: -1})
-	wantUser(t, err, "key frame")
-	wantSteps(t, f.open(t, 0), 0, 2) // the refusals let go of it
+	wantSteps(t, f.open(t), 0, 2) // the refusals let go of it
 }
 
 // checkReadOnly: a log is read by its job and by whoever does not say whose it is, and
@@ -80,7 +78,7 @@ func checkWhose(t *testing.T, f *Fixture) {
 func checkReadOnly(t *testing.T, f *Fixture) {
 	_, err := f.Open(checkpoint.Options{ReadOnly: true})
 	wantUser(t, err, "there is no log")
-	log := f.open(t, 0)
+	log := f.open(t)
 	appendSteps(t, log, 0, 3)
 	closeLog(t, log)
 	for _, whose := range [][32]byte{{}, Job} {
@@ -96,7 +94,7 @@ func checkReadOnly(t *testing.T, f *Fixture) {
 }
 
 func checkClosed(t *testing.T, f *Fixture) {
-	log := f.open(t, 0)
+	log := f.open(t)
 	appendSteps(t, log, 0, 3)
 	closeLog(t, log)
 	closeLog(t, log)
@@ -117,7 +115,7 @@ func checkClosed(t *testing.T, f *Fixture) {
 // checkReaders reads all the time while steps are appended: readers see
 // a prefix without holes, and never wait for a writer's end.
 func checkReaders(t *testing.T, f *Fixture) {
-	log := f.open(t, 8)
+	log := f.open(t)
 	const steps = 400
 	var all sync.WaitGroup
 	for range 3 {
@@ -138,13 +136,13 @@ func checkReaders(t *testing.T, f *Fixture) {
 			}
 		})
 	}
-	all.Go(func() { appendSteps(t, log, 0, steps) })
+	all.Go(func() { appendFramed(t, log, 8, 0, steps) })
 	all.Wait()
 }
 
 // checkWriters: of several that append the same steps, all succeed.
 func checkWriters(t *testing.T, f *Fixture) {
-	log := f.open(t, 0)
+	log := f.open(t)
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {
@@ -165,7 +163,7 @@ func checkWriters(t *testing.T, f *Fixture) {
 // checkCloseWaits closes while calls are in progress: they end well or with ErrClosed.
 func checkCloseWaits(t *testing.T, f *Fixture) {
 	for range 8 {
-		log := f.open(t, 0)
+		log := f.open(t)
 		begin := int64(0)
 		if last, ok := log.Last(); ok {
 			begin = last + 1

@@ -71,14 +71,9 @@ type Log interface {
 
 // Open opens the log, or begins it. Errors are of class fault.User, as checkpoint.Open's.
 func (s *Store) Open(opts checkpoint.Options) (Log, error) {
-	if opts.KeyFrameEvery == 0 {
-		opts.KeyFrameEvery = 256
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch anyone := opts.ReadOnly && opts.Identity == [32]byte{}; {
-	case opts.KeyFrameEvery < 0:
-		return nil, fault.Userf("a key frame every %d steps: the number is 1 or more", opts.KeyFrameEvery)
 	case s.open:
 		return nil, fault.Userf("the log is open already")
 	case opts.ReadOnly && !s.begun:
@@ -360,10 +355,6 @@ func (l *log) Trimmed() int64 {
 	l.store.mu.Lock()
 	defer l.store.mu.Unlock()
 	return l.store.trimmed
-}
-
-func (l *log) FrameDue(step int64) bool {
-	return checkpoint.Begins(l) || step%int64(l.opts.KeyFrameEvery) == 0
 }
 
 func (l *log) Records(from, to int64, fn func(step int64, record []byte) error) error {

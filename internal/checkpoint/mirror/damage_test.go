@@ -31,7 +31,7 @@ func lived(t *testing.T) (map[string][]byte, *vfs.MemFS) {
 		from, _ := l.Last()
 		for step := from + 1; step < int64(14+12*life); step++ {
 			var frame []byte
-			if l.FrameDue(step) {
+			if checkpoint.Begins(l) || step%4 == 0 {
 				frame = fmt.Appendf(nil, "frame %d", step)
 			}
 			if err := l.Append(step, fmt.Appendf(nil, "record %d", step), frame); err != nil {
@@ -75,7 +75,7 @@ func awaitTidy(t *testing.T, store object.Store) {
 }
 
 func optionsFor(store object.Store, disk *vfs.MemFS) Options {
-	return Options{Dir: "log", Log: checkpoint.Options{Identity: job, FS: disk, KeyFrameEvery: 4}, Store: store, FrameEvery: 10, PackEvery: 4}
+	return Options{Dir: "log", Log: checkpoint.Options{Identity: job, FS: disk}, Store: store, FrameEvery: 10, PackEvery: 4}
 }
 
 // storeOf is a store with these objects.

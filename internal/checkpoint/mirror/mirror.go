@@ -20,8 +20,9 @@ type Options struct {
 	Log checkpoint.Options
 	// Store keeps the mirror, one for each job.
 	Store object.Store
-	// FrameEvery is the number of slots from one key frame of the mirror to the next;
-	// default 512, which a reader gets in some seconds where a request takes 10 ms.
+	// FrameEvery is the number of slots from one key frame of the mirror to the next at most;
+	// default 512, which a reader gets in some seconds where a request takes 10 ms. One that
+	// follows a key frame of the log is small, and comes after a quarter of them.
 	FrameEvery int
 	// PackEvery is the number of segments that are packed into one object; default 64.
 	PackEvery int
@@ -62,6 +63,7 @@ type Log struct {
 	waiting  []checkpoint.Op // digests for the next segment
 	packed   uint64          // slots before it are packed
 	framed   uint64          // slot of the newest key frame
+	fresh    uint64          // the slot after the last segment with a key frame of the log
 	trimmed  int64           // the log's first step when objects were let go of last
 	tidyable chan struct{}   // wakes tidy
 

@@ -97,7 +97,7 @@ func newMachine(store object.Store) *machine { return &machine{vfs.NewMem(), sto
 
 func (m *machine) options() mirror.Options {
 	return mirror.Options{
-		Dir: "log", Log: checkpoint.Options{Identity: job, FS: m.disk, KeyFrameEvery: 8}, Store: m.store, FrameEvery: m.every, PackEvery: 4,
+		Dir: "log", Log: checkpoint.Options{Identity: job, FS: m.disk}, Store: m.store, FrameEvery: m.every, PackEvery: 4,
 	}
 }
 
@@ -117,7 +117,7 @@ func appendSteps(t testing.TB, log checkpoint.Log, from, to int64) {
 	t.Helper()
 	for step := from; step < to; step++ {
 		var frame []byte
-		if log.FrameDue(step) {
+		if checkpoint.Begins(log) || step%8 == 0 {
 			frame = fmt.Appendf(nil, "frame of step %d", step)
 		}
 		if err := log.Append(step, recordOf(step), frame); err != nil {

@@ -37,7 +37,7 @@ func (l *Log) keepFrames() error {
 	}
 	var f *segment
 	var err error
-	if l.place.Slot-l.framed >= uint64(l.opts.FrameEvery) {
+	if l.frameDue() {
 		f, err = l.frame()
 	}
 	l.release()
@@ -49,6 +49,14 @@ func (l *Log) keepFrames() error {
 	}
 	l.framed = f.slot // tidy's alone, once it runs
 	return l.dropFrames()
+}
+
+// freshSlots is how far behind a key frame of the log one of the mirror still has few steps.
+const freshSlots = 32
+
+func (l *Log) frameDue() bool {
+	every, gap := uint64(l.opts.FrameEvery), l.place.Slot-l.framed
+	return gap >= every || gap >= every/4 && l.fresh > l.framed && l.place.Slot-l.fresh < freshSlots
 }
 
 // framesKept are the newest key frames that stay; the first of all stays too, if the mirror

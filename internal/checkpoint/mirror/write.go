@@ -103,6 +103,9 @@ func (l *Log) segment(ops []checkpoint.Op) *segment {
 func (l *Log) took(s *segment, after checkpoint.Place) {
 	l.place, l.epoch, l.fenced, l.waiting = after, s.epoch, true, nil
 	l.leads.Store(true)
+	if slices.ContainsFunc(s.ops, func(op checkpoint.Op) bool { a, ok := op.(checkpoint.Append); return ok && a.Frame != nil }) {
+		l.fresh = after.Slot
+	}
 	select {
 	case l.tidyable <- struct{}{}:
 	default:

@@ -27,7 +27,7 @@ type Config struct {
 	Resumes      bool                               // the log has steps: members of an earlier life may come back
 	Epoch        uint64                             // of this planner; 0 if it has none
 	Retain       int64                              // steps that the log keeps below those that it is needed for; 0: all
-	Frames       int64                              // steps from one key frame of the log to the next; positive if Retain is
+	TrimEvery    int64                              // steps that the log lets go of at a time; positive if Retain is
 	Window       Millis                             // how long a rank without a token waits for the others; positive
 	GiveUp       Millis                             // how long after it fell silent a constructor's session goes on; 0: the default
 	Policy       feedback.Policy                    // nil: none
@@ -357,7 +357,7 @@ func (c *Core) start() {
 			manifests = append(manifests, [32]byte(x.Manifest))
 		}
 		c.id.Manifest = batch.Combine(manifests)
-		c.emit(OpenLog{c.root(), c.id})
+		c.emit(OpenLog{c.root(), c.id, c.planConfig()})
 		return
 	}
 	switch {

@@ -170,8 +170,9 @@ type Answer struct {
 type (
 	// OpenLog has the log of the job opened; LogOpened or Begin answers it.
 	OpenLog struct {
-		Root [32]byte  // the chain value before the first step, which is the log's identity
-		Job  token.Job // for its key frames
+		Root [32]byte    // the chain value before the first step, which is the log's identity
+		Job  token.Job   // for its key frames
+		Plan plan.Config // by which its records are replayed
 	}
 	// Persist makes Ops durable, in order, after those of all Persists before. Persisted
 	// answers it.

@@ -30,7 +30,7 @@ func (d *disk) reopen() {
 	}
 	d.late = nil
 	var err error
-	if d.log, err = d.store.Open(checkpoint.Options{KeyFrameEvery: diskFrames}); err != nil {
+	if d.log, err = d.store.Open(checkpoint.Options{}); err != nil {
 		panic(err)
 	}
 }
@@ -52,7 +52,7 @@ func (d *disk) write(id token.Job, ops []Op) (err error) {
 			case some && op.Step.Step <= last:
 			case checkpoint.Begins(d.log):
 				frame = token.EncodeFrame(id, op.Before, op.Digest)
-			case d.log.FrameDue(op.Step.Step):
+			case op.Step.Step%diskFrames == 0:
 				frame = token.EncodeFrame(id, op.Before, [32]byte{})
 			}
 			record := token.NewRecord(op.Step, op.Before)

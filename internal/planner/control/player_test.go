@@ -176,7 +176,7 @@ func newCore(t *testing.T, words []string) *Core {
 	}
 	return New(Config{
 		Job: job, Plan: cfg, Loaders: n["loaders"], Shadows: n["shadows"], Hot: n["hot"] == 1, Constructors: n["constructors"], AllowRoots: job.Roots(), Window: Millis(n["window"]) * 1000, Absence: Millis(n["absence"]) * 1000,
-		Retain: int64(n["retain"]), Frames: diskFrames,
+		Retain: int64(n["retain"]), TrimEvery: diskFrames,
 		Listing: func([]byte) (Listing, error) { return Listing{}, nil },
 	})
 }

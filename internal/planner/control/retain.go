@@ -5,7 +5,7 @@ import "github.com/millrace-data/millrace/internal/fault"
 // A log that need not keep all lets go of old steps. What a planner that takes over goes on
 // from is at most Ahead steps before what all ranks are done with; Config.Retain steps below
 // that are kept for those who go back to a resume token. The log begins with a key frame, so
-// that it is trimmed once in as many steps as there are from one to the next.
+// that up to as many more stay as there are from one to the next.
 
 // trimLog lets go of the steps of the log that nobody is to go back to any more, up to a key
 // frame that has long been durable. It is written with the steps that come next.
@@ -14,7 +14,7 @@ func (c *Core) trimLog() {
 		return
 	}
 	before := c.plan.Acked() - c.cfg.Plan.Ahead - c.cfg.Retain
-	before -= before % c.cfg.Frames
+	before -= before % c.cfg.TrimEvery
 	if before > c.log.trimmed && c.job.positioned {
 		c.note(Info, "the log lets go of steps", "before", before)
 		c.persist(Trim{before})

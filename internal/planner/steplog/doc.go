@@ -18,4 +18,7 @@ type Options struct {
 	FS      checkpoint.FS // file system of Dir; default: the operating system's
 	Standby bool          // wait until there is a log that no other planner has open, or whose mirror none renews any more
 	Logger  *slog.Logger
+	// KeyFrame says whether a step has a key frame, which changes no byte of a batch; default: by the
+	// time that replaying takes.
+	KeyFrame func(step int64) bool
 }

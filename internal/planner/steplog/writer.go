@@ -12,6 +12,7 @@ import (
 	"github.com/millrace-data/millrace/internal/failpoint"
 	"github.com/millrace-data/millrace/internal/planner/change"
 	"github.com/millrace-data/millrace/internal/planner/control"
+	"github.com/millrace-data/millrace/internal/planner/plan"
 	"github.com/millrace-data/millrace/internal/planner/token"
 	"github.com/millrace-data/millrace/internal/rpc"
 )
@@ -25,8 +26,11 @@ type Writer struct {
 	ended chan struct{}    // closed when nothing more is written
 	work  sync.WaitGroup
 	log   checkpoint.Log // the goroutine's, until it has ended; nil while it is not open, or if none is kept
-	taken Taken
-	job   token.Job
+
+	taken  Taken
+	job    token.Job
+	plan   plan.Config
+	frames frames
 }
 
 var errLastWrite = errors.New("nothing more is written")
@@ -82,7 +86,7 @@ func (w *Writer) do(e any) error {
 		close(w.ended)
 		return errLastWrite
 	case control.OpenLog:
-		w.job = e.Job
+		w.job, w.plan = e.Job, e.Plan
 		done = w.open(e.Root)
 	case control.ReadLog:
 		done = w.read(e)
@@ -115,7 +119,7 @@ func (w *Writer) open(root [32]byte) control.LogOpened {
 	for _, g := range generations {
 		opened.Generations = append(opened.Generations, control.Generation(g))
 	}
-	opened.Err = cmp.Or(err, errGenerations)
+	opened.Err = cmp.Or(err, errGenerations, w.frames.resume(log))
 	failpoint.Hit(failpoint.OpenAfter)
 	opened.Trimmed = log.Trimmed()
 	if last, ok := log.Last(); ok {
@@ -142,6 +146,9 @@ func (w *Writer) persist(all []any) {
 	if err == nil {
 		err = g.write(w.log)
 	}
+	if err == nil {
+		err = w.frames.tryReading(w.log)
+	}
 	for _, e := range all {
 		w.event(control.Persisted{Seq: e.(control.Persist).Seq, Err: err})
 	}
@@ -151,11 +158,7 @@ func (w *Writer) persist(all []any) {
 func (w *Writer) add(g *group, op control.Op) (err error) {
 	switch op := op.(type) {
 	case control.AppendStep:
-		record := token.NewRecord(op.Step, op.Before)
-		record.Skips = op.Skips
-		err = failpoint.Error(failpoint.AppendBefore)
-		g.ops = append(g.ops, checkpoint.Append{Step: op.Step.Step, Record: record.Encode(), Frame: w.frame(op)})
-		g.appends++
+		err = w.append(g, op)
 	case control.AddChange:
 		failpoint.Hit(failpoint.Change)
 		g.ops = append(g.ops, checkpoint.AddChange{Change: []byte(op.Change.String())})
@@ -172,6 +175,22 @@ func (w *Writer) add(g *group, op control.Op) (err error) {
 		g.ops = append(g.ops, checkpoint.SetGeneration{Generation: checkpoint.Generation(op.Generation)})
 	}
 	return err
+}
+
+func (w *Writer) append(g *group, op control.AppendStep) error {
+	record := token.NewRecord(op.Step, op.Before)
+	record.Skips = op.Skips
+	a := checkpoint.Append{Step: op.Step.Step, Record: record.Encode()}
+	if last, some := w.log.Last(); !some || a.Step > last { // else the log has it, and compares it
+		a.Frame = w.frame(op)
+		w.frames.wrote(len(a.Record), len(a.Frame))
+		if err := w.frames.try(&w.plan, op, a.Record); err != nil {
+			return err
+		}
+	}
+	g.ops = append(g.ops, a)
+	g.appends++
+	return failpoint.Error(failpoint.AppendBefore)
 }
 
 // group is what is written at once.
@@ -214,18 +233,25 @@ func (g *group) write(log checkpoint.Log) error {
 	return err
 }
 
-// frame is the key frame that comes with a step; nil if none is due, or if the log has the
-// step. The first one of a branch has the chain value, which may be beside no record.
+// frame is the key frame that comes with a step which the log does not have; nil if none is due.
+// The first one of a branch has the chain value, which may be beside no record.
 func (w *Writer) frame(op control.AppendStep) []byte {
-	switch last, some := w.log.Last(); {
-	case some && op.Step.Step <= last:
-		return nil
-	case op.Step.Step > 0 && checkpoint.Begins(w.log):
+	begins := checkpoint.Begins(w.log)
+	switch {
+	case begins && op.Step.Step > 0:
 		return token.EncodeFrame(w.job, op.Before, op.Digest)
-	case w.log.FrameDue(op.Step.Step):
+	case begins || w.due(op.Step.Step):
 		return token.EncodeFrame(w.job, op.Before, [32]byte{})
 	}
 	return nil
+}
+
+// due says whether a step has a key frame that does not begin a branch.
+func (w *Writer) due(step int64) bool {
+	if w.opts.KeyFrame != nil {
+		return w.opts.KeyFrame(step)
+	}
+	return w.frames.due()
 }
 
 // read reads what leads to a position, or to the last one before it whose chain value the log

@@ -44,7 +44,7 @@ func ExampleReplay() {
 		SequenceLength: 8, Rows: 4, Packing: true, Ahead: 10, Window: 8,
 	}
 	var store memlog.Store
-	log, err := store.Open(checkpoint.Options{KeyFrameEvery: 4})
+	log, err := store.Open(checkpoint.Options{})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -58,7 +58,7 @@ func ExampleReplay() {
 		case plan.Publish:
 			before, _ := core.State(e.Step.Step)
 			var frame []byte
-			if log.FrameDue(e.Step.Step) {
+			if e.Step.Step%4 == 0 {
 				frame = token.EncodeFrame(job, before, [32]byte{})
 			}
 			if err := log.Append(e.Step.Step, token.NewRecord(e.Step, before).Encode(), frame); err != nil {
