@@ -31,6 +31,7 @@ type Writer struct {
 	job    token.Job
 	plan   plan.Config
 	frames frames
+	again  replanned
 }
 
 var errLastWrite = errors.New("nothing more is written")
@@ -38,7 +39,7 @@ var errLastWrite = errors.New("nothing more is written")
 // NewWriter starts a writer of the log that was taken. It calls event, on its goroutine, with
 // what it has done.
 func NewWriter(opts Options, from Taken, event func(control.Event)) *Writer {
-	w := &Writer{opts: opts, taken: from, event: event, todo: rpc.NewOutbox[any](), ended: make(chan struct{})}
+	w := &Writer{opts: opts, taken: from, again: replanned{dir: opts.Dir}, event: event, todo: rpc.NewOutbox[any](), ended: make(chan struct{})}
 	w.work.Go(func() { _ = w.todo.RunAll(context.Background(), w.doAll) }) // it ends with errLastWrite
 	return w
 }
@@ -119,7 +120,7 @@ func (w *Writer) open(root [32]byte) control.LogOpened {
 	for _, g := range generations {
 		opened.Generations = append(opened.Generations, control.Generation(g))
 	}
-	opened.Err = cmp.Or(err, errGenerations, w.frames.resume(log))
+	opened.Err = cmp.Or(err, errGenerations, w.frames.resume(log), w.again.resume(log))
 	failpoint.Hit(failpoint.OpenAfter)
 	opened.Trimmed = log.Trimmed()
 	if last, ok := log.Last(); ok {
@@ -164,6 +165,7 @@ func (w *Writer) add(g *group, op control.Op) (err error) {
 		g.ops = append(g.ops, checkpoint.AddChange{Change: []byte(op.Change.String())})
 	case control.SetDigest:
 		failpoint.Hit(failpoint.DigestBefore)
+		err = w.again.digest(op.Step, op.Digest)
 		g.ops = append(g.ops, checkpoint.SetDigest{Step: op.Step, Digest: op.Digest})
 	case control.Truncate:
 		var leave []checkpoint.Op
@@ -184,13 +186,27 @@ func (w *Writer) append(g *group, op control.AppendStep) error {
 	if last, some := w.log.Last(); !some || a.Step > last { // else the log has it, and compares it
 		a.Frame = w.frame(op)
 		w.frames.wrote(len(a.Record), len(a.Frame))
-		if err := w.frames.try(&w.plan, op, a.Record); err != nil {
+		if err := w.check(op, a.Record); err != nil {
 			return err
 		}
 	}
 	g.ops = append(g.ops, a)
 	g.appends++
 	return failpoint.Error(failpoint.AppendBefore)
+}
+
+// check makes sure that a record is what a planner that takes over goes on from, and what was
+// planned before if the job went back.
+func (w *Writer) check(op control.AppendStep, record []byte) error {
+	if err := w.frames.try(&w.plan, op, record); err != nil {
+		return err
+	}
+	if checkpoint.Begins(w.log) {
+		if err := w.again.begin(w.log, op.Step.Step); err != nil {
+			return err
+		}
+	}
+	return w.again.step(op.Step.Step, record)
 }
 
 // group is what is written at once.
