@@ -6,12 +6,15 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
+	"github.com/millrace-data/millrace/internal/checkpoint"
 	"github.com/millrace-data/millrace/internal/failpoint"
 	"github.com/millrace-data/millrace/internal/rig"
 )
@@ -41,6 +44,7 @@ type plan struct {
 	delay        time.Duration // between a death and the next life
 	site         failpoint.Site
 	rollbacks    []rig.Rollback
+	trims        bool                // the log lets go of old steps
 	harms        map[string][]string // of each role: what its lives have at failpoints
 }
 
@@ -48,7 +52,7 @@ type plan struct {
 // step or block.
 var rare = map[failpoint.Site]int{
 	failpoint.Join: 4, failpoint.Change: 3, failpoint.OpenAfter: 1, failpoint.FenceBefore: 1, failpoint.FenceAfter: 1, failpoint.IndexBefore: 2, failpoint.RestartApplied: 2,
-	failpoint.ReadAfter: 10, failpoint.ReadBefore: 10, failpoint.ReleaseMiddle: 8,
+	failpoint.TrimBefore: 3, failpoint.ReadAfter: 10, failpoint.ReadBefore: 10, failpoint.ReleaseMiddle: 8,
 }
 
 // often is about how often the other sites are passed by a life that is not ended.
@@ -69,6 +73,9 @@ func (m *matrix) draw(number int) plan {
 	}
 	if target.Site == failpoint.RestartApplied || rng.IntN(4) == 0 {
 		p.rollBack(rng)
+	}
+	if p.trims = target.Site == failpoint.TrimBefore; p.trims {
+		p.rollbacks = nil // the log may have let go of where they lead
 	}
 	if target.Site == failpoint.FenceBefore || target.Site == failpoint.FenceAfter { // the first planner of a job finds no log
 		p.add(rng, failpoint.Sites[0], 1)
@@ -162,11 +169,17 @@ var errLate = fmt.Errorf("the run took longer than its limit")
 // arm has a role end as the plan says.
 func (p plan) arm(s *rig.Spec) {
 	harms := p.harms[s.ID]
+	var env []string
+	if p.trims && s.ID == string(failpoint.Planner) {
+		args := s.Args
+		s.Args = func(life int) []string { return append(args(life), "--log-retain", strconv.Itoa(checkpoint.TrimEvery)) }
+		env = []string{failpoint.EnvSmallLog + "=1"}
+	}
 	s.Env = func(life int) []string {
 		if life > len(harms) {
-			return nil
+			return env
 		}
-		return []string{failpoint.Env + "=" + harms[life-1]}
+		return append(slices.Clip(env), failpoint.Env+"="+harms[life-1])
 	}
 	s.Delay = func(int) time.Duration { return p.delay }
 }

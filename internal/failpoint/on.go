@@ -18,6 +18,14 @@ import (
 // Enabled says whether the binary was built with the tag failpoint.
 const Enabled = true
 
+// SmallLog is the number of steps that EnvSmallLog is about; 0 if it is not set.
+func SmallLog() int {
+	if os.Getenv(EnvSmallLog) == "" {
+		return 0
+	}
+	return 8
+}
+
 // Hit passes a site.
 func Hit(s Site) { _ = armed().pass(s) }
 

@@ -25,6 +25,7 @@ const (
 	FenceBefore   Site = "planner.fence.before"   // an earlier planner's log is open, its epoch is not raised
 	FenceAfter    Site = "planner.fence.after"    // the epoch is raised, nobody heard of it
 	OpenAfter     Site = "planner.open.after"     // the log is open and read, nothing is planned
+	TrimBefore    Site = "planner.trim.before"    // a key frame is durable, the log holds the steps before it still
 )
 
 // Sites of the log, which are in the planner's process.
@@ -76,7 +77,7 @@ type Info struct {
 var Sites = []Info{
 	{AppendBefore, Planner, true}, {AppendAfter, Planner, false}, {DeliverBefore, Planner, false}, {DeliverMiddle, Planner, false},
 	{Join, Planner, false}, {Change, Planner, false}, {DigestBefore, Planner, false},
-	{FenceBefore, Planner, false}, {FenceAfter, Planner, false}, {OpenAfter, Planner, false},
+	{FenceBefore, Planner, false}, {FenceAfter, Planner, false}, {OpenAfter, Planner, false}, {TrimBefore, Planner, false},
 	{SyncBefore, Planner, true}, {SyncAfter, Planner, false}, {MarkAfter, Planner, false}, {TornWrite, Planner, false},
 	{ReadBefore, Loader, true}, {ReadAfter, Loader, false}, {FetchMiddle, Loader, true}, {IndexBefore, Loader, false}, {ReleaseMiddle, Loader, false},
 	{PlanTaken, Constructor, false}, {FetchBefore, Constructor, true}, {BuildAfter, Constructor, false}, {DeliverReady, Constructor, false},
@@ -87,4 +88,7 @@ var Sites = []Info{
 const (
 	Env     = "MILLRACE_FAILPOINTS"
 	EnvHits = "MILLRACE_FAILPOINT_HITS"
+	// EnvSmallLog has a planner's log get a key frame every SmallLog steps, keep twice as many if
+	// it is to keep any number, and let go of as many at a time: runs of some dozen steps have it.
+	EnvSmallLog = "MILLRACE_FAILPOINT_SMALL_LOG"
 )

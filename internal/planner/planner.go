@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/millrace-data/millrace/internal/checkpoint"
+	"github.com/millrace-data/millrace/internal/failpoint"
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/planner/change"
 	"github.com/millrace-data/millrace/internal/planner/compile"
@@ -184,6 +185,10 @@ func newPlanner(opts Options) (*Planner, error) {
 	cfg.Absence = control.Millis(opts.Absence.Milliseconds())
 	cfg.Changes, cfg.Window = opts.Changes, control.Millis(opts.StartWindow.Milliseconds())
 	cfg.Retain, cfg.TrimEvery = int64(opts.LogRetain), checkpoint.TrimEvery
+	if n := failpoint.SmallLog(); n > 0 && opts.LogRetain > 0 {
+		cfg.Retain, cfg.TrimEvery = int64(2*n), int64(n)
+		opts.KeyFrame = func(step int64) bool { return step%int64(n) == 0 }
+	}
 	cfg.GiveUp = control.Millis(opts.GiveUp.Milliseconds())
 	return &Planner{
 		opts: opts, cfg: cfg, orders: wire.NewOrders(opts.Job, opts.Prefetch), spec: opts.Job.Identity(), started: time.Now(),

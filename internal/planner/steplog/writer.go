@@ -172,6 +172,7 @@ func (w *Writer) add(g *group, op control.Op) (err error) {
 		leave, err = checkpoint.GoOn(w.log, op.From, op.Digest)
 		g.ops, g.branches = append(g.ops, leave...), true
 	case control.Trim:
+		failpoint.Hit(failpoint.TrimBefore)
 		g.ops = append(g.ops, checkpoint.Trim{Before: op.Before})
 	case control.BeginGeneration:
 		g.ops = append(g.ops, checkpoint.SetGeneration{Generation: checkpoint.Generation(op.Generation)})
