@@ -37,22 +37,24 @@ func TestSeeds(t *testing.T) {
 		}
 	}
 	begin := time.Now()
-	var next, steps atomic.Int64
+	var next, steps, forward atomic.Int64
 	t.Run("all", func(t *testing.T) {
 		for range min(n, 4) {
 			t.Run("", func(t *testing.T) {
 				t.Parallel()
 				for i := next.Add(1); i <= int64(n) && !t.Failed(); i = next.Add(1) {
-					steps.Add(try(t, *first+uint64(i)-1))
+					res := try(t, *first+uint64(i)-1)
+					steps.Add(res.Steps)
+					forward.Add(int64(res.Forward))
 				}
 			})
 		}
 	})
-	t.Logf("%d lists in %.1f s, %d steps", n, time.Since(begin).Seconds(), steps.Load())
+	t.Logf("%d lists in %.1f s, %d steps, a branch was taken up again %d times", n, time.Since(begin).Seconds(), steps.Load(), forward.Load())
 }
 
-// try runs one seed. It returns the steps that were compared.
-func try(t *testing.T, seed uint64) int64 {
+// try runs one seed, and returns what it did; nothing if it failed.
+func try(t *testing.T, seed uint64) metamorphic.Result {
 	rng := rig.Random(seed, "metamorphic")
 	opts := metamorphic.DrawOptions(rng)
 	ops := metamorphic.Draw(rng, opts, 45)
@@ -70,7 +72,7 @@ func try(t *testing.T, seed uint64) int64 {
 		t.Logf("seed %d: %d steps, longest wait %v, %+v: %s", seed, res.Steps, res.Longest, opts, strings.ReplaceAll(metamorphic.Print(ops), "\n", "; "))
 	}
 	if err == nil {
-		return res.Steps
+		return *res
 	}
 	if *reduce {
 		ops = metamorphic.Reduce(ops, 30, func(ops []metamorphic.Op) bool { _, err := run(t, seed, opts, ops); return err != nil })
@@ -81,7 +83,7 @@ func try(t *testing.T, seed uint64) int64 {
 	}
 	t.Errorf("seed %d, %+v: %v\noperations that fail:\n%sgo test ./internal/metamorphic -run TestSeeds -seed %d -seeds 1 -logs\nwith -artifacts the list is kept, and -ops %s runs it again",
 		seed, opts, err, metamorphic.Print(ops), seed, filepath.Base(file))
-	return 0
+	return metamorphic.Result{}
 }
 
 // run runs a list in a bubble.
@@ -97,6 +99,23 @@ func run(t *testing.T, seed uint64, opts metamorphic.Options, ops []metamorphic.
 	}()
 	synctest.Test(t, func(t *testing.T) { res, err = metamorphic.Run(t.Context(), seed, opts, ops, log) })
 	return res, err
+}
+
+// TestForward goes back, and then on from tokens of two branches that were left, with a planner that
+// dies in between.
+func TestForward(t *testing.T) {
+	const ops = "20 back - 0s 9\n16 forward - 0s 7\n25 back - 0s 20\n8 kill planner 100ms 0\n10 forward - 0s 12\n30 back - 0s 12\n21 back - 0s 6\n18 forward - 0s 12"
+	list, err := metamorphic.Parse(ops)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for recipe := range rig.Recipes {
+		opts := metamorphic.Options{Recipe: recipe, Packing: true, Loaders: 2, Constructors: 2, LoaderBuffer: 1 << 20, ConstructorBuffer: 1 << 20, Prefetch: 4, Ahead: 2, Window: 20}
+		res, err := run(t, uint64(recipe), opts, list)
+		if err != nil || res.Forward != 3 {
+			t.Errorf("recipe %d: %+v, %v; want 3 branches that are taken up again", recipe, res, err)
+		}
+	}
 }
 
 // TestText: what is printed is read again.

@@ -22,6 +22,7 @@ const (
 	Pause   Kind = "pause"   // the ranks do not ask for a time
 	Rejoin  Kind = "rejoin"  // the ranks end, and go on where they are from their token
 	Back    Kind = "back"    // the ranks end, and go on from an older token: that of the step N before
+	Forward Kind = "forward" // the ranks end, and go on from the last token within N steps that was saved before they went back: of a branch that they left
 )
 
 // Op is an operation after a step.
@@ -30,7 +31,7 @@ type Op struct {
 	Kind Kind
 	Role string        // of Kill, Add, Remove, Isolate
 	For  time.Duration // of Kill, Isolate, Slow, Pause
-	N    int64         // of Back
+	N    int64         // of Back, Forward
 }
 
 // String is the operation as Parse reads it.
@@ -86,7 +87,18 @@ func Draw(rng *rand.Rand, opts Options, steps int64) (ops []Op) {
 		ops = append(ops, drawOp(rng, opts, rng.Int64N(steps-1), kinds[rng.IntN(len(kinds))]))
 	}
 	slices.SortStableFunc(ops, func(a, b Op) int { return cmp.Compare(a.At, b.At) })
-	return ops
+	return andForth(rng, ops)
+}
+
+// andForth has the ranks that went back take up the branch that they left, now and then, after some
+// steps of another one.
+func andForth(rng *rand.Rand, ops []Op) (all []Op) {
+	for _, o := range ops {
+		if all = append(all, o); o.Kind == Back && rng.IntN(2) == 0 {
+			all = append(all, Op{At: o.At + 1 - rng.Int64N(o.N+1), Kind: Forward, N: 1 + rng.Int64N(12)})
+		}
+	}
+	return all
 }
 
 func drawOp(rng *rand.Rand, opts Options, at int64, kind Kind) Op {

@@ -21,6 +21,7 @@ type Result struct {
 	Steps   int64         // compared with the reference; those after a rollback count again
 	Longest time.Duration // wait of a rank, after the first step
 	Took    time.Duration // of the clock of the run
+	Forward int           // times that the ranks took up a branch that they had left
 }
 
 // Bounds of a run's time, far above what any timeout of a role needs.
@@ -129,7 +130,7 @@ func (t *team) train(ctx context.Context) error {
 			return fmt.Errorf("step %d: %w", step, err)
 		}
 		next := step + 1
-		for len(ops) > 0 && ops[0].At <= step {
+		for len(ops) > 0 && ops[0].At < next {
 			at, err := t.do(ctx, ops[0], next)
 			if err != nil {
 				return fmt.Errorf("after step %d, %v: %w", step, ops[0], err)
@@ -242,6 +243,13 @@ func (t *team) do(ctx context.Context, o Op, next int64) (int64, error) {
 		return t.back(ctx, next)
 	case Back:
 		return t.back(ctx, next-o.N)
+	case Forward:
+		for at := next + o.N; at > next; at-- {
+			if t.tokens[at] != nil {
+				t.out.Forward++
+				return at, t.join(ctx, at)
+			}
+		}
 	default:
 		return next, fmt.Errorf("there is no operation %q", o.Kind)
 	}
