@@ -161,7 +161,7 @@ func (t *transformed) run() (seconds float64, tokens int64, err error) {
 	seconds, err = onAllCores(len(t.records), func(w, i int) error {
 		count := 0
 		for k := range t.records[i] {
-			_, err := workers[w].Apply(&t.records[i][k], func(s *transform.Sample) error {
+			_, err := workers[w].Apply(context.Background(), &t.records[i][k], func(s *transform.Sample) error {
 				count += len(s.Tokens)
 				return nil
 			})

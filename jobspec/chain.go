@@ -48,6 +48,8 @@ func (t Transform) kind() string {
 		return "tokenize"
 	case t.Image != nil:
 		return "image"
+	case t.Python != nil:
+		return "python"
 	default:
 		return "append_eod"
 	}
@@ -57,7 +59,9 @@ func (t Transform) kind() string {
 func misplaced(kind string, seen map[string]string) (message, valid string) {
 	has := func(kind string) bool { return seen[kind] != "" }
 	switch {
-	case kind == "filter":
+	case kind == "python" && (has("tokens") || has("tokenize")):
+		return "comes after the tokens are made", "move it before tokenize or tokens"
+	case kind == "filter" || kind == "python":
 	case has(kind):
 		return "is the second " + kind + " of the chain", "a chain has one: keep one of the two"
 	case kind == "tokens" && (has("text") || has("tokenize")):
@@ -78,6 +82,21 @@ func misplaced(kind string, seen map[string]string) (message, valid string) {
 		return "comes after append_eod", "move it before: a record may have an image and no other token, and its end needs a mark too"
 	}
 	return "", ""
+}
+
+// functionName is a function in a module: names with dots, a colon, names with dots.
+var functionName = regexp.MustCompile(`^[\pL_][\pL\pN_]*(\.[\pL_][\pL\pN_]*)*:[\pL_][\pL\pN_]*(\.[\pL_][\pL\pN_]*)*$`)
+
+// functions checks the names of Python functions.
+func (c *checker) functions() {
+	for i, s := range c.job.Sources {
+		for k, t := range s.Transforms {
+			at := fmt.Sprintf("sources[%d].transforms[%d].python.function", i, k)
+			if t.Python != nil && c.sound(at) && !functionName.MatchString(t.Python.Function) {
+				c.error(at, quote(t.Python.Function)+" names no function of a module", "valid is module:name, such as cleaning:strip for def strip in cleaning.py")
+			}
+		}
+	}
 }
 
 // images checks what the image steps say together.

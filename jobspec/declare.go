@@ -88,6 +88,8 @@ const (
 	freePlace    = "it says where rows go; what it says of their contents (a `use`, or the cost of a balance at level intra or interleaved) is covered"
 	freeFeedback = "the weights that it sets are inputs of their own"
 	freeDelivery = "the way of delivery, not the global batch"
+	freeMachine  = "it names a program of the machine; what the function does is the manifest's to cover"
+	freeBatch    = "a function is given each record by itself, or has to treat it so"
 	freeDecode   = "the pixels are the same wherever they are made"
 )
 
@@ -156,6 +158,23 @@ var transformObject = object{title: "A transform", choice: true, fields: []field
 		doc: "Appends one end-of-document token, which carries loss if the token before it does. An empty value takes all defaults."},
 	{key: "image", name: "Image", kind: objectKind, object: &imageObject,
 		doc: "Puts the placeholders of the record's images before its tokens, and has the images encoded by the ranks that `strategy` says."},
+	{key: "python", name: "Python", kind: objectKind, object: &pythonObject,
+		doc: "Puts the record through a Python function, which may change it, leave it out, or make several of it. Before the tokens are made."},
+}}
+
+var pythonObject = object{title: "python", short: "function", fields: []field{
+	{key: "function", name: "Function", kind: textKind, required: true,
+		doc: "The function, as `module:name`. Its code is part of the data's manifest: other code is another job."},
+	{key: "path", name: "Path", kind: textKind, def: ".",
+		doc: "The folder that the module is imported from, relative to the spec's folder."},
+	{key: "interpreter", name: "Interpreter", kind: textKind, def: "python3", free: freeMachine,
+		doc: "The Python to run: a name that is found in `PATH`, or a path, relative to the spec's folder, such as `.venv/bin/python`."},
+	{key: "timeout", name: "Timeout", kind: countKind, def: 60, min: 1, max: 86_400, free: freeBudget,
+		doc: "Seconds that a batch may take, after which its worker is killed and the batch is tried again."},
+	{key: "memory", name: "Memory", kind: bytesKind, def: int64(2 << 30), min: 1 << 20, max: maxBytes, free: freeBudget,
+		doc: "Memory of one worker, beyond which it is killed and the batch is tried again."},
+	{key: "batch_bytes", name: "BatchBytes", kind: bytesKind, def: int64(1 << 20), min: 1, max: 1 << 30, free: freeBatch,
+		doc: "Records that are handed to a worker together."},
 }}
 
 var imageObject = object{title: "image", fields: []field{

@@ -48,9 +48,23 @@ func (j *Job) ResolvedSources() []Source {
 				}
 				s.Transforms[k].Tokenize = &resolved
 			}
+			if p := s.Transforms[k].Python; p != nil {
+				s.Transforms[k].Python = j.resolvePython(p)
+			}
 		}
 	}
 	return sources
+}
+
+// resolvePython returns a copy of a step whose paths are joined to Dir. An interpreter
+// without a slash is found in PATH.
+func (j *Job) resolvePython(step *Python) *Python {
+	resolved := *step
+	resolved.Path = j.Resolve(step.Path)
+	if strings.Contains(step.Interpreter, "/") {
+		resolved.Interpreter = j.Resolve(step.Interpreter)
+	}
+	return &resolved
 }
 
 // Resolve joins a relative path to the spec's folder. Absolute paths and URIs
@@ -89,6 +103,17 @@ type Transform struct {
 	Tokenize  *Tokenize  //
 	AppendEOD *AppendEOD //
 	Image     *Image     //
+	Python    *Python    //
+}
+
+// Python puts records through a function in a worker process.
+type Python struct {
+	Function    string // "module:name"
+	Path        string // folder that the module is imported from
+	Interpreter string // a name found in PATH, or a path
+	Timeout     int    // seconds for one batch, after which its worker is killed
+	Memory      int64  // bytes of a worker, beyond which it is killed
+	BatchBytes  int64  // bytes of records handed over together
 }
 
 // Tokenize turns text into token ids.

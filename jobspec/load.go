@@ -180,6 +180,9 @@ func (j *Job) checkFiles(r *report) {
 			}
 		}
 		for k, t := range s.Transforms {
+			if t.Python != nil {
+				checkPython(r, fmt.Sprintf("%s.transforms[%d].python", at, k), t.Python)
+			}
 			field := fmt.Sprintf("%s.transforms[%d].tokenize.ranks", at, k)
 			if t.Tokenize == nil {
 				continue
@@ -192,6 +195,13 @@ func (j *Job) checkFiles(r *report) {
 				checkVocabulary(r, field, path, "name the tokenizer.json of the model")
 			}
 		}
+	}
+}
+
+// checkPython looks for the folder of a function.
+func checkPython(r *report, field string, step *Python) {
+	if info, err := os.Stat(step.Path); r.sound(field+".path") && (err != nil || !info.IsDir()) {
+		r.error(field+".path", "there is no folder "+quote(step.Path), "name the folder that holds the module of "+step.Function)
 	}
 }
 

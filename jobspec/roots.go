@@ -12,14 +12,14 @@ import (
 
 // Roots are the folders that a source which joins the job is read from, unless the operator
 // names others: the spec's own, what its sources' files begin with before a wildcard, and its
-// tokenizers' files.
+// tokenizers' files and Python functions.
 func (j *Job) Roots() []string {
 	roots := []string{absolute(j.Dir)}
 	for _, s := range j.ResolvedSources() {
 		for _, pattern := range s.Files {
 			roots = append(roots, fixedPart(pattern))
 		}
-		roots = append(roots, s.vocabularies()...)
+		roots = append(roots, s.Programs()...)
 	}
 	slices.Sort(roots)
 	return slices.Compact(roots)
@@ -31,7 +31,7 @@ func (j *Job) CheckRoots(s Source, roots []string) error {
 	own := *j
 	own.Sources = []Source{s}
 	s = own.ResolvedSources()[0]
-	for _, name := range append(slices.Clone(s.Files), s.vocabularies()...) {
+	for _, name := range append(slices.Clone(s.Files), s.Programs()...) {
 		path := fixedPart(name)
 		if !slices.ContainsFunc(roots, func(root string) bool { return under(root, path) }) {
 			return fault.Userf("source %q: %s is outside of the folders that sources which join may be read from: %s; put its files there, or start the service with --allow-root",
@@ -41,11 +41,19 @@ func (j *Job) CheckRoots(s Source, roots []string) error {
 	return nil
 }
 
-// vocabularies are the files of the tokenizers of a source, whose paths are resolved.
-func (s *Source) vocabularies() (files []string) {
+// Programs are the files of the tokenizers of a source, and the folders of its Python
+// functions and their interpreters, if its paths are resolved. An interpreter itself is
+// often a link to one of the system.
+func (s *Source) Programs() (files []string) {
 	for _, t := range s.Transforms {
 		if t.Tokenize != nil && t.Tokenize.Vocabulary() != "" {
 			files = append(files, absolute(t.Tokenize.Vocabulary()))
+		}
+		if t.Python != nil {
+			files = append(files, absolute(t.Python.Path))
+			if strings.Contains(t.Python.Interpreter, "/") {
+				files = append(files, absolute(filepath.Dir(t.Python.Interpreter)))
+			}
 		}
 	}
 	return files

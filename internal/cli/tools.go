@@ -45,7 +45,7 @@ func sources() store.Store { return bucket.NewAny(os.Getenv("MILLRACE_SCRATCH_DI
 func (c *lintCmd) Run(ctx context.Context, names compile.Registry) error {
 	tokenizers := transform.NewTokenizers()
 	opts := []jobspec.Option{jobspec.CheckSource(func(job *jobspec.Job, i int) jobspec.Findings {
-		return sourceloader.Check(ctx, sources(), job, i, tokenizers)
+		return sourceloader.Check(ctx, sources(), job, i, &transform.Shared{Tokenizers: tokenizers, Seed: job.Seed})
 	})}
 	if c.Read > 0 {
 		opts = append(opts, jobspec.CheckData(func(job *jobspec.Job) []jobspec.Finding { return preview.Probe(ctx, sources(), job, c.Read) }))

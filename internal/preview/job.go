@@ -105,14 +105,14 @@ const self control.Session = 1
 // begin does what the core asks for until it plans: sources are indexed, and it hears
 // where the job begins.
 func (j *Job) begin(ctx context.Context, opts Options) error {
-	tokenizers := transform.NewTokenizers()
+	shared := transform.NewShared(j.spec.Seed, nil)
 	effects := j.core.Apply(control.LoaderJoined{Session: self, Name: "preview", Address: "preview"})
 	for ; len(effects) > 0; effects = effects[1:] {
 		var ev control.Event
 		var err error
 		switch e := effects[0].(type) {
 		case control.Index:
-			ev, err = j.index(ctx, e.Source, j.core.Sources()[e.Source], tokenizers)
+			ev, err = j.index(ctx, e.Source, j.core.Sources()[e.Source], shared)
 		case control.OpenLog:
 			at := control.Begin{Token: opts.Token, Changes: opts.Changes}
 			if opts.LogDir != "" {
@@ -136,10 +136,10 @@ func (j *Job) begin(ctx context.Context, opts Options) error {
 }
 
 // index opens source i, in place of one of that number that could not join.
-func (j *Job) index(ctx context.Context, i int, spec jobspec.Source, tokenizers *transform.Tokenizers) (control.Event, error) {
+func (j *Job) index(ctx context.Context, i int, spec jobspec.Source, shared *transform.Shared) (control.Event, error) {
 	job := *j.spec
 	job.Sources = []jobspec.Source{spec}
-	src, err := sourceloader.Open(ctx, j.store, &job, 0, tokenizers)
+	src, err := sourceloader.Open(ctx, j.store, &job, 0, shared)
 	if err != nil {
 		return nil, err
 	}

@@ -15,13 +15,13 @@ import (
 // them: as errors what would stop the job, as warnings what makes it poorer. Findings have
 // the fields of the spec that they are about, and no lines. It ends early with ctx.
 func Probe(ctx context.Context, st store.Store, job *jobspec.Job, n int64) (all []jobspec.Finding) {
-	tokenizers := transform.NewTokenizers()
+	shared := transform.NewShared(job.Seed, nil)
 	for i := range job.Sources {
 		if ctx.Err() != nil {
 			return all
 		}
 		f := finder{field: fmt.Sprintf("sources[%d]", i), spec: &job.Sources[i]}
-		src, err := sourceloader.Open(ctx, st, job, i, tokenizers)
+		src, err := sourceloader.Open(ctx, st, job, i, shared)
 		if err != nil {
 			f.find(".files", false, err.Error(), "")
 		} else {

@@ -45,6 +45,8 @@ func transformWords(t jobspec.Transform) string {
 		return "tokenized by " + cmp.Or(t.Tokenize.File, t.Tokenize.Encoding)
 	case t.AppendEOD != nil && t.AppendEOD.ID < 0:
 		return "the encoding's end-of-text token appended"
+	case t.Python != nil:
+		return "through the Python function " + t.Python.Function
 	case t.AppendEOD != nil:
 		return fmt.Sprintf("token %d appended", t.AppendEOD.ID)
 	}

@@ -1937,6 +1937,7 @@ type TransformStep struct {
 	//	*TransformStep_Tokenize
 	//	*TransformStep_AppendEod
 	//	*TransformStep_Image
+	//	*TransformStep_Operator
 	//	*TransformStep_LossMask
 	Step          isTransformStep_Step `protobuf_oneof:"step"`
 	unknownFields protoimpl.UnknownFields
@@ -2034,6 +2035,15 @@ func (x *TransformStep) GetImage() *ImageTransform {
 	return nil
 }
 
+func (x *TransformStep) GetOperator() *OperatorStep {
+	if x != nil {
+		if x, ok := x.Step.(*TransformStep_Operator); ok {
+			return x.Operator
+		}
+	}
+	return nil
+}
+
 func (x *TransformStep) GetLossMask() string {
 	if x != nil {
 		if x, ok := x.Step.(*TransformStep_LossMask); ok {
@@ -2071,6 +2081,10 @@ type TransformStep_Image struct {
 	Image *ImageTransform `protobuf:"bytes,6,opt,name=image,proto3,oneof"`
 }
 
+type TransformStep_Operator struct {
+	Operator *OperatorStep `protobuf:"bytes,7,opt,name=operator,proto3,oneof"`
+}
+
 type TransformStep_LossMask struct {
 	LossMask string `protobuf:"bytes,20,opt,name=loss_mask,json=lossMask,proto3,oneof"` // column
 }
@@ -2087,7 +2101,62 @@ func (*TransformStep_AppendEod) isTransformStep_Step() {}
 
 func (*TransformStep_Image) isTransformStep_Step() {}
 
+func (*TransformStep_Operator) isTransformStep_Step() {}
+
 func (*TransformStep_LossMask) isTransformStep_Step() {}
+
+// OperatorStep is a step of any operator that has no message of its own.
+type OperatorStep struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`     // in job specs
+	Fields        []byte                 `protobuf:"bytes,2,opt,name=fields,proto3" json:"fields,omitempty"` // its struct in package jobspec, as JSON
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OperatorStep) Reset() {
+	*x = OperatorStep{}
+	mi := &file_proto_millrace_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OperatorStep) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OperatorStep) ProtoMessage() {}
+
+func (x *OperatorStep) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OperatorStep.ProtoReflect.Descriptor instead.
+func (*OperatorStep) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *OperatorStep) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *OperatorStep) GetFields() []byte {
+	if x != nil {
+		return x.Fields
+	}
+	return nil
+}
 
 type TokenizeStep struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2105,7 +2174,7 @@ type TokenizeStep struct {
 
 func (x *TokenizeStep) Reset() {
 	*x = TokenizeStep{}
-	mi := &file_proto_millrace_proto_msgTypes[21]
+	mi := &file_proto_millrace_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2117,7 +2186,7 @@ func (x *TokenizeStep) String() string {
 func (*TokenizeStep) ProtoMessage() {}
 
 func (x *TokenizeStep) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[21]
+	mi := &file_proto_millrace_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2130,7 +2199,7 @@ func (x *TokenizeStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenizeStep.ProtoReflect.Descriptor instead.
 func (*TokenizeStep) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{21}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *TokenizeStep) GetEncoding() string {
@@ -2208,7 +2277,7 @@ type ImageTransform struct {
 
 func (x *ImageTransform) Reset() {
 	*x = ImageTransform{}
-	mi := &file_proto_millrace_proto_msgTypes[22]
+	mi := &file_proto_millrace_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2220,7 +2289,7 @@ func (x *ImageTransform) String() string {
 func (*ImageTransform) ProtoMessage() {}
 
 func (x *ImageTransform) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[22]
+	mi := &file_proto_millrace_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2233,7 +2302,7 @@ func (x *ImageTransform) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImageTransform.ProtoReflect.Descriptor instead.
 func (*ImageTransform) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{22}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ImageTransform) GetColumns() []string {
@@ -2323,7 +2392,7 @@ type Bans struct {
 
 func (x *Bans) Reset() {
 	*x = Bans{}
-	mi := &file_proto_millrace_proto_msgTypes[23]
+	mi := &file_proto_millrace_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2335,7 +2404,7 @@ func (x *Bans) String() string {
 func (*Bans) ProtoMessage() {}
 
 func (x *Bans) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[23]
+	mi := &file_proto_millrace_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2348,7 +2417,7 @@ func (x *Bans) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bans.ProtoReflect.Descriptor instead.
 func (*Bans) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{23}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Bans) GetBans() []*Ban {
@@ -2370,7 +2439,7 @@ type Ban struct {
 
 func (x *Ban) Reset() {
 	*x = Ban{}
-	mi := &file_proto_millrace_proto_msgTypes[24]
+	mi := &file_proto_millrace_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2382,7 +2451,7 @@ func (x *Ban) String() string {
 func (*Ban) ProtoMessage() {}
 
 func (x *Ban) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[24]
+	mi := &file_proto_millrace_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2395,7 +2464,7 @@ func (x *Ban) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ban.ProtoReflect.Descriptor instead.
 func (*Ban) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{24}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Ban) GetId() uint32 {
@@ -2436,7 +2505,7 @@ type IndexSource struct {
 
 func (x *IndexSource) Reset() {
 	*x = IndexSource{}
-	mi := &file_proto_millrace_proto_msgTypes[25]
+	mi := &file_proto_millrace_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2448,7 +2517,7 @@ func (x *IndexSource) String() string {
 func (*IndexSource) ProtoMessage() {}
 
 func (x *IndexSource) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[25]
+	mi := &file_proto_millrace_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2461,7 +2530,7 @@ func (x *IndexSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IndexSource.ProtoReflect.Descriptor instead.
 func (*IndexSource) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{25}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *IndexSource) GetSource() uint32 {
@@ -2488,7 +2557,7 @@ type ReadBlock struct {
 
 func (x *ReadBlock) Reset() {
 	*x = ReadBlock{}
-	mi := &file_proto_millrace_proto_msgTypes[26]
+	mi := &file_proto_millrace_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2500,7 +2569,7 @@ func (x *ReadBlock) String() string {
 func (*ReadBlock) ProtoMessage() {}
 
 func (x *ReadBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[26]
+	mi := &file_proto_millrace_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2513,7 +2582,7 @@ func (x *ReadBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadBlock.ProtoReflect.Descriptor instead.
 func (*ReadBlock) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{26}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ReadBlock) GetSource() uint32 {
@@ -2542,7 +2611,7 @@ type ReleaseBlocks struct {
 
 func (x *ReleaseBlocks) Reset() {
 	*x = ReleaseBlocks{}
-	mi := &file_proto_millrace_proto_msgTypes[27]
+	mi := &file_proto_millrace_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2554,7 +2623,7 @@ func (x *ReleaseBlocks) String() string {
 func (*ReleaseBlocks) ProtoMessage() {}
 
 func (x *ReleaseBlocks) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[27]
+	mi := &file_proto_millrace_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2567,7 +2636,7 @@ func (x *ReleaseBlocks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseBlocks.ProtoReflect.Descriptor instead.
 func (*ReleaseBlocks) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{27}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ReleaseBlocks) GetSource() []uint32 {
@@ -2595,7 +2664,7 @@ type FetchRequest struct {
 
 func (x *FetchRequest) Reset() {
 	*x = FetchRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[28]
+	mi := &file_proto_millrace_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2607,7 +2676,7 @@ func (x *FetchRequest) String() string {
 func (*FetchRequest) ProtoMessage() {}
 
 func (x *FetchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[28]
+	mi := &file_proto_millrace_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2620,7 +2689,7 @@ func (x *FetchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchRequest.ProtoReflect.Descriptor instead.
 func (*FetchRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{28}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *FetchRequest) GetBlocks() []*BlockSamples {
@@ -2662,7 +2731,7 @@ type BlockSamples struct {
 
 func (x *BlockSamples) Reset() {
 	*x = BlockSamples{}
-	mi := &file_proto_millrace_proto_msgTypes[29]
+	mi := &file_proto_millrace_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2674,7 +2743,7 @@ func (x *BlockSamples) String() string {
 func (*BlockSamples) ProtoMessage() {}
 
 func (x *BlockSamples) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[29]
+	mi := &file_proto_millrace_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2687,7 +2756,7 @@ func (x *BlockSamples) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockSamples.ProtoReflect.Descriptor instead.
 func (*BlockSamples) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{29}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *BlockSamples) GetSource() uint32 {
@@ -2741,7 +2810,7 @@ type FetchHeader struct {
 
 func (x *FetchHeader) Reset() {
 	*x = FetchHeader{}
-	mi := &file_proto_millrace_proto_msgTypes[30]
+	mi := &file_proto_millrace_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2753,7 +2822,7 @@ func (x *FetchHeader) String() string {
 func (*FetchHeader) ProtoMessage() {}
 
 func (x *FetchHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[30]
+	mi := &file_proto_millrace_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2766,7 +2835,7 @@ func (x *FetchHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchHeader.ProtoReflect.Descriptor instead.
 func (*FetchHeader) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{30}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *FetchHeader) GetBodySize() uint64 {
@@ -2795,7 +2864,7 @@ type ConstructorReport struct {
 
 func (x *ConstructorReport) Reset() {
 	*x = ConstructorReport{}
-	mi := &file_proto_millrace_proto_msgTypes[31]
+	mi := &file_proto_millrace_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2807,7 +2876,7 @@ func (x *ConstructorReport) String() string {
 func (*ConstructorReport) ProtoMessage() {}
 
 func (x *ConstructorReport) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[31]
+	mi := &file_proto_millrace_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2820,7 +2889,7 @@ func (x *ConstructorReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorReport.ProtoReflect.Descriptor instead.
 func (*ConstructorReport) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{31}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ConstructorReport) GetReport() isConstructorReport_Report {
@@ -2968,7 +3037,7 @@ type ConstructorHello struct {
 
 func (x *ConstructorHello) Reset() {
 	*x = ConstructorHello{}
-	mi := &file_proto_millrace_proto_msgTypes[32]
+	mi := &file_proto_millrace_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2980,7 +3049,7 @@ func (x *ConstructorHello) String() string {
 func (*ConstructorHello) ProtoMessage() {}
 
 func (x *ConstructorHello) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[32]
+	mi := &file_proto_millrace_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2993,7 +3062,7 @@ func (x *ConstructorHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorHello.ProtoReflect.Descriptor instead.
 func (*ConstructorHello) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{32}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ConstructorHello) GetId() string {
@@ -3054,7 +3123,7 @@ type Held struct {
 
 func (x *Held) Reset() {
 	*x = Held{}
-	mi := &file_proto_millrace_proto_msgTypes[33]
+	mi := &file_proto_millrace_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3066,7 +3135,7 @@ func (x *Held) String() string {
 func (*Held) ProtoMessage() {}
 
 func (x *Held) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[33]
+	mi := &file_proto_millrace_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3079,7 +3148,7 @@ func (x *Held) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Held.ProtoReflect.Descriptor instead.
 func (*Held) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{33}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Held) GetIdentity() []byte {
@@ -3144,7 +3213,7 @@ type HeldRank struct {
 
 func (x *HeldRank) Reset() {
 	*x = HeldRank{}
-	mi := &file_proto_millrace_proto_msgTypes[34]
+	mi := &file_proto_millrace_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3156,7 +3225,7 @@ func (x *HeldRank) String() string {
 func (*HeldRank) ProtoMessage() {}
 
 func (x *HeldRank) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[34]
+	mi := &file_proto_millrace_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3169,7 +3238,7 @@ func (x *HeldRank) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldRank.ProtoReflect.Descriptor instead.
 func (*HeldRank) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{34}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *HeldRank) GetRank() *Coordinates {
@@ -3213,7 +3282,7 @@ type Assembled struct {
 
 func (x *Assembled) Reset() {
 	*x = Assembled{}
-	mi := &file_proto_millrace_proto_msgTypes[35]
+	mi := &file_proto_millrace_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3225,7 +3294,7 @@ func (x *Assembled) String() string {
 func (*Assembled) ProtoMessage() {}
 
 func (x *Assembled) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[35]
+	mi := &file_proto_millrace_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3238,7 +3307,7 @@ func (x *Assembled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assembled.ProtoReflect.Descriptor instead.
 func (*Assembled) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{35}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Assembled) GetGeneration() uint64 {
@@ -3283,7 +3352,7 @@ type Acked struct {
 
 func (x *Acked) Reset() {
 	*x = Acked{}
-	mi := &file_proto_millrace_proto_msgTypes[36]
+	mi := &file_proto_millrace_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3295,7 +3364,7 @@ func (x *Acked) String() string {
 func (*Acked) ProtoMessage() {}
 
 func (x *Acked) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[36]
+	mi := &file_proto_millrace_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3308,7 +3377,7 @@ func (x *Acked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Acked.ProtoReflect.Descriptor instead.
 func (*Acked) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{36}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Acked) GetGeneration() uint64 {
@@ -3369,7 +3438,7 @@ type ConstructorUsage struct {
 
 func (x *ConstructorUsage) Reset() {
 	*x = ConstructorUsage{}
-	mi := &file_proto_millrace_proto_msgTypes[37]
+	mi := &file_proto_millrace_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3381,7 +3450,7 @@ func (x *ConstructorUsage) String() string {
 func (*ConstructorUsage) ProtoMessage() {}
 
 func (x *ConstructorUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[37]
+	mi := &file_proto_millrace_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3394,7 +3463,7 @@ func (x *ConstructorUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorUsage.ProtoReflect.Descriptor instead.
 func (*ConstructorUsage) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{37}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ConstructorUsage) GetHeldBytes() uint64 {
@@ -3525,7 +3594,7 @@ type ConstructorOrder struct {
 
 func (x *ConstructorOrder) Reset() {
 	*x = ConstructorOrder{}
-	mi := &file_proto_millrace_proto_msgTypes[38]
+	mi := &file_proto_millrace_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3537,7 +3606,7 @@ func (x *ConstructorOrder) String() string {
 func (*ConstructorOrder) ProtoMessage() {}
 
 func (x *ConstructorOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[38]
+	mi := &file_proto_millrace_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3550,7 +3619,7 @@ func (x *ConstructorOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorOrder.ProtoReflect.Descriptor instead.
 func (*ConstructorOrder) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{38}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ConstructorOrder) GetOrder() isConstructorOrder_Order {
@@ -3755,7 +3824,7 @@ type SourceJoined struct {
 
 func (x *SourceJoined) Reset() {
 	*x = SourceJoined{}
-	mi := &file_proto_millrace_proto_msgTypes[39]
+	mi := &file_proto_millrace_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3767,7 +3836,7 @@ func (x *SourceJoined) String() string {
 func (*SourceJoined) ProtoMessage() {}
 
 func (x *SourceJoined) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[39]
+	mi := &file_proto_millrace_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3780,7 +3849,7 @@ func (x *SourceJoined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceJoined.ProtoReflect.Descriptor instead.
 func (*SourceJoined) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{39}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SourceJoined) GetName() string {
@@ -3825,7 +3894,7 @@ type ConstructorJob struct {
 
 func (x *ConstructorJob) Reset() {
 	*x = ConstructorJob{}
-	mi := &file_proto_millrace_proto_msgTypes[40]
+	mi := &file_proto_millrace_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3837,7 +3906,7 @@ func (x *ConstructorJob) String() string {
 func (*ConstructorJob) ProtoMessage() {}
 
 func (x *ConstructorJob) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[40]
+	mi := &file_proto_millrace_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3850,7 +3919,7 @@ func (x *ConstructorJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorJob.ProtoReflect.Descriptor instead.
 func (*ConstructorJob) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{40}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ConstructorJob) GetName() string {
@@ -3999,7 +4068,7 @@ type ImageStep struct {
 
 func (x *ImageStep) Reset() {
 	*x = ImageStep{}
-	mi := &file_proto_millrace_proto_msgTypes[41]
+	mi := &file_proto_millrace_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4011,7 +4080,7 @@ func (x *ImageStep) String() string {
 func (*ImageStep) ProtoMessage() {}
 
 func (x *ImageStep) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[41]
+	mi := &file_proto_millrace_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4024,7 +4093,7 @@ func (x *ImageStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImageStep.ProtoReflect.Descriptor instead.
 func (*ImageStep) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{41}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ImageStep) GetPatch() uint32 {
@@ -4064,7 +4133,7 @@ type KeptColumns struct {
 
 func (x *KeptColumns) Reset() {
 	*x = KeptColumns{}
-	mi := &file_proto_millrace_proto_msgTypes[42]
+	mi := &file_proto_millrace_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4076,7 +4145,7 @@ func (x *KeptColumns) String() string {
 func (*KeptColumns) ProtoMessage() {}
 
 func (x *KeptColumns) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[42]
+	mi := &file_proto_millrace_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4089,7 +4158,7 @@ func (x *KeptColumns) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeptColumns.ProtoReflect.Descriptor instead.
 func (*KeptColumns) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{42}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *KeptColumns) GetNames() []string {
@@ -4113,7 +4182,7 @@ type Placement struct {
 
 func (x *Placement) Reset() {
 	*x = Placement{}
-	mi := &file_proto_millrace_proto_msgTypes[43]
+	mi := &file_proto_millrace_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4125,7 +4194,7 @@ func (x *Placement) String() string {
 func (*Placement) ProtoMessage() {}
 
 func (x *Placement) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[43]
+	mi := &file_proto_millrace_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4138,7 +4207,7 @@ func (x *Placement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Placement.ProtoReflect.Descriptor instead.
 func (*Placement) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{43}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Placement) GetLoaders() []string {
@@ -4182,7 +4251,7 @@ type Restart struct {
 
 func (x *Restart) Reset() {
 	*x = Restart{}
-	mi := &file_proto_millrace_proto_msgTypes[44]
+	mi := &file_proto_millrace_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4194,7 +4263,7 @@ func (x *Restart) String() string {
 func (*Restart) ProtoMessage() {}
 
 func (x *Restart) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[44]
+	mi := &file_proto_millrace_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4207,7 +4276,7 @@ func (x *Restart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Restart.ProtoReflect.Descriptor instead.
 func (*Restart) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{44}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Restart) GetGeneration() uint64 {
@@ -4265,7 +4334,7 @@ type Moved struct {
 
 func (x *Moved) Reset() {
 	*x = Moved{}
-	mi := &file_proto_millrace_proto_msgTypes[45]
+	mi := &file_proto_millrace_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4277,7 +4346,7 @@ func (x *Moved) String() string {
 func (*Moved) ProtoMessage() {}
 
 func (x *Moved) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[45]
+	mi := &file_proto_millrace_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4290,7 +4359,7 @@ func (x *Moved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Moved.ProtoReflect.Descriptor instead.
 func (*Moved) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{45}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Moved) GetBy() *Coordinates {
@@ -4349,7 +4418,7 @@ type StepPlan struct {
 
 func (x *StepPlan) Reset() {
 	*x = StepPlan{}
-	mi := &file_proto_millrace_proto_msgTypes[46]
+	mi := &file_proto_millrace_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4361,7 +4430,7 @@ func (x *StepPlan) String() string {
 func (*StepPlan) ProtoMessage() {}
 
 func (x *StepPlan) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[46]
+	mi := &file_proto_millrace_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4374,7 +4443,7 @@ func (x *StepPlan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepPlan.ProtoReflect.Descriptor instead.
 func (*StepPlan) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{46}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *StepPlan) GetGeneration() uint64 {
@@ -4504,7 +4573,7 @@ type ImagePlan struct {
 
 func (x *ImagePlan) Reset() {
 	*x = ImagePlan{}
-	mi := &file_proto_millrace_proto_msgTypes[47]
+	mi := &file_proto_millrace_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4516,7 +4585,7 @@ func (x *ImagePlan) String() string {
 func (*ImagePlan) ProtoMessage() {}
 
 func (x *ImagePlan) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[47]
+	mi := &file_proto_millrace_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4529,7 +4598,7 @@ func (x *ImagePlan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImagePlan.ProtoReflect.Descriptor instead.
 func (*ImagePlan) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{47}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ImagePlan) GetEncoder() []uint32 {
@@ -4614,7 +4683,7 @@ type PlanBlock struct {
 
 func (x *PlanBlock) Reset() {
 	*x = PlanBlock{}
-	mi := &file_proto_millrace_proto_msgTypes[48]
+	mi := &file_proto_millrace_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4626,7 +4695,7 @@ func (x *PlanBlock) String() string {
 func (*PlanBlock) ProtoMessage() {}
 
 func (x *PlanBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[48]
+	mi := &file_proto_millrace_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4639,7 +4708,7 @@ func (x *PlanBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanBlock.ProtoReflect.Descriptor instead.
 func (*PlanBlock) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{48}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *PlanBlock) GetSource() uint32 {
@@ -4682,7 +4751,7 @@ type EndOfData struct {
 
 func (x *EndOfData) Reset() {
 	*x = EndOfData{}
-	mi := &file_proto_millrace_proto_msgTypes[49]
+	mi := &file_proto_millrace_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4694,7 +4763,7 @@ func (x *EndOfData) String() string {
 func (*EndOfData) ProtoMessage() {}
 
 func (x *EndOfData) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[49]
+	mi := &file_proto_millrace_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4707,7 +4776,7 @@ func (x *EndOfData) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndOfData.ProtoReflect.Descriptor instead.
 func (*EndOfData) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{49}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *EndOfData) GetGeneration() uint64 {
@@ -4744,7 +4813,7 @@ type Admit struct {
 
 func (x *Admit) Reset() {
 	*x = Admit{}
-	mi := &file_proto_millrace_proto_msgTypes[50]
+	mi := &file_proto_millrace_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4756,7 +4825,7 @@ func (x *Admit) String() string {
 func (*Admit) ProtoMessage() {}
 
 func (x *Admit) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[50]
+	mi := &file_proto_millrace_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4769,7 +4838,7 @@ func (x *Admit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admit.ProtoReflect.Descriptor instead.
 func (*Admit) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{50}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Admit) GetJoin() uint64 {
@@ -4805,7 +4874,7 @@ type Admitted struct {
 
 func (x *Admitted) Reset() {
 	*x = Admitted{}
-	mi := &file_proto_millrace_proto_msgTypes[51]
+	mi := &file_proto_millrace_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4817,7 +4886,7 @@ func (x *Admitted) String() string {
 func (*Admitted) ProtoMessage() {}
 
 func (x *Admitted) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[51]
+	mi := &file_proto_millrace_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4830,7 +4899,7 @@ func (x *Admitted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admitted.ProtoReflect.Descriptor instead.
 func (*Admitted) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{51}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Admitted) GetJoin() uint64 {
@@ -4873,7 +4942,7 @@ type Coordinates struct {
 
 func (x *Coordinates) Reset() {
 	*x = Coordinates{}
-	mi := &file_proto_millrace_proto_msgTypes[52]
+	mi := &file_proto_millrace_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4885,7 +4954,7 @@ func (x *Coordinates) String() string {
 func (*Coordinates) ProtoMessage() {}
 
 func (x *Coordinates) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[52]
+	mi := &file_proto_millrace_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4898,7 +4967,7 @@ func (x *Coordinates) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coordinates.ProtoReflect.Descriptor instead.
 func (*Coordinates) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{52}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Coordinates) GetDp() uint32 {
@@ -4949,7 +5018,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[53]
+	mi := &file_proto_millrace_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4961,7 +5030,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[53]
+	mi := &file_proto_millrace_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4974,7 +5043,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{53}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *JoinRequest) GetJob() string {
@@ -5072,7 +5141,7 @@ type Position struct {
 
 func (x *Position) Reset() {
 	*x = Position{}
-	mi := &file_proto_millrace_proto_msgTypes[54]
+	mi := &file_proto_millrace_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5084,7 +5153,7 @@ func (x *Position) String() string {
 func (*Position) ProtoMessage() {}
 
 func (x *Position) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[54]
+	mi := &file_proto_millrace_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5097,7 +5166,7 @@ func (x *Position) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Position.ProtoReflect.Descriptor instead.
 func (*Position) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{54}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Position) GetGeneration() uint64 {
@@ -5136,7 +5205,7 @@ type JoinReply struct {
 
 func (x *JoinReply) Reset() {
 	*x = JoinReply{}
-	mi := &file_proto_millrace_proto_msgTypes[55]
+	mi := &file_proto_millrace_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5148,7 +5217,7 @@ func (x *JoinReply) String() string {
 func (*JoinReply) ProtoMessage() {}
 
 func (x *JoinReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[55]
+	mi := &file_proto_millrace_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5161,7 +5230,7 @@ func (x *JoinReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinReply.ProtoReflect.Descriptor instead.
 func (*JoinReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{55}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *JoinReply) GetJob() string {
@@ -5274,7 +5343,7 @@ type LocateRequest struct {
 
 func (x *LocateRequest) Reset() {
 	*x = LocateRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[56]
+	mi := &file_proto_millrace_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5286,7 +5355,7 @@ func (x *LocateRequest) String() string {
 func (*LocateRequest) ProtoMessage() {}
 
 func (x *LocateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[56]
+	mi := &file_proto_millrace_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5299,7 +5368,7 @@ func (x *LocateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LocateRequest.ProtoReflect.Descriptor instead.
 func (*LocateRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{56}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *LocateRequest) GetJob() string {
@@ -5336,7 +5405,7 @@ type PeekRequest struct {
 
 func (x *PeekRequest) Reset() {
 	*x = PeekRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[57]
+	mi := &file_proto_millrace_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5348,7 +5417,7 @@ func (x *PeekRequest) String() string {
 func (*PeekRequest) ProtoMessage() {}
 
 func (x *PeekRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[57]
+	mi := &file_proto_millrace_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5361,7 +5430,7 @@ func (x *PeekRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeekRequest.ProtoReflect.Descriptor instead.
 func (*PeekRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{57}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *PeekRequest) GetIdentity() []byte {
@@ -5408,7 +5477,7 @@ type BatchRequest struct {
 
 func (x *BatchRequest) Reset() {
 	*x = BatchRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[58]
+	mi := &file_proto_millrace_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5420,7 +5489,7 @@ func (x *BatchRequest) String() string {
 func (*BatchRequest) ProtoMessage() {}
 
 func (x *BatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[58]
+	mi := &file_proto_millrace_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5433,7 +5502,7 @@ func (x *BatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchRequest.ProtoReflect.Descriptor instead.
 func (*BatchRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{58}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *BatchRequest) GetIdentity() []byte {
@@ -5508,7 +5577,7 @@ type AckRequest struct {
 
 func (x *AckRequest) Reset() {
 	*x = AckRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[59]
+	mi := &file_proto_millrace_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5520,7 +5589,7 @@ func (x *AckRequest) String() string {
 func (*AckRequest) ProtoMessage() {}
 
 func (x *AckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[59]
+	mi := &file_proto_millrace_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5533,7 +5602,7 @@ func (x *AckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckRequest.ProtoReflect.Descriptor instead.
 func (*AckRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{59}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *AckRequest) GetIdentity() []byte {
@@ -5586,7 +5655,7 @@ type AckReply struct {
 
 func (x *AckReply) Reset() {
 	*x = AckReply{}
-	mi := &file_proto_millrace_proto_msgTypes[60]
+	mi := &file_proto_millrace_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5598,7 +5667,7 @@ func (x *AckReply) String() string {
 func (*AckReply) ProtoMessage() {}
 
 func (x *AckReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[60]
+	mi := &file_proto_millrace_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5611,7 +5680,7 @@ func (x *AckReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckReply.ProtoReflect.Descriptor instead.
 func (*AckReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{60}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{61}
 }
 
 type BatchHeader struct {
@@ -5631,7 +5700,7 @@ type BatchHeader struct {
 
 func (x *BatchHeader) Reset() {
 	*x = BatchHeader{}
-	mi := &file_proto_millrace_proto_msgTypes[61]
+	mi := &file_proto_millrace_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5643,7 +5712,7 @@ func (x *BatchHeader) String() string {
 func (*BatchHeader) ProtoMessage() {}
 
 func (x *BatchHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[61]
+	mi := &file_proto_millrace_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5656,7 +5725,7 @@ func (x *BatchHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchHeader.ProtoReflect.Descriptor instead.
 func (*BatchHeader) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{61}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *BatchHeader) GetStep() uint64 {
@@ -5732,7 +5801,7 @@ type Microbatch struct {
 
 func (x *Microbatch) Reset() {
 	*x = Microbatch{}
-	mi := &file_proto_millrace_proto_msgTypes[62]
+	mi := &file_proto_millrace_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5744,7 +5813,7 @@ func (x *Microbatch) String() string {
 func (*Microbatch) ProtoMessage() {}
 
 func (x *Microbatch) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[62]
+	mi := &file_proto_millrace_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5757,7 +5826,7 @@ func (x *Microbatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Microbatch.ProtoReflect.Descriptor instead.
 func (*Microbatch) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{62}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *Microbatch) GetTensors() []*Tensor {
@@ -5790,7 +5859,7 @@ type Tensor struct {
 
 func (x *Tensor) Reset() {
 	*x = Tensor{}
-	mi := &file_proto_millrace_proto_msgTypes[63]
+	mi := &file_proto_millrace_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5802,7 +5871,7 @@ func (x *Tensor) String() string {
 func (*Tensor) ProtoMessage() {}
 
 func (x *Tensor) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[63]
+	mi := &file_proto_millrace_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5815,7 +5884,7 @@ func (x *Tensor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tensor.ProtoReflect.Descriptor instead.
 func (*Tensor) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{63}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *Tensor) GetName() string {
@@ -5874,7 +5943,7 @@ type RowInfo struct {
 
 func (x *RowInfo) Reset() {
 	*x = RowInfo{}
-	mi := &file_proto_millrace_proto_msgTypes[64]
+	mi := &file_proto_millrace_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5886,7 +5955,7 @@ func (x *RowInfo) String() string {
 func (*RowInfo) ProtoMessage() {}
 
 func (x *RowInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[64]
+	mi := &file_proto_millrace_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5899,7 +5968,7 @@ func (x *RowInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RowInfo.ProtoReflect.Descriptor instead.
 func (*RowInfo) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{64}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *RowInfo) GetRow() uint32 {
@@ -5950,7 +6019,7 @@ type StateRequest struct {
 
 func (x *StateRequest) Reset() {
 	*x = StateRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[65]
+	mi := &file_proto_millrace_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5962,7 +6031,7 @@ func (x *StateRequest) String() string {
 func (*StateRequest) ProtoMessage() {}
 
 func (x *StateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[65]
+	mi := &file_proto_millrace_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5975,7 +6044,7 @@ func (x *StateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateRequest.ProtoReflect.Descriptor instead.
 func (*StateRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{65}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *StateRequest) GetIdentity() []byte {
@@ -6024,7 +6093,7 @@ type StateReply struct {
 
 func (x *StateReply) Reset() {
 	*x = StateReply{}
-	mi := &file_proto_millrace_proto_msgTypes[66]
+	mi := &file_proto_millrace_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6036,7 +6105,7 @@ func (x *StateReply) String() string {
 func (*StateReply) ProtoMessage() {}
 
 func (x *StateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[66]
+	mi := &file_proto_millrace_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6049,7 +6118,7 @@ func (x *StateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateReply.ProtoReflect.Descriptor instead.
 func (*StateReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{66}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *StateReply) GetToken() []byte {
@@ -6086,7 +6155,7 @@ type ChangeRequest struct {
 
 func (x *ChangeRequest) Reset() {
 	*x = ChangeRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[67]
+	mi := &file_proto_millrace_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6098,7 +6167,7 @@ func (x *ChangeRequest) String() string {
 func (*ChangeRequest) ProtoMessage() {}
 
 func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[67]
+	mi := &file_proto_millrace_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6111,7 +6180,7 @@ func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeRequest.ProtoReflect.Descriptor instead.
 func (*ChangeRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{67}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *ChangeRequest) GetChange() []byte {
@@ -6159,7 +6228,7 @@ type ChangeReply struct {
 
 func (x *ChangeReply) Reset() {
 	*x = ChangeReply{}
-	mi := &file_proto_millrace_proto_msgTypes[68]
+	mi := &file_proto_millrace_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6171,7 +6240,7 @@ func (x *ChangeReply) String() string {
 func (*ChangeReply) ProtoMessage() {}
 
 func (x *ChangeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[68]
+	mi := &file_proto_millrace_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6184,7 +6253,7 @@ func (x *ChangeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeReply.ProtoReflect.Descriptor instead.
 func (*ChangeReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{68}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *ChangeReply) GetStep() uint64 {
@@ -6219,7 +6288,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[69]
+	mi := &file_proto_millrace_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6231,7 +6300,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[69]
+	mi := &file_proto_millrace_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6244,7 +6313,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{69}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *ReportRequest) GetIdentity() []byte {
@@ -6319,7 +6388,7 @@ type ReportReply struct {
 
 func (x *ReportReply) Reset() {
 	*x = ReportReply{}
-	mi := &file_proto_millrace_proto_msgTypes[70]
+	mi := &file_proto_millrace_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6331,7 +6400,7 @@ func (x *ReportReply) String() string {
 func (*ReportReply) ProtoMessage() {}
 
 func (x *ReportReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[70]
+	mi := &file_proto_millrace_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6344,7 +6413,7 @@ func (x *ReportReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportReply.ProtoReflect.Descriptor instead.
 func (*ReportReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{70}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *ReportReply) GetEpoch() uint64 {
@@ -6362,7 +6431,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[71]
+	mi := &file_proto_millrace_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6374,7 +6443,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[71]
+	mi := &file_proto_millrace_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6387,7 +6456,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{71}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{72}
 }
 
 type WhyRequest struct {
@@ -6398,7 +6467,7 @@ type WhyRequest struct {
 
 func (x *WhyRequest) Reset() {
 	*x = WhyRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[72]
+	mi := &file_proto_millrace_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6410,7 +6479,7 @@ func (x *WhyRequest) String() string {
 func (*WhyRequest) ProtoMessage() {}
 
 func (x *WhyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[72]
+	mi := &file_proto_millrace_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6423,7 +6492,7 @@ func (x *WhyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyRequest.ProtoReflect.Descriptor instead.
 func (*WhyRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{72}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{73}
 }
 
 type StatusReply struct {
@@ -6436,7 +6505,7 @@ type StatusReply struct {
 
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
-	mi := &file_proto_millrace_proto_msgTypes[73]
+	mi := &file_proto_millrace_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6448,7 +6517,7 @@ func (x *StatusReply) String() string {
 func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[73]
+	mi := &file_proto_millrace_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6461,7 +6530,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{73}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *StatusReply) GetText() string {
@@ -6638,7 +6707,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x10skip_bad_records\x18\r \x01(\bR\x0eskipBadRecords\x12\x1d\n" +
 	"\n" +
 	"max_record\x18\x0e \x01(\x04R\tmaxRecord\x12!\n" +
-	"\fmax_elements\x18\x0f \x01(\rR\vmaxElements\"\x8f\x02\n" +
+	"\fmax_elements\x18\x0f \x01(\rR\vmaxElements\"\xc8\x02\n" +
 	"\rTransformStep\x12\x14\n" +
 	"\x04text\x18\x01 \x01(\tH\x00R\x04text\x12\x18\n" +
 	"\x06tokens\x18\x02 \x01(\tH\x00R\x06tokens\x12\x18\n" +
@@ -6646,9 +6715,13 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\btokenize\x18\x04 \x01(\v2\x19.millrace.v1.TokenizeStepH\x00R\btokenize\x12\x1f\n" +
 	"\n" +
 	"append_eod\x18\x05 \x01(\x05H\x00R\tappendEod\x123\n" +
-	"\x05image\x18\x06 \x01(\v2\x1b.millrace.v1.ImageTransformH\x00R\x05image\x12\x1d\n" +
+	"\x05image\x18\x06 \x01(\v2\x1b.millrace.v1.ImageTransformH\x00R\x05image\x127\n" +
+	"\boperator\x18\a \x01(\v2\x19.millrace.v1.OperatorStepH\x00R\boperator\x12\x1d\n" +
 	"\tloss_mask\x18\x14 \x01(\tH\x00R\blossMaskB\x06\n" +
-	"\x04step\"\xdb\x01\n" +
+	"\x04step\":\n" +
+	"\fOperatorStep\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06fields\x18\x02 \x01(\fR\x06fields\"\xdb\x01\n" +
 	"\fTokenizeStep\x12\x1a\n" +
 	"\bencoding\x18\x01 \x01(\tR\bencoding\x12\x14\n" +
 	"\x05ranks\x18\x02 \x01(\tR\x05ranks\x12\x16\n" +
@@ -7071,7 +7144,7 @@ func file_proto_millrace_proto_rawDescGZIP() []byte {
 }
 
 var file_proto_millrace_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_proto_millrace_proto_msgTypes = make([]protoimpl.MessageInfo, 74)
+var file_proto_millrace_proto_msgTypes = make([]protoimpl.MessageInfo, 75)
 var file_proto_millrace_proto_goTypes = []any{
 	(Start)(0),                // 0: millrace.v1.Start
 	(*Frame)(nil),             // 1: millrace.v1.Frame
@@ -7095,60 +7168,61 @@ var file_proto_millrace_proto_goTypes = []any{
 	(*LoaderJob)(nil),         // 19: millrace.v1.LoaderJob
 	(*Assignment)(nil),        // 20: millrace.v1.Assignment
 	(*TransformStep)(nil),     // 21: millrace.v1.TransformStep
-	(*TokenizeStep)(nil),      // 22: millrace.v1.TokenizeStep
-	(*ImageTransform)(nil),    // 23: millrace.v1.ImageTransform
-	(*Bans)(nil),              // 24: millrace.v1.Bans
-	(*Ban)(nil),               // 25: millrace.v1.Ban
-	(*IndexSource)(nil),       // 26: millrace.v1.IndexSource
-	(*ReadBlock)(nil),         // 27: millrace.v1.ReadBlock
-	(*ReleaseBlocks)(nil),     // 28: millrace.v1.ReleaseBlocks
-	(*FetchRequest)(nil),      // 29: millrace.v1.FetchRequest
-	(*BlockSamples)(nil),      // 30: millrace.v1.BlockSamples
-	(*FetchHeader)(nil),       // 31: millrace.v1.FetchHeader
-	(*ConstructorReport)(nil), // 32: millrace.v1.ConstructorReport
-	(*ConstructorHello)(nil),  // 33: millrace.v1.ConstructorHello
-	(*Held)(nil),              // 34: millrace.v1.Held
-	(*HeldRank)(nil),          // 35: millrace.v1.HeldRank
-	(*Assembled)(nil),         // 36: millrace.v1.Assembled
-	(*Acked)(nil),             // 37: millrace.v1.Acked
-	(*ConstructorUsage)(nil),  // 38: millrace.v1.ConstructorUsage
-	(*ConstructorOrder)(nil),  // 39: millrace.v1.ConstructorOrder
-	(*SourceJoined)(nil),      // 40: millrace.v1.SourceJoined
-	(*ConstructorJob)(nil),    // 41: millrace.v1.ConstructorJob
-	(*ImageStep)(nil),         // 42: millrace.v1.ImageStep
-	(*KeptColumns)(nil),       // 43: millrace.v1.KeptColumns
-	(*Placement)(nil),         // 44: millrace.v1.Placement
-	(*Restart)(nil),           // 45: millrace.v1.Restart
-	(*Moved)(nil),             // 46: millrace.v1.Moved
-	(*StepPlan)(nil),          // 47: millrace.v1.StepPlan
-	(*ImagePlan)(nil),         // 48: millrace.v1.ImagePlan
-	(*PlanBlock)(nil),         // 49: millrace.v1.PlanBlock
-	(*EndOfData)(nil),         // 50: millrace.v1.EndOfData
-	(*Admit)(nil),             // 51: millrace.v1.Admit
-	(*Admitted)(nil),          // 52: millrace.v1.Admitted
-	(*Coordinates)(nil),       // 53: millrace.v1.Coordinates
-	(*JoinRequest)(nil),       // 54: millrace.v1.JoinRequest
-	(*Position)(nil),          // 55: millrace.v1.Position
-	(*JoinReply)(nil),         // 56: millrace.v1.JoinReply
-	(*LocateRequest)(nil),     // 57: millrace.v1.LocateRequest
-	(*PeekRequest)(nil),       // 58: millrace.v1.PeekRequest
-	(*BatchRequest)(nil),      // 59: millrace.v1.BatchRequest
-	(*AckRequest)(nil),        // 60: millrace.v1.AckRequest
-	(*AckReply)(nil),          // 61: millrace.v1.AckReply
-	(*BatchHeader)(nil),       // 62: millrace.v1.BatchHeader
-	(*Microbatch)(nil),        // 63: millrace.v1.Microbatch
-	(*Tensor)(nil),            // 64: millrace.v1.Tensor
-	(*RowInfo)(nil),           // 65: millrace.v1.RowInfo
-	(*StateRequest)(nil),      // 66: millrace.v1.StateRequest
-	(*StateReply)(nil),        // 67: millrace.v1.StateReply
-	(*ChangeRequest)(nil),     // 68: millrace.v1.ChangeRequest
-	(*ChangeReply)(nil),       // 69: millrace.v1.ChangeReply
-	(*ReportRequest)(nil),     // 70: millrace.v1.ReportRequest
-	(*ReportReply)(nil),       // 71: millrace.v1.ReportReply
-	(*StatusRequest)(nil),     // 72: millrace.v1.StatusRequest
-	(*WhyRequest)(nil),        // 73: millrace.v1.WhyRequest
-	(*StatusReply)(nil),       // 74: millrace.v1.StatusReply
-	(*state.Mesh)(nil),        // 75: millrace.v1.Mesh
+	(*OperatorStep)(nil),      // 22: millrace.v1.OperatorStep
+	(*TokenizeStep)(nil),      // 23: millrace.v1.TokenizeStep
+	(*ImageTransform)(nil),    // 24: millrace.v1.ImageTransform
+	(*Bans)(nil),              // 25: millrace.v1.Bans
+	(*Ban)(nil),               // 26: millrace.v1.Ban
+	(*IndexSource)(nil),       // 27: millrace.v1.IndexSource
+	(*ReadBlock)(nil),         // 28: millrace.v1.ReadBlock
+	(*ReleaseBlocks)(nil),     // 29: millrace.v1.ReleaseBlocks
+	(*FetchRequest)(nil),      // 30: millrace.v1.FetchRequest
+	(*BlockSamples)(nil),      // 31: millrace.v1.BlockSamples
+	(*FetchHeader)(nil),       // 32: millrace.v1.FetchHeader
+	(*ConstructorReport)(nil), // 33: millrace.v1.ConstructorReport
+	(*ConstructorHello)(nil),  // 34: millrace.v1.ConstructorHello
+	(*Held)(nil),              // 35: millrace.v1.Held
+	(*HeldRank)(nil),          // 36: millrace.v1.HeldRank
+	(*Assembled)(nil),         // 37: millrace.v1.Assembled
+	(*Acked)(nil),             // 38: millrace.v1.Acked
+	(*ConstructorUsage)(nil),  // 39: millrace.v1.ConstructorUsage
+	(*ConstructorOrder)(nil),  // 40: millrace.v1.ConstructorOrder
+	(*SourceJoined)(nil),      // 41: millrace.v1.SourceJoined
+	(*ConstructorJob)(nil),    // 42: millrace.v1.ConstructorJob
+	(*ImageStep)(nil),         // 43: millrace.v1.ImageStep
+	(*KeptColumns)(nil),       // 44: millrace.v1.KeptColumns
+	(*Placement)(nil),         // 45: millrace.v1.Placement
+	(*Restart)(nil),           // 46: millrace.v1.Restart
+	(*Moved)(nil),             // 47: millrace.v1.Moved
+	(*StepPlan)(nil),          // 48: millrace.v1.StepPlan
+	(*ImagePlan)(nil),         // 49: millrace.v1.ImagePlan
+	(*PlanBlock)(nil),         // 50: millrace.v1.PlanBlock
+	(*EndOfData)(nil),         // 51: millrace.v1.EndOfData
+	(*Admit)(nil),             // 52: millrace.v1.Admit
+	(*Admitted)(nil),          // 53: millrace.v1.Admitted
+	(*Coordinates)(nil),       // 54: millrace.v1.Coordinates
+	(*JoinRequest)(nil),       // 55: millrace.v1.JoinRequest
+	(*Position)(nil),          // 56: millrace.v1.Position
+	(*JoinReply)(nil),         // 57: millrace.v1.JoinReply
+	(*LocateRequest)(nil),     // 58: millrace.v1.LocateRequest
+	(*PeekRequest)(nil),       // 59: millrace.v1.PeekRequest
+	(*BatchRequest)(nil),      // 60: millrace.v1.BatchRequest
+	(*AckRequest)(nil),        // 61: millrace.v1.AckRequest
+	(*AckReply)(nil),          // 62: millrace.v1.AckReply
+	(*BatchHeader)(nil),       // 63: millrace.v1.BatchHeader
+	(*Microbatch)(nil),        // 64: millrace.v1.Microbatch
+	(*Tensor)(nil),            // 65: millrace.v1.Tensor
+	(*RowInfo)(nil),           // 66: millrace.v1.RowInfo
+	(*StateRequest)(nil),      // 67: millrace.v1.StateRequest
+	(*StateReply)(nil),        // 68: millrace.v1.StateReply
+	(*ChangeRequest)(nil),     // 69: millrace.v1.ChangeRequest
+	(*ChangeReply)(nil),       // 70: millrace.v1.ChangeReply
+	(*ReportRequest)(nil),     // 71: millrace.v1.ReportRequest
+	(*ReportReply)(nil),       // 72: millrace.v1.ReportReply
+	(*StatusRequest)(nil),     // 73: millrace.v1.StatusRequest
+	(*WhyRequest)(nil),        // 74: millrace.v1.WhyRequest
+	(*StatusReply)(nil),       // 75: millrace.v1.StatusReply
+	(*state.Mesh)(nil),        // 76: millrace.v1.Mesh
 }
 var file_proto_millrace_proto_depIdxs = []int32{
 	2,  // 0: millrace.v1.Frame.waiting:type_name -> millrace.v1.Waiting
@@ -7164,94 +7238,95 @@ var file_proto_millrace_proto_depIdxs = []int32{
 	10, // 10: millrace.v1.BlockRead.chunks:type_name -> millrace.v1.ChunkRead
 	11, // 11: millrace.v1.BlockRead.absent:type_name -> millrace.v1.AbsentField
 	19, // 12: millrace.v1.LoaderOrder.job:type_name -> millrace.v1.LoaderJob
-	26, // 13: millrace.v1.LoaderOrder.index:type_name -> millrace.v1.IndexSource
-	27, // 14: millrace.v1.LoaderOrder.read:type_name -> millrace.v1.ReadBlock
-	28, // 15: millrace.v1.LoaderOrder.release:type_name -> millrace.v1.ReleaseBlocks
+	27, // 13: millrace.v1.LoaderOrder.index:type_name -> millrace.v1.IndexSource
+	28, // 14: millrace.v1.LoaderOrder.read:type_name -> millrace.v1.ReadBlock
+	29, // 15: millrace.v1.LoaderOrder.release:type_name -> millrace.v1.ReleaseBlocks
 	20, // 16: millrace.v1.LoaderOrder.add:type_name -> millrace.v1.Assignment
-	24, // 17: millrace.v1.LoaderOrder.bans:type_name -> millrace.v1.Bans
+	25, // 17: millrace.v1.LoaderOrder.bans:type_name -> millrace.v1.Bans
 	17, // 18: millrace.v1.LoaderOrder.find:type_name -> millrace.v1.FindFile
 	16, // 19: millrace.v1.LoaderOrder.frozen:type_name -> millrace.v1.FrozenSource
 	3,  // 20: millrace.v1.LoaderOrder.beat:type_name -> millrace.v1.Beat
 	20, // 21: millrace.v1.LoaderJob.sources:type_name -> millrace.v1.Assignment
 	21, // 22: millrace.v1.Assignment.transforms:type_name -> millrace.v1.TransformStep
-	22, // 23: millrace.v1.TransformStep.tokenize:type_name -> millrace.v1.TokenizeStep
-	23, // 24: millrace.v1.TransformStep.image:type_name -> millrace.v1.ImageTransform
-	25, // 25: millrace.v1.Bans.bans:type_name -> millrace.v1.Ban
-	30, // 26: millrace.v1.FetchRequest.blocks:type_name -> millrace.v1.BlockSamples
-	33, // 27: millrace.v1.ConstructorReport.hello:type_name -> millrace.v1.ConstructorHello
-	36, // 28: millrace.v1.ConstructorReport.assembled:type_name -> millrace.v1.Assembled
-	37, // 29: millrace.v1.ConstructorReport.acked:type_name -> millrace.v1.Acked
-	38, // 30: millrace.v1.ConstructorReport.usage:type_name -> millrace.v1.ConstructorUsage
-	14, // 31: millrace.v1.ConstructorReport.failure:type_name -> millrace.v1.Failure
-	52, // 32: millrace.v1.ConstructorReport.admitted:type_name -> millrace.v1.Admitted
-	3,  // 33: millrace.v1.ConstructorReport.beat:type_name -> millrace.v1.Beat
-	34, // 34: millrace.v1.ConstructorHello.held:type_name -> millrace.v1.Held
-	37, // 35: millrace.v1.Held.acked:type_name -> millrace.v1.Acked
-	35, // 36: millrace.v1.Held.ranks:type_name -> millrace.v1.HeldRank
-	53, // 37: millrace.v1.HeldRank.rank:type_name -> millrace.v1.Coordinates
-	53, // 38: millrace.v1.ConstructorUsage.absent_ranks:type_name -> millrace.v1.Coordinates
-	37, // 39: millrace.v1.ConstructorUsage.slowest:type_name -> millrace.v1.Acked
-	41, // 40: millrace.v1.ConstructorOrder.job:type_name -> millrace.v1.ConstructorJob
-	44, // 41: millrace.v1.ConstructorOrder.placement:type_name -> millrace.v1.Placement
-	45, // 42: millrace.v1.ConstructorOrder.restart:type_name -> millrace.v1.Restart
-	47, // 43: millrace.v1.ConstructorOrder.plan:type_name -> millrace.v1.StepPlan
-	50, // 44: millrace.v1.ConstructorOrder.end:type_name -> millrace.v1.EndOfData
-	14, // 45: millrace.v1.ConstructorOrder.failure:type_name -> millrace.v1.Failure
-	51, // 46: millrace.v1.ConstructorOrder.admit:type_name -> millrace.v1.Admit
-	40, // 47: millrace.v1.ConstructorOrder.joined:type_name -> millrace.v1.SourceJoined
-	3,  // 48: millrace.v1.ConstructorOrder.beat:type_name -> millrace.v1.Beat
-	2,  // 49: millrace.v1.ConstructorOrder.waiting:type_name -> millrace.v1.Waiting
-	75, // 50: millrace.v1.ConstructorJob.mesh:type_name -> millrace.v1.Mesh
-	43, // 51: millrace.v1.ConstructorJob.kept:type_name -> millrace.v1.KeptColumns
-	42, // 52: millrace.v1.ConstructorJob.images:type_name -> millrace.v1.ImageStep
-	46, // 53: millrace.v1.Restart.moved:type_name -> millrace.v1.Moved
-	53, // 54: millrace.v1.Moved.by:type_name -> millrace.v1.Coordinates
-	49, // 55: millrace.v1.StepPlan.blocks:type_name -> millrace.v1.PlanBlock
-	48, // 56: millrace.v1.StepPlan.images:type_name -> millrace.v1.ImagePlan
-	53, // 57: millrace.v1.Admit.rank:type_name -> millrace.v1.Coordinates
-	53, // 58: millrace.v1.JoinRequest.rank:type_name -> millrace.v1.Coordinates
-	75, // 59: millrace.v1.JoinRequest.mesh:type_name -> millrace.v1.Mesh
-	0,  // 60: millrace.v1.JoinRequest.start:type_name -> millrace.v1.Start
-	55, // 61: millrace.v1.JoinRequest.at:type_name -> millrace.v1.Position
-	75, // 62: millrace.v1.JoinReply.mesh:type_name -> millrace.v1.Mesh
-	53, // 63: millrace.v1.LocateRequest.rank:type_name -> millrace.v1.Coordinates
-	53, // 64: millrace.v1.PeekRequest.rank:type_name -> millrace.v1.Coordinates
-	53, // 65: millrace.v1.BatchRequest.rank:type_name -> millrace.v1.Coordinates
-	53, // 66: millrace.v1.AckRequest.rank:type_name -> millrace.v1.Coordinates
-	63, // 67: millrace.v1.BatchHeader.microbatches:type_name -> millrace.v1.Microbatch
-	64, // 68: millrace.v1.Microbatch.tensors:type_name -> millrace.v1.Tensor
-	53, // 69: millrace.v1.ReportRequest.rank:type_name -> millrace.v1.Coordinates
-	4,  // 70: millrace.v1.Planner.Load:input_type -> millrace.v1.LoaderReport
-	32, // 71: millrace.v1.Planner.Construct:input_type -> millrace.v1.ConstructorReport
-	54, // 72: millrace.v1.Planner.Join:input_type -> millrace.v1.JoinRequest
-	57, // 73: millrace.v1.Planner.Locate:input_type -> millrace.v1.LocateRequest
-	66, // 74: millrace.v1.Planner.State:input_type -> millrace.v1.StateRequest
-	68, // 75: millrace.v1.Planner.Change:input_type -> millrace.v1.ChangeRequest
-	70, // 76: millrace.v1.Planner.Report:input_type -> millrace.v1.ReportRequest
-	72, // 77: millrace.v1.Planner.Status:input_type -> millrace.v1.StatusRequest
-	73, // 78: millrace.v1.Planner.Why:input_type -> millrace.v1.WhyRequest
-	29, // 79: millrace.v1.Loader.Fetch:input_type -> millrace.v1.FetchRequest
-	59, // 80: millrace.v1.Constructor.Batch:input_type -> millrace.v1.BatchRequest
-	60, // 81: millrace.v1.Constructor.Ack:input_type -> millrace.v1.AckRequest
-	58, // 82: millrace.v1.Constructor.Peek:input_type -> millrace.v1.PeekRequest
-	15, // 83: millrace.v1.Planner.Load:output_type -> millrace.v1.LoaderOrder
-	39, // 84: millrace.v1.Planner.Construct:output_type -> millrace.v1.ConstructorOrder
-	56, // 85: millrace.v1.Planner.Join:output_type -> millrace.v1.JoinReply
-	56, // 86: millrace.v1.Planner.Locate:output_type -> millrace.v1.JoinReply
-	67, // 87: millrace.v1.Planner.State:output_type -> millrace.v1.StateReply
-	69, // 88: millrace.v1.Planner.Change:output_type -> millrace.v1.ChangeReply
-	71, // 89: millrace.v1.Planner.Report:output_type -> millrace.v1.ReportReply
-	74, // 90: millrace.v1.Planner.Status:output_type -> millrace.v1.StatusReply
-	2,  // 91: millrace.v1.Planner.Why:output_type -> millrace.v1.Waiting
-	1,  // 92: millrace.v1.Loader.Fetch:output_type -> millrace.v1.Frame
-	1,  // 93: millrace.v1.Constructor.Batch:output_type -> millrace.v1.Frame
-	61, // 94: millrace.v1.Constructor.Ack:output_type -> millrace.v1.AckReply
-	1,  // 95: millrace.v1.Constructor.Peek:output_type -> millrace.v1.Frame
-	83, // [83:96] is the sub-list for method output_type
-	70, // [70:83] is the sub-list for method input_type
-	70, // [70:70] is the sub-list for extension type_name
-	70, // [70:70] is the sub-list for extension extendee
-	0,  // [0:70] is the sub-list for field type_name
+	23, // 23: millrace.v1.TransformStep.tokenize:type_name -> millrace.v1.TokenizeStep
+	24, // 24: millrace.v1.TransformStep.image:type_name -> millrace.v1.ImageTransform
+	22, // 25: millrace.v1.TransformStep.operator:type_name -> millrace.v1.OperatorStep
+	26, // 26: millrace.v1.Bans.bans:type_name -> millrace.v1.Ban
+	31, // 27: millrace.v1.FetchRequest.blocks:type_name -> millrace.v1.BlockSamples
+	34, // 28: millrace.v1.ConstructorReport.hello:type_name -> millrace.v1.ConstructorHello
+	37, // 29: millrace.v1.ConstructorReport.assembled:type_name -> millrace.v1.Assembled
+	38, // 30: millrace.v1.ConstructorReport.acked:type_name -> millrace.v1.Acked
+	39, // 31: millrace.v1.ConstructorReport.usage:type_name -> millrace.v1.ConstructorUsage
+	14, // 32: millrace.v1.ConstructorReport.failure:type_name -> millrace.v1.Failure
+	53, // 33: millrace.v1.ConstructorReport.admitted:type_name -> millrace.v1.Admitted
+	3,  // 34: millrace.v1.ConstructorReport.beat:type_name -> millrace.v1.Beat
+	35, // 35: millrace.v1.ConstructorHello.held:type_name -> millrace.v1.Held
+	38, // 36: millrace.v1.Held.acked:type_name -> millrace.v1.Acked
+	36, // 37: millrace.v1.Held.ranks:type_name -> millrace.v1.HeldRank
+	54, // 38: millrace.v1.HeldRank.rank:type_name -> millrace.v1.Coordinates
+	54, // 39: millrace.v1.ConstructorUsage.absent_ranks:type_name -> millrace.v1.Coordinates
+	38, // 40: millrace.v1.ConstructorUsage.slowest:type_name -> millrace.v1.Acked
+	42, // 41: millrace.v1.ConstructorOrder.job:type_name -> millrace.v1.ConstructorJob
+	45, // 42: millrace.v1.ConstructorOrder.placement:type_name -> millrace.v1.Placement
+	46, // 43: millrace.v1.ConstructorOrder.restart:type_name -> millrace.v1.Restart
+	48, // 44: millrace.v1.ConstructorOrder.plan:type_name -> millrace.v1.StepPlan
+	51, // 45: millrace.v1.ConstructorOrder.end:type_name -> millrace.v1.EndOfData
+	14, // 46: millrace.v1.ConstructorOrder.failure:type_name -> millrace.v1.Failure
+	52, // 47: millrace.v1.ConstructorOrder.admit:type_name -> millrace.v1.Admit
+	41, // 48: millrace.v1.ConstructorOrder.joined:type_name -> millrace.v1.SourceJoined
+	3,  // 49: millrace.v1.ConstructorOrder.beat:type_name -> millrace.v1.Beat
+	2,  // 50: millrace.v1.ConstructorOrder.waiting:type_name -> millrace.v1.Waiting
+	76, // 51: millrace.v1.ConstructorJob.mesh:type_name -> millrace.v1.Mesh
+	44, // 52: millrace.v1.ConstructorJob.kept:type_name -> millrace.v1.KeptColumns
+	43, // 53: millrace.v1.ConstructorJob.images:type_name -> millrace.v1.ImageStep
+	47, // 54: millrace.v1.Restart.moved:type_name -> millrace.v1.Moved
+	54, // 55: millrace.v1.Moved.by:type_name -> millrace.v1.Coordinates
+	50, // 56: millrace.v1.StepPlan.blocks:type_name -> millrace.v1.PlanBlock
+	49, // 57: millrace.v1.StepPlan.images:type_name -> millrace.v1.ImagePlan
+	54, // 58: millrace.v1.Admit.rank:type_name -> millrace.v1.Coordinates
+	54, // 59: millrace.v1.JoinRequest.rank:type_name -> millrace.v1.Coordinates
+	76, // 60: millrace.v1.JoinRequest.mesh:type_name -> millrace.v1.Mesh
+	0,  // 61: millrace.v1.JoinRequest.start:type_name -> millrace.v1.Start
+	56, // 62: millrace.v1.JoinRequest.at:type_name -> millrace.v1.Position
+	76, // 63: millrace.v1.JoinReply.mesh:type_name -> millrace.v1.Mesh
+	54, // 64: millrace.v1.LocateRequest.rank:type_name -> millrace.v1.Coordinates
+	54, // 65: millrace.v1.PeekRequest.rank:type_name -> millrace.v1.Coordinates
+	54, // 66: millrace.v1.BatchRequest.rank:type_name -> millrace.v1.Coordinates
+	54, // 67: millrace.v1.AckRequest.rank:type_name -> millrace.v1.Coordinates
+	64, // 68: millrace.v1.BatchHeader.microbatches:type_name -> millrace.v1.Microbatch
+	65, // 69: millrace.v1.Microbatch.tensors:type_name -> millrace.v1.Tensor
+	54, // 70: millrace.v1.ReportRequest.rank:type_name -> millrace.v1.Coordinates
+	4,  // 71: millrace.v1.Planner.Load:input_type -> millrace.v1.LoaderReport
+	33, // 72: millrace.v1.Planner.Construct:input_type -> millrace.v1.ConstructorReport
+	55, // 73: millrace.v1.Planner.Join:input_type -> millrace.v1.JoinRequest
+	58, // 74: millrace.v1.Planner.Locate:input_type -> millrace.v1.LocateRequest
+	67, // 75: millrace.v1.Planner.State:input_type -> millrace.v1.StateRequest
+	69, // 76: millrace.v1.Planner.Change:input_type -> millrace.v1.ChangeRequest
+	71, // 77: millrace.v1.Planner.Report:input_type -> millrace.v1.ReportRequest
+	73, // 78: millrace.v1.Planner.Status:input_type -> millrace.v1.StatusRequest
+	74, // 79: millrace.v1.Planner.Why:input_type -> millrace.v1.WhyRequest
+	30, // 80: millrace.v1.Loader.Fetch:input_type -> millrace.v1.FetchRequest
+	60, // 81: millrace.v1.Constructor.Batch:input_type -> millrace.v1.BatchRequest
+	61, // 82: millrace.v1.Constructor.Ack:input_type -> millrace.v1.AckRequest
+	59, // 83: millrace.v1.Constructor.Peek:input_type -> millrace.v1.PeekRequest
+	15, // 84: millrace.v1.Planner.Load:output_type -> millrace.v1.LoaderOrder
+	40, // 85: millrace.v1.Planner.Construct:output_type -> millrace.v1.ConstructorOrder
+	57, // 86: millrace.v1.Planner.Join:output_type -> millrace.v1.JoinReply
+	57, // 87: millrace.v1.Planner.Locate:output_type -> millrace.v1.JoinReply
+	68, // 88: millrace.v1.Planner.State:output_type -> millrace.v1.StateReply
+	70, // 89: millrace.v1.Planner.Change:output_type -> millrace.v1.ChangeReply
+	72, // 90: millrace.v1.Planner.Report:output_type -> millrace.v1.ReportReply
+	75, // 91: millrace.v1.Planner.Status:output_type -> millrace.v1.StatusReply
+	2,  // 92: millrace.v1.Planner.Why:output_type -> millrace.v1.Waiting
+	1,  // 93: millrace.v1.Loader.Fetch:output_type -> millrace.v1.Frame
+	1,  // 94: millrace.v1.Constructor.Batch:output_type -> millrace.v1.Frame
+	62, // 95: millrace.v1.Constructor.Ack:output_type -> millrace.v1.AckReply
+	1,  // 96: millrace.v1.Constructor.Peek:output_type -> millrace.v1.Frame
+	84, // [84:97] is the sub-list for method output_type
+	71, // [71:84] is the sub-list for method input_type
+	71, // [71:71] is the sub-list for extension type_name
+	71, // [71:71] is the sub-list for extension extendee
+	0,  // [0:71] is the sub-list for field type_name
 }
 
 func init() { file_proto_millrace_proto_init() }
@@ -7288,9 +7363,10 @@ func file_proto_millrace_proto_init() {
 		(*TransformStep_Tokenize)(nil),
 		(*TransformStep_AppendEod)(nil),
 		(*TransformStep_Image)(nil),
+		(*TransformStep_Operator)(nil),
 		(*TransformStep_LossMask)(nil),
 	}
-	file_proto_millrace_proto_msgTypes[31].OneofWrappers = []any{
+	file_proto_millrace_proto_msgTypes[32].OneofWrappers = []any{
 		(*ConstructorReport_Hello)(nil),
 		(*ConstructorReport_Assembled)(nil),
 		(*ConstructorReport_Acked)(nil),
@@ -7300,7 +7376,7 @@ func file_proto_millrace_proto_init() {
 		(*ConstructorReport_Restarted)(nil),
 		(*ConstructorReport_Beat)(nil),
 	}
-	file_proto_millrace_proto_msgTypes[38].OneofWrappers = []any{
+	file_proto_millrace_proto_msgTypes[39].OneofWrappers = []any{
 		(*ConstructorOrder_Job)(nil),
 		(*ConstructorOrder_Placement)(nil),
 		(*ConstructorOrder_Restart)(nil),
@@ -7320,7 +7396,7 @@ func file_proto_millrace_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_proto_millrace_proto_rawDesc), len(file_proto_millrace_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   74,
+			NumMessages:   75,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

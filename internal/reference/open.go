@@ -20,7 +20,7 @@ func Manifests(ctx context.Context, st store.Store, job *jobspec.Job) ([][32]byt
 
 // open returns a job before its first step, and the digests of its sources' manifests.
 func open(ctx context.Context, st store.Store, job *jobspec.Job, changes []change.Change) (r *reader, manifests [][32]byte, err error) {
-	r = &reader{ctx: ctx, st: st, job: job, tokenizers: transform.NewTokenizers(), length: job.Batch.SequenceLength, seats: job.Batch.Sequences}
+	r = &reader{ctx: ctx, st: st, job: job, shared: transform.NewShared(job.Seed, nil), length: job.Batch.SequenceLength, seats: job.Batch.Sequences}
 	r.banned = map[ban]bool{}
 	if r.changes, err = change.InForce(changes); err != nil {
 		return nil, nil, err
@@ -47,7 +47,7 @@ func open(ctx context.Context, st store.Store, job *jobspec.Job, changes []chang
 
 // open indexes a source, of the job spec or one that joins.
 func (r *reader) open(spec *jobspec.Source) (*source, error) {
-	chain, err := transform.Compile(*spec, r.job.LongestSample(), r.tokenizers)
+	chain, err := transform.Compile(*spec, r.job.LongestSample(), r.shared)
 	if err != nil {
 		return nil, err // it names the source
 	}
@@ -57,7 +57,11 @@ func (r *reader) open(spec *jobspec.Source) (*source, error) {
 	}
 	src.Manifest.Encoding = chain.EncodingDigest()
 	read := func(unit order.Unit, f func(*format.Record) error) error { return src.ReadUnit(r.ctx, r.st, unit, f) }
-	return &source{Source: src, spec: spec, read: read, worker: chain.Worker(), epochs: int64(r.job.Mix.Epochs)}, nil
+	worker := chain.Worker()
+	apply := func(rec *format.Record, f func(*transform.Sample) error) (transform.Outcome, error) {
+		return worker.Apply(r.ctx, rec, f)
+	}
+	return &source{Source: src, spec: spec, read: read, apply: apply, epochs: int64(r.job.Mix.Epochs)}, nil
 }
 
 func (r *reader) names() (names []string) {

@@ -90,7 +90,7 @@ type reader struct {
 	ctx           context.Context
 	st            store.Store
 	job           *jobspec.Job
-	tokenizers    *transform.Tokenizers
+	shared        *transform.Shared
 	schedule      mix.Schedule
 	sources       []*source
 	length, seats int     // of rows, and rows of a step

@@ -1,7 +1,9 @@
 package sourceloader
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -59,15 +61,27 @@ func assignedTransform(t *pb.TransformStep) jobspec.Transform {
 			Columns: y.Columns, Token: y.Token, Begin: y.Begin, End: y.End, Patch: int(y.Patch), Merge: int(y.Merge),
 			MinPixels: int(y.MinPixels), MaxPixels: int(y.MaxPixels), MaxImages: int(y.MaxImages), Decode: y.Decode, Verify: y.Verify,
 		}}
+	case *pb.TransformStep_Operator:
+		if y := new(jobspec.Python); x.Operator.Name == "python" && strict(x.Operator.Fields, y) {
+			return jobspec.Transform{Python: y}
+		}
 	}
 	return jobspec.Transform{} // of a newer planner; compiling it says that no such step exists
+}
+
+// strict reads the fields of a step. It reports false if there is one that this version
+// does not have.
+func strict(fields []byte, step any) bool {
+	d := json.NewDecoder(bytes.NewReader(fields))
+	d.DisallowUnknownFields()
+	return d.Decode(step) == nil
 }
 
 // setJob takes in the job.
 func (l *Loader) setJob(job *pb.LoaderJob) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.job, l.sources = job, nil
+	l.job, l.sources, l.shared.Seed = job, nil, job.Seed
 	for _, a := range job.Sources {
 		l.sources = append(l.sources, newLazySource(a))
 	}
@@ -124,14 +138,11 @@ func (l *Loader) add(a *pb.Assignment) error {
 func (l *Loader) openAssigned(ctx context.Context, job *pb.LoaderJob, a *pb.Assignment) (*Source, error) {
 	spec, st := assigned(a), l.storeIn(a.Roots)
 	if within, ok := st.(*store.Within); ok {
-		for _, t := range spec.Transforms {
-			if t.Tokenize == nil || t.Tokenize.Vocabulary() == "" {
-				continue
-			}
-			if err := within.Check(t.Tokenize.Vocabulary()); err != nil {
+		for _, path := range spec.Programs() {
+			if err := within.Check(path); err != nil {
 				return nil, err
 			}
 		}
 	}
-	return open(ctx, st, spec, job.Seed, int(job.LongestSample), l.tokenizers)
+	return open(ctx, st, spec, job.Seed, int(job.LongestSample), l.shared)
 }

@@ -3,6 +3,7 @@ package sourceloader
 import (
 	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -112,12 +113,19 @@ func TestUnknownStep(t *testing.T) {
 	l := loaderOf(t, "", 3)
 	a := proto.CloneOf(l.job.Sources[0])
 	a.Source = 1
-	a.Transforms[0] = &pb.TransformStep{}
-	if err := l.add(a); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := l.source(t.Context(), 1); err == nil {
-		t.Error("the source was opened without its first step")
+	for i, step := range []*pb.TransformStep{
+		{},
+		{Step: &pb.TransformStep_Operator{Operator: &pb.OperatorStep{Name: "fold", Fields: []byte("{}")}}},
+		{Step: &pb.TransformStep_Operator{Operator: &pb.OperatorStep{Name: "python", Fields: []byte(`{"Function":"a:b","Gpus":1}`)}}},
+	} {
+		a := proto.CloneOf(a)
+		a.Source, a.Transforms[0] = uint32(1+i), step
+		if err := l.add(a); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.source(t.Context(), a.Source); err == nil || !strings.Contains(err.Error(), "transforms[0]: 0 of") {
+			t.Errorf("step %v: %v", step, err)
+		}
 	}
 	a.Source = 9
 	if err := l.add(a); err == nil {

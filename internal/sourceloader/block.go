@@ -196,13 +196,13 @@ type Source struct {
 }
 
 // Open indexes source i of a job and compiles its transforms.
-func Open(ctx context.Context, st store.Store, job *jobspec.Job, i int, tokenizers *transform.Tokenizers) (*Source, error) {
-	return open(ctx, st, job.ResolvedSources()[i], job.Seed, job.LongestSample(), tokenizers)
+func Open(ctx context.Context, st store.Store, job *jobspec.Job, i int, shared *transform.Shared) (*Source, error) {
+	return open(ctx, st, job.ResolvedSources()[i], job.Seed, job.LongestSample(), shared)
 }
 
 // open is Open for a source with resolved paths, whose samples have a bounded number of tokens.
-func open(ctx context.Context, st store.Store, spec jobspec.Source, seed uint64, longest int, tokenizers *transform.Tokenizers) (*Source, error) {
-	chain, err := transform.Compile(spec, longest, tokenizers)
+func open(ctx context.Context, st store.Store, spec jobspec.Source, seed uint64, longest int, shared *transform.Shared) (*Source, error) {
+	chain, err := transform.Compile(spec, longest, shared)
 	if err != nil {
 		return nil, err // it names the source
 	}
@@ -265,12 +265,13 @@ func (s *Source) reading(worker *transform.Worker, w *window) *reading {
 // chunks reads those of block seq.
 func (r *reading) chunks(ctx context.Context, st store.Store, seq int64) error {
 	s := r.source
+	record := func(rec *format.Record) error { return r.record(ctx, rec) }
 	for _, chunk := range s.Order.Chunks(seq) {
 		units := s.Order.Layout.Units(chunk)
 		for _, unit := range units {
 			r.file = unit.File
 			r.window.reads(&s.Manifest.Files[unit.File].URI)
-			if err := s.ReadUnit(ctx, st, unit, r.record); err != nil {
+			if err := s.ReadUnit(ctx, st, unit, record); err != nil {
 				return fault.As(fault.ClassOf(err), fmt.Errorf("source %q: %w", s.Spec.Name, err))
 			}
 		}
@@ -289,10 +290,10 @@ func (r *reading) finish(seq int64, bans Bans) *Block {
 	return b
 }
 
-func (r *reading) record(rec *format.Record) error {
+func (r *reading) record(ctx context.Context, rec *format.Record) error {
 	r.count(rec)
 	r.window.worked()
-	outcome, err := r.worker.Apply(rec, r.sample)
+	outcome, err := r.worker.Apply(ctx, rec, r.sample)
 	if err != nil {
 		return r.bad(rec, err)
 	}

@@ -16,15 +16,15 @@ import (
 // record: it compiles the transforms, lists the files and reads one record of one of them.
 // It finds what stops a job at its start, and not what other files and records hold. The
 // findings name a field of the source.
-func Check(ctx context.Context, st store.Store, job *jobspec.Job, i int, tokenizers *transform.Tokenizers) jobspec.Findings {
+func Check(ctx context.Context, st store.Store, job *jobspec.Job, i int, shared *transform.Shared) jobspec.Findings {
 	spec := job.ResolvedSources()[i]
-	chain, err := transform.Compile(spec, job.LongestSample(), tokenizers)
+	chain, err := transform.Compile(spec, job.LongestSample(), shared)
 	if err != nil {
 		return jobspec.Findings{{Field: "transforms", Message: err.Error()}}
 	}
 	skips := spec.BadRecords.Policy == "skip"
 	src, err := order.First(ctx, st, &spec, chain.Columns(), func(obj store.Object, rec *format.Record) error {
-		_, err := chain.Worker().Apply(rec, func(*transform.Sample) error { return nil })
+		_, err := chain.Worker().Apply(ctx, rec, func(*transform.Sample) error { return nil })
 		if fault.ClassOf(err) == fault.User && skips {
 			return nil
 		}

@@ -31,7 +31,7 @@ batch: {sequence_length: 16, sequences: 1}
 		return
 	}
 	ctx := context.Background()
-	src, err := sourceloader.Open(ctx, &files, job, 0, transform.NewTokenizers())
+	src, err := sourceloader.Open(ctx, &files, job, 0, transform.NewShared(job.Seed, nil))
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -38,7 +38,7 @@ func BenchmarkFirstBlock(b *testing.B) {
 			}
 		}
 		open := func(b *testing.B) *sourceloader.Source {
-			src, err := sourceloader.Open(b.Context(), store.Local{}, job, 0, transform.NewTokenizers())
+			src, err := sourceloader.Open(b.Context(), store.Local{}, job, 0, transform.NewShared(job.Seed, nil))
 			if err != nil {
 				b.Fatal(err)
 			}

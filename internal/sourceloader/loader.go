@@ -53,6 +53,8 @@ type Options struct {
 	OnBudget  func(bytes int64) // called once with the budget in force; may be nil
 	// Exchange is where constructors of this process find the loader; may be nil.
 	Exchange *handover.Exchange
+	// Functions opens the Python functions of sources; nil: a source with one is refused.
+	Functions transform.Functions
 }
 
 func (o *Options) withDefaults() {
@@ -67,22 +69,22 @@ func (o *Options) withDefaults() {
 // Loader is a running SourceLoader.
 type Loader struct {
 	pb.UnimplementedLoaderServer
-	opts       Options
-	address    string // where others reach it
-	store      *store.Metered
-	tokenizers *transform.Tokenizers
-	queue      *queue
-	cache      *cache             // nil until the job is known
-	life       context.Context    // of what is read for fetches: it is longer than that of Run's ctx by Drain
-	end        context.CancelFunc // of life
-	answers    sync.Pool          // of *answer
-	pictures   *imaging.Pool
-	place      atomic.Uint32 // as the planner said last
-	epochs     rpc.Epochs    // of planners, as they and constructors say
-	ready      chan struct{} // closed when all is known of the job that a loader hears when it joins; bans come last
-	readyOnce  sync.Once
-	send       func(*pb.LoaderReport) error // to the planner; safe for concurrent use; set before the first order
-	session    atomic.Pointer[session]      // with the planner, when that has said all that comes first; nil while there is none
+	opts      Options
+	address   string // where others reach it
+	store     *store.Metered
+	shared    *transform.Shared // by all sources; complete once the job is known
+	queue     *queue
+	cache     *cache             // nil until the job is known
+	life      context.Context    // of what is read for fetches: it is longer than that of Run's ctx by Drain
+	end       context.CancelFunc // of life
+	answers   sync.Pool          // of *answer
+	pictures  *imaging.Pool
+	place     atomic.Uint32 // as the planner said last
+	epochs    rpc.Epochs    // of planners, as they and constructors say
+	ready     chan struct{} // closed when all is known of the job that a loader hears when it joins; bans come last
+	readyOnce sync.Once
+	send      func(*pb.LoaderReport) error // to the planner; safe for concurrent use; set before the first order
+	session   atomic.Pointer[session]      // with the planner, when that has said all that comes first; nil while there is none
 
 	mu      sync.Mutex    // guards the fields below
 	job     *pb.LoaderJob // as it began; read-only
@@ -111,7 +113,7 @@ func Run(ctx context.Context, opts Options) error {
 		defer any.Close() // what is still read then is read for nobody
 		opts.Store = any
 	}
-	l := &Loader{opts: opts, store: store.NewMetered(opts.Store), tokenizers: transform.NewTokenizers(), pictures: imaging.NewPool(opts.Workers), queue: newQueue(), ready: make(chan struct{})}
+	l := &Loader{opts: opts, store: store.NewMetered(opts.Store), shared: transform.NewShared(0, opts.Functions), pictures: imaging.NewPool(opts.Workers), queue: newQueue(), ready: make(chan struct{})}
 	register := func(s grpc.ServiceRegistrar) { pb.RegisterLoaderServer(s, l) }
 	l.life, l.end = context.WithCancel(context.WithoutCancel(ctx))
 	defer l.close()

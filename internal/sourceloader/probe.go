@@ -34,7 +34,7 @@ func (s *Source) Probe(ctx context.Context, st store.Store, n int64) (*Probe, er
 			return errProbed
 		}
 		left--
-		return p.take(r, rec)
+		return p.take(ctx, r, rec)
 	}
 	for chunk := range s.Order.Layout.Chunks() {
 		for _, unit := range s.Order.Layout.Units(chunk) {
@@ -52,9 +52,9 @@ func (s *Source) Probe(ctx context.Context, st store.Store, n int64) (*Probe, er
 }
 
 // take counts one record.
-func (p *Probe) take(r *reading, rec *format.Record) error {
+func (p *Probe) take(ctx context.Context, r *reading, rec *format.Record) error {
 	r.count(rec)
-	outcome, err := r.worker.Apply(rec, func(*transform.Sample) error { return nil })
+	outcome, err := r.worker.Apply(ctx, rec, func(*transform.Sample) error { return nil })
 	column, lacks := transform.AbsentColumn(err)
 	switch {
 	case lacks:

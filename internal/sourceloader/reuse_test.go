@@ -42,7 +42,7 @@ batch: {sequence_length: 16, sequences: 1}
 	if err := findings.Err(); err != nil {
 		t.Fatal(err)
 	}
-	l := &Loader{store: store.NewMetered(&files), tokenizers: transform.NewTokenizers()}
+	l := &Loader{store: store.NewMetered(&files), shared: transform.NewShared(0, nil)}
 	l.setJob(compile.LoaderJob(job))
 	return l
 }

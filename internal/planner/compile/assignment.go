@@ -1,6 +1,9 @@
 package compile
 
 import (
+	"encoding/json"
+	"fmt"
+
 	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/jobspec"
 )
@@ -58,6 +61,17 @@ func transform(t jobspec.Transform) *pb.TransformStep {
 			Columns: x.Columns, Token: x.Token, Begin: x.Begin, End: x.End, Patch: uint32(x.Patch), Merge: uint32(x.Merge),
 			MinPixels: uint64(x.MinPixels), MaxPixels: uint64(x.MaxPixels), MaxImages: uint32(x.MaxImages), Decode: x.Decode, Verify: x.Verify,
 		}}}
+	case t.Python != nil:
+		return operator("python", t.Python)
 	}
 	return &pb.TransformStep{} // of no kind; the loader's compiler refuses it
+}
+
+// operator is a step without a message of its own. Its fields are texts and numbers.
+func operator(name string, fields any) *pb.TransformStep {
+	data, err := json.Marshal(fields)
+	if err != nil {
+		panic(fmt.Sprintf("compile: the fields of step %s: %v", name, err))
+	}
+	return &pb.TransformStep{Step: &pb.TransformStep_Operator{Operator: &pb.OperatorStep{Name: name, Fields: data}}}
 }

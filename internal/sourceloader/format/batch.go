@@ -9,6 +9,7 @@ import (
 // cross to another goroutine. It is read-only once made.
 type Batch struct {
 	rows    []int64
+	parts   []int32 // Record.Part of each record; nil if all are 0
 	places  []int32 // of each record in the columns or, below 0, in bad as ^place
 	bad     []error
 	columns []column
@@ -41,6 +42,7 @@ const (
 	valueBytes = 1 + 8 + 4 // a value of a column
 	lackBytes  = 56        // a lack without its names, which others share
 	rowBytes   = 8 + 4     // a row and its place
+	partBytes  = 4         // a part
 	errorBytes = 64        // an error without its text
 )
 
@@ -51,11 +53,14 @@ func (b *Batch) Len() int { return len(b.rows) }
 // that, as columns grow by doubling.
 func (b *Batch) Bytes() int64 { return b.size }
 
+// Key is the Row and the Part of record i.
+func (b *Batch) Key(i int) (row int64, part int32) { return b.rows[i], b.part(i) }
+
 // Record sets rec to record i, which borrows from the batch. The memory of
 // rec.Values is used again.
 func (b *Batch) Record(i int, rec *Record) {
 	values := rec.Values[:0]
-	*rec = Record{Row: b.rows[i]}
+	*rec = Record{Row: b.rows[i], Part: b.part(i)}
 	place := int(b.places[i])
 	if place < 0 {
 		rec.Err = b.bad[^place]
@@ -97,10 +102,20 @@ func (c *column) value(i int) Value {
 	return v
 }
 
+func (b *Batch) part(i int) int32 {
+	if b.parts == nil {
+		return 0
+	}
+	return b.parts[i]
+}
+
+// Add appends a copy of a record, which has the columns of those before it.
+func (b *Batch) Add(rec *Record) { b.add(rec, sizeOf(rec)) }
+
 // add appends a copy of a record of this size.
 func (b *Batch) add(rec *Record, size int64) {
 	b.size += size
-	b.rows = append(b.rows, rec.Row)
+	b.addKey(rec.Row, rec.Part)
 	if rec.Err != nil {
 		b.places = append(b.places, int32(^len(b.bad)))
 		b.bad = append(b.bad, rec.Err)
@@ -165,6 +180,9 @@ func (c *column) add(v *Value) {
 // sizeOf is what a record adds to Bytes of a batch, in bytes.
 func sizeOf(rec *Record) int64 {
 	n := int64(rowBytes)
+	if rec.Part != 0 {
+		n += partBytes
+	}
 	if rec.Err != nil {
 		return n + errorBytes + int64(len(rec.Err.Error()))
 	}

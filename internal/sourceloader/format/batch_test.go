@@ -100,3 +100,64 @@ func TestBatchError(t *testing.T) {
 		}
 	}
 }
+
+// TestJoin: what is made of columns of two batches has their values, whether it shares
+// their memory or not, and so have batches that other records are added to.
+func TestJoin(t *testing.T) {
+	text := func(s string) Value { return Value{Kind: String, Bytes: []byte(s)} }
+	list := func(s ...string) (v Value) {
+		for v.Kind = List; len(s) > 0; s = s[1:] {
+			v.List = append(v.List, text(s[0]))
+		}
+		return v
+	}
+	left, right, bad := &Batch{}, &Batch{}, errors.New("a bad record")
+	for i, s := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
+		switch i {
+		case 2:
+			left.Add(&Record{Row: 2, Part: 1, Err: bad})
+		case 5:
+			left.Add(&Record{Row: 5, Values: []Value{{Absent: true}, list()}, Lacks: func(int) (string, []string) { return "x.y", []string{"z"} }})
+		default:
+			left.Add(&Record{Row: int64(i), Values: []Value{text(s), list(s, s+s)}})
+		}
+		right.Add(&Record{Row: int64(i), Values: []Value{{Kind: Tokens, Tokens: []int32{int32(i)}}}})
+	}
+	good, places := left.Good([]int{1}, map[int]error{0: nil})
+	if !slices.Equal(places, []int32{1, 3, 4, 5, 6, 7}) || good.Len() != 6 {
+		t.Errorf("records %v are good", places)
+	}
+	var rec Record
+	for i, want := range []Value{list("b", "bb"), list("d", "dd"), list("e", "ee")} {
+		if good.Record(i, &rec); len(rec.Values) != 1 || !reflect.DeepEqual(rec.Values[0], want) {
+			t.Errorf("good record %d: %+v", i, rec)
+		}
+	}
+	for name, pairs := range map[string][][2]int{"all": {{0, 0}, {1, 1}, {3, 2}, {4, 3}, {5, 4}, {6, 5}, {7, 6}, {7, 7}}, "few": {{5, 1}, {7, 0}}, "one often": {{5, 3}, {5, 3}, {5, 4}, {5, 5}, {6, 5}}, "none": nil} {
+		j := NewJoin(left, right)
+		j.AddBad(1, 0, bad)
+		for i, p := range pairs {
+			j.Add(int64(10+i), int32(i), p[0], p[1])
+		}
+		b := j.Batch([]Side{{Right: true}, {Column: 1}, {Column: 0}})
+		if b.Record(0, &rec); rec.Err != bad || rec.Row != 1 || b.Len() != len(pairs)+1 || b.Bytes() <= 0 {
+			t.Errorf("%s: %+v", name, rec)
+		}
+		for i, p := range pairs {
+			var l, r Record
+			left.Record(p[0], &l)
+			right.Record(p[1], &r)
+			b.Record(i+1, &rec)
+			if want := []Value{r.Values[0], l.Values[1], l.Values[0]}; !reflect.DeepEqual(rec.Values, want) || rec.Row != int64(10+i) || rec.Part != int32(i) {
+				t.Errorf("%s, record %d: %+v, want %+v", name, i, rec, want)
+			}
+			if missing, has := rec.Lacks(2); (missing == "x.y" && slices.Equal(has, []string{"z"})) != (p[0] == 5) {
+				t.Errorf("%s, record %d lacks %q of %q", name, i, missing, has)
+			}
+		}
+		b.Add(&Record{Row: 99, Values: []Value{{}, list("new"), text("new")}})
+	}
+	if left.Record(7, &rec); !reflect.DeepEqual(rec.Values, []Value{text("h"), list("h", "hh")}) {
+		t.Errorf("the batch has changed: %+v", rec)
+	}
+}

@@ -57,6 +57,9 @@ type Record struct {
 	// JSON array, index of the sample for a tar, document number for Megatron,
 	// 0 for a text file. Rows rise within a file and are unique in it.
 	Row int64
+	// Part is the number of the record among those that one record of the file became,
+	// from 0, in order. Readers leave it at 0.
+	Part int32
 	// Values holds one value per requested column, in Options.Columns' order.
 	Values []Value
 	// Err is set instead of Values when this one record is bad (invalid JSON

@@ -16,12 +16,12 @@ var ErrAbsent = errors.New("the record has no field")
 
 // Users names, for each of Columns, the first step that reads it, as errors name it:
 // "transforms[0].text"; "" for one that is only kept.
-func (c *Chain) Users() []string { return slices.Clone(c.users) }
+func (c *Chain) Users() []string { return slices.Clone(c.runs[0].users) }
 
 // Requires reports whether a record without a column, by its place in Columns, is bad.
 // For filters, images and kept columns an absent field is null, and for a template's
 // {field?} it is empty.
-func (c *Chain) Requires(column int) bool { return c.requires[column] }
+func (c *Chain) Requires(column int) bool { return c.runs[0].requires[column] }
 
 // absent returns the error of a record that lacks a required column.
 func absent(rec *format.Record, column int, path, remedy string) error {
@@ -38,9 +38,17 @@ type absence struct {
 
 func (a *absence) Unwrap() error { return a.error }
 
-// AbsentColumn returns the place of the column of an ErrAbsent.
-func AbsentColumn(err error) (column int, ok bool) {
+// mapped has an error of a run of steps name a column by its place in Columns.
+func mapped(err error, reader []int) error {
 	if a, is := errors.AsType[*absence](err); is {
+		a.column = reader[a.column]
+	}
+	return err
+}
+
+// AbsentColumn returns the place in Columns of the column of an ErrAbsent.
+func AbsentColumn(err error) (column int, ok bool) {
+	if a, is := errors.AsType[*absence](err); is && a.column >= 0 {
 		return a.column, true
 	}
 	return 0, false

@@ -24,7 +24,7 @@ func applied(t *testing.T, line string, steps ...jobspec.Transform) (text string
 	}
 	c := mustCompile(t, jobspec.Source{Transforms: steps}, 1000)
 	failure := format.Read(context.Background(), json.Lines{}, &files, obj, 0, format.Options{Columns: c.Columns()}, func(rec *format.Record) error {
-		_, err := c.Worker().Apply(rec, func(s *Sample) error {
+		_, err := c.Worker().Apply(context.Background(), rec, func(s *Sample) error {
 			for _, id := range s.Tokens {
 				text += string(rune(id))
 			}

@@ -2,6 +2,7 @@ package transform
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -91,7 +92,7 @@ func BenchmarkC4(b *testing.B) {
 	emit := func(s *Sample) error { tokens += len(s.Tokens); return nil }
 	apply := func() {
 		for _, rec := range records {
-			if _, err := w.Apply(rec, emit); err != nil {
+			if _, err := w.Apply(context.Background(), rec, emit); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -23,17 +23,15 @@ const (
 // Chain is a compiled source. It is immutable and safe for concurrent use; each
 // goroutine that applies it has its own Worker.
 type Chain struct {
-	columns  []string
-	users    []string // of each column, the step that names it first
-	requires []bool   // of each column, that records must have it
-	steps    []step
+	runs     []native // of steps, with a function after each but the last
 	keep     []keptColumn
 	rule     string
 	max      int // tokens
 	maxText  int // bytes
 	encoding *tokenize.Encoding
-	pictures [32]byte // imaging.Fingerprint if there is an image step, else zero
-	masks    bool     // samples may have tokens without loss
+	pictures [32]byte   // imaging.Fingerprint if there is an image step, else zero
+	masks    bool       // samples may have tokens without loss
+	beyond   [][32]byte // what else decides bytes beside the job spec, by step
 }
 
 // step is a step with its name in errors.
@@ -49,18 +47,18 @@ type keptColumn struct {
 
 // Compile compiles the transforms, kept columns and long rule of src.
 // sequenceLength is the bound on the tokens of a sample and the default of
-// src.Long.Max. Encodings come from tokenizers, which the sources of a job
-// share; nil reads them for this chain only.
+// src.Long.Max. Encodings and functions come from shared, which the sources of a job
+// share; nil reads encodings for this chain only, and has no functions.
 //
 // Steps run in the order of the spec. The text is the column text until a text
 // step sets it. An AppendEOD whose ID is below zero appends the encoding's own
 // end-of-text token; a document without any token stays empty and gets none.
 // Errors are of class fault.User and name the source and the step.
-func Compile(src jobspec.Source, sequenceLength int, tokenizers *Tokenizers) (*Chain, error) {
-	if tokenizers == nil {
-		tokenizers = NewTokenizers()
+func Compile(src jobspec.Source, sequenceLength int, shared *Shared) (*Chain, error) {
+	c := &compiler{chain: &Chain{runs: make([]native, 1), maxText: maxText(src)}, source: &src, shared: shared}
+	if shared == nil {
+		c.shared = NewShared(0, nil)
 	}
-	c := &compiler{chain: &Chain{maxText: maxText(src)}, tokenizers: tokenizers}
 	for i, t := range src.Transforms {
 		if err := c.transform(i, t); err != nil {
 			return nil, fmt.Errorf("source %q: transforms[%d]: %w", src.Name, i, err)
@@ -91,7 +89,7 @@ func CheckFilter(expr string) error {
 // Columns returns the paths of the columns that records must have, in the order
 // of Record.Values: those the steps read, by first use, then kept ones, each
 // once. The slice is the caller's.
-func (c *Chain) Columns() []string { return slices.Clone(c.columns) }
+func (c *Chain) Columns() []string { return slices.Clone(c.runs[0].columns) }
 
 // Encoding returns the encoding of the tokenize step, or nil if the tokens come
 // from a column.
@@ -100,7 +98,7 @@ func (c *Chain) Encoding() *tokenize.Encoding { return c.encoding }
 // EncodingDigest is the SHA-256 of the file of the tokenize step: another
 // file under the same name gives other tokens. It is zero without one. With an
 // image step it is the SHA-256 of that and of imaging.Fingerprint: another decoder
-// gives other pixels.
+// gives other pixels; and so on with each function, in the order of the chain.
 func (c *Chain) EncodingDigest() [32]byte {
 	var digest [32]byte
 	if c.encoding != nil {
@@ -109,60 +107,54 @@ func (c *Chain) EncodingDigest() [32]byte {
 	if c.pictures != ([32]byte{}) {
 		digest = sha256.Sum256(append(digest[:], c.pictures[:]...))
 	}
+	for _, other := range c.beyond {
+		digest = sha256.Sum256(append(digest[:], other[:]...))
+	}
 	return digest
 }
 
 // compiler is the state of a chain while its steps are added.
 type compiler struct {
-	chain      *Chain
-	tokenizers *Tokenizers
-	hasText    bool   // after a text step
-	hasTokens  bool   // after a tokenize or tokens step
-	hasEnd     bool   // after an append_eod step
-	label      string // of the step that is being compiled
+	chain     *Chain
+	source    *jobspec.Source
+	shared    *Shared
+	hasText   bool   // after a text step
+	hasTokens bool   // after a tokenize or tokens step
+	hasEnd    bool   // after an append_eod step
+	label     string // of the step that is being compiled
 }
 
 func (c *compiler) add(label string, run func(*Worker, *format.Record) (bool, error)) {
-	c.chain.steps = append(c.chain.steps, step{label, run})
+	c.run().steps = append(c.run().steps, step{label, run})
 }
 
 // column returns the place of a path in Record.Values.
 func (c *compiler) column(path string) (int, error) {
-	if place := slices.Index(c.chain.columns, path); place >= 0 {
-		return place, nil
-	}
-	if _, err := fieldpath.Parse(path); err != nil {
-		return 0, err
-	}
-	c.chain.columns = append(c.chain.columns, path)
-	c.chain.users = append(c.chain.users, c.label)
-	c.chain.requires = append(c.chain.requires, false)
-	return len(c.chain.columns) - 1, nil
+	return c.columnOf(len(c.chain.runs)-1, path, false)
 }
 
 // required is column for a required column.
 func (c *compiler) required(path string) (int, error) {
-	place, err := c.column(path)
-	if err == nil {
-		c.chain.requires[place] = true
-	}
-	return place, err
+	return c.columnOf(len(c.chain.runs)-1, path, true)
 }
 
 func (c *compiler) transform(i int, t jobspec.Transform) error {
 	label := func(name string) string {
 		c.label = fmt.Sprintf("transforms[%d].%s", i, name)
+		if name != "python" {
+			c.run().names = append(c.run().names, name)
+		}
 		return c.label
 	}
 	set := 0
-	for _, present := range []bool{t.Text != "", t.Tokens != "", t.Filter != "", t.Tokenize != nil, t.AppendEOD != nil, t.Image != nil, t.LossMask != ""} {
+	for _, present := range []bool{t.Text != "", t.Tokens != "", t.Filter != "", t.Tokenize != nil, t.AppendEOD != nil, t.Image != nil, t.LossMask != "", t.Python != nil} {
 		if present {
 			set++
 		}
 	}
 	switch {
 	case set != 1:
-		return fault.Userf("%d of text, tokens, loss_mask, filter, tokenize, append_eod and image are set; a step is exactly one of them", set)
+		return fault.Userf("%d of text, tokens, loss_mask, filter, tokenize, append_eod, image and python are set; a step is exactly one of them", set)
 	case t.Text != "":
 		return c.text(label("text"), t.Text)
 	case t.Tokens != "":
@@ -175,6 +167,8 @@ func (c *compiler) transform(i int, t jobspec.Transform) error {
 		return c.tokenize(label("tokenize"), *t.Tokenize)
 	case t.Image != nil:
 		return c.image(label("image"), t.Image)
+	case t.Python != nil:
+		return c.python(label("python"), i)
 	default:
 		return c.appendEOD(label("append_eod"), *t.AppendEOD)
 	}
@@ -254,7 +248,7 @@ func (c *compiler) tokenize(label string, t jobspec.Tokenize) error {
 	if err := c.oneTokenStep(); err != nil {
 		return err
 	}
-	enc, err := c.tokenizers.Load(t)
+	enc, err := c.shared.Tokenizers.Load(t)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package transform_test
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/millrace-data/millrace/internal/sourceloader/format"
@@ -17,7 +18,7 @@ func Example() {
 			{Tokenize: &jobspec.Tokenize{Encoding: "bytes"}},
 			{AppendEOD: &jobspec.AppendEOD{ID: -1}},
 		},
-	}, 8, transform.NewTokenizers())
+	}, 8, nil)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -28,7 +29,7 @@ func Example() {
 	worker := chain.Worker()
 	for row, lang := range []string{"en", "fr"} {
 		rec := &format.Record{Row: int64(row), Values: []format.Value{text(lang), text("Mill"), text("race")}}
-		outcome, err := worker.Apply(rec, func(s *transform.Sample) error {
+		outcome, err := worker.Apply(context.Background(), rec, func(s *transform.Sample) error {
 			fmt.Println(s.Row, s.Piece, s.Tokens)
 			return nil
 		})

@@ -13,6 +13,9 @@ import (
 // the job. A record that is too long, or has lists that are, is left out only if the spec
 // sets the limit: the limit then decides bytes, and is part of the job's identity.
 func Skips(src *jobspec.Source, err error) bool {
+	if _, whole := errors.AsType[*callError](err); whole {
+		return false
+	}
 	return fault.ClassOf(err) == fault.User && src.BadRecords.Policy == "skip" &&
 		(src.MaxRecord > 0 || !errors.Is(err, format.ErrTooLong)) &&
 		(src.MaxElements > 0 || !errors.Is(err, format.ErrTooMany))

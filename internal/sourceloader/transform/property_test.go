@@ -1,6 +1,7 @@
 package transform
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
@@ -198,7 +199,7 @@ func TestKeptNumbersAreBounded(t *testing.T) {
 	c := mustCompile(t, jobspec.Source{Transforms: []jobspec.Transform{tokenizeBytes}, Keep: []string{"n"}}, 10)
 	w, rec := c.Worker(), recordFor(c, 1, row)
 	for range 1000 {
-		if _, err := w.Apply(rec, func(*Sample) error { return nil }); err != nil {
+		if _, err := w.Apply(context.Background(), rec, func(*Sample) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -216,7 +217,7 @@ func TestApplyDoesNotAllocate(t *testing.T) {
 	w, rec := c.Worker(), recordFor(c, 1, row)
 	emitted := 0
 	emit := func(*Sample) error { emitted++; return nil }
-	if n := testing.AllocsPerRun(100, func() { w.Apply(rec, emit) }); n != 0 || emitted < 100 {
+	if n := testing.AllocsPerRun(100, func() { w.Apply(context.Background(), rec, emit) }); n != 0 || emitted < 100 {
 		t.Errorf("Apply makes %v allocations and %d samples, want 0 allocations", n, emitted)
 	}
 }

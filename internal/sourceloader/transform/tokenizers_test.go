@@ -13,7 +13,7 @@ import (
 )
 
 func TestTokenizersShareAnEncoding(t *testing.T) {
-	tokenizers := NewTokenizers()
+	tokenizers := NewShared(0, nil)
 	var wg sync.WaitGroup
 	loaded := make([]*tokenize.Encoding, 8)
 	for i := range loaded {

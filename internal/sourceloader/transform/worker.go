@@ -1,6 +1,7 @@
 package transform
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/millrace-data/millrace/internal/imaging"
@@ -31,6 +32,7 @@ type Worker struct {
 	extras  [][]byte
 	numbers []byte // memory of extras that are not in the record
 	sample  Sample
+	next    format.Record // for the next segment
 }
 
 // Worker returns a new worker: scratch that grows with the longest record.
@@ -44,26 +46,41 @@ func (c *Chain) Worker() *Worker { return &Worker{chain: c} }
 // rec.Err and an error of emit are returned as they are. An error about a value
 // is of class fault.User, names row, step and column (the reader knows source and
 // file), and precedes the first sample of the record. A record with other columns than
-// the chain's is a bug.
-func (w *Worker) Apply(rec *format.Record, emit func(*Sample) error) (Outcome, error) {
+// the chain's is a bug. Functions are called for this record alone, until ctx ends.
+func (w *Worker) Apply(ctx context.Context, rec *format.Record, emit func(*Sample) error) (Outcome, error) {
 	if rec.Err != nil {
 		return 0, rec.Err
 	}
-	c := w.chain
-	if len(rec.Values) != len(c.columns) {
-		return 0, fmt.Errorf("row %d has %d values for %d columns", rec.Row, len(rec.Values), len(c.columns))
+	run := &w.chain.runs[0]
+	if len(rec.Values) != len(run.columns) {
+		return 0, fmt.Errorf("row %d has %d values for %d columns", rec.Row, len(rec.Values), len(run.columns))
 	}
-	w.reset()
-	for i := range c.steps {
-		keep, err := c.steps[i].run(w, rec)
-		if err != nil {
-			return 0, fmt.Errorf("row %d: %s: %w", rec.Row, c.steps[i].label, err)
-		}
-		if !keep {
-			return Filtered, nil
-		}
+	if run.after != nil {
+		return w.apply(ctx, rec, emit)
+	}
+	keep, err := w.steps(run, rec)
+	if err != nil {
+		return 0, err
+	}
+	if !keep {
+		return Filtered, nil
 	}
 	return w.emit(rec, emit)
+}
+
+// steps applies the steps of a run to a record. It reports false if one left it out.
+func (w *Worker) steps(run *native, rec *format.Record) (keep bool, err error) {
+	w.reset()
+	for i := range run.steps {
+		keep, err := run.steps[i].run(w, rec)
+		if err != nil {
+			return false, fmt.Errorf("row %d: %s: %w", rec.Row, run.steps[i].label, mapped(err, run.reader))
+		}
+		if !keep {
+			return false, nil
+		}
+	}
+	return true, nil
 }
 
 func (w *Worker) reset() {

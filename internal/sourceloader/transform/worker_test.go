@@ -1,6 +1,7 @@
 package transform
 
 import (
+	"context"
 	"errors"
 	"math"
 	"slices"
@@ -46,7 +47,7 @@ func recordFor(c *Chain, row int64, values columns) *format.Record {
 // collect applies w to rec and returns copies of the samples.
 func collect(w *Worker, rec *format.Record) ([]Sample, Outcome, error) {
 	var samples []Sample
-	outcome, err := w.Apply(rec, func(s *Sample) error {
+	outcome, err := w.Apply(context.Background(), rec, func(s *Sample) error {
 		kept := *s
 		kept.Tokens, kept.Masked = slices.Clone(s.Tokens), slices.Clone(s.Masked)
 		if s.Extras != nil {
@@ -219,15 +220,15 @@ func TestApplyPassesErrorsOn(t *testing.T) {
 	c := mustCompile(t, jobspec.Source{Transforms: []jobspec.Transform{tokenizeBytes}}, 2)
 	w := c.Worker()
 	bad := errors.New("bad record")
-	if _, err := w.Apply(&format.Record{Err: bad}, nil); err != bad {
+	if _, err := w.Apply(context.Background(), &format.Record{Err: bad}, nil); err != bad {
 		t.Errorf("rec.Err comes back as %v", err)
 	}
 	stop, calls := errors.New("stop"), 0
-	_, err := w.Apply(recordFor(c, 1, row), func(*Sample) error { calls++; return stop })
+	_, err := w.Apply(context.Background(), recordFor(c, 1, row), func(*Sample) error { calls++; return stop })
 	if err != stop || calls != 1 {
 		t.Errorf("emit's error comes back as %v after %d calls", err, calls)
 	}
-	if _, err := w.Apply(&format.Record{}, nil); err == nil || fault.ClassOf(err) != fault.Bug {
+	if _, err := w.Apply(context.Background(), &format.Record{}, nil); err == nil || fault.ClassOf(err) != fault.Bug {
 		t.Errorf("a record without the columns: %v", err)
 	}
 }

@@ -1,0 +1,149 @@
+package transform
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/sourceloader/format"
+	"github.com/millrace-data/millrace/jobspec"
+)
+
+// The kinds of functions.
+const (
+	MapFunction     = "map"      // one record of one
+	FilterFunction  = "filter"   // keeps records, or leaves them out
+	FlatMapFunction = "flat_map" // any number of records of one
+)
+
+// Column is a column of records between two segments of a chain.
+type Column struct {
+	Name    string
+	Kind    format.Kind // format.Null: any
+	Element format.Kind // of the elements of a List; format.Null: any
+	Null    bool        // null is a value of it, and so is an absent field
+}
+
+// Function is an operator outside of the loader's process, as it describes itself.
+type Function struct {
+	Name   string   // as the job spec names it
+	Kind   string   // map, filter or flat_map
+	In     []Column // what it takes
+	Out    []Column // what it gives; nothing if it is a filter
+	Digest [32]byte // of its code: other code gives other records
+	Caller Caller
+}
+
+// Caller runs a function on records. It is safe for concurrent use.
+type Caller interface {
+	// Call takes good records with the columns Function.In, and returns records with the
+	// columns Function.Out; record i comes of record from[i] of in, and from never falls. A
+	// record that the function fails on is one bad record of out, whose error of class
+	// fault.User says what the function said. An error of Call is about all records: lost if
+	// the same call may succeed, user if the function cannot run at all.
+	Call(ctx context.Context, in *format.Batch) (out *format.Batch, from []int32, err error)
+}
+
+// Functions opens the function of a step of a source whose paths are resolved; seed is the
+// job's. It may be asked for the same one several times. What it opens, whoever made it closes.
+type Functions func(seed uint64, src *jobspec.Source, step int) (*Function, error)
+
+// Shared is what the chains of a job share. A nil Shared shares nothing, and has no functions.
+type Shared struct {
+	Tokenizers *Tokenizers
+	Functions  Functions // nil: a source with a function does not compile
+	Seed       uint64    // of the job
+}
+
+// NewShared returns what the chains of a job with this seed share.
+func NewShared(seed uint64, functions Functions) *Shared {
+	return &Shared{Tokenizers: NewTokenizers(), Functions: functions, Seed: seed}
+}
+
+// open opens the function of a step, and checks its description.
+func (c *compiler) open(step int) (*Function, error) {
+	if c.shared.Functions == nil {
+		return nil, fault.Userf("a python step needs worker processes, and this program starts none")
+	}
+	f, err := c.shared.Functions(c.shared.Seed, c.source, step)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case f.Kind != MapFunction && f.Kind != FilterFunction && f.Kind != FlatMapFunction:
+		return nil, fmt.Errorf("function %s is of kind %q; valid are %s, %s and %s", f.Name, f.Kind, MapFunction, FilterFunction, FlatMapFunction)
+	case f.Kind == FilterFunction && len(f.Out) > 0:
+		return nil, fmt.Errorf("function %s is a filter, and gives columns", f.Name)
+	case f.Kind != FilterFunction && len(f.Out) == 0:
+		return nil, fault.Userf("function %s gives no column: a later step needs one; a function that only leaves records out is a filter", f.Name)
+	}
+	for i, column := range f.Out {
+		if at := indexOf(f.Out[:i], column.Name); at >= 0 {
+			return nil, fault.Userf("function %s gives column %q twice", f.Name, column.Name)
+		}
+	}
+	return f, nil
+}
+
+func indexOf(columns []Column, name string) int {
+	for i, c := range columns {
+		if c.Name == name {
+			return i
+		}
+	}
+	return -1
+}
+
+// accepts says what is wrong with a value of the column, "" if nothing.
+func (c *Column) accepts(v *format.Value) string {
+	switch {
+	case v.Kind == format.Null && c.Null, c.Kind == format.Null:
+		return ""
+	case v.Kind != c.Kind:
+		return fmt.Sprintf("it is %s, not %s", kindWords(v.Kind), kindWords(c.Kind))
+	case c.Kind != format.List || c.Element == format.Null:
+		return ""
+	}
+	for i := range v.List {
+		if kind := v.List[i].Kind; kind != c.Element {
+			return fmt.Sprintf("its element %d is %s, not %s", i, kindWords(kind), kindWords(c.Element))
+		}
+	}
+	return ""
+}
+
+// kindWords names a kind for a person.
+func kindWords(k format.Kind) string {
+	words := [...]string{format.Null: "null", format.String: "a text", format.Bytes: "bytes", format.Int: "an integer", format.Float: "a number with a fraction",
+		format.Bool: "true or false", format.Tokens: "token ids", format.List: "a list"}
+	if int(k) < len(words) {
+		return words[k]
+	}
+	return fmt.Sprintf("of kind %d", k)
+}
+
+// outputs checks what a call returned for n records: whoever breaks these rules is a bug.
+func (f *Function) outputs(n int, out *format.Batch, from []int32) error {
+	if out.Len() != len(from) {
+		return fmt.Errorf("function %s gave %d records and the origins of %d", f.Name, out.Len(), len(from))
+	}
+	if f.Kind == MapFunction && len(from) != n {
+		return fmt.Errorf("function %s gave %d records for %d, though it is a map", f.Name, len(from), n)
+	}
+	last := int32(0)
+	for i, at := range from {
+		step := int32(cmp.Compare(i, 0)) // to the next origin, at the least
+		if f.Kind == FlatMapFunction {
+			step = 0
+		}
+		switch {
+		case at < 0 || int(at) >= n:
+			return fmt.Errorf("function %s gave record %d of record %d, of %d", f.Name, i, at, n)
+		case at < last+step:
+			return fmt.Errorf("function %s, a %s, gave record %d of record %d after one of record %d", f.Name, f.Kind, i, at, last)
+		}
+		last = at
+	}
+	return nil
+}

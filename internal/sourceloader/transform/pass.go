@@ -1,0 +1,283 @@
+package transform
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/sourceloader/format"
+)
+
+// A chain with functions is applied segment by segment: Begin puts the records of one unit
+// of a file, in order, into a batch; Pass takes a batch through each segment but the first
+// and the last; End makes samples of it. A batch holds all parts of its records, the parts
+// of a record stand together, and a record with a bad part is one bad record. So whatever
+// records are in a batch together, they become the same samples.
+
+// Tally counts the records, or parts of records, that gave nothing.
+type Tally struct{ Filtered, TooLong, Empty uint64 }
+
+func (t *Tally) add(o Outcome) {
+	switch o {
+	case Filtered:
+		t.Filtered++
+	case TooLong:
+		t.TooLong++
+	case Empty:
+		t.Empty++
+	}
+}
+
+// outcome is what became of the record that these are of, which gave no sample.
+func (t *Tally) outcome() Outcome {
+	switch {
+	case t.TooLong > 0:
+		return TooLong
+	case t.Empty > 0:
+		return Empty
+	}
+	return Filtered
+}
+
+// callError is an error of class fault.User of a function that no record is to blame for.
+type callError struct{ error }
+
+func (e *callError) Unwrap() error { return e.error }
+
+// stepError is what a step says of a record, unlike what its reader says.
+type stepError struct{ error }
+
+func (e *stepError) Unwrap() error { return e.error }
+
+// Begin applies the first segment to a record that was read, and adds to out what it
+// becomes; a bad record is added as one.
+func (w *Worker) Begin(rec *format.Record, out *format.Batch) (Outcome, error) {
+	if rec.Err != nil {
+		out.Add(rec)
+		return Kept, nil
+	}
+	run := &w.chain.runs[0]
+	if len(rec.Values) != len(run.columns) {
+		return 0, fmt.Errorf("row %d has %d values for %d columns", rec.Row, len(rec.Values), len(run.columns))
+	}
+	keep, err := w.steps(run, rec)
+	switch {
+	case fault.ClassOf(err) == fault.User && err != nil:
+		out.Add(&format.Record{Row: rec.Row, Part: rec.Part, Err: &stepError{err}})
+		return Kept, nil
+	case err != nil:
+		return 0, err
+	case !keep:
+		return Filtered, nil
+	}
+	out.Add(w.given(run, rec))
+	return Kept, nil
+}
+
+// given is the record that a run gives for rec.
+func (w *Worker) given(run *native, rec *format.Record) *format.Record {
+	r := &w.next
+	*r = format.Record{Row: rec.Row, Part: rec.Part, Values: r.Values[:0]}
+	for _, out := range run.out {
+		v := format.Value{Kind: format.String, Bytes: w.text}
+		if out.column != fromText {
+			v = rec.Values[out.column]
+		}
+		r.Values = append(r.Values, v)
+	}
+	if rec.Lacks != nil {
+		r.Lacks = func(column int) (string, []string) {
+			if run.out[column].column == fromText {
+				return "", nil
+			}
+			return rec.Lacks(run.out[column].column)
+		}
+	}
+	return r
+}
+
+// Pass applies segment k, which is neither the first nor the last, to a batch. An error is
+// about the whole batch: bad records are in what it returns.
+func (w *Worker) Pass(ctx context.Context, k int, in *format.Batch) (*format.Batch, Tally, error) {
+	if k%2 == 1 {
+		run := &w.chain.runs[k/2]
+		return run.after.pass(ctx, run, in)
+	}
+	out, tally := &format.Batch{}, Tally{}
+	err := records(in, func(parts []format.Record) error {
+		var kept format.Batch
+		for i := range parts {
+			outcome, err := w.middle(&w.chain.runs[k/2], &parts[i], &kept)
+			if err != nil && (fault.ClassOf(err) != fault.User) {
+				return err
+			}
+			if err != nil {
+				out.Add(&format.Record{Row: parts[i].Row, Err: err})
+				return nil
+			}
+			tally.add(outcome)
+		}
+		var rec format.Record
+		for i := range kept.Len() {
+			kept.Record(i, &rec)
+			out.Add(&rec)
+		}
+		return nil
+	})
+	return out, tally, err
+}
+
+// middle applies a run between two functions to a part of a record. Its error of class
+// fault.User makes the record bad.
+func (w *Worker) middle(run *native, rec *format.Record, out *format.Batch) (Outcome, error) {
+	if rec.Err != nil {
+		return 0, rec.Err
+	}
+	keep, err := w.steps(run, rec)
+	if err != nil {
+		return 0, &stepError{err}
+	}
+	if !keep {
+		return Filtered, nil
+	}
+	out.Add(w.given(run, rec))
+	return Kept, nil
+}
+
+// End applies the last segment to a batch. It calls emit for each sample, as Apply does,
+// in order, the pieces of a record counted over all of its parts; and bad for each bad
+// record, whose Err is set if its reader refused it. No sample of a bad record is emitted.
+func (w *Worker) End(in *format.Batch, emit func(*Sample) error, bad func(*format.Record, error) error) (tally Tally, err error) {
+	run := &w.chain.runs[len(w.chain.runs)-1]
+	err = records(in, func(parts []format.Record) error {
+		samples := numbering{whole: len(parts) == 1, emit: emit}
+		for i := range parts {
+			outcome, err := w.last(run, &parts[i], samples.take)
+			switch {
+			case err != nil && (samples.err != nil || fault.ClassOf(err) != fault.User):
+				return err
+			case err != nil:
+				return refuse(&parts[i], err, bad)
+			}
+			tally.add(outcome)
+		}
+		return samples.rest()
+	})
+	return tally, err
+}
+
+// numbering emits the samples of a record. Those of one that has several parts wait until
+// all of them are known to be good.
+type numbering struct {
+	whole   bool // the record has one part
+	emit    func(*Sample) error
+	err     error // of emit
+	pieces  int32
+	waiting []Sample
+}
+
+func (n *numbering) take(s *Sample) error {
+	s.Piece = n.pieces
+	n.pieces++
+	if n.whole {
+		n.err = n.emit(s)
+		return n.err
+	}
+	n.waiting = append(n.waiting, s.clone())
+	return nil
+}
+
+func (n *numbering) rest() error {
+	for i := range n.waiting {
+		if err := n.emit(&n.waiting[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// last applies the last run to a part of a record.
+func (w *Worker) last(run *native, rec *format.Record, emit func(*Sample) error) (Outcome, error) {
+	if rec.Err != nil {
+		return 0, rec.Err
+	}
+	keep, err := w.steps(run, rec)
+	if err != nil {
+		return 0, err
+	}
+	if !keep {
+		return Filtered, nil
+	}
+	return w.emit(rec, emit)
+}
+
+// refuse reports a bad record. Its Err is left to what its reader says.
+func refuse(rec *format.Record, err error, bad func(*format.Record, error) error) error {
+	r := &format.Record{Row: rec.Row}
+	if rec.Err != nil {
+		if _, step := errors.AsType[*stepError](err); !step {
+			r.Err = err
+		}
+	}
+	return bad(r, err)
+}
+
+// clone returns a sample that outlives its record.
+func (s *Sample) clone() Sample {
+	c := *s
+	c.Tokens, c.Masked, c.Images, c.Extras = slices.Clone(s.Tokens), slices.Clone(s.Masked), slices.Clone(s.Images), slices.Clone(s.Extras)
+	for i, v := range c.Extras {
+		c.Extras[i] = slices.Clone(v)
+	}
+	return c
+}
+
+// records calls do for each record of a batch, with all of its parts.
+func records(b *format.Batch, do func(parts []format.Record) error) error {
+	var parts []format.Record
+	for i := 0; i < b.Len(); {
+		parts = parts[:0]
+		for ; i < b.Len(); i++ {
+			row, part := b.Key(i)
+			if n := len(parts); n > 0 && parts[0].Row != row {
+				break
+			} else if n > 0 && parts[n-1].Part >= part {
+				return fmt.Errorf("row %d of a batch has part %d after part %d", row, part, parts[n-1].Part)
+			}
+			parts = slices.Grow(parts, 1)[:len(parts)+1] // the memory of values is used again
+			b.Record(i, &parts[len(parts)-1])
+		}
+		if err := do(parts); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// apply is Apply of a chain with functions: the record is a batch of its own.
+func (w *Worker) apply(ctx context.Context, rec *format.Record, emit func(*Sample) error) (Outcome, error) {
+	batch := &format.Batch{}
+	outcome, err := w.Begin(rec, batch)
+	if err != nil || outcome != Kept {
+		return outcome, err
+	}
+	var all Tally
+	for k := 1; k < 2*len(w.chain.runs)-2; k++ {
+		var tally Tally
+		if batch, tally, err = w.Pass(ctx, k, batch); err != nil {
+			return 0, err
+		}
+		all.Filtered += tally.Filtered
+	}
+	emitted := false
+	tally, err := w.End(batch, func(s *Sample) error {
+		emitted = true
+		return emit(s)
+	}, func(_ *format.Record, err error) error { return err })
+	if err != nil || emitted {
+		return Kept, err
+	}
+	return tally.outcome(), nil
+}

@@ -1,0 +1,200 @@
+package transform
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/fieldpath"
+	"github.com/millrace-data/millrace/internal/sourceloader/format"
+)
+
+// Segment is a part of a chain: native steps, which are applied to a record one after the
+// other, or a function. Between two segments records cross in batches.
+type Segment struct {
+	Name     string    // "text+filter", "python clean:strip"; "" if it only passes records on
+	Function *Function // nil: native
+	In, Out  []Column  // of its records; the last segment gives samples
+}
+
+// native is a run of native steps.
+type native struct {
+	names    []string // of the steps
+	columns  []string // of the records it takes, in the order of Record.Values
+	users    []string // of each column, the step that names it first
+	requires []bool   // of each column, that records must have it
+	reader   []int    // of each column, its place among those of the first run; -1 if a function gives it
+	steps    []step
+	out      []output // of the records it gives; the last run gives samples
+	after    *call    // nil: this is the last run
+}
+
+// output is a column of the records that a native run gives.
+type output struct {
+	name   string
+	column int // of the run's records, or fromText
+}
+
+// call is a function in a chain.
+type call struct {
+	*Function
+	label string
+	in    []int         // places of its columns in the records before it
+	sides []format.Side // of each column of the next run: of the records before it, or of what it gives
+}
+
+// textState is the column of the current text between two segments. No field path ends in
+// a dot. A person reads textName.
+const (
+	textState = "text."
+	textName  = "{text}"
+)
+
+// Segments returns the parts of the chain: native ones with functions between, so that the
+// first and the last are native.
+func (c *Chain) Segments() (segments []Segment) {
+	in := columnsOf(c.runs[0].columns, nil)
+	for i := range c.runs {
+		run := &c.runs[i]
+		s := Segment{Name: strings.Join(run.names, "+"), In: in}
+		if run.after == nil {
+			return append(segments, s)
+		}
+		for _, out := range run.out {
+			at := out.column
+			if at == fromText {
+				s.Out = append(s.Out, Column{Name: textName, Kind: format.String})
+			} else {
+				s.Out = append(s.Out, in[at])
+			}
+		}
+		in = columnsOf(c.runs[i+1].columns, append(slices.Clone(run.after.Out), s.Out...))
+		segments = append(segments, s, Segment{Name: "python " + run.after.Name, Function: run.after.Function, In: run.after.In, Out: in})
+	}
+	return segments
+}
+
+// columnsOf returns columns by name, with what is known of them.
+func columnsOf(names []string, known []Column) (columns []Column) {
+	for _, name := range names {
+		if name == textState {
+			name = textName
+		}
+		column := Column{Name: name, Null: true}
+		if at := indexOf(known, name); at >= 0 {
+			column = known[at]
+		}
+		columns = append(columns, column)
+	}
+	return columns
+}
+
+// run is the native run that is being compiled.
+func (c *compiler) run() *native { return &c.chain.runs[len(c.chain.runs)-1] }
+
+// python ends the run with a function, and begins the next one.
+func (c *compiler) python(label string, i int) error {
+	if c.hasTokens {
+		return fault.Userf("a python step comes before the tokens are made: put it before the tokenize or tokens step")
+	}
+	f, err := c.open(i)
+	if err != nil {
+		return err
+	}
+	at, run := len(c.chain.runs)-1, c.run()
+	after := &call{Function: f, label: label}
+	for _, in := range f.In {
+		place, err := c.output(at, in.Name, !in.Null)
+		if err != nil {
+			return fmt.Errorf("column %q: %w", in.Name, err)
+		}
+		after.in = append(after.in, place)
+	}
+	run.after = after
+	c.chain.runs = append(c.chain.runs, native{})
+	c.chain.beyond = append(c.chain.beyond, f.Digest)
+	if c.hasText = c.hasText && indexOf(f.Out, currentText) < 0; c.hasText {
+		_, err = c.column(textState)
+		run = c.run()
+		run.steps = append(run.steps, step{label, func(w *Worker, rec *format.Record) (bool, error) {
+			w.text = rec.Values[0].Bytes
+			return true, nil
+		}})
+	}
+	return err
+}
+
+// output returns the place of a column in the records that run at gives.
+func (c *compiler) output(at int, name string, required bool) (int, error) {
+	run := &c.chain.runs[at]
+	out := output{name, fromText}
+	if last := at == len(c.chain.runs)-1; name == currentText && last && c.hasText {
+		out.name = textState
+	} else if name != textState {
+		place, err := c.columnOf(at, name, required)
+		if err != nil {
+			return 0, err
+		}
+		out.column = place
+	}
+	if place := slices.Index(run.out, out); place >= 0 {
+		return place, nil
+	}
+	run.out = append(run.out, out)
+	return len(run.out) - 1, nil
+}
+
+// columnOf returns the place of a column in the records that run at takes: a function
+// before it gives the column, or else the reader.
+func (c *compiler) columnOf(at int, path string, required bool) (int, error) {
+	run := &c.chain.runs[at]
+	place := slices.Index(run.columns, path)
+	if place < 0 {
+		if _, err := fieldpath.Parse(path); err != nil && path != textState {
+			return 0, err
+		}
+		origin, err := c.supply(at, path)
+		if err != nil {
+			return 0, err
+		}
+		place = len(run.columns)
+		run.columns, run.users = append(run.columns, path), append(run.users, c.label)
+		run.requires, run.reader = append(run.requires, false), append(run.reader, origin)
+	}
+	if required {
+		run.requires[place] = true
+		if origin := run.reader[place]; origin >= 0 {
+			c.chain.runs[0].requires[origin] = true
+		}
+	}
+	return place, nil
+}
+
+// supply has a new column of run at come from where it is, and returns its place among
+// those of the reader, -1 if it is none of them.
+func (c *compiler) supply(at int, path string) (origin int, err error) {
+	if at == 0 {
+		return len(c.chain.runs[0].columns), nil
+	}
+	before := &c.chain.runs[at-1]
+	f := before.after
+	if given := indexOf(f.Out, path); given >= 0 {
+		f.sides = append(f.sides, format.Side{Right: true, Column: given})
+		return -1, nil
+	}
+	for _, out := range f.Out {
+		if rest, in := strings.CutPrefix(path, out.Name); in && path != textState && (rest[0] == '.' || rest[0] == '[') {
+			return 0, fault.Userf("column %q is inside of %q, which %s gives: nothing is known of what is in it; have the function give the column itself", path, out.Name, f.Name)
+		}
+	}
+	place, err := c.output(at-1, path, false)
+	if err != nil {
+		return 0, err
+	}
+	f.sides = append(f.sides, format.Side{Column: place})
+	if column := before.out[place].column; column != fromText {
+		return before.reader[column], nil
+	}
+	return -1, nil
+}
