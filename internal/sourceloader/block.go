@@ -251,6 +251,7 @@ type reading struct {
 	worker *transform.Worker
 	block  *Block
 	window *window       // nil if all of it may be in memory
+	visit  visit         // gets each sample, which is then let go of; may be nil
 	places []order.Place // of the samples; they decide the order
 	sums   summing
 	kept   [][]byte // memory of lastKept
@@ -373,5 +374,9 @@ func (r *reading) sample(s *transform.Sample) error {
 	}
 	r.addImages(s)
 	r.addSum(s)
+	if r.visit != nil {
+		r.visit(b, len(b.spans)-1)
+		b.forgetSamples()
+	}
 	return nil
 }

@@ -21,7 +21,7 @@ type blockID struct {
 	seq    uint64
 }
 
-// content is what a block gives: a *Block, which is in memory, or a *spilled, whose
+// content is what a block gives: a *Block, which is in memory, or a *spilled or *paged, whose
 // methods may fail with spill.ErrUnreadable.
 type content interface {
 	// Bytes is the memory that it takes.
@@ -47,6 +47,7 @@ type cache struct {
 	read   func(context.Context, *window) (content, error) // the window's block
 	work   atomic.Uint64                                   // records that were read
 	left   *sync.Cond                                      // of mu: a block that was leaving has arrived
+	pages  *pages
 
 	mu      sync.Mutex // guards the fields below, never held during a read or a write
 	held    int64      // bytes of memory
@@ -92,6 +93,7 @@ func newCache(base context.Context, budget int64, disk *spill.Disk, read func(co
 		budget:  budget,
 		window:  windowOf(budget),
 		disk:    disk,
+		pages:   &pages{most: budget / pagesShare, held: map[pageKey]*page{}},
 		read:    read,
 		entries: map[blockID]*entry{},
 		floors:  map[uint32]uint64{},
@@ -174,6 +176,9 @@ func (c *cache) fill(ctx context.Context, id blockID, e *entry) (content, error)
 	switch {
 	case c.entries[id] != e: // it was let go of while it was read
 		gone.add(held)
+		if p, ok := held.(*paged); ok {
+			c.pages.forget(p)
+		}
 	case err != nil:
 		delete(c.entries, id)
 	default:
@@ -197,6 +202,13 @@ func (c *cache) count(bytes int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.held += bytes
+}
+
+// reread counts a block that was read again.
+func (c *cache) reread() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.rereads++
 }
 
 // grow counts more bytes of a block that is being read, before they are taken. For them,
@@ -394,6 +406,9 @@ func (c *cache) drop(id blockID, gone *files) {
 		return // arrive counts it
 	}
 	c.held -= e.content.Bytes()
+	if p, ok := e.content.(*paged); ok {
+		c.held -= c.pages.forget(p)
+	}
 	if gone != nil {
 		gone.add(e.content)
 	}

@@ -272,8 +272,13 @@ func (l *Loader) load(ctx context.Context, w *window) (content, error) {
 	}
 	defer lazy.workers.Put(worker)
 	c, err := src.readAgreed(ctx, l.storeIn(lazy.assigned.Roots), worker, banned, w)
-	if b, ok := c.(*Block); ok {
-		lazy.setLast(b)
+	switch c := c.(type) {
+	case *Block:
+		lazy.setLast(c)
+	case *paged:
+		l.opts.Log.Warn("a block fits neither in memory nor on the local disk: it is read again for each page of its samples, which is slow",
+			"source", src.Spec.Name, "block", id.seq, "bytes", w.total, "pages", len(c.bounds)-1,
+			"try", "a larger resources.loader_disk, or smaller or uncompressed files; millrace plan says how much is needed")
 	}
 	return c, err
 }

@@ -20,16 +20,24 @@ import (
 // order; one that left it while it was read has them in reading order, each before its
 // images, and then pages, which say where each sample is. It is safe for concurrent use.
 type spilled struct {
-	file      *spill.File
-	samples   uint32
-	inOrder   bool   // the i-th sample is record i; else pages say which
-	pages     uint32 // record of the first page
-	last      uint32 // record of what the planner learns
+	shape
+	file    *spill.File
+	samples uint32
+	inOrder bool   // the i-th sample is record i; else pages say which
+	pages   uint32 // record of the first page
+	last    uint32 // record of what the planner learns
+}
+
+// shape is what is the same for all samples of a block, and what it takes to read their
+// records.
+type shape struct {
 	kept      int
 	hasImages bool
 	hasMasks  bool
 	sum       uint64
 }
+
+func (b *Block) shape() shape { return shape{len(b.kept), b.hasImages, b.hasMasks, b.sum} }
 
 // spillTo writes a block into a file; see spill.Disk.Write.
 func (b *Block) spillTo(disk *spill.Disk, id blockID, reserved int64) (*spilled, error) {
@@ -50,7 +58,7 @@ func (b *Block) spillTo(disk *spill.Disk, id blockID, reserved int64) (*spilled,
 
 // onDisk is what the block is on the disk, but for where things are there.
 func (b *Block) onDisk() *spilled {
-	return &spilled{samples: uint32(b.Len()), kept: len(b.kept), hasImages: b.hasImages, hasMasks: b.hasMasks, sum: b.sum}
+	return &spilled{samples: uint32(b.Len()), shape: b.shape()}
 }
 
 // records are what a file of the block has.
@@ -142,33 +150,45 @@ func (s *spilled) choose(want *pb.BlockSamples, set *samples.Set) error {
 	if err := checkIndices(want.Indices, int(s.samples)); err != nil {
 		return err
 	}
-	set.Tokens = set.Tokens[:0]
-	set.Offsets = append(slices.Grow(set.Offsets[:0], len(want.Indices)+1), 0)
-	set.Kept, set.Masked, set.Images = make([][][]byte, s.kept), nil, nil
+	s.begin(set, len(want.Indices))
 	first := make([]uint32, len(want.Indices)) // record of each sample's first image
-	if s.hasImages {
-		set.Images = make([][]samples.Image, len(want.Indices))
-	}
 	numbers, err := s.numbers(want.Indices)
 	if err != nil {
 		return err
 	}
-	err = s.file.Read(numbers, func(k int, record []byte) error {
-		r := recordReader{rest: record}
-		r.sample(set)
-		if s.hasMasks {
-			set.Masked = append(set.Masked, r.bounds())
-		}
-		if s.hasImages {
-			first[k] = uint32(r.uvarint())
-			set.Images[k] = r.images()
-		}
-		return r.end()
+	err = s.file.Read(numbers, func(k int, record []byte) (err error) {
+		first[k], err = s.add(set, k, record)
+		return err
 	})
 	if err != nil || !s.hasImages {
 		return err
 	}
 	return s.imageData(want, first, set)
+}
+
+// begin makes a set ready for n samples of their records.
+func (s *shape) begin(set *samples.Set, n int) {
+	set.Tokens = set.Tokens[:0]
+	set.Offsets = append(slices.Grow(set.Offsets[:0], n+1), 0)
+	set.Kept, set.Masked, set.Images = make([][][]byte, s.kept), nil, nil
+	if s.hasImages {
+		set.Images = make([][]samples.Image, n)
+	}
+}
+
+// add adds the sample of a record to a set, whose k-th it is, and says which record its first
+// image has.
+func (s *shape) add(set *samples.Set, k int, record []byte) (first uint32, err error) {
+	r := recordReader{rest: record}
+	r.sample(set)
+	if s.hasMasks {
+		set.Masked = append(set.Masked, r.bounds())
+	}
+	if s.hasImages {
+		first = uint32(r.uvarint())
+		set.Images[k] = r.images()
+	}
+	return first, r.end()
 }
 
 // numbers are the records of the samples that are wanted.
@@ -204,12 +224,15 @@ func (s *spilled) imageData(want *pb.BlockSamples, first []uint32, set *samples.
 	if err != nil {
 		return err
 	}
-	return s.file.Read(numbers, func(k int, record []byte) error {
-		r := recordReader{rest: record}
-		images[k].Origin = string(r.bytes(int(r.uvarint())))
-		images[k].Data = slices.Clone(r.rest)
-		return r.err
-	})
+	return s.file.Read(numbers, func(k int, record []byte) error { return imageOf(slices.Clone(record), images[k]) })
+}
+
+// imageOf sets the data of an image from its record, which becomes the image's.
+func imageOf(record []byte, x *samples.Image) error {
+	r := recordReader{rest: record}
+	x.Origin = string(r.bytes(int(r.uvarint())))
+	x.Data = r.rest
+	return r.err
 }
 
 // recordReader takes a record apart. Its bytes are those that were written, so an

@@ -44,6 +44,7 @@ type window struct {
 	total   int64         // bytes of all samples and their images, wherever they are
 	counted int64         // in the cache
 	full    bool          // the disk takes nothing of this block
+	paged   bool          // its samples are not kept
 	file    *spill.Writer // nil while all of the block is in memory
 	records []uint32      // in file, of the samples in reading order
 	buf     []byte
@@ -56,13 +57,12 @@ func windowOf(budget int64) int64 { return max(min(budget/16, mostWindow), least
 var errNotTaken = errors.New("the local disk did not take all of a block")
 
 // readWithin reads a block as Read does, with as much of it in memory at a time as the
-// window's cache has room for. If the disk does not take the rest, the block is in memory
-// as a whole. What the reading found, the block says, wherever its samples are.
+// window's cache has room for. If the disk does not take the rest, the block is
+// paged. What the reading found, the block says, wherever its samples are.
 func (s *Source) readWithin(ctx context.Context, st store.Store, worker *transform.Worker, bans Bans, w *window) (content, *Block, error) {
 	c, found, err := s.tryWithin(ctx, st, worker, bans, w)
 	if errors.Is(err, errNotTaken) && ctx.Err() == nil {
-		w.restart()
-		return s.tryWithin(ctx, st, worker, bans, w)
+		return s.readPaged(ctx, st, worker, bans, w)
 	}
 	return c, found, err
 }
@@ -114,8 +114,14 @@ func (w *window) add(b *Block, s *transform.Sample) error {
 	}
 	bytes, images := sampleBytes(s)
 	w.total += bytes + images
-	if w.reserve(bytes, placeBytes+images) || w.full {
+	if w.paged {
+		bytes = 0 // it is let go of before the next one is read
+	}
+	if w.reserve(bytes, placeBytes+images) || w.paged {
 		return nil
+	}
+	if w.full {
+		return w.inMemory()
 	}
 	w.held -= bytes // it is not in the block yet
 	err := w.write(b)
@@ -176,8 +182,8 @@ func (w *window) reserve(bytes, stays int64) bool {
 func (w *window) write(b *Block) error {
 	if err := w.open(w.held + placeBytes*int64(len(b.spans)-b.gone)); err != nil {
 		if w.file == nil {
-			w.full = true // nothing is lost: the block goes on in memory
-			return nil
+			w.full = true
+			return w.inMemory()
 		}
 		return fmt.Errorf("%w: %w", errNotTaken, err)
 	}
@@ -189,6 +195,15 @@ func (w *window) write(b *Block) error {
 	b.forgetSamples()
 	w.held = 0
 	w.count(w.stays + w.cache.window)
+	return nil
+}
+
+// inMemory has a block go on in memory that the disk takes nothing of, if it is no larger than
+// a page would be.
+func (w *window) inMemory() error {
+	if w.total > w.cache.budget/pageShare {
+		return errNotTaken
+	}
 	return nil
 }
 
@@ -296,8 +311,8 @@ func (w *window) discard() {
 	}
 }
 
-// restart makes the window ready for the same block, which stays in memory now.
+// restart makes the window ready for the same block, whose samples are not kept now.
 func (w *window) restart() {
 	w.count(0)
-	*w = window{cache: w.cache, id: w.id, entry: w.entry, full: true}
+	*w = window{cache: w.cache, id: w.id, entry: w.entry, paged: true}
 }

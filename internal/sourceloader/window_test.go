@@ -178,8 +178,9 @@ func TestWindowIsKept(t *testing.T) {
 	}
 }
 
-// TestWindowWithoutDisk: where the disk takes nothing, or takes some and then no more, the
-// block is in memory as a whole, and nothing stays on the disk.
+// TestWindowWithoutDisk: where the disk takes nothing, or takes some and then no more, a block
+// that has no room in memory is read again for each page of its samples, and nothing stays on
+// the disk. Pages and what is known of the block are within the budget.
 func TestWindowWithoutDisk(t *testing.T) {
 	missing := spill.Open(spill.Options{Dir: filepath.Join(t.TempDir(), "missing"), Limit: 1 << 30})
 	for name, disk := range map[string]*spill.Disk{"off": noDisk, "missing": missing, "tiny": diskOf(t, 100), "too small": diskOf(t, 20e3)} {
@@ -193,23 +194,101 @@ func TestWindowWithoutDisk(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c := newCache(t.Context(), 10e3, disk, nil)
-			read := l.store.Meter().Bytes
-			w := &window{cache: c}
-			got, _, err := src.readWithin(t.Context(), l.store, src.Chain.Worker(), Bans{}, w)
+			const budget = 60e3
+			c := newCache(t.Context(), budget, disk, func(ctx context.Context, w *window) (content, error) {
+				got, _, err := src.readWithin(ctx, l.store, src.Chain.Worker(), Bans{}, w)
+				return got, err
+			})
+			var got *paged
+			err = c.use(t.Context(), request{id: blockID{}}, func(b content) error {
+				got = b.(*paged)
+				samePieces(t, rand.New(rand.NewPCG(1, 1)), blockID{}, want, b)
+				return nil
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
-			same(t, rand.New(rand.NewPCG(1, 1)), blockID{}, want, got)
-			if used, _, _ := disk.Usage(); used != 0 || c.held != w.counted || w.counted < want.Bytes()/2 {
-				t.Errorf("%d bytes are on the disk, %d counted of %d", used, c.held, want.Bytes())
+			if pages := len(got.bounds) - 1; pages < 4 || c.pages.bytes > budget/pagesShare || c.held != got.Bytes()+c.pages.bytes {
+				t.Errorf("%d pages, %d bytes of them in memory; %d counted, %d known of the block", pages, c.pages.bytes, c.held, got.Bytes())
 			}
-			files := l.store.Meter().Bytes - read
-			if again := name == "too small"; (files > 150e3) != again {
-				t.Errorf("%d bytes were read; once more: %v", files, again)
+			c.close()
+			if used, _, _ := disk.Usage(); used != 0 || c.held != 0 {
+				t.Errorf("in the end %d bytes are on the disk, %d in memory", used, c.held)
 			}
 		})
 	}
+}
+
+// TestPaged: a block that is read for each page of its samples is the same as one in memory,
+// also with kept values, masks, images and banned samples. A page is read once for all who ask
+// for it at the same time, and again if the block is another one now.
+func TestPaged(t *testing.T) {
+	rng := rand.New(rand.NewPCG(18, 8))
+	for range 40 {
+		src, id := sourceOf(rng), blockID{0, rng.Uint64N(9)}
+		all := samplesOf(rng, src, 300)
+		c := newCache(t.Context(), rng.Int64N(200e3), noDisk, nil)
+		got, passes := pagedOf(src, c, id, all)
+		samePieces(t, rng, id, whole(src, id, all, Bans{}), got)
+		before := *passes
+		c.pages.forget(got)
+		got.gone = false
+		if len(all) == 0 {
+			continue
+		}
+		var asks sync.WaitGroup
+		for range 5 {
+			asks.Go(func() { _ = got.choose(&pb.BlockSamples{Indices: []uint32{0}}, &samples.Set{}) })
+		}
+		asks.Wait()
+		if n := *passes - before; n != 1 {
+			t.Errorf("a page was read %d times for five who asked for it", n)
+		}
+		c.pages.forget(got)
+		got.sum++
+		if err := got.choose(&pb.BlockSamples{Indices: []uint32{0}}, &samples.Set{}); !errors.Is(err, spill.ErrUnreadable) {
+			t.Errorf("of a block that changed: %v", err)
+		}
+	}
+}
+
+// pagedOf is a block of samples that counts how often it is read for its pages.
+func pagedOf(src *Source, c *cache, id blockID, all []*transform.Sample) (p *paged, passes *int) {
+	passes = new(int)
+	scan := func(w *window, each visit) (*reading, error) {
+		r := src.reading(nil, w)
+		r.visit = each
+		for _, s := range all {
+			if err := r.sample(s); err != nil {
+				return nil, err
+			}
+		}
+		r.endChunk(0, []order.Unit{{}})
+		r.block.sum = r.sums.block.Sum()
+		return r, nil
+	}
+	w := &window{cache: c, id: id, paged: true}
+	var sizes []uint32
+	r, err := scan(w, func(b *Block, at int) { sizes = append(sizes, uint32(len(b.appendSample(nil, at, 0)))) })
+	if err != nil {
+		panic(err)
+	}
+	p, err = newPaged(r.finish(int64(id.seq), Bans{}), w, sizes)
+	if err != nil {
+		panic(err)
+	}
+	w.count(0)
+	p.pass = func(each visit) error {
+		*passes++
+		w := &window{cache: c, id: id, paged: true}
+		defer func() { w.count(0) }()
+		r, err := scan(w, each)
+		if err == nil {
+			err = p.sameAs(r)
+		}
+		return err
+	}
+	return p, passes
 }
 
 // TestWhichBlockMakesRoom: for a block that is being read, larger ones go to the disk; if
@@ -296,8 +375,9 @@ func TestWindowsConcurrently(t *testing.T) {
 				got, err := within(src, w, samplesFor(w.id), Bans{})
 				if errors.Is(err, errNotTaken) {
 					w.discard()
-					w.restart()
-					return within(src, w, samplesFor(w.id), Bans{})
+					w.count(0)
+					p, _ := pagedOf(src, w.cache, w.id, samplesFor(w.id))
+					return p, nil
 				}
 				return got, err
 			})
