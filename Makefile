@@ -16,7 +16,7 @@ STEPS ?= 40
 FRAMEWORKS := torch torchdata torchtitan transformers accelerate lightning jax grain orbax-checkpoint
 space := $(subst ,, )
 
-.PHONY: help build demo test go-test race lint vulncheck generate generate-check bench bench-streaming fuzz py py-torch py-frameworks py-debian-torch s3-server rig soak stalls planted tokenizers clean
+.PHONY: help build demo test go-test race lint vulncheck generate generate-check bench bench-streaming fuzz py py-torch py-frameworks py-debian-torch chat s3-server rig soak stalls planted tokenizers clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/' | expand -t 26
@@ -124,6 +124,18 @@ py: build $(VENV)/tested ## Python client: format, types, tests against the real
 	cd client/python && ../../$(VENV)/bin/ruff format --check . ../../examples && ../../$(VENV)/bin/ruff check . ../../examples && ../../$(VENV)/bin/mypy
 	cd client/python && MILLRACE_BIN=$(CURDIR)/$(BIN) ../../$(VENV)/bin/python -m pytest -q
 
+VENV_CHAT ?= .venv-chat
+CHAT := internal/sourceloader/transform/jinja
+
+chat: ## Chat templates of today's models against Jinja2 as Transformers sets it up (downloads 30 MB)
+	[ -x $(VENV_CHAT)/bin/python ] || $(PYTHON) -m venv $(VENV_CHAT)
+	$(VENV_CHAT)/bin/python -m pip install --quiet jinja2 markupsafe transformers tokenizers
+	$(VENV_CHAT)/bin/python -m pip install --quiet --no-deps trl # for the templates in it
+	cd internal/tools/chat && ../../../$(VENV_CHAT)/bin/python cases.py ../../../$(CHAT)/testdata/own.jsonl
+	git diff --exit-code $(CHAT)/testdata
+	cd internal/tools/chat && ../../../$(VENV_CHAT)/bin/python cases.py ../../../$(VENV_CHAT)/cases.jsonl ../../../$(VENV_CHAT)/lib/python*/site-packages/trl/chat_templates/*.jinja
+	MILLRACE_CHAT_CASES=$(CURDIR)/$(VENV_CHAT)/cases.jsonl go test -count=1 -v -run TestTemplates ./$(CHAT)
+
 py-debian-torch: build ## PyTorch adapter against Debian's python3-torch (skipped where it is not installed)
 	@if ! /usr/bin/python3 -c 'import torch, venv' 2>/dev/null; then \
 	  echo "PyTorch tests skipped: /usr/bin/python3 has no torch (Debian: apt-get install python3-torch python3-venv)"; exit 0; fi; \
@@ -143,4 +155,4 @@ py-torch: build ## PyTorch and torchdata of today (downloads gigabytes)
 	cd client/python && MILLRACE_BIN=$(CURDIR)/$(BIN) ../../$(VENV_CURRENT)/bin/python -m pytest -q tests/test_torch.py tests/test_torchdata.py
 
 clean: ## remove everything built
-	rm -rf bin build $(VENV) $(VENV_TORCH) $(VENV_CURRENT) $(VENV_FRAMEWORKS)
+	rm -rf bin build $(VENV) $(VENV_TORCH) $(VENV_CURRENT) $(VENV_FRAMEWORKS) $(VENV_CHAT)
