@@ -152,7 +152,7 @@ func (p *Planner) take(in input) {
 		in.unsent--
 		p.orderLater()
 	case deposed:
-		p.opts.Log.Error("this planner ends", "err", in.error, "stale_refused", p.staleRefused())
+		p.opts.Log.Error("this planner ends", "err", in.error, "stale_refused", p.staleRefused(), "appends_refused", p.log.Refused())
 		p.stopped = in.error
 	case looking:
 		in.seen <- p.status()

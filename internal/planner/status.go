@@ -34,6 +34,7 @@ func (p *Planner) status() status.Service {
 		func(of control.Session) *pb.LoaderUsage { return p.loaders[of].usage.Load() },
 		func(of control.Session) *pb.ConstructorUsage { return p.constructors[of].usage.Load() })
 	s.UptimeSec, s.Epoch, s.StaleRefused = time.Since(p.started).Seconds(), p.epoch, p.staleRefused()
+	s.AppendsRefused = p.log.Refused()
 	if x.Err == nil {
 		s.WaitingFor += p.silent(x, time.Since(clock))
 	}

@@ -37,6 +37,9 @@ func (l *Log) renew() {
 		}
 		if l.leads.Load() {
 			l.renewOnce(n)
+			if n%countEvery == 0 {
+				l.countRefused()
+			}
 		}
 	}
 }
@@ -50,6 +53,15 @@ func (l *Log) renewOnce(n int) {
 	}
 	if l.Err() == nil {
 		_ = l.store.Put(l.ctx, lease, fmt.Append(nil, mine, n)) // the next one says the same
+	}
+}
+
+// countEvery is in how many renewals of the lease a writer counts what others were refused.
+const countEvery = 4
+
+func (l *Log) countRefused() {
+	if all, err := l.store.List(l.ctx, refusals, ""); err == nil {
+		l.refused.Store(max(l.refused.Load(), uint64(len(all))))
 	}
 }
 

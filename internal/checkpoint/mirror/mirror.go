@@ -67,7 +67,8 @@ type Log struct {
 	trimmed  int64           // the log's first step when objects were let go of last
 	tidyable chan struct{}   // wakes tidy
 
-	leads atomic.Bool // it has fenced: it is who writes, as far as it knows
+	leads   atomic.Bool   // it has fenced: it is who writes, as far as it knows
+	refused atomic.Uint64 // writes of all writers that lost a slot, as far as is known
 
 	mu    sync.Mutex // guards the fields below
 	cause error      // set once, before stopped is closed
@@ -170,6 +171,10 @@ func (l *Log) seed(ctx context.Context) error {
 	}
 	return l.Log.Write(l.place)
 }
+
+// Refused is how many writes lost their slot to another writer, of all that ever wrote the mirror.
+// Who writes it knows of another one's within a second.
+func (l *Log) Refused() uint64 { return l.refused.Load() }
 
 // watch stops the log with the local one.
 func (l *Log) watch() {

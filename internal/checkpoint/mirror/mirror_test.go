@@ -223,6 +223,15 @@ func TestSplitBrain(t *testing.T) {
 	late := newMachine(store).open(t)
 	appendSteps(t, b, 70, 71)
 	wantDeposed(t, late, 2)
+
+	if a.Refused() != 1 || late.Refused() == 0 {
+		t.Errorf("those who were refused know of %d and %d refused writes", a.Refused(), late.Refused())
+	}
+	for begin := time.Now(); b.Refused() != 2; time.Sleep(10 * time.Millisecond) {
+		if time.Since(begin) > 10*time.Second {
+			t.Fatalf("the writer knows of %d refused writes, want 2", b.Refused())
+		}
+	}
 }
 
 // TestUnacknowledged: what the local log has and the mirror has not was never acknowledged,

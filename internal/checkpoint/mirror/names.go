@@ -15,10 +15,14 @@ const (
 	frames   = "keyframe/"
 	packs    = "pack/"
 	probes   = "probe/"
+	refusals = "refused/" // a writer's number follows the slot
 )
 
 func segmentName(slot uint64) string { return fmt.Sprintf("%s%016x", segments, slot) }
-func frameName(slot uint64) string   { return fmt.Sprintf("%s%016x", frames, slot) }
+func refusalName(slot, writer uint64) string {
+	return fmt.Sprintf("%s%016x-%016x", refusals, slot, writer)
+}
+func frameName(slot uint64) string { return fmt.Sprintf("%s%016x", frames, slot) }
 
 // run is a pack: the slots from <= slot < to.
 type run struct{ from, to uint64 }

@@ -77,6 +77,8 @@ func (l *Log) write(ops []checkpoint.Op) error {
 	}
 	switch err := l.store.PutIfAbsent(l.ctx, segmentName(s.slot), data); {
 	case errors.Is(err, object.ErrExists):
+		l.refused.Add(1)
+		_ = l.store.Put(l.ctx, refusalName(s.slot, l.writer), nil) // who took over counts it
 		return l.stop(l.deposed(s.slot))
 	case err != nil:
 		return l.stop(fault.As(fault.ClassOf(err), fmt.Errorf("the log in %s has stopped: its mirror: %w", l.opts.Dir, err)))

@@ -48,6 +48,9 @@ func (s Service) String() string {
 	if s.StaleRefused > 0 {
 		fmt.Fprintf(&b, "epoch %d: %d messages refused of planners before it\n", s.Epoch, s.StaleRefused)
 	}
+	if s.AppendsRefused > 0 {
+		fmt.Fprintf(&b, "log: %d writes refused of planners that another one had taken over from\n", s.AppendsRefused)
+	}
 	if s.Digest != "" {
 		fmt.Fprintf(&b, "digest step=%d %s\n", s.DigestStep, s.Digest)
 	}

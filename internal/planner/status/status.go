@@ -15,33 +15,34 @@ import (
 // Service describes a running service. Its JSON form is part of the contract of
 // `millrace status --json`; fields are added, never changed.
 type Service struct {
-	Job          string                 `json:"job"`
-	State        string                 `json:"state"` // starting, running, ended, failed
-	Error        string                 `json:"error,omitempty"`
-	Class        string                 `json:"class,omitempty"` // of the error: user, lost, bug
-	WaitingFor   string                 `json:"waiting_for"`
-	UptimeSec    float64                `json:"uptime_sec"`
-	Joined       bool                   `json:"joined"`                  // a trainer has, so that it is known where the job goes on
-	Epoch        uint64                 `json:"epoch,omitempty"`         // of the planner; none without a log
-	StaleRefused uint64                 `json:"stale_refused,omitempty"` // messages of planners, or to them, that were refused as another planner took their place
-	Generation   uint64                 `json:"generation"`
-	Planned      int64                  `json:"steps_planned"`
-	Acked        int64                  `json:"steps_acked"`
-	End          int64                  `json:"end_step"`             // -1 while unknown
-	EndReason    string                 `json:"end_reason,omitempty"` // why the data ends, if not that it is used up
-	Digest       string                 `json:"digest,omitempty"`
-	DigestStep   int64                  `json:"digest_step"`
-	Fill         float64                `json:"fill"` // tokens in the rows of the last plan / room
-	Carried      int                    `json:"carried_samples"`
-	Held         int                    `json:"held_samples"` // outliers that wait for others of their length
-	Topology     string                 `json:"topology"`
-	Calibration  string                 `json:"calibration,omitempty"` // of the quadratic cost, from reported step times
-	Changes      []string               `json:"changes,omitempty"`     // made so far, and to be made, JSON each
-	Sources      []control.SourceStatus `json:"sources"`
-	Loaders      []Loader               `json:"loaders"`
-	Promotions   int                    `json:"promotions"`        // of shadows that took the place of a loader
-	ReadAgain    int                    `json:"blocks_read_again"` // asked of loaders as those that had them were lost
-	Constructors []Constructor          `json:"constructors"`
+	Job            string                 `json:"job"`
+	State          string                 `json:"state"` // starting, running, ended, failed
+	Error          string                 `json:"error,omitempty"`
+	Class          string                 `json:"class,omitempty"` // of the error: user, lost, bug
+	WaitingFor     string                 `json:"waiting_for"`
+	UptimeSec      float64                `json:"uptime_sec"`
+	Joined         bool                   `json:"joined"`                    // a trainer has, so that it is known where the job goes on
+	Epoch          uint64                 `json:"epoch,omitempty"`           // of the planner; none without a log
+	StaleRefused   uint64                 `json:"stale_refused,omitempty"`   // messages of planners, or to them, that were refused as another planner took their place
+	AppendsRefused uint64                 `json:"appends_refused,omitempty"` // writes to the log's mirror, of all planners of the job, that were refused as another planner had taken over
+	Generation     uint64                 `json:"generation"`
+	Planned        int64                  `json:"steps_planned"`
+	Acked          int64                  `json:"steps_acked"`
+	End            int64                  `json:"end_step"`             // -1 while unknown
+	EndReason      string                 `json:"end_reason,omitempty"` // why the data ends, if not that it is used up
+	Digest         string                 `json:"digest,omitempty"`
+	DigestStep     int64                  `json:"digest_step"`
+	Fill           float64                `json:"fill"` // tokens in the rows of the last plan / room
+	Carried        int                    `json:"carried_samples"`
+	Held           int                    `json:"held_samples"` // outliers that wait for others of their length
+	Topology       string                 `json:"topology"`
+	Calibration    string                 `json:"calibration,omitempty"` // of the quadratic cost, from reported step times
+	Changes        []string               `json:"changes,omitempty"`     // made so far, and to be made, JSON each
+	Sources        []control.SourceStatus `json:"sources"`
+	Loaders        []Loader               `json:"loaders"`
+	Promotions     int                    `json:"promotions"`        // of shadows that took the place of a loader
+	ReadAgain      int                    `json:"blocks_read_again"` // asked of loaders as those that had them were lost
+	Constructors   []Constructor          `json:"constructors"`
 }
 
 // Loader describes one loader.

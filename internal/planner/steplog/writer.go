@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/millrace-data/millrace/internal/checkpoint"
+	"github.com/millrace-data/millrace/internal/checkpoint/mirror"
 	"github.com/millrace-data/millrace/internal/failpoint"
 	"github.com/millrace-data/millrace/internal/planner/change"
 	"github.com/millrace-data/millrace/internal/planner/control"
@@ -28,6 +30,7 @@ type Writer struct {
 	log   checkpoint.Log // the goroutine's, until it has ended; nil while it is not open, or if none is kept
 
 	taken  Taken
+	mirror atomic.Pointer[mirror.Log] // of log; nil if it has none, or is not open
 	job    token.Job
 	plan   plan.Config
 	frames frames
@@ -58,6 +61,15 @@ func (w *Writer) Close() error {
 		return w.taken.log.Close()
 	}
 	return nil
+}
+
+// Refused is how many writes to the mirror of the log were refused, of all planners of the job,
+// since another one had taken over. Any goroutine may ask.
+func (w *Writer) Refused() uint64 {
+	if m := w.mirror.Load(); m != nil {
+		return m.Refused()
+	}
+	return 0
 }
 
 // doAll carries out effects in order: all Persists that follow each other are one write.
@@ -111,6 +123,9 @@ func (w *Writer) open(root [32]byte) control.LogOpened {
 		return opened
 	}
 	w.log = log
+	if m, ok := log.(*mirror.Log); ok {
+		w.mirror.Store(m)
+	}
 	w.work.Go(w.watch)
 	texts, err := log.Changes()
 	if err == nil {
