@@ -121,7 +121,7 @@ bin/versitygw: internal/tools/s3server/go.mod
 	@touch $@
 
 py: build $(VENV)/tested ## Python client: format, types, tests against the real service
-	cd client/python && ../../$(VENV)/bin/ruff format --check . ../../examples && ../../$(VENV)/bin/ruff check . ../../examples && ../../$(VENV)/bin/mypy
+	cd client/python && ../../$(VENV)/bin/ruff format --check . ../../examples ../../internal/worker/testdata && ../../$(VENV)/bin/ruff check . ../../examples ../../internal/worker/testdata && ../../$(VENV)/bin/mypy
 	cd client/python && MILLRACE_BIN=$(CURDIR)/$(BIN) ../../$(VENV)/bin/python -m pytest -q
 
 VENV_CHAT ?= .venv-chat

@@ -124,6 +124,11 @@ var rules = []rule{
 		why:   "a schedule is a function of a snapshot: the executor and the simulator call it with the time and the bytes that they count",
 	},
 	{
+		of:    []string{"./internal/worker"},
+		never: []string{"./..."}, except: []string{"./internal/fault", "./internal/didyoumean", "./internal/fieldpath", "./internal/formats", "./internal/object", "./internal/sourceloader/format", "./internal/sourceloader/store"},
+		why: "processes map batches: of whom, for what and what becomes of them is the loader's",
+	},
+	{
 		of:    []string{"./internal/engine/solve"},
 		never: append([]string{"./...", "os", "os/...", "sync", "sync/...", "log", "log/...", "context"}, append(network, chance...)...),
 		why:   "the solver is the yardstick of the scheduler, so it shares no code with it",

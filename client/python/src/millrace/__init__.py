@@ -25,6 +25,7 @@ from millrace.errors import (
 from millrace.lineage import Row, Segment
 from millrace.loader import Loader, Stats
 from millrace.peek import Peek, peek
+from millrace.transform import transform
 
 __version__ = "0.1.0"
 
@@ -47,4 +48,5 @@ __all__ = [
     "from_megatron",
     "peek",
     "state_at",
+    "transform",
 ]

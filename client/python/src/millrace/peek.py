@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import grpc
-
 from millrace import lineage, messages, rpc
 from millrace.access import Access
 from millrace.config import AXES, TLS, parse_identity, pick_address, whole
@@ -120,6 +118,8 @@ class _Look:
         )
 
     def _frames(self, channel: Any, request: Message) -> Iterator[bytes]:
+        import grpc  # late: millrace.rpc says why
+
         method = channel.unary_stream(messages.CONSTRUCTOR + "Peek")
         try:
             yield from method(request.encode(), timeout=self._left())

@@ -2,6 +2,9 @@
 
 Bytes go in and out as they are; messages.py gives them meaning. Every call has
 a deadline. Retry has no jitter: ranks wait for each other anyway.
+
+gRPC is imported by the first function that needs it: the workers that run Python transforms
+import this package too, and neither call anyone nor want gRPC's threads near a fork.
 """
 
 from __future__ import annotations
@@ -12,8 +15,6 @@ import ssl
 import threading
 import time
 from typing import Any, Callable, TypeVar
-
-import grpc
 
 from millrace.access import Access, Channel
 from millrace.config import TLS
@@ -88,6 +89,8 @@ def check_fork() -> None:
 
 def open_channel(address: str, tls: TLS, access: Access) -> Channel:
     """Returns a channel to address; it connects at its first call."""
+    import grpc  # late: millrace.rpc says why
+
     check_fork()
     _owner[:] = [os.getpid()]
     if not tls.used():
@@ -149,6 +152,8 @@ def call_watched(
     As long as there is no answer, ``look`` is called each second, with how many have passed. What
     it raises ends the call.
     """
+    import grpc  # late: millrace.rpc says why
+
     began = time.monotonic()
     try:
         call = channel.future(method)(request, timeout=seconds)
@@ -171,6 +176,8 @@ def call_watched(
 
 def call_unary(channel: Channel, method: str, request: bytes, seconds: float, what: str) -> bytes:
     """Calls a unary method. Raises a typed error."""
+    import grpc  # late: millrace.rpc says why
+
     try:
         reply: bytes = channel.unary_unary(method)(request, timeout=seconds)
     except grpc.RpcError as error:

@@ -18,8 +18,6 @@ import time
 from collections.abc import Iterator
 from typing import Any, TypeVar, Union
 
-import grpc
-
 from millrace import messages, rpc
 from millrace.access import Access, Channel
 from millrace.attention import Attention
@@ -394,6 +392,8 @@ class Session:
 
     def _frames(self, call: Any, address: str, what: str) -> Iterator[bytes]:
         """Yields the frames of an answer, but for those that only say that it is waited for."""
+        import grpc  # late: millrace.rpc says why
+
         watched, whole = self._attention.begin(call, address), False
         try:
             for frame in call:

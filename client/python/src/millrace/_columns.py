@@ -1,0 +1,311 @@
+"""Columns of rows in shared memory, in Arrow's layout (docs/bytes.md, "Worker processes").
+
+A batch is a table of int64 at the front and buffers behind it, each at a multiple of 64:
+validity bitmaps, int32 offsets, values. read() gives Python values or NumPy views,
+write() takes them, and checks that they are what was declared. Nothing here knows of
+sockets, processes or functions.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, chain
+from typing import Any
+
+import numpy as np
+
+MAGIC = 0x3142524D  # "MRB1"
+HEAD = 8  # words before the nodes: magic, rows, nodes, origins, keys, bytes, 0, 0
+NODE = 6  # words of a node: length, nulls, validity, offsets, values, bytes
+ALIGN = 64
+MAX_BYTES = 1 << 30  # of a batch: offsets are 32 bits
+
+Values = Any  # of a column: a list, or an array of one dtype
+Memory = Any  # whatever gives a writable or read-only buffer
+
+
+class Misfit(Exception):
+    """A value that is not what its column declares."""
+
+
+@dataclass(frozen=True)
+class Type:
+    """What the values of a column are: the type of one value, and whether it may be None."""
+
+    name: str  # string, bytes, int, float, bool, tokens, list
+    nullable: bool = False
+    of: Type | None = None  # of a list's elements
+
+    def __str__(self) -> str:
+        name = f"list<{self.of}>" if self.of else self.name
+        return name + "?" if self.nullable else name
+
+    def nodes(self) -> int:
+        """The number of nodes that a column of this type has in the table."""
+        return 1 + (self.of.nodes() if self.of else 0)
+
+
+DTYPES: dict[str, Any] = {
+    "int": np.dtype("<i8"),
+    "float": np.dtype("<f8"),
+    "tokens": np.dtype("<i4"),
+}
+OFFSET = np.dtype("<i4")
+WORD = np.dtype("<i8")
+
+
+class Reader:
+    """Reads the columns of a batch from memory. Arrays are read-only views of it."""
+
+    def __init__(self, memory: Memory, columns: Iterable[Type]) -> None:
+        self.memory = memory
+        self._whole = np.frombuffer(memory, np.uint8)  # what all arrays are views of
+        head = self._array(WORD, HEAD, 0).tolist()
+        if head[0] != MAGIC:
+            raise ValueError(f"the batch begins with {head[0]:#x}, not {MAGIC:#x}")
+        self.rows = head[1]
+        self._nodes = self._array(WORD, head[2] * NODE, HEAD * 8).tolist()
+        self._at = 0
+        self._keys = head[4]
+        self._origins = head[3]
+        self._types = list(columns)
+
+    def kept(self) -> bool:
+        """Whether somebody has an array yet. The memory is about to be used again."""
+        if sys.getrefcount(self._whole) > 2:
+            gc.collect()  # those in a cycle are nobody's
+        return sys.getrefcount(self._whole) > 2
+
+    def _array(self, dtype: Any, count: int, at: int) -> np.ndarray[Any, Any]:
+        size = count * np.dtype(dtype).itemsize
+        if at < 0 or at + size > self._whole.size:
+            raise ValueError(f"{size} bytes at {at} of {self._whole.size}")
+        return self._whole[at : at + size].view(dtype)
+
+    def columns(self, arrays: bool) -> list[Values]:
+        """All columns. arrays: int, float and bool columns without nulls as arrays."""
+        self._at = 0
+        return [self._read(kind, arrays) for kind in self._types]
+
+    def keys(self) -> list[tuple[int, int]]:
+        """Row and part of each row."""
+        flat = self._array(WORD, 2 * self.rows, self._keys).tolist()
+        return list(zip(flat[::2], flat[1::2]))
+
+    def origins(self) -> list[int] | None:
+        """The input row of each row; None if they are the input's."""
+        if not self._origins:
+            return None
+        return list(self._array(OFFSET, self.rows, self._origins).tolist())
+
+    def _read(self, kind: Type, arrays: bool) -> Values:
+        node = self._nodes[self._at : self._at + NODE]
+        self._at += NODE
+        length, nulls = node[0], node[1]
+        if kind.name in ("int", "float"):
+            array = self._array(DTYPES[kind.name], length, node[4])
+            values: Values = array if arrays and not kind.nullable else array.tolist()
+        elif kind.name == "bool":
+            bits = self._bits(node[4], length)
+            values = bits if arrays and not kind.nullable else bits.tolist()
+        else:
+            values = self._parts(kind, node)
+        if not nulls:
+            return values
+        valid = self._bits(node[2], length).tolist()
+        return [v if ok else None for v, ok in zip(values, valid)]
+
+    def _parts(self, kind: Type, node: list[int]) -> list[Any]:
+        """Values of many elements: texts, bytes, token ids, lists."""
+        offsets = self._array(OFFSET, node[0] + 1, node[3]).tolist()
+        if kind.of:
+            elements = self._read(kind.of, False)
+            return [elements[a:b] for a, b in zip(offsets, offsets[1:])]
+        if kind.name == "tokens":
+            ids = self._array(DTYPES["tokens"], node[5] // 4, node[4])
+            return [ids[a:b] for a, b in zip(offsets, offsets[1:])]
+        data = bytes(self.memory[node[4] : node[4] + node[5]])
+        if kind.name == "bytes":
+            return [data[a:b] for a, b in zip(offsets, offsets[1:])]
+        text = data.decode()
+        if len(text) == len(data):  # ASCII: a character is a byte
+            return [text[a:b] for a, b in zip(offsets, offsets[1:])]
+        return [data[a:b].decode() for a, b in zip(offsets, offsets[1:])]
+
+    def _bits(self, at: int, length: int) -> np.ndarray[Any, Any]:
+        packed = self._array(np.uint8, (length + 7) // 8, at)
+        return np.unpackbits(packed, count=length, bitorder="little").view(np.bool_)
+
+
+class Batch:
+    """Columns that are written: first made into buffers, then laid out in memory."""
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+        self.nodes: list[list[Any]] = []  # length, nulls, then validity, offsets, values
+        self.origins: Any = None
+        self.keys: Any = None
+
+    def add(self, values: Values, kind: Type) -> None:
+        """Adds a column, or raises Misfit."""
+        validity: Any = None
+        if kind.nullable and not isinstance(values, np.ndarray):
+            values, validity = without_nulls(values, kind)
+        nulls = 0 if validity is None else len(values) - int(np.count_nonzero(validity))
+        bits = None if nulls == 0 else np.packbits(validity, bitorder="little")
+        node = [len(values), nulls, bits, None, None]
+        self.nodes.append(node)
+        if kind.name in ("int", "float", "bool"):
+            array = numbers(values, kind)
+            node[4] = np.packbits(array, bitorder="little") if kind.name == "bool" else array
+            return
+        sizes, node[4], elements = parts(values, kind)
+        if sum(sizes) > MAX_BYTES:
+            raise Misfit(f"the column has {sum(sizes)} bytes or elements, at most {MAX_BYTES} fit")
+        node[3] = np.fromiter(accumulate(sizes, initial=0), OFFSET, len(sizes) + 1)
+        if kind.of:
+            try:
+                self.add(elements, kind.of)
+            except Misfit as error:
+                raise Misfit(f"an element is {error}") from None
+
+    def size(self) -> int:
+        """The bytes that write() takes."""
+        at = aligned((HEAD + NODE * len(self.nodes)) * 8)
+        buffers = chain((self.origins, self.keys), *(node[2:] for node in self.nodes))
+        return at + sum(aligned(nbytes(b)) for b in buffers if b is not None)
+
+    def write(self, memory: Memory) -> None:
+        """Lays the batch out in memory of at least size() bytes."""
+        self._memory = memory
+        self._at = aligned((HEAD + NODE * len(self.nodes)) * 8)
+        table = [MAGIC, self.rows, len(self.nodes), self._put(self.origins), self._put(self.keys)]
+        rest: list[int] = []
+        for length, nulls, validity, offsets, values in self.nodes:
+            places = [self._put(validity), self._put(offsets), self._put(values)]
+            rest += [length, nulls, *places, nbytes(values)]
+        table += [self._at, 0, 0, *rest]
+        memory[: len(table) * 8] = np.array(table, WORD).tobytes()
+        del self._memory
+
+    def _put(self, buffer: Any) -> int:
+        if buffer is None:
+            return 0
+        at, size = self._at, nbytes(buffer)
+        if size:
+            self._memory[at : at + size] = buffer if isinstance(buffer, bytes) else flat(buffer)
+        self._at += aligned(size)
+        return at
+
+
+def aligned(size: int) -> int:
+    return (size + ALIGN - 1) // ALIGN * ALIGN
+
+
+def nbytes(buffer: Any) -> int:
+    return 0 if buffer is None else buffer.nbytes if isinstance(buffer, np.ndarray) else len(buffer)
+
+
+def flat(array: np.ndarray[Any, Any]) -> memoryview:
+    whole: Any = np.ascontiguousarray(array)
+    return memoryview(whole).cast("B")
+
+
+# What stands in for a null, which a reader never looks at.
+BLANKS: dict[str, Any] = {"string": "", "bytes": b"", "int": 0, "float": 0.0, "bool": False}
+
+
+def without_nulls(values: Sequence[Any], kind: Type) -> tuple[list[Any], Any]:
+    """The values with blanks for None, and which are not None."""
+    valid = np.fromiter((v is not None for v in values), np.bool_, len(values))
+    if valid.all():
+        return list(values), valid
+    blank = BLANKS.get(kind.name, ())
+    return [blank if v is None else v for v in values], valid
+
+
+# The types of Python and NumPy that a column of numbers takes.
+TAKES: dict[str, tuple[type, ...]] = {
+    "int": (int, np.integer),
+    "float": (float, int, np.floating, np.integer),
+    "bool": (bool, np.bool_),
+}
+DTYPE_KINDS = {"int": "iu", "float": "fiu", "bool": "b"}
+
+
+def numbers(values: Values, kind: Type) -> np.ndarray[Any, Any]:
+    """An array of a column of numbers or bools."""
+    if isinstance(values, np.ndarray):
+        if values.dtype.kind not in DTYPE_KINDS[kind.name] or values.ndim != 1:
+            raise Misfit(f"an array of {values.dtype} and {values.ndim} axes, not {kind}")
+        if kind.name == "int" and values.dtype == np.uint64 and (values >> 63).any():
+            raise Misfit("an integer beyond 64 bits with sign")
+        cast: np.ndarray[Any, Any] = values.astype(DTYPES.get(kind.name, np.bool_), copy=False)
+        return cast
+    for found in set(map(type, values)):
+        if not issubclass(found, TAKES[kind.name]) or (found is bool and kind.name != "bool"):
+            raise Misfit(named(found, kind))
+    try:
+        return np.array(values, DTYPES.get(kind.name, np.bool_))
+    except OverflowError:
+        raise Misfit("an integer beyond 64 bits with sign") from None
+
+
+def named(found: type, kind: Type) -> str:
+    if found is type(None):
+        return f"None, not {kind}: declare Optional if it may be"
+    return f"{found.__name__}, not {kind}"
+
+
+def parts(values: Values, kind: Type) -> tuple[list[int], Any, Any]:
+    """Sizes of values of many elements, their buffer, and the elements of lists."""
+    if isinstance(values, np.ndarray):
+        if values.ndim != 1 or values.dtype.kind not in "OUS":
+            raise Misfit(f"an array of {values.dtype} and {values.ndim} axes, not {kind}")
+        values = values.tolist()
+    if kind.name == "string":
+        return texts(values, kind)
+    if kind.name == "bytes":
+        only(values, kind, (bytes, bytearray, memoryview))
+        return [memoryview(v).nbytes for v in values], b"".join(values), None
+    if kind.name == "tokens":
+        arrays = [ids(v, kind) for v in values]
+        joined = np.concatenate(arrays) if arrays else np.empty(0, DTYPES["tokens"])
+        return [len(a) for a in arrays], joined, None
+    only(values, kind, (list, tuple, np.ndarray))
+    elements = [v.tolist() if isinstance(v, np.ndarray) else v for v in values]
+    return [len(v) for v in elements], None, list(chain.from_iterable(elements))
+
+
+def texts(values: list[Any], kind: Type) -> tuple[list[int], bytes, None]:
+    only(values, kind, (str,))
+    joined = "".join(values)
+    try:
+        if joined.isascii():
+            return list(map(len, values)), joined.encode(), None
+        encoded = [v.encode() for v in values]
+    except UnicodeEncodeError as error:
+        raise Misfit(f"text that UTF-8 cannot hold ({error.reason})") from None
+    return list(map(len, encoded)), b"".join(encoded), None
+
+
+def only(values: list[Any], kind: Type, wanted: tuple[type, ...]) -> None:
+    for found in set(map(type, values)):
+        if not issubclass(found, wanted):
+            raise Misfit(named(found, kind))
+
+
+def ids(value: Any, kind: Type) -> np.ndarray[Any, Any]:
+    """Token ids of one row, as 32 bits."""
+    if not isinstance(value, (np.ndarray, list, tuple)):
+        raise Misfit(named(type(value), kind))
+    array = np.asarray(value) if len(value) else np.empty(0, DTYPES["tokens"])
+    if array.dtype.kind not in "iu" or array.ndim != 1:
+        raise Misfit(f"an array of {array.dtype} and {array.ndim} axes, not {kind}")
+    if array.size and (int(array.min()) < -(2**31) or int(array.max()) >= 2**31):
+        raise Misfit("a token id beyond 32 bits")
+    narrow: np.ndarray[Any, Any] = array.astype(DTYPES["tokens"], copy=False)
+    return narrow

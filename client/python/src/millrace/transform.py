@@ -1,0 +1,128 @@
+"""Python functions as steps of a source: declared here, run by the service's workers.
+
+    @millrace.transform("map")
+    def clean(text: str) -> str:
+        return text.strip()
+
+Parameters name the columns that the function takes, the return annotation what it gives.
+A function must depend on its row only: not on other rows, the time, the machine, or a
+random generator other than ``rng``. millrace.transform.apply runs one on rows without a
+service. docs/transforms-python.md has all of it. This module needs NumPy only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Callable, TypeVar
+
+import numpy as np
+
+from millrace import _columns
+from millrace._function import Function, Tokens, bound, describe
+
+__all__ = ["Tokens", "apply", "transform"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Transform:
+    """The decorator; see the module."""
+
+    Tokens = Tokens
+
+    def __call__(
+        self,
+        kind: str | Callable[..., Any] = "map",
+        *,
+        input: Mapping[str, str] | None = None,
+        output: str | Mapping[str, Any] | None = None,
+        version: str = "",
+        needs: Mapping[str, float] | None = None,
+    ) -> Any:
+        """Declares a function, or a class whose objects are called, a step.
+
+        kind: map (row to row), filter (row to bool), flat_map (row to rows) or
+            map_batches (columns to columns of as many rows).
+        input: paths of columns for parameters that are not named like them,
+            ``{"title": "meta.title", "parts": "messages[].content"}``.
+        output: the columns given, by name and type, or the name of the only one. Without
+            it a TypedDict or dataclass that is returned says so; and what is returned as
+            a single value replaces the only parameter's column.
+        version: part of the function's identity besides its module's file. Change it when
+            something else that decides results changes: a model's file, another module.
+        needs: resources a worker takes, as ``{"gpu": 1}``; one CPU unless said.
+        """
+        if callable(kind):
+            return self()(kind)
+
+        def decorate(target: F) -> F:
+            described = describe(
+                target, kind, dict(input or {}), output, version, dict(needs or {})
+            )
+            target.__millrace__ = described  # type: ignore[attr-defined]
+            return target
+
+        return decorate
+
+    @staticmethod
+    def apply(
+        fn: Callable[..., Any],
+        rows: Iterable[Mapping[str, Any]],
+        *,
+        seed: int = 0,
+        source: str = "",
+        file: str = "",
+    ) -> list[dict[str, Any]]:
+        """Returns what fn makes of rows, with all the checks that a worker makes.
+
+        A row is a dictionary by column. A filter gives the rows that it keeps; what a map
+        gives takes the place of columns of the same name. Row k has the number k in rng's key.
+        """
+        function = bound(fn)
+        given = [dict(row) for row in rows]
+        batch = batch_of(function, given)
+        memory = bytearray(batch.size())
+        batch.write(memoryview(memory))
+        reader = _columns.Reader(memoryview(memory).toreadonly(), function.input_types)
+        state = function.start()
+        result = function.run(state, reader, (seed, source, file))
+        if result.raised:
+            raise ValueError(result.raised)
+        if result.errors:
+            raise ValueError("row {}: {}".format(*result.errors[0]))
+        return joined(function, given, result.batch)
+
+
+def batch_of(function: Function, rows: Sequence[Mapping[str, Any]]) -> _columns.Batch:
+    """The columns that a function takes, of rows."""
+    batch = _columns.Batch(len(rows))
+    for column in function.inputs:
+        try:
+            batch.add([row.get(column.path) for row in rows], column.type)
+        except _columns.Misfit as error:
+            raise ValueError(f"column {column.path}: a value is {error}") from None
+    keys = [number for row in range(len(rows)) for number in (row, 0)]
+    batch.keys = np.array(keys, _columns.WORD)
+    return batch
+
+
+def joined(
+    function: Function, given: list[dict[str, Any]], batch: _columns.Batch | None
+) -> list[dict[str, Any]]:
+    """Rows with what came out in the place of columns of the same name."""
+    assert batch is not None
+    memory = bytearray(batch.size())
+    batch.write(memoryview(memory))
+    reader = _columns.Reader(memoryview(memory).toreadonly(), [c.type for c in function.outputs])
+    columns = reader.columns(False)
+    origins = reader.origins()
+    out = []
+    for i in range(batch.rows):
+        row = dict(given[i if origins is None else origins[i]])
+        row.update({c.path: values[i] for c, values in zip(function.outputs, columns)})
+        out.append(row)
+    return out
+
+
+transform = Transform()
+apply = transform.apply

@@ -1,0 +1,117 @@
+package format
+
+import "context"
+
+// Column is a whole column of a batch, for whoever moves or makes batches by columns: a
+// value for each good record, or the elements of lists one after the other. It shares the
+// batch's memory and is read-only.
+type Column struct {
+	Kinds   []Kind  // with AbsentKind added where Value.Absent is set
+	Numbers []int64 // of Int and Bool; bits of Float; else where the value begins in Bytes, Tokens or Elements
+	Sizes   []int32 // bytes, token ids or elements; 0 for numbers
+	Bytes   []byte
+	Tokens  []int32
+	// Elements of lists, or nil.
+	Elements *Column
+}
+
+// AbsentKind is added to a Null of a Column that is Value.Absent.
+const AbsentKind = isAbsent
+
+// Columns returns the columns of a batch, which have a value for each record that is not
+// bad; nil if there is none such.
+func (b *Batch) Columns() []Column {
+	columns := make([]Column, len(b.columns))
+	for i := range b.columns {
+		columns[i] = b.columns[i].whole()
+	}
+	return columns
+}
+
+func (c *column) whole() Column {
+	w := Column{Kinds: c.kinds, Numbers: c.numbers, Sizes: c.sizes, Bytes: c.bytes, Tokens: c.tokens}
+	if c.elements != nil {
+		elements := c.elements.whole()
+		w.Elements = &elements
+	}
+	return w
+}
+
+// Bad returns the error of record i if it is bad.
+func (b *Batch) Bad(i int) error {
+	if place := b.places[i]; place < 0 {
+		return b.bad[^place]
+	}
+	return nil
+}
+
+// Row is Record.Row of record i.
+func (b *Batch) Row(i int) int64 { return b.rows[i] }
+
+// FromColumns makes a batch of columns, whose memory becomes the batch's. There is a row
+// for each record, and an error for each that is bad; bad may be nil if none is. Columns
+// have a value for each good record, in order.
+func FromColumns(rows []int64, bad []error, columns []Column) *Batch {
+	b := &Batch{rows: rows, places: make([]int32, len(rows)), size: int64(len(rows)) * rowBytes}
+	good := int32(0)
+	for i := range rows {
+		if bad != nil && bad[i] != nil {
+			b.places[i] = int32(^len(b.bad))
+			b.bad = append(b.bad, bad[i])
+			b.size += errorBytes + int64(len(bad[i].Error()))
+			continue
+		}
+		b.places[i] = good
+		good++
+	}
+	for _, c := range columns {
+		own := c.own()
+		b.size += own.bytesOf()
+		b.columns = append(b.columns, own)
+	}
+	return b
+}
+
+func (c *Column) own() column {
+	o := column{kinds: c.Kinds, numbers: c.Numbers, sizes: c.Sizes, bytes: c.Bytes, tokens: c.Tokens}
+	if c.Elements != nil {
+		elements := c.Elements.own()
+		o.elements = &elements
+	}
+	return o
+}
+
+// bytesOf is what the values of a column add to Bytes of a batch.
+func (c *column) bytesOf() int64 {
+	n := int64(len(c.kinds))*valueBytes + int64(len(c.bytes)) + 4*int64(len(c.tokens))
+	if c.elements != nil {
+		n += c.elements.bytesOf()
+	}
+	return n
+}
+
+// Pick returns the records of b at these places, in this order, with memory of their own.
+func (b *Batch) Pick(places []int) *Batch {
+	picked := &Batch{}
+	var rec Record
+	for _, i := range places {
+		b.Record(i, &rec)
+		picked.add(&rec, sizeOf(&rec))
+	}
+	return picked
+}
+
+// fileKey is the key of a context's file.
+type fileKey struct{}
+
+// WithFile returns a context for work on the records of one file, by its URI in the
+// manifest. What is drawn by chance for a record is keyed by it.
+func WithFile(ctx context.Context, uri string) context.Context {
+	return context.WithValue(ctx, fileKey{}, uri)
+}
+
+// FileOf returns the URI that WithFile gave.
+func FileOf(ctx context.Context) (uri string, ok bool) {
+	uri, ok = ctx.Value(fileKey{}).(string)
+	return uri, ok
+}

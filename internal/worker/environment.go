@@ -1,0 +1,395 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/millrace-data/millrace/internal/fault"
+)
+
+// Environment is an interpreter with its modules, and the workers that serve all its
+// functions. It is safe for concurrent use.
+type Environment struct {
+	opt    Options
+	cancel context.CancelFunc
+	ended  chan struct{} // closed when nothing of it is left
+
+	mu        sync.Mutex
+	server    *server // nil while there is none
+	names     []string
+	described map[string]Description
+	free      []*seat
+	waiting   []chan *seat
+	failure   error // why nobody can be served
+	restarts  int
+}
+
+const (
+	maxStarts  = 3 // of a fork server in a row, before calls hear why it does not start
+	firstPause = 20 * time.Millisecond
+	maxPause   = 5 * time.Second
+	// watchEvery is how often memory is looked at: what a process can take in that time is
+	// over the limit by some hundred MB at the worst.
+	watchEvery = 10 * time.Millisecond
+)
+
+var errClosed = errors.New("the environment is closed")
+
+// Open starts the fork server of an environment and its workers. Functions that do not
+// load are an error of class fault.User. Whoever opens an environment closes it.
+func Open(ctx context.Context, opt Options) (*Environment, error) {
+	opt = opt.withDefaults()
+	if err := opt.validate(); err != nil {
+		return nil, err
+	}
+	e := &Environment{opt: opt, ended: make(chan struct{}), described: map[string]Description{}, names: slices.Clone(opt.Functions)}
+	s, err := e.start(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%v: %w", opt, err)
+	}
+	if !canLimit && opt.Memory > 0 {
+		opt.Log.Warn("the memory of workers cannot be limited on this system")
+	}
+	if !s.alone && !opt.Network {
+		opt.Log.Warn("functions have the network: the kernel does not let this user take it from them")
+	}
+	ctx, e.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	go e.run(ctx, s)
+	return e, nil
+}
+
+// Close ends all processes, and returns when they are gone. Calls end with an error.
+func (e *Environment) Close() error {
+	e.cancel()
+	<-e.ended
+	return nil
+}
+
+// Status says what an environment runs.
+type Status struct {
+	Workers   int
+	Restarts  int  // of workers and of the fork server
+	NoNetwork bool // functions have none
+}
+
+// Status returns the present status.
+func (e *Environment) Status() Status {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return Status{Workers: e.opt.Workers, Restarts: e.restarts, NoNetwork: e.server != nil && e.server.alone}
+}
+
+// Describe returns what a function declares, and imports its module first if need be. A
+// function that does not load is an error of class fault.User.
+func (e *Environment) Describe(ctx context.Context, name string) (Description, error) {
+	if err := checkName(name); err != nil {
+		return Description{}, err
+	}
+	e.mu.Lock()
+	d, known := e.described[name]
+	s := e.server
+	e.mu.Unlock()
+	if known {
+		return d, nil
+	}
+	if s == nil {
+		return Description{}, fault.Lostf("function %s: the fork server is being started again", name)
+	}
+	if err := e.open(ctx, s, []string{name}); err != nil {
+		return Description{}, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.names = append(e.names, name)
+	return e.described[name], nil
+}
+
+// start starts a fork server that has imported all functions.
+func (e *Environment) start(ctx context.Context) (*server, error) {
+	s, err := startServer(e.opt)
+	if err != nil {
+		return nil, err
+	}
+	e.mu.Lock()
+	names := slices.Clone(e.names)
+	e.mu.Unlock()
+	if err := e.open(ctx, s, names); err != nil {
+		s.stop()
+		return nil, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.server, e.failure = s, nil
+	return s, nil
+}
+
+// open has a server import functions, and keeps what it says of them.
+func (e *Environment) open(ctx context.Context, s *server, names []string) error {
+	said, err := s.request(ctx, e.opt.Start, ask{Op: "open", Functions: names})
+	if err != nil {
+		return err
+	}
+	if said.Protocol != protocol {
+		return fault.Userf("its millrace package speaks version %d of the workers' protocol, this loader %d: install the package of the same release", said.Protocol, protocol)
+	}
+	if len(said.Threads) > 0 {
+		e.opt.Log.Warn("an import started threads, which workers do not have: start them in a class's __init__", "functions", names, "threads", said.Threads)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, f := range said.Functions {
+		if f.Error != "" {
+			return fault.Userf("function %s: %s", f.Name, f.Error)
+		}
+		before, known := e.described[f.Name]
+		f.Python, f.NumPy = said.Python, said.NumPy
+		if known && before.Digest != f.Digest {
+			return fault.Userf("function %s: its code changed while it runs: start the service again, as another job", f.Name)
+		}
+		e.described[f.Name] = f.Description
+	}
+	return nil
+}
+
+// run serves until it is cancelled, with one fork server after the other.
+func (e *Environment) run(ctx context.Context, s *server) {
+	defer close(e.ended)
+	for ctx.Err() == nil {
+		e.serve(ctx, s)
+		for failures := 1; ctx.Err() == nil; failures++ {
+			var err error
+			if s, err = e.start(ctx); err == nil {
+				e.restart("fork server")
+				break
+			}
+			e.opt.Log.Warn("the fork server does not start", "error", err)
+			if failures >= maxStarts {
+				e.fail(err)
+			}
+			sleep(ctx, pause(failures))
+		}
+	}
+	e.fail(errClosed)
+}
+
+// serve runs workers until the server is gone, or it is cancelled.
+func (e *Environment) serve(ctx context.Context, s *server) {
+	var workers sync.WaitGroup
+	for range e.opt.Workers {
+		workers.Go(func() { e.work(ctx, s) })
+	}
+	if e.opt.Memory > 0 && canLimit {
+		workers.Go(func() { e.watch(s) })
+	}
+	select {
+	case <-ctx.Done():
+	case <-s.gone:
+		e.opt.Log.Warn("python", "error", s.ended)
+	}
+	e.mu.Lock()
+	e.server = nil
+	e.mu.Unlock()
+	s.stop()
+	workers.Wait()
+}
+
+// work keeps one worker alive.
+func (e *Environment) work(ctx context.Context, s *server) {
+	for idle := 0; ; idle++ {
+		p, err := s.fork(ctx)
+		if err != nil {
+			if ctx.Err() != nil || closed(s.gone) {
+				return
+			}
+			e.opt.Log.Warn("forking a worker", "error", err)
+			sleep(ctx, pause(idle))
+			continue
+		}
+		e.add(p)
+		p.read()
+		e.remove(p)
+		if ctx.Err() != nil || closed(s.gone) {
+			return
+		}
+		e.restart("worker")
+		if p.answered > 0 {
+			idle = 0
+			continue
+		}
+		sleep(ctx, pause(idle))
+	}
+}
+
+// watch ends workers that hold more than they may.
+func (e *Environment) watch(s *server) {
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.gone:
+			return
+		case <-tick.C:
+		}
+		for _, p := range s.processes() {
+			if held := memoryOf(p.pid); held > e.opt.Memory && p.busy() > 0 {
+				p.kill(fmt.Sprintf("it held %d MiB of memory, more than its limit of %d MiB", held>>20, e.opt.Memory>>20))
+			}
+		}
+	}
+}
+
+func (e *Environment) restart(what string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.restarts++
+	e.opt.Log.Debug("started again", "what", what)
+}
+
+// acquire returns the free seat of the worker that has least to do, or waits for one.
+func (e *Environment) acquire(ctx context.Context) (*seat, error) {
+	e.mu.Lock()
+	if e.failure != nil {
+		defer e.mu.Unlock()
+		return nil, e.failure
+	}
+	if len(e.free) > 0 {
+		defer e.mu.Unlock()
+		return e.take(), nil
+	}
+	wait := make(chan *seat, 1)
+	e.waiting = append(e.waiting, wait)
+	e.mu.Unlock()
+	select {
+	case s := <-wait:
+		if s == nil {
+			return nil, e.failed()
+		}
+		return s, nil
+	case <-ctx.Done():
+		e.unwait(wait)
+		return nil, ctx.Err()
+	}
+}
+
+func (e *Environment) failed() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.failure
+}
+
+// take removes the best free seat. The caller has mu, and there is one.
+func (e *Environment) take() *seat {
+	best := 0
+	for i, s := range e.free {
+		if s.process.busy() < e.free[best].process.busy() {
+			best = i
+		}
+	}
+	s := e.free[best]
+	e.free = slices.Delete(e.free, best, best+1)
+	return s
+}
+
+// unwait gives up a wait whose caller has gone, and the seat if it has come already.
+func (e *Environment) unwait(wait chan *seat) {
+	e.mu.Lock()
+	e.waiting = slices.DeleteFunc(e.waiting, func(w chan *seat) bool { return w == wait })
+	e.mu.Unlock()
+	select {
+	case s := <-wait:
+		if s != nil {
+			e.release(s)
+		}
+	default:
+	}
+}
+
+// release takes a seat back.
+func (e *Environment) release(s *seat) {
+	s.in.trim()
+	s.out.trim()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s.process.mu.Lock()
+	gone := s.process.gone
+	s.process.mu.Unlock()
+	if gone {
+		s.close()
+		return
+	}
+	e.hand(s)
+}
+
+// hand gives a seat to who waits longest, or to the free ones. The caller has mu.
+func (e *Environment) hand(s *seat) {
+	if len(e.waiting) == 0 {
+		e.free = append(e.free, s)
+		return
+	}
+	e.waiting[0] <- s
+	e.waiting = e.waiting[1:]
+}
+
+// add offers the seats of a new worker: the first ones of all before second ones.
+func (e *Environment) add(p *process) {
+	p.release = e.release
+	p.server.enter(p)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, s := range p.seats {
+		e.hand(s)
+	}
+}
+
+// remove takes away the free seats of a worker that is gone. Those in use go when they
+// are released.
+func (e *Environment) remove(p *process) {
+	p.server.leave(p)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.free = slices.DeleteFunc(e.free, func(s *seat) bool {
+		if s.process == p {
+			s.close()
+		}
+		return s.process == p
+	})
+	_ = p.wire.conn.Close()
+}
+
+// fail has all who wait, and all who come, hear why.
+func (e *Environment) fail(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.failure = err
+	for _, wait := range e.waiting {
+		wait <- nil
+	}
+	e.waiting = nil
+}
+
+// pause is the wait before the next attempt.
+func pause(failures int) time.Duration {
+	return min(firstPause<<min(failures, 10), maxPause)
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,279 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/sourceloader/format"
+)
+
+// TestDeadlyRows: a row that ends its worker is found, and the others come out.
+func TestDeadlyRows(t *testing.T) {
+	opt := options(t)
+	opt.Memory, opt.Timeout = 256<<20, 500*time.Millisecond
+	e := open(t, opt)
+	for row, want := range map[string]string{
+		"exit": "its worker ended with exit status 3",
+		"segv": "its worker ended by signal 11 (segmentation fault); it last printed:",
+		"hang": "it took longer than 500ms",
+		"hog":  "MiB of memory, more than its limit of 256 MiB",
+	} {
+		got := called(t, function(t, e, "dies"), texts("a", "b", row, "c"))
+		if len(got) != 4 || got[0] != `0:0 "a"` || got[1] != `1:10 "b"` || got[3] != `3:30 "c"` || !strings.HasPrefix(got[2], "2:20 user function steps:dies: row 20: ") || !strings.Contains(got[2], want) {
+			t.Errorf("%s gives\n\t%s", row, strings.Join(got, "\n\t"))
+		}
+	}
+	if s := e.Status(); s.Restarts < 8 {
+		t.Errorf("%+v after eight deaths at the least", s)
+	}
+}
+
+// TestKills: whatever is killed from outside, the results are those of a quiet run.
+func TestKills(t *testing.T) {
+	e := open(t, options(t))
+	e2opt := options(t)
+	e2opt.Workers = 1
+	e2 := open(t, e2opt) // another environment, which is left alone
+	in := make([]*format.Batch, 40)
+	want := make([][]string, len(in))
+	for i := range in {
+		var lines []string
+		for j := range 50 {
+			lines = append(lines, fmt.Sprintf("text %d of batch %d", j, i))
+		}
+		in[i] = texts(lines...)
+		want[i] = called(t, function(t, e2, "drawn"), in[i])
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var killer sync.WaitGroup
+	kills := 0
+	killer.Go(func() {
+		random := rand.New(rand.NewPCG(1, 2))
+		for ctx.Err() == nil {
+			if pids := e.pids(); len(pids) > 1 {
+				pid := pids[random.IntN(len(pids))]
+				if kills%6 == 5 {
+					pid = pids[0] // the fork server
+				}
+				_ = unix.Kill(pid, unix.SIGKILL)
+				kills++
+			}
+			sleep(ctx, 30*time.Millisecond)
+		}
+	})
+	f := function(t, e, "drawn")
+	for end, round := time.Now().Add(3*time.Second), 0; time.Now().Before(end) || round < 2; round++ {
+		var calls sync.WaitGroup
+		for i := range in {
+			calls.Go(func() {
+				out, from, err := f.Call(format.WithFile(t.Context(), "a.jsonl"), in[i])
+				if err != nil {
+					t.Errorf("batch %d: %v", i, err)
+				} else if got := said(out, from); !reflect.DeepEqual(got, want[i]) {
+					t.Errorf("batch %d is %q", i, got)
+				}
+			})
+		}
+		calls.Wait()
+	}
+	stop()
+	killer.Wait()
+	if s := e.Status(); kills < 5 || s.Restarts == 0 {
+		t.Errorf("%d kills, %+v", kills, s)
+	}
+}
+
+// pids are the fork server's number, then those of its workers.
+func (e *Environment) pids() (pids []int) {
+	e.mu.Lock()
+	s := e.server
+	e.mu.Unlock()
+	if s == nil {
+		return nil
+	}
+	pids = append(pids, s.cmd.Process.Pid)
+	for _, p := range s.processes() {
+		pids = append(pids, p.pid)
+	}
+	return pids
+}
+
+func alive(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && !strings.Contains(string(stat), ") Z ")
+}
+
+func gone(t *testing.T, pid int) {
+	t.Helper()
+	for end := time.Now().Add(5 * time.Second); alive(pid); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("process %d is there yet", pid)
+		}
+	}
+}
+
+// TestLeavesNothing: what a worker started ends with it, and all end with the environment.
+func TestLeavesNothing(t *testing.T) {
+	e, err := Open(t.Context(), options(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := called(t, function(t, e, "child"), texts("a"))
+	child, err := strconv.Atoi(strings.Trim(strings.TrimPrefix(got[0], "0:0 "), `"`))
+	if err != nil || !alive(child) {
+		t.Fatalf("%q: %v", got, err)
+	}
+	pids := append(e.pids(), child)
+	e.Close()
+	for _, pid := range pids {
+		gone(t, pid)
+	}
+	if _, _, err := function(t, open(t, options(t)), "child").Call(t.Context(), texts("exit")); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestEndsWithLoader: a loader that dies without a word leaves no process.
+func TestEndsWithLoader(t *testing.T) {
+	if os.Getenv("MILLRACE_TEST_LOADER") != "" {
+		e, err := Open(t.Context(), options(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := function(t, e, "dies")
+		go f.Call(t.Context(), texts("hang"))
+		for time.Sleep(100 * time.Millisecond); len(e.pids()) < 3; time.Sleep(10 * time.Millisecond) {
+		}
+		_ = os.WriteFile(os.Getenv("MILLRACE_TEST_LOADER"), []byte(fmt.Sprint(e.pids())), 0o600)
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	}
+	options(t)
+	file := filepath.Join(t.TempDir(), "pids")
+	if err := again(t, file); err == nil {
+		t.Fatal("the loader did not die")
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, word := range strings.Fields(strings.Trim(string(text), "[]")) {
+		pid, err := strconv.Atoi(word)
+		if err != nil {
+			t.Fatal(err)
+		}
+		gone(t, pid)
+	}
+}
+
+// TestNoNetwork: a function sees the loopback at the most.
+func TestNoNetwork(t *testing.T) {
+	e := open(t, options(t))
+	if !e.Status().NoNetwork {
+		t.Skip("this user may not take the network away")
+	}
+	expect(t, called(t, function(t, e, "network"), texts("a")), `0:0 "lo"`)
+	opt := options(t)
+	opt.Network = true
+	e = open(t, opt)
+	if got := called(t, function(t, e, "network"), texts("a")); got[0] == `0:0 "lo"` {
+		t.Skip("this machine has no network")
+	}
+}
+
+// TestGarbage: memory that is overwritten is an error or a lost worker, never another result.
+func TestGarbage(t *testing.T) {
+	e := open(t, options(t))
+	f := function(t, e, "spoils")
+	for range 20 {
+		out, from, err := f.Call(t.Context(), texts("garbage"))
+		if err == nil {
+			expect(t, said(out, from), `0:0 "garbage"`)
+		} else if !strings.Contains(err.Error(), "function steps:spoils") || fault.ClassOf(err) == fault.Bug {
+			t.Errorf("%v (%v)", err, fault.ClassOf(err))
+		}
+	}
+}
+
+// TestHugeRows: rows above a batch go alone, and their memory is given back.
+func TestHugeRows(t *testing.T) {
+	e := open(t, options(t))
+	big := strings.Repeat("déjà vu ", 20<<20/10)
+	in := texts("a", big, "b", strings.Repeat("x", 4<<20), "c")
+	got := called(t, function(t, e, "upper"), in)
+	if len(got) != 5 || got[1] != fmt.Sprintf("1:10 %q", strings.ToUpper(big)) || got[4] != `4:40 "C"` {
+		t.Fatalf("%d rows", len(got))
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, s := range e.free {
+		for _, m := range []*memory{s.in, s.out} {
+			var st unix.Stat_t
+			if err := unix.Fstat(int(m.file.Fd()), &st); err != nil || st.Blocks*512 > keptMemory+1<<20 {
+				t.Errorf("a seat keeps %d bytes, %v", st.Blocks*512, err)
+			}
+		}
+	}
+}
+
+// TestCancelled: a call whose context ends returns at once, and its seat comes back.
+func TestCancelled(t *testing.T) {
+	opt := options(t)
+	opt.Workers, opt.Timeout = 1, 500*time.Millisecond
+	e := open(t, opt)
+	f := function(t, e, "dies")
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	begin := time.Now()
+	if _, _, err := f.Call(ctx, texts("hang")); err == nil || time.Since(begin) > 400*time.Millisecond {
+		t.Errorf("%v after %v", err, time.Since(begin))
+	}
+	expect(t, called(t, f, texts("a")), `0:0 "a"`)
+}
+
+// TestClosed: calls that wait end when the environment does.
+func TestClosed(t *testing.T) {
+	e, err := Open(t.Context(), options(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := function(t, e, "dies")
+	done := make(chan error)
+	for range 8 {
+		go func() {
+			_, _, err := f.Call(t.Context(), texts("hang"))
+			done <- err
+		}()
+	}
+	time.Sleep(50 * time.Millisecond)
+	e.Close()
+	for range 8 {
+		if err := <-done; err == nil {
+			t.Error("a call ended without an error")
+		}
+	}
+}
+
+func again(t *testing.T, file string) error {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command(self, "-test.run", "^TestEndsWithLoader$")
+	c.Env = append(os.Environ(), "MILLRACE_TEST_LOADER="+file)
+	return c.Run()
+}

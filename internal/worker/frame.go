@@ -1,0 +1,113 @@
+package worker
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	frameMagic = "MRW1"
+	frameHead  = 8        // the magic and the length of the JSON behind it
+	maxFrame   = 16 << 20 // bytes: a row's error is short, and a batch's errors are cut to a quarter of this
+	protocol   = 1        // _worker.PROTOCOL
+)
+
+// wire is frames on a stream socket. One goroutine reads; turn is taken to write.
+type wire struct {
+	conn *net.UnixConn
+	turn chan struct{} // holds one while nobody writes
+	buf  []byte
+}
+
+// wires returns our end of a new socket pair, and the file of the other.
+func wires() (*wire, *os.File, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("making a socket pair: %w", err)
+	}
+	for _, fd := range fds {
+		unix.CloseOnExec(fd)
+	}
+	ours, theirs := os.NewFile(uintptr(fds[0]), "worker"), os.NewFile(uintptr(fds[1]), "loader")
+	defer ours.Close()
+	conn, err := net.FileConn(ours)
+	if err != nil {
+		return nil, nil, err
+	}
+	w := &wire{conn: conn.(*net.UnixConn), turn: make(chan struct{}, 1)}
+	w.turn <- struct{}{}
+	return w, theirs, nil
+}
+
+// send writes a frame with files beside it. Others wait for their turn.
+func (w *wire) send(frame any, files ...*os.File) error {
+	<-w.turn
+	defer func() { w.turn <- struct{}{} }()
+	return w.write(frame, files...)
+}
+
+// write is send for whoever has the turn.
+func (w *wire) write(frame any, files ...*os.File) error {
+	body, err := json.Marshal(frame)
+	if err != nil {
+		return err
+	}
+	data := append(binary.LittleEndian.AppendUint32([]byte(frameMagic), uint32(len(body))), body...)
+	if len(files) == 0 {
+		_, err = w.conn.Write(data)
+		return err
+	}
+	fds := make([]int, len(files))
+	for i, f := range files {
+		fds[i] = int(f.Fd())
+	}
+	n, _, err := w.conn.WriteMsgUnix(data, unix.UnixRights(fds...), nil)
+	if err == nil && n < len(data) {
+		_, err = w.conn.Write(data[n:])
+	}
+	return err
+}
+
+// receive reads a frame.
+func (w *wire) receive(frame any) error {
+	head := make([]byte, frameHead)
+	if err := w.fill(head); err != nil {
+		return err
+	}
+	size := binary.LittleEndian.Uint32(head[4:])
+	if string(head[:4]) != frameMagic || size > maxFrame {
+		return fmt.Errorf("a frame begins with %q and has %d bytes", head[:4], size)
+	}
+	if cap(w.buf) < int(size) {
+		w.buf = make([]byte, size)
+	}
+	body := w.buf[:size]
+	if err := w.fill(body); err != nil {
+		return err
+	}
+	if err := json.Unmarshal(body, frame); err != nil {
+		return fmt.Errorf("a frame of %d bytes: %w", size, err)
+	}
+	return nil
+}
+
+func (w *wire) fill(data []byte) error {
+	_, err := io.ReadFull(w.conn, data)
+	return err
+}
+
+// patience has receive fail after d; 0 has it wait.
+func (w *wire) patience(d time.Duration) {
+	until := time.Time{}
+	if d > 0 {
+		until = time.Now().Add(d)
+	}
+	_ = w.conn.SetReadDeadline(until)
+}

@@ -1,0 +1,123 @@
+package worker
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/millrace-data/millrace/internal/sourceloader/format"
+)
+
+// random makes a value of a type.
+func random(r *rand.Rand, t Type) format.Value {
+	if t.Nullable && r.IntN(3) == 0 {
+		return format.Value{}
+	}
+	v := format.Value{Kind: t.Kind}
+	switch t.Kind {
+	case format.Int:
+		v.Int = int64(r.Uint64())
+	case format.Bool:
+		v.Int = int64(r.IntN(2))
+	case format.Float:
+		v.Float = r.NormFloat64()
+	case format.String:
+		v.Bytes = []byte(strings.Repeat("aé三🙂", r.IntN(4)))
+	case format.Bytes:
+		v.Bytes = []byte{255, byte(r.IntN(256))}[:r.IntN(3)]
+	case format.Tokens:
+		for range r.IntN(4) {
+			v.Tokens = append(v.Tokens, int32(r.Uint32()))
+		}
+	case format.List:
+		for range r.IntN(4) {
+			v.List = append(v.List, random(r, *t.Of))
+		}
+	}
+	return v
+}
+
+var wide = []string{"string?", "bytes", "int?", "float", "bool?", "tokens?", "list<string?>", "list<list<int?>?>?", "list<tokens>", "list<bool>"}
+
+func someTypes(t testing.TB) (all []Type) {
+	for _, text := range wide {
+		parsed, err := ParseType(text)
+		if err != nil || parsed.String() != text {
+			t.Fatalf("%s is read as %v, %v", text, parsed, err)
+		}
+		all = append(all, parsed)
+	}
+	return all
+}
+
+// encoded lays a batch of random rows out, as one of the worker's would be.
+func encoded(t testing.TB, seed uint64, all []Type) (*format.Batch, []byte) {
+	r := rand.New(rand.NewPCG(seed, 1))
+	var records []format.Record
+	for i := range 1 + r.IntN(40) {
+		rec := format.Record{Row: int64(i)}
+		for _, one := range all {
+			rec.Values = append(rec.Values, random(r, one))
+		}
+		records = append(records, rec)
+	}
+	b := batch(records...)
+	columns := b.Columns()
+	memory := make([]byte, sizeOf(columns, all, 0, b.Len(), false))
+	encode(memory, columns, all, 0, b.Len(), nil)
+	return b, memory
+}
+
+// TestLayout: what is laid out is read back, whole and from any row to any other.
+func TestLayout(t *testing.T) {
+	all := someTypes(t)
+	for seed := range uint64(200) {
+		b, memory := encoded(t, seed, all)
+		columns, from, err := decode(memory, all, b.Len())
+		if err != nil {
+			t.Fatal(err)
+		}
+		numbers := make([]int64, b.Len())
+		for i := range numbers {
+			numbers[i] = int64(i)
+		}
+		back := format.FromColumns(numbers, nil, columns)
+		if got, want := said(back, from), said(b, from); !reflect.DeepEqual(got, want) || back.Bytes() != b.Bytes() {
+			t.Fatalf("seed %d: %d bytes of %d\n%v\nwant\n%v", seed, back.Bytes(), b.Bytes(), got, want)
+		}
+		halves := [][]format.Column{nil, nil}
+		for i, cut := range [][2]int{{0, b.Len() / 2}, {b.Len() / 2, b.Len()}} {
+			part := make([]byte, sizeOf(b.Columns(), all, cut[0], cut[1], false))
+			encode(part, b.Columns(), all, cut[0], cut[1], nil)
+			if halves[i], _, err = decode(part, all, cut[1]-cut[0]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i, c := range join(halves[0], halves[1]) {
+			if row := differs(&c, &columns[i]); row >= 0 {
+				t.Fatalf("seed %d: column %d of halves differs in row %d", seed, i, row)
+			}
+		}
+	}
+}
+
+// FuzzDecode: whatever a worker wrote is an error or a batch that can be read.
+func FuzzDecode(f *testing.F) {
+	all := someTypes(f)
+	for seed := range uint64(4) {
+		_, memory := encoded(f, seed, all)
+		f.Add(memory, uint16(3), uint64(1))
+	}
+	f.Fuzz(func(t *testing.T, memory []byte, at uint16, word uint64) {
+		if int(at)*8+8 <= len(memory) {
+			binary.LittleEndian.PutUint64(memory[at*8:], word)
+		}
+		columns, from, err := decode(memory, all, 100)
+		if err == nil {
+			_ = fmt.Sprint(said(format.FromColumns(make([]int64, len(from)), nil, columns), from))
+		}
+	})
+}

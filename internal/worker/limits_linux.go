@@ -1,0 +1,47 @@
+package worker
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// canLimit says whether memoryOf knows, canIsolate whether attributes can take the network away.
+const canLimit, canIsolate = true, true
+
+// attributes have the kernel end the fork server with its loader, in a group of its own and,
+// if alone, without network. Root needs no other user for that, and keeps its files.
+func attributes(alone bool) *syscall.SysProcAttr {
+	a := &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	if !alone {
+		return a
+	}
+	a.Cloneflags = syscall.CLONE_NEWNET
+	if uid, gid := os.Geteuid(), os.Getegid(); uid != 0 {
+		a.Cloneflags |= syscall.CLONE_NEWUSER
+		a.UidMappings = []syscall.SysProcIDMap{{ContainerID: uid, HostID: uid, Size: 1}}
+		a.GidMappings = []syscall.SysProcIDMap{{ContainerID: gid, HostID: gid, Size: 1}}
+	}
+	return a
+}
+
+// memoryOf is the memory of a process and its children in bytes, with what it shares with
+// the fork server; 0 if it is gone.
+func memoryOf(pid int) int64 {
+	statm, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	fields := strings.Fields(string(statm))
+	if err != nil || len(fields) < 2 {
+		return 0
+	}
+	pages, _ := strconv.ParseInt(fields[1], 10, 64)
+	sum := pages * int64(os.Getpagesize())
+	children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	for _, child := range strings.Fields(string(children)) {
+		if n, err := strconv.Atoi(child); err == nil {
+			sum += memoryOf(n)
+		}
+	}
+	return sum
+}

@@ -1,0 +1,174 @@
+package worker
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/sourceloader/format"
+)
+
+// callFrame is what a worker is asked.
+type callFrame struct {
+	Op       string `json:"op"` // call or setup
+	Function string `json:"function"`
+	Slot     int    `json:"slot"`
+	Bytes    int    `json:"bytes"`
+	Seed     uint64 `json:"seed"`
+	Source   string `json:"source"`
+	File     string `json:"file"`
+}
+
+// errRaised is that a function of whole batches raised, for a row that it did not name.
+var errRaised = errors.New("the function raised")
+
+// once runs rows on a worker: a result, the death of the worker, or an error.
+func (f *Function) once(ctx context.Context, r rows) (result, *death, error) {
+	for {
+		s, err := f.env.acquire(ctx)
+		if err != nil {
+			return result{}, nil, fmt.Errorf("function %s: %w", f.use.Name, err)
+		}
+		done, death, err := f.sit(ctx, s, r)
+		if errors.Is(err, errGone) {
+			continue
+		}
+		return done, death, err
+	}
+}
+
+// sit runs rows in a seat, and gives it back.
+func (f *Function) sit(ctx context.Context, s *seat, r rows) (result, *death, error) {
+	size := sizeOf(r.columns, f.in, r.lo, r.hi, r.keys != nil)
+	if size > maxBatch {
+		f.env.release(s)
+		err := fault.Userf("it has %d bytes, and a worker takes at most %d", size, maxBatch)
+		return result{columns: f.empty(), bad: []badRow{{r.lo, err}}}, nil, nil // cut left it alone
+	}
+	if err := s.in.reserve(size); err != nil {
+		f.env.release(s)
+		return result{}, nil, err
+	}
+	encode(s.in.data, r.columns, f.in, r.lo, r.hi, r.keys)
+	j := f.job(s, callFrame{"call", f.use.Name, s.index, size, f.use.Seed, f.use.Source, r.file})
+	if err := f.submit(s, j); err != nil {
+		f.env.release(s)
+		return result{}, nil, err
+	}
+	select {
+	case a := <-j.done:
+		defer f.env.release(s)
+		return f.read(s, a, r)
+	case <-ctx.Done():
+		if !s.process.leave(j) {
+			<-j.done
+			f.env.release(s)
+		}
+		return result{}, nil, ctx.Err()
+	}
+}
+
+func (f *Function) job(s *seat, frame callFrame) *job {
+	return &job{
+		frame: frame, timeout: f.env.opt.Timeout, seat: s, done: make(chan answer, 1),
+		use: []any{"source", f.use.Source, "step", f.use.Step, "function", f.use.Name},
+	}
+}
+
+// submit sends a job, after the setup of its function if the worker has not seen that. What
+// becomes of the setup the job hears as well.
+func (f *Function) submit(s *seat, j *job) error {
+	if !f.what.Setup {
+		return s.process.submit("", j)
+	}
+	setup := f.job(s, callFrame{Op: "setup", Function: f.use.Name})
+	setup.timeout, setup.setup = f.env.opt.Start, true
+	return s.process.submit(f.use.Name, setup, j)
+}
+
+// read makes a result of an answer.
+func (f *Function) read(s *seat, a answer, r rows) (result, *death, error) {
+	switch {
+	case a.death != nil:
+		return result{}, a.death, nil
+	case a.reply.Broken != "":
+		return result{}, nil, fault.Userf("function %s: %s", f.use.Name, a.reply.Broken)
+	case a.reply.Raised != "":
+		return result{}, nil, fmt.Errorf("function %s: %w: %s", f.use.Name, errRaised, a.reply.Raised)
+	}
+	done, err := f.decode(s, a.reply, r)
+	if err != nil {
+		s.process.kill("it wrote garbage")
+		return result{}, nil, fault.Userf("function %s: its worker wrote garbage: %w: a library that it uses may overwrite memory", f.use.Name, err)
+	}
+	return done, nil, nil
+}
+
+func (f *Function) decode(s *seat, reply workerFrame, r rows) (done result, err error) {
+	given := r.hi - r.lo
+	if reply.Bytes < 0 || reply.Bytes > maxBatch {
+		return done, fmt.Errorf("a batch of %d bytes", reply.Bytes)
+	}
+	if err := s.out.view(reply.Bytes); err != nil {
+		return done, err
+	}
+	if done.columns, done.from, err = decode(s.out.data[:reply.Bytes], f.out, given); err != nil {
+		return done, err
+	}
+	last := -1
+	for _, e := range reply.Errors {
+		if e.Row <= last || e.Row >= given || contains(done.from, e.Row) {
+			return done, fmt.Errorf("an error of row %d of %d", e.Row, given)
+		}
+		last = e.Row
+		done.bad = append(done.bad, badRow{r.lo + e.Row, fault.As(fault.User, errors.New(e.Text))})
+	}
+	for i := range done.from {
+		done.from[i] += int32(r.lo)
+	}
+	return done, nil
+}
+
+// differs returns the first value in which two columns differ; -1 if they are equal.
+func differs(a, b *format.Column) int {
+	if len(a.Kinds) != len(b.Kinds) {
+		return min(len(a.Kinds), len(b.Kinds))
+	}
+	for i := range a.Kinds {
+		if !same(a, b, i, i) {
+			return i
+		}
+	}
+	return -1
+}
+
+// same reports whether value i of a is value j of b.
+func same(a, b *format.Column, i, j int) bool {
+	if a.Kinds[i] != b.Kinds[j] || a.Sizes[i] != b.Sizes[j] {
+		return false
+	}
+	x, y, n := int(a.Numbers[i]), int(b.Numbers[j]), int(a.Sizes[i])
+	switch a.Kinds[i] {
+	case format.String, format.Bytes:
+		return bytes.Equal(a.Bytes[x:x+n], b.Bytes[y:y+n])
+	case format.Tokens:
+		return slices.Equal(a.Tokens[x:x+n], b.Tokens[y:y+n])
+	case format.List:
+		for e := range n {
+			if !same(a.Elements, b.Elements, x+e, y+e) {
+				return false
+			}
+		}
+		return true
+	}
+	return x == y
+}
+
+// contains reports whether a row is in from, which never falls.
+func contains(from []int32, row int) bool {
+	_, found := slices.BinarySearch(from, int32(row))
+	return found
+}

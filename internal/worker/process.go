@@ -1,0 +1,306 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// seatsEach is the batches in flight to one worker: one that it works on, and one that is
+// there when it has done so.
+const seatsEach = 2
+
+const (
+	forkTime = time.Minute     // a fork takes milliseconds; a machine that swaps takes its time
+	exitTime = 5 * time.Second // to hear how a worker ended, which its socket told already
+)
+
+// process is a worker. Its goroutine reads answers; callers submit jobs.
+type process struct {
+	server *server
+	pid    int
+	wire   *wire
+	out    *output
+	seats  [seatsEach]*seat
+	// release takes the seat of a job that nobody waits for.
+	release func(*seat)
+
+	mu       sync.Mutex
+	queue    []*job // submitted and not answered: it works on the first
+	ready    map[string]bool
+	cause    string // why we ended it
+	gone     bool
+	answered int
+}
+
+// seat is a place for one batch in flight. Whoever has it owns its memory.
+type seat struct {
+	process *process
+	index   int
+	in, out *memory
+}
+
+// job is a frame that a worker answers.
+type job struct {
+	frame   any
+	timeout time.Duration
+	setup   bool
+	use     []any
+	done    chan answer // takes one
+	seat    *seat
+	left    bool // nobody waits for the answer; of the process's mu
+}
+
+// answer is what a worker said, or how it was lost.
+type answer struct {
+	reply workerFrame
+	death *death
+}
+
+// workerFrame is all that a worker says.
+type workerFrame struct {
+	Bytes  int
+	Errors []struct {
+		Row  int
+		Text string
+	}
+	Raised, Broken string
+}
+
+// death is the end of a worker as one of its jobs saw it.
+type death struct {
+	why     string
+	working bool // on this very job
+	setup   bool // on the setup for this job
+	outside bool // something ended it that neither it nor we did
+}
+
+// fork returns a new worker.
+func (s *server) fork(ctx context.Context) (p *process, err error) {
+	p = &process{server: s, ready: map[string]bool{}}
+	defer func() {
+		if err != nil {
+			p.close()
+		}
+	}()
+	var socket *os.File
+	if p.wire, socket, err = wires(); err != nil {
+		return p, err
+	}
+	defer socket.Close()
+	if p.out, err = newOutput(s.opt.Log); err != nil {
+		return p, err
+	}
+	files := []*os.File{socket, p.out.writer}
+	for i := range p.seats {
+		p.seats[i] = &seat{process: p, index: i}
+		for _, m := range []**memory{&p.seats[i].in, &p.seats[i].out} {
+			if *m, err = newMemory(); err != nil {
+				return p, err
+			}
+			files = append(files, (*m).file)
+		}
+	}
+	frame, err := s.request(ctx, forkTime, ask{Op: "fork"}, files...)
+	p.pid = frame.PID
+	return p, err
+}
+
+// close gives up what the loader holds of a worker. No seat is in use any more.
+func (p *process) close() {
+	if p.wire != nil {
+		_ = p.wire.conn.Close()
+	}
+	if p.out != nil {
+		p.out.end()
+		p.out.wait()
+	}
+	for _, s := range p.seats {
+		if s != nil {
+			s.close()
+		}
+	}
+}
+
+func (s *seat) close() {
+	for _, m := range []*memory{s.in, s.out} {
+		if m != nil {
+			m.close()
+		}
+	}
+}
+
+// errGone is that a worker has ended before a job was submitted.
+var errGone = errors.New("the worker is gone")
+
+// submit queues a job, and before it the setup of its function if that is due. Both are
+// answered, by the worker or by its end.
+func (p *process) submit(setup string, jobs ...*job) error {
+	<-p.wire.turn
+	defer func() { p.wire.turn <- struct{}{} }()
+	p.mu.Lock()
+	if p.gone {
+		p.mu.Unlock()
+		return errGone
+	}
+	if setup != "" && p.ready[setup] {
+		jobs = jobs[1:]
+	}
+	p.ready[setup] = true
+	p.queue = append(p.queue, jobs...)
+	if len(p.queue) == len(jobs) {
+		p.begin()
+	}
+	p.mu.Unlock()
+	for _, j := range jobs {
+		_ = p.wire.write(j.frame) // a worker that does not read is ended by its reader
+	}
+	return nil
+}
+
+// begin notes that the worker works on the first job from now on. The caller has mu.
+func (p *process) begin() {
+	p.wire.patience(p.queue[0].timeout)
+	p.out.uses(p.queue[0].use)
+}
+
+// next takes the answered job off the queue; nil if there is none.
+func (p *process) next() *job {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.queue) == 0 {
+		return nil
+	}
+	j := p.queue[0]
+	p.queue = p.queue[1:]
+	p.answered++
+	p.wire.patience(0)
+	if len(p.queue) > 0 {
+		p.begin()
+	}
+	return j
+}
+
+// busy is the number of jobs of a worker.
+func (p *process) busy() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.queue)
+}
+
+// read answers jobs until the worker ends, or has to.
+func (p *process) read() {
+	for {
+		var reply workerFrame
+		if err := p.wire.receive(&reply); err != nil {
+			p.lost(err)
+			return
+		}
+		j := p.next()
+		if j == nil {
+			p.kill("it answers without a question")
+			continue
+		}
+		p.answer(j, answer{reply: reply})
+	}
+}
+
+// answer answers a job that is in the queue no more.
+func (p *process) answer(j *job, a answer) {
+	if j.left {
+		p.release(j.seat)
+		return
+	}
+	j.done <- a
+}
+
+// leave gives up waiting for a job. It reports false if the answer is there already.
+func (p *process) leave(j *job) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	j.left = slices.Contains(p.queue, j)
+	return j.left
+}
+
+// kill ends a worker and all that it started.
+func (p *process) kill(why string) {
+	p.mu.Lock()
+	if p.cause == "" {
+		p.cause = why
+	}
+	p.mu.Unlock()
+	_ = p.server.wire.send(ask{Op: "kill", PID: p.pid})
+}
+
+// lost ends what is left of a worker whose socket ended, and answers its jobs.
+func (p *process) lost(err error) {
+	p.kill(p.reason(err))
+	end := p.end()
+	p.out.end()
+	p.out.wait()
+	p.mu.Lock()
+	p.gone = true
+	jobs, cause := p.queue, p.cause
+	p.queue = nil
+	p.mu.Unlock()
+	if cause != "" {
+		end.why, end.outside = cause, false
+	}
+	end.why += p.out.last()
+	for i, j := range jobs {
+		d := end
+		d.working = i == 0
+		d.setup = i == 1 && jobs[0].setup
+		p.answer(j, answer{death: &d})
+	}
+}
+
+// reason is why a worker is ended whose socket gave this error; "" if it ended by itself.
+func (p *process) reason(err error) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded) && len(p.queue) > 0:
+		return fmt.Sprintf("it took longer than %v", p.queue[0].timeout)
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, unix.ECONNRESET), errors.Is(err, net.ErrClosed):
+		return ""
+	}
+	return fmt.Sprintf("its worker sent garbage (%v)", err)
+}
+
+// end waits for the server to say how the worker ended.
+func (p *process) end() death {
+	late := time.NewTimer(exitTime)
+	defer late.Stop()
+	defer p.server.forget(p.pid)
+	select {
+	case e := <-p.server.exit(p.pid):
+		if e.Signal == 0 {
+			return death{why: fmt.Sprintf("its worker ended with exit status %d", e.Code)}
+		}
+		signal := syscall.Signal(e.Signal)
+		return death{why: fmt.Sprintf("its worker ended by signal %d (%v)", e.Signal, signal), outside: signal == syscall.SIGKILL || signal == syscall.SIGTERM}
+	case <-p.server.gone:
+		killGroup(p.pid)
+		return death{why: "the fork server ended", outside: true}
+	case <-late.C:
+		killGroup(p.pid)
+		return death{why: "its worker is gone", outside: true}
+	}
+}
+
+// killGroup ends a process and all in its group.
+func killGroup(pid int) {
+	if pid > 1 {
+		_ = unix.Kill(-pid, unix.SIGKILL)
+	}
+}

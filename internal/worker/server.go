@@ -1,0 +1,227 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/millrace-data/millrace/internal/fault"
+)
+
+// server is a fork server: the process, and the socket to it.
+type server struct {
+	opt   Options
+	wire  *wire
+	cmd   *exec.Cmd
+	out   *output
+	alone bool // it has no network
+
+	asking  chan struct{} // holds one while no request waits for its answer
+	replies chan serverFrame
+	tasks   sync.WaitGroup
+	gone    chan struct{} // closed when the process has ended
+	ended   error         // how
+
+	mu      sync.Mutex
+	workers []*process
+	exits   map[int]chan serverFrame
+}
+
+// serverFrame is all that a fork server says.
+type serverFrame struct {
+	Op        string
+	Protocol  int
+	Python    string
+	NumPy     string
+	Functions []struct {
+		Description
+		Error string
+	}
+	Threads []string
+	PID     int
+	Signal  int
+	Code    int
+}
+
+// ask is all that a fork server is asked.
+type ask struct {
+	Op        string   `json:"op"`
+	Functions []string `json:"functions,omitempty"`
+	PID       int      `json:"pid,omitempty"`
+}
+
+// program is what the interpreter runs.
+const program = "from millrace._worker import main; main()"
+
+// startServer starts a fork server, whose run ends when it does.
+func startServer(opt Options) (*server, error) {
+	ours, theirs, err := wires()
+	if err != nil {
+		return nil, err
+	}
+	defer theirs.Close()
+	s := &server{
+		opt: opt, wire: ours, asking: make(chan struct{}, 1), replies: make(chan serverFrame, 1),
+		gone: make(chan struct{}), exits: map[int]chan serverFrame{},
+	}
+	s.asking <- struct{}{}
+	if s.out, err = newOutput(opt.Log); err != nil {
+		return nil, errors.Join(err, ours.conn.Close())
+	}
+	started := make(chan error)
+	s.tasks.Go(func() { s.live(theirs, started) })
+	if err := <-started; err != nil {
+		s.tasks.Wait()
+		s.out.end()
+		s.out.wait()
+		return nil, errors.Join(fault.Userf("starting Python: %w: give the interpreter's path", err), ours.conn.Close())
+	}
+	s.tasks.Go(s.read)
+	return s, nil
+}
+
+// live starts the process and waits for its end. The kernel ends a child when the *thread*
+// that started it ends, so that one stays.
+func (s *server) live(socket *os.File, started chan<- error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var err error
+	for _, s.alone = range []bool{!s.opt.Network && canIsolate, false} {
+		s.cmd = exec.Command(s.opt.Python, "-c", program)
+		s.cmd.Env = s.opt.environ()
+		s.cmd.ExtraFiles = []*os.File{socket}
+		s.cmd.Stdout, s.cmd.Stderr = s.out.writer, s.out.writer
+		s.cmd.SysProcAttr = attributes(s.alone)
+		if err = s.cmd.Start(); err == nil || errors.Is(err, exec.ErrNotFound) || !s.alone {
+			break
+		}
+	}
+	started <- err
+	if err != nil {
+		return
+	}
+	err = s.cmd.Wait()
+	s.ended = fmt.Errorf("the fork server ended (%s)%s", describeEnd(err), s.out.last())
+	close(s.gone)
+	s.out.end()
+}
+
+func describeEnd(err error) string {
+	if err == nil {
+		return "exit status 0"
+	}
+	return err.Error()
+}
+
+// read hands on what the server says, until it is gone.
+func (s *server) read() {
+	for {
+		var frame serverFrame
+		if err := s.wire.receive(&frame); err != nil {
+			if !errors.Is(err, io.EOF) {
+				killGroup(s.cmd.Process.Pid)
+			}
+			return
+		}
+		if frame.Op == "exited" {
+			s.exit(frame.PID) <- frame
+			continue
+		}
+		select {
+		case s.replies <- frame:
+		case <-s.gone:
+			return
+		}
+	}
+}
+
+// exit is where the end of a worker is reported, once.
+func (s *server) exit(pid int) chan serverFrame {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.exits[pid] == nil {
+		s.exits[pid] = make(chan serverFrame, 1)
+	}
+	return s.exits[pid]
+}
+
+// enter notes a worker that processes lists, until it leaves.
+func (s *server) enter(p *process) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.workers = append(s.workers, p)
+}
+
+func (s *server) leave(p *process) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.workers = slices.DeleteFunc(s.workers, func(other *process) bool { return other == p })
+}
+
+func (s *server) processes() []*process {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.workers)
+}
+
+func (s *server) forget(pid int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.exits, pid)
+}
+
+// request asks and waits for the answer. A server that does not answer in time is ended.
+func (s *server) request(ctx context.Context, within time.Duration, a ask, files ...*os.File) (serverFrame, error) {
+	select {
+	case <-s.asking:
+	case <-s.gone:
+		return serverFrame{}, fault.As(fault.Lost, s.ended)
+	case <-ctx.Done():
+		return serverFrame{}, ctx.Err()
+	}
+	defer func() { s.asking <- struct{}{} }()
+	if err := s.wire.send(a, files...); err != nil {
+		<-s.gone
+		return serverFrame{}, fault.As(fault.Lost, s.ended)
+	}
+	late := time.NewTimer(within)
+	defer late.Stop()
+	select {
+	case frame := <-s.replies:
+		return frame, nil
+	case <-s.gone:
+		return serverFrame{}, fault.As(fault.Lost, s.ended)
+	case <-ctx.Done():
+		killGroup(s.cmd.Process.Pid) // the answer would be taken for another's
+		return serverFrame{}, ctx.Err()
+	case <-late.C:
+		killGroup(s.cmd.Process.Pid)
+		return serverFrame{}, fault.Userf("importing %s did not end in %v%s", strings.Join(a.Functions, ", "), within, s.out.last())
+	}
+}
+
+// stop ends the server, and so its workers, and waits for it.
+func (s *server) stop() {
+	_ = s.wire.conn.Close()
+	late := time.NewTimer(stopTime)
+	defer late.Stop()
+	select {
+	case <-s.gone:
+	case <-late.C:
+		killGroup(s.cmd.Process.Pid)
+		<-s.gone
+	}
+	s.tasks.Wait()
+	s.out.wait()
+}
+
+// stopTime is for a server that ends its workers, which takes milliseconds.
+const stopTime = 2 * time.Second
