@@ -135,14 +135,9 @@ func appendTensor(body []byte, tensors []batch.Tensor, t batch.Tensor) ([]byte, 
 
 // SplitImages parts a rank's tensors into those of images and all others.
 func SplitImages(tensors []batch.Tensor) (others, images []batch.Tensor) {
-	for _, t := range tensors {
-		if t.Name == PixelValues || t.Name == GridTHW || strings.HasPrefix(t.Name, ImagePrefix) {
-			images = append(images, t)
-		} else {
-			others = append(others, t)
-		}
-	}
-	return others, images
+	return split(tensors, func(name string) bool {
+		return name == PixelValues || name == GridTHW || strings.HasPrefix(name, ImagePrefix)
+	})
 }
 
 // ReadPixels is the inverse of AppendPixels: the images that a rank was given to

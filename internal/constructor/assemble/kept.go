@@ -60,14 +60,24 @@ func pad(body []byte) []byte {
 
 // SplitKept parts a rank's tensors into the model's and those of kept columns.
 func SplitKept(tensors []batch.Tensor) (model, kept []batch.Tensor) {
-	for _, t := range tensors {
-		if strings.HasPrefix(t.Name, KeptPrefix) {
-			kept = append(kept, t)
+	return split(tensors, func(name string) bool { return strings.HasPrefix(name, KeptPrefix) })
+}
+
+// split parts tensors by their names. If no name is among those, others are tensors itself.
+func split(tensors []batch.Tensor, among func(name string) bool) (others, those []batch.Tensor) {
+	first := slices.IndexFunc(tensors, func(t batch.Tensor) bool { return among(t.Name) })
+	if first < 0 {
+		return tensors, nil
+	}
+	others = slices.Clone(tensors[:first])
+	for _, t := range tensors[first:] {
+		if among(t.Name) {
+			those = append(those, t)
 		} else {
-			model = append(model, t)
+			others = append(others, t)
 		}
 	}
-	return model, kept
+	return others, those
 }
 
 // ReadKept is the inverse of AppendKept: it gives rows the values that tensors

@@ -100,15 +100,20 @@ func columns(format string) []column {
 	}
 }
 
+// What several formats say of a tensor.
+const (
+	idsText       = "token ids; padding holds `pad_id`"
+	positionsText = "restart at 0 in each document; padding holds 0"
+	nextText      = "the next token of the same document; the last position of each document and padding hold 0"
+	maskText      = "1.0 where `labels` is a token, 0.0 at the last position of each document and in padding"
+	ignoredText   = "the next token of the same document; -100 at the last position of each document and in padding"
+)
+
 var megatronColumns = []column{
-	tokenColumn(Key{"tokens", batch.Int64, "[rows, seq/cp]", First, Always,
-		"token ids; padding holds `pad_id`"}, tokenIDs),
-	tokenColumn(Key{"position_ids", batch.Int64, "[rows, seq/cp]", First, Always,
-		"restart at 0 in each document; padding holds 0"}, positionsZeroPad),
-	tokenColumn(Key{"labels", batch.Int64, "[rows, seq/cp]", Last, Always,
-		"the next token of the same document; the last position of each document and padding hold 0"}, nextTokens),
-	tokenColumn(Key{"loss_mask", batch.Float32, "[rows, seq/cp]", Last, Always,
-		"1.0 where `labels` is a token, 0.0 at the last position of each document and in padding"}, lossMask),
+	tokenColumn(Key{"tokens", batch.Int64, "[rows, seq/cp]", First, Always, idsText}, tokenIDs),
+	tokenColumn(Key{"position_ids", batch.Int64, "[rows, seq/cp]", First, Always, positionsText}, positionsZeroPad),
+	tokenColumn(Key{"labels", batch.Int64, "[rows, seq/cp]", Last, Always, nextText}, nextTokens),
+	tokenColumn(Key{"loss_mask", batch.Float32, "[rows, seq/cp]", Last, Always, maskText}, lossMask),
 	boundsColumn(Key{"cu_seqlens", batch.Int32, "[rows, width]", Every, IfPacking,
 		"0, the end of each document, then `seq` in all places left; padding is the last segment"}, paddedBoundsShape, fillPaddedBounds),
 	boundsColumn(Key{"max_seqlen", batch.Int32, "[rows]", Every, IfPacking,
@@ -118,12 +123,9 @@ var megatronColumns = []column{
 var thdColumns = []column{
 	flatColumn(Key{"tokens", batch.Int64, "[rows·seq/cp]", First, Always,
 		"token ids; padding holds 0"}, tokenIDs),
-	flatColumn(Key{"position_ids", batch.Int64, "[rows·seq/cp]", First, Always,
-		"restart at 0 in each document; padding holds 0"}, positionsZeroPad),
-	flatColumn(Key{"labels", batch.Int64, "[rows·seq/cp]", Last, Always,
-		"the next token of the same document; the last position of each document and padding hold 0"}, nextTokens),
-	flatColumn(Key{"loss_mask", batch.Float32, "[rows·seq/cp]", Last, Always,
-		"1.0 where `labels` is a token, 0.0 at the last position of each document and in padding"}, lossMask),
+	flatColumn(Key{"position_ids", batch.Int64, "[rows·seq/cp]", First, Always, positionsText}, positionsZeroPad),
+	flatColumn(Key{"labels", batch.Int64, "[rows·seq/cp]", Last, Always, nextText}, nextTokens),
+	flatColumn(Key{"loss_mask", batch.Float32, "[rows·seq/cp]", Last, Always, maskText}, lossMask),
 	boundsColumn(Key{"cu_seqlens", batch.Int32, "[segments+1]", Every, Always,
 		"0, then the sum of the tokens of all segments so far; the rest of a row has none"}, segmentBoundsShape, fillTokenBounds),
 	boundsColumn(Key{"cu_seqlens_padded", batch.Int32, "[segments+1]", Every, Always,
@@ -135,14 +137,12 @@ var thdColumns = []column{
 }
 
 var hfColumns = []column{
-	tokenColumn(Key{"input_ids", batch.Int64, "[1, tokens/cp]", First, Always,
-		"token ids; padding holds `pad_id`"}, tokenIDs),
+	tokenColumn(Key{"input_ids", batch.Int64, "[1, tokens/cp]", First, Always, idsText}, tokenIDs),
 	tokenColumn(Key{"position_ids", batch.Int64, "[1, tokens/cp]", First, Always,
 		"restart at 0 in each document and in padding"}, positionsRampPad),
 	tokenColumn(Key{"labels", batch.Int64, "[1, tokens/cp]", Last, Always,
 		"the token itself (the model shifts); -100 at the first position of each document and in padding"}, sameTokens),
-	tokenColumn(Key{"shift_labels", batch.Int64, "[1, tokens/cp]", Last, IfCP,
-		"the next token of the same document; -100 at the last position of each document and in padding"}, nextOrIgnored),
+	tokenColumn(Key{"shift_labels", batch.Int64, "[1, tokens/cp]", Last, IfCP, ignoredText}, nextOrIgnored),
 	boundsColumn(Key{"cu_seq_lens_q", batch.Int32, "[segments+1]", Every, Always,
 		"0, the end of each document, the end of padding if there is any"}, boundsShape, fillBounds),
 	boundsColumn(Key{"cu_seq_lens_k", batch.Int32, "[segments+1]", Every, Always,
@@ -154,23 +154,18 @@ var hfColumns = []column{
 }
 
 var torchtitanColumns = []column{
-	flatColumn(Key{"input", batch.Int64, "[rows·seq]", Every, Always,
-		"token ids; padding holds `pad_id`"}, tokenIDs),
+	flatColumn(Key{"input", batch.Int64, "[rows·seq]", Every, Always, idsText}, tokenIDs),
 	flatColumn(Key{"positions", batch.Int64, "[rows·seq]", Every, Always,
 		"restart at 0 in each document and in the padding of each row"}, positionsRampPad),
-	flatColumn(Key{"labels", batch.Int64, "[rows·seq]", Every, Always,
-		"the next token of the same document; -100 at the last position of each document and in padding"}, nextOrIgnored),
+	flatColumn(Key{"labels", batch.Int64, "[rows·seq]", Every, Always, ignoredText}, nextOrIgnored),
 }
 
 var jaxColumns = []column{
-	tokenColumn(Key{"inputs", batch.Int32, "[rows, seq/cp]", Every, Always,
-		"token ids; padding holds `pad_id`"}, tokenIDs),
-	tokenColumn(Key{"inputs_position", batch.Int32, "[rows, seq/cp]", Every, Always,
-		"restart at 0 in each document; padding holds 0"}, positionsZeroPad),
+	tokenColumn(Key{"inputs", batch.Int32, "[rows, seq/cp]", Every, Always, idsText}, tokenIDs),
+	tokenColumn(Key{"inputs_position", batch.Int32, "[rows, seq/cp]", Every, Always, positionsText}, positionsZeroPad),
 	tokenColumn(Key{"inputs_segmentation", batch.Int32, "[rows, seq/cp]", Every, Always,
 		"1 in the first document of a row, 2 in the next, and so on; padding holds 0"}, segmentIDs),
-	tokenColumn(Key{"targets", batch.Int32, "[rows, seq/cp]", Every, Always,
-		"the next token of the same document; the last position of each document and padding hold 0"}, nextTokens),
+	tokenColumn(Key{"targets", batch.Int32, "[rows, seq/cp]", Every, Always, nextText}, nextTokens),
 	tokenColumn(Key{"targets_position", batch.Int32, "[rows, seq/cp]", Every, Always,
 		"as `inputs_position`"}, positionsZeroPad),
 	tokenColumn(Key{"targets_segmentation", batch.Int32, "[rows, seq/cp]", Every, Always,

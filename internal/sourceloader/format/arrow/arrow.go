@@ -50,18 +50,14 @@ func (Format) Name() string { return formats.Arrow }
 
 // Chunks implements format.Format. It reads the footer of a file, and the message
 // headers of a stream.
-func (Format) Chunks(ctx context.Context, st store.Store, obj store.Object, _ format.Options) (n int, err error) {
-	defer columnar.Guard(&err, "Arrow", obj)
-	in, err := input.Open(ctx, st, obj)
-	if err != nil {
-		return 0, err
-	}
-	defer in.Close()
-	index, err := readIndex(in, obj, -1)
-	if err != nil {
-		return 0, fmt.Errorf("reading %s: %w", obj.URI, err)
-	}
-	return index.batches, nil
+func (Format) Chunks(ctx context.Context, st store.Store, obj store.Object, _ format.Options) (int, error) {
+	return columnar.Chunks(ctx, st, obj, "Arrow", func(in *input.File) (int, error) {
+		index, err := readIndex(in, obj, -1)
+		if err != nil {
+			return 0, err
+		}
+		return index.batches, nil
+	})
 }
 
 // Open implements format.Format.

@@ -3,7 +3,7 @@
 // errors about them.
 //
 // It owns the text that a decimal or a half becomes, so that a value reads the
-// same from every format. It never reads a file.
+// same from every format. It never looks into a file itself.
 package columnar
 
 import "strings"

@@ -1,12 +1,14 @@
 package columnar
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"math/big"
 	"strings"
 
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/sourceloader/format/input"
 	"github.com/millrace-data/millrace/internal/sourceloader/store"
 )
 
@@ -34,6 +36,21 @@ func Guard(err *error, kind string, obj store.Object) {
 	if p := recover(); p != nil {
 		*err = fault.Userf("the %s reader cannot read %s, which is damaged: %v", kind, obj.URI, p)
 	}
+}
+
+// Chunks counts the chunks of a file, of which count reads what it needs. kind names the format
+// in errors.
+func Chunks(ctx context.Context, st store.Store, obj store.Object, kind string, count func(*input.File) (int, error)) (n int, err error) {
+	defer Guard(&err, kind, obj)
+	in, err := input.Open(ctx, st, obj)
+	if err != nil {
+		return 0, err
+	}
+	defer in.Close()
+	if n, err = count(in); err != nil {
+		return 0, fmt.Errorf("reading %s: %w", obj.URI, err)
+	}
+	return n, nil
 }
 
 // BigEndian reads a two's complement number.

@@ -49,18 +49,14 @@ type Format struct{}
 func (Format) Name() string { return formats.Parquet }
 
 // Chunks implements format.Format. It reads the footer.
-func (Format) Chunks(ctx context.Context, st store.Store, obj store.Object, _ format.Options) (n int, err error) {
-	defer columnar.Guard(&err, "Parquet", obj)
-	in, err := input.Open(ctx, st, obj)
-	if err != nil {
-		return 0, err
-	}
-	defer in.Close()
-	f, err := readFooter(in, obj, -1)
-	if err != nil {
-		return 0, fmt.Errorf("reading %s: %w", obj.URI, err)
-	}
-	return f.groups, nil
+func (Format) Chunks(ctx context.Context, st store.Store, obj store.Object, _ format.Options) (int, error) {
+	return columnar.Chunks(ctx, st, obj, "Parquet", func(in *input.File) (int, error) {
+		f, err := readFooter(in, obj, -1)
+		if err != nil {
+			return 0, err
+		}
+		return f.groups, nil
+	})
 }
 
 // Open implements format.Format. The rows before from are decoded and left out.
