@@ -223,8 +223,8 @@ func (e *silentError) Error() string {
 // GRPCStatus makes it an error of a server that is not there.
 func (e *silentError) GRPCStatus() *status.Status { return status.New(codes.Unavailable, e.Error()) }
 
-// Silent says whether err is that of an attempt whose server said nothing for seconds, and what
-// its address is: to ask the same one again is of little use.
+// Silent says whether err is that of an attempt whose server said nothing at all, and what its
+// address is: to ask the same one again is of little use.
 func Silent(err error) (address string, ok bool) {
 	silent, ok := errors.AsType[*silentError](err)
 	if !ok {

@@ -59,8 +59,7 @@ WHY_EVERY, WHY_TIME = 3.0, 2.0
 # The code of a call that was given up since the service said nothing at all on it.
 SILENT = "SILENT"
 SILENT_TEXT = (
-    "it has said nothing for seconds: it is stopped, or the network between does not carry what "
-    "it says"
+    "it says nothing any more: it is stopped, or the network between does not carry what it says"
 )
 
 # Tokens kept by step: one per recent checkpoint, a few KB each.
