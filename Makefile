@@ -87,14 +87,14 @@ stalls: rig $(VENV)/installed ## how long ranks of a paced trainer wait while ro
 TOKENIZERS := build/tokenizers
 MEGABYTES ?= 1000
 
-tokenizers: ## ids and speed of tokenizer.json files beside the tokenizers library (minutes; MEGABYTES=1000 of each text file)
+tokenizers: ## ids and speed of tokenizer.json files and SentencePiece models beside their libraries (minutes; MEGABYTES=1000 of each text file)
 	@[ -x .venv-tokenizers/bin/python ] || $(PYTHON) -m venv .venv-tokenizers
-	@if ! .venv-tokenizers/bin/python -m pip install --quiet --only-binary :all: tokenizers==0.23.3 sentencepiece; then \
+	@if ! .venv-tokenizers/bin/python -m pip install --quiet --only-binary :all: tokenizers==0.23.3 sentencepiece==0.2.3 protobuf; then \
 	  echo "tokenizers skipped: the library cannot be installed here"; exit 0; fi; \
 	set -e; [ -d "$$MILLRACE_DATA" ] || { echo "tokenizers skipped: set MILLRACE_DATA to the shared data"; exit 0; }; \
 	rm -rf $(TOKENIZERS); .venv-tokenizers/bin/python internal/sourceloader/tokenize/testdata/library.py "$$MILLRACE_DATA" $(TOKENIZERS) $(MEGABYTES); \
-	MILLRACE_TOKENIZERS=$(CURDIR)/$(TOKENIZERS) go test -run TestLibrary -bench Library -benchtime 1s -count 1 -timeout 60m -v ./internal/sourceloader/tokenize; \
-	echo "the library, MB per CPU second:"; cat $(TOKENIZERS)/speed.txt
+	MILLRACE_TOKENIZERS=$(CURDIR)/$(TOKENIZERS) go test -run 'TestLibrary$$' -count 1 -timeout 60m ./internal/sourceloader/tokenize; \
+	cat $(TOKENIZERS)/table.md
 
 fuzz: ## fuzz every decoder for 20 s each
 	@for t in $$(grep -rlE '^func Fuzz' --include='*_test.go' .); do \

@@ -206,7 +206,7 @@ var tokenizeObject = object{title: "tokenize", short: "encoding", fields: []fiel
 	{key: "encoding", name: "Encoding", kind: textKind, def: "bytes", enum: encodingNames(),
 		doc: "The encoding; `bytes` makes every byte a token and needs no file. None with `file`."},
 	{key: "file", name: "File", kind: textKind, empty: true,
-		doc: "A model's `tokenizer.json` (Hugging Face), relative to the spec's folder, in place of `encoding` and `ranks`: the ids are those of the `tokenizers` library. [tokenizers.md](tokenizers.md) says what of such files is supported."},
+		doc: "A model's `tokenizer.json` (Hugging Face) or SentencePiece `.model`, relative to the spec's folder, in place of `encoding` and `ranks`: the ids are those of the `tokenizers` library or of SentencePiece. [tokenizers.md](tokenizers.md) says what of such files is supported."},
 	{key: "post_processor", name: "PostProcessor", kind: textKind, empty: true, enum: []string{"apply", "skip"}, auto: "apply",
 		doc: "Whether every text that has tokens gets what the post-processor of `file` adds, such as BOS, EOS or `[CLS]`: as `encode` does with `add_special_tokens` true, its default, or false. `append_eod` adds its own token behind that."},
 	{key: "special", name: "Special", kind: textKind, empty: true, enum: []string{"text", "allow", "refuse"}, auto: "text",

@@ -192,7 +192,7 @@ func (j *Job) checkFiles(r *report) {
 			}
 			field = fmt.Sprintf("%s.transforms[%d].tokenize.file", at, k)
 			if path := t.Tokenize.File; path != "" && r.sound(field) {
-				checkVocabulary(r, field, path, "name the tokenizer.json of the model")
+				checkVocabulary(r, field, path, "name the tokenizer.json or SentencePiece .model of the model")
 			}
 		}
 	}

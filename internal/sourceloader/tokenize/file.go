@@ -11,9 +11,11 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/millrace-data/millrace/internal/didyoumean"
 	"github.com/millrace-data/millrace/internal/fault"
 )
 
@@ -29,18 +31,22 @@ type fileModel struct {
 	normalize     []normalizer //
 	stages        []stage      // of the pre-tokenizer
 	model         pieceModel   // nil: byte-pair merging
+	joint         string       // what tokens begin with that continue a word, for Decode; "": none do
 	before, after []int32      // what the post-processor adds
 	specials      []string     // sorted
 	mark          string       // what stands for a space in tokens, for Decode
+	sentencePiece bool         // of a SentencePiece model
+	fuse          bool         // neighbours that are the unknown token become one
 }
 
-// pieceModel makes tokens of a piece, in place of merging. It is safe for concurrent use.
+// pieceModel makes tokens of a piece, in place of merging. It is safe for concurrent use, each
+// with a scratch of its own.
 type pieceModel interface {
-	appendPiece(dst []int32, piece []byte) []int32
+	appendPiece(dst []int32, piece []byte, s *pieceScratch) []int32
 }
 
-// LoadFile returns the encoding of a Hugging Face tokenizer.json, id for id what the
-// tokenizers library makes of the file; post says whether to add what its post-processor adds to every text that has
+// LoadFile returns the encoding of a Hugging Face tokenizer.json or of a SentencePiece model,
+// id for id what the tokenizers library or SentencePiece makes of the file; post says whether to add what its post-processor adds to every text that has
 // tokens, such as BOS and EOS. declared is the file's SHA-256 in lower-case hex,
 // or "". Truncation and padding of the file have no effect.
 //
@@ -56,7 +62,15 @@ func LoadFile(path, declared string, post bool) (*Encoding, error) {
 		return nil, fault.Userf("%s is not the file that is declared: its SHA-256 is %s, declared is sha256: %s; restore that file, or declare this one", path, got, declared)
 	}
 	r := &fileReader{tokens: map[string]int32{}}
-	e, err := r.encoding(data, post)
+	var e *Encoding
+	if isSPModel(path, data) {
+		e, err = r.sentencePiece(data)
+	} else {
+		e, err = r.encoding(data, post)
+	}
+	if other := otherFiles(path); err != nil && other != "" {
+		return nil, fault.Userf("%s is %s, not a tokenizer: %w; name the model's tokenizer.json or SentencePiece model, which often lies beside it", path, other, err)
+	}
 	if err != nil {
 		return nil, fault.Userf("%s: %w; see docs/tokenizers.md for what is supported, or tokenize the data offline and give its ids as `tokens`", path, err)
 	}
@@ -64,10 +78,25 @@ func LoadFile(path, declared string, post bool) (*Encoding, error) {
 	return e, nil
 }
 
+// otherFiles says what a file of another kind is that is often taken for a tokenizer, "" for none.
+func otherFiles(path string) string {
+	switch base := filepath.Base(path); base {
+	case "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "config.json", "generation_config.json", "preprocessor_config.json":
+		return "a part of the model's settings"
+	case "vocab.json", "merges.txt", "vocab.txt", "encoder.json", "vocab.bpe":
+		return "a part of a tokenizer"
+	default:
+		if filepath.Ext(base) == ".tiktoken" {
+			return "a rank file (write encoding: and ranks: instead)"
+		}
+	}
+	return ""
+}
+
 func readTokenizerFile(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fault.Userf("there is no tokenizer file %s; give the path of a model's tokenizer.json", path)
+		return nil, fault.Userf("there is no tokenizer file %s; give the path of a model's tokenizer.json or SentencePiece model", path)
 	}
 	if err != nil {
 		return nil, fault.Userf("opening a tokenizer file: %w", err)
@@ -78,7 +107,7 @@ func readTokenizerFile(path string) ([]byte, error) {
 	case err != nil:
 		return nil, fault.Userf("reading a tokenizer file: %w", err)
 	case len(data) > maxFile:
-		return nil, fault.Userf("%s is not a tokenizer.json: it is larger than %d MiB", path, maxFile>>20)
+		return nil, fault.Userf("%s is not a tokenizer: it is larger than %d MiB", path, maxFile>>20)
 	}
 	return data, nil
 }
@@ -138,6 +167,9 @@ func isNull(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "
 
 // unsupported is an error for a component of a type that is not known.
 func unsupported(path, kind string, known ...string) error {
+	if near := didyoumean.Nearest(kind, known); near != "" {
+		return fmt.Errorf("%s is of type %q, which is not supported; did you mean %s? Supported are %s", path, kind, near, strings.Join(known, ", "))
+	}
 	return fmt.Errorf("%s is of type %q, which is not supported; supported are %s", path, kind, strings.Join(known, ", "))
 }
 
@@ -368,10 +400,24 @@ func (e *Encoder) appendFile(dst []int32, text []byte, allowed func(*addedToken)
 		})
 	})
 	e.divided.release()
+	if f.fuse {
+		dst = fuseUnknown(dst, body, e.vocab.unk.id)
+	}
 	if len(dst) == body {
 		return dst[:from]
 	}
 	return append(dst, f.after...)
+}
+
+// fuseUnknown makes one of neighbours in dst[from:] that are the unknown token.
+func fuseUnknown(dst []int32, from int, unk int32) []int32 {
+	out := dst[:from]
+	for i, id := range dst[from:] {
+		if id != unk || i == 0 || dst[from+i-1] != unk {
+			out = append(out, id)
+		}
+	}
+	return out
 }
 
 // appendSegment divides text without added tokens into pieces, and appends their tokens.
@@ -403,6 +449,12 @@ func (e *Encoder) appendSegment(dst []int32, text []byte, first bool) []int32 {
 
 // readable is the text that a token of a file stands for.
 func (f *fileModel) readable(token []byte) []byte {
+	if f.joint != "" {
+		if rest, ok := bytes.CutPrefix(token, []byte(f.joint)); ok && len(rest) > 0 {
+			return rest
+		}
+		return append([]byte(" "), token...)
+	}
 	if f.mark == "" {
 		return token
 	}

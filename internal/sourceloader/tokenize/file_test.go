@@ -11,11 +11,14 @@ import (
 	"unicode/utf8"
 )
 
-// smallFile is a line of testdata/files.jsonl, made by the tokenizers library 0.23.3.
+// smallFile is a line of testdata/files.jsonl or pieces-files.jsonl, made by the tokenizers library 0.23.3 and
+// SentencePiece 0.2.3: a tokenizer.json with rows, or a model with raw ones.
 type smallFile struct {
-	Name string
-	File json.RawMessage
-	Rows []smallRow
+	Name  string
+	File  json.RawMessage
+	Rows  []smallRow
+	Model []byte
+	Raw   []rawRow
 }
 
 type smallRow struct {
@@ -29,7 +32,15 @@ func (r *smallRow) UnmarshalJSON(raw []byte) error {
 }
 
 func smallFiles(t testing.TB) (files []smallFile) {
-	data, err := os.ReadFile(filepath.Join("testdata", "files.jsonl"))
+	files = append(readSmall(t, "files.jsonl"), readSmall(t, "pieces-files.jsonl")[:6]...)
+	if len(files) != 16 {
+		t.Fatalf("%d files, want 16", len(files))
+	}
+	return files
+}
+
+func readSmall(t testing.TB, name string) (files []smallFile) {
+	data, err := os.ReadFile(filepath.Join("testdata", name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,9 +50,6 @@ func smallFiles(t testing.TB) (files []smallFile) {
 			t.Fatal(err)
 		}
 		files = append(files, f)
-	}
-	if len(files) != 10 {
-		t.Fatalf("%d files, want 10", len(files))
 	}
 	return files
 }
@@ -91,7 +99,7 @@ func TestFileRefused(t *testing.T) {
 	}
 	for _, tc := range []struct{ file, old, new, want string }{
 		{"llama3", `"version":"1.0"`, `"version":"2.0"`, `version is "2.0"`},
-		{"llama3", `"type":"BPE"`, `"type":"WordLevel"`, `model is of type "WordLevel"`},
+		{"llama3", `"type":"BPE"`, `"type":"Bpee"`, `model is of type "Bpee", which is not supported; did you mean BPE?`},
 		{"llama3", `"dropout":null`, `"dropout":0.1`, "model.dropout is 0.1"},
 		{"llama3", `"end_of_word_suffix":null`, `"end_of_word_suffix":"</w>"`, `model.end_of_word_suffix is "</w>"`},
 		{"llama3", `"ignore_merges":true`, `"ignore_merges":true,"newer":1`, `unknown field "newer"`},
@@ -101,7 +109,7 @@ func TestFileRefused(t *testing.T) {
 		{"llama3", `"content":"<|x|>"`, `"content":"<|y|><|eot_id|>"`, ""},
 		{"llama3", `"merges":[[`, `"merges":[["zz","qq"],[`, `model.merges[0]: "zz" is not in the vocabulary`},
 		{"llama3", `"id":280,`, `"id":999,`, "has id 999, but the tokenizers library gives it id 280"},
-		{"qwen2", `"type":"NFC"`, `"type":"Precompiled"`, `normalizer is of type "Precompiled"`},
+		{"qwen2", `"type":"NFC"`, `"type":"Precompiled"`, "normalizer.precompiled_charsmap has 0 bytes"},
 		{"mistral", `"<0x41>":`, `"<0xXX>":`, "has no token <0x41>"},
 		{"mistral", `"unk_token":"<unk>"`, `"unk_token":"?!"`, `model.unk_token is "?!"`},
 		{"mistral", `"prepend_scheme":"first"`, `"prepend_scheme":"last"`, `pre_tokenizer.prepend_scheme is "last"`},

@@ -23,8 +23,14 @@ func (r *fileReader) model(path string, raw json.RawMessage) error {
 	switch kind {
 	case "BPE":
 		return r.bpe(path, raw)
+	case "WordPiece":
+		return r.wordPieceModel(path, raw)
+	case "Unigram":
+		return r.unigramModel(path, raw)
+	case "WordLevel":
+		return r.wordLevelModel(path, raw)
 	}
-	return unsupported(path, kind, "BPE")
+	return unsupported(path, kind, "BPE", "WordPiece", "Unigram", "WordLevel")
 }
 
 // bpeJSON is a byte-pair encoding.
@@ -138,7 +144,7 @@ func (r *fileReader) vocabulary(path string, vocab map[string]int32) error {
 func byteTokens(path string, vocab map[string]int32) (*[256]int32, error) {
 	ids := new([256]int32)
 	for b := range ids {
-		name := fmt.Sprintf("<0x%02X>", b)
+		name := byteToken(b)
 		id, ok := vocab[name]
 		if !ok {
 			return nil, fmt.Errorf("%s.byte_fallback is set, but the vocabulary has no token %s; supported are all 256 or none", path, name)
@@ -242,16 +248,15 @@ func (r *fileReader) cutAtMarks(m *bpeJSON) {
 		if special[m.Vocab[pair[0]]] || special[m.Vocab[pair[1]]] {
 			return // its characters are not those of the text
 		}
-		before := rune(-1)
-		for _, c := range pair[0] + pair[1] {
-			if c == '▁' && before >= 0 {
-				across.add(before, before)
-			}
-			before = c
-		}
+		addAcross(across, pair[0]+pair[1])
 	}
+	r.file.stages = append(r.file.stages, cutBeforeMarks(across))
+}
+
+// cutBeforeMarks cuts before every mark, but behind another or one of the characters across.
+func cutBeforeMarks(across *runeSet) stage {
 	across.add('▁', '▁')
-	r.file.stages = append(r.file.stages, stage{find: findSplitter(func(t []byte, i int) int {
+	return stage{find: findSplitter(func(t []byte, i int) int {
 		for at := i; ; {
 			next := findMark(t, at+1)
 			if next < 0 {
@@ -262,7 +267,7 @@ func (r *fileReader) cutAtMarks(m *bpeJSON) {
 			}
 			at = next
 		}
-	})})
+	})}
 }
 
 // findMark returns the place of the next mark in t[from:], or -1.

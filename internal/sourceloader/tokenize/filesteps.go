@@ -83,7 +83,14 @@ func (r *fileReader) otherNormalizer(path, kind string, raw json.RawMessage) err
 		r.deletes = r.deletes || p.Content == ""
 		return add(replace(find, p.Content))
 	}
-	r.deletes = true
+	if kind == "Precompiled" { // a character that it leaves out at the beginning still counts as the first
+		m, err := newCharsmap(p.PrecompiledCharmap)
+		if err != nil {
+			return fmt.Errorf("%s.precompiled_charsmap %w", path, err)
+		}
+		return add(precompiled(m))
+	}
+	r.deletes = r.deletes || kind != "Strip" || p.StripLeft
 	switch kind {
 	case "StripAccents":
 		return add(without(namedSets()["combining"]))
@@ -106,7 +113,7 @@ func (r *fileReader) otherNormalizer(path, kind string, raw json.RawMessage) err
 		}
 		return nil
 	}
-	return unsupported(path, kind, "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Strip", "Prepend", "Replace", "Nmt", "BertNormalizer", "Sequence")
+	return unsupported(path, kind, "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Strip", "Prepend", "Replace", "Nmt", "BertNormalizer", "Precompiled", "Sequence")
 }
 
 // base64Text is bytes in base64.
@@ -223,6 +230,11 @@ func (r *fileReader) onePreTokenizer(path, kind string, raw json.RawMessage) err
 		add(stage{find: findSet(sets["numeric"]), behaviour: how})
 	case "Punctuation":
 		add(stage{find: findSet(sets["punctuation"]), behaviour: how})
+	case "CharDelimiterSplit", "Delimiter":
+		if utf8.RuneCountInString(p.Delimiter) != 1 {
+			return fmt.Errorf("%s.delimiter is %q, want one character", path, p.Delimiter)
+		}
+		add(stage{find: findText(p.Delimiter), behaviour: removed})
 	case "WhitespaceSplit":
 		add(stage{find: findSet(sets["space"]), behaviour: removed})
 	case "BertPreTokenizer":
@@ -236,7 +248,7 @@ func (r *fileReader) onePreTokenizer(path, kind string, raw json.RawMessage) err
 	case "Metaspace":
 		return r.metaspace(path, &p)
 	default:
-		return unsupported(path, kind, "ByteLevel", "Metaspace", "Split", "Digits", "Punctuation", "Whitespace", "WhitespaceSplit", "BertPreTokenizer", "Sequence")
+		return unsupported(path, kind, "ByteLevel", "Metaspace", "Split", "Digits", "Punctuation", "Whitespace", "WhitespaceSplit", "BertPreTokenizer", "CharDelimiterSplit", "Sequence")
 	}
 	return nil
 }
@@ -255,6 +267,7 @@ type preTokenizerJSON struct {
 	PrependScheme    string       `json:"prepend_scheme"`
 	Split            *bool        `json:"split"`
 	StrRep           string       `json:"str_rep"`
+	Delimiter        string       `json:"delimiter"`
 }
 
 func (r *fileReader) metaspace(path string, p *preTokenizerJSON) error {

@@ -132,6 +132,15 @@ const gone = int32(-1)
 
 func (c *chain) appendLong(dst []int32, v *vocab, t []byte, n int, runes []int32) []int32 {
 	c.start(v, t, n, runes)
+	c.run(v, t)
+	for i := int32(0); int(i) < len(c.links); i = c.links[i].next {
+		dst = append(dst, c.links[i].id)
+	}
+	return dst
+}
+
+// run merges all pairs.
+func (c *chain) run(v *vocab, t []byte) {
 	for len(c.heap) > 0 {
 		top := c.pop()
 		rank, at := int32(top>>32), int32(uint32(top))
@@ -139,10 +148,6 @@ func (c *chain) appendLong(dst []int32, v *vocab, t []byte, n int, runes []int32
 			c.merge(v, t, at, rank)
 		}
 	}
-	for i := int32(0); int(i) < len(c.links); i = c.links[i].next {
-		dst = append(dst, c.links[i].id)
-	}
-	return dst
 }
 
 // start lays out one token a byte, or the first tokens of v.runes.

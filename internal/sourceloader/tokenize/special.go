@@ -34,6 +34,9 @@ func (e *Encoding) Specials(allowed, refused []string) (*Specials, error) {
 		ids[name] = id
 	}
 	names := e.SpecialNames()
+	if len(allowed) > 0 && e.file != nil && e.file.sentencePiece {
+		return nil, fault.Userf("the names of control symbols, such as %s, are text to a SentencePiece model, as in its library: write special: text or special: refuse, or use the model's tokenizer.json", allowed[0])
+	}
 	for _, name := range slices.Concat(allowed, refused) {
 		if !slices.Contains(names, name) {
 			return nil, fault.Userf("encoding %s has no special token %q; it has %s", e.name, name, strings.Join(names, ", "))

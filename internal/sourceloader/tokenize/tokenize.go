@@ -1,11 +1,11 @@
 // Package tokenize turns text into token ids and back: the byte-pair encodings
 // r50k_base, p50k_base, cl100k_base and o200k_base, token for token as
-// published, "bytes", which needs no file, and those of Hugging Face tokenizer.json
-// files, as the tokenizers library gives them.
+// published, "bytes", which needs no file, those of Hugging Face tokenizer.json
+// files, as the tokenizers library gives them, and those of SentencePiece models, as SentencePiece does.
 //
 // An [Encoding] is the read-only table, shared by all goroutines; an [Encoder]
 // belongs to one of them, or is lent to one by [Encoding.Append]. The package owns the splitters, the Unicode classes
-// they use (pinned to version 16.0) and the reading of rank files and tokenizer.json. It
+// they use (pinned to version 16.0) and the reading of rank files, tokenizer.json and models. It
 // never ships or fetches rank files, never emits a special token that was not allowed
 // (see [Encoding.Specials]) and keeps no global state.
 //
@@ -108,7 +108,7 @@ func newEncoding(spec encodingSpec, path string, data []byte) (*Encoding, error)
 // Name returns the name the encoding was loaded by.
 func (e *Encoding) Name() string { return e.name }
 
-// EOT returns the id of the end-of-text token, -1 for a tokenizer.json, which does not say.
+// EOT returns the id of the end-of-text token, -1 for a tokenizer.json or SentencePiece model, which do not say.
 func (e *Encoding) EOT() int32 { return e.eot }
 
 // VocabSize returns the size of an embedding for this encoding: all ids, those
@@ -181,6 +181,7 @@ type Encoder struct {
 	cache   cache
 	merger  merger
 	divided divided
+	scratch pieceScratch
 	batch   [batchPieces]lookup
 }
 
@@ -302,7 +303,7 @@ func (e *Encoder) appendPiece(dst []int32, t []byte, l *lookup) []int32 {
 // appendUncached encodes the piece t[:n].
 func (e *Encoder) appendUncached(dst []int32, t []byte, n int) []int32 {
 	if e.file != nil && e.file.model != nil {
-		return e.file.model.appendPiece(dst, t[:n])
+		return e.file.model.appendPiece(dst, t[:n], &e.scratch)
 	}
 	return e.merger.appendMerged(dst, t, n)
 }

@@ -29,6 +29,7 @@ type vocab struct {
 	// Of a tokenizer.json; see bpe.go.
 	pairs *pairTable // which tokens merge; nil: those whose bytes joined are a token, whose id is the rank
 	runes bool       // a piece begins as one token a character, not a byte
+	order []int32    // of a SentencePiece model, by id: the rank at which neighbours merge into a piece; see sentencepiece.go
 	unk   unknown    // with runes: what a character becomes that is no token
 }
 
@@ -37,7 +38,14 @@ func (v *vocab) rank(t []byte, i, j int, left, right int32) int32 {
 	if v.pairs != nil {
 		return v.pairs.rank(left, right)
 	}
-	return v.merged(t, i, j)
+	id := v.merged(t, i, j)
+	if id == none || v.order == nil {
+		return id
+	}
+	if left == frozen || right == frozen {
+		return none
+	}
+	return v.order[id]
 }
 
 // result returns the token that a merge of this rank makes.

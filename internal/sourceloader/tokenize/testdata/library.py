@@ -10,7 +10,8 @@ The last line of OUT/speed.txt for a model is the library's MB per CPU second, b
     python library.py --small OUT.jsonl
 
 Writes a line for each of ten very small models: its name, its file and, for some texts, the ids with
-and without the post-processor and special tokens. testdata/files.jsonl was written so.
+and without the post-processor and special tokens. testdata/files.jsonl was written so and, with "pieces" as
+one more argument, testdata/pieces-files.jsonl.
 """
 
 import base64
@@ -23,12 +24,14 @@ import resource
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 os.environ["TOKENIZERS_PARALLELISM"] = "true"
 from tokenizers import AddedToken, Regex, Tokenizer  # noqa: E402
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers  # noqa: E402
+
+import pieces  # noqa: E402
 
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 LLAMA3 = (
@@ -366,14 +369,14 @@ def digest(ids: list[int]) -> bytes:
     return struct.pack("<I", len(ids)) + hashlib.sha256(struct.pack(f"<{len(ids)}I", *ids)).digest()[:8]
 
 
-def speed(t: Tokenizer, sample: list[str]) -> float:
+def speed(encode: Callable[[str], object], sample: list[str]) -> float:
     """MB per CPU second, the best of 7."""
     size = sum(len(s.encode()) for s in sample) / 1e6
     best = 0.0
     for _ in range(7):
         before = resource.getrusage(resource.RUSAGE_SELF)
         for s in sample:
-            t.encode(s, add_special_tokens=False)
+            encode(s)
         after = resource.getrusage(resource.RUSAGE_SELF)
         best = max(best, size / (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime))
     return best
@@ -386,6 +389,8 @@ def small(out: Path) -> None:
     words = ["", " ", "The tokenizer's  model, he'LL say:\n\n  12345 tokens\r\n\tof 'text'.", "naïve Å e\u0301\u0323 한글 漢字かな ſ 😀", "x<|x|>word [NEW]  words  <s> <mask> ▁▁a \x00"]
     rng = random.Random(2)
     words += [s for s in handmade() if len(s) < 40 and rng.random() < 0.002]
+    if sys.argv[3:] == ["pieces"]:
+        return pieces.small(out, train, words + ["Ａé e\u0301É ﬁ\u0301① \u0001A\u0300 Å\u212b", "\u00ad x \u3000", " \u0001", "漢字한글😀👍 漢字한글😀👍漢", "ﬁ▁▁▁▁ the[NEW]the\r\n\n"])
     with out.open("w") as f:
         for make in (llama3, qwen2, deepseek3, roberta, behaviours, partial, mistral, llama2, gemma, no_fallback):
             t = Tokenizer.from_str(make(train).to_str())
@@ -412,7 +417,7 @@ def main() -> None:
     train = [s[:2000] for s in every if s.isprintable() or "\n" in s][:4000]
     english = read(data / "tokenizers/sentencepiece/botchan.txt")
     sample = [english[i : i + 4096] for i in range(0, len(english), 4096)]
-    made = {m.__name__: (lambda m=m: m(train)) for m in MODELS}
+    made = {m.__name__: (lambda m=m: m(train)) for m in [*MODELS, *pieces.files]}
     made |= {"cl100k": lambda: cl100k(data), "llama_model": lambda: llama_model(data)}
     for path in sorted((data / "tokenizers/hf-json").glob("*.json")):
         made[path.stem] = lambda path=path: Tokenizer.from_file(str(path))
@@ -431,9 +436,31 @@ def main() -> None:
                 for i in range(0, len(every), 1000):
                     for e in t.encode_batch(every[i : i + 1000], add_special_tokens=not as_text):
                         f.write(digest(e.ids))
-        with (out / "speed.txt").open("a") as f:
-            f.write(f"{name} {speed(t, sample):.2f}\n")
+        measured(out, name, lambda s, t=t: t.encode(s, add_special_tokens=False), sample)
         print(name, t.get_vocab_size(), flush=True)
+    sentencepieces(data, out, every, train, sample, only)
+
+
+def sentencepieces(data: Path, out: Path, every: list[str], train: list[str], sample: list[str], only: list[str] | None) -> None:
+    """The same of SentencePiece's models."""
+    made = {m.__name__: (lambda m=m: m(train)) for m in pieces.models_}
+    made |= {"sp_" + p.stem: p.read_bytes for p in sorted((data / "tokenizers/sentencepiece").glob("*.model"))}
+    for name, make in made.items():
+        if only and name not in only:
+            continue
+        model = make()
+        (out / f"{name}.model").write_bytes(model)
+        sp = pieces.sentencepiece.SentencePieceProcessor(model_proto=model)
+        with (out / f"{name}.ids").open("wb") as f:
+            for s in every:
+                f.write(digest(sp.encode(s)))
+        measured(out, name, sp.encode, sample)
+        print(name, sp.get_piece_size(), flush=True)
+
+
+def measured(out: Path, name: str, encode: Callable[[str], object], sample: list[str]) -> None:
+    with (out / "speed.txt").open("a") as f:
+        f.write(f"{name} {speed(encode, sample):.2f}\n")
 
 
 if __name__ == "__main__":
