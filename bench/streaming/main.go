@@ -4,6 +4,7 @@
 //	go run ./bench/streaming              # a few minutes, most of them the solver's
 //	go run ./bench/streaming -width 2000  # a wider search of the solver
 //	go run ./bench/streaming -trace 10    # each event of a run with 1 GB, as text
+//	go run ./bench/streaming -real        # the same through the real executor, at 1/20 of the size
 //
 // docs/engine.md says what is simulated.
 package main
@@ -49,7 +50,15 @@ func contenders() []contender {
 func main() {
 	width := flag.Int("width", 200, "`states` that the solver keeps of a tick")
 	trace := flag.Int64("trace", 0, "print each event of a run with this many `partitions` of store, and nothing else")
+	inTime := flag.Bool("real", false, "run the microbenchmark through the engine's executor in real time, at 1/20 of its size, and nothing else (two minutes)")
 	flag.Parse()
+	if *inTime {
+		if err := inRealTime(); err != nil {
+			fmt.Fprintln(os.Stderr, "streaming:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	if *trace > 0 {
 		simulate.Run(simulate.Microbenchmark(), simulate.Config{Limit: *trace * simulate.Partition, Pinned: true, Policy: schedule.Decide, Credits: true, Trace: simulate.Transcript(os.Stdout)})
 		return
