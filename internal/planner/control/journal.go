@@ -90,6 +90,8 @@ func (c *Core) enter(ch change.Change, p plan.Change) {
 		c.ban(p.Ban)
 	case plan.AddSource:
 		c.joinedUpTo(1 + c.sources.entry(p.Add.Spec))
+	case plan.Remesh:
+		c.raise(onMove) // a rank that stands further than its step is of another branch from now on
 	}
 }
 

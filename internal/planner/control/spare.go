@@ -101,7 +101,7 @@ func (c *Core) serve(m *constructor, number int) {
 	c.brief(m)
 	switch {
 	case before == nil || before == m || number >= c.job.tree.Sizes().DP:
-	case c.plan == nil || before.held != nil: // it hears later where the job goes on
+	case c.plan == nil || before.held != nil || c.failed != nil: // it hears later where the job goes on, or has heard that it does not
 		c.brief(before)
 	default:
 		c.extend(before)

@@ -218,7 +218,9 @@ func (c *Core) plant(state plan.State, digest [32]byte, known [][32]byte) {
 		m.has = math.MaxInt64 // until it hears where the job goes on
 	}
 	c.placementChanged()
-	c.tell(plan.Rewind{State: state, Digest: digest, Known: known, Until: until})
+	if c.tell(plan.Rewind{State: state, Digest: digest, Known: known, Until: until}); c.failed != nil {
+		return // those who are there hear it, and nothing else
+	}
 	for _, m := range c.members.present() {
 		if !before.Equal(j.tree) || !slices.Equal(m.buckets, c.bucketsOf(m)) {
 			c.brief(m)
