@@ -206,9 +206,12 @@ func (p *paged) choose(want *pb.BlockSamples, set *samples.Set) error {
 		return err
 	}
 	p.begin(set, len(want.Indices))
-	data := dataWanted(want)
+	data, page := dataWanted(want), p.page
+	if p.scattered(want.Indices) {
+		page = p.pick(want.Indices)
+	}
 	for k, i := range want.Indices {
-		at, err := p.page(i)
+		at, err := page(i)
 		if err != nil {
 			return err
 		}
@@ -238,10 +241,45 @@ func dataWanted(want *pb.BlockSamples) map[uint32][]uint32 {
 	return data
 }
 
+// key names the page that sample i is on.
+func (p *paged) key(i uint32) pageKey {
+	return pageKey{p, sort.Search(len(p.bounds), func(k int) bool { return p.bounds[k] > i }) - 1}
+}
+
+// scattered says whether samples are on two or more pages that are not in memory.
+func (p *paged) scattered(indices []uint32) bool {
+	first, missing := pageKey{}, 0
+	for _, i := range indices {
+		if key := p.key(i); key != first && p.cache.pages.get(key) == nil {
+			first, missing = key, missing+1
+		}
+	}
+	return missing > 1
+}
+
+// pick reads samples of several pages at once, each as a page of its own that is not kept:
+// whoever asks for them has them in memory anyway.
+func (p *paged) pick(indices []uint32) func(uint32) (*page, error) {
+	picked := make(map[uint32]*page, len(indices))
+	for _, i := range indices {
+		picked[i] = &page{first: i, samples: make([][]byte, 1), images: make([][][]byte, 1)}
+	}
+	<-p.turn
+	defer func() { p.turn <- struct{}{} }()
+	err := p.pass(func(b *Block, at int) {
+		if at >= len(p.place) {
+			return
+		}
+		if n := picked[uint32(p.place[at])]; n != nil {
+			n.take(b, at, 0)
+		}
+	})
+	return func(i uint32) (*page, error) { return picked[i], err }
+}
+
 // page returns the page that sample i is on.
 func (p *paged) page(i uint32) (*page, error) {
-	number := sort.Search(len(p.bounds), func(k int) bool { return p.bounds[k] > i }) - 1
-	key := pageKey{p, number}
+	key := p.key(i)
 	if at := p.cache.pages.get(key); at != nil {
 		return at, nil
 	}

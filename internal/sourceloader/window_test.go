@@ -229,7 +229,15 @@ func TestPaged(t *testing.T) {
 		all := samplesOf(rng, src, 300)
 		c := newCache(t.Context(), rng.Int64N(200e3), noDisk, nil)
 		got, passes := pagedOf(src, c, id, all)
-		samePieces(t, rng, id, whole(src, id, all, Bans{}), got)
+		b := whole(src, id, all, Bans{})
+		for range 5 {
+			before, ask := *passes, askOf(rng, b)
+			sameSamples(t, ask, b, got)
+			if n := *passes - before; n > 1 {
+				t.Errorf("a block was read %d times for one question", n)
+			}
+		}
+		samePieces(t, rng, id, b, got)
 		before := *passes
 		c.pages.forget(got)
 		got.gone = false
