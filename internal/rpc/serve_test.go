@@ -81,6 +81,7 @@ func TestServeDrains(t *testing.T) {
 }
 
 func TestServeCuts(t *testing.T) {
+	t.Parallel() // it waits for drainTime
 	s, cancel, served, called := serveSlow(t)
 	begin := time.Now()
 	cancel()

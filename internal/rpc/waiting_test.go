@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -191,34 +192,34 @@ func TestAttention(t *testing.T) {
 
 // TestBeat: a sender that has nothing to send sends beats, and one that has does not.
 func TestBeat(t *testing.T) {
-	t.Parallel()
-	var beats, others atomic.Int64
-	s := NewSender(func(m string) error {
-		if m == "beat" {
-			beats.Add(1)
-		} else {
-			others.Add(1)
+	synctest.Test(t, func(t *testing.T) {
+		var beats atomic.Int64
+		s := NewSender(func(m string) error {
+			if m == "beat" {
+				beats.Add(1)
+			}
+			return nil
+		})
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- s.Beat(ctx, BeatEvery, "beat") }()
+		for range 20 {
+			time.Sleep(BeatEvery/10 + time.Millisecond) // never when a beat is due
+			if err := s.Send("other"); err != nil {
+				t.Fatal(err)
+			}
 		}
-		return nil
+		synctest.Wait()
+		if n := beats.Load(); n != 1 {
+			t.Errorf("%d beats beside other messages, want 1", n)
+		}
+		time.Sleep(4 * BeatEvery)
+		stop()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		if n := beats.Load(); n != 1+3 { // none at the first of four ticks: something was sent before it
+			t.Errorf("%d beats after %v of silence, want 4", n, 4*BeatEvery)
+		}
 	})
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Beat(ctx, BeatEvery, "beat") }()
-	for range 20 {
-		time.Sleep(BeatEvery / 10)
-		if err := s.Send("other"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if n := beats.Load(); n > 1 { // a machine that is starved
-		t.Errorf("%d beats beside %d other messages", n, others.Load())
-	}
-	time.Sleep(4 * BeatEvery)
-	if n := beats.Load(); n < 2 {
-		t.Errorf("%d beats in %v", n, 4*BeatEvery)
-	}
-	stop()
-	if err := <-ended; !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
 }
