@@ -1,5 +1,5 @@
-// Package testdata finds the optional folder of real data for tests and
-// benchmarks. It is not part of the repository.
+// Package testdata is what tests share about the files that they read: it finds the optional
+// folder of real data, which is not part of the repository, and plays transcripts of pure cores.
 package testdata
 
 import (

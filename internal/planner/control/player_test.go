@@ -4,8 +4,6 @@ import (
 	"crypto/sha256"
 	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +13,7 @@ import (
 	"github.com/millrace-data/millrace/internal/planner/change"
 	"github.com/millrace-data/millrace/internal/planner/compile"
 	"github.com/millrace-data/millrace/internal/planner/plan"
+	"github.com/millrace-data/millrace/internal/testdata"
 	"github.com/millrace-data/millrace/jobspec"
 )
 
@@ -48,43 +47,7 @@ var rewrite = flag.Bool("rewrite", false, "write what the core does into the tra
 //	change a0 JSON [TOKEN] | save a0 STEP | past a0 STEP | locate a0 DP | withdraw a0
 //	tick SECONDS | fail WHY | status
 func TestTranscripts(t *testing.T) {
-	paths, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(paths) == 0 {
-		t.Fatal("no transcripts:", err)
-	}
-	for _, path := range paths {
-		t.Run(filepath.Base(path), func(t *testing.T) { playFile(t, path) })
-	}
-}
-
-func playFile(t *testing.T, path string) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out strings.Builder
-	p := newPlayer(t)
-	for _, part := range strings.Split(strings.TrimSpace(string(text)), "\n\n") {
-		commands, _, _ := strings.Cut(part, "\n----")
-		if out.Len() > 0 {
-			out.WriteString("\n")
-		}
-		out.WriteString(commands + "\n----\n")
-		for _, c := range strings.Split(commands, "\n") {
-			if !strings.HasPrefix(c, "#") {
-				out.WriteString(p.do(c))
-			}
-		}
-	}
-	if *rewrite {
-		if err := os.WriteFile(path, []byte(out.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	if out.String() != string(text) {
-		t.Errorf("the core did otherwise; compare after `go test -run Transcripts -rewrite`:\n%s", out.String())
-	}
+	testdata.Transcripts(t, *rewrite, func(t *testing.T) func(string) string { return newPlayer(t).do })
 }
 
 // player is a core and those around it.

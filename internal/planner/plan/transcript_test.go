@@ -3,14 +3,13 @@ package plan_test
 import (
 	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/millrace-data/millrace/internal/planner/mix"
 	"github.com/millrace-data/millrace/internal/planner/plan"
+	"github.com/millrace-data/millrace/internal/testdata"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write what the core does into the transcripts")
@@ -26,49 +25,7 @@ var rewrite = flag.Bool("rewrite", false, "write what the core does into the tra
 //	rewind STEP     to a position seen before
 //	state           what the core would save
 func TestTranscripts(t *testing.T) {
-	paths, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(paths) == 0 {
-		t.Fatal("no transcripts:", err)
-	}
-	for _, path := range paths {
-		t.Run(filepath.Base(path), func(t *testing.T) { play(t, path) })
-	}
-}
-
-func play(t *testing.T, path string) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out strings.Builder
-	p := &player{t: t}
-	for _, part := range strings.Split(strings.TrimSpace(string(text)), "\n\n") {
-		var commands []string
-		for _, line := range strings.Split(part, "\n") {
-			if line == "----" {
-				break
-			}
-			commands = append(commands, line)
-		}
-		if out.Len() > 0 {
-			out.WriteString("\n")
-		}
-		out.WriteString(strings.Join(commands, "\n") + "\n----\n")
-		for _, c := range commands {
-			if !strings.HasPrefix(c, "#") {
-				out.WriteString(p.do(c))
-			}
-		}
-	}
-	if *rewrite {
-		if err := os.WriteFile(path, []byte(out.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	if out.String() != string(text) {
-		t.Errorf("the core did otherwise; compare after `go test -run Transcripts -rewrite`:\n%s", out.String())
-	}
+	testdata.Transcripts(t, *rewrite, func(t *testing.T) func(string) string { return (&player{t: t}).do })
 }
 
 type player struct {
