@@ -125,6 +125,27 @@ type team struct {
 	loaders map[string]*exec.Cmd
 }
 
+// newTeam starts a planner and a constructor in this process; end kills the loaders and waits for
+// both.
+func newTeam(t *testing.T, opts planner.Options) (ctx context.Context, m *team, end func()) {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	m = &team{t: t, log: new(syncBuffer), loaders: map[string]*exec.Cmd{}}
+	serving := make(chan string, 1)
+	opts.Address, opts.Log = "127.0.0.1:0", slog.New(slog.NewTextHandler(m.log, nil))
+	opts.Serving = func(a string) { serving <- a }
+	var roles sync.WaitGroup
+	roles.Go(func() { planner.Run(ctx, opts) }) // trainers hear of its errors
+	m.address = <-serving
+	roles.Go(func() { constructor.Run(ctx, constructor.Options{Planner: m.address, Address: "127.0.0.1:0"}) })
+	return ctx, m, func() {
+		for id := range m.loaders {
+			m.kill(id)
+		}
+		cancel()
+		roles.Wait()
+	}
+}
+
 // load starts a loader in a folder, and waits until the planner knows it.
 func (m *team) load(id, dir string) {
 	m.t.Helper()
@@ -159,24 +180,8 @@ func train(t *testing.T, dir string, r recipe, begin func(m *team), then func(m 
 	t.Helper()
 	want := solve(t, dir, r)
 	job := parse(t, ".", r.text(resources{prefetch: 2, window: 5}))
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	var roles sync.WaitGroup
-	defer roles.Wait()
-	defer cancel()
-	serving := make(chan string, 1)
-	m := &team{t: t, log: new(syncBuffer), loaders: map[string]*exec.Cmd{}}
-	roles.Go(func() {
-		planner.Run(ctx, planner.Options{
-			Job: job, Changes: r.changesOf(t), Address: "127.0.0.1:0", Loaders: 2, Serving: func(a string) { serving <- a }, Log: slog.New(slog.NewTextHandler(m.log, nil)),
-		}) // trainers hear of its errors
-	})
-	m.address = <-serving
-	defer func() {
-		for id := range m.loaders {
-			m.kill(id)
-		}
-	}()
-	roles.Go(func() { constructor.Run(ctx, constructor.Options{Planner: m.address, Address: "127.0.0.1:0"}) })
+	ctx, m, end := newTeam(t, planner.Options{Job: job, Changes: r.changesOf(t), Loaders: 2})
+	defer end()
 	begin(m)
 	_, err = trainer.Run(ctx, trainer.Options{Address: m.address, Job: job, Changes: r.changesOf(t), Steps: r.steps, OnStep: func(s trainer.Step) {
 		if s.Digest != want.digests[s.Step+1] {

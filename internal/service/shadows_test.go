@@ -1,17 +1,12 @@
 package service_test
 
 import (
-	"context"
 	"fmt"
-	"log/slog"
-	"os/exec"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/millrace-data/millrace/internal/constructor"
 	"github.com/millrace-data/millrace/internal/planner"
 	"github.com/millrace-data/millrace/internal/planner/status"
 	"github.com/millrace-data/millrace/internal/trainer"
@@ -32,25 +27,8 @@ func shadowed(t *testing.T, hot bool, then func(m *team, step int64)) (s status.
 	dir, r := writeSources(t), recipes[0]
 	want := solve(t, dir, r)
 	job := parse(t, dir, r.text(resources{prefetch: 4, window: 20}))
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	var roles sync.WaitGroup
-	defer roles.Wait()
-	defer cancel()
-	serving := make(chan string, 1)
-	m := &team{t: t, log: new(syncBuffer), loaders: map[string]*exec.Cmd{}}
-	roles.Go(func() {
-		planner.Run(ctx, planner.Options{
-			Job: job, Address: "127.0.0.1:0", Loaders: 3, Shadows: 1, HotShadows: hot, Serving: func(a string) { serving <- a },
-			Log: slog.New(slog.NewTextHandler(m.log, nil)),
-		}) // trainers hear of its errors
-	})
-	m.address = <-serving
-	defer func() {
-		for id := range m.loaders {
-			m.kill(id)
-		}
-	}()
-	roles.Go(func() { constructor.Run(ctx, constructor.Options{Planner: m.address, Address: "127.0.0.1:0"}) })
+	ctx, m, end := newTeam(t, planner.Options{Job: job, Loaders: 3, Shadows: 1, HotShadows: hot})
+	defer end()
 	for i := range 4 {
 		m.load(fmt.Sprintf("l%d", i), dir)
 	}
