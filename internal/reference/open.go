@@ -58,8 +58,8 @@ func (r *reader) open(spec *jobspec.Source) (*source, error) {
 	src.Manifest.Encoding = chain.EncodingDigest()
 	read := func(unit order.Unit, f func(*format.Record) error) error { return src.ReadUnit(r.ctx, r.st, unit, f) }
 	worker := chain.Worker()
-	apply := func(rec *format.Record, f func(*transform.Sample) error) (transform.Outcome, error) {
-		return worker.Apply(r.ctx, rec, f)
+	apply := func(file int, rec *format.Record, f func(*transform.Sample) error) (transform.Outcome, error) {
+		return worker.Apply(format.WithFile(r.ctx, file), rec, f)
 	}
 	return &source{Source: src, spec: spec, read: read, apply: apply, epochs: int64(r.job.Mix.Epochs)}, nil
 }

@@ -16,7 +16,7 @@ type source struct {
 	*order.Source
 	spec   *jobspec.Source
 	read   func(order.Unit, func(*format.Record) error) error
-	apply  func(*format.Record, func(*transform.Sample) error) (transform.Outcome, error)
+	apply  func(file int, rec *format.Record, f func(*transform.Sample) error) (transform.Outcome, error)
 	epochs int64
 	block  int64    // next block to read
 	epoch  int64    // samples queued of its epoch
@@ -101,7 +101,7 @@ func (s *source) readBlock() error {
 	for _, chunk := range s.Order.Chunks(s.block) {
 		for _, unit := range s.Order.Layout.Units(chunk) {
 			err := s.read(unit, func(rec *format.Record) error {
-				_, err := s.apply(rec, func(t *transform.Sample) error {
+				_, err := s.apply(unit.File, rec, func(t *transform.Sample) error {
 					at := Place{Source: s.spec.Name, File: s.Manifest.Name(int32(unit.File)), Row: t.Row, Piece: t.Piece, Seq: s.block}
 					samples = append(samples, sample{append([]int32(nil), t.Tokens...), append([]int32(nil), t.Masked...), s.keep(t.Extras), s.images(t.Images), at})
 					places = append(places, order.Place{File: int32(unit.File), Row: t.Row, Piece: t.Piece})

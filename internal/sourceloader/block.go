@@ -266,12 +266,13 @@ func (s *Source) reading(worker *transform.Worker, w *window) *reading {
 // chunks reads those of block seq.
 func (r *reading) chunks(ctx context.Context, st store.Store, seq int64) error {
 	s := r.source
-	record := func(rec *format.Record) error { return r.record(ctx, rec) }
 	for _, chunk := range s.Order.Chunks(seq) {
 		units := s.Order.Layout.Units(chunk)
 		for _, unit := range units {
 			r.file = unit.File
 			r.window.reads(&s.Manifest.Files[unit.File].URI)
+			in := format.WithFile(ctx, unit.File)
+			record := func(rec *format.Record) error { return r.record(in, rec) }
 			if err := s.ReadUnit(ctx, st, unit, record); err != nil {
 				return fault.As(fault.ClassOf(err), fmt.Errorf("source %q: %w", s.Spec.Name, err))
 			}

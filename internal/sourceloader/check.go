@@ -24,7 +24,7 @@ func Check(ctx context.Context, st store.Store, job *jobspec.Job, i int, shared 
 	}
 	skips := spec.BadRecords.Policy == "skip"
 	src, err := order.First(ctx, st, &spec, chain.Columns(), func(obj store.Object, rec *format.Record) error {
-		_, err := chain.Worker().Apply(ctx, rec, func(*transform.Sample) error { return nil })
+		_, err := chain.Worker().Apply(format.WithFile(ctx, 0), rec, func(*transform.Sample) error { return nil })
 		if fault.ClassOf(err) == fault.User && skips {
 			return nil
 		}

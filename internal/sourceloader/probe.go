@@ -54,7 +54,7 @@ func (s *Source) Probe(ctx context.Context, st store.Store, n int64) (*Probe, er
 // take counts one record.
 func (p *Probe) take(ctx context.Context, r *reading, rec *format.Record) error {
 	r.count(rec)
-	outcome, err := r.worker.Apply(ctx, rec, func(*transform.Sample) error { return nil })
+	outcome, err := r.worker.Apply(format.WithFile(ctx, r.file), rec, func(*transform.Sample) error { return nil })
 	column, lacks := transform.AbsentColumn(err)
 	switch {
 	case lacks:

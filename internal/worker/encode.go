@@ -281,35 +281,58 @@ func (e *encoder) tokens(s span, at int) {
 	}
 }
 
-// asLists returns a range whose values are lists or null: token ids become lists of ints.
+// asLists returns a range whose values are lists or null, and whose elements stand one
+// after the other: token ids become lists of ints, and what a join took apart is copied.
 func asLists(s span) span {
-	mixed := false
-	for i := s.lo; i < s.hi; i++ {
-		mixed = mixed || s.kind(i) == format.Tokens
+	next, whole := int64(-1), true
+	for i := s.lo; i < s.hi && whole; i++ {
+		switch at := s.column.Numbers[i]; {
+		case s.kind(i) == format.Tokens:
+			whole = false
+		case s.kind(i) == format.List:
+			whole = next < 0 || next == at
+			next = at + int64(s.column.Sizes[i])
+		}
 	}
-	if !mixed {
+	if whole {
 		return s
 	}
 	c := &format.Column{Elements: &format.Column{}}
 	for i := s.lo; i < s.hi; i++ {
-		begin, size := int(s.column.Numbers[i]), s.column.Sizes[i]
-		c.Kinds, c.Sizes = append(c.Kinds, s.column.Kinds[i]), append(c.Sizes, size)
-		c.Numbers = append(c.Numbers, int64(len(c.Elements.Kinds)))
-		for j := begin; j < begin+int(size); j++ {
-			kind, n := format.Int, int64(0)
-			if s.kind(i) == format.Tokens {
-				n = int64(s.column.Tokens[j])
-			} else {
-				kind, n = s.column.Elements.Kinds[j], s.column.Elements.Numbers[j]
+		add(c, s.column, i)
+		if k := len(c.Kinds) - 1; s.kind(i) == format.Tokens {
+			c.Kinds[k], c.Numbers[k] = format.List, int64(len(c.Elements.Kinds))
+			for _, id := range c.Tokens {
+				c.Elements.Kinds, c.Elements.Sizes = append(c.Elements.Kinds, format.Int), append(c.Elements.Sizes, 0)
+				c.Elements.Numbers = append(c.Elements.Numbers, int64(id))
 			}
-			c.Elements.Kinds, c.Elements.Sizes = append(c.Elements.Kinds, kind), append(c.Elements.Sizes, 0)
-			c.Elements.Numbers = append(c.Elements.Numbers, n)
-		}
-		if s.kind(i) == format.Tokens {
-			c.Kinds[len(c.Kinds)-1] = format.List
+			c.Tokens = c.Tokens[:0]
 		}
 	}
 	return span{c, 0, len(c.Kinds)}
+}
+
+// add appends a copy of value i of a column to another.
+func add(to, from *format.Column, i int) {
+	number, size := from.Numbers[i], from.Sizes[i]
+	begin, end := number, number+int64(size)
+	switch from.Kinds[i] {
+	case format.String, format.Bytes:
+		number = int64(len(to.Bytes))
+		to.Bytes = append(to.Bytes, from.Bytes[begin:end]...)
+	case format.Tokens:
+		number = int64(len(to.Tokens))
+		to.Tokens = append(to.Tokens, from.Tokens[begin:end]...)
+	case format.List:
+		if to.Elements == nil {
+			to.Elements = &format.Column{}
+		}
+		number = int64(len(to.Elements.Kinds))
+		for e := begin; e < end; e++ {
+			add(to.Elements, from.Elements, int(e))
+		}
+	}
+	to.Kinds, to.Numbers, to.Sizes = append(to.Kinds, from.Kinds[i]), append(to.Numbers, number), append(to.Sizes, size)
 }
 
 // elementsOf is the range of the elements of lists, which stand one after the other.

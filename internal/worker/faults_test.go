@@ -33,7 +33,7 @@ func TestDeadlyRows(t *testing.T) {
 		"hog":  "MiB of memory, more than its limit of 256 MiB",
 	} {
 		got := called(t, function(t, e, "dies"), texts("a", "b", row, "c"))
-		if len(got) != 4 || got[0] != `0:0 "a"` || got[1] != `1:10 "b"` || got[3] != `3:30 "c"` || !strings.HasPrefix(got[2], "2:20 user function steps:dies: row 20: ") || !strings.Contains(got[2], want) {
+		if len(got) != 4 || got[0] != `0:0 "a"` || got[1] != `1:10 "b"` || got[3] != `3:30 "c"` || !strings.HasPrefix(got[2], "2:20 user ") || !strings.Contains(got[2], want) {
 			t.Errorf("%s gives\n\t%s", row, strings.Join(got, "\n\t"))
 		}
 	}
@@ -80,7 +80,7 @@ func TestKills(t *testing.T) {
 		var calls sync.WaitGroup
 		for i := range in {
 			calls.Go(func() {
-				out, from, err := f.Call(format.WithFile(t.Context(), "a.jsonl"), in[i])
+				out, from, err := f.Call(format.WithFile(t.Context(), 1), in[i])
 				if err != nil {
 					t.Errorf("batch %d: %v", i, err)
 				} else if got := said(out, from); !reflect.DeepEqual(got, want[i]) {
@@ -201,7 +201,9 @@ func TestGarbage(t *testing.T) {
 	for range 20 {
 		out, from, err := f.Call(t.Context(), texts("garbage"))
 		if err == nil {
-			expect(t, said(out, from), `0:0 "garbage"`)
+			if got := said(out, from); len(got) != 1 || got[0] != `0:0 "garbage"` && !strings.HasPrefix(got[0], "0:0 user its worker ") {
+				t.Errorf("%q", got)
+			}
 		} else if !strings.Contains(err.Error(), "function steps:spoils") || fault.ClassOf(err) == fault.Bug {
 			t.Errorf("%v (%v)", err, fault.ClassOf(err))
 		}

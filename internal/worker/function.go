@@ -15,7 +15,7 @@ import (
 type Use struct {
 	Name string // module:function
 	// Seed is the job's, and Source its source's name: what is drawn by chance is keyed by
-	// them, by the file that format.WithFile says, and by the row.
+	// them, by the number that format.WithFile gives the file, and by the row.
 	Seed   uint64
 	Source string
 	Step   string // as the log names it
@@ -48,7 +48,7 @@ func (f *Function) Description() Description { return f.what }
 type rows struct {
 	columns []format.Column
 	keys    []key // nil unless the function draws by chance
-	file    string
+	file    int
 	lo, hi  int
 }
 
@@ -66,8 +66,8 @@ type badRow struct {
 
 // Call maps a batch, whose columns are those of Description.In in order, to one of the
 // columns of Description.Out. Row i of out came from row from[i] of in. A row that cannot
-// be mapped is a bad record of out, with an error of class fault.User that names function
-// and row; a bad record of in stays as it is. The error of the call is about the function
+// be mapped is a bad record of out, with an error of class fault.User of what the function
+// said; a bad record of in stays as it is. The error of the call is about the function
 // (user), or about workers that are lost too often (lost).
 func (f *Function) Call(ctx context.Context, in *format.Batch) (out *format.Batch, from []int32, err error) {
 	file, known := format.FileOf(ctx)
@@ -81,18 +81,19 @@ func (f *Function) Call(ctx context.Context, in *format.Batch) (out *format.Batc
 	r := rows{columns: c.columns, file: file, hi: len(c.places)}
 	if f.what.Rng {
 		for _, at := range c.places {
-			r.keys = append(r.keys, key{in.Row(at), 0})
+			row, part := in.Key(at)
+			r.keys = append(r.keys, key{row, int64(part)})
 		}
 	}
 	if r.hi == 0 {
-		out, from = c.merge(result{columns: f.empty()}, f)
+		out, from = c.merge(result{columns: f.empty()})
 		return out, from, nil
 	}
 	done, err := f.pieces(ctx, r)
 	if err != nil {
 		return nil, nil, err
 	}
-	out, from = c.merge(done, f)
+	out, from = c.merge(done)
 	return out, from, nil
 }
 
@@ -126,7 +127,7 @@ func (f *Function) check(c *call) error {
 		}
 		for row, at := range c.places {
 			if why := t.misfit(&c.columns[i], row); why != "" && c.errs[at] == nil {
-				c.errs[at] = f.rowError(c.in.Row(at), fmt.Sprintf("column %q %s", f.what.In[i].Name, why))
+				c.errs[at] = fault.Userf("column %q %s", f.what.In[i].Name, why)
 				found = true
 			}
 		}
@@ -139,17 +140,20 @@ func (f *Function) check(c *call) error {
 
 // drop leaves the rows out that have an error.
 func (c *call) drop() {
-	var places []int
-	for _, at := range c.places {
-		if c.errs[at] == nil {
-			places = append(places, at)
+	bad, columns := map[int]error{}, make([]int, len(c.columns))
+	for at, err := range c.errs {
+		if err != nil {
+			bad[at] = err
 		}
 	}
-	c.places, c.columns = places, c.in.Pick(places).Columns()
-}
-
-func (f *Function) rowError(row int64, text string) error {
-	return fault.Userf("function %s: row %d: %s", f.use.Name, row, text)
+	for i := range columns {
+		columns[i] = i
+	}
+	good, places := c.in.Good(columns, bad)
+	c.places, c.columns = nil, good.Columns()
+	for _, at := range places {
+		c.places = append(c.places, int(at))
+	}
 }
 
 // empty are output columns without a row.
@@ -165,16 +169,16 @@ func (f *Function) empty() []format.Column {
 }
 
 // merge puts bad records between those that came out.
-func (c *call) merge(r result, f *Function) (*format.Batch, []int32) {
+func (c *call) merge(r result) (*format.Batch, []int32) {
 	for _, b := range r.bad {
-		at := c.places[b.at]
-		c.errs[at] = fmt.Errorf("function %s: row %d: %w", f.use.Name, c.in.Row(at), b.err)
+		c.errs[c.places[b.at]] = b.err
 	}
 	var numbers []int64
 	var bad []error
 	var from []int32
 	add := func(at int, err error) {
-		numbers, bad, from = append(numbers, c.in.Row(at)), append(bad, err), append(from, int32(at))
+		row, _ := c.in.Key(at)
+		numbers, bad, from = append(numbers, row), append(bad, err), append(from, int32(at))
 	}
 	next := 0 // of the bad records
 	for _, place := range r.from {

@@ -88,6 +88,7 @@ func TestLayout(t *testing.T) {
 		if got, want := said(back, from), said(b, from); !reflect.DeepEqual(got, want) || back.Bytes() != b.Bytes() {
 			t.Fatalf("seed %d: %d bytes of %d\n%v\nwant\n%v", seed, back.Bytes(), b.Bytes(), got, want)
 		}
+		gaps(t, b, all)
 		halves := [][]format.Column{nil, nil}
 		for i, cut := range [][2]int{{0, b.Len() / 2}, {b.Len() / 2, b.Len()}} {
 			part := make([]byte, sizeOf(b.Columns(), all, cut[0], cut[1], false))
@@ -101,6 +102,33 @@ func TestLayout(t *testing.T) {
 				t.Fatalf("seed %d: column %d of halves differs in row %d", seed, i, row)
 			}
 		}
+	}
+}
+
+// gaps lays out a batch that lacks some records, and shares memory with one that has them.
+func gaps(t *testing.T, b *format.Batch, all []Type) {
+	except, columns := map[int]error{}, make([]int, len(all))
+	for i := range b.Len() {
+		if i%4 == 1 {
+			except[i] = errGone
+		}
+	}
+	for i := range columns {
+		columns[i] = i
+	}
+	some, from := b.Good(columns, except)
+	memory := make([]byte, sizeOf(some.Columns(), all, 0, some.Len(), false))
+	encode(memory, some.Columns(), all, 0, some.Len(), nil)
+	back, _, err := decode(memory, all, some.Len())
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := make([]int64, some.Len())
+	for i := range rows {
+		rows[i], _ = some.Key(i)
+	}
+	if got, want := said(format.FromColumns(rows, nil, back), from), said(some, from); !reflect.DeepEqual(got, want) {
+		t.Fatalf("with gaps\n%v\nwant\n%v", got, want)
 	}
 }
 

@@ -19,7 +19,7 @@ type callFrame struct {
 	Bytes    int    `json:"bytes"`
 	Seed     uint64 `json:"seed"`
 	Source   string `json:"source"`
-	File     string `json:"file"`
+	File     int    `json:"file"`
 }
 
 // errRaised is that a function of whole batches raised, for a row that it did not name.
@@ -101,7 +101,7 @@ func (f *Function) read(s *seat, a answer, r rows) (result, *death, error) {
 	}
 	done, err := f.decode(s, a.reply, r)
 	if err != nil {
-		s.process.kill("it wrote garbage")
+		s.process.retire("it wrote garbage")
 		return result{}, nil, fault.Userf("function %s: its worker wrote garbage: %w: a library that it uses may overwrite memory", f.use.Name, err)
 	}
 	return done, nil, nil

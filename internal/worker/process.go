@@ -38,6 +38,7 @@ type process struct {
 	queue    []*job // submitted and not answered: it works on the first
 	ready    map[string]bool
 	cause    string // why we ended it
+	earlier  bool   // for what an earlier job did: those in the queue are not to blame
 	gone     bool
 	answered int
 }
@@ -207,7 +208,7 @@ func (p *process) read() {
 		}
 		j := p.next()
 		if j == nil {
-			p.kill("it answers without a question")
+			p.retire("it answers without a question")
 			continue
 		}
 		p.answer(j, answer{reply: reply})
@@ -231,6 +232,14 @@ func (p *process) leave(j *job) bool {
 	return j.left
 }
 
+// retire ends a worker for what it did in a job that is answered.
+func (p *process) retire(why string) {
+	p.mu.Lock()
+	p.earlier = true
+	p.mu.Unlock()
+	p.kill(why)
+}
+
 // kill ends a worker and all that it started.
 func (p *process) kill(why string) {
 	p.mu.Lock()
@@ -249,7 +258,7 @@ func (p *process) lost(err error) {
 	p.out.wait()
 	p.mu.Lock()
 	p.gone = true
-	jobs, cause := p.queue, p.cause
+	jobs, cause, earlier := p.queue, p.cause, p.earlier
 	p.queue = nil
 	p.mu.Unlock()
 	if cause != "" {
@@ -258,7 +267,7 @@ func (p *process) lost(err error) {
 	end.why += p.out.last()
 	for i, j := range jobs {
 		d := end
-		d.working = i == 0
+		d.working = i == 0 && !earlier
 		d.setup = i == 1 && jobs[0].setup
 		p.answer(j, answer{death: &d})
 	}

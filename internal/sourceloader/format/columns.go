@@ -45,9 +45,6 @@ func (b *Batch) Bad(i int) error {
 	return nil
 }
 
-// Row is Record.Row of record i.
-func (b *Batch) Row(i int) int64 { return b.rows[i] }
-
 // FromColumns makes a batch of columns, whose memory becomes the batch's. There is a row
 // for each record, and an error for each that is bad; bad may be nil if none is. Columns
 // have a value for each good record, in order.
@@ -90,28 +87,17 @@ func (c *column) bytesOf() int64 {
 	return n
 }
 
-// Pick returns the records of b at these places, in this order, with memory of their own.
-func (b *Batch) Pick(places []int) *Batch {
-	picked := &Batch{}
-	var rec Record
-	for _, i := range places {
-		b.Record(i, &rec)
-		picked.add(&rec, sizeOf(&rec))
-	}
-	return picked
-}
-
 // fileKey is the key of a context's file.
 type fileKey struct{}
 
-// WithFile returns a context for work on the records of one file, by its URI in the
+// WithFile returns a context for work on the records of one file, by its number in the
 // manifest. What is drawn by chance for a record is keyed by it.
-func WithFile(ctx context.Context, uri string) context.Context {
-	return context.WithValue(ctx, fileKey{}, uri)
+func WithFile(ctx context.Context, file int) context.Context {
+	return context.WithValue(ctx, fileKey{}, file)
 }
 
-// FileOf returns the URI that WithFile gave.
-func FileOf(ctx context.Context) (uri string, ok bool) {
-	uri, ok = ctx.Value(fileKey{}).(string)
-	return uri, ok
+// FileOf returns the number that WithFile was given.
+func FileOf(ctx context.Context) (file int, ok bool) {
+	file, ok = ctx.Value(fileKey{}).(int)
+	return file, ok
 }

@@ -126,7 +126,7 @@ def dies(text: str) -> str:
     if text == "hog":
         hog = []
         while True:
-            hog.append(np.ones(1 << 20))
+            hog.append(np.ones(1 << 23))
     if text == "print":
         for i in range(20000):
             print("line", i, "x" * 100)

@@ -31,7 +31,9 @@ MAX_TEXT = 2000  # characters of an error: a message may hold a whole document
 MAX_FRAMES = 3  # of the user's traceback, the innermost
 RESOURCES = ("cpu", "gpu")
 
-Place = tuple[int, str, str]  # seed, source, file: what rng is keyed by besides the row
+Place = tuple[
+    int, str, int
+]  # seed, source, number of the file: what rng is keyed by besides the row
 
 
 class DeclarationError(TypeError):
@@ -216,14 +218,14 @@ class Generators:
     def __init__(self, name: str, place: Place, keys: list[tuple[int, int]]) -> None:
         seed, source, file = place
         self._base = hashlib.sha256(b"millrace rng 1\0" + struct.pack("<Q", seed % 2**64))
-        for part in (name, source, file):
+        for part in (name, source):
             self._base.update(struct.pack("<Q", len(part.encode())) + part.encode())
-        self._keys = keys
+        self._file, self._keys = file, keys
 
     def __iter__(self) -> Iterator[np.random.Generator]:
         for row, part in self._keys:
             key = self._base.copy()
-            key.update(struct.pack("<qq", row, part))
+            key.update(struct.pack("<qqq", self._file, row, part))
             bits = np.random.Philox(key=int.from_bytes(key.digest()[:16], "little"))
             yield np.random.Generator(bits)
 

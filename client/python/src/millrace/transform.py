@@ -71,12 +71,13 @@ class Transform:
         *,
         seed: int = 0,
         source: str = "",
-        file: str = "",
+        file: int = 0,
     ) -> list[dict[str, Any]]:
         """Returns what fn makes of rows, with all the checks that a worker makes.
 
         A row is a dictionary by column. A filter gives the rows that it keeps; what a map
-        gives takes the place of columns of the same name. Row k has the number k in rng's key.
+        gives takes the place of columns of the same name. For rng row k has the number k, in
+        the file of this number.
         """
         function = bound(fn)
         given = [dict(row) for row in rows]
