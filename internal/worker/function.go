@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 
@@ -74,14 +76,14 @@ func (f *Function) Call(ctx context.Context, in *format.Batch) (out *format.Batc
 	if f.what.Rng && !known {
 		return nil, nil, fmt.Errorf("function %s draws by chance, and the call does not say which file it is for", f.use.Name)
 	}
-	c := &call{in: in, errs: make([]error, in.Len())}
+	c := &call{in: in, errs: map[int]error{}}
 	if err := f.check(c); err != nil {
 		return nil, nil, err
 	}
-	r := rows{columns: c.columns, file: file, hi: len(c.places)}
+	r := rows{columns: c.columns, file: file, hi: c.count}
 	if f.what.Rng {
-		for _, at := range c.places {
-			row, part := in.Key(at)
+		for i := range c.count {
+			row, part := in.Key(c.place(i))
 			r.keys = append(r.keys, key{row, int64(part)})
 		}
 	}
@@ -100,60 +102,61 @@ func (f *Function) Call(ctx context.Context, in *format.Batch) (out *format.Batc
 // call is a batch on its way.
 type call struct {
 	in      *format.Batch
-	errs    []error // of bad records
 	columns []format.Column
-	places  []int // in the batch, of each row of columns
+	count   int           // rows of columns
+	places  []int32       // in the batch, of each row of columns; nil if none is left out
+	errs    map[int]error // of bad records
 }
 
-// check finds the rows whose values are not what the function takes.
-func (f *Function) check(c *call) error {
-	for i := range c.errs {
-		c.errs[i] = c.in.Bad(i)
-		if c.errs[i] == nil {
-			c.places = append(c.places, i)
-		}
+func (c *call) place(row int) int {
+	if c.places == nil {
+		return row
 	}
-	c.columns = c.in.Columns()
-	if len(c.places) == 0 {
+	return int(c.places[row])
+}
+
+// check leaves out bad records, and those whose values are not what the function takes.
+func (f *Function) check(c *call) error {
+	c.columns, c.count = c.in.Columns(), c.in.Len()
+	if c.in.Refused() {
+		for i := range c.count {
+			if err := c.in.Bad(i); err != nil {
+				c.errs[i] = err
+			}
+		}
+		c.drop()
+	}
+	if c.count == 0 {
 		return nil
 	}
 	if len(c.columns) != len(f.in) {
 		return fmt.Errorf("function %s takes %d columns, and the batch has %d", f.use.Name, len(f.in), len(c.columns))
 	}
-	found := false
+	before := len(c.errs)
 	for i, t := range f.in {
-		if t.fits(span{&c.columns[i], 0, len(c.places)}) {
+		if t.fits(span{&c.columns[i], 0, c.count}) {
 			continue
 		}
-		for row, at := range c.places {
-			if why := t.misfit(&c.columns[i], row); why != "" && c.errs[at] == nil {
-				c.errs[at] = fault.Userf("column %q %s", f.what.In[i].Name, why)
-				found = true
+		for row := range c.count {
+			if why := t.misfit(&c.columns[i], row); why != "" && c.errs[c.place(row)] == nil {
+				c.errs[c.place(row)] = fault.Userf("column %q %s", f.what.In[i].Name, why)
 			}
 		}
 	}
-	if found {
+	if len(c.errs) > before {
 		c.drop()
 	}
 	return nil
 }
 
-// drop leaves the rows out that have an error.
+// drop leaves the records out that have an error.
 func (c *call) drop() {
-	bad, columns := map[int]error{}, make([]int, len(c.columns))
-	for at, err := range c.errs {
-		if err != nil {
-			bad[at] = err
-		}
-	}
+	columns := make([]int, len(c.columns))
 	for i := range columns {
 		columns[i] = i
 	}
-	good, places := c.in.Good(columns, bad)
-	c.places, c.columns = nil, good.Columns()
-	for _, at := range places {
-		c.places = append(c.places, int(at))
-	}
+	good, places := c.in.Good(columns, c.errs)
+	c.columns, c.count, c.places = good.Columns(), good.Len(), places
 }
 
 // empty are output columns without a row.
@@ -171,31 +174,38 @@ func (f *Function) empty() []format.Column {
 // merge puts bad records between those that came out.
 func (c *call) merge(r result) (*format.Batch, []int32) {
 	for _, b := range r.bad {
-		c.errs[c.places[b.at]] = b.err
+		c.errs[c.place(b.at)] = b.err
 	}
-	var numbers []int64
-	var bad []error
-	var from []int32
+	if len(c.errs) == 0 && len(r.from) == c.in.Len() && ascends(r.from) {
+		return format.FromColumns(c.in.Rows(), nil, r.columns), r.from
+	}
+	all, n := c.in.Rows(), len(r.from)+len(c.errs)
+	rows, bad, from := make([]int64, 0, n), make([]error, 0, n), make([]int32, 0, n)
 	add := func(at int, err error) {
-		row, _ := c.in.Key(at)
-		numbers, bad, from = append(numbers, row), append(bad, err), append(from, int32(at))
+		rows, bad, from = append(rows, all[at]), append(bad, err), append(from, int32(at))
 	}
-	next := 0 // of the bad records
-	for _, place := range r.from {
-		at := c.places[place]
-		for ; next < at; next++ {
-			if c.errs[next] != nil {
-				add(next, c.errs[next])
-			}
+	failed := slices.Sorted(maps.Keys(c.errs))
+	for _, row := range r.from {
+		at := c.place(int(row))
+		for ; len(failed) > 0 && failed[0] < at; failed = failed[1:] {
+			add(failed[0], c.errs[failed[0]])
 		}
 		add(at, nil)
 	}
-	for ; next < len(c.errs); next++ {
-		if c.errs[next] != nil {
-			add(next, c.errs[next])
+	for _, at := range failed {
+		add(at, c.errs[at])
+	}
+	return format.FromColumns(rows, bad, r.columns), from
+}
+
+// ascends reports whether each row gave one.
+func ascends(from []int32) bool {
+	for i, at := range from {
+		if int(at) != i {
+			return false
 		}
 	}
-	return format.FromColumns(numbers, bad, r.columns), from
+	return true
 }
 
 // pieces maps rows in batches of the environment's size, as many at a time as its workers take.

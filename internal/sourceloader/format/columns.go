@@ -37,6 +37,12 @@ func (c *column) whole() Column {
 	return w
 }
 
+// Refused reports whether there is a bad record.
+func (b *Batch) Refused() bool { return len(b.bad) > 0 }
+
+// Rows are Record.Row of all records. They are the batch's, and read-only.
+func (b *Batch) Rows() []int64 { return b.rows }
+
 // Bad returns the error of record i if it is bad.
 func (b *Batch) Bad(i int) error {
 	if place := b.places[i]; place < 0 {
