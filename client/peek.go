@@ -15,40 +15,56 @@ const Newest = int64(-1)
 // Peek returns what a rank of the job served at address gets of a step, without
 // side effects: nothing joins, nothing is acknowledged, and the job goes on as before. Steps are there from the one that the slowest rank is at to the last that
 // is planned; any other is a *UserError that names them. Of opts it takes
-// Rank, Job, Identity, Deadline and Security.
+// Rank, Job, Identity, Stall, Deadline and Security.
 func Peek(ctx context.Context, address string, step int64, opts Options) (*Batch, error) {
 	opts.withDefaults()
-	ctx, cancel := context.WithTimeout(ctx, opts.Deadline)
-	defer cancel()
-	b, err := peek(ctx, address, step, opts)
+	c := &Client{opts: opts, address: address}
+	var b *Batch
+	err := c.within(ctx, "a look at "+lookAt(step), func(ctx context.Context) (err error) {
+		b, err = c.peek(ctx, step)
+		return err
+	})
 	if err != nil {
 		return nil, fault.As(fault.ClassOf(err), fmt.Errorf("looking at the batch of %s at %s: %w", opts.Rank, address, err))
 	}
 	return b, nil
 }
 
-func peek(ctx context.Context, address string, step int64, opts Options) (*Batch, error) {
+func lookAt(step int64) string {
+	if step == Newest {
+		return "the newest step"
+	}
+	return fmt.Sprintf("step %d", step)
+}
+
+// peek has a client that joins nothing, and knows whom it waits for.
+func (c *Client) peek(ctx context.Context, step int64) (b *Batch, err error) {
+	opts := &c.opts
 	if step < Newest {
 		return nil, fault.Userf("step %d: write a step from 0 on, or %d for the newest", step, Newest)
 	}
-	planner, err := rpc.Dial(address, opts.Security)
-	if err != nil {
+	if c.planners, err = dialPlanners(c.address, opts.Security); err != nil {
 		return nil, err
 	}
-	defer planner.Close()
-	at, err := pb.NewPlannerClient(planner).Locate(ctx, &pb.LocateRequest{Job: opts.Job, Identity: opts.Identity, Rank: opts.Rank.wire()})
+	defer c.planners.close()
+	var at *pb.JoinReply
+	err = c.ask(ctx, func(planner pb.PlannerClient) (err error) {
+		at, err = planner.Locate(ctx, &pb.LocateRequest{Job: opts.Job, Identity: opts.Identity, Rank: opts.Rank.wire()})
+		return err
+	})
 	if err != nil {
-		return nil, rpc.FromStatus(err)
+		return nil, err
 	}
 	if !at.Fetches {
 		return nil, fault.Userf("%s gets its batches from rank tp=0 of the same place by a broadcast: look at that one", opts.Rank)
 	}
-	data, err := rpc.Dial(at.Constructor, opts.Security.Of(address))
+	data, err := rpc.Dial(at.Constructor, c.security())
 	if err != nil {
 		return nil, err
 	}
 	defer data.Close()
-	stream, err := pb.NewConstructorClient(data).Peek(ctx, &pb.PeekRequest{Identity: at.Identity, Rank: opts.Rank.wire(), Step: uint64(max(step, 0)), Newest: step == Newest})
+	ctx = rpc.Telling(ctx, func(address string, w *pb.Waiting) { c.progress.hear("the constructor at "+address, w) })
+	stream, err := pb.NewConstructorClient(data).Peek(ctx, &pb.PeekRequest{Identity: at.Identity, Rank: opts.Rank.wire(), Step: uint64(max(step, 0)), Newest: step == Newest, Hears: true})
 	if err != nil {
 		return nil, rpc.FromStatus(err)
 	}

@@ -17,7 +17,11 @@ func (c *Constructor) Peek(req *pb.PeekRequest, stream grpc.ServerStreamingServe
 	defer cancel()
 	ctx, cancel = context.WithTimeout(ctx, c.opts.Deadline)
 	defer cancel()
-	got, err := c.steps.Look(ctx, req)
+	var got *deliver.Step
+	err := rpc.Hold(stream, req.Hears, func() *pb.Waiting { return c.steps.LookWaits(req) }, func() (err error) {
+		got, err = c.steps.Look(ctx, req)
+		return err
+	})
 	if err != nil {
 		return rpc.ToStatus(err)
 	}

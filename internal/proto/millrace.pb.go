@@ -5399,6 +5399,7 @@ type PeekRequest struct {
 	Rank          *Coordinates           `protobuf:"bytes,2,opt,name=rank,proto3" json:"rank,omitempty"`
 	Step          uint64                 `protobuf:"varint,3,opt,name=step,proto3" json:"step,omitempty"`
 	Newest        bool                   `protobuf:"varint,4,opt,name=newest,proto3" json:"newest,omitempty"` // in place of step: the last one that is assembled
+	Hears         bool                   `protobuf:"varint,5,opt,name=hears,proto3" json:"hears,omitempty"`   // the caller takes frames that say Waiting
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5457,6 +5458,13 @@ func (x *PeekRequest) GetStep() uint64 {
 func (x *PeekRequest) GetNewest() bool {
 	if x != nil {
 		return x.Newest
+	}
+	return false
+}
+
+func (x *PeekRequest) GetHears() bool {
+	if x != nil {
+		return x.Hears
 	}
 	return false
 }
@@ -7015,12 +7023,13 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\rLocateRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x1a\n" +
 	"\bidentity\x18\x02 \x01(\fR\bidentity\x12,\n" +
-	"\x04rank\x18\x03 \x01(\v2\x18.millrace.v1.CoordinatesR\x04rank\"\x83\x01\n" +
+	"\x04rank\x18\x03 \x01(\v2\x18.millrace.v1.CoordinatesR\x04rank\"\x99\x01\n" +
 	"\vPeekRequest\x12\x1a\n" +
 	"\bidentity\x18\x01 \x01(\fR\bidentity\x12,\n" +
 	"\x04rank\x18\x02 \x01(\v2\x18.millrace.v1.CoordinatesR\x04rank\x12\x12\n" +
 	"\x04step\x18\x03 \x01(\x04R\x04step\x12\x16\n" +
-	"\x06newest\x18\x04 \x01(\bR\x06newest\"\xe2\x01\n" +
+	"\x06newest\x18\x04 \x01(\bR\x06newest\x12\x14\n" +
+	"\x05hears\x18\x05 \x01(\bR\x05hears\"\xe2\x01\n" +
 	"\fBatchRequest\x12\x1a\n" +
 	"\bidentity\x18\x01 \x01(\fR\bidentity\x12\x1e\n" +
 	"\n" +

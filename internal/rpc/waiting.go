@@ -130,7 +130,7 @@ func (l *listener) limit() int { return int(max(l.rounds.Load(), quietRounds)) }
 
 // stream is a grpc.StreamClientInterceptor.
 func (l *listener) stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	if method != pb.Constructor_Batch_FullMethodName && method != pb.Loader_Fetch_FullMethodName {
+	if method != pb.Constructor_Batch_FullMethodName && method != pb.Constructor_Peek_FullMethodName && method != pb.Loader_Fetch_FullMethodName {
 		return open(ctx, desc, conn, method, opts...)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)

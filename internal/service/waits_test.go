@@ -126,6 +126,54 @@ func TestWhoWaitsForWhom(t *testing.T) {
 	}
 }
 
+// TestLookWaits: a look at a step ends as a rank's call does when nothing moves, and says why: where
+// the constructor that has the step is cut off, where the planner is, and where the files of a loader
+// do not answer.
+func TestLookWaits(t *testing.T) {
+	dir := writeSources(t)
+	r := recipe{"one rank", mixed + "\nbatch: {sequence_length: 512, sequences: 8, microbatch_size: 2}\ntopology: {dp: 1}\n", 0, ""}
+	for _, c := range []struct {
+		name  string
+		harm  func(s *proxied, front *faultproxy.Proxy, disk *stuck)
+		step  int64
+		words string
+	}{
+		{"a constructor is cut off", func(s *proxied, _ *faultproxy.Proxy, _ *stuck) { s.data["constructor-0"].Set(faultproxy.Stall) }, 0, "nothing has come from"},
+		{"the planner is cut off", func(_ *proxied, front *faultproxy.Proxy, _ *stuck) { front.Set(faultproxy.Stall) }, 0, "from the service at"},
+		{"a loader's files do not answer", func(_ *proxied, _ *faultproxy.Proxy, disk *stuck) { disk.on.Store(true) }, client.Newest, "to be indexed"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			disk := &stuck{Store: store.Local{}, until: make(chan struct{})}
+			disk.on.Store(c.step == client.Newest) // nothing is ever assembled
+			s := startProxiedOn(t, dir, r, 2, 1, disk)
+			t.Cleanup(func() { close(disk.until) })
+			front, err := faultproxy.Start()
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(front.Close)
+			front.Forward(s.address)
+			opts := client.Options{Stall: 4 * time.Second, Security: s.security} // connections that nobody answers are given up after 5 s
+			if c.step != client.Newest {
+				if _, err := client.Peek(t.Context(), front.Address(), c.step, opts); err != nil {
+					t.Fatalf("before: %v", err)
+				}
+			}
+			c.harm(s, front, disk)
+			begin := time.Now()
+			_, err = client.Peek(t.Context(), front.Address(), c.step, opts)
+			late, ok := errors.AsType[*client.WaitError](err)
+			if !ok || fault.ClassOf(err) != fault.Lost || late.Idle < opts.Stall || time.Since(begin) > 30*time.Second {
+				t.Fatalf("after %v: %v", time.Since(begin), err)
+			}
+			if !strings.Contains(err.Error(), c.words) {
+				t.Errorf("it does not say %q: %v", c.words, err)
+			}
+		})
+	}
+}
+
 // TestNobodyListens: a rank that reaches no service hears at which addresses it has tried.
 func TestNobodyListens(t *testing.T) {
 	t.Parallel()

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import subprocess
+import threading
+import time
+from concurrent import futures
 
+import grpc
 import pytest
 from processes import BINARY, needs_binary, real_service, write_job
 from test_service import in_threads, plain, ranks_of
 
 import millrace
-
-pytestmark = needs_binary
+from millrace import messages
 
 PER_STEP = 2
 
@@ -25,6 +28,7 @@ def take(loader, steps):
     return [plain(next(loader)) for _ in range(steps * PER_STEP)]
 
 
+@needs_binary
 def test_peek_changes_nothing(tmp_path):
     spec = write_job(tmp_path, dp=2, cp=2)
     places = ranks_of({"dp": 2, "cp": 2})
@@ -72,3 +76,61 @@ def test_peek_says_that_nobody_is_there():
         millrace.LostError, match=r"looking at the batch of rank dp=0 .*127.0.0.1:9"
     ):
         millrace.peek("127.0.0.1:9", timeout=0.5)
+
+
+class Stuck:
+    """A planner, and a constructor that never has the step."""
+
+    def __init__(self, says):
+        self.says = says  # seconds of idling that it admits to in each word; None: it says nothing
+        self.over = threading.Event()
+        self.heard = []
+        self.server = grpc.server(futures.ThreadPoolExecutor(4))
+        for service, handlers in {
+            "Planner": {"Locate": grpc.unary_unary_rpc_method_handler(self.locate)},
+            "Constructor": {"Peek": grpc.unary_stream_rpc_method_handler(self.peek)},
+        }.items():
+            handler = grpc.method_handlers_generic_handler("millrace.v1." + service, handlers)
+            self.server.add_generic_rpc_handlers([handler])
+        self.address = f"127.0.0.1:{self.server.add_insecure_port('127.0.0.1:0')}"
+        self.server.start()
+
+    def locate(self, _raw, _context):
+        return messages.JoinReply(fetches=True, constructor=self.address).encode()
+
+    def peek(self, raw, _context):
+        self.heard.append(messages.PeekRequest.decode(raw))
+        while not self.over.wait(0.1):
+            if self.says is not None:
+                waiting = messages.Waiting("for a loader", idle_ms=int(self.says * 1000))
+                yield messages.Frame(waiting=waiting).encode()
+
+
+@pytest.mark.parametrize(
+    ("says", "timeout", "stall", "text"),
+    [
+        (None, 60, 1.0, "nothing has moved for 1 s: nobody has answered"),
+        (9.0, 60, 1.0, "nothing has moved for 1 s: the constructor at .* waits: for a loader"),
+        (0.0, 2.0, 1.0, "looking at the batch"),  # things move: the whole time counts
+    ],
+)
+def test_a_look_ends_when_nothing_moves(says, timeout, stall, text):
+    service = Stuck(says)
+    try:
+        began = time.monotonic()
+        with pytest.raises(millrace.LostError, match=text) as caught:
+            millrace.peek(service.address, 3, timeout=timeout, stall_timeout=stall)
+        assert min(timeout, stall) - 0.1 < time.monotonic() - began < 20
+        if says == 0.0:
+            assert time.monotonic() - began > 1.9
+        else:
+            assert isinstance(caught.value, millrace.WaitError)
+        assert service.heard[0].hears
+    finally:
+        service.over.set()
+        service.server.stop(0).wait()
+
+
+def test_peek_refuses_no_time():
+    with pytest.raises(millrace.UserError, match="stall_timeout is 0"):
+        millrace.peek("127.0.0.1:9", stall_timeout=0)

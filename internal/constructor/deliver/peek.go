@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/millrace-data/millrace/internal/fault"
 	pb "github.com/millrace-data/millrace/internal/proto"
@@ -40,6 +41,17 @@ func (s *Steps) Look(ctx context.Context, req *pb.PeekRequest) (st *Step, err er
 		return nil, fault.As(fault.ClassOf(err), fmt.Errorf("waiting for the step to be planned and assembled (`millrace status` says what for): %w", err))
 	}
 	return st, refused
+}
+
+// LookWaits says what a look waits for. The newest step is one of the next, as none is there.
+func (s *Steps) LookWaits(req *pb.PeekRequest) *pb.Waiting {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	step := req.Step
+	if req.Newest {
+		step = s.base
+	}
+	return s.blockedOn(RankOf(req.Rank), step, time.Now())
 }
 
 // visible refuses to show what is not there. The lock is held.

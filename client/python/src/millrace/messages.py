@@ -104,6 +104,7 @@ class PeekRequest(Message):
     rank: Coordinates = field(2, "message", message=Coordinates)
     step: int = field(3, "uint")
     newest: bool = field(4, "bool")
+    hears: bool = field(5, "bool")  # frames that say Waiting
 
 
 @dataclass

@@ -7,6 +7,7 @@ unchanged.
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,8 +16,9 @@ from typing import Any
 from millrace import lineage, messages, rpc
 from millrace.access import Access
 from millrace.config import AXES, TLS, parse_identity, pick_address, whole
-from millrace.errors import BugError, LostError, UserError
+from millrace.errors import BugError, LostError, UserError, WaitError
 from millrace.receive import Microbatch, receive
+from millrace.waiting import Progress, Wait
 from millrace.wire import Message, WireError
 
 
@@ -44,6 +46,7 @@ def peek(
     pp_rank: int = 0,
     tp_rank: int = 0,
     timeout: float = 60.0,
+    stall_timeout: float = 40.0,
     tls_ca: str | None = None,
     tls_cert: str | None = None,
     tls_key: str | None = None,
@@ -57,10 +60,12 @@ def peek(
     job, identity: refuse a service that serves another job, or another spec.
     *_rank: the rank to look at, which need not run.
     timeout: seconds that it may take. A step that is planned is waited for.
+    stall_timeout: seconds that it may take while nothing moves anywhere in the service.
     tls_*, access_key_file: as for connect().
 
     UserError for a step or a rank that is not there; the message names the steps that are.
-    LostError if the service does not answer.
+    LostError if the service does not answer; WaitError, one of those, if nothing has moved for
+    stall_timeout, which says who waits for whom.
     """
     ranks = dict(zip(AXES, (dp_rank, cp_rank, pp_rank, tp_rank)))
     for axis, rank in ranks.items():
@@ -68,28 +73,38 @@ def peek(
             raise UserError(f"{axis}_rank is {rank}: ranks count up from 0")
     if step is not None and whole("step", step) < 0:
         raise UserError(f"step is {step}: steps count up from 0")
+    if not stall_timeout > 0:
+        raise UserError(f"stall_timeout is {stall_timeout!r}: give the seconds, above 0")
     address, tls = pick_address(address), TLS(tls_ca, tls_cert, tls_key)
     access = Access(address, access_key_file, tls.used())
-    look = _Look(address, messages.Coordinates(**ranks), tls, access, timeout)
+    look = _Look(address, messages.Coordinates(**ranks), tls, access, (timeout, stall_timeout))
     located = look.locate(job or "", parse_identity(identity))
     return look.step(located, step)
 
 
 class _Look:
     def __init__(
-        self, address: str, rank: messages.Coordinates, tls: TLS, access: Access, timeout: float
+        self,
+        address: str,
+        rank: messages.Coordinates,
+        tls: TLS,
+        access: Access,
+        times: tuple[float, float],
     ) -> None:
         self.address, self.rank, self.tls, self.access = address, rank, tls, access
-        self.until = time.monotonic() + timeout
+        began, (timeout, stall) = time.monotonic(), times
+        self.until = began + timeout
         places = " ".join(f"{axis}={getattr(rank, axis)}" for axis in AXES)
         self.what = f"looking at the batch of rank {places} at {address}"
+        self.progress = Progress()
+        self.wait = Wait(f"rank {places}", "a look at a step", began, self.until, stall)
 
     def locate(self, job: str, identity: bytes) -> messages.JoinReply:
         """Asks the planner which constructor serves the rank."""
         request = messages.LocateRequest(job=job, identity=identity, rank=self.rank)
         with self._channel(self.address) as channel:
             raw = rpc.call_unary(
-                channel, messages.PLANNER + "Locate", request.encode(), self._left(), self.what
+                channel, messages.PLANNER + "Locate", request.encode(), self._some(), self.what
             )
         try:
             reply = messages.JoinReply.decode(raw)
@@ -102,10 +117,15 @@ class _Look:
     def step(self, located: messages.JoinReply, step: int | None) -> Peek:
         """Asks the constructor for a step."""
         request = messages.PeekRequest(
-            identity=located.identity, rank=self.rank, step=step or 0, newest=step is None
+            identity=located.identity,
+            rank=self.rank,
+            step=step or 0,
+            newest=step is None,
+            hears=True,
         )
-        with self._channel(located.constructor or self.address) as channel:
-            received = receive(self._frames(channel, request), step)
+        address = located.constructor or self.address
+        with self._channel(address) as channel:
+            received = receive(self._frames(channel, address, request), step)
         sources = [*located.sources, *received.joined]
         return Peek(
             step=received.step,
@@ -117,14 +137,32 @@ class _Look:
             microbatches=received.microbatches,
         )
 
-    def _frames(self, channel: Any, request: Message) -> Iterator[bytes]:
+    def _frames(self, channel: Any, address: str, request: Message) -> Iterator[bytes]:
+        """Yields the frames of the answer, but for those that only say that it is waited for."""
         import grpc  # late: millrace.rpc says why
 
-        method = channel.unary_stream(messages.CONSTRUCTOR + "Peek")
+        call = channel.unary_stream(messages.CONSTRUCTOR + "Peek")(
+            request.encode(), timeout=self._left()
+        )
+        watch = _Watch(self.progress, self.wait, call)
         try:
-            yield from method(request.encode(), timeout=self._left())
+            for frame in call:
+                if frame[:1] != bytes([messages.WAITING]):
+                    yield frame
+                    continue
+                waits = messages.Frame.decode(frame).waiting
+                who = f"the constructor at {address}"
+                self.progress.hear(who, waits.reason, waits.idle_ms / 1000, waits.ranks)
         except grpc.RpcError as error:
+            if watch.late is not None:
+                raise watch.late from None
             raise rpc.classify(error, self.what) from None
+        finally:
+            watch.end()
+
+    def _some(self) -> float:
+        """Returns the seconds for a call that says nothing of what it waits for."""
+        return min(self._left(), self.wait.stall)
 
     def _left(self) -> float:
         left = self.until - time.monotonic()
@@ -139,3 +177,31 @@ class _Look:
             yield channel
         finally:
             channel.close()
+
+
+class _Watch:
+    """Cancels a call when nothing has moved for too long, and has the error that says so."""
+
+    EVERY = 0.25  # seconds between two looks
+
+    def __init__(self, progress: Progress, wait: Wait, call: Any) -> None:
+        self.late: WaitError | None = None
+        self._over = threading.Event()
+        self._thread = threading.Thread(
+            target=self._look, args=(progress, wait, call), name="millrace-peek", daemon=True
+        )
+        self._thread.start()
+
+    def end(self) -> None:
+        """Ends the looks."""
+        self._over.set()
+        self._thread.join()
+
+    def _look(self, progress: Progress, wait: Wait, call: Any) -> None:
+        while not self._over.wait(self.EVERY):
+            try:
+                progress.check(wait, time.monotonic())
+            except WaitError as error:
+                self.late = error
+                call.cancel()
+                return
