@@ -19,6 +19,7 @@ type smallFile struct {
 	Rows  []smallRow
 	Model []byte
 	Raw   []rawRow
+	Long  []longRow
 }
 
 type smallRow struct {

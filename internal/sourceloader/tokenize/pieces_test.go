@@ -2,8 +2,10 @@ package tokenize
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -22,6 +24,18 @@ type rawRow struct {
 // UnmarshalJSON reads [text in base64, ids].
 func (r *rawRow) UnmarshalJSON(raw []byte) error {
 	return json.Unmarshal(raw, &[]any{&r.text, &r.ids})
+}
+
+// longRow is a text to repeat, and the number of ids and SHA-256 of what that gives.
+type longRow struct {
+	text         string
+	times, count int
+	digest       string
+}
+
+// UnmarshalJSON reads [text, times, count, digest].
+func (r *longRow) UnmarshalJSON(raw []byte) error {
+	return json.Unmarshal(raw, &[]any{&r.text, &r.times, &r.count, &r.digest})
 }
 
 func smallModels(t testing.TB) []smallFile {
@@ -57,7 +71,19 @@ func TestModels(t *testing.T) {
 				t.Errorf("%s %q: %v", m.Name, row.text, err)
 			}
 		}
+		for _, row := range m.Long { // whose sums round, and are reset
+			got := e.Append(nil, []byte(strings.Repeat(row.text, row.times)))
+			if digest := idsDigest(got); len(got) != row.count || digest != row.digest {
+				t.Errorf("%s, %d times %.20q: %d ids, want %d; digest %s", m.Name, row.times, row.text, len(got), row.count, digest)
+			}
+		}
 	}
+}
+
+func idsDigest(ids []int32) string {
+	sum := sha256.New()
+	_ = binary.Write(sum, binary.LittleEndian, ids)
+	return hex.EncodeToString(sum.Sum(nil))
 }
 
 // TestModelDecode: spaces come back, and bytes.

@@ -99,7 +99,7 @@ def texts(data: Path, limit: int) -> list[str]:
                 room -= len(part.encode("utf-8", "replace"))
         except json.JSONDecodeError as why:
             print(f"left out the rest of {path}: {why}")
-    for part in handmade():
+    for part in [*handmade(), read(data / "tokenizers/sentencepiece/botchan.txt") * 2, "漢 x" * 40_000]:
         out[part] = None
     out.pop("", None)
     return list(out)

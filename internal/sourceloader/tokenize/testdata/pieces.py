@@ -5,8 +5,10 @@
 
 import base64
 import collections
+import hashlib
 import io
 import json
+import struct
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -260,7 +262,11 @@ def small(out: Path, train: list[str], words: list[str]) -> None:
             model = build(train)
             sp_model = sentencepiece.SentencePieceProcessor(model_proto=model)
             encoded = [[base64.b64encode(s).decode(), sp_model.encode(s)] for s in raw]
-            line(f, {"name": build.__name__, "model": base64.b64encode(model).decode(), "raw": encoded})
+            long = []
+            for s, times in ((" ".join(words), 2000), ("漢 x", 20000), ("a", 100000)):
+                ids = sp_model.encode(s * times)
+                long.append([s, times, len(ids), hashlib.sha256(struct.pack(f"<{len(ids)}I", *ids)).hexdigest()])
+            line(f, {"name": build.__name__, "model": base64.b64encode(model).decode(), "raw": encoded, "long": long})
 
 
 def line(f: TextIO, value: object) -> None:
