@@ -33,9 +33,9 @@ func (r *smallRow) UnmarshalJSON(raw []byte) error {
 }
 
 func smallFiles(t testing.TB) (files []smallFile) {
-	files = append(readSmall(t, "files.jsonl"), readSmall(t, "pieces-files.jsonl")[:6]...)
-	if len(files) != 16 {
-		t.Fatalf("%d files, want 16", len(files))
+	files = append(readSmall(t, "files.jsonl"), readSmall(t, "pieces-files.jsonl")[:7]...)
+	if len(files) != 17 {
+		t.Fatalf("%d files, want 17", len(files))
 	}
 	return files
 }

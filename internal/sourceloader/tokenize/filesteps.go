@@ -195,7 +195,7 @@ func (r *fileReader) preTokenizer(path string, raw json.RawMessage) error {
 }
 
 func (r *fileReader) onePreTokenizer(path, kind string, raw json.RawMessage) error {
-	p := preTokenizerJSON{UseRegex: true}
+	p := preTokenizerJSON{UseRegex: true, Length: 5}
 	if err := decode(path, raw, &p); err != nil {
 		return err
 	}
@@ -230,6 +230,13 @@ func (r *fileReader) onePreTokenizer(path, kind string, raw json.RawMessage) err
 		add(stage{find: findSet(sets["numeric"]), behaviour: how})
 	case "Punctuation":
 		add(stage{find: findSet(sets["punctuation"]), behaviour: how})
+	case "UnicodeScripts":
+		add(stage{find: findScript, behaviour: removed, invert: true})
+	case "FixedLength":
+		if p.Length < 1 {
+			return fmt.Errorf("%s.length is %d, want 1 or more", path, p.Length)
+		}
+		add(stage{find: findLength(p.Length)})
 	case "CharDelimiterSplit", "Delimiter":
 		if utf8.RuneCountInString(p.Delimiter) != 1 {
 			return fmt.Errorf("%s.delimiter is %q, want one character", path, p.Delimiter)
@@ -248,7 +255,7 @@ func (r *fileReader) onePreTokenizer(path, kind string, raw json.RawMessage) err
 	case "Metaspace":
 		return r.metaspace(path, &p)
 	default:
-		return unsupported(path, kind, "ByteLevel", "Metaspace", "Split", "Digits", "Punctuation", "Whitespace", "WhitespaceSplit", "BertPreTokenizer", "CharDelimiterSplit", "Sequence")
+		return unsupported(path, kind, "ByteLevel", "Metaspace", "Split", "Digits", "Punctuation", "Whitespace", "WhitespaceSplit", "BertPreTokenizer", "CharDelimiterSplit", "UnicodeScripts", "FixedLength", "Sequence")
 	}
 	return nil
 }
@@ -268,6 +275,7 @@ type preTokenizerJSON struct {
 	Split            *bool        `json:"split"`
 	StrRep           string       `json:"str_rep"`
 	Delimiter        string       `json:"delimiter"`
+	Length           int          `json:"length"`
 }
 
 func (r *fileReader) metaspace(path string, p *preTokenizerJSON) error {

@@ -39,7 +39,7 @@ func (r *longRow) UnmarshalJSON(raw []byte) error {
 }
 
 func smallModels(t testing.TB) []smallFile {
-	models := readSmall(t, "pieces-files.jsonl")[6:]
+	models := readSmall(t, "pieces-files.jsonl")[7:]
 	if len(models) != 6 || models[0].Model == nil {
 		t.Fatalf("%d models, want 6", len(models))
 	}
@@ -188,6 +188,7 @@ func TestPiecesRefused(t *testing.T) {
 		{"bert_uncased", `"pre_tokenizer":{"type":"BertPreTokenizer"}`, `"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":true,"trim_offsets":true,"use_regex":true}`, "ByteLevel, which is supported for BPE only"},
 		{"wordlevel", `"unk_token":"[UNK]"`, `"unk_token":null`, "model has no unk_token"},
 		{"wordlevel", `"delimiter":","`, `"delimiter":",,"`, `delimiter is ",,", want one character`},
+		{"scripts", `"length":7`, `"length":0`, "length is 0, want 1 or more"},
 		{"t5", `"unk_id":0`, `"unk_id":null`, "model.unk_id is missing"},
 		{"t5", `"unk_id":0`, `"unk_id":99999`, "model.unk_id is 99999"},
 		{"t5", `"vocab":[["<unk>",0.0]`, `"vocab":[["<unk>",0.0],["<unk>",0.0]`, "has a token twice"},

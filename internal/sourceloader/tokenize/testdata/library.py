@@ -390,7 +390,7 @@ def small(out: Path) -> None:
     rng = random.Random(2)
     words += [s for s in handmade() if len(s) < 40 and rng.random() < 0.002]
     if sys.argv[3:] == ["pieces"]:
-        return pieces.small(out, train, words + ["Ａé e\u0301É ﬁ\u0301① \u0001A\u0300 Å\u212b", "\u00ad x \u3000", " \u0001", "漢字한글😀👍 漢字한글😀👍漢", "ﬁ▁▁▁▁ the[NEW]the\r\n\n"])
+        return pieces.small(out, train, words + ["Ａé e\u0301É ﬁ\u0301① \u0001A\u0300 Å\u212b", "\u00ad x \u3000", " \u0001", "漢字한글😀👍 漢字한글😀👍漢", "ﬁ▁▁▁▁ the[NEW]the\r\n\n", "  漢字かなカナー a漢 бв, abcdefgh漢字漢字漢字漢字漢字 \u0951\u0300x"])
     with out.open("w") as f:
         for make in (llama3, qwen2, deepseek3, roberta, behaviours, partial, mistral, llama2, gemma, no_fallback):
             t = Tokenizer.from_str(make(train).to_str())

@@ -118,6 +118,13 @@ def wordlevel(train: list[str]) -> Tokenizer:
     return t
 
 
+def scripts(train: list[str]) -> Tokenizer:
+    """Shows where UnicodeScripts and FixedLength cut: words are unknown, single characters become bytes."""
+    t = Tokenizer(models.Unigram([("<unk>", 0.0), *((w, -1.0) for w in WORDS), *((c * 2, -5.0) for c in "abе漢")], 0, True))
+    t.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.UnicodeScripts(), pre_tokenizers.Metaspace(split=False), pre_tokenizers.FixedLength(7)])
+    return t
+
+
 def unigram(train: list[str], pre: pre_tokenizers.PreTokenizer, normal: list[normalizers.Normalizer], fallback: bool = False) -> Tokenizer:
     m = proto.ModelProto()
     m.ParseFromString(sp(train, model_type="unigram", byte_fallback=fallback))
@@ -180,7 +187,7 @@ def clusters(_: list[str]) -> Tokenizer:
     return t
 
 
-files = [bert_uncased, bert_cased, wordpiece_odd, wordlevel, t5, xlm_roberta, albert, unigram_bytes, unigram_part, clusters]
+files = [bert_uncased, bert_cased, wordpiece_odd, wordlevel, scripts, t5, xlm_roberta, albert, unigram_bytes, unigram_part, clusters]
 
 
 def bpe(train: list[str]) -> bytes:
@@ -237,7 +244,7 @@ def uni_suffix(train: list[str]) -> bytes:
 
 models_ = [bpe, bpe_llama, bpe_symbols, bpe_suffix, bpe_extended, uni, uni_symbols, uni_raw, uni_suffix]
 
-small_files = [bert_uncased, wordpiece_odd, wordlevel, t5, xlm_roberta, unigram_part]
+small_files = [bert_uncased, wordpiece_odd, wordlevel, scripts, t5, xlm_roberta, unigram_part]
 small_models = [bpe, bpe_symbols, bpe_extended, uni, uni_symbols, uni_suffix]
 
 
