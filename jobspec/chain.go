@@ -38,6 +38,8 @@ func (t Transform) kind() string {
 	switch {
 	case t.Text != "":
 		return "text"
+	case t.Chat != nil:
+		return "chat"
 	case t.Tokens != "":
 		return "tokens"
 	case t.LossMask != "":
@@ -61,9 +63,15 @@ func misplaced(kind string, seen map[string]string) (message, valid string) {
 	switch {
 	case kind == "python" && (has("tokens") || has("tokenize")):
 		return "comes after the tokens are made", "move it before tokenize or tokens"
+	case kind == "python" && has("chat"):
+		return "comes after chat", "move it before, where it may change the messages"
 	case kind == "filter" || kind == "python":
 	case has(kind):
 		return "is the second " + kind + " of the chain", "a chain has one: keep one of the two"
+	case kind == "chat" && (has("text") || has("tokens") || has("tokenize")), kind == "text" && has("chat"):
+		return "stands beside another step that makes the text", "chat takes the place of text, before tokenize: keep the one or the other"
+	case kind == "tokens" && has("chat"):
+		return "comes after chat", "chat makes text: put a tokenize step behind it"
 	case kind == "tokens" && (has("text") || has("tokenize")):
 		return "comes after text or tokenize", "tokens take the place of both: keep the one or the other"
 	case (kind == "text" || kind == "tokenize") && has("tokens"):
@@ -162,6 +170,12 @@ func (c *checker) templates() {
 			}
 			if t.Tokens != "" {
 				c.column(at+"tokens", t.Tokens)
+			}
+			if t.Chat != nil {
+				c.column(at+"chat.messages", t.Chat.Messages)
+				if t.Chat.Tools != "" {
+					c.column(at+"chat.tools", t.Chat.Tools)
+				}
 			}
 			if t.LossMask != "" {
 				c.column(at+"loss_mask", t.LossMask)

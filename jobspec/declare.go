@@ -146,6 +146,8 @@ var sourceObject = object{title: "A source", fields: []field{
 var transformObject = object{title: "A transform", choice: true, fields: []field{
 	{key: "text", name: "Text", kind: textKind,
 		doc: "The document, as a template over fields: `\"{title}\\n\\n{body}\"`. `{{` and `}}` are literal braces, `meta.title` reaches into a field, `messages[].content` through a list. A record without one of the fields is a bad record; `{title?}` is empty in a record without a title."},
+	{key: "chat", name: "Chat", kind: objectKind, object: &chatObject,
+		doc: "Makes the text of a conversation by the model's own template, and says which messages carry loss; in place of `text`. The `tokenize` step after it takes the template's special tokens as such and adds none. An empty value takes all defaults; see [chat.md](chat.md)."},
 	{key: "tokens", name: "Tokens", kind: textKind,
 		doc: "The column that already holds token ids; in place of `text` and `tokenize`. A record without it is a bad record."},
 	{key: "loss_mask", name: "LossMask", kind: textKind,
@@ -175,6 +177,21 @@ var pythonObject = object{title: "python", short: "function", fields: []field{
 		doc: "Memory of one worker, beyond which it is killed and the batch is tried again."},
 	{key: "batch_bytes", name: "BatchBytes", kind: bytesKind, def: int64(1 << 20), min: 1, max: 1 << 30, free: freeBatch,
 		doc: "Records that are handed to a worker together."},
+}}
+
+var chatObject = object{title: "chat", fields: []field{
+	{key: "messages", name: "Messages", kind: textKind, def: "messages",
+		doc: "The column of the conversation: a list of objects with `role` and `content`, or its JSON text."},
+	{key: "tools", name: "Tools", kind: textKind, empty: true, auto: "none",
+		doc: "The column of the tools that the conversation may use, as JSON schemas: a list of objects, or its JSON text. Null, absent and empty text are none."},
+	{key: "template", name: "Template", kind: textKind, empty: true, auto: "`chat_template.jinja` beside the `file` of the `tokenize` step, else the `chat_template` of its `tokenizer_config.json`",
+		doc: "The template's file, relative to the spec's folder: Jinja, or with the ending `.json` a `tokenizer_config.json`."},
+	{key: "train_on", name: "TrainOn", kind: textKind, def: "assistant", enum: []string{"assistant", "last", "all"},
+		doc: "What carries loss: the assistant's messages, the last of them, or the whole text. A message with a field `loss` (true, false, 1, 0) says so itself."},
+	{key: "variables", name: "Variables", kind: textKind, list: true, one: true,
+		doc: "What the template is given beside messages, tools and special tokens, as `name=JSON`: `enable_thinking=false`."},
+	{key: "date", name: "Date", kind: textKind, empty: true, auto: "a template that asks for the date is refused",
+		doc: "The day that `strftime_now` of the template says, such as `2026-11-03`: the texts of a job do not depend on when it runs."},
 }}
 
 var imageObject = object{title: "image", fields: []field{

@@ -199,7 +199,7 @@ func (d *decoder) noEncoding(before []Transform, step string) {
 func deriveChain(s *Source) {
 	has := func(set func(Transform) bool) bool { return slices.ContainsFunc(s.Transforms, set) }
 	switch {
-	case has(func(t Transform) bool { return t.Text != "" || t.Tokens != "" }):
+	case has(func(t Transform) bool { return t.Text != "" || t.Chat != nil || t.Tokens != "" }):
 	case s.Transforms == nil && s.looksLike(formats.Megatron):
 		s.Transforms = []Transform{{Tokens: "tokens"}}
 	default:

@@ -48,6 +48,11 @@ func (j *Job) ResolvedSources() []Source {
 				}
 				s.Transforms[k].Tokenize = &resolved
 			}
+			if c := s.Transforms[k].Chat; c != nil && c.Template != "" {
+				resolved := *c
+				resolved.Template = j.Resolve(c.Template)
+				s.Transforms[k].Chat = &resolved
+			}
 			if p := s.Transforms[k].Python; p != nil {
 				s.Transforms[k].Python = j.resolvePython(p)
 			}
@@ -97,6 +102,7 @@ type Source struct {
 // Transform is one step of a source's chain; exactly one field is set.
 type Transform struct {
 	Text      string     // template over fields: "{title}\n\n{body}"; braces doubled for literal ones
+	Chat      *Chat      //
 	Tokens    string     // column that already holds token ids
 	LossMask  string     // column that says which of these carry loss
 	Filter    string     // expression over fields, text, tokens: "len(text) > 20 and lang == 'en'"
@@ -114,6 +120,16 @@ type Python struct {
 	Timeout     int    // seconds for one batch, after which its worker is killed
 	Memory      int64  // bytes of a worker, beyond which it is killed
 	BatchBytes  int64  // bytes of records handed over together
+}
+
+// Chat makes text of conversations by a model's template.
+type Chat struct {
+	Messages  string   // column of the conversation
+	Tools     string   // column of the tools that it may use; "" = none
+	Template  string   // file of the template; "" = the one beside the tokenizer's file
+	TrainOn   string   // assistant (default), last or all: the messages that carry loss
+	Variables []string // for the template: name=JSON
+	Date      string   // 2026-11-03, for a template that asks the clock; "" = refused
 }
 
 // Tokenize turns text into token ids.
@@ -165,7 +181,7 @@ func (s *Source) Images() *Image {
 
 // Masks reports whether samples of the source may have tokens without loss.
 func (s *Source) Masks() bool {
-	return slices.ContainsFunc(s.Transforms, func(t Transform) bool { return t.LossMask != "" })
+	return slices.ContainsFunc(s.Transforms, func(t Transform) bool { return t.LossMask != "" || t.Chat != nil })
 }
 
 // Long is the rule for samples longer than Max tokens.

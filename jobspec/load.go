@@ -180,10 +180,14 @@ func (j *Job) checkFiles(r *report) {
 			}
 		}
 		for k, t := range s.Transforms {
+			field := fmt.Sprintf("%s.transforms[%d].chat.template", at, k)
+			if t.Chat != nil && t.Chat.Template != "" && r.sound(field) {
+				checkVocabulary(r, field, t.Chat.Template, "name the template's file")
+			}
 			if t.Python != nil {
 				checkPython(r, fmt.Sprintf("%s.transforms[%d].python", at, k), t.Python)
 			}
-			field := fmt.Sprintf("%s.transforms[%d].tokenize.ranks", at, k)
+			field = fmt.Sprintf("%s.transforms[%d].tokenize.ranks", at, k)
 			if t.Tokenize == nil {
 				continue
 			}

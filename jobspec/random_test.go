@@ -79,6 +79,14 @@ func randomSource(rng *rand.Rand, i, length int) Source {
 		special = SpecialTokens("o200k_base")
 		slices.Sort(special)
 	}
+	if rng.IntN(3) == 0 {
+		chat := &Chat{Messages: "a.b", Tools: pick(rng, "", "t"), Template: pick(rng, "", randomText(rng)), TrainOn: pick(rng, "assistant", "last", "all"), Date: pick(rng, "", "2026-11-03")}
+		if rng.IntN(2) == 0 {
+			chat.Variables = []string{randomText(rng)}
+		}
+		s.Transforms = []Transform{{Chat: chat}, {Tokenize: &Tokenize{Encoding: "bytes"}}}
+		return s
+	}
 	s.Transforms = []Transform{{Text: template + "{x}"}, {Tokenize: &Tokenize{Encoding: "o200k_base", Ranks: randomText(rng), SHA256: randomDigest(rng), Special: pick(rng, "", "allow", "refuse"), Allow: special}}, {Filter: randomText(rng)}}
 	return s
 }

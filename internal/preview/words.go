@@ -35,6 +35,8 @@ func transformWords(t jobspec.Transform) string {
 	switch {
 	case t.Text != "":
 		return fmt.Sprintf("text %q", t.Text)
+	case t.Chat != nil:
+		return fmt.Sprintf("conversations of %s, trained on %s", t.Chat.Messages, t.Chat.TrainOn)
 	case t.Tokens != "":
 		return fmt.Sprintf("tokens of column %s", t.Tokens)
 	case t.LossMask != "":

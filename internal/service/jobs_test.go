@@ -34,7 +34,32 @@ func writeSources(t testing.TB) string {
 	}
 	writeMasked(t, filepath.Join(dir, "masked"), rng)
 	writeTokenizers(t, filepath.Join(dir, "tokenizers"))
+	writeTalks(t, filepath.Join(dir, "talks"), rng)
 	return dir
+}
+
+// writeTalks writes conversations, some of them without roles, and a template for them.
+func writeTalks(t testing.TB, dir string, rng *rand.Rand) {
+	t.Helper()
+	write(t, filepath.Join(dir, "chat.jinja"), `{% for m in messages %}
+<|x|>{{ m.role }}
+{% if m.role == 'assistant' %}{% generation %}{{ m.content | trim }}<|eot_id|>{% endgeneration %}{% else %}{{ m.content }}<|eot_id|>{% endif %}
+{% endfor %}{% if tools %}{{ tools | tojson }}{% endif %}`)
+	for f := range 2 {
+		var b strings.Builder
+		for i := range 60 {
+			var messages []string
+			for k := range 1 + rng.IntN(8) {
+				loss := []string{"", "", `,"loss":false`}[rng.IntN(3)]
+				messages = append(messages, fmt.Sprintf(`{"role":%q,"content":%q%s}`, []string{"user", "assistant"}[k%2], words(rng, 1+rng.IntN(12)), loss))
+			}
+			if i%20 == 7 {
+				messages = []string{`{"from":"human","value":"x"}`}
+			}
+			fmt.Fprintf(&b, `{"messages":[%s],"tools":[{"name":"f","number":%d}]}`+"\n", strings.Join(messages, ","), rng.IntN(9))
+		}
+		write(t, filepath.Join(dir, fmt.Sprintf("%d.jsonl", f)), b.String())
+	}
 }
 
 // writeMasked writes token ids with a loss mask: numbers in one file, booleans in the other.
@@ -146,6 +171,14 @@ const special = "\n" + `  - name: special
       - tokenize: {encoding: bytes, special: refuse, allow: <|endoftext|>}
       - append_eod: {}`
 
+// talks has conversations of which answers carry loss, and some messages say so themselves.
+const talks = "\n" + `  - name: talks
+    files: talks/*.jsonl
+    chunk_bytes: 2000
+    transforms: [{chat: {template: talks/chat.jinja, tools: tools}}, {filter: "len(text) > 60"}, {tokenize: {file: tokenizers/llama3.json}}]
+    bad_records: skip
+    long: {rule: split, max: 200}`
+
 // masked has tokens without loss, in samples that are split and carry kept values.
 const masked = "\n" + `  - name: masked
     files: masked/*.jsonl
@@ -207,6 +240,11 @@ topology: {dp: 4}
 `, 30, ""},
 	{"loss masks", "sources:" + masked + books + `
 mix: {weights: {masked: 0.7, books: 0.3}}
+batch: {sequence_length: 512, sequences: 8, microbatch_size: 2}
+topology: {dp: 2, cp: 2, pp: 2}
+`, 30, ""},
+	{"conversations", "sources:" + talks + books + `
+mix: {weights: {talks: 0.7, books: 0.3}}
 batch: {sequence_length: 512, sequences: 8, microbatch_size: 2}
 topology: {dp: 2, cp: 2, pp: 2}
 `, 30, ""},

@@ -62,6 +62,9 @@ func assignedTransform(t *pb.TransformStep) jobspec.Transform {
 			MinPixels: int(y.MinPixels), MaxPixels: int(y.MaxPixels), MaxImages: int(y.MaxImages), Decode: y.Decode, Verify: y.Verify,
 		}}
 	case *pb.TransformStep_Operator:
+		if y := new(jobspec.Chat); x.Operator.Name == "chat" && strict(x.Operator.Fields, y) {
+			return jobspec.Transform{Chat: y}
+		}
 		if y := new(jobspec.Python); x.Operator.Name == "python" && strict(x.Operator.Fields, y) {
 			return jobspec.Transform{Python: y}
 		}

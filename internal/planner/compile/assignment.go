@@ -61,6 +61,8 @@ func transform(t jobspec.Transform) *pb.TransformStep {
 			Columns: x.Columns, Token: x.Token, Begin: x.Begin, End: x.End, Patch: uint32(x.Patch), Merge: uint32(x.Merge),
 			MinPixels: uint64(x.MinPixels), MaxPixels: uint64(x.MaxPixels), MaxImages: uint32(x.MaxImages), Decode: x.Decode, Verify: x.Verify,
 		}}}
+	case t.Chat != nil:
+		return operator("chat", t.Chat)
 	case t.Python != nil:
 		return operator("python", t.Python)
 	}

@@ -98,7 +98,7 @@ func (c *Chain) Encoding() *tokenize.Encoding { return c.encoding }
 // EncodingDigest is the SHA-256 of the file of the tokenize step: another
 // file under the same name gives other tokens. It is zero without one. With an
 // image step it is the SHA-256 of that and of imaging.Fingerprint: another decoder
-// gives other pixels; and so on with each function, in the order of the chain.
+// gives other pixels; and so on with each chat template and function, in the order of the chain.
 func (c *Chain) EncodingDigest() [32]byte {
 	var digest [32]byte
 	if c.encoding != nil {
@@ -118,7 +118,8 @@ type compiler struct {
 	chain     *Chain
 	source    *jobspec.Source
 	shared    *Shared
-	hasText   bool   // after a text step
+	hasText   bool   // after a text or chat step
+	hasChat   bool   // after a chat step
 	hasTokens bool   // after a tokenize or tokens step
 	hasEnd    bool   // after an append_eod step
 	label     string // of the step that is being compiled
@@ -147,16 +148,18 @@ func (c *compiler) transform(i int, t jobspec.Transform) error {
 		return c.label
 	}
 	set := 0
-	for _, present := range []bool{t.Text != "", t.Tokens != "", t.Filter != "", t.Tokenize != nil, t.AppendEOD != nil, t.Image != nil, t.LossMask != "", t.Python != nil} {
+	for _, present := range []bool{t.Text != "", t.Tokens != "", t.Filter != "", t.Tokenize != nil, t.AppendEOD != nil, t.Image != nil, t.LossMask != "", t.Chat != nil, t.Python != nil} {
 		if present {
 			set++
 		}
 	}
 	switch {
 	case set != 1:
-		return fault.Userf("%d of text, tokens, loss_mask, filter, tokenize, append_eod, image and python are set; a step is exactly one of them", set)
+		return fault.Userf("%d of text, chat, tokens, loss_mask, filter, tokenize, append_eod, image and python are set; a step is exactly one of them", set)
 	case t.Text != "":
 		return c.text(label("text"), t.Text)
+	case t.Chat != nil:
+		return c.chat(label("chat"), t.Chat, c.source.Transforms[i+1:])
 	case t.Tokens != "":
 		return c.tokens(label("tokens"), t.Tokens)
 	case t.LossMask != "":
@@ -177,6 +180,9 @@ func (c *compiler) transform(i int, t jobspec.Transform) error {
 func (c *compiler) text(label, src string) error {
 	if c.hasTokens {
 		return fault.Userf("a text step after the tokens are made changes nothing; put it before")
+	}
+	if c.hasChat {
+		return fault.Userf("a text step after chat would lose which part of the text carries loss; leave it out")
 	}
 	t, err := parseTemplate(src)
 	if err != nil {
@@ -248,6 +254,9 @@ func (c *compiler) tokenize(label string, t jobspec.Tokenize) error {
 	if err := c.oneTokenStep(); err != nil {
 		return err
 	}
+	if c.hasChat {
+		t = afterChat(t)
+	}
 	enc, err := c.shared.Tokenizers.Load(t)
 	if err != nil {
 		return err
@@ -279,8 +288,11 @@ func (c *compiler) specials(label string, enc *tokenize.Encoding, t jobspec.Toke
 	if err != nil {
 		return err
 	}
+	chat := c.hasChat
 	c.add(label, func(w *Worker, _ *format.Record) (_ bool, err error) {
-		w.tokens, err = rules.Append(w.tokens, w.text)
+		if w.tokens, err = rules.Append(w.tokens, w.text); err == nil && chat {
+			err = w.maskTurns(enc)
+		}
 		return err == nil, err
 	})
 	return nil

@@ -98,6 +98,9 @@ func (c *compiler) python(label string, i int) error {
 	if c.hasTokens {
 		return fault.Userf("a python step comes before the tokens are made: put it before the tokenize or tokens step")
 	}
+	if c.hasChat {
+		return fault.Userf("a python step after chat would lose which part of the text carries loss: put it before, where it may change the messages")
+	}
 	f, err := c.open(i)
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 
 	"github.com/millrace-data/millrace/internal/imaging"
 	"github.com/millrace-data/millrace/internal/sourceloader/format"
+	"github.com/millrace-data/millrace/internal/sourceloader/tokenize"
 	"github.com/millrace-data/millrace/internal/sourceloader/transform/filter"
 )
 
@@ -21,18 +22,20 @@ type Worker struct {
 	chain *Chain
 	input filter.Input
 
-	text    []byte // the current text: borrowed from the record or in buffers
-	buffers [2][]byte
-	tokens  []int32
-	masked  []int32 // bounds of the runs of tokens without loss
-	piece   []int32 // those of the sample that is emitted
-	prefix  []int32 // placeholders of images, which come before the tokens
-	images  []Image
-	decoder imaging.Decoder
-	extras  [][]byte
-	numbers []byte // memory of extras that are not in the record
-	sample  Sample
-	next    format.Record // for the next segment
+	text      []byte // the current text: borrowed from the record or in buffers
+	buffers   [2][]byte
+	tokens    []int32
+	loss      []tokenize.Part // of the text, that carry loss, after a chat step
+	lossOnAll bool            // the whole text does
+	masked    []int32         // bounds of the runs of tokens without loss
+	piece     []int32         // those of the sample that is emitted
+	prefix    []int32         // placeholders of images, which come before the tokens
+	images    []Image
+	decoder   imaging.Decoder
+	extras    [][]byte
+	numbers   []byte // memory of extras that are not in the record
+	sample    Sample
+	next      format.Record // for the next segment
 }
 
 // Worker returns a new worker: scratch that grows with the longest record.
