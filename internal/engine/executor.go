@@ -121,6 +121,8 @@ func (e *Executor) close(ctx context.Context) {
 		}
 		break
 	}
+	e.drain()
+	e.seen.store(e)
 	close(e.stopped)
 }
 

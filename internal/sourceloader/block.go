@@ -193,6 +193,7 @@ type Source struct {
 	Spec   *jobspec.Source
 	Chain  *transform.Chain
 	digest [32]byte // of the manifest
+	flow   *flow    // nil: its records go through the chain one by one
 }
 
 // Open indexes source i of a job and compiles its transforms.
@@ -264,7 +265,18 @@ func (s *Source) reading(worker *transform.Worker, w *window) *reading {
 }
 
 // chunks reads those of block seq.
-func (r *reading) chunks(ctx context.Context, st store.Store, seq int64) error {
+func (r *reading) chunks(ctx context.Context, st store.Store, seq int64) (err error) {
+	if r.source.flow != nil {
+		err = r.stream(ctx, st, seq)
+	} else {
+		err = r.each(ctx, st, seq)
+	}
+	r.block.sum = r.sums.block.Sum()
+	return err
+}
+
+// each reads the chunks of block seq record by record.
+func (r *reading) each(ctx context.Context, st store.Store, seq int64) error {
 	s := r.source
 	for _, chunk := range s.Order.Chunks(seq) {
 		units := s.Order.Layout.Units(chunk)
@@ -279,7 +291,6 @@ func (r *reading) chunks(ctx context.Context, st store.Store, seq int64) error {
 		}
 		r.endChunk(chunk, units)
 	}
-	r.block.sum = r.sums.block.Sum()
 	return nil
 }
 
@@ -344,6 +355,11 @@ func (r *reading) bad(rec *format.Record, err error) error {
 	if column, ok := transform.AbsentColumn(err); ok {
 		r.absent(rec, column)
 	}
+	return r.skip(rec, err)
+}
+
+// skip leaves a bad record out, if the policy allows that.
+func (r *reading) skip(rec *format.Record, err error) error {
 	err = inFile(r.source.Manifest.Files[r.file].URI, rec, err)
 	if !transform.Skips(r.source.Spec, err) {
 		return err

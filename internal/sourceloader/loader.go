@@ -75,6 +75,7 @@ type Loader struct {
 	shared    *transform.Shared // by all sources; complete once the job is known
 	queue     *queue
 	cache     *cache             // nil until the job is known
+	executor  *executor          // nil until then, and if there are no functions
 	life      context.Context    // of what is read for fetches: it is longer than that of Run's ctx by Drain
 	end       context.CancelFunc // of life
 	answers   sync.Pool          // of *answer
@@ -144,6 +145,9 @@ func (l *Loader) leave() {
 // close lets go of all blocks. The session has ended.
 func (l *Loader) close() {
 	l.end()
+	if l.executor != nil {
+		<-l.executor.over
+	}
 	if l.cache != nil {
 		l.cache.close()
 	}
@@ -205,6 +209,11 @@ func (l *Loader) takeJob(job *pb.LoaderJob) error {
 	}
 	disk := spill.Open(spill.Options{Dir: l.opts.Scratch, Limit: int64(job.DiskBytes), Log: l.opts.Log})
 	l.cache = newCache(l.life, budget, disk, l.load)
+	if l.opts.Functions != nil {
+		var err error
+		l.executor, err = newExecutor(l.life, l.cache, l.opts.Workers)
+		return err
+	}
 	return nil
 }
 
@@ -233,6 +242,11 @@ func (l *Loader) open(ctx context.Context, i uint32) (*Source, *lazySource, erro
 		}
 		if message := leftOut(src.Source); message != "" {
 			l.opts.Log.Warn(message, "source", src.Spec.Name)
+		}
+		if l.executor != nil {
+			if src.flow, err = l.executor.flow(src); err != nil {
+				return nil, nil, err
+			}
 		}
 		lazy.source = src
 	}

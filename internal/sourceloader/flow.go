@@ -1,0 +1,468 @@
+package sourceloader
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+
+	"github.com/millrace-data/millrace/internal/engine"
+	"github.com/millrace-data/millrace/internal/engine/schedule"
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/sourceloader/format"
+	"github.com/millrace-data/millrace/internal/sourceloader/order"
+	"github.com/millrace-data/millrace/internal/sourceloader/store"
+	"github.com/millrace-data/millrace/internal/sourceloader/transform"
+)
+
+// A chain with functions is executed by the engine: the chunks of a block are its source tasks, which read
+// records and put them through the first segment in batches; each function is a stage; and who
+// reads the block takes the batches in the order of the files, and makes samples of them, as it
+// would of records. So a block is the same whatever was worked on at the same time, and whatever
+// had to be done again.
+
+// executor is the engine of a loader, for all its sources.
+type executor struct {
+	*engine.Executor
+	cache *cache
+	share int64 // bytes of the cache's budget that the engine may use
+	over  chan struct{}
+	mu    sync.Mutex // guards runs
+	runs  int        // blocks that are read by it now
+}
+
+const (
+	// engineShare is the part of a loader's memory that the engine may use while it works: the blocks
+	// that it fills take most of the rest.
+	engineShare = 4
+	// leastEngine is what it may use whatever the budget: a few records.
+	leastEngine = 64 << 10
+	// inFlight is how many batches may be on their way for each worker: one that it works
+	// on, and the next.
+	inFlight = 2
+	// mostBatches is how many batches the engine's share has to hold, at the least: some for each stage.
+	mostBatches = 32
+	// leastBatch is the target of batches, at the least: less would be more calls than work.
+	leastBatch = 4 << 10
+)
+
+// The resources of the engine.
+const (
+	cpuSlots    = "cpu"
+	pythonSlots = "python"
+)
+
+// newExecutor is an engine with a share of a cache's budget, which runs until ctx ends.
+func newExecutor(ctx context.Context, c *cache, workers int) (*executor, error) {
+	x := &executor{cache: c, share: max(c.budget/engineShare, leastEngine), over: make(chan struct{})}
+	slots := schedule.Amount(workers) * schedule.Slot
+	var err error
+	x.Executor, err = engine.New(engine.Options{Limit: x.share, Slots: map[string]schedule.Amount{cpuSlots: slots, pythonSlots: inFlight * slots}})
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		defer close(x.over)
+		_ = x.Run(ctx) // it ends with ctx, and with no other error
+	}()
+	return x, nil
+}
+
+// enter counts the engine's share as long as a block is read by it: until leave is called.
+func (x *executor) enter() (leave func()) {
+	x.mu.Lock()
+	x.runs++
+	first := x.runs == 1
+	x.mu.Unlock()
+	if first {
+		x.cache.grow(x.share, 0, anywhere)
+	}
+	return func() {
+		x.mu.Lock()
+		x.runs--
+		last := x.runs == 0
+		x.mu.Unlock()
+		if last {
+			x.cache.count(-x.share)
+		}
+	}
+}
+
+// flow is a source in the engine.
+type flow struct {
+	*executor
+	source   *Source
+	pipeline *engine.Pipeline
+	parts    bool      // a record may become several
+	workers  sync.Pool // of *transform.Worker
+}
+
+// flow returns that of a source, nil if its chain has no function.
+func (x *executor) flow(s *Source) (*flow, error) {
+	segments := s.Chain.Segments()
+	if len(segments) == 1 {
+		return nil, nil
+	}
+	f := &flow{executor: x, source: s}
+	cpu, python := map[string]schedule.Amount{cpuSlots: schedule.Slot}, map[string]schedule.Amount{pythonSlots: schedule.Slot}
+	target := f.target()
+	stages := []engine.Stage{{Name: "read", Needs: cpu, Partition: target}}
+	for k := 1; k < len(segments)-1; k++ {
+		st := engine.Stage{Name: segments[k].Name, Needs: cpu, Partition: target, Keeps: true}
+		passes := []int{k}
+		if segments[k].Function != nil {
+			st.Needs = python
+			f.parts = f.parts || segments[k].Function.Kind == transform.FlatMapFunction
+		}
+		if k+1 < len(segments)-1 && segments[k+1].Name == "" { // it only hands records on
+			k++
+			passes = append(passes, k)
+		}
+		st.Process = func(ctx context.Context, in []engine.Partition, out *engine.Output) error {
+			return f.pass(ctx, in[0].(*rows), out, passes)
+		}
+		stages = append(stages, st)
+	}
+	var err error
+	f.pipeline, err = x.Pipeline(stages)
+	return f, err
+}
+
+// target is the size at which batches are cut: what the first function of the source asks for, if the
+// engine's share holds enough of that.
+func (f *flow) target() int64 {
+	target := int64(1 << 20)
+	for _, t := range f.source.Spec.Transforms {
+		if t.Python != nil && t.Python.BatchBytes > 0 {
+			target = t.Python.BatchBytes
+			break
+		}
+	}
+	return max(min(target, f.share/mostBatches), min(leastBatch, f.share/mostBatches))
+}
+
+// worker takes a worker of the source's chain; it goes back into workers.
+func (f *flow) worker() *transform.Worker {
+	if w, ok := f.workers.Get().(*transform.Worker); ok {
+		return w
+	}
+	return f.source.Chain.Worker()
+}
+
+// rows are records of one unit on their way through the stages, with what was seen when they were read.
+type rows struct {
+	*format.Batch
+	file    int
+	records uint64 // that were read, bad ones included
+	good    uint64 // of them
+	absent  []Absent
+	first   []int64 // of each absent, the row that lacks it first
+	lacks   []lacking
+	err     error // that ended the reading here; the batch is empty
+}
+
+// lacking is a record without a column that it must have, if a step comes to read it.
+type lacking struct {
+	row    int64
+	column int
+	hint   string
+}
+
+// rowsBytes is what rows take beside their batch; lackingBytes each entry of what is absent.
+const (
+	rowsBytes    = 256
+	lackingBytes = 64
+)
+
+// Bytes implements engine.Partition.
+func (p *rows) Bytes() int64 {
+	return p.Batch.Bytes() + rowsBytes + lackingBytes*int64(len(p.lacks)+len(p.absent))
+}
+
+// Digest is that of the records.
+func (p *rows) Digest() uint64 {
+	if p.err != nil {
+		return uint64(len(p.err.Error()))
+	}
+	return p.Batch.Digest()
+}
+
+// pass puts a batch through a function, and the native steps that only hand its records on.
+func (f *flow) pass(ctx context.Context, in *rows, out *engine.Output, segments []int) error {
+	if in.err != nil {
+		return out.Emit(in)
+	}
+	if err := out.Reserve(in.Bytes()); err != nil {
+		return err
+	}
+	w := f.worker()
+	defer f.workers.Put(w)
+	next, uri := *in, f.source.Manifest.Files[in.file].URI
+	for _, k := range segments {
+		batch, _, err := w.Pass(format.WithFile(ctx, uri), k, next.Batch)
+		if err != nil && (fault.ClassOf(err) == fault.Lost || ctx.Err() != nil) {
+			return err
+		}
+		if err != nil { // it counts where the order of the data comes to it
+			next.Batch, next.err = &format.Batch{}, inFile(uri, &format.Record{}, err)
+			break
+		}
+		next.Batch = batch
+	}
+	return out.Emit(&next)
+}
+
+// unitReader reads the units of a chunk into batches.
+type unitReader struct {
+	*flow
+	window *window
+	worker *transform.Worker
+	out    *engine.Output
+	open   *rows
+}
+
+// read is a source task: a chunk. An error of the data is given on like a batch, since it counts only
+// if nothing before it ends the reading.
+func (f *flow) read(ctx context.Context, st store.Store, w *window, units []order.Unit, out *engine.Output) error {
+	u := &unitReader{flow: f, window: w, worker: f.worker(), out: out}
+	defer f.workers.Put(u.worker)
+	for _, unit := range units {
+		w.reads(&f.source.Manifest.Files[unit.File].URI)
+		u.open = &rows{Batch: &format.Batch{}, file: unit.File}
+		failed := u.unit(ctx, st, unit)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err := u.flush(); err != nil {
+			return err
+		}
+		if failed != nil {
+			return out.Emit(&rows{Batch: &format.Batch{}, file: unit.File, err: failed})
+		}
+	}
+	return nil
+}
+
+func (u *unitReader) unit(ctx context.Context, st store.Store, unit order.Unit) error {
+	r, err := u.source.OpenUnit(ctx, st, unit, 0)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	for {
+		rec, err := r.Next()
+		if err == io.EOF {
+			return nil
+		}
+		if err == nil {
+			err = u.record(rec)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// record adds a record to the open batch, and gives that away when it is large enough.
+func (u *unitReader) record(rec *format.Record) error {
+	u.window.worked()
+	u.open.count(u.source, rec)
+	if _, err := u.worker.Begin(rec, u.open.Batch); err != nil {
+		return err
+	}
+	if bytes := u.open.Bytes(); bytes < u.out.Target() {
+		return u.out.Reserve(bytes)
+	}
+	file := u.open.file
+	if err := u.flush(); err != nil {
+		return err
+	}
+	u.open = &rows{Batch: &format.Batch{}, file: file}
+	return nil
+}
+
+func (u *unitReader) flush() error {
+	if u.open.records == 0 {
+		return nil
+	}
+	return u.out.Emit(u.open)
+}
+
+// count notes what a record lacks.
+func (p *rows) count(s *Source, rec *format.Record) {
+	p.records++
+	if rec.Err != nil {
+		return
+	}
+	p.good++
+	for i := range rec.Values {
+		if !rec.Values[i].Absent {
+			continue
+		}
+		path := s.Options.Columns[i]
+		if s.Chain.Requires(i) {
+			p.lacks = append(p.lacks, lacking{rec.Row, i, transform.Hint(transform.Lacks(rec, i, path))})
+			continue
+		}
+		at := slices.IndexFunc(p.absent, func(a Absent) bool { return a.Path == path })
+		if at < 0 {
+			at = len(p.absent)
+			p.absent = append(p.absent, Absent{Path: path, Hint: transform.Hint(transform.Lacks(rec, i, path))})
+			p.first = append(p.first, rec.Row)
+		}
+		p.absent[at].Records++
+	}
+}
+
+// floor is where a source is: blocks before it are not needed.
+func (c *cache) floor(source uint32) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return int64(c.floors[source])
+}
+
+// stream reads the chunks of block seq through the engine.
+func (r *reading) stream(ctx context.Context, st store.Store, seq int64) error {
+	s, f := r.source, r.source.flow
+	chunks := s.Order.Chunks(seq)
+	units := make([][]order.Unit, len(chunks))
+	work := engine.Work{Seq: seq}
+	for i, chunk := range chunks {
+		units[i] = s.Order.Layout.Units(chunk)
+		source := engine.Source{Read: func(ctx context.Context, out *engine.Output) error { return f.read(ctx, st, r.window, units[i], out) }}
+		for _, u := range units[i] {
+			file := &s.Manifest.Files[u.File]
+			source.Expect += file.Size / int64(max(file.Chunks, 1))
+		}
+		work.Sources = append(work.Sources, source)
+	}
+	ended := 0
+	end := func(before int) {
+		for ; ended < before; ended++ {
+			r.endChunk(chunks[ended], units[ended])
+		}
+	}
+	if r.window != nil {
+		f.pipeline.Turn(f.cache.floor(r.window.id.source), 1)
+	}
+	defer f.enter()()
+	err := f.pipeline.Run(ctx, work, func(source int, part engine.Partition) error {
+		end(source)
+		return r.take(part.(*rows))
+	})
+	if err != nil {
+		return fault.As(fault.ClassOf(err), fmt.Errorf("source %q: %w", s.Spec.Name, err))
+	}
+	end(len(chunks))
+	return nil
+}
+
+// take makes samples of records that come next in the order of the data.
+func (r *reading) take(p *rows) error {
+	r.file = p.file
+	r.block.Records += p.good
+	t := taking{reading: r, rows: p, left: p.records}
+	var err error
+	switch {
+	case p.err != nil:
+		return p.err
+	case r.source.flow.parts:
+		err = t.each()
+	default:
+		err = t.end(p.Batch)
+	}
+	if err != nil {
+		return err
+	}
+	t.lacked(1<<63 - 1)
+	r.block.Filtered += t.left // all others gave samples, or were counted
+	return nil
+}
+
+// taking is what is known of rows while they become samples.
+type taking struct {
+	*reading
+	*rows
+	left uint64 // records of which nothing is known yet
+}
+
+// end makes samples of records of one part each.
+func (t *taking) end(b *format.Batch) error {
+	tally, err := t.worker.End(b, func(s *transform.Sample) error {
+		if s.Piece == 0 {
+			t.left--
+		}
+		return t.sample(s)
+	}, t.refuse)
+	t.left -= tally.TooLong + tally.Empty
+	t.block.Dropped += tally.TooLong
+	t.block.Empty += tally.Empty
+	return err
+}
+
+// each makes samples of one record after the other, as a part that gives none does not count if another does.
+func (t *taking) each() error {
+	var rec format.Record
+	for i := 0; i < t.Len(); {
+		row, _ := t.Key(i)
+		one := &format.Batch{}
+		for ; i < t.Len(); i++ {
+			if next, _ := t.Key(i); next != row {
+				break
+			}
+			t.Record(i, &rec)
+			one.Add(&rec)
+		}
+		before := t.left
+		tally, err := t.worker.End(one, func(s *transform.Sample) error {
+			t.left = before - 1
+			return t.sample(s)
+		}, t.refuse)
+		if err != nil {
+			return err
+		}
+		if t.left == before && tally.TooLong+tally.Empty > 0 {
+			t.left--
+			if tally.TooLong > 0 {
+				t.block.Dropped++
+			} else {
+				t.block.Empty++
+			}
+		}
+	}
+	return nil
+}
+
+// refuse takes a bad record.
+func (t *taking) refuse(rec *format.Record, err error) error {
+	t.left--
+	t.lacked(rec.Row)
+	if column, ok := transform.AbsentColumn(err); ok {
+		at := slices.IndexFunc(t.lacks, func(l lacking) bool { return l.row == rec.Row && l.column == column })
+		if at >= 0 {
+			t.addAbsent(Absent{t.source.Options.Columns[column], 1, t.lacks[at].hint})
+		}
+	}
+	return t.skip(rec, err)
+}
+
+// addAbsent counts records that lack a column.
+func (t *taking) addAbsent(more Absent) {
+	b := t.block
+	at := slices.IndexFunc(b.Absent, func(a Absent) bool { return a.Path == more.Path })
+	if at < 0 {
+		b.Absent = append(b.Absent, more)
+		return
+	}
+	b.Absent[at].Records += more.Records
+}
+
+// lacked counts the columns that records up to a row are the first to lack.
+func (t *taking) lacked(row int64) {
+	n := 0
+	for ; n < len(t.first) && t.first[n] <= row; n++ {
+		t.addAbsent(t.rows.absent[n])
+	}
+	t.first, t.rows.absent = t.first[n:], t.rows.absent[n:]
+}

@@ -1,0 +1,280 @@
+package sourceloader
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/planner/compile"
+	pb "github.com/millrace-data/millrace/internal/proto"
+	"github.com/millrace-data/millrace/internal/samples"
+	"github.com/millrace-data/millrace/internal/sourceloader/format"
+	"github.com/millrace-data/millrace/internal/sourceloader/store"
+	"github.com/millrace-data/millrace/internal/sourceloader/transform"
+	"github.com/millrace-data/millrace/jobspec"
+)
+
+// callee is a function in this process: what a text becomes. With odds it is lost or slow.
+type callee struct {
+	become func(text string) ([]string, error)
+	out    bool // it gives texts; else it keeps records
+	mu     *sync.Mutex
+	rng    *rand.Rand // nil: it is never lost
+	lose   int        // of a hundred calls
+}
+
+func (c *callee) Call(_ context.Context, in *format.Batch) (*format.Batch, []int32, error) {
+	if c.rng != nil {
+		c.mu.Lock()
+		lost, pause := c.rng.IntN(100) < c.lose, time.Duration(c.rng.IntN(200))*time.Microsecond
+		c.mu.Unlock()
+		time.Sleep(pause)
+		if lost {
+			return nil, nil, fault.Lostf("the worker died")
+		}
+	}
+	out, from := &format.Batch{}, []int32(nil)
+	var rec format.Record
+	for i := range in.Len() {
+		in.Record(i, &rec)
+		texts, err := c.become(string(rec.Values[0].Bytes))
+		if err != nil {
+			out.Add(&format.Record{Row: rec.Row, Err: err})
+			from = append(from, int32(i))
+		}
+		for _, text := range texts {
+			given := format.Record{Row: rec.Row}
+			if c.out {
+				given.Values = []format.Value{{Kind: format.String, Bytes: []byte(text)}}
+			}
+			out.Add(&given)
+			from = append(from, int32(i))
+		}
+	}
+	return out, from, nil
+}
+
+// functionsOf opens the tests' functions.
+func functionsOf(rng *rand.Rand, lose int) transform.Functions {
+	mu := &sync.Mutex{}
+	text := []transform.Column{{Name: "text", Kind: format.String}}
+	return func(_ uint64, src *jobspec.Source, step int) (*transform.Function, error) {
+		name := src.Transforms[step].Python.Function
+		f := &transform.Function{Name: name, Kind: transform.MapFunction, In: text, Out: text}
+		c := &callee{mu: mu, rng: rng, lose: lose, out: true}
+		switch f.Caller = c; name {
+		case "t:upper":
+			c.become = func(s string) ([]string, error) {
+				if strings.HasSuffix(s, "bad") {
+					return nil, fault.Userf("ValueError: %q", s)
+				}
+				return []string{strings.ToUpper(s)}, nil
+			}
+		case "t:words":
+			f.Kind, c.become = transform.FlatMapFunction, func(s string) ([]string, error) { return strings.Fields(s), nil }
+		case "t:long":
+			f.Kind, f.Out, c.out = transform.FilterFunction, nil, false
+			c.become = func(s string) ([]string, error) { return make([]string, min(len(s)/8, 1)), nil }
+		default:
+			return nil, fmt.Errorf("there is no function %s", name)
+		}
+		return f, nil
+	}
+}
+
+// flowJob is a job of one source of random files.
+func flowJob(t *testing.T, rng *rand.Rand, files *store.Memory, steps string, broken bool) *jobspec.Job {
+	for i := range 1 + rng.IntN(5) {
+		var b bytes.Buffer
+		for k := range rng.IntN(150) {
+			var words []string
+			for range rng.IntN(9) {
+				words = append(words, []string{"ab", "c", "elephant", "bad", "  "}[rng.IntN(5)])
+			}
+			switch text := strings.Join(words, " "); rng.IntN(30) {
+			case 0:
+				b.WriteString("{\n")
+			case 1:
+				fmt.Fprintf(&b, "{\"txt\":%q,\"k\":\"%d\"}\n", text, k)
+			case 2:
+				fmt.Fprintf(&b, "{\"text\":%q,\"n\":3}\n", text)
+			default:
+				fmt.Fprintf(&b, "{\"text\":%q,\"k\":\"%d\",\"n\":%d}\n", text, k, k%7)
+			}
+		}
+		files.Put(fmt.Sprintf("d/%d.jsonl", i), b.Bytes())
+	}
+	policy := "skip"
+	if broken {
+		policy = "stop"
+	}
+	job, findings := jobspec.Parse("j.yaml", fmt.Appendf(nil, `
+name: j
+sources:
+  - name: s
+    files: /d/*.jsonl
+    transforms: [%s]
+    keep: [k]
+    long: {rule: %s, max: 10}
+    bad_records: %s
+    chunk_bytes: %d
+batch: {sequence_length: 16, sequences: 1}
+`, steps, []string{"split", "drop", "truncate"}[rng.IntN(3)], policy, 300+rng.IntN(5000)), "/")
+	if err := findings.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return job
+}
+
+// TestFlow: a block that was read through the engine, in batches that pass functions at the same time and are
+// lost on the way, is the one that is read record by record: samples, counters, bad records, what is absent, sums.
+func TestFlow(t *testing.T) {
+	steps := []string{
+		"{python: {function: 't:upper'}}, {tokenize: bytes}",
+		"{filter: n != 3}, {text: '{k?}: {text}'}, {python: {function: 't:upper'}}, {tokenize: bytes}",
+		"{python: {function: 't:long'}}, {python: {function: 't:upper'}}, {filter: len(text) != 20}, {tokenize: bytes}",
+		"{python: {function: 't:words'}}, {filter: len(text) < 8}, {python: {function: 't:upper'}}, {text: '{text}{n?}'}, {tokenize: bytes}",
+		"{python: {function: 't:words'}}, {python: {function: 't:long'}}, {tokenize: bytes}",
+	}
+	for seed := range uint64(20) {
+		rng := rand.New(rand.NewPCG(seed, 5))
+		var files store.Memory
+		broken := seed%5 == 4
+		job := flowJob(t, rng, &files, steps[rng.IntN(len(steps))], broken)
+		plain := &Loader{store: store.NewMetered(&files), shared: transform.NewShared(1, functionsOf(nil, 0))}
+		plain.setJob(compile.LoaderJob(job))
+		want, err := plain.source(t.Context(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		life, end := context.WithCancel(t.Context())
+		l := &Loader{opts: Options{Log: slog.New(slog.DiscardHandler)}, store: store.NewMetered(&files), shared: transform.NewShared(1, functionsOf(rand.New(rand.NewPCG(seed, 6)), rng.IntN(20)))}
+		l.setJob(compile.LoaderJob(job))
+		l.cache = newCache(life, []int64{1 << 10, 100 << 10, 16 << 20}[rng.IntN(3)], noDisk, l.load)
+		if l.executor, err = newExecutor(life, l.cache, 1+rng.IntN(4)); err != nil {
+			t.Fatal(err)
+		}
+		checkFlow(t, seed, want, plain.store, l)
+		if held, _, _ := l.cache.usage(); held < 0 {
+			t.Errorf("seed %d: the cache counts %d bytes", seed, held)
+		}
+		end()
+		<-l.executor.over
+	}
+}
+
+// checkFlow compares all blocks of an epoch, several of which are read at a time.
+func checkFlow(t *testing.T, seed uint64, want *Source, st store.Store, l *Loader) {
+	src, err := l.source(t.Context(), 0)
+	if err != nil || src.flow == nil {
+		t.Fatalf("seed %d: %v, in the engine: %t", seed, err, src != nil && src.flow != nil)
+	}
+	blocks := want.Order.Blocks()
+	got, errs := make([]content, blocks), make([]error, blocks)
+	var wg sync.WaitGroup
+	for seq := range blocks {
+		wg.Go(func() {
+			w := &window{cache: l.cache, id: blockID{0, uint64(seq)}}
+			w.begin()
+			got[seq], errs[seq] = l.load(l.cache.base, w)
+			w.count(0)
+		})
+	}
+	wg.Wait()
+	for seq := range blocks {
+		b, err := want.Read(t.Context(), st, want.Chain.Worker(), seq, Bans{})
+		if err != nil || errs[seq] != nil {
+			if err == nil || errs[seq] == nil || err.Error() != errs[seq].Error() || fault.ClassOf(err) != fault.ClassOf(errs[seq]) {
+				t.Errorf("seed %d, block %d: %v, want %v", seed, seq, errs[seq], err)
+			}
+			continue
+		}
+		sameFlow(t, seed, blockID{0, uint64(seq)}, b, got[seq])
+	}
+}
+
+// sameFlow compares all that a block says, and all of its samples. How many bytes it takes depends on where it is.
+func sameFlow(t *testing.T, seed uint64, id blockID, want *Block, got content) {
+	report, _ := want.report(id)
+	given, err := got.report(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	report.Bytes, given.Bytes = 0, 0
+	if !proto.Equal(given, report) {
+		t.Errorf("seed %d, block %d: %v, want %v", seed, id.seq, given, report)
+	}
+	ask := &pb.BlockSamples{}
+	for i := range want.Len() {
+		ask.Indices = append(ask.Indices, uint32(i))
+	}
+	var a, b samples.Set
+	if err := errors.Join(want.choose(ask, &a), got.choose(ask, &b)); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(a.Tokens, b.Tokens) || !slices.Equal(a.Offsets, b.Offsets) || !reflect.DeepEqual(a.Kept, b.Kept) {
+		t.Errorf("seed %d, block %d: other samples", seed, id.seq)
+	}
+}
+
+// TestFlowReleased: a block that is released while a function works on it ends at once, and leaves
+// nothing behind.
+func TestFlowReleased(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	var files store.Memory
+	files.Put("d/x.jsonl", bytes.Repeat([]byte("{\"text\":\"x\",\"n\":1}\n"), 2000))
+	job := flowJob(t, rng, &files, "{python: {function: 't:upper'}}, {tokenize: bytes}", false)
+	life, end := context.WithCancel(t.Context())
+	begins := make(chan bool, 100)
+	open := func(seed uint64, src *jobspec.Source, step int) (*transform.Function, error) {
+		f, err := functionsOf(nil, 0)(seed, src, step)
+		f.Caller = waiting{begins}
+		return f, err
+	}
+	l := &Loader{store: store.NewMetered(&files), shared: transform.NewShared(1, open)}
+	l.setJob(compile.LoaderJob(job))
+	l.cache = newCache(life, 1<<20, noDisk, l.load)
+	var err error
+	if l.executor, err = newExecutor(life, l.cache, 2); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error)
+	go func() {
+		_, err := l.cache.get(life, request{id: blockID{}})
+		ended <- err
+	}()
+	<-begins
+	go l.cache.forget(0) // fetches are not stopped by a release; the loader's end stops them
+	end()
+	if err := <-ended; !errors.Is(err, context.Canceled) && fault.ClassOf(err) != fault.Lost {
+		t.Errorf("the reading ended with %v", err)
+	}
+	<-l.executor.over
+	if u := l.executor.Usage(); u.Tasks != 0 {
+		t.Errorf("%+v after the end", u)
+	}
+}
+
+// waiting is a function that never returns by itself.
+type waiting struct{ begins chan bool }
+
+func (w waiting) Call(ctx context.Context, _ *format.Batch) (*format.Batch, []int32, error) {
+	select {
+	case w.begins <- true:
+	default:
+	}
+	<-ctx.Done()
+	return nil, nil, ctx.Err()
+}
