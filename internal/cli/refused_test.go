@@ -73,7 +73,7 @@ func TestLintRefusesWhatRunRefuses(t *testing.T) {
 // that one source's findings do not keep back another's.
 func TestLintAtItsLine(t *testing.T) {
 	t.Parallel()
-	dir := folder(t, "words/*.jsonl", "s3://bucket/a.jsonl", "notes/*.txt", "a.csv", "sequences: 4", "sequences: 5")
+	dir := folder(t, "words/*.jsonl", "gs://bucket/a.jsonl", "notes/*.txt", "a.csv", "sequences: 4", "sequences: 5")
 	put(t, dir, "a.csv", "1,2")
 	millrace(t, dir, "lint", "job.yaml").expect(t, exitUser, "job.yaml:5: sources[0].files: ", "job.yaml:7: sources[1].files: ", "job.yaml:10: batch.sequences: ")
 }
