@@ -27,7 +27,9 @@ func (c *checker) chain(steps []Transform, at string) {
 		if message, valid := misplaced(kind, seen); message != "" {
 			c.error(step, message, valid)
 		}
-		seen[kind] = step
+		if seen[kind] = step; kind == "python" {
+			delete(seen, "text") // the function may make another
+		}
 	}
 	if seen["tokens"] == "" && seen["tokenize"] == "" {
 		c.error(at, "no step gives tokens", "add tokenize: bytes or another encoding, or tokens with the column that holds them")

@@ -27,7 +27,7 @@ type checker struct {
 
 var rules = []rule{
 	{"Names of sources are unique, and names have printable characters only, no space at either end, and at most 200 bytes.", (*checker).names},
-	{"A chain has one `text` (before `tokenize`) or one `tokens` (without `text` and `tokenize`), at most one `tokenize`, and at most one `append_eod`, after the tokens are there; at most one `image`, after the tokens and before `append_eod`. Without `text` or `tokens` the text of column `text` is taken (`txt` in a webdataset).", (*checker).chains},
+	{"A chain has one `text` (before `tokenize`) or one `tokens` (without `text` and `tokenize`), at most one `tokenize`, and at most one `append_eod`, after the tokens are there; at most one `image`, after the tokens and before `append_eod`. Without `text` or `tokens` the text of column `text` is taken (`txt` in a webdataset), after the last `python`. After a `python` there may be another `text`.", (*checker).chains},
 	{"Filters compile.", (*checker).filters},
 	{"`python` steps come before the tokens are made, and name a function as `module:name`.", (*checker).functions},
 	{"Templates name at least one field in braces, `{title}`; a literal brace is doubled. Fields and columns are paths: dots between names, `[]` for each element of a list, also of lists in lists, and a backslash before a `.`, `[`, `}` or `\\` that is part of a name. `keep` names no column twice.", (*checker).templates},

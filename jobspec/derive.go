@@ -211,7 +211,13 @@ func deriveChain(s *Source) {
 		if s.looksLike(formats.WebDataset) {
 			text = "{txt}"
 		}
-		s.Transforms = slices.Insert(s.Transforms, 0, Transform{Text: text})
+		at := 0 // behind the functions, which may make the text
+		for k, t := range s.Transforms {
+			if t.Python != nil {
+				at = k + 1
+			}
+		}
+		s.Transforms = slices.Insert(s.Transforms, at, Transform{Text: text})
 	}
 }
 

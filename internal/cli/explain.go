@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/millrace-data/millrace/internal/didyoumean"
-	"github.com/millrace-data/millrace/internal/planner/compile"
 	"github.com/millrace-data/millrace/internal/preview"
 	"github.com/millrace-data/millrace/jobspec"
 	"github.com/millrace-data/millrace/planner/dgraph"
@@ -124,7 +123,7 @@ func (f *beginFlags) check() error {
 }
 
 // open opens a job to be planned up to a step.
-func (f *beginFlags) open(ctx context.Context, names compile.Registry, job *jobspec.Job, step int64) (*preview.Job, error) {
+func (f *beginFlags) open(ctx context.Context, names extensions, job *jobspec.Job, step int64) (*preview.Job, error) {
 	changes, err := f.changes()
 	if err != nil {
 		return nil, err
@@ -133,10 +132,10 @@ func (f *beginFlags) open(ctx context.Context, names compile.Registry, job *jobs
 	if err != nil {
 		return nil, err
 	}
-	return preview.Open(ctx, preview.Options{Job: job, Changes: changes, Token: token, LogDir: f.LogDir, From: step, Registry: names})
+	return preview.Open(ctx, preview.Options{Job: job, Changes: changes, Token: token, LogDir: f.LogDir, From: step, Registry: names.Registry, Functions: names.functions.Open})
 }
 
-func (c *explainCmd) Run(ctx context.Context, names compile.Registry) error {
+func (c *explainCmd) Run(ctx context.Context, names extensions) error {
 	job, err := load(names, c.Job)
 	if err != nil {
 		return err

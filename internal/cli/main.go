@@ -25,7 +25,9 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/functions"
 	"github.com/millrace-data/millrace/internal/planner/compile"
+	"github.com/millrace-data/millrace/internal/reference"
 	"github.com/millrace-data/millrace/internal/rpc"
 	"github.com/millrace-data/millrace/internal/service"
 	"github.com/millrace-data/millrace/jobspec"
@@ -91,6 +93,17 @@ func parserOf(c *cli) *kong.Kong {
 			"4 something was lost (network, process, disk, deadline), 5 verify found a difference, 130 interrupted."))
 }
 
+// extensions are what this program has beside the verbs, for jobs that name it.
+type extensions struct {
+	compile.Registry
+	functions *functions.Set
+}
+
+// reads is what the reference reader needs of the program.
+func (e extensions) reads() reference.Program {
+	return reference.Program{Strategies: e.Strategies, Functions: e.functions.Open}
+}
+
 func run(args []string, names compile.Registry) int {
 	var c cli
 	if len(args) == 0 {
@@ -109,7 +122,9 @@ func run(args []string, names compile.Registry) int {
 	stderr := newLogWriter(os.Stderr)
 	defer stderr.close()
 	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
-	kctx.Bind(names)
+	functions := &functions.Set{Log: log}
+	defer functions.Close()
+	kctx.Bind(extensions{names, functions})
 	kctx.BindTo(ctx, (*context.Context)(nil))
 	kctx.BindTo(stderr, (*io.Writer)(nil))
 	err = kctx.Run(log)
@@ -192,8 +207,8 @@ func report(stderr io.Writer, err error) int {
 const lostAdvice = " (something was lost: the spec and the data are not at fault; --log-level info tells more)"
 
 // load reads a job spec and prints its warnings.
-func load(names compile.Registry, path string, opts ...jobspec.Option) (*jobspec.Job, error) {
-	job, findings := service.Lint(path, names, opts...)
+func load(names extensions, path string, opts ...jobspec.Option) (*jobspec.Job, error) {
+	job, findings := service.Lint(path, names.Registry, opts...)
 	if err := findings.Err(); err != nil {
 		return nil, err
 	}

@@ -9,7 +9,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/millrace-data/millrace/internal/planner/compile"
 	"github.com/millrace-data/millrace/internal/preview"
 	"github.com/millrace-data/millrace/internal/preview/page"
 	"github.com/millrace-data/millrace/jobspec"
@@ -44,7 +43,7 @@ func (c *planCmd) Validate() error {
 }
 
 // Run plans with the planner's core: no service, no ranks.
-func (c *planCmd) Run(ctx context.Context, names compile.Registry) error {
+func (c *planCmd) Run(ctx context.Context, names extensions) error {
 	job, err := load(names, c.Job)
 	if err != nil {
 		return err
@@ -56,7 +55,7 @@ func (c *planCmd) Run(ctx context.Context, names compile.Registry) error {
 	if err := pageOutput.check(c.HTML); err != nil {
 		return err
 	}
-	j, err := preview.Open(ctx, preview.Options{Job: job, Changes: changes, Registry: names})
+	j, err := preview.Open(ctx, preview.Options{Job: job, Changes: changes, Registry: names.Registry, Functions: names.functions.Open})
 	if err != nil {
 		return err
 	}

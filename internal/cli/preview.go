@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/millrace-data/millrace/internal/planner/compile"
 	"github.com/millrace-data/millrace/internal/preview"
 )
 
@@ -42,7 +41,7 @@ func (c *previewCmd) Validate() (err error) {
 	return err
 }
 
-func (c *previewCmd) Run(ctx context.Context, names compile.Registry) error {
+func (c *previewCmd) Run(ctx context.Context, names extensions) error {
 	job, err := load(names, c.Job)
 	if err != nil {
 		return err

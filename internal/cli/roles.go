@@ -14,7 +14,6 @@ import (
 	"github.com/millrace-data/millrace/internal/constructor"
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/planner"
-	"github.com/millrace-data/millrace/internal/planner/compile"
 	"github.com/millrace-data/millrace/internal/service"
 	"github.com/millrace-data/millrace/internal/sourceloader"
 )
@@ -55,7 +54,7 @@ func checkLog(dir, mirror string, retain int) error {
 }
 
 // options turns the flags into a service's options.
-func (c *serviceFlags) options(names compile.Registry, address string, log *slog.Logger, stderr io.Writer) (service.Options, error) {
+func (c *serviceFlags) options(names extensions, address string, log *slog.Logger, stderr io.Writer) (service.Options, error) {
 	job, err := load(names, c.Job)
 	if err != nil {
 		return service.Options{}, err
@@ -66,7 +65,7 @@ func (c *serviceFlags) options(names compile.Registry, address string, log *slog
 	}
 	opts := service.Options{
 		Job: job, Changes: changes, AllowRoots: c.AllowRoot, Address: address, Security: c.security(), LogDir: c.LogDir, LogMirror: c.LogMirror, LogRetain: c.LogRetain,
-		Loaders: c.Loaders, Shadows: c.Shadows, HotShadows: c.hot(), Constructors: c.Constructors, Prefetch: c.Prefetch, Scratch: c.ScratchDir, Log: log, Registry: names, Stderr: stderr,
+		Loaders: c.Loaders, Shadows: c.Shadows, HotShadows: c.hot(), Constructors: c.Constructors, Prefetch: c.Prefetch, Scratch: c.ScratchDir, Log: log, Registry: names.Registry, Functions: names.functions.Open, Stderr: stderr,
 	}
 	if c.Processes {
 		if opts.Executable, err = os.Executable(); err != nil {
@@ -127,7 +126,7 @@ func (*serveCmd) Help() string {
 		"Example:\n  millrace serve job.yaml --listen 127.0.0.1:7070 --log-dir /var/lib/millrace/job"
 }
 
-func (c *serveCmd) Run(ctx context.Context, log *slog.Logger, stderr io.Writer, names compile.Registry) error {
+func (c *serveCmd) Run(ctx context.Context, log *slog.Logger, stderr io.Writer, names extensions) error {
 	opts, err := c.options(names, c.Listen, log, stderr)
 	if err != nil {
 		return err
@@ -183,7 +182,7 @@ func (c *plannerCmd) Validate() error {
 	return cmp.Or(checkLog(c.LogDir, c.LogMirror, c.LogRetain), checkCounts(c.Loaders, c.Shadows, c.Constructors, c.Prefetch))
 }
 
-func (c *plannerCmd) Run(ctx context.Context, log *slog.Logger, names compile.Registry) error {
+func (c *plannerCmd) Run(ctx context.Context, log *slog.Logger, names extensions) error {
 	job, err := load(names, c.Job)
 	if err != nil {
 		return err
@@ -194,7 +193,7 @@ func (c *plannerCmd) Run(ctx context.Context, log *slog.Logger, names compile.Re
 	}
 	return planner.Run(ctx, planner.Options{
 		Job: job, Changes: changes, AllowRoots: c.AllowRoot, Address: c.Listen, Advertise: c.Advertise, Security: c.security(), LogDir: c.LogDir, LogMirror: c.LogMirror, LogRetain: c.LogRetain,
-		Loaders: c.Loaders, Shadows: c.Shadows, HotShadows: c.hot(), Constructors: c.Constructors, Prefetch: c.Prefetch, Log: log, Registry: names,
+		Loaders: c.Loaders, Shadows: c.Shadows, HotShadows: c.hot(), Constructors: c.Constructors, Prefetch: c.Prefetch, Log: log, Registry: names.Registry,
 		Standby: c.Standby,
 		Serving: func(address string) { fmt.Printf("planning %s on %s\n", job.Name, address) },
 	})
@@ -226,10 +225,10 @@ func (*loaderCmd) Help() string {
 // Validate is called by kong: what it refuses is wrong usage.
 func (c *loaderCmd) Validate() error { return atLeast("--workers", int64(c.Workers), 0) }
 
-func (c *loaderCmd) Run(ctx context.Context, log *slog.Logger) error {
+func (c *loaderCmd) Run(ctx context.Context, log *slog.Logger, names extensions) error {
 	return sourceloader.Run(ctx, sourceloader.Options{
 		ID: c.ID, Planner: c.Planner, Patience: c.PlannerWait, Address: c.Listen, Advertise: c.Advertise, Security: c.security(), Workers: c.Workers, Scratch: c.ScratchDir, Log: log,
-		Drain: drainTime, OnBudget: service.LimitMemory,
+		Drain: drainTime, OnBudget: service.LimitMemory, Functions: names.functions.Open,
 	})
 }
 

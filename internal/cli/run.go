@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/millrace-data/millrace/internal/fault"
-	"github.com/millrace-data/millrace/internal/planner/compile"
 	"github.com/millrace-data/millrace/internal/planner/status"
 	"github.com/millrace-data/millrace/internal/service"
 	"github.com/millrace-data/millrace/internal/trainer"
@@ -42,7 +41,7 @@ func (c *runCmd) Validate() error {
 	return cmp.Or(atLeast("--steps", c.Steps, 0), c.serviceFlags.Validate())
 }
 
-func (c *runCmd) Run(ctx context.Context, log *slog.Logger, stderr io.Writer, names compile.Registry) error {
+func (c *runCmd) Run(ctx context.Context, log *slog.Logger, stderr io.Writer, names extensions) error {
 	opts, err := c.options(names, "127.0.0.1:0", log, stderr)
 	if err != nil {
 		return err

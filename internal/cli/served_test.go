@@ -18,7 +18,6 @@ import (
 
 	"github.com/millrace-data/millrace/client"
 	"github.com/millrace-data/millrace/internal/fault"
-	"github.com/millrace-data/millrace/internal/planner/compile"
 )
 
 // open joins a served job as a rank.
@@ -62,7 +61,7 @@ func TestJoin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	job, err := load(compile.Registry{}, filepath.Join(other, "job.yaml"))
+	job, err := load(extensions{}, filepath.Join(other, "job.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/millrace-data/millrace/internal/checkpoint"
-	"github.com/millrace-data/millrace/internal/planner/compile"
 	"github.com/millrace-data/millrace/internal/planner/token"
 	"github.com/millrace-data/millrace/internal/reference"
 	"github.com/millrace-data/millrace/jobspec"
@@ -37,7 +36,7 @@ type skippedRecord struct {
 	Reason string `json:"reason"`
 }
 
-func (c *skippedCmd) Run(names compile.Registry) (err error) {
+func (c *skippedCmd) Run(names extensions) (err error) {
 	job, err := load(names, c.Job)
 	if err != nil {
 		return err

@@ -9,7 +9,6 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/millrace-data/millrace/internal/planner/compile"
 	"github.com/millrace-data/millrace/internal/preview"
 	"github.com/millrace-data/millrace/internal/reference"
 	"github.com/millrace-data/millrace/internal/sourceloader"
@@ -42,13 +41,15 @@ func (c *lintCmd) Validate() error { return atLeast("--read", c.Read, 0) }
 // sources is what the files of a job are read through, by verbs that end when they are done.
 func sources() store.Store { return bucket.NewAny(os.Getenv("MILLRACE_SCRATCH_DIR")) }
 
-func (c *lintCmd) Run(ctx context.Context, names compile.Registry) error {
+func (c *lintCmd) Run(ctx context.Context, names extensions) error {
 	tokenizers := transform.NewTokenizers()
 	opts := []jobspec.Option{jobspec.CheckSource(func(job *jobspec.Job, i int) jobspec.Findings {
-		return sourceloader.Check(ctx, sources(), job, i, &transform.Shared{Tokenizers: tokenizers, Seed: job.Seed})
+		return sourceloader.Check(ctx, sources(), job, i, &transform.Shared{Tokenizers: tokenizers, Functions: names.functions.Open, Seed: job.Seed})
 	})}
 	if c.Read > 0 {
-		opts = append(opts, jobspec.CheckData(func(job *jobspec.Job) []jobspec.Finding { return preview.Probe(ctx, sources(), job, c.Read) }))
+		opts = append(opts, jobspec.CheckData(func(job *jobspec.Job) []jobspec.Finding {
+			return preview.Probe(ctx, sources(), names.functions.Open, job, c.Read)
+		}))
 	}
 	job, err := load(names, c.Job, opts...)
 	if err := ctx.Err(); err != nil {
@@ -161,7 +162,7 @@ func (*referenceCmd) Help() string {
 // Validate is called by kong: what it refuses is wrong usage.
 func (c *referenceCmd) Validate() error { return atLeast("--steps", c.Steps, 0) }
 
-func (c *referenceCmd) Run(ctx context.Context, names compile.Registry) error {
+func (c *referenceCmd) Run(ctx context.Context, names extensions) error {
 	job, err := load(names, c.Job)
 	if err != nil {
 		return err
@@ -170,7 +171,7 @@ func (c *referenceCmd) Run(ctx context.Context, names compile.Registry) error {
 	if err != nil {
 		return err
 	}
-	n, digest, err := reference.ReadWith(ctx, sources(), names.Strategies, job, changes, limit(c.Steps), func(s *reference.Step) error {
+	n, digest, err := reference.ReadWith(ctx, sources(), names.reads(), job, changes, limit(c.Steps), func(s *reference.Step) error {
 		if c.Every {
 			return cmp.Or(printDigest(os.Stdout, s.Step+1, s.Digest), ctx.Err())
 		}

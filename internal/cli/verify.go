@@ -12,7 +12,6 @@ import (
 	"github.com/millrace-data/millrace/internal/checkpoint"
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/planner/change"
-	"github.com/millrace-data/millrace/internal/planner/compile"
 	"github.com/millrace-data/millrace/internal/preview"
 	"github.com/millrace-data/millrace/internal/reference"
 )
@@ -53,14 +52,14 @@ type differsError struct{ text string }
 
 func (e *differsError) Error() string { return e.text }
 
-func (c *verifyCmd) Run(ctx context.Context, names compile.Registry) error {
+func (c *verifyCmd) Run(ctx context.Context, names extensions) error {
 	if c.Digest != "" {
 		return c.digest(ctx, names)
 	}
 	return c.log(ctx, names)
 }
 
-func (c *verifyCmd) digest(ctx context.Context, names compile.Registry) error {
+func (c *verifyCmd) digest(ctx context.Context, names extensions) error {
 	job, err := load(names, c.Job)
 	if err != nil {
 		return err
@@ -69,7 +68,7 @@ func (c *verifyCmd) digest(ctx context.Context, names compile.Registry) error {
 	if err != nil {
 		return err
 	}
-	n, digest, err := reference.ReadWith(ctx, sources(), names.Strategies, job, changes, c.Steps, nil)
+	n, digest, err := reference.ReadWith(ctx, sources(), names.reads(), job, changes, c.Steps, nil)
 	if err != nil {
 		return err
 	}
@@ -82,12 +81,12 @@ func (c *verifyCmd) digest(ctx context.Context, names compile.Registry) error {
 
 // log compares every digest that a step log holds with the reference's, and every bad record
 // that it says a step left out.
-func (c *verifyCmd) log(ctx context.Context, names compile.Registry) error {
+func (c *verifyCmd) log(ctx context.Context, names extensions) error {
 	job, err := load(names, c.Job)
 	if err != nil {
 		return err
 	}
-	manifests, err := reference.Manifests(ctx, sources(), job)
+	manifests, err := reference.Manifests(ctx, sources(), names.reads(), job)
 	if err != nil {
 		return err
 	}
@@ -115,7 +114,7 @@ func (c *verifyCmd) log(ctx context.Context, names compile.Registry) error {
 	}
 	var checked int64
 	var final [32]byte
-	_, _, err = reference.ReadWith(ctx, sources(), names.Strategies, job, changes, last+1, func(s *reference.Step) error {
+	_, _, err = reference.ReadWith(ctx, sources(), names.reads(), job, changes, last+1, func(s *reference.Step) error {
 		final = s.Digest
 		logged, ok, err := log.ReadDigest(s.Step)
 		switch {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/millrace-data/millrace/internal/batch"
 	"github.com/millrace-data/millrace/internal/checkpoint"
-	"github.com/millrace-data/millrace/internal/planner/compile"
 	"github.com/millrace-data/millrace/internal/planner/token"
 	"github.com/millrace-data/millrace/internal/reference"
 	"github.com/millrace-data/millrace/internal/testdata"
@@ -129,11 +128,11 @@ func spoiledLedger(t testing.TB, dir, name string, spoil func([]token.Skip) []to
 		t.Fatal(err)
 	}
 	defer from.Close()
-	job, err := load(compile.Registry{}, filepath.Join(dir, "job.yaml"))
+	job, err := load(extensions{}, filepath.Join(dir, "job.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	manifests, err := reference.Manifests(t.Context(), sources(), job)
+	manifests, err := reference.Manifests(t.Context(), sources(), reference.Program{}, job)
 	if err != nil {
 		t.Fatal(err)
 	}

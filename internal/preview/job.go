@@ -29,7 +29,8 @@ type Options struct {
 	Changes []change.Change // made to the job, by rising step
 	Workers int             // blocks read at a time; default GOMAXPROCS
 
-	Registry compile.Registry // strategies of the program
+	Registry  compile.Registry    // strategies of the program
+	Functions transform.Functions // of sources; nil: there are none
 
 	// Where to begin: at the position of a resume token; or at the last key frame
 	// of a step log at From or before it, with the changes of the log; or, with
@@ -105,7 +106,7 @@ const self control.Session = 1
 // begin does what the core asks for until it plans: sources are indexed, and it hears
 // where the job begins.
 func (j *Job) begin(ctx context.Context, opts Options) error {
-	shared := transform.NewShared(j.spec.Seed, nil)
+	shared := transform.NewShared(j.spec.Seed, opts.Functions)
 	effects := j.core.Apply(control.LoaderJoined{Session: self, Name: "preview", Address: "preview"})
 	for ; len(effects) > 0; effects = effects[1:] {
 		var ev control.Event

@@ -14,8 +14,8 @@ import (
 // Probe reads the first n records of every source of a job, and says what is wrong with
 // them: as errors what would stop the job, as warnings what makes it poorer. Findings have
 // the fields of the spec that they are about, and no lines. It ends early with ctx.
-func Probe(ctx context.Context, st store.Store, job *jobspec.Job, n int64) (all []jobspec.Finding) {
-	shared := transform.NewShared(job.Seed, nil)
+func Probe(ctx context.Context, st store.Store, functions transform.Functions, job *jobspec.Job, n int64) (all []jobspec.Finding) {
+	shared := transform.NewShared(job.Seed, functions)
 	for i := range job.Sources {
 		if ctx.Err() != nil {
 			return all

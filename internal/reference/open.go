@@ -13,14 +13,14 @@ import (
 )
 
 // Manifests returns the digests of the present manifests of a job's sources.
-func Manifests(ctx context.Context, st store.Store, job *jobspec.Job) ([][32]byte, error) {
-	_, manifests, err := open(ctx, st, job, nil)
+func Manifests(ctx context.Context, st store.Store, program Program, job *jobspec.Job) ([][32]byte, error) {
+	_, manifests, err := open(ctx, st, program, job, nil)
 	return manifests, err
 }
 
 // open returns a job before its first step, and the digests of its sources' manifests.
-func open(ctx context.Context, st store.Store, job *jobspec.Job, changes []change.Change) (r *reader, manifests [][32]byte, err error) {
-	r = &reader{ctx: ctx, st: st, job: job, shared: transform.NewShared(job.Seed, nil), length: job.Batch.SequenceLength, seats: job.Batch.Sequences}
+func open(ctx context.Context, st store.Store, program Program, job *jobspec.Job, changes []change.Change) (r *reader, manifests [][32]byte, err error) {
+	r = &reader{ctx: ctx, st: st, job: job, shared: transform.NewShared(job.Seed, program.Functions), length: job.Batch.SequenceLength, seats: job.Batch.Sequences}
 	r.banned = map[ban]bool{}
 	if r.changes, err = change.InForce(changes); err != nil {
 		return nil, nil, err

@@ -53,16 +53,23 @@ type Place struct {
 // steps is negative) with the given changes, and passes each to visit. Changes are
 // in order of step. It returns the last digest.
 func Read(ctx context.Context, st store.Store, job *jobspec.Job, changes []change.Change, steps int64, visit func(*Step) error) (n int64, digest [32]byte, err error) {
-	return ReadWith(ctx, st, nil, job, changes, steps, visit)
+	return ReadWith(ctx, st, Program{}, job, changes, steps, visit)
 }
 
-// ReadWith is Read of a job that may name a strategy of the program.
-func ReadWith(ctx context.Context, st store.Store, set strategy.Set, job *jobspec.Job, changes []change.Change, steps int64, visit func(*Step) error) (n int64, digest [32]byte, err error) {
-	r, manifests, err := open(ctx, st, job, changes)
+// Program is what a program that runs a job has: strategies that the job may name, and
+// functions that its sources may.
+type Program struct {
+	Strategies strategy.Set
+	Functions  transform.Functions
+}
+
+// ReadWith is Read of a job that may need something of the program.
+func ReadWith(ctx context.Context, st store.Store, program Program, job *jobspec.Job, changes []change.Change, steps int64, visit func(*Step) error) (n int64, digest [32]byte, err error) {
+	r, manifests, err := open(ctx, st, program, job, changes)
 	if err != nil {
 		return 0, digest, err
 	}
-	if r.strategy, err = registeredBy(job, set); err != nil {
+	if r.strategy, err = registeredBy(job, program.Strategies); err != nil {
 		return 0, digest, err
 	}
 	digest = batch.Root(job.Identity(), batch.Combine(manifests))

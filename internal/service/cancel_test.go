@@ -47,7 +47,7 @@ func TestCancelOutlivesTokens(t *testing.T) {
 	s := setting{loaders: 1, constructors: 1, log: true, resources: resources{prefetch: 2}}
 	opts := s.options(t, dir, r)
 	want := map[int64][32]byte{}
-	if _, _, err := reference.ReadWith(t.Context(), store.Local{}, names.Strategies, opts.Job, nil, 20, func(s *reference.Step) error {
+	if _, _, err := reference.ReadWith(t.Context(), store.Local{}, program, opts.Job, nil, 20, func(s *reference.Step) error {
 		want[s.Step] = s.Digest
 		return nil
 	}); err != nil {

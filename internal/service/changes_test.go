@@ -201,7 +201,7 @@ func TestBannedRecords(t *testing.T) {
 	r := changed[6]
 	changes := r.changesOf(t)
 	seen := 0
-	_, _, err := reference.ReadWith(t.Context(), store.Local{}, names.Strategies, parse(t, dir, r.text(resources{})), changes, 60, func(s *reference.Step) error {
+	_, _, err := reference.ReadWith(t.Context(), store.Local{}, program, parse(t, dir, r.text(resources{})), changes, 60, func(s *reference.Step) error {
 		for _, row := range s.Places {
 			for _, p := range row {
 				for _, c := range changes {
@@ -303,7 +303,7 @@ func TestLiveChanges(t *testing.T) {
 			if len(again.changes) != len(first.changes) {
 				t.Errorf("%d changes in the journal, %d in the log's next life", len(first.changes), len(again.changes))
 			}
-			_, _, err := reference.ReadWith(t.Context(), store.Local{}, names.Strategies, opts.Job, again.changes, 65, func(s *reference.Step) error {
+			_, _, err := reference.ReadWith(t.Context(), store.Local{}, program, opts.Job, again.changes, 65, func(s *reference.Step) error {
 				if s.Digest != digests[s.Step] {
 					return fmt.Errorf("step %d has digest %x, the reference %x", s.Step, digests[s.Step], s.Digest)
 				}

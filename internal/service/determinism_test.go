@@ -140,7 +140,7 @@ func (s setting) serve(t *testing.T, dir string, r recipe, use func(ctx context.
 func (s setting) options(t testing.TB, dir string, r recipe) service.Options {
 	t.Helper()
 	text := r.text(s.resources)
-	opts := service.Options{Job: parse(t, dir, text), Changes: r.changesOf(t), Loaders: s.loaders, Constructors: s.constructors, Registry: names}
+	opts := service.Options{Job: parse(t, dir, text), Changes: r.changesOf(t), Loaders: s.loaders, Constructors: s.constructors, Registry: names, Functions: open}
 	opts.Shadows, opts.HotShadows = max(s.shadows, -s.shadows), s.shadows == hotShadow
 	if s.log {
 		opts.LogDir = t.TempDir()

@@ -1,6 +1,7 @@
 package service_test
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -10,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/millrace-data/millrace/internal/batch"
 	"github.com/millrace-data/millrace/internal/planner/change"
 	"github.com/millrace-data/millrace/internal/reference"
 	"github.com/millrace-data/millrace/internal/sourceloader/store"
@@ -378,6 +380,8 @@ func parse(t testing.TB, dir, spec string) *jobspec.Job {
 type answer struct {
 	digests [][32]byte
 	ended   bool
+	content [32]byte // of all rows, whatever the job is
+	skips   int      // bad records that were left out
 }
 
 func (a answer) steps() int64 { return int64(len(a.digests)) - 1 }
@@ -401,14 +405,18 @@ func solve(t testing.TB, dir string, r recipe) answer {
 	}
 	var a answer
 	wait := false
-	n, root, err := reference.ReadWith(t.Context(), store.Local{}, names.Strategies, parse(t, dir, r.text(resources{})), nil, 0, nil)
+	n, root, err := reference.ReadWith(t.Context(), store.Local{}, program, parse(t, dir, r.text(resources{})), nil, 0, nil)
 	if err != nil || n != 0 {
 		t.Fatal(n, err)
 	}
 	a.digests = append(a.digests, root)
-	if _, _, err = reference.ReadWith(t.Context(), store.Local{}, names.Strategies, parse(t, dir, r.text(resources{})), r.changesOf(t), limit, func(s *reference.Step) error {
+	if _, _, err = reference.ReadWith(t.Context(), store.Local{}, program, parse(t, dir, r.text(resources{})), r.changesOf(t), limit, func(s *reference.Step) error {
 		a.digests = append(a.digests, s.Digest)
-		wait = wait || s.Held > 0
+		wait, a.skips = wait || s.Held > 0, a.skips+len(s.Skipped)
+		for _, row := range s.Rows {
+			of := batch.RowDigest(row)
+			a.content = sha256.Sum256(append(a.content[:], of[:]...))
+		}
 		return nil
 	}); err != nil {
 		t.Fatal(err)

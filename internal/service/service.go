@@ -26,30 +26,32 @@ import (
 	"github.com/millrace-data/millrace/internal/planner/compile"
 	"github.com/millrace-data/millrace/internal/rpc"
 	"github.com/millrace-data/millrace/internal/sourceloader"
+	"github.com/millrace-data/millrace/internal/sourceloader/transform"
 	"github.com/millrace-data/millrace/jobspec"
 )
 
 // Options configure a service. Job is required.
 type Options struct {
 	Job          *jobspec.Job
-	Address      string           // of the planner; default a free port on 127.0.0.1
-	Advertise    string           // host that trainers reach it at; default: that of the address, or the machine's name
-	Security     rpc.Security     //
-	LogDir       string           // of the step log; "" keeps none
-	LogMirror    string           // URL of the object store with the log's second copy (object.Open); "" keeps none
-	LogRetain    int              // steps that the log keeps below those that are needed (planner.Options); 0: all
-	Loaders      int              // default 1
-	Shadows      int              // loaders beside them that stand by for one that is lost
-	HotShadows   bool             // they read what those they stand by for read; else they only have the sources open
-	Constructors int              // default 1
-	Prefetch     int              // default: the job spec's
-	Workers      int              // of each loader; default GOMAXPROCS
-	Scratch      string           // folder on a local disk for what loaders' memory has no room for; default: see spill.Options
-	AllowRoots   []string         // folders that sources which join are read from; default: see planner.Options
-	Changes      []change.Change  // made before the first step is planned, unless the log has them
-	StartWindow  time.Duration    // of the planner; default its own. Processes have the default
-	Log          *slog.Logger     // default: discard
-	Registry     compile.Registry // strategies and policies of the program; processes have their binary's
+	Address      string              // of the planner; default a free port on 127.0.0.1
+	Advertise    string              // host that trainers reach it at; default: that of the address, or the machine's name
+	Security     rpc.Security        //
+	LogDir       string              // of the step log; "" keeps none
+	LogMirror    string              // URL of the object store with the log's second copy (object.Open); "" keeps none
+	LogRetain    int                 // steps that the log keeps below those that are needed (planner.Options); 0: all
+	Loaders      int                 // default 1
+	Shadows      int                 // loaders beside them that stand by for one that is lost
+	HotShadows   bool                // they read what those they stand by for read; else they only have the sources open
+	Constructors int                 // default 1
+	Prefetch     int                 // default: the job spec's
+	Workers      int                 // of each loader; default GOMAXPROCS
+	Scratch      string              // folder on a local disk for what loaders' memory has no room for; default: see spill.Options
+	AllowRoots   []string            // folders that sources which join are read from; default: see planner.Options
+	Changes      []change.Change     // made before the first step is planned, unless the log has them
+	StartWindow  time.Duration       // of the planner; default its own. Processes have the default
+	Log          *slog.Logger        // default: discard
+	Registry     compile.Registry    // strategies and policies of the program; processes have their binary's
+	Functions    transform.Functions // of sources, in this process; processes have their own
 	// Executable runs each role as a process of its own: the millrace binary.
 	// SpecFile is the job spec it is given, ChangesFile a file of Changes.
 	Executable  string
@@ -165,7 +167,7 @@ func inProcess(ctx context.Context, g *errgroup.Group, opts *Options, dir string
 			g.Go(func() error {
 				return sourceloader.Run(ctx, sourceloader.Options{
 					ID: fmt.Sprintf("loader-%d", i), Planner: at, Address: private(dir, "loader", i),
-					Security: opts.Security, Workers: opts.Workers, Scratch: opts.Scratch, Log: opts.Log, Exchange: exchange,
+					Security: opts.Security, Workers: opts.Workers, Scratch: opts.Scratch, Log: opts.Log, Exchange: exchange, Functions: opts.Functions,
 				})
 			})
 		}

@@ -294,7 +294,7 @@ func verifyLog(t *testing.T, opts service.Options, want answer, steps int64) {
 		t.Fatal(err)
 	}
 	checked := int64(0)
-	_, _, err = reference.ReadWith(t.Context(), store.Local{}, names.Strategies, opts.Job, changes, steps, func(s *reference.Step) error {
+	_, _, err = reference.ReadWith(t.Context(), store.Local{}, program, opts.Job, changes, steps, func(s *reference.Step) error {
 		digest, ok, err := log.ReadDigest(s.Step)
 		if err == nil && ok && (digest != s.Digest || s.Digest != want.digests[s.Step+1]) {
 			err = fmt.Errorf("step %d has digest %x in the log, %x in the reference", s.Step, digest, s.Digest)

@@ -40,8 +40,8 @@ func (c *call) failed(err error) error {
 	return fault.As(class, err)
 }
 
-// refused returns the errors of the records that are bad, and of those with a value that
-// the function does not take.
+// refused returns the errors of the records that are bad, and of those without a value that
+// the function needs. That values are of its kinds is the caller's to see.
 func (c *call) refused(before *native, in *format.Batch) map[int]error {
 	bad := map[int]error{}
 	var rec format.Record
@@ -59,11 +59,10 @@ func (c *call) refused(before *native, in *format.Batch) map[int]error {
 func (c *call) refuses(before *native, rec *format.Record) error {
 	for i, column := range c.In {
 		v := &rec.Values[c.in[i]]
-		what := column.accepts(v)
-		if what == "" {
+		if v.Kind != format.Null || column.Null {
 			continue
 		}
-		err := fault.Userf("row %d: %s %s: column %q: %s", rec.Row, c.label, c.Name, column.Name, what)
+		err := fault.Userf("row %d: %s %s: column %q is null, which the function does not take", rec.Row, c.label, c.Name, column.Name)
 		if out := before.out[c.in[i]]; v.Absent && out.column != fromText {
 			err = absent(rec, c.in[i], column.Name, "have the function take None")
 			err.(*absence).column = before.reader[out.column]
@@ -136,7 +135,7 @@ func (j *joining) wrong(row int64, i, end, k, last int) error {
 	var rec format.Record
 	for ; k < last; k++ {
 		if j.out.Record(k, &rec); rec.Err != nil {
-			return &stepError{fault.As(fault.ClassOf(rec.Err), fmt.Errorf("row %d: %s %s: %w", row, j.label, j.Name, rec.Err))}
+			return &stepError{fault.As(fault.ClassOf(rec.Err), fmt.Errorf("row %d: %s: %w", row, j.label, rec.Err))}
 		}
 		for n := range j.Out {
 			if what := j.Out[n].accepts(&rec.Values[n]); what != "" {

@@ -270,18 +270,18 @@ func TestCallErrors(t *testing.T) {
 		skips bool
 		want  string
 	}{
-		"raises":       {Function{Kind: MapFunction, In: in, Out: out, Caller: rows(func([]format.Value) ([][]format.Value, error) { return nil, boom })}, fault.User, true, "row 5: transforms[0].python f: ValueError: boom"},
-		"not a text":   {Function{Kind: MapFunction, In: in, Out: out, Caller: rows(func([]format.Value) ([][]format.Value, error) { return [][]format.Value{{intOf(1)}}, nil })}, fault.User, true, `row 5: transforms[0].python f: column "text" that it gave: it is an integer, not a text`},
-		"null":         {Function{Kind: MapFunction, In: in, Out: out, Caller: rows(func([]format.Value) ([][]format.Value, error) { return [][]format.Value{{{}}}, nil })}, fault.User, true, "it is null, not a text"},
-		"takes a list": {Function{Kind: MapFunction, In: []Column{{Name: "text", Kind: format.List}}, Out: out, Caller: answer{}}, fault.User, true, `row 5: transforms[0].python f: column "text": it is a text, not a list`},
-		"takes more":   {Function{Kind: MapFunction, In: []Column{{Name: "b", Kind: format.String}}, Out: out, Caller: answer{}}, fault.User, true, `row 5: transforms[0].python f: the record has no field "b"`},
-		"whole":        {Function{Kind: MapFunction, In: in, Out: out, Caller: answer{err: fault.Userf("no module f")}}, fault.User, false, "transforms[0].python f: no module f"},
-		"lost":         {Function{Kind: MapFunction, In: in, Out: out, Caller: answer{err: fault.Lostf("the worker died")}}, fault.Lost, false, "transforms[0].python f: the worker died"},
-		"too few":      {Function{Kind: MapFunction, In: in, Out: out, Caller: answer{}}, fault.Bug, false, "gave 0 records for 1, though it is a map"},
-		"no origin":    {Function{Kind: FlatMapFunction, In: in, Out: out, Caller: answer{out: give(5, 5), from: []int32{0}}}, fault.Bug, false, "gave 2 records and the origins of 1"},
-		"far origin":   {Function{Kind: FlatMapFunction, In: in, Out: out, Caller: answer{out: give(5), from: []int32{1}}}, fault.Bug, false, "gave record 0 of record 1, of 1"},
-		"below 0":      {Function{Kind: FlatMapFunction, In: in, Out: out, Caller: answer{out: give(5), from: []int32{-1}}}, fault.Bug, false, "gave record 0 of record -1, of 1"},
-		"kept twice":   {Function{Kind: FilterFunction, In: in, Caller: answer{out: give(5, 5), from: []int32{0, 0}}}, fault.Bug, false, "a filter, gave record 1 of record 0 after one of record 0"},
+		"raises":        {Function{Kind: MapFunction, In: in, Out: out, Caller: rows(func([]format.Value) ([][]format.Value, error) { return nil, boom })}, fault.User, true, "row 5: transforms[0].python: ValueError: boom"},
+		"not a text":    {Function{Kind: MapFunction, In: in, Out: out, Caller: rows(func([]format.Value) ([][]format.Value, error) { return [][]format.Value{{intOf(1)}}, nil })}, fault.User, true, `row 5: transforms[0].python f: column "text" that it gave: it is an integer, not a text`},
+		"null":          {Function{Kind: MapFunction, In: in, Out: out, Caller: rows(func([]format.Value) ([][]format.Value, error) { return [][]format.Value{{{}}}, nil })}, fault.User, true, "it is null, not a text"},
+		"takes no null": {Function{Kind: MapFunction, In: []Column{{Name: "none", Kind: format.String}}, Out: out, Caller: answer{}}, fault.User, true, `row 5: transforms[0].python f: column "none" is null, which the function does not take`},
+		"takes more":    {Function{Kind: MapFunction, In: []Column{{Name: "b", Kind: format.String}}, Out: out, Caller: answer{}}, fault.User, true, `row 5: transforms[0].python f: the record has no field "b"`},
+		"whole":         {Function{Kind: MapFunction, In: in, Out: out, Caller: answer{err: fault.Userf("no module f")}}, fault.User, false, "transforms[0].python f: no module f"},
+		"lost":          {Function{Kind: MapFunction, In: in, Out: out, Caller: answer{err: fault.Lostf("the worker died")}}, fault.Lost, false, "transforms[0].python f: the worker died"},
+		"too few":       {Function{Kind: MapFunction, In: in, Out: out, Caller: answer{}}, fault.Bug, false, "gave 0 records for 1, though it is a map"},
+		"no origin":     {Function{Kind: FlatMapFunction, In: in, Out: out, Caller: answer{out: give(5, 5), from: []int32{0}}}, fault.Bug, false, "gave 2 records and the origins of 1"},
+		"far origin":    {Function{Kind: FlatMapFunction, In: in, Out: out, Caller: answer{out: give(5), from: []int32{1}}}, fault.Bug, false, "gave record 0 of record 1, of 1"},
+		"below 0":       {Function{Kind: FlatMapFunction, In: in, Out: out, Caller: answer{out: give(5), from: []int32{-1}}}, fault.Bug, false, "gave record 0 of record -1, of 1"},
+		"kept twice":    {Function{Kind: FilterFunction, In: in, Caller: answer{out: give(5, 5), from: []int32{0, 0}}}, fault.Bug, false, "a filter, gave record 1 of record 0 after one of record 0"},
 	} {
 		shared := NewShared(0, func(uint64, *jobspec.Source, int) (*Function, error) {
 			test.f.Name = "f"
