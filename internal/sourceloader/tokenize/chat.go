@@ -54,7 +54,7 @@ func LoadChat(template, tokenizer string) (c Chat, err error) {
 	case template == "" && tokenizer == "":
 		return c, fault.Userf("a chat step without a template needs a tokenize step with a file, beside which the model's template lies: name the template's file")
 	case template == "":
-		if path = filepath.Join(filepath.Dir(tokenizer), templateFile); !exists(path) {
+		if path = filepath.Join(filepath.Dir(tokenizer), templateFile); !isFile(path) {
 			err = config.templates(&c, filepath.Join(filepath.Dir(tokenizer), configFile))
 			break
 		}
@@ -73,7 +73,7 @@ func LoadChat(template, tokenizer string) (c Chat, err error) {
 	return c, err
 }
 
-func exists(path string) bool {
+func isFile(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
 }
