@@ -251,6 +251,7 @@ type LoaderReport struct {
 	//	*LoaderReport_Failure
 	//	*LoaderReport_Found
 	//	*LoaderReport_Beat
+	//	*LoaderReport_Opened
 	Report        isLoaderReport_Report `protobuf_oneof:"report"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -356,6 +357,15 @@ func (x *LoaderReport) GetBeat() *Beat {
 	return nil
 }
 
+func (x *LoaderReport) GetOpened() *SourceOpened {
+	if x != nil {
+		if x, ok := x.Report.(*LoaderReport_Opened); ok {
+			return x.Opened
+		}
+	}
+	return nil
+}
+
 type isLoaderReport_Report interface {
 	isLoaderReport_Report()
 }
@@ -388,6 +398,10 @@ type LoaderReport_Beat struct {
 	Beat *Beat `protobuf:"bytes,7,opt,name=beat,proto3,oneof"`
 }
 
+type LoaderReport_Opened struct {
+	Opened *SourceOpened `protobuf:"bytes,8,opt,name=opened,proto3,oneof"`
+}
+
 func (*LoaderReport_Hello) isLoaderReport_Report() {}
 
 func (*LoaderReport_Indexed) isLoaderReport_Report() {}
@@ -401,6 +415,8 @@ func (*LoaderReport_Failure) isLoaderReport_Report() {}
 func (*LoaderReport_Found) isLoaderReport_Report() {}
 
 func (*LoaderReport_Beat) isLoaderReport_Report() {}
+
+func (*LoaderReport_Opened) isLoaderReport_Report() {}
 
 type LoaderHello struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1615,6 +1631,51 @@ func (x *FindFile) GetName() string {
 	return ""
 }
 
+// SourceOpened answers IndexSource of a shadow: its blocks can be read at once.
+type SourceOpened struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Source        uint32                 `protobuf:"varint,1,opt,name=source,proto3" json:"source,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SourceOpened) Reset() {
+	*x = SourceOpened{}
+	mi := &file_proto_millrace_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SourceOpened) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SourceOpened) ProtoMessage() {}
+
+func (x *SourceOpened) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SourceOpened.ProtoReflect.Descriptor instead.
+func (*SourceOpened) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *SourceOpened) GetSource() uint32 {
+	if x != nil {
+		return x.Source
+	}
+	return 0
+}
+
 type FileFound struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Source        uint32                 `protobuf:"varint,1,opt,name=source,proto3" json:"source,omitempty"`
@@ -1628,7 +1689,7 @@ type FileFound struct {
 
 func (x *FileFound) Reset() {
 	*x = FileFound{}
-	mi := &file_proto_millrace_proto_msgTypes[17]
+	mi := &file_proto_millrace_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1640,7 +1701,7 @@ func (x *FileFound) String() string {
 func (*FileFound) ProtoMessage() {}
 
 func (x *FileFound) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[17]
+	mi := &file_proto_millrace_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1653,7 +1714,7 @@ func (x *FileFound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileFound.ProtoReflect.Descriptor instead.
 func (*FileFound) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{17}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *FileFound) GetSource() uint32 {
@@ -1706,7 +1767,7 @@ type LoaderJob struct {
 
 func (x *LoaderJob) Reset() {
 	*x = LoaderJob{}
-	mi := &file_proto_millrace_proto_msgTypes[18]
+	mi := &file_proto_millrace_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1718,7 +1779,7 @@ func (x *LoaderJob) String() string {
 func (*LoaderJob) ProtoMessage() {}
 
 func (x *LoaderJob) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[18]
+	mi := &file_proto_millrace_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1731,7 +1792,7 @@ func (x *LoaderJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoaderJob.ProtoReflect.Descriptor instead.
 func (*LoaderJob) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{18}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *LoaderJob) GetSeed() uint64 {
@@ -1793,7 +1854,7 @@ type Assignment struct {
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_proto_millrace_proto_msgTypes[19]
+	mi := &file_proto_millrace_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1805,7 +1866,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[19]
+	mi := &file_proto_millrace_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1818,7 +1879,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{19}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Assignment) GetSource() uint32 {
@@ -1946,7 +2007,7 @@ type TransformStep struct {
 
 func (x *TransformStep) Reset() {
 	*x = TransformStep{}
-	mi := &file_proto_millrace_proto_msgTypes[20]
+	mi := &file_proto_millrace_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1958,7 +2019,7 @@ func (x *TransformStep) String() string {
 func (*TransformStep) ProtoMessage() {}
 
 func (x *TransformStep) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[20]
+	mi := &file_proto_millrace_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1971,7 +2032,7 @@ func (x *TransformStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransformStep.ProtoReflect.Descriptor instead.
 func (*TransformStep) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{20}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *TransformStep) GetStep() isTransformStep_Step {
@@ -2116,7 +2177,7 @@ type OperatorStep struct {
 
 func (x *OperatorStep) Reset() {
 	*x = OperatorStep{}
-	mi := &file_proto_millrace_proto_msgTypes[21]
+	mi := &file_proto_millrace_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2128,7 +2189,7 @@ func (x *OperatorStep) String() string {
 func (*OperatorStep) ProtoMessage() {}
 
 func (x *OperatorStep) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[21]
+	mi := &file_proto_millrace_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2141,7 +2202,7 @@ func (x *OperatorStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OperatorStep.ProtoReflect.Descriptor instead.
 func (*OperatorStep) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{21}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *OperatorStep) GetName() string {
@@ -2174,7 +2235,7 @@ type TokenizeStep struct {
 
 func (x *TokenizeStep) Reset() {
 	*x = TokenizeStep{}
-	mi := &file_proto_millrace_proto_msgTypes[22]
+	mi := &file_proto_millrace_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2186,7 +2247,7 @@ func (x *TokenizeStep) String() string {
 func (*TokenizeStep) ProtoMessage() {}
 
 func (x *TokenizeStep) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[22]
+	mi := &file_proto_millrace_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2199,7 +2260,7 @@ func (x *TokenizeStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenizeStep.ProtoReflect.Descriptor instead.
 func (*TokenizeStep) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{22}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *TokenizeStep) GetEncoding() string {
@@ -2277,7 +2338,7 @@ type ImageTransform struct {
 
 func (x *ImageTransform) Reset() {
 	*x = ImageTransform{}
-	mi := &file_proto_millrace_proto_msgTypes[23]
+	mi := &file_proto_millrace_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2289,7 +2350,7 @@ func (x *ImageTransform) String() string {
 func (*ImageTransform) ProtoMessage() {}
 
 func (x *ImageTransform) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[23]
+	mi := &file_proto_millrace_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2302,7 +2363,7 @@ func (x *ImageTransform) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImageTransform.ProtoReflect.Descriptor instead.
 func (*ImageTransform) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{23}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ImageTransform) GetColumns() []string {
@@ -2392,7 +2453,7 @@ type Bans struct {
 
 func (x *Bans) Reset() {
 	*x = Bans{}
-	mi := &file_proto_millrace_proto_msgTypes[24]
+	mi := &file_proto_millrace_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2404,7 +2465,7 @@ func (x *Bans) String() string {
 func (*Bans) ProtoMessage() {}
 
 func (x *Bans) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[24]
+	mi := &file_proto_millrace_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2417,7 +2478,7 @@ func (x *Bans) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bans.ProtoReflect.Descriptor instead.
 func (*Bans) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{24}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Bans) GetBans() []*Ban {
@@ -2439,7 +2500,7 @@ type Ban struct {
 
 func (x *Ban) Reset() {
 	*x = Ban{}
-	mi := &file_proto_millrace_proto_msgTypes[25]
+	mi := &file_proto_millrace_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2451,7 +2512,7 @@ func (x *Ban) String() string {
 func (*Ban) ProtoMessage() {}
 
 func (x *Ban) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[25]
+	mi := &file_proto_millrace_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2464,7 +2525,7 @@ func (x *Ban) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ban.ProtoReflect.Descriptor instead.
 func (*Ban) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{25}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Ban) GetId() uint32 {
@@ -2505,7 +2566,7 @@ type IndexSource struct {
 
 func (x *IndexSource) Reset() {
 	*x = IndexSource{}
-	mi := &file_proto_millrace_proto_msgTypes[26]
+	mi := &file_proto_millrace_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2517,7 +2578,7 @@ func (x *IndexSource) String() string {
 func (*IndexSource) ProtoMessage() {}
 
 func (x *IndexSource) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[26]
+	mi := &file_proto_millrace_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2530,7 +2591,7 @@ func (x *IndexSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IndexSource.ProtoReflect.Descriptor instead.
 func (*IndexSource) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{26}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *IndexSource) GetSource() uint32 {
@@ -2557,7 +2618,7 @@ type ReadBlock struct {
 
 func (x *ReadBlock) Reset() {
 	*x = ReadBlock{}
-	mi := &file_proto_millrace_proto_msgTypes[27]
+	mi := &file_proto_millrace_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2569,7 +2630,7 @@ func (x *ReadBlock) String() string {
 func (*ReadBlock) ProtoMessage() {}
 
 func (x *ReadBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[27]
+	mi := &file_proto_millrace_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2582,7 +2643,7 @@ func (x *ReadBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadBlock.ProtoReflect.Descriptor instead.
 func (*ReadBlock) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{27}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ReadBlock) GetSource() uint32 {
@@ -2611,7 +2672,7 @@ type ReleaseBlocks struct {
 
 func (x *ReleaseBlocks) Reset() {
 	*x = ReleaseBlocks{}
-	mi := &file_proto_millrace_proto_msgTypes[28]
+	mi := &file_proto_millrace_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2623,7 +2684,7 @@ func (x *ReleaseBlocks) String() string {
 func (*ReleaseBlocks) ProtoMessage() {}
 
 func (x *ReleaseBlocks) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[28]
+	mi := &file_proto_millrace_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2636,7 +2697,7 @@ func (x *ReleaseBlocks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseBlocks.ProtoReflect.Descriptor instead.
 func (*ReleaseBlocks) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{28}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ReleaseBlocks) GetSource() []uint32 {
@@ -2664,7 +2725,7 @@ type FetchRequest struct {
 
 func (x *FetchRequest) Reset() {
 	*x = FetchRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[29]
+	mi := &file_proto_millrace_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2676,7 +2737,7 @@ func (x *FetchRequest) String() string {
 func (*FetchRequest) ProtoMessage() {}
 
 func (x *FetchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[29]
+	mi := &file_proto_millrace_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2689,7 +2750,7 @@ func (x *FetchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchRequest.ProtoReflect.Descriptor instead.
 func (*FetchRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{29}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *FetchRequest) GetBlocks() []*BlockSamples {
@@ -2731,7 +2792,7 @@ type BlockSamples struct {
 
 func (x *BlockSamples) Reset() {
 	*x = BlockSamples{}
-	mi := &file_proto_millrace_proto_msgTypes[30]
+	mi := &file_proto_millrace_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2743,7 +2804,7 @@ func (x *BlockSamples) String() string {
 func (*BlockSamples) ProtoMessage() {}
 
 func (x *BlockSamples) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[30]
+	mi := &file_proto_millrace_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2756,7 +2817,7 @@ func (x *BlockSamples) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockSamples.ProtoReflect.Descriptor instead.
 func (*BlockSamples) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{30}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *BlockSamples) GetSource() uint32 {
@@ -2810,7 +2871,7 @@ type FetchHeader struct {
 
 func (x *FetchHeader) Reset() {
 	*x = FetchHeader{}
-	mi := &file_proto_millrace_proto_msgTypes[31]
+	mi := &file_proto_millrace_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2822,7 +2883,7 @@ func (x *FetchHeader) String() string {
 func (*FetchHeader) ProtoMessage() {}
 
 func (x *FetchHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[31]
+	mi := &file_proto_millrace_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2835,7 +2896,7 @@ func (x *FetchHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchHeader.ProtoReflect.Descriptor instead.
 func (*FetchHeader) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{31}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *FetchHeader) GetBodySize() uint64 {
@@ -2864,7 +2925,7 @@ type ConstructorReport struct {
 
 func (x *ConstructorReport) Reset() {
 	*x = ConstructorReport{}
-	mi := &file_proto_millrace_proto_msgTypes[32]
+	mi := &file_proto_millrace_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2876,7 +2937,7 @@ func (x *ConstructorReport) String() string {
 func (*ConstructorReport) ProtoMessage() {}
 
 func (x *ConstructorReport) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[32]
+	mi := &file_proto_millrace_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2889,7 +2950,7 @@ func (x *ConstructorReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorReport.ProtoReflect.Descriptor instead.
 func (*ConstructorReport) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{32}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ConstructorReport) GetReport() isConstructorReport_Report {
@@ -3037,7 +3098,7 @@ type ConstructorHello struct {
 
 func (x *ConstructorHello) Reset() {
 	*x = ConstructorHello{}
-	mi := &file_proto_millrace_proto_msgTypes[33]
+	mi := &file_proto_millrace_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3049,7 +3110,7 @@ func (x *ConstructorHello) String() string {
 func (*ConstructorHello) ProtoMessage() {}
 
 func (x *ConstructorHello) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[33]
+	mi := &file_proto_millrace_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3062,7 +3123,7 @@ func (x *ConstructorHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorHello.ProtoReflect.Descriptor instead.
 func (*ConstructorHello) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{33}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ConstructorHello) GetId() string {
@@ -3123,7 +3184,7 @@ type Held struct {
 
 func (x *Held) Reset() {
 	*x = Held{}
-	mi := &file_proto_millrace_proto_msgTypes[34]
+	mi := &file_proto_millrace_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3135,7 +3196,7 @@ func (x *Held) String() string {
 func (*Held) ProtoMessage() {}
 
 func (x *Held) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[34]
+	mi := &file_proto_millrace_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3148,7 +3209,7 @@ func (x *Held) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Held.ProtoReflect.Descriptor instead.
 func (*Held) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{34}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Held) GetIdentity() []byte {
@@ -3213,7 +3274,7 @@ type HeldRank struct {
 
 func (x *HeldRank) Reset() {
 	*x = HeldRank{}
-	mi := &file_proto_millrace_proto_msgTypes[35]
+	mi := &file_proto_millrace_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3225,7 +3286,7 @@ func (x *HeldRank) String() string {
 func (*HeldRank) ProtoMessage() {}
 
 func (x *HeldRank) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[35]
+	mi := &file_proto_millrace_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3238,7 +3299,7 @@ func (x *HeldRank) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldRank.ProtoReflect.Descriptor instead.
 func (*HeldRank) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{35}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *HeldRank) GetRank() *Coordinates {
@@ -3282,7 +3343,7 @@ type Assembled struct {
 
 func (x *Assembled) Reset() {
 	*x = Assembled{}
-	mi := &file_proto_millrace_proto_msgTypes[36]
+	mi := &file_proto_millrace_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3294,7 +3355,7 @@ func (x *Assembled) String() string {
 func (*Assembled) ProtoMessage() {}
 
 func (x *Assembled) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[36]
+	mi := &file_proto_millrace_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3307,7 +3368,7 @@ func (x *Assembled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assembled.ProtoReflect.Descriptor instead.
 func (*Assembled) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{36}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Assembled) GetGeneration() uint64 {
@@ -3352,7 +3413,7 @@ type Acked struct {
 
 func (x *Acked) Reset() {
 	*x = Acked{}
-	mi := &file_proto_millrace_proto_msgTypes[37]
+	mi := &file_proto_millrace_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3364,7 +3425,7 @@ func (x *Acked) String() string {
 func (*Acked) ProtoMessage() {}
 
 func (x *Acked) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[37]
+	mi := &file_proto_millrace_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3377,7 +3438,7 @@ func (x *Acked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Acked.ProtoReflect.Descriptor instead.
 func (*Acked) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{37}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Acked) GetGeneration() uint64 {
@@ -3438,7 +3499,7 @@ type ConstructorUsage struct {
 
 func (x *ConstructorUsage) Reset() {
 	*x = ConstructorUsage{}
-	mi := &file_proto_millrace_proto_msgTypes[38]
+	mi := &file_proto_millrace_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3450,7 +3511,7 @@ func (x *ConstructorUsage) String() string {
 func (*ConstructorUsage) ProtoMessage() {}
 
 func (x *ConstructorUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[38]
+	mi := &file_proto_millrace_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3463,7 +3524,7 @@ func (x *ConstructorUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorUsage.ProtoReflect.Descriptor instead.
 func (*ConstructorUsage) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{38}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ConstructorUsage) GetHeldBytes() uint64 {
@@ -3594,7 +3655,7 @@ type ConstructorOrder struct {
 
 func (x *ConstructorOrder) Reset() {
 	*x = ConstructorOrder{}
-	mi := &file_proto_millrace_proto_msgTypes[39]
+	mi := &file_proto_millrace_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3606,7 +3667,7 @@ func (x *ConstructorOrder) String() string {
 func (*ConstructorOrder) ProtoMessage() {}
 
 func (x *ConstructorOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[39]
+	mi := &file_proto_millrace_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3619,7 +3680,7 @@ func (x *ConstructorOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorOrder.ProtoReflect.Descriptor instead.
 func (*ConstructorOrder) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{39}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ConstructorOrder) GetOrder() isConstructorOrder_Order {
@@ -3824,7 +3885,7 @@ type SourceJoined struct {
 
 func (x *SourceJoined) Reset() {
 	*x = SourceJoined{}
-	mi := &file_proto_millrace_proto_msgTypes[40]
+	mi := &file_proto_millrace_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3836,7 +3897,7 @@ func (x *SourceJoined) String() string {
 func (*SourceJoined) ProtoMessage() {}
 
 func (x *SourceJoined) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[40]
+	mi := &file_proto_millrace_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3849,7 +3910,7 @@ func (x *SourceJoined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceJoined.ProtoReflect.Descriptor instead.
 func (*SourceJoined) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{40}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *SourceJoined) GetName() string {
@@ -3894,7 +3955,7 @@ type ConstructorJob struct {
 
 func (x *ConstructorJob) Reset() {
 	*x = ConstructorJob{}
-	mi := &file_proto_millrace_proto_msgTypes[41]
+	mi := &file_proto_millrace_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3906,7 +3967,7 @@ func (x *ConstructorJob) String() string {
 func (*ConstructorJob) ProtoMessage() {}
 
 func (x *ConstructorJob) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[41]
+	mi := &file_proto_millrace_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3919,7 +3980,7 @@ func (x *ConstructorJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorJob.ProtoReflect.Descriptor instead.
 func (*ConstructorJob) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{41}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ConstructorJob) GetName() string {
@@ -4068,7 +4129,7 @@ type ImageStep struct {
 
 func (x *ImageStep) Reset() {
 	*x = ImageStep{}
-	mi := &file_proto_millrace_proto_msgTypes[42]
+	mi := &file_proto_millrace_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4080,7 +4141,7 @@ func (x *ImageStep) String() string {
 func (*ImageStep) ProtoMessage() {}
 
 func (x *ImageStep) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[42]
+	mi := &file_proto_millrace_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4093,7 +4154,7 @@ func (x *ImageStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImageStep.ProtoReflect.Descriptor instead.
 func (*ImageStep) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{42}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ImageStep) GetPatch() uint32 {
@@ -4133,7 +4194,7 @@ type KeptColumns struct {
 
 func (x *KeptColumns) Reset() {
 	*x = KeptColumns{}
-	mi := &file_proto_millrace_proto_msgTypes[43]
+	mi := &file_proto_millrace_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4145,7 +4206,7 @@ func (x *KeptColumns) String() string {
 func (*KeptColumns) ProtoMessage() {}
 
 func (x *KeptColumns) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[43]
+	mi := &file_proto_millrace_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4158,7 +4219,7 @@ func (x *KeptColumns) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeptColumns.ProtoReflect.Descriptor instead.
 func (*KeptColumns) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{43}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *KeptColumns) GetNames() []string {
@@ -4182,7 +4243,7 @@ type Placement struct {
 
 func (x *Placement) Reset() {
 	*x = Placement{}
-	mi := &file_proto_millrace_proto_msgTypes[44]
+	mi := &file_proto_millrace_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4194,7 +4255,7 @@ func (x *Placement) String() string {
 func (*Placement) ProtoMessage() {}
 
 func (x *Placement) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[44]
+	mi := &file_proto_millrace_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4207,7 +4268,7 @@ func (x *Placement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Placement.ProtoReflect.Descriptor instead.
 func (*Placement) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{44}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Placement) GetLoaders() []string {
@@ -4251,7 +4312,7 @@ type Restart struct {
 
 func (x *Restart) Reset() {
 	*x = Restart{}
-	mi := &file_proto_millrace_proto_msgTypes[45]
+	mi := &file_proto_millrace_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4263,7 +4324,7 @@ func (x *Restart) String() string {
 func (*Restart) ProtoMessage() {}
 
 func (x *Restart) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[45]
+	mi := &file_proto_millrace_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4276,7 +4337,7 @@ func (x *Restart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Restart.ProtoReflect.Descriptor instead.
 func (*Restart) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{45}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Restart) GetGeneration() uint64 {
@@ -4334,7 +4395,7 @@ type Moved struct {
 
 func (x *Moved) Reset() {
 	*x = Moved{}
-	mi := &file_proto_millrace_proto_msgTypes[46]
+	mi := &file_proto_millrace_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4346,7 +4407,7 @@ func (x *Moved) String() string {
 func (*Moved) ProtoMessage() {}
 
 func (x *Moved) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[46]
+	mi := &file_proto_millrace_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4359,7 +4420,7 @@ func (x *Moved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Moved.ProtoReflect.Descriptor instead.
 func (*Moved) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{46}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Moved) GetBy() *Coordinates {
@@ -4418,7 +4479,7 @@ type StepPlan struct {
 
 func (x *StepPlan) Reset() {
 	*x = StepPlan{}
-	mi := &file_proto_millrace_proto_msgTypes[47]
+	mi := &file_proto_millrace_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4430,7 +4491,7 @@ func (x *StepPlan) String() string {
 func (*StepPlan) ProtoMessage() {}
 
 func (x *StepPlan) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[47]
+	mi := &file_proto_millrace_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4443,7 +4504,7 @@ func (x *StepPlan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepPlan.ProtoReflect.Descriptor instead.
 func (*StepPlan) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{47}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *StepPlan) GetGeneration() uint64 {
@@ -4573,7 +4634,7 @@ type ImagePlan struct {
 
 func (x *ImagePlan) Reset() {
 	*x = ImagePlan{}
-	mi := &file_proto_millrace_proto_msgTypes[48]
+	mi := &file_proto_millrace_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4585,7 +4646,7 @@ func (x *ImagePlan) String() string {
 func (*ImagePlan) ProtoMessage() {}
 
 func (x *ImagePlan) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[48]
+	mi := &file_proto_millrace_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4598,7 +4659,7 @@ func (x *ImagePlan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImagePlan.ProtoReflect.Descriptor instead.
 func (*ImagePlan) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{48}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ImagePlan) GetEncoder() []uint32 {
@@ -4683,7 +4744,7 @@ type PlanBlock struct {
 
 func (x *PlanBlock) Reset() {
 	*x = PlanBlock{}
-	mi := &file_proto_millrace_proto_msgTypes[49]
+	mi := &file_proto_millrace_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4695,7 +4756,7 @@ func (x *PlanBlock) String() string {
 func (*PlanBlock) ProtoMessage() {}
 
 func (x *PlanBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[49]
+	mi := &file_proto_millrace_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4708,7 +4769,7 @@ func (x *PlanBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanBlock.ProtoReflect.Descriptor instead.
 func (*PlanBlock) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{49}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *PlanBlock) GetSource() uint32 {
@@ -4751,7 +4812,7 @@ type EndOfData struct {
 
 func (x *EndOfData) Reset() {
 	*x = EndOfData{}
-	mi := &file_proto_millrace_proto_msgTypes[50]
+	mi := &file_proto_millrace_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4763,7 +4824,7 @@ func (x *EndOfData) String() string {
 func (*EndOfData) ProtoMessage() {}
 
 func (x *EndOfData) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[50]
+	mi := &file_proto_millrace_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4776,7 +4837,7 @@ func (x *EndOfData) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndOfData.ProtoReflect.Descriptor instead.
 func (*EndOfData) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{50}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *EndOfData) GetGeneration() uint64 {
@@ -4813,7 +4874,7 @@ type Admit struct {
 
 func (x *Admit) Reset() {
 	*x = Admit{}
-	mi := &file_proto_millrace_proto_msgTypes[51]
+	mi := &file_proto_millrace_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4825,7 +4886,7 @@ func (x *Admit) String() string {
 func (*Admit) ProtoMessage() {}
 
 func (x *Admit) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[51]
+	mi := &file_proto_millrace_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4838,7 +4899,7 @@ func (x *Admit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admit.ProtoReflect.Descriptor instead.
 func (*Admit) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{51}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Admit) GetJoin() uint64 {
@@ -4874,7 +4935,7 @@ type Admitted struct {
 
 func (x *Admitted) Reset() {
 	*x = Admitted{}
-	mi := &file_proto_millrace_proto_msgTypes[52]
+	mi := &file_proto_millrace_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4886,7 +4947,7 @@ func (x *Admitted) String() string {
 func (*Admitted) ProtoMessage() {}
 
 func (x *Admitted) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[52]
+	mi := &file_proto_millrace_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4899,7 +4960,7 @@ func (x *Admitted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admitted.ProtoReflect.Descriptor instead.
 func (*Admitted) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{52}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Admitted) GetJoin() uint64 {
@@ -4942,7 +5003,7 @@ type Coordinates struct {
 
 func (x *Coordinates) Reset() {
 	*x = Coordinates{}
-	mi := &file_proto_millrace_proto_msgTypes[53]
+	mi := &file_proto_millrace_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4954,7 +5015,7 @@ func (x *Coordinates) String() string {
 func (*Coordinates) ProtoMessage() {}
 
 func (x *Coordinates) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[53]
+	mi := &file_proto_millrace_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4967,7 +5028,7 @@ func (x *Coordinates) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coordinates.ProtoReflect.Descriptor instead.
 func (*Coordinates) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{53}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Coordinates) GetDp() uint32 {
@@ -5018,7 +5079,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[54]
+	mi := &file_proto_millrace_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5030,7 +5091,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[54]
+	mi := &file_proto_millrace_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5043,7 +5104,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{54}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *JoinRequest) GetJob() string {
@@ -5141,7 +5202,7 @@ type Position struct {
 
 func (x *Position) Reset() {
 	*x = Position{}
-	mi := &file_proto_millrace_proto_msgTypes[55]
+	mi := &file_proto_millrace_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5153,7 +5214,7 @@ func (x *Position) String() string {
 func (*Position) ProtoMessage() {}
 
 func (x *Position) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[55]
+	mi := &file_proto_millrace_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5166,7 +5227,7 @@ func (x *Position) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Position.ProtoReflect.Descriptor instead.
 func (*Position) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{55}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Position) GetGeneration() uint64 {
@@ -5205,7 +5266,7 @@ type JoinReply struct {
 
 func (x *JoinReply) Reset() {
 	*x = JoinReply{}
-	mi := &file_proto_millrace_proto_msgTypes[56]
+	mi := &file_proto_millrace_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5217,7 +5278,7 @@ func (x *JoinReply) String() string {
 func (*JoinReply) ProtoMessage() {}
 
 func (x *JoinReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[56]
+	mi := &file_proto_millrace_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5230,7 +5291,7 @@ func (x *JoinReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinReply.ProtoReflect.Descriptor instead.
 func (*JoinReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{56}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *JoinReply) GetJob() string {
@@ -5343,7 +5404,7 @@ type LocateRequest struct {
 
 func (x *LocateRequest) Reset() {
 	*x = LocateRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[57]
+	mi := &file_proto_millrace_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5355,7 +5416,7 @@ func (x *LocateRequest) String() string {
 func (*LocateRequest) ProtoMessage() {}
 
 func (x *LocateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[57]
+	mi := &file_proto_millrace_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5368,7 +5429,7 @@ func (x *LocateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LocateRequest.ProtoReflect.Descriptor instead.
 func (*LocateRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{57}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *LocateRequest) GetJob() string {
@@ -5406,7 +5467,7 @@ type PeekRequest struct {
 
 func (x *PeekRequest) Reset() {
 	*x = PeekRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[58]
+	mi := &file_proto_millrace_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5418,7 +5479,7 @@ func (x *PeekRequest) String() string {
 func (*PeekRequest) ProtoMessage() {}
 
 func (x *PeekRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[58]
+	mi := &file_proto_millrace_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5431,7 +5492,7 @@ func (x *PeekRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeekRequest.ProtoReflect.Descriptor instead.
 func (*PeekRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{58}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *PeekRequest) GetIdentity() []byte {
@@ -5485,7 +5546,7 @@ type BatchRequest struct {
 
 func (x *BatchRequest) Reset() {
 	*x = BatchRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[59]
+	mi := &file_proto_millrace_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5497,7 +5558,7 @@ func (x *BatchRequest) String() string {
 func (*BatchRequest) ProtoMessage() {}
 
 func (x *BatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[59]
+	mi := &file_proto_millrace_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5510,7 +5571,7 @@ func (x *BatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchRequest.ProtoReflect.Descriptor instead.
 func (*BatchRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{59}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *BatchRequest) GetIdentity() []byte {
@@ -5585,7 +5646,7 @@ type AckRequest struct {
 
 func (x *AckRequest) Reset() {
 	*x = AckRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[60]
+	mi := &file_proto_millrace_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5597,7 +5658,7 @@ func (x *AckRequest) String() string {
 func (*AckRequest) ProtoMessage() {}
 
 func (x *AckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[60]
+	mi := &file_proto_millrace_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5610,7 +5671,7 @@ func (x *AckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckRequest.ProtoReflect.Descriptor instead.
 func (*AckRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{60}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *AckRequest) GetIdentity() []byte {
@@ -5663,7 +5724,7 @@ type AckReply struct {
 
 func (x *AckReply) Reset() {
 	*x = AckReply{}
-	mi := &file_proto_millrace_proto_msgTypes[61]
+	mi := &file_proto_millrace_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5675,7 +5736,7 @@ func (x *AckReply) String() string {
 func (*AckReply) ProtoMessage() {}
 
 func (x *AckReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[61]
+	mi := &file_proto_millrace_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5688,7 +5749,7 @@ func (x *AckReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckReply.ProtoReflect.Descriptor instead.
 func (*AckReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{61}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{62}
 }
 
 type BatchHeader struct {
@@ -5708,7 +5769,7 @@ type BatchHeader struct {
 
 func (x *BatchHeader) Reset() {
 	*x = BatchHeader{}
-	mi := &file_proto_millrace_proto_msgTypes[62]
+	mi := &file_proto_millrace_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5720,7 +5781,7 @@ func (x *BatchHeader) String() string {
 func (*BatchHeader) ProtoMessage() {}
 
 func (x *BatchHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[62]
+	mi := &file_proto_millrace_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5733,7 +5794,7 @@ func (x *BatchHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchHeader.ProtoReflect.Descriptor instead.
 func (*BatchHeader) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{62}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *BatchHeader) GetStep() uint64 {
@@ -5809,7 +5870,7 @@ type Microbatch struct {
 
 func (x *Microbatch) Reset() {
 	*x = Microbatch{}
-	mi := &file_proto_millrace_proto_msgTypes[63]
+	mi := &file_proto_millrace_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5821,7 +5882,7 @@ func (x *Microbatch) String() string {
 func (*Microbatch) ProtoMessage() {}
 
 func (x *Microbatch) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[63]
+	mi := &file_proto_millrace_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5834,7 +5895,7 @@ func (x *Microbatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Microbatch.ProtoReflect.Descriptor instead.
 func (*Microbatch) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{63}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *Microbatch) GetTensors() []*Tensor {
@@ -5867,7 +5928,7 @@ type Tensor struct {
 
 func (x *Tensor) Reset() {
 	*x = Tensor{}
-	mi := &file_proto_millrace_proto_msgTypes[64]
+	mi := &file_proto_millrace_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5879,7 +5940,7 @@ func (x *Tensor) String() string {
 func (*Tensor) ProtoMessage() {}
 
 func (x *Tensor) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[64]
+	mi := &file_proto_millrace_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5892,7 +5953,7 @@ func (x *Tensor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tensor.ProtoReflect.Descriptor instead.
 func (*Tensor) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{64}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *Tensor) GetName() string {
@@ -5951,7 +6012,7 @@ type RowInfo struct {
 
 func (x *RowInfo) Reset() {
 	*x = RowInfo{}
-	mi := &file_proto_millrace_proto_msgTypes[65]
+	mi := &file_proto_millrace_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5963,7 +6024,7 @@ func (x *RowInfo) String() string {
 func (*RowInfo) ProtoMessage() {}
 
 func (x *RowInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[65]
+	mi := &file_proto_millrace_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5976,7 +6037,7 @@ func (x *RowInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RowInfo.ProtoReflect.Descriptor instead.
 func (*RowInfo) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{65}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *RowInfo) GetRow() uint32 {
@@ -6027,7 +6088,7 @@ type StateRequest struct {
 
 func (x *StateRequest) Reset() {
 	*x = StateRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[66]
+	mi := &file_proto_millrace_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6039,7 +6100,7 @@ func (x *StateRequest) String() string {
 func (*StateRequest) ProtoMessage() {}
 
 func (x *StateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[66]
+	mi := &file_proto_millrace_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6052,7 +6113,7 @@ func (x *StateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateRequest.ProtoReflect.Descriptor instead.
 func (*StateRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{66}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *StateRequest) GetIdentity() []byte {
@@ -6101,7 +6162,7 @@ type StateReply struct {
 
 func (x *StateReply) Reset() {
 	*x = StateReply{}
-	mi := &file_proto_millrace_proto_msgTypes[67]
+	mi := &file_proto_millrace_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6113,7 +6174,7 @@ func (x *StateReply) String() string {
 func (*StateReply) ProtoMessage() {}
 
 func (x *StateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[67]
+	mi := &file_proto_millrace_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6126,7 +6187,7 @@ func (x *StateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateReply.ProtoReflect.Descriptor instead.
 func (*StateReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{67}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *StateReply) GetToken() []byte {
@@ -6163,7 +6224,7 @@ type ChangeRequest struct {
 
 func (x *ChangeRequest) Reset() {
 	*x = ChangeRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[68]
+	mi := &file_proto_millrace_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6175,7 +6236,7 @@ func (x *ChangeRequest) String() string {
 func (*ChangeRequest) ProtoMessage() {}
 
 func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[68]
+	mi := &file_proto_millrace_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6188,7 +6249,7 @@ func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeRequest.ProtoReflect.Descriptor instead.
 func (*ChangeRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{68}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *ChangeRequest) GetChange() []byte {
@@ -6236,7 +6297,7 @@ type ChangeReply struct {
 
 func (x *ChangeReply) Reset() {
 	*x = ChangeReply{}
-	mi := &file_proto_millrace_proto_msgTypes[69]
+	mi := &file_proto_millrace_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6248,7 +6309,7 @@ func (x *ChangeReply) String() string {
 func (*ChangeReply) ProtoMessage() {}
 
 func (x *ChangeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[69]
+	mi := &file_proto_millrace_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6261,7 +6322,7 @@ func (x *ChangeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeReply.ProtoReflect.Descriptor instead.
 func (*ChangeReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{69}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *ChangeReply) GetStep() uint64 {
@@ -6296,7 +6357,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[70]
+	mi := &file_proto_millrace_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6308,7 +6369,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[70]
+	mi := &file_proto_millrace_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6321,7 +6382,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{70}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *ReportRequest) GetIdentity() []byte {
@@ -6396,7 +6457,7 @@ type ReportReply struct {
 
 func (x *ReportReply) Reset() {
 	*x = ReportReply{}
-	mi := &file_proto_millrace_proto_msgTypes[71]
+	mi := &file_proto_millrace_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6408,7 +6469,7 @@ func (x *ReportReply) String() string {
 func (*ReportReply) ProtoMessage() {}
 
 func (x *ReportReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[71]
+	mi := &file_proto_millrace_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6421,7 +6482,7 @@ func (x *ReportReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportReply.ProtoReflect.Descriptor instead.
 func (*ReportReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{71}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *ReportReply) GetEpoch() uint64 {
@@ -6439,7 +6500,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[72]
+	mi := &file_proto_millrace_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6451,7 +6512,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[72]
+	mi := &file_proto_millrace_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6464,7 +6525,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{72}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{73}
 }
 
 type WhyRequest struct {
@@ -6475,7 +6536,7 @@ type WhyRequest struct {
 
 func (x *WhyRequest) Reset() {
 	*x = WhyRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[73]
+	mi := &file_proto_millrace_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6487,7 +6548,7 @@ func (x *WhyRequest) String() string {
 func (*WhyRequest) ProtoMessage() {}
 
 func (x *WhyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[73]
+	mi := &file_proto_millrace_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6500,7 +6561,7 @@ func (x *WhyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyRequest.ProtoReflect.Descriptor instead.
 func (*WhyRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{73}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{74}
 }
 
 type StatusReply struct {
@@ -6513,7 +6574,7 @@ type StatusReply struct {
 
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
-	mi := &file_proto_millrace_proto_msgTypes[74]
+	mi := &file_proto_millrace_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6525,7 +6586,7 @@ func (x *StatusReply) String() string {
 func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[74]
+	mi := &file_proto_millrace_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6538,7 +6599,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{74}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *StatusReply) GetText() string {
@@ -6568,7 +6629,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x17\n" +
 	"\aidle_ms\x18\x02 \x01(\x04R\x06idleMs\x12\x14\n" +
 	"\x05ranks\x18\x03 \x01(\bR\x05ranks\"\x06\n" +
-	"\x04Beat\"\xef\x02\n" +
+	"\x04Beat\"\xa4\x03\n" +
 	"\fLoaderReport\x120\n" +
 	"\x05hello\x18\x01 \x01(\v2\x18.millrace.v1.LoaderHelloH\x00R\x05hello\x126\n" +
 	"\aindexed\x18\x02 \x01(\v2\x1a.millrace.v1.SourceIndexedH\x00R\aindexed\x12.\n" +
@@ -6576,7 +6637,8 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x05usage\x18\x04 \x01(\v2\x18.millrace.v1.LoaderUsageH\x00R\x05usage\x120\n" +
 	"\afailure\x18\x05 \x01(\v2\x14.millrace.v1.FailureH\x00R\afailure\x12.\n" +
 	"\x05found\x18\x06 \x01(\v2\x16.millrace.v1.FileFoundH\x00R\x05found\x12'\n" +
-	"\x04beat\x18\a \x01(\v2\x11.millrace.v1.BeatH\x00R\x04beatB\b\n" +
+	"\x04beat\x18\a \x01(\v2\x11.millrace.v1.BeatH\x00R\x04beat\x123\n" +
+	"\x06opened\x18\b \x01(\v2\x19.millrace.v1.SourceOpenedH\x00R\x06openedB\b\n" +
 	"\x06report\"\xc9\x01\n" +
 	"\vLoaderHello\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
@@ -6680,7 +6742,9 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\bmanifest\x18\x02 \x01(\fR\bmanifest\"6\n" +
 	"\bFindFile\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\rR\x06source\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\"{\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"&\n" +
+	"\fSourceOpened\x12\x16\n" +
+	"\x06source\x18\x01 \x01(\rR\x06source\"{\n" +
 	"\tFileFound\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\rR\x06source\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
@@ -7153,7 +7217,7 @@ func file_proto_millrace_proto_rawDescGZIP() []byte {
 }
 
 var file_proto_millrace_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_proto_millrace_proto_msgTypes = make([]protoimpl.MessageInfo, 75)
+var file_proto_millrace_proto_msgTypes = make([]protoimpl.MessageInfo, 76)
 var file_proto_millrace_proto_goTypes = []any{
 	(Start)(0),                // 0: millrace.v1.Start
 	(*Frame)(nil),             // 1: millrace.v1.Frame
@@ -7173,65 +7237,66 @@ var file_proto_millrace_proto_goTypes = []any{
 	(*LoaderOrder)(nil),       // 15: millrace.v1.LoaderOrder
 	(*FrozenSource)(nil),      // 16: millrace.v1.FrozenSource
 	(*FindFile)(nil),          // 17: millrace.v1.FindFile
-	(*FileFound)(nil),         // 18: millrace.v1.FileFound
-	(*LoaderJob)(nil),         // 19: millrace.v1.LoaderJob
-	(*Assignment)(nil),        // 20: millrace.v1.Assignment
-	(*TransformStep)(nil),     // 21: millrace.v1.TransformStep
-	(*OperatorStep)(nil),      // 22: millrace.v1.OperatorStep
-	(*TokenizeStep)(nil),      // 23: millrace.v1.TokenizeStep
-	(*ImageTransform)(nil),    // 24: millrace.v1.ImageTransform
-	(*Bans)(nil),              // 25: millrace.v1.Bans
-	(*Ban)(nil),               // 26: millrace.v1.Ban
-	(*IndexSource)(nil),       // 27: millrace.v1.IndexSource
-	(*ReadBlock)(nil),         // 28: millrace.v1.ReadBlock
-	(*ReleaseBlocks)(nil),     // 29: millrace.v1.ReleaseBlocks
-	(*FetchRequest)(nil),      // 30: millrace.v1.FetchRequest
-	(*BlockSamples)(nil),      // 31: millrace.v1.BlockSamples
-	(*FetchHeader)(nil),       // 32: millrace.v1.FetchHeader
-	(*ConstructorReport)(nil), // 33: millrace.v1.ConstructorReport
-	(*ConstructorHello)(nil),  // 34: millrace.v1.ConstructorHello
-	(*Held)(nil),              // 35: millrace.v1.Held
-	(*HeldRank)(nil),          // 36: millrace.v1.HeldRank
-	(*Assembled)(nil),         // 37: millrace.v1.Assembled
-	(*Acked)(nil),             // 38: millrace.v1.Acked
-	(*ConstructorUsage)(nil),  // 39: millrace.v1.ConstructorUsage
-	(*ConstructorOrder)(nil),  // 40: millrace.v1.ConstructorOrder
-	(*SourceJoined)(nil),      // 41: millrace.v1.SourceJoined
-	(*ConstructorJob)(nil),    // 42: millrace.v1.ConstructorJob
-	(*ImageStep)(nil),         // 43: millrace.v1.ImageStep
-	(*KeptColumns)(nil),       // 44: millrace.v1.KeptColumns
-	(*Placement)(nil),         // 45: millrace.v1.Placement
-	(*Restart)(nil),           // 46: millrace.v1.Restart
-	(*Moved)(nil),             // 47: millrace.v1.Moved
-	(*StepPlan)(nil),          // 48: millrace.v1.StepPlan
-	(*ImagePlan)(nil),         // 49: millrace.v1.ImagePlan
-	(*PlanBlock)(nil),         // 50: millrace.v1.PlanBlock
-	(*EndOfData)(nil),         // 51: millrace.v1.EndOfData
-	(*Admit)(nil),             // 52: millrace.v1.Admit
-	(*Admitted)(nil),          // 53: millrace.v1.Admitted
-	(*Coordinates)(nil),       // 54: millrace.v1.Coordinates
-	(*JoinRequest)(nil),       // 55: millrace.v1.JoinRequest
-	(*Position)(nil),          // 56: millrace.v1.Position
-	(*JoinReply)(nil),         // 57: millrace.v1.JoinReply
-	(*LocateRequest)(nil),     // 58: millrace.v1.LocateRequest
-	(*PeekRequest)(nil),       // 59: millrace.v1.PeekRequest
-	(*BatchRequest)(nil),      // 60: millrace.v1.BatchRequest
-	(*AckRequest)(nil),        // 61: millrace.v1.AckRequest
-	(*AckReply)(nil),          // 62: millrace.v1.AckReply
-	(*BatchHeader)(nil),       // 63: millrace.v1.BatchHeader
-	(*Microbatch)(nil),        // 64: millrace.v1.Microbatch
-	(*Tensor)(nil),            // 65: millrace.v1.Tensor
-	(*RowInfo)(nil),           // 66: millrace.v1.RowInfo
-	(*StateRequest)(nil),      // 67: millrace.v1.StateRequest
-	(*StateReply)(nil),        // 68: millrace.v1.StateReply
-	(*ChangeRequest)(nil),     // 69: millrace.v1.ChangeRequest
-	(*ChangeReply)(nil),       // 70: millrace.v1.ChangeReply
-	(*ReportRequest)(nil),     // 71: millrace.v1.ReportRequest
-	(*ReportReply)(nil),       // 72: millrace.v1.ReportReply
-	(*StatusRequest)(nil),     // 73: millrace.v1.StatusRequest
-	(*WhyRequest)(nil),        // 74: millrace.v1.WhyRequest
-	(*StatusReply)(nil),       // 75: millrace.v1.StatusReply
-	(*state.Mesh)(nil),        // 76: millrace.v1.Mesh
+	(*SourceOpened)(nil),      // 18: millrace.v1.SourceOpened
+	(*FileFound)(nil),         // 19: millrace.v1.FileFound
+	(*LoaderJob)(nil),         // 20: millrace.v1.LoaderJob
+	(*Assignment)(nil),        // 21: millrace.v1.Assignment
+	(*TransformStep)(nil),     // 22: millrace.v1.TransformStep
+	(*OperatorStep)(nil),      // 23: millrace.v1.OperatorStep
+	(*TokenizeStep)(nil),      // 24: millrace.v1.TokenizeStep
+	(*ImageTransform)(nil),    // 25: millrace.v1.ImageTransform
+	(*Bans)(nil),              // 26: millrace.v1.Bans
+	(*Ban)(nil),               // 27: millrace.v1.Ban
+	(*IndexSource)(nil),       // 28: millrace.v1.IndexSource
+	(*ReadBlock)(nil),         // 29: millrace.v1.ReadBlock
+	(*ReleaseBlocks)(nil),     // 30: millrace.v1.ReleaseBlocks
+	(*FetchRequest)(nil),      // 31: millrace.v1.FetchRequest
+	(*BlockSamples)(nil),      // 32: millrace.v1.BlockSamples
+	(*FetchHeader)(nil),       // 33: millrace.v1.FetchHeader
+	(*ConstructorReport)(nil), // 34: millrace.v1.ConstructorReport
+	(*ConstructorHello)(nil),  // 35: millrace.v1.ConstructorHello
+	(*Held)(nil),              // 36: millrace.v1.Held
+	(*HeldRank)(nil),          // 37: millrace.v1.HeldRank
+	(*Assembled)(nil),         // 38: millrace.v1.Assembled
+	(*Acked)(nil),             // 39: millrace.v1.Acked
+	(*ConstructorUsage)(nil),  // 40: millrace.v1.ConstructorUsage
+	(*ConstructorOrder)(nil),  // 41: millrace.v1.ConstructorOrder
+	(*SourceJoined)(nil),      // 42: millrace.v1.SourceJoined
+	(*ConstructorJob)(nil),    // 43: millrace.v1.ConstructorJob
+	(*ImageStep)(nil),         // 44: millrace.v1.ImageStep
+	(*KeptColumns)(nil),       // 45: millrace.v1.KeptColumns
+	(*Placement)(nil),         // 46: millrace.v1.Placement
+	(*Restart)(nil),           // 47: millrace.v1.Restart
+	(*Moved)(nil),             // 48: millrace.v1.Moved
+	(*StepPlan)(nil),          // 49: millrace.v1.StepPlan
+	(*ImagePlan)(nil),         // 50: millrace.v1.ImagePlan
+	(*PlanBlock)(nil),         // 51: millrace.v1.PlanBlock
+	(*EndOfData)(nil),         // 52: millrace.v1.EndOfData
+	(*Admit)(nil),             // 53: millrace.v1.Admit
+	(*Admitted)(nil),          // 54: millrace.v1.Admitted
+	(*Coordinates)(nil),       // 55: millrace.v1.Coordinates
+	(*JoinRequest)(nil),       // 56: millrace.v1.JoinRequest
+	(*Position)(nil),          // 57: millrace.v1.Position
+	(*JoinReply)(nil),         // 58: millrace.v1.JoinReply
+	(*LocateRequest)(nil),     // 59: millrace.v1.LocateRequest
+	(*PeekRequest)(nil),       // 60: millrace.v1.PeekRequest
+	(*BatchRequest)(nil),      // 61: millrace.v1.BatchRequest
+	(*AckRequest)(nil),        // 62: millrace.v1.AckRequest
+	(*AckReply)(nil),          // 63: millrace.v1.AckReply
+	(*BatchHeader)(nil),       // 64: millrace.v1.BatchHeader
+	(*Microbatch)(nil),        // 65: millrace.v1.Microbatch
+	(*Tensor)(nil),            // 66: millrace.v1.Tensor
+	(*RowInfo)(nil),           // 67: millrace.v1.RowInfo
+	(*StateRequest)(nil),      // 68: millrace.v1.StateRequest
+	(*StateReply)(nil),        // 69: millrace.v1.StateReply
+	(*ChangeRequest)(nil),     // 70: millrace.v1.ChangeRequest
+	(*ChangeReply)(nil),       // 71: millrace.v1.ChangeReply
+	(*ReportRequest)(nil),     // 72: millrace.v1.ReportRequest
+	(*ReportReply)(nil),       // 73: millrace.v1.ReportReply
+	(*StatusRequest)(nil),     // 74: millrace.v1.StatusRequest
+	(*WhyRequest)(nil),        // 75: millrace.v1.WhyRequest
+	(*StatusReply)(nil),       // 76: millrace.v1.StatusReply
+	(*state.Mesh)(nil),        // 77: millrace.v1.Mesh
 }
 var file_proto_millrace_proto_depIdxs = []int32{
 	2,  // 0: millrace.v1.Frame.waiting:type_name -> millrace.v1.Waiting
@@ -7240,102 +7305,103 @@ var file_proto_millrace_proto_depIdxs = []int32{
 	9,  // 3: millrace.v1.LoaderReport.block:type_name -> millrace.v1.BlockRead
 	13, // 4: millrace.v1.LoaderReport.usage:type_name -> millrace.v1.LoaderUsage
 	14, // 5: millrace.v1.LoaderReport.failure:type_name -> millrace.v1.Failure
-	18, // 6: millrace.v1.LoaderReport.found:type_name -> millrace.v1.FileFound
+	19, // 6: millrace.v1.LoaderReport.found:type_name -> millrace.v1.FileFound
 	3,  // 7: millrace.v1.LoaderReport.beat:type_name -> millrace.v1.Beat
-	8,  // 8: millrace.v1.Listing.files:type_name -> millrace.v1.ListedFile
-	12, // 9: millrace.v1.BlockRead.skips:type_name -> millrace.v1.Skip
-	10, // 10: millrace.v1.BlockRead.chunks:type_name -> millrace.v1.ChunkRead
-	11, // 11: millrace.v1.BlockRead.absent:type_name -> millrace.v1.AbsentField
-	19, // 12: millrace.v1.LoaderOrder.job:type_name -> millrace.v1.LoaderJob
-	27, // 13: millrace.v1.LoaderOrder.index:type_name -> millrace.v1.IndexSource
-	28, // 14: millrace.v1.LoaderOrder.read:type_name -> millrace.v1.ReadBlock
-	29, // 15: millrace.v1.LoaderOrder.release:type_name -> millrace.v1.ReleaseBlocks
-	20, // 16: millrace.v1.LoaderOrder.add:type_name -> millrace.v1.Assignment
-	25, // 17: millrace.v1.LoaderOrder.bans:type_name -> millrace.v1.Bans
-	17, // 18: millrace.v1.LoaderOrder.find:type_name -> millrace.v1.FindFile
-	16, // 19: millrace.v1.LoaderOrder.frozen:type_name -> millrace.v1.FrozenSource
-	3,  // 20: millrace.v1.LoaderOrder.beat:type_name -> millrace.v1.Beat
-	20, // 21: millrace.v1.LoaderJob.sources:type_name -> millrace.v1.Assignment
-	21, // 22: millrace.v1.Assignment.transforms:type_name -> millrace.v1.TransformStep
-	23, // 23: millrace.v1.TransformStep.tokenize:type_name -> millrace.v1.TokenizeStep
-	24, // 24: millrace.v1.TransformStep.image:type_name -> millrace.v1.ImageTransform
-	22, // 25: millrace.v1.TransformStep.operator:type_name -> millrace.v1.OperatorStep
-	26, // 26: millrace.v1.Bans.bans:type_name -> millrace.v1.Ban
-	31, // 27: millrace.v1.FetchRequest.blocks:type_name -> millrace.v1.BlockSamples
-	34, // 28: millrace.v1.ConstructorReport.hello:type_name -> millrace.v1.ConstructorHello
-	37, // 29: millrace.v1.ConstructorReport.assembled:type_name -> millrace.v1.Assembled
-	38, // 30: millrace.v1.ConstructorReport.acked:type_name -> millrace.v1.Acked
-	39, // 31: millrace.v1.ConstructorReport.usage:type_name -> millrace.v1.ConstructorUsage
-	14, // 32: millrace.v1.ConstructorReport.failure:type_name -> millrace.v1.Failure
-	53, // 33: millrace.v1.ConstructorReport.admitted:type_name -> millrace.v1.Admitted
-	3,  // 34: millrace.v1.ConstructorReport.beat:type_name -> millrace.v1.Beat
-	35, // 35: millrace.v1.ConstructorHello.held:type_name -> millrace.v1.Held
-	38, // 36: millrace.v1.Held.acked:type_name -> millrace.v1.Acked
-	36, // 37: millrace.v1.Held.ranks:type_name -> millrace.v1.HeldRank
-	54, // 38: millrace.v1.HeldRank.rank:type_name -> millrace.v1.Coordinates
-	54, // 39: millrace.v1.ConstructorUsage.absent_ranks:type_name -> millrace.v1.Coordinates
-	38, // 40: millrace.v1.ConstructorUsage.slowest:type_name -> millrace.v1.Acked
-	42, // 41: millrace.v1.ConstructorOrder.job:type_name -> millrace.v1.ConstructorJob
-	45, // 42: millrace.v1.ConstructorOrder.placement:type_name -> millrace.v1.Placement
-	46, // 43: millrace.v1.ConstructorOrder.restart:type_name -> millrace.v1.Restart
-	48, // 44: millrace.v1.ConstructorOrder.plan:type_name -> millrace.v1.StepPlan
-	51, // 45: millrace.v1.ConstructorOrder.end:type_name -> millrace.v1.EndOfData
-	14, // 46: millrace.v1.ConstructorOrder.failure:type_name -> millrace.v1.Failure
-	52, // 47: millrace.v1.ConstructorOrder.admit:type_name -> millrace.v1.Admit
-	41, // 48: millrace.v1.ConstructorOrder.joined:type_name -> millrace.v1.SourceJoined
-	3,  // 49: millrace.v1.ConstructorOrder.beat:type_name -> millrace.v1.Beat
-	2,  // 50: millrace.v1.ConstructorOrder.waiting:type_name -> millrace.v1.Waiting
-	76, // 51: millrace.v1.ConstructorJob.mesh:type_name -> millrace.v1.Mesh
-	44, // 52: millrace.v1.ConstructorJob.kept:type_name -> millrace.v1.KeptColumns
-	43, // 53: millrace.v1.ConstructorJob.images:type_name -> millrace.v1.ImageStep
-	47, // 54: millrace.v1.Restart.moved:type_name -> millrace.v1.Moved
-	54, // 55: millrace.v1.Moved.by:type_name -> millrace.v1.Coordinates
-	50, // 56: millrace.v1.StepPlan.blocks:type_name -> millrace.v1.PlanBlock
-	49, // 57: millrace.v1.StepPlan.images:type_name -> millrace.v1.ImagePlan
-	54, // 58: millrace.v1.Admit.rank:type_name -> millrace.v1.Coordinates
-	54, // 59: millrace.v1.JoinRequest.rank:type_name -> millrace.v1.Coordinates
-	76, // 60: millrace.v1.JoinRequest.mesh:type_name -> millrace.v1.Mesh
-	0,  // 61: millrace.v1.JoinRequest.start:type_name -> millrace.v1.Start
-	56, // 62: millrace.v1.JoinRequest.at:type_name -> millrace.v1.Position
-	76, // 63: millrace.v1.JoinReply.mesh:type_name -> millrace.v1.Mesh
-	54, // 64: millrace.v1.LocateRequest.rank:type_name -> millrace.v1.Coordinates
-	54, // 65: millrace.v1.PeekRequest.rank:type_name -> millrace.v1.Coordinates
-	54, // 66: millrace.v1.BatchRequest.rank:type_name -> millrace.v1.Coordinates
-	54, // 67: millrace.v1.AckRequest.rank:type_name -> millrace.v1.Coordinates
-	64, // 68: millrace.v1.BatchHeader.microbatches:type_name -> millrace.v1.Microbatch
-	65, // 69: millrace.v1.Microbatch.tensors:type_name -> millrace.v1.Tensor
-	54, // 70: millrace.v1.ReportRequest.rank:type_name -> millrace.v1.Coordinates
-	4,  // 71: millrace.v1.Planner.Load:input_type -> millrace.v1.LoaderReport
-	33, // 72: millrace.v1.Planner.Construct:input_type -> millrace.v1.ConstructorReport
-	55, // 73: millrace.v1.Planner.Join:input_type -> millrace.v1.JoinRequest
-	58, // 74: millrace.v1.Planner.Locate:input_type -> millrace.v1.LocateRequest
-	67, // 75: millrace.v1.Planner.State:input_type -> millrace.v1.StateRequest
-	69, // 76: millrace.v1.Planner.Change:input_type -> millrace.v1.ChangeRequest
-	71, // 77: millrace.v1.Planner.Report:input_type -> millrace.v1.ReportRequest
-	73, // 78: millrace.v1.Planner.Status:input_type -> millrace.v1.StatusRequest
-	74, // 79: millrace.v1.Planner.Why:input_type -> millrace.v1.WhyRequest
-	30, // 80: millrace.v1.Loader.Fetch:input_type -> millrace.v1.FetchRequest
-	60, // 81: millrace.v1.Constructor.Batch:input_type -> millrace.v1.BatchRequest
-	61, // 82: millrace.v1.Constructor.Ack:input_type -> millrace.v1.AckRequest
-	59, // 83: millrace.v1.Constructor.Peek:input_type -> millrace.v1.PeekRequest
-	15, // 84: millrace.v1.Planner.Load:output_type -> millrace.v1.LoaderOrder
-	40, // 85: millrace.v1.Planner.Construct:output_type -> millrace.v1.ConstructorOrder
-	57, // 86: millrace.v1.Planner.Join:output_type -> millrace.v1.JoinReply
-	57, // 87: millrace.v1.Planner.Locate:output_type -> millrace.v1.JoinReply
-	68, // 88: millrace.v1.Planner.State:output_type -> millrace.v1.StateReply
-	70, // 89: millrace.v1.Planner.Change:output_type -> millrace.v1.ChangeReply
-	72, // 90: millrace.v1.Planner.Report:output_type -> millrace.v1.ReportReply
-	75, // 91: millrace.v1.Planner.Status:output_type -> millrace.v1.StatusReply
-	2,  // 92: millrace.v1.Planner.Why:output_type -> millrace.v1.Waiting
-	1,  // 93: millrace.v1.Loader.Fetch:output_type -> millrace.v1.Frame
-	1,  // 94: millrace.v1.Constructor.Batch:output_type -> millrace.v1.Frame
-	62, // 95: millrace.v1.Constructor.Ack:output_type -> millrace.v1.AckReply
-	1,  // 96: millrace.v1.Constructor.Peek:output_type -> millrace.v1.Frame
-	84, // [84:97] is the sub-list for method output_type
-	71, // [71:84] is the sub-list for method input_type
-	71, // [71:71] is the sub-list for extension type_name
-	71, // [71:71] is the sub-list for extension extendee
-	0,  // [0:71] is the sub-list for field type_name
+	18, // 8: millrace.v1.LoaderReport.opened:type_name -> millrace.v1.SourceOpened
+	8,  // 9: millrace.v1.Listing.files:type_name -> millrace.v1.ListedFile
+	12, // 10: millrace.v1.BlockRead.skips:type_name -> millrace.v1.Skip
+	10, // 11: millrace.v1.BlockRead.chunks:type_name -> millrace.v1.ChunkRead
+	11, // 12: millrace.v1.BlockRead.absent:type_name -> millrace.v1.AbsentField
+	20, // 13: millrace.v1.LoaderOrder.job:type_name -> millrace.v1.LoaderJob
+	28, // 14: millrace.v1.LoaderOrder.index:type_name -> millrace.v1.IndexSource
+	29, // 15: millrace.v1.LoaderOrder.read:type_name -> millrace.v1.ReadBlock
+	30, // 16: millrace.v1.LoaderOrder.release:type_name -> millrace.v1.ReleaseBlocks
+	21, // 17: millrace.v1.LoaderOrder.add:type_name -> millrace.v1.Assignment
+	26, // 18: millrace.v1.LoaderOrder.bans:type_name -> millrace.v1.Bans
+	17, // 19: millrace.v1.LoaderOrder.find:type_name -> millrace.v1.FindFile
+	16, // 20: millrace.v1.LoaderOrder.frozen:type_name -> millrace.v1.FrozenSource
+	3,  // 21: millrace.v1.LoaderOrder.beat:type_name -> millrace.v1.Beat
+	21, // 22: millrace.v1.LoaderJob.sources:type_name -> millrace.v1.Assignment
+	22, // 23: millrace.v1.Assignment.transforms:type_name -> millrace.v1.TransformStep
+	24, // 24: millrace.v1.TransformStep.tokenize:type_name -> millrace.v1.TokenizeStep
+	25, // 25: millrace.v1.TransformStep.image:type_name -> millrace.v1.ImageTransform
+	23, // 26: millrace.v1.TransformStep.operator:type_name -> millrace.v1.OperatorStep
+	27, // 27: millrace.v1.Bans.bans:type_name -> millrace.v1.Ban
+	32, // 28: millrace.v1.FetchRequest.blocks:type_name -> millrace.v1.BlockSamples
+	35, // 29: millrace.v1.ConstructorReport.hello:type_name -> millrace.v1.ConstructorHello
+	38, // 30: millrace.v1.ConstructorReport.assembled:type_name -> millrace.v1.Assembled
+	39, // 31: millrace.v1.ConstructorReport.acked:type_name -> millrace.v1.Acked
+	40, // 32: millrace.v1.ConstructorReport.usage:type_name -> millrace.v1.ConstructorUsage
+	14, // 33: millrace.v1.ConstructorReport.failure:type_name -> millrace.v1.Failure
+	54, // 34: millrace.v1.ConstructorReport.admitted:type_name -> millrace.v1.Admitted
+	3,  // 35: millrace.v1.ConstructorReport.beat:type_name -> millrace.v1.Beat
+	36, // 36: millrace.v1.ConstructorHello.held:type_name -> millrace.v1.Held
+	39, // 37: millrace.v1.Held.acked:type_name -> millrace.v1.Acked
+	37, // 38: millrace.v1.Held.ranks:type_name -> millrace.v1.HeldRank
+	55, // 39: millrace.v1.HeldRank.rank:type_name -> millrace.v1.Coordinates
+	55, // 40: millrace.v1.ConstructorUsage.absent_ranks:type_name -> millrace.v1.Coordinates
+	39, // 41: millrace.v1.ConstructorUsage.slowest:type_name -> millrace.v1.Acked
+	43, // 42: millrace.v1.ConstructorOrder.job:type_name -> millrace.v1.ConstructorJob
+	46, // 43: millrace.v1.ConstructorOrder.placement:type_name -> millrace.v1.Placement
+	47, // 44: millrace.v1.ConstructorOrder.restart:type_name -> millrace.v1.Restart
+	49, // 45: millrace.v1.ConstructorOrder.plan:type_name -> millrace.v1.StepPlan
+	52, // 46: millrace.v1.ConstructorOrder.end:type_name -> millrace.v1.EndOfData
+	14, // 47: millrace.v1.ConstructorOrder.failure:type_name -> millrace.v1.Failure
+	53, // 48: millrace.v1.ConstructorOrder.admit:type_name -> millrace.v1.Admit
+	42, // 49: millrace.v1.ConstructorOrder.joined:type_name -> millrace.v1.SourceJoined
+	3,  // 50: millrace.v1.ConstructorOrder.beat:type_name -> millrace.v1.Beat
+	2,  // 51: millrace.v1.ConstructorOrder.waiting:type_name -> millrace.v1.Waiting
+	77, // 52: millrace.v1.ConstructorJob.mesh:type_name -> millrace.v1.Mesh
+	45, // 53: millrace.v1.ConstructorJob.kept:type_name -> millrace.v1.KeptColumns
+	44, // 54: millrace.v1.ConstructorJob.images:type_name -> millrace.v1.ImageStep
+	48, // 55: millrace.v1.Restart.moved:type_name -> millrace.v1.Moved
+	55, // 56: millrace.v1.Moved.by:type_name -> millrace.v1.Coordinates
+	51, // 57: millrace.v1.StepPlan.blocks:type_name -> millrace.v1.PlanBlock
+	50, // 58: millrace.v1.StepPlan.images:type_name -> millrace.v1.ImagePlan
+	55, // 59: millrace.v1.Admit.rank:type_name -> millrace.v1.Coordinates
+	55, // 60: millrace.v1.JoinRequest.rank:type_name -> millrace.v1.Coordinates
+	77, // 61: millrace.v1.JoinRequest.mesh:type_name -> millrace.v1.Mesh
+	0,  // 62: millrace.v1.JoinRequest.start:type_name -> millrace.v1.Start
+	57, // 63: millrace.v1.JoinRequest.at:type_name -> millrace.v1.Position
+	77, // 64: millrace.v1.JoinReply.mesh:type_name -> millrace.v1.Mesh
+	55, // 65: millrace.v1.LocateRequest.rank:type_name -> millrace.v1.Coordinates
+	55, // 66: millrace.v1.PeekRequest.rank:type_name -> millrace.v1.Coordinates
+	55, // 67: millrace.v1.BatchRequest.rank:type_name -> millrace.v1.Coordinates
+	55, // 68: millrace.v1.AckRequest.rank:type_name -> millrace.v1.Coordinates
+	65, // 69: millrace.v1.BatchHeader.microbatches:type_name -> millrace.v1.Microbatch
+	66, // 70: millrace.v1.Microbatch.tensors:type_name -> millrace.v1.Tensor
+	55, // 71: millrace.v1.ReportRequest.rank:type_name -> millrace.v1.Coordinates
+	4,  // 72: millrace.v1.Planner.Load:input_type -> millrace.v1.LoaderReport
+	34, // 73: millrace.v1.Planner.Construct:input_type -> millrace.v1.ConstructorReport
+	56, // 74: millrace.v1.Planner.Join:input_type -> millrace.v1.JoinRequest
+	59, // 75: millrace.v1.Planner.Locate:input_type -> millrace.v1.LocateRequest
+	68, // 76: millrace.v1.Planner.State:input_type -> millrace.v1.StateRequest
+	70, // 77: millrace.v1.Planner.Change:input_type -> millrace.v1.ChangeRequest
+	72, // 78: millrace.v1.Planner.Report:input_type -> millrace.v1.ReportRequest
+	74, // 79: millrace.v1.Planner.Status:input_type -> millrace.v1.StatusRequest
+	75, // 80: millrace.v1.Planner.Why:input_type -> millrace.v1.WhyRequest
+	31, // 81: millrace.v1.Loader.Fetch:input_type -> millrace.v1.FetchRequest
+	61, // 82: millrace.v1.Constructor.Batch:input_type -> millrace.v1.BatchRequest
+	62, // 83: millrace.v1.Constructor.Ack:input_type -> millrace.v1.AckRequest
+	60, // 84: millrace.v1.Constructor.Peek:input_type -> millrace.v1.PeekRequest
+	15, // 85: millrace.v1.Planner.Load:output_type -> millrace.v1.LoaderOrder
+	41, // 86: millrace.v1.Planner.Construct:output_type -> millrace.v1.ConstructorOrder
+	58, // 87: millrace.v1.Planner.Join:output_type -> millrace.v1.JoinReply
+	58, // 88: millrace.v1.Planner.Locate:output_type -> millrace.v1.JoinReply
+	69, // 89: millrace.v1.Planner.State:output_type -> millrace.v1.StateReply
+	71, // 90: millrace.v1.Planner.Change:output_type -> millrace.v1.ChangeReply
+	73, // 91: millrace.v1.Planner.Report:output_type -> millrace.v1.ReportReply
+	76, // 92: millrace.v1.Planner.Status:output_type -> millrace.v1.StatusReply
+	2,  // 93: millrace.v1.Planner.Why:output_type -> millrace.v1.Waiting
+	1,  // 94: millrace.v1.Loader.Fetch:output_type -> millrace.v1.Frame
+	1,  // 95: millrace.v1.Constructor.Batch:output_type -> millrace.v1.Frame
+	63, // 96: millrace.v1.Constructor.Ack:output_type -> millrace.v1.AckReply
+	1,  // 97: millrace.v1.Constructor.Peek:output_type -> millrace.v1.Frame
+	85, // [85:98] is the sub-list for method output_type
+	72, // [72:85] is the sub-list for method input_type
+	72, // [72:72] is the sub-list for extension type_name
+	72, // [72:72] is the sub-list for extension extendee
+	0,  // [0:72] is the sub-list for field type_name
 }
 
 func init() { file_proto_millrace_proto_init() }
@@ -7351,6 +7417,7 @@ func file_proto_millrace_proto_init() {
 		(*LoaderReport_Failure)(nil),
 		(*LoaderReport_Found)(nil),
 		(*LoaderReport_Beat)(nil),
+		(*LoaderReport_Opened)(nil),
 	}
 	file_proto_millrace_proto_msgTypes[14].OneofWrappers = []any{
 		(*LoaderOrder_Job)(nil),
@@ -7365,7 +7432,7 @@ func file_proto_millrace_proto_init() {
 		(*LoaderOrder_Epoch)(nil),
 		(*LoaderOrder_Place)(nil),
 	}
-	file_proto_millrace_proto_msgTypes[20].OneofWrappers = []any{
+	file_proto_millrace_proto_msgTypes[21].OneofWrappers = []any{
 		(*TransformStep_Text)(nil),
 		(*TransformStep_Tokens)(nil),
 		(*TransformStep_Filter)(nil),
@@ -7375,7 +7442,7 @@ func file_proto_millrace_proto_init() {
 		(*TransformStep_Operator)(nil),
 		(*TransformStep_LossMask)(nil),
 	}
-	file_proto_millrace_proto_msgTypes[32].OneofWrappers = []any{
+	file_proto_millrace_proto_msgTypes[33].OneofWrappers = []any{
 		(*ConstructorReport_Hello)(nil),
 		(*ConstructorReport_Assembled)(nil),
 		(*ConstructorReport_Acked)(nil),
@@ -7385,7 +7452,7 @@ func file_proto_millrace_proto_init() {
 		(*ConstructorReport_Restarted)(nil),
 		(*ConstructorReport_Beat)(nil),
 	}
-	file_proto_millrace_proto_msgTypes[39].OneofWrappers = []any{
+	file_proto_millrace_proto_msgTypes[40].OneofWrappers = []any{
 		(*ConstructorOrder_Job)(nil),
 		(*ConstructorOrder_Placement)(nil),
 		(*ConstructorOrder_Restart)(nil),
@@ -7405,7 +7472,7 @@ func file_proto_millrace_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_proto_millrace_proto_rawDesc), len(file_proto_millrace_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   75,
+			NumMessages:   76,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

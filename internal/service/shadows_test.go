@@ -2,6 +2,7 @@ package service_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -56,6 +57,23 @@ func seats(s status.Service) string {
 	return text
 }
 
+// warmed waits until a shadow has all sources open, and a hot one some blocks beside the others.
+func (m *team) warmed(id string, hot bool) {
+	m.t.Helper()
+	for begin := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		s, err := statusOf(m.t.Context(), m.address)
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		i := slices.IndexFunc(s.Loaders, func(l status.Loader) bool { return l.ID == id })
+		if l := s.Loaders[i]; l.Place < 0 && l.Sources == len(s.Sources) && len(l.Cold) == 0 && (l.Copies > 0) == hot {
+			return
+		} else if time.Since(begin) > patience {
+			m.t.Fatalf("the shadow is not warm: %+v", l)
+		}
+	}
+}
+
 // TestShadowTakesOver: a shadow takes the place of a loader that is killed, the one that comes
 // in its place stands by and takes the place of the next; no step changes, and no block of the
 // others is read again.
@@ -66,6 +84,7 @@ func TestShadowTakesOver(t *testing.T) {
 			s := shadowed(t, hot, func(m *team, step int64) {
 				switch step {
 				case 5:
+					m.warmed("l3", hot)
 					m.kill("l1")
 				case 10:
 					m.load("l4", "")

@@ -60,7 +60,7 @@ func (l *Loader) take(ctx context.Context, order *pb.LoaderOrder) error {
 		l.queue.read(blockID{o.Read.Source, o.Read.Seq})
 	case *pb.LoaderOrder_Index:
 		if o.Index.Ahead {
-			l.queue.later(func(ctx context.Context) error { return l.openAhead(ctx, o.Index.Source) })
+			l.queue.later(func(ctx context.Context) error { return l.openAhead(ctx, o.Index.Source, firstAgain) })
 			return nil
 		}
 		l.queue.do(func(ctx context.Context) error { return l.index(ctx, o.Index.Source) })

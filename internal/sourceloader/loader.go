@@ -103,6 +103,7 @@ type lazySource struct {
 	workers  sync.Pool              // of *transform.Worker
 	frozen   atomic.Pointer[[]byte] // digest that its manifest has to have; nil until the planner said so
 	told     atomic.Bool            // the planner knows that it has another one
+	awaited  atomic.Bool            // it could not be opened ahead, and is tried again after a pause
 }
 
 // Run serves until ctx ends. While there is no planner it goes on answering constructors and
@@ -309,20 +310,6 @@ func (l *Loader) index(ctx context.Context, i uint32) error {
 	l.opts.Log.Info("indexed", "source", src.Spec.Name, "files", len(src.Manifest.Files), "blocks", src.Order.Blocks())
 	failpoint.Hit(failpoint.IndexBefore)
 	return l.tellIndexed(i, src)
-}
-
-// openAhead opens a source before any of its blocks is asked for. What is lost now may be
-// there then.
-func (l *Loader) openAhead(ctx context.Context, i uint32) error {
-	_, err := l.source(ctx, i)
-	if err == nil || ctx.Err() != nil {
-		return ctx.Err()
-	}
-	if fault.ClassOf(err) == fault.Lost {
-		l.opts.Log.Warn("a source could not be opened ahead of time", "source", i, "err", err)
-		return nil
-	}
-	return l.fail(ctx, err, i)
 }
 
 // tellBlock tells the planner of a block, in parts if there is much to say.

@@ -147,6 +147,8 @@ func (c *Core) applyMember(ev Event) {
 	switch ev := ev.(type) {
 	case LoaderJoined:
 		c.addLoader(ev)
+	case SourceOpened:
+		c.sourceOpened(ev)
 	case LoaderLeft:
 		c.removeLoader(ev)
 	case ConstructorJoined:

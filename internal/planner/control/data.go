@@ -28,6 +28,7 @@ type sourceData struct {
 type blockData struct {
 	sum      uint64  // its checksum; 0: not known
 	by, copy *loader // that has it, and the shadow that has it too, or was asked to read it
+	copied   bool    // the shadow has it
 }
 
 // chunkRead is what the first reading of a chunk gave.
@@ -85,6 +86,32 @@ func (d *data) keep(b *BlockRead, reader uint32, by *loader) {
 		s.chunks[c.Chunk] = chunkRead{c.Sum, reader}
 		d.room--
 	}
+}
+
+// copied notes that a loader has read a block: of a shadow, that it has it too.
+func (d *data) copied(b block, by *loader) {
+	blocks := d.sources[b.source].blocks
+	if x, known := blocks[b.seq]; known && x.copy == by {
+		x.copied = true
+		blocks[b.seq] = x
+	}
+}
+
+// copies counts, by shadow, the blocks that it was asked to read because another loader has them,
+// and those of them that it has.
+func (d *data) copies() (asked, have map[*loader]int) {
+	asked, have = map[*loader]int{}, map[*loader]int{}
+	for _, s := range d.sources {
+		for _, x := range s.blocks {
+			if x.copy != nil {
+				asked[x.copy]++
+			}
+			if x.copied {
+				have[x.copy]++
+			}
+		}
+	}
+	return asked, have
 }
 
 // reader takes in a loader's name, and returns its index.

@@ -45,6 +45,12 @@ type LoaderJoined struct {
 	Had           int   // the place that it had in another session, plus 1; 0: none
 }
 
+// SourceOpened is a source that a shadow has open.
+type SourceOpened struct {
+	Session Session
+	Source  int
+}
+
 // LoaderLeft ends a loader's session; Err is nil if it ended in order.
 type LoaderLeft struct {
 	Session Session
@@ -267,6 +273,7 @@ type DigestRead struct {
 func (Tick) event()              {}
 func (Idle) event()              {}
 func (LoaderJoined) event()      {}
+func (SourceOpened) event()      {}
 func (LoaderLeft) event()        {}
 func (ConstructorJoined) event() {}
 func (ConstructorLeft) event()   {}

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -40,9 +41,7 @@ func TestLaws(t *testing.T) {
 	if testing.Short() {
 		sequences = 300
 	}
-	if *lawSequences > 0 {
-		sequences = *lawSequences
-	}
+	sequences = cmp.Or(*lawSequences, sequences)
 	var answers, moves, failures, lives, kept, replaced int
 	seed := *lawSeed
 	t.Cleanup(func() { t.Logf("the last: -run TestLaws -law-seed %d -sequences 1", seed) })
@@ -265,9 +264,7 @@ func (w *world) take(e Effect) {
 	w.getsAnything(e)
 	switch e := e.(type) {
 	case Index:
-		if !e.Ahead {
-			w.orders = append(w.orders, e)
-		}
+		w.orders = append(w.orders, e)
 	case Read, Find, Admit, OpenLog, ReadDigest, ReadLog:
 		w.orders = append(w.orders, e)
 	case Persist:
@@ -382,6 +379,10 @@ func (w *world) answerOrder() {
 	w.orders = slices.Delete(w.orders, i, i+1)
 	switch e := e.(type) {
 	case Index:
+		if e.Ahead {
+			w.apply(SourceOpened{e.To, e.Source})
+			return
+		}
 		if e.Source >= 2 && w.rng.IntN(3) == 0 { // each loader says so once
 			w.orders = slices.DeleteFunc(w.orders, func(o Effect) bool { x, ok := o.(Index); return ok && x.Source == e.Source })
 			w.apply(LoaderFailed{Source: e.Source, Block: -1, Err: fault.Userf("there are no files")})

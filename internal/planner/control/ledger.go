@@ -50,6 +50,7 @@ func (c *Core) blockRead(ev BlockRead) {
 		return
 	}
 	b := block{ev.Block.Source, ev.Block.Seq}
+	c.data.copied(b, l)
 	asked, ok := c.members.wanted[b]
 	if !ok || l.place == noPlace {
 		return // read again, or by a shadow: to be compared only

@@ -40,6 +40,7 @@ type loader struct {
 	finished      Millis // when it last read a block, as far as pace saw
 	place         int    // that it reads for; noPlace: it is a shadow
 	kept          bool   // it had this place before it joined
+	opened        []bool // by source: it said, as a shadow, that it has it open
 	trust
 }
 

@@ -123,7 +123,9 @@ func (c *Core) mirror(b block) {
 	if !c.cfg.Hot || !c.members.reads(x.by) {
 		return
 	}
+	before := x.copy
 	x.copy = c.members.places[x.by.place].shadow
+	x.copied = x.copied && x.copy == before
 	blocks[b.seq] = x
 	if x.copy != nil {
 		c.emit(Read{x.copy.session, b.source, b.seq})

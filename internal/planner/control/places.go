@@ -107,6 +107,33 @@ func (c *Core) ready(l *loader) {
 	}
 }
 
+// sourceOpened takes note of a source that a shadow has open.
+func (c *Core) sourceOpened(ev SourceOpened) {
+	l := c.members.loader(ev.Session)
+	if l == nil || ev.Source >= len(c.sources.indexed) {
+		return
+	}
+	for len(l.opened) <= ev.Source {
+		l.opened = append(l.opened, false)
+	}
+	l.opened[ev.Source] = true
+}
+
+// isOpen says whether a loader said that it has a source open.
+func (l *loader) isOpen(source int) bool { return source < len(l.opened) && l.opened[source] }
+
+// warm says whether a shadow has all sources of a place open.
+func (c *Core) warm(s *loader, place int) bool {
+	for source, x := range c.sources.indexed {
+		first, step, n := c.placesOf(int32(source))
+		of := place >= first && (place-first)%step == 0 && (place-first)/step < n
+		if x != nil && of && !s.isOpen(source) {
+			return false
+		}
+	}
+	return true
+}
+
 // rearrange fills places again after a loader came or went, or the doubts about one changed,
 // and has done what follows: constructors learn where loaders are, and blocks that are lost
 // are read again where constructors will ask for them.
@@ -134,7 +161,7 @@ func (c *Core) promote() {
 		if p.loader != nil && p.loader.sound() || !p.used && c.plan == nil {
 			continue
 		}
-		s := m.successor(p)
+		s := c.successor(i)
 		if s == nil {
 			continue
 		}
@@ -151,20 +178,27 @@ func (c *Core) promote() {
 	}
 }
 
-// successor is the shadow that takes a place: the one that stands by for it, if it can, or
-// any. One that is in doubt itself takes a place only if nobody has it.
-func (m *members) successor(p *place) *loader {
-	if p.shadow != nil && p.shadow.sound() {
-		return p.shadow
+// successor is the shadow that takes a place: rather one that has its sources open, and of those
+// the one that stands by for it. One that is in doubt itself takes a place only if nobody has it.
+func (c *Core) successor(place int) (best *loader) {
+	p, most := &c.members.places[place], -1
+	shadows := c.members.shadows()
+	for _, s := range shadows {
+		n := 0
+		if c.warm(s, place) {
+			n += 2
+		}
+		if s == p.shadow {
+			n++
+		}
+		if s.sound() && n > most {
+			best, most = s, n
+		}
 	}
-	shadows := m.shadows()
-	if i := slices.IndexFunc(shadows, func(l *loader) bool { return l.sound() }); i >= 0 {
-		return shadows[i]
-	}
-	if len(shadows) > 0 && p.loader == nil {
+	if best == nil && len(shadows) > 0 && p.loader == nil {
 		return shadows[0]
 	}
-	return nil
+	return best
 }
 
 // standBy gives each place a shadow on another host, those that have none first: the one that

@@ -212,6 +212,8 @@ func (p *player) events(words []string, command string) []Event {
 		return []Event{p.leaving(words[0], words[1])}
 	case "indexed":
 		return []Event{Indexed{Session: p.session(words[1]), Source: p.sourceNumber(words[2]), Blocks: 4, Manifest: manifestOf(rest(2))}}
+	case "opened":
+		return []Event{SourceOpened{p.session(words[1]), p.sourceNumber(words[2])}}
 	case "refused":
 		return []Event{LoaderFailed{Session: p.session(words[1]), Source: p.sourceNumber(words[2]), Block: -1, Err: fault.Userf("%s", rest(3))}}
 	case "unreadable":

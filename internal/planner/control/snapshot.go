@@ -43,6 +43,15 @@ type Member struct {
 	Buckets       []uint32 // DP ranks that a constructor serves; a spare one serves none
 	Suspect       string   // why others are asked in its place; "" if it is trusted
 	Place         int      // of a loader: its share of the reading; -1: it is a shadow
+	Warmth        *Warmth  // of a shadow
+}
+
+// Warmth is what a shadow has ready for the moment when it takes a place.
+type Warmth struct {
+	Sources int      // that it has open
+	Cold    []string // sources that it has not; one of an older version says nothing of any
+	Copies  int      // blocks that it has beside other loaders
+	Lacks   int      // blocks that it was asked to read beside others, and has not
 }
 
 // SourceStatus is the ledger of one source.
@@ -99,13 +108,32 @@ func (c *Core) Snapshot() Snapshot {
 	}
 	c.shares(s.Sources)
 	s.Promotions, s.ReadAgain = c.members.promotions, c.members.again
+	asked, have := c.data.copies()
 	for _, l := range c.members.loaders {
-		s.Loaders = append(s.Loaders, Member{Session: l.session, Name: l.name, Address: l.address, Place: l.place, Suspect: l.why})
+		m := Member{Session: l.session, Name: l.name, Address: l.address, Place: l.place, Suspect: l.why}
+		if l.place == noPlace {
+			m.Warmth = c.warmth(l, have[l], asked[l]-have[l])
+		}
+		s.Loaders = append(s.Loaders, m)
 	}
 	for _, m := range slices.Concat(c.members.present(), c.members.spares) {
 		s.Constructors = append(s.Constructors, Member{Session: m.session, Name: m.name, Address: m.address, Buckets: m.buckets, Suspect: m.why})
 	}
 	return s
+}
+
+// warmth is what a shadow has ready.
+func (c *Core) warmth(s *loader, copies, lacks int) *Warmth {
+	w := &Warmth{Copies: copies, Lacks: lacks}
+	for i, x := range c.sources.indexed {
+		switch {
+		case s.isOpen(i):
+			w.Sources++
+		case x != nil:
+			w.Cold = append(w.Cold, c.sources.specs[i].Name)
+		}
+	}
+	return w
 }
 
 // Holdup says in words what holds the job up right now, and whether that is ranks: the service has

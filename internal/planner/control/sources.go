@@ -114,6 +114,9 @@ func (c *Core) forget(n int) {
 	s.refused = nil
 	s.specs, s.indexed, s.entries = s.specs[:i], s.indexed[:i], s.entries[:n]
 	s.ledgers = s.ledgers[:i]
+	for _, l := range c.members.loaders {
+		l.opened = l.opened[:min(len(l.opened), i)]
+	}
 	c.data.forget(i)
 	c.raise(onSources)
 }

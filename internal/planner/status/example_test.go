@@ -13,7 +13,8 @@ func Example() {
 	snapshot := control.Snapshot{
 		Job: "demo", State: "running", WaitingFor: "loader l0, block 7 of source web", Planned: 12, Acked: 8, End: -1, Fill: 0.975,
 		Sources: []control.SourceStatus{{Name: "web", Scheduled: 1, Realised: 1, Tokens: 4096, Samples: 12}},
-		Loaders: []control.Member{{Session: 1, Name: "l0", Address: "10.0.0.1:7000", Suspect: "it has said nothing for 2 s"}},
+		Loaders: []control.Member{{Session: 1, Name: "l0", Address: "10.0.0.1:7000", Suspect: "it has said nothing for 2 s"},
+			{Session: 2, Name: "l1", Address: "10.0.0.2:7000", Place: -1, Warmth: &control.Warmth{Cold: []string{"web"}, Copies: 3, Lacks: 1}}},
 	}
 	usage := func(control.Session) *pb.LoaderUsage {
 		return &pb.LoaderUsage{HeldBytes: 3 << 20, BudgetBytes: 64 << 20, BlocksRead: 8}
@@ -26,12 +27,14 @@ func Example() {
 	// steps: 12 planned, 8 done by all ranks; last plan 97.50 % full, 0 samples carried over
 	// waiting for: loader l0, block 7 of source web
 	// suspect: loader l0 at 10.0.0.1:7000: it has said nothing for 2 s; others are asked in its place
+	// shadow l1 has 0 sources open, and not web; it has read 3 blocks beside other loaders, and has 1 to read
 	//
 	//   source   share  scheduled  tokens  samples  epoch  lag  filtered  dropped  empty  skipped
 	//      web  1.0000     1.0000    4096       12      0    0         0        0      0        0
 	//
-	//   loader  place  held MiB  of MiB  on disk MiB  of MiB  read MiB  blocks  read again
-	//       l0      0       3.0    64.0          0.0     0.0       0.0       8           0
+	//   loader   place  held MiB  of MiB  on disk MiB  of MiB  read MiB  blocks  read again
+	//       l0       0       3.0    64.0          0.0     0.0       0.0       8           0
+	//       l1  shadow       3.0    64.0          0.0     0.0       0.0       8           0
 	//
 	//   constructor  dp ranks  held MiB  of MiB  delivered MiB  batches  fetch s  ranks waited s  hedged
 }

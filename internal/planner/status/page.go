@@ -36,6 +36,7 @@ func (s Service) String() string {
 		if l.Suspect != "" {
 			fmt.Fprintf(&b, "suspect: loader %s at %s: %s; others are asked in its place\n", l.ID, l.Address, l.Suspect)
 		}
+		b.WriteString(l.warmth())
 	}
 	for _, c := range s.Constructors {
 		if c.Suspect != "" {
@@ -102,6 +103,27 @@ func (c *Constructor) ranks() string {
 	}
 	return fmt.Sprint(c.Buckets)
 }
+
+// warmth says of a shadow what it has ready.
+func (l *Loader) warmth() string {
+	if l.Place >= 0 {
+		return ""
+	}
+	text := fmt.Sprintf("shadow %s has %d sources open", l.ID, l.Sources)
+	if n := len(l.Cold); n > 0 {
+		text += fmt.Sprintf(", and not %s", strings.Join(l.Cold[:min(n, maxCold)], ", "))
+		if n > maxCold {
+			text += fmt.Sprintf(" and %d more", n-maxCold)
+		}
+	}
+	if l.Copies+l.Lacks > 0 {
+		text += fmt.Sprintf("; it has read %d blocks beside other loaders, and has %d to read", l.Copies, l.Lacks)
+	}
+	return text + "\n"
+}
+
+// maxCold sources of a shadow are named.
+const maxCold = 8
 
 // role is a loader's place in words.
 func (l *Loader) role() string {

@@ -59,6 +59,11 @@ type Loader struct {
 	DiskProblem string `json:"disk_problem,omitempty"` // why nothing is written there
 	Suspect     string `json:"suspect,omitempty"`      // why others are asked in its place
 	Place       int    `json:"place"`                  // its share of the reading; -1: it is a shadow
+
+	Sources int      `json:"open_sources,omitempty"` // of a shadow: those that it has open
+	Cold    []string `json:"cold_sources,omitempty"` // those that it has not, or says nothing of
+	Copies  int      `json:"copies,omitempty"`       // blocks that it has read beside the loaders of its places
+	Lacks   int      `json:"copies_to_read,omitempty"`
 }
 
 // Constructor describes one constructor.
@@ -94,8 +99,12 @@ func Of(x control.Snapshot, loader func(control.Session) *pb.LoaderUsage, constr
 	}
 	for _, l := range x.Loaders {
 		u := loader(l.Session)
-		s.Loaders = append(s.Loaders, Loader{l.Name, l.Address, u.GetHeldBytes(), u.GetBudgetBytes(), u.GetReadBytes(), u.GetBlocksRead(), u.GetBlocksReread(),
-			u.GetDiskBytes(), u.GetDiskBudgetBytes(), u.GetDiskProblem(), l.Suspect, l.Place})
+		x := Loader{l.Name, l.Address, u.GetHeldBytes(), u.GetBudgetBytes(), u.GetReadBytes(), u.GetBlocksRead(), u.GetBlocksReread(),
+			u.GetDiskBytes(), u.GetDiskBudgetBytes(), u.GetDiskProblem(), l.Suspect, l.Place, 0, nil, 0, 0}
+		if w := l.Warmth; w != nil {
+			x.Sources, x.Cold, x.Copies, x.Lacks = w.Sources, w.Cold, w.Copies, w.Lacks
+		}
+		s.Loaders = append(s.Loaders, x)
 	}
 	for _, c := range x.Constructors {
 		u := constructor(c.Session)

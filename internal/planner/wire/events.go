@@ -27,6 +27,8 @@ func LoaderEvent(from control.Session, report *pb.LoaderReport) control.Event {
 		}
 	case *pb.LoaderReport_Block:
 		return BlockEvent(from, r.Block)
+	case *pb.LoaderReport_Opened:
+		return control.SourceOpened{Session: from, Source: int(r.Opened.Source)}
 	case *pb.LoaderReport_Found:
 		f := r.Found
 		return control.FileFound{Source: int(f.Source), Name: f.Name, Path: f.Path, Problem: f.Problem, Below: int64(f.Below)}
