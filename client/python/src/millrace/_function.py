@@ -413,7 +413,10 @@ def optional(annotation: Any) -> Any:
 
 def element_of(annotation: Any) -> Any:
     """The scalar type of an NDArray."""
-    if typing.get_origin(annotation) is not np.ndarray:
+    origin, alias = typing.get_origin(annotation), npt.NDArray
+    if origin is alias:  # from NumPy 2.5 on an alias with a name
+        return typing.get_args(annotation)[0]
+    if origin is not np.ndarray:
         return None
     dtype = typing.get_args(annotation)[1]
     return (typing.get_args(dtype) or (None,))[0]
