@@ -24,21 +24,27 @@ import (
 // TestDeadlyRows: a row that ends its worker is found, and the others come out.
 func TestDeadlyRows(t *testing.T) {
 	opt := options(t)
-	opt.Memory, opt.Timeout = 256<<20, 500*time.Millisecond
+	opt.Memory = 256 << 20
 	e := open(t, opt)
+	opt.Timeout = 500 * time.Millisecond
+	quick := open(t, opt)
 	for row, want := range map[string]string{
 		"exit": "its worker ended with exit status 3",
 		"segv": "its worker ended by signal 11 (segmentation fault); it last printed:",
 		"hang": "it took longer than 500ms",
 		"hog":  "MiB of memory, more than its limit of 256 MiB",
 	} {
-		got := called(t, function(t, e, "dies"), texts("a", "b", row, "c"))
+		in := e
+		if row == "hang" {
+			in = quick
+		}
+		got := called(t, function(t, in, "dies"), texts("a", "b", row, "c"))
 		if len(got) != 4 || got[0] != `0:0 "a"` || got[1] != `1:10 "b"` || got[3] != `3:30 "c"` || !strings.HasPrefix(got[2], "2:20 user ") || !strings.Contains(got[2], want) {
 			t.Errorf("%s gives\n\t%s", row, strings.Join(got, "\n\t"))
 		}
 	}
-	if s := e.Status(); s.Restarts < 8 {
-		t.Errorf("%+v after eight deaths at the least", s)
+	if s := e.Status(); s.Restarts < 6 {
+		t.Errorf("%+v after three rows that end workers", s)
 	}
 }
 
@@ -244,6 +250,36 @@ func TestCancelled(t *testing.T) {
 		t.Errorf("%v after %v", err, time.Since(begin))
 	}
 	expect(t, called(t, f, texts("a")), `0:0 "a"`)
+}
+
+// TestSlow: a batch that takes too long is halved, and the next ones are small at once,
+// until they take little again.
+func TestSlow(t *testing.T) {
+	opt := options(t)
+	opt.Timeout, opt.BatchBytes = time.Second, 1<<15
+	e := open(t, opt)
+	f := function(t, e, "slow")
+	of := func(word string) *format.Batch {
+		lines := make([]string, 60)
+		for i := range lines {
+			lines[i] = word + strings.Repeat(" ", 500)
+		}
+		return texts(lines...)
+	}
+	for range 2 {
+		if got := called(t, f, of("slow")); len(got) != 60 || strings.Contains(strings.Join(got, ""), "user") {
+			t.Fatalf("%q", got)
+		}
+		if most := f.most.Load(); most >= int64(opt.BatchBytes) || most < 500 {
+			t.Errorf("batches have %d bytes", most)
+		}
+	}
+	for range 10 {
+		called(t, f, of("fast"))
+	}
+	if most := f.most.Load(); most != int64(opt.BatchBytes) {
+		t.Errorf("batches that take little time have %d bytes", most)
+	}
 }
 
 // TestClosed: calls that wait end when the environment does.

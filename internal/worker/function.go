@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -32,6 +34,9 @@ type Function struct {
 	what Description
 	in   []Type
 	out  []Type
+	// most is the bytes of a batch: fewer than the environment's after one took too long,
+	// and more again after each that took a quarter of its time.
+	most atomic.Int64
 }
 
 // Function returns a function for a step.
@@ -40,7 +45,9 @@ func (e *Environment) Function(ctx context.Context, use Use) (*Function, error) 
 	if err != nil {
 		return nil, err
 	}
-	return &Function{env: e, use: use, what: d, in: types(d.In), out: types(d.Out)}, nil
+	f := &Function{env: e, use: use, what: d, in: types(d.In), out: types(d.Out)}
+	f.most.Store(int64(e.opt.BatchBytes))
+	return f, nil
 }
 
 // Description returns what the function declares.
@@ -231,12 +238,14 @@ func (f *Function) pieces(ctx context.Context, r rows) (result, error) {
 
 // cut halves rows until each part is a batch.
 func (f *Function) cut(to []rows, r rows) []rows {
-	if r.hi-r.lo == 1 || sizeOf(r.columns, f.in, r.lo, r.hi, r.keys != nil) <= f.env.opt.BatchBytes {
+	if r.hi-r.lo == 1 || int64(f.size(r)) <= f.most.Load() {
 		return append(to, r)
 	}
 	left, right := r.halves()
 	return f.cut(f.cut(to, left), right)
 }
+
+func (f *Function) size(r rows) int { return sizeOf(r.columns, f.in, r.lo, r.hi, r.keys != nil) }
 
 func (r rows) halves() (left, right rows) {
 	left, right = r, r
@@ -323,6 +332,7 @@ const (
 func (f *Function) insist(ctx context.Context, r rows) (result, error) {
 	var deaths [3]int // own, outside, other
 	for {
+		begin := time.Now()
 		done, death, err := f.once(ctx, r)
 		switch {
 		case errors.Is(err, errRaised) && r.hi-r.lo > 1:
@@ -330,10 +340,14 @@ func (f *Function) insist(ctx context.Context, r rows) (result, error) {
 		case err != nil:
 			return result{}, err
 		case death == nil:
+			f.took(r, time.Since(begin))
 			return done, nil
 		}
 		deaths[death.kind()]++
 		switch {
+		case death.slow && death.working && r.hi-r.lo > 1:
+			f.most.Store(min(f.most.Load(), int64(f.size(r)/2))) // so that later ones need not fail first
+			return f.halve(ctx, r)
 		case death.setup && deaths[0] >= ownDeaths:
 			return result{}, fault.Userf("function %s: its setup: %s", f.use.Name, death.why)
 		case deaths[2] >= otherDeaths, deaths[1] >= outsideDeaths:
@@ -343,6 +357,14 @@ func (f *Function) insist(ctx context.Context, r rows) (result, error) {
 		case deaths[0] >= ownDeaths:
 			return result{columns: f.empty(), bad: []badRow{{r.lo, fault.As(fault.User, errors.New(death.why))}}}, nil
 		}
+	}
+}
+
+// took makes batches larger again if one of the present size took little time.
+func (f *Function) took(r rows, d time.Duration) {
+	most, all := f.most.Load(), int64(f.env.opt.BatchBytes)
+	if most < all && d < f.env.opt.Timeout/4 && int64(f.size(r)) > most/2 {
+		f.most.Store(min(2*most, all))
 	}
 }
 

@@ -42,7 +42,7 @@ func (f *Function) once(ctx context.Context, r rows) (result, *death, error) {
 
 // sit runs rows in a seat, and gives it back.
 func (f *Function) sit(ctx context.Context, s *seat, r rows) (result, *death, error) {
-	size := sizeOf(r.columns, f.in, r.lo, r.hi, r.keys != nil)
+	size := f.size(r)
 	if size > maxBatch {
 		f.env.release(s)
 		err := fault.Userf("it has %d bytes, and a worker takes at most %d", size, maxBatch)

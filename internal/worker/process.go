@@ -38,6 +38,7 @@ type process struct {
 	queue    []*job // submitted and not answered: it works on the first
 	ready    map[string]bool
 	cause    string // why we ended it
+	slow     bool   // that is that it took too long
 	earlier  bool   // for what an earlier job did: those in the queue are not to blame
 	gone     bool
 	answered int
@@ -83,6 +84,7 @@ type death struct {
 	working bool // on this very job
 	setup   bool // on the setup for this job
 	outside bool // something ended it that neither it nor we did
+	slow    bool // it took too long
 }
 
 // fork returns a new worker.
@@ -259,6 +261,7 @@ func (p *process) lost(err error) {
 	p.mu.Lock()
 	p.gone = true
 	jobs, cause, earlier := p.queue, p.cause, p.earlier
+	end.slow = p.slow
 	p.queue = nil
 	p.mu.Unlock()
 	if cause != "" {
@@ -279,6 +282,7 @@ func (p *process) reason(err error) string {
 	defer p.mu.Unlock()
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded) && len(p.queue) > 0:
+		p.slow = true
 		return fmt.Sprintf("it took longer than %v", p.queue[0].timeout)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, unix.ECONNRESET), errors.Is(err, net.ErrClosed):
 		return ""

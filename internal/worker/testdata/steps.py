@@ -135,6 +135,12 @@ def dies(text: str) -> str:
     return text
 
 
+@millrace.transform
+def slow(text: str) -> str:
+    time.sleep(0.05 if text.startswith("slow") else 0)
+    return text
+
+
 class Model:
     def __init__(self) -> None:
         time.sleep(0.05)
