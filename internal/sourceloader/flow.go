@@ -200,7 +200,7 @@ func (f *flow) pass(ctx context.Context, in *rows, out *engine.Output, segments 
 	defer f.workers.Put(w)
 	next, uri := *in, f.source.Manifest.Files[in.file].URI
 	for _, k := range segments {
-		batch, _, err := w.Pass(format.WithFile(ctx, uri), k, next.Batch)
+		batch, _, err := w.Pass(format.WithFile(ctx, in.file), k, next.Batch)
 		if err != nil && (fault.ClassOf(err) == fault.Lost || ctx.Err() != nil) {
 			return err
 		}
