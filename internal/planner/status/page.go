@@ -29,20 +29,7 @@ func (s Service) String() string {
 		fmt.Fprintln(&b, s.EndReason)
 	}
 	fmt.Fprintf(&b, "waiting for: %s\n", s.WaitingFor)
-	for _, l := range s.Loaders {
-		if l.DiskProblem != "" {
-			fmt.Fprintf(&b, "%s keeps nothing more on its local disk: %s\n", l.ID, l.DiskProblem)
-		}
-		if l.Suspect != "" {
-			fmt.Fprintf(&b, "suspect: loader %s at %s: %s; others are asked in its place\n", l.ID, l.Address, l.Suspect)
-		}
-		b.WriteString(l.warmth())
-	}
-	for _, c := range s.Constructors {
-		if c.Suspect != "" {
-			fmt.Fprintf(&b, "suspect: constructor %s at %s: %s\n", c.ID, c.Address, c.Suspect)
-		}
-	}
+	s.suspects(&b)
 	if s.Promotions > 0 || s.ReadAgain > 0 {
 		fmt.Fprintf(&b, "loaders lost: %d places taken by shadows, %d blocks read again\n", s.Promotions, s.ReadAgain)
 	}
@@ -80,6 +67,24 @@ func (s Service) String() string {
 	s.members(w)
 	w.Flush()
 	return b.String()
+}
+
+// suspects writes what is wrong with loaders and constructors.
+func (s Service) suspects(b *strings.Builder) {
+	for _, l := range s.Loaders {
+		if l.DiskProblem != "" {
+			fmt.Fprintf(b, "%s keeps nothing more on its local disk: %s\n", l.ID, l.DiskProblem)
+		}
+		if l.Suspect != "" {
+			fmt.Fprintf(b, "suspect: loader %s at %s: %s; others are asked in its place\n", l.ID, l.Address, l.Suspect)
+		}
+		b.WriteString(l.warmth())
+	}
+	for _, c := range s.Constructors {
+		if c.Suspect != "" {
+			fmt.Fprintf(b, "suspect: constructor %s at %s: %s\n", c.ID, c.Address, c.Suspect)
+		}
+	}
 }
 
 // members writes the tables of loaders and constructors.
