@@ -16,7 +16,7 @@ STEPS ?= 40
 FRAMEWORKS := torch torchdata torchtitan transformers accelerate lightning jax grain orbax-checkpoint
 space := $(subst ,, )
 
-.PHONY: help build demo test go-test race lint vulncheck generate generate-check bench bench-streaming fuzz py py-torch py-frameworks py-debian-torch chat s3-server rig soak stalls planted tokenizers clean
+.PHONY: help build demo test go-test race lint vulncheck generate generate-check bench bench-streaming bench-safety fuzz py py-torch py-frameworks py-debian-torch chat s3-server rig soak stalls planted tokenizers clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/' | expand -t 26
@@ -58,6 +58,10 @@ bench: ## measure, beside the ceilings of this machine (minutes; writes build/be
 
 bench-streaming: ## the engine's scheduler in virtual time, beside baselines and the solver (minutes)
 	go run ./bench/streaming
+
+bench-safety: build ## what log, mirror and shadows cost, and the first batch on a log of a million steps: build/safety.md (about 3 minutes; needs an idle machine)
+	@mkdir -p build
+	go run ./bench/safety -millrace $(BIN) -markdown build/safety.md
 
 RIG := build/rig
 KILLS ?= 3000
