@@ -108,6 +108,9 @@ func (c *previewCmd) printRow(documents []preview.Document, room int32) {
 		if text := documents[i].Text; text != nil {
 			fmt.Printf("  %s  %s\n", strings.Repeat(" ", len(fmt.Sprint(documents[i].Offset))), shownText(*text, 6*c.Tokens))
 		}
+		if loss := documents[i].Loss; loss != nil {
+			fmt.Printf("  %s  loss on %s\n", strings.Repeat(" ", len(fmt.Sprint(documents[i].Offset))), shownParts(loss, 6*c.Tokens))
+		}
 	}
 }
 
@@ -118,6 +121,20 @@ func shownIDs(ids []int32, edge int) string {
 	}
 	a, b := fmt.Sprint(ids[:edge]), fmt.Sprint(ids[len(ids)-edge:])
 	return strings.TrimSuffix(a, "]") + " ... " + strings.TrimPrefix(b, "[")
+}
+
+// shownParts are the first and last parts of a text that carry loss.
+func shownParts(parts []string, edge int) string {
+	var shown []string
+	for i, part := range parts {
+		if i == 3 && len(parts) > 4 {
+			shown = append(shown, fmt.Sprintf("%d more", len(parts)-4))
+		}
+		if i < 3 || i == len(parts)-1 {
+			shown = append(shown, shownText(part, edge))
+		}
+	}
+	return strings.Join(shown, ", ")
 }
 
 // shownText is the beginning and the end of a text, quoted.
