@@ -40,7 +40,7 @@ type Caller interface {
 	// Call takes good records with the columns Function.In, none of them null unless the
 	// column may be, and returns records with the columns Function.Out; record i comes of record from[i] of in, and from never falls. A
 	// record that the function does not take, or fails on, is one bad record of out, whose error of class
-	// fault.User names the function and what it said. An error of Call is about all records: lost if
+	// fault.User says what the function said. An error of Call is about all records: lost if
 	// the same call may succeed, user if the function cannot run at all.
 	Call(ctx context.Context, in *format.Batch) (out *format.Batch, from []int32, err error)
 }

@@ -270,7 +270,7 @@ func TestCallErrors(t *testing.T) {
 		skips bool
 		want  string
 	}{
-		"raises":        {Function{Kind: MapFunction, In: in, Out: out, Caller: rows(func([]format.Value) ([][]format.Value, error) { return nil, boom })}, fault.User, true, "row 5: transforms[0].python: ValueError: boom"},
+		"raises":        {Function{Kind: MapFunction, In: in, Out: out, Caller: rows(func([]format.Value) ([][]format.Value, error) { return nil, boom })}, fault.User, true, "row 5: transforms[0].python f: ValueError: boom"},
 		"not a text":    {Function{Kind: MapFunction, In: in, Out: out, Caller: rows(func([]format.Value) ([][]format.Value, error) { return [][]format.Value{{intOf(1)}}, nil })}, fault.User, true, `row 5: transforms[0].python f: column "text" that it gave: it is an integer, not a text`},
 		"null":          {Function{Kind: MapFunction, In: in, Out: out, Caller: rows(func([]format.Value) ([][]format.Value, error) { return [][]format.Value{{{}}}, nil })}, fault.User, true, "it is null, not a text"},
 		"takes no null": {Function{Kind: MapFunction, In: []Column{{Name: "none", Kind: format.String}}, Out: out, Caller: answer{}}, fault.User, true, `row 5: transforms[0].python f: column "none" is null, which the function does not take`},
