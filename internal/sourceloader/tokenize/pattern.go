@@ -72,6 +72,10 @@ func (p *pattern) at(t []byte, i int) (uint64, int) {
 // find returns the first match in t[from:], or -1.
 func (p *pattern) find(t []byte, from int) (start, end int) {
 	for i := from; i < len(t); {
+		if b := t[i]; b < utf8.RuneSelf && p.ascii[b]&p.first == 0 {
+			i++
+			continue
+		}
 		sets, w := p.at(t, i)
 		if sets&p.first != 0 {
 			if end := p.match(p.start, t, i); end > i {

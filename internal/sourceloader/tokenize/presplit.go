@@ -45,18 +45,26 @@ type cutter struct {
 
 // divide appends the pieces of t, which begins at base.
 func (s *stage) divide(out []span, t []byte, base int32) []span {
+	if len(t) == 0 {
+		return out
+	}
+	start, end := s.find(t, 0)
+	if missed := start < 0; missed || end-start == len(t) { // most pieces of all stages but one
+		if s.behaviour == removed && missed == s.invert {
+			return out
+		}
+		return append(out, span{base, base + int32(len(t))})
+	}
 	c := cutter{out: out, base: base, how: s.behaviour, reversed: s.invert}
 	at := 0
-	for at < len(t) {
-		start, end := s.find(t, at)
-		if start < 0 {
-			break
-		}
+	for ; start >= 0; start, end = s.find(t, at) {
 		if start > at {
 			c.part(at, start, false)
 		}
 		c.part(start, end, true)
-		at = end
+		if at = end; at == len(t) {
+			break
+		}
 	}
 	if at < len(t) {
 		c.part(at, len(t), false)
