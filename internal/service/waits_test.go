@@ -3,6 +3,7 @@ package service_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -176,24 +177,26 @@ func TestLookWaits(t *testing.T) {
 
 // TestNobodyListens: a rank that reaches no service hears at which addresses it has tried.
 func TestNobodyListens(t *testing.T) {
-	t.Parallel()
 	for _, count := range []int{1, 2} {
-		var addresses []string
-		for range count {
-			addresses = append(addresses, freeAddress(t))
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		defer cancel()
-		_, err := client.Open(ctx, strings.Join(addresses, ","), client.Options{Stall: stallTime})
-		if _, ok := errors.AsType[*client.WaitError](err); !ok || fault.ClassOf(err) != fault.Lost {
-			t.Fatal(err)
-		}
-		for _, a := range addresses {
-			if !strings.Contains(err.Error(), "the planner at "+a+" is lost") || !strings.Contains(err.Error(), "connection") {
-				t.Errorf("it does not say that nobody is at %s: %v", a, err)
+		t.Run(fmt.Sprint(count), func(t *testing.T) {
+			t.Parallel()
+			var addresses []string
+			for range count {
+				addresses = append(addresses, freeAddress(t))
 			}
-		}
-		t.Log(err)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			_, err := client.Open(ctx, strings.Join(addresses, ","), client.Options{Stall: stallTime})
+			if _, ok := errors.AsType[*client.WaitError](err); !ok || fault.ClassOf(err) != fault.Lost {
+				t.Fatal(err)
+			}
+			for _, a := range addresses {
+				if !strings.Contains(err.Error(), "the planner at "+a+" is lost") || !strings.Contains(err.Error(), "connection") {
+					t.Errorf("it does not say that nobody is at %s: %v", a, err)
+				}
+			}
+			t.Log(err)
+		})
 	}
 }
 

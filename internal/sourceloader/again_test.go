@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"google.golang.org/protobuf/proto"
 
@@ -125,16 +126,17 @@ func TestLostForGood(t *testing.T) {
 		}, fault.Lost, "it is the reading that is at fault"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			l, f, said := flakyLoader(t)
-			f.harm.Store(&c.harm)
-			if err := l.readBlock(t.Context(), request{id: blockID{0, 0}}); err != nil {
-				t.Fatal(err)
-			}
-			failure := (*said)[len(*said)-1].GetFailure()
-			if failure.GetClass() != c.class.String() || !strings.Contains(failure.GetMessage(), c.says) {
-				t.Errorf("got %v; want class %v and %q", failure, c.class, c.says)
-			}
+			synctest.Test(t, func(t *testing.T) { // there are seconds between its readings
+				l, f, said := flakyLoader(t)
+				f.harm.Store(&c.harm)
+				if err := l.readBlock(t.Context(), request{id: blockID{0, 0}}); err != nil {
+					t.Fatal(err)
+				}
+				failure := (*said)[len(*said)-1].GetFailure()
+				if failure.GetClass() != c.class.String() || !strings.Contains(failure.GetMessage(), c.says) {
+					t.Errorf("got %v; want class %v and %q", failure, c.class, c.says)
+				}
+			})
 		})
 	}
 }
