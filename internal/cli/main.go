@@ -105,6 +105,11 @@ func (e extensions) reads() reference.Program {
 }
 
 func run(args []string, names compile.Registry) int {
+	// Before anything else: to read the command line takes milliseconds, in which a role that is
+	// told to end would die of it.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, func() { signal.Reset(os.Interrupt, syscall.SIGTERM) }) // who asks twice does not want to wait
 	var c cli
 	if len(args) == 0 {
 		args = []string{"--help"}
@@ -113,9 +118,6 @@ func run(args []string, names compile.Registry) int {
 	if err != nil {
 		return misused(err)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	context.AfterFunc(ctx, func() { signal.Reset(os.Interrupt, syscall.SIGTERM) }) // who asks twice does not want to wait
 	verb := verbOf(kctx.Selected())
 	level := c.logLevel(verb)
 	os.Setenv("MILLRACE_LOG_LEVEL", level.String()) // the roles' processes inherit it
