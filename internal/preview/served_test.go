@@ -52,10 +52,14 @@ resources: {prefetch: 16}
 	if err := findings.Err(); err != nil {
 		t.Fatal(err)
 	}
-	const steps = 300
+	const steps = 560 // a key frame comes after 512 at the latest
 	var token []byte
 	err := service.Run(t.Context(), service.Options{Job: job, LogDir: log, Changes: r.made(t)}, func(ctx context.Context, address string) error {
-		_, err := trainer.Run(ctx, trainer.Options{Address: address, Job: job, Steps: steps, Changes: r.made(t), StateEvery: 280, OnState: func(step int64, state []byte) { token = state }})
+		_, err := trainer.Run(ctx, trainer.Options{Address: address, Job: job, Steps: steps, Changes: r.made(t), StateEvery: 280, OnState: func(step int64, state []byte) {
+			if step == 280 {
+				token = state
+			}
+		}})
 		return err
 	})
 	if err != nil {
@@ -74,7 +78,7 @@ resources: {prefetch: 16}
 		t.Error("the plans that the service logged are others than those planned offline")
 	}
 	for name, opts := range map[string]preview.Options{
-		"log": {LogDir: log, From: 295}, "early log": {LogDir: log, From: 10}, "token": {Token: token}, "token and changes": {Token: token, Changes: r.made(t)},
+		"log": {LogDir: log, From: 555}, "early log": {LogDir: log, From: 10}, "token": {Token: token}, "token and changes": {Token: token, Changes: r.made(t)},
 	} {
 		j := open(opts)
 		from := j.Start()
