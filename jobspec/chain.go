@@ -54,6 +54,10 @@ func (t Transform) kind() string {
 		return "image"
 	case t.Python != nil:
 		return "python"
+	case t.Normalize != "":
+		return "normalize"
+	case t.Replace != nil:
+		return "replace"
 	default:
 		return "append_eod"
 	}
@@ -63,11 +67,11 @@ func (t Transform) kind() string {
 func misplaced(kind string, seen map[string]string) (message, valid string) {
 	has := func(kind string) bool { return seen[kind] != "" }
 	switch {
-	case kind == "python" && (has("tokens") || has("tokenize")):
+	case (kind == "python" || kind == "normalize" || kind == "replace") && (has("tokens") || has("tokenize")):
 		return "comes after the tokens are made", "move it before tokenize or tokens"
 	case kind == "python" && has("chat"):
 		return "comes after chat", "move it before, where it may change the messages"
-	case kind == "filter" || kind == "python":
+	case slices.Contains([]string{"filter", "python", "normalize", "replace"}, kind):
 	case has(kind):
 		return "is the second " + kind + " of the chain", "a chain has one: keep one of the two"
 	case kind == "chat" && (has("text") || has("tokens") || has("tokenize")), kind == "text" && has("chat"):
@@ -104,6 +108,21 @@ func (c *checker) functions() {
 			at := fmt.Sprintf("sources[%d].transforms[%d].python.function", i, k)
 			if t.Python != nil && c.sound(at) && !functionName.MatchString(t.Python.Function) {
 				c.error(at, quote(t.Python.Function)+" names no function of a module", "valid is module:name, such as cleaning:strip for def strip in cleaning.py")
+			}
+		}
+	}
+}
+
+// replacements checks regular expressions.
+func (c *checker) replacements() {
+	for i, s := range c.job.Sources {
+		for k, t := range s.Transforms {
+			at := fmt.Sprintf("sources[%d].transforms[%d].replace.pattern", i, k)
+			if t.Replace == nil || !c.sound(at) {
+				continue
+			}
+			if _, err := regexp.Compile(t.Replace.Pattern); err != nil {
+				c.error(at, err.Error(), "valid is RE2, without backreferences and lookaround")
 			}
 		}
 	}

@@ -30,6 +30,7 @@ var rules = []rule{
 	{"A chain has one `text` (before `tokenize`) or one `tokens` (without `text` and `tokenize`), at most one `tokenize`, and at most one `append_eod`, after the tokens are there; at most one `image`, after the tokens and before `append_eod`. Without `text` or `tokens` the text of column `text` is taken (`txt` in a webdataset), after the last `python`. After a `python` there may be another `text`.", (*checker).chains},
 	{"Filters compile.", (*checker).filters},
 	{"`python` steps come before the tokens are made, and name a function as `module:name`.", (*checker).functions},
+	{"`normalize` and `replace` come before the tokens are made; regular expressions compile.", (*checker).replacements},
 	{"Templates name at least one field in braces, `{title}`; a literal brace is doubled. Fields and columns are paths: dots between names, `[]` for each element of a list, also of lists in lists, and a backslash before a `.`, `[`, `}` or `\\` that is part of a name. `keep` names no column twice.", (*checker).templates},
 	{"Encodings other than `bytes` need `ranks`; `bytes` takes none, and neither does a `file`, which takes the place of `encoding`. A `sha256` is that of a rank file or `file`, 64 hex digits. A `post_processor` is that of a `file`.", (*checker).ranks},
 	{"`tokenize.allow` and `tokenize.refuse` name special tokens of the encoding, none of them both: " + specialTokens() + "; a `file` has its own.", (*checker).special},

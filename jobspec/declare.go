@@ -162,6 +162,17 @@ var transformObject = object{title: "A transform", choice: true, fields: []field
 		doc: "Puts the placeholders of the record's images before its tokens, and has the images encoded by the ranks that `strategy` says."},
 	{key: "python", name: "Python", kind: objectKind, object: &pythonObject,
 		doc: "Puts the record through a Python function, which may change it, leave it out, or make several of it. Before the tokens are made."},
+	{key: "normalize", name: "Normalize", kind: textKind, enum: []string{"nfc", "nfkc", "nfd", "nfkd"},
+		doc: "Brings the current text into a Unicode normal form. Before the tokens are made."},
+	{key: "replace", name: "Replace", kind: objectKind, object: &replaceObject,
+		doc: "Replaces parts of the current text by a regular expression. Before the tokens are made."},
+}}
+
+var replaceObject = object{title: "replace", fields: []field{
+	{key: "pattern", name: "Pattern", kind: textKind, required: true,
+		doc: "A regular expression (RE2): every match, from left to right, none of them overlapping."},
+	{key: "with", name: "With", kind: textKind, empty: true,
+		doc: "What takes its place: `${1}` or `${name}` is what a group matched, `$$` a dollar sign; each `$` is doubled in a spec, where `${...}` is a variable. None removes the match."},
 }}
 
 var pythonObject = object{title: "python", short: "function", fields: []field{

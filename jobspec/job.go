@@ -110,6 +110,14 @@ type Transform struct {
 	AppendEOD *AppendEOD //
 	Image     *Image     //
 	Python    *Python    //
+	Normalize string     // Unicode form of the current text: nfc, nfkc, nfd, nfkd
+	Replace   *Replace   //
+}
+
+// Replace replaces parts of the current text.
+type Replace struct {
+	Pattern string // RE2
+	With    string // "" removes what matches
 }
 
 // Python puts records through a function in a worker process.

@@ -47,6 +47,10 @@ func transformWords(t jobspec.Transform) string {
 		return "tokenized by " + cmp.Or(t.Tokenize.File, t.Tokenize.Encoding)
 	case t.AppendEOD != nil && t.AppendEOD.ID < 0:
 		return "the encoding's end-of-text token appended"
+	case t.Normalize != "":
+		return "text normalized to " + t.Normalize
+	case t.Replace != nil:
+		return fmt.Sprintf("%q replaced by %q", t.Replace.Pattern, t.Replace.With)
 	case t.Python != nil:
 		return "through the Python function " + t.Python.Function
 	case t.AppendEOD != nil:

@@ -97,7 +97,7 @@ func functionsJob(name, module, python, path string) recipe {
   - name: cleaned
     files: jsonl/*.jsonl
     chunk_bytes: 2000
-    transforms: [{filter: "len(text) > 10"}, ` + step("label") + `, ` + step("long_enough") + `, {text: "{lang}: {text}"}, ` + step("parts") + `, {filter: "at < 40"}, {text: "{at} {text}"}, tokenize: bytes, append_eod: {}]
+    transforms: [{filter: "len(text) > 10"}, ` + step("label") + `, ` + step("long_enough") + `, {text: "{lang}: {text}"}, ` + step("parts") + `, {filter: "at < 40"}, {text: "{at} {text}\u00e9"}, {normalize: nfd}, {replace: {pattern: "([a-d])+", with: "<$${1}>"}}, tokenize: bytes, append_eod: {}]
     keep: [id]
     bad_records: {policy: skip, limit: 1000}
     shuffle: {block: 3}

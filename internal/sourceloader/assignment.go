@@ -65,11 +65,28 @@ func assignedTransform(t *pb.TransformStep) jobspec.Transform {
 		if y := new(jobspec.Chat); x.Operator.Name == "chat" && strict(x.Operator.Fields, y) {
 			return jobspec.Transform{Chat: y}
 		}
-		if y := new(jobspec.Python); x.Operator.Name == "python" && strict(x.Operator.Fields, y) {
-			return jobspec.Transform{Python: y}
-		}
+		return operator(x.Operator.Name, x.Operator.Fields)
 	}
 	return jobspec.Transform{} // of a newer planner; compiling it says that no such step exists
+}
+
+// operator is a step that has no message of its own.
+func operator(name string, fields []byte) (t jobspec.Transform) {
+	var step any
+	switch name {
+	case "python":
+		t.Python = new(jobspec.Python)
+		step = t.Python
+	case "normalize":
+		step = &t.Normalize
+	case "replace":
+		t.Replace = new(jobspec.Replace)
+		step = t.Replace
+	}
+	if step == nil || !strict(fields, step) {
+		return jobspec.Transform{}
+	}
+	return t
 }
 
 // strict reads the fields of a step. It reports false if there is one that this version

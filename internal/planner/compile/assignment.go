@@ -65,6 +65,10 @@ func transform(t jobspec.Transform) *pb.TransformStep {
 		return operator("chat", t.Chat)
 	case t.Python != nil:
 		return operator("python", t.Python)
+	case t.Normalize != "":
+		return operator("normalize", t.Normalize)
+	case t.Replace != nil:
+		return operator("replace", t.Replace)
 	}
 	return &pb.TransformStep{} // of no kind; the loader's compiler refuses it
 }

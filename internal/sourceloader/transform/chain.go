@@ -148,14 +148,14 @@ func (c *compiler) transform(i int, t jobspec.Transform) error {
 		return c.label
 	}
 	set := 0
-	for _, present := range []bool{t.Text != "", t.Tokens != "", t.Filter != "", t.Tokenize != nil, t.AppendEOD != nil, t.Image != nil, t.LossMask != "", t.Chat != nil, t.Python != nil} {
+	for _, present := range []bool{t.Text != "", t.Tokens != "", t.Filter != "", t.Tokenize != nil, t.AppendEOD != nil, t.Image != nil, t.LossMask != "", t.Chat != nil, t.Python != nil, t.Normalize != "", t.Replace != nil} {
 		if present {
 			set++
 		}
 	}
 	switch {
 	case set != 1:
-		return fault.Userf("%d of text, chat, tokens, loss_mask, filter, tokenize, append_eod, image and python are set; a step is exactly one of them", set)
+		return fault.Userf("%d of text, chat, tokens, loss_mask, filter, tokenize, append_eod, image, python, normalize and replace are set; a step is exactly one of them", set)
 	case t.Text != "":
 		return c.text(label("text"), t.Text)
 	case t.Chat != nil:
@@ -172,6 +172,10 @@ func (c *compiler) transform(i int, t jobspec.Transform) error {
 		return c.image(label("image"), t.Image)
 	case t.Python != nil:
 		return c.python(label("python"), i)
+	case t.Normalize != "":
+		return c.normalize(label("normalize"), t.Normalize)
+	case t.Replace != nil:
+		return c.replace(label("replace"), t.Replace)
 	default:
 		return c.appendEOD(label("append_eod"), *t.AppendEOD)
 	}

@@ -17,7 +17,7 @@ func TestCompileErrors(t *testing.T) {
 	}{
 		"no step":              {jobspec.Source{}, "no step makes tokens: add a tokenize step"},
 		"text only":            {jobspec.Source{Transforms: steps{text("{a}")}}, "no step makes tokens"},
-		"empty step":           {jobspec.Source{Transforms: steps{{}}}, "transforms[0]: 0 of text, chat, tokens, loss_mask, filter, tokenize, append_eod, image and python are set"},
+		"empty step":           {jobspec.Source{Transforms: steps{{}}}, "transforms[0]: 0 of text, chat, tokens, loss_mask, filter, tokenize, append_eod, image, python, normalize and replace are set"},
 		"two in a step":        {jobspec.Source{Transforms: steps{{Text: "{a}", Filter: "true"}}}, "2 of text, chat, tokens"},
 		"text after tokenize":  {jobspec.Source{Transforms: steps{tokenizeBytes, text("{a}")}}, "transforms[1]: a text step after the tokens"},
 		"two tokenize":         {jobspec.Source{Transforms: steps{tokenizeBytes, tokenizeBytes}}, "a chain has one tokenize or tokens step"},
