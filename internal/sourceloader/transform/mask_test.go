@@ -35,7 +35,7 @@ func TestLossMask(t *testing.T) {
 		if err != nil || outcome != Kept {
 			t.Fatal(outcome, err)
 		}
-		whole, carries = append(whole, 99), append(carries, carries[len(carries)-1])
+		carries = append(carries, carries[len(carries)-1]) // of the end of the document
 		for _, s := range samples {
 			got := slices.Repeat([]int32{1}, len(s.Tokens))
 			for k := 0; k < len(s.Masked); k += 2 {
