@@ -38,6 +38,10 @@ type planned struct {
 	lose    int      // acknowledgements that are lost before one counts
 	deaf    int      // joins that are lost before one counts
 	moved   bool     // acknowledgements are refused, as the job was moved
+	breaks  int      // requests for step 1 that are lost before one counts
+
+	rejoin chan struct{} // if not nil, a rank joins again there, and is answered when it is done with a step
+	late   []uint64      // steps of such joins that were refused, as the rank was past them
 }
 
 // servePlanned serves until the test ends.
@@ -67,13 +71,27 @@ func servePlanned(t *testing.T, p *planned) *planned {
 	return p
 }
 
-func (p *planned) Join(context.Context, *pb.JoinRequest) (*pb.JoinReply, error) {
+func (p *planned) Join(ctx context.Context, req *pb.JoinRequest) (*pb.JoinReply, error) {
+	defer context.AfterFunc(ctx, p.changed.Broadcast)()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if req.At != nil && p.rejoin != nil {
+		select {
+		case p.rejoin <- struct{}{}:
+		default:
+		}
+		for p.acked == 0 && ctx.Err() == nil {
+			p.changed.Wait()
+		}
+		if req.At.Step < p.acked {
+			p.late = append(p.late, req.At.Step)
+			return nil, rpc.ToStatus(fault.Userf("all ranks said that they are done with the steps before %d", p.acked))
+		}
+	}
 	if p.deaf--; p.deaf >= 0 {
 		return nil, rpc.ToStatus(fault.Lostf("the connection broke"))
 	}
-	return &pb.JoinReply{Protocol: p.protocol, Constructor: p.address, Fetches: true, Join: 1}, nil
+	return &pb.JoinReply{Protocol: p.protocol, Constructor: p.address, Fetches: true, Join: 1, Epoch: 1}, nil
 }
 
 func (p *planned) Ack(_ context.Context, req *pb.AckRequest) (*pb.AckReply, error) {
@@ -95,12 +113,40 @@ func (p *planned) Batch(req *pb.BatchRequest, stream grpc.ServerStreamingServer[
 	defer context.AfterFunc(stream.Context(), p.changed.Broadcast)()
 	p.mu.Lock()
 	p.asked = append(p.asked, req.Step)
+	if req.Step == 1 && p.breaks > 0 {
+		p.breaks--
+		p.mu.Unlock()
+		return rpc.ToStatus(fault.Lostf("the connection broke"))
+	}
 	p.acked = max(p.acked, req.Acked)
 	for req.Step > p.acked && stream.Context().Err() == nil {
 		p.changed.Wait()
 	}
 	p.mu.Unlock()
 	return rpc.SendBody(stream, &pb.BatchHeader{Step: req.Step, EndOfData: req.Step >= p.end}, nil, nil)
+}
+
+// TestJoinsWhileItGoesOn: a client that joins again stands at some step; while the planner thinks,
+// the trainer goes on and says so. The planner then refuses it, as no rank stands at that step any more,
+// and the client asks again from where it is.
+func TestJoinsWhileItGoesOn(t *testing.T) {
+	p := servePlanned(t, &planned{protocol: rpc.Protocol, end: 3, breaks: 2, rejoin: make(chan struct{}, 1)})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	c := open(ctx, t, p.address, client.Options{Prefetch: 2})
+	for step := range int64(3) {
+		if b, err := c.Next(ctx); err != nil || b.Step != step {
+			t.Fatalf("step %d: %v, %v", step, b, err)
+		}
+		if step == 0 {
+			<-p.rejoin
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !slices.Equal(p.late, []uint64{0}) {
+		t.Errorf("joins at the steps %v came late: nothing was shown", p.late)
+	}
 }
 
 // TestReadAheadOfThePlan: however far a client reads ahead, and however few steps the service plans

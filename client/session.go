@@ -233,11 +233,11 @@ const (
 	mostJoinTimes = 6
 )
 
-// rejoin joins again at a position of the trainer after its constructor was lost: the planner
+// rejoin joins again at the position of the trainer after its constructor was lost: the planner
 // knows the constructor that serves the rank now. old is the join that was lost; another
 // goroutine may have replaced it already. attempt counts from 1; silent is the address of the
 // constructor that said nothing to it, if one did.
-func (c *Client) rejoin(ctx context.Context, old *joined, step int64, attempt int, silent string) error {
+func (c *Client) rejoin(ctx context.Context, old *joined, attempt int, silent string) error {
 	select {
 	case <-c.session.turn:
 		defer func() { c.session.turn <- struct{}{} }()
@@ -250,12 +250,25 @@ func (c *Client) rejoin(ctx context.Context, old *joined, step int64, attempt in
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(min(attempt, mostJoinTimes))*joinTime)
 	defer cancel()
 	c.session.joining()
-	reply, err := c.joinAt(ctx, old, step, silent)
+	step, reply, err := c.joinHere(ctx, old, silent)
 	if err != nil {
 		return err
 	}
 	c.opts.Log.Info("the rank joined again", "rank", c.opts.Rank.String(), "step", step, "service", c.planners.now().address)
 	return c.session.enter(reply, c.security())
+}
+
+// joinHere joins again at the position of the trainer, which goes on while it is asked: what it has
+// read ahead it takes and acknowledges. A planner that hears the request after that refuses it, as no
+// rank stands there any more; then it is asked again from where the trainer is by now.
+func (c *Client) joinHere(ctx context.Context, old *joined, silent string) (int64, *pb.JoinReply, error) {
+	for {
+		step := c.position.Load()
+		reply, err := c.joinAt(ctx, old, step, silent)
+		if fault.ClassOf(err) != fault.User || c.position.Load() == step {
+			return step, reply, err
+		}
+	}
 }
 
 // byPosition is the first version of the protocol in which a rank joins again by its position.
@@ -328,7 +341,7 @@ func (c *Client) fetch(ctx context.Context, step int64) (*Batch, error) {
 		address, _ := rpc.Silent(err)
 		silent = cmp.Or(address, silent) // the connection to it is closed then: the next attempt may find none
 		if stale := silent == at.reply.Constructor || rpc.JoinAgain(err) || rpc.JoinedSince(err); (stale || losses >= rejoinAfter) && again(ctx, err) {
-			if err = c.rejoin(ctx, at, c.position.Load(), losses, silent); err == nil {
+			if err = c.rejoin(ctx, at, losses, silent); err == nil {
 				losses = 0
 				continue
 			}

@@ -71,7 +71,7 @@ class Service:
         handlers = {
             "Planner": {
                 "Join": grpc.unary_unary_rpc_method_handler(
-                    self._unary(self.join, m.JoinAgainRequest)
+                    self._unary(lambda request: self.join(request), m.JoinAgainRequest)
                 ),
                 "State": grpc.unary_unary_rpc_method_handler(
                     self._unary(self.state, m.StateRequest)

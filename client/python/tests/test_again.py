@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import grpc
@@ -34,6 +35,32 @@ def test_a_rank_joins_again_by_its_position(serve, open_loader):
     assert (first.epoch, first.at.generation) == (0, 0)
     assert (again.epoch, again.at.generation, again.at.step, again.token) == (5, 1, 3, b"")
     assert service.count("State") == 0
+
+
+def test_a_rank_that_goes_on_while_it_joins_again_asks_once_more(serve, open_loader):
+    service = serve()
+    service.epoch = 5
+    loader = open_loader(service, prefetch=2)
+    join, late = service.join, threading.Event()
+
+    def slow(request):
+        """Answers when the trainer is done with one more step, and knows the one before no more."""
+        if request.at.generation and not late.is_set():
+            late.set()
+            until = time.monotonic() + 10
+            while service.acked <= request.at.step and time.monotonic() < until:
+                time.sleep(0.01)
+            service.asked.append(("Join", request))
+            raise Fault(grpc.StatusCode.FAILED_PRECONDITION, "all ranks are done with that step")
+        return join(request)
+
+    service.join = slow
+    service.faults.append(("Batch", 2, Fault(GONE, "another constructor serves it")))
+    take(loader, service, 1)
+    assert late.wait(10)
+    take(loader, service, 4)
+    refused, granted = service.requests("Join")[1:]
+    assert refused.at.step < granted.at.step
 
 
 def test_a_rank_says_the_generation_that_it_was_taken_along_into(serve, open_loader):

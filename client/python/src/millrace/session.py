@@ -167,7 +167,7 @@ class Session:
         self._rejoins += 1
         self._doubt = True
         try:
-            reply = self._join_at(before, min(seconds, self._rejoins * REJOIN_TIME))
+            reply = self._join_here(before, min(seconds, self._rejoins * REJOIN_TIME))
         except LostError as error:
             if self._elsewhere:
                 raise
@@ -185,17 +185,31 @@ class Session:
             request.start = messages.START_BEGINNING
         return request
 
-    def _join_at(self, before: messages.JoinReply, seconds: float) -> messages.JoinReply:
-        """Joins again where the trainer is.
+    def _join_here(self, before: messages.JoinReply, seconds: float) -> messages.JoinReply:
+        """Joins again where the trainer is, which goes on while the planner is asked.
+
+        What it has read ahead it takes and acknowledges. A planner that hears the request after
+        that refuses it, as no rank stands there any more; then it is asked again.
+        """
+        while True:
+            step = self.acked
+            try:
+                return self._join_at(before, step, seconds)
+            except UserError:
+                if self.acked == step:
+                    raise
+
+    def _join_at(self, before: messages.JoinReply, step: int, seconds: float) -> messages.JoinReply:
+        """Joins again at a step.
 
         The rank says its position and, if it knows it, the token there; never an older one:
         joining with that would move the whole job back. A service that does not take positions
         is asked for the token; so is one without a log that does not know this one, as ranks
         that come with tokens may teach it.
         """
-        token = self.tokens.get(self.acked, b"")
+        token = self.tokens.get(step, b"")
         if before.protocol >= messages.BY_POSITION:
-            at = self._position(before)
+            at = self._position(before, step)
             # One before it would take a request without a token for that of a rank that begins.
             oldest = messages.OLDEST if token else messages.BY_POSITION
             request = messages.JoinAgainRequest(token=token, at=at, protocol=oldest)
@@ -205,16 +219,16 @@ class Session:
             except UserError:
                 if token or self._epoch:
                     raise
-        token = token or self._fetch_token(self.acked, seconds)
+        token = token or self._fetch_token(step, seconds)
         return self._join(messages.JoinRequest(token=token, protocol=messages.OLDEST), seconds)
 
-    def _position(self, before: messages.JoinReply) -> messages.Position:
-        """Returns where the trainer is, in the generation that the rank is of there."""
+    def _position(self, before: messages.JoinReply, step: int) -> messages.Position:
+        """Returns a step, in the generation that the rank is of there."""
         with self._guard:
             generation, first = self._along
-            if not generation or self.acked < first:
+            if not generation or step < first:
                 generation = before.generation
-            return messages.Position(generation, self.acked)
+            return messages.Position(generation, step)
 
     def _went_along(self, before: messages.JoinReply, received: Step) -> None:
         """Notes the generation of a step that came.
