@@ -64,12 +64,13 @@ func (o *Options) withDefaults() {
 // Constructor is a running DataConstructor.
 type Constructor struct {
 	pb.UnimplementedConstructorServer
-	opts   Options
-	job    currentJob
-	steps  *deliver.Steps
-	peers  *peers
-	epochs rpc.Epochs // of planners, as they and ranks say
-	bodies bodies
+	opts     Options
+	instance uint64 // of this process
+	job      currentJob
+	steps    *deliver.Steps
+	peers    *peers
+	epochs   rpc.Epochs // of planners, as they and ranks say
+	bodies   bodies
 
 	attempts sync.WaitGroup // of fetches, those that others were faster than among them
 
@@ -82,7 +83,7 @@ type Constructor struct {
 // looks for one: for Options.Patience, or for ever.
 func Run(ctx context.Context, opts Options) error {
 	opts.withDefaults()
-	c := &Constructor{opts: opts, steps: deliver.New(), peers: newPeers(handover.NewDirectory(opts.Exchange, opts.Security.Of(opts.Planner))), pictures: imaging.NewPool(runtime.GOMAXPROCS(0))}
+	c := &Constructor{opts: opts, instance: rpc.NewInstance(), steps: deliver.New(), peers: newPeers(handover.NewDirectory(opts.Exchange, opts.Security.Of(opts.Planner))), pictures: imaging.NewPool(runtime.GOMAXPROCS(0))}
 	defer c.peers.directory.Close()
 	defer c.attempts.Wait()
 	register := func(s grpc.ServiceRegistrar) { pb.RegisterConstructorServer(s, c) }
@@ -135,7 +136,7 @@ func (c *Constructor) talk(ctx context.Context, address string) error {
 		held := c.steps.Held()
 		c.steps.Attach()
 		return &pb.ConstructorReport{Report: &pb.ConstructorReport_Hello{Hello: &pb.ConstructorHello{
-			Id: c.opts.ID, Address: address, Protocol: rpc.Oldest, Newest: rpc.Protocol, Epoch: epoch, Held: held,
+			Id: c.opts.ID, Address: address, Protocol: rpc.Oldest, Newest: rpc.Protocol, Epoch: epoch, Held: held, Instance: c.instance,
 		}}}
 	}
 	return rpc.Talk(ctx, role, pb.PlannerClient.Construct, hello, func(ctx context.Context, s *session) error {

@@ -200,7 +200,11 @@ func (p *Planner) act(e control.Effect) {
 	case control.Recall:
 		p.later = nil
 	case control.Refuse:
-		p.constructors[e.To].refuse(e.Err)
+		if c := p.constructors[e.To]; c != nil {
+			c.refuse(e.Err)
+		} else if l := p.loaders[e.To]; l != nil {
+			l.refuse(e.Err)
+		}
 	case control.Answer:
 		if answered := p.asks[e.ID]; answered != nil {
 			delete(p.asks, e.ID)
@@ -308,7 +312,8 @@ func (p *Planner) orderLater() {
 // loaderSession is a loader's stream.
 type loaderSession struct {
 	member[pb.LoaderUsage]
-	out *rpc.Outbox[*pb.LoaderOrder]
+	out    *rpc.Outbox[*pb.LoaderOrder]
+	refuse context.CancelCauseFunc
 }
 
 // constructorSession is a constructor's stream. What waits in out is bounded by the steps

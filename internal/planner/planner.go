@@ -189,7 +189,7 @@ func newPlanner(opts Options) (*Planner, error) {
 		cfg.Retain, cfg.TrimEvery = int64(2*n), int64(n)
 		opts.KeyFrame = func(step int64) bool { return step%int64(n) == 0 }
 	}
-	cfg.GiveUp = control.Millis(opts.GiveUp.Milliseconds())
+	cfg.Suspect, cfg.GiveUp = control.Millis(opts.Suspect.Milliseconds()), control.Millis(opts.GiveUp.Milliseconds())
 	return &Planner{
 		opts: opts, cfg: cfg, orders: wire.NewOrders(opts.Job, opts.Prefetch), spec: opts.Job.Identity(), started: time.Now(),
 		inbox: make(chan input), over: make(chan struct{}), done: make(chan struct{}),

@@ -34,10 +34,11 @@ func (p *Planner) Load(stream grpc.BidiStreamingServer[pb.LoaderReport, pb.Loade
 	l.session = control.Session(p.lastID.Add(1))
 	l.beats = version >= rpc.Sessions
 	l.hear()()
-	ctx, cancel := context.WithCancel(stream.Context())
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(stream.Context())
+	defer cancel(nil)
+	l.refuse = cancel
 	joined := control.LoaderJoined{
-		Session: l.session, Name: hello.Id, Address: hello.Address, Workers: int(hello.Workers), Had: int(hello.Place),
+		Session: l.session, Name: hello.Id, Address: hello.Address, Instance: hello.Instance, Workers: int(hello.Workers), Had: int(hello.Place),
 		Buffer: cmp.Or(int64(hello.Buffer), p.opts.Job.Resources.LoaderBuffer),
 	}
 	if err := p.put(ctx, loaderHello{l, joined}); err != nil {
@@ -45,7 +46,7 @@ func (p *Planner) Load(stream grpc.BidiStreamingServer[pb.LoaderReport, pb.Loade
 	}
 	var blocks wire.BlockParts
 	sender := rpc.NewSender(wire.ToLoader(version, stream.Send))
-	err = rpc.Answer(ctx, cancel, p.done, l.out, sender.Send, func() error { return sender.Beat(ctx, rpc.BeatEvery, wire.LoaderBeat) }, func() error {
+	err = rpc.Answer(ctx, func() { cancel(nil) }, p.done, l.out, sender.Send, func() error { return sender.Beat(ctx, rpc.BeatEvery, wire.LoaderBeat) }, func() error {
 		report, err := stream.Recv()
 		if err != nil {
 			return err
@@ -62,6 +63,7 @@ func (p *Planner) Load(stream grpc.BidiStreamingServer[pb.LoaderReport, pb.Loade
 		}
 		return nil
 	})
+	err = refusal(ctx, err)
 	_ = p.put(context.WithoutCancel(ctx), occurred{control.LoaderLeft{Session: l.session, Err: whyLeft(err)}}) // it fails when there is no planner any more
 	return rpc.ToStatus(err)
 }
@@ -86,7 +88,7 @@ func (p *Planner) Construct(stream grpc.BidiStreamingServer[pb.ConstructorReport
 	c.session = control.Session(p.lastID.Add(1))
 	c.beats = version >= rpc.Sessions
 	c.hear()()
-	if err := p.put(ctx, constructorHello{c, control.ConstructorJoined{Session: c.session, Name: hello.Id, Address: hello.Address, Held: wire.Held(hello.Held)}}); err != nil {
+	if err := p.put(ctx, constructorHello{c, control.ConstructorJoined{Session: c.session, Name: hello.Id, Address: hello.Address, Instance: hello.Instance, Held: wire.Held(hello.Held)}}); err != nil {
 		return rpc.ToStatus(err)
 	}
 	sender := rpc.NewSender(wire.ToConstructor(version, stream.Send))
@@ -110,11 +112,17 @@ func (p *Planner) Construct(stream grpc.BidiStreamingServer[pb.ConstructorReport
 		}
 		return nil
 	})
-	if cause := context.Cause(ctx); err != nil && !errors.Is(cause, context.Canceled) {
-		err = cause // it was refused
-	}
+	err = refusal(ctx, err)
 	_ = p.put(context.WithoutCancel(ctx), occurred{control.ConstructorLeft{Session: c.session, Err: whyLeft(err)}}) // it fails when there is no planner any more
 	return rpc.ToStatus(err)
+}
+
+// refusal is why a session ended that was refused; err of any other.
+func refusal(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); err != nil && !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	return err
 }
 
 // whyLeft says in words why a session ended; nil if it ended in order.

@@ -426,6 +426,7 @@ type LoaderHello struct {
 	Buffer        uint64                 `protobuf:"varint,4,opt,name=buffer,proto3" json:"buffer,omitempty"`      // bytes of samples it has memory for, if not as the job spec says
 	Epoch         uint64                 `protobuf:"varint,5,opt,name=epoch,proto3" json:"epoch,omitempty"`        // the highest that it heard of; 0: none
 	Place         uint32                 `protobuf:"varint,6,opt,name=place,proto3" json:"place,omitempty"`        // that it has, or had with the planner before, plus 1; 0: none
+	Instance      uint64                 `protobuf:"fixed64,7,opt,name=instance,proto3" json:"instance,omitempty"` // drawn by its process; 0: it is of a version without
 	Protocol      uint32                 `protobuf:"varint,14,opt,name=protocol,proto3" json:"protocol,omitempty"` // the lowest that it takes; 0: it is of before protocol 3
 	Newest        uint32                 `protobuf:"varint,15,opt,name=newest,proto3" json:"newest,omitempty"`     // the highest that it speaks
 	unknownFields protoimpl.UnknownFields
@@ -500,6 +501,13 @@ func (x *LoaderHello) GetEpoch() uint64 {
 func (x *LoaderHello) GetPlace() uint32 {
 	if x != nil {
 		return x.Place
+	}
+	return 0
+}
+
+func (x *LoaderHello) GetInstance() uint64 {
+	if x != nil {
+		return x.Instance
 	}
 	return 0
 }
@@ -3090,6 +3098,7 @@ type ConstructorHello struct {
 	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`     // where trainers reach it
 	Epoch         uint64                 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`        // the highest that it heard of; 0: none
 	Held          *Held                  `protobuf:"bytes,4,opt,name=held,proto3" json:"held,omitempty"`           // what it kept of an earlier session; none if it has no job
+	Instance      uint64                 `protobuf:"fixed64,5,opt,name=instance,proto3" json:"instance,omitempty"` // drawn by its process; 0: it is of a version without
 	Protocol      uint32                 `protobuf:"varint,14,opt,name=protocol,proto3" json:"protocol,omitempty"` // the lowest that it takes; 0: it is of before protocol 3
 	Newest        uint32                 `protobuf:"varint,15,opt,name=newest,proto3" json:"newest,omitempty"`     // the highest that it speaks
 	unknownFields protoimpl.UnknownFields
@@ -3152,6 +3161,13 @@ func (x *ConstructorHello) GetHeld() *Held {
 		return x.Held
 	}
 	return nil
+}
+
+func (x *ConstructorHello) GetInstance() uint64 {
+	if x != nil {
+		return x.Instance
+	}
+	return 0
 }
 
 func (x *ConstructorHello) GetProtocol() uint32 {
@@ -6639,7 +6655,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x05found\x18\x06 \x01(\v2\x16.millrace.v1.FileFoundH\x00R\x05found\x12'\n" +
 	"\x04beat\x18\a \x01(\v2\x11.millrace.v1.BeatH\x00R\x04beat\x123\n" +
 	"\x06opened\x18\b \x01(\v2\x19.millrace.v1.SourceOpenedH\x00R\x06openedB\b\n" +
-	"\x06report\"\xc9\x01\n" +
+	"\x06report\"\xe5\x01\n" +
 	"\vLoaderHello\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x18\n" +
@@ -6647,6 +6663,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x06buffer\x18\x04 \x01(\x04R\x06buffer\x12\x14\n" +
 	"\x05epoch\x18\x05 \x01(\x04R\x05epoch\x12\x14\n" +
 	"\x05place\x18\x06 \x01(\rR\x05place\x12\x1a\n" +
+	"\binstance\x18\a \x01(\x06R\binstance\x12\x1a\n" +
 	"\bprotocol\x18\x0e \x01(\rR\bprotocol\x12\x16\n" +
 	"\x06newest\x18\x0f \x01(\rR\x06newest\"\xa1\x01\n" +
 	"\rSourceIndexed\x12\x16\n" +
@@ -6857,12 +6874,13 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\badmitted\x18\x06 \x01(\v2\x15.millrace.v1.AdmittedH\x00R\badmitted\x12\x1e\n" +
 	"\trestarted\x18\a \x01(\x04H\x00R\trestarted\x12'\n" +
 	"\x04beat\x18\b \x01(\v2\x11.millrace.v1.BeatH\x00R\x04beatB\b\n" +
-	"\x06report\"\xad\x01\n" +
+	"\x06report\"\xc9\x01\n" +
 	"\x10ConstructorHello\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x14\n" +
 	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12%\n" +
 	"\x04held\x18\x04 \x01(\v2\x11.millrace.v1.HeldR\x04held\x12\x1a\n" +
+	"\binstance\x18\x05 \x01(\x06R\binstance\x12\x1a\n" +
 	"\bprotocol\x18\x0e \x01(\rR\bprotocol\x12\x16\n" +
 	"\x06newest\x18\x0f \x01(\rR\x06newest\"\xdb\x01\n" +
 	"\x04Held\x12\x1a\n" +

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -91,6 +92,10 @@ func Talk[Q, R any](ctx context.Context, r Role, open Open[Q, R], hello Hello[Q]
 		}
 	}
 }
+
+// NewInstance draws the number by which a planner tells a process of a role from another one with the
+// same id.
+func NewInstance() uint64 { return rand.Uint64() | 1 }
 
 // again says whether a role goes on after a session that ended so.
 func again(err error) bool {

@@ -70,6 +70,7 @@ func (o *Options) withDefaults() {
 type Loader struct {
 	pb.UnimplementedLoaderServer
 	opts      Options
+	instance  uint64 // of this process
 	address   string // where others reach it
 	store     *store.Metered
 	shared    *transform.Shared // by all sources; complete once the job is known
@@ -115,7 +116,7 @@ func Run(ctx context.Context, opts Options) error {
 		defer any.Close() // what is still read then is read for nobody
 		opts.Store = any
 	}
-	l := &Loader{opts: opts, store: store.NewMetered(opts.Store), shared: transform.NewShared(0, opts.Functions), pictures: imaging.NewPool(opts.Workers), queue: newQueue(), ready: make(chan struct{})}
+	l := &Loader{opts: opts, instance: rpc.NewInstance(), store: store.NewMetered(opts.Store), shared: transform.NewShared(0, opts.Functions), pictures: imaging.NewPool(opts.Workers), queue: newQueue(), ready: make(chan struct{})}
 	register := func(s grpc.ServiceRegistrar) { pb.RegisterLoaderServer(s, l) }
 	l.life, l.end = context.WithCancel(context.WithoutCancel(ctx))
 	defer l.close()
@@ -166,7 +167,7 @@ func (l *Loader) talk(ctx context.Context, address string) error {
 	hello := func(epoch uint64) *pb.LoaderReport {
 		return &pb.LoaderReport{Report: &pb.LoaderReport_Hello{Hello: &pb.LoaderHello{
 			Id: l.opts.ID, Address: address, Workers: uint32(l.opts.Workers), Buffer: uint64(l.opts.Buffer),
-			Protocol: rpc.Oldest, Newest: rpc.Protocol, Epoch: epoch, Place: l.place.Load(),
+			Protocol: rpc.Oldest, Newest: rpc.Protocol, Epoch: epoch, Place: l.place.Load(), Instance: l.instance,
 		}}}
 	}
 	l.send = l.tell

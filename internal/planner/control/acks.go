@@ -210,6 +210,7 @@ func (c *Core) tick(now Millis) {
 	}
 	c.standIn()
 	c.judge()
+	c.judgeTwins()
 	c.replaceReported()
 	c.seatSpares()
 	c.look()

@@ -29,6 +29,7 @@ type Config struct {
 	Retain       int64                              // steps that the log keeps below those that it is needed for; 0: all
 	TrimEvery    int64                              // steps that the log lets go of at a time; positive if Retain is
 	Window       Millis                             // how long a rank without a token waits for the others; positive
+	Suspect      Millis                             // how long a member says nothing before it is Silent; 0: the default
 	GiveUp       Millis                             // how long after it fell silent a constructor's session goes on; 0: the default
 	Policy       feedback.Policy                    // nil: none
 	Listing      func(data []byte) (Listing, error) // reads Indexed.Listing

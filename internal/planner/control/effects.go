@@ -143,7 +143,7 @@ type (
 		To  Session
 		Err error
 	}
-	// Refuse ends a constructor's session.
+	// Refuse ends a constructor's or a loader's session.
 	Refuse struct {
 		To  Session
 		Err error

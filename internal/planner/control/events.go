@@ -40,9 +40,10 @@ type Idle struct{}
 type LoaderJoined struct {
 	Session       Session
 	Name, Address string
-	Workers       int   // blocks it reads at a time
-	Buffer        int64 // bytes of samples it has memory for
-	Had           int   // the place that it had in another session, plus 1; 0: none
+	Instance      uint64 // of its process; 0: not known
+	Workers       int    // blocks it reads at a time
+	Buffer        int64  // bytes of samples it has memory for
+	Had           int    // the place that it had in another session, plus 1; 0: none
 }
 
 // SourceOpened is a source that a shadow has open.
@@ -58,11 +59,12 @@ type LoaderLeft struct {
 }
 
 // ConstructorJoined is a constructor that connected. It is refused (Refuse) if the job
-// has no place for it.
+// has no place for it, or another process has its name.
 type ConstructorJoined struct {
 	Session       Session
 	Name, Address string
-	Held          *Held // what it kept of an earlier session; nil if that is nothing
+	Instance      uint64 // of its process; 0: not known
+	Held          *Held  // what it kept of an earlier session; nil if that is nothing
 }
 
 // Held is what a constructor has of a job whose planner it lost.

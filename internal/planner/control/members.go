@@ -17,6 +17,7 @@ type members struct {
 	stands       []stand        // by number
 	spares       []*constructor // in the order in which they came
 	replaced     replacements
+	twins        []twin // in the order in which they came
 	wanted       map[block]*loader
 	unread       map[block][]*loader // of wanted: those that could not read it
 	floors       floors
@@ -33,6 +34,7 @@ type block struct {
 type loader struct {
 	session       Session
 	name, address string
+	instance      uint64 // of its process; 0: not known
 	workers       int    // blocks it reads at a time
 	buffer        int64  // bytes of samples it has memory for
 	floors        uint64 // the last change of floors that it was sent
@@ -64,6 +66,7 @@ func (l *loader) addressOf() string {
 type constructor struct {
 	session       Session
 	name, address string
+	instance      uint64 // of its process; 0: not known
 	number        int
 	buckets       []uint32         // DP ranks it serves
 	joins         map[uint64]*join // it was asked about, by number
@@ -123,7 +126,10 @@ func (m *members) dropConstructor(s Session) *constructor {
 
 // addLoader brings a loader to the present, and gives it its part of the work.
 func (c *Core) addLoader(ev LoaderJoined) {
-	l := &loader{session: ev.Session, name: ev.Name, address: ev.Address, workers: ev.Workers, buffer: ev.Buffer}
+	if c.isTwin(twin{kind: "loader", id: ev.Name, address: ev.Address, session: ev.Session, instance: ev.Instance, joined: ev}) {
+		return
+	}
+	l := &loader{session: ev.Session, name: ev.Name, address: ev.Address, instance: ev.Instance, workers: ev.Workers, buffer: ev.Buffer}
 	l.reader = c.data.reader(l.String())
 	c.note(Info, "loader joined", "loader", l.name, "address", l.address)
 	for n := range c.sources.entries {
@@ -150,6 +156,7 @@ func (c *Core) addLoader(ev LoaderJoined) {
 func (c *Core) removeLoader(ev LoaderLeft) {
 	l := c.members.dropLoader(ev.Session)
 	if l == nil {
+		c.dropTwin(ev.Session)
 		return
 	}
 	c.noteLeft("loader", l.name, ev.Err)
@@ -208,11 +215,14 @@ func (c *Core) want(b block) {
 
 // addConstructor gives a constructor a free number, the job, and all steps under way.
 func (c *Core) addConstructor(ev ConstructorJoined) {
+	if c.isTwin(twin{kind: "constructor", id: ev.Name, address: ev.Address, session: ev.Session, instance: ev.Instance, joined: ev}) {
+		return
+	}
 	c.replace(ev)
 	if c.waitsForHolders(ev) {
 		return
 	}
-	m := &constructor{session: ev.Session, name: ev.Name, address: ev.Address, joins: map[uint64]*join{}, held: ev.Held}
+	m := &constructor{session: ev.Session, name: ev.Name, address: ev.Address, instance: ev.Instance, joins: map[uint64]*join{}, held: ev.Held}
 	number := c.members.numberFor(ev.Held)
 	if number < 0 || c.onTrial(m) {
 		c.addSpare(m)
@@ -237,6 +247,7 @@ func (c *Core) removeConstructor(ev ConstructorLeft) {
 	if m == nil {
 		if !c.dropSpare(ev) {
 			c.take.dropLate(ev.Session)
+			c.dropTwin(ev.Session)
 		}
 		return
 	}

@@ -24,6 +24,7 @@ var rewrite = flag.Bool("rewrite", false, "write what the core does into the tra
 //
 //	job dp=2 constructors=1 loaders=1 shadows=0 hot=0 ahead=2 window=30 absence=0 retain=0 web code   a job of these sources, each of 4 blocks of 4 samples; 2 rows per DP rank
 //	loader l0 [HOST] | constructor c0 | left l0 | lost c0
+//	loader l1 id=l0 instance=N | constructor c1 id=c0 instance=N   another process than l1, or c1, with its own number
 //	silent l0 SECONDS | heard l0 | quiet c0 | unquiet c0
 //	indexed l0 web [other]      l0 has the files of web, or other ones than usual
 //	refused l0 web WHY          l0 cannot index web
@@ -199,9 +200,11 @@ func (p *player) events(words []string, command string) []Event {
 	rest := func(n int) string { return strings.Join(words[min(n, len(words)):], " ") }
 	switch words[0] {
 	case "loader":
-		return []Event{LoaderJoined{Session: Session(p.number(words[1])), Name: words[1], Address: strings.Join(append(words[2:], words[1]), ":")}}
+		id, instance, words := twinOf(words)
+		return []Event{LoaderJoined{Session: Session(p.number(words[1])), Name: id, Address: strings.Join(append(words[2:], words[1]), ":"), Instance: instance}}
 	case "constructor":
-		return []Event{ConstructorJoined{Session: Session(p.number(words[1])), Name: words[1], Address: words[1], Held: p.heldBy(words[2:])}}
+		id, instance, words := twinOf(words)
+		return []Event{ConstructorJoined{Session: Session(p.number(words[1])), Name: id, Address: words[1], Instance: instance, Held: p.heldBy(words[2:])}}
 	case "silent":
 		return []Event{Silent{p.session(words[1]), Millis(p.int(words, 2, 0)) * 1000}}
 	case "heard":
