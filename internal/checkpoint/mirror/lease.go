@@ -44,6 +44,11 @@ func (l *Log) renew() {
 	}
 }
 
+// claim has those who stand by see that somebody writes, before there is anything that they could
+// take over: one that looked before finds another slot than it saw, or loses that to this one; one
+// that looks later finds the lease renewed. It is no promise, so that it may fail.
+func (l *Log) claim() { _ = l.store.Put(l.ctx, lease, fmt.Appendf(nil, "%x takes over", l.writer)) }
+
 // renewOnce writes the lease, unless another writer did since: it may have taken over.
 func (l *Log) renewOnce(n int) {
 	mine := fmt.Sprintf("%x ", l.writer)
@@ -76,36 +81,38 @@ func (l *Log) look() {
 	}
 }
 
-// AwaitFree waits until the mirror has a log whose writer does not renew its lease any more, or
-// ctx ends. Errors of the store are waited out.
-func AwaitFree(ctx context.Context, s object.Store) error {
+// AwaitFree waits until the mirror has a log whose writer does not renew its lease any more and
+// writes nothing, or ctx ends. It returns the slot that came next: who finds another one there
+// afterwards has to wait again, as somebody writes. Errors of the store are waited out.
+func AwaitFree(ctx context.Context, s object.Store) (head uint64, err error) {
 	ticks := time.NewTicker(leaseEvery)
 	defer ticks.Stop()
 	var last []byte
-	var since time.Time // the lease is last; zero while there is no log
+	var since time.Time // the lease is last, and the next slot is head; zero while there is no log
 	for {
 		now, err := s.Get(ctx, lease, object.Whole)
 		if errors.Is(err, object.ErrNotExist) {
 			now, err = nil, nil
 		}
-		there := false
+		there, end := false, head
 		if err == nil {
 			var c *content
-			c, err = list(ctx, s)
-			there = err == nil && !c.empty()
+			if c, err = list(ctx, s); err == nil && !c.empty() {
+				there, end = true, c.end()
+			}
 		}
-		if !there || since.IsZero() || !bytes.Equal(now, last) {
-			last, since = now, time.Now()
+		if !there || since.IsZero() || !bytes.Equal(now, last) || end != head {
+			last, head, since = now, end, time.Now()
 		}
 		if !there {
 			since = time.Time{}
 		} else if string(now) == leaseFree || time.Since(since) > leaseTime {
-			return nil
+			return head, nil
 		}
 		select {
 		case <-ticks.C:
 		case <-ctx.Done():
-			return ctx.Err()
+			return 0, ctx.Err()
 		}
 	}
 }

@@ -183,6 +183,7 @@ func (l *Log) Fence(epoch uint64) error {
 	if l.fenced {
 		return l.write([]checkpoint.Op{checkpoint.Fence{Epoch: epoch}})
 	}
+	l.claim()
 	for range fenceTries {
 		if highest := max(l.epoch, l.Epoch()); epoch <= highest {
 			return fmt.Errorf("fencing epoch %d: %w: the highest so far is %d", epoch, checkpoint.ErrOrder, highest)

@@ -64,18 +64,25 @@ func (o *Options) resumeLog(ctx context.Context) (checkpoint.Log, [32]byte, erro
 	return log, identity, err
 }
 
-// awaitMirror waits until nobody writes the mirror's log any more, or ctx ends.
-func (o *Options) awaitMirror(ctx context.Context) error {
+// awaitMirror waits until nobody writes the mirror's log any more, or ctx ends. It returns the slot
+// of the mirror that came next.
+func (o *Options) awaitMirror(ctx context.Context) (head uint64, err error) {
 	store, err := object.Open(o.Mirror)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	o.Logger.Info("standing by", "mirror", store.String())
-	if err := mirror.AwaitFree(ctx, store); ctx.Err() == nil {
-		return err
+	if head, err = mirror.AwaitFree(ctx, store); ctx.Err() != nil {
+		return 0, nil
 	}
-	return nil
+	if err == nil {
+		o.Logger.Info(msgFree, "mirror", store.String())
+	}
+	return head, err
 }
+
+// msgFree is what is logged then.
+const msgFree = "nobody writes the log any more: taking over"
 
 func (o *Options) logOptions() checkpoint.Options {
 	return checkpoint.Options{Logger: o.Logger, FS: o.FS}

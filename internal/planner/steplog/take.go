@@ -44,8 +44,9 @@ func Take(ctx context.Context, opts *Options) (t Taken, err error) {
 // tryTake is an attempt of Take; again is true while another planner has the log, or was faster
 // to take it, and this one stands by.
 func (t *Taken) tryTake(ctx context.Context, opts *Options) (again bool, err error) {
-	if opts.Standby && opts.Mirror != "" {
-		if err := opts.awaitMirror(ctx); err != nil || ctx.Err() != nil {
+	head, byMirror := uint64(0), opts.Standby && opts.Mirror != ""
+	if byMirror {
+		if head, err = opts.awaitMirror(ctx); err != nil || ctx.Err() != nil {
 			return false, err
 		}
 	}
@@ -58,6 +59,12 @@ func (t *Taken) tryTake(ctx context.Context, opts *Options) (again bool, err err
 			t.Epoch = 1 // of the log that is to begin
 		}
 		return false, nil // openLog says what is wrong with it, once the sources are indexed
+	}
+	if at, _ := t.log.Place(); byMirror && at.Slot != head {
+		opts.Logger.Info("the log goes on: somebody wrote it since it was found to be free", "epoch", t.log.Epoch())
+		err = t.log.Close()
+		*t = Taken{}
+		return err == nil, err
 	}
 	t.Epoch = t.log.Epoch() + 1
 	failpoint.Hit(failpoint.FenceBefore)

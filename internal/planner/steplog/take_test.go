@@ -1,16 +1,21 @@
 package steplog
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"math/rand/v2"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/millrace-data/millrace/internal/checkpoint"
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/object"
 	"github.com/millrace-data/millrace/internal/planner/control"
 )
 
@@ -56,6 +61,88 @@ func TestEpochRises(t *testing.T) {
 	w = &Writer{opts: opts, taken: from}
 	if _, err := w.openLog([32]byte{8}); fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), "belongs to the job with identity") {
 		t.Errorf("with other data: %v", err)
+	}
+}
+
+// TestStandbysTogether: of planners that stand by for one that ended, or fell silent, one takes over,
+// whenever each of them looks and however slowly it reads. The others stand by for that one.
+func TestStandbysTogether(t *testing.T) {
+	const standbys = 3
+	for seed := range uint64(100) {
+		rng := rand.New(rand.NewPCG(seed, 0))
+		mirror := "file://" + t.TempDir()
+		synctest.Test(t, func(t *testing.T) {
+			first := Options{Dir: "log", FS: vfs.NewMem(), Mirror: mirror, Logger: slog.New(slog.DiscardHandler)}
+			endFirst(t, first, seed%2 == 0)
+			ctx, stop := context.WithCancel(t.Context())
+			took := make(chan Taken, standbys)
+			for range standbys {
+				late, slow := time.Duration(rng.IntN(400))*time.Millisecond, time.Duration(rng.IntN(400))*time.Millisecond
+				opts := Options{Dir: "log", FS: vfs.NewMem(), Mirror: mirror, Standby: true, Logger: slog.New(pausing{first.Logger.Handler(), slow})}
+				go func() {
+					time.Sleep(late)
+					next, err := Take(ctx, &opts)
+					if err != nil {
+						t.Errorf("seed %d: %v", seed, err)
+					}
+					took <- next
+				}()
+			}
+			leader := <-took
+			time.Sleep(5 * time.Second) // in which it renews its lease
+			if err := leader.log.Append(1, []byte("record"), []byte("frame")); err != nil || leader.Epoch != 2 {
+				t.Errorf("seed %d: the planner of epoch %d took over, and then: %v", seed, leader.Epoch, err)
+			}
+			if len(took) > 0 {
+				t.Errorf("seed %d: %d more took over", seed, len(took))
+			}
+			stop()
+			for range standbys - 1 {
+				if next := <-took; next.log != nil {
+					_ = next.log.Close() // it took over, as was said above
+				}
+			}
+			if err := leader.log.Close(); err != nil {
+				t.Errorf("seed %d: %v", seed, err)
+			}
+		})
+	}
+}
+
+// pausing is the log of a planner that is slow between its decision to take over and what follows.
+type pausing struct {
+	slog.Handler
+	pause time.Duration
+}
+
+func (p pausing) Enabled(context.Context, slog.Level) bool { return true }
+
+func (p pausing) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == msgFree {
+		time.Sleep(p.pause)
+	}
+	return nil
+}
+
+// endFirst has a planner write a log and end, in order or by falling silent.
+func endFirst(t *testing.T, opts Options, inOrder bool) {
+	t.Helper()
+	from, err := Take(t.Context(), &opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := (&Writer{opts: opts, taken: from}).openLog([32]byte{7})
+	if err == nil {
+		err = errors.Join(log.Append(0, []byte("record"), []byte("frame")), log.Close())
+	}
+	if err == nil && !inOrder {
+		var store object.Store
+		if store, err = object.Open(opts.Mirror); err == nil {
+			err = store.Put(t.Context(), "lease", []byte("the last one"))
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
