@@ -61,7 +61,7 @@ func TestMicrobenchmark(t *testing.T) {
 		})
 		t.Logf("%.1f GB: %.1f s, simulated %.1f s", float64(b)/10, took, virtual.Time.Seconds())
 		most := 1.06
-		if b == 5 { // one load fills it: which of two events of the same instant comes first may cost 38 s
+		if b < 8 { // one load about fills it: which of two events of the same instant comes first may cost 38 s
 			most = 1.25
 		}
 		if took > most*virtual.Time.Seconds() || peak > limit {
