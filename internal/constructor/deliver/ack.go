@@ -32,6 +32,7 @@ func (t *tally) move(from, to uint64) (rose bool) {
 type bucket struct {
 	ranks     []Rank
 	positions tally
+	guess     bool // where a rank is that has not asked yet: it came from another constructor
 	risen     bool // since TakeReports
 }
 
@@ -72,6 +73,8 @@ func (s *Steps) ack(c Caller) {
 	}
 	if s.positions.move(from, c.Acked) {
 		s.release(s.positions.low)
+	} else if len(s.asked) < len(s.acked) {
+		s.builders.wakeAll() // leastSaid may have risen
 	}
 }
 

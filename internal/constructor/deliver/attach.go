@@ -105,7 +105,7 @@ func (s *Steps) resume(next uint64) {
 	added, kept := false, slices.Sorted(maps.Keys(s.buckets))
 	for _, dp := range s.job.Buckets {
 		if s.buckets[dp] == nil {
-			s.addBucket(dp, next)
+			s.addBucket(dp, next, true)
 			added = true
 		}
 	}

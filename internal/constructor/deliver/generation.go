@@ -35,6 +35,7 @@ func (s *Steps) hear(c Caller) {
 		e = entry{c.Generation, c.Acked}
 	}
 	s.asked[c.Rank] = e
+	s.builders.wakeAll() // leastSaid may be another one
 }
 
 // adoptable are the ranks that go on in the generation that r begins, with the

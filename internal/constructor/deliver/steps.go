@@ -146,16 +146,17 @@ func (s *Steps) clear(r *pb.Restart) {
 	s.acked, s.asked, s.advanced = map[Rank]uint64{}, map[Rank]entry{}, map[Rank]uint64{}
 	s.buckets, s.risen = map[uint32]*bucket{}, nil
 	for _, dp := range s.job.GetBuckets() {
-		s.addBucket(dp, next)
+		s.addBucket(dp, next, next > r.Moved.GetTo())
 	}
 	s.positions = newTally(next, len(s.acked))
 	s.takeAlong(acked, advanced)
 }
 
-// addBucket serves a bucket whose ranks are done with the steps before one. The lock is held.
-func (s *Steps) addBucket(dp uint32, at uint64) {
+// addBucket serves a bucket whose ranks are done with the steps before one, or are further if that
+// is a guess. The lock is held.
+func (s *Steps) addBucket(dp uint32, at uint64, guess bool) {
 	ranks := s.fetchers(dp)
-	s.buckets[dp] = &bucket{ranks: ranks, positions: newTally(at, len(ranks))}
+	s.buckets[dp] = &bucket{ranks: ranks, guess: guess, positions: newTally(at, len(ranks))}
 	for _, r := range ranks {
 		s.acked[r] = at
 	}
@@ -329,8 +330,9 @@ func (s *Steps) Grow(ctx context.Context, p *pb.StepPlan, bytes int64) error {
 
 // first says whether ranks can get no step without this one. The lock is held.
 func (s *Steps) first(step uint64) bool {
+	said := s.leastSaid()
 	for other, st := range s.ready {
-		if other < step || other == step && st.covers(s.job.Buckets) {
+		if said <= other && other < step || other == step && st.covers(s.job.Buckets) {
 			return false
 		}
 	}
@@ -340,6 +342,26 @@ func (s *Steps) first(step uint64) bool {
 		}
 	}
 	return true
+}
+
+// leastSaid is how far the slowest rank is, without those that came here while the generation went
+// on and have not asked yet. Where these are is a guess, and the least that there can be: they may
+// have the steps that they are to train on, and wait for another rank to get them, too, so that they
+// ask for none. What is held for them alone must not take that one's room. How far a rank may be
+// ahead of others bounds what is held beyond the budget. The lock is held.
+func (s *Steps) leastSaid() uint64 {
+	least := ^uint64(0)
+	for _, b := range s.buckets {
+		for _, r := range b.ranks {
+			if _, asked := s.asked[r]; asked || !b.guess {
+				least = min(least, s.acked[r])
+			}
+		}
+	}
+	if least == ^uint64(0) {
+		return s.base
+	}
+	return least
 }
 
 // Done makes a built step available. A step that is not wanted any more is dropped.
