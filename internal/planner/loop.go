@@ -82,6 +82,8 @@ func (p *Planner) put(ctx context.Context, in input) error {
 func (p *Planner) loop(ctx context.Context) error {
 	ticks := time.NewTicker(tickEvery)
 	defer ticks.Stop()
+	p.listening.last = time.Since(clock)
+	p.listening.since = p.listening.last // in a simulation it is before clock
 	for p.stopped == nil && p.step(ctx, ticks.C) {
 	}
 	close(p.over)

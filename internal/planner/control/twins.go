@@ -52,8 +52,13 @@ func (c *Core) firstOf(t *twin) string {
 		}
 		return ""
 	}
-	for _, m := range slices.Concat(c.members.present(), c.members.spares) {
+	for _, m := range c.members.present() {
 		if m.name == t.id && differ(m.instance, t.instance) && !m.silent && !m.ended {
+			return m.address
+		}
+	}
+	for _, m := range c.members.spares { // they are not told from others by Silent
+		if m.name == t.id && differ(m.instance, t.instance) && !m.quiet {
 			return m.address
 		}
 	}
