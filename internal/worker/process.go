@@ -230,8 +230,11 @@ func (p *process) answer(j *job, a answer) {
 func (p *process) leave(j *job) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	j.left = slices.Contains(p.queue, j)
-	return j.left
+	if !slices.Contains(p.queue, j) {
+		return false // whoever answers it reads left without the lock
+	}
+	j.left = true
+	return true
 }
 
 // retire ends a worker for what it did in a job that is answered.

@@ -297,6 +297,9 @@ def test_a_rank_that_is_left_behind_hears_so_at_once(serve, open_loader, monkeyp
     moved = fake.Fault(grpc.StatusCode.OUT_OF_RANGE, "the job was moved to step 0")
     service.faults = [("Ack", None, moved)] * 100
     loader = open_loader(service, prefetch=8)
+    loader.start_prefetch()
+    time.sleep(0.5)
+    service.gate.clear()  # no request takes a position along
     with pytest.raises(millrace.MovedError, match="moved to step 0"):
         for step in range(8):  # all of them are there
             check_steps(service, loader, [step])

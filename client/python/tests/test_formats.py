@@ -58,7 +58,7 @@ def test_packed_documents_join():
 
 def test_documents_of_flat_rows():
     part = dump.Rows([0, 1], [[2], [1, 1]], np.array([1, 2, 0, 3, 4, 0]), {}, None)
-    rows = digest.documents_of("torchtitan", "none", [part], part.lengths)
+    rows = digest.documents_of("torchtitan", "none", [part.tokens], part.bounds, part.lengths)
     assert [[d.tolist() for d in row] for row in rows] == [[[1, 2]], [[3], [4]]]
 
 
