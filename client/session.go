@@ -324,6 +324,7 @@ func (c *Client) fetch(ctx context.Context, step int64) (*Batch, error) {
 	begin, pauses := time.Now(), rpc.Backoff{Name: c.opts.Rank.String()}
 	var lost error    // of the attempt before, which names the cause where an expired deadline does not
 	var silent string // address of the constructor that said nothing
+	sent := 0         // times that joining again led to the constructor that could not be reached
 	for losses := 0; ; {
 		at := c.session.now()
 		b, err := c.fetchOnce(ctx, at, step)
@@ -341,8 +342,16 @@ func (c *Client) fetch(ctx context.Context, step int64) (*Batch, error) {
 		address, _ := rpc.Silent(err)
 		silent = cmp.Or(address, silent) // the connection to it is closed then: the next attempt may find none
 		if stale := silent == at.reply.Constructor || rpc.JoinAgain(err) || rpc.JoinedSince(err); (stale || losses >= rejoinAfter) && again(ctx, err) {
-			if err = c.rejoin(ctx, at, losses, silent); err == nil {
-				losses = 0
+			report := silent
+			if sent > 0 { // the planner may hear it, but this rank does not reach it
+				report = at.reply.Constructor
+			}
+			if err = c.rejoin(ctx, at, losses, report); err == nil {
+				if losses = 0; c.session.now().reply.Constructor == at.reply.Constructor {
+					sent++
+				} else {
+					sent = 0
+				}
 				continue
 			}
 		}

@@ -41,6 +41,10 @@ A = TypeVar(
 # silent for that long, the next call goes to the one that serves the rank by then.
 ACK_TIME = 1.0
 
+# Times in a row that a constructor cannot be reached, after which the rank says so when it joins
+# again: it joins after two, and may be sent to the same one.
+UNREACHED = 3
+
 # Seconds of waiting after which a trainer logs what the service waits for, and between two
 # such lines. Ranks that are started together need less.
 WAIT_LOG_AFTER, WAIT_LOG_EVERY = 10.0, 60.0
@@ -331,14 +335,16 @@ class Session:
 
     def batch(self, step: int, until: float | None) -> Step:
         """Returns this rank's part of ``step``; waits until it is there."""
-        failures = 0
+        failures, unreached = 0, 0
 
         def on_lost(error: LostError) -> None:
-            nonlocal failures
+            nonlocal failures, unreached
             failures += 1
+            unreached += error.code == "UNAVAILABLE"
             self._elsewhere = self._elsewhere or error.code == "ABORTED"
             constructor = self._reply.constructor if self._reply else ""
-            if error.code == SILENT:
+            # The planner may hear one that this rank does not reach, however often it joins.
+            if error.code == SILENT or unreached > UNREACHED:
                 self._silent = constructor
             # The connection to a silent one is closed: the next attempt may find none.
             again = (
