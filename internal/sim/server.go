@@ -25,11 +25,11 @@ type server struct {
 	methods  map[string]method
 	serving  chan struct{} // closed by Serve: what comes before waits
 
-	mu       sync.Mutex // guards the fields below, never held while waiting
-	lines    map[*line]struct{}
-	handlers int // that run
-	closed   bool
-	idle     chan struct{} // closed when it is closed and none runs
+	mu     sync.Mutex // guards the fields below, never held while waiting
+	lines  map[*line]struct{}
+	calls  map[*call]struct{} // whose handlers run
+	closed bool
+	idle   chan struct{} // closed when it is closed and none runs
 }
 
 // method is one that a server serves: one of unary and stream is set.
@@ -40,7 +40,7 @@ type method struct {
 }
 
 func newServer(l *listener, largest int) *server {
-	return &server{listener: l, largest: largest, methods: map[string]method{}, serving: make(chan struct{}), lines: map[*line]struct{}{}, idle: make(chan struct{})}
+	return &server{listener: l, largest: largest, methods: map[string]method{}, serving: make(chan struct{}), lines: map[*line]struct{}{}, calls: map[*call]struct{}{}, idle: make(chan struct{})}
 }
 
 // RegisterService implements grpc.ServiceRegistrar.
@@ -63,6 +63,7 @@ func (s *server) Serve(ctx context.Context) error {
 	case <-ctx.Done():
 	case <-s.listener.closed:
 		if ctx.Err() == nil {
+			s.abandon()
 			return net.ErrClosed
 		}
 	}
@@ -81,6 +82,17 @@ func (s *server) Serve(ctx context.Context) error {
 	return nil
 }
 
+// abandon ends the handlers of a host that died, also those whose first message will never come.
+func (s *server) abandon() {
+	s.close()
+	s.mu.Lock()
+	calls := slices.Collect(maps.Keys(s.calls))
+	s.mu.Unlock()
+	for _, c := range calls {
+		c.cancel()
+	}
+}
+
 var errStopped = errors.New("the server has stopped")
 
 // close has the server take no further calls. It returns its connections.
@@ -88,7 +100,7 @@ func (s *server) close() []*line {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	if s.handlers == 0 {
+	if len(s.calls) == 0 {
 		close(s.idle)
 	}
 	return slices.Collect(maps.Keys(s.lines))
@@ -113,21 +125,21 @@ func (s *server) begin(c *call) bool {
 	if s.closed {
 		return false
 	}
-	s.handlers++
+	s.calls[c] = struct{}{}
 	go s.handle(c)
 	return true
 }
 
-func (s *server) end() {
+func (s *server) end(c *call) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.handlers--; s.handlers == 0 && s.closed {
+	if delete(s.calls, c); len(s.calls) == 0 && s.closed {
 		close(s.idle)
 	}
 }
 
 func (s *server) handle(c *call) {
-	defer s.end()
+	defer s.end(c)
 	defer c.endServer()
 	defer c.cancel()
 	select {
