@@ -59,16 +59,13 @@ func decode(memory []byte, types []Type, given int) (columns []format.Column, fr
 
 // origins reads the row that each row came from; at 0 is one for one.
 func (d *decoder) origins(at, rows, given int) ([]int32, error) {
-	from := make([]int32, rows)
 	if at == 0 {
 		if rows != given {
 			return nil, fmt.Errorf("it has %d rows for %d", rows, given)
 		}
-		for i := range from {
-			from[i] = int32(i)
-		}
-		return from, nil
+		return format.Ordinals(rows), nil
 	}
+	from := make([]int32, rows)
 	data, err := d.slice(at, 4*rows)
 	if err != nil {
 		return nil, err
@@ -101,8 +98,9 @@ func (d *decoder) column(t Type, length int) (c format.Column, err error) {
 	if t.Kind != format.Bool && length > len(d.memory)/4 || length > 8*len(d.memory) {
 		return c, fmt.Errorf("%d values in %d bytes", length, len(d.memory))
 	}
-	c.Kinds, c.Numbers, c.Sizes = slices.Repeat([]format.Kind{t.Kind}, length), make([]int64, length), make([]int32, length)
+	c.Kinds = kinds(t.Kind, length)
 	if node[1] > 0 {
+		c.Kinds = slices.Clone(c.Kinds)
 		if err := d.nulls(&c, node[2], node[1]); err != nil {
 			return c, err
 		}
@@ -141,9 +139,7 @@ func (d *decoder) numbers(c *format.Column, at int) error {
 	if err != nil {
 		return err
 	}
-	for i := range c.Numbers {
-		c.Numbers[i] = int64(binary.LittleEndian.Uint64(data[8*i:]))
-	}
+	c.Numbers, c.Sizes = copied[int64](data), zeros(len(c.Kinds))
 	blank(c)
 	return nil
 }
@@ -153,6 +149,7 @@ func (d *decoder) bools(c *format.Column, at int) error {
 	if err != nil {
 		return err
 	}
+	c.Numbers, c.Sizes = make([]int64, len(c.Kinds)), zeros(len(c.Kinds))
 	for i := range c.Numbers {
 		c.Numbers[i] = int64(data[i/8] >> (i % 8) & 1)
 	}
@@ -162,6 +159,9 @@ func (d *decoder) bools(c *format.Column, at int) error {
 
 // blank has a null of numbers be 0, whatever its place holds.
 func blank(c *format.Column) {
+	if count(c.Kinds, format.Null) == 0 {
+		return
+	}
 	for i, kind := range c.Kinds {
 		if kind == format.Null {
 			c.Numbers[i] = 0
@@ -189,10 +189,7 @@ func (d *decoder) parts(c *format.Column, t Type, node [nodeWords]int) error {
 		return err
 	}
 	if t.Kind == format.Tokens {
-		c.Tokens = make([]int32, count)
-		for i := range c.Tokens {
-			c.Tokens[i] = int32(binary.LittleEndian.Uint32(data[4*i:]))
-		}
+		c.Tokens = copied[int32](data)
 		return nil
 	}
 	c.Bytes = slices.Clone(data)
@@ -209,6 +206,7 @@ func (d *decoder) offsets(c *format.Column, at int) (count int, err error) {
 	if err != nil {
 		return 0, err
 	}
+	c.Numbers, c.Sizes = make([]int64, n), make([]int32, n)
 	last := int32(binary.LittleEndian.Uint32(data))
 	if last != 0 {
 		return 0, fmt.Errorf("the first offset is %d", last)

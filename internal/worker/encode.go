@@ -85,15 +85,7 @@ func tokensMisfit(elements *format.Column, at, size int) string {
 // fits reports whether all values of a range are of the very kind of the type, which is
 // what nearly all batches are.
 func (t Type) fits(s span) bool {
-	if t.Kind == format.List {
-		return false
-	}
-	for _, kind := range s.column.Kinds[s.lo:s.hi] {
-		if kind != t.Kind {
-			return false
-		}
-	}
-	return true
+	return t.Kind != format.List && count(s.column.Kinds[s.lo:s.hi], t.Kind) == s.hi-s.lo
 }
 
 // encoder lays columns out in memory. Values fit their types. Without memory it counts
@@ -198,11 +190,8 @@ func (e *encoder) column(t Type, s span) {
 
 // validity writes which values are not null, if some are, and returns the number of nulls.
 func (e *encoder) validity(s span) (nulls, at int) {
-	for i := s.lo; i < s.hi; i++ {
-		if s.kind(i) == format.Null {
-			nulls++
-		}
-	}
+	all := s.column.Kinds[s.lo:s.hi]
+	nulls = count(all, format.Null) + count(all, format.Null|format.AbsentKind)
 	if nulls == 0 {
 		return 0, 0
 	}
@@ -227,12 +216,15 @@ func (e *encoder) numbers(t Type, s span, at int) {
 	if e.memory == nil {
 		return
 	}
-	out := e.memory[at : at+8*(s.hi-s.lo)]
-	for i, n := range s.column.Numbers[s.lo:s.hi] {
-		if t.Kind == format.Float && s.column.Kinds[s.lo+i] == format.Int {
-			n = int64(math.Float64bits(float64(n)))
+	out, numbers, all := e.memory[at:at+8*(s.hi-s.lo)], s.column.Numbers[s.lo:s.hi], s.column.Kinds[s.lo:s.hi]
+	copy(out, viewed(numbers))
+	if t.Kind == format.Int || count(all, format.Int) == 0 {
+		return
+	}
+	for i, n := range numbers {
+		if all[i] == format.Int {
+			binary.LittleEndian.PutUint64(out[8*i:], math.Float64bits(float64(n)))
 		}
-		binary.LittleEndian.PutUint64(out[8*i:], uint64(n))
 	}
 }
 
@@ -256,9 +248,30 @@ func (e *encoder) bytes(s span, at int) {
 	if e.memory == nil {
 		return
 	}
+	s.runs(func(_ int, begin, end int) {
+		at += copy(e.memory[at:], s.column.Bytes[begin:end])
+	})
+}
+
+// runs calls part for the parts of a column's store that values take, in order: one for all
+// values of a kind which stand one after the other, as nearly all do. first is the first value of them.
+func (s span) runs(part func(first, begin, end int)) {
+	first, begin, end := s.lo, 0, 0
 	for i := s.lo; i < s.hi; i++ {
-		begin, size := int(s.column.Numbers[i]), int(s.column.Sizes[i])
-		at += copy(e.memory[at:], s.column.Bytes[begin:begin+size])
+		at, size := int(s.column.Numbers[i]), int(s.column.Sizes[i])
+		if size == 0 {
+			continue
+		}
+		if at != end || s.column.Kinds[i] != s.column.Kinds[first] {
+			if begin < end {
+				part(first, begin, end)
+			}
+			first, begin = i, at
+		}
+		end = at + size
+	}
+	if begin < end {
+		part(first, begin, end)
 	}
 }
 
@@ -266,19 +279,16 @@ func (e *encoder) tokens(s span, at int) {
 	if e.memory == nil {
 		return
 	}
-	for i := s.lo; i < s.hi; i++ {
-		begin, size := int(s.column.Numbers[i]), int(s.column.Sizes[i])
-		for j := begin; j < begin+size; j++ {
-			var id int32
-			if s.kind(i) == format.Tokens {
-				id = s.column.Tokens[j]
-			} else {
-				id = int32(s.column.Elements.Numbers[j])
-			}
+	s.runs(func(first, begin, end int) {
+		if s.kind(first) == format.Tokens {
+			at += copy(e.memory[at:], viewed(s.column.Tokens[begin:end]))
+			return
+		}
+		for _, id := range s.column.Elements.Numbers[begin:end] {
 			binary.LittleEndian.PutUint32(e.memory[at:], uint32(id))
 			at += 4
 		}
-	}
+	})
 }
 
 // asLists returns a range whose values are lists or null, and whose elements stand one

@@ -126,8 +126,12 @@ func (f *Function) decode(s *seat, reply workerFrame, r rows) (done result, err 
 		last = e.Row
 		done.bad = append(done.bad, badRow{r.lo + e.Row, fault.As(fault.User, errors.New(e.Text))})
 	}
-	for i := range done.from {
-		done.from[i] += int32(r.lo)
+	if r.lo > 0 {
+		own := make([]int32, len(done.from)) // what was decoded may be shared
+		for i, at := range done.from {
+			own[i] = at + int32(r.lo)
+		}
+		done.from = own
 	}
 	return done, nil
 }

@@ -97,6 +97,9 @@ var fixed = []string{
 	"PYTHONHASHSEED=0",   // else the order of a set differs from process to process
 	"PYTHONUNBUFFERED=1", // else what a worker printed last dies with it
 	"OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1", "MKL_NUM_THREADS=1", "TOKENIZERS_PARALLELISM=false",
+	// What a batch takes is kept for the next one, up to 32 MiB: asking the kernel for it each time
+	// costs more than copying it. Other allocators than glibc's do not know these.
+	"MALLOC_MMAP_THRESHOLD_=16777216", "MALLOC_TRIM_THRESHOLD_=33554432",
 }
 
 // environ are the variables of the fork server.

@@ -55,17 +55,11 @@ func (b *Batch) Bad(i int) error {
 // for each record, and an error for each that is bad; bad may be nil if none is. Columns
 // have a value for each good record, in order.
 func FromColumns(rows []int64, bad []error, columns []Column) *Batch {
-	b := &Batch{rows: rows, places: make([]int32, len(rows)), size: int64(len(rows)) * rowBytes}
-	good := int32(0)
-	for i := range rows {
-		if bad != nil && bad[i] != nil {
-			b.places[i] = int32(^len(b.bad))
-			b.bad = append(b.bad, bad[i])
-			b.size += errorBytes + int64(len(bad[i].Error()))
-			continue
-		}
-		b.places[i] = good
-		good++
+	b := &Batch{rows: rows, size: int64(len(rows)) * rowBytes}
+	if bad == nil {
+		b.places = Ordinals(len(rows))
+	} else {
+		b.place(bad)
 	}
 	for _, c := range columns {
 		own := c.own()
@@ -73,6 +67,22 @@ func FromColumns(rows []int64, bad []error, columns []Column) *Batch {
 		b.columns = append(b.columns, own)
 	}
 	return b
+}
+
+// place sets where each record is, some of which may be bad.
+func (b *Batch) place(bad []error) {
+	b.places = make([]int32, len(b.rows))
+	good := int32(0)
+	for i, err := range bad {
+		if err != nil {
+			b.places[i] = int32(^len(b.bad))
+			b.bad = append(b.bad, err)
+			b.size += errorBytes + int64(len(err.Error()))
+			continue
+		}
+		b.places[i] = good
+		good++
+	}
 }
 
 func (c *Column) own() column {

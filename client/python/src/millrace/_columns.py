@@ -12,7 +12,7 @@ import gc
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -54,6 +54,7 @@ DTYPES: dict[str, Any] = {
     "tokens": np.dtype("<i4"),
 }
 OFFSET = np.dtype("<i4")
+LONG = 4096  # bytes of a value, on average, above which copying costs more than a step of Python
 WORD = np.dtype("<i8")
 
 
@@ -127,7 +128,12 @@ class Reader:
         if kind.name == "tokens":
             ids = self._array(DTYPES["tokens"], node[5] // 4, node[4])
             return [ids[a:b] for a, b in zip(offsets, offsets[1:])]
-        data = bytes(self.memory[node[4] : node[4] + node[5]])
+        data: Any = self.memory[node[4] : node[4] + node[5]]
+        if node[5] >= LONG * node[0]:  # one copy of each value, and none of all
+            if kind.name == "bytes":
+                return [bytes(data[a:b]) for a, b in zip(offsets, offsets[1:])]
+            return [str(data[a:b], "utf-8") for a, b in zip(offsets, offsets[1:])]
+        data = bytes(data)
         if kind.name == "bytes":
             return [data[a:b] for a, b in zip(offsets, offsets[1:])]
         text = data.decode()
@@ -163,9 +169,12 @@ class Batch:
             node[4] = np.packbits(array, bitorder="little") if kind.name == "bool" else array
             return
         sizes, node[4], elements = parts(values, kind)
-        if sum(sizes) > MAX_BYTES:
-            raise Misfit(f"the column has {sum(sizes)} bytes or elements, at most {MAX_BYTES} fit")
-        node[3] = np.fromiter(accumulate(sizes, initial=0), OFFSET, len(sizes) + 1)
+        ends = np.cumsum(np.fromiter(sizes, WORD, len(sizes)))
+        if len(ends) and ends[-1] > MAX_BYTES:
+            raise Misfit(f"the column has {ends[-1]} bytes or elements, at most {MAX_BYTES} fit")
+        offsets = np.zeros(len(ends) + 1, OFFSET)
+        offsets[1:] = ends
+        node[3] = offsets
         if kind.of:
             try:
                 self.add(elements, kind.of)
@@ -195,9 +204,14 @@ class Batch:
         if buffer is None:
             return 0
         at, size = self._at, nbytes(buffer)
-        if size:
-            self._memory[at : at + size] = buffer if isinstance(buffer, bytes) else flat(buffer)
         self._at += aligned(size)
+        if isinstance(buffer, list):
+            start = at
+            for piece in buffer:
+                self._memory[start : start + len(piece)] = piece
+                start += len(piece)
+        elif size:
+            self._memory[at : at + size] = buffer if isinstance(buffer, bytes) else flat(buffer)
         return at
 
 
@@ -206,6 +220,9 @@ def aligned(size: int) -> int:
 
 
 def nbytes(buffer: Any) -> int:
+    """The bytes of a buffer: an array, bytes, a list of bytes, or None."""
+    if isinstance(buffer, list):
+        return sum(map(len, buffer))
     return 0 if buffer is None else buffer.nbytes if isinstance(buffer, np.ndarray) else len(buffer)
 
 
@@ -280,16 +297,17 @@ def parts(values: Values, kind: Type) -> tuple[list[int], Any, Any]:
     return [len(v) for v in elements], None, list(chain.from_iterable(elements))
 
 
-def texts(values: list[Any], kind: Type) -> tuple[list[int], bytes, None]:
+def texts(values: list[Any], kind: Type) -> tuple[list[int], bytes | list[bytes], None]:
     only(values, kind, (str,))
-    joined = "".join(values)
+    sizes = list(map(len, values))
+    long = sum(sizes) >= LONG * len(sizes)
     try:
-        if joined.isascii():
-            return list(map(len, values)), joined.encode(), None
+        if not long and (joined := "".join(values)).isascii():
+            return sizes, joined.encode(), None
         encoded = [v.encode() for v in values]
     except UnicodeEncodeError as error:
         raise Misfit(f"text that UTF-8 cannot hold ({error.reason})") from None
-    return list(map(len, encoded)), b"".join(encoded), None
+    return list(map(len, encoded)), encoded if long else b"".join(encoded), None
 
 
 def only(values: list[Any], kind: Type, wanted: tuple[type, ...]) -> None:
