@@ -162,7 +162,7 @@ class Batch:
             values, validity = without_nulls(values, kind)
         nulls = 0 if validity is None else len(values) - int(np.count_nonzero(validity))
         bits = None if nulls == 0 else np.packbits(validity, bitorder="little")
-        node = [len(values), nulls, bits, None, None]
+        node: list[Any] = [len(values), nulls, bits, None, None]
         self.nodes.append(node)
         if kind.name in ("int", "float", "bool"):
             array = numbers(values, kind)
