@@ -25,7 +25,7 @@ var (
 	wiring   = []string{"./.", "./cmd/...", "./internal/cli", "./bench/...", "./internal/service", "./internal/trainer", "./internal/reference", "./internal/preview/...", "./internal/sim", "./internal/rig", "./internal/metamorphic"}
 	network  = []string{"google.golang.org/...", "net", "net/...", "./internal/proto", "./internal/rpc"}
 	decoders = []string{"./internal/sourceloader/format/parquet", "./internal/sourceloader/format/arrow", "./internal/sourceloader/format/json", "./internal/sourceloader/format/tar", "./internal/sourceloader/format/megatron", "./internal/sourceloader/format/text"}
-	chance = []string{"time", "math/rand", "math/rand/v2", "crypto/rand"}
+	chance   = []string{"time", "math/rand", "math/rand/v2", "crypto/rand"}
 )
 
 var rules = []rule{
