@@ -186,6 +186,12 @@ func jsonValue(v *format.Value) (jinja.Value, error) {
 			list.Items = append(list.Items, item)
 		}
 		return list, nil
+	case format.Tokens: // any list of integers in JSON, and so an empty one
+		list := &jinja.List{}
+		for _, token := range v.Tokens {
+			list.Items = append(list.Items, int64(token))
+		}
+		return list, nil
 	}
 	return nil, fault.Userf("it is neither a list of objects nor JSON text")
 }
