@@ -9,11 +9,13 @@ import (
 )
 
 // The pauses of a Backoff. The first is about the time that a role takes to come back on
-// the same machine. The last is half of what a connection itself waits (see reconnect), so
-// that what is asked again adds little to it.
+// the same machine. They grow slowly, so that one that is back after two or three of them is
+// found within another: the pause that it comes back in is time that trainers may wait. The
+// last is half of what a connection itself waits (see reconnect), so that what is asked again
+// adds little to it.
 const (
 	firstPause   = 50 * time.Millisecond
-	pauseGrowth  = 1.6
+	pauseGrowth  = 1.3
 	longestPause = time.Second
 	pauseJitter  = 0.2
 )

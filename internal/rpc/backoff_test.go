@@ -24,14 +24,14 @@ func TestBackoff(t *testing.T) {
 		}
 		sum, want := first, 50*time.Millisecond
 		for k := 1; k < 20; k++ {
-			want = min(want*8/5, time.Second)
+			want = min(want*13/10, time.Second)
 			pause := b.Next()
 			if pause < want*8/10-1 || pause > want*12/10+1 {
 				t.Fatalf("pause %d is %v, want about %v", k, pause, want)
 			}
 			sum += pause
 		}
-		if sum < 10*time.Second || sum > 18*time.Second {
+		if sum < 9*time.Second || sum > 15*time.Second {
 			t.Errorf("20 pauses take %v", sum)
 		}
 		if b.Reset(); b.Next() != first {
