@@ -14,16 +14,30 @@ import (
 	"github.com/millrace-data/millrace/internal/planner/status"
 )
 
-// largeBatch has a Mi tokens a step: bytes are the cheapest tokens, so that a step takes some 50 ms.
-const largeBatch = "batch: {sequence_length: 4096, sequences: 256, microbatch_size: 32}\nresources: {prefetch: 4}\n"
+// batches by the Mi tokens of a step. Bytes are the cheapest tokens: a step of one takes some 12 ms on
+// two cores, so that what safety costs a step shows as nowhere else; of four, which is a step of a
+// large model, some 50 ms.
+var batches = map[int]string{
+	1: "batch: {sequence_length: 4096, sequences: 256, microbatch_size: 32}\nresources: {prefetch: 4}\n",
+	4: "batch: {sequence_length: 4096, sequences: 1024, microbatch_size: 32}\nresources: {prefetch: 4}\n",
+}
 
 // measureThroughput compares runs with a log, a mirror and a shadow with runs that have none.
 func measureThroughput(ctx context.Context, o options, r *report) error {
-	job, err := writeJob(filepath.Join(o.dir, "job"), 400, 60_000, largeBatch)
+	for _, mi := range []int{1, 4} {
+		if err := throughput(ctx, o, r, mi); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func throughput(ctx context.Context, o options, r *report, mi int) error {
+	job, err := writeJob(filepath.Join(o.dir, "job"), 400, 60_000, batches[mi])
 	if err != nil {
 		return err
 	}
-	rates := map[bool][]float64{}
+	rates, used := map[bool][]float64{}, map[bool][]float64{}
 	for n := range 2 * o.rounds {
 		safe := (n+n/2)%2 == 0 // which comes first changes
 		dir := filepath.Join(o.dir, "t"+strconv.Itoa(n))
@@ -36,7 +50,7 @@ func measureThroughput(ctx context.Context, o options, r *report) error {
 		if err != nil {
 			return err
 		}
-		rate, err := s.rate(ctx, o.within)
+		rate, cpu, err := s.rate(ctx, o.within)
 		s.kill()
 		if err != nil {
 			return err
@@ -44,22 +58,37 @@ func measureThroughput(ctx context.Context, o options, r *report) error {
 		if err := os.RemoveAll(dir); err != nil {
 			return err
 		}
-		rates[safe] = append(rates[safe], rate)
+		rates[safe], used[safe] = append(rates[safe], rate), append(used[safe], cpu)
 	}
 	with, without := median(rates[true]), median(rates[false])
-	r.add(fmt.Sprintf("tokens/s of one rank, steps of 1 Mi tokens, median of %d: with log, mirror and warm shadow; without", o.rounds), fmt.Sprintf("%.2f, %.2f M", with/1e6, without/1e6), "")
+	r.add(fmt.Sprintf("tokens/s of one rank, steps of %d Mi tokens, median of %d: with log, mirror and warm shadow; without", mi, o.rounds), fmt.Sprintf("%.2f, %.2f M", with/1e6, without/1e6), "")
 	r.add("the same, difference", fmt.Sprintf("%+.1f %% (single runs: with %.0f %%, without %.0f %% apart)", 100*(with/without-1), spread(rates[true]), spread(rates[false])), "within 3 %")
+	r.add("the same, CPU a step, of service and rank", fmt.Sprintf("%.1f, %.1f ms", median(used[true]), median(used[false])), "")
 	return nil
 }
 
-func (s *service) rate(ctx context.Context, within time.Duration) (float64, error) {
+// rate is the tokens a second that a rank gets, and the CPU, in ms, that a step takes of all processes.
+func (s *service) rate(ctx context.Context, within time.Duration) (rate, cpu float64, err error) {
 	c, err := client.Open(ctx, s.address, client.Options{Deadline: time.Minute})
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	defer c.Close()
-	tokens, _, took, err := pull(ctx, c, 10, within)
-	return float64(tokens) / took.Seconds(), err
+	if _, _, _, err := pull(ctx, c, 10, 0); err != nil {
+		return 0, 0, err
+	}
+	before := s.cpu()
+	tokens, steps, took, err := pull(ctx, c, 0, within)
+	return float64(tokens) / took.Seconds(), float64((s.cpu() - before).Milliseconds()) / float64(max(steps, 1)), err
+}
+
+// cpu is that of all processes so far, with this one, which is the rank.
+func (s *service) cpu() time.Duration {
+	all := cpuOf(os.Getpid())
+	for _, cmd := range s.roles {
+		all += cpuOf(cmd.Process.Pid)
+	}
+	return all
 }
 
 func median(all []float64) float64 {
@@ -72,7 +101,7 @@ func spread(all []float64) float64 { return 100 * (slices.Max(all)/slices.Min(al
 
 // measureShadows looks at a shadow beside its loader, and at what is read again when that dies.
 func measureShadows(ctx context.Context, o options, r *report) error {
-	job, err := writeJob(filepath.Join(o.dir, "job"), 400, 60_000, largeBatch)
+	job, err := writeJob(filepath.Join(o.dir, "job"), 400, 60_000, batches[1])
 	if err != nil {
 		return err
 	}
