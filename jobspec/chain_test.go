@@ -10,13 +10,13 @@ func TestDefaultTextAfterFunctions(t *testing.T) {
 	if err := findings.Err(); err != nil {
 		t.Fatal(err)
 	}
-	if steps := job.Sources[0].Transforms; len(steps) != 5 || steps[2].Text != "{text}!" {
+	if steps := job.Sources[0].Transforms; len(steps) != 5 || steps[2] != Text("{text}!") {
 		t.Errorf("a chain with texts became %+v", steps)
 	}
-	if steps := job.Sources[1].Transforms; len(steps) != 5 || steps[2].Text != "{text}" || steps[1].Python.Path != "." || steps[1].Python.Interpreter != "python3" {
+	if steps := job.Sources[1].Transforms; len(steps) != 5 || steps[2] != Text("{text}") || steps[1].(*Python).Path != "." || steps[1].(*Python).Interpreter != "python3" {
 		t.Errorf("a chain without a text became %+v", steps)
 	}
-	if p := job.ResolvedSources()[0].Transforms[1].Python; p.Path != "/d/." || p.Interpreter != "python3" {
+	if p := job.ResolvedSources()[0].Transforms[1].(*Python); p.Path != "/d/." || p.Interpreter != "python3" {
 		t.Errorf("its function is resolved to %+v", p)
 	}
 }

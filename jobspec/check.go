@@ -23,18 +23,14 @@ type checker struct {
 	cost   func(string) error // nil: costs are not read
 	named  func(string) error // nil: names of strategies are not looked up
 	policy func(string) error // nil: names of policies are not looked up
+	image  *Image             // the first of the job
 }
 
 var rules = []rule{
 	{"Names of sources are unique, and names have printable characters only, no space at either end, and at most 200 bytes.", (*checker).names},
-	{"A chain has one `text` (before `tokenize`) or one `tokens` (without `text` and `tokenize`), at most one `tokenize`, and at most one `append_eod`, after the tokens are there; at most one `image`, after the tokens and before `append_eod`. Without `text` or `tokens` the text of column `text` is taken (`txt` in a webdataset), after the last `python`. After a `python` there may be another `text`.", (*checker).chains},
-	{"Filters compile.", (*checker).filters},
-	{"`python` steps come before the tokens are made, and name a function as `module:name`.", (*checker).functions},
-	{"`normalize` and `replace` come before the tokens are made; regular expressions compile.", (*checker).replacements},
-	{"Templates name at least one field in braces, `{title}`; a literal brace is doubled. Fields and columns are paths: dots between names, `[]` for each element of a list, also of lists in lists, and a backslash before a `.`, `[`, `}` or `\\` that is part of a name. `keep` names no column twice.", (*checker).templates},
-	{"Encodings other than `bytes` need `ranks`; `bytes` takes none, and neither does a `file`, which takes the place of `encoding`. A `sha256` is that of a rank file or `file`, 64 hex digits. A `post_processor` is that of a `file`.", (*checker).ranks},
-	{"`tokenize.allow` and `tokenize.refuse` name special tokens of the encoding, none of them both: " + specialTokens() + "; a `file` has its own.", (*checker).special},
-	{"All `image` steps have the same `patch` and `merge`; `max_pixels` is at least the area of one block of `merge` x `merge` patches, and `min_pixels`.", (*checker).images},
+	{"A chain has a step that makes tokens, `tokenize` or `tokens`. [operators.md](operators.md) says what each step needs, and where it may stand.", (*checker).chains},
+	{"Fields and columns are paths: dots between names, `[]` for each element of a list, also of lists in lists, and a backslash before a `.`, `[`, `}` or `\\` that is part of a name.", (*checker).steps},
+	{"`keep` names no column twice.", (*checker).kept},
 	{"`long.max` is at most `batch.sequence_length`, times `batch.context_split` if that is given.", (*checker).long},
 	{"`batch.context_split` is a power of two that divides `topology.dp` * `topology.cp`, and this product divides `batch.sequences`. It needs `format: megatron-thd`, `packing`, `cp_slicing: zigzag`, a `microbatch_size` of 1 and, in `topology.order`, `cp` before `dp`; images, and levels, methods and groups of a balance other than the default have no rows of several widths.", (*checker).contextSplit},
 	{"The first stage starts at step 0, later ones start later than the one before. A ramp has `over`, `over` has a ramp; a ramp is over when the next stage starts, and the first stage has none.", (*checker).stages},

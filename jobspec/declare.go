@@ -2,6 +2,7 @@ package jobspec
 
 import (
 	"math"
+	"reflect"
 	"slices"
 
 	"github.com/millrace-data/millrace/internal/formats"
@@ -37,6 +38,8 @@ type field struct {
 	one      bool    // with list: one bare value is a list of one
 	object   *object // of objectKind
 	free     string  // why Identity leaves it out; "" if it does not
+
+	step reflect.Type // of an operator: the type that implements Transform
 }
 
 // object declares a group of fields, one Go struct.
@@ -143,116 +146,7 @@ var sourceObject = object{title: "A source", fields: []field{
 		doc: "At most this many samples in one epoch; 0 takes all."},
 }}
 
-var transformObject = object{title: "A transform", choice: true, fields: []field{
-	{key: "text", name: "Text", kind: textKind,
-		doc: "The document, as a template over fields: `\"{title}\\n\\n{body}\"`. `{{` and `}}` are literal braces, `meta.title` reaches into a field, `messages[].content` through a list. A record without one of the fields is a bad record; `{title?}` is empty in a record without a title."},
-	{key: "chat", name: "Chat", kind: objectKind, object: &chatObject,
-		doc: "Makes the text of a conversation by the model's own template, and says which messages carry loss; in place of `text`. The `tokenize` step after it takes the template's special tokens as such and adds none. An empty value takes all defaults; see [chat.md](chat.md)."},
-	{key: "tokens", name: "Tokens", kind: textKind,
-		doc: "The column that already holds token ids; in place of `text` and `tokenize`. A record without it is a bad record."},
-	{key: "loss_mask", name: "LossMask", kind: textKind,
-		doc: "The column that says which tokens of the `tokens` step before it carry loss: a list of 0 and 1, or of booleans, one for each token. A token with 0 is no label; null stands for all 1. A record without the column is a bad record."},
-	{key: "filter", name: "Filter", kind: textKind,
-		doc: "An expression over fields, `text` and `tokens`; records for which it is false are left out: `len(text) > 20 and lang == 'en'`. A field that a record lacks is null."},
-	{key: "tokenize", name: "Tokenize", kind: objectKind, object: &tokenizeObject,
-		doc: "Turns the text into token ids. An empty value takes all defaults."},
-	{key: "append_eod", name: "AppendEOD", kind: objectKind, object: &appendEODObject,
-		doc: "Appends one end-of-document token, which carries loss if the token before it does. An empty value takes all defaults."},
-	{key: "image", name: "Image", kind: objectKind, object: &imageObject,
-		doc: "Puts the placeholders of the record's images before its tokens, and has the images encoded by the ranks that `strategy` says."},
-	{key: "python", name: "Python", kind: objectKind, object: &pythonObject,
-		doc: "Puts the record through a Python function, which may change it, leave it out, or make several of it. Before the tokens are made."},
-	{key: "normalize", name: "Normalize", kind: textKind, enum: []string{"nfc", "nfkc", "nfd", "nfkd"},
-		doc: "Brings the current text into a Unicode normal form. Before the tokens are made."},
-	{key: "replace", name: "Replace", kind: objectKind, object: &replaceObject,
-		doc: "Replaces parts of the current text by a regular expression. Before the tokens are made."},
-}}
-
-var replaceObject = object{title: "replace", fields: []field{
-	{key: "pattern", name: "Pattern", kind: textKind, required: true,
-		doc: "A regular expression (RE2): every match, from left to right, none of them overlapping."},
-	{key: "with", name: "With", kind: textKind, empty: true,
-		doc: "What takes its place: `${1}` or `${name}` is what a group matched, `$$` a dollar sign; each `$` is doubled in a spec, where `${...}` is a variable. None removes the match."},
-}}
-
-var pythonObject = object{title: "python", short: "function", fields: []field{
-	{key: "function", name: "Function", kind: textKind, required: true,
-		doc: "The function, as `module:name`. Its code is part of the data's manifest: other code is another job."},
-	{key: "path", name: "Path", kind: textKind, def: ".",
-		doc: "The folder that the module is imported from, relative to the spec's folder."},
-	{key: "interpreter", name: "Interpreter", kind: textKind, def: "python3", free: freeMachine,
-		doc: "The Python to run: a name that is found in `PATH`, or a path, relative to the spec's folder, such as `.venv/bin/python`."},
-	{key: "timeout", name: "Timeout", kind: countKind, def: 60, min: 1, max: 86_400, free: freeBudget,
-		doc: "Seconds that a batch may take, after which its worker is killed and the batch is tried again."},
-	{key: "memory", name: "Memory", kind: bytesKind, def: int64(2 << 30), min: 1 << 20, max: maxBytes, free: freeBudget,
-		doc: "Memory of one worker, beyond which it is killed and the batch is tried again."},
-	{key: "batch_bytes", name: "BatchBytes", kind: bytesKind, def: int64(1 << 20), min: 1, max: 1 << 30, free: freeBatch,
-		doc: "Records that are handed to a worker together."},
-}}
-
-var chatObject = object{title: "chat", fields: []field{
-	{key: "messages", name: "Messages", kind: textKind, def: "messages",
-		doc: "The column of the conversation: a list of objects with `role` and `content`, or its JSON text."},
-	{key: "tools", name: "Tools", kind: textKind, empty: true, auto: "none",
-		doc: "The column of the tools that the conversation may use, as JSON schemas: a list of objects, or its JSON text. Null, absent and empty text are none."},
-	{key: "template", name: "Template", kind: textKind, empty: true, auto: "`chat_template.jinja` beside the `file` of the `tokenize` step, else the `chat_template` of its `tokenizer_config.json`",
-		doc: "The template's file, relative to the spec's folder: Jinja, or with the ending `.json` a `tokenizer_config.json`."},
-	{key: "train_on", name: "TrainOn", kind: textKind, def: "assistant", enum: []string{"assistant", "last", "all"},
-		doc: "What carries loss: the assistant's messages, the last of them, or the whole text. A message with a field `loss` (true, false, 1, 0) says so itself."},
-	{key: "variables", name: "Variables", kind: textKind, list: true, one: true,
-		doc: "What the template is given beside messages, tools and special tokens, as `name=JSON`: `enable_thinking=false`."},
-	{key: "date", name: "Date", kind: textKind, empty: true, auto: "a template that asks for the date is refused",
-		doc: "The day that `strftime_now` of the template says, such as `2026-11-03`: the texts of a job do not depend on when it runs."},
-}}
-
-var imageObject = object{title: "image", fields: []field{
-	{key: "columns", name: "Columns", kind: textKind, list: true, one: true, required: true,
-		doc: "The columns that hold encoded images, JPEG, PNG, GIF, WebP, BMP or TIFF: bytes, or a list of them (`images[].bytes`). A record's images come in the order of the columns, then of the list; a null is no image."},
-	{key: "token", name: "Token", kind: countKind, required: true, max: math.MaxInt32,
-		doc: "The placeholder's id: one for each `merge` x `merge` patches. Labels that are placeholders carry no loss."},
-	{key: "begin", name: "Begin", kind: countKind, max: math.MaxInt32, empty: true, auto: "none",
-		doc: "The id of a token before the placeholders of each image."},
-	{key: "end", name: "End", kind: countKind, max: math.MaxInt32, empty: true, auto: "none",
-		doc: "The id of a token after them."},
-	{key: "patch", name: "Patch", kind: countKind, def: 14, min: 1, max: 1024,
-		doc: "Pixels along a side of a patch; the same in all sources."},
-	{key: "merge", name: "Merge", kind: countKind, def: 2, min: 1, max: 64,
-		doc: "Patches along a side of the block that one placeholder stands for; the same in all sources."},
-	{key: "min_pixels", name: "MinPixels", kind: countKind, def: 56 * 56, max: maxImagePixels,
-		doc: "Smaller images are enlarged to this area."},
-	{key: "max_pixels", name: "MaxPixels", kind: countKind, def: 28 * 28 * 1280, min: 1, max: maxImagePixels,
-		doc: "Larger images are reduced to this area."},
-	{key: "max_images", name: "MaxImages", kind: countKind, def: 16, min: 1, max: maxAxis,
-		doc: "A record with more images is a bad one."},
-	{key: "decode", name: "Decode", kind: textKind, def: "constructor", enum: []string{"constructor", "loader"}, free: freeDecode,
-		doc: "Where images become pixels. Between loader and constructor encoded images take a tenth of the bytes."},
-	{key: "verify", name: "Verify", kind: flagKind, def: false,
-		doc: "Decode every image once when it is read, so that damaged pixels are found there, and `bad_records` applies to them; else they stop the job when they are to be delivered."},
-}}
-
-var tokenizeObject = object{title: "tokenize", short: "encoding", fields: []field{
-	{key: "encoding", name: "Encoding", kind: textKind, def: "bytes", enum: encodingNames(),
-		doc: "The encoding; `bytes` makes every byte a token and needs no file. None with `file`."},
-	{key: "file", name: "File", kind: textKind, empty: true,
-		doc: "A model's `tokenizer.json` (Hugging Face) or SentencePiece `.model`, relative to the spec's folder, in place of `encoding` and `ranks`: the ids are those of the `tokenizers` library or of SentencePiece. [tokenizers.md](tokenizers.md) says what of such files is supported."},
-	{key: "post_processor", name: "PostProcessor", kind: textKind, empty: true, enum: []string{"apply", "skip"}, auto: "apply",
-		doc: "Whether every text that has tokens gets what the post-processor of `file` adds, such as BOS, EOS or `[CLS]`: as `encode` does with `add_special_tokens` true, its default, or false. `append_eod` adds its own token behind that."},
-	{key: "special", name: "Special", kind: textKind, empty: true, enum: []string{"text", "allow", "refuse"}, auto: "text",
-		doc: "What the name of a special token in the text of a record, such as `<|endoftext|>` in a web page, becomes: `text`, the tokens of its letters; `allow`, the one id of the special token; `refuse`, a bad record."},
-	{key: "allow", name: "Allow", kind: textKind, list: true, one: true,
-		doc: "Special tokens that are allowed whatever `special` says: `special: refuse` with `allow: \"<|fim_prefix|>\"` is tiktoken's `allowed_special={\"<|fim_prefix|>\"}`."},
-	{key: "refuse", name: "Refuse", kind: textKind, list: true, one: true,
-		doc: "Special tokens that are refused whatever `special` says."},
-	{key: "ranks", name: "Ranks", kind: textKind, empty: true,
-		doc: "The rank file (`.tiktoken`) of the encoding, relative to the spec's folder. Required by all encodings but `bytes`."},
-	{key: "sha256", name: "SHA256", kind: textKind, empty: true, auto: "that of the file that is published under the encoding's name",
-		doc: "The SHA-256 of the rank file, in hex, if it holds a vocabulary of your own: with the rule of splitting, the number of ranks and the special tokens of `encoding`. Of `file`, if one is to be accepted only."},
-}}
-
-var appendEODObject = object{title: "append_eod", short: "id", fields: []field{
-	{key: "id", name: "ID", kind: countKind, max: math.MaxInt32, auto: "the encoding's own: " + endOfTextIDs(),
-		doc: "The token's id. Required after `tokens`, and after a `file`, which does not say which token ends a text: `eos_token_id` in the model's `config.json` does."},
-}}
+var transformObject = object{title: "A transform", choice: true, fields: operatorFields()}
 
 var longObject = object{title: "long", short: "rule", fields: []field{
 	{key: "rule", name: "Rule", kind: textKind, def: "split", enum: []string{"split", "truncate", "drop"},

@@ -41,7 +41,11 @@ func (d *decoder) object(n *node, o *object, v reflect.Value, path string) {
 			d.taint(child)
 		case value != nil && (value.kind != nullNode || o.choice):
 			d.places[child] = at
-			d.value(value, f, d.target(v, f), child)
+			target := d.target(v, f)
+			d.value(value, f, target, child)
+			if f.step != nil {
+				v.Set(target)
+			}
 		case f.required:
 			d.error(child, "is missing", "valid is "+f.wanted())
 		case !o.choice:
@@ -95,6 +99,9 @@ func (d *decoder) single(n *node, o *object, path string) bool {
 
 // target returns the Go field that f fills, or a place to put the value aside.
 func (d *decoder) target(v reflect.Value, f *field) reflect.Value {
+	if f.step != nil {
+		return reflect.New(f.step).Elem()
+	}
 	if f.name != "" {
 		return v.FieldByName(f.name)
 	}

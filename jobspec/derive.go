@@ -24,10 +24,12 @@ func (d *decoder) derive(job *Job) {
 		if !d.given(at + ".long.max") {
 			s.Long.Max = job.LongestSample()
 		}
-		deriveFile(d, s, at)
-		deriveEndOfText(d, s, at)
-		deriveSpecial(s)
 	}
+	job.each(func(_ int, chain []Transform, k int, at string) {
+		if step, ok := chain[k].(derived); ok {
+			step.derive(d, at, chain[:k])
+		}
+	})
 }
 
 // deriveSequences takes batch.sequences from batch.tokens.
@@ -129,95 +131,29 @@ func (d *decoder) normalise(weights map[string]float64, at string) {
 	}
 }
 
-// deriveFile takes the default encoding away where a file stands in its place.
-func deriveFile(d *decoder, s *Source, at string) {
-	for k, t := range s.Transforms {
-		if t.Tokenize == nil {
-			continue
-		}
-		if t.Tokenize.File != "" && !d.given(fmt.Sprintf("%s.transforms[%d].tokenize.encoding", at, k)) {
-			t.Tokenize.Encoding = ""
-		}
-		if t.Tokenize.PostProcessor == "apply" {
-			t.Tokenize.PostProcessor = ""
-		}
-	}
-}
-
-// deriveEndOfText gives append_eod the id of the encoding before it.
-func deriveEndOfText(d *decoder, s *Source, at string) {
-	encoding := ""
-	for k, t := range s.Transforms {
-		step := fmt.Sprintf("%s.transforms[%d].append_eod", at, k)
-		switch {
-		case t.Tokenize != nil:
-			encoding = t.Tokenize.Encoding
-		case t.AppendEOD == nil || d.given(step+".id"):
-		default:
-			if id, ok := endOfText(encoding); ok {
-				t.AppendEOD.ID = id
-			} else if d.sound(at + ".transforms") {
-				d.noEncoding(s.Transforms[:k], step)
-			}
-		}
-	}
-}
-
-// deriveSpecial gives equal rules for special tokens one form.
-func deriveSpecial(s *Source) {
-	for _, t := range s.Transforms {
-		if t.Tokenize == nil {
-			continue
-		}
-		if t.Tokenize.Special == "text" {
-			t.Tokenize.Special = ""
-		}
-		for _, names := range []*[]string{&t.Tokenize.Allow, &t.Tokenize.Refuse} {
-			slices.Sort(*names)
-			*names = slices.Compact(*names)
-		}
-	}
-}
-
-// noEncoding reports an append_eod that has no encoding to take its id from.
-// One that comes before tokenize is left to the rule for the order.
-func (d *decoder) noEncoding(before []Transform, step string) {
-	for _, t := range before {
-		if t.Tokenize != nil && t.Tokenize.File != "" {
-			d.error(step+".id", "is missing", "a tokenizer.json does not say which token ends a text: write such as append_eod: 2, the eos_token_id in the model's config.json")
-			return
-		}
-		if t.Tokens != "" {
-			d.error(step+".id", "is missing", "after tokens there is no encoding to take it from: write such as append_eod: 50256")
-			return
-		}
-	}
-}
-
 // deriveChain writes out the steps that a source leaves to the default. It runs
 // after the rules, whose findings count the steps as they are written.
 func deriveChain(s *Source) {
-	has := func(set func(Transform) bool) bool { return slices.ContainsFunc(s.Transforms, set) }
 	switch {
-	case has(func(t Transform) bool { return t.Text != "" || t.Chat != nil || t.Tokens != "" }):
+	case slices.ContainsFunc(s.Transforms, func(t Transform) bool { return t != nil && OperatorOf(t.Operator()).begins }):
 	case s.Transforms == nil && s.looksLike(formats.Megatron):
-		s.Transforms = []Transform{{Tokens: "tokens"}}
+		s.Transforms = []Transform{Tokens("tokens")}
 	default:
 		if s.Transforms == nil {
 			id, _ := endOfText("bytes")
-			s.Transforms = []Transform{{Tokenize: &Tokenize{Encoding: "bytes"}}, {AppendEOD: &AppendEOD{ID: id}}}
+			s.Transforms = []Transform{&Tokenize{Encoding: "bytes"}, &AppendEOD{ID: id}}
 		}
-		text := "{text}"
+		text := Text("{text}")
 		if s.looksLike(formats.WebDataset) {
 			text = "{txt}"
 		}
 		at := 0 // behind the functions, which may make the text
 		for k, t := range s.Transforms {
-			if t.Python != nil {
+			if _, ok := t.(*Python); ok {
 				at = k + 1
 			}
 		}
-		s.Transforms = slices.Insert(s.Transforms, at, Transform{Text: text})
+		s.Transforms = slices.Insert(s.Transforms, at, Transform(text))
 	}
 }
 

@@ -1,7 +1,6 @@
 package jobspec
 
 import (
-	"cmp"
 	"math"
 	"path/filepath"
 	"slices"
@@ -37,39 +36,13 @@ func (j *Job) ResolvedSources() []Source {
 			s.Files[k] = j.Resolve(s.Files[k])
 		}
 		s.Transforms = slices.Clone(s.Transforms)
-		for k := range s.Transforms {
-			t := s.Transforms[k].Tokenize
-			if t != nil && t.Vocabulary() != "" {
-				resolved := *t
-				for _, path := range []*string{&resolved.Ranks, &resolved.File} {
-					if *path != "" {
-						*path = j.Resolve(*path)
-					}
-				}
-				s.Transforms[k].Tokenize = &resolved
-			}
-			if c := s.Transforms[k].Chat; c != nil && c.Template != "" {
-				resolved := *c
-				resolved.Template = j.Resolve(c.Template)
-				s.Transforms[k].Chat = &resolved
-			}
-			if p := s.Transforms[k].Python; p != nil {
-				s.Transforms[k].Python = j.resolvePython(p)
+		for k, t := range s.Transforms {
+			if step, ok := t.(resolved); ok {
+				s.Transforms[k] = step.resolve(j)
 			}
 		}
 	}
 	return sources
-}
-
-// resolvePython returns a copy of a step whose paths are joined to Dir. An interpreter
-// without a slash is found in PATH.
-func (j *Job) resolvePython(step *Python) *Python {
-	resolved := *step
-	resolved.Path = j.Resolve(step.Path)
-	if strings.Contains(step.Interpreter, "/") {
-		resolved.Interpreter = j.Resolve(step.Interpreter)
-	}
-	return &resolved
 }
 
 // Resolve joins a relative path to the spec's folder. Absolute paths and URIs
@@ -99,80 +72,6 @@ type Source struct {
 	MaxElements int   // elements of the lists in one column of a record; 0 = 1 Mi, see Skips
 }
 
-// Transform is one step of a source's chain; exactly one field is set.
-type Transform struct {
-	Text      string     // template over fields: "{title}\n\n{body}"; braces doubled for literal ones
-	Chat      *Chat      //
-	Tokens    string     // column that already holds token ids
-	LossMask  string     // column that says which of these carry loss
-	Filter    string     // expression over fields, text, tokens: "len(text) > 20 and lang == 'en'"
-	Tokenize  *Tokenize  //
-	AppendEOD *AppendEOD //
-	Image     *Image     //
-	Python    *Python    //
-	Normalize string     // Unicode form of the current text: nfc, nfkc, nfd, nfkd
-	Replace   *Replace   //
-}
-
-// Replace replaces parts of the current text.
-type Replace struct {
-	Pattern string // RE2
-	With    string // "" removes what matches
-}
-
-// Python puts records through a function in a worker process.
-type Python struct {
-	Function    string // "module:name"
-	Path        string // folder that the module is imported from
-	Interpreter string // a name found in PATH, or a path
-	Timeout     int    // seconds for one batch, after which its worker is killed
-	Memory      int64  // bytes of a worker, beyond which it is killed
-	BatchBytes  int64  // bytes of records handed over together
-}
-
-// Chat makes text of conversations by a model's template.
-type Chat struct {
-	Messages  string   // column of the conversation
-	Tools     string   // column of the tools that it may use; "" = none
-	Template  string   // file of the template; "" = the one beside the tokenizer's file
-	TrainOn   string   // assistant (default), last or all: the messages that carry loss
-	Variables []string // for the template: name=JSON
-	Date      string   // 2026-11-03, for a template that asks the clock; "" = refused
-}
-
-// Tokenize turns text into token ids.
-type Tokenize struct {
-	Encoding string // bytes (default), r50k_base, cl100k_base, o200k_base; "" with File
-	File     string // a tokenizer.json, in place of Encoding and Ranks
-	Ranks    string // rank file (.tiktoken) of the encoding; not used by bytes
-	SHA256   string // of a rank file that is not the published one of the encoding, or of File, in hex; "" = the published one, any File
-
-	Special       string   // what names of special tokens in the text become: "" (ordinary text), allow or refuse
-	Allow, Refuse []string // names for which something else is so; sorted
-
-	PostProcessor string // of File: "" (applied) or skip
-}
-
-// Vocabulary returns the path of the file with the tokens, "" for bytes.
-func (t *Tokenize) Vocabulary() string { return cmp.Or(t.File, t.Ranks) }
-
-// AppendEOD appends one end-of-document token.
-type AppendEOD struct {
-	ID int32 // token id; default: the encoding's own end-of-text id (bytes: 256)
-}
-
-// Image puts the placeholders of images before the tokens.
-type Image struct {
-	Columns              []string // that hold encoded images
-	Token                int32    // the placeholder
-	Begin, End           int32    // around each image's placeholders; 0 = none
-	Patch, Merge         int      // pixels along a side of a patch, patches along a side of a placeholder's block
-	MinPixels, MaxPixels int      // bounds on the area of resized images
-	MaxImages            int      // of a record
-	Decode               string   // constructor (default) or loader
-	Verify               bool     // decode once at reading
-}
-
 // LongestSample returns the tokens of a sample at most: those of a row, or of the
 // widest one where rows may be cut over several ranks.
 func (j *Job) LongestSample() int { return j.Batch.SequenceLength * max(j.Batch.ContextSplit, 1) }
@@ -180,8 +79,8 @@ func (j *Job) LongestSample() int { return j.Batch.SequenceLength * max(j.Batch.
 // Images returns the image step of the source, nil if it has none.
 func (s *Source) Images() *Image {
 	for _, t := range s.Transforms {
-		if t.Image != nil {
-			return t.Image
+		if step, ok := t.(*Image); ok {
+			return step
 		}
 	}
 	return nil
@@ -189,7 +88,10 @@ func (s *Source) Images() *Image {
 
 // Masks reports whether samples of the source may have tokens without loss.
 func (s *Source) Masks() bool {
-	return slices.ContainsFunc(s.Transforms, func(t Transform) bool { return t.LossMask != "" || t.Chat != nil })
+	return slices.ContainsFunc(s.Transforms, func(t Transform) bool {
+		o := OperatorOf(t.Operator())
+		return o != nil && slices.Contains(o.Gives, "loss")
+	})
 }
 
 // Long is the rule for samples longer than Max tokens.

@@ -39,7 +39,7 @@ func TestDefaults(t *testing.T) {
 		Name: "demo",
 		Sources: []Source{{
 			Name: "a", Files: []string{"a.txt"}, ChunkBytes: 1 << 20,
-			Transforms: []Transform{{Text: "{text}"}, {Tokenize: &Tokenize{Encoding: "bytes"}}, {AppendEOD: &AppendEOD{ID: 256}}},
+			Transforms: []Transform{Text("{text}"), &Tokenize{Encoding: "bytes"}, &AppendEOD{ID: 256}},
 			Long:       Long{"split", 128}, Shuffle: Shuffle{true, 4}, BadRecords: BadRecords{"stop", 100, 10_000, 0},
 		}},
 		Mix:       Mix{Unit: "tokens", Stages: []Stage{{Ramp: "none", Weights: map[string]float64{"a": 1}}}, Exhausted: "stop", Grain: "step", Draw: "deficit", Feedback: Feedback{"none", 10, 100, 10}},
@@ -99,13 +99,13 @@ func TestShortForms(t *testing.T) {
 		{"b.shuffle", b.Shuffle, Shuffle{true, 8}},
 		{"b.bad_records", b.BadRecords, BadRecords{"skip", 10, 10_000, 0}},
 		{"w.files", strings.Join(w.Files, " "), "${X}/a$ b$"},
-		{"w.text", w.Transforms[0].Text, "{text}"},
-		{"w.tokenize", *w.Transforms[1].Tokenize, Tokenize{Encoding: "cl100k_base", Ranks: "r"}},
-		{"w.append_eod", *w.Transforms[2].AppendEOD, AppendEOD{7}},
-		{"d.tokens", d.Transforms[0].Tokens, "input_ids"},
-		{"d.append_eod", *d.Transforms[1].AppendEOD, AppendEOD{1000}},
-		{"e", job.Sources[4].Transforms[0].Tokens, "tokens"},
-		{"f", job.Sources[5].Transforms[0].Text, "{txt}"},
+		{"w.text", w.Transforms[0], Text("{text}")},
+		{"w.tokenize", w.Transforms[1], &Tokenize{Encoding: "cl100k_base", Ranks: "r"}},
+		{"w.append_eod", w.Transforms[2], &AppendEOD{7}},
+		{"d.tokens", d.Transforms[0], Tokens("input_ids")},
+		{"d.append_eod", d.Transforms[1], &AppendEOD{1000}},
+		{"e", job.Sources[4].Transforms[0], Tokens("tokens")},
+		{"f", job.Sources[5].Transforms[0], Text("{txt}")},
 		{"weight", job.Mix.Stages[0].Weights["f"], 10 / 14.5},
 		{"sequences", job.Batch.Sequences, 64},
 		{"packing", job.Batch.Packing, false},
@@ -210,10 +210,10 @@ func TestLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := job.ResolvedSources()[0]
-	if want := []string{dir + "/a.txt", dir + "/b/**/*.md", dir + "/r"}; !slices.Equal(append(s.Files, s.Transforms[1].Tokenize.Ranks), want) {
+	if want := []string{dir + "/a.txt", dir + "/b/**/*.md", dir + "/r"}; !slices.Equal(append(s.Files, s.Transforms[1].(*Tokenize).Ranks), want) {
 		t.Errorf("resolved %v, want %v", s, want)
 	}
-	if job.Sources[0].Files[0] != "a.txt" || job.Sources[0].Transforms[1].Tokenize.Ranks != "r" {
+	if job.Sources[0].Files[0] != "a.txt" || job.Sources[0].Transforms[1].(*Tokenize).Ranks != "r" {
 		t.Error("resolving changed the job")
 	}
 	_, findings := Lint(path)
@@ -294,15 +294,15 @@ func TestIdentity(t *testing.T) {
 		{"files", func(j *Job) { j.Sources[0].Files = []string{"x"} }, false},
 		{"source format", func(j *Job) { j.Sources[0].Format = "json" }, false},
 		{"chunk_bytes", func(j *Job) { j.Sources[0].ChunkBytes++ }, false},
-		{"template", func(j *Job) { j.Sources[0].Transforms[0].Text = "{x}" }, false},
-		{"filter", func(j *Job) { j.Sources[0].Transforms[1].Filter = "x" }, false},
-		{"encoding", func(j *Job) { j.Sources[0].Transforms[2].Tokenize.Encoding = "o200k_base" }, false},
-		{"file", func(j *Job) { j.Sources[0].Transforms[2].Tokenize.File = "x" }, false},
-		{"post_processor", func(j *Job) { j.Sources[0].Transforms[2].Tokenize.PostProcessor = "skip" }, false},
-		{"special", func(j *Job) { j.Sources[0].Transforms[2].Tokenize.Special = "allow" }, false},
-		{"allow", func(j *Job) { j.Sources[0].Transforms[2].Tokenize.Allow = []string{"<|endoftext|>"} }, false},
-		{"refuse", func(j *Job) { j.Sources[0].Transforms[2].Tokenize.Refuse = []string{"<|endoftext|>"} }, false},
-		{"eod", func(j *Job) { j.Sources[0].Transforms[3].AppendEOD.ID++ }, false},
+		{"template", func(j *Job) { j.Sources[0].Transforms[0] = Text("{x}") }, false},
+		{"filter", func(j *Job) { j.Sources[0].Transforms[1] = Filter("x") }, false},
+		{"encoding", func(j *Job) { j.Sources[0].Transforms[2].(*Tokenize).Encoding = "o200k_base" }, false},
+		{"file", func(j *Job) { j.Sources[0].Transforms[2].(*Tokenize).File = "x" }, false},
+		{"post_processor", func(j *Job) { j.Sources[0].Transforms[2].(*Tokenize).PostProcessor = "skip" }, false},
+		{"special", func(j *Job) { j.Sources[0].Transforms[2].(*Tokenize).Special = "allow" }, false},
+		{"allow", func(j *Job) { j.Sources[0].Transforms[2].(*Tokenize).Allow = []string{"<|endoftext|>"} }, false},
+		{"refuse", func(j *Job) { j.Sources[0].Transforms[2].(*Tokenize).Refuse = []string{"<|endoftext|>"} }, false},
+		{"eod", func(j *Job) { j.Sources[0].Transforms[3].(*AppendEOD).ID++ }, false},
 		{"keep", func(j *Job) { j.Sources[0].Keep = []string{"x"} }, false},
 		{"long", func(j *Job) { j.Sources[0].Long.Max-- }, false},
 		{"shuffle", func(j *Job) { j.Sources[0].Shuffle.Block++ }, false},

@@ -180,32 +180,10 @@ func (j *Job) checkFiles(r *report) {
 			}
 		}
 		for k, t := range s.Transforms {
-			field := fmt.Sprintf("%s.transforms[%d].chat.template", at, k)
-			if t.Chat != nil && t.Chat.Template != "" && r.sound(field) {
-				checkVocabulary(r, field, t.Chat.Template, "name the template's file")
-			}
-			if t.Python != nil {
-				checkPython(r, fmt.Sprintf("%s.transforms[%d].python", at, k), t.Python)
-			}
-			field = fmt.Sprintf("%s.transforms[%d].tokenize.ranks", at, k)
-			if t.Tokenize == nil {
-				continue
-			}
-			if path := t.Tokenize.Ranks; path != "" && r.sound(field) {
-				checkVocabulary(r, field, path, "name the .tiktoken file of encoding "+t.Tokenize.Encoding)
-			}
-			field = fmt.Sprintf("%s.transforms[%d].tokenize.file", at, k)
-			if path := t.Tokenize.File; path != "" && r.sound(field) {
-				checkVocabulary(r, field, path, "name the tokenizer.json or SentencePiece .model of the model")
+			if step, ok := t.(located); ok {
+				step.locate(r, fmt.Sprintf("%s.transforms[%d].%s", at, k, t.Operator()))
 			}
 		}
-	}
-}
-
-// checkPython looks for the folder of a function.
-func checkPython(r *report, field string, step *Python) {
-	if info, err := os.Stat(step.Path); r.sound(field+".path") && (err != nil || !info.IsDir()) {
-		r.error(field+".path", "there is no folder "+quote(step.Path), "name the folder that holds the module of "+step.Function)
 	}
 }
 

@@ -14,17 +14,18 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 )
 
-// TestReferencePage compares docs/jobspec.md with the declaration.
+// TestReferencePage compares the reference pages with the declaration.
 func TestReferencePage(t *testing.T) {
-	path := filepath.Join("..", "docs", "jobspec.md")
-	if *rewrite {
-		if err := os.WriteFile(path, Reference(), 0o644); err != nil {
-			t.Fatal(err)
+	for name, want := range map[string][]byte{"jobspec.md": Reference(), "operators.md": OperatorReference()} {
+		path := filepath.Join("..", "docs", name)
+		if *rewrite {
+			if err := os.WriteFile(path, want, 0o644); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	page, err := os.ReadFile(path)
-	if err != nil || !bytes.Equal(page, Reference()) {
-		t.Errorf("docs/jobspec.md is out of date (%v): run go generate ./jobspec", err)
+		if page, err := os.ReadFile(path); err != nil || !bytes.Equal(page, want) {
+			t.Errorf("docs/%s is out of date (%v): run go generate ./jobspec", name, err)
+		}
 	}
 }
 
@@ -79,8 +80,8 @@ func makeFiles(t *testing.T, dir string, job *Job) {
 	for _, s := range job.Sources {
 		names = append(names, s.Files...)
 		for _, step := range s.Transforms {
-			if step.Tokenize != nil {
-				names = append(names, step.Tokenize.Ranks)
+			if step, ok := step.(*Tokenize); ok {
+				names = append(names, step.Ranks)
 			}
 		}
 	}
@@ -140,6 +141,9 @@ func TestDeclarationIsWhole(t *testing.T) {
 			if f.doc == "" || !strings.HasSuffix(f.doc, ".") && !strings.HasSuffix(f.doc, "`.") {
 				t.Errorf("%s.%s: the doc line %q is no sentence", o.title, f.key, f.doc)
 			}
+			if f.step != nil && f.object != nil {
+				walk(f.object, f.step.Elem())
+			}
 			if f.name == "" {
 				continue
 			}
@@ -158,7 +162,7 @@ func TestDeclarationIsWhole(t *testing.T) {
 				walk(f.object, inner)
 			}
 		}
-		for i := range typ.NumField() {
+		for i := range fieldsOf(typ) {
 			if name := typ.Field(i).Name; !slices.Contains(declared, name) && name != "Dir" {
 				t.Errorf("%s.%s is not declared", typ, name)
 			}
@@ -168,6 +172,14 @@ func TestDeclarationIsWhole(t *testing.T) {
 		}
 	}
 	walk(&specObject, reflect.TypeFor[Job]())
+}
+
+// fieldsOf counts the fields of a struct; a step has those of its own type.
+func fieldsOf(typ reflect.Type) int {
+	if typ.Kind() == reflect.Interface {
+		return 0
+	}
+	return typ.NumField()
 }
 
 func checkType(t *testing.T, f *field, typ reflect.Type) {
@@ -182,7 +194,7 @@ func checkType(t *testing.T, f *field, typ reflect.Type) {
 	kinds := map[kind][]reflect.Kind{
 		textKind: {reflect.String}, flagKind: {reflect.Bool}, weightsKind: {reflect.Map},
 		countKind: {reflect.Int, reflect.Int32, reflect.Int64, reflect.Uint64}, bytesKind: {reflect.Int64},
-		objectKind: {reflect.Struct, reflect.Pointer},
+		objectKind: {reflect.Struct, reflect.Pointer, reflect.Interface},
 	}
 	if !slices.Contains(kinds[f.kind], typ.Kind()) {
 		t.Errorf("%s: kind %d does not fill a %s", f.key, f.kind, typ)

@@ -50,15 +50,20 @@ func (p *printer) indent(depth int) { p.WriteString(strings.Repeat("  ", depth))
 
 // object prints the fields of a struct, one or more lines each.
 func (p *printer) object(o *object, v reflect.Value, depth int) {
-	if v.Kind() == reflect.Pointer {
+	if v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface {
 		v = v.Elem()
 	}
 	for i := range o.fields {
 		f := &o.fields[i]
-		if f.name == "" || p.identity && f.free != "" {
+		if f.name == "" && f.step == nil || p.identity && f.free != "" {
 			continue
 		}
-		value := v.FieldByName(f.name)
+		value := v
+		if f.step == nil {
+			value = v.FieldByName(f.name)
+		} else if v.Type() != f.step {
+			continue
+		}
 		if absent(f, o, value) {
 			continue
 		}

@@ -70,7 +70,7 @@ func randomSource(rng *rand.Rand, i, length int) Source {
 		s.Files = append(s.Files, randomText(rng))
 	}
 	if rng.IntN(2) == 0 {
-		s.Transforms = []Transform{{Filter: randomText(rng)}, {Tokens: "a.b[].c"}, {LossMask: "a.b[].d"}, {AppendEOD: &AppendEOD{int32(rng.IntN(9))}}}
+		s.Transforms = []Transform{Filter(randomText(rng)), Tokens("a.b[].c"), LossMask("a.b[].d"), &AppendEOD{int32(rng.IntN(9))}}
 		return s
 	}
 	template := strings.NewReplacer("{", "{{", "}", "}}").Replace(randomText(rng))
@@ -84,10 +84,10 @@ func randomSource(rng *rand.Rand, i, length int) Source {
 		if rng.IntN(2) == 0 {
 			chat.Variables = []string{randomText(rng)}
 		}
-		s.Transforms = []Transform{{Chat: chat}, {Tokenize: &Tokenize{Encoding: "bytes"}}}
+		s.Transforms = []Transform{chat, &Tokenize{Encoding: "bytes"}}
 		return s
 	}
-	s.Transforms = []Transform{{Text: template + "{x}"}, {Tokenize: &Tokenize{Encoding: "o200k_base", Ranks: randomText(rng), SHA256: randomDigest(rng), Special: pick(rng, "", "allow", "refuse"), Allow: special}}, {Filter: randomText(rng)}}
+	s.Transforms = []Transform{Text(template + "{x}"), &Tokenize{Encoding: "o200k_base", Ranks: randomText(rng), SHA256: randomDigest(rng), Special: pick(rng, "", "allow", "refuse"), Allow: special}, Filter(randomText(rng))}
 	return s
 }
 

@@ -56,22 +56,28 @@ A job spec is one YAML file that says what is trained on, in which mix, in what 
 func objectReference(b *bytes.Buffer, o *object, path string) {
 	fmt.Fprintf(b, "## %s\n\n", headline(o, path))
 	switch {
+	case o == &transformObject:
+		b.WriteString("Exactly one of these operators. [operators.md](operators.md) has the fields, rules and an example of each.\n\n")
 	case o.choice:
 		b.WriteString("Exactly one of these fields.\n\n")
 	case o.short != "":
 		fmt.Fprintf(b, "Bare value: `%s`.\n\n", o.short)
 	}
+	fieldTable(b, o)
+	for i := range o.fields {
+		if f := &o.fields[i]; f.object != nil && len(f.object.fields) > 0 && f.step == nil {
+			objectReference(b, f.object, f.path(path))
+		}
+	}
+}
+
+func fieldTable(b *bytes.Buffer, o *object) {
 	b.WriteString("| field | value | default | meaning |\n|---|---|---|---|\n")
 	for i := range o.fields {
 		f := &o.fields[i]
 		fmt.Fprintf(b, "| `%s` | %s | %s | %s |\n", f.key, cell(f.valueText()), cell(f.defaultText()), cell(f.doc))
 	}
 	b.WriteString("\n")
-	for i := range o.fields {
-		if f := &o.fields[i]; f.object != nil && len(f.object.fields) > 0 {
-			objectReference(b, f.object, f.path(path))
-		}
-	}
 }
 
 // path names the field from the top of the spec, lists with [].

@@ -41,38 +41,12 @@ func (j *Job) CheckRoots(s Source, roots []string) error {
 	return nil
 }
 
-// Programs are the files of the tokenizers and chat templates of a source, and the folders of its Python
-// functions and their interpreters, if its paths are resolved. An interpreter itself is
-// often a link to one of the system.
+// Programs are the files and folders that the steps of a source read, such as tokenizers, chat templates
+// and Python modules, if its paths are resolved.
 func (s *Source) Programs() (files []string) {
 	for _, t := range s.Transforms {
-		if t.Chat != nil {
-			files = append(files, s.templates(t.Chat)...)
-		}
-		if t.Tokenize != nil && t.Tokenize.Vocabulary() != "" {
-			files = append(files, absolute(t.Tokenize.Vocabulary()))
-		}
-		if t.Python != nil {
-			files = append(files, absolute(t.Python.Path))
-			if strings.Contains(t.Python.Interpreter, "/") {
-				files = append(files, absolute(filepath.Dir(t.Python.Interpreter)))
-			}
-		}
-	}
-	return files
-}
-
-// templates are the files that a chat step may read.
-func (s *Source) templates(chat *Chat) (files []string) {
-	if chat.Template != "" {
-		files = append(files, absolute(chat.Template))
-	}
-	for _, t := range s.Transforms {
-		if t.Tokenize == nil || t.Tokenize.File == "" {
-			continue
-		}
-		for _, name := range []string{"chat_template.jinja", "tokenizer_config.json", "special_tokens_map.json"} {
-			files = append(files, absolute(filepath.Join(filepath.Dir(t.Tokenize.File), name)))
+		if step, ok := t.(programmed); ok {
+			files = append(files, step.programs(s.Transforms)...)
 		}
 	}
 	return files

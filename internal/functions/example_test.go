@@ -12,7 +12,7 @@ import (
 func Example() {
 	var set functions.Set
 	defer set.Close()
-	src := jobspec.Source{Name: "web", Transforms: []jobspec.Transform{{Python: &jobspec.Python{Function: "clean:strip", Path: ".", Interpreter: "/no/such/python", Timeout: 60, Memory: 1 << 30, BatchBytes: 1 << 20}}}}
+	src := jobspec.Source{Name: "web", Transforms: []jobspec.Transform{&jobspec.Python{Function: "clean:strip", Path: ".", Interpreter: "/no/such/python", Timeout: 60, Memory: 1 << 30, BatchBytes: 1 << 20}}}
 	_, err := set.Open(1, &src, 0)
 	fmt.Println(fault.ClassOf(err), err != nil)
 	// Output: user true

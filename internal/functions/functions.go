@@ -48,7 +48,10 @@ type opening struct {
 
 // Open is a transform.Functions.
 func (s *Set) Open(seed uint64, src *jobspec.Source, step int) (*transform.Function, error) {
-	spec := src.Transforms[step].Python
+	spec, ok := src.Transforms[step].(*jobspec.Python)
+	if !ok {
+		return nil, fmt.Errorf("step %d of source %q is no function", step, src.Name)
+	}
 	env, err := s.environment(spec)
 	if err != nil {
 		return nil, err

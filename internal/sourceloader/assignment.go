@@ -1,9 +1,7 @@
 package sourceloader
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -37,64 +35,37 @@ func assigned(a *pb.Assignment) jobspec.Source {
 	return s
 }
 
+// assignedTransform is nil for a step of a newer planner; compiling it says that no such step exists.
 func assignedTransform(t *pb.TransformStep) jobspec.Transform {
 	switch x := t.Step.(type) {
 	case *pb.TransformStep_Text:
-		return jobspec.Transform{Text: x.Text}
+		return jobspec.Text(x.Text)
 	case *pb.TransformStep_Tokens:
-		return jobspec.Transform{Tokens: x.Tokens}
+		return jobspec.Tokens(x.Tokens)
 	case *pb.TransformStep_LossMask:
-		return jobspec.Transform{LossMask: x.LossMask}
+		return jobspec.LossMask(x.LossMask)
 	case *pb.TransformStep_Filter:
-		return jobspec.Transform{Filter: x.Filter}
+		return jobspec.Filter(x.Filter)
 	case *pb.TransformStep_Tokenize:
 		y := x.Tokenize
-		return jobspec.Transform{Tokenize: &jobspec.Tokenize{
+		return &jobspec.Tokenize{
 			Encoding: y.Encoding, Ranks: y.Ranks, SHA256: y.Sha256, Special: y.Special, Allow: y.Allow, Refuse: y.Refuse,
 			File: y.File, PostProcessor: y.PostProcessor,
-		}}
+		}
 	case *pb.TransformStep_AppendEod:
-		return jobspec.Transform{AppendEOD: &jobspec.AppendEOD{ID: x.AppendEod}}
+		return &jobspec.AppendEOD{ID: x.AppendEod}
 	case *pb.TransformStep_Image:
 		y := x.Image
-		return jobspec.Transform{Image: &jobspec.Image{
+		return &jobspec.Image{
 			Columns: y.Columns, Token: y.Token, Begin: y.Begin, End: y.End, Patch: int(y.Patch), Merge: int(y.Merge),
 			MinPixels: int(y.MinPixels), MaxPixels: int(y.MaxPixels), MaxImages: int(y.MaxImages), Decode: y.Decode, Verify: y.Verify,
-		}}
-	case *pb.TransformStep_Operator:
-		if y := new(jobspec.Chat); x.Operator.Name == "chat" && strict(x.Operator.Fields, y) {
-			return jobspec.Transform{Chat: y}
 		}
-		return operator(x.Operator.Name, x.Operator.Fields)
+	case *pb.TransformStep_Operator:
+		if step, err := jobspec.UnmarshalStep(x.Operator.Name, x.Operator.Fields); err == nil {
+			return step
+		}
 	}
-	return jobspec.Transform{} // of a newer planner; compiling it says that no such step exists
-}
-
-// operator is a step that has no message of its own.
-func operator(name string, fields []byte) (t jobspec.Transform) {
-	var step any
-	switch name {
-	case "python":
-		t.Python = new(jobspec.Python)
-		step = t.Python
-	case "normalize":
-		step = &t.Normalize
-	case "replace":
-		t.Replace = new(jobspec.Replace)
-		step = t.Replace
-	}
-	if step == nil || !strict(fields, step) {
-		return jobspec.Transform{}
-	}
-	return t
-}
-
-// strict reads the fields of a step. It reports false if there is one that this version
-// does not have.
-func strict(fields []byte, step any) bool {
-	d := json.NewDecoder(bytes.NewReader(fields))
-	d.DisallowUnknownFields()
-	return d.Decode(step) == nil
+	return nil
 }
 
 // setJob takes in the job.

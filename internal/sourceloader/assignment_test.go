@@ -31,6 +31,7 @@ func fill(v reflect.Value, n *int) {
 	case reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
 		fill(v.Elem(), n)
+	case reflect.Interface: // a step
 	case reflect.Struct:
 		for i := range v.NumField() {
 			fill(v.Field(i), n)
@@ -61,12 +62,11 @@ func TestAssignment(t *testing.T) {
 	var source jobspec.Source
 	fill(reflect.ValueOf(&source).Elem(), &n)
 	source.BadRecords.Policy = "skip"
-	all := source.Transforms[0]
 	source.Transforms = nil
-	for i := range reflect.TypeFor[jobspec.Transform]().NumField() {
-		var step jobspec.Transform
-		reflect.ValueOf(&step).Elem().Field(i).Set(reflect.ValueOf(all).Field(i))
-		source.Transforms = append(source.Transforms, step)
+	for _, o := range jobspec.Operators() {
+		step := reflect.New(reflect.TypeOf(o.New())).Elem()
+		fill(step, &n)
+		source.Transforms = append(source.Transforms, step.Interface().(jobspec.Transform))
 	}
 	a, got := throughWire(t, &jobspec.Job{Dir: "/spec"}, source)
 	want := source
@@ -123,7 +123,7 @@ func TestUnknownStep(t *testing.T) {
 		if err := l.add(a); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := l.source(t.Context(), a.Source); err == nil || !strings.Contains(err.Error(), "transforms[0]: 0 of") {
+		if _, err := l.source(t.Context(), a.Source); err == nil || !strings.Contains(err.Error(), "transforms[0]: this version has no such step") {
 			t.Errorf("step %v: %v", step, err)
 		}
 	}

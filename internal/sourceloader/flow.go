@@ -14,6 +14,7 @@ import (
 	"github.com/millrace-data/millrace/internal/sourceloader/order"
 	"github.com/millrace-data/millrace/internal/sourceloader/store"
 	"github.com/millrace-data/millrace/internal/sourceloader/transform"
+	"github.com/millrace-data/millrace/jobspec"
 )
 
 // A chain with functions is executed by the engine: the chunks of a block are its source tasks, which read
@@ -134,8 +135,8 @@ func (x *executor) flow(s *Source) (*flow, error) {
 func (f *flow) target() int64 {
 	target := int64(1 << 20)
 	for _, t := range f.source.Spec.Transforms {
-		if t.Python != nil && t.Python.BatchBytes > 0 {
-			target = t.Python.BatchBytes
+		if step, ok := t.(*jobspec.Python); ok && step.BatchBytes > 0 {
+			target = step.BatchBytes
 			break
 		}
 	}

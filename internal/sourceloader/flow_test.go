@@ -71,7 +71,7 @@ func functionsOf(rng *rand.Rand, lose int) transform.Functions {
 	mu := &sync.Mutex{}
 	text := []transform.Column{{Name: "text", Kind: format.String}}
 	return func(_ uint64, src *jobspec.Source, step int) (*transform.Function, error) {
-		name := src.Transforms[step].Python.Function
+		name := src.Transforms[step].(*jobspec.Python).Function
 		f := &transform.Function{Name: name, Kind: transform.MapFunction, In: text, Out: text}
 		c := &callee{mu: mu, rng: rng, lose: lose, out: true}
 		switch f.Caller = c; name {

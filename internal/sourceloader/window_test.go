@@ -28,7 +28,7 @@ func sourceOf(rng *rand.Rand) *Source {
 	files[0].URI = "a.jsonl"
 	spec := &jobspec.Source{Name: "s", Keep: slices.Repeat([]string{"k"}, rng.IntN(3))}
 	if rng.IntN(2) == 0 {
-		spec.Transforms = []jobspec.Transform{{Image: &jobspec.Image{}}}
+		spec.Transforms = []jobspec.Transform{&jobspec.Image{}}
 	}
 	return &Source{
 		Source: &order.Source{Manifest: order.Manifest{Files: files}, Order: order.Order{Source: "s", Shuffle: rng.IntN(4) > 0, Block: 1, Layout: order.NewLayout(files, 1)}},

@@ -1,9 +1,6 @@
 package compile
 
 import (
-	"encoding/json"
-	"fmt"
-
 	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/jobspec"
 )
@@ -37,47 +34,30 @@ func Assignment(job *jobspec.Job, i int, source jobspec.Source) *pb.Assignment {
 	return out
 }
 
+// transform is a step as loaders get it: the first operators have messages of their own.
 func transform(t jobspec.Transform) *pb.TransformStep {
-	switch {
-	case t.Text != "":
-		return &pb.TransformStep{Step: &pb.TransformStep_Text{Text: t.Text}}
-	case t.Tokens != "":
-		return &pb.TransformStep{Step: &pb.TransformStep_Tokens{Tokens: t.Tokens}}
-	case t.LossMask != "":
-		return &pb.TransformStep{Step: &pb.TransformStep_LossMask{LossMask: t.LossMask}}
-	case t.Filter != "":
-		return &pb.TransformStep{Step: &pb.TransformStep_Filter{Filter: t.Filter}}
-	case t.Tokenize != nil:
-		x := t.Tokenize
+	switch x := t.(type) {
+	case jobspec.Text:
+		return &pb.TransformStep{Step: &pb.TransformStep_Text{Text: string(x)}}
+	case jobspec.Tokens:
+		return &pb.TransformStep{Step: &pb.TransformStep_Tokens{Tokens: string(x)}}
+	case jobspec.LossMask:
+		return &pb.TransformStep{Step: &pb.TransformStep_LossMask{LossMask: string(x)}}
+	case jobspec.Filter:
+		return &pb.TransformStep{Step: &pb.TransformStep_Filter{Filter: string(x)}}
+	case *jobspec.Tokenize:
 		return &pb.TransformStep{Step: &pb.TransformStep_Tokenize{Tokenize: &pb.TokenizeStep{
 			Encoding: x.Encoding, Ranks: x.Ranks, Sha256: x.SHA256, Special: x.Special, Allow: x.Allow, Refuse: x.Refuse,
 			File: x.File, PostProcessor: x.PostProcessor,
 		}}}
-	case t.AppendEOD != nil:
-		return &pb.TransformStep{Step: &pb.TransformStep_AppendEod{AppendEod: t.AppendEOD.ID}}
-	case t.Image != nil:
-		x := t.Image
+	case *jobspec.AppendEOD:
+		return &pb.TransformStep{Step: &pb.TransformStep_AppendEod{AppendEod: x.ID}}
+	case *jobspec.Image:
 		return &pb.TransformStep{Step: &pb.TransformStep_Image{Image: &pb.ImageTransform{
 			Columns: x.Columns, Token: x.Token, Begin: x.Begin, End: x.End, Patch: uint32(x.Patch), Merge: uint32(x.Merge),
 			MinPixels: uint64(x.MinPixels), MaxPixels: uint64(x.MaxPixels), MaxImages: uint32(x.MaxImages), Decode: x.Decode, Verify: x.Verify,
 		}}}
-	case t.Chat != nil:
-		return operator("chat", t.Chat)
-	case t.Python != nil:
-		return operator("python", t.Python)
-	case t.Normalize != "":
-		return operator("normalize", t.Normalize)
-	case t.Replace != nil:
-		return operator("replace", t.Replace)
 	}
-	return &pb.TransformStep{} // of no kind; the loader's compiler refuses it
-}
-
-// operator is a step without a message of its own. Its fields are texts and numbers.
-func operator(name string, fields any) *pb.TransformStep {
-	data, err := json.Marshal(fields)
-	if err != nil {
-		panic(fmt.Sprintf("compile: the fields of step %s: %v", name, err))
-	}
-	return &pb.TransformStep{Step: &pb.TransformStep_Operator{Operator: &pb.OperatorStep{Name: name, Fields: data}}}
+	name, fields := jobspec.MarshalStep(t)
+	return &pb.TransformStep{Step: &pb.TransformStep_Operator{Operator: &pb.OperatorStep{Name: name, Fields: fields}}}
 }

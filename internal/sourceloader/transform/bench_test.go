@@ -39,7 +39,7 @@ func c4Texts(t testing.TB) (texts [][]byte, size int64) {
 }
 
 func cl100k(t testing.TB) jobspec.Transform {
-	return jobspec.Transform{Tokenize: &jobspec.Tokenize{Encoding: "cl100k_base", Ranks: rankFile(t, "cl100k_base")}}
+	return &jobspec.Tokenize{Encoding: "cl100k_base", Ranks: rankFile(t, "cl100k_base")}
 }
 
 // TestRealText joins the tokens of split C4 documents and decodes them back.

@@ -139,56 +139,49 @@ func (c *compiler) required(path string) (int, error) {
 	return c.columnOf(len(c.chain.runs)-1, path, true)
 }
 
+// transform compiles step i, by the entry of its operator.
 func (c *compiler) transform(i int, t jobspec.Transform) error {
-	label := func(name string) string {
-		c.label = fmt.Sprintf("transforms[%d].%s", i, name)
-		if name != "python" {
-			c.run().names = append(c.run().names, name)
-		}
-		return c.label
+	if t == nil || compilers[t.Operator()] == nil {
+		return fault.Userf("this version has no such step: start loaders of the planner's version")
 	}
-	set := 0
-	for _, present := range []bool{t.Text != "", t.Tokens != "", t.Filter != "", t.Tokenize != nil, t.AppendEOD != nil, t.Image != nil, t.LossMask != "", t.Chat != nil, t.Python != nil, t.Normalize != "", t.Replace != nil} {
-		if present {
-			set++
-		}
+	name := t.Operator()
+	c.label = fmt.Sprintf("transforms[%d].%s", i, name)
+	if o := jobspec.OperatorOf(name); o != nil && !o.Worker {
+		c.run().names = append(c.run().names, name)
 	}
-	switch {
-	case set != 1:
-		return fault.Userf("%d of text, chat, tokens, loss_mask, filter, tokenize, append_eod, image, python, normalize and replace are set; a step is exactly one of them", set)
-	case t.Text != "":
-		return c.text(label("text"), t.Text)
-	case t.Chat != nil:
-		return c.chat(label("chat"), t.Chat, c.source.Transforms[i+1:])
-	case t.Tokens != "":
-		return c.tokens(label("tokens"), t.Tokens)
-	case t.LossMask != "":
-		return c.lossMask(label("loss_mask"), t.LossMask)
-	case t.Filter != "":
-		return c.filter(label("filter"), t.Filter)
-	case t.Tokenize != nil:
-		return c.tokenize(label("tokenize"), *t.Tokenize)
-	case t.Image != nil:
-		return c.image(label("image"), t.Image)
-	case t.Python != nil:
-		return c.python(label("python"), i)
-	case t.Normalize != "":
-		return c.normalize(label("normalize"), t.Normalize)
-	case t.Replace != nil:
-		return c.replace(label("replace"), t.Replace)
-	default:
-		return c.appendEOD(label("append_eod"), *t.AppendEOD)
-	}
+	return compilers[name](c, i, t)
 }
 
-func (c *compiler) text(label, src string) error {
+// compilers compile the steps of each operator of the registry.
+var compilers = map[string]func(c *compiler, i int, t jobspec.Transform) error{
+	"text": of((*compiler).text),
+	"chat": func(c *compiler, i int, t jobspec.Transform) error {
+		return c.chat(c.label, t.(*jobspec.Chat), c.source.Transforms[i+1:])
+	},
+	"tokens":     of((*compiler).tokens),
+	"loss_mask":  of((*compiler).lossMask),
+	"filter":     of((*compiler).filter),
+	"tokenize":   of((*compiler).tokenize),
+	"append_eod": of((*compiler).appendEOD),
+	"image":      of((*compiler).image),
+	"python":     func(c *compiler, i int, _ jobspec.Transform) error { return c.python(c.label, i) },
+	"normalize":  of((*compiler).normalize),
+	"replace":    of((*compiler).replace),
+}
+
+// of is a compiler of steps of one type.
+func of[T jobspec.Transform](compile func(c *compiler, label string, step T) error) func(*compiler, int, jobspec.Transform) error {
+	return func(c *compiler, _ int, t jobspec.Transform) error { return compile(c, c.label, t.(T)) }
+}
+
+func (c *compiler) text(label string, src jobspec.Text) error {
 	if c.hasTokens {
 		return fault.Userf("a text step after the tokens are made changes nothing; put it before")
 	}
 	if c.hasChat {
 		return fault.Userf("a text step after chat would lose which part of the text carries loss; leave it out")
 	}
-	t, err := parseTemplate(src)
+	t, err := parseTemplate(string(src))
 	if err != nil {
 		return err
 	}
@@ -226,8 +219,8 @@ func (c *compiler) needText(label string) error {
 	return nil
 }
 
-func (c *compiler) filter(label, expr string) error {
-	f, err := filter.Compile(expr, filter.Scope{Tokens: c.hasTokens, Column: c.column})
+func (c *compiler) filter(label string, expr jobspec.Filter) error {
+	f, err := filter.Compile(string(expr), filter.Scope{Tokens: c.hasTokens, Column: c.column})
 	if err != nil {
 		return err
 	}
@@ -251,7 +244,8 @@ func (c *compiler) oneTokenStep() error {
 	return nil
 }
 
-func (c *compiler) tokenize(label string, t jobspec.Tokenize) error {
+func (c *compiler) tokenize(label string, spec *jobspec.Tokenize) error {
+	t := *spec
 	if err := c.needText(label); err != nil {
 		return err
 	}
@@ -302,7 +296,8 @@ func (c *compiler) specials(label string, enc *tokenize.Encoding, t jobspec.Toke
 	return nil
 }
 
-func (c *compiler) tokens(label, path string) error {
+func (c *compiler) tokens(label string, column jobspec.Tokens) error {
+	path := string(column)
 	if err := c.oneTokenStep(); err != nil {
 		return err
 	}
@@ -324,7 +319,7 @@ func (c *compiler) tokens(label, path string) error {
 	return nil
 }
 
-func (c *compiler) appendEOD(label string, eod jobspec.AppendEOD) error {
+func (c *compiler) appendEOD(label string, eod *jobspec.AppendEOD) error {
 	id := eod.ID
 	switch {
 	case !c.hasTokens:

@@ -17,8 +17,7 @@ func TestCompileErrors(t *testing.T) {
 	}{
 		"no step":              {jobspec.Source{}, "no step makes tokens: add a tokenize step"},
 		"text only":            {jobspec.Source{Transforms: steps{text("{a}")}}, "no step makes tokens"},
-		"empty step":           {jobspec.Source{Transforms: steps{{}}}, "transforms[0]: 0 of text, chat, tokens, loss_mask, filter, tokenize, append_eod, image, python, normalize and replace are set"},
-		"two in a step":        {jobspec.Source{Transforms: steps{{Text: "{a}", Filter: "true"}}}, "2 of text, chat, tokens"},
+		"unknown step":         {jobspec.Source{Transforms: steps{nil}}, "transforms[0]: this version has no such step"},
 		"text after tokenize":  {jobspec.Source{Transforms: steps{tokenizeBytes, text("{a}")}}, "transforms[1]: a text step after the tokens"},
 		"two tokenize":         {jobspec.Source{Transforms: steps{tokenizeBytes, tokenizeBytes}}, "a chain has one tokenize or tokens step"},
 		"tokens and tokenize":  {jobspec.Source{Transforms: steps{ids("a"), tokenizeBytes}}, "a chain has one tokenize or tokens step"},
@@ -42,9 +41,9 @@ func TestCompileErrors(t *testing.T) {
 		"close brace":          {jobspec.Source{Transforms: steps{text("{a} }"), tokenizeBytes}}, "byte 4: } without {"},
 		"empty field":          {jobspec.Source{Transforms: steps{text("{}"), tokenizeBytes}}, "{} names no field"},
 		"space in field":       {jobspec.Source{Transforms: steps{text("{ a }"), tokenizeBytes}}, "{ a } names no field"},
-		"unknown encoding":     {jobspec.Source{Transforms: steps{{Tokenize: &jobspec.Tokenize{Encoding: "gpt9"}}}}, "gpt9"},
-		"no rank file":         {jobspec.Source{Transforms: steps{{Tokenize: &jobspec.Tokenize{Encoding: "cl100k_base", Ranks: "none/such"}}}}, "none/such"},
-		"ranks without name":   {jobspec.Source{Transforms: steps{{Tokenize: &jobspec.Tokenize{Ranks: "a.tiktoken"}}}}, "takes no rank file"},
+		"unknown encoding":     {jobspec.Source{Transforms: steps{&jobspec.Tokenize{Encoding: "gpt9"}}}, "gpt9"},
+		"no rank file":         {jobspec.Source{Transforms: steps{&jobspec.Tokenize{Encoding: "cl100k_base", Ranks: "none/such"}}}, "none/such"},
+		"ranks without name":   {jobspec.Source{Transforms: steps{&jobspec.Tokenize{Ranks: "a.tiktoken"}}}, "takes no rank file"},
 		"unknown rule":         {jobspec.Source{Transforms: steps{tokenizeBytes}, Long: jobspec.Long{Rule: "cut"}}, "long: rule \"cut\": valid are split, truncate, drop"},
 		"long max":             {jobspec.Source{Transforms: steps{tokenizeBytes}, Long: jobspec.Long{Max: 11}}, "max is 11 tokens; valid are 1 to 10"},
 		"negative max":         {jobspec.Source{Transforms: steps{tokenizeBytes}, Long: jobspec.Long{Max: -1}}, "max is -1 tokens"},
@@ -97,5 +96,17 @@ func TestCheckFilter(t *testing.T) {
 		if err := CheckFilter(expr); err == nil || fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", expr, err)
 		}
+	}
+}
+
+// TestCompilers: each operator of the registry has a compiler, and no other.
+func TestCompilers(t *testing.T) {
+	for _, o := range jobspec.Operators() {
+		if compilers[o.Name] == nil {
+			t.Errorf("operator %s has no compiler", o.Name)
+		}
+	}
+	if got, want := len(compilers), len(jobspec.Operators()); got != want {
+		t.Errorf("%d compilers for %d operators", got, want)
 	}
 }

@@ -71,8 +71,8 @@ func (c *compiler) chat(label string, spec *jobspec.Chat, next []jobspec.Transfo
 func (c *compiler) chatTemplate(step *chatStep, next []jobspec.Transform) error {
 	tokenizer := ""
 	for _, t := range next {
-		if t.Tokenize != nil {
-			tokenizer = t.Tokenize.File
+		if step, ok := t.(*jobspec.Tokenize); ok {
+			tokenizer = step.File
 		}
 	}
 	files, err := tokenize.LoadChat(step.spec.Template, tokenizer)

@@ -118,7 +118,7 @@ func conversations(dir, tokenizer, template string, change func(*jobspec.Chat)) 
 		change(chat)
 	}
 	return jobspec.Source{Name: "chat", Transforms: []jobspec.Transform{
-		{Chat: chat}, {Tokenize: &jobspec.Tokenize{File: filepath.Join(dir, tokenizer, "tokenizer.json")}},
+		chat, &jobspec.Tokenize{File: filepath.Join(dir, tokenizer, "tokenizer.json")},
 	}}
 }
 

@@ -13,10 +13,10 @@ func Example() {
 	chain, err := transform.Compile(jobspec.Source{
 		Name: "wiki",
 		Transforms: []jobspec.Transform{
-			{Filter: "lang in ['en', 'de']"},
-			{Text: "{title}: {text}"},
-			{Tokenize: &jobspec.Tokenize{Encoding: "bytes"}},
-			{AppendEOD: &jobspec.AppendEOD{ID: -1}},
+			jobspec.Filter("lang in ['en', 'de']"),
+			jobspec.Text("{title}: {text}"),
+			&jobspec.Tokenize{Encoding: "bytes"},
+			&jobspec.AppendEOD{ID: -1},
 		},
 	}, 8, nil)
 	if err != nil {

@@ -52,7 +52,7 @@ func (a answer) Call(context.Context, *format.Batch) (*format.Batch, []int32, er
 }
 
 func python(name string) jobspec.Transform {
-	return jobspec.Transform{Python: &jobspec.Python{Function: name}}
+	return &jobspec.Python{Function: name}
 }
 
 var (
@@ -98,7 +98,7 @@ var functions = map[string]Function{
 
 // opened is the factory of the tests' functions.
 func opened(_ uint64, src *jobspec.Source, step int) (*Function, error) {
-	name := src.Transforms[step].Python.Function
+	name := src.Transforms[step].(*jobspec.Python).Function
 	f, ok := functions[name]
 	if !ok {
 		return nil, fault.Userf("there is no function %s", name)

@@ -35,7 +35,7 @@ func fourPixels(columns ...string) jobspec.Image {
 	return jobspec.Image{Columns: columns, Token: 900, Patch: 4, Merge: 1, MaxPixels: 1 << 12, MaxImages: 3}
 }
 
-func imageStepOf(spec jobspec.Image) jobspec.Transform { return jobspec.Transform{Image: &spec} }
+func imageStepOf(spec jobspec.Image) jobspec.Transform { return &spec }
 
 // imageSamples describes samples: tokens, with images by place and grid.
 func imageSamples(samples []Sample) (out []string) {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/sourceloader/format"
+	"github.com/millrace-data/millrace/jobspec"
 )
 
 // Which tokens of a sample carry no loss is said by bounds: from, to, from, to, rising,
@@ -12,7 +13,8 @@ import (
 // predicts: so the bounds follow from the labels that a trainer gets.
 
 // lossMask compiles a loss_mask step: a column with a value for each of the tokens.
-func (c *compiler) lossMask(label, path string) error {
+func (c *compiler) lossMask(label string, column jobspec.LossMask) error {
+	path := string(column)
 	switch {
 	case !c.hasTokens || c.chain.encoding != nil:
 		return fault.Userf("a loss_mask step has a value for each token of a column: put it after a tokens step")

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-data/millrace/jobspec"
 )
 
-func lossMask(column string) jobspec.Transform { return jobspec.Transform{LossMask: column} }
+func lossMask(column string) jobspec.Transform { return jobspec.LossMask(column) }
 
 // TestLossMask: every piece of a record has the loss that the column says, but for its first
 // token, and the token that is appended has that of the one before it. Each token is looked

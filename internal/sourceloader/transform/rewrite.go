@@ -16,8 +16,8 @@ import (
 // text, so that version is part of what a chain is made of.
 var forms = map[string]norm.Form{"nfc": norm.NFC, "nfkc": norm.NFKC, "nfd": norm.NFD, "nfkd": norm.NFKD}
 
-func (c *compiler) normalize(label, name string) error {
-	form, ok := forms[name]
+func (c *compiler) normalize(label string, name jobspec.Normalize) error {
+	form, ok := forms[string(name)]
 	if !ok {
 		return fault.Userf("normalize %q: valid are nfc, nfkc, nfd and nfkd", name)
 	}

@@ -9,9 +9,9 @@ import (
 	"github.com/millrace-data/millrace/jobspec"
 )
 
-func normalized(form string) jobspec.Transform { return jobspec.Transform{Normalize: form} }
+func normalized(form string) jobspec.Transform { return jobspec.Normalize(form) }
 func replaced(pattern, with string) jobspec.Transform {
-	return jobspec.Transform{Replace: &jobspec.Replace{Pattern: pattern, With: with}}
+	return &jobspec.Replace{Pattern: pattern, With: with}
 }
 
 // TestRewrite: the expected texts are Unicode's own examples (UAX #15) and RE2's rules.

@@ -20,7 +20,7 @@ func TestTokenizersShareAnEncoding(t *testing.T) {
 		wg.Go(func() {
 			src := jobspec.Source{Transforms: []jobspec.Transform{tokenizeBytes}}
 			if i%2 == 0 {
-				src.Transforms[0] = jobspec.Transform{Tokenize: &jobspec.Tokenize{Encoding: "bytes"}}
+				src.Transforms[0] = &jobspec.Tokenize{Encoding: "bytes"}
 			}
 			c, err := Compile(src, 10, tokenizers)
 			if err != nil {

@@ -13,13 +13,13 @@ import (
 	"github.com/millrace-data/millrace/jobspec"
 )
 
-var tokenizeBytes = jobspec.Transform{Tokenize: &jobspec.Tokenize{}}
+var tokenizeBytes jobspec.Transform = &jobspec.Tokenize{}
 
-func text(template string) jobspec.Transform { return jobspec.Transform{Text: template} }
-func where(expr string) jobspec.Transform    { return jobspec.Transform{Filter: expr} }
-func ids(column string) jobspec.Transform    { return jobspec.Transform{Tokens: column} }
+func text(template string) jobspec.Transform { return jobspec.Text(template) }
+func where(expr string) jobspec.Transform    { return jobspec.Filter(expr) }
+func ids(column string) jobspec.Transform    { return jobspec.Tokens(column) }
 func eod(id int32) jobspec.Transform {
-	return jobspec.Transform{AppendEOD: &jobspec.AppendEOD{ID: id}}
+	return &jobspec.AppendEOD{ID: id}
 }
 
 func stringOf(s string) format.Value { return format.Value{Kind: format.String, Bytes: []byte(s)} }
