@@ -235,6 +235,56 @@ func TestSplitBrain(t *testing.T) {
 	}
 }
 
+// TestFenceFollowed: a writer that is slow to go on after its fence leaves it where it is, though
+// another one has followed it by then.
+func TestFenceFollowed(t *testing.T) {
+	memory := &object.Memory{}
+	first := newMachine(memory).open(t)
+	if err := first.Fence(1); err != nil {
+		t.Fatal(err)
+	}
+	appendSteps(t, first, 0, 1)
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	fast := newMachine(memory)
+	var other *mirror.Log
+	slow := newMachine(&followed{Store: memory, then: func() {
+		other = fast.open(t)
+		if err := other.Fence(3); err != nil {
+			t.Fatal(err)
+		}
+		appendSteps(t, other, 1, 5)
+	}}).open(t)
+	if err := slow.Fence(2); err != nil {
+		t.Fatal(err)
+	}
+	wantDeposed(t, slow, 3)
+	appendSteps(t, other, 5, 10)
+	if err := other.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := mirror.Check(t.Context(), memory); err != nil || r.Readable != nil || len(r.Damage) > 0 {
+		t.Errorf("the mirror: %v, %+v", err, r)
+	}
+	wantTail(t, newMachine(memory).open(t), 8, 9)
+}
+
+// followed is a store in which something happens after the first segment is created.
+type followed struct {
+	object.Store
+	then func()
+}
+
+func (f *followed) PutIfAbsent(ctx context.Context, key string, data []byte) error {
+	err := f.Store.PutIfAbsent(ctx, key, data)
+	if then := f.then; then != nil && strings.HasPrefix(key, "segment/") {
+		f.then = nil
+		then()
+	}
+	return err
+}
+
 // TestUnacknowledged: what the local log has and the mirror has not was never acknowledged,
 // and goes.
 func TestUnacknowledged(t *testing.T) {
@@ -312,6 +362,7 @@ func TestSeed(t *testing.T) {
 func TestRefused(t *testing.T) {
 	store := &object.Memory{}
 	m := newMachine(store)
+	m.every = math.MaxInt // a key frame would have what is cut
 	log := m.open(t)
 	appendSteps(t, log, 0, 10)
 	if err := log.Close(); err != nil {

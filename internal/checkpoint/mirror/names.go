@@ -46,7 +46,7 @@ func listSlots(ctx context.Context, s object.Store, kind string, from uint64) (s
 	return slots, err
 }
 
-// listRuns returns all packs, by their first slot, the longest first.
+// listRuns returns all packs, by their first slot, the shortest first.
 func listRuns(ctx context.Context, s object.Store) (runs []run, err error) {
 	all, err := s.List(ctx, packs, "")
 	for _, o := range all {

@@ -220,8 +220,9 @@ func (l *Log) tryFence(fence checkpoint.Fence) (done bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if c.end() > s.slot+1 {
-		// The slot was taken, packed and removed since it was looked for: this is no fence.
+	if slices.ContainsFunc(c.runs, func(r run) bool { return r.to > s.slot }) {
+		// The slot was taken, packed and removed since it was looked for: this is no fence. A segment
+		// in the next slot says nothing of that, as it may be of a writer that follows this fence.
 		return false, l.store.Delete(l.ctx, segmentName(s.slot))
 	}
 	after := checkpoint.Place{Slot: s.slot + 1, Chain: next(data)}
