@@ -136,14 +136,11 @@ func layOut(p *pb.StepPlan, sets []samples.Set, at []int, from content) (_ *step
 			info.Sources = append(info.Sources, p.Blocks[b].Source)
 			info.Seqs = append(info.Seqs, p.Blocks[b].Seq)
 			info.Indices = append(info.Indices, p.SampleIndex[k])
-			names := from.kept[p.Blocks[b].Source].GetNames()
-			for col := range min(len(set.Kept), len(names)) {
-				if v := set.Kept[col][at[k]]; v != nil {
-					r.Kept = append(r.Kept, batch.Kept{Document: len(r.Segments) - 1, Column: names[col], Data: v})
-					s.bytes += int64(len(v))
-				}
+			kept, err := r.addKept(set, at[k], p.Blocks[b].Source, from)
+			if err != nil {
+				return nil, err
 			}
-			s.bytes += int64(4 * len(tokens))
+			s.bytes += kept + int64(4*len(tokens))
 			k++
 		}
 		slices.SortStableFunc(r.Kept, func(a, b batch.Kept) int {
@@ -158,4 +155,19 @@ func layOut(p *pb.StepPlan, sets []samples.Set, at []int, from content) (_ *step
 		return nil, fmt.Errorf("the plan has %d images in rows, their samples have %d", n, image)
 	}
 	return s, nil
+}
+
+// addKept gives a row the kept columns of its last document, and returns their bytes.
+func (r *row) addKept(set *samples.Set, at int, source uint32, from content) (bytes int64, err error) {
+	if int(source) >= len(from.kept) {
+		return 0, fmt.Errorf("source %d is none of the job's %d: it had joined, and the job began again without it", source, len(from.kept))
+	}
+	names := from.kept[source].GetNames()
+	for col := range min(len(set.Kept), len(names)) {
+		if v := set.Kept[col][at]; v != nil {
+			r.Kept = append(r.Kept, batch.Kept{Document: len(r.Segments) - 1, Column: names[col], Data: v})
+			bytes += int64(len(v))
+		}
+	}
+	return bytes, nil
 }
