@@ -21,13 +21,11 @@ import (
 // serviceFlags are what the verbs that start a whole service have in common.
 type serviceFlags struct {
 	Job          string `arg:"" help:"Job spec (YAML)." type:"path"`
-	LogDir       string `help:"Folder of the step log. Default: no log is kept." type:"path" placeholder:"DIR"`
-	LogMirror    string `help:"Object store with a second copy of the step log, by which another machine can take over: file:///folder, or s3://BUCKET/PREFIX, one prefix for each job. Needs --log-dir." placeholder:"URL" env:"MILLRACE_LOG_MIRROR"`
-	LogRetain    int    `help:"Steps that the step log keeps below those that it takes to go on: earlier ones are let go of, and resume tokens of earlier ones are refused. At least 256, as a log lets go of 256 steps at a time. 0 keeps all." default:"0" placeholder:"STEPS"`
 	Loaders      int    `help:"Source loaders." default:"1"`
 	Constructors int    `help:"Data constructors; at most one per DP rank." default:"1"`
 	Prefetch     int    `help:"Steps planned ahead of the slowest trainer; 0 uses the spec's value." default:"0"`
 	Processes    bool   `help:"Run each role in its own process."`
+	keepFlags
 	shadowFlags
 	scratchFlag
 	rootsFlag
@@ -37,20 +35,7 @@ type serviceFlags struct {
 
 // Validate is called by kong: what it refuses is wrong usage.
 func (c *serviceFlags) Validate() error {
-	return cmp.Or(checkLog(c.LogDir, c.LogMirror, c.LogRetain), checkCounts(c.Loaders, c.Shadows, c.Constructors, c.Prefetch))
-}
-
-// checkLog refuses what is said of a log that is not kept, and one that would retain too little.
-func checkLog(dir, mirror string, retain int) error {
-	switch {
-	case mirror != "" && dir == "":
-		return errors.New("--log-mirror keeps a second copy of the log in --log-dir: give both")
-	case retain != 0 && dir == "":
-		return errors.New("--log-retain lets go of old steps of the log in --log-dir: give both")
-	case retain != 0 && retain < checkpoint.TrimEvery:
-		return fmt.Errorf("--log-retain is %d, valid is %d or more, as a log lets go of %d steps at a time; or 0, to keep all", retain, checkpoint.TrimEvery, checkpoint.TrimEvery)
-	}
-	return nil
+	return cmp.Or(c.keepFlags.check(), checkCounts(c.Loaders, c.Shadows, c.Constructors, c.Prefetch))
 }
 
 // options turns the flags into a service's options.
@@ -74,6 +59,26 @@ func (c *serviceFlags) options(names extensions, address string, log *slog.Logge
 		opts.SpecFile, opts.ChangesFile = c.Job, c.Changes
 	}
 	return opts, nil
+}
+
+// keepFlags are what the verbs that start a planner have in common about its step log.
+type keepFlags struct {
+	LogDir    string `help:"Folder of the step log. Default: no log is kept." type:"path" placeholder:"DIR"`
+	LogMirror string `help:"Object store with a second copy of the step log, by which another machine can take over: file:///folder, or s3://BUCKET/PREFIX, one prefix for each job. Needs --log-dir." placeholder:"URL" env:"MILLRACE_LOG_MIRROR"`
+	LogRetain int    `help:"Steps that the step log keeps below those that it takes to go on: earlier ones are let go of, and resume tokens of earlier ones are refused. At least 256, as a log lets go of 256 steps at a time. 0 keeps all." default:"0" placeholder:"STEPS"`
+}
+
+// check refuses what is said of a log that is not kept, and one that would retain too little.
+func (f *keepFlags) check() error {
+	switch {
+	case f.LogMirror != "" && f.LogDir == "":
+		return errors.New("--log-mirror keeps a second copy of the log in --log-dir: give both")
+	case f.LogRetain != 0 && f.LogDir == "":
+		return errors.New("--log-retain lets go of old steps of the log in --log-dir: give both")
+	case f.LogRetain != 0 && f.LogRetain < checkpoint.TrimEvery:
+		return fmt.Errorf("--log-retain is %d, valid is %d or more, as a log lets go of %d steps at a time; or 0, to keep all", f.LogRetain, checkpoint.TrimEvery, checkpoint.TrimEvery)
+	}
+	return nil
 }
 
 // shadowFlags are what the verbs that start a planner have in common about shadows.
@@ -154,13 +159,11 @@ type plannerCmd struct {
 	Job          string `arg:"" help:"Job spec (YAML)." type:"path"`
 	Listen       string `help:"Address to listen on, HOST:PORT or unix:PATH." default:"127.0.0.1:7070"`
 	Advertise    string `help:"HOST or HOST:PORT that peers connect to, if not the listen address. Default for a wildcard address: this machine's name." placeholder:"HOST"`
-	LogDir       string `help:"Folder of the step log. Default: no log is kept." type:"path" placeholder:"DIR"`
-	LogMirror    string `help:"Object store with a second copy of the step log, by which another machine can take over: file:///folder, or s3://BUCKET/PREFIX, one prefix for each job. Needs --log-dir." placeholder:"URL" env:"MILLRACE_LOG_MIRROR"`
-	LogRetain    int    `help:"Steps that the step log keeps below those that it takes to go on: earlier ones are let go of, and resume tokens of earlier ones are refused. At least 256, as a log lets go of 256 steps at a time. 0 keeps all." default:"0" placeholder:"STEPS"`
 	Standby      bool   `help:"Wait until there is a log in --log-dir and no other planner has it open, or with --log-mirror until the planner that writes there is gone; then take over. Give loaders, constructors and clients both addresses: --planner A,B."`
 	Loaders      int    `help:"Loaders to wait for before reading starts." default:"1"`
 	Constructors int    `help:"Constructors that the DP ranks are spread over." default:"1"`
 	Prefetch     int    `help:"Steps planned ahead of the slowest trainer; 0 uses the spec's value." default:"0"`
+	keepFlags
 	shadowFlags
 	rootsFlag
 	changesFlag
@@ -179,7 +182,7 @@ func (c *plannerCmd) Validate() error {
 	if c.Standby && c.LogDir == "" {
 		return errors.New("--standby takes over with the log: give --log-dir, the same as that of the planner that it stands by for, or, on another machine, the same --log-mirror and a folder of its own")
 	}
-	return cmp.Or(checkLog(c.LogDir, c.LogMirror, c.LogRetain), checkCounts(c.Loaders, c.Shadows, c.Constructors, c.Prefetch))
+	return cmp.Or(c.keepFlags.check(), checkCounts(c.Loaders, c.Shadows, c.Constructors, c.Prefetch))
 }
 
 func (c *plannerCmd) Run(ctx context.Context, log *slog.Logger, names extensions) error {

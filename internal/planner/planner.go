@@ -45,7 +45,7 @@ const DefaultAbsence = time.Second
 type Options struct {
 	Job          *jobspec.Job
 	Address      string                // address to listen on, HOST:PORT or unix:PATH
-	Advertise    string                // HOST or HOST:PORT that others reach it at; default: the address, or the machine\'s name
+	Advertise    string                // HOST or HOST:PORT that others reach it at; default: the address, or the machine's name
 	Security     rpc.Security          //
 	LogDir       string                // where the step log is kept; "" keeps none
 	Standby      bool                  // serve when there is a log that no other planner has open, or whose mirror none renews any more, not before

@@ -42,7 +42,7 @@ type Options struct {
 	Planner   string            // address of the planner, or several, separated by commas: each is tried in turn
 	Patience  time.Duration     // without a planner, after which Run ends; default: no limit
 	Address   string            // address to listen on, HOST:PORT or unix:PATH
-	Advertise string            // HOST or HOST:PORT that others reach it at; default: the address, or the machine\'s name
+	Advertise string            // HOST or HOST:PORT that others reach it at; default: the address, or the machine's name
 	Security  rpc.Security      //
 	Store     store.Store       // default: the local file system, and buckets
 	Workers   int               // blocks read at a time; default GOMAXPROCS
