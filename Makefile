@@ -16,7 +16,7 @@ STEPS ?= 40
 FRAMEWORKS := torch torchdata torchtitan transformers accelerate lightning jax grain orbax-checkpoint
 space := $(subst ,, )
 
-.PHONY: help build demo test go-test race lint vulncheck generate generate-check bench bench-streaming bench-safety fuzz py py-torch py-frameworks py-debian-torch chat s3-server rig soak stalls planted tokenizers clean
+.PHONY: help build demo test go-test race lint vulncheck generate generate-check bench bench-turns bench-streaming bench-safety fuzz py py-torch py-frameworks py-debian-torch chat s3-server rig soak stalls planted tokenizers clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/' | expand -t 26
@@ -55,6 +55,13 @@ generate-check: generate ## fail if generated files are not up to date (protoc's
 bench: ## measure, beside the ceilings of this machine (minutes; writes build/bench.jsonl)
 	@mkdir -p build
 	go run ./bench -out build/bench.jsonl
+
+TURNS ?= 7
+
+bench-turns: ## the bench of this tree in turns with that of another commit: OLD=<commit>, TURNS=7, SCENARIO=text,plancycle (about half an hour for all; build/turns.jsonl)
+	@[ -n "$(OLD)" ] || { echo "name the commit to compare with: make bench-turns OLD=<commit>"; exit 1; }
+	@mkdir -p build
+	go run ./bench -against "$(OLD)" -runs $(TURNS) -scenario "$(SCENARIO)" -out build/turns.jsonl
 
 bench-streaming: ## the engine's scheduler in virtual time, beside baselines and the solver (minutes)
 	go run ./bench/streaming

@@ -2,6 +2,7 @@
 //
 //	go run ./bench                          # all scenarios
 //	go run ./bench -scenario text -runs 11  # one of them
+//	go run ./bench -against main~50         # in turns with the bench of that commit
 //
 // Scenarios: text (raw JSONL, tokenized on the way), parquet (token ids in
 // Parquet, plain and zstd), memory (306 Parquet sources for 16 ranks), epochs (306
@@ -76,6 +77,7 @@ func run(ctx context.Context, args []string) error {
 	out := flags.String("out", "", "append results to this file as JSON `lines`")
 	keep := flags.String("inputs", "", "folder for the inputs; default a temporary one")
 	profile := flags.String("profile", "", "write CPU profiles of the service into this `folder`")
+	against := flags.String("against", "", "compare with the bench of this `commit`: -runs turns, each of one run of both")
 	python := flags.String("python", "", "Python with pyarrow (and optionally torch) for the memory comparison")
 	role := flags.String("role", "", "used by the program itself")
 	if err := flags.Parse(args); err != nil {
@@ -97,22 +99,34 @@ func run(ctx context.Context, args []string) error {
 	if cfg.report, err = newReport(os.Stdout, *out); err != nil {
 		return err
 	}
+	if *against != "" {
+		return errors.Join(runTurns(ctx, cfg, *against, *only), cfg.report.close())
+	}
 	return errors.Join(runScenarios(ctx, cfg, *only), cfg.report.close())
 }
 
-func runScenarios(ctx context.Context, cfg *config, only string) error {
+// named are the scenarios of a list, divided by commas; all if it is empty.
+func named(only string) (wanted []string, err error) {
 	var names []string
 	for _, s := range scenarios {
 		names = append(names, s.name)
 	}
-	wanted := names
-	if only != "" {
-		wanted = strings.Split(only, ",")
+	if only == "" {
+		return names, nil
 	}
+	wanted = strings.Split(only, ",")
 	for _, w := range wanted {
 		if !slices.Contains(names, w) {
-			return fmt.Errorf("unknown scenario %q; choose from %s", w, strings.Join(names, ", "))
+			return nil, fmt.Errorf("unknown scenario %q; choose from %s", w, strings.Join(names, ", "))
 		}
+	}
+	return wanted, nil
+}
+
+func runScenarios(ctx context.Context, cfg *config, only string) error {
+	wanted, err := named(only)
+	if err != nil {
+		return err
 	}
 	for _, s := range scenarios {
 		if !slices.Contains(wanted, s.name) {
