@@ -19,9 +19,28 @@ const (
 	// leaseTime is how long the object stays as it is until its writer is taken for dead: some
 	// puts may fail or be slow.
 	leaseTime = 1500 * time.Millisecond
-	// leaseFree is the lease of a log that was closed in order.
+	// leaseFree is the lease of a log that was closed in order, with the slot that came next. Who has
+	// taken that slot writes the log, whatever the lease says of who wrote it before.
 	leaseFree = "free"
 )
+
+// free says that nobody writes the log any more, so that who stands by need not wait for its time:
+// unless another writer has the lease, or took the next slot.
+func (l *Log) free() {
+	now, err := l.store.Get(l.ctx, lease, object.Whole)
+	if err == nil && strings.HasPrefix(string(now), l.prefix()) {
+		_ = l.store.Put(l.ctx, lease, fmt.Appendf(nil, "%s %d", leaseFree, l.place.Slot))
+	}
+}
+
+// prefix is what the lease begins with while it is this writer's.
+func (l *Log) prefix() string { return fmt.Sprintf("%x ", l.writer) }
+
+// isFree says whether a lease says that nobody writes a log whose next slot is head. Versions before
+// did not say the slot.
+func isFree(lease []byte, head uint64) bool {
+	return string(lease) == leaseFree || string(lease) == fmt.Sprintf("%s %d", leaseFree, head)
+}
 
 // renew renews the lease of a log that has fenced until the log ends.
 func (l *Log) renew() {
@@ -47,17 +66,16 @@ func (l *Log) renew() {
 // claim has those who stand by see that somebody writes, before there is anything that they could
 // take over: one that looked before finds another slot than it saw, or loses that to this one; one
 // that looks later finds the lease renewed. It is no promise, so that it may fail.
-func (l *Log) claim() { _ = l.store.Put(l.ctx, lease, fmt.Appendf(nil, "%x takes over", l.writer)) }
+func (l *Log) claim() { _ = l.store.Put(l.ctx, lease, fmt.Append(nil, l.prefix(), "takes over")) }
 
 // renewOnce writes the lease, unless another writer did since: it may have taken over.
 func (l *Log) renewOnce(n int) {
-	mine := fmt.Sprintf("%x ", l.writer)
 	now, err := l.store.Get(l.ctx, lease, object.Whole)
-	if n > 0 && err == nil && !strings.HasPrefix(string(now), mine) {
+	if n > 0 && err == nil && !strings.HasPrefix(string(now), l.prefix()) {
 		l.look()
 	}
 	if l.Err() == nil {
-		_ = l.store.Put(l.ctx, lease, fmt.Append(nil, mine, n)) // the next one says the same
+		_ = l.store.Put(l.ctx, lease, fmt.Append(nil, l.prefix(), n)) // the next one says the same
 	}
 }
 
@@ -106,7 +124,7 @@ func AwaitFree(ctx context.Context, s object.Store) (head uint64, err error) {
 		}
 		if !there {
 			since = time.Time{}
-		} else if string(now) == leaseFree || time.Since(since) > leaseTime {
+		} else if isFree(now, head) || time.Since(since) > leaseTime {
 			return head, nil
 		}
 		select {

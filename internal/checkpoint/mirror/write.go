@@ -297,7 +297,7 @@ func (l *Log) Close() error {
 		l.flush()
 	}
 	if cause == nil && l.fenced {
-		_ = l.store.Put(l.ctx, lease, []byte(leaseFree)) // who stands by waits for its time otherwise
+		l.free()
 	}
 	l.cancel()
 	l.work.Wait()
@@ -316,7 +316,8 @@ func (l *Log) flush() {
 	s := l.segment(nil)
 	data := s.encode()
 	if l.store.PutIfAbsent(l.ctx, segmentName(s.slot), data) == nil {
-		_ = l.Log.Write(checkpoint.Place{Slot: s.slot + 1, Chain: next(data)})
+		l.place = checkpoint.Place{Slot: s.slot + 1, Chain: next(data)}
+		_ = l.Log.Write(l.place)
 	}
 }
 
