@@ -39,7 +39,7 @@ func (*lintCmd) Help() string {
 func (c *lintCmd) Validate() error { return atLeast("--read", c.Read, 0) }
 
 // sources is what the files of a job are read through, by verbs that end when they are done.
-func sources() store.Store { return bucket.NewAny(os.Getenv("MILLRACE_SCRATCH_DIR")) }
+func sources() store.Store { return bucket.ForCommand(os.Getenv("MILLRACE_SCRATCH_DIR")) }
 
 func (c *lintCmd) Run(ctx context.Context, names extensions) error {
 	tokenizers := transform.NewTokenizers()

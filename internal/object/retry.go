@@ -17,6 +17,9 @@ import (
 type Retry struct {
 	Store
 	For time.Duration // how long a call is repeated; default DefaultRetry
+	// Unknown is how long a call is repeated while the host of the store has no address, and the
+	// store has never answered: a name that is wrong does not become right. Default: as For.
+	Unknown time.Duration
 }
 
 // DefaultRetry is longer than a store takes to move a partition or to put a node back, and
@@ -37,9 +40,13 @@ var _ Store = Retry{}
 func (r Retry) again(ctx context.Context, fn func(attempt int) error) error {
 	timer := time.NewTimer(cmp.Or(r.For, DefaultRetry))
 	defer timer.Stop()
+	begin := time.Now()
 	for attempt, pause := 0, firstPause; ; attempt, pause = attempt+1, min(2*pause, longestPause) {
 		err := fn(attempt)
 		if err == nil || fault.ClassOf(err) != fault.Lost || ctx.Err() != nil {
+			return err
+		}
+		if r.Unknown > 0 && errors.Is(err, errNoAddress) && time.Since(begin) >= r.Unknown {
 			return err
 		}
 		select {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/minio/minio-go/v7"
@@ -22,6 +23,8 @@ type S3 struct {
 	client minio.Core
 	bucket string
 	prefix string // of all keys, with a slash at its end, or ""
+
+	answered *atomic.Bool // something has, whatever it said
 }
 
 var _ Store = (*S3)(nil)
@@ -56,9 +59,10 @@ func NewS3(opts S3Options) (*S3, error) {
 	if opts.PathStyle {
 		lookup = minio.BucketLookupPath
 	}
+	answered := new(atomic.Bool)
 	client, err := minio.New(opts.Endpoint, &minio.Options{
 		Creds: opts.Creds, Secure: !opts.Plain, Region: opts.Region, BucketLookup: lookup, MaxRetries: 1,
-		Transport: &http.Transport{
+		Transport: noting{answered: answered, RoundTripper: &http.Transport{
 			Proxy:                 http.ProxyFromEnvironment,
 			DialContext:           (&net.Dialer{Timeout: dialTimeout}).DialContext,
 			TLSHandshakeTimeout:   dialTimeout,
@@ -67,7 +71,7 @@ func NewS3(opts S3Options) (*S3, error) {
 			MaxIdleConnsPerHost:   connections,
 			IdleConnTimeout:       time.Minute,
 			DisableCompression:    true, // an object that is compressed is what it is
-		},
+		}},
 	})
 	if err != nil {
 		return nil, fault.Userf("the object store at %s: %w", opts.Endpoint, err)
@@ -79,7 +83,7 @@ func NewS3(opts S3Options) (*S3, error) {
 		}
 		prefix += "/"
 	}
-	return &S3{minio.Core{Client: client}, opts.Bucket, prefix}, nil
+	return &S3{minio.Core{Client: client}, opts.Bucket, prefix, answered}, nil
 }
 
 // String implements Store.
@@ -90,7 +94,7 @@ func (s *S3) String() string {
 // Get implements Store.
 func (s *S3) Get(ctx context.Context, key string, r Range) ([]byte, error) {
 	data, err := s.get(ctx, key, r)
-	return data, wrap(s, "reading", key, s3Error(err))
+	return data, wrap(s, "reading", key, s.fault(err))
 }
 
 func (s *S3) get(ctx context.Context, key string, r Range) ([]byte, error) {
@@ -147,14 +151,14 @@ func (s *S3) Stat(ctx context.Context, key string) (Info, error) {
 		info, err = s.client.StatObject(ctx, s.bucket, s.prefix+key, minio.StatObjectOptions{})
 	}
 	if err != nil {
-		return Info{}, wrap(s, "looking up", key, s3Error(err))
+		return Info{}, wrap(s, "looking up", key, s.fault(err))
 	}
 	return Info{key, info.Size, info.ETag}, nil
 }
 
 // Put implements Store.
 func (s *S3) Put(ctx context.Context, key string, data []byte) error {
-	return wrap(s, "writing", key, s3Error(s.put(ctx, key, data, minio.PutObjectOptions{})))
+	return wrap(s, "writing", key, s.fault(s.put(ctx, key, data, minio.PutObjectOptions{})))
 }
 
 // PutIfAbsent implements Store.
@@ -168,7 +172,7 @@ func (s *S3) PutIfAbsent(ctx context.Context, key string, data []byte) error {
 	case response.StatusCode == http.StatusConflict: // another one is creating it, and may yet fail
 		err = fault.Lostf("%w: another create of it is under way", err)
 	}
-	return wrap(s, "creating", key, s3Error(err))
+	return wrap(s, "creating", key, s.fault(err))
 }
 
 func (s *S3) put(ctx context.Context, key string, data []byte, opts minio.PutObjectOptions) error {
@@ -187,7 +191,7 @@ func (s *S3) List(ctx context.Context, prefix, after string) (all []Info, err er
 	}
 	for o := range s.client.ListObjectsIter(ctx, s.bucket, opts) {
 		if o.Err != nil {
-			return nil, wrap(s, "listing", prefix, s3Error(o.Err))
+			return nil, wrap(s, "listing", prefix, s.fault(o.Err))
 		}
 		if key := strings.TrimPrefix(o.Key, s.prefix); key > after && !strings.HasSuffix(key, "/") { // some stores list folders
 			all = append(all, Info{key, o.Size, o.ETag})
@@ -205,10 +209,37 @@ func (s *S3) Delete(ctx context.Context, key string) error {
 	if err == nil {
 		err = s.client.RemoveObject(ctx, s.bucket, s.prefix+key, minio.RemoveObjectOptions{})
 	}
-	if err = s3Error(err); errors.Is(err, ErrNotExist) {
+	if err = s.fault(err); errors.Is(err, ErrNotExist) {
 		return nil
 	}
 	return wrap(s, "removing", key, err)
+}
+
+// errNoAddress is part of the error of a store whose host has no address and that never answered.
+var errNoAddress = errors.New("the host of the object store is not known")
+
+// fault is s3Error of an error of this store.
+func (s *S3) fault(err error) error {
+	err = s3Error(err)
+	if unknown, ok := errors.AsType[*net.DNSError](err); ok && !s.answered.Load() {
+		return fault.Lostf("%w: %s has no address: check the names of the bucket and of the endpoint (?endpoint= of the URL, or AWS_ENDPOINT_URL_S3): %w", errNoAddress, unknown.Name, err)
+	}
+	return err
+}
+
+// noting is a transport that notes that somebody answered.
+type noting struct {
+	http.RoundTripper
+	answered *atomic.Bool
+}
+
+// RoundTrip implements http.RoundTripper.
+func (n noting) RoundTrip(req *http.Request) (*http.Response, error) {
+	response, err := n.RoundTripper.RoundTrip(req)
+	if err == nil {
+		n.answered.Store(true)
+	}
+	return response, err
 }
 
 // s3Error gives an error of the client its class, and says what to do.

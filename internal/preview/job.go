@@ -77,7 +77,7 @@ type held struct {
 // log.
 func Open(ctx context.Context, opts Options) (*Job, error) {
 	if opts.Store == nil {
-		opts.Store = bucket.NewAny("")
+		opts.Store = bucket.ForCommand("")
 	}
 	if opts.Workers <= 0 {
 		opts.Workers = runtime.GOMAXPROCS(0)

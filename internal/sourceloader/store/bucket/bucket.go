@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/object"
@@ -26,6 +27,8 @@ import (
 type Buckets struct {
 	mu   sync.Mutex
 	open map[string]object.Store // by bucket
+
+	unknown time.Duration // object.Retry's; 0 for its default
 }
 
 var _ store.Store = (*Buckets)(nil)
@@ -46,6 +49,10 @@ func (b *Buckets) bucket(uri string) (s object.Store, name, key string, err erro
 	if s = b.open[name]; s == nil {
 		if s, err = object.Open(bucketScheme + name); err != nil {
 			return nil, "", "", err
+		}
+		if r, ok := s.(object.Retry); ok {
+			r.Unknown = b.unknown
+			s = r
 		}
 		if b.open == nil {
 			b.open = map[string]object.Store{}
@@ -178,6 +185,15 @@ var _ store.Store = (*Any)(nil)
 // temporary files. Nothing is written before a bucket is read.
 func NewAny(scratch string) *Any {
 	return &Any{remote: store.NewCached(new(Buckets), store.CacheOptions{Dir: scratch})}
+}
+
+// unknownTime is how long a command looks for the address of a host.
+const unknownTime = 3 * time.Second
+
+// ForCommand is NewAny for who waits at a terminal: a bucket whose host has no address, and never
+// answered, fails within seconds. A running job waits for it as for all that is lost.
+func ForCommand(scratch string) *Any {
+	return &Any{remote: store.NewCached(&Buckets{unknown: unknownTime}, store.CacheOptions{Dir: scratch})}
 }
 
 func (a *Any) of(uri string) store.Store {
