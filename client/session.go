@@ -285,7 +285,7 @@ func (c *Client) joinAt(ctx context.Context, old *joined, step int64, silent str
 	if req.At != nil && req.Token == nil {
 		req.Protocol = byPosition // one before it would take the request for that of a rank that begins
 		reply, err := c.askToJoin(ctx, req)
-		if fault.ClassOf(err) != fault.User || c.session.epochs.Highest() > 0 {
+		if fault.ClassOf(err) != fault.User || rpc.Moved(err) || c.session.epochs.Highest() > 0 {
 			return reply, err
 		}
 	}
@@ -346,7 +346,7 @@ func (c *Client) fetch(ctx context.Context, step int64) (*Batch, error) {
 			if sent > 0 { // the planner may hear it, but this rank does not reach it
 				report = at.reply.Constructor
 			}
-			if err = c.rejoin(ctx, at, losses, report); err == nil {
+			if err = moved(c.rejoin(ctx, at, losses, report)); err == nil {
 				if losses = 0; c.session.now().reply.Constructor == at.reply.Constructor {
 					sent++
 				} else {

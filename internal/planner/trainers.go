@@ -5,8 +5,12 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/millrace-data/millrace/internal/failpoint"
 	"github.com/millrace-data/millrace/internal/fault"
@@ -32,7 +36,7 @@ func (p *Planner) ask(ctx context.Context, q control.Question) (control.Reply, e
 		if a.Final {
 			a.Err = rpc.Final(a.Err)
 		}
-		return a.Reply, rpc.ToStatus(a.Err)
+		return a.Reply, refusalOf(a.Err)
 	case <-p.done:
 		return nil, rpc.ToStatus(errClosing)
 	case <-ctx.Done():
@@ -40,6 +44,15 @@ func (p *Planner) ask(ctx context.Context, q control.Question) (control.Reply, e
 		_ = p.put(context.WithoutCancel(ctx), occurred{control.Withdraw{ID: id}}) // it fails when there is no planner any more
 		return nil, rpc.ToStatus(err)
 	}
+}
+
+// refusalOf is the status of a question that is refused: with a code of its own for a rank that the
+// job does not take along, as constructors have.
+func refusalOf(err error) error {
+	if errors.Is(err, control.ErrMoved) {
+		return status.Error(codes.OutOfRange, err.Error())
+	}
+	return rpc.ToStatus(err)
 }
 
 // Join implements the Planner service.

@@ -93,7 +93,7 @@ func JoinAgain(err error) bool { return codeOf(err) == codes.Aborted }
 // since.
 func JoinedSince(err error) bool { return codeOf(err) == codes.AlreadyExists }
 
-// Moved says whether a constructor refused a request because the job was moved, and the rank is not
+// Moved says whether a constructor or a planner refused a request because the job was moved, and the rank is not
 // one of those that go along.
 func Moved(err error) bool { return codeOf(err) == codes.OutOfRange }
 

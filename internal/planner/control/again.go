@@ -1,6 +1,8 @@
 package control
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/millrace-data/millrace/internal/fault"
@@ -69,10 +71,29 @@ func (c *Core) onHistory(j *join, at Position) error {
 	}
 	for _, g := range h[i+1:] {
 		if at.Step > g.Step && (c.branched(g) || !c.wentAlong(j) && !c.beganWith(j.req.Rank, at, g)) {
-			return fault.Userf("the job was moved to step %d since %s joined, which stands at step %d: resume all ranks from the same checkpoint", g.Step, j.req.Rank, at.Step)
+			return c.movedOn(g, j.req.Rank, at)
 		}
 	}
 	return nil
+}
+
+// ErrMoved is part of the error of a rank that the job does not take along to where it was moved.
+var ErrMoved = errors.New("the job was moved")
+
+// movedOn is that error: who moved the job, as far as this planner knows, and what to do.
+func (c *Core) movedOn(g Generation, rank Rank, at Position) error {
+	by := ""
+	if m := c.job.moved; g.Number == c.job.generation && m != nil {
+		switch {
+		case m.Topology != "":
+			by = fmt.Sprintf(", by a change of the topology to %s", m.Topology)
+		case m.WithoutToken:
+			by = fmt.Sprintf(", by %s, which joined without a resume token", m.By)
+		default:
+			by = fmt.Sprintf(", by %s, which joined with the token of another checkpoint", m.By)
+		}
+	}
+	return fault.As(fault.User, fmt.Errorf("%w to step %d since %s joined%s, and it stands at step %d: restart all ranks from the same checkpoint", ErrMoved, g.Step, rank, by, at.Step))
 }
 
 // wentAlong says whether a rank was taken along when this generation began: it has done steps

@@ -98,6 +98,19 @@ func (m *members) constructor(s Session) *constructor {
 	return nil
 }
 
+// allConstructors are those that are present, and the spare ones after them.
+func (m *members) allConstructors() []*constructor { return append(m.present(), m.spares...) }
+
+// anyConstructor finds a session, that of a spare one, too; nil if it is over.
+func (m *members) anyConstructor(s Session) *constructor {
+	for _, x := range m.allConstructors() {
+		if x.session == s {
+			return x
+		}
+	}
+	return nil
+}
+
 func (m *members) loader(s Session) *loader {
 	for _, l := range m.loaders {
 		if l.session == s {

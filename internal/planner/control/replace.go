@@ -56,10 +56,8 @@ func (c *Core) reported(q Join) {
 
 // quietMember takes note of a constructor that misses beats, or is heard again.
 func (c *Core) quietMember(ev Quiet) {
-	for _, m := range slices.Concat(c.members.present(), c.members.spares) {
-		if m.session == ev.Session {
-			m.quiet = !ev.Ended
-		}
+	if m := c.members.anyConstructor(ev.Session); m != nil {
+		m.quiet = !ev.Ended
 	}
 }
 

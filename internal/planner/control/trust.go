@@ -66,7 +66,7 @@ func (c *Core) silentMember(ev Silent) {
 		l.silent = true
 		c.doubtLoader(l, why)
 	}
-	if m := c.members.constructor(ev.Session); m != nil {
+	if m := c.members.anyConstructor(ev.Session); m != nil {
 		m.silent = true
 		if m.doubt(c.now, why) {
 			c.note(Warn, "constructor is suspect", "constructor", m.name, "address", m.address, "reason", why)
@@ -76,7 +76,7 @@ func (c *Core) silentMember(ev Silent) {
 
 // heardMember takes note of a member that speaks again.
 func (c *Core) heardMember(ev Heard) {
-	for _, t := range []*trust{c.members.loader(ev.Session).trusted(), c.members.constructor(ev.Session).trusted()} {
+	for _, t := range []*trust{c.members.loader(ev.Session).trusted(), c.members.anyConstructor(ev.Session).trusted()} {
 		if t != nil && t.silent {
 			t.silent = false
 			t.doubt(c.now, "it had said nothing for a while, and has to be heard for some time")
@@ -139,10 +139,12 @@ func (c *Core) judge() {
 	if again {
 		c.rearrange()
 	}
-	for _, m := range c.members.present() {
+	for _, m := range c.members.allConstructors() {
 		if m.regained(c.now) {
 			c.note(Info, "constructor is trusted again", "constructor", m.name, "address", m.address)
 		}
+	}
+	for _, m := range c.members.present() {
 		if m.silent && !m.ended && c.now-m.since >= c.patience(m) {
 			c.endSilent(m)
 		}

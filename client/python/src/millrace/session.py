@@ -22,7 +22,7 @@ from millrace import messages, rpc
 from millrace.access import Access, Channel
 from millrace.attention import Attention
 from millrace.config import AXES, BEGINNING, Config, Mesh
-from millrace.errors import BugError, Error, LostError, UserError, WaitError, with_code
+from millrace.errors import BugError, Error, LostError, MovedError, UserError, WaitError, with_code
 from millrace.receive import Step, receive
 from millrace.waiting import Progress, Wait
 from millrace.wire import Message, WireError
@@ -220,8 +220,8 @@ class Session:
             request.silent = self._silent
             try:
                 return self._join(request, seconds)
-            except UserError:
-                if token or self._epoch:
+            except UserError as error:
+                if token or self._epoch or isinstance(error, MovedError):
                     raise
         token = token or self._fetch_token(step, seconds)
         return self._join(messages.JoinRequest(token=token, protocol=messages.OLDEST), seconds)
