@@ -3,6 +3,7 @@ package service_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -38,6 +39,7 @@ type proxied struct {
 	loaders      int
 	constructors int
 	store        store.Store // of the loaders; nil: their own
+	said         syncBuffer  // what the ranks logged
 }
 
 // startProxied starts a service that ends with the test.
@@ -143,6 +145,7 @@ func (s *proxied) train(t *testing.T, dir string, r recipe, at int64, do func())
 	defer cancel()
 	res, err := trainer.Run(ctx, trainer.Options{
 		Address: s.address, Job: parse(t, dir, r.text(resources{prefetch: 4})), Steps: want.steps(), Security: s.security, Prefetch: -1,
+		Log: slog.New(slog.NewTextHandler(&s.said, nil)),
 		OnStep: func(step trainer.Step) {
 			if step.Step == at {
 				do()
@@ -167,23 +170,29 @@ func TestBrokenLinks(t *testing.T) {
 	dir := writeSources(t)
 	r := recipes[0]
 	for _, c := range []struct {
-		name string
-		harm func(s *proxied)
+		name  string
+		harm  func(s *proxied)
+		moves bool // ranks join again elsewhere, once
 	}{
-		{"the way to a loader carries nothing", func(s *proxied) { s.data["loader-1"].Set(faultproxy.Stall) }},
-		{"the way to a loader is slow", func(s *proxied) { s.data["loader-1"].Set(faultproxy.Trickle) }},
-		{"the way to a loader is reset", func(s *proxied) { s.data["loader-1"].Reset() }},
-		{"the session of a loader carries nothing", func(s *proxied) { s.session["loader-1"].Set(faultproxy.Stall) }},
+		{"the way to a loader carries nothing", func(s *proxied) { s.data["loader-1"].Set(faultproxy.Stall) }, false},
+		{"the way to a loader is slow", func(s *proxied) { s.data["loader-1"].Set(faultproxy.Trickle) }, false},
+		{"the way to a loader is reset", func(s *proxied) { s.data["loader-1"].Reset() }, false},
+		{"the session of a loader carries nothing", func(s *proxied) { s.session["loader-1"].Set(faultproxy.Stall) }, false},
 		{"a loader is cut off", func(s *proxied) {
 			s.data["loader-1"].Set(faultproxy.Stall)
 			s.session["loader-1"].Set(faultproxy.Stall)
-		}},
+		}, false},
 		{"the way to a constructor carries nothing for a while", func(s *proxied) {
 			s.data["constructor-1"].Set(faultproxy.Stall)
 			time.AfterFunc(5*time.Second, func() { s.data["constructor-1"].Set(faultproxy.Carry) })
-		}},
-		{"the way to a constructor carries nothing any more", func(s *proxied) { s.data["constructor-1"].Set(faultproxy.Stall) }},
-		{"the way to a constructor is reset", func(s *proxied) { s.data["constructor-1"].Reset() }},
+		}, false},
+		{"the way to a constructor carries nothing any more", func(s *proxied) { s.data["constructor-1"].Set(faultproxy.Stall) }, false},
+		{"the session of a constructor carries nothing for a while", func(s *proxied) {
+			s.session["constructor-1"].Set(faultproxy.Stall)
+			time.AfterFunc(8*time.Second, func() { s.session["constructor-1"].Set(faultproxy.Carry) })
+		}, false},
+		{"the session of a constructor carries nothing any more", func(s *proxied) { s.session["constructor-1"].Set(faultproxy.Stall) }, true},
+		{"the way to a constructor is reset", func(s *proxied) { s.data["constructor-1"].Reset() }, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -193,7 +202,29 @@ func TestBrokenLinks(t *testing.T) {
 			if stall > mostStall {
 				t.Errorf("the longest stall was %v", stall)
 			}
+			if c.moves {
+				s.wantMoved(t)
+			}
 		})
+	}
+}
+
+// wantMoved finds that the ranks of one of two constructors joined again, each of them once.
+func (s *proxied) wantMoved(t *testing.T) {
+	t.Helper()
+	times := map[string]int{}
+	for line := range strings.Lines(s.said.String()) {
+		if strings.Contains(line, "the rank joined again") {
+			times[line[strings.Index(line, "rank="):strings.Index(line, "step=")]]++
+		}
+	}
+	if len(times) == 0 {
+		t.Error("no rank joined again")
+	}
+	for rank, n := range times {
+		if n != 1 {
+			t.Errorf("%s joined again %d times", rank, n)
+		}
 	}
 }
 

@@ -8,6 +8,7 @@
 package trainer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,6 +45,7 @@ type Options struct {
 	// StateEvery makes every rank save its state every StateEvery steps; 0 = never.
 	StateEvery int64
 	OnState    func(step int64, token []byte)
+	Log        *slog.Logger // of the ranks; default: discard, as the caller reports waits
 }
 
 // Step sums up one step of all ranks.
@@ -232,7 +234,7 @@ func (t *run) join(ctx context.Context, token []byte) error {
 	for i, rank := range t.places {
 		joins.Go(func() (err error) {
 			ranks[i], err = client.Open(ctx, t.opts.Address, client.Options{
-				Log:  slog.New(slog.DiscardHandler), // the caller reports waits
+				Log:  cmp.Or(t.opts.Log, slog.New(slog.DiscardHandler)),
 				Rank: rank, Mesh: client.Mesh{DP: topo.DP, CP: topo.CP, PP: topo.PP, TP: topo.TP},
 				Job: t.opts.Job.Name, Identity: identity[:], Token: token,
 				Prefetch: t.opts.Prefetch, Deadline: t.opts.Deadline, Security: t.opts.Security,

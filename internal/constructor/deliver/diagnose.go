@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/millrace-data/millrace/internal/fault"
 	pb "github.com/millrace-data/millrace/internal/proto"
 )
 
@@ -183,10 +184,49 @@ func (s *Steps) PlannerAwaits(w *pb.Waiting) {
 func (s *Steps) Alone(why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	now := time.Now()
 	if s.alone.what == "" {
-		s.alone.moved = time.Now()
+		s.alone.moved = now
+	}
+	if s.alone.heard.IsZero() {
+		s.alone.heard = now
+		for _, after := range []time.Duration{aloneTime, aloneBuilding} {
+			time.AfterFunc(s.alone.moved.Add(after).Sub(now), s.wakeRanks)
+		}
 	}
 	s.alone.what, s.planner = why.Error(), awaited{}
+}
+
+// A planner that hears nothing of a constructor gives its ranks to another one, which this one may
+// never hear of: the way to the planner may be all that is lost. So a rank that waits here while there
+// is no planner is sent to ask the planner itself; if that is gone, too, it asks here again.
+const (
+	// aloneTime is how long there has been no planner when ranks are sent away that wait for a step
+	// which is not being built: longer than another planner takes to be there.
+	aloneTime = 3 * time.Second
+	// aloneBuilding is the same of steps that are being built: the loaders may be lost, too.
+	aloneBuilding = 10 * time.Second
+)
+
+// forsaken sends a rank that waits for a step to the planner, if there has been none here for long.
+// The lock is held.
+func (s *Steps) forsaken(step uint64) error {
+	now, most := time.Now(), aloneTime
+	if c := s.building[step]; c != nil && !c.crowded {
+		most = aloneBuilding
+	}
+	if s.alone.what == "" || now.Sub(s.alone.moved) < most {
+		return nil
+	}
+	return fault.As(fault.Lost, fmt.Errorf("%s: the rank asks the planner itself, as another constructor may serve it: %w",
+		s.withoutPlanner(fmt.Sprintf("step %d is not there, and ", step), now).Reason, ErrJoinAgain))
+}
+
+// wakeRanks has those look again who wait for a step.
+func (s *Steps) wakeRanks() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.steps.wakeAll()
 }
 
 // behind names the rank here that others wait for; "" if there is none beside the one that asks.

@@ -103,6 +103,58 @@ func TestRefusedRankIsNamed(t *testing.T) {
 	})
 }
 
+// TestForsaken: when there has been no planner for a while, ranks that wait for what nobody builds
+// are sent to ask it themselves, and later all that wait. What is there they still get, and they
+// wait again once there is a planner.
+func TestForsaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := twoRanks(1000)
+		for step := range uint64(2) {
+			s.Plan(planOf(step, 1))
+		}
+		build(t, s, 0)
+		ended, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		if _, err := s.Claim(ended); err != nil { // step 1 is being built from here on
+			t.Fatal(err)
+		}
+		begin := time.Now()
+		sent := func(rank Rank, step uint64) chan time.Duration {
+			after := make(chan time.Duration, 1)
+			go func() {
+				_, err := answer(s, t.Context(), ask{rank: rank, generation: 1, step: step})
+				if !errors.Is(err, ErrJoinAgain) || fault.ClassOf(err) != fault.Lost || !strings.Contains(err.Error(), "there has been no planner for") || !strings.Contains(err.Error(), "it is cut off") {
+					t.Errorf("step %d: %v", step, err)
+				}
+				after <- time.Since(begin)
+			}()
+			return after
+		}
+		for range 3 {
+			s.Alone(errors.New("it is cut off"))
+		}
+		built, unplanned := sent(rank0, 1), sent(rank1, 2)
+		if got := <-unplanned; got != aloneTime {
+			t.Errorf("a rank that waits for a step that is not planned is sent elsewhere after %v", got)
+		}
+		if got := <-built; got != aloneBuilding {
+			t.Errorf("one that waits for a step that is being built is sent elsewhere after %v", got)
+		}
+		if got := <-sent(rank1, 3); got != aloneBuilding {
+			t.Errorf("one that asks then waits until %v", got)
+		}
+		if st, err := answer(s, t.Context(), ask{rank: rank0, generation: 1}); err != nil || st.Number != 0 {
+			t.Errorf("a step that is there: %v, %v", st, err)
+		}
+		s.Take(s.job, s.budget)
+		waits, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		if _, err := answer(s, waits, ask{rank: rank0, generation: 1, step: 2}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("with a planner again: %v", err)
+		}
+	})
+}
+
 // TestUnknownJoin: a rank that joined another life of the service joins again first; what
 // it says it is done with does not count here.
 func TestUnknownJoin(t *testing.T) {

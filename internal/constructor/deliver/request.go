@@ -2,6 +2,7 @@ package deliver
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,7 +36,7 @@ func (s *Steps) Get(ctx context.Context, c Caller, step uint64) (st *Step, end *
 	err = s.until(ctx, &s.steps, step, func() bool {
 		st, end, refused = nil, nil, s.failed
 		if refused == nil && (s.job == nil || s.between) {
-			refused = s.leaving
+			refused = cmp.Or(s.leaving, s.forsaken(step))
 		}
 		if refused != nil || s.job == nil || s.between {
 			return refused != nil
@@ -58,7 +59,7 @@ func (s *Steps) Get(ctx context.Context, c Caller, step uint64) (st *Step, end *
 			st = nil // it is built again, with the rows of this bucket
 		}
 		if st == nil {
-			refused = s.leaving
+			refused = cmp.Or(s.leaving, s.forsaken(step))
 		}
 		return st != nil || refused != nil
 	})
