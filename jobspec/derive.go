@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/millrace-data/millrace/internal/formats"
 )
@@ -132,8 +133,10 @@ func (d *decoder) normalise(weights map[string]float64, at string) {
 }
 
 // deriveChain writes out the steps that a source leaves to the default. It runs
-// after the rules, whose findings count the steps as they are written.
-func deriveChain(s *Source) {
+// after the rules, whose findings count the steps as they are written. It returns the place of
+// a step that it put between those, -1 if there is none.
+func deriveChain(s *Source) (added int) {
+	added = -1
 	switch {
 	case slices.ContainsFunc(s.Transforms, func(t Transform) bool { return t != nil && OperatorOf(t.Operator()).begins }):
 	case s.Transforms == nil && s.looksLike(formats.Megatron):
@@ -154,7 +157,24 @@ func deriveChain(s *Source) {
 			}
 		}
 		s.Transforms = slices.Insert(s.Transforms, at, Transform(text))
+		added = at
 	}
+	return added
+}
+
+// asWritten names a field of a source by the number that its step has in the spec. A step that
+// is not there has the place of the chain.
+func asWritten(field string, added int) string {
+	rest, ok := strings.CutPrefix(field, "transforms[")
+	number, rest, closed := strings.Cut(rest, "]")
+	k, err := strconv.Atoi(number)
+	switch {
+	case added < 0 || !ok || !closed || err != nil || k < added:
+		return field
+	case k == added:
+		return "transforms"
+	}
+	return itemField("transforms", k-1) + rest
 }
 
 // looksLike reports whether the source is of a format, by name or, without

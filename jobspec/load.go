@@ -129,14 +129,20 @@ func build(r *report, src []byte, dir string, o options) *Job {
 	if o.files {
 		job.checkFiles(r)
 	}
+	added := make([]int, len(job.Sources)) // steps that are not written
 	for i := range job.Sources {
-		deriveChain(&job.Sources[i])
+		added[i] = deriveChain(&job.Sources[i])
 	}
 	if o.source != nil {
-		c.sources(o.source)
+		c.sources(o.source, added)
 	}
 	if o.data != nil && r.count[false] == 0 {
 		for _, f := range o.data(job) {
+			for i := range job.Sources {
+				if rest, ok := strings.CutPrefix(f.Field, itemField("sources", i)+"."); ok {
+					f.Field = itemField("sources", i) + "." + asWritten(rest, added[i])
+				}
+			}
 			r.add(r.place(f.Field), f.Field, f.Message, f.Valid, f.Warning)
 		}
 	}
@@ -144,14 +150,14 @@ func build(r *report, src []byte, dir string, o options) *Job {
 }
 
 // sources has each source looked at that has no error yet.
-func (c *checker) sources(check func(*Job, int) Findings) {
+func (c *checker) sources(check func(*Job, int) Findings, added []int) {
 	for i := range c.job.Sources {
 		at := itemField("sources", i)
 		if !c.sound(at, "batch.sequence_length", "batch.context_split") {
 			continue
 		}
 		for _, f := range check(c.job, i) {
-			field := at + "." + f.Field
+			field := at + "." + asWritten(f.Field, added[i])
 			if f.Warning {
 				c.warn(field, f.Message, f.Valid)
 			} else {

@@ -61,7 +61,7 @@ func TestLintRefusesWhatRunRefuses(t *testing.T) {
 		{"a column that text has not", words("a.txt", `transforms: [{text: "{body}"}, {tokenize: bytes}, {append_eod: {}}]`), map[string][]byte{"a.txt": row}, []string{"a.txt", `no column "body"`, "text, path"}},
 		{"tokens that are text", words("a.jsonl", "transforms: [{tokens: text}, {append_eod: 1}]"), map[string][]byte{"a.jsonl": row}, []string{"a.jsonl: row 0", "transforms[0].tokens", "list of integers"}},
 		{"a list that is kept", words("a.jsonl", "keep: ids"), map[string][]byte{"a.jsonl": row}, []string{"a.jsonl: row 0", `keep: column "ids"`}},
-		{"a filter by tokens before there are any", words("a.jsonl", `transforms: [{filter: "len(tokens) > 3"}, {tokenize: bytes}, {append_eod: {}}]`), map[string][]byte{"a.jsonl": row}, []string{"transforms[1]: filter", "there are no tokens yet"}},
+		{"a filter by tokens before there are any", words("a.jsonl", `transforms: [{filter: "len(tokens) > 3"}, {tokenize: bytes}, {append_eod: {}}]`), map[string][]byte{"a.jsonl": row}, []string{"filter, column", "there are no tokens yet"}},
 		{"a rank file that is none", words("a.jsonl", "transforms: [{tokenize: {encoding: cl100k_base, ranks: a.jsonl}}, {append_eod: {}}]"), map[string][]byte{"a.jsonl": row}, []string{"a.jsonl:1", "base64"}},
 		{"a rank file on the network", words("a.jsonl", "transforms: [{tokenize: {encoding: cl100k_base, ranks: 's3://b/cl100k_base.tiktoken'}}, {append_eod: {}}]"), map[string][]byte{"a.jsonl": row}, []string{"s3://b/cl100k_base.tiktoken does not exist"}},
 		{"a gzip file that is cut", words("a.jsonl.gz"), map[string][]byte{"a.jsonl.gz": gzipped(row)[:9]}, []string{"a.jsonl.gz", "cut off at byte 9"}},
@@ -76,6 +76,15 @@ func TestLintAtItsLine(t *testing.T) {
 	dir := folder(t, "words/*.jsonl", "gs://bucket/a.jsonl", "notes/*.txt", "a.csv", "sequences: 4", "sequences: 5")
 	put(t, dir, "a.csv", "1,2")
 	millrace(t, dir, "lint", "job.yaml").expect(t, exitUser, "job.yaml:5: sources[0].files: ", "job.yaml:7: sources[1].files: ", "job.yaml:10: batch.sequences: ")
+}
+
+// TestLintAtItsStep sees that what does not compile is at its own step, also where the spec leaves one out.
+func TestLintAtItsStep(t *testing.T) {
+	t.Parallel()
+	dir := folder(t, words("words/*.jsonl", "transforms:\n      - filter: len(text) > 0\n      - filter: len(tokens) > 3\n      - tokenize: bytes")...)
+	millrace(t, dir, "lint", "job.yaml").expect(t, exitUser, "job.yaml:8: sources[0].transforms[1].filter: filter, column", "there are no tokens yet")
+	dir = folder(t, words("words/*.jsonl", "transforms:\n      - text: '{bodi}'\n      - tokenize: bytes")...)
+	millrace(t, dir, "lint", "job.yaml").expect(t, exitUser, `job.yaml:7: sources[0].transforms[0].text: `, `has no field "bodi"`)
 }
 
 // TestLeftOut says which files of a folder are not read.

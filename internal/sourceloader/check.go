@@ -2,6 +2,7 @@ package sourceloader
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/millrace-data/millrace/internal/fault"
@@ -19,6 +20,9 @@ import (
 func Check(ctx context.Context, st store.Store, job *jobspec.Job, i int, shared *transform.Shared) jobspec.Findings {
 	spec := job.ResolvedSources()[i]
 	chain, err := transform.Compile(spec, job.LongestSample(), shared)
+	if step, ok := errors.AsType[*transform.StepError](err); ok {
+		return jobspec.Findings{{Field: step.Field(), Message: step.Err.Error()}}
+	}
 	if err != nil {
 		return jobspec.Findings{{Field: "transforms", Message: err.Error()}}
 	}
@@ -31,7 +35,11 @@ func Check(ctx context.Context, st store.Store, job *jobspec.Job, i int, shared 
 		return inFile(obj.URI, rec, err)
 	})
 	if err != nil {
-		return jobspec.Findings{{Field: "files", Message: err.Error()}}
+		field := "files"
+		if column, ok := transform.AbsentColumn(err); ok && chain.Users()[column] != "" {
+			field = chain.Users()[column] // the step that names it
+		}
+		return jobspec.Findings{{Field: field, Message: err.Error()}}
 	}
 	if message := leftOut(src); message != "" {
 		return jobspec.Findings{{Field: "files", Message: message, Valid: "name those that are meant, or take them out of the folder", Warning: true}}

@@ -119,7 +119,7 @@ func (e *Environment) start(ctx context.Context) (*server, error) {
 	e.mu.Unlock()
 	if err := e.open(ctx, s, names); err != nil {
 		s.stop()
-		return nil, err
+		return nil, s.lacks(err)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -206,6 +207,22 @@ func (s *server) request(ctx context.Context, within time.Duration, a ask, files
 		killGroup(s.cmd.Process.Pid)
 		return serverFrame{}, fault.Userf("importing %s did not end in %v%s", strings.Join(a.Functions, ", "), within, s.out.last())
 	}
+}
+
+// lacking is the last line of an interpreter that has not the packages that its program imports.
+var lacking = regexp.MustCompile(`ModuleNotFoundError: No module named '(millrace|numpy)`)
+
+// lacks returns the error of a server that has ended at its start: of class fault.User if it lacks a package.
+func (s *server) lacks(err error) error {
+	found := lacking.FindStringSubmatch(s.out.last())
+	if found == nil {
+		return err
+	}
+	install := found[1]
+	if install == "millrace" {
+		install = "CHECKOUT/client/python, where CHECKOUT is that of this millrace"
+	}
+	return fault.Userf("this interpreter has no package %s: install it there (%s -m pip install %s), or name another one, such as interpreter: .venv/bin/python", found[1], s.opt.Python, install)
 }
 
 // stop ends the server, and so its workers, and waits for it.

@@ -291,12 +291,25 @@ func TestRowErrors(t *testing.T) {
 		`0:0 user SystemExit: no more (steps.py:...`, `1:10 "a"`)
 }
 
+// TestLackingPackage: an interpreter without what the fork server needs is the user's to change.
+func TestLackingPackage(t *testing.T) {
+	opt := options(t)
+	bare := filepath.Join(t.TempDir(), "python")
+	if err := os.WriteFile(bare, []byte("#!/bin/sh\nexec "+opt.Python+" -S -E \"$@\"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	opt.Python = bare
+	if _, err := Open(t.Context(), opt); err == nil || fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), "has no package millrace: install it there ("+bare+" -m pip install") {
+		t.Errorf("got %v", err)
+	}
+}
+
 // TestFunctionErrors: what is wrong with a function is an error that names it.
 func TestFunctionErrors(t *testing.T) {
 	opt := options(t)
 	e := quiet(t)
 	for name, want := range map[string]string{
-		"steps:none": "module steps has no none", "none:f": "No module named 'none'", "steps:plain": "decorate it with @millrace.transform", "steps": `give "module:function"`,
+		"steps:none": `module "steps" has no attribute "none"; it has`, "steps:uper": `did you mean "upper"?`, "imports:f": `module "imports" imports "no_such_package", which `, "stepz:upper": `there is no module "stepz" in`, "none:f": "path of the step is the folder that holds it", "steps:plain": "decorate it with @millrace.transform", "steps": `give "module:function"`,
 	} {
 		if _, err := e.Function(t.Context(), Use{Name: name}); err == nil || fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", name, err, want)

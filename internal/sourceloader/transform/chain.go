@@ -61,7 +61,7 @@ func Compile(src jobspec.Source, sequenceLength int, shared *Shared) (*Chain, er
 	}
 	for i, t := range src.Transforms {
 		if err := c.transform(i, t); err != nil {
-			return nil, fmt.Errorf("source %q: transforms[%d]: %w", src.Name, i, err)
+			return nil, fmt.Errorf("source %q: %w", src.Name, &StepError{i, t, err})
 		}
 	}
 	if !c.hasTokens {
@@ -75,6 +75,27 @@ func Compile(src jobspec.Source, sequenceLength int, shared *Shared) (*Chain, er
 	}
 	return c.chain, nil
 }
+
+// StepError is an error of one step of a chain that does not compile.
+type StepError struct {
+	Index int               // in the chain
+	Step  jobspec.Transform // nil: one that this version does not have
+	Err   error
+}
+
+// Error names the step.
+func (e *StepError) Error() string { return fmt.Sprintf("transforms[%d]: %v", e.Index, e.Err) }
+
+// Field is the step's field of the source: transforms[1].tokenize.
+func (e *StepError) Field() string {
+	if e.Step == nil {
+		return fmt.Sprintf("transforms[%d]", e.Index)
+	}
+	return fmt.Sprintf("transforms[%d].%s", e.Index, e.Step.Operator())
+}
+
+// Unwrap returns the step's own error.
+func (e *StepError) Unwrap() error { return e.Err }
 
 // CheckFilter checks that expr is a valid filter, at any place in a
 // chain. Its error is that of Compile without the name of the source.
@@ -198,6 +219,9 @@ func (c *compiler) text(label string, src jobspec.Text) error {
 		if p.column, err = column(p.path); err != nil {
 			return err
 		}
+		if err := c.takes(p.path, textNeed); err != nil {
+			return err
+		}
 	}
 	c.hasText = true
 	c.add(label, func(w *Worker, rec *format.Record) (bool, error) { return true, w.render(&t, rec) })
@@ -210,6 +234,9 @@ func (c *compiler) needText(label string) error {
 		return nil
 	}
 	place, err := c.required(currentText)
+	if err == nil {
+		err = c.takes(currentText, textNeed)
+	}
 	if err != nil {
 		return err
 	}
@@ -302,6 +329,9 @@ func (c *compiler) tokens(label string, column jobspec.Tokens) error {
 		return err
 	}
 	place, err := c.required(path)
+	if err == nil {
+		err = c.takes(path, tokensNeed)
+	}
 	if err != nil {
 		return err
 	}
@@ -349,6 +379,9 @@ func (c *compiler) keep(paths []string) error {
 			return fault.Userf("keep[%d]: column %q is named twice", i, path)
 		}
 		place, err := c.column(path)
+		if err == nil {
+			err = c.takes(path, keptNeed)
+		}
 		if err != nil {
 			return fmt.Errorf("keep[%d]: %w", i, err)
 		}

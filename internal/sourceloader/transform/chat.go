@@ -54,7 +54,10 @@ func (c *compiler) chat(label string, spec *jobspec.Chat, next []jobspec.Transfo
 		return err
 	}
 	var err error
-	if step.messages, err = c.required(spec.Messages); err != nil {
+	if step.messages, err = c.required(spec.Messages); err == nil {
+		err = c.takes(spec.Messages, messagesNeed)
+	}
+	if err != nil {
 		return err
 	}
 	if spec.Tools != "" {

@@ -47,6 +47,9 @@ func (c *compiler) image(label string, spec *jobspec.Image) error {
 	}
 	for _, path := range spec.Columns {
 		place, err := c.column(path)
+		if err == nil {
+			err = c.takes(path, imagesNeed)
+		}
 		if err != nil {
 			return err
 		}

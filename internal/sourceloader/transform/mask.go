@@ -24,6 +24,9 @@ func (c *compiler) lossMask(label string, column jobspec.LossMask) error {
 		return fault.Userf("an earlier step says which tokens carry loss; a chain has one loss_mask or chat step")
 	}
 	place, err := c.required(path)
+	if err == nil {
+		err = c.takes(path, maskNeed)
+	}
 	if err != nil {
 		return err
 	}

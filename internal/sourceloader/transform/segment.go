@@ -112,6 +112,11 @@ func (c *compiler) python(label string, i int) error {
 		if err != nil {
 			return fmt.Errorf("column %q: %w", in.Name, err)
 		}
+		if in.Name != currentText || !c.hasText {
+			if err := c.takes(in.Name, needOf(&in)); err != nil {
+				return err
+			}
+		}
 		after.in = append(after.in, place)
 	}
 	run.after = after

@@ -32,6 +32,7 @@ import numpy as np
 
 from millrace._columns import Reader
 from millrace._function import DeclarationError, Function, bound, said
+from millrace._missing import explained, no_attribute
 
 PROTOCOL = 1
 MAGIC = b"MRW1"
@@ -116,7 +117,7 @@ class Functions:
             found: Any = importlib.import_module(module)
             for part in path.split("."):
                 if not hasattr(found, part):
-                    raise DeclarationError(f"module {module} has no {path}")
+                    raise no_attribute(module, found, part)
                 found = getattr(found, part)
             self._loaded[name] = bound(found)
         return self._loaded[name]
@@ -131,7 +132,7 @@ class Functions:
             f = self.load(name)
             digest = f.digest()
         except BaseException as error:
-            return {"name": name, "error": said(error)}
+            return {"name": name, "error": explained(name, error)}
         return {
             "name": name,
             "kind": f.kind,
