@@ -120,8 +120,9 @@ func (x *executor) flow(s *Source) (*flow, error) {
 			k++
 			passes = append(passes, k)
 		}
+		grows := &growth{}
 		st.Process = func(ctx context.Context, in []engine.Partition, out *engine.Output) error {
-			return f.pass(ctx, in[0].(*rows), out, passes)
+			return f.pass(ctx, in[0].(*rows), out, passes, grows)
 		}
 		stages = append(stages, st)
 	}
@@ -149,69 +150,6 @@ func (f *flow) worker() *transform.Worker {
 		return w
 	}
 	return f.source.Chain.Worker()
-}
-
-// rows are records of one unit on their way through the stages, with what was seen when they were read.
-type rows struct {
-	*format.Batch
-	file    int
-	records uint64 // that were read, bad ones included
-	good    uint64 // of them
-	absent  []Absent
-	first   []int64 // of each absent, the row that lacks it first
-	lacks   []lacking
-	err     error // that ended the reading here; the batch is empty
-}
-
-// lacking is a record without a column that it must have, if a step comes to read it.
-type lacking struct {
-	row    int64
-	column int
-	hint   string
-}
-
-// rowsBytes is what rows take beside their batch; lackingBytes each entry of what is absent.
-const (
-	rowsBytes    = 256
-	lackingBytes = 64
-)
-
-// Bytes implements engine.Partition.
-func (p *rows) Bytes() int64 {
-	return p.Batch.Bytes() + rowsBytes + lackingBytes*int64(len(p.lacks)+len(p.absent))
-}
-
-// Digest is that of the records.
-func (p *rows) Digest() uint64 {
-	if p.err != nil {
-		return uint64(len(p.err.Error()))
-	}
-	return p.Batch.Digest()
-}
-
-// pass puts a batch through a function, and the native steps that only hand its records on.
-func (f *flow) pass(ctx context.Context, in *rows, out *engine.Output, segments []int) error {
-	if in.err != nil {
-		return out.Emit(in)
-	}
-	if err := out.Reserve(in.Bytes()); err != nil {
-		return err
-	}
-	w := f.worker()
-	defer f.workers.Put(w)
-	next, uri := *in, f.source.Manifest.Files[in.file].URI
-	for _, k := range segments {
-		batch, _, err := w.Pass(format.WithFile(ctx, in.file), k, next.Batch)
-		if err != nil && (fault.ClassOf(err) == fault.Lost || ctx.Err() != nil) {
-			return err
-		}
-		if err != nil { // it counts where the order of the data comes to it
-			next.Batch, next.err = &format.Batch{}, inFile(uri, &format.Record{}, err)
-			break
-		}
-		next.Batch = batch
-	}
-	return out.Emit(&next)
 }
 
 // unitReader reads the units of a chunk into batches.
@@ -288,32 +226,6 @@ func (u *unitReader) flush() error {
 		return nil
 	}
 	return u.out.Emit(u.open)
-}
-
-// count notes what a record lacks.
-func (p *rows) count(s *Source, rec *format.Record) {
-	p.records++
-	if rec.Err != nil {
-		return
-	}
-	p.good++
-	for i := range rec.Values {
-		if !rec.Values[i].Absent {
-			continue
-		}
-		path := s.Options.Columns[i]
-		if s.Chain.Requires(i) {
-			p.lacks = append(p.lacks, lacking{rec.Row, i, transform.Hint(transform.Lacks(rec, i, path))})
-			continue
-		}
-		at := slices.IndexFunc(p.absent, func(a Absent) bool { return a.Path == path })
-		if at < 0 {
-			at = len(p.absent)
-			p.absent = append(p.absent, Absent{Path: path, Hint: transform.Hint(transform.Lacks(rec, i, path))})
-			p.first = append(p.first, rec.Row)
-		}
-		p.absent[at].Records++
-	}
 }
 
 // floor is where a source is: blocks before it are not needed.

@@ -66,6 +66,33 @@ func (c *callee) Call(_ context.Context, in *format.Batch) (*format.Batch, []int
 	return out, from, nil
 }
 
+// ending is a callee that ends calls anywhere.
+type ending struct{ *callee }
+
+func (c ending) CallSome(ctx context.Context, in *format.Batch, first int, most int64) (*format.Batch, []int32, int, error) {
+	end := in.Len()
+	if most > 0 {
+		c.mu.Lock()
+		end = first + 1 + c.rng.IntN(end-first)
+		c.mu.Unlock()
+	}
+	some := &format.Batch{}
+	var rec format.Record
+	for i := first; i < end; i++ {
+		in.Record(i, &rec)
+		some.Add(&rec)
+	}
+	plain := *c.callee
+	if first > 0 {
+		plain.rng = nil // else a task of many calls would never end
+	}
+	out, from, err := plain.Call(ctx, some)
+	for i := range from {
+		from[i] += int32(first)
+	}
+	return out, from, end, err
+}
+
 // functionsOf opens the tests' functions.
 func functionsOf(rng *rand.Rand, lose int) transform.Functions {
 	mu := &sync.Mutex{}
@@ -87,8 +114,15 @@ func functionsOf(rng *rand.Rand, lose int) transform.Functions {
 		case "t:long":
 			f.Kind, f.Out, c.out = transform.FilterFunction, nil, false
 			c.become = func(s string) ([]string, error) { return make([]string, min(len(s)/8, 1)), nil }
+		case "t:many":
+			f.Kind, c.become = transform.FlatMapFunction, func(s string) ([]string, error) {
+				return slices.Repeat([]string{strings.Repeat(s, 5)}, 8), nil
+			}
 		default:
 			return nil, fmt.Errorf("there is no function %s", name)
+		}
+		if rng != nil {
+			f.Caller = ending{c}
 		}
 		return f, nil
 	}
@@ -147,6 +181,7 @@ func TestFlow(t *testing.T) {
 		"{python: {function: 't:long'}}, {python: {function: 't:upper'}}, {filter: len(text) != 20}, {tokenize: bytes}",
 		"{python: {function: 't:words'}}, {filter: len(text) < 8}, {python: {function: 't:upper'}}, {text: '{text}{n?}'}, {tokenize: bytes}",
 		"{python: {function: 't:words'}}, {python: {function: 't:long'}}, {tokenize: bytes}",
+		"{python: {function: 't:many'}}, {python: {function: 't:words'}}, {tokenize: bytes}",
 	}
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 5))

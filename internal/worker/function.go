@@ -2,12 +2,11 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"sync/atomic"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -36,7 +35,31 @@ type Function struct {
 	out  []Type
 	// most is the bytes of a batch: fewer than the environment's after one took too long,
 	// and more again after each that took a quarter of its time.
-	most atomic.Int64
+	most   atomic.Int64
+	growth growth
+}
+
+// growth is how many bytes a function gives for each that it takes: the most of late.
+type growth struct {
+	mu    sync.Mutex
+	ratio float64
+	known bool
+}
+
+// fade is what of a ratio is left after each batch that gives less.
+const fade = 0.9
+
+func (g *growth) get() (ratio float64, known bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.ratio, g.known
+}
+
+func (g *growth) learn(in, out int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := float64(out) / float64(max(in, 1))
+	g.ratio, g.known = max(now, fade*g.ratio), true
 }
 
 // Function returns a function for a step.
@@ -59,13 +82,15 @@ type rows struct {
 	keys    []key // nil unless the function draws by chance
 	file    int
 	lo, hi  int
+	most    int // bytes that come out, above which the rest is left; 0: none is
 }
 
-// result is what rows became.
+// result is what rows became, or the first of them.
 type result struct {
 	columns []format.Column
 	from    []int32 // of each row that came out, the place among the rows of the call
 	bad     []badRow
+	end     int // place of the first row that was left
 }
 
 type badRow struct {
@@ -79,36 +104,43 @@ type badRow struct {
 // said; a bad record of in stays as it is. The error of the call is about the function
 // (user), or about workers that are lost too often (lost).
 func (f *Function) Call(ctx context.Context, in *format.Batch) (out *format.Batch, from []int32, err error) {
+	out, from, _, err = f.CallSome(ctx, in, 0, 0)
+	return out, from, err
+}
+
+// CallSome is Call of the rows of a batch from the first one on, which ends before the rows from
+// end on, but not before it mapped one, if what comes out has most bytes; where it does so depends on
+// more than the rows. With most 0 it maps all.
+func (f *Function) CallSome(ctx context.Context, in *format.Batch, first int, most int64) (out *format.Batch, from []int32, end int, err error) {
 	file, known := format.FileOf(ctx)
 	if f.what.Rng && !known {
-		return nil, nil, fmt.Errorf("function %s draws by chance, and the call does not say which file it is for", f.use.Name)
+		return nil, nil, 0, fmt.Errorf("function %s draws by chance, and the call does not say which file it is for", f.use.Name)
 	}
-	c := &call{in: in, errs: map[int]error{}}
+	c := &call{in: in, first: first, errs: map[int]error{}}
 	if err := f.check(c); err != nil {
-		return nil, nil, err
+		return nil, nil, 0, err
 	}
-	r := rows{columns: c.columns, file: file, hi: c.count}
+	r := rows{columns: c.columns, file: file, lo: c.begin(), hi: c.count, most: int(min(most, maxBatch))}
 	if f.what.Rng {
 		for i := range c.count {
 			row, part := in.Key(c.place(i))
 			r.keys = append(r.keys, key{row, int64(part)})
 		}
 	}
-	if r.hi == 0 {
-		out, from = c.merge(result{columns: f.empty()})
-		return out, from, nil
+	done := result{columns: f.empty(), end: r.hi}
+	if r.hi > r.lo {
+		if done, err = f.pieces(ctx, r); err != nil {
+			return nil, nil, 0, err
+		}
 	}
-	done, err := f.pieces(ctx, r)
-	if err != nil {
-		return nil, nil, err
-	}
-	out, from = c.merge(done)
-	return out, from, nil
+	out, from, end = c.merge(done)
+	return out, from, end, nil
 }
 
 // call is a batch on its way.
 type call struct {
 	in      *format.Batch
+	first   int // row that it begins at
 	columns []format.Column
 	count   int           // rows of columns
 	places  []int32       // in the batch, of each row of columns; nil if none is left out
@@ -120,6 +152,15 @@ func (c *call) place(row int) int {
 		return row
 	}
 	return int(c.places[row])
+}
+
+// begin is the place of the first row of the call among those of columns.
+func (c *call) begin() int {
+	if c.places == nil {
+		return c.first
+	}
+	at, _ := slices.BinarySearch(c.places, int32(c.first))
+	return at
 }
 
 // check leaves out bad records, and those whose values are not what the function takes.
@@ -178,20 +219,23 @@ func (f *Function) empty() []format.Column {
 	return columns
 }
 
-// merge puts bad records between those that came out.
-func (c *call) merge(r result) (*format.Batch, []int32) {
+// merge puts bad records between those that came out. end is the first row of the batch that was left.
+func (c *call) merge(r result) (out *format.Batch, from []int32, end int) {
 	for _, b := range r.bad {
 		c.errs[c.place(b.at)] = b.err
 	}
+	if end = c.in.Len(); r.end < c.count {
+		end = c.place(r.end)
+	}
 	if len(c.errs) == 0 && len(r.from) == c.in.Len() && ascends(r.from) {
-		return format.FromColumns(c.in.Rows(), nil, r.columns), r.from
+		return format.FromColumns(c.in.Rows(), nil, r.columns), r.from, end
 	}
 	all, n := c.in.Rows(), len(r.from)+len(c.errs)
 	rows, bad, from := make([]int64, 0, n), make([]error, 0, n), make([]int32, 0, n)
 	add := func(at int, err error) {
 		rows, bad, from = append(rows, all[at]), append(bad, err), append(from, int32(at))
 	}
-	failed := slices.Sorted(maps.Keys(c.errs))
+	failed := slices.DeleteFunc(slices.Sorted(maps.Keys(c.errs)), func(at int) bool { return at < c.first || at >= end })
 	for _, row := range r.from {
 		at := c.place(int(row))
 		for ; len(failed) > 0 && failed[0] < at; failed = failed[1:] {
@@ -202,7 +246,7 @@ func (c *call) merge(r result) (*format.Batch, []int32) {
 	for _, at := range failed {
 		add(at, c.errs[at])
 	}
-	return format.FromColumns(rows, bad, r.columns), from
+	return format.FromColumns(rows, bad, r.columns), from, end
 }
 
 // ascends reports whether each row gave one.
@@ -215,9 +259,11 @@ func ascends(from []int32) bool {
 	return true
 }
 
-// pieces maps rows in batches of the environment's size, as many at a time as its workers take.
+// pieces maps rows in batches of the environment's size, as many at a time as its workers take and, if what
+// comes out is bounded, as are expected to give no more than that. What comes behind a batch
+// that was not done to its end is left.
 func (f *Function) pieces(ctx context.Context, r rows) (result, error) {
-	cuts := f.cut(nil, r)
+	cuts := f.within(f.cut(nil, r))
 	done := make([]result, len(cuts))
 	if len(cuts) == 1 {
 		return f.piece(ctx, cuts[0])
@@ -233,16 +279,48 @@ func (f *Function) pieces(ctx context.Context, r rows) (result, error) {
 	if err := group.Wait(); err != nil {
 		return result{}, err
 	}
+	for i := range done {
+		if done[i].end < cuts[i].hi {
+			return combine(done[:i+1]...), nil
+		}
+	}
 	return combine(done...), nil
+}
+
+// within returns the first batches, those that are expected to give no more than most bytes.
+func (f *Function) within(cuts []rows) []rows {
+	most := cuts[0].most
+	if most == 0 {
+		return cuts
+	}
+	growth, known := f.growth.get()
+	for i, sum := 0, 0.0; i < len(cuts); i++ {
+		if sum += growth * float64(f.size(cuts[i])); i > 0 && (!known || sum > float64(most)) {
+			return cuts[:i]
+		}
+	}
+	return cuts
 }
 
 // cut halves rows until each part is a batch.
 func (f *Function) cut(to []rows, r rows) []rows {
-	if r.hi-r.lo == 1 || int64(f.size(r)) <= f.most.Load() {
+	if r.hi-r.lo == 1 || f.fits(r) {
 		return append(to, r)
 	}
 	left, right := r.halves()
 	return f.cut(f.cut(to, left), right)
+}
+
+// fits reports whether rows are few enough for a batch. A function of whole batches cannot stop within
+// one, so what it is expected to give counts as well.
+func (f *Function) fits(r rows) bool {
+	size := int64(f.size(r))
+	if r.most > 0 && f.what.Kind == "map_batches" {
+		if growth, _ := f.growth.get(); growth*float64(size) > float64(r.most) {
+			return false
+		}
+	}
+	return size <= f.most.Load()
 }
 
 func (f *Function) size(r rows) int { return sizeOf(r.columns, f.in, r.lo, r.hi, r.keys != nil) }
@@ -260,134 +338,7 @@ func combine(parts ...result) result {
 		all.columns = join(all.columns, r.columns)
 		all.from = append(all.from, r.from...)
 		all.bad = append(all.bad, r.bad...)
+		all.end = r.end
 	}
 	return all
-}
-
-// piece maps one batch, and maps it again if it is asked for.
-func (f *Function) piece(ctx context.Context, r rows) (result, error) {
-	first, err := f.insist(ctx, r)
-	if err != nil || !f.use.Twice {
-		return first, err
-	}
-	again := make([]result, 1, 2)
-	if r.hi-r.lo == 1 {
-		again[0], err = f.insist(ctx, r)
-	} else {
-		left, right := r.halves()
-		again = again[:2] // the second half first, for functions that count
-		if again[1], err = f.insist(ctx, right); err == nil {
-			again[0], err = f.insist(ctx, left)
-		}
-	}
-	if err != nil {
-		return first, err
-	}
-	return first, f.compare(first, combine(again...))
-}
-
-// compare returns an error of class fault.User if two runs differ.
-func (f *Function) compare(a, b result) error {
-	const rule = "it must depend on its row only, not on other rows, the time, or chance other than rng"
-	what := func(where string) error {
-		return fault.Userf("function %s gives something else when it runs again: %s: %s", f.use.Name, where, rule)
-	}
-	if len(a.bad) != len(b.bad) {
-		return what(fmt.Sprintf("%d rows fail, then %d", len(a.bad), len(b.bad)))
-	}
-	for i := range a.bad {
-		if a.bad[i].at != b.bad[i].at {
-			return what("other rows fail")
-		}
-	}
-	if len(a.from) != len(b.from) {
-		return what(fmt.Sprintf("%d rows, then %d", len(a.from), len(b.from)))
-	}
-	for i := range a.from {
-		if a.from[i] != b.from[i] {
-			return what(fmt.Sprintf("row %d of the output comes from another row", i))
-		}
-	}
-	for i := range a.columns {
-		if row := differs(&a.columns[i], &b.columns[i]); row >= 0 {
-			return what(fmt.Sprintf("column %q of row %d of the output", f.what.Out[i].Name, row))
-		}
-	}
-	return nil
-}
-
-// Limits of how often a batch is run again.
-const (
-	// ownDeaths is how often a batch may end its worker before it is halved, or its row given
-	// up: once may have another cause.
-	ownDeaths = 2
-	// outsideDeaths is how often a row may lose its worker to something outside of it.
-	outsideDeaths = 8
-	// otherDeaths is how often a batch may lose its worker to another one's work.
-	otherDeaths = 64
-)
-
-// insist maps rows whatever becomes of workers: what ends one again is halved, and so is
-// what raises without saying for which row.
-func (f *Function) insist(ctx context.Context, r rows) (result, error) {
-	var deaths [3]int // own, outside, other
-	for {
-		begin := time.Now()
-		done, death, err := f.once(ctx, r)
-		switch {
-		case errors.Is(err, errRaised) && r.hi-r.lo > 1:
-			return f.halve(ctx, r)
-		case err != nil:
-			return result{}, err
-		case death == nil:
-			f.took(r, time.Since(begin))
-			return done, nil
-		}
-		deaths[death.kind()]++
-		switch {
-		case death.slow && death.working && r.hi-r.lo > 1:
-			f.most.Store(min(f.most.Load(), int64(f.size(r)/2))) // so that later ones need not fail first
-			return f.halve(ctx, r)
-		case death.setup && deaths[0] >= ownDeaths:
-			return result{}, fault.Userf("function %s: its setup: %s", f.use.Name, death.why)
-		case deaths[2] >= otherDeaths, deaths[1] >= outsideDeaths:
-			return result{}, fault.Lostf("function %s: %s, the %dth time", f.use.Name, death.why, deaths[1]+deaths[2])
-		case deaths[0]+deaths[1] >= ownDeaths && r.hi-r.lo > 1:
-			return f.halve(ctx, r)
-		case deaths[0] >= ownDeaths:
-			return result{columns: f.empty(), bad: []badRow{{r.lo, fault.As(fault.User, errors.New(death.why))}}}, nil
-		}
-	}
-}
-
-// took makes batches larger again if one of the present size took little time.
-func (f *Function) took(r rows, d time.Duration) {
-	most, all := f.most.Load(), int64(f.env.opt.BatchBytes)
-	if most < all && d < f.env.opt.Timeout/4 && int64(f.size(r)) > most/2 {
-		f.most.Store(min(2*most, all))
-	}
-}
-
-// kind is the place of a death in insist's counts.
-func (d *death) kind() int {
-	switch {
-	case !d.working && !d.setup:
-		return 2
-	case d.outside:
-		return 1
-	}
-	return 0
-}
-
-func (f *Function) halve(ctx context.Context, r rows) (result, error) {
-	left, right := r.halves()
-	first, err := f.insist(ctx, left)
-	if err != nil {
-		return result{}, err
-	}
-	second, err := f.insist(ctx, right)
-	if err != nil {
-		return result{}, err
-	}
-	return combine(first, second), nil
 }

@@ -20,6 +20,7 @@ type callFrame struct {
 	Seed     uint64 `json:"seed"`
 	Source   string `json:"source"`
 	File     int    `json:"file"`
+	Most     int    `json:"most,omitempty"`
 }
 
 // errRaised is that a function of whole batches raised, for a row that it did not name.
@@ -46,14 +47,14 @@ func (f *Function) sit(ctx context.Context, s *seat, r rows) (result, *death, er
 	if size > maxBatch {
 		f.env.release(s)
 		err := fault.Userf("it has %d bytes, and a worker takes at most %d", size, maxBatch)
-		return result{columns: f.empty(), bad: []badRow{{r.lo, err}}}, nil, nil // cut left it alone
+		return result{columns: f.empty(), bad: []badRow{{r.lo, err}}, end: r.hi}, nil, nil // cut left it alone
 	}
 	if err := s.in.reserve(size); err != nil {
 		f.env.release(s)
 		return result{}, nil, err
 	}
 	encode(s.in.data, r.columns, f.in, r.lo, r.hi, r.keys)
-	j := f.job(s, callFrame{"call", f.use.Name, s.index, size, f.use.Seed, f.use.Source, r.file})
+	j := f.job(s, callFrame{"call", f.use.Name, s.index, size, f.use.Seed, f.use.Source, r.file, r.most})
 	if err := f.submit(s, j); err != nil {
 		f.env.release(s)
 		return result{}, nil, err
@@ -104,11 +105,20 @@ func (f *Function) read(s *seat, a answer, r rows) (result, *death, error) {
 		s.process.retire("it wrote garbage")
 		return result{}, nil, fault.Userf("function %s: its worker wrote garbage: %w: a library that it uses may overwrite memory", f.use.Name, err)
 	}
+	r.hi = done.end
+	f.growth.learn(f.size(r), a.reply.Bytes)
 	return done, nil, nil
 }
 
 func (f *Function) decode(s *seat, reply workerFrame, r rows) (done result, err error) {
 	given := r.hi - r.lo
+	if reply.Rows != 0 {
+		if reply.Rows < 0 || reply.Rows > given {
+			return done, fmt.Errorf("an answer for %d rows of %d", reply.Rows, given)
+		}
+		given = reply.Rows
+	}
+	done.end = r.lo + given
 	if reply.Bytes < 0 || reply.Bytes > maxBatch {
 		return done, fmt.Errorf("a batch of %d bytes", reply.Bytes)
 	}

@@ -71,6 +71,7 @@ type answer struct {
 // workerFrame is all that a worker says.
 type workerFrame struct {
 	Bytes  int
+	Rows   int // that it worked on; 0: all
 	Errors []struct {
 		Row  int
 		Text string

@@ -395,3 +395,37 @@ func (l *list) Next() (*format.Record, error) {
 
 func (l *list) Held() int64  { return 0 }
 func (l *list) Close() error { return nil }
+
+// TestSome: calls that end when enough came out give together what one call gives.
+func TestSome(t *testing.T) {
+	for _, name := range []string{"words", "upper", "sizes", "fails", "long"} {
+		f := function(t, quiet(t), name)
+		var lines []string
+		for i := range 300 {
+			lines = append(lines, strings.Repeat(fmt.Sprintf("word%d ", i), i%7))
+			if i%50 == 0 {
+				lines = append(lines, "bad")
+			}
+		}
+		in := texts(lines...)
+		want := called(t, f, in)
+		var got []string
+		calls := 0
+		for first := 0; first < in.Len(); calls++ {
+			out, from, end, err := f.CallSome(format.WithFile(t.Context(), 1), in, first, 500)
+			if err != nil || end <= first {
+				t.Fatalf("%s: from %d to %d, %v", name, first, end, err)
+			}
+			if size := out.Bytes(); size > 5000 {
+				t.Errorf("%s: a call gives %d bytes", name, size)
+			}
+			got, first = append(got, said(out, from)...), end
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s gives other rows in %d calls", name, calls)
+		}
+		if calls < 5 && name != "long" {
+			t.Errorf("%s took %d calls", name, calls)
+		}
+	}
+}

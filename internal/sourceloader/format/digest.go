@@ -1,13 +1,15 @@
 package format
 
 import (
+	"encoding/binary"
 	"hash/maphash"
 )
 
 // digestSeed makes digests of this process comparable with each other only.
 var digestSeed = maphash.MakeSeed()
 
-// Digest is the same for batches that were made in this process of equal records.
+// Digest is the same for batches that were made in this process of equal records, wherever
+// their values lie.
 func (b *Batch) Digest() uint64 {
 	var h maphash.Hash
 	h.SetSeed(digestSeed)
@@ -19,20 +21,39 @@ func (b *Batch) Digest() uint64 {
 		h.WriteString(err.Error())
 	}
 	for i := range b.columns {
-		b.columns[i].digest(&h)
+		b.columns[i].digest(&h, 0, len(b.columns[i].kinds))
 	}
 	return h.Sum64()
 }
 
-func (c *column) digest(h *maphash.Hash) {
-	for i := range c.kinds {
-		maphash.WriteComparable(h, [3]int64{int64(c.kinds[i]), c.numbers[i], int64(c.sizes[i])})
+// digest adds values lo to hi.
+func (c *column) digest(h *maphash.Hash, lo, hi int) {
+	for i := lo; i < hi; i++ {
+		kind, at, n := c.kinds[i]&^isAbsent, c.numbers[i], c.sizes[i]
+		number := at
+		if kind == String || kind == Bytes || kind == Tokens || kind == List {
+			number = 0 // where a value lies is no part of it
+		}
+		maphash.WriteComparable(h, [3]int64{int64(c.kinds[i]), number, int64(n)})
+		switch kind {
+		case String, Bytes:
+			h.Write(c.bytes[at : at+int64(n)])
+		case Tokens:
+			digestIDs(h, c.tokens[at:at+int64(n)])
+		case List:
+			c.elements.digest(h, int(at), int(at)+int(n))
+		}
 	}
-	h.Write(c.bytes)
-	for _, id := range c.tokens {
-		maphash.WriteComparable(h, id)
-	}
-	if c.elements != nil {
-		c.elements.digest(h)
+}
+
+func digestIDs(h *maphash.Hash, ids []int32) {
+	var buf [512]byte
+	for len(ids) > 0 {
+		n := min(len(ids), len(buf)/4)
+		for i, id := range ids[:n] {
+			binary.LittleEndian.PutUint32(buf[4*i:], uint32(id))
+		}
+		h.Write(buf[:4*n])
+		ids = ids[n:]
 	}
 }

@@ -3,32 +3,88 @@ package transform
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/sourceloader/format"
 )
 
+// Give takes records that come out of a segment: whole ones, in order. Left is how many records of
+// what went in are yet to come.
+type Give func(out *format.Batch, left int) error
+
 // pass puts the records of a batch through the function, and gives them the columns that
-// the next run takes.
-func (c *call) pass(ctx context.Context, before *native, in *format.Batch) (*format.Batch, Tally, error) {
-	bad := c.refused(before, in)
-	records, origins := in.Good(c.in, bad)
-	out, from := &format.Batch{}, []int32(nil)
-	if records.Len() > 0 {
-		var err error
-		if out, from, err = c.Caller.Call(ctx, records); err == nil {
-			err = c.outputs(records.Len(), out, from)
+// the next run takes: whenever most bytes or more have come out. With most 0 it gives all at once.
+func (c *call) pass(ctx context.Context, before *native, in *format.Batch, most int64, give Give) (tally Tally, err error) {
+	p := passage{call: c, in: in, bad: c.refused(before, in)}
+	p.good, p.origins = in.Good(c.in, p.bad)
+	for {
+		if err := p.advance(ctx, most); err != nil {
+			return tally, c.failed(err)
 		}
-		if err != nil {
-			return nil, Tally{}, c.failed(err)
+		end := p.whole()
+		if end == p.at && end < in.Len() {
+			continue // what the parts of one record give is more than that
 		}
+		out := format.Concat(p.out)
+		j := joining{call: c, in: in, bad: p.bad, out: out, from: p.from, join: format.NewJoin(in, out), tally: &tally}
+		j.all(p.at, end)
+		if err := give(j.join.Batch(c.sides), in.Len()-end); err != nil || end == in.Len() {
+			return tally, err
+		}
+		p.cut(end)
 	}
-	j := joining{call: c, in: in, bad: bad, out: out, join: format.NewJoin(in, out)}
+}
+
+// passage is a batch on its way through a function.
+type passage struct {
+	*call
+	in      *format.Batch
+	bad     map[int]error // of records of in
+	good    *format.Batch // the others
+	origins []int32       // of each of good, its place in in
+	at      int           // place in in of the first record that was not given
+	done    int           // of good that the function was called for
+	out     []*format.Batch
+	from    []int32 // of each record of out, its place in in
+}
+
+// advance calls the function for the records that come next.
+func (p *passage) advance(ctx context.Context, most int64) error {
+	if p.done == p.good.Len() {
+		return nil
+	}
+	out, from, end, err := p.some(ctx, p.good, p.done, most)
+	if err != nil {
+		return err
+	}
+	p.out, p.done = append(p.out, out), end
 	for _, at := range from {
-		j.from = append(j.from, origins[at])
+		p.from = append(p.from, p.origins[at])
 	}
-	j.all()
-	return j.join.Batch(c.sides), j.tally, nil
+	return nil
+}
+
+// whole is the place of the first record that is not done with all its parts.
+func (p *passage) whole() int {
+	if p.done == p.good.Len() {
+		return p.in.Len()
+	}
+	end := int(p.origins[p.done])
+	row, _ := p.in.Key(end)
+	for end > p.at {
+		if before, _ := p.in.Key(end - 1); before != row {
+			break
+		}
+		end--
+	}
+	return end
+}
+
+// cut goes on from a record, of which nothing was given. Parts of it that are done are done again.
+func (p *passage) cut(end int) {
+	p.at, p.out, p.from = end, nil, nil
+	p.done, _ = slices.BinarySearch(p.origins, int32(end))
 }
 
 // failed is the error of a call, for which no record is to blame.
@@ -81,15 +137,15 @@ type joining struct {
 	out   *format.Batch
 	from  []int32 // of each record of out, its record in in
 	join  *format.Join
-	tally Tally
+	tally *Tally
 }
 
-// all goes through the records of in, each with all of its parts.
-func (j *joining) all() {
-	for i, k := 0, 0; i < j.in.Len(); {
+// all goes through the records of in from place i on, each with all of its parts.
+func (j *joining) all(i, until int) {
+	for k := 0; i < until; {
 		row, _ := j.in.Key(i)
 		end, last := i, k
-		for ; end < j.in.Len(); end++ {
+		for ; end < until; end++ {
 			if r, _ := j.in.Key(end); r != row {
 				break
 			}

@@ -45,6 +45,15 @@ type Caller interface {
 	Call(ctx context.Context, in *format.Batch) (out *format.Batch, from []int32, err error)
 }
 
+// Ending is a Caller that can end a call before all records are done, so that what it gives is not more than
+// a bound and one record's.
+type Ending interface {
+	// CallSome is Call of the records from the first one on. It leaves those from end on, if
+	// what comes out before them has most bytes, but does at least one. With most 0 it does all. Where it ends
+	// may depend on anything.
+	CallSome(ctx context.Context, in *format.Batch, first int, most int64) (out *format.Batch, from []int32, end int, err error)
+}
+
 // Functions opens the function of a step of a source whose paths are resolved; seed is the
 // job's. It may be asked for the same one several times. What it opens, whoever made it closes.
 type Functions func(seed uint64, src *jobspec.Source, step int) (*Function, error)
@@ -123,22 +132,39 @@ func kindWords(k format.Kind) string {
 	return fmt.Sprintf("of kind %d", k)
 }
 
-// outputs checks what a call returned for n records: whoever breaks these rules is a bug.
-func (f *Function) outputs(n int, out *format.Batch, from []int32) error {
+// some calls the function for records from the first one on, until most bytes have come out.
+func (f *Function) some(ctx context.Context, in *format.Batch, first int, most int64) (out *format.Batch, from []int32, end int, err error) {
+	if e, ok := f.Caller.(Ending); ok && (most > 0 || first > 0) {
+		out, from, end, err = e.CallSome(ctx, in, first, most)
+	} else {
+		out, from, err = f.Caller.Call(ctx, in)
+		first, end = 0, in.Len()
+	}
+	if err == nil {
+		err = f.outputs(first, end, in.Len(), out, from)
+	}
+	return out, from, end, err
+}
+
+// outputs checks what a call returned for records first to end of n: whoever breaks these rules is a bug.
+func (f *Function) outputs(first, end, n int, out *format.Batch, from []int32) error {
 	if out.Len() != len(from) {
 		return fmt.Errorf("function %s gave %d records and the origins of %d", f.Name, out.Len(), len(from))
 	}
-	if f.Kind == MapFunction && len(from) != n {
-		return fmt.Errorf("function %s gave %d records for %d, though it is a map", f.Name, len(from), n)
+	if end <= first || end > n {
+		return fmt.Errorf("function %s ended at record %d of %d, and began at %d", f.Name, end, n, first)
 	}
-	last := int32(0)
+	if f.Kind == MapFunction && len(from) != end-first {
+		return fmt.Errorf("function %s gave %d records for %d, though it is a map", f.Name, len(from), end-first)
+	}
+	last := int32(first)
 	for i, at := range from {
 		step := int32(cmp.Compare(i, 0)) // to the next origin, at the least
 		if f.Kind == FlatMapFunction {
 			step = 0
 		}
 		switch {
-		case at < 0 || int(at) >= n:
+		case int(at) < first || int(at) >= end:
 			return fmt.Errorf("function %s gave record %d of record %d, of %d", f.Name, i, at, n)
 		case at < last+step:
 			return fmt.Errorf("function %s, a %s, gave record %d of record %d after one of record %d", f.Name, f.Kind, i, at, last)

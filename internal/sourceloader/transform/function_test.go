@@ -299,11 +299,11 @@ func TestCallErrors(t *testing.T) {
 	}
 	falls := answer{out: give(1, 2), from: []int32{1, 0}}
 	f := Function{Name: "f", Kind: FlatMapFunction}
-	if err := f.outputs(2, &format.Batch{}, falls.from); err == nil {
+	if err := f.outputs(0, 2, 2, &format.Batch{}, falls.from); err == nil {
 		t.Error("origins of more records than there are")
 	}
 	b, from, _ := falls.Call(t.Context(), nil)
-	if err := f.outputs(2, b, from); err == nil || !strings.Contains(err.Error(), "gave record 1 of record 0 after one of record 1") {
+	if err := f.outputs(0, 2, 2, b, from); err == nil || !strings.Contains(err.Error(), "gave record 1 of record 0 after one of record 1") {
 		t.Errorf("origins that fall: %v", err)
 	}
 }

@@ -100,16 +100,35 @@ func (w *Worker) given(run *native, rec *format.Record) *format.Record {
 
 // Pass applies segment k, which is neither the first nor the last, to a batch. An error is
 // about the whole batch: bad records are in what it returns.
-func (w *Worker) Pass(ctx context.Context, k int, in *format.Batch) (*format.Batch, Tally, error) {
+func (w *Worker) Pass(ctx context.Context, k int, in *format.Batch) (out *format.Batch, tally Tally, err error) {
+	tally, err = w.PassOn(ctx, k, in, 0, func(given *format.Batch, _ int) error {
+		out = given
+		return nil
+	})
+	return out, tally, err
+}
+
+// PassOn is Pass that gives what comes out piece by piece: a function is called again whenever it gave most bytes.
+// Where the pieces end may differ from one time to the next, and all together they are what Pass returns.
+func (w *Worker) PassOn(ctx context.Context, k int, in *format.Batch, most int64, give Give) (Tally, error) {
 	if k%2 == 1 {
 		run := &w.chain.runs[k/2]
-		return run.after.pass(ctx, run, in)
+		return run.after.pass(ctx, run, in, most, give)
 	}
+	out, tally, err := w.passNative(&w.chain.runs[k/2], in)
+	if err == nil {
+		err = give(out, 0)
+	}
+	return tally, err
+}
+
+// passNative applies a run between two functions to a batch.
+func (w *Worker) passNative(run *native, in *format.Batch) (*format.Batch, Tally, error) {
 	out, tally := &format.Batch{}, Tally{}
 	err := records(in, func(parts []format.Record) error {
 		var kept format.Batch
 		for i := range parts {
-			outcome, err := w.middle(&w.chain.runs[k/2], &parts[i], &kept)
+			outcome, err := w.middle(run, &parts[i], &kept)
 			if err != nil && (fault.ClassOf(err) != fault.User) {
 				return err
 			}

@@ -53,6 +53,7 @@ class Result:
 
     batch: Batch | None = None
     errors: list[tuple[int, str]] = dataclasses.field(default_factory=list)  # by row
+    rows: int = 0  # that were worked on, if not all were
     raised: str = ""  # some row did it, and it is not known which
     broken: str = ""  # the function is wrong, whatever the rows are
 
@@ -92,8 +93,8 @@ class Function:
             code.update(b"\0" + part.encode())
         return code.hexdigest()
 
-    def run(self, call: Callable[..., Any], batch: Reader, place: Place) -> Result:
-        """Maps a batch."""
+    def run(self, call: Callable[..., Any], batch: Reader, place: Place, most: int = 0) -> Result:
+        """Maps a batch, or the first rows of it that give more than most bytes."""
         columns = batch.columns(self.kind == "map_batches")
         for i, column in enumerate(self.inputs):
             if column.default is not None:
@@ -103,16 +104,17 @@ class Function:
         if self.rng >= 0:
             columns.insert(self.rng, Generators(self.name, place, batch.keys()))
         result = Result()
-        rows, origins = self._run_rows(call, zip(*columns), result)
+        rows, origins = self._run_rows(call, zip(*columns), result, most)
         result.batch = self._batch(rows, origins, result)
         return result
 
     def _run_rows(
-        self, call: Callable[..., Any], given: Iterator[tuple[Any, ...]], result: Result
+        self, call: Callable[..., Any], given: Iterator[tuple[Any, ...]], result: Result, most: int
     ) -> tuple[list[tuple[Any, ...]], list[int]]:
         """The rows that come out, and which row each came from."""
         rows: list[tuple[Any, ...]] = []
         origins: list[int] = []
+        left = most if self.outputs else 0
         for i, row in enumerate(given):
             try:
                 made = self._made(call(*row))
@@ -121,6 +123,11 @@ class Function:
                 continue
             rows += made
             origins += [i] * len(made)
+            if left > 0:
+                left -= sum(map(weight, made))
+                if left <= 0:
+                    result.rows = i + 1
+                    break
         return rows, origins
 
     def _made(self, out: Any) -> list[tuple[Any, ...]]:
@@ -203,6 +210,16 @@ class Function:
                 result.errors = [(0, said(error))]
                 result.batch = self._batch([], [], result)
         return result
+
+
+def weight(value: Any) -> int:
+    """About how many bytes a row or a value of one takes in a batch."""
+    found = type(value)
+    if found is str or found is bytes:
+        return len(value) + 4
+    if found is tuple or found is list:
+        return 4 + sum(map(weight, value))
+    return getattr(value, "nbytes", 8)  # of an array, or a view of memory
 
 
 def batch_add(batch: Batch, values: Any, column: Column) -> None:

@@ -314,7 +314,8 @@ def answer(functions: Functions, frame: Frame, given: Shared, taken: Shared) -> 
         return {"broken": f"its setup failed: {said(error)}"}
     view = memoryview(given.sized(frame["bytes"], False)).toreadonly()
     batch = Reader(view, function.input_types)
-    result = function.run(call, batch, (frame["seed"], frame["source"], frame["file"]))
+    place = frame["seed"], frame["source"], frame["file"]
+    result = function.run(call, batch, place, frame.get("most", 0))
     if result.broken or result.raised:
         return {"broken": result.broken, "raised": result.raised}
     assert result.batch is not None
@@ -324,6 +325,8 @@ def answer(functions: Functions, frame: Frame, given: Shared, taken: Shared) -> 
     if batch.kept():
         return {"broken": "it keeps a column after its call, whose memory is used again: copy it"}
     reply: Frame = {"bytes": size}
+    if result.rows:
+        reply["rows"] = result.rows
     if errors:
         reply["errors"] = limited(errors)
     return reply

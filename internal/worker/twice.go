@@ -1,0 +1,61 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/millrace-data/millrace/internal/fault"
+)
+
+// piece maps one batch, and maps it again if it is asked for.
+func (f *Function) piece(ctx context.Context, r rows) (result, error) {
+	first, err := f.insist(ctx, r)
+	if err != nil || !f.use.Twice {
+		return first, err
+	}
+	r.hi, r.most = first.end, 0
+	again := make([]result, 1, 2)
+	if r.hi-r.lo == 1 {
+		again[0], err = f.insist(ctx, r)
+	} else {
+		left, right := r.halves()
+		again = again[:2] // the second half first, for functions that count
+		if again[1], err = f.insist(ctx, right); err == nil {
+			again[0], err = f.insist(ctx, left)
+		}
+	}
+	if err != nil {
+		return first, err
+	}
+	return first, f.compare(first, combine(again...))
+}
+
+// compare returns an error of class fault.User if two runs differ.
+func (f *Function) compare(a, b result) error {
+	const rule = "it must depend on its row only, not on other rows, the time, or chance other than rng"
+	what := func(where string) error {
+		return fault.Userf("function %s gives something else when it runs again: %s: %s", f.use.Name, where, rule)
+	}
+	if len(a.bad) != len(b.bad) {
+		return what(fmt.Sprintf("%d rows fail, then %d", len(a.bad), len(b.bad)))
+	}
+	for i := range a.bad {
+		if a.bad[i].at != b.bad[i].at {
+			return what("other rows fail")
+		}
+	}
+	if len(a.from) != len(b.from) {
+		return what(fmt.Sprintf("%d rows, then %d", len(a.from), len(b.from)))
+	}
+	for i := range a.from {
+		if a.from[i] != b.from[i] {
+			return what(fmt.Sprintf("row %d of the output comes from another row", i))
+		}
+	}
+	for i := range a.columns {
+		if row := differs(&a.columns[i], &b.columns[i]); row >= 0 {
+			return what(fmt.Sprintf("column %q of row %d of the output", f.what.Out[i].Name, row))
+		}
+	}
+	return nil
+}
