@@ -114,13 +114,13 @@ func (s *Steps) resume(next uint64) {
 			s.held -= c.bytes
 			delete(s.building, step)
 		}
-		clear(s.rows)
+		maps.DeleteFunc(s.rows, func(step uint64, _ []*pb.Assembled) bool { return s.ready[step] == nil }) // another planner may want those of the steps that stay
 		clear(s.plans)
 	}
 	s.recount(next)
 	s.untold, s.risen = nil, nil
 	for step := range s.rows {
-		if step >= next {
+		if step >= next && !added { // else it is built again
 			s.untold = append(s.untold, step)
 		}
 	}

@@ -157,6 +157,36 @@ func TestOtherBuckets(t *testing.T) {
 	}
 }
 
+// TestRowsOfStandIn: a constructor that stood in for another one for a moment, and has not built its
+// steps again for both, tells the next planner of the rows that it has.
+func TestRowsOfStandIn(t *testing.T) {
+	mesh := &pb.Mesh{Dp: 2, Cp: 1, Pp: 1, Tp: 1}
+	own, both := &pb.ConstructorJob{Buckets: []uint32{0}, Mesh: mesh}, &pb.ConstructorJob{Buckets: []uint32{0, 1}, Mesh: mesh}
+	s := New()
+	s.Take(own, 100)
+	s.Restart(&pb.Restart{Generation: 1})
+	for step := range uint64(3) {
+		s.Plan(planOf(step, 1))
+		build(t, s, step)
+	}
+	heard(s)
+	s.Take(both, 100)
+	s.Restart(&pb.Restart{Generation: 1, Continues: true})
+	s.Plan(planOf(0, 1, 1))
+	build(t, s, 0)
+	if steps, _ := heard(s); !slices.Equal(steps, []uint64{0}) {
+		t.Errorf("beside the other buckets the planner hears of steps %v", steps)
+	}
+	s.Take(own, 100)
+	s.Restart(&pb.Restart{Generation: 1, Continues: true})
+	s.Attach()
+	s.Take(own, 100)
+	s.Restart(&pb.Restart{Generation: 1, Continues: true})
+	if steps, _ := heard(s); !slices.Equal(steps, []uint64{0, 1, 2}) {
+		t.Errorf("the next planner hears of steps %v, want 0, 1 and 2", steps)
+	}
+}
+
 // TestPlannedTwice: a step whose plan comes again, with other samples, fails the job: its rows
 // would not be those that a planner before had.
 func TestPlannedTwice(t *testing.T) {
