@@ -42,7 +42,7 @@ func (c *Core) stands(j *join) (ready bool, err error) {
 	case at.Step < c.plan.Acked():
 		return false, fault.Userf("%s stands at step %d, and all ranks said that they are done with the steps before %d: resume all ranks from the same checkpoint", rank, at.Step, c.plan.Acked())
 	case at.Step > max(c.plan.Planned(), c.log.steps(), c.job.reached):
-		return false, fault.Userf("%s stands at step %d, and no step after %d was planned: it is of another job, or of another log: resume all ranks from the same checkpoint", rank, at.Step, c.plan.Planned())
+		return false, fault.Userf("%s stands at step %d, and %w: no step after %d was planned; it is of another job, or of another log: resume all ranks from the same checkpoint", rank, at.Step, errNotKnown, c.plan.Planned())
 	default:
 		c.wait(onMove | onPlanned)
 		return false, nil
@@ -60,14 +60,19 @@ func (c *Core) beginsAgain(j *join) bool {
 	return len(j.req.Token) > 0 && c.plan != nil && !c.job.positioned && !c.take.begun
 }
 
+// errNotKnown is part of the error of a position that is of another life: there a token counts, if the
+// rank has it. Of a position that is known, and where nothing goes on, it does not: the rank asked a while
+// ago, and is further by now, or the job was moved since; its token would take all ranks back.
+var errNotKnown = errors.New("this service does not know that")
+
 // onHistory refuses a position that is not one of this job's history, or from which the
 // job has moved since.
 func (c *Core) onHistory(j *join, at Position) error {
 	h := c.job.history
 	i := slices.IndexFunc(h, func(g Generation) bool { return g.Number == at.Generation })
 	if i < 0 || at.Step < h[i].Step {
-		return fault.Userf("%s stands at step %d of generation %d, and this service does not know that: it was started without the log of the one before; "+
-			"resume all ranks from the same checkpoint", j.req.Rank, at.Step, at.Generation)
+		return fault.Userf("%s stands at step %d of generation %d, and %w: it was started without the log of the one before; "+
+			"resume all ranks from the same checkpoint", j.req.Rank, at.Step, at.Generation, errNotKnown)
 	}
 	for _, g := range h[i+1:] {
 		if at.Step > g.Step && (c.branched(g) || !c.wentAlong(j) && !c.beganWith(j.req.Rank, at, g)) {

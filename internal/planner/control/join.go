@@ -1,6 +1,8 @@
 package control
 
 import (
+	"errors"
+
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/planner/plan"
 	"github.com/millrace-data/millrace/internal/planner/token"
@@ -108,7 +110,7 @@ func (c *Core) readyToJoin(j *join) (ready bool, err error) {
 		j.elsewhere = true
 	}
 	if j.req.At != nil && !j.elsewhere {
-		if ready, err = c.stands(j); err == nil || len(j.req.Token) == 0 {
+		if ready, err = c.stands(j); err == nil || len(j.req.Token) == 0 || !errors.Is(err, errNotKnown) {
 			return ready, err
 		}
 		j.elsewhere = true
