@@ -40,6 +40,22 @@ func (j *Job) Identity() [32]byte {
 	return sha256.Sum256(p.Bytes())
 }
 
+// recipe are the fields of a source that decide what each record becomes, by itself.
+var recipe = []string{"format", "chunk_bytes", "transforms", "keep", "max_record", "max_elements"}
+
+// Recipe is the canonical form of what decides the samples of the source's records before its rule
+// for long ones: the rest says where they come from, in which order, and which of them a job takes.
+// Paths are as they were written.
+func (s *Source) Recipe() []byte {
+	o := object{title: sourceObject.title}
+	for _, key := range recipe {
+		o.fields = append(o.fields, *sourceObject.field(key))
+	}
+	p := printer{identity: true}
+	p.object(&o, reflect.ValueOf(s).Elem(), 0)
+	return p.Bytes()
+}
+
 // printer writes block-style YAML.
 type printer struct {
 	bytes.Buffer

@@ -161,3 +161,12 @@ func sizeText(n int64) string {
 	}
 	return strconv.FormatInt(n, 10)
 }
+
+// ParseBytes reads a number of bytes as a spec has them: 64MiB, 1e6, 100k.
+func ParseBytes(s string) (int64, error) {
+	n, ok := parseSize(strings.TrimSpace(s), true)
+	if !ok || n.Sign() < 0 || !n.IsInt64() || n.Int64() > maxBytes {
+		return 0, fmt.Errorf("%q is no number of bytes; write one such as 64MiB", s)
+	}
+	return n.Int64(), nil
+}

@@ -54,6 +54,7 @@ type cli struct {
 	Constructor constructorCmd `cmd:"" help:"Run one data constructor."`
 	Lint        lintCmd        `cmd:"" help:"Validate a job spec and report every problem."`
 	Plan        planCmd        `cmd:"" help:"Plan a job without running it, and report mix, balance and memory."`
+	Prepare     prepareCmd     `cmd:"" help:"Run the transforms of sources once and write their tokens as Parquet."`
 	Explain     explainCmd     `cmd:"" help:"Trace a step's documents to their files, or a file to its steps."`
 	Preview     previewCmd     `cmd:"" help:"Show the documents, tokens and text of a step."`
 	Status      statusCmd      `cmd:"" help:"Show the status of a running service."`

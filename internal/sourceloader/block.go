@@ -253,6 +253,8 @@ type reading struct {
 	block  *Block
 	window *window       // nil if all of it may be in memory
 	visit  visit         // gets each sample, which is then let go of; may be nil
+	give   give          // gets each sample, which the block does not hear of; may be nil
+	pass   []int64       // the chunks to read, in place of those of a block; may be nil
 	places []order.Place // of the samples; they decide the order
 	sums   summing
 	kept   [][]byte // memory of lastKept
@@ -275,10 +277,18 @@ func (r *reading) chunks(ctx context.Context, st store.Store, seq int64) (err er
 	return err
 }
 
+// numbers are the chunks to read.
+func (r *reading) numbers(seq int64) []int64 {
+	if r.pass != nil {
+		return r.pass
+	}
+	return r.source.Order.Chunks(seq)
+}
+
 // each reads the chunks of block seq record by record.
 func (r *reading) each(ctx context.Context, st store.Store, seq int64) error {
 	s := r.source
-	for _, chunk := range s.Order.Chunks(seq) {
+	for _, chunk := range r.numbers(seq) {
 		units := s.Order.Layout.Units(chunk)
 		for _, unit := range units {
 			r.file = unit.File
@@ -373,6 +383,9 @@ func (r *reading) skip(rec *format.Record, err error) error {
 }
 
 func (r *reading) sample(s *transform.Sample) error {
+	if r.give != nil {
+		return r.give(order.Place{File: int32(r.file), Row: s.Row, Piece: s.Piece}, s)
+	}
 	b := r.block
 	if err := r.window.add(b, s); err != nil {
 		return err

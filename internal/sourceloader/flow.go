@@ -238,7 +238,7 @@ func (c *cache) floor(source uint32) int64 {
 // stream reads the chunks of block seq through the engine.
 func (r *reading) stream(ctx context.Context, st store.Store, seq int64) error {
 	s, f := r.source, r.source.flow
-	chunks := s.Order.Chunks(seq)
+	chunks := r.numbers(seq)
 	units := make([][]order.Unit, len(chunks))
 	work := engine.Work{Seq: seq}
 	for i, chunk := range chunks {

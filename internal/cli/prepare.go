@@ -1,0 +1,146 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/millrace-data/millrace/internal/prepare"
+	"github.com/millrace-data/millrace/internal/preview"
+	"github.com/millrace-data/millrace/internal/service"
+	"github.com/millrace-data/millrace/jobspec"
+)
+
+type prepareCmd struct {
+	Job       string   `arg:"" help:"Job spec (YAML)." type:"path"`
+	Out       string   `required:"" help:"Folder to write to; each source gets a folder in it." type:"path" placeholder:"DIR"`
+	Source    []string `help:"Only this source; may be repeated. Default: all." placeholder:"NAME" sep:"none"`
+	Workers   int      `help:"Groups of chunks worked on at a time; 0: one per core, as far as resources.loader_buffer allows."`
+	ShardSize string   `help:"Size of a shard before compression." default:"128MiB" placeholder:"BYTES"`
+	JSON      bool     `name:"json" help:"Print one JSON object per source."`
+
+	shardBytes int64
+}
+
+// Help is printed below the usage line.
+func (*prepareCmd) Help() string {
+	return "Runs the transforms of each source once over all its records, in the order of the files, and writes the token ids, with the loss mask and the kept columns if there are any, " +
+		"and the origin of each document, as Parquet. A job whose source has those files and the step `tokens: tokens` then delivers the same tokens, without tokenizing again.\n\n" +
+		"Documents are whole: `long`, `shuffle`, `limit`, the mix and the batch are those of the job that reads the shards. " +
+		"Interrupted, or killed, the same command goes on behind the shards that are finished; the shards are the same as without. " +
+		"It uses the memory of a loader (resources.loader_buffer).\n\n" +
+		"Example:\n  millrace prepare job.yaml --out prepared"
+}
+
+// Validate is called by kong: what it refuses is wrong usage.
+func (c *prepareCmd) Validate() (err error) {
+	if c.shardBytes, err = jobspec.ParseBytes(c.ShardSize); err != nil {
+		return fmt.Errorf("--shard-size: %w", err)
+	}
+	return atLeast("--workers", int64(c.Workers), 0)
+}
+
+func (c *prepareCmd) Run(ctx context.Context, names extensions, stderr io.Writer) error {
+	job, err := load(names, c.Job)
+	if err != nil {
+		return err
+	}
+	service.LimitMemory(job.Resources.LoaderBuffer)
+	shown := &preparing{out: stderr, live: terminalWidth(os.Stderr) > 0, began: time.Now(), told: time.Now()}
+	results, err := prepare.Run(ctx, prepare.Options{
+		Job: job, Out: c.Out, Sources: c.Source, Workers: c.Workers, ShardBytes: c.shardBytes, Store: sources(), Functions: names.functions.Open, Progress: shown.at,
+	})
+	shown.end()
+	for i := range results {
+		if c.JSON {
+			err = firstOf(err, printJSON(&results[i]))
+		} else {
+			c.print(&results[i])
+		}
+	}
+	if err != nil && ctx.Err() != nil {
+		fmt.Fprintln(stderr, "interrupted: finished shards stay, and the same command goes on behind them")
+	}
+	return err
+}
+
+// firstOf returns the error that came first.
+func firstOf(first, second error) error {
+	if first != nil {
+		return first
+	}
+	return second
+}
+
+// print says what a source came to, and how a job reads it.
+func (c *prepareCmd) print(r *prepare.Result) {
+	fmt.Printf("%s: %s of %s, %d bytes, gave %s of %s in %s, %d bytes", r.Source, preview.Count(int64(r.Records), "record"), preview.Count(int64(r.Files), "file"), r.Read,
+		preview.Count(r.Rows, "document"), preview.Count(r.Tokens, "token"), preview.Count(int64(r.Shards), "shard"), r.Written)
+	if r.Kept > 0 {
+		fmt.Printf(" (%d finished before)", r.Kept)
+	}
+	fmt.Printf("; filtered out %d, empty %d, bad %d\n", r.Filtered, r.Empty, r.Skipped)
+	if r.Skipped > 0 {
+		fmt.Printf("  bad records: %s\n", prepare.Ledger(r.Folder))
+	}
+	mask := ""
+	if r.Masks {
+		mask = ", loss_mask: loss_mask"
+	}
+	fmt.Printf("  - name: %s\n    files: %q\n    transforms: [tokens: tokens%s]\n", r.Source, r.Folder+"/*.parquet", mask)
+	if len(r.Keep) > 0 {
+		fmt.Printf("    keep: [%s]\n", strings.Join(prepare.Columns(r.Keep), ", "))
+	}
+}
+
+// preparing tells a person who waits how far it is: on a terminal one line that is drawn again and
+// again, elsewhere a line now and then. It is safe for concurrent use.
+type preparing struct {
+	out   io.Writer
+	live  bool // a terminal
+	mu    sync.Mutex
+	began time.Time
+	told  time.Time
+	of    string // the source that it tells of
+	drawn bool
+}
+
+func (p *preparing) at(s prepare.Progress) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	if s.Source != p.of {
+		p.of, p.began = s.Source, now
+	}
+	every := countEvery
+	if p.live {
+		every = time.Second
+	}
+	if now.Sub(p.told) < every {
+		return
+	}
+	p.told = now
+	rate := float64(s.Done-s.Kept) / max(now.Sub(p.began).Seconds(), 1e-3)
+	text := fmt.Sprintf("%s: %.1f of %.1f MB, %.1f MB/s", s.Source, float64(s.Done)/1e6, float64(s.Bytes)/1e6, rate/1e6)
+	if rate > 0 {
+		text += fmt.Sprintf(", %v left", elapsed(time.Duration(float64(s.Bytes-s.Done)/rate*float64(time.Second))))
+	}
+	if p.drawn = p.live; p.live {
+		fmt.Fprintf(p.out, "\r\x1b[K%s", text)
+		return
+	}
+	fmt.Fprintln(p.out, text)
+}
+
+// end takes the live line away.
+func (p *preparing) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.drawn {
+		fmt.Fprint(p.out, "\r\x1b[K")
+	}
+}
