@@ -18,6 +18,7 @@ var chainsByStep = []string{
 	"[{chat: {}}, {tokenize: {file: m/tokenizer.json}}]",
 	"[{chat: {messages: c, tools: t, template: x.jinja, train_on: last, variables: a=1, date: 2026-11-03}}, {tokenize: bytes}]",
 	"[{tokenize: bytes}, {image: {columns: [jpg, 'more[].png'], token: 300, begin: 301, end: 302, max_images: 3, decode: loader, verify: true}}, {append_eod: {}}]",
+	"[{python: 'a.b:c'}, {tokenize: bytes}]",
 	"[{python: 'a.b:c'}, {text: '{text}!'}, {python: {function: 'd:e', path: lib, interpreter: .venv/bin/python, timeout: 5, memory: 1Gi, batch_bytes: 64Ki}}, {tokenize: bytes}]",
 	"[{normalize: nfkc}, {replace: {pattern: '\\s+', with: ' '}}, {replace: {pattern: x}}, {tokenize: bytes}]",
 	"",

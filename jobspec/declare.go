@@ -33,7 +33,7 @@ type field struct {
 	min, max int64    // of a count
 	wide     bool     // of a count: all 64 bits, in place of min and max
 	required bool
-	empty    bool    // "" is valid; of a count: 0 is what leaving it out means
+	empty    bool    // "" is valid; of a count or a flag: 0 or false is what leaving it out means
 	list     bool    // a list of kind
 	one      bool    // with list: one bare value is a list of one
 	object   *object // of objectKind
@@ -93,6 +93,7 @@ const (
 	freeDelivery = "the way of delivery, not the global batch"
 	freeMachine  = "it names a program of the machine; what the function does is the manifest's to cover"
 	freeBatch    = "a function is given each record by itself, or has to treat it so"
+	freeCheck    = "it compares what comes out, and changes no byte"
 	freeDecode   = "the pixels are the same wherever they are made"
 )
 

@@ -92,7 +92,7 @@ func (p *printer) object(o *object, v reflect.Value, depth int) {
 // absent reports whether a value is what leaving the field out means.
 func absent(f *field, o *object, v reflect.Value) bool {
 	switch {
-	case o.choice, f.kind == textKind && !f.list, (f.kind == countKind || f.kind == bytesKind) && f.empty:
+	case o.choice, f.kind == textKind && !f.list, (f.kind == countKind || f.kind == bytesKind || f.kind == flagKind) && f.empty:
 		return v.IsZero()
 	case f.list:
 		return v.Len() == 0

@@ -12,9 +12,11 @@ type Python struct {
 	Function    string // "module:name"
 	Path        string // folder that the module is imported from
 	Interpreter string // a name found in PATH, or a path
-	Timeout     int    // seconds for one batch, after which its worker is killed
-	Memory      int64  // bytes of a worker, beyond which it is killed
+	Timeout     int    // seconds for one batch, after which its worker is killed; 0 = 60, and no row is left out for it
+	Memory      int64  // bytes of a worker, beyond which it is killed; 0 = 2 GiB, and no row is left out for it
 	BatchBytes  int64  // bytes of records handed over together
+	Network     bool   // the function may use the network
+	Check       string // "" or twice: run each batch twice, and compare
 }
 
 var pythonOperator = Operator{
@@ -44,12 +46,16 @@ var pythonObject = object{title: "python", short: "function", fields: []field{
 		doc: "The folder that the module is imported from, relative to the spec's folder."},
 	{key: "interpreter", name: "Interpreter", kind: textKind, def: "python3", free: freeMachine,
 		doc: "The Python to run: a name that is found in `PATH`, or a path, relative to the spec's folder, such as `.venv/bin/python`."},
-	{key: "timeout", name: "Timeout", kind: countKind, def: 60, min: 1, max: 86_400, free: freeBudget,
-		doc: "Seconds that a batch may take, after which its worker is killed and the batch is tried again."},
-	{key: "memory", name: "Memory", kind: bytesKind, def: int64(2 << 30), min: 1 << 20, max: maxBytes, free: freeBudget,
-		doc: "Memory of one worker, beyond which it is killed and the batch is tried again."},
+	{key: "timeout", name: "Timeout", kind: countKind, min: 1, max: 86_400, empty: true, auto: "60, and a row that takes longer stops the job whatever `bad_records` says",
+		doc: "Seconds that a batch may take, after which its worker is killed and the batch is tried in smaller ones. A row that takes longer alone is a bad record."},
+	{key: "memory", name: "Memory", kind: bytesKind, min: 1 << 20, max: maxBytes, empty: true, auto: "2GiB, and a row that takes more stops the job whatever `bad_records` says",
+		doc: "Memory of one worker, beyond which it is killed and the batch is tried in smaller ones. A row that takes more alone in a new worker is a bad record."},
 	{key: "batch_bytes", name: "BatchBytes", kind: bytesKind, def: int64(1 << 20), min: 1, max: 1 << 30, free: freeBatch,
 		doc: "Records that are handed to a worker together."},
+	{key: "network", name: "Network", kind: flagKind, empty: true, auto: "`false`",
+		doc: "Whether the function may use the network. Without it there is none where the kernel can take it away: what comes out of a record may depend on nothing else."},
+	{key: "check", name: "Check", kind: textKind, empty: true, enum: []string{"twice"}, auto: "once", free: freeCheck,
+		doc: "`twice` runs every batch a second time, cut elsewhere, and stops the job if something else comes out: a search for functions that depend on the time, on chance or on other records. It takes twice the time."},
 }}
 
 // Operator implements Transform.

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -150,7 +151,7 @@ func (ev ended) apply(e *Executor) {
 		e.finish(t, ev)
 	case r.life.ctx.Err() != nil:
 		e.fail(r, context.Cause(r.life.ctx))
-	case class == fault.Lost:
+	case class == fault.Lost && !errors.Is(ev.err, fault.ErrTried):
 		e.lost(t, ev.err)
 	default:
 		e.fail(r, fault.As(class, fmt.Errorf("stage %q: %w", t.stage().Name, ev.err)))

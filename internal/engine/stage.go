@@ -34,7 +34,7 @@ type Stage struct {
 	// Process does the work of a task. It may be called again for the same input, if a
 	// task is lost, and has to give the same then. The first stage has none: see Source.
 	//
-	// An error of class fault.Lost has the task run again; every other ends the run.
+	// An error of class fault.Lost has the task run again, unless it is fault.ErrTried; every other ends the run.
 	Process func(ctx context.Context, in []Partition, out *Output) error
 }
 

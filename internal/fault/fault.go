@@ -105,3 +105,15 @@ func ClassOf(err error) Class {
 	}
 	return Bug
 }
+
+// ErrTried is found by errors.Is in an error of class Lost after which nothing is tried again: whoever
+// gives it has tried as often as is of use, and those further out only wrap it.
+var ErrTried = errors.New("it was tried often enough")
+
+type tried struct{ error }
+
+func (t *tried) Unwrap() error        { return t.error }
+func (t *tried) Is(target error) bool { return target == ErrTried }
+
+// Tried marks an error with ErrTried.
+func Tried(err error) error { return &tried{err} }

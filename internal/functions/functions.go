@@ -37,6 +37,7 @@ type environment struct {
 	interpreter, path string
 	timeout           int
 	memory, batch     int64
+	network           bool
 }
 
 // opening is an environment that the first step which needs it opens, while others wait.
@@ -57,7 +58,7 @@ func (s *Set) Open(seed uint64, src *jobspec.Source, step int) (*transform.Funct
 		return nil, err
 	}
 	ctx := context.Background() // Options.Start bounds an import
-	f, err := env.Function(ctx, worker.Use{Name: spec.Function, Seed: seed, Source: src.Name, Step: fmt.Sprintf("transforms[%d].python", step)})
+	f, err := env.Function(ctx, worker.Use{Name: spec.Function, Seed: seed, Source: src.Name, Step: fmt.Sprintf("transforms[%d].python", step), Twice: spec.Check == "twice"})
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +72,7 @@ func (s *Set) Open(seed uint64, src *jobspec.Source, step int) (*transform.Funct
 
 // environment returns the environment of a step, which is started the first time.
 func (s *Set) environment(step *jobspec.Python) (*worker.Environment, error) {
-	key := environment{step.Interpreter, step.Path, step.Timeout, step.Memory, step.BatchBytes}
+	key := environment{step.Interpreter, step.Path, step.Timeout, step.Memory, step.BatchBytes, step.Network}
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
@@ -90,7 +91,7 @@ func (s *Set) environment(step *jobspec.Python) (*worker.Environment, error) {
 		o.env, o.err = worker.Open(context.Background(), worker.Options{
 			Python: step.Interpreter, Path: []string{step.Path}, Functions: []string{step.Function},
 			Workers: cmp.Or(s.Workers, runtime.GOMAXPROCS(0)), Memory: step.Memory, Timeout: time.Duration(step.Timeout) * time.Second,
-			BatchBytes: int(step.BatchBytes), Log: s.Log,
+			TimeoutDecides: step.Timeout > 0, MemoryDecides: step.Memory > 0, BatchBytes: int(step.BatchBytes), Network: step.Network, Log: s.Log,
 		})
 	})
 	if o.err != nil { // the next step tries again

@@ -90,14 +90,14 @@ var local = map[string]transform.Function{
 // functionsJob is a job with a function of each kind, one of which fails on some records, and
 // with native steps before, between and after them.
 func functionsJob(name, module, python, path string) recipe {
-	step := func(function string) string {
-		return fmt.Sprintf(`{python: {function: "%s:%s", interpreter: %q, path: %q}}`, module, function, python, path)
+	step := func(function, more string) string {
+		return fmt.Sprintf(`{python: {function: "%s:%s", interpreter: %q, path: %q%s}}`, module, function, python, path, more)
 	}
 	return recipe{name, "sources:" + books + `
   - name: cleaned
     files: jsonl/*.jsonl
     chunk_bytes: 2000
-    transforms: [{filter: "len(text) > 10"}, ` + step("label") + `, ` + step("long_enough") + `, {text: "{lang}: {text}"}, ` + step("parts") + `, {filter: "at < 40"}, {text: "{at} {text}\u00e9"}, {normalize: nfd}, {replace: {pattern: "([a-d])+", with: "<$${1}>"}}, tokenize: bytes, append_eod: {}]
+    transforms: [{filter: "len(text) > 10"}, ` + step("label", ", timeout: 50, memory: 1GiB, check: twice") + `, ` + step("long_enough", ", network: true") + `, {text: "{lang}: {text}"}, ` + step("parts", "") + `, {filter: "at < 40"}, {text: "{at} {text}\u00e9"}, {normalize: nfd}, {replace: {pattern: "([a-d])+", with: "<$${1}>"}}, tokenize: bytes, append_eod: {}]
     keep: [id]
     bad_records: {policy: skip, limit: 1000}
     shuffle: {block: 3}

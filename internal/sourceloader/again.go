@@ -25,12 +25,12 @@ const lostReads = 10
 // readings is how often a block is read of which each reading finds something else wrong.
 const readings = 4
 
-// persist has do done again, with pauses, while what it reads is lost.
+// persist has do done again, with pauses, while what it reads is lost, unless it was tried enough.
 func (l *Loader) persist(ctx context.Context, what string, do func() error) error {
 	pauses := rpc.Backoff{Name: l.opts.ID + what}
 	for n := 1; ; n++ {
 		err := do()
-		if fault.ClassOf(err) != fault.Lost || errors.Is(err, errOther) || n == lostReads || ctx.Err() != nil {
+		if fault.ClassOf(err) != fault.Lost || errors.Is(err, errOther) || errors.Is(err, fault.ErrTried) || n == lostReads || ctx.Err() != nil {
 			return err
 		}
 		if n == 1 {

@@ -2,6 +2,7 @@ package sourceloader
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync/atomic"
 
@@ -136,13 +137,17 @@ func (f *flow) pass(ctx context.Context, in *rows, out *engine.Output, segments 
 		return err
 	}
 	p.cut = format.NewCutter(out.Target(), func(b *format.Batch) error { return p.emit(p.left.until(b)) })
-	err := p.through(segments, in.Batch, p.collect)
-	if err != nil && (fault.ClassOf(err) == fault.Lost || ctx.Err() != nil || p.failed != nil) {
+	err, uri := p.through(segments, in.Batch, p.collect), f.source.Manifest.Files[in.file].URI
+	switch {
+	case err == nil:
+	case ctx.Err() != nil, p.failed != nil:
 		return err
+	case fault.ClassOf(err) == fault.Lost:
+		return fault.As(fault.Lost, fmt.Errorf("%s: %w", uri, err))
 	}
 	p.left.Batch = p.cut.Rest()
 	if err != nil { // it counts where the order of the data comes to it
-		p.left.Batch, p.left.err = &format.Batch{}, inFile(f.source.Manifest.Files[in.file].URI, &format.Record{}, err)
+		p.left.Batch, p.left.err = &format.Batch{}, inFile(uri, &format.Record{}, err)
 	} else {
 		grows.learn(in.Bytes(), p.given+p.left.Bytes())
 	}

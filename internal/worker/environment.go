@@ -29,7 +29,7 @@ type Environment struct {
 }
 
 const (
-	maxStarts  = 3 // of a fork server in a row, before calls hear why it does not start
+	maxStarts  = 8 // of a fork server in a row, some 5 s with the pauses between them, before calls hear why it does not start
 	firstPause = 20 * time.Millisecond
 	maxPause   = 5 * time.Second
 	// watchEvery is how often memory is looked at: what a process can take in that time is
@@ -236,7 +236,7 @@ func (e *Environment) watch(s *server) {
 		}
 		for _, p := range s.processes() {
 			if held := memoryOf(p.pid); held > e.opt.Memory && p.busy() > 0 {
-				p.kill(fmt.Sprintf("it held %d MiB of memory, more than its limit of %d MiB", held>>20, e.opt.Memory>>20))
+				p.outgrown(e.opt.Memory)
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -24,15 +25,16 @@ import (
 // TestDeadlyRows: a row that ends its worker is found, and the others come out.
 func TestDeadlyRows(t *testing.T) {
 	opt := options(t)
-	opt.Memory = 256 << 20
+	opt.Memory, opt.MemoryDecides, opt.TimeoutDecides = 256<<20, true, true
 	e := open(t, opt)
 	opt.Timeout = 500 * time.Millisecond
 	quick := open(t, opt)
 	for row, want := range map[string]string{
 		"exit": "its worker ended with exit status 3",
-		"segv": "its worker ended by signal 11 (segmentation fault); it last printed:",
+		"segv": "its worker ended by signal 11 (segmentation fault)",
+		"abrt": "its worker ended by signal 6 (aborted)",
 		"hang": "it took longer than 500ms",
-		"hog":  "MiB of memory, more than its limit of 256 MiB",
+		"hog":  "it held more memory than its limit of 256 MiB",
 	} {
 		in := e
 		if row == "hang" {
@@ -45,6 +47,91 @@ func TestDeadlyRows(t *testing.T) {
 	}
 	if s := e.Status(); s.Restarts < 6 {
 		t.Errorf("%+v after three rows that end workers", s)
+	}
+}
+
+// TestLimits: a row that takes too long or too much memory stops the job, unless the limit is part of that.
+func TestLimits(t *testing.T) {
+	opt := options(t)
+	opt.Memory = 256 << 20
+	large := open(t, opt)
+	opt.Timeout = 1500 * time.Millisecond
+	quick := open(t, opt)
+	for row, want := range map[string]string{
+		"hang": "function steps:dies: row 10: it took longer than 1.5s: change the function, or give its step a limit in the spec, such as `timeout: 2`; a row",
+		"hog":  "function steps:dies: row 10: it held more memory than its limit of 256 MiB: change the function, or give its step a limit in the spec, such as `memory: 512MiB`; a row",
+	} {
+		e := large
+		if row == "hang" {
+			e = quick
+		}
+		_, _, err := function(t, e, "dies").Call(t.Context(), texts("a", row))
+		if err == nil || fault.ClassOf(err) != fault.User || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s: %v (%v)", row, err, fault.ClassOf(err))
+		}
+	}
+}
+
+// TestLost: rows whose workers are lost to something else again and again end the call, once and for all.
+func TestLost(t *testing.T) {
+	_, _, err := function(t, open(t, options(t)), "dies").Call(format.WithFile(t.Context(), 3), texts("a", "kill", "b"))
+	lost, ok := errors.AsType[*LostError](err)
+	if !ok || fault.ClassOf(err) != fault.Lost || !errors.Is(err, fault.ErrTried) {
+		t.Fatalf("%v (%v)", err, fault.ClassOf(err))
+	}
+	why := "its worker ended by signal 9 (killed); it last printed: so long"
+	if want := (LostError{"steps:dies", "web", "transforms[1]", 3, 10, 10, outsideDeaths, why}); *lost != want {
+		t.Errorf("%+v", *lost)
+	}
+	if want := "function steps:dies: row 10: 8 workers in a row were lost, the last one: " + why; err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
+
+// TestJudge: what a death says of the rows that a worker had.
+func TestJudge(t *testing.T) {
+	own, used := &death{working: true, fresh: true}, &death{working: true}
+	slow, outside, other := &death{working: true, slow: true, fresh: true}, &death{working: true, outside: true, fresh: true}, &death{}
+	setup := &death{setup: true}
+	times := func(n int, d *death) (many []*death) {
+		for range n {
+			many = append(many, d)
+		}
+		return many
+	}
+	for name, test := range map[string]struct {
+		deaths []*death
+		many   verdict // of several rows
+		alone  verdict // of one
+	}{
+		"once":                           {times(1, own), tryAgain, tryAgain},
+		"twice":                          {times(2, own), halve, tryAgain},
+		"three times":                    {times(3, own), halve, blame},
+		"three times, after other work":  {times(3, used), halve, tryAgain},
+		"the last time in a new worker":  {append(times(2, used), own), halve, blame},
+		"never in a new worker":          {times(mostAlone, used), halve, blame},
+		"too slow":                       {times(1, slow), halve, tryAgain},
+		"too slow again":                 {times(2, slow), halve, blame},
+		"killed from outside":            {times(1, outside), tryAgain, tryAgain},
+		"killed twice from outside":      {times(2, outside), halve, tryAgain},
+		"killed from outside and itself": {append(times(6, outside), own), halve, tryAgain},
+		"killed without end":             {times(outsideDeaths, outside), giveUp, giveUp},
+		"for others":                     {times(otherDeaths-1, other), tryAgain, tryAgain},
+		"for others without end":         {times(otherDeaths, other), giveUp, giveUp},
+		"by setups":                      {times(ownDeaths, setup), setupFails, setupFails},
+	} {
+		for alone, want := range map[bool]verdict{false: test.many, true: test.alone} {
+			var j trial
+			got := tryAgain
+			for i, d := range test.deaths {
+				if got = j.judge(d, alone); got == halve && test.many == giveUp && i+1 < len(test.deaths) {
+					continue // its halves would go on
+				}
+			}
+			if got != want {
+				t.Errorf("%s (alone: %t): %d, want %d", name, alone, got, want)
+			}
+		}
 	}
 }
 
@@ -75,7 +162,7 @@ func TestKills(t *testing.T) {
 				if kills%6 == 5 {
 					pid = pids[0] // the fork server
 				}
-				_ = unix.Kill(pid, unix.SIGKILL)
+				_ = unix.Kill(pid, []unix.Signal{unix.SIGKILL, unix.SIGABRT, unix.SIGTERM, unix.SIGINT}[random.IntN(4)])
 				kills++
 			}
 			sleep(ctx, 30*time.Millisecond)

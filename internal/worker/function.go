@@ -78,6 +78,7 @@ func (f *Function) Description() Description { return f.what }
 
 // rows is a range of the good records of a call, by columns.
 type rows struct {
+	of      *call
 	columns []format.Column
 	keys    []key // nil unless the function draws by chance
 	file    int
@@ -120,7 +121,7 @@ func (f *Function) CallSome(ctx context.Context, in *format.Batch, first int, mo
 	if err := f.check(c); err != nil {
 		return nil, nil, 0, err
 	}
-	r := rows{columns: c.columns, file: file, lo: c.begin(), hi: c.count, most: int(min(most, maxBatch))}
+	r := rows{of: c, columns: c.columns, file: file, lo: c.begin(), hi: c.count, most: int(min(most, maxBatch))}
 	if f.what.Rng {
 		for i := range c.count {
 			row, part := in.Key(c.place(i))

@@ -3,29 +3,91 @@ package worker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/millrace-data/millrace/internal/fault"
 )
 
+// Workers die, of what they work on or for other reasons. What becomes of the rows then is decided here and
+// nowhere else: whoever calls a function does not try again what was tried here.
+
 // Limits of how often a batch is run again.
 const (
-	// ownDeaths is how often a batch may end its worker before it is halved, or its row given
-	// up: once may have another cause.
+	// ownDeaths is how often a batch may end its worker before it is halved: once may have another cause.
 	ownDeaths = 2
-	// outsideDeaths is how often a row may lose its worker to something outside of it.
+	// aloneDeaths is how often a row that is a batch by itself has to end its worker before it is taken for
+	// the reason, the last time a worker that did nothing else; slowDeaths if it took too long, which takes long.
+	aloneDeaths, slowDeaths = 3, 2
+	// mostAlone bounds the search for such a worker, where all are busy.
+	mostAlone = 8
+	// outsideDeaths is how often in a row the same rows may lose their worker to something outside of it. With the
+	// pauses between them it is some 3 s.
 	outsideDeaths = 8
 	// otherDeaths is how often a batch may lose its worker to another one's work.
 	otherDeaths = 64
 )
 
+// verdict is what is done after a worker died.
+type verdict int
+
+const (
+	tryAgain verdict = iota
+	halve            // the rows in two batches
+	blame            // the only row is why it died
+	setupFails
+	giveUp
+)
+
+// trial is what became of the attempts at the same rows.
+type trial struct {
+	own, outside, other int // deaths: of the rows' own doing, of nobody's, of other rows'
+	fresh               bool
+}
+
+// judge takes a death into account. alone says that the rows are one.
+func (t *trial) judge(d *death, alone bool) verdict {
+	switch {
+	case !d.working && !d.setup:
+		t.other++
+	case d.outside:
+		t.outside++
+	default:
+		t.own++
+	}
+	enough := aloneDeaths
+	if d.slow {
+		enough = slowDeaths
+	}
+	t.fresh = alone && t.own > 0
+	switch {
+	case d.setup && t.own >= ownDeaths:
+		return setupFails
+	case t.other >= otherDeaths, t.outside >= outsideDeaths:
+		return giveUp
+	case !alone && (d.slow && d.working || t.own+t.outside >= ownDeaths):
+		return halve
+	case alone && t.own >= enough && (d.fresh && d.working || t.own >= mostAlone):
+		return blame
+	}
+	return tryAgain
+}
+
+// pause is the time before the next attempt: none at first, as a worker that died says nothing of the next one.
+func (t *trial) pause() time.Duration {
+	if t.outside < 2 {
+		return 0
+	}
+	return pause(t.outside - 2)
+}
+
 // insist maps rows whatever becomes of workers: what ends one again is halved, and so is
 // what raises without saying for which row.
 func (f *Function) insist(ctx context.Context, r rows) (result, error) {
-	var deaths [3]int // own, outside, other
+	var t trial
 	for {
 		begin := time.Now()
-		done, death, err := f.once(ctx, r)
+		done, death, err := f.once(ctx, r, t.fresh)
 		switch {
 		case errors.Is(err, errRaised) && r.hi-r.lo > 1:
 			return f.halve(ctx, r)
@@ -35,21 +97,68 @@ func (f *Function) insist(ctx context.Context, r rows) (result, error) {
 			f.took(r, time.Since(begin))
 			return done, nil
 		}
-		deaths[death.kind()]++
-		switch {
-		case death.slow && death.working && r.hi-r.lo > 1:
-			f.most.Store(min(f.most.Load(), int64(f.size(r)/2))) // so that later ones need not fail first
+		switch t.judge(death, r.hi-r.lo == 1) {
+		case halve:
+			if death.slow { // so that later ones need not fail first
+				f.most.Store(min(f.most.Load(), int64(f.size(r)/2)))
+			}
 			return f.halve(ctx, r)
-		case death.setup && deaths[0] >= ownDeaths:
-			return result{}, fault.Userf("function %s: its setup: %s", f.use.Name, death.why)
-		case deaths[2] >= otherDeaths, deaths[1] >= outsideDeaths:
-			return result{}, fault.Lostf("function %s: %s, the %dth time", f.use.Name, death.why, deaths[1]+deaths[2])
-		case deaths[0]+deaths[1] >= ownDeaths && r.hi-r.lo > 1:
-			return f.halve(ctx, r)
-		case deaths[0] >= ownDeaths:
-			return result{columns: f.empty(), bad: []badRow{{r.lo, fault.As(fault.User, errors.New(death.why))}}, end: r.hi}, nil
+		case blame:
+			return f.blame(r, death)
+		case setupFails:
+			return result{}, fault.Userf("function %s: its setup: %s%s", f.use.Name, death.why, death.printed)
+		case giveUp:
+			return result{}, fault.Tried(fault.As(fault.Lost, f.lost(r, t, death)))
 		}
+		sleep(ctx, t.pause())
 	}
+}
+
+// blame makes a row a bad record that ends its workers. What takes too long or too much memory here may not
+// do so elsewhere: it is a bad record only if the limit is part of the job.
+func (f *Function) blame(r rows, d *death) (result, error) {
+	limit := ""
+	switch opt := &f.env.opt; {
+	case d.slow && !opt.TimeoutDecides:
+		limit = fmt.Sprintf("timeout: %d", max(2*int(opt.Timeout.Seconds()), 1))
+	case d.big && !opt.MemoryDecides:
+		limit = fmt.Sprintf("memory: %dMiB", 2*opt.Memory>>20)
+	}
+	if limit != "" {
+		return result{}, fault.Userf("function %s: row %d: %s: change the function, or give its step a limit in the spec, such as `%s`; a row beyond that is a bad record, and the limit part of the job",
+			f.use.Name, r.row(r.lo), d.why, limit)
+	}
+	return result{columns: f.empty(), bad: []badRow{{r.lo, fault.As(fault.User, errors.New(d.why))}}, end: r.hi}, nil
+}
+
+// LostError says that workers died while they worked on the same rows until it was given up. Its class is lost.
+type LostError struct {
+	Function, Source, Step string
+	File                   int   // number in the manifest
+	First, Last            int64 // rows
+	Deaths                 int   // in a row
+	Why                    string
+}
+
+func (e *LostError) Error() string {
+	rows := fmt.Sprintf("row %d", e.First)
+	if e.Last != e.First {
+		rows = fmt.Sprintf("rows %d to %d", e.First, e.Last)
+	}
+	return fmt.Sprintf("function %s: %s: %d workers in a row were lost, the last one: %s", e.Function, rows, e.Deaths, e.Why)
+}
+
+func (f *Function) lost(r rows, t trial, d *death) error {
+	return &LostError{
+		Function: f.use.Name, Source: f.use.Source, Step: f.use.Step, File: r.file, First: r.row(r.lo), Last: r.row(r.hi - 1),
+		Deaths: t.own + t.outside + t.other, Why: d.why + d.printed,
+	}
+}
+
+// row is the number in its file of a row.
+func (r rows) row(at int) int64 {
+	row, _ := r.of.in.Key(r.of.place(at))
+	return row
 }
 
 // took makes batches larger again if one of the present size took little time.
@@ -58,17 +167,6 @@ func (f *Function) took(r rows, d time.Duration) {
 	if most < all && d < f.env.opt.Timeout/4 && int64(f.size(r)) > most/2 {
 		f.most.Store(min(2*most, all))
 	}
-}
-
-// kind is the place of a death in insist's counts.
-func (d *death) kind() int {
-	switch {
-	case !d.working && !d.setup:
-		return 2
-	case d.outside:
-		return 1
-	}
-	return 0
 }
 
 func (f *Function) halve(ctx context.Context, r rows) (result, error) {

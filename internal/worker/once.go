@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/sourceloader/format"
@@ -26,12 +27,17 @@ type callFrame struct {
 // errRaised is that a function of whole batches raised, for a row that it did not name.
 var errRaised = errors.New("the function raised")
 
-// once runs rows on a worker: a result, the death of the worker, or an error.
-func (f *Function) once(ctx context.Context, r rows) (result, *death, error) {
-	for {
+// once runs rows on a worker, a new one if fresh: a result, the death of the worker, or an error.
+func (f *Function) once(ctx context.Context, r rows, fresh bool) (result, *death, error) {
+	for tries := 0; ; tries++ {
 		s, err := f.env.acquire(ctx)
 		if err != nil {
-			return result{}, nil, fmt.Errorf("function %s: %w", f.use.Name, err)
+			return result{}, nil, f.unserved(ctx, err)
+		}
+		if fresh && tries < mostFresh && s.process.renew() {
+			f.env.release(s)
+			sleep(ctx, freshPause)
+			continue
 		}
 		done, death, err := f.sit(ctx, s, r)
 		if errors.Is(err, errGone) {
@@ -39,6 +45,22 @@ func (f *Function) once(ctx context.Context, r rows) (result, *death, error) {
 		}
 		return done, death, err
 	}
+}
+
+// For a row that ended its worker alone, one that has worked is replaced by a new one, which comes in
+// milliseconds. Where others take each that comes, the search has an end.
+const (
+	mostFresh  = 20
+	freshPause = 20 * time.Millisecond
+)
+
+// unserved is the error of a call that no worker took. The environment has tried to start some.
+func (f *Function) unserved(ctx context.Context, err error) error {
+	err = fmt.Errorf("function %s: %w", f.use.Name, err)
+	if fault.ClassOf(err) == fault.Lost && ctx.Err() == nil {
+		return fault.Tried(err)
+	}
+	return err
 }
 
 // sit runs rows in a seat, and gives it back.

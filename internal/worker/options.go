@@ -27,6 +27,9 @@ type Options struct {
 	// Timeout is for one batch, and Start for imports and for setting up a class; 0 is
 	// DefaultTimeout and DefaultStart.
 	Timeout, Start time.Duration
+	// TimeoutDecides and MemoryDecides say that a row which goes beyond the limit, again and alone in a new
+	// worker, is a bad record; else it is an error of the call, as another machine may have more.
+	TimeoutDecides, MemoryDecides bool
 	// BatchBytes is the size of the batches that go to a worker; 0 is DefaultBatchBytes. A row
 	// is never cut.
 	BatchBytes int
@@ -39,7 +42,7 @@ type Options struct {
 // Defaults of Options.
 const (
 	// DefaultMemory holds a large model's tokenizer and its libraries.
-	DefaultMemory = 4 << 30
+	DefaultMemory = 2 << 30
 	// DefaultTimeout is far above any function that keeps up with training.
 	DefaultTimeout = time.Minute
 	// DefaultStart is for models that are read from a network disk.

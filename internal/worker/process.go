@@ -39,6 +39,8 @@ type process struct {
 	ready    map[string]bool
 	cause    string // why we ended it
 	slow     bool   // that is that it took too long
+	big      bool   // that it held too much memory
+	calls    int    // answered, without setups
 	earlier  bool   // for what an earlier job did: those in the queue are not to blame
 	gone     bool
 	answered int
@@ -82,10 +84,13 @@ type workerFrame struct {
 // death is the end of a worker as one of its jobs saw it.
 type death struct {
 	why     string
-	working bool // on this very job
-	setup   bool // on the setup for this job
-	outside bool // something ended it that neither it nor we did
-	slow    bool // it took too long
+	printed string // what it printed last
+	working bool   // on this very job
+	setup   bool   // on the setup for this job
+	outside bool   // something ended it that neither it nor we did
+	slow    bool   // it took too long
+	big     bool   // it held too much memory
+	fresh   bool   // it had done nothing before
 }
 
 // fork returns a new worker.
@@ -187,6 +192,9 @@ func (p *process) next() *job {
 	j := p.queue[0]
 	p.queue = p.queue[1:]
 	p.answered++
+	if !j.setup {
+		p.calls++
+	}
 	p.wire.patience(0)
 	if len(p.queue) > 0 {
 		p.begin()
@@ -246,6 +254,27 @@ func (p *process) retire(why string) {
 	p.kill(why)
 }
 
+// renew ends a worker that has done something and has nothing to do, so that a new one takes its place. It says
+// whether it did.
+func (p *process) renew() bool {
+	p.mu.Lock()
+	used := p.calls > 0 && len(p.queue) == 0
+	p.earlier = p.earlier || used
+	p.mu.Unlock()
+	if used {
+		p.kill("a row was to be tried in a new one")
+	}
+	return used
+}
+
+// outgrown ends a worker that holds more memory than it may.
+func (p *process) outgrown(most int64) {
+	p.mu.Lock()
+	p.big = p.big || p.cause == ""
+	p.mu.Unlock()
+	p.kill(fmt.Sprintf("it held more memory than its limit of %d MiB", most>>20))
+}
+
 // kill ends a worker and all that it started.
 func (p *process) kill(why string) {
 	p.mu.Lock()
@@ -265,13 +294,13 @@ func (p *process) lost(err error) {
 	p.mu.Lock()
 	p.gone = true
 	jobs, cause, earlier := p.queue, p.cause, p.earlier
-	end.slow = p.slow
+	end.slow, end.big, end.fresh = p.slow, p.big, p.calls == 0
 	p.queue = nil
 	p.mu.Unlock()
 	if cause != "" {
 		end.why, end.outside = cause, false
 	}
-	end.why += p.out.last()
+	end.printed = p.out.last()
 	for i, j := range jobs {
 		d := end
 		d.working = i == 0 && !earlier
@@ -294,6 +323,10 @@ func (p *process) reason(err error) string {
 	return fmt.Sprintf("its worker sent garbage (%v)", err)
 }
 
+// fromOutside are signals that nothing but another process sends, or a function that means it. An abort may be
+// either: as with all others, a row is to blame only if it brings one again, alone in a new worker.
+var fromOutside = []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT}
+
 // end waits for the server to say how the worker ended.
 func (p *process) end() death {
 	late := time.NewTimer(exitTime)
@@ -305,7 +338,7 @@ func (p *process) end() death {
 			return death{why: fmt.Sprintf("its worker ended with exit status %d", e.Code)}
 		}
 		signal := syscall.Signal(e.Signal)
-		return death{why: fmt.Sprintf("its worker ended by signal %d (%v)", e.Signal, signal), outside: signal == syscall.SIGKILL || signal == syscall.SIGTERM}
+		return death{why: fmt.Sprintf("its worker ended by signal %d (%v)", e.Signal, signal), outside: slices.Contains(fromOutside, signal)}
 	case <-p.server.gone:
 		killGroup(p.pid)
 		return death{why: "the fork server ended", outside: true}

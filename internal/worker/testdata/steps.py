@@ -121,6 +121,11 @@ def dies(text: str) -> str:
         os._exit(3)
     if text == "segv":
         os.kill(os.getpid(), signal.SIGSEGV)
+    if text == "abrt":
+        os.abort()
+    if text == "kill":
+        print("so long")
+        os.kill(os.getpid(), signal.SIGKILL)
     if text == "hang":
         time.sleep(1000)
     if text == "hog":
