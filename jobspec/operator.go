@@ -65,6 +65,7 @@ func (r Records) String() string {
 var operators = []*Operator{
 	&textOperator, &chatOperator, &tokensOperator, &lossMaskOperator, &filterOperator, &tokenizeOperator,
 	&appendEODOperator, &imageOperator, &pythonOperator, &normalizeOperator, &replaceOperator,
+	&pixelsOperator, &waveformOperator,
 }
 
 // Operators returns the registry. It is read-only.

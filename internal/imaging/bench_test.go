@@ -91,8 +91,8 @@ func BenchmarkResize(b *testing.B) {
 				if err := d.fill(rgb, rgb.Bounds(), false); err != nil {
 					b.Fatal(err)
 				}
-				d.resizeColumns(c.in.X, c.in.Y, c.out.X)
-				d.resizeRows(c.out.X, c.in.Y, c.out.Y)
+				d.resizeColumns(bicubic, c.in.X, c.in.Y, c.out.X)
+				d.resizeRows(bicubic, c.out.X, c.in.Y, c.out.Y)
 			}
 			b.ReportMetric(b.Elapsed().Seconds()*1e9/float64(b.N)/float64(c.in.X*c.in.Y), "ms/Mpx")
 		})

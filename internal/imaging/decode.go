@@ -66,12 +66,12 @@ func (d *Decoder) AppendPatches(dst, data []byte, g Geometry) ([]byte, Grid, err
 	width, height := info.stored()
 	outWidth, outHeight := grid.W*g.Patch, grid.H*g.Patch
 	if info.Orientation >= 5 {
-		d.resizeRows(width, height, outWidth)
-		d.resizeColumns(width, outWidth, outHeight)
+		d.resizeRows(bicubic, width, height, outWidth)
+		d.resizeColumns(bicubic, width, outWidth, outHeight)
 		outWidth, outHeight = outHeight, outWidth
 	} else {
-		d.resizeColumns(width, height, outWidth)
-		d.resizeRows(outWidth, height, outHeight)
+		d.resizeColumns(bicubic, width, height, outWidth)
+		d.resizeRows(bicubic, outWidth, height, outHeight)
 	}
 	return g.appendPatches(dst, turned(d.rgb, outWidth, outHeight, info.Orientation), grid), grid, nil
 }

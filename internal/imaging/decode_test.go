@@ -216,8 +216,8 @@ func TestDecodeIsDecodeThenResize(t *testing.T) {
 			d.rgb = append(d.rgb, turned.Pix[i:i+3]...)
 		}
 		width, height := grid.W*g.Patch, grid.H*g.Patch
-		d.resizeColumns(turned.Rect.Dx(), turned.Rect.Dy(), width)
-		d.resizeRows(width, turned.Rect.Dy(), height)
+		d.resizeColumns(bicubic, turned.Rect.Dx(), turned.Rect.Dy(), width)
+		d.resizeRows(bicubic, width, turned.Rect.Dy(), height)
 		got, err := Decode(data, g)
 		if err != nil || got.Grid != grid {
 			t.Fatal(got, err)

@@ -24,34 +24,47 @@ type taps struct {
 	begin, end int // in filter.weights
 }
 
-// bicubic returns the filter that resizes a line of in pixels to out: Keys' cubic
-// with a = -1/2 (Cubic convolution interpolation, 1981), stretched by in/out where that
-// is above 1. The weights of a pixel are rounded from exact fractions; they add up to one
-// within half a unit for each.
+// kernel is a function of the distance between two pixels, in pixels of the coarser line.
+type kernel struct {
+	reach  int                    // where it becomes zero
+	degree int                    // of weight's values: below 2*d^degree
+	weight func(n, d int64) int64 // at n/d, in some unit, for |n| < reach*d
+}
+
+var (
+	// bicubic is Keys' cubic with a = -1/2 (Cubic convolution interpolation, 1981).
+	bicubic = kernel{reach: 2, degree: 3, weight: cubic}
+	// bilinear is the triangle.
+	bilinear = kernel{reach: 1, degree: 1, weight: func(n, d int64) int64 { return d - max(n, -n) }}
+)
+
+// filter returns the filter that resizes a line of in pixels to out: the kernel, stretched
+// by in/out where that is above 1. The weights of a pixel are rounded from exact
+// fractions; they add up to one within half a unit for each.
 //
 // With D = 2*max(in, out), source pixel x lies n/D = ((2x+1)*out - (2i+1)*in) / D away from
 // pixel i. Both pieces of the cubic are then whole numbers over 2*D*D*D.
-func bicubic(in, out int) filter {
-	f := filter{taps: make([]taps, 0, out), weights: make([]int32, 0, out+4*max(in, out))}
+func (k kernel) filter(in, out int) filter {
+	f := filter{taps: make([]taps, 0, out), weights: make([]int32, 0, out+2*k.reach*max(in, out))}
 	d := 2 * max(in, out)
-	width := 2*d/(2*out) + 2 // pixels within reach, at most
+	width, reach := 2*d/(2*out)+2, k.reach*d
 	// Dropping low bits of very large numbers, all are below 2^62 and so is their sum.
-	drop := max(0, 3*bits.Len(uint(d))+1+bits.Len(uint(width))-62)
+	drop := max(0, k.degree*bits.Len(uint(d))+1+bits.Len(uint(width))-62)
 	exact := make([]int64, 0, width)
 	for i := range out {
 		center := (2*i + 1) * in
-		first := max(0, (center-2*d)/(2*out)-1)
-		for (2*first+1)*out-center <= -2*d {
+		first := max(0, (center-reach)/(2*out)-1)
+		for (2*first+1)*out-center <= -reach {
 			first++
 		}
 		exact = exact[:0]
 		var sum int64
 		for x := first; x < in; x++ {
 			n := (2*x+1)*out - center
-			if n >= 2*d {
+			if n >= reach {
 				break
 			}
-			w := cubic(int64(n), int64(d)) >> drop
+			w := k.weight(int64(n), int64(d)) >> drop
 			exact, sum = append(exact, w), sum+w
 		}
 		for len(exact) > 1 && exact[0] == 0 {
@@ -96,11 +109,11 @@ func channel(sum int32) byte {
 }
 
 // resizeColumns gives d.rgb, of width x height pixels, out columns.
-func (d *Decoder) resizeColumns(width, height, out int) {
+func (d *Decoder) resizeColumns(k kernel, width, height, out int) {
 	if width == out {
 		return
 	}
-	f := bicubic(width, out)
+	f := k.filter(width, out)
 	d.half = sized(d.half, 3*out*height)
 	for y := range height {
 		f.line(d.half[3*y*out:3*(y+1)*out], d.rgb[3*y*width:3*(y+1)*width])
@@ -136,11 +149,11 @@ func (f *filter) line(dst, src []byte) {
 }
 
 // resizeRows gives d.rgb, of width x height pixels, out rows.
-func (d *Decoder) resizeRows(width, height, out int) {
+func (d *Decoder) resizeRows(k kernel, width, height, out int) {
 	if height == out {
 		return
 	}
-	f := bicubic(height, out)
+	f := k.filter(height, out)
 	row := 3 * width
 	d.half = sized(d.half, row*out)
 	for i, t := range f.taps {

@@ -32,8 +32,8 @@ func TestResizeIsPillows(t *testing.T) {
 				}
 			}
 		}
-		d.resizeColumns(c.width, c.height, c.outWidth)
-		d.resizeRows(c.outWidth, c.height, c.outHeight)
+		d.resizeColumns(bicubic, c.width, c.height, c.outWidth)
+		d.resizeRows(bicubic, c.outWidth, c.height, c.outHeight)
 		sum := sha256.Sum256(d.rgb)
 		if got := hex.EncodeToString(sum[:16]); got != c.sha {
 			t.Errorf("%d x %d to %d x %d: %s, want %s", c.width, c.height, c.outWidth, c.outHeight, got, c.sha)
@@ -46,7 +46,7 @@ func TestWeights(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for range 30 / step {
 		in, out := 1+r.IntN(150), 1+r.IntN(150)
-		f := bicubic(in, out)
+		f := bicubic.filter(in, out)
 		for i, got := range f.taps {
 			weights := make([]int32, in)
 			copy(weights[got.first:], f.weights[got.begin:got.end])
@@ -101,7 +101,7 @@ func keys(t *big.Rat) *big.Rat {
 // TestWeightsOfLongLines checks the largest sizes, where numbers come close to 64 bits.
 func TestWeightsOfLongLines(t *testing.T) {
 	for _, c := range [][2]int{{115_000, 28}, {28, 115_000}, {1 << 18, 1 << 10}, {1 << 18, 1}, {65535, 65534}, {1, 163_000}} {
-		f := bicubic(c[0], c[1])
+		f := bicubic.filter(c[0], c[1])
 		for i, tap := range f.taps {
 			var sum, size int64
 			for _, w := range f.weights[tap.begin:tap.end] {
@@ -120,7 +120,7 @@ func TestResizeRowsByBytes(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for range 200 {
 		in, out, row := 1+r.IntN(60), 1+r.IntN(60), 1+r.IntN(40)
-		f := bicubic(in, out)
+		f := bicubic.filter(in, out)
 		src := make([]byte, in*row)
 		for i := range src {
 			src[i] = byte(r.IntN(2) * 255) // the largest overshoot

@@ -153,7 +153,7 @@ var rules = []rule{
 	{
 		of:     []string{"./internal/sourceloader/store", "./internal/sourceloader/format", "./internal/sourceloader/format/decoders", "./internal/sourceloader/order", "./internal/sourceloader/transform/...", "./internal/sourceloader/tokenize"},
 		never:  append([]string{"./internal/...", "./internal/sourceloader", "./internal/proto", "google.golang.org/..."}, chance...),
-		except: []string{"./internal/fault", "./internal/didyoumean", "./internal/expr", "./internal/fieldpath", "./internal/formats", "./internal/imaging", "./internal/sourceloader/store", "./internal/sourceloader/format/...", "./internal/sourceloader/order", "./internal/sourceloader/transform/...", "./internal/sourceloader/tokenize"},
+		except: []string{"./internal/fault", "./internal/didyoumean", "./internal/expr", "./internal/fieldpath", "./internal/formats", "./internal/imaging", "./internal/media/npy", "./internal/media/audio", "./internal/sourceloader/store", "./internal/sourceloader/format/...", "./internal/sourceloader/order", "./internal/sourceloader/transform/...", "./internal/sourceloader/tokenize"},
 		why:    "samples are a function of bytes and spec: reading them needs neither the wire, nor a clock, nor the loader around it",
 	},
 	{
@@ -242,9 +242,9 @@ var rules = []rule{
 		why:   "the form of rows and samples knows nothing of who sends them",
 	},
 	{
-		of:    []string{"./internal/imaging"},
+		of:    []string{"./internal/imaging", "./internal/media/audio", "./internal/media/npy"},
 		never: append([]string{"./...", "os", "os/...", "sync", "sync/..."}, append(network, chance...)...), except: []string{"./internal/fault"},
-		why: "pixels are a function of an image's bytes and the geometry: whoever decodes one gets the same",
+		why: "pixels and samples are a function of a file's bytes and what is wanted of them: whoever decodes one gets the same",
 	},
 	{
 		of:    []string{"./internal/rpc"},

@@ -37,6 +37,7 @@ func writeSources(t testing.TB) string {
 	writeMasked(t, filepath.Join(dir, "masked"), rng)
 	writeTokenizers(t, filepath.Join(dir, "tokenizers"))
 	writeTalks(t, filepath.Join(dir, "talks"), rng)
+	writeMedia(t, filepath.Join(dir, "media"), rng)
 	return dir
 }
 
@@ -255,6 +256,11 @@ mix: {weights: {masked: 0.7, books: 0.3}}
 batch: {sequence_length: 512, sequences: 8, microbatch_size: 2}
 topology: {dp: 2, cp: 2}
 output: {format: hf}
+`, 20, ""},
+	{"pixels and waveforms", "sources:" + media + books + `
+mix: {weights: {media: 0.7, books: 0.3}}
+batch: {sequence_length: 512, sequences: 8, microbatch_size: 2}
+topology: {dp: 2, cp: 2, pp: 2}
 `, 20, ""},
 	{"tokenizer files", "sources:" + models + books + `
 mix: {weights: {llama: 0.4, mistral: 0.3, books: 0.3}}

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
+
 import numpy as np
 import pytest
 from fake import Service
 
-from millrace import BugError
+from millrace import BugError, UserError
 from millrace.messages import BatchHeader, Frame, Microbatch, Tensor
-from millrace.receive import aligned, receive
+from millrace.receive import Extra, aligned, receive
 
 TENSOR = Tensor("tokens", "int32", [2, 3], 64, 24)
 
@@ -100,3 +102,28 @@ def test_a_stage_without_tensors():
 def test_the_fake_service_keeps_the_protocol():
     step = receive(Service().frames(3, (0, 0, 0, 0)), 3)
     assert len(step.microbatches) == 2 and step.size > 2000
+
+
+@pytest.mark.parametrize("at", range(4))  # bytes before it: aligned for its type, or not
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(24, dtype=np.uint8).reshape(2, 4, 3),
+        np.array([-1, 0, 32767], np.int16),
+        np.array([[0.5, -0.25]], np.float32),
+    ],
+)
+def test_kept_arrays(at, array):
+    file = io.BytesIO()
+    np.save(file, array)
+    data = np.frombuffer(b"x" * at + file.getvalue(), np.uint8)[at:]
+    got = Extra(0, 0, data).array()
+    assert got.dtype == array.dtype
+    assert got.flags.aligned
+    np.testing.assert_array_equal(got, array)
+
+
+@pytest.mark.parametrize("data", [b"", b"\xff\xd8\xff", b"\x93NUMPY\x01\x00\xff\xff{"])
+def test_kept_values_that_are_no_arrays(data):
+    with pytest.raises(UserError, match="is no array"):
+        Extra(0, 0, np.frombuffer(data, np.uint8)).array()

@@ -31,6 +31,7 @@ type Chain struct {
 	encoding *tokenize.Encoding
 	pictures [32]byte   // imaging.Fingerprint if there is an image step, else zero
 	masks    bool       // samples may have tokens without loss
+	arrays   int        // steps that put an array in a column's place
 	beyond   [][32]byte // what else decides bytes beside the job spec, by step
 }
 
@@ -139,11 +140,12 @@ type compiler struct {
 	chain     *Chain
 	source    *jobspec.Source
 	shared    *Shared
-	hasText   bool   // after a text or chat step
-	hasChat   bool   // after a chat step
-	hasTokens bool   // after a tokenize or tokens step
-	hasEnd    bool   // after an append_eod step
-	label     string // of the step that is being compiled
+	hasText   bool     // after a text or chat step
+	hasChat   bool     // after a chat step
+	hasTokens bool     // after a tokenize or tokens step
+	hasEnd    bool     // after an append_eod step
+	replaced  []string // columns in which earlier steps put arrays
+	label     string   // of the step that is being compiled
 }
 
 func (c *compiler) add(label string, run func(*Worker, *format.Record) (bool, error)) {
@@ -188,6 +190,8 @@ var compilers = map[string]func(c *compiler, i int, t jobspec.Transform) error{
 	"python":     func(c *compiler, i int, _ jobspec.Transform) error { return c.python(c.label, i) },
 	"normalize":  of((*compiler).normalize),
 	"replace":    of((*compiler).replace),
+	"pixels":     of((*compiler).pixels),
+	"waveform":   of((*compiler).waveform),
 }
 
 // of is a compiler of steps of one type.

@@ -23,6 +23,7 @@ var (
 	tokensNeed   = need{"token ids or a list of integers", []format.Kind{format.Tokens, format.List}, []format.Kind{format.Int}}
 	maskNeed     = need{"a list of 0 and 1 or of booleans", []format.Kind{format.Tokens, format.List}, []format.Kind{format.Int, format.Bool, format.Float}}
 	imagesNeed   = need{"bytes or a list of them", []format.Kind{format.Bytes, format.List}, []format.Kind{format.Bytes, format.List}}
+	soundNeed    = need{"bytes", []format.Kind{format.Bytes}, nil}
 	messagesNeed = need{"a list of messages or their JSON text", []format.Kind{format.String, format.Bytes, format.List}, nil}
 	keptNeed     = need{"a single value, no list", []format.Kind{format.String, format.Bytes, format.Int, format.Float, format.Bool}, nil}
 )
@@ -30,6 +31,9 @@ var (
 // takes returns an error of class fault.User if a function gives a column as something that the step
 // which is compiled does not take.
 func (c *compiler) takes(path string, n need) error {
+	if slices.Contains(c.replaced, path) {
+		return nil
+	}
 	for at := len(c.chain.runs) - 2; at >= 0; at-- {
 		f := c.chain.runs[at].after
 		i := indexOf(f.Out, path)

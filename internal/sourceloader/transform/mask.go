@@ -104,12 +104,15 @@ func (w *Worker) maskAsBefore() {
 }
 
 // maskOf returns the bounds for tokens [from, to) of the record, of which placeholders are
-// the first: w.masked counts from behind them.
+// the first: w.masked counts from behind them, and w.muted are bounds among them.
 func (w *Worker) maskOf(from, to, placeholders int) []int32 {
-	if len(w.masked) == 0 {
+	if len(w.masked)+len(w.muted) == 0 {
 		return nil
 	}
 	w.piece = w.piece[:0]
+	for k := 0; k+1 < len(w.muted); k += 2 {
+		w.piece = appendRun(w.piece, int32(max(int(w.muted[k])-from, 1)), int32(min(int(w.muted[k+1]), to)-from))
+	}
 	for k := 0; k+1 < len(w.masked); k += 2 {
 		start, end := int(w.masked[k])+placeholders, int(w.masked[k+1])+placeholders
 		w.piece = appendRun(w.piece, int32(max(start-from, 1)), int32(min(end, to)-from))

@@ -62,6 +62,7 @@ func (w *Worker) Begin(rec *format.Record, out *format.Batch) (Outcome, error) {
 	if len(rec.Values) != len(run.columns) {
 		return 0, fmt.Errorf("row %d has %d values for %d columns", rec.Row, len(rec.Values), len(run.columns))
 	}
+	rec = w.own(rec)
 	keep, err := w.steps(run, rec)
 	switch {
 	case fault.ClassOf(err) == fault.User && err != nil:

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/millrace-data/millrace/internal/imaging"
+	"github.com/millrace-data/millrace/internal/media/audio"
 	"github.com/millrace-data/millrace/internal/sourceloader/format"
 	"github.com/millrace-data/millrace/internal/sourceloader/tokenize"
 	"github.com/millrace-data/millrace/internal/sourceloader/transform/filter"
@@ -29,9 +30,13 @@ type Worker struct {
 	lossOnAll bool            // the whole text does
 	masked    []int32         // bounds of the runs of tokens without loss
 	piece     []int32         // those of the sample that is emitted
-	prefix    []int32         // placeholders of images, which come before the tokens
+	prefix    []int32         // placeholders, which come before the tokens
+	muted     []int32         // bounds of those of sounds, which carry no loss
 	images    []Image
 	decoder   imaging.Decoder
+	sound     audio.Decoder
+	arrays    [][]byte      // by step: what it put in a column's place
+	record    format.Record // a copy, if steps change its values
 	extras    [][]byte
 	numbers   []byte // memory of extras that are not in the record
 	sample    Sample
@@ -61,6 +66,7 @@ func (w *Worker) Apply(ctx context.Context, rec *format.Record, emit func(*Sampl
 	if run.after != nil {
 		return w.apply(ctx, rec, emit)
 	}
+	rec = w.own(rec)
 	keep, err := w.steps(run, rec)
 	if err != nil {
 		return 0, err
@@ -92,6 +98,7 @@ func (w *Worker) reset() {
 	w.prefix = reuse(w.prefix, maxScratch/4)
 	w.masked = reuse(w.masked, maxScratch/4)
 	w.piece = reuse(w.piece, maxScratch/4)
+	w.muted = w.muted[:0]
 	clear(w.images) // they borrow from the record
 	w.images = w.images[:0]
 	w.extras = w.extras[:0]
@@ -99,6 +106,17 @@ func (w *Worker) reset() {
 	for i, b := range w.buffers {
 		w.buffers[i] = reuse(b, maxScratch)
 	}
+}
+
+// own returns rec, or a copy of it if there are steps that change its values.
+func (w *Worker) own(rec *format.Record) *format.Record {
+	if w.chain.arrays == 0 {
+		return rec
+	}
+	values := append(w.record.Values[:0], rec.Values...)
+	w.record = *rec
+	w.record.Values = values
+	return &w.record
 }
 
 // reuse empties s, or drops it if it is larger than limit elements.

@@ -7,6 +7,7 @@ of the buffer, and whoever keeps one of those keeps the whole step's buffer.
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from millrace import messages
-from millrace.errors import BugError
+from millrace.errors import BugError, UserError
 from millrace.wire import WireError
 
 Array = npt.NDArray[Any]
@@ -45,6 +46,8 @@ NUMBERS = ("max_length_q", "max_length_k")
 KEPT = "keep."  # begins the names of tensors that carry a source's kept columns
 IMAGE = "image."  # begins the names of tensors that say whose an image is and where it goes
 
+HEADER = 1024  # bytes of a .npy file in which its header ends, and more
+
 # The model's keys that count patches or images, not tokens.
 VISION = ("pixel_values", "image_grid_thw")
 
@@ -55,6 +58,24 @@ class Extra(NamedTuple):
     row: int  # in the microbatch
     document: int  # in the row
     data: Array  # uint8
+
+    def array(self) -> Array:
+        """Returns the array that a ``pixels`` or ``waveform`` step put into the column.
+
+        It shares the memory of ``data`` where that is aligned for its type. A column that
+        no such step made raises a UserError.
+        """
+        file = io.BytesIO(self.data[:HEADER].tobytes())
+        try:
+            np.lib.format.read_magic(file)
+            shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+            flat = self.data[file.tell() :].view(dtype)
+            return np.require(flat, requirements="A").reshape(shape)
+        except ValueError as error:
+            raise UserError(
+                f"the value is no array ({error}): in the job, give the column a pixels or a "
+                "waveform step, or read its bytes, which are data"
+            ) from error
 
 
 class Microbatch(NamedTuple):
