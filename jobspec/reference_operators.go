@@ -27,7 +27,7 @@ The steps that make samples of a source's records: the list ` + "`transforms`" +
 record in the order of the list. A record has the columns of its file; the steps add the current *text*, the *tokens*, which of these
 carry *loss*, and *images*. What becomes of a record depends on that record alone, so that a job's batches do not depend on who reads what when.
 
-` + "`millrace lint`" + ` compiles the steps of each source and puts a record through them.
+` + "`millrace lint`" + ` compiles the steps of each source and puts a record through them; ` + "`millrace plan JOB --operators`" + ` shows how loaders carry them out.
 
 | operator | takes | gives | records of one | runs in |
 |---|---|---|---|---|

@@ -15,12 +15,13 @@ import (
 )
 
 type planCmd struct {
-	Job      string        `arg:"" help:"Job spec (YAML)." type:"path"`
-	Steps    int64         `help:"Steps to plan; 0 plans to the end of the data." default:"1000"`
-	Every    bool          `help:"Print every step, as a table row or, with --json, a JSON object."`
-	JSON     bool          `name:"json" help:"Print the report as one JSON object."`
-	HTML     string        `name:"html" help:"Write the report with its charts as one HTML page." type:"path" placeholder:"FILE"`
-	StepTime time.Duration `help:"Time of a training step, such as 2s, to report how many cores loaders need." placeholder:"TIME"`
+	Job       string        `arg:"" help:"Job spec (YAML)." type:"path"`
+	Steps     int64         `help:"Steps to plan; 0 plans to the end of the data." default:"1000"`
+	Every     bool          `help:"Print every step, as a table row or, with --json, a JSON object."`
+	JSON      bool          `name:"json" help:"Print the report as one JSON object."`
+	HTML      string        `name:"html" help:"Write the report with its charts as one HTML page." type:"path" placeholder:"FILE"`
+	Operators bool          `help:"Print how loaders carry out each source's steps, and plan no step: stages, why they are divided, what they need, and about what they give."`
+	StepTime  time.Duration `help:"Time of a training step, such as 2s, to report how many cores loaders need." placeholder:"TIME"`
 	changesFlag
 }
 
@@ -31,7 +32,8 @@ func (*planCmd) Help() string {
 		"traffic between roles, their memory, and warnings.\n\n" +
 		"Examples:\n" +
 		"  millrace plan job.yaml --steps 5000 --step-time 2s --html plan.html\n" +
-		"  millrace plan job.yaml --steps 5 --every"
+		"  millrace plan job.yaml --steps 5 --every\n" +
+		"  millrace plan job.yaml --operators"
 }
 
 // Validate is called by kong: what it refuses is wrong usage.
@@ -51,6 +53,9 @@ func (c *planCmd) Run(ctx context.Context, names extensions) error {
 	changes, err := c.changes()
 	if err != nil {
 		return err
+	}
+	if c.Operators {
+		return c.operators(ctx, job, names)
 	}
 	if err := pageOutput.check(c.HTML); err != nil {
 		return err
@@ -91,6 +96,22 @@ func (c *planCmd) Run(ctx context.Context, names extensions) error {
 	}
 	out.end()
 	printReport(os.Stdout, r)
+	return nil
+}
+
+// operatorRecords are put through a source's steps to estimate what they give: enough for a mean, and a
+// second's work of a slow function.
+const operatorRecords = 256
+
+func (c *planCmd) operators(ctx context.Context, job *jobspec.Job, names extensions) error {
+	p, err := preview.Operators(ctx, sources(), names.functions.Open, job, names.functions.Workers, operatorRecords)
+	switch {
+	case err != nil:
+		return err
+	case c.JSON:
+		return printJSON(p)
+	}
+	fmt.Print(p)
 	return nil
 }
 

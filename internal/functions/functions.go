@@ -67,7 +67,7 @@ func (s *Set) Open(seed uint64, src *jobspec.Source, step int) (*transform.Funct
 	if kind == "map_batches" {
 		kind = transform.MapFunction // of as many rows as it is given
 	}
-	return &transform.Function{Name: spec.Function, Kind: kind, In: columns(d.In), Out: columns(d.Out), Digest: d.Digest, Caller: f}, nil
+	return &transform.Function{Name: spec.Function, Kind: kind, In: columns(d.In), Out: columns(d.Out), Digest: d.Digest, Runtime: fmt.Sprintf("Python %s, NumPy %s", d.Python, d.NumPy), Caller: f}, nil
 }
 
 // environment returns the environment of a step, which is started the first time.

@@ -14,7 +14,6 @@ import (
 	"github.com/millrace-data/millrace/internal/sourceloader/order"
 	"github.com/millrace-data/millrace/internal/sourceloader/store"
 	"github.com/millrace-data/millrace/internal/sourceloader/transform"
-	"github.com/millrace-data/millrace/jobspec"
 )
 
 // A chain with functions is executed by the engine: the chunks of a block are its source tasks, which read
@@ -56,7 +55,7 @@ const (
 
 // newExecutor is an engine with a share of a cache's budget, which runs until ctx ends.
 func newExecutor(ctx context.Context, c *cache, workers int) (*executor, error) {
-	x := &executor{cache: c, share: max(c.budget/engineShare, leastEngine), over: make(chan struct{})}
+	x := &executor{cache: c, share: shareOf(c.budget), over: make(chan struct{})}
 	slots := schedule.Amount(workers) * schedule.Slot
 	var err error
 	x.Executor, err = engine.New(engine.Options{Limit: x.share, Slots: map[string]schedule.Amount{cpuSlots: slots, pythonSlots: inFlight * slots}})
@@ -107,18 +106,15 @@ func (x *executor) flow(s *Source) (*flow, error) {
 	}
 	f := &flow{executor: x, source: s}
 	cpu, python := map[string]schedule.Amount{cpuSlots: schedule.Slot}, map[string]schedule.Amount{pythonSlots: schedule.Slot}
-	target := f.target()
+	target := partitionTarget(s.Spec.Transforms, x.share)
 	stages := []engine.Stage{{Name: "read", Needs: cpu, Partition: target}}
-	for k := 1; k < len(segments)-1; k++ {
-		st := engine.Stage{Name: segments[k].Name, Needs: cpu, Partition: target, Keeps: true}
-		passes := []int{k}
-		if segments[k].Function != nil {
+	parts := stagesOf(segments)
+	for _, part := range parts[1 : len(parts)-1] {
+		st := engine.Stage{Name: part.name, Needs: cpu, Partition: target, Keeps: true}
+		passes := part.segments
+		if part.function != nil {
 			st.Needs = python
-			f.parts = f.parts || segments[k].Function.Kind == transform.FlatMapFunction
-		}
-		if k+1 < len(segments)-1 && segments[k+1].Name == "" { // it only hands records on
-			k++
-			passes = append(passes, k)
+			f.parts = f.parts || part.function.Kind == transform.FlatMapFunction
 		}
 		grows := &growth{}
 		st.Process = func(ctx context.Context, in []engine.Partition, out *engine.Output) error {
@@ -129,19 +125,6 @@ func (x *executor) flow(s *Source) (*flow, error) {
 	var err error
 	f.pipeline, err = x.Pipeline(stages)
 	return f, err
-}
-
-// target is the size at which batches are cut: what the first function of the source asks for, if the
-// engine's share holds enough of that.
-func (f *flow) target() int64 {
-	target := int64(1 << 20)
-	for _, t := range f.source.Spec.Transforms {
-		if step, ok := t.(*jobspec.Python); ok && step.BatchBytes > 0 {
-			target = step.BatchBytes
-			break
-		}
-	}
-	return max(min(target, f.share/mostBatches), min(leastBatch, f.share/mostBatches))
 }
 
 // worker takes a worker of the source's chain; it goes back into workers.

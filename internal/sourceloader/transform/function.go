@@ -32,7 +32,9 @@ type Function struct {
 	In     []Column // what it takes
 	Out    []Column // what it gives; nothing if it is a filter
 	Digest [32]byte // of its code: other code gives other records
-	Caller Caller
+	// Runtime names the versions of what runs it, for a person: no digest covers them.
+	Runtime string
+	Caller  Caller
 }
 
 // Caller runs a function on records. It is safe for concurrent use.

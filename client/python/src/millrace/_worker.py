@@ -31,7 +31,7 @@ from typing import Any, Callable
 import numpy as np
 
 from millrace._columns import Reader
-from millrace._function import DeclarationError, Function, bound, said
+from millrace._function import Function, bound, said
 from millrace._missing import explained, no_attribute
 
 PROTOCOL = 1
