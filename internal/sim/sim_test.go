@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -39,7 +40,7 @@ func TestSeeds(t *testing.T) {
 	var mu sync.Mutex
 	var next atomic.Int64
 	t.Run("all", func(t *testing.T) {
-		for range min(n, 4) {
+		for range min(n, 2*runtime.GOMAXPROCS(0)) { // a run has moments in which one of its goroutines can go on
 			t.Run("", func(t *testing.T) {
 				t.Parallel()
 				for i := next.Add(1); i <= int64(n); i = next.Add(1) {
