@@ -26,10 +26,9 @@ func Check(ctx context.Context, st store.Store, job *jobspec.Job, i int, shared 
 	if err != nil {
 		return jobspec.Findings{{Field: "transforms", Message: err.Error()}}
 	}
-	skips := spec.BadRecords.Policy == "skip"
 	src, err := order.First(ctx, st, &spec, chain.Columns(), func(obj store.Object, rec *format.Record) error {
 		_, err := chain.Worker().Apply(format.WithFile(ctx, 0), rec, func(*transform.Sample) error { return nil })
-		if fault.ClassOf(err) == fault.User && skips {
+		if err != nil && transform.Skips(&spec, err) {
 			return nil
 		}
 		return inFile(obj.URI, rec, err)

@@ -13,6 +13,7 @@ type Batch struct {
 	places  []int32 // of each record in the columns or, below 0, in bad as ^place
 	bad     []error
 	columns []column
+	types   []Type // nil if not known
 	lacks   []lack
 	size    int64
 }
@@ -60,7 +61,7 @@ func (b *Batch) Key(i int) (row int64, part int32) { return b.rows[i], b.part(i)
 // rec.Values is used again.
 func (b *Batch) Record(i int, rec *Record) {
 	values := rec.Values[:0]
-	*rec = Record{Row: b.rows[i], Part: b.part(i)}
+	*rec = Record{Row: b.rows[i], Part: b.part(i), Types: b.types}
 	place := int(b.places[i])
 	if place < 0 {
 		rec.Err = b.bad[^place]
@@ -124,6 +125,7 @@ func (b *Batch) add(rec *Record, size int64) {
 	b.places = append(b.places, int32(len(b.rows)-1-len(b.bad)))
 	if b.columns == nil {
 		b.columns = make([]column, len(rec.Values))
+		b.types = slices.Clone(rec.Types)
 	}
 	for i := range b.columns {
 		b.columns[i].add(&rec.Values[i])

@@ -161,3 +161,27 @@ func TestJoin(t *testing.T) {
 		t.Errorf("the batch has changed: %+v", rec)
 	}
 }
+
+// TestTypes: the types of columns go where the columns go.
+func TestTypes(t *testing.T) {
+	types := []Type{{Name: "string"}, {Name: "list<struct<a: int64>>", Objects: true}}
+	text := Value{Kind: String, Bytes: []byte("a")}
+	var b, given Batch
+	b.Add(&Record{Row: 1, Values: []Value{text, text}, Types: types})
+	b.Add(&Record{Row: 2, Values: []Value{text, text}, Types: types})
+	given.Add(&Record{Row: 1, Values: []Value{text}})
+	good, _ := b.Good([]int{1}, nil)
+	join := NewJoin(&b, &given)
+	join.Add(1, 0, 0, 0)
+	for i, test := range []struct {
+		batch *Batch
+		want  []Type
+	}{
+		{&b, types}, {good, types[1:]}, {join.Batch([]Side{{Column: 1}, {Right: true}, {}}), []Type{types[1], {}, types[0]}}, {&given, nil},
+	} {
+		var rec Record
+		if test.batch.Record(0, &rec); !slices.Equal(rec.Types, test.want) {
+			t.Errorf("batch %d: %v, want %v", i, rec.Types, test.want)
+		}
+	}
+}

@@ -67,10 +67,19 @@ type Record struct {
 	// of class fault.User, names file, place and what would be valid, and is
 	// deterministic.
 	Err error
+	// Types are nil, or those of the columns as the file has them. They are read-only, and
+	// outlive the record.
+	Types []Type
 	// Lacks is nil, or says more of a column whose value is Absent: which part of its
 	// path is missing, and what the record has in that place. It may be called while
 	// the record is valid.
 	Lacks func(column int) (missing string, has []string)
+}
+
+// Type is what the schema of a file says of a column.
+type Type struct {
+	Name    string // as Arrow writes it: list<struct<role: string, content: string>>; a long one is cut
+	Objects bool   // the values, or the elements of their lists, are groups of fields or maps: JSON text
 }
 
 // Options select what is read. The zero value reads no columns.
@@ -86,12 +95,13 @@ type Options struct {
 	// DefaultChunkBytes.
 	ChunkBytes int64
 	// MaxRecord bounds one record in bytes: a JSON line or element with the white space
-	// before it, a tar member, a text file, a Megatron document. A longer one is an
+	// before it, a tar member, a text file, a Megatron document, the JSON text of the groups in
+	// one column of a columnar file. A longer one is an
 	// ErrTooLong, found before more than that is held: a bad record where the next one
 	// can be found, else an error of the file. 0 means DefaultMaxRecord.
 	MaxRecord int64
 	// MaxElements bounds the elements of the lists in one column of a record, of lists in
-	// lists as well; token ids do not count. Each takes some 200 bytes of memory, however
+	// lists as well, and in groups of a columnar file; token ids do not count. Each takes some 200 bytes of memory, however
 	// few it has in the file. More of them are ErrTooMany, a bad record, found before
 	// more than that is held. 0 means DefaultMaxElements.
 	MaxElements int

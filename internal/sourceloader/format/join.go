@@ -16,6 +16,9 @@ func (b *Batch) Good(columns []int, except map[int]error) (good *Batch, records 
 	}
 	for _, c := range columns {
 		good.columns = append(good.columns, b.gather(c, records))
+		if b.types != nil {
+			good.types = append(good.types, b.types[c])
+		}
 	}
 	good.takeLacks(b, columns, records)
 	good.size = good.memory()
@@ -74,6 +77,11 @@ func (j *Join) Batch(columns []Side) *Batch {
 			from, at = j.right, j.records[1]
 		}
 		out.columns = append(out.columns, from.gather(side.Column, at))
+		var typ Type // of what a function gave nothing is known
+		if from.types != nil {
+			typ = from.types[side.Column]
+		}
+		out.types = append(out.types, typ)
 	}
 	for right, from := range []*Batch{j.left, j.right} {
 		of := make([]int, len(columns)) // columns of from that have a place in out

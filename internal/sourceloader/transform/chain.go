@@ -345,7 +345,7 @@ func (c *compiler) tokens(label string, column jobspec.Tokens) error {
 		}
 		ids, err := appendIDs(w.tokens, &rec.Values[place])
 		if err != nil {
-			return false, fmt.Errorf("column %q: %w", path, err)
+			return false, inColumn(rec, place, path, err)
 		}
 		w.tokens = ids
 		return true, nil

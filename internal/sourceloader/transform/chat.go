@@ -143,13 +143,13 @@ func (w *Worker) converse(step *chatStep, rec *format.Record) error {
 		c.vars[name] = v
 	}
 	if err := c.read(&rec.Values[step.messages]); err != nil {
-		return fmt.Errorf("column %q: %w", step.spec.Messages, err)
+		return inColumn(rec, step.messages, step.spec.Messages, err)
 	}
 	c.vars["tools"] = nil
 	if step.list != noColumn {
 		tools, err := jsonValue(&rec.Values[step.list])
 		if err != nil {
-			return fmt.Errorf("column %q: %w", step.spec.Tools, err)
+			return inColumn(rec, step.list, step.spec.Tools, err)
 		}
 		if c.vars["tools"] = tools; tools != nil {
 			c.template = step.tools
@@ -165,6 +165,8 @@ func (w *Worker) converse(step *chatStep, rec *format.Record) error {
 	return err
 }
 
+const validList = "a list of objects (in Parquet and Arrow of structs), or its JSON text"
+
 // jsonValue is the value of a column that is JSON: an object or a list, or its text.
 func jsonValue(v *format.Value) (jinja.Value, error) {
 	switch v.Kind {
@@ -176,7 +178,7 @@ func jsonValue(v *format.Value) (jinja.Value, error) {
 		}
 		made, err := jinja.FromJSON(v.Bytes)
 		if err != nil {
-			return nil, fault.Userf("its text is no JSON: %w", err)
+			return nil, fault.Userf("its text is no JSON (it begins with %q): %w; valid is %s", clip(string(v.Bytes)), err, validList)
 		}
 		return made, nil
 	case format.List:
@@ -196,7 +198,7 @@ func jsonValue(v *format.Value) (jinja.Value, error) {
 		}
 		return list, nil
 	}
-	return nil, fault.Userf("it is neither a list of objects nor JSON text")
+	return nil, fault.Userf("it is %s; valid is %s", kindWords(v.Kind), validList)
 }
 
 // read takes the messages of a column.
@@ -207,7 +209,7 @@ func (c *conversation) read(v *format.Value) error {
 	}
 	list, ok := value.(*jinja.List)
 	if !ok || len(list.Items) == 0 {
-		return fault.Userf("a conversation is a list of at least one message, each an object with role and content")
+		return fault.Userf("it is %s; a conversation is a list of at least one message: %s, each with role and content", valueWords(value), validList)
 	}
 	for i, item := range list.Items {
 		if err := c.message(item); err != nil {
@@ -218,13 +220,30 @@ func (c *conversation) read(v *format.Value) error {
 	return nil
 }
 
+// valueWords names a value for a person.
+func valueWords(v jinja.Value) string {
+	switch x := v.(type) {
+	case nil:
+		return "null"
+	case string:
+		return "a text"
+	case *jinja.Dict:
+		return "an object"
+	case *jinja.List:
+		return fmt.Sprintf("a list of %d", len(x.Items))
+	case bool:
+		return "true or false"
+	}
+	return "a number"
+}
+
 // lossKey is the field of a message that says whether it carries loss. Templates do not see it.
 const lossKey = "loss"
 
 func (c *conversation) message(item jinja.Value) error {
 	given, ok := item.(*jinja.Dict)
 	if !ok {
-		return fault.Userf("it is no object; a message has role and content")
+		return fault.Userf("it is %s, not an object (in Parquet and Arrow a struct) with role and content", valueWords(item))
 	}
 	role, _ := given.Get("role")
 	name, ok := role.(string)

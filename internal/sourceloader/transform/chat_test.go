@@ -254,7 +254,7 @@ func TestConversationErrors(t *testing.T) {
 		"no list":          {"plain", `{"role":"user"}`, "a conversation is a list of at least one message"},
 		"nothing":          {"plain", `[]`, "a conversation is a list of at least one message"},
 		"no JSON":          {"plain", `[{]`, `column "messages": its text is no JSON`},
-		"no object":        {"plain", `[{"role":"user","content":"a"},"b"]`, "message 1: it is no object"},
+		"no object":        {"plain", `[{"role":"user","content":"a"},"b"]`, "message 1: it is a text, not an object (in Parquet and Arrow a struct)"},
 		"other names":      {"plain", `[{"from":"human","value":"a"}]`, "message 0: it has no role (its fields are from, value)"},
 		"role is a number": {"plain", `[{"role":3,"content":"a"}]`, "message 0: it has no role"},
 		"unknown role":     {"plain", `[{"role":"user","content":"a"},{"role":"wizard","content":"b"}]`, `message 1: its role is "wizard", which the template does not know`},
@@ -269,6 +269,47 @@ func TestConversationErrors(t *testing.T) {
 		_, err := shown(t, src, test.messages)
 		if err == nil || !strings.Contains(err.Error(), test.want) || !strings.HasPrefix(err.Error(), "row 7: transforms[0].chat: ") || fault.ClassOf(err) != fault.User {
 			t.Errorf("%s: %v, want %q", name, err, test.want)
+		}
+	}
+}
+
+// TestTypedErrors: an error about a column of a file with a schema says its type, and a text of
+// structs stops the job whatever becomes of bad records.
+func TestTypedErrors(t *testing.T) {
+	dir := t.TempDir()
+	put(t, filepath.Join(dir, "plain.jinja"), plainTemplate)
+	src := conversations(dir, "", "plain.jinja", nil)
+	src.Transforms[1] = tokenizeBytes
+	texts := func(list ...string) (v format.Value) {
+		v.Kind = format.List
+		for _, s := range list {
+			v.List = append(v.List, stringOf(s))
+		}
+		return v
+	}
+	for _, test := range []struct {
+		transforms []jobspec.Transform
+		typ        format.Type
+		value      format.Value
+		want       string
+	}{
+		{src.Transforms, format.Type{Name: "list<string>"}, texts("Hello"), `column "messages" (list<string>): element 0: its text is no JSON (it begins with "Hello"): invalid character 'H' looking for beginning of value; valid is a list of objects (in Parquet and Arrow of structs), or its JSON text`},
+		{src.Transforms, format.Type{Name: "int64"}, format.Value{Kind: format.Int}, `column "messages" (int64): it is an integer; valid is a list of objects`},
+		{src.Transforms, format.Type{Name: "struct<role: string>", Objects: true}, stringOf(`{"role":"user"}`), `column "messages" (struct<role: string>): it is an object; a conversation is a list of at least one message: `},
+		{src.Transforms, format.Type{Name: "list<struct<from: string, value: string>>", Objects: true}, texts(`{"from":"human"}`), `column "messages" (list<struct<from: string, value: string>>): message 0: it has no role (its fields are from)`},
+		{[]jobspec.Transform{jobspec.Text("{messages}"), tokenizeBytes}, format.Type{Name: "list<struct<role: string>>", Objects: true}, texts(`{"role":"user"}`), `row 3: transforms[0].text: column "messages" (list<struct<role: string>>): its values are groups of fields and no text: name a field of it`},
+	} {
+		src := src
+		src.Transforms, src.BadRecords = test.transforms, jobspec.BadRecords{Policy: "skip"}
+		c := mustCompile(t, src, 1<<20)
+		rec := recordFor(c, 3, columns{"messages": test.value})
+		rec.Types = slices.Repeat([]format.Type{test.typ}, len(rec.Values))
+		_, _, err := collect(c.Worker(), rec)
+		if err == nil || !strings.Contains(err.Error(), test.want) || fault.ClassOf(err) != fault.User {
+			t.Errorf("%v, want %s", err, test.want)
+		}
+		if skipped := Skips(&src, err); skipped != (test.transforms[0].Operator() == "chat") {
+			t.Errorf("%v is skipped: %v", err, skipped)
 		}
 	}
 }

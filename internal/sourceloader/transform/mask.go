@@ -1,8 +1,6 @@
 package transform
 
 import (
-	"fmt"
-
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/sourceloader/format"
 	"github.com/millrace-data/millrace/jobspec"
@@ -36,7 +34,7 @@ func (c *compiler) lossMask(label string, column jobspec.LossMask) error {
 			return false, absent(rec, place, path, "leave the record out by a filter before this step")
 		}
 		if err := w.takeMask(&rec.Values[place]); err != nil {
-			return false, fmt.Errorf("column %q: %w", path, err)
+			return false, inColumn(rec, place, path, err)
 		}
 		return true, nil
 	})

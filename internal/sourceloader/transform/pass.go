@@ -41,7 +41,8 @@ func (t *Tally) outcome() Outcome {
 	return Filtered
 }
 
-// callError is an error of class fault.User of a function that no record is to blame for.
+// callError is an error of class fault.User that no record is to blame for: of a function, or of
+// the schema of a file.
 type callError struct{ error }
 
 func (e *callError) Unwrap() error { return e.error }
@@ -80,13 +81,13 @@ func (w *Worker) Begin(rec *format.Record, out *format.Batch) (Outcome, error) {
 // given is the record that a run gives for rec.
 func (w *Worker) given(run *native, rec *format.Record) *format.Record {
 	r := &w.next
-	*r = format.Record{Row: rec.Row, Part: rec.Part, Values: r.Values[:0]}
+	*r = format.Record{Row: rec.Row, Part: rec.Part, Values: r.Values[:0], Types: r.Types[:0]}
 	for _, out := range run.out {
-		v := format.Value{Kind: format.String, Bytes: w.text}
+		v, typ := format.Value{Kind: format.String, Bytes: w.text}, format.Type{}
 		if out.column != fromText {
-			v = rec.Values[out.column]
+			v, typ = rec.Values[out.column], typeOf(rec, out.column)
 		}
-		r.Values = append(r.Values, v)
+		r.Values, r.Types = append(r.Values, v), append(r.Types, typ)
 	}
 	if rec.Lacks != nil {
 		r.Lacks = func(column int) (string, []string) {

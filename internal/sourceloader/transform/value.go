@@ -1,6 +1,7 @@
 package transform
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -9,6 +10,22 @@ import (
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/sourceloader/format"
 )
+
+// typeOf is the type of a column as its file has it; the zero Type if that is not known.
+func typeOf(rec *format.Record, column int) format.Type {
+	if column < len(rec.Types) {
+		return rec.Types[column]
+	}
+	return format.Type{}
+}
+
+// inColumn adds the name of a column to what is wrong with its value, and its type if the file has one.
+func inColumn(rec *format.Record, column int, path string, err error) error {
+	if t := typeOf(rec, column); t.Name != "" {
+		return fmt.Errorf("column %q (%s): %w", path, t.Name, err)
+	}
+	return fmt.Errorf("column %q: %w", path, err)
+}
 
 // appendText appends a value as text: null as nothing, numbers and bools in
 // canonical form, the elements of a list with a line break between. Errors

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/imaging"
 	"github.com/millrace-data/millrace/internal/media/audio"
 	"github.com/millrace-data/millrace/internal/sourceloader/format"
@@ -129,6 +130,11 @@ func reuse[T any](s []T, limit int) []T {
 
 // render makes the template's text the current text.
 func (w *Worker) render(t *template, rec *format.Record) error {
+	for i := range t.parts {
+		if p := &t.parts[i]; p.column != fromText && typeOf(rec, p.column).Objects {
+			return noText(rec, p)
+		}
+	}
 	if t.single() && t.parts[0].column != fromText {
 		if v := &rec.Values[t.parts[0].column]; v.Kind == format.String && len(v.Bytes) <= w.chain.maxText {
 			w.text = v.Bytes
@@ -155,12 +161,18 @@ func (w *Worker) render(t *template, rec *format.Record) error {
 		}
 		var err error
 		if out, err = appendText(out, v); err != nil {
-			return fmt.Errorf("column %q: %w", p.path, err)
+			return inColumn(rec, p.column, p.path, err)
 		}
 	}
 	w.buffers[0], w.buffers[1] = out, w.buffers[0]
 	w.text = out
 	return nil
+}
+
+// noText is the error of a text of a column of objects, of which every record has as little.
+func noText(rec *format.Record, p *part) error {
+	return &callError{inColumn(rec, p.column, p.path, fault.Userf("its values are groups of fields and no text: "+
+		"name a field of it, such as {%s.NAME}, or {%s[].NAME} if it is a list; or make the text of a conversation by a chat step", p.path, p.path))}
 }
 
 // emit applies the long rule to the record's tokens and emits its samples.

@@ -27,7 +27,7 @@ import (
 // batch before it, to number the rows.
 //
 // Columns are named as in Parquet: "meta.title", "messages[].content", and for
-// a map "meta[].key" and "meta[].value", whatever its schema calls the two.
+// the parts of a map "meta[].key" and "meta[].value", whatever its schema calls the two.
 //
 //   - utf8, large_utf8, utf8_view: String; invalid UTF-8 is the record's error.
 //   - binary of all kinds, fixed_size_binary: Bytes.
@@ -39,9 +39,11 @@ import (
 //   - a list of integers named without its []: Tokens; an element that is null
 //     or beyond 32 bits is the record's error. With [] it is a List.
 //   - any other list (large, fixed-size, view), with or without its []: List.
+//   - a struct, and a map: String, its JSON text, without the fields that are null. So a list
+//     of structs is what a list of objects is in a JSON file.
 //   - unions, run-end encoded columns and intervals are refused when asked for.
 //
-// Extension types read as the type they are stored as. The reader is our own:
+// Extension types read as the type they are stored as; in a struct, arrow.json as the JSON that it is. The reader is our own:
 // every offset that a file holds is checked before it is used.
 type Format struct{}
 
@@ -73,7 +75,7 @@ func (Format) Open(ctx context.Context, st store.Store, obj store.Object, chunk 
 	}()
 	defer columnar.Guard(&err, "Arrow", obj)
 	b := &recordBatch{ctx: ctx, in: in, number: chunk, values: make([]format.Value, len(opt.Columns))}
-	if err := b.open(opt.Columns, opt.ElementLimit()); err != nil {
+	if err := b.open(opt); err != nil {
 		return nil, fmt.Errorf("reading record batch %d of %s: %w", chunk, obj.URI, err)
 	}
 	b.i = min(max(0, int64(from)-b.firstRow), b.rows)
@@ -90,11 +92,12 @@ type recordBatch struct {
 	root     *vector
 	loaded   int64 // memory of buffers and metadata, in bytes
 	columns  []*column
+	types    []format.Type
 	rec      format.Record
 	values   []format.Value
 }
 
-func (b *recordBatch) open(columns []string, limit int) error {
+func (b *recordBatch) open(opt format.Options) error {
 	if b.number < 0 {
 		return fault.Userf("record batches are numbered from 0")
 	}
@@ -104,22 +107,19 @@ func (b *recordBatch) open(columns []string, limit int) error {
 	}
 	b.firstRow, b.rows = index.firstRow, index.batch.rows()
 	loader := &loader{ctx: b.ctx, h: b.in, wanted: map[*field]bool{}, dictionaries: index.dictionaries, loaded: map[*field][]*vector{}}
-	for _, name := range columns {
+	for _, name := range opt.Columns {
 		path, err := fieldpath.Parse(name)
 		if err != nil {
 			return err
 		}
-		c := &column{name: name, limit: limit}
+		c := &column{name: name, objects: columnar.NewObjects(opt.ElementLimit(), opt.RecordLimit())}
 		if c.path, err = index.root.resolve(name, path); err != nil {
 			return err
 		}
-		loader.wanted[c.path.leaf] = true
-		for _, f := range c.path.fields {
-			loader.wanted[f] = true
-		}
-		b.columns = append(b.columns, c)
+		loader.want(&c.path)
+		b.columns, b.types = append(b.columns, c), append(b.types, c.path.typ())
 	}
-	if len(columns) > 0 {
+	if len(opt.Columns) > 0 {
 		b.root, err = loader.load(&index.batch, index.batch.header, index.root)
 	}
 	b.loaded = loader.held
@@ -143,7 +143,7 @@ func (b *recordBatch) next() error {
 	if err := b.ctx.Err(); err != nil {
 		return err
 	}
-	b.rec = format.Record{Row: b.firstRow + b.i, Values: b.values}
+	b.rec = format.Record{Row: b.firstRow + b.i, Values: b.values, Types: b.types}
 	for i, c := range b.columns {
 		v, bad, err := c.row(b.root, int(b.i))
 		if err != nil {
@@ -165,7 +165,7 @@ func (b *recordBatch) next() error {
 func (b *recordBatch) Held() int64 {
 	held := b.loaded
 	for _, c := range b.columns {
-		held += int64(format.ValueBytes*cap(c.list) + 4*cap(c.tokens))
+		held += int64(format.ValueBytes*cap(c.list)+4*cap(c.tokens)) + c.objects.Held()
 	}
 	return held
 }

@@ -134,8 +134,6 @@ func TestErrors(t *testing.T) {
 	st, obj := formattest.InMemory(sampleArrow(t, 2, false))
 	for column, want := range map[string]string{
 		"txt":              `there is no column "txt"; did you mean "text"? The file has text, n, view`,
-		"meta":             `name one of them: meta.title`,
-		"messages":         `name one of them: messages[].role, messages[].content`,
 		"messages.content": `write "messages[].content"`,
 		"text[]":           `"text" is not a list`,
 	} {

@@ -2,6 +2,8 @@ package arrow
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
 
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/fieldpath"
@@ -57,6 +59,7 @@ type field struct {
 	signed   bool
 	scale    int  // of a decimal
 	dense    bool // of a union
+	isJSON   bool // text that holds JSON, by its extension type
 	children []*field
 
 	// dictionary, if set, says that batches hold indexes into a dictionary,
@@ -123,6 +126,7 @@ func readField(t flatTable, depth int) (*field, error) {
 	if err := f.readChildren(t, 5, depth+1); err != nil {
 		return nil, err
 	}
+	f.isJSON = extension(t) == "arrow.json"
 	if _, list := f.element(); list && len(f.children) != 1 {
 		return nil, fault.Userf("the field %q is a %s of %d types, not one (damaged)", f.name, f.kind, len(f.children))
 	}
@@ -132,6 +136,17 @@ func readField(t flatTable, depth int) (*field, error) {
 		}
 	}
 	return f, t.b.err()
+}
+
+// extension returns the name of the extension type of a field, "" if it is of none.
+func extension(t flatTable) string {
+	start, n := t.vector(6, 4)
+	for i := range n {
+		if pair := t.element(start, i); pair.string(0) == "ARROW:extension:name" {
+			return pair.string(1)
+		}
+	}
+	return ""
 }
 
 // readType reads the parameters of the type.
@@ -186,8 +201,9 @@ func (f *field) element() (*field, bool) {
 // number of the child to go to at each struct and eachElement at each list.
 type columnPath struct {
 	steps  []int
+	named  int      // of the steps, those that the path says
 	fields []*field // that the steps lead through, root first
-	leaf   *field
+	leaf   *field   // or struct or map, whose values are objects
 	// tokens says that the innermost list was named without [] and holds
 	// integers, and so is read as token ids.
 	tokens bool
@@ -218,7 +234,8 @@ func (root *field) resolve(name string, path fieldpath.Path) (columnPath, error)
 			p.step(n, p.leaf.children[n])
 		}
 	}
-	for {
+	p.named = len(p.steps)
+	for !p.leaf.isObject() {
 		elem, isList := p.leaf.element()
 		if !isList {
 			break
@@ -226,7 +243,46 @@ func (root *field) resolve(name string, path fieldpath.Path) (columnPath, error)
 		p.step(eachElement, elem)
 		p.tokens = elem.kind == kindInt
 	}
-	return p, p.leaf.readable(name, p.steps[len(p.steps)-1] == eachElement && !path[len(path)-1].Each)
+	if p.leaf.isObject() {
+		return p, p.leaf.writable(name)
+	}
+	return p, p.leaf.readable(name)
+}
+
+// isObject reports whether values of the field are objects: groups of fields, or maps.
+func (f *field) isObject() bool { return f.kind == kindStruct || f.isMap() }
+
+// isMap reports whether the field is a map of keys to values.
+func (f *field) isMap() bool {
+	return f.kind == kindMap && f.children[0].kind == kindStruct && len(f.children[0].children) == 2 && !f.children[0].children[0].nested()
+}
+
+func (f *field) nested() bool {
+	_, list := f.element()
+	return list || f.kind == kindStruct || f.kind == kindUnion || f.kind == kindRunEnd
+}
+
+// writable checks that a field can be part of an object.
+func (f *field) writable(path string) error {
+	if err := f.readable(path); err != nil {
+		return err
+	}
+	if elem, list := f.element(); list && !f.isMap() {
+		return elem.writable(path + "[]")
+	}
+	fields, prefix := f.children, path+"."
+	if f.isMap() {
+		fields, prefix = f.children[0].children, path+"[]."
+	}
+	for i, c := range fields {
+		if slices.ContainsFunc(fields[:i], func(before *field) bool { return before.name == c.name }) {
+			return fault.Userf("column %q: there are two fields named %q; rename one", path, c.name)
+		}
+		if err := c.writable(prefix + c.name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (p *columnPath) step(n int, to *field) {
@@ -251,10 +307,8 @@ func (f *field) child(column, name string) (int, error) {
 }
 
 // readable checks that values of the field have a Kind.
-func (f *field) readable(column string, implied bool) error {
+func (f *field) readable(column string) error {
 	switch f.kind {
-	case kindStruct:
-		return fault.Userf("column %q is a group of fields; name one of them: %s", column, format.ListNames(columnar.Under(column, implied, f.paths())))
 	case kindUnion, kindRunEnd, kindInterval:
 		return fault.Userf("column %q is of type %s, which is not supported; write it as a plain type", column, f.kind)
 	}
@@ -285,6 +339,7 @@ func (f *field) appendPaths(have []string, path fieldpath.Path) []string {
 		}
 		return append(have, lists.String())
 	}
+	have = append(have, path.String())
 	for _, c := range at.children {
 		have = c.appendPaths(have, append(lists[:len(lists):len(lists)], fieldpath.Step{Key: c.name}))
 	}
@@ -321,3 +376,41 @@ func (f *field) isView() bool { return f.kind == kindBinaryView || f.kind == kin
 
 // String describes the field for messages.
 func (f *field) String() string { return fmt.Sprintf("%q (%s)", f.name, f.kind) }
+
+// typeName adds the type of the field.
+func (f *field) typeName(t *columnar.TypeName) {
+	if t.Full() {
+		return
+	}
+	if f.dictionary != nil {
+		values := *f
+		values.dictionary = nil
+		t.Add("dictionary")
+		t.Fields(1, func(int) { values.typeName(t) })
+		return
+	}
+	switch elem, list := f.element(); {
+	case f.isMap():
+		t.Add("map")
+		t.Fields(2, func(i int) { elem.children[i].typeName(t) })
+	case list:
+		t.Add(f.kind.String())
+		t.Fields(1, func(int) { elem.typeName(t) })
+	case f.kind == kindStruct:
+		t.Add("struct")
+		t.Fields(len(f.children), func(i int) {
+			t.Add(f.children[i].name, ": ")
+			f.children[i].typeName(t)
+		})
+	case f.isJSON:
+		t.Add("json")
+	case f.kind == kindUtf8:
+		t.Add("string") // as in Parquet
+	case f.kind == kindInt && !f.signed:
+		t.Add("uint", strconv.Itoa(8*f.width))
+	case f.kind == kindInt:
+		t.Add("int", strconv.Itoa(8*f.width))
+	default:
+		t.Add(f.kind.String())
+	}
+}

@@ -87,17 +87,21 @@ func int64At(b []byte, i int) int { return int(binary.LittleEndian.Uint64(b[8*i:
 // column reads one wanted column of a batch. Its values borrow from the
 // batch, and from scratch that the next row reuses.
 type column struct {
-	name   string
-	path   columnPath
-	limit  int // elements of the lists in a row
-	list   []format.Value
-	tokens []int32
+	name    string
+	path    columnPath
+	objects *columnar.Objects // of structs and maps; it counts the elements of all lists
+	list    []format.Value
+	tokens  []int32
 }
 
 // row reads the value of row i of the batch.
 func (c *column) row(batch *vector, i int) (v format.Value, bad, err error) {
 	c.list, c.tokens = c.list[:0], c.tokens[:0]
-	return c.value(batch, i, 0)
+	c.objects.Reset()
+	if v, bad, err = c.value(batch, i, 0); c.path.leaf.isObject() && bad == nil && err == nil {
+		c.objects.Place(&v)
+	}
+	return v, bad, err
 }
 
 // value reads value i of a, from which the path goes on at step depth. bad is
@@ -114,6 +118,9 @@ func (c *column) value(a *vector, i, depth int) (v format.Value, bad, err error)
 			continue // the entry may be null
 		}
 		if depth == len(c.path.steps) {
+			if c.path.leaf.isObject() {
+				return c.object(a, i)
+			}
 			return a.leaf(i)
 		}
 		step := c.path.steps[depth]
@@ -131,8 +138,8 @@ func (c *column) value(a *vector, i, depth int) (v format.Value, bad, err error)
 		return c.tokenList(child, from, to)
 	}
 	start := len(c.list)
-	if to-from > c.limit-start {
-		return v, format.TooMany(c.limit), nil
+	if bad := c.objects.Take(to - from); bad != nil {
+		return v, bad, nil
 	}
 	c.list = slices.Grow(c.list, to-from)[:start+to-from]
 	list := c.list[start : start+to-from : start+to-from]

@@ -1,9 +1,12 @@
 package formattest
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 
 	"github.com/millrace-data/millrace/internal/fieldpath"
@@ -32,6 +35,10 @@ func Differs(v format.Value, want any) string {
 	case format.Null:
 		ok = want == nil
 	case format.String, format.Bytes:
+		switch want.(type) {
+		case map[string]any, []any: // a map is a list of keys and values, or an object
+			return differsObject(v.Bytes, want)
+		}
 		s, text := want.(string)
 		ok = text && s == string(v.Bytes)
 		if n, number := want.(json.Number); number { // a decimal
@@ -66,6 +73,60 @@ func Differs(v format.Value, want any) string {
 		return ""
 	}
 	return fmt.Sprintf("%+v %q, want %v", v, v.Bytes, want)
+}
+
+// differsObject compares the JSON text of a group of fields with golden JSON, which has the
+// nulls that the text leaves out.
+func differsObject(text []byte, want any) string {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	var got any
+	if err := d.Decode(&got); err != nil {
+		return fmt.Sprintf("%s: %v", text, err)
+	}
+	if !sameJSON(got, want) {
+		return fmt.Sprintf("%s, want %v", text, want)
+	}
+	return ""
+}
+
+func sameJSON(got, want any) bool {
+	switch w := want.(type) {
+	case map[string]any:
+		g, is := got.(map[string]any)
+		for key, value := range w {
+			if part := g[key]; !sameJSON(part, value) {
+				return false
+			}
+		}
+		for key := range g {
+			if _, has := w[key]; !has {
+				return false
+			}
+		}
+		return is
+	case []any:
+		if g, is := got.(map[string]any); is {
+			return sameMap(g, w)
+		}
+		g, is := got.([]any)
+		return is && slices.EqualFunc(g, w, sameJSON)
+	case json.Number:
+		a, errA := strconv.ParseFloat(fmt.Sprint(got), 64) // a decimal is text
+		b, errB := w.Float64()
+		return errA == nil && errB == nil && Near(a, b)
+	}
+	return got == want
+}
+
+// sameMap compares an object with the keys and values of a map, of which the last counts.
+func sameMap(got map[string]any, want []any) bool {
+	entries := map[string]any{}
+	for _, e := range want {
+		entry := e.(map[string]any)
+		entries[fmt.Sprint(entry["key"])] = entry["value"]
+	}
+	return maps.EqualFunc(got, entries, sameJSON)
 }
 
 // Near reports whether two floats are equal as far as a text of them says.

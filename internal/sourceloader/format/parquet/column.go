@@ -17,13 +17,13 @@ import (
 // of the path is there: the record assembly of Dremel (Melnik et al., VLDB
 // 2010), for one path at a time. Not safe for concurrent use.
 type column struct {
-	name  string
 	field field
 	limit int // elements of the lists in a row
 	pages *pageReader
 	page  *dataPage // nil before the first page and after the last
 	at    int       // next level of the page
 	value int       // next value of the page that is not null
+	inRow bool      // as part of a group: the row has begun
 
 	tokens  []int32 // scratch of Tokens values
 	entries []entry
@@ -37,18 +37,43 @@ type entry struct {
 	value    format.Value
 }
 
-func newColumn(ctx context.Context, r io.ReaderAt, f *footer, root *node, name string, limit int) (*column, error) {
+// reader reads the values of a wanted column row by row.
+type reader interface {
+	// next reads the value of the next row. bad says what is wrong with it if the page is
+	// sound but the value is not; reading goes on after it.
+	next() (v format.Value, bad, err error)
+	// finish checks that nothing is left after the last row.
+	finish() error
+	// held is the memory of the column, in bytes.
+	held() int64
+	// release gives the column's memory to the next one. No value of it may be used after.
+	release()
+}
+
+// limits are those of one column of a row.
+type limits struct {
+	elements int   // of its lists
+	bytes    int64 // of the text of its groups
+}
+
+func newReader(ctx context.Context, r io.ReaderAt, f *footer, root *node, name string, limits limits) (reader, format.Type, error) {
 	path, err := fieldpath.Parse(name)
 	if err != nil {
-		return nil, err
+		return nil, format.Type{}, err
 	}
 	field, err := root.resolve(name, path)
 	if err != nil {
-		return nil, err
+		return nil, format.Type{}, err
+	}
+	var typ columnar.TypeName
+	field.named.typeName(&typ)
+	if field.leaf == nil {
+		o, err := newObjects(ctx, r, f, field, name, limits)
+		return o, format.Type{Name: typ.String(), Objects: true}, err
 	}
 	c := spareColumns.Get().(*column)
-	c.name, c.field, c.limit = name, field, limit
-	return c, c.pages.open(ctx, r, f, field.leaf)
+	c.field, c.limit = field, limits.elements
+	return c, format.Type{Name: typ.String()}, c.pages.open(ctx, r, f, field.leaf)
 }
 
 // load turns to the next page when the current one is used up, and reports
@@ -62,8 +87,7 @@ func (c *column) load() (bool, error) {
 	return page != nil, err
 }
 
-// next reads the value of the next row. bad says what is wrong with it if the
-// page is sound but the value is not; reading goes on after it.
+// next implements reader.
 func (c *column) next() (v format.Value, bad, err error) {
 	ok, err := c.load()
 	if err != nil {
@@ -84,7 +108,7 @@ func (c *column) next() (v format.Value, bad, err error) {
 	return c.nested()
 }
 
-// finish checks that nothing is left after the last row.
+// finish implements reader.
 func (c *column) finish() error {
 	more, err := c.load()
 	if err == nil && more {

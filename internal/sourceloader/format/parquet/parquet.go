@@ -25,7 +25,7 @@ import (
 // Columns are named as the data looks to its writer, not as Parquet nests it:
 // the groups that make up a list or map are left out, so a list<struct<role,
 // content>> is "messages[].content", whichever of the three list encodings the
-// writer chose, and a map "meta[].key" and "meta[].value".
+// writer chose, and the parts of a map "meta[].key" and "meta[].value".
 //
 //   - STRING, ENUM, JSON: String; invalid UTF-8 is the record's error.
 //   - BYTE_ARRAY without annotation: String if the value is valid UTF-8, else
@@ -39,6 +39,8 @@ import (
 //   - a list of integers named without its [] ("tokens"): Tokens; an element
 //     that is null or beyond 32 bits is the record's error. With [] it is a List.
 //   - any other list, with or without its []: List.
+//   - a group of fields, and a map: String, its JSON text, without the fields that are null.
+//     So a list of groups is what a list of objects is in a JSON file.
 //
 // The reader is our own from the footer up, so that a damaged file can neither
 // panic nor allocate what its headers merely claim: pages above 256 MiB are
@@ -65,14 +67,14 @@ func (Format) Open(ctx context.Context, st store.Store, obj store.Object, chunk 
 	if err != nil {
 		return nil, err
 	}
-	g := &rowGroup{ctx: ctx, in: in, number: chunk, from: int64(from), values: make([]format.Value, len(opt.Columns))}
+	g := &rowGroup{ctx: ctx, in: in, number: chunk, from: int64(from), names: opt.Columns, values: make([]format.Value, len(opt.Columns))}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, g.Close())
 		}
 	}()
 	defer columnar.Guard(&err, "Parquet", obj)
-	if err := g.open(opt.Columns, opt.ElementLimit()); err != nil {
+	if err := g.open(limits{opt.ElementLimit(), opt.RecordLimit()}); err != nil {
 		return nil, fmt.Errorf("reading row group %d of %s: %w", chunk, obj.URI, err)
 	}
 	return g, nil
@@ -86,12 +88,14 @@ type rowGroup struct {
 	from     int64 // rows before it are left out
 	row, end int64 // of the file
 	footer   int64 // memory of the metadata, in bytes
-	columns  []*column
+	names    []string
+	columns  []reader
+	types    []format.Type
 	rec      format.Record
 	values   []format.Value
 }
 
-func (g *rowGroup) open(columns []string, limit int) error {
+func (g *rowGroup) open(limits limits) error {
 	if g.number < 0 {
 		return fault.Userf("row groups are numbered from 0")
 	}
@@ -104,12 +108,12 @@ func (g *rowGroup) open(columns []string, limit int) error {
 		return err
 	}
 	g.row, g.end, g.footer = f.firstRow, f.firstRow+f.rows, f.held()
-	for _, name := range columns {
-		c, err := newColumn(g.ctx, g.in, f, root, name, limit)
+	for _, name := range g.names {
+		c, typ, err := newReader(g.ctx, g.in, f, root, name, limits)
 		if err != nil {
 			return columnar.ColumnError(name, err)
 		}
-		g.columns = append(g.columns, c)
+		g.columns, g.types = append(g.columns, c), append(g.types, typ)
 	}
 	return nil
 }
@@ -138,14 +142,14 @@ func (g *rowGroup) next() (*format.Record, error) {
 	if err := g.ctx.Err(); err != nil {
 		return nil, err
 	}
-	g.rec = format.Record{Row: g.row, Values: g.values}
+	g.rec = format.Record{Row: g.row, Values: g.values, Types: g.types}
 	for i, c := range g.columns {
 		v, bad, err := c.next()
 		if err != nil {
-			return nil, columnar.ColumnError(c.name, err)
+			return nil, columnar.ColumnError(g.names[i], err)
 		}
 		if bad != nil && g.rec.Err == nil {
-			g.rec.Err = fmt.Errorf("row %d of %s: column %q: %w", g.row, g.in.Object.URI, c.name, bad)
+			g.rec.Err = fmt.Errorf("row %d of %s: column %q: %w", g.row, g.in.Object.URI, g.names[i], bad)
 		}
 		g.values[i] = v
 	}
@@ -157,9 +161,9 @@ func (g *rowGroup) next() (*format.Record, error) {
 }
 
 func (g *rowGroup) finish() error {
-	for _, c := range g.columns {
+	for i, c := range g.columns {
 		if err := c.finish(); err != nil {
-			return columnar.ColumnError(c.name, err)
+			return columnar.ColumnError(g.names[i], err)
 		}
 	}
 	return nil

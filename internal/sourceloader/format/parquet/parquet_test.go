@@ -166,8 +166,6 @@ func TestColumnErrors(t *testing.T) {
 	for column, want := range map[string]string{
 		"txt":              `there is no column "txt"; did you mean "text"? The file has text, n, lang`,
 		"nothing like it":  `there is no column "nothing like it"; the file has text, n, lang`,
-		"meta":             `is a group of fields; name one of them: meta.title`,
-		"messages":         `is a group of fields; name one of them: messages[].role, messages[].content, messages[].calls[]`,
 		"messages.content": `"messages" is a list; write "messages[].content"`,
 		"text[]":           `"text" is not a list; leave out the []`,
 		"meta.title.x":     `there is no column`,

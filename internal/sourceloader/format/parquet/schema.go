@@ -51,8 +51,10 @@ type node struct {
 	element
 	children []*node
 	column   int // number of the leaf among the leaves, in a row group's order
-	maxRep   int
-	maxDef   int
+	// first to last are the numbers of the leaves below it, or of itself.
+	first, last int
+	maxRep      int
+	maxDef      int
 }
 
 // schemaTree builds the tree from the elements, which are written depth first.
@@ -87,7 +89,7 @@ func (b *schemaBuilder) grow(parent *node, depth int) error {
 		if len(b.left) == 0 {
 			return fault.Userf("the schema ends inside the group %q (damaged)", parent.name)
 		}
-		n := &node{element: b.left[0], maxRep: parent.maxRep, maxDef: parent.maxDef}
+		n := &node{element: b.left[0], maxRep: parent.maxRep, maxDef: parent.maxDef, first: b.leaves}
 		b.left = b.left[1:]
 		switch n.repetition {
 		case pq.Required:
@@ -103,11 +105,13 @@ func (b *schemaBuilder) grow(parent *node, depth int) error {
 		if n.leaf {
 			n.column = b.leaves
 			b.leaves++
+			n.last = b.leaves
 			continue
 		}
 		if err := b.grow(n, depth+1); err != nil {
 			return err
 		}
+		n.last = b.leaves
 		if n.isMap() && len(n.children) == 1 { // what writers call the two differs
 			for i, c := range n.children[0].children[:min(2, len(n.children[0].children))] {
 				c.name = columnar.MapNames[i]
@@ -191,7 +195,10 @@ func twoLevelList(list, inner *node) bool {
 
 // field is a path resolved against a schema.
 type field struct {
-	leaf *node
+	leaf   *node // nil: the values are objects
+	object place // of objects
+	named  place // where the path ends
+	unsaid int   // of lists, those from there on
 	// lists holds, outermost first, the definition level at which a list on
 	// the way to the leaf has an element. One less means that it is empty,
 	// still less that it or something above is null.
@@ -201,7 +208,7 @@ type field struct {
 	tokens bool
 }
 
-// resolve finds the leaf that path names.
+// resolve finds the leaf or group that path names.
 func (root *node) resolve(name string, path fieldpath.Path) (field, error) {
 	var f field
 	at := place{root, true}
@@ -224,28 +231,34 @@ func (root *node) resolve(name string, path fieldpath.Path) (field, error) {
 			at = place{child, false}
 		}
 	}
+	f.named = at
 	return f, root.finish(&f, at, name)
 }
 
-// finish steps through the lists that the path left unsaid, down to the leaf.
+// finish steps through the lists that the path left unsaid, down to the leaf or group.
 func (root *node) finish(f *field, at place, name string) error {
-	implied := false
-	for {
+	for !at.isObject() {
 		elem, repeated, isList := at.element()
 		if !isList {
 			break
 		}
 		f.lists = append(f.lists, repeated.maxDef)
-		at, implied = elem, true
+		f.unsaid++
+		at = elem
 	}
-	if !at.node.leaf {
-		have := appendPaths(nil, at, fieldpath.Path{})
-		return fault.Userf("column %q is a group of fields; name one of them: %s", name, format.ListNames(columnar.Under(name, implied, have)))
+	if at.isObject() {
+		f.object = at
+		return nil
 	}
 	f.leaf = at.node
-	f.tokens = implied && at.node.isInteger()
-	if want, ok := at.node.annotated(); ok && want != at.node.physical {
-		return fault.Userf("column %q is annotated as a type that is stored as %s, and stored as %s: its values cannot be trusted; write the file again", name, want, at.node.physical)
+	f.tokens = f.unsaid > 0 && at.node.isInteger()
+	return at.node.trusted(name)
+}
+
+// trusted checks that the leaf is stored as its annotation says.
+func (n *node) trusted(column string) error {
+	if want, ok := n.annotated(); ok && want != n.physical {
+		return fault.Userf("column %q is annotated as a type that is stored as %s, and stored as %s: its values cannot be trusted; write the file again", column, want, n.physical)
 	}
 	return nil
 }
@@ -301,6 +314,9 @@ func appendPaths(have []string, at place, path fieldpath.Path) []string {
 			lists = path // a plain name reads a list of integers as tokens
 		}
 		return append(have, lists.String())
+	}
+	if len(path) > 0 {
+		have = append(have, path.String()) // of objects
 	}
 	for _, c := range at.node.children {
 		have = appendPaths(have, place{c, false}, append(lists[:len(lists):len(lists)], fieldpath.Step{Key: c.name}))

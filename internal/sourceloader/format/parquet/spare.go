@@ -11,8 +11,7 @@ import (
 // costs more than filling them.
 var spareColumns = sync.Pool{New: func() any { return &column{pages: new(pageReader)} }}
 
-// release gives the column's memory to the next one. No value of it may be used
-// after.
+// release implements reader.
 func (c *column) release() {
 	p := c.pages
 	*p = pageReader{
@@ -29,7 +28,7 @@ func (c *column) release() {
 	spareColumns.Put(c)
 }
 
-// held is the memory of the column, in bytes: the window of the file, the decoded
+// held implements reader: the window of the file, the decoded
 // page and dictionary, and scratch of values.
 func (c *column) held() int64 {
 	p := c.pages
