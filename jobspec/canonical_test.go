@@ -22,6 +22,7 @@ var chainsByStep = []string{
 	"[{python: 'a.b:c'}, {text: '{text}!'}, {python: {function: 'd:e', path: lib, interpreter: .venv/bin/python, timeout: 5, memory: 1Gi, batch_bytes: 64Ki}}, {tokenize: bytes}]",
 	"[{normalize: nfkc}, {replace: {pattern: '\\s+', with: ' '}}, {replace: {pattern: x}}, {tokenize: bytes}]",
 	"",
+	"[{limit: 10k}, {filter: a > 1}, {tokenize: bytes}]",
 }
 
 // TestCanonicalSteps: how a chain is printed, and the identity that follows from that, stay for ever.

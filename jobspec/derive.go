@@ -151,6 +151,9 @@ func deriveChain(s *Source) (added int) {
 			text = "{txt}"
 		}
 		at := 0 // behind the functions, which may make the text
+		if s.FirstRecords() > 0 {
+			at = 1
+		}
 		for k, t := range s.Transforms {
 			if _, ok := t.(*Python); ok {
 				at = k + 1

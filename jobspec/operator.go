@@ -64,7 +64,7 @@ func (r Records) String() string {
 // a type with the methods of Transform and an entry here; its compiler is in sourceloader/transform.
 var operators = []*Operator{
 	&textOperator, &chatOperator, &tokensOperator, &lossMaskOperator, &filterOperator, &tokenizeOperator,
-	&appendEODOperator, &imageOperator, &pythonOperator, &normalizeOperator, &replaceOperator,
+	&appendEODOperator, &imageOperator, &pythonOperator, &normalizeOperator, &replaceOperator, &limitOperator,
 	&pixelsOperator, &waveformOperator,
 }
 

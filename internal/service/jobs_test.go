@@ -267,6 +267,11 @@ mix: {weights: {llama: 0.4, mistral: 0.3, books: 0.3}}
 batch: {sequence_length: 512, sequences: 8, microbatch_size: 1}
 topology: {dp: 4}
 `, 30, ""},
+	{"first records", "sources:" + strings.Replace(strings.Replace(talks, "- name: talks", "- name: first", 1), "transforms: [", "transforms: [{limit: 31}, ", 1) + books + `
+mix: {weights: {first: 0.7, books: 0.3}}
+batch: {sequence_length: 512, sequences: 8, microbatch_size: 2}
+topology: {dp: 2, cp: 2, pp: 2}
+`, 20, ""},
 	{"hf, contiguous", mixed + `
 batch: {sequence_length: 512, sequences: 8, microbatch_size: 2}
 topology: {dp: 2, cp: 2}

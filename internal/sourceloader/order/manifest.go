@@ -84,6 +84,7 @@ type Source struct {
 	LeftOut  []store.Object // files of folders and globs that are not of the format
 	Manifest Manifest
 	Order    Order
+	last     last
 }
 
 // Index lists the files of src, fingerprints them, counts their chunks and
@@ -104,6 +105,11 @@ func Index(ctx context.Context, st store.Store, src *jobspec.Source, seed uint64
 			return nil, wrap(src.Name, err)
 		}
 		s.Manifest.Files = append(s.Manifest.Files, file)
+	}
+	if n := src.FirstRecords(); n > 0 {
+		if err := s.limit(ctx, st, n); err != nil {
+			return nil, wrap(src.Name, err)
+		}
 	}
 	target := src.ChunkBytes
 	if target == 0 {
@@ -169,7 +175,11 @@ func (s *Source) OpenUnit(ctx context.Context, st store.Store, u Unit, from form
 	if err := file.checkCompanions(ctx, st); err != nil {
 		return nil, err
 	}
-	return s.Format.Open(ctx, st, file.Object, u.Chunk, from, s.Options)
+	r, err := s.Format.Open(ctx, st, file.Object, u.Chunk, from, s.Options)
+	if err != nil || !s.last.set || u.File != s.last.file {
+		return r, err
+	}
+	return until{r, s.last.row}, nil
 }
 
 func (file *File) checkCompanions(ctx context.Context, st store.Store) error {

@@ -190,8 +190,17 @@ var compilers = map[string]func(c *compiler, i int, t jobspec.Transform) error{
 	"python":     func(c *compiler, i int, _ jobspec.Transform) error { return c.python(c.label, i) },
 	"normalize":  of((*compiler).normalize),
 	"replace":    of((*compiler).replace),
+	"limit":      limitFirst,
 	"pixels":     of((*compiler).pixels),
 	"waveform":   of((*compiler).waveform),
+}
+
+// limitFirst compiles a limit, which is carried out where files are listed (order.Index).
+func limitFirst(_ *compiler, i int, t jobspec.Transform) error {
+	if n := t.(jobspec.Limit); i > 0 || n < 1 {
+		return fault.Userf("a limit of %d records: it is 1 or more, and the first step of a chain", n)
+	}
+	return nil
 }
 
 // of is a compiler of steps of one type.
