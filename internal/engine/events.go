@@ -35,8 +35,13 @@ type (
 		err    error
 		waited time.Duration
 	}
-	joined struct{ worker *Worker }
-	left   struct{ worker *Worker }
+	joined   struct{ worker *Worker }
+	provided struct {
+		resource int
+		name     string
+		slots    schedule.Amount
+	}
+	left struct{ worker *Worker }
 )
 
 func (ev begun) apply(e *Executor) {
@@ -203,14 +208,32 @@ func (e *Executor) gather(s *source, op int) {
 }
 
 func (ev joined) apply(e *Executor) {
-	w := &worker{Worker: ev.worker, slots: make([]schedule.Amount, len(e.resources)), free: make([]schedule.Amount, len(e.resources))}
+	w := &worker{Worker: ev.worker}
+	names := e.known()
 	for name, n := range ev.worker.Slots {
-		r := e.names[name]
-		w.slots[r], w.free[r] = n, n
-		e.resources[r].Slots += n
-		e.resources[r].Free += n
+		e.offer(w, names[name], n)
 	}
 	e.workers = append(e.workers, w)
+}
+
+func (ev provided) apply(e *Executor) {
+	e.offer(e.workers[0], ev.resource, ev.slots) // the one that never leaves
+	e.resources[ev.resource].Name = ev.name
+}
+
+// offer adds slots of a resource, which may be a new one, to those of a worker.
+func (e *Executor) offer(w *worker, r int, n schedule.Amount) {
+	if missing := r + 1 - len(e.resources); missing > 0 {
+		e.resources = append(e.resources, make([]schedule.Resource, missing)...)
+	}
+	for _, of := range append(slices.Clone(e.workers), w) {
+		if missing := len(e.resources) - len(of.slots); missing > 0 {
+			of.slots, of.free = append(of.slots, make([]schedule.Amount, missing)...), append(of.free, make([]schedule.Amount, missing)...)
+		}
+	}
+	w.slots[r], w.free[r] = w.slots[r]+n, w.free[r]+n
+	e.resources[r].Slots += n
+	e.resources[r].Free += n
 }
 
 func (ev left) apply(e *Executor) {

@@ -29,6 +29,7 @@ const inboxLength = 64
 // starts tasks; it waits for nothing but events and the policy's clock.
 type Executor struct {
 	limit   int64
+	mu      sync.Mutex     // guards names
 	names   map[string]int // of resources
 	began   time.Time
 	stopped chan struct{}
@@ -51,6 +52,29 @@ type Executor struct {
 	numbers   int64
 	asks      int64
 	wait      sync.WaitGroup
+}
+
+// Provide adds slots of a resource that the executor does not have yet; of one that it has it changes nothing.
+// Pipelines that need it are made afterwards.
+func (e *Executor) Provide(ctx context.Context, name string, slots schedule.Amount) error {
+	e.mu.Lock()
+	_, known := e.names[name]
+	if !known {
+		e.names[name] = len(e.names)
+	}
+	r := e.names[name]
+	e.mu.Unlock()
+	if known {
+		return nil
+	}
+	return e.send(ctx, provided{r, name, slots})
+}
+
+// known are the numbers of the resources, by name.
+func (e *Executor) known() map[string]int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return maps.Clone(e.names)
 }
 
 // event is something that the loop takes in.

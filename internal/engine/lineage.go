@@ -42,8 +42,9 @@ type worker struct {
 
 // Join adds a worker.
 func (e *Executor) Join(ctx context.Context, w *Worker) error {
+	names := e.known()
 	for name := range w.Slots {
-		if _, ok := e.names[name]; !ok {
+		if _, ok := names[name]; !ok {
 			return fmt.Errorf("engine: worker %s has slots of %q, which is none of the executor's resources", w.Name, name)
 		}
 	}

@@ -29,10 +29,11 @@ type Pipeline struct {
 
 // Pipeline returns a pipeline of these stages.
 func (e *Executor) Pipeline(stages []Stage) (*Pipeline, error) {
-	if err := checkStages(stages, e.names); err != nil {
+	names := e.known()
+	if err := checkStages(stages, names); err != nil {
 		return nil, err
 	}
-	p := &Pipeline{ex: e, stages: stages, ops: operators(stages, e.names), running: make([][]*task, len(stages))}
+	p := &Pipeline{ex: e, stages: stages, ops: operators(stages, names), running: make([][]*task, len(stages))}
 	for i := range p.ops {
 		if i+1 < len(p.ops) {
 			out := p.ops[i].Declared.Partition
@@ -166,7 +167,7 @@ func (p *Pipeline) peek(op int, e *Executor) *node {
 // part of its limit.
 func (e *Executor) snapshot(p *Pipeline) *schedule.Snapshot {
 	s := &p.snap
-	*s = schedule.Snapshot{Now: e.now(), Resources: e.resources, Operators: p.ops, Limit: e.limitOf(p), Used: p.used, Promised: p.prom, Pinned: true}
+	*s = schedule.Snapshot{Now: e.now(), Resources: e.resources[:min(len(p.ops[0].Needs), len(e.resources))], Operators: p.ops, Limit: e.limitOf(p), Used: p.used, Promised: p.prom, Pinned: true}
 	for op := range p.stages {
 		o := &p.ops[op]
 		o.Queued, o.NextBytes = 0, 0

@@ -67,12 +67,18 @@ func (s *Set) Open(seed uint64, src *jobspec.Source, step int) (*transform.Funct
 	if kind == "map_batches" {
 		kind = transform.MapFunction // of as many rows as it is given
 	}
-	return &transform.Function{Name: spec.Function, Kind: kind, In: columns(d.In), Out: columns(d.Out), Digest: d.Digest, Runtime: fmt.Sprintf("Python %s, NumPy %s", d.Python, d.NumPy), Caller: f}, nil
+	pool := transform.Pool{Name: fmt.Sprintf("python %+v", keyOf(spec)), Slots: env.Seats()}
+	runtime := fmt.Sprintf("Python %s, NumPy %s", d.Python, d.NumPy)
+	return &transform.Function{Name: spec.Function, Kind: kind, In: columns(d.In), Out: columns(d.Out), Digest: d.Digest, Runtime: runtime, Pool: pool, Caller: f}, nil
+}
+
+func keyOf(step *jobspec.Python) environment {
+	return environment{step.Interpreter, step.Path, step.Timeout, step.Memory, step.BatchBytes, step.Network}
 }
 
 // environment returns the environment of a step, which is started the first time.
 func (s *Set) environment(step *jobspec.Python) (*worker.Environment, error) {
-	key := environment{step.Interpreter, step.Path, step.Timeout, step.Memory, step.BatchBytes, step.Network}
+	key := keyOf(step)
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()

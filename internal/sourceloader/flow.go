@@ -38,8 +38,8 @@ const (
 	engineShare = 4
 	// leastEngine is what it may use whatever the budget: a few records.
 	leastEngine = 64 << 10
-	// inFlight is how many batches may be on their way for each worker: one that it works
-	// on, and the next.
+	// inFlight is how many batches of functions that name no pool of their own may be on their way
+	// for each block that is read at a time.
 	inFlight = 2
 	// mostBatches is how many batches the engine's share has to hold, at the least: some for each stage.
 	mostBatches = 32
@@ -105,15 +105,18 @@ func (x *executor) flow(s *Source) (*flow, error) {
 		return nil, nil
 	}
 	f := &flow{executor: x, source: s}
-	cpu, python := map[string]schedule.Amount{cpuSlots: schedule.Slot}, map[string]schedule.Amount{pythonSlots: schedule.Slot}
+	cpu := map[string]schedule.Amount{cpuSlots: schedule.Slot}
 	target := partitionTarget(s.Spec.Transforms, x.share)
+	var err error
 	stages := []engine.Stage{{Name: "read", Needs: cpu, Partition: target}}
 	parts := stagesOf(segments)
 	for _, part := range parts[1 : len(parts)-1] {
 		st := engine.Stage{Name: part.name, Needs: cpu, Partition: target, Keeps: true}
 		passes := part.segments
 		if part.function != nil {
-			st.Needs = python
+			if st.Needs, err = x.slotsOf(part.function.Pool); err != nil {
+				return nil, err
+			}
 			f.parts = f.parts || part.function.Kind == transform.FlatMapFunction
 		}
 		grows := &growth{}
@@ -122,9 +125,17 @@ func (x *executor) flow(s *Source) (*flow, error) {
 		}
 		stages = append(stages, st)
 	}
-	var err error
 	f.pipeline, err = x.Pipeline(stages)
 	return f, err
+}
+
+// slotsOf are what a call of a function needs: a slot of its pool, which counts from the first such call on.
+func (x *executor) slotsOf(p transform.Pool) (map[string]schedule.Amount, error) {
+	if p.Name == "" {
+		return map[string]schedule.Amount{pythonSlots: schedule.Slot}, nil
+	}
+	err := x.Provide(x.cache.base, p.Name, schedule.Amount(max(p.Slots, 1))*schedule.Slot)
+	return map[string]schedule.Amount{p.Name: schedule.Slot}, err
 }
 
 // worker takes a worker of the source's chain; it goes back into workers.

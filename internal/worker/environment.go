@@ -69,6 +69,9 @@ func (e *Environment) Close() error {
 	return nil
 }
 
+// Seats is how many calls at a time keep all workers busy.
+func (e *Environment) Seats() int { return seatsEach * e.opt.Workers }
+
 // Status says what an environment runs.
 type Status struct {
 	Workers   int

@@ -34,7 +34,14 @@ type Function struct {
 	Digest [32]byte // of its code: other code gives other records
 	// Runtime names the versions of what runs it, for a person: no digest covers them.
 	Runtime string
+	Pool    Pool // whose slots its calls take
 	Caller  Caller
+}
+
+// Pool is what runs the calls of functions, those of one name together.
+type Pool struct {
+	Name  string // "": one that all such functions share
+	Slots int    // calls at a time that keep it busy
 }
 
 // Caller runs a function on records. It is safe for concurrent use.
