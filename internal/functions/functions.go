@@ -67,7 +67,7 @@ func (s *Set) Open(seed uint64, src *jobspec.Source, step int) (*transform.Funct
 	if kind == "map_batches" {
 		kind = transform.MapFunction // of as many rows as it is given
 	}
-	pool := transform.Pool{Name: fmt.Sprintf("python %+v", keyOf(spec)), Slots: env.Seats()}
+	pool := transform.Pool{Name: fmt.Sprintf("python %+v", keyOf(spec)), Slots: env.Seats(), Heap: env}
 	runtime := fmt.Sprintf("Python %s, NumPy %s", d.Python, d.NumPy)
 	return &transform.Function{Name: spec.Function, Kind: kind, In: columns(d.In), Out: columns(d.Out), Digest: d.Digest, Runtime: runtime, Pool: pool, Caller: f}, nil
 }

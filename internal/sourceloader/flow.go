@@ -28,8 +28,9 @@ type executor struct {
 	cache *cache
 	share int64 // bytes of the cache's budget that the engine may use
 	over  chan struct{}
-	mu    sync.Mutex // guards runs
+	mu    sync.Mutex // guards the fields below
 	runs  int        // blocks that are read by it now
+	heaps []transform.Heap
 }
 
 const (
@@ -64,7 +65,10 @@ func newExecutor(ctx context.Context, c *cache, workers int) (*executor, error) 
 	}
 	go func() {
 		defer close(x.over)
+		var watch sync.WaitGroup
+		watch.Go(func() { x.watchHeaps(ctx) })
 		_ = x.Run(ctx) // it ends with ctx, and with no other error
+		watch.Wait()
 	}()
 	return x, nil
 }
@@ -134,6 +138,7 @@ func (x *executor) slotsOf(p transform.Pool) (map[string]schedule.Amount, error)
 	if p.Name == "" {
 		return map[string]schedule.Amount{pythonSlots: schedule.Slot}, nil
 	}
+	x.uses(p.Heap)
 	err := x.Provide(x.cache.base, p.Name, schedule.Amount(max(p.Slots, 1))*schedule.Slot)
 	return map[string]schedule.Amount{p.Name: schedule.Slot}, err
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/millrace-data/millrace/internal/fault"
@@ -26,6 +27,11 @@ type Environment struct {
 	waiting   []chan *seat
 	failure   error // why nobody can be served
 	restarts  int
+	taken     int          // seats in use
+	pressing  map[any]bool // those for whom workers have to take less memory
+
+	held  atomic.Int64 // see Held
+	shift atomic.Int32 // how often batches are halved for lack of memory
 }
 
 const (
@@ -46,7 +52,7 @@ func Open(ctx context.Context, opt Options) (*Environment, error) {
 	if err := opt.validate(); err != nil {
 		return nil, err
 	}
-	e := &Environment{opt: opt, ended: make(chan struct{}), described: map[string]Description{}, names: slices.Clone(opt.Functions)}
+	e := &Environment{opt: opt, ended: make(chan struct{}), described: map[string]Description{}, pressing: map[any]bool{}, names: slices.Clone(opt.Functions)}
 	s, err := e.start(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%v: %w", opt, err)
@@ -185,7 +191,7 @@ func (e *Environment) serve(ctx context.Context, s *server) {
 	for range e.opt.Workers {
 		workers.Go(func() { e.work(ctx, s) })
 	}
-	if e.opt.Memory > 0 && canLimit {
+	if canLimit {
 		workers.Go(func() { e.watch(s) })
 	}
 	select {
@@ -231,11 +237,19 @@ func (e *Environment) work(ctx context.Context, s *server) {
 func (e *Environment) watch(s *server) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
+	measured := time.Now()
 	for {
 		select {
 		case <-s.gone:
 			return
 		case <-tick.C:
+		}
+		if now := time.Now(); now.Sub(measured) >= measureEvery {
+			measured = now
+			e.measure(s)
+		}
+		if e.opt.Memory <= 0 {
+			continue
 		}
 		for _, p := range s.processes() {
 			if held := memoryOf(p.pid); held > e.opt.Memory && p.busy() > 0 {
@@ -259,12 +273,9 @@ func (e *Environment) acquire(ctx context.Context) (*seat, error) {
 		defer e.mu.Unlock()
 		return nil, e.failure
 	}
-	if len(e.free) > 0 {
-		defer e.mu.Unlock()
-		return e.take(), nil
-	}
 	wait := make(chan *seat, 1)
 	e.waiting = append(e.waiting, wait)
+	e.pump()
 	e.mu.Unlock()
 	select {
 	case s := <-wait:
@@ -275,6 +286,15 @@ func (e *Environment) acquire(ctx context.Context) (*seat, error) {
 	case <-ctx.Done():
 		e.unwait(wait)
 		return nil, ctx.Err()
+	}
+}
+
+// pump gives free seats to those who wait longest: one at a time under pressure. The caller has mu.
+func (e *Environment) pump() {
+	for len(e.waiting) > 0 && len(e.free) > 0 && (e.taken == 0 || len(e.pressing) == 0) {
+		e.waiting[0] <- e.take()
+		e.waiting = e.waiting[1:]
+		e.taken++
 	}
 }
 
@@ -317,35 +337,27 @@ func (e *Environment) release(s *seat) {
 	s.out.trim()
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.taken--
 	s.process.mu.Lock()
 	gone := s.process.gone
 	s.process.mu.Unlock()
 	if gone {
 		s.close()
-		return
-	}
-	e.hand(s)
-}
-
-// hand gives a seat to who waits longest, or to the free ones. The caller has mu.
-func (e *Environment) hand(s *seat) {
-	if len(e.waiting) == 0 {
+	} else {
 		e.free = append(e.free, s)
-		return
 	}
-	e.waiting[0] <- s
-	e.waiting = e.waiting[1:]
+	e.pump()
 }
 
 // add offers the seats of a new worker: the first ones of all before second ones.
 func (e *Environment) add(p *process) {
 	p.release = e.release
+	p.settle()
 	p.server.enter(p)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, s := range p.seats {
-		e.hand(s)
-	}
+	e.free = append(e.free, p.seats[:]...)
+	e.pump()
 }
 
 // remove takes away the free seats of a worker that is gone. Those in use go when they

@@ -88,6 +88,52 @@ func TestLost(t *testing.T) {
 	}
 }
 
+// TestPressed: what workers hold beyond their setup counts; under pressure one call runs at a time, batches are
+// small, and idle workers that hold much make room for new ones. The rows are the same.
+func TestPressed(t *testing.T) {
+	e := open(t, options(t))
+	f := function(t, e, "hoards")
+	until := func(what string, ok func() bool) {
+		t.Helper()
+		for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%s: %d MiB are held, %d workers were started again", what, e.Held()>>20, e.Status().Restarts)
+			}
+		}
+	}
+	expect(t, called(t, f, texts("a", "100", "b")), `0:0 "a"`, `1:10 "100"`, `2:20 "b"`)
+	until("after a row that takes 100 MiB", func() bool { return e.Held() > 60<<20 })
+	if e.Status().Restarts != 0 {
+		t.Error("without pressure a worker was ended")
+	}
+	e.Press(t, true)
+	until("under pressure", func() bool { return e.Held() == 0 && e.Status().Restarts > 0 && e.shift.Load() == mostShift })
+	var calls sync.WaitGroup
+	for range 6 {
+		calls.Go(func() {
+			if out, from, err := f.Call(t.Context(), texts("c", "d")); err != nil || len(said(out, from)) != 2 {
+				t.Error(err)
+			}
+		})
+	}
+	most := 0
+	until("one at a time", func() bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		most = max(most, e.taken)
+		return e.taken == 0 && len(e.waiting) == 0
+	})
+	calls.Wait()
+	if most > 1 {
+		t.Errorf("%d calls at a time", most)
+	}
+	e.Press(e, true)
+	e.Press(t, false)
+	e.Press(e, false)
+	until("without pressure", func() bool { return e.shift.Load() == 0 })
+	expect(t, called(t, f, texts("a")), `0:0 "a"`)
+}
+
 // TestJudge: what a death says of the rows that a worker had.
 func TestJudge(t *testing.T) {
 	own, used := &death{working: true, fresh: true}, &death{working: true}

@@ -321,7 +321,7 @@ func (f *Function) fits(r rows) bool {
 			return false
 		}
 	}
-	return size <= f.most.Load()
+	return size <= f.most.Load()>>f.env.shift.Load()
 }
 
 func (f *Function) size(r rows) int { return sizeOf(r.columns, f.in, r.lo, r.hi, r.keys != nil) }

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"strconv"
@@ -41,6 +42,21 @@ func memoryOf(pid int) int64 {
 	for _, child := range strings.Fields(string(children)) {
 		if n, err := strconv.Atoi(child); err == nil {
 			sum += memoryOf(n)
+		}
+	}
+	return sum
+}
+
+// privateOf is the memory of a process in bytes that no other one shares; 0 if it is gone.
+func privateOf(pid int) (sum int64) {
+	rollup, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	if err != nil {
+		return 0
+	}
+	for line := range bytes.Lines(rollup) {
+		if fields := strings.Fields(string(line)); len(fields) == 3 && strings.HasPrefix(fields[0], "Private_") {
+			kb, _ := strconv.ParseInt(fields[1], 10, 64)
+			sum += kb << 10
 		}
 	}
 	return sum

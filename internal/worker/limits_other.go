@@ -12,3 +12,5 @@ const canLimit, canIsolate = false, false
 func attributes(bool) *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
 func memoryOf(int) int64 { return 0 }
+
+func privateOf(int) int64 { return 0 }

@@ -34,7 +34,7 @@ func (f *Function) once(ctx context.Context, r rows, fresh bool) (result, *death
 		if err != nil {
 			return result{}, nil, f.unserved(ctx, err)
 		}
-		if fresh && tries < mostFresh && s.process.renew() {
+		if fresh && tries < mostFresh && s.process.renew("a row was to be tried in a new one") {
 			f.env.release(s)
 			sleep(ctx, freshPause)
 			continue

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -33,6 +34,7 @@ type process struct {
 	seats  [seatsEach]*seat
 	// release takes the seat of a job that nobody waits for.
 	release func(*seat)
+	base    atomic.Int64 // bytes of its own when it was set up
 
 	mu       sync.Mutex
 	queue    []*job // submitted and not answered: it works on the first
@@ -222,6 +224,9 @@ func (p *process) read() {
 			p.retire("it answers without a question")
 			continue
 		}
+		if j.setup {
+			p.settle()
+		}
 		p.answer(j, answer{reply: reply})
 	}
 }
@@ -256,13 +261,13 @@ func (p *process) retire(why string) {
 
 // renew ends a worker that has done something and has nothing to do, so that a new one takes its place. It says
 // whether it did.
-func (p *process) renew() bool {
+func (p *process) renew(why string) bool {
 	p.mu.Lock()
 	used := p.calls > 0 && len(p.queue) == 0
 	p.earlier = p.earlier || used
 	p.mu.Unlock()
 	if used {
-		p.kill("a row was to be tried in a new one")
+		p.kill(why)
 	}
 	return used
 }

@@ -42,6 +42,15 @@ type Function struct {
 type Pool struct {
 	Name  string // "": one that all such functions share
 	Slots int    // calls at a time that keep it busy
+	Heap  Heap   // nil: it is not known
+}
+
+// Heap is the memory that a pool takes outside of this process.
+type Heap interface {
+	// Held is how many bytes it has beyond what it needs to be there.
+	Held() int64
+	// Press has it take less, as long as anybody presses, at the cost of time. It never stands still for it.
+	Press(who any, on bool)
 }
 
 // Caller runs a function on records. It is safe for concurrent use.

@@ -106,6 +106,15 @@ def fewer(text: list[str]) -> list[str]:
 
 
 kept = []
+hoard = []
+
+
+@millrace.transform
+def hoards(text: str) -> str:
+    """Keeps as many MiB as the text says."""
+    if text.isdigit():
+        hoard.append(b"x" * (int(text) << 20))
+    return text
 
 
 @millrace.transform("map_batches")

@@ -1,0 +1,57 @@
+package sourceloader
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// heap is a pool's, as a test says.
+type heap struct{ held, pressed atomic.Int64 }
+
+func (h *heap) Held() int64 { return h.held.Load() }
+
+func (h *heap) Press(_ any, on bool) {
+	if on {
+		h.pressed.Add(1)
+	} else {
+		h.pressed.Store(0)
+	}
+}
+
+// TestHeaps: what processes hold counts in the loader's memory, up to half of that; beyond it they are pressed, and
+// at the end nothing is left of it.
+func TestHeaps(t *testing.T) {
+	life, end := context.WithCancel(t.Context())
+	c := newCache(life, 1000, noDisk, nil)
+	x, err := newExecutor(life, c, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, two := &heap{}, &heap{}
+	x.uses(one)
+	x.uses(two)
+	x.uses(one)
+	for _, step := range []struct{ one, two, counted, pressed int64 }{
+		{0, 0, 0, 0}, {100, 0, 100, 0}, {100, 250, 350, 0}, {400, 250, 500, 1}, {500, 0, 500, 0}, {0, 30, 30, 0}, {5000, 0, 500, 1},
+	} {
+		one.held.Store(step.one)
+		two.held.Store(step.two)
+		held, until := int64(-1), time.Now().Add(20*time.Second)
+		for time.Now().Before(until) {
+			if held, _, _ = c.usage(); held == step.counted && one.pressed.Load() == step.pressed && two.pressed.Load() == step.pressed {
+				break
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		if held != step.counted || one.pressed.Load() != step.pressed || two.pressed.Load() != step.pressed {
+			t.Fatalf("%+v: %d bytes count, pressed %d and %d", step, held, one.pressed.Load(), two.pressed.Load())
+		}
+	}
+	end()
+	<-x.over
+	if held, _, _ := c.usage(); held != 0 || one.pressed.Load() != 0 {
+		t.Errorf("%d bytes are left", held)
+	}
+}

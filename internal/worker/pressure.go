@@ -1,0 +1,71 @@
+package worker
+
+import "time"
+
+// The memory of workers counts in the limit of whoever calls them, but for what they had when they were set
+// up, a model for example, and settled.
+
+const (
+	// settled is what a worker may hold beyond that without its counting, in bytes: Python's arenas, and what
+	// the allocator keeps for the next batch (MALLOC_TRIM_THRESHOLD_).
+	settled = 32 << 20
+	// measureEvery is how often the memory of all workers is added up: to read it takes the kernel a
+	// millisecond for each GB.
+	measureEvery = 100 * time.Millisecond
+	// mostShift bounds how often batches are halved under pressure: to a 64th.
+	mostShift = 6
+)
+
+// Held is how many bytes workers have beyond what they had when they were set up, and 32 MiB each.
+func (e *Environment) Held() int64 { return e.held.Load() }
+
+// Press has workers take less memory for as long as anybody presses: one call at a time, smaller batches, and a new
+// worker in the place of each that holds much and has nothing to do.
+func (e *Environment) Press(who any, on bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	before := len(e.pressing) > 0
+	if on {
+		e.pressing[who] = true
+	} else {
+		delete(e.pressing, who)
+	}
+	if after := len(e.pressing) > 0; after != before {
+		if after {
+			e.opt.Log.Warn("functions hold more memory than they may: one call at a time, with smaller batches", "held_mb", e.held.Load()>>20)
+		}
+		e.pump()
+	}
+}
+
+// measure adds up what workers hold, and ends idle ones under pressure.
+func (e *Environment) measure(s *server) {
+	e.mu.Lock()
+	pressed := len(e.pressing) > 0
+	e.mu.Unlock()
+	sum := int64(0)
+	for _, p := range s.processes() {
+		beyond := privateOf(p.pid) - p.base.Load() - settled
+		if beyond <= 0 {
+			continue
+		}
+		sum += beyond
+		if pressed {
+			p.renew("it held memory that others need")
+		}
+	}
+	e.held.Store(sum)
+	switch shift := e.shift.Load(); {
+	case pressed && shift < mostShift:
+		e.shift.Store(shift + 1)
+	case !pressed && shift > 0:
+		e.shift.Store(shift - 1)
+	}
+}
+
+// settle notes what a worker holds when it has been set up.
+func (p *process) settle() {
+	if held := privateOf(p.pid); held > p.base.Load() {
+		p.base.Store(held)
+	}
+}
