@@ -25,12 +25,23 @@ const lostReads = 10
 // readings is how often a block is read of which each reading finds something else wrong.
 const readings = 4
 
+// unsteadyReads is how often such a block is: once more after a pause, as a mount that comes back may
+// give its bytes. It is a machine of its own that is at fault, and others read the block.
+const unsteadyReads = 2
+
+// errUnsteady is part of the error of a block that is something else at each reading.
+var errUnsteady = errors.New("it is the reading that is at fault and not the data")
+
 // persist has do done again, with pauses, while what it reads is lost, unless it was tried enough.
 func (l *Loader) persist(ctx context.Context, what string, do func() error) error {
 	pauses := rpc.Backoff{Name: l.opts.ID + what}
 	for n := 1; ; n++ {
 		err := do()
-		if fault.ClassOf(err) != fault.Lost || errors.Is(err, errOther) || errors.Is(err, fault.ErrTried) || n == lostReads || ctx.Err() != nil {
+		most := lostReads
+		if errors.Is(err, errUnsteady) {
+			most = unsteadyReads
+		}
+		if fault.ClassOf(err) != fault.Lost || errors.Is(err, errOther) || errors.Is(err, fault.ErrTried) || n >= most || ctx.Err() != nil {
 			return err
 		}
 		if n == 1 {
@@ -78,8 +89,14 @@ func (s *Source) readAgreed(ctx context.Context, st store.Store, worker *transfo
 			runtime.GC() // of what was read until there, which may be as much as the loader may hold
 		}
 	}
-	return nil, fault.Lostf("source %q, block %d: %d readings in a row found different things wrong with it, so that it is the reading that is at fault and not the data; the last found: %s",
-		s.Spec.Name, w.id.seq, readings, shortened(before))
+	return nil, s.unsteady(w.id.seq, fmt.Sprintf("%d readings in a row found different things wrong with it", readings), shortened(before))
+}
+
+// unsteady is the error of a block that is something else at each reading.
+func (s *Source) unsteady(seq uint64, what, last string) error {
+	units := s.Order.Layout.Units(s.Order.Chunks(int64(seq))[0])
+	return fault.Lostf("source %q, block %d (%s): %s, so that %w; the last found: %s. See to the disk, the mount or the memory of this loader's machine",
+		s.Spec.Name, seq, placeOf(&s.Manifest, units), what, errUnsteady, last)
 }
 
 // shortened is the beginning of a text that may name thousands of records.
@@ -116,12 +133,24 @@ func (w *window) again() {
 var errNotAsPlanned = fmt.Errorf("the block is not what it was when it was planned: %w", spill.ErrUnreadable)
 
 // checked calls take with a block that is the one that samples were planned of. One that is
-// not is read a second time; if it is not then either, the planner learns what it is.
+// not is read a second time; if it is not then either, the planner learns what it is, or that it is
+// something else each time.
 func (l *Loader) checked(ctx context.Context, id blockID, sum uint64, take func(content) error) error {
-	again := false
+	err := l.checkedOnce(ctx, id, sum, take)
+	if errors.Is(err, errUnsteady) {
+		_ = l.failBlock(ctx, err, id) // whoever asks hears why, and asks again
+	}
+	return err
+}
+
+func (l *Loader) checkedOnce(ctx context.Context, id blockID, sum uint64, take func(content) error) error {
+	again, first := false, uint64(0)
 	return l.cache.use(ctx, request{id: id}, func(b content) error {
+		if again && sum != b.checksum() && first != b.checksum() {
+			return l.otherEachTime(ctx, id, b, sum, first)
+		}
 		if sum != 0 && sum != b.checksum() && !again {
-			again = true
+			again, first = true, b.checksum()
 			l.opts.Log.Warn("a block is not what it was when it was planned: it is read again", "source", id.source, "block", id.seq)
 			_, lazy := l.known(id.source)
 			lazy.setLast(nil)
@@ -132,4 +161,17 @@ func (l *Loader) checked(ctx context.Context, id blockID, sum uint64, take func(
 		}
 		return take(b)
 	})
+}
+
+// otherEachTime is the error of a block of which two readings differ from the one that samples were
+// planned of, and from each other. The last one is not kept.
+func (l *Loader) otherEachTime(ctx context.Context, id blockID, last content, planned, first uint64) error {
+	src, lazy, err := l.open(ctx, id.source)
+	if err != nil {
+		return err
+	}
+	l.cache.lose(id, last)
+	lazy.setLast(nil)
+	return src.unsteady(id.seq, fmt.Sprintf("it was planned with checksum %016x, and was read with %016x and then with another one", planned, first),
+		fmt.Sprintf("checksum %016x", last.checksum()))
 }

@@ -166,3 +166,37 @@ func TestFetchReadsAgain(t *testing.T) {
 		t.Errorf("a block that is another for good: %v, taken %d times, %d reports", err, taken, len(*said)-n)
 	}
 }
+
+// TestFetchNeverTheSame: a block that is good and something else at each reading is not said to be other
+// data, but that the reading is at fault, with its source, its file and what was read; a later fetch
+// reads it again.
+func TestFetchNeverTheSame(t *testing.T) {
+	l, f, said := flakyLoader(t)
+	want := reportOf(t, l, said, 0)
+	noise := func(n int64, p []byte) error {
+		copy(p, strings.ReplaceAll(string(p), "xxx", strings.Repeat(string(rune('a'+(n-1)/2%20)), 3))) // two readings agree
+		return nil
+	}
+	f.harm.Store(&noise)
+	l.cache.forget(0)
+	_, lazy := l.known(0)
+	lazy.setLast(nil)
+	id, taken := blockID{0, 0}, 0
+	take := func(content) error { taken++; return nil }
+	n := len(*said)
+	err := l.checked(t.Context(), id, want.Sum, take)
+	if fault.ClassOf(err) != fault.Lost || !errors.Is(err, errUnsteady) || taken != 0 || len(*said) != n+1 {
+		t.Fatalf("%v, taken %d times, %d reports", err, taken, len(*said)-n)
+	}
+	failure := (*said)[n].GetFailure()
+	for _, part := range []string{"block 0 (", want.Chunks[0].Place, fmt.Sprintf("planned with checksum %016x", want.Sum), "at fault and not the data"} {
+		if failure.GetBlock() != 1 || failure.GetClass() != fault.Lost.String() || !strings.Contains(failure.GetMessage(), part) {
+			t.Errorf("the planner hears %v; want %q of block 0", failure, part)
+		}
+	}
+	whole := func(int64, []byte) error { return nil }
+	f.harm.Store(&whole)
+	if err := l.checked(t.Context(), id, want.Sum, take); err != nil || taken != 1 {
+		t.Errorf("once it reads well: %v, taken %d times", err, taken)
+	}
+}

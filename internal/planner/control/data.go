@@ -29,6 +29,8 @@ type blockData struct {
 	sum      uint64  // its checksum; 0: not known
 	by, copy *loader // that has it, and the shadow that has it too, or was asked to read it
 	copied   bool    // the shadow has it
+
+	failed *failures // to read it again; nil: none
 }
 
 // chunkRead is what the first reading of a chunk gave.

@@ -28,6 +28,7 @@ var rewrite = flag.Bool("rewrite", false, "write what the core does into the tra
 //	silent l0 SECONDS | heard l0 | quiet c0 | unquiet c0
 //	indexed l0 web [other]      l0 has the files of web, or other ones than usual
 //	refused l0 web WHY          l0 cannot index web
+//	unsteady l0 web SEQ WHY     l0 cannot read a block, and another one may
 //	found web FILE PATH | notfound web FILE WHY
 //	log [kept [FIRST NEXT [CHANGE]]]  the log is open
 //	logfails WHY
@@ -221,6 +222,8 @@ func (p *player) events(words []string, command string) []Event {
 		return []Event{LoaderFailed{Session: p.session(words[1]), Source: p.sourceNumber(words[2]), Block: -1, Err: fault.Userf("%s", rest(3))}}
 	case "unreadable":
 		return []Event{LoaderFailed{Session: p.session(words[1]), Source: p.sourceNumber(words[2]), Block: p.int(words, 3, 0), Err: fault.Userf("%s", rest(4))}}
+	case "unsteady":
+		return []Event{LoaderFailed{Session: p.session(words[1]), Source: p.sourceNumber(words[2]), Block: p.int(words, 3, 0), Err: fault.Lostf("%s", rest(4))}}
 	case "found":
 		return []Event{FileFound{Source: p.sourceNumber(words[1]), Name: words[2], Path: words[3], Below: 100}}
 	case "notfound":
