@@ -17,7 +17,8 @@ type members struct {
 	stands       []stand        // by number
 	spares       []*constructor // in the order in which they came
 	replaced     replacements
-	twins        []twin // in the order in which they came
+	came         map[uint64]uint64 // by process of a constructor: one more than the last generation that it said it is in
+	twins        []twin            // in the order in which they came
 	wanted       map[block]*loader
 	unread       map[block][]*loader // of wanted: those that could not read it
 	floors       floors
@@ -80,7 +81,7 @@ type constructor struct {
 }
 
 func newMembers(constructors int) members {
-	return members{constructors: make([]*constructor, constructors), stands: make([]stand, constructors), replaced: replacements{of: map[string]*trust{}}, wanted: map[block]*loader{}, unread: map[block][]*loader{}}
+	return members{constructors: make([]*constructor, constructors), stands: make([]stand, constructors), replaced: replacements{of: map[string]*trust{}}, came: map[uint64]uint64{}, wanted: map[block]*loader{}, unread: map[block][]*loader{}}
 }
 
 // present are the constructors that are there, by number.
@@ -372,5 +373,12 @@ func (c *Core) restarted(ev Restarted) {
 	if m := c.members.constructor(ev.Session); m != nil {
 		m.generation = ev.Generation
 		c.raise(onRestarted)
+		if len(c.members.came) >= maxCame {
+			clear(c.members.came) // they begin again when they come back
+		}
+		c.members.came[m.instance] = ev.Generation + 1
 	}
 }
+
+// maxCame bounds the processes of constructors that are remembered.
+const maxCame = 4096

@@ -263,7 +263,7 @@ func (c *Core) located(planned int64) bool {
 // goesOn says whether a constructor holds what this generation goes on with.
 func (c *Core) goesOn(m *constructor) bool {
 	h := m.held
-	if h == nil || len(m.buckets) == 0 || !bytes.Equal(h.Identity, c.id.Identity[:]) || h.Generation != c.job.generation {
+	if h == nil || len(m.buckets) == 0 || !bytes.Equal(h.Identity, c.id.Identity[:]) || h.Generation != c.job.generation || c.ofAnotherLife(m) {
 		return false
 	}
 	for _, bucket := range m.buckets {
@@ -277,6 +277,12 @@ func (c *Core) goesOn(m *constructor) bool {
 	default:
 		return c.take.begun && h.Next <= c.log.next && h.Next >= c.take.from
 	}
+}
+
+// ofAnotherLife says whether the generation that a constructor holds is not this planner's, though the
+// number is: without a log, planners number them each for themselves. Who came into it here said so.
+func (c *Core) ofAnotherLife(m *constructor) bool {
+	return !c.take.begun && m.instance != 0 && c.members.came[m.instance] != m.held.Generation+1
 }
 
 // hearHeld hears of what a constructor holds before the core of steps is there.
