@@ -17,6 +17,8 @@ type crowd struct {
 	joined  map[uint64]uint64  // by question: the join that was granted
 	early   int                // answers that came before a constructor heard of the join
 	asked   uint64
+	last    uint64 // join before which all ranks trained
+	trained uint64 // generation in which they did
 }
 
 func newCrowd(t testing.TB, dp, constructors int) *crowd {
@@ -109,6 +111,73 @@ func BenchmarkJoins(b *testing.B) {
 				b.ReportMetric(float64(entered), "messages")
 				b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N*16*dp), "µs/join")
 			})
+		}
+	}
+}
+
+// restart has all ranks join again after the job went on, each as `as` says, and counts the questions
+// that are tried for it, and the orders to constructors.
+func (c *crowd) restart(as func(*Join)) (tries, orders int) {
+	counted := map[uint64]bool{}
+	var take func(ev Event)
+	take = func(ev Event) {
+		for _, e := range c.core.Apply(ev) {
+			if _, ok := addressee(e); ok {
+				orders++
+			}
+			switch e := e.(type) {
+			case Admit:
+				take(Admitted{Session: e.To, Join: e.Join, Generation: c.trained, Acked: 1, Advanced: c.last})
+			case Restart:
+				take(Restarted{Session: e.To, Generation: e.Generation})
+			case Answer:
+				if r, granted := e.Reply.(JoinReply); granted {
+					c.joined[e.ID] = r.Join
+				}
+			}
+		}
+		for _, a := range c.core.asks.waiting {
+			if !counted[a.id] {
+				counted[a.id] = true
+				try := a.try
+				a.try = func(a *asked) (Reply, bool, error) { tries++; return try(a) }
+			}
+		}
+	}
+	for n := range 16 * c.dp {
+		c.asked++
+		q := Join{Rank: Rank{DP: uint32(n / 16), PP: uint32(n / 4 % 4), TP: uint32(n % 4)}}
+		as(&q)
+		take(Ask{c.asked, q})
+		if n%512 == 511 {
+			take(Tick{c.core.now + 50})
+		}
+	}
+	take(Tick{c.core.now + 50})
+	return tries, orders
+}
+
+// TestRestartOfManyRanks: what it takes for all ranks of a job to begin again grows with their number,
+// not with its square: in orders to constructors, and in questions that are tried again when others come.
+func TestRestartOfManyRanks(t *testing.T) {
+	for name, as := range map[string]func(*Join){
+		"without a token":   func(*Join) {},
+		"at the beginning":  func(q *Join) { q.Beginning = true },
+		"one after another": func(q *Join) { q.Beginning = q.Rank == Rank{} },
+	} {
+		for _, dp := range []int{16, 64} {
+			c := newCrowd(t, dp, 16)
+			c.joinAll()
+			c.last, c.trained = c.core.roster.joins, c.core.job.generation
+			clear(c.joined)
+			tries, orders := c.restart(as)
+			if len(c.joined) != 16*dp {
+				t.Errorf("%s: %d of %d ranks joined", name, len(c.joined), 16*dp)
+			}
+			if tries > 16*16*dp || orders > 4*16*dp {
+				t.Errorf("%s, %d ranks: %d questions were tried again, and %d orders were sent", name, 16*dp, tries, orders)
+			}
+			t.Logf("%s, %d ranks: %d questions tried again, %d orders", name, 16*dp, tries, orders)
 		}
 	}
 }

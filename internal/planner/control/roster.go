@@ -3,6 +3,7 @@ package control
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/millrace-data/millrace/internal/fault"
@@ -26,8 +27,9 @@ type roster struct {
 	resume  arrival          // the last one with a token
 	grants  int              // joins that were granted so far
 
-	holdout Rank // that was missing when some rank joined last
-	goOn    bool // the generation is one of an earlier life: ranks that have not joined this planner may go on in it
+	holdout Rank   // that was missing when some rank joined last
+	heard   uint64 // least lastHeard of those that wait, of one or more of those that did
+	goOn    bool   // the generation is one of an earlier life: ranks that have not joined this planner may go on in it
 }
 
 // arrival is a join that was granted.
@@ -83,6 +85,17 @@ func (r *roster) anyMissing(j *join, generation uint64) (any bool) {
 	}
 	r.missing(j, generation, func(rank Rank) bool { any, r.holdout = true, rank; return true })
 	return any
+}
+
+// someoneMissing says whether somebody is missing for whoever waits, as one more that waits changes
+// nothing then: if each of them was asked again for each that comes, they would be a square of the ranks.
+func (c *Core) someoneMissing() bool {
+	r := &c.roster
+	if r.goOn && len(r.last)+len(r.waits) < c.fetchers() {
+		return true
+	}
+	a, joined := r.last[r.holdout]
+	return joined && r.waits[r.holdout] == nil && (a.generation != c.job.generation || a.step > 0 || a.join <= r.heard)
 }
 
 // wasPast says whether ranks of an earlier life were done with a step, by how far the log says that
@@ -217,9 +230,17 @@ func (c *Core) othersBegin(j *join) (bool, error) {
 		*w = wait{begun: true, since: c.now, grants: r.grants, generation: c.job.generation}
 		c.note(Warn, "a rank joined without a resume token: it waits for all others to do so", "rank", j.req.Rank.String(), "acked", c.plan.Acked())
 	}
+	if len(r.waits) == 0 {
+		r.heard = math.MaxUint64
+	}
+	if since := j.lastHeard(c.job.generation); since > 0 {
+		r.heard = min(r.heard, since)
+	}
 	if r.waits[j.req.Rank] == nil {
 		r.waits[j.req.Rank] = j
-		c.raise(onRoster)
+		if !c.someoneMissing() {
+			c.raise(onRoster)
+		}
 	}
 	waited := c.now - w.since
 	if waited < startSettles {
