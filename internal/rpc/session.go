@@ -27,6 +27,7 @@ type Session[Q, R any] struct {
 	stream grpc.BidiStreamingClient[Q, R]
 	cut    context.CancelFunc // ends the stream
 	heard  bool               // the planner has said something; of the goroutine that calls Each
+	quiet  atomic.Bool        // it says nothing any more
 	epoch  uint64             // of the planner, as it said first; of the same goroutine
 }
 
@@ -62,12 +63,11 @@ func (s *Session[Q, R]) Send(m *Q) error {
 // called once.
 func (s *Session[Q, R]) Each(ctx context.Context, take func(*R) error) error {
 	defer context.AfterFunc(ctx, s.leave)()
-	var quiet atomic.Bool
 	var attention *Attention
 	var silence time.Duration // that is too long
 	attend := func(rounds int) {
 		silence = time.Duration(rounds) * listenEvery
-		attention = Attend(listenEvery, rounds, func(int) { quiet.Store(true); s.cut() })
+		attention = Attend(listenEvery, rounds, func(int) { s.quiet.Store(true); s.cut() })
 	}
 	if len(s.talk.planners) > 1 {
 		attend(answerRounds)
@@ -83,7 +83,7 @@ func (s *Session[Q, R]) Each(ctx context.Context, take func(*R) error) error {
 		switch {
 		case errors.Is(err, io.EOF):
 			return context.Canceled
-		case err != nil && quiet.Load():
+		case err != nil && s.quiet.Load():
 			return s.lost(status.Errorf(codes.Unavailable, "it has said nothing for %v", silence))
 		case err != nil:
 			return s.lost(err)

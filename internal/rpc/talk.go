@@ -72,6 +72,9 @@ func Talk[Q, R any](ctx context.Context, r Role, open Open[Q, R], hello Hello[Q]
 				err = work(ctx, s)
 			}
 			s.cut()
+			if s.quiet.Load() {
+				t.connectAgain(s.to)
+			}
 			if s.heard {
 				t.alone()
 			}
@@ -133,6 +136,20 @@ func (t *talk) dial() error {
 		t.planners = append(t.planners, candidate{a, conn})
 	}
 	return nil
+}
+
+// connectAgain connects to a planner anew that fell silent: the connection may be half open, and gRPC
+// would open the next session on it until it finds out by itself, after 20 s.
+func (t *talk) connectAgain(address string) {
+	for i, p := range t.planners {
+		if p.address != address {
+			continue
+		}
+		if conn, err := Dial(address, t.role.Security); err == nil { // as it did before
+			p.conn.Close()
+			t.planners[i].conn = conn
+		}
+	}
 }
 
 func (t *talk) close() {

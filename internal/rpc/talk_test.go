@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/peer"
 
 	"github.com/millrace-data/millrace/internal/fault"
 	pb "github.com/millrace-data/millrace/internal/proto"
@@ -128,4 +129,36 @@ func (b *syncBuffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.text.String()
+}
+
+// mute is a planner that says one thing in each session, and then nothing.
+type mute struct {
+	pb.UnimplementedPlannerServer
+	from chan string // where sessions come from
+}
+
+func (m *mute) Load(stream grpc.BidiStreamingServer[pb.LoaderReport, pb.LoaderOrder]) error {
+	p, _ := peer.FromContext(stream.Context())
+	m.from <- p.Addr.String()
+	if err := stream.Send(&pb.LoaderOrder{Order: &pb.LoaderOrder_Beat{Beat: &pb.Beat{}}}); err != nil {
+		return err
+	}
+	<-stream.Context().Done()
+	return nil
+}
+
+// TestSilentPlanner: a planner that sends beats and falls silent is looked for on another connection:
+// the one before may be half open.
+func TestSilentPlanner(t *testing.T) {
+	t.Parallel() // it mostly waits
+	m := &mute{from: make(chan string, 100)}
+	at, stop := serve(t, "127.0.0.1:0", m)
+	_, end := talking(t, role(at, slog.New(slog.DiscardHandler)))
+	if first, second := <-m.from, <-m.from; first == second {
+		t.Errorf("both sessions came from %s", first)
+	}
+	if err := end(); err != nil {
+		t.Error(err)
+	}
+	stop()
 }
