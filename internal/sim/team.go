@@ -110,9 +110,10 @@ func (t *team) confused(err error) bool {
 	if late, ok := errors.AsType[*client.WaitError](err); ok {
 		moved = strings.Contains(late.Error(), "which is refused: the job was moved")
 	}
+	replaced := err != nil && strings.Contains(err.Error(), "another client joined as") // a process of the life before, which joined again
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !moved || t.haunted == 0 || t.lead == 0 {
+	if t.haunted == 0 || !replaced && (!moved || t.lead == 0) {
 		return false
 	}
 	t.w.log("team").Info("all ranks begin again", "err", err)
