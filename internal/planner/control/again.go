@@ -29,6 +29,7 @@ func (c *Core) stands(j *join) (ready bool, err error) {
 	if err := c.onHistory(j, at); err != nil {
 		return false, err
 	}
+	c.roster.stands[rank] = j
 	if !c.located(at.Step) {
 		c.wait(onMembers | onMove | onPlanned)
 		return false, c.failed

@@ -24,6 +24,7 @@ type roster struct {
 	last    map[Rank]arrival // of each rank of this mesh
 	entered map[Rank]arrival // the same, of those joins that did not say where the rank stood
 	waits   map[Rank]*join   // for all others to begin again
+	stands  map[Rank]*join   // that said where the rank stands, and wait: one that is granted to another process of it may tell on them
 	resume  arrival          // the last one with a token
 	grants  int              // joins that were granted so far
 
@@ -42,7 +43,7 @@ type arrival struct {
 }
 
 func newRoster() roster {
-	return roster{last: map[Rank]arrival{}, entered: map[Rank]arrival{}, waits: map[Rank]*join{}}
+	return roster{last: map[Rank]arrival{}, entered: map[Rank]arrival{}, waits: map[Rank]*join{}, stands: map[Rank]*join{}}
 }
 
 // forget forgets the ranks of an earlier mesh.
@@ -53,6 +54,9 @@ func (r *roster) forget() {
 
 // leave takes a join off that ended or was given up; true if others may wait for it.
 func (r *roster) leave(j *join) bool {
+	if r.stands[j.req.Rank] == j {
+		delete(r.stands, j.req.Rank)
+	}
 	if r.waits[j.req.Rank] != j {
 		return false
 	}
@@ -164,6 +168,10 @@ func (c *Core) isBeginning(j *join) bool {
 func (c *Core) enterRank(j *join) {
 	a := c.arrived(j)
 	c.roster.entered[j.req.Rank] = a
+	if other := c.roster.stands[j.req.Rank]; other != nil && other != j {
+		other.ask.heard = true
+		c.raise(onHeard)
+	}
 	if len(j.req.Token) > 0 {
 		c.roster.resume = a
 	}
