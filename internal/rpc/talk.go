@@ -138,7 +138,7 @@ func (t *talk) dial() error {
 	return nil
 }
 
-// connectAgain connects to a planner anew that fell silent: the connection may be half open, and gRPC
+// connectAgain makes another connection to a planner that fell silent: the connection may be half open, and gRPC
 // would open the next session on it until it finds out by itself, after 20 s.
 func (t *talk) connectAgain(address string) {
 	for i, p := range t.planners {

@@ -151,8 +151,9 @@ func (c *Core) standIn() {
 		if s.in = c.leastLoaded(); s.in == nil {
 			return
 		}
-		if number >= c.job.tree.Sizes().DP {
-			continue // nobody's, on this mesh
+		if number >= c.job.tree.Sizes().DP { // nobody's, on this mesh
+			c.raise(onMembers) // a rank of the mesh before may wait
+			continue
 		}
 		grown[s.in] = true
 		c.note(Warn, "a constructor serves the ranks of one that is lost, beside its own", "constructor", s.in.name, "address", s.in.address, "number", number)
