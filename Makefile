@@ -19,7 +19,7 @@ STEPS ?= 40
 FRAMEWORKS := torch torchdata torchtitan transformers accelerate lightning jax grain orbax-checkpoint
 space := $(subst ,, )
 
-.PHONY: help build demo test go-test race race-short lint vulncheck generate generate-check bench bench-turns bench-streaming bench-safety fuzz py py-torch py-frameworks py-debian-torch chat s3-server rig soak stalls planted tokenizers clean
+.PHONY: help build demo test go-test race race-short lint vulncheck generate generate-check bench bench-turns bench-streaming bench-safety bench-ray bench-memory fuzz py py-torch py-frameworks py-debian-torch chat s3-server rig soak stalls planted tokenizers clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/' | expand -t 26
@@ -78,6 +78,27 @@ bench-streaming: ## the engine's scheduler in virtual time, beside baselines and
 bench-safety: build ## what log, mirror and shadows cost, and the first batch on a log of a million steps: build/safety.md (about 3 minutes; needs an idle machine)
 	@mkdir -p build
 	go run ./bench/safety -millrace $(BIN) -markdown build/safety.md
+
+VENV_PEERS := .venv-peers
+VENV_PEERS_TORCH := .venv-peers-torch
+MB ?= 100
+
+$(VENV_PEERS)/installed: client/python/pyproject.toml
+	[ -x $(VENV_PEERS)/bin/python ] || $(PYTHON) -m venv $(VENV_PEERS)
+	$(VENV_PEERS)/bin/python -m pip install --quiet 'ray[data]' tiktoken pyarrow ./client/python
+	$(VENV_PEERS)/bin/python -m pip install --quiet torch --index-url https://download.pytorch.org/whl/cpu || echo "no torch from its index for CPUs: Debian's python3-torch is tried"
+	$(VENV_PEERS)/bin/python -c 'import torch' 2>/dev/null || ! /usr/bin/python3 -c 'import torch, venv' 2>/dev/null || { \
+	  /usr/bin/python3 -m venv --system-site-packages $(VENV_PEERS_TORCH) && $(VENV_PEERS_TORCH)/bin/python -m pip install --quiet tiktoken 'pyarrow<20'; }
+	@touch $@
+
+bench-ray: build $(VENV_PEERS)/installed ## JSONL to tokens in Parquet beside Ray Data and PyTorch's DataLoader: build/peers.md (MB=100; minutes; installs ray)
+	@[ -d "$$MILLRACE_DATA" ] || { echo "bench-ray needs the shared data: set MILLRACE_DATA to its folder"; exit 1; }
+	@mkdir -p build; torch=$(VENV_PEERS)/bin/python; [ ! -x $(VENV_PEERS_TORCH)/bin/python ] || torch=$(CURDIR)/$(VENV_PEERS_TORCH)/bin/python; \
+	$(VENV_PEERS)/bin/python bench/peers/measure.py --millrace $(BIN) --data "$$MILLRACE_DATA" --megabytes $(MB) --torch-python $$torch --markdown build/peers.md
+
+bench-memory: build $(VENV_PEERS)/installed ## peak memory of whole jobs under 256 MiB, 512 MiB and 2 GiB: build/memory.md (minutes)
+	@[ -d "$$MILLRACE_DATA" ] || { echo "bench-memory needs the shared data: set MILLRACE_DATA to its folder"; exit 1; }
+	@mkdir -p build; $(VENV_PEERS)/bin/python -u bench/peers/memory.py --millrace $(BIN) --data "$$MILLRACE_DATA" --markdown build/memory.md
 
 RIG := build/rig
 KILLS ?= 3000
@@ -179,4 +200,4 @@ py-torch: build ## PyTorch and torchdata of today (downloads gigabytes)
 	cd client/python && MILLRACE_BIN=$(CURDIR)/$(BIN) ../../$(VENV_CURRENT)/bin/python -m pytest -q tests/test_torch.py tests/test_torchdata.py
 
 clean: ## remove everything built
-	rm -rf bin build $(VENV) $(VENV_TORCH) $(VENV_CURRENT) $(VENV_FRAMEWORKS) $(VENV_CHAT)
+	rm -rf bin build $(VENV) $(VENV_TORCH) $(VENV_CURRENT) $(VENV_FRAMEWORKS) $(VENV_CHAT) $(VENV_PEERS) $(VENV_PEERS_TORCH)
