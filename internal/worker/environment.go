@@ -225,7 +225,7 @@ func (e *Environment) work(ctx context.Context, s *server) {
 			return
 		}
 		e.restart("worker")
-		if p.answered > 0 {
+		if p.tried() { // whoever gave it something to do decides whether to go on
 			idle = 0
 			continue
 		}

@@ -141,11 +141,17 @@ type LostError struct {
 }
 
 func (e *LostError) Error() string {
-	rows := fmt.Sprintf("row %d", e.First)
-	if e.Last != e.First {
-		rows = fmt.Sprintf("rows %d to %d", e.First, e.Last)
+	return fmt.Sprintf("function %s: %s: %d workers in a row were lost, the last one: %s", e.Function, named(e.First, e.Last), e.Deaths, e.Why)
+}
+
+// named says which rows of a file these are.
+func (r rows) named() string { return named(r.row(r.lo), r.row(r.hi-1)) }
+
+func named(first, last int64) string {
+	if first == last {
+		return fmt.Sprintf("row %d", first)
 	}
-	return fmt.Sprintf("function %s: %s: %d workers in a row were lost, the last one: %s", e.Function, rows, e.Deaths, e.Why)
+	return fmt.Sprintf("rows %d to %d", first, last)
 }
 
 func (f *Function) lost(r rows, t trial, d *death) error {

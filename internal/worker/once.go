@@ -117,15 +117,17 @@ func (f *Function) read(s *seat, a answer, r rows) (result, *death, error) {
 	switch {
 	case a.death != nil:
 		return result{}, a.death, nil
-	case a.reply.Broken != "":
+	case a.reply.Broken != "" && a.reply.Setup:
 		return result{}, nil, fault.Userf("function %s: %s", f.use.Name, a.reply.Broken)
+	case a.reply.Broken != "":
+		return result{}, nil, fault.Userf("function %s: %s: %s", f.use.Name, r.named(), a.reply.Broken)
 	case a.reply.Raised != "":
-		return result{}, nil, fmt.Errorf("function %s: %w: %s", f.use.Name, errRaised, a.reply.Raised)
+		return result{}, nil, fmt.Errorf("function %s: %s: %w: %s", f.use.Name, r.named(), errRaised, a.reply.Raised)
 	}
 	done, err := f.decode(s, a.reply, r)
 	if err != nil {
 		s.process.retire("it wrote garbage")
-		return result{}, nil, fault.Userf("function %s: its worker wrote garbage: %w: a library that it uses may overwrite memory", f.use.Name, err)
+		return result{}, nil, fault.Userf("function %s: %s: its worker wrote garbage: %w: a library that it uses may overwrite memory", f.use.Name, r.named(), err)
 	}
 	r.hi = done.end
 	f.growth.learn(f.size(r), a.reply.Bytes)

@@ -36,16 +36,16 @@ type process struct {
 	release func(*seat)
 	base    atomic.Int64 // bytes of its own when it was set up
 
-	mu       sync.Mutex
-	queue    []*job // submitted and not answered: it works on the first
-	ready    map[string]bool
-	cause    string // why we ended it
-	slow     bool   // that is that it took too long
-	big      bool   // that it held too much memory
-	calls    int    // answered, without setups
-	earlier  bool   // for what an earlier job did: those in the queue are not to blame
-	gone     bool
-	answered int
+	mu      sync.Mutex
+	queue   []*job // submitted and not answered: it works on the first
+	ready   map[string]bool
+	cause   string // why we ended it
+	slow    bool   // that is that it took too long
+	big     bool   // that it held too much memory
+	calls   int    // answered, without setups
+	earlier bool   // for what an earlier job did: those in the queue are not to blame
+	gone    bool
+	asked   bool // it was given a job
 }
 
 // seat is a place for one batch in flight. Whoever has it owns its memory.
@@ -81,6 +81,7 @@ type workerFrame struct {
 		Text string
 	}
 	Raised, Broken string
+	Setup          bool // that is what is broken
 }
 
 // death is the end of a worker as one of its jobs saw it.
@@ -167,6 +168,7 @@ func (p *process) submit(setup string, jobs ...*job) error {
 		jobs = jobs[1:]
 	}
 	p.ready[setup] = true
+	p.asked = true
 	p.queue = append(p.queue, jobs...)
 	if len(p.queue) == len(jobs) {
 		p.begin()
@@ -193,7 +195,6 @@ func (p *process) next() *job {
 	}
 	j := p.queue[0]
 	p.queue = p.queue[1:]
-	p.answered++
 	if !j.setup {
 		p.calls++
 	}
@@ -209,6 +210,13 @@ func (p *process) busy() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.queue)
+}
+
+// tried reports whether it was ever given a job.
+func (p *process) tried() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.asked
 }
 
 // read answers jobs until the worker ends, or has to.

@@ -316,7 +316,7 @@ func TestFunctionErrors(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]string{
-		"fewer": "steps:fewer: column text has 1 values for 2 rows", "BadSetup": "steps:BadSetup: its setup failed: RuntimeError: no model",
+		"fewer": "steps:fewer: rows 0 to 10: column text has 1 values for 2 rows", "BadSetup": "steps:BadSetup: its setup failed: RuntimeError: no model",
 		"DeadlySetup": "steps:DeadlySetup: its setup: its worker ended with exit status 4",
 	} {
 		_, _, err := function(t, e, name).Call(t.Context(), texts("a", "b"))

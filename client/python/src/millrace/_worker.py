@@ -311,7 +311,7 @@ def answer(functions: Functions, frame: Frame, given: Shared, taken: Shared) -> 
     try:
         call = functions.start(frame["function"])
     except BaseException as error:
-        return {"broken": f"its setup failed: {said(error)}"}
+        return {"broken": f"its setup failed: {said(error)}", "setup": True}
     view = memoryview(given.sized(frame["bytes"], False)).toreadonly()
     batch = Reader(view, function.input_types)
     place = frame["seed"], frame["source"], frame["file"]
