@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/millrace-data/millrace/internal/engine/schedule"
 	"github.com/millrace-data/millrace/internal/fault"
@@ -38,6 +39,37 @@ type worker struct {
 	*Worker
 	slots, free []schedule.Amount
 	gone        bool
+	setups      sync.Map // by *Stage: *setup
+}
+
+// setup is that of a stage on a worker.
+type setup struct {
+	turn chan struct{} // holds one token: who has it may set up, and reads and writes done
+	done bool
+}
+
+// ready sets a stage up on the worker, if that was not done. It is for the goroutines of tasks.
+func (w *worker) ready(ctx context.Context, s *Stage) error {
+	if s.Setup == nil {
+		return nil
+	}
+	found, known := w.setups.LoadOrStore(s, &setup{turn: make(chan struct{}, 1)})
+	one := found.(*setup)
+	if !known {
+		one.turn <- struct{}{}
+	}
+	select {
+	case <-one.turn:
+		defer func() { one.turn <- struct{}{} }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if one.done {
+		return nil
+	}
+	err := s.Setup(ctx, w.Worker)
+	one.done = err == nil
+	return err
 }
 
 // Join adds a worker.

@@ -29,6 +29,12 @@ type Stage struct {
 	// Merge puts inputs together that are smaller than half of it, until they are that large: neighbours
 	// of one source task, in order. 0 makes a task of each partition.
 	Merge int64
+	// Validate says what is wrong with the stage, before any work; nil if nothing can be. Its error is that of
+	// Executor.Pipeline.
+	Validate func() error
+	// Setup makes a worker ready for the stage: once on each, before its first task of the stage there. It may be nil.
+	// Its error is that of the task, which is lost or ends the run, and Setup is called again for the next one.
+	Setup func(ctx context.Context, on *Worker) error
 	// Sink says that tasks of this stage, the last one, give nothing.
 	Sink bool
 	// Process does the work of a task. It may be called again for the same input, if a
@@ -67,6 +73,11 @@ func checkStages(stages []Stage, names map[string]int) error {
 			return fmt.Errorf("engine: stage %q reads, and needs no slot: nothing would limit how many of its tasks run", s.Name)
 		case s.Partition <= 0 && !s.Sink:
 			return fmt.Errorf("engine: stage %q has no size of partitions", s.Name)
+		}
+		if s.Validate != nil {
+			if err := s.Validate(); err != nil {
+				return fmt.Errorf("engine: stage %q: %w", s.Name, err)
+			}
 		}
 		for name, need := range s.Needs {
 			if _, ok := names[name]; !ok || need < 0 {

@@ -91,10 +91,12 @@ func (t *task) stage() *Stage { return &t.node.src.run.pipeline.stages[t.node.op
 func (t *task) work(ctx context.Context, ex *Executor, in []Partition, room int64) {
 	defer t.end(nil)
 	out := &Output{ex: ex, task: t, ctx: ctx, room: room}
-	var err error
-	if t.node.op == 0 {
+	err := t.worker.ready(ctx, t.stage())
+	switch {
+	case err != nil:
+	case t.node.op == 0:
 		err = t.node.src.task.Read(ctx, out)
-	} else {
+	default:
 		err = t.stage().Process(ctx, in, out)
 	}
 	ex.inbox <- ended{t, err, out.waited} // the loop takes in events until all tasks have ended

@@ -183,6 +183,7 @@ func TestFlow(t *testing.T) {
 		"{python: {function: 't:words'}}, {python: {function: 't:long'}}, {tokenize: bytes}",
 		"{python: {function: 't:many'}}, {python: {function: 't:words'}}, {tokenize: bytes}",
 	}
+	paged := 0
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 5))
 		var files store.Memory
@@ -201,17 +202,21 @@ func TestFlow(t *testing.T) {
 		if l.executor, err = newExecutor(life, l.cache, 1+rng.IntN(4)); err != nil {
 			t.Fatal(err)
 		}
-		checkFlow(t, seed, want, plain.store, l)
+		paged += checkFlow(t, seed, want, plain.store, l)
 		if held, _, _ := l.cache.usage(); held < 0 {
 			t.Errorf("seed %d: the cache counts %d bytes", seed, held)
 		}
 		end()
 		<-l.executor.over
 	}
+	if paged < 3 {
+		t.Errorf("%d blocks were read in pages", paged)
+	}
 }
 
-// checkFlow compares all blocks of an epoch, several of which are read at a time.
-func checkFlow(t *testing.T, seed uint64, want *Source, st store.Store, l *Loader) {
+// checkFlow compares all blocks of an epoch, several of which are read at a time. It says how many neither memory
+// nor the disk had room for.
+func checkFlow(t *testing.T, seed uint64, want *Source, st store.Store, l *Loader) (inPages int) {
 	src, err := l.source(t.Context(), 0)
 	if err != nil || src.flow == nil {
 		t.Fatalf("seed %d: %v, in the engine: %t", seed, err, src != nil && src.flow != nil)
@@ -236,8 +241,12 @@ func checkFlow(t *testing.T, seed uint64, want *Source, st store.Store, l *Loade
 			}
 			continue
 		}
+		if _, ok := got[seq].(*paged); ok {
+			inPages++
+		}
 		sameFlow(t, seed, blockID{0, uint64(seq)}, b, got[seq])
 	}
+	return inPages
 }
 
 // sameFlow compares all that a block says, and all of its samples. How many bytes it takes depends on where it is.
