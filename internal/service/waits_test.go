@@ -90,7 +90,7 @@ func TestWhoWaitsForWhom(t *testing.T) {
 				p.Set(faultproxy.Stall)
 			}
 		}, func(s *proxied, _ string) []string {
-			return []string{"the constructor at " + s.data["constructor-0"].Address() + " waits: ", "there has been no planner for", "the session with the planner at " + s.session["constructor-0"].Address() + " ended"}
+			return []string{"the constructor at " + s.data["constructor-0"].Address() + " is lost: ", "there has been no planner for", "another constructor may serve it", "the session with the planner at " + s.session["constructor-0"].Address() + " ended"}
 		}},
 		{"a loader's files do not answer", func(_ *proxied, _ *faultproxy.Proxy, disk *stuck) {
 			disk.on.Store(true)

@@ -45,7 +45,7 @@ def waited(roles, prefetch, role, sent):
     ("role", "sent", "words"),
     [
         (CONSTRUCTOR, signal.SIGSTOP, ["the constructor at ", "is lost", "said nothing"]),
-        (PLANNER, signal.SIGKILL, ["the constructor at ", "there has been no planner for "]),
+        (PLANNER, signal.SIGKILL, ["the constructor at ", "the planner at ", "Connection refused"]),
         (PLANNER, signal.SIGSTOP, ["the constructor at ", "there has been no planner for "]),
         (LOADER, signal.SIGSTOP, ["the constructor at ", " waits: ", "has said nothing for "]),
     ],
