@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -129,20 +130,28 @@ func TestAbsentRank(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
 	s := serve(t, dir)
-	var log bytes.Buffer
+	var log lockedBuffer
 	c, err := open(t, s, client.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 14*time.Second)
+	absent := "1 of 2 ranks have not asked for a batch yet: rank dp=1 cp=0 pp=0 tp=0"
+	ctx, cancel := context.WithTimeout(t.Context(), hangs)
 	defer cancel()
+	var watch sync.WaitGroup
+	watch.Go(func() { // until both logs say so, after some ten seconds
+		for ctx.Err() == nil && !(strings.Contains(log.String(), absent) && strings.Contains(s.stderr.String(), absent)) {
+			time.Sleep(50 * time.Millisecond)
+		}
+		cancel()
+	})
 	for err == nil {
 		_, err = c.Next(ctx)
 	}
-	if !errors.Is(err, context.DeadlineExceeded) {
+	watch.Wait()
+	if !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
-	absent := "1 of 2 ranks have not asked for a batch yet: rank dp=1 cp=0 pp=0 tp=0"
 	for who, text := range map[string]string{
 		"the status": millrace(t, dir, "status", s.address).stdout, "the service's log": s.stderr.String(), "the rank's log": log.String(),
 	} {

@@ -1,11 +1,13 @@
 package service_test
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -16,8 +18,17 @@ import (
 // detector runs before a change lands, thins these once more.
 var long = os.Getenv("MILLRACE_LONG") != ""
 
+// waitAtOnce is how many of the tests that are parallel run at a time: they wait for deadlines, and
+// use little of a core.
+const waitAtOnce = 6
+
 // TestMain looks for goroutines that outlive the services of the tests.
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", strconv.Itoa(max(waitAtOnce, runtime.GOMAXPROCS(0)))); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	if err := makeDir(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

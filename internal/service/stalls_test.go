@@ -228,12 +228,12 @@ func (s *proxied) wantMoved(t *testing.T) {
 	}
 }
 
-// stopped is how long a process is stopped: more than mostStall, so that only a take-over passes.
-const stopped = 3 * mostStall / 2
-
 // mostStopped is how long a stop may stall a rank: 0.6 s until it is noticed, and room for a busy
 // machine.
 const mostStopped = 3 * time.Second
+
+// stopped is how long a process is stopped: more than mostStopped, so that only a take-over passes.
+const stopped = 2 * mostStopped
 
 // TestStoppedRoles: a process that is stopped is done without, and goes on when it is continued.
 func TestStoppedRoles(t *testing.T) {
