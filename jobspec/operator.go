@@ -65,7 +65,7 @@ func (r Records) String() string {
 var operators = []*Operator{
 	&textOperator, &chatOperator, &tokensOperator, &lossMaskOperator, &filterOperator, &tokenizeOperator,
 	&appendEODOperator, &imageOperator, &pythonOperator, &normalizeOperator, &replaceOperator, &limitOperator,
-	&pixelsOperator, &waveformOperator,
+	&pixelsOperator, &waveformOperator, &convertOperator,
 }
 
 // Operators returns the registry. It is read-only.

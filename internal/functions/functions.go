@@ -28,6 +28,7 @@ type Set struct {
 	Log     *slog.Logger // of what functions print; nil: discard
 
 	mu     sync.Mutex
+	slots  chan struct{} // of converters: one for each child that may run
 	opened map[environment]*opening
 	closed bool
 }
@@ -49,6 +50,9 @@ type opening struct {
 
 // Open is a transform.Functions.
 func (s *Set) Open(seed uint64, src *jobspec.Source, step int) (*transform.Function, error) {
+	if spec, ok := src.Transforms[step].(*jobspec.Convert); ok {
+		return s.converter(spec)
+	}
 	spec, ok := src.Transforms[step].(*jobspec.Python)
 	if !ok {
 		return nil, fmt.Errorf("step %d of source %q is no function", step, src.Name)

@@ -28,7 +28,11 @@ var program = reference.Program{Strategies: names.Strategies, Functions: open}
 // open opens functions in Python, and those of these tests, which need none: they stand
 // in module "here".
 func open(seed uint64, src *jobspec.Source, step int) (*transform.Function, error) {
-	name, here := strings.CutPrefix(src.Transforms[step].(*jobspec.Python).Function, "here:")
+	python, ok := src.Transforms[step].(*jobspec.Python)
+	if !ok {
+		return pythons.Open(seed, src, step)
+	}
+	name, here := strings.CutPrefix(python.Function, "here:")
 	if !here {
 		return pythons.Open(seed, src, step)
 	}

@@ -9,6 +9,7 @@ import (
 	"image/png"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -148,4 +149,88 @@ func arrayWords(file []byte) string {
 	at := 10 + int(le.LittleEndian.Uint16(file[8:]))
 	header := strings.NewReplacer("{'descr': ", "", ", 'fortran_order': False, 'shape':", "", ", }", "").Replace(strings.TrimSpace(string(file[10:at])))
 	return fmt.Sprintf("%s %x", header, file[at:])
+}
+
+// converted is a job whose sounds and videos go through FFmpeg; some are damaged.
+const converted = `
+name: converted
+sources:
+  - name: talk
+    files: converted/*.tar
+    chunk_bytes: 20000
+    keep: [mp3, mkv]
+    transforms:
+      - convert: mp3
+      - convert: {column: mkv, to: frames, every: 3, max_frames: 4}
+      - pixels: {column: mkv, resize: shortest, size: 16, crop: 12, crop_at: random, flip: 50}
+      - tokenize: bytes
+      - waveform: {column: mp3, rate: 8000, dtype: int16, token: 301, samples_per_token: 400}
+      - append_eod: {}
+    bad_records: skip
+batch: {sequence_length: 32, sequences: 4}
+topology: {dp: 2, pp: 2}
+`
+
+// TestConvert: what FFmpeg makes is the same for whoever reads it, and when.
+func TestConvert(t *testing.T) {
+	ffmpeg, err := exec.LookPath("ffmpeg")
+	if err != nil {
+		t.Skip("ffmpeg is not in PATH (apt-get install ffmpeg)")
+	}
+	dir := t.TempDir()
+	made := func(name string, args ...string) []byte {
+		file := filepath.Join(t.TempDir(), name)
+		if out, err := exec.Command(ffmpeg, append(append([]string{"-v", "error", "-f", "lavfi"}, args...), file)...).CombinedOutput(); err != nil {
+			t.Fatalf("%s", out)
+		}
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "converted"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	rng := rand.New(rand.NewPCG(8, 1))
+	{
+		var members []member
+		for i := range 8 {
+			key := fmt.Sprint(i)
+			members = append(members, member{key + ".txt", []byte(words(rng, 1+rng.IntN(9)))})
+			if i%3 != 2 {
+				members = append(members, member{key + ".mp3", made("a.mp3", "-i", fmt.Sprintf("sine=%d:d=0.%d", 200+rng.IntN(900), 1+rng.IntN(8)), "-ar", "22050", "-b:a", "32k")})
+			}
+			if i%2 == 0 {
+				members = append(members, member{key + ".mkv", made("v.mkv", "-i", fmt.Sprintf("testsrc=s=%dx32:r=10:d=1.%d", 24+2*rng.IntN(9), rng.IntN(9)), "-c:v", "mpeg4")})
+			}
+			if i == 5 {
+				members = append(members, member{key + ".mkv", []byte("no video at all")})
+			}
+		}
+		writeTar(t, filepath.Join(dir, "converted", "a.tar"), members)
+	}
+	job := parse(t, dir, converted)
+	const steps = 4
+	skipped, arrays := 0, 0
+	_, want, err := reference.ReadWith(t.Context(), store.Local{}, program, job, nil, steps, func(s *reference.Step) error {
+		skipped += len(s.Skipped)
+		for _, row := range s.Rows {
+			arrays += len(row.Kept)
+		}
+		return nil
+	})
+	if err != nil || skipped == 0 || arrays < steps {
+		t.Fatalf("%d records left out, %d arrays, %v", skipped, arrays, err)
+	}
+	err = service.Run(t.Context(), service.Options{Job: job, Loaders: 2, Functions: open}, func(ctx context.Context, address string) error {
+		res, err := trainer.Run(ctx, trainer.Options{Address: address, Job: job, Steps: steps})
+		if err == nil && res.Digest != want {
+			t.Errorf("digest %x, want %x", res.Digest, want)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
 }

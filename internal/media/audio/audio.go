@@ -166,7 +166,7 @@ var foreign = []struct{ name, magic string }{
 }
 
 func unknown(data []byte) error {
-	const supported = "WAV and FLAC are decoded; ffmpeg -i FILE out.flac makes one of them"
+	const supported = "WAV and FLAC are decoded; a convert step before makes WAV of others"
 	if len(data) == 0 {
 		return fault.Userf("an audio file of 0 bytes; %s", supported)
 	}

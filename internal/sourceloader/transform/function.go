@@ -91,7 +91,7 @@ func NewShared(seed uint64, functions Functions) *Shared {
 // open opens the function of a step, and checks its description.
 func (c *compiler) open(step int) (*Function, error) {
 	if c.shared.Functions == nil {
-		return nil, fault.Userf("a python step needs worker processes, and this program starts none")
+		return nil, fault.Userf("a %s step needs worker processes, and this program starts none", operatorOf(c.label))
 	}
 	f, err := c.shared.Functions(c.shared.Seed, c.source, step)
 	if err != nil {

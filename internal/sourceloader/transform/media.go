@@ -114,10 +114,11 @@ func (w *Worker) takePixels(step *pixelsStep, v *format.Value) error {
 		return err
 	}
 	out := w.memory(step.memory)
+	chance := step.chanceOf(encoded)
 	var height, width int
 	for i, data := range encoded {
 		var h, n int
-		if out, h, n, err = w.decoder.AppendArray(out, data, &step.shape, step.chanceOf(data, i)); err != nil {
+		if out, h, n, err = w.decoder.AppendArray(out, data, &step.shape, chance); err != nil {
 			return element(stacked, i, err)
 		}
 		if i == 0 {
@@ -170,13 +171,14 @@ func element(stacked bool, i int, err error) error {
 	return fmt.Errorf("element %d: %w", i, err)
 }
 
-// chanceOf is the chance of an image of a record: what is drawn is the same wherever and
-// whenever it is read.
-func (s *pixelsStep) chanceOf(data []byte, number int) imaging.Chance {
+// chanceOf is the chance of the images of a record, the same for each of them, such as the
+// frames of a video: what is drawn is the same wherever and whenever they are read.
+func (s *pixelsStep) chanceOf(encoded [][]byte) imaging.Chance {
 	h := sha256.New()
 	h.Write(s.chance[:])
-	h.Write(binary.LittleEndian.AppendUint64(nil, uint64(number)))
-	h.Write(data)
+	for _, data := range encoded {
+		h.Write(data)
+	}
 	return imaging.Chance(binary.LittleEndian.Uint64(h.Sum(nil)))
 }
 

@@ -70,10 +70,13 @@ func (c *Chain) Segments() (segments []Segment) {
 			}
 		}
 		in = columnsOf(c.runs[i+1].columns, append(slices.Clone(run.after.Out), s.Out...))
-		segments = append(segments, s, Segment{Name: "python " + run.after.Name, Function: run.after.Function, In: run.after.In, Out: in})
+		segments = append(segments, s, Segment{Name: operatorOf(run.after.label) + " " + run.after.Name, Function: run.after.Function, In: run.after.In, Out: in})
 	}
 	return segments
 }
+
+// operatorOf is the operator of a step with this label, transforms[1].python.
+func operatorOf(label string) string { return label[strings.LastIndexByte(label, '.')+1:] }
 
 // columnsOf returns columns by name, with what is known of them.
 func columnsOf(names []string, known []Column) (columns []Column) {
@@ -94,12 +97,12 @@ func columnsOf(names []string, known []Column) (columns []Column) {
 func (c *compiler) run() *native { return &c.chain.runs[len(c.chain.runs)-1] }
 
 // python ends the run with a function, and begins the next one.
-func (c *compiler) python(label string, i int) error {
+func (c *compiler) function(label string, i int) error {
 	if c.hasTokens {
-		return fault.Userf("a python step comes before the tokens are made: put it before the tokenize or tokens step")
+		return fault.Userf("a %s step comes before the tokens are made: put it before the tokenize or tokens step", operatorOf(label))
 	}
 	if c.hasChat {
-		return fault.Userf("a python step after chat would lose which part of the text carries loss: put it before, where it may change the messages")
+		return fault.Userf("a %s step after chat would lose which part of the text carries loss: put it before, where it may change the messages", operatorOf(label))
 	}
 	f, err := c.open(i)
 	if err != nil {

@@ -1,0 +1,39 @@
+package ffmpeg
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// inputPath is where the child finds its input, the first file beside the usual three.
+const inputPath = "/proc/self/fd/3"
+
+// inMemory is a file in memory without a name.
+func inMemory(data []byte) (*os.File, error) {
+	fd, err := unix.MemfdCreate("millrace-input", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	return spool(os.NewFile(uintptr(fd), "millrace-input"), data)
+}
+
+// attributes have the kernel end the child with the loader, in a group of its own.
+func attributes() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+}
+
+// memoryOf is the memory of a process in bytes; 0 if it is gone.
+func memoryOf(pid int) int64 {
+	statm, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	fields := strings.Fields(string(statm))
+	if err != nil || len(fields) < 2 {
+		return 0
+	}
+	pages, _ := strconv.ParseInt(fields[1], 10, 64)
+	return pages * int64(os.Getpagesize())
+}
