@@ -203,7 +203,9 @@ func (c *Core) applyFailed(ev Event) {
 	case ConstructorJoined:
 		c.addConstructor(ev)
 	case ConstructorLeft:
-		if c.members.dropConstructor(ev.Session) == nil {
+		if m := c.members.dropConstructor(ev.Session); m != nil {
+			c.free(m)
+		} else {
 			c.dropSpare(ev)
 		}
 	}
