@@ -37,6 +37,7 @@ func writeSources(t testing.TB) string {
 	writeMasked(t, filepath.Join(dir, "masked"), rng)
 	writeTokenizers(t, filepath.Join(dir, "tokenizers"))
 	writeTalks(t, filepath.Join(dir, "talks"), rng)
+	writeNested(t, filepath.Join(dir, "talks"))
 	writeMedia(t, filepath.Join(dir, "media"), rng)
 	return dir
 }
@@ -106,6 +107,27 @@ func writeTokenizers(t testing.TB, dir string) {
 		}
 		write(t, filepath.Join(dir, model.Name+".json"), string(model.File))
 	}
+	writePieces(t, filepath.Join(dir, "pieces.model"))
+}
+
+// writePieces writes a small SentencePiece model.
+func writePieces(t testing.TB, path string) {
+	t.Helper()
+	data, err := os.ReadFile("../sourceloader/tokenize/testdata/pieces-files.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(data)) {
+		var file struct{ Model []byte }
+		if err := json.Unmarshal([]byte(line), &file); err != nil {
+			t.Fatal(err)
+		}
+		if file.Model != nil {
+			write(t, path, string(file.Model))
+			return
+		}
+	}
+	t.Fatal("there is no model")
 }
 
 func words(rng *rand.Rand, n int) string {
@@ -149,7 +171,11 @@ const (
   - name: mistral
     files: jsonl/part-0.jsonl
     chunk_bytes: 2000
-    transforms: [{text: "{text}"}, {tokenize: {file: tokenizers/mistral.json, post_processor: skip}}, {append_eod: 2}]`
+    transforms: [{text: "{text}"}, {tokenize: {file: tokenizers/mistral.json, post_processor: skip}}, {append_eod: 2}]
+  - name: pieces
+    files: jsonl/part-1.jsonl
+    chunk_bytes: 2000
+    transforms: [{tokenize: {file: tokenizers/pieces.model}}, {append_eod: 2}]`
 	books = `
   - name: books
     files: text/*.txt
@@ -251,6 +277,11 @@ mix: {weights: {talks: 0.7, books: 0.3}}
 batch: {sequence_length: 512, sequences: 8, microbatch_size: 2}
 topology: {dp: 2, cp: 2, pp: 2}
 `, 30, ""},
+	{"conversations in structs", "sources:" + nested + books + `
+mix: {weights: {nested: 0.7, books: 0.3}}
+batch: {sequence_length: 512, sequences: 8, microbatch_size: 2}
+topology: {dp: 2, cp: 2, pp: 2}
+`, 30, ""},
 	{"loss masks, flat", "sources:" + masked + books + `
 mix: {weights: {masked: 0.7, books: 0.3}}
 batch: {sequence_length: 512, sequences: 8, microbatch_size: 2}
@@ -263,7 +294,7 @@ batch: {sequence_length: 512, sequences: 8, microbatch_size: 2}
 topology: {dp: 2, cp: 2, pp: 2}
 `, 20, ""},
 	{"tokenizer files", "sources:" + models + books + `
-mix: {weights: {llama: 0.4, mistral: 0.3, books: 0.3}}
+mix: {weights: {llama: 0.3, mistral: 0.3, pieces: 0.2, books: 0.2}}
 batch: {sequence_length: 512, sequences: 8, microbatch_size: 1}
 topology: {dp: 4}
 `, 30, ""},
