@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/millrace-data/millrace/internal/fieldpath"
@@ -82,7 +83,7 @@ func randomSource(rng *rand.Rand, i, length int) Source {
 	if rng.IntN(3) == 0 {
 		chat := &Chat{Messages: "a.b", Tools: pick(rng, "", "t"), Template: pick(rng, "", randomText(rng)), TrainOn: pick(rng, "assistant", "last", "all"), Date: pick(rng, "", "2026-11-03")}
 		if rng.IntN(2) == 0 {
-			chat.Variables = []string{randomText(rng)}
+			chat.Variables, chat.Loss = []string{"a b=" + strconv.Quote("é: #")}, "weight"
 		}
 		s.Transforms = []Transform{chat, &Tokenize{Encoding: "bytes"}}
 		return s

@@ -1,8 +1,11 @@
 package jobspec
 
 import (
+	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"regexp"
+	"strings"
 )
 
 // Chat makes text of conversations by a model's template.
@@ -13,6 +16,7 @@ type Chat struct {
 	TrainOn   string   // assistant (default), last or all: the messages that carry loss
 	Variables []string // for the template: name=JSON
 	Date      string   // 2026-11-03, for a template that asks the clock; "" = refused
+	Loss      string   // field of a message that says whether it carries loss; "" = loss
 }
 
 var chatOperator = Operator{
@@ -33,17 +37,19 @@ var chatOperator = Operator{
 
 var chatObject = object{title: "chat", fields: []field{
 	{key: "messages", name: "Messages", kind: textKind, def: "messages",
-		doc: "The column of the conversation: a list of objects with `role` and `content`, or its JSON text."},
+		doc: "The column of the conversation: a list of objects with `role` and `content` (in Parquet and Arrow of structs), or its JSON text."},
 	{key: "tools", name: "Tools", kind: textKind, empty: true, auto: "none",
-		doc: "The column of the tools that the conversation may use, as JSON schemas: a list of objects, or its JSON text. Null, absent and empty text are none."},
+		doc: "The column of the tools that the conversation may use, as JSON schemas: a list of objects or structs, or its JSON text. Null, absent and empty text are none."},
 	{key: "template", name: "Template", kind: textKind, empty: true, auto: "`chat_template.jinja` beside the `file` of the `tokenize` step, else the `chat_template` of its `tokenizer_config.json`",
 		doc: "The template's file, relative to the spec's folder: Jinja, or with the ending `.json` a `tokenizer_config.json`."},
 	{key: "train_on", name: "TrainOn", kind: textKind, def: "assistant", enum: []string{"assistant", "last", "all"},
-		doc: "What carries loss: the assistant's messages, the last of them, or the whole text. A message with a field `loss` (true, false, 1, 0) says so itself."},
+		doc: "What carries loss: the assistant's messages, the last of them, or the whole text. A message with a field `loss` (true, false, 1, 0), or the one that `loss` names, says so itself."},
 	{key: "variables", name: "Variables", kind: textKind, list: true, one: true,
 		doc: "What the template is given beside messages, tools and special tokens, as `name=JSON`: `enable_thinking=false`."},
 	{key: "date", name: "Date", kind: textKind, empty: true, auto: "a template that asks for the date is refused",
 		doc: "The day that `strftime_now` of the template says, such as `2026-11-03`: the texts of a job do not depend on when it runs."},
+	{key: "loss", name: "Loss", kind: textKind, empty: true, auto: "`loss`",
+		doc: "The field of a message that says whether it carries loss, such as `weight` of Mistral's and OpenAI's conversations: true, 1 or 1.0, or false, 0 or 0.0. The template does not see it."},
 }}
 
 // Operator implements Transform.
@@ -54,10 +60,22 @@ func (t *Chat) Words() string {
 	return fmt.Sprintf("conversations of %s, trained on %s", t.Messages, t.TrainOn)
 }
 
+// dateForm is that of a date; that the month has the day is seen when the template is loaded.
+var dateForm = regexp.MustCompile(`^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])$`)
+
 func (t *Chat) check(c *checker, at string) {
 	c.column(at+".messages", t.Messages)
 	if t.Tools != "" {
 		c.column(at+".tools", t.Tools)
+	}
+	for i, v := range t.Variables {
+		name, value, given := strings.Cut(v, "=")
+		if item := itemField(at+".variables", i); c.sound(item) && (!given || name == "" || !json.Valid([]byte(value))) {
+			c.error(item, quote(v)+" is not a name, = and a JSON value", `valid is such as enable_thinking=false or effort="high"`)
+		}
+	}
+	if t.Date != "" && !dateForm.MatchString(t.Date) && c.sound(at+".date") {
+		c.error(at+".date", quote(t.Date)+" is no day", "valid is such as 2026-11-03")
 	}
 }
 

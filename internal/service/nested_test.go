@@ -16,8 +16,8 @@ import (
 	"github.com/parquet-go/parquet-go"
 )
 
-// nested has the conversations of talks as structs in Parquet files.
-var nested = strings.NewReplacer("name: talks", "name: nested", "talks/*.jsonl", "talks/*.parquet").Replace(talks)
+// nested has the conversations of talks as structs in Parquet files, with weights of messages.
+var nested = strings.NewReplacer("name: talks", "name: nested", "talks/*.jsonl", "talks/*.parquet", "tools: tools", "tools: tools, loss: weight").Replace(talks)
 
 type (
 	nestedTalk struct {
@@ -31,6 +31,8 @@ type (
 		Content *string `parquet:"content,optional" json:"content"`
 		Loss    *bool   `parquet:"loss,optional" json:"loss"`
 		Value   *string `parquet:"value,optional" json:"value"`
+		// Weight is 0 where Loss is false.
+		Weight *float64 `parquet:"weight,optional"`
 	}
 	nestedTool struct {
 		Name   string `parquet:"name" json:"name"`
@@ -52,6 +54,11 @@ func writeNested(t testing.TB, dir string) {
 			var row nestedTalk
 			if err := json.Unmarshal(line, &row); err != nil {
 				t.Fatal(err)
+			}
+			for i := range row.Messages {
+				if m := &row.Messages[i]; m.Loss != nil && !*m.Loss {
+					m.Weight = new(0.0)
+				}
 			}
 			rows = append(rows, row)
 		}

@@ -2,6 +2,7 @@ package transform
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -237,8 +238,9 @@ func valueWords(v jinja.Value) string {
 	return "a number"
 }
 
-// lossKey is the field of a message that says whether it carries loss. Templates do not see it.
-const lossKey = "loss"
+// lossField is the field of a message that says whether it carries loss, unless the step names
+// another. Templates do not see it.
+const lossField = "loss"
 
 func (c *conversation) message(item jinja.Value) error {
 	given, ok := item.(*jinja.Dict)
@@ -253,11 +255,11 @@ func (c *conversation) message(item jinja.Value) error {
 	if !slices.Contains(roles, name) && !strings.Contains(c.sources, name) {
 		return fault.Userf("its role is %q, which the template does not know; usual are %s", clip(name), strings.Join(roles, ", "))
 	}
-	message := jinja.NewDict()
+	message, field := jinja.NewDict(), cmp.Or(c.spec.Loss, lossField)
 	decision, has := jinja.Value(nil), false
 	for _, k := range given.Keys() {
 		v, _ := given.Get(k)
-		if k == lossKey {
+		if k == field {
 			decision, has = v, v != nil
 			continue
 		}
@@ -265,13 +267,16 @@ func (c *conversation) message(item jinja.Value) error {
 	}
 	carries := c.spec.TrainOn == trainAll || name == roleAssistant
 	if has {
+		if x, is := decision.(float64); is && c.spec.Loss != "" && (x == 0 || x == 1) {
+			decision = int64(x) // weights are often such numbers
+		}
 		switch decision {
 		case true, int64(1):
 			carries = true
 		case false, int64(0):
 			carries = false
 		default:
-			return fault.Userf("its loss is neither true, false, 0 nor 1")
+			return fault.Userf("its %s is neither true, false, 0 nor 1", field)
 		}
 	}
 	c.messages, c.roles, c.carries = append(c.messages, jinja.Message(message)), append(c.roles, name), append(c.carries, carries)

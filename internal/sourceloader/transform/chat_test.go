@@ -219,7 +219,10 @@ func TestTrainOn(t *testing.T) {
 		}
 		return "[" + strings.Join(list, ",") + "]"
 	}
+	weighted := func(list string) string { return strings.ReplaceAll(list, "loss", "weight") }
 	for _, test := range []struct{ template, trainOn, messages, want string }{
+		{"plain", "assistant", weighted(with("", `,"loss":0`, "", `,"loss":1`)), "[<]user>a|<assistant>b|<user>c|<assistant>[d|]"},
+		{"plain", "assistant", weighted(with(`,"loss":1.0`, "", "", `,"loss":0.0`)), "[<user>a|]<assistant>[b|]<user>c|<assistant>d|"},
 		{"plain", "assistant", two, "[<]user>a|<assistant>[b|]<user>c|<assistant>[d|]"},
 		{"plain", "last", two, "[<]user>a|<assistant>b|<user>c|<assistant>[d|]"},
 		{"plain", "all", two, "[<user>a|<assistant>b|<user>c|<assistant>d|]"},
@@ -235,7 +238,11 @@ func TestTrainOn(t *testing.T) {
 		{"marked", "assistant", with("", "", `,"loss":true`, ""), "[<]user>a|<assistant>[b|<user>c|]<assistant>[d|]"},
 		{"forgetful", "last", two, "[<]user>a|<assistant>...|<user>c|<assistant>[d|]"},
 	} {
-		src := conversations(dir, "", test.template+".jinja", func(c *jobspec.Chat) { c.TrainOn = test.trainOn })
+		src := conversations(dir, "", test.template+".jinja", func(c *jobspec.Chat) {
+			if c.TrainOn = test.trainOn; strings.Contains(test.messages, "weight") {
+				c.Loss = "weight"
+			}
+		})
 		src.Transforms[1] = tokenizeBytes
 		got, err := shown(t, src, test.messages)
 		if err != nil || got != test.want {
