@@ -92,6 +92,7 @@ const (
 	freeFeedback = "the weights that it sets are inputs of their own"
 	freeDelivery = "the way of delivery, not the global batch"
 	freeMachine  = "it names a program of the machine; what the function does is the manifest's to cover"
+	freeAnswers  = "it names where answers are kept, not what they are"
 	freeBatch    = "a function is given each record by itself, or has to treat it so"
 	freeCheck    = "it compares what comes out, and changes no byte"
 	freeDecode   = "the pixels are the same wherever they are made"

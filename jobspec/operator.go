@@ -29,7 +29,7 @@ type Operator struct {
 	Takes   []string // what it needs of a record: columns that it names, text, tokens
 	Gives   []string // what it sets: text, tokens, loss, images
 	Records Records  // what becomes of the number of records
-	Worker  bool     // it runs in worker processes, else in the loader
+	Worker  bool     // it runs outside the loader: in worker processes, on a model server
 	Rules   string   // what is checked between its fields and the chain, for a person
 
 	step   Transform                                              // any value of its type
@@ -64,7 +64,7 @@ func (r Records) String() string {
 // a type with the methods of Transform and an entry here; its compiler is in sourceloader/transform.
 var operators = []*Operator{
 	&textOperator, &chatOperator, &tokensOperator, &lossMaskOperator, &filterOperator, &tokenizeOperator,
-	&appendEODOperator, &imageOperator, &pythonOperator, &normalizeOperator, &replaceOperator, &limitOperator,
+	&appendEODOperator, &imageOperator, &pythonOperator, &callOperator, &normalizeOperator, &replaceOperator, &limitOperator,
 	&pixelsOperator, &waveformOperator, &convertOperator,
 }
 

@@ -58,7 +58,7 @@ func words(list []string) string {
 
 func (o *Operator) where() string {
 	if o.Worker {
-		return "worker processes"
+		return "outside the loader"
 	}
 	return "the loader"
 }

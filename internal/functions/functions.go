@@ -1,4 +1,5 @@
-// Package functions opens the Python functions that the steps of a job name.
+// Package functions opens what the steps of a job put records through outside of this process: Python
+// functions and model servers (internal/inference).
 //
 // It owns the environments of a process: one for each interpreter, folder of modules and set
 // of limits, started when the first step needs it and shared by all that follow. It never
@@ -15,6 +16,8 @@ import (
 	"time"
 
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/formats"
+	"github.com/millrace-data/millrace/internal/inference"
 	"github.com/millrace-data/millrace/internal/sourceloader/format"
 	"github.com/millrace-data/millrace/internal/sourceloader/transform"
 	"github.com/millrace-data/millrace/internal/worker"
@@ -30,6 +33,7 @@ type Set struct {
 	mu     sync.Mutex
 	slots  chan struct{} // of converters: one for each child that may run
 	opened map[environment]*opening
+	calls  map[string]*transform.Function // by the fields of the step
 	closed bool
 }
 
@@ -50,13 +54,19 @@ type opening struct {
 
 // Open is a transform.Functions.
 func (s *Set) Open(seed uint64, src *jobspec.Source, step int) (*transform.Function, error) {
-	if spec, ok := src.Transforms[step].(*jobspec.Convert); ok {
+	switch spec := src.Transforms[step].(type) {
+	case *jobspec.Python:
+		return s.python(seed, src, step, spec)
+	case *jobspec.Convert:
 		return s.converter(spec)
+	case *jobspec.Call:
+		return s.call(src, spec, fmt.Sprintf("transforms[%d].call", step))
 	}
-	spec, ok := src.Transforms[step].(*jobspec.Python)
-	if !ok {
-		return nil, fmt.Errorf("step %d of source %q is no function", step, src.Name)
-	}
+	return nil, fmt.Errorf("step %d of source %q is no function", step, src.Name)
+}
+
+// python opens the function of a python step.
+func (s *Set) python(seed uint64, src *jobspec.Source, step int, spec *jobspec.Python) (*transform.Function, error) {
 	env, err := s.environment(spec)
 	if err != nil {
 		return nil, err
@@ -78,6 +88,47 @@ func (s *Set) Open(seed uint64, src *jobspec.Source, step int) (*transform.Funct
 
 func keyOf(step *jobspec.Python) environment {
 	return environment{step.Interpreter, step.Path, step.Timeout, step.Memory, step.BatchBytes, step.Network}
+}
+
+// call opens the function of a call step, which equal steps share: its rate is for all of them.
+func (s *Set) call(src *jobspec.Source, step *jobspec.Call, at string) (*transform.Function, error) {
+	pages := pagesOf(src)
+	key := fmt.Sprintf("%+v %+v", pages, *step)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f := s.calls[key]; f != nil {
+		own := *f
+		return &own, nil
+	}
+	f, err := inference.Open(step, pages, s.Log)
+	if err != nil {
+		return nil, fault.As(fault.ClassOf(err), fmt.Errorf("%s: %w", at, err))
+	}
+	if s.calls == nil {
+		s.calls = map[string]*transform.Function{}
+	}
+	s.calls[key] = f
+	own := *f
+	return &own, nil
+}
+
+// pagesOf says which records of a source lie together: rows of some formats are numbers of records, of
+// others bytes.
+func pagesOf(src *jobspec.Source) inference.Pages {
+	format := src.Format
+	if format == "" && len(src.Files) > 0 {
+		in, _ := formats.InputOf(src.Files[0])
+		format = in.Name
+	}
+	switch format {
+	case formats.Text: // a record is a file
+		return inference.Pages{Files: 256, Rows: 1}
+	case formats.JSONL:
+		return inference.Pages{Files: 1, Rows: 256 << 10}
+	case formats.JSON, "": // of the one kind or the other
+		return inference.Pages{Files: 1, Rows: 4 << 10}
+	}
+	return inference.Pages{Files: 1, Rows: 256}
 }
 
 // environment returns the environment of a step, which is started the first time.

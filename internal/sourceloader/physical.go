@@ -11,6 +11,7 @@ import (
 	"github.com/millrace-data/millrace/internal/sourceloader/format"
 	"github.com/millrace-data/millrace/internal/sourceloader/store"
 	"github.com/millrace-data/millrace/internal/sourceloader/transform"
+	"github.com/millrace-data/millrace/jobspec"
 )
 
 // Physical is how a loader carries out the chain of a source. Its JSON form is part of the contract of
@@ -71,6 +72,9 @@ func (s *Source) Physical(ctx context.Context, st store.Store, budget, n int64) 
 	return p, nil
 }
 
+// callOperator is that of steps which a model server answers.
+var callOperator = (*jobspec.Call)(nil).Operator()
+
 // stage describes a stage before anything is tried.
 func (p *Physical) stage(all []stage, i int, st stage) PhysicalStage {
 	d := PhysicalStage{Needs: map[string]float64{}}
@@ -79,8 +83,12 @@ func (p *Physical) stage(all []stage, i int, st stage) PhysicalStage {
 	}
 	first, last := i == 0, i == len(all)-1
 	switch {
+	case st.function != nil && st.function.Operator == callOperator:
+		d.Operators, d.Function = []string{callOperator}, st.function.Name
+		d.Needs[callOperator] = 1
+		d.Why = "it waits for another machine, for which there are slots of their own"
 	case st.function != nil:
-		d.Operators, d.Function, d.Runtime = []string{"python"}, st.function.Name, st.function.Runtime
+		d.Operators, d.Function, d.Runtime = []string{st.function.Operator}, st.function.Name, st.function.Runtime
 		d.Needs[pythonSlots] = 1
 		d.Why = fmt.Sprintf("it runs in worker processes, which are slots of their own: records cross in batches of %d bytes", p.Partition)
 	case first && last:

@@ -188,6 +188,7 @@ var compilers = map[string]func(c *compiler, i int, t jobspec.Transform) error{
 	"append_eod": of((*compiler).appendEOD),
 	"image":      of((*compiler).image),
 	"python":     func(c *compiler, i int, _ jobspec.Transform) error { return c.function(c.label, i) },
+	"call":       func(c *compiler, i int, _ jobspec.Transform) error { return c.function(c.label, i) },
 	"convert":    func(c *compiler, i int, _ jobspec.Transform) error { return c.function(c.label, i) },
 	"normalize":  of((*compiler).normalize),
 	"replace":    of((*compiler).replace),

@@ -27,11 +27,12 @@ type Column struct {
 
 // Function is an operator outside of the loader's process, as it describes itself.
 type Function struct {
-	Name   string   // as the job spec names it
-	Kind   string   // map, filter or flat_map
-	In     []Column // what it takes
-	Out    []Column // what it gives; nothing if it is a filter
-	Digest [32]byte // of its code: other code gives other records
+	Name     string   // as the job spec names it
+	Operator string   // the step's name in job specs
+	Kind     string   // map, filter or flat_map
+	In       []Column // what it takes
+	Out      []Column // what it gives; nothing if it is a filter
+	Digest   [32]byte // of its code: other code gives other records
 	// Runtime names the versions of what runs it, for a person: no digest covers them.
 	Runtime string
 	Pool    Pool // whose slots its calls take
@@ -91,7 +92,7 @@ func NewShared(seed uint64, functions Functions) *Shared {
 // open opens the function of a step, and checks its description.
 func (c *compiler) open(step int) (*Function, error) {
 	if c.shared.Functions == nil {
-		return nil, fault.Userf("a %s step needs worker processes, and this program starts none", operatorOf(c.label))
+		return nil, fault.Userf("a %s step needs worker processes or a server, and this program opens none", operatorOf(c.label))
 	}
 	f, err := c.shared.Functions(c.shared.Seed, c.source, step)
 	if err != nil {

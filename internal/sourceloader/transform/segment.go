@@ -96,7 +96,7 @@ func columnsOf(names []string, known []Column) (columns []Column) {
 // run is the native run that is being compiled.
 func (c *compiler) run() *native { return &c.chain.runs[len(c.chain.runs)-1] }
 
-// python ends the run with a function, and begins the next one.
+// function ends the run with the function of a step, and begins the next one.
 func (c *compiler) function(label string, i int) error {
 	if c.hasTokens {
 		return fault.Userf("a %s step comes before the tokens are made: put it before the tokenize or tokens step", operatorOf(label))
@@ -108,6 +108,7 @@ func (c *compiler) function(label string, i int) error {
 	if err != nil {
 		return err
 	}
+	f.Operator = operatorOf(label)
 	at, run := len(c.chain.runs)-1, c.run()
 	after := &call{Function: f, label: label}
 	for _, in := range f.In {

@@ -1,0 +1,175 @@
+package inference
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/jobspec"
+)
+
+// server sends requests to a model server. It is safe for concurrent use.
+type server struct {
+	url      string
+	name     string // the URL without what may be secret
+	tokenEnv string // environment variable of a bearer token; "" sends none
+	client   *http.Client
+	limit    *rate.Limiter // nil: none
+	slots    chan struct{} // one for each request under way
+	log      *slog.Logger
+	mu       sync.Mutex // guards told
+	told     time.Time  // when the log heard last that the server does not answer
+}
+
+const (
+	// mostAnswer is the bytes of an answer at most.
+	mostAnswer = 64 << 20
+	// patience is how long a server that is busy or away is asked again, before the work is given back:
+	// it is longer than most take to load a model.
+	patience = 2 * time.Minute
+	// The pauses between attempts, unless the server says how long: the first, and the longest.
+	firstPause   = 200 * time.Millisecond
+	longestPause = 10 * time.Second
+	// tellEvery is how often the log hears of a server that does not answer.
+	tellEvery = 30 * time.Second
+)
+
+func newServer(step *jobspec.Call, log *slog.Logger) (*server, error) {
+	u, err := url.Parse(step.URL)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
+		return nil, fault.Userf("url: valid is http://HOST:PORT/PATH or https://...; credentials come from the environment, by token_env")
+	}
+	s := &server{
+		url: step.URL, name: (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String(), tokenEnv: step.TokenEnv, log: cmp.Or(log, slog.New(slog.DiscardHandler)),
+		client: &http.Client{
+			Timeout:   time.Duration(step.Timeout) * time.Second,
+			Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: step.Parallel, ForceAttemptHTTP2: true},
+		},
+		slots: make(chan struct{}, step.Parallel),
+	}
+	if step.Rate > 0 {
+		s.limit = rate.NewLimiter(rate.Limit(step.Rate), 1)
+	}
+	return s, nil
+}
+
+// refusal is that the server takes a request for no request: another of the same would be refused, too.
+type refusal struct{ said string }
+
+func (r *refusal) Error() string { return r.said }
+
+// post sends a request until it is answered. Its error is a *refusal if what was sent is to blame, of class
+// fault.User if nothing that is sent would be taken, and of class fault.Lost if the server was busy or away
+// for all of patience.
+func (s *server) post(ctx context.Context, body []byte) ([]byte, error) {
+	select {
+	case s.slots <- struct{}{}:
+		defer func() { <-s.slots }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	begin := time.Now()
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		if s.limit != nil {
+			if err := s.limit.Wait(ctx); err != nil {
+				return nil, err
+			}
+		}
+		answer, after, err := s.once(ctx, body)
+		switch {
+		case err == nil || fault.ClassOf(err) != fault.Lost:
+			return answer, err
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case time.Since(begin) > patience:
+			return nil, err
+		}
+		s.tell(err)
+		select {
+		case <-time.After(cmp.Or(after, pause)):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// tell has the log say that the server does not answer, now and then.
+func (s *server) tell(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Since(s.told) > tellEvery {
+		s.told = time.Now()
+		s.log.Warn("waiting for the model server: is it running there?", "url", s.name, "err", err)
+	}
+}
+
+// once sends a request. after is how long the server asks to wait, if it does.
+func (s *server) once(ctx context.Context, body []byte) (answer []byte, after time.Duration, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, bytes.NewReader(body))
+	if err != nil {
+		return nil, 0, fault.Userf("url: %s: valid is http://HOST:PORT/PATH", s.name)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if s.tokenEnv != "" {
+		token := os.Getenv(s.tokenEnv)
+		if token == "" {
+			return nil, 0, fault.Userf("token_env: the environment variable %s is not set on this machine, and %s is to get it", s.tokenEnv, s.name)
+		}
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := s.client.Do(req)
+	if err != nil {
+		var from *url.Error
+		if errors.As(err, &from) {
+			err = from.Err // without the URL, whose query may be secret
+		}
+		return nil, 0, fault.Lostf("asking %s: %w", s.name, err)
+	}
+	defer resp.Body.Close() // read as far as it is used
+	answer, err = io.ReadAll(io.LimitReader(resp.Body, mostAnswer+1))
+	if err != nil {
+		return nil, 0, fault.Lostf("reading the answer of %s: %w", s.name, err)
+	}
+	if len(answer) > mostAnswer {
+		return nil, 0, &refusal{fmt.Sprintf("the answer has more than %d MiB", mostAnswer>>20)}
+	}
+	return answer, retryAfter(resp), s.status(resp.StatusCode, answer)
+}
+
+// retryAfter is how long a server asks to wait, within bounds.
+func retryAfter(resp *http.Response) time.Duration {
+	seconds, err := strconv.Atoi(resp.Header.Get("Retry-After"))
+	if err != nil || seconds <= 0 {
+		return 0
+	}
+	return min(time.Duration(seconds)*time.Second, patience/2)
+}
+
+// status is the error that a status code is.
+func (s *server) status(code int, answer []byte) error {
+	said := fmt.Sprintf("%s answers %d %s: %q", s.name, code, http.StatusText(code), beginning(answer))
+	switch {
+	case code >= 200 && code < 300:
+		return nil
+	case code == http.StatusRequestTimeout, code == http.StatusTooManyRequests, code >= 500:
+		return fault.Lostf("%s", said)
+	case code == http.StatusBadRequest, code == http.StatusUnprocessableEntity, code == http.StatusRequestEntityTooLarge:
+		return &refusal{said}
+	case code == http.StatusUnauthorized, code == http.StatusForbidden:
+		return fault.Userf("%s; token_env names the environment variable with a token that it takes", said)
+	}
+	return fault.Userf("%s; url has to be the address that requests are posted to, such as http://HOST:8000/v1/completions", said)
+}

@@ -1,0 +1,90 @@
+package service_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// moody is a model server that answers something else each time, is away now and then, and takes no text
+// with a z in its beginning.
+func moody(t *testing.T) (address string, rows *atomic.Int64) {
+	rows = &atomic.Int64{}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var body struct{ Inputs []string }
+		if err := json.NewDecoder(r.Body).Decode(&body); err != nil || rand.IntN(20) == 0 {
+			http.Error(w, "not now", http.StatusServiceUnavailable)
+			return
+		}
+		time.Sleep(rand.N(2 * time.Millisecond))
+		var out []string
+		for _, text := range body.Inputs {
+			if strings.Contains(text[:min(len(text), 8)], "z") {
+				http.Error(w, "a text with a z", http.StatusUnprocessableEntity)
+				return
+			}
+			out = append(out, fmt.Sprintf(`{"score": %.3f, "text": %q}`, rand.Float64(), fmt.Sprint(rand.IntN(1000), " ", text)))
+		}
+		rows.Add(int64(len(out)))
+		fmt.Fprintf(w, `{"data": [%s]}`, strings.Join(out, ","))
+	}))
+	t.Cleanup(s.Close)
+	return s.URL, rows
+}
+
+// callJob is a job whose records a model server scores and rewrites.
+func callJob(address, answers string, rows int) recipe {
+	return recipe{fmt.Sprint("calls, ", rows, " rows"), fmt.Sprintf(`sources:%s
+  - name: scored
+    files: jsonl/*.jsonl
+    chunk_bytes: 2000
+    transforms:
+      - filter: "len(text) > 10"
+      - call: {url: %q, request: '{"inputs": ["{text}"]}', rows: %d, answers: %q, give: [{column: score, type: float, at: "data[].score"}, {column: text, at: "data[].text"}]}
+      - filter: score > 0.25
+      - text: "{lang} {text}"
+      - tokenize: bytes
+    bad_records: {policy: skip, limit: 1000}
+    shuffle: {block: 3}
+mix: {weights: {books: 0.3, scored: 0.7}}
+batch: {sequence_length: 128, sequences: 8, microbatch_size: 2}
+topology: {dp: 2}
+`, books, address, rows, answers), 20, ""}
+}
+
+// TestCalls: a job whose records go through a model server that never answers twice alike is the reference's
+// at every step, however it is run, and whoever asked first.
+func TestCalls(t *testing.T) {
+	dir, answers := writeSources(t), t.TempDir()
+	address, rows := moody(t)
+	for i, values := range functionSettings {
+		r := callJob(address, answers, []int{4, 1, 16, 3}[i])
+		if i == 0 { // the service asks first, the reference reads what was answered
+			firstSteps(t, dir, r)
+		}
+		check(t, dir, r, settingOf(values))
+	}
+	if a := solve(t, dir, callJob(address, answers, 4)); a.skips == 0 {
+		t.Error("no record was refused")
+	}
+	asked := rows.Load()
+	check(t, dir, callJob("http://127.0.0.1:1/away", answers, 5), settingOf(functionSettings[0]))
+	if rows.Load() != asked {
+		t.Errorf("%d records were asked about again", rows.Load()-asked)
+	}
+}
+
+// firstSteps runs some steps of a job.
+func firstSteps(t *testing.T, dir string, r recipe) {
+	t.Helper()
+	r.steps = 5
+	if res := settingOf(functionSettings[1]).run(t, dir, r, nil); res.Next != 5 {
+		t.Fatalf("%d steps", res.Next)
+	}
+}
