@@ -73,6 +73,9 @@ func (p *OperatorPlan) source(b *strings.Builder, s *sourceloader.Physical) {
 		where, what := "loader", strings.Join(st.Operators, ", ")
 		if st.Function != "" {
 			where, what = "worker processes", what+" "+st.Function
+			if slices.Contains(st.Operators, (*jobspec.Call)(nil).Operator()) {
+				where = "model server"
+			}
 		}
 		gives := "not known"
 		if st.Bytes >= 0 {
