@@ -19,6 +19,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -44,8 +45,9 @@ const (
 )
 
 type cli struct {
-	LogLevel    *slog.Level `help:"Minimum log level: debug, info, warn, error. Default: warn; run prints no log." placeholder:"LEVEL" env:"MILLRACE_LOG_LEVEL"`
-	ShowVersion versionFlag `name:"version" help:"Print the version and exit."`
+	LogLevel      *slog.Level `help:"Minimum log level: debug, info, warn, error. Default: warn; run prints no log." placeholder:"LEVEL" env:"MILLRACE_LOG_LEVEL"`
+	PythonWorkers int         `help:"Worker processes of each environment of Python functions; 0: one per core. No byte depends on it." placeholder:"N" env:"MILLRACE_PYTHON_WORKERS"`
+	ShowVersion   versionFlag `name:"version" help:"Print the version and exit."`
 
 	Run         runCmd         `cmd:"" help:"Serve a job and feed built-in trainers for every rank."`
 	Serve       serveCmd       `cmd:"" help:"Serve a job to trainers: all roles, on this machine."`
@@ -125,7 +127,11 @@ func run(args []string, names compile.Registry) int {
 	stderr := newLogWriter(os.Stderr)
 	defer stderr.close()
 	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
-	functions := &functions.Set{Log: log}
+	if c.PythonWorkers < 0 {
+		return misused(fmt.Errorf("--python-workers is %d, valid is 0 or more", c.PythonWorkers))
+	}
+	os.Setenv("MILLRACE_PYTHON_WORKERS", strconv.Itoa(c.PythonWorkers))
+	functions := &functions.Set{Log: log, Workers: c.PythonWorkers}
 	defer functions.Close()
 	kctx.Bind(extensions{names, functions})
 	kctx.BindTo(ctx, (*context.Context)(nil))

@@ -50,7 +50,7 @@ func (c *serviceFlags) options(names extensions, address string, log *slog.Logge
 	}
 	opts := service.Options{
 		Job: job, Changes: changes, AllowRoots: c.AllowRoot, Address: address, Security: c.security(), LogDir: c.LogDir, LogMirror: c.LogMirror, LogRetain: c.LogRetain,
-		Loaders: c.Loaders, Shadows: c.Shadows, HotShadows: c.hot(), Constructors: c.Constructors, Prefetch: c.Prefetch, Scratch: c.ScratchDir, Log: log, Registry: names.Registry, Functions: names.functions.Open, Stderr: stderr,
+		Loaders: c.Loaders, Shadows: c.Shadows, HotShadows: c.hot(), Constructors: c.Constructors, Prefetch: c.Prefetch, Scratch: c.ScratchDir, Log: log, Registry: names.Registry, Functions: names.functions.Open, Environments: names.functions.Environments, Stderr: stderr,
 	}
 	if c.Processes {
 		if opts.Executable, err = os.Executable(); err != nil {
@@ -231,7 +231,7 @@ func (c *loaderCmd) Validate() error { return atLeast("--workers", int64(c.Worke
 func (c *loaderCmd) Run(ctx context.Context, log *slog.Logger, names extensions) error {
 	return sourceloader.Run(ctx, sourceloader.Options{
 		ID: c.ID, Planner: c.Planner, Patience: c.PlannerWait, Address: c.Listen, Advertise: c.Advertise, Security: c.security(), Workers: c.Workers, Scratch: c.ScratchDir, Log: log,
-		Drain: drainTime, OnBudget: service.LimitMemory, Functions: names.functions.Open,
+		Drain: drainTime, OnBudget: service.LimitMemory, Functions: names.functions.Open, Environments: names.functions.Environments,
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/millrace-data/millrace/internal/fault"
@@ -47,9 +48,10 @@ type environment struct {
 
 // opening is an environment that the first step which needs it opens, while others wait.
 type opening struct {
-	once sync.Once
-	env  *worker.Environment
-	err  error
+	once  sync.Once
+	env   *worker.Environment
+	err   error
+	ready atomic.Bool // env is there
 }
 
 // Open is a transform.Functions.
@@ -155,6 +157,7 @@ func (s *Set) environment(step *jobspec.Python) (*worker.Environment, error) {
 			TimeoutDecides: step.Timeout > 0, MemoryDecides: step.Memory > 0, BatchBytes: int(step.BatchBytes), Network: step.Network, Log: s.Log,
 		})
 	})
+	o.ready.Store(o.err == nil)
 	if o.err != nil { // the next step tries again
 		s.mu.Lock()
 		if s.opened[key] == o {

@@ -1126,6 +1126,8 @@ type LoaderUsage struct {
 	Progress        uint64                 `protobuf:"varint,9,opt,name=progress,proto3" json:"progress,omitempty"`                              // rises as long as something is read or made of what was read; 0: not told
 	Reading         string                 `protobuf:"bytes,10,opt,name=reading,proto3" json:"reading,omitempty"`                                // the file that it has read for longest; empty if it reads none
 	StaleRefused    uint64                 `protobuf:"varint,11,opt,name=stale_refused,json=staleRefused,proto3" json:"stale_refused,omitempty"` // messages of planners of lower epochs that were refused
+	Stages          []*StageUsage          `protobuf:"bytes,12,rep,name=stages,proto3" json:"stages,omitempty"`                                  // of sources with functions, by source and in order
+	Functions       []*WorkersUsage        `protobuf:"bytes,13,rep,name=functions,proto3" json:"functions,omitempty"`                            // of the environments of functions of its process
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -1237,6 +1239,214 @@ func (x *LoaderUsage) GetStaleRefused() uint64 {
 	return 0
 }
 
+func (x *LoaderUsage) GetStages() []*StageUsage {
+	if x != nil {
+		return x.Stages
+	}
+	return nil
+}
+
+func (x *LoaderUsage) GetFunctions() []*WorkersUsage {
+	if x != nil {
+		return x.Functions
+	}
+	return nil
+}
+
+// StageUsage is what a stage of a source does now.
+type StageUsage struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Source         string                 `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`                                          // name
+	Stage          string                 `protobuf:"bytes,2,opt,name=stage,proto3" json:"stage,omitempty"`                                            // read, or its operators
+	Running        uint32                 `protobuf:"varint,3,opt,name=running,proto3" json:"running,omitempty"`                                       // tasks
+	WaitingForRoom uint32                 `protobuf:"varint,4,opt,name=waiting_for_room,json=waitingForRoom,proto3" json:"waiting_for_room,omitempty"` // of them, for room for what they give
+	Queued         uint32                 `protobuf:"varint,5,opt,name=queued,proto3" json:"queued,omitempty"`                                         // tasks that have their input, and wait for a slot or for their turn
+	QueuedBytes    uint64                 `protobuf:"varint,6,opt,name=queued_bytes,json=queuedBytes,proto3" json:"queued_bytes,omitempty"`
+	HeldBytes      uint64                 `protobuf:"varint,7,opt,name=held_bytes,json=heldBytes,proto3" json:"held_bytes,omitempty"` // of the first stage: what all stages of the source hold
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *StageUsage) Reset() {
+	*x = StageUsage{}
+	mi := &file_proto_millrace_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StageUsage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StageUsage) ProtoMessage() {}
+
+func (x *StageUsage) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StageUsage.ProtoReflect.Descriptor instead.
+func (*StageUsage) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *StageUsage) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *StageUsage) GetStage() string {
+	if x != nil {
+		return x.Stage
+	}
+	return ""
+}
+
+func (x *StageUsage) GetRunning() uint32 {
+	if x != nil {
+		return x.Running
+	}
+	return 0
+}
+
+func (x *StageUsage) GetWaitingForRoom() uint32 {
+	if x != nil {
+		return x.WaitingForRoom
+	}
+	return 0
+}
+
+func (x *StageUsage) GetQueued() uint32 {
+	if x != nil {
+		return x.Queued
+	}
+	return 0
+}
+
+func (x *StageUsage) GetQueuedBytes() uint64 {
+	if x != nil {
+		return x.QueuedBytes
+	}
+	return 0
+}
+
+func (x *StageUsage) GetHeldBytes() uint64 {
+	if x != nil {
+		return x.HeldBytes
+	}
+	return 0
+}
+
+// WorkersUsage is what the worker processes of an environment of functions do now.
+type WorkersUsage struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`                            // interpreter and folder
+	Runtime       string                 `protobuf:"bytes,2,opt,name=runtime,proto3" json:"runtime,omitempty"`                      // versions of what runs functions
+	Workers       uint32                 `protobuf:"varint,3,opt,name=workers,proto3" json:"workers,omitempty"`                     // processes
+	Busy          uint32                 `protobuf:"varint,4,opt,name=busy,proto3" json:"busy,omitempty"`                           // of them, with a batch
+	Waiting       uint32                 `protobuf:"varint,5,opt,name=waiting,proto3" json:"waiting,omitempty"`                     // batches that wait for one
+	Restarts      uint32                 `protobuf:"varint,6,opt,name=restarts,proto3" json:"restarts,omitempty"`                   // so far
+	LastDeath     string                 `protobuf:"bytes,7,opt,name=last_death,json=lastDeath,proto3" json:"last_death,omitempty"` // why a worker ended last; empty if none did
+	Network       bool                   `protobuf:"varint,8,opt,name=network,proto3" json:"network,omitempty"`                     // functions have it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkersUsage) Reset() {
+	*x = WorkersUsage{}
+	mi := &file_proto_millrace_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkersUsage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkersUsage) ProtoMessage() {}
+
+func (x *WorkersUsage) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkersUsage.ProtoReflect.Descriptor instead.
+func (*WorkersUsage) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *WorkersUsage) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *WorkersUsage) GetRuntime() string {
+	if x != nil {
+		return x.Runtime
+	}
+	return ""
+}
+
+func (x *WorkersUsage) GetWorkers() uint32 {
+	if x != nil {
+		return x.Workers
+	}
+	return 0
+}
+
+func (x *WorkersUsage) GetBusy() uint32 {
+	if x != nil {
+		return x.Busy
+	}
+	return 0
+}
+
+func (x *WorkersUsage) GetWaiting() uint32 {
+	if x != nil {
+		return x.Waiting
+	}
+	return 0
+}
+
+func (x *WorkersUsage) GetRestarts() uint32 {
+	if x != nil {
+		return x.Restarts
+	}
+	return 0
+}
+
+func (x *WorkersUsage) GetLastDeath() string {
+	if x != nil {
+		return x.LastDeath
+	}
+	return ""
+}
+
+func (x *WorkersUsage) GetNetwork() bool {
+	if x != nil {
+		return x.Network
+	}
+	return false
+}
+
 // Failure ends a job, or one request of it.
 type Failure struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1250,7 +1460,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_proto_millrace_proto_msgTypes[13]
+	mi := &file_proto_millrace_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1262,7 +1472,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[13]
+	mi := &file_proto_millrace_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1275,7 +1485,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{13}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Failure) GetClass() string {
@@ -1328,7 +1538,7 @@ type LoaderOrder struct {
 
 func (x *LoaderOrder) Reset() {
 	*x = LoaderOrder{}
-	mi := &file_proto_millrace_proto_msgTypes[14]
+	mi := &file_proto_millrace_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1340,7 +1550,7 @@ func (x *LoaderOrder) String() string {
 func (*LoaderOrder) ProtoMessage() {}
 
 func (x *LoaderOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[14]
+	mi := &file_proto_millrace_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1353,7 +1563,7 @@ func (x *LoaderOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoaderOrder.ProtoReflect.Descriptor instead.
 func (*LoaderOrder) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{14}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *LoaderOrder) GetOrder() isLoaderOrder_Order {
@@ -1544,7 +1754,7 @@ type FrozenSource struct {
 
 func (x *FrozenSource) Reset() {
 	*x = FrozenSource{}
-	mi := &file_proto_millrace_proto_msgTypes[15]
+	mi := &file_proto_millrace_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1556,7 +1766,7 @@ func (x *FrozenSource) String() string {
 func (*FrozenSource) ProtoMessage() {}
 
 func (x *FrozenSource) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[15]
+	mi := &file_proto_millrace_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1569,7 +1779,7 @@ func (x *FrozenSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FrozenSource.ProtoReflect.Descriptor instead.
 func (*FrozenSource) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{15}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *FrozenSource) GetSource() uint32 {
@@ -1597,7 +1807,7 @@ type FindFile struct {
 
 func (x *FindFile) Reset() {
 	*x = FindFile{}
-	mi := &file_proto_millrace_proto_msgTypes[16]
+	mi := &file_proto_millrace_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1609,7 +1819,7 @@ func (x *FindFile) String() string {
 func (*FindFile) ProtoMessage() {}
 
 func (x *FindFile) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[16]
+	mi := &file_proto_millrace_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1622,7 +1832,7 @@ func (x *FindFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FindFile.ProtoReflect.Descriptor instead.
 func (*FindFile) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{16}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *FindFile) GetSource() uint32 {
@@ -1649,7 +1859,7 @@ type SourceOpened struct {
 
 func (x *SourceOpened) Reset() {
 	*x = SourceOpened{}
-	mi := &file_proto_millrace_proto_msgTypes[17]
+	mi := &file_proto_millrace_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1661,7 +1871,7 @@ func (x *SourceOpened) String() string {
 func (*SourceOpened) ProtoMessage() {}
 
 func (x *SourceOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[17]
+	mi := &file_proto_millrace_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1674,7 +1884,7 @@ func (x *SourceOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceOpened.ProtoReflect.Descriptor instead.
 func (*SourceOpened) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{17}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SourceOpened) GetSource() uint32 {
@@ -1697,7 +1907,7 @@ type FileFound struct {
 
 func (x *FileFound) Reset() {
 	*x = FileFound{}
-	mi := &file_proto_millrace_proto_msgTypes[18]
+	mi := &file_proto_millrace_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1709,7 +1919,7 @@ func (x *FileFound) String() string {
 func (*FileFound) ProtoMessage() {}
 
 func (x *FileFound) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[18]
+	mi := &file_proto_millrace_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1722,7 +1932,7 @@ func (x *FileFound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileFound.ProtoReflect.Descriptor instead.
 func (*FileFound) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{18}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *FileFound) GetSource() uint32 {
@@ -1775,7 +1985,7 @@ type LoaderJob struct {
 
 func (x *LoaderJob) Reset() {
 	*x = LoaderJob{}
-	mi := &file_proto_millrace_proto_msgTypes[19]
+	mi := &file_proto_millrace_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1787,7 +1997,7 @@ func (x *LoaderJob) String() string {
 func (*LoaderJob) ProtoMessage() {}
 
 func (x *LoaderJob) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[19]
+	mi := &file_proto_millrace_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1800,7 +2010,7 @@ func (x *LoaderJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoaderJob.ProtoReflect.Descriptor instead.
 func (*LoaderJob) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{19}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *LoaderJob) GetSeed() uint64 {
@@ -1862,7 +2072,7 @@ type Assignment struct {
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_proto_millrace_proto_msgTypes[20]
+	mi := &file_proto_millrace_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1874,7 +2084,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[20]
+	mi := &file_proto_millrace_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1887,7 +2097,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{20}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Assignment) GetSource() uint32 {
@@ -2015,7 +2225,7 @@ type TransformStep struct {
 
 func (x *TransformStep) Reset() {
 	*x = TransformStep{}
-	mi := &file_proto_millrace_proto_msgTypes[21]
+	mi := &file_proto_millrace_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2027,7 +2237,7 @@ func (x *TransformStep) String() string {
 func (*TransformStep) ProtoMessage() {}
 
 func (x *TransformStep) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[21]
+	mi := &file_proto_millrace_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2040,7 +2250,7 @@ func (x *TransformStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransformStep.ProtoReflect.Descriptor instead.
 func (*TransformStep) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{21}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *TransformStep) GetStep() isTransformStep_Step {
@@ -2185,7 +2395,7 @@ type OperatorStep struct {
 
 func (x *OperatorStep) Reset() {
 	*x = OperatorStep{}
-	mi := &file_proto_millrace_proto_msgTypes[22]
+	mi := &file_proto_millrace_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2197,7 +2407,7 @@ func (x *OperatorStep) String() string {
 func (*OperatorStep) ProtoMessage() {}
 
 func (x *OperatorStep) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[22]
+	mi := &file_proto_millrace_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2210,7 +2420,7 @@ func (x *OperatorStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OperatorStep.ProtoReflect.Descriptor instead.
 func (*OperatorStep) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{22}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *OperatorStep) GetName() string {
@@ -2243,7 +2453,7 @@ type TokenizeStep struct {
 
 func (x *TokenizeStep) Reset() {
 	*x = TokenizeStep{}
-	mi := &file_proto_millrace_proto_msgTypes[23]
+	mi := &file_proto_millrace_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2255,7 +2465,7 @@ func (x *TokenizeStep) String() string {
 func (*TokenizeStep) ProtoMessage() {}
 
 func (x *TokenizeStep) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[23]
+	mi := &file_proto_millrace_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2268,7 +2478,7 @@ func (x *TokenizeStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenizeStep.ProtoReflect.Descriptor instead.
 func (*TokenizeStep) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{23}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *TokenizeStep) GetEncoding() string {
@@ -2346,7 +2556,7 @@ type ImageTransform struct {
 
 func (x *ImageTransform) Reset() {
 	*x = ImageTransform{}
-	mi := &file_proto_millrace_proto_msgTypes[24]
+	mi := &file_proto_millrace_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2358,7 +2568,7 @@ func (x *ImageTransform) String() string {
 func (*ImageTransform) ProtoMessage() {}
 
 func (x *ImageTransform) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[24]
+	mi := &file_proto_millrace_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2371,7 +2581,7 @@ func (x *ImageTransform) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImageTransform.ProtoReflect.Descriptor instead.
 func (*ImageTransform) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{24}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ImageTransform) GetColumns() []string {
@@ -2461,7 +2671,7 @@ type Bans struct {
 
 func (x *Bans) Reset() {
 	*x = Bans{}
-	mi := &file_proto_millrace_proto_msgTypes[25]
+	mi := &file_proto_millrace_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2473,7 +2683,7 @@ func (x *Bans) String() string {
 func (*Bans) ProtoMessage() {}
 
 func (x *Bans) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[25]
+	mi := &file_proto_millrace_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2486,7 +2696,7 @@ func (x *Bans) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bans.ProtoReflect.Descriptor instead.
 func (*Bans) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{25}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Bans) GetBans() []*Ban {
@@ -2508,7 +2718,7 @@ type Ban struct {
 
 func (x *Ban) Reset() {
 	*x = Ban{}
-	mi := &file_proto_millrace_proto_msgTypes[26]
+	mi := &file_proto_millrace_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2520,7 +2730,7 @@ func (x *Ban) String() string {
 func (*Ban) ProtoMessage() {}
 
 func (x *Ban) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[26]
+	mi := &file_proto_millrace_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2533,7 +2743,7 @@ func (x *Ban) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ban.ProtoReflect.Descriptor instead.
 func (*Ban) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{26}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Ban) GetId() uint32 {
@@ -2574,7 +2784,7 @@ type IndexSource struct {
 
 func (x *IndexSource) Reset() {
 	*x = IndexSource{}
-	mi := &file_proto_millrace_proto_msgTypes[27]
+	mi := &file_proto_millrace_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2586,7 +2796,7 @@ func (x *IndexSource) String() string {
 func (*IndexSource) ProtoMessage() {}
 
 func (x *IndexSource) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[27]
+	mi := &file_proto_millrace_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2599,7 +2809,7 @@ func (x *IndexSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IndexSource.ProtoReflect.Descriptor instead.
 func (*IndexSource) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{27}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *IndexSource) GetSource() uint32 {
@@ -2626,7 +2836,7 @@ type ReadBlock struct {
 
 func (x *ReadBlock) Reset() {
 	*x = ReadBlock{}
-	mi := &file_proto_millrace_proto_msgTypes[28]
+	mi := &file_proto_millrace_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2638,7 +2848,7 @@ func (x *ReadBlock) String() string {
 func (*ReadBlock) ProtoMessage() {}
 
 func (x *ReadBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[28]
+	mi := &file_proto_millrace_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2651,7 +2861,7 @@ func (x *ReadBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadBlock.ProtoReflect.Descriptor instead.
 func (*ReadBlock) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{28}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ReadBlock) GetSource() uint32 {
@@ -2680,7 +2890,7 @@ type ReleaseBlocks struct {
 
 func (x *ReleaseBlocks) Reset() {
 	*x = ReleaseBlocks{}
-	mi := &file_proto_millrace_proto_msgTypes[29]
+	mi := &file_proto_millrace_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2692,7 +2902,7 @@ func (x *ReleaseBlocks) String() string {
 func (*ReleaseBlocks) ProtoMessage() {}
 
 func (x *ReleaseBlocks) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[29]
+	mi := &file_proto_millrace_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2705,7 +2915,7 @@ func (x *ReleaseBlocks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseBlocks.ProtoReflect.Descriptor instead.
 func (*ReleaseBlocks) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{29}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ReleaseBlocks) GetSource() []uint32 {
@@ -2733,7 +2943,7 @@ type FetchRequest struct {
 
 func (x *FetchRequest) Reset() {
 	*x = FetchRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[30]
+	mi := &file_proto_millrace_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2745,7 +2955,7 @@ func (x *FetchRequest) String() string {
 func (*FetchRequest) ProtoMessage() {}
 
 func (x *FetchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[30]
+	mi := &file_proto_millrace_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2758,7 +2968,7 @@ func (x *FetchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchRequest.ProtoReflect.Descriptor instead.
 func (*FetchRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{30}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *FetchRequest) GetBlocks() []*BlockSamples {
@@ -2800,7 +3010,7 @@ type BlockSamples struct {
 
 func (x *BlockSamples) Reset() {
 	*x = BlockSamples{}
-	mi := &file_proto_millrace_proto_msgTypes[31]
+	mi := &file_proto_millrace_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2812,7 +3022,7 @@ func (x *BlockSamples) String() string {
 func (*BlockSamples) ProtoMessage() {}
 
 func (x *BlockSamples) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[31]
+	mi := &file_proto_millrace_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2825,7 +3035,7 @@ func (x *BlockSamples) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockSamples.ProtoReflect.Descriptor instead.
 func (*BlockSamples) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{31}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *BlockSamples) GetSource() uint32 {
@@ -2879,7 +3089,7 @@ type FetchHeader struct {
 
 func (x *FetchHeader) Reset() {
 	*x = FetchHeader{}
-	mi := &file_proto_millrace_proto_msgTypes[32]
+	mi := &file_proto_millrace_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2891,7 +3101,7 @@ func (x *FetchHeader) String() string {
 func (*FetchHeader) ProtoMessage() {}
 
 func (x *FetchHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[32]
+	mi := &file_proto_millrace_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2904,7 +3114,7 @@ func (x *FetchHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchHeader.ProtoReflect.Descriptor instead.
 func (*FetchHeader) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{32}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *FetchHeader) GetBodySize() uint64 {
@@ -2933,7 +3143,7 @@ type ConstructorReport struct {
 
 func (x *ConstructorReport) Reset() {
 	*x = ConstructorReport{}
-	mi := &file_proto_millrace_proto_msgTypes[33]
+	mi := &file_proto_millrace_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2945,7 +3155,7 @@ func (x *ConstructorReport) String() string {
 func (*ConstructorReport) ProtoMessage() {}
 
 func (x *ConstructorReport) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[33]
+	mi := &file_proto_millrace_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2958,7 +3168,7 @@ func (x *ConstructorReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorReport.ProtoReflect.Descriptor instead.
 func (*ConstructorReport) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{33}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ConstructorReport) GetReport() isConstructorReport_Report {
@@ -3107,7 +3317,7 @@ type ConstructorHello struct {
 
 func (x *ConstructorHello) Reset() {
 	*x = ConstructorHello{}
-	mi := &file_proto_millrace_proto_msgTypes[34]
+	mi := &file_proto_millrace_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3119,7 +3329,7 @@ func (x *ConstructorHello) String() string {
 func (*ConstructorHello) ProtoMessage() {}
 
 func (x *ConstructorHello) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[34]
+	mi := &file_proto_millrace_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3132,7 +3342,7 @@ func (x *ConstructorHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorHello.ProtoReflect.Descriptor instead.
 func (*ConstructorHello) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{34}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ConstructorHello) GetId() string {
@@ -3200,7 +3410,7 @@ type Held struct {
 
 func (x *Held) Reset() {
 	*x = Held{}
-	mi := &file_proto_millrace_proto_msgTypes[35]
+	mi := &file_proto_millrace_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3212,7 +3422,7 @@ func (x *Held) String() string {
 func (*Held) ProtoMessage() {}
 
 func (x *Held) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[35]
+	mi := &file_proto_millrace_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3225,7 +3435,7 @@ func (x *Held) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Held.ProtoReflect.Descriptor instead.
 func (*Held) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{35}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Held) GetIdentity() []byte {
@@ -3290,7 +3500,7 @@ type HeldRank struct {
 
 func (x *HeldRank) Reset() {
 	*x = HeldRank{}
-	mi := &file_proto_millrace_proto_msgTypes[36]
+	mi := &file_proto_millrace_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3302,7 +3512,7 @@ func (x *HeldRank) String() string {
 func (*HeldRank) ProtoMessage() {}
 
 func (x *HeldRank) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[36]
+	mi := &file_proto_millrace_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3315,7 +3525,7 @@ func (x *HeldRank) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldRank.ProtoReflect.Descriptor instead.
 func (*HeldRank) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{36}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *HeldRank) GetRank() *Coordinates {
@@ -3359,7 +3569,7 @@ type Assembled struct {
 
 func (x *Assembled) Reset() {
 	*x = Assembled{}
-	mi := &file_proto_millrace_proto_msgTypes[37]
+	mi := &file_proto_millrace_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3371,7 +3581,7 @@ func (x *Assembled) String() string {
 func (*Assembled) ProtoMessage() {}
 
 func (x *Assembled) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[37]
+	mi := &file_proto_millrace_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3384,7 +3594,7 @@ func (x *Assembled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assembled.ProtoReflect.Descriptor instead.
 func (*Assembled) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{37}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Assembled) GetGeneration() uint64 {
@@ -3429,7 +3639,7 @@ type Acked struct {
 
 func (x *Acked) Reset() {
 	*x = Acked{}
-	mi := &file_proto_millrace_proto_msgTypes[38]
+	mi := &file_proto_millrace_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3441,7 +3651,7 @@ func (x *Acked) String() string {
 func (*Acked) ProtoMessage() {}
 
 func (x *Acked) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[38]
+	mi := &file_proto_millrace_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3454,7 +3664,7 @@ func (x *Acked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Acked.ProtoReflect.Descriptor instead.
 func (*Acked) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{38}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Acked) GetGeneration() uint64 {
@@ -3515,7 +3725,7 @@ type ConstructorUsage struct {
 
 func (x *ConstructorUsage) Reset() {
 	*x = ConstructorUsage{}
-	mi := &file_proto_millrace_proto_msgTypes[39]
+	mi := &file_proto_millrace_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3527,7 +3737,7 @@ func (x *ConstructorUsage) String() string {
 func (*ConstructorUsage) ProtoMessage() {}
 
 func (x *ConstructorUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[39]
+	mi := &file_proto_millrace_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3540,7 +3750,7 @@ func (x *ConstructorUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorUsage.ProtoReflect.Descriptor instead.
 func (*ConstructorUsage) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{39}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ConstructorUsage) GetHeldBytes() uint64 {
@@ -3671,7 +3881,7 @@ type ConstructorOrder struct {
 
 func (x *ConstructorOrder) Reset() {
 	*x = ConstructorOrder{}
-	mi := &file_proto_millrace_proto_msgTypes[40]
+	mi := &file_proto_millrace_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3683,7 +3893,7 @@ func (x *ConstructorOrder) String() string {
 func (*ConstructorOrder) ProtoMessage() {}
 
 func (x *ConstructorOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[40]
+	mi := &file_proto_millrace_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3696,7 +3906,7 @@ func (x *ConstructorOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorOrder.ProtoReflect.Descriptor instead.
 func (*ConstructorOrder) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{40}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ConstructorOrder) GetOrder() isConstructorOrder_Order {
@@ -3901,7 +4111,7 @@ type SourceJoined struct {
 
 func (x *SourceJoined) Reset() {
 	*x = SourceJoined{}
-	mi := &file_proto_millrace_proto_msgTypes[41]
+	mi := &file_proto_millrace_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3913,7 +4123,7 @@ func (x *SourceJoined) String() string {
 func (*SourceJoined) ProtoMessage() {}
 
 func (x *SourceJoined) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[41]
+	mi := &file_proto_millrace_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3926,7 +4136,7 @@ func (x *SourceJoined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceJoined.ProtoReflect.Descriptor instead.
 func (*SourceJoined) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{41}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *SourceJoined) GetName() string {
@@ -3971,7 +4181,7 @@ type ConstructorJob struct {
 
 func (x *ConstructorJob) Reset() {
 	*x = ConstructorJob{}
-	mi := &file_proto_millrace_proto_msgTypes[42]
+	mi := &file_proto_millrace_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3983,7 +4193,7 @@ func (x *ConstructorJob) String() string {
 func (*ConstructorJob) ProtoMessage() {}
 
 func (x *ConstructorJob) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[42]
+	mi := &file_proto_millrace_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3996,7 +4206,7 @@ func (x *ConstructorJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorJob.ProtoReflect.Descriptor instead.
 func (*ConstructorJob) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{42}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ConstructorJob) GetName() string {
@@ -4145,7 +4355,7 @@ type ImageStep struct {
 
 func (x *ImageStep) Reset() {
 	*x = ImageStep{}
-	mi := &file_proto_millrace_proto_msgTypes[43]
+	mi := &file_proto_millrace_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4157,7 +4367,7 @@ func (x *ImageStep) String() string {
 func (*ImageStep) ProtoMessage() {}
 
 func (x *ImageStep) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[43]
+	mi := &file_proto_millrace_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4170,7 +4380,7 @@ func (x *ImageStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImageStep.ProtoReflect.Descriptor instead.
 func (*ImageStep) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{43}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ImageStep) GetPatch() uint32 {
@@ -4210,7 +4420,7 @@ type KeptColumns struct {
 
 func (x *KeptColumns) Reset() {
 	*x = KeptColumns{}
-	mi := &file_proto_millrace_proto_msgTypes[44]
+	mi := &file_proto_millrace_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4222,7 +4432,7 @@ func (x *KeptColumns) String() string {
 func (*KeptColumns) ProtoMessage() {}
 
 func (x *KeptColumns) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[44]
+	mi := &file_proto_millrace_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4235,7 +4445,7 @@ func (x *KeptColumns) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeptColumns.ProtoReflect.Descriptor instead.
 func (*KeptColumns) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{44}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *KeptColumns) GetNames() []string {
@@ -4259,7 +4469,7 @@ type Placement struct {
 
 func (x *Placement) Reset() {
 	*x = Placement{}
-	mi := &file_proto_millrace_proto_msgTypes[45]
+	mi := &file_proto_millrace_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4271,7 +4481,7 @@ func (x *Placement) String() string {
 func (*Placement) ProtoMessage() {}
 
 func (x *Placement) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[45]
+	mi := &file_proto_millrace_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4284,7 +4494,7 @@ func (x *Placement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Placement.ProtoReflect.Descriptor instead.
 func (*Placement) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{45}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Placement) GetLoaders() []string {
@@ -4328,7 +4538,7 @@ type Restart struct {
 
 func (x *Restart) Reset() {
 	*x = Restart{}
-	mi := &file_proto_millrace_proto_msgTypes[46]
+	mi := &file_proto_millrace_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4340,7 +4550,7 @@ func (x *Restart) String() string {
 func (*Restart) ProtoMessage() {}
 
 func (x *Restart) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[46]
+	mi := &file_proto_millrace_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4353,7 +4563,7 @@ func (x *Restart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Restart.ProtoReflect.Descriptor instead.
 func (*Restart) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{46}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Restart) GetGeneration() uint64 {
@@ -4411,7 +4621,7 @@ type Moved struct {
 
 func (x *Moved) Reset() {
 	*x = Moved{}
-	mi := &file_proto_millrace_proto_msgTypes[47]
+	mi := &file_proto_millrace_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4423,7 +4633,7 @@ func (x *Moved) String() string {
 func (*Moved) ProtoMessage() {}
 
 func (x *Moved) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[47]
+	mi := &file_proto_millrace_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4436,7 +4646,7 @@ func (x *Moved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Moved.ProtoReflect.Descriptor instead.
 func (*Moved) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{47}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Moved) GetBy() *Coordinates {
@@ -4495,7 +4705,7 @@ type StepPlan struct {
 
 func (x *StepPlan) Reset() {
 	*x = StepPlan{}
-	mi := &file_proto_millrace_proto_msgTypes[48]
+	mi := &file_proto_millrace_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4507,7 +4717,7 @@ func (x *StepPlan) String() string {
 func (*StepPlan) ProtoMessage() {}
 
 func (x *StepPlan) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[48]
+	mi := &file_proto_millrace_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4520,7 +4730,7 @@ func (x *StepPlan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepPlan.ProtoReflect.Descriptor instead.
 func (*StepPlan) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{48}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *StepPlan) GetGeneration() uint64 {
@@ -4650,7 +4860,7 @@ type ImagePlan struct {
 
 func (x *ImagePlan) Reset() {
 	*x = ImagePlan{}
-	mi := &file_proto_millrace_proto_msgTypes[49]
+	mi := &file_proto_millrace_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4662,7 +4872,7 @@ func (x *ImagePlan) String() string {
 func (*ImagePlan) ProtoMessage() {}
 
 func (x *ImagePlan) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[49]
+	mi := &file_proto_millrace_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4675,7 +4885,7 @@ func (x *ImagePlan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImagePlan.ProtoReflect.Descriptor instead.
 func (*ImagePlan) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{49}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ImagePlan) GetEncoder() []uint32 {
@@ -4760,7 +4970,7 @@ type PlanBlock struct {
 
 func (x *PlanBlock) Reset() {
 	*x = PlanBlock{}
-	mi := &file_proto_millrace_proto_msgTypes[50]
+	mi := &file_proto_millrace_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4772,7 +4982,7 @@ func (x *PlanBlock) String() string {
 func (*PlanBlock) ProtoMessage() {}
 
 func (x *PlanBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[50]
+	mi := &file_proto_millrace_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4785,7 +4995,7 @@ func (x *PlanBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanBlock.ProtoReflect.Descriptor instead.
 func (*PlanBlock) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{50}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *PlanBlock) GetSource() uint32 {
@@ -4828,7 +5038,7 @@ type EndOfData struct {
 
 func (x *EndOfData) Reset() {
 	*x = EndOfData{}
-	mi := &file_proto_millrace_proto_msgTypes[51]
+	mi := &file_proto_millrace_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4840,7 +5050,7 @@ func (x *EndOfData) String() string {
 func (*EndOfData) ProtoMessage() {}
 
 func (x *EndOfData) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[51]
+	mi := &file_proto_millrace_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4853,7 +5063,7 @@ func (x *EndOfData) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndOfData.ProtoReflect.Descriptor instead.
 func (*EndOfData) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{51}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *EndOfData) GetGeneration() uint64 {
@@ -4890,7 +5100,7 @@ type Admit struct {
 
 func (x *Admit) Reset() {
 	*x = Admit{}
-	mi := &file_proto_millrace_proto_msgTypes[52]
+	mi := &file_proto_millrace_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4902,7 +5112,7 @@ func (x *Admit) String() string {
 func (*Admit) ProtoMessage() {}
 
 func (x *Admit) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[52]
+	mi := &file_proto_millrace_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4915,7 +5125,7 @@ func (x *Admit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admit.ProtoReflect.Descriptor instead.
 func (*Admit) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{52}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Admit) GetJoin() uint64 {
@@ -4951,7 +5161,7 @@ type Admitted struct {
 
 func (x *Admitted) Reset() {
 	*x = Admitted{}
-	mi := &file_proto_millrace_proto_msgTypes[53]
+	mi := &file_proto_millrace_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4963,7 +5173,7 @@ func (x *Admitted) String() string {
 func (*Admitted) ProtoMessage() {}
 
 func (x *Admitted) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[53]
+	mi := &file_proto_millrace_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4976,7 +5186,7 @@ func (x *Admitted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admitted.ProtoReflect.Descriptor instead.
 func (*Admitted) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{53}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Admitted) GetJoin() uint64 {
@@ -5019,7 +5229,7 @@ type Coordinates struct {
 
 func (x *Coordinates) Reset() {
 	*x = Coordinates{}
-	mi := &file_proto_millrace_proto_msgTypes[54]
+	mi := &file_proto_millrace_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5031,7 +5241,7 @@ func (x *Coordinates) String() string {
 func (*Coordinates) ProtoMessage() {}
 
 func (x *Coordinates) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[54]
+	mi := &file_proto_millrace_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5044,7 +5254,7 @@ func (x *Coordinates) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coordinates.ProtoReflect.Descriptor instead.
 func (*Coordinates) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{54}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Coordinates) GetDp() uint32 {
@@ -5095,7 +5305,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[55]
+	mi := &file_proto_millrace_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5107,7 +5317,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[55]
+	mi := &file_proto_millrace_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5120,7 +5330,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{55}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *JoinRequest) GetJob() string {
@@ -5218,7 +5428,7 @@ type Position struct {
 
 func (x *Position) Reset() {
 	*x = Position{}
-	mi := &file_proto_millrace_proto_msgTypes[56]
+	mi := &file_proto_millrace_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5230,7 +5440,7 @@ func (x *Position) String() string {
 func (*Position) ProtoMessage() {}
 
 func (x *Position) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[56]
+	mi := &file_proto_millrace_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5243,7 +5453,7 @@ func (x *Position) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Position.ProtoReflect.Descriptor instead.
 func (*Position) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{56}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Position) GetGeneration() uint64 {
@@ -5282,7 +5492,7 @@ type JoinReply struct {
 
 func (x *JoinReply) Reset() {
 	*x = JoinReply{}
-	mi := &file_proto_millrace_proto_msgTypes[57]
+	mi := &file_proto_millrace_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5294,7 +5504,7 @@ func (x *JoinReply) String() string {
 func (*JoinReply) ProtoMessage() {}
 
 func (x *JoinReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[57]
+	mi := &file_proto_millrace_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5307,7 +5517,7 @@ func (x *JoinReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinReply.ProtoReflect.Descriptor instead.
 func (*JoinReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{57}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *JoinReply) GetJob() string {
@@ -5420,7 +5630,7 @@ type LocateRequest struct {
 
 func (x *LocateRequest) Reset() {
 	*x = LocateRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[58]
+	mi := &file_proto_millrace_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5432,7 +5642,7 @@ func (x *LocateRequest) String() string {
 func (*LocateRequest) ProtoMessage() {}
 
 func (x *LocateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[58]
+	mi := &file_proto_millrace_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5445,7 +5655,7 @@ func (x *LocateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LocateRequest.ProtoReflect.Descriptor instead.
 func (*LocateRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{58}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *LocateRequest) GetJob() string {
@@ -5483,7 +5693,7 @@ type PeekRequest struct {
 
 func (x *PeekRequest) Reset() {
 	*x = PeekRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[59]
+	mi := &file_proto_millrace_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5495,7 +5705,7 @@ func (x *PeekRequest) String() string {
 func (*PeekRequest) ProtoMessage() {}
 
 func (x *PeekRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[59]
+	mi := &file_proto_millrace_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5508,7 +5718,7 @@ func (x *PeekRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeekRequest.ProtoReflect.Descriptor instead.
 func (*PeekRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{59}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *PeekRequest) GetIdentity() []byte {
@@ -5562,7 +5772,7 @@ type BatchRequest struct {
 
 func (x *BatchRequest) Reset() {
 	*x = BatchRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[60]
+	mi := &file_proto_millrace_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5574,7 +5784,7 @@ func (x *BatchRequest) String() string {
 func (*BatchRequest) ProtoMessage() {}
 
 func (x *BatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[60]
+	mi := &file_proto_millrace_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5587,7 +5797,7 @@ func (x *BatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchRequest.ProtoReflect.Descriptor instead.
 func (*BatchRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{60}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *BatchRequest) GetIdentity() []byte {
@@ -5662,7 +5872,7 @@ type AckRequest struct {
 
 func (x *AckRequest) Reset() {
 	*x = AckRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[61]
+	mi := &file_proto_millrace_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5674,7 +5884,7 @@ func (x *AckRequest) String() string {
 func (*AckRequest) ProtoMessage() {}
 
 func (x *AckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[61]
+	mi := &file_proto_millrace_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5687,7 +5897,7 @@ func (x *AckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckRequest.ProtoReflect.Descriptor instead.
 func (*AckRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{61}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *AckRequest) GetIdentity() []byte {
@@ -5740,7 +5950,7 @@ type AckReply struct {
 
 func (x *AckReply) Reset() {
 	*x = AckReply{}
-	mi := &file_proto_millrace_proto_msgTypes[62]
+	mi := &file_proto_millrace_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5752,7 +5962,7 @@ func (x *AckReply) String() string {
 func (*AckReply) ProtoMessage() {}
 
 func (x *AckReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[62]
+	mi := &file_proto_millrace_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5765,7 +5975,7 @@ func (x *AckReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckReply.ProtoReflect.Descriptor instead.
 func (*AckReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{62}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{64}
 }
 
 type BatchHeader struct {
@@ -5785,7 +5995,7 @@ type BatchHeader struct {
 
 func (x *BatchHeader) Reset() {
 	*x = BatchHeader{}
-	mi := &file_proto_millrace_proto_msgTypes[63]
+	mi := &file_proto_millrace_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5797,7 +6007,7 @@ func (x *BatchHeader) String() string {
 func (*BatchHeader) ProtoMessage() {}
 
 func (x *BatchHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[63]
+	mi := &file_proto_millrace_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5810,7 +6020,7 @@ func (x *BatchHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchHeader.ProtoReflect.Descriptor instead.
 func (*BatchHeader) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{63}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *BatchHeader) GetStep() uint64 {
@@ -5886,7 +6096,7 @@ type Microbatch struct {
 
 func (x *Microbatch) Reset() {
 	*x = Microbatch{}
-	mi := &file_proto_millrace_proto_msgTypes[64]
+	mi := &file_proto_millrace_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5898,7 +6108,7 @@ func (x *Microbatch) String() string {
 func (*Microbatch) ProtoMessage() {}
 
 func (x *Microbatch) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[64]
+	mi := &file_proto_millrace_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5911,7 +6121,7 @@ func (x *Microbatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Microbatch.ProtoReflect.Descriptor instead.
 func (*Microbatch) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{64}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *Microbatch) GetTensors() []*Tensor {
@@ -5944,7 +6154,7 @@ type Tensor struct {
 
 func (x *Tensor) Reset() {
 	*x = Tensor{}
-	mi := &file_proto_millrace_proto_msgTypes[65]
+	mi := &file_proto_millrace_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5956,7 +6166,7 @@ func (x *Tensor) String() string {
 func (*Tensor) ProtoMessage() {}
 
 func (x *Tensor) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[65]
+	mi := &file_proto_millrace_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5969,7 +6179,7 @@ func (x *Tensor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tensor.ProtoReflect.Descriptor instead.
 func (*Tensor) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{65}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *Tensor) GetName() string {
@@ -6028,7 +6238,7 @@ type RowInfo struct {
 
 func (x *RowInfo) Reset() {
 	*x = RowInfo{}
-	mi := &file_proto_millrace_proto_msgTypes[66]
+	mi := &file_proto_millrace_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6040,7 +6250,7 @@ func (x *RowInfo) String() string {
 func (*RowInfo) ProtoMessage() {}
 
 func (x *RowInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[66]
+	mi := &file_proto_millrace_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6053,7 +6263,7 @@ func (x *RowInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RowInfo.ProtoReflect.Descriptor instead.
 func (*RowInfo) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{66}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *RowInfo) GetRow() uint32 {
@@ -6104,7 +6314,7 @@ type StateRequest struct {
 
 func (x *StateRequest) Reset() {
 	*x = StateRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[67]
+	mi := &file_proto_millrace_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6116,7 +6326,7 @@ func (x *StateRequest) String() string {
 func (*StateRequest) ProtoMessage() {}
 
 func (x *StateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[67]
+	mi := &file_proto_millrace_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6129,7 +6339,7 @@ func (x *StateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateRequest.ProtoReflect.Descriptor instead.
 func (*StateRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{67}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *StateRequest) GetIdentity() []byte {
@@ -6178,7 +6388,7 @@ type StateReply struct {
 
 func (x *StateReply) Reset() {
 	*x = StateReply{}
-	mi := &file_proto_millrace_proto_msgTypes[68]
+	mi := &file_proto_millrace_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6190,7 +6400,7 @@ func (x *StateReply) String() string {
 func (*StateReply) ProtoMessage() {}
 
 func (x *StateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[68]
+	mi := &file_proto_millrace_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6203,7 +6413,7 @@ func (x *StateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateReply.ProtoReflect.Descriptor instead.
 func (*StateReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{68}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *StateReply) GetToken() []byte {
@@ -6240,7 +6450,7 @@ type ChangeRequest struct {
 
 func (x *ChangeRequest) Reset() {
 	*x = ChangeRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[69]
+	mi := &file_proto_millrace_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6252,7 +6462,7 @@ func (x *ChangeRequest) String() string {
 func (*ChangeRequest) ProtoMessage() {}
 
 func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[69]
+	mi := &file_proto_millrace_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6265,7 +6475,7 @@ func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeRequest.ProtoReflect.Descriptor instead.
 func (*ChangeRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{69}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *ChangeRequest) GetChange() []byte {
@@ -6313,7 +6523,7 @@ type ChangeReply struct {
 
 func (x *ChangeReply) Reset() {
 	*x = ChangeReply{}
-	mi := &file_proto_millrace_proto_msgTypes[70]
+	mi := &file_proto_millrace_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6325,7 +6535,7 @@ func (x *ChangeReply) String() string {
 func (*ChangeReply) ProtoMessage() {}
 
 func (x *ChangeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[70]
+	mi := &file_proto_millrace_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6338,7 +6548,7 @@ func (x *ChangeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeReply.ProtoReflect.Descriptor instead.
 func (*ChangeReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{70}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *ChangeReply) GetStep() uint64 {
@@ -6373,7 +6583,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[71]
+	mi := &file_proto_millrace_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6385,7 +6595,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[71]
+	mi := &file_proto_millrace_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6398,7 +6608,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{71}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *ReportRequest) GetIdentity() []byte {
@@ -6473,7 +6683,7 @@ type ReportReply struct {
 
 func (x *ReportReply) Reset() {
 	*x = ReportReply{}
-	mi := &file_proto_millrace_proto_msgTypes[72]
+	mi := &file_proto_millrace_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6485,7 +6695,7 @@ func (x *ReportReply) String() string {
 func (*ReportReply) ProtoMessage() {}
 
 func (x *ReportReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[72]
+	mi := &file_proto_millrace_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6498,7 +6708,7 @@ func (x *ReportReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportReply.ProtoReflect.Descriptor instead.
 func (*ReportReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{72}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *ReportReply) GetEpoch() uint64 {
@@ -6516,7 +6726,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[73]
+	mi := &file_proto_millrace_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6528,7 +6738,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[73]
+	mi := &file_proto_millrace_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6541,7 +6751,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{73}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{75}
 }
 
 type WhyRequest struct {
@@ -6552,7 +6762,7 @@ type WhyRequest struct {
 
 func (x *WhyRequest) Reset() {
 	*x = WhyRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[74]
+	mi := &file_proto_millrace_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6564,7 +6774,7 @@ func (x *WhyRequest) String() string {
 func (*WhyRequest) ProtoMessage() {}
 
 func (x *WhyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[74]
+	mi := &file_proto_millrace_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6577,7 +6787,7 @@ func (x *WhyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyRequest.ProtoReflect.Descriptor instead.
 func (*WhyRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{74}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{76}
 }
 
 type StatusReply struct {
@@ -6590,7 +6800,7 @@ type StatusReply struct {
 
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
-	mi := &file_proto_millrace_proto_msgTypes[75]
+	mi := &file_proto_millrace_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6602,7 +6812,7 @@ func (x *StatusReply) String() string {
 func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[75]
+	mi := &file_proto_millrace_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6615,7 +6825,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{75}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *StatusReply) GetText() string {
@@ -6717,7 +6927,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x04Skip\x12\x12\n" +
 	"\x04file\x18\x01 \x01(\tR\x04file\x12\x10\n" +
 	"\x03row\x18\x02 \x01(\x03R\x03row\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xfd\x02\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xe7\x03\n" +
 	"\vLoaderUsage\x12\x1d\n" +
 	"\n" +
 	"held_bytes\x18\x01 \x01(\x04R\theldBytes\x12!\n" +
@@ -6734,7 +6944,29 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\bprogress\x18\t \x01(\x04R\bprogress\x12\x18\n" +
 	"\areading\x18\n" +
 	" \x01(\tR\areading\x12#\n" +
-	"\rstale_refused\x18\v \x01(\x04R\fstaleRefused\"g\n" +
+	"\rstale_refused\x18\v \x01(\x04R\fstaleRefused\x12/\n" +
+	"\x06stages\x18\f \x03(\v2\x17.millrace.v1.StageUsageR\x06stages\x127\n" +
+	"\tfunctions\x18\r \x03(\v2\x19.millrace.v1.WorkersUsageR\tfunctions\"\xd8\x01\n" +
+	"\n" +
+	"StageUsage\x12\x16\n" +
+	"\x06source\x18\x01 \x01(\tR\x06source\x12\x14\n" +
+	"\x05stage\x18\x02 \x01(\tR\x05stage\x12\x18\n" +
+	"\arunning\x18\x03 \x01(\rR\arunning\x12(\n" +
+	"\x10waiting_for_room\x18\x04 \x01(\rR\x0ewaitingForRoom\x12\x16\n" +
+	"\x06queued\x18\x05 \x01(\rR\x06queued\x12!\n" +
+	"\fqueued_bytes\x18\x06 \x01(\x04R\vqueuedBytes\x12\x1d\n" +
+	"\n" +
+	"held_bytes\x18\a \x01(\x04R\theldBytes\"\xd9\x01\n" +
+	"\fWorkersUsage\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\aruntime\x18\x02 \x01(\tR\aruntime\x12\x18\n" +
+	"\aworkers\x18\x03 \x01(\rR\aworkers\x12\x12\n" +
+	"\x04busy\x18\x04 \x01(\rR\x04busy\x12\x18\n" +
+	"\awaiting\x18\x05 \x01(\rR\awaiting\x12\x1a\n" +
+	"\brestarts\x18\x06 \x01(\rR\brestarts\x12\x1d\n" +
+	"\n" +
+	"last_death\x18\a \x01(\tR\tlastDeath\x12\x18\n" +
+	"\anetwork\x18\b \x01(\bR\anetwork\"g\n" +
 	"\aFailure\x12\x14\n" +
 	"\x05class\x18\x01 \x01(\tR\x05class\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x16\n" +
@@ -7235,7 +7467,7 @@ func file_proto_millrace_proto_rawDescGZIP() []byte {
 }
 
 var file_proto_millrace_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_proto_millrace_proto_msgTypes = make([]protoimpl.MessageInfo, 76)
+var file_proto_millrace_proto_msgTypes = make([]protoimpl.MessageInfo, 78)
 var file_proto_millrace_proto_goTypes = []any{
 	(Start)(0),                // 0: millrace.v1.Start
 	(*Frame)(nil),             // 1: millrace.v1.Frame
@@ -7251,70 +7483,72 @@ var file_proto_millrace_proto_goTypes = []any{
 	(*AbsentField)(nil),       // 11: millrace.v1.AbsentField
 	(*Skip)(nil),              // 12: millrace.v1.Skip
 	(*LoaderUsage)(nil),       // 13: millrace.v1.LoaderUsage
-	(*Failure)(nil),           // 14: millrace.v1.Failure
-	(*LoaderOrder)(nil),       // 15: millrace.v1.LoaderOrder
-	(*FrozenSource)(nil),      // 16: millrace.v1.FrozenSource
-	(*FindFile)(nil),          // 17: millrace.v1.FindFile
-	(*SourceOpened)(nil),      // 18: millrace.v1.SourceOpened
-	(*FileFound)(nil),         // 19: millrace.v1.FileFound
-	(*LoaderJob)(nil),         // 20: millrace.v1.LoaderJob
-	(*Assignment)(nil),        // 21: millrace.v1.Assignment
-	(*TransformStep)(nil),     // 22: millrace.v1.TransformStep
-	(*OperatorStep)(nil),      // 23: millrace.v1.OperatorStep
-	(*TokenizeStep)(nil),      // 24: millrace.v1.TokenizeStep
-	(*ImageTransform)(nil),    // 25: millrace.v1.ImageTransform
-	(*Bans)(nil),              // 26: millrace.v1.Bans
-	(*Ban)(nil),               // 27: millrace.v1.Ban
-	(*IndexSource)(nil),       // 28: millrace.v1.IndexSource
-	(*ReadBlock)(nil),         // 29: millrace.v1.ReadBlock
-	(*ReleaseBlocks)(nil),     // 30: millrace.v1.ReleaseBlocks
-	(*FetchRequest)(nil),      // 31: millrace.v1.FetchRequest
-	(*BlockSamples)(nil),      // 32: millrace.v1.BlockSamples
-	(*FetchHeader)(nil),       // 33: millrace.v1.FetchHeader
-	(*ConstructorReport)(nil), // 34: millrace.v1.ConstructorReport
-	(*ConstructorHello)(nil),  // 35: millrace.v1.ConstructorHello
-	(*Held)(nil),              // 36: millrace.v1.Held
-	(*HeldRank)(nil),          // 37: millrace.v1.HeldRank
-	(*Assembled)(nil),         // 38: millrace.v1.Assembled
-	(*Acked)(nil),             // 39: millrace.v1.Acked
-	(*ConstructorUsage)(nil),  // 40: millrace.v1.ConstructorUsage
-	(*ConstructorOrder)(nil),  // 41: millrace.v1.ConstructorOrder
-	(*SourceJoined)(nil),      // 42: millrace.v1.SourceJoined
-	(*ConstructorJob)(nil),    // 43: millrace.v1.ConstructorJob
-	(*ImageStep)(nil),         // 44: millrace.v1.ImageStep
-	(*KeptColumns)(nil),       // 45: millrace.v1.KeptColumns
-	(*Placement)(nil),         // 46: millrace.v1.Placement
-	(*Restart)(nil),           // 47: millrace.v1.Restart
-	(*Moved)(nil),             // 48: millrace.v1.Moved
-	(*StepPlan)(nil),          // 49: millrace.v1.StepPlan
-	(*ImagePlan)(nil),         // 50: millrace.v1.ImagePlan
-	(*PlanBlock)(nil),         // 51: millrace.v1.PlanBlock
-	(*EndOfData)(nil),         // 52: millrace.v1.EndOfData
-	(*Admit)(nil),             // 53: millrace.v1.Admit
-	(*Admitted)(nil),          // 54: millrace.v1.Admitted
-	(*Coordinates)(nil),       // 55: millrace.v1.Coordinates
-	(*JoinRequest)(nil),       // 56: millrace.v1.JoinRequest
-	(*Position)(nil),          // 57: millrace.v1.Position
-	(*JoinReply)(nil),         // 58: millrace.v1.JoinReply
-	(*LocateRequest)(nil),     // 59: millrace.v1.LocateRequest
-	(*PeekRequest)(nil),       // 60: millrace.v1.PeekRequest
-	(*BatchRequest)(nil),      // 61: millrace.v1.BatchRequest
-	(*AckRequest)(nil),        // 62: millrace.v1.AckRequest
-	(*AckReply)(nil),          // 63: millrace.v1.AckReply
-	(*BatchHeader)(nil),       // 64: millrace.v1.BatchHeader
-	(*Microbatch)(nil),        // 65: millrace.v1.Microbatch
-	(*Tensor)(nil),            // 66: millrace.v1.Tensor
-	(*RowInfo)(nil),           // 67: millrace.v1.RowInfo
-	(*StateRequest)(nil),      // 68: millrace.v1.StateRequest
-	(*StateReply)(nil),        // 69: millrace.v1.StateReply
-	(*ChangeRequest)(nil),     // 70: millrace.v1.ChangeRequest
-	(*ChangeReply)(nil),       // 71: millrace.v1.ChangeReply
-	(*ReportRequest)(nil),     // 72: millrace.v1.ReportRequest
-	(*ReportReply)(nil),       // 73: millrace.v1.ReportReply
-	(*StatusRequest)(nil),     // 74: millrace.v1.StatusRequest
-	(*WhyRequest)(nil),        // 75: millrace.v1.WhyRequest
-	(*StatusReply)(nil),       // 76: millrace.v1.StatusReply
-	(*state.Mesh)(nil),        // 77: millrace.v1.Mesh
+	(*StageUsage)(nil),        // 14: millrace.v1.StageUsage
+	(*WorkersUsage)(nil),      // 15: millrace.v1.WorkersUsage
+	(*Failure)(nil),           // 16: millrace.v1.Failure
+	(*LoaderOrder)(nil),       // 17: millrace.v1.LoaderOrder
+	(*FrozenSource)(nil),      // 18: millrace.v1.FrozenSource
+	(*FindFile)(nil),          // 19: millrace.v1.FindFile
+	(*SourceOpened)(nil),      // 20: millrace.v1.SourceOpened
+	(*FileFound)(nil),         // 21: millrace.v1.FileFound
+	(*LoaderJob)(nil),         // 22: millrace.v1.LoaderJob
+	(*Assignment)(nil),        // 23: millrace.v1.Assignment
+	(*TransformStep)(nil),     // 24: millrace.v1.TransformStep
+	(*OperatorStep)(nil),      // 25: millrace.v1.OperatorStep
+	(*TokenizeStep)(nil),      // 26: millrace.v1.TokenizeStep
+	(*ImageTransform)(nil),    // 27: millrace.v1.ImageTransform
+	(*Bans)(nil),              // 28: millrace.v1.Bans
+	(*Ban)(nil),               // 29: millrace.v1.Ban
+	(*IndexSource)(nil),       // 30: millrace.v1.IndexSource
+	(*ReadBlock)(nil),         // 31: millrace.v1.ReadBlock
+	(*ReleaseBlocks)(nil),     // 32: millrace.v1.ReleaseBlocks
+	(*FetchRequest)(nil),      // 33: millrace.v1.FetchRequest
+	(*BlockSamples)(nil),      // 34: millrace.v1.BlockSamples
+	(*FetchHeader)(nil),       // 35: millrace.v1.FetchHeader
+	(*ConstructorReport)(nil), // 36: millrace.v1.ConstructorReport
+	(*ConstructorHello)(nil),  // 37: millrace.v1.ConstructorHello
+	(*Held)(nil),              // 38: millrace.v1.Held
+	(*HeldRank)(nil),          // 39: millrace.v1.HeldRank
+	(*Assembled)(nil),         // 40: millrace.v1.Assembled
+	(*Acked)(nil),             // 41: millrace.v1.Acked
+	(*ConstructorUsage)(nil),  // 42: millrace.v1.ConstructorUsage
+	(*ConstructorOrder)(nil),  // 43: millrace.v1.ConstructorOrder
+	(*SourceJoined)(nil),      // 44: millrace.v1.SourceJoined
+	(*ConstructorJob)(nil),    // 45: millrace.v1.ConstructorJob
+	(*ImageStep)(nil),         // 46: millrace.v1.ImageStep
+	(*KeptColumns)(nil),       // 47: millrace.v1.KeptColumns
+	(*Placement)(nil),         // 48: millrace.v1.Placement
+	(*Restart)(nil),           // 49: millrace.v1.Restart
+	(*Moved)(nil),             // 50: millrace.v1.Moved
+	(*StepPlan)(nil),          // 51: millrace.v1.StepPlan
+	(*ImagePlan)(nil),         // 52: millrace.v1.ImagePlan
+	(*PlanBlock)(nil),         // 53: millrace.v1.PlanBlock
+	(*EndOfData)(nil),         // 54: millrace.v1.EndOfData
+	(*Admit)(nil),             // 55: millrace.v1.Admit
+	(*Admitted)(nil),          // 56: millrace.v1.Admitted
+	(*Coordinates)(nil),       // 57: millrace.v1.Coordinates
+	(*JoinRequest)(nil),       // 58: millrace.v1.JoinRequest
+	(*Position)(nil),          // 59: millrace.v1.Position
+	(*JoinReply)(nil),         // 60: millrace.v1.JoinReply
+	(*LocateRequest)(nil),     // 61: millrace.v1.LocateRequest
+	(*PeekRequest)(nil),       // 62: millrace.v1.PeekRequest
+	(*BatchRequest)(nil),      // 63: millrace.v1.BatchRequest
+	(*AckRequest)(nil),        // 64: millrace.v1.AckRequest
+	(*AckReply)(nil),          // 65: millrace.v1.AckReply
+	(*BatchHeader)(nil),       // 66: millrace.v1.BatchHeader
+	(*Microbatch)(nil),        // 67: millrace.v1.Microbatch
+	(*Tensor)(nil),            // 68: millrace.v1.Tensor
+	(*RowInfo)(nil),           // 69: millrace.v1.RowInfo
+	(*StateRequest)(nil),      // 70: millrace.v1.StateRequest
+	(*StateReply)(nil),        // 71: millrace.v1.StateReply
+	(*ChangeRequest)(nil),     // 72: millrace.v1.ChangeRequest
+	(*ChangeReply)(nil),       // 73: millrace.v1.ChangeReply
+	(*ReportRequest)(nil),     // 74: millrace.v1.ReportRequest
+	(*ReportReply)(nil),       // 75: millrace.v1.ReportReply
+	(*StatusRequest)(nil),     // 76: millrace.v1.StatusRequest
+	(*WhyRequest)(nil),        // 77: millrace.v1.WhyRequest
+	(*StatusReply)(nil),       // 78: millrace.v1.StatusReply
+	(*state.Mesh)(nil),        // 79: millrace.v1.Mesh
 }
 var file_proto_millrace_proto_depIdxs = []int32{
 	2,  // 0: millrace.v1.Frame.waiting:type_name -> millrace.v1.Waiting
@@ -7322,104 +7556,106 @@ var file_proto_millrace_proto_depIdxs = []int32{
 	6,  // 2: millrace.v1.LoaderReport.indexed:type_name -> millrace.v1.SourceIndexed
 	9,  // 3: millrace.v1.LoaderReport.block:type_name -> millrace.v1.BlockRead
 	13, // 4: millrace.v1.LoaderReport.usage:type_name -> millrace.v1.LoaderUsage
-	14, // 5: millrace.v1.LoaderReport.failure:type_name -> millrace.v1.Failure
-	19, // 6: millrace.v1.LoaderReport.found:type_name -> millrace.v1.FileFound
+	16, // 5: millrace.v1.LoaderReport.failure:type_name -> millrace.v1.Failure
+	21, // 6: millrace.v1.LoaderReport.found:type_name -> millrace.v1.FileFound
 	3,  // 7: millrace.v1.LoaderReport.beat:type_name -> millrace.v1.Beat
-	18, // 8: millrace.v1.LoaderReport.opened:type_name -> millrace.v1.SourceOpened
+	20, // 8: millrace.v1.LoaderReport.opened:type_name -> millrace.v1.SourceOpened
 	8,  // 9: millrace.v1.Listing.files:type_name -> millrace.v1.ListedFile
 	12, // 10: millrace.v1.BlockRead.skips:type_name -> millrace.v1.Skip
 	10, // 11: millrace.v1.BlockRead.chunks:type_name -> millrace.v1.ChunkRead
 	11, // 12: millrace.v1.BlockRead.absent:type_name -> millrace.v1.AbsentField
-	20, // 13: millrace.v1.LoaderOrder.job:type_name -> millrace.v1.LoaderJob
-	28, // 14: millrace.v1.LoaderOrder.index:type_name -> millrace.v1.IndexSource
-	29, // 15: millrace.v1.LoaderOrder.read:type_name -> millrace.v1.ReadBlock
-	30, // 16: millrace.v1.LoaderOrder.release:type_name -> millrace.v1.ReleaseBlocks
-	21, // 17: millrace.v1.LoaderOrder.add:type_name -> millrace.v1.Assignment
-	26, // 18: millrace.v1.LoaderOrder.bans:type_name -> millrace.v1.Bans
-	17, // 19: millrace.v1.LoaderOrder.find:type_name -> millrace.v1.FindFile
-	16, // 20: millrace.v1.LoaderOrder.frozen:type_name -> millrace.v1.FrozenSource
-	3,  // 21: millrace.v1.LoaderOrder.beat:type_name -> millrace.v1.Beat
-	21, // 22: millrace.v1.LoaderJob.sources:type_name -> millrace.v1.Assignment
-	22, // 23: millrace.v1.Assignment.transforms:type_name -> millrace.v1.TransformStep
-	24, // 24: millrace.v1.TransformStep.tokenize:type_name -> millrace.v1.TokenizeStep
-	25, // 25: millrace.v1.TransformStep.image:type_name -> millrace.v1.ImageTransform
-	23, // 26: millrace.v1.TransformStep.operator:type_name -> millrace.v1.OperatorStep
-	27, // 27: millrace.v1.Bans.bans:type_name -> millrace.v1.Ban
-	32, // 28: millrace.v1.FetchRequest.blocks:type_name -> millrace.v1.BlockSamples
-	35, // 29: millrace.v1.ConstructorReport.hello:type_name -> millrace.v1.ConstructorHello
-	38, // 30: millrace.v1.ConstructorReport.assembled:type_name -> millrace.v1.Assembled
-	39, // 31: millrace.v1.ConstructorReport.acked:type_name -> millrace.v1.Acked
-	40, // 32: millrace.v1.ConstructorReport.usage:type_name -> millrace.v1.ConstructorUsage
-	14, // 33: millrace.v1.ConstructorReport.failure:type_name -> millrace.v1.Failure
-	54, // 34: millrace.v1.ConstructorReport.admitted:type_name -> millrace.v1.Admitted
-	3,  // 35: millrace.v1.ConstructorReport.beat:type_name -> millrace.v1.Beat
-	36, // 36: millrace.v1.ConstructorHello.held:type_name -> millrace.v1.Held
-	39, // 37: millrace.v1.Held.acked:type_name -> millrace.v1.Acked
-	37, // 38: millrace.v1.Held.ranks:type_name -> millrace.v1.HeldRank
-	55, // 39: millrace.v1.HeldRank.rank:type_name -> millrace.v1.Coordinates
-	55, // 40: millrace.v1.ConstructorUsage.absent_ranks:type_name -> millrace.v1.Coordinates
-	39, // 41: millrace.v1.ConstructorUsage.slowest:type_name -> millrace.v1.Acked
-	43, // 42: millrace.v1.ConstructorOrder.job:type_name -> millrace.v1.ConstructorJob
-	46, // 43: millrace.v1.ConstructorOrder.placement:type_name -> millrace.v1.Placement
-	47, // 44: millrace.v1.ConstructorOrder.restart:type_name -> millrace.v1.Restart
-	49, // 45: millrace.v1.ConstructorOrder.plan:type_name -> millrace.v1.StepPlan
-	52, // 46: millrace.v1.ConstructorOrder.end:type_name -> millrace.v1.EndOfData
-	14, // 47: millrace.v1.ConstructorOrder.failure:type_name -> millrace.v1.Failure
-	53, // 48: millrace.v1.ConstructorOrder.admit:type_name -> millrace.v1.Admit
-	42, // 49: millrace.v1.ConstructorOrder.joined:type_name -> millrace.v1.SourceJoined
-	3,  // 50: millrace.v1.ConstructorOrder.beat:type_name -> millrace.v1.Beat
-	2,  // 51: millrace.v1.ConstructorOrder.waiting:type_name -> millrace.v1.Waiting
-	77, // 52: millrace.v1.ConstructorJob.mesh:type_name -> millrace.v1.Mesh
-	45, // 53: millrace.v1.ConstructorJob.kept:type_name -> millrace.v1.KeptColumns
-	44, // 54: millrace.v1.ConstructorJob.images:type_name -> millrace.v1.ImageStep
-	48, // 55: millrace.v1.Restart.moved:type_name -> millrace.v1.Moved
-	55, // 56: millrace.v1.Moved.by:type_name -> millrace.v1.Coordinates
-	51, // 57: millrace.v1.StepPlan.blocks:type_name -> millrace.v1.PlanBlock
-	50, // 58: millrace.v1.StepPlan.images:type_name -> millrace.v1.ImagePlan
-	55, // 59: millrace.v1.Admit.rank:type_name -> millrace.v1.Coordinates
-	55, // 60: millrace.v1.JoinRequest.rank:type_name -> millrace.v1.Coordinates
-	77, // 61: millrace.v1.JoinRequest.mesh:type_name -> millrace.v1.Mesh
-	0,  // 62: millrace.v1.JoinRequest.start:type_name -> millrace.v1.Start
-	57, // 63: millrace.v1.JoinRequest.at:type_name -> millrace.v1.Position
-	77, // 64: millrace.v1.JoinReply.mesh:type_name -> millrace.v1.Mesh
-	55, // 65: millrace.v1.LocateRequest.rank:type_name -> millrace.v1.Coordinates
-	55, // 66: millrace.v1.PeekRequest.rank:type_name -> millrace.v1.Coordinates
-	55, // 67: millrace.v1.BatchRequest.rank:type_name -> millrace.v1.Coordinates
-	55, // 68: millrace.v1.AckRequest.rank:type_name -> millrace.v1.Coordinates
-	65, // 69: millrace.v1.BatchHeader.microbatches:type_name -> millrace.v1.Microbatch
-	66, // 70: millrace.v1.Microbatch.tensors:type_name -> millrace.v1.Tensor
-	55, // 71: millrace.v1.ReportRequest.rank:type_name -> millrace.v1.Coordinates
-	4,  // 72: millrace.v1.Planner.Load:input_type -> millrace.v1.LoaderReport
-	34, // 73: millrace.v1.Planner.Construct:input_type -> millrace.v1.ConstructorReport
-	56, // 74: millrace.v1.Planner.Join:input_type -> millrace.v1.JoinRequest
-	59, // 75: millrace.v1.Planner.Locate:input_type -> millrace.v1.LocateRequest
-	68, // 76: millrace.v1.Planner.State:input_type -> millrace.v1.StateRequest
-	70, // 77: millrace.v1.Planner.Change:input_type -> millrace.v1.ChangeRequest
-	72, // 78: millrace.v1.Planner.Report:input_type -> millrace.v1.ReportRequest
-	74, // 79: millrace.v1.Planner.Status:input_type -> millrace.v1.StatusRequest
-	75, // 80: millrace.v1.Planner.Why:input_type -> millrace.v1.WhyRequest
-	31, // 81: millrace.v1.Loader.Fetch:input_type -> millrace.v1.FetchRequest
-	61, // 82: millrace.v1.Constructor.Batch:input_type -> millrace.v1.BatchRequest
-	62, // 83: millrace.v1.Constructor.Ack:input_type -> millrace.v1.AckRequest
-	60, // 84: millrace.v1.Constructor.Peek:input_type -> millrace.v1.PeekRequest
-	15, // 85: millrace.v1.Planner.Load:output_type -> millrace.v1.LoaderOrder
-	41, // 86: millrace.v1.Planner.Construct:output_type -> millrace.v1.ConstructorOrder
-	58, // 87: millrace.v1.Planner.Join:output_type -> millrace.v1.JoinReply
-	58, // 88: millrace.v1.Planner.Locate:output_type -> millrace.v1.JoinReply
-	69, // 89: millrace.v1.Planner.State:output_type -> millrace.v1.StateReply
-	71, // 90: millrace.v1.Planner.Change:output_type -> millrace.v1.ChangeReply
-	73, // 91: millrace.v1.Planner.Report:output_type -> millrace.v1.ReportReply
-	76, // 92: millrace.v1.Planner.Status:output_type -> millrace.v1.StatusReply
-	2,  // 93: millrace.v1.Planner.Why:output_type -> millrace.v1.Waiting
-	1,  // 94: millrace.v1.Loader.Fetch:output_type -> millrace.v1.Frame
-	1,  // 95: millrace.v1.Constructor.Batch:output_type -> millrace.v1.Frame
-	63, // 96: millrace.v1.Constructor.Ack:output_type -> millrace.v1.AckReply
-	1,  // 97: millrace.v1.Constructor.Peek:output_type -> millrace.v1.Frame
-	85, // [85:98] is the sub-list for method output_type
-	72, // [72:85] is the sub-list for method input_type
-	72, // [72:72] is the sub-list for extension type_name
-	72, // [72:72] is the sub-list for extension extendee
-	0,  // [0:72] is the sub-list for field type_name
+	14, // 13: millrace.v1.LoaderUsage.stages:type_name -> millrace.v1.StageUsage
+	15, // 14: millrace.v1.LoaderUsage.functions:type_name -> millrace.v1.WorkersUsage
+	22, // 15: millrace.v1.LoaderOrder.job:type_name -> millrace.v1.LoaderJob
+	30, // 16: millrace.v1.LoaderOrder.index:type_name -> millrace.v1.IndexSource
+	31, // 17: millrace.v1.LoaderOrder.read:type_name -> millrace.v1.ReadBlock
+	32, // 18: millrace.v1.LoaderOrder.release:type_name -> millrace.v1.ReleaseBlocks
+	23, // 19: millrace.v1.LoaderOrder.add:type_name -> millrace.v1.Assignment
+	28, // 20: millrace.v1.LoaderOrder.bans:type_name -> millrace.v1.Bans
+	19, // 21: millrace.v1.LoaderOrder.find:type_name -> millrace.v1.FindFile
+	18, // 22: millrace.v1.LoaderOrder.frozen:type_name -> millrace.v1.FrozenSource
+	3,  // 23: millrace.v1.LoaderOrder.beat:type_name -> millrace.v1.Beat
+	23, // 24: millrace.v1.LoaderJob.sources:type_name -> millrace.v1.Assignment
+	24, // 25: millrace.v1.Assignment.transforms:type_name -> millrace.v1.TransformStep
+	26, // 26: millrace.v1.TransformStep.tokenize:type_name -> millrace.v1.TokenizeStep
+	27, // 27: millrace.v1.TransformStep.image:type_name -> millrace.v1.ImageTransform
+	25, // 28: millrace.v1.TransformStep.operator:type_name -> millrace.v1.OperatorStep
+	29, // 29: millrace.v1.Bans.bans:type_name -> millrace.v1.Ban
+	34, // 30: millrace.v1.FetchRequest.blocks:type_name -> millrace.v1.BlockSamples
+	37, // 31: millrace.v1.ConstructorReport.hello:type_name -> millrace.v1.ConstructorHello
+	40, // 32: millrace.v1.ConstructorReport.assembled:type_name -> millrace.v1.Assembled
+	41, // 33: millrace.v1.ConstructorReport.acked:type_name -> millrace.v1.Acked
+	42, // 34: millrace.v1.ConstructorReport.usage:type_name -> millrace.v1.ConstructorUsage
+	16, // 35: millrace.v1.ConstructorReport.failure:type_name -> millrace.v1.Failure
+	56, // 36: millrace.v1.ConstructorReport.admitted:type_name -> millrace.v1.Admitted
+	3,  // 37: millrace.v1.ConstructorReport.beat:type_name -> millrace.v1.Beat
+	38, // 38: millrace.v1.ConstructorHello.held:type_name -> millrace.v1.Held
+	41, // 39: millrace.v1.Held.acked:type_name -> millrace.v1.Acked
+	39, // 40: millrace.v1.Held.ranks:type_name -> millrace.v1.HeldRank
+	57, // 41: millrace.v1.HeldRank.rank:type_name -> millrace.v1.Coordinates
+	57, // 42: millrace.v1.ConstructorUsage.absent_ranks:type_name -> millrace.v1.Coordinates
+	41, // 43: millrace.v1.ConstructorUsage.slowest:type_name -> millrace.v1.Acked
+	45, // 44: millrace.v1.ConstructorOrder.job:type_name -> millrace.v1.ConstructorJob
+	48, // 45: millrace.v1.ConstructorOrder.placement:type_name -> millrace.v1.Placement
+	49, // 46: millrace.v1.ConstructorOrder.restart:type_name -> millrace.v1.Restart
+	51, // 47: millrace.v1.ConstructorOrder.plan:type_name -> millrace.v1.StepPlan
+	54, // 48: millrace.v1.ConstructorOrder.end:type_name -> millrace.v1.EndOfData
+	16, // 49: millrace.v1.ConstructorOrder.failure:type_name -> millrace.v1.Failure
+	55, // 50: millrace.v1.ConstructorOrder.admit:type_name -> millrace.v1.Admit
+	44, // 51: millrace.v1.ConstructorOrder.joined:type_name -> millrace.v1.SourceJoined
+	3,  // 52: millrace.v1.ConstructorOrder.beat:type_name -> millrace.v1.Beat
+	2,  // 53: millrace.v1.ConstructorOrder.waiting:type_name -> millrace.v1.Waiting
+	79, // 54: millrace.v1.ConstructorJob.mesh:type_name -> millrace.v1.Mesh
+	47, // 55: millrace.v1.ConstructorJob.kept:type_name -> millrace.v1.KeptColumns
+	46, // 56: millrace.v1.ConstructorJob.images:type_name -> millrace.v1.ImageStep
+	50, // 57: millrace.v1.Restart.moved:type_name -> millrace.v1.Moved
+	57, // 58: millrace.v1.Moved.by:type_name -> millrace.v1.Coordinates
+	53, // 59: millrace.v1.StepPlan.blocks:type_name -> millrace.v1.PlanBlock
+	52, // 60: millrace.v1.StepPlan.images:type_name -> millrace.v1.ImagePlan
+	57, // 61: millrace.v1.Admit.rank:type_name -> millrace.v1.Coordinates
+	57, // 62: millrace.v1.JoinRequest.rank:type_name -> millrace.v1.Coordinates
+	79, // 63: millrace.v1.JoinRequest.mesh:type_name -> millrace.v1.Mesh
+	0,  // 64: millrace.v1.JoinRequest.start:type_name -> millrace.v1.Start
+	59, // 65: millrace.v1.JoinRequest.at:type_name -> millrace.v1.Position
+	79, // 66: millrace.v1.JoinReply.mesh:type_name -> millrace.v1.Mesh
+	57, // 67: millrace.v1.LocateRequest.rank:type_name -> millrace.v1.Coordinates
+	57, // 68: millrace.v1.PeekRequest.rank:type_name -> millrace.v1.Coordinates
+	57, // 69: millrace.v1.BatchRequest.rank:type_name -> millrace.v1.Coordinates
+	57, // 70: millrace.v1.AckRequest.rank:type_name -> millrace.v1.Coordinates
+	67, // 71: millrace.v1.BatchHeader.microbatches:type_name -> millrace.v1.Microbatch
+	68, // 72: millrace.v1.Microbatch.tensors:type_name -> millrace.v1.Tensor
+	57, // 73: millrace.v1.ReportRequest.rank:type_name -> millrace.v1.Coordinates
+	4,  // 74: millrace.v1.Planner.Load:input_type -> millrace.v1.LoaderReport
+	36, // 75: millrace.v1.Planner.Construct:input_type -> millrace.v1.ConstructorReport
+	58, // 76: millrace.v1.Planner.Join:input_type -> millrace.v1.JoinRequest
+	61, // 77: millrace.v1.Planner.Locate:input_type -> millrace.v1.LocateRequest
+	70, // 78: millrace.v1.Planner.State:input_type -> millrace.v1.StateRequest
+	72, // 79: millrace.v1.Planner.Change:input_type -> millrace.v1.ChangeRequest
+	74, // 80: millrace.v1.Planner.Report:input_type -> millrace.v1.ReportRequest
+	76, // 81: millrace.v1.Planner.Status:input_type -> millrace.v1.StatusRequest
+	77, // 82: millrace.v1.Planner.Why:input_type -> millrace.v1.WhyRequest
+	33, // 83: millrace.v1.Loader.Fetch:input_type -> millrace.v1.FetchRequest
+	63, // 84: millrace.v1.Constructor.Batch:input_type -> millrace.v1.BatchRequest
+	64, // 85: millrace.v1.Constructor.Ack:input_type -> millrace.v1.AckRequest
+	62, // 86: millrace.v1.Constructor.Peek:input_type -> millrace.v1.PeekRequest
+	17, // 87: millrace.v1.Planner.Load:output_type -> millrace.v1.LoaderOrder
+	43, // 88: millrace.v1.Planner.Construct:output_type -> millrace.v1.ConstructorOrder
+	60, // 89: millrace.v1.Planner.Join:output_type -> millrace.v1.JoinReply
+	60, // 90: millrace.v1.Planner.Locate:output_type -> millrace.v1.JoinReply
+	71, // 91: millrace.v1.Planner.State:output_type -> millrace.v1.StateReply
+	73, // 92: millrace.v1.Planner.Change:output_type -> millrace.v1.ChangeReply
+	75, // 93: millrace.v1.Planner.Report:output_type -> millrace.v1.ReportReply
+	78, // 94: millrace.v1.Planner.Status:output_type -> millrace.v1.StatusReply
+	2,  // 95: millrace.v1.Planner.Why:output_type -> millrace.v1.Waiting
+	1,  // 96: millrace.v1.Loader.Fetch:output_type -> millrace.v1.Frame
+	1,  // 97: millrace.v1.Constructor.Batch:output_type -> millrace.v1.Frame
+	65, // 98: millrace.v1.Constructor.Ack:output_type -> millrace.v1.AckReply
+	1,  // 99: millrace.v1.Constructor.Peek:output_type -> millrace.v1.Frame
+	87, // [87:100] is the sub-list for method output_type
+	74, // [74:87] is the sub-list for method input_type
+	74, // [74:74] is the sub-list for extension type_name
+	74, // [74:74] is the sub-list for extension extendee
+	0,  // [0:74] is the sub-list for field type_name
 }
 
 func init() { file_proto_millrace_proto_init() }
@@ -7437,7 +7673,7 @@ func file_proto_millrace_proto_init() {
 		(*LoaderReport_Beat)(nil),
 		(*LoaderReport_Opened)(nil),
 	}
-	file_proto_millrace_proto_msgTypes[14].OneofWrappers = []any{
+	file_proto_millrace_proto_msgTypes[16].OneofWrappers = []any{
 		(*LoaderOrder_Job)(nil),
 		(*LoaderOrder_Index)(nil),
 		(*LoaderOrder_Read)(nil),
@@ -7450,7 +7686,7 @@ func file_proto_millrace_proto_init() {
 		(*LoaderOrder_Epoch)(nil),
 		(*LoaderOrder_Place)(nil),
 	}
-	file_proto_millrace_proto_msgTypes[21].OneofWrappers = []any{
+	file_proto_millrace_proto_msgTypes[23].OneofWrappers = []any{
 		(*TransformStep_Text)(nil),
 		(*TransformStep_Tokens)(nil),
 		(*TransformStep_Filter)(nil),
@@ -7460,7 +7696,7 @@ func file_proto_millrace_proto_init() {
 		(*TransformStep_Operator)(nil),
 		(*TransformStep_LossMask)(nil),
 	}
-	file_proto_millrace_proto_msgTypes[33].OneofWrappers = []any{
+	file_proto_millrace_proto_msgTypes[35].OneofWrappers = []any{
 		(*ConstructorReport_Hello)(nil),
 		(*ConstructorReport_Assembled)(nil),
 		(*ConstructorReport_Acked)(nil),
@@ -7470,7 +7706,7 @@ func file_proto_millrace_proto_init() {
 		(*ConstructorReport_Restarted)(nil),
 		(*ConstructorReport_Beat)(nil),
 	}
-	file_proto_millrace_proto_msgTypes[40].OneofWrappers = []any{
+	file_proto_millrace_proto_msgTypes[42].OneofWrappers = []any{
 		(*ConstructorOrder_Job)(nil),
 		(*ConstructorOrder_Placement)(nil),
 		(*ConstructorOrder_Restart)(nil),
@@ -7490,7 +7726,7 @@ func file_proto_millrace_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_proto_millrace_proto_rawDesc), len(file_proto_millrace_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   76,
+			NumMessages:   78,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -52,6 +52,8 @@ type Options struct {
 	Log          *slog.Logger        // default: discard
 	Registry     compile.Registry    // strategies and policies of the program; processes have their binary's
 	Functions    transform.Functions // of sources, in this process; processes have their own
+
+	Environments func() []sourceloader.Environment // what the worker processes of Functions do, for the status; may be nil
 	// Executable runs each role as a process of its own: the millrace binary.
 	// SpecFile is the job spec it is given, ChangesFile a file of Changes.
 	Executable  string
@@ -167,7 +169,7 @@ func inProcess(ctx context.Context, g *errgroup.Group, opts *Options, dir string
 			g.Go(func() error {
 				return sourceloader.Run(ctx, sourceloader.Options{
 					ID: fmt.Sprintf("loader-%d", i), Planner: at, Address: private(dir, "loader", i),
-					Security: opts.Security, Workers: opts.Workers, Scratch: opts.Scratch, Log: opts.Log, Exchange: exchange, Functions: opts.Functions,
+					Security: opts.Security, Workers: opts.Workers, Scratch: opts.Scratch, Log: opts.Log, Exchange: exchange, Functions: opts.Functions, Environments: opts.Environments,
 				})
 			})
 		}

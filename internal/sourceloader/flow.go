@@ -31,6 +31,7 @@ type executor struct {
 	mu    sync.Mutex // guards the fields below
 	runs  int        // blocks that are read by it now
 	heaps []transform.Heap
+	flows []*flow // of the sources that are open, by name
 }
 
 const (
@@ -129,7 +130,9 @@ func (x *executor) flow(s *Source) (*flow, error) {
 		}
 		stages = append(stages, st)
 	}
-	f.pipeline, err = x.Pipeline(stages)
+	if f.pipeline, err = x.Pipeline(stages); err == nil {
+		x.note(f)
+	}
 	return f, err
 }
 

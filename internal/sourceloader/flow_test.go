@@ -300,6 +300,11 @@ func TestFlowReleased(t *testing.T) {
 		ended <- err
 	}()
 	<-begins
+	l.opts.Environments = func() []Environment { return []Environment{{Name: "p", Workers: 3, LastDeath: "why"}} }
+	stages, workers := l.engineUsage(life)
+	if len(stages) != 2 || stages[1].Stage != "python t:upper" || stages[1].Running == 0 || stages[0].HeldBytes == 0 || len(workers) != 1 || workers[0].Workers != 3 || workers[0].LastDeath != "why" {
+		t.Errorf("while a function works: %v, %v", stages, workers)
+	}
 	go l.cache.forget(0) // fetches are not stopped by a release; the loader's end stops them
 	end()
 	if err := <-ended; !errors.Is(err, context.Canceled) && fault.ClassOf(err) != fault.Lost {

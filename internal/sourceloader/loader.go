@@ -55,6 +55,8 @@ type Options struct {
 	Exchange *handover.Exchange
 	// Functions opens the Python functions of sources; nil: a source with one is refused.
 	Functions transform.Functions
+	// Environments says what their worker processes do, for the status; may be nil.
+	Environments func() []Environment
 }
 
 func (o *Options) withDefaults() {
@@ -377,6 +379,7 @@ func (l *Loader) reportUsage(ctx context.Context) error {
 			DiskBytes: uint64(onDisk), DiskBudgetBytes: uint64(limit), DiskProblem: problem,
 			StaleRefused: l.epochs.Refused(), Progress: l.progress(), Reading: l.cache.longest(),
 		}
+		usage.Stages, usage.Functions = l.engineUsage(ctx)
 		if err := l.send(&pb.LoaderReport{Report: &pb.LoaderReport_Usage{Usage: usage}}); err != nil {
 			return nil // the session's reader says why
 		}

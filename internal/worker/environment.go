@@ -27,6 +27,8 @@ type Environment struct {
 	waiting   []chan *seat
 	failure   error // why nobody can be served
 	restarts  int
+	lastDeath string       // of a worker
+	runtime   string       // versions of what runs functions
 	taken     int          // seats in use
 	pressing  map[any]bool // those for whom workers have to take less memory
 
@@ -81,15 +83,38 @@ func (e *Environment) Seats() int { return seatsEach * e.opt.Workers }
 // Status says what an environment runs.
 type Status struct {
 	Workers   int
-	Restarts  int  // of workers and of the fork server
-	NoNetwork bool // functions have none
+	Busy      int    // workers that have a batch
+	Waiting   int    // batches that wait for one
+	Restarts  int    // of workers and of the fork server
+	LastDeath string // why a worker ended last; "": none did
+	NoNetwork bool   // functions have none
+	Runtime   string // versions of Python and NumPy, which no digest covers
 }
 
 // Status returns the present status.
 func (e *Environment) Status() Status {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return Status{Workers: e.opt.Workers, Restarts: e.restarts, NoNetwork: e.server != nil && e.server.alone}
+	s := Status{Workers: e.opt.Workers, Waiting: len(e.waiting), Restarts: e.restarts, LastDeath: e.lastDeath, Runtime: e.runtime}
+	if e.server != nil {
+		s.NoNetwork = e.server.alone
+		for _, p := range e.server.processes() {
+			if p.busy() > 0 {
+				s.Busy++
+			}
+		}
+	}
+	return s
+}
+
+// death keeps why a worker ended.
+func (e *Environment) death(p *process) {
+	p.mu.Lock()
+	why := p.died
+	p.mu.Unlock()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.lastDeath = why
 }
 
 // Describe returns what a function declares, and imports its module first if need be. A
@@ -150,6 +175,7 @@ func (e *Environment) open(ctx context.Context, s *server, names []string) error
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.runtime = fmt.Sprintf("Python %s, NumPy %s", said.Python, said.NumPy)
 	for _, f := range said.Functions {
 		if f.Error != "" {
 			return fault.Userf("function %s: %s", f.Name, f.Error)
@@ -224,6 +250,7 @@ func (e *Environment) work(ctx context.Context, s *server) {
 		if ctx.Err() != nil || closed(s.gone) {
 			return
 		}
+		e.death(p)
 		e.restart("worker")
 		if p.tried() { // whoever gave it something to do decides whether to go on
 			idle = 0

@@ -40,6 +40,7 @@ type process struct {
 	queue   []*job // submitted and not answered: it works on the first
 	ready   map[string]bool
 	cause   string // why we ended it
+	died    string // why it ended
 	slow    bool   // that is that it took too long
 	big     bool   // that it held too much memory
 	calls   int    // answered, without setups
@@ -314,6 +315,9 @@ func (p *process) lost(err error) {
 		end.why, end.outside = cause, false
 	}
 	end.printed = p.out.last()
+	p.mu.Lock()
+	p.died = end.why
+	p.mu.Unlock()
 	for i, j := range jobs {
 		d := end
 		d.working = i == 0 && !earlier

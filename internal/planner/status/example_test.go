@@ -19,7 +19,15 @@ func Example() {
 	usage := func(control.Session) *pb.LoaderUsage {
 		return &pb.LoaderUsage{HeldBytes: 3 << 20, BudgetBytes: 64 << 20, BlocksRead: 8}
 	}
-	s := status.Of(snapshot, usage, nil)
+	busy := func(session control.Session) *pb.LoaderUsage {
+		u := usage(session)
+		if session == 1 {
+			u.Stages = []*pb.StageUsage{{Source: "web", Stage: "read", Running: 2, WaitingForRoom: 1, HeldBytes: 5 << 20}, {Source: "web", Stage: "python clean:strip", Running: 4, Queued: 3, QueuedBytes: 3 << 20}}
+			u.Functions = []*pb.WorkersUsage{{Name: "python3 with .", Runtime: "Python 3.12.1, NumPy 2.1.0", Workers: 4, Busy: 4, Waiting: 1, Restarts: 2, LastDeath: "it took longer than 1m0s"}}
+		}
+		return u
+	}
+	s := status.Of(snapshot, busy, nil)
 	s.UptimeSec = 90
 	fmt.Print(s)
 	// Output:
@@ -37,4 +45,12 @@ func Example() {
 	//       l1  shadow       3.0    64.0          0.0     0.0       0.0       8           0
 	//
 	//   constructor  dp ranks  held MiB  of MiB  delivered MiB  batches  fetch s  ranks waited s  hedged
+	//
+	//   loader  source               stage  running  queued  queued MiB  held MiB  waits for
+	//       l0     web                read        2       0         0.0       5.0    room, 1
+	//       l0     web  python clean:strip        4       3         3.0               a slot
+	//
+	//   loader       functions  workers  busy  waiting  restarts  network                      run by
+	//       l0  python3 with .        4     4        1         2       no  Python 3.12.1, NumPy 2.1.0
+	// l0: a worker of python3 with . ended: it took longer than 1m0s
 }

@@ -65,7 +65,9 @@ func (s Service) String() string {
 		}
 	}
 	s.members(w)
+	s.stages(w)
 	w.Flush()
+	s.deaths(&b)
 	return b.String()
 }
 

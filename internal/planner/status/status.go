@@ -43,6 +43,33 @@ type Service struct {
 	Promotions     int                    `json:"promotions"`        // of shadows that took the place of a loader
 	ReadAgain      int                    `json:"blocks_read_again"` // asked of loaders as those that had them were lost
 	Constructors   []Constructor          `json:"constructors"`
+	Stages         []Stage                `json:"stages,omitempty"`    // of sources with functions, by loader
+	Functions      []Workers              `json:"functions,omitempty"` // of the environments of functions, by loader
+}
+
+// Stage is what a stage of a source does in a loader.
+type Stage struct {
+	Loader         string `json:"loader"`
+	Source         string `json:"source"`
+	Stage          string `json:"stage"`
+	Running        uint32 `json:"running"`          // tasks
+	WaitingForRoom uint32 `json:"waiting_for_room"` // of them, for room for what they give
+	Queued         uint32 `json:"queued"`           // tasks that wait for a slot or for their turn
+	QueuedBytes    uint64 `json:"queued_bytes"`
+	HeldBytes      uint64 `json:"held_bytes"` // of the first stage: what all stages of the source hold
+}
+
+// Workers is what the worker processes of an environment of functions do. Loaders in one process have the same.
+type Workers struct {
+	Loader    string `json:"loader"`
+	Name      string `json:"name"`
+	Runtime   string `json:"runtime"` // versions, which no digest covers
+	Workers   uint32 `json:"workers"`
+	Busy      uint32 `json:"busy"`
+	Waiting   uint32 `json:"waiting"` // batches that wait for a worker
+	Restarts  uint32 `json:"restarts"`
+	LastDeath string `json:"last_death,omitempty"`
+	Network   bool   `json:"network"`
 }
 
 // Loader describes one loader.
@@ -105,6 +132,7 @@ func Of(x control.Snapshot, loader func(control.Session) *pb.LoaderUsage, constr
 			x.Sources, x.Cold, x.Copies, x.Lacks = w.Sources, w.Cold, w.Copies, w.Lacks
 		}
 		s.Loaders = append(s.Loaders, x)
+		s.engine(l.Name, u)
 	}
 	for _, c := range x.Constructors {
 		u := constructor(c.Session)

@@ -1,0 +1,27 @@
+package functions
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/millrace-data/millrace/internal/sourceloader"
+)
+
+// Environments says what the environments that are open do, by name.
+func (s *Set) Environments() (all []sourceloader.Environment) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, o := range s.opened {
+		if !o.ready.Load() {
+			continue
+		}
+		u := o.env.Status()
+		all = append(all, sourceloader.Environment{
+			Name: fmt.Sprintf("%s with %s", key.interpreter, key.path), Runtime: u.Runtime, Workers: u.Workers, Busy: u.Busy, Waiting: u.Waiting,
+			Restarts: u.Restarts, LastDeath: u.LastDeath, Network: !u.NoNetwork,
+		})
+	}
+	slices.SortFunc(all, func(a, b sourceloader.Environment) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}

@@ -1,0 +1,50 @@
+package functions
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/millrace-data/millrace/jobspec"
+)
+
+// TestEnvironments: those that are open are listed, with their versions.
+func TestEnvironments(t *testing.T) {
+	python := ""
+	for _, name := range []string{os.Getenv("MILLRACE_PYTHON"), "../../.venv/bin/python"} {
+		if path, err := filepath.Abs(name); python == "" && name != "" && err == nil && exec.Command(path, "-c", "import numpy").Run() == nil {
+			python = path
+		}
+	}
+	if python == "" {
+		t.Skip("no Python with NumPy: run make .venv/tested, or set MILLRACE_PYTHON")
+	}
+	client, err := filepath.Abs("../../client/python/src")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PYTHONPATH", client)
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "m.py"), []byte("import millrace\n\n\n@millrace.transform\ndef f(text: str) -> str:\n    return text\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s := &Set{Workers: 2}
+	defer s.Close()
+	open := func(function string) error {
+		step := &jobspec.Python{Function: function, Path: dir, Interpreter: python, BatchBytes: 1 << 20}
+		_, err := s.Open(1, &jobspec.Source{Name: "s", Transforms: []jobspec.Transform{step}}, 0)
+		return err
+	}
+	if err := open("none:f"); err == nil || len(s.Environments()) != 0 {
+		t.Errorf("a function that is not there: %v, %v", err, s.Environments())
+	}
+	if err := open("m:f"); err != nil {
+		t.Fatal(err)
+	}
+	all := s.Environments()
+	if len(all) != 1 || all[0].Name != python+" with "+dir || all[0].Workers != 2 || !strings.HasPrefix(all[0].Runtime, "Python 3.") || all[0].Restarts+all[0].Busy+all[0].Waiting != 0 {
+		t.Errorf("got %+v", all)
+	}
+}

@@ -1,0 +1,64 @@
+package status
+
+import (
+	"fmt"
+	"io"
+
+	pb "github.com/millrace-data/millrace/internal/proto"
+)
+
+// engine takes in what a loader says of its stages and functions.
+func (s *Service) engine(loader string, u *pb.LoaderUsage) {
+	for _, x := range u.GetStages() {
+		s.Stages = append(s.Stages, Stage{loader, x.Source, x.Stage, x.Running, x.WaitingForRoom, x.Queued, x.QueuedBytes, x.HeldBytes})
+	}
+	for _, x := range u.GetFunctions() {
+		s.Functions = append(s.Functions, Workers{loader, x.Name, x.Runtime, x.Workers, x.Busy, x.Waiting, x.Restarts, x.LastDeath, x.Network})
+	}
+}
+
+// stages writes the tables of stages and of functions, if there are any.
+func (s Service) stages(w io.Writer) {
+	if len(s.Stages) > 0 {
+		fmt.Fprintf(w, "\nloader\tsource\tstage\trunning\tqueued\tqueued MiB\theld MiB\twaits for\t\n")
+	}
+	for _, x := range s.Stages {
+		held := ""
+		if x.HeldBytes > 0 {
+			held = fmt.Sprintf("%.1f", mib(x.HeldBytes))
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%.1f\t%s\t%s\t\n", x.Loader, x.Source, x.Stage, x.Running, x.Queued, mib(x.QueuedBytes), held, x.waits())
+	}
+	if len(s.Functions) > 0 {
+		fmt.Fprintf(w, "\nloader\tfunctions\tworkers\tbusy\twaiting\trestarts\tnetwork\trun by\t\n")
+	}
+	for _, x := range s.Functions {
+		network := "no"
+		if x.Network {
+			network = "yes"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s\t\n", x.Loader, x.Name, x.Workers, x.Busy, x.Waiting, x.Restarts, network, x.Runtime)
+	}
+}
+
+// waits says what the tasks of a stage wait for.
+func (x *Stage) waits() string {
+	switch {
+	case x.WaitingForRoom > 0:
+		return fmt.Sprintf("room, %d", x.WaitingForRoom)
+	case x.Queued > 0:
+		return "a slot"
+	case x.Running == 0:
+		return "input"
+	}
+	return ""
+}
+
+// deaths writes why workers ended last.
+func (s Service) deaths(w io.Writer) {
+	for _, x := range s.Functions {
+		if x.LastDeath != "" {
+			fmt.Fprintf(w, "%s: a worker of %s ended: %s\n", x.Loader, x.Name, x.LastDeath)
+		}
+	}
+}

@@ -1,0 +1,71 @@
+package sourceloader
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	pb "github.com/millrace-data/millrace/internal/proto"
+)
+
+// Environment is what the worker processes of an environment of functions do.
+type Environment struct {
+	Name      string // the interpreter, and the folder of the modules
+	Runtime   string // versions of what runs the functions
+	Workers   int    // processes
+	Busy      int    // of them, with a batch
+	Waiting   int    // batches that wait for one
+	Restarts  int    // of workers and of the fork server
+	LastDeath string // why a worker ended last; "": none did
+	Network   bool   // functions have it
+}
+
+// engineUsage is what the engine and the functions of this process do, for the status.
+func (l *Loader) engineUsage(ctx context.Context) (stages []*pb.StageUsage, workers []*pb.WorkersUsage) {
+	if l.executor != nil {
+		stages = l.executor.stages(ctx)
+	}
+	if l.opts.Environments == nil {
+		return stages, nil
+	}
+	for _, e := range l.opts.Environments() {
+		workers = append(workers, &pb.WorkersUsage{
+			Name: e.Name, Runtime: e.Runtime, Workers: uint32(e.Workers), Busy: uint32(e.Busy), Waiting: uint32(e.Waiting),
+			Restarts: uint32(e.Restarts), LastDeath: e.LastDeath, Network: e.Network,
+		})
+	}
+	return stages, workers
+}
+
+// note keeps the flow of a source for the status.
+func (x *executor) note(f *flow) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.flows = slices.DeleteFunc(x.flows, func(g *flow) bool { return g.source.Spec.Name == f.source.Spec.Name })
+	x.flows = append(x.flows, f)
+	slices.SortFunc(x.flows, func(a, b *flow) int { return strings.Compare(a.source.Spec.Name, b.source.Spec.Name) })
+}
+
+// stages are those of all sources. What the engine does not say, as it ends, is left out.
+func (x *executor) stages(ctx context.Context) (all []*pb.StageUsage) {
+	x.mu.Lock()
+	flows := slices.Clone(x.flows)
+	x.mu.Unlock()
+	for _, f := range flows {
+		u, err := f.pipeline.Usage(ctx)
+		if err != nil {
+			return all
+		}
+		for i, s := range u.Stages {
+			stage := &pb.StageUsage{
+				Source: f.source.Spec.Name, Stage: s.Name, Running: uint32(s.Running), WaitingForRoom: uint32(s.Waiting),
+				Queued: uint32(s.Queued), QueuedBytes: uint64(s.QueuedBytes),
+			}
+			if i == 0 {
+				stage.HeldBytes = uint64(u.Stored)
+			}
+			all = append(all, stage)
+		}
+	}
+	return all
+}
