@@ -340,4 +340,6 @@ var resourcesObject = object{title: "resources", fields: []field{
 		doc: "Steps planned ahead of the slowest trainer."},
 	{key: "window", name: "Window", kind: countKind, def: 256, min: 1, max: maxAxis,
 		doc: "Samples of each source known ahead to the planner, at the least: a source that gives much to a step is read further ahead."},
+	{key: "python_workers", name: "PythonWorkers", kind: countKind, max: 4096, empty: true, auto: "one for each core",
+		doc: "Worker processes of each environment of Python functions, in each process that reads. `--python-workers` and MILLRACE_PYTHON_WORKERS say otherwise for one process."},
 }}

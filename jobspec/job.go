@@ -195,4 +195,5 @@ type Resources struct {
 	ConstructorBuffer int64 // bytes of assembled batches a constructor may hold; default 256 MiB
 	Prefetch          int   // steps planned ahead of the slowest trainer; default 4
 	Window            int   // samples of each source known ahead to the planner; default 256
+	PythonWorkers     int   // processes of each environment of Python functions; 0 = one for each core
 }

@@ -46,7 +46,7 @@ const (
 
 type cli struct {
 	LogLevel      *slog.Level `help:"Minimum log level: debug, info, warn, error. Default: warn; run prints no log." placeholder:"LEVEL" env:"MILLRACE_LOG_LEVEL"`
-	PythonWorkers int         `help:"Worker processes of each environment of Python functions; 0: one per core. No byte depends on it." placeholder:"N" env:"MILLRACE_PYTHON_WORKERS"`
+	PythonWorkers int         `help:"Worker processes of each environment of Python functions; 0: as resources.python_workers of the job spec says, or one per core. No byte depends on it." placeholder:"N" env:"MILLRACE_PYTHON_WORKERS"`
 	ShowVersion   versionFlag `name:"version" help:"Print the version and exit."`
 
 	Run         runCmd         `cmd:"" help:"Serve a job and feed built-in trainers for every rank."`
@@ -223,6 +223,9 @@ func load(names extensions, path string, opts ...jobspec.Option) (*jobspec.Job, 
 	}
 	for _, f := range findings {
 		fmt.Fprintln(os.Stderr, f)
+	}
+	if names.functions != nil {
+		names.functions.Default(job.Resources.PythonWorkers)
 	}
 	return job, nil
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -104,7 +105,7 @@ func (c *planCmd) Run(ctx context.Context, names extensions) error {
 const operatorRecords = 256
 
 func (c *planCmd) operators(ctx context.Context, job *jobspec.Job, names extensions) error {
-	p, err := preview.Operators(ctx, sources(), names.functions.Open, job, names.functions.Workers, operatorRecords)
+	p, err := preview.Operators(ctx, sources(), names.functions.Open, job, cmp.Or(names.functions.Workers, job.Resources.PythonWorkers), operatorRecords)
 	switch {
 	case err != nil:
 		return err

@@ -231,7 +231,7 @@ func (c *loaderCmd) Validate() error { return atLeast("--workers", int64(c.Worke
 func (c *loaderCmd) Run(ctx context.Context, log *slog.Logger, names extensions) error {
 	return sourceloader.Run(ctx, sourceloader.Options{
 		ID: c.ID, Planner: c.Planner, Patience: c.PlannerWait, Address: c.Listen, Advertise: c.Advertise, Security: c.security(), Workers: c.Workers, Scratch: c.ScratchDir, Log: log,
-		Drain: drainTime, OnBudget: service.LimitMemory, Functions: names.functions.Open, Environments: names.functions.Environments,
+		Drain: drainTime, OnBudget: service.LimitMemory, OnWorkers: names.functions.Default, Functions: names.functions.Open, Environments: names.functions.Environments,
 	})
 }
 

@@ -28,14 +28,22 @@ import (
 // Set opens functions. It is safe for concurrent use; the zero value starts as many workers
 // for an environment as there are processors for this one.
 type Set struct {
-	Workers int          // of each environment; 0: GOMAXPROCS
+	Workers int          // of each environment; 0: what Default said, else GOMAXPROCS
 	Log     *slog.Logger // of what functions print; nil: discard
 
-	mu     sync.Mutex
-	slots  chan struct{} // of converters: one for each child that may run
-	opened map[environment]*opening
-	calls  map[string]*transform.Function // by the fields of the step
-	closed bool
+	mu       sync.Mutex
+	opened   map[environment]*opening
+	calls    map[string]*transform.Function // by the fields of the step
+	closed   bool
+	fallback int
+	slots    chan struct{} // of converters: one for each child that may run
+}
+
+// Default says how many workers environments have that are opened from now on, where Workers does not; 0: GOMAXPROCS.
+func (s *Set) Default(workers int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fallback = workers
 }
 
 // environment is what decides which processes a step can share.
@@ -149,11 +157,12 @@ func (s *Set) environment(step *jobspec.Python) (*worker.Environment, error) {
 		}
 		s.opened[key] = o
 	}
+	workers := cmp.Or(s.Workers, s.fallback, runtime.GOMAXPROCS(0))
 	s.mu.Unlock()
 	o.once.Do(func() {
 		o.env, o.err = worker.Open(context.Background(), worker.Options{
 			Python: step.Interpreter, Path: []string{step.Path}, Functions: []string{step.Function},
-			Workers: cmp.Or(s.Workers, runtime.GOMAXPROCS(0)), Memory: step.Memory, Timeout: time.Duration(step.Timeout) * time.Second,
+			Workers: workers, Memory: step.Memory, Timeout: time.Duration(step.Timeout) * time.Second,
 			TimeoutDecides: step.Timeout > 0, MemoryDecides: step.Memory > 0, BatchBytes: int(step.BatchBytes), Network: step.Network, Log: s.Log,
 		})
 	})

@@ -1979,6 +1979,7 @@ type LoaderJob struct {
 	BufferBytes   uint64                 `protobuf:"varint,3,opt,name=buffer_bytes,json=bufferBytes,proto3" json:"buffer_bytes,omitempty"`       // of samples in memory
 	DiskBytes     uint64                 `protobuf:"varint,4,opt,name=disk_bytes,json=diskBytes,proto3" json:"disk_bytes,omitempty"`             // of samples on the local disk
 	Sources       []*Assignment          `protobuf:"bytes,5,rep,name=sources,proto3" json:"sources,omitempty"`
+	PythonWorkers uint32                 `protobuf:"varint,6,opt,name=python_workers,json=pythonWorkers,proto3" json:"python_workers,omitempty"` // processes of each environment of functions; 0: one for each core
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2046,6 +2047,13 @@ func (x *LoaderJob) GetSources() []*Assignment {
 		return x.Sources
 	}
 	return nil
+}
+
+func (x *LoaderJob) GetPythonWorkers() uint32 {
+	if x != nil {
+		return x.PythonWorkers
+	}
+	return 0
 }
 
 // Assignment is a source that a loader may be asked for.
@@ -6999,14 +7007,15 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
 	"\x04path\x18\x03 \x01(\tR\x04path\x12\x18\n" +
 	"\aproblem\x18\x04 \x01(\tR\aproblem\x12\x14\n" +
-	"\x05below\x18\x05 \x01(\x04R\x05below\"\xbb\x01\n" +
+	"\x05below\x18\x05 \x01(\x04R\x05below\"\xe2\x01\n" +
 	"\tLoaderJob\x12\x12\n" +
 	"\x04seed\x18\x01 \x01(\x04R\x04seed\x12%\n" +
 	"\x0elongest_sample\x18\x02 \x01(\rR\rlongestSample\x12!\n" +
 	"\fbuffer_bytes\x18\x03 \x01(\x04R\vbufferBytes\x12\x1d\n" +
 	"\n" +
 	"disk_bytes\x18\x04 \x01(\x04R\tdiskBytes\x121\n" +
-	"\asources\x18\x05 \x03(\v2\x17.millrace.v1.AssignmentR\asources\"\xd0\x03\n" +
+	"\asources\x18\x05 \x03(\v2\x17.millrace.v1.AssignmentR\asources\x12%\n" +
+	"\x0epython_workers\x18\x06 \x01(\rR\rpythonWorkers\"\xd0\x03\n" +
 	"\n" +
 	"Assignment\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\rR\x06source\x12\x14\n" +

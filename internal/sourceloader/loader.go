@@ -51,6 +51,7 @@ type Options struct {
 	Drain     time.Duration     // how long fetches under way go on after ctx ended; 0: not at all
 	Log       *slog.Logger      // default: discard
 	OnBudget  func(bytes int64) // called once with the budget in force; may be nil
+	OnWorkers func(workers int) // called once with the job's number of Python workers, 0 if it has none; may be nil
 	// Exchange is where constructors of this process find the loader; may be nil.
 	Exchange *handover.Exchange
 	// Functions opens the Python functions of sources; nil: a source with one is refused.
@@ -210,6 +211,9 @@ func (l *Loader) takeJob(job *pb.LoaderJob) error {
 	}
 	if l.opts.OnBudget != nil {
 		l.opts.OnBudget(budget)
+	}
+	if l.opts.OnWorkers != nil {
+		l.opts.OnWorkers(int(job.PythonWorkers))
 	}
 	disk := spill.Open(spill.Options{Dir: l.opts.Scratch, Limit: int64(job.DiskBytes), Log: l.opts.Log})
 	l.cache = newCache(l.life, budget, disk, l.load)

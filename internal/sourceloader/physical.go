@@ -68,6 +68,9 @@ func (s *Source) Physical(ctx context.Context, st store.Store, budget, n int64) 
 	} else if t.last > 0 && format.InBytes(s.Format) && formats.Codec(s.Manifest.Files[0].URI) == "" {
 		p.Records = int64(float64(p.Bytes) / float64(t.last) * float64(p.Tried-1))
 	}
+	if limit := s.Spec.FirstRecords(); limit > 0 && p.Records > limit {
+		p.Records = limit
+	}
 	p.estimate()
 	return p, nil
 }

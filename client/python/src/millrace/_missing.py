@@ -15,6 +15,8 @@ MOST = 8  # names in a message
 
 def explained(name: str, error: BaseException) -> str:
     """The message for the function "module:name", whose import raised error."""
+    if isinstance(error, DeclarationError):
+        return str(error)
     missing = error.name if isinstance(error, ModuleNotFoundError) else None
     if not missing:
         return said(error)
