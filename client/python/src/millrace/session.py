@@ -335,10 +335,13 @@ class Session:
 
     def batch(self, step: int, until: float | None) -> Step:
         """Returns this rank's part of ``step``; waits until it is there."""
-        failures, unreached = 0, 0
+        failures, unreached, joining = 0, 0, False
 
         def on_lost(error: LostError) -> None:
             nonlocal failures, unreached
+            if joining:  # it says nothing of the constructor; what it says of planners is noted
+                self._note(error)
+                return
             failures += 1
             unreached += error.code == "UNAVAILABLE"
             self._elsewhere = self._elsewhere or error.code == "ABORTED"
@@ -358,8 +361,12 @@ class Session:
             self._note(error)
 
         def attempt(seconds: float) -> Step:
+            nonlocal joining
+            joining = True
+            reply = self._joined(seconds)
+            joining = False
             try:
-                return self._batch(step, self._joined(seconds), seconds)
+                return self._batch(step, reply, seconds)
             except UserError as error:
                 if error.code != "ALREADY_EXISTS" or not self._doubt:
                     raise
