@@ -87,11 +87,14 @@ func (s *Set) python(seed uint64, src *jobspec.Source, step int, spec *jobspec.P
 		return nil, err
 	}
 	d := f.Description()
+	if d.Needs["gpu"] > 0 {
+		return nil, fault.Userf("transforms[%d].python: function %s needs a GPU, and loaders give none to workers yet: leave gpu out of needs, and say which devices workers may use with CUDA_VISIBLE_DEVICES in the loader's environment", step, spec.Function)
+	}
 	kind := d.Kind
 	if kind == "map_batches" {
 		kind = transform.MapFunction // of as many rows as it is given
 	}
-	pool := transform.Pool{Name: fmt.Sprintf("python %+v", keyOf(spec)), Slots: env.Seats(), Heap: env}
+	pool := transform.Pool{Name: fmt.Sprintf("python %+v", keyOf(spec)), Slots: env.Seats(), Takes: d.Needs["cpu"], Heap: env}
 	runtime := fmt.Sprintf("Python %s, NumPy %s", d.Python, d.NumPy)
 	return &transform.Function{Name: spec.Function, Kind: kind, In: columns(d.In), Out: columns(d.Out), Digest: d.Digest, Runtime: runtime, Pool: pool, Caller: f}, nil
 }

@@ -7,20 +7,56 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/jobspec"
 )
 
-// TestEnvironments: those that are open are listed, with their versions.
-func TestEnvironments(t *testing.T) {
-	python := ""
+// interpreter is a Python with NumPy.
+func interpreter(t *testing.T) string {
 	for _, name := range []string{os.Getenv("MILLRACE_PYTHON"), "../../.venv/bin/python"} {
-		if path, err := filepath.Abs(name); python == "" && name != "" && err == nil && exec.Command(path, "-c", "import numpy").Run() == nil {
-			python = path
+		if path, err := filepath.Abs(name); name != "" && err == nil && exec.Command(path, "-c", "import numpy").Run() == nil {
+			return path
 		}
 	}
-	if python == "" {
-		t.Skip("no Python with NumPy: run make .venv/tested, or set MILLRACE_PYTHON")
+	t.Skip("no Python with NumPy: run make .venv/tested, or set MILLRACE_PYTHON")
+	return ""
+}
+
+// TestNeeds: a call takes as much as its function needs; a GPU is refused, as none is given.
+func TestNeeds(t *testing.T) {
+	python := interpreter(t)
+	client, err := filepath.Abs("../../client/python/src")
+	if err != nil {
+		t.Fatal(err)
 	}
+	t.Setenv("PYTHONPATH", client)
+	dir := t.TempDir()
+	code := "import millrace\n"
+	for name, needs := range map[string]string{"two": `{"cpu": 2}`, "plain": `None`, "gpu": `{"gpu": 0.5}`} {
+		code += "\n\n@millrace.transform(needs=" + needs + ")\ndef " + name + "(text: str) -> str:\n    return text\n"
+	}
+	if err := os.WriteFile(filepath.Join(dir, "m.py"), []byte(code), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s := &Set{Workers: 2}
+	defer s.Close()
+	for name, takes := range map[string]float64{"two": 2, "plain": 0, "gpu": -1} {
+		step := &jobspec.Python{Function: "m:" + name, Path: dir, Interpreter: python, BatchBytes: 1 << 20}
+		f, err := s.Open(1, &jobspec.Source{Name: "s", Transforms: []jobspec.Transform{step}}, 0)
+		switch {
+		case takes < 0:
+			if fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), "transforms[0].python: function m:gpu needs a GPU") {
+				t.Errorf("%s: %v", name, err)
+			}
+		case err != nil || f.Pool.Takes != takes:
+			t.Errorf("%s: %+v, %v; want %v slots", name, f, err, takes)
+		}
+	}
+}
+
+// TestEnvironments: those that are open are listed, with their versions.
+func TestEnvironments(t *testing.T) {
+	python := interpreter(t)
 	client, err := filepath.Abs("../../client/python/src")
 	if err != nil {
 		t.Fatal(err)

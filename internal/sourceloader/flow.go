@@ -1,6 +1,7 @@
 package sourceloader
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -143,7 +144,12 @@ func (x *executor) slotsOf(p transform.Pool) (map[string]schedule.Amount, error)
 	}
 	x.uses(p.Heap)
 	err := x.Provide(x.cache.base, p.Name, schedule.Amount(max(p.Slots, 1))*schedule.Slot)
-	return map[string]schedule.Amount{p.Name: schedule.Slot}, err
+	return map[string]schedule.Amount{p.Name: takes(p)}, err
+}
+
+// takes are the slots of a call, at most all of the pool's.
+func takes(p transform.Pool) schedule.Amount {
+	return schedule.Amount(min(cmp.Or(p.Takes, 1), float64(max(p.Slots, 1))) * float64(schedule.Slot))
 }
 
 // worker takes a worker of the source's chain; it goes back into workers.

@@ -16,6 +16,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/millrace-data/millrace/internal/engine/schedule"
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/planner/compile"
 	pb "github.com/millrace-data/millrace/internal/proto"
@@ -326,4 +327,22 @@ func (w waiting) Call(ctx context.Context, _ *format.Batch) (*format.Batch, []in
 	}
 	<-ctx.Done()
 	return nil, nil, ctx.Err()
+}
+
+// TestTakes: a call takes a slot, or what its function needs, and never more than there are.
+func TestTakes(t *testing.T) {
+	for _, c := range []struct {
+		pool transform.Pool
+		want schedule.Amount
+	}{
+		{transform.Pool{Slots: 4}, schedule.Slot},
+		{transform.Pool{Slots: 4, Takes: 2}, 2 * schedule.Slot},
+		{transform.Pool{Slots: 4, Takes: 0.5}, schedule.Slot / 2},
+		{transform.Pool{Slots: 4, Takes: 100}, 4 * schedule.Slot},
+		{transform.Pool{Takes: 2}, schedule.Slot},
+	} {
+		if got := takes(c.pool); got != c.want {
+			t.Errorf("%+v takes %d, want %d", c.pool, got, c.want)
+		}
+	}
 }

@@ -41,9 +41,10 @@ type Function struct {
 
 // Pool is what runs the calls of functions, those of one name together.
 type Pool struct {
-	Name  string // "": one that all such functions share
-	Slots int    // calls at a time that keep it busy
-	Heap  Heap   // nil: it is not known
+	Name  string  // "": one that all such functions share
+	Slots int     // calls at a time that keep it busy
+	Takes float64 // slots of a call; 0: one
+	Heap  Heap    // nil: it is not known
 }
 
 // Heap is the memory that a pool takes outside of this process.
