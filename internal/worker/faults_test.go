@@ -197,6 +197,7 @@ func TestKills(t *testing.T) {
 		in[i] = texts(lines...)
 		want[i] = called(t, function(t, e2, "drawn"), in[i])
 	}
+	f := function(t, e, "drawn") // before anything dies
 	ctx, stop := context.WithCancel(t.Context())
 	var killer sync.WaitGroup
 	kills := 0
@@ -214,7 +215,6 @@ func TestKills(t *testing.T) {
 			sleep(ctx, 30*time.Millisecond)
 		}
 	})
-	f := function(t, e, "drawn")
 	for end, round := time.Now().Add(3*time.Second), 0; time.Now().Before(end) || round < 2; round++ {
 		var calls sync.WaitGroup
 		for i := range in {
