@@ -240,6 +240,10 @@ func (c *explainCmd) print(job *jobspec.Job, j *preview.Job, x *preview.Explanat
 	}
 }
 
+// shownRuns are the runs of tokens with loss that are printed of a document: a chat has one
+// a turn.
+const shownRuns = 8
+
 func byDelivery(a, b preview.Sample) int {
 	return slices.Compare([]int32{a.DP, a.CP, a.Microbatch, a.Position}, []int32{b.DP, b.CP, b.Microbatch, b.Position})
 }
@@ -260,17 +264,46 @@ func printRow(samples []preview.Sample, room int32) {
 	for i := range samples {
 		s := &samples[i]
 		fmt.Fprintf(w, "%d\t%d\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t", s.Offset, s.Tokens, s.Source, s.File, recordOf(s), pieceOf(s), s.Epoch, s.Block, s.Index)
-		if s.Waited > 0 {
-			fmt.Fprintf(w, " waited %s for others of its length\t", preview.Count(s.Waited, "step"))
-		} else if s.Carried {
-			fmt.Fprintf(w, " carried over from an earlier step\t")
-		}
-		fmt.Fprintln(w)
+		fmt.Fprintln(w, notesOf(s))
 		for k, im := range s.Images {
 			fmt.Fprintf(w, "\t\timage %d\t%d patches\t%s\n", k, im.Patches, encoderOf(im))
 		}
 	}
 	w.Flush()
+}
+
+// notesOf is what a row of the table says of a document behind its columns.
+func notesOf(s *preview.Sample) (notes string) {
+	if s.Waited > 0 {
+		notes = fmt.Sprintf(" waited %s for others of its length\t", preview.Count(s.Waited, "step"))
+	} else if s.Carried {
+		notes = " carried over from an earlier step\t"
+	}
+	if len(s.Masked) > 0 {
+		notes += "  " + lossWords(s.Loss(), s.Tokens)
+	}
+	return notes
+}
+
+// lossWords says which tokens of a document carry loss, counted from 0: the first runs of
+// them, and the last.
+func lossWords(bounds []int32, tokens int32) string {
+	var runs []string
+	n, last := int32(0), len(bounds)/2-1
+	for i := range last + 1 {
+		from, to := bounds[2*i], bounds[2*i+1]
+		n += to - from
+		if i == shownRuns-1 && last > i {
+			runs = append(runs, fmt.Sprintf("%d more", last-i))
+		}
+		if i < shownRuns-1 || i == last {
+			runs = append(runs, fmt.Sprintf("%d-%d", from, to-1))
+		}
+	}
+	if n == 0 {
+		return fmt.Sprintf("loss on none of %d tokens", tokens)
+	}
+	return fmt.Sprintf("loss on %d of %d tokens: %s", n, tokens, strings.Join(runs, ", "))
 }
 
 // ranksOf names the ranks of a pool that share the row of a sample.

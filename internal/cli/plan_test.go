@@ -158,3 +158,50 @@ func TestExplainBadInput(t *testing.T) {
 		millrace(t, dir, append([]string{"explain", "job.yaml"}, strings.Fields(c.args)...)...).expect(t, c.code, c.says)
 	}
 }
+
+// TestExplainLoss reads which tokens of a conversation carry loss.
+func TestExplainLoss(t *testing.T) {
+	t.Parallel()
+	dir := folder(t)
+	for name, data := range map[string]string{
+		"chat.jinja":  "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}",
+		"chats.jsonl": `{"messages":[{"role":"user","content":"2 + 2?"},{"role":"assistant","content":"4"},{"role":"user","content":"And 3 + 3?"},{"role":"assistant","content":"That is 6."}]}` + "\n",
+		"chat.yaml": `name: chat
+sources: [{name: sft, files: chats.jsonl, transforms: [chat: {template: chat.jinja}, tokenize: bytes]}]
+batch: {sequence_length: 128, sequences: 1}
+topology: {dp: 1}
+`,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(data), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := millrace(t, dir, "explain", "chat.yaml", "--step", "0")
+	r.expect(t, 0)
+	// "user: 2 + 2?\nassistant: " are 24 bytes and the answer, "4\n", two; 28 bytes are between it and the second.
+	if !strings.Contains(r.stdout, " 0  loss on 13 of 65 tokens: 24-25, 54-64\n") {
+		t.Errorf("explain prints\n%s", r.stdout)
+	}
+	var x preview.Explanation
+	decode(t, millrace(t, dir, "explain", "chat.yaml", "--step", "0", "--json").stdout, &x)
+	if got := fmt.Sprint(x.Samples[0].Masked); got != "[1 24 26 54]" {
+		t.Errorf("runs without loss are %s", got)
+	}
+}
+
+func TestLossWords(t *testing.T) {
+	var many []int32
+	for i := range int32(20) {
+		many = append(many, 10*i+1, 10*i+3)
+	}
+	for want, got := range map[string]string{
+		"loss on none of 7 tokens":        lossWords(nil, 7),
+		"loss on 3 of 7 tokens: 2-2, 5-6": lossWords([]int32{2, 3, 5, 7}, 7),
+		"loss on 16 of 99 tokens: 1-2, 11-12, 21-22, 31-32, 41-42, 51-52, 61-62, 71-72":             lossWords(many[:16], 99),
+		"loss on 40 of 200 tokens: 1-2, 11-12, 21-22, 31-32, 41-42, 51-52, 61-62, 12 more, 191-192": lossWords(many, 200),
+	} {
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

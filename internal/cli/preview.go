@@ -108,7 +108,7 @@ func (c *previewCmd) printRow(documents []preview.Document, room int32) {
 		if text := documents[i].Text; text != nil {
 			fmt.Printf("  %s  %s\n", strings.Repeat(" ", len(fmt.Sprint(documents[i].Offset))), shownText(*text, 6*c.Tokens))
 		}
-		if loss := documents[i].Loss; loss != nil {
+		if loss := documents[i].LossTexts; loss != nil {
 			fmt.Printf("  %s  loss on %s\n", strings.Repeat(" ", len(fmt.Sprint(documents[i].Offset))), shownParts(loss, 6*c.Tokens))
 		}
 	}

@@ -14,27 +14,40 @@ import (
 // Sample is a document of a step: where it goes, and where it comes from.
 type Sample struct {
 	Step       int64   `json:"step"`
-	Row        int     `json:"row"`             // of the global batch
-	DP         int32   `json:"dp"`              // index of the ranks that get the row
-	Ranks      int32   `json:"ranks,omitempty"` // that share the row, of the pool of dp x cp ranks; 0: all cp ranks of dp
-	CP         int32   `json:"cp,omitempty"`    // index of the first of these; DP is its index too
-	Microbatch int32   `json:"microbatch"`      // among those of the dp index
-	Position   int32   `json:"position"`        // of the row in its microbatch
-	Offset     int32   `json:"offset"`          // tokens of the row before it
-	Tokens     int32   `json:"tokens"`          //
-	Source     string  `json:"source"`          //
-	File       string  `json:"file"`            // below the folder that the source's files have in common
-	Record     int64   `json:"record"`          // place in the file, as format.Record.Row says: a row, a byte offset of JSON lines, ...
-	RecordUnit string  `json:"record_unit"`     // what Record counts: "row", or "byte" of the file
-	Piece      int32   `json:"piece"`           // of a record that was split, from 0
-	Pieces     int32   `json:"pieces"`          // that became of the record
-	Epoch      int64   `json:"epoch"`           //
-	Block      int64   `json:"block"`           // of the source, counted over epochs
-	Index      int32   `json:"index"`           // in the block
-	Carried    bool    `json:"carried"`         // drawn in an earlier step
+	Row        int     `json:"row"`              // of the global batch
+	DP         int32   `json:"dp"`               // index of the ranks that get the row
+	Ranks      int32   `json:"ranks,omitempty"`  // that share the row, of the pool of dp x cp ranks; 0: all cp ranks of dp
+	CP         int32   `json:"cp,omitempty"`     // index of the first of these; DP is its index too
+	Microbatch int32   `json:"microbatch"`       // among those of the dp index
+	Position   int32   `json:"position"`         // of the row in its microbatch
+	Offset     int32   `json:"offset"`           // tokens of the row before it
+	Tokens     int32   `json:"tokens"`           //
+	Source     string  `json:"source"`           //
+	File       string  `json:"file"`             // below the folder that the source's files have in common
+	Record     int64   `json:"record"`           // place in the file, as format.Record.Row says: a row, a byte offset of JSON lines, ...
+	RecordUnit string  `json:"record_unit"`      // what Record counts: "row", or "byte" of the file
+	Piece      int32   `json:"piece"`            // of a record that was split, from 0
+	Pieces     int32   `json:"pieces"`           // that became of the record
+	Epoch      int64   `json:"epoch"`            //
+	Block      int64   `json:"block"`            // of the source, counted over epochs
+	Index      int32   `json:"index"`            // in the block
+	Carried    bool    `json:"carried"`          // drawn in an earlier step
+	Masked     []int32 `json:"masked,omitempty"` // bounds of the runs of tokens without loss: from, to, from, to
 	Images     []Image `json:"images,omitempty"`
 
 	Waited int64 `json:"waited,omitempty"` // of an outlier, the steps that it waited for others of its length
+}
+
+// Loss are the bounds of the runs of tokens that carry loss: from, to, from, to. The first
+// token of a document never does: nothing predicts it.
+func (s *Sample) Loss() (bounds []int32) {
+	edges := append(append([]int32{1}, s.Masked...), s.Tokens)
+	for k := 0; k < len(edges); k += 2 {
+		if edges[k] < edges[k+1] {
+			bounds = append(bounds, edges[k], edges[k+1])
+		}
+	}
+	return bounds
 }
 
 // Image is an image of a document.
@@ -76,10 +89,11 @@ func (j *Job) Locate(ctx context.Context, s *plan.Step, only func(row int) bool,
 
 // sample says where a sample comes from; at is its number in the step's buffer.
 func (j *Job) sample(ctx context.Context, s *plan.Step, ref plan.Ref, at int) (*Sample, error) {
-	places, err := j.placesOf(ctx, ref)
+	block, err := j.blockOf(ctx, ref)
 	if err != nil {
 		return nil, err
 	}
+	places := block.places
 	src, p := j.sources[ref.Source], places[ref.Index]
 	epoch, _ := src.Order.Position(ref.Seq)
 	x := &Sample{
@@ -88,6 +102,9 @@ func (j *Job) sample(ctx context.Context, s *plan.Step, ref plan.Ref, at int) (*
 	}
 	if format.InBytes(src.Format) {
 		x.RecordUnit = "byte"
+	}
+	if block.masked != nil {
+		x.Masked = block.masked[ref.Index]
 	}
 	if at < len(s.Waited) {
 		x.Waited = s.Step - s.Waited[at].Since

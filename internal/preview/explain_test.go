@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/preview"
+	"github.com/millrace-data/millrace/internal/sourceloader/store"
 	"github.com/millrace-data/millrace/planner/dgraph"
 )
 
@@ -53,6 +54,56 @@ func placesOf[T any](rows [][]T) (n int) {
 		n += len(row)
 	}
 	return n
+}
+
+// TestExplainLoss holds the runs without loss against the tokens, each of which says
+// itself what it is: in whole documents and in pieces.
+func TestExplainLoss(t *testing.T) {
+	var lines strings.Builder
+	for i := range 90 {
+		var ids, loss []string
+		for k := range i {
+			ids, loss = append(ids, fmt.Sprint(i*100+k)), append(loss, fmt.Sprint(min(1, k%7/2)))
+		}
+		fmt.Fprintf(&lines, `{"ids":[%s],"loss":[%s]}`+"\n", strings.Join(ids, ","), strings.Join(loss, ","))
+	}
+	st := &store.Memory{}
+	st.Put("a.jsonl", []byte(lines.String()))
+	r := recipe{name: "loss", spec: `name: test
+sources:
+  - {name: a, files: a.jsonl, transforms: [tokens: ids, loss_mask: loss], long: {rule: split, max: 50}}
+batch: {sequence_length: 128, sequences: 8}
+topology: {dp: 2}
+`}
+	p, err := r.open(t, st, nil).Preview(t.Context(), preview.Query{Step: 1, Microbatch: -1}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pieces, masked := 0, 0
+	for _, d := range p.Documents {
+		var loss, want []int32
+		for bounds := d.Loss(); len(bounds) > 0; bounds = bounds[2:] {
+			for i := bounds[0]; i < bounds[1]; i++ {
+				loss = append(loss, i)
+			}
+		}
+		for i, id := range d.IDs {
+			if id%100%7/2 > 0 && i > 0 {
+				want = append(want, int32(i))
+			}
+		}
+		if !slices.Equal(loss, want) {
+			t.Errorf("piece %d of record %d: tokens %v carry loss, want %v", d.Piece, d.Record, loss, want)
+		}
+		pieces, masked = pieces+int(d.Piece), masked+len(d.Masked)
+	}
+	if pieces == 0 || masked == 0 {
+		t.Errorf("%d later pieces and %d bounds show nothing", pieces, masked)
+	}
+	trace, err := r.open(t, st, nil).Trace(t.Context(), preview.FileQuery{File: "a.jsonl", Record: -1, From: 1, To: 1}, nil)
+	if err != nil || len(trace.Samples) != len(p.Documents) || !slices.ContainsFunc(trace.Samples, func(x preview.Sample) bool { return len(x.Masked) > 0 }) {
+		t.Errorf("the trace of the step has other documents, or no masks: %v", err)
+	}
 }
 
 // TestTraceIsTheInverse holds where files go against what each step has.

@@ -60,15 +60,16 @@ type source struct {
 	number int
 	idle   sync.Pool // of *transform.Worker
 	bans   sourceloader.Bans
-	held   map[int64]held          // blocks that steps to come may need
-	again  map[int64][]order.Place // of blocks that were read for Place
+	held   map[int64]held // blocks that steps to come may need
+	again  map[int64]held // blocks that were read for Place
 	usage  Usage
 }
 
 // held is what stays of a block when its tokens are gone.
 type held struct {
 	places []order.Place
-	bytes  int64 // that a loader would hold
+	masked [][]int32 // see maskedOf
+	bytes  int64     // that a loader would hold
 	beside []beside
 }
 
@@ -144,7 +145,7 @@ func (j *Job) index(ctx context.Context, i int, spec jobspec.Source, shared *tra
 	if err != nil {
 		return nil, err
 	}
-	j.sources = append(j.sources[:i], &source{Source: src, number: i, held: map[int64]held{}, again: map[int64][]order.Place{}})
+	j.sources = append(j.sources[:i], &source{Source: src, number: i, held: map[int64]held{}, again: map[int64]held{}})
 	digest := src.Manifest.Digest()
 	return control.Indexed{
 		Session: self, Source: i, Blocks: uint64(src.Order.Blocks()), Manifest: digest[:],

@@ -20,7 +20,8 @@ func TestLossOf(t *testing.T) {
 		{[]int32{2, 3, 5, 8}, []string{"b", "de"}},
 		{[]int32{4, 5}, []string{"bcd", "fgh"}},
 	} {
-		if got := lossOf(encoding, ids, test.masked); !slices.Equal(got, test.want) {
+		d := Document{Sample: Sample{Tokens: int32(len(ids)), Masked: test.masked}, IDs: ids}
+		if got := d.lossTexts(encoding); !slices.Equal(got, test.want) {
 			t.Errorf("without loss %v: %q, want %q", test.masked, got, test.want)
 		}
 	}

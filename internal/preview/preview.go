@@ -13,10 +13,9 @@ import (
 // Document is what a sample holds.
 type Document struct {
 	Sample
-	IDs    []int32  `json:"ids"`
-	Masked []int32  `json:"masked,omitempty"` // bounds of the runs of tokens without loss: from, to, from, to
-	Text   *string  `json:"text"`             // that the ids stand for; nil if the source has no tokenizer
-	Loss   []string `json:"loss,omitempty"`   // the parts of it that carry loss, if not all of it does
+	IDs       []int32  `json:"ids"`
+	Text      *string  `json:"text"`           // that the ids stand for; nil if the source has no tokenizer
+	LossTexts []string `json:"loss,omitempty"` // the parts of it that carry loss, if not all of it does
 }
 
 // Preview is the content of a step, or of a part of it: what the ranks get.
@@ -48,26 +47,23 @@ func (j *Job) Preview(ctx context.Context, q Query, progress func(step int64)) (
 				return nil, err
 			}
 		}
-		p.Documents[i] = Document{Sample: s, IDs: blocks[want].Sample(int(s.Index)), Masked: blocks[want].Masked(int(s.Index))}
+		p.Documents[i] = Document{Sample: s, IDs: blocks[want].Sample(int(s.Index))}
 		if encoding := j.sources[want.Source].Chain.Encoding(); encoding != nil {
 			d := &p.Documents[i]
-			d.Text, d.Loss = new(textOf(encoding, d.IDs)), lossOf(encoding, d.IDs, d.Masked)
+			d.Text, d.LossTexts = new(textOf(encoding, d.IDs)), d.lossTexts(encoding)
 		}
 	}
 	p.Content = j.content(p)
 	return p, nil
 }
 
-// lossOf is what the runs of ids that carry loss stand for, between those of masked.
-func lossOf(encoding *tokenize.Encoding, ids, masked []int32) (texts []string) {
-	if len(masked) == 0 {
+// lossTexts are what the runs of ids that carry loss stand for, nil if all carry loss.
+func (d *Document) lossTexts(encoding *tokenize.Encoding) (texts []string) {
+	if len(d.Masked) == 0 {
 		return nil
 	}
-	edges := append(append([]int32{1}, masked...), int32(len(ids))) // the first token is no label
-	for k := 0; k < len(edges); k += 2 {
-		if edges[k] < edges[k+1] {
-			texts = append(texts, textOf(encoding, ids[edges[k]:edges[k+1]]))
-		}
+	for bounds := d.Loss(); len(bounds) > 0; bounds = bounds[2:] {
+		texts = append(texts, textOf(encoding, d.IDs[bounds[0]:bounds[1]]))
 	}
 	return texts
 }

@@ -158,7 +158,7 @@ func (j *Job) read(ctx context.Context, want plan.Want) (*reading, error) {
 	}
 	return &reading{
 		source: s, report: b.Report(uint32(want.Source), uint64(want.Seq)),
-		held: held{inOrder(b, places), b.Bytes(), s.besideOf(b)}, took: time.Since(from),
+		held: held{inOrder(b, places), s.maskedOf(b), b.Bytes(), s.besideOf(b)}, took: time.Since(from),
 	}, nil
 }
 
@@ -182,6 +182,18 @@ func inOrder(b *sourceloader.Block, places []order.Place) []order.Place {
 	return sorted
 }
 
+// maskedOf are the bounds of the runs without loss of a block's samples, in its order;
+// nil if all tokens of the source carry loss.
+func (s *source) maskedOf(b *sourceloader.Block) (all [][]int32) {
+	if !s.Spec.Masks() {
+		return nil
+	}
+	for i := range b.Len() {
+		all = append(all, b.Masked(i))
+	}
+	return all
+}
+
 // hold notes that so much more, or less, is held of a source.
 func (j *Job) hold(s *source, bytes int64, samples int) {
 	s.usage.hold(bytes, samples)
@@ -202,26 +214,26 @@ func (j *Job) release(s *source, before int64) {
 // Place is where a sample was read. The blocks of a step that Run visits are at
 // hand; others are read again.
 func (j *Job) Place(ctx context.Context, ref plan.Ref) (order.Place, error) {
-	places, err := j.placesOf(ctx, ref)
+	h, err := j.blockOf(ctx, ref)
 	if err != nil {
 		return order.Place{}, err
 	}
-	return places[ref.Index], nil
+	return h.places[ref.Index], nil
 }
 
-// placesOf are the places of all samples of the block of a sample.
-func (j *Job) placesOf(ctx context.Context, ref plan.Ref) ([]order.Place, error) {
+// blockOf is what is held of the block of a sample.
+func (j *Job) blockOf(ctx context.Context, ref plan.Ref) (held, error) {
 	s := j.sources[ref.Source]
 	if h, ok := s.held[ref.Seq]; ok {
-		return h.places, nil
+		return h, nil
 	}
-	if places, ok := s.again[ref.Seq]; ok {
-		return places, nil
+	if h, ok := s.again[ref.Seq]; ok {
+		return h, nil
 	}
 	r, err := j.read(ctx, plan.Want{Source: ref.Source, Seq: ref.Seq})
 	if err != nil {
-		return nil, err
+		return held{}, err
 	}
-	s.again[ref.Seq] = r.held.places
-	return r.held.places, nil
+	s.again[ref.Seq] = r.held
+	return r.held, nil
 }
