@@ -40,7 +40,7 @@ type LossMask string
 
 var lossMaskOperator = Operator{
 	Name:    "loss_mask",
-	Doc:     "The column that says which tokens of the `tokens` step before it carry loss: a list of 0 and 1, or of booleans, one for each token. A token with 0 is no label; null stands for all 1. A record without the column is a bad record.",
+	Doc:     "The column that says which tokens of the `tokens` step before it carry loss: a list of 0 and 1, or of booleans, one for each token. A token with 0 is no label; null stands for all 1. Of a Megatron dataset it is a second one beside it: `X_loss_mask_document.idx` and `.bin` for `X_text_document.idx` and the column `loss_mask`. A record without the column is a bad record.",
 	Example: "[{tokens: input_ids}, {loss_mask: loss}]",
 	Takes:   []string{"the column", "tokens"}, Gives: []string{"loss"},
 	Rules: "One of a chain, after `tokens` and before `append_eod`.",

@@ -35,6 +35,7 @@ func writeSources(t testing.TB) string {
 		write(t, filepath.Join(dir, "text", fmt.Sprintf("%02d.txt", f)), words(rng, rng.IntN(300)))
 	}
 	writeMasked(t, filepath.Join(dir, "masked"), rng)
+	writeIndexed(t, filepath.Join(dir, "masked"))
 	writeTokenizers(t, filepath.Join(dir, "tokenizers"))
 	writeTalks(t, filepath.Join(dir, "talks"), rng)
 	writeNested(t, filepath.Join(dir, "talks"))
@@ -288,6 +289,11 @@ batch: {sequence_length: 512, sequences: 8, microbatch_size: 2}
 topology: {dp: 2, cp: 2}
 output: {format: hf}
 `, 20, ""},
+	{"loss masks beside", "sources:" + indexed + books + `
+mix: {weights: {indexed: 0.7, books: 0.3}}
+batch: {sequence_length: 512, sequences: 8, microbatch_size: 2}
+topology: {dp: 2, cp: 2, pp: 2}
+`, 30, ""},
 	{"pixels and waveforms", "sources:" + media + books + `
 mix: {weights: {media: 0.7, books: 0.3}}
 batch: {sequence_length: 512, sequences: 8, microbatch_size: 2}

@@ -245,8 +245,8 @@ func Each(r Reader, fn func(*Record) error) error {
 // Companion is implemented by formats that keep the data of one listed file in
 // other files as well.
 type Companion interface {
-	// Companions returns the URIs of those files, sorted.
-	Companions(uri string) []string
+	// Companions returns the URIs of those files that have data of these columns, sorted.
+	Companions(uri string, columns []string) []string
 }
 
 // Rows is implemented by formats that can say something of the rows of a file

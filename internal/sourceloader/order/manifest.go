@@ -101,7 +101,7 @@ func Index(ctx context.Context, st store.Store, src *jobspec.Source, seed uint64
 		if file.Chunks, err = s.Format.Chunks(ctx, st, obj, s.Options); err != nil {
 			return nil, wrap(src.Name, err)
 		}
-		if err := file.fingerprint(ctx, st, s.Format); err != nil {
+		if err := file.fingerprint(ctx, st, s.Format, columns); err != nil {
 			return nil, wrap(src.Name, err)
 		}
 		s.Manifest.Files = append(s.Manifest.Files, file)
@@ -135,7 +135,7 @@ func empty(src *jobspec.Source, files int) error {
 }
 
 // fingerprint returns the fingerprint of a file and its companions.
-func (file *File) fingerprint(ctx context.Context, st store.Store, f format.Format) (err error) {
+func (file *File) fingerprint(ctx context.Context, st store.Store, f format.Format, columns []string) (err error) {
 	if file.Fingerprint, err = store.Fingerprint(ctx, st, file.Object); err != nil {
 		return err
 	}
@@ -143,7 +143,7 @@ func (file *File) fingerprint(ctx context.Context, st store.Store, f format.Form
 	if !ok {
 		return nil
 	}
-	for _, uri := range with.Companions(file.URI) {
+	for _, uri := range with.Companions(file.URI, columns) {
 		obj, err := st.Stat(ctx, uri)
 		if err != nil {
 			return err
@@ -206,7 +206,7 @@ func find(ctx context.Context, st store.Store, src *jobspec.Source, columns []st
 	if err != nil {
 		return nil, nil, err
 	}
-	return s, withoutCompanions(s.Format, objects), noIndex(ctx, st, objects)
+	return s, withoutCompanions(s.Format, objects, columns), noIndex(ctx, st, objects)
 }
 
 func list(ctx context.Context, st store.Store, patterns []string) ([]store.Object, error) {
@@ -268,19 +268,21 @@ func fits(f format.Format, byName bool, uri string) bool {
 }
 
 // withoutCompanions drops files that only hold data of another listed file:
-// of a Megatron pair in a folder or glob, the index stays.
-func withoutCompanions(f format.Format, objects []store.Object) []store.Object {
+// of a Megatron pair in a folder or glob, the index stays, and a dataset that is a column
+// of another one goes.
+func withoutCompanions(f format.Format, objects []store.Object, columns []string) []store.Object {
 	with, ok := f.(format.Companion)
 	if !ok {
 		return objects
 	}
-	later := map[string]bool{} // companions of a later file
+	held := map[string]bool{} // companions of a later file, and those of its columns
 	for _, o := range objects {
-		for _, uri := range with.Companions(o.URI) {
-			later[uri] = later[uri] || uri < o.URI
+		always := with.Companions(o.URI, nil)
+		for _, uri := range with.Companions(o.URI, columns) {
+			held[uri] = held[uri] || uri < o.URI || !slices.Contains(always, uri)
 		}
 	}
-	return slices.DeleteFunc(objects, func(o store.Object) bool { return later[o.URI] })
+	return slices.DeleteFunc(objects, func(o store.Object) bool { return held[o.URI] })
 }
 
 // namedFiles returns the URIs of the patterns that name single files.

@@ -336,6 +336,40 @@ func TestCompanions(t *testing.T) {
 	}
 }
 
+// TestColumnsBeside: a dataset that is a column of another is part of its manifest, and no
+// file of the source, unless the column is not read.
+func TestColumnsBeside(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"a_text_document", "a_loss_document"} {
+		writeFile(t, filepath.Join(dir, name+".idx"), megatronIndex(4))
+		writeFile(t, filepath.Join(dir, name+".bin"), []byte{1, 0, 1, 0, 0, 0, 1, 0})
+	}
+	index := func(files string, columns ...string) *order.Manifest {
+		t.Helper()
+		s, err := order.Index(t.Context(), store.Local{}, &jobspec.Source{Name: "s", Files: []string{files}, Format: "megatron"}, 1, columns)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &s.Manifest
+	}
+	for _, files := range []string{dir, dir + "/*.bin", dir + "/*.idx"} {
+		if m := index(files, "tokens"); len(m.Files) != 2 {
+			t.Errorf("%s without masks: %d files, want 2", files, len(m.Files))
+		}
+		if m := index(files, "tokens", "loss"); len(m.Files) != 1 || len(m.Files[0].Companions) != 3 || !strings.Contains(m.Files[0].URI, "a_text_document") {
+			t.Errorf("%s with masks: %+v", files, m.Files)
+		}
+	}
+	before, without := index(dir+"/a_text_document.idx", "tokens", "loss").Digest(), index(dir+"/a_text_document.idx", "tokens").Digest()
+	writeFile(t, filepath.Join(dir, "a_loss_document.bin"), []byte{0, 0, 1, 0, 0, 0, 1, 0})
+	if after := index(dir+"/a_text_document.idx", "tokens", "loss").Digest(); after == before || before == without {
+		t.Error("the manifest does not depend on the masks")
+	}
+	if index(dir+"/a_text_document.idx", "tokens").Digest() != without {
+		t.Error("the manifest without masks depends on them")
+	}
+}
+
 // megatronIndex is an index of n documents of one uint16 token each.
 func megatronIndex(n int) []byte {
 	b := append([]byte("MMIDIDX\x00\x00"), 1, 0, 0, 0, 0, 0, 0, 0, 8)

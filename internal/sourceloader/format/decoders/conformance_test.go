@@ -165,6 +165,10 @@ func TestConformance(t *testing.T) {
 			Format: megatron.Format{}, File: "/a.idx", Files: map[string][]byte{"/a.idx": idx, "/a.bin": bin},
 			Columns: []string{"tokens"}, Records: len(documents), Missing: "text", MissingIsError: true,
 		},
+		"megatron with a mask": {
+			Format: megatron.Format{}, File: "/a_text_document.idx", Files: maskedFiles(),
+			Columns: []string{"tokens", "loss_mask"}, Records: len(documents), Missing: "weight", MissingIsError: true,
+		},
 	} {
 		t.Run(name, func(t *testing.T) { formattest.Run(t, c) })
 	}

@@ -1,6 +1,7 @@
 package decoders_test
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math/rand/v2"
 	"slices"
@@ -112,6 +113,81 @@ func TestMegatronReadsLittle(t *testing.T) {
 	err := format.Read(t.Context(), megatron.Format{}, st, obj, 50, opt, func(*format.Record) error { records++; return nil })
 	if m := st.Meter(); err != nil || records < 1000 || m.Bytes > 600<<10 || m.Reads > 150 {
 		t.Errorf("%d records, %v: %+v of %d bytes", records, err, m, len(idx)+len(bin))
+	}
+}
+
+// maskOf has a value for each token: 1 for even ones. Its sequences may be others.
+func maskOf(documents [][][]int32) (mask [][][]int32) {
+	for _, doc := range documents {
+		var values []int32
+		for _, token := range slices.Concat(doc...) {
+			values = append(values, 1-token%2)
+		}
+		mask = append(mask, [][]int32{values})
+	}
+	return mask
+}
+
+// bytesOf makes a pair of uint16 one of uint8.
+func bytesOf(idx, bin []byte) (narrow, values []byte) {
+	narrow = slices.Clone(idx)
+	narrow[17] = 1
+	pointers := 34 + 4*int(binary.LittleEndian.Uint64(idx[18:]))
+	for at := pointers; at < pointers+2*(pointers-34); at += 8 {
+		binary.LittleEndian.PutUint64(narrow[at:], binary.LittleEndian.Uint64(idx[at:])/2)
+	}
+	for i := 0; i < len(bin); i += 2 {
+		values = append(values, bin[i])
+	}
+	return narrow, values
+}
+
+func maskedFiles() map[string][]byte {
+	idx, bin := pair(documents)
+	maskIdx, maskBin := bytesOf(pair(maskOf(documents)))
+	return map[string][]byte{
+		"/a_text_document.idx": idx, "/a_text_document.bin": bin, "/a_loss_mask_document.idx": maskIdx, "/a_loss_mask_document.bin": maskBin,
+	}
+}
+
+// TestMegatronColumns reads loss masks that lie beside, by both names, and says of those that
+// do not fit what is wrong and with which files.
+func TestMegatronColumns(t *testing.T) {
+	docs := [][][]int32{{{1, 2}, {3}}, {}, {{4}}}
+	idx, bin := pair(docs)
+	maskIdx, maskBin := pair(maskOf(docs))
+	longIdx, longBin := pair([][][]int32{{{0, 1}}, {}, {{1, 1}}})
+	fewIdx, fewBin := pair(docs[:2])
+	wrong := bytes.Clone(maskIdx)
+	wrong[17] = 5
+	for _, c := range []struct {
+		name, file, beside string
+		idx, bin           []byte
+		want               string
+	}{
+		{"by prefix", "/d/a", "/d/a_loss", maskIdx, maskBin, "0: tokens [0 1 0] tokens [1 2 3]\n1: tokens [] tokens []\n2: tokens [1] tokens [4]"},
+		{"by key", "/d/a_text_document", "/d/a_loss_document", maskIdx, maskBin, "0: tokens [0 1 0] tokens [1 2 3]\n1: tokens [] tokens []\n2: tokens [1] tokens [4]"},
+		{"lengths", "/d/a", "/d/a_loss", longIdx, longBin, "0: error: /d/a.idx: document 0 has 3 tokens, and /d/a_loss.idx 2 values: it has one for each token\n" +
+			"1: tokens [] tokens []\n2: error: /d/a.idx: document 2 has 1 tokens, and /d/a_loss.idx 2 values: it has one for each token"},
+		{"documents", "/d/a", "/d/a_loss", fewIdx, fewBin, `user: counting chunks: /d/a.idx has 3 documents and /d/a_loss.idx, its column "loss", 2: write both from the same records, in the same order`},
+		{"elsewhere", "/d/a", "/d/a_mask", maskIdx, maskBin, `user: counting chunks: /d/a.idx: the file itself has the column "tokens" only; column "loss" is read from /d/a_loss.idx and .bin beside it: no such file; name one of these, or write that pair, with a value for each token`},
+		{"damaged", "/d/a", "/d/a_loss", wrong, maskBin, `user: counting chunks: /d/a.idx: opening its column "loss": /d/a_loss.idx: pointers at byte `},
+	} {
+		files := map[string][]byte{c.file + ".idx": idx, c.file + ".bin": bin, c.beside + ".idx": c.idx, c.beside + ".bin": c.bin}
+		if got := printAll(t, megatron.Format{}, files, c.file+".idx", "loss", "tokens"); got != c.want && (c.name != "damaged" || !strings.HasPrefix(got, c.want)) {
+			t.Errorf("%s:\n%s\nwant\n%s", c.name, got, c.want)
+		}
+	}
+	one, oneBin := pair([][][]int32{{{7}}})
+	wide := bytes.Clone(one)
+	wide[17] = 5
+	files := map[string][]byte{"/a.idx": one, "/a.bin": oneBin, "/a_loss.idx": wide, "/a_loss.bin": binary.LittleEndian.AppendUint64(nil, 1<<40)}
+	if got := printAll(t, megatron.Format{}, files, "/a.idx", "loss"); got != "0: error: /a.idx: document 0: /a_loss.idx: document 0: a token at byte 0 of /a_loss.bin is beyond 32 bits" {
+		t.Errorf("a value beyond 32 bits: %s", got)
+	}
+	files = map[string][]byte{"/a.idx": idx, "/a.bin": bin, "/a_loss.idx": maskIdx}
+	if got := printAll(t, megatron.Format{}, files, "/a.idx", "loss"); !strings.Contains(got, "user: ") || !strings.Contains(got, "pair of .idx and .bin") {
+		t.Errorf("a column without its .bin: %s", got)
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/sourceloader/format"
@@ -47,7 +46,7 @@ type pair struct {
 }
 
 func openPair(ctx context.Context, st store.Store, obj store.Object) (p *pair, err error) {
-	prefix := strings.TrimSuffix(strings.TrimSuffix(obj.URI, ".bin"), ".idx")
+	prefix := prefixOf(obj.URI)
 	idx, err := partner(ctx, st, obj, prefix+".idx")
 	if err != nil {
 		return nil, err
@@ -126,7 +125,7 @@ func (p *pair) readHeader() error {
 		return p.damage("dtype", 17, "code %d is not known (valid: 1 to 8)", p.dtype)
 	}
 	if t := types[p.dtype]; t.size == 0 {
-		return p.damage("dtype", 17, "%s does not hold token ids", t.name)
+		return p.damage("dtype", 17, "%s is no type of integers", t.name)
 	}
 	return p.layOut(little.Uint64(h[18:]), little.Uint64(h[26:]))
 }

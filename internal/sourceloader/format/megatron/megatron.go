@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/formats"
@@ -21,15 +20,17 @@ import (
 
 // Format reads the .bin/.idx pairs of Megatron-LM's indexed datasets, version
 // 1. The object may be the .idx, the .bin, or the prefix of both. A record is
-// one document, its sequences one after the other; Row is its number; the one column is
-// "tokens".
+// one document, its sequences one after the other; Row is its number. Its column is
+// "tokens". Any other column, such as a loss mask, is a dataset beside it with as many
+// documents and a value for each token: STEM_COLUMN_document beside STEM_text_document, as
+// Megatron-LM writes it, else PREFIX_COLUMN.
 //
 // A chunk has the documents that begin in its ChunkBytes of the .bin, so that
 // long documents leave some chunks empty. The index is read by parts: a chunk
 // needs the entries of its documents and those of a binary search.
 //
-// Only the object itself is held to the version it was listed with; its partner
-// is a Companion, which the manifest holds to its own.
+// Only the object itself is held to the version it was listed with; its partner and the
+// datasets of other columns are Companions, which the manifest holds to their own.
 type Format struct{}
 
 var _ format.Companion = Format{}
@@ -37,19 +38,24 @@ var _ format.Companion = Format{}
 // Name implements format.Format.
 func (Format) Name() string { return formats.Megatron }
 
-// Companions implements format.Companion: the other file of the pair.
-func (Format) Companions(uri string) []string {
-	prefix := strings.TrimSuffix(strings.TrimSuffix(uri, ".bin"), ".idx")
-	return slices.DeleteFunc([]string{prefix + ".bin", prefix + ".idx"}, func(u string) bool { return u == uri })
+// Companions implements format.Companion: the other file of the pair, and the pairs of
+// other columns.
+func (Format) Companions(uri string, columns []string) (files []string) {
+	for _, prefix := range datasets(uri, columns) {
+		files = append(files, prefix+".bin", prefix+".idx")
+	}
+	slices.Sort(files)
+	return slices.DeleteFunc(files, func(u string) bool { return u == uri })
 }
 
 // Chunks implements format.Format.
 func (Format) Chunks(ctx context.Context, st store.Store, obj store.Object, opt format.Options) (int, error) {
-	p, err := openPair(ctx, st, obj)
+	pairs, err := openAll(ctx, st, obj, opt.Columns)
 	if err != nil {
 		return 0, err
 	}
-	defer p.Close()
+	defer closeAll(pairs)
+	p := pairs[0]
 	if p.documents == 0 {
 		return 0, nil
 	}
@@ -58,37 +64,45 @@ func (Format) Chunks(ctx context.Context, st store.Store, obj store.Object, opt 
 
 // Open implements format.Format.
 func (Format) Open(ctx context.Context, st store.Store, obj store.Object, chunk int, from format.Position, opt format.Options) (_ format.Reader, err error) {
-	if err := format.OnlyColumns(obj, opt.Columns, "tokens"); err != nil {
-		return nil, err
-	}
-	p, err := openPair(ctx, st, obj)
+	pairs, err := openAll(ctx, st, obj, opt.Columns)
 	if err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, p.Close())
+			err = errors.Join(err, closeAll(pairs))
 		}
 	}()
-	p.limit = opt.RecordLimit()
-	begin, end, err := p.documentsOf(chunk, opt)
+	begin, end, err := pairs[0].documentsOf(chunk, opt)
 	if err != nil {
 		return nil, err
 	}
 	begin = max(begin, int64(from))
-	r := &reader{ctx: ctx, pair: p, end: max(begin, end), values: make([]format.Value, len(opt.Columns))}
-	if begin < end {
-		r.documents, err = p.documentsFrom(begin, end)
+	r := &reader{ctx: ctx, pairs: pairs, end: max(begin, end), values: make([]format.Value, len(opt.Columns))}
+	prefixes := datasets(obj.URI, opt.Columns)
+	for _, column := range opt.Columns {
+		r.of = append(r.of, slices.Index(prefixes, datasetOf(obj.URI, column)))
 	}
-	return r, err
+	for _, p := range pairs {
+		p.limit = opt.RecordLimit()
+		if begin < end {
+			d, err := p.documentsFrom(begin, end)
+			if err != nil {
+				return nil, err
+			}
+			r.documents = append(r.documents, d)
+		}
+	}
+	return r, nil
 }
 
 // reader reads the documents of a chunk.
 type reader struct {
 	ctx       context.Context
-	pair      *pair
-	documents *documentReader // nil if there are none
+	pairs     []*pair           // that of the tokens first
+	documents []*documentReader // of each; none if there are no documents
 	end       int64
+	of        []int // the pair of each value
 	values    []format.Value
 	rec       format.Record
 }
@@ -96,37 +110,60 @@ type reader struct {
 // Next implements format.Reader.
 func (r *reader) Next() (*format.Record, error) {
 	if err := r.ctx.Err(); err != nil {
-		return nil, fmt.Errorf("reading %s: %w", r.pair.uri, err)
+		return nil, fmt.Errorf("reading %s: %w", r.pairs[0].uri, err)
 	}
-	if r.documents == nil || r.documents.doc == r.end {
+	if len(r.documents) == 0 || r.documents[0].doc == r.end {
 		return nil, io.EOF
 	}
-	r.rec = format.Record{Row: r.documents.doc}
-	tokens, err := r.documents.next(len(r.values) > 0)
-	switch {
-	case fault.ClassOf(err) == fault.User && r.documents.bad:
-		r.rec.Err = err
+	r.rec = format.Record{Row: r.documents[0].doc}
+	for _, d := range r.documents {
+		bad, err := r.advance(d)
+		if err != nil {
+			return nil, err
+		}
+		if r.rec.Err == nil {
+			r.rec.Err = bad
+		}
+	}
+	if r.rec.Err != nil {
 		return &r.rec, nil
-	case err != nil:
-		return nil, err
 	}
 	for i := range r.values {
-		r.values[i] = format.Value{Kind: format.Tokens, Tokens: tokens}
+		r.values[i] = format.Value{Kind: format.Tokens, Tokens: r.documents[r.of[i]].tokens}
 	}
 	r.rec.Values = r.values
 	return &r.rec, nil
 }
 
-// Held implements format.Reader.
-func (r *reader) Held() int64 {
-	if r.documents == nil {
-		return 0
+// advance reads the next document of a dataset. bad is what is wrong with the record, err
+// with the file.
+func (r *reader) advance(d *documentReader) (bad, err error) {
+	values, err := d.next(len(r.values) > 0)
+	main := r.documents[0]
+	switch {
+	case err != nil && !d.bad:
+		return nil, err
+	case d == main:
+		return err, nil
+	case err != nil:
+		return fmt.Errorf("%s: document %d: %w", main.pair.uri, r.rec.Row, err), nil
+	case len(values) != len(main.tokens):
+		return fault.Userf("%s: document %d has %d tokens, and %s %d values: it has one for each token",
+			main.pair.uri, r.rec.Row, len(main.tokens), d.pair.uri, len(values)), nil
 	}
-	return r.documents.held()
+	return nil, nil
+}
+
+// Held implements format.Reader.
+func (r *reader) Held() (bytes int64) {
+	for _, d := range r.documents {
+		bytes += d.held()
+	}
+	return bytes
 }
 
 // Close implements format.Reader.
-func (r *reader) Close() error { return r.pair.Close() }
+func (r *reader) Close() error { return closeAll(r.pairs) }
 
 // documentsOf returns the range of documents that begin in the chunk's bytes.
 // Neighbouring chunks search for the same border, so that no document is lost
