@@ -11,16 +11,20 @@ import (
 // what is being read of blocks, and gRPC's buffers.
 const overhead = 96 << 20
 
+// program is the part of overhead that Go's collector does not see: pages of the program
+// itself, some 50 MB of them once its code runs.
+const program = 48 << 20
+
 // Budget is the memory that a service of one process may take, in bytes.
 func Budget(job *jobspec.Job, loaders, constructors int) int64 {
 	return int64(loaders)*job.Resources.LoaderBuffer + int64(constructors)*job.Resources.ConstructorBuffer
 }
 
 // LimitMemory tells Go's garbage collector the budget of this process: it works
-// harder as memory comes near the budget and the overhead. GOMEMLIMIT, where
-// set, has the last word.
+// harder as memory, the program's own included, comes near the budget and the
+// overhead. GOMEMLIMIT, where set, has the last word.
 func LimitMemory(budget int64) {
 	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(budget + overhead)
+		debug.SetMemoryLimit(budget + overhead - program)
 	}
 }

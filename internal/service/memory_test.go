@@ -20,8 +20,8 @@ func TestLimitMemory(t *testing.T) {
 		t.Errorf("budget %d, want %d", budget, want)
 	}
 	service.LimitMemory(budget)
-	if limit := debug.SetMemoryLimit(-1); limit <= budget || limit == math.MaxInt64 {
-		t.Errorf("limit %d for a budget of %d", limit, budget)
+	if limit := debug.SetMemoryLimit(-1); limit <= budget || limit > budget+64<<20 {
+		t.Errorf("limit %d for a budget of %d: the collector does not see the program, which is some 50 MB of the 96 MiB beside it", limit, budget)
 	}
 	debug.SetMemoryLimit(math.MaxInt64)
 	t.Setenv("GOMEMLIMIT", "1GiB")
