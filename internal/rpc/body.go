@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"sync/atomic"
 	"unsafe"
 
@@ -61,6 +62,71 @@ func (c *countdown) Put(*[]byte) {
 	if c.left.Add(-1) == 0 && c.done != nil {
 		c.done()
 	}
+}
+
+// SendWritten is SendBody for a body that write writes, which has the size that header announces. No more
+// of it than some frames is in memory at a time: write waits while the receiver takes no more.
+func SendWritten(stream grpc.ServerStream, header proto.Message, write func(io.Writer) error) error {
+	head, err := proto.Marshal(header)
+	if err != nil {
+		return fmt.Errorf("encoding a frame header: %w", err)
+	}
+	w := &frameWriter{stream: stream, head: head}
+	if err := write(w); err != nil {
+		return err
+	}
+	if w.open != nil || w.head != nil {
+		return w.flush()
+	}
+	return nil
+}
+
+// frameWriter sends what is written to it.
+type frameWriter struct {
+	stream grpc.ServerStream
+	head   []byte // nil once it was sent
+	open   *frame // nil: empty
+}
+
+// frame is the memory of one frame, and the pool that it goes back to.
+type frame struct {
+	n      int
+	memory [frameBytes]byte
+}
+
+var frames = sync.Pool{New: func() any { return new(frame) }}
+
+func (f *frame) Get(n int) *[]byte { b := make([]byte, n); return &b }
+
+func (f *frame) Put(*[]byte) { frames.Put(f) }
+
+func (w *frameWriter) Write(p []byte) (written int, err error) {
+	for len(p) > 0 {
+		if w.open == nil {
+			w.open = frames.Get().(*frame)
+			w.open.n = 0
+		}
+		n := copy(w.open.memory[w.open.n:], p)
+		w.open.n += n
+		written, p = written+n, p[n:]
+		if w.open.n == frameBytes {
+			if err := w.flush(); err != nil {
+				return written, err
+			}
+		}
+	}
+	return written, nil
+}
+
+// flush sends the open frame, which is the transport's then.
+func (w *frameWriter) flush() error {
+	f := w.open
+	if f == nil {
+		f = &frame{}
+	}
+	out := &outgoing{w.head, f.memory[:f.n], f}
+	w.head, w.open = nil, nil
+	return w.stream.SendMsg(out)
 }
 
 // sized is a frame header that announces a body.

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -134,39 +136,81 @@ func TestBodyInGivenMemory(t *testing.T) {
 func TestFrames(t *testing.T) {
 	for _, size := range bodySizes {
 		body := random(size)
-		address := serveFetch(t, func(stream grpc.ServerStreamingServer[pb.Frame]) error {
+		checkFrames(t, body, func(stream grpc.ServerStreamingServer[pb.Frame]) error {
 			return SendBody(stream, &pb.FetchHeader{BodySize: uint64(size)}, body, nil)
 		})
-		conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		checkFrames(t, body, func(stream grpc.ServerStreamingServer[pb.Frame]) error {
+			return SendWritten(stream, &pb.FetchHeader{BodySize: uint64(size)}, inPieces(body))
+		})
+	}
+}
+
+// inPieces writes a body in pieces of 1 byte, 7, 49 and so on, each in memory that it overwrites afterwards.
+func inPieces(body []byte) func(io.Writer) error {
+	return func(to io.Writer) error {
+		rest := bytes.Clone(body)
+		for n := 1; len(rest) > 0; n *= 7 {
+			piece := rest[:min(n, len(rest))]
+			if wrote, err := to.Write(piece); err != nil || wrote != len(piece) {
+				return fmt.Errorf("%d of %d bytes: %w", wrote, len(piece), err)
+			}
+			clear(piece)
+			rest = rest[len(piece):]
+		}
+		return nil
+	}
+}
+
+// checkFrames checks what a client that knows protobuf only gets of a body.
+func checkFrames(t *testing.T, body []byte, answer func(grpc.ServerStreamingServer[pb.Frame]) error) {
+	t.Helper()
+	size := len(body)
+	address := serveFetch(t, answer)
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	stream, err := pb.NewLoaderClient(conn).Fetch(t.Context(), &pb.FetchRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var joined []byte
+	frames := 0
+	for ; ; frames++ {
+		frame, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			break
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer conn.Close()
-		stream, err := pb.NewLoaderClient(conn).Fetch(t.Context(), &pb.FetchRequest{})
-		if err != nil {
-			t.Fatal(err)
+		if n := len(frame.Header) + len(frame.Body); n >= 1<<20-16 {
+			t.Errorf("a frame has %d bytes", n)
 		}
-		var joined []byte
-		frames := 0
-		for ; ; frames++ {
-			frame, err := stream.Recv()
-			if errors.Is(err, io.EOF) {
-				break
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			if n := len(frame.Header) + len(frame.Body); n >= 1<<20-16 {
-				t.Errorf("a frame has %d bytes", n)
-			}
-			if frames > 0 && len(frame.Header) > 0 {
-				t.Errorf("frame %d has a header", frames)
-			}
-			joined = append(joined, frame.Body...)
+		if frames > 0 && len(frame.Header) > 0 {
+			t.Errorf("frame %d has a header", frames)
 		}
-		if want := max((size+frameBytes-1)/frameBytes, 1); frames != want || !bytes.Equal(joined, body) {
-			t.Errorf("%d bytes came as %d in %d frames, want %d frames", size, len(joined), frames, want)
-		}
+		joined = append(joined, frame.Body...)
+	}
+	if want := max((size+frameBytes-1)/frameBytes, 1); frames != want || !bytes.Equal(joined, body) {
+		t.Errorf("%d bytes came as %d in %d frames, want %d frames", size, len(joined), frames, want)
+	}
+}
+
+// TestWrittenBodyFails: an error of whoever writes is the answer's.
+func TestWrittenBodyFails(t *testing.T) {
+	address := serveFetch(t, func(s grpc.ServerStreamingServer[pb.Frame]) error {
+		return ToStatus(SendWritten(s, &pb.FetchHeader{BodySize: 4_000_000}, func(to io.Writer) error {
+			if err := inPieces(random(2_000_000))(to); err != nil {
+				return err
+			}
+			return fault.Lostf("the disk is away")
+		}))
+	})
+	_, err := ReceiveBody(fetch(t, address), &pb.FetchHeader{}, nil)
+	if err = FromStatus(err); fault.ClassOf(err) != fault.Lost || !strings.Contains(err.Error(), "the disk is away") {
+		t.Errorf("error %v of class %v", err, fault.ClassOf(err))
 	}
 }
 

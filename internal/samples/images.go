@@ -1,7 +1,9 @@
 package samples
 
 import (
+	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -28,13 +30,7 @@ func imageColumn(s *Set) arrow.Array {
 	defer b.Release()
 	images := b.ValueBuilder().(*array.StructBuilder)
 	field := func(i int) array.Builder { return images.FieldBuilder(i) }
-	size := 0
-	for _, list := range s.Images {
-		for i := range list {
-			size += len(list[i].Data)
-		}
-	}
-	field(5).(*array.BinaryBuilder).ReserveData(size)
+	var data [][]byte
 	for i := range s.Len() {
 		b.Append(true)
 		if i >= len(s.Images) {
@@ -48,15 +44,72 @@ func imageColumn(s *Set) arrow.Array {
 			}
 			field(3).(*array.FixedSizeBinaryBuilder).Append(image.SHA[:])
 			field(4).(*array.StringBuilder).Append(image.Origin)
-			if image.Data == nil {
-				field(5).AppendNull()
-			} else {
-				field(5).(*array.BinaryBuilder).Append(image.Data)
-			}
+			field(dataField).AppendNull() // withData puts it there
 			field(6).(*array.BooleanBuilder).Append(image.Decoded)
+			data = append(data, image.Data)
 		}
 	}
-	return b.NewArray()
+	without := b.NewArray()
+	defer without.Release()
+	return withData(without.Data(), data)
+}
+
+// dataField is the number of the field that has the images' data.
+const dataField = 5
+
+// withData is a column of images with their data: nil is null.
+func withData(column arrow.ArrayData, data [][]byte) arrow.Array {
+	offsets, valid, nulls := make([]byte, 8, 8*(len(data)+1)), make([]byte, (len(data)+7)/8), 0
+	end := uint64(0)
+	for i, v := range data {
+		end += uint64(len(v))
+		offsets = binary.LittleEndian.AppendUint64(offsets, end)
+		if v == nil {
+			nulls++
+		} else {
+			valid[i/8] |= 1 << (i % 8)
+		}
+	}
+	buffers := []*memory.Buffer{memory.NewBufferBytes(valid), memory.NewBufferBytes(offsets), memory.NewBufferBytes(joined(data))}
+	field := array.NewData(arrow.BinaryTypes.LargeBinary, len(data), buffers, nil, nulls, 0)
+	defer field.Release()
+	images := column.Children()[0]
+	fields := slices.Clone(images.Children())
+	fields[dataField] = field
+	filled := array.NewData(images.DataType(), images.Len(), images.Buffers(), fields, images.NullN(), 0)
+	defer filled.Release()
+	list := array.NewData(column.DataType(), column.Len(), column.Buffers(), []arrow.ArrayData{filled}, column.NullN(), 0)
+	defer list.Release()
+	return array.NewListData(list)
+}
+
+// joined are pieces as one: the memory that they lie in, if they lie there one after the other, and a
+// copy otherwise.
+func joined(pieces [][]byte) []byte {
+	pieces = slices.DeleteFunc(slices.Clone(pieces), func(p []byte) bool { return len(p) == 0 })
+	size := 0
+	for _, p := range pieces {
+		size += len(p)
+	}
+	if size == 0 {
+		return nil
+	}
+	if whole := pieces[0]; cap(whole) >= size {
+		whole, at := whole[:size], 0
+		apart := slices.IndexFunc(pieces, func(p []byte) bool {
+			here := &whole[at] == &p[0]
+			at += len(p)
+			return !here
+		})
+		if apart < 0 {
+			return whole
+		}
+	}
+	whole := make([]byte, 0, size)
+	for _, p := range pieces {
+		whole = append(whole, p...)
+	}
+	return whole
 }
 
 // viewImages reads a column that imageColumn made from n samples. Data is borrowed from it.
@@ -87,7 +140,9 @@ func viewImages(col arrow.Array, n int) ([][]Image, error) {
 				SHA: [32]byte(sha.Value(k)), Origin: origin.Value(k), Decoded: decoded.Value(k),
 			}
 			if !data.IsNull(k) {
-				image.Data = data.Value(k)
+				if image.Data = data.Value(k); image.Data == nil {
+					image.Data = []byte{} // of no bytes, unlike one that was not asked for
+				}
 			}
 			images[i] = append(images[i], image)
 		}

@@ -8,7 +8,7 @@ package samples
 import (
 	"bytes"
 	"fmt"
-	"slices"
+	"io"
 	"unsafe"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -52,35 +52,79 @@ func (s *Set) Sample(i int) []int32 { return s.Tokens[s.Offsets[i]:s.Offsets[i+1
 // (list<int32>), "kept.0", "kept.1", ... (binary, nullable) and, if any set has
 // them, "masked" (list<int32>) and "images" (list of structs, see imageFields). All sets have the same
 // number of kept columns; fewer count as columns of nulls.
-func Encode(sets []Set) ([]byte, error) { return EncodeInto(nil, sets) }
+func Encode(sets []Set) ([]byte, error) {
+	w, err := NewWire(sets)
+	if err != nil {
+		return nil, err
+	}
+	defer w.Release()
+	out := bytes.NewBuffer(make([]byte, 0, w.Size))
+	_, err = w.WriteTo(out)
+	return out.Bytes(), err
+}
 
-// EncodeInto is Encode that overwrites buf's memory, or allocates if it is too small.
-func EncodeInto(buf []byte, sets []Set) ([]byte, error) {
-	kept, size, masked, images := 0, 4096, false, false
+// Wire is sets on their way: what Encode returns, without a copy of it. It borrows the sets' tokens,
+// and the data of images that lie one after the other in memory; the rest it has copied.
+type Wire struct {
+	Size    int64 // bytes that WriteTo writes
+	schema  *arrow.Schema
+	records []arrow.RecordBatch
+}
+
+// NewWire makes sets ready to be written.
+func NewWire(sets []Set) (*Wire, error) {
+	kept, masked, images := 0, false, false
 	for i := range sets {
 		kept = max(kept, len(sets[i].Kept))
 		masked = masked || sets[i].Masked != nil
 		images = images || sets[i].Images != nil
-		size += 4*len(sets[i].Tokens) + 4*len(sets[i].Offsets) + 1024
 	}
-	schema := schemaOf(kept, masked, images)
-	out := bytes.NewBuffer(slices.Grow(buf[:0], size))
-	w, err := ipc.NewFileWriter(out, ipc.WithSchema(schema))
-	if err != nil {
-		return nil, fmt.Errorf("encoding samples: %w", err)
-	}
+	w := &Wire{schema: schemaOf(kept, masked, images)}
 	for i := range sets {
-		rec := record(schema, &sets[i])
-		err := w.Write(rec)
-		rec.Release()
-		if err != nil {
-			return nil, fmt.Errorf("encoding samples: %w", err)
+		w.records = append(w.records, record(w.schema, &sets[i]))
+	}
+	var err error
+	w.Size, err = w.WriteTo(io.Discard)
+	return w, err
+}
+
+// WriteTo writes the file, in pieces as small as its parts are. It may be called again, and gives the
+// same bytes.
+func (w *Wire) WriteTo(to io.Writer) (int64, error) {
+	out := &counting{to: to}
+	file, err := ipc.NewFileWriter(out, ipc.WithSchema(w.schema))
+	if err != nil {
+		return out.n, fmt.Errorf("encoding samples: %w", err)
+	}
+	for _, rec := range w.records {
+		if err := file.Write(rec); err != nil {
+			return out.n, fmt.Errorf("encoding samples: %w", err)
 		}
 	}
-	if err := w.Close(); err != nil {
-		return nil, fmt.Errorf("encoding samples: %w", err)
+	if err := file.Close(); err != nil {
+		return out.n, fmt.Errorf("encoding samples: %w", err)
 	}
-	return out.Bytes(), nil
+	return out.n, nil
+}
+
+// Release lets go of the records.
+func (w *Wire) Release() {
+	for _, rec := range w.records {
+		rec.Release()
+	}
+	w.records = nil
+}
+
+// counting counts what is written.
+type counting struct {
+	to io.Writer
+	n  int64
+}
+
+func (c *counting) Write(p []byte) (int, error) {
+	n, err := c.to.Write(p)
+	c.n += int64(n)
+	return n, err
 }
 
 func schemaOf(kept int, masked, images bool) *arrow.Schema {
@@ -97,7 +141,8 @@ func schemaOf(kept int, masked, images bool) *arrow.Schema {
 	return arrow.NewSchema(fields, nil)
 }
 
-// record views a set as a record batch; only kept columns, masks and images are copied.
+// record views a set as a record batch; only kept columns, masks and images are copied, and of images not what
+// lies in one piece.
 func record(schema *arrow.Schema, s *Set) arrow.RecordBatch {
 	n := s.Len()
 	values := array.NewData(arrow.PrimitiveTypes.Int32, len(s.Tokens),

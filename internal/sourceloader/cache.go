@@ -36,7 +36,7 @@ type content interface {
 
 // cache holds blocks: as many as a byte budget allows in memory, those that are
 // needed after them on the local disk. Blocks that are being read count as well: see
-// window. Whatever it lets go of can be read again, so
+// window; and answers to fetches, see holding. Whatever it lets go of can be read again, so
 // budget and disk can delay a batch and never change one. Reads of the same block
 // are joined. It is safe for concurrent use.
 type cache struct {
@@ -48,6 +48,7 @@ type cache struct {
 	work   atomic.Uint64                                   // records that were read
 	left   *sync.Cond                                      // of mu: a block that was leaving has arrived
 	pages  *pages
+	pixels pixels // that are decoded for fetches
 
 	mu      sync.Mutex // guards the fields below, never held during a read or a write
 	held    int64      // bytes of memory
@@ -94,6 +95,7 @@ func newCache(base context.Context, budget int64, disk *spill.Disk, read func(co
 		window:  windowOf(budget),
 		disk:    disk,
 		pages:   &pages{most: budget / pagesShare, held: map[pageKey]*page{}},
+		pixels:  newPixels(budget),
 		read:    read,
 		entries: map[blockID]*entry{},
 		floors:  map[uint32]uint64{},

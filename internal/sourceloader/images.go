@@ -93,8 +93,22 @@ func eachWanted(want *pb.BlockSamples, set *samples.Set, visit func(k, number in
 	return nil
 }
 
-// decodeImages turns the images of a set into pixels, if the loader is to do that.
-func (l *Loader) decodeImages(ctx context.Context, want *pb.BlockSamples, set *samples.Set) error {
+// decoding is what the loader decodes for one fetch.
+type decoding struct {
+	jobs  []decodingJob
+	bytes int64 // that the pixels take
+}
+
+// decodingJob is the images of one block, of one geometry.
+type decodingJob struct {
+	geometry imaging.Geometry
+	images   []*samples.Image
+	pictures []imaging.Picture
+	bytes    int
+}
+
+// add adds the images of a set, if the loader is to turn them into pixels.
+func (d *decoding) add(ctx context.Context, l *Loader, want *pb.BlockSamples, set *samples.Set) error {
 	if len(want.ImageSample) == 0 {
 		return nil
 	}
@@ -106,9 +120,7 @@ func (l *Loader) decodeImages(ctx context.Context, want *pb.BlockSamples, set *s
 	if step == nil || step.Decode != "loader" {
 		return nil
 	}
-	geometry := transform.Geometry(step)
-	var list []imaging.Picture
-	var images []*samples.Image
+	job := decodingJob{geometry: transform.Geometry(step)}
 	for k := range set.Images {
 		for n := range set.Images[k] {
 			x := &set.Images[k][n]
@@ -116,18 +128,49 @@ func (l *Loader) decodeImages(ctx context.Context, want *pb.BlockSamples, set *s
 				continue
 			}
 			grid := imaging.Grid{H: int(x.H), W: int(x.W)}
-			images = append(images, x)
-			list = append(list, imaging.Picture{
-				Data: x.Data, SHA: x.SHA, Grid: grid, Patches: make([]byte, 0, grid.Patches()*geometry.PatchBytes()),
+			job.images = append(job.images, x)
+			job.pictures = append(job.pictures, imaging.Picture{
+				Data: x.Data, SHA: x.SHA, Grid: grid,
 				Origin: fmt.Sprintf("source %q: %s, image %d", src.Spec.Name, x.Origin, n),
 			})
+			job.bytes += grid.Patches() * job.geometry.PatchBytes()
 		}
 	}
-	if err := l.pictures.Decode(ctx, list, geometry); err != nil {
+	d.jobs = append(d.jobs, job)
+	d.bytes += int64(job.bytes)
+	return nil
+}
+
+// run decodes all of it, when there is room for the pixels.
+func (d *decoding) run(ctx context.Context, pool *imaging.Pool, held *holding) error {
+	if err := held.takePixels(ctx, d.bytes); err != nil {
 		return err
 	}
-	for i, x := range images {
-		x.Data, x.Decoded = list[i].Patches, true
+	for i := range d.jobs {
+		if err := d.jobs[i].run(ctx, pool); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// run puts the pixels in place of the encoded images. Those of a block lie one after the other in one piece
+// of memory, which samples.Wire sends as it is.
+func (j *decodingJob) run(ctx context.Context, pool *imaging.Pool) error {
+	whole, at := make([]byte, j.bytes), 0
+	for i := range j.pictures {
+		size := j.pictures[i].Grid.Patches() * j.geometry.PatchBytes()
+		j.pictures[i].Patches = whole[at : at : at+size]
+		at += size
+	}
+	if err := pool.Decode(ctx, j.pictures, j.geometry); err != nil {
+		return err
+	}
+	at = 0
+	for i, x := range j.images {
+		size := len(j.pictures[i].Patches)
+		x.Data, x.Decoded = whole[at:at+size], true
+		at += size
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"runtime"
 	"slices"
@@ -398,61 +399,73 @@ func (l *Loader) Fetch(req *pb.FetchRequest, stream grpc.ServerStreamingServer[p
 	}
 	a.sets = slices.Grow(a.sets[:0], len(req.Blocks))[:len(req.Blocks)]
 	var at atomic.Int64
+	var held *holding
+	var wire *samples.Wire
 	err := rpc.Hold(stream, req.Hears, l.waiting(req, &at), func() (err error) {
-		if err = l.gather(stream.Context(), req, a.sets, &at); err == nil {
-			a.body, err = samples.EncodeInto(a.body, a.sets)
+		if held, err = l.gather(stream.Context(), req, a.sets, &at); err == nil {
+			wire, err = samples.NewWire(a.sets)
 		}
 		return err
 	})
+	defer held.end()
 	for i := range a.sets {
 		a.sets[i].Kept, a.sets[i].Images = nil, nil // they would hold the blocks
 	}
 	if err != nil {
 		return rpc.ToStatus(err)
 	}
-	return rpc.SendBody(stream, &pb.FetchHeader{BodySize: uint64(len(a.body))}, a.body, func() { l.answers.Put(a) })
+	defer l.answers.Put(a) // the wire borrows from it
+	defer wire.Release()
+	return rpc.SendWritten(stream, &pb.FetchHeader{BodySize: uint64(wire.Size)}, func(to io.Writer) error {
+		_, err := wire.WriteTo(to)
+		return err
+	})
 }
 
-// answer is the memory of one answer to a fetch. It is used again when the
-// transport is done with it: fresh pages cost more than what is written to them.
+// answer is the memory of one answer to a fetch, which is used again.
 type answer struct {
 	sets []samples.Set
-	body []byte
 }
 
 // Samples implements handover.Source. Its errors are those that Fetch's caller
-// would see.
+// would see. What it returns is the caller's, and counts in the loader no more.
 func (l *Loader) Samples(ctx context.Context, req *pb.FetchRequest) ([]samples.Set, error) {
 	sets := make([]samples.Set, len(req.Blocks))
 	var at atomic.Int64
 	defer rpc.Saying(ctx, l.address, l.waiting(req, &at))()
-	if err := l.gather(ctx, req, sets, &at); err != nil {
+	held, err := l.gather(ctx, req, sets, &at)
+	held.end()
+	if err != nil {
 		return nil, rpc.FromStatus(rpc.ToStatus(err))
 	}
 	return sets, nil
 }
 
-// gather puts the samples asked for into sets, one for each block. at says which block it is at.
-func (l *Loader) gather(ctx context.Context, req *pb.FetchRequest, sets []samples.Set, at *atomic.Int64) error {
+// gather puts the samples asked for into sets, one for each block, and says what they take. at says which
+// block it is at.
+func (l *Loader) gather(ctx context.Context, req *pb.FetchRequest, sets []samples.Set, at *atomic.Int64) (*holding, error) {
 	l.epochs.Hear(req.Epoch)
 	select {
 	case <-l.ready:
 	case <-ctx.Done():
-		return fault.Lostf("loader %s has no job yet: %w", l.opts.ID, ctx.Err())
+		return nil, fault.Lostf("loader %s has no job yet: %w", l.opts.ID, ctx.Err())
 	}
+	held := &holding{cache: l.cache}
+	var pictures decoding
 	for i, want := range req.Blocks {
 		at.Store(int64(i))
 		err := l.checked(ctx, blockID{want.Source, want.Seq}, want.Sum, func(b content) error { return b.choose(want, &sets[i]) })
 		if err != nil {
-			return err
+			return held, err
 		}
-		if err := l.decodeImages(ctx, want, &sets[i]); err != nil {
-			return err
+		held.take(setBytes(&sets[i]))
+		if err := pictures.add(ctx, l, want, &sets[i]); err != nil {
+			return held, err
 		}
 		if err := failpoint.Error(failpoint.FetchMiddle); err != nil {
-			return err
+			return held, err
 		}
 	}
 	at.Store(int64(len(req.Blocks)))
-	return nil
+	return held, pictures.run(ctx, l.pictures, held)
 }
