@@ -11,7 +11,7 @@ import (
 )
 
 // TestMicrobenchmark runs the microbenchmark of Ray Data's paper through the executor, in the time of a
-// synctest bubble, and holds it to 1.06 times what the simulator takes from 0.6 GB on.
+// synctest bubble, and holds it to 1.06 times what the simulator takes.
 func TestMicrobenchmark(t *testing.T) {
 	after := func(d time.Duration, n int, out *Output) error {
 		time.Sleep(d)
@@ -25,7 +25,7 @@ func TestMicrobenchmark(t *testing.T) {
 		}
 		return nil
 	}
-	for _, b := range []int64{5, 6, 8, 9, 10, 15, 20, 30, 40, 60, 80, 160, 320} {
+	for _, b := range []int64{5, 6, 7, 8, 9, 10, 15, 20, 30, 40, 60, 80, 160, 320} {
 		limit := b * simulate.Partition
 		virtual := simulate.Run(simulate.Microbenchmark(), simulate.Config{Limit: limit, Pinned: true, Policy: schedule.Decide, Credits: true})
 		var took float64
@@ -60,11 +60,7 @@ func TestMicrobenchmark(t *testing.T) {
 			<-over
 		})
 		t.Logf("%.1f GB: %.1f s, simulated %.1f s", float64(b)/10, took, virtual.Time.Seconds())
-		most := 1.06
-		if b < 8 { // one load about fills it: which of two events of the same instant comes first may cost 38 s
-			most = 1.25
-		}
-		if took > most*virtual.Time.Seconds() || peak > limit {
+		if took > 1.06*virtual.Time.Seconds() || peak > limit {
 			t.Errorf("%.1f GB: %.1f s, simulated %.1f s; the ledger held %d of %d bytes", float64(b)/10, took, virtual.Time.Seconds(), peak, limit)
 		}
 	}

@@ -121,6 +121,9 @@ func (s *Snapshot) paced() Decision {
 	if due := s.due(every); s.Now < due {
 		return Decision{Wake: due}
 	}
+	if s.crowded(every) {
+		return Decision{}
+	}
 	out := float64(o.Estimate.Out)
 	excess := s.projected(every) + out - max(float64(s.Limit), ahead*out)
 	if excess <= 0 {
@@ -144,6 +147,42 @@ func (s *Snapshot) leavesSlots() bool {
 		}
 	}
 	return true
+}
+
+// crowded reports whether more source tasks have ended and wait for room than the store holds outputs of, and one more
+// that runs would leave too few slots to the tasks after them for the pace. Each new source would then
+// take the slot of one that ended, and none of those that wait would ever catch up.
+func (s *Snapshot) crowded(every Nanos) bool {
+	o := &s.Operators[0]
+	waiting := int64(0)
+	for _, t := range o.Running { // by the clock, which says the same whatever event of an instant came first
+		if t.Started+o.Estimate.Duration <= s.Now {
+			waiting++
+		}
+	}
+	if o.Estimate.Out == 0 || waiting <= max(1, s.Limit/o.Estimate.Out) {
+		return false
+	}
+	for r, need := range o.Needs {
+		left := s.Resources[r].Slots - Amount(len(o.Running)+1)*need
+		if need > 0 && float64(left)*float64(every) < s.work(1, r) {
+			return true
+		}
+	}
+	return false
+}
+
+// work is the slot time of a resource that the operators from first on take for one source task.
+func (s *Snapshot) work(first, r int) (work float64) {
+	tasks := 1.0
+	for op := range s.Operators {
+		o := &s.Operators[op]
+		if op >= first {
+			work += tasks * float64(o.Estimate.Duration) * float64(o.Needs[r])
+		}
+		tasks *= float64(o.Estimate.Parts) / 1000
+	}
+	return work
 }
 
 // unpaced is how many source tasks start before one has ended: as many as the store
@@ -183,14 +222,8 @@ func (s *Snapshot) pace() Nanos {
 		slowest = held / float64(s.Limit)
 	}
 	for r := range s.Resources {
-		work, tasks := 0.0, 1.0
-		for op := range s.Operators {
-			o := &s.Operators[op]
-			work += tasks * float64(o.Estimate.Duration) * float64(o.Needs[r])
-			tasks *= float64(o.Estimate.Parts) / 1000
-		}
 		if slots := s.Resources[r].Slots; slots > 0 {
-			slowest = max(slowest, work/float64(slots))
+			slowest = max(slowest, s.work(0, r)/float64(slots))
 		}
 	}
 	return Nanos(slowest)

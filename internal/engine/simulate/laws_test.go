@@ -73,7 +73,7 @@ func tasks(w *Workload) (n int) {
 }
 
 // TestLaws runs random pipelines: each ends, each task runs once, the store is never
-// over the limit, and two runs are the same.
+// over the limit, and two runs are the same. Half of them take the events of an instant in a random order.
 func TestLaws(t *testing.T) {
 	runs := 1000
 	if testing.Short() {
@@ -83,7 +83,7 @@ func TestLaws(t *testing.T) {
 	for seed := range uint64(runs) {
 		r := rand.New(rand.NewPCG(seed, 7))
 		w, limit := random(r)
-		cfg := Config{Limit: limit, Pinned: r.IntN(2) == 0, Policy: schedule.Decide, Credits: true}
+		cfg := Config{Limit: limit, Pinned: r.IntN(2) == 0, Policy: schedule.Decide, Credits: true, Ties: seed % 2 * seed}
 		var over, clash string
 		seen := map[string]bool{}
 		cfg.Trace = func(e Event) {

@@ -15,6 +15,8 @@ type Config struct {
 	Policy schedule.Policy
 	// Credits makes the ledger keep room for the operators after one that gives out.
 	Credits bool
+	// Ties, if not 0, is the seed of a random order of what happens at the same instant (see ties.go).
+	Ties uint64
 	// Trace, if set, is called with each event.
 	Trace func(Event)
 }
@@ -56,6 +58,7 @@ type run struct {
 	byOp    [][]*task // in the order of Operator.Running
 	held    int64
 	next    int // number of the next task
+	ties    *ties
 	res     Result
 }
 
@@ -72,7 +75,10 @@ func Run(w Workload, cfg Config) Result {
 		} else {
 			r.s.Now = wake
 		}
-		for len(r.running) > 0 && r.running[0].ends <= r.s.Now {
+		if r.ties != nil {
+			r.tied()
+		}
+		for r.due() {
 			r.finish(heap.Pop(&r.running).(*task))
 		}
 		r.emit()
@@ -92,6 +98,9 @@ func newRun(w *Workload, cfg Config) *run {
 	for i, st := range w.Stages {
 		r.s.Operators[i] = schedule.Operator{Name: st.Name, Needs: st.Needs, Declared: st.Declared}
 	}
+	if cfg.Ties != 0 {
+		r.ties = newTies(cfg.Ties)
+	}
 	r.s.Operators[0].Estimate.Out = w.Declared
 	for i := range w.Sources {
 		r.queues[0] = append(r.queues[0], Lineage{Source: i}.below(i, 0))
@@ -103,6 +112,9 @@ func newRun(w *Workload, cfg Config) *run {
 // decide asks the policy until it has nothing more to do, and returns when to ask again.
 func (r *run) decide() schedule.Nanos {
 	for {
+		if r.ties != nil {
+			r.note()
+		}
 		d := r.cfg.Policy(&r.s)
 		r.res.Decisions++
 		if !d.Launch {
@@ -166,12 +178,15 @@ func (r *run) finish(t *task) {
 	op := &r.s.Operators[t.op]
 	if r.cfg.Pinned {
 		r.leaves(t.op, t.lineage.In)
+		if r.ties != nil {
+			r.keep(t) // what it gives may come after other events
+		}
 	}
 	t.stalled, t.ended = true, r.s.Now
 	op.Running[t.slot].Stalled = true
 	r.held += t.total
 	r.res.PeakAll = max(r.res.PeakAll, r.s.Used+r.held)
-	r.give(t)
+	r.give(t, r.atOnce())
 	if t.stalled {
 		r.trace(Event{Kind: Stalled, Op: t.op, Task: t.number, Bytes: t.left()})
 	}
@@ -184,13 +199,13 @@ func (t *task) left() (n int64) {
 	return n
 }
 
-// give moves outputs into the store while there is room, and releases the task when
+// give moves outputs into the store, at most a number of them, while there is room, and releases the task when
 // none is left.
-func (r *run) give(t *task) bool {
+func (r *run) give(t *task, most int) bool {
 	moved := false
-	for t.given < len(t.out) {
+	for ; t.given < len(t.out); most-- {
 		size := t.out[t.given]
-		if size > r.room(t) {
+		if most == 0 || size > r.room(t) {
 			return moved
 		}
 		keep := min(t.promise, size)
@@ -210,6 +225,9 @@ func (r *run) give(t *task) bool {
 		next.NextBytes = r.nextBytes(t.op + 1)
 		t.given++
 		moved = true
+	}
+	if moved && r.later() {
+		return true // it ends with the next call
 	}
 	r.release(t)
 	return true
@@ -247,11 +265,16 @@ func (r *run) release(t *task) {
 // emit gives out what is held, the operators nearest to the end first, and within one
 // the task that waits longest.
 func (r *run) emit() {
+	if r.ties != nil {
+		for r.giveOne() {
+		}
+		return
+	}
 	for moved := true; moved && r.held > 0; {
 		moved = false
 		for op := len(r.byOp) - 1; op >= 0 && !moved; op-- {
 			if first := r.longest(op); first != nil {
-				moved = r.give(first)
+				moved = r.give(first, len(first.out))
 			}
 		}
 	}
