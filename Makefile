@@ -32,14 +32,17 @@ demo: build $(VENV)/installed ## run the main job: real sources, real processes,
 
 test: lint go-test py py-debian-torch ## all daily checks: Go and Python, no download but packages
 
+# The packages whose tests take longest, which begin first: else the last of them runs alone.
+LONGEST := ./internal/service ./internal/cli ./bench/killmatrix
+
 go-test: ## Go tests
-	go test -shuffle=on ./...
+	go test -shuffle=on $(LONGEST) ./...
 
 # The packages that start goroutines; go-test has run all tests without -short. Those that damage a log
 # at each of its bytes have no two goroutines that share anything, and take minutes here.
 race-short: ## those Go tests under the race detector that a change has to pass
 	CGO_ENABLED=1 go test -race -short -shuffle=on -skip '^(TestEveryByte|TestEveryFile|TestEveryObject|TestCrashAnywhere)$$' ./client \
-	  $(addprefix ./internal/,checkpoint/... constructor/... engine faultproxy handover imaging metamorphic object/... planner preview rig rpc service sim sourceloader trainer worker)
+	  $(addprefix ./internal/,service checkpoint/... worker sourceloader constructor/... engine faultproxy handover imaging metamorphic object/... planner preview rig rpc sim trainer)
 
 race: ## Go tests under the race detector
 	CGO_ENABLED=1 go test -race -shuffle=on ./...
