@@ -33,7 +33,7 @@ func (s *Set) converter(spec *jobspec.Convert) (*transform.Function, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.slots == nil {
-		s.slots = make(chan struct{}, cmp.Or(s.Workers, runtime.GOMAXPROCS(0)))
+		s.slots = make(chan struct{}, cmp.Or(s.Workers, s.fallback, runtime.GOMAXPROCS(0)))
 	}
 	in := transform.Column{Name: spec.Column, Kind: format.Bytes, Null: true}
 	out := in

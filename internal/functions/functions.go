@@ -106,7 +106,7 @@ func keyOf(step *jobspec.Python) environment {
 // call opens the function of a call step, which equal steps share: its rate is for all of them.
 func (s *Set) call(src *jobspec.Source, step *jobspec.Call, at string) (*transform.Function, error) {
 	pages := pagesOf(src)
-	key := fmt.Sprintf("%+v %+v", pages, *step)
+	key := fmt.Sprintf("%#v %#v", pages, *step)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if f := s.calls[key]; f != nil {
@@ -200,9 +200,12 @@ func columns(from []worker.Column) (all []transform.Column) {
 func (s *Set) Close() {
 	s.mu.Lock()
 	s.closed = true
-	opened := s.opened
-	s.opened = nil
+	opened, calls := s.opened, s.calls
+	s.opened, s.calls = nil, nil
 	s.mu.Unlock()
+	for _, f := range calls {
+		f.Caller.(*inference.Caller).Close()
+	}
 	for _, o := range opened {
 		o.once.Do(func() {}) // one that is being opened is waited for
 		if o.env != nil {

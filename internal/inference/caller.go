@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -52,11 +53,13 @@ func Open(step *jobspec.Call, pages Pages, log *slog.Logger) (*transform.Functio
 	if err != nil {
 		return nil, err
 	}
-	store, err := object.Open(storeURL(step.Answers))
-	if err != nil {
-		return nil, fault.Userf("answers: %w", err)
+	open := sync.OnceValues(func() (object.Store, error) { return openStore(step.Answers) })
+	if strings.Contains(step.Answers, "://") { // a URL is checked at once; a folder is made when there is something to write
+		if _, err := open(); err != nil {
+			return nil, fault.Userf("answers: %w", err)
+		}
 	}
-	c.ledger = &Ledger{store: store, prefix: hex.EncodeToString(digest[:8]), pages: pages}
+	c.ledger = &Ledger{open: open, prefix: hex.EncodeToString(digest[:8]), pages: pages}
 	f := &transform.Function{Name: c.server.name, Kind: transform.MapFunction, Digest: digest, Caller: c, Pool: transform.Pool{Name: fmt.Sprintf("call %x", digest[:8]), Slots: min(step.Parallel, batches)}}
 	for _, in := range c.request.columns {
 		f.In = append(f.In, transform.Column{Name: in.path, Null: in.optional})
@@ -67,13 +70,21 @@ func Open(step *jobspec.Call, pages Pages, log *slog.Logger) (*transform.Functio
 	return f, nil
 }
 
-// storeURL is the URL of a store that a spec names by a folder.
-func storeURL(answers string) string {
+// openStore opens the store that a spec names, by a URL or as a folder. Nothing is sent.
+func openStore(answers string) (object.Store, error) {
 	if strings.Contains(answers, "://") {
-		return answers
+		return object.Open(answers)
 	}
-	return "file://" + answers
+	d, err := object.NewDirectory(answers)
+	return object.Retry{Store: d}, err
 }
+
+// Close ends connections that nobody uses.
+func (c *Caller) Close() { c.server.client.CloseIdleConnections() }
+
+// keepTime is how long a call that is given up may take to write what was answered: a loader that
+// has some seconds to end.
+const keepTime = 3 * time.Second
 
 // meaning is the digest of what decides an answer: not where the server is, nor how it is asked.
 func meaning(step *jobspec.Call) ([32]byte, error) {
@@ -151,13 +162,13 @@ func key(values []format.Value) (string, error) {
 func (c *Caller) ask(ctx context.Context, all []asked, pages []*page) error {
 	var mu sync.Mutex // guards found
 	found := map[*page]map[string]outcome{}
-	work, ctx := errgroup.WithContext(ctx)
+	work, within := errgroup.WithContext(ctx)
 	work.SetLimit(cap(c.server.slots))
 	for todo := unknown(all); len(todo) > 0; {
 		part := todo[:min(c.rows, len(todo))]
 		todo = todo[len(part):]
 		work.Go(func() error {
-			outcomes, err := c.part(ctx, part)
+			outcomes, err := c.part(within, part)
 			mu.Lock()
 			defer mu.Unlock()
 			for i, o := range outcomes {
@@ -170,8 +181,14 @@ func (c *Caller) ask(ctx context.Context, all []asked, pages []*page) error {
 		})
 	}
 	err := work.Wait()
+	keeping := ctx
+	if ctx.Err() != nil {
+		var stop context.CancelFunc
+		keeping, stop = context.WithTimeout(context.WithoutCancel(ctx), keepTime)
+		defer stop()
+	}
 	for _, p := range pages { // what was answered is kept, whatever else went wrong
-		err = errors.Join(err, p.add(context.WithoutCancel(ctx), found[p]))
+		err = errors.Join(err, p.add(keeping, found[p]))
 	}
 	return err
 }
@@ -254,12 +271,12 @@ func (c *Caller) values(o outcome, rec *format.Record) error {
 		return nil
 	}
 	if len(o.Values) != len(c.fields) {
-		return fault.Userf("%s: an entry of the ledger has %d values of a record where %d are given: restore it, or name another folder for answers", c.ledger.store, len(o.Values), len(c.fields))
+		return fault.Userf("an entry of the ledger has %d values of a record where %d are given: restore it, or name another folder for answers", len(o.Values), len(c.fields))
 	}
 	rec.Values = make([]format.Value, len(c.fields))
 	for i := range c.fields {
 		if wrong := c.fields[i].value(o.Values[i], &rec.Values[i]); wrong != "" {
-			return fault.Userf("%s: an entry of the ledger is not of this step: %s", c.ledger.store, wrong)
+			return fault.Userf("an entry of the ledger is not of this step: %s", wrong)
 		}
 	}
 	return nil

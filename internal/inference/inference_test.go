@@ -383,7 +383,7 @@ func TestDamage(t *testing.T) {
 // TestMissingEntry: an entry that is gone is not taken for one that never was.
 func TestMissingEntry(t *testing.T) {
 	store, ctx := &object.Memory{}, t.Context()
-	l := &Ledger{store: store, prefix: "p", pages: pagesOf}
+	l := &Ledger{open: func() (object.Store, error) { return store, nil }, prefix: "p", pages: pagesOf}
 	for i := range 3 {
 		p, err := l.page(ctx, l.pages.name(0, 0))
 		if err != nil {

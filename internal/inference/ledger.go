@@ -23,8 +23,8 @@ import (
 // the same time both go on with the same answers. A record is found by the digest of what was asked
 // about it, so that the place of a page decides only how fast it is found.
 type Ledger struct {
-	store  object.Store
-	prefix string // of the pages of one form of requests
+	open   func() (object.Store, error) // the same one each time
+	prefix string                       // of the pages of one form of requests
 	pages  Pages
 }
 
@@ -43,7 +43,7 @@ func (p Pages) name(file int, row int64) string {
 
 // page is what is known of the records of one.
 type page struct {
-	ledger  *Ledger
+	store   object.Store
 	name    string
 	entries int // read so far
 	known   map[string]outcome
@@ -51,7 +51,11 @@ type page struct {
 
 // page opens a page by its name.
 func (l *Ledger) page(ctx context.Context, name string) (*page, error) {
-	p := &page{ledger: l, name: l.prefix + "/" + name, known: map[string]outcome{}}
+	store, err := l.open()
+	if err != nil {
+		return nil, fault.As(fault.ClassOf(err), fmt.Errorf("answers: %w", err))
+	}
+	p := &page{store: store, name: l.prefix + "/" + name, known: map[string]outcome{}}
 	return p, p.read(ctx)
 }
 
@@ -61,7 +65,7 @@ func (p *page) read(ctx context.Context) error {
 	if p.entries > 0 {
 		after = p.entry(p.entries)
 	}
-	all, err := p.ledger.store.List(ctx, p.name+"/", after)
+	all, err := p.store.List(ctx, p.name+"/", after)
 	if err != nil {
 		return err
 	}
@@ -71,7 +75,7 @@ func (p *page) read(ctx context.Context) error {
 			continue // not of a ledger
 		}
 		if number != p.entries+1 {
-			return fault.Userf("%s: entry %s of the ledger is missing, and %s is there: restore it, or name another folder for answers", p.ledger.store, p.entry(p.entries+1), info.Key)
+			return fault.Userf("%s: entry %s of the ledger is missing, and %s is there: restore it, or name another folder for answers", p.store, p.entry(p.entries+1), info.Key)
 		}
 		if err := p.take(ctx, info.Key); err != nil {
 			return err
@@ -85,13 +89,13 @@ func (p *page) entry(number int) string { return fmt.Sprintf("%s/%06d.json", p.n
 
 // take takes in an entry: what is known stays.
 func (p *page) take(ctx context.Context, key string) error {
-	data, err := p.ledger.store.Get(ctx, key, object.Whole)
+	data, err := p.store.Get(ctx, key, object.Whole)
 	if err != nil {
 		return err
 	}
 	answers, err := decodeEntry(data)
 	if err != nil {
-		return fault.Userf("%s: entry %s of the ledger is damaged (%w): restore it, or name another folder for answers", p.ledger.store, key, err)
+		return fault.Userf("%s: entry %s of the ledger is damaged (%w): restore it, or name another folder for answers", p.store, key, err)
 	}
 	for record, o := range answers {
 		if _, ok := p.known[record]; !ok {
@@ -109,7 +113,7 @@ func (p *page) add(ctx context.Context, answers map[string]outcome) error {
 		if err != nil {
 			return err
 		}
-		err = p.ledger.store.PutIfAbsent(ctx, p.entry(p.entries+1), data)
+		err = p.store.PutIfAbsent(ctx, p.entry(p.entries+1), data)
 		if err == nil {
 			p.entries++
 			for record, o := range answers {
