@@ -16,10 +16,12 @@ import (
 
 	"github.com/millrace-data/millrace/internal/batch"
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/functions"
 	"github.com/millrace-data/millrace/internal/reference"
 	"github.com/millrace-data/millrace/internal/sourceloader/format"
 	"github.com/millrace-data/millrace/internal/sourceloader/store"
 	"github.com/millrace-data/millrace/internal/sourceloader/transform"
+	"github.com/millrace-data/millrace/internal/testdata"
 	"github.com/millrace-data/millrace/jobspec"
 )
 
@@ -163,6 +165,52 @@ chunk_bytes: 16KiB`, `{name: web, files: out/web, transforms: [tokens: tokens, l
 				t.Errorf("the result is %+v", r)
 			}
 		})
+	}
+}
+
+// TestPython prepares a source with functions in Python, by one worker and by several.
+func TestPython(t *testing.T) {
+	python, client := testdata.Python(t)
+	t.Setenv("PYTHONPATH", client)
+	pythons := &functions.Set{Workers: 2}
+	defer pythons.Close()
+	dir := t.TempDir()
+	words(t, filepath.Join(dir, "web"), 3, 300<<10)
+	put(t, filepath.Join(dir, "steps.py"), `
+import millrace
+
+
+@millrace.transform(kind="flat_map")
+def pieces(text: str) -> list[str]:
+    if len(text) % 11 == 0:
+        raise ValueError(f"of {len(text)} bytes")
+    n = (len(text) + 2) // 3
+    return [text[i : i + n] for i in range(0, len(text), n)]
+`)
+	of := func(step string) *jobspec.Job {
+		return jobOf(t, dir, strings.Replace(web, "  - tokenize", "  - python: "+step+"\n  - tokenize", 1))
+	}
+	job := of(fmt.Sprintf("{function: 'steps:pieces', path: ., interpreter: %q}", python))
+	var made []map[string]string
+	for _, workers := range []int{1, 3} {
+		out := filepath.Join(dir, fmt.Sprint("out", workers))
+		if _, err := Run(t.Context(), Options{Job: job, Out: out, ShardBytes: leastShardBytes, Workers: workers, Functions: pythons.Open}); err != nil {
+			t.Fatal(err)
+		}
+		made = append(made, files(t, filepath.Join(out, "web")))
+	}
+	if len(made[0]) < 2 || !reflect.DeepEqual(made[0], made[1]) {
+		t.Errorf("one worker makes %d files, three %d others", len(made[0]), len(made[1]))
+	}
+	want := rows(t, of("{function: 't:pieces'}"), pieces)
+	got := rows(t, jobOf(t, dir, `{name: web, files: out3/web/*.parquet, transforms: [tokens: tokens], keep: ['meta\.lang', id], shuffle: false}`), nil)
+	if len(want) < 20 || len(want) != len(got) {
+		t.Fatalf("%d rows by functions in Go, %d of the shards", len(want), len(got))
+	}
+	for i := range want {
+		if !reflect.DeepEqual(want[i].Segments, got[i].Segments) {
+			t.Fatalf("row %d of the shards is not that of the same function in Go", i)
+		}
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/millrace-data/millrace/client"
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/service"
+	"github.com/millrace-data/millrace/internal/testdata"
 )
 
 // faultyJob is a job with one function of testdata/functions/faulty.py.
@@ -36,10 +37,7 @@ topology: {dp: 2}
 // TestPythonKills: workers and fork servers are ended at random, by all signals that operators and kernels send, while rows
 // end others by themselves. The batches are those of a quiet run of the reference reader.
 func TestPythonKills(t *testing.T) {
-	python := interpreter()
-	if python == "" {
-		t.Skip("no Python with NumPy: run make .venv/tested, or set MILLRACE_PYTHON")
-	}
+	python, _ := testdata.Python(t)
 	dir := writeSources(t)
 	for _, job := range []struct {
 		of       func(string) recipe
@@ -114,10 +112,7 @@ func childrenOf(pid int) (pids []int) {
 // TestPythonErrors: what a function does that no record is to blame for ends the job with an error that names
 // source, step, function, file and rows.
 func TestPythonErrors(t *testing.T) {
-	python := interpreter()
-	if python == "" {
-		t.Skip("no Python with NumPy: run make .venv/tested, or set MILLRACE_PYTHON")
-	}
+	python, _ := testdata.Python(t)
 	dir := writeSources(t)
 	for name, says := range map[string]string{
 		"fewer":   "column text has",

@@ -8,14 +8,13 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/millrace-data/millrace/internal/testdata"
 )
 
 // TestPythonKilled: a job whose Python workers are killed, one every 100 ms, is the reference's.
 func TestPythonKilled(t *testing.T) {
-	python := interpreter()
-	if python == "" {
-		t.Skip("no Python with NumPy: run make .venv/tested, or set MILLRACE_PYTHON")
-	}
+	python, _ := testdata.Python(t)
 	if _, err := os.Stat("/proc/self/stat"); err != nil {
 		t.Skip("workers are found in /proc")
 	}

@@ -4,11 +4,8 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/millrace-data/millrace/internal/fault"
@@ -16,6 +13,7 @@ import (
 	"github.com/millrace-data/millrace/internal/reference"
 	"github.com/millrace-data/millrace/internal/sourceloader/format"
 	"github.com/millrace-data/millrace/internal/sourceloader/transform"
+	"github.com/millrace-data/millrace/internal/testdata"
 	"github.com/millrace-data/millrace/jobspec"
 )
 
@@ -134,10 +132,7 @@ func TestFunctions(t *testing.T) {
 // TestPythonFunctions does so with functions in Python; what they give is what those of Go
 // give that do the same.
 func TestPythonFunctions(t *testing.T) {
-	python := interpreter()
-	if python == "" {
-		t.Skip("no Python with NumPy: run make .venv/tested, or set MILLRACE_PYTHON")
-	}
+	python, _ := testdata.Python(t)
 	dir := writeSources(t)
 	r := pythonPath(t, func(path string) recipe { return functionsJob("python functions", "cleaning", python, path) })
 	for _, values := range functionSettings {
@@ -151,10 +146,7 @@ func TestPythonFunctions(t *testing.T) {
 
 // TestPythonChance: what a function draws by chance is the same in every reading.
 func TestPythonChance(t *testing.T) {
-	python := interpreter()
-	if python == "" {
-		t.Skip("no Python with NumPy: run make .venv/tested, or set MILLRACE_PYTHON")
-	}
+	python, _ := testdata.Python(t)
 	r := pythonPath(t, func(path string) recipe {
 		return recipe{"python chance", fmt.Sprintf(`sources:
   - name: shuffled
@@ -170,10 +162,7 @@ batch: {sequence_length: 128, sequences: 8}
 // pythonPath returns a job whose modules are those of the tests, with the client in their path.
 func pythonPath(t *testing.T, job func(path string) recipe) recipe {
 	t.Helper()
-	client, err := filepath.Abs("../../client/python/src")
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, client := testdata.Python(t)
 	path, err := filepath.Abs("testdata/functions")
 	if err != nil {
 		t.Fatal(err)
@@ -181,16 +170,3 @@ func pythonPath(t *testing.T, job func(path string) recipe) recipe {
 	t.Setenv("PYTHONPATH", client)
 	return job(path)
 }
-
-// interpreter returns a Python with NumPy, "" if there is none.
-var interpreter = sync.OnceValue(func() string {
-	for _, name := range []string{os.Getenv("MILLRACE_PYTHON"), "../../.venv/bin/python", "python3"} {
-		if strings.Contains(name, "/") {
-			name, _ = filepath.Abs(name)
-		}
-		if name != "" && exec.Command(name, "-c", "import numpy").Run() == nil {
-			return name
-		}
-	}
-	return ""
-})

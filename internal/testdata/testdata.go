@@ -1,5 +1,5 @@
 // Package testdata is what tests share about the files that they read: it finds the optional
-// folder of real data, which is not part of the repository, and plays transcripts of pure cores.
+// folder of real data, which is not part of the repository, and a Python, and plays transcripts of pure cores.
 package testdata
 
 import (
@@ -17,14 +17,23 @@ func Find() (string, bool) {
 	if dir := os.Getenv(Env); dir != "" {
 		return dir, isDir(dir)
 	}
+	root, ok := module()
+	if !ok {
+		return "", false
+	}
+	data := filepath.Join(filepath.Dir(root), "shared", "data")
+	return data, isDir(data)
+}
+
+// module returns the folder of the repository, which has go.mod.
+func module() (string, bool) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", false
 	}
 	for {
 		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			data := filepath.Join(filepath.Dir(dir), "shared", "data")
-			return data, isDir(data)
+			return dir, true
 		}
 		parent := filepath.Dir(dir)
 		if parent == dir {

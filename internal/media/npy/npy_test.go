@@ -3,12 +3,12 @@ package npy_test
 import (
 	"bytes"
 	"fmt"
-	"os"
 	"os/exec"
 	"strings"
 	"testing"
 
 	"github.com/millrace-data/millrace/internal/media/npy"
+	"github.com/millrace-data/millrace/internal/testdata"
 )
 
 func ExampleAppendHeader() {
@@ -33,10 +33,7 @@ func TestLength(t *testing.T) {
 
 // TestNumPyReads has NumPy read arrays of each type, and write the same header.
 func TestNumPyReads(t *testing.T) {
-	python := os.Getenv("MILLRACE_PYTHON")
-	if python == "" {
-		t.Skip("MILLRACE_PYTHON names no Python with NumPy")
-	}
+	python, _ := testdata.Python(t)
 	for _, c := range []struct {
 		kind   string
 		size   int
