@@ -160,7 +160,7 @@ batch: {sequence_length: 128, sequences: 8}
 }
 
 // pythonPath returns a job whose modules are those of the tests, with the client in their path.
-func pythonPath(t *testing.T, job func(path string) recipe) recipe {
+func pythonPath(t testing.TB, job func(path string) recipe) recipe {
 	t.Helper()
 	_, client := testdata.Python(t)
 	path, err := filepath.Abs("testdata/functions")

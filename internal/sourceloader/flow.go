@@ -48,6 +48,9 @@ const (
 	mostBatches = 32
 	// leastBatch is the target of batches, at the least: less would be more calls than work.
 	leastBatch = 4 << 10
+	// mergeRatio is how many bytes a call takes for each of its input, in thousandths: what it gives, and a
+	// copy of the input where that is small partitions that are put together.
+	mergeRatio = 2000
 )
 
 // The resources of the engine.
@@ -124,10 +127,11 @@ func (x *executor) flow(s *Source) (*flow, error) {
 				return nil, err
 			}
 			f.parts = f.parts || part.function.Kind == transform.FlatMapFunction
+			st.Merge, st.Ratio = target, mergeRatio
 		}
 		grows := &growth{}
 		st.Process = func(ctx context.Context, in []engine.Partition, out *engine.Output) error {
-			return f.pass(ctx, in[0].(*rows), out, passes, grows)
+			return f.pass(ctx, in, out, passes, grows)
 		}
 		stages = append(stages, st)
 	}

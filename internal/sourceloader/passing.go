@@ -119,6 +119,7 @@ type passing struct {
 	ctx    context.Context
 	worker *transform.Worker
 	most   int64 // bytes that a call gives
+	beside int64 // bytes of a copy of what it takes
 	left   rows  // what was not given yet of the partition
 	out    *engine.Output
 	cut    *format.Cutter
@@ -126,21 +127,63 @@ type passing struct {
 	failed error // of out: no fault of the data
 }
 
-// pass puts a batch through a function, and the native steps that only hand its records on.
-func (f *flow) pass(ctx context.Context, in *rows, out *engine.Output, segments []int, grows *growth) error {
-	if in.err != nil {
-		return out.Emit(in)
+// pass puts partitions that follow each other through a function, and the native steps that only hand its
+// records on. Those of one file it puts through together.
+func (f *flow) pass(ctx context.Context, in []engine.Partition, out *engine.Output, segments []int, grows *growth) error {
+	for len(in) > 0 {
+		next, n := together(in)
+		in = in[n:]
+		if next.err != nil {
+			if err := out.Emit(next); err != nil {
+				return err
+			}
+			continue
+		}
+		p := &passing{flow: f, ctx: format.WithFile(ctx, next.file), left: *next, out: out, most: callsGive * out.Target()}
+		if n > 1 {
+			p.beside = next.Bytes()
+		}
+		if err := p.pass(next, segments, grows); err != nil {
+			return err
+		}
 	}
-	p := &passing{flow: f, ctx: format.WithFile(ctx, in.file), worker: f.worker(), left: *in, out: out, most: callsGive * out.Target()}
-	defer f.workers.Put(p.worker)
-	if err := out.Reserve(max(min(grows.expect(in.Bytes()), p.most), in.Bytes())); err != nil {
+	return nil
+}
+
+// together are the rows of the first partitions, as many as are of one file, and how many these are. What
+// ended the reading stands by itself.
+func together(in []engine.Partition) (all *rows, n int) {
+	all = in[0].(*rows)
+	batches := []*format.Batch{all.Batch}
+	for n = 1; n < len(in) && all.err == nil; n++ {
+		next := in[n].(*rows)
+		if next.err != nil || next.file != all.file {
+			break
+		}
+		if n == 1 {
+			first := *all
+			all = &first // partitions are read-only
+		}
+		batches = append(batches, next.Batch)
+		all.records, all.good = all.records+next.records, all.good+next.good
+		all.absent, all.first = slices.Concat(all.absent, next.absent), slices.Concat(all.first, next.first)
+		all.lacks = slices.Concat(all.lacks, next.lacks)
+	}
+	all.Batch = format.Concat(batches)
+	return all, n
+}
+
+func (p *passing) pass(in *rows, segments []int, grows *growth) error {
+	p.worker = p.flow.worker()
+	defer p.workers.Put(p.worker)
+	if err := p.out.Reserve(p.beside + max(min(grows.expect(in.Bytes()), p.most), in.Bytes())); err != nil {
 		return err
 	}
-	p.cut = format.NewCutter(out.Target(), func(b *format.Batch) error { return p.emit(p.left.until(b)) })
-	err, uri := p.through(segments, in.Batch, p.collect), f.source.Manifest.Files[in.file].URI
+	p.cut = format.NewCutter(p.out.Target(), func(b *format.Batch) error { return p.emit(p.left.until(b)) })
+	err, uri := p.through(segments, in.Batch, p.collect), p.source.Manifest.Files[in.file].URI
 	switch {
 	case err == nil:
-	case ctx.Err() != nil, p.failed != nil:
+	case p.ctx.Err() != nil, p.failed != nil:
 		return err
 	case fault.ClassOf(err) == fault.Lost:
 		return fault.As(fault.Lost, fmt.Errorf("%s: %w", uri, err))
@@ -169,7 +212,7 @@ func (p *passing) through(segments []int, in *format.Batch, give transform.Give)
 func (p *passing) collect(b *format.Batch, left int) error {
 	err := p.cut.Add(b)
 	if err == nil && left > 0 {
-		err = p.out.Reserve(p.cut.Held() + p.most)
+		err = p.out.Reserve(p.beside + p.cut.Held() + p.most)
 		p.failed = err
 	}
 	return err
@@ -177,6 +220,8 @@ func (p *passing) collect(b *format.Batch, left int) error {
 
 func (p *passing) emit(q *rows) error {
 	p.given += q.Bytes()
-	p.failed = p.out.Emit(q)
+	if p.failed = p.out.Reserve(p.beside + q.Bytes()); p.failed == nil {
+		p.failed = p.out.Emit(q)
+	}
 	return p.failed
 }

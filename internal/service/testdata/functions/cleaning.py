@@ -38,3 +38,13 @@ def parts(text: str, title: Optional[str]) -> list[Part]:
 def shuffled(text: str, rng: Generator) -> str:
     words = text.split()
     return " ".join(words[i] for i in rng.permutation(len(words)))
+
+
+@millrace.transform(kind="filter")
+def rare(text: str) -> bool:
+    return text.startswith("rare")
+
+
+@millrace.transform
+def same(text: str) -> str:
+    return text
