@@ -179,6 +179,7 @@ chat: ## Chat templates of today's models against Jinja2 as Transformers sets it
 	git diff --exit-code $(CHAT)/testdata
 	cd internal/tools/chat && ../../../$(VENV_CHAT)/bin/python cases.py ../../../$(VENV_CHAT)/cases.jsonl ../../../$(VENV_CHAT)/lib/python*/site-packages/trl/chat_templates/*.jinja
 	cd internal/tools/chat && ../../../$(VENV_CHAT)/bin/python tokens.py ../../../$(CHAT)/../testdata/conversations.jsonl ../../../internal/sourceloader/tokenize/testdata/files.jsonl
+	cd internal/tools/chat && ../../../$(VENV_CHAT)/bin/python images.py ../../../$(CHAT)/../testdata/images.jsonl ../../../internal/sourceloader/tokenize/testdata/files.jsonl
 	git diff --exit-code $(CHAT)/../testdata
 	cd internal/tools/chat && ../../../$(VENV_CHAT)/bin/python tokens.py ../../../$(VENV_CHAT)/tokens.jsonl ../../../internal/sourceloader/tokenize/testdata/files.jsonl ../../../$(VENV_CHAT)/lib/python*/site-packages/trl/chat_templates/*.jinja
 	MILLRACE_CHAT_TOKENS=$(CURDIR)/$(VENV_CHAT)/tokens.jsonl go test -count=1 -v -run TestConversations ./$(CHAT)/..

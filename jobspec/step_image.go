@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Image puts the placeholders of images before the tokens.
+// Image puts the placeholders of images before the tokens, or where the text says.
 type Image struct {
 	Columns              []string // that hold encoded images
 	Token                int32    // the placeholder
@@ -14,16 +14,18 @@ type Image struct {
 	Patch, Merge         int      // pixels along a side of a patch, patches along a side of a placeholder's block
 	MinPixels, MaxPixels int      // bounds on the area of resized images
 	MaxImages            int      // of a record
+	Marker               string   // text in whose places the placeholders go; "" = before the tokens
+	MarkerID             int32    // token in whose places they go, if the tokens come from a column; 0 = none
 	Decode               string   // constructor (default) or loader
 	Verify               bool     // decode once at reading
 }
 
 var imageOperator = Operator{
 	Name:    "image",
-	Doc:     "Puts the placeholders of the record's images before its tokens, and has the images encoded by the ranks that `strategy` says.",
+	Doc:     "Puts the placeholders of the record's images before its tokens, or where the text has a marker, and has the images encoded by the ranks that `strategy` says.",
 	Example: "[{tokenize: bytes}, {image: {columns: jpg, token: 300}}]",
 	Takes:   []string{"`columns`", "tokens"}, Gives: []string{"images", "tokens"},
-	Rules: "One of a chain, after the tokens and before `append_eod`. All `image` steps of a job have the same `patch` and `merge`; `max_pixels` is at least the area of one block of `merge` x `merge` patches, and `min_pixels`.",
+	Rules: "One of a chain, after the tokens and before `append_eod`. `marker` is for tokens of a `tokenize` step, `marker_id` for those of a column. All `image` steps of a job have the same `patch` and `merge`; `max_pixels` is at least the area of one block of `merge` x `merge` patches, and `min_pixels`.",
 
 	step: (*Image)(nil), value: field{kind: objectKind, object: &imageObject},
 	place: func(has func(...string) bool) (message, valid string) {
@@ -46,6 +48,10 @@ var imageObject = object{title: "image", fields: []field{
 		doc: "The id of a token before the placeholders of each image."},
 	{key: "end", name: "End", kind: countKind, max: math.MaxInt32, empty: true, auto: "none",
 		doc: "The id of a token after them."},
+	{key: "marker", name: "Marker", kind: textKind, empty: true, auto: "placeholders come before all tokens",
+		doc: "A text such as `<image>` or `<|image_pad|>` that stands for an image: the placeholders of the record's first image, with `begin` and `end`, take the place of the first marker, and so on. To the `tokenize` step it is a special token, whether its vocabulary has it or not. A record with another number of markers than images is a bad one."},
+	{key: "marker_id", name: "MarkerID", kind: countKind, max: math.MaxInt32, empty: true, auto: "none",
+		doc: "The id that stands for an image in a column of tokens, in place of `marker`."},
 	{key: "patch", name: "Patch", kind: countKind, def: 14, min: 1, max: 1024,
 		doc: "Pixels along a side of a patch; the same in all sources."},
 	{key: "merge", name: "Merge", kind: countKind, def: 2, min: 1, max: 64,
@@ -80,6 +86,8 @@ func (s *Image) check(c *checker, at string) {
 	}
 	side, first := s.Patch*s.Merge, c.image
 	switch {
+	case s.Marker != "" && s.MarkerID != 0:
+		c.error(at+".marker_id", "is given beside marker", "keep one of them: marker for text, marker_id for a column of tokens")
 	case s.MinPixels > s.MaxPixels:
 		c.error(at+".min_pixels", fmt.Sprintf("%d is more than max_pixels %d", s.MinPixels, s.MaxPixels), fmt.Sprintf("valid is at most %d", s.MaxPixels))
 	case s.MaxPixels < side*side:

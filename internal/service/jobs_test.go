@@ -40,6 +40,7 @@ func writeSources(t testing.TB) string {
 	writeTalks(t, filepath.Join(dir, "talks"), rng)
 	writeNested(t, filepath.Join(dir, "talks"))
 	writeMedia(t, filepath.Join(dir, "media"), rng)
+	writePages(t, filepath.Join(dir, "pages"))
 	return dir
 }
 
@@ -294,6 +295,11 @@ mix: {weights: {indexed: 0.7, books: 0.3}}
 batch: {sequence_length: 512, sequences: 8, microbatch_size: 2}
 topology: {dp: 2, cp: 2, pp: 2}
 `, 30, ""},
+	{"images in the text", "sources:" + placed + books + `
+mix: {weights: {placed: 0.7, books: 0.3}}
+batch: {sequence_length: 512, sequences: 8, microbatch_size: 2}
+topology: {dp: 2, cp: 2, pp: 2}
+`, 20, ""},
 	{"pixels and waveforms", "sources:" + media + books + `
 mix: {weights: {media: 0.7, books: 0.3}}
 batch: {sequence_length: 512, sequences: 8, microbatch_size: 2}

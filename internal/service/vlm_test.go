@@ -267,13 +267,16 @@ func TestVLMRowsByImages(t *testing.T) {
 
 // serveVLM runs a service from a token for some steps. It returns the token after
 // them, and the sum over steps of the ranks that encoded an image.
-func serveVLM(t testing.TB, opts service.Options, steps int64, token []byte, want []delivered) (next []byte, encoders int) {
+func serveVLM(t testing.TB, opts service.Options, steps int64, token []byte, want []delivered, also ...func(trainer.Step)) (next []byte, encoders int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	err := service.Run(ctx, opts, func(ctx context.Context, address string) error {
 		res, err := trainer.Run(ctx, trainer.Options{Address: address, Job: opts.Job, Steps: steps, Token: token, OnStep: func(s trainer.Step) {
 			checkStep(t, s, want)
+			for _, check := range also {
+				check(s)
+			}
 			encoders += s.Encoders
 		}})
 		if err == nil {

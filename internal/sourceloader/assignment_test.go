@@ -67,6 +67,11 @@ func TestAssignment(t *testing.T) {
 		step := reflect.New(reflect.TypeOf(o.New())).Elem()
 		fill(step, &n)
 		source.Transforms = append(source.Transforms, step.Interface().(jobspec.Transform))
+		if image, ok := step.Interface().(*jobspec.Image); ok { // one without a marker has a message of its own
+			plain := *image
+			plain.Marker, plain.MarkerID = "", 0
+			source.Transforms = append(source.Transforms, &plain)
+		}
 	}
 	a, got := throughWire(t, &jobspec.Job{Dir: "/spec"}, source)
 	want := source

@@ -54,6 +54,9 @@ func transform(t jobspec.Transform) *pb.TransformStep {
 	case *jobspec.AppendEOD:
 		return &pb.TransformStep{Step: &pb.TransformStep_AppendEod{AppendEod: x.ID}}
 	case *jobspec.Image:
+		if x.Marker != "" || x.MarkerID != 0 {
+			break // loaders of versions before markers refuse an operator with such fields
+		}
 		return &pb.TransformStep{Step: &pb.TransformStep_Image{Image: &pb.ImageTransform{
 			Columns: x.Columns, Token: x.Token, Begin: x.Begin, End: x.End, Patch: uint32(x.Patch), Merge: uint32(x.Merge),
 			MinPixels: uint64(x.MinPixels), MaxPixels: uint64(x.MaxPixels), MaxImages: uint32(x.MaxImages), Decode: x.Decode, Verify: x.Verify,

@@ -2,6 +2,7 @@ package tokenize
 
 import (
 	"bytes"
+	"maps"
 	"slices"
 	"unicode/utf8"
 )
@@ -47,6 +48,23 @@ func (a *addedTokens) add(text string, t *addedToken) {
 		*l = append(*l, len(text))
 		slices.SortFunc(*l, func(a, b int) int { return b - a })
 	}
+}
+
+// clone returns a copy that has memory of its own.
+func (a *addedTokens) clone() addedTokens {
+	own := *a
+	own.byText = maps.Clone(a.byText)
+	for first, lengths := range a.lengths {
+		if lengths == nil {
+			continue
+		}
+		copied := *lengths
+		for second, l := range copied {
+			copied[second] = slices.Clone(l)
+		}
+		own.lengths[first] = &copied
+	}
+	return own
 }
 
 // next returns the next token in text[from:] and its place, or nil.

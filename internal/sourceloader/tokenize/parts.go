@@ -15,13 +15,18 @@ type Part struct{ From, To int }
 // found in it, as after a normalizer that changes letters at the edge of a part, is an error of
 // class fault.User.
 func (e *Encoding) TokensOf(text []byte, ids []int32, parts []Part) ([]Part, error) {
-	ends, failed := e.ends(text, ids)
+	ends, failed := e.ends(text, ids, false)
+	if failed >= 0 && e.file != nil { // a space may be added before one that is there
+		if spaced, none := e.ends(text, ids, true); none < 0 {
+			ends, failed = spaced, none
+		}
+	}
 	if failed >= 0 && e.file != nil {
 		var err error
 		if text, parts, err = e.normalParts(text, parts); err != nil {
 			return nil, err
 		}
-		ends, failed = e.ends(text, ids)
+		ends, failed = e.ends(text, ids, false)
 	}
 	if failed >= 0 {
 		return nil, fault.Userf("token %d of %d (id %d) is not in the text where it should be, so that the loss of tokens cannot be told: the tokenizer changes the text", failed, len(ids), ids[min(failed, len(ids)-1)])
@@ -35,12 +40,12 @@ func (e *Encoding) TokensOf(text []byte, ids []int32, parts []Part) ([]Part, err
 }
 
 // ends returns where each token ends in the text, or the number of the first that is not
-// there; -1 if all are.
-func (e *Encoding) ends(text []byte, ids []int32) (ends []int, failed int) {
+// there; -1 if all are. spaced says that every space that may have been added before a token was.
+func (e *Encoding) ends(text []byte, ids []int32, spaced bool) (ends []int, failed int) {
 	ends = make([]int, len(ids))
 	at, begins := 0, true // begins: a space may have been added here
 	for i, id := range ids {
-		n, added := e.lengthIn(text[at:], id, begins)
+		n, added := e.lengthIn(text[at:], id, begins, spaced)
 		if n < 0 {
 			return nil, i
 		}
@@ -55,7 +60,7 @@ func (e *Encoding) ends(text []byte, ids []int32) (ends []int, failed int) {
 
 // lengthIn returns how many bytes of the text that follows a token stands for, -1 if it does not
 // stand there, and whether it is an added token.
-func (e *Encoding) lengthIn(text []byte, id int32, begins bool) (n int, added bool) {
+func (e *Encoding) lengthIn(text []byte, id int32, begins, spaced bool) (n int, added bool) {
 	if name := e.special[id]; name != "" {
 		return e.addedIn(text, name), true
 	}
@@ -68,16 +73,16 @@ func (e *Encoding) lengthIn(text []byte, id int32, begins bool) (n int, added bo
 	if len(token) == 0 {
 		return -1, false
 	}
-	if n := markedIn(text, token, mark); n >= 0 || !begins {
+	if n := markedIn(text, token, mark); !begins || n >= 0 && !spaced {
 		return n, false
 	}
-	if rest, spaced := bytes.CutPrefix(token, mark); spaced && mark != nil {
+	if rest, has := bytes.CutPrefix(token, mark); has && mark != nil {
 		return markedIn(text, rest, mark), false
 	}
-	if rest, spaced := bytes.CutPrefix(token, []byte(" ")); spaced {
+	if rest, has := bytes.CutPrefix(token, []byte(" ")); has {
 		return markedIn(text, rest, nil), false
 	}
-	return -1, false
+	return markedIn(text, token, mark), false
 }
 
 // markedIn returns the length of a token at the beginning of text, -1 if it is not there. A mark

@@ -31,6 +31,7 @@ type Chain struct {
 	encoding *tokenize.Encoding
 	pictures [32]byte   // imaging.Fingerprint if there is an image step, else zero
 	masks    bool       // samples may have tokens without loss
+	inText   bool       // the placeholders of images are among the tokens, not before them
 	arrays   int        // steps that put an array in a column's place
 	beyond   [][32]byte // what else decides bytes beside the job spec, by step
 }
@@ -145,6 +146,7 @@ type compiler struct {
 	hasTokens bool     // after a tokenize or tokens step
 	hasEnd    bool     // after an append_eod step
 	replaced  []string // columns in which earlier steps put arrays
+	marker    int32    // after a tokenize step: the token that stands for an image, if the image step has a marker
 	label     string   // of the step that is being compiled
 }
 
@@ -181,10 +183,12 @@ var compilers = map[string]func(c *compiler, i int, t jobspec.Transform) error{
 	"chat": func(c *compiler, i int, t jobspec.Transform) error {
 		return c.chat(c.label, t.(*jobspec.Chat), c.source.Transforms[i+1:])
 	},
-	"tokens":     of((*compiler).tokens),
-	"loss_mask":  of((*compiler).lossMask),
-	"filter":     of((*compiler).filter),
-	"tokenize":   of((*compiler).tokenize),
+	"tokens":    of((*compiler).tokens),
+	"loss_mask": of((*compiler).lossMask),
+	"filter":    of((*compiler).filter),
+	"tokenize": func(c *compiler, i int, t jobspec.Transform) error {
+		return c.tokenize(c.label, t.(*jobspec.Tokenize), markerIn(c.source.Transforms[i+1:]))
+	},
 	"append_eod": of((*compiler).appendEOD),
 	"image":      of((*compiler).image),
 	"python":     func(c *compiler, i int, _ jobspec.Transform) error { return c.function(c.label, i) },
@@ -286,7 +290,8 @@ func (c *compiler) oneTokenStep() error {
 	return nil
 }
 
-func (c *compiler) tokenize(label string, spec *jobspec.Tokenize) error {
+// tokenize compiles a tokenize step. marker is a text that becomes one token, "" if there is none.
+func (c *compiler) tokenize(label string, spec *jobspec.Tokenize, marker string) error {
 	t := *spec
 	if err := c.needText(label); err != nil {
 		return err
@@ -302,6 +307,11 @@ func (c *compiler) tokenize(label string, spec *jobspec.Tokenize) error {
 		return err
 	}
 	c.chain.encoding = enc
+	if marker != "" {
+		if enc, err = c.marked(enc, &t, marker); err != nil {
+			return fmt.Errorf("the marker of the image step: %w", err)
+		}
+	}
 	if t.Special != "" || t.Allow != nil || t.Refuse != nil {
 		return c.specials(label, enc, t)
 	}

@@ -16,7 +16,11 @@ type Image struct {
 	Grid imaging.Grid // in patches; Geometry.Tokens of it is the number of placeholders
 	Data []byte       // encoded, as in the record
 	SHA  [32]byte     // SHA-256 of Data
+	span span         // of its placeholders, with the tokens around them, in those of the record
 }
+
+// span is a range of tokens.
+type span struct{ from, to int }
 
 // Geometry is the rule of an image step from sizes to grids.
 func Geometry(step *jobspec.Image) imaging.Geometry {
@@ -28,6 +32,8 @@ type imageStep struct {
 	*jobspec.Image
 	geometry imaging.Geometry
 	places   []int // of its columns
+	inText   bool  // placeholders take the places of markers
+	marker   int32 // the token that is one
 }
 
 func (c *compiler) image(label string, spec *jobspec.Image) error {
@@ -55,6 +61,9 @@ func (c *compiler) image(label string, spec *jobspec.Image) error {
 		}
 		step.places = append(step.places, place)
 	}
+	if err := c.inPlace(step); err != nil {
+		return err
+	}
 	c.chain.pictures = imaging.Fingerprint()
 	c.add(label, func(w *Worker, rec *format.Record) (bool, error) { return true, w.takeImages(step, rec) })
 	return nil
@@ -62,6 +71,20 @@ func (c *compiler) image(label string, spec *jobspec.Image) error {
 
 // takeImages adds the record's images, and their placeholders, to the worker.
 func (w *Worker) takeImages(step *imageStep, rec *format.Record) error {
+	if err := w.findImages(step, rec); err != nil {
+		return err
+	}
+	if step.inText {
+		return w.placeImages(step)
+	}
+	for i := range w.images {
+		w.prefix = step.appendFramed(w.prefix, &w.images[i])
+	}
+	return nil
+}
+
+// findImages adds the record's images to the worker.
+func (w *Worker) findImages(step *imageStep, rec *format.Record) error {
 	for i, place := range step.places {
 		if err := w.takeValue(step, &rec.Values[place]); err != nil {
 			return fmt.Errorf("column %q: %w", step.Columns[i], err)
@@ -106,15 +129,29 @@ func (w *Worker) takeImage(step *imageStep, data []byte) error {
 			return err
 		}
 	}
-	if step.Begin != 0 {
-		w.prefix = append(w.prefix, step.Begin)
-	}
-	w.images = append(w.images, Image{At: int32(len(w.prefix)), Grid: grid, Data: data, SHA: sha256.Sum256(data)})
-	for range step.geometry.Tokens(grid) {
-		w.prefix = append(w.prefix, step.Token)
-	}
-	if step.End != 0 {
-		w.prefix = append(w.prefix, step.End)
-	}
+	w.images = append(w.images, Image{Grid: grid, Data: data, SHA: sha256.Sum256(data)})
 	return nil
+}
+
+// appendPlaceholders appends the placeholders of an image, and notes where they are.
+func (step *imageStep) appendPlaceholders(tokens []int32, x *Image) []int32 {
+	x.At = int32(len(tokens))
+	for range step.geometry.Tokens(x.Grid) {
+		tokens = append(tokens, step.Token)
+	}
+	return tokens
+}
+
+// appendFramed is appendPlaceholders with the tokens around them.
+func (step *imageStep) appendFramed(tokens []int32, x *Image) []int32 {
+	x.span.from = len(tokens)
+	if step.Begin != 0 {
+		tokens = append(tokens, step.Begin)
+	}
+	tokens = step.appendPlaceholders(tokens, x)
+	if step.End != 0 {
+		tokens = append(tokens, step.End)
+	}
+	x.span.to = len(tokens)
+	return tokens
 }

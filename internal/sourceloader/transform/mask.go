@@ -18,6 +18,8 @@ func (c *compiler) lossMask(label string, column jobspec.LossMask) error {
 		return fault.Userf("a loss_mask step has a value for each token of a column: put it after a tokens step")
 	case c.hasEnd:
 		return fault.Userf("a loss_mask step comes before append_eod, whose token the column does not have")
+	case c.chain.inText:
+		return fault.Userf("a loss_mask step comes before an image step with a marker, whose placeholders the column does not have")
 	case c.chain.masks:
 		return fault.Userf("an earlier step says which tokens carry loss; a chain has one loss_mask or chat step")
 	}

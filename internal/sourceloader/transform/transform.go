@@ -41,6 +41,10 @@
 // separated from their images: a record whose placeholders, with the tokens around
 // them, are longer than Max is too long by every rule, and the pieces of a split
 // record after the first have no image.
+//
+// With a marker the placeholders of each image take the place of a marker in the text. Then a piece
+// ends before an image that it has no room for, truncate cuts there, and a record with an
+// image that is longer than Max by itself is too long by every rule.
 package transform
 
 // Sample is one training sample. Tokens, Masked, Extras and Images belong to the Worker and are
@@ -52,7 +56,7 @@ type Sample struct {
 	Tokens []int32  // never empty
 	Masked []int32  // bounds of the runs of tokens without loss: from, to, from, to; see mask.go
 	Extras [][]byte // the source's kept columns, in spec order; on piece 0 only, nil after
-	Images []Image  // in the order of their placeholders; on piece 0 only
+	Images []Image  // in the order of their placeholders
 }
 
 // Outcome is the outcome of a record, so that none is dropped silently.

@@ -34,6 +34,8 @@ type Worker struct {
 	prefix    []int32         // placeholders, which come before the tokens
 	muted     []int32         // bounds of those of sounds, which carry no loss
 	images    []Image
+	placed    int     // images that samples have by now
+	spare     []int32 // memory of tokens
 	decoder   imaging.Decoder
 	sound     audio.Decoder
 	arrays    [][]byte      // by step: what it put in a column's place
@@ -101,7 +103,8 @@ func (w *Worker) reset() {
 	w.piece = reuse(w.piece, maxScratch/4)
 	w.muted = w.muted[:0]
 	clear(w.images) // they borrow from the record
-	w.images = w.images[:0]
+	w.images, w.placed = w.images[:0], 0
+	w.spare = reuse(w.spare, maxScratch/4)
 	w.extras = w.extras[:0]
 	w.numbers = reuse(w.numbers, maxScratch)
 	for i, b := range w.buffers {
@@ -177,36 +180,32 @@ func noText(rec *format.Record, p *part) error {
 
 // emit applies the long rule to the record's tokens and emits its samples.
 func (w *Worker) emit(rec *format.Record, emit func(*Sample) error) (Outcome, error) {
-	limit, images := w.chain.max, len(w.prefix)
-	if images > 0 {
-		w.tokens, w.prefix = append(w.prefix, w.tokens...), w.tokens
-	}
-	tokens := w.tokens
-	if len(tokens) == 0 {
+	limit, before := w.chain.max, w.joinPrefix()
+	if len(w.tokens) == 0 {
 		return Empty, nil
 	}
-	if images > limit {
+	if before > limit || w.cutAlways() {
 		return TooLong, nil // placeholders without their images would be left
 	}
-	if len(tokens) > limit {
+	if len(w.tokens) > limit {
 		switch w.chain.rule {
 		case ruleDrop:
 			return TooLong, nil
 		case ruleTruncate:
-			tokens = tokens[:limit]
+			w.tokens = w.tokens[:w.end(0, limit)]
 		}
 	}
+	tokens := w.tokens
 	if err := w.keep(rec); err != nil {
 		return 0, err
 	}
 	for at, piece := 0, int32(0); at < len(tokens); piece++ {
-		end := min(at+limit, len(tokens))
-		w.sample = Sample{Row: rec.Row, Piece: piece, Tokens: tokens[at:end:end], Masked: w.maskOf(at, end, images)}
-		if piece == 0 {
-			w.sample.Images = w.images
-			if len(w.extras) > 0 {
-				w.sample.Extras = w.extras
-			}
+		end := w.end(at, limit)
+		w.sample = Sample{
+			Row: rec.Row, Piece: piece, Tokens: tokens[at:end:end], Masked: w.maskOf(at, end, before), Images: w.imagesIn(at, end),
+		}
+		if piece == 0 && len(w.extras) > 0 {
+			w.sample.Extras = w.extras
 		}
 		if err := emit(&w.sample); err != nil {
 			return 0, err
