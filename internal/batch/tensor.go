@@ -18,8 +18,8 @@ func Aligned(n int) int {
 	return (n + Alignment - 1) &^ (Alignment - 1)
 }
 
-// DType is the type of a tensor's elements. Values are little-endian. The
-// numbers are for this process only; the wire and the docs use the names.
+// DType is the type of a tensor's elements. Values are little-endian. The numbers are those of a
+// [Table]; a BatchHeader and the docs use the names.
 type DType uint8
 
 // The zero DType is invalid, so that a missing one is detected.

@@ -6,7 +6,7 @@ import (
 	"unsafe"
 )
 
-// Wire is the encoding of a tensor's elements on the wire.
+// Wire is the encoding of a tensor's elements on the wire. The numbers are those of a [Table].
 type Wire uint8
 
 const (

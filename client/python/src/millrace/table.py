@@ -1,0 +1,321 @@
+"""The table of a batch: which tensors it has, and where they lie in its body.
+
+Its bytes, of fixed width, are in docs/bytes.md. A reader keeps the layout that it saw last,
+which is all but sizes and places: as long as names, types and shapes are the same, it looks
+at no tensor's description again. A layout makes the arrays of a step from its body: those
+that travel as they are delivered are views of it, the others are widened into one other
+buffer. It copies nothing else, and knows nothing of how a table came.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from millrace.errors import BugError
+
+Array = npt.NDArray[Any]
+
+ALIGNMENT = 64  # of tensors in a body; kept for addresses too
+
+MAGIC = b"MLT\x01"
+END = 1  # the flag of a step that does not exist
+
+HEAD = struct.Struct("<4sIQQQIIIIIIII")
+ENTRY = struct.Struct("<HBBHBB5Q")
+LINE = struct.Struct("<IIII")
+ORIGIN = struct.Struct("<QIIII")
+PLACE = 16  # bytes: two numbers
+
+# The wire is little-endian; on such a machine these are NumPy's native types.
+DTYPES = (None, np.dtype("u1"), np.dtype("<i4"), np.dtype("<i8"), np.dtype("<f4"))
+INT32, RUN = np.dtype("<i4"), 12  # bytes of a run
+
+# What tensors travel as: as they are delivered, in fewer bits, or as runs.
+AS_IS, AS_INT32, AS_RUNS = range(3)
+
+# Keyword arguments of Hugging Face models that must be plain numbers.
+NUMBERS = ("max_length_q", "max_length_k")
+
+KEPT = "keep."  # begins the names of tensors that carry a source's kept columns
+IMAGE = "image."  # begins the names of tensors that say whose an image is and where it goes
+
+# Elements of a run, on the average, from which on runs are written one by one.
+LONG = 64
+
+# The most bytes of widened arrays, beyond any host's share of a step: a larger table is broken.
+MOST = 64 << 30
+
+# The most microbatches of a table, which has 16 bits for their numbers.
+MOST_PARTS = (1 << 16) - 1
+
+# The most elements that are kept to copy rising runs from: 8 MB of int64.
+COUNTED = 1 << 20
+
+
+class Place(NamedTuple):
+    """A tensor of a layout."""
+
+    number: int  # of the table's tensors
+    name: str  # by which the trainer knows it: without what begins it
+    dtype: np.dtype[Any]
+    wire: int
+    shape: tuple[int, ...]
+    elements: int
+    wide: int  # where it lies among those that are widened
+
+
+class Part(NamedTuple):
+    """The tensors of a microbatch."""
+
+    model: list[Place]
+    kept: list[Place]
+    images: list[Place]
+
+
+class Arrays(NamedTuple):
+    """The arrays of a microbatch, by name."""
+
+    model: dict[str, Any]
+    kept: dict[str, Any]  # by their whole names
+    images: dict[str, Any]
+
+
+class Layout:
+    """Names, types and shapes of the tensors of a step, and how to make arrays of them."""
+
+    def __init__(self, raw: bytes, tensors: int, microbatches: int) -> None:
+        """Raises BugError for what no table has."""
+        self.raw = raw
+        self.tensors, self.microbatches = tensors, microbatches
+        self.wide = 0  # bytes of what is widened
+        self.sizes: list[int] = []  # in the body, by tensor; of runs, -1
+        self.parts = [Part([], [], []) for _ in range(microbatches)]
+        entries = ENTRY.size * tensors
+        names = _names(raw[entries:], tensors)
+        before = 0
+        for number, entry in enumerate(ENTRY.iter_unpack(raw[:entries])):
+            if not before <= entry[3] < microbatches or entry[0] >= len(names):
+                raise BugError(f"tensor {number} of a table is {entry}")
+            before = entry[3]
+            self._add(number, names[entry[0]], entry)
+
+    def _add(self, number: int, name: str, entry: tuple[int, ...]) -> None:
+        _, code, wire, microbatch, dims, zero, *shape = entry
+        dtype = DTYPES[code] if code < len(DTYPES) else None
+        fits = wire == AS_IS or (code == 3 if wire == AS_INT32 else wire == AS_RUNS and code > 1)
+        if dtype is None or not fits or dims > len(shape) or any(shape[dims:]) or zero:
+            raise BugError(f"tensor {name} of a table is {entry}")
+        elements = math.prod(shape[:dims])
+        if wire == AS_RUNS:
+            self.sizes.append(-1)
+        else:
+            self.sizes.append(elements * (dtype.itemsize if wire == AS_IS else INT32.itemsize))
+        part = self.parts[microbatch]
+        to = part.model
+        if name.startswith(KEPT):
+            to = part.kept
+        elif name.startswith(IMAGE):
+            name, to = name[len(IMAGE) :], part.images
+        to.append(Place(number, name, dtype, wire, tuple(shape[:dims]), elements, self.wide))
+        if wire != AS_IS:
+            self.wide += -(-elements * dtype.itemsize // ALIGNMENT) * ALIGNMENT
+            if self.wide > MOST:
+                raise BugError(f"the tensors of a table have more than {MOST} bytes")
+
+    def check(self, places: tuple[int, ...], size: int) -> None:
+        """Raises BugError unless offsets and sizes lie in a body, and fit the shapes."""
+        for number, want in enumerate(self.sizes):
+            offset, given = places[2 * number], places[2 * number + 1]
+            fits = given == want if want >= 0 else given % RUN == 0
+            if not fits or offset % ALIGNMENT or offset + given > size:
+                raise BugError(
+                    f"tensor {number} of a table does not fit: {given} bytes at {offset} of "
+                    f"{size}, its shape has {want}"
+                )
+
+    def arrays(self, body: Array, places: tuple[int, ...]) -> list[Arrays]:
+        """Returns the arrays of each microbatch; body and places belong together, and fit."""
+        wide = aligned(self.wide)
+
+        def make(place: Place) -> Any:
+            number, name, dtype, wire, shape, elements, at = place
+            if wire == AS_IS:
+                array: Any = np.ndarray(shape, dtype, body, places[2 * number])
+                return int(array) if name in NUMBERS and not shape else array
+            array = np.ndarray(elements, dtype, wide, at)
+            offset = places[2 * number]
+            if wire == AS_INT32:
+                np.copyto(array, np.ndarray(elements, INT32, body, offset))
+            else:
+                count = places[2 * number + 1] // RUN
+                expand(np.ndarray((count, 3), INT32, body, offset), array, name)
+            array.shape = shape
+            return array
+
+        return [
+            Arrays(
+                {place.name: make(place) for place in part.model},
+                {place.name: make(place) for place in part.kept},
+                {place.name: make(place) for place in part.images},
+            )
+            for part in self.parts
+        ]
+
+
+class Table(NamedTuple):
+    """What a table says of a step. ``end``: there is no such step."""
+
+    step: int
+    generation: int  # of the job
+    size: int  # bytes of the body
+    sequence_length: int  # tokens of a row
+    rows: int  # of the global batch
+    end: bool
+    topology: str  # with end: the data goes on, for ranks of this mesh
+    joined: tuple[str, ...]  # sources that joined after the start
+    layout: Layout
+    places: tuple[int, ...]  # offset and size of each tensor
+    lines: bytes  # the lineage, as lineage.py reads it
+    origins: bytes
+
+
+class Tables:
+    """Reads tables of one stream. Not safe for several threads."""
+
+    def __init__(self) -> None:
+        self._layout = Layout(b"", 0, 0)
+
+    def read(self, raw: memoryview) -> Table:
+        """Returns the table in raw, of which it keeps no view. Raises BugError."""
+        if len(raw) < HEAD.size or raw[: len(MAGIC)] != MAGIC:
+            raise BugError(f"{len(raw)} bytes that begin with {bytes(raw[:4])!r} are no table")
+        head = HEAD.unpack_from(raw)
+        _, flags, step, generation, size, length, rows, parts, tensors, *sizes = head
+        layout, lines, documents, texts = sizes
+        places = HEAD.size + layout
+        at = places + PLACE * tensors
+        origins = at + LINE.size * lines
+        text = origins + ORIGIN.size * documents
+        if text + texts != len(raw) or ENTRY.size * tensors > layout or layout % 8:
+            raise BugError(f"a table of {len(raw)} bytes says that it has {text + texts}")
+        if flags & ~END or parts > MOST_PARTS:
+            raise BugError(f"a table has the flags {flags:#x} and {parts} microbatches")
+        known = self._known(raw[HEAD.size : places], tensors, parts)
+        numbers = struct.unpack_from(f"<{2 * tensors}Q", raw, places)
+        known.check(numbers, size)
+        topology, *joined = _texts(raw[text:])
+        return Table(
+            step,
+            generation,
+            size,
+            length,
+            rows,
+            bool(flags),
+            topology,
+            tuple(joined),
+            known,
+            numbers,
+            bytes(raw[at:origins]),
+            bytes(raw[origins:text]),
+        )
+
+    def _known(self, raw: memoryview, tensors: int, parts: int) -> Layout:
+        """Returns the layout in raw: the last one, if that is the same."""
+        last = self._layout
+        if tensors != last.tensors or parts != last.microbatches or raw != last.raw:
+            self._layout = last = Layout(bytes(raw), tensors, parts)
+        return last
+
+
+def _names(raw: bytes, most: int) -> list[str]:
+    """Returns the names behind the entries of a layout, which ends with up to 7 zeros."""
+    names: list[str] = []
+    at = 0
+    while len(names) < most and len(raw) - at >= 2:
+        size = raw[at] | raw[at + 1] << 8
+        if size == 0 and len(raw) - at < 8:
+            break
+        at += 2 + size
+        if at > len(raw):
+            raise BugError("a name in a table is cut off")
+        names.append(str(raw[at - size : at], "utf-8", "replace"))
+    if len(raw) - at >= 8 or any(raw[at:]):
+        raise BugError(f"{len(raw) - at} bytes follow the names of a table")
+    return names
+
+
+def _texts(raw: memoryview) -> list[str]:
+    texts: list[str] = []
+    at = 0
+    while at + 4 <= len(raw):
+        end = at + 4 + int.from_bytes(raw[at : at + 4], "little")
+        if end > len(raw):
+            break
+        texts.append(str(raw[at + 4 : end], "utf-8", "replace"))
+        at = end
+    if at != len(raw) or not texts:
+        raise BugError("a text in a table is cut off")
+    return texts
+
+
+def aligned(size: int) -> Array:
+    """Returns an uninitialised, writable buffer that starts on a cache line."""
+    room = np.empty(size + ALIGNMENT, np.uint8)
+    start = -room.ctypes.data % ALIGNMENT
+    return room[start : start + size]
+
+
+_counted: dict[Any, Array] = {}
+
+
+def _counting(dtype: Any, end: int) -> Array:
+    """Returns the numbers from 0 to end, or beyond it."""
+    known = _counted.get(dtype)
+    if known is None or known.size < end:
+        known = np.arange(min(max(2 * end, 1 << 13), COUNTED), dtype=np.int64).astype(dtype)
+        _counted[dtype] = known
+    return known
+
+
+def expand(runs: Array, out: Array, name: str) -> None:
+    """Writes the elements of runs, each (length, first, step 0 or 1), into out.
+
+    Raises BugError unless they are as many as out has.
+    """
+    if len(runs) * LONG > out.size:
+        _expand_short(runs, out, name)
+        return
+    listed = runs.tolist()
+    if sum(run[0] for run in listed) != out.size:
+        raise _misfit(name, out)
+    at = 0
+    for length, first, step in listed:
+        end = at + length
+        if length < 1 or step not in (0, 1):
+            raise _misfit(name, out)
+        if step == 0:
+            out[at:end] = first
+        elif first >= 0 and first + length <= COUNTED:
+            out[at:end] = _counting(out.dtype, first + length)[first : first + length]
+        else:
+            out[at:end] = np.arange(first, first + length)
+        at = end
+
+
+def _expand_short(runs: Array, out: Array, name: str) -> None:
+    length, first, rise = runs.astype(np.int64).T
+    if length.sum() != out.size or (length < 1).any() or (rise & ~1).any():
+        raise _misfit(name, out)
+    array = np.repeat(first - rise * (np.cumsum(length) - length), length)
+    if rise.any():
+        array += np.arange(out.size) * np.repeat(rise, length)
+    np.copyto(out, array, casting="same_kind")
+
+
+def _misfit(name: str, out: Array) -> BugError:
+    return BugError(f"tensor {name} has runs that are not {out.size} elements")

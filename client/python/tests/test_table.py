@@ -1,0 +1,112 @@
+"""Tables of batches: the golden bytes that the service writes, and bytes that are none."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from millrace import BugError
+from millrace.table import Tables, aligned, expand
+
+GOLDEN = Path(__file__).parents[3] / "internal/batch/testdata/table.txt"
+
+
+def golden():
+    lines = GOLDEN.read_text().splitlines()
+    return bytes.fromhex("".join(line.split("#")[0] for line in lines))
+
+
+def body():
+    made = aligned(344)
+    made[:] = 0
+    made[0:12] = np.array([1, 2, 3], "<i4").view(np.uint8)
+    made[64:88] = np.array([2, 1, 0, 1, 0, 0], "<i4").view(np.uint8)
+    made[128:133] = np.frombuffer(b"hello", np.uint8)
+    made[192:204] = np.array([4, 5, 2**31 - 1], "<i4").view(np.uint8)
+    made[320:344] = np.array([1, 0, 0, 2, 5, 1], "<i4").view(np.uint8)
+    return made
+
+
+def read(raw):
+    return Tables().read(memoryview(raw))
+
+
+def test_golden():
+    table = read(golden())
+    assert table[:8] == (5, 2, 344, 3, 9, False, "", ("math", "codes"))
+    assert len(table.lines) == 32 and len(table.origins) == 72
+    memory = body()
+    first, second = table.layout.arrays(memory, table.places)
+    assert first.model["tokens"].tolist() == [[1, 2, 3]]
+    assert first.model["mask"].tolist() == [[1.0, 1.0, 0.0]]
+    assert first.kept["keep.x"].tobytes() == b"hello"
+    assert second.model["tokens"].tolist() == [[4, 5, 2**31 - 1]]
+    assert second.model["mask"].tolist() == [[0.0, 5.0, 6.0]]
+    assert second.kept == {} and second.images == {}
+    arrays = [*first.model.values(), *first.kept.values(), *second.model.values()]
+    assert all(a.flags.writeable and a.ctypes.data % 64 == 0 for a in arrays)
+    assert np.shares_memory(first.kept["keep.x"], memory)
+    assert [a.dtype for a in arrays] == ["i8", "f4", "u1", "i8", "f4"]
+
+
+def test_a_layout_is_read_once():
+    tables, raw = Tables(), golden()
+    first = tables.read(memoryview(raw)).layout
+    other = bytearray(raw)
+    other[8] = 6  # the step
+    assert tables.read(memoryview(other)).layout is first
+    other[64 + 264 + 8] = 24  # bytes of the first tensor, whose shape says otherwise
+    with pytest.raises(BugError, match="does not fit"):
+        tables.read(memoryview(other))
+    other = bytearray(raw)
+    other[64 + 16] = 2  # the shape [1, 2]
+    with pytest.raises(BugError, match="does not fit"):
+        tables.read(memoryview(other))
+
+
+def test_what_is_no_table():
+    raw = golden()
+    places = (0, 3, 4, 44, 64, 66, 67, 70, 71, 96, 304, 327, 328, 343)
+    for at in places:
+        broken = bytearray(raw)
+        broken[at] ^= 0x81
+        with pytest.raises(BugError):
+            read(broken)
+    for size in range(len(raw)):
+        with pytest.raises(BugError):
+            read(raw[:size])
+
+
+def test_random_bytes_are_refused_or_fit():
+    draw, raw = random.Random(1), golden()
+    for _ in range(3000):
+        broken = bytearray(raw)
+        for _ in range(draw.randint(1, 4)):
+            broken[draw.randrange(len(raw))] = draw.choice([0, 1, 2, 8, 64, 127, 255])
+        try:
+            table = read(broken)
+            if table.size == 344 and table.layout.wide < 1 << 20:
+                table.layout.arrays(body(), table.places)
+        except BugError:
+            pass
+
+
+@pytest.mark.parametrize("dtype", ["i4", "i8", "f4"])
+@pytest.mark.parametrize("long", [1, 3000])
+def test_runs(dtype, long):
+    runs = [[long, 5, 1], [1, 0, 0], [2 * long, -3, 1], [long, 7, 0], [long, 1 << 20, 1]]
+    want = [v for n, first, step in runs for v in (first + step * i for i in range(n))]
+    out = np.empty(len(want), dtype)
+    expand(np.array(runs, "<i4"), out, "x")
+    np.testing.assert_array_equal(out, np.array(want).astype(dtype))
+
+
+@pytest.mark.parametrize("runs", [[[3, 0, 0]], [[5, 0, 0]], [[5, 0, 0], [-1, 0, 0]], [[4, 0, 2]]])
+@pytest.mark.parametrize("times", [1, 1000])
+def test_runs_that_cannot_be(runs, times):
+    runs = [[n * times, first, step] for n, first, step in runs]
+    with pytest.raises(BugError, match="runs that are not"):
+        expand(np.array(runs, "<i4"), np.empty(4 * times, "i8"), "x")
