@@ -46,6 +46,8 @@ type Options struct {
 	OnBudget  func(bytes int64) // called once with the budget in force; may be nil
 	// Exchange is where loaders of this process are found; may be nil.
 	Exchange *handover.Exchange
+	// Node is the number of the trainers' node that it is on, whose ranks it is to serve; nil: any.
+	Node *uint32
 }
 
 // defaultDeadline is far above any healthy step and below the half hour after
@@ -136,7 +138,7 @@ func (c *Constructor) talk(ctx context.Context, address string) error {
 		held := c.steps.Held()
 		c.steps.Attach()
 		return &pb.ConstructorReport{Report: &pb.ConstructorReport_Hello{Hello: &pb.ConstructorHello{
-			Id: c.opts.ID, Address: address, Protocol: rpc.Oldest, Newest: rpc.Protocol, Epoch: epoch, Held: held, Instance: c.instance,
+			Id: c.opts.ID, Address: address, Protocol: rpc.Oldest, Newest: rpc.Protocol, Epoch: epoch, Held: held, Instance: c.instance, Node: c.opts.Node,
 		}}}
 	}
 	return rpc.Talk(ctx, role, pb.PlannerClient.Construct, hello, func(ctx context.Context, s *session) error {

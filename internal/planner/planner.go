@@ -56,7 +56,8 @@ type Options struct {
 	Loaders      int                   // loaders to wait for before anything is read; default 1
 	Shadows      int                   // loaders beside them that stand by for one that is lost
 	HotShadows   bool                  // shadows read what those they stand by for read; else they only have the sources open
-	Constructors int                   // constructors the DP ranks are spread over; default 1
+	Constructors int                   // constructors the DP ranks are spread over; default 1, or one for each node of RanksPerNode
+	RanksPerNode int                   // trainer ranks of a node; constructors that say on which they are serve the DP ranks that begin there. Default 0: of no account
 	Prefetch     int                   // steps planned ahead; default: the job spec's
 	AllowRoots   []string              // folders that sources which join are read from; default: the job's own
 	Changes      []change.Change       // made before the first step is planned, unless the log has them
@@ -71,7 +72,7 @@ type Options struct {
 
 func (o *Options) withDefaults() {
 	o.Loaders = max(o.Loaders, 1)
-	o.Constructors = max(o.Constructors, 1)
+	o.Constructors = max(cmp.Or(o.Constructors, o.nodes()), 1)
 	if o.Prefetch == 0 {
 		o.Prefetch = o.Job.Resources.Prefetch
 	}
@@ -91,11 +92,20 @@ func (o *Options) validate() error {
 		return fault.Userf("a log that retains %d steps: valid is %d or more, as a log lets go of %d steps at a time; or 0, to keep all",
 			o.LogRetain, checkpoint.TrimEvery, checkpoint.TrimEvery)
 	}
-	if o.Constructors > o.Job.Topology.DP {
-		return fault.Userf("%d constructors for %d data-parallel ranks: each constructor serves at least one; use --constructors %d or fewer",
-			o.Constructors, o.Job.Topology.DP, o.Job.Topology.DP)
+	if most := max(o.Job.Topology.DP, o.nodes()); o.Constructors > most {
+		return fault.Userf("%d constructors for %d data-parallel ranks: each constructor serves at least one, or a node; use --constructors %d or fewer",
+			o.Constructors, o.Job.Topology.DP, most)
 	}
 	return nil
+}
+
+// nodes is the number of the trainers' nodes; 0 if that is not known.
+func (o *Options) nodes() int {
+	if o.RanksPerNode == 0 {
+		return 0
+	}
+	t := &o.Job.Topology
+	return (t.DP*t.CP*t.PP*t.TP + o.RanksPerNode - 1) / o.RanksPerNode
 }
 
 func (o *Options) stepLog() steplog.Options {
@@ -181,6 +191,7 @@ func newPlanner(opts Options) (*Planner, error) {
 	}
 	cfg.Plan.Ahead = int64(opts.Prefetch)
 	cfg.Loaders, cfg.Constructors, cfg.AllowRoots = opts.Loaders, opts.Constructors, opts.AllowRoots
+	cfg.NodeRanks = opts.RanksPerNode
 	cfg.Shadows, cfg.Hot = opts.Shadows, opts.HotShadows
 	cfg.Absence = control.Millis(opts.Absence.Milliseconds())
 	cfg.Changes, cfg.Window = opts.Changes, control.Millis(opts.StartWindow.Milliseconds())

@@ -88,7 +88,7 @@ func (p *Planner) Construct(stream grpc.BidiStreamingServer[pb.ConstructorReport
 	c.session = control.Session(p.lastID.Add(1))
 	c.beats = version >= rpc.Sessions
 	c.hear()()
-	if err := p.put(ctx, constructorHello{c, control.ConstructorJoined{Session: c.session, Name: hello.Id, Address: hello.Address, Instance: hello.Instance, Held: wire.Held(hello.Held)}}); err != nil {
+	if err := p.put(ctx, constructorHello{c, control.ConstructorJoined{Session: c.session, Name: hello.Id, Address: hello.Address, Instance: hello.Instance, Held: wire.Held(hello.Held), Node: hello.Node}}); err != nil {
 		return rpc.ToStatus(err)
 	}
 	sender := rpc.NewSender(wire.ToConstructor(version, stream.Send))

@@ -3319,6 +3319,7 @@ type ConstructorHello struct {
 	Instance      uint64                 `protobuf:"fixed64,5,opt,name=instance,proto3" json:"instance,omitempty"` // drawn by its process; 0: it is of a version without
 	Protocol      uint32                 `protobuf:"varint,14,opt,name=protocol,proto3" json:"protocol,omitempty"` // the lowest that it takes; 0: it is of before protocol 3
 	Newest        uint32                 `protobuf:"varint,15,opt,name=newest,proto3" json:"newest,omitempty"`     // the highest that it speaks
+	Node          *uint32                `protobuf:"varint,16,opt,name=node,proto3,oneof" json:"node,omitempty"`   // number of the trainers' node that it is on
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3398,6 +3399,13 @@ func (x *ConstructorHello) GetProtocol() uint32 {
 func (x *ConstructorHello) GetNewest() uint32 {
 	if x != nil {
 		return x.Newest
+	}
+	return 0
+}
+
+func (x *ConstructorHello) GetNode() uint32 {
+	if x != nil && x.Node != nil {
+		return *x.Node
 	}
 	return 0
 }
@@ -7115,7 +7123,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\badmitted\x18\x06 \x01(\v2\x15.millrace.v1.AdmittedH\x00R\badmitted\x12\x1e\n" +
 	"\trestarted\x18\a \x01(\x04H\x00R\trestarted\x12'\n" +
 	"\x04beat\x18\b \x01(\v2\x11.millrace.v1.BeatH\x00R\x04beatB\b\n" +
-	"\x06report\"\xc9\x01\n" +
+	"\x06report\"\xeb\x01\n" +
 	"\x10ConstructorHello\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x14\n" +
@@ -7123,7 +7131,9 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x04held\x18\x04 \x01(\v2\x11.millrace.v1.HeldR\x04held\x12\x1a\n" +
 	"\binstance\x18\x05 \x01(\x06R\binstance\x12\x1a\n" +
 	"\bprotocol\x18\x0e \x01(\rR\bprotocol\x12\x16\n" +
-	"\x06newest\x18\x0f \x01(\rR\x06newest\"\xdb\x01\n" +
+	"\x06newest\x18\x0f \x01(\rR\x06newest\x12\x17\n" +
+	"\x04node\x18\x10 \x01(\rH\x00R\x04node\x88\x01\x01B\a\n" +
+	"\x05_node\"\xdb\x01\n" +
 	"\x04Held\x12\x1a\n" +
 	"\bidentity\x18\x01 \x01(\fR\bidentity\x12\x1e\n" +
 	"\n" +
@@ -7715,6 +7725,7 @@ func file_proto_millrace_proto_init() {
 		(*ConstructorReport_Restarted)(nil),
 		(*ConstructorReport_Beat)(nil),
 	}
+	file_proto_millrace_proto_msgTypes[36].OneofWrappers = []any{}
 	file_proto_millrace_proto_msgTypes[42].OneofWrappers = []any{
 		(*ConstructorOrder_Job)(nil),
 		(*ConstructorOrder_Placement)(nil),

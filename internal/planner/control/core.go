@@ -21,6 +21,7 @@ type Config struct {
 	Shadows      int         // loaders beside them that stand by for one that is lost
 	Hot          bool        // shadows read what those they stand by for read
 	Constructors int         // that the DP ranks are spread over; 0 in a shell without trainers
+	NodeRanks    int         // trainer ranks of a node, whose constructor serves the DP ranks that begin there; 0: constructors take DP ranks in turn
 	AllowRoots   []string    // folders that sources which join are read from
 	Changes      []change.Change
 	Absence      Millis                             // that a constructor may be away before another one serves its ranks; 0: for ever

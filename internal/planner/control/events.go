@@ -63,8 +63,9 @@ type LoaderLeft struct {
 type ConstructorJoined struct {
 	Session       Session
 	Name, Address string
-	Instance      uint64 // of its process; 0: not known
-	Held          *Held  // what it kept of an earlier session; nil if that is nothing
+	Instance      uint64  // of its process; 0: not known
+	Held          *Held   // what it kept of an earlier session; nil if that is nothing
+	Node          *uint32 // number of the trainers' node that it is on; nil if it is on none
 }
 
 // Held is what a constructor has of a job whose planner it lost.

@@ -10,14 +10,20 @@ import "slices"
 func (c *Core) regathers() bool { return c.cfg.Resumes && c.plan == nil }
 
 // numberFor is the free number of a constructor, -1 if there is none: that of the buckets that
-// it holds, or the first.
-func (m *members) numberFor(h *Held) int {
+// it holds, that of its node, or the first.
+func (c *Core) numberFor(h *Held, node *uint32) int {
+	all := c.members.constructors
 	if h != nil && len(h.Acked) > 0 {
-		if n := int(h.Acked[0].Bucket) % len(m.constructors); m.constructors[n] == nil {
+		if n := c.numberOf(int(h.Acked[0].Bucket)); all[n] == nil {
 			return n
 		}
 	}
-	return m.free()
+	if node != nil {
+		if n := int(*node) % len(all); all[n] == nil {
+			return n
+		}
+	}
+	return c.members.free()
 }
 
 // standAgain has a constructor serve the buckets again that it holds of numbers that nobody
@@ -27,7 +33,7 @@ func (c *Core) standAgain(m *constructor) {
 		return
 	}
 	for _, a := range m.held.Acked {
-		n := int(a.Bucket) % len(c.members.constructors)
+		n := c.numberOf(int(a.Bucket))
 		if c.members.constructors[n] == nil && c.members.stands[n].in == nil {
 			c.members.stands[n].in = m
 		}

@@ -123,7 +123,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 		words[1] = fmt.Sprintf("constructors=%d", 1+w.rng.IntN(2))
 	}
 	words = append(words, fmt.Sprintf("loaders=%d", 1+w.rng.IntN(3)), fmt.Sprintf("shadows=%d", w.rng.IntN(3)), fmt.Sprintf("hot=%d", w.rng.IntN(2)))
-	words = append(words, fmt.Sprintf("absence=%d", w.rng.IntN(2)))
+	words = append(words, fmt.Sprintf("absence=%d", w.rng.IntN(2)), fmt.Sprintf("node=%d", seed%3))
 	w.words, w.logged, w.holds = words, w.rng.IntN(4) > 0, map[Session]*Held{}
 	w.briefs, w.resent, w.unmet = map[Session][]uint32{}, map[Session]int64{}, map[Session]bool{}
 	w.core, w.twin.core = newCore(t, words), newCore(t, words)
@@ -318,7 +318,7 @@ func (w *world) step() {
 		})
 	case len(w.builders) <= len(w.core.members.constructors) && n < 20 || n < 2:
 		w.join(&w.builders, func(s Session) Event {
-			return ConstructorJoined{Session: s, Name: fmt.Sprint("c", w.rng.IntN(4)), Address: "c"}
+			return ConstructorJoined{Session: s, Name: fmt.Sprint("c", w.rng.IntN(4)), Address: "c", Node: []*uint32{nil, new(uint32(1)), new(uint32(2))}[s%3]}
 		})
 	case n < 4:
 		w.leave()

@@ -237,7 +237,7 @@ func (c *Core) addConstructor(ev ConstructorJoined) {
 		return
 	}
 	m := &constructor{session: ev.Session, name: ev.Name, address: ev.Address, instance: ev.Instance, joins: map[uint64]*join{}, held: ev.Held}
-	number := c.members.numberFor(ev.Held)
+	number := c.numberFor(ev.Held, ev.Node)
 	if number < 0 || c.onTrial(m) {
 		c.addSpare(m)
 		return
@@ -362,7 +362,7 @@ func (c *Core) placementChanged() {
 
 // constructorOf is the constructor that serves a DP rank; nil if it is not there.
 func (c *Core) constructorOf(dp uint32) *constructor {
-	number := int(dp) % len(c.members.constructors)
+	number := c.numberOf(int(dp))
 	if m := c.members.constructors[number]; m != nil {
 		return m
 	}

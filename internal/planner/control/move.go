@@ -65,6 +65,7 @@ func (c *Core) move(state plan.State, digest [32]byte, tree *mesh.Tree, moved *M
 	j, remeshed := &c.job, !tree.Equal(c.job.tree)
 	if remeshed {
 		c.roster.forget()
+		c.raise(onMembers) // where nodes are known, DP ranks may have other constructors
 	}
 	j.positioned = true
 	c.roster.goOn = false

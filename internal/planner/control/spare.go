@@ -4,9 +4,10 @@ import (
 	"slices"
 
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/planner/mesh"
 )
 
-// Each number below the job's constructors has buckets. Whoever has the number serves them;
+// Each number below the job's constructors has buckets: those that it has in turn, or those of a node. Whoever has the number serves them;
 // while nobody has it, another constructor does beside its own, once the one that left has
 // been away for a while. Constructors beyond the job's number are spare: the next number that
 // becomes free is theirs, at once. Who serves a bucket changes no byte of it.
@@ -100,7 +101,7 @@ func (c *Core) serve(m *constructor, number int) {
 	c.raise(onMembers)
 	c.brief(m)
 	switch {
-	case before == nil || before == m || number >= c.job.tree.Sizes().DP:
+	case before == nil || before == m || !c.dealt(number):
 	case c.plan == nil || before.held != nil || c.failed != nil: // it hears later where the job goes on, or has heard that it does not
 		c.brief(before)
 	default:
@@ -151,7 +152,7 @@ func (c *Core) standIn() {
 		if s.in = c.leastLoaded(); s.in == nil {
 			return
 		}
-		if number >= c.job.tree.Sizes().DP { // nobody's, on this mesh
+		if !c.dealt(number) { // it has no buckets on this mesh
 			c.raise(onMembers) // a rank of the mesh before may wait
 			continue
 		}
@@ -201,11 +202,32 @@ func (c *Core) extend(m *constructor) {
 
 // bucketsOf are the DP ranks that a constructor serves, by rising number.
 func (c *Core) bucketsOf(m *constructor) (buckets []uint32) {
-	all := c.members.constructors
 	for d := range c.job.tree.Sizes().DP {
-		if n := d % len(all); all[n] == m || all[n] == nil && c.members.stands[n].in == m {
+		if c.constructorOf(uint32(d)) == m {
 			buckets = append(buckets, uint32(d))
 		}
 	}
 	return buckets
+}
+
+// numberOf is the number that a DP rank belongs to: that of the node of its first rank, if nodes are known.
+// A rank beyond the mesh is of a mesh before.
+func (c *Core) numberOf(dp int) int {
+	numbers := len(c.members.constructors)
+	if c.cfg.NodeRanks > 0 {
+		if first, err := c.job.tree.Rank(mesh.Coordinates{DP: dp}); err == nil {
+			return first / c.cfg.NodeRanks % numbers
+		}
+	}
+	return dp % numbers
+}
+
+// dealt says whether a number has buckets on this mesh.
+func (c *Core) dealt(number int) bool {
+	for d := range c.job.tree.Sizes().DP {
+		if c.numberOf(d) == number {
+			return true
+		}
+	}
+	return false
 }
