@@ -54,6 +54,7 @@ type cli struct {
 	Planner     plannerCmd     `cmd:"" help:"Run only the planner of a job."`
 	Loader      loaderCmd      `cmd:"" help:"Run one source loader."`
 	Constructor constructorCmd `cmd:"" help:"Run one data constructor."`
+	Sidecar     sidecarCmd     `cmd:"" help:"Run the constructor of a trainers' node, with loaders beside it."`
 	Lint        lintCmd        `cmd:"" help:"Validate a job spec and report every problem."`
 	Plan        planCmd        `cmd:"" help:"Plan a job without running it, and report mix, balance and memory."`
 	Prepare     prepareCmd     `cmd:"" help:"Run the transforms of sources once and write their tokens as Parquet."`

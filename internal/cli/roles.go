@@ -161,7 +161,8 @@ type plannerCmd struct {
 	Advertise    string `help:"HOST or HOST:PORT that peers connect to, if not the listen address. Default for a wildcard address: this machine's name." placeholder:"HOST"`
 	Standby      bool   `help:"Wait until there is a log in --log-dir and no other planner has it open, or with --log-mirror until the planner that writes there is gone; then take over. Give loaders, constructors and clients both addresses: --planner A,B."`
 	Loaders      int    `help:"Loaders to wait for before reading starts." default:"1"`
-	Constructors int    `help:"Constructors that the DP ranks are spread over." default:"1"`
+	Constructors int    `help:"Constructors that the DP ranks are spread over. Default: 1, or with --ranks-per-node one for each node." placeholder:"N"`
+	RanksPerNode int    `help:"Trainer ranks of a node: sidecars serve the DP ranks that begin on their --node." placeholder:"N"`
 	Prefetch     int    `help:"Steps planned ahead of the slowest trainer; 0 uses the spec's value." default:"0"`
 	keepFlags
 	shadowFlags
@@ -182,7 +183,7 @@ func (c *plannerCmd) Validate() error {
 	if c.Standby && c.LogDir == "" {
 		return errors.New("--standby takes over with the log: give --log-dir, the same as that of the planner that it stands by for, or, on another machine, the same --log-mirror and a folder of its own")
 	}
-	return cmp.Or(c.keepFlags.check(), checkCounts(c.Loaders, c.Shadows, c.Constructors, c.Prefetch))
+	return cmp.Or(c.keepFlags.check(), checkCounts(c.Loaders, c.Shadows, max(c.Constructors, 1), c.Prefetch), atLeast("--constructors", int64(c.Constructors), 0), atLeast("--ranks-per-node", int64(c.RanksPerNode), 0))
 }
 
 func (c *plannerCmd) Run(ctx context.Context, log *slog.Logger, names extensions) error {
@@ -197,7 +198,7 @@ func (c *plannerCmd) Run(ctx context.Context, log *slog.Logger, names extensions
 	return planner.Run(ctx, planner.Options{
 		Job: job, Changes: changes, AllowRoots: c.AllowRoot, Address: c.Listen, Advertise: c.Advertise, Security: c.security(), LogDir: c.LogDir, LogMirror: c.LogMirror, LogRetain: c.LogRetain,
 		Loaders: c.Loaders, Shadows: c.Shadows, HotShadows: c.hot(), Constructors: c.Constructors, Prefetch: c.Prefetch, Log: log, Registry: names.Registry,
-		Standby: c.Standby,
+		Standby: c.Standby, RanksPerNode: c.RanksPerNode,
 		Serving: func(address string) { fmt.Printf("planning %s on %s\n", job.Name, address) },
 	})
 }
