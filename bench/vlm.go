@@ -110,7 +110,7 @@ func writePairs(dir string, list [][]byte) error {
 // answerBytes is the size of a loader's answer with pictures, encoded or as pixels.
 func answerBytes(ctx context.Context, list [][]byte, decoded bool) (int, error) {
 	set := samples.Set{Offsets: []int32{0}}
-	pool := imaging.NewPool(runtime.GOMAXPROCS(0))
+	pool := imaging.NewPool(runtime.GOMAXPROCS(0), nil)
 	for _, data := range list {
 		p, err := planned(data)
 		if err != nil {
@@ -146,7 +146,7 @@ func planned(data []byte) (imaging.Picture, error) {
 
 // decodeAlone is the ceiling of rates: all pictures, on all cores, to memory.
 func decodeAlone(list [][]byte) func(context.Context, int) (sample, error) {
-	pool := imaging.NewPool(runtime.GOMAXPROCS(0))
+	pool := imaging.NewPool(runtime.GOMAXPROCS(0), nil)
 	return func(ctx context.Context, _ int) (sample, error) {
 		all := make([]imaging.Picture, len(list))
 		for i, data := range list {

@@ -42,7 +42,7 @@ var convertObject = object{title: "convert", short: "column", fields: []field{
 	{key: "timeout", name: "Timeout", kind: countKind, def: 120, min: 1, max: 86_400, free: freeBudget,
 		doc: "Seconds for a file, after which the process is killed and the file tried again."},
 	{key: "memory", name: "Memory", kind: bytesKind, def: int64(1 << 30), min: 64 << 20, max: maxBytes, free: freeBudget,
-		doc: "Memory of a process, beyond which it is killed and the file tried again."},
+		doc: "Memory of a process, beyond which it is killed and the file tried again. Processes take it of `loader_buffer`, half of that together; one that takes more runs alone."},
 }}
 
 // Operator implements Transform.

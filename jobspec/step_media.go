@@ -64,7 +64,7 @@ var pixelsObject = object{title: "pixels", short: "column", fields: []field{
 	{key: "std", name: "Std", kind: textKind, list: true, one: true, auto: "1",
 		doc: "`float32`: what it is then divided by."},
 	{key: "max_decoded_pixels", name: "MaxDecodedPixels", kind: countKind, def: maxImagePixels, min: 1, max: maxImagePixels,
-		doc: "An image whose header says more is a bad record, and is not decoded: decoding takes up to 30 bytes of memory for a pixel, beside `loader_buffer`."},
+		doc: "An image whose header says more is a bad record, and is not decoded. Decoding takes 6 to 30 bytes of memory for a pixel, of `loader_buffer`: an image that takes more than half of that is decoded alone."},
 }}
 
 // Operator implements Transform.
@@ -165,7 +165,7 @@ var waveformObject = object{title: "waveform", short: "column", fields: []field{
 	{key: "dtype", name: "DType", kind: textKind, def: "float32", enum: []string{"float32", "int16"},
 		doc: "Full scale is 1, or 32768."},
 	{key: "max_seconds", name: "MaxSeconds", kind: countKind, def: 600, min: 1, max: 86_400,
-		doc: "A longer file is a bad record. Decoding takes about 10 bytes of memory for a sample of the file, beside `loader_buffer`."},
+		doc: "A longer file is a bad record. Decoding takes 8 to 20 bytes of memory for a sample of the file, of `loader_buffer`: a file that takes more than half of that is decoded alone."},
 	{key: "token", name: "Token", kind: countKind, max: math.MaxInt32, empty: true, auto: "none",
 		doc: "The id of a placeholder: one for each `samples_per_token` samples begun, before the tokens of the record, so that a record takes as much of a row as its sound does. Labels that are placeholders carry no loss."},
 	{key: "begin", name: "Begin", kind: countKind, max: math.MaxInt32, empty: true, auto: "none",

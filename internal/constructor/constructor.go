@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,6 +26,7 @@ import (
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/handover"
 	"github.com/millrace-data/millrace/internal/imaging"
+	"github.com/millrace-data/millrace/internal/memory"
 	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/rpc"
 )
@@ -76,16 +76,17 @@ type Constructor struct {
 
 	attempts sync.WaitGroup // of fetches, those that others were faster than among them
 
-	pictures *imaging.Pool
+	pictures *imaging.Pool // within room; there from the first job on
+	room     *memory.Room
 	session  atomic.Pointer[session] // with the planner; nil while there is none
-	budgeted sync.Once
+	budgeted sync.Once               // by the first job
 }
 
 // Run serves until ctx ends. While there is no planner it goes on with what was planned, and
 // looks for one: for Options.Patience, or for ever.
 func Run(ctx context.Context, opts Options) error {
 	opts.withDefaults()
-	c := &Constructor{opts: opts, instance: rpc.NewInstance(), steps: deliver.New(), peers: newPeers(handover.NewDirectory(opts.Exchange, opts.Security.Of(opts.Planner))), pictures: imaging.NewPool(runtime.GOMAXPROCS(0))}
+	c := &Constructor{opts: opts, instance: rpc.NewInstance(), steps: deliver.New(), peers: newPeers(handover.NewDirectory(opts.Exchange, opts.Security.Of(opts.Planner)))}
 	defer c.peers.directory.Close()
 	defer c.attempts.Wait()
 	register := func(s grpc.ServiceRegistrar) { pb.RegisterConstructorServer(s, c) }
@@ -206,9 +207,7 @@ func (c *Constructor) takeJob(job *pb.ConstructorJob) error {
 	if c.opts.Buffer > 0 {
 		budget = c.opts.Buffer
 	}
-	if c.opts.OnBudget != nil {
-		c.budgeted.Do(func() { c.opts.OnBudget(budget) })
-	}
+	c.budgeted.Do(func() { c.decodeWithin(budget) })
 	c.job.set(job, layout)
 	c.steps.Take(job, budget)
 	return nil
@@ -250,7 +249,7 @@ func (c *Constructor) build(ctx context.Context, p *pb.StepPlan) error {
 	c.steps.Fetched(time.Since(begin))
 	if err == nil && s.undecoded > 0 {
 		s.bytes += s.undecoded
-		if err = c.steps.Grow(ctx, p, s.bytes); err == nil {
+		if err = c.steps.Grow(ctx, p, s.bytes+s.decoding(c.room)); err == nil {
 			err = c.decode(ctx, s)
 		}
 	}

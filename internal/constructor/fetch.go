@@ -27,6 +27,8 @@ type step struct {
 	bytes  int64
 
 	undecoded int64 // bytes of the pixels of images that came as they are in their files
+	scratch   int64 // that decoding these takes, one after the other
+	largest   int64 // of one of them
 }
 
 // row is one assembled row of a step.

@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"runtime"
 
 	"github.com/millrace-data/millrace/internal/batch"
 	"github.com/millrace-data/millrace/internal/constructor/assemble"
 	"github.com/millrace-data/millrace/internal/constructor/deliver"
 	"github.com/millrace-data/millrace/internal/imaging"
+	"github.com/millrace-data/millrace/internal/memory"
 	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/samples"
 )
@@ -118,7 +120,8 @@ func (s *step) layOutImages(p *pb.StepPlan, asks []*pb.BlockSamples, sets []samp
 		if image.Decoded {
 			given.pixels = image.Data
 		} else {
-			s.undecoded += int64(grid.Patches() * g.PatchBytes())
+			need := imaging.Memory(image.Data, g)
+			s.undecoded, s.scratch, s.largest = s.undecoded+int64(grid.Patches()*g.PatchBytes()), s.scratch+need, max(s.largest, need)
 		}
 		to := slot{x.Encoder[k], x.Microbatch[k]}
 		s.images[to] = append(s.images[to], given)
@@ -176,6 +179,25 @@ func (st *step) appendImages(body []byte, r deliver.Rank, rows []row) ([]byte, [
 	body, more := assemble.AppendSources(body, content, sources)
 	return body, append(tensors, more...)
 }
+
+// roomShare is the part of a constructor's memory that images are decoded in. Steps that are built and held have
+// the rest.
+const roomShare = 4
+
+// decodeWithin has images decoded on all cores within a part of the constructor's memory.
+func (c *Constructor) decodeWithin(budget int64) {
+	if c.opts.OnBudget != nil {
+		c.opts.OnBudget(budget)
+	}
+	c.room = memory.NewRoom(context.Background(), budget/roomShare, memory.Options{Alone: func(bytes, most int64) { // who waits, waits for a decoder that is at work
+		c.opts.Log.Warn("an image takes more memory to decode than the constructor has for that: such images are decoded one after the other, each alone",
+			"bytes", bytes, "room", most, "try", fmt.Sprintf("a larger resources.constructor_buffer (%d times the bytes), or decode: loader", roomShare))
+	}})
+	c.pictures = imaging.NewPool(runtime.GOMAXPROCS(0), c.room)
+}
+
+// decoding is the memory that the images of a step are decoded in.
+func (s *step) decoding(room *memory.Room) int64 { return min(s.scratch, max(room.Most(), s.largest)) }
 
 // decode makes the pixels of a step's images, on all cores. What a rank is sent later is copied
 // from them.

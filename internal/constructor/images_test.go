@@ -6,6 +6,7 @@ import (
 	"image"
 	"image/color"
 	"image/png"
+	"log/slog"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -69,7 +70,7 @@ func imageStep(t *testing.T) (*step, [][]byte) {
 // The encoded bytes may be anything by then, and each request gives the same.
 func TestBatchesDecodeNothing(t *testing.T) {
 	st, want := imageStep(t)
-	c := &Constructor{pictures: imaging.NewPool(2)}
+	c := &Constructor{pictures: imaging.NewPool(2, nil)}
 	if err := c.decode(t.Context(), st); err != nil {
 		t.Fatal(err)
 	}
@@ -95,6 +96,32 @@ func TestBatchesDecodeNothing(t *testing.T) {
 	}
 }
 
+// TestDecodingCounts: before a step's images are decoded the memory for that is reserved, at most the part of the
+// constructor's that is for it, or what the largest takes.
+func TestDecodingCounts(t *testing.T) {
+	st, _ := imageStep(t)
+	undecoded := 0
+	for _, x := range st.images[slot{}] {
+		if !x.Decoded {
+			undecoded++
+			need := imaging.Memory(x.Data, small)
+			st.scratch, st.largest = st.scratch+need, max(st.largest, need)
+		}
+	}
+	var said bytes.Buffer
+	c := &Constructor{opts: Options{Log: slog.New(slog.NewTextHandler(&said, nil))}}
+	for budget, want := range map[int64]int64{1: st.largest, roomShare * (st.largest + 1): st.largest + 1, 1 << 30: st.scratch} {
+		c.decodeWithin(budget)
+		if got := st.decoding(c.room); got != want || undecoded < 2 {
+			t.Errorf("%d of %d bytes are reserved for %d images with a budget of %d, want %d", got, st.scratch, undecoded, budget, want)
+		}
+	}
+	c.decodeWithin(1)
+	if err := c.decode(t.Context(), st); err != nil || strings.Count(said.String(), "each alone") != 1 {
+		t.Errorf("%v; said: %s", err, said.String())
+	}
+}
+
 // TestDamagedImage: an image that is not the one that was planned ends the build, and the error
 // says where it is from.
 func TestDamagedImage(t *testing.T) {
@@ -107,7 +134,7 @@ func TestDamagedImage(t *testing.T) {
 	} {
 		st, _ := imageStep(t)
 		test.spoil(&st.images[slot{}][2])
-		err := (&Constructor{pictures: imaging.NewPool(1)}).decode(t.Context(), st)
+		err := (&Constructor{pictures: imaging.NewPool(1, nil)}).decode(t.Context(), st)
 		if fault.ClassOf(err) != test.class || !strings.Contains(err.Error(), `source "pairs": pairs.tar, row 17, image 2`) {
 			t.Errorf("%s: class %v: %v", name, fault.ClassOf(err), err)
 		}

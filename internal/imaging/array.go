@@ -21,12 +21,13 @@ func (d *Decoder) AppendArray(dst, data []byte, s *Shape, chance Chance) (out []
 	if err := s.Check(); err != nil {
 		return dst, 0, 0, err
 	}
-	info, f, err := identify(data)
+	p, err := identify(data)
 	if err != nil {
 		return dst, 0, 0, err
 	}
+	info := p.Info
 	if s.Largest > 0 && info.Width*info.Height > s.Largest {
-		return dst, 0, 0, fault.Userf("a %s picture of %d x %d pixels has more than %d; leave it out, or raise the limit", f.name, info.Width, info.Height, s.Largest)
+		return dst, 0, 0, fault.Userf("a %s picture of %d x %d pixels has more than %d; leave it out, or raise the limit", p.name, info.Width, info.Height, s.Largest)
 	}
 	r, err := s.region(info.Width, info.Height, &chance)
 	if err != nil {
@@ -39,7 +40,12 @@ func (d *Decoder) AppendArray(dst, data []byte, s *Shape, chance Chance) (out []
 	if height > r.toHeight || width > r.toWidth {
 		return dst, 0, 0, fault.Userf("a picture of %d x %d pixels is smaller than the crop of %d x %d: leave it out, or resize before", r.toWidth, r.toHeight, width, height)
 	}
-	if err := d.load(data, f, info); err != nil {
+	end, err := d.hold(p.arrayMemory(r, s.bytes(width*height)))
+	if err != nil {
+		return dst, 0, 0, err
+	}
+	defer end()
+	if err := d.load(data, p.format, info); err != nil {
 		return dst, 0, 0, err
 	}
 	d.upright(info)

@@ -70,7 +70,7 @@ func bmpHeader(data []byte) (header, error) {
 	if err != nil {
 		return header{}, err
 	}
-	return header{width: h.width, height: h.height, room: len(data) * 8 / h.depth}, nil
+	return header{width: h.width, height: h.height, room: len(data) * 8 / h.depth, eighths: bmpMemory}, nil
 }
 
 // maxBMPHead is above the size of headers and masks.

@@ -58,12 +58,12 @@ func TestBitFields(t *testing.T) {
 		"1555":                  {maskedBMP(124, 16, 3, []uint32{0x7c00, 0x3e0, 0x1f, 0x8000}, 0, 0xffff, 0x7fff), []color.NRGBA{{255, 255, 255, 255}, {255, 255, 255, 0}}},
 		"pixels further on":     {maskedBMP(40, 32, 0, nil, 10, 0x80102030), []color.NRGBA{{0x10, 0x20, 0x30, 0xff}}},
 	} {
-		info, f, err := identify(c.data)
+		info, err := identify(c.data)
 		if err != nil || info.Width != len(c.want) || info.Height != 1 {
 			t.Errorf("%s: %+v, %v", name, info, err)
 			continue
 		}
-		m, err := f.safely(c.data)
+		m, err := info.safely(c.data)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue

@@ -20,6 +20,10 @@ type Pixels struct {
 // Decoder decodes pictures and reuses its memory. The zero value is ready. It is not
 // safe for concurrent use.
 type Decoder struct {
+	// Room is asked before a picture is decoded, for as much as Memory says; nil: there is no limit. Its error
+	// is returned as it is.
+	Room Room
+
 	rgb    []byte // the picture, 3 bytes a pixel
 	half   []byte // resized along one side
 	chroma chroma
@@ -50,15 +54,21 @@ func Decode(data []byte, g Geometry) (*Pixels, error) {
 // with class fault.User: pictures that Size or Geometry.Grid refuse, damaged or
 // truncated data, and a size other than the header's.
 func (d *Decoder) AppendPatches(dst, data []byte, g Geometry) ([]byte, Grid, error) {
-	info, f, err := identify(data)
+	p, err := identify(data)
 	if err != nil {
 		return dst, Grid{}, err
 	}
+	info := p.Info
 	grid, err := g.Grid(info.Width, info.Height)
 	if err != nil {
 		return dst, Grid{}, err
 	}
-	if err := d.load(data, f, info); err != nil {
+	end, err := d.hold(p.patchMemory(grid, g))
+	if err != nil {
+		return dst, Grid{}, err
+	}
+	defer end()
+	if err := d.load(data, p.format, info); err != nil {
 		return dst, Grid{}, err
 	}
 	// Filters are symmetric, so resizing the stored picture and then turning it gives the
@@ -79,11 +89,16 @@ func (d *Decoder) AppendPatches(dst, data []byte, g Geometry) ([]byte, Grid, err
 // Verify decodes a picture and drops the pixels. It returns the errors that
 // AppendPatches would.
 func (d *Decoder) Verify(data []byte) error {
-	info, f, err := identify(data)
+	p, err := identify(data)
 	if err != nil {
 		return err
 	}
-	return d.load(data, f, info)
+	end, err := d.hold(p.memory)
+	if err != nil {
+		return err
+	}
+	defer end()
+	return d.load(data, p.format, p.Info)
 }
 
 // load decodes a picture into d.rgb, as it is stored.

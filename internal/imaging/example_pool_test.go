@@ -26,7 +26,7 @@ func ExamplePool() {
 		Data: buf.Bytes(), SHA: sha256.Sum256(buf.Bytes()), Grid: grid, Origin: "a.png",
 		Patches: make([]byte, 0, grid.Patches()*g.PatchBytes()),
 	}}
-	err := imaging.NewPool(2).Decode(context.Background(), list, g)
+	err := imaging.NewPool(2, nil).Decode(context.Background(), list, g)
 	fmt.Println(len(list[0].Patches), list[0].Patches[:3], err)
 	// Output: 96 [255 0 0] <nil>
 }

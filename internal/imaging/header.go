@@ -21,7 +21,9 @@ func cutOff(format string) error {
 
 // jpegHeader walks the segments up to the first scan (ITU-T T.81, annex B).
 func jpegHeader(data []byte) (header, error) {
-	h := header{room: jpegPixelsPerByte * len(data)}
+	h, rgb := header{room: jpegPixelsPerByte * len(data)}, false
+	var frame []byte
+	progressive := false
 	for rest := data[2:]; ; {
 		marker, segment, after, err := jpegSegment(rest)
 		if err != nil {
@@ -33,11 +35,15 @@ func jpegHeader(data []byte) (header, error) {
 			if h.width, h.height, err = jpegFrame(segment); err != nil {
 				return h, err
 			}
+			frame, progressive = segment, marker == 0xc2
 		case marker >= 0xc0 && marker <= 0xcf && marker != 0xc4 && marker != 0xc8 && marker != 0xcc:
 			return h, fault.Userf("a JPEG of kind SOF%d: baseline, extended and progressive pictures (SOF0 to SOF2) with one frame are decoded, lossless, hierarchical and arithmetic ones are not", marker-0xc0)
 		case marker == 0xe1 && h.orientation == 0 && bytes.HasPrefix(segment, []byte("Exif\x00\x00")):
 			h.orientation = orientationOf(segment)
+		case marker == 0xee:
+			rgb = adobeRGB(segment)
 		case marker == 0xda && h.width > 0:
+			h.eighths = jpegMemory(frame, progressive, rgb)
 			return h, nil
 		case marker == 0xda || marker == 0xd9:
 			return h, fault.Userf("a JPEG without a frame header before its data: it is damaged")
@@ -102,7 +108,7 @@ func pngHeader(data []byte) (header, error) {
 	if bits == 0 || data[25] > 6 {
 		return header{}, fault.Userf("a PNG of color type %d with %d bits, which does not exist", data[25], data[24])
 	}
-	h := header{width: claimed(width), height: claimed(height), room: len(data) * deflateRatio * 8 / bits}
+	h := header{width: claimed(width), height: claimed(height), room: len(data) * deflateRatio * 8 / bits, eighths: pngMemory(data[24], data[25], data[28])}
 	for rest := data[8:]; len(rest) >= 12; {
 		n := int64(binary.BigEndian.Uint32(rest))
 		if n > int64(len(rest)-12) {
@@ -129,7 +135,7 @@ func gifHeader(data []byte) (header, error) {
 	return header{
 		width:  int(binary.LittleEndian.Uint16(data[6:])),
 		height: int(binary.LittleEndian.Uint16(data[8:])),
-		room:   gifPixelsPerByte * len(data),
+		room:   gifPixelsPerByte * len(data), eighths: gifMemory,
 	}, nil
 }
 
@@ -139,7 +145,7 @@ func webpHeader(data []byte) (header, error) {
 	if len(data) < 30 {
 		return header{}, cutOff("WebP")
 	}
-	h := header{room: anyPixelsPerByte * len(data)}
+	h := header{room: anyPixelsPerByte * len(data), copied: len(data)}
 	switch body := data[20:]; string(data[12:16]) {
 	case "VP8 ":
 		if body[0]&1 != 0 || string(body[3:6]) != "\x9d\x01\x2a" {
@@ -147,12 +153,13 @@ func webpHeader(data []byte) (header, error) {
 		}
 		h.width = int(binary.LittleEndian.Uint16(body[6:]) & 0x3fff)
 		h.height = int(binary.LittleEndian.Uint16(body[8:]) & 0x3fff)
+		h.eighths = vp8Memory
 	case "VP8L":
 		if body[0] != 0x2f {
 			return h, fault.Userf("a lossless WebP without its signature: it is damaged")
 		}
 		sides := binary.LittleEndian.Uint32(body[1:])
-		h.width, h.height = int(sides&0x3fff)+1, int(sides>>14&0x3fff)+1
+		h.width, h.height, h.eighths = int(sides&0x3fff)+1, int(sides>>14&0x3fff)+1, vp8lMemory
 	case "VP8X":
 		const animated, hasEXIF = 1 << 1, 1 << 3
 		if body[0]&animated != 0 {
@@ -160,6 +167,7 @@ func webpHeader(data []byte) (header, error) {
 		}
 		h.width = int(binary.LittleEndian.Uint32(body[4:])&0xffffff) + 1
 		h.height = int(binary.LittleEndian.Uint32(body[6:])>>8) + 1
+		h.eighths = vp8xMemory
 		if body[0]&hasEXIF != 0 {
 			h.orientation = webpOrientation(data[12:])
 		}
@@ -191,7 +199,7 @@ func tiffHeader(data []byte) (header, error) {
 	if !hasWidth || !hasHeight {
 		return header{}, fault.Userf("a TIFF whose first directory has no width or height: it is cut off or damaged")
 	}
-	h := header{width: claimed(width), height: claimed(height), room: anyPixelsPerByte * len(data)}
+	h := header{width: claimed(width), height: claimed(height), room: anyPixelsPerByte * len(data), eighths: tiffMemory, copied: len(data)}
 	if v, ok := entry(dir, order, tagOrientation); ok && v >= 1 && v <= 8 {
 		h.orientation = int(v)
 	}

@@ -21,16 +21,16 @@ type Picture struct {
 	Patches []byte
 }
 
-// Pool is a fixed number of decoders. A decoder keeps the memory of its largest
-// image, about 24 bytes a pixel. A Pool is safe for concurrent use: a call that finds
+// Pool is a fixed number of decoders. A Pool is safe for concurrent use: a call that finds
 // no free decoder waits.
 type Pool struct{ free chan *Decoder }
 
-// NewPool returns a pool of n decoders, at least one.
-func NewPool(decoders int) *Pool {
+// NewPool returns a pool of n decoders, at least one, that take their memory from a room. With a nil room there
+// is no limit.
+func NewPool(decoders int, room Room) *Pool {
 	p := &Pool{free: make(chan *Decoder, max(decoders, 1))}
 	for range cap(p.free) {
-		p.free <- new(Decoder)
+		p.free <- &Decoder{Room: room}
 	}
 	return p
 }

@@ -35,7 +35,7 @@ func pictureOf(t *testing.T, width, height int) Picture {
 
 // TestDecode: many pictures at a time decode as each does alone, in the given memory.
 func TestDecode(t *testing.T) {
-	pool := NewPool(3)
+	pool := NewPool(3, nil)
 	var list []Picture
 	for i := range 40 {
 		list = append(list, pictureOf(t, 5+i, 50-i))
@@ -74,7 +74,7 @@ func TestDecodeErrors(t *testing.T) {
 		{narrow, fault.Bug, "room for 10 bytes"},
 	} {
 		list := []Picture{pictureOf(t, 9, 9), test.picture, pictureOf(t, 9, 9)}
-		err := NewPool(1).Decode(t.Context(), list, smallGeometry)
+		err := NewPool(1, nil).Decode(t.Context(), list, smallGeometry)
 		if err == nil || fault.ClassOf(err) != test.class || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("class %v: %v; want %v: %s", fault.ClassOf(err), err, test.class, test.want)
 		}
@@ -83,7 +83,7 @@ func TestDecodeErrors(t *testing.T) {
 
 // TestDecodersComeBack: errors and cancelled calls return their decoders.
 func TestDecodersComeBack(t *testing.T) {
-	pool := NewPool(2)
+	pool := NewPool(2, nil)
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 5 {

@@ -178,3 +178,11 @@ func middle(left int) int {
 	}
 	return left / 2
 }
+
+// bytes is the size of the values of some pixels.
+func (s *Shape) bytes(pixels int) int {
+	if s.Float {
+		return 4 * pixels * s.Channels()
+	}
+	return pixels * s.Channels()
+}

@@ -15,7 +15,7 @@ import (
 )
 
 // Bounds on pictures, checked before memory is allocated. Decoding takes 5 to 15
-// bytes a pixel, and up to 30 for a progressive JPEG.
+// bytes a pixel, and up to 30 for a progressive JPEG: see Memory.
 const (
 	MaxPictureSide   = 1 << 18 // pixels
 	MaxPicturePixels = 1 << 26 // 8192 x 8192
@@ -41,6 +41,8 @@ type header struct {
 	width, height int // as stored
 	orientation   int // 0 is upright
 	room          int // the most pixels that a file of this length holds
+	eighths       int // bytes that the decoder takes for 8 pixels, at most
+	copied        int // bytes of the file that it copies, at most
 }
 
 // format is a picture format.
@@ -96,35 +98,42 @@ func begins(data []byte, magic string) bool {
 // Errors are of class fault.User: an unknown format, a damaged header, a
 // size out of bounds, or a size too large for the file.
 func Size(data []byte) (Info, error) {
-	info, _, err := identify(data)
-	return info, err
+	p, err := identify(data)
+	return p.Info, err
 }
 
-// identify is Size, and returns the format.
-func identify(data []byte) (Info, *format, error) {
+// known is what is known of a picture before it is decoded.
+type known struct {
+	Info
+	*format
+	memory int64 // bytes that its decoder takes, and the picture in RGB, at most
+}
+
+// identify is Size, and returns the format and what decoding takes.
+func identify(data []byte) (known, error) {
 	f, err := sniff(data)
 	if err != nil {
-		return Info{}, nil, err
+		return known{}, err
 	}
 	h, err := f.header(data)
 	if err != nil {
-		return Info{}, nil, err
+		return known{}, err
 	}
 	switch pixels := int64(h.width) * int64(h.height); {
 	case h.width < 1 || h.height < 1:
-		return Info{}, nil, fault.Userf("a %s picture of %d x %d pixels is empty", f.name, h.width, h.height)
+		return known{}, fault.Userf("a %s picture of %d x %d pixels is empty", f.name, h.width, h.height)
 	case h.width > MaxPictureSide || h.height > MaxPictureSide || pixels > MaxPicturePixels:
-		return Info{}, nil, fault.Userf("a %s picture of %d x %d pixels is too large: at most %d pixels a side and %d in all are decoded; reduce it or leave it out",
+		return known{}, fault.Userf("a %s picture of %d x %d pixels is too large: at most %d pixels a side and %d in all are decoded; reduce it or leave it out",
 			f.name, h.width, h.height, MaxPictureSide, MaxPicturePixels)
 	case pixels > int64(h.room):
-		return Info{}, nil, fault.Userf("a %s header claims %d x %d pixels, more than a file of %d bytes can hold: it is damaged or cut off",
+		return known{}, fault.Userf("a %s header claims %d x %d pixels, more than a file of %d bytes can hold: it is damaged or cut off",
 			f.name, h.width, h.height, len(data))
 	}
 	info := Info{Width: h.width, Height: h.height, Format: f.name, Orientation: max(h.orientation, upright)}
 	if info.Orientation >= 5 {
 		info.Width, info.Height = h.height, h.width
 	}
-	return info, f, nil
+	return known{info, f, h.decoding()}, nil
 }
 
 func sniff(data []byte) (*format, error) {

@@ -217,6 +217,11 @@ var rules = []rule{
 		why: "everyone imports them, so they import no one",
 	},
 	{
+		of:    []string{"./internal/memory"},
+		never: append([]string{"*"}, append(network, chance...)...), except: []string{"bytes", "context", "errors", "io/...", "math", "os", "path", "runtime", "runtime/...", "strconv", "strings", "sync"},
+		why: "who may take memory is decided by sizes alone: not by what they are of, nor by a clock",
+	},
+	{
 		of:    []string{"./internal/placement"},
 		never: []string{"*"}, except: []string{"strings"},
 		why: "planner and constructors deal the blocks of a lost loader by the same arithmetic, each on its own",

@@ -7,11 +7,14 @@ import (
 	"fmt"
 	"image"
 	"image/png"
+	"io"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/millrace-data/millrace/internal/reference"
@@ -120,7 +123,10 @@ func TestMedia(t *testing.T) {
 		t.Fatal(err)
 	}
 	seen := 0
-	err = service.Run(t.Context(), service.Options{Job: job}, func(ctx context.Context, address string) error {
+	var said bytes.Buffer
+	job.Resources.LoaderBuffer = 1 // each picture, and each sound, is decoded alone
+	log := slog.New(slog.NewTextHandler(&locked{to: &said}, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	err = service.Run(t.Context(), service.Options{Job: job, Log: log}, func(ctx context.Context, address string) error {
 		res, err := trainer.Run(ctx, trainer.Options{Address: address, Job: job, Steps: 8, OnStep: func(s trainer.Step) {
 			for _, row := range s.Rows {
 				for _, k := range row.Kept {
@@ -139,6 +145,21 @@ func TestMedia(t *testing.T) {
 	if err != nil || seen < 60 {
 		t.Errorf("%d arrays, %v", seen, err)
 	}
+	if n := strings.Count(said.String(), "more memory to decode"); n != 1 {
+		t.Errorf("it is said %d times that files are decoded alone:\n%s", n, said.String())
+	}
+}
+
+// locked is written to by one at a time.
+type locked struct {
+	mu sync.Mutex
+	to io.Writer
+}
+
+func (l *locked) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.to.Write(p)
 }
 
 // arrayWords is the type, the shape and the values of an array.
@@ -223,14 +244,17 @@ func TestConvert(t *testing.T) {
 	if err != nil || skipped == 0 || arrays < steps {
 		t.Fatalf("%d records left out, %d arrays, %v", skipped, arrays, err)
 	}
-	err = service.Run(t.Context(), service.Options{Job: job, Loaders: 2, Functions: open}, func(ctx context.Context, address string) error {
-		res, err := trainer.Run(ctx, trainer.Options{Address: address, Job: job, Steps: steps})
-		if err == nil && res.Digest != want {
-			t.Errorf("digest %x, want %x", res.Digest, want)
+	for _, buffer := range []int64{job.Resources.LoaderBuffer, 48 << 20, 1} { // children side by side, two or so, and each alone
+		job.Resources.LoaderBuffer = buffer
+		err = service.Run(t.Context(), service.Options{Job: job, Loaders: 2, Functions: open}, func(ctx context.Context, address string) error {
+			res, err := trainer.Run(ctx, trainer.Options{Address: address, Job: job, Steps: steps})
+			if err == nil && res.Digest != want {
+				t.Errorf("%d bytes: digest %x, want %x", buffer, res.Digest, want)
+			}
+			return err
+		})
+		if err != nil {
+			t.Error(buffer, err)
 		}
-		return err
-	})
-	if err != nil {
-		t.Error(err)
 	}
 }

@@ -63,7 +63,7 @@ batch: {sequence_length: 4096, sequences: 4}
 	if err := findings.Err(); err != nil {
 		t.Fatal(err)
 	}
-	l := &Loader{store: store.NewMetered(&files), shared: transform.NewShared(0, nil), pictures: imaging.NewPool(2)}
+	l := &Loader{store: store.NewMetered(&files), shared: transform.NewShared(0, nil), pictures: imaging.NewPool(2, nil)}
 	l.setJob(compile.LoaderJob(job))
 	said := heard(t, l)
 	l.cache = newCache(t.Context(), 32<<20, diskOf(t, 64<<20), l.load)

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/millrace-data/millrace/internal/memory"
 	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/samples"
 	"github.com/millrace-data/millrace/internal/sourceloader/spill"
@@ -49,6 +50,8 @@ type cache struct {
 	left   *sync.Cond                                      // of mu: a block that was leaving has arrived
 	pages  *pages
 	pixels pixels // that are decoded for fetches
+	room   *memory.Room
+	alone  func(bytes, most int64) // see memory.Options; may be nil
 
 	mu      sync.Mutex // guards the fields below, never held during a read or a write
 	held    int64      // bytes of memory
@@ -103,6 +106,7 @@ func newCache(base context.Context, budget int64, disk *spill.Disk, read func(co
 		seen:    map[blockID]bool{},
 	}
 	c.left = sync.NewCond(&c.mu)
+	c.room = c.newRoom()
 	return c
 }
 

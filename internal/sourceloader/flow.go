@@ -11,6 +11,7 @@ import (
 	"github.com/millrace-data/millrace/internal/engine"
 	"github.com/millrace-data/millrace/internal/engine/schedule"
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/memory"
 	"github.com/millrace-data/millrace/internal/sourceloader/format"
 	"github.com/millrace-data/millrace/internal/sourceloader/order"
 	"github.com/millrace-data/millrace/internal/sourceloader/store"
@@ -272,6 +273,7 @@ func (r *reading) stream(ctx context.Context, st store.Store, seq int64) error {
 		f.pipeline.Turn(f.cache.floor(r.window.id.source), 1)
 	}
 	defer f.enter()()
+	ctx = memory.With(ctx, f.cache.room)
 	err := f.pipeline.Run(ctx, work, func(source int, part engine.Partition) error {
 		end(source)
 		return r.take(part.(*rows))

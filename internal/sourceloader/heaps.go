@@ -5,19 +5,40 @@ import (
 	"slices"
 	"time"
 
+	"github.com/millrace-data/millrace/internal/memory"
 	"github.com/millrace-data/millrace/internal/sourceloader/transform"
 )
 
-// The processes of functions are part of what a loader may hold: what they have beyond their setup counts
-// as its own, up to a part of the budget, and blocks leave memory for it. Beyond that part the processes have to
-// take less.
+// What is decoded, and the processes that decode or run functions, are part of what a loader may hold, and blocks
+// leave memory for it. What a picture, a sound or a video takes is reserved before (internal/memory). What the
+// processes of functions have beyond their setup counts up to the same part of the budget. Beyond that
+// the processes have to take less.
 
 const (
-	// heapShare is the part of a loader's memory that the processes of functions may have.
-	heapShare = 2
+	// roomShare is the part of a loader's memory that is decoded in, by its threads and by child processes, and
+	// that the processes of functions may have.
+	roomShare = 2
 	// heapsEvery is how often the loader looks at it: what they take in that time is over the limit.
 	heapsEvery = 100 * time.Millisecond
 )
+
+// newRoom is where what is decoded takes its memory.
+func (c *cache) newRoom() *memory.Room {
+	return memory.NewRoom(c.base, c.budget/roomShare, memory.Options{
+		Count: func(bytes int64) {
+			if bytes > 0 {
+				c.grow(bytes, 0, anywhere) // what finds no room is taken all the same
+			} else {
+				c.count(bytes)
+			}
+		},
+		Alone: func(bytes, most int64) {
+			if c.alone != nil {
+				c.alone(bytes, most)
+			}
+		},
+	})
+}
 
 // uses adds the heap of a pool to those that are looked at.
 func (x *executor) uses(h transform.Heap) {
@@ -38,7 +59,7 @@ func (x *executor) watchHeaps(ctx context.Context) {
 		case <-tick.C:
 			counted, pressed = x.lookAtHeaps(counted, pressed)
 		case <-ctx.Done():
-			x.cache.count(-counted)
+			x.cache.room.Claim(-counted)
 			x.press(false)
 			return
 		}
@@ -50,15 +71,11 @@ func (x *executor) lookAtHeaps(counted int64, pressed bool) (int64, bool) {
 	x.mu.Lock()
 	heaps := slices.Clone(x.heaps)
 	x.mu.Unlock()
-	held, most := int64(0), x.cache.budget/heapShare
+	held, most := int64(0), x.cache.room.Most()
 	for _, h := range heaps {
 		held += h.Held()
 	}
-	if more := min(held, most) - counted; more > 0 {
-		x.cache.grow(more, 0, anywhere)
-	} else if more < 0 {
-		x.cache.count(more)
-	}
+	x.cache.room.Claim(min(held, most) - counted)
 	if over := held > most; over != pressed {
 		x.press(over)
 	}

@@ -120,7 +120,7 @@ func Run(ctx context.Context, opts Options) error {
 		defer any.Close() // what is still read then is read for nobody
 		opts.Store = any
 	}
-	l := &Loader{opts: opts, instance: rpc.NewInstance(), store: store.NewMetered(opts.Store), shared: transform.NewShared(0, opts.Functions), pictures: imaging.NewPool(opts.Workers), queue: newQueue(), ready: make(chan struct{})}
+	l := &Loader{opts: opts, instance: rpc.NewInstance(), store: store.NewMetered(opts.Store), shared: transform.NewShared(0, opts.Functions), queue: newQueue(), ready: make(chan struct{})}
 	register := func(s grpc.ServiceRegistrar) { pb.RegisterLoaderServer(s, l) }
 	l.life, l.end = context.WithCancel(context.WithoutCancel(ctx))
 	defer l.close()
@@ -218,12 +218,20 @@ func (l *Loader) takeJob(job *pb.LoaderJob) error {
 	}
 	disk := spill.Open(spill.Options{Dir: l.opts.Scratch, Limit: int64(job.DiskBytes), Log: l.opts.Log})
 	l.cache = newCache(l.life, budget, disk, l.load)
+	l.cache.alone = l.decodesAlone
+	l.shared.Room, l.pictures = l.cache.room, imaging.NewPool(l.opts.Workers, l.cache.room)
 	if l.opts.Functions != nil {
 		var err error
 		l.executor, err = newExecutor(l.life, l.cache, l.opts.Workers)
 		return err
 	}
 	return nil
+}
+
+// decodesAlone says once that some file is so large that nothing else is decoded beside it.
+func (l *Loader) decodesAlone(bytes, most int64) {
+	l.opts.Log.Warn("a file takes more memory to decode than the loader has for that: such files are decoded one after the other, each alone, and the loader is over its budget",
+		"bytes", bytes, "room", most, "try", "a larger resources.loader_buffer (twice the bytes), or a smaller max_decoded_pixels or max_seconds")
 }
 
 func newLazySource(a *pb.Assignment) *lazySource {

@@ -33,6 +33,7 @@ func (p *Passes) Close() { <-p.executor.over }
 func (p *Passes) Open(ctx context.Context, st store.Store, job *jobspec.Job, i int, shared *transform.Shared) (*Source, error) {
 	spec := job.ResolvedSources()[i]
 	spec.Long = jobspec.Long{}
+	shared.Room = p.executor.cache.room
 	s, err := open(ctx, st, spec, job.Seed, math.MaxInt32, shared)
 	if err == nil {
 		s.flow, err = p.executor.flow(s)

@@ -90,15 +90,21 @@ type Wave struct {
 // Decoder decodes files and reuses its memory. The zero value is ready. It is not safe for
 // concurrent use.
 type Decoder struct {
+	// Room is asked before a file is decoded, for all that it takes until Done; nil: there is no limit. Its
+	// error is returned as it is.
+	Room Room
+
+	free    func()  // gives back what Room gave; nil if that was nothing
 	samples []int32 // of all channels, interleaved
 	resized []int32
 	filters map[[2]int]*filter
 	weights int // of all filters
 }
 
-// Decode returns the waveform of a file. It is valid until the next call. Errors are of
+// Decode returns the waveform of a file. It is valid until the next call, and until Done is called. Errors are of
 // class fault.User.
 func (d *Decoder) Decode(data []byte, f Form) (Wave, error) {
+	d.Done()
 	if err := f.Check(); err != nil {
 		return Wave{}, err
 	}

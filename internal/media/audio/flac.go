@@ -17,6 +17,9 @@ func (d *Decoder) flac(data []byte, f Form) (Info, error) {
 	if err == nil {
 		err = info.check(f)
 	}
+	if err == nil {
+		err = d.hold(info, f, true)
+	}
 	if err != nil {
 		return info, err
 	}

@@ -3,6 +3,7 @@ package audio
 import (
 	"crypto/sha256"
 	"math"
+	"slices"
 
 	"github.com/millrace-data/millrace/internal/fault"
 )
@@ -91,6 +92,7 @@ func (f *filter) phase(exact []float64, phase int) {
 func (f *filter) apply(dst, samples []int32, channels int) []int32 {
 	n := len(samples) / channels
 	count := (n*f.up + f.down - 1) / f.down
+	dst = slices.Grow(dst, count*channels)
 	for j := range count {
 		at := j * f.down
 		before := at/f.up - f.half + 1 // the first sample of the sum

@@ -37,6 +37,9 @@ func (d *Decoder) wav(data []byte, f Form) (Info, error) {
 	if err := w.check(f); err != nil {
 		return Info{}, err
 	}
+	if err := d.hold(w.Info, f, false); err != nil {
+		return Info{}, err
+	}
 	size := w.frame / w.Channels
 	n := len(w.data) / size
 	d.samples = slices.Grow(d.samples, n)[:n]

@@ -27,13 +27,14 @@ func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 }
 
-// memoryOf is the memory of a process in bytes; 0 if it is gone.
-func memoryOf(pid int) int64 {
+// memoryOf is the memory of a process in bytes, and what of it is no page of a file; 0 if it is gone.
+func memoryOf(pid int) (resident, own int64) {
 	statm, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 	fields := strings.Fields(string(statm))
-	if err != nil || len(fields) < 2 {
-		return 0
+	if err != nil || len(fields) < 3 {
+		return 0, 0
 	}
 	pages, _ := strconv.ParseInt(fields[1], 10, 64)
-	return pages * int64(os.Getpagesize())
+	ofFiles, _ := strconv.ParseInt(fields[2], 10, 64)
+	return pages * int64(os.Getpagesize()), (pages - ofFiles) * int64(os.Getpagesize())
 }

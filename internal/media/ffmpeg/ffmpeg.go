@@ -16,7 +16,7 @@
 //
 // What FFmpeg refuses, and output beyond the limit, are of class fault.User and of the
 // file alone. A child that takes too long, or too much memory, is killed: that depends on
-// the machine, and is of class fault.Lost.
+// the machine, and is of class fault.Lost. So is one that outgrows its share of a memory.Room.
 package ffmpeg
 
 import (
@@ -30,10 +30,12 @@ import (
 	"os/exec"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/memory"
 )
 
 // Tool is an FFmpeg that was found. It is safe for concurrent use.
@@ -49,7 +51,14 @@ type Limits struct {
 	Pixels int           // of a picture of the input
 	Memory int64         // bytes
 	Time   time.Duration // wall clock
+	// Lease is for the memory of the child, its input and its output. It grows with them; a child for which it
+	// does not grow is killed, with ErrNoRoom. Nil: there is no limit.
+	Lease *memory.Lease
 }
+
+// ErrNoRoom says that a child took more than its lease, and others take the rest: the file may be tried again
+// with a larger one. Its class is fault.Lost.
+var ErrNoRoom = fault.Lostf("there is no room for the memory of ffmpeg beside others")
 
 // Find looks for ffmpeg in PATH, and asks for its version.
 func Find(ctx context.Context) (*Tool, error) {
@@ -136,8 +145,8 @@ func (t *Tool) run(ctx context.Context, data []byte, args []string, l Limits) ([
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
-		if watch(cmd.Process.Pid, l.Memory, done) {
-			end(fault.Lostf("ffmpeg took more than %d MiB of memory", l.Memory>>20))
+		if why := watch(cmd.Process.Pid, l, func() int64 { return int64(len(data)) + out.taken.Load() }, done); why != nil {
+			end(why)
 		}
 	}()
 	err = cmd.Wait()
@@ -173,14 +182,18 @@ func words(said []byte) string {
 
 // limited takes bytes up to a limit.
 type limited struct {
-	data []byte
-	most int64
-	over func() // called when there are more; nil: the rest is dropped
+	data  []byte
+	most  int64
+	over  func()       // called when there are more; nil: the rest is dropped
+	taken atomic.Int64 // memory of data, with what it was copied from
 }
 
 func (w *limited) Write(p []byte) (int, error) {
 	if int64(len(w.data)+len(p)) <= w.most {
-		w.data = append(w.data, p...)
+		before := cap(w.data)
+		if w.data = append(w.data, p...); cap(w.data) != before {
+			w.taken.Store(int64(before + cap(w.data)))
+		}
 		return len(p), nil
 	}
 	if w.over == nil {
@@ -190,18 +203,22 @@ func (w *limited) Write(p []byte) (int, error) {
 	return 0, io.ErrShortBuffer
 }
 
-// watch looks at the memory of a process until done, and reports whether it takes more
-// than limit.
-func watch(pid int, limit int64, done <-chan struct{}) bool {
+// watch looks at the memory of a process until done, and returns why it has to end: it takes more than its limit,
+// or, with what is taken beside it, than it gets.
+func watch(pid int, l Limits, beside func() int64, done <-chan struct{}) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		select {
 		case <-done:
-			return false
+			return nil
 		case <-tick.C:
-			if memoryOf(pid) > limit {
-				return true
+			resident, own := memoryOf(pid)
+			if resident > l.Memory {
+				return fault.Lostf("ffmpeg took more than %d MiB of memory", l.Memory>>20)
+			}
+			if !l.Lease.Grow(own + beside()) {
+				return ErrNoRoom
 			}
 		}
 	}

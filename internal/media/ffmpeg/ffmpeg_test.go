@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/millrace-data/millrace/internal/imaging"
 	"github.com/millrace-data/millrace/internal/media/audio"
 	"github.com/millrace-data/millrace/internal/media/ffmpeg"
+	"github.com/millrace-data/millrace/internal/memory"
 	"github.com/millrace-data/millrace/internal/testdata"
 )
 
@@ -161,6 +163,46 @@ func TestRefused(t *testing.T) {
 	cancel(errors.New("enough"))
 	if _, err := tool.Frames(ctx, video, 1, 10, limits); err == nil || !strings.Contains(err.Error(), "enough") {
 		t.Error(err)
+	}
+}
+
+// TestLease: a child asks for what it takes with its input and output, and is ended if others have the rest.
+func TestLease(t *testing.T) {
+	tool := find(t)
+	video := made(t, tool, "v.mkv", "-i", "testsrc=s=640x480:r=25:d=20", "-c:v", "mpeg4")
+	held := int64(0)
+	var mu sync.Mutex
+	room := memory.NewRoom(t.Context(), 40<<20, memory.Options{Count: func(bytes int64) {
+		mu.Lock()
+		defer mu.Unlock()
+		held += bytes
+	}})
+	l := limits
+	l.Output = 1 << 30
+	for _, others := range []int64{0, 20 << 20} {
+		other, err := room.Lease(t.Context(), others)
+		if err == nil {
+			l.Lease, err = room.Lease(t.Context(), 1)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if others == 0 {
+			other.Free()
+		}
+		frames, err := tool.Frames(t.Context(), video, 1, 100, l)
+		if others > 0 {
+			if !errors.Is(err, ffmpeg.ErrNoRoom) || fault.ClassOf(err) != fault.Lost {
+				t.Errorf("beside 20 of 40 MiB, a child gave %d frames of 0.9 MB, and %v", len(frames), err)
+			}
+		} else if err != nil || len(frames) != 100 || l.Lease.Bytes() < 90<<20 {
+			t.Errorf("%d frames of 0.9 MB are said to take %d bytes; %v", len(frames), l.Lease.Bytes(), err)
+		}
+		l.Lease.Free()
+		other.Free()
+	}
+	if held != 0 {
+		t.Errorf("%d bytes are held at the end", held)
 	}
 }
 

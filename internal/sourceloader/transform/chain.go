@@ -7,6 +7,7 @@ import (
 
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/fieldpath"
+	"github.com/millrace-data/millrace/internal/imaging"
 	"github.com/millrace-data/millrace/internal/sourceloader/format"
 	"github.com/millrace-data/millrace/internal/sourceloader/tokenize"
 	"github.com/millrace-data/millrace/internal/sourceloader/transform/filter"
@@ -34,6 +35,7 @@ type Chain struct {
 	inText   bool       // the placeholders of images are among the tokens, not before them
 	arrays   int        // steps that put an array in a column's place
 	beyond   [][32]byte // what else decides bytes beside the job spec, by step
+	room     imaging.Room
 }
 
 // step is a step with its name in errors.
@@ -61,6 +63,7 @@ func Compile(src jobspec.Source, sequenceLength int, shared *Shared) (*Chain, er
 	if shared == nil {
 		c.shared = NewShared(0, nil)
 	}
+	c.chain.room = c.shared.Room
 	for i, t := range src.Transforms {
 		if err := c.transform(i, t); err != nil {
 			return nil, fmt.Errorf("source %q: %w", src.Name, &StepError{i, t, err})

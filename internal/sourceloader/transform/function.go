@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/imaging"
 	"github.com/millrace-data/millrace/internal/sourceloader/format"
 	"github.com/millrace-data/millrace/jobspec"
 )
@@ -83,6 +84,8 @@ type Shared struct {
 	Tokenizers *Tokenizers
 	Functions  Functions // nil: a source with a function does not compile
 	Seed       uint64    // of the job
+	// Room is where workers take the memory that pictures and sounds are decoded in; nil: there is no limit.
+	Room imaging.Room
 }
 
 // NewShared returns what the chains of a job with this seed share.

@@ -243,6 +243,7 @@ func (w *Worker) takeWaveform(step *waveformStep, v *format.Value) error {
 	if v.Kind != format.Bytes {
 		return fault.Userf("it is %s, not the bytes of a sound", kindWords(v.Kind))
 	}
+	defer w.sound.Done()
 	wave, err := w.sound.Decode(v.Bytes, step.form)
 	if err != nil {
 		return err

@@ -209,3 +209,38 @@ func TestMediaIdentity(t *testing.T) {
 		seen[digest] = name
 	}
 }
+
+// shelf is a Room that counts how often it was asked, and what is held.
+type shelf struct{ asked, held, most int64 }
+
+func (s *shelf) Take(bytes int64) (func(), error) {
+	s.asked++
+	s.held += bytes
+	s.most = max(s.most, bytes)
+	return func() { s.held -= bytes }, nil
+}
+
+// TestMediaAsks: each picture and each sound is decoded in memory that was asked for, and given back with the record.
+func TestMediaAsks(t *testing.T) {
+	values := columns{"text": stringOf("A"), "jpg": picture(gradient(t, 300, 200)), "wav": bytesOf(string(ramp(8000, 8000)))}
+	for name, c := range map[string]struct {
+		step  jobspec.Transform
+		bytes int64
+	}{
+		"pixels":   {pixels(jobspec.Pixels{Resize: "exact", Size: []int{10, 10}}), 300 * 200 * 7},
+		"waveform": {waveform(jobspec.Waveform{Rate: 16000, MaxSeconds: 10}), 8000 * 4 * (1 + 2 + 2)},
+		"image":    {&jobspec.Image{Columns: []string{"jpg"}, Token: 300, Patch: 14, Merge: 2, MinPixels: 1, MaxPixels: 1 << 20, MaxImages: 1, Verify: true}, 300 * 200 * 7},
+	} {
+		room, shared := &shelf{}, NewShared(1, nil)
+		shared.Room = room
+		src := jobspec.Source{Name: "a", Transforms: []jobspec.Transform{tokenizeBytes, c.step}}
+		chain, err := Compile(src, 1000, shared)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		one(t, chain.Worker(), recordFor(chain, 1, values))
+		if room.asked != 1 || room.held != 0 || room.most < c.bytes || room.most > 2*c.bytes {
+			t.Errorf("%s: asked %d times, for %d bytes at most (decoding takes %d), %d are held", name, room.asked, room.most, c.bytes, room.held)
+		}
+	}
+}

@@ -47,7 +47,9 @@ type Worker struct {
 }
 
 // Worker returns a new worker: scratch that grows with the longest record.
-func (c *Chain) Worker() *Worker { return &Worker{chain: c} }
+func (c *Chain) Worker() *Worker {
+	return &Worker{chain: c, decoder: imaging.Decoder{Room: c.room}, sound: audio.Decoder{Room: c.room}}
+}
 
 // Apply turns rec, whose values are those of Chain.Columns, into samples and
 // calls emit for each, in order of Piece. Samples have 1 to sequenceLength tokens
