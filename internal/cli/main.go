@@ -46,6 +46,7 @@ const (
 
 type cli struct {
 	LogLevel      *slog.Level `help:"Minimum log level: debug, info, warn, error. Default: warn; run prints no log." placeholder:"LEVEL" env:"MILLRACE_LOG_LEVEL"`
+	LogFormat     logFormat   `help:"How the log is written: text, or json with one object per line." enum:"text,json" default:"text" env:"MILLRACE_LOG_FORMAT"`
 	PythonWorkers int         `help:"Worker processes of each environment of Python functions; 0: as resources.python_workers of the job spec says, or one per core. No byte depends on it." placeholder:"N" env:"MILLRACE_PYTHON_WORKERS"`
 	ShowVersion   versionFlag `name:"version" help:"Print the version and exit."`
 
@@ -125,9 +126,10 @@ func run(args []string, names compile.Registry) int {
 	verb := verbOf(kctx.Selected())
 	level := c.logLevel(verb)
 	os.Setenv("MILLRACE_LOG_LEVEL", level.String()) // the roles' processes inherit it
+	os.Setenv("MILLRACE_LOG_FORMAT", string(c.LogFormat))
 	stderr := newLogWriter(os.Stderr)
 	defer stderr.close()
-	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
+	log := slog.New(c.LogFormat.handler(stderr, level))
 	if c.PythonWorkers < 0 {
 		return misused(fmt.Errorf("--python-workers is %d, valid is 0 or more", c.PythonWorkers))
 	}
@@ -141,7 +143,7 @@ func run(args []string, names compile.Registry) int {
 	if code := interrupted(verb); ctx.Err() != nil && endsWith(err, code) {
 		return code
 	}
-	return report(stderr, err)
+	return c.LogFormat.report(stderr, err)
 }
 
 // endsWith reports whether err is no more than a signal's own doing. To a verb that is not meant

@@ -30,6 +30,7 @@ type serviceFlags struct {
 	scratchFlag
 	rootsFlag
 	changesFlag
+	telemetryFlags
 	tlsFlags
 }
 
@@ -137,6 +138,11 @@ func (c *serveCmd) Run(ctx context.Context, log *slog.Logger, stderr io.Writer, 
 		return err
 	}
 	opts.Advertise = c.Advertise
+	hide, err := c.show(ctx, &opts)
+	if err != nil {
+		return err
+	}
+	defer hide()
 	limitMemory(opts)
 	return service.Run(ctx, opts, func(ctx context.Context, address string) error {
 		if err := c.reachable(ctx, address); err != nil {
@@ -146,6 +152,16 @@ func (c *serveCmd) Run(ctx context.Context, log *slog.Logger, stderr io.Writer, 
 		<-ctx.Done()
 		return nil
 	})
+}
+
+// show shows the roles, if they are in this process; those in processes of their own show themselves.
+func (c *serviceFlags) show(ctx context.Context, opts *service.Options) (hide func(), err error) {
+	if opts.Executable != "" {
+		opts.TelemetryFlags = service.TelemetryFlags{Address: c.Telemetry, Pprof: c.Pprof}
+		return func() {}, nil
+	}
+	opts.Telemetry, hide, err = c.telemetryFlags.show(ctx, "service", "", c.security(), opts.Log)
+	return hide, err
 }
 
 // limitMemory sets this process's memory limit, if the roles are in it.
@@ -168,6 +184,7 @@ type plannerCmd struct {
 	shadowFlags
 	rootsFlag
 	changesFlag
+	telemetryFlags
 	tlsFlags
 }
 
@@ -195,10 +212,15 @@ func (c *plannerCmd) Run(ctx context.Context, log *slog.Logger, names extensions
 	if err != nil {
 		return err
 	}
+	board, hide, err := c.show(ctx, "planner", "", c.security(), log)
+	if err != nil {
+		return err
+	}
+	defer hide()
 	return planner.Run(ctx, planner.Options{
 		Job: job, Changes: changes, AllowRoots: c.AllowRoot, Address: c.Listen, Advertise: c.Advertise, Security: c.security(), LogDir: c.LogDir, LogMirror: c.LogMirror, LogRetain: c.LogRetain,
 		Loaders: c.Loaders, Shadows: c.Shadows, HotShadows: c.hot(), Constructors: c.Constructors, Prefetch: c.Prefetch, Log: log, Registry: names.Registry,
-		Standby: c.Standby, RanksPerNode: c.RanksPerNode,
+		Standby: c.Standby, RanksPerNode: c.RanksPerNode, Telemetry: board,
 		Serving: func(address string) { fmt.Printf("planning %s on %s\n", job.Name, address) },
 	})
 }
@@ -216,6 +238,7 @@ type loaderCmd struct {
 	ID        string `help:"Name in logs and status; default: the address." placeholder:"NAME"`
 	Workers   int    `help:"Blocks read concurrently; 0: one per core." default:"0"`
 	scratchFlag
+	telemetryFlags
 	tlsFlags
 }
 
@@ -230,9 +253,14 @@ func (*loaderCmd) Help() string {
 func (c *loaderCmd) Validate() error { return atLeast("--workers", int64(c.Workers), 0) }
 
 func (c *loaderCmd) Run(ctx context.Context, log *slog.Logger, names extensions) error {
+	board, hide, err := c.show(ctx, "loader", c.ID, c.security(), log)
+	if err != nil {
+		return err
+	}
+	defer hide()
 	return sourceloader.Run(ctx, sourceloader.Options{
 		ID: c.ID, Planner: c.Planner, Patience: c.PlannerWait, Address: c.Listen, Advertise: c.Advertise, Security: c.security(), Workers: c.Workers, Scratch: c.ScratchDir, Log: log,
-		Drain: drainTime, OnBudget: service.LimitMemory, OnWorkers: names.functions.Default, Functions: names.functions.Open, Environments: names.functions.Environments,
+		Drain: drainTime, OnBudget: service.LimitMemory, OnWorkers: names.functions.Default, Functions: names.functions.Open, Environments: names.functions.Environments, Telemetry: board,
 	})
 }
 
@@ -241,6 +269,7 @@ type constructorCmd struct {
 	Listen    string `help:"Address to listen on, HOST:PORT or unix:PATH; trainers connect to it." default:"127.0.0.1:0"`
 	Advertise string `help:"HOST or HOST:PORT that peers connect to, if not the listen address. Default for a wildcard address: this machine's name." placeholder:"HOST"`
 	ID        string `help:"Name in logs and status; default: the address." placeholder:"NAME"`
+	telemetryFlags
 	tlsFlags
 }
 
@@ -251,8 +280,13 @@ func (*constructorCmd) Help() string {
 }
 
 func (c *constructorCmd) Run(ctx context.Context, log *slog.Logger) error {
+	board, hide, err := c.show(ctx, "constructor", c.ID, c.security(), log)
+	if err != nil {
+		return err
+	}
+	defer hide()
 	return constructor.Run(ctx, constructor.Options{
-		ID: c.ID, Planner: c.Planner, Patience: c.PlannerWait, Address: c.Listen, Advertise: c.Advertise, Security: c.security(), Log: log, Drain: drainTime, OnBudget: service.LimitMemory,
+		ID: c.ID, Planner: c.Planner, Patience: c.PlannerWait, Address: c.Listen, Advertise: c.Advertise, Security: c.security(), Log: log, Drain: drainTime, OnBudget: service.LimitMemory, Telemetry: board,
 	})
 }
 

@@ -55,6 +55,11 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger, stderr io.Writer, na
 	}
 	out := newProgress(os.Stdout, terminalWidth(os.Stdout), opts.Job, c.Steps, c.JSON)
 	var res *trainer.Result
+	hide, err := c.show(ctx, &opts)
+	if err != nil {
+		return err
+	}
+	defer hide()
 	limitMemory(opts)
 	life, end := context.WithCancel(context.WithoutCancel(ctx)) // the step under way at a signal is finished, for its token
 	defer end()

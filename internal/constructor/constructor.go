@@ -29,6 +29,7 @@ import (
 	"github.com/millrace-data/millrace/internal/memory"
 	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/rpc"
+	"github.com/millrace-data/millrace/internal/telemetry"
 )
 
 // Options configure a constructor. Planner and Address are required.
@@ -48,6 +49,8 @@ type Options struct {
 	Exchange *handover.Exchange
 	// Node is the number of the trainers' node that it is on, whose ranks it is to serve; nil: any.
 	Node *uint32
+	// Telemetry is where the constructor is shown; nil: nowhere.
+	Telemetry *telemetry.Board
 }
 
 // defaultDeadline is far above any healthy step and below the half hour after
@@ -92,6 +95,7 @@ func Run(ctx context.Context, opts Options) error {
 	register := func(s grpc.ServiceRegistrar) { pb.RegisterConstructorServer(s, c) }
 	return rpc.Run(ctx, opts.Address, opts.Advertise, opts.Security.Of(opts.Planner), rpc.MaxAsk, register, func(ctx context.Context, address string) error {
 		c.opts.ID = cmp.Or(c.opts.ID, address)
+		defer c.show()()
 		g, work := errgroup.WithContext(ctx)
 		g.Go(func() error { return c.assemble(work) })
 		g.Go(func() error { return cmp.Or(c.talk(work, address), context.Canceled) })
@@ -316,10 +320,7 @@ func (c *Constructor) report(ctx context.Context, send *session) error {
 				return err
 			}
 		case <-tick.C:
-			usage := c.steps.Usage()
-			usage.StaleRefused = c.epochs.Refused()
-			c.peers.paced(func(p *pace) { usage.Hedged, usage.HedgesWon, usage.Moved = p.made, p.won, p.moved })
-			if err := send.Send(&pb.ConstructorReport{Report: &pb.ConstructorReport_Usage{Usage: usage}}); err != nil {
+			if err := send.Send(&pb.ConstructorReport{Report: &pb.ConstructorReport_Usage{Usage: c.usage()}}); err != nil {
 				return err
 			}
 		}

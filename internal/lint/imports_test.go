@@ -257,6 +257,26 @@ var rules = []rule{
 		why: "transport holds no policy of a role",
 	},
 	{
+		of:    []string{"./internal/telemetry"},
+		never: []string{"*"}, except: []string{"std"},
+		why: "roles import it: names of metrics and spans come without what sends them",
+	},
+	{
+		of:    []string{"./internal/telemetry/export"},
+		never: []string{"./..."}, except: []string{"./internal/telemetry", "./internal/fault", "./internal/rpc", "./internal/proto/..."},
+		why: "it shows a board, and knows no role",
+	},
+	{
+		of:    append([]string{"./.", "./internal/service", "./internal/trainer", "./internal/reference", "./jobspec", "./balance", "./internal/rpc"}, roles...),
+		never: []string{"./internal/telemetry/export", "go.opentelemetry.io/...", "github.com/prometheus/..."}, direct: true,
+		why: "OpenTelemetry and Prometheus are behind the board: what measures, and what links the client, does without them",
+	},
+	{
+		of:    append([]string{"./client", "./jobspec", "./balance", "./planner/...", "./internal/constructor/deliver", "./internal/constructor/assemble", "./internal/sourceloader/order", "./internal/sourceloader/transform/...", "./internal/engine/..."}, "./internal/planner/control", "./internal/planner/plan"),
+		never: []string{"./internal/telemetry"},
+		why:   "what decides gives its values in its snapshots: who shows them is not its business",
+	},
+	{
 		of:    []string{"./internal/failpoint"},
 		never: append([]string{"./..."}, network...), except: []string{"./internal/fault"},
 		why: "a site is in the way of every role: without the tag nothing of it may be left",

@@ -135,6 +135,7 @@ func (p *Planner) take(in input) {
 		p.left(in.Event)
 		p.apply(in.Event)
 	case loaderHello:
+		p.counted.loaders.Add(1)
 		p.loaders[in.Session] = in.loaderSession
 		if p.epoch > 0 {
 			in.out.Put(wire.LoaderEpoch(p.epoch))
@@ -142,6 +143,7 @@ func (p *Planner) take(in input) {
 		in.out.Put(p.orders.LoaderJob())
 		p.apply(in.LoaderJoined)
 	case constructorHello:
+		p.counted.constructors.Add(1)
 		p.constructors[in.Session] = in.constructorSession
 		if p.epoch > 0 {
 			in.out.Put(wire.ConstructorEpoch(p.epoch))

@@ -29,6 +29,7 @@ import (
 	"github.com/millrace-data/millrace/internal/planner/wire"
 	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/rpc"
+	"github.com/millrace-data/millrace/internal/telemetry"
 	"github.com/millrace-data/millrace/jobspec"
 	"github.com/millrace-data/millrace/planner/feedback"
 )
@@ -68,6 +69,7 @@ type Options struct {
 	Log          *slog.Logger          // default: discard
 	Registry     compile.Registry      // strategies and policies of the program
 	Serving      func(address string)  // called when the address is open; may be nil
+	Telemetry    *telemetry.Board      // where the planner is shown; nil: nowhere
 }
 
 func (o *Options) withDefaults() {
@@ -128,6 +130,7 @@ type Planner struct {
 	done    chan struct{} // closed when nothing is done any more
 	busy    busy
 	words   words
+	counted counted
 	log     *steplog.Writer
 	inbox   chan input
 
@@ -158,7 +161,9 @@ func Run(ctx context.Context, opts Options) error {
 	if err != nil {
 		return err
 	}
+	waits := standby(opts.Telemetry)
 	from, err := steplog.Take(ctx, &logOpts)
+	waits()
 	if err != nil {
 		return err
 	}
@@ -166,6 +171,7 @@ func Run(ctx context.Context, opts Options) error {
 	if ctx.Err() != nil { // it stood by until it was stopped
 		return p.log.Close()
 	}
+	defer p.show()()
 	register := func(s grpc.ServiceRegistrar) { pb.RegisterPlannerServer(s, p) }
 	served := false
 	err = rpc.Run(ctx, opts.Address, opts.Advertise, opts.Security, rpc.MaxControl, register, func(ctx context.Context, address string) error {

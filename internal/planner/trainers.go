@@ -72,6 +72,9 @@ func (p *Planner) Join(ctx context.Context, req *pb.JoinRequest) (*pb.JoinReply,
 		Rank: wire.Rank(req.Rank), Token: req.Token, At: at, Beginning: req.Start == pb.Start_START_BEGINNING, Silent: req.Silent,
 		Sizes: control.Rank{DP: m.GetDp(), CP: m.GetCp(), PP: m.GetPp(), TP: m.GetTp()},
 	})
+	if err == nil {
+		p.counted.joins.Add(1)
+	}
 	return p.joinReply(answer, version), err
 }
 

@@ -70,7 +70,8 @@ func (p *Planner) lookAround(now time.Duration) {
 
 func (p *Planner) mark() mark {
 	m := mark{planned: p.core.Planned(), acked: p.core.Acked(), loaders: len(p.loaders), others: len(p.constructors)}
-	m.text, m.ranks = p.core.Holdup()
+	h := p.core.Holdup()
+	m.text, m.ranks = h.Text, h.Ranks
 	for _, l := range p.loaders {
 		u := l.usage.Load()
 		m.read += u.GetProgress() + u.GetBlocksRead()

@@ -181,7 +181,7 @@ func checkAddress(address string) error {
 func OnlyHere(address, planner string) bool {
 	own, _, err := net.SplitHostPort(address)
 	theirs, _, bad := net.SplitHostPort(planner)
-	return err == nil && bad == nil && loopback(own) && !loopback(theirs) && !strings.HasPrefix(planner, "unix:")
+	return err == nil && bad == nil && Loopback(own) && !Loopback(theirs) && !strings.HasPrefix(planner, "unix:")
 }
 
 // Listen opens address (HOST:PORT or unix:PATH). Off loopback it insists on TLS
@@ -207,23 +207,56 @@ func Listen(address string, sec Security) (net.Listener, error) {
 	if err != nil {
 		return nil, fault.Userf("address %q: %w; use HOST:PORT or unix:PATH", address, err)
 	}
-	if !loopback(host) && !sec.enabled() && !sec.Insecure {
+	if !Loopback(host) && !sec.enabled() && !sec.Insecure {
 		return nil, fault.Userf("listening on %s without TLS would show the training data to the whole network: "+
 			"give --tls-cert, --tls-key and --tls-ca, listen on 127.0.0.1, or say --insecure if the network is trusted", address)
 	}
+	return listenTCP(host, address, "--listen")
+}
+
+// ListenPages opens address (HOST:PORT) for pages about the service, in HTTP. Off loopback it insists on
+// TLS or on Insecure, as Listen does; a certificate is asked of callers, and one that is given is checked: which pages need one is
+// the server's. flag names where the address came from, in messages.
+func ListenPages(address string, sec Security, flag string) (net.Listener, error) {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, fault.Userf("%s %q: %w; use HOST:PORT", flag, address, err)
+	}
+	if err := sec.validate(); err != nil {
+		return nil, err
+	}
+	if !Loopback(host) && !sec.enabled() && !sec.Insecure {
+		return nil, fault.Userf("%s %s without TLS would show names of files and sources to the whole network: "+
+			"give --tls-cert, --tls-key and --tls-ca, an address on 127.0.0.1, or say --insecure if the network is trusted", flag, address)
+	}
+	l, err := listenTCP(host, address, flag)
+	if err != nil || Loopback(host) || !sec.enabled() {
+		return l, err
+	}
+	config, err := sec.config()
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	config.ClientAuth = tls.VerifyClientCertIfGiven
+	return tls.NewListener(l, config), nil
+}
+
+// listenTCP opens a port. flag is what the address was given with.
+func listenTCP(host, address, flag string) (net.Listener, error) {
 	l, err := net.Listen("tcp", address)
 	unknown, _ := errors.AsType[*net.DNSError](err) // which may be of the port
 	if errors.Is(err, syscall.EADDRNOTAVAIL) || unknown != nil && unknown.Name == host {
-		return nil, fault.Userf("listening on %s: %w: this machine has no such address; name one of its own with --listen "+
-			"(0.0.0.0 is all of them), and with --advertise the one that others reach it at, where that is another", address, err)
+		return nil, fault.Userf("listening on %s: %w: this machine has no such address; name one of its own with %s "+
+			"(0.0.0.0 is all of them), and with --advertise the one that others reach it at, where that is another", address, err, flag)
 	}
 	if err != nil {
-		return nil, fault.Userf("listening on %s: %w; choose another port with --listen, or 0 for a free one", address, err)
+		return nil, fault.Userf("listening on %s: %w; choose another port with %s, or 0 for a free one", address, err, flag)
 	}
 	return l, nil
 }
 
-func loopback(host string) bool {
+// Loopback says whether a host is this machine, reached by itself only.
+func Loopback(host string) bool {
 	if host == "localhost" {
 		return true
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/millrace-data/millrace/internal/service"
+	"github.com/millrace-data/millrace/internal/telemetry"
 	"github.com/millrace-data/millrace/internal/trainer"
 )
 
@@ -24,11 +25,12 @@ type setting struct {
 	resources
 	log     bool // keep a step log
 	shadows int  // loaders beside; hotShadow: one that reads along
+	shown   bool // what roles do is asked all the time, or each process has its pages
 }
 
 func (s setting) String() string {
-	return fmt.Sprintf("loaders=%d constructors=%d processes=%v gomaxprocs=%d read_ahead=%d buffers=%d,%d prefetch=%d window=%d disk=%d shadows=%d",
-		s.loaders, s.constructors, s.processes, s.procs, s.readAhead, s.loaderBuffer, s.constructorBuffer, s.prefetch, s.window, s.loaderDisk, s.shadows)
+	return fmt.Sprintf("loaders=%d constructors=%d processes=%v gomaxprocs=%d read_ahead=%d buffers=%d,%d prefetch=%d window=%d disk=%d shadows=%d shown=%v",
+		s.loaders, s.constructors, s.processes, s.procs, s.readAhead, s.loaderBuffer, s.constructorBuffer, s.prefetch, s.window, s.loaderDisk, s.shadows, s.shown)
 }
 
 // axes are the values of a setting. A buffer of one byte holds nothing that does
@@ -49,12 +51,13 @@ var axes = []axis{
 	{0, noDisk, 4e3, brokenDisk}, // loader disk
 
 	{0, 1, hotShadow}, // shadows
+	{0, 1},            // telemetry
 }
 
 const hotShadow = -1
 
 func settingOf(v []int) setting {
-	return setting{v[0], v[1], v[2] == 1, v[3], v[4], resources{v[5], v[6], v[7], v[8], v[9]}, false, v[10]}
+	return setting{v[0], v[1], v[2] == 1, v[3], v[4], resources{v[5], v[6], v[7], v[8], v[9]}, false, v[10], v[11] == 1}
 }
 
 // TestDeterminism runs every recipe in many ways: whatever the way, the digest is
@@ -71,14 +74,14 @@ func TestDeterminism(t *testing.T) {
 		}
 	}
 	if long {
-		last := len(axes) - 2 // these go round beside the others, whose product takes 20 minutes
+		last := len(axes) - 3 // these go round beside the others, whose product takes 20 minutes
 		for i, values := range product(axes[:last]) {
-			values = append(values, axes[last][i%len(axes[last])], axes[last+1][i/len(axes[last])%len(axes[last+1])])
+			values = append(values, axes[last][i%len(axes[last])], axes[last+1][i/len(axes[last])%len(axes[last+1])], axes[last+2][i/2%2])
 			check(t, dir, recipes[i%len(recipes)], settingOf(values))
 		}
 	}
 	for _, r := range recipes {
-		check(t, dir, r, settingOf([]int{2, 2, 0, 2, 0, 20e3, 0, 4, 20, 0, 0}))
+		check(t, dir, r, settingOf([]int{2, 2, 0, 2, 0, 20e3, 0, 4, 20, 0, 0, 1}))
 	}
 }
 
@@ -129,12 +132,36 @@ func (s setting) serve(t *testing.T, dir string, r recipe, use func(ctx context.
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	opts := s.options(t, dir, r)
+	if s.shown && !s.processes {
+		opts.Telemetry = telemetry.NewBoard(func(telemetry.Span) {})
+		defer lookAt(opts.Telemetry)()
+	}
 	if err := service.Run(ctx, opts, use); err != nil {
 		t.Fatal(err)
 	}
 	if ctx.Err() != nil {
 		t.Fatalf("the run took longer than %v", patience)
 	}
+}
+
+// lookAt asks all roles of a board again and again what they do, until end is called.
+func lookAt(board *telemetry.Board) (end func()) {
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			for _, p := range board.Parts() {
+				p.Ready()
+				p.Metrics(func(telemetry.ID, float64, ...string) {})
+			}
+			select {
+			case <-done:
+				return
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+	}()
+	return func() { close(done); <-ended }
 }
 
 func (s setting) options(t testing.TB, dir string, r recipe) service.Options {
@@ -156,6 +183,9 @@ func (s setting) options(t testing.TB, dir string, r recipe) service.Options {
 			write(t, opts.ChangesFile, r.changes)
 		}
 		opts.Stderr = os.Stderr
+		if s.shown {
+			opts.TelemetryFlags = service.TelemetryFlags{Address: "127.0.0.1:0", Pprof: "127.0.0.1:0"}
+		}
 	}
 	return opts
 }

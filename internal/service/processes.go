@@ -47,19 +47,19 @@ func asProcesses(ctx context.Context, g *errgroup.Group, opts *Options, dir stri
 	if opts.Prefetch != 0 {
 		args = append(args, "--prefetch", strconv.Itoa(opts.Prefetch))
 	}
-	planner := newProcess(opts, "the planner", args)
+	planner := newProcess(opts, "the planner", append(args, opts.TelemetryFlags.Of(0)...))
 	planner.lasting = opts.LogDir != ""
 	g.Go(func() error {
 		return planner.supervise(ctx, func(at string) {
 			planner.listenAt(at)
 			for i := range opts.Loaders + opts.Shadows {
-				loader := newProcess(opts, fmt.Sprintf("loader-%d", i), loaderArgs(opts, at, dir, i))
+				loader := newProcess(opts, fmt.Sprintf("loader-%d", i), append(loaderArgs(opts, at, dir, i), opts.TelemetryFlags.Of(1+i)...))
 				g.Go(func() error { return loader.supervise(ctx, nil) })
 			}
 			for i := range opts.Constructors {
 				id := fmt.Sprintf("constructor-%d", i)
-				constructor := newProcess(opts, id, []string{"constructor", "--planner", at, "--id", id,
-					"--listen", dataAddress(opts.Address), "--advertise", opts.Advertise})
+				args := []string{"constructor", "--planner", at, "--id", id, "--listen", dataAddress(opts.Address), "--advertise", opts.Advertise}
+				constructor := newProcess(opts, id, append(args, opts.TelemetryFlags.Of(1+opts.Loaders+opts.Shadows+i)...))
 				g.Go(func() error { return constructor.supervise(ctx, nil) })
 			}
 			address <- at

@@ -27,6 +27,7 @@ import (
 	"github.com/millrace-data/millrace/internal/rpc"
 	"github.com/millrace-data/millrace/internal/sourceloader"
 	"github.com/millrace-data/millrace/internal/sourceloader/transform"
+	"github.com/millrace-data/millrace/internal/telemetry"
 	"github.com/millrace-data/millrace/jobspec"
 )
 
@@ -60,6 +61,9 @@ type Options struct {
 	SpecFile    string
 	ChangesFile string
 	Stderr      io.Writer // of the processes, written to by all at a time; default os.Stderr
+
+	Telemetry      *telemetry.Board // where the roles of this process are shown; nil: nowhere
+	TelemetryFlags TelemetryFlags   // what the processes get
 }
 
 func (o *Options) withDefaults() {
@@ -155,7 +159,7 @@ func inProcess(ctx context.Context, g *errgroup.Group, opts *Options, dir string
 		return planner.Run(ctx, planner.Options{
 			Job: opts.Job, Address: opts.Address, Advertise: opts.Advertise, Security: opts.Security, LogDir: opts.LogDir, LogMirror: opts.LogMirror, LogRetain: opts.LogRetain,
 			Loaders: opts.Loaders, Shadows: opts.Shadows, HotShadows: opts.HotShadows, Constructors: opts.Constructors, Prefetch: opts.Prefetch, Changes: opts.Changes, AllowRoots: opts.AllowRoots, Log: opts.Log, Registry: opts.Registry,
-			StartWindow: opts.StartWindow, Serving: func(a string) { ready <- a },
+			StartWindow: opts.StartWindow, Serving: func(a string) { ready <- a }, Telemetry: opts.Telemetry,
 		})
 	})
 	g.Go(func() error {
@@ -169,7 +173,7 @@ func inProcess(ctx context.Context, g *errgroup.Group, opts *Options, dir string
 			g.Go(func() error {
 				return sourceloader.Run(ctx, sourceloader.Options{
 					ID: fmt.Sprintf("loader-%d", i), Planner: at, Address: private(dir, "loader", i),
-					Security: opts.Security, Workers: opts.Workers, Scratch: opts.Scratch, Log: opts.Log, Exchange: exchange, Functions: opts.Functions, Environments: opts.Environments,
+					Security: opts.Security, Workers: opts.Workers, Scratch: opts.Scratch, Log: opts.Log, Exchange: exchange, Functions: opts.Functions, Environments: opts.Environments, Telemetry: opts.Telemetry,
 				})
 			})
 		}
@@ -177,7 +181,7 @@ func inProcess(ctx context.Context, g *errgroup.Group, opts *Options, dir string
 			g.Go(func() error {
 				return constructor.Run(ctx, constructor.Options{
 					ID: fmt.Sprintf("constructor-%d", i), Planner: at, Address: dataAddress(opts.Address), Advertise: opts.Advertise,
-					Security: opts.Security, Log: opts.Log, Exchange: exchange,
+					Security: opts.Security, Log: opts.Log, Exchange: exchange, Telemetry: opts.Telemetry,
 				})
 			})
 		}

@@ -35,6 +35,7 @@ import (
 	"github.com/millrace-data/millrace/internal/sourceloader/store"
 	"github.com/millrace-data/millrace/internal/sourceloader/store/bucket"
 	"github.com/millrace-data/millrace/internal/sourceloader/transform"
+	"github.com/millrace-data/millrace/internal/telemetry"
 )
 
 // Options configure a loader. Planner and Address are required.
@@ -59,6 +60,8 @@ type Options struct {
 	Functions transform.Functions
 	// Environments says what their worker processes do, for the status; may be nil.
 	Environments func() []Environment
+	// Telemetry is where the loader is shown; nil: nowhere.
+	Telemetry *telemetry.Board
 }
 
 func (o *Options) withDefaults() {
@@ -128,6 +131,7 @@ func Run(ctx context.Context, opts Options) error {
 	return rpc.Run(ctx, opts.Address, opts.Advertise, opts.Security.Of(opts.Planner), rpc.MaxFetch, register, func(ctx context.Context, address string) error {
 		l.opts.ID, l.address = cmp.Or(l.opts.ID, address), address
 		defer l.opts.Exchange.Offer(address, l)()
+		defer l.show()()
 		return l.talk(ctx, address)
 	})
 }
@@ -384,19 +388,24 @@ func (l *Loader) reportUsage(ctx context.Context) error {
 		default:
 			continue
 		}
-		held, blocks, rereads := l.cache.usage()
-		onDisk, limit, problem := l.cache.disk.Usage()
-		usage := &pb.LoaderUsage{
-			HeldBytes: uint64(held), BudgetBytes: uint64(l.cache.budget),
-			ReadBytes: uint64(l.store.Meter().Bytes), BlocksRead: blocks, BlocksReread: rereads,
-			DiskBytes: uint64(onDisk), DiskBudgetBytes: uint64(limit), DiskProblem: problem,
-			StaleRefused: l.epochs.Refused(), Progress: l.progress(), Reading: l.cache.longest(),
-		}
-		usage.Stages, usage.Functions = l.engineUsage(ctx)
-		if err := l.send(&pb.LoaderReport{Report: &pb.LoaderReport_Usage{Usage: usage}}); err != nil {
+		if err := l.send(&pb.LoaderReport{Report: &pb.LoaderReport_Usage{Usage: l.usage(ctx)}}); err != nil {
 			return nil // the session's reader says why
 		}
 	}
+}
+
+// usage is what the loader says of itself, once it has a job.
+func (l *Loader) usage(ctx context.Context) *pb.LoaderUsage {
+	held, blocks, rereads := l.cache.usage()
+	onDisk, limit, problem := l.cache.disk.Usage()
+	u := &pb.LoaderUsage{
+		HeldBytes: uint64(held), BudgetBytes: uint64(l.cache.budget),
+		ReadBytes: uint64(l.store.Meter().Bytes), BlocksRead: blocks, BlocksReread: rereads,
+		DiskBytes: uint64(onDisk), DiskBudgetBytes: uint64(limit), DiskProblem: problem,
+		StaleRefused: l.epochs.Refused(), Progress: l.progress(), Reading: l.cache.longest(),
+	}
+	u.Stages, u.Functions = l.engineUsage(ctx)
+	return u
 }
 
 // Fetch implements the Loader service.

@@ -96,7 +96,7 @@ func (c *Core) Snapshot() Snapshot {
 		Job: c.id.Name, State: "starting", Joined: c.job.positioned, Generation: c.job.generation,
 		End: c.job.ended, EndReason: c.job.endReason, Changes: slices.Clone(c.journal.made),
 	}
-	s.WaitingFor, _ = c.Holdup()
+	s.WaitingFor = c.Holdup().Text
 	if c.plan != nil {
 		c.progress(&s)
 	}
@@ -134,36 +134,6 @@ func (c *Core) warmth(s *loader, copies, lacks int) *Warmth {
 		}
 	}
 	return w
-}
-
-// Holdup says in words what holds the job up right now, and whether that is ranks: the service has
-// done all that it may.
-func (c *Core) Holdup() (text string, ranks bool) {
-	if c.failed != nil { // there may be no plan to ask
-		return "nothing: the job has failed", false
-	}
-	if text := c.missingMember(); text != "" {
-		return text, false
-	}
-	if c.starved() {
-		return c.unread(), false
-	}
-	if who := c.refused(); who != "" {
-		return who, false
-	}
-	if step, rows := c.plan.Missing(); step < c.plan.Planned() {
-		return fmt.Sprintf("%d rows of step %d to be assembled", rows, step), false
-	}
-	if !c.job.positioned {
-		return "the first trainer to join, which says at which step the job goes on", true
-	}
-	if who := c.awaited(); who != "" {
-		return who, true
-	}
-	if who := c.absent(); len(who.ranks) > 0 {
-		return "trainers: " + who.String(), true
-	}
-	return fmt.Sprintf("trainers: %s", c.slowest()), true
 }
 
 // Silent are the constructors that serve ranks and say nothing.

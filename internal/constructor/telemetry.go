@@ -1,0 +1,49 @@
+package constructor
+
+import (
+	pb "github.com/millrace-data/millrace/internal/proto"
+	"github.com/millrace-data/millrace/internal/telemetry"
+)
+
+// show shows the constructor on the board until the function that it returns is called.
+func (c *Constructor) show() (remove func()) {
+	return c.opts.Telemetry.Add(telemetry.Part{Role: "constructor", ID: c.opts.ID, Metrics: c.observe, Ready: c.unready})
+}
+
+// unready says what the constructor waits for before it serves ranks; "" when it does.
+func (c *Constructor) unready() string {
+	if c.session.Load() == nil {
+		return "a planner at " + c.opts.Planner
+	}
+	return ""
+}
+
+// usage is what the constructor says of itself.
+func (c *Constructor) usage() *pb.ConstructorUsage {
+	u := c.steps.Usage()
+	u.StaleRefused = c.epochs.Refused()
+	c.peers.paced(func(p *pace) { u.Hedged, u.HedgesWon, u.Moved = p.made, p.won, p.moved })
+	return u
+}
+
+// observe gives the values of the constructor's metrics, from what it reports to the planner, too.
+func (c *Constructor) observe(put telemetry.Observe) {
+	id, u := c.opts.ID, c.usage()
+	put(telemetry.ConstructorMemory, float64(u.HeldBytes), id)
+	put(telemetry.ConstructorMemoryLimit, float64(u.BudgetBytes), id)
+	put(telemetry.ConstructorDelivered, float64(u.DeliveredBytes), id)
+	put(telemetry.ConstructorBatches, float64(u.DeliveredBatches), id)
+	put(telemetry.ConstructorFetchTime, u.FetchSeconds, id)
+	put(telemetry.ConstructorHedges, float64(u.Hedged), id, "hedged")
+	put(telemetry.ConstructorHedges, float64(u.HedgesWon), id, "won")
+	put(telemetry.ConstructorHedges, float64(u.Moved), id, "moved")
+	put(telemetry.ConstructorAbsent, float64(u.Absent), id)
+	put(telemetry.ConstructorStale, float64(u.StaleRefused), id)
+	ranks := c.steps.Ranks()
+	put(telemetry.ConstructorSteps, float64(ranks.Planned), id, "planned")
+	put(telemetry.ConstructorSteps, float64(ranks.Building), id, "building")
+	put(telemetry.ConstructorSteps, float64(ranks.Ready), id, "ready")
+	for _, r := range ranks.All {
+		put(telemetry.RankStep, float64(r.Step), id, r.Rank.Label())
+	}
+}

@@ -1,0 +1,69 @@
+package control
+
+import "fmt"
+
+// Cause says what kind of part holds the next step up.
+type Cause string
+
+// What holds a step up. With CauseTrainers the service has done all that it may.
+const (
+	CauseNothing     Cause = ""            // the job has failed
+	CauseMember      Cause = "member"      // a loader or constructor that is to come, or the log
+	CauseSource      Cause = "source"      // its blocks are being read
+	CauseConstructor Cause = "constructor" // rows are being put together
+	CausePlanner     Cause = "planner"     // a step may be planned, and all is there
+	CauseTrainers    Cause = "trainers"    // as many steps are planned as may be
+)
+
+// Holdup is what holds the job up right now.
+type Holdup struct {
+	Cause Cause
+	Name  string // which one, where there are several
+	Text  string // in words
+	Ranks bool   // ranks are waited for: the service has done all that it may
+}
+
+// Holdup says what holds the job up right now.
+func (c *Core) Holdup() Holdup {
+	if c.failed != nil { // there may be no plan to ask
+		return Holdup{Text: "nothing: the job has failed"}
+	}
+	if text := c.missingMember(); text != "" {
+		return Holdup{Cause: CauseMember, Text: text}
+	}
+	if c.starved() {
+		return Holdup{Cause: CauseSource, Name: c.sources.specs[c.firstWanted().source].Name, Text: c.unread()}
+	}
+	if who := c.refused(); who != "" {
+		return Holdup{Cause: CauseTrainers, Text: who}
+	}
+	if step, rows := c.plan.Missing(); step < c.plan.Planned() {
+		return Holdup{Cause: CauseConstructor, Text: fmt.Sprintf("%d rows of step %d to be assembled", rows, step)}
+	}
+	return Holdup{Cause: c.idleCause(), Text: c.trainersText(), Ranks: true}
+}
+
+// idleCause is the cause where no member is waited for: the planner itself, if it may plan.
+func (c *Core) idleCause() Cause {
+	if c.job.positioned && c.job.ended < 0 && c.plan.Planned()-c.plan.Acked() < c.cfg.Plan.Ahead {
+		return CausePlanner
+	}
+	return CauseTrainers
+}
+
+// trainersText names the ranks that are waited for.
+func (c *Core) trainersText() string {
+	if !c.job.positioned {
+		return "the first trainer to join, which says at which step the job goes on"
+	}
+	if who := c.awaited(); who != "" {
+		return who
+	}
+	if who := c.absent(); len(who.ranks) > 0 {
+		return "trainers: " + who.String()
+	}
+	return fmt.Sprintf("trainers: %s", c.slowest())
+}
+
+// Generation is that of the job: it rises when the job moves to another step.
+func (c *Core) Generation() uint64 { return c.job.generation }

@@ -1,0 +1,90 @@
+package service_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/millrace-data/millrace/internal/service"
+	"github.com/millrace-data/millrace/internal/telemetry"
+	"github.com/millrace-data/millrace/internal/telemetry/export"
+	"github.com/millrace-data/millrace/internal/trainer"
+)
+
+// TestTelemetry: every metric that the documents list is on the page of a service and
+// the service is ready when it serves. That telemetry changes no byte, the digest says.
+func TestTelemetry(t *testing.T) {
+	dir := writeSources(t)
+	r := recipe{"shown", mixed + "\nbatch: {sequence_length: 512, sequences: 8, microbatch_size: 2}\ntopology: {dp: 2}\n", 12, ""}
+	want := solve(t, dir, r)
+	x, board, err := export.Open(t.Context(), export.Options{Address: "127.0.0.1:0", Role: "service"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	page := func(path string) string {
+		resp, err := http.Get("http://" + x.Addresses()[0].String() + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	if got := page("/readyz"); got == "ready\n" {
+		t.Error("a service that is not there is ready")
+	}
+	job := parse(t, dir, r.text(resources{}))
+	var metrics, ready string
+	err = service.Run(t.Context(), service.Options{Job: job, Loaders: 2, Constructors: 2, Telemetry: board}, func(ctx context.Context, address string) error {
+		res, err := trainer.Run(ctx, trainer.Options{Address: address, Job: job, Steps: 12, OnStep: func(s trainer.Step) {
+			if s.Step == 4 {
+				metrics, ready = page("/metrics"), page("/readyz")
+			}
+		}})
+		if err == nil && res.Digest != want.digests[12] {
+			t.Errorf("the digest is %x, want %x", res.Digest, want.digests[12])
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ready != "ready\n" {
+		t.Errorf("a service that serves is not ready: %s", ready)
+	}
+	withFunctions := []telemetry.ID{telemetry.StageTasks, telemetry.StageQueued, telemetry.FunctionWorkers, telemetry.FunctionWaiting, telemetry.FunctionRestarts}
+	for id, m := range telemetry.Metrics {
+		if !slices.Contains(withFunctions, telemetry.ID(id)) && !strings.Contains(metrics, "\n"+m.Prometheus()) {
+			t.Errorf("the page has no %s", m.Prometheus())
+		}
+	}
+	if len(board.Parts()) != 0 {
+		t.Errorf("roles that ended are still shown: %v", board.Parts())
+	}
+}
+
+// TestTelemetryPorts: each process has a port of its own, in an order that a person can tell.
+func TestTelemetryPorts(t *testing.T) {
+	for _, c := range []struct {
+		flags service.TelemetryFlags
+		i     int
+		want  string
+	}{
+		{service.TelemetryFlags{}, 3, ""},
+		{service.TelemetryFlags{Address: "127.0.0.1:9464"}, 0, "--telemetry 127.0.0.1:9464"},
+		{service.TelemetryFlags{Address: "[::1]:9464", Pprof: "127.0.0.1:6060"}, 2, "--telemetry [::1]:9466 --pprof 127.0.0.1:6062"},
+		{service.TelemetryFlags{Address: "127.0.0.1:0"}, 2, "--telemetry 127.0.0.1:0"},
+		{service.TelemetryFlags{Address: "nowhere"}, 2, "--telemetry nowhere"},
+	} {
+		if got := strings.Join(c.flags.Of(c.i), " "); got != c.want {
+			t.Errorf("process %d of %+v has %q, want %q", c.i, c.flags, got, c.want)
+		}
+	}
+}

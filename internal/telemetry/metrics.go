@@ -1,0 +1,163 @@
+package telemetry
+
+import "strings"
+
+// Kind says how a metric's values go on.
+type Kind string
+
+// A Counter only rises while its process lives, a Gauge is what it is now.
+const (
+	Counter Kind = "counter"
+	Gauge   Kind = "gauge"
+)
+
+// Metric describes one of the numbers.
+type Metric struct {
+	Name   string   // OpenTelemetry's form; Prometheus has underscores, the unit and _total
+	Kind   Kind     //
+	Unit   string   // as UCUM has it: s, By, 1, {step}
+	Labels []string // OpenTelemetry's attributes
+	Help   string   // one sentence
+}
+
+// ID names a metric: its place in Metrics.
+type ID int
+
+// The metrics: of the planner, of loaders, of constructors, and of each process.
+const (
+	JobState ID = iota
+	StepPlanned
+	StepAcked
+	PlanLead
+	PlanAhead
+	PlanFill
+	PlanCarried
+	PlanHeld
+	PlannerEpoch
+	PlannerGeneration
+	PlannerStale
+	PlannerAppendsRefused
+	Members
+	MemberSessions
+	RankJoins
+	Promotions
+	BlocksAskedAgain
+	SourceLag
+	SourceTokens
+	SourceSamples
+	SourceShare
+	SourceShareScheduled
+	SourceEpoch
+	SourceRecords
+
+	LoaderMemory
+	LoaderMemoryLimit
+	LoaderDisk
+	LoaderDiskLimit
+	LoaderDiskProblem
+	LoaderRead
+	LoaderBlocks
+	LoaderRereads
+	LoaderStale
+	StageTasks
+	StageQueued
+	FunctionWorkers
+	FunctionWaiting
+	FunctionRestarts
+
+	ConstructorMemory
+	ConstructorMemoryLimit
+	ConstructorDelivered
+	ConstructorBatches
+	ConstructorFetchTime
+	ConstructorSteps
+	ConstructorHedges
+	ConstructorAbsent
+	ConstructorStale
+	RankStep
+
+	ProcessCPU
+	ProcessMemory
+	GoMemory
+	GoMemoryLimit
+	GoGoroutines
+
+	count
+)
+
+// Metrics are all of them, by ID.
+var Metrics = [count]Metric{
+	JobState:              {"millrace.job.state", Gauge, "", []string{"job", "state"}, "1 for the state that the job is in: starting, running, ended or failed."},
+	StepPlanned:           {"millrace.step.planned", Gauge, "{step}", nil, "Steps that are planned; lower after the job was moved back."},
+	StepAcked:             {"millrace.step.acked", Gauge, "{step}", nil, "Steps that all ranks are done with."},
+	PlanLead:              {"millrace.plan.lead", Gauge, "{step}", nil, "Steps that are planned and that not all ranks are done with."},
+	PlanAhead:             {"millrace.plan.ahead", Gauge, "{step}", nil, "The most that the lead may be: resources.prefetch, or --prefetch."},
+	PlanFill:              {"millrace.plan.fill", Gauge, "1", nil, "Tokens in the rows of the last plan, of the room in them."},
+	PlanCarried:           {"millrace.plan.carried", Gauge, "{sample}", nil, "Samples that were drawn and found no room in the last step."},
+	PlanHeld:              {"millrace.plan.held", Gauge, "{sample}", nil, "Outliers that wait for others of their length."},
+	PlannerEpoch:          {"millrace.planner.epoch", Gauge, "", nil, "Epoch of the planner: it rises when another one takes over. 0 without a log."},
+	PlannerGeneration:     {"millrace.planner.generation", Gauge, "", nil, "Generation of the job: it rises when the job moves to another step."},
+	PlannerStale:          {"millrace.planner.stale_refused", Counter, "{message}", nil, "Messages of planners, or to them, that were refused as another planner took their place."},
+	PlannerAppendsRefused: {"millrace.planner.appends_refused", Counter, "{write}", nil, "Writes to the log's mirror that were refused as another planner had taken over."},
+	Members:               {"millrace.members", Gauge, "{member}", []string{"role", "state"}, "Loaders and constructors that are connected: ok, suspect, shadow or spare."},
+	MemberSessions:        {"millrace.member.sessions", Counter, "{session}", []string{"role"}, "Sessions that loaders and constructors began with this planner: what is above their number are reconnects."},
+	RankJoins:             {"millrace.rank.joins", Counter, "{join}", nil, "Joins of ranks that this planner granted: what is above their number are reconnects and resumes."},
+	Promotions:            {"millrace.shadow.promotions", Counter, "{promotion}", nil, "Places of lost loaders that shadows took."},
+	BlocksAskedAgain:      {"millrace.blocks.asked_again", Counter, "{block}", nil, "Blocks that loaders were asked to read again, as those that had them were lost."},
+	SourceLag:             {"millrace.source.lag", Gauge, "", []string{"source"}, "How far a source is behind the schedule, in the mix's unit: tokens or samples."},
+	SourceTokens:          {"millrace.source.tokens", Gauge, "{token}", []string{"source"}, "Tokens drawn from a source so far; lower after the job was moved back."},
+	SourceSamples:         {"millrace.source.samples", Gauge, "{sample}", []string{"source"}, "Samples drawn from a source so far; lower after the job was moved back."},
+	SourceShare:           {"millrace.source.share", Gauge, "1", []string{"source"}, "Share of a source in all that was drawn so far."},
+	SourceShareScheduled:  {"millrace.source.share_scheduled", Gauge, "1", []string{"source"}, "Share of a source that the schedule wants at the next step."},
+	SourceEpoch:           {"millrace.source.epoch", Gauge, "", []string{"source"}, "Times that the source was read to its end."},
+	SourceRecords:         {"millrace.source.records_left_out", Counter, "{record}", []string{"source", "why"}, "Records of a source that are in no batch: filtered, dropped, empty, or skipped as bad."},
+
+	LoaderMemory:      {"millrace.loader.memory", Gauge, "By", []string{"loader"}, "Samples that a loader holds in memory."},
+	LoaderMemoryLimit: {"millrace.loader.memory_limit", Gauge, "By", []string{"loader"}, "The most that it may hold there."},
+	LoaderDisk:        {"millrace.loader.disk", Gauge, "By", []string{"loader"}, "Samples that a loader holds on its local disk."},
+	LoaderDiskLimit:   {"millrace.loader.disk_limit", Gauge, "By", []string{"loader"}, "The most that it may hold there."},
+	LoaderDiskProblem: {"millrace.loader.disk_problem", Gauge, "", []string{"loader"}, "1 while a loader keeps nothing more on its local disk, as that is full or fails."},
+	LoaderRead:        {"millrace.loader.read", Counter, "By", []string{"loader"}, "Bytes that a loader read from files and stores."},
+	LoaderBlocks:      {"millrace.loader.blocks_read", Counter, "{block}", []string{"loader"}, "Blocks that a loader read."},
+	LoaderRereads:     {"millrace.loader.blocks_reread", Counter, "{block}", []string{"loader"}, "Of them, those read again because neither memory nor disk had room."},
+	LoaderStale:       {"millrace.loader.stale_refused", Counter, "{message}", []string{"loader"}, "Messages of planners of lower epochs that a loader refused."},
+	StageTasks:        {"millrace.stage.tasks", Gauge, "{task}", []string{"loader", "source", "stage", "state"}, "Tasks of a stage of a source with functions: running, queued, or waiting_for_room."},
+	StageQueued:       {"millrace.stage.queued", Gauge, "By", []string{"loader", "source", "stage"}, "Bytes that wait before a stage."},
+	FunctionWorkers:   {"millrace.function.workers", Gauge, "{process}", []string{"loader", "functions", "state"}, "Worker processes of an environment of functions: busy or idle."},
+	FunctionWaiting:   {"millrace.function.waiting", Gauge, "{batch}", []string{"loader", "functions"}, "Batches that wait for a worker process."},
+	FunctionRestarts:  {"millrace.function.restarts", Counter, "{restart}", []string{"loader", "functions"}, "Worker processes that ended and were started again."},
+
+	ConstructorMemory:      {"millrace.constructor.memory", Gauge, "By", []string{"constructor"}, "Steps that a constructor holds."},
+	ConstructorMemoryLimit: {"millrace.constructor.memory_limit", Gauge, "By", []string{"constructor"}, "The most that it may hold."},
+	ConstructorDelivered:   {"millrace.constructor.delivered", Counter, "By", []string{"constructor"}, "Bytes that a constructor handed to ranks."},
+	ConstructorBatches:     {"millrace.constructor.batches", Counter, "{batch}", []string{"constructor"}, "Parts of steps that a constructor handed to ranks."},
+	ConstructorFetchTime:   {"millrace.constructor.fetch_time", Counter, "s", []string{"constructor"}, "Time that a constructor waited for samples of loaders."},
+	ConstructorSteps:       {"millrace.constructor.steps", Gauge, "{step}", []string{"constructor", "state"}, "Steps of a constructor: planned, building, or ready."},
+	ConstructorHedges:      {"millrace.constructor.fetches", Counter, "{fetch}", []string{"constructor", "state"}, "Fetches of which another loader was asked: hedged (the first was late), won (another one answered), moved (the planner dealt the block elsewhere)."},
+	ConstructorAbsent:      {"millrace.constructor.absent_ranks", Gauge, "{rank}", []string{"constructor"}, "Ranks of a constructor that have not asked for a batch since they joined."},
+	ConstructorStale:       {"millrace.constructor.stale_refused", Counter, "{message}", []string{"constructor"}, "Messages of planners of lower epochs that a constructor refused."},
+	RankStep:               {"millrace.rank.step", Gauge, "{step}", []string{"constructor", "rank"}, "The step that a rank is at: it is done with those before."},
+
+	ProcessCPU:    {"process.cpu.time", Counter, "s", nil, "CPU time of the process, user and system."},
+	ProcessMemory: {"process.memory.usage", Gauge, "By", nil, "Memory of the process that is resident."},
+	GoMemory:      {"go.memory.used", Gauge, "By", nil, "Memory that Go's runtime holds."},
+	GoMemoryLimit: {"go.memory.limit", Gauge, "By", nil, "The limit at which Go collects garbage harder."},
+	GoGoroutines:  {"go.goroutine.count", Gauge, "{goroutine}", nil, "Goroutines."},
+}
+
+// Prometheus is the metric's name on a Prometheus page.
+func (m Metric) Prometheus() string {
+	name := strings.ReplaceAll(m.Name, ".", "_")
+	switch m.Unit {
+	case "s":
+		name += "_seconds"
+	case "By":
+		name += "_bytes"
+	case "1":
+		name += "_ratio"
+	}
+	if m.Kind == Counter {
+		name += "_total"
+	}
+	return name
+}
