@@ -190,18 +190,18 @@ py-debian-torch: build ## PyTorch adapter against Debian's python3-torch (skippe
 	  echo "PyTorch tests skipped: /usr/bin/python3 has no torch (Debian: apt-get install python3-torch python3-venv)"; exit 0; fi; \
 	set -e; [ -x $(VENV_TORCH)/bin/python ] || /usr/bin/python3 -m venv --system-site-packages $(VENV_TORCH); \
 	$(VENV_TORCH)/bin/python -m pip install --quiet ./client/python pytest; \
-	cd client/python && MILLRACE_BIN=$(CURDIR)/$(BIN) ../../$(VENV_TORCH)/bin/python -m pytest -q tests/test_torch.py tests/test_feed.py tests/test_megatron.py tests/test_models.py tests/test_formats.py
+	cd client/python && MILLRACE_BIN=$(CURDIR)/$(BIN) ../../$(VENV_TORCH)/bin/python -m pytest -q tests/test_torch.py tests/test_broadcast.py tests/test_feed.py tests/test_megatron.py tests/test_models.py tests/test_formats.py
 
 py-frameworks: build ## Lightning, Transformers, Accelerate, torchdata, torchtitan, JAX and Grain of today (downloads gigabytes)
 	[ -x $(VENV_FRAMEWORKS)/bin/python ] || $(PYTHON) -m venv $(VENV_FRAMEWORKS)
 	$(VENV_FRAMEWORKS)/bin/python -m pip install --quiet ./client/python pytest $(FRAMEWORKS)
 	$(VENV_FRAMEWORKS)/bin/python -m pip list 2>/dev/null | grep -E '^($(subst $(space),|,$(FRAMEWORKS))) '
-	cd client/python && MILLRACE_BIN=$(CURDIR)/$(BIN) ../../$(VENV_FRAMEWORKS)/bin/python -m pytest -q tests/test_frameworks.py tests/test_documents.py tests/test_resume.py tests/test_feed.py tests/test_megatron.py tests/test_torch.py tests/test_torchdata.py tests/test_models.py tests/test_formats.py
+	cd client/python && MILLRACE_BIN=$(CURDIR)/$(BIN) ../../$(VENV_FRAMEWORKS)/bin/python -m pytest -q tests/test_frameworks.py tests/test_documents.py tests/test_resume.py tests/test_feed.py tests/test_megatron.py tests/test_torch.py tests/test_broadcast.py tests/test_torchdata.py tests/test_models.py tests/test_formats.py
 
 py-torch: build ## PyTorch and torchdata of today (downloads gigabytes)
 	[ -x $(VENV_CURRENT)/bin/python ] || $(PYTHON) -m venv $(VENV_CURRENT)
 	$(VENV_CURRENT)/bin/python -m pip install --quiet ./client/python pytest torch torchdata
-	cd client/python && MILLRACE_BIN=$(CURDIR)/$(BIN) ../../$(VENV_CURRENT)/bin/python -m pytest -q tests/test_torch.py tests/test_torchdata.py
+	cd client/python && MILLRACE_BIN=$(CURDIR)/$(BIN) ../../$(VENV_CURRENT)/bin/python -m pytest -q tests/test_torch.py tests/test_broadcast.py tests/test_torchdata.py
 
 clean: ## remove everything built
 	rm -rf bin build $(VENV) $(VENV_TORCH) $(VENV_CURRENT) $(VENV_FRAMEWORKS) $(VENV_CHAT) $(VENV_PEERS) $(VENV_PEERS_TORCH)
