@@ -58,6 +58,7 @@ type cli struct {
 	Sidecar     sidecarCmd     `cmd:"" help:"Run the constructor of a trainers' node, with loaders beside it."`
 	Lint        lintCmd        `cmd:"" help:"Validate a job spec and report every problem."`
 	Plan        planCmd        `cmd:"" help:"Plan a job without running it, and report mix, balance and memory."`
+	Profile     profileCmd     `cmd:"" help:"Measure what reading the sources of a job costs."`
 	Prepare     prepareCmd     `cmd:"" help:"Run the transforms of sources once and write their tokens as Parquet."`
 	Explain     explainCmd     `cmd:"" help:"Trace a step's documents to their files, or a file to its steps."`
 	Preview     previewCmd     `cmd:"" help:"Show the documents, tokens and text of a step."`

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"text/tabwriter"
@@ -23,6 +24,10 @@ type planCmd struct {
 	HTML      string        `name:"html" help:"Write the report with its charts as one HTML page." type:"path" placeholder:"FILE"`
 	Operators bool          `help:"Print how loaders carry out each source's steps, and plan no step: stages, why they are divided, what they need, and about what they give."`
 	StepTime  time.Duration `help:"Time of a training step, such as 2s, to report how many cores loaders need." placeholder:"TIME"`
+	Sizing    bool          `help:"Print which loaders would read the job, with how many workers and how much memory, and why; plan no step. --steps is how far the mix is looked at."`
+	YAML      bool          `name:"yaml" help:"With --sizing: print the loaders as YAML, for --sizing of serve, run and planner."`
+	machineFlags
+	Profile string `help:"With --sizing: a profile that millrace profile wrote, or the one in the folder of a step log. Default: some records of each source are measured." type:"path" placeholder:"FILE"`
 	changesFlag
 }
 
@@ -34,7 +39,8 @@ func (*planCmd) Help() string {
 		"Examples:\n" +
 		"  millrace plan job.yaml --steps 5000 --step-time 2s --html plan.html\n" +
 		"  millrace plan job.yaml --steps 5 --every\n" +
-		"  millrace plan job.yaml --operators"
+		"  millrace plan job.yaml --operators\n" +
+		"  millrace plan job.yaml --sizing --step-time 2s --cores 32 --memory 128GiB"
 }
 
 // Validate is called by kong: what it refuses is wrong usage.
@@ -42,7 +48,7 @@ func (c *planCmd) Validate() error {
 	if c.StepTime < 0 {
 		return fmt.Errorf("--step-time is %v, valid is such as 2s or 500ms", c.StepTime)
 	}
-	return atLeast("--steps", c.Steps, 0)
+	return errors.Join(atLeast("--steps", c.Steps, 0), c.machineFlags.check())
 }
 
 // Run plans with the planner's core: no service, no ranks.
@@ -57,6 +63,9 @@ func (c *planCmd) Run(ctx context.Context, names extensions) error {
 	}
 	if c.Operators {
 		return c.operators(ctx, job, names)
+	}
+	if c.Sizing {
+		return c.sized(ctx, job, names)
 	}
 	if err := pageOutput.check(c.HTML); err != nil {
 		return err

@@ -21,10 +21,11 @@ import (
 // serviceFlags are what the verbs that start a whole service have in common.
 type serviceFlags struct {
 	Job          string `arg:"" help:"Job spec (YAML)." type:"path"`
-	Loaders      int    `help:"Source loaders." default:"1"`
+	Loaders      *int   `help:"Source loaders. Default: as --sizing says, else 1." placeholder:"N"`
 	Constructors int    `help:"Data constructors; at most one per DP rank." default:"1"`
 	Prefetch     int    `help:"Steps planned ahead of the slowest trainer; 0 uses the spec's value." default:"0"`
-	Processes    bool   `help:"Run each role in its own process."`
+	sizingFlag
+	Processes bool `help:"Run each role in its own process."`
 	keepFlags
 	shadowFlags
 	scratchFlag
@@ -36,7 +37,7 @@ type serviceFlags struct {
 
 // Validate is called by kong: what it refuses is wrong usage.
 func (c *serviceFlags) Validate() error {
-	return cmp.Or(c.keepFlags.check(), checkCounts(c.Loaders, c.Shadows, c.Constructors, c.Prefetch))
+	return cmp.Or(c.keepFlags.check(), c.pinned(c.Loaders), checkCounts(count(c.Loaders), c.Shadows, c.Constructors, c.Prefetch))
 }
 
 // options turns the flags into a service's options.
@@ -51,7 +52,12 @@ func (c *serviceFlags) options(names extensions, address string, log *slog.Logge
 	}
 	opts := service.Options{
 		Job: job, Changes: changes, AllowRoots: c.AllowRoot, Address: address, Security: c.security(), LogDir: c.LogDir, LogMirror: c.LogMirror, LogRetain: c.LogRetain,
-		Loaders: c.Loaders, Shadows: c.Shadows, HotShadows: c.hot(), Constructors: c.Constructors, Prefetch: c.Prefetch, Scratch: c.ScratchDir, Log: log, Registry: names.Registry, Functions: names.functions.Open, Environments: names.functions.Environments, Stderr: stderr,
+		Loaders: count(c.Loaders), Shadows: c.Shadows, HotShadows: c.hot(), Constructors: c.Constructors, Prefetch: c.Prefetch, Scratch: c.ScratchDir, Log: log, Registry: names.Registry, Functions: names.functions.Open, Environments: names.functions.Environments, Stderr: stderr,
+	}
+	if c.Loaders == nil {
+		if opts.Layout, err = c.layout(job, c.LogDir, service.SizeOptions{Constructors: c.Constructors, Processes: c.Processes}, log); err != nil {
+			return opts, err
+		}
 	}
 	if c.Processes {
 		if opts.Executable, err = os.Executable(); err != nil {
@@ -167,7 +173,7 @@ func (c *serviceFlags) show(ctx context.Context, opts *service.Options) (hide fu
 // limitMemory sets this process's memory limit, if the roles are in it.
 func limitMemory(opts service.Options) {
 	if opts.Executable == "" {
-		service.LimitMemory(service.Budget(opts.Job, opts.Loaders+opts.Shadows, opts.Constructors))
+		service.LimitMemory(opts.Budget())
 	}
 }
 
@@ -176,7 +182,8 @@ type plannerCmd struct {
 	Listen       string `help:"Address to listen on, HOST:PORT or unix:PATH." default:"127.0.0.1:7070"`
 	Advertise    string `help:"HOST or HOST:PORT that peers connect to, if not the listen address. Default for a wildcard address: this machine's name." placeholder:"HOST"`
 	Standby      bool   `help:"Wait until there is a log in --log-dir and no other planner has it open, or with --log-mirror until the planner that writes there is gone; then take over. Give loaders, constructors and clients both addresses: --planner A,B."`
-	Loaders      int    `help:"Loaders to wait for before reading starts." default:"1"`
+	Loaders      *int   `help:"Loaders to wait for before reading starts. Default: those of --sizing, else 1." placeholder:"N"`
+	Sizing       string `help:"File that says which loader reads what, as plan --sizing --yaml prints it; start loaders with --place." type:"path" placeholder:"FILE"`
 	Constructors int    `help:"Constructors that the DP ranks are spread over. Default: 1, or with --ranks-per-node one for each node." placeholder:"N"`
 	RanksPerNode int    `help:"Trainer ranks of a node: sidecars serve the DP ranks that begin on their --node." placeholder:"N"`
 	Prefetch     int    `help:"Steps planned ahead of the slowest trainer; 0 uses the spec's value." default:"0"`
@@ -200,7 +207,10 @@ func (c *plannerCmd) Validate() error {
 	if c.Standby && c.LogDir == "" {
 		return errors.New("--standby takes over with the log: give --log-dir, the same as that of the planner that it stands by for, or, on another machine, the same --log-mirror and a folder of its own")
 	}
-	return cmp.Or(c.keepFlags.check(), checkCounts(c.Loaders, c.Shadows, max(c.Constructors, 1), c.Prefetch), atLeast("--constructors", int64(c.Constructors), 0), atLeast("--ranks-per-node", int64(c.RanksPerNode), 0))
+	if c.Sizing != "" && c.Loaders != nil {
+		return errBothLoaders
+	}
+	return cmp.Or(c.keepFlags.check(), checkCounts(count(c.Loaders), c.Shadows, max(c.Constructors, 1), c.Prefetch), atLeast("--constructors", int64(c.Constructors), 0), atLeast("--ranks-per-node", int64(c.RanksPerNode), 0))
 }
 
 func (c *plannerCmd) Run(ctx context.Context, log *slog.Logger, names extensions) error {
@@ -212,14 +222,22 @@ func (c *plannerCmd) Run(ctx context.Context, log *slog.Logger, names extensions
 	if err != nil {
 		return err
 	}
+	loaders, deal := count(c.Loaders), [][]int(nil)
+	if c.Sizing != "" {
+		layout, err := readLayout(c.Sizing, job)
+		if err != nil {
+			return err
+		}
+		loaders, deal = len(layout.Loaders), layout.Deal(service.SourceNames(job))
+	}
 	board, hide, err := c.show(ctx, "planner", "", c.security(), log)
 	if err != nil {
 		return err
 	}
 	defer hide()
 	return planner.Run(ctx, planner.Options{
-		Job: job, Changes: changes, AllowRoots: c.AllowRoot, Address: c.Listen, Advertise: c.Advertise, Security: c.security(), LogDir: c.LogDir, LogMirror: c.LogMirror, LogRetain: c.LogRetain,
-		Loaders: c.Loaders, Shadows: c.Shadows, HotShadows: c.hot(), Constructors: c.Constructors, Prefetch: c.Prefetch, Log: log, Registry: names.Registry,
+		Job: job, Deal: deal, Changes: changes, AllowRoots: c.AllowRoot, Address: c.Listen, Advertise: c.Advertise, Security: c.security(), LogDir: c.LogDir, LogMirror: c.LogMirror, LogRetain: c.LogRetain,
+		Loaders: loaders, Shadows: c.Shadows, HotShadows: c.hot(), Constructors: c.Constructors, Prefetch: c.Prefetch, Log: log, Registry: names.Registry,
 		Standby: c.Standby, RanksPerNode: c.RanksPerNode, Telemetry: board,
 		Serving: func(address string) { fmt.Printf("planning %s on %s\n", job.Name, address) },
 	})
@@ -237,6 +255,8 @@ type loaderCmd struct {
 	Advertise string `help:"HOST or HOST:PORT that peers connect to, if not the listen address. Default for a wildcard address: this machine's name." placeholder:"HOST"`
 	ID        string `help:"Name in logs and status; default: the address." placeholder:"NAME"`
 	Workers   int    `help:"Blocks read concurrently; 0: one per core." default:"0"`
+	Buffer    int64  `help:"Bytes of samples to hold; 0: as resources.loader_buffer of the job spec says." default:"0" placeholder:"BYTES"`
+	Place     int    `help:"Share of the reading to ask for, from 0: the number of a loader in the file of planner --sizing. Default: any." default:"-1" placeholder:"N"`
 	scratchFlag
 	telemetryFlags
 	tlsFlags
@@ -250,7 +270,9 @@ func (*loaderCmd) Help() string {
 }
 
 // Validate is called by kong: what it refuses is wrong usage.
-func (c *loaderCmd) Validate() error { return atLeast("--workers", int64(c.Workers), 0) }
+func (c *loaderCmd) Validate() error {
+	return cmp.Or(atLeast("--workers", int64(c.Workers), 0), atLeast("--buffer", c.Buffer, 0), atLeast("--place", int64(c.Place), -1), atMost("--place", c.Place, maxLoaders-1))
+}
 
 func (c *loaderCmd) Run(ctx context.Context, log *slog.Logger, names extensions) error {
 	board, hide, err := c.show(ctx, "loader", c.ID, c.security(), log)
@@ -259,7 +281,7 @@ func (c *loaderCmd) Run(ctx context.Context, log *slog.Logger, names extensions)
 	}
 	defer hide()
 	return sourceloader.Run(ctx, sourceloader.Options{
-		ID: c.ID, Planner: c.Planner, Patience: c.PlannerWait, Address: c.Listen, Advertise: c.Advertise, Security: c.security(), Workers: c.Workers, Scratch: c.ScratchDir, Log: log,
+		ID: c.ID, Planner: c.Planner, Patience: c.PlannerWait, Address: c.Listen, Advertise: c.Advertise, Security: c.security(), Workers: c.Workers, Buffer: c.Buffer, Place: c.Place + 1, Scratch: c.ScratchDir, Log: log,
 		Drain: drainTime, OnBudget: service.LimitMemory, OnWorkers: names.functions.Default, Functions: names.functions.Open, Environments: names.functions.Environments, Telemetry: board,
 	})
 }
@@ -293,6 +315,14 @@ func (c *constructorCmd) Run(ctx context.Context, log *slog.Logger) error {
 // drainTime is how long a loader or a constructor that is asked to stop finishes what others
 // wait for: with what the planner and the server take, it is gone in less than ten seconds.
 const drainTime = 4 * time.Second
+
+// count is a number of loaders that may be left out.
+func count(loaders *int) int {
+	if loaders == nil {
+		return 1
+	}
+	return *loaders
+}
 
 func checkCounts(loaders, shadows, constructors, prefetch int) error {
 	return cmp.Or(atLeast("--loaders", int64(loaders), 1), atLeast("--shadows", int64(shadows), 0), atMost("--shadows", shadows, maxLoaders), atLeast("--constructors", int64(constructors), 1), atLeast("--prefetch", int64(prefetch), 0),

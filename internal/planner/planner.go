@@ -57,6 +57,7 @@ type Options struct {
 	Loaders      int                   // loaders to wait for before anything is read; default 1
 	Shadows      int                   // loaders beside them that stand by for one that is lost
 	HotShadows   bool                  // shadows read what those they stand by for read; else they only have the sources open
+	Deal         [][]int               // by source of the job spec: the places of the loaders that read it, rising (package sizing); default: sources are dealt in turn
 	Constructors int                   // constructors the DP ranks are spread over; default 1, or one for each node of RanksPerNode
 	RanksPerNode int                   // trainer ranks of a node; constructors that say on which they are serve the DP ranks that begin there. Default 0: of no account
 	Prefetch     int                   // steps planned ahead; default: the job spec's
@@ -131,6 +132,7 @@ type Planner struct {
 	busy    busy
 	words   words
 	counted counted
+	learned *learned
 	log     *steplog.Writer
 	inbox   chan input
 
@@ -198,7 +200,7 @@ func newPlanner(opts Options) (*Planner, error) {
 	cfg.Plan.Ahead = int64(opts.Prefetch)
 	cfg.Loaders, cfg.Constructors, cfg.AllowRoots = opts.Loaders, opts.Constructors, opts.AllowRoots
 	cfg.NodeRanks = opts.RanksPerNode
-	cfg.Shadows, cfg.Hot = opts.Shadows, opts.HotShadows
+	cfg.Shadows, cfg.Hot, cfg.Deal = opts.Shadows, opts.HotShadows, opts.Deal
 	cfg.Absence = control.Millis(opts.Absence.Milliseconds())
 	cfg.Changes, cfg.Window = opts.Changes, control.Millis(opts.StartWindow.Milliseconds())
 	cfg.Retain, cfg.TrimEvery = int64(opts.LogRetain), checkpoint.TrimEvery
@@ -209,7 +211,7 @@ func newPlanner(opts Options) (*Planner, error) {
 	cfg.Suspect, cfg.GiveUp = control.Millis(opts.Suspect.Milliseconds()), control.Millis(opts.GiveUp.Milliseconds())
 	return &Planner{
 		opts: opts, cfg: cfg, orders: wire.NewOrders(opts.Job, opts.Prefetch), spec: opts.Job.Identity(), started: time.Now(),
-		inbox: make(chan input), over: make(chan struct{}), done: make(chan struct{}),
+		learned: newLearned(&opts), inbox: make(chan input), over: make(chan struct{}), done: make(chan struct{}),
 		loaders:      map[control.Session]*loaderSession{},
 		constructors: map[control.Session]*constructorSession{},
 		asks:         map[uint64]chan<- control.Answer{},

@@ -1128,6 +1128,7 @@ type LoaderUsage struct {
 	StaleRefused    uint64                 `protobuf:"varint,11,opt,name=stale_refused,json=staleRefused,proto3" json:"stale_refused,omitempty"` // messages of planners of lower epochs that were refused
 	Stages          []*StageUsage          `protobuf:"bytes,12,rep,name=stages,proto3" json:"stages,omitempty"`                                  // of sources with functions, by source and in order
 	Functions       []*WorkersUsage        `protobuf:"bytes,13,rep,name=functions,proto3" json:"functions,omitempty"`                            // of the environments of functions of its process
+	Costs           []*SourceCosts         `protobuf:"bytes,14,rep,name=costs,proto3" json:"costs,omitempty"`                                    // of what it read since the last report that had any
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -1253,6 +1254,175 @@ func (x *LoaderUsage) GetFunctions() []*WorkersUsage {
 	return nil
 }
 
+func (x *LoaderUsage) GetCosts() []*SourceCosts {
+	if x != nil {
+		return x.Costs
+	}
+	return nil
+}
+
+// SourceCosts is what reading some records of a source cost.
+type SourceCosts struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Source        uint32                 `protobuf:"varint,1,opt,name=source,proto3" json:"source,omitempty"` // its number
+	Records       uint64                 `protobuf:"varint,2,opt,name=records,proto3" json:"records,omitempty"`
+	Samples       uint64                 `protobuf:"varint,3,opt,name=samples,proto3" json:"samples,omitempty"`
+	Tokens        uint64                 `protobuf:"varint,4,opt,name=tokens,proto3" json:"tokens,omitempty"`
+	Bytes         uint64                 `protobuf:"varint,5,opt,name=bytes,proto3" json:"bytes,omitempty"`      // of files
+	Seconds       float64                `protobuf:"fixed64,6,opt,name=seconds,proto3" json:"seconds,omitempty"` // of workers, all stages together
+	Stages        []*StageCosts          `protobuf:"bytes,7,rep,name=stages,proto3" json:"stages,omitempty"`
+	BlockBytes    uint64                 `protobuf:"varint,8,opt,name=block_bytes,json=blockBytes,proto3" json:"block_bytes,omitempty"` // that its last block took
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SourceCosts) Reset() {
+	*x = SourceCosts{}
+	mi := &file_proto_millrace_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SourceCosts) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SourceCosts) ProtoMessage() {}
+
+func (x *SourceCosts) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SourceCosts.ProtoReflect.Descriptor instead.
+func (*SourceCosts) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *SourceCosts) GetSource() uint32 {
+	if x != nil {
+		return x.Source
+	}
+	return 0
+}
+
+func (x *SourceCosts) GetRecords() uint64 {
+	if x != nil {
+		return x.Records
+	}
+	return 0
+}
+
+func (x *SourceCosts) GetSamples() uint64 {
+	if x != nil {
+		return x.Samples
+	}
+	return 0
+}
+
+func (x *SourceCosts) GetTokens() uint64 {
+	if x != nil {
+		return x.Tokens
+	}
+	return 0
+}
+
+func (x *SourceCosts) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *SourceCosts) GetSeconds() float64 {
+	if x != nil {
+		return x.Seconds
+	}
+	return 0
+}
+
+func (x *SourceCosts) GetStages() []*StageCosts {
+	if x != nil {
+		return x.Stages
+	}
+	return nil
+}
+
+func (x *SourceCosts) GetBlockBytes() uint64 {
+	if x != nil {
+		return x.BlockBytes
+	}
+	return 0
+}
+
+// StageCosts is what a stage of them cost.
+type StageCosts struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Seconds       float64                `protobuf:"fixed64,2,opt,name=seconds,proto3" json:"seconds,omitempty"`
+	Bytes         uint64                 `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"` // that it gave
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StageCosts) Reset() {
+	*x = StageCosts{}
+	mi := &file_proto_millrace_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StageCosts) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StageCosts) ProtoMessage() {}
+
+func (x *StageCosts) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StageCosts.ProtoReflect.Descriptor instead.
+func (*StageCosts) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *StageCosts) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *StageCosts) GetSeconds() float64 {
+	if x != nil {
+		return x.Seconds
+	}
+	return 0
+}
+
+func (x *StageCosts) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
 // StageUsage is what a stage of a source does now.
 type StageUsage struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
@@ -1269,7 +1439,7 @@ type StageUsage struct {
 
 func (x *StageUsage) Reset() {
 	*x = StageUsage{}
-	mi := &file_proto_millrace_proto_msgTypes[13]
+	mi := &file_proto_millrace_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1281,7 +1451,7 @@ func (x *StageUsage) String() string {
 func (*StageUsage) ProtoMessage() {}
 
 func (x *StageUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[13]
+	mi := &file_proto_millrace_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1294,7 +1464,7 @@ func (x *StageUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageUsage.ProtoReflect.Descriptor instead.
 func (*StageUsage) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{13}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *StageUsage) GetSource() string {
@@ -1363,7 +1533,7 @@ type WorkersUsage struct {
 
 func (x *WorkersUsage) Reset() {
 	*x = WorkersUsage{}
-	mi := &file_proto_millrace_proto_msgTypes[14]
+	mi := &file_proto_millrace_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1375,7 +1545,7 @@ func (x *WorkersUsage) String() string {
 func (*WorkersUsage) ProtoMessage() {}
 
 func (x *WorkersUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[14]
+	mi := &file_proto_millrace_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1388,7 +1558,7 @@ func (x *WorkersUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkersUsage.ProtoReflect.Descriptor instead.
 func (*WorkersUsage) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{14}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *WorkersUsage) GetName() string {
@@ -1460,7 +1630,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_proto_millrace_proto_msgTypes[15]
+	mi := &file_proto_millrace_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1472,7 +1642,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[15]
+	mi := &file_proto_millrace_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1485,7 +1655,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{15}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Failure) GetClass() string {
@@ -1538,7 +1708,7 @@ type LoaderOrder struct {
 
 func (x *LoaderOrder) Reset() {
 	*x = LoaderOrder{}
-	mi := &file_proto_millrace_proto_msgTypes[16]
+	mi := &file_proto_millrace_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1550,7 +1720,7 @@ func (x *LoaderOrder) String() string {
 func (*LoaderOrder) ProtoMessage() {}
 
 func (x *LoaderOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[16]
+	mi := &file_proto_millrace_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1563,7 +1733,7 @@ func (x *LoaderOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoaderOrder.ProtoReflect.Descriptor instead.
 func (*LoaderOrder) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{16}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *LoaderOrder) GetOrder() isLoaderOrder_Order {
@@ -1754,7 +1924,7 @@ type FrozenSource struct {
 
 func (x *FrozenSource) Reset() {
 	*x = FrozenSource{}
-	mi := &file_proto_millrace_proto_msgTypes[17]
+	mi := &file_proto_millrace_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1766,7 +1936,7 @@ func (x *FrozenSource) String() string {
 func (*FrozenSource) ProtoMessage() {}
 
 func (x *FrozenSource) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[17]
+	mi := &file_proto_millrace_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1779,7 +1949,7 @@ func (x *FrozenSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FrozenSource.ProtoReflect.Descriptor instead.
 func (*FrozenSource) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{17}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *FrozenSource) GetSource() uint32 {
@@ -1807,7 +1977,7 @@ type FindFile struct {
 
 func (x *FindFile) Reset() {
 	*x = FindFile{}
-	mi := &file_proto_millrace_proto_msgTypes[18]
+	mi := &file_proto_millrace_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1819,7 +1989,7 @@ func (x *FindFile) String() string {
 func (*FindFile) ProtoMessage() {}
 
 func (x *FindFile) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[18]
+	mi := &file_proto_millrace_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1832,7 +2002,7 @@ func (x *FindFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FindFile.ProtoReflect.Descriptor instead.
 func (*FindFile) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{18}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *FindFile) GetSource() uint32 {
@@ -1859,7 +2029,7 @@ type SourceOpened struct {
 
 func (x *SourceOpened) Reset() {
 	*x = SourceOpened{}
-	mi := &file_proto_millrace_proto_msgTypes[19]
+	mi := &file_proto_millrace_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1871,7 +2041,7 @@ func (x *SourceOpened) String() string {
 func (*SourceOpened) ProtoMessage() {}
 
 func (x *SourceOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[19]
+	mi := &file_proto_millrace_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1884,7 +2054,7 @@ func (x *SourceOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceOpened.ProtoReflect.Descriptor instead.
 func (*SourceOpened) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{19}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SourceOpened) GetSource() uint32 {
@@ -1907,7 +2077,7 @@ type FileFound struct {
 
 func (x *FileFound) Reset() {
 	*x = FileFound{}
-	mi := &file_proto_millrace_proto_msgTypes[20]
+	mi := &file_proto_millrace_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1919,7 +2089,7 @@ func (x *FileFound) String() string {
 func (*FileFound) ProtoMessage() {}
 
 func (x *FileFound) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[20]
+	mi := &file_proto_millrace_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1932,7 +2102,7 @@ func (x *FileFound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileFound.ProtoReflect.Descriptor instead.
 func (*FileFound) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{20}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *FileFound) GetSource() uint32 {
@@ -1986,7 +2156,7 @@ type LoaderJob struct {
 
 func (x *LoaderJob) Reset() {
 	*x = LoaderJob{}
-	mi := &file_proto_millrace_proto_msgTypes[21]
+	mi := &file_proto_millrace_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1998,7 +2168,7 @@ func (x *LoaderJob) String() string {
 func (*LoaderJob) ProtoMessage() {}
 
 func (x *LoaderJob) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[21]
+	mi := &file_proto_millrace_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2011,7 +2181,7 @@ func (x *LoaderJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoaderJob.ProtoReflect.Descriptor instead.
 func (*LoaderJob) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{21}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *LoaderJob) GetSeed() uint64 {
@@ -2080,7 +2250,7 @@ type Assignment struct {
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_proto_millrace_proto_msgTypes[22]
+	mi := &file_proto_millrace_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2092,7 +2262,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[22]
+	mi := &file_proto_millrace_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2105,7 +2275,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{22}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Assignment) GetSource() uint32 {
@@ -2233,7 +2403,7 @@ type TransformStep struct {
 
 func (x *TransformStep) Reset() {
 	*x = TransformStep{}
-	mi := &file_proto_millrace_proto_msgTypes[23]
+	mi := &file_proto_millrace_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2245,7 +2415,7 @@ func (x *TransformStep) String() string {
 func (*TransformStep) ProtoMessage() {}
 
 func (x *TransformStep) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[23]
+	mi := &file_proto_millrace_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2258,7 +2428,7 @@ func (x *TransformStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransformStep.ProtoReflect.Descriptor instead.
 func (*TransformStep) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{23}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *TransformStep) GetStep() isTransformStep_Step {
@@ -2403,7 +2573,7 @@ type OperatorStep struct {
 
 func (x *OperatorStep) Reset() {
 	*x = OperatorStep{}
-	mi := &file_proto_millrace_proto_msgTypes[24]
+	mi := &file_proto_millrace_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2415,7 +2585,7 @@ func (x *OperatorStep) String() string {
 func (*OperatorStep) ProtoMessage() {}
 
 func (x *OperatorStep) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[24]
+	mi := &file_proto_millrace_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2428,7 +2598,7 @@ func (x *OperatorStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OperatorStep.ProtoReflect.Descriptor instead.
 func (*OperatorStep) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{24}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *OperatorStep) GetName() string {
@@ -2461,7 +2631,7 @@ type TokenizeStep struct {
 
 func (x *TokenizeStep) Reset() {
 	*x = TokenizeStep{}
-	mi := &file_proto_millrace_proto_msgTypes[25]
+	mi := &file_proto_millrace_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2473,7 +2643,7 @@ func (x *TokenizeStep) String() string {
 func (*TokenizeStep) ProtoMessage() {}
 
 func (x *TokenizeStep) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[25]
+	mi := &file_proto_millrace_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2486,7 +2656,7 @@ func (x *TokenizeStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenizeStep.ProtoReflect.Descriptor instead.
 func (*TokenizeStep) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{25}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *TokenizeStep) GetEncoding() string {
@@ -2564,7 +2734,7 @@ type ImageTransform struct {
 
 func (x *ImageTransform) Reset() {
 	*x = ImageTransform{}
-	mi := &file_proto_millrace_proto_msgTypes[26]
+	mi := &file_proto_millrace_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2576,7 +2746,7 @@ func (x *ImageTransform) String() string {
 func (*ImageTransform) ProtoMessage() {}
 
 func (x *ImageTransform) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[26]
+	mi := &file_proto_millrace_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2589,7 +2759,7 @@ func (x *ImageTransform) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImageTransform.ProtoReflect.Descriptor instead.
 func (*ImageTransform) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{26}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ImageTransform) GetColumns() []string {
@@ -2679,7 +2849,7 @@ type Bans struct {
 
 func (x *Bans) Reset() {
 	*x = Bans{}
-	mi := &file_proto_millrace_proto_msgTypes[27]
+	mi := &file_proto_millrace_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2691,7 +2861,7 @@ func (x *Bans) String() string {
 func (*Bans) ProtoMessage() {}
 
 func (x *Bans) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[27]
+	mi := &file_proto_millrace_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2704,7 +2874,7 @@ func (x *Bans) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bans.ProtoReflect.Descriptor instead.
 func (*Bans) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{27}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Bans) GetBans() []*Ban {
@@ -2726,7 +2896,7 @@ type Ban struct {
 
 func (x *Ban) Reset() {
 	*x = Ban{}
-	mi := &file_proto_millrace_proto_msgTypes[28]
+	mi := &file_proto_millrace_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2738,7 +2908,7 @@ func (x *Ban) String() string {
 func (*Ban) ProtoMessage() {}
 
 func (x *Ban) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[28]
+	mi := &file_proto_millrace_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2751,7 +2921,7 @@ func (x *Ban) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ban.ProtoReflect.Descriptor instead.
 func (*Ban) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{28}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Ban) GetId() uint32 {
@@ -2792,7 +2962,7 @@ type IndexSource struct {
 
 func (x *IndexSource) Reset() {
 	*x = IndexSource{}
-	mi := &file_proto_millrace_proto_msgTypes[29]
+	mi := &file_proto_millrace_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2804,7 +2974,7 @@ func (x *IndexSource) String() string {
 func (*IndexSource) ProtoMessage() {}
 
 func (x *IndexSource) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[29]
+	mi := &file_proto_millrace_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2817,7 +2987,7 @@ func (x *IndexSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IndexSource.ProtoReflect.Descriptor instead.
 func (*IndexSource) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{29}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *IndexSource) GetSource() uint32 {
@@ -2844,7 +3014,7 @@ type ReadBlock struct {
 
 func (x *ReadBlock) Reset() {
 	*x = ReadBlock{}
-	mi := &file_proto_millrace_proto_msgTypes[30]
+	mi := &file_proto_millrace_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2856,7 +3026,7 @@ func (x *ReadBlock) String() string {
 func (*ReadBlock) ProtoMessage() {}
 
 func (x *ReadBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[30]
+	mi := &file_proto_millrace_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2869,7 +3039,7 @@ func (x *ReadBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadBlock.ProtoReflect.Descriptor instead.
 func (*ReadBlock) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{30}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ReadBlock) GetSource() uint32 {
@@ -2898,7 +3068,7 @@ type ReleaseBlocks struct {
 
 func (x *ReleaseBlocks) Reset() {
 	*x = ReleaseBlocks{}
-	mi := &file_proto_millrace_proto_msgTypes[31]
+	mi := &file_proto_millrace_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2910,7 +3080,7 @@ func (x *ReleaseBlocks) String() string {
 func (*ReleaseBlocks) ProtoMessage() {}
 
 func (x *ReleaseBlocks) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[31]
+	mi := &file_proto_millrace_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2923,7 +3093,7 @@ func (x *ReleaseBlocks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseBlocks.ProtoReflect.Descriptor instead.
 func (*ReleaseBlocks) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{31}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ReleaseBlocks) GetSource() []uint32 {
@@ -2951,7 +3121,7 @@ type FetchRequest struct {
 
 func (x *FetchRequest) Reset() {
 	*x = FetchRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[32]
+	mi := &file_proto_millrace_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2963,7 +3133,7 @@ func (x *FetchRequest) String() string {
 func (*FetchRequest) ProtoMessage() {}
 
 func (x *FetchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[32]
+	mi := &file_proto_millrace_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2976,7 +3146,7 @@ func (x *FetchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchRequest.ProtoReflect.Descriptor instead.
 func (*FetchRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{32}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *FetchRequest) GetBlocks() []*BlockSamples {
@@ -3018,7 +3188,7 @@ type BlockSamples struct {
 
 func (x *BlockSamples) Reset() {
 	*x = BlockSamples{}
-	mi := &file_proto_millrace_proto_msgTypes[33]
+	mi := &file_proto_millrace_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3030,7 +3200,7 @@ func (x *BlockSamples) String() string {
 func (*BlockSamples) ProtoMessage() {}
 
 func (x *BlockSamples) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[33]
+	mi := &file_proto_millrace_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3043,7 +3213,7 @@ func (x *BlockSamples) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockSamples.ProtoReflect.Descriptor instead.
 func (*BlockSamples) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{33}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *BlockSamples) GetSource() uint32 {
@@ -3097,7 +3267,7 @@ type FetchHeader struct {
 
 func (x *FetchHeader) Reset() {
 	*x = FetchHeader{}
-	mi := &file_proto_millrace_proto_msgTypes[34]
+	mi := &file_proto_millrace_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3109,7 +3279,7 @@ func (x *FetchHeader) String() string {
 func (*FetchHeader) ProtoMessage() {}
 
 func (x *FetchHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[34]
+	mi := &file_proto_millrace_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3122,7 +3292,7 @@ func (x *FetchHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchHeader.ProtoReflect.Descriptor instead.
 func (*FetchHeader) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{34}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *FetchHeader) GetBodySize() uint64 {
@@ -3151,7 +3321,7 @@ type ConstructorReport struct {
 
 func (x *ConstructorReport) Reset() {
 	*x = ConstructorReport{}
-	mi := &file_proto_millrace_proto_msgTypes[35]
+	mi := &file_proto_millrace_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3163,7 +3333,7 @@ func (x *ConstructorReport) String() string {
 func (*ConstructorReport) ProtoMessage() {}
 
 func (x *ConstructorReport) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[35]
+	mi := &file_proto_millrace_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3176,7 +3346,7 @@ func (x *ConstructorReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorReport.ProtoReflect.Descriptor instead.
 func (*ConstructorReport) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{35}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ConstructorReport) GetReport() isConstructorReport_Report {
@@ -3326,7 +3496,7 @@ type ConstructorHello struct {
 
 func (x *ConstructorHello) Reset() {
 	*x = ConstructorHello{}
-	mi := &file_proto_millrace_proto_msgTypes[36]
+	mi := &file_proto_millrace_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3338,7 +3508,7 @@ func (x *ConstructorHello) String() string {
 func (*ConstructorHello) ProtoMessage() {}
 
 func (x *ConstructorHello) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[36]
+	mi := &file_proto_millrace_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3351,7 +3521,7 @@ func (x *ConstructorHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorHello.ProtoReflect.Descriptor instead.
 func (*ConstructorHello) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{36}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ConstructorHello) GetId() string {
@@ -3426,7 +3596,7 @@ type Held struct {
 
 func (x *Held) Reset() {
 	*x = Held{}
-	mi := &file_proto_millrace_proto_msgTypes[37]
+	mi := &file_proto_millrace_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3438,7 +3608,7 @@ func (x *Held) String() string {
 func (*Held) ProtoMessage() {}
 
 func (x *Held) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[37]
+	mi := &file_proto_millrace_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3451,7 +3621,7 @@ func (x *Held) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Held.ProtoReflect.Descriptor instead.
 func (*Held) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{37}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Held) GetIdentity() []byte {
@@ -3516,7 +3686,7 @@ type HeldRank struct {
 
 func (x *HeldRank) Reset() {
 	*x = HeldRank{}
-	mi := &file_proto_millrace_proto_msgTypes[38]
+	mi := &file_proto_millrace_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3528,7 +3698,7 @@ func (x *HeldRank) String() string {
 func (*HeldRank) ProtoMessage() {}
 
 func (x *HeldRank) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[38]
+	mi := &file_proto_millrace_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3541,7 +3711,7 @@ func (x *HeldRank) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldRank.ProtoReflect.Descriptor instead.
 func (*HeldRank) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{38}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *HeldRank) GetRank() *Coordinates {
@@ -3585,7 +3755,7 @@ type Assembled struct {
 
 func (x *Assembled) Reset() {
 	*x = Assembled{}
-	mi := &file_proto_millrace_proto_msgTypes[39]
+	mi := &file_proto_millrace_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3597,7 +3767,7 @@ func (x *Assembled) String() string {
 func (*Assembled) ProtoMessage() {}
 
 func (x *Assembled) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[39]
+	mi := &file_proto_millrace_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3610,7 +3780,7 @@ func (x *Assembled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assembled.ProtoReflect.Descriptor instead.
 func (*Assembled) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{39}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Assembled) GetGeneration() uint64 {
@@ -3655,7 +3825,7 @@ type Acked struct {
 
 func (x *Acked) Reset() {
 	*x = Acked{}
-	mi := &file_proto_millrace_proto_msgTypes[40]
+	mi := &file_proto_millrace_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3667,7 +3837,7 @@ func (x *Acked) String() string {
 func (*Acked) ProtoMessage() {}
 
 func (x *Acked) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[40]
+	mi := &file_proto_millrace_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3680,7 +3850,7 @@ func (x *Acked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Acked.ProtoReflect.Descriptor instead.
 func (*Acked) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{40}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Acked) GetGeneration() uint64 {
@@ -3741,7 +3911,7 @@ type ConstructorUsage struct {
 
 func (x *ConstructorUsage) Reset() {
 	*x = ConstructorUsage{}
-	mi := &file_proto_millrace_proto_msgTypes[41]
+	mi := &file_proto_millrace_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3753,7 +3923,7 @@ func (x *ConstructorUsage) String() string {
 func (*ConstructorUsage) ProtoMessage() {}
 
 func (x *ConstructorUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[41]
+	mi := &file_proto_millrace_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3766,7 +3936,7 @@ func (x *ConstructorUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorUsage.ProtoReflect.Descriptor instead.
 func (*ConstructorUsage) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{41}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ConstructorUsage) GetHeldBytes() uint64 {
@@ -3897,7 +4067,7 @@ type ConstructorOrder struct {
 
 func (x *ConstructorOrder) Reset() {
 	*x = ConstructorOrder{}
-	mi := &file_proto_millrace_proto_msgTypes[42]
+	mi := &file_proto_millrace_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3909,7 +4079,7 @@ func (x *ConstructorOrder) String() string {
 func (*ConstructorOrder) ProtoMessage() {}
 
 func (x *ConstructorOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[42]
+	mi := &file_proto_millrace_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3922,7 +4092,7 @@ func (x *ConstructorOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorOrder.ProtoReflect.Descriptor instead.
 func (*ConstructorOrder) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{42}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ConstructorOrder) GetOrder() isConstructorOrder_Order {
@@ -4127,7 +4297,7 @@ type SourceJoined struct {
 
 func (x *SourceJoined) Reset() {
 	*x = SourceJoined{}
-	mi := &file_proto_millrace_proto_msgTypes[43]
+	mi := &file_proto_millrace_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4139,7 +4309,7 @@ func (x *SourceJoined) String() string {
 func (*SourceJoined) ProtoMessage() {}
 
 func (x *SourceJoined) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[43]
+	mi := &file_proto_millrace_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4152,7 +4322,7 @@ func (x *SourceJoined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceJoined.ProtoReflect.Descriptor instead.
 func (*SourceJoined) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{43}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SourceJoined) GetName() string {
@@ -4197,7 +4367,7 @@ type ConstructorJob struct {
 
 func (x *ConstructorJob) Reset() {
 	*x = ConstructorJob{}
-	mi := &file_proto_millrace_proto_msgTypes[44]
+	mi := &file_proto_millrace_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4209,7 +4379,7 @@ func (x *ConstructorJob) String() string {
 func (*ConstructorJob) ProtoMessage() {}
 
 func (x *ConstructorJob) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[44]
+	mi := &file_proto_millrace_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4222,7 +4392,7 @@ func (x *ConstructorJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorJob.ProtoReflect.Descriptor instead.
 func (*ConstructorJob) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{44}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ConstructorJob) GetName() string {
@@ -4371,7 +4541,7 @@ type ImageStep struct {
 
 func (x *ImageStep) Reset() {
 	*x = ImageStep{}
-	mi := &file_proto_millrace_proto_msgTypes[45]
+	mi := &file_proto_millrace_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4383,7 +4553,7 @@ func (x *ImageStep) String() string {
 func (*ImageStep) ProtoMessage() {}
 
 func (x *ImageStep) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[45]
+	mi := &file_proto_millrace_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4396,7 +4566,7 @@ func (x *ImageStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImageStep.ProtoReflect.Descriptor instead.
 func (*ImageStep) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{45}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ImageStep) GetPatch() uint32 {
@@ -4436,7 +4606,7 @@ type KeptColumns struct {
 
 func (x *KeptColumns) Reset() {
 	*x = KeptColumns{}
-	mi := &file_proto_millrace_proto_msgTypes[46]
+	mi := &file_proto_millrace_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4448,7 +4618,7 @@ func (x *KeptColumns) String() string {
 func (*KeptColumns) ProtoMessage() {}
 
 func (x *KeptColumns) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[46]
+	mi := &file_proto_millrace_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4461,7 +4631,7 @@ func (x *KeptColumns) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeptColumns.ProtoReflect.Descriptor instead.
 func (*KeptColumns) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{46}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *KeptColumns) GetNames() []string {
@@ -4485,7 +4655,7 @@ type Placement struct {
 
 func (x *Placement) Reset() {
 	*x = Placement{}
-	mi := &file_proto_millrace_proto_msgTypes[47]
+	mi := &file_proto_millrace_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4497,7 +4667,7 @@ func (x *Placement) String() string {
 func (*Placement) ProtoMessage() {}
 
 func (x *Placement) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[47]
+	mi := &file_proto_millrace_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4510,7 +4680,7 @@ func (x *Placement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Placement.ProtoReflect.Descriptor instead.
 func (*Placement) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{47}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Placement) GetLoaders() []string {
@@ -4554,7 +4724,7 @@ type Restart struct {
 
 func (x *Restart) Reset() {
 	*x = Restart{}
-	mi := &file_proto_millrace_proto_msgTypes[48]
+	mi := &file_proto_millrace_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4566,7 +4736,7 @@ func (x *Restart) String() string {
 func (*Restart) ProtoMessage() {}
 
 func (x *Restart) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[48]
+	mi := &file_proto_millrace_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4579,7 +4749,7 @@ func (x *Restart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Restart.ProtoReflect.Descriptor instead.
 func (*Restart) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{48}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Restart) GetGeneration() uint64 {
@@ -4637,7 +4807,7 @@ type Moved struct {
 
 func (x *Moved) Reset() {
 	*x = Moved{}
-	mi := &file_proto_millrace_proto_msgTypes[49]
+	mi := &file_proto_millrace_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4649,7 +4819,7 @@ func (x *Moved) String() string {
 func (*Moved) ProtoMessage() {}
 
 func (x *Moved) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[49]
+	mi := &file_proto_millrace_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4662,7 +4832,7 @@ func (x *Moved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Moved.ProtoReflect.Descriptor instead.
 func (*Moved) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{49}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Moved) GetBy() *Coordinates {
@@ -4721,7 +4891,7 @@ type StepPlan struct {
 
 func (x *StepPlan) Reset() {
 	*x = StepPlan{}
-	mi := &file_proto_millrace_proto_msgTypes[50]
+	mi := &file_proto_millrace_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4733,7 +4903,7 @@ func (x *StepPlan) String() string {
 func (*StepPlan) ProtoMessage() {}
 
 func (x *StepPlan) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[50]
+	mi := &file_proto_millrace_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4746,7 +4916,7 @@ func (x *StepPlan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepPlan.ProtoReflect.Descriptor instead.
 func (*StepPlan) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{50}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *StepPlan) GetGeneration() uint64 {
@@ -4876,7 +5046,7 @@ type ImagePlan struct {
 
 func (x *ImagePlan) Reset() {
 	*x = ImagePlan{}
-	mi := &file_proto_millrace_proto_msgTypes[51]
+	mi := &file_proto_millrace_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4888,7 +5058,7 @@ func (x *ImagePlan) String() string {
 func (*ImagePlan) ProtoMessage() {}
 
 func (x *ImagePlan) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[51]
+	mi := &file_proto_millrace_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4901,7 +5071,7 @@ func (x *ImagePlan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImagePlan.ProtoReflect.Descriptor instead.
 func (*ImagePlan) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{51}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ImagePlan) GetEncoder() []uint32 {
@@ -4986,7 +5156,7 @@ type PlanBlock struct {
 
 func (x *PlanBlock) Reset() {
 	*x = PlanBlock{}
-	mi := &file_proto_millrace_proto_msgTypes[52]
+	mi := &file_proto_millrace_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4998,7 +5168,7 @@ func (x *PlanBlock) String() string {
 func (*PlanBlock) ProtoMessage() {}
 
 func (x *PlanBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[52]
+	mi := &file_proto_millrace_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5011,7 +5181,7 @@ func (x *PlanBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanBlock.ProtoReflect.Descriptor instead.
 func (*PlanBlock) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{52}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *PlanBlock) GetSource() uint32 {
@@ -5054,7 +5224,7 @@ type EndOfData struct {
 
 func (x *EndOfData) Reset() {
 	*x = EndOfData{}
-	mi := &file_proto_millrace_proto_msgTypes[53]
+	mi := &file_proto_millrace_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5066,7 +5236,7 @@ func (x *EndOfData) String() string {
 func (*EndOfData) ProtoMessage() {}
 
 func (x *EndOfData) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[53]
+	mi := &file_proto_millrace_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5079,7 +5249,7 @@ func (x *EndOfData) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndOfData.ProtoReflect.Descriptor instead.
 func (*EndOfData) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{53}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *EndOfData) GetGeneration() uint64 {
@@ -5116,7 +5286,7 @@ type Admit struct {
 
 func (x *Admit) Reset() {
 	*x = Admit{}
-	mi := &file_proto_millrace_proto_msgTypes[54]
+	mi := &file_proto_millrace_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5128,7 +5298,7 @@ func (x *Admit) String() string {
 func (*Admit) ProtoMessage() {}
 
 func (x *Admit) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[54]
+	mi := &file_proto_millrace_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5141,7 +5311,7 @@ func (x *Admit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admit.ProtoReflect.Descriptor instead.
 func (*Admit) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{54}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Admit) GetJoin() uint64 {
@@ -5177,7 +5347,7 @@ type Admitted struct {
 
 func (x *Admitted) Reset() {
 	*x = Admitted{}
-	mi := &file_proto_millrace_proto_msgTypes[55]
+	mi := &file_proto_millrace_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5189,7 +5359,7 @@ func (x *Admitted) String() string {
 func (*Admitted) ProtoMessage() {}
 
 func (x *Admitted) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[55]
+	mi := &file_proto_millrace_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5202,7 +5372,7 @@ func (x *Admitted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admitted.ProtoReflect.Descriptor instead.
 func (*Admitted) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{55}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Admitted) GetJoin() uint64 {
@@ -5245,7 +5415,7 @@ type Coordinates struct {
 
 func (x *Coordinates) Reset() {
 	*x = Coordinates{}
-	mi := &file_proto_millrace_proto_msgTypes[56]
+	mi := &file_proto_millrace_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5257,7 +5427,7 @@ func (x *Coordinates) String() string {
 func (*Coordinates) ProtoMessage() {}
 
 func (x *Coordinates) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[56]
+	mi := &file_proto_millrace_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5270,7 +5440,7 @@ func (x *Coordinates) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coordinates.ProtoReflect.Descriptor instead.
 func (*Coordinates) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{56}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Coordinates) GetDp() uint32 {
@@ -5321,7 +5491,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[57]
+	mi := &file_proto_millrace_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5333,7 +5503,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[57]
+	mi := &file_proto_millrace_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5346,7 +5516,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{57}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *JoinRequest) GetJob() string {
@@ -5444,7 +5614,7 @@ type Position struct {
 
 func (x *Position) Reset() {
 	*x = Position{}
-	mi := &file_proto_millrace_proto_msgTypes[58]
+	mi := &file_proto_millrace_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5456,7 +5626,7 @@ func (x *Position) String() string {
 func (*Position) ProtoMessage() {}
 
 func (x *Position) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[58]
+	mi := &file_proto_millrace_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5469,7 +5639,7 @@ func (x *Position) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Position.ProtoReflect.Descriptor instead.
 func (*Position) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{58}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Position) GetGeneration() uint64 {
@@ -5508,7 +5678,7 @@ type JoinReply struct {
 
 func (x *JoinReply) Reset() {
 	*x = JoinReply{}
-	mi := &file_proto_millrace_proto_msgTypes[59]
+	mi := &file_proto_millrace_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5520,7 +5690,7 @@ func (x *JoinReply) String() string {
 func (*JoinReply) ProtoMessage() {}
 
 func (x *JoinReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[59]
+	mi := &file_proto_millrace_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5533,7 +5703,7 @@ func (x *JoinReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinReply.ProtoReflect.Descriptor instead.
 func (*JoinReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{59}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *JoinReply) GetJob() string {
@@ -5646,7 +5816,7 @@ type LocateRequest struct {
 
 func (x *LocateRequest) Reset() {
 	*x = LocateRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[60]
+	mi := &file_proto_millrace_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5658,7 +5828,7 @@ func (x *LocateRequest) String() string {
 func (*LocateRequest) ProtoMessage() {}
 
 func (x *LocateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[60]
+	mi := &file_proto_millrace_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5671,7 +5841,7 @@ func (x *LocateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LocateRequest.ProtoReflect.Descriptor instead.
 func (*LocateRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{60}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *LocateRequest) GetJob() string {
@@ -5709,7 +5879,7 @@ type PeekRequest struct {
 
 func (x *PeekRequest) Reset() {
 	*x = PeekRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[61]
+	mi := &file_proto_millrace_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5721,7 +5891,7 @@ func (x *PeekRequest) String() string {
 func (*PeekRequest) ProtoMessage() {}
 
 func (x *PeekRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[61]
+	mi := &file_proto_millrace_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5734,7 +5904,7 @@ func (x *PeekRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeekRequest.ProtoReflect.Descriptor instead.
 func (*PeekRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{61}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *PeekRequest) GetIdentity() []byte {
@@ -5788,7 +5958,7 @@ type BatchRequest struct {
 
 func (x *BatchRequest) Reset() {
 	*x = BatchRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[62]
+	mi := &file_proto_millrace_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5800,7 +5970,7 @@ func (x *BatchRequest) String() string {
 func (*BatchRequest) ProtoMessage() {}
 
 func (x *BatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[62]
+	mi := &file_proto_millrace_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5813,7 +5983,7 @@ func (x *BatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchRequest.ProtoReflect.Descriptor instead.
 func (*BatchRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{62}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *BatchRequest) GetIdentity() []byte {
@@ -5888,7 +6058,7 @@ type AckRequest struct {
 
 func (x *AckRequest) Reset() {
 	*x = AckRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[63]
+	mi := &file_proto_millrace_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5900,7 +6070,7 @@ func (x *AckRequest) String() string {
 func (*AckRequest) ProtoMessage() {}
 
 func (x *AckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[63]
+	mi := &file_proto_millrace_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5913,7 +6083,7 @@ func (x *AckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckRequest.ProtoReflect.Descriptor instead.
 func (*AckRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{63}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *AckRequest) GetIdentity() []byte {
@@ -5966,7 +6136,7 @@ type AckReply struct {
 
 func (x *AckReply) Reset() {
 	*x = AckReply{}
-	mi := &file_proto_millrace_proto_msgTypes[64]
+	mi := &file_proto_millrace_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5978,7 +6148,7 @@ func (x *AckReply) String() string {
 func (*AckReply) ProtoMessage() {}
 
 func (x *AckReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[64]
+	mi := &file_proto_millrace_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5991,7 +6161,7 @@ func (x *AckReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckReply.ProtoReflect.Descriptor instead.
 func (*AckReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{64}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{66}
 }
 
 type BatchHeader struct {
@@ -6011,7 +6181,7 @@ type BatchHeader struct {
 
 func (x *BatchHeader) Reset() {
 	*x = BatchHeader{}
-	mi := &file_proto_millrace_proto_msgTypes[65]
+	mi := &file_proto_millrace_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6023,7 +6193,7 @@ func (x *BatchHeader) String() string {
 func (*BatchHeader) ProtoMessage() {}
 
 func (x *BatchHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[65]
+	mi := &file_proto_millrace_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6036,7 +6206,7 @@ func (x *BatchHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchHeader.ProtoReflect.Descriptor instead.
 func (*BatchHeader) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{65}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *BatchHeader) GetStep() uint64 {
@@ -6112,7 +6282,7 @@ type Microbatch struct {
 
 func (x *Microbatch) Reset() {
 	*x = Microbatch{}
-	mi := &file_proto_millrace_proto_msgTypes[66]
+	mi := &file_proto_millrace_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6124,7 +6294,7 @@ func (x *Microbatch) String() string {
 func (*Microbatch) ProtoMessage() {}
 
 func (x *Microbatch) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[66]
+	mi := &file_proto_millrace_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6137,7 +6307,7 @@ func (x *Microbatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Microbatch.ProtoReflect.Descriptor instead.
 func (*Microbatch) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{66}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *Microbatch) GetTensors() []*Tensor {
@@ -6170,7 +6340,7 @@ type Tensor struct {
 
 func (x *Tensor) Reset() {
 	*x = Tensor{}
-	mi := &file_proto_millrace_proto_msgTypes[67]
+	mi := &file_proto_millrace_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6182,7 +6352,7 @@ func (x *Tensor) String() string {
 func (*Tensor) ProtoMessage() {}
 
 func (x *Tensor) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[67]
+	mi := &file_proto_millrace_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6195,7 +6365,7 @@ func (x *Tensor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tensor.ProtoReflect.Descriptor instead.
 func (*Tensor) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{67}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *Tensor) GetName() string {
@@ -6254,7 +6424,7 @@ type RowInfo struct {
 
 func (x *RowInfo) Reset() {
 	*x = RowInfo{}
-	mi := &file_proto_millrace_proto_msgTypes[68]
+	mi := &file_proto_millrace_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6266,7 +6436,7 @@ func (x *RowInfo) String() string {
 func (*RowInfo) ProtoMessage() {}
 
 func (x *RowInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[68]
+	mi := &file_proto_millrace_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6279,7 +6449,7 @@ func (x *RowInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RowInfo.ProtoReflect.Descriptor instead.
 func (*RowInfo) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{68}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *RowInfo) GetRow() uint32 {
@@ -6330,7 +6500,7 @@ type StateRequest struct {
 
 func (x *StateRequest) Reset() {
 	*x = StateRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[69]
+	mi := &file_proto_millrace_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6342,7 +6512,7 @@ func (x *StateRequest) String() string {
 func (*StateRequest) ProtoMessage() {}
 
 func (x *StateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[69]
+	mi := &file_proto_millrace_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6355,7 +6525,7 @@ func (x *StateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateRequest.ProtoReflect.Descriptor instead.
 func (*StateRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{69}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *StateRequest) GetIdentity() []byte {
@@ -6404,7 +6574,7 @@ type StateReply struct {
 
 func (x *StateReply) Reset() {
 	*x = StateReply{}
-	mi := &file_proto_millrace_proto_msgTypes[70]
+	mi := &file_proto_millrace_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6416,7 +6586,7 @@ func (x *StateReply) String() string {
 func (*StateReply) ProtoMessage() {}
 
 func (x *StateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[70]
+	mi := &file_proto_millrace_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6429,7 +6599,7 @@ func (x *StateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateReply.ProtoReflect.Descriptor instead.
 func (*StateReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{70}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *StateReply) GetToken() []byte {
@@ -6466,7 +6636,7 @@ type ChangeRequest struct {
 
 func (x *ChangeRequest) Reset() {
 	*x = ChangeRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[71]
+	mi := &file_proto_millrace_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6478,7 +6648,7 @@ func (x *ChangeRequest) String() string {
 func (*ChangeRequest) ProtoMessage() {}
 
 func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[71]
+	mi := &file_proto_millrace_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6491,7 +6661,7 @@ func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeRequest.ProtoReflect.Descriptor instead.
 func (*ChangeRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{71}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *ChangeRequest) GetChange() []byte {
@@ -6539,7 +6709,7 @@ type ChangeReply struct {
 
 func (x *ChangeReply) Reset() {
 	*x = ChangeReply{}
-	mi := &file_proto_millrace_proto_msgTypes[72]
+	mi := &file_proto_millrace_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6551,7 +6721,7 @@ func (x *ChangeReply) String() string {
 func (*ChangeReply) ProtoMessage() {}
 
 func (x *ChangeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[72]
+	mi := &file_proto_millrace_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6564,7 +6734,7 @@ func (x *ChangeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeReply.ProtoReflect.Descriptor instead.
 func (*ChangeReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{72}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *ChangeReply) GetStep() uint64 {
@@ -6599,7 +6769,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[73]
+	mi := &file_proto_millrace_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6611,7 +6781,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[73]
+	mi := &file_proto_millrace_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6624,7 +6794,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{73}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *ReportRequest) GetIdentity() []byte {
@@ -6699,7 +6869,7 @@ type ReportReply struct {
 
 func (x *ReportReply) Reset() {
 	*x = ReportReply{}
-	mi := &file_proto_millrace_proto_msgTypes[74]
+	mi := &file_proto_millrace_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6711,7 +6881,7 @@ func (x *ReportReply) String() string {
 func (*ReportReply) ProtoMessage() {}
 
 func (x *ReportReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[74]
+	mi := &file_proto_millrace_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6724,7 +6894,7 @@ func (x *ReportReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportReply.ProtoReflect.Descriptor instead.
 func (*ReportReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{74}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *ReportReply) GetEpoch() uint64 {
@@ -6742,7 +6912,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[75]
+	mi := &file_proto_millrace_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6754,7 +6924,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[75]
+	mi := &file_proto_millrace_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6767,7 +6937,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{75}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{77}
 }
 
 type WhyRequest struct {
@@ -6778,7 +6948,7 @@ type WhyRequest struct {
 
 func (x *WhyRequest) Reset() {
 	*x = WhyRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[76]
+	mi := &file_proto_millrace_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6790,7 +6960,7 @@ func (x *WhyRequest) String() string {
 func (*WhyRequest) ProtoMessage() {}
 
 func (x *WhyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[76]
+	mi := &file_proto_millrace_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6803,7 +6973,7 @@ func (x *WhyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyRequest.ProtoReflect.Descriptor instead.
 func (*WhyRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{76}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{78}
 }
 
 type StatusReply struct {
@@ -6816,7 +6986,7 @@ type StatusReply struct {
 
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
-	mi := &file_proto_millrace_proto_msgTypes[77]
+	mi := &file_proto_millrace_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6828,7 +6998,7 @@ func (x *StatusReply) String() string {
 func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[77]
+	mi := &file_proto_millrace_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6841,7 +7011,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{77}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *StatusReply) GetText() string {
@@ -6943,7 +7113,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x04Skip\x12\x12\n" +
 	"\x04file\x18\x01 \x01(\tR\x04file\x12\x10\n" +
 	"\x03row\x18\x02 \x01(\x03R\x03row\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xe7\x03\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\x97\x04\n" +
 	"\vLoaderUsage\x12\x1d\n" +
 	"\n" +
 	"held_bytes\x18\x01 \x01(\x04R\theldBytes\x12!\n" +
@@ -6962,7 +7132,23 @@ const file_proto_millrace_proto_rawDesc = "" +
 	" \x01(\tR\areading\x12#\n" +
 	"\rstale_refused\x18\v \x01(\x04R\fstaleRefused\x12/\n" +
 	"\x06stages\x18\f \x03(\v2\x17.millrace.v1.StageUsageR\x06stages\x127\n" +
-	"\tfunctions\x18\r \x03(\v2\x19.millrace.v1.WorkersUsageR\tfunctions\"\xd8\x01\n" +
+	"\tfunctions\x18\r \x03(\v2\x19.millrace.v1.WorkersUsageR\tfunctions\x12.\n" +
+	"\x05costs\x18\x0e \x03(\v2\x18.millrace.v1.SourceCostsR\x05costs\"\xf3\x01\n" +
+	"\vSourceCosts\x12\x16\n" +
+	"\x06source\x18\x01 \x01(\rR\x06source\x12\x18\n" +
+	"\arecords\x18\x02 \x01(\x04R\arecords\x12\x18\n" +
+	"\asamples\x18\x03 \x01(\x04R\asamples\x12\x16\n" +
+	"\x06tokens\x18\x04 \x01(\x04R\x06tokens\x12\x14\n" +
+	"\x05bytes\x18\x05 \x01(\x04R\x05bytes\x12\x18\n" +
+	"\aseconds\x18\x06 \x01(\x01R\aseconds\x12/\n" +
+	"\x06stages\x18\a \x03(\v2\x17.millrace.v1.StageCostsR\x06stages\x12\x1f\n" +
+	"\vblock_bytes\x18\b \x01(\x04R\n" +
+	"blockBytes\"P\n" +
+	"\n" +
+	"StageCosts\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\aseconds\x18\x02 \x01(\x01R\aseconds\x12\x14\n" +
+	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\"\xd8\x01\n" +
 	"\n" +
 	"StageUsage\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x14\n" +
@@ -7486,7 +7672,7 @@ func file_proto_millrace_proto_rawDescGZIP() []byte {
 }
 
 var file_proto_millrace_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_proto_millrace_proto_msgTypes = make([]protoimpl.MessageInfo, 78)
+var file_proto_millrace_proto_msgTypes = make([]protoimpl.MessageInfo, 80)
 var file_proto_millrace_proto_goTypes = []any{
 	(Start)(0),                // 0: millrace.v1.Start
 	(*Frame)(nil),             // 1: millrace.v1.Frame
@@ -7502,72 +7688,74 @@ var file_proto_millrace_proto_goTypes = []any{
 	(*AbsentField)(nil),       // 11: millrace.v1.AbsentField
 	(*Skip)(nil),              // 12: millrace.v1.Skip
 	(*LoaderUsage)(nil),       // 13: millrace.v1.LoaderUsage
-	(*StageUsage)(nil),        // 14: millrace.v1.StageUsage
-	(*WorkersUsage)(nil),      // 15: millrace.v1.WorkersUsage
-	(*Failure)(nil),           // 16: millrace.v1.Failure
-	(*LoaderOrder)(nil),       // 17: millrace.v1.LoaderOrder
-	(*FrozenSource)(nil),      // 18: millrace.v1.FrozenSource
-	(*FindFile)(nil),          // 19: millrace.v1.FindFile
-	(*SourceOpened)(nil),      // 20: millrace.v1.SourceOpened
-	(*FileFound)(nil),         // 21: millrace.v1.FileFound
-	(*LoaderJob)(nil),         // 22: millrace.v1.LoaderJob
-	(*Assignment)(nil),        // 23: millrace.v1.Assignment
-	(*TransformStep)(nil),     // 24: millrace.v1.TransformStep
-	(*OperatorStep)(nil),      // 25: millrace.v1.OperatorStep
-	(*TokenizeStep)(nil),      // 26: millrace.v1.TokenizeStep
-	(*ImageTransform)(nil),    // 27: millrace.v1.ImageTransform
-	(*Bans)(nil),              // 28: millrace.v1.Bans
-	(*Ban)(nil),               // 29: millrace.v1.Ban
-	(*IndexSource)(nil),       // 30: millrace.v1.IndexSource
-	(*ReadBlock)(nil),         // 31: millrace.v1.ReadBlock
-	(*ReleaseBlocks)(nil),     // 32: millrace.v1.ReleaseBlocks
-	(*FetchRequest)(nil),      // 33: millrace.v1.FetchRequest
-	(*BlockSamples)(nil),      // 34: millrace.v1.BlockSamples
-	(*FetchHeader)(nil),       // 35: millrace.v1.FetchHeader
-	(*ConstructorReport)(nil), // 36: millrace.v1.ConstructorReport
-	(*ConstructorHello)(nil),  // 37: millrace.v1.ConstructorHello
-	(*Held)(nil),              // 38: millrace.v1.Held
-	(*HeldRank)(nil),          // 39: millrace.v1.HeldRank
-	(*Assembled)(nil),         // 40: millrace.v1.Assembled
-	(*Acked)(nil),             // 41: millrace.v1.Acked
-	(*ConstructorUsage)(nil),  // 42: millrace.v1.ConstructorUsage
-	(*ConstructorOrder)(nil),  // 43: millrace.v1.ConstructorOrder
-	(*SourceJoined)(nil),      // 44: millrace.v1.SourceJoined
-	(*ConstructorJob)(nil),    // 45: millrace.v1.ConstructorJob
-	(*ImageStep)(nil),         // 46: millrace.v1.ImageStep
-	(*KeptColumns)(nil),       // 47: millrace.v1.KeptColumns
-	(*Placement)(nil),         // 48: millrace.v1.Placement
-	(*Restart)(nil),           // 49: millrace.v1.Restart
-	(*Moved)(nil),             // 50: millrace.v1.Moved
-	(*StepPlan)(nil),          // 51: millrace.v1.StepPlan
-	(*ImagePlan)(nil),         // 52: millrace.v1.ImagePlan
-	(*PlanBlock)(nil),         // 53: millrace.v1.PlanBlock
-	(*EndOfData)(nil),         // 54: millrace.v1.EndOfData
-	(*Admit)(nil),             // 55: millrace.v1.Admit
-	(*Admitted)(nil),          // 56: millrace.v1.Admitted
-	(*Coordinates)(nil),       // 57: millrace.v1.Coordinates
-	(*JoinRequest)(nil),       // 58: millrace.v1.JoinRequest
-	(*Position)(nil),          // 59: millrace.v1.Position
-	(*JoinReply)(nil),         // 60: millrace.v1.JoinReply
-	(*LocateRequest)(nil),     // 61: millrace.v1.LocateRequest
-	(*PeekRequest)(nil),       // 62: millrace.v1.PeekRequest
-	(*BatchRequest)(nil),      // 63: millrace.v1.BatchRequest
-	(*AckRequest)(nil),        // 64: millrace.v1.AckRequest
-	(*AckReply)(nil),          // 65: millrace.v1.AckReply
-	(*BatchHeader)(nil),       // 66: millrace.v1.BatchHeader
-	(*Microbatch)(nil),        // 67: millrace.v1.Microbatch
-	(*Tensor)(nil),            // 68: millrace.v1.Tensor
-	(*RowInfo)(nil),           // 69: millrace.v1.RowInfo
-	(*StateRequest)(nil),      // 70: millrace.v1.StateRequest
-	(*StateReply)(nil),        // 71: millrace.v1.StateReply
-	(*ChangeRequest)(nil),     // 72: millrace.v1.ChangeRequest
-	(*ChangeReply)(nil),       // 73: millrace.v1.ChangeReply
-	(*ReportRequest)(nil),     // 74: millrace.v1.ReportRequest
-	(*ReportReply)(nil),       // 75: millrace.v1.ReportReply
-	(*StatusRequest)(nil),     // 76: millrace.v1.StatusRequest
-	(*WhyRequest)(nil),        // 77: millrace.v1.WhyRequest
-	(*StatusReply)(nil),       // 78: millrace.v1.StatusReply
-	(*state.Mesh)(nil),        // 79: millrace.v1.Mesh
+	(*SourceCosts)(nil),       // 14: millrace.v1.SourceCosts
+	(*StageCosts)(nil),        // 15: millrace.v1.StageCosts
+	(*StageUsage)(nil),        // 16: millrace.v1.StageUsage
+	(*WorkersUsage)(nil),      // 17: millrace.v1.WorkersUsage
+	(*Failure)(nil),           // 18: millrace.v1.Failure
+	(*LoaderOrder)(nil),       // 19: millrace.v1.LoaderOrder
+	(*FrozenSource)(nil),      // 20: millrace.v1.FrozenSource
+	(*FindFile)(nil),          // 21: millrace.v1.FindFile
+	(*SourceOpened)(nil),      // 22: millrace.v1.SourceOpened
+	(*FileFound)(nil),         // 23: millrace.v1.FileFound
+	(*LoaderJob)(nil),         // 24: millrace.v1.LoaderJob
+	(*Assignment)(nil),        // 25: millrace.v1.Assignment
+	(*TransformStep)(nil),     // 26: millrace.v1.TransformStep
+	(*OperatorStep)(nil),      // 27: millrace.v1.OperatorStep
+	(*TokenizeStep)(nil),      // 28: millrace.v1.TokenizeStep
+	(*ImageTransform)(nil),    // 29: millrace.v1.ImageTransform
+	(*Bans)(nil),              // 30: millrace.v1.Bans
+	(*Ban)(nil),               // 31: millrace.v1.Ban
+	(*IndexSource)(nil),       // 32: millrace.v1.IndexSource
+	(*ReadBlock)(nil),         // 33: millrace.v1.ReadBlock
+	(*ReleaseBlocks)(nil),     // 34: millrace.v1.ReleaseBlocks
+	(*FetchRequest)(nil),      // 35: millrace.v1.FetchRequest
+	(*BlockSamples)(nil),      // 36: millrace.v1.BlockSamples
+	(*FetchHeader)(nil),       // 37: millrace.v1.FetchHeader
+	(*ConstructorReport)(nil), // 38: millrace.v1.ConstructorReport
+	(*ConstructorHello)(nil),  // 39: millrace.v1.ConstructorHello
+	(*Held)(nil),              // 40: millrace.v1.Held
+	(*HeldRank)(nil),          // 41: millrace.v1.HeldRank
+	(*Assembled)(nil),         // 42: millrace.v1.Assembled
+	(*Acked)(nil),             // 43: millrace.v1.Acked
+	(*ConstructorUsage)(nil),  // 44: millrace.v1.ConstructorUsage
+	(*ConstructorOrder)(nil),  // 45: millrace.v1.ConstructorOrder
+	(*SourceJoined)(nil),      // 46: millrace.v1.SourceJoined
+	(*ConstructorJob)(nil),    // 47: millrace.v1.ConstructorJob
+	(*ImageStep)(nil),         // 48: millrace.v1.ImageStep
+	(*KeptColumns)(nil),       // 49: millrace.v1.KeptColumns
+	(*Placement)(nil),         // 50: millrace.v1.Placement
+	(*Restart)(nil),           // 51: millrace.v1.Restart
+	(*Moved)(nil),             // 52: millrace.v1.Moved
+	(*StepPlan)(nil),          // 53: millrace.v1.StepPlan
+	(*ImagePlan)(nil),         // 54: millrace.v1.ImagePlan
+	(*PlanBlock)(nil),         // 55: millrace.v1.PlanBlock
+	(*EndOfData)(nil),         // 56: millrace.v1.EndOfData
+	(*Admit)(nil),             // 57: millrace.v1.Admit
+	(*Admitted)(nil),          // 58: millrace.v1.Admitted
+	(*Coordinates)(nil),       // 59: millrace.v1.Coordinates
+	(*JoinRequest)(nil),       // 60: millrace.v1.JoinRequest
+	(*Position)(nil),          // 61: millrace.v1.Position
+	(*JoinReply)(nil),         // 62: millrace.v1.JoinReply
+	(*LocateRequest)(nil),     // 63: millrace.v1.LocateRequest
+	(*PeekRequest)(nil),       // 64: millrace.v1.PeekRequest
+	(*BatchRequest)(nil),      // 65: millrace.v1.BatchRequest
+	(*AckRequest)(nil),        // 66: millrace.v1.AckRequest
+	(*AckReply)(nil),          // 67: millrace.v1.AckReply
+	(*BatchHeader)(nil),       // 68: millrace.v1.BatchHeader
+	(*Microbatch)(nil),        // 69: millrace.v1.Microbatch
+	(*Tensor)(nil),            // 70: millrace.v1.Tensor
+	(*RowInfo)(nil),           // 71: millrace.v1.RowInfo
+	(*StateRequest)(nil),      // 72: millrace.v1.StateRequest
+	(*StateReply)(nil),        // 73: millrace.v1.StateReply
+	(*ChangeRequest)(nil),     // 74: millrace.v1.ChangeRequest
+	(*ChangeReply)(nil),       // 75: millrace.v1.ChangeReply
+	(*ReportRequest)(nil),     // 76: millrace.v1.ReportRequest
+	(*ReportReply)(nil),       // 77: millrace.v1.ReportReply
+	(*StatusRequest)(nil),     // 78: millrace.v1.StatusRequest
+	(*WhyRequest)(nil),        // 79: millrace.v1.WhyRequest
+	(*StatusReply)(nil),       // 80: millrace.v1.StatusReply
+	(*state.Mesh)(nil),        // 81: millrace.v1.Mesh
 }
 var file_proto_millrace_proto_depIdxs = []int32{
 	2,  // 0: millrace.v1.Frame.waiting:type_name -> millrace.v1.Waiting
@@ -7575,106 +7763,108 @@ var file_proto_millrace_proto_depIdxs = []int32{
 	6,  // 2: millrace.v1.LoaderReport.indexed:type_name -> millrace.v1.SourceIndexed
 	9,  // 3: millrace.v1.LoaderReport.block:type_name -> millrace.v1.BlockRead
 	13, // 4: millrace.v1.LoaderReport.usage:type_name -> millrace.v1.LoaderUsage
-	16, // 5: millrace.v1.LoaderReport.failure:type_name -> millrace.v1.Failure
-	21, // 6: millrace.v1.LoaderReport.found:type_name -> millrace.v1.FileFound
+	18, // 5: millrace.v1.LoaderReport.failure:type_name -> millrace.v1.Failure
+	23, // 6: millrace.v1.LoaderReport.found:type_name -> millrace.v1.FileFound
 	3,  // 7: millrace.v1.LoaderReport.beat:type_name -> millrace.v1.Beat
-	20, // 8: millrace.v1.LoaderReport.opened:type_name -> millrace.v1.SourceOpened
+	22, // 8: millrace.v1.LoaderReport.opened:type_name -> millrace.v1.SourceOpened
 	8,  // 9: millrace.v1.Listing.files:type_name -> millrace.v1.ListedFile
 	12, // 10: millrace.v1.BlockRead.skips:type_name -> millrace.v1.Skip
 	10, // 11: millrace.v1.BlockRead.chunks:type_name -> millrace.v1.ChunkRead
 	11, // 12: millrace.v1.BlockRead.absent:type_name -> millrace.v1.AbsentField
-	14, // 13: millrace.v1.LoaderUsage.stages:type_name -> millrace.v1.StageUsage
-	15, // 14: millrace.v1.LoaderUsage.functions:type_name -> millrace.v1.WorkersUsage
-	22, // 15: millrace.v1.LoaderOrder.job:type_name -> millrace.v1.LoaderJob
-	30, // 16: millrace.v1.LoaderOrder.index:type_name -> millrace.v1.IndexSource
-	31, // 17: millrace.v1.LoaderOrder.read:type_name -> millrace.v1.ReadBlock
-	32, // 18: millrace.v1.LoaderOrder.release:type_name -> millrace.v1.ReleaseBlocks
-	23, // 19: millrace.v1.LoaderOrder.add:type_name -> millrace.v1.Assignment
-	28, // 20: millrace.v1.LoaderOrder.bans:type_name -> millrace.v1.Bans
-	19, // 21: millrace.v1.LoaderOrder.find:type_name -> millrace.v1.FindFile
-	18, // 22: millrace.v1.LoaderOrder.frozen:type_name -> millrace.v1.FrozenSource
-	3,  // 23: millrace.v1.LoaderOrder.beat:type_name -> millrace.v1.Beat
-	23, // 24: millrace.v1.LoaderJob.sources:type_name -> millrace.v1.Assignment
-	24, // 25: millrace.v1.Assignment.transforms:type_name -> millrace.v1.TransformStep
-	26, // 26: millrace.v1.TransformStep.tokenize:type_name -> millrace.v1.TokenizeStep
-	27, // 27: millrace.v1.TransformStep.image:type_name -> millrace.v1.ImageTransform
-	25, // 28: millrace.v1.TransformStep.operator:type_name -> millrace.v1.OperatorStep
-	29, // 29: millrace.v1.Bans.bans:type_name -> millrace.v1.Ban
-	34, // 30: millrace.v1.FetchRequest.blocks:type_name -> millrace.v1.BlockSamples
-	37, // 31: millrace.v1.ConstructorReport.hello:type_name -> millrace.v1.ConstructorHello
-	40, // 32: millrace.v1.ConstructorReport.assembled:type_name -> millrace.v1.Assembled
-	41, // 33: millrace.v1.ConstructorReport.acked:type_name -> millrace.v1.Acked
-	42, // 34: millrace.v1.ConstructorReport.usage:type_name -> millrace.v1.ConstructorUsage
-	16, // 35: millrace.v1.ConstructorReport.failure:type_name -> millrace.v1.Failure
-	56, // 36: millrace.v1.ConstructorReport.admitted:type_name -> millrace.v1.Admitted
-	3,  // 37: millrace.v1.ConstructorReport.beat:type_name -> millrace.v1.Beat
-	38, // 38: millrace.v1.ConstructorHello.held:type_name -> millrace.v1.Held
-	41, // 39: millrace.v1.Held.acked:type_name -> millrace.v1.Acked
-	39, // 40: millrace.v1.Held.ranks:type_name -> millrace.v1.HeldRank
-	57, // 41: millrace.v1.HeldRank.rank:type_name -> millrace.v1.Coordinates
-	57, // 42: millrace.v1.ConstructorUsage.absent_ranks:type_name -> millrace.v1.Coordinates
-	41, // 43: millrace.v1.ConstructorUsage.slowest:type_name -> millrace.v1.Acked
-	45, // 44: millrace.v1.ConstructorOrder.job:type_name -> millrace.v1.ConstructorJob
-	48, // 45: millrace.v1.ConstructorOrder.placement:type_name -> millrace.v1.Placement
-	49, // 46: millrace.v1.ConstructorOrder.restart:type_name -> millrace.v1.Restart
-	51, // 47: millrace.v1.ConstructorOrder.plan:type_name -> millrace.v1.StepPlan
-	54, // 48: millrace.v1.ConstructorOrder.end:type_name -> millrace.v1.EndOfData
-	16, // 49: millrace.v1.ConstructorOrder.failure:type_name -> millrace.v1.Failure
-	55, // 50: millrace.v1.ConstructorOrder.admit:type_name -> millrace.v1.Admit
-	44, // 51: millrace.v1.ConstructorOrder.joined:type_name -> millrace.v1.SourceJoined
-	3,  // 52: millrace.v1.ConstructorOrder.beat:type_name -> millrace.v1.Beat
-	2,  // 53: millrace.v1.ConstructorOrder.waiting:type_name -> millrace.v1.Waiting
-	79, // 54: millrace.v1.ConstructorJob.mesh:type_name -> millrace.v1.Mesh
-	47, // 55: millrace.v1.ConstructorJob.kept:type_name -> millrace.v1.KeptColumns
-	46, // 56: millrace.v1.ConstructorJob.images:type_name -> millrace.v1.ImageStep
-	50, // 57: millrace.v1.Restart.moved:type_name -> millrace.v1.Moved
-	57, // 58: millrace.v1.Moved.by:type_name -> millrace.v1.Coordinates
-	53, // 59: millrace.v1.StepPlan.blocks:type_name -> millrace.v1.PlanBlock
-	52, // 60: millrace.v1.StepPlan.images:type_name -> millrace.v1.ImagePlan
-	57, // 61: millrace.v1.Admit.rank:type_name -> millrace.v1.Coordinates
-	57, // 62: millrace.v1.JoinRequest.rank:type_name -> millrace.v1.Coordinates
-	79, // 63: millrace.v1.JoinRequest.mesh:type_name -> millrace.v1.Mesh
-	0,  // 64: millrace.v1.JoinRequest.start:type_name -> millrace.v1.Start
-	59, // 65: millrace.v1.JoinRequest.at:type_name -> millrace.v1.Position
-	79, // 66: millrace.v1.JoinReply.mesh:type_name -> millrace.v1.Mesh
-	57, // 67: millrace.v1.LocateRequest.rank:type_name -> millrace.v1.Coordinates
-	57, // 68: millrace.v1.PeekRequest.rank:type_name -> millrace.v1.Coordinates
-	57, // 69: millrace.v1.BatchRequest.rank:type_name -> millrace.v1.Coordinates
-	57, // 70: millrace.v1.AckRequest.rank:type_name -> millrace.v1.Coordinates
-	67, // 71: millrace.v1.BatchHeader.microbatches:type_name -> millrace.v1.Microbatch
-	68, // 72: millrace.v1.Microbatch.tensors:type_name -> millrace.v1.Tensor
-	57, // 73: millrace.v1.ReportRequest.rank:type_name -> millrace.v1.Coordinates
-	4,  // 74: millrace.v1.Planner.Load:input_type -> millrace.v1.LoaderReport
-	36, // 75: millrace.v1.Planner.Construct:input_type -> millrace.v1.ConstructorReport
-	58, // 76: millrace.v1.Planner.Join:input_type -> millrace.v1.JoinRequest
-	61, // 77: millrace.v1.Planner.Locate:input_type -> millrace.v1.LocateRequest
-	70, // 78: millrace.v1.Planner.State:input_type -> millrace.v1.StateRequest
-	72, // 79: millrace.v1.Planner.Change:input_type -> millrace.v1.ChangeRequest
-	74, // 80: millrace.v1.Planner.Report:input_type -> millrace.v1.ReportRequest
-	76, // 81: millrace.v1.Planner.Status:input_type -> millrace.v1.StatusRequest
-	77, // 82: millrace.v1.Planner.Why:input_type -> millrace.v1.WhyRequest
-	33, // 83: millrace.v1.Loader.Fetch:input_type -> millrace.v1.FetchRequest
-	63, // 84: millrace.v1.Constructor.Batch:input_type -> millrace.v1.BatchRequest
-	64, // 85: millrace.v1.Constructor.Ack:input_type -> millrace.v1.AckRequest
-	62, // 86: millrace.v1.Constructor.Peek:input_type -> millrace.v1.PeekRequest
-	17, // 87: millrace.v1.Planner.Load:output_type -> millrace.v1.LoaderOrder
-	43, // 88: millrace.v1.Planner.Construct:output_type -> millrace.v1.ConstructorOrder
-	60, // 89: millrace.v1.Planner.Join:output_type -> millrace.v1.JoinReply
-	60, // 90: millrace.v1.Planner.Locate:output_type -> millrace.v1.JoinReply
-	71, // 91: millrace.v1.Planner.State:output_type -> millrace.v1.StateReply
-	73, // 92: millrace.v1.Planner.Change:output_type -> millrace.v1.ChangeReply
-	75, // 93: millrace.v1.Planner.Report:output_type -> millrace.v1.ReportReply
-	78, // 94: millrace.v1.Planner.Status:output_type -> millrace.v1.StatusReply
-	2,  // 95: millrace.v1.Planner.Why:output_type -> millrace.v1.Waiting
-	1,  // 96: millrace.v1.Loader.Fetch:output_type -> millrace.v1.Frame
-	1,  // 97: millrace.v1.Constructor.Batch:output_type -> millrace.v1.Frame
-	65, // 98: millrace.v1.Constructor.Ack:output_type -> millrace.v1.AckReply
-	1,  // 99: millrace.v1.Constructor.Peek:output_type -> millrace.v1.Frame
-	87, // [87:100] is the sub-list for method output_type
-	74, // [74:87] is the sub-list for method input_type
-	74, // [74:74] is the sub-list for extension type_name
-	74, // [74:74] is the sub-list for extension extendee
-	0,  // [0:74] is the sub-list for field type_name
+	16, // 13: millrace.v1.LoaderUsage.stages:type_name -> millrace.v1.StageUsage
+	17, // 14: millrace.v1.LoaderUsage.functions:type_name -> millrace.v1.WorkersUsage
+	14, // 15: millrace.v1.LoaderUsage.costs:type_name -> millrace.v1.SourceCosts
+	15, // 16: millrace.v1.SourceCosts.stages:type_name -> millrace.v1.StageCosts
+	24, // 17: millrace.v1.LoaderOrder.job:type_name -> millrace.v1.LoaderJob
+	32, // 18: millrace.v1.LoaderOrder.index:type_name -> millrace.v1.IndexSource
+	33, // 19: millrace.v1.LoaderOrder.read:type_name -> millrace.v1.ReadBlock
+	34, // 20: millrace.v1.LoaderOrder.release:type_name -> millrace.v1.ReleaseBlocks
+	25, // 21: millrace.v1.LoaderOrder.add:type_name -> millrace.v1.Assignment
+	30, // 22: millrace.v1.LoaderOrder.bans:type_name -> millrace.v1.Bans
+	21, // 23: millrace.v1.LoaderOrder.find:type_name -> millrace.v1.FindFile
+	20, // 24: millrace.v1.LoaderOrder.frozen:type_name -> millrace.v1.FrozenSource
+	3,  // 25: millrace.v1.LoaderOrder.beat:type_name -> millrace.v1.Beat
+	25, // 26: millrace.v1.LoaderJob.sources:type_name -> millrace.v1.Assignment
+	26, // 27: millrace.v1.Assignment.transforms:type_name -> millrace.v1.TransformStep
+	28, // 28: millrace.v1.TransformStep.tokenize:type_name -> millrace.v1.TokenizeStep
+	29, // 29: millrace.v1.TransformStep.image:type_name -> millrace.v1.ImageTransform
+	27, // 30: millrace.v1.TransformStep.operator:type_name -> millrace.v1.OperatorStep
+	31, // 31: millrace.v1.Bans.bans:type_name -> millrace.v1.Ban
+	36, // 32: millrace.v1.FetchRequest.blocks:type_name -> millrace.v1.BlockSamples
+	39, // 33: millrace.v1.ConstructorReport.hello:type_name -> millrace.v1.ConstructorHello
+	42, // 34: millrace.v1.ConstructorReport.assembled:type_name -> millrace.v1.Assembled
+	43, // 35: millrace.v1.ConstructorReport.acked:type_name -> millrace.v1.Acked
+	44, // 36: millrace.v1.ConstructorReport.usage:type_name -> millrace.v1.ConstructorUsage
+	18, // 37: millrace.v1.ConstructorReport.failure:type_name -> millrace.v1.Failure
+	58, // 38: millrace.v1.ConstructorReport.admitted:type_name -> millrace.v1.Admitted
+	3,  // 39: millrace.v1.ConstructorReport.beat:type_name -> millrace.v1.Beat
+	40, // 40: millrace.v1.ConstructorHello.held:type_name -> millrace.v1.Held
+	43, // 41: millrace.v1.Held.acked:type_name -> millrace.v1.Acked
+	41, // 42: millrace.v1.Held.ranks:type_name -> millrace.v1.HeldRank
+	59, // 43: millrace.v1.HeldRank.rank:type_name -> millrace.v1.Coordinates
+	59, // 44: millrace.v1.ConstructorUsage.absent_ranks:type_name -> millrace.v1.Coordinates
+	43, // 45: millrace.v1.ConstructorUsage.slowest:type_name -> millrace.v1.Acked
+	47, // 46: millrace.v1.ConstructorOrder.job:type_name -> millrace.v1.ConstructorJob
+	50, // 47: millrace.v1.ConstructorOrder.placement:type_name -> millrace.v1.Placement
+	51, // 48: millrace.v1.ConstructorOrder.restart:type_name -> millrace.v1.Restart
+	53, // 49: millrace.v1.ConstructorOrder.plan:type_name -> millrace.v1.StepPlan
+	56, // 50: millrace.v1.ConstructorOrder.end:type_name -> millrace.v1.EndOfData
+	18, // 51: millrace.v1.ConstructorOrder.failure:type_name -> millrace.v1.Failure
+	57, // 52: millrace.v1.ConstructorOrder.admit:type_name -> millrace.v1.Admit
+	46, // 53: millrace.v1.ConstructorOrder.joined:type_name -> millrace.v1.SourceJoined
+	3,  // 54: millrace.v1.ConstructorOrder.beat:type_name -> millrace.v1.Beat
+	2,  // 55: millrace.v1.ConstructorOrder.waiting:type_name -> millrace.v1.Waiting
+	81, // 56: millrace.v1.ConstructorJob.mesh:type_name -> millrace.v1.Mesh
+	49, // 57: millrace.v1.ConstructorJob.kept:type_name -> millrace.v1.KeptColumns
+	48, // 58: millrace.v1.ConstructorJob.images:type_name -> millrace.v1.ImageStep
+	52, // 59: millrace.v1.Restart.moved:type_name -> millrace.v1.Moved
+	59, // 60: millrace.v1.Moved.by:type_name -> millrace.v1.Coordinates
+	55, // 61: millrace.v1.StepPlan.blocks:type_name -> millrace.v1.PlanBlock
+	54, // 62: millrace.v1.StepPlan.images:type_name -> millrace.v1.ImagePlan
+	59, // 63: millrace.v1.Admit.rank:type_name -> millrace.v1.Coordinates
+	59, // 64: millrace.v1.JoinRequest.rank:type_name -> millrace.v1.Coordinates
+	81, // 65: millrace.v1.JoinRequest.mesh:type_name -> millrace.v1.Mesh
+	0,  // 66: millrace.v1.JoinRequest.start:type_name -> millrace.v1.Start
+	61, // 67: millrace.v1.JoinRequest.at:type_name -> millrace.v1.Position
+	81, // 68: millrace.v1.JoinReply.mesh:type_name -> millrace.v1.Mesh
+	59, // 69: millrace.v1.LocateRequest.rank:type_name -> millrace.v1.Coordinates
+	59, // 70: millrace.v1.PeekRequest.rank:type_name -> millrace.v1.Coordinates
+	59, // 71: millrace.v1.BatchRequest.rank:type_name -> millrace.v1.Coordinates
+	59, // 72: millrace.v1.AckRequest.rank:type_name -> millrace.v1.Coordinates
+	69, // 73: millrace.v1.BatchHeader.microbatches:type_name -> millrace.v1.Microbatch
+	70, // 74: millrace.v1.Microbatch.tensors:type_name -> millrace.v1.Tensor
+	59, // 75: millrace.v1.ReportRequest.rank:type_name -> millrace.v1.Coordinates
+	4,  // 76: millrace.v1.Planner.Load:input_type -> millrace.v1.LoaderReport
+	38, // 77: millrace.v1.Planner.Construct:input_type -> millrace.v1.ConstructorReport
+	60, // 78: millrace.v1.Planner.Join:input_type -> millrace.v1.JoinRequest
+	63, // 79: millrace.v1.Planner.Locate:input_type -> millrace.v1.LocateRequest
+	72, // 80: millrace.v1.Planner.State:input_type -> millrace.v1.StateRequest
+	74, // 81: millrace.v1.Planner.Change:input_type -> millrace.v1.ChangeRequest
+	76, // 82: millrace.v1.Planner.Report:input_type -> millrace.v1.ReportRequest
+	78, // 83: millrace.v1.Planner.Status:input_type -> millrace.v1.StatusRequest
+	79, // 84: millrace.v1.Planner.Why:input_type -> millrace.v1.WhyRequest
+	35, // 85: millrace.v1.Loader.Fetch:input_type -> millrace.v1.FetchRequest
+	65, // 86: millrace.v1.Constructor.Batch:input_type -> millrace.v1.BatchRequest
+	66, // 87: millrace.v1.Constructor.Ack:input_type -> millrace.v1.AckRequest
+	64, // 88: millrace.v1.Constructor.Peek:input_type -> millrace.v1.PeekRequest
+	19, // 89: millrace.v1.Planner.Load:output_type -> millrace.v1.LoaderOrder
+	45, // 90: millrace.v1.Planner.Construct:output_type -> millrace.v1.ConstructorOrder
+	62, // 91: millrace.v1.Planner.Join:output_type -> millrace.v1.JoinReply
+	62, // 92: millrace.v1.Planner.Locate:output_type -> millrace.v1.JoinReply
+	73, // 93: millrace.v1.Planner.State:output_type -> millrace.v1.StateReply
+	75, // 94: millrace.v1.Planner.Change:output_type -> millrace.v1.ChangeReply
+	77, // 95: millrace.v1.Planner.Report:output_type -> millrace.v1.ReportReply
+	80, // 96: millrace.v1.Planner.Status:output_type -> millrace.v1.StatusReply
+	2,  // 97: millrace.v1.Planner.Why:output_type -> millrace.v1.Waiting
+	1,  // 98: millrace.v1.Loader.Fetch:output_type -> millrace.v1.Frame
+	1,  // 99: millrace.v1.Constructor.Batch:output_type -> millrace.v1.Frame
+	67, // 100: millrace.v1.Constructor.Ack:output_type -> millrace.v1.AckReply
+	1,  // 101: millrace.v1.Constructor.Peek:output_type -> millrace.v1.Frame
+	89, // [89:102] is the sub-list for method output_type
+	76, // [76:89] is the sub-list for method input_type
+	76, // [76:76] is the sub-list for extension type_name
+	76, // [76:76] is the sub-list for extension extendee
+	0,  // [0:76] is the sub-list for field type_name
 }
 
 func init() { file_proto_millrace_proto_init() }
@@ -7692,7 +7882,7 @@ func file_proto_millrace_proto_init() {
 		(*LoaderReport_Beat)(nil),
 		(*LoaderReport_Opened)(nil),
 	}
-	file_proto_millrace_proto_msgTypes[16].OneofWrappers = []any{
+	file_proto_millrace_proto_msgTypes[18].OneofWrappers = []any{
 		(*LoaderOrder_Job)(nil),
 		(*LoaderOrder_Index)(nil),
 		(*LoaderOrder_Read)(nil),
@@ -7705,7 +7895,7 @@ func file_proto_millrace_proto_init() {
 		(*LoaderOrder_Epoch)(nil),
 		(*LoaderOrder_Place)(nil),
 	}
-	file_proto_millrace_proto_msgTypes[23].OneofWrappers = []any{
+	file_proto_millrace_proto_msgTypes[25].OneofWrappers = []any{
 		(*TransformStep_Text)(nil),
 		(*TransformStep_Tokens)(nil),
 		(*TransformStep_Filter)(nil),
@@ -7715,7 +7905,7 @@ func file_proto_millrace_proto_init() {
 		(*TransformStep_Operator)(nil),
 		(*TransformStep_LossMask)(nil),
 	}
-	file_proto_millrace_proto_msgTypes[35].OneofWrappers = []any{
+	file_proto_millrace_proto_msgTypes[37].OneofWrappers = []any{
 		(*ConstructorReport_Hello)(nil),
 		(*ConstructorReport_Assembled)(nil),
 		(*ConstructorReport_Acked)(nil),
@@ -7725,8 +7915,8 @@ func file_proto_millrace_proto_init() {
 		(*ConstructorReport_Restarted)(nil),
 		(*ConstructorReport_Beat)(nil),
 	}
-	file_proto_millrace_proto_msgTypes[36].OneofWrappers = []any{}
-	file_proto_millrace_proto_msgTypes[42].OneofWrappers = []any{
+	file_proto_millrace_proto_msgTypes[38].OneofWrappers = []any{}
+	file_proto_millrace_proto_msgTypes[44].OneofWrappers = []any{
 		(*ConstructorOrder_Job)(nil),
 		(*ConstructorOrder_Placement)(nil),
 		(*ConstructorOrder_Restart)(nil),
@@ -7746,7 +7936,7 @@ func file_proto_millrace_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_proto_millrace_proto_rawDesc), len(file_proto_millrace_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   78,
+			NumMessages:   80,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -6,14 +6,17 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/millrace-data/millrace/internal/service"
+	"github.com/millrace-data/millrace/internal/sizing"
 	"github.com/millrace-data/millrace/internal/telemetry"
 	"github.com/millrace-data/millrace/internal/trainer"
+	"github.com/millrace-data/millrace/jobspec"
 )
 
 // setting is a way to run a job. None may change a byte.
@@ -26,11 +29,12 @@ type setting struct {
 	log     bool // keep a step log
 	shadows int  // loaders beside; hotShadow: one that reads along
 	shown   bool // what roles do is asked all the time, or each process has its pages
+	dealt   bool // a table says which loader reads which source, with how many workers and how much memory
 }
 
 func (s setting) String() string {
-	return fmt.Sprintf("loaders=%d constructors=%d processes=%v gomaxprocs=%d read_ahead=%d buffers=%d,%d prefetch=%d window=%d disk=%d shadows=%d shown=%v",
-		s.loaders, s.constructors, s.processes, s.procs, s.readAhead, s.loaderBuffer, s.constructorBuffer, s.prefetch, s.window, s.loaderDisk, s.shadows, s.shown)
+	return fmt.Sprintf("loaders=%d constructors=%d processes=%v gomaxprocs=%d read_ahead=%d buffers=%d,%d prefetch=%d window=%d disk=%d shadows=%d shown=%v dealt=%v",
+		s.loaders, s.constructors, s.processes, s.procs, s.readAhead, s.loaderBuffer, s.constructorBuffer, s.prefetch, s.window, s.loaderDisk, s.shadows, s.shown, s.dealt)
 }
 
 // axes are the values of a setting. A buffer of one byte holds nothing that does
@@ -52,12 +56,13 @@ var axes = []axis{
 
 	{0, 1, hotShadow}, // shadows
 	{0, 1},            // telemetry
+	{0, 1},            // dealt by a table
 }
 
 const hotShadow = -1
 
 func settingOf(v []int) setting {
-	return setting{v[0], v[1], v[2] == 1, v[3], v[4], resources{v[5], v[6], v[7], v[8], v[9]}, false, v[10], v[11] == 1}
+	return setting{v[0], v[1], v[2] == 1, v[3], v[4], resources{v[5], v[6], v[7], v[8], v[9]}, false, v[10], v[11] == 1, len(v) > 12 && v[12] == 1}
 }
 
 // TestDeterminism runs every recipe in many ways: whatever the way, the digest is
@@ -74,14 +79,14 @@ func TestDeterminism(t *testing.T) {
 		}
 	}
 	if long {
-		last := len(axes) - 3 // these go round beside the others, whose product takes 20 minutes
+		last := len(axes) - 4 // these go round beside the others, whose product takes 20 minutes
 		for i, values := range product(axes[:last]) {
-			values = append(values, axes[last][i%len(axes[last])], axes[last+1][i/len(axes[last])%len(axes[last+1])], axes[last+2][i/2%2])
+			values = append(values, axes[last][i%len(axes[last])], axes[last+1][i/len(axes[last])%len(axes[last+1])], axes[last+2][i/2%2], axes[last+3][i/7%2])
 			check(t, dir, recipes[i%len(recipes)], settingOf(values))
 		}
 	}
 	for _, r := range recipes {
-		check(t, dir, r, settingOf([]int{2, 2, 0, 2, 0, 20e3, 0, 4, 20, 0, 0, 1}))
+		check(t, dir, r, settingOf([]int{2, 2, 0, 2, 0, 20e3, 0, 4, 20, 0, 0, 1, 0}))
 	}
 }
 
@@ -169,6 +174,9 @@ func (s setting) options(t testing.TB, dir string, r recipe) service.Options {
 	text := r.text(s.resources)
 	opts := service.Options{Job: parse(t, dir, text), Changes: r.changesOf(t), Loaders: s.loaders, Constructors: s.constructors, Registry: names, Functions: open}
 	opts.Shadows, opts.HotShadows = max(s.shadows, -s.shadows), s.shadows == hotShadow
+	if s.dealt {
+		opts.Layout = layoutOf(opts.Job, s.loaders)
+	}
 	if s.log {
 		opts.LogDir = t.TempDir()
 	}
@@ -308,4 +316,21 @@ func TestTopologies(t *testing.T) {
 			}
 		})
 	}
+}
+
+// layoutOf deals sources to loaders as nobody would: the last source to all of them, the others in turn, with
+// more workers and less memory from one to the next.
+func layoutOf(job *jobspec.Job, loaders int) *sizing.Layout {
+	l := &sizing.Layout{}
+	names := service.SourceNames(job)
+	for n := range loaders {
+		x := sizing.Loader{Sources: names[len(names)-1:], Workers: 1 + n, Buffer: max(job.Resources.LoaderBuffer>>n, 1)}
+		for i, name := range names[:len(names)-1] {
+			if i%loaders == n {
+				x.Sources = append(slices.Clone(x.Sources), name)
+			}
+		}
+		l.Loaders = append(l.Loaders, x)
+	}
+	return l
 }

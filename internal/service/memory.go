@@ -21,6 +21,14 @@ func Budget(job *jobspec.Job, loaders, constructors int) int64 {
 	return int64(loaders)*job.Resources.LoaderBuffer + int64(constructors)*job.Resources.ConstructorBuffer
 }
 
+// Budget is that of a service with these options.
+func (o *Options) Budget() int64 {
+	if o.Layout == nil {
+		return Budget(o.Job, max(o.Loaders, 1)+o.Shadows, max(o.Constructors, 1))
+	}
+	return o.Layout.Buffer(o.Job.Resources.LoaderBuffer) + Budget(o.Job, o.Shadows, max(o.Constructors, 1))
+}
+
 // LimitMemory tells Go's garbage collector the budget of this process: it works
 // harder as memory, the program's own included, comes near the budget and the
 // overhead. GOMEMLIMIT, where set, has the last word.

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -22,7 +23,7 @@ import (
 // asProcesses runs each role with the millrace binary.
 func asProcesses(ctx context.Context, g *errgroup.Group, opts *Options, dir string, address chan string) {
 	args := []string{"planner", opts.SpecFile, "--listen", opts.Address,
-		"--loaders", strconv.Itoa(opts.Loaders), "--constructors", strconv.Itoa(opts.Constructors)}
+		"--constructors", strconv.Itoa(opts.Constructors)}
 	if opts.Shadows > 0 {
 		args = append(args, "--shadows", strconv.Itoa(opts.Shadows), "--shadow-mode", ShadowMode(opts.HotShadows))
 	}
@@ -46,6 +47,16 @@ func asProcesses(ctx context.Context, g *errgroup.Group, opts *Options, dir stri
 	}
 	if opts.Prefetch != 0 {
 		args = append(args, "--prefetch", strconv.Itoa(opts.Prefetch))
+	}
+	if opts.Layout != nil {
+		path := filepath.Join(dir, "loaders.yaml")
+		if err := os.WriteFile(path, opts.Layout.YAML(opts.Job.Name), 0o600); err != nil {
+			g.Go(func() error { return fmt.Errorf("writing which loader reads what: %w", err) })
+			return
+		}
+		args = append(args, "--sizing", path)
+	} else {
+		args = append(args, "--loaders", strconv.Itoa(opts.Loaders))
 	}
 	planner := newProcess(opts, "the planner", append(args, opts.TelemetryFlags.Of(0)...))
 	planner.lasting = opts.LogDir != ""
@@ -77,7 +88,11 @@ func ShadowMode(hot bool) string {
 
 // loaderArgs are those of loader i.
 func loaderArgs(opts *Options, planner, dir string, i int) []string {
-	args := []string{"loader", "--planner", planner, "--id", fmt.Sprintf("loader-%d", i), "--listen", private(dir, "loader", i), "--workers", strconv.Itoa(opts.Workers)}
+	part := opts.part(i)
+	args := []string{"loader", "--planner", planner, "--id", fmt.Sprintf("loader-%d", i), "--listen", private(dir, "loader", i), "--workers", strconv.Itoa(part.workers)}
+	if part.place > 0 {
+		args = append(args, "--place", strconv.Itoa(part.place-1), "--buffer", strconv.FormatInt(part.buffer, 10))
+	}
 	if opts.Scratch != "" {
 		args = append(args, "--scratch-dir", opts.Scratch)
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/millrace-data/millrace/internal/planner/change"
 	"github.com/millrace-data/millrace/internal/planner/compile"
 	"github.com/millrace-data/millrace/internal/rpc"
+	"github.com/millrace-data/millrace/internal/sizing"
 	"github.com/millrace-data/millrace/internal/sourceloader"
 	"github.com/millrace-data/millrace/internal/sourceloader/transform"
 	"github.com/millrace-data/millrace/internal/telemetry"
@@ -40,7 +41,8 @@ type Options struct {
 	LogDir       string              // of the step log; "" keeps none
 	LogMirror    string              // URL of the object store with the log's second copy (object.Open); "" keeps none
 	LogRetain    int                 // steps that the log keeps below those that are needed (planner.Options); 0: all
-	Loaders      int                 // default 1
+	Loaders      int                 // default 1, or those of Layout
+	Layout       *sizing.Layout      // of loaders: what each reads, with how many workers and how much memory; nil: sources are dealt in turn
 	Shadows      int                 // loaders beside them that stand by for one that is lost
 	HotShadows   bool                // they read what those they stand by for read; else they only have the sources open
 	Constructors int                 // default 1
@@ -69,6 +71,9 @@ type Options struct {
 func (o *Options) withDefaults() {
 	if o.Address == "" {
 		o.Address = "127.0.0.1:0"
+	}
+	if o.Layout != nil {
+		o.Loaders = len(o.Layout.Loaders)
 	}
 	o.Loaders, o.Constructors = max(o.Loaders, 1), max(o.Constructors, 1)
 	if o.Log == nil {
@@ -158,7 +163,7 @@ func inProcess(ctx context.Context, g *errgroup.Group, opts *Options, dir string
 	g.Go(func() error {
 		return planner.Run(ctx, planner.Options{
 			Job: opts.Job, Address: opts.Address, Advertise: opts.Advertise, Security: opts.Security, LogDir: opts.LogDir, LogMirror: opts.LogMirror, LogRetain: opts.LogRetain,
-			Loaders: opts.Loaders, Shadows: opts.Shadows, HotShadows: opts.HotShadows, Constructors: opts.Constructors, Prefetch: opts.Prefetch, Changes: opts.Changes, AllowRoots: opts.AllowRoots, Log: opts.Log, Registry: opts.Registry,
+			Loaders: opts.Loaders, Shadows: opts.Shadows, HotShadows: opts.HotShadows, Deal: opts.deal(), Constructors: opts.Constructors, Prefetch: opts.Prefetch, Changes: opts.Changes, AllowRoots: opts.AllowRoots, Log: opts.Log, Registry: opts.Registry,
 			StartWindow: opts.StartWindow, Serving: func(a string) { ready <- a }, Telemetry: opts.Telemetry,
 		})
 	})
@@ -171,9 +176,10 @@ func inProcess(ctx context.Context, g *errgroup.Group, opts *Options, dir string
 		}
 		for i := range opts.Loaders + opts.Shadows {
 			g.Go(func() error {
+				part := opts.part(i)
 				return sourceloader.Run(ctx, sourceloader.Options{
-					ID: fmt.Sprintf("loader-%d", i), Planner: at, Address: private(dir, "loader", i),
-					Security: opts.Security, Workers: opts.Workers, Scratch: opts.Scratch, Log: opts.Log, Exchange: exchange, Functions: opts.Functions, Environments: opts.Environments, Telemetry: opts.Telemetry,
+					ID: fmt.Sprintf("loader-%d", i), Planner: at, Address: private(dir, "loader", i), Place: part.place, Buffer: part.buffer,
+					Security: opts.Security, Workers: part.workers, Scratch: opts.Scratch, Log: opts.Log, Exchange: exchange, Functions: opts.Functions, Environments: opts.Environments, Telemetry: opts.Telemetry,
 				})
 			})
 		}

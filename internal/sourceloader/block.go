@@ -194,6 +194,7 @@ type Source struct {
 	Chain  *transform.Chain
 	digest [32]byte // of the manifest
 	flow   *flow    // nil: its records go through the chain one by one
+	costs  *costs   // of reading it; nil: nobody counts them
 }
 
 // Open indexes source i of a job and compiles its transforms.
@@ -259,6 +260,7 @@ type reading struct {
 	sums   summing
 	kept   [][]byte // memory of lastKept
 	file   int
+	timing *timing // nil: nobody counts what it costs
 }
 
 func (s *Source) reading(worker *transform.Worker, w *window) *reading {
@@ -268,6 +270,8 @@ func (s *Source) reading(worker *transform.Worker, w *window) *reading {
 
 // chunks reads those of block seq.
 func (r *reading) chunks(ctx context.Context, st store.Store, seq int64) (err error) {
+	r.timing = r.source.costs.begin()
+	defer func() { r.timing.end(r, seq, err) }()
 	if r.source.flow != nil {
 		err = r.stream(ctx, st, seq)
 	} else {
@@ -316,7 +320,7 @@ func (r *reading) finish(seq int64, bans Bans) *Block {
 func (r *reading) record(ctx context.Context, rec *format.Record) error {
 	r.count(rec)
 	r.window.worked()
-	outcome, err := r.worker.Apply(ctx, rec, r.sample)
+	outcome, err := r.timing.apply(ctx, r, rec)
 	if err != nil {
 		return r.bad(rec, err)
 	}
@@ -383,6 +387,7 @@ func (r *reading) skip(rec *format.Record, err error) error {
 }
 
 func (r *reading) sample(s *transform.Sample) error {
+	r.timing.sample(s)
 	if r.give != nil {
 		return r.give(order.Place{File: int32(r.file), Row: s.Row, Piece: s.Piece}, s)
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/millrace-data/millrace/internal/engine"
 	"github.com/millrace-data/millrace/internal/engine/schedule"
@@ -132,7 +133,7 @@ func (x *executor) flow(s *Source) (*flow, error) {
 		}
 		grows := &growth{}
 		st.Process = func(ctx context.Context, in []engine.Partition, out *engine.Output) error {
-			return f.pass(ctx, in, out, passes, grows)
+			return f.pass(ctx, in, out, part.name, passes, grows)
 		}
 		stages = append(stages, st)
 	}
@@ -172,6 +173,8 @@ type unitReader struct {
 	worker *transform.Worker
 	out    *engine.Output
 	open   *rows
+	given  int64         // bytes of batches
+	waited time.Duration // for room
 }
 
 // read is a source task: a chunk. An error of the data is given on like a batch, since it counts only
@@ -179,6 +182,8 @@ type unitReader struct {
 func (f *flow) read(ctx context.Context, st store.Store, w *window, units []order.Unit, out *engine.Output) error {
 	u := &unitReader{flow: f, window: w, worker: f.worker(), out: out}
 	defer f.workers.Put(u.worker)
+	began := time.Now()
+	defer func() { f.source.costs.stage("read", time.Since(began)-u.waited, u.given) }()
 	for _, unit := range units {
 		w.reads(&f.source.Manifest.Files[unit.File].URI)
 		u.open = &rows{Batch: &format.Batch{}, file: unit.File}
@@ -224,6 +229,7 @@ func (u *unitReader) record(rec *format.Record) error {
 		return err
 	}
 	if bytes := u.open.Bytes(); bytes < u.out.Target() {
+		defer u.waits(time.Now())
 		return u.out.Reserve(bytes)
 	}
 	file := u.open.file
@@ -238,8 +244,13 @@ func (u *unitReader) flush() error {
 	if u.open.records == 0 {
 		return nil
 	}
+	u.given += u.open.Bytes()
+	defer u.waits(time.Now())
 	return u.out.Emit(u.open)
 }
+
+// waits counts the time since, in which the reader may have waited for room.
+func (u *unitReader) waits(since time.Time) { u.waited += time.Since(since) }
 
 // floor is where a source is: blocks before it are not needed.
 func (c *cache) floor(source uint32) int64 {
@@ -276,7 +287,10 @@ func (r *reading) stream(ctx context.Context, st store.Store, seq int64) error {
 	ctx = memory.With(ctx, f.cache.room)
 	err := f.pipeline.Run(ctx, work, func(source int, part engine.Partition) error {
 		end(source)
-		return r.take(part.(*rows))
+		began := time.Now()
+		err := r.take(part.(*rows))
+		s.costs.stage("samples", time.Since(began), 0)
+		return err
 	})
 	if err != nil {
 		return fault.As(fault.ClassOf(err), fmt.Errorf("source %q: %w", s.Spec.Name, err))

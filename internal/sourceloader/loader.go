@@ -49,6 +49,7 @@ type Options struct {
 	Store     store.Store       // default: the local file system, and buckets
 	Workers   int               // blocks read at a time; default GOMAXPROCS
 	Buffer    int64             // bytes of samples to hold; default: the job spec's
+	Place     int               // the share of the reading that it asks for, plus 1 (package sizing); 0: any
 	Scratch   string            // folder on a local disk for what Buffer has no room for; default: see spill.Options
 	Drain     time.Duration     // how long fetches under way go on after ctx ended; 0: not at all
 	Log       *slog.Logger      // default: discard
@@ -112,6 +113,7 @@ type lazySource struct {
 	frozen   atomic.Pointer[[]byte] // digest that its manifest has to have; nil until the planner said so
 	told     atomic.Bool            // the planner knows that it has another one
 	awaited  atomic.Bool            // it could not be opened ahead, and is tried again after a pause
+	costs    costs                  // of reading it
 }
 
 // Run serves until ctx ends. While there is no planner it goes on answering constructors and
@@ -125,6 +127,7 @@ func Run(ctx context.Context, opts Options) error {
 	}
 	l := &Loader{opts: opts, instance: rpc.NewInstance(), store: store.NewMetered(opts.Store), shared: transform.NewShared(0, opts.Functions), queue: newQueue(), ready: make(chan struct{})}
 	register := func(s grpc.ServiceRegistrar) { pb.RegisterLoaderServer(s, l) }
+	l.place.Store(uint32(opts.Place))
 	l.life, l.end = context.WithCancel(context.WithoutCancel(ctx))
 	defer l.close()
 	defer context.AfterFunc(ctx, l.leave)()
@@ -269,6 +272,7 @@ func (l *Loader) open(ctx context.Context, i uint32) (*Source, *lazySource, erro
 				return nil, nil, err
 			}
 		}
+		src.costs = &lazy.costs
 		lazy.source = src
 	}
 	return lazy.source, lazy, nil
@@ -388,7 +392,9 @@ func (l *Loader) reportUsage(ctx context.Context) error {
 		default:
 			continue
 		}
-		if err := l.send(&pb.LoaderReport{Report: &pb.LoaderReport_Usage{Usage: l.usage(ctx)}}); err != nil {
+		usage := l.usage(ctx)
+		usage.Costs = l.takeCosts()
+		if err := l.send(&pb.LoaderReport{Report: &pb.LoaderReport_Usage{Usage: usage}}); err != nil {
 			return nil // the session's reader says why
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/millrace-data/millrace/internal/engine"
 	"github.com/millrace-data/millrace/internal/fault"
@@ -124,12 +125,13 @@ type passing struct {
 	out    *engine.Output
 	cut    *format.Cutter
 	given  int64
-	failed error // of out: no fault of the data
+	failed error         // of out: no fault of the data
+	waited time.Duration // for room
 }
 
 // pass puts partitions that follow each other through a function, and the native steps that only hand its
 // records on. Those of one file it puts through together.
-func (f *flow) pass(ctx context.Context, in []engine.Partition, out *engine.Output, segments []int, grows *growth) error {
+func (f *flow) pass(ctx context.Context, in []engine.Partition, out *engine.Output, stage string, segments []int, grows *growth) error {
 	for len(in) > 0 {
 		next, n := together(in)
 		in = in[n:]
@@ -143,7 +145,7 @@ func (f *flow) pass(ctx context.Context, in []engine.Partition, out *engine.Outp
 		if n > 1 {
 			p.beside = next.Bytes()
 		}
-		if err := p.pass(next, segments, grows); err != nil {
+		if err := p.pass(next, stage, segments, grows); err != nil {
 			return err
 		}
 	}
@@ -173,14 +175,16 @@ func together(in []engine.Partition) (all *rows, n int) {
 	return all, n
 }
 
-func (p *passing) pass(in *rows, segments []int, grows *growth) error {
+func (p *passing) pass(in *rows, stage string, segments []int, grows *growth) error {
 	p.worker = p.flow.worker()
 	defer p.workers.Put(p.worker)
 	if err := p.out.Reserve(p.beside + max(min(grows.expect(in.Bytes()), p.most), in.Bytes())); err != nil {
 		return err
 	}
 	p.cut = format.NewCutter(p.out.Target(), func(b *format.Batch) error { return p.emit(p.left.until(b)) })
+	began := time.Now()
 	err, uri := p.through(segments, in.Batch, p.collect), p.source.Manifest.Files[in.file].URI
+	p.source.costs.stage(stage, time.Since(began)-p.waited, p.given)
 	switch {
 	case err == nil:
 	case p.ctx.Err() != nil, p.failed != nil:
@@ -212,7 +216,9 @@ func (p *passing) through(segments []int, in *format.Batch, give transform.Give)
 func (p *passing) collect(b *format.Batch, left int) error {
 	err := p.cut.Add(b)
 	if err == nil && left > 0 {
+		began := time.Now()
 		err = p.out.Reserve(p.beside + p.cut.Held() + p.most)
+		p.waited += time.Since(began)
 		p.failed = err
 	}
 	return err
@@ -220,8 +226,10 @@ func (p *passing) collect(b *format.Batch, left int) error {
 
 func (p *passing) emit(q *rows) error {
 	p.given += q.Bytes()
+	began := time.Now()
 	if p.failed = p.out.Reserve(p.beside + q.Bytes()); p.failed == nil {
 		p.failed = p.out.Emit(q)
 	}
+	p.waited += time.Since(began)
 	return p.failed
 }

@@ -19,6 +19,7 @@ type Config struct {
 	Plan         plan.Config // what the job spec alone says: without sources and root
 	Loaders      int         // to wait for before anything is read; at least 1
 	Shadows      int         // loaders beside them that stand by for one that is lost
+	Deal         [][]int     // by source of the job spec: the places that read it, rising; nil, or none of a source: sources are dealt in turn
 	Hot          bool        // shadows read what those they stand by for read
 	Constructors int         // that the DP ranks are spread over; 0 in a shell without trainers
 	NodeRanks    int         // trainer ranks of a node, whose constructor serves the DP ranks that begin there; 0: constructors take DP ranks in turn

@@ -9,6 +9,7 @@ import (
 type members struct {
 	loaders      []*loader      // in the order in which they came
 	places       []place        // by number; see places.go
+	dealt        dealt          // which of them read which source
 	open         []bool         // by place: its loader is there, and not in doubt
 	promotions   int            // of shadows, so far
 	again        int            // blocks that were to be read again, as their loader was lost

@@ -28,8 +28,8 @@ func (c *Core) placeOf(b block) int {
 	if l := c.data.sources[b.source].blocks[b.seq].by; m.reads(l) {
 		return l.place
 	}
-	first, step, n := c.placesOf(b.source)
-	at := first + step*int(b.seq%int64(n))
+	of := c.placesOf(b.source)
+	at := of[b.seq%int64(len(of))]
 	if m.open[at] {
 		return at
 	}
@@ -40,14 +40,6 @@ func (c *Core) placeOf(b block) int {
 		at = max(slices.IndexFunc(m.places, func(p place) bool { return p.loader != nil }), 0)
 	}
 	return at
-}
-
-// placesOf returns the places of a source: first, first+step, ..., n of them. Sources are
-// dealt to places; if there are more places than sources, those of a source share its blocks.
-func (c *Core) placesOf(source int32) (first, step, n int) {
-	places, sources := len(c.members.places), len(c.sources.indexed)
-	first = int(source) % places
-	return first, sources, (places - first + sources - 1) / sources
 }
 
 // reads says whether a loader has a place that is open.
@@ -152,10 +144,10 @@ func (c *Core) readersChanged() {
 	}
 	var ev plan.Readers
 	for i := range c.sources.indexed {
-		first, step, n := c.placesOf(int32(i))
-		r := plan.Reader{Group: first}
-		for k := range n {
-			l := m.places[first+k*step].loader
+		of := c.placesOf(int32(i))
+		r := plan.Reader{Group: c.groupOf(of[0])}
+		for _, at := range of {
+			l := m.places[at].loader
 			if !m.reads(l) {
 				l = m.any()
 			}
@@ -200,8 +192,7 @@ func (c *Core) release(released []plan.Release) {
 	}
 	due := map[*loader]bool{}
 	for _, r := range released {
-		first, step, _ := c.placesOf(r.Source)
-		for i := first; i < len(c.members.places); i += step {
+		for _, i := range c.placesOf(r.Source) {
 			p := &c.members.places[i]
 			due[p.loader], due[p.shadow] = true, c.cfg.Hot
 		}

@@ -125,9 +125,7 @@ func (l *loader) isOpen(source int) bool { return source < len(l.opened) && l.op
 // warm says whether a shadow has all sources of a place open.
 func (c *Core) warm(s *loader, place int) bool {
 	for source, x := range c.sources.indexed {
-		first, step, n := c.placesOf(int32(source))
-		of := place >= first && (place-first)%step == 0 && (place-first)/step < n
-		if x != nil && of && !s.isOpen(source) {
+		if x != nil && slices.Contains(c.placesOf(int32(source)), place) && !s.isOpen(source) {
 			return false
 		}
 	}

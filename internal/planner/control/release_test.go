@@ -39,9 +39,8 @@ func TestRelease(t *testing.T) {
 						known[r.To][s] = r.Before[k]
 					}
 				}
-				first, every, n := c.placesOf(source)
-				for i := range n {
-					if at := first + i*every; known[at][source] != before {
+				for _, at := range c.placesOf(source) {
+					if known[at][source] != before {
 						t.Fatalf("loader %d of source %d knows block %d, not %d", at, source, known[at][source], before)
 					}
 				}

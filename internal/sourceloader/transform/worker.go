@@ -44,6 +44,21 @@ type Worker struct {
 	numbers   []byte // memory of extras that are not in the record
 	sample    Sample
 	next      format.Record // for the next segment
+	watch     func(step string, bytes int)
+}
+
+// Watch has a function called when a step of the chain has ended for a record, with the step's place in the
+// spec (transforms[1].tokenize) and the bytes that the worker holds of the record then: its text, tokens and
+// images. It is called in order, by the goroutine of the worker, until Watch is called again; nil ends it.
+func (w *Worker) Watch(watch func(step string, bytes int)) { w.watch = watch }
+
+// holds is about what the worker has of the record.
+func (w *Worker) holds() int {
+	n := len(w.text) + 4*(len(w.tokens)+len(w.prefix))
+	for i := range w.images {
+		n += len(w.images[i].Data)
+	}
+	return n
 }
 
 // Worker returns a new worker: scratch that grows with the longest record.
@@ -87,6 +102,9 @@ func (w *Worker) steps(run *native, rec *format.Record) (keep bool, err error) {
 	w.reset()
 	for i := range run.steps {
 		keep, err := run.steps[i].run(w, rec)
+		if w.watch != nil {
+			w.watch(run.steps[i].label, w.holds())
+		}
 		if err != nil {
 			return false, fmt.Errorf("row %d: %s: %w", rec.Row, run.steps[i].label, mapped(err, run.reader))
 		}

@@ -1,0 +1,50 @@
+package control
+
+import (
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+)
+
+// TestDeal: a table says who reads what; places behind it, and sources that it does not know, are dealt in turn.
+func TestDeal(t *testing.T) {
+	t.Parallel()
+	for _, x := range []struct {
+		table           [][]int
+		places, sources int
+		want            [][]int
+	}{
+		{nil, 2, 3, [][]int{{0}, {1}, {0}}},
+		{nil, 5, 2, [][]int{{0, 2, 4}, {1, 3}}},
+		{[][]int{{1}, {0, 2}}, 3, 2, [][]int{{1}, {0, 2}}},
+		{[][]int{{1}, {0, 2}}, 1, 2, [][]int{{0}, {0}}}, // the others are not there yet
+		{[][]int{{1}, {0}}, 5, 2, [][]int{{1, 2, 4}, {0, 3}}},
+		{[][]int{{1}, {0}}, 2, 4, [][]int{{1}, {0}, {0}, {1}}}, // two joined
+	} {
+		if got := deal(x.table, x.places, x.sources).bySource; !reflect.DeepEqual(got, x.want) {
+			t.Errorf("%v, %d places, %d sources: %v, want %v", x.table, x.places, x.sources, got, x.want)
+		}
+	}
+	for seed := range uint64(500) {
+		rng := rand.New(rand.NewPCG(seed, 3))
+		places, sources := 1+rng.IntN(9), 1+rng.IntN(9)
+		table := make([][]int, rng.IntN(10))
+		for i := range table {
+			for at := range 8 {
+				if rng.IntN(3) == 0 {
+					table[i] = append(table[i], at)
+				}
+			}
+		}
+		d := deal(table, places, sources)
+		for source, of := range d.bySource {
+			if len(of) == 0 || !slices.IsSorted(of) || of[len(of)-1] >= places {
+				t.Fatalf("seed %d: source %d is read by %v of %d places", seed, source, of, places)
+			}
+			if g := d.groups[of[0]]; g < 0 || g > source || g >= sources || d.bySource[g][0] != of[0] {
+				t.Fatalf("seed %d: source %d is in group %d", seed, source, g)
+			}
+		}
+	}
+}

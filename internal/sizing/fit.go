@@ -1,0 +1,224 @@
+package sizing
+
+import (
+	"fmt"
+	"math"
+	"slices"
+)
+
+// divide cuts rising numbers into at most k runs so that the squares of the distances to the means of
+// their runs are least. It returns the bounds of the runs. Equal numbers are in one run.
+func divide(x []float64, k int) (runs [][2]int) {
+	n, distinct := len(x), 0
+	for i := range x {
+		if i == 0 || x[i] != x[i-1] {
+			distinct++
+		}
+	}
+	if k = min(k, distinct); k == 0 {
+		return nil
+	}
+	sum, squares := make([]float64, n+1), make([]float64, n+1)
+	for i, v := range x {
+		v -= x[0] // the same distances, and smaller squares
+		sum[i+1], squares[i+1] = sum[i]+v, squares[i]+v*v
+	}
+	spread := func(from, to int) float64 {
+		s := sum[to] - sum[from]
+		return max(squares[to]-squares[from]-s*s/float64(to-from), 0)
+	}
+	best, cut := make([][]float64, k+1), make([][]int, k+1) // by runs, then by how many numbers they have
+	for c := range best {
+		best[c], cut[c] = slices.Repeat([]float64{math.Inf(1)}, n+1), make([]int, n+1)
+	}
+	best[0][0] = 0
+	for c := 1; c <= k; c++ {
+		for to := c; to <= n; to++ {
+			for from := c - 1; from < to; from++ {
+				if from > 0 && x[from] == x[from-1] {
+					continue
+				}
+				if cost := best[c-1][from] + spread(from, to); cost < best[c][to] {
+					best[c][to], cut[c][to] = cost, from
+				}
+			}
+		}
+	}
+	for to := n; k > 0; k-- {
+		from := cut[k][to]
+		runs = append(runs, [2]int{from, to})
+		to = from
+	}
+	slices.Reverse(runs)
+	return runs
+}
+
+// fit puts loaders together until there are no more than cores keep busy, and until memory suffices.
+func (p *partition) fit() {
+	whole := func(cores float64) int { return min(max(int(math.Ceil(cores-1e-9)), 1), p.MostLoader) }
+	p.join(whole(p.used), "they have little to do", p.static)
+	p.join(whole(p.d.Cores), "no more loaders than cores", anyLoader)
+	for n := len(p.loaders); n > 1 && p.least() > p.d.Memory; n = len(p.loaders) {
+		p.join(n-1, "memory", anyLoader)
+	}
+	if need := p.least(); need > p.d.Memory {
+		p.d.note("one loader takes %s at the least, %s are there: blocks that have no room are on the local disk, or are read again", bytes(need), bytes(p.d.Memory))
+	}
+}
+
+// join puts loaders together until there are n: those that share a source first if memory is why, as each of
+// them has its files open, and else the two that have the least to do; of such whose part of the mix changes
+// only if there are no others, as a loader of their own follows them better. It stops when there are no two that may be.
+func (p *partition) join(n int, why string, may func(*actor) bool) {
+	for len(p.loaders) > n {
+		slices.SortStableFunc(p.loaders, func(a, b *actor) int {
+			switch {
+			case p.static(a) != p.static(b):
+				if p.static(a) {
+					return -1
+				}
+				return 1
+			case a.cores != b.cores:
+				if a.cores < b.cores {
+					return -1
+				}
+				return 1
+			}
+			return slices.Compare(a.sources, b.sources)
+		})
+		if !may(p.loaders[1]) {
+			return
+		}
+		a, b := 0, 1
+		if why == "memory" {
+			a, b = p.twins()
+		}
+		p.merge(p.loaders[a], p.loaders[b], why)
+		p.loaders = slices.Delete(p.loaders, b, b+1)
+	}
+}
+
+func anyLoader(*actor) bool { return true }
+
+// static says whether the parts of all sources of a loader stay as they are.
+func (p *partition) static(a *actor) bool {
+	return !slices.ContainsFunc(a.sources, func(i int) bool { return !p.Sources[i].Static })
+}
+
+// twins are two loaders of the source with the largest state that has several; else the first two.
+func (p *partition) twins() (first, second int) {
+	second, most := 1, int64(-1)
+	for a := range p.loaders {
+		for b := a + 1; b < len(p.loaders); b++ {
+			if x := p.loaders[a]; slices.Equal(x.sources, p.loaders[b].sources) && p.state(x) > most {
+				first, second, most = a, b, p.state(x)
+			}
+		}
+	}
+	return first, second
+}
+
+func (p *partition) merge(a, b *actor, why string) {
+	same := slices.Equal(a.sources, b.sources)
+	for _, i := range b.sources {
+		if at, found := slices.BinarySearch(a.sources, i); !found {
+			a.sources = slices.Insert(a.sources, at, i)
+		}
+	}
+	a.cores += b.cores
+	for _, i := range a.sources {
+		r := &p.d.Rows[i]
+		switch said := fmt.Sprintf("; %s", map[bool]string{true: "fewer loaders: ", false: "with other sources: "}[same]) + why; {
+		case len(r.Why) < len(said) || r.Why[len(r.Why)-len(said):] != said:
+			r.Why += said
+		}
+	}
+}
+
+// state is what a loader has open whatever its workers do.
+func (p *partition) state(a *actor) (n int64) {
+	for _, i := range a.sources {
+		n += p.Sources[i].State
+	}
+	return n
+}
+
+// workersOf is how many workers a loader has: as many as its sources keep busy, at least one.
+func (p *partition) workersOf(a *actor) int {
+	most := 0
+	for _, i := range a.sources {
+		most += p.mostWorkers(&p.Sources[i])
+	}
+	return min(max(int(math.Ceil(a.cores-1e-9)), 1), most, p.PerLoader)
+}
+
+// fixed is what a loader takes beside samples.
+func (p *partition) fixed(a *actor) int64 {
+	reader := int64(0)
+	for _, i := range a.sources {
+		reader = max(reader, p.Sources[i].Reader)
+	}
+	return p.LoaderMemory + p.state(a) + int64(p.workersOf(a))*reader
+}
+
+// least is the memory below which loaders cannot go.
+func (p *partition) least() (n int64) {
+	for _, a := range p.loaders {
+		n += p.fixed(a) + min(leastBuffer, p.Buffer)
+	}
+	return n
+}
+
+// finish divides the memory, and numbers the loaders by their first sources.
+func (p *partition) finish() {
+	slices.SortStableFunc(p.loaders, func(a, b *actor) int { return slices.Compare(a.sources, b.sources) })
+	rest, wants := p.d.Memory, 0.0
+	for _, a := range p.loaders {
+		rest -= p.fixed(a)
+		wants += p.wants(a)
+	}
+	floor := min(leastBuffer, p.Buffer)
+	over := float64(max(rest-int64(len(p.loaders))*floor, 0))
+	for _, a := range p.loaders {
+		a.workers, a.buffer = p.workersOf(a), min(floor+int64(over*p.wants(a)/wants), p.Buffer)
+	}
+	for n, a := range p.loaders {
+		l := Loader{Workers: a.workers, Buffer: a.buffer}
+		blocks := int64(0)
+		for _, i := range a.sources {
+			l.Sources = append(l.Sources, p.Sources[i].Name)
+			p.d.Rows[i].Loaders = append(p.d.Rows[i].Loaders, n)
+			blocks += max(p.Sources[i].Block, 1)
+		}
+		for _, i := range a.sources {
+			s := &p.Sources[i]
+			p.d.Rows[i].Memory += s.State + int64(a.workers)*s.Reader + int64(float64(a.buffer)*float64(max(s.Block, 1))/float64(blocks))
+		}
+		p.d.Taken += p.fixed(a) + a.buffer
+		p.d.Loaders = append(p.d.Loaders, l)
+	}
+	if short := int64(len(p.loaders))*p.Buffer > rest; short {
+		p.d.note("memory is short of %s of samples for each loader: the larger the blocks of its sources, the more a loader has", bytes(p.Buffer))
+	}
+}
+
+// wants is the memory that a loader has use for: some blocks of each of its sources.
+func (p *partition) wants(a *actor) (n float64) {
+	for _, i := range a.sources {
+		n += float64(max(p.Sources[i].Block, 1<<20))
+	}
+	return n
+}
+
+// bytes is a number of bytes for a person.
+func bytes(n int64) string {
+	switch {
+	case n < 0:
+		return "-" + bytes(-n)
+	case n >= 10<<30:
+		return fmt.Sprintf("%d GiB", n>>30)
+	case n >= 10<<20:
+		return fmt.Sprintf("%d MiB", n>>20)
+	}
+	return fmt.Sprintf("%d KiB", n>>10)
+}
