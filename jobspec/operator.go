@@ -65,7 +65,7 @@ func (r Records) String() string {
 var operators = []*Operator{
 	&textOperator, &chatOperator, &tokensOperator, &lossMaskOperator, &filterOperator, &tokenizeOperator,
 	&appendEODOperator, &imageOperator, &pythonOperator, &callOperator, &normalizeOperator, &replaceOperator, &limitOperator,
-	&pixelsOperator, &waveformOperator, &convertOperator,
+	&pixelsOperator, &waveformOperator, &convertOperator, &framesOperator, &probeOperator,
 }
 
 // Operators returns the registry. It is read-only.

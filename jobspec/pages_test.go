@@ -162,8 +162,8 @@ func TestDeclarationIsWhole(t *testing.T) {
 				walk(f.object, inner)
 			}
 		}
-		for i := range fieldsOf(typ) {
-			if name := typ.Field(i).Name; !slices.Contains(declared, name) && name != "Dir" {
+		for _, name := range fieldsOf(typ) {
+			if !slices.Contains(declared, name) && name != "Dir" {
 				t.Errorf("%s.%s is not declared", typ, name)
 			}
 		}
@@ -174,12 +174,19 @@ func TestDeclarationIsWhole(t *testing.T) {
 	walk(&specObject, reflect.TypeFor[Job]())
 }
 
-// fieldsOf counts the fields of a struct; a step has those of its own type.
-func fieldsOf(typ reflect.Type) int {
+// fieldsOf names the fields of a struct, with those of a step that it embeds; a step has those of its own type.
+func fieldsOf(typ reflect.Type) (names []string) {
 	if typ.Kind() == reflect.Interface {
-		return 0
+		return nil
 	}
-	return typ.NumField()
+	for i := range typ.NumField() {
+		if f := typ.Field(i); f.Anonymous {
+			names = append(names, fieldsOf(f.Type)...)
+		} else {
+			names = append(names, f.Name)
+		}
+	}
+	return names
 }
 
 func checkType(t *testing.T, f *field, typ reflect.Type) {

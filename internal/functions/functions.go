@@ -36,7 +36,7 @@ type Set struct {
 	calls    map[string]*transform.Function // by the fields of the step
 	closed   bool
 	fallback int
-	slots    chan struct{} // of converters: one for each child that may run
+	slots    chan struct{} // of programs: one for each child that may run
 }
 
 // Default says how many workers environments have that are opened from now on, where Workers does not; 0: GOMAXPROCS.
@@ -69,6 +69,10 @@ func (s *Set) Open(seed uint64, src *jobspec.Source, step int) (*transform.Funct
 		return s.python(seed, src, step, spec)
 	case *jobspec.Convert:
 		return s.converter(spec)
+	case *jobspec.Frames:
+		return s.framer(seed, src, step, spec)
+	case *jobspec.Probe:
+		return s.prober(spec)
 	case *jobspec.Call:
 		return s.call(src, spec, fmt.Sprintf("transforms[%d].call", step))
 	}

@@ -179,11 +179,14 @@ sources:
   - name: talk
     files: converted/*.tar
     chunk_bytes: 20000
-    keep: [mp3, mkv]
+    keep: [mp3, mkv, avi]
     transforms:
       - convert: mp3
       - convert: {column: mkv, to: frames, every: 3, max_frames: 4}
       - pixels: {column: mkv, resize: shortest, size: 16, crop: 12, crop_at: random, flip: 50}
+      - probe: avi
+      - filter: avi == null or avi.seconds > 0.5
+      - frames: {column: avi, uniform: 3, from: 0.2, resize: shortest, size: 16, crop: 12, crop_at: random, flip: 50}
       - tokenize: bytes
       - waveform: {column: mp3, rate: 8000, dtype: int16, token: 301, samples_per_token: 400}
       - append_eod: {}
@@ -224,6 +227,9 @@ func TestConvert(t *testing.T) {
 			}
 			if i%2 == 0 {
 				members = append(members, member{key + ".mkv", made("v.mkv", "-i", fmt.Sprintf("testsrc=s=%dx32:r=10:d=1.%d", 24+2*rng.IntN(9), rng.IntN(9)), "-c:v", "mpeg4")})
+			}
+			if i%3 == 1 {
+				members = append(members, member{key + ".avi", made("v.avi", "-i", fmt.Sprintf("testsrc=s=%dx32:r=10:d=0.%d", 24+2*rng.IntN(9), 3+i), "-c:v", "mpeg4")})
 			}
 			if i == 5 {
 				members = append(members, member{key + ".mkv", []byte("no video at all")})

@@ -41,6 +41,7 @@ import (
 // Tool is an FFmpeg that was found. It is safe for concurrent use.
 type Tool struct {
 	Path    string
+	Prober  string   // ffprobe; "" if it was not looked for
 	Version string   // ffmpeg version 5.1.9 ...
 	Digest  [32]byte // of all that it says of its build
 }
@@ -54,6 +55,22 @@ type Limits struct {
 	// Lease is for the memory of the child, its input and its output. It grows with them; a child for which it
 	// does not grow is killed, with ErrNoRoom. Nil: there is no limit.
 	Lease *memory.Lease
+	// Beside is the memory that the caller takes for what it makes of the output, part of the lease; nil: none. It is
+	// called while the child runs.
+	Beside func() int64
+}
+
+// beside adds memory to what is taken beside a child.
+func (l Limits) beside(more func() int64) Limits {
+	before := l.Beside
+	l.Beside = func() int64 {
+		n := more()
+		if before != nil {
+			n += before()
+		}
+		return n
+	}
+	return l
 }
 
 // ErrNoRoom says that a child took more than its lease, and others take the rest: the file may be tried again
@@ -84,7 +101,9 @@ const containers = "aac,ac3,aiff,amr,asf,au,avi,caf,eac3,flac,flv,gif,matroska,m
 // Sound returns the first sound of a file as WAV of 32 bits, with its own rate and channels.
 // What is beyond seconds is cut off.
 func (t *Tool) Sound(ctx context.Context, data []byte, seconds int, l Limits) ([]byte, error) {
-	return t.run(ctx, data, []string{"-map", "0:a:0", "-t", fmt.Sprint(seconds), "-c:a", "pcm_s32le", "-f", "wav"}, l)
+	out := &limited{most: l.Output}
+	err := t.convert(ctx, data, nil, []string{"-map", "0:a:0", "-t", fmt.Sprint(seconds), "-c:a", "pcm_s32le", "-f", "wav"}, out, l.beside(out.taken.Load))
+	return out.data, err
 }
 
 // Frames returns pictures of the first video of a file as BMP of 24 bits, in their order: the
@@ -94,65 +113,116 @@ func (t *Tool) Frames(ctx context.Context, data []byte, every, most int, l Limit
 	if every > 0 {
 		choice = fmt.Sprintf("select=not(mod(n\\,%d))", every)
 	}
-	out, err := t.run(ctx, data, []string{
-		"-map", "0:v:0", "-vf", choice + ",format=bgr24", "-sws_flags", "bitexact+accurate_rnd+full_chroma_int", "-vsync", "passthrough",
-		"-frames:v", fmt.Sprint(most), "-c:v", "bmp", "-f", "image2pipe",
-	}, l)
-	for len(out) > 0 && err == nil {
-		size := 0
-		if len(out) >= 6 && out[0] == 'B' && out[1] == 'M' {
-			size = int(out[2]) | int(out[3])<<8 | int(out[4])<<16 | int(out[5])<<24
+	var given atomic.Int64
+	err = t.pictures(ctx, data, nil, []string{"-vf", choice + ",format=bgr24", "-frames:v", fmt.Sprint(most)}, l.beside(given.Load), func(bmp []byte) error {
+		if given.Add(int64(len(bmp))) > l.Output {
+			return fault.Userf("ffmpeg gave more than %d bytes", l.Output)
 		}
-		if size < 54 || size > len(out) {
-			return nil, fmt.Errorf("ffmpeg gave %d bytes that are no picture", len(out))
-		}
-		frames, out = append(frames, out[:size:size]), out[size:]
-	}
+		frames = append(frames, bytes.Clone(bmp))
+		return nil
+	})
 	if err == nil && len(frames) == 0 {
 		err = fault.Userf("the video has no such picture: it is empty or damaged")
 	}
 	return frames, err
 }
 
-// run has a child make its output of data.
-func (t *Tool) run(ctx context.Context, data []byte, args []string, l Limits) ([]byte, error) {
+// pictures has a child make pictures of the first video, as BMP of 24 bits, and calls each for every one of
+// them; before and options are arguments before and behind the input.
+func (t *Tool) pictures(ctx context.Context, data []byte, before, options []string, l Limits, each func(bmp []byte) error) error {
+	options = append([]string{"-map", "0:v:0", "-sws_flags", "bitexact+accurate_rnd+full_chroma_int", "-vsync", "passthrough"}, options...)
+	out := &bitmaps{most: 4*l.Pixels + 4096, each: each} // rows are padded to 4 bytes
+	if err := t.convert(ctx, data, before, append(options, "-c:v", "bmp", "-f", "image2pipe"), out, l.beside(out.taken.Load)); err != nil {
+		return err
+	}
+	if len(out.rest) > 0 {
+		return fmt.Errorf("ffmpeg gave %d bytes that are no picture", len(out.rest))
+	}
+	return nil
+}
+
+// bitmaps is a Writer that takes BMP files, one behind the other.
+type bitmaps struct {
+	rest  []byte // of a file that is not whole yet
+	most  int
+	each  func(bmp []byte) error
+	taken atomic.Int64 // memory of rest
+}
+
+func (w *bitmaps) Write(p []byte) (int, error) {
+	w.rest = append(w.rest, p...)
+	w.taken.Store(int64(cap(w.rest)))
+	from := 0
+	for len(w.rest)-from >= 6 {
+		b := w.rest[from:]
+		size := int(b[2]) | int(b[3])<<8 | int(b[4])<<16 | int(b[5])<<24
+		if b[0] != 'B' || b[1] != 'M' || size < 54 || size > w.most {
+			return 0, fmt.Errorf("ffmpeg gave %d bytes that are no picture", len(b))
+		}
+		if len(b) < size {
+			break
+		}
+		if err := w.each(b[:size:size]); err != nil {
+			return 0, err
+		}
+		from += size
+	}
+	w.rest = w.rest[:copy(w.rest, w.rest[from:])]
+	return len(p), nil
+}
+
+// input are the arguments of either program before the input.
+func (t *Tool) input(l Limits) []string {
+	return []string{
+		"-cpuflags", "0", "-max_alloc", fmt.Sprint(maxBlock), "-threads", "1",
+		"-protocol_whitelist", "file", "-format_whitelist", containers, "-max_pixels", fmt.Sprint(l.Pixels),
+	}
+}
+
+// convert has FFmpeg make something of data; before and options are arguments before and behind the input.
+func (t *Tool) convert(ctx context.Context, data []byte, before, options []string, out io.Writer, l Limits) error {
+	args := append([]string{"-nostdin", "-hide_banner", "-v", "error", "-xerror", "-filter_threads", "1"}, t.input(l)...)
+	args = append(append(args, before...), "-i", "file:"+inputPath)
+	return t.run(ctx, t.Path, data, append(append(args, options...), "-bitexact", "-threads", "1", "pipe:1"), out, &limited{most: maxWords, drop: true}, l)
+}
+
+// maxWords is what is kept of what a child says.
+const maxWords = 4096
+
+// run has a program make its output of data. An error of out ends the child, and is returned.
+func (t *Tool) run(ctx context.Context, program string, data []byte, args []string, out io.Writer, said *limited, l Limits) error {
 	in, err := inMemory(data)
 	if err != nil {
-		return nil, fault.Lostf("making the input of ffmpeg: %w", err)
+		return fault.Lostf("making the input of ffmpeg: %w", err)
 	}
 	defer in.Close()
 	ctx, cancel := context.WithTimeoutCause(ctx, l.Time, fault.Lostf("ffmpeg took longer than %v", l.Time))
 	defer cancel()
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	args = append([]string{
-		"-nostdin", "-hide_banner", "-v", "error", "-xerror", "-cpuflags", "0", "-max_alloc", fmt.Sprint(maxBlock), "-threads", "1", "-filter_threads", "1",
-		"-protocol_whitelist", "file", "-format_whitelist", containers, "-max_pixels", fmt.Sprint(l.Pixels), "-i", "file:" + inputPath,
-	}, args...)
-	cmd := exec.CommandContext(ctx, t.Path, append(args, "-bitexact", "-threads", "1", "pipe:1")...)
-	out, said := &limited{most: l.Output, over: func() { end(fault.Userf("ffmpeg gave more than %d bytes", l.Output)) }}, &limited{most: 4096}
-	cmd.Stdout, cmd.Stderr, cmd.Env, cmd.ExtraFiles = out, said, []string{"LC_ALL=C"}, []*os.File{in}
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Stdout, cmd.Stderr, cmd.Env, cmd.ExtraFiles = &ending{out, end}, said, []string{"LC_ALL=C"}, []*os.File{in}
 	cmd.SysProcAttr = attributes()
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second
 	if err := cmd.Start(); err != nil {
 		if cause := context.Cause(ctx); cause != nil {
-			return nil, cause
+			return cause
 		}
-		return nil, fault.Lostf("starting ffmpeg: %w", err)
+		return fault.Lostf("starting ffmpeg: %w", err)
 	}
 	done := make(chan struct{})
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
-		if why := watch(cmd.Process.Pid, l, func() int64 { return int64(len(data)) + out.taken.Load() }, done); why != nil {
+		if why := watch(cmd.Process.Pid, l.beside(func() int64 { return int64(len(data)) }), done); why != nil {
 			end(why)
 		}
 	}()
 	err = cmd.Wait()
 	close(done)
 	<-watched
-	return out.data, failure(ctx, err, said.data)
+	return failure(ctx, err, said.data)
 }
 
 // failure says why a child failed, nil if it did not.
@@ -184,7 +254,7 @@ func words(said []byte) string {
 type limited struct {
 	data  []byte
 	most  int64
-	over  func()       // called when there are more; nil: the rest is dropped
+	drop  bool         // what is more, without an error
 	taken atomic.Int64 // memory of data, with what it was copied from
 }
 
@@ -196,16 +266,29 @@ func (w *limited) Write(p []byte) (int, error) {
 		}
 		return len(p), nil
 	}
-	if w.over == nil {
+	if w.drop {
 		return len(p), nil
 	}
-	w.over()
-	return 0, io.ErrShortBuffer
+	return 0, fault.Userf("ffmpeg gave more than %d bytes", w.most)
+}
+
+// ending ends a child when what it gives is refused.
+type ending struct {
+	to  io.Writer
+	end func(error)
+}
+
+func (w *ending) Write(p []byte) (int, error) {
+	n, err := w.to.Write(p)
+	if err != nil {
+		w.end(err)
+	}
+	return n, err
 }
 
 // watch looks at the memory of a process until done, and returns why it has to end: it takes more than its limit,
 // or, with what is taken beside it, than it gets.
-func watch(pid int, l Limits, beside func() int64, done <-chan struct{}) error {
+func watch(pid int, l Limits, done <-chan struct{}) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -217,7 +300,7 @@ func watch(pid int, l Limits, beside func() int64, done <-chan struct{}) error {
 			if resident > l.Memory {
 				return fault.Lostf("ffmpeg took more than %d MiB of memory", l.Memory>>20)
 			}
-			if !l.Lease.Grow(own + beside()) {
+			if !l.Lease.Grow(own + l.Beside()) {
 				return ErrNoRoom
 			}
 		}

@@ -197,6 +197,8 @@ var compilers = map[string]func(c *compiler, i int, t jobspec.Transform) error{
 	"python":     func(c *compiler, i int, _ jobspec.Transform) error { return c.function(c.label, i) },
 	"call":       func(c *compiler, i int, _ jobspec.Transform) error { return c.function(c.label, i) },
 	"convert":    func(c *compiler, i int, _ jobspec.Transform) error { return c.function(c.label, i) },
+	"frames":     func(c *compiler, i int, _ jobspec.Transform) error { return c.function(c.label, i) },
+	"probe":      func(c *compiler, i int, _ jobspec.Transform) error { return c.function(c.label, i) },
 	"normalize":  of((*compiler).normalize),
 	"replace":    of((*compiler).replace),
 	"limit":      limitFirst,

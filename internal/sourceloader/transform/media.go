@@ -31,7 +31,7 @@ type pixelsStep struct {
 
 func (c *compiler) pixels(label string, spec *jobspec.Pixels) (err error) {
 	step := &pixelsStep{memory: c.chain.arrays, kind: npy.Uint8, chance: c.chance(label)}
-	if step.shape, err = shapeOf(spec); err != nil {
+	if step.shape, err = ShapeOf(spec); err != nil {
 		return err
 	}
 	if step.place, err = c.replaces(spec.Column, imagesNeed); err != nil {
@@ -63,13 +63,19 @@ func (c *compiler) replaces(path string, n need) (int, error) {
 
 // chance is what the chance of a step follows from, beside the record.
 func (c *compiler) chance(label string) [32]byte {
-	text := binary.LittleEndian.AppendUint64([]byte("millrace chance\x00"), c.shared.Seed)
-	text = append(append(text, c.source.Name...), 0)
+	return ChanceOf(c.shared.Seed, c.source.Name, label)
+}
+
+// ChanceOf is what the chance of a step follows from: seed is the job's, label the step's place, such as
+// transforms[0].pixels.
+func ChanceOf(seed uint64, source, label string) [32]byte {
+	text := binary.LittleEndian.AppendUint64([]byte("millrace chance\x00"), seed)
+	text = append(append(text, source...), 0)
 	return sha256.Sum256(append(text, label...))
 }
 
-// shapeOf is the shape that a step of a job spec means.
-func shapeOf(spec *jobspec.Pixels) (s imaging.Shape, err error) {
+// ShapeOf is the shape that a step of a job spec means.
+func ShapeOf(spec *jobspec.Pixels) (s imaging.Shape, err error) {
 	s = imaging.Shape{
 		Resize: spec.Resize, MaxPixels: spec.MaxPixels, MinArea: 8, MaxArea: 100, Filter: spec.Filter,
 		Flip: spec.Flip, Gray: spec.Channels == "gray", Planar: spec.Layout == "chw", Float: spec.DType == "float32", Largest: spec.MaxDecodedPixels,
