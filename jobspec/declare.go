@@ -331,7 +331,7 @@ var outputObject = object{title: "output", fields: []field{
 
 var resourcesObject = object{title: "resources", fields: []field{
 	{key: "loader_buffer", name: "LoaderBuffer", kind: bytesKind, def: int64(512 << 20), min: 1, max: maxBytes,
-		doc: "Samples a loader may hold in memory, those of blocks that are being read and of answers to constructors included, with the pixels of `decode: loader`, and what pictures, sounds and videos are decoded in. A loader takes up to 96 MiB beside it, its program included, and ten times its longest record. The limit of Go's collector follows from it; GOMEMLIMIT in the environment overrules that."},
+		doc: "Samples a loader may hold in memory, those of blocks that are being read and of answers to constructors included, with the pixels of `decode: loader`, and what pictures, sounds and videos are decoded in. A loader takes up to 96 MiB beside it, its program included, and ten times its longest record. It is made smaller where the process has less memory than that, by its control group or `--memory`. The limit of Go's collector follows from it; GOMEMLIMIT in the environment overrules that."},
 	{key: "loader_disk", name: "LoaderDisk", kind: bytesKind, def: int64(4 << 30), max: maxBytes,
 		doc: "Samples a loader may keep on its local disk, when they do not fit `loader_buffer`; 0: they are read again instead. The folder is the machine's business: `--scratch-dir` or MILLRACE_SCRATCH_DIR."},
 	{key: "constructor_buffer", name: "ConstructorBuffer", kind: bytesKind, def: int64(256 << 20), min: 1, max: maxBytes,

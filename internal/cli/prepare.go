@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"strings"
 	"sync"
@@ -22,6 +24,7 @@ type prepareCmd struct {
 	Workers   int      `help:"Groups of chunks worked on at a time; 0: one per core, as far as resources.loader_buffer allows."`
 	ShardSize string   `help:"Size of a shard before compression." default:"128MiB" placeholder:"BYTES"`
 	JSON      bool     `name:"json" help:"Print one JSON object per source."`
+	memoryFlag
 
 	shardBytes int64
 }
@@ -41,15 +44,15 @@ func (c *prepareCmd) Validate() (err error) {
 	if c.shardBytes, err = jobspec.ParseBytes(c.ShardSize); err != nil {
 		return fmt.Errorf("--shard-size: %w", err)
 	}
-	return atLeast("--workers", int64(c.Workers), 0)
+	return cmp.Or(atLeast("--workers", int64(c.Workers), 0), c.memoryFlag.check())
 }
 
-func (c *prepareCmd) Run(ctx context.Context, names extensions, stderr io.Writer) error {
+func (c *prepareCmd) Run(ctx context.Context, log *slog.Logger, names extensions, stderr io.Writer) error {
 	job, err := load(names, c.Job)
 	if err != nil {
 		return err
 	}
-	service.LimitMemory(job.Resources.LoaderBuffer)
+	job.Resources.LoaderBuffer = c.memory(service.Roles{Loader: 1}, log).Loader(job.Resources.LoaderBuffer)
 	shown := &preparing{out: stderr, live: terminalWidth(os.Stderr) > 0, began: time.Now(), told: time.Now()}
 	results, err := prepare.Run(ctx, prepare.Options{
 		Job: job, Out: c.Out, Sources: c.Source, Workers: c.Workers, ShardBytes: c.shardBytes, Store: sources(), Functions: names.functions.Open, Progress: shown.at,

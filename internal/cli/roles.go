@@ -16,6 +16,7 @@ import (
 	"github.com/millrace-data/millrace/internal/planner"
 	"github.com/millrace-data/millrace/internal/service"
 	"github.com/millrace-data/millrace/internal/sourceloader"
+	"github.com/millrace-data/millrace/jobspec"
 )
 
 // serviceFlags are what the verbs that start a whole service have in common.
@@ -29,6 +30,7 @@ type serviceFlags struct {
 	keepFlags
 	shadowFlags
 	scratchFlag
+	memoryFlag
 	rootsFlag
 	changesFlag
 	telemetryFlags
@@ -37,7 +39,7 @@ type serviceFlags struct {
 
 // Validate is called by kong: what it refuses is wrong usage.
 func (c *serviceFlags) Validate() error {
-	return cmp.Or(c.keepFlags.check(), c.pinned(c.Loaders), checkCounts(count(c.Loaders), c.Shadows, c.Constructors, c.Prefetch))
+	return cmp.Or(c.keepFlags.check(), c.memoryFlag.check(), c.pinned(c.Loaders), checkCounts(count(c.Loaders), c.Shadows, c.Constructors, c.Prefetch))
 }
 
 // options turns the flags into a service's options.
@@ -65,6 +67,7 @@ func (c *serviceFlags) options(names extensions, address string, log *slog.Logge
 		}
 		opts.SpecFile, opts.ChangesFile = c.Job, c.Changes
 	}
+	opts.Memory = c.memory(opts.Roles(), log)
 	return opts, nil
 }
 
@@ -105,6 +108,29 @@ type rootsFlag struct {
 // scratchFlag is what the verbs that start a loader have in common.
 type scratchFlag struct {
 	ScratchDir string `help:"Folder on a local disk for samples that do not fit a loader's memory. Default: the system's folder for temporary files (TMPDIR)." type:"existingdir" placeholder:"DIR" env:"MILLRACE_SCRATCH_DIR"`
+}
+
+// memoryFlag is what the verbs that run loaders or constructors have in common.
+type memoryFlag struct {
+	Memory string `help:"Memory that this process may take, with those that it starts, such as 8GiB: larger buffers of the job are made smaller. Default: what its control group (cgroup) has." placeholder:"BYTES" env:"MILLRACE_MEMORY"`
+}
+
+// check refuses what is no number of bytes.
+func (f *memoryFlag) check() error {
+	if f.Memory == "" {
+		return nil
+	}
+	n, err := jobspec.ParseBytes(f.Memory)
+	if err != nil {
+		return fmt.Errorf("--memory: %w", err)
+	}
+	return atLeast("--memory", n, 1)
+}
+
+// memory is what roles of this process get.
+func (f *memoryFlag) memory(roles service.Roles, log *slog.Logger) *service.Memory {
+	asked, _ := jobspec.ParseBytes(f.Memory) // it was checked; 0 without
+	return service.NewMemory(asked, roles, log)
 }
 
 // reachable checks that a service that was just started can be reached at its
@@ -149,7 +175,6 @@ func (c *serveCmd) Run(ctx context.Context, log *slog.Logger, stderr io.Writer, 
 		return err
 	}
 	defer hide()
-	limitMemory(opts)
 	return service.Run(ctx, opts, func(ctx context.Context, address string) error {
 		if err := c.reachable(ctx, address); err != nil {
 			return err
@@ -168,13 +193,6 @@ func (c *serviceFlags) show(ctx context.Context, opts *service.Options) (hide fu
 	}
 	opts.Telemetry, hide, err = c.telemetryFlags.show(ctx, "service", "", c.security(), opts.Log)
 	return hide, err
-}
-
-// limitMemory sets this process's memory limit, if the roles are in it.
-func limitMemory(opts service.Options) {
-	if opts.Executable == "" {
-		service.LimitMemory(opts.Budget())
-	}
 }
 
 type plannerCmd struct {
@@ -258,6 +276,7 @@ type loaderCmd struct {
 	Buffer    int64  `help:"Bytes of samples to hold; 0: as resources.loader_buffer of the job spec says." default:"0" placeholder:"BYTES"`
 	Place     int    `help:"Share of the reading to ask for, from 0: the number of a loader in the file of planner --sizing. Default: any." default:"-1" placeholder:"N"`
 	scratchFlag
+	memoryFlag
 	telemetryFlags
 	tlsFlags
 }
@@ -271,7 +290,7 @@ func (*loaderCmd) Help() string {
 
 // Validate is called by kong: what it refuses is wrong usage.
 func (c *loaderCmd) Validate() error {
-	return cmp.Or(atLeast("--workers", int64(c.Workers), 0), atLeast("--buffer", c.Buffer, 0), atLeast("--place", int64(c.Place), -1), atMost("--place", c.Place, maxLoaders-1))
+	return cmp.Or(c.memoryFlag.check(), atLeast("--workers", int64(c.Workers), 0), atLeast("--buffer", c.Buffer, 0), atLeast("--place", int64(c.Place), -1), atMost("--place", c.Place, maxLoaders-1))
 }
 
 func (c *loaderCmd) Run(ctx context.Context, log *slog.Logger, names extensions) error {
@@ -282,7 +301,7 @@ func (c *loaderCmd) Run(ctx context.Context, log *slog.Logger, names extensions)
 	defer hide()
 	return sourceloader.Run(ctx, sourceloader.Options{
 		ID: c.ID, Planner: c.Planner, Patience: c.PlannerWait, Address: c.Listen, Advertise: c.Advertise, Security: c.security(), Workers: c.Workers, Buffer: c.Buffer, Place: c.Place + 1, Scratch: c.ScratchDir, Log: log,
-		Drain: drainTime, OnBudget: service.LimitMemory, OnWorkers: names.functions.Default, Functions: names.functions.Open, Environments: names.functions.Environments, Telemetry: board,
+		Drain: drainTime, Fit: c.memory(service.Roles{Loader: 1}, log).Loader, OnWorkers: names.functions.Default, Functions: names.functions.Open, Environments: names.functions.Environments, Telemetry: board,
 	})
 }
 
@@ -291,6 +310,7 @@ type constructorCmd struct {
 	Listen    string `help:"Address to listen on, HOST:PORT or unix:PATH; trainers connect to it." default:"127.0.0.1:0"`
 	Advertise string `help:"HOST or HOST:PORT that peers connect to, if not the listen address. Default for a wildcard address: this machine's name." placeholder:"HOST"`
 	ID        string `help:"Name in logs and status; default: the address." placeholder:"NAME"`
+	memoryFlag
 	telemetryFlags
 	tlsFlags
 }
@@ -301,6 +321,9 @@ func (*constructorCmd) Help() string {
 		"Example:\n  millrace constructor --planner 10.0.0.1:7070 --listen 10.0.0.3:0 --tls-cert me.pem --tls-key me.key --tls-ca ca.pem"
 }
 
+// Validate is called by kong: what it refuses is wrong usage.
+func (c *constructorCmd) Validate() error { return c.memoryFlag.check() }
+
 func (c *constructorCmd) Run(ctx context.Context, log *slog.Logger) error {
 	board, hide, err := c.show(ctx, "constructor", c.ID, c.security(), log)
 	if err != nil {
@@ -308,7 +331,7 @@ func (c *constructorCmd) Run(ctx context.Context, log *slog.Logger) error {
 	}
 	defer hide()
 	return constructor.Run(ctx, constructor.Options{
-		ID: c.ID, Planner: c.Planner, Patience: c.PlannerWait, Address: c.Listen, Advertise: c.Advertise, Security: c.security(), Log: log, Drain: drainTime, OnBudget: service.LimitMemory, Telemetry: board,
+		ID: c.ID, Planner: c.Planner, Patience: c.PlannerWait, Address: c.Listen, Advertise: c.Advertise, Security: c.security(), Log: log, Drain: drainTime, Fit: c.memory(service.Roles{Constructor: 1}, log).Constructor, Telemetry: board,
 	})
 }
 

@@ -60,7 +60,6 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger, stderr io.Writer, na
 		return err
 	}
 	defer hide()
-	limitMemory(opts)
 	life, end := context.WithCancel(context.WithoutCancel(ctx)) // the step under way at a signal is finished, for its token
 	defer end()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(finishTime, end) })()

@@ -9,7 +9,6 @@ import (
 	"net"
 	"runtime"
 	"strings"
-	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
@@ -30,6 +29,7 @@ type sidecarCmd struct {
 	Loaders   int     `help:"Source loaders beside the constructor." default:"1"`
 	Workers   int     `help:"Blocks that each loader reads concurrently; 0: one for every four cores." default:"0"`
 	scratchFlag
+	memoryFlag
 	tlsFlags
 }
 
@@ -45,25 +45,25 @@ func (c *sidecarCmd) Validate() error {
 	if host, port, err := net.SplitHostPort(c.Advertise); err == nil && host != "" && port != "" {
 		return errors.New("--advertise of a sidecar is a host alone, as each of its roles has a port of its own")
 	}
-	return cmp.Or(atLeast("--loaders", int64(c.Loaders), 0), atMost("--loaders", c.Loaders, maxLoaders), atLeast("--workers", int64(c.Workers), 0))
+	return cmp.Or(c.memoryFlag.check(), atLeast("--loaders", int64(c.Loaders), 0), atMost("--loaders", c.Loaders, maxLoaders), atLeast("--workers", int64(c.Workers), 0))
 }
 
 func (c *sidecarCmd) Run(ctx context.Context, log *slog.Logger, names extensions) error {
 	exchange := new(handover.Exchange)
-	var budget atomic.Int64 // of all roles that have heard of theirs
-	onBudget := func(bytes int64) { service.LimitMemory(budget.Add(bytes)) }
+	all := float64(2*c.Loaders + 1) // a loader has twice what the constructor has, as by default
+	memory := c.memory(service.Roles{Loader: 2 / all, Constructor: 1 / all}, log)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		return constructor.Run(ctx, constructor.Options{
 			ID: c.ID, Node: c.Node, Planner: c.Planner, Patience: c.PlannerWait, Address: c.Listen, Advertise: c.Advertise, Security: c.security(), Log: log,
-			Drain: drainTime, OnBudget: onBudget, Exchange: exchange,
+			Drain: drainTime, Fit: memory.Constructor, Exchange: exchange,
 		})
 	})
 	for i := range c.Loaders {
 		g.Go(func() error {
 			return sourceloader.Run(ctx, sourceloader.Options{
 				ID: c.loaderID(i), Planner: c.Planner, Patience: c.PlannerWait, Address: c.loaderAddress(i), Advertise: c.Advertise, Security: c.security(), Log: log,
-				Workers: cmp.Or(c.Workers, max(runtime.GOMAXPROCS(0)/4, 1)), Scratch: c.ScratchDir, Drain: drainTime, OnBudget: onBudget, Exchange: exchange,
+				Workers: cmp.Or(c.Workers, max(runtime.GOMAXPROCS(0)/4, 1)), Scratch: c.ScratchDir, Drain: drainTime, Fit: memory.Loader, Exchange: exchange,
 				OnWorkers: names.functions.Default, Functions: names.functions.Open, Environments: names.functions.Environments,
 			})
 		})

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,17 +35,18 @@ import (
 
 // Options configure a constructor. Planner and Address are required.
 type Options struct {
-	ID        string            // unique in the job; default: the address
-	Planner   string            // address of the planner, or several, separated by commas: each is tried in turn
-	Patience  time.Duration     // without a planner, after which Run ends; default: no limit
-	Address   string            // address to listen on, HOST:PORT or unix:PATH
-	Advertise string            // HOST or HOST:PORT that others reach it at; default: the address, or the machine's name
-	Security  rpc.Security      //
-	Buffer    int64             // bytes of assembled batches to hold; default: the job spec's
-	Deadline  time.Duration     // how long one fetch or one wait of a rank may take; default 10 minutes
-	Drain     time.Duration     // how long the steps that are there are given to ranks that ask after ctx ended; 0: not at all
-	Log       *slog.Logger      // default: discard
-	OnBudget  func(bytes int64) // called once with the budget in force; may be nil
+	ID        string        // unique in the job; default: the address
+	Planner   string        // address of the planner, or several, separated by commas: each is tried in turn
+	Patience  time.Duration // without a planner, after which Run ends; default: no limit
+	Address   string        // address to listen on, HOST:PORT or unix:PATH
+	Advertise string        // HOST or HOST:PORT that others reach it at; default: the address, or the machine's name
+	Security  rpc.Security  //
+	Buffer    int64         // bytes of assembled batches to hold; default: the job spec's
+	Deadline  time.Duration // how long one fetch or one wait of a rank may take; default 10 minutes
+	Drain     time.Duration // how long the steps that are there are given to ranks that ask after ctx ended; 0: not at all
+	Log       *slog.Logger  // default: discard
+	// Fit is called once with the bytes that Buffer or the job asks for, and returns those to hold; nil: as many.
+	Fit func(asked int64) int64
 	// Exchange is where loaders of this process are found; may be nil.
 	Exchange *handover.Exchange
 	// Node is the number of the trainers' node that it is on, whose ranks it is to serve; nil: any.
@@ -82,6 +84,7 @@ type Constructor struct {
 	pictures *imaging.Pool // within room; there from the first job on
 	room     *memory.Room
 	session  atomic.Pointer[session] // with the planner; nil while there is none
+	most     int64                   // bytes of steps, whatever a job asks for
 	budgeted sync.Once               // by the first job
 }
 
@@ -211,10 +214,21 @@ func (c *Constructor) takeJob(job *pb.ConstructorJob) error {
 	if c.opts.Buffer > 0 {
 		budget = c.opts.Buffer
 	}
-	c.budgeted.Do(func() { c.decodeWithin(budget) })
+	c.budgeted.Do(func() { c.fit(budget) })
 	c.job.set(job, layout)
-	c.steps.Take(job, budget)
+	c.steps.Take(job, min(budget, c.most))
 	return nil
+}
+
+// fit sets the most that steps may take of what a job asks for.
+func (c *Constructor) fit(budget int64) {
+	c.most = math.MaxInt64
+	if c.opts.Fit != nil {
+		if given := c.opts.Fit(budget); given < budget {
+			budget, c.most = given, given
+		}
+	}
+	c.decodeWithin(budget)
 }
 
 // concurrentSteps is how many steps are fetched at a time: one on its way while

@@ -186,9 +186,6 @@ const roomShare = 4
 
 // decodeWithin has images decoded on all cores within a part of the constructor's memory.
 func (c *Constructor) decodeWithin(budget int64) {
-	if c.opts.OnBudget != nil {
-		c.opts.OnBudget(budget)
-	}
 	c.room = memory.NewRoom(context.Background(), budget/roomShare, memory.Options{Alone: func(bytes, most int64) { // who waits, waits for a decoder that is at work
 		c.opts.Log.Warn("an image takes more memory to decode than the constructor has for that: such images are decoded one after the other, each alone",
 			"bytes", bytes, "room", most, "try", fmt.Sprintf("a larger resources.constructor_buffer (%d times the bytes), or decode: loader", roomShare))

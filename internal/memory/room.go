@@ -15,9 +15,6 @@ package memory
 import (
 	"context"
 	"math"
-	"runtime"
-	"runtime/debug"
-	"runtime/metrics"
 	"sync"
 )
 
@@ -217,23 +214,6 @@ func (l *Lease) give(bytes int64, leases int) {
 	r.admit()
 	r.mu.Unlock()
 	r.count(-bytes)
-}
-
-// atOnce is the most memory that is taken without a look at the collector's limit. Go's collector works while
-// memory is taken bit by bit: what is taken at once comes on top of its limit.
-const atOnce = 16 << 20
-
-// collect makes room on the heap for bytes that are taken at once, if there is none up to the
-// collector's limit.
-func collect(bytes int64) {
-	if bytes <= atOnce {
-		return
-	}
-	heap := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
-	metrics.Read(heap)
-	if limit := debug.SetMemoryLimit(-1); int64(heap[0].Value.Uint64()) > limit-bytes {
-		runtime.GC()
-	}
 }
 
 type key struct{}

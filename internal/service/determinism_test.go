@@ -3,6 +3,7 @@ package service_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -191,6 +192,9 @@ func (s setting) options(t testing.TB, dir string, r recipe) service.Options {
 			write(t, opts.ChangesFile, r.changes)
 		}
 		opts.Stderr = os.Stderr
+		if s.loaders == 2 { // in little memory, where buffers are made smaller
+			opts.Memory = service.NewMemory(512<<20, opts.Roles(), slog.New(slog.DiscardHandler))
+		}
 		if s.shown {
 			opts.TelemetryFlags = service.TelemetryFlags{Address: "127.0.0.1:0", Pprof: "127.0.0.1:0"}
 		}

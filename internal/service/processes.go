@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -70,7 +71,7 @@ func asProcesses(ctx context.Context, g *errgroup.Group, opts *Options, dir stri
 			for i := range opts.Constructors {
 				id := fmt.Sprintf("constructor-%d", i)
 				args := []string{"constructor", "--planner", at, "--id", id, "--listen", dataAddress(opts.Address), "--advertise", opts.Advertise}
-				constructor := newProcess(opts, id, append(args, opts.TelemetryFlags.Of(1+opts.Loaders+opts.Shadows+i)...))
+				constructor := newProcess(opts, id, slices.Concat(args, opts.Memory.flags(opts.Job.Resources.ConstructorBuffer), opts.TelemetryFlags.Of(1+opts.Loaders+opts.Shadows+i)))
 				g.Go(func() error { return constructor.supervise(ctx, nil) })
 			}
 			address <- at
@@ -96,7 +97,7 @@ func loaderArgs(opts *Options, planner, dir string, i int) []string {
 	if opts.Scratch != "" {
 		args = append(args, "--scratch-dir", opts.Scratch)
 	}
-	return args
+	return append(args, opts.Memory.flags(cmp.Or(part.buffer, opts.Job.Resources.LoaderBuffer))...)
 }
 
 // stopTime is how long a process may take to stop when asked to: longer than a role takes to

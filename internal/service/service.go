@@ -56,6 +56,9 @@ type Options struct {
 	Registry     compile.Registry    // strategies and policies of the program; processes have their binary's
 	Functions    transform.Functions // of sources, in this process; processes have their own
 
+	// Memory says how much of their budgets roles get; nil: all.
+	Memory *Memory
+
 	Environments func() []sourceloader.Environment // what the worker processes of Functions do, for the status; may be nil
 	// Executable runs each role as a process of its own: the millrace binary.
 	// SpecFile is the job spec it is given, ChangesFile a file of Changes.
@@ -179,7 +182,7 @@ func inProcess(ctx context.Context, g *errgroup.Group, opts *Options, dir string
 				part := opts.part(i)
 				return sourceloader.Run(ctx, sourceloader.Options{
 					ID: fmt.Sprintf("loader-%d", i), Planner: at, Address: private(dir, "loader", i), Place: part.place, Buffer: part.buffer,
-					Security: opts.Security, Workers: part.workers, Scratch: opts.Scratch, Log: opts.Log, Exchange: exchange, Functions: opts.Functions, Environments: opts.Environments, Telemetry: opts.Telemetry,
+					Security: opts.Security, Workers: part.workers, Scratch: opts.Scratch, Log: opts.Log, Exchange: exchange, Functions: opts.Functions, Environments: opts.Environments, Telemetry: opts.Telemetry, Fit: opts.Memory.loaderFit(),
 				})
 			})
 		}
@@ -187,7 +190,7 @@ func inProcess(ctx context.Context, g *errgroup.Group, opts *Options, dir string
 			g.Go(func() error {
 				return constructor.Run(ctx, constructor.Options{
 					ID: fmt.Sprintf("constructor-%d", i), Planner: at, Address: dataAddress(opts.Address), Advertise: opts.Advertise,
-					Security: opts.Security, Log: opts.Log, Exchange: exchange, Telemetry: opts.Telemetry,
+					Security: opts.Security, Log: opts.Log, Exchange: exchange, Telemetry: opts.Telemetry, Fit: opts.Memory.constructorFit(),
 				})
 			})
 		}

@@ -60,6 +60,7 @@ func (x *executor) watchHeaps(ctx context.Context) {
 			counted, pressed = x.lookAtHeaps(counted, pressed)
 		case <-ctx.Done():
 			x.cache.room.Claim(-counted)
+			memory.Outside(-counted)
 			x.press(false)
 			return
 		}
@@ -76,6 +77,7 @@ func (x *executor) lookAtHeaps(counted int64, pressed bool) (int64, bool) {
 		held += h.Held()
 	}
 	x.cache.room.Claim(min(held, most) - counted)
+	memory.Outside(min(held, most) - counted)
 	if over := held > most; over != pressed {
 		x.press(over)
 	}

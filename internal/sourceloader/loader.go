@@ -40,20 +40,21 @@ import (
 
 // Options configure a loader. Planner and Address are required.
 type Options struct {
-	ID        string            // unique in the job; default: the address
-	Planner   string            // address of the planner, or several, separated by commas: each is tried in turn
-	Patience  time.Duration     // without a planner, after which Run ends; default: no limit
-	Address   string            // address to listen on, HOST:PORT or unix:PATH
-	Advertise string            // HOST or HOST:PORT that others reach it at; default: the address, or the machine's name
-	Security  rpc.Security      //
-	Store     store.Store       // default: the local file system, and buckets
-	Workers   int               // blocks read at a time; default GOMAXPROCS
-	Buffer    int64             // bytes of samples to hold; default: the job spec's
-	Place     int               // the share of the reading that it asks for, plus 1 (package sizing); 0: any
-	Scratch   string            // folder on a local disk for what Buffer has no room for; default: see spill.Options
-	Drain     time.Duration     // how long fetches under way go on after ctx ended; 0: not at all
-	Log       *slog.Logger      // default: discard
-	OnBudget  func(bytes int64) // called once with the budget in force; may be nil
+	ID        string        // unique in the job; default: the address
+	Planner   string        // address of the planner, or several, separated by commas: each is tried in turn
+	Patience  time.Duration // without a planner, after which Run ends; default: no limit
+	Address   string        // address to listen on, HOST:PORT or unix:PATH
+	Advertise string        // HOST or HOST:PORT that others reach it at; default: the address, or the machine's name
+	Security  rpc.Security  //
+	Store     store.Store   // default: the local file system, and buckets
+	Workers   int           // blocks read at a time; default GOMAXPROCS
+	Buffer    int64         // bytes of samples to hold; default: the job spec's
+	Place     int           // the share of the reading that it asks for, plus 1 (package sizing); 0: any
+	Scratch   string        // folder on a local disk for what Buffer has no room for; default: see spill.Options
+	Drain     time.Duration // how long fetches under way go on after ctx ended; 0: not at all
+	Log       *slog.Logger  // default: discard
+	// Fit is called once with the bytes that Buffer or the job asks for, and returns those to hold; nil: as many.
+	Fit       func(asked int64) int64
 	OnWorkers func(workers int) // called once with the job's number of Python workers, 0 if it has none; may be nil
 	// Exchange is where constructors of this process find the loader; may be nil.
 	Exchange *handover.Exchange
@@ -217,8 +218,8 @@ func (l *Loader) takeJob(job *pb.LoaderJob) error {
 	if l.opts.Buffer > 0 {
 		budget = l.opts.Buffer
 	}
-	if l.opts.OnBudget != nil {
-		l.opts.OnBudget(budget)
+	if l.opts.Fit != nil {
+		budget = l.opts.Fit(budget)
 	}
 	if l.opts.OnWorkers != nil {
 		l.opts.OnWorkers(int(job.PythonWorkers))

@@ -28,6 +28,12 @@ func attributes(alone bool) *syscall.SysProcAttr {
 	return a
 }
 
+// expendable has the kernel end a process, or one that it starts, before the loader where their group runs
+// out of memory.
+func expendable(pid int) {
+	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte("500"), 0) // without it the kernel chooses by size alone
+}
+
 // memoryOf is the memory of a process and its children in bytes, with what it shares with
 // the fork server; 0 if it is gone.
 func memoryOf(pid int) int64 {

@@ -11,6 +11,9 @@ const canLimit, canIsolate = false, false
 // the socket, and cannot be kept from the network.
 func attributes(bool) *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
+// expendable is not known here.
+func expendable(int) {}
+
 func memoryOf(int) int64 { return 0 }
 
 func privateOf(int) int64 { return 0 }

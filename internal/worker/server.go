@@ -105,6 +105,9 @@ func (s *server) live(socket *os.File, started chan<- error) {
 			break
 		}
 	}
+	if err == nil {
+		expendable(s.cmd.Process.Pid)
+	}
 	started <- err
 	if err != nil {
 		return

@@ -27,6 +27,11 @@ func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 }
 
+// expendable has the kernel end the child before the loader where their group runs out of memory.
+func expendable(pid int) {
+	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte("500"), 0) // without it the kernel chooses by size alone
+}
+
 // memoryOf is the memory of a process in bytes, and what of it is no page of a file; 0 if it is gone.
 func memoryOf(pid int) (resident, own int64) {
 	statm, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))

@@ -211,6 +211,7 @@ func (t *Tool) run(ctx context.Context, program string, data []byte, args []stri
 		}
 		return fault.Lostf("starting ffmpeg: %w", err)
 	}
+	expendable(cmd.Process.Pid)
 	done := make(chan struct{})
 	watched := make(chan struct{})
 	go func() {
@@ -291,12 +292,16 @@ func (w *ending) Write(p []byte) (int, error) {
 func watch(pid int, l Limits, done <-chan struct{}) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
+	had := int64(0)
+	defer func() { memory.Outside(-had) }()
 	for {
 		select {
 		case <-done:
 			return nil
 		case <-tick.C:
 			resident, own := memoryOf(pid)
+			memory.Outside(own - had)
+			had = own
 			if resident > l.Memory {
 				return fault.Lostf("ffmpeg took more than %d MiB of memory", l.Memory>>20)
 			}
