@@ -299,7 +299,11 @@ func (r *reading) each(ctx context.Context, st store.Store, seq int64) error {
 			r.window.reads(&s.Manifest.Files[unit.File].URI)
 			in := format.WithFile(ctx, unit.File)
 			record := func(rec *format.Record) error { return r.record(in, rec) }
-			if err := s.ReadUnit(ctx, st, unit, record); err != nil {
+			reader, err := s.OpenUnit(ctx, st, unit, 0)
+			if err == nil {
+				err = format.Each(r.window.counting(reader), record)
+			}
+			if err != nil {
 				return fault.As(fault.ClassOf(err), fmt.Errorf("source %q: %w", s.Spec.Name, err))
 			}
 		}

@@ -206,6 +206,7 @@ func (u *unitReader) unit(ctx context.Context, st store.Store, unit order.Unit) 
 	if err != nil {
 		return err
 	}
+	r = u.window.counting(r)
 	defer r.Close()
 	for {
 		rec, err := r.Next()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/millrace-data/millrace/internal/memory"
+	"github.com/millrace-data/millrace/internal/sourceloader/format"
 	"github.com/millrace-data/millrace/internal/sourceloader/transform"
 )
 
@@ -25,19 +26,66 @@ const (
 // newRoom is where what is decoded takes its memory.
 func (c *cache) newRoom() *memory.Room {
 	return memory.NewRoom(c.base, c.budget/roomShare, memory.Options{
-		Count: func(bytes int64) {
-			if bytes > 0 {
-				c.grow(bytes, 0, anywhere) // what finds no room is taken all the same
-			} else {
-				c.count(bytes)
-			}
-		},
+		Count: c.take,
 		Alone: func(bytes, most int64) {
 			if c.alone != nil {
 				c.alone(bytes, most)
 			}
 		},
 	})
+}
+
+// take counts bytes that are taken beside blocks, which go to the disk for them, or, below zero, are free again.
+func (c *cache) take(bytes int64) {
+	if bytes > 0 {
+		c.grow(bytes, 0, anywhere) // what finds no room is taken all the same
+	} else {
+		c.count(bytes)
+	}
+}
+
+// counted is the reader of a file whose buffers, pages and decompressors count.
+type counted struct {
+	format.Reader
+	cache   *cache
+	records int
+	held    int64
+}
+
+const (
+	// heldEvery is after how many records it is looked at what a reader holds. It changes with pages and buffers.
+	heldEvery = 16
+	// heldStep is by how much that has to change to be counted.
+	heldStep = 64 << 10
+)
+
+// counting counts what a reader holds in the window's cache, until it is closed.
+func (w *window) counting(r format.Reader) format.Reader {
+	if w == nil {
+		return r
+	}
+	return &counted{Reader: r, cache: w.cache}
+}
+
+// Next implements format.Reader.
+func (c *counted) Next() (*format.Record, error) {
+	rec, err := c.Reader.Next()
+	if c.records%heldEvery == 0 {
+		if more := c.Held() - c.held; max(more, -more) >= heldStep {
+			c.cache.take(more)
+			c.held += more
+		}
+	}
+	c.records++
+	return rec, err
+}
+
+// Close implements format.Reader.
+func (c *counted) Close() error {
+	err := c.Reader.Close()
+	c.cache.take(-c.held)
+	c.held = 0
+	return err
 }
 
 // uses adds the heap of a pool to those that are looked at.

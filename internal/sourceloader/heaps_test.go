@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/millrace-data/millrace/internal/sourceloader/format"
 )
 
 // heap is a pool's, as a test says.
@@ -52,6 +54,40 @@ func TestHeaps(t *testing.T) {
 	end()
 	<-x.over
 	if held, _, _ := c.usage(); held != 0 || one.pressed.Load() != 0 {
+		t.Errorf("%d bytes are left", held)
+	}
+}
+
+// reader gives records without end, and says what it holds.
+type reader struct {
+	format.Reader
+	held int64
+}
+
+func (r *reader) Next() (*format.Record, error) { return &format.Record{}, nil }
+func (r *reader) Held() int64                   { return r.held }
+func (r *reader) Close() error                  { return nil }
+
+// TestReadersCount: what a reader holds counts while it is open, within a step, and nothing is left of it.
+func TestReadersCount(t *testing.T) {
+	c := newCache(t.Context(), 1<<20, noDisk, nil)
+	file := &reader{}
+	r := (&window{cache: c}).counting(file)
+	for _, step := range []struct{ held, want int64 }{{300 << 10, 300 << 10}, {310 << 10, 300 << 10}, {5 << 20, 5 << 20}, {100, 100}} {
+		file.held = step.held
+		for range heldEvery {
+			if _, err := r.Next(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if held, _, _ := c.usage(); held != step.want {
+			t.Errorf("%d bytes count of a reader that holds %d, want %d", held, step.held, step.want)
+		}
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if held, _, _ := c.usage(); held != 0 || (*window)(nil).counting(file) != format.Reader(file) {
 		t.Errorf("%d bytes are left", held)
 	}
 }

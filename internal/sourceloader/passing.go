@@ -214,6 +214,7 @@ func (p *passing) through(segments []int, in *format.Batch, give transform.Give)
 
 // collect takes what came out, and makes room for what comes next.
 func (p *passing) collect(b *format.Batch, left int) error {
+	p.cache.work.Add(uint64(b.Len())) // a child that decodes a video takes as long as the reading of many records
 	err := p.cut.Add(b)
 	if err == nil && left > 0 {
 		began := time.Now()
