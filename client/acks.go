@@ -62,6 +62,12 @@ func (a *acks) run(c *Client, told int64) {
 	a.insist(c)
 }
 
+// refuse notes that the rank cannot go on. The first reason stands.
+func (a *acks) refuse(err error) {
+	a.refused.CompareAndSwap(nil, &err)
+	a.notify()
+}
+
 // insist says again and again that a rank that is refused is still there: others wait for it, and
 // hear why.
 func (a *acks) insist(c *Client) {
@@ -119,7 +125,7 @@ func (a *acks) send(c *Client, told int64) int64 {
 		}
 		if rpc.Moved(err) {
 			err = fault.As(fault.User, fmt.Errorf("step %d of %s: %w", position, c.opts.Rank, moved(err)))
-			a.refused.Store(&err)
+			a.refuse(err)
 		}
 		if fault.ClassOf(err) != fault.Lost || last {
 			return told

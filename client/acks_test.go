@@ -16,6 +16,7 @@ import (
 	wire "google.golang.org/grpc/status"
 
 	"github.com/millrace-data/millrace/client"
+	"github.com/millrace-data/millrace/internal/batch"
 	"github.com/millrace-data/millrace/internal/fault"
 	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/rpc"
@@ -39,6 +40,8 @@ type planned struct {
 	deaf    int      // joins that are lost before one counts
 	moved   bool     // acknowledgements are refused, as the job was moved
 	breaks  int      // requests for step 1 that are lost before one counts
+	streams bool     // it knows them
+	opened  int      // streams
 
 	rejoin chan struct{} // if not nil, a rank joins again there, and is answered when it is done with a step
 	late   []uint64      // steps of such joins that were refused, as the rank was past them
@@ -126,11 +129,106 @@ func (p *planned) Batch(req *pb.BatchRequest, stream grpc.ServerStreamingServer[
 	return rpc.SendBody(stream, &pb.BatchHeader{Step: req.Step, EndOfData: req.Step >= p.end}, nil, nil)
 }
 
+// Deliver is Batch and Ack on a stream.
+func (p *planned) Deliver(stream grpc.BidiStreamingServer[pb.DeliverRequest, pb.Frame]) error {
+	if !p.streams {
+		return p.UnimplementedConstructorServer.Deliver(stream)
+	}
+	defer context.AfterFunc(stream.Context(), p.changed.Broadcast)()
+	m, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.opened++
+	step, until, refused := m.Step, uint64(0), error(nil)
+	take := func(m *pb.DeliverRequest) {
+		p.acks, until = append(p.acks, m.Acked), m.Until
+		if refused == nil && p.moved && m.Acked > 0 {
+			refused = wire.Error(codes.OutOfRange, "the job was moved to step 0")
+		}
+		p.acked = max(p.acked, m.Acked)
+		p.changed.Broadcast()
+	}
+	take(m)
+	go func() {
+		for {
+			m, err := stream.Recv()
+			if err != nil {
+				return
+			}
+			p.mu.Lock()
+			take(m)
+			p.mu.Unlock()
+		}
+	}()
+	for {
+		if step == 1 && p.breaks > 0 {
+			p.breaks--
+			return rpc.ToStatus(fault.Lostf("the connection broke"))
+		}
+		for (step >= until || step > p.acked) && stream.Context().Err() == nil && refused == nil {
+			p.changed.Wait()
+		}
+		if refused != nil || stream.Context().Err() != nil {
+			return refused
+		}
+		p.asked = append(p.asked, step)
+		table := batch.Table{Step: step, End: step >= p.end}
+		head, err := table.Append(nil)
+		if err == nil {
+			err = rpc.SendPart(stream, head, nil, nil)
+		}
+		if err != nil {
+			return err
+		}
+		if step++; table.End {
+			step = 1 << 60
+		}
+	}
+}
+
+// TestStreamOfSteps: a client has one stream for all steps, and none is asked for by a call; with
+// a service that knows none it asks, and so it does if it is to.
+func TestStreamOfSteps(t *testing.T) {
+	for _, test := range []struct {
+		serves bool
+		way    client.Way
+		opened int
+	}{{true, "", 1}, {true, client.WayStream, 1}, {true, client.WayCalls, 0}, {false, "", 0}, {false, client.WayCalls, 0}} {
+		for _, prefetch := range []int{-1, 3} {
+			p := servePlanned(t, &planned{protocol: rpc.Protocol, end: 9, streams: test.serves})
+			c := open(t.Context(), t, p.address, client.Options{Prefetch: prefetch, Way: test.way})
+			var err error
+			for step := int64(0); err == nil; step++ {
+				var b *client.Batch
+				if b, err = c.Next(t.Context()); err == nil && b.Step != step {
+					t.Fatalf("step %d came for %d", b.Step, step)
+				}
+			}
+			if p.mu.Lock(); !errors.Is(err, io.EOF) || p.opened != test.opened || p.acked != 9 {
+				t.Errorf("%+v, %d ahead: %d streams, %d steps acknowledged: %v", test, prefetch, p.opened, p.acked, err)
+			}
+			p.mu.Unlock()
+		}
+	}
+	p := servePlanned(t, &planned{protocol: rpc.Protocol, end: 9})
+	_, err := open(t.Context(), t, p.address, client.Options{Way: client.WayStream}).Next(t.Context())
+	isUser(t, err, "Deliver")
+}
+
 // TestJoinsWhileItGoesOn: a client that joins again stands at some step; while the planner thinks,
 // the trainer goes on and says so. The planner then refuses it, as no rank stands at that step any more,
 // and the client asks again from where it is.
 func TestJoinsWhileItGoesOn(t *testing.T) {
-	p := servePlanned(t, &planned{protocol: rpc.Protocol, end: 3, breaks: 2, rejoin: make(chan struct{}, 1)})
+	for _, streams := range []bool{false, true} {
+		joinsWhileItGoesOn(t, streams)
+	}
+}
+
+func joinsWhileItGoesOn(t *testing.T, streams bool) {
+	p := servePlanned(t, &planned{protocol: rpc.Protocol, end: 3, breaks: 2, streams: streams, rejoin: make(chan struct{}, 1)})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c := open(ctx, t, p.address, client.Options{Prefetch: 2})
@@ -154,8 +252,8 @@ func TestJoinsWhileItGoesOn(t *testing.T) {
 // waits for, though acknowledgements are lost, and of the last one before Close returns.
 func TestReadAheadOfThePlan(t *testing.T) {
 	const steps = 12
-	for _, prefetch := range []int{-1, 1, 4, 1 << 40} {
-		p := servePlanned(t, &planned{protocol: rpc.Protocol, end: steps, lose: 2})
+	for i, prefetch := range []int{-1, 1, 4, 1 << 40, -1, 1, 4, 1 << 40} {
+		p := servePlanned(t, &planned{protocol: rpc.Protocol, end: steps, lose: 2, streams: i >= 4})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		c := open(ctx, t, p.address, client.Options{Prefetch: prefetch})
@@ -184,8 +282,8 @@ func TestReadAheadOfThePlan(t *testing.T) {
 // TestMoved: a rank that the job does not take along hears so by the next call, though it has read
 // ahead, or by the one that waits; it says that it is there until it is closed.
 func TestMoved(t *testing.T) {
-	for _, waits := range []bool{true, false} {
-		p := servePlanned(t, &planned{protocol: rpc.Protocol, end: 100, acked: 5, moved: true})
+	for i, waits := range []bool{true, false, true, false} {
+		p := servePlanned(t, &planned{protocol: rpc.Protocol, end: 100, acked: 5, moved: true, streams: i >= 2})
 		if waits {
 			p.acked = 1
 		}

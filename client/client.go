@@ -9,14 +9,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"slices"
 	"sync/atomic"
 	"time"
-
-	"google.golang.org/grpc"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/millrace-data/millrace/internal/batch"
 	"github.com/millrace-data/millrace/internal/fault"
@@ -74,6 +69,7 @@ type Options struct {
 	Prefetch int           // steps to read ahead; default 2, negative = none; at most 1024
 	Stall    time.Duration // how long a call may wait while nothing moves anywhere in the service; default 40 s, negative: Deadline alone counts
 	Deadline time.Duration // how long a call may wait at all, as for other ranks; default 10 minutes
+	Way      Way           // how batches come; default: the best that client and service know
 	Security rpc.Security  //
 	Log      *slog.Logger  // gets what the service waits for when a call takes more than 10 s, and requests that were lost; default: slog.Default()
 }
@@ -113,39 +109,6 @@ const (
 	Int64   = batch.Int64
 	Float32 = batch.Float32
 )
-
-// Row is the lineage of one row: its number in the global batch, and for each
-// document its tokens, source and place in the source's order.
-type Row struct {
-	Number  int
-	Lengths []int
-	Sources []string
-	Blocks  []uint64
-	Indices []uint32
-}
-
-// Microbatch is one microbatch of a rank: the tensors of its pipeline stage and
-// context-parallel slice.
-type Microbatch struct {
-	Tensors []Tensor
-
-	rows    [][]byte // of each a RowInfo
-	sources []string
-}
-
-// Rows returns the lineage of the microbatch's rows, decoded at each call. An error means
-// that the service speaks another version of the protocol.
-func (m *Microbatch) Rows() ([]Row, error) {
-	rows := make([]Row, len(m.rows))
-	for i, raw := range m.rows {
-		info := &pb.RowInfo{}
-		if err := proto.Unmarshal(raw, info); err != nil {
-			return nil, fmt.Errorf("reading where row %d of a microbatch comes from: %w", i, err)
-		}
-		rows[i] = lineage(info, m.sources)
-	}
-	return rows, nil
-}
 
 // TopologyError is returned by Next where the data continues for ranks of another mesh:
 // save the state, and start the ranks of that mesh from it.
@@ -205,9 +168,11 @@ type Client struct {
 	position atomic.Int64 // the trainer is done with all steps before it
 	carried  atomic.Int64 // the position that the last request for a step took along
 	progress progress
-	reader   *reader // nil if nothing is read ahead
-	acks     *acks   // beside reader
-	failed   error   // what Next returns from now on
+	stream   atomic.Pointer[stream]
+	until    atomic.Int64 // steps before it may come
+	reader   *reader      // nil if nothing is read ahead
+	acks     *acks        // beside reader
+	failed   error        // what Next returns from now on
 	closed   bool
 	spares   chan *memory // of released batches; a sync.Pool would be emptied by each collection
 }
@@ -232,10 +197,15 @@ func Open(ctx context.Context, address string, opts Options) (*Client, error) {
 	return c, nil
 }
 
+// depth is how many steps are read ahead.
+func (c *Client) depth() int { return max(min(c.opts.Prefetch, maxPrefetch), 0) }
+
 // begin reads ahead from the next step on, if the client reads ahead.
 func (c *Client) begin() {
-	if depth := min(c.opts.Prefetch, maxPrefetch); depth > 0 {
-		c.reader, c.acks = c.readAhead(depth), c.startAcks()
+	c.until.Store(c.next + int64(c.depth()))
+	if c.depth() > 0 {
+		c.acks = c.startAcks()
+		c.reader = c.readAhead(c.depth())
 	}
 }
 
@@ -247,6 +217,7 @@ func (c *Client) halt() {
 		c.reader.close()
 		c.reader, c.acks = nil, nil
 	}
+	c.dropStream()
 }
 
 // Next returns the next step of this rank, or io.EOF at the end of the data,
@@ -276,10 +247,13 @@ func (c *Client) Next(ctx context.Context) (*Batch, error) {
 
 func (c *Client) take(ctx context.Context) (b *Batch, err error) {
 	c.position.Store(c.next)
+	c.until.Store(c.next + 1 + int64(c.depth()))
 	if c.reader == nil {
-		return c.wait(ctx, c.next, func(ctx context.Context) (*Batch, error) { return c.fetch(ctx, c.next) })
+		return c.wait(ctx, c.next, func(ctx context.Context) (*Batch, error) { return c.fetch(ctx, c.next, c.fetchOnce) })
 	}
-	c.acks.notify()
+	if !c.tell() {
+		c.acks.notify()
+	}
 	if r, ok := c.reader.ready(); ok {
 		return r.batch, r.err
 	}
@@ -300,117 +274,7 @@ func (c *Client) At(ctx context.Context, step int64) (*Batch, error) {
 	if c.closed {
 		return nil, errClosed
 	}
-	return c.wait(ctx, step, func(ctx context.Context) (*Batch, error) { return c.fetch(ctx, step) })
-}
-
-// fetchOnce asks once, where the rank has joined.
-func (c *Client) fetchOnce(ctx context.Context, at *joined, step int64) (*Batch, error) {
-	position := c.position.Load()
-	stream, err := pb.NewConstructorClient(at.data).Batch(ctx, &pb.BatchRequest{
-		Identity: at.reply.Identity, Generation: at.reply.Generation,
-		Step: uint64(step), Acked: uint64(position), Rank: c.opts.Rank.wire(), Join: at.reply.Join, Hears: true, Epoch: c.session.epochs.Highest(),
-	})
-	if err != nil {
-		return nil, rpc.FromStatus(err)
-	}
-	c.carried.Store(position)
-	m := &memory{}
-	select {
-	case m = <-c.spares:
-	default:
-	}
-	b, err := receive(stream, at.reply.Sources, m)
-	if b != nil {
-		b.home = c.spares
-		c.session.wentAlong(at, b.generation, step)
-	}
-	return b, err
-}
-
-// receive reads the answer to a request for a step into m. sources are those of the job
-// when it started.
-func receive(stream grpc.ServerStreamingClient[pb.Frame], sources []string, m *memory) (*Batch, error) {
-	header := &pb.BatchHeader{}
-	var err error
-	if m.body, err = rpc.ReceiveBody(stream, header, m.body); err != nil {
-		return nil, rpc.FromStatus(err)
-	}
-	if header.EndOfData && header.Topology != "" {
-		return nil, &TopologyError{Step: int64(header.Step), Topology: header.Topology}
-	}
-	if header.EndOfData {
-		return nil, io.EOF
-	}
-	b, err := decode(header, sources, m)
-	if err != nil {
-		return nil, fmt.Errorf("step %d: %w", header.Step, err)
-	}
-	b.generation = header.Generation
-	return b, nil
-}
-
-// decode views the tensors of a body, and widens those that travel narrow.
-func decode(header *pb.BatchHeader, sources []string, m *memory) (*Batch, error) {
-	parts := make([][]batch.WireTensor, len(header.Microbatches))
-	wide := 0
-	for i, wire := range header.Microbatches {
-		for _, t := range wire.Tensors {
-			tensor, err := view(t, m.body)
-			if err != nil {
-				return nil, err
-			}
-			parts[i] = append(parts[i], tensor)
-		}
-		wide = batch.Aligned(wide) + batch.WideSize(parts[i])
-	}
-	if wide > rpc.MaxBody {
-		return nil, fmt.Errorf("its tensors have %d bytes; the most is %d", wide, int64(rpc.MaxBody))
-	}
-	m.wide = rpc.Aligned(m.wide, wide)
-	sources = slices.Concat(sources, header.Joined)
-	b := &Batch{Step: int64(header.Step), Rows: int(header.Rows), SequenceLength: int(header.SequenceLength), Received: len(m.body), memory: m}
-	for i, wire := range header.Microbatches {
-		mb := Microbatch{rows: wire.Rows, sources: sources}
-		m.wide, mb.Tensors = batch.Widen(m.wide, parts[i])
-		for _, t := range mb.Tensors {
-			b.Bytes += len(t.Data)
-		}
-		b.Microbatches = append(b.Microbatches, mb)
-	}
-	return b, nil
-}
-
-// view returns the tensor that t describes, as it lies in body.
-func view(t *pb.Tensor, body []byte) (batch.WireTensor, error) {
-	var out batch.WireTensor
-	var err error
-	if out.DType, err = batch.ParseDType(t.Dtype); err != nil {
-		return out, err
-	}
-	if out.Wire, err = batch.ParseWire(t.Wire); err != nil {
-		return out, err
-	}
-	if t.Offset > uint64(len(body)) || t.Size > uint64(len(body))-t.Offset {
-		return out, fmt.Errorf("tensor %s lies outside the batch's %d bytes", t.Name, len(body))
-	}
-	out.Name, out.Data = t.Name, body[t.Offset:t.Offset+t.Size]
-	for _, n := range t.Shape {
-		out.Shape = append(out.Shape, int(n))
-	}
-	return out, out.Check()
-}
-
-func lineage(r *pb.RowInfo, sources []string) Row {
-	out := Row{Number: int(r.Row), Blocks: r.Seqs, Indices: r.Indices}
-	for k, n := range r.Lengths {
-		out.Lengths = append(out.Lengths, int(n))
-		name := ""
-		if k < len(r.Sources) && int(r.Sources[k]) < len(sources) {
-			name = sources[r.Sources[k]]
-		}
-		out.Sources = append(out.Sources, name)
-	}
-	return out
+	return c.wait(ctx, step, func(ctx context.Context) (*Batch, error) { return c.fetch(ctx, step, c.callFor) })
 }
 
 // State returns the resume token of the position after the last batch returned,
@@ -462,6 +326,7 @@ func (c *Client) Close() error {
 		c.acks.close()
 		c.reader.close()
 	}
+	c.dropStream()
 	err := c.session.close()
 	if c.planners != nil {
 		err = errors.Join(err, c.planners.close())

@@ -1,12 +1,16 @@
 package client
 
-import "context"
+import (
+	"context"
+	"errors"
+)
 
 // maxPrefetch is more steps than any rank has memory for.
 const maxPrefetch = 1024
 
-// reader keeps steps ready for Next. Its goroutine asks for one after the other, and may wait
-// for one that the service plans once the trainer is done with an earlier one: acks say so. It
+// reader keeps steps ready for Next. Its goroutine receives one after the other, and may wait
+// for one that the service plans once the trainer is done with an earlier one: the trainer says so
+// on the stream, acks where there is none. It
 // asks for as long as it takes: only the trainer's own wait has limits.
 type reader struct {
 	steps   chan result
@@ -30,7 +34,10 @@ func (c *Client) readAhead(depth int) *reader {
 func (r *reader) run(ctx context.Context, c *Client, step int64) {
 	defer close(r.stopped)
 	for ; ; step++ {
-		b, err := c.fetch(ctx, step)
+		b, err := c.fetch(ctx, step, c.fetchOnce)
+		if _, moved := errors.AsType[*MovedError](err); moved {
+			c.acks.refuse(err) // the trainer hears it before it has used up what was read ahead
+		}
 		select {
 		case r.steps <- result{b, err}:
 		case <-ctx.Done():

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -43,6 +44,8 @@ type joined struct {
 
 	generation uint64 // that the rank was taken along into since, if not 0; the session's lock guards it
 	from       int64  // the first step that came of it
+
+	calls atomic.Bool // the constructor knows no streams
 }
 
 // wentAlong notes the generation of a step that came. The job may have been moved since the rank
@@ -318,16 +321,16 @@ func (c *Client) state(ctx context.Context, step int64) (*pb.StateReply, error) 
 // connection that broke while its constructor is still there.
 const rejoinAfter = 2
 
-// fetch asks for a step until it comes or ctx ends: asking twice gives the same bytes.
-func (c *Client) fetch(ctx context.Context, step int64) (*Batch, error) {
-	ctx = rpc.Telling(ctx, func(address string, w *pb.Waiting) { c.progress.hear("the constructor at "+address, w) })
+// fetch asks for a step, once and again until it comes or ctx ends: asking twice gives the same
+// bytes.
+func (c *Client) fetch(ctx context.Context, step int64, once func(context.Context, *joined, int64) (*Batch, error)) (*Batch, error) {
 	begin, pauses := time.Now(), rpc.Backoff{Name: c.opts.Rank.String()}
 	var lost error    // of the attempt before, which names the cause where an expired deadline does not
 	var silent string // address of the constructor that said nothing
 	sent := 0         // times that joining again led to the constructor that could not be reached
 	for losses := 0; ; {
 		at := c.session.now()
-		b, err := c.fetchOnce(ctx, at, step)
+		b, err := once(ctx, at, step)
 		if err == nil || errors.Is(err, io.EOF) {
 			c.progress.move()
 			return b, err

@@ -80,6 +80,8 @@ type Constructor struct {
 	bodies   bodies
 
 	attempts sync.WaitGroup // of fetches, those that others were faster than among them
+	hearing  sync.WaitGroup // of what ranks say on their streams
+	stopped  chan struct{}  // closed when it serves no more
 
 	pictures *imaging.Pool // within room; there from the first job on
 	room     *memory.Room
@@ -92,9 +94,10 @@ type Constructor struct {
 // looks for one: for Options.Patience, or for ever.
 func Run(ctx context.Context, opts Options) error {
 	opts.withDefaults()
-	c := &Constructor{opts: opts, instance: rpc.NewInstance(), steps: deliver.New(), peers: newPeers(handover.NewDirectory(opts.Exchange, opts.Security.Of(opts.Planner)))}
+	c := &Constructor{opts: opts, instance: rpc.NewInstance(), steps: deliver.New(), stopped: make(chan struct{}), peers: newPeers(handover.NewDirectory(opts.Exchange, opts.Security.Of(opts.Planner)))}
 	defer c.peers.directory.Close()
 	defer c.attempts.Wait()
+	defer c.hearing.Wait()
 	register := func(s grpc.ServiceRegistrar) { pb.RegisterConstructorServer(s, c) }
 	return rpc.Run(ctx, opts.Address, opts.Advertise, opts.Security.Of(opts.Planner), rpc.MaxAsk, register, func(ctx context.Context, address string) error {
 		c.opts.ID = cmp.Or(c.opts.ID, address)
@@ -110,6 +113,7 @@ func Run(ctx context.Context, opts Options) error {
 			c.steps.Fail(errStopped)
 		}
 		c.steps.Fail(err)
+		close(c.stopped)
 		return err
 	})
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/millrace-data/millrace/internal/batch"
 	"github.com/millrace-data/millrace/internal/constructor/assemble"
@@ -39,7 +38,7 @@ type row struct {
 	microbatch uint32
 	batch.Row
 	sources []assemble.Source // of its images
-	info    []byte            // a RowInfo
+	origins []byte            // of its documents, as tables have them
 }
 
 func (r *row) digest() [32]byte { return batch.RowDigest(r.Row) }
@@ -105,12 +104,11 @@ func placeOf(ask *pb.BlockSamples, index uint32) int {
 }
 
 // layOut puts samples where the plan says. The rows borrow the sets' memory.
-func layOut(p *pb.StepPlan, sets []samples.Set, at []int, from content) (_ *step, err error) {
+func layOut(p *pb.StepPlan, sets []samples.Set, at []int, from content) (*step, error) {
 	s := &step{number: p.Step, length: int(p.SequenceLength), total: p.GlobalRows, from: from}
 	k, image := 0, 0
 	for i, number := range p.Rows {
 		r := row{number: number, rank: p.RowRank[i], microbatch: p.RowMicrobatch[i]}
-		info := &pb.RowInfo{Row: number}
 		if p.RowWidth != nil {
 			r.width = p.RowWidth[i]
 		}
@@ -134,10 +132,7 @@ func layOut(p *pb.StepPlan, sets []samples.Set, at []int, from content) (_ *step
 					return nil, err
 				}
 			}
-			info.Lengths = append(info.Lengths, p.SampleLength[k])
-			info.Sources = append(info.Sources, p.Blocks[b].Source)
-			info.Seqs = append(info.Seqs, p.Blocks[b].Seq)
-			info.Indices = append(info.Indices, p.SampleIndex[k])
+			r.origins = batch.AppendOrigin(r.origins, batch.Origin{Seq: p.Blocks[b].Seq, Length: p.SampleLength[k], Source: p.Blocks[b].Source, Index: p.SampleIndex[k]})
 			kept, err := r.addKept(set, at[k], p.Blocks[b].Source, from)
 			if err != nil {
 				return nil, err
@@ -148,9 +143,6 @@ func layOut(p *pb.StepPlan, sets []samples.Set, at []int, from content) (_ *step
 		slices.SortStableFunc(r.Kept, func(a, b batch.Kept) int {
 			return cmp.Or(a.Document-b.Document, strings.Compare(a.Column, b.Column))
 		})
-		if r.info, err = proto.Marshal(info); err != nil {
-			return nil, err
-		}
 		s.rows = append(s.rows, r)
 	}
 	if n := len(p.Images.GetRowEncoder()); image != n {

@@ -81,11 +81,11 @@ func TestBatchesDecodeNothing(t *testing.T) {
 	}
 	sent := 0
 	for range 2 {
-		header, body, err := st.part(deliver.Rank{}, []byte("what was in a buffer before"))
+		table, body, err := st.part(deliver.Rank{}, []byte("what was in a buffer before"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, x := range header.Microbatches[0].Tensors {
+		for _, x := range table.Tensors {
 			if x.Name == assemble.PixelValues && bytes.Equal(body[x.Offset:x.Offset+x.Size], bytes.Join(want, nil)) {
 				sent++
 			}

@@ -25,12 +25,14 @@ func (c *Constructor) Peek(req *pb.PeekRequest, stream grpc.ServerStreamingServe
 	if err != nil {
 		return rpc.ToStatus(err)
 	}
-	st := got.Content.(*step)
-	buf := c.bodies.get()
-	header, body, err := st.part(deliver.RankOf(req.Rank), *buf)
+	table, body, done, err := c.bodyOf(got, deliver.RankOf(req.Rank))
 	if err != nil {
 		return rpc.ToStatus(err)
 	}
-	*buf = body
-	return rpc.SendBody(stream, header, body, func() { c.bodies.put(buf) })
+	header, err := headerOf(table)
+	if err != nil {
+		return rpc.ToStatus(err)
+	}
+	header.Generation = 0 // who looks is of none
+	return rpc.SendBody(stream, header, body, done)
 }

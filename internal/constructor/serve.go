@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/millrace-data/millrace/internal/batch"
 	"github.com/millrace-data/millrace/internal/constructor/assemble"
@@ -39,21 +40,40 @@ func (c *Constructor) Batch(req *pb.BatchRequest, stream grpc.ServerStreamingSer
 	if end != nil {
 		return rpc.SendBody(stream, &pb.BatchHeader{Step: req.Step, EndOfData: true, Topology: end.Topology}, nil, nil)
 	}
-	st := got.Content.(*step)
-	buf := c.bodies.get()
-	header, body, err := st.part(caller.Rank, *buf)
+	table, body, done, err := c.bodyOf(got, caller.Rank)
 	if err != nil {
 		return rpc.ToStatus(err)
 	}
-	header.Generation = got.Generation
+	header, err := headerOf(table)
+	if err != nil {
+		return rpc.ToStatus(err)
+	}
 	c.steps.Delivered(len(body))
-	*buf = body
+	head, err := proto.Marshal(header)
+	if err != nil {
+		return rpc.ToStatus(err)
+	}
+	return sendPart(stream, head, body, done)
+}
+
+// bodyOf assembles a rank's part of a step. done gives the body's memory back.
+func (c *Constructor) bodyOf(got *deliver.Step, r deliver.Rank) (t *batch.Table, body []byte, done func(), err error) {
+	buf := c.bodies.get()
+	if t, body, err = got.Content.(*step).part(r, *buf); err != nil {
+		return nil, nil, nil, err
+	}
+	t.Generation, *buf = got.Generation, body
+	return t, body, func() { c.bodies.put(buf) }, nil
+}
+
+// sendPart sends a batch.
+func sendPart(stream grpc.ServerStream, head, body []byte, done func()) error {
 	if failpoint.Enabled && failpoint.Tear(failpoint.FrameMiddle) {
-		_ = rpc.SendBody(stream, header, body[:len(body)/2], nil)
+		_ = rpc.SendPart(stream, head, body[:len(body)/2], nil)
 		time.Sleep(10 * time.Millisecond) // the transport writes when it likes
 		failpoint.Die()
 	}
-	return rpc.SendBody(stream, header, body, func() { c.bodies.put(buf) })
+	return rpc.SendPart(stream, head, body, done)
 }
 
 // Ack implements the Constructor service.
@@ -98,48 +118,88 @@ func (c *Constructor) callerOf(req interface {
 
 // part assembles a rank's part of a step: its bucket's microbatches, cut for its
 // pipeline stage and context-parallel rank, and the images that it encodes.
-func (st *step) part(r deliver.Rank, body []byte) (*pb.BatchHeader, []byte, error) {
-	layout, sources := st.from.layout, &st.from
-	layout.SequenceLength = st.length
-	header := &pb.BatchHeader{Step: st.number, Joined: sources.joined, SequenceLength: uint32(st.length), Rows: st.total}
+func (st *step) part(r deliver.Rank, body []byte) (*batch.Table, []byte, error) {
+	t := &batch.Table{Step: st.number, Joined: st.from.joined, SequenceLength: uint32(st.length), Rows: st.total}
 	body = body[:0]
 	for rows := range st.microbatches(r) {
-		content := make([]batch.Row, len(rows))
-		mb := &pb.Microbatch{}
 		for k := range rows {
-			content[k] = rows[k].Row
-			mb.Rows = append(mb.Rows, rows[k].info)
+			t.Lines = append(t.Lines, batch.Line{Microbatch: t.Microbatches, Number: rows[k].number, Origins: rows[k].origins})
 		}
+		offset := batch.Aligned(len(body))
 		var tensors []batch.WireTensor
 		var err error
-		offset := batch.Aligned(len(body))
-		cut, cp := layout, int(r.CP)
-		if first := &rows[0]; layout.Split {
-			cut, cp = layout.Over(int(first.width)), int(sources.inPool(r)-first.rank)
-		}
-		if body, tensors, err = cut.Append(body, content, cp, int(r.PP)); err != nil {
+		if body, tensors, err = st.appendRows(body, r, rows); err != nil {
 			return nil, nil, err
 		}
-		if r.PP == 0 && len(sources.columns) > 0 {
-			var kept []batch.Tensor
-			body, kept = assemble.AppendKept(body, content, sources.columns)
-			for _, t := range kept {
-				tensors = append(tensors, batch.WireTensor{Tensor: t})
-			}
+		for _, x := range tensors {
+			t.Tensors = append(t.Tensors, batch.Placed{
+				Microbatch: t.Microbatches, Name: x.Name, DType: x.DType, Wire: x.Wire, Shape: x.Shape, Offset: uint64(offset), Size: uint64(len(x.Data)),
+			})
+			offset = batch.Aligned(offset + len(x.Data))
 		}
-		var images []batch.Tensor
-		body, images = st.appendImages(body, r, rows)
-		for _, t := range images {
-			tensors = append(tensors, batch.WireTensor{Tensor: t})
-		}
-		for _, t := range tensors {
-			mb.Tensors = append(mb.Tensors, wireTensor(t, offset))
-			offset = batch.Aligned(offset + len(t.Data))
-		}
-		header.Microbatches = append(header.Microbatches, mb)
+		t.Microbatches++
 	}
-	header.BodySize = uint64(len(body))
-	return header, body, nil
+	t.Body = uint64(len(body))
+	return t, body, nil
+}
+
+// appendRows appends the tensors of a microbatch to body.
+func (st *step) appendRows(body []byte, r deliver.Rank, rows []row) ([]byte, []batch.WireTensor, error) {
+	layout, sources := st.from.layout, &st.from
+	layout.SequenceLength = st.length
+	content := make([]batch.Row, len(rows))
+	for k := range rows {
+		content[k] = rows[k].Row
+	}
+	cut, cp := layout, int(r.CP)
+	if first := &rows[0]; layout.Split {
+		cut, cp = layout.Over(int(first.width)), int(sources.inPool(r)-first.rank)
+	}
+	body, tensors, err := cut.Append(body, content, cp, int(r.PP))
+	if err != nil {
+		return nil, nil, err
+	}
+	var more []batch.Tensor
+	if r.PP == 0 && len(sources.columns) > 0 {
+		body, more = assemble.AppendKept(body, content, sources.columns)
+	}
+	body, images := st.appendImages(body, r, rows)
+	for _, t := range append(more, images...) {
+		tensors = append(tensors, batch.WireTensor{Tensor: t})
+	}
+	return body, tensors, nil
+}
+
+// headerOf is a table as Batch and Peek give it.
+func headerOf(t *batch.Table) (*pb.BatchHeader, error) {
+	h := &pb.BatchHeader{
+		Step: t.Step, EndOfData: t.End, BodySize: t.Body, Topology: t.Topology, SequenceLength: t.SequenceLength, Rows: t.Rows, Generation: t.Generation, Joined: t.Joined,
+	}
+	for range t.Microbatches {
+		h.Microbatches = append(h.Microbatches, &pb.Microbatch{})
+	}
+	for _, p := range t.Tensors {
+		out := &pb.Tensor{Name: p.Name, Dtype: p.DType.String(), Wire: p.Wire.String(), Offset: p.Offset, Size: p.Size}
+		for _, n := range p.Shape {
+			out.Shape = append(out.Shape, uint64(n))
+		}
+		mb := h.Microbatches[p.Microbatch]
+		mb.Tensors = append(mb.Tensors, out)
+	}
+	for _, l := range t.Lines {
+		info := &pb.RowInfo{Row: l.Number}
+		for _, o := range l.Documents() {
+			info.Lengths, info.Sources = append(info.Lengths, o.Length), append(info.Sources, o.Source)
+			info.Seqs, info.Indices = append(info.Seqs, o.Seq), append(info.Indices, o.Index)
+		}
+		raw, err := proto.Marshal(info)
+		if err != nil {
+			return nil, err
+		}
+		mb := h.Microbatches[l.Microbatch]
+		mb.Rows = append(mb.Rows, raw)
+	}
+	return h, nil
 }
 
 // inPool is the number of a rank where all DP x CP ranks are one pool.
@@ -173,14 +233,6 @@ func (s *step) shared(rank uint32) iter.Seq[[]row] {
 			}
 		}
 	}
-}
-
-func wireTensor(t batch.WireTensor, offset int) *pb.Tensor {
-	out := &pb.Tensor{Name: t.Name, Dtype: t.DType.String(), Wire: t.Wire.String(), Offset: uint64(offset), Size: uint64(len(t.Data))}
-	for _, n := range t.Shape {
-		out.Shape = append(out.Shape, uint64(n))
-	}
-	return out
 }
 
 // bodies reuses the memory of batch bodies: fresh pages cost more than copying

@@ -78,7 +78,7 @@ func (Start) EnumDescriptor() ([]byte, []int) {
 
 // Frame is a piece of a bulk answer. The first frame of a stream has a header
 // (a serialized FetchHeader or BatchHeader); the bodies of all frames, joined,
-// are body_size bytes long.
+// are body_size bytes long. On Deliver so are those of each step, whose header is a table.
 type Frame struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Header        []byte                 `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
@@ -6164,6 +6164,108 @@ func (*AckReply) Descriptor() ([]byte, []int) {
 	return file_proto_millrace_proto_rawDescGZIP(), []int{66}
 }
 
+// DeliverRequest says how far a rank is. The first of a stream also says who it is, and where
+// the stream begins.
+type DeliverRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Acked         uint64                 `protobuf:"varint,1,opt,name=acked,proto3" json:"acked,omitempty"` // the trainer is done with all steps before this one
+	Until         uint64                 `protobuf:"varint,2,opt,name=until,proto3" json:"until,omitempty"` // steps before this one may be sent; it only rises
+	Epoch         uint64                 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"` // the highest that the caller heard of; 0: none
+	Step          uint64                 `protobuf:"varint,4,opt,name=step,proto3" json:"step,omitempty"`   // the first that is wanted; of the first message, as all that follow
+	Identity      []byte                 `protobuf:"bytes,5,opt,name=identity,proto3" json:"identity,omitempty"`
+	Generation    uint64                 `protobuf:"varint,6,opt,name=generation,proto3" json:"generation,omitempty"`
+	Rank          *Coordinates           `protobuf:"bytes,7,opt,name=rank,proto3" json:"rank,omitempty"`
+	Join          uint64                 `protobuf:"varint,8,opt,name=join,proto3" json:"join,omitempty"` // from the JoinReply; 0 = not told
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeliverRequest) Reset() {
+	*x = DeliverRequest{}
+	mi := &file_proto_millrace_proto_msgTypes[67]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeliverRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeliverRequest) ProtoMessage() {}
+
+func (x *DeliverRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[67]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeliverRequest.ProtoReflect.Descriptor instead.
+func (*DeliverRequest) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{67}
+}
+
+func (x *DeliverRequest) GetAcked() uint64 {
+	if x != nil {
+		return x.Acked
+	}
+	return 0
+}
+
+func (x *DeliverRequest) GetUntil() uint64 {
+	if x != nil {
+		return x.Until
+	}
+	return 0
+}
+
+func (x *DeliverRequest) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *DeliverRequest) GetStep() uint64 {
+	if x != nil {
+		return x.Step
+	}
+	return 0
+}
+
+func (x *DeliverRequest) GetIdentity() []byte {
+	if x != nil {
+		return x.Identity
+	}
+	return nil
+}
+
+func (x *DeliverRequest) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *DeliverRequest) GetRank() *Coordinates {
+	if x != nil {
+		return x.Rank
+	}
+	return nil
+}
+
+func (x *DeliverRequest) GetJoin() uint64 {
+	if x != nil {
+		return x.Join
+	}
+	return 0
+}
+
 type BatchHeader struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	Step           uint64                 `protobuf:"varint,1,opt,name=step,proto3" json:"step,omitempty"`
@@ -6181,7 +6283,7 @@ type BatchHeader struct {
 
 func (x *BatchHeader) Reset() {
 	*x = BatchHeader{}
-	mi := &file_proto_millrace_proto_msgTypes[67]
+	mi := &file_proto_millrace_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6193,7 +6295,7 @@ func (x *BatchHeader) String() string {
 func (*BatchHeader) ProtoMessage() {}
 
 func (x *BatchHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[67]
+	mi := &file_proto_millrace_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6206,7 +6308,7 @@ func (x *BatchHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchHeader.ProtoReflect.Descriptor instead.
 func (*BatchHeader) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{67}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *BatchHeader) GetStep() uint64 {
@@ -6282,7 +6384,7 @@ type Microbatch struct {
 
 func (x *Microbatch) Reset() {
 	*x = Microbatch{}
-	mi := &file_proto_millrace_proto_msgTypes[68]
+	mi := &file_proto_millrace_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6294,7 +6396,7 @@ func (x *Microbatch) String() string {
 func (*Microbatch) ProtoMessage() {}
 
 func (x *Microbatch) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[68]
+	mi := &file_proto_millrace_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6307,7 +6409,7 @@ func (x *Microbatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Microbatch.ProtoReflect.Descriptor instead.
 func (*Microbatch) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{68}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *Microbatch) GetTensors() []*Tensor {
@@ -6340,7 +6442,7 @@ type Tensor struct {
 
 func (x *Tensor) Reset() {
 	*x = Tensor{}
-	mi := &file_proto_millrace_proto_msgTypes[69]
+	mi := &file_proto_millrace_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6352,7 +6454,7 @@ func (x *Tensor) String() string {
 func (*Tensor) ProtoMessage() {}
 
 func (x *Tensor) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[69]
+	mi := &file_proto_millrace_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6365,7 +6467,7 @@ func (x *Tensor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tensor.ProtoReflect.Descriptor instead.
 func (*Tensor) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{69}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *Tensor) GetName() string {
@@ -6424,7 +6526,7 @@ type RowInfo struct {
 
 func (x *RowInfo) Reset() {
 	*x = RowInfo{}
-	mi := &file_proto_millrace_proto_msgTypes[70]
+	mi := &file_proto_millrace_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6436,7 +6538,7 @@ func (x *RowInfo) String() string {
 func (*RowInfo) ProtoMessage() {}
 
 func (x *RowInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[70]
+	mi := &file_proto_millrace_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6449,7 +6551,7 @@ func (x *RowInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RowInfo.ProtoReflect.Descriptor instead.
 func (*RowInfo) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{70}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *RowInfo) GetRow() uint32 {
@@ -6500,7 +6602,7 @@ type StateRequest struct {
 
 func (x *StateRequest) Reset() {
 	*x = StateRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[71]
+	mi := &file_proto_millrace_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6512,7 +6614,7 @@ func (x *StateRequest) String() string {
 func (*StateRequest) ProtoMessage() {}
 
 func (x *StateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[71]
+	mi := &file_proto_millrace_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6525,7 +6627,7 @@ func (x *StateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateRequest.ProtoReflect.Descriptor instead.
 func (*StateRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{71}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *StateRequest) GetIdentity() []byte {
@@ -6574,7 +6676,7 @@ type StateReply struct {
 
 func (x *StateReply) Reset() {
 	*x = StateReply{}
-	mi := &file_proto_millrace_proto_msgTypes[72]
+	mi := &file_proto_millrace_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6586,7 +6688,7 @@ func (x *StateReply) String() string {
 func (*StateReply) ProtoMessage() {}
 
 func (x *StateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[72]
+	mi := &file_proto_millrace_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6599,7 +6701,7 @@ func (x *StateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateReply.ProtoReflect.Descriptor instead.
 func (*StateReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{72}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *StateReply) GetToken() []byte {
@@ -6636,7 +6738,7 @@ type ChangeRequest struct {
 
 func (x *ChangeRequest) Reset() {
 	*x = ChangeRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[73]
+	mi := &file_proto_millrace_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6648,7 +6750,7 @@ func (x *ChangeRequest) String() string {
 func (*ChangeRequest) ProtoMessage() {}
 
 func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[73]
+	mi := &file_proto_millrace_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6661,7 +6763,7 @@ func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeRequest.ProtoReflect.Descriptor instead.
 func (*ChangeRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{73}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *ChangeRequest) GetChange() []byte {
@@ -6709,7 +6811,7 @@ type ChangeReply struct {
 
 func (x *ChangeReply) Reset() {
 	*x = ChangeReply{}
-	mi := &file_proto_millrace_proto_msgTypes[74]
+	mi := &file_proto_millrace_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6721,7 +6823,7 @@ func (x *ChangeReply) String() string {
 func (*ChangeReply) ProtoMessage() {}
 
 func (x *ChangeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[74]
+	mi := &file_proto_millrace_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6734,7 +6836,7 @@ func (x *ChangeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeReply.ProtoReflect.Descriptor instead.
 func (*ChangeReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{74}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *ChangeReply) GetStep() uint64 {
@@ -6769,7 +6871,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[75]
+	mi := &file_proto_millrace_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6781,7 +6883,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[75]
+	mi := &file_proto_millrace_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6794,7 +6896,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{75}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *ReportRequest) GetIdentity() []byte {
@@ -6869,7 +6971,7 @@ type ReportReply struct {
 
 func (x *ReportReply) Reset() {
 	*x = ReportReply{}
-	mi := &file_proto_millrace_proto_msgTypes[76]
+	mi := &file_proto_millrace_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6881,7 +6983,7 @@ func (x *ReportReply) String() string {
 func (*ReportReply) ProtoMessage() {}
 
 func (x *ReportReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[76]
+	mi := &file_proto_millrace_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6894,7 +6996,7 @@ func (x *ReportReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportReply.ProtoReflect.Descriptor instead.
 func (*ReportReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{76}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *ReportReply) GetEpoch() uint64 {
@@ -6912,7 +7014,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[77]
+	mi := &file_proto_millrace_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6924,7 +7026,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[77]
+	mi := &file_proto_millrace_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6937,7 +7039,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{77}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{78}
 }
 
 type WhyRequest struct {
@@ -6948,7 +7050,7 @@ type WhyRequest struct {
 
 func (x *WhyRequest) Reset() {
 	*x = WhyRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[78]
+	mi := &file_proto_millrace_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6960,7 +7062,7 @@ func (x *WhyRequest) String() string {
 func (*WhyRequest) ProtoMessage() {}
 
 func (x *WhyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[78]
+	mi := &file_proto_millrace_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6973,7 +7075,7 @@ func (x *WhyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyRequest.ProtoReflect.Descriptor instead.
 func (*WhyRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{78}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{79}
 }
 
 type StatusReply struct {
@@ -6986,7 +7088,7 @@ type StatusReply struct {
 
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
-	mi := &file_proto_millrace_proto_msgTypes[79]
+	mi := &file_proto_millrace_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6998,7 +7100,7 @@ func (x *StatusReply) String() string {
 func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[79]
+	mi := &file_proto_millrace_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7011,7 +7113,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{79}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *StatusReply) GetText() string {
@@ -7571,7 +7673,18 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x04join\x18\x05 \x01(\x04R\x04join\x12\x14\n" +
 	"\x05epoch\x18\x06 \x01(\x04R\x05epoch\"\n" +
 	"\n" +
-	"\bAckReply\"\xac\x02\n" +
+	"\bAckReply\"\xe4\x01\n" +
+	"\x0eDeliverRequest\x12\x14\n" +
+	"\x05acked\x18\x01 \x01(\x04R\x05acked\x12\x14\n" +
+	"\x05until\x18\x02 \x01(\x04R\x05until\x12\x14\n" +
+	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x12\n" +
+	"\x04step\x18\x04 \x01(\x04R\x04step\x12\x1a\n" +
+	"\bidentity\x18\x05 \x01(\fR\bidentity\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x06 \x01(\x04R\n" +
+	"generation\x12,\n" +
+	"\x04rank\x18\a \x01(\v2\x18.millrace.v1.CoordinatesR\x04rank\x12\x12\n" +
+	"\x04join\x18\b \x01(\x04R\x04join\"\xac\x02\n" +
 	"\vBatchHeader\x12\x12\n" +
 	"\x04step\x18\x01 \x01(\x04R\x04step\x12\x1e\n" +
 	"\vend_of_data\x18\x02 \x01(\bR\tendOfData\x12\x1b\n" +
@@ -7653,8 +7766,9 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x06Status\x12\x1a.millrace.v1.StatusRequest\x1a\x18.millrace.v1.StatusReply\x124\n" +
 	"\x03Why\x12\x17.millrace.v1.WhyRequest\x1a\x14.millrace.v1.Waiting2B\n" +
 	"\x06Loader\x128\n" +
-	"\x05Fetch\x12\x19.millrace.v1.FetchRequest\x1a\x12.millrace.v1.Frame0\x012\xb6\x01\n" +
-	"\vConstructor\x128\n" +
+	"\x05Fetch\x12\x19.millrace.v1.FetchRequest\x1a\x12.millrace.v1.Frame0\x012\xf6\x01\n" +
+	"\vConstructor\x12>\n" +
+	"\aDeliver\x12\x1b.millrace.v1.DeliverRequest\x1a\x12.millrace.v1.Frame(\x010\x01\x128\n" +
 	"\x05Batch\x12\x19.millrace.v1.BatchRequest\x1a\x12.millrace.v1.Frame0\x01\x125\n" +
 	"\x03Ack\x12\x17.millrace.v1.AckRequest\x1a\x15.millrace.v1.AckReply\x126\n" +
 	"\x04Peek\x12\x18.millrace.v1.PeekRequest\x1a\x12.millrace.v1.Frame0\x01B=Z;github.com/millrace-data/millrace/internal/proto;millracepbb\x06proto3"
@@ -7672,7 +7786,7 @@ func file_proto_millrace_proto_rawDescGZIP() []byte {
 }
 
 var file_proto_millrace_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_proto_millrace_proto_msgTypes = make([]protoimpl.MessageInfo, 80)
+var file_proto_millrace_proto_msgTypes = make([]protoimpl.MessageInfo, 81)
 var file_proto_millrace_proto_goTypes = []any{
 	(Start)(0),                // 0: millrace.v1.Start
 	(*Frame)(nil),             // 1: millrace.v1.Frame
@@ -7742,20 +7856,21 @@ var file_proto_millrace_proto_goTypes = []any{
 	(*BatchRequest)(nil),      // 65: millrace.v1.BatchRequest
 	(*AckRequest)(nil),        // 66: millrace.v1.AckRequest
 	(*AckReply)(nil),          // 67: millrace.v1.AckReply
-	(*BatchHeader)(nil),       // 68: millrace.v1.BatchHeader
-	(*Microbatch)(nil),        // 69: millrace.v1.Microbatch
-	(*Tensor)(nil),            // 70: millrace.v1.Tensor
-	(*RowInfo)(nil),           // 71: millrace.v1.RowInfo
-	(*StateRequest)(nil),      // 72: millrace.v1.StateRequest
-	(*StateReply)(nil),        // 73: millrace.v1.StateReply
-	(*ChangeRequest)(nil),     // 74: millrace.v1.ChangeRequest
-	(*ChangeReply)(nil),       // 75: millrace.v1.ChangeReply
-	(*ReportRequest)(nil),     // 76: millrace.v1.ReportRequest
-	(*ReportReply)(nil),       // 77: millrace.v1.ReportReply
-	(*StatusRequest)(nil),     // 78: millrace.v1.StatusRequest
-	(*WhyRequest)(nil),        // 79: millrace.v1.WhyRequest
-	(*StatusReply)(nil),       // 80: millrace.v1.StatusReply
-	(*state.Mesh)(nil),        // 81: millrace.v1.Mesh
+	(*DeliverRequest)(nil),    // 68: millrace.v1.DeliverRequest
+	(*BatchHeader)(nil),       // 69: millrace.v1.BatchHeader
+	(*Microbatch)(nil),        // 70: millrace.v1.Microbatch
+	(*Tensor)(nil),            // 71: millrace.v1.Tensor
+	(*RowInfo)(nil),           // 72: millrace.v1.RowInfo
+	(*StateRequest)(nil),      // 73: millrace.v1.StateRequest
+	(*StateReply)(nil),        // 74: millrace.v1.StateReply
+	(*ChangeRequest)(nil),     // 75: millrace.v1.ChangeRequest
+	(*ChangeReply)(nil),       // 76: millrace.v1.ChangeReply
+	(*ReportRequest)(nil),     // 77: millrace.v1.ReportRequest
+	(*ReportReply)(nil),       // 78: millrace.v1.ReportReply
+	(*StatusRequest)(nil),     // 79: millrace.v1.StatusRequest
+	(*WhyRequest)(nil),        // 80: millrace.v1.WhyRequest
+	(*StatusReply)(nil),       // 81: millrace.v1.StatusReply
+	(*state.Mesh)(nil),        // 82: millrace.v1.Mesh
 }
 var file_proto_millrace_proto_depIdxs = []int32{
 	2,  // 0: millrace.v1.Frame.waiting:type_name -> millrace.v1.Waiting
@@ -7814,7 +7929,7 @@ var file_proto_millrace_proto_depIdxs = []int32{
 	46, // 53: millrace.v1.ConstructorOrder.joined:type_name -> millrace.v1.SourceJoined
 	3,  // 54: millrace.v1.ConstructorOrder.beat:type_name -> millrace.v1.Beat
 	2,  // 55: millrace.v1.ConstructorOrder.waiting:type_name -> millrace.v1.Waiting
-	81, // 56: millrace.v1.ConstructorJob.mesh:type_name -> millrace.v1.Mesh
+	82, // 56: millrace.v1.ConstructorJob.mesh:type_name -> millrace.v1.Mesh
 	49, // 57: millrace.v1.ConstructorJob.kept:type_name -> millrace.v1.KeptColumns
 	48, // 58: millrace.v1.ConstructorJob.images:type_name -> millrace.v1.ImageStep
 	52, // 59: millrace.v1.Restart.moved:type_name -> millrace.v1.Moved
@@ -7823,48 +7938,51 @@ var file_proto_millrace_proto_depIdxs = []int32{
 	54, // 62: millrace.v1.StepPlan.images:type_name -> millrace.v1.ImagePlan
 	59, // 63: millrace.v1.Admit.rank:type_name -> millrace.v1.Coordinates
 	59, // 64: millrace.v1.JoinRequest.rank:type_name -> millrace.v1.Coordinates
-	81, // 65: millrace.v1.JoinRequest.mesh:type_name -> millrace.v1.Mesh
+	82, // 65: millrace.v1.JoinRequest.mesh:type_name -> millrace.v1.Mesh
 	0,  // 66: millrace.v1.JoinRequest.start:type_name -> millrace.v1.Start
 	61, // 67: millrace.v1.JoinRequest.at:type_name -> millrace.v1.Position
-	81, // 68: millrace.v1.JoinReply.mesh:type_name -> millrace.v1.Mesh
+	82, // 68: millrace.v1.JoinReply.mesh:type_name -> millrace.v1.Mesh
 	59, // 69: millrace.v1.LocateRequest.rank:type_name -> millrace.v1.Coordinates
 	59, // 70: millrace.v1.PeekRequest.rank:type_name -> millrace.v1.Coordinates
 	59, // 71: millrace.v1.BatchRequest.rank:type_name -> millrace.v1.Coordinates
 	59, // 72: millrace.v1.AckRequest.rank:type_name -> millrace.v1.Coordinates
-	69, // 73: millrace.v1.BatchHeader.microbatches:type_name -> millrace.v1.Microbatch
-	70, // 74: millrace.v1.Microbatch.tensors:type_name -> millrace.v1.Tensor
-	59, // 75: millrace.v1.ReportRequest.rank:type_name -> millrace.v1.Coordinates
-	4,  // 76: millrace.v1.Planner.Load:input_type -> millrace.v1.LoaderReport
-	38, // 77: millrace.v1.Planner.Construct:input_type -> millrace.v1.ConstructorReport
-	60, // 78: millrace.v1.Planner.Join:input_type -> millrace.v1.JoinRequest
-	63, // 79: millrace.v1.Planner.Locate:input_type -> millrace.v1.LocateRequest
-	72, // 80: millrace.v1.Planner.State:input_type -> millrace.v1.StateRequest
-	74, // 81: millrace.v1.Planner.Change:input_type -> millrace.v1.ChangeRequest
-	76, // 82: millrace.v1.Planner.Report:input_type -> millrace.v1.ReportRequest
-	78, // 83: millrace.v1.Planner.Status:input_type -> millrace.v1.StatusRequest
-	79, // 84: millrace.v1.Planner.Why:input_type -> millrace.v1.WhyRequest
-	35, // 85: millrace.v1.Loader.Fetch:input_type -> millrace.v1.FetchRequest
-	65, // 86: millrace.v1.Constructor.Batch:input_type -> millrace.v1.BatchRequest
-	66, // 87: millrace.v1.Constructor.Ack:input_type -> millrace.v1.AckRequest
-	64, // 88: millrace.v1.Constructor.Peek:input_type -> millrace.v1.PeekRequest
-	19, // 89: millrace.v1.Planner.Load:output_type -> millrace.v1.LoaderOrder
-	45, // 90: millrace.v1.Planner.Construct:output_type -> millrace.v1.ConstructorOrder
-	62, // 91: millrace.v1.Planner.Join:output_type -> millrace.v1.JoinReply
-	62, // 92: millrace.v1.Planner.Locate:output_type -> millrace.v1.JoinReply
-	73, // 93: millrace.v1.Planner.State:output_type -> millrace.v1.StateReply
-	75, // 94: millrace.v1.Planner.Change:output_type -> millrace.v1.ChangeReply
-	77, // 95: millrace.v1.Planner.Report:output_type -> millrace.v1.ReportReply
-	80, // 96: millrace.v1.Planner.Status:output_type -> millrace.v1.StatusReply
-	2,  // 97: millrace.v1.Planner.Why:output_type -> millrace.v1.Waiting
-	1,  // 98: millrace.v1.Loader.Fetch:output_type -> millrace.v1.Frame
-	1,  // 99: millrace.v1.Constructor.Batch:output_type -> millrace.v1.Frame
-	67, // 100: millrace.v1.Constructor.Ack:output_type -> millrace.v1.AckReply
-	1,  // 101: millrace.v1.Constructor.Peek:output_type -> millrace.v1.Frame
-	89, // [89:102] is the sub-list for method output_type
-	76, // [76:89] is the sub-list for method input_type
-	76, // [76:76] is the sub-list for extension type_name
-	76, // [76:76] is the sub-list for extension extendee
-	0,  // [0:76] is the sub-list for field type_name
+	59, // 73: millrace.v1.DeliverRequest.rank:type_name -> millrace.v1.Coordinates
+	70, // 74: millrace.v1.BatchHeader.microbatches:type_name -> millrace.v1.Microbatch
+	71, // 75: millrace.v1.Microbatch.tensors:type_name -> millrace.v1.Tensor
+	59, // 76: millrace.v1.ReportRequest.rank:type_name -> millrace.v1.Coordinates
+	4,  // 77: millrace.v1.Planner.Load:input_type -> millrace.v1.LoaderReport
+	38, // 78: millrace.v1.Planner.Construct:input_type -> millrace.v1.ConstructorReport
+	60, // 79: millrace.v1.Planner.Join:input_type -> millrace.v1.JoinRequest
+	63, // 80: millrace.v1.Planner.Locate:input_type -> millrace.v1.LocateRequest
+	73, // 81: millrace.v1.Planner.State:input_type -> millrace.v1.StateRequest
+	75, // 82: millrace.v1.Planner.Change:input_type -> millrace.v1.ChangeRequest
+	77, // 83: millrace.v1.Planner.Report:input_type -> millrace.v1.ReportRequest
+	79, // 84: millrace.v1.Planner.Status:input_type -> millrace.v1.StatusRequest
+	80, // 85: millrace.v1.Planner.Why:input_type -> millrace.v1.WhyRequest
+	35, // 86: millrace.v1.Loader.Fetch:input_type -> millrace.v1.FetchRequest
+	68, // 87: millrace.v1.Constructor.Deliver:input_type -> millrace.v1.DeliverRequest
+	65, // 88: millrace.v1.Constructor.Batch:input_type -> millrace.v1.BatchRequest
+	66, // 89: millrace.v1.Constructor.Ack:input_type -> millrace.v1.AckRequest
+	64, // 90: millrace.v1.Constructor.Peek:input_type -> millrace.v1.PeekRequest
+	19, // 91: millrace.v1.Planner.Load:output_type -> millrace.v1.LoaderOrder
+	45, // 92: millrace.v1.Planner.Construct:output_type -> millrace.v1.ConstructorOrder
+	62, // 93: millrace.v1.Planner.Join:output_type -> millrace.v1.JoinReply
+	62, // 94: millrace.v1.Planner.Locate:output_type -> millrace.v1.JoinReply
+	74, // 95: millrace.v1.Planner.State:output_type -> millrace.v1.StateReply
+	76, // 96: millrace.v1.Planner.Change:output_type -> millrace.v1.ChangeReply
+	78, // 97: millrace.v1.Planner.Report:output_type -> millrace.v1.ReportReply
+	81, // 98: millrace.v1.Planner.Status:output_type -> millrace.v1.StatusReply
+	2,  // 99: millrace.v1.Planner.Why:output_type -> millrace.v1.Waiting
+	1,  // 100: millrace.v1.Loader.Fetch:output_type -> millrace.v1.Frame
+	1,  // 101: millrace.v1.Constructor.Deliver:output_type -> millrace.v1.Frame
+	1,  // 102: millrace.v1.Constructor.Batch:output_type -> millrace.v1.Frame
+	67, // 103: millrace.v1.Constructor.Ack:output_type -> millrace.v1.AckReply
+	1,  // 104: millrace.v1.Constructor.Peek:output_type -> millrace.v1.Frame
+	91, // [91:105] is the sub-list for method output_type
+	77, // [77:91] is the sub-list for method input_type
+	77, // [77:77] is the sub-list for extension type_name
+	77, // [77:77] is the sub-list for extension extendee
+	0,  // [0:77] is the sub-list for field type_name
 }
 
 func init() { file_proto_millrace_proto_init() }
@@ -7936,7 +8054,7 @@ func file_proto_millrace_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_proto_millrace_proto_rawDesc), len(file_proto_millrace_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   80,
+			NumMessages:   81,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -566,9 +566,10 @@ var Loader_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
-	Constructor_Batch_FullMethodName = "/millrace.v1.Constructor/Batch"
-	Constructor_Ack_FullMethodName   = "/millrace.v1.Constructor/Ack"
-	Constructor_Peek_FullMethodName  = "/millrace.v1.Constructor/Peek"
+	Constructor_Deliver_FullMethodName = "/millrace.v1.Constructor/Deliver"
+	Constructor_Batch_FullMethodName   = "/millrace.v1.Constructor/Batch"
+	Constructor_Ack_FullMethodName     = "/millrace.v1.Constructor/Ack"
+	Constructor_Peek_FullMethodName    = "/millrace.v1.Constructor/Peek"
 )
 
 // ConstructorClient is the client API for Constructor service.
@@ -577,8 +578,13 @@ const (
 //
 // Constructor hands assembled batches to trainer ranks.
 type ConstructorClient interface {
+	// Deliver is a rank's stream: its parts of the steps from one on, in order, as far as it has
+	// room for them. The rank speaks first. Of each step the first frame carries a table
+	// (docs/bytes.md), the bodies up to its size are its tensors. It ends with the first error.
+	Deliver(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[DeliverRequest, Frame], error)
 	// Batch returns a rank's part of one step. The first frame carries a
-	// BatchHeader, the bodies joined are its tensors. Idempotent.
+	// BatchHeader, the bodies joined are its tensors. Idempotent. Ranks that know Deliver use it
+	// for single steps.
 	Batch(ctx context.Context, in *BatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Frame], error)
 	// Ack says how far a rank is. An older position than one given before changes
 	// nothing. Idempotent.
@@ -597,9 +603,22 @@ func NewConstructorClient(cc grpc.ClientConnInterface) ConstructorClient {
 	return &constructorClient{cc}
 }
 
+func (c *constructorClient) Deliver(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[DeliverRequest, Frame], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Constructor_ServiceDesc.Streams[0], Constructor_Deliver_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[DeliverRequest, Frame]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Constructor_DeliverClient = grpc.BidiStreamingClient[DeliverRequest, Frame]
+
 func (c *constructorClient) Batch(ctx context.Context, in *BatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Frame], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Constructor_ServiceDesc.Streams[0], Constructor_Batch_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Constructor_ServiceDesc.Streams[1], Constructor_Batch_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -628,7 +647,7 @@ func (c *constructorClient) Ack(ctx context.Context, in *AckRequest, opts ...grp
 
 func (c *constructorClient) Peek(ctx context.Context, in *PeekRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Frame], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Constructor_ServiceDesc.Streams[1], Constructor_Peek_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Constructor_ServiceDesc.Streams[2], Constructor_Peek_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -651,8 +670,13 @@ type Constructor_PeekClient = grpc.ServerStreamingClient[Frame]
 //
 // Constructor hands assembled batches to trainer ranks.
 type ConstructorServer interface {
+	// Deliver is a rank's stream: its parts of the steps from one on, in order, as far as it has
+	// room for them. The rank speaks first. Of each step the first frame carries a table
+	// (docs/bytes.md), the bodies up to its size are its tensors. It ends with the first error.
+	Deliver(grpc.BidiStreamingServer[DeliverRequest, Frame]) error
 	// Batch returns a rank's part of one step. The first frame carries a
-	// BatchHeader, the bodies joined are its tensors. Idempotent.
+	// BatchHeader, the bodies joined are its tensors. Idempotent. Ranks that know Deliver use it
+	// for single steps.
 	Batch(*BatchRequest, grpc.ServerStreamingServer[Frame]) error
 	// Ack says how far a rank is. An older position than one given before changes
 	// nothing. Idempotent.
@@ -671,6 +695,9 @@ type ConstructorServer interface {
 // pointer dereference when methods are called.
 type UnimplementedConstructorServer struct{}
 
+func (UnimplementedConstructorServer) Deliver(grpc.BidiStreamingServer[DeliverRequest, Frame]) error {
+	return status.Error(codes.Unimplemented, "method Deliver not implemented")
+}
 func (UnimplementedConstructorServer) Batch(*BatchRequest, grpc.ServerStreamingServer[Frame]) error {
 	return status.Error(codes.Unimplemented, "method Batch not implemented")
 }
@@ -700,6 +727,13 @@ func RegisterConstructorServer(s grpc.ServiceRegistrar, srv ConstructorServer) {
 	}
 	s.RegisterService(&Constructor_ServiceDesc, srv)
 }
+
+func _Constructor_Deliver_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(ConstructorServer).Deliver(&grpc.GenericServerStream[DeliverRequest, Frame]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Constructor_DeliverServer = grpc.BidiStreamingServer[DeliverRequest, Frame]
 
 func _Constructor_Batch_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(BatchRequest)
@@ -754,6 +788,12 @@ var Constructor_ServiceDesc = grpc.ServiceDesc{
 		},
 	},
 	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Deliver",
+			Handler:       _Constructor_Deliver_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
 		{
 			StreamName:    "Batch",
 			Handler:       _Constructor_Batch_Handler,

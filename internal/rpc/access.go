@@ -31,19 +31,20 @@ const (
 
 // callers are the roles that may make each call. A call that is not here, nobody may make.
 var callers = map[string][]string{
-	pb.Planner_Load_FullMethodName:      {roleLoader},
-	pb.Planner_Construct_FullMethodName: {roleConstructor},
-	pb.Planner_Join_FullMethodName:      {roleTrainer},
-	pb.Planner_State_FullMethodName:     {roleTrainer},
-	pb.Planner_Locate_FullMethodName:    {roleTrainer, roleOperator},
-	pb.Planner_Report_FullMethodName:    {roleTrainer},
-	pb.Planner_Change_FullMethodName:    {roleOperator},
-	pb.Planner_Status_FullMethodName:    {roleOperator, roleTrainer, rolePlanner, roleLoader, roleConstructor},
-	pb.Planner_Why_FullMethodName:       {roleTrainer, roleOperator},
-	pb.Loader_Fetch_FullMethodName:      {roleConstructor},
-	pb.Constructor_Batch_FullMethodName: {roleTrainer},
-	pb.Constructor_Ack_FullMethodName:   {roleTrainer},
-	pb.Constructor_Peek_FullMethodName:  {roleTrainer, roleOperator},
+	pb.Planner_Load_FullMethodName:        {roleLoader},
+	pb.Planner_Construct_FullMethodName:   {roleConstructor},
+	pb.Planner_Join_FullMethodName:        {roleTrainer},
+	pb.Planner_State_FullMethodName:       {roleTrainer},
+	pb.Planner_Locate_FullMethodName:      {roleTrainer, roleOperator},
+	pb.Planner_Report_FullMethodName:      {roleTrainer},
+	pb.Planner_Change_FullMethodName:      {roleOperator},
+	pb.Planner_Status_FullMethodName:      {roleOperator, roleTrainer, rolePlanner, roleLoader, roleConstructor},
+	pb.Planner_Why_FullMethodName:         {roleTrainer, roleOperator},
+	pb.Loader_Fetch_FullMethodName:        {roleConstructor},
+	pb.Constructor_Deliver_FullMethodName: {roleTrainer},
+	pb.Constructor_Batch_FullMethodName:   {roleTrainer},
+	pb.Constructor_Ack_FullMethodName:     {roleTrainer},
+	pb.Constructor_Peek_FullMethodName:    {roleTrainer, roleOperator},
 }
 
 // authorization is the header that carries the access key.

@@ -226,17 +226,17 @@ func TestRolesOfCertificates(t *testing.T) {
 	address := serveAll(t, authority.with(t, roleService))
 	const join, state, report = "Planner/Join", "Planner/State", "Planner/Report"
 	const load, construct, change, ask, why = "Planner/Load", "Planner/Construct", "Planner/Change", "Planner/Status", "Planner/Why"
-	const fetch, batch, ack, locate, peek = "Loader/Fetch", "Constructor/Batch", "Constructor/Ack", "Planner/Locate", "Constructor/Peek"
+	const fetch, deliver, batch, ack, locate, peek = "Loader/Fetch", "Constructor/Deliver", "Constructor/Batch", "Constructor/Ack", "Planner/Locate", "Constructor/Peek"
 	for _, c := range []struct{ roles, may []string }{
 		{nil, nil},
 		{[]string{"admin"}, nil},
-		{[]string{roleTrainer}, []string{join, state, report, ask, why, batch, ack, locate, peek}},
+		{[]string{roleTrainer}, []string{join, state, report, ask, why, deliver, batch, ack, locate, peek}},
 		{[]string{roleLoader}, []string{load, ask}},
 		{[]string{roleConstructor}, []string{construct, ask, fetch}},
 		{[]string{roleOperator}, []string{change, ask, why, locate, peek}},
 		{[]string{rolePlanner}, []string{ask}},
 		{[]string{roleService}, []string{load, construct, ask, fetch}},
-		{[]string{roleTrainer, roleOperator}, []string{join, state, report, ask, why, batch, ack, locate, peek, change}},
+		{[]string{roleTrainer, roleOperator}, []string{join, state, report, ask, why, deliver, batch, ack, locate, peek, change}},
 	} {
 		conn, err := Dial(address, authority.with(t, c.roles...))
 		if err != nil {

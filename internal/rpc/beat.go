@@ -78,6 +78,7 @@ type Attention struct {
 	every  time.Duration
 	limit  atomic.Int32
 	silent func(rounds int)
+	owed   func() bool // rounds count while the peer owes a word; nil: it always does
 	missed atomic.Int32
 	most   atomic.Int32 // missed in a row so far
 	over   atomic.Bool
@@ -88,7 +89,12 @@ type Attention struct {
 
 // Attend calls silent, once, after limit rounds in a row without Heard, with how many that were.
 func Attend(every time.Duration, limit int, silent func(rounds int)) *Attention {
-	a := &Attention{every: every, silent: silent}
+	return attend(every, limit, nil, silent)
+}
+
+// attend is Attend of a peer that owes a word only at times.
+func attend(every time.Duration, limit int, owed func() bool, silent func(rounds int)) *Attention {
+	a := &Attention{every: every, silent: silent, owed: owed}
 	a.Allow(limit)
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -115,6 +121,13 @@ func (a *Attention) End() {
 
 func (a *Attention) round() {
 	if a.over.Load() {
+		return
+	}
+	if a.owed != nil && !a.owed() {
+		a.missed.Store(-1) // what is owed from now on is owed for a part of the next round
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.timer.Reset(a.every)
 		return
 	}
 	missed := a.missed.Add(1)

@@ -36,6 +36,11 @@ func SendBody(stream grpc.ServerStream, header proto.Message, body []byte, done 
 	if err != nil {
 		return fmt.Errorf("encoding a frame header: %w", err)
 	}
+	return SendPart(stream, head, body, done)
+}
+
+// SendPart is SendBody for one of several bodies of a stream, whose header is head.
+func SendPart(stream grpc.ServerStream, head, body []byte, done func()) error {
 	frames := max((len(body)+frameBytes-1)/frameBytes, 1)
 	pool := &countdown{done: done}
 	pool.left.Store(int64(frames))
@@ -165,6 +170,28 @@ func ReceiveBody(stream grpc.ServerStreamingClient[pb.Frame], header sized, buf 
 	}
 	return in.body, nil
 }
+
+// Receiver is the receiving side of a stream: *grpc.ClientStream is one.
+type Receiver interface{ RecvMsg(m any) error }
+
+// ReceivePart reads one of several bodies of a stream, whose header open reads: it returns the
+// body's size. The body is as ReceiveBody's. io.EOF says that the stream ended before it began.
+func ReceivePart(stream Receiver, open func(head []byte) (uint64, error), buf []byte) ([]byte, error) {
+	in := incoming{buf: buf, open: open}
+	for in.header == nil || uint64(len(in.body)) < in.size {
+		err := stream.RecvMsg(&in)
+		if errors.Is(err, io.EOF) && in.header != nil {
+			return nil, fmt.Errorf("%d of %d bytes came before the stream ended: %w", len(in.body), in.size, io.ErrUnexpectedEOF)
+		}
+		if err != nil {
+			return nil, in.why(err)
+		}
+	}
+	return in.body, nil
+}
+
+// whole says whether all of a body is there.
+func (in *incoming) whole() bool { return in.header != nil && uint64(len(in.body)) == in.size }
 
 // why is the error of a stream that broke, with what the server said last that it waits for.
 func (in *incoming) why(err error) error {

@@ -86,6 +86,13 @@ func codeOf(err error) codes.Code {
 	return codes.Unknown
 }
 
+// Unknown says whether a server does not know the call that was made: it is of a version without
+// it, which under TLS lets nobody make it.
+func Unknown(err error) bool {
+	code := codeOf(err)
+	return code == codes.Unimplemented || code == codes.PermissionDenied
+}
+
 // JoinAgain says whether a constructor refused a request because the rank has to join again.
 func JoinAgain(err error) bool { return codeOf(err) == codes.Aborted }
 

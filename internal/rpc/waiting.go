@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -57,9 +58,17 @@ func Hold(stream grpc.ServerStream, hears bool, reason func() *pb.Waiting, wait 
 	if !hears {
 		return wait()
 	}
-	if err := stream.SetHeader(waitsHeader); err != nil {
+	if err := SaysWaiting(stream); err != nil {
 		return err
 	}
+	return HoldPart(stream, reason, wait)
+}
+
+// SaysWaiting has the header of a stream say that the server says Waiting on it.
+func SaysWaiting(stream grpc.ServerStream) error { return stream.SetHeader(waitsHeader) }
+
+// HoldPart is Hold for one of several answers on a stream of SaysWaiting, whose caller hears.
+func HoldPart(stream grpc.ServerStream, reason func() *pb.Waiting, wait func() error) error {
 	h := &hold{say: func() error { return stream.SendMsg(&pb.Frame{Waiting: reason()}) }}
 	h.begin()
 	defer h.end()
@@ -128,9 +137,12 @@ type listener struct {
 
 func (l *listener) limit() int { return int(max(l.rounds.Load(), quietRounds)) }
 
+// dataCalls are those that listeners watch.
+var dataCalls = []string{pb.Constructor_Deliver_FullMethodName, pb.Constructor_Batch_FullMethodName, pb.Constructor_Peek_FullMethodName, pb.Loader_Fetch_FullMethodName}
+
 // stream is a grpc.StreamClientInterceptor.
 func (l *listener) stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	if method != pb.Constructor_Batch_FullMethodName && method != pb.Constructor_Peek_FullMethodName && method != pb.Loader_Fetch_FullMethodName {
+	if !slices.Contains(dataCalls, method) {
 		return open(ctx, desc, conn, method, opts...)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -141,13 +153,20 @@ func (l *listener) stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc
 	}
 	h := &heardStream{ClientStream: stream, ctx: ctx, cancel: cancel, listener: l, since: time.Now(), limit: l.limit()}
 	h.tell, _ = ctx.Value(tellKey{}).(func(string, *pb.Waiting))
-	if l.waits.Load() {
-		h.attention = Attend(waitingEvery, h.limit, func(rounds int) {
-			l.rounds.Store(int32(min(2*h.limit, mostRounds)))
-			cancel(&silentError{l.address, time.Duration(rounds) * waitingEvery})
-		})
-	}
+	h.owed, _ = ctx.Value(owedKey{}).(func() bool)
+	h.attend()
 	return h, nil
+}
+
+// attend begins to count rounds of a server that is known to say Waiting.
+func (h *heardStream) attend() {
+	if h.attention != nil || !h.listener.waits.Load() {
+		return
+	}
+	h.attention = attend(waitingEvery, h.limit, h.owed, func(rounds int) {
+		h.listener.rounds.Store(int32(min(2*h.listener.limit(), mostRounds)))
+		h.cancel(&silentError{h.listener.address, time.Duration(rounds) * waitingEvery})
+	})
 }
 
 // heardStream is a call for data.
@@ -161,6 +180,7 @@ type heardStream struct {
 	since     time.Time
 	limit     int                                 // of rounds without a frame, at the beginning
 	tell      func(address string, _ *pb.Waiting) // may be nil
+	owed      func() bool                         // of a stream with several answers; nil: one is always owed
 }
 
 type tellKey struct{}
@@ -171,9 +191,22 @@ func Telling(ctx context.Context, tell func(address string, w *pb.Waiting)) cont
 	return context.WithValue(ctx, tellKey{}, tell)
 }
 
+type owedKey struct{}
+
+// Owing returns a context for a stream with several answers: the server has to say something
+// while owed says so. It may be called by several goroutines.
+func Owing(ctx context.Context, owed func() bool) context.Context {
+	return context.WithValue(ctx, owedKey{}, owed)
+}
+
 // RecvMsg receives a frame.
 func (h *heardStream) RecvMsg(m any) error {
+	in, data := m.(*incoming)
+	fresh := data && in.waiting == nil && in.header == nil
 	err := h.ClientStream.RecvMsg(m)
+	if h.owed != nil && fresh { // the wait for this answer may not have begun with the call
+		h.since = time.Now()
+	}
 	if h.attention != nil {
 		h.attention.Heard()
 		h.attention.Allow(roundsAfter(h.limit, time.Since(h.since)))
@@ -187,10 +220,24 @@ func (h *heardStream) RecvMsg(m any) error {
 	if err != nil {
 		return h.end(err)
 	}
-	if in, ok := m.(*incoming); ok && in.waiting != nil && in.header == nil && h.tell != nil {
+	if data && in.waiting != nil && in.header == nil && h.tell != nil {
 		h.tell(h.listener.address, in.waiting)
 	}
+	if h.owed != nil && data && in.whole() {
+		h.attend()
+		h.relax()
+	}
 	return nil
+}
+
+// relax has a connection whose answers come whole wait less for the next one: twice what was
+// needed, if more than usual.
+func (h *heardStream) relax() {
+	if h.attention != nil {
+		h.listener.rounds.Store(min(h.listener.rounds.Load(), 2*h.attention.most.Swap(0)))
+		h.limit = h.listener.limit()
+		h.attention.Allow(h.limit)
+	}
 }
 
 // end is the error of a call that ended with err.
@@ -198,8 +245,8 @@ func (h *heardStream) end(err error) error {
 	silent, ok := errors.AsType[*silentError](context.Cause(h.ctx))
 	if h.attention != nil {
 		h.attention.End()
-		if errors.Is(err, io.EOF) { // twice what was needed, if more than usual
-			h.listener.rounds.Store(min(h.listener.rounds.Load(), 2*h.attention.most.Load()))
+		if errors.Is(err, io.EOF) {
+			h.relax()
 		}
 	}
 	h.cancel(nil)

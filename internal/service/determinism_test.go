@@ -1,6 +1,7 @@
 package service_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace-data/millrace/client"
 	"github.com/millrace-data/millrace/internal/service"
 	"github.com/millrace-data/millrace/internal/sizing"
 	"github.com/millrace-data/millrace/internal/telemetry"
@@ -31,11 +33,12 @@ type setting struct {
 	shadows int  // loaders beside; hotShadow: one that reads along
 	shown   bool // what roles do is asked all the time, or each process has its pages
 	dealt   bool // a table says which loader reads which source, with how many workers and how much memory
+	way     client.Way
 }
 
 func (s setting) String() string {
-	return fmt.Sprintf("loaders=%d constructors=%d processes=%v gomaxprocs=%d read_ahead=%d buffers=%d,%d prefetch=%d window=%d disk=%d shadows=%d shown=%v dealt=%v",
-		s.loaders, s.constructors, s.processes, s.procs, s.readAhead, s.loaderBuffer, s.constructorBuffer, s.prefetch, s.window, s.loaderDisk, s.shadows, s.shown, s.dealt)
+	return fmt.Sprintf("loaders=%d constructors=%d processes=%v gomaxprocs=%d read_ahead=%d buffers=%d,%d prefetch=%d window=%d disk=%d shadows=%d shown=%v dealt=%v way=%s",
+		s.loaders, s.constructors, s.processes, s.procs, s.readAhead, s.loaderBuffer, s.constructorBuffer, s.prefetch, s.window, s.loaderDisk, s.shadows, s.shown, s.dealt, cmp.Or(s.way, "default"))
 }
 
 // axes are the values of a setting. A buffer of one byte holds nothing that does
@@ -58,12 +61,17 @@ var axes = []axis{
 	{0, 1, hotShadow}, // shadows
 	{0, 1},            // telemetry
 	{0, 1},            // dealt by a table
+	{0, 1},            // ways of delivery
 }
+
+// ways are those in which batches come to ranks. Services of this version know them all, so the
+// default is the first.
+var ways = []client.Way{"", client.WayCalls}
 
 const hotShadow = -1
 
 func settingOf(v []int) setting {
-	return setting{v[0], v[1], v[2] == 1, v[3], v[4], resources{v[5], v[6], v[7], v[8], v[9]}, false, v[10], v[11] == 1, len(v) > 12 && v[12] == 1}
+	return setting{v[0], v[1], v[2] == 1, v[3], v[4], resources{v[5], v[6], v[7], v[8], v[9]}, false, v[10], v[11] == 1, v[12] == 1, ways[v[13]]}
 }
 
 // TestDeterminism runs every recipe in many ways: whatever the way, the digest is
@@ -80,14 +88,14 @@ func TestDeterminism(t *testing.T) {
 		}
 	}
 	if long {
-		last := len(axes) - 4 // these go round beside the others, whose product takes 20 minutes
+		last := len(axes) - 5 // these go round beside the others, whose product takes 20 minutes
 		for i, values := range product(axes[:last]) {
-			values = append(values, axes[last][i%len(axes[last])], axes[last+1][i/len(axes[last])%len(axes[last+1])], axes[last+2][i/2%2], axes[last+3][i/7%2])
+			values = append(values, axes[last][i%len(axes[last])], axes[last+1][i/len(axes[last])%len(axes[last+1])], axes[last+2][i/2%2], axes[last+3][i/7%2], axes[last+4][i/4%2])
 			check(t, dir, recipes[i%len(recipes)], settingOf(values))
 		}
 	}
 	for _, r := range recipes {
-		check(t, dir, r, settingOf([]int{2, 2, 0, 2, 0, 20e3, 0, 4, 20, 0, 0, 1, 0}))
+		check(t, dir, r, settingOf([]int{2, 2, 0, 2, 0, 20e3, 0, 4, 20, 0, 0, 1, 0, 0}))
 	}
 }
 
@@ -125,7 +133,7 @@ func (s setting) run(t *testing.T, dir string, r recipe, onStep func(trainer.Ste
 	var res *trainer.Result
 	s.serve(t, dir, r, func(ctx context.Context, address string) (err error) {
 		res, err = trainer.Run(ctx, trainer.Options{
-			Address: address, Job: parse(t, dir, r.text(s.resources)), Changes: r.changesOf(t), Steps: r.steps, Prefetch: s.readAhead, OnStep: onStep,
+			Address: address, Job: parse(t, dir, r.text(s.resources)), Changes: r.changesOf(t), Steps: r.steps, Prefetch: s.readAhead, Way: s.way, OnStep: onStep,
 		})
 		return err
 	})

@@ -111,10 +111,10 @@ topology: {dp: 2}
 
 // functionSettings are ways to run such a job.
 var functionSettings = [][]int{
-	{1, 1, 0, 1, 0, 0, 0, 2, 20, 0, 0},
-	{3, 2, 0, 2, -1, 1, 1, 1, 1, noDisk, 0},
-	{2, 2, 0, 2, 0, 20e3, 40e3, 8, 500, 4e3, hotShadow},
-	{2, 1, 1, 2, 0, 20e3, 0, 2, 20, 0, 0}, // processes
+	{1, 1, 0, 1, 0, 0, 0, 2, 20, 0, 0, 0, 0, 0},
+	{3, 2, 0, 2, -1, 1, 1, 1, 1, noDisk, 0, 1, 0, 1},
+	{2, 2, 0, 2, 0, 20e3, 40e3, 8, 500, 4e3, hotShadow, 0, 0, 0},
+	{2, 1, 1, 2, 0, 20e3, 0, 2, 20, 0, 0, 0, 0, 0}, // processes
 }
 
 // TestFunctions: a job with functions is the reference's at every step, however it is run.
@@ -156,7 +156,7 @@ func TestPythonChance(t *testing.T) {
 batch: {sequence_length: 128, sequences: 8}
 `, python, path), 12, ""}
 	})
-	check(t, writeSources(t), r, settingOf([]int{3, 1, 0, 2, 0, 20e3, 0, 2, 20, 0, 0}))
+	check(t, writeSources(t), r, settingOf([]int{3, 1, 0, 2, 0, 20e3, 0, 2, 20, 0, 0, 0, 0, 0}))
 }
 
 // pythonPath returns a job whose modules are those of the tests, with the client in their path.

@@ -201,10 +201,12 @@ func (t *team) rank(run, ctx context.Context, life, i int, first int64, token []
 
 // open joins; what is lost is tried again, as a launcher does.
 func (t *team) open(ctx context.Context, host string, place client.Rank, token []byte, rng *rand.Rand) (*client.Client, error) {
+	ways := []client.Way{"", "", client.WayCalls}
+	way := ways[random(t.w.opts.Seed, "way of "+place.String()).IntN(len(ways))]
 	for {
 		c, err := client.Open(ctx, plannerAddress, client.Options{
 			Stall: -1, // faults may hold everything up for longer, and the liveness phase says whether it goes on
-			Rank:  place, Token: token, Prefetch: t.prefetch, Security: t.w.on(host), Log: t.w.log(host),
+			Rank:  place, Token: token, Prefetch: t.prefetch, Way: way, Security: t.w.on(host), Log: t.w.log(host),
 		})
 		if err == nil || ctx.Err() != nil || fault.ClassOf(err) != fault.Lost {
 			return c, err

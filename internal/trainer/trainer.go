@@ -37,6 +37,7 @@ type Options struct {
 	Steps    int64 // at most; 0 = to the end of the data
 	Token    []byte
 	Prefetch int           // of each rank's client; 0 = its default, negative = none
+	Way      client.Way    // of each rank's client; "" = its default
 	Deadline time.Duration // of one batch; 0 = the client's default
 	Security rpc.Security
 	Changes  []change.Change // made to the job before: one of the first step may give it another mesh
@@ -237,7 +238,7 @@ func (t *run) join(ctx context.Context, token []byte) error {
 				Log:  cmp.Or(t.opts.Log, slog.New(slog.DiscardHandler)),
 				Rank: rank, Mesh: client.Mesh{DP: topo.DP, CP: topo.CP, PP: topo.PP, TP: topo.TP},
 				Job: t.opts.Job.Name, Identity: identity[:], Token: token,
-				Prefetch: t.opts.Prefetch, Deadline: t.opts.Deadline, Security: t.opts.Security,
+				Prefetch: t.opts.Prefetch, Way: t.opts.Way, Deadline: t.opts.Deadline, Security: t.opts.Security,
 			})
 			return err
 		})

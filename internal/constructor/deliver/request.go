@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/millrace-data/millrace/internal/fault"
@@ -19,6 +20,8 @@ type Caller struct {
 	Join       uint64 // number of the join; 0 is not checked
 	Acked      uint64 // it is done with all steps before this one
 	Identity   []byte // of the spec that the rank was made for; empty is not checked
+	// Now is Acked of a rank that goes on while its request waits; nil: Acked stands.
+	Now *atomic.Uint64
 }
 
 // Get waits for a step, or for the end of the data if it comes before the step. The request
@@ -35,6 +38,9 @@ func (s *Steps) Get(ctx context.Context, c Caller, step uint64) (st *Step, end *
 	w := s.arrive(c.Rank, step, begin)
 	err = s.until(ctx, &s.steps, step, func() bool {
 		st, end, refused = nil, nil, s.failed
+		if c.Now != nil {
+			c.Acked = c.Now.Load()
+		}
 		if refused == nil && (s.job == nil || s.between) {
 			refused = cmp.Or(s.leaving, s.forsaken(step))
 		}
@@ -75,6 +81,11 @@ func (s *Steps) Get(ctx context.Context, c Caller, step uint64) (st *Step, end *
 			c.Rank, time.Since(w.since).Seconds(), step, s.blockedOn(c.Rank, step, time.Now()).Reason, err))
 	}
 	return st, end, refused
+}
+
+// Attend notes a rank's stream until leave is called. A rank that has too many loses its oldest.
+func (s *Steps) Attend(ctx context.Context, r Rank) (_ context.Context, leave func(), err error) {
+	return s.streams.enter(ctx, r)
 }
 
 // known refuses a rank whose join this constructor did not see: it, or the whole service,

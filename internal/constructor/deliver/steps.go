@@ -93,6 +93,7 @@ type Steps struct {
 	lookers  signals // under the key 0
 
 	requests waiters // of ranks, that wait for a step
+	streams  waiters // of ranks, whether they wait or not
 	looks    waiters // from outside, that wait for one
 }
 

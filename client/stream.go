@@ -1,0 +1,167 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math"
+	"sync/atomic"
+
+	"google.golang.org/grpc"
+
+	pb "github.com/millrace-data/millrace/internal/proto"
+	"github.com/millrace-data/millrace/internal/rpc"
+)
+
+// Way is how batches come. It decides no byte of them.
+type Way string
+
+const (
+	// WayStream is one stream for all steps, on which the rank says how far it is.
+	WayStream Way = "stream"
+	// WayCalls is a call for each step, as with services that know no streams.
+	WayCalls Way = "calls"
+)
+
+// stream is a rank's stream with the constructor that it joined: steps come in order as far as
+// the client has room for them, without being asked for one by one. One goroutine receives;
+// the trainer's says how far it is.
+type stream struct {
+	at     *joined
+	call   grpc.BidiStreamingClient[pb.DeliverRequest, pb.Frame]
+	sender *rpc.Sender[*pb.DeliverRequest]
+	end    context.CancelFunc
+	next   atomic.Int64 // step that comes next
+}
+
+// fetchOnce gets the next step once, where the rank has joined: on its stream, if the constructor
+// knows streams.
+func (c *Client) fetchOnce(ctx context.Context, at *joined, step int64) (*Batch, error) {
+	if c.opts.Way == WayCalls || at.calls.Load() {
+		return c.callFor(ctx, at, step)
+	}
+	b, err := c.streamFor(ctx, at, step)
+	if rpc.Unknown(err) && c.opts.Way == "" {
+		at.calls.Store(true)
+		return c.callFor(ctx, at, step)
+	}
+	return b, err
+}
+
+// streamFor waits for a step on the stream. After an error, which ends it, and for another step
+// than the next one it begins another stream.
+func (c *Client) streamFor(ctx context.Context, at *joined, step int64) (b *Batch, err error) {
+	s := c.stream.Load()
+	switch {
+	case s == nil || s.at != at || s.next.Load() != step:
+		c.dropStream()
+		if s, err = c.openStream(ctx, at, step); err != nil {
+			return nil, err
+		}
+	case c.depth() == 0:
+		c.tell()
+	}
+	defer context.AfterFunc(ctx, s.end)()
+	b, err = receivePart(s.call, at.reply.Sources, c.spare())
+	if _, changes := errors.AsType[*TopologyError](err); changes || errors.Is(err, io.EOF) {
+		s.next.Store(math.MaxInt64) // nothing is owed any more
+		return nil, err
+	}
+	if err != nil {
+		c.dropStream()
+		return nil, err
+	}
+	s.next.Store(step + 1)
+	b.home = c.spares
+	c.session.wentAlong(at, b.generation, step)
+	return b, nil
+}
+
+// openStream begins a stream at a step.
+func (c *Client) openStream(ctx context.Context, at *joined, step int64) (*stream, error) {
+	s := &stream{at: at}
+	s.next.Store(step)
+	life := rpc.Owing(context.Background(), func() bool { return s.next.Load() < c.until.Load() })
+	life, s.end = context.WithCancel(rpc.Telling(life, c.hear))
+	defer context.AfterFunc(ctx, s.end)()
+	hello := c.where()
+	hello.Step, hello.Identity, hello.Generation = uint64(step), at.reply.Identity, at.reply.Generation
+	hello.Rank, hello.Join = c.opts.Rank.wire(), at.reply.Join
+	call, err := pb.NewConstructorClient(at.data).Deliver(life)
+	if err == nil {
+		s.call, s.sender = call, rpc.NewSender(call.Send)
+		err = s.sender.Send(hello)
+	}
+	if err != nil {
+		s.end()
+		return nil, rpc.FromStatus(err)
+	}
+	c.carried.Store(int64(hello.Acked))
+	c.stream.Store(s)
+	if now := c.where(); now.Acked > hello.Acked || now.Until > hello.Until {
+		c.tell() // the trainer, which went on, may have found no stream
+	}
+	return s, nil
+}
+
+// where is how far the trainer is, and how much may come.
+func (c *Client) where() *pb.DeliverRequest {
+	return &pb.DeliverRequest{Acked: uint64(c.position.Load()), Until: uint64(c.until.Load()), Epoch: c.session.epochs.Highest()}
+}
+
+// tell says on the stream how far the trainer is. It returns false if there is none. On a stream
+// that has ended it does nothing: the next one begins with that.
+func (c *Client) tell() bool {
+	s := c.stream.Load()
+	if s == nil {
+		return false
+	}
+	m := c.where()
+	if s.sender.Send(m) != nil {
+		return false
+	}
+	c.carried.Store(int64(m.Acked))
+	return true
+}
+
+// dropStream ends the stream. It is called by the goroutine that receives, or after that has ended.
+func (c *Client) dropStream() {
+	if s := c.stream.Swap(nil); s != nil {
+		s.end()
+	}
+}
+
+// hear takes what a constructor says that it waits for.
+func (c *Client) hear(address string, w *pb.Waiting) {
+	c.progress.hear("the constructor at "+address, w)
+}
+
+// spare is memory for a batch: that of one that was released, if there is any.
+func (c *Client) spare() *memory {
+	select {
+	case m := <-c.spares:
+		return m
+	default:
+		return &memory{}
+	}
+}
+
+// callFor asks for a step by a call of its own, where the rank has joined.
+func (c *Client) callFor(ctx context.Context, at *joined, step int64) (*Batch, error) {
+	position := c.position.Load()
+	call, err := pb.NewConstructorClient(at.data).Batch(rpc.Telling(ctx, c.hear), &pb.BatchRequest{
+		Identity: at.reply.Identity, Generation: at.reply.Generation,
+		Step: uint64(step), Acked: uint64(position), Rank: c.opts.Rank.wire(), Join: at.reply.Join, Hears: true, Epoch: c.session.epochs.Highest(),
+	})
+	if err != nil {
+		return nil, rpc.FromStatus(err)
+	}
+	c.carried.Store(position)
+	b, err := receive(call, at.reply.Sources, c.spare())
+	if err != nil {
+		return nil, err
+	}
+	b.home = c.spares
+	c.session.wentAlong(at, b.generation, step)
+	return b, nil
+}

@@ -1,0 +1,179 @@
+package constructor
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/millrace-data/millrace/internal/batch"
+	"github.com/millrace-data/millrace/internal/constructor/deliver"
+	"github.com/millrace-data/millrace/internal/fault"
+	pb "github.com/millrace-data/millrace/internal/proto"
+	"github.com/millrace-data/millrace/internal/rpc"
+)
+
+// delivery is a rank's stream: its steps go down as far as it has room for them, and how far it is
+// comes up. Two goroutines serve it: that of the call sends, the other one hears.
+type delivery struct {
+	c      *Constructor
+	stream grpc.BidiStreamingServer[pb.DeliverRequest, pb.Frame]
+	caller deliver.Caller
+	next   uint64 // to be sent
+
+	acked, until atomic.Uint64
+	unheard      atomic.Bool   // acked was refused as lost: the job is being moved
+	nudge        chan struct{} // of one: until rose, or unheard was set
+	end          context.CancelCauseFunc
+}
+
+// errLeft is the end of a stream whose rank sends no more.
+var errLeft = errors.New("the rank has left")
+
+// ackAgain is how long a stream on which nothing else is to be done waits before a position that
+// was not taken is said again: a job is moved in less.
+const ackAgain = 100 * time.Millisecond
+
+// Deliver implements the Constructor service. It ends with the first error, which the rank meets
+// as that of its request.
+func (c *Constructor) Deliver(stream grpc.BidiStreamingServer[pb.DeliverRequest, pb.Frame]) error {
+	hello, err := stream.Recv()
+	if err == nil {
+		err = rpc.SaysWaiting(stream)
+	}
+	if err != nil {
+		return err
+	}
+	d := &delivery{c: c, stream: stream, next: hello.Step, nudge: make(chan struct{}, 1)}
+	d.caller = deliver.Caller{Rank: deliver.RankOf(hello.Rank), Generation: hello.Generation, Join: hello.Join, Identity: hello.Identity, Now: &d.acked}
+	ctx, leave, err := c.steps.Attend(stream.Context(), d.caller.Rank)
+	if err != nil {
+		return refusal(err)
+	}
+	defer leave()
+	ctx, d.end = context.WithCancelCause(ctx)
+	defer d.end(nil)
+	d.note(hello)
+	c.hearing.Go(d.hear) // it ends when this returns
+	for {
+		err := d.granted(ctx)
+		if err == nil {
+			err = d.send(ctx)
+		}
+		switch cause := context.Cause(ctx); {
+		case errors.Is(cause, errLeft):
+			return nil
+		case err != nil && cause != nil:
+			return refusal(cause)
+		case err != nil:
+			return refusal(err)
+		}
+	}
+}
+
+// hear takes what the rank says until it says no more.
+func (d *delivery) hear() {
+	for {
+		m, err := d.stream.Recv()
+		if errors.Is(err, io.EOF) {
+			err = errLeft
+		}
+		if err != nil {
+			d.end(err)
+			return
+		}
+		if err := d.take(m); err != nil {
+			d.end(err)
+			return
+		}
+	}
+}
+
+// note keeps what a message says. A rank may have heard of another planner than this constructor.
+func (d *delivery) note(m *pb.DeliverRequest) {
+	if d.c.steps.Serves(d.caller.Identity) {
+		d.c.epochs.Hear(m.Epoch)
+	}
+	d.acked.Store(max(d.acked.Load(), m.Acked))
+	d.until.Store(max(d.until.Load(), m.Until))
+}
+
+// take takes a message. An error ends the stream.
+func (d *delivery) take(m *pb.DeliverRequest) error {
+	d.note(m)
+	err := d.ack()
+	select {
+	case d.nudge <- struct{}{}:
+	default:
+	}
+	return err
+}
+
+// ack says how far the rank is. While the job is being moved it is said again.
+func (d *delivery) ack() error {
+	caller := d.caller
+	caller.Acked = d.acked.Load()
+	err := d.c.steps.Ack(caller)
+	lost := fault.ClassOf(err) == fault.Lost && !errors.Is(err, deliver.ErrJoinAgain)
+	if d.unheard.Store(lost); lost {
+		return nil
+	}
+	return err
+}
+
+// granted waits until the rank has room for the next step.
+func (d *delivery) granted(ctx context.Context) error {
+	for d.next >= d.until.Load() {
+		var again <-chan time.Time
+		if d.unheard.Load() {
+			again = time.After(ackAgain)
+		}
+		select {
+		case <-d.nudge:
+		case <-again:
+			if err := d.ack(); err != nil {
+				return err
+			}
+		case <-d.c.stopped:
+			return errStopped
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return ctx.Err()
+}
+
+// send waits for the next step and sends it, or the end of the data, after which nothing comes.
+func (d *delivery) send(ctx context.Context) error {
+	c := d.c
+	wait, cancel := context.WithTimeout(ctx, c.opts.Deadline)
+	defer cancel()
+	var got *deliver.Step
+	var end *pb.EndOfData
+	err := rpc.HoldPart(d.stream, func() *pb.Waiting { return c.steps.Waits(d.caller.Rank, d.next) }, func() (err error) {
+		got, end, err = c.steps.Get(wait, d.caller, d.next)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	table, body, done := &batch.Table{Step: d.next, End: true}, []byte(nil), func() {}
+	if end != nil {
+		table.Topology = end.Topology
+	} else if table, body, done, err = c.bodyOf(got, d.caller.Rank); err != nil {
+		return err
+	}
+	head, err := table.Append(nil)
+	if err != nil {
+		return err
+	}
+	if d.next++; end != nil {
+		d.next = ^uint64(0)
+	} else {
+		c.steps.Delivered(len(body))
+	}
+	return sendPart(d.stream, head, body, done)
+}
