@@ -7,6 +7,7 @@ function of (step, rank, microbatch), as in the real one; see ``arrays``.
 from __future__ import annotations
 
 import json
+import struct
 import threading
 import time
 from concurrent import futures
@@ -16,6 +17,7 @@ import numpy as np
 
 from millrace import messages as m
 from millrace.receive import DTYPES
+from millrace.table import END, ENTRY, HEAD, LINE, MAGIC, ORIGIN
 
 FRAME = 500  # bytes of a frame's body: small, so that a step has several
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
@@ -44,6 +46,7 @@ class Service:
         self.moves = {}  # step -> generation that batches from it on are of, for ranks taken along
         self.ahead = 1 << 30  # steps planned ahead of the slowest ack seen
         self.protocol = m.PROTOCOL
+        self.streams = False  # whether it knows Deliver
         self.epoch = 0
         self.fetches = True
         self.images = False  # whether it serves a job with images
@@ -84,6 +87,7 @@ class Service:
                 ),
             },
             "Constructor": {
+                "Deliver": grpc.stream_stream_rpc_method_handler(self.deliver),
                 "Batch": grpc.unary_stream_rpc_method_handler(self.batch),
                 "Ack": grpc.unary_unary_rpc_method_handler(self._unary(self.ack, m.AckRequest)),
             },
@@ -200,6 +204,15 @@ class Service:
         for at in range(FRAME, len(body), FRAME):
             yield m.Frame(b"", bytes(body[at : at + FRAME])).encode()
 
+    def parts(self, step, rank, generation=1):
+        """The frames of a step on a stream: the same content with a table."""
+        (first, *rest) = (m.Frame.decode(frame) for frame in self.frames(step, rank, generation))
+        header, body = m.BatchHeader.decode(first.header), b"".join(f.body for f in (first, *rest))
+        raw = encode_table(header)
+        yield m.Frame(raw, body[:FRAME]).encode()
+        for at in range(FRAME, len(body), FRAME):
+            yield m.Frame(b"", body[at : at + FRAME]).encode()
+
     # ---- the calls ----
 
     def _unary(self, method, kind):
@@ -288,6 +301,48 @@ class Service:
         except Fault as fault:
             context.abort(fault.code, str(fault))
 
+    def deliver(self, requests, context):
+        hello = m.DeliverHello.decode(next(requests))
+        room, step = [hello.until], hello.step
+        try:
+            if not self.streams:
+                raise Fault(grpc.StatusCode.UNIMPLEMENTED, "there are no streams here")
+            if self.waits:
+                context.send_initial_metadata((("millrace-waits", "1"),))
+            self._advance(hello.acked)
+            threading.Thread(target=self._hear, args=(requests, room), daemon=True).start()
+            while step < 1 << 60:
+                self._wait_for(lambda step=step: room[0] > step, context)
+                self._fault("Deliver", hello, step)
+                if hello.generation != self.generation:
+                    raise Fault(grpc.StatusCode.ABORTED, "that generation is over")
+                hello.step = step
+                yield from self._say(hello)
+                self.gate.wait()
+                self._wait_for(lambda step=step: step <= self.acked + self.ahead, context)
+                yield from self._answer(hello, True)
+                step = 1 << 60 if step >= self.steps else step + 1
+            self._wait_for(lambda: False, context)
+        except Fault as fault:
+            context.abort(fault.code, str(fault))
+
+    def _hear(self, requests, room):
+        try:
+            for raw in requests:
+                request = m.DeliverRequest.decode(raw)
+                self.asked.append(("Told", request))
+                room[0] = max(room[0], request.until)
+                self._advance(request.acked)
+        except grpc.RpcError:  # it was cancelled
+            pass
+
+    def _wait_for(self, until, context):
+        with self.change:
+            while not until():
+                if not context.is_active():
+                    raise Fault(grpc.StatusCode.CANCELLED, "the rank is gone")
+                self.change.wait(0.05)
+
     def _advance(self, acked):
         with self.change:
             self.acked = max(self.acked, acked)
@@ -308,15 +363,53 @@ class Service:
             time.sleep(self.pause)
         time.sleep(self.mute.pop(request.step, 0))
 
-    def _answer(self, request):
+    def _answer(self, request, table=False):
         if request.step >= self.steps:
             end = m.BatchHeader(request.step, True, topology=self.topology)
-            yield m.Frame(end.encode()).encode()
+            yield m.Frame(encode_table(end) if table else end.encode()).encode()
             return
         rank = (request.rank.dp, request.rank.cp, request.rank.pp, request.rank.tp)
         left = self.broken.pop(request.step, None)
-        for frame in self.frames(request.step, rank, request.generation):
+        frames = self.parts if table else self.frames
+        for frame in frames(request.step, rank, request.generation):
             if left == 0:
                 raise Fault(grpc.StatusCode.UNAVAILABLE, "the stream broke")
             left = None if left is None else left - 1
             yield frame
+
+
+def encode_table(header):
+    """Returns a header as a table."""
+    entries, places, names, lines, origins = b"", b"", [], b"", b""
+    for number, part in enumerate(header.microbatches):
+        for tensor in part.tensors:
+            if tensor.name not in names:
+                names.append(tensor.name)
+            shape = [*tensor.shape, *[0] * (5 - len(tensor.shape))]
+            code = ("", "uint8", "int32", "int64", "float32").index(tensor.dtype)
+            wire = ("", "int32", "runs").index(tensor.wire)
+            dims = len(tensor.shape)
+            entries += ENTRY.pack(names.index(tensor.name), code, wire, number, dims, 0, *shape)
+            places += struct.pack("<QQ", tensor.offset, tensor.size)
+        for row in map(m.RowInfo.decode, part.rows):
+            lines += LINE.pack(row.row, number, len(row.lengths), 0)
+            for place in zip(row.seqs, row.lengths, row.sources, row.indices):
+                origins += ORIGIN.pack(*place, 0)
+    layout = entries + b"".join(struct.pack("<H", len(n)) + n.encode() for n in names)
+    layout += bytes(-len(layout) % 8)
+    texts = [text.encode() for text in (header.topology, *header.joined)]
+    texts = b"".join(struct.pack("<I", len(text)) + text for text in texts)
+    sizes = (len(layout), len(lines) // LINE.size, len(origins) // ORIGIN.size, len(texts))
+    head = HEAD.pack(
+        MAGIC,
+        END if header.end_of_data else 0,
+        header.step,
+        header.generation,
+        header.body_size,
+        header.sequence_length,
+        header.rows,
+        len(header.microbatches),
+        len(entries) // ENTRY.size,
+        *sizes,
+    )
+    return head + layout + places + lines + origins + texts

@@ -177,9 +177,10 @@ def test_messages_agree_with_the_proto_file():
     for cls in vars(messages).values():
         if not (isinstance(cls, type) and issubclass(cls, Message) and cls is not Message):
             continue
-        if cls is messages.JoinRequest:
-            continue  # the one of a rank that joins again has all its fields
-        name_of = "JoinRequest" if cls is messages.JoinAgainRequest else cls.__name__
+        if cls in (messages.JoinRequest, messages.DeliverRequest):
+            continue  # those of a rank that joins again, or begins a stream, have all their fields
+        whole = {"JoinAgainRequest": "JoinRequest", "DeliverHello": "DeliverRequest"}
+        name_of = whole.get(cls.__name__, cls.__name__)
         mine = {f.name for f in dataclasses.fields(cls)}
         theirs = {key for name, key in proto if name == name_of}
         # A token is read in part only: trainers pass it on as it is.
@@ -202,5 +203,6 @@ def test_methods_agree_with_the_proto_file():
     for service, method in [*planner, ("Constructor", "Batch")]:
         body = re.search(rf"service {service} \{{(.*?)\n\}}", text, re.S)
         assert body and f"rpc {method}({method}Request)" in body.group(1)
+    assert "rpc Deliver(stream DeliverRequest) returns (stream Frame);" in text
     assert messages.PLANNER == "/millrace.v1.Planner/"
     assert messages.CONSTRUCTOR == "/millrace.v1.Constructor/"

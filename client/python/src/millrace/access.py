@@ -84,6 +84,11 @@ class Channel:
         call = self._channel.unary_stream(method)
         return functools.partial(call, metadata=self._access.metadata())
 
+    def stream_stream(self, method: str) -> Callable[..., Any]:
+        """Returns the call of a method with a stream in both directions."""
+        call = self._channel.stream_stream(method)
+        return functools.partial(call, metadata=self._access.metadata())
+
     def future(self, method: str) -> Callable[..., Any]:
         """Returns what makes a unary call, and returns before its answer is there."""
         call = self._channel.unary_unary(method).future

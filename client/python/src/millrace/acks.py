@@ -47,6 +47,12 @@ class Acks:
         with self._change:
             self._change.notify_all()
 
+    def refuse(self, error: MovedError) -> None:
+        """Notes that the rank cannot go on."""
+        with self._change:
+            self.moved, self._refused = self.moved or error, self._session.acked
+            self._change.notify_all()
+
     def flush(self, seconds: float) -> None:
         """Waits until the service knows the newest position, ``seconds`` at the most."""
         until = time.monotonic() + seconds
@@ -78,7 +84,7 @@ class Acks:
         return self._pending() and (hurried or self._session.acked > self._session.carried)
 
     def _run(self) -> None:
-        while self._wait():
+        while self._wait() and self.moved is None:
             position, last = self._session.acked, self._closing
             try:
                 self._session.acknowledge(position)
@@ -87,13 +93,13 @@ class Acks:
                     return
                 self._sleep()
             except MovedError as error:
-                self.moved, self._refused = error, position
-                self._insist()
-                return
+                self.refuse(error)
             except Error:  # the next request for a step is refused as well, and says why
                 self._refused = position
             with self._change:
                 self._change.notify_all()
+        if self.moved is not None:
+            self._insist()
 
     def _insist(self) -> None:
         """Says again and again that the rank is there: others wait for it, and hear why."""
@@ -112,13 +118,16 @@ class Acks:
         """Waits for a position to send; False when there will be none."""
         with self._change:
             while True:
-                while not self._due() and not self._closing and not self._session.closed:
+                while not self._due() and not self._over():
                     self._change.wait(IDLE)
                 until = time.monotonic() + DELAY
                 while not self._closing and not self._flushing and time.monotonic() < until:
                     self._change.wait(DELAY)
-                if self._due() or self._closing or self._session.closed:
+                if self._due() or self._over():
                     return self._due()
+
+    def _over(self) -> bool:
+        return self._closing or self._session.closed or self.moved is not None
 
     def _sleep(self) -> None:
         """Waits before a lost call is made again."""

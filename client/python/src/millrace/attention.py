@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any
+from typing import Any, Callable
 
 # Seconds between two looks, which is how often a service says that it waits at first; later it
 # does so after a tenth of the time that the call has waited, or RAREST seconds.
@@ -27,8 +27,9 @@ WAITS = "millrace-waits"
 class Call:
     """A call under way, as the attention sees it."""
 
-    def __init__(self, rpc: Any, address: str, limit: int) -> None:
+    def __init__(self, rpc: Any, address: str, limit: int, owed: Callable[[], bool]) -> None:
         self.rpc = rpc
+        self.owed = owed  # whether the service has to say something
         self.address = address
         self.limit = limit
         self.since = time.monotonic()
@@ -49,19 +50,30 @@ class Attention:
         self._thread: threading.Thread | None = None
         self._closed = threading.Event()
 
-    def begin(self, rpc: Any, address: str) -> Call:
-        """Begins to watch a call."""
-        call = Call(rpc, address, self._limits.get(address, LOOKS))
+    def begin(self, rpc: Any, address: str, owed: Callable[[], bool] = lambda: True) -> Call:
+        """Begins to watch a call. Looks at which nothing is owed do not count."""
+        call = Call(rpc, address, self._limits.get(address, LOOKS), owed)
         with self._change:
             if address in self._waits:
-                self._calls.append(call)
-                self._change.notify()
-                if self._thread is None and not self._closed.is_set():
-                    self._thread = threading.Thread(
-                        target=self._look, name="millrace-attention", daemon=True
-                    )
-                    self._thread.start()
+                self._watch(call)
         return call
+
+    def _watch(self, call: Call) -> None:
+        self._calls.append(call)
+        self._change.notify()
+        if self._thread is None and not self._closed.is_set():
+            self._thread = threading.Thread(
+                target=self._look, name="millrace-attention", daemon=True
+            )
+            self._thread.start()
+
+    def whole(self, call: Call) -> None:
+        """Notes that one of several answers of a call is there."""
+        self._limits.pop(call.address, None)
+        call.limit = LOOKS
+        with self._change:
+            if call.address in self._waits and call not in self._calls:
+                self._watch(call)
 
     def heard(self, call: Call) -> None:
         """Notes a frame."""
@@ -105,7 +117,8 @@ class Attention:
                     return
                 calls = list(self._calls)
             for call in calls:
-                call.missed += 1
+                # What is owed from now on is owed for a part of the next look.
+                call.missed = call.missed + 1 if call.owed() else -1
                 if call.missed > call.allowed:
                     call.silent = True
                     call.rpc.cancel()

@@ -86,6 +86,11 @@ class TLS(NamedTuple):
             raise UserError("tls_cert and tls_key go together: give both or neither")
 
 
+# How batches come: on one stream for all steps, or by a call for each.
+STREAM, CALLS = "stream", "calls"
+WAYS = ("", STREAM, CALLS)
+
+
 @dataclass(frozen=True)
 class Config:
     """Everything connect() was given. Plain values, so it travels to other processes."""
@@ -104,6 +109,7 @@ class Config:
     start: str = ""  # "beginning": of the job, wherever it is
     access_key_file: str | None = None
     stall_timeout: float = 40.0
+    way: str = ""  # how batches come; empty: the best that client and service know
 
     def __post_init__(self) -> None:
         for axis in AXES:
@@ -122,6 +128,8 @@ class Config:
                 f"stall_timeout is {stall!r}: give the seconds that a call may wait while nothing "
                 "moves; float('inf') for no such limit"
             )
+        if self.way not in WAYS:
+            raise UserError(f"way is {self.way!r}: give {' or '.join(WAYS[1:])}, or leave it out")
         if self.start not in ("", BEGINNING):
             raise UserError(f"start is {self.start!r}: give {BEGINNING!r}, or leave it out")
         self.tls.check()

@@ -30,6 +30,7 @@ def connect(
     tls_cert: str | None = None,
     tls_key: str | None = None,
     access_key_file: str | None = None,
+    way: str | None = None,
 ) -> Loader:
     """Returns the loader of one rank. It connects at its first use.
 
@@ -56,6 +57,8 @@ def connect(
     access_key_file: path of the service's access key; default $MILLRACE_ACCESS_KEY_FILE,
         or the key itself in $MILLRACE_ACCESS_KEY, or what a service of the same user on
         this machine has left.
+    way: how batches come: "stream", on one stream for all steps, or "calls", by a call for each.
+        Default the best that this client and the service know. It decides no byte of them.
 
     Raises UserError for arguments that cannot be right.
     """
@@ -76,5 +79,6 @@ def connect(
         tls=TLS(tls_ca, tls_cert, tls_key),
         start=start or "",
         access_key_file=access_key_file,
+        way=way or "",
     )
     return Loader(config)

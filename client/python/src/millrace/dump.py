@@ -20,7 +20,8 @@ import numpy as np
 from millrace.errors import UserError
 from millrace.loader import Loader
 from millrace.messages import ResumeToken
-from millrace.receive import IMAGE, KEPT, Array, Extra, parted
+from millrace.receive import Array, Extra, parted
+from millrace.table import IMAGE, KEPT
 
 
 def where(loader: Loader, rank: dict[str, int]) -> dict[str, Any]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from millrace.errors import BugError
 from millrace.messages import RowInfo
+from millrace.table import LINE, ORIGIN
 from millrace.wire import WireError
 
 
@@ -28,9 +30,33 @@ class Row:
     segments: list[Segment]
 
 
-def read(rows: Sequence[bytes], sources: Sequence[str]) -> list[Row]:
-    """Returns the rows described by serialized RowInfos."""
+class Lines(NamedTuple):
+    """The rows of a microbatch, in the parts of a table that have those of all."""
+
+    lines: bytes
+    origins: bytes
+    microbatch: int
+
+    def read(self, sources: Sequence[str]) -> list[Row]:
+        """Returns the rows. Raises BugError, or IndexError for a source that is none."""
+        rows, at = [], 0
+        for number, microbatch, documents, _ in LINE.iter_unpack(self.lines):
+            end = at + documents * ORIGIN.size
+            if end > len(self.origins):
+                raise BugError("the lineage of a batch is cut off")
+            if microbatch == self.microbatch:
+                found = ORIGIN.iter_unpack(self.origins[at:end])
+                segments = [Segment(n, sources[of], seq, index) for seq, n, of, index, _ in found]
+                rows.append(Row(number, segments))
+            at = end
+        return rows
+
+
+def read(rows: Lines | Sequence[bytes], sources: Sequence[str]) -> list[Row]:
+    """Returns the rows described by a table, or by serialized RowInfos."""
     try:
+        if isinstance(rows, Lines):
+            return rows.read(sources)
         return [_row(RowInfo.decode(raw), sources) for raw in rows]
     except (WireError, IndexError) as error:
         raise BugError(f"reading the lineage of a batch: {error}") from error

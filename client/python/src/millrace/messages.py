@@ -120,6 +120,24 @@ class BatchRequest(Message):
 
 
 @dataclass
+class DeliverRequest(Message):
+    acked: int = field(1, "uint")
+    until: int = field(2, "uint")
+    epoch: int = field(3, "uint")
+
+
+@dataclass
+class DeliverHello(DeliverRequest):
+    """The first DeliverRequest of a stream: it says who asks. The others are shorter."""
+
+    step: int = field(4, "uint")
+    identity: bytes = field(5, "bytes")
+    generation: int = field(6, "uint")
+    rank: Coordinates = field(7, "message", message=Coordinates)
+    join: int = field(8, "uint")
+
+
+@dataclass
 class AckRequest(Message):
     identity: bytes = field(1, "bytes")
     generation: int = field(2, "uint")

@@ -17,11 +17,11 @@ import numpy.typing as npt
 
 from millrace import messages
 from millrace.errors import BugError, UserError
+from millrace.lineage import Lines
+from millrace.table import IMAGE, KEPT, NUMBERS, aligned
 from millrace.wire import WireError
 
 Array = npt.NDArray[Any]
-
-ALIGNMENT = 64  # the wire's promise about offsets; kept for addresses too
 
 # The wire is little-endian; on such a machine these are NumPy's native types.
 DTYPES: dict[str, np.dtype[Any]] = {
@@ -38,13 +38,6 @@ WIRES: dict[str, tuple[str, ...]] = {
     "int32": ("int64",),
     "runs": ("int32", "int64", "float32"),
 }
-
-# Keyword arguments of Hugging Face models that must be plain numbers.
-NUMBERS = ("max_length_q", "max_length_k")
-
-
-KEPT = "keep."  # begins the names of tensors that carry a source's kept columns
-IMAGE = "image."  # begins the names of tensors that say whose an image is and where it goes
 
 HEADER = 1024  # bytes of a .npy file in which its header ends, and more
 
@@ -79,10 +72,10 @@ class Extra(NamedTuple):
 
 
 class Microbatch(NamedTuple):
-    """What one call of next() returns, and its lineage (serialized RowInfos)."""
+    """What one call of next() returns, and its lineage, as lineage.read() takes it."""
 
     arrays: dict[str, Any]
-    rows: list[bytes]
+    rows: Lines | list[bytes]
     kept: dict[str, Any]  # arrays of kept columns, by their names on the wire
     images: dict[str, Array]  # the "image." arrays, by the rest of their names
 
@@ -181,13 +174,6 @@ def _fill(body: Array, at: int, part: memoryview, step: int) -> int:
         raise BugError(f"step {step} has more than the {body.size} bytes announced")
     body[at:end] = np.frombuffer(part, np.uint8)
     return end
-
-
-def aligned(size: int) -> Array:
-    """Returns an uninitialised, writable buffer that starts on a cache line."""
-    room = np.empty(size + ALIGNMENT, np.uint8)
-    start = -room.ctypes.data % ALIGNMENT
-    return room[start : start + size]
 
 
 def _view(body: Array, tensor: messages.Tensor, step: int) -> Any:

@@ -21,9 +21,10 @@ from typing import Any, TypeVar, Union
 from millrace import messages, rpc
 from millrace.access import Access, Channel
 from millrace.attention import Attention
-from millrace.config import AXES, BEGINNING, Config, Mesh
+from millrace.config import AXES, BEGINNING, CALLS, Config, Mesh
 from millrace.errors import BugError, Error, LostError, MovedError, UserError, WaitError, with_code
 from millrace.receive import Step, receive
+from millrace.stream import DELIVER, SILENT, SILENT_TEXT, Position, Stream
 from millrace.waiting import Progress, Wait
 from millrace.wire import Message, WireError
 
@@ -60,11 +61,8 @@ REJOIN_TIME = 10.0
 # such questions; and what one may take.
 WHY_EVERY, WHY_TIME = 3.0, 2.0
 
-# The code of a call that was given up since the service said nothing at all on it.
-SILENT = "SILENT"
-SILENT_TEXT = (
-    "it says nothing any more: it is stopped, or the network between does not carry what it says"
-)
+# The codes with which a constructor answers a call that it does not know; the second one under TLS.
+UNKNOWN = ("UNIMPLEMENTED", "PERMISSION_DENIED")
 
 # Tokens kept by step: one per recent checkpoint, a few KB each.
 TOKENS_KEPT = 16
@@ -113,7 +111,10 @@ class Session:
         self._channels: dict[tuple[str, str], Channel] = {}
         tls = config.tls.used()
         self._access = {one: Access(one, config.access_key_file, tls) for one in self._planners}
-        self._guard = threading.Lock()  # of _channels, acked and told
+        self._until = 0  # steps before it may come
+        self._stream: Stream | None = None
+        self._callers: set[str] = set()  # constructors that know no streams
+        self._guard = threading.Lock()  # of _channels, acked, told, _until and _stream
 
     @property
     def closed(self) -> bool:
@@ -125,6 +126,7 @@ class Session:
         if rpc.forked():
             return  # the connections belong to the parent
         self._attention.close()
+        self._drop_stream()
         with self._guard:
             channels, self._channels = self._channels, {}
         for channel in channels.values():
@@ -386,6 +388,15 @@ class Session:
                 "(output.broadcast_at). Give this rank no iterator"
             )
         what = f"{self.config.who()} waiting for step {step} from {self.source()}"
+        if self.config.way != CALLS and reply.constructor not in self._callers:
+            try:
+                received = self._streamed(step, reply, what)
+                self._went_along(reply, received)
+                return received
+            except UserError as error:
+                if error.code not in UNKNOWN or self.config.way:
+                    raise
+                self._callers.add(reply.constructor)
         request = messages.BatchRequest(
             identity=reply.identity,
             generation=reply.generation,
@@ -408,6 +419,64 @@ class Session:
         self._went_along(reply, received)
         return received
 
+    @property
+    def streams(self) -> bool:
+        """Whether steps come on a stream."""
+        return self._stream is not None
+
+    def tell(self, until: int) -> bool:
+        """Has the steps before ``until`` come, and says how far the trainer is.
+
+        Returns False if there is no stream to say it on: the next one begins with that.
+        """
+        with self._guard:
+            self._until = max(self._until, until)
+            stream = self._stream
+            if stream is None:
+                return False
+            position = Position(self.acked, self._until)
+            stream.tell(position, self._epoch)
+            self.carried = max(self.carried, position.acked)
+            return True
+
+    def _streamed(self, step: int, reply: messages.JoinReply, what: str) -> Step:
+        """Returns the next step of the stream; opens one if there is none for it."""
+        stream = self._stream
+        if stream is None or stream.reply is not reply or stream.next != step:
+            self._drop_stream()
+            stream = self._open_stream(step, reply, what)
+        try:
+            return stream.receive(what, self._closed.is_set, self._heard)
+        except BaseException:
+            self._drop_stream()
+            raise
+
+    def _open_stream(self, step: int, reply: messages.JoinReply, what: str) -> Stream:
+        with self._guard:
+            hello = messages.DeliverHello(
+                acked=min(self.acked, step),
+                until=self._until,
+                epoch=self._epoch,
+                step=step,
+                identity=reply.identity,
+                generation=reply.generation,
+                rank=self._coordinates(),
+                join=reply.join,
+            )
+            method = self._channel(reply.constructor).stream_stream(DELIVER)
+            try:
+                self._stream = Stream(method, hello, reply, self._attention)
+            except ValueError as error:
+                raise rpc.Closed(f"{what}: {error}") from None
+            self.carried = max(self.carried, hello.acked)
+            return self._stream
+
+    def _drop_stream(self) -> None:
+        with self._guard:
+            stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.end()
+
     def _ask(self, address: str, request: Message, seconds: float, what: str) -> Any:
         with self._guard:
             method = self._channel(address).unary_stream(messages.CONSTRUCTOR + "Batch")
@@ -427,9 +496,7 @@ class Session:
                 if frame[:1] != bytes([messages.WAITING]):
                     yield frame
                     continue
-                waits = messages.Frame.decode(frame).waiting
-                self.progress.hear(self.source(), waits.reason, waits.idle_ms / 1000, waits.ranks)
-                self._check_wait()
+                self._heard(messages.Frame.decode(frame).waiting)
             whole = True
         except grpc.RpcError as error:
             if self.closed:
@@ -530,6 +597,11 @@ class Session:
         now, config = time.monotonic(), self.config
         end = now + config.timeout if until is None else until
         return Wait(config.who(), f"{what} from {self.source()}", now, end, config.stall_timeout)
+
+    def _heard(self, waits: messages.Waiting) -> None:
+        """Takes what the constructor says that it waits for."""
+        self.progress.hear(self.source(), waits.reason, waits.idle_ms / 1000, waits.ranks)
+        self._check_wait()
 
     def _check_wait(self) -> None:
         """Raises WaitError if the trainer's call in this thread has waited for too long."""

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from millrace import rpc, session
 from millrace.acks import IDLE, Acks
-from millrace.errors import Error
+from millrace.errors import Error, MovedError
 from millrace.receive import Step
 from millrace.session import Session
 
@@ -46,6 +46,7 @@ class InPlace:
         with self._session.logged(what, until):
             if self._step is None:
                 self._step = self._session.joined(until).next_step
+            self._session.tell(self._step + 1)
             step = self._session.batch(self._step, until)
         if not step.end:
             self._step += 1
@@ -70,15 +71,18 @@ class Prefetcher:
         self._session = session
         self._step = step
         self._depth = depth
+        self._taken = step  # the next one that the trainer takes; None: it has not joined
         self._ready: deque[Step] = deque()
         self._error: Error | None = None
         self._change = threading.Condition()
+        self._acks = Acks(session)
         self._thread = threading.Thread(target=self._run, name="millrace-prefetch", daemon=True)
         self._thread.start()
-        self._acks = Acks(session)
 
     def take(self, until: float) -> Step:
-        self._acks.notify()
+        told = self._taken is not None and self._session.tell(self._taken + 1 + self._depth)
+        if not told:
+            self._acks.notify()
         began = time.monotonic()
         log_at = began + session.WAIT_LOG_AFTER
         wait = self._session.wait(self._what(), until)
@@ -102,8 +106,11 @@ class Prefetcher:
             if self._ready[0].end:
                 return self._ready[0]
             step = self._ready.popleft()
+            self._taken = step.step + 1
             self._change.notify_all()
-            return step
+        if not told:
+            self._session.tell(self._taken + self._depth)
+        return step
 
     def _what(self) -> str:
         return "the first step" if self._step is None else f"step {self._step}"
@@ -126,6 +133,10 @@ class Prefetcher:
             joined = self._session.joined(None)
             if self._step is None:
                 self._step = joined.next_step
+            if self._taken is None:
+                self._taken = self._step
+            # More, if the trainer waits already: it found nobody to tell.
+            self._session.tell(self._taken + self._depth)
             while self._wait_for_room():
                 step = self._session.batch(self._step, None)
                 self._put(step)
@@ -139,8 +150,13 @@ class Prefetcher:
             raise
 
     def _wait_for_room(self) -> bool:
+        # On a stream what may come is bounded already, and what ends it is to be heard.
         with self._change:
-            while len(self._ready) >= self._depth and not self._session.closed:
+            while (
+                len(self._ready) >= self._depth
+                and not self._session.closed
+                and not self._session.streams
+            ):
                 self._change.wait(IDLE)
             return not self._session.closed
 
@@ -151,6 +167,8 @@ class Prefetcher:
             self._change.notify_all()
 
     def _fail(self, error: Error) -> None:
+        if isinstance(error, MovedError):  # the trainer hears it whatever is ready
+            self._acks.refuse(error)
         with self._change:
             self._error = self._error or error
             self._change.notify_all()
