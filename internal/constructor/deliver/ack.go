@@ -73,7 +73,7 @@ func (s *Steps) ack(c Caller) {
 	}
 	if s.positions.move(from, c.Acked) {
 		s.release(s.positions.low)
-	} else if len(s.asked) < len(s.acked) {
+	} else if s.guesses > 0 && len(s.asked) < len(s.acked) {
 		s.builders.wakeAll() // leastSaid may have risen
 	}
 }

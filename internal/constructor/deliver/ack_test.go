@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 	"testing/synctest"
 
 	"github.com/millrace-data/millrace/internal/fault"
@@ -242,6 +243,22 @@ func BenchmarkAck(b *testing.B) {
 				}
 				s.takeAcks()
 				i = (i + 1) % (4 * dp)
+			}
+		})
+	}
+}
+
+// BenchmarkWaits is what each rank costs that waits and hears why, while all do.
+func BenchmarkWaits(b *testing.B) {
+	for _, dp := range []uint32{4, 64, 1024} {
+		b.Run(fmt.Sprintf("ranks=%d", dp*4), func(b *testing.B) {
+			s, i := manyRanks(dp, 4), uint32(0)
+			for r := range s.acked {
+				s.arrive(r, 1, time.Now())
+			}
+			for b.Loop() {
+				s.Waits(Rank{DP: i % dp}, 1)
+				i++
 			}
 		})
 	}

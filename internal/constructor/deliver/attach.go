@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"maps"
 	"slices"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -146,8 +147,12 @@ func (s *Steps) dropBuckets() {
 			delete(s.refused, r)
 			delete(s.joins, r)
 		}
+		if b.guess {
+			s.guesses--
+		}
 		delete(s.buckets, dp)
 	}
+	s.looked = time.Time{}
 }
 
 // recount counts all ranks by position, and lets go of what none of them needs. The lock is

@@ -97,10 +97,10 @@ func (s *Steps) blockedOn(r Rank, step uint64, now time.Time) *pb.Waiting {
 		if before, c := s.builtBefore(step); c != nil {
 			return c.blockedOn(fmt.Sprintf("it is planned, and step %d comes before it: ", before), now)
 		}
-		return s.forRanks(fmt.Sprintf("it is planned, but %d of %d bytes of this constructor's buffer are held by steps that ranks have not finished: ", s.held, s.budget), s.behind(r), now)
+		return s.forRanks(fmt.Sprintf("it is planned, but %d of %d bytes of this constructor's buffer are held by steps that ranks have not finished: ", s.held, s.budget), s.behind(r, now), now)
 	}
 	const unplanned = "the planner has not planned it; "
-	if who := s.behind(r); who != "" {
+	if who := s.behind(r, now); who != "" {
 		return s.forRanks(unplanned, who, now)
 	}
 	return s.unplanned(unplanned+"no rank of this constructor is further behind", now)
@@ -229,14 +229,41 @@ func (s *Steps) wakeRanks() {
 	s.steps.wakeAll()
 }
 
+// laggard is the slowest rank of a bucket.
+type laggard struct {
+	rank  Rank
+	at    uint64
+	waits bool
+}
+
+const (
+	// fewRanks are looked at each time that one of them asks why it waits.
+	fewRanks = 64
+	// lookTime is for how long a look at more of them serves all: each of thousands that wait hears
+	// up to five times a second why, and looking at all for each took more than a core.
+	lookTime = 100 * time.Millisecond
+)
+
+// laggards are the slowest ranks of all buckets. The lock is held.
+func (s *Steps) laggards(now time.Time) []laggard {
+	if len(s.acked) > fewRanks && now.Sub(s.looked) < lookTime {
+		return s.lagging
+	}
+	s.looked, s.lagging = now, s.lagging[:0]
+	for _, dp := range s.job.Buckets {
+		r, at := s.slowest(dp)
+		s.lagging = append(s.lagging, laggard{r, at, s.waits(r)})
+	}
+	return s.lagging
+}
+
 // behind names the rank here that others wait for; "" if there is none beside the one that asks.
 // The lock is held.
-func (s *Steps) behind(asks Rank) string {
+func (s *Steps) behind(asks Rank, now time.Time) string {
 	slow, low := Rank{}, s.acked[asks]
 	found := false
-	for _, dp := range s.job.Buckets {
-		r, a := s.slowest(dp)
-		if r != asks && (a < low || a == low && !found && !s.waits(r)) {
+	for _, l := range s.laggards(now) {
+		if r, a := l.rank, l.at; r != asks && (a < low || a == low && !found && !l.waits) {
 			slow, low, found = r, a, true
 		}
 	}

@@ -34,8 +34,9 @@ func (s *Steps) hear(c Caller) {
 	if !ok || e.generation != c.Generation {
 		e = entry{c.Generation, c.Acked}
 	}
-	s.asked[c.Rank] = e
-	s.builders.wakeAll() // leastSaid may be another one
+	if s.asked[c.Rank] = e; s.guesses > 0 {
+		s.builders.wakeAll() // leastSaid may be another one
+	}
 }
 
 // adoptable are the ranks that go on in the generation that r begins, with the

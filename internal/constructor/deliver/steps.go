@@ -86,6 +86,9 @@ type Steps struct {
 	stood      map[Rank]uint64    // how far ranks said that they are since they joined last, in whatever generation
 	refused    map[Rank]refused   // ranks of an earlier generation that do not, and still ask
 	waiting    map[Rank]*waiting
+	lagging    []laggard // as of looked
+	looked     time.Time
+	guesses    int // buckets of which it is a guess where ranks are that have not asked
 	counts     pb.ConstructorUsage
 
 	steps    signals // those who wait for a step, by its number
@@ -145,7 +148,7 @@ func (s *Steps) clear(r *pb.Restart) {
 	s.adopted, s.refused = s.adoptable(r), map[Rank]refused{}
 	acked, advanced := s.acked, s.advanced
 	s.acked, s.asked, s.advanced = map[Rank]uint64{}, map[Rank]entry{}, map[Rank]uint64{}
-	s.buckets, s.risen = map[uint32]*bucket{}, nil
+	s.buckets, s.risen, s.guesses, s.looked = map[uint32]*bucket{}, nil, 0, time.Time{}
 	for _, dp := range s.job.GetBuckets() {
 		s.addBucket(dp, next, next > r.Moved.GetTo())
 	}
@@ -158,6 +161,9 @@ func (s *Steps) clear(r *pb.Restart) {
 func (s *Steps) addBucket(dp uint32, at uint64, guess bool) {
 	ranks := s.fetchers(dp)
 	s.buckets[dp] = &bucket{ranks: ranks, guess: guess, positions: newTally(at, len(ranks))}
+	if guess {
+		s.guesses++
+	}
 	for _, r := range ranks {
 		s.acked[r] = at
 	}
@@ -351,6 +357,9 @@ func (s *Steps) first(step uint64) bool {
 // ask for none. What is held for them alone must not take that one's room. How far a rank may be
 // ahead of others bounds what is held beyond the budget. The lock is held.
 func (s *Steps) leastSaid() uint64 {
+	if s.guesses == 0 {
+		return s.base
+	}
 	least := ^uint64(0)
 	for _, b := range s.buckets {
 		for _, r := range b.ranks {
