@@ -340,6 +340,8 @@ var resourcesObject = object{title: "resources", fields: []field{
 		doc: "Steps planned ahead of the slowest trainer."},
 	{key: "window", name: "Window", kind: countKind, def: 256, min: 1, max: maxAxis,
 		doc: "Samples of each source known ahead to the planner, at the least: a source that gives much to a step is read further ahead."},
+	{key: "spill", name: "Spill", kind: bytesKind, max: maxBytes, empty: true, auto: "none",
+		doc: "Batches between the stages of sources with functions that a loader may put on its local disk, in the folder of `loader_disk`, when nothing works any more since all memory is taken; without it they are made again. See [engine.md](engine.md#what-the-executor-does)."},
 	{key: "python_workers", name: "PythonWorkers", kind: countKind, max: 4096, empty: true, auto: "one for each core",
 		doc: "Worker processes of each environment of Python functions, in each process that reads. `--python-workers` and MILLRACE_PYTHON_WORKERS say otherwise for one process."},
 }}

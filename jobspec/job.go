@@ -195,5 +195,6 @@ type Resources struct {
 	ConstructorBuffer int64 // bytes of assembled batches a constructor may hold; default 256 MiB
 	Prefetch          int   // steps planned ahead of the slowest trainer; default 4
 	Window            int   // samples of each source known ahead to the planner; default 256
+	Spill             int64 // bytes of batches between stages a loader may put on its local disk when nothing else helps; 0 = none
 	PythonWorkers     int   // processes of each environment of Python functions; 0 = one for each core
 }

@@ -19,7 +19,7 @@ func randomJob(rng *rand.Rand) *Job {
 			Feedback: Feedback{pick(rng, "none", "exponential"), 1 + rng.IntN(20), 1 + rng.IntN(500), rng.IntN(100)}},
 		Topology:  Topology{DP: 1 + rng.IntN(3), CP: 1 + rng.IntN(3), PP: 1 + rng.IntN(3), TP: 1 + rng.IntN(3), VPP: 1 + rng.IntN(3), EP: 1, Order: shuffled(rng, axes)},
 		Output:    Output{Format: pick(rng, "megatron", "hf", "jax"), CPSlicing: pick(rng, "zigzag", "contiguous", "none"), BroadcastAt: pick(rng, "", "tp"), PadID: int32(rng.IntN(3))},
-		Resources: Resources{LoaderBuffer: 1 + rng.Int64N(1<<40), LoaderDisk: rng.Int64N(1 << 40), ConstructorBuffer: 1 << rng.IntN(40), Prefetch: 1 + rng.IntN(9), Window: 1 + rng.IntN(999), PythonWorkers: rng.IntN(3)},
+		Resources: Resources{LoaderBuffer: 1 + rng.Int64N(1<<40), LoaderDisk: rng.Int64N(1 << 40), ConstructorBuffer: 1 << rng.IntN(40), Prefetch: 1 + rng.IntN(9), Window: 1 + rng.IntN(999), PythonWorkers: rng.IntN(3), Spill: rng.Int64N(2) << 20},
 		Dir:       "/specs",
 	}
 	micro := 1 + rng.IntN(3)

@@ -49,6 +49,9 @@ func (e *Executor) collect(r *run) (parts []output) {
 		s := r.sources[r.first]
 		slot, done := s.root.next(last)
 		switch {
+		case slot != nil && slot.part == nil:
+			e.fetchNext(slot)
+			return parts
 		case slot != nil && len(parts) == mostGiven:
 			return parts
 		case slot != nil:

@@ -8,7 +8,8 @@
 // of the partitions on the way: slots, limits, timing and losses change how long a run takes and
 // nothing of what it gives.
 //
-// It never looks into a partition, never reads a file, and keeps nothing on a disk.
+// It never looks into a partition, and never reads a file. What it has no room for goes to a disk only if it is given one
+// (Spill).
 //
 // docs/engine.md has the rules, the figures, and what is missing.
 package engine

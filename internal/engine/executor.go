@@ -13,10 +13,11 @@ import (
 	"github.com/millrace-data/millrace/internal/fault"
 )
 
-// Options configure an executor. Both are required.
+// Options configure an executor. Limit and Slots are required.
 type Options struct {
 	Limit int64                      // bytes of partitions, waiting or in the hands of tasks and collectors
 	Slots map[string]schedule.Amount // that tasks share, by resource; they are one worker, which never leaves
+	Spill Spill                      // where partitions go that nothing can take while nothing works; nil: they are made again
 }
 
 // inboxLength is how many events wait for the loop: enough that a task that gives a partition and
@@ -29,6 +30,7 @@ const inboxLength = 64
 // starts tasks; it waits for nothing but events and the policy's clock.
 type Executor struct {
 	limit   int64
+	spill   Spill
 	mu      sync.Mutex     // guards names
 	names   map[string]int // of resources
 	began   time.Time
@@ -49,6 +51,7 @@ type Executor struct {
 	promised  int64
 	pauses    []pause
 	completed int // sources
+	moving    int // partitions on their way to the disk or back
 	numbers   int64
 	asks      int64
 	wait      sync.WaitGroup
@@ -85,7 +88,7 @@ func New(o Options) (*Executor, error) {
 	if o.Limit <= 0 || len(o.Slots) == 0 {
 		return nil, fmt.Errorf("engine: an executor needs a limit of bytes and slots")
 	}
-	e := &Executor{limit: o.Limit, names: map[string]int{}, stopped: make(chan struct{}), inbox: make(chan event, inboxLength), began: time.Now()}
+	e := &Executor{limit: o.Limit, spill: o.Spill, names: map[string]int{}, stopped: make(chan struct{}), inbox: make(chan event, inboxLength), began: time.Now()}
 	for i, name := range slices.Sorted(maps.Keys(o.Slots)) {
 		e.names[name] = i
 		e.resources = append(e.resources, schedule.Resource{Name: name})
@@ -179,6 +182,7 @@ func (e *Executor) plan() time.Duration {
 		if granted || launched {
 			continue
 		}
+		e.fetchAll()
 		wake = earliest(wake, due)
 		if wake != 0 {
 			return max(time.Duration(wake-e.now()), time.Microsecond)

@@ -117,6 +117,7 @@ type setting struct {
 	lose    float64 // of tasks
 	kills   bool    // workers join and leave
 	stores  bool    // and take with them what they made
+	shelf   *shelf  // nil: nothing is written to a disk
 	mu      sync.Mutex
 	rng     *rand.Rand
 	lost    int
@@ -205,7 +206,11 @@ func (s *setting) pipeline(t *testing.T, e *Executor) *Pipeline {
 
 // run executes the law and returns the partitions of each run.
 func (s *setting) run(t *testing.T) (out [][]rows, peak int64) {
-	e, err := New(Options{Limit: s.limit, Slots: map[string]schedule.Amount{"cpu": schedule.Amount(s.slots) * schedule.Slot, "gpu": schedule.Slot}})
+	o := Options{Limit: s.limit, Slots: map[string]schedule.Amount{"cpu": schedule.Amount(s.slots) * schedule.Slot, "gpu": schedule.Slot}}
+	if s.shelf != nil {
+		o.Spill = s.shelf
+	}
+	e, err := New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,14 +248,19 @@ func (s *setting) run(t *testing.T) (out [][]rows, peak int64) {
 	}
 	runs.Wait()
 	peak = e.Usage().Peak
-	if u := e.Usage(); u.Stored != 0 || u.Promised != 0 || u.Tasks != 0 {
+	if u := e.Usage(); u.Stored != 0 || u.Promised != 0 || u.Tasks != 0 || u.Spilled != 0 {
 		synctest.Wait()
-		if u := e.Usage(); u.Stored != 0 || u.Promised != 0 || u.Tasks != 0 {
+		if u := e.Usage(); u.Stored != 0 || u.Promised != 0 || u.Tasks != 0 || u.Spilled != 0 {
 			t.Errorf("all runs have ended, and the ledger has %+v", u)
 		}
 	}
 	end()
 	wg.Wait()
+	if s.shelf != nil {
+		if err := s.shelf.ended(); err != nil {
+			t.Error(err)
+		}
+	}
 	return out, peak
 }
 
@@ -267,7 +277,7 @@ func (s *setting) killWorkers(ctx context.Context, e *Executor) {
 // TestLaws executes random pipelines under random settings: each run ends, each row comes once and in
 // order, partitions are the same under every setting, the ledger is not over its limit, and no goroutine is left.
 func TestLaws(t *testing.T) {
-	lost, over := 0, 0
+	lost, over, disks := 0, 0, shelf{}
 	for seed := *firstSeed; seed < *firstSeed+*seeds; seed++ {
 		r := rand.New(rand.NewPCG(seed, 11))
 		l := randomLaw(r)
@@ -279,10 +289,16 @@ func TestLaws(t *testing.T) {
 				if r.IntN(2) == 0 {
 					s.limit = l.target/2 + r.Int64N(20*l.target)
 				}
+				if r.IntN(2) == 0 {
+					s.shelf = newShelf(rand.New(rand.NewPCG(seed, uint64(k))), l.target)
+				}
 			}
 			synctest.Test(t, func(t *testing.T) {
 				got, peak := s.run(t)
 				lost += s.lost
+				if s.shelf != nil {
+					disks.writes, disks.reads, disks.bad = disks.writes+s.shelf.writes, disks.reads+s.shelf.reads, disks.bad+s.shelf.bad
+				}
 				check(t, seed, s, got, peak, &over)
 				if first == nil {
 					first = got
@@ -291,11 +307,15 @@ func TestLaws(t *testing.T) {
 				}
 			})
 			if t.Failed() {
-				t.Fatalf("seed %d, setting %d: %d slots, limit %d, target %d, %d stages, lose %g, kills %t, stores %t", seed, k, s.slots, s.limit, l.target, l.stages, s.lose, s.kills, s.stores)
+				t.Fatalf("seed %d, setting %d: %d slots, limit %d, target %d, %d stages, lose %g, kills %t, stores %t, a disk %t", seed, k, s.slots, s.limit, l.target, l.stages, s.lose, s.kills, s.stores, s.shelf != nil)
 			}
 		}
 	}
 	t.Logf("%d tasks lost, %d runs with a record that was larger than what the limit left", lost, over)
+	t.Logf("%d partitions written to a disk, %d read back, %d of them lost there", disks.writes, disks.reads, disks.bad)
+	if disks.writes == 0 || disks.reads == 0 || disks.bad == 0 {
+		t.Error("nothing came back from a disk, or all of it as it was written")
+	}
 	if lost == 0 {
 		t.Error("no task was lost: the laws are not tested where they matter")
 	}

@@ -22,10 +22,12 @@ type Usage struct {
 	Outside  int64 // bytes that others have of the limit
 	Tasks    int64 // goroutines
 	Waiting  int64 // of them, for room
+	Spilled  int64 // bytes of partitions outside of memory
+	Written  int64 // bytes of all that ever were
 }
 
 // ledgerSeen is a copy of the ledger for those who ask.
-type ledgerSeen struct{ stored, promised, peak, tasks, waiting atomic.Int64 }
+type ledgerSeen struct{ stored, promised, peak, tasks, waiting, spilled, written atomic.Int64 }
 
 func (s *ledgerSeen) store(e *Executor) {
 	s.stored.Store(e.used)
@@ -37,7 +39,8 @@ func (s *ledgerSeen) store(e *Executor) {
 // Usage tells how much of the limit is in use.
 func (e *Executor) Usage() Usage {
 	s := &e.seen
-	return Usage{Stored: s.stored.Load(), Promised: s.promised.Load(), Peak: s.peak.Load(), Outside: e.outside.Load(), Tasks: s.tasks.Load(), Waiting: s.waiting.Load()}
+	return Usage{Stored: s.stored.Load(), Promised: s.promised.Load(), Peak: s.peak.Load(), Outside: e.outside.Load(), Tasks: s.tasks.Load(), Waiting: s.waiting.Load(),
+		Spilled: s.spilled.Load(), Written: s.written.Load()}
 }
 
 // Outside sets how much of the limit others use.
@@ -83,14 +86,17 @@ func (e *Executor) limitOf(p *Pipeline) int64 {
 
 // room is how many bytes a task may have now beside those that it has. The first source of all may
 // use what is kept for it.
-func (e *Executor) room(t *task) int64 {
-	p := t.node.src.run.pipeline
+func (e *Executor) room(t *task) int64 { return e.roomFor(t.node.src).Room(t.node.op) }
+
+// roomFor is what the policy hears of room for a source.
+func (e *Executor) roomFor(source *source) *schedule.Snapshot {
+	p := source.run.pipeline
 	s := &p.snap
 	*s = schedule.Snapshot{Operators: p.ops, Limit: e.limitOf(p), Used: p.used, Promised: p.prom, Pinned: true}
-	if t.node.src != e.first() {
+	if source != e.first() {
 		s.Limit -= min(p.reserve, s.Limit/2)
 	}
-	return s.Room(t.node.op)
+	return s
 }
 
 // first is the source that is collected first, or nil.
@@ -160,7 +166,7 @@ func (t *task) note(p *Pipeline, stalled bool) {
 
 // stuck reports whether nothing will happen by itself: no task works, and no collector.
 func (e *Executor) stuck() bool {
-	if len(e.running) > len(e.waiting) || e.first() == nil || slices.ContainsFunc(e.waiting, func(t *task) bool { return t.orphan }) {
+	if len(e.running) > len(e.waiting) || e.moving > 0 || e.first() == nil || slices.ContainsFunc(e.waiting, func(t *task) bool { return t.orphan }) {
 		return false
 	}
 	for _, p := range e.active {
@@ -174,7 +180,8 @@ func (e *Executor) stuck() bool {
 }
 
 // unblock has something happen again, and says whether it does. Tasks that wait give back their
-// slots. If that does not help, the source that is needed last gives up what it has and begins again later.
+// slots. If that does not help, what is needed last of all that waits goes to the disk, if there may be any there. If nothing
+// does, the source that is needed last gives up what it has and begins again later.
 // If there is no other source, the first one begins again narrowly, with one task after the other in the order
 // of the data; and if it is narrow, its task gets what it asks for.
 func (e *Executor) unblock() bool {
@@ -188,6 +195,9 @@ func (e *Executor) unblock() bool {
 	if freed {
 		return true
 	}
+	if e.spillOne() {
+		return true
+	}
 	if s := e.last(); s != nil {
 		s.barred = e.completed
 		e.restart(s)
@@ -198,7 +208,7 @@ func (e *Executor) unblock() bool {
 		e.restart(s)
 		return true
 	}
-	return e.help(e.first().next())
+	return e.fetchNeeded(e.first()) || e.help(e.first().next())
 }
 
 // help starts the task that all wait for, or gives it what it asks for. One that has to make something again which it

@@ -166,7 +166,7 @@ func (e *Executor) again(n *node) {
 	}
 	n.state = blocked
 	for _, in := range n.in {
-		if in.part == nil && !in.lost {
+		if in.part == nil && !in.lost && in.file == nil && in.move == nil {
 			in.lost = true
 			e.again(in.from)
 		}
@@ -215,6 +215,7 @@ func (e *Executor) loseStored(w *worker) {
 
 func (e *Executor) loseSlot(p *Pipeline, s *slot) {
 	e.store(p, s.from.op, -s.bytes)
+	e.unfile(s)
 	s.part, s.held, s.lost = nil, false, true
 	if s.to != nil && s.to.state == queued {
 		p.unqueue(s.to)
@@ -269,9 +270,13 @@ func (e *Executor) clear(s *source, why error) {
 	var walk func(*node)
 	walk = func(n *node) {
 		for _, below := range n.slots[n.done:] {
-			if below.held {
+			switch {
+			case below.held:
 				e.store(p, n.op, -below.bytes)
+			case below.file != nil:
+				e.store(p, n.op, -below.file.Bytes())
 			}
+			e.unfile(below)
 			below.held, below.part = false, nil
 			if below.child != nil {
 				walk(below.child)

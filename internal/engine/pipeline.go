@@ -25,6 +25,8 @@ type Pipeline struct {
 	prom    int64
 	credits int64 // bytes that it needs at least for any task to end
 	reserve int64 // bytes that only the first source of all may use
+	spilled int64 // bytes of partitions outside of memory
+	written int64 // bytes of all that ever were
 }
 
 // Pipeline returns a pipeline of these stages.

@@ -18,6 +18,7 @@ type run struct {
 	tasks    int       // goroutines that have not returned
 	given    int64     // bytes that the collector has in hand
 	wanting  bool      // the collector waits
+	spilled  []*slot   // whose partitions are on the disk, or come back
 	err      error     // that ended it
 	answers  chan answer
 	life     lifetime
@@ -64,6 +65,8 @@ const (
 // slot is one partition that a task gave, and what became of it.
 type slot struct {
 	part   Partition // nil when it left the store
+	file   Spilled   // on the disk, or on the way back
+	move   *move     // to the disk or back, if it is on its way
 	bytes  int64
 	digest uint64
 	held   bool // it is counted as waiting in the store
@@ -92,12 +95,12 @@ func (n *node) before(m *node) int {
 	return slices.Compare(n.path, m.path)
 }
 
-// next is the first partition below n that was not collected, if it is there, and whether all were.
+// next is the first partition below n that was not collected, if it is there or on the disk, and whether all were.
 func (n *node) next(last int) (s *slot, done bool) {
 	for n.done < len(n.slots) {
 		s := n.slots[n.done]
 		switch {
-		case n.op == last && s.part == nil:
+		case n.op == last && s.part == nil && s.file == nil:
 			return nil, false
 		case n.op == last:
 			return s, false

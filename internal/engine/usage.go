@@ -4,8 +4,10 @@ import "context"
 
 // PipelineUsage is what a pipeline does now.
 type PipelineUsage struct {
-	Stored int64 // bytes of its partitions
-	Stages []StageUsage
+	Stored  int64 // bytes of its partitions
+	Spilled int64 // bytes of those outside of memory
+	Written int64 // bytes of all that ever were
+	Stages  []StageUsage
 }
 
 // StageUsage is what a stage does now. Queued tasks have their input, and wait for a slot or for their turn.
@@ -41,7 +43,7 @@ type surveyed struct {
 
 func (a surveyed) apply(e *Executor) {
 	p := a.pipeline
-	u := PipelineUsage{Stored: p.used, Stages: make([]StageUsage, len(p.stages))}
+	u := PipelineUsage{Stored: p.used, Spilled: p.spilled, Written: p.written, Stages: make([]StageUsage, len(p.stages))}
 	for op := range u.Stages {
 		s := &u.Stages[op]
 		s.Name, s.Running = p.stages[op].Name, len(p.running[op])

@@ -1432,7 +1432,9 @@ type StageUsage struct {
 	WaitingForRoom uint32                 `protobuf:"varint,4,opt,name=waiting_for_room,json=waitingForRoom,proto3" json:"waiting_for_room,omitempty"` // of them, for room for what they give
 	Queued         uint32                 `protobuf:"varint,5,opt,name=queued,proto3" json:"queued,omitempty"`                                         // tasks that have their input, and wait for a slot or for their turn
 	QueuedBytes    uint64                 `protobuf:"varint,6,opt,name=queued_bytes,json=queuedBytes,proto3" json:"queued_bytes,omitempty"`
-	HeldBytes      uint64                 `protobuf:"varint,7,opt,name=held_bytes,json=heldBytes,proto3" json:"held_bytes,omitempty"` // of the first stage: what all stages of the source hold
+	HeldBytes      uint64                 `protobuf:"varint,7,opt,name=held_bytes,json=heldBytes,proto3" json:"held_bytes,omitempty"`          // of the first stage: what all stages of the source hold
+	SpilledBytes   uint64                 `protobuf:"varint,8,opt,name=spilled_bytes,json=spilledBytes,proto3" json:"spilled_bytes,omitempty"` // of the first stage: what of the source is on the local disk
+	SpilledEver    uint64                 `protobuf:"varint,9,opt,name=spilled_ever,json=spilledEver,proto3" json:"spilled_ever,omitempty"`    // of the first stage: bytes that were put there so far
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -1512,6 +1514,20 @@ func (x *StageUsage) GetQueuedBytes() uint64 {
 func (x *StageUsage) GetHeldBytes() uint64 {
 	if x != nil {
 		return x.HeldBytes
+	}
+	return 0
+}
+
+func (x *StageUsage) GetSpilledBytes() uint64 {
+	if x != nil {
+		return x.SpilledBytes
+	}
+	return 0
+}
+
+func (x *StageUsage) GetSpilledEver() uint64 {
+	if x != nil {
+		return x.SpilledEver
 	}
 	return 0
 }
@@ -2150,6 +2166,7 @@ type LoaderJob struct {
 	DiskBytes     uint64                 `protobuf:"varint,4,opt,name=disk_bytes,json=diskBytes,proto3" json:"disk_bytes,omitempty"`             // of samples on the local disk
 	Sources       []*Assignment          `protobuf:"bytes,5,rep,name=sources,proto3" json:"sources,omitempty"`
 	PythonWorkers uint32                 `protobuf:"varint,6,opt,name=python_workers,json=pythonWorkers,proto3" json:"python_workers,omitempty"` // processes of each environment of functions; 0: one for each core
+	SpillBytes    uint64                 `protobuf:"varint,8,opt,name=spill_bytes,json=spillBytes,proto3" json:"spill_bytes,omitempty"`          // of batches between stages on the local disk; 0: none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2222,6 +2239,13 @@ func (x *LoaderJob) GetSources() []*Assignment {
 func (x *LoaderJob) GetPythonWorkers() uint32 {
 	if x != nil {
 		return x.PythonWorkers
+	}
+	return 0
+}
+
+func (x *LoaderJob) GetSpillBytes() uint64 {
+	if x != nil {
+		return x.SpillBytes
 	}
 	return 0
 }
@@ -7250,7 +7274,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"StageCosts\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aseconds\x18\x02 \x01(\x01R\aseconds\x12\x14\n" +
-	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\"\xd8\x01\n" +
+	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\"\xa0\x02\n" +
 	"\n" +
 	"StageUsage\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x14\n" +
@@ -7260,7 +7284,9 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x06queued\x18\x05 \x01(\rR\x06queued\x12!\n" +
 	"\fqueued_bytes\x18\x06 \x01(\x04R\vqueuedBytes\x12\x1d\n" +
 	"\n" +
-	"held_bytes\x18\a \x01(\x04R\theldBytes\"\xd9\x01\n" +
+	"held_bytes\x18\a \x01(\x04R\theldBytes\x12#\n" +
+	"\rspilled_bytes\x18\b \x01(\x04R\fspilledBytes\x12!\n" +
+	"\fspilled_ever\x18\t \x01(\x04R\vspilledEver\"\xd9\x01\n" +
 	"\fWorkersUsage\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aruntime\x18\x02 \x01(\tR\aruntime\x12\x18\n" +
@@ -7303,7 +7329,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
 	"\x04path\x18\x03 \x01(\tR\x04path\x12\x18\n" +
 	"\aproblem\x18\x04 \x01(\tR\aproblem\x12\x14\n" +
-	"\x05below\x18\x05 \x01(\x04R\x05below\"\xe2\x01\n" +
+	"\x05below\x18\x05 \x01(\x04R\x05below\"\x83\x02\n" +
 	"\tLoaderJob\x12\x12\n" +
 	"\x04seed\x18\x01 \x01(\x04R\x04seed\x12%\n" +
 	"\x0elongest_sample\x18\x02 \x01(\rR\rlongestSample\x12!\n" +
@@ -7311,7 +7337,9 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\n" +
 	"disk_bytes\x18\x04 \x01(\x04R\tdiskBytes\x121\n" +
 	"\asources\x18\x05 \x03(\v2\x17.millrace.v1.AssignmentR\asources\x12%\n" +
-	"\x0epython_workers\x18\x06 \x01(\rR\rpythonWorkers\"\xd0\x03\n" +
+	"\x0epython_workers\x18\x06 \x01(\rR\rpythonWorkers\x12\x1f\n" +
+	"\vspill_bytes\x18\b \x01(\x04R\n" +
+	"spillBytes\"\xd0\x03\n" +
 	"\n" +
 	"Assignment\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\rR\x06source\x12\x14\n" +

@@ -37,8 +37,8 @@ type setting struct {
 }
 
 func (s setting) String() string {
-	return fmt.Sprintf("loaders=%d constructors=%d processes=%v gomaxprocs=%d read_ahead=%d buffers=%d,%d prefetch=%d window=%d disk=%d shadows=%d shown=%v dealt=%v way=%s",
-		s.loaders, s.constructors, s.processes, s.procs, s.readAhead, s.loaderBuffer, s.constructorBuffer, s.prefetch, s.window, s.loaderDisk, s.shadows, s.shown, s.dealt, cmp.Or(s.way, "default"))
+	return fmt.Sprintf("loaders=%d constructors=%d processes=%v gomaxprocs=%d read_ahead=%d buffers=%d,%d prefetch=%d window=%d disk=%d shadows=%d shown=%v dealt=%v way=%s spill=%d python_workers=%d",
+		s.loaders, s.constructors, s.processes, s.procs, s.readAhead, s.loaderBuffer, s.constructorBuffer, s.prefetch, s.window, s.loaderDisk, s.shadows, s.shown, s.dealt, cmp.Or(s.way, "default"), s.spill, s.pythonWorkers)
 }
 
 // axes are the values of a setting. A buffer of one byte holds nothing that does
@@ -70,8 +70,11 @@ var ways = []client.Way{"", client.WayCalls}
 
 const hotShadow = -1
 
+// settingOf is the setting of values in the order of the axes, and then of spill and Python workers, which only jobs with
+// functions have a use for.
 func settingOf(v []int) setting {
-	return setting{v[0], v[1], v[2] == 1, v[3], v[4], resources{v[5], v[6], v[7], v[8], v[9]}, false, v[10], v[11] == 1, v[12] == 1, ways[v[13]]}
+	v = append(slices.Clip(v), 0, 0, 0, 0, 0)
+	return setting{v[0], v[1], v[2] == 1, v[3], v[4], resources{v[5], v[6], v[7], v[8], v[9], v[14], v[15]}, false, v[10], v[11] == 1, v[12] == 1, ways[v[13]]}
 }
 
 // TestDeterminism runs every recipe in many ways: whatever the way, the digest is
@@ -183,6 +186,9 @@ func (s setting) options(t testing.TB, dir string, r recipe) service.Options {
 	text := r.text(s.resources)
 	opts := service.Options{Job: parse(t, dir, text), Changes: r.changesOf(t), Loaders: s.loaders, Constructors: s.constructors, Registry: names, Functions: open}
 	opts.Shadows, opts.HotShadows = max(s.shadows, -s.shadows), s.shadows == hotShadow
+	if s.pythonWorkers > 0 {
+		opts.Functions = openWith(pythonsOf(s.pythonWorkers))
+	}
 	if s.dealt {
 		opts.Layout = layoutOf(opts.Job, s.loaders)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/millrace-data/millrace/internal/fault"
@@ -25,21 +26,41 @@ var program = reference.Program{Strategies: names.Strategies, Functions: open}
 
 // open opens functions in Python, and those of these tests, which need none: they stand
 // in module "here".
-func open(seed uint64, src *jobspec.Source, step int) (*transform.Function, error) {
-	python, ok := src.Transforms[step].(*jobspec.Python)
-	if !ok {
-		return pythons.Open(seed, src, step)
+var open = openWith(pythons)
+
+func openWith(pythons *functions.Set) transform.Functions {
+	return func(seed uint64, src *jobspec.Source, step int) (*transform.Function, error) {
+		python, ok := src.Transforms[step].(*jobspec.Python)
+		if !ok {
+			return pythons.Open(seed, src, step)
+		}
+		name, here := strings.CutPrefix(python.Function, "here:")
+		if !here {
+			return pythons.Open(seed, src, step)
+		}
+		f, ok := local[name]
+		if !ok {
+			return nil, fault.Userf("there is no function %s", name)
+		}
+		f.Name = name
+		return &f, nil
 	}
-	name, here := strings.CutPrefix(python.Function, "here:")
-	if !here {
-		return pythons.Open(seed, src, step)
-	}
-	f, ok := local[name]
-	if !ok {
-		return nil, fault.Userf("there is no function %s", name)
-	}
-	f.Name = name
-	return &f, nil
+}
+
+// pythonsOf are functions with this many workers for each environment, the same for all tests.
+func pythonsOf(workers int) *functions.Set {
+	set, _ := byWorkers.LoadOrStore(workers, &functions.Set{Workers: workers})
+	return set.(*functions.Set)
+}
+
+var byWorkers sync.Map // of *functions.Set
+
+func closeFunctions() {
+	pythons.Close()
+	byWorkers.Range(func(_, set any) bool {
+		set.(*functions.Set).Close()
+		return true
+	})
 }
 
 // perRow is a function that makes rows of each row.
@@ -111,10 +132,10 @@ topology: {dp: 2}
 
 // functionSettings are ways to run such a job.
 var functionSettings = [][]int{
-	{1, 1, 0, 1, 0, 0, 0, 2, 20, 0, 0, 0, 0, 0},
-	{3, 2, 0, 2, -1, 1, 1, 1, 1, noDisk, 0, 1, 0, 1},
-	{2, 2, 0, 2, 0, 20e3, 40e3, 8, 500, 4e3, hotShadow, 0, 0, 0},
-	{2, 1, 1, 2, 0, 20e3, 0, 2, 20, 0, 0, 0, 0, 0}, // processes
+	{1, 1, 0, 1, 0, 0, 0, 2, 20, 0, 0},
+	{3, 2, 0, 2, -1, 1, 1, 1, 1, noDisk, 0, 1, 1, 1, 1e6, 3},
+	{2, 2, 0, 2, 0, 20e3, 40e3, 8, 500, 4e3, hotShadow, 0, 0, 0, 4e3},
+	{2, 1, 1, 2, 0, 20e3, 0, 2, 20, 0, 0, 0, 0, 0, 1e6, 1}, // processes
 }
 
 // TestFunctions: a job with functions is the reference's at every step, however it is run.

@@ -386,6 +386,8 @@ type resources struct {
 	loaderBuffer, constructorBuffer int
 	prefetch, window                int
 	loaderDisk                      int
+	spill                           int // of the engine; 0: none
+	pythonWorkers                   int // 0: two
 }
 
 // Values of loaderDisk that are not bytes.
@@ -401,7 +403,7 @@ func (r resources) yaml() string {
 		value int
 	}{
 		{"loader_buffer", r.loaderBuffer}, {"constructor_buffer", r.constructorBuffer},
-		{"prefetch", r.prefetch}, {"window", r.window},
+		{"prefetch", r.prefetch}, {"window", r.window}, {"spill", r.spill}, {"python_workers", r.pythonWorkers},
 	} {
 		if f.value > 0 {
 			fmt.Fprintf(&b, "  %s: %d\n", f.name, f.value)

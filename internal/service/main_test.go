@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	}
 	os.Setenv("MILLRACE_KEY_DIR", filepath.Join(folder, "keys")) // of services that are killed, keys stay
 	code := m.Run()
-	pythons.Close()
+	closeFunctions()
 	if left := leaked(3 * time.Second); left != "" && code == 0 {
 		fmt.Fprintf(os.Stderr, "goroutines are left after all tests:\n%s\n", left)
 		code = 1

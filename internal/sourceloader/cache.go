@@ -45,6 +45,7 @@ type cache struct {
 	budget int64
 	window int64 // see windowOf
 	disk   *spill.Disk
+	aside  *spill.Disk                                     // of the engine; nil: it has none
 	read   func(context.Context, *window) (content, error) // the window's block
 	work   atomic.Uint64                                   // records that were read
 	left   *sync.Cond                                      // of mu: a block that was leaving has arrived

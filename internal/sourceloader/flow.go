@@ -66,7 +66,11 @@ func newExecutor(ctx context.Context, c *cache, workers int) (*executor, error) 
 	x := &executor{cache: c, share: shareOf(c.budget), over: make(chan struct{})}
 	slots := schedule.Amount(workers) * schedule.Slot
 	var err error
-	x.Executor, err = engine.New(engine.Options{Limit: x.share, Slots: map[string]schedule.Amount{cpuSlots: slots, pythonSlots: inFlight * slots}})
+	opts := engine.Options{Limit: x.share, Slots: map[string]schedule.Amount{cpuSlots: slots, pythonSlots: inFlight * slots}}
+	if c.aside != nil {
+		opts.Spill = aside{c.aside}
+	}
+	x.Executor, err = engine.New(opts)
 	if err != nil {
 		return nil, err
 	}

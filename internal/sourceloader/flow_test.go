@@ -22,6 +22,7 @@ import (
 	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/samples"
 	"github.com/millrace-data/millrace/internal/sourceloader/format"
+	"github.com/millrace-data/millrace/internal/sourceloader/spill"
 	"github.com/millrace-data/millrace/internal/sourceloader/store"
 	"github.com/millrace-data/millrace/internal/sourceloader/transform"
 	"github.com/millrace-data/millrace/jobspec"
@@ -184,7 +185,7 @@ func TestFlow(t *testing.T) {
 		"{python: {function: 't:words'}}, {python: {function: 't:long'}}, {tokenize: bytes}",
 		"{python: {function: 't:many'}}, {python: {function: 't:words'}}, {tokenize: bytes}",
 	}
-	paged := 0
+	paged, spilled := 0, int64(0)
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 5))
 		var files store.Memory
@@ -200,6 +201,9 @@ func TestFlow(t *testing.T) {
 		l := &Loader{opts: Options{Log: slog.New(slog.DiscardHandler)}, store: store.NewMetered(&files), shared: transform.NewShared(1, functionsOf(rand.New(rand.NewPCG(seed, 6)), rng.IntN(20)))}
 		l.setJob(compile.LoaderJob(job))
 		l.cache = newCache(life, []int64{1 << 10, 100 << 10, 16 << 20}[rng.IntN(3)], noDisk, l.load)
+		if seed%2 == 0 {
+			l.cache.aside = spill.Open(spill.Options{Dir: t.TempDir(), Limit: []int64{8 << 10, 1 << 30}[seed/2%2], Use: asideUse})
+		}
 		if l.executor, err = newExecutor(life, l.cache, 1+rng.IntN(4)); err != nil {
 			t.Fatal(err)
 		}
@@ -209,7 +213,16 @@ func TestFlow(t *testing.T) {
 		}
 		end()
 		<-l.executor.over
+		u := l.executor.Usage()
+		spilled += u.Written
+		if u.Spilled != 0 {
+			t.Errorf("seed %d: %d bytes are on the disk", seed, u.Spilled)
+		}
 	}
+	if spilled == 0 {
+		t.Error("nothing was put on the disk")
+	}
+	t.Logf("%d bytes were put on the disk", spilled)
 	if paged < 3 {
 		t.Errorf("%d blocks were read in pages", paged)
 	}

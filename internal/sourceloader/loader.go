@@ -228,6 +228,9 @@ func (l *Loader) takeJob(job *pb.LoaderJob) error {
 	l.cache = newCache(l.life, budget, disk, l.load)
 	l.cache.alone = l.decodesAlone
 	l.shared.Room, l.pictures = l.cache.room, imaging.NewPool(l.opts.Workers, l.cache.room)
+	if job.SpillBytes > 0 {
+		l.cache.aside = spill.Open(spill.Options{Dir: l.opts.Scratch, Limit: int64(job.SpillBytes), Log: l.opts.Log, Use: asideUse})
+	}
 	if l.opts.Functions != nil {
 		var err error
 		l.executor, err = newExecutor(l.life, l.cache, l.opts.Workers)

@@ -62,7 +62,7 @@ func (x *executor) stages(ctx context.Context) (all []*pb.StageUsage) {
 				Queued: uint32(s.Queued), QueuedBytes: uint64(s.QueuedBytes),
 			}
 			if i == 0 {
-				stage.HeldBytes = uint64(u.Stored)
+				stage.HeldBytes, stage.SpilledBytes, stage.SpilledEver = uint64(u.Stored), uint64(u.Spilled), uint64(u.Written)
 			}
 			all = append(all, stage)
 		}

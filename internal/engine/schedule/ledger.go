@@ -19,12 +19,12 @@ func (s *Snapshot) Room(op int) int64 {
 
 // credit is the room that one task of the operator needs to start, whatever its input.
 func (s *Snapshot) credit(op int) int64 {
-	return s.growth(op, s.Operators[op-1].Declared.Partition)
+	return s.Growth(op, s.Operators[op-1].Declared.Partition)
 }
 
-// growth is how many bytes the ledger has to have for a task that takes in bytes.
+// Growth is how many bytes the ledger has to have for a task that takes in bytes.
 // Where its input stays until it ends, its output takes the place of the input.
-func (s *Snapshot) growth(op int, in int64) int64 {
+func (s *Snapshot) Growth(op int, in int64) int64 {
 	if op+1 == len(s.Operators) {
 		return 0
 	}

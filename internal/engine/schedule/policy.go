@@ -51,7 +51,7 @@ func (s *Snapshot) downstream() Decision {
 			continue
 		}
 		in := s.Operators[op].NextBytes
-		keep, room := s.growth(op, in), s.Room(op)
+		keep, room := s.Growth(op, in), s.Room(op)
 		if !s.Pinned {
 			room += in // which the start of the task sets free
 		}

@@ -10,7 +10,7 @@ import (
 // engine takes in what a loader says of its stages and functions.
 func (s *Service) engine(loader string, u *pb.LoaderUsage) {
 	for _, x := range u.GetStages() {
-		s.Stages = append(s.Stages, Stage{loader, x.Source, x.Stage, x.Running, x.WaitingForRoom, x.Queued, x.QueuedBytes, x.HeldBytes})
+		s.Stages = append(s.Stages, Stage{loader, x.Source, x.Stage, x.Running, x.WaitingForRoom, x.Queued, x.QueuedBytes, x.HeldBytes, x.SpilledBytes, x.SpilledEver})
 	}
 	for _, x := range u.GetFunctions() {
 		s.Functions = append(s.Functions, Workers{loader, x.Name, x.Runtime, x.Workers, x.Busy, x.Waiting, x.Restarts, x.LastDeath, x.Network})
@@ -28,6 +28,11 @@ func (s Service) stages(w io.Writer) {
 			held = fmt.Sprintf("%.1f", mib(x.HeldBytes))
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%.1f\t%s\t%s\t\n", x.Loader, x.Source, x.Stage, x.Running, x.Queued, mib(x.QueuedBytes), held, x.waits())
+	}
+	for _, x := range s.Stages {
+		if x.SpilledEver > 0 {
+			fmt.Fprintf(w, "loader %s, source %s: nothing else made room, so %.1f MiB of batches are on the local disk, %.1f MiB were so far\n", x.Loader, x.Source, mib(x.SpilledBytes), mib(x.SpilledEver))
+		}
 	}
 	if len(s.Functions) > 0 {
 		fmt.Fprintf(w, "\nloader\tfunctions\tworkers\tbusy\twaiting\trestarts\tnetwork\trun by\t\n")

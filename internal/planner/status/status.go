@@ -56,7 +56,9 @@ type Stage struct {
 	WaitingForRoom uint32 `json:"waiting_for_room"` // of them, for room for what they give
 	Queued         uint32 `json:"queued"`           // tasks that wait for a slot or for their turn
 	QueuedBytes    uint64 `json:"queued_bytes"`
-	HeldBytes      uint64 `json:"held_bytes"` // of the first stage: what all stages of the source hold
+	HeldBytes      uint64 `json:"held_bytes"`                   // of the first stage: what all stages of the source hold
+	SpilledBytes   uint64 `json:"spilled_bytes,omitempty"`      // of the first stage: what of the source is on the local disk
+	SpilledEver    uint64 `json:"spilled_ever_bytes,omitempty"` // and what was put there so far
 }
 
 // Workers is what the worker processes of an environment of functions do. Loaders in one process have the same.

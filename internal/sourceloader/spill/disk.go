@@ -25,7 +25,17 @@ type Options struct {
 	Dir   string       // folder of the files; default: the system's for temporary files, or /var/tmp if that one is in memory
 	Limit int64        // bytes of all files at a time; 0 keeps nothing
 	Log   *slog.Logger // default: discard
+	Use   Use          // default: blocks of samples
 }
+
+// Use says in messages what is kept.
+type Use struct {
+	What    string // in the plural
+	Setting string // of the job spec: the limit
+	Instead string // what becomes of what cannot be kept
+}
+
+var blocks = Use{"blocks", "resources.loader_disk", "read again from their source"}
 
 // Disk makes files within a limit. It is safe for concurrent use.
 type Disk struct {
@@ -33,6 +43,7 @@ type Disk struct {
 	limit  int64 // of bytes
 	most   int   // files, so that descriptors are left for everything else
 	log    *slog.Logger
+	use    Use
 	create func(dir string) (file, error)
 	memory sync.Pool // of *[]byte, see buffer
 
@@ -60,7 +71,10 @@ func Open(opts Options) *Disk {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	d := &Disk{dir: opts.Dir, limit: opts.Limit, most: mostFiles(), log: opts.Log, create: createUnnamed}
+	if opts.Use == (Use{}) {
+		opts.Use = blocks
+	}
+	d := &Disk{dir: opts.Dir, limit: opts.Limit, most: mostFiles(), log: opts.Log, use: opts.Use, create: createUnnamed}
 	if d.limit <= 0 {
 		return d
 	}
@@ -139,9 +153,9 @@ func (d *Disk) take(size, bytes int64, files int) error {
 	}
 	if !d.warned {
 		d.warned = true
-		d.log.Warn("not all blocks in use fit in memory and on the local disk: some are read again from their source, which is slow",
+		d.log.Warn("not all "+d.use.What+" in use fit in memory and on the local disk: some are "+d.use.Instead+", which is slow",
 			"folder", d.dir, "bytes", d.used, "limit", d.limit, "files", d.files, "most_files", d.most,
-			"try", "a larger resources.loader_disk or resources.loader_buffer, or more loaders; millrace plan says how much is needed")
+			"try", "a larger "+d.use.Setting+" or resources.loader_buffer, or more loaders; millrace plan says how much is needed")
 	}
 	if size > d.limit {
 		return errOff
@@ -173,9 +187,9 @@ func (d *Disk) fail(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.problem == "" {
-		d.log.Warn("blocks cannot be kept on the local disk: those that do not fit in memory are read again from their source, which is slow",
+		d.log.Warn(d.use.What+" cannot be kept on the local disk: those that do not fit in memory are "+d.use.Instead+", which is slow",
 			"folder", d.dir, "err", err, "retry", retryAfter,
-			"try", "free some room, or name another folder with --scratch-dir or MILLRACE_SCRATCH_DIR; resources.loader_disk: 0 does without")
+			"try", "free some room, or name another folder with --scratch-dir or MILLRACE_SCRATCH_DIR; "+d.use.Setting+": 0 does without")
 	}
 	d.problem, d.retry = err.Error(), time.Now().Add(retryAfter)
 }
