@@ -72,7 +72,7 @@ func (p *OperatorPlan) source(b *strings.Builder, s *sourceloader.Physical) {
 		st := &s.Stages[k]
 		where, what := "loader", strings.Join(st.Operators, ", ")
 		if st.Function != "" {
-			where, what = "worker processes", what+" "+st.Function
+			where, what = "worker processes", withFunction(st)
 			if slices.Contains(st.Operators, (*jobspec.Call)(nil).Operator()) {
 				where = "model server"
 			}
@@ -92,6 +92,18 @@ func (p *OperatorPlan) source(b *strings.Builder, s *sourceloader.Physical) {
 		}
 		b.WriteByte('\n')
 	}
+}
+
+// withFunction names the operators of a stage, and the function behind that which runs it.
+func withFunction(st *sourceloader.PhysicalStage) string {
+	var words []string
+	for _, name := range st.Operators {
+		if o := jobspec.OperatorOf(name); o != nil && o.Worker {
+			name += " " + st.Function
+		}
+		words = append(words, name)
+	}
+	return strings.Join(words, ", ")
 }
 
 func records(s *sourceloader.Physical) string {

@@ -68,9 +68,17 @@ sources:
       - replace: {pattern: a, with: A}
       - python: "m:last"
       - tokenize: bytes
+  - name: fused
+    files: /a.jsonl
+    bad_records: skip
+    transforms: [{python: "m:twice"}, {filter: n < 20}, {text: "{n} {text}"}, {python: "m:again"}, {normalize: nfc}, {filter: len(text) > 165}, {replace: {pattern: a, with: b}}, {tokenize: bytes}]
+  - name: by itself
+    files: /a.jsonl
+    transforms: [{python: "m:twice"}, {filter: n < 20}, {pixels: jpg}, {filter: n > 3}, {python: "m:again"}, {tokenize: bytes}]
+    keep: jpg
   - {name: many chunks, files: [/a.jsonl, /b.jsonl], chunk_bytes: 2KiB, shuffle: {block: 3}}
   - {name: long chunk, files: /b.jsonl}
-mix: {weights: {native: 1, functions: 1, many chunks: 1, long chunk: 1}}
+mix: {weights: {native: 1, functions: 1, fused: 1, by itself: 1, many chunks: 1, long chunk: 1}}
 batch: {sequence_length: 16, sequences: 1}
 resources: {loader_buffer: 64MiB}
 `), "/")

@@ -127,7 +127,6 @@ func (x *executor) flow(s *Source) (*flow, error) {
 	parts := stagesOf(segments)
 	for _, part := range parts[1 : len(parts)-1] {
 		st := engine.Stage{Name: part.name, Needs: cpu, Partition: target, Keeps: true}
-		passes := part.segments
 		if part.function != nil {
 			if st.Needs, err = x.slotsOf(part.function.Pool); err != nil {
 				return nil, err
@@ -137,7 +136,7 @@ func (x *executor) flow(s *Source) (*flow, error) {
 		}
 		grows := &growth{}
 		st.Process = func(ctx context.Context, in []engine.Partition, out *engine.Output) error {
-			return f.pass(ctx, in, out, part.name, passes, grows)
+			return f.pass(ctx, in, out, part, grows)
 		}
 		stages = append(stages, st)
 	}

@@ -183,6 +183,8 @@ func TestFlow(t *testing.T) {
 		"{python: {function: 't:long'}}, {python: {function: 't:upper'}}, {filter: len(text) != 20}, {tokenize: bytes}",
 		"{python: {function: 't:words'}}, {filter: len(text) < 8}, {python: {function: 't:upper'}}, {text: '{text}{n?}'}, {tokenize: bytes}",
 		"{python: {function: 't:words'}}, {python: {function: 't:long'}}, {tokenize: bytes}",
+		"{text: '{text} {k?}'}, {python: {function: 't:upper'}}, {text: '{text}{n?}'}, {filter: len(text) > 3}, {normalize: nfc}, {python: {function: 't:words'}}, {replace: {pattern: E, with: e}}, {filter: k != '7'}, {text: '{text}{n}'}, {tokenize: bytes}",
+		"{text: '{text}{n?}'}, {python: {function: 't:long'}}, {filter: n != 5}, {text: '{n} {text}'}, {tokenize: bytes}",
 		"{python: {function: 't:many'}}, {python: {function: 't:words'}}, {tokenize: bytes}",
 	}
 	paged, spilled := 0, int64(0)

@@ -120,7 +120,7 @@ type passing struct {
 	ctx    context.Context
 	worker *transform.Worker
 	most   int64 // bytes that a call gives
-	beside int64 // bytes of a copy of what it takes
+	beside int64 // bytes of what it takes or gives that native steps, or putting together, copy
 	left   rows  // what was not given yet of the partition
 	out    *engine.Output
 	cut    *format.Cutter
@@ -129,9 +129,8 @@ type passing struct {
 	waited time.Duration // for room
 }
 
-// pass puts partitions that follow each other through a function, and the native steps that only hand its
-// records on. Those of one file it puts through together.
-func (f *flow) pass(ctx context.Context, in []engine.Partition, out *engine.Output, stage string, segments []int, grows *growth) error {
+// pass puts partitions that follow each other through a stage. Those of one file it puts through together.
+func (f *flow) pass(ctx context.Context, in []engine.Partition, out *engine.Output, st stage, grows *growth) error {
 	for len(in) > 0 {
 		next, n := together(in)
 		in = in[n:]
@@ -143,9 +142,15 @@ func (f *flow) pass(ctx context.Context, in []engine.Partition, out *engine.Outp
 		}
 		p := &passing{flow: f, ctx: format.WithFile(ctx, next.file), left: *next, out: out, most: callsGive * out.Target()}
 		if n > 1 {
-			p.beside = next.Bytes()
+			p.beside += next.Bytes()
 		}
-		if err := p.pass(next, stage, segments, grows); err != nil {
+		if st.before != "" {
+			p.beside += next.Bytes()
+		}
+		if st.behind != "" {
+			p.beside += p.most
+		}
+		if err := p.pass(next, st.name, st.segments, grows); err != nil {
 			return err
 		}
 	}

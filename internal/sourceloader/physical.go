@@ -107,9 +107,24 @@ func (p *Physical) stage(all []stage, i int, st stage) PhysicalStage {
 		d.Why = "steps behind the last function run in who reads the block, which takes batches in the order of the files"
 	default:
 		d.Needs[cpuSlots] = 1
-		d.Why = "native steps between two functions need another slot than these"
+		d.Why = "native steps between two functions that take time need another slot than these"
+	}
+	if st.function != nil {
+		d.fused(st)
 	}
 	return d
+}
+
+// fused adds the native steps that run in a function's task.
+func (d *PhysicalStage) fused(st stage) {
+	if st.before != "" {
+		d.Operators = append(strings.Split(st.before, "+"), d.Operators...)
+		d.Why += "; " + st.before + " before it takes little time, and needs no slot of its own"
+	}
+	if st.behind != "" {
+		d.Operators = append(d.Operators, strings.Split(st.behind, "+")...)
+		d.Why += "; " + st.behind + " behind it makes less of what it gives, so that less lies between stages"
+	}
 }
 
 // estimate makes estimates of an epoch of what was tried.

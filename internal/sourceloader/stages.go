@@ -12,16 +12,28 @@ type stage struct {
 	name     string
 	segments []int
 	function *transform.Function // nil: native
+	before   string              // names of native steps that run in the same task
+	behind   string
 }
 
-// stagesOf divides the segments of a chain. Native steps are one stage as long as no function comes between
-// them, and records that a function gives cross to the next one as they are where no step changes them.
+// stagesOf divides the segments of a chain. Native steps behind a function that make less of what it gives, and those that
+// only hand records on, are a part of its task; light ones before a function are a part of its own. Others are a
+// stage as long as no function comes between them.
 func stagesOf(segments []transform.Segment) (stages []stage) {
-	for k := 0; k < len(segments); k++ {
-		st := stage{segments[k].Name, []int{k}, segments[k].Function}
-		if k > 0 && k+1 < len(segments)-1 && segments[k+1].Name == "" { // it only hands records on
+	last := len(segments) - 1
+	for k := 0; k <= last; k++ {
+		st := stage{name: segments[k].Name, segments: []int{k}, function: segments[k].Function}
+		if next := k + 1; k > 0 && next < last && st.function == nil && segments[k].Light && segments[next].Function != nil {
+			k = next
+			st.function, st.before = segments[k].Function, st.name
+			st.name, st.segments = st.name+"+"+segments[k].Name, append(st.segments, k)
+		}
+		for st.function != nil && k+1 < last && segments[k+1].Function == nil && (segments[k+1].Name == "" || segments[k+1].Fused) {
 			k++
 			st.segments = append(st.segments, k)
+			if name := segments[k].Name; name != "" {
+				st.name, st.behind = st.name+"+"+name, name
+			}
 		}
 		stages = append(stages, st)
 	}

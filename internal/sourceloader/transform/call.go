@@ -16,6 +16,9 @@ type Give func(out *format.Batch, left int) error
 // pass puts the records of a batch through the function, and gives them the columns that
 // the next run takes: whenever most bytes or more have come out. With most 0 it gives all at once.
 func (c *call) pass(ctx context.Context, before *native, in *format.Batch, most int64, give Give) (tally Tally, err error) {
+	if c.handsOver {
+		return tally, give(c.handOn(in), 0)
+	}
 	p := passage{call: c, in: in, bad: c.refused(before, in)}
 	p.good, p.origins = in.Good(c.in, p.bad)
 	for {
@@ -34,6 +37,20 @@ func (c *call) pass(ctx context.Context, before *native, in *format.Batch, most 
 		}
 		p.cut(end)
 	}
+}
+
+// handOn gives records the columns that the next run takes.
+func (c *call) handOn(in *format.Batch) *format.Batch {
+	j := format.NewJoin(in, &format.Batch{})
+	for i := range in.Len() {
+		row, part := in.Key(i)
+		if err := in.Bad(i); err != nil {
+			j.AddBad(row, part, err)
+		} else {
+			j.Add(row, part, i, 0)
+		}
+	}
+	return j.Batch(c.sides)
 }
 
 // passage is a batch on its way through a function.

@@ -68,6 +68,11 @@ func Compile(src jobspec.Source, sequenceLength int, shared *Shared) (*Chain, er
 		if err := c.transform(i, t); err != nil {
 			return nil, fmt.Errorf("source %q: %w", src.Name, &StepError{i, t, err})
 		}
+		if i > 0 && i == c.handOver {
+			if err := c.handsOver(c.label); err != nil {
+				return nil, err
+			}
+		}
 	}
 	if !c.hasTokens {
 		return nil, fault.Userf("source %q: no step makes tokens: add a tokenize step or, for token ids in a column, a tokens step", src.Name)
@@ -151,6 +156,7 @@ type compiler struct {
 	replaced  []string // columns in which earlier steps put arrays
 	marker    int32    // after a tokenize step: the token that stands for an image, if the image step has a marker
 	label     string   // of the step that is being compiled
+	handOver  int      // the step behind which another task begins; 0: none
 }
 
 func (c *compiler) add(label string, run func(*Worker, *format.Record) (bool, error)) {
@@ -176,6 +182,7 @@ func (c *compiler) transform(i int, t jobspec.Transform) error {
 	c.label = fmt.Sprintf("transforms[%d].%s", i, name)
 	if o := jobspec.OperatorOf(name); o != nil && !o.Worker {
 		c.run().names = append(c.run().names, name)
+		c.run().heavy = c.run().heavy || !light(t)
 	}
 	return compilers[name](c, i, t)
 }

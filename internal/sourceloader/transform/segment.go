@@ -15,6 +15,8 @@ import (
 type Segment struct {
 	Name     string    // "text+filter", "python clean:strip"; "" if it only passes records on
 	Function *Function // nil: native
+	Fused    bool      // it runs in the task of the function before it
+	Light    bool      // its steps take little time beside a call of a function
 	In, Out  []Column  // of its records; the last segment gives samples
 }
 
@@ -28,6 +30,8 @@ type native struct {
 	steps    []step
 	out      []output // of the records it gives; the last run gives samples
 	after    *call    // nil: this is the last run
+	fused    bool     // it is a part of the task of the function before it
+	heavy    bool     // a step takes much time
 }
 
 // output is a column of the records that a native run gives.
@@ -39,9 +43,10 @@ type output struct {
 // call is a function in a chain.
 type call struct {
 	*Function
-	label string
-	in    []int         // places of its columns in the records before it
-	sides []format.Side // of each column of the next run: of the records before it, or of what it gives
+	label     string
+	handsOver bool          // there is no function: what comes next is another task's
+	in        []int         // places of its columns in the records before it
+	sides     []format.Side // of each column of the next run: of the records before it, or of what it gives
 }
 
 // textState is the column of the current text between two segments. No field path ends in
@@ -52,12 +57,12 @@ const (
 )
 
 // Segments returns the parts of the chain: native ones with functions between, so that the
-// first and the last are native.
+// first and the last are native. Between native steps of two tasks is one without a function and a name.
 func (c *Chain) Segments() (segments []Segment) {
 	in := columnsOf(c.runs[0].columns, nil)
 	for i := range c.runs {
 		run := &c.runs[i]
-		s := Segment{Name: strings.Join(run.names, "+"), In: in}
+		s := Segment{Name: strings.Join(run.names, "+"), In: in, Fused: run.fused, Light: !run.heavy}
 		if run.after == nil {
 			return append(segments, s)
 		}
@@ -70,6 +75,10 @@ func (c *Chain) Segments() (segments []Segment) {
 			}
 		}
 		in = columnsOf(c.runs[i+1].columns, append(slices.Clone(run.after.Out), s.Out...))
+		if run.after.handsOver {
+			segments = append(segments, s, Segment{Fused: true, In: s.Out, Out: in})
+			continue
+		}
 		segments = append(segments, s, Segment{Name: operatorOf(run.after.label) + " " + run.after.Name, Function: run.after.Function, In: run.after.In, Out: in})
 	}
 	return segments
@@ -124,16 +133,27 @@ func (c *compiler) function(label string, i int) error {
 		after.in = append(after.in, place)
 	}
 	run.after = after
-	c.chain.runs = append(c.chain.runs, native{})
 	c.chain.beyond = append(c.chain.beyond, f.Digest)
-	if c.hasText = c.hasText && indexOf(f.Out, currentText) < 0; c.hasText {
-		_, err = c.column(textState)
-		run = c.run()
-		run.steps = append(run.steps, step{label, func(w *Worker, rec *format.Record) (bool, error) {
-			w.text = rec.Values[0].Bytes
-			return true, nil
-		}})
+	c.hasText = c.hasText && indexOf(f.Out, currentText) < 0
+	if err := c.begin(label); err != nil {
+		return err
 	}
+	c.fuse(i)
+	return nil
+}
+
+// begin begins a run, which has the current text if there is one.
+func (c *compiler) begin(label string) error {
+	c.chain.runs = append(c.chain.runs, native{})
+	if !c.hasText {
+		return nil
+	}
+	_, err := c.column(textState)
+	run := c.run()
+	run.steps = append(run.steps, step{label, func(w *Worker, rec *format.Record) (bool, error) {
+		w.text = rec.Values[0].Bytes
+		return true, nil
+	}})
 	return err
 }
 
