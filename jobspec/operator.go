@@ -47,6 +47,7 @@ const (
 	Keeps      Records = iota // one of each
 	Drops                     // one or none of each
 	Multiplies                // any number of each
+	Gathers                   // one of several
 )
 
 // String returns the word of the reference page and of plans.
@@ -56,6 +57,8 @@ func (r Records) String() string {
 		return "one"
 	case Drops:
 		return "one or none"
+	case Gathers:
+		return "one of several"
 	}
 	return "any number"
 }
@@ -64,7 +67,7 @@ func (r Records) String() string {
 // a type with the methods of Transform and an entry here; its compiler is in sourceloader/transform.
 var operators = []*Operator{
 	&textOperator, &chatOperator, &tokensOperator, &lossMaskOperator, &filterOperator, &tokenizeOperator,
-	&appendEODOperator, &imageOperator, &pythonOperator, &callOperator, &normalizeOperator, &replaceOperator, &limitOperator,
+	&appendEODOperator, &imageOperator, &pythonOperator, &callOperator, &normalizeOperator, &replaceOperator, &limitOperator, &groupOperator,
 	&pixelsOperator, &waveformOperator, &convertOperator, &framesOperator, &probeOperator,
 }
 

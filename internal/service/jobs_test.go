@@ -315,6 +315,11 @@ mix: {weights: {first: 0.7, books: 0.3}}
 batch: {sequence_length: 512, sequences: 8, microbatch_size: 2}
 topology: {dp: 2, cp: 2, pp: 2}
 `, 20, ""},
+	{"groups", "sources:" + grouped + books + `
+mix: {weights: {grouped: 0.5, fives: 0.2, books: 0.3}}
+batch: {sequence_length: 512, sequences: 8, microbatch_size: 2}
+topology: {dp: 2, cp: 2, pp: 2}
+`, 20, ""},
 	{"hf, contiguous", mixed + `
 batch: {sequence_length: 512, sequences: 8, microbatch_size: 2}
 topology: {dp: 2, cp: 2}

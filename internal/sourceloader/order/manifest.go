@@ -206,6 +206,9 @@ func find(ctx context.Context, st store.Store, src *jobspec.Source, columns []st
 	if err != nil {
 		return nil, nil, err
 	}
+	if g := src.Grouped(); g != nil {
+		s.Format = format.Grouped(s.Format, format.Group{By: slices.Index(columns, g.By), Rows: g.Rows})
+	}
 	return s, withoutCompanions(s.Format, objects, columns), noIndex(ctx, st, objects)
 }
 

@@ -209,6 +209,7 @@ var compilers = map[string]func(c *compiler, i int, t jobspec.Transform) error{
 	"normalize":  of((*compiler).normalize),
 	"replace":    of((*compiler).replace),
 	"limit":      limitFirst,
+	"group":      groupFirst,
 	"pixels":     of((*compiler).pixels),
 	"waveform":   of((*compiler).waveform),
 }
@@ -219,6 +220,19 @@ func limitFirst(_ *compiler, i int, t jobspec.Transform) error {
 		return fault.Userf("a limit of %d records: it is 1 or more, and the first step of a chain", n)
 	}
 	return nil
+}
+
+// groupFirst compiles a group, which is carried out where files are read (format.Grouped).
+func groupFirst(c *compiler, i int, t jobspec.Transform) error {
+	g := t.(*jobspec.Group)
+	if i > 0 || g.By == "" && g.Rows == 0 {
+		return fault.Userf("a group of neither a column nor a number of records, or behind another step")
+	}
+	if g.By == "" {
+		return nil
+	}
+	_, err := c.column(g.By)
+	return err
 }
 
 // of is a compiler of steps of one type.
