@@ -130,7 +130,7 @@ var sourceObject = object{title: "A source", fields: []field{
 	{key: "chunk_bytes", name: "ChunkBytes", kind: bytesKind, def: int64(1 << 20), min: 1, max: maxBytes,
 		doc: "Target size of the unit of reading in formats without units of their own."},
 	{key: "transforms", name: "Transforms", kind: objectKind, list: true, object: &transformObject,
-		auto: "`tokens: tokens` for megatron files, else the text of column `text` (`txt` in a webdataset), `tokenize: bytes` and `append_eod`",
+		auto: "`tokens: tokens` for megatron files, else the text of column `text` (`txt` in a webdataset and of `files`), `tokenize: bytes` and `append_eod`",
 		doc:  "The steps that make samples of records, in order."},
 	{key: "keep", name: "Keep", kind: textKind, list: true, one: true,
 		doc: "Columns carried as bytes beside the tokens, such as `jpg`. One that a record lacks is null."},

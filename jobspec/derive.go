@@ -147,7 +147,7 @@ func deriveChain(s *Source) (added int) {
 			s.Transforms = []Transform{&Tokenize{Encoding: "bytes"}, &AppendEOD{ID: id}}
 		}
 		text := Text("{text}")
-		if s.looksLike(formats.WebDataset) {
+		if s.looksLike(formats.WebDataset) || s.looksLike(formats.Files) {
 			text = "{txt}"
 		}
 		at := 0 // behind the functions, which may make the text

@@ -89,7 +89,7 @@ var findingRows = []struct {
 	{1, "name: " + strings.Repeat("x", 201), "f:1: name: the name has 201 bytes, valid are at most 200"},
 
 	// Words.
-	{4, "    files: a\n    format: jsnl", `f:5: sources[0].format: unknown value "jsnl", did you mean "jsonl"? Valid are parquet, jsonl, json, webdataset, megatron, arrow, text`},
+	{4, "    files: a\n    format: jsnl", `f:5: sources[0].format: unknown value "jsnl", did you mean "jsonl"? Valid are parquet, jsonl, json, webdataset, megatron, arrow, text, files`},
 	{4, "    files: a\n    long: cut", `f:5: sources[0].long.rule: unknown value "cut", valid are split, truncate, drop`},
 	{4, "    files: a\n    bad_records: ignore", `f:5: sources[0].bad_records.policy: unknown value "ignore", valid are stop, skip`},
 	{7, "mix: {weights: {a: 0.5, b: 0.5}, exhausted: repeat}", `f:7: mix.exhausted: unknown value "repeat", valid are stop, renormalize`},

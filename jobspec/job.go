@@ -59,7 +59,7 @@ func (j *Job) Resolve(path string) string {
 // Source is a named dataset: files of one format, one transform chain, one shuffle.
 type Source struct {
 	Name        string
-	Format      string   // parquet, jsonl, json, webdataset, megatron, arrow, text; "" = by file extension
+	Format      string   // parquet, jsonl, json, webdataset, megatron, arrow, text, files; "" = by file extension
 	Files       []string // files, directories or globs; relative ones are relative to the spec's folder
 	ChunkBytes  int64    // target chunk size for formats without units of their own; default 1 MiB
 	Transforms  []Transform

@@ -16,7 +16,7 @@ var textOperator = Operator{
 	Doc:     "The document, as a template over fields: `\"{title}\\n\\n{body}\"`. `{{` and `}}` are literal braces, `meta.title` reaches into a field, `messages[].content` through a list. A record without one of the fields is a bad record; `{title?}` is empty in a record without a title.",
 	Example: "[{text: '{title}: {body}'}, {tokenize: bytes}]",
 	Takes:   []string{"the fields in braces"}, Gives: []string{"text"},
-	Rules: "One of a chain, before `tokenize` and without `tokens`; after a `python` there may be another. Without `text`, `chat` or `tokens` the text of column `text` is taken (`txt` in a webdataset), after the last `python`. A template names at least one field in braces, `{title}`; a literal brace is doubled.",
+	Rules: "One of a chain, before `tokenize` and without `tokens`; after a `python` there may be another. Without `text`, `chat` or `tokens` the text of column `text` is taken (`txt` in a webdataset and of `files`), after the last `python`. A template names at least one field in braces, `{title}`; a literal brace is doubled.",
 
 	step: Text(""), value: field{kind: textKind}, begins: true,
 	place: func(has func(...string) bool) (message, valid string) {

@@ -37,7 +37,7 @@ func TestOtherFormats(t *testing.T) {
 			[]string{"a.tfrecord-00000-of-00002 is TFRecord, which is not read", "Parquet or JSON Lines"}},
 		{"CSV", words("a.csv"), map[string][]byte{"a.csv": some}, []string{"a.csv is a table of text, which is not read", "Parquet"}},
 		{"compressed CSV", words("a.csv.gz"), map[string][]byte{"a.csv.gz": some}, []string{"a.csv.gz is a table of text"}},
-		{"images", words("img/*.jpg"), map[string][]byte{"img/a.jpg": some, "img/b.jpg": some}, []string{"a.jpg is an image, which is not read", "webdataset", "tar --sort=name"}},
+		{"images", words("img/*.heic"), map[string][]byte{"img/a.heic": some, "img/b.heic": some}, []string{"a.heic is an image that is not decoded, which is not read", "convert it to JPEG"}},
 		{"bzip2", words("a.jsonl.bz2"), map[string][]byte{"a.jsonl.bz2": some}, []string{"a.jsonl.bz2 is compressed in another way", ".zst"}},
 		{"GS", words("gs://bucket/data/a.parquet"), nil, []string{"only local files and buckets (s3://) are read", "gcloud storage rsync"}},
 		{"Hugging Face", words("hf://datasets/allenai/c4"), nil, []string{"only local files and buckets (s3://) are read", "hf download --repo-type dataset"}},

@@ -21,6 +21,7 @@ const (
 	Megatron   = "megatron"
 	Arrow      = "arrow"
 	Text       = "text"
+	Files      = "files"
 )
 
 // Input is a format of files.
@@ -35,6 +36,9 @@ type Input struct {
 	Also []string
 	// Any says that where a spec sets the format, every file belongs to it.
 	Any bool
+	// Beside says that such files lie beside those of other formats: they decide the format of a folder only where
+	// no other does.
+	Beside bool
 }
 
 // Inputs returns the formats of files, in the order in which they are listed to users.
@@ -47,7 +51,14 @@ func Inputs() []Input {
 		{Name: Megatron, Doc: "pairs of .bin and .idx of Megatron-LM", Extensions: []string{".idx", ".bin"}},
 		{Name: Arrow, Doc: "Arrow IPC files and streams", Extensions: []string{".arrow", ".arrows", ".ipc", ".feather"}},
 		{Name: Text, Doc: "plain text, one file a record", Extensions: []string{".txt", ".text", ".md", ".markdown", ".rst", ".tex"}, Compressed: true, Any: true},
+		{Name: Files, Doc: "sounds, pictures and videos, one file a record", Extensions: mediaExtensions, Beside: true},
 	}
+}
+
+// mediaExtensions are those of files that are records of their own.
+var mediaExtensions = []string{
+	".wav", ".flac", ".mp3", ".ogg", ".opus", ".m4a", ".aac", ".jpg", ".jpeg", ".png", ".gif", ".webp", ".bmp", ".tif", ".tiff",
+	".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi",
 }
 
 // InputNames returns the names of the formats of files.

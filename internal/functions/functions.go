@@ -138,7 +138,7 @@ func pagesOf(src *jobspec.Source) inference.Pages {
 		format = in.Name
 	}
 	switch format {
-	case formats.Text: // a record is a file
+	case formats.Text, formats.Files: // a record is a file
 		return inference.Pages{Files: 256, Rows: 1}
 	case formats.JSONL:
 		return inference.Pages{Files: 1, Rows: 256 << 10}

@@ -17,7 +17,7 @@ var (
 	roles    = []string{"./internal/planner", "./internal/planner/plan", "./internal/planner/mix", "./planner/mesh", "./internal/planner/change", "./planner/feedback", "./internal/sourceloader/...", "./internal/constructor/...", "./client"}
 	wiring   = []string{"./.", "./cmd/...", "./internal/cli", "./bench/...", "./internal/service", "./internal/trainer", "./internal/reference", "./internal/preview/...", "./internal/prepare", "./internal/sim", "./internal/rig", "./internal/metamorphic"}
 	network  = []string{"google.golang.org/...", "net", "net/...", "./internal/proto", "./internal/rpc"}
-	decoders = []string{"./internal/sourceloader/format/parquet", "./internal/sourceloader/format/arrow", "./internal/sourceloader/format/json", "./internal/sourceloader/format/tar", "./internal/sourceloader/format/megatron", "./internal/sourceloader/format/text"}
+	decoders = []string{"./internal/sourceloader/format/parquet", "./internal/sourceloader/format/arrow", "./internal/sourceloader/format/json", "./internal/sourceloader/format/tar", "./internal/sourceloader/format/megatron", "./internal/sourceloader/format/text", "./internal/sourceloader/format/files"}
 	chance   = []string{"time", "math/rand", "math/rand/v2", "crypto/rand"}
 )
 

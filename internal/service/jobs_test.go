@@ -41,6 +41,7 @@ func writeSources(t testing.TB) string {
 	writeNested(t, filepath.Join(dir, "talks"))
 	writeMedia(t, filepath.Join(dir, "media"), rng)
 	writePages(t, filepath.Join(dir, "pages"))
+	writeFiles(t, filepath.Join(dir, "files"), rng)
 	return dir
 }
 
@@ -297,6 +298,11 @@ topology: {dp: 2, cp: 2, pp: 2}
 `, 30, ""},
 	{"images in the text", "sources:" + placed + books + `
 mix: {weights: {placed: 0.7, books: 0.3}}
+batch: {sequence_length: 512, sequences: 8, microbatch_size: 2}
+topology: {dp: 2, cp: 2, pp: 2}
+`, 20, ""},
+	{"files of their own", "sources:" + sounds + books + `
+mix: {weights: {sounds: 0.7, books: 0.3}}
 batch: {sequence_length: 512, sequences: 8, microbatch_size: 2}
 topology: {dp: 2, cp: 2, pp: 2}
 `, 20, ""},

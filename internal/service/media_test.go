@@ -80,6 +80,37 @@ func writeMedia(t testing.TB, dir string, rng *rand.Rand) {
 	}
 }
 
+// sounds are files of their own, each with a text beside it, some with more, and some without.
+const sounds = "\n" + `  - name: sounds
+    files: files/*.wav
+    chunk_bytes: 20000
+    keep: [wav, json.speaker, name]
+    transforms:
+      - text: "{__key__}: {txt?}"
+      - tokenize: bytes
+      - waveform: {column: wav, rate: 8000, dtype: int16, token: 301, samples_per_token: 40}
+      - append_eod: {}
+    bad_records: skip`
+
+// writeFiles writes sounds of their own.
+func writeFiles(t testing.TB, dir string, rng *rand.Rand) {
+	t.Helper()
+	for i := range 60 {
+		name := filepath.Join(dir, fmt.Sprintf("s.%03d", i))
+		data := sound(rng, 8000, 1+rng.IntN(4000))
+		if i%20 == 9 {
+			data = data[:30]
+		}
+		write(t, name+".wav", string(data))
+		if i%5 != 2 {
+			write(t, name+".txt", words(rng, 1+rng.IntN(40)))
+		}
+		if i%3 == 0 {
+			write(t, name+".json", fmt.Sprintf(`{"speaker": "s%d"}`, i))
+		}
+	}
+}
+
 const plainMedia = `
 name: media
 sources:

@@ -249,6 +249,12 @@ type Companion interface {
 	Companions(uri string, columns []string) []string
 }
 
+// Optional is a Companion whose companions need not be there: the columns of one that is not are Absent.
+type Optional interface {
+	Companion
+	MayLack()
+}
+
 // Rows is implemented by formats that can say something of the rows of a file
 // without reading it.
 type Rows interface {

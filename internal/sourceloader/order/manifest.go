@@ -5,10 +5,14 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"path"
 	"slices"
 	"strings"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/formats"
@@ -96,15 +100,8 @@ func Index(ctx context.Context, st store.Store, src *jobspec.Source, seed uint64
 	if err != nil {
 		return nil, wrap(src.Name, err)
 	}
-	for _, obj := range objects {
-		file := File{Object: obj}
-		if file.Chunks, err = s.Format.Chunks(ctx, st, obj, s.Options); err != nil {
-			return nil, wrap(src.Name, err)
-		}
-		if err := file.fingerprint(ctx, st, s.Format, columns); err != nil {
-			return nil, wrap(src.Name, err)
-		}
-		s.Manifest.Files = append(s.Manifest.Files, file)
+	if s.Manifest.Files, err = s.describe(ctx, st, objects, columns); err != nil {
+		return nil, wrap(src.Name, err)
 	}
 	if n := src.FirstRecords(); n > 0 {
 		if err := s.limit(ctx, st, n); err != nil {
@@ -134,6 +131,44 @@ func empty(src *jobspec.Source, files int) error {
 		src.Name, files, strings.Join(src.Files, ", "))
 }
 
+// describing is how many files are described at a time: each waits for its store, a disk or a network, and a folder may have
+// a hundred thousand of them.
+const describing = 16
+
+// describe counts the chunks of files, and fingerprints them. Its error is that of the first file that has one.
+func (s *Source) describe(ctx context.Context, st store.Store, objects []store.Object, columns []string) ([]File, error) {
+	files, errs := make([]File, len(objects)), make([]error, len(objects))
+	var failed atomic.Bool // files before the one that failed go on, no other begins
+	var work errgroup.Group
+	work.SetLimit(describing)
+	for i, obj := range objects {
+		if failed.Load() {
+			break
+		}
+		work.Go(func() (err error) {
+			file := &files[i]
+			file.Object = obj
+			if file.Chunks, err = s.Format.Chunks(ctx, st, obj, s.Options); err == nil {
+				err = file.fingerprint(ctx, st, s.Format, columns)
+			}
+			if errs[i] = err; err != nil {
+				failed.Store(true)
+			}
+			return nil
+		})
+	}
+	_ = work.Wait() // the errors are in errs
+	for _, err := range errs {
+		if err != nil {
+			return nil, err
+		}
+	}
+	return files, nil
+}
+
+// missing is the size of a companion that is not there, and its part of a fingerprint.
+const missing = -1
+
 // fingerprint returns the fingerprint of a file and its companions.
 func (file *File) fingerprint(ctx context.Context, st store.Store, f format.Format, columns []string) (err error) {
 	if file.Fingerprint, err = store.Fingerprint(ctx, st, file.Object); err != nil {
@@ -143,8 +178,14 @@ func (file *File) fingerprint(ctx context.Context, st store.Store, f format.Form
 	if !ok {
 		return nil
 	}
+	_, optional := f.(format.Optional)
 	for _, uri := range with.Companions(file.URI, columns) {
 		obj, err := st.Stat(ctx, uri)
+		if optional && errors.Is(err, store.ErrNotExist) {
+			file.Companions = append(file.Companions, store.Object{URI: uri, Size: missing})
+			file.Fingerprint = sha256.Sum256(append(file.Fingerprint[:], "missing"...))
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -185,6 +226,9 @@ func (s *Source) OpenUnit(ctx context.Context, st store.Store, u Unit, from form
 func (file *File) checkCompanions(ctx context.Context, st store.Store) error {
 	for _, c := range file.Companions {
 		now, err := st.Stat(ctx, c.URI)
+		if c.Size == missing && errors.Is(err, store.ErrNotExist) {
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -278,8 +322,12 @@ func withoutCompanions(f format.Format, objects []store.Object, columns []string
 	if !ok {
 		return objects
 	}
+	_, optional := f.(format.Optional)
 	held := map[string]bool{} // companions of a later file, and those of its columns
 	for _, o := range objects {
+		if optional && held[o.URI] {
+			continue // of two files that are beside each other the first is the record
+		}
 		always := with.Companions(o.URI, nil)
 		for _, uri := range with.Companions(o.URI, columns) {
 			held[uri] = held[uri] || uri < o.URI || !slices.Contains(always, uri)
@@ -314,9 +362,9 @@ func formatOf(src *jobspec.Source, objects []store.Object) (format.Format, error
 		return decoders.ByName(src.Format)
 	}
 	var (
-		found format.Format
-		by    string
-		first error
+		found, beside format.Format
+		by            string
+		first         error
 	)
 	for _, o := range objects {
 		f, err := decoders.ByPath(o.URI)
@@ -327,6 +375,8 @@ func formatOf(src *jobspec.Source, objects []store.Object) (format.Format, error
 			return nil, foreign
 		case err != nil:
 			first = cmp.Or(first, err)
+		case liesBeside(f):
+			beside = f
 		case found == nil:
 			found, by = f, o.URI
 		case found.Name() != f.Name():
@@ -337,12 +387,19 @@ func formatOf(src *jobspec.Source, objects []store.Object) (format.Format, error
 	switch {
 	case found != nil:
 		return found, nil
+	case beside != nil:
+		return beside, nil
 	case first != nil:
 		return nil, first
 	case len(objects) == 0:
 		return nil, fault.Userf("it names no file; set `files:` to a path, a folder or a glob")
 	}
 	return decoders.ByPath(objects[0].URI) // only files that accompany data
+}
+
+// liesBeside reports whether files of a format lie beside those of others.
+func liesBeside(f format.Format) bool {
+	return slices.ContainsFunc(formats.Inputs(), func(in formats.Input) bool { return in.Name == f.Name() && in.Beside })
 }
 
 func wrap(source string, err error) error {

@@ -12,6 +12,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/millrace-data/millrace/internal/sourceloader/format"
+	"github.com/millrace-data/millrace/internal/sourceloader/format/files"
 	"github.com/millrace-data/millrace/internal/sourceloader/format/formattest"
 	"github.com/millrace-data/millrace/internal/sourceloader/format/json"
 	"github.com/millrace-data/millrace/internal/sourceloader/format/megatron"
@@ -124,6 +125,10 @@ func TestConformance(t *testing.T) {
 		"text.gz": {
 			Format: text.Format{}, File: "/a.txt.gz", Files: map[string][]byte{"/a.txt.gz": gzipped([]byte("abc\ndef"))},
 			Columns: []string{"text", "path"}, Records: 1, Missing: "title", MissingIsError: true, Unframed: true,
+		},
+		"files": {
+			Format: files.Format{}, File: "/d/a.wav", Files: map[string][]byte{"/d/a.wav": []byte("RIFF...."), "/d/a.txt": []byte("abc üöä"), "/d/a.json": []byte(`{"n":[1,2]}`)},
+			Columns: []string{"wav", "txt", "json.n", "__key__", "name", "bytes", "path"}, Records: 1, Missing: "flac", Unframed: true, Empty: formattest.EmptyRecord,
 		},
 		"jsonl": {
 			Format: json.Lines{}, File: "/a.jsonl", Files: map[string][]byte{"/a.jsonl": []byte(lines)},

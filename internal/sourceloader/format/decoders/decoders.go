@@ -13,6 +13,7 @@ import (
 	"github.com/millrace-data/millrace/internal/formats"
 	"github.com/millrace-data/millrace/internal/sourceloader/format"
 	"github.com/millrace-data/millrace/internal/sourceloader/format/arrow"
+	"github.com/millrace-data/millrace/internal/sourceloader/format/files"
 	"github.com/millrace-data/millrace/internal/sourceloader/format/json"
 	"github.com/millrace-data/millrace/internal/sourceloader/format/megatron"
 	"github.com/millrace-data/millrace/internal/sourceloader/format/parquet"
@@ -23,7 +24,7 @@ import (
 // All returns a decoder for each of formats.Inputs.
 func All() []format.Format {
 	return []format.Format{
-		parquet.Format{}, json.Lines{}, json.Format{}, tar.Format{}, megatron.Format{}, arrow.Format{}, text.Format{},
+		parquet.Format{}, json.Lines{}, json.Format{}, tar.Format{}, megatron.Format{}, arrow.Format{}, text.Format{}, files.Format{},
 	}
 }
 

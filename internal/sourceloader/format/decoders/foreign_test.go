@@ -14,7 +14,7 @@ func TestForeign(t *testing.T) {
 		"/d/shard.00000.mds": "MDS", "/d/shard.00000.mds.zstd": "MDS", "/d/S.MDS": "MDS", "s.mds.gz": "MDS",
 		"a.tfrecord": "TFRecord", "a.tfrecord-00000-of-00512": "TFRecord", "a.tfrecord-00000-of-00512.gz": "TFRecord", "a-00000-of-00512.tfrecord.gz": "TFRecord",
 		"a.array_record-00001-of-00002": "Grain", "a.csv": "Parquet", "a.csv.zst": "Parquet", "a.tsv.bz2": "Parquet",
-		"a.jpg": "webdataset", "a.PNG": "webdataset", "a.mp4": "webdataset", "a.jsonl.bz2": "gzip or zstd", "a.tar.xz": "gzip or zstd", "a.zip": "unpack",
+		"a.HEIC": "JPEG", "a.jsonl.bz2": "gzip or zstd", "a.tar.xz": "gzip or zstd", "a.zip": "unpack",
 		"a.npy": "token ids", "a.pdf": ".txt",
 	} {
 		_, err := decoders.ByPath(uri)

@@ -54,7 +54,7 @@ func TestWebDatasetEdges(t *testing.T) {
 			"user: chunk 0: /a.tar: there is data after the end-of-archive mark, from byte 2048 on (after member 1.txt): split concatenated tars, or write them as one"},
 		{"not a tar", bytes.Repeat([]byte("no tar "), 200), []string{"txt"},
 			"user: chunk 0: /a.tar: the tar is damaged before byte 512, at its start: archive/tar: invalid tar header: check that the file is a tar and copy it again"},
-		{"empty column", tarOf(nil), []string{""}, "user: chunk 0: a webdataset column is empty (valid: a member's extension such as txt or jpg, json.caption, __key__)"},
+		{"empty column", tarOf(nil), []string{""}, "user: chunk 0: the name of a column is empty (valid: a member's extension such as txt or jpg, json.caption, __key__)"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := printAll(t, tar.Format{}, map[string][]byte{"/a.tar": c.data}, "/a.tar", c.columns...); got != c.want {

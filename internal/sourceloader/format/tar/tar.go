@@ -20,7 +20,7 @@ import (
 	"github.com/millrace-data/millrace/internal/sourceloader/format"
 	"github.com/millrace-data/millrace/internal/sourceloader/format/compress"
 	"github.com/millrace-data/millrace/internal/sourceloader/format/input"
-	"github.com/millrace-data/millrace/internal/sourceloader/format/jsonobject"
+	"github.com/millrace-data/millrace/internal/sourceloader/format/members"
 	"github.com/millrace-data/millrace/internal/sourceloader/store"
 )
 
@@ -55,7 +55,7 @@ func (Format) Chunks(context.Context, store.Store, store.Object, format.Options)
 
 // Open implements format.Format.
 func (Format) Open(ctx context.Context, st store.Store, obj store.Object, _ int, from format.Position, opt format.Options) (format.Reader, error) {
-	columns, err := columnsOf(opt.Columns, opt.ElementLimit())
+	columns, err := members.Columns(opt.Columns, opt.ElementLimit())
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +70,7 @@ func (Format) Open(ctx context.Context, st store.Store, obj store.Object, _ int,
 	}
 	r.lacks = r.sample.lacks
 	for i := range columns {
-		if ext := columns[i].ext; ext != "" && r.sample.wanted[ext] == nil {
+		if ext := columns[i].Ext; ext != "" && r.sample.wanted[ext] == nil {
 			r.sample.wanted[ext] = &member{ext: ext}
 		}
 	}
@@ -227,8 +227,8 @@ func (r *reader) Held() int64 {
 		}
 	}
 	for _, c := range r.sample.columns {
-		if c.json != nil {
-			held += c.json.Held()
+		if c.JSON != nil {
+			held += c.JSON.Held()
 		}
 	}
 	return held
@@ -237,8 +237,8 @@ func (r *reader) Held() int64 {
 // Close implements format.Reader.
 func (r *reader) Close() error {
 	for _, c := range r.sample.columns {
-		if c.json != nil {
-			c.json.Release()
+		if c.JSON != nil {
+			c.JSON.Release()
 		}
 	}
 	return r.in.s.Close()
@@ -267,57 +267,10 @@ func splitMember(name string) (key, ext string, ok bool) {
 	return dir + stem, strings.ToLower(ext), found && stem != ""
 }
 
-// column says how a column comes out of a sample.
-type column struct {
-	ext  string             // of the member; "" for the key
-	json *jsonobject.Reader // reads the field that the column names in a JSON member
-}
-
-func columnsOf(names []string, limit int) ([]column, error) {
-	columns := make([]column, len(names))
-	for i, name := range names {
-		if name == "__key__" {
-			continue
-		}
-		if name == "" {
-			return nil, fault.Userf("a webdataset column is empty (valid: a member's extension such as txt or jpg, json.caption, __key__)")
-		}
-		ext, field := splitColumn(name)
-		columns[i].ext = strings.ToLower(ext)
-		if field == "" {
-			continue
-		}
-		reader, err := jsonobject.New([]string{field}, limit)
-		if err != nil {
-			return nil, err
-		}
-		columns[i].json = reader
-	}
-	return columns, nil
-}
-
-// splitColumn splits a column into an extension that ends in json or json.gz
-// and the field below it.
-func splitColumn(name string) (ext, field string) {
-	for i := 0; i < len(name); i++ {
-		if name[i] != '.' {
-			continue
-		}
-		ext, rest := strings.ToLower(name[:i]), name[i+1:]
-		if ext != "json" && !strings.HasSuffix(ext, ".json") && !isJSONGz(ext) || rest == "gz" || strings.HasPrefix(rest, "gz.") {
-			continue
-		}
-		return name[:i], rest
-	}
-	return name, ""
-}
-
-func isJSONGz(ext string) bool { return ext == "json.gz" || strings.HasSuffix(ext, ".json.gz") }
-
 // sample is the one being read.
 type sample struct {
 	limit   int64 // bytes of a member
-	columns []column
+	columns []members.Column
 	values  []format.Value
 	wanted  map[string]*member // by extension
 	key     string
@@ -410,17 +363,7 @@ func gunzip(data []byte, limit int64) ([]byte, error) {
 }
 
 // compressed reports whether members of this extension are decompressed.
-func compressed(ext string) bool { return strings.HasSuffix(ext, ".gz") && isText(ext) }
-
-// isText reports whether members of this extension are UTF-8 text.
-func isText(ext string) bool {
-	ext = strings.TrimSuffix(ext, ".gz")
-	switch ext[strings.LastIndexByte(ext, '.')+1:] {
-	case "txt", "text", "cls", "json":
-		return true
-	}
-	return false
-}
+func compressed(ext string) bool { return strings.HasSuffix(ext, ".gz") && members.IsText(ext) }
 
 // read returns the values of the sample, or what is wrong with it.
 func (s *sample) read() ([]format.Value, string) {
@@ -433,25 +376,25 @@ func (s *sample) read() ([]format.Value, string) {
 	return s.values, s.problem
 }
 
-func (s *sample) value(column column) format.Value {
-	if column.ext == "" {
+func (s *sample) value(column members.Column) format.Value {
+	if column.Ext == "" {
 		return s.text("key", []byte(s.key))
 	}
-	m := s.wanted[column.ext]
+	m := s.wanted[column.Ext]
 	switch {
 	case !m.here:
 		return format.Value{Absent: true}
-	case column.json != nil:
-		values, problem := column.json.Read(m.data)
+	case column.JSON != nil:
+		values, problem := column.JSON.Read(m.data)
 		if problem != "" {
 			s.blame("the member .%s is %s", m.ext, problem)
 			if s.tooMany == nil {
-				s.tooMany = column.json.TooMany()
+				s.tooMany = column.JSON.TooMany()
 			}
 			return format.Value{}
 		}
 		return values[0]
-	case isText(m.ext):
+	case members.IsText(m.ext):
 		return s.text("member ."+m.ext, m.data)
 	}
 	return format.Value{Kind: format.Bytes, Bytes: m.data}
@@ -460,10 +403,10 @@ func (s *sample) value(column column) format.Value {
 // lacks is Record.Lacks.
 func (s *sample) lacks(column int) (missing string, has []string) {
 	c := s.columns[column]
-	if m := s.wanted[c.ext]; m != nil && m.here && c.json != nil {
-		return c.json.Lacks(0)
+	if m := s.wanted[c.Ext]; m != nil && m.here && c.JSON != nil {
+		return c.JSON.Lacks(0)
 	}
-	return c.ext, s.has
+	return c.Ext, s.has
 }
 
 func (s *sample) text(what string, data []byte) format.Value {
