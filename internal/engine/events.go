@@ -41,6 +41,10 @@ type (
 		name     string
 		slots    schedule.Amount
 	}
+	resized struct {
+		resource int
+		slots    schedule.Amount
+	}
 	left struct{ worker *Worker }
 )
 
@@ -219,6 +223,11 @@ func (ev joined) apply(e *Executor) {
 func (ev provided) apply(e *Executor) {
 	e.offer(e.workers[0], ev.resource, ev.slots) // the one that never leaves
 	e.resources[ev.resource].Name = ev.name
+}
+
+func (ev resized) apply(e *Executor) {
+	w := e.workers[0]
+	e.offer(w, ev.resource, ev.slots-w.slots[ev.resource])
 }
 
 // offer adds slots of a resource, which may be a new one, to those of a worker.

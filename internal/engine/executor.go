@@ -73,6 +73,16 @@ func (e *Executor) Provide(ctx context.Context, name string, slots schedule.Amou
 	return e.send(ctx, provided{r, name, slots})
 }
 
+// Resize sets the slots of a resource that was provided. Tasks that have some keep them: with fewer slots than are
+// taken none begins until enough have ended. No stage may need more than there are, at the least.
+func (e *Executor) Resize(ctx context.Context, name string, slots schedule.Amount) error {
+	r, known := e.known()[name]
+	if !known {
+		return fmt.Errorf("engine: slots of %q, which is none of the executor's resources", name)
+	}
+	return e.send(ctx, resized{r, slots})
+}
+
 // known are the numbers of the resources, by name.
 func (e *Executor) known() map[string]int {
 	e.mu.Lock()

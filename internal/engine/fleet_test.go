@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -118,6 +119,59 @@ func TestProvide(t *testing.T) {
 	stages[1].Needs = map[string]schedule.Amount{"none": 1}
 	if _, err := e.Pipeline(stages); err == nil {
 		t.Error("a resource that nobody provides is accepted")
+	}
+}
+
+// TestResize: a resource has more slots, then fewer than are taken; tasks go on with what there is.
+func TestResize(t *testing.T) {
+	e, stop := start(t, 1<<20, 1)
+	defer stop()
+	if err := e.Provide(t.Context(), "other", schedule.Slot); err != nil {
+		t.Fatal(err)
+	}
+	var now, most atomic.Int32
+	hold, enter := make(chan struct{}), make(chan struct{}, 20)
+	p, err := e.Pipeline([]Stage{{Name: "read", Needs: oneCPU, Partition: 100}, {Name: "change", Needs: map[string]schedule.Amount{"other": schedule.Slot}, Partition: 100,
+		Process: func(ctx context.Context, in []Partition, out *Output) error {
+			most.Store(max(most.Load(), now.Add(1)))
+			defer now.Add(-1)
+			enter <- struct{}{}
+			select {
+			case <-hold:
+			case <-ctx.Done():
+			}
+			return out.Emit(in[0])
+		}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	n := 0
+	go func() {
+		done <- p.Run(t.Context(), Work{Sources: []Source{give(8)}}, func(int, Partition) error { n++; return nil })
+	}()
+	<-enter
+	if err := e.Resize(t.Context(), "other", 3*schedule.Slot); err != nil {
+		t.Fatal(err)
+	}
+	<-enter
+	<-enter // three are under way
+	if err := e.Resize(t.Context(), "other", schedule.Slot); err != nil {
+		t.Fatal(err)
+	}
+	most.Store(0)
+	for range 3 {
+		hold <- struct{}{}
+	}
+	for range 5 {
+		<-enter
+		hold <- struct{}{}
+	}
+	if err := <-done; err != nil || n != 8 || most.Load() != 1 {
+		t.Errorf("%d partitions, %d at a time with one slot, %v", n, most.Load(), err)
+	}
+	if err := e.Resize(t.Context(), "none", schedule.Slot); err == nil {
+		t.Error("a resource that nobody provided was resized")
 	}
 }
 
