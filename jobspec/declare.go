@@ -344,4 +344,6 @@ var resourcesObject = object{title: "resources", fields: []field{
 		doc: "Batches between the stages of sources with functions that a loader may put on its local disk, in the folder of `loader_disk`, when nothing works any more since all memory is taken; without it they are made again. See [engine.md](engine.md#what-the-executor-does)."},
 	{key: "python_workers", name: "PythonWorkers", kind: countKind, max: 4096, empty: true, auto: "one for each core",
 		doc: "Worker processes of each environment of Python functions, in each process that reads. `--python-workers` and MILLRACE_PYTHON_WORKERS say otherwise for one process."},
+	{key: "worker_pools", name: "WorkerPools", kind: textKind, list: true, auto: "none",
+		doc: "Addresses of worker pools (`millrace workers`) that run Python functions of this job too, on other machines: `[gpu1:7080, gpu2:7080]`. They may come and go. `--worker-pools` and MILLRACE_WORKER_POOLS say otherwise for one process."},
 }}

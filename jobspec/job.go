@@ -190,11 +190,12 @@ type Output struct {
 
 // Resources bound memory and read-ahead. Nothing here may change a byte.
 type Resources struct {
-	LoaderBuffer      int64 // bytes of samples a loader may hold in memory; default 512 MiB
-	LoaderDisk        int64 // bytes of samples a loader may keep on its local disk beside them; default 4 GiB
-	ConstructorBuffer int64 // bytes of assembled batches a constructor may hold; default 256 MiB
-	Prefetch          int   // steps planned ahead of the slowest trainer; default 4
-	Window            int   // samples of each source known ahead to the planner; default 256
-	Spill             int64 // bytes of batches between stages a loader may put on its local disk when nothing else helps; 0 = none
-	PythonWorkers     int   // processes of each environment of Python functions; 0 = one for each core
+	LoaderBuffer      int64    // bytes of samples a loader may hold in memory; default 512 MiB
+	LoaderDisk        int64    // bytes of samples a loader may keep on its local disk beside them; default 4 GiB
+	ConstructorBuffer int64    // bytes of assembled batches a constructor may hold; default 256 MiB
+	Prefetch          int      // steps planned ahead of the slowest trainer; default 4
+	Window            int      // samples of each source known ahead to the planner; default 256
+	Spill             int64    // bytes of batches between stages a loader may put on its local disk when nothing else helps; 0 = none
+	PythonWorkers     int      // processes of each environment of Python functions; 0 = one for each core
+	WorkerPools       []string // addresses of worker pools that run Python functions too
 }

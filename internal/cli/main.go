@@ -48,6 +48,7 @@ type cli struct {
 	LogLevel      *slog.Level `help:"Minimum log level: debug, info, warn, error. Default: warn; run prints no log." placeholder:"LEVEL" env:"MILLRACE_LOG_LEVEL"`
 	LogFormat     logFormat   `help:"How the log is written: text, or json with one object per line." enum:"text,json" default:"text" env:"MILLRACE_LOG_FORMAT"`
 	PythonWorkers int         `help:"Worker processes of each environment of Python functions; 0: as resources.python_workers of the job spec says, or one per core. No byte depends on it." placeholder:"N" env:"MILLRACE_PYTHON_WORKERS"`
+	WorkerPools   []string    `help:"Worker pools (millrace workers) that run Python functions too, HOST:PORT, separated by commas. Default: resources.worker_pools of the job spec. No byte depends on it." placeholder:"ADDRESS" env:"MILLRACE_WORKER_POOLS"`
 	ShowVersion   versionFlag `name:"version" help:"Print the version and exit."`
 
 	Run         runCmd         `cmd:"" help:"Serve a job and feed built-in trainers for every rank."`
@@ -56,6 +57,7 @@ type cli struct {
 	Loader      loaderCmd      `cmd:"" help:"Run one source loader."`
 	Constructor constructorCmd `cmd:"" help:"Run one data constructor."`
 	Sidecar     sidecarCmd     `cmd:"" help:"Run the constructor of a trainers' node, with loaders beside it."`
+	Workers     workersCmd     `cmd:"" help:"Run Python functions for loaders of other machines."`
 	Lint        lintCmd        `cmd:"" help:"Validate a job spec and report every problem."`
 	Plan        planCmd        `cmd:"" help:"Plan a job without running it, and report mix, balance and memory."`
 	Profile     profileCmd     `cmd:"" help:"Measure what reading the sources of a job costs."`
@@ -135,7 +137,10 @@ func run(args []string, names compile.Registry) int {
 		return misused(fmt.Errorf("--python-workers is %d, valid is 0 or more", c.PythonWorkers))
 	}
 	os.Setenv("MILLRACE_PYTHON_WORKERS", strconv.Itoa(c.PythonWorkers))
-	functions := &functions.Set{Log: log, Workers: c.PythonWorkers}
+	if len(c.WorkerPools) > 0 {
+		os.Setenv("MILLRACE_WORKER_POOLS", strings.Join(c.WorkerPools, ","))
+	}
+	functions := &functions.Set{Log: log, Workers: c.PythonWorkers, Pools: c.WorkerPools}
 	defer functions.Close()
 	kctx.Bind(extensions{names, functions})
 	kctx.BindTo(ctx, (*context.Context)(nil))
@@ -182,7 +187,7 @@ func misused(err error) int {
 // interrupted is the exit code after a signal: servers are meant to be stopped so.
 func interrupted(verb string) int {
 	switch verb {
-	case "serve", "planner", "loader", "constructor":
+	case "serve", "planner", "loader", "constructor", "workers":
 		return 0
 	}
 	return exitInterrupted
@@ -229,7 +234,7 @@ func load(names extensions, path string, opts ...jobspec.Option) (*jobspec.Job, 
 		fmt.Fprintln(os.Stderr, f)
 	}
 	if names.functions != nil {
-		names.functions.Default(job.Resources.PythonWorkers)
+		names.functions.Default(job.Resources.PythonWorkers, job.Resources.WorkerPools)
 	}
 	return job, nil
 }

@@ -227,7 +227,7 @@ func (b *lockedBuffer) String() string {
 	return b.buf.String()
 }
 
-var servingLine = regexp.MustCompile(`^(?:serving|planning) (.+) on (\S+)\n$`)
+var servingLine = regexp.MustCompile(`^(?:serving |planning |)(.+) on (\S+)\n$`)
 
 // serve serves the job of a folder until the test ends.
 func serve(t testing.TB, dir string, args ...string) *server {
@@ -235,7 +235,7 @@ func serve(t testing.TB, dir string, args ...string) *server {
 	return start(t, command(context.WithoutCancel(t.Context()), dir, append([]string{"serve", "job.yaml", "--listen", "127.0.0.1:0"}, args...)...))
 }
 
-// start starts serve or planner, and stops it when the test ends.
+// start starts serve, planner or workers, and stops it when the test ends.
 func start(t testing.TB, cmd *exec.Cmd) *server {
 	t.Helper()
 	s := &server{cmd: cmd, exited: make(chan struct{})}

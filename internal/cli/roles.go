@@ -52,6 +52,7 @@ func (c *serviceFlags) options(names extensions, address string, log *slog.Logge
 	if err != nil {
 		return service.Options{}, err
 	}
+	names.functions.Secure(c.security())
 	opts := service.Options{
 		Job: job, Changes: changes, AllowRoots: c.AllowRoot, Address: address, Security: c.security(), LogDir: c.LogDir, LogMirror: c.LogMirror, LogRetain: c.LogRetain,
 		Loaders: count(c.Loaders), Shadows: c.Shadows, HotShadows: c.hot(), Constructors: c.Constructors, Prefetch: c.Prefetch, Scratch: c.ScratchDir, Log: log, Registry: names.Registry, Functions: names.functions.Open, Environments: names.functions.Environments, Stderr: stderr,
@@ -299,6 +300,7 @@ func (c *loaderCmd) Run(ctx context.Context, log *slog.Logger, names extensions)
 		return err
 	}
 	defer hide()
+	names.functions.Secure(c.security())
 	return sourceloader.Run(ctx, sourceloader.Options{
 		ID: c.ID, Planner: c.Planner, Patience: c.PlannerWait, Address: c.Listen, Advertise: c.Advertise, Security: c.security(), Workers: c.Workers, Buffer: c.Buffer, Place: c.Place + 1, Scratch: c.ScratchDir, Log: log,
 		Drain: drainTime, Fit: c.memory(service.Roles{Loader: 1}, log).Loader, OnWorkers: names.functions.Default, Functions: names.functions.Open, Environments: names.functions.Environments, Telemetry: board,

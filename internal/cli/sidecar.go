@@ -49,6 +49,7 @@ func (c *sidecarCmd) Validate() error {
 }
 
 func (c *sidecarCmd) Run(ctx context.Context, log *slog.Logger, names extensions) error {
+	names.functions.Secure(c.security())
 	exchange := new(handover.Exchange)
 	all := float64(2*c.Loaders + 1) // a loader has twice what the constructor has, as by default
 	memory := c.memory(service.Roles{Loader: 2 / all, Constructor: 1 / all}, log)

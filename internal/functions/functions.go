@@ -19,6 +19,8 @@ import (
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/formats"
 	"github.com/millrace-data/millrace/internal/inference"
+	"github.com/millrace-data/millrace/internal/pool"
+	"github.com/millrace-data/millrace/internal/rpc"
 	"github.com/millrace-data/millrace/internal/sourceloader/format"
 	"github.com/millrace-data/millrace/internal/sourceloader/transform"
 	"github.com/millrace-data/millrace/internal/worker"
@@ -29,6 +31,7 @@ import (
 // for an environment as there are processors for this one.
 type Set struct {
 	Workers int          // of each environment; 0: what Default said, else GOMAXPROCS
+	Pools   []string     // addresses of worker pools that help; nil: what Default said
 	Log     *slog.Logger // of what functions print; nil: discard
 
 	mu       sync.Mutex
@@ -36,14 +39,39 @@ type Set struct {
 	calls    map[string]*transform.Function // by the fields of the step
 	closed   bool
 	fallback int
+	others   []string // pools, where Pools names none
+	security rpc.Security
+	pools    *pool.Client  // nil until a function is opened, and if there are none
 	slots    chan struct{} // of programs: one for each child that may run
 }
 
-// Default says how many workers environments have that are opened from now on, where Workers does not; 0: GOMAXPROCS.
-func (s *Set) Default(workers int) {
+// Default says how many workers environments have that are opened from now on, where Workers does not; 0: GOMAXPROCS;
+// and which worker pools help, where Pools does not.
+func (s *Set) Default(workers int, pools []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.fallback = workers
+	s.fallback, s.others = workers, pools
+}
+
+// Secure says how worker pools that are called from now on are trusted, and by which key they let us in.
+func (s *Set) Secure(security rpc.Security) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.security = security
+}
+
+// client is the way to the worker pools, nil if there are none.
+func (s *Set) client() (c *pool.Client, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	addresses := s.Pools
+	if addresses == nil {
+		addresses = s.others
+	}
+	if s.pools == nil && len(addresses) > 0 && !s.closed {
+		s.pools, err = pool.NewClient(addresses, s.security, cmp.Or(s.Log, slog.New(slog.DiscardHandler)))
+	}
+	return s.pools, err
 }
 
 // environment is what decides which processes a step can share.
@@ -94,13 +122,19 @@ func (s *Set) python(seed uint64, src *jobspec.Source, step int, spec *jobspec.P
 	if d.Needs["gpu"] > 0 {
 		return nil, fault.Userf("transforms[%d].python: function %s needs a GPU, and loaders give none to workers yet: leave gpu out of needs, and say which devices workers may use with CUDA_VISIBLE_DEVICES in the loader's environment", step, spec.Function)
 	}
+	pools, err := s.client()
+	if err != nil {
+		return nil, err
+	}
+	if pools != nil {
+		pools.Use(env, d)
+	}
 	kind := d.Kind
 	if kind == "map_batches" {
 		kind = transform.MapFunction // of as many rows as it is given
 	}
-	pool := transform.Pool{Name: fmt.Sprintf("python %+v", keyOf(spec)), Slots: env.Seats(), Takes: d.Needs["cpu"], Heap: env}
-	runtime := fmt.Sprintf("Python %s, NumPy %s", d.Python, d.NumPy)
-	return &transform.Function{Name: spec.Function, Kind: kind, In: columns(d.In), Out: columns(d.Out), Digest: d.Digest, Runtime: runtime, Pool: pool, Caller: f}, nil
+	pool := transform.Pool{Name: fmt.Sprintf("python %+v", keyOf(spec)), Slots: env.OwnSeats(), Takes: d.Needs["cpu"], Heap: env, Seats: env.Seats}
+	return &transform.Function{Name: spec.Function, Kind: kind, In: columns(d.In), Out: columns(d.Out), Digest: d.Digest, Runtime: d.Runtime(), Pool: pool, Caller: f}, nil
 }
 
 func keyOf(step *jobspec.Python) environment {
@@ -204,9 +238,12 @@ func columns(from []worker.Column) (all []transform.Column) {
 func (s *Set) Close() {
 	s.mu.Lock()
 	s.closed = true
-	opened, calls := s.opened, s.calls
-	s.opened, s.calls = nil, nil
+	opened, calls, pools := s.opened, s.calls, s.pools
+	s.opened, s.calls, s.pools = nil, nil, nil
 	s.mu.Unlock()
+	if pools != nil {
+		pools.Close()
+	}
 	for _, f := range calls {
 		f.Caller.(*inference.Caller).Close()
 	}

@@ -17,10 +17,16 @@ func (s *Set) Environments() (all []sourceloader.Environment) {
 			continue
 		}
 		u := o.env.Status()
-		all = append(all, sourceloader.Environment{
+		e := sourceloader.Environment{
 			Name: fmt.Sprintf("%s with %s", key.interpreter, key.path), Runtime: u.Runtime, Workers: u.Workers, Busy: u.Busy, Waiting: u.Waiting,
 			Restarts: u.Restarts, LastDeath: u.LastDeath, Network: !u.NoNetwork,
-		})
+		}
+		if s.pools != nil {
+			for _, p := range s.pools.Usage(o.env) {
+				e.Pools = append(e.Pools, sourceloader.PoolUsage(p))
+			}
+		}
+		all = append(all, e)
 	}
 	slices.SortFunc(all, func(a, b sourceloader.Environment) int { return strings.Compare(a.Name, b.Name) })
 	return all

@@ -73,7 +73,7 @@ func TestEnvironments(t *testing.T) {
 		_, err := s.Open(1, &jobspec.Source{Name: "s", Transforms: []jobspec.Transform{step}}, 0)
 		return err
 	}
-	s.Default(3) // Workers says otherwise
+	s.Default(3, nil) // Workers says otherwise
 	if err := open("none:f"); err == nil || len(s.Environments()) != 0 {
 		t.Errorf("a function that is not there: %v, %v", err, s.Environments())
 	}

@@ -1543,6 +1543,9 @@ type WorkersUsage struct {
 	Restarts      uint32                 `protobuf:"varint,6,opt,name=restarts,proto3" json:"restarts,omitempty"`                   // so far
 	LastDeath     string                 `protobuf:"bytes,7,opt,name=last_death,json=lastDeath,proto3" json:"last_death,omitempty"` // why a worker ended last; empty if none did
 	Network       bool                   `protobuf:"varint,8,opt,name=network,proto3" json:"network,omitempty"`                     // functions have it
+	Pools         []*PoolUsage           `protobuf:"bytes,9,rep,name=pools,proto3" json:"pools,omitempty"`
+	GpuWorkers    uint32                 `protobuf:"varint,10,opt,name=gpu_workers,json=gpuWorkers,proto3" json:"gpu_workers,omitempty"` // processes that own a GPU, or a share of one
+	GpuBusy       uint32                 `protobuf:"varint,11,opt,name=gpu_busy,json=gpuBusy,proto3" json:"gpu_busy,omitempty"`          // of them, with a batch
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1633,6 +1636,955 @@ func (x *WorkersUsage) GetNetwork() bool {
 	return false
 }
 
+func (x *WorkersUsage) GetPools() []*PoolUsage {
+	if x != nil {
+		return x.Pools
+	}
+	return nil
+}
+
+func (x *WorkersUsage) GetGpuWorkers() uint32 {
+	if x != nil {
+		return x.GpuWorkers
+	}
+	return 0
+}
+
+func (x *WorkersUsage) GetGpuBusy() uint32 {
+	if x != nil {
+		return x.GpuBusy
+	}
+	return 0
+}
+
+// PoolUsage is what a worker pool does for an environment of functions of a loader.
+type PoolUsage struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // address
+	Connected     bool                   `protobuf:"varint,2,opt,name=connected,proto3" json:"connected,omitempty"`
+	Workers       uint32                 `protobuf:"varint,3,opt,name=workers,proto3" json:"workers,omitempty"`                     // processes that serve this loader's functions
+	OnTheWay      uint32                 `protobuf:"varint,4,opt,name=on_the_way,json=onTheWay,proto3" json:"on_the_way,omitempty"` // batches of this loader
+	Batches       uint64                 `protobuf:"varint,5,opt,name=batches,proto3" json:"batches,omitempty"`                     // done so far
+	Losses        uint32                 `protobuf:"varint,6,opt,name=losses,proto3" json:"losses,omitempty"`                       // batches that were lost with the pool or the way to it
+	Problem       string                 `protobuf:"bytes,7,opt,name=problem,proto3" json:"problem,omitempty"`                      // why it does not serve, or does not serve all functions
+	Busy          uint32                 `protobuf:"varint,8,opt,name=busy,proto3" json:"busy,omitempty"`                           // workers of the pool with a batch, whoever's
+	Waiting       uint32                 `protobuf:"varint,9,opt,name=waiting,proto3" json:"waiting,omitempty"`                     // batches that wait for one there
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PoolUsage) Reset() {
+	*x = PoolUsage{}
+	mi := &file_proto_millrace_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PoolUsage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PoolUsage) ProtoMessage() {}
+
+func (x *PoolUsage) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PoolUsage.ProtoReflect.Descriptor instead.
+func (*PoolUsage) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *PoolUsage) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *PoolUsage) GetConnected() bool {
+	if x != nil {
+		return x.Connected
+	}
+	return false
+}
+
+func (x *PoolUsage) GetWorkers() uint32 {
+	if x != nil {
+		return x.Workers
+	}
+	return 0
+}
+
+func (x *PoolUsage) GetOnTheWay() uint32 {
+	if x != nil {
+		return x.OnTheWay
+	}
+	return 0
+}
+
+func (x *PoolUsage) GetBatches() uint64 {
+	if x != nil {
+		return x.Batches
+	}
+	return 0
+}
+
+func (x *PoolUsage) GetLosses() uint32 {
+	if x != nil {
+		return x.Losses
+	}
+	return 0
+}
+
+func (x *PoolUsage) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
+func (x *PoolUsage) GetBusy() uint32 {
+	if x != nil {
+		return x.Busy
+	}
+	return 0
+}
+
+func (x *PoolUsage) GetWaiting() uint32 {
+	if x != nil {
+		return x.Waiting
+	}
+	return 0
+}
+
+// PoolRequest is a loader's part of a stream with a pool.
+type PoolRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Protocol      uint32                 `protobuf:"varint,1,opt,name=protocol,proto3" json:"protocol,omitempty"` // of workers, of the first message
+	Open          *OpenFunction          `protobuf:"bytes,2,opt,name=open,proto3" json:"open,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PoolRequest) Reset() {
+	*x = PoolRequest{}
+	mi := &file_proto_millrace_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PoolRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PoolRequest) ProtoMessage() {}
+
+func (x *PoolRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PoolRequest.ProtoReflect.Descriptor instead.
+func (*PoolRequest) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *PoolRequest) GetProtocol() uint32 {
+	if x != nil {
+		return x.Protocol
+	}
+	return 0
+}
+
+func (x *PoolRequest) GetOpen() *OpenFunction {
+	if x != nil {
+		return x.Open
+	}
+	return nil
+}
+
+// OpenFunction asks for a function of an environment with these limits. The pool serves it if it has the same
+// module file, and the same versions of what runs it.
+type OpenFunction struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint32                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`                                // by which the answer names it
+	Function      string                 `protobuf:"bytes,2,opt,name=function,proto3" json:"function,omitempty"`                     // module:function
+	Digest        []byte                 `protobuf:"bytes,3,opt,name=digest,proto3" json:"digest,omitempty"`                         // of its code: worker.Description.Digest
+	Runtime       string                 `protobuf:"bytes,4,opt,name=runtime,proto3" json:"runtime,omitempty"`                       // versions
+	TimeoutMs     uint64                 `protobuf:"varint,5,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"` // of a batch
+	StartMs       uint64                 `protobuf:"varint,6,opt,name=start_ms,json=startMs,proto3" json:"start_ms,omitempty"`       // of setting a class up
+	Memory        int64                  `protobuf:"zigzag64,7,opt,name=memory,proto3" json:"memory,omitempty"`                      // bytes of a worker; below 0: no limit
+	Network       bool                   `protobuf:"varint,8,opt,name=network,proto3" json:"network,omitempty"`                      // the function wants it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OpenFunction) Reset() {
+	*x = OpenFunction{}
+	mi := &file_proto_millrace_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OpenFunction) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OpenFunction) ProtoMessage() {}
+
+func (x *OpenFunction) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OpenFunction.ProtoReflect.Descriptor instead.
+func (*OpenFunction) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *OpenFunction) GetId() uint32 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *OpenFunction) GetFunction() string {
+	if x != nil {
+		return x.Function
+	}
+	return ""
+}
+
+func (x *OpenFunction) GetDigest() []byte {
+	if x != nil {
+		return x.Digest
+	}
+	return nil
+}
+
+func (x *OpenFunction) GetRuntime() string {
+	if x != nil {
+		return x.Runtime
+	}
+	return ""
+}
+
+func (x *OpenFunction) GetTimeoutMs() uint64 {
+	if x != nil {
+		return x.TimeoutMs
+	}
+	return 0
+}
+
+func (x *OpenFunction) GetStartMs() uint64 {
+	if x != nil {
+		return x.StartMs
+	}
+	return 0
+}
+
+func (x *OpenFunction) GetMemory() int64 {
+	if x != nil {
+		return x.Memory
+	}
+	return 0
+}
+
+func (x *OpenFunction) GetNetwork() bool {
+	if x != nil {
+		return x.Network
+	}
+	return false
+}
+
+// PoolReport is a pool's part of the stream.
+type PoolReport struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Report:
+	//
+	//	*PoolReport_Opened
+	//	*PoolReport_Beat
+	Report        isPoolReport_Report `protobuf_oneof:"report"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PoolReport) Reset() {
+	*x = PoolReport{}
+	mi := &file_proto_millrace_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PoolReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PoolReport) ProtoMessage() {}
+
+func (x *PoolReport) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PoolReport.ProtoReflect.Descriptor instead.
+func (*PoolReport) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *PoolReport) GetReport() isPoolReport_Report {
+	if x != nil {
+		return x.Report
+	}
+	return nil
+}
+
+func (x *PoolReport) GetOpened() *FunctionOpened {
+	if x != nil {
+		if x, ok := x.Report.(*PoolReport_Opened); ok {
+			return x.Opened
+		}
+	}
+	return nil
+}
+
+func (x *PoolReport) GetBeat() *PoolBeat {
+	if x != nil {
+		if x, ok := x.Report.(*PoolReport_Beat); ok {
+			return x.Beat
+		}
+	}
+	return nil
+}
+
+type isPoolReport_Report interface {
+	isPoolReport_Report()
+}
+
+type PoolReport_Opened struct {
+	Opened *FunctionOpened `protobuf:"bytes,1,opt,name=opened,proto3,oneof"`
+}
+
+type PoolReport_Beat struct {
+	Beat *PoolBeat `protobuf:"bytes,2,opt,name=beat,proto3,oneof"`
+}
+
+func (*PoolReport_Opened) isPoolReport_Report() {}
+
+func (*PoolReport_Beat) isPoolReport_Report() {}
+
+// FunctionOpened answers OpenFunction.
+type FunctionOpened struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint32                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Handle        uint64                 `protobuf:"varint,2,opt,name=handle,proto3" json:"handle,omitempty"`   // of RunHead, as long as the stream lives
+	Workers       uint32                 `protobuf:"varint,3,opt,name=workers,proto3" json:"workers,omitempty"` // processes that may run it
+	Refused       string                 `protobuf:"bytes,4,opt,name=refused,proto3" json:"refused,omitempty"`  // why the pool does not serve it; empty if it does
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FunctionOpened) Reset() {
+	*x = FunctionOpened{}
+	mi := &file_proto_millrace_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FunctionOpened) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FunctionOpened) ProtoMessage() {}
+
+func (x *FunctionOpened) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FunctionOpened.ProtoReflect.Descriptor instead.
+func (*FunctionOpened) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *FunctionOpened) GetId() uint32 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *FunctionOpened) GetHandle() uint64 {
+	if x != nil {
+		return x.Handle
+	}
+	return 0
+}
+
+func (x *FunctionOpened) GetWorkers() uint32 {
+	if x != nil {
+		return x.Workers
+	}
+	return 0
+}
+
+func (x *FunctionOpened) GetRefused() string {
+	if x != nil {
+		return x.Refused
+	}
+	return ""
+}
+
+// PoolBeat says that the pool is there.
+type PoolBeat struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Busy          uint32                 `protobuf:"varint,1,opt,name=busy,proto3" json:"busy,omitempty"`       // workers with a batch
+	Waiting       uint32                 `protobuf:"varint,2,opt,name=waiting,proto3" json:"waiting,omitempty"` // batches that wait for one
+	Leaving       bool                   `protobuf:"varint,3,opt,name=leaving,proto3" json:"leaving,omitempty"` // it takes no more batches, and finishes those that it has
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PoolBeat) Reset() {
+	*x = PoolBeat{}
+	mi := &file_proto_millrace_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PoolBeat) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PoolBeat) ProtoMessage() {}
+
+func (x *PoolBeat) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PoolBeat.ProtoReflect.Descriptor instead.
+func (*PoolBeat) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *PoolBeat) GetBusy() uint32 {
+	if x != nil {
+		return x.Busy
+	}
+	return 0
+}
+
+func (x *PoolBeat) GetWaiting() uint32 {
+	if x != nil {
+		return x.Waiting
+	}
+	return 0
+}
+
+func (x *PoolBeat) GetLeaving() bool {
+	if x != nil {
+		return x.Leaving
+	}
+	return false
+}
+
+type RunRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Head          *RunHead               `protobuf:"bytes,1,opt,name=head,proto3" json:"head,omitempty"` // of the first message
+	Piece         []byte                 `protobuf:"bytes,2,opt,name=piece,proto3" json:"piece,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RunRequest) Reset() {
+	*x = RunRequest{}
+	mi := &file_proto_millrace_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RunRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RunRequest) ProtoMessage() {}
+
+func (x *RunRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RunRequest.ProtoReflect.Descriptor instead.
+func (*RunRequest) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *RunRequest) GetHead() *RunHead {
+	if x != nil {
+		return x.Head
+	}
+	return nil
+}
+
+func (x *RunRequest) GetPiece() []byte {
+	if x != nil {
+		return x.Piece
+	}
+	return nil
+}
+
+// RunHead is what a worker has to know of a batch.
+type RunHead struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Handle        uint64                 `protobuf:"varint,1,opt,name=handle,proto3" json:"handle,omitempty"`
+	Seed          uint64                 `protobuf:"varint,2,opt,name=seed,proto3" json:"seed,omitempty"`
+	Source        string                 `protobuf:"bytes,3,opt,name=source,proto3" json:"source,omitempty"` // name
+	Step          string                 `protobuf:"bytes,4,opt,name=step,proto3" json:"step,omitempty"`     // as logs name it
+	File          int64                  `protobuf:"varint,5,opt,name=file,proto3" json:"file,omitempty"`    // number in the manifest
+	Most          uint64                 `protobuf:"varint,6,opt,name=most,proto3" json:"most,omitempty"`    // bytes that come out, above which rows may be left; 0: none is
+	Fresh         bool                   `protobuf:"varint,7,opt,name=fresh,proto3" json:"fresh,omitempty"`  // the worker has to be one that did nothing before
+	Bytes         uint64                 `protobuf:"varint,8,opt,name=bytes,proto3" json:"bytes,omitempty"`  // of the batch
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RunHead) Reset() {
+	*x = RunHead{}
+	mi := &file_proto_millrace_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RunHead) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RunHead) ProtoMessage() {}
+
+func (x *RunHead) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RunHead.ProtoReflect.Descriptor instead.
+func (*RunHead) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *RunHead) GetHandle() uint64 {
+	if x != nil {
+		return x.Handle
+	}
+	return 0
+}
+
+func (x *RunHead) GetSeed() uint64 {
+	if x != nil {
+		return x.Seed
+	}
+	return 0
+}
+
+func (x *RunHead) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *RunHead) GetStep() string {
+	if x != nil {
+		return x.Step
+	}
+	return ""
+}
+
+func (x *RunHead) GetFile() int64 {
+	if x != nil {
+		return x.File
+	}
+	return 0
+}
+
+func (x *RunHead) GetMost() uint64 {
+	if x != nil {
+		return x.Most
+	}
+	return 0
+}
+
+func (x *RunHead) GetFresh() bool {
+	if x != nil {
+		return x.Fresh
+	}
+	return false
+}
+
+func (x *RunHead) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+type RunReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Head          *RunTail               `protobuf:"bytes,1,opt,name=head,proto3" json:"head,omitempty"` // of the first message
+	Piece         []byte                 `protobuf:"bytes,2,opt,name=piece,proto3" json:"piece,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RunReply) Reset() {
+	*x = RunReply{}
+	mi := &file_proto_millrace_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RunReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RunReply) ProtoMessage() {}
+
+func (x *RunReply) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RunReply.ProtoReflect.Descriptor instead.
+func (*RunReply) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *RunReply) GetHead() *RunTail {
+	if x != nil {
+		return x.Head
+	}
+	return nil
+}
+
+func (x *RunReply) GetPiece() []byte {
+	if x != nil {
+		return x.Piece
+	}
+	return nil
+}
+
+// RunTail is the answer of a worker, or how it ended.
+type RunTail struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Bytes         uint64                 `protobuf:"varint,1,opt,name=bytes,proto3" json:"bytes,omitempty"` // of what comes out
+	Rows          uint64                 `protobuf:"varint,2,opt,name=rows,proto3" json:"rows,omitempty"`   // that it worked on; 0: all
+	Errors        []*RowError            `protobuf:"bytes,3,rep,name=errors,proto3" json:"errors,omitempty"`
+	Raised        string                 `protobuf:"bytes,4,opt,name=raised,proto3" json:"raised,omitempty"` // by the function, for a row that it did not name
+	Broken        string                 `protobuf:"bytes,5,opt,name=broken,proto3" json:"broken,omitempty"` // the function is at fault
+	Setup         bool                   `protobuf:"varint,6,opt,name=setup,proto3" json:"setup,omitempty"`  // as it was set up
+	Death         *WorkerDeath           `protobuf:"bytes,7,opt,name=death,proto3" json:"death,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RunTail) Reset() {
+	*x = RunTail{}
+	mi := &file_proto_millrace_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RunTail) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RunTail) ProtoMessage() {}
+
+func (x *RunTail) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RunTail.ProtoReflect.Descriptor instead.
+func (*RunTail) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *RunTail) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *RunTail) GetRows() uint64 {
+	if x != nil {
+		return x.Rows
+	}
+	return 0
+}
+
+func (x *RunTail) GetErrors() []*RowError {
+	if x != nil {
+		return x.Errors
+	}
+	return nil
+}
+
+func (x *RunTail) GetRaised() string {
+	if x != nil {
+		return x.Raised
+	}
+	return ""
+}
+
+func (x *RunTail) GetBroken() string {
+	if x != nil {
+		return x.Broken
+	}
+	return ""
+}
+
+func (x *RunTail) GetSetup() bool {
+	if x != nil {
+		return x.Setup
+	}
+	return false
+}
+
+func (x *RunTail) GetDeath() *WorkerDeath {
+	if x != nil {
+		return x.Death
+	}
+	return nil
+}
+
+type RowError struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Row           uint32                 `protobuf:"varint,1,opt,name=row,proto3" json:"row,omitempty"` // of the batch
+	Text          string                 `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RowError) Reset() {
+	*x = RowError{}
+	mi := &file_proto_millrace_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RowError) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RowError) ProtoMessage() {}
+
+func (x *RowError) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RowError.ProtoReflect.Descriptor instead.
+func (*RowError) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *RowError) GetRow() uint32 {
+	if x != nil {
+		return x.Row
+	}
+	return 0
+}
+
+func (x *RowError) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+// WorkerDeath is the end of a worker as one of its batches saw it.
+type WorkerDeath struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Why           string                 `protobuf:"bytes,1,opt,name=why,proto3" json:"why,omitempty"`
+	Printed       string                 `protobuf:"bytes,2,opt,name=printed,proto3" json:"printed,omitempty"`  // what it printed last
+	Working       bool                   `protobuf:"varint,3,opt,name=working,proto3" json:"working,omitempty"` // on this very batch
+	Setup         bool                   `protobuf:"varint,4,opt,name=setup,proto3" json:"setup,omitempty"`     // on the setup for it
+	Outside       bool                   `protobuf:"varint,5,opt,name=outside,proto3" json:"outside,omitempty"` // something ended it that neither it nor the pool did
+	Slow          bool                   `protobuf:"varint,6,opt,name=slow,proto3" json:"slow,omitempty"`       // it took too long
+	Big           bool                   `protobuf:"varint,7,opt,name=big,proto3" json:"big,omitempty"`         // it held too much memory
+	Fresh         bool                   `protobuf:"varint,8,opt,name=fresh,proto3" json:"fresh,omitempty"`     // it had done nothing before
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkerDeath) Reset() {
+	*x = WorkerDeath{}
+	mi := &file_proto_millrace_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkerDeath) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkerDeath) ProtoMessage() {}
+
+func (x *WorkerDeath) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkerDeath.ProtoReflect.Descriptor instead.
+func (*WorkerDeath) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *WorkerDeath) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+func (x *WorkerDeath) GetPrinted() string {
+	if x != nil {
+		return x.Printed
+	}
+	return ""
+}
+
+func (x *WorkerDeath) GetWorking() bool {
+	if x != nil {
+		return x.Working
+	}
+	return false
+}
+
+func (x *WorkerDeath) GetSetup() bool {
+	if x != nil {
+		return x.Setup
+	}
+	return false
+}
+
+func (x *WorkerDeath) GetOutside() bool {
+	if x != nil {
+		return x.Outside
+	}
+	return false
+}
+
+func (x *WorkerDeath) GetSlow() bool {
+	if x != nil {
+		return x.Slow
+	}
+	return false
+}
+
+func (x *WorkerDeath) GetBig() bool {
+	if x != nil {
+		return x.Big
+	}
+	return false
+}
+
+func (x *WorkerDeath) GetFresh() bool {
+	if x != nil {
+		return x.Fresh
+	}
+	return false
+}
+
 // Failure ends a job, or one request of it.
 type Failure struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1646,7 +2598,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_proto_millrace_proto_msgTypes[17]
+	mi := &file_proto_millrace_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1658,7 +2610,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[17]
+	mi := &file_proto_millrace_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1671,7 +2623,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{17}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Failure) GetClass() string {
@@ -1724,7 +2676,7 @@ type LoaderOrder struct {
 
 func (x *LoaderOrder) Reset() {
 	*x = LoaderOrder{}
-	mi := &file_proto_millrace_proto_msgTypes[18]
+	mi := &file_proto_millrace_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1736,7 +2688,7 @@ func (x *LoaderOrder) String() string {
 func (*LoaderOrder) ProtoMessage() {}
 
 func (x *LoaderOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[18]
+	mi := &file_proto_millrace_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1749,7 +2701,7 @@ func (x *LoaderOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoaderOrder.ProtoReflect.Descriptor instead.
 func (*LoaderOrder) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{18}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *LoaderOrder) GetOrder() isLoaderOrder_Order {
@@ -1940,7 +2892,7 @@ type FrozenSource struct {
 
 func (x *FrozenSource) Reset() {
 	*x = FrozenSource{}
-	mi := &file_proto_millrace_proto_msgTypes[19]
+	mi := &file_proto_millrace_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1952,7 +2904,7 @@ func (x *FrozenSource) String() string {
 func (*FrozenSource) ProtoMessage() {}
 
 func (x *FrozenSource) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[19]
+	mi := &file_proto_millrace_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1965,7 +2917,7 @@ func (x *FrozenSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FrozenSource.ProtoReflect.Descriptor instead.
 func (*FrozenSource) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{19}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *FrozenSource) GetSource() uint32 {
@@ -1993,7 +2945,7 @@ type FindFile struct {
 
 func (x *FindFile) Reset() {
 	*x = FindFile{}
-	mi := &file_proto_millrace_proto_msgTypes[20]
+	mi := &file_proto_millrace_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2005,7 +2957,7 @@ func (x *FindFile) String() string {
 func (*FindFile) ProtoMessage() {}
 
 func (x *FindFile) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[20]
+	mi := &file_proto_millrace_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2018,7 +2970,7 @@ func (x *FindFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FindFile.ProtoReflect.Descriptor instead.
 func (*FindFile) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{20}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *FindFile) GetSource() uint32 {
@@ -2045,7 +2997,7 @@ type SourceOpened struct {
 
 func (x *SourceOpened) Reset() {
 	*x = SourceOpened{}
-	mi := &file_proto_millrace_proto_msgTypes[21]
+	mi := &file_proto_millrace_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2057,7 +3009,7 @@ func (x *SourceOpened) String() string {
 func (*SourceOpened) ProtoMessage() {}
 
 func (x *SourceOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[21]
+	mi := &file_proto_millrace_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2070,7 +3022,7 @@ func (x *SourceOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceOpened.ProtoReflect.Descriptor instead.
 func (*SourceOpened) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{21}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SourceOpened) GetSource() uint32 {
@@ -2093,7 +3045,7 @@ type FileFound struct {
 
 func (x *FileFound) Reset() {
 	*x = FileFound{}
-	mi := &file_proto_millrace_proto_msgTypes[22]
+	mi := &file_proto_millrace_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2105,7 +3057,7 @@ func (x *FileFound) String() string {
 func (*FileFound) ProtoMessage() {}
 
 func (x *FileFound) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[22]
+	mi := &file_proto_millrace_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2118,7 +3070,7 @@ func (x *FileFound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileFound.ProtoReflect.Descriptor instead.
 func (*FileFound) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{22}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *FileFound) GetSource() uint32 {
@@ -2167,13 +3119,14 @@ type LoaderJob struct {
 	Sources       []*Assignment          `protobuf:"bytes,5,rep,name=sources,proto3" json:"sources,omitempty"`
 	PythonWorkers uint32                 `protobuf:"varint,6,opt,name=python_workers,json=pythonWorkers,proto3" json:"python_workers,omitempty"` // processes of each environment of functions; 0: one for each core
 	SpillBytes    uint64                 `protobuf:"varint,8,opt,name=spill_bytes,json=spillBytes,proto3" json:"spill_bytes,omitempty"`          // of batches between stages on the local disk; 0: none
+	WorkerPools   []string               `protobuf:"bytes,7,rep,name=worker_pools,json=workerPools,proto3" json:"worker_pools,omitempty"`        // addresses of worker pools that run functions too
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *LoaderJob) Reset() {
 	*x = LoaderJob{}
-	mi := &file_proto_millrace_proto_msgTypes[23]
+	mi := &file_proto_millrace_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2185,7 +3138,7 @@ func (x *LoaderJob) String() string {
 func (*LoaderJob) ProtoMessage() {}
 
 func (x *LoaderJob) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[23]
+	mi := &file_proto_millrace_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2198,7 +3151,7 @@ func (x *LoaderJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoaderJob.ProtoReflect.Descriptor instead.
 func (*LoaderJob) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{23}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *LoaderJob) GetSeed() uint64 {
@@ -2250,6 +3203,13 @@ func (x *LoaderJob) GetSpillBytes() uint64 {
 	return 0
 }
 
+func (x *LoaderJob) GetWorkerPools() []string {
+	if x != nil {
+		return x.WorkerPools
+	}
+	return nil
+}
+
 // Assignment is a source that a loader may be asked for.
 type Assignment struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
@@ -2274,7 +3234,7 @@ type Assignment struct {
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_proto_millrace_proto_msgTypes[24]
+	mi := &file_proto_millrace_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2286,7 +3246,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[24]
+	mi := &file_proto_millrace_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2299,7 +3259,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{24}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Assignment) GetSource() uint32 {
@@ -2427,7 +3387,7 @@ type TransformStep struct {
 
 func (x *TransformStep) Reset() {
 	*x = TransformStep{}
-	mi := &file_proto_millrace_proto_msgTypes[25]
+	mi := &file_proto_millrace_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2439,7 +3399,7 @@ func (x *TransformStep) String() string {
 func (*TransformStep) ProtoMessage() {}
 
 func (x *TransformStep) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[25]
+	mi := &file_proto_millrace_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2452,7 +3412,7 @@ func (x *TransformStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransformStep.ProtoReflect.Descriptor instead.
 func (*TransformStep) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{25}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *TransformStep) GetStep() isTransformStep_Step {
@@ -2597,7 +3557,7 @@ type OperatorStep struct {
 
 func (x *OperatorStep) Reset() {
 	*x = OperatorStep{}
-	mi := &file_proto_millrace_proto_msgTypes[26]
+	mi := &file_proto_millrace_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2609,7 +3569,7 @@ func (x *OperatorStep) String() string {
 func (*OperatorStep) ProtoMessage() {}
 
 func (x *OperatorStep) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[26]
+	mi := &file_proto_millrace_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2622,7 +3582,7 @@ func (x *OperatorStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OperatorStep.ProtoReflect.Descriptor instead.
 func (*OperatorStep) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{26}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *OperatorStep) GetName() string {
@@ -2655,7 +3615,7 @@ type TokenizeStep struct {
 
 func (x *TokenizeStep) Reset() {
 	*x = TokenizeStep{}
-	mi := &file_proto_millrace_proto_msgTypes[27]
+	mi := &file_proto_millrace_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2667,7 +3627,7 @@ func (x *TokenizeStep) String() string {
 func (*TokenizeStep) ProtoMessage() {}
 
 func (x *TokenizeStep) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[27]
+	mi := &file_proto_millrace_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2680,7 +3640,7 @@ func (x *TokenizeStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenizeStep.ProtoReflect.Descriptor instead.
 func (*TokenizeStep) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{27}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *TokenizeStep) GetEncoding() string {
@@ -2758,7 +3718,7 @@ type ImageTransform struct {
 
 func (x *ImageTransform) Reset() {
 	*x = ImageTransform{}
-	mi := &file_proto_millrace_proto_msgTypes[28]
+	mi := &file_proto_millrace_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2770,7 +3730,7 @@ func (x *ImageTransform) String() string {
 func (*ImageTransform) ProtoMessage() {}
 
 func (x *ImageTransform) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[28]
+	mi := &file_proto_millrace_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2783,7 +3743,7 @@ func (x *ImageTransform) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImageTransform.ProtoReflect.Descriptor instead.
 func (*ImageTransform) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{28}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ImageTransform) GetColumns() []string {
@@ -2873,7 +3833,7 @@ type Bans struct {
 
 func (x *Bans) Reset() {
 	*x = Bans{}
-	mi := &file_proto_millrace_proto_msgTypes[29]
+	mi := &file_proto_millrace_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2885,7 +3845,7 @@ func (x *Bans) String() string {
 func (*Bans) ProtoMessage() {}
 
 func (x *Bans) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[29]
+	mi := &file_proto_millrace_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2898,7 +3858,7 @@ func (x *Bans) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bans.ProtoReflect.Descriptor instead.
 func (*Bans) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{29}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Bans) GetBans() []*Ban {
@@ -2920,7 +3880,7 @@ type Ban struct {
 
 func (x *Ban) Reset() {
 	*x = Ban{}
-	mi := &file_proto_millrace_proto_msgTypes[30]
+	mi := &file_proto_millrace_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2932,7 +3892,7 @@ func (x *Ban) String() string {
 func (*Ban) ProtoMessage() {}
 
 func (x *Ban) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[30]
+	mi := &file_proto_millrace_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2945,7 +3905,7 @@ func (x *Ban) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ban.ProtoReflect.Descriptor instead.
 func (*Ban) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{30}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Ban) GetId() uint32 {
@@ -2986,7 +3946,7 @@ type IndexSource struct {
 
 func (x *IndexSource) Reset() {
 	*x = IndexSource{}
-	mi := &file_proto_millrace_proto_msgTypes[31]
+	mi := &file_proto_millrace_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2998,7 +3958,7 @@ func (x *IndexSource) String() string {
 func (*IndexSource) ProtoMessage() {}
 
 func (x *IndexSource) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[31]
+	mi := &file_proto_millrace_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3011,7 +3971,7 @@ func (x *IndexSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IndexSource.ProtoReflect.Descriptor instead.
 func (*IndexSource) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{31}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *IndexSource) GetSource() uint32 {
@@ -3038,7 +3998,7 @@ type ReadBlock struct {
 
 func (x *ReadBlock) Reset() {
 	*x = ReadBlock{}
-	mi := &file_proto_millrace_proto_msgTypes[32]
+	mi := &file_proto_millrace_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3050,7 +4010,7 @@ func (x *ReadBlock) String() string {
 func (*ReadBlock) ProtoMessage() {}
 
 func (x *ReadBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[32]
+	mi := &file_proto_millrace_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3063,7 +4023,7 @@ func (x *ReadBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadBlock.ProtoReflect.Descriptor instead.
 func (*ReadBlock) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{32}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ReadBlock) GetSource() uint32 {
@@ -3092,7 +4052,7 @@ type ReleaseBlocks struct {
 
 func (x *ReleaseBlocks) Reset() {
 	*x = ReleaseBlocks{}
-	mi := &file_proto_millrace_proto_msgTypes[33]
+	mi := &file_proto_millrace_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3104,7 +4064,7 @@ func (x *ReleaseBlocks) String() string {
 func (*ReleaseBlocks) ProtoMessage() {}
 
 func (x *ReleaseBlocks) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[33]
+	mi := &file_proto_millrace_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3117,7 +4077,7 @@ func (x *ReleaseBlocks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseBlocks.ProtoReflect.Descriptor instead.
 func (*ReleaseBlocks) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{33}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ReleaseBlocks) GetSource() []uint32 {
@@ -3145,7 +4105,7 @@ type FetchRequest struct {
 
 func (x *FetchRequest) Reset() {
 	*x = FetchRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[34]
+	mi := &file_proto_millrace_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3157,7 +4117,7 @@ func (x *FetchRequest) String() string {
 func (*FetchRequest) ProtoMessage() {}
 
 func (x *FetchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[34]
+	mi := &file_proto_millrace_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3170,7 +4130,7 @@ func (x *FetchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchRequest.ProtoReflect.Descriptor instead.
 func (*FetchRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{34}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *FetchRequest) GetBlocks() []*BlockSamples {
@@ -3212,7 +4172,7 @@ type BlockSamples struct {
 
 func (x *BlockSamples) Reset() {
 	*x = BlockSamples{}
-	mi := &file_proto_millrace_proto_msgTypes[35]
+	mi := &file_proto_millrace_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3224,7 +4184,7 @@ func (x *BlockSamples) String() string {
 func (*BlockSamples) ProtoMessage() {}
 
 func (x *BlockSamples) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[35]
+	mi := &file_proto_millrace_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3237,7 +4197,7 @@ func (x *BlockSamples) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockSamples.ProtoReflect.Descriptor instead.
 func (*BlockSamples) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{35}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *BlockSamples) GetSource() uint32 {
@@ -3291,7 +4251,7 @@ type FetchHeader struct {
 
 func (x *FetchHeader) Reset() {
 	*x = FetchHeader{}
-	mi := &file_proto_millrace_proto_msgTypes[36]
+	mi := &file_proto_millrace_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3303,7 +4263,7 @@ func (x *FetchHeader) String() string {
 func (*FetchHeader) ProtoMessage() {}
 
 func (x *FetchHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[36]
+	mi := &file_proto_millrace_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3316,7 +4276,7 @@ func (x *FetchHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchHeader.ProtoReflect.Descriptor instead.
 func (*FetchHeader) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{36}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *FetchHeader) GetBodySize() uint64 {
@@ -3345,7 +4305,7 @@ type ConstructorReport struct {
 
 func (x *ConstructorReport) Reset() {
 	*x = ConstructorReport{}
-	mi := &file_proto_millrace_proto_msgTypes[37]
+	mi := &file_proto_millrace_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3357,7 +4317,7 @@ func (x *ConstructorReport) String() string {
 func (*ConstructorReport) ProtoMessage() {}
 
 func (x *ConstructorReport) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[37]
+	mi := &file_proto_millrace_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3370,7 +4330,7 @@ func (x *ConstructorReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorReport.ProtoReflect.Descriptor instead.
 func (*ConstructorReport) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{37}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ConstructorReport) GetReport() isConstructorReport_Report {
@@ -3520,7 +4480,7 @@ type ConstructorHello struct {
 
 func (x *ConstructorHello) Reset() {
 	*x = ConstructorHello{}
-	mi := &file_proto_millrace_proto_msgTypes[38]
+	mi := &file_proto_millrace_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3532,7 +4492,7 @@ func (x *ConstructorHello) String() string {
 func (*ConstructorHello) ProtoMessage() {}
 
 func (x *ConstructorHello) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[38]
+	mi := &file_proto_millrace_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3545,7 +4505,7 @@ func (x *ConstructorHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorHello.ProtoReflect.Descriptor instead.
 func (*ConstructorHello) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{38}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ConstructorHello) GetId() string {
@@ -3620,7 +4580,7 @@ type Held struct {
 
 func (x *Held) Reset() {
 	*x = Held{}
-	mi := &file_proto_millrace_proto_msgTypes[39]
+	mi := &file_proto_millrace_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3632,7 +4592,7 @@ func (x *Held) String() string {
 func (*Held) ProtoMessage() {}
 
 func (x *Held) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[39]
+	mi := &file_proto_millrace_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3645,7 +4605,7 @@ func (x *Held) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Held.ProtoReflect.Descriptor instead.
 func (*Held) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{39}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Held) GetIdentity() []byte {
@@ -3710,7 +4670,7 @@ type HeldRank struct {
 
 func (x *HeldRank) Reset() {
 	*x = HeldRank{}
-	mi := &file_proto_millrace_proto_msgTypes[40]
+	mi := &file_proto_millrace_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3722,7 +4682,7 @@ func (x *HeldRank) String() string {
 func (*HeldRank) ProtoMessage() {}
 
 func (x *HeldRank) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[40]
+	mi := &file_proto_millrace_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3735,7 +4695,7 @@ func (x *HeldRank) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldRank.ProtoReflect.Descriptor instead.
 func (*HeldRank) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{40}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *HeldRank) GetRank() *Coordinates {
@@ -3779,7 +4739,7 @@ type Assembled struct {
 
 func (x *Assembled) Reset() {
 	*x = Assembled{}
-	mi := &file_proto_millrace_proto_msgTypes[41]
+	mi := &file_proto_millrace_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3791,7 +4751,7 @@ func (x *Assembled) String() string {
 func (*Assembled) ProtoMessage() {}
 
 func (x *Assembled) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[41]
+	mi := &file_proto_millrace_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3804,7 +4764,7 @@ func (x *Assembled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assembled.ProtoReflect.Descriptor instead.
 func (*Assembled) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{41}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Assembled) GetGeneration() uint64 {
@@ -3849,7 +4809,7 @@ type Acked struct {
 
 func (x *Acked) Reset() {
 	*x = Acked{}
-	mi := &file_proto_millrace_proto_msgTypes[42]
+	mi := &file_proto_millrace_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3861,7 +4821,7 @@ func (x *Acked) String() string {
 func (*Acked) ProtoMessage() {}
 
 func (x *Acked) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[42]
+	mi := &file_proto_millrace_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3874,7 +4834,7 @@ func (x *Acked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Acked.ProtoReflect.Descriptor instead.
 func (*Acked) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{42}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Acked) GetGeneration() uint64 {
@@ -3935,7 +4895,7 @@ type ConstructorUsage struct {
 
 func (x *ConstructorUsage) Reset() {
 	*x = ConstructorUsage{}
-	mi := &file_proto_millrace_proto_msgTypes[43]
+	mi := &file_proto_millrace_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3947,7 +4907,7 @@ func (x *ConstructorUsage) String() string {
 func (*ConstructorUsage) ProtoMessage() {}
 
 func (x *ConstructorUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[43]
+	mi := &file_proto_millrace_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3960,7 +4920,7 @@ func (x *ConstructorUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorUsage.ProtoReflect.Descriptor instead.
 func (*ConstructorUsage) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{43}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ConstructorUsage) GetHeldBytes() uint64 {
@@ -4091,7 +5051,7 @@ type ConstructorOrder struct {
 
 func (x *ConstructorOrder) Reset() {
 	*x = ConstructorOrder{}
-	mi := &file_proto_millrace_proto_msgTypes[44]
+	mi := &file_proto_millrace_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4103,7 +5063,7 @@ func (x *ConstructorOrder) String() string {
 func (*ConstructorOrder) ProtoMessage() {}
 
 func (x *ConstructorOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[44]
+	mi := &file_proto_millrace_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4116,7 +5076,7 @@ func (x *ConstructorOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorOrder.ProtoReflect.Descriptor instead.
 func (*ConstructorOrder) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{44}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ConstructorOrder) GetOrder() isConstructorOrder_Order {
@@ -4321,7 +5281,7 @@ type SourceJoined struct {
 
 func (x *SourceJoined) Reset() {
 	*x = SourceJoined{}
-	mi := &file_proto_millrace_proto_msgTypes[45]
+	mi := &file_proto_millrace_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4333,7 +5293,7 @@ func (x *SourceJoined) String() string {
 func (*SourceJoined) ProtoMessage() {}
 
 func (x *SourceJoined) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[45]
+	mi := &file_proto_millrace_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4346,7 +5306,7 @@ func (x *SourceJoined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceJoined.ProtoReflect.Descriptor instead.
 func (*SourceJoined) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{45}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *SourceJoined) GetName() string {
@@ -4391,7 +5351,7 @@ type ConstructorJob struct {
 
 func (x *ConstructorJob) Reset() {
 	*x = ConstructorJob{}
-	mi := &file_proto_millrace_proto_msgTypes[46]
+	mi := &file_proto_millrace_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4403,7 +5363,7 @@ func (x *ConstructorJob) String() string {
 func (*ConstructorJob) ProtoMessage() {}
 
 func (x *ConstructorJob) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[46]
+	mi := &file_proto_millrace_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4416,7 +5376,7 @@ func (x *ConstructorJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorJob.ProtoReflect.Descriptor instead.
 func (*ConstructorJob) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{46}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ConstructorJob) GetName() string {
@@ -4565,7 +5525,7 @@ type ImageStep struct {
 
 func (x *ImageStep) Reset() {
 	*x = ImageStep{}
-	mi := &file_proto_millrace_proto_msgTypes[47]
+	mi := &file_proto_millrace_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4577,7 +5537,7 @@ func (x *ImageStep) String() string {
 func (*ImageStep) ProtoMessage() {}
 
 func (x *ImageStep) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[47]
+	mi := &file_proto_millrace_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4590,7 +5550,7 @@ func (x *ImageStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImageStep.ProtoReflect.Descriptor instead.
 func (*ImageStep) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{47}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ImageStep) GetPatch() uint32 {
@@ -4630,7 +5590,7 @@ type KeptColumns struct {
 
 func (x *KeptColumns) Reset() {
 	*x = KeptColumns{}
-	mi := &file_proto_millrace_proto_msgTypes[48]
+	mi := &file_proto_millrace_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4642,7 +5602,7 @@ func (x *KeptColumns) String() string {
 func (*KeptColumns) ProtoMessage() {}
 
 func (x *KeptColumns) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[48]
+	mi := &file_proto_millrace_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4655,7 +5615,7 @@ func (x *KeptColumns) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeptColumns.ProtoReflect.Descriptor instead.
 func (*KeptColumns) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{48}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *KeptColumns) GetNames() []string {
@@ -4679,7 +5639,7 @@ type Placement struct {
 
 func (x *Placement) Reset() {
 	*x = Placement{}
-	mi := &file_proto_millrace_proto_msgTypes[49]
+	mi := &file_proto_millrace_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4691,7 +5651,7 @@ func (x *Placement) String() string {
 func (*Placement) ProtoMessage() {}
 
 func (x *Placement) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[49]
+	mi := &file_proto_millrace_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4704,7 +5664,7 @@ func (x *Placement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Placement.ProtoReflect.Descriptor instead.
 func (*Placement) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{49}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *Placement) GetLoaders() []string {
@@ -4748,7 +5708,7 @@ type Restart struct {
 
 func (x *Restart) Reset() {
 	*x = Restart{}
-	mi := &file_proto_millrace_proto_msgTypes[50]
+	mi := &file_proto_millrace_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4760,7 +5720,7 @@ func (x *Restart) String() string {
 func (*Restart) ProtoMessage() {}
 
 func (x *Restart) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[50]
+	mi := &file_proto_millrace_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4773,7 +5733,7 @@ func (x *Restart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Restart.ProtoReflect.Descriptor instead.
 func (*Restart) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{50}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *Restart) GetGeneration() uint64 {
@@ -4831,7 +5791,7 @@ type Moved struct {
 
 func (x *Moved) Reset() {
 	*x = Moved{}
-	mi := &file_proto_millrace_proto_msgTypes[51]
+	mi := &file_proto_millrace_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4843,7 +5803,7 @@ func (x *Moved) String() string {
 func (*Moved) ProtoMessage() {}
 
 func (x *Moved) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[51]
+	mi := &file_proto_millrace_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4856,7 +5816,7 @@ func (x *Moved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Moved.ProtoReflect.Descriptor instead.
 func (*Moved) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{51}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *Moved) GetBy() *Coordinates {
@@ -4915,7 +5875,7 @@ type StepPlan struct {
 
 func (x *StepPlan) Reset() {
 	*x = StepPlan{}
-	mi := &file_proto_millrace_proto_msgTypes[52]
+	mi := &file_proto_millrace_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4927,7 +5887,7 @@ func (x *StepPlan) String() string {
 func (*StepPlan) ProtoMessage() {}
 
 func (x *StepPlan) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[52]
+	mi := &file_proto_millrace_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4940,7 +5900,7 @@ func (x *StepPlan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepPlan.ProtoReflect.Descriptor instead.
 func (*StepPlan) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{52}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *StepPlan) GetGeneration() uint64 {
@@ -5070,7 +6030,7 @@ type ImagePlan struct {
 
 func (x *ImagePlan) Reset() {
 	*x = ImagePlan{}
-	mi := &file_proto_millrace_proto_msgTypes[53]
+	mi := &file_proto_millrace_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5082,7 +6042,7 @@ func (x *ImagePlan) String() string {
 func (*ImagePlan) ProtoMessage() {}
 
 func (x *ImagePlan) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[53]
+	mi := &file_proto_millrace_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5095,7 +6055,7 @@ func (x *ImagePlan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImagePlan.ProtoReflect.Descriptor instead.
 func (*ImagePlan) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{53}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *ImagePlan) GetEncoder() []uint32 {
@@ -5180,7 +6140,7 @@ type PlanBlock struct {
 
 func (x *PlanBlock) Reset() {
 	*x = PlanBlock{}
-	mi := &file_proto_millrace_proto_msgTypes[54]
+	mi := &file_proto_millrace_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5192,7 +6152,7 @@ func (x *PlanBlock) String() string {
 func (*PlanBlock) ProtoMessage() {}
 
 func (x *PlanBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[54]
+	mi := &file_proto_millrace_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5205,7 +6165,7 @@ func (x *PlanBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanBlock.ProtoReflect.Descriptor instead.
 func (*PlanBlock) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{54}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *PlanBlock) GetSource() uint32 {
@@ -5248,7 +6208,7 @@ type EndOfData struct {
 
 func (x *EndOfData) Reset() {
 	*x = EndOfData{}
-	mi := &file_proto_millrace_proto_msgTypes[55]
+	mi := &file_proto_millrace_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5260,7 +6220,7 @@ func (x *EndOfData) String() string {
 func (*EndOfData) ProtoMessage() {}
 
 func (x *EndOfData) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[55]
+	mi := &file_proto_millrace_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5273,7 +6233,7 @@ func (x *EndOfData) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndOfData.ProtoReflect.Descriptor instead.
 func (*EndOfData) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{55}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *EndOfData) GetGeneration() uint64 {
@@ -5310,7 +6270,7 @@ type Admit struct {
 
 func (x *Admit) Reset() {
 	*x = Admit{}
-	mi := &file_proto_millrace_proto_msgTypes[56]
+	mi := &file_proto_millrace_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5322,7 +6282,7 @@ func (x *Admit) String() string {
 func (*Admit) ProtoMessage() {}
 
 func (x *Admit) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[56]
+	mi := &file_proto_millrace_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5335,7 +6295,7 @@ func (x *Admit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admit.ProtoReflect.Descriptor instead.
 func (*Admit) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{56}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *Admit) GetJoin() uint64 {
@@ -5371,7 +6331,7 @@ type Admitted struct {
 
 func (x *Admitted) Reset() {
 	*x = Admitted{}
-	mi := &file_proto_millrace_proto_msgTypes[57]
+	mi := &file_proto_millrace_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5383,7 +6343,7 @@ func (x *Admitted) String() string {
 func (*Admitted) ProtoMessage() {}
 
 func (x *Admitted) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[57]
+	mi := &file_proto_millrace_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5396,7 +6356,7 @@ func (x *Admitted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admitted.ProtoReflect.Descriptor instead.
 func (*Admitted) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{57}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *Admitted) GetJoin() uint64 {
@@ -5439,7 +6399,7 @@ type Coordinates struct {
 
 func (x *Coordinates) Reset() {
 	*x = Coordinates{}
-	mi := &file_proto_millrace_proto_msgTypes[58]
+	mi := &file_proto_millrace_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5451,7 +6411,7 @@ func (x *Coordinates) String() string {
 func (*Coordinates) ProtoMessage() {}
 
 func (x *Coordinates) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[58]
+	mi := &file_proto_millrace_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5464,7 +6424,7 @@ func (x *Coordinates) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coordinates.ProtoReflect.Descriptor instead.
 func (*Coordinates) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{58}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *Coordinates) GetDp() uint32 {
@@ -5515,7 +6475,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[59]
+	mi := &file_proto_millrace_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5527,7 +6487,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[59]
+	mi := &file_proto_millrace_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5540,7 +6500,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{59}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *JoinRequest) GetJob() string {
@@ -5638,7 +6598,7 @@ type Position struct {
 
 func (x *Position) Reset() {
 	*x = Position{}
-	mi := &file_proto_millrace_proto_msgTypes[60]
+	mi := &file_proto_millrace_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5650,7 +6610,7 @@ func (x *Position) String() string {
 func (*Position) ProtoMessage() {}
 
 func (x *Position) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[60]
+	mi := &file_proto_millrace_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5663,7 +6623,7 @@ func (x *Position) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Position.ProtoReflect.Descriptor instead.
 func (*Position) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{60}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *Position) GetGeneration() uint64 {
@@ -5702,7 +6662,7 @@ type JoinReply struct {
 
 func (x *JoinReply) Reset() {
 	*x = JoinReply{}
-	mi := &file_proto_millrace_proto_msgTypes[61]
+	mi := &file_proto_millrace_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5714,7 +6674,7 @@ func (x *JoinReply) String() string {
 func (*JoinReply) ProtoMessage() {}
 
 func (x *JoinReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[61]
+	mi := &file_proto_millrace_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5727,7 +6687,7 @@ func (x *JoinReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinReply.ProtoReflect.Descriptor instead.
 func (*JoinReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{61}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *JoinReply) GetJob() string {
@@ -5840,7 +6800,7 @@ type LocateRequest struct {
 
 func (x *LocateRequest) Reset() {
 	*x = LocateRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[62]
+	mi := &file_proto_millrace_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5852,7 +6812,7 @@ func (x *LocateRequest) String() string {
 func (*LocateRequest) ProtoMessage() {}
 
 func (x *LocateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[62]
+	mi := &file_proto_millrace_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5865,7 +6825,7 @@ func (x *LocateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LocateRequest.ProtoReflect.Descriptor instead.
 func (*LocateRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{62}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *LocateRequest) GetJob() string {
@@ -5903,7 +6863,7 @@ type PeekRequest struct {
 
 func (x *PeekRequest) Reset() {
 	*x = PeekRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[63]
+	mi := &file_proto_millrace_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5915,7 +6875,7 @@ func (x *PeekRequest) String() string {
 func (*PeekRequest) ProtoMessage() {}
 
 func (x *PeekRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[63]
+	mi := &file_proto_millrace_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5928,7 +6888,7 @@ func (x *PeekRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeekRequest.ProtoReflect.Descriptor instead.
 func (*PeekRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{63}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *PeekRequest) GetIdentity() []byte {
@@ -5982,7 +6942,7 @@ type BatchRequest struct {
 
 func (x *BatchRequest) Reset() {
 	*x = BatchRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[64]
+	mi := &file_proto_millrace_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5994,7 +6954,7 @@ func (x *BatchRequest) String() string {
 func (*BatchRequest) ProtoMessage() {}
 
 func (x *BatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[64]
+	mi := &file_proto_millrace_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6007,7 +6967,7 @@ func (x *BatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchRequest.ProtoReflect.Descriptor instead.
 func (*BatchRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{64}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *BatchRequest) GetIdentity() []byte {
@@ -6082,7 +7042,7 @@ type AckRequest struct {
 
 func (x *AckRequest) Reset() {
 	*x = AckRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[65]
+	mi := &file_proto_millrace_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6094,7 +7054,7 @@ func (x *AckRequest) String() string {
 func (*AckRequest) ProtoMessage() {}
 
 func (x *AckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[65]
+	mi := &file_proto_millrace_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6107,7 +7067,7 @@ func (x *AckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckRequest.ProtoReflect.Descriptor instead.
 func (*AckRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{65}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *AckRequest) GetIdentity() []byte {
@@ -6160,7 +7120,7 @@ type AckReply struct {
 
 func (x *AckReply) Reset() {
 	*x = AckReply{}
-	mi := &file_proto_millrace_proto_msgTypes[66]
+	mi := &file_proto_millrace_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6172,7 +7132,7 @@ func (x *AckReply) String() string {
 func (*AckReply) ProtoMessage() {}
 
 func (x *AckReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[66]
+	mi := &file_proto_millrace_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6185,7 +7145,7 @@ func (x *AckReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckReply.ProtoReflect.Descriptor instead.
 func (*AckReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{66}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{78}
 }
 
 // DeliverRequest says how far a rank is. The first of a stream also says who it is, and where
@@ -6206,7 +7166,7 @@ type DeliverRequest struct {
 
 func (x *DeliverRequest) Reset() {
 	*x = DeliverRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[67]
+	mi := &file_proto_millrace_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6218,7 +7178,7 @@ func (x *DeliverRequest) String() string {
 func (*DeliverRequest) ProtoMessage() {}
 
 func (x *DeliverRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[67]
+	mi := &file_proto_millrace_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6231,7 +7191,7 @@ func (x *DeliverRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeliverRequest.ProtoReflect.Descriptor instead.
 func (*DeliverRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{67}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *DeliverRequest) GetAcked() uint64 {
@@ -6307,7 +7267,7 @@ type BatchHeader struct {
 
 func (x *BatchHeader) Reset() {
 	*x = BatchHeader{}
-	mi := &file_proto_millrace_proto_msgTypes[68]
+	mi := &file_proto_millrace_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6319,7 +7279,7 @@ func (x *BatchHeader) String() string {
 func (*BatchHeader) ProtoMessage() {}
 
 func (x *BatchHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[68]
+	mi := &file_proto_millrace_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6332,7 +7292,7 @@ func (x *BatchHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchHeader.ProtoReflect.Descriptor instead.
 func (*BatchHeader) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{68}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *BatchHeader) GetStep() uint64 {
@@ -6408,7 +7368,7 @@ type Microbatch struct {
 
 func (x *Microbatch) Reset() {
 	*x = Microbatch{}
-	mi := &file_proto_millrace_proto_msgTypes[69]
+	mi := &file_proto_millrace_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6420,7 +7380,7 @@ func (x *Microbatch) String() string {
 func (*Microbatch) ProtoMessage() {}
 
 func (x *Microbatch) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[69]
+	mi := &file_proto_millrace_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6433,7 +7393,7 @@ func (x *Microbatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Microbatch.ProtoReflect.Descriptor instead.
 func (*Microbatch) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{69}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *Microbatch) GetTensors() []*Tensor {
@@ -6466,7 +7426,7 @@ type Tensor struct {
 
 func (x *Tensor) Reset() {
 	*x = Tensor{}
-	mi := &file_proto_millrace_proto_msgTypes[70]
+	mi := &file_proto_millrace_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6478,7 +7438,7 @@ func (x *Tensor) String() string {
 func (*Tensor) ProtoMessage() {}
 
 func (x *Tensor) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[70]
+	mi := &file_proto_millrace_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6491,7 +7451,7 @@ func (x *Tensor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tensor.ProtoReflect.Descriptor instead.
 func (*Tensor) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{70}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *Tensor) GetName() string {
@@ -6550,7 +7510,7 @@ type RowInfo struct {
 
 func (x *RowInfo) Reset() {
 	*x = RowInfo{}
-	mi := &file_proto_millrace_proto_msgTypes[71]
+	mi := &file_proto_millrace_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6562,7 +7522,7 @@ func (x *RowInfo) String() string {
 func (*RowInfo) ProtoMessage() {}
 
 func (x *RowInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[71]
+	mi := &file_proto_millrace_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6575,7 +7535,7 @@ func (x *RowInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RowInfo.ProtoReflect.Descriptor instead.
 func (*RowInfo) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{71}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *RowInfo) GetRow() uint32 {
@@ -6626,7 +7586,7 @@ type StateRequest struct {
 
 func (x *StateRequest) Reset() {
 	*x = StateRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[72]
+	mi := &file_proto_millrace_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6638,7 +7598,7 @@ func (x *StateRequest) String() string {
 func (*StateRequest) ProtoMessage() {}
 
 func (x *StateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[72]
+	mi := &file_proto_millrace_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6651,7 +7611,7 @@ func (x *StateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateRequest.ProtoReflect.Descriptor instead.
 func (*StateRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{72}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *StateRequest) GetIdentity() []byte {
@@ -6700,7 +7660,7 @@ type StateReply struct {
 
 func (x *StateReply) Reset() {
 	*x = StateReply{}
-	mi := &file_proto_millrace_proto_msgTypes[73]
+	mi := &file_proto_millrace_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6712,7 +7672,7 @@ func (x *StateReply) String() string {
 func (*StateReply) ProtoMessage() {}
 
 func (x *StateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[73]
+	mi := &file_proto_millrace_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6725,7 +7685,7 @@ func (x *StateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateReply.ProtoReflect.Descriptor instead.
 func (*StateReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{73}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *StateReply) GetToken() []byte {
@@ -6762,7 +7722,7 @@ type ChangeRequest struct {
 
 func (x *ChangeRequest) Reset() {
 	*x = ChangeRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[74]
+	mi := &file_proto_millrace_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6774,7 +7734,7 @@ func (x *ChangeRequest) String() string {
 func (*ChangeRequest) ProtoMessage() {}
 
 func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[74]
+	mi := &file_proto_millrace_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6787,7 +7747,7 @@ func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeRequest.ProtoReflect.Descriptor instead.
 func (*ChangeRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{74}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *ChangeRequest) GetChange() []byte {
@@ -6835,7 +7795,7 @@ type ChangeReply struct {
 
 func (x *ChangeReply) Reset() {
 	*x = ChangeReply{}
-	mi := &file_proto_millrace_proto_msgTypes[75]
+	mi := &file_proto_millrace_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6847,7 +7807,7 @@ func (x *ChangeReply) String() string {
 func (*ChangeReply) ProtoMessage() {}
 
 func (x *ChangeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[75]
+	mi := &file_proto_millrace_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6860,7 +7820,7 @@ func (x *ChangeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeReply.ProtoReflect.Descriptor instead.
 func (*ChangeReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{75}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *ChangeReply) GetStep() uint64 {
@@ -6895,7 +7855,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[76]
+	mi := &file_proto_millrace_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6907,7 +7867,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[76]
+	mi := &file_proto_millrace_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6920,7 +7880,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{76}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *ReportRequest) GetIdentity() []byte {
@@ -6995,7 +7955,7 @@ type ReportReply struct {
 
 func (x *ReportReply) Reset() {
 	*x = ReportReply{}
-	mi := &file_proto_millrace_proto_msgTypes[77]
+	mi := &file_proto_millrace_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7007,7 +7967,7 @@ func (x *ReportReply) String() string {
 func (*ReportReply) ProtoMessage() {}
 
 func (x *ReportReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[77]
+	mi := &file_proto_millrace_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7020,7 +7980,7 @@ func (x *ReportReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportReply.ProtoReflect.Descriptor instead.
 func (*ReportReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{77}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *ReportReply) GetEpoch() uint64 {
@@ -7038,7 +7998,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[78]
+	mi := &file_proto_millrace_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7050,7 +8010,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[78]
+	mi := &file_proto_millrace_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7063,7 +8023,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{78}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{90}
 }
 
 type WhyRequest struct {
@@ -7074,7 +8034,7 @@ type WhyRequest struct {
 
 func (x *WhyRequest) Reset() {
 	*x = WhyRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[79]
+	mi := &file_proto_millrace_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7086,7 +8046,7 @@ func (x *WhyRequest) String() string {
 func (*WhyRequest) ProtoMessage() {}
 
 func (x *WhyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[79]
+	mi := &file_proto_millrace_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7099,7 +8059,7 @@ func (x *WhyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyRequest.ProtoReflect.Descriptor instead.
 func (*WhyRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{79}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{91}
 }
 
 type StatusReply struct {
@@ -7112,7 +8072,7 @@ type StatusReply struct {
 
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
-	mi := &file_proto_millrace_proto_msgTypes[80]
+	mi := &file_proto_millrace_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7124,7 +8084,7 @@ func (x *StatusReply) String() string {
 func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[80]
+	mi := &file_proto_millrace_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7137,7 +8097,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{80}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *StatusReply) GetText() string {
@@ -7286,7 +8246,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\n" +
 	"held_bytes\x18\a \x01(\x04R\theldBytes\x12#\n" +
 	"\rspilled_bytes\x18\b \x01(\x04R\fspilledBytes\x12!\n" +
-	"\fspilled_ever\x18\t \x01(\x04R\vspilledEver\"\xd9\x01\n" +
+	"\fspilled_ever\x18\t \x01(\x04R\vspilledEver\"\xc3\x02\n" +
 	"\fWorkersUsage\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aruntime\x18\x02 \x01(\tR\aruntime\x12\x18\n" +
@@ -7296,7 +8256,86 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\brestarts\x18\x06 \x01(\rR\brestarts\x12\x1d\n" +
 	"\n" +
 	"last_death\x18\a \x01(\tR\tlastDeath\x12\x18\n" +
-	"\anetwork\x18\b \x01(\bR\anetwork\"g\n" +
+	"\anetwork\x18\b \x01(\bR\anetwork\x12,\n" +
+	"\x05pools\x18\t \x03(\v2\x16.millrace.v1.PoolUsageR\x05pools\x12\x1f\n" +
+	"\vgpu_workers\x18\n" +
+	" \x01(\rR\n" +
+	"gpuWorkers\x12\x19\n" +
+	"\bgpu_busy\x18\v \x01(\rR\agpuBusy\"\xef\x01\n" +
+	"\tPoolUsage\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
+	"\tconnected\x18\x02 \x01(\bR\tconnected\x12\x18\n" +
+	"\aworkers\x18\x03 \x01(\rR\aworkers\x12\x1c\n" +
+	"\n" +
+	"on_the_way\x18\x04 \x01(\rR\bonTheWay\x12\x18\n" +
+	"\abatches\x18\x05 \x01(\x04R\abatches\x12\x16\n" +
+	"\x06losses\x18\x06 \x01(\rR\x06losses\x12\x18\n" +
+	"\aproblem\x18\a \x01(\tR\aproblem\x12\x12\n" +
+	"\x04busy\x18\b \x01(\rR\x04busy\x12\x18\n" +
+	"\awaiting\x18\t \x01(\rR\awaiting\"X\n" +
+	"\vPoolRequest\x12\x1a\n" +
+	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12-\n" +
+	"\x04open\x18\x02 \x01(\v2\x19.millrace.v1.OpenFunctionR\x04open\"\xd8\x01\n" +
+	"\fOpenFunction\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\rR\x02id\x12\x1a\n" +
+	"\bfunction\x18\x02 \x01(\tR\bfunction\x12\x16\n" +
+	"\x06digest\x18\x03 \x01(\fR\x06digest\x12\x18\n" +
+	"\aruntime\x18\x04 \x01(\tR\aruntime\x12\x1d\n" +
+	"\n" +
+	"timeout_ms\x18\x05 \x01(\x04R\ttimeoutMs\x12\x19\n" +
+	"\bstart_ms\x18\x06 \x01(\x04R\astartMs\x12\x16\n" +
+	"\x06memory\x18\a \x01(\x12R\x06memory\x12\x18\n" +
+	"\anetwork\x18\b \x01(\bR\anetwork\"z\n" +
+	"\n" +
+	"PoolReport\x125\n" +
+	"\x06opened\x18\x01 \x01(\v2\x1b.millrace.v1.FunctionOpenedH\x00R\x06opened\x12+\n" +
+	"\x04beat\x18\x02 \x01(\v2\x15.millrace.v1.PoolBeatH\x00R\x04beatB\b\n" +
+	"\x06report\"l\n" +
+	"\x0eFunctionOpened\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\rR\x02id\x12\x16\n" +
+	"\x06handle\x18\x02 \x01(\x04R\x06handle\x12\x18\n" +
+	"\aworkers\x18\x03 \x01(\rR\aworkers\x12\x18\n" +
+	"\arefused\x18\x04 \x01(\tR\arefused\"R\n" +
+	"\bPoolBeat\x12\x12\n" +
+	"\x04busy\x18\x01 \x01(\rR\x04busy\x12\x18\n" +
+	"\awaiting\x18\x02 \x01(\rR\awaiting\x12\x18\n" +
+	"\aleaving\x18\x03 \x01(\bR\aleaving\"L\n" +
+	"\n" +
+	"RunRequest\x12(\n" +
+	"\x04head\x18\x01 \x01(\v2\x14.millrace.v1.RunHeadR\x04head\x12\x14\n" +
+	"\x05piece\x18\x02 \x01(\fR\x05piece\"\xb5\x01\n" +
+	"\aRunHead\x12\x16\n" +
+	"\x06handle\x18\x01 \x01(\x04R\x06handle\x12\x12\n" +
+	"\x04seed\x18\x02 \x01(\x04R\x04seed\x12\x16\n" +
+	"\x06source\x18\x03 \x01(\tR\x06source\x12\x12\n" +
+	"\x04step\x18\x04 \x01(\tR\x04step\x12\x12\n" +
+	"\x04file\x18\x05 \x01(\x03R\x04file\x12\x12\n" +
+	"\x04most\x18\x06 \x01(\x04R\x04most\x12\x14\n" +
+	"\x05fresh\x18\a \x01(\bR\x05fresh\x12\x14\n" +
+	"\x05bytes\x18\b \x01(\x04R\x05bytes\"J\n" +
+	"\bRunReply\x12(\n" +
+	"\x04head\x18\x01 \x01(\v2\x14.millrace.v1.RunTailR\x04head\x12\x14\n" +
+	"\x05piece\x18\x02 \x01(\fR\x05piece\"\xd8\x01\n" +
+	"\aRunTail\x12\x14\n" +
+	"\x05bytes\x18\x01 \x01(\x04R\x05bytes\x12\x12\n" +
+	"\x04rows\x18\x02 \x01(\x04R\x04rows\x12-\n" +
+	"\x06errors\x18\x03 \x03(\v2\x15.millrace.v1.RowErrorR\x06errors\x12\x16\n" +
+	"\x06raised\x18\x04 \x01(\tR\x06raised\x12\x16\n" +
+	"\x06broken\x18\x05 \x01(\tR\x06broken\x12\x14\n" +
+	"\x05setup\x18\x06 \x01(\bR\x05setup\x12.\n" +
+	"\x05death\x18\a \x01(\v2\x18.millrace.v1.WorkerDeathR\x05death\"0\n" +
+	"\bRowError\x12\x10\n" +
+	"\x03row\x18\x01 \x01(\rR\x03row\x12\x12\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\"\xbf\x01\n" +
+	"\vWorkerDeath\x12\x10\n" +
+	"\x03why\x18\x01 \x01(\tR\x03why\x12\x18\n" +
+	"\aprinted\x18\x02 \x01(\tR\aprinted\x12\x18\n" +
+	"\aworking\x18\x03 \x01(\bR\aworking\x12\x14\n" +
+	"\x05setup\x18\x04 \x01(\bR\x05setup\x12\x18\n" +
+	"\aoutside\x18\x05 \x01(\bR\aoutside\x12\x12\n" +
+	"\x04slow\x18\x06 \x01(\bR\x04slow\x12\x10\n" +
+	"\x03big\x18\a \x01(\bR\x03big\x12\x14\n" +
+	"\x05fresh\x18\b \x01(\bR\x05fresh\"g\n" +
 	"\aFailure\x12\x14\n" +
 	"\x05class\x18\x01 \x01(\tR\x05class\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x16\n" +
@@ -7329,7 +8368,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
 	"\x04path\x18\x03 \x01(\tR\x04path\x12\x18\n" +
 	"\aproblem\x18\x04 \x01(\tR\aproblem\x12\x14\n" +
-	"\x05below\x18\x05 \x01(\x04R\x05below\"\x83\x02\n" +
+	"\x05below\x18\x05 \x01(\x04R\x05below\"\xa6\x02\n" +
 	"\tLoaderJob\x12\x12\n" +
 	"\x04seed\x18\x01 \x01(\x04R\x04seed\x12%\n" +
 	"\x0elongest_sample\x18\x02 \x01(\rR\rlongestSample\x12!\n" +
@@ -7339,7 +8378,8 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\asources\x18\x05 \x03(\v2\x17.millrace.v1.AssignmentR\asources\x12%\n" +
 	"\x0epython_workers\x18\x06 \x01(\rR\rpythonWorkers\x12\x1f\n" +
 	"\vspill_bytes\x18\b \x01(\x04R\n" +
-	"spillBytes\"\xd0\x03\n" +
+	"spillBytes\x12!\n" +
+	"\fworker_pools\x18\a \x03(\tR\vworkerPools\"\xd0\x03\n" +
 	"\n" +
 	"Assignment\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\rR\x06source\x12\x14\n" +
@@ -7799,7 +8839,10 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\aDeliver\x12\x1b.millrace.v1.DeliverRequest\x1a\x12.millrace.v1.Frame(\x010\x01\x128\n" +
 	"\x05Batch\x12\x19.millrace.v1.BatchRequest\x1a\x12.millrace.v1.Frame0\x01\x125\n" +
 	"\x03Ack\x12\x17.millrace.v1.AckRequest\x1a\x15.millrace.v1.AckReply\x126\n" +
-	"\x04Peek\x12\x18.millrace.v1.PeekRequest\x1a\x12.millrace.v1.Frame0\x01B=Z;github.com/millrace-data/millrace/internal/proto;millracepbb\x06proto3"
+	"\x04Peek\x12\x18.millrace.v1.PeekRequest\x1a\x12.millrace.v1.Frame0\x012\x84\x01\n" +
+	"\aWorkers\x12>\n" +
+	"\x05Serve\x12\x18.millrace.v1.PoolRequest\x1a\x17.millrace.v1.PoolReport(\x010\x01\x129\n" +
+	"\x03Run\x12\x17.millrace.v1.RunRequest\x1a\x15.millrace.v1.RunReply(\x010\x01B=Z;github.com/millrace-data/millrace/internal/proto;millracepbb\x06proto3"
 
 var (
 	file_proto_millrace_proto_rawDescOnce sync.Once
@@ -7814,7 +8857,7 @@ func file_proto_millrace_proto_rawDescGZIP() []byte {
 }
 
 var file_proto_millrace_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_proto_millrace_proto_msgTypes = make([]protoimpl.MessageInfo, 81)
+var file_proto_millrace_proto_msgTypes = make([]protoimpl.MessageInfo, 93)
 var file_proto_millrace_proto_goTypes = []any{
 	(Start)(0),                // 0: millrace.v1.Start
 	(*Frame)(nil),             // 1: millrace.v1.Frame
@@ -7834,183 +8877,207 @@ var file_proto_millrace_proto_goTypes = []any{
 	(*StageCosts)(nil),        // 15: millrace.v1.StageCosts
 	(*StageUsage)(nil),        // 16: millrace.v1.StageUsage
 	(*WorkersUsage)(nil),      // 17: millrace.v1.WorkersUsage
-	(*Failure)(nil),           // 18: millrace.v1.Failure
-	(*LoaderOrder)(nil),       // 19: millrace.v1.LoaderOrder
-	(*FrozenSource)(nil),      // 20: millrace.v1.FrozenSource
-	(*FindFile)(nil),          // 21: millrace.v1.FindFile
-	(*SourceOpened)(nil),      // 22: millrace.v1.SourceOpened
-	(*FileFound)(nil),         // 23: millrace.v1.FileFound
-	(*LoaderJob)(nil),         // 24: millrace.v1.LoaderJob
-	(*Assignment)(nil),        // 25: millrace.v1.Assignment
-	(*TransformStep)(nil),     // 26: millrace.v1.TransformStep
-	(*OperatorStep)(nil),      // 27: millrace.v1.OperatorStep
-	(*TokenizeStep)(nil),      // 28: millrace.v1.TokenizeStep
-	(*ImageTransform)(nil),    // 29: millrace.v1.ImageTransform
-	(*Bans)(nil),              // 30: millrace.v1.Bans
-	(*Ban)(nil),               // 31: millrace.v1.Ban
-	(*IndexSource)(nil),       // 32: millrace.v1.IndexSource
-	(*ReadBlock)(nil),         // 33: millrace.v1.ReadBlock
-	(*ReleaseBlocks)(nil),     // 34: millrace.v1.ReleaseBlocks
-	(*FetchRequest)(nil),      // 35: millrace.v1.FetchRequest
-	(*BlockSamples)(nil),      // 36: millrace.v1.BlockSamples
-	(*FetchHeader)(nil),       // 37: millrace.v1.FetchHeader
-	(*ConstructorReport)(nil), // 38: millrace.v1.ConstructorReport
-	(*ConstructorHello)(nil),  // 39: millrace.v1.ConstructorHello
-	(*Held)(nil),              // 40: millrace.v1.Held
-	(*HeldRank)(nil),          // 41: millrace.v1.HeldRank
-	(*Assembled)(nil),         // 42: millrace.v1.Assembled
-	(*Acked)(nil),             // 43: millrace.v1.Acked
-	(*ConstructorUsage)(nil),  // 44: millrace.v1.ConstructorUsage
-	(*ConstructorOrder)(nil),  // 45: millrace.v1.ConstructorOrder
-	(*SourceJoined)(nil),      // 46: millrace.v1.SourceJoined
-	(*ConstructorJob)(nil),    // 47: millrace.v1.ConstructorJob
-	(*ImageStep)(nil),         // 48: millrace.v1.ImageStep
-	(*KeptColumns)(nil),       // 49: millrace.v1.KeptColumns
-	(*Placement)(nil),         // 50: millrace.v1.Placement
-	(*Restart)(nil),           // 51: millrace.v1.Restart
-	(*Moved)(nil),             // 52: millrace.v1.Moved
-	(*StepPlan)(nil),          // 53: millrace.v1.StepPlan
-	(*ImagePlan)(nil),         // 54: millrace.v1.ImagePlan
-	(*PlanBlock)(nil),         // 55: millrace.v1.PlanBlock
-	(*EndOfData)(nil),         // 56: millrace.v1.EndOfData
-	(*Admit)(nil),             // 57: millrace.v1.Admit
-	(*Admitted)(nil),          // 58: millrace.v1.Admitted
-	(*Coordinates)(nil),       // 59: millrace.v1.Coordinates
-	(*JoinRequest)(nil),       // 60: millrace.v1.JoinRequest
-	(*Position)(nil),          // 61: millrace.v1.Position
-	(*JoinReply)(nil),         // 62: millrace.v1.JoinReply
-	(*LocateRequest)(nil),     // 63: millrace.v1.LocateRequest
-	(*PeekRequest)(nil),       // 64: millrace.v1.PeekRequest
-	(*BatchRequest)(nil),      // 65: millrace.v1.BatchRequest
-	(*AckRequest)(nil),        // 66: millrace.v1.AckRequest
-	(*AckReply)(nil),          // 67: millrace.v1.AckReply
-	(*DeliverRequest)(nil),    // 68: millrace.v1.DeliverRequest
-	(*BatchHeader)(nil),       // 69: millrace.v1.BatchHeader
-	(*Microbatch)(nil),        // 70: millrace.v1.Microbatch
-	(*Tensor)(nil),            // 71: millrace.v1.Tensor
-	(*RowInfo)(nil),           // 72: millrace.v1.RowInfo
-	(*StateRequest)(nil),      // 73: millrace.v1.StateRequest
-	(*StateReply)(nil),        // 74: millrace.v1.StateReply
-	(*ChangeRequest)(nil),     // 75: millrace.v1.ChangeRequest
-	(*ChangeReply)(nil),       // 76: millrace.v1.ChangeReply
-	(*ReportRequest)(nil),     // 77: millrace.v1.ReportRequest
-	(*ReportReply)(nil),       // 78: millrace.v1.ReportReply
-	(*StatusRequest)(nil),     // 79: millrace.v1.StatusRequest
-	(*WhyRequest)(nil),        // 80: millrace.v1.WhyRequest
-	(*StatusReply)(nil),       // 81: millrace.v1.StatusReply
-	(*state.Mesh)(nil),        // 82: millrace.v1.Mesh
+	(*PoolUsage)(nil),         // 18: millrace.v1.PoolUsage
+	(*PoolRequest)(nil),       // 19: millrace.v1.PoolRequest
+	(*OpenFunction)(nil),      // 20: millrace.v1.OpenFunction
+	(*PoolReport)(nil),        // 21: millrace.v1.PoolReport
+	(*FunctionOpened)(nil),    // 22: millrace.v1.FunctionOpened
+	(*PoolBeat)(nil),          // 23: millrace.v1.PoolBeat
+	(*RunRequest)(nil),        // 24: millrace.v1.RunRequest
+	(*RunHead)(nil),           // 25: millrace.v1.RunHead
+	(*RunReply)(nil),          // 26: millrace.v1.RunReply
+	(*RunTail)(nil),           // 27: millrace.v1.RunTail
+	(*RowError)(nil),          // 28: millrace.v1.RowError
+	(*WorkerDeath)(nil),       // 29: millrace.v1.WorkerDeath
+	(*Failure)(nil),           // 30: millrace.v1.Failure
+	(*LoaderOrder)(nil),       // 31: millrace.v1.LoaderOrder
+	(*FrozenSource)(nil),      // 32: millrace.v1.FrozenSource
+	(*FindFile)(nil),          // 33: millrace.v1.FindFile
+	(*SourceOpened)(nil),      // 34: millrace.v1.SourceOpened
+	(*FileFound)(nil),         // 35: millrace.v1.FileFound
+	(*LoaderJob)(nil),         // 36: millrace.v1.LoaderJob
+	(*Assignment)(nil),        // 37: millrace.v1.Assignment
+	(*TransformStep)(nil),     // 38: millrace.v1.TransformStep
+	(*OperatorStep)(nil),      // 39: millrace.v1.OperatorStep
+	(*TokenizeStep)(nil),      // 40: millrace.v1.TokenizeStep
+	(*ImageTransform)(nil),    // 41: millrace.v1.ImageTransform
+	(*Bans)(nil),              // 42: millrace.v1.Bans
+	(*Ban)(nil),               // 43: millrace.v1.Ban
+	(*IndexSource)(nil),       // 44: millrace.v1.IndexSource
+	(*ReadBlock)(nil),         // 45: millrace.v1.ReadBlock
+	(*ReleaseBlocks)(nil),     // 46: millrace.v1.ReleaseBlocks
+	(*FetchRequest)(nil),      // 47: millrace.v1.FetchRequest
+	(*BlockSamples)(nil),      // 48: millrace.v1.BlockSamples
+	(*FetchHeader)(nil),       // 49: millrace.v1.FetchHeader
+	(*ConstructorReport)(nil), // 50: millrace.v1.ConstructorReport
+	(*ConstructorHello)(nil),  // 51: millrace.v1.ConstructorHello
+	(*Held)(nil),              // 52: millrace.v1.Held
+	(*HeldRank)(nil),          // 53: millrace.v1.HeldRank
+	(*Assembled)(nil),         // 54: millrace.v1.Assembled
+	(*Acked)(nil),             // 55: millrace.v1.Acked
+	(*ConstructorUsage)(nil),  // 56: millrace.v1.ConstructorUsage
+	(*ConstructorOrder)(nil),  // 57: millrace.v1.ConstructorOrder
+	(*SourceJoined)(nil),      // 58: millrace.v1.SourceJoined
+	(*ConstructorJob)(nil),    // 59: millrace.v1.ConstructorJob
+	(*ImageStep)(nil),         // 60: millrace.v1.ImageStep
+	(*KeptColumns)(nil),       // 61: millrace.v1.KeptColumns
+	(*Placement)(nil),         // 62: millrace.v1.Placement
+	(*Restart)(nil),           // 63: millrace.v1.Restart
+	(*Moved)(nil),             // 64: millrace.v1.Moved
+	(*StepPlan)(nil),          // 65: millrace.v1.StepPlan
+	(*ImagePlan)(nil),         // 66: millrace.v1.ImagePlan
+	(*PlanBlock)(nil),         // 67: millrace.v1.PlanBlock
+	(*EndOfData)(nil),         // 68: millrace.v1.EndOfData
+	(*Admit)(nil),             // 69: millrace.v1.Admit
+	(*Admitted)(nil),          // 70: millrace.v1.Admitted
+	(*Coordinates)(nil),       // 71: millrace.v1.Coordinates
+	(*JoinRequest)(nil),       // 72: millrace.v1.JoinRequest
+	(*Position)(nil),          // 73: millrace.v1.Position
+	(*JoinReply)(nil),         // 74: millrace.v1.JoinReply
+	(*LocateRequest)(nil),     // 75: millrace.v1.LocateRequest
+	(*PeekRequest)(nil),       // 76: millrace.v1.PeekRequest
+	(*BatchRequest)(nil),      // 77: millrace.v1.BatchRequest
+	(*AckRequest)(nil),        // 78: millrace.v1.AckRequest
+	(*AckReply)(nil),          // 79: millrace.v1.AckReply
+	(*DeliverRequest)(nil),    // 80: millrace.v1.DeliverRequest
+	(*BatchHeader)(nil),       // 81: millrace.v1.BatchHeader
+	(*Microbatch)(nil),        // 82: millrace.v1.Microbatch
+	(*Tensor)(nil),            // 83: millrace.v1.Tensor
+	(*RowInfo)(nil),           // 84: millrace.v1.RowInfo
+	(*StateRequest)(nil),      // 85: millrace.v1.StateRequest
+	(*StateReply)(nil),        // 86: millrace.v1.StateReply
+	(*ChangeRequest)(nil),     // 87: millrace.v1.ChangeRequest
+	(*ChangeReply)(nil),       // 88: millrace.v1.ChangeReply
+	(*ReportRequest)(nil),     // 89: millrace.v1.ReportRequest
+	(*ReportReply)(nil),       // 90: millrace.v1.ReportReply
+	(*StatusRequest)(nil),     // 91: millrace.v1.StatusRequest
+	(*WhyRequest)(nil),        // 92: millrace.v1.WhyRequest
+	(*StatusReply)(nil),       // 93: millrace.v1.StatusReply
+	(*state.Mesh)(nil),        // 94: millrace.v1.Mesh
 }
 var file_proto_millrace_proto_depIdxs = []int32{
-	2,  // 0: millrace.v1.Frame.waiting:type_name -> millrace.v1.Waiting
-	5,  // 1: millrace.v1.LoaderReport.hello:type_name -> millrace.v1.LoaderHello
-	6,  // 2: millrace.v1.LoaderReport.indexed:type_name -> millrace.v1.SourceIndexed
-	9,  // 3: millrace.v1.LoaderReport.block:type_name -> millrace.v1.BlockRead
-	13, // 4: millrace.v1.LoaderReport.usage:type_name -> millrace.v1.LoaderUsage
-	18, // 5: millrace.v1.LoaderReport.failure:type_name -> millrace.v1.Failure
-	23, // 6: millrace.v1.LoaderReport.found:type_name -> millrace.v1.FileFound
-	3,  // 7: millrace.v1.LoaderReport.beat:type_name -> millrace.v1.Beat
-	22, // 8: millrace.v1.LoaderReport.opened:type_name -> millrace.v1.SourceOpened
-	8,  // 9: millrace.v1.Listing.files:type_name -> millrace.v1.ListedFile
-	12, // 10: millrace.v1.BlockRead.skips:type_name -> millrace.v1.Skip
-	10, // 11: millrace.v1.BlockRead.chunks:type_name -> millrace.v1.ChunkRead
-	11, // 12: millrace.v1.BlockRead.absent:type_name -> millrace.v1.AbsentField
-	16, // 13: millrace.v1.LoaderUsage.stages:type_name -> millrace.v1.StageUsage
-	17, // 14: millrace.v1.LoaderUsage.functions:type_name -> millrace.v1.WorkersUsage
-	14, // 15: millrace.v1.LoaderUsage.costs:type_name -> millrace.v1.SourceCosts
-	15, // 16: millrace.v1.SourceCosts.stages:type_name -> millrace.v1.StageCosts
-	24, // 17: millrace.v1.LoaderOrder.job:type_name -> millrace.v1.LoaderJob
-	32, // 18: millrace.v1.LoaderOrder.index:type_name -> millrace.v1.IndexSource
-	33, // 19: millrace.v1.LoaderOrder.read:type_name -> millrace.v1.ReadBlock
-	34, // 20: millrace.v1.LoaderOrder.release:type_name -> millrace.v1.ReleaseBlocks
-	25, // 21: millrace.v1.LoaderOrder.add:type_name -> millrace.v1.Assignment
-	30, // 22: millrace.v1.LoaderOrder.bans:type_name -> millrace.v1.Bans
-	21, // 23: millrace.v1.LoaderOrder.find:type_name -> millrace.v1.FindFile
-	20, // 24: millrace.v1.LoaderOrder.frozen:type_name -> millrace.v1.FrozenSource
-	3,  // 25: millrace.v1.LoaderOrder.beat:type_name -> millrace.v1.Beat
-	25, // 26: millrace.v1.LoaderJob.sources:type_name -> millrace.v1.Assignment
-	26, // 27: millrace.v1.Assignment.transforms:type_name -> millrace.v1.TransformStep
-	28, // 28: millrace.v1.TransformStep.tokenize:type_name -> millrace.v1.TokenizeStep
-	29, // 29: millrace.v1.TransformStep.image:type_name -> millrace.v1.ImageTransform
-	27, // 30: millrace.v1.TransformStep.operator:type_name -> millrace.v1.OperatorStep
-	31, // 31: millrace.v1.Bans.bans:type_name -> millrace.v1.Ban
-	36, // 32: millrace.v1.FetchRequest.blocks:type_name -> millrace.v1.BlockSamples
-	39, // 33: millrace.v1.ConstructorReport.hello:type_name -> millrace.v1.ConstructorHello
-	42, // 34: millrace.v1.ConstructorReport.assembled:type_name -> millrace.v1.Assembled
-	43, // 35: millrace.v1.ConstructorReport.acked:type_name -> millrace.v1.Acked
-	44, // 36: millrace.v1.ConstructorReport.usage:type_name -> millrace.v1.ConstructorUsage
-	18, // 37: millrace.v1.ConstructorReport.failure:type_name -> millrace.v1.Failure
-	58, // 38: millrace.v1.ConstructorReport.admitted:type_name -> millrace.v1.Admitted
-	3,  // 39: millrace.v1.ConstructorReport.beat:type_name -> millrace.v1.Beat
-	40, // 40: millrace.v1.ConstructorHello.held:type_name -> millrace.v1.Held
-	43, // 41: millrace.v1.Held.acked:type_name -> millrace.v1.Acked
-	41, // 42: millrace.v1.Held.ranks:type_name -> millrace.v1.HeldRank
-	59, // 43: millrace.v1.HeldRank.rank:type_name -> millrace.v1.Coordinates
-	59, // 44: millrace.v1.ConstructorUsage.absent_ranks:type_name -> millrace.v1.Coordinates
-	43, // 45: millrace.v1.ConstructorUsage.slowest:type_name -> millrace.v1.Acked
-	47, // 46: millrace.v1.ConstructorOrder.job:type_name -> millrace.v1.ConstructorJob
-	50, // 47: millrace.v1.ConstructorOrder.placement:type_name -> millrace.v1.Placement
-	51, // 48: millrace.v1.ConstructorOrder.restart:type_name -> millrace.v1.Restart
-	53, // 49: millrace.v1.ConstructorOrder.plan:type_name -> millrace.v1.StepPlan
-	56, // 50: millrace.v1.ConstructorOrder.end:type_name -> millrace.v1.EndOfData
-	18, // 51: millrace.v1.ConstructorOrder.failure:type_name -> millrace.v1.Failure
-	57, // 52: millrace.v1.ConstructorOrder.admit:type_name -> millrace.v1.Admit
-	46, // 53: millrace.v1.ConstructorOrder.joined:type_name -> millrace.v1.SourceJoined
-	3,  // 54: millrace.v1.ConstructorOrder.beat:type_name -> millrace.v1.Beat
-	2,  // 55: millrace.v1.ConstructorOrder.waiting:type_name -> millrace.v1.Waiting
-	82, // 56: millrace.v1.ConstructorJob.mesh:type_name -> millrace.v1.Mesh
-	49, // 57: millrace.v1.ConstructorJob.kept:type_name -> millrace.v1.KeptColumns
-	48, // 58: millrace.v1.ConstructorJob.images:type_name -> millrace.v1.ImageStep
-	52, // 59: millrace.v1.Restart.moved:type_name -> millrace.v1.Moved
-	59, // 60: millrace.v1.Moved.by:type_name -> millrace.v1.Coordinates
-	55, // 61: millrace.v1.StepPlan.blocks:type_name -> millrace.v1.PlanBlock
-	54, // 62: millrace.v1.StepPlan.images:type_name -> millrace.v1.ImagePlan
-	59, // 63: millrace.v1.Admit.rank:type_name -> millrace.v1.Coordinates
-	59, // 64: millrace.v1.JoinRequest.rank:type_name -> millrace.v1.Coordinates
-	82, // 65: millrace.v1.JoinRequest.mesh:type_name -> millrace.v1.Mesh
-	0,  // 66: millrace.v1.JoinRequest.start:type_name -> millrace.v1.Start
-	61, // 67: millrace.v1.JoinRequest.at:type_name -> millrace.v1.Position
-	82, // 68: millrace.v1.JoinReply.mesh:type_name -> millrace.v1.Mesh
-	59, // 69: millrace.v1.LocateRequest.rank:type_name -> millrace.v1.Coordinates
-	59, // 70: millrace.v1.PeekRequest.rank:type_name -> millrace.v1.Coordinates
-	59, // 71: millrace.v1.BatchRequest.rank:type_name -> millrace.v1.Coordinates
-	59, // 72: millrace.v1.AckRequest.rank:type_name -> millrace.v1.Coordinates
-	59, // 73: millrace.v1.DeliverRequest.rank:type_name -> millrace.v1.Coordinates
-	70, // 74: millrace.v1.BatchHeader.microbatches:type_name -> millrace.v1.Microbatch
-	71, // 75: millrace.v1.Microbatch.tensors:type_name -> millrace.v1.Tensor
-	59, // 76: millrace.v1.ReportRequest.rank:type_name -> millrace.v1.Coordinates
-	4,  // 77: millrace.v1.Planner.Load:input_type -> millrace.v1.LoaderReport
-	38, // 78: millrace.v1.Planner.Construct:input_type -> millrace.v1.ConstructorReport
-	60, // 79: millrace.v1.Planner.Join:input_type -> millrace.v1.JoinRequest
-	63, // 80: millrace.v1.Planner.Locate:input_type -> millrace.v1.LocateRequest
-	73, // 81: millrace.v1.Planner.State:input_type -> millrace.v1.StateRequest
-	75, // 82: millrace.v1.Planner.Change:input_type -> millrace.v1.ChangeRequest
-	77, // 83: millrace.v1.Planner.Report:input_type -> millrace.v1.ReportRequest
-	79, // 84: millrace.v1.Planner.Status:input_type -> millrace.v1.StatusRequest
-	80, // 85: millrace.v1.Planner.Why:input_type -> millrace.v1.WhyRequest
-	35, // 86: millrace.v1.Loader.Fetch:input_type -> millrace.v1.FetchRequest
-	68, // 87: millrace.v1.Constructor.Deliver:input_type -> millrace.v1.DeliverRequest
-	65, // 88: millrace.v1.Constructor.Batch:input_type -> millrace.v1.BatchRequest
-	66, // 89: millrace.v1.Constructor.Ack:input_type -> millrace.v1.AckRequest
-	64, // 90: millrace.v1.Constructor.Peek:input_type -> millrace.v1.PeekRequest
-	19, // 91: millrace.v1.Planner.Load:output_type -> millrace.v1.LoaderOrder
-	45, // 92: millrace.v1.Planner.Construct:output_type -> millrace.v1.ConstructorOrder
-	62, // 93: millrace.v1.Planner.Join:output_type -> millrace.v1.JoinReply
-	62, // 94: millrace.v1.Planner.Locate:output_type -> millrace.v1.JoinReply
-	74, // 95: millrace.v1.Planner.State:output_type -> millrace.v1.StateReply
-	76, // 96: millrace.v1.Planner.Change:output_type -> millrace.v1.ChangeReply
-	78, // 97: millrace.v1.Planner.Report:output_type -> millrace.v1.ReportReply
-	81, // 98: millrace.v1.Planner.Status:output_type -> millrace.v1.StatusReply
-	2,  // 99: millrace.v1.Planner.Why:output_type -> millrace.v1.Waiting
-	1,  // 100: millrace.v1.Loader.Fetch:output_type -> millrace.v1.Frame
-	1,  // 101: millrace.v1.Constructor.Deliver:output_type -> millrace.v1.Frame
-	1,  // 102: millrace.v1.Constructor.Batch:output_type -> millrace.v1.Frame
-	67, // 103: millrace.v1.Constructor.Ack:output_type -> millrace.v1.AckReply
-	1,  // 104: millrace.v1.Constructor.Peek:output_type -> millrace.v1.Frame
-	91, // [91:105] is the sub-list for method output_type
-	77, // [77:91] is the sub-list for method input_type
-	77, // [77:77] is the sub-list for extension type_name
-	77, // [77:77] is the sub-list for extension extendee
-	0,  // [0:77] is the sub-list for field type_name
+	2,   // 0: millrace.v1.Frame.waiting:type_name -> millrace.v1.Waiting
+	5,   // 1: millrace.v1.LoaderReport.hello:type_name -> millrace.v1.LoaderHello
+	6,   // 2: millrace.v1.LoaderReport.indexed:type_name -> millrace.v1.SourceIndexed
+	9,   // 3: millrace.v1.LoaderReport.block:type_name -> millrace.v1.BlockRead
+	13,  // 4: millrace.v1.LoaderReport.usage:type_name -> millrace.v1.LoaderUsage
+	30,  // 5: millrace.v1.LoaderReport.failure:type_name -> millrace.v1.Failure
+	35,  // 6: millrace.v1.LoaderReport.found:type_name -> millrace.v1.FileFound
+	3,   // 7: millrace.v1.LoaderReport.beat:type_name -> millrace.v1.Beat
+	34,  // 8: millrace.v1.LoaderReport.opened:type_name -> millrace.v1.SourceOpened
+	8,   // 9: millrace.v1.Listing.files:type_name -> millrace.v1.ListedFile
+	12,  // 10: millrace.v1.BlockRead.skips:type_name -> millrace.v1.Skip
+	10,  // 11: millrace.v1.BlockRead.chunks:type_name -> millrace.v1.ChunkRead
+	11,  // 12: millrace.v1.BlockRead.absent:type_name -> millrace.v1.AbsentField
+	16,  // 13: millrace.v1.LoaderUsage.stages:type_name -> millrace.v1.StageUsage
+	17,  // 14: millrace.v1.LoaderUsage.functions:type_name -> millrace.v1.WorkersUsage
+	14,  // 15: millrace.v1.LoaderUsage.costs:type_name -> millrace.v1.SourceCosts
+	15,  // 16: millrace.v1.SourceCosts.stages:type_name -> millrace.v1.StageCosts
+	18,  // 17: millrace.v1.WorkersUsage.pools:type_name -> millrace.v1.PoolUsage
+	20,  // 18: millrace.v1.PoolRequest.open:type_name -> millrace.v1.OpenFunction
+	22,  // 19: millrace.v1.PoolReport.opened:type_name -> millrace.v1.FunctionOpened
+	23,  // 20: millrace.v1.PoolReport.beat:type_name -> millrace.v1.PoolBeat
+	25,  // 21: millrace.v1.RunRequest.head:type_name -> millrace.v1.RunHead
+	27,  // 22: millrace.v1.RunReply.head:type_name -> millrace.v1.RunTail
+	28,  // 23: millrace.v1.RunTail.errors:type_name -> millrace.v1.RowError
+	29,  // 24: millrace.v1.RunTail.death:type_name -> millrace.v1.WorkerDeath
+	36,  // 25: millrace.v1.LoaderOrder.job:type_name -> millrace.v1.LoaderJob
+	44,  // 26: millrace.v1.LoaderOrder.index:type_name -> millrace.v1.IndexSource
+	45,  // 27: millrace.v1.LoaderOrder.read:type_name -> millrace.v1.ReadBlock
+	46,  // 28: millrace.v1.LoaderOrder.release:type_name -> millrace.v1.ReleaseBlocks
+	37,  // 29: millrace.v1.LoaderOrder.add:type_name -> millrace.v1.Assignment
+	42,  // 30: millrace.v1.LoaderOrder.bans:type_name -> millrace.v1.Bans
+	33,  // 31: millrace.v1.LoaderOrder.find:type_name -> millrace.v1.FindFile
+	32,  // 32: millrace.v1.LoaderOrder.frozen:type_name -> millrace.v1.FrozenSource
+	3,   // 33: millrace.v1.LoaderOrder.beat:type_name -> millrace.v1.Beat
+	37,  // 34: millrace.v1.LoaderJob.sources:type_name -> millrace.v1.Assignment
+	38,  // 35: millrace.v1.Assignment.transforms:type_name -> millrace.v1.TransformStep
+	40,  // 36: millrace.v1.TransformStep.tokenize:type_name -> millrace.v1.TokenizeStep
+	41,  // 37: millrace.v1.TransformStep.image:type_name -> millrace.v1.ImageTransform
+	39,  // 38: millrace.v1.TransformStep.operator:type_name -> millrace.v1.OperatorStep
+	43,  // 39: millrace.v1.Bans.bans:type_name -> millrace.v1.Ban
+	48,  // 40: millrace.v1.FetchRequest.blocks:type_name -> millrace.v1.BlockSamples
+	51,  // 41: millrace.v1.ConstructorReport.hello:type_name -> millrace.v1.ConstructorHello
+	54,  // 42: millrace.v1.ConstructorReport.assembled:type_name -> millrace.v1.Assembled
+	55,  // 43: millrace.v1.ConstructorReport.acked:type_name -> millrace.v1.Acked
+	56,  // 44: millrace.v1.ConstructorReport.usage:type_name -> millrace.v1.ConstructorUsage
+	30,  // 45: millrace.v1.ConstructorReport.failure:type_name -> millrace.v1.Failure
+	70,  // 46: millrace.v1.ConstructorReport.admitted:type_name -> millrace.v1.Admitted
+	3,   // 47: millrace.v1.ConstructorReport.beat:type_name -> millrace.v1.Beat
+	52,  // 48: millrace.v1.ConstructorHello.held:type_name -> millrace.v1.Held
+	55,  // 49: millrace.v1.Held.acked:type_name -> millrace.v1.Acked
+	53,  // 50: millrace.v1.Held.ranks:type_name -> millrace.v1.HeldRank
+	71,  // 51: millrace.v1.HeldRank.rank:type_name -> millrace.v1.Coordinates
+	71,  // 52: millrace.v1.ConstructorUsage.absent_ranks:type_name -> millrace.v1.Coordinates
+	55,  // 53: millrace.v1.ConstructorUsage.slowest:type_name -> millrace.v1.Acked
+	59,  // 54: millrace.v1.ConstructorOrder.job:type_name -> millrace.v1.ConstructorJob
+	62,  // 55: millrace.v1.ConstructorOrder.placement:type_name -> millrace.v1.Placement
+	63,  // 56: millrace.v1.ConstructorOrder.restart:type_name -> millrace.v1.Restart
+	65,  // 57: millrace.v1.ConstructorOrder.plan:type_name -> millrace.v1.StepPlan
+	68,  // 58: millrace.v1.ConstructorOrder.end:type_name -> millrace.v1.EndOfData
+	30,  // 59: millrace.v1.ConstructorOrder.failure:type_name -> millrace.v1.Failure
+	69,  // 60: millrace.v1.ConstructorOrder.admit:type_name -> millrace.v1.Admit
+	58,  // 61: millrace.v1.ConstructorOrder.joined:type_name -> millrace.v1.SourceJoined
+	3,   // 62: millrace.v1.ConstructorOrder.beat:type_name -> millrace.v1.Beat
+	2,   // 63: millrace.v1.ConstructorOrder.waiting:type_name -> millrace.v1.Waiting
+	94,  // 64: millrace.v1.ConstructorJob.mesh:type_name -> millrace.v1.Mesh
+	61,  // 65: millrace.v1.ConstructorJob.kept:type_name -> millrace.v1.KeptColumns
+	60,  // 66: millrace.v1.ConstructorJob.images:type_name -> millrace.v1.ImageStep
+	64,  // 67: millrace.v1.Restart.moved:type_name -> millrace.v1.Moved
+	71,  // 68: millrace.v1.Moved.by:type_name -> millrace.v1.Coordinates
+	67,  // 69: millrace.v1.StepPlan.blocks:type_name -> millrace.v1.PlanBlock
+	66,  // 70: millrace.v1.StepPlan.images:type_name -> millrace.v1.ImagePlan
+	71,  // 71: millrace.v1.Admit.rank:type_name -> millrace.v1.Coordinates
+	71,  // 72: millrace.v1.JoinRequest.rank:type_name -> millrace.v1.Coordinates
+	94,  // 73: millrace.v1.JoinRequest.mesh:type_name -> millrace.v1.Mesh
+	0,   // 74: millrace.v1.JoinRequest.start:type_name -> millrace.v1.Start
+	73,  // 75: millrace.v1.JoinRequest.at:type_name -> millrace.v1.Position
+	94,  // 76: millrace.v1.JoinReply.mesh:type_name -> millrace.v1.Mesh
+	71,  // 77: millrace.v1.LocateRequest.rank:type_name -> millrace.v1.Coordinates
+	71,  // 78: millrace.v1.PeekRequest.rank:type_name -> millrace.v1.Coordinates
+	71,  // 79: millrace.v1.BatchRequest.rank:type_name -> millrace.v1.Coordinates
+	71,  // 80: millrace.v1.AckRequest.rank:type_name -> millrace.v1.Coordinates
+	71,  // 81: millrace.v1.DeliverRequest.rank:type_name -> millrace.v1.Coordinates
+	82,  // 82: millrace.v1.BatchHeader.microbatches:type_name -> millrace.v1.Microbatch
+	83,  // 83: millrace.v1.Microbatch.tensors:type_name -> millrace.v1.Tensor
+	71,  // 84: millrace.v1.ReportRequest.rank:type_name -> millrace.v1.Coordinates
+	4,   // 85: millrace.v1.Planner.Load:input_type -> millrace.v1.LoaderReport
+	50,  // 86: millrace.v1.Planner.Construct:input_type -> millrace.v1.ConstructorReport
+	72,  // 87: millrace.v1.Planner.Join:input_type -> millrace.v1.JoinRequest
+	75,  // 88: millrace.v1.Planner.Locate:input_type -> millrace.v1.LocateRequest
+	85,  // 89: millrace.v1.Planner.State:input_type -> millrace.v1.StateRequest
+	87,  // 90: millrace.v1.Planner.Change:input_type -> millrace.v1.ChangeRequest
+	89,  // 91: millrace.v1.Planner.Report:input_type -> millrace.v1.ReportRequest
+	91,  // 92: millrace.v1.Planner.Status:input_type -> millrace.v1.StatusRequest
+	92,  // 93: millrace.v1.Planner.Why:input_type -> millrace.v1.WhyRequest
+	47,  // 94: millrace.v1.Loader.Fetch:input_type -> millrace.v1.FetchRequest
+	80,  // 95: millrace.v1.Constructor.Deliver:input_type -> millrace.v1.DeliverRequest
+	77,  // 96: millrace.v1.Constructor.Batch:input_type -> millrace.v1.BatchRequest
+	78,  // 97: millrace.v1.Constructor.Ack:input_type -> millrace.v1.AckRequest
+	76,  // 98: millrace.v1.Constructor.Peek:input_type -> millrace.v1.PeekRequest
+	19,  // 99: millrace.v1.Workers.Serve:input_type -> millrace.v1.PoolRequest
+	24,  // 100: millrace.v1.Workers.Run:input_type -> millrace.v1.RunRequest
+	31,  // 101: millrace.v1.Planner.Load:output_type -> millrace.v1.LoaderOrder
+	57,  // 102: millrace.v1.Planner.Construct:output_type -> millrace.v1.ConstructorOrder
+	74,  // 103: millrace.v1.Planner.Join:output_type -> millrace.v1.JoinReply
+	74,  // 104: millrace.v1.Planner.Locate:output_type -> millrace.v1.JoinReply
+	86,  // 105: millrace.v1.Planner.State:output_type -> millrace.v1.StateReply
+	88,  // 106: millrace.v1.Planner.Change:output_type -> millrace.v1.ChangeReply
+	90,  // 107: millrace.v1.Planner.Report:output_type -> millrace.v1.ReportReply
+	93,  // 108: millrace.v1.Planner.Status:output_type -> millrace.v1.StatusReply
+	2,   // 109: millrace.v1.Planner.Why:output_type -> millrace.v1.Waiting
+	1,   // 110: millrace.v1.Loader.Fetch:output_type -> millrace.v1.Frame
+	1,   // 111: millrace.v1.Constructor.Deliver:output_type -> millrace.v1.Frame
+	1,   // 112: millrace.v1.Constructor.Batch:output_type -> millrace.v1.Frame
+	79,  // 113: millrace.v1.Constructor.Ack:output_type -> millrace.v1.AckReply
+	1,   // 114: millrace.v1.Constructor.Peek:output_type -> millrace.v1.Frame
+	21,  // 115: millrace.v1.Workers.Serve:output_type -> millrace.v1.PoolReport
+	26,  // 116: millrace.v1.Workers.Run:output_type -> millrace.v1.RunReply
+	101, // [101:117] is the sub-list for method output_type
+	85,  // [85:101] is the sub-list for method input_type
+	85,  // [85:85] is the sub-list for extension type_name
+	85,  // [85:85] is the sub-list for extension extendee
+	0,   // [0:85] is the sub-list for field type_name
 }
 
 func init() { file_proto_millrace_proto_init() }
@@ -8028,7 +9095,11 @@ func file_proto_millrace_proto_init() {
 		(*LoaderReport_Beat)(nil),
 		(*LoaderReport_Opened)(nil),
 	}
-	file_proto_millrace_proto_msgTypes[18].OneofWrappers = []any{
+	file_proto_millrace_proto_msgTypes[20].OneofWrappers = []any{
+		(*PoolReport_Opened)(nil),
+		(*PoolReport_Beat)(nil),
+	}
+	file_proto_millrace_proto_msgTypes[30].OneofWrappers = []any{
 		(*LoaderOrder_Job)(nil),
 		(*LoaderOrder_Index)(nil),
 		(*LoaderOrder_Read)(nil),
@@ -8041,7 +9112,7 @@ func file_proto_millrace_proto_init() {
 		(*LoaderOrder_Epoch)(nil),
 		(*LoaderOrder_Place)(nil),
 	}
-	file_proto_millrace_proto_msgTypes[25].OneofWrappers = []any{
+	file_proto_millrace_proto_msgTypes[37].OneofWrappers = []any{
 		(*TransformStep_Text)(nil),
 		(*TransformStep_Tokens)(nil),
 		(*TransformStep_Filter)(nil),
@@ -8051,7 +9122,7 @@ func file_proto_millrace_proto_init() {
 		(*TransformStep_Operator)(nil),
 		(*TransformStep_LossMask)(nil),
 	}
-	file_proto_millrace_proto_msgTypes[37].OneofWrappers = []any{
+	file_proto_millrace_proto_msgTypes[49].OneofWrappers = []any{
 		(*ConstructorReport_Hello)(nil),
 		(*ConstructorReport_Assembled)(nil),
 		(*ConstructorReport_Acked)(nil),
@@ -8061,8 +9132,8 @@ func file_proto_millrace_proto_init() {
 		(*ConstructorReport_Restarted)(nil),
 		(*ConstructorReport_Beat)(nil),
 	}
-	file_proto_millrace_proto_msgTypes[38].OneofWrappers = []any{}
-	file_proto_millrace_proto_msgTypes[44].OneofWrappers = []any{
+	file_proto_millrace_proto_msgTypes[50].OneofWrappers = []any{}
+	file_proto_millrace_proto_msgTypes[56].OneofWrappers = []any{
 		(*ConstructorOrder_Job)(nil),
 		(*ConstructorOrder_Placement)(nil),
 		(*ConstructorOrder_Restart)(nil),
@@ -8082,9 +9153,9 @@ func file_proto_millrace_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_proto_millrace_proto_rawDesc), len(file_proto_millrace_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   81,
+			NumMessages:   93,
 			NumExtensions: 0,
-			NumServices:   3,
+			NumServices:   4,
 		},
 		GoTypes:           file_proto_millrace_proto_goTypes,
 		DependencyIndexes: file_proto_millrace_proto_depIdxs,

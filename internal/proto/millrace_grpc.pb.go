@@ -807,3 +807,141 @@ var Constructor_ServiceDesc = grpc.ServiceDesc{
 	},
 	Metadata: "proto/millrace.proto",
 }
+
+const (
+	Workers_Serve_FullMethodName = "/millrace.v1.Workers/Serve"
+	Workers_Run_FullMethodName   = "/millrace.v1.Workers/Run"
+)
+
+// WorkersClient is the client API for Workers service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// Workers runs batches of loaders with worker processes of its own: a pool, which belongs to no job.
+type WorkersClient interface {
+	// Serve opens functions for a loader, and says what the pool does, as long as the stream lives.
+	Serve(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[PoolRequest, PoolReport], error)
+	// Run makes one attempt at a batch. The first message each way is the head, and the bytes of
+	// all of them, joined, are the batch. What becomes of the rows if a worker dies, the loader decides.
+	Run(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[RunRequest, RunReply], error)
+}
+
+type workersClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewWorkersClient(cc grpc.ClientConnInterface) WorkersClient {
+	return &workersClient{cc}
+}
+
+func (c *workersClient) Serve(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[PoolRequest, PoolReport], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Workers_ServiceDesc.Streams[0], Workers_Serve_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[PoolRequest, PoolReport]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Workers_ServeClient = grpc.BidiStreamingClient[PoolRequest, PoolReport]
+
+func (c *workersClient) Run(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[RunRequest, RunReply], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Workers_ServiceDesc.Streams[1], Workers_Run_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[RunRequest, RunReply]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Workers_RunClient = grpc.BidiStreamingClient[RunRequest, RunReply]
+
+// WorkersServer is the server API for Workers service.
+// All implementations must embed UnimplementedWorkersServer
+// for forward compatibility.
+//
+// Workers runs batches of loaders with worker processes of its own: a pool, which belongs to no job.
+type WorkersServer interface {
+	// Serve opens functions for a loader, and says what the pool does, as long as the stream lives.
+	Serve(grpc.BidiStreamingServer[PoolRequest, PoolReport]) error
+	// Run makes one attempt at a batch. The first message each way is the head, and the bytes of
+	// all of them, joined, are the batch. What becomes of the rows if a worker dies, the loader decides.
+	Run(grpc.BidiStreamingServer[RunRequest, RunReply]) error
+	mustEmbedUnimplementedWorkersServer()
+}
+
+// UnimplementedWorkersServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedWorkersServer struct{}
+
+func (UnimplementedWorkersServer) Serve(grpc.BidiStreamingServer[PoolRequest, PoolReport]) error {
+	return status.Error(codes.Unimplemented, "method Serve not implemented")
+}
+func (UnimplementedWorkersServer) Run(grpc.BidiStreamingServer[RunRequest, RunReply]) error {
+	return status.Error(codes.Unimplemented, "method Run not implemented")
+}
+func (UnimplementedWorkersServer) mustEmbedUnimplementedWorkersServer() {}
+func (UnimplementedWorkersServer) testEmbeddedByValue()                 {}
+
+// UnsafeWorkersServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to WorkersServer will
+// result in compilation errors.
+type UnsafeWorkersServer interface {
+	mustEmbedUnimplementedWorkersServer()
+}
+
+func RegisterWorkersServer(s grpc.ServiceRegistrar, srv WorkersServer) {
+	// If the following call panics, it indicates UnimplementedWorkersServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&Workers_ServiceDesc, srv)
+}
+
+func _Workers_Serve_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(WorkersServer).Serve(&grpc.GenericServerStream[PoolRequest, PoolReport]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Workers_ServeServer = grpc.BidiStreamingServer[PoolRequest, PoolReport]
+
+func _Workers_Run_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(WorkersServer).Run(&grpc.GenericServerStream[RunRequest, RunReply]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Workers_RunServer = grpc.BidiStreamingServer[RunRequest, RunReply]
+
+// Workers_ServiceDesc is the grpc.ServiceDesc for Workers service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var Workers_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "millrace.v1.Workers",
+	HandlerType: (*WorkersServer)(nil),
+	Methods:     []grpc.MethodDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Serve",
+			Handler:       _Workers_Serve_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
+		{
+			StreamName:    "Run",
+			Handler:       _Workers_Run_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
+	},
+	Metadata: "proto/millrace.proto",
+}

@@ -26,6 +26,7 @@ const (
 	roleConstructor = "constructor"
 	roleTrainer     = "trainer"
 	roleOperator    = "operator" // who changes a job that runs
+	roleWorkers     = "workers"  // a pool, which may belong to no job
 	roleService     = "service"  // planner, loader and constructor, as `millrace serve` is
 )
 
@@ -45,6 +46,8 @@ var callers = map[string][]string{
 	pb.Constructor_Batch_FullMethodName:   {roleTrainer},
 	pb.Constructor_Ack_FullMethodName:     {roleTrainer},
 	pb.Constructor_Peek_FullMethodName:    {roleTrainer, roleOperator},
+	pb.Workers_Serve_FullMethodName:       {roleLoader, roleOperator},
+	pb.Workers_Run_FullMethodName:         {roleLoader, roleOperator},
 }
 
 // authorization is the header that carries the access key.

@@ -223,20 +223,22 @@ func (s *signer) with(t *testing.T, roles ...string) Security {
 func TestRolesOfCertificates(t *testing.T) {
 	t.Setenv(envKeyDir, t.TempDir())
 	authority := newSigner(t)
-	address := serveAll(t, authority.with(t, roleService))
+	address := serveAll(t, authority.with(t, roleService, roleWorkers))
 	const join, state, report = "Planner/Join", "Planner/State", "Planner/Report"
 	const load, construct, change, ask, why = "Planner/Load", "Planner/Construct", "Planner/Change", "Planner/Status", "Planner/Why"
 	const fetch, deliver, batch, ack, locate, peek = "Loader/Fetch", "Constructor/Deliver", "Constructor/Batch", "Constructor/Ack", "Planner/Locate", "Constructor/Peek"
+	const open, run = "Workers/Serve", "Workers/Run"
 	for _, c := range []struct{ roles, may []string }{
 		{nil, nil},
 		{[]string{"admin"}, nil},
 		{[]string{roleTrainer}, []string{join, state, report, ask, why, deliver, batch, ack, locate, peek}},
-		{[]string{roleLoader}, []string{load, ask}},
+		{[]string{roleLoader}, []string{load, ask, open, run}},
 		{[]string{roleConstructor}, []string{construct, ask, fetch}},
-		{[]string{roleOperator}, []string{change, ask, why, locate, peek}},
+		{[]string{roleOperator}, []string{change, ask, why, locate, peek, open, run}},
+		{[]string{roleWorkers}, nil},
 		{[]string{rolePlanner}, []string{ask}},
-		{[]string{roleService}, []string{load, construct, ask, fetch}},
-		{[]string{roleTrainer, roleOperator}, []string{join, state, report, ask, why, deliver, batch, ack, locate, peek, change}},
+		{[]string{roleService}, []string{load, construct, ask, fetch, open, run}},
+		{[]string{roleTrainer, roleOperator}, []string{join, state, report, ask, why, deliver, batch, ack, locate, peek, change, open, run}},
 	} {
 		conn, err := Dial(address, authority.with(t, c.roles...))
 		if err != nil {

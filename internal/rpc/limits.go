@@ -20,6 +20,8 @@ const (
 	MaxAsk = 64 << 10
 	// MaxFetch bounds a constructor's request for the samples of a step: 16 million of them.
 	MaxFetch = 64 << 20
+	// MaxPiece bounds a message between a loader and a worker pool: a piece of a batch, or what is said beside it.
+	MaxPiece = 1 << 20
 	// maxStreams bounds the calls under way of one connection. A rank has a handful, and a
 	// constructor one for each step that it fetches.
 	maxStreams = 256
@@ -42,7 +44,7 @@ var larger = regexp.MustCompile(`received message larger than max \((\d+) vs\. (
 
 // limitNames name the limits of servers, for those who meet them.
 var limitNames = map[string]string{
-	strconv.Itoa(MaxControl): "max_control", strconv.Itoa(MaxAsk): "max_ask", strconv.Itoa(MaxFetch): "max_fetch",
+	strconv.Itoa(MaxControl): "max_control", strconv.Itoa(MaxAsk): "max_ask", strconv.Itoa(MaxFetch): "max_fetch", strconv.Itoa(MaxPiece): "max_piece",
 }
 
 // tooLarge gives gRPC's refusal of a message the limit's name; nil if text is none. To send the

@@ -2,6 +2,7 @@ package service_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
@@ -21,6 +22,9 @@ import (
 // pythons are the functions that tests of this process open.
 var pythons = &functions.Set{Workers: 2}
 
+// helped are those that worker pools help with, while a test has some.
+var helped *functions.Set
+
 // program is what the reference reader has beside the jobs of the tests.
 var program = reference.Program{Strategies: names.Strategies, Functions: open}
 
@@ -30,6 +34,7 @@ var open = openWith(pythons)
 
 func openWith(pythons *functions.Set) transform.Functions {
 	return func(seed uint64, src *jobspec.Source, step int) (*transform.Function, error) {
+		pythons := cmp.Or(helped, pythons)
 		python, ok := src.Transforms[step].(*jobspec.Python)
 		if !ok {
 			return pythons.Open(seed, src, step)

@@ -85,7 +85,7 @@ func (l *Loader) goOn(job *pb.LoaderJob) error {
 	defer l.mu.Unlock()
 	was, is := proto.CloneOf(l.job), proto.CloneOf(job)
 	for _, j := range []*pb.LoaderJob{was, is} {
-		j.BufferBytes, j.DiskBytes, j.PythonWorkers, j.SpillBytes = 0, 0, 0, 0 // what this process was started with stays
+		j.BufferBytes, j.DiskBytes, j.PythonWorkers, j.SpillBytes, j.WorkerPools = 0, 0, 0, 0, nil // what this process was started with stays
 	}
 	if !proto.Equal(was, is) {
 		return fault.Lostf("the planner at %s has another job by now: start loader %s again for it", l.opts.Planner, l.opts.ID)

@@ -33,7 +33,7 @@ type executor struct {
 	over  chan struct{}
 	mu    sync.Mutex // guards the fields below
 	runs  int        // blocks that are read by it now
-	heaps []transform.Heap
+	pools []pool
 	flows []*flow // of the sources that are open, by name
 }
 
@@ -151,8 +151,8 @@ func (x *executor) slotsOf(p transform.Pool) (map[string]schedule.Amount, error)
 	if p.Name == "" {
 		return map[string]schedule.Amount{pythonSlots: schedule.Slot}, nil
 	}
-	x.uses(p.Heap)
 	err := x.Provide(x.cache.base, p.Name, schedule.Amount(max(p.Slots, 1))*schedule.Slot)
+	x.uses(p)
 	return map[string]schedule.Amount{p.Name: takes(p)}, err
 }
 

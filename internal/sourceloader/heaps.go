@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/millrace-data/millrace/internal/engine/schedule"
 	"github.com/millrace-data/millrace/internal/memory"
 	"github.com/millrace-data/millrace/internal/sourceloader/format"
 	"github.com/millrace-data/millrace/internal/sourceloader/transform"
@@ -88,12 +89,43 @@ func (c *counted) Close() error {
 	return err
 }
 
-// uses adds the heap of a pool to those that are looked at.
-func (x *executor) uses(h transform.Heap) {
+// pool is what is looked at of a pool of functions.
+type pool struct {
+	name  string
+	heap  transform.Heap // nil: it is not known
+	seats func() int     // nil: they stay as they are
+	last  int            // seats that the engine knows of; of the goroutine that looks
+}
+
+// uses adds a pool to those that are looked at.
+func (x *executor) uses(p transform.Pool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if h != nil && !slices.Contains(x.heaps, h) {
-		x.heaps = append(x.heaps, h)
+	if !slices.ContainsFunc(x.pools, func(known pool) bool { return known.name == p.Name }) {
+		x.pools = append(x.pools, pool{p.Name, p.Heap, p.Seats, max(p.Slots, 1)})
+	}
+}
+
+// looked are the pools that are looked at.
+func (x *executor) looked() []pool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return slices.Clone(x.pools)
+}
+
+// resize has the engine give each pool as much as keeps it busy now: worker pools of other machines come and go.
+func (x *executor) resize(ctx context.Context) {
+	for i, p := range x.looked() {
+		if p.seats == nil {
+			continue
+		}
+		now := max(p.seats(), 1)
+		if now == p.last || x.Resize(ctx, p.name, schedule.Amount(now)*schedule.Slot) != nil {
+			continue
+		}
+		x.mu.Lock()
+		x.pools[i].last = now // pools are only added
+		x.mu.Unlock()
 	}
 }
 
@@ -106,6 +138,7 @@ func (x *executor) watchHeaps(ctx context.Context) {
 		select {
 		case <-tick.C:
 			counted, pressed = x.lookAtHeaps(counted, pressed)
+			x.resize(ctx)
 		case <-ctx.Done():
 			x.cache.room.Claim(-counted)
 			memory.Outside(-counted)
@@ -117,12 +150,11 @@ func (x *executor) watchHeaps(ctx context.Context) {
 
 // lookAtHeaps brings up to date how many of their bytes count, and whether they are pressed.
 func (x *executor) lookAtHeaps(counted int64, pressed bool) (int64, bool) {
-	x.mu.Lock()
-	heaps := slices.Clone(x.heaps)
-	x.mu.Unlock()
 	held, most := int64(0), x.cache.room.Most()
-	for _, h := range heaps {
-		held += h.Held()
+	for _, p := range x.looked() {
+		if p.heap != nil {
+			held += p.heap.Held()
+		}
 	}
 	x.cache.room.Claim(min(held, most) - counted)
 	memory.Outside(min(held, most) - counted)
@@ -133,10 +165,9 @@ func (x *executor) lookAtHeaps(counted int64, pressed bool) (int64, bool) {
 }
 
 func (x *executor) press(on bool) {
-	x.mu.Lock()
-	heaps := slices.Clone(x.heaps)
-	x.mu.Unlock()
-	for _, h := range heaps {
-		h.Press(x, on)
+	for _, p := range x.looked() {
+		if p.heap != nil {
+			p.heap.Press(x, on)
+		}
 	}
 }

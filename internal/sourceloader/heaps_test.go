@@ -6,7 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace-data/millrace/internal/engine/schedule"
 	"github.com/millrace-data/millrace/internal/sourceloader/format"
+	"github.com/millrace-data/millrace/internal/sourceloader/transform"
 )
 
 // heap is a pool's, as a test says.
@@ -32,9 +34,9 @@ func TestHeaps(t *testing.T) {
 		t.Fatal(err)
 	}
 	one, two := &heap{}, &heap{}
-	x.uses(one)
-	x.uses(two)
-	x.uses(one)
+	x.uses(transform.Pool{Name: "one", Heap: one})
+	x.uses(transform.Pool{Name: "two", Heap: two})
+	x.uses(transform.Pool{Name: "one", Heap: one})
 	for _, step := range []struct{ one, two, counted, pressed int64 }{
 		{0, 0, 0, 0}, {100, 0, 100, 0}, {100, 250, 350, 0}, {400, 250, 500, 1}, {500, 0, 500, 0}, {0, 30, 30, 0}, {5000, 0, 500, 1},
 	} {
@@ -89,5 +91,31 @@ func TestReadersCount(t *testing.T) {
 	}
 	if held, _, _ := c.usage(); held != 0 || (*window)(nil).counting(file) != format.Reader(file) {
 		t.Errorf("%d bytes are left", held)
+	}
+}
+
+// TestSeats: when more help with the calls of a pool, the engine has more of them under way, and fewer when they leave.
+func TestSeats(t *testing.T) {
+	life, end := context.WithCancel(t.Context())
+	x, err := newExecutor(life, newCache(life, 1000, noDisk, nil), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { end(); <-x.over }()
+	var seats atomic.Int64
+	seats.Store(2)
+	if _, err := x.slotsOf(transform.Pool{Name: "python", Slots: 2, Seats: func() int { return int(seats.Load()) }}); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []int64{10, 3, 0, 5} {
+		seats.Store(n)
+		for until := time.Now().Add(20 * time.Second); x.looked()[0].last != int(max(n, 1)); time.Sleep(5 * time.Millisecond) {
+			if time.Now().After(until) {
+				t.Fatalf("%d seats, and the engine has %d", n, x.looked()[0].last)
+			}
+		}
+	}
+	if err := x.Resize(t.Context(), "none", schedule.Slot); err == nil {
+		t.Error("a resource that is not there was resized")
 	}
 }

@@ -54,8 +54,10 @@ type Options struct {
 	Drain     time.Duration // how long fetches under way go on after ctx ended; 0: not at all
 	Log       *slog.Logger  // default: discard
 	// Fit is called once with the bytes that Buffer or the job asks for, and returns those to hold; nil: as many.
-	Fit       func(asked int64) int64
-	OnWorkers func(workers int) // called once with the job's number of Python workers, 0 if it has none; may be nil
+	Fit func(asked int64) int64
+	// OnWorkers is called once with the job's number of Python workers, 0 if it has none, and the addresses of its
+	// worker pools; may be nil.
+	OnWorkers func(workers int, pools []string)
 	// Exchange is where constructors of this process find the loader; may be nil.
 	Exchange *handover.Exchange
 	// Functions opens the Python functions of sources; nil: a source with one is refused.
@@ -222,7 +224,7 @@ func (l *Loader) takeJob(job *pb.LoaderJob) error {
 		budget = l.opts.Fit(budget)
 	}
 	if l.opts.OnWorkers != nil {
-		l.opts.OnWorkers(int(job.PythonWorkers))
+		l.opts.OnWorkers(int(job.PythonWorkers), job.WorkerPools)
 	}
 	disk := spill.Open(spill.Options{Dir: l.opts.Scratch, Limit: int64(job.DiskBytes), Log: l.opts.Log})
 	l.cache = newCache(l.life, budget, disk, l.load)

@@ -18,6 +18,19 @@ type Environment struct {
 	Restarts  int    // of workers and of the fork server
 	LastDeath string // why a worker ended last; "": none did
 	Network   bool   // functions have it
+	Pools     []PoolUsage
+}
+
+// PoolUsage is what a worker pool does for an environment of functions.
+type PoolUsage struct {
+	Name          string // address
+	Connected     bool
+	Workers       int    // that serve the environment
+	OnTheWay      int    // batches
+	Batches       uint64 // done so far
+	Losses        uint32 // batches that were lost with the pool or the way to it
+	Problem       string // why it does not serve, or not all functions
+	Busy, Waiting int    // workers with a batch, and batches that wait for one, whoever's
 }
 
 // engineUsage is what the engine and the functions of this process do, for the status.
@@ -29,10 +42,17 @@ func (l *Loader) engineUsage(ctx context.Context) (stages []*pb.StageUsage, work
 		return stages, nil
 	}
 	for _, e := range l.opts.Environments() {
-		workers = append(workers, &pb.WorkersUsage{
+		u := &pb.WorkersUsage{
 			Name: e.Name, Runtime: e.Runtime, Workers: uint32(e.Workers), Busy: uint32(e.Busy), Waiting: uint32(e.Waiting),
 			Restarts: uint32(e.Restarts), LastDeath: e.LastDeath, Network: e.Network,
-		})
+		}
+		for _, p := range e.Pools {
+			u.Pools = append(u.Pools, &pb.PoolUsage{
+				Name: p.Name, Connected: p.Connected, Workers: uint32(p.Workers), OnTheWay: uint32(p.OnTheWay), Batches: p.Batches,
+				Losses: p.Losses, Problem: p.Problem, Busy: uint32(p.Busy), Waiting: uint32(p.Waiting),
+			})
+		}
+		workers = append(workers, u)
 	}
 	return stages, workers
 }

@@ -17,8 +17,8 @@ const (
 	alignment  = 64
 )
 
-// maxBatch bounds a batch in memory, in bytes: offsets are 32 bits with sign.
-const maxBatch = 1 << 30
+// MaxBatch bounds a batch in memory, in bytes: offsets are 32 bits with sign.
+const MaxBatch = 1 << 30
 
 func aligned(n int) int { return (n + alignment - 1) &^ (alignment - 1) }
 

@@ -24,12 +24,14 @@ type Environment struct {
 	names     []string
 	described map[string]Description
 	free      []*seat
-	waiting   []chan *seat
+	waiting   []*waiter
+	far       []*far
 	failure   error // why nobody can be served
 	restarts  int
 	lastDeath string       // of a worker
 	runtime   string       // versions of what runs functions
-	taken     int          // seats in use
+	taken     int          // seats of workers here that are in use
+	away      int          // bytes of batches on the way to pools
 	pressing  map[any]bool // those for whom workers have to take less memory
 
 	held  atomic.Int64 // see Held
@@ -77,9 +79,6 @@ func (e *Environment) Close() error {
 	return nil
 }
 
-// Seats is how many calls at a time keep all workers busy.
-func (e *Environment) Seats() int { return seatsEach * e.opt.Workers }
-
 // Status says what an environment runs.
 type Status struct {
 	Workers   int
@@ -89,6 +88,7 @@ type Status struct {
 	LastDeath string // why a worker ended last; "": none did
 	NoNetwork bool   // functions have none
 	Runtime   string // versions of Python and NumPy, which no digest covers
+	Far       []FarStatus
 }
 
 // Status returns the present status.
@@ -103,6 +103,9 @@ func (e *Environment) Status() Status {
 				s.Busy++
 			}
 		}
+	}
+	for _, f := range e.far {
+		s.Far = append(s.Far, FarStatus{f.pool.Name(), f.workers, f.taken})
 	}
 	return s
 }
@@ -167,15 +170,15 @@ func (e *Environment) open(ctx context.Context, s *server, names []string) error
 	if err != nil {
 		return err
 	}
-	if said.Protocol != protocol {
-		return fault.Userf("its millrace package speaks version %d of the workers' protocol, this loader %d: install the package of the same release", said.Protocol, protocol)
+	if said.Protocol != Protocol {
+		return fault.Userf("its millrace package speaks version %d of the workers' protocol, this loader %d: install the package of the same release", said.Protocol, Protocol)
 	}
 	if len(said.Threads) > 0 {
 		e.opt.Log.Warn("an import started threads, which workers do not have: start them in a class's __init__", "functions", names, "threads", said.Threads)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.runtime = fmt.Sprintf("Python %s, NumPy %s", said.Python, said.NumPy)
+	e.runtime = runtimeOf(said.Python, said.NumPy)
 	for _, f := range said.Functions {
 		if f.Error != "" {
 			return fault.Userf("function %s: %s", f.Name, f.Error)
@@ -291,126 +294,6 @@ func (e *Environment) restart(what string) {
 	defer e.mu.Unlock()
 	e.restarts++
 	e.opt.Log.Debug("started again", "what", what)
-}
-
-// acquire returns the free seat of the worker that has least to do, or waits for one.
-func (e *Environment) acquire(ctx context.Context) (*seat, error) {
-	e.mu.Lock()
-	if e.failure != nil {
-		defer e.mu.Unlock()
-		return nil, e.failure
-	}
-	wait := make(chan *seat, 1)
-	e.waiting = append(e.waiting, wait)
-	e.pump()
-	e.mu.Unlock()
-	select {
-	case s := <-wait:
-		if s == nil {
-			return nil, e.failed()
-		}
-		return s, nil
-	case <-ctx.Done():
-		e.unwait(wait)
-		return nil, ctx.Err()
-	}
-}
-
-// pump gives free seats to those who wait longest: one at a time under pressure. The caller has mu.
-func (e *Environment) pump() {
-	for len(e.waiting) > 0 && len(e.free) > 0 && (e.taken == 0 || len(e.pressing) == 0) {
-		e.waiting[0] <- e.take()
-		e.waiting = e.waiting[1:]
-		e.taken++
-	}
-}
-
-func (e *Environment) failed() error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.failure
-}
-
-// take removes the best free seat. The caller has mu, and there is one.
-func (e *Environment) take() *seat {
-	best := 0
-	for i, s := range e.free {
-		if s.process.busy() < e.free[best].process.busy() {
-			best = i
-		}
-	}
-	s := e.free[best]
-	e.free = slices.Delete(e.free, best, best+1)
-	return s
-}
-
-// unwait gives up a wait whose caller has gone, and the seat if it has come already.
-func (e *Environment) unwait(wait chan *seat) {
-	e.mu.Lock()
-	e.waiting = slices.DeleteFunc(e.waiting, func(w chan *seat) bool { return w == wait })
-	e.mu.Unlock()
-	select {
-	case s := <-wait:
-		if s != nil {
-			e.release(s)
-		}
-	default:
-	}
-}
-
-// release takes a seat back.
-func (e *Environment) release(s *seat) {
-	s.in.trim()
-	s.out.trim()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.taken--
-	s.process.mu.Lock()
-	gone := s.process.gone
-	s.process.mu.Unlock()
-	if gone {
-		s.close()
-	} else {
-		e.free = append(e.free, s)
-	}
-	e.pump()
-}
-
-// add offers the seats of a new worker: the first ones of all before second ones.
-func (e *Environment) add(p *process) {
-	p.release = e.release
-	p.settle()
-	p.server.enter(p)
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.free = append(e.free, p.seats[:]...)
-	e.pump()
-}
-
-// remove takes away the free seats of a worker that is gone. Those in use go when they
-// are released.
-func (e *Environment) remove(p *process) {
-	p.server.leave(p)
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.free = slices.DeleteFunc(e.free, func(s *seat) bool {
-		if s.process == p {
-			s.close()
-		}
-		return s.process == p
-	})
-	_ = p.wire.conn.Close()
-}
-
-// fail has all who wait, and all who come, hear why.
-func (e *Environment) fail(err error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.failure = err
-	for _, wait := range e.waiting {
-		wait <- nil
-	}
-	e.waiting = nil
 }
 
 // pause is the wait before the next attempt.

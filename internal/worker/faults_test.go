@@ -136,17 +136,17 @@ func TestPressed(t *testing.T) {
 
 // TestJudge: what a death says of the rows that a worker had.
 func TestJudge(t *testing.T) {
-	own, used := &death{working: true, fresh: true}, &death{working: true}
-	slow, outside, other := &death{working: true, slow: true, fresh: true}, &death{working: true, outside: true, fresh: true}, &death{}
-	setup := &death{setup: true}
-	times := func(n int, d *death) (many []*death) {
+	own, used := &Death{Working: true, Fresh: true}, &Death{Working: true}
+	slow, outside, other := &Death{Working: true, Slow: true, Fresh: true}, &Death{Working: true, Outside: true, Fresh: true}, &Death{}
+	setup := &Death{Setup: true}
+	times := func(n int, d *Death) (many []*Death) {
 		for range n {
 			many = append(many, d)
 		}
 		return many
 	}
 	for name, test := range map[string]struct {
-		deaths []*death
+		deaths []*Death
 		many   verdict // of several rows
 		alone  verdict // of one
 	}{

@@ -16,8 +16,10 @@ const (
 	frameMagic = "MRW1"
 	frameHead  = 8        // the magic and the length of the JSON behind it
 	maxFrame   = 16 << 20 // bytes: a row's error is short, and a batch's errors are cut to a quarter of this
-	protocol   = 1        // _worker.PROTOCOL
 )
+
+// Protocol is the version of frames and batches that workers and loaders speak; _worker.PROTOCOL is the same.
+const Protocol = 1
 
 // wire is frames on a stream socket. One goroutine reads; turn is taken to write.
 type wire struct {

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -91,7 +92,8 @@ type result struct {
 	columns []format.Column
 	from    []int32 // of each row that came out, the place among the rows of the call
 	bad     []badRow
-	end     int // place of the first row that was left
+	end     int    // place of the first row that was left
+	where   string // the pools that gave it; "": workers here
 }
 
 type badRow struct {
@@ -121,7 +123,7 @@ func (f *Function) CallSome(ctx context.Context, in *format.Batch, first int, mo
 	if err := f.check(c); err != nil {
 		return nil, nil, 0, err
 	}
-	r := rows{of: c, columns: c.columns, file: file, lo: c.begin(), hi: c.count, most: int(min(most, maxBatch))}
+	r := rows{of: c, columns: c.columns, file: file, lo: c.begin(), hi: c.count, most: int(min(most, MaxBatch))}
 	if f.what.Rng {
 		for i := range c.count {
 			row, part := in.Key(c.place(i))
@@ -270,7 +272,7 @@ func (f *Function) pieces(ctx context.Context, r rows) (result, error) {
 		return f.piece(ctx, cuts[0])
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(seatsEach * f.env.opt.Workers)
+	group.SetLimit(f.env.Seats())
 	for i, piece := range cuts {
 		group.Go(func() (err error) {
 			done[i], err = f.piece(ctx, piece)
@@ -340,6 +342,7 @@ func combine(parts ...result) result {
 		all.from = append(all.from, r.from...)
 		all.bad = append(all.bad, r.bad...)
 		all.end = r.end
+		all.where = cmp.Or(all.where, r.where)
 	}
 	return all
 }

@@ -46,28 +46,28 @@ type trial struct {
 }
 
 // judge takes a death into account. alone says that the rows are one.
-func (t *trial) judge(d *death, alone bool) verdict {
+func (t *trial) judge(d *Death, alone bool) verdict {
 	switch {
-	case !d.working && !d.setup:
+	case !d.Working && !d.Setup:
 		t.other++
-	case d.outside:
+	case d.Outside:
 		t.outside++
 	default:
 		t.own++
 	}
 	enough := aloneDeaths
-	if d.slow {
+	if d.Slow {
 		enough = slowDeaths
 	}
 	t.fresh = alone && t.own > 0
 	switch {
-	case d.setup && t.own >= ownDeaths:
+	case d.Setup && t.own >= ownDeaths:
 		return setupFails
 	case t.other >= otherDeaths, t.outside >= outsideDeaths:
 		return giveUp
-	case !alone && (d.slow && d.working || t.own+t.outside >= ownDeaths):
+	case !alone && (d.Slow && d.Working || t.own+t.outside >= ownDeaths):
 		return halve
-	case alone && t.own >= enough && (d.fresh && d.working || t.own >= mostAlone):
+	case alone && t.own >= enough && (d.Fresh && d.Working || t.own >= mostAlone):
 		return blame
 	}
 	return tryAgain
@@ -99,14 +99,14 @@ func (f *Function) insist(ctx context.Context, r rows) (result, error) {
 		}
 		switch t.judge(death, r.hi-r.lo == 1) {
 		case halve:
-			if death.slow { // so that later ones need not fail first
+			if death.Slow { // so that later ones need not fail first
 				f.most.Store(min(f.most.Load(), int64(f.size(r)/2)))
 			}
 			return f.halve(ctx, r)
 		case blame:
 			return f.blame(r, death)
 		case setupFails:
-			return result{}, fault.Userf("function %s: its setup: %s%s", f.use.Name, death.why, death.printed)
+			return result{}, fault.Userf("function %s: its setup: %s%s", f.use.Name, death.Why, death.Printed)
 		case giveUp:
 			return result{}, fault.Tried(fault.As(fault.Lost, f.lost(r, t, death)))
 		}
@@ -116,19 +116,19 @@ func (f *Function) insist(ctx context.Context, r rows) (result, error) {
 
 // blame makes a row a bad record that ends its workers. What takes too long or too much memory here may not
 // do so elsewhere: it is a bad record only if the limit is part of the job.
-func (f *Function) blame(r rows, d *death) (result, error) {
+func (f *Function) blame(r rows, d *Death) (result, error) {
 	limit := ""
 	switch opt := &f.env.opt; {
-	case d.slow && !opt.TimeoutDecides:
+	case d.Slow && !opt.TimeoutDecides:
 		limit = fmt.Sprintf("timeout: %d", max(2*int(opt.Timeout.Seconds()), 1))
-	case d.big && !opt.MemoryDecides:
+	case d.Big && !opt.MemoryDecides:
 		limit = fmt.Sprintf("memory: %dMiB", 2*opt.Memory>>20)
 	}
 	if limit != "" {
 		return result{}, fault.Userf("function %s: row %d: %s: change the function, or give its step a limit in the spec, such as `%s`; a row beyond that is a bad record, and the limit part of the job",
-			f.use.Name, r.row(r.lo), d.why, limit)
+			f.use.Name, r.row(r.lo), d.Why, limit)
 	}
-	return result{columns: f.empty(), bad: []badRow{{r.lo, fault.As(fault.User, errors.New(d.why))}}, end: r.hi}, nil
+	return result{columns: f.empty(), bad: []badRow{{r.lo, fault.As(fault.User, errors.New(d.Why))}}, end: r.hi}, nil
 }
 
 // LostError says that workers died while they worked on the same rows until it was given up. Its class is lost.
@@ -154,10 +154,10 @@ func named(first, last int64) string {
 	return fmt.Sprintf("rows %d to %d", first, last)
 }
 
-func (f *Function) lost(r rows, t trial, d *death) error {
+func (f *Function) lost(r rows, t trial, d *Death) error {
 	return &LostError{
 		Function: f.use.Name, Source: f.use.Source, Step: f.use.Step, File: r.file, First: r.row(r.lo), Last: r.row(r.hi - 1),
-		Deaths: t.own + t.outside + t.other, Why: d.why + d.printed,
+		Deaths: t.own + t.outside + t.other, Why: d.Why + d.Printed,
 	}
 }
 

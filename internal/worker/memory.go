@@ -46,7 +46,7 @@ func (m *memory) reserve(size int) error {
 		m.held = max(m.held, size)
 		return nil
 	}
-	if size > 2*maxBatch {
+	if size > 2*MaxBatch {
 		return fmt.Errorf("a batch of %d bytes", size)
 	}
 	if err := m.file.Truncate(int64(size)); err != nil {

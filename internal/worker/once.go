@@ -27,23 +27,48 @@ type callFrame struct {
 // errRaised is that a function of whole batches raised, for a row that it did not name.
 var errRaised = errors.New("the function raised")
 
+// work is a batch as a worker gets it.
+type work struct {
+	size, file, most int
+	fresh            bool // the worker has to be one that did nothing before
+	fill             func(to []byte)
+}
+
 // once runs rows on a worker, a new one if fresh: a result, the death of the worker, or an error.
-func (f *Function) once(ctx context.Context, r rows, fresh bool) (result, *death, error) {
+func (f *Function) once(ctx context.Context, r rows, fresh bool) (done result, died *Death, err error) {
+	w := work{size: f.size(r), file: r.file, most: r.most, fresh: fresh}
+	if w.size > MaxBatch {
+		err := fault.Userf("it has %d bytes, and a worker takes at most %d", w.size, MaxBatch)
+		return result{columns: f.empty(), bad: []badRow{{r.lo, err}}, end: r.hi}, nil, nil // cut left it alone
+	}
+	w.fill = func(to []byte) { encode(to, r.columns, f.in, r.lo, r.hi, r.keys) }
+	err = f.seated(ctx, w, func(s *seat) (err error) {
+		done, died, err = f.away(ctx, s, w, r)
+		return err
+	}, func(s *seat, a answer) (err error) {
+		died = a.death
+		done, err = f.read(a, r, s.taken)
+		if errors.Is(err, errGarbage) {
+			s.process.retire("it wrote garbage")
+		}
+		return err
+	})
+	return done, died, err
+}
+
+// seated has a worker work on a batch: one here, whose answer take sees, or one of the pool whose seat there gets.
+func (f *Function) seated(ctx context.Context, w work, there func(*seat) error, take func(*seat, answer) error) error {
 	for tries := 0; ; tries++ {
-		s, err := f.env.acquire(ctx)
+		s, err := f.env.acquire(ctx, f.use.Name, w.size)
 		if err != nil {
-			return result{}, nil, f.unserved(ctx, err)
+			return f.unserved(ctx, err)
 		}
-		if fresh && tries < mostFresh && s.process.renew("a row was to be tried in a new one") {
-			f.env.release(s)
-			sleep(ctx, freshPause)
-			continue
+		if s.far != nil {
+			return there(s)
 		}
-		done, death, err := f.sit(ctx, s, r)
-		if errors.Is(err, errGone) {
-			continue
+		if err := f.sit(ctx, s, w, tries, take); !errors.Is(err, errGone) {
+			return err
 		}
-		return done, death, err
 	}
 }
 
@@ -63,34 +88,34 @@ func (f *Function) unserved(ctx context.Context, err error) error {
 	return err
 }
 
-// sit runs rows in a seat, and gives it back.
-func (f *Function) sit(ctx context.Context, s *seat, r rows) (result, *death, error) {
-	size := f.size(r)
-	if size > maxBatch {
+// sit has the worker of a seat work on a batch, gives its answer to take, and the seat back. errGone says that
+// another seat is needed.
+func (f *Function) sit(ctx context.Context, s *seat, w work, tries int, take func(*seat, answer) error) error {
+	if w.fresh && tries < mostFresh && s.process.renew("a row was to be tried in a new one") {
 		f.env.release(s)
-		err := fault.Userf("it has %d bytes, and a worker takes at most %d", size, maxBatch)
-		return result{columns: f.empty(), bad: []badRow{{r.lo, err}}, end: r.hi}, nil, nil // cut left it alone
+		sleep(ctx, freshPause)
+		return errGone
 	}
-	if err := s.in.reserve(size); err != nil {
+	if err := s.in.reserve(w.size); err != nil {
 		f.env.release(s)
-		return result{}, nil, err
+		return err
 	}
-	encode(s.in.data, r.columns, f.in, r.lo, r.hi, r.keys)
-	j := f.job(s, callFrame{"call", f.use.Name, s.index, size, f.use.Seed, f.use.Source, r.file, r.most})
+	w.fill(s.in.data)
+	j := f.job(s, callFrame{"call", f.use.Name, s.index, w.size, f.use.Seed, f.use.Source, w.file, w.most})
 	if err := f.submit(s, j); err != nil {
 		f.env.release(s)
-		return result{}, nil, err
+		return err
 	}
 	select {
 	case a := <-j.done:
 		defer f.env.release(s)
-		return f.read(s, a, r)
+		return take(s, a)
 	case <-ctx.Done():
 		if !s.process.leave(j) {
 			<-j.done
 			f.env.release(s)
 		}
-		return result{}, nil, ctx.Err()
+		return ctx.Err()
 	}
 }
 
@@ -112,29 +137,31 @@ func (f *Function) submit(s *seat, j *job) error {
 	return s.process.submit(f.use.Name, setup, j)
 }
 
-// read makes a result of an answer.
-func (f *Function) read(s *seat, a answer, r rows) (result, *death, error) {
+// errGarbage is that a worker wrote what is no batch.
+var errGarbage = errors.New("its worker wrote garbage")
+
+// read makes a result of an answer; memory is what the worker wrote. Of a worker that died there is none.
+func (f *Function) read(a answer, r rows, memory func(bytes int) ([]byte, error)) (result, error) {
 	switch {
 	case a.death != nil:
-		return result{}, a.death, nil
+		return result{}, nil
 	case a.reply.Broken != "" && a.reply.Setup:
-		return result{}, nil, fault.Userf("function %s: %s", f.use.Name, a.reply.Broken)
+		return result{}, fault.Userf("function %s: %s", f.use.Name, a.reply.Broken)
 	case a.reply.Broken != "":
-		return result{}, nil, fault.Userf("function %s: %s: %s", f.use.Name, r.named(), a.reply.Broken)
+		return result{}, fault.Userf("function %s: %s: %s", f.use.Name, r.named(), a.reply.Broken)
 	case a.reply.Raised != "":
-		return result{}, nil, fmt.Errorf("function %s: %s: %w: %s", f.use.Name, r.named(), errRaised, a.reply.Raised)
+		return result{}, fmt.Errorf("function %s: %s: %w: %s", f.use.Name, r.named(), errRaised, a.reply.Raised)
 	}
-	done, err := f.decode(s, a.reply, r)
+	done, err := f.decode(memory, a.reply, r)
 	if err != nil {
-		s.process.retire("it wrote garbage")
-		return result{}, nil, fault.Userf("function %s: %s: its worker wrote garbage: %w: a library that it uses may overwrite memory", f.use.Name, r.named(), err)
+		return result{}, fault.Userf("function %s: %s: %w: %w: a library that it uses may overwrite memory", f.use.Name, r.named(), errGarbage, err)
 	}
 	r.hi = done.end
 	f.growth.learn(f.size(r), a.reply.Bytes)
-	return done, nil, nil
+	return done, nil
 }
 
-func (f *Function) decode(s *seat, reply workerFrame, r rows) (done result, err error) {
+func (f *Function) decode(memory func(bytes int) ([]byte, error), reply Reply, r rows) (done result, err error) {
 	given := r.hi - r.lo
 	if reply.Rows != 0 {
 		if reply.Rows < 0 || reply.Rows > given {
@@ -143,13 +170,14 @@ func (f *Function) decode(s *seat, reply workerFrame, r rows) (done result, err 
 		given = reply.Rows
 	}
 	done.end = r.lo + given
-	if reply.Bytes < 0 || reply.Bytes > maxBatch {
+	if reply.Bytes < 0 || reply.Bytes > MaxBatch {
 		return done, fmt.Errorf("a batch of %d bytes", reply.Bytes)
 	}
-	if err := s.out.view(reply.Bytes); err != nil {
+	data, err := memory(reply.Bytes)
+	if err != nil {
 		return done, err
 	}
-	if done.columns, done.from, err = decode(s.out.data[:reply.Bytes], f.out, given); err != nil {
+	if done.columns, done.from, err = decode(data, f.out, given); err != nil {
 		return done, err
 	}
 	last := -1

@@ -19,7 +19,7 @@ type Options struct {
 	Path []string
 	// Functions are imported by the fork server at the start: "module:function".
 	Functions []string
-	// Workers is the number of processes; 0 is 1.
+	// Workers is the number of processes; 0 is 1. Below 0 there are none: pools run what is called (Join).
 	Workers int
 	// Memory is the most that a worker and what it starts may hold, in bytes; 0 is DefaultMemory,
 	// below 0 no limit.
@@ -55,7 +55,10 @@ func (o Options) withDefaults() Options {
 	if o.Python == "" {
 		o.Python = "python3"
 	}
-	o.Workers = max(o.Workers, 1)
+	if o.Workers == 0 {
+		o.Workers = 1
+	}
+	o.Workers = max(o.Workers, 0)
 	if o.Memory == 0 {
 		o.Memory = DefaultMemory
 	}
@@ -75,8 +78,8 @@ func (o Options) withDefaults() Options {
 }
 
 func (o Options) validate() error {
-	if o.BatchBytes > maxBatch {
-		return fault.Userf("batches of %d bytes: give at most %d", o.BatchBytes, maxBatch)
+	if o.BatchBytes > MaxBatch {
+		return fault.Userf("batches of %d bytes: give at most %d", o.BatchBytes, MaxBatch)
 	}
 	for _, name := range o.Functions {
 		if err := checkName(name); err != nil {

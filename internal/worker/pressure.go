@@ -16,8 +16,13 @@ const (
 	mostShift = 6
 )
 
-// Held is how many bytes workers have beyond what they had when they were set up, and 32 MiB each.
-func (e *Environment) Held() int64 { return e.held.Load() }
+// Held is how many bytes workers have beyond what they had when they were set up, and 32 MiB each, and how many are
+// on the way to pools.
+func (e *Environment) Held() int64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.held.Load() + int64(e.away)
+}
 
 // Press has workers take less memory for as long as anybody presses: one call at a time, smaller batches, and a new
 // worker in the place of each that holds much and has nothing to do.

@@ -51,6 +51,8 @@ type process struct {
 
 // seat is a place for one batch in flight. Whoever has it owns its memory.
 type seat struct {
+	far     *far // a pool's, of a batch of size bytes, which has nothing of the fields below
+	size    int
 	process *process
 	index   int
 	in, out *memory
@@ -69,32 +71,35 @@ type job struct {
 
 // answer is what a worker said, or how it was lost.
 type answer struct {
-	reply workerFrame
-	death *death
+	reply Reply
+	death *Death
 }
 
-// workerFrame is all that a worker says.
-type workerFrame struct {
-	Bytes  int
-	Rows   int // that it worked on; 0: all
-	Errors []struct {
-		Row  int
-		Text string
-	}
+// Reply is all that a worker says.
+type Reply struct {
+	Bytes          int // of the batch that it gives
+	Rows           int // that it worked on; 0: all
+	Errors         []RowError
 	Raised, Broken string
 	Setup          bool // that is what is broken
 }
 
-// death is the end of a worker as one of its jobs saw it.
-type death struct {
-	why     string
-	printed string // what it printed last
-	working bool   // on this very job
-	setup   bool   // on the setup for this job
-	outside bool   // something ended it that neither it nor we did
-	slow    bool   // it took too long
-	big     bool   // it held too much memory
-	fresh   bool   // it had done nothing before
+// RowError is why a row of a batch was not mapped.
+type RowError struct {
+	Row  int
+	Text string
+}
+
+// Death is the end of a worker as one of its jobs saw it.
+type Death struct {
+	Why     string
+	Printed string // what it printed last, as the end of a message
+	Working bool   // on this very job
+	Setup   bool   // on the setup for this job
+	Outside bool   // something ended it that neither it nor we did
+	Slow    bool   // it took too long
+	Big     bool   // it held too much memory
+	Fresh   bool   // it had done nothing before
 }
 
 // fork returns a new worker.
@@ -142,6 +147,14 @@ func (p *process) close() {
 			s.close()
 		}
 	}
+}
+
+// taken is the first bytes of what its worker wrote.
+func (s *seat) taken(n int) ([]byte, error) {
+	if err := s.out.view(n); err != nil {
+		return nil, err
+	}
+	return s.out.data[:n], nil
 }
 
 func (s *seat) close() {
@@ -223,7 +236,7 @@ func (p *process) tried() bool {
 // read answers jobs until the worker ends, or has to.
 func (p *process) read() {
 	for {
-		var reply workerFrame
+		var reply Reply
 		if err := p.wire.receive(&reply); err != nil {
 			p.lost(err)
 			return
@@ -308,20 +321,20 @@ func (p *process) lost(err error) {
 	p.mu.Lock()
 	p.gone = true
 	jobs, cause, earlier := p.queue, p.cause, p.earlier
-	end.slow, end.big, end.fresh = p.slow, p.big, p.calls == 0
+	end.Slow, end.Big, end.Fresh = p.slow, p.big, p.calls == 0
 	p.queue = nil
 	p.mu.Unlock()
 	if cause != "" {
-		end.why, end.outside = cause, false
+		end.Why, end.Outside = cause, false
 	}
-	end.printed = p.out.last()
+	end.Printed = p.out.last()
 	p.mu.Lock()
-	p.died = end.why
+	p.died = end.Why
 	p.mu.Unlock()
 	for i, j := range jobs {
 		d := end
-		d.working = i == 0 && !earlier
-		d.setup = i == 1 && jobs[0].setup
+		d.Working = i == 0 && !earlier
+		d.Setup = i == 1 && jobs[0].setup
 		p.answer(j, answer{death: &d})
 	}
 }
@@ -345,23 +358,23 @@ func (p *process) reason(err error) string {
 var fromOutside = []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT}
 
 // end waits for the server to say how the worker ended.
-func (p *process) end() death {
+func (p *process) end() Death {
 	late := time.NewTimer(exitTime)
 	defer late.Stop()
 	defer p.server.forget(p.pid)
 	select {
 	case e := <-p.server.exit(p.pid):
 		if e.Signal == 0 {
-			return death{why: fmt.Sprintf("its worker ended with exit status %d", e.Code)}
+			return Death{Why: fmt.Sprintf("its worker ended with exit status %d", e.Code)}
 		}
 		signal := syscall.Signal(e.Signal)
-		return death{why: fmt.Sprintf("its worker ended by signal %d (%v)", e.Signal, signal), outside: slices.Contains(fromOutside, signal)}
+		return Death{Why: fmt.Sprintf("its worker ended by signal %d (%v)", e.Signal, signal), Outside: slices.Contains(fromOutside, signal)}
 	case <-p.server.gone:
 		killGroup(p.pid)
-		return death{why: "the fork server ended", outside: true}
+		return Death{Why: "the fork server ended", Outside: true}
 	case <-late.C:
 		killGroup(p.pid)
-		return death{why: "its worker is gone", outside: true}
+		return Death{Why: "its worker is gone", Outside: true}
 	}
 }
 

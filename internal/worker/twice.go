@@ -34,7 +34,7 @@ func (f *Function) piece(ctx context.Context, r rows) (result, error) {
 func (f *Function) compare(a, b result) error {
 	const rule = "it must depend on its row only, not on other rows, the time, or chance other than rng"
 	what := func(where string) error {
-		return fault.Userf("function %s gives something else when it runs again: %s: %s", f.use.Name, where, rule)
+		return fault.Userf("function %s gives something else when it runs again%s: %s: %s", f.use.Name, places(a, b), where, rule)
 	}
 	if len(a.bad) != len(b.bad) {
 		return what(fmt.Sprintf("%d rows fail, then %d", len(a.bad), len(b.bad)))
@@ -58,4 +58,19 @@ func (f *Function) compare(a, b result) error {
 		}
 	}
 	return nil
+}
+
+// places says where two runs were, if not both were here.
+func places(a, b result) string {
+	if a.where == "" && b.where == "" {
+		return ""
+	}
+	return fmt.Sprintf(" (first %s, then %s)", place(a), place(b))
+}
+
+func place(r result) string {
+	if r.where == "" {
+		return "here"
+	}
+	return "on worker pool " + r.where
 }

@@ -103,6 +103,11 @@ type Description struct {
 	Python, NumPy string
 }
 
+// Runtime names the versions that run it. They may decide bytes, and are no part of Digest.
+func (d *Description) Runtime() string { return runtimeOf(d.Python, d.NumPy) }
+
+func runtimeOf(python, numpy string) string { return fmt.Sprintf("Python %s, NumPy %s", python, numpy) }
+
 // Digest is a SHA-256, which JSON has as hexadecimal digits.
 type Digest [32]byte
 

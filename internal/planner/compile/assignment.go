@@ -10,7 +10,7 @@ func LoaderJob(job *jobspec.Job) *pb.LoaderJob {
 	out := &pb.LoaderJob{
 		Seed: job.Seed, LongestSample: uint32(job.LongestSample()),
 		BufferBytes: uint64(job.Resources.LoaderBuffer), DiskBytes: uint64(job.Resources.LoaderDisk),
-		PythonWorkers: uint32(job.Resources.PythonWorkers), SpillBytes: uint64(job.Resources.Spill),
+		PythonWorkers: uint32(job.Resources.PythonWorkers), SpillBytes: uint64(job.Resources.Spill), WorkerPools: job.Resources.WorkerPools,
 	}
 	for i := range job.Sources {
 		out.Sources = append(out.Sources, Assignment(job, i, job.Sources[i]))

@@ -13,7 +13,26 @@ func (s *Service) engine(loader string, u *pb.LoaderUsage) {
 		s.Stages = append(s.Stages, Stage{loader, x.Source, x.Stage, x.Running, x.WaitingForRoom, x.Queued, x.QueuedBytes, x.HeldBytes, x.SpilledBytes, x.SpilledEver})
 	}
 	for _, x := range u.GetFunctions() {
-		s.Functions = append(s.Functions, Workers{loader, x.Name, x.Runtime, x.Workers, x.Busy, x.Waiting, x.Restarts, x.LastDeath, x.Network})
+		s.Functions = append(s.Functions, Workers{loader, x.Name, x.Runtime, x.Workers, x.Busy, x.Waiting, x.Restarts, x.LastDeath, x.Network, pools(x.Pools)})
+	}
+}
+
+func pools(from []*pb.PoolUsage) (all []Pool) {
+	for _, x := range from {
+		all = append(all, Pool{x.Name, x.Connected, x.Workers, x.OnTheWay, x.Batches, x.Losses, x.Problem, x.Busy, x.Waiting})
+	}
+	return all
+}
+
+// pools writes the table of worker pools, if there are any.
+func (s Service) pools(w io.Writer) {
+	head := "\nloader\tworker pool\tserves\tworkers\ton the way\tdone\tlost\tbusy there\twaiting there\t\n"
+	for _, x := range s.Functions {
+		for _, p := range x.Pools {
+			fmt.Fprint(w, head)
+			head = ""
+			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t\n", x.Loader, p.Name, x.Name, p.Workers, p.OnTheWay, p.Batches, p.Losses, p.Busy, p.Waiting)
+		}
 	}
 }
 
@@ -44,6 +63,7 @@ func (s Service) stages(w io.Writer) {
 		}
 		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s\t\n", x.Loader, x.Name, x.Workers, x.Busy, x.Waiting, x.Restarts, network, x.Runtime)
 	}
+	s.pools(w)
 }
 
 // waits says what the tasks of a stage wait for.
@@ -64,6 +84,11 @@ func (s Service) deaths(w io.Writer) {
 	for _, x := range s.Functions {
 		if x.LastDeath != "" {
 			fmt.Fprintf(w, "%s: a worker of %s ended: %s\n", x.Loader, x.Name, x.LastDeath)
+		}
+		for _, p := range x.Pools {
+			if p.Problem != "" {
+				fmt.Fprintf(w, "%s: worker pool %s for %s: %s\n", x.Loader, p.Name, x.Name, p.Problem)
+			}
 		}
 	}
 }

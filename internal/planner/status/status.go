@@ -72,6 +72,20 @@ type Workers struct {
 	Restarts  uint32 `json:"restarts"`
 	LastDeath string `json:"last_death,omitempty"`
 	Network   bool   `json:"network"`
+	Pools     []Pool `json:"pools,omitempty"`
+}
+
+// Pool describes what a worker pool does for an environment of functions of a loader.
+type Pool struct {
+	Name      string `json:"name"` // address
+	Connected bool   `json:"connected"`
+	Workers   uint32 `json:"workers"`    // that serve this loader's functions
+	OnTheWay  uint32 `json:"on_the_way"` // batches of this loader
+	Batches   uint64 `json:"batches"`    // done so far
+	Losses    uint32 `json:"losses"`     // batches that were lost with the pool or the way to it
+	Problem   string `json:"problem,omitempty"`
+	Busy      uint32 `json:"busy"`    // workers of the pool with a batch, whoever's
+	Waiting   uint32 `json:"waiting"` // batches that wait for one there
 }
 
 // Loader describes one loader.

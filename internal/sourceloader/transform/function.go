@@ -46,6 +46,8 @@ type Pool struct {
 	Slots int     // calls at a time that keep it busy
 	Takes float64 // slots of a call; 0: one
 	Heap  Heap    // nil: it is not known
+	// Seats is how many calls at a time keep it busy now: Slots, or more while others help. nil: Slots.
+	Seats func() int
 }
 
 // Heap is the memory that a pool takes outside of this process.

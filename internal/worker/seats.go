@@ -1,0 +1,239 @@
+package worker
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/millrace-data/millrace/internal/fault"
+)
+
+// Seats are places for one batch in flight. Those of workers here are handed round; those of pools on other
+// machines are counted: a pool has seats as long as fewer batches are on the way to it than keep its workers busy.
+
+const (
+	// mostAway is the bytes of batches that may be on the way to pools, for an environment: of the default
+	// size 64 of them, which is 50 ms of a link of 10 Gbit/s. A larger batch goes alone.
+	mostAway = 64 << 20
+	// alonePatience is how long a call waits where neither a worker here nor a pool serves it: a machine that
+	// was preempted is back in minutes, and trainers wait for the batch meanwhile.
+	alonePatience = 10 * time.Minute
+)
+
+// waiter is a call that waits for a seat.
+type waiter struct {
+	function string
+	size     int        // bytes of its batch
+	seat     chan *seat // takes one; nil: nobody is served any more
+}
+
+// far is a pool as an environment sees it.
+type far struct {
+	pool      Pool
+	workers   int
+	functions []string // that it serves
+	taken     int      // batches on the way
+}
+
+// Seats is how many calls at a time keep all workers busy, those of pools included.
+func (e *Environment) Seats() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	there := 0
+	for _, f := range e.far {
+		there += seatsEach * f.workers
+	}
+	return e.OwnSeats() + min(there, max(mostAway/e.opt.BatchBytes, 1))
+}
+
+// OwnSeats are those of the workers here.
+func (e *Environment) OwnSeats() int { return seatsEach * e.opt.Workers }
+
+// Join has a pool run batches of a function, with as many workers as it says, until it leaves. Batches that
+// wait go to it at once.
+func (e *Environment) Join(pool Pool, function string, workers int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	at := slices.IndexFunc(e.far, func(f *far) bool { return f.pool == pool })
+	if at < 0 {
+		at = len(e.far)
+		e.far = append(e.far, &far{pool: pool})
+	}
+	f := e.far[at]
+	f.workers, f.functions = workers, append(f.functions, function)
+	e.pump()
+}
+
+// Leave has a pool get no more batches. What it has it may finish.
+func (e *Environment) Leave(pool Pool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.far = slices.DeleteFunc(e.far, func(f *far) bool { return f.pool == pool })
+}
+
+// acquire returns a seat for a batch of a function: of the worker or the pool that has least to do.
+func (e *Environment) acquire(ctx context.Context, function string, size int) (*seat, error) {
+	e.mu.Lock()
+	if e.failure != nil {
+		defer e.mu.Unlock()
+		return nil, e.failure
+	}
+	w := &waiter{function, size, make(chan *seat, 1)}
+	e.waiting = append(e.waiting, w)
+	e.pump()
+	e.mu.Unlock()
+	late := time.NewTimer(alonePatience)
+	defer late.Stop()
+	for {
+		select {
+		case s := <-w.seat:
+			if s == nil {
+				return nil, e.failed()
+			}
+			return s, nil
+		case <-ctx.Done():
+			e.unwait(w)
+			return nil, ctx.Err()
+		case <-late.C:
+			if e.alone(function) {
+				e.unwait(w)
+				return nil, fault.Lostf("no worker pool has served it for %v, and there are no workers for it here", alonePatience)
+			}
+			late.Reset(alonePatience)
+		}
+	}
+}
+
+// alone reports whether nobody serves a function.
+func (e *Environment) alone(function string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.opt.Workers == 0 && !slices.ContainsFunc(e.far, func(f *far) bool { return slices.Contains(f.functions, function) })
+}
+
+// pump gives seats to those who wait longest. The caller has mu.
+func (e *Environment) pump() {
+	e.waiting = slices.DeleteFunc(e.waiting, func(w *waiter) bool {
+		s := e.take(w)
+		if s != nil {
+			w.seat <- s
+		}
+		return s != nil
+	})
+}
+
+func (e *Environment) failed() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.failure
+}
+
+// take removes the best seat for a call, one of a worker here if a pool's is no better; nil if there is none. Under
+// pressure one call at a time is with the workers here. The caller has mu.
+func (e *Environment) take(w *waiter) *seat {
+	best, least := -1, seatsEach
+	if e.taken == 0 || len(e.pressing) == 0 {
+		for i, s := range e.free {
+			if busy := s.process.busy(); best < 0 || busy < least {
+				best, least = i, busy
+			}
+		}
+	}
+	var there *far
+	if e.away == 0 || e.away+w.size <= mostAway>>e.shift.Load() {
+		for _, f := range e.far {
+			if load := f.taken / f.workers; load < least && slices.Contains(f.functions, w.function) {
+				there, least = f, load
+			}
+		}
+	}
+	if there != nil {
+		there.taken++
+		e.away += w.size
+		return &seat{far: there, size: w.size}
+	}
+	if best < 0 {
+		return nil
+	}
+	s := e.free[best]
+	e.free = slices.Delete(e.free, best, best+1)
+	e.taken++
+	return s
+}
+
+// unwait gives up a wait whose caller has gone, and the seat if it has come already.
+func (e *Environment) unwait(w *waiter) {
+	e.mu.Lock()
+	e.waiting = slices.DeleteFunc(e.waiting, func(other *waiter) bool { return other == w })
+	e.mu.Unlock()
+	select {
+	case s := <-w.seat:
+		if s != nil {
+			e.release(s)
+		}
+	default:
+	}
+}
+
+// release takes a seat back.
+func (e *Environment) release(s *seat) {
+	if s.far == nil {
+		s.in.trim()
+		s.out.trim()
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if s.far != nil {
+		s.far.taken--
+		e.away -= s.size
+		e.pump()
+		return
+	}
+	e.taken--
+	s.process.mu.Lock()
+	gone := s.process.gone
+	s.process.mu.Unlock()
+	if gone {
+		s.close()
+	} else {
+		e.free = append(e.free, s)
+	}
+	e.pump()
+}
+
+// add offers the seats of a new worker: the first ones of all before second ones.
+func (e *Environment) add(p *process) {
+	p.release = e.release
+	p.settle()
+	p.server.enter(p)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.free = append(e.free, p.seats[:]...)
+	e.pump()
+}
+
+// remove takes away the free seats of a worker that is gone. Those in use go when they
+// are released.
+func (e *Environment) remove(p *process) {
+	p.server.leave(p)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.free = slices.DeleteFunc(e.free, func(s *seat) bool {
+		if s.process == p {
+			s.close()
+		}
+		return s.process == p
+	})
+	_ = p.wire.conn.Close()
+}
+
+// fail has all who wait, and all who come, hear why.
+func (e *Environment) fail(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.failure = err
+	for _, w := range e.waiting {
+		w.seat <- nil
+	}
+	e.waiting = nil
+}
