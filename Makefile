@@ -19,13 +19,16 @@ STEPS ?= 40
 FRAMEWORKS := torch torchdata torchtitan transformers accelerate lightning jax grain orbax-checkpoint
 space := $(subst ,, )
 
-.PHONY: help build demo test go-test race race-short lint vulncheck generate generate-check bench bench-turns bench-streaming bench-safety bench-ray bench-memory fuzz py py-torch py-frameworks py-debian-torch chat s3-server rig soak stalls planted tokenizers clean
+.PHONY: help build build-gpu demo test go-test race race-short lint vulncheck generate generate-check bench bench-turns bench-streaming bench-safety bench-ray bench-memory fuzz py py-torch py-frameworks py-debian-torch chat s3-server rig soak stalls planted tokenizers clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/' | expand -t 26
 
 build: ## build the one binary, bin/millrace
 	go build -o $(BIN) ./cmd/millrace
+
+build-gpu: ## bin/millrace that finds NVIDIA GPUs, for their slots and samples; needs a C compiler, and no CUDA
+	CGO_ENABLED=1 CGO_CFLAGS="-O2 -g -Wno-deprecated-declarations" go build -tags nvml -o $(BIN) ./cmd/millrace
 
 demo: build $(VENV)/installed ## run the main job: real sources, real processes, eight ranks (STEPS=40)
 	$(VENV)/bin/python examples/demo.py --millrace $(BIN) --steps $(STEPS)

@@ -5,6 +5,7 @@ go 1.26.0
 ignore ./client/python
 
 require (
+	github.com/NVIDIA/go-nvml v0.13.1-0
 	github.com/alecthomas/kong v1.17.0
 	github.com/andybalholm/brotli v1.2.3
 	github.com/apache/arrow-go/v18 v18.8.0
