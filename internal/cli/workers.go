@@ -9,9 +9,12 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/functions"
 	"github.com/millrace-data/millrace/internal/pool"
+	"github.com/millrace-data/millrace/internal/worker"
 	"github.com/millrace-data/millrace/jobspec"
 )
 
@@ -51,8 +54,9 @@ func (c *workersCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	gpus := sync.OnceValue(func() *worker.GPUs { return functions.GPUs(log) })
 	opt := pool.Options{
-		Address: c.Listen, Advertise: c.Advertise, Security: c.security(), Interpreters: interpreters, Path: c.Path, Workers: cmp.Or(c.Workers, runtime.GOMAXPROCS(0)), Memory: c.memory, Network: c.Network, Drain: drainTime, Log: log,
+		Address: c.Listen, Advertise: c.Advertise, Security: c.security(), Interpreters: interpreters, Path: c.Path, Workers: cmp.Or(c.Workers, runtime.GOMAXPROCS(0)), Memory: c.memory, Network: c.Network, GPUs: gpus, Drain: drainTime, Log: log,
 		Serving: func(address string) { fmt.Printf("workers on %s\n", address) },
 	}
 	return pool.Run(ctx, opt)

@@ -32,7 +32,10 @@ import (
 type Set struct {
 	Workers int          // of each environment; 0: what Default said, else GOMAXPROCS
 	Pools   []string     // addresses of worker pools that help; nil: what Default said
+	GPUs    *worker.GPUs // that functions may need; nil: those that the driver names, if CUDA_VISIBLE_DEVICES does not leave them out
 	Log     *slog.Logger // of what functions print; nil: discard
+
+	looking sync.Once // for GPUs
 
 	mu       sync.Mutex
 	opened   map[environment]*opening
@@ -119,9 +122,6 @@ func (s *Set) python(seed uint64, src *jobspec.Source, step int, spec *jobspec.P
 		return nil, err
 	}
 	d := f.Description()
-	if d.Needs["gpu"] > 0 {
-		return nil, fault.Userf("transforms[%d].python: function %s needs a GPU, and loaders give none to workers yet: leave gpu out of needs, and say which devices workers may use with CUDA_VISIBLE_DEVICES in the loader's environment", step, spec.Function)
-	}
 	pools, err := s.client()
 	if err != nil {
 		return nil, err
@@ -129,11 +129,14 @@ func (s *Set) python(seed uint64, src *jobspec.Source, step int, spec *jobspec.P
 	if pools != nil {
 		pools.Use(env, d)
 	}
+	if f.Slots() == 0 && !served(f, pools) {
+		return nil, fault.Userf("transforms[%d].python: function %s needs a GPU, and this machine has none for it, nor has a worker pool that was there within %v%s", step, spec.Function, poolTime, refusals(pools, env))
+	}
 	kind := d.Kind
 	if kind == "map_batches" {
 		kind = transform.MapFunction // of as many rows as it is given
 	}
-	pool := transform.Pool{Name: fmt.Sprintf("python %+v", keyOf(spec)), Slots: env.OwnSeats(), Takes: d.Needs["cpu"], Heap: env, Seats: env.Seats}
+	pool := transform.Pool{Name: fmt.Sprintf("python %+v gpu %v %v", keyOf(spec), d.Needs["gpu"], d.Needs["gpu_memory"]), Slots: f.OwnSeats(), Takes: d.Needs["cpu"], Heap: env, Seats: f.Seats}
 	return &transform.Function{Name: spec.Function, Kind: kind, In: columns(d.In), Out: columns(d.Out), Digest: d.Digest, Runtime: d.Runtime(), Pool: pool, Caller: f}, nil
 }
 
@@ -204,7 +207,7 @@ func (s *Set) environment(step *jobspec.Python) (*worker.Environment, error) {
 		o.env, o.err = worker.Open(context.Background(), worker.Options{
 			Python: step.Interpreter, Path: []string{step.Path}, Functions: []string{step.Function},
 			Workers: workers, Memory: step.Memory, Timeout: time.Duration(step.Timeout) * time.Second,
-			TimeoutDecides: step.Timeout > 0, MemoryDecides: step.Memory > 0, BatchBytes: int(step.BatchBytes), Network: step.Network, Log: s.Log,
+			TimeoutDecides: step.Timeout > 0, MemoryDecides: step.Memory > 0, BatchBytes: int(step.BatchBytes), Network: step.Network, GPUs: s.devices, Log: s.Log,
 		})
 	})
 	o.ready.Store(o.err == nil)

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/nvml"
+	"github.com/millrace-data/millrace/internal/worker"
 	"github.com/millrace-data/millrace/jobspec"
 )
 
@@ -22,7 +24,24 @@ func interpreter(t *testing.T) string {
 	return ""
 }
 
-// TestNeeds: a call takes as much as its function needs; a GPU is refused, as none is given.
+// TestVisible: which devices CUDA_VISIBLE_DEVICES leaves.
+func TestVisible(t *testing.T) {
+	all := []nvml.Device{{Index: 0, UUID: "GPU-aa"}, {Index: 1, UUID: "GPU-ab"}, {Index: 2, UUID: "GPU-b"}}
+	for named, want := range map[string]string{"0,2": "GPU-aa GPU-b", "": "", "GPU-ab, 0": "GPU-ab GPU-aa", "7": "", "-1": ""} {
+		var got []string
+		for _, d := range visible(all, named, true) {
+			got = append(got, d.UUID)
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%q leaves %v, want %s", named, got, want)
+		}
+	}
+	if got := visible(all, "", false); len(got) != 3 {
+		t.Errorf("without it %v are there", got)
+	}
+}
+
+// TestNeeds: a call takes as much as its function needs; one that needs a GPU is refused where there is none.
 func TestNeeds(t *testing.T) {
 	python := interpreter(t)
 	client, err := filepath.Abs("../../client/python/src")
@@ -38,14 +57,14 @@ func TestNeeds(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "m.py"), []byte(code), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	s := &Set{Workers: 2}
+	s := &Set{Workers: 2, GPUs: worker.NewGPUs(nil)}
 	defer s.Close()
 	for name, takes := range map[string]float64{"two": 2, "plain": 0, "gpu": -1} {
 		step := &jobspec.Python{Function: "m:" + name, Path: dir, Interpreter: python, BatchBytes: 1 << 20}
 		f, err := s.Open(1, &jobspec.Source{Name: "s", Transforms: []jobspec.Transform{step}}, 0)
 		switch {
 		case takes < 0:
-			if fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), "transforms[0].python: function m:gpu needs a GPU") {
+			if fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), "transforms[0].python: function m:gpu needs a GPU, and this machine has none") {
 				t.Errorf("%s: %v", name, err)
 			}
 		case err != nil || f.Pool.Takes != takes:

@@ -20,12 +20,13 @@ import (
 type Options struct {
 	Address, Advertise string
 	Security           rpc.Security
-	Interpreters       []Interpreter // at least one; the first that has a function's module serves it
-	Path               []string      // folders of modules
-	Workers            int           // processes of each environment
-	Memory             int64         // the most that a step may let a worker have, in bytes; 0: what it says
-	Network            bool          // functions that want the network may have it
-	Drain              time.Duration // for batches under way when the pool stops
+	Interpreters       []Interpreter       // at least one; the first that has a function's module serves it
+	Path               []string            // folders of modules
+	Workers            int                 // processes of each environment
+	Memory             int64               // the most that a step may let a worker have, in bytes; 0: what it says
+	Network            bool                // functions that want the network may have it
+	Drain              time.Duration       // for batches under way when the pool stops
+	GPUs               func() *worker.GPUs // nil: there are none
 	Log                *slog.Logger
 	Serving            func(address string) // called once it serves
 }
@@ -218,7 +219,7 @@ func (l *serving) open(o *pb.OpenFunction) {
 	if err != nil {
 		opened.Refused = err.Error()
 	} else {
-		opened.Handle, opened.Workers = l.keep(&handle{lease, o.Function}), uint32(lease.env.Options().Workers)
+		opened.Handle, opened.Workers = l.keep(&handle{lease, o.Function}), uint32(lease.env.Slots(o.Function))
 	}
 	_ = l.send.Send(&pb.PoolReport{Report: &pb.PoolReport_Opened{Opened: opened}}) // who listens hears why it failed
 }
@@ -290,6 +291,8 @@ func (s *Server) try(ctx context.Context, in Interpreter, o *pb.OpenFunction) (*
 				s.leases.release(l)
 				continue
 			}
+		case l.env.Slots(o.Function) == 0:
+			err = fault.Userf("function %s needs a GPU, and it has none that is free for it", o.Function)
 		default:
 			return l, nil
 		}
@@ -318,6 +321,6 @@ func describe(ctx context.Context, env *worker.Environment, function string) (d 
 func (s *Server) environment(k key, function string) (*worker.Environment, error) {
 	return worker.Open(s.life, worker.Options{
 		Python: k.in.Path, Path: s.opt.Path, Functions: []string{function}, Workers: s.opt.Workers,
-		Memory: k.memory, Timeout: k.timeout, Start: k.start, Network: k.network, Log: s.opt.Log,
+		Memory: k.memory, Timeout: k.timeout, Start: k.start, Network: k.network, GPUs: s.opt.GPUs, Log: s.opt.Log,
 	})
 }

@@ -1544,8 +1544,6 @@ type WorkersUsage struct {
 	LastDeath     string                 `protobuf:"bytes,7,opt,name=last_death,json=lastDeath,proto3" json:"last_death,omitempty"` // why a worker ended last; empty if none did
 	Network       bool                   `protobuf:"varint,8,opt,name=network,proto3" json:"network,omitempty"`                     // functions have it
 	Pools         []*PoolUsage           `protobuf:"bytes,9,rep,name=pools,proto3" json:"pools,omitempty"`
-	GpuWorkers    uint32                 `protobuf:"varint,10,opt,name=gpu_workers,json=gpuWorkers,proto3" json:"gpu_workers,omitempty"` // processes that own a GPU, or a share of one
-	GpuBusy       uint32                 `protobuf:"varint,11,opt,name=gpu_busy,json=gpuBusy,proto3" json:"gpu_busy,omitempty"`          // of them, with a batch
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1641,20 +1639,6 @@ func (x *WorkersUsage) GetPools() []*PoolUsage {
 		return x.Pools
 	}
 	return nil
-}
-
-func (x *WorkersUsage) GetGpuWorkers() uint32 {
-	if x != nil {
-		return x.GpuWorkers
-	}
-	return 0
-}
-
-func (x *WorkersUsage) GetGpuBusy() uint32 {
-	if x != nil {
-		return x.GpuBusy
-	}
-	return 0
 }
 
 // PoolUsage is what a worker pool does for an environment of functions of a loader.
@@ -8246,7 +8230,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\n" +
 	"held_bytes\x18\a \x01(\x04R\theldBytes\x12#\n" +
 	"\rspilled_bytes\x18\b \x01(\x04R\fspilledBytes\x12!\n" +
-	"\fspilled_ever\x18\t \x01(\x04R\vspilledEver\"\xc3\x02\n" +
+	"\fspilled_ever\x18\t \x01(\x04R\vspilledEver\"\x87\x02\n" +
 	"\fWorkersUsage\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aruntime\x18\x02 \x01(\tR\aruntime\x12\x18\n" +
@@ -8257,11 +8241,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\n" +
 	"last_death\x18\a \x01(\tR\tlastDeath\x12\x18\n" +
 	"\anetwork\x18\b \x01(\bR\anetwork\x12,\n" +
-	"\x05pools\x18\t \x03(\v2\x16.millrace.v1.PoolUsageR\x05pools\x12\x1f\n" +
-	"\vgpu_workers\x18\n" +
-	" \x01(\rR\n" +
-	"gpuWorkers\x12\x19\n" +
-	"\bgpu_busy\x18\v \x01(\rR\agpuBusy\"\xef\x01\n" +
+	"\x05pools\x18\t \x03(\v2\x16.millrace.v1.PoolUsageR\x05pools\"\xef\x01\n" +
 	"\tPoolUsage\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\tconnected\x18\x02 \x01(\bR\tconnected\x12\x18\n" +

@@ -26,7 +26,8 @@ type Environment struct {
 	free      []*seat
 	waiting   []*waiter
 	far       []*far
-	failure   error // why nobody can be served
+	lanes     map[Need]*lane // of those who need GPUs
+	failure   error          // why nobody can be served
 	restarts  int
 	lastDeath string       // of a worker
 	runtime   string       // versions of what runs functions
@@ -56,7 +57,7 @@ func Open(ctx context.Context, opt Options) (*Environment, error) {
 	if err := opt.validate(); err != nil {
 		return nil, err
 	}
-	e := &Environment{opt: opt, ended: make(chan struct{}), described: map[string]Description{}, pressing: map[any]bool{}, names: slices.Clone(opt.Functions)}
+	e := &Environment{opt: opt, ended: make(chan struct{}), described: map[string]Description{}, pressing: map[any]bool{}, lanes: map[Need]*lane{}, names: slices.Clone(opt.Functions)}
 	s, err := e.start(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%v: %w", opt, err)
@@ -196,6 +197,11 @@ func (e *Environment) open(ctx context.Context, s *server, names []string) error
 // run serves until it is cancelled, with one fork server after the other.
 func (e *Environment) run(ctx context.Context, s *server) {
 	defer close(e.ended)
+	defer func() {
+		for _, c := range e.claims() {
+			c.close()
+		}
+	}()
 	for ctx.Err() == nil {
 		e.serve(ctx, s)
 		for failures := 1; ctx.Err() == nil; failures++ {
@@ -218,8 +224,9 @@ func (e *Environment) run(ctx context.Context, s *server) {
 func (e *Environment) serve(ctx context.Context, s *server) {
 	var workers sync.WaitGroup
 	for range e.opt.Workers {
-		workers.Go(func() { e.work(ctx, s) })
+		workers.Go(func() { e.work(ctx, s, nil) })
 	}
+	workers.Go(func() { e.tend(ctx, s) })
 	if canLimit {
 		workers.Go(func() { e.watch(s) })
 	}
@@ -235,12 +242,12 @@ func (e *Environment) serve(ctx context.Context, s *server) {
 	workers.Wait()
 }
 
-// work keeps one worker alive.
-func (e *Environment) work(ctx context.Context, s *server) {
+// work keeps one worker alive, with a share of a GPU if it owns one.
+func (e *Environment) work(ctx context.Context, s *server, own *share) {
 	for idle := 0; ; idle++ {
-		p, err := s.fork(ctx)
+		p, err := s.fork(ctx, own)
 		if err != nil {
-			if ctx.Err() != nil || closed(s.gone) {
+			if ctx.Err() != nil || closed(s.gone) || own != nil {
 				return
 			}
 			e.opt.Log.Warn("forking a worker", "error", err)
@@ -248,9 +255,9 @@ func (e *Environment) work(ctx context.Context, s *server) {
 			continue
 		}
 		e.add(p)
-		p.read()
+		revoked := own.run(p)
 		e.remove(p)
-		if ctx.Err() != nil || closed(s.gone) {
+		if ctx.Err() != nil || closed(s.gone) || revoked {
 			return
 		}
 		e.death(p)

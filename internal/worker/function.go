@@ -32,6 +32,7 @@ type Function struct {
 	env  *Environment
 	use  Use
 	what Description
+	need Need
 	in   []Type
 	out  []Type
 	// most is the bytes of a batch: fewer than the environment's after one took too long,
@@ -69,7 +70,12 @@ func (e *Environment) Function(ctx context.Context, use Use) (*Function, error) 
 	if err != nil {
 		return nil, err
 	}
-	f := &Function{env: e, use: use, what: d, in: types(d.In), out: types(d.Out)}
+	need, err := needOf(&d)
+	if err != nil {
+		return nil, err
+	}
+	e.lane(need)
+	f := &Function{env: e, use: use, what: d, need: need, in: types(d.In), out: types(d.Out)}
 	f.most.Store(int64(e.opt.BatchBytes))
 	return f, nil
 }
@@ -272,7 +278,7 @@ func (f *Function) pieces(ctx context.Context, r rows) (result, error) {
 		return f.piece(ctx, cuts[0])
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(f.env.Seats())
+	group.SetLimit(max(f.Seats(), 1))
 	for i, piece := range cuts {
 		group.Go(func() (err error) {
 			done[i], err = f.piece(ctx, piece)

@@ -59,7 +59,7 @@ func (f *Function) once(ctx context.Context, r rows, fresh bool) (done result, d
 // seated has a worker work on a batch: one here, whose answer take sees, or one of the pool whose seat there gets.
 func (f *Function) seated(ctx context.Context, w work, there func(*seat) error, take func(*seat, answer) error) error {
 	for tries := 0; ; tries++ {
-		s, err := f.env.acquire(ctx, f.use.Name, w.size)
+		s, err := f.env.acquire(ctx, f, w.size)
 		if err != nil {
 			return f.unserved(ctx, err)
 		}

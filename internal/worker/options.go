@@ -35,6 +35,8 @@ type Options struct {
 	BatchBytes int
 	// Network lets functions use the network. Without it they have none, where the kernel can.
 	Network bool
+	// GPUs are the devices of this process, for functions that need some; nil, and a nil answer: there are none.
+	GPUs func() *GPUs
 	// Log gets what functions print, and what becomes of processes; nil drops it.
 	Log *slog.Logger
 }

@@ -34,6 +34,7 @@ type process struct {
 	seats  [seatsEach]*seat
 	// release takes the seat of a job that nobody waits for.
 	release func(*seat)
+	need    Need         // of GPUs, that it has
 	base    atomic.Int64 // bytes of its own when it was set up
 
 	mu      sync.Mutex
@@ -102,9 +103,9 @@ type Death struct {
 	Fresh   bool   // it had done nothing before
 }
 
-// fork returns a new worker.
-func (s *server) fork(ctx context.Context) (p *process, err error) {
-	p = &process{server: s, ready: map[string]bool{}}
+// fork returns a new worker, with a share of a GPU if it owns one.
+func (s *server) fork(ctx context.Context, own *share) (p *process, err error) {
+	p = &process{server: s, ready: map[string]bool{}, need: own.need()}
 	defer func() {
 		if err != nil {
 			p.close()
@@ -128,7 +129,7 @@ func (s *server) fork(ctx context.Context) (p *process, err error) {
 			files = append(files, (*m).file)
 		}
 	}
-	frame, err := s.request(ctx, forkTime, ask{Op: "fork"}, files...)
+	frame, err := s.request(ctx, forkTime, ask{Op: "fork", Environ: own.environ()}, files...)
 	p.pid = frame.PID
 	return p, err
 }

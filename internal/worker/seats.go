@@ -23,6 +23,7 @@ const (
 // waiter is a call that waits for a seat.
 type waiter struct {
 	function string
+	need     Need       // of GPUs
 	size     int        // bytes of its batch
 	seat     chan *seat // takes one; nil: nobody is served any more
 }
@@ -30,34 +31,47 @@ type waiter struct {
 // far is a pool as an environment sees it.
 type far struct {
 	pool      Pool
+	need      Need // of those that it serves
 	workers   int
 	functions []string // that it serves
 	taken     int      // batches on the way
 }
 
-// Seats is how many calls at a time keep all workers busy, those of pools included.
-func (e *Environment) Seats() int {
+// Seats is how many calls at a time keep all workers busy that run the function, those of pools included.
+func (f *Function) Seats() int {
+	own, there := f.OwnSeats(), 0
+	e := f.env
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	there := 0
-	for _, f := range e.far {
-		there += seatsEach * f.workers
+	for _, far := range e.far {
+		if far.need == f.need {
+			there += seatsEach * far.workers
+		}
 	}
-	return e.OwnSeats() + min(there, max(mostAway/e.opt.BatchBytes, 1))
+	return own + min(there, max(mostAway/e.opt.BatchBytes, 1))
 }
 
 // OwnSeats are those of the workers here.
-func (e *Environment) OwnSeats() int { return seatsEach * e.opt.Workers }
+func (f *Function) OwnSeats() int { return seatsEach * f.Slots() }
+
+// Served reports whether a pool runs the function now.
+func (f *Function) Served() bool {
+	f.env.mu.Lock()
+	defer f.env.mu.Unlock()
+	return slices.ContainsFunc(f.env.far, func(far *far) bool { return slices.Contains(far.functions, f.use.Name) })
+}
 
 // Join has a pool run batches of a function, with as many workers as it says, until it leaves. Batches that
 // wait go to it at once.
 func (e *Environment) Join(pool Pool, function string, workers int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	at := slices.IndexFunc(e.far, func(f *far) bool { return f.pool == pool })
+	d := e.described[function]
+	need, _ := needOf(&d) // whoever opened it here has seen the error
+	at := slices.IndexFunc(e.far, func(f *far) bool { return f.pool == pool && f.need == need })
 	if at < 0 {
 		at = len(e.far)
-		e.far = append(e.far, &far{pool: pool})
+		e.far = append(e.far, &far{pool: pool, need: need})
 	}
 	f := e.far[at]
 	f.workers, f.functions = workers, append(f.functions, function)
@@ -72,13 +86,13 @@ func (e *Environment) Leave(pool Pool) {
 }
 
 // acquire returns a seat for a batch of a function: of the worker or the pool that has least to do.
-func (e *Environment) acquire(ctx context.Context, function string, size int) (*seat, error) {
+func (e *Environment) acquire(ctx context.Context, f *Function, size int) (*seat, error) {
 	e.mu.Lock()
 	if e.failure != nil {
 		defer e.mu.Unlock()
 		return nil, e.failure
 	}
-	w := &waiter{function, size, make(chan *seat, 1)}
+	w := &waiter{f.use.Name, f.need, size, make(chan *seat, 1)}
 	e.waiting = append(e.waiting, w)
 	e.pump()
 	e.mu.Unlock()
@@ -95,20 +109,13 @@ func (e *Environment) acquire(ctx context.Context, function string, size int) (*
 			e.unwait(w)
 			return nil, ctx.Err()
 		case <-late.C:
-			if e.alone(function) {
+			if f.Slots() == 0 && !f.Served() {
 				e.unwait(w)
 				return nil, fault.Lostf("no worker pool has served it for %v, and there are no workers for it here", alonePatience)
 			}
 			late.Reset(alonePatience)
 		}
 	}
-}
-
-// alone reports whether nobody serves a function.
-func (e *Environment) alone(function string) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.opt.Workers == 0 && !slices.ContainsFunc(e.far, func(f *far) bool { return slices.Contains(f.functions, function) })
 }
 
 // pump gives seats to those who wait longest. The caller has mu.
@@ -134,7 +141,7 @@ func (e *Environment) take(w *waiter) *seat {
 	best, least := -1, seatsEach
 	if e.taken == 0 || len(e.pressing) == 0 {
 		for i, s := range e.free {
-			if busy := s.process.busy(); best < 0 || busy < least {
+			if busy := s.process.busy(); s.process.need == w.need && (best < 0 || busy < least) {
 				best, least = i, busy
 			}
 		}

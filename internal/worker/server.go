@@ -57,6 +57,8 @@ type ask struct {
 	Op        string   `json:"op"`
 	Functions []string `json:"functions,omitempty"`
 	PID       int      `json:"pid,omitempty"`
+	// Environ are variables of the worker, beside those of the server.
+	Environ map[string]string `json:"environ,omitempty"`
 }
 
 // program is what the interpreter runs.

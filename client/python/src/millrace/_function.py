@@ -29,7 +29,7 @@ Tokens = npt.NDArray[np.int32]
 
 MAX_TEXT = 2000  # characters of an error: a message may hold a whole document
 MAX_FRAMES = 3  # of the user's traceback, the innermost
-RESOURCES = ("cpu", "gpu")
+RESOURCES = ("cpu", "gpu", "gpu_memory")
 
 Place = tuple[
     int, str, int
@@ -294,7 +294,7 @@ def describe(
     for resource, amount in needs.items():
         if resource not in RESOURCES or not amount >= 0:
             raise DeclarationError(
-                f"{name}: needs {resource}: {amount}: give cpu or gpu, 0 or more"
+                f"{name}: needs {resource}: {amount}: give cpu, gpu or gpu_memory, 0 or more"
             )
     called = target.__call__ if inspect.isclass(target) else target
     try:

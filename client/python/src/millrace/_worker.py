@@ -183,7 +183,7 @@ class Server:
         if frame["op"] == "open":
             self.wire.send(self.open(frame["functions"]))
         elif frame["op"] == "fork":
-            self.fork()
+            self.fork(frame.get("environ", {}))
         elif frame["op"] == "kill" and frame["pid"] in self.children:
             kill(frame["pid"])
 
@@ -200,7 +200,7 @@ class Server:
             "threads": threads(),
         }
 
-    def fork(self) -> None:
+    def fork(self, environ: dict[str, str]) -> None:
         files, self.wire.files = self.wire.files[:FILES], self.wire.files[FILES:]
         server = os.getpid()
         sys.stdout.flush()
@@ -211,6 +211,7 @@ class Server:
             try:
                 os.setpgid(0, 0)
                 die_with(server)
+                os.environ.update(environ)  # before anything in this process looks for a GPU
                 signal.set_wakeup_fd(-1)
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 for sock in (self.wire.sock, self.woken, self._waker):

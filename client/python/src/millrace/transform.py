@@ -50,7 +50,8 @@ class Transform:
             a single value replaces the only parameter's column.
         version: part of the function's identity besides its module's file. Change it when
             something else that decides results changes: a model's file, another module.
-        needs: resources a worker takes, as ``{"gpu": 1}``; one CPU unless said.
+        needs: resources a worker takes, as ``{"gpu": 0.5, "gpu_memory": 8 << 30}`` (a share of
+            a GPU, and bytes of it); one CPU and no GPU unless said.
         """
         if callable(kind):
             return self()(kind)
