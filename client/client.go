@@ -167,6 +167,7 @@ type Client struct {
 	next     int64        // step that Next returns
 	position atomic.Int64 // the trainer is done with all steps before it
 	carried  atomic.Int64 // the position that the last request for a step took along
+	waited   atomic.Int64 // microseconds that the trainer stood still in Next
 	progress progress
 	stream   atomic.Pointer[stream]
 	until    atomic.Int64 // steps before it may come
@@ -233,6 +234,7 @@ func (c *Client) Next(ctx context.Context) (*Batch, error) {
 	begin := time.Now()
 	logged := c.logWait(ctx, "for its next batch")
 	b, err := c.take(ctx)
+	c.waited.Add(time.Since(begin).Microseconds())
 	logged()
 	if err != nil {
 		if ctx.Err() == nil {
@@ -335,3 +337,6 @@ func (c *Client) Close() error {
 }
 
 var errClosed = fault.Userf("the client is closed; open another one")
+
+// hasWaited is how long the trainer has stood still, as requests say it.
+func (c *Client) hasWaited() uint64 { return uint64(c.waited.Load()) + 1 }

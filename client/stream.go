@@ -106,7 +106,7 @@ func (c *Client) openStream(ctx context.Context, at *joined, step int64) (*strea
 
 // where is how far the trainer is, and how much may come.
 func (c *Client) where() *pb.DeliverRequest {
-	return &pb.DeliverRequest{Acked: uint64(c.position.Load()), Until: uint64(c.until.Load()), Epoch: c.session.epochs.Highest()}
+	return &pb.DeliverRequest{Acked: uint64(c.position.Load()), Until: uint64(c.until.Load()), Epoch: c.session.epochs.Highest(), WaitedUs: c.hasWaited()}
 }
 
 // tell says on the stream how far the trainer is. It returns false if there is none. On a stream
@@ -151,7 +151,7 @@ func (c *Client) callFor(ctx context.Context, at *joined, step int64) (*Batch, e
 	position := c.position.Load()
 	call, err := pb.NewConstructorClient(at.data).Batch(rpc.Telling(ctx, c.hear), &pb.BatchRequest{
 		Identity: at.reply.Identity, Generation: at.reply.Generation,
-		Step: uint64(step), Acked: uint64(position), Rank: c.opts.Rank.wire(), Join: at.reply.Join, Hears: true, Epoch: c.session.epochs.Highest(),
+		Step: uint64(step), Acked: uint64(position), Rank: c.opts.Rank.wire(), Join: at.reply.Join, Hears: true, Epoch: c.session.epochs.Highest(), WaitedUs: c.hasWaited(),
 	})
 	if err != nil {
 		return nil, rpc.FromStatus(err)

@@ -30,6 +30,7 @@ type sidecarCmd struct {
 	Workers   int     `help:"Blocks that each loader reads concurrently; 0: one for every four cores." default:"0"`
 	scratchFlag
 	memoryFlag
+	telemetryFlags
 	tlsFlags
 }
 
@@ -50,6 +51,11 @@ func (c *sidecarCmd) Validate() error {
 
 func (c *sidecarCmd) Run(ctx context.Context, log *slog.Logger, names extensions) error {
 	names.functions.Secure(c.security())
+	board, hide, err := c.show(ctx, "sidecar", c.ID, c.security(), log)
+	if err != nil {
+		return err
+	}
+	defer hide()
 	exchange := new(handover.Exchange)
 	all := float64(2*c.Loaders + 1) // a loader has twice what the constructor has, as by default
 	memory := c.memory(service.Roles{Loader: 2 / all, Constructor: 1 / all}, log)
@@ -57,7 +63,7 @@ func (c *sidecarCmd) Run(ctx context.Context, log *slog.Logger, names extensions
 	g.Go(func() error {
 		return constructor.Run(ctx, constructor.Options{
 			ID: c.ID, Node: c.Node, Planner: c.Planner, Patience: c.PlannerWait, Address: c.Listen, Advertise: c.Advertise, Security: c.security(), Log: log,
-			Drain: drainTime, Fit: memory.Constructor, Exchange: exchange,
+			Drain: drainTime, Fit: memory.Constructor, Exchange: exchange, Telemetry: board,
 		})
 	})
 	for i := range c.Loaders {
@@ -65,7 +71,7 @@ func (c *sidecarCmd) Run(ctx context.Context, log *slog.Logger, names extensions
 			return sourceloader.Run(ctx, sourceloader.Options{
 				ID: c.loaderID(i), Planner: c.Planner, Patience: c.PlannerWait, Address: c.loaderAddress(i), Advertise: c.Advertise, Security: c.security(), Log: log,
 				Workers: cmp.Or(c.Workers, max(runtime.GOMAXPROCS(0)/4, 1)), Scratch: c.ScratchDir, Drain: drainTime, Fit: memory.Loader, Exchange: exchange,
-				OnWorkers: names.functions.Default, Functions: names.functions.Open, Environments: names.functions.Environments,
+				OnWorkers: names.functions.Default, Functions: names.functions.Open, Environments: names.functions.Environments, Telemetry: board,
 			})
 		})
 	}

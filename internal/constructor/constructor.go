@@ -269,6 +269,7 @@ func (c *Constructor) build(ctx context.Context, p *pb.StepPlan) error {
 	fetch = rpc.Telling(fetch, func(address string, w *pb.Waiting) { c.steps.Awaits(p, address, w) })
 	s, err := c.fetch(fetch, p)
 	c.steps.Fetched(time.Since(begin))
+	fetched := time.Now()
 	if err == nil && s.undecoded > 0 {
 		s.bytes += s.undecoded
 		if err = c.steps.Grow(ctx, p, s.bytes+s.decoding(c.room)); err == nil {
@@ -284,6 +285,7 @@ func (c *Constructor) build(ctx context.Context, p *pb.StepPlan) error {
 	}
 	failpoint.Hit(failpoint.BuildAfter)
 	rows := s.assembled(p)
+	c.steps.Assembled(time.Since(fetched))
 	failpoint.Hit(failpoint.DeliverReady)
 	c.steps.Done(&deliver.Step{Generation: p.Generation, Number: p.Step, Bytes: s.bytes, Plan: p, Rows: rows, Content: s})
 	return nil

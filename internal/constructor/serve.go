@@ -58,7 +58,8 @@ func (c *Constructor) Batch(req *pb.BatchRequest, stream grpc.ServerStreamingSer
 
 // bodyOf assembles a rank's part of a step. done gives the body's memory back.
 func (c *Constructor) bodyOf(got *deliver.Step, r deliver.Rank) (t *batch.Table, body []byte, done func(), err error) {
-	buf := c.bodies.get()
+	buf, begun := c.bodies.get(), time.Now()
+	defer func() { c.steps.Assembled(time.Since(begun)) }()
 	if t, body, err = got.Content.(*step).part(r, *buf); err != nil {
 		return nil, nil, nil, err
 	}
@@ -107,12 +108,13 @@ func (c *Constructor) callerOf(req interface {
 	GetRank() *pb.Coordinates
 	GetJoin() uint64
 	GetEpoch() uint64
+	GetWaitedUs() uint64
 }) deliver.Caller {
 	if c.steps.Serves(req.GetIdentity()) {
 		c.epochs.Hear(req.GetEpoch())
 	}
 	return deliver.Caller{
-		Rank: deliver.RankOf(req.GetRank()), Generation: req.GetGeneration(), Join: req.GetJoin(), Acked: req.GetAcked(), Identity: req.GetIdentity(),
+		Rank: deliver.RankOf(req.GetRank()), Generation: req.GetGeneration(), Join: req.GetJoin(), Acked: req.GetAcked(), Identity: req.GetIdentity(), Waited: req.GetWaitedUs(),
 	}
 }
 

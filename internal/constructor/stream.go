@@ -25,6 +25,7 @@ type delivery struct {
 	next   uint64 // to be sent
 
 	acked, until atomic.Uint64
+	waited       atomic.Uint64 // as deliver.Caller has it
 	unheard      atomic.Bool   // acked was refused as lost: the job is being moved
 	nudge        chan struct{} // of one: until rose, or unheard was set
 	end          context.CancelCauseFunc
@@ -99,6 +100,7 @@ func (d *delivery) note(m *pb.DeliverRequest) {
 	}
 	d.acked.Store(max(d.acked.Load(), m.Acked))
 	d.until.Store(max(d.until.Load(), m.Until))
+	d.waited.Store(max(d.waited.Load(), m.WaitedUs))
 }
 
 // take takes a message. An error ends the stream.
@@ -115,7 +117,7 @@ func (d *delivery) take(m *pb.DeliverRequest) error {
 // ack says how far the rank is. While the job is being moved it is said again.
 func (d *delivery) ack() error {
 	caller := d.caller
-	caller.Acked = d.acked.Load()
+	caller.Acked, caller.Waited = d.acked.Load(), d.waited.Load()
 	err := d.c.steps.Ack(caller)
 	lost := fault.ClassOf(err) == fault.Lost && !errors.Is(err, deliver.ErrJoinAgain)
 	if d.unheard.Store(lost); lost {

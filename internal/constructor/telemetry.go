@@ -34,6 +34,7 @@ func (c *Constructor) observe(put telemetry.Observe) {
 	put(telemetry.ConstructorDelivered, float64(u.DeliveredBytes), id)
 	put(telemetry.ConstructorBatches, float64(u.DeliveredBatches), id)
 	put(telemetry.ConstructorFetchTime, u.FetchSeconds, id)
+	put(telemetry.ConstructorAssembleTime, u.AssembleSeconds, id)
 	put(telemetry.ConstructorHedges, float64(u.Hedged), id, "hedged")
 	put(telemetry.ConstructorHedges, float64(u.HedgesWon), id, "won")
 	put(telemetry.ConstructorHedges, float64(u.Moved), id, "moved")
@@ -45,5 +46,8 @@ func (c *Constructor) observe(put telemetry.Observe) {
 	put(telemetry.ConstructorSteps, float64(ranks.Ready), id, "ready")
 	for _, r := range ranks.All {
 		put(telemetry.RankStep, float64(r.Step), id, r.Rank.Label())
+		if r.Wait >= 0 {
+			put(telemetry.RankWait, r.Wait.Seconds(), id, r.Rank.Label())
+		}
 	}
 }

@@ -120,13 +120,13 @@ func (p *Planner) tick() input {
 
 // take does what an input says.
 func (p *Planner) take(in input) {
-	p.busy.since.Store(time.Now().UnixNano())
-	defer p.busy.since.Store(0)
+	defer p.busy.begin()()
 	switch in := in.(type) {
 	case occurred:
 		if _, ticks := in.Event.(control.Tick); ticks {
 			p.listen(time.Since(clock))
 			p.lookAround(time.Since(clock))
+			p.lookAtHoldup(time.Since(clock))
 		}
 		if err := steplog.Deposed(in.Event); err != nil {
 			p.take(deposed{err})

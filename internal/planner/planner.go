@@ -133,6 +133,7 @@ type Planner struct {
 	words   words
 	counted counted
 	learned *learned
+	holdups holdups
 	log     *steplog.Writer
 	inbox   chan input
 

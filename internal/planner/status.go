@@ -35,6 +35,8 @@ func (p *Planner) status() status.Service {
 		func(of control.Session) *pb.ConstructorUsage { return p.constructors[of].usage.Load() })
 	s.UptimeSec, s.Epoch, s.StaleRefused = time.Since(p.started).Seconds(), p.epoch, p.staleRefused()
 	s.AppendsRefused = p.log.Refused()
+	s.Holdups = p.holdups.list()
+	s.Stall = status.Judge(&s)
 	if x.Err == nil {
 		s.WaitingFor += p.silent(x, time.Since(clock))
 	}

@@ -63,6 +63,12 @@ func (p *Planner) observe(put telemetry.Observe) {
 	put(telemetry.PlanFill, s.Fill)
 	put(telemetry.PlanCarried, float64(s.Carried))
 	put(telemetry.PlanHeld, float64(s.Held))
+	for _, h := range s.Holdups {
+		put(telemetry.HoldupTime, h.Seconds, h.Cause, h.Name)
+	}
+	if s.Trainers.Ranks > 0 {
+		put(telemetry.TrainersWaitShare, s.Trainers.Share)
+	}
 	put(telemetry.PlannerEpoch, float64(s.Epoch))
 	put(telemetry.PlannerGeneration, float64(s.Generation))
 	put(telemetry.PlannerStale, float64(s.StaleRefused))

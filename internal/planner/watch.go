@@ -20,8 +20,9 @@ const (
 
 // busy says what the loop is at. It may be asked from anywhere.
 type busy struct {
-	since atomic.Int64 // ns since 1970; 0 while it waits
-	step  atomic.Int64 // the next to be planned
+	since atomic.Int64  // ns since 1970; 0 while it waits
+	step  atomic.Int64  // the next to be planned
+	spent time.Duration // so far; the loop's
 }
 
 // run runs the loop until it ends, or is to end and does not.
@@ -44,6 +45,16 @@ func (p *Planner) run(ctx context.Context) error {
 				return fault.Lostf("the planner does not end: it waits for %s", p.stuck())
 			}
 		}
+	}
+}
+
+// begin notes that the loop is at something, until end is called.
+func (b *busy) begin() (end func()) {
+	begun := time.Now()
+	b.since.Store(begun.UnixNano())
+	return func() {
+		b.since.Store(0)
+		b.spent += time.Since(begun)
 	}
 }
 

@@ -4873,6 +4873,8 @@ type ConstructorUsage struct {
 	Moved            uint64                 `protobuf:"varint,22,opt,name=moved,proto3" json:"moved,omitempty"`                                   // fetches that were asked elsewhere as the planner said so
 	StaleRefused     uint64                 `protobuf:"varint,23,opt,name=stale_refused,json=staleRefused,proto3" json:"stale_refused,omitempty"` // messages of planners of lower epochs that were refused
 	Refused          string                 `protobuf:"bytes,24,opt,name=refused,proto3" json:"refused,omitempty"`                                // a rank that does not go along where the job was moved, and waits: which, and why
+	Trainers         *TrainerWaits          `protobuf:"bytes,30,opt,name=trainers,proto3" json:"trainers,omitempty"`
+	AssembleSeconds  float64                `protobuf:"fixed64,31,opt,name=assemble_seconds,json=assembleSeconds,proto3" json:"assemble_seconds,omitempty"` // time spent on laying out steps and decoding their images
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -5012,6 +5014,105 @@ func (x *ConstructorUsage) GetRefused() string {
 	return ""
 }
 
+func (x *ConstructorUsage) GetTrainers() *TrainerWaits {
+	if x != nil {
+		return x.Trainers
+	}
+	return nil
+}
+
+func (x *ConstructorUsage) GetAssembleSeconds() float64 {
+	if x != nil {
+		return x.AssembleSeconds
+	}
+	return 0
+}
+
+// TrainerWaits is how long trainers stood still for data in the last 10 s, by their own clocks.
+type TrainerWaits struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Ranks         uint32                 `protobuf:"varint,1,opt,name=ranks,proto3" json:"ranks,omitempty"`                      // that say so
+	Share         float64                `protobuf:"fixed64,2,opt,name=share,proto3" json:"share,omitempty"`                     // of the time, the mean over ranks
+	Most          float64                `protobuf:"fixed64,3,opt,name=most,proto3" json:"most,omitempty"`                       // of one rank
+	MostRank      string                 `protobuf:"bytes,4,opt,name=most_rank,json=mostRank,proto3" json:"most_rank,omitempty"` // its name
+	Least         float64                `protobuf:"fixed64,5,opt,name=least,proto3" json:"least,omitempty"`
+	LeastRank     string                 `protobuf:"bytes,6,opt,name=least_rank,json=leastRank,proto3" json:"least_rank,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TrainerWaits) Reset() {
+	*x = TrainerWaits{}
+	mi := &file_proto_millrace_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TrainerWaits) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TrainerWaits) ProtoMessage() {}
+
+func (x *TrainerWaits) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TrainerWaits.ProtoReflect.Descriptor instead.
+func (*TrainerWaits) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{56}
+}
+
+func (x *TrainerWaits) GetRanks() uint32 {
+	if x != nil {
+		return x.Ranks
+	}
+	return 0
+}
+
+func (x *TrainerWaits) GetShare() float64 {
+	if x != nil {
+		return x.Share
+	}
+	return 0
+}
+
+func (x *TrainerWaits) GetMost() float64 {
+	if x != nil {
+		return x.Most
+	}
+	return 0
+}
+
+func (x *TrainerWaits) GetMostRank() string {
+	if x != nil {
+		return x.MostRank
+	}
+	return ""
+}
+
+func (x *TrainerWaits) GetLeast() float64 {
+	if x != nil {
+		return x.Least
+	}
+	return 0
+}
+
+func (x *TrainerWaits) GetLeastRank() string {
+	if x != nil {
+		return x.LeastRank
+	}
+	return ""
+}
+
 type ConstructorOrder struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Order:
@@ -5035,7 +5136,7 @@ type ConstructorOrder struct {
 
 func (x *ConstructorOrder) Reset() {
 	*x = ConstructorOrder{}
-	mi := &file_proto_millrace_proto_msgTypes[56]
+	mi := &file_proto_millrace_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5047,7 +5148,7 @@ func (x *ConstructorOrder) String() string {
 func (*ConstructorOrder) ProtoMessage() {}
 
 func (x *ConstructorOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[56]
+	mi := &file_proto_millrace_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5060,7 +5161,7 @@ func (x *ConstructorOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorOrder.ProtoReflect.Descriptor instead.
 func (*ConstructorOrder) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{56}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ConstructorOrder) GetOrder() isConstructorOrder_Order {
@@ -5265,7 +5366,7 @@ type SourceJoined struct {
 
 func (x *SourceJoined) Reset() {
 	*x = SourceJoined{}
-	mi := &file_proto_millrace_proto_msgTypes[57]
+	mi := &file_proto_millrace_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5277,7 +5378,7 @@ func (x *SourceJoined) String() string {
 func (*SourceJoined) ProtoMessage() {}
 
 func (x *SourceJoined) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[57]
+	mi := &file_proto_millrace_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5290,7 +5391,7 @@ func (x *SourceJoined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceJoined.ProtoReflect.Descriptor instead.
 func (*SourceJoined) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{57}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *SourceJoined) GetName() string {
@@ -5335,7 +5436,7 @@ type ConstructorJob struct {
 
 func (x *ConstructorJob) Reset() {
 	*x = ConstructorJob{}
-	mi := &file_proto_millrace_proto_msgTypes[58]
+	mi := &file_proto_millrace_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5347,7 +5448,7 @@ func (x *ConstructorJob) String() string {
 func (*ConstructorJob) ProtoMessage() {}
 
 func (x *ConstructorJob) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[58]
+	mi := &file_proto_millrace_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5360,7 +5461,7 @@ func (x *ConstructorJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorJob.ProtoReflect.Descriptor instead.
 func (*ConstructorJob) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{58}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ConstructorJob) GetName() string {
@@ -5509,7 +5610,7 @@ type ImageStep struct {
 
 func (x *ImageStep) Reset() {
 	*x = ImageStep{}
-	mi := &file_proto_millrace_proto_msgTypes[59]
+	mi := &file_proto_millrace_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5521,7 +5622,7 @@ func (x *ImageStep) String() string {
 func (*ImageStep) ProtoMessage() {}
 
 func (x *ImageStep) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[59]
+	mi := &file_proto_millrace_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5534,7 +5635,7 @@ func (x *ImageStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImageStep.ProtoReflect.Descriptor instead.
 func (*ImageStep) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{59}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ImageStep) GetPatch() uint32 {
@@ -5574,7 +5675,7 @@ type KeptColumns struct {
 
 func (x *KeptColumns) Reset() {
 	*x = KeptColumns{}
-	mi := &file_proto_millrace_proto_msgTypes[60]
+	mi := &file_proto_millrace_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5586,7 +5687,7 @@ func (x *KeptColumns) String() string {
 func (*KeptColumns) ProtoMessage() {}
 
 func (x *KeptColumns) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[60]
+	mi := &file_proto_millrace_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5599,7 +5700,7 @@ func (x *KeptColumns) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeptColumns.ProtoReflect.Descriptor instead.
 func (*KeptColumns) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{60}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *KeptColumns) GetNames() []string {
@@ -5623,7 +5724,7 @@ type Placement struct {
 
 func (x *Placement) Reset() {
 	*x = Placement{}
-	mi := &file_proto_millrace_proto_msgTypes[61]
+	mi := &file_proto_millrace_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5635,7 +5736,7 @@ func (x *Placement) String() string {
 func (*Placement) ProtoMessage() {}
 
 func (x *Placement) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[61]
+	mi := &file_proto_millrace_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5648,7 +5749,7 @@ func (x *Placement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Placement.ProtoReflect.Descriptor instead.
 func (*Placement) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{61}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *Placement) GetLoaders() []string {
@@ -5692,7 +5793,7 @@ type Restart struct {
 
 func (x *Restart) Reset() {
 	*x = Restart{}
-	mi := &file_proto_millrace_proto_msgTypes[62]
+	mi := &file_proto_millrace_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5704,7 +5805,7 @@ func (x *Restart) String() string {
 func (*Restart) ProtoMessage() {}
 
 func (x *Restart) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[62]
+	mi := &file_proto_millrace_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5717,7 +5818,7 @@ func (x *Restart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Restart.ProtoReflect.Descriptor instead.
 func (*Restart) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{62}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *Restart) GetGeneration() uint64 {
@@ -5775,7 +5876,7 @@ type Moved struct {
 
 func (x *Moved) Reset() {
 	*x = Moved{}
-	mi := &file_proto_millrace_proto_msgTypes[63]
+	mi := &file_proto_millrace_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5787,7 +5888,7 @@ func (x *Moved) String() string {
 func (*Moved) ProtoMessage() {}
 
 func (x *Moved) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[63]
+	mi := &file_proto_millrace_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5800,7 +5901,7 @@ func (x *Moved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Moved.ProtoReflect.Descriptor instead.
 func (*Moved) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{63}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *Moved) GetBy() *Coordinates {
@@ -5859,7 +5960,7 @@ type StepPlan struct {
 
 func (x *StepPlan) Reset() {
 	*x = StepPlan{}
-	mi := &file_proto_millrace_proto_msgTypes[64]
+	mi := &file_proto_millrace_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5871,7 +5972,7 @@ func (x *StepPlan) String() string {
 func (*StepPlan) ProtoMessage() {}
 
 func (x *StepPlan) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[64]
+	mi := &file_proto_millrace_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5884,7 +5985,7 @@ func (x *StepPlan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepPlan.ProtoReflect.Descriptor instead.
 func (*StepPlan) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{64}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *StepPlan) GetGeneration() uint64 {
@@ -6014,7 +6115,7 @@ type ImagePlan struct {
 
 func (x *ImagePlan) Reset() {
 	*x = ImagePlan{}
-	mi := &file_proto_millrace_proto_msgTypes[65]
+	mi := &file_proto_millrace_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6026,7 +6127,7 @@ func (x *ImagePlan) String() string {
 func (*ImagePlan) ProtoMessage() {}
 
 func (x *ImagePlan) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[65]
+	mi := &file_proto_millrace_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6039,7 +6140,7 @@ func (x *ImagePlan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImagePlan.ProtoReflect.Descriptor instead.
 func (*ImagePlan) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{65}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *ImagePlan) GetEncoder() []uint32 {
@@ -6124,7 +6225,7 @@ type PlanBlock struct {
 
 func (x *PlanBlock) Reset() {
 	*x = PlanBlock{}
-	mi := &file_proto_millrace_proto_msgTypes[66]
+	mi := &file_proto_millrace_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6136,7 +6237,7 @@ func (x *PlanBlock) String() string {
 func (*PlanBlock) ProtoMessage() {}
 
 func (x *PlanBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[66]
+	mi := &file_proto_millrace_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6149,7 +6250,7 @@ func (x *PlanBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanBlock.ProtoReflect.Descriptor instead.
 func (*PlanBlock) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{66}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *PlanBlock) GetSource() uint32 {
@@ -6192,7 +6293,7 @@ type EndOfData struct {
 
 func (x *EndOfData) Reset() {
 	*x = EndOfData{}
-	mi := &file_proto_millrace_proto_msgTypes[67]
+	mi := &file_proto_millrace_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6204,7 +6305,7 @@ func (x *EndOfData) String() string {
 func (*EndOfData) ProtoMessage() {}
 
 func (x *EndOfData) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[67]
+	mi := &file_proto_millrace_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6217,7 +6318,7 @@ func (x *EndOfData) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndOfData.ProtoReflect.Descriptor instead.
 func (*EndOfData) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{67}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *EndOfData) GetGeneration() uint64 {
@@ -6254,7 +6355,7 @@ type Admit struct {
 
 func (x *Admit) Reset() {
 	*x = Admit{}
-	mi := &file_proto_millrace_proto_msgTypes[68]
+	mi := &file_proto_millrace_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6266,7 +6367,7 @@ func (x *Admit) String() string {
 func (*Admit) ProtoMessage() {}
 
 func (x *Admit) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[68]
+	mi := &file_proto_millrace_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6279,7 +6380,7 @@ func (x *Admit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admit.ProtoReflect.Descriptor instead.
 func (*Admit) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{68}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *Admit) GetJoin() uint64 {
@@ -6315,7 +6416,7 @@ type Admitted struct {
 
 func (x *Admitted) Reset() {
 	*x = Admitted{}
-	mi := &file_proto_millrace_proto_msgTypes[69]
+	mi := &file_proto_millrace_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6327,7 +6428,7 @@ func (x *Admitted) String() string {
 func (*Admitted) ProtoMessage() {}
 
 func (x *Admitted) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[69]
+	mi := &file_proto_millrace_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6340,7 +6441,7 @@ func (x *Admitted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admitted.ProtoReflect.Descriptor instead.
 func (*Admitted) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{69}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *Admitted) GetJoin() uint64 {
@@ -6383,7 +6484,7 @@ type Coordinates struct {
 
 func (x *Coordinates) Reset() {
 	*x = Coordinates{}
-	mi := &file_proto_millrace_proto_msgTypes[70]
+	mi := &file_proto_millrace_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6395,7 +6496,7 @@ func (x *Coordinates) String() string {
 func (*Coordinates) ProtoMessage() {}
 
 func (x *Coordinates) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[70]
+	mi := &file_proto_millrace_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6408,7 +6509,7 @@ func (x *Coordinates) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coordinates.ProtoReflect.Descriptor instead.
 func (*Coordinates) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{70}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *Coordinates) GetDp() uint32 {
@@ -6459,7 +6560,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[71]
+	mi := &file_proto_millrace_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6471,7 +6572,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[71]
+	mi := &file_proto_millrace_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6484,7 +6585,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{71}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *JoinRequest) GetJob() string {
@@ -6582,7 +6683,7 @@ type Position struct {
 
 func (x *Position) Reset() {
 	*x = Position{}
-	mi := &file_proto_millrace_proto_msgTypes[72]
+	mi := &file_proto_millrace_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6594,7 +6695,7 @@ func (x *Position) String() string {
 func (*Position) ProtoMessage() {}
 
 func (x *Position) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[72]
+	mi := &file_proto_millrace_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6607,7 +6708,7 @@ func (x *Position) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Position.ProtoReflect.Descriptor instead.
 func (*Position) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{72}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *Position) GetGeneration() uint64 {
@@ -6646,7 +6747,7 @@ type JoinReply struct {
 
 func (x *JoinReply) Reset() {
 	*x = JoinReply{}
-	mi := &file_proto_millrace_proto_msgTypes[73]
+	mi := &file_proto_millrace_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6658,7 +6759,7 @@ func (x *JoinReply) String() string {
 func (*JoinReply) ProtoMessage() {}
 
 func (x *JoinReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[73]
+	mi := &file_proto_millrace_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6671,7 +6772,7 @@ func (x *JoinReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinReply.ProtoReflect.Descriptor instead.
 func (*JoinReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{73}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *JoinReply) GetJob() string {
@@ -6784,7 +6885,7 @@ type LocateRequest struct {
 
 func (x *LocateRequest) Reset() {
 	*x = LocateRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[74]
+	mi := &file_proto_millrace_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6796,7 +6897,7 @@ func (x *LocateRequest) String() string {
 func (*LocateRequest) ProtoMessage() {}
 
 func (x *LocateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[74]
+	mi := &file_proto_millrace_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6809,7 +6910,7 @@ func (x *LocateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LocateRequest.ProtoReflect.Descriptor instead.
 func (*LocateRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{74}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *LocateRequest) GetJob() string {
@@ -6847,7 +6948,7 @@ type PeekRequest struct {
 
 func (x *PeekRequest) Reset() {
 	*x = PeekRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[75]
+	mi := &file_proto_millrace_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6859,7 +6960,7 @@ func (x *PeekRequest) String() string {
 func (*PeekRequest) ProtoMessage() {}
 
 func (x *PeekRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[75]
+	mi := &file_proto_millrace_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6872,7 +6973,7 @@ func (x *PeekRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeekRequest.ProtoReflect.Descriptor instead.
 func (*PeekRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{75}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *PeekRequest) GetIdentity() []byte {
@@ -6917,16 +7018,17 @@ type BatchRequest struct {
 	Step          uint64                 `protobuf:"varint,3,opt,name=step,proto3" json:"step,omitempty"`
 	Acked         uint64                 `protobuf:"varint,4,opt,name=acked,proto3" json:"acked,omitempty"` // the trainer is done with all steps before this one
 	Rank          *Coordinates           `protobuf:"bytes,5,opt,name=rank,proto3" json:"rank,omitempty"`
-	Join          uint64                 `protobuf:"varint,6,opt,name=join,proto3" json:"join,omitempty"`   // from the JoinReply; 0 = not told
-	Hears         bool                   `protobuf:"varint,7,opt,name=hears,proto3" json:"hears,omitempty"` // the caller takes frames that say Waiting
-	Epoch         uint64                 `protobuf:"varint,8,opt,name=epoch,proto3" json:"epoch,omitempty"` // the highest that the caller heard of; 0: none
+	Join          uint64                 `protobuf:"varint,6,opt,name=join,proto3" json:"join,omitempty"`                         // from the JoinReply; 0 = not told
+	Hears         bool                   `protobuf:"varint,7,opt,name=hears,proto3" json:"hears,omitempty"`                       // the caller takes frames that say Waiting
+	Epoch         uint64                 `protobuf:"varint,8,opt,name=epoch,proto3" json:"epoch,omitempty"`                       // the highest that the caller heard of; 0: none
+	WaitedUs      uint64                 `protobuf:"varint,9,opt,name=waited_us,json=waitedUs,proto3" json:"waited_us,omitempty"` // microseconds that the trainer has stood still for data since its client was made, plus 1; 0: not told
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BatchRequest) Reset() {
 	*x = BatchRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[76]
+	mi := &file_proto_millrace_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6938,7 +7040,7 @@ func (x *BatchRequest) String() string {
 func (*BatchRequest) ProtoMessage() {}
 
 func (x *BatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[76]
+	mi := &file_proto_millrace_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6951,7 +7053,7 @@ func (x *BatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchRequest.ProtoReflect.Descriptor instead.
 func (*BatchRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{76}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *BatchRequest) GetIdentity() []byte {
@@ -7010,6 +7112,13 @@ func (x *BatchRequest) GetEpoch() uint64 {
 	return 0
 }
 
+func (x *BatchRequest) GetWaitedUs() uint64 {
+	if x != nil {
+		return x.WaitedUs
+	}
+	return 0
+}
+
 // AckRequest is the position of a rank. A rank that waits for a step says so beside its
 // BatchRequest: the service may have to hear it before it plans that very step.
 type AckRequest struct {
@@ -7018,15 +7127,16 @@ type AckRequest struct {
 	Generation    uint64                 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
 	Acked         uint64                 `protobuf:"varint,3,opt,name=acked,proto3" json:"acked,omitempty"` // the trainer is done with all steps before this one
 	Rank          *Coordinates           `protobuf:"bytes,4,opt,name=rank,proto3" json:"rank,omitempty"`
-	Join          uint64                 `protobuf:"varint,5,opt,name=join,proto3" json:"join,omitempty"`   // from the JoinReply; 0 = not told
-	Epoch         uint64                 `protobuf:"varint,6,opt,name=epoch,proto3" json:"epoch,omitempty"` // the highest that the caller heard of; 0: none
+	Join          uint64                 `protobuf:"varint,5,opt,name=join,proto3" json:"join,omitempty"`                         // from the JoinReply; 0 = not told
+	Epoch         uint64                 `protobuf:"varint,6,opt,name=epoch,proto3" json:"epoch,omitempty"`                       // the highest that the caller heard of; 0: none
+	WaitedUs      uint64                 `protobuf:"varint,7,opt,name=waited_us,json=waitedUs,proto3" json:"waited_us,omitempty"` // as in BatchRequest
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AckRequest) Reset() {
 	*x = AckRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[77]
+	mi := &file_proto_millrace_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7038,7 +7148,7 @@ func (x *AckRequest) String() string {
 func (*AckRequest) ProtoMessage() {}
 
 func (x *AckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[77]
+	mi := &file_proto_millrace_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7051,7 +7161,7 @@ func (x *AckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckRequest.ProtoReflect.Descriptor instead.
 func (*AckRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{77}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *AckRequest) GetIdentity() []byte {
@@ -7096,6 +7206,13 @@ func (x *AckRequest) GetEpoch() uint64 {
 	return 0
 }
 
+func (x *AckRequest) GetWaitedUs() uint64 {
+	if x != nil {
+		return x.WaitedUs
+	}
+	return 0
+}
+
 type AckReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -7104,7 +7221,7 @@ type AckReply struct {
 
 func (x *AckReply) Reset() {
 	*x = AckReply{}
-	mi := &file_proto_millrace_proto_msgTypes[78]
+	mi := &file_proto_millrace_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7116,7 +7233,7 @@ func (x *AckReply) String() string {
 func (*AckReply) ProtoMessage() {}
 
 func (x *AckReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[78]
+	mi := &file_proto_millrace_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7129,7 +7246,7 @@ func (x *AckReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckReply.ProtoReflect.Descriptor instead.
 func (*AckReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{78}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{79}
 }
 
 // DeliverRequest says how far a rank is. The first of a stream also says who it is, and where
@@ -7143,14 +7260,15 @@ type DeliverRequest struct {
 	Identity      []byte                 `protobuf:"bytes,5,opt,name=identity,proto3" json:"identity,omitempty"`
 	Generation    uint64                 `protobuf:"varint,6,opt,name=generation,proto3" json:"generation,omitempty"`
 	Rank          *Coordinates           `protobuf:"bytes,7,opt,name=rank,proto3" json:"rank,omitempty"`
-	Join          uint64                 `protobuf:"varint,8,opt,name=join,proto3" json:"join,omitempty"` // from the JoinReply; 0 = not told
+	Join          uint64                 `protobuf:"varint,8,opt,name=join,proto3" json:"join,omitempty"`                         // from the JoinReply; 0 = not told
+	WaitedUs      uint64                 `protobuf:"varint,9,opt,name=waited_us,json=waitedUs,proto3" json:"waited_us,omitempty"` // as in BatchRequest
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DeliverRequest) Reset() {
 	*x = DeliverRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[79]
+	mi := &file_proto_millrace_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7162,7 +7280,7 @@ func (x *DeliverRequest) String() string {
 func (*DeliverRequest) ProtoMessage() {}
 
 func (x *DeliverRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[79]
+	mi := &file_proto_millrace_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7175,7 +7293,7 @@ func (x *DeliverRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeliverRequest.ProtoReflect.Descriptor instead.
 func (*DeliverRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{79}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *DeliverRequest) GetAcked() uint64 {
@@ -7234,6 +7352,13 @@ func (x *DeliverRequest) GetJoin() uint64 {
 	return 0
 }
 
+func (x *DeliverRequest) GetWaitedUs() uint64 {
+	if x != nil {
+		return x.WaitedUs
+	}
+	return 0
+}
+
 type BatchHeader struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	Step           uint64                 `protobuf:"varint,1,opt,name=step,proto3" json:"step,omitempty"`
@@ -7251,7 +7376,7 @@ type BatchHeader struct {
 
 func (x *BatchHeader) Reset() {
 	*x = BatchHeader{}
-	mi := &file_proto_millrace_proto_msgTypes[80]
+	mi := &file_proto_millrace_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7263,7 +7388,7 @@ func (x *BatchHeader) String() string {
 func (*BatchHeader) ProtoMessage() {}
 
 func (x *BatchHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[80]
+	mi := &file_proto_millrace_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7276,7 +7401,7 @@ func (x *BatchHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchHeader.ProtoReflect.Descriptor instead.
 func (*BatchHeader) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{80}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *BatchHeader) GetStep() uint64 {
@@ -7352,7 +7477,7 @@ type Microbatch struct {
 
 func (x *Microbatch) Reset() {
 	*x = Microbatch{}
-	mi := &file_proto_millrace_proto_msgTypes[81]
+	mi := &file_proto_millrace_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7364,7 +7489,7 @@ func (x *Microbatch) String() string {
 func (*Microbatch) ProtoMessage() {}
 
 func (x *Microbatch) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[81]
+	mi := &file_proto_millrace_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7377,7 +7502,7 @@ func (x *Microbatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Microbatch.ProtoReflect.Descriptor instead.
 func (*Microbatch) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{81}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *Microbatch) GetTensors() []*Tensor {
@@ -7410,7 +7535,7 @@ type Tensor struct {
 
 func (x *Tensor) Reset() {
 	*x = Tensor{}
-	mi := &file_proto_millrace_proto_msgTypes[82]
+	mi := &file_proto_millrace_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7422,7 +7547,7 @@ func (x *Tensor) String() string {
 func (*Tensor) ProtoMessage() {}
 
 func (x *Tensor) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[82]
+	mi := &file_proto_millrace_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7435,7 +7560,7 @@ func (x *Tensor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tensor.ProtoReflect.Descriptor instead.
 func (*Tensor) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{82}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *Tensor) GetName() string {
@@ -7494,7 +7619,7 @@ type RowInfo struct {
 
 func (x *RowInfo) Reset() {
 	*x = RowInfo{}
-	mi := &file_proto_millrace_proto_msgTypes[83]
+	mi := &file_proto_millrace_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7506,7 +7631,7 @@ func (x *RowInfo) String() string {
 func (*RowInfo) ProtoMessage() {}
 
 func (x *RowInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[83]
+	mi := &file_proto_millrace_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7519,7 +7644,7 @@ func (x *RowInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RowInfo.ProtoReflect.Descriptor instead.
 func (*RowInfo) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{83}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *RowInfo) GetRow() uint32 {
@@ -7570,7 +7695,7 @@ type StateRequest struct {
 
 func (x *StateRequest) Reset() {
 	*x = StateRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[84]
+	mi := &file_proto_millrace_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7582,7 +7707,7 @@ func (x *StateRequest) String() string {
 func (*StateRequest) ProtoMessage() {}
 
 func (x *StateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[84]
+	mi := &file_proto_millrace_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7595,7 +7720,7 @@ func (x *StateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateRequest.ProtoReflect.Descriptor instead.
 func (*StateRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{84}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *StateRequest) GetIdentity() []byte {
@@ -7644,7 +7769,7 @@ type StateReply struct {
 
 func (x *StateReply) Reset() {
 	*x = StateReply{}
-	mi := &file_proto_millrace_proto_msgTypes[85]
+	mi := &file_proto_millrace_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7656,7 +7781,7 @@ func (x *StateReply) String() string {
 func (*StateReply) ProtoMessage() {}
 
 func (x *StateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[85]
+	mi := &file_proto_millrace_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7669,7 +7794,7 @@ func (x *StateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateReply.ProtoReflect.Descriptor instead.
 func (*StateReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{85}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *StateReply) GetToken() []byte {
@@ -7706,7 +7831,7 @@ type ChangeRequest struct {
 
 func (x *ChangeRequest) Reset() {
 	*x = ChangeRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[86]
+	mi := &file_proto_millrace_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7718,7 +7843,7 @@ func (x *ChangeRequest) String() string {
 func (*ChangeRequest) ProtoMessage() {}
 
 func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[86]
+	mi := &file_proto_millrace_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7731,7 +7856,7 @@ func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeRequest.ProtoReflect.Descriptor instead.
 func (*ChangeRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{86}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *ChangeRequest) GetChange() []byte {
@@ -7779,7 +7904,7 @@ type ChangeReply struct {
 
 func (x *ChangeReply) Reset() {
 	*x = ChangeReply{}
-	mi := &file_proto_millrace_proto_msgTypes[87]
+	mi := &file_proto_millrace_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7791,7 +7916,7 @@ func (x *ChangeReply) String() string {
 func (*ChangeReply) ProtoMessage() {}
 
 func (x *ChangeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[87]
+	mi := &file_proto_millrace_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7804,7 +7929,7 @@ func (x *ChangeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeReply.ProtoReflect.Descriptor instead.
 func (*ChangeReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{87}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *ChangeReply) GetStep() uint64 {
@@ -7839,7 +7964,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[88]
+	mi := &file_proto_millrace_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7851,7 +7976,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[88]
+	mi := &file_proto_millrace_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7864,7 +7989,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{88}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *ReportRequest) GetIdentity() []byte {
@@ -7939,7 +8064,7 @@ type ReportReply struct {
 
 func (x *ReportReply) Reset() {
 	*x = ReportReply{}
-	mi := &file_proto_millrace_proto_msgTypes[89]
+	mi := &file_proto_millrace_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7951,7 +8076,7 @@ func (x *ReportReply) String() string {
 func (*ReportReply) ProtoMessage() {}
 
 func (x *ReportReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[89]
+	mi := &file_proto_millrace_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7964,7 +8089,7 @@ func (x *ReportReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportReply.ProtoReflect.Descriptor instead.
 func (*ReportReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{89}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *ReportReply) GetEpoch() uint64 {
@@ -7982,7 +8107,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[90]
+	mi := &file_proto_millrace_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7994,7 +8119,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[90]
+	mi := &file_proto_millrace_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8007,7 +8132,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{90}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{91}
 }
 
 type WhyRequest struct {
@@ -8018,7 +8143,7 @@ type WhyRequest struct {
 
 func (x *WhyRequest) Reset() {
 	*x = WhyRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[91]
+	mi := &file_proto_millrace_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8030,7 +8155,7 @@ func (x *WhyRequest) String() string {
 func (*WhyRequest) ProtoMessage() {}
 
 func (x *WhyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[91]
+	mi := &file_proto_millrace_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8043,7 +8168,7 @@ func (x *WhyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyRequest.ProtoReflect.Descriptor instead.
 func (*WhyRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{91}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{92}
 }
 
 type StatusReply struct {
@@ -8056,7 +8181,7 @@ type StatusReply struct {
 
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
-	mi := &file_proto_millrace_proto_msgTypes[92]
+	mi := &file_proto_millrace_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8068,7 +8193,7 @@ func (x *StatusReply) String() string {
 func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[92]
+	mi := &file_proto_millrace_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8081,7 +8206,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{92}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *StatusReply) GetText() string {
@@ -8501,7 +8626,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x06bucket\x18\x02 \x01(\rR\x06bucket\x12\x12\n" +
 	"\x04step\x18\x03 \x01(\x04R\x04step\x12\x18\n" +
 	"\aslowest\x18\x04 \x01(\tR\aslowest\x12\x14\n" +
-	"\x05waits\x18\b \x01(\bR\x05waits\"\xa1\x04\n" +
+	"\x05waits\x18\b \x01(\bR\x05waits\"\x83\x05\n" +
 	"\x10ConstructorUsage\x12\x1d\n" +
 	"\n" +
 	"held_bytes\x18\x01 \x01(\x04R\theldBytes\x12!\n" +
@@ -8521,7 +8646,17 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"hedges_won\x18\x15 \x01(\x04R\thedgesWon\x12\x14\n" +
 	"\x05moved\x18\x16 \x01(\x04R\x05moved\x12#\n" +
 	"\rstale_refused\x18\x17 \x01(\x04R\fstaleRefused\x12\x18\n" +
-	"\arefused\x18\x18 \x01(\tR\arefused\"\xb1\x04\n" +
+	"\arefused\x18\x18 \x01(\tR\arefused\x125\n" +
+	"\btrainers\x18\x1e \x01(\v2\x19.millrace.v1.TrainerWaitsR\btrainers\x12)\n" +
+	"\x10assemble_seconds\x18\x1f \x01(\x01R\x0fassembleSeconds\"\xa0\x01\n" +
+	"\fTrainerWaits\x12\x14\n" +
+	"\x05ranks\x18\x01 \x01(\rR\x05ranks\x12\x14\n" +
+	"\x05share\x18\x02 \x01(\x01R\x05share\x12\x12\n" +
+	"\x04most\x18\x03 \x01(\x01R\x04most\x12\x1b\n" +
+	"\tmost_rank\x18\x04 \x01(\tR\bmostRank\x12\x14\n" +
+	"\x05least\x18\x05 \x01(\x01R\x05least\x12\x1d\n" +
+	"\n" +
+	"least_rank\x18\x06 \x01(\tR\tleastRank\"\xb1\x04\n" +
 	"\x10ConstructorOrder\x12/\n" +
 	"\x03job\x18\x01 \x01(\v2\x1b.millrace.v1.ConstructorJobH\x00R\x03job\x126\n" +
 	"\tplacement\x18\x02 \x01(\v2\x16.millrace.v1.PlacementH\x00R\tplacement\x120\n" +
@@ -8698,7 +8833,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x04rank\x18\x02 \x01(\v2\x18.millrace.v1.CoordinatesR\x04rank\x12\x12\n" +
 	"\x04step\x18\x03 \x01(\x04R\x04step\x12\x16\n" +
 	"\x06newest\x18\x04 \x01(\bR\x06newest\x12\x14\n" +
-	"\x05hears\x18\x05 \x01(\bR\x05hears\"\xe2\x01\n" +
+	"\x05hears\x18\x05 \x01(\bR\x05hears\"\xff\x01\n" +
 	"\fBatchRequest\x12\x1a\n" +
 	"\bidentity\x18\x01 \x01(\fR\bidentity\x12\x1e\n" +
 	"\n" +
@@ -8709,7 +8844,8 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x04rank\x18\x05 \x01(\v2\x18.millrace.v1.CoordinatesR\x04rank\x12\x12\n" +
 	"\x04join\x18\x06 \x01(\x04R\x04join\x12\x14\n" +
 	"\x05hears\x18\a \x01(\bR\x05hears\x12\x14\n" +
-	"\x05epoch\x18\b \x01(\x04R\x05epoch\"\xb6\x01\n" +
+	"\x05epoch\x18\b \x01(\x04R\x05epoch\x12\x1b\n" +
+	"\twaited_us\x18\t \x01(\x04R\bwaitedUs\"\xd3\x01\n" +
 	"\n" +
 	"AckRequest\x12\x1a\n" +
 	"\bidentity\x18\x01 \x01(\fR\bidentity\x12\x1e\n" +
@@ -8719,9 +8855,10 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x05acked\x18\x03 \x01(\x04R\x05acked\x12,\n" +
 	"\x04rank\x18\x04 \x01(\v2\x18.millrace.v1.CoordinatesR\x04rank\x12\x12\n" +
 	"\x04join\x18\x05 \x01(\x04R\x04join\x12\x14\n" +
-	"\x05epoch\x18\x06 \x01(\x04R\x05epoch\"\n" +
+	"\x05epoch\x18\x06 \x01(\x04R\x05epoch\x12\x1b\n" +
+	"\twaited_us\x18\a \x01(\x04R\bwaitedUs\"\n" +
 	"\n" +
-	"\bAckReply\"\xe4\x01\n" +
+	"\bAckReply\"\x81\x02\n" +
 	"\x0eDeliverRequest\x12\x14\n" +
 	"\x05acked\x18\x01 \x01(\x04R\x05acked\x12\x14\n" +
 	"\x05until\x18\x02 \x01(\x04R\x05until\x12\x14\n" +
@@ -8732,7 +8869,8 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"generation\x18\x06 \x01(\x04R\n" +
 	"generation\x12,\n" +
 	"\x04rank\x18\a \x01(\v2\x18.millrace.v1.CoordinatesR\x04rank\x12\x12\n" +
-	"\x04join\x18\b \x01(\x04R\x04join\"\xac\x02\n" +
+	"\x04join\x18\b \x01(\x04R\x04join\x12\x1b\n" +
+	"\twaited_us\x18\t \x01(\x04R\bwaitedUs\"\xac\x02\n" +
 	"\vBatchHeader\x12\x12\n" +
 	"\x04step\x18\x01 \x01(\x04R\x04step\x12\x1e\n" +
 	"\vend_of_data\x18\x02 \x01(\bR\tendOfData\x12\x1b\n" +
@@ -8837,7 +8975,7 @@ func file_proto_millrace_proto_rawDescGZIP() []byte {
 }
 
 var file_proto_millrace_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_proto_millrace_proto_msgTypes = make([]protoimpl.MessageInfo, 93)
+var file_proto_millrace_proto_msgTypes = make([]protoimpl.MessageInfo, 94)
 var file_proto_millrace_proto_goTypes = []any{
 	(Start)(0),                // 0: millrace.v1.Start
 	(*Frame)(nil),             // 1: millrace.v1.Frame
@@ -8896,44 +9034,45 @@ var file_proto_millrace_proto_goTypes = []any{
 	(*Assembled)(nil),         // 54: millrace.v1.Assembled
 	(*Acked)(nil),             // 55: millrace.v1.Acked
 	(*ConstructorUsage)(nil),  // 56: millrace.v1.ConstructorUsage
-	(*ConstructorOrder)(nil),  // 57: millrace.v1.ConstructorOrder
-	(*SourceJoined)(nil),      // 58: millrace.v1.SourceJoined
-	(*ConstructorJob)(nil),    // 59: millrace.v1.ConstructorJob
-	(*ImageStep)(nil),         // 60: millrace.v1.ImageStep
-	(*KeptColumns)(nil),       // 61: millrace.v1.KeptColumns
-	(*Placement)(nil),         // 62: millrace.v1.Placement
-	(*Restart)(nil),           // 63: millrace.v1.Restart
-	(*Moved)(nil),             // 64: millrace.v1.Moved
-	(*StepPlan)(nil),          // 65: millrace.v1.StepPlan
-	(*ImagePlan)(nil),         // 66: millrace.v1.ImagePlan
-	(*PlanBlock)(nil),         // 67: millrace.v1.PlanBlock
-	(*EndOfData)(nil),         // 68: millrace.v1.EndOfData
-	(*Admit)(nil),             // 69: millrace.v1.Admit
-	(*Admitted)(nil),          // 70: millrace.v1.Admitted
-	(*Coordinates)(nil),       // 71: millrace.v1.Coordinates
-	(*JoinRequest)(nil),       // 72: millrace.v1.JoinRequest
-	(*Position)(nil),          // 73: millrace.v1.Position
-	(*JoinReply)(nil),         // 74: millrace.v1.JoinReply
-	(*LocateRequest)(nil),     // 75: millrace.v1.LocateRequest
-	(*PeekRequest)(nil),       // 76: millrace.v1.PeekRequest
-	(*BatchRequest)(nil),      // 77: millrace.v1.BatchRequest
-	(*AckRequest)(nil),        // 78: millrace.v1.AckRequest
-	(*AckReply)(nil),          // 79: millrace.v1.AckReply
-	(*DeliverRequest)(nil),    // 80: millrace.v1.DeliverRequest
-	(*BatchHeader)(nil),       // 81: millrace.v1.BatchHeader
-	(*Microbatch)(nil),        // 82: millrace.v1.Microbatch
-	(*Tensor)(nil),            // 83: millrace.v1.Tensor
-	(*RowInfo)(nil),           // 84: millrace.v1.RowInfo
-	(*StateRequest)(nil),      // 85: millrace.v1.StateRequest
-	(*StateReply)(nil),        // 86: millrace.v1.StateReply
-	(*ChangeRequest)(nil),     // 87: millrace.v1.ChangeRequest
-	(*ChangeReply)(nil),       // 88: millrace.v1.ChangeReply
-	(*ReportRequest)(nil),     // 89: millrace.v1.ReportRequest
-	(*ReportReply)(nil),       // 90: millrace.v1.ReportReply
-	(*StatusRequest)(nil),     // 91: millrace.v1.StatusRequest
-	(*WhyRequest)(nil),        // 92: millrace.v1.WhyRequest
-	(*StatusReply)(nil),       // 93: millrace.v1.StatusReply
-	(*state.Mesh)(nil),        // 94: millrace.v1.Mesh
+	(*TrainerWaits)(nil),      // 57: millrace.v1.TrainerWaits
+	(*ConstructorOrder)(nil),  // 58: millrace.v1.ConstructorOrder
+	(*SourceJoined)(nil),      // 59: millrace.v1.SourceJoined
+	(*ConstructorJob)(nil),    // 60: millrace.v1.ConstructorJob
+	(*ImageStep)(nil),         // 61: millrace.v1.ImageStep
+	(*KeptColumns)(nil),       // 62: millrace.v1.KeptColumns
+	(*Placement)(nil),         // 63: millrace.v1.Placement
+	(*Restart)(nil),           // 64: millrace.v1.Restart
+	(*Moved)(nil),             // 65: millrace.v1.Moved
+	(*StepPlan)(nil),          // 66: millrace.v1.StepPlan
+	(*ImagePlan)(nil),         // 67: millrace.v1.ImagePlan
+	(*PlanBlock)(nil),         // 68: millrace.v1.PlanBlock
+	(*EndOfData)(nil),         // 69: millrace.v1.EndOfData
+	(*Admit)(nil),             // 70: millrace.v1.Admit
+	(*Admitted)(nil),          // 71: millrace.v1.Admitted
+	(*Coordinates)(nil),       // 72: millrace.v1.Coordinates
+	(*JoinRequest)(nil),       // 73: millrace.v1.JoinRequest
+	(*Position)(nil),          // 74: millrace.v1.Position
+	(*JoinReply)(nil),         // 75: millrace.v1.JoinReply
+	(*LocateRequest)(nil),     // 76: millrace.v1.LocateRequest
+	(*PeekRequest)(nil),       // 77: millrace.v1.PeekRequest
+	(*BatchRequest)(nil),      // 78: millrace.v1.BatchRequest
+	(*AckRequest)(nil),        // 79: millrace.v1.AckRequest
+	(*AckReply)(nil),          // 80: millrace.v1.AckReply
+	(*DeliverRequest)(nil),    // 81: millrace.v1.DeliverRequest
+	(*BatchHeader)(nil),       // 82: millrace.v1.BatchHeader
+	(*Microbatch)(nil),        // 83: millrace.v1.Microbatch
+	(*Tensor)(nil),            // 84: millrace.v1.Tensor
+	(*RowInfo)(nil),           // 85: millrace.v1.RowInfo
+	(*StateRequest)(nil),      // 86: millrace.v1.StateRequest
+	(*StateReply)(nil),        // 87: millrace.v1.StateReply
+	(*ChangeRequest)(nil),     // 88: millrace.v1.ChangeRequest
+	(*ChangeReply)(nil),       // 89: millrace.v1.ChangeReply
+	(*ReportRequest)(nil),     // 90: millrace.v1.ReportRequest
+	(*ReportReply)(nil),       // 91: millrace.v1.ReportReply
+	(*StatusRequest)(nil),     // 92: millrace.v1.StatusRequest
+	(*WhyRequest)(nil),        // 93: millrace.v1.WhyRequest
+	(*StatusReply)(nil),       // 94: millrace.v1.StatusReply
+	(*state.Mesh)(nil),        // 95: millrace.v1.Mesh
 }
 var file_proto_millrace_proto_depIdxs = []int32{
 	2,   // 0: millrace.v1.Frame.waiting:type_name -> millrace.v1.Waiting
@@ -8982,82 +9121,83 @@ var file_proto_millrace_proto_depIdxs = []int32{
 	55,  // 43: millrace.v1.ConstructorReport.acked:type_name -> millrace.v1.Acked
 	56,  // 44: millrace.v1.ConstructorReport.usage:type_name -> millrace.v1.ConstructorUsage
 	30,  // 45: millrace.v1.ConstructorReport.failure:type_name -> millrace.v1.Failure
-	70,  // 46: millrace.v1.ConstructorReport.admitted:type_name -> millrace.v1.Admitted
+	71,  // 46: millrace.v1.ConstructorReport.admitted:type_name -> millrace.v1.Admitted
 	3,   // 47: millrace.v1.ConstructorReport.beat:type_name -> millrace.v1.Beat
 	52,  // 48: millrace.v1.ConstructorHello.held:type_name -> millrace.v1.Held
 	55,  // 49: millrace.v1.Held.acked:type_name -> millrace.v1.Acked
 	53,  // 50: millrace.v1.Held.ranks:type_name -> millrace.v1.HeldRank
-	71,  // 51: millrace.v1.HeldRank.rank:type_name -> millrace.v1.Coordinates
-	71,  // 52: millrace.v1.ConstructorUsage.absent_ranks:type_name -> millrace.v1.Coordinates
+	72,  // 51: millrace.v1.HeldRank.rank:type_name -> millrace.v1.Coordinates
+	72,  // 52: millrace.v1.ConstructorUsage.absent_ranks:type_name -> millrace.v1.Coordinates
 	55,  // 53: millrace.v1.ConstructorUsage.slowest:type_name -> millrace.v1.Acked
-	59,  // 54: millrace.v1.ConstructorOrder.job:type_name -> millrace.v1.ConstructorJob
-	62,  // 55: millrace.v1.ConstructorOrder.placement:type_name -> millrace.v1.Placement
-	63,  // 56: millrace.v1.ConstructorOrder.restart:type_name -> millrace.v1.Restart
-	65,  // 57: millrace.v1.ConstructorOrder.plan:type_name -> millrace.v1.StepPlan
-	68,  // 58: millrace.v1.ConstructorOrder.end:type_name -> millrace.v1.EndOfData
-	30,  // 59: millrace.v1.ConstructorOrder.failure:type_name -> millrace.v1.Failure
-	69,  // 60: millrace.v1.ConstructorOrder.admit:type_name -> millrace.v1.Admit
-	58,  // 61: millrace.v1.ConstructorOrder.joined:type_name -> millrace.v1.SourceJoined
-	3,   // 62: millrace.v1.ConstructorOrder.beat:type_name -> millrace.v1.Beat
-	2,   // 63: millrace.v1.ConstructorOrder.waiting:type_name -> millrace.v1.Waiting
-	94,  // 64: millrace.v1.ConstructorJob.mesh:type_name -> millrace.v1.Mesh
-	61,  // 65: millrace.v1.ConstructorJob.kept:type_name -> millrace.v1.KeptColumns
-	60,  // 66: millrace.v1.ConstructorJob.images:type_name -> millrace.v1.ImageStep
-	64,  // 67: millrace.v1.Restart.moved:type_name -> millrace.v1.Moved
-	71,  // 68: millrace.v1.Moved.by:type_name -> millrace.v1.Coordinates
-	67,  // 69: millrace.v1.StepPlan.blocks:type_name -> millrace.v1.PlanBlock
-	66,  // 70: millrace.v1.StepPlan.images:type_name -> millrace.v1.ImagePlan
-	71,  // 71: millrace.v1.Admit.rank:type_name -> millrace.v1.Coordinates
-	71,  // 72: millrace.v1.JoinRequest.rank:type_name -> millrace.v1.Coordinates
-	94,  // 73: millrace.v1.JoinRequest.mesh:type_name -> millrace.v1.Mesh
-	0,   // 74: millrace.v1.JoinRequest.start:type_name -> millrace.v1.Start
-	73,  // 75: millrace.v1.JoinRequest.at:type_name -> millrace.v1.Position
-	94,  // 76: millrace.v1.JoinReply.mesh:type_name -> millrace.v1.Mesh
-	71,  // 77: millrace.v1.LocateRequest.rank:type_name -> millrace.v1.Coordinates
-	71,  // 78: millrace.v1.PeekRequest.rank:type_name -> millrace.v1.Coordinates
-	71,  // 79: millrace.v1.BatchRequest.rank:type_name -> millrace.v1.Coordinates
-	71,  // 80: millrace.v1.AckRequest.rank:type_name -> millrace.v1.Coordinates
-	71,  // 81: millrace.v1.DeliverRequest.rank:type_name -> millrace.v1.Coordinates
-	82,  // 82: millrace.v1.BatchHeader.microbatches:type_name -> millrace.v1.Microbatch
-	83,  // 83: millrace.v1.Microbatch.tensors:type_name -> millrace.v1.Tensor
-	71,  // 84: millrace.v1.ReportRequest.rank:type_name -> millrace.v1.Coordinates
-	4,   // 85: millrace.v1.Planner.Load:input_type -> millrace.v1.LoaderReport
-	50,  // 86: millrace.v1.Planner.Construct:input_type -> millrace.v1.ConstructorReport
-	72,  // 87: millrace.v1.Planner.Join:input_type -> millrace.v1.JoinRequest
-	75,  // 88: millrace.v1.Planner.Locate:input_type -> millrace.v1.LocateRequest
-	85,  // 89: millrace.v1.Planner.State:input_type -> millrace.v1.StateRequest
-	87,  // 90: millrace.v1.Planner.Change:input_type -> millrace.v1.ChangeRequest
-	89,  // 91: millrace.v1.Planner.Report:input_type -> millrace.v1.ReportRequest
-	91,  // 92: millrace.v1.Planner.Status:input_type -> millrace.v1.StatusRequest
-	92,  // 93: millrace.v1.Planner.Why:input_type -> millrace.v1.WhyRequest
-	47,  // 94: millrace.v1.Loader.Fetch:input_type -> millrace.v1.FetchRequest
-	80,  // 95: millrace.v1.Constructor.Deliver:input_type -> millrace.v1.DeliverRequest
-	77,  // 96: millrace.v1.Constructor.Batch:input_type -> millrace.v1.BatchRequest
-	78,  // 97: millrace.v1.Constructor.Ack:input_type -> millrace.v1.AckRequest
-	76,  // 98: millrace.v1.Constructor.Peek:input_type -> millrace.v1.PeekRequest
-	19,  // 99: millrace.v1.Workers.Serve:input_type -> millrace.v1.PoolRequest
-	24,  // 100: millrace.v1.Workers.Run:input_type -> millrace.v1.RunRequest
-	31,  // 101: millrace.v1.Planner.Load:output_type -> millrace.v1.LoaderOrder
-	57,  // 102: millrace.v1.Planner.Construct:output_type -> millrace.v1.ConstructorOrder
-	74,  // 103: millrace.v1.Planner.Join:output_type -> millrace.v1.JoinReply
-	74,  // 104: millrace.v1.Planner.Locate:output_type -> millrace.v1.JoinReply
-	86,  // 105: millrace.v1.Planner.State:output_type -> millrace.v1.StateReply
-	88,  // 106: millrace.v1.Planner.Change:output_type -> millrace.v1.ChangeReply
-	90,  // 107: millrace.v1.Planner.Report:output_type -> millrace.v1.ReportReply
-	93,  // 108: millrace.v1.Planner.Status:output_type -> millrace.v1.StatusReply
-	2,   // 109: millrace.v1.Planner.Why:output_type -> millrace.v1.Waiting
-	1,   // 110: millrace.v1.Loader.Fetch:output_type -> millrace.v1.Frame
-	1,   // 111: millrace.v1.Constructor.Deliver:output_type -> millrace.v1.Frame
-	1,   // 112: millrace.v1.Constructor.Batch:output_type -> millrace.v1.Frame
-	79,  // 113: millrace.v1.Constructor.Ack:output_type -> millrace.v1.AckReply
-	1,   // 114: millrace.v1.Constructor.Peek:output_type -> millrace.v1.Frame
-	21,  // 115: millrace.v1.Workers.Serve:output_type -> millrace.v1.PoolReport
-	26,  // 116: millrace.v1.Workers.Run:output_type -> millrace.v1.RunReply
-	101, // [101:117] is the sub-list for method output_type
-	85,  // [85:101] is the sub-list for method input_type
-	85,  // [85:85] is the sub-list for extension type_name
-	85,  // [85:85] is the sub-list for extension extendee
-	0,   // [0:85] is the sub-list for field type_name
+	57,  // 54: millrace.v1.ConstructorUsage.trainers:type_name -> millrace.v1.TrainerWaits
+	60,  // 55: millrace.v1.ConstructorOrder.job:type_name -> millrace.v1.ConstructorJob
+	63,  // 56: millrace.v1.ConstructorOrder.placement:type_name -> millrace.v1.Placement
+	64,  // 57: millrace.v1.ConstructorOrder.restart:type_name -> millrace.v1.Restart
+	66,  // 58: millrace.v1.ConstructorOrder.plan:type_name -> millrace.v1.StepPlan
+	69,  // 59: millrace.v1.ConstructorOrder.end:type_name -> millrace.v1.EndOfData
+	30,  // 60: millrace.v1.ConstructorOrder.failure:type_name -> millrace.v1.Failure
+	70,  // 61: millrace.v1.ConstructorOrder.admit:type_name -> millrace.v1.Admit
+	59,  // 62: millrace.v1.ConstructorOrder.joined:type_name -> millrace.v1.SourceJoined
+	3,   // 63: millrace.v1.ConstructorOrder.beat:type_name -> millrace.v1.Beat
+	2,   // 64: millrace.v1.ConstructorOrder.waiting:type_name -> millrace.v1.Waiting
+	95,  // 65: millrace.v1.ConstructorJob.mesh:type_name -> millrace.v1.Mesh
+	62,  // 66: millrace.v1.ConstructorJob.kept:type_name -> millrace.v1.KeptColumns
+	61,  // 67: millrace.v1.ConstructorJob.images:type_name -> millrace.v1.ImageStep
+	65,  // 68: millrace.v1.Restart.moved:type_name -> millrace.v1.Moved
+	72,  // 69: millrace.v1.Moved.by:type_name -> millrace.v1.Coordinates
+	68,  // 70: millrace.v1.StepPlan.blocks:type_name -> millrace.v1.PlanBlock
+	67,  // 71: millrace.v1.StepPlan.images:type_name -> millrace.v1.ImagePlan
+	72,  // 72: millrace.v1.Admit.rank:type_name -> millrace.v1.Coordinates
+	72,  // 73: millrace.v1.JoinRequest.rank:type_name -> millrace.v1.Coordinates
+	95,  // 74: millrace.v1.JoinRequest.mesh:type_name -> millrace.v1.Mesh
+	0,   // 75: millrace.v1.JoinRequest.start:type_name -> millrace.v1.Start
+	74,  // 76: millrace.v1.JoinRequest.at:type_name -> millrace.v1.Position
+	95,  // 77: millrace.v1.JoinReply.mesh:type_name -> millrace.v1.Mesh
+	72,  // 78: millrace.v1.LocateRequest.rank:type_name -> millrace.v1.Coordinates
+	72,  // 79: millrace.v1.PeekRequest.rank:type_name -> millrace.v1.Coordinates
+	72,  // 80: millrace.v1.BatchRequest.rank:type_name -> millrace.v1.Coordinates
+	72,  // 81: millrace.v1.AckRequest.rank:type_name -> millrace.v1.Coordinates
+	72,  // 82: millrace.v1.DeliverRequest.rank:type_name -> millrace.v1.Coordinates
+	83,  // 83: millrace.v1.BatchHeader.microbatches:type_name -> millrace.v1.Microbatch
+	84,  // 84: millrace.v1.Microbatch.tensors:type_name -> millrace.v1.Tensor
+	72,  // 85: millrace.v1.ReportRequest.rank:type_name -> millrace.v1.Coordinates
+	4,   // 86: millrace.v1.Planner.Load:input_type -> millrace.v1.LoaderReport
+	50,  // 87: millrace.v1.Planner.Construct:input_type -> millrace.v1.ConstructorReport
+	73,  // 88: millrace.v1.Planner.Join:input_type -> millrace.v1.JoinRequest
+	76,  // 89: millrace.v1.Planner.Locate:input_type -> millrace.v1.LocateRequest
+	86,  // 90: millrace.v1.Planner.State:input_type -> millrace.v1.StateRequest
+	88,  // 91: millrace.v1.Planner.Change:input_type -> millrace.v1.ChangeRequest
+	90,  // 92: millrace.v1.Planner.Report:input_type -> millrace.v1.ReportRequest
+	92,  // 93: millrace.v1.Planner.Status:input_type -> millrace.v1.StatusRequest
+	93,  // 94: millrace.v1.Planner.Why:input_type -> millrace.v1.WhyRequest
+	47,  // 95: millrace.v1.Loader.Fetch:input_type -> millrace.v1.FetchRequest
+	81,  // 96: millrace.v1.Constructor.Deliver:input_type -> millrace.v1.DeliverRequest
+	78,  // 97: millrace.v1.Constructor.Batch:input_type -> millrace.v1.BatchRequest
+	79,  // 98: millrace.v1.Constructor.Ack:input_type -> millrace.v1.AckRequest
+	77,  // 99: millrace.v1.Constructor.Peek:input_type -> millrace.v1.PeekRequest
+	19,  // 100: millrace.v1.Workers.Serve:input_type -> millrace.v1.PoolRequest
+	24,  // 101: millrace.v1.Workers.Run:input_type -> millrace.v1.RunRequest
+	31,  // 102: millrace.v1.Planner.Load:output_type -> millrace.v1.LoaderOrder
+	58,  // 103: millrace.v1.Planner.Construct:output_type -> millrace.v1.ConstructorOrder
+	75,  // 104: millrace.v1.Planner.Join:output_type -> millrace.v1.JoinReply
+	75,  // 105: millrace.v1.Planner.Locate:output_type -> millrace.v1.JoinReply
+	87,  // 106: millrace.v1.Planner.State:output_type -> millrace.v1.StateReply
+	89,  // 107: millrace.v1.Planner.Change:output_type -> millrace.v1.ChangeReply
+	91,  // 108: millrace.v1.Planner.Report:output_type -> millrace.v1.ReportReply
+	94,  // 109: millrace.v1.Planner.Status:output_type -> millrace.v1.StatusReply
+	2,   // 110: millrace.v1.Planner.Why:output_type -> millrace.v1.Waiting
+	1,   // 111: millrace.v1.Loader.Fetch:output_type -> millrace.v1.Frame
+	1,   // 112: millrace.v1.Constructor.Deliver:output_type -> millrace.v1.Frame
+	1,   // 113: millrace.v1.Constructor.Batch:output_type -> millrace.v1.Frame
+	80,  // 114: millrace.v1.Constructor.Ack:output_type -> millrace.v1.AckReply
+	1,   // 115: millrace.v1.Constructor.Peek:output_type -> millrace.v1.Frame
+	21,  // 116: millrace.v1.Workers.Serve:output_type -> millrace.v1.PoolReport
+	26,  // 117: millrace.v1.Workers.Run:output_type -> millrace.v1.RunReply
+	102, // [102:118] is the sub-list for method output_type
+	86,  // [86:102] is the sub-list for method input_type
+	86,  // [86:86] is the sub-list for extension type_name
+	86,  // [86:86] is the sub-list for extension extendee
+	0,   // [0:86] is the sub-list for field type_name
 }
 
 func init() { file_proto_millrace_proto_init() }
@@ -9113,7 +9253,7 @@ func file_proto_millrace_proto_init() {
 		(*ConstructorReport_Beat)(nil),
 	}
 	file_proto_millrace_proto_msgTypes[50].OneofWrappers = []any{}
-	file_proto_millrace_proto_msgTypes[56].OneofWrappers = []any{
+	file_proto_millrace_proto_msgTypes[57].OneofWrappers = []any{
 		(*ConstructorOrder_Job)(nil),
 		(*ConstructorOrder_Placement)(nil),
 		(*ConstructorOrder_Restart)(nil),
@@ -9133,7 +9273,7 @@ func file_proto_millrace_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_proto_millrace_proto_rawDesc), len(file_proto_millrace_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   93,
+			NumMessages:   94,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

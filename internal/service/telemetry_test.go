@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/millrace-data/millrace/internal/service"
 	"github.com/millrace-data/millrace/internal/telemetry"
@@ -42,10 +43,16 @@ func TestTelemetry(t *testing.T) {
 	}
 	job := parse(t, dir, r.text(resources{}))
 	var metrics, ready string
-	err = service.Run(t.Context(), service.Options{Job: job, Loaders: 2, Constructors: 2, Telemetry: board}, func(ctx context.Context, address string) error {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	err = service.Run(ctx, service.Options{Job: job, Loaders: 2, Constructors: 2, Telemetry: board}, func(ctx context.Context, address string) error {
 		res, err := trainer.Run(ctx, trainer.Options{Address: address, Job: job, Steps: 12, OnStep: func(s trainer.Step) {
-			if s.Step == 4 {
+			for s.Step == 4 && ctx.Err() == nil { // how long trainers wait is reported every second
 				metrics, ready = page("/metrics"), page("/readyz")
+				if len(missing(metrics)) == 0 {
+					break
+				}
+				time.Sleep(50 * time.Millisecond)
 			}
 		}})
 		if err == nil && res.Digest != want.digests[12] {
@@ -59,15 +66,23 @@ func TestTelemetry(t *testing.T) {
 	if ready != "ready\n" {
 		t.Errorf("a service that serves is not ready: %s", ready)
 	}
-	withFunctions := []telemetry.ID{telemetry.StageTasks, telemetry.StageQueued, telemetry.FunctionWorkers, telemetry.FunctionWaiting, telemetry.FunctionRestarts}
-	for id, m := range telemetry.Metrics {
-		if !slices.Contains(withFunctions, telemetry.ID(id)) && !strings.Contains(metrics, "\n"+m.Prometheus()) {
-			t.Errorf("the page has no %s", m.Prometheus())
-		}
+	if names := missing(metrics); len(names) > 0 {
+		t.Errorf("the page has no %v", names)
 	}
 	if len(board.Parts()) != 0 {
 		t.Errorf("roles that ended are still shown: %v", board.Parts())
 	}
+}
+
+// missing are the metrics that a page has not and that a job without Python functions has.
+func missing(page string) (names []string) {
+	withFunctions := []telemetry.ID{telemetry.StageTasks, telemetry.StageQueued, telemetry.FunctionWorkers, telemetry.FunctionWaiting, telemetry.FunctionRestarts}
+	for id, m := range telemetry.Metrics {
+		if !slices.Contains(withFunctions, telemetry.ID(id)) && !strings.Contains(page, "\n"+m.Prometheus()) {
+			names = append(names, m.Prometheus())
+		}
+	}
+	return names
 }
 
 // TestTelemetryPorts: each process has a port of its own, in an order that a person can tell.

@@ -33,6 +33,8 @@ const (
 	PlanFill
 	PlanCarried
 	PlanHeld
+	HoldupTime
+	TrainersWaitShare
 	PlannerEpoch
 	PlannerGeneration
 	PlannerStale
@@ -70,10 +72,12 @@ const (
 	ConstructorDelivered
 	ConstructorBatches
 	ConstructorFetchTime
+	ConstructorAssembleTime
 	ConstructorSteps
 	ConstructorHedges
 	ConstructorAbsent
 	ConstructorStale
+	RankWait
 	RankStep
 
 	ProcessCPU
@@ -87,7 +91,7 @@ const (
 
 // Metrics are all of them, by ID.
 var Metrics = [count]Metric{
-	JobState:              {"millrace.job.state", Gauge, "", []string{"job", "state"}, "1 for the state that the job is in: starting, running, ended or failed."},
+	JobState:              {"millrace.job.state", Gauge, "", []string{"job_name", "state"}, "1 for the state that the job is in: starting, running, ended or failed."},
 	StepPlanned:           {"millrace.step.planned", Gauge, "{step}", nil, "Steps that are planned; lower after the job was moved back."},
 	StepAcked:             {"millrace.step.acked", Gauge, "{step}", nil, "Steps that all ranks are done with."},
 	PlanLead:              {"millrace.plan.lead", Gauge, "{step}", nil, "Steps that are planned and that not all ranks are done with."},
@@ -138,11 +142,15 @@ var Metrics = [count]Metric{
 	ConstructorStale:       {"millrace.constructor.stale_refused", Counter, "{message}", []string{"constructor"}, "Messages of planners of lower epochs that a constructor refused."},
 	RankStep:               {"millrace.rank.step", Gauge, "{step}", []string{"constructor", "rank"}, "The step that a rank is at: it is done with those before."},
 
-	ProcessCPU:    {"process.cpu.time", Counter, "s", nil, "CPU time of the process, user and system."},
-	ProcessMemory: {"process.memory.usage", Gauge, "By", nil, "Memory of the process that is resident."},
-	GoMemory:      {"go.memory.used", Gauge, "By", nil, "Memory that Go's runtime holds."},
-	GoMemoryLimit: {"go.memory.limit", Gauge, "By", nil, "The limit at which Go collects garbage harder."},
-	GoGoroutines:  {"go.goroutine.count", Gauge, "{goroutine}", nil, "Goroutines."},
+	HoldupTime:              {"millrace.holdup.time", Counter, "s", []string{"cause", "name"}, "Time by what held the next step up: trainers (the service has done all that it may), source, constructor, planner or member, and which source."},
+	TrainersWaitShare:       {"millrace.trainers.wait_share", Gauge, "1", nil, "Share of the last 10 s in which trainers stood still for data, by their own clocks, the mean over ranks."},
+	RankWait:                {"millrace.rank.wait", Counter, "s", []string{"constructor", "rank"}, "Time that a rank's trainer stood still for data, by its own clock; begins again where another constructor serves the rank."},
+	ConstructorAssembleTime: {"millrace.constructor.assemble_time", Counter, "s", []string{"constructor"}, "Time that a constructor spent on laying out steps and decoding their images."},
+	ProcessCPU:              {"process.cpu.time", Counter, "s", nil, "CPU time of the process, user and system."},
+	ProcessMemory:           {"process.memory.usage", Gauge, "By", nil, "Memory of the process that is resident."},
+	GoMemory:                {"go.memory.used", Gauge, "By", nil, "Memory that Go's runtime holds."},
+	GoMemoryLimit:           {"go.memory.limit", Gauge, "By", nil, "The limit at which Go collects garbage harder."},
+	GoGoroutines:            {"go.goroutine.count", Gauge, "{goroutine}", nil, "Goroutines."},
 }
 
 // Prometheus is the metric's name on a Prometheus page.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import socket
+import threading
 import time
 
 import pytest
@@ -96,3 +97,16 @@ def test_other_ranks_are_waited_for(tmp_path, prefetch):
         assert caught.value.ranks and "rank dp=1 cp=0 pp=0 tp=0" in str(caught.value)
     finally:
         roles.stop()
+
+
+def test_requests_say_how_long_the_trainer_stood_still(serve, open_loader):
+    service = serve(steps=6)
+    loader = open_loader(service, prefetch=0)
+    next(loader)
+    service.gate.clear()
+    threading.Timer(0.3, service.gate.set).start()
+    for _ in loader:
+        pass
+    said = [r.waited_us for r in service.requests("Batch")]
+    assert said[0] >= 1 and said == sorted(said)  # plus 1: 0 is of a client that does not say
+    assert 200_000 < said[-1] <= loader.stats.wait_seconds * 1e6 + 1

@@ -2,6 +2,7 @@ package deliver
 
 import (
 	"slices"
+	"time"
 
 	"github.com/millrace-data/millrace/internal/fault"
 	pb "github.com/millrace-data/millrace/internal/proto"
@@ -57,6 +58,7 @@ func (s *Steps) Ack(c Caller) error {
 	if err := s.check(c, max(c.Acked, s.base)); err != nil {
 		return err
 	}
+	s.hearWait(c)
 	s.ack(c)
 	return nil
 }
@@ -68,6 +70,7 @@ func (s *Steps) ack(c Caller) {
 		return
 	}
 	s.acked[c.Rank], s.advanced[c.Rank], s.stood[c.Rank] = c.Acked, s.entered, c.Acked
+	s.trainerOf(c.Rank).stands = time.Now()
 	if b := s.buckets[c.Rank.DP]; b.positions.move(from, c.Acked) {
 		s.report(c.Rank.DP, b)
 	}

@@ -21,7 +21,8 @@ type Caller struct {
 	Acked      uint64 // it is done with all steps before this one
 	Identity   []byte // of the spec that the rank was made for; empty is not checked
 	// Now is Acked of a rank that goes on while its request waits; nil: Acked stands.
-	Now *atomic.Uint64
+	Now    *atomic.Uint64
+	Waited uint64 // microseconds that its trainer has stood still for data since the client was made, plus 1; 0: it does not say
 }
 
 // Get waits for a step, or for the end of the data if it comes before the step. The request
@@ -54,6 +55,7 @@ func (s *Steps) Get(ctx context.Context, c Caller, step uint64) (st *Step, end *
 			return true
 		}
 		s.hear(c)
+		s.hearWait(c)
 		if c.Acked <= step {
 			s.ack(c)
 		}

@@ -89,6 +89,8 @@ type Steps struct {
 	lagging    []laggard // as of looked
 	looked     time.Time
 	guesses    int // buckets of which it is a guess where ranks are that have not asked
+	trainers   map[Rank]*trainer
+	seen       looks // at trainers
 	counts     pb.ConstructorUsage
 
 	steps    signals // those who wait for a step, by its number
@@ -102,7 +104,7 @@ type Steps struct {
 
 // New returns the state of a constructor without a job.
 func New() *Steps {
-	return &Steps{changed: make(chan struct{}, 1), waiting: map[Rank]*waiting{}, stood: map[Rank]uint64{}, alone: awaited{what: "it has not heard from one yet", moved: time.Now()}}
+	return &Steps{changed: make(chan struct{}, 1), waiting: map[Rank]*waiting{}, trainers: map[Rank]*trainer{}, stood: map[Rank]uint64{}, alone: awaited{what: "it has not heard from one yet", moved: time.Now()}}
 }
 
 // update runs f under the lock and wakes all who wait.

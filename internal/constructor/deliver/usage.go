@@ -13,6 +13,13 @@ func (s *Steps) Fetched(d time.Duration) {
 	s.counts.FetchSeconds += d.Seconds()
 }
 
+// Assembled counts the time that laying out a step, or a rank's part of it, took.
+func (s *Steps) Assembled(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.counts.AssembleSeconds += d.Seconds()
+}
+
 // Delivered counts a batch that is sent.
 func (s *Steps) Delivered(bytes int) {
 	s.mu.Lock()
@@ -30,6 +37,7 @@ func (s *Steps) Usage() *pb.ConstructorUsage {
 		DeliveredBytes: s.counts.DeliveredBytes, DeliveredBatches: s.counts.DeliveredBatches,
 		FetchSeconds: s.counts.FetchSeconds, WaitSeconds: s.counts.WaitSeconds,
 		Generation: s.generation, Absent: uint32(len(s.acked) - len(s.asked)), AbsentRanks: s.absent(), Slowest: s.slowestOfAll(), Refused: s.refusedText(),
+		Trainers: s.trainersUsage(), AssembleSeconds: s.counts.AssembleSeconds,
 	}
 }
 

@@ -29,6 +29,9 @@ func (s Service) String() string {
 		fmt.Fprintln(&b, s.EndReason)
 	}
 	fmt.Fprintf(&b, "waiting for: %s\n", s.WaitingFor)
+	if s.Stall.Line != "" {
+		fmt.Fprintf(&b, "stall: %s\n", s.Stall.Line)
+	}
 	s.suspects(&b)
 	if s.Promotions > 0 || s.ReadAgain > 0 {
 		fmt.Fprintf(&b, "loaders lost: %d places taken by shadows, %d blocks read again\n", s.Promotions, s.ReadAgain)

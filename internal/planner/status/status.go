@@ -45,6 +45,9 @@ type Service struct {
 	Constructors   []Constructor          `json:"constructors"`
 	Stages         []Stage                `json:"stages,omitempty"`    // of sources with functions, by loader
 	Functions      []Workers              `json:"functions,omitempty"` // of the environments of functions, by loader
+	Trainers       Trainers               `json:"trainers"`
+	Holdups        []Holdup               `json:"holdups,omitempty"` // what held up most of late comes first
+	Stall          Stall                  `json:"stall"`
 }
 
 // Stage is what a stage of a source does in a loader.
@@ -124,6 +127,7 @@ type Constructor struct {
 	Hedged         uint64   `json:"fetches_hedged"`    // another loader was asked, as the first was late
 	HedgesWon      uint64   `json:"hedges_won"`        // another one answered than the loader asked first
 	Moved          uint64   `json:"fetches_moved"`     // asked elsewhere while they were under way, as the planner said so
+	AssembleSec    float64  `json:"assemble_sec"`
 }
 
 // Of describes the service of a job, with what its members say of themselves.
@@ -153,7 +157,8 @@ func Of(x control.Snapshot, loader func(control.Session) *pb.LoaderUsage, constr
 	for _, c := range x.Constructors {
 		u := constructor(c.Session)
 		s.Constructors = append(s.Constructors, Constructor{c.Name, c.Address, c.Buckets, u.GetHeldBytes(), u.GetBudgetBytes(),
-			u.GetDeliveredBytes(), u.GetDeliveredBatches(), u.GetFetchSeconds(), u.GetWaitSeconds(), c.Suspect, u.GetHedged(), u.GetHedgesWon(), u.GetMoved()})
+			u.GetDeliveredBytes(), u.GetDeliveredBatches(), u.GetFetchSeconds(), u.GetWaitSeconds(), c.Suspect, u.GetHedged(), u.GetHedgesWon(), u.GetMoved(), u.GetAssembleSeconds()})
+		s.Trainers.add(u.GetTrainers())
 	}
 	return s
 }

@@ -122,6 +122,7 @@ class Loader(state.StateNames):
     def _take(self, until: float) -> None:
         source = self._start()
         session = self._connected()
+        session.waited = self._stats.wait_seconds
         if self._done is not None:
             session.advance(self._done)
         step = source.take(until)

@@ -117,6 +117,7 @@ class BatchRequest(Message):
     join: int = field(6, "uint")
     hears: bool = field(7, "bool")  # frames that say what is waited for
     epoch: int = field(8, "uint")
+    waited_us: int = field(9, "uint")  # that the trainer stood still, plus 1
 
 
 @dataclass
@@ -124,6 +125,7 @@ class DeliverRequest(Message):
     acked: int = field(1, "uint")
     until: int = field(2, "uint")
     epoch: int = field(3, "uint")
+    waited_us: int = field(9, "uint")  # as in BatchRequest
 
 
 @dataclass
@@ -145,6 +147,7 @@ class AckRequest(Message):
     rank: Coordinates = field(4, "message", message=Coordinates)
     join: int = field(5, "uint")
     epoch: int = field(6, "uint")
+    waited_us: int = field(7, "uint")  # as in BatchRequest
 
 
 @dataclass

@@ -90,6 +90,7 @@ class Session:
         self.carried = self.acked  # and what the last request for a step took along
         self.lost: LostError | None = None  # the last one of the step under way
         self.retries = 0
+        self.waited = 0.0  # seconds that the trainer stood still for data
         self.tokens: dict[int, bytes] = {} if step is None else {step: token}
         self._start = (token, step)
         self._closed = threading.Event()
@@ -406,6 +407,7 @@ class Session:
             join=reply.join,
             hears=True,
             epoch=self._epoch,
+            waited_us=self._waited_us(),
         )
         call = self._ask(reply.constructor, request, seconds, what)
         self.carried = request.acked
@@ -435,9 +437,13 @@ class Session:
             if stream is None:
                 return False
             position = Position(self.acked, self._until)
-            stream.tell(position, self._epoch)
+            stream.tell(position, self._epoch, self._waited_us())
             self.carried = max(self.carried, position.acked)
             return True
+
+    def _waited_us(self) -> int:
+        """How long the trainer has stood still, as requests say it."""
+        return int(self.waited * 1e6) + 1
 
     def _streamed(self, step: int, reply: messages.JoinReply, what: str) -> Step:
         """Returns the next step of the stream; opens one if there is none for it."""
@@ -457,6 +463,7 @@ class Session:
                 acked=min(self.acked, step),
                 until=self._until,
                 epoch=self._epoch,
+                waited_us=self._waited_us(),
                 step=step,
                 identity=reply.identity,
                 generation=reply.generation,
@@ -529,6 +536,7 @@ class Session:
             rank=self._coordinates(),
             join=reply.join,
             epoch=self._epoch,
+            waited_us=self._waited_us(),
         )
         what = f"{self.config.who()} acknowledging step {acked} to {self.source()}"
         with self._guard:

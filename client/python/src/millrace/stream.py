@@ -59,11 +59,11 @@ class Stream:
     def _owed(self) -> bool:
         return self.next < self.told.until
 
-    def tell(self, position: Position, epoch: int) -> None:
+    def tell(self, position: Position, epoch: int, waited_us: int) -> None:
         """Says how far the rank is, unless it has said so. Does not wait."""
         if position != self.told:
             self.told = position
-            self._out.put(messages.DeliverRequest(*position, epoch).encode())
+            self._out.put(messages.DeliverRequest(*position, epoch, waited_us).encode())
 
     def end(self) -> None:
         """Ends the stream. Idempotent, and safe while another thread receives."""

@@ -1,0 +1,76 @@
+package deliver
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+)
+
+// TestTrainerSays: a client's waits add up over requests that overtake each other, over joins of the same client,
+// and over clients of the same rank.
+func TestTrainerSays(t *testing.T) {
+	var x trainer
+	for i, c := range []struct {
+		join   uint64
+		waited time.Duration
+		want   time.Duration
+	}{
+		{1, 0, 0}, {1, 2, 2}, {1, 5, 5}, {1, 3, 5}, {2, 6, 6}, {1, 5, 6}, {2, 6, 6},
+		{3, 0, 6}, {3, 4, 10}, {3, 1, 10}, {4, 1, 11},
+	} {
+		x.say(c.join, c.waited*time.Second)
+		if x.total != c.want*time.Second {
+			t.Errorf("after request %d the trainer has waited %v, want %v s", i, x.total, int64(c.want))
+		}
+	}
+}
+
+// TestTrainerShare: a wait that goes on counts before its client says so, and not twice; one that is said at once for many
+// seconds counts for as many; what is older than the window is forgotten.
+func TestTrainerShare(t *testing.T) {
+	now := time.Unix(1000, 0)
+	var l looks
+	x := trainer{began: now}
+	look := func(goesOn time.Duration) {
+		now = now.Add(time.Second)
+		from, dt, ok := l.next(now)
+		if !ok {
+			t.Fatal("it is too early for a look after a second")
+		}
+		x.count(min(dt, time.Second), goesOn)
+		x.mark(l.last, from, l.times[from], now)
+	}
+	near := func(what string, want float64) {
+		t.Helper()
+		if math.Abs(x.share-want) > 0.001 {
+			t.Errorf("%s: share %.3f, want %.3f", what, x.share, want)
+		}
+	}
+	for i := range 20 { // it works a quarter of each second, and says so
+		x.say(1, x.said+750*time.Millisecond)
+		look(0)
+		near(fmt.Sprintf("three quarters, after %d s", i+1), 0.75)
+	}
+	before := x.total
+	for s := range 30 { // one wait, of which its client says nothing until it is over
+		look(time.Duration(s+1) * time.Second)
+	}
+	near("a wait that goes on", 1)
+	x.say(1, x.said+30*time.Second)
+	if x.total != before+30*time.Second || x.counted != x.total {
+		t.Errorf("of %v, %v are counted", x.total, x.counted)
+	}
+	for s := range 10 {
+		look(0)
+		near(fmt.Sprintf("and is not counted twice, after %d s", s+1), 0.9-0.1*float64(s))
+	}
+	x.say(1, x.said+20*time.Second) // of a step of 40 s
+	for range 15 {
+		look(0)
+	}
+	near("said at once", 1)
+	if _, _, ok := l.next(now.Add(waitLook / 2)); ok {
+		t.Error("there are more looks than are kept")
+	}
+}
