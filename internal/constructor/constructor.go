@@ -87,6 +87,7 @@ type Constructor struct {
 	room     *memory.Room
 	session  atomic.Pointer[session] // with the planner; nil while there is none
 	most     int64                   // bytes of steps, whatever a job asks for
+	tracing  atomic.Pointer[tracing] // nil until the job is known
 	budgeted sync.Once               // by the first job
 }
 
@@ -220,6 +221,7 @@ func (c *Constructor) takeJob(job *pb.ConstructorJob) error {
 	}
 	c.budgeted.Do(func() { c.fit(budget) })
 	c.job.set(job, layout)
+	c.tracing.Store(tracingOf(job))
 	c.steps.Take(job, min(budget, c.most))
 	return nil
 }
@@ -270,6 +272,7 @@ func (c *Constructor) build(ctx context.Context, p *pb.StepPlan) error {
 	s, err := c.fetch(fetch, p)
 	c.steps.Fetched(time.Since(begin))
 	fetched := time.Now()
+	c.trace(p.Generation, p.Step, telemetry.SpanFetch, c.opts.ID, begin, fetched)
 	if err == nil && s.undecoded > 0 {
 		s.bytes += s.undecoded
 		if err = c.steps.Grow(ctx, p, s.bytes+s.decoding(c.room)); err == nil {
@@ -286,6 +289,7 @@ func (c *Constructor) build(ctx context.Context, p *pb.StepPlan) error {
 	failpoint.Hit(failpoint.BuildAfter)
 	rows := s.assembled(p)
 	c.steps.Assembled(time.Since(fetched))
+	c.trace(p.Generation, p.Step, telemetry.SpanAssemble, c.opts.ID, fetched, time.Now(), telemetry.Note{Key: "bytes", Value: s.bytes})
 	failpoint.Hit(failpoint.DeliverReady)
 	c.steps.Done(&deliver.Step{Generation: p.Generation, Number: p.Step, Bytes: s.bytes, Plan: p, Rows: rows, Content: s})
 	return nil

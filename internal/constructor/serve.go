@@ -40,6 +40,7 @@ func (c *Constructor) Batch(req *pb.BatchRequest, stream grpc.ServerStreamingSer
 	if end != nil {
 		return rpc.SendBody(stream, &pb.BatchHeader{Step: req.Step, EndOfData: true, Topology: end.Topology}, nil, nil)
 	}
+	begun := time.Now()
 	table, body, done, err := c.bodyOf(got, caller.Rank)
 	if err != nil {
 		return rpc.ToStatus(err)
@@ -53,7 +54,10 @@ func (c *Constructor) Batch(req *pb.BatchRequest, stream grpc.ServerStreamingSer
 	if err != nil {
 		return rpc.ToStatus(err)
 	}
-	return sendPart(stream, head, body, done)
+	size := len(body)
+	err = sendPart(stream, head, body, done)
+	c.traceDelivery(caller.Rank, got, begun, size, "call")
+	return err
 }
 
 // bodyOf assembles a rank's part of a step. done gives the body's memory back.

@@ -162,6 +162,7 @@ func (d *delivery) send(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	begun := time.Now()
 	table, body, done := &batch.Table{Step: d.next, End: true}, []byte(nil), func() {}
 	if end != nil {
 		table.Topology = end.Topology
@@ -177,5 +178,10 @@ func (d *delivery) send(ctx context.Context) error {
 	} else {
 		c.steps.Delivered(len(body))
 	}
-	return sendPart(d.stream, head, body, done)
+	size := len(body)
+	err = sendPart(d.stream, head, body, done)
+	if end == nil {
+		c.traceDelivery(d.caller.Rank, got, begun, size, "stream")
+	}
+	return err
 }

@@ -121,6 +121,7 @@ func (p *Planner) tick() input {
 // take does what an input says.
 func (p *Planner) take(in input) {
 	defer p.busy.begin()()
+	defer p.trace()()
 	switch in := in.(type) {
 	case occurred:
 		if _, ticks := in.Event.(control.Tick); ticks {

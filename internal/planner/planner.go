@@ -134,6 +134,7 @@ type Planner struct {
 	counted counted
 	learned *learned
 	holdups holdups
+	traced  traced
 	log     *steplog.Writer
 	inbox   chan input
 
@@ -211,11 +212,12 @@ func newPlanner(opts Options) (*Planner, error) {
 	}
 	cfg.Suspect, cfg.GiveUp = control.Millis(opts.Suspect.Milliseconds()), control.Millis(opts.GiveUp.Milliseconds())
 	return &Planner{
-		opts: opts, cfg: cfg, orders: wire.NewOrders(opts.Job, opts.Prefetch), spec: opts.Job.Identity(), started: time.Now(),
+		opts: opts, cfg: cfg, orders: wire.NewOrders(opts.Job, opts.Prefetch, opts.Telemetry.TraceEvery()), spec: opts.Job.Identity(), started: time.Now(),
 		learned: newLearned(&opts), inbox: make(chan input), over: make(chan struct{}), done: make(chan struct{}),
 		loaders:      map[control.Session]*loaderSession{},
 		constructors: map[control.Session]*constructorSession{},
 		asks:         map[uint64]chan<- control.Answer{},
+		traced:       traced{opts.Telemetry.TraceEvery(), map[int64]time.Time{}},
 	}, nil
 }
 

@@ -5430,6 +5430,7 @@ type ConstructorJob struct {
 	Images           []*ImageStep           `protobuf:"bytes,17,rep,name=images,proto3" json:"images,omitempty"`                                  // by source; empty if no source of the job has images
 	ContextSplit     bool                   `protobuf:"varint,18,opt,name=context_split,json=contextSplit,proto3" json:"context_split,omitempty"` // rows have several widths: row_width of a plan has them
 	Ahead            uint32                 `protobuf:"varint,19,opt,name=ahead,proto3" json:"ahead,omitempty"`                                   // steps planned ahead of the slowest rank; 0 = not told
+	TraceEvery       uint64                 `protobuf:"varint,40,opt,name=trace_every,json=traceEvery,proto3" json:"trace_every,omitempty"`       // steps to one that is traced; 0: none
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -5593,6 +5594,13 @@ func (x *ConstructorJob) GetContextSplit() bool {
 func (x *ConstructorJob) GetAhead() uint32 {
 	if x != nil {
 		return x.Ahead
+	}
+	return 0
+}
+
+func (x *ConstructorJob) GetTraceEvery() uint64 {
+	if x != nil {
+		return x.TraceEvery
 	}
 	return 0
 }
@@ -8673,7 +8681,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x05order\"6\n" +
 	"\fSourceJoined\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
-	"\x04keep\x18\x02 \x03(\tR\x04keep\"\x85\x05\n" +
+	"\x04keep\x18\x02 \x03(\tR\x04keep\"\xa6\x05\n" +
 	"\x0eConstructorJob\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\bidentity\x18\x02 \x01(\fR\bidentity\x12\x18\n" +
@@ -8695,7 +8703,9 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x11document_multiple\x18\x10 \x01(\rR\x10documentMultiple\x12.\n" +
 	"\x06images\x18\x11 \x03(\v2\x16.millrace.v1.ImageStepR\x06images\x12#\n" +
 	"\rcontext_split\x18\x12 \x01(\bR\fcontextSplit\x12\x14\n" +
-	"\x05ahead\x18\x13 \x01(\rR\x05ahead\"u\n" +
+	"\x05ahead\x18\x13 \x01(\rR\x05ahead\x12\x1f\n" +
+	"\vtrace_every\x18( \x01(\x04R\n" +
+	"traceEvery\"u\n" +
 	"\tImageStep\x12\x14\n" +
 	"\x05patch\x18\x01 \x01(\rR\x05patch\x12\x14\n" +
 	"\x05merge\x18\x02 \x01(\rR\x05merge\x12\x1d\n" +

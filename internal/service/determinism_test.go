@@ -150,7 +150,7 @@ func (s setting) serve(t *testing.T, dir string, r recipe, use func(ctx context.
 	defer cancel()
 	opts := s.options(t, dir, r)
 	if s.shown && !s.processes {
-		opts.Telemetry = telemetry.NewBoard(func(telemetry.Span) {})
+		opts.Telemetry = telemetry.NewBoard(func(telemetry.Span) {}, 1)
 		defer lookAt(opts.Telemetry)()
 	}
 	if err := service.Run(ctx, opts, use); err != nil {

@@ -2,10 +2,12 @@ package service_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -100,6 +102,42 @@ func TestTelemetryPorts(t *testing.T) {
 	} {
 		if got := strings.Join(c.flags.Of(c.i), " "); got != c.want {
 			t.Errorf("process %d of %+v has %q, want %q", c.i, c.flags, got, c.want)
+		}
+	}
+}
+
+// TestTraces: of the steps that are traced, and of no others, there is a span for each part of the work, all in the trace of the step.
+func TestTraces(t *testing.T) {
+	var mu sync.Mutex
+	spans := map[string]telemetry.Span{}
+	board := telemetry.NewBoard(func(s telemetry.Span) {
+		mu.Lock()
+		defer mu.Unlock()
+		spans[fmt.Sprintf("%d %s %s", s.Of.Step, s.Name, s.Who)] = s
+	}, 5)
+	r := recipe{"traced", mixed + "\nbatch: {sequence_length: 512, sequences: 8, microbatch_size: 2}\ntopology: {dp: 2}\n", 12, ""}
+	job := parse(t, writeSources(t), r.text(resources{}))
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	err := service.Run(ctx, service.Options{Job: job, Loaders: 1, Constructors: 2, Telemetry: board}, func(ctx context.Context, address string) error {
+		_, err := trainer.Run(ctx, trainer.Options{Address: address, Job: job, Steps: 12})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []uint64{0, 5} {
+		whole := spans[fmt.Sprintf("%d step ", step)]
+		for _, part := range []string{"step ", "plan ", "fetch constructor-0", "fetch constructor-1", "assemble constructor-0", "assemble constructor-1", "deliver dp=0 cp=0 pp=0 tp=0", "deliver dp=1 cp=0 pp=0 tp=0"} {
+			s, ok := spans[fmt.Sprintf("%d %s", step, part)]
+			if !ok || s.Of != whole.Of || s.Of.Identity != job.Identity() || s.Begin.Before(whole.Begin) || s.End.Before(s.Begin) {
+				t.Errorf("step %d, %s: %+v, in %+v", step, part, s, whole)
+			}
+		}
+	}
+	for name, s := range spans {
+		if s.Of.Step%5 != 0 {
+			t.Errorf("there is a span of a step that is not traced: %s", name)
 		}
 	}
 }

@@ -32,14 +32,23 @@ type Part struct {
 // methods may be called. It is safe for concurrent use.
 type Board struct {
 	traces func(Span) // of spans that are done; nil: nobody takes them
+	every  uint64     // steps to one that the planner has traced
 
 	mu    sync.Mutex // guards parts
 	parts []*Part
 }
 
 // NewBoard returns a board. traces takes the spans of steps, from any goroutine, and returns at once;
-// nil if nobody wants them.
-func NewBoard(traces func(Span)) *Board { return &Board{traces: traces} }
+// nil if nobody wants them. A planner has one step in every traced.
+func NewBoard(traces func(Span), every uint64) *Board { return &Board{traces: traces, every: every} }
+
+// TraceEvery is how many steps there are to one that a planner has traced; 0: none.
+func (b *Board) TraceEvery() uint64 {
+	if b == nil {
+		return 0
+	}
+	return b.every
+}
 
 // Add shows a role until remove is called.
 func (b *Board) Add(p Part) (remove func()) {

@@ -8,7 +8,7 @@ import (
 
 // A role shows what it keeps anyway, and somebody looks.
 func Example() {
-	board := telemetry.NewBoard(nil)
+	board := telemetry.NewBoard(nil, 0)
 	remove := board.Add(telemetry.Part{
 		Role: "loader", ID: "loader-0",
 		Metrics: func(observe telemetry.Observe) { observe(telemetry.LoaderBlocks, 12, "loader-0") },

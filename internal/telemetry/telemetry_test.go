@@ -81,7 +81,10 @@ func list() string {
 
 // TestSampled: a step is traced by its number alone, and by nobody whom nobody asked for it.
 func TestSampled(t *testing.T) {
-	all := NewBoard(func(Span) {})
+	if (*Board)(nil).TraceEvery() != 0 {
+		t.Error("a board that is not there has steps traced")
+	}
+	all := NewBoard(func(Span) {}, 7)
 	for _, c := range []struct {
 		step, every uint64
 		want        bool
@@ -89,7 +92,7 @@ func TestSampled(t *testing.T) {
 		if got := all.Traces(c.step, c.every); got != c.want {
 			t.Errorf("step %d of every %d: %v", c.step, c.every, got)
 		}
-		if (*Board)(nil).Traces(c.step, c.every) || NewBoard(nil).Traces(c.step, c.every) {
+		if (*Board)(nil).Traces(c.step, c.every) || NewBoard(nil, 0).Traces(c.step, c.every) {
 			t.Errorf("step %d of every %d is traced by nobody", c.step, c.every)
 		}
 	}

@@ -15,7 +15,7 @@ func Example() {
 	read := wire.LoaderEvent(1, report).(control.BlockRead)
 	fmt.Println("block", read.Block.Seq, "has samples of", read.Block.Lengths, "tokens")
 
-	orders := wire.NewOrders(&jobspec.Job{}, 4)
+	orders := wire.NewOrders(&jobspec.Job{}, 4, 0)
 	to, order, mayWait := orders.Loader(control.Read{To: 1, Seq: 8})
 	fmt.Println("session", to, "is to read block", order.GetRead().Seq, mayWait)
 	// Output:

@@ -18,11 +18,13 @@ type Orders struct {
 	identity  [32]byte
 	loaderJob *pb.LoaderJob // what loaders get of the job
 	ahead     int           // steps planned ahead
+	every     uint64        // steps to one that is traced; 0: none
 }
 
-// NewOrders returns the orders of a job that is planned some steps ahead of the slowest rank.
-func NewOrders(job *jobspec.Job, ahead int) *Orders {
-	return &Orders{job: job, identity: job.Identity(), loaderJob: compile.LoaderJob(job), ahead: ahead}
+// NewOrders returns the orders of a job that is planned some steps ahead of the slowest rank, and of which one step in
+// traceEvery is traced, or none if that is 0.
+func NewOrders(job *jobspec.Job, ahead int, traceEvery uint64) *Orders {
+	return &Orders{job: job, identity: job.Identity(), loaderJob: compile.LoaderJob(job), ahead: ahead, every: traceEvery}
 }
 
 // LoaderJob tells a loader the job, before anything else.
@@ -143,6 +145,7 @@ func (o *Orders) constructorJob(e control.Brief) *pb.ConstructorJob {
 		Images:           imageSteps(job),
 		ContextSplit:     job.Batch.ContextSplit > 0,
 		Ahead:            uint32(o.ahead),
+		TraceEvery:       o.every,
 	}
 	for _, s := range job.Sources {
 		out.Sources = append(out.Sources, s.Name)

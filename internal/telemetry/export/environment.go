@@ -73,9 +73,18 @@ func signal(get func(string) string, name string) (on, grpc bool, err error) {
 // steps are chosen by their number, so that all roles choose the same. 0: none.
 func TraceEvery(get func(string) string) (uint64, error) {
 	a, err := environment(get)
-	if err != nil || !a.traces {
+	if err != nil {
 		return 0, err
 	}
+	every, err := sampler(get)
+	if !a.traces {
+		every = 0
+	}
+	return every, err
+}
+
+// sampler is what OTEL_TRACES_SAMPLER says.
+func sampler(get func(string) string) (uint64, error) {
 	switch name := get("OTEL_TRACES_SAMPLER"); strings.TrimPrefix(name, "parentbased_") {
 	case "":
 		return traceEvery, nil

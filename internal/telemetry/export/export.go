@@ -84,7 +84,11 @@ func Open(ctx context.Context, opts Options) (x *Exporter, board *telemetry.Boar
 	if err := x.openTraces(ctx, env, about); err != nil {
 		return x, nil, err
 	}
-	x.board = telemetry.NewBoard(x.spans())
+	every, err := TraceEvery(os.Getenv)
+	if err != nil {
+		return x, nil, err
+	}
+	x.board = telemetry.NewBoard(x.spans(), every)
 	page, err := x.openMetrics(ctx, env, about)
 	if err != nil {
 		return x, nil, err

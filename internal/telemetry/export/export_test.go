@@ -133,6 +133,7 @@ func TestRefused(t *testing.T) {
 		"profiles, by --insecure": {Options{Pprof: "0.0.0.0:0", Security: rpc.Security{Insecure: true}}, [2]string{}, "this machine only"},
 		"half of TLS":             {Options{Address: "0.0.0.0:0", Security: rpc.Security{CertFile: "x"}}, [2]string{}, "all three"},
 		"exporter":                {Options{}, [2]string{"OTEL_METRICS_EXPORTER", "zipkin"}, "valid is otlp or none"},
+		"sampler":                 {Options{Address: "127.0.0.1:0"}, [2]string{"OTEL_TRACES_SAMPLER", "jaeger_remote"}, "valid is always_on"},
 		"protocol":                {Options{}, [2]string{"OTEL_EXPORTER_OTLP_PROTOCOL", "http/json"}, "valid is grpc or http/protobuf"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -231,7 +232,7 @@ func TestOTLP(t *testing.T) {
 	}
 	step := telemetry.StepID{Generation: 1, Step: 200}
 	now := time.Now()
-	if !board.Traces(200, 100) {
+	if board.TraceEvery() != traceEvery || !board.Traces(200, 100) {
 		t.Fatal("the step is not traced")
 	}
 	board.Record(telemetry.Span{Of: step, Name: telemetry.SpanFetch, Who: "constructor-0", Begin: now, End: now.Add(time.Second), Notes: []telemetry.Note{{Key: "bytes", Value: int64(3)}}})
