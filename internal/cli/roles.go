@@ -10,9 +10,12 @@ import (
 	"os"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/millrace-data/millrace/internal/checkpoint"
 	"github.com/millrace-data/millrace/internal/constructor"
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/fleet"
 	"github.com/millrace-data/millrace/internal/planner"
 	"github.com/millrace-data/millrace/internal/service"
 	"github.com/millrace-data/millrace/internal/sourceloader"
@@ -25,6 +28,7 @@ type serviceFlags struct {
 	Loaders      *int   `help:"Source loaders. Default: as --sizing says, else 1." placeholder:"N"`
 	Constructors int    `help:"Data constructors; at most one per DP rank." default:"1"`
 	Prefetch     int    `help:"Steps planned ahead of the slowest trainer; 0 uses the spec's value." default:"0"`
+	MostLoaders  int    `help:"Loaders at most: more than --loaders start when the mix needs them, and end when it does not. Default: none more." placeholder:"N"`
 	sizingFlag
 	Processes bool `help:"Run each role in its own process."`
 	keepFlags
@@ -39,7 +43,7 @@ type serviceFlags struct {
 
 // Validate is called by kong: what it refuses is wrong usage.
 func (c *serviceFlags) Validate() error {
-	return cmp.Or(c.keepFlags.check(), c.memoryFlag.check(), c.pinned(c.Loaders), checkCounts(count(c.Loaders), c.Shadows, c.Constructors, c.Prefetch))
+	return cmp.Or(c.keepFlags.check(), c.memoryFlag.check(), c.pinned(c.Loaders), atMost("--most-loaders", c.MostLoaders, maxLoaders), checkCounts(count(c.Loaders), c.Shadows, c.Constructors, c.Prefetch))
 }
 
 // options turns the flags into a service's options.
@@ -57,6 +61,7 @@ func (c *serviceFlags) options(names extensions, address string, log *slog.Logge
 		Job: job, Changes: changes, AllowRoots: c.AllowRoot, Address: address, Security: c.security(), LogDir: c.LogDir, LogMirror: c.LogMirror, LogRetain: c.LogRetain,
 		Loaders: count(c.Loaders), Shadows: c.Shadows, HotShadows: c.hot(), Constructors: c.Constructors, Prefetch: c.Prefetch, Scratch: c.ScratchDir, Log: log, Registry: names.Registry, Functions: names.functions.Open, Environments: names.functions.Environments, Stderr: stderr,
 	}
+	opts.Scale.Most = c.MostLoaders
 	if c.Loaders == nil {
 		if opts.Layout, err = c.layout(job, c.LogDir, service.SizeOptions{Constructors: c.Constructors, Processes: c.Processes}, log); err != nil {
 			return opts, err
@@ -202,6 +207,8 @@ type plannerCmd struct {
 	Advertise    string `help:"HOST or HOST:PORT that peers connect to, if not the listen address. Default for a wildcard address: this machine's name." placeholder:"HOST"`
 	Standby      bool   `help:"Wait until there is a log in --log-dir and no other planner has it open, or with --log-mirror until the planner that writes there is gone; then take over. Give loaders, constructors and clients both addresses: --planner A,B."`
 	Loaders      *int   `help:"Loaders to wait for before reading starts. Default: those of --sizing, else 1." placeholder:"N"`
+	MostLoaders  int    `help:"Say in the status how many loaders the mix needs, up to this number, or have --scale-command start and end them. Default: none more than --loaders." placeholder:"N"`
+	ScaleCommand string `help:"Command that starts and ends loaders for --most-loaders, run by the shell with ROLE, COUNT and DRAINED in its environment." placeholder:"COMMAND"`
 	Sizing       string `help:"File that says which loader reads what, as plan --sizing --yaml prints it; start loaders with --place." type:"path" placeholder:"FILE"`
 	Constructors int    `help:"Constructors that the DP ranks are spread over. Default: 1, or with --ranks-per-node one for each node." placeholder:"N"`
 	RanksPerNode int    `help:"Trainer ranks of a node: sidecars serve the DP ranks that begin on their --node." placeholder:"N"`
@@ -229,6 +236,9 @@ func (c *plannerCmd) Validate() error {
 	if c.Sizing != "" && c.Loaders != nil {
 		return errBothLoaders
 	}
+	if c.ScaleCommand != "" && c.MostLoaders == 0 {
+		return errors.New("--scale-command scales up to --most-loaders: give both")
+	}
 	return cmp.Or(c.keepFlags.check(), checkCounts(count(c.Loaders), c.Shadows, max(c.Constructors, 1), c.Prefetch), atLeast("--constructors", int64(c.Constructors), 0), atLeast("--ranks-per-node", int64(c.RanksPerNode), 0))
 }
 
@@ -254,12 +264,32 @@ func (c *plannerCmd) Run(ctx context.Context, log *slog.Logger, names extensions
 		return err
 	}
 	defer hide()
-	return planner.Run(ctx, planner.Options{
-		Job: job, Deal: deal, Changes: changes, AllowRoots: c.AllowRoot, Address: c.Listen, Advertise: c.Advertise, Security: c.security(), LogDir: c.LogDir, LogMirror: c.LogMirror, LogRetain: c.LogRetain,
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var scaling errgroup.Group
+	scale := c.scale(ctx, loaders, &scaling, log)
+	err = planner.Run(ctx, planner.Options{
+		Job: job, Deal: deal, Scale: scale, Changes: changes, AllowRoots: c.AllowRoot, Address: c.Listen, Advertise: c.Advertise, Security: c.security(), LogDir: c.LogDir, LogMirror: c.LogMirror, LogRetain: c.LogRetain,
 		Loaders: loaders, Shadows: c.Shadows, HotShadows: c.hot(), Constructors: c.Constructors, Prefetch: c.Prefetch, Log: log, Registry: names.Registry,
 		Standby: c.Standby, RanksPerNode: c.RanksPerNode, Telemetry: board,
 		Serving: func(address string) { fmt.Printf("planning %s on %s\n", job.Name, address) },
 	})
+	stop()
+	return cmp.Or(err, scaling.Wait())
+}
+
+// scale has loaders scaled, by a command if there is one.
+func (c *plannerCmd) scale(ctx context.Context, loaders int, work *errgroup.Group, log *slog.Logger) (s planner.Scale) {
+	if c.MostLoaders <= loaders {
+		return s
+	}
+	s.Most, s.Fleet = c.MostLoaders, fleet.Asked{}
+	if c.ScaleCommand != "" {
+		command := fleet.NewCommand(c.ScaleCommand, log)
+		work.Go(func() error { return command.Run(ctx) })
+		s.Fleet = command
+	}
+	return s
 }
 
 // plannerFlags are what the verbs that need a planner have in common.

@@ -111,6 +111,16 @@ var rules = []rule{
 		why:   "the planner decides from metadata alone: what it never sees it cannot depend on",
 	},
 	{
+		of:    []string{"./internal/sizing"},
+		never: append([]string{"./...", "os", "os/...", "sync", "sync/...", "log", "log/...", "context"}, append(network, chance...)...), except: []string{"./internal/fault"}, direct: true,
+		why: "how many loaders there are is decided from snapshots alone, so that a transcript replays to the same decisions",
+	},
+	{
+		of:    []string{"./internal/fleet"},
+		never: []string{"./..."},
+		why:   "whoever starts members knows neither jobs nor roles: Kubernetes, Slurm and Ray stand behind the same seam",
+	},
+	{
 		of:    []string{"./internal/engine/schedule"},
 		never: []string{"*"},
 		why:   "a schedule is a function of a snapshot: the executor and the simulator call it with the time and the bytes that they count",

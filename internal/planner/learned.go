@@ -80,6 +80,23 @@ func (l *learned) add(costs []*pb.SourceCosts) {
 	}
 }
 
+// cost is what a token of a source of the job costs, or a sample of it; 0 if that is not known.
+func (l *learned) cost(source int, sample bool) float64 {
+	if source >= len(l.sources) {
+		return 0
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.profile.Of(&l.sources[source])
+	switch {
+	case s == nil:
+		return 0
+	case sample:
+		return s.PerSample()
+	}
+	return s.PerToken()
+}
+
 // keep writes what was learned now and then until ctx ends. What it returns waits for that, and writes for the
 // last time.
 func (l *learned) keep(ctx context.Context) (end func()) {

@@ -52,6 +52,8 @@ type (
 	partSent struct{ *constructorSession }
 	// deposed says that another planner took this one's place.
 	deposed struct{ error }
+	// viewing asks for the facts of a status.
+	viewing struct{ seen chan<- control.Snapshot }
 	// looking asks where the job is.
 	looking struct{ seen chan<- status.Service }
 )
@@ -62,6 +64,7 @@ func (constructorHello) input() {}
 func (asking) input()           {}
 func (partSent) input()         {}
 func (looking) input()          {}
+func (viewing) input()          {}
 func (deposed) input()          {}
 
 // put gives the loop something to do and waits until it takes it.
@@ -161,6 +164,8 @@ func (p *Planner) take(in input) {
 		p.stopped = in.error
 	case looking:
 		in.seen <- p.status()
+	case viewing:
+		in.seen <- p.core.Snapshot()
 	}
 	p.busy.step.Store(p.core.Planned())
 }

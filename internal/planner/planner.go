@@ -69,6 +69,7 @@ type Options struct {
 	GiveUp       time.Duration         // how much longer a constructor's session goes on then, if another one can serve its ranks; default 1.5 s
 	Log          *slog.Logger          // default: discard
 	Registry     compile.Registry      // strategies and policies of the program
+	Scale        Scale                 // has loaders join and leave as the mix asks for them
 	Serving      func(address string)  // called when the address is open; may be nil
 	Telemetry    *telemetry.Board      // where the planner is shown; nil: nowhere
 }
@@ -135,6 +136,7 @@ type Planner struct {
 	learned *learned
 	holdups holdups
 	traced  traced
+	scaling *scaling
 	log     *steplog.Writer
 	inbox   chan input
 
@@ -211,14 +213,16 @@ func newPlanner(opts Options) (*Planner, error) {
 		opts.KeyFrame = func(step int64) bool { return step%int64(n) == 0 }
 	}
 	cfg.Suspect, cfg.GiveUp = control.Millis(opts.Suspect.Milliseconds()), control.Millis(opts.GiveUp.Milliseconds())
-	return &Planner{
+	p := &Planner{
 		opts: opts, cfg: cfg, orders: wire.NewOrders(opts.Job, opts.Prefetch, opts.Telemetry.TraceEvery()), spec: opts.Job.Identity(), started: time.Now(),
 		learned: newLearned(&opts), inbox: make(chan input), over: make(chan struct{}), done: make(chan struct{}),
 		loaders:      map[control.Session]*loaderSession{},
 		constructors: map[control.Session]*constructorSession{},
 		asks:         map[uint64]chan<- control.Answer{},
 		traced:       traced{opts.Telemetry.TraceEvery(), map[int64]time.Time{}},
-	}, nil
+	}
+	p.scaling = newScaling(p)
+	return p, nil
 }
 
 // begin makes what a planner has of its log: nothing happens before.

@@ -34,7 +34,7 @@ func (p *Planner) status() status.Service {
 		func(of control.Session) *pb.LoaderUsage { return p.loaders[of].usage.Load() },
 		func(of control.Session) *pb.ConstructorUsage { return p.constructors[of].usage.Load() })
 	s.UptimeSec, s.Epoch, s.StaleRefused = time.Since(p.started).Seconds(), p.epoch, p.staleRefused()
-	s.AppendsRefused = p.log.Refused()
+	s.AppendsRefused, s.Scaling = p.log.Refused(), p.scaling.now()
 	s.Holdups = p.holdups.list()
 	s.Stall = status.Judge(&s)
 	if x.Err == nil {

@@ -29,6 +29,7 @@ type busy struct {
 func (p *Planner) run(ctx context.Context) error {
 	defer close(p.done)
 	defer p.learned.keep(ctx)()
+	defer p.scaling.begin(ctx)()
 	ended := make(chan error, 1)
 	go func() { ended <- p.loop(ctx) }()
 	select {

@@ -34,11 +34,12 @@ type setting struct {
 	shown   bool // what roles do is asked all the time, or each process has its pages
 	dealt   bool // a table says which loader reads which source, with how many workers and how much memory
 	way     client.Way
+	scaled  bool // loaders join and leave all the time
 }
 
 func (s setting) String() string {
-	return fmt.Sprintf("loaders=%d constructors=%d processes=%v gomaxprocs=%d read_ahead=%d buffers=%d,%d prefetch=%d window=%d disk=%d shadows=%d shown=%v dealt=%v way=%s spill=%d python_workers=%d",
-		s.loaders, s.constructors, s.processes, s.procs, s.readAhead, s.loaderBuffer, s.constructorBuffer, s.prefetch, s.window, s.loaderDisk, s.shadows, s.shown, s.dealt, cmp.Or(s.way, "default"), s.spill, s.pythonWorkers)
+	return fmt.Sprintf("loaders=%d constructors=%d processes=%v gomaxprocs=%d read_ahead=%d buffers=%d,%d prefetch=%d window=%d disk=%d shadows=%d shown=%v dealt=%v way=%s scaled=%v spill=%d python_workers=%d",
+		s.loaders, s.constructors, s.processes, s.procs, s.readAhead, s.loaderBuffer, s.constructorBuffer, s.prefetch, s.window, s.loaderDisk, s.shadows, s.shown, s.dealt, cmp.Or(s.way, "default"), s.scaled, s.spill, s.pythonWorkers)
 }
 
 // axes are the values of a setting. A buffer of one byte holds nothing that does
@@ -62,6 +63,7 @@ var axes = []axis{
 	{0, 1},            // telemetry
 	{0, 1},            // dealt by a table
 	{0, 1},            // ways of delivery
+	{0, 1},            // scaled
 }
 
 // ways are those in which batches come to ranks. Services of this version know them all, so the
@@ -73,8 +75,8 @@ const hotShadow = -1
 // settingOf is the setting of values in the order of the axes, and then of spill and Python workers, which only jobs with
 // functions have a use for.
 func settingOf(v []int) setting {
-	v = append(slices.Clip(v), 0, 0, 0, 0, 0)
-	return setting{v[0], v[1], v[2] == 1, v[3], v[4], resources{v[5], v[6], v[7], v[8], v[9], v[14], v[15]}, false, v[10], v[11] == 1, v[12] == 1, ways[v[13]]}
+	v = append(slices.Clip(v), 0, 0, 0, 0, 0, 0)
+	return setting{v[0], v[1], v[2] == 1, v[3], v[4], resources{v[5], v[6], v[7], v[8], v[9], v[15], v[16]}, false, v[10], v[11] == 1, v[12] == 1, ways[v[13]], v[14] == 1}
 }
 
 // TestDeterminism runs every recipe in many ways: whatever the way, the digest is
@@ -91,14 +93,14 @@ func TestDeterminism(t *testing.T) {
 		}
 	}
 	if long {
-		last := len(axes) - 5 // these go round beside the others, whose product takes 20 minutes
+		last := len(axes) - 6 // these go round beside the others, whose product takes 20 minutes
 		for i, values := range product(axes[:last]) {
-			values = append(values, axes[last][i%len(axes[last])], axes[last+1][i/len(axes[last])%len(axes[last+1])], axes[last+2][i/2%2], axes[last+3][i/7%2], axes[last+4][i/4%2])
+			values = append(values, axes[last][i%len(axes[last])], axes[last+1][i/len(axes[last])%len(axes[last+1])], axes[last+2][i/2%2], axes[last+3][i/7%2], axes[last+4][i/4%2], axes[last+5][i/3%2])
 			check(t, dir, recipes[i%len(recipes)], settingOf(values))
 		}
 	}
 	for _, r := range recipes {
-		check(t, dir, r, settingOf([]int{2, 2, 0, 2, 0, 20e3, 0, 4, 20, 0, 0, 1, 0, 0}))
+		check(t, dir, r, settingOf([]int{2, 2, 0, 2, 0, 20e3, 0, 4, 20, 0, 0, 1, 0, 0, 1}))
 	}
 }
 
@@ -191,6 +193,10 @@ func (s setting) options(t testing.TB, dir string, r recipe) service.Options {
 	}
 	if s.dealt {
 		opts.Layout = layoutOf(opts.Job, s.loaders)
+	}
+	if s.scaled {
+		opts.LogDir, opts.Scale = t.TempDir(), churning(s.loaders)
+		dear(t, opts.Job, opts.LogDir)
 	}
 	if s.log {
 		opts.LogDir = t.TempDir()

@@ -138,9 +138,9 @@ topology: {dp: 2}
 // functionSettings are ways to run such a job.
 var functionSettings = [][]int{
 	{1, 1, 0, 1, 0, 0, 0, 2, 20, 0, 0},
-	{3, 2, 0, 2, -1, 1, 1, 1, 1, noDisk, 0, 1, 1, 1, 1e6, 3},
-	{2, 2, 0, 2, 0, 20e3, 40e3, 8, 500, 4e3, hotShadow, 0, 0, 0, 4e3},
-	{2, 1, 1, 2, 0, 20e3, 0, 2, 20, 0, 0, 0, 0, 0, 1e6, 1}, // processes
+	{3, 2, 0, 2, -1, 1, 1, 1, 1, noDisk, 0, 1, 1, 1, 0, 1e6, 3},
+	{2, 2, 0, 2, 0, 20e3, 40e3, 8, 500, 4e3, hotShadow, 0, 0, 0, 1, 4e3},
+	{2, 1, 1, 2, 0, 20e3, 0, 2, 20, 0, 0, 0, 0, 0, 0, 1e6, 1}, // processes
 }
 
 // TestFunctions: a job with functions is the reference's at every step, however it is run.

@@ -29,12 +29,13 @@ func Budget(job *jobspec.Job, loaders, constructors int) int64 {
 	return int64(loaders)*job.Resources.LoaderBuffer + int64(constructors)*job.Resources.ConstructorBuffer
 }
 
-// Budget is that of a service with these options.
+// Budget is that of a service with these options, with as many loaders as it may have.
 func (o *Options) Budget() int64 {
 	if o.Layout == nil {
-		return Budget(o.Job, max(o.Loaders, 1)+o.Shadows, max(o.Constructors, 1))
+		return Budget(o.Job, max(o.Loaders, o.Scale.Most, 1)+o.Shadows, max(o.Constructors, 1))
 	}
-	return o.Layout.Buffer(o.Job.Resources.LoaderBuffer) + Budget(o.Job, o.Shadows, max(o.Constructors, 1))
+	more := max(o.Scale.Most-len(o.Layout.Loaders), 0)
+	return o.Layout.Buffer(o.Job.Resources.LoaderBuffer) + Budget(o.Job, more+o.Shadows, max(o.Constructors, 1))
 }
 
 // LimitMemory tells Go's garbage collector the budget of this process: it works

@@ -28,6 +28,9 @@ func asProcesses(ctx context.Context, g *errgroup.Group, opts *Options, dir stri
 	if opts.Shadows > 0 {
 		args = append(args, "--shadows", strconv.Itoa(opts.Shadows), "--shadow-mode", ShadowMode(opts.HotShadows))
 	}
+	if opts.Scale.Most > opts.Loaders {
+		args = append(args, "--most-loaders", strconv.Itoa(opts.Scale.Most))
+	}
 	if opts.LogDir != "" {
 		args = append(args, "--log-dir", opts.LogDir)
 	}
@@ -64,9 +67,12 @@ func asProcesses(ctx context.Context, g *errgroup.Group, opts *Options, dir stri
 	g.Go(func() error {
 		return planner.supervise(ctx, func(at string) {
 			planner.listenAt(at)
-			for i := range opts.Loaders + opts.Shadows {
-				loader := newProcess(opts, fmt.Sprintf("loader-%d", i), append(loaderArgs(opts, at, dir, i), opts.TelemetryFlags.Of(1+i)...))
-				g.Go(func() error { return loader.supervise(ctx, nil) })
+			loaders := opts.fleet(func(ctx context.Context, i int) error {
+				return newProcess(opts, loaderName(i), append(loaderArgs(opts, at, dir, i), opts.TelemetryFlags.Of(opts.page(i))...)).supervise(ctx, nil)
+			})
+			g.Go(func() error { return loaders.Run(ctx) })
+			if opts.Scale.Most > opts.Loaders {
+				g.Go(func() error { return opts.follow(ctx, at, loaders) })
 			}
 			for i := range opts.Constructors {
 				id := fmt.Sprintf("constructor-%d", i)
@@ -90,7 +96,7 @@ func ShadowMode(hot bool) string {
 // loaderArgs are those of loader i.
 func loaderArgs(opts *Options, planner, dir string, i int) []string {
 	part := opts.part(i)
-	args := []string{"loader", "--planner", planner, "--id", fmt.Sprintf("loader-%d", i), "--listen", private(dir, "loader", i), "--workers", strconv.Itoa(part.workers)}
+	args := []string{"loader", "--planner", planner, "--id", loaderName(i), "--listen", private(dir, "loader", i), "--workers", strconv.Itoa(part.workers)}
 	if part.place > 0 {
 		args = append(args, "--place", strconv.Itoa(part.place-1), "--buffer", strconv.FormatInt(part.buffer, 10))
 	}

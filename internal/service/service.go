@@ -43,6 +43,7 @@ type Options struct {
 	LogRetain    int                 // steps that the log keeps below those that are needed (planner.Options); 0: all
 	Loaders      int                 // default 1, or those of Layout
 	Layout       *sizing.Layout      // of loaders: what each reads, with how many workers and how much memory; nil: sources are dealt in turn
+	Scale        planner.Scale       // have more loaders than these, up to Most, as the mix asks for them; its Fleet is not used
 	Shadows      int                 // loaders beside them that stand by for one that is lost
 	HotShadows   bool                // they read what those they stand by for read; else they only have the sources open
 	Constructors int                 // default 1
@@ -163,29 +164,32 @@ func private(dir, role string, i int) string {
 
 func inProcess(ctx context.Context, g *errgroup.Group, opts *Options, dir string, address chan string) {
 	ready, exchange := make(chan string, 1), new(handover.Exchange)
+	var at string // of the planner; set before a loader starts
+	loaders := opts.fleet(func(ctx context.Context, i int) error {
+		part := opts.part(i)
+		return sourceloader.Run(ctx, sourceloader.Options{
+			ID: loaderName(i), Planner: at, Address: private(dir, "loader", i), Place: part.place, Buffer: part.buffer,
+			Security: opts.Security, Workers: part.workers, Scratch: opts.Scratch, Log: opts.Log, Exchange: exchange, Functions: opts.Functions, Environments: opts.Environments, Telemetry: opts.Telemetry, Fit: opts.Memory.loaderFit(),
+		})
+	})
+	scale := opts.Scale
+	if scale.Most > opts.Loaders {
+		scale.Fleet = loaders
+	}
 	g.Go(func() error {
 		return planner.Run(ctx, planner.Options{
 			Job: opts.Job, Address: opts.Address, Advertise: opts.Advertise, Security: opts.Security, LogDir: opts.LogDir, LogMirror: opts.LogMirror, LogRetain: opts.LogRetain,
 			Loaders: opts.Loaders, Shadows: opts.Shadows, HotShadows: opts.HotShadows, Deal: opts.deal(), Constructors: opts.Constructors, Prefetch: opts.Prefetch, Changes: opts.Changes, AllowRoots: opts.AllowRoots, Log: opts.Log, Registry: opts.Registry,
-			StartWindow: opts.StartWindow, Serving: func(a string) { ready <- a }, Telemetry: opts.Telemetry,
+			StartWindow: opts.StartWindow, Scale: scale, Serving: func(a string) { ready <- a }, Telemetry: opts.Telemetry,
 		})
 	})
 	g.Go(func() error {
-		var at string
 		select {
 		case at = <-ready:
 		case <-ctx.Done():
 			return nil
 		}
-		for i := range opts.Loaders + opts.Shadows {
-			g.Go(func() error {
-				part := opts.part(i)
-				return sourceloader.Run(ctx, sourceloader.Options{
-					ID: fmt.Sprintf("loader-%d", i), Planner: at, Address: private(dir, "loader", i), Place: part.place, Buffer: part.buffer,
-					Security: opts.Security, Workers: part.workers, Scratch: opts.Scratch, Log: opts.Log, Exchange: exchange, Functions: opts.Functions, Environments: opts.Environments, Telemetry: opts.Telemetry, Fit: opts.Memory.loaderFit(),
-				})
-			})
-		}
+		g.Go(func() error { return loaders.Run(ctx) })
 		for i := range opts.Constructors {
 			g.Go(func() error {
 				return constructor.Run(ctx, constructor.Options{

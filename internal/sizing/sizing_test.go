@@ -32,13 +32,17 @@ func TestTranscripts(t *testing.T) {
 				t.Fatal(err)
 			}
 			var b strings.Builder
-			p := &player{}
+			p := &player{s: sizing.Snapshot{}, scaler: &scalerPlayer{}}
 			for line := range strings.Lines(string(want)) {
 				switch {
 				case strings.HasPrefix(line, "#"), line == "\n" && b.Len() == 0:
 					b.WriteString(line)
 				case strings.HasPrefix(line, "> "):
-					fmt.Fprintf(&b, "%s%s", line, p.do(t, strings.TrimSpace(line[2:])))
+					do := p.do
+					if strings.HasPrefix(filepath.Base(path), "scale-") {
+						do = p.scaler.do
+					}
+					fmt.Fprintf(&b, "%s%s", line, do(t, strings.TrimSpace(line[2:])))
 				}
 			}
 			if *rewrite {
@@ -53,7 +57,10 @@ func TestTranscripts(t *testing.T) {
 }
 
 // player does the lines of a transcript.
-type player struct{ s sizing.Snapshot }
+type player struct {
+	s      sizing.Snapshot
+	scaler *scalerPlayer
+}
 
 func (p *player) do(t *testing.T, line string) string {
 	t.Helper()

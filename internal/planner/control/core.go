@@ -94,6 +94,7 @@ func New(cfg Config) *Core {
 		take:    takeover{known: -1},
 		job:     job{tree: cfg.Plan.Mesh, since: map[uint64]uint64{}, steps: map[int64]*plan.Step{}, saved: map[int64]*savedToken{}, ended: -1},
 	}
+	c.members.table = cfg.Deal
 	c.roster.joins = cfg.Epoch << epochBits
 	for _, s := range cfg.Job.Sources {
 		c.id.Sources = append(c.id.Sources, token.Source{Name: s.Name, Limited: s.Limit > 0})
@@ -154,6 +155,8 @@ func (c *Core) applyMember(ev Event) {
 		c.sourceOpened(ev)
 	case LoaderLeft:
 		c.removeLoader(ev)
+	case Redeal:
+		c.redeal(ev)
 	case ConstructorJoined:
 		c.addConstructor(ev)
 	case ConstructorLeft:

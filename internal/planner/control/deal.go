@@ -1,5 +1,7 @@
 package control
 
+import "slices"
+
 // dealt says which places read which source, for these numbers of both.
 type dealt struct {
 	places, sources int
@@ -12,7 +14,7 @@ type dealt struct {
 func (c *Core) placesOf(source int32) []int {
 	d := &c.members.dealt
 	if d.places != len(c.members.places) || d.sources != len(c.sources.indexed) {
-		*d = deal(c.cfg.Deal, len(c.members.places), len(c.sources.indexed))
+		*d = deal(c.members.table, c.members.exact, len(c.members.places), len(c.sources.indexed))
 	}
 	return d.bySource[source]
 }
@@ -21,8 +23,9 @@ func (c *Core) placesOf(source int32) []int {
 func (c *Core) groupOf(place int) int { return c.members.dealt.groups[place] }
 
 // deal deals sources to places, as a table says. Without one they are dealt in turn, and if there are more places than
-// sources, those of a source share its blocks. So are places dealt to sources that are behind those of the table.
-func deal(table [][]int, places, sources int) dealt {
+// sources, those of a source share its blocks. So are places dealt to sources that are behind those of the table, unless
+// it is exact.
+func deal(table [][]int, exact bool, places, sources int) dealt {
 	d := dealt{places: places, sources: sources, bySource: make([][]int, sources), groups: make([]int, places)}
 	for i := range d.groups {
 		d.groups[i] = -1
@@ -42,7 +45,7 @@ func deal(table [][]int, places, sources int) dealt {
 				}
 			}
 		}
-		for at := tabled + source; at < places; at += sources {
+		for at := tabled + source; at < places && !exact; at += sources {
 			of = append(of, at)
 		}
 		if len(of) == 0 {
@@ -54,4 +57,27 @@ func deal(table [][]int, places, sources int) dealt {
 		}
 	}
 	return d
+}
+
+// redeal has sources read by other places from now on. What was read stays where it is, and what is being read comes from
+// who reads it, so that a place which is left out has less and less that is needed, and no block is read again for it.
+func (c *Core) redeal(ev Redeal) {
+	m := &c.members
+	m.table, m.exact, m.dealt = ev.Table, true, dealt{}
+	table := c.table()
+	for at := range m.places {
+		m.places[at].retired = !slices.ContainsFunc(table, func(of []int) bool { return slices.Contains(of, at) })
+	}
+	if len(m.places) > 0 {
+		c.rearrange()
+	}
+}
+
+// table is who reads what now.
+func (c *Core) table() [][]int {
+	if len(c.members.places) == 0 || len(c.sources.indexed) == 0 {
+		return nil
+	}
+	c.placesOf(0) // brings it up to date
+	return slices.Clone(c.members.dealt.bySource)
 }

@@ -22,7 +22,7 @@ func TestDeal(t *testing.T) {
 		{[][]int{{1}, {0}}, 5, 2, [][]int{{1, 2, 4}, {0, 3}}},
 		{[][]int{{1}, {0}}, 2, 4, [][]int{{1}, {0}, {0}, {1}}}, // two joined
 	} {
-		if got := deal(x.table, x.places, x.sources).bySource; !reflect.DeepEqual(got, x.want) {
+		if got := deal(x.table, false, x.places, x.sources).bySource; !reflect.DeepEqual(got, x.want) {
 			t.Errorf("%v, %d places, %d sources: %v, want %v", x.table, x.places, x.sources, got, x.want)
 		}
 	}
@@ -37,7 +37,7 @@ func TestDeal(t *testing.T) {
 				}
 			}
 		}
-		d := deal(table, places, sources)
+		d := deal(table, rng.IntN(2) == 0, places, sources)
 		for source, of := range d.bySource {
 			if len(of) == 0 || !slices.IsSorted(of) || of[len(of)-1] >= places {
 				t.Fatalf("seed %d: source %d is read by %v of %d places", seed, source, of, places)
@@ -47,4 +47,22 @@ func TestDeal(t *testing.T) {
 			}
 		}
 	}
+}
+
+// pass lets time pass. Now and then others read the sources from then on.
+func (w *world) pass(time Millis) {
+	w.apply(Tick{w.core.now + time})
+	rng := rand.New(rand.NewPCG(uint64(w.core.now), 5)) // not the world's: seeds that found something go on finding it
+	if rng.IntN(3) > 0 {
+		return
+	}
+	table := make([][]int, rng.IntN(len(w.core.sources.indexed)+1))
+	for i := range table {
+		for at := range len(w.core.members.places) + 1 {
+			if rng.IntN(3) == 0 {
+				table[i] = append(table[i], at)
+			}
+		}
+	}
+	w.apply(Redeal{table})
 }

@@ -52,6 +52,10 @@ type SourceOpened struct {
 	Source  int
 }
 
+// Redeal says which places read which source from now on, rising: none of them reads anything else that is not read
+// yet. A source that it does not name any more is dealt to one of those that are there.
+type Redeal struct{ Table [][]int }
+
 // LoaderLeft ends a loader's session; Err is nil if it ended in order.
 type LoaderLeft struct {
 	Session Session
@@ -278,6 +282,7 @@ func (Idle) event()              {}
 func (LoaderJoined) event()      {}
 func (SourceOpened) event()      {}
 func (LoaderLeft) event()        {}
+func (Redeal) event()            {}
 func (ConstructorJoined) event() {}
 func (ConstructorLeft) event()   {}
 func (Silent) event()            {}

@@ -335,7 +335,7 @@ func (w *world) step() {
 	case n < 95:
 		w.silence()
 	default:
-		w.apply(Tick{w.core.now + Millis(w.rng.IntN(8000))})
+		w.pass(Millis(w.rng.IntN(8000)))
 	}
 }
 

@@ -9,7 +9,9 @@ import (
 type members struct {
 	loaders      []*loader      // in the order in which they came
 	places       []place        // by number; see places.go
-	dealt        dealt          // which of them read which source
+	table        [][]int        // by source: the places that read it; see deal.go
+	exact        bool           // other places read nothing
+	dealt        dealt          // what follows from it
 	open         []bool         // by place: its loader is there, and not in doubt
 	promotions   int            // of shadows, so far
 	again        int            // blocks that were to be read again, as their loader was lost

@@ -15,6 +15,8 @@ type place struct {
 	loader *loader // that reads its blocks; nil: it is lost, and nobody took its place
 	shadow *loader // that stands by for it; nil: nobody does
 	used   bool    // a loader had it
+
+	retired bool // no source is read there any more: nobody takes it in place of one that is lost
 }
 
 // noPlace is the place of a shadow, and of a loader that left.
@@ -28,7 +30,10 @@ func (c *Core) seat(l *loader, had int) {
 	if at := had - 1; at >= 0 && at < max(c.cfg.Loaders, len(m.places)) && c.seatAgain(l, at) {
 		return
 	}
-	free := slices.IndexFunc(m.places, func(p place) bool { return p.loader == nil })
+	free := slices.IndexFunc(m.places, func(p place) bool { return p.loader == nil && !p.retired })
+	if free < 0 {
+		free = slices.IndexFunc(m.places, func(p place) bool { return p.loader == nil })
+	}
 	if free < 0 && (len(m.places) < c.cfg.Loaders || m.shadowsBut(l) >= c.cfg.Shadows) {
 		free = len(m.places)
 		m.places = append(m.places, place{})
@@ -156,7 +161,7 @@ func (c *Core) promote() {
 	m := &c.members
 	for i := range m.places {
 		p := &m.places[i]
-		if p.loader != nil && p.loader.sound() || !p.used && c.plan == nil {
+		if p.loader != nil && p.loader.sound() || !p.used && c.plan == nil || p.retired {
 			continue
 		}
 		s := c.successor(i)

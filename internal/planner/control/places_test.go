@@ -34,7 +34,7 @@ func (w *world) checkPlaces(ev Event, before map[block]*loader) {
 		if p.loader != nil && p.loader.place != i {
 			w.t.Errorf("after %T, the loader of place %d says %d", ev, i, p.loader.place)
 		}
-		if s := c.successor(i); s != nil && !m.open[i] && (p.used || c.plan != nil) {
+		if s := c.successor(i); s != nil && !m.open[i] && !p.retired && (p.used || c.plan != nil) {
 			w.t.Errorf("after %T, place %d is closed, and shadow %v could take it", ev, i, s)
 		}
 		if p.shadow != nil && (p.shadow.place != noPlace || !p.shadow.sound() || m.loader(p.shadow.session) == nil) {

@@ -31,8 +31,10 @@ type Snapshot struct {
 	Changes      []string
 	Sources      []SourceStatus
 	Loaders      []Member
-	Promotions   int // of shadows that took the place of a loader
-	ReadAgain    int // blocks that loaders were asked to read again, as others that had them were lost
+	Places       int     // shares of the reading
+	Deal         [][]int // by source: the places that read it
+	Promotions   int     // of shadows that took the place of a loader
+	ReadAgain    int     // blocks that loaders were asked to read again, as others that had them were lost
 	Constructors []Member
 }
 
@@ -43,6 +45,8 @@ type Member struct {
 	Buckets       []uint32 // DP ranks that a constructor serves; a spare one serves none
 	Suspect       string   // why others are asked in its place; "" if it is trusted
 	Place         int      // of a loader: its share of the reading; -1: it is a shadow
+	Workers       int      // of a loader: blocks that it reads at a time
+	Blocks        int      // of a loader: blocks that it has, or reads, for steps to come
 	Warmth        *Warmth  // of a shadow
 }
 
@@ -109,8 +113,10 @@ func (c *Core) Snapshot() Snapshot {
 	c.shares(s.Sources)
 	s.Promotions, s.ReadAgain = c.members.promotions, c.members.again
 	asked, have := c.data.copies()
+	blocks := c.blocks()
+	s.Places, s.Deal = len(c.members.places), c.table()
 	for _, l := range c.members.loaders {
-		m := Member{Session: l.session, Name: l.name, Address: l.address, Place: l.place, Suspect: l.why}
+		m := Member{Session: l.session, Name: l.name, Address: l.address, Place: l.place, Suspect: l.why, Workers: l.workers, Blocks: blocks[l]}
 		if l.place == noPlace {
 			m.Warmth = c.warmth(l, have[l], asked[l]-have[l])
 		}
@@ -120,6 +126,20 @@ func (c *Core) Snapshot() Snapshot {
 		s.Constructors = append(s.Constructors, Member{Session: m.session, Name: m.name, Address: m.address, Buckets: m.buckets, Suspect: m.why})
 	}
 	return s
+}
+
+// blocks counts by loader the blocks that it has for others, or was asked for.
+func (c *Core) blocks() map[*loader]int {
+	n := map[*loader]int{}
+	for i := range c.data.sources {
+		for _, x := range c.data.sources[i].blocks {
+			n[x.by]++
+		}
+	}
+	for _, l := range c.members.wanted {
+		n[l]++
+	}
+	return n
 }
 
 // warmth is what a shadow has ready.

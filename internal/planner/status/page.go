@@ -36,6 +36,7 @@ func (s Service) String() string {
 	if s.Promotions > 0 || s.ReadAgain > 0 {
 		fmt.Fprintf(&b, "loaders lost: %d places taken by shadows, %d blocks read again\n", s.Promotions, s.ReadAgain)
 	}
+	s.Scaling.page(&b)
 	if s.StaleRefused > 0 {
 		fmt.Fprintf(&b, "epoch %d: %d messages refused of planners before it\n", s.Epoch, s.StaleRefused)
 	}
@@ -72,6 +73,24 @@ func (s Service) String() string {
 	w.Flush()
 	s.deaths(&b)
 	return b.String()
+}
+
+// page writes what was decided last, and what is wrong.
+func (s *Scaling) page(b *strings.Builder) {
+	if s == nil {
+		return
+	}
+	fmt.Fprintf(b, "scaling: %d loaders wanted", s.Loaders)
+	if len(s.Drained) > 0 {
+		fmt.Fprintf(b, ", drained: %s", strings.Join(s.Drained, ", "))
+	}
+	b.WriteByte('\n')
+	if n := len(s.Did); n > 0 {
+		fmt.Fprintf(b, "scaled: %s\n", s.Did[n-1])
+	}
+	if s.Problem != "" {
+		fmt.Fprintf(b, "scaling fails: %s\n", s.Problem)
+	}
 }
 
 // suspects writes what is wrong with loaders and constructors.

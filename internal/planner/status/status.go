@@ -44,11 +44,23 @@ type Service struct {
 	ReadAgain      int                    `json:"blocks_read_again"` // asked of loaders as those that had them were lost
 	Constructors   []Constructor          `json:"constructors"`
 	Stages         []Stage                `json:"stages,omitempty"`    // of sources with functions, by loader
+	Scaling        *Scaling               `json:"scaling,omitempty"`   // none: loaders are not scaled
 	Functions      []Workers              `json:"functions,omitempty"` // of the environments of functions, by loader
 	Trainers       Trainers               `json:"trainers"`
 	Holdups        []Holdup               `json:"holdups,omitempty"` // what held up most of late comes first
 	Stall          Stall                  `json:"stall"`
 }
+
+// Scaling is what was decided of the number of loaders.
+type Scaling struct {
+	Loaders int      `json:"loaders_wanted"`      // shadows among them
+	Drained []string `json:"drained,omitempty"`   // loaders that nothing needs any more
+	Did     []string `json:"decisions,omitempty"` // the last ones, and why
+	Problem string   `json:"problem,omitempty"`   // why there are not as many as are wanted
+}
+
+// MostDecisions are shown.
+const MostDecisions = 8
 
 // Stage is what a stage of a source does in a loader.
 type Stage struct {

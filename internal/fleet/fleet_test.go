@@ -1,0 +1,205 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func name(role Role, n int) string { return fmt.Sprintf("%s-%d", role, n) }
+
+// alive are the members that a function runs.
+type alive struct {
+	mu  sync.Mutex
+	all map[string]int
+}
+
+func (a *alive) run(ctx context.Context, role Role, n int) error {
+	a.add(name(role, n), 1)
+	<-ctx.Done()
+	a.add(name(role, n), -1)
+	return nil
+}
+
+func (a *alive) add(name string, n int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.all[name] += n; a.all[name] == 0 {
+		delete(a.all, name)
+	}
+}
+
+// TestLocal: whatever is asked for in whatever order, as many run as were asked for last, each name once; those that have
+// drained end first; and none is left when the fleet ends.
+func TestLocal(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(200) {
+		synctest.Test(t, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(seed, 9))
+			a := &alive{all: map[string]int{}}
+			f := NewLocal(10, name, a.run)
+			ctx, end := context.WithCancel(t.Context())
+			over := make(chan error, 1)
+			want := rng.IntN(5)
+			if err := f.Scale(ctx, Loader, want); err != nil {
+				t.Fatal(err)
+			}
+			go func() { over <- f.Run(ctx) }()
+			for range 30 {
+				synctest.Wait()
+				a.mu.Lock()
+				if len(a.all) != want {
+					t.Fatalf("seed %d: %v run, want %d", seed, a.all, want)
+				}
+				var spare, stay []string
+				for x, n := range a.all {
+					if n != 1 {
+						t.Fatalf("seed %d: %s runs %d times", seed, x, n)
+					}
+					if rng.IntN(3) == 0 {
+						spare = append(spare, x)
+					} else {
+						stay = append(stay, x)
+					}
+				}
+				a.mu.Unlock()
+				f.Draining(Loader, spare)
+				want = rng.IntN(8)
+				if err := f.Scale(ctx, Loader, want); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				a.mu.Lock()
+				for _, x := range stay {
+					if want >= len(stay) && a.all[x] == 0 {
+						t.Fatalf("seed %d: %s was ended, while %v had drained", seed, x, spare)
+					}
+				}
+				a.mu.Unlock()
+			}
+			if err := f.Scale(ctx, Loader, 11); err == nil {
+				t.Error("more than the fleet may have")
+			}
+			end()
+			if err := <-over; err != nil || len(a.all) > 0 {
+				t.Errorf("seed %d: ended with %v, %v left", seed, err, a.all)
+			}
+		})
+	}
+}
+
+// TestLocalFails: a member that fails ends the fleet with its error, one that ends in order does not.
+func TestLocalFails(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		broken := errors.New("broken")
+		fail := make(chan error)
+		f := NewLocal(10, name, func(ctx context.Context, _ Role, n int) error {
+			if n != 1 {
+				<-ctx.Done()
+				return nil
+			}
+			return <-fail
+		})
+		if err := f.Scale(t.Context(), Loader, 3); err != nil {
+			t.Fatal(err)
+		}
+		over := make(chan error, 1)
+		go func() { over <- f.Run(t.Context()) }()
+		fail <- nil
+		synctest.Wait()
+		if got := len(f.members()); got != 2 {
+			t.Errorf("%d members after one ended", got)
+		}
+		if err := f.Scale(t.Context(), Loader, 3); err != nil {
+			t.Fatal(err)
+		}
+		fail <- broken
+		if err := <-over; !errors.Is(err, broken) {
+			t.Errorf("ended with %v", err)
+		}
+	})
+}
+
+// runs plays a command in a folder until it has run as often as that, and has done or failed at what is wanted, and
+// returns what it wrote.
+func runs(t *testing.T, text string, n int, fails bool, do func(c *Command)) (lines []string, c *Command) {
+	t.Helper()
+	dir := t.TempDir()
+	c = NewCommand("cd "+dir+"; "+text, slog.New(slog.DiscardHandler))
+	c.pause, c.time = time.Millisecond, 20*time.Second
+	ctx, end := context.WithCancel(t.Context())
+	over := make(chan error)
+	do(c)
+	go func() { over <- c.Run(ctx) }()
+	for len(lines) < n || fails && c.Problem() == "" || !fails && c.pending() {
+		data, err := os.ReadFile(filepath.Join(dir, "out"))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Fatal(err)
+		}
+		lines = strings.Split(strings.TrimSpace(string(data)), "\n")
+		if len(data) == 0 {
+			lines = nil
+		}
+		time.Sleep(time.Millisecond)
+	}
+	end()
+	if err := <-over; err != nil {
+		t.Errorf("ended with %v", err)
+	}
+	return lines, c
+}
+
+func (c *Command) pending() bool { role, _ := c.next(); return role != "" }
+
+// TestCommand: the command hears what is wanted, once.
+func TestCommand(t *testing.T) {
+	t.Parallel()
+	lines, c := runs(t, `echo "$ROLE $COUNT [$DRAINED]" >> out`, 1, false, func(c *Command) {
+		for n := range 4 {
+			if err := c.Scale(t.Context(), Loader, n); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.Draining(Loader, []string{"b", "a"})
+	})
+	if want := []string{"loader 3 [a b]"}; !slices.Equal(lines, want) || c.Problem() != "" {
+		t.Errorf("the command ran as %q, %s", lines, c.Problem())
+	}
+	if got := c.members(); len(got) != 3 {
+		t.Errorf("members %v", got)
+	}
+}
+
+// TestCommandFails: one that fails is run again, its failure is said, and nothing ends.
+func TestCommandFails(t *testing.T) {
+	t.Parallel()
+	lines, c := runs(t, `echo x >> out; echo no such cluster >&2; test $(wc -l < out) -ge 3`, 3, false, func(c *Command) { _ = c.Scale(t.Context(), Loader, 2) })
+	if len(lines) != 3 || c.Problem() != "" {
+		t.Errorf("ran %d times, problem %q", len(lines), c.Problem())
+	}
+	lines, c = runs(t, `echo x >> out; echo no such cluster >&2; exit 7`, 2, true, func(c *Command) { _ = c.Scale(t.Context(), Loader, 2) })
+	if want := "no such cluster"; !strings.Contains(c.Problem(), want) || !strings.Contains(c.Problem(), "exit status 7") {
+		t.Errorf("ran %d times, problem %q, want %q", len(lines), c.Problem(), want)
+	}
+}
+
+// TestCommandHangs: one that does not end is ended.
+func TestCommandHangs(t *testing.T) {
+	t.Parallel()
+	c := NewCommand("sleep 1000", slog.New(slog.DiscardHandler))
+	c.time = 10 * time.Millisecond
+	if err := c.run(t.Context(), Loader, want{count: 1}); err == nil || !strings.Contains(err.Error(), "took longer") {
+		t.Errorf("ended with %v", err)
+	}
+}

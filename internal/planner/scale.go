@@ -1,0 +1,206 @@
+package planner
+
+import (
+	"context"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/millrace-data/millrace/internal/fleet"
+	"github.com/millrace-data/millrace/internal/planner/compile"
+	"github.com/millrace-data/millrace/internal/planner/control"
+	"github.com/millrace-data/millrace/internal/planner/mix"
+	"github.com/millrace-data/millrace/internal/planner/status"
+	"github.com/millrace-data/millrace/internal/sizing"
+)
+
+// DefaultScaleEvery is how often the scaler looks: three intervals and the start of a loader are less than half a
+// minute, and a scheduled ramp is known that far ahead.
+const DefaultScaleEvery = 5 * time.Second
+
+// Scale has loaders join and leave as the mix asks for them.
+type Scale struct {
+	Fleet fleet.Fleet   // that starts and ends loaders, Options.Loaders and Shadows at first; nil: nothing is scaled
+	Every time.Duration // between two looks; default DefaultScaleEvery
+	sizing.Scaling
+}
+
+// scaling looks at the job now and then, has the scaler decide, and does what it says. Its fields belong to the
+// goroutine that runs it, but those that mu guards.
+type scaling struct {
+	*Planner
+	every    time.Duration
+	scaler   *sizing.Scaler // nil before the job runs
+	schedule mix.Schedule
+	table    [][]int
+	at       time.Time // of the last look; zero: there was none
+	drawn    float64   // units of the mix by then
+	step     int64     // planned by then
+
+	mu    sync.Mutex
+	shown status.Scaling
+}
+
+func newScaling(p *Planner) *scaling {
+	every := p.opts.Scale.Every
+	if every <= 0 {
+		every = DefaultScaleEvery
+	}
+	return &scaling{Planner: p, every: every, schedule: compile.Schedule(p.opts.Job)}
+}
+
+// begin has it look until ctx ends, or what it returns is called, which waits for it.
+func (s *scaling) begin(ctx context.Context) (end func()) {
+	if s.opts.Scale.Fleet == nil {
+		return func() {}
+	}
+	ctx, stop := context.WithCancel(ctx)
+	var looking sync.WaitGroup
+	looking.Go(func() { s.run(ctx) })
+	return func() {
+		stop()
+		looking.Wait()
+	}
+}
+
+// run looks until ctx ends.
+func (s *scaling) run(ctx context.Context) {
+	tick := time.NewTicker(s.every)
+	defer tick.Stop()
+	for {
+		select {
+		case now := <-tick.C:
+			s.look(ctx, now)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// look takes one interval.
+func (s *scaling) look(ctx context.Context, now time.Time) {
+	seen := make(chan control.Snapshot, 1)
+	if s.put(ctx, viewing{seen}) != nil {
+		return
+	}
+	var x control.Snapshot
+	select {
+	case x = <-seen:
+	case <-s.over:
+		return
+	}
+	interval, ok := s.interval(&x, now)
+	if !ok {
+		return
+	}
+	d := s.scaler.Next(interval)
+	if !slices.EqualFunc(d.Table, s.table, slices.Equal) {
+		s.table = d.Table
+		_ = s.put(ctx, occurred{control.Redeal{Table: d.Table}}) // it fails when there is no planner any more
+	}
+	s.opts.Scale.Fleet.Draining(fleet.Loader, d.Drained)
+	err := s.opts.Scale.Fleet.Scale(ctx, fleet.Loader, d.Want+s.opts.Shadows)
+	s.show(&d, err)
+}
+
+// show keeps a decision for the status.
+func (s *scaling) show(d *sizing.Scaled, err error) {
+	problem := s.opts.Scale.Fleet.Problem()
+	if err != nil {
+		problem = err.Error()
+	}
+	if d.Did != "" {
+		s.opts.Log.Info("scaling", "did", d.Did, "loaders", d.Want)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.shown.Loaders, s.shown.Drained, s.shown.Problem = d.Want+s.opts.Shadows, d.Drained, problem
+	if d.Did != "" {
+		did := append(slices.Clone(s.shown.Did), d.Did)
+		s.shown.Did = did[max(len(did)-status.MostDecisions, 0):]
+	}
+}
+
+// now is what the status says of it.
+func (s *scaling) now() *status.Scaling {
+	if s.opts.Scale.Fleet == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	shown := s.shown
+	return &shown
+}
+
+// interval is what happened since the last look; false if that says nothing: ranks have not begun, or nothing was drawn.
+func (s *scaling) interval(x *control.Snapshot, now time.Time) (i sizing.Interval, ok bool) {
+	drawn := 0.0
+	for k := range x.Sources {
+		drawn += s.units(&x.Sources[k])
+	}
+	took, steps, more := now.Sub(s.at).Seconds(), x.Planned-s.step, drawn-s.drawn
+	first := s.at.IsZero()
+	s.at, s.step, s.drawn = now, x.Planned, drawn
+	if first || x.State != "running" || !x.Joined || steps <= 0 || more <= 0 || took <= 0 || len(x.Deal) == 0 {
+		return i, false
+	}
+	if s.scaler == nil {
+		s.scaler, s.table = sizing.NewScaler(s.opts.Scale.Scaling, x.Deal), x.Deal
+	}
+	i.Rate = more / took
+	i.Places = make([]sizing.PlaceStatus, x.Places)
+	for _, l := range x.Loaders {
+		if l.Place >= 0 {
+			i.Places[l.Place] = sizing.PlaceStatus{Loader: l.Name, Workers: l.Workers, Blocks: l.Blocks}
+		}
+	}
+	i.Sources = s.loads(x, float64(steps)/took)
+	return i, len(i.Sources) > 0
+}
+
+// units is what was drawn of a source.
+func (s *scaling) units(x *control.SourceStatus) float64 {
+	if s.opts.Job.Mix.Unit == "samples" {
+		return float64(x.Samples)
+	}
+	return float64(x.Tokens)
+}
+
+// loads are those of the sources at a pace of steps a second.
+func (s *scaling) loads(x *control.Snapshot, pace float64) (all []sizing.Load) {
+	ahead := s.ahead(x, pace)
+	for k := range x.Deal {
+		l := sizing.Load{Name: x.Sources[k].Name, Share: x.Sources[k].Scheduled, Ahead: -1, Cost: s.learned.cost(k, s.opts.Job.Mix.Unit == "samples")}
+		if ahead != nil && k < len(ahead) {
+			l.Ahead = ahead[k]
+		}
+		all = append(all, l)
+	}
+	return all
+}
+
+// looks is at how many steps ahead the schedule is looked at: ramps are smooth, and a jump is seen when it is as far
+// away as one of them, or nearer.
+const looks = 16
+
+// ahead are the largest shares that the schedule gives sources until a loader that is asked for is ready; nil if the mix
+// does not follow the schedule, as weights were set by hand or by feedback.
+func (s *scaling) ahead(x *control.Snapshot, pace float64) []float64 {
+	now := s.schedule.Shares(x.Planned)
+	for k := range now {
+		if math.Abs(float64(now[k])/(1<<mix.Bits)-x.Sources[k].Scheduled) > 1e-6 {
+			return nil
+		}
+	}
+	o := s.opts.Scale.Scaling
+	o.Fill()
+	steps := pace * s.every.Seconds() * float64(o.Intervals+o.CoolDown)
+	largest := make([]float64, len(now))
+	for n := range looks {
+		for k, share := range s.schedule.Shares(x.Planned + int64(steps*float64(n+1)/looks)) {
+			largest[k] = max(largest[k], float64(share)/(1<<mix.Bits))
+		}
+	}
+	return largest
+}
