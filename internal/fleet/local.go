@@ -19,7 +19,6 @@ type Local struct {
 	running map[Role]map[int]*running
 	spare   map[Role][]string
 	watch   []chan struct{} // of one token each: something changed
-	failed  error
 	work    sync.WaitGroup
 	fail    context.CancelCauseFunc
 }
