@@ -39,12 +39,12 @@ test: lint go-test py py-debian-torch ## all daily checks: Go and Python, no dow
 LONGEST := ./internal/service ./internal/cli ./bench/killmatrix
 
 go-test: ## Go tests
-	go test -shuffle=on $(LONGEST) ./...
+	go test -timeout 20m -shuffle=on $(LONGEST) ./...
 
 # The packages that start goroutines; go-test has run all tests without -short. Those that damage a log
 # at each of its bytes have no two goroutines that share anything, and take minutes here.
 race-short: ## those Go tests under the race detector that a change has to pass
-	CGO_ENABLED=1 go test -race -short -shuffle=on -skip '^(TestEveryByte|TestEveryFile|TestEveryObject|TestCrashAnywhere)$$' ./client \
+	CGO_ENABLED=1 go test -timeout 20m -race -short -shuffle=on -skip '^(TestEveryByte|TestEveryFile|TestEveryObject|TestCrashAnywhere)$$' ./client \
 	  $(addprefix ./internal/,service checkpoint/... worker sourceloader constructor/... engine faultproxy handover imaging metamorphic object/... planner preview rig rpc sim trainer)
 
 race: ## Go tests under the race detector
