@@ -151,7 +151,7 @@ func TestSpill(t *testing.T) {
 
 // newShelf is a disk of a setting of the laws.
 func newShelf(r *rand.Rand, target int64) *shelf {
-	return &shelf{rng: r, free: []int64{2 * target, 1 << 30}[r.IntN(2)], fails: []int{0, 0, 30}[r.IntN(3)]}
+	return &shelf{rng: r, free: []int64{2 * target, 1 << 30}[r.IntN(2)], fails: []int{10, 10, 30}[r.IntN(3)]}
 }
 
 // ended says what is left of a disk after all runs.

@@ -29,14 +29,16 @@ func TestLoadersAreScaled(t *testing.T) {
 		Job: job, Loaders: 2, Workers: 1, Registry: names, Functions: open, LogDir: logs,
 		Scale: churning(2),
 	}
-	most, did := 0, ""
-	var left bool
+	most, did, left := 0, "", false
+	seen := func() bool {
+		return most > 2 && left && strings.Contains(did, "one loader more, for") && strings.Contains(did, "drains")
+	}
 	err := service.Run(t.Context(), opts, func(ctx context.Context, address string) error {
 		res, err := trainer.Run(ctx, trainer.Options{Address: address, Job: job, Steps: r.steps, OnStep: func(s trainer.Step) {
 			if s.Digest != want.digests[s.Step+1] {
 				t.Errorf("digest step=%d %x, want %x", s.Step+1, s.Digest, want.digests[s.Step+1])
 			}
-			for begin := time.Now(); s.Step < r.steps/2 && s.Step%4 == 3 && time.Since(begin) < 100*time.Millisecond; time.Sleep(5 * time.Millisecond) {
+			for begin := time.Now(); !seen() && time.Since(begin) < scaleTime; time.Sleep(5 * time.Millisecond) {
 				now, err := statusOf(ctx, address)
 				if err != nil {
 					t.Error(err)
@@ -55,10 +57,14 @@ func TestLoadersAreScaled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if most < 3 || !left || !strings.Contains(did, "one loader more, for") || !strings.Contains(did, "drains") {
-		t.Logf("the run was too short: %d loaders at most, and then fewer: %v; the scaler: %s", most, left, did)
+	if !seen() {
+		t.Errorf("%d loaders at most, and then fewer: %v; the scaler: %s", most, left, did)
 	}
 }
+
+// scaleTime is how long each step leaves loaders to join and leave, until both were seen: a loaded machine takes seconds
+// for what an idle one does in milliseconds.
+const scaleTime = time.Second
 
 // churning is a scaler that never has enough, nor too few.
 func churning(loaders int) planner.Scale {
