@@ -6,31 +6,10 @@ import (
 	"image/png"
 	"os"
 	"path/filepath"
-	"runtime"
 	"testing"
 
 	"github.com/millrace-data/millrace/internal/testdata"
 )
-
-// shelf is a Room that notes what it was asked for.
-type shelf struct {
-	asked, held int64
-	err         error
-}
-
-func (s *shelf) Take(bytes int64) (func(), error) {
-	s.asked, s.held = bytes, s.held+bytes
-	return func() { s.held -= bytes }, s.err
-}
-
-// allocated is how many bytes are taken while do runs.
-func allocated(do func()) int64 {
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	do()
-	runtime.ReadMemStats(&after)
-	return int64(after.TotalAlloc - before.TotalAlloc)
-}
 
 // TestMemory decodes pictures of all formats, and compares what that takes with what was asked for before.
 func TestMemory(t *testing.T) {
@@ -44,18 +23,18 @@ func TestMemory(t *testing.T) {
 			if err != nil || wrong != nil || i%step > 0 {
 				continue
 			}
-			room := &shelf{}
+			room := &testdata.Room{}
 			d := Decoder{Room: room}
-			took := allocated(func() { _, _, _, err = d.AppendArray(nil, data, &Shape{Resize: "exact", Height: 64, Width: 64}, 0) })
+			took := testdata.Allocated(func() { _, _, _, err = d.AppendArray(nil, data, &Shape{Resize: "exact", Height: 64, Width: 64}, 0) })
 			if err != nil {
 				continue
 			}
 			const beside = 600 << 10 // tables of the decoders, buffers for reading, filters
-			if took > room.asked+beside || room.held != 0 {
-				t.Errorf("%s, %+v: %d bytes were asked for, %d were taken, %d are held", file, info, room.asked, took, room.held)
+			if took > room.Asked+beside || room.Held != 0 {
+				t.Errorf("%s, %+v: %d bytes were asked for, %d were taken, %d are held", file, info, room.Asked, took, room.Held)
 			}
-			if pixels := int64(info.Width * info.Height); room.asked > 30*pixels+int64(len(data))+beside {
-				t.Errorf("%s, %+v: %d bytes were asked for, %d a pixel", file, info, room.asked, room.asked/pixels)
+			if pixels := int64(info.Width * info.Height); room.Asked > 30*pixels+int64(len(data))+beside {
+				t.Errorf("%s, %+v: %d bytes were asked for, %d a pixel", file, info, room.Asked, room.Asked/pixels)
 			}
 			seen[info.Format]++
 		}
@@ -75,13 +54,13 @@ func TestMemoryOfPhotos(t *testing.T) {
 		"turned": withEXIF("jpeg", encodeJPEG(t, m, 90), 6),
 	} {
 		g := Geometry{Patch: 14, Merge: 2, MinPixels: 56 * 56, MaxPixels: 14 * 14 * 4 * 1280}
-		room := &shelf{}
+		room := &testdata.Room{}
 		d := Decoder{Room: room}
 		var err error
 		var patches []byte
-		took := allocated(func() { patches, _, err = d.AppendPatches(nil, data, g) }) - int64(len(patches))
-		if err != nil || took > room.asked+600<<10 || took < room.asked*2/3 || room.asked != Memory(data, g) {
-			t.Errorf("%s: %d bytes were asked for, %d by the header, %d were taken, %v", name, room.asked, Memory(data, g), took, err)
+		took := testdata.Allocated(func() { patches, _, err = d.AppendPatches(nil, data, g) }) - int64(len(patches))
+		if err != nil || took > room.Asked+600<<10 || took < room.Asked*2/3 || room.Asked != Memory(data, g) {
+			t.Errorf("%s: %d bytes were asked for, %d by the header, %d were taken, %v", name, room.Asked, Memory(data, g), took, err)
 		}
 		if cap(d.rgb)+cap(d.half) != 0 {
 			t.Errorf("%s: %d bytes are kept that are not counted", name, cap(d.rgb)+cap(d.half))
@@ -91,7 +70,7 @@ func TestMemoryOfPhotos(t *testing.T) {
 
 // TestNoRoom: an error of the room is returned as it is, and nothing is decoded.
 func TestNoRoom(t *testing.T) {
-	room := &shelf{err: errors.New("the end")}
+	room := &testdata.Room{Err: errors.New("the end")}
 	d := Decoder{Room: room}
 	var buf bytes.Buffer
 	if err := png.Encode(&buf, photo(90, 60)); err != nil {
@@ -100,7 +79,7 @@ func TestNoRoom(t *testing.T) {
 	_, _, one := d.AppendPatches(nil, buf.Bytes(), smallGeometry)
 	_, _, _, two := d.AppendArray(nil, buf.Bytes(), &Shape{}, 0)
 	for _, err := range []error{one, two, d.Verify(buf.Bytes())} {
-		if err != room.err {
+		if err != room.Err {
 			t.Error(err)
 		}
 	}
