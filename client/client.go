@@ -184,6 +184,9 @@ type Client struct {
 // fit the job.
 func Open(ctx context.Context, address string, opts Options) (*Client, error) {
 	opts.withDefaults()
+	if opts.Way != "" && opts.Way != WayStream && opts.Way != WayCalls {
+		return nil, fault.Userf("Options.Way is %q: give %q or %q, or leave it out", opts.Way, WayStream, WayCalls)
+	}
 	c := &Client{opts: opts, address: address, spares: make(chan *memory, maxSpares)}
 	c.session.init()
 	var err error
@@ -338,5 +341,5 @@ func (c *Client) Close() error {
 
 var errClosed = fault.Userf("the client is closed; open another one")
 
-// hasWaited is how long the trainer has stood still, as requests say it.
+// hasWaited is how long the trainer has stood still, as requests say it: microseconds, plus 1, since 0 says nothing.
 func (c *Client) hasWaited() uint64 { return uint64(c.waited.Load()) + 1 }

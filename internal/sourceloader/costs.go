@@ -12,8 +12,7 @@ import (
 )
 
 // What reading costs is counted while blocks are read: their time as a whole, and of one record in
-// timedRecords how it divides into steps. That is two looks at the clock a block and a dozen for 64
-// records: less than a thousandth of what the cheapest chains take.
+// timedRecords how it divides into steps: two looks at the clock a block and a dozen for 64 records.
 const timedRecords = 64
 
 // The stages beside the steps of a chain.

@@ -442,7 +442,7 @@ class Session:
             return True
 
     def _waited_us(self) -> int:
-        """How long the trainer has stood still, as requests say it."""
+        """How long the trainer has stood still, in microseconds, plus 1: 0 would say nothing."""
         return int(self.waited * 1e6) + 1
 
     def _streamed(self, step: int, reply: messages.JoinReply, what: str) -> Step:
