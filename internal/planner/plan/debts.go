@@ -1,53 +1,56 @@
 package plan
 
 import (
+	"cmp"
 	"math"
 	"math/bits"
+	"slices"
 )
 
 // debts are what the mix owes each source: its share of all that was drawn, less
 // what was drawn of it, in 2^-32 units. A draw changes every debt, but all in
 // step with the units drawn, so that only one number is written.
 //
-// The source that is owed most is looked for among candidates: those whose debts can
-// reach a level before that many more units are drawn. Whoever is at the level or above it then is
-// owed more than all others; if nobody is, or the units are drawn, the candidates are chosen again.
+// The source that is owed most is looked for in blocks of sources whose shares are alike. Each
+// has a bound that none of its sources is owed more than, a line over the units like a debt: the
+// greatest share of the block, through the greatest debt when the block was last looked at. If the block of the greatest
+// bound has not changed since, that is the answer; if it has, it is looked at again.
 type debts struct {
 	shares []uint64 // 2^32 in all, or all zero
 	base   []int64  // of each source: its debt is base + shares*units
 	units  uint64   // drawn since shares were set; products wrap around, and their differences do not
 	out    []bool   // sources that nothing is drawn from
 
-	chosen     bool    // all below is as it should be
-	candidates []int32 // sources, rising
-	keys       []line  // of them, and blanks up to a multiple of eight
-	last       int     // the place in candidates of the source that behind returned last
-	level      int64   // no other source is owed as much
-	until      uint64  // up to these units
-	tag        uint    // bits of a key that name its place in candidates
-	wide       bool    // debts have no room in keys
+	chosen bool    // all below is as it should be
+	live   int     // sources that may be drawn from
+	until  uint64  // up to these units
+	tag    uint    // bits of a key that name its source
+	keys   []line  // of the sources that may be drawn from, by falling share, and blanks to full blocks
+	place  []int32 // source -> its key
+	bounds []line  // of blocks, and blanks up to a multiple of four
+	seen   []uint64
+	wide   bool // debts have no room in keys
 }
 
 // line is a debt over the units drawn. A key is such a line too: of a debt with the
-// place of its source behind it, counted from the end, so that the greatest key names the
+// number of its source behind it, counted from the end, so that the greatest key names the
 // first of the sources that are owed most.
 type line struct {
 	base  int64
 	share uint64
 }
 
+// blockKeys is how many keys a block has: about the root of some hundred sources.
+const blockKeys = 16
+
+// lasting stands in debts.seen for a block that need not be looked at before something is drawn of
+// it, as its shares are equal. Other values are the units at which it was looked at.
+const lasting = math.MaxUint64
+
 // blank is less than any key.
 var blank = line{base: math.MinInt64}
 
 func (l line) owed(units uint64) int64 { return l.base + int64(l.share*units) }
-
-// reach is which part of the mean debt, whatever its sign, is between the level and the greatest debt, and
-// what a source of the mean share gains until candidates are chosen again. It affects speed only.
-const reach = 6
-
-// mostUnits is how many units are drawn at most until candidates are chosen again: what
-// a source gains by them has to fit into a debt.
-const mostUnits = 1 << 28
 
 func (d *debts) owed(i int32) int64 { return line{d.base[i], d.shares[i]}.owed(d.units) }
 
@@ -64,13 +67,15 @@ func (d *debts) mixBy(shares []uint64) {
 	d.shares, d.units, d.chosen = shares, 0, false
 }
 
-// draw notes that units were drawn of source i. If candidates are chosen, behind
-// returned it last.
+// draw notes that units were drawn of source i, which behind returned last, or
+// nothing was asked since undo.
 func (d *debts) draw(i int32, units int64) {
 	d.units += uint64(units)
 	d.base[i] -= units << owedBits
 	if d.chosen && !d.wide {
-		d.keys[d.last].base -= units << owedBits << d.tag
+		at := d.place[i]
+		d.keys[at].base -= units << owedBits << d.tag
+		d.look(int(at / blockKeys))
 	}
 	if d.shares[i] == 0 && !d.counts(i) {
 		d.chosen = false
@@ -90,85 +95,106 @@ func (d *debts) behind() int32 {
 	if !d.chosen || d.units >= d.until {
 		d.choose()
 	}
-	if len(d.candidates) == 0 {
+	switch {
+	case d.live == 0:
 		return -1
-	}
-	most := d.most()
-	if most < d.level {
-		d.choose()
-		d.most()
-	}
-	return d.candidates[d.last]
-}
-
-// most finds the candidate that is owed most, and returns its debt.
-func (d *debts) most() int64 {
-	if d.wide {
+	case d.wide:
 		return d.compare()
 	}
-	// Two at a time, and eight to a turn: neither a maximum nor a branch to wait for.
+	names := int64(1)<<d.tag - 1
+	for {
+		i := int32(names - d.most()&names)
+		block := int(d.place[i] / blockKeys)
+		if seen := d.seen[block]; seen == d.units || seen == lasting {
+			return i
+		}
+		d.look(block)
+	}
+}
+
+// most returns the greatest bound. Four at a time, of which two maxima are kept: neither a
+// maximum nor a branch to wait for.
+func (d *debts) most() int64 {
 	units, a, b := d.units, blank.base, blank.base
-	for k := 0; k < len(d.keys); k += 8 {
-		l := (*[8]line)(d.keys[k:])
+	for k := 0; k < len(d.bounds); k += 4 {
+		l := (*[4]line)(d.bounds[k:])
 		a, b = max(a, l[0].owed(units)), max(b, l[1].owed(units))
 		a, b = max(a, l[2].owed(units)), max(b, l[3].owed(units))
-		a, b = max(a, l[4].owed(units)), max(b, l[5].owed(units))
-		a, b = max(a, l[6].owed(units)), max(b, l[7].owed(units))
 	}
-	key, names := max(a, b), int64(1)<<d.tag-1
-	d.last = int(names - key&names)
-	return key >> d.tag
+	return max(a, b)
+}
+
+// look finds the greatest key of a block, and draws its bound through it.
+func (d *debts) look(block int) {
+	keys, units := (*[blockKeys]line)(d.keys[block*blockKeys:]), d.units
+	a, b := blank.base, blank.base
+	for k := 0; k < blockKeys; k += 4 {
+		a, b = max(a, keys[k].owed(units)), max(b, keys[k+1].owed(units))
+		a, b = max(a, keys[k+2].owed(units)), max(b, keys[k+3].owed(units))
+	}
+	share := keys[0].share
+	d.bounds[block] = line{max(a, b) - int64(share*units), share}
+	if d.seen[block] = units; keys[blockKeys-1].share == share {
+		d.seen[block] = lasting
+	}
 }
 
 // compare is most for debts that keys have no room for.
-func (d *debts) compare() int64 {
-	debt := int64(math.MinInt64)
-	for k, i := range d.candidates {
-		if owed := d.owed(i); owed > debt {
-			d.last, debt = k, owed
+func (d *debts) compare() int32 {
+	debt, most := int64(math.MinInt64), int32(-1)
+	for i := range int32(len(d.base)) {
+		if owed := d.owed(i); d.counts(i) && (most < 0 || owed > debt) {
+			debt, most = owed, i
 		}
 	}
-	return debt
+	return most
 }
 
-// choose sets the level by the debts of all sources, and chooses the candidates.
+// choose makes the keys of the sources that may be drawn from.
 func (d *debts) choose() {
-	d.candidates, d.keys, d.chosen = d.candidates[:0], d.keys[:0], true
-	all, sum, most, least := uint64(0), uint64(0), int64(math.MinInt64), int64(math.MaxInt64)
-	for i := range int32(len(d.base)) {
+	d.chosen, d.live, d.until, d.keys = true, 0, math.MaxUint64, d.keys[:0]
+	n, most := len(d.base), int64(0)
+	for i := range int32(n) {
 		if d.counts(i) {
 			owed := d.owed(i)
-			all, sum, most, least = all+1, sum+uint64(max(owed, -owed))>>owedBits, max(most, owed), min(least, owed)
+			d.live, most = d.live+1, max(most, owed, -owed)
 		}
 	}
-	if all == 0 {
-		d.until = math.MaxUint64
+	d.tag = uint(bits.Len(uint(n)))
+	room := int64(1) << (62 - d.tag) // half of it is for what is drawn until keys are made again
+	if d.wide = most >= room/2; d.wide || d.live == 0 {
 		return
 	}
-	d.level, d.until = most-int64(sum/all<<owedBits)/reach, d.units+min(sum/reach, mostUnits)+1
-	if most >= 1<<61 || least <= -1<<61 {
-		d.level = math.MinInt64 // no room to look ahead: all are candidates
-	}
-	for i := range int32(len(d.base)) {
-		if d.counts(i) && (line{d.base[i], d.shares[i]}).owed(d.until) >= d.level {
-			d.candidates = append(d.candidates, i)
+	d.until = d.units + uint64(room/2)>>owedBits
+	for i := range int32(n) {
+		if d.counts(i) {
+			d.keys = append(d.keys, line{d.base[i]<<d.tag + (1<<d.tag - 1 - int64(i)), d.shares[i] << d.tag})
 		}
 	}
-	d.makeKeys(most, least)
+	slices.SortStableFunc(d.keys, func(a, b line) int { return cmp.Compare(b.share, a.share) })
+	d.makeBlocks()
 }
 
-// makeKeys makes the keys of the candidates, if there is room for debts between these two
-// and for what is drawn until candidates are chosen again.
-func (d *debts) makeKeys(most, least int64) {
-	d.tag = uint(bits.Len(uint(len(d.candidates))))
-	room := int64(1) << (62 - d.tag)
-	if d.wide = most >= room || least <= -room || d.until-d.units >= uint64(room)>>owedBits; d.wide {
-		return
+// makeBlocks divides the keys into blocks. A blank at the end of the last one has the share of the
+// key before it, and never a greater debt.
+func (d *debts) makeBlocks() {
+	names := int64(1)<<d.tag - 1
+	d.place = grow(d.place, len(d.base))
+	for at, key := range d.keys {
+		d.place[names-key.base&names] = int32(at)
 	}
-	for k, i := range d.candidates {
-		d.keys = append(d.keys, line{d.base[i]<<d.tag + (1<<d.tag - 1 - int64(k)), d.shares[i] << d.tag})
-	}
-	for len(d.keys)%8 != 0 {
+	for len(d.keys)%blockKeys != 0 {
 		d.keys = append(d.keys, blank)
 	}
+	d.seen, d.bounds = grow(d.seen, len(d.keys)/blockKeys), d.bounds[:0]
+	for block := range d.seen {
+		d.bounds = append(d.bounds, line{})
+		d.look(block)
+	}
+	for len(d.bounds)%4 != 0 {
+		d.bounds = append(d.bounds, blank)
+	}
 }
+
+// grow returns s with length n, of undefined content.
+func grow[T any](s []T, n int) []T { return slices.Grow(s[:0], n)[:n] }
