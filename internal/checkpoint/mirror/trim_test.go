@@ -19,9 +19,10 @@ import (
 // it, which come later.
 func TestLateDigests(t *testing.T) {
 	here := newMachine(&object.Memory{})
+	here.every = 40 // one key frame, at one of the slots 10 to 16, whenever tidy comes to it: each begins with step 8
 	log := here.open(t)
 	appendSteps(t, log, 0, 16)
-	await(t, log, func() bool { return len(keys(t, here.store, "keyframe/")) > 0 }) // it begins with step 8
+	await(t, log, func() bool { return len(keys(t, here.store, "keyframe/")) > 0 })
 	for step := range int64(16) {
 		if err := log.SetDigest(step, [32]byte{byte(step)}); err != nil {
 			t.Fatal(err)
@@ -33,6 +34,9 @@ func TestLateDigests(t *testing.T) {
 	}
 	there := newMachine(here.store).open(t)
 	wantTail(t, there, 8, 16)
+	if first, _ := there.First(); first != 8 {
+		t.Fatalf("the copy begins with step %d, want 8", first)
+	}
 	for step := range int64(16) {
 		if digest, ok, err := there.ReadDigest(step); err != nil || ok != (step >= 8) || ok && digest != [32]byte{byte(step)} {
 			t.Errorf("the digest of step %d is %x, %v, %v", step, digest, ok, err)
@@ -44,6 +48,7 @@ func TestLateDigests(t *testing.T) {
 // as the branch begins with a key frame of its own.
 func TestBranchBelowFrame(t *testing.T) {
 	here := newMachine(&object.Memory{})
+	here.every = 64 // one key frame, at one of the slots 16 to 20, and none for the next 16
 	log := here.open(t)
 	appendSteps(t, log, 0, 20)
 	await(t, log, func() bool { return len(keys(t, here.store, "keyframe/")) > 0 })
