@@ -41,21 +41,6 @@ func BenchmarkPartitionGroups(b *testing.B) {
 	}
 }
 
-func BenchmarkPartitionVector(b *testing.B) {
-	for _, s := range []size{{2048, 64}, {16384, 256}, {102_400, 1024}} {
-		dims := visionLanguage(s.n)
-		b.Run(fmt.Sprintf("%dx%d", s.n, s.bins), func(b *testing.B) {
-			var balancer balance.Balancer
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := balancer.PartitionVector(dims, balance.Options{Bins: s.bins}); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
-
 func BenchmarkDeal(b *testing.B) {
 	loads := draw("LN", 4096, 1)
 	var balancer balance.Balancer

@@ -1,16 +1,14 @@
 // Package balance decides which samples share a microbatch: pure functions from
 // lengths and costs to assignments.
 //
-// Where tokens are capped, [Packer] packs samples into as few rows as will hold
-// them, and [Evener] makes the costs of packed rows even under the cap.
+// Where tokens are capped, [Packer] fills rows with samples of a stream, and [Evener] makes the costs of packed rows even under the cap.
 //
 // Where they are not, [Balancer] partitions items into a given number of bins so
 // that the largest load is small. It has a portfolio of methods, since none wins
 // everywhere, and takes the best result: the longest processing time rule
 // ([MethodLPT]), the largest differencing method ([MethodKK]), each with pairwise
 // refinement, or a custom [Method]. [Options] ask for equal counts and for groups
-// of bins as in a tree of ranks; [Balancer.PartitionVector] takes costs of several
-// dimensions; [Balancer.Evaluate] compares a result with the best
+// of bins as in a tree of ranks; [Balancer.Evaluate] compares a result with the best
 // possible. [Balancer.Deal] gives finished bins to ranks and microbatch slots, and
 // [Bitonic] orders the microbatches of a pipeline.
 //

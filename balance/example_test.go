@@ -11,11 +11,11 @@ import (
 func ExamplePacker_Pack() {
 	lengths := []int32{900, 1200, 3000, 700, 2500, 1900}
 	var packer balance.Packer
-	bin, used, err := packer.Pack(lengths, 2, 4096, 2)
+	bin, n, err := packer.Pack(lengths, 2, 4096, 2, 1)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(bin, used)
-	// Output: [0 0 1 1 -1 0] 2
+	fmt.Println(bin, n)
+	// Output: [0 0 1 1 -1 0] 6
 }

@@ -1,20 +1,41 @@
 package balance
 
-// limitRounds bounds how many prefixes PackLimited packs, once it has one that
+// limitRounds bounds how many prefixes Pack packs, once it has one that
 // leaves few enough items over; halving the range comes close to the best one.
 const limitRounds = 8
 
-// PackLimited is Pack for a stream of items: items that fit nowhere are left over
-// for the next call, at most `leave` of them. It returns the bin of each of
-// the first n items, -1 for those left over; items from n on go
-// back to the stream. The first `first` items never go back.
+// Pack assigns items of the given lengths (tokens, 1 to capacity), which come from a
+// stream, to at most bins bins of capacity tokens each (bins <= 0: as many as needed).
+// It returns the bin of each of the first n items, [Unplaced] for those left over
+// for the next call, of which there are at most leave; items from n on go back to the
+// stream. Bins that hold an item have the first numbers.
+//
+// The first items, lengths[:first], were left over by earlier calls and must not
+// starve: they never go back, and are placed before the others in the given order,
+// each in the bin with the least room that it fits in, the lowest among equals. The
+// others fill the remaining room by up to three rules; the result that leaves the
+// fewest tokens over, in the fewest bins, is taken. A rule is only tried if those
+// before it missed a bound by more than one part in 2048:
+//
+//   - Bins are completed one by one. A new bin begins with items by index, as long as
+//     it has room for more than two of the longest, so that the items left over are the
+//     last ones rather than the shortest. Then the one, two or three items that fill
+//     the rest exactly are looked for (the longest first), else the two that leave
+//     least, else the longest that fits is taken and the search goes on. This is the
+//     minimum bin slack heuristic of Gupta and Ho (1999), with bounded searches.
+//   - The same, but a bin begins with the longest item.
+//   - Best fit decreasing.
 //
 // All items are packed. If that leaves too many over, the longest prefix that
 // does not is searched for; of the prefixes tried, the one that places the most
-// tokens is the result. Bins begin with items by index, as in the second rule of
-// [Packer.Pack], so that those left over or given back are the last ones rather
-// than the shortest; longest first and best fit are tried where bins stay unfilled.
-func (p *Packer) PackLimited(lengths []int32, first int, capacity int32, bins, leave int) (bin []int32, n int, err error) {
+// tokens is the result. Equal items are taken by index.
+//
+// Pack fails with an [*ItemError] that names the first item out of range, and
+// for a capacity outside 1 to [MaxCapacity] or first outside 0 to len(lengths).
+// bin belongs to the Packer: it is valid until the next call. One packing takes
+// O(n log n), in practice linear, with a small bound on each search; nothing is
+// allocated once the scratch has grown.
+func (p *Packer) Pack(lengths []int32, first int, capacity int32, bins, leave int) (bin []int32, n int, err error) {
 	if err := check(lengths, first, capacity); err != nil {
 		return nil, 0, err
 	}
@@ -28,7 +49,7 @@ func (p *Packer) PackLimited(lengths []int32, first int, capacity int32, bins, l
 	return p.kept, n, nil
 }
 
-// longestPrefix is the search of PackLimited: try packs a prefix, and keep saves
+// longestPrefix is the search of Pack: try packs a prefix, and keep saves
 // the last packing. It returns the prefix that was saved last.
 func longestPrefix(lengths []int32, first, leave int, room int64, try func(next int) outcome, keep func()) (n int) {
 	most := int64(-1)

@@ -30,24 +30,21 @@ func (e *ItemError) Error() string {
 type Packer struct {
 	open   openBins
 	fill   completion
-	sums   sums
 	sorted byLength
-	begun  []int32 // tokens that the first bins hold before any item: of PackWide
+	begun  []int32 // tokens that the first bins hold before any item: of WidePacker
 	room   []int32 // per bin that items placed first opened
 	bin    []int32 // the best packing so far
 	trial  []int32 // the packing of the rule that is tried
 	kept   []int32 // the best packing of a prefix
-	again  repacker
 }
 
 // rule is one way to pack.
 type rule int
 
 const (
-	decreasing rule = iota // complete bins that begin with the longest item
-	arrival                // complete bins that begin with the next items by index
+	arrival    rule = iota // complete bins that begin with the next items by index
+	decreasing             // complete bins that begin with the longest item
 	bestFit                // best fit decreasing
-	subsetSums             // complete bins by subset sums
 )
 
 // outcome measures a packing.
@@ -55,72 +52,6 @@ type outcome struct {
 	left  int64 // tokens in no bin
 	used  int   // bins
 	items int   // in no bin
-}
-
-// Pack assigns items of the given lengths (tokens, 1 to capacity) to at most
-// bins bins of capacity tokens each (bins <= 0: as many as needed), and returns
-// each item's bin and the number of bins used; used bins are 0 to used-1.
-//
-// The first items, lengths[:first], were carried over from earlier steps and
-// must not starve: they are placed before the others in the given order, each
-// in the bin with the least room that it fits in, the lowest among equals. The
-// others fill the remaining room by up to four rules; the result that leaves the
-// fewest tokens out, in the fewest bins, is taken. A rule is only tried if those
-// before it missed a bound by more than one part in 2048:
-//
-//   - Bins are completed one by one. A new bin begins with the longest item.
-//     Then the one, two or three items that fill the rest exactly are looked for
-//     (the longest first), else the two that leave least, else the longest that
-//     fits is taken and the search goes on. This is the minimum bin slack
-//     heuristic of Gupta and Ho (1999), with bounded searches.
-//   - The same, but a bin begins with items by index, as long as it has room for
-//     more than two of the longest.
-//   - Bins are completed by subset sums over the next items, which come evenly
-//     from all lengths, up to a bound on the work: not with more than 2^20 items
-//     times 64 tokens of capacity, and not where the bound is higher than by volume.
-//   - Best fit decreasing.
-//
-// Where all items found a bin, none of them first, and the bins used are still
-// above the bound by more than one in 4096, the emptiest bins are packed again a few
-// times, 65,536 items at most.
-//
-// Equal items are taken by index. An item that gets no bin gets [Unplaced].
-//
-// Pack fails with an [*ItemError] that names the first item out of range, and
-// for a capacity outside 1 to [MaxCapacity] or first outside 0 to len(lengths).
-// bin has len(lengths) entries and belongs to the Packer: it is valid until the
-// next call. Time is O(n log n), in practice linear, with a small bound on each
-// search; nothing is allocated once the scratch has grown.
-func (p *Packer) Pack(lengths []int32, first int, capacity int32, bins int) (bin []int32, used int, err error) {
-	if err := check(lengths, first, capacity); err != nil {
-		return nil, 0, err
-	}
-	if bins <= 0 || bins > len(lengths) {
-		bins = len(lengths) // no more can be used
-	}
-	best := p.portfolio(rules, lengths, first, capacity, bins)
-	if best.items == 0 && first == 0 {
-		best.used = p.again.repack(lengths, p.bin, capacity, best.used, p.need(lengths, capacity))
-	}
-	return p.bin, best.used, nil
-}
-
-// rules are those of Pack in their order. Subset sums are not for bins that are
-// packed again and again.
-var rules, quickRules = []rule{decreasing, arrival, subsetSums, bestFit}, []rule{decreasing, arrival, bestFit}
-
-// portfolio packs by one rule after the other, until one is near a bound.
-func (p *Packer) portfolio(rules []rule, lengths []int32, first int, capacity int32, bins int) outcome {
-	p.sorted.reset(lengths, first, capacity)
-	goal := p.goal(lengths, capacity, bins)
-	best := p.pack(rules[0], lengths, first, capacity, bins)
-	for _, r := range rules[1:] {
-		if best.reaches(goal) {
-			break
-		}
-		best = p.try(r, best, -1, lengths, first, capacity, bins)
-	}
-	return best
 }
 
 // need returns a number of bins that no packing can go below.
@@ -144,11 +75,11 @@ func (o outcome) better(than outcome) bool {
 }
 
 // try packs by another rule, and keeps the result if it is better than the best
-// and leaves at most `leave` items out (if not negative).
+// and leaves at most `leave` items out.
 func (p *Packer) try(r rule, best outcome, leave int, lengths []int32, first int, capacity int32, bins int) outcome {
 	p.bin, p.trial = p.trial, p.bin
 	got := p.pack(r, lengths, first, capacity, bins)
-	if got.better(best) && (leave < 0 || got.items <= leave) {
+	if got.better(best) && got.items <= leave {
 		return got
 	}
 	p.bin, p.trial = p.trial, p.bin
@@ -171,8 +102,6 @@ func (p *Packer) pack(r rule, lengths []int32, first int, capacity int32, bins i
 			p.bin[i] = p.open.place(lengths[i])
 		}
 		got.used = int(p.open.used)
-	case subsetSums:
-		got.used = p.sumUp(lengths, first, capacity, bins)
 	default:
 		got.used = p.complete(r, lengths, first, capacity, bins)
 	}
@@ -232,34 +161,6 @@ func (p *Packer) begin(lengths []int32, first int, capacity int32) {
 	for i := first; i < len(lengths); i++ {
 		p.bin[i] = Unplaced
 	}
-}
-
-// sumUp is complete by subset sums; a new bin begins with the next item. Items that
-// come after the bound on the work find no bin; none does where items above half the
-// capacity decide how many bins it takes: those are for the other rules.
-func (p *Packer) sumUp(lengths []int32, first int, capacity int32, bins int) int {
-	p.begin(lengths, first, capacity)
-	if p.sorted.space(capacity) > sum(lengths[first:]) || !p.sums.reset(&p.sorted, capacity) {
-		return len(p.room)
-	}
-	b := int32(0)
-	for ; int(b) < bins; b++ {
-		room := capacity
-		i := p.sums.next(p.bin)
-		if i < 0 && int(b) >= len(p.room) {
-			break
-		}
-		if int(b) < len(p.room) {
-			room = p.room[b]
-		} else {
-			p.bin[i] = b
-			room -= lengths[i]
-		}
-		if !p.sums.fill(lengths, p.bin, room, b) {
-			return max(int(b)+1, len(p.room))
-		}
-	}
-	return int(b)
 }
 
 func check(lengths []int32, first int, capacity int32) error {

@@ -33,7 +33,7 @@ func TestPackEdges(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var p balance.Packer
-			bin, used, err := p.Pack(test.lengths, test.first, test.capacity, test.bins)
+			bin, used, err := packAll(t, &p, test.lengths, test.first, test.capacity, test.bins)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -44,10 +44,24 @@ func TestPackEdges(t *testing.T) {
 	}
 }
 
+// packAll packs items of which any number may be left over, and returns the number of
+// bins used, too.
+func packAll(t testing.TB, p *balance.Packer, lengths []int32, first int, capacity int32, bins int) (bin []int32, used int, err error) {
+	t.Helper()
+	bin, n, err := p.Pack(lengths, first, capacity, bins, len(lengths))
+	if err == nil && n != len(lengths) {
+		t.Fatalf("%d of %d items went back, and any number may be left over", len(lengths)-n, len(lengths))
+	}
+	for _, b := range bin {
+		used = max(used, int(b)+1)
+	}
+	return bin, used, err
+}
+
 func TestPackRefuses(t *testing.T) {
 	var p balance.Packer
 	for _, lengths := range [][]int32{{5, 11, 12}, {5, 0, 5}, {5, -3, 5}} {
-		_, _, err := p.Pack(lengths, 0, 10, 0)
+		_, _, err := packAll(t, &p, lengths, 0, 10, 0)
 		item, ok := errors.AsType[*balance.ItemError](err)
 		if !ok || item.Index != 1 || item.Length != lengths[1] || item.Capacity != 10 {
 			t.Errorf("Pack(%v) with capacity 10: got %v, want an ItemError for item 1", lengths, err)
@@ -57,11 +71,11 @@ func TestPackRefuses(t *testing.T) {
 		first    int
 		capacity int32
 	}{{-1, 10}, {3, 10}, {0, 0}, {0, -1}, {0, balance.MaxCapacity + 1}} {
-		if _, _, err := p.Pack([]int32{1, 1}, test.first, test.capacity, 0); err == nil {
+		if _, _, err := packAll(t, &p, []int32{1, 1}, test.first, test.capacity, 0); err == nil {
 			t.Errorf("Pack of two items with first %d and capacity %d: no error", test.first, test.capacity)
 		}
 	}
-	if _, _, err := p.Pack([]int32{balance.MaxCapacity}, 0, balance.MaxCapacity, 0); err != nil {
+	if _, _, err := packAll(t, &p, []int32{balance.MaxCapacity}, 0, balance.MaxCapacity, 0); err != nil {
 		t.Errorf("Pack at the largest capacity: %v", err)
 	}
 }
@@ -76,7 +90,7 @@ func TestPackNearOptimum(t *testing.T) {
 	for range rounds {
 		capacity := 5 + rng.Int32N(60)
 		lengths := anyLengths(rng, 1+rng.IntN(9), capacity)
-		_, used, err := p.Pack(lengths, 0, capacity, 0)
+		_, used, err := packAll(t, &p, lengths, 0, capacity, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -153,14 +167,14 @@ func TestPackLaws(t *testing.T) {
 		lengths := anyLengths(rng, 20000, capacity)
 		first := rng.IntN(2) * rng.IntN(2000)
 		bins := rng.IntN(2) * (1 + rng.IntN(4000))
-		bin, used, err := reused.Pack(lengths, first, capacity, bins)
+		bin, used, err := packAll(t, &reused, lengths, first, capacity, bins)
 		if err != nil {
 			t.Fatal(err)
 		}
 		checkPacked(t, lengths, first, capacity, bins, bin, used)
 
 		var fresh balance.Packer
-		again, usedAgain, err := fresh.Pack(lengths, first, capacity, bins)
+		again, usedAgain, err := packAll(t, &fresh, lengths, first, capacity, bins)
 		if err != nil || usedAgain != used || !slices.Equal(again, bin) {
 			t.Fatalf("a second run gave another result (error %v)", err)
 		}
@@ -223,7 +237,7 @@ func TestPackAllocatesNothing(t *testing.T) {
 	lengths := anyLengths(rng, 5000, 8192)
 	var p balance.Packer
 	allocs := testing.AllocsPerRun(10, func() {
-		if _, _, err := p.Pack(lengths, 10, 8192, 0); err != nil {
+		if _, _, err := packAll(t, &p, lengths, 10, 8192, 0); err != nil {
 			t.Fatal(err)
 		}
 	})

@@ -2,7 +2,6 @@ package balance
 
 import (
 	"cmp"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -199,25 +198,5 @@ func TestRefineExchange(t *testing.T) {
 				t.Fatalf("bin %d is out of order: %v", bin, c.items(bin))
 			}
 		}
-	}
-}
-
-func TestWinners(t *testing.T) {
-	rng := rand.New(rand.NewPCG(9, 10))
-	for _, bins := range []int{1, 2, 3, 8, 13} {
-		t.Run(fmt.Sprint(bins), func(t *testing.T) {
-			var w winners
-			w.reset(bins)
-			keys := make([]int64, bins)
-			for range 200 {
-				bin := rng.IntN(bins)
-				keys[bin] = rng.Int64N(10)
-				w.set(int32(bin), keys[bin])
-				want := slices.Index(keys, slices.Min(keys))
-				if got := w.winner(); int(got) != want {
-					t.Fatalf("keys %v: bin %d, want %d", keys, got, want)
-				}
-			}
-		})
 	}
 }

@@ -5,10 +5,8 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -23,10 +21,6 @@ func name(w workload) string {
 // traces returns the length distributions of real corpora and serving logs at
 // several capacities, or none where the data set is not there. Longer items are
 // split into pieces of the capacity, as the default rule for long samples does.
-//
-// Where items are coarse or hardly any is short (contexts above half the
-// capacity), the bound is missed; over holds the excess
-// reached, so that a regression shows.
 func traces(t testing.TB) []workload {
 	t.Helper()
 	if _, ok := testdata.Find(); !ok {
@@ -38,17 +32,17 @@ func traces(t testing.TB) []workload {
 	for _, trace := range []struct {
 		name    string
 		lengths []int32
-		over    map[int32]int // capacity: bins above the bound
+		rows    []int32 // capacities
 	}{
-		{"multipack", readMultipack(t, dir), map[int32]int{2048: 7, 4096: 0, 32768: 0}},
-		{"omnibal", readOmnibal(t, dir), map[int32]int{4096: 0, 32768: 0}},
-		{"mooncake", readMooncake(t, dir), map[int32]int{8192: 3, 32768: 0, 131072: 0}},
-		{"azure", readColumn(t, filepath.Join(dir, "azure", "AzureLLMInferenceTrace_conv.csv"), "ContextTokens"), map[int32]int{4096: 1, 32768: 0}},
-		{"vidur", readColumn(t, filepath.Join(dir, "vidur", "arxiv_summarization_stats_llama2_tokenizer_filtered_v2.csv"), "num_total_tokens"), map[int32]int{4096: 0, 32768: 0}},
-		{"packedbert", readPackedBERT(t, dir), map[int32]int{512: 2, 4096: 0}},
+		{"multipack", readMultipack(t, dir), []int32{2048, 4096, 32768}},
+		{"omnibal", readOmnibal(t, dir), []int32{4096, 32768}},
+		{"mooncake", readMooncake(t, dir), []int32{8192, 32768, 131072}},
+		{"azure", readColumn(t, filepath.Join(dir, "azure", "AzureLLMInferenceTrace_conv.csv"), "ContextTokens"), []int32{4096, 32768}},
+		{"vidur", readColumn(t, filepath.Join(dir, "vidur", "arxiv_summarization_stats_llama2_tokenizer_filtered_v2.csv"), "num_total_tokens"), []int32{4096, 32768}},
+		{"packedbert", readPackedBERT(t, dir), []int32{512, 4096}},
 	} {
-		for _, capacity := range slices.Sorted(maps.Keys(trace.over)) {
-			ws = append(ws, workload{trace.name, split(trace.lengths, capacity), capacity, trace.over[capacity]})
+		for _, capacity := range trace.rows {
+			ws = append(ws, workload{name: trace.name, lengths: split(trace.lengths, capacity), capacity: capacity})
 		}
 	}
 	return ws

@@ -89,7 +89,7 @@ type giant struct {
 	whole int32 // units that it fills
 }
 
-// Pack is [Packer.PackLimited] for rows of several widths: it returns the row of
+// Pack is [Packer.Pack] for rows of several widths: it returns the row of
 // each of the first n items, -1 for those left over, of which there are at most
 // leave; items from n on go back to the stream.
 //

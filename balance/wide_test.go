@@ -102,7 +102,7 @@ func checkGiants(t *testing.T, lengths, row []int32, w balance.Wide) {
 	}
 }
 
-// TestWidePackWithoutGiants is PackLimited.
+// TestWidePackWithoutGiants is Pack.
 func TestWidePackWithoutGiants(t *testing.T) {
 	rng := rand.New(rand.NewPCG(53, 54))
 	for range 300 {
@@ -110,7 +110,7 @@ func TestWidePackWithoutGiants(t *testing.T) {
 		first := rng.IntN(min(len(lengths), 33))
 		w := balance.Wide{Capacity: 500, Widest: 4, Units: 4 + rng.IntN(40)}
 		var p balance.Packer
-		want, m, err := p.PackLimited(lengths, first, 500, w.Units, 32)
+		want, m, err := p.Pack(lengths, first, 500, w.Units, 32)
 		if err != nil {
 			t.Fatal(err)
 		}

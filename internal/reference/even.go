@@ -52,7 +52,7 @@ func (r *reader) even(bins []int32) error {
 		}
 		costs, tokens, rows, of = append(costs, units), append(tokens, n), append(rows, bins[k]), append(of, k)
 	}
-	if err := new(balance.Evener).EvenPastItemBound(tokens, costs, rows, int32(r.length), r.seats); err != nil {
+	if err := new(balance.Evener).Even(tokens, costs, rows, int32(r.length), r.seats); err != nil {
 		return fault.Userf("evening rows by %v: %w", model, err)
 	}
 	for i, k := range of {

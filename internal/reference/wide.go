@@ -18,7 +18,7 @@ func (r *reader) intoRows(lengths []int32) (rows []int32, n int, err error) {
 	if r.job.Batch.ContextSplit > 0 {
 		return new(balance.WidePacker).Pack(lengths, r.first, r.wide(), carry)
 	}
-	return new(balance.Packer).PackLimited(lengths, r.first, int32(r.length), r.seats, carry)
+	return new(balance.Packer).Pack(lengths, r.first, int32(r.length), r.seats, carry)
 }
 
 // count counts the rows of a step: fewer than seats if some take several.

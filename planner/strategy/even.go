@@ -12,7 +12,7 @@ func (g *Graph) even() {
 	for k, i := range x.items {
 		x.tokens[k], x.at[k] = (s.buf.Tokens[i]+m-1)/m*m, s.rowOf[i]
 	}
-	if err := x.evener.EvenPastItemBound(x.tokens, x.costs, x.at, s.in.Shape.SequenceLength, s.in.Shape.Rows); err != nil {
+	if err := x.evener.Even(x.tokens, x.costs, x.at, s.in.Shape.SequenceLength, s.in.Shape.Rows); err != nil {
 		g.fail("balance", "evening rows: %w", err)
 		return
 	}

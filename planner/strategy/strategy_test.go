@@ -49,7 +49,7 @@ func draw(t testing.TB, seed uint64, rows int, length int32, percent int64, pack
 	}
 	if packing {
 		var p balance.Packer
-		bin, _, err := p.Pack(b.Tokens, b.Carried, length, rows)
+		bin, _, err := p.Pack(b.Tokens, b.Carried, length, rows, b.Len())
 		if err != nil {
 			t.Fatal(err)
 		}

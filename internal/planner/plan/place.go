@@ -117,7 +117,7 @@ func (d *draft) packRows(lengths []int32) (bins []int32, kept int, err error) {
 	if d.admitted != nil {
 		return d.c.wide.Pack(lengths, d.pool.Carried, d.admitted.Wide, carryLimit)
 	}
-	return d.c.packer.PackLimited(lengths, d.pool.Carried, d.shape.SequenceLength, d.shape.Rows, carryLimit)
+	return d.c.packer.Pack(lengths, d.pool.Carried, d.shape.SequenceLength, d.shape.Rows, carryLimit)
 }
 
 // Samples returns the samples row by row, in a slice of the caller's.

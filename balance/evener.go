@@ -10,6 +10,11 @@ import (
 // the scratch memory of one call, reused by the next. The zero value is ready.
 // An Evener is not safe for concurrent use.
 type Evener struct {
+	// Thorough has many items evened with as much work as few, and ends where the cap
+	// leaves no better result. Without it results are those of jobs that were made
+	// before there was a choice.
+	Thorough bool
+
 	items    []sized // by index
 	order    []sized // placed items by decreasing tokens, equal ones by index
 	capacity int32   // tokens
@@ -21,10 +26,14 @@ type Evener struct {
 	tree     tournament
 	entries  []costed // scratch of sorting, and bins by decreasing cost
 	trial    []int32  // the bins of another start
+	kept     []int32  // of the best one so far
 	deferred []int32  // items that no open bin had room for
 	lights   []int32  // bins to relieve heavy ones
 	union    []sized  // the items of two bins
 	sides    [2]cappedBin
+	fixed    []sized // what each bin holds that stays there; none if it is empty
+	part     part
+	uncapped Balancer
 }
 
 // sized is an item's size in both units.
@@ -55,7 +64,8 @@ const twoStarts = 1 << 14
 // the bin that would cost least when full, among bins that the cap will close; then
 // to the one that costs least, among bins that their cost will close; and the last
 // few to the least full one. The other start is bin itself. Both are refined, and
-// the better result is kept: round after round, heavy and light bins are paired and
+// the better result is kept, or, if e.Thorough, first of all a partition that looks at
+// no cap, if it happens to keep it: round after round, heavy and light bins are paired and
 // exchange one item for none, one for one, or one for two, whichever brings the
 // pair's costs closest. Where cost grows faster than length, two short items cost less
 // than one item of as many tokens, so full bins can be evened too. At the end the
@@ -63,23 +73,40 @@ const twoStarts = 1 << 14
 // a light bin. With more than 16,384 items, bin itself is refined only if the new
 // packing fails.
 //
+// Where single items cost more than the mean bin, the bins that hold them are left as
+// they are in the end, and the others are evened among themselves: a heavy bin is in
+// one microbatch, and in the others its rank waits for the others.
+//
 // Even ends where the largest cost is within 1/16384 of a bound (the mean, or the
-// largest item), and after a number of items looked at: it is bounded by the sizes,
-// never by a clock. With more than 65,536 items it is 1/2048, as no model of costs is
-// more exact, and an eighth of the work: time is O(n log bins) then, in practice.
+// largest item; if e.Thorough, also what full bins cost at the least), and after a
+// number of items looked at: it is bounded by the sizes, never by a clock. With more
+// than 65,536 items it is 1/2048, as no model of costs is more exact, and, unless
+// e.Thorough, an eighth of the work.
 //
 // Even fails, with bin unchanged, if an item or bin is out of range or a bin
 // holds more than its capacity. Everything is integer arithmetic with ties by
 // index. Nothing is allocated once the scratch has grown.
 func (e *Evener) Even(tokens []int32, costs []int64, bin []int32, capacity int32, bins int) error {
+	e.fixed = e.fixed[:0]
 	if err := e.reset(tokens, costs, bin, capacity, bins); err != nil {
 		return err
 	}
-	e.even(bin, bins)
+	e.evenAll(bin, bins)
 	return nil
 }
 
-// even is Even for bins that reset has checked, or a part of them.
+// evenAll is Even for bins that reset has checked.
+func (e *Evener) evenAll(bin []int32, bins int) {
+	if len(e.items) == 0 || bins < 2 {
+		return
+	}
+	if e.heaviest() > e.largest(nil) {
+		e.even(bin, bins)
+	}
+	e.evenRest(bin, bins)
+}
+
+// even evens bins, or a part of them.
 func (e *Evener) even(bin []int32, bins int) {
 	e.load(bin, bins)
 	bound, start := e.bound(bin), e.heaviest()
@@ -88,39 +115,43 @@ func (e *Evener) even(bin []int32, bins int) {
 	}
 	e.sort(bin)
 	work := effort
-	if e.many() {
+	if e.many() && !e.Thorough {
 		work = effortOfMany
 	}
-	best, spread := start, e.spread(bin, bins)
-	if spread {
-		if best = min(start, e.refine(e.trial, bound, work)); best < start {
-			e.unload(e.trial)
+	best := start
+	if e.Thorough {
+		if e.partition(bin, bins, bound) {
+			best = e.keep(best, e.refine(e.trial, bound, work))
+		}
+		if best > e.nearly(bound) {
+			bound = e.capBound(bound, best)
 		}
 	}
-	if !spread || best > e.nearly(bound) && len(e.items) <= twoStarts {
-		e.load(bin, bins)
-		if e.refine(bin, bound, effort) < best {
-			e.unload(bin)
-			return
+	if best > e.nearly(bound) {
+		spread := e.spread(bin, bins)
+		if spread {
+			best = e.keep(best, e.refine(e.trial, bound, work))
+		}
+		if !spread || best > e.nearly(bound) && len(e.items) <= twoStarts {
+			e.load(bin, bins)
+			if e.refine(bin, bound, effort) < best {
+				e.unload(bin)
+				return
+			}
 		}
 	}
 	if best < start {
-		copy(bin, e.trial)
+		copy(bin, e.kept)
 	}
 }
 
-// Capped assigns items to bins of capacity tokens so that the largest cost of a
-// bin is small: [Packer.Pack] finds a packing and [Evener.Even] evens it out.
-// What does not fit gets [Unplaced]. bin has an entry per item and belongs to
-// the Packer.
-func (e *Evener) Capped(p *Packer, tokens []int32, costs []int64, capacity int32, bins int) (bin []int32, err error) {
-	if bins < 1 {
-		return nil, fmt.Errorf("%d bins; at least 1 is needed", bins)
+// keep keeps the trial if its largest cost is less than the best, and returns the better.
+func (e *Evener) keep(best, most int64) int64 {
+	if most < best {
+		e.unload(e.trial)
+		e.kept, e.trial = e.trial, e.kept
 	}
-	if bin, _, err = p.Pack(tokens, 0, capacity, bins); err != nil {
-		return nil, err
-	}
-	return bin, e.Even(tokens, costs, bin, capacity, bins)
+	return min(best, most)
 }
 
 func (e *Evener) reset(tokens []int32, costs []int64, bin []int32, capacity int32, bins int) error {
@@ -202,12 +233,23 @@ func (e *Evener) heaviest() (cost int64) {
 // bound returns a cost that the heaviest bin cannot go below: the mean, or the
 // largest item.
 func (e *Evener) bound(bin []int32) int64 {
-	total, largest := int64(0), int64(0)
-	for i, it := range e.items {
-		if bin[i] != Unplaced {
-			total += it.cost
-			largest = max(largest, it.cost)
+	total := int64(0)
+	for b := range e.bins {
+		total += e.bins[b].cost
+	}
+	return max(e.largest(bin), ceilDiv(total, len(e.bins)))
+}
+
+// largest returns the cost of the largest item, of those with a bin if bin is given, or
+// of what a bin holds that stays there.
+func (e *Evener) largest(bin []int32) (cost int64) {
+	for i := range e.items {
+		if bin == nil || bin[i] != Unplaced {
+			cost = max(cost, e.items[i].cost)
 		}
 	}
-	return max(largest, ceilDiv(total, len(e.bins)))
+	for i := range e.fixed {
+		cost = max(cost, e.fixed[i].cost)
+	}
+	return cost
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/millrace-data/millrace/balance"
 )
 
-// BenchmarkEvenPastItemBound evens the full rows of steps, as a planner does.
-func BenchmarkEvenPastItemBound(b *testing.B) {
+// BenchmarkEven evens the full rows of steps, as a planner does.
+func BenchmarkEven(b *testing.B) {
 	for _, bench := range []struct {
 		name     string
 		rows     int
@@ -27,7 +27,7 @@ func BenchmarkEvenPastItemBound(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/rows=%d/C=%d/%s", bench.name, bench.rows, bench.capacity, w.cost), func(b *testing.B) {
 				var p balance.Packer
 				var e balance.Evener
-				packed, n, err := p.PackLimited(w.lengths, 0, bench.capacity, bench.rows, 32)
+				packed, n, err := p.Pack(w.lengths, 0, bench.capacity, bench.rows, 32)
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -36,7 +36,7 @@ func BenchmarkEvenPastItemBound(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
 					copy(bin, packed)
-					if err := e.EvenPastItemBound(lengths, costs, bin, bench.capacity, bench.rows); err != nil {
+					if err := e.Even(lengths, costs, bin, bench.capacity, bench.rows); err != nil {
 						b.Fatal(err)
 					}
 				}
@@ -49,29 +49,24 @@ func BenchmarkEvenPastItemBound(b *testing.B) {
 	}
 }
 
-// BenchmarkCapped is the trade-off of fill and balance.
-func BenchmarkCapped(b *testing.B) {
+// BenchmarkFill is the trade-off of fill and balance: rows packed to a part, and evened.
+func BenchmarkFill(b *testing.B) {
 	ws := withCosts(
 		workload{name: "images-and-text", lengths: imagesAndText(100_000, 32768), capacity: 32768},
 		workload{name: "lognormal", lengths: lognormal(100_000, 8192), capacity: 8192},
+		workload{name: "answers", lengths: answers(100_000, 8192), capacity: 32768},
 	)
 	ws = append(ws, withCosts(traces(b)...)...)
 	for _, w := range ws {
 		for _, part := range []float64{0.90, 0.95, 0.98, 0.99, 0.995} {
 			b.Run(fmt.Sprintf("%s/%s/fill=%.3f", name(w.workload), w.cost, part), func(b *testing.B) {
-				var p balance.Packer
-				var e balance.Evener
+				var r rows
 				var bin []int32
 				bins := binsAt(w.workload, part)
-				if _, err := e.Capped(&p, w.lengths, w.costs, w.capacity, bins); err != nil { // grows the scratch
-					b.Fatal(err)
-				}
+				r.even(b, w, bins) // grows the scratch
 				b.ReportAllocs()
 				for b.Loop() {
-					var err error
-					if bin, err = e.Capped(&p, w.lengths, w.costs, w.capacity, bins); err != nil {
-						b.Fatal(err)
-					}
+					bin = r.even(b, w, bins)
 				}
 				most, mean, unplaced := loads(b, w.lengths, w.costs, bin, w.capacity, bins) // fails over a cap
 				bound := float64(costBound(w.lengths, w.costs, w.capacity, bins))

@@ -8,10 +8,9 @@ import (
 	"github.com/millrace-data/millrace/balance"
 )
 
-// TestEvenPastItemBound: with one giant that is the heaviest bin, Even has nothing to do,
-// and EvenPastItemBound evens the others; the cap holds, every item stays placed, and the
-// heaviest bin is not made heavier.
-func TestEvenPastItemBound(t *testing.T) {
+// TestEvenRest: where one giant is the heaviest bin, Even evens the others; the cap
+// holds, every item stays placed, and the heaviest bin is not made heavier.
+func TestEvenRest(t *testing.T) {
 	for seed := range uint64(100) {
 		rng := rand.New(rand.NewPCG(seed, 11))
 		bins := 2 + rng.IntN(10)
@@ -36,7 +35,7 @@ func TestEvenPastItemBound(t *testing.T) {
 			return slices.Max(loads)
 		}
 		var e balance.Evener
-		if err := e.EvenPastItemBound(tokens, costs, bin, capacity, bins); err != nil {
+		if err := e.Even(tokens, costs, bin, capacity, bins); err != nil {
 			t.Fatal(err)
 		}
 		room := make([]int32, bins)
@@ -57,25 +56,25 @@ func TestEvenPastItemBound(t *testing.T) {
 			t.Errorf("seed %d: %d bins with %d items: nothing was evened", seed, bins, len(tokens))
 		}
 		again := slices.Clone(before)
-		if err := e.EvenPastItemBound(tokens, costs, again, capacity, bins); err != nil || !slices.Equal(again, bin) {
+		if err := e.Even(tokens, costs, again, capacity, bins); err != nil || !slices.Equal(again, bin) {
 			t.Fatalf("seed %d: used scratch gives another result, %v", seed, err)
 		}
 	}
 }
 
-func TestEvenPastItemBoundRefuses(t *testing.T) {
+func TestEvenRestRefuses(t *testing.T) {
 	var e balance.Evener
 	for name, err := range map[string]error{
-		"bin out of range": e.EvenPastItemBound([]int32{1, 2}, []int64{1, 2}, []int32{0, 5}, 10, 2),
-		"columns differ":   e.EvenPastItemBound([]int32{1, 2}, []int64{1}, []int32{0, 1}, 10, 2),
-		"over capacity":    e.EvenPastItemBound([]int32{9, 9}, []int64{1, 2}, []int32{0, 0}, 10, 2),
-		"negative cost":    e.EvenPastItemBound([]int32{1, 2}, []int64{1, -2}, []int32{0, 1}, 10, 2),
+		"bin out of range": e.Even([]int32{1, 2}, []int64{1, 2}, []int32{0, 5}, 10, 2),
+		"columns differ":   e.Even([]int32{1, 2}, []int64{1}, []int32{0, 1}, 10, 2),
+		"over capacity":    e.Even([]int32{9, 9}, []int64{1, 2}, []int32{0, 0}, 10, 2),
+		"negative cost":    e.Even([]int32{1, 2}, []int64{1, -2}, []int32{0, 1}, 10, 2),
 	} {
 		if err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}
-	if err := e.EvenPastItemBound(nil, nil, nil, 10, 2); err != nil {
+	if err := e.Even(nil, nil, nil, 10, 2); err != nil {
 		t.Error(err)
 	}
 }

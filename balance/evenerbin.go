@@ -19,6 +19,9 @@ func (e *Evener) empty(bins int) {
 	for b := range e.bins {
 		e.bins[b] = cappedBin{room: e.capacity, first: none, items: e.bins[b].items[:0]}
 	}
+	for b, f := range e.fixed {
+		e.bins[b].cost, e.bins[b].room = f.cost, e.capacity-f.tokens
+	}
 }
 
 // link chains the items of each bin in their order.
@@ -54,6 +57,11 @@ func (e *Evener) unload(bin []int32) {
 			bin[it.index] = int32(b)
 		}
 	}
+}
+
+// become has a bin hold what another one does, in memory of its own.
+func (c *cappedBin) become(from *cappedBin) {
+	c.cost, c.room, c.items = from.cost, from.room, append(c.items[:0], from.items...)
 }
 
 // remove removes the item at a position.

@@ -98,6 +98,9 @@ func (e *Evener) relieve(heavy int32, turn int) bool {
 // side of less cost. If that breaks the cap of one side, an exchange has to mend
 // it. It reports whether the larger cost fell.
 func (e *Evener) resplit(heavy, light int32) bool {
+	if len(e.fixed) > 0 && e.fixed[heavy] != e.fixed[light] {
+		return false // the sides are not alike
+	}
 	h, l := e.open(heavy), e.open(light)
 	e.union = append(append(e.union[:0], h.items...), l.items...)
 	slices.SortFunc(e.union, func(a, b sized) int {
@@ -105,6 +108,9 @@ func (e *Evener) resplit(heavy, light int32) bool {
 	})
 	for k := range e.sides {
 		e.sides[k] = cappedBin{room: e.capacity, listed: true, items: e.sides[k].items[:0]}
+		if len(e.fixed) > 0 {
+			e.sides[k].cost, e.sides[k].room = e.fixed[heavy].cost, e.capacity-e.fixed[heavy].tokens
+		}
 	}
 	a, b := &e.sides[0], &e.sides[1]
 	for _, it := range e.union {
@@ -129,8 +135,8 @@ func (e *Evener) resplit(heavy, light int32) bool {
 	} else if abs(a.cost-b.cost) >= diff {
 		return false
 	}
-	*h, *a = *a, *h
-	*l, *b = *b, *l
+	h.become(a)
+	l.become(b)
 	return true
 }
 
