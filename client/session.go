@@ -257,7 +257,8 @@ func (c *Client) rejoin(ctx context.Context, old *joined, attempt int, silent st
 	if err != nil {
 		return err
 	}
-	c.opts.Log.Info("the rank joined again", "rank", c.opts.Rank.String(), "step", step, "service", c.planners.now().address)
+	c.opts.Log.Info("the rank joined again", "rank", c.opts.Rank.String(), "step", step, "service", c.planners.now().address,
+		"from", old.reply.Constructor, "to", reply.Constructor)
 	return c.session.enter(reply, c.security())
 }
 
