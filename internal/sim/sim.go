@@ -35,6 +35,9 @@ type Options struct {
 	// GRPC has calls go over gRPC, on connections in memory. The calls of every grpcEvery-th
 	// seed do so in any case; of others the network carries their messages.
 	GRPC bool
+	// Steps, if positive, is the length of a run in which roles and ranks live: the first
+	// recipe, with memory for what it reads, under faults of the network alone.
+	Steps int64
 }
 
 const grpcEvery = 20
@@ -120,11 +123,13 @@ func Run(ctx context.Context, opts Options) (*Result, error) {
 
 func newWorld(opts Options) (w *world, err error) {
 	w = &world{opts: opts, rng: random(opts.Seed, "run"), grpc: opts.GRPC || opts.Seed%grpcEvery == 0, lives: map[string]life{}}
-	i := w.rng.IntN(len(recipes))
-	w.recipe = &recipes[i]
+	w.recipe = &recipes[w.rng.IntN(len(recipes))]
 	res := resources{pick(w.rng, 1, 4e3, 1<<20), pick(w.rng, 10e3, 40e3, 1<<20), pick(w.rng, 1, 2, 4, 8), pick(w.rng, 1, 20, 200)}
 	if opts.Tight {
 		res.constructorBuffer = 1
+	}
+	if opts.Steps > 0 {
+		w.recipe, res = recipes[0].long(opts.Steps), resources{1 << 20, 1 << 20, 4, 200}
 	}
 	if w.job, err = w.recipe.parse(res); err != nil {
 		return nil, err
@@ -132,7 +137,7 @@ func newWorld(opts Options) (w *world, err error) {
 	if w.changes, err = w.recipe.changesOf(); err != nil {
 		return nil, err
 	}
-	if w.want, err = solve(i); err != nil {
+	if w.want, err = w.recipe.answer(); err != nil {
 		return nil, err
 	}
 	if w.rng.IntN(2) == 0 {
@@ -140,6 +145,9 @@ func newWorld(opts Options) (w *world, err error) {
 	}
 	beside := random(opts.Seed, "shadows")
 	w.shadows, w.hot = pick(beside, 0, 0, 1, 1, 2), beside.IntN(2) == 0
+	if opts.Steps > 0 {
+		w.shadows = 0
+	}
 	faults := drawFaults(w.rng)
 	if calls := random(opts.Seed, "calls"); calls.IntN(2) == 0 {
 		faults.Cut = pow10(-4 + 1.5*calls.Float64()) // of a message

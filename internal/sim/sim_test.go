@@ -21,6 +21,7 @@ var (
 	seeds   = flag.Int("seeds", 0, "number of seeds to run; default 20, or 1000 with MILLRACE_LONG")
 	fresh   = flag.Bool("tokenless", false, "ranks that saved no state begin without a token, too")
 	tight   = flag.Bool("tight", false, "constructors have room for one step only")
+	long    = flag.Int64("steps", 0, "length of the runs, in which roles and ranks live then: to measure")
 	onGRPC  = flag.Bool("grpc", false, "the calls of all seeds go over gRPC")
 	verbose = flag.Bool("logs", false, "print what the roles log")
 )
@@ -70,7 +71,7 @@ func TestSeeds(t *testing.T) {
 
 // run runs one seed in a bubble.
 func run(t *testing.T, seed uint64) (res *sim.Result) {
-	opts, err := sim.Options{Seed: seed, Tokenless: *fresh, Tight: *tight, GRPC: *onGRPC}, error(nil)
+	opts, err := sim.Options{Seed: seed, Tokenless: *fresh, Tight: *tight, GRPC: *onGRPC, Steps: *long}, error(nil)
 	if *verbose {
 		opts.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	}
