@@ -216,8 +216,10 @@ func TestStreamOfSteps(t *testing.T) {
 	p := servePlanned(t, &planned{protocol: rpc.Protocol, end: 9})
 	_, err := open(t.Context(), t, p.address, client.Options{Way: client.WayStream}).Next(t.Context())
 	isUser(t, err, "Deliver")
-	_, err = client.Open(t.Context(), p.address, client.Options{Way: "shared"})
-	isUser(t, err, `Options.Way is "shared"`)
+	_, err = client.Open(t.Context(), p.address, client.Options{Way: "post"})
+	isUser(t, err, `Options.Way is "post"`)
+	_, err = open(t.Context(), t, p.address, client.Options{Way: client.WayShared}).Next(t.Context())
+	isUser(t, err, "of a version that shares none")
 }
 
 // TestJoinsWhileItGoesOn: a client that joins again stands at some step; while the planner thinks,

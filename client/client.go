@@ -69,9 +69,12 @@ type Options struct {
 	Prefetch int           // steps to read ahead; default 2, negative = none; at most 1024
 	Stall    time.Duration // how long a call may wait while nothing moves anywhere in the service; default 40 s, negative: Deadline alone counts
 	Deadline time.Duration // how long a call may wait at all, as for other ranks; default 10 minutes
-	Way      Way           // how batches come; default: the best that client and service know
-	Security rpc.Security  //
-	Log      *slog.Logger  // gets what the service waits for when a call takes more than 10 s, and requests that were lost; default: slog.Default()
+	Way      Way           // how batches come; default: the best that is possible
+	// SharedDir is the folder of the constructor's socket as this process sees it; default: MILLRACE_SHARED_DIR, or
+	// as the constructor says. Two containers of a pod mount one volume for it.
+	SharedDir string
+	Security  rpc.Security //
+	Log       *slog.Logger // gets what the service waits for when a call takes more than 10 s, and requests that were lost; default: slog.Default()
 }
 
 // defaultStall is above what any recovery takes, and below a minute, when people look and
@@ -121,7 +124,9 @@ func (e *TopologyError) Error() string {
 	return fmt.Sprintf("the topology changes at step %d: the data goes on for ranks of the mesh %s; save the state and start those from it", e.Step, e.Topology)
 }
 
-// Batch is a rank's part of one step. It belongs to the caller.
+// Batch is a rank's part of one step. It belongs to the caller. Tensors of the types that they travel in (pixels and
+// kept columns, not ids and masks) may lie in memory that the constructor shares, which can be read only: to
+// write to one is a fault. They do so once the caller has released a batch.
 type Batch struct {
 	Step           int64
 	Rows           int // of the global batch, over all ranks
@@ -140,6 +145,8 @@ type Batch struct {
 type memory struct {
 	body []byte // as received
 	wide []byte // tensors that were widened
+	head []byte // the table, of a batch in shared memory
+	slot *slot  // what is shared of it; nil: nothing
 }
 
 // maxSpares bounds the released batches whose memory is kept: more than a usual read-ahead.
@@ -150,6 +157,8 @@ const maxSpares = 8
 // more. A batch that is not released is left to the garbage collector.
 func (b *Batch) Release() {
 	if b.home != nil {
+		b.memory.slot.free()
+		b.memory.slot = nil
 		select {
 		case b.home <- b.memory:
 		default:
@@ -176,6 +185,7 @@ type Client struct {
 	failed   error        // what Next returns from now on
 	closed   bool
 	spares   chan *memory // of released batches; a sync.Pool would be emptied by each collection
+	releases atomic.Bool  // the caller releases batches
 }
 
 // Open joins the job served at address (the planner's, or that of `millrace
@@ -184,8 +194,8 @@ type Client struct {
 // fit the job.
 func Open(ctx context.Context, address string, opts Options) (*Client, error) {
 	opts.withDefaults()
-	if opts.Way != "" && opts.Way != WayStream && opts.Way != WayCalls {
-		return nil, fault.Userf("Options.Way is %q: give %q or %q, or leave it out", opts.Way, WayStream, WayCalls)
+	if opts.Way != "" && opts.Way != WayShared && opts.Way != WayStream && opts.Way != WayCalls {
+		return nil, fault.Userf("Options.Way is %q: give %q, %q or %q, or leave it out", opts.Way, WayShared, WayStream, WayCalls)
 	}
 	c := &Client{opts: opts, address: address, spares: make(chan *memory, maxSpares)}
 	c.session.init()

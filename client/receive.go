@@ -110,6 +110,7 @@ func receive(stream grpc.ServerStreamingClient[pb.Frame], sources []string, m *m
 			parts[i] = append(parts[i], tensor)
 		}
 	}
+	b.Received = len(m.body)
 	return b.widen(parts, m)
 }
 
@@ -132,13 +133,19 @@ func receivePart(stream rpc.Receiver, sources []string, m *memory) (*Batch, erro
 	if err != nil {
 		return nil, rpc.FromStatus(err)
 	}
-	if m.body = body; t.End {
+	m.body = body
+	return batchOf(t, body, sources, m)
+}
+
+// batchOf makes a batch of a table and its body. It is the error of a step that does not exist.
+func batchOf(t *batch.Table, body []byte, sources []string, m *memory) (*Batch, error) {
+	if t.End {
 		return nil, ended(t.Step, t.Topology)
 	}
 	b := &Batch{Step: int64(t.Step), Rows: int(t.Rows), SequenceLength: int(t.SequenceLength), Microbatches: make([]Microbatch, t.Microbatches), generation: t.Generation}
 	parts := make([][]batch.WireTensor, t.Microbatches)
 	for _, p := range t.Tensors {
-		tensor, err := p.Tensor(m.body)
+		tensor, err := p.Tensor(body)
 		if err != nil {
 			return nil, fmt.Errorf("step %d: %w", b.Step, err)
 		}
@@ -152,7 +159,11 @@ func receivePart(stream rpc.Receiver, sources []string, m *memory) (*Batch, erro
 		mb := &b.Microbatches[l.Microbatch]
 		mb.lines = append(mb.lines, l)
 	}
-	return b.widen(parts, m)
+	if b, err := b.widen(parts, m); err != nil {
+		return b, err
+	}
+	b.Received = len(body)
+	return b, nil
 }
 
 // ended is the error of a step that does not exist.
@@ -173,7 +184,7 @@ func (b *Batch) widen(parts [][]batch.WireTensor, m *memory) (*Batch, error) {
 		return nil, fmt.Errorf("step %d: its tensors have %d bytes; the most is %d", b.Step, wide, int64(rpc.MaxBody))
 	}
 	m.wide = rpc.Aligned(m.wide, wide)
-	b.Received, b.memory = len(m.body), m
+	b.memory = m
 	for i, tensors := range parts {
 		mb := &b.Microbatches[i]
 		m.wide, mb.Tensors = batch.Widen(m.wide, tensors)

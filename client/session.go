@@ -45,7 +45,8 @@ type joined struct {
 	generation uint64 // that the rank was taken along into since, if not 0; the session's lock guards it
 	from       int64  // the first step that came of it
 
-	calls atomic.Bool // the constructor knows no streams
+	unshared atomic.Pointer[string] // why no memory of the constructor's is mapped; nil: it may be
+	calls    atomic.Bool            // the constructor knows no streams
 }
 
 // wentAlong notes the generation of a step that came. The job may have been moved since the rank

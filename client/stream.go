@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/millrace-data/millrace/internal/fault"
 	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/rpc"
 )
@@ -17,21 +18,50 @@ import (
 type Way string
 
 const (
+	// WayShared is memory that the constructor and the rank map, both on one machine and of one user.
+	WayShared Way = "shared"
 	// WayStream is one stream for all steps, on which the rank says how far it is.
 	WayStream Way = "stream"
 	// WayCalls is a call for each step, as with services that know no streams.
 	WayCalls Way = "calls"
 )
 
-// stream is a rank's stream with the constructor that it joined: steps come in order as far as
+// line is what a rank is served on.
+type line interface {
+	// tell says how far the rank is. Any goroutine may.
+	tell(m *pb.DeliverRequest) error
+	// receive waits for the next step, for which m is memory. One goroutine does.
+	receive(sources []string, m *memory) (*Batch, error)
+	// end has receive fail. Any goroutine may call it, and again.
+	end()
+	// drop is end, for whoever receives: nothing more is received.
+	drop()
+}
+
+// stream is a rank's line with the constructor that it joined: steps come in order as far as
 // the client has room for them, without being asked for one by one. One goroutine receives;
 // the trainer's says how far it is.
 type stream struct {
-	at     *joined
-	call   grpc.BidiStreamingClient[pb.DeliverRequest, pb.Frame]
+	line
+	at   *joined
+	next atomic.Int64 // step that comes next
+}
+
+// owed says whether the constructor has to say something.
+func (c *Client) owed(s *stream) bool { return s.next.Load() < c.until.Load() }
+
+// call is a line over gRPC.
+type call struct {
+	stream grpc.BidiStreamingClient[pb.DeliverRequest, pb.Frame]
 	sender *rpc.Sender[*pb.DeliverRequest]
-	end    context.CancelFunc
-	next   atomic.Int64 // step that comes next
+	cancel context.CancelFunc
+}
+
+func (l *call) tell(m *pb.DeliverRequest) error { return l.sender.Send(m) }
+func (l *call) end()                            { l.cancel() }
+func (l *call) drop()                           { l.cancel() }
+func (l *call) receive(sources []string, m *memory) (*Batch, error) {
+	return receivePart(l.stream, sources, m)
 }
 
 // fetchOnce gets the next step once, where the rank has joined: on its stream, if the constructor
@@ -62,7 +92,7 @@ func (c *Client) streamFor(ctx context.Context, at *joined, step int64) (b *Batc
 		c.tell()
 	}
 	defer context.AfterFunc(ctx, s.end)()
-	b, err = receivePart(s.call, at.reply.Sources, c.spare())
+	b, err = s.receive(at.reply.Sources, c.spare())
 	if _, changes := errors.AsType[*TopologyError](err); changes || errors.Is(err, io.EOF) {
 		s.next.Store(math.MaxInt64) // nothing is owed any more
 		return nil, err
@@ -77,24 +107,15 @@ func (c *Client) streamFor(ctx context.Context, at *joined, step int64) (b *Batc
 	return b, nil
 }
 
-// openStream begins a stream at a step.
+// openStream begins a stream at a step: in shared memory, unless that is not possible.
 func (c *Client) openStream(ctx context.Context, at *joined, step int64) (*stream, error) {
 	s := &stream{at: at}
 	s.next.Store(step)
-	life := rpc.Owing(context.Background(), func() bool { return s.next.Load() < c.until.Load() })
-	life, s.end = context.WithCancel(rpc.Telling(life, c.hear))
-	defer context.AfterFunc(ctx, s.end)()
 	hello := c.where()
 	hello.Step, hello.Identity, hello.Generation = uint64(step), at.reply.Identity, at.reply.Generation
 	hello.Rank, hello.Join = c.opts.Rank.wire(), at.reply.Join
-	call, err := pb.NewConstructorClient(at.data).Deliver(life)
-	if err == nil {
-		s.call, s.sender = call, rpc.NewSender(call.Send)
-		err = s.sender.Send(hello)
-	}
-	if err != nil {
-		s.end()
-		return nil, rpc.FromStatus(err)
+	if err := c.openLine(ctx, s, hello); err != nil {
+		return nil, err
 	}
 	c.carried.Store(int64(hello.Acked))
 	c.stream.Store(s)
@@ -102,6 +123,37 @@ func (c *Client) openStream(ctx context.Context, at *joined, step int64) (*strea
 		c.tell() // the trainer, which went on, may have found no stream
 	}
 	return s, nil
+}
+
+// openLine opens the best line that is possible.
+func (c *Client) openLine(ctx context.Context, s *stream, hello *pb.DeliverRequest) error {
+	if c.opts.Way == "" && s.at.unshared.Load() == nil || c.opts.Way == WayShared {
+		err := c.openShared(ctx, s, hello)
+		why, unshared := errors.AsType[*unsharedError](err)
+		if !unshared {
+			return err
+		}
+		if c.opts.Way == WayShared {
+			return fault.Userf("Options.Way is %q, and %s: leave it out to have the best that is possible", WayShared, why.reason)
+		}
+		c.opts.Log.Info("the rank maps no memory of its constructor, and gets its steps by a stream", "rank", c.opts.Rank.String(), "why", why.reason)
+		s.at.unshared.Store(&why.reason)
+	}
+	if why := s.at.unshared.Load(); why != nil {
+		hello.Unshared = *why
+	}
+	life := rpc.Owing(context.Background(), func() bool { return c.owed(s) })
+	life, cancel := context.WithCancel(rpc.Telling(life, c.hear))
+	defer context.AfterFunc(ctx, cancel)()
+	opened, err := pb.NewConstructorClient(s.at.data).Deliver(life)
+	if err == nil {
+		l := &call{opened, rpc.NewSender(opened.Send), cancel}
+		s.line, err = l, l.tell(hello)
+	}
+	if err != nil {
+		cancel()
+	}
+	return rpc.FromStatus(err)
 }
 
 // where is how far the trainer is, and how much may come.
@@ -117,7 +169,7 @@ func (c *Client) tell() bool {
 		return false
 	}
 	m := c.where()
-	if s.sender.Send(m) != nil {
+	if s.line.tell(m) != nil {
 		return false
 	}
 	c.carried.Store(int64(m.Acked))
@@ -127,7 +179,7 @@ func (c *Client) tell() bool {
 // dropStream ends the stream. It is called by the goroutine that receives, or after that has ended.
 func (c *Client) dropStream() {
 	if s := c.stream.Swap(nil); s != nil {
-		s.end()
+		s.drop()
 	}
 }
 
@@ -140,6 +192,7 @@ func (c *Client) hear(address string, w *pb.Waiting) {
 func (c *Client) spare() *memory {
 	select {
 	case m := <-c.spares:
+		c.releases.Store(true)
 		return m
 	default:
 		return &memory{}

@@ -121,6 +121,11 @@ type memoryFlag struct {
 	Memory string `help:"Memory that this process may take, with those that it starts, such as 8GiB: larger buffers of the job are made smaller. Default: what its control group (cgroup) has." placeholder:"BYTES" env:"MILLRACE_MEMORY"`
 }
 
+// sharedFlag is where a constructor has its socket for ranks of the same machine.
+type sharedFlag struct {
+	SharedDir string `help:"Folder of the socket through which ranks of this machine and user get their batches in shared memory; none: they get none. In two containers of a pod it is one volume, and ranks have MILLRACE_SHARED_DIR. Default: a folder of the user's in the system's folder for temporary files." placeholder:"DIR" env:"MILLRACE_SHARED_DIR"`
+}
+
 // check refuses what is no number of bytes.
 func (f *memoryFlag) check() error {
 	if f.Memory == "" {
@@ -342,6 +347,7 @@ type constructorCmd struct {
 	Listen    string `help:"Address to listen on, HOST:PORT or unix:PATH; trainers connect to it." default:"127.0.0.1:0"`
 	Advertise string `help:"HOST or HOST:PORT that peers connect to, if not the listen address. Default for a wildcard address: this machine's name." placeholder:"HOST"`
 	ID        string `help:"Name in logs and status; default: the address." placeholder:"NAME"`
+	sharedFlag
 	memoryFlag
 	telemetryFlags
 	tlsFlags
@@ -363,7 +369,7 @@ func (c *constructorCmd) Run(ctx context.Context, log *slog.Logger) error {
 	}
 	defer hide()
 	return constructor.Run(ctx, constructor.Options{
-		ID: c.ID, Planner: c.Planner, Patience: c.PlannerWait, Address: c.Listen, Advertise: c.Advertise, Security: c.security(), Log: log, Drain: drainTime, Fit: c.memory(service.Roles{Constructor: 1}, log).Constructor, Telemetry: board,
+		ID: c.ID, Planner: c.Planner, Patience: c.PlannerWait, Address: c.Listen, Advertise: c.Advertise, Security: c.security(), Log: log, Drain: drainTime, Fit: c.memory(service.Roles{Constructor: 1}, log).Constructor, SharedDir: c.SharedDir, Telemetry: board,
 	})
 }
 

@@ -29,6 +29,7 @@ type sidecarCmd struct {
 	Loaders   int     `help:"Source loaders beside the constructor." default:"1"`
 	Workers   int     `help:"Blocks that each loader reads concurrently; 0: one for every four cores." default:"0"`
 	scratchFlag
+	sharedFlag
 	memoryFlag
 	telemetryFlags
 	tlsFlags
@@ -63,7 +64,7 @@ func (c *sidecarCmd) Run(ctx context.Context, log *slog.Logger, names extensions
 	g.Go(func() error {
 		return constructor.Run(ctx, constructor.Options{
 			ID: c.ID, Node: c.Node, Planner: c.Planner, Patience: c.PlannerWait, Address: c.Listen, Advertise: c.Advertise, Security: c.security(), Log: log,
-			Drain: drainTime, Fit: memory.Constructor, Exchange: exchange, Telemetry: board,
+			Drain: drainTime, Fit: memory.Constructor, Exchange: exchange, SharedDir: c.SharedDir, Telemetry: board,
 		})
 	})
 	for i := range c.Loaders {

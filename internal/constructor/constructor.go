@@ -51,6 +51,9 @@ type Options struct {
 	Exchange *handover.Exchange
 	// Node is the number of the trainers' node that it is on, whose ranks it is to serve; nil: any.
 	Node *uint32
+	// SharedDir is the folder of its socket for ranks of the same machine; default: MILLRACE_SHARED_DIR, or one of
+	// the user's. hostmem.None: it shares no memory.
+	SharedDir string
 	// Telemetry is where the constructor is shown; nil: nowhere.
 	Telemetry *telemetry.Board
 }
@@ -80,8 +83,9 @@ type Constructor struct {
 	bodies   bodies
 
 	attempts sync.WaitGroup // of fetches, those that others were faster than among them
-	hearing  sync.WaitGroup // of what ranks say on their streams
+	hearing  sync.WaitGroup // of what ranks say on their lines
 	stopped  chan struct{}  // closed when it serves no more
+	sharing  *sharing
 
 	pictures *imaging.Pool // within room; there from the first job on
 	room     *memory.Room
@@ -99,6 +103,7 @@ func Run(ctx context.Context, opts Options) error {
 	defer c.peers.directory.Close()
 	defer c.attempts.Wait()
 	defer c.hearing.Wait()
+	defer c.openLines()()
 	register := func(s grpc.ServiceRegistrar) { pb.RegisterConstructorServer(s, c) }
 	return rpc.Run(ctx, opts.Address, opts.Advertise, opts.Security.Of(opts.Planner), rpc.MaxAsk, register, func(ctx context.Context, address string) error {
 		c.opts.ID = cmp.Or(c.opts.ID, address)

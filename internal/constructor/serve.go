@@ -49,6 +49,7 @@ func (c *Constructor) Batch(req *pb.BatchRequest, stream grpc.ServerStreamingSer
 	if err != nil {
 		return rpc.ToStatus(err)
 	}
+	c.steps.Called(caller.Rank)
 	c.steps.Delivered(len(body))
 	head, err := proto.Marshal(header)
 	if err != nil {
@@ -62,13 +63,22 @@ func (c *Constructor) Batch(req *pb.BatchRequest, stream grpc.ServerStreamingSer
 
 // bodyOf assembles a rank's part of a step. done gives the body's memory back.
 func (c *Constructor) bodyOf(got *deliver.Step, r deliver.Rank) (t *batch.Table, body []byte, done func(), err error) {
-	buf, begun := c.bodies.get(), time.Now()
-	defer func() { c.steps.Assembled(time.Since(begun)) }()
-	if t, body, err = got.Content.(*step).part(r, *buf); err != nil {
+	buf := c.bodies.get()
+	if t, body, err = c.partOf(got, r, *buf); err != nil {
 		return nil, nil, nil, err
 	}
-	t.Generation, *buf = got.Generation, body
+	*buf = body
 	return t, body, func() { c.bodies.put(buf) }, nil
+}
+
+// partOf assembles a rank's part of a step in the memory of buf, if it has room there.
+func (c *Constructor) partOf(got *deliver.Step, r deliver.Rank, buf []byte) (t *batch.Table, body []byte, err error) {
+	begun := time.Now()
+	defer func() { c.steps.Assembled(time.Since(begun)) }()
+	if t, body, err = got.Content.(*step).part(r, buf); err == nil {
+		t.Generation = got.Generation
+	}
+	return t, body, err
 }
 
 // sendPart sends a batch.

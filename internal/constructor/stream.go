@@ -16,11 +16,53 @@ import (
 	"github.com/millrace-data/millrace/internal/rpc"
 )
 
-// delivery is a rank's stream: its steps go down as far as it has room for them, and how far it is
+// line is what a rank is served on: a stream, or a socket of the same machine. One goroutine sends, another
+// one hears.
+type line interface {
+	// Recv waits for what the rank says. io.EOF: it has left.
+	Recv() (*pb.DeliverRequest, error)
+	// hold calls wait, and tells the rank meanwhile what it waits for.
+	hold(reason func() *pb.Waiting, wait func() error) error
+	// send sends a rank's part of a step, and returns the size of its body.
+	send(got *deliver.Step, r deliver.Rank) (size int, err error)
+	// finish sends the table of a step that does not exist.
+	finish(head []byte) error
+	// way is one of deliver's.
+	way() string
+}
+
+// stream is a rank's line over gRPC.
+type stream struct {
+	grpc.BidiStreamingServer[pb.DeliverRequest, pb.Frame]
+	c *Constructor
+}
+
+func (s stream) way() string { return deliver.Stream }
+
+func (s stream) hold(reason func() *pb.Waiting, wait func() error) error {
+	return rpc.HoldPart(s.BidiStreamingServer, reason, wait)
+}
+
+func (s stream) send(got *deliver.Step, r deliver.Rank) (int, error) {
+	table, body, done, err := s.c.bodyOf(got, r)
+	if err != nil {
+		return 0, err
+	}
+	head, err := table.Append(nil)
+	if err != nil {
+		return 0, err
+	}
+	size := len(body) // done gives body to another one
+	return size, sendPart(s.BidiStreamingServer, head, body, done)
+}
+
+func (s stream) finish(head []byte) error { return sendPart(s.BidiStreamingServer, head, nil, nil) }
+
+// delivery serves a rank on its line: its steps go down as far as it has room for them, and how far it is
 // comes up. Two goroutines serve it: that of the call sends, the other one hears.
 type delivery struct {
 	c      *Constructor
-	stream grpc.BidiStreamingServer[pb.DeliverRequest, pb.Frame]
+	line   line
 	caller deliver.Caller
 	next   uint64 // to be sent
 
@@ -31,34 +73,42 @@ type delivery struct {
 	end          context.CancelCauseFunc
 }
 
-// errLeft is the end of a stream whose rank sends no more.
+// errLeft is the end of a line whose rank sends no more.
 var errLeft = errors.New("the rank has left")
 
-// ackAgain is how long a stream on which nothing else is to be done waits before a position that
+// ackAgain is how long a line on which nothing else is to be done waits before a position that
 // was not taken is said again: a job is moved in less.
 const ackAgain = 100 * time.Millisecond
 
 // Deliver implements the Constructor service. It ends with the first error, which the rank meets
 // as that of its request.
-func (c *Constructor) Deliver(stream grpc.BidiStreamingServer[pb.DeliverRequest, pb.Frame]) error {
-	hello, err := stream.Recv()
+func (c *Constructor) Deliver(s grpc.BidiStreamingServer[pb.DeliverRequest, pb.Frame]) error {
+	hello, err := s.Recv()
 	if err == nil {
-		err = rpc.SaysWaiting(stream)
+		err = rpc.SaysWaiting(s)
 	}
 	if err != nil {
 		return err
 	}
-	d := &delivery{c: c, stream: stream, next: hello.Step, nudge: make(chan struct{}, 1)}
-	d.caller = deliver.Caller{Rank: deliver.RankOf(hello.Rank), Generation: hello.Generation, Join: hello.Join, Identity: hello.Identity, Now: &d.acked}
-	ctx, leave, err := c.steps.Attend(stream.Context(), d.caller.Rank)
-	if err != nil {
+	if err := c.deliver(s.Context(), hello, stream{s, c}); err != nil {
 		return refusal(err)
+	}
+	return nil
+}
+
+// deliver serves a rank until it leaves, or an error ends its line. Whoever calls it ends Recv then.
+func (c *Constructor) deliver(ctx context.Context, hello *pb.DeliverRequest, on line) error {
+	d := &delivery{c: c, line: on, next: hello.Step, nudge: make(chan struct{}, 1)}
+	d.caller = deliver.Caller{Rank: deliver.RankOf(hello.Rank), Generation: hello.Generation, Join: hello.Join, Identity: hello.Identity, Now: &d.acked}
+	ctx, leave, err := c.steps.Attend(ctx, d.caller.Rank, deliver.Way{Name: on.way(), Reason: hello.Unshared})
+	if err != nil {
+		return err
 	}
 	defer leave()
 	ctx, d.end = context.WithCancelCause(ctx)
 	defer d.end(nil)
 	d.note(hello)
-	c.hearing.Go(d.hear) // it ends when this returns
+	c.hearing.Go(d.hear)
 	for {
 		err := d.granted(ctx)
 		if err == nil {
@@ -68,9 +118,9 @@ func (c *Constructor) Deliver(stream grpc.BidiStreamingServer[pb.DeliverRequest,
 		case errors.Is(cause, errLeft):
 			return nil
 		case err != nil && cause != nil:
-			return refusal(cause)
+			return cause
 		case err != nil:
-			return refusal(err)
+			return err
 		}
 	}
 }
@@ -78,7 +128,7 @@ func (c *Constructor) Deliver(stream grpc.BidiStreamingServer[pb.DeliverRequest,
 // hear takes what the rank says until it says no more.
 func (d *delivery) hear() {
 	for {
-		m, err := d.stream.Recv()
+		m, err := d.line.Recv()
 		if errors.Is(err, io.EOF) {
 			err = errLeft
 		}
@@ -103,7 +153,7 @@ func (d *delivery) note(m *pb.DeliverRequest) {
 	d.waited.Store(max(d.waited.Load(), m.WaitedUs))
 }
 
-// take takes a message. An error ends the stream.
+// take takes a message. An error ends the line.
 func (d *delivery) take(m *pb.DeliverRequest) error {
 	d.note(m)
 	err := d.ack()
@@ -155,33 +205,28 @@ func (d *delivery) send(ctx context.Context) error {
 	defer cancel()
 	var got *deliver.Step
 	var end *pb.EndOfData
-	err := rpc.HoldPart(d.stream, func() *pb.Waiting { return c.steps.Waits(d.caller.Rank, d.next) }, func() (err error) {
+	err := d.line.hold(func() *pb.Waiting { return c.steps.Waits(d.caller.Rank, d.next) }, func() (err error) {
 		got, end, err = c.steps.Get(wait, d.caller, d.next)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	begun := time.Now()
-	table, body, done := &batch.Table{Step: d.next, End: true}, []byte(nil), func() {}
 	if end != nil {
-		table.Topology = end.Topology
-	} else if table, body, done, err = c.bodyOf(got, d.caller.Rank); err != nil {
-		return err
+		head, err := (&batch.Table{Step: d.next, End: true, Topology: end.Topology}).Append(nil)
+		if err != nil {
+			return err
+		}
+		d.next = ^uint64(0)
+		return d.line.finish(head)
 	}
-	head, err := table.Append(nil)
+	begun := time.Now()
+	size, err := d.line.send(got, d.caller.Rank)
 	if err != nil {
 		return err
 	}
-	if d.next++; end != nil {
-		d.next = ^uint64(0)
-	} else {
-		c.steps.Delivered(len(body))
-	}
-	size := len(body)
-	err = sendPart(d.stream, head, body, done)
-	if end == nil {
-		c.traceDelivery(d.caller.Rank, got, begun, size, "stream")
-	}
-	return err
+	d.next++
+	c.steps.Delivered(size)
+	c.traceDelivery(d.caller.Rank, got, begun, size, d.line.way())
+	return nil
 }

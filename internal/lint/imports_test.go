@@ -227,6 +227,11 @@ var rules = []rule{
 		why: "everyone imports them, so they import no one",
 	},
 	{
+		of:    []string{"./internal/hostmem"},
+		never: []string{"./...", "google.golang.org/..."},
+		why:   "it carries bytes between processes of a host: what they mean, constructors and clients know",
+	},
+	{
 		of:    []string{"./internal/memory", "./internal/cgroup"},
 		never: append([]string{"*"}, append(network, chance...)...), except: []string{"bytes", "context", "errors", "io/...", "math", "os", "path", "runtime", "runtime/...", "strconv", "strings", "sync"},
 		why: "who may take memory is decided by sizes alone: not by what they are of, nor by a clock",

@@ -4875,6 +4875,8 @@ type ConstructorUsage struct {
 	Refused          string                 `protobuf:"bytes,24,opt,name=refused,proto3" json:"refused,omitempty"`                                // a rank that does not go along where the job was moved, and waits: which, and why
 	Trainers         *TrainerWaits          `protobuf:"bytes,30,opt,name=trainers,proto3" json:"trainers,omitempty"`
 	AssembleSeconds  float64                `protobuf:"fixed64,31,opt,name=assemble_seconds,json=assembleSeconds,proto3" json:"assemble_seconds,omitempty"` // time spent on laying out steps and decoding their images
+	Ways             []*Delivery            `protobuf:"bytes,32,rep,name=ways,proto3" json:"ways,omitempty"`                                                // how ranks get their batches
+	SharedBytes      uint64                 `protobuf:"varint,33,opt,name=shared_bytes,json=sharedBytes,proto3" json:"shared_bytes,omitempty"`              // of memory that ranks map, within budget_bytes
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -5028,6 +5030,89 @@ func (x *ConstructorUsage) GetAssembleSeconds() float64 {
 	return 0
 }
 
+func (x *ConstructorUsage) GetWays() []*Delivery {
+	if x != nil {
+		return x.Ways
+	}
+	return nil
+}
+
+func (x *ConstructorUsage) GetSharedBytes() uint64 {
+	if x != nil {
+		return x.SharedBytes
+	}
+	return 0
+}
+
+// Delivery is a way in which some ranks get their batches.
+type Delivery struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Way           string                 `protobuf:"bytes,1,opt,name=way,proto3" json:"way,omitempty"`       // shared, stream or calls
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"` // why it is not a better one; may be empty
+	Ranks         uint32                 `protobuf:"varint,3,opt,name=ranks,proto3" json:"ranks,omitempty"`
+	First         []*Coordinates         `protobuf:"bytes,4,rep,name=first,proto3" json:"first,omitempty"` // a few of them
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Delivery) Reset() {
+	*x = Delivery{}
+	mi := &file_proto_millrace_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Delivery) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Delivery) ProtoMessage() {}
+
+func (x *Delivery) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Delivery.ProtoReflect.Descriptor instead.
+func (*Delivery) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{56}
+}
+
+func (x *Delivery) GetWay() string {
+	if x != nil {
+		return x.Way
+	}
+	return ""
+}
+
+func (x *Delivery) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Delivery) GetRanks() uint32 {
+	if x != nil {
+		return x.Ranks
+	}
+	return 0
+}
+
+func (x *Delivery) GetFirst() []*Coordinates {
+	if x != nil {
+		return x.First
+	}
+	return nil
+}
+
 // TrainerWaits is how long trainers stood still for data in the last 10 s, by their own clocks.
 type TrainerWaits struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -5043,7 +5128,7 @@ type TrainerWaits struct {
 
 func (x *TrainerWaits) Reset() {
 	*x = TrainerWaits{}
-	mi := &file_proto_millrace_proto_msgTypes[56]
+	mi := &file_proto_millrace_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5055,7 +5140,7 @@ func (x *TrainerWaits) String() string {
 func (*TrainerWaits) ProtoMessage() {}
 
 func (x *TrainerWaits) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[56]
+	mi := &file_proto_millrace_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5068,7 +5153,7 @@ func (x *TrainerWaits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrainerWaits.ProtoReflect.Descriptor instead.
 func (*TrainerWaits) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{56}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *TrainerWaits) GetRanks() uint32 {
@@ -5136,7 +5221,7 @@ type ConstructorOrder struct {
 
 func (x *ConstructorOrder) Reset() {
 	*x = ConstructorOrder{}
-	mi := &file_proto_millrace_proto_msgTypes[57]
+	mi := &file_proto_millrace_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5148,7 +5233,7 @@ func (x *ConstructorOrder) String() string {
 func (*ConstructorOrder) ProtoMessage() {}
 
 func (x *ConstructorOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[57]
+	mi := &file_proto_millrace_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5161,7 +5246,7 @@ func (x *ConstructorOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorOrder.ProtoReflect.Descriptor instead.
 func (*ConstructorOrder) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{57}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ConstructorOrder) GetOrder() isConstructorOrder_Order {
@@ -5366,7 +5451,7 @@ type SourceJoined struct {
 
 func (x *SourceJoined) Reset() {
 	*x = SourceJoined{}
-	mi := &file_proto_millrace_proto_msgTypes[58]
+	mi := &file_proto_millrace_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5378,7 +5463,7 @@ func (x *SourceJoined) String() string {
 func (*SourceJoined) ProtoMessage() {}
 
 func (x *SourceJoined) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[58]
+	mi := &file_proto_millrace_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5391,7 +5476,7 @@ func (x *SourceJoined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceJoined.ProtoReflect.Descriptor instead.
 func (*SourceJoined) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{58}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *SourceJoined) GetName() string {
@@ -5437,7 +5522,7 @@ type ConstructorJob struct {
 
 func (x *ConstructorJob) Reset() {
 	*x = ConstructorJob{}
-	mi := &file_proto_millrace_proto_msgTypes[59]
+	mi := &file_proto_millrace_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5449,7 +5534,7 @@ func (x *ConstructorJob) String() string {
 func (*ConstructorJob) ProtoMessage() {}
 
 func (x *ConstructorJob) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[59]
+	mi := &file_proto_millrace_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5462,7 +5547,7 @@ func (x *ConstructorJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorJob.ProtoReflect.Descriptor instead.
 func (*ConstructorJob) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{59}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ConstructorJob) GetName() string {
@@ -5618,7 +5703,7 @@ type ImageStep struct {
 
 func (x *ImageStep) Reset() {
 	*x = ImageStep{}
-	mi := &file_proto_millrace_proto_msgTypes[60]
+	mi := &file_proto_millrace_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5630,7 +5715,7 @@ func (x *ImageStep) String() string {
 func (*ImageStep) ProtoMessage() {}
 
 func (x *ImageStep) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[60]
+	mi := &file_proto_millrace_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5643,7 +5728,7 @@ func (x *ImageStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImageStep.ProtoReflect.Descriptor instead.
 func (*ImageStep) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{60}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ImageStep) GetPatch() uint32 {
@@ -5683,7 +5768,7 @@ type KeptColumns struct {
 
 func (x *KeptColumns) Reset() {
 	*x = KeptColumns{}
-	mi := &file_proto_millrace_proto_msgTypes[61]
+	mi := &file_proto_millrace_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5695,7 +5780,7 @@ func (x *KeptColumns) String() string {
 func (*KeptColumns) ProtoMessage() {}
 
 func (x *KeptColumns) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[61]
+	mi := &file_proto_millrace_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5708,7 +5793,7 @@ func (x *KeptColumns) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeptColumns.ProtoReflect.Descriptor instead.
 func (*KeptColumns) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{61}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *KeptColumns) GetNames() []string {
@@ -5732,7 +5817,7 @@ type Placement struct {
 
 func (x *Placement) Reset() {
 	*x = Placement{}
-	mi := &file_proto_millrace_proto_msgTypes[62]
+	mi := &file_proto_millrace_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5744,7 +5829,7 @@ func (x *Placement) String() string {
 func (*Placement) ProtoMessage() {}
 
 func (x *Placement) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[62]
+	mi := &file_proto_millrace_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5757,7 +5842,7 @@ func (x *Placement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Placement.ProtoReflect.Descriptor instead.
 func (*Placement) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{62}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *Placement) GetLoaders() []string {
@@ -5801,7 +5886,7 @@ type Restart struct {
 
 func (x *Restart) Reset() {
 	*x = Restart{}
-	mi := &file_proto_millrace_proto_msgTypes[63]
+	mi := &file_proto_millrace_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5813,7 +5898,7 @@ func (x *Restart) String() string {
 func (*Restart) ProtoMessage() {}
 
 func (x *Restart) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[63]
+	mi := &file_proto_millrace_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5826,7 +5911,7 @@ func (x *Restart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Restart.ProtoReflect.Descriptor instead.
 func (*Restart) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{63}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *Restart) GetGeneration() uint64 {
@@ -5884,7 +5969,7 @@ type Moved struct {
 
 func (x *Moved) Reset() {
 	*x = Moved{}
-	mi := &file_proto_millrace_proto_msgTypes[64]
+	mi := &file_proto_millrace_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5896,7 +5981,7 @@ func (x *Moved) String() string {
 func (*Moved) ProtoMessage() {}
 
 func (x *Moved) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[64]
+	mi := &file_proto_millrace_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5909,7 +5994,7 @@ func (x *Moved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Moved.ProtoReflect.Descriptor instead.
 func (*Moved) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{64}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *Moved) GetBy() *Coordinates {
@@ -5968,7 +6053,7 @@ type StepPlan struct {
 
 func (x *StepPlan) Reset() {
 	*x = StepPlan{}
-	mi := &file_proto_millrace_proto_msgTypes[65]
+	mi := &file_proto_millrace_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5980,7 +6065,7 @@ func (x *StepPlan) String() string {
 func (*StepPlan) ProtoMessage() {}
 
 func (x *StepPlan) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[65]
+	mi := &file_proto_millrace_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5993,7 +6078,7 @@ func (x *StepPlan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepPlan.ProtoReflect.Descriptor instead.
 func (*StepPlan) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{65}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *StepPlan) GetGeneration() uint64 {
@@ -6123,7 +6208,7 @@ type ImagePlan struct {
 
 func (x *ImagePlan) Reset() {
 	*x = ImagePlan{}
-	mi := &file_proto_millrace_proto_msgTypes[66]
+	mi := &file_proto_millrace_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6135,7 +6220,7 @@ func (x *ImagePlan) String() string {
 func (*ImagePlan) ProtoMessage() {}
 
 func (x *ImagePlan) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[66]
+	mi := &file_proto_millrace_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6148,7 +6233,7 @@ func (x *ImagePlan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImagePlan.ProtoReflect.Descriptor instead.
 func (*ImagePlan) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{66}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *ImagePlan) GetEncoder() []uint32 {
@@ -6233,7 +6318,7 @@ type PlanBlock struct {
 
 func (x *PlanBlock) Reset() {
 	*x = PlanBlock{}
-	mi := &file_proto_millrace_proto_msgTypes[67]
+	mi := &file_proto_millrace_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6245,7 +6330,7 @@ func (x *PlanBlock) String() string {
 func (*PlanBlock) ProtoMessage() {}
 
 func (x *PlanBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[67]
+	mi := &file_proto_millrace_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6258,7 +6343,7 @@ func (x *PlanBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanBlock.ProtoReflect.Descriptor instead.
 func (*PlanBlock) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{67}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *PlanBlock) GetSource() uint32 {
@@ -6301,7 +6386,7 @@ type EndOfData struct {
 
 func (x *EndOfData) Reset() {
 	*x = EndOfData{}
-	mi := &file_proto_millrace_proto_msgTypes[68]
+	mi := &file_proto_millrace_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6313,7 +6398,7 @@ func (x *EndOfData) String() string {
 func (*EndOfData) ProtoMessage() {}
 
 func (x *EndOfData) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[68]
+	mi := &file_proto_millrace_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6326,7 +6411,7 @@ func (x *EndOfData) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndOfData.ProtoReflect.Descriptor instead.
 func (*EndOfData) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{68}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *EndOfData) GetGeneration() uint64 {
@@ -6363,7 +6448,7 @@ type Admit struct {
 
 func (x *Admit) Reset() {
 	*x = Admit{}
-	mi := &file_proto_millrace_proto_msgTypes[69]
+	mi := &file_proto_millrace_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6375,7 +6460,7 @@ func (x *Admit) String() string {
 func (*Admit) ProtoMessage() {}
 
 func (x *Admit) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[69]
+	mi := &file_proto_millrace_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6388,7 +6473,7 @@ func (x *Admit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admit.ProtoReflect.Descriptor instead.
 func (*Admit) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{69}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *Admit) GetJoin() uint64 {
@@ -6424,7 +6509,7 @@ type Admitted struct {
 
 func (x *Admitted) Reset() {
 	*x = Admitted{}
-	mi := &file_proto_millrace_proto_msgTypes[70]
+	mi := &file_proto_millrace_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6436,7 +6521,7 @@ func (x *Admitted) String() string {
 func (*Admitted) ProtoMessage() {}
 
 func (x *Admitted) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[70]
+	mi := &file_proto_millrace_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6449,7 +6534,7 @@ func (x *Admitted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admitted.ProtoReflect.Descriptor instead.
 func (*Admitted) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{70}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *Admitted) GetJoin() uint64 {
@@ -6492,7 +6577,7 @@ type Coordinates struct {
 
 func (x *Coordinates) Reset() {
 	*x = Coordinates{}
-	mi := &file_proto_millrace_proto_msgTypes[71]
+	mi := &file_proto_millrace_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6504,7 +6589,7 @@ func (x *Coordinates) String() string {
 func (*Coordinates) ProtoMessage() {}
 
 func (x *Coordinates) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[71]
+	mi := &file_proto_millrace_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6517,7 +6602,7 @@ func (x *Coordinates) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coordinates.ProtoReflect.Descriptor instead.
 func (*Coordinates) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{71}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *Coordinates) GetDp() uint32 {
@@ -6568,7 +6653,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[72]
+	mi := &file_proto_millrace_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6580,7 +6665,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[72]
+	mi := &file_proto_millrace_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6593,7 +6678,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{72}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *JoinRequest) GetJob() string {
@@ -6691,7 +6776,7 @@ type Position struct {
 
 func (x *Position) Reset() {
 	*x = Position{}
-	mi := &file_proto_millrace_proto_msgTypes[73]
+	mi := &file_proto_millrace_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6703,7 +6788,7 @@ func (x *Position) String() string {
 func (*Position) ProtoMessage() {}
 
 func (x *Position) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[73]
+	mi := &file_proto_millrace_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6716,7 +6801,7 @@ func (x *Position) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Position.ProtoReflect.Descriptor instead.
 func (*Position) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{73}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *Position) GetGeneration() uint64 {
@@ -6755,7 +6840,7 @@ type JoinReply struct {
 
 func (x *JoinReply) Reset() {
 	*x = JoinReply{}
-	mi := &file_proto_millrace_proto_msgTypes[74]
+	mi := &file_proto_millrace_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6767,7 +6852,7 @@ func (x *JoinReply) String() string {
 func (*JoinReply) ProtoMessage() {}
 
 func (x *JoinReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[74]
+	mi := &file_proto_millrace_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6780,7 +6865,7 @@ func (x *JoinReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinReply.ProtoReflect.Descriptor instead.
 func (*JoinReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{74}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *JoinReply) GetJob() string {
@@ -6893,7 +6978,7 @@ type LocateRequest struct {
 
 func (x *LocateRequest) Reset() {
 	*x = LocateRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[75]
+	mi := &file_proto_millrace_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6905,7 +6990,7 @@ func (x *LocateRequest) String() string {
 func (*LocateRequest) ProtoMessage() {}
 
 func (x *LocateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[75]
+	mi := &file_proto_millrace_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6918,7 +7003,7 @@ func (x *LocateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LocateRequest.ProtoReflect.Descriptor instead.
 func (*LocateRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{75}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *LocateRequest) GetJob() string {
@@ -6956,7 +7041,7 @@ type PeekRequest struct {
 
 func (x *PeekRequest) Reset() {
 	*x = PeekRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[76]
+	mi := &file_proto_millrace_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6968,7 +7053,7 @@ func (x *PeekRequest) String() string {
 func (*PeekRequest) ProtoMessage() {}
 
 func (x *PeekRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[76]
+	mi := &file_proto_millrace_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6981,7 +7066,7 @@ func (x *PeekRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeekRequest.ProtoReflect.Descriptor instead.
 func (*PeekRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{76}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *PeekRequest) GetIdentity() []byte {
@@ -7036,7 +7121,7 @@ type BatchRequest struct {
 
 func (x *BatchRequest) Reset() {
 	*x = BatchRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[77]
+	mi := &file_proto_millrace_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7048,7 +7133,7 @@ func (x *BatchRequest) String() string {
 func (*BatchRequest) ProtoMessage() {}
 
 func (x *BatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[77]
+	mi := &file_proto_millrace_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7061,7 +7146,7 @@ func (x *BatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchRequest.ProtoReflect.Descriptor instead.
 func (*BatchRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{77}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *BatchRequest) GetIdentity() []byte {
@@ -7144,7 +7229,7 @@ type AckRequest struct {
 
 func (x *AckRequest) Reset() {
 	*x = AckRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[78]
+	mi := &file_proto_millrace_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7156,7 +7241,7 @@ func (x *AckRequest) String() string {
 func (*AckRequest) ProtoMessage() {}
 
 func (x *AckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[78]
+	mi := &file_proto_millrace_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7169,7 +7254,7 @@ func (x *AckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckRequest.ProtoReflect.Descriptor instead.
 func (*AckRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{78}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *AckRequest) GetIdentity() []byte {
@@ -7229,7 +7314,7 @@ type AckReply struct {
 
 func (x *AckReply) Reset() {
 	*x = AckReply{}
-	mi := &file_proto_millrace_proto_msgTypes[79]
+	mi := &file_proto_millrace_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7241,7 +7326,7 @@ func (x *AckReply) String() string {
 func (*AckReply) ProtoMessage() {}
 
 func (x *AckReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[79]
+	mi := &file_proto_millrace_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7254,7 +7339,7 @@ func (x *AckReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckReply.ProtoReflect.Descriptor instead.
 func (*AckReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{79}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{80}
 }
 
 // DeliverRequest says how far a rank is. The first of a stream also says who it is, and where
@@ -7270,13 +7355,14 @@ type DeliverRequest struct {
 	Rank          *Coordinates           `protobuf:"bytes,7,opt,name=rank,proto3" json:"rank,omitempty"`
 	Join          uint64                 `protobuf:"varint,8,opt,name=join,proto3" json:"join,omitempty"`                         // from the JoinReply; 0 = not told
 	WaitedUs      uint64                 `protobuf:"varint,9,opt,name=waited_us,json=waitedUs,proto3" json:"waited_us,omitempty"` // as in BatchRequest
+	Unshared      string                 `protobuf:"bytes,10,opt,name=unshared,proto3" json:"unshared,omitempty"`                 // of the first: why a rank that may share memory does not
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DeliverRequest) Reset() {
 	*x = DeliverRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[80]
+	mi := &file_proto_millrace_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7288,7 +7374,7 @@ func (x *DeliverRequest) String() string {
 func (*DeliverRequest) ProtoMessage() {}
 
 func (x *DeliverRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[80]
+	mi := &file_proto_millrace_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7301,7 +7387,7 @@ func (x *DeliverRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeliverRequest.ProtoReflect.Descriptor instead.
 func (*DeliverRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{80}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *DeliverRequest) GetAcked() uint64 {
@@ -7367,6 +7453,133 @@ func (x *DeliverRequest) GetWaitedUs() uint64 {
 	return 0
 }
 
+func (x *DeliverRequest) GetUnshared() string {
+	if x != nil {
+		return x.Unshared
+	}
+	return ""
+}
+
+type ShareRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Rank          *Coordinates           `protobuf:"bytes,1,opt,name=rank,proto3" json:"rank,omitempty"`
+	Join          uint64                 `protobuf:"varint,2,opt,name=join,proto3" json:"join,omitempty"`      // from the JoinReply
+	Machine       string                 `protobuf:"bytes,3,opt,name=machine,proto3" json:"machine,omitempty"` // its boot id
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ShareRequest) Reset() {
+	*x = ShareRequest{}
+	mi := &file_proto_millrace_proto_msgTypes[82]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ShareRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ShareRequest) ProtoMessage() {}
+
+func (x *ShareRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[82]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ShareRequest.ProtoReflect.Descriptor instead.
+func (*ShareRequest) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{82}
+}
+
+func (x *ShareRequest) GetRank() *Coordinates {
+	if x != nil {
+		return x.Rank
+	}
+	return nil
+}
+
+func (x *ShareRequest) GetJoin() uint64 {
+	if x != nil {
+		return x.Join
+	}
+	return 0
+}
+
+func (x *ShareRequest) GetMachine() string {
+	if x != nil {
+		return x.Machine
+	}
+	return ""
+}
+
+type ShareReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Socket        string                 `protobuf:"bytes,1,opt,name=socket,proto3" json:"socket,omitempty"` // the path, as the constructor sees it; empty: there is none
+	Ticket        []byte                 `protobuf:"bytes,2,opt,name=ticket,proto3" json:"ticket,omitempty"` // good for one line of the rank and join, for some seconds
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"` // why there is none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ShareReply) Reset() {
+	*x = ShareReply{}
+	mi := &file_proto_millrace_proto_msgTypes[83]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ShareReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ShareReply) ProtoMessage() {}
+
+func (x *ShareReply) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[83]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ShareReply.ProtoReflect.Descriptor instead.
+func (*ShareReply) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{83}
+}
+
+func (x *ShareReply) GetSocket() string {
+	if x != nil {
+		return x.Socket
+	}
+	return ""
+}
+
+func (x *ShareReply) GetTicket() []byte {
+	if x != nil {
+		return x.Ticket
+	}
+	return nil
+}
+
+func (x *ShareReply) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 type BatchHeader struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	Step           uint64                 `protobuf:"varint,1,opt,name=step,proto3" json:"step,omitempty"`
@@ -7384,7 +7597,7 @@ type BatchHeader struct {
 
 func (x *BatchHeader) Reset() {
 	*x = BatchHeader{}
-	mi := &file_proto_millrace_proto_msgTypes[81]
+	mi := &file_proto_millrace_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7396,7 +7609,7 @@ func (x *BatchHeader) String() string {
 func (*BatchHeader) ProtoMessage() {}
 
 func (x *BatchHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[81]
+	mi := &file_proto_millrace_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7409,7 +7622,7 @@ func (x *BatchHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchHeader.ProtoReflect.Descriptor instead.
 func (*BatchHeader) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{81}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *BatchHeader) GetStep() uint64 {
@@ -7485,7 +7698,7 @@ type Microbatch struct {
 
 func (x *Microbatch) Reset() {
 	*x = Microbatch{}
-	mi := &file_proto_millrace_proto_msgTypes[82]
+	mi := &file_proto_millrace_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7497,7 +7710,7 @@ func (x *Microbatch) String() string {
 func (*Microbatch) ProtoMessage() {}
 
 func (x *Microbatch) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[82]
+	mi := &file_proto_millrace_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7510,7 +7723,7 @@ func (x *Microbatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Microbatch.ProtoReflect.Descriptor instead.
 func (*Microbatch) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{82}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *Microbatch) GetTensors() []*Tensor {
@@ -7543,7 +7756,7 @@ type Tensor struct {
 
 func (x *Tensor) Reset() {
 	*x = Tensor{}
-	mi := &file_proto_millrace_proto_msgTypes[83]
+	mi := &file_proto_millrace_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7555,7 +7768,7 @@ func (x *Tensor) String() string {
 func (*Tensor) ProtoMessage() {}
 
 func (x *Tensor) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[83]
+	mi := &file_proto_millrace_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7568,7 +7781,7 @@ func (x *Tensor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tensor.ProtoReflect.Descriptor instead.
 func (*Tensor) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{83}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *Tensor) GetName() string {
@@ -7627,7 +7840,7 @@ type RowInfo struct {
 
 func (x *RowInfo) Reset() {
 	*x = RowInfo{}
-	mi := &file_proto_millrace_proto_msgTypes[84]
+	mi := &file_proto_millrace_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7639,7 +7852,7 @@ func (x *RowInfo) String() string {
 func (*RowInfo) ProtoMessage() {}
 
 func (x *RowInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[84]
+	mi := &file_proto_millrace_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7652,7 +7865,7 @@ func (x *RowInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RowInfo.ProtoReflect.Descriptor instead.
 func (*RowInfo) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{84}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *RowInfo) GetRow() uint32 {
@@ -7703,7 +7916,7 @@ type StateRequest struct {
 
 func (x *StateRequest) Reset() {
 	*x = StateRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[85]
+	mi := &file_proto_millrace_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7715,7 +7928,7 @@ func (x *StateRequest) String() string {
 func (*StateRequest) ProtoMessage() {}
 
 func (x *StateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[85]
+	mi := &file_proto_millrace_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7728,7 +7941,7 @@ func (x *StateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateRequest.ProtoReflect.Descriptor instead.
 func (*StateRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{85}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *StateRequest) GetIdentity() []byte {
@@ -7777,7 +7990,7 @@ type StateReply struct {
 
 func (x *StateReply) Reset() {
 	*x = StateReply{}
-	mi := &file_proto_millrace_proto_msgTypes[86]
+	mi := &file_proto_millrace_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7789,7 +8002,7 @@ func (x *StateReply) String() string {
 func (*StateReply) ProtoMessage() {}
 
 func (x *StateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[86]
+	mi := &file_proto_millrace_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7802,7 +8015,7 @@ func (x *StateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateReply.ProtoReflect.Descriptor instead.
 func (*StateReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{86}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *StateReply) GetToken() []byte {
@@ -7839,7 +8052,7 @@ type ChangeRequest struct {
 
 func (x *ChangeRequest) Reset() {
 	*x = ChangeRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[87]
+	mi := &file_proto_millrace_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7851,7 +8064,7 @@ func (x *ChangeRequest) String() string {
 func (*ChangeRequest) ProtoMessage() {}
 
 func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[87]
+	mi := &file_proto_millrace_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7864,7 +8077,7 @@ func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeRequest.ProtoReflect.Descriptor instead.
 func (*ChangeRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{87}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *ChangeRequest) GetChange() []byte {
@@ -7912,7 +8125,7 @@ type ChangeReply struct {
 
 func (x *ChangeReply) Reset() {
 	*x = ChangeReply{}
-	mi := &file_proto_millrace_proto_msgTypes[88]
+	mi := &file_proto_millrace_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7924,7 +8137,7 @@ func (x *ChangeReply) String() string {
 func (*ChangeReply) ProtoMessage() {}
 
 func (x *ChangeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[88]
+	mi := &file_proto_millrace_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7937,7 +8150,7 @@ func (x *ChangeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeReply.ProtoReflect.Descriptor instead.
 func (*ChangeReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{88}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *ChangeReply) GetStep() uint64 {
@@ -7972,7 +8185,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[89]
+	mi := &file_proto_millrace_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7984,7 +8197,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[89]
+	mi := &file_proto_millrace_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7997,7 +8210,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{89}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *ReportRequest) GetIdentity() []byte {
@@ -8072,7 +8285,7 @@ type ReportReply struct {
 
 func (x *ReportReply) Reset() {
 	*x = ReportReply{}
-	mi := &file_proto_millrace_proto_msgTypes[90]
+	mi := &file_proto_millrace_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8084,7 +8297,7 @@ func (x *ReportReply) String() string {
 func (*ReportReply) ProtoMessage() {}
 
 func (x *ReportReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[90]
+	mi := &file_proto_millrace_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8097,7 +8310,7 @@ func (x *ReportReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportReply.ProtoReflect.Descriptor instead.
 func (*ReportReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{90}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *ReportReply) GetEpoch() uint64 {
@@ -8115,7 +8328,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[91]
+	mi := &file_proto_millrace_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8127,7 +8340,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[91]
+	mi := &file_proto_millrace_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8140,7 +8353,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{91}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{94}
 }
 
 type WhyRequest struct {
@@ -8151,7 +8364,7 @@ type WhyRequest struct {
 
 func (x *WhyRequest) Reset() {
 	*x = WhyRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[92]
+	mi := &file_proto_millrace_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8163,7 +8376,7 @@ func (x *WhyRequest) String() string {
 func (*WhyRequest) ProtoMessage() {}
 
 func (x *WhyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[92]
+	mi := &file_proto_millrace_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8176,7 +8389,7 @@ func (x *WhyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyRequest.ProtoReflect.Descriptor instead.
 func (*WhyRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{92}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{95}
 }
 
 type StatusReply struct {
@@ -8189,7 +8402,7 @@ type StatusReply struct {
 
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
-	mi := &file_proto_millrace_proto_msgTypes[93]
+	mi := &file_proto_millrace_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8201,7 +8414,7 @@ func (x *StatusReply) String() string {
 func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[93]
+	mi := &file_proto_millrace_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8214,7 +8427,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{93}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *StatusReply) GetText() string {
@@ -8634,7 +8847,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x06bucket\x18\x02 \x01(\rR\x06bucket\x12\x12\n" +
 	"\x04step\x18\x03 \x01(\x04R\x04step\x12\x18\n" +
 	"\aslowest\x18\x04 \x01(\tR\aslowest\x12\x14\n" +
-	"\x05waits\x18\b \x01(\bR\x05waits\"\x83\x05\n" +
+	"\x05waits\x18\b \x01(\bR\x05waits\"\xd1\x05\n" +
 	"\x10ConstructorUsage\x12\x1d\n" +
 	"\n" +
 	"held_bytes\x18\x01 \x01(\x04R\theldBytes\x12!\n" +
@@ -8656,7 +8869,14 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\rstale_refused\x18\x17 \x01(\x04R\fstaleRefused\x12\x18\n" +
 	"\arefused\x18\x18 \x01(\tR\arefused\x125\n" +
 	"\btrainers\x18\x1e \x01(\v2\x19.millrace.v1.TrainerWaitsR\btrainers\x12)\n" +
-	"\x10assemble_seconds\x18\x1f \x01(\x01R\x0fassembleSeconds\"\xa0\x01\n" +
+	"\x10assemble_seconds\x18\x1f \x01(\x01R\x0fassembleSeconds\x12)\n" +
+	"\x04ways\x18  \x03(\v2\x15.millrace.v1.DeliveryR\x04ways\x12!\n" +
+	"\fshared_bytes\x18! \x01(\x04R\vsharedBytes\"z\n" +
+	"\bDelivery\x12\x10\n" +
+	"\x03way\x18\x01 \x01(\tR\x03way\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x14\n" +
+	"\x05ranks\x18\x03 \x01(\rR\x05ranks\x12.\n" +
+	"\x05first\x18\x04 \x03(\v2\x18.millrace.v1.CoordinatesR\x05first\"\xa0\x01\n" +
 	"\fTrainerWaits\x12\x14\n" +
 	"\x05ranks\x18\x01 \x01(\rR\x05ranks\x12\x14\n" +
 	"\x05share\x18\x02 \x01(\x01R\x05share\x12\x12\n" +
@@ -8868,7 +9088,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x05epoch\x18\x06 \x01(\x04R\x05epoch\x12\x1b\n" +
 	"\twaited_us\x18\a \x01(\x04R\bwaitedUs\"\n" +
 	"\n" +
-	"\bAckReply\"\x81\x02\n" +
+	"\bAckReply\"\x9d\x02\n" +
 	"\x0eDeliverRequest\x12\x14\n" +
 	"\x05acked\x18\x01 \x01(\x04R\x05acked\x12\x14\n" +
 	"\x05until\x18\x02 \x01(\x04R\x05until\x12\x14\n" +
@@ -8880,7 +9100,18 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"generation\x12,\n" +
 	"\x04rank\x18\a \x01(\v2\x18.millrace.v1.CoordinatesR\x04rank\x12\x12\n" +
 	"\x04join\x18\b \x01(\x04R\x04join\x12\x1b\n" +
-	"\twaited_us\x18\t \x01(\x04R\bwaitedUs\"\xac\x02\n" +
+	"\twaited_us\x18\t \x01(\x04R\bwaitedUs\x12\x1a\n" +
+	"\bunshared\x18\n" +
+	" \x01(\tR\bunshared\"j\n" +
+	"\fShareRequest\x12,\n" +
+	"\x04rank\x18\x01 \x01(\v2\x18.millrace.v1.CoordinatesR\x04rank\x12\x12\n" +
+	"\x04join\x18\x02 \x01(\x04R\x04join\x12\x18\n" +
+	"\amachine\x18\x03 \x01(\tR\amachine\"T\n" +
+	"\n" +
+	"ShareReply\x12\x16\n" +
+	"\x06socket\x18\x01 \x01(\tR\x06socket\x12\x16\n" +
+	"\x06ticket\x18\x02 \x01(\fR\x06ticket\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xac\x02\n" +
 	"\vBatchHeader\x12\x12\n" +
 	"\x04step\x18\x01 \x01(\x04R\x04step\x12\x1e\n" +
 	"\vend_of_data\x18\x02 \x01(\bR\tendOfData\x12\x1b\n" +
@@ -8962,9 +9193,10 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x06Status\x12\x1a.millrace.v1.StatusRequest\x1a\x18.millrace.v1.StatusReply\x124\n" +
 	"\x03Why\x12\x17.millrace.v1.WhyRequest\x1a\x14.millrace.v1.Waiting2B\n" +
 	"\x06Loader\x128\n" +
-	"\x05Fetch\x12\x19.millrace.v1.FetchRequest\x1a\x12.millrace.v1.Frame0\x012\xf6\x01\n" +
+	"\x05Fetch\x12\x19.millrace.v1.FetchRequest\x1a\x12.millrace.v1.Frame0\x012\xb3\x02\n" +
 	"\vConstructor\x12>\n" +
-	"\aDeliver\x12\x1b.millrace.v1.DeliverRequest\x1a\x12.millrace.v1.Frame(\x010\x01\x128\n" +
+	"\aDeliver\x12\x1b.millrace.v1.DeliverRequest\x1a\x12.millrace.v1.Frame(\x010\x01\x12;\n" +
+	"\x05Share\x12\x19.millrace.v1.ShareRequest\x1a\x17.millrace.v1.ShareReply\x128\n" +
 	"\x05Batch\x12\x19.millrace.v1.BatchRequest\x1a\x12.millrace.v1.Frame0\x01\x125\n" +
 	"\x03Ack\x12\x17.millrace.v1.AckRequest\x1a\x15.millrace.v1.AckReply\x126\n" +
 	"\x04Peek\x12\x18.millrace.v1.PeekRequest\x1a\x12.millrace.v1.Frame0\x012\x84\x01\n" +
@@ -8985,7 +9217,7 @@ func file_proto_millrace_proto_rawDescGZIP() []byte {
 }
 
 var file_proto_millrace_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_proto_millrace_proto_msgTypes = make([]protoimpl.MessageInfo, 94)
+var file_proto_millrace_proto_msgTypes = make([]protoimpl.MessageInfo, 97)
 var file_proto_millrace_proto_goTypes = []any{
 	(Start)(0),                // 0: millrace.v1.Start
 	(*Frame)(nil),             // 1: millrace.v1.Frame
@@ -9044,45 +9276,48 @@ var file_proto_millrace_proto_goTypes = []any{
 	(*Assembled)(nil),         // 54: millrace.v1.Assembled
 	(*Acked)(nil),             // 55: millrace.v1.Acked
 	(*ConstructorUsage)(nil),  // 56: millrace.v1.ConstructorUsage
-	(*TrainerWaits)(nil),      // 57: millrace.v1.TrainerWaits
-	(*ConstructorOrder)(nil),  // 58: millrace.v1.ConstructorOrder
-	(*SourceJoined)(nil),      // 59: millrace.v1.SourceJoined
-	(*ConstructorJob)(nil),    // 60: millrace.v1.ConstructorJob
-	(*ImageStep)(nil),         // 61: millrace.v1.ImageStep
-	(*KeptColumns)(nil),       // 62: millrace.v1.KeptColumns
-	(*Placement)(nil),         // 63: millrace.v1.Placement
-	(*Restart)(nil),           // 64: millrace.v1.Restart
-	(*Moved)(nil),             // 65: millrace.v1.Moved
-	(*StepPlan)(nil),          // 66: millrace.v1.StepPlan
-	(*ImagePlan)(nil),         // 67: millrace.v1.ImagePlan
-	(*PlanBlock)(nil),         // 68: millrace.v1.PlanBlock
-	(*EndOfData)(nil),         // 69: millrace.v1.EndOfData
-	(*Admit)(nil),             // 70: millrace.v1.Admit
-	(*Admitted)(nil),          // 71: millrace.v1.Admitted
-	(*Coordinates)(nil),       // 72: millrace.v1.Coordinates
-	(*JoinRequest)(nil),       // 73: millrace.v1.JoinRequest
-	(*Position)(nil),          // 74: millrace.v1.Position
-	(*JoinReply)(nil),         // 75: millrace.v1.JoinReply
-	(*LocateRequest)(nil),     // 76: millrace.v1.LocateRequest
-	(*PeekRequest)(nil),       // 77: millrace.v1.PeekRequest
-	(*BatchRequest)(nil),      // 78: millrace.v1.BatchRequest
-	(*AckRequest)(nil),        // 79: millrace.v1.AckRequest
-	(*AckReply)(nil),          // 80: millrace.v1.AckReply
-	(*DeliverRequest)(nil),    // 81: millrace.v1.DeliverRequest
-	(*BatchHeader)(nil),       // 82: millrace.v1.BatchHeader
-	(*Microbatch)(nil),        // 83: millrace.v1.Microbatch
-	(*Tensor)(nil),            // 84: millrace.v1.Tensor
-	(*RowInfo)(nil),           // 85: millrace.v1.RowInfo
-	(*StateRequest)(nil),      // 86: millrace.v1.StateRequest
-	(*StateReply)(nil),        // 87: millrace.v1.StateReply
-	(*ChangeRequest)(nil),     // 88: millrace.v1.ChangeRequest
-	(*ChangeReply)(nil),       // 89: millrace.v1.ChangeReply
-	(*ReportRequest)(nil),     // 90: millrace.v1.ReportRequest
-	(*ReportReply)(nil),       // 91: millrace.v1.ReportReply
-	(*StatusRequest)(nil),     // 92: millrace.v1.StatusRequest
-	(*WhyRequest)(nil),        // 93: millrace.v1.WhyRequest
-	(*StatusReply)(nil),       // 94: millrace.v1.StatusReply
-	(*state.Mesh)(nil),        // 95: millrace.v1.Mesh
+	(*Delivery)(nil),          // 57: millrace.v1.Delivery
+	(*TrainerWaits)(nil),      // 58: millrace.v1.TrainerWaits
+	(*ConstructorOrder)(nil),  // 59: millrace.v1.ConstructorOrder
+	(*SourceJoined)(nil),      // 60: millrace.v1.SourceJoined
+	(*ConstructorJob)(nil),    // 61: millrace.v1.ConstructorJob
+	(*ImageStep)(nil),         // 62: millrace.v1.ImageStep
+	(*KeptColumns)(nil),       // 63: millrace.v1.KeptColumns
+	(*Placement)(nil),         // 64: millrace.v1.Placement
+	(*Restart)(nil),           // 65: millrace.v1.Restart
+	(*Moved)(nil),             // 66: millrace.v1.Moved
+	(*StepPlan)(nil),          // 67: millrace.v1.StepPlan
+	(*ImagePlan)(nil),         // 68: millrace.v1.ImagePlan
+	(*PlanBlock)(nil),         // 69: millrace.v1.PlanBlock
+	(*EndOfData)(nil),         // 70: millrace.v1.EndOfData
+	(*Admit)(nil),             // 71: millrace.v1.Admit
+	(*Admitted)(nil),          // 72: millrace.v1.Admitted
+	(*Coordinates)(nil),       // 73: millrace.v1.Coordinates
+	(*JoinRequest)(nil),       // 74: millrace.v1.JoinRequest
+	(*Position)(nil),          // 75: millrace.v1.Position
+	(*JoinReply)(nil),         // 76: millrace.v1.JoinReply
+	(*LocateRequest)(nil),     // 77: millrace.v1.LocateRequest
+	(*PeekRequest)(nil),       // 78: millrace.v1.PeekRequest
+	(*BatchRequest)(nil),      // 79: millrace.v1.BatchRequest
+	(*AckRequest)(nil),        // 80: millrace.v1.AckRequest
+	(*AckReply)(nil),          // 81: millrace.v1.AckReply
+	(*DeliverRequest)(nil),    // 82: millrace.v1.DeliverRequest
+	(*ShareRequest)(nil),      // 83: millrace.v1.ShareRequest
+	(*ShareReply)(nil),        // 84: millrace.v1.ShareReply
+	(*BatchHeader)(nil),       // 85: millrace.v1.BatchHeader
+	(*Microbatch)(nil),        // 86: millrace.v1.Microbatch
+	(*Tensor)(nil),            // 87: millrace.v1.Tensor
+	(*RowInfo)(nil),           // 88: millrace.v1.RowInfo
+	(*StateRequest)(nil),      // 89: millrace.v1.StateRequest
+	(*StateReply)(nil),        // 90: millrace.v1.StateReply
+	(*ChangeRequest)(nil),     // 91: millrace.v1.ChangeRequest
+	(*ChangeReply)(nil),       // 92: millrace.v1.ChangeReply
+	(*ReportRequest)(nil),     // 93: millrace.v1.ReportRequest
+	(*ReportReply)(nil),       // 94: millrace.v1.ReportReply
+	(*StatusRequest)(nil),     // 95: millrace.v1.StatusRequest
+	(*WhyRequest)(nil),        // 96: millrace.v1.WhyRequest
+	(*StatusReply)(nil),       // 97: millrace.v1.StatusReply
+	(*state.Mesh)(nil),        // 98: millrace.v1.Mesh
 }
 var file_proto_millrace_proto_depIdxs = []int32{
 	2,   // 0: millrace.v1.Frame.waiting:type_name -> millrace.v1.Waiting
@@ -9131,83 +9366,88 @@ var file_proto_millrace_proto_depIdxs = []int32{
 	55,  // 43: millrace.v1.ConstructorReport.acked:type_name -> millrace.v1.Acked
 	56,  // 44: millrace.v1.ConstructorReport.usage:type_name -> millrace.v1.ConstructorUsage
 	30,  // 45: millrace.v1.ConstructorReport.failure:type_name -> millrace.v1.Failure
-	71,  // 46: millrace.v1.ConstructorReport.admitted:type_name -> millrace.v1.Admitted
+	72,  // 46: millrace.v1.ConstructorReport.admitted:type_name -> millrace.v1.Admitted
 	3,   // 47: millrace.v1.ConstructorReport.beat:type_name -> millrace.v1.Beat
 	52,  // 48: millrace.v1.ConstructorHello.held:type_name -> millrace.v1.Held
 	55,  // 49: millrace.v1.Held.acked:type_name -> millrace.v1.Acked
 	53,  // 50: millrace.v1.Held.ranks:type_name -> millrace.v1.HeldRank
-	72,  // 51: millrace.v1.HeldRank.rank:type_name -> millrace.v1.Coordinates
-	72,  // 52: millrace.v1.ConstructorUsage.absent_ranks:type_name -> millrace.v1.Coordinates
+	73,  // 51: millrace.v1.HeldRank.rank:type_name -> millrace.v1.Coordinates
+	73,  // 52: millrace.v1.ConstructorUsage.absent_ranks:type_name -> millrace.v1.Coordinates
 	55,  // 53: millrace.v1.ConstructorUsage.slowest:type_name -> millrace.v1.Acked
-	57,  // 54: millrace.v1.ConstructorUsage.trainers:type_name -> millrace.v1.TrainerWaits
-	60,  // 55: millrace.v1.ConstructorOrder.job:type_name -> millrace.v1.ConstructorJob
-	63,  // 56: millrace.v1.ConstructorOrder.placement:type_name -> millrace.v1.Placement
-	64,  // 57: millrace.v1.ConstructorOrder.restart:type_name -> millrace.v1.Restart
-	66,  // 58: millrace.v1.ConstructorOrder.plan:type_name -> millrace.v1.StepPlan
-	69,  // 59: millrace.v1.ConstructorOrder.end:type_name -> millrace.v1.EndOfData
-	30,  // 60: millrace.v1.ConstructorOrder.failure:type_name -> millrace.v1.Failure
-	70,  // 61: millrace.v1.ConstructorOrder.admit:type_name -> millrace.v1.Admit
-	59,  // 62: millrace.v1.ConstructorOrder.joined:type_name -> millrace.v1.SourceJoined
-	3,   // 63: millrace.v1.ConstructorOrder.beat:type_name -> millrace.v1.Beat
-	2,   // 64: millrace.v1.ConstructorOrder.waiting:type_name -> millrace.v1.Waiting
-	95,  // 65: millrace.v1.ConstructorJob.mesh:type_name -> millrace.v1.Mesh
-	62,  // 66: millrace.v1.ConstructorJob.kept:type_name -> millrace.v1.KeptColumns
-	61,  // 67: millrace.v1.ConstructorJob.images:type_name -> millrace.v1.ImageStep
-	65,  // 68: millrace.v1.Restart.moved:type_name -> millrace.v1.Moved
-	72,  // 69: millrace.v1.Moved.by:type_name -> millrace.v1.Coordinates
-	68,  // 70: millrace.v1.StepPlan.blocks:type_name -> millrace.v1.PlanBlock
-	67,  // 71: millrace.v1.StepPlan.images:type_name -> millrace.v1.ImagePlan
-	72,  // 72: millrace.v1.Admit.rank:type_name -> millrace.v1.Coordinates
-	72,  // 73: millrace.v1.JoinRequest.rank:type_name -> millrace.v1.Coordinates
-	95,  // 74: millrace.v1.JoinRequest.mesh:type_name -> millrace.v1.Mesh
-	0,   // 75: millrace.v1.JoinRequest.start:type_name -> millrace.v1.Start
-	74,  // 76: millrace.v1.JoinRequest.at:type_name -> millrace.v1.Position
-	95,  // 77: millrace.v1.JoinReply.mesh:type_name -> millrace.v1.Mesh
-	72,  // 78: millrace.v1.LocateRequest.rank:type_name -> millrace.v1.Coordinates
-	72,  // 79: millrace.v1.PeekRequest.rank:type_name -> millrace.v1.Coordinates
-	72,  // 80: millrace.v1.BatchRequest.rank:type_name -> millrace.v1.Coordinates
-	72,  // 81: millrace.v1.AckRequest.rank:type_name -> millrace.v1.Coordinates
-	72,  // 82: millrace.v1.DeliverRequest.rank:type_name -> millrace.v1.Coordinates
-	83,  // 83: millrace.v1.BatchHeader.microbatches:type_name -> millrace.v1.Microbatch
-	84,  // 84: millrace.v1.Microbatch.tensors:type_name -> millrace.v1.Tensor
-	72,  // 85: millrace.v1.ReportRequest.rank:type_name -> millrace.v1.Coordinates
-	4,   // 86: millrace.v1.Planner.Load:input_type -> millrace.v1.LoaderReport
-	50,  // 87: millrace.v1.Planner.Construct:input_type -> millrace.v1.ConstructorReport
-	73,  // 88: millrace.v1.Planner.Join:input_type -> millrace.v1.JoinRequest
-	76,  // 89: millrace.v1.Planner.Locate:input_type -> millrace.v1.LocateRequest
-	86,  // 90: millrace.v1.Planner.State:input_type -> millrace.v1.StateRequest
-	88,  // 91: millrace.v1.Planner.Change:input_type -> millrace.v1.ChangeRequest
-	90,  // 92: millrace.v1.Planner.Report:input_type -> millrace.v1.ReportRequest
-	92,  // 93: millrace.v1.Planner.Status:input_type -> millrace.v1.StatusRequest
-	93,  // 94: millrace.v1.Planner.Why:input_type -> millrace.v1.WhyRequest
-	47,  // 95: millrace.v1.Loader.Fetch:input_type -> millrace.v1.FetchRequest
-	81,  // 96: millrace.v1.Constructor.Deliver:input_type -> millrace.v1.DeliverRequest
-	78,  // 97: millrace.v1.Constructor.Batch:input_type -> millrace.v1.BatchRequest
-	79,  // 98: millrace.v1.Constructor.Ack:input_type -> millrace.v1.AckRequest
-	77,  // 99: millrace.v1.Constructor.Peek:input_type -> millrace.v1.PeekRequest
-	19,  // 100: millrace.v1.Workers.Serve:input_type -> millrace.v1.PoolRequest
-	24,  // 101: millrace.v1.Workers.Run:input_type -> millrace.v1.RunRequest
-	31,  // 102: millrace.v1.Planner.Load:output_type -> millrace.v1.LoaderOrder
-	58,  // 103: millrace.v1.Planner.Construct:output_type -> millrace.v1.ConstructorOrder
-	75,  // 104: millrace.v1.Planner.Join:output_type -> millrace.v1.JoinReply
-	75,  // 105: millrace.v1.Planner.Locate:output_type -> millrace.v1.JoinReply
-	87,  // 106: millrace.v1.Planner.State:output_type -> millrace.v1.StateReply
-	89,  // 107: millrace.v1.Planner.Change:output_type -> millrace.v1.ChangeReply
-	91,  // 108: millrace.v1.Planner.Report:output_type -> millrace.v1.ReportReply
-	94,  // 109: millrace.v1.Planner.Status:output_type -> millrace.v1.StatusReply
-	2,   // 110: millrace.v1.Planner.Why:output_type -> millrace.v1.Waiting
-	1,   // 111: millrace.v1.Loader.Fetch:output_type -> millrace.v1.Frame
-	1,   // 112: millrace.v1.Constructor.Deliver:output_type -> millrace.v1.Frame
-	1,   // 113: millrace.v1.Constructor.Batch:output_type -> millrace.v1.Frame
-	80,  // 114: millrace.v1.Constructor.Ack:output_type -> millrace.v1.AckReply
-	1,   // 115: millrace.v1.Constructor.Peek:output_type -> millrace.v1.Frame
-	21,  // 116: millrace.v1.Workers.Serve:output_type -> millrace.v1.PoolReport
-	26,  // 117: millrace.v1.Workers.Run:output_type -> millrace.v1.RunReply
-	102, // [102:118] is the sub-list for method output_type
-	86,  // [86:102] is the sub-list for method input_type
-	86,  // [86:86] is the sub-list for extension type_name
-	86,  // [86:86] is the sub-list for extension extendee
-	0,   // [0:86] is the sub-list for field type_name
+	58,  // 54: millrace.v1.ConstructorUsage.trainers:type_name -> millrace.v1.TrainerWaits
+	57,  // 55: millrace.v1.ConstructorUsage.ways:type_name -> millrace.v1.Delivery
+	73,  // 56: millrace.v1.Delivery.first:type_name -> millrace.v1.Coordinates
+	61,  // 57: millrace.v1.ConstructorOrder.job:type_name -> millrace.v1.ConstructorJob
+	64,  // 58: millrace.v1.ConstructorOrder.placement:type_name -> millrace.v1.Placement
+	65,  // 59: millrace.v1.ConstructorOrder.restart:type_name -> millrace.v1.Restart
+	67,  // 60: millrace.v1.ConstructorOrder.plan:type_name -> millrace.v1.StepPlan
+	70,  // 61: millrace.v1.ConstructorOrder.end:type_name -> millrace.v1.EndOfData
+	30,  // 62: millrace.v1.ConstructorOrder.failure:type_name -> millrace.v1.Failure
+	71,  // 63: millrace.v1.ConstructorOrder.admit:type_name -> millrace.v1.Admit
+	60,  // 64: millrace.v1.ConstructorOrder.joined:type_name -> millrace.v1.SourceJoined
+	3,   // 65: millrace.v1.ConstructorOrder.beat:type_name -> millrace.v1.Beat
+	2,   // 66: millrace.v1.ConstructorOrder.waiting:type_name -> millrace.v1.Waiting
+	98,  // 67: millrace.v1.ConstructorJob.mesh:type_name -> millrace.v1.Mesh
+	63,  // 68: millrace.v1.ConstructorJob.kept:type_name -> millrace.v1.KeptColumns
+	62,  // 69: millrace.v1.ConstructorJob.images:type_name -> millrace.v1.ImageStep
+	66,  // 70: millrace.v1.Restart.moved:type_name -> millrace.v1.Moved
+	73,  // 71: millrace.v1.Moved.by:type_name -> millrace.v1.Coordinates
+	69,  // 72: millrace.v1.StepPlan.blocks:type_name -> millrace.v1.PlanBlock
+	68,  // 73: millrace.v1.StepPlan.images:type_name -> millrace.v1.ImagePlan
+	73,  // 74: millrace.v1.Admit.rank:type_name -> millrace.v1.Coordinates
+	73,  // 75: millrace.v1.JoinRequest.rank:type_name -> millrace.v1.Coordinates
+	98,  // 76: millrace.v1.JoinRequest.mesh:type_name -> millrace.v1.Mesh
+	0,   // 77: millrace.v1.JoinRequest.start:type_name -> millrace.v1.Start
+	75,  // 78: millrace.v1.JoinRequest.at:type_name -> millrace.v1.Position
+	98,  // 79: millrace.v1.JoinReply.mesh:type_name -> millrace.v1.Mesh
+	73,  // 80: millrace.v1.LocateRequest.rank:type_name -> millrace.v1.Coordinates
+	73,  // 81: millrace.v1.PeekRequest.rank:type_name -> millrace.v1.Coordinates
+	73,  // 82: millrace.v1.BatchRequest.rank:type_name -> millrace.v1.Coordinates
+	73,  // 83: millrace.v1.AckRequest.rank:type_name -> millrace.v1.Coordinates
+	73,  // 84: millrace.v1.DeliverRequest.rank:type_name -> millrace.v1.Coordinates
+	73,  // 85: millrace.v1.ShareRequest.rank:type_name -> millrace.v1.Coordinates
+	86,  // 86: millrace.v1.BatchHeader.microbatches:type_name -> millrace.v1.Microbatch
+	87,  // 87: millrace.v1.Microbatch.tensors:type_name -> millrace.v1.Tensor
+	73,  // 88: millrace.v1.ReportRequest.rank:type_name -> millrace.v1.Coordinates
+	4,   // 89: millrace.v1.Planner.Load:input_type -> millrace.v1.LoaderReport
+	50,  // 90: millrace.v1.Planner.Construct:input_type -> millrace.v1.ConstructorReport
+	74,  // 91: millrace.v1.Planner.Join:input_type -> millrace.v1.JoinRequest
+	77,  // 92: millrace.v1.Planner.Locate:input_type -> millrace.v1.LocateRequest
+	89,  // 93: millrace.v1.Planner.State:input_type -> millrace.v1.StateRequest
+	91,  // 94: millrace.v1.Planner.Change:input_type -> millrace.v1.ChangeRequest
+	93,  // 95: millrace.v1.Planner.Report:input_type -> millrace.v1.ReportRequest
+	95,  // 96: millrace.v1.Planner.Status:input_type -> millrace.v1.StatusRequest
+	96,  // 97: millrace.v1.Planner.Why:input_type -> millrace.v1.WhyRequest
+	47,  // 98: millrace.v1.Loader.Fetch:input_type -> millrace.v1.FetchRequest
+	82,  // 99: millrace.v1.Constructor.Deliver:input_type -> millrace.v1.DeliverRequest
+	83,  // 100: millrace.v1.Constructor.Share:input_type -> millrace.v1.ShareRequest
+	79,  // 101: millrace.v1.Constructor.Batch:input_type -> millrace.v1.BatchRequest
+	80,  // 102: millrace.v1.Constructor.Ack:input_type -> millrace.v1.AckRequest
+	78,  // 103: millrace.v1.Constructor.Peek:input_type -> millrace.v1.PeekRequest
+	19,  // 104: millrace.v1.Workers.Serve:input_type -> millrace.v1.PoolRequest
+	24,  // 105: millrace.v1.Workers.Run:input_type -> millrace.v1.RunRequest
+	31,  // 106: millrace.v1.Planner.Load:output_type -> millrace.v1.LoaderOrder
+	59,  // 107: millrace.v1.Planner.Construct:output_type -> millrace.v1.ConstructorOrder
+	76,  // 108: millrace.v1.Planner.Join:output_type -> millrace.v1.JoinReply
+	76,  // 109: millrace.v1.Planner.Locate:output_type -> millrace.v1.JoinReply
+	90,  // 110: millrace.v1.Planner.State:output_type -> millrace.v1.StateReply
+	92,  // 111: millrace.v1.Planner.Change:output_type -> millrace.v1.ChangeReply
+	94,  // 112: millrace.v1.Planner.Report:output_type -> millrace.v1.ReportReply
+	97,  // 113: millrace.v1.Planner.Status:output_type -> millrace.v1.StatusReply
+	2,   // 114: millrace.v1.Planner.Why:output_type -> millrace.v1.Waiting
+	1,   // 115: millrace.v1.Loader.Fetch:output_type -> millrace.v1.Frame
+	1,   // 116: millrace.v1.Constructor.Deliver:output_type -> millrace.v1.Frame
+	84,  // 117: millrace.v1.Constructor.Share:output_type -> millrace.v1.ShareReply
+	1,   // 118: millrace.v1.Constructor.Batch:output_type -> millrace.v1.Frame
+	81,  // 119: millrace.v1.Constructor.Ack:output_type -> millrace.v1.AckReply
+	1,   // 120: millrace.v1.Constructor.Peek:output_type -> millrace.v1.Frame
+	21,  // 121: millrace.v1.Workers.Serve:output_type -> millrace.v1.PoolReport
+	26,  // 122: millrace.v1.Workers.Run:output_type -> millrace.v1.RunReply
+	106, // [106:123] is the sub-list for method output_type
+	89,  // [89:106] is the sub-list for method input_type
+	89,  // [89:89] is the sub-list for extension type_name
+	89,  // [89:89] is the sub-list for extension extendee
+	0,   // [0:89] is the sub-list for field type_name
 }
 
 func init() { file_proto_millrace_proto_init() }
@@ -9263,7 +9503,7 @@ func file_proto_millrace_proto_init() {
 		(*ConstructorReport_Beat)(nil),
 	}
 	file_proto_millrace_proto_msgTypes[50].OneofWrappers = []any{}
-	file_proto_millrace_proto_msgTypes[57].OneofWrappers = []any{
+	file_proto_millrace_proto_msgTypes[58].OneofWrappers = []any{
 		(*ConstructorOrder_Job)(nil),
 		(*ConstructorOrder_Placement)(nil),
 		(*ConstructorOrder_Restart)(nil),
@@ -9283,7 +9523,7 @@ func file_proto_millrace_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_proto_millrace_proto_rawDesc), len(file_proto_millrace_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   94,
+			NumMessages:   97,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

@@ -567,6 +567,7 @@ var Loader_ServiceDesc = grpc.ServiceDesc{
 
 const (
 	Constructor_Deliver_FullMethodName = "/millrace.v1.Constructor/Deliver"
+	Constructor_Share_FullMethodName   = "/millrace.v1.Constructor/Share"
 	Constructor_Batch_FullMethodName   = "/millrace.v1.Constructor/Batch"
 	Constructor_Ack_FullMethodName     = "/millrace.v1.Constructor/Ack"
 	Constructor_Peek_FullMethodName    = "/millrace.v1.Constructor/Peek"
@@ -582,6 +583,9 @@ type ConstructorClient interface {
 	// room for them. The rank speaks first. Of each step the first frame carries a table
 	// (docs/bytes.md), the bodies up to its size are its tensors. It ends with the first error.
 	Deliver(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[DeliverRequest, Frame], error)
+	// Share says where a rank of the same machine gets what Deliver gives: on a local socket, with
+	// the bodies in memory that both map (docs/bytes.md). It notes nothing of the rank.
+	Share(ctx context.Context, in *ShareRequest, opts ...grpc.CallOption) (*ShareReply, error)
 	// Batch returns a rank's part of one step. The first frame carries a
 	// BatchHeader, the bodies joined are its tensors. Idempotent. Ranks that know Deliver use it
 	// for single steps.
@@ -615,6 +619,16 @@ func (c *constructorClient) Deliver(ctx context.Context, opts ...grpc.CallOption
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Constructor_DeliverClient = grpc.BidiStreamingClient[DeliverRequest, Frame]
+
+func (c *constructorClient) Share(ctx context.Context, in *ShareRequest, opts ...grpc.CallOption) (*ShareReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ShareReply)
+	err := c.cc.Invoke(ctx, Constructor_Share_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
 
 func (c *constructorClient) Batch(ctx context.Context, in *BatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Frame], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
@@ -674,6 +688,9 @@ type ConstructorServer interface {
 	// room for them. The rank speaks first. Of each step the first frame carries a table
 	// (docs/bytes.md), the bodies up to its size are its tensors. It ends with the first error.
 	Deliver(grpc.BidiStreamingServer[DeliverRequest, Frame]) error
+	// Share says where a rank of the same machine gets what Deliver gives: on a local socket, with
+	// the bodies in memory that both map (docs/bytes.md). It notes nothing of the rank.
+	Share(context.Context, *ShareRequest) (*ShareReply, error)
 	// Batch returns a rank's part of one step. The first frame carries a
 	// BatchHeader, the bodies joined are its tensors. Idempotent. Ranks that know Deliver use it
 	// for single steps.
@@ -697,6 +714,9 @@ type UnimplementedConstructorServer struct{}
 
 func (UnimplementedConstructorServer) Deliver(grpc.BidiStreamingServer[DeliverRequest, Frame]) error {
 	return status.Error(codes.Unimplemented, "method Deliver not implemented")
+}
+func (UnimplementedConstructorServer) Share(context.Context, *ShareRequest) (*ShareReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Share not implemented")
 }
 func (UnimplementedConstructorServer) Batch(*BatchRequest, grpc.ServerStreamingServer[Frame]) error {
 	return status.Error(codes.Unimplemented, "method Batch not implemented")
@@ -734,6 +754,24 @@ func _Constructor_Deliver_Handler(srv interface{}, stream grpc.ServerStream) err
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Constructor_DeliverServer = grpc.BidiStreamingServer[DeliverRequest, Frame]
+
+func _Constructor_Share_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ShareRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ConstructorServer).Share(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Constructor_Share_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ConstructorServer).Share(ctx, req.(*ShareRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
 
 func _Constructor_Batch_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(BatchRequest)
@@ -782,6 +820,10 @@ var Constructor_ServiceDesc = grpc.ServiceDesc{
 	ServiceName: "millrace.v1.Constructor",
 	HandlerType: (*ConstructorServer)(nil),
 	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "Share",
+			Handler:    _Constructor_Share_Handler,
+		},
 		{
 			MethodName: "Ack",
 			Handler:    _Constructor_Ack_Handler,

@@ -43,6 +43,7 @@ var callers = map[string][]string{
 	pb.Planner_Why_FullMethodName:         {roleTrainer, roleOperator},
 	pb.Loader_Fetch_FullMethodName:        {roleConstructor},
 	pb.Constructor_Deliver_FullMethodName: {roleTrainer},
+	pb.Constructor_Share_FullMethodName:   {roleTrainer},
 	pb.Constructor_Batch_FullMethodName:   {roleTrainer},
 	pb.Constructor_Ack_FullMethodName:     {roleTrainer},
 	pb.Constructor_Peek_FullMethodName:    {roleTrainer, roleOperator},

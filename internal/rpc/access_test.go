@@ -226,19 +226,19 @@ func TestRolesOfCertificates(t *testing.T) {
 	address := serveAll(t, authority.with(t, roleService, roleWorkers))
 	const join, state, report = "Planner/Join", "Planner/State", "Planner/Report"
 	const load, construct, change, ask, why = "Planner/Load", "Planner/Construct", "Planner/Change", "Planner/Status", "Planner/Why"
-	const fetch, deliver, batch, ack, locate, peek = "Loader/Fetch", "Constructor/Deliver", "Constructor/Batch", "Constructor/Ack", "Planner/Locate", "Constructor/Peek"
+	const fetch, deliver, batch, ack, locate, peek, share = "Loader/Fetch", "Constructor/Deliver", "Constructor/Batch", "Constructor/Ack", "Planner/Locate", "Constructor/Peek", "Constructor/Share"
 	const open, run = "Workers/Serve", "Workers/Run"
 	for _, c := range []struct{ roles, may []string }{
 		{nil, nil},
 		{[]string{"admin"}, nil},
-		{[]string{roleTrainer}, []string{join, state, report, ask, why, deliver, batch, ack, locate, peek}},
+		{[]string{roleTrainer}, []string{join, state, report, ask, why, deliver, share, batch, ack, locate, peek}},
 		{[]string{roleLoader}, []string{load, ask, open, run}},
 		{[]string{roleConstructor}, []string{construct, ask, fetch}},
 		{[]string{roleOperator}, []string{change, ask, why, locate, peek, open, run}},
 		{[]string{roleWorkers}, nil},
 		{[]string{rolePlanner}, []string{ask}},
 		{[]string{roleService}, []string{load, construct, ask, fetch, open, run}},
-		{[]string{roleTrainer, roleOperator}, []string{join, state, report, ask, why, deliver, batch, ack, locate, peek, change, open, run}},
+		{[]string{roleTrainer, roleOperator}, []string{join, state, report, ask, why, deliver, share, batch, ack, locate, peek, change, open, run}},
 	} {
 		conn, err := Dial(address, authority.with(t, c.roles...))
 		if err != nil {

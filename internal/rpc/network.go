@@ -33,6 +33,10 @@ type Carrier interface {
 	Connect(address string) Conn
 }
 
+// Local says whether processes of the same machine may meet elsewhere than at their addresses: not if their
+// connections are made over a network of their own.
+func (s Security) Local() bool { return s.network == nil && s.carrier == nil }
+
 // Through is Over for roles whose calls a carrier carries.
 func Through(carrier Carrier) Security { return Security{carrier: carrier} }
 

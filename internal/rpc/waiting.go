@@ -69,7 +69,12 @@ func SaysWaiting(stream grpc.ServerStream) error { return stream.SetHeader(waits
 
 // HoldPart is Hold for one of several answers on a stream of SaysWaiting, whose caller hears.
 func HoldPart(stream grpc.ServerStream, reason func() *pb.Waiting, wait func() error) error {
-	h := &hold{say: func() error { return stream.SendMsg(&pb.Frame{Waiting: reason()}) }}
+	return Holding(func() error { return stream.SendMsg(&pb.Frame{Waiting: reason()}) }, wait)
+}
+
+// Holding calls wait, and as long as that takes say, as often as whoever waits has to hear something.
+func Holding(say func() error, wait func() error) error {
+	h := &hold{say: say}
 	h.begin()
 	defer h.end()
 	return wait()

@@ -1,7 +1,6 @@
 package service_test
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -39,7 +38,7 @@ type setting struct {
 
 func (s setting) String() string {
 	return fmt.Sprintf("loaders=%d constructors=%d processes=%v gomaxprocs=%d read_ahead=%d buffers=%d,%d prefetch=%d window=%d disk=%d shadows=%d shown=%v dealt=%v way=%s scaled=%v spill=%d python_workers=%d",
-		s.loaders, s.constructors, s.processes, s.procs, s.readAhead, s.loaderBuffer, s.constructorBuffer, s.prefetch, s.window, s.loaderDisk, s.shadows, s.shown, s.dealt, cmp.Or(s.way, "default"), s.scaled, s.spill, s.pythonWorkers)
+		s.loaders, s.constructors, s.processes, s.procs, s.readAhead, s.loaderBuffer, s.constructorBuffer, s.prefetch, s.window, s.loaderDisk, s.shadows, s.shown, s.dealt, s.way, s.scaled, s.spill, s.pythonWorkers)
 }
 
 // axes are the values of a setting. A buffer of one byte holds nothing that does
@@ -62,13 +61,12 @@ var axes = []axis{
 	{0, 1, hotShadow}, // shadows
 	{0, 1},            // telemetry
 	{0, 1},            // dealt by a table
-	{0, 1},            // ways of delivery
+	{0, 1, 2},         // ways of delivery
 	{0, 1},            // scaled
 }
 
-// ways are those in which batches come to ranks. Services of this version know them all, so the
-// default is the first.
-var ways = []client.Way{"", client.WayCalls}
+// ways are those in which batches come to ranks. On one machine all are possible.
+var ways = []client.Way{client.WayShared, client.WayStream, client.WayCalls}
 
 const hotShadow = -1
 
@@ -99,7 +97,7 @@ func TestDeterminism(t *testing.T) {
 	if long {
 		last := len(axes) - 6 // these go round beside the others, whose product takes 20 minutes
 		for i, values := range product(axes[:last]) {
-			values = append(values, axes[last][i%len(axes[last])], axes[last+1][i/len(axes[last])%len(axes[last+1])], axes[last+2][i/2%2], axes[last+3][i/7%2], axes[last+4][i/4%2], axes[last+5][i/3%2])
+			values = append(values, axes[last][i%len(axes[last])], axes[last+1][i/len(axes[last])%len(axes[last+1])], axes[last+2][i/2%2], axes[last+3][i/7%3], axes[last+4][i/4%2], axes[last+5][i/3%2])
 			check(t, dir, recipes[i%len(recipes)], settingOf(values))
 		}
 	}

@@ -146,6 +146,7 @@ func (s *Steps) dropBuckets() {
 			delete(s.stood, r)
 			delete(s.refused, r)
 			delete(s.joins, r)
+			delete(s.ways, r)
 		}
 		if b.guess {
 			s.guesses--

@@ -85,9 +85,13 @@ func (s *Steps) Get(ctx context.Context, c Caller, step uint64) (st *Step, end *
 	return st, end, refused
 }
 
-// Attend notes a rank's stream until leave is called. A rank that has too many loses its oldest.
-func (s *Steps) Attend(ctx context.Context, r Rank) (_ context.Context, leave func(), err error) {
-	return s.streams.enter(ctx, r)
+// Attend notes a rank's stream, or line, until leave is called. A rank that has too many loses its oldest.
+func (s *Steps) Attend(ctx context.Context, r Rank, way Way) (_ context.Context, leave func(), err error) {
+	ctx, leave, err = s.streams.enter(ctx, r)
+	if err == nil {
+		s.came(r, way)
+	}
+	return ctx, leave, err
 }
 
 // known refuses a rank whose join this constructor did not see: it, or the whole service,

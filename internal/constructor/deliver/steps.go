@@ -66,6 +66,7 @@ type Steps struct {
 	rows       map[uint64][]*pb.Assembled // of steps that were built, of the last ones also when they are released
 	untold     []uint64                   // of them, those that TakeReports has not given
 	held       int64
+	lent       int64 // of memory that ranks map
 	ended      *pb.EndOfData
 	moved      *pb.Moved // how the generation began
 	strict     bool      // no rank of an earlier generation is a rank of this one
@@ -90,7 +91,8 @@ type Steps struct {
 	looked     time.Time
 	guesses    int // buckets of which it is a guess where ranks are that have not asked
 	trainers   map[Rank]*trainer
-	seen       looks // at trainers
+	ways       map[Rank]Way // in which ranks got their last batches
+	seen       looks        // at trainers
 	counts     pb.ConstructorUsage
 
 	steps    signals // those who wait for a step, by its number
@@ -104,7 +106,7 @@ type Steps struct {
 
 // New returns the state of a constructor without a job.
 func New() *Steps {
-	return &Steps{changed: make(chan struct{}, 1), waiting: map[Rank]*waiting{}, trainers: map[Rank]*trainer{}, stood: map[Rank]uint64{}, alone: awaited{what: "it has not heard from one yet", moved: time.Now()}}
+	return &Steps{changed: make(chan struct{}, 1), waiting: map[Rank]*waiting{}, trainers: map[Rank]*trainer{}, ways: map[Rank]Way{}, stood: map[Rank]uint64{}, alone: awaited{what: "it has not heard from one yet", moved: time.Now()}}
 }
 
 // update runs f under the lock and wakes all who wait.
@@ -306,7 +308,7 @@ func (s *Steps) Claim(ctx context.Context) (*pb.StepPlan, error) {
 		for _, n := range c.plan.SampleLength {
 			bytes += 4 * int64(n)
 		}
-		if s.held+bytes > s.budget && !s.first(c.plan.Step) {
+		if !s.fits(bytes) && !s.first(c.plan.Step) {
 			return false
 		}
 		delete(s.plans, c.plan.Step)
@@ -327,7 +329,7 @@ func (s *Steps) Grow(ctx context.Context, p *pb.StepPlan, bytes int64) error {
 		if c == nil || c.plan != p {
 			return true // Done will drop it
 		}
-		c.crowded = s.held+bytes-c.bytes > s.budget && !s.first(p.Step)
+		c.crowded = !s.fits(bytes-c.bytes) && !s.first(p.Step)
 		if c.crowded {
 			return false
 		}

@@ -33,7 +33,7 @@ func (s *Steps) Usage() *pb.ConstructorUsage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return &pb.ConstructorUsage{
-		HeldBytes: uint64(max(s.held, 0)), BudgetBytes: uint64(s.budget),
+		HeldBytes: uint64(max(s.held+s.lent, 0)), BudgetBytes: uint64(s.budget), SharedBytes: uint64(s.lent), Ways: s.waysOf(),
 		DeliveredBytes: s.counts.DeliveredBytes, DeliveredBatches: s.counts.DeliveredBatches,
 		FetchSeconds: s.counts.FetchSeconds, WaitSeconds: s.counts.WaitSeconds,
 		Generation: s.generation, Absent: uint32(len(s.acked) - len(s.asked)), AbsentRanks: s.absent(), Slowest: s.slowestOfAll(), Refused: s.refusedText(),

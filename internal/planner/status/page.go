@@ -71,6 +71,7 @@ func (s Service) String() string {
 	s.members(w)
 	s.stages(w)
 	w.Flush()
+	s.ways(&b)
 	s.deaths(&b)
 	return b.String()
 }
@@ -124,6 +125,26 @@ func (s Service) members(w io.Writer) {
 			mib(c.DeliveredBytes), c.Delivered, c.FetchSec, c.WaitSec, c.Hedged)
 	}
 }
+
+// ways writes how ranks get their batches.
+func (s Service) ways(b *strings.Builder) {
+	for _, c := range s.Constructors {
+		for _, x := range c.Ways {
+			fmt.Fprintf(b, "%s: %d ranks by %s", c.ID, x.Ranks, wayNames[x.Way])
+			if x.Reason != "" {
+				fmt.Fprintf(b, ", since %s", x.Reason)
+			}
+			fmt.Fprintf(b, ": %s", strings.Join(x.First, ", "))
+			if more := int(x.Ranks) - len(x.First); more > 0 {
+				fmt.Fprintf(b, " and %d more", more)
+			}
+			b.WriteByte('\n')
+		}
+	}
+}
+
+// wayNames are the ways of delivery in words.
+var wayNames = map[string]string{"shared": "shared memory", "stream": "a stream", "calls": "a call for each step"}
 
 // ranks are the DP ranks that it serves, in words.
 func (c *Constructor) ranks() string {

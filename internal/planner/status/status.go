@@ -140,6 +140,29 @@ type Constructor struct {
 	HedgesWon      uint64   `json:"hedges_won"`        // another one answered than the loader asked first
 	Moved          uint64   `json:"fetches_moved"`     // asked elsewhere while they were under way, as the planner said so
 	AssembleSec    float64  `json:"assemble_sec"`
+	SharedBytes    uint64   `json:"shared_bytes"` // of held_bytes, what ranks of its machine map
+	Ways           []Way    `json:"ways"`
+}
+
+// Way is how some ranks get their batches: shared, stream or calls.
+type Way struct {
+	Way    string   `json:"way"`
+	Reason string   `json:"reason,omitempty"` // why not in a better way
+	Ranks  uint32   `json:"ranks"`
+	First  []string `json:"first"` // a few of them
+}
+
+// waysOf reads what a constructor says.
+func waysOf(u *pb.ConstructorUsage) []Way {
+	all := []Way{}
+	for _, d := range u.GetWays() {
+		w := Way{Way: d.Way, Reason: d.Reason, Ranks: d.Ranks, First: []string{}}
+		for _, r := range d.First {
+			w.First = append(w.First, r.Name())
+		}
+		all = append(all, w)
+	}
+	return all
 }
 
 // Of describes the service of a job, with what its members say of themselves.
@@ -169,7 +192,7 @@ func Of(x control.Snapshot, loader func(control.Session) *pb.LoaderUsage, constr
 	for _, c := range x.Constructors {
 		u := constructor(c.Session)
 		s.Constructors = append(s.Constructors, Constructor{c.Name, c.Address, c.Buckets, u.GetHeldBytes(), u.GetBudgetBytes(),
-			u.GetDeliveredBytes(), u.GetDeliveredBatches(), u.GetFetchSeconds(), u.GetWaitSeconds(), c.Suspect, u.GetHedged(), u.GetHedgesWon(), u.GetMoved(), u.GetAssembleSeconds()})
+			u.GetDeliveredBytes(), u.GetDeliveredBatches(), u.GetFetchSeconds(), u.GetWaitSeconds(), c.Suspect, u.GetHedged(), u.GetHedgesWon(), u.GetMoved(), u.GetAssembleSeconds(), u.GetSharedBytes(), waysOf(u)})
 		s.Trainers.add(u.GetTrainers())
 	}
 	return s

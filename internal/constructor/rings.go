@@ -1,0 +1,237 @@
+package constructor
+
+import (
+	"errors"
+	"sync"
+	"weak"
+
+	"github.com/millrace-data/millrace/internal/constructor/deliver"
+	"github.com/millrace-data/millrace/internal/hostmem"
+)
+
+// The memory that ranks map is divided into rings: one for each rank and join, or for all TP ranks that get the
+// same bytes. A ring has slots of one size, and a body lies in one slot. It is written when a rank wants it and
+// read by every rank of the ring that wants the same step; a slot is written again when each of them has said
+// that it is done with it. What a rank that left had not given back, it may be reading: then the whole ring is
+// left to the kernel, which keeps it for as long as anyone maps it, and another one is made.
+
+const (
+	// moreSlots are those beside the steps that a rank reads ahead: that which the trainer works on, that which
+	// it has just left and that which is written.
+	moreSlots = 3
+	// mostSlots bounds a ring. A rank that reads further ahead has steps in its own memory.
+	mostSlots = 32
+	// slotRoom is what a slot has beyond the largest body so far, as a fraction of it, so that one that is a
+	// little larger fits; slotStep is what sizes are multiples of.
+	slotRoom = 4
+	slotStep = 64 << 10
+)
+
+// sharers are the ranks of a ring.
+type sharers struct {
+	c     *Constructor
+	key   deliver.Rank
+	lines int // guarded by the lock of sharing
+
+	mu     sync.Mutex // held while a body is assembled: others of the group that want it wait for it
+	ring   *ring      // nil: none
+	slots  int        // that are wanted
+	most   int        // bytes of the largest body so far
+	broken bool       // no memory is to be had
+	clock  uint64
+}
+
+// ring is memory of a group. Its group's lock guards it.
+type ring struct {
+	number uint64
+	memory *hostmem.Memory // nil once the ring is given up
+	size   int             // of a slot
+	slots  []slotOf
+}
+
+// slotOf is a slot, and the body that lies in it.
+type slotOf struct {
+	of      weak.Pointer[deliver.Step]
+	head    []byte // its table
+	body    int    // bytes
+	readers int
+	used    uint64 // the group's clock, when it was last given out
+}
+
+// part is a rank's part of a step: in a slot, or in memory of its own.
+type part struct {
+	head  []byte
+	size  int // of the body
+	ring  *ring
+	slot  int
+	place hostmem.Place
+	fd    int // of the ring for a rank that does not have it yet, which closes it; -1: it has
+
+	body []byte // if ring is nil
+	done func() // gives body back
+}
+
+// take assembles a rank's part of a step, unless that is there. has is the number of the ring that the rank has.
+func (g *sharers) take(got *deliver.Step, r deliver.Rank, has uint64) (*part, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.renew()
+	of := weak.Make(got)
+	i, there := g.find(of)
+	if i < 0 {
+		return g.apart(got, r)
+	}
+	if !there {
+		if larger, err := g.write(i, got, r); err != nil || larger != nil {
+			return larger, err
+		}
+	}
+	s := &g.ring.slots[i]
+	p := &part{head: s.head, size: s.body, ring: g.ring, slot: i, fd: -1, place: hostmem.Place{Ring: g.ring.number, Offset: uint64(i * g.ring.size), Size: uint64(s.body)}}
+	if has != g.ring.number {
+		var err error
+		if p.fd, err = g.ring.memory.Descriptor(); err != nil {
+			return g.apart(got, r)
+		}
+	}
+	g.clock++
+	s.readers, s.used = s.readers+1, g.clock
+	return p, nil
+}
+
+// find returns the slot that a step lies in, or the one to write it to; -1 if none is free. The lock is held.
+func (g *sharers) find(of weak.Pointer[deliver.Step]) (at int, there bool) {
+	if g.ring == nil {
+		return -1, false
+	}
+	at = -1
+	for i := range g.ring.slots {
+		s := &g.ring.slots[i]
+		if s.of == of {
+			return i, true
+		}
+		if s.readers == 0 && (at < 0 || s.used < g.ring.slots[at].used) {
+			at = i
+		}
+	}
+	return at, false
+}
+
+// write assembles a part in a slot. It returns one that is larger, which lies elsewhere. The lock is held.
+func (g *sharers) write(i int, got *deliver.Step, r deliver.Rank) (larger *part, err error) {
+	s, from := &g.ring.slots[i], i*g.ring.size
+	*s = slotOf{used: s.used}
+	t, body, err := g.c.partOf(got, r, g.ring.memory.Bytes()[from:from:from+g.ring.size])
+	if err != nil {
+		return nil, err
+	}
+	head, err := t.Append(nil)
+	if err != nil {
+		return nil, err
+	}
+	if g.most = max(g.most, len(body)); len(body) > g.ring.size {
+		return &part{head: head, size: len(body), body: body, done: func() {}, fd: -1}, nil
+	}
+	*s = slotOf{of: weak.Make(got), head: head, body: len(body), used: s.used}
+	return nil, nil
+}
+
+// apart assembles a part in memory of its own. The lock is held.
+func (g *sharers) apart(got *deliver.Step, r deliver.Rank) (*part, error) {
+	t, body, done, err := g.c.bodyOf(got, r)
+	if err != nil {
+		return nil, err
+	}
+	g.most = max(g.most, len(body))
+	head, err := t.Append(nil)
+	return &part{head: head, size: len(body), body: body, done: done, fd: -1}, err
+}
+
+// renew makes a ring if there is none for bodies as large as they are. The lock is held.
+func (g *sharers) renew() {
+	if g.most == 0 || g.broken || g.ring != nil && g.ring.size >= g.most {
+		return
+	}
+	size := (g.most + g.most/slotRoom + slotStep - 1) / slotStep * slotStep
+	before := int64(0)
+	if g.ring != nil {
+		before = g.ring.bytes()
+	}
+	for slots := g.slots; slots > 1; slots /= 2 { // fewer, if the budget has no more
+		if !g.c.steps.Lend(int64(slots*size) - before) {
+			continue
+		}
+		if g.ring != nil {
+			g.ring.giveUp()
+			g.ring = nil
+		}
+		memory, err := hostmem.Create(slots * size)
+		if err != nil {
+			g.c.steps.GiveBack(int64(slots * size))
+			g.broken = true
+			g.c.opts.Log.Warn("no memory is shared with a rank, which gets its steps through the socket", "rank", g.key.String(), "err", err)
+			return
+		}
+		g.ring = &ring{number: g.c.sharing.rings.Add(1), memory: memory, size: size, slots: make([]slotOf, slots)}
+		return
+	}
+}
+
+func (r *ring) bytes() int64 { return int64(len(r.slots) * r.size) }
+
+// giveUp leaves a ring to those who map it. The lock is held.
+func (r *ring) giveUp() {
+	_ = r.memory.Close() // there is nothing to do about memory that cannot be unmapped
+	r.memory = nil
+}
+
+// free notes that a rank is done with a slot.
+func (g *sharers) free(r *ring, slot int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	r.slots[slot].readers--
+}
+
+// leave notes that a rank has left, which had not given back some slots.
+func (g *sharers) leave(held map[uint64]*part, last bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	lost := last
+	for _, p := range held {
+		lost = lost || p.ring == g.ring
+	}
+	if lost && g.ring != nil {
+		g.c.steps.GiveBack(g.ring.bytes())
+		g.ring.giveUp()
+		g.ring = nil
+	}
+}
+
+// enter adds a line to the group of a rank. slots is how many it could use.
+func (s *sharing) enter(c *Constructor, r deliver.Rank, slots int) *sharers {
+	key := r
+	if len(c.job.now().images) == 0 { // of images, each TP rank gets others
+		key.TP = 0
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g := s.groups[key]
+	if g == nil {
+		g = &sharers{c: c, key: key, slots: slots}
+		s.groups[key] = g
+	}
+	g.lines++
+	return g
+}
+
+// leave takes a line from its group, and reports whether it was the last one.
+func (s *sharing) leave(g *sharers) (last bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if g.lines--; g.lines == 0 && s.groups[g.key] == g {
+		delete(s.groups, g.key)
+	}
+	return g.lines == 0
+}
+
+var errTicket = errors.New("the ticket is not known: it is good for one line and some seconds")

@@ -1,0 +1,36 @@
+package rpc
+
+import "time"
+
+// Watch takes a server for silent that says nothing while it owes something, as calls for data are watched, on
+// a line that is no call. It is for one that says Waiting, and its methods are for one goroutine.
+type Watch struct {
+	attention *Attention
+	since     time.Time // the wait for the next answer began
+	begun     bool
+}
+
+// NewWatch calls silent, once, when the server at address has said nothing for too long though owed says that
+// it has to. The error is one of Silent.
+func NewWatch(address string, owed func() bool, silent func(error)) *Watch {
+	return &Watch{attention: attend(waitingEvery, quietRounds, owed, func(rounds int) {
+		silent(FromStatus(&silentError{address, time.Duration(rounds) * waitingEvery}))
+	})}
+}
+
+// Heard notes a word of the server; whole says that it is all of an answer.
+func (w *Watch) Heard(whole bool) {
+	w.attention.Heard()
+	switch {
+	case whole:
+		w.begun = false
+		w.attention.Allow(quietRounds)
+	case !w.begun:
+		w.begun, w.since = true, time.Now()
+	default:
+		w.attention.Allow(roundsAfter(quietRounds, time.Since(w.since)))
+	}
+}
+
+// End ends the watch.
+func (w *Watch) End() { w.attention.End() }
