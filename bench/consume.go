@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"sync"
 	"time"
 
@@ -21,6 +22,8 @@ type consumeArgs struct {
 	Warm    int // steps before the clock starts
 	Steps   int // measured steps
 	Profile string
+	Way     client.Way // "" = the client's default
+	Python  string     // interpreter of ranks in Python; "" = they are in Go
 }
 
 // consumed sums up all ranks over the measured steps.
@@ -69,8 +72,16 @@ func consumeRole(ctx context.Context, arg string) error {
 	if err != nil {
 		return err
 	}
+	if a.Python != "" {
+		got, end, err := consumePython(ctx, a, job)
+		defer end()
+		if err = errors.Join(err, emit(got)); err == nil {
+			<-ctx.Done()
+		}
+		return err
+	}
 	defer profiled(a.Profile)()
-	ranks, err := openRanks(ctx, a.Address, job)
+	ranks, err := openRanks(ctx, a, job)
 	if err != nil {
 		return err
 	}
@@ -95,13 +106,13 @@ func consumeRole(ctx context.Context, arg string) error {
 	return nil
 }
 
-func openRanks(ctx context.Context, address string, job *jobspec.Job) ([]*client.Client, error) {
+func openRanks(ctx context.Context, a consumeArgs, job *jobspec.Job) ([]*client.Client, error) {
 	t := job.Topology
 	var ranks []*client.Client
 	for dp := range t.DP {
 		for cp := range t.CP {
 			for pp := range t.PP {
-				c, err := client.Open(ctx, address, client.Options{Rank: client.Rank{DP: dp, CP: cp, PP: pp}})
+				c, err := client.Open(ctx, a.Address, client.Options{Rank: client.Rank{DP: dp, CP: cp, PP: pp}, Way: a.Way})
 				if err != nil {
 					return nil, err
 				}

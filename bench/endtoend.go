@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/millrace-data/millrace/client"
 	"github.com/millrace-data/millrace/jobspec"
 )
 
@@ -79,7 +80,8 @@ func (e *endToEnd) service(ctx context.Context, run int) (sample, error) {
 	if err != nil {
 		return sample{}, err
 	}
-	got, err := serviceRun(ctx, e.spec, profile, warmSteps, clockSteps, func(service, _ *process) error {
+	a := consumeArgs{Spec: e.spec, Profile: profile, Warm: warmSteps, Steps: clockSteps, Way: client.Way(e.cfg.way)}
+	got, err := a.run(ctx, func(service, _ *process) error {
 		m, err := memoryOf(service.pid())
 		e.peak = append(e.peak, float64(m.Peak))
 		return err
@@ -88,6 +90,37 @@ func (e *endToEnd) service(ctx context.Context, run int) (sample, error) {
 		return sample{}, err
 	}
 	e.last = got
+	return sampleOf(got), nil
+}
+
+// ranks measures a fresh service with ranks in Python, by a way.
+func (e *endToEnd) ranks(way client.Way) func(context.Context, int) (sample, error) {
+	return func(ctx context.Context, _ int) (sample, error) {
+		a := consumeArgs{Spec: e.spec, Warm: warmSteps, Steps: clockSteps, Way: way, Python: e.cfg.python}
+		got, err := a.run(ctx, nil)
+		if err != nil {
+			return sample{}, err
+		}
+		if got.Tokens <= 0 { // this way has no table that says it, and the same steps
+			got.Tokens = e.last.Tokens
+		}
+		return sampleOf(got), nil
+	}
+}
+
+// inPython are the measurements of ranks in Python, if there is one.
+func (e *endToEnd) inPython() []measurement {
+	if e.cfg.python == "" {
+		return nil
+	}
+	return []measurement{
+		{"end to end, 8 ranks in Python", e.ranks(client.Way(e.cfg.way))},
+		{"the same by a call for each step", e.ranks(client.WayCalls)},
+	}
+}
+
+// sampleOf is a run as the tables have it.
+func sampleOf(got consumed) sample {
 	tokens := float64(got.Tokens) / 1e6
 	return sample{tokens / got.Seconds, map[string]float64{
 		megabytes: float64(got.Bytes) / 1e6 / got.Seconds,
@@ -95,7 +128,7 @@ func (e *endToEnd) service(ctx context.Context, run int) (sample, error) {
 		ranksCPU:  got.RanksCPU / tokens,
 		idleCores: got.Idle / got.Seconds,
 		wireBytes: float64(got.Received) / float64(got.Tokens),
-	}}, nil
+	}}
 }
 
 // bare measures gRPC alone, moving batches of the sizes of the service's last run
@@ -176,15 +209,20 @@ func (e *endToEnd) reportPeak() error {
 // serviceRun starts a service, feeds its ranks and returns their totals.
 // look, if not nil, is called while both processes still run.
 func serviceRun(ctx context.Context, spec, profile string, warm, steps int, look func(service, ranks *process) error) (consumed, error) {
+	return consumeArgs{Spec: spec, Profile: profile, Warm: warm, Steps: steps}.run(ctx, look)
+}
+
+// run is serviceRun with what ranks are like.
+func (a consumeArgs) run(ctx context.Context, look func(service, ranks *process) error) (consumed, error) {
 	var got consumed
-	service, err := start(ctx, "serve", serveArgs{Spec: spec, Profile: profile})
+	service, err := start(ctx, "serve", serveArgs{Spec: a.Spec, Profile: a.Profile})
 	if err != nil {
 		return got, err
 	}
 	defer service.stop()
-	a := consumeArgs{Spec: spec, Service: service.pid(), Warm: warm, Steps: steps}
-	if profile != "" {
-		a.Profile = profile + ".ranks"
+	a.Service = service.pid()
+	if a.Profile != "" {
+		a.Profile += ".ranks"
 	}
 	if err := service.receive(&a.Address); err != nil {
 		return got, err
@@ -224,7 +262,7 @@ func benchText(ctx context.Context, cfg *config) error {
 	}
 	size := e.files.bytes()
 	cfg.report.title("Raw text to ranks: %.0f MB of JSONL, %s, %s", float64(size)/1e6, c.origin, c.tokenize.Encoding)
-	return e.interleave(ctx, []measurement{
+	return e.interleave(ctx, append([]measurement{
 		{"end to end, 8 ranks", e.service},
 		{"transform chain alone, records in memory", whole(tokens, size, func(context.Context) (float64, error) {
 			seconds, _, err := chain.run()
@@ -233,7 +271,7 @@ func benchText(ctx context.Context, cfg *config) error {
 		{"read and decode alone", whole(tokens, size, e.files.decode)},
 		{"read alone", whole(tokens, size, e.files.read)},
 		{"gRPC alone, the ranks' bytes", e.bare},
-	})
+	}, e.inPython()...))
 }
 
 // benchParquet goes from token ids to ranks: read, decode, pack, deliver.
@@ -258,12 +296,12 @@ func benchParquet(ctx context.Context, cfg *config) error {
 		}
 		size := e.files.bytes()
 		cfg.report.title("Tokenized Parquet to ranks: %.0f MB of list<int32>, %s, %s ids", float64(size)/1e6, codec, c.tokenize.Encoding)
-		err = e.interleave(ctx, []measurement{
+		err = e.interleave(ctx, append([]measurement{
 			{"end to end, 8 ranks", e.service},
 			{"read and decode alone", whole(tokens, size, e.files.decode)},
 			{"read alone", whole(tokens, size, e.files.read)},
 			{"gRPC alone, the ranks' bytes", e.bare},
-		})
+		}, e.inPython()...))
 		if err != nil {
 			return err
 		}

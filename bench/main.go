@@ -34,7 +34,8 @@ type config struct {
 	runs    int
 	dir     string // of inputs
 	profile string // folder for CPU profiles of the service; "" = none
-	python  string // interpreter with pyarrow; "" = no comparison
+	python  string // interpreter with pyarrow, or millrace; "" = no comparison
+	way     string // of batches to ranks; "" = as by default
 	report  *report
 }
 
@@ -78,7 +79,8 @@ func run(ctx context.Context, args []string) error {
 	keep := flags.String("inputs", "", "folder for the inputs; default a temporary one")
 	profile := flags.String("profile", "", "write CPU profiles of the service into this `folder`")
 	against := flags.String("against", "", "compare with the bench of this `commit`: -runs turns, each of one run of both")
-	python := flags.String("python", "", "Python with pyarrow (and optionally torch) for the memory comparison")
+	python := flags.String("python", "", "Python with pyarrow (and optionally torch) for the memory comparison, and with millrace for ranks in Python of text and parquet")
+	way := flags.String("way", "", "how text and parquet deliver batches: shared, stream or calls; default as a user gets them")
 	role := flags.String("role", "", "used by the program itself")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -86,7 +88,7 @@ func run(ctx context.Context, args []string) error {
 	if *role != "" {
 		return child(ctx, *role, flags.Args())
 	}
-	cfg := &config{runs: max(*runs, 1), dir: *keep, profile: *profile, python: *python}
+	cfg := &config{runs: max(*runs, 1), dir: *keep, profile: *profile, python: *python, way: *way}
 	if cfg.dir == "" {
 		dir, err := os.MkdirTemp("", "millrace-bench-*")
 		if err != nil {

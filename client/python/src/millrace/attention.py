@@ -50,10 +50,21 @@ class Attention:
         self._thread: threading.Thread | None = None
         self._closed = threading.Event()
 
-    def begin(self, rpc: Any, address: str, owed: Callable[[], bool] = lambda: True) -> Call:
-        """Begins to watch a call. Looks at which nothing is owed do not count."""
+    def begin(
+        self,
+        rpc: Any,
+        address: str,
+        owed: Callable[[], bool] = lambda: True,
+        says: bool = False,
+    ) -> Call:
+        """Begins to watch a call. Looks at which nothing is owed do not count.
+
+        ``says``: the service is known to say that it waits.
+        """
         call = Call(rpc, address, self._limits.get(address, LOOKS), owed)
         with self._change:
+            if says:
+                self._waits.add(address)
             if address in self._waits:
                 self._watch(call)
         return call

@@ -86,9 +86,10 @@ class TLS(NamedTuple):
             raise UserError("tls_cert and tls_key go together: give both or neither")
 
 
-# How batches come: on one stream for all steps, or by a call for each.
-STREAM, CALLS = "stream", "calls"
-WAYS = ("", STREAM, CALLS)
+# How batches come: in memory shared with the constructor, on one stream for all steps, or by a
+# call for each.
+SHARED, STREAM, CALLS = "shared", "stream", "calls"
+WAYS = ("", SHARED, STREAM, CALLS)
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,8 @@ class Config:
     start: str = ""  # "beginning": of the job, wherever it is
     access_key_file: str | None = None
     stall_timeout: float = 40.0
-    way: str = ""  # how batches come; empty: the best that client and service know
+    way: str = ""  # how batches come; empty: the best that is possible
+    shared_dir: str = ""  # the folder of the constructor's socket, as this process sees it
 
     def __post_init__(self) -> None:
         for axis in AXES:
@@ -129,7 +131,7 @@ class Config:
                 "moves; float('inf') for no such limit"
             )
         if self.way not in WAYS:
-            raise UserError(f"way is {self.way!r}: give {' or '.join(WAYS[1:])}, or leave it out")
+            raise UserError(f"way is {self.way!r}: give {', '.join(WAYS[1:])}, or leave it out")
         if self.start not in ("", BEGINNING):
             raise UserError(f"start is {self.start!r}: give {BEGINNING!r}, or leave it out")
         self.tls.check()

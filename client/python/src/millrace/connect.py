@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 from millrace.config import TLS, Config, Rank, parse_identity, pick_address, whole
 from millrace.errors import UserError
 from millrace.loader import Loader
+from millrace.shared import DIR
 
 
 def connect(
@@ -31,6 +34,7 @@ def connect(
     tls_key: str | None = None,
     access_key_file: str | None = None,
     way: str | None = None,
+    shared_dir: str | None = None,
 ) -> Loader:
     """Returns the loader of one rank. It connects at its first use.
 
@@ -57,8 +61,11 @@ def connect(
     access_key_file: path of the service's access key; default $MILLRACE_ACCESS_KEY_FILE,
         or the key itself in $MILLRACE_ACCESS_KEY, or what a service of the same user on
         this machine has left.
-    way: how batches come: "stream", on one stream for all steps, or "calls", by a call for each.
-        Default the best that this client and the service know. It decides no byte of them.
+    way: how batches come: "shared", in memory of a constructor on this machine, "stream", on one
+        stream for all steps, or "calls", by a call for each. Default the best that is possible.
+        It decides no byte of them.
+    shared_dir: folder of the constructor's socket as this process sees it; "none" maps no
+        memory. Default $MILLRACE_SHARED_DIR, or as the constructor says.
 
     Raises UserError for arguments that cannot be right.
     """
@@ -80,5 +87,6 @@ def connect(
         start=start or "",
         access_key_file=access_key_file,
         way=way or "",
+        shared_dir=shared_dir or os.environ.get(DIR, ""),
     )
     return Loader(config)

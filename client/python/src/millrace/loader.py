@@ -49,7 +49,8 @@ class Loader(state.StateNames):
     """An iterator over the microbatches of one rank; see connect().
 
     Each is a dict of NumPy arrays with the model's keys only, in the service's
-    order. The arrays of a step share one buffer and may be written to. A loader
+    order. They may be written to, but for large ones of a type that they travel in, such as
+    pixels, where they are views of memory that the service shares. A loader
     connects at its first use, and can be pickled. Threads may take turns in next(), but
     what is known of the last microbatch is that of whichever thread was last.
 

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 from millrace.config import Mesh
 from millrace.errors import UserError
 from millrace.loader import Loader
+from millrace.receive import writable
 
 __all__ = ["Step", "data_iterator", "wrap_data_iterator"]
 
@@ -82,7 +83,7 @@ def _tensors(loader: Loader, count: int) -> Iterator[dict[str, Any]]:
     import torch
 
     for _ in range(count):
-        yield {key: torch.from_numpy(value) for key, value in next(loader).items()}
+        yield {key: torch.from_numpy(writable(value)) for key, value in next(loader).items()}
 
 
 def data_iterator(loader: Loader, args: Any = None) -> Iterator[dict[str, Any]]:
@@ -113,7 +114,7 @@ def _padded(loader: Loader, args: Any) -> Iterator[dict[str, Any]]:
     for batch in loader:
         if "cu_seqlens" in batch:
             _check_masking(loader.mesh, args)
-        yield {key: torch.from_numpy(value) for key, value in batch.items()}
+        yield {key: torch.from_numpy(writable(value)) for key, value in batch.items()}
 
 
 def _check_masking(mesh: Mesh, args: Any) -> None:

@@ -137,6 +137,21 @@ class DeliverHello(DeliverRequest):
     generation: int = field(6, "uint")
     rank: Coordinates = field(7, "message", message=Coordinates)
     join: int = field(8, "uint")
+    unshared: str = field(10, "string")  # why a rank that may share memory does not
+
+
+@dataclass
+class ShareRequest(Message):
+    rank: Coordinates = field(1, "message", message=Coordinates)
+    join: int = field(2, "uint")
+    machine: str = field(3, "string")
+
+
+@dataclass
+class ShareReply(Message):
+    socket: str = field(1, "string")
+    ticket: bytes = field(2, "bytes")
+    reason: str = field(3, "string")
 
 
 @dataclass

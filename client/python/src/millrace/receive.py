@@ -45,6 +45,11 @@ HEADER = 1024  # bytes of a .npy file in which its header ends, and more
 VISION = ("pixel_values", "image_grid_thw")
 
 
+def writable(array: Array) -> Array:
+    """Returns the array, or a copy if it is a view of shared memory: PyTorch writes to any."""
+    return array if array.flags.writeable else array.copy()
+
+
 class Extra(NamedTuple):
     """What a kept column holds for one document, such as the bytes of an image."""
 

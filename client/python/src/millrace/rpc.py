@@ -126,7 +126,18 @@ def _read(path: str | None) -> bytes | None:
 
 def classify(error: Any, what: str) -> Error:
     """Returns a gRPC error as one of ours; ``what`` says what was going on."""
-    code, details = error.code().name, error.details() or "no details"
+    return _classed(error.code().name, error.details() or "no details", what)
+
+
+def refused(number: int, details: str, what: str) -> Error:
+    """Returns the error of a code that came as a number."""
+    import grpc  # late: millrace.rpc says why
+
+    names = {code.value[0]: code.name for code in grpc.StatusCode}
+    return _classed(names.get(number, "UNKNOWN"), details, what)
+
+
+def _classed(code: str, details: str, what: str) -> Error:
     # The core reports a connection that broke in the middle of a stream so.
     if code == "RESOURCE_EXHAUSTED" and "message larger than max" in details:
         kind: type[Error] = UserError  # it would be as large the next time

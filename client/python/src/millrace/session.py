@@ -21,9 +21,10 @@ from typing import Any, TypeVar, Union
 from millrace import messages, rpc
 from millrace.access import Access, Channel
 from millrace.attention import Attention
-from millrace.config import AXES, BEGINNING, CALLS, Config, Mesh
+from millrace.config import AXES, BEGINNING, CALLS, SHARED, Config, Mesh
 from millrace.errors import BugError, Error, LostError, MovedError, UserError, WaitError, with_code
 from millrace.receive import Step, receive
+from millrace.shared import SHARE_TIME, Line, Unshared, ticket_of
 from millrace.stream import DELIVER, SILENT, SILENT_TEXT, Position, Stream
 from millrace.waiting import Progress, Wait
 from millrace.wire import Message, WireError
@@ -113,7 +114,8 @@ class Session:
         tls = config.tls.used()
         self._access = {one: Access(one, config.access_key_file, tls) for one in self._planners}
         self._until = 0  # steps before it may come
-        self._stream: Stream | None = None
+        self._stream: Stream | Line | None = None
+        self._unshared: tuple[messages.JoinReply | None, str] = (None, "")  # a join, and why
         self._callers: set[str] = set()  # constructors that know no streams
         self._guard = threading.Lock()  # of _channels, acked, told, _until and _stream
 
@@ -453,11 +455,17 @@ class Session:
             stream = self._open_stream(step, reply, what)
         try:
             return stream.receive(what, self._closed.is_set, self._heard)
+        except Unshared as error:
+            self._drop_stream()
+            self._without(reply, error)
+            raise with_code(LostError(f"{what}: {error}"), "UNAVAILABLE") from None
         except BaseException:
             self._drop_stream()
             raise
 
-    def _open_stream(self, step: int, reply: messages.JoinReply, what: str) -> Stream:
+    def _open_stream(self, step: int, reply: messages.JoinReply, what: str) -> Stream | Line:
+        """Opens a line to the constructor: in shared memory, unless that is not possible."""
+        given = self._ticket(reply, what)
         with self._guard:
             hello = messages.DeliverHello(
                 acked=min(self.acked, step),
@@ -470,13 +478,46 @@ class Session:
                 rank=self._coordinates(),
                 join=reply.join,
             )
-            method = self._channel(reply.constructor).stream_stream(DELIVER)
-            try:
-                self._stream = Stream(method, hello, reply, self._attention)
-            except ValueError as error:
-                raise rpc.Closed(f"{what}: {error}") from None
+            if given is not None and not self.closed:
+                try:
+                    self._stream = Line(given, hello, reply, self._attention)
+                except Unshared as error:
+                    self._without(reply, error)
+            if self._stream is None:
+                hello.unshared = self._unshared[1] if self._unshared[0] is reply else ""
+                method = self._channel(reply.constructor).stream_stream(DELIVER)
+                try:
+                    self._stream = Stream(method, hello, reply, self._attention)
+                except ValueError as error:
+                    raise rpc.Closed(f"{what}: {error}") from None
             self.carried = max(self.carried, hello.acked)
             return self._stream
+
+    def _ticket(self, reply: messages.JoinReply, what: str) -> messages.ShareReply | None:
+        """Returns what opens a line in shared memory; None if that is not wanted or possible."""
+        if self.config.way not in ("", SHARED) or self._unshared[0] is reply:
+            return None
+        with self._guard:
+            channel = self._channel(reply.constructor)
+
+        def share(request: bytes) -> bytes:
+            method = messages.CONSTRUCTOR + "Share"
+            return rpc.call_unary(channel, method, request, SHARE_TIME, what)
+
+        try:
+            return ticket_of(share, self._coordinates(), reply.join, self.config.shared_dir)
+        except Unshared as error:
+            self._without(reply, error)
+            return None
+
+    def _without(self, reply: messages.JoinReply, why: Unshared) -> None:
+        """Has the batches of a join come on a stream. Raises UserError if that is not wanted."""
+        if self.config.way == SHARED:
+            raise UserError(
+                f"way is {SHARED!r}, and {why}: leave it out to have the best that is possible"
+            )
+        self._unshared = (reply, str(why))
+        rpc.log.info("%s gets its steps by a stream: %s", self.config.who(), why)
 
     def _drop_stream(self) -> None:
         with self._guard:

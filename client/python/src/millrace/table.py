@@ -44,6 +44,9 @@ NUMBERS = ("max_length_q", "max_length_k")
 KEPT = "keep."  # begins the names of tensors that carry a source's kept columns
 IMAGE = "image."  # begins the names of tensors that say whose an image is and where it goes
 
+# Bytes below which an array of shared memory is copied: it costs less than what it would hold.
+SMALL = 64 << 10
+
 # Elements of a run, on the average, from which on runs are written one by one.
 LONG = 64
 
@@ -139,13 +142,19 @@ class Layout:
                 )
 
     def arrays(self, body: Array, places: tuple[int, ...]) -> list[Arrays]:
-        """Returns the arrays of each microbatch; body and places belong together, and fit."""
+        """Returns the arrays of each microbatch; body and places belong together, and fit.
+
+        Of a body that is read-only, small arrays are copies.
+        """
         wide = aligned(self.wide)
+        copied = 0 if body.flags.writeable else SMALL
 
         def make(place: Place) -> Any:
             number, name, dtype, wire, shape, elements, at = place
             if wire == AS_IS:
                 array: Any = np.ndarray(shape, dtype, body, places[2 * number])
+                if places[2 * number + 1] < copied:
+                    array = array.copy()
                 return int(array) if name in NUMBERS and not shape else array
             array = np.ndarray(elements, dtype, wide, at)
             offset = places[2 * number]

@@ -35,7 +35,7 @@ from millrace.config import whole
 from millrace.connect import connect
 from millrace.errors import UserError
 from millrace.loader import Loader
-from millrace.receive import Array, Extra
+from millrace.receive import Array, Extra, writable
 from millrace.state import State, StateNames
 
 __all__ = ["Batch", "Dataset", "keep"]
@@ -348,7 +348,7 @@ class Dataset(IterableDataset[Batch], StateNames):
 
 
 def _tensor(value: Any) -> Any:
-    return value if isinstance(value, int) else torch.from_numpy(value)
+    return value if isinstance(value, int) else torch.from_numpy(writable(value))
 
 
 class _User:

@@ -1,0 +1,46 @@
+"""One rank that takes batches as fast as they arrive, as trainers in Python do.
+
+    python consume.py ADDRESS DP,CP,PP SIZES WARM STEPS WAY
+
+Prints a line of JSON after WARM steps and one after STEPS more: its CPU seconds so far, tokens
+without padding and bytes. Then it waits until stdin ends.
+"""
+
+import json
+import sys
+import time
+
+import numpy as np
+
+import millrace
+
+
+def tokens_of(loader: millrace.Loader) -> int:
+    """Returns the tokens of the last step returned: of its lineage, or as documents say."""
+    lines = loader._last.microbatch.rows
+    if isinstance(lines, list):
+        return -1
+    return int(np.frombuffer(lines.origins, "<u4").reshape(-1, 6)[:, 2].sum())
+
+
+def main() -> None:
+    address, place, sizes, warm, steps, way = sys.argv[1:7]
+    given = {}
+    for axis, rank, size in zip(("dp", "cp", "pp"), place.split(","), sizes.split(",")):
+        given[f"{axis}_rank"], given[f"{axis}_size"] = int(rank), int(size)
+    tokens = size = 0
+    with millrace.connect(address, way=way or None, **given) as loader:
+        for step in range(1, int(warm) + int(steps) + 1):
+            for _ in range(loader.num_microbatches):
+                batch = next(loader)
+                size += sum(getattr(array, "nbytes", 0) for array in batch.values())
+            tokens += tokens_of(loader)
+            if step in (int(warm), int(warm) + int(steps)):
+                said = {"cpu": time.process_time(), "tokens": tokens, "bytes": size}
+                said["received"] = loader.stats.bytes
+                print(json.dumps(said), flush=True)
+        sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()
