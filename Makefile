@@ -37,15 +37,19 @@ test: lint go-test py py-debian-torch ## all daily checks: Go and Python, no dow
 
 # The packages whose tests take longest, which begin first: else the last of them runs alone.
 LONGEST := ./internal/service ./internal/cli ./bench/killmatrix
+# How many packages are tested at once: tests of services wait about as long as they compute.
+PACKAGES := $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) * 3 / 2 )))
 
 go-test: ## Go tests
-	go test -timeout 20m -shuffle=on $(LONGEST) ./...
+	go test -p $(PACKAGES) -timeout 20m -shuffle=on $(LONGEST) ./...
 
-# The packages that start goroutines; go-test has run all tests without -short. Those that damage a log
-# at each of its bytes have no two goroutines that share anything, and take minutes here.
+# The packages that start goroutines; go-test has run all tests without -short. Left out is what takes long here and has no two
+# goroutines that share anything: damage to each byte of a log, loops over pixels, tables of tensors.
+SEQUENTIAL := TestEveryByte|TestEveryFile|TestEveryObject|TestCrashAnywhere|TestDamage|TestOldStretch|TestAgainstReference|TestArrayTurned|TestOrientations|TestListedSizes|TestParts
+
 race-short: ## those Go tests under the race detector that a change has to pass
-	CGO_ENABLED=1 go test -timeout 20m -race -short -shuffle=on -skip '^(TestEveryByte|TestEveryFile|TestEveryObject|TestCrashAnywhere)$$' ./client \
-	  $(addprefix ./internal/,service checkpoint/... worker sourceloader constructor/... engine faultproxy handover imaging metamorphic object/... planner preview rig rpc sim trainer)
+	CGO_ENABLED=1 go test -p $(PACKAGES) -timeout 20m -race -short -shuffle=on -skip '^($(SEQUENTIAL))$$' ./internal/service ./client \
+	  $(addprefix ./internal/,checkpoint/... worker sourceloader constructor/... engine faultproxy handover imaging metamorphic object/... planner preview rig rpc sim trainer)
 
 race: ## Go tests under the race detector
 	CGO_ENABLED=1 go test -race -shuffle=on ./...
