@@ -147,6 +147,7 @@ type Planner struct {
 	listening    listening
 	later        []loaderOrder // orders to loaders that wait until parts are sent
 	cut          *cut.Step     // the step that was cut last
+	pressure     pressure
 	stopped      error         // why the loop ends, if not on request
 }
 
