@@ -18,12 +18,13 @@ type rule struct {
 // checker applies the rules to a decoded job.
 type checker struct {
 	*report
-	job    *Job
-	filter func(string) error // nil: filters are only checked not to be empty
-	cost   func(string) error // nil: costs are not read
-	named  func(string) error // nil: names of strategies are not looked up
-	policy func(string) error // nil: names of policies are not looked up
-	image  *Image             // the first of the job
+	job       *Job
+	filter    func(string) error // nil: filters are only checked not to be empty
+	cost      func(string) error // nil: costs are not read
+	named     func(string) error // nil: names of strategies are not looked up
+	rowMethod func(string) error // nil: names of row methods are not looked up
+	policy    func(string) error // nil: names of policies are not looked up
+	image     *Image             // the first of the job
 }
 
 var rules = []rule{
@@ -179,7 +180,7 @@ func (c *checker) exhausted() {
 
 func (c *checker) microbatches() {
 	b, t := c.job.Batch, c.job.Topology
-	if !c.sound("batch.sequences", "batch.tokens", "batch.microbatch_size", "topology.dp") || b.Sequences == 0 || b.ContextSplit > 0 {
+	if !c.sound("batch.sequences", "batch.tokens", "batch.microbatch_size", "topology.dp") || b.Sequences == 0 || c.job.Pool() {
 		return
 	}
 	rows := int64(t.DP) * int64(b.MicrobatchSize)

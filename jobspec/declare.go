@@ -244,9 +244,9 @@ var outliersObject = object{title: "outliers", short: "above", fields: []field{
 
 var primitiveObject = object{title: "A primitive", choice: true, short: "use", fields: []field{
 	{key: "use", name: "Use", kind: textKind,
-		doc: "The name of a Go strategy that the program passes to `millrace.Main`. It is the only entry."},
-	{key: "graph", name: "Graph", kind: textKind, enum: []string{textGraph, "image"},
-		doc: "What the entries after it act on: the rows of the step (`text`, as at the beginning), or its images."},
+		doc: "The name of a Go strategy that the program passes to `millrace.Main`. It is the only entry, but for `distribute: cp` behind it if its rows go there."},
+	{key: "graph", name: "Graph", kind: objectKind, object: &graphObject,
+		doc: "What the entries after it act on: the rows of the step (`text`, as at the beginning), its images, or those of some sources."},
 	{key: "mix", name: "Mix", kind: objectKind, object: &mixStepObject,
 		doc: "Draws the samples by `mix`. May be left out."},
 	{key: "distribute", name: "Distribute", kind: objectKind, object: &distributeObject,
@@ -259,13 +259,22 @@ var primitiveObject = object{title: "A primitive", choice: true, short: "use", f
 		doc: "As `output.broadcast_at`, which may be left out then."},
 }}
 
+var graphObject = object{title: "graph", short: "of", fields: []field{
+	{key: "of", name: "Of", kind: textKind, required: true, enum: []string{textGraph, "image"},
+		doc: "The samples in their rows, or the images."},
+	{key: "sources", name: "Sources", kind: textKind, list: true, one: true, auto: "all that no other graph of the kind names",
+		doc: "Sources whose samples or images these are. Images of such a graph are balanced by themselves, at the axis of all images, as an encoder of their own works on them. Samples in rows may only have a `cost` of their own, since a row has samples of all sources."},
+}}
+
 var mixStepObject = object{title: "mix"}
 
 var distributeObject = object{title: "distribute", short: "axis", fields: []field{
 	{key: "axis", name: "Axis", kind: textKind, def: "dp", enum: []string{"dp", "cp", "pp", "tp", "world"},
-		doc: "Each rank along it, and along those before it in this order, is a consumer of its own. Rows have `dp`, with `batch.context_split` `cp`; at `world` each rank of all encodes its own images."},
+		doc: "Each rank along it, and along those before it in this order, is a consumer of its own. Rows have `dp`, where the `cp` ranks of a `dp` index share each row, or `cp`, where every rank of `dp` * `cp` has rows of its own: with `batch.context_split`, or without it, with `megatron-thd` and no images. At `world` each rank of all encodes its own images."},
 	{key: "group_size", name: "GroupSize", kind: countKind, def: 1, min: 1, max: maxAxis,
-		doc: "Consumers of a group: with more than 1, costs are evened over groups first and inside them then, which is less to exchange in large clusters. Divides the number of consumers."},
+		doc: "Consumers of a group: with more than 1, costs are evened over groups first and inside them then, which is less to exchange in large clusters. Divides the number of consumers, but for `last_group: smaller`."},
+	{key: "last_group", name: "LastGroup", kind: textKind, def: "equal", enum: []string{"equal", "smaller"},
+		doc: "`smaller`: where `group_size` does not divide the consumers, the last group has those that are left. `equal`: that is an error."},
 }}
 
 var costObject = object{title: "cost", short: "model", fields: []field{
@@ -296,6 +305,8 @@ var balanceObject = object{title: "balance", short: "method", fields: []field{
 		doc: "Greedy by falling cost (`lpt`), the largest differencing method (`kk`), or what suits the size best."},
 	{key: "level", name: "Level", kind: textKind, def: "inter", enum: []string{"inter", "intra", "interleaved"},
 		doc: "Rows over microbatches and ranks, samples over rows, or both. Samples are moved between rows without regard to the mesh, and no row gets more tokens than it has room for."},
+	{key: "row_method", name: "RowMethod", kind: textKind, def: autoMethod,
+		doc: "At the levels `intra` and `interleaved`: how samples are moved between rows, `auto` or a method that the program passes to `millrace.Main`. What rows hold depends on it."},
 	{key: "keep_order", name: "KeepOrder", kind: flagKind, def: false,
 		doc: "Balance nothing, but show the costs in the status."},
 }}
@@ -325,7 +336,7 @@ var outputObject = object{title: "output", fields: []field{
 	{key: "pad_id", name: "PadID", kind: countKind, max: math.MaxInt32,
 		doc: "The token id in the padding of rows."},
 	{key: "document_multiple", name: "DocumentMultiple", kind: countKind, min: 1, max: maxRow, empty: true,
-		auto: "with `megatron-thd` the least common multiple of 2 * `cp` (`cp` above 1) and `cp` * `tp` (`tp` above 1), with `batch.context_split` in place of `cp`",
+		auto: "with `megatron-thd` the least common multiple of 2 * `cp` (`cp` above 1) and `cp` * `tp` (`tp` above 1), with `batch.context_split` in place of `cp`, and 1 in its place if rows are distributed at `cp` without that",
 		doc:  "`megatron-thd`: tokens of a document are padded to a multiple of it, and count so when rows are filled. Write it to go on with a token on another mesh."},
 }}
 

@@ -22,7 +22,7 @@ type options struct {
 	filter func(string) error
 	cost   func(string) error
 
-	strategy, policy func(name string) error
+	strategy, rowMethod, policy func(name string) error
 
 	env    func(string) (string, bool)
 	files  bool // look whether files are there
@@ -122,7 +122,7 @@ func build(r *report, src []byte, dir string, o options) *Job {
 		return nil
 	}
 	d.derive(job)
-	c := checker{report: r, job: job, filter: o.filter, cost: o.cost, named: o.strategy, policy: o.policy}
+	c := checker{report: r, job: job, filter: o.filter, cost: o.cost, named: o.strategy, rowMethod: o.rowMethod, policy: o.policy}
 	for _, rule := range rules {
 		rule.check(&c)
 	}

@@ -34,8 +34,11 @@ func (d *decoder) deriveDocumentMultiple(job *Job) {
 
 // contextRanks returns the number of ranks that a document is cut over at most.
 func (j *Job) contextRanks() int {
-	if split := j.Batch.ContextSplit; split > 0 {
+	switch split := j.Batch.ContextSplit; {
+	case split > 0:
 		return split
+	case j.Pool():
+		return 1
 	}
 	return j.Topology.CP
 }

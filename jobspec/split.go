@@ -6,12 +6,28 @@ import (
 	"slices"
 )
 
-// rowAxis is the axis that rows are distributed at.
-func (j *Job) rowAxis() string {
-	if j.Batch.ContextSplit > 0 {
-		return "cp"
+// Pool reports whether all dp * cp ranks are one pool, each with rows of its own: with
+// batch.context_split, or if the strategy distributes rows at cp.
+func (j *Job) Pool() bool {
+	for graph, p := range j.Primitives() {
+		if p.Distribute != nil && graph.isRows() {
+			return p.Distribute.Axis == "cp"
+		}
 	}
-	return "dp"
+	return j.Batch.ContextSplit > 0
+}
+
+// pool checks what rows that are distributed at cp need, said at a field.
+func (c *checker) pool(at string) {
+	c.poolMicrobatches()
+	if format := c.job.Output.Format; c.sound("output.format") && format != thd {
+		c.error("output.format", format+" cannot say that a microbatch is not cut over cp ranks, as `distribute: cp` has it", "valid is "+thd)
+	}
+	for i := range c.job.Sources {
+		if c.job.Sources[i].Images() != nil {
+			c.error(itemField("sources", i)+".transforms", "has an image step, and rows at cp are for tokens only", "remove one of the two")
+		}
+	}
 }
 
 // contextSplit checks what rows of several widths need.
@@ -63,10 +79,13 @@ func (c *checker) poolMicrobatches() {
 	if !c.sound("batch.sequences", "batch.tokens", "topology") || b.Sequences == 0 {
 		return
 	}
-	unit, words := int64(t.DP)*int64(t.CP), ""
+	unit, words := int64(t.DP)*int64(t.CP)*int64(max(b.MicrobatchSize, 1)), ""
+	if b.MicrobatchSize > 1 {
+		words = fmt.Sprintf(" * microbatch_size %d", b.MicrobatchSize)
+	}
 	if t.VPP > 1 {
 		unit *= int64(t.PP)
-		words = fmt.Sprintf(" * pp %d, which the interleaved schedule of vpp %d needs", t.PP, t.VPP)
+		words += fmt.Sprintf(" * pp %d, which the interleaved schedule of vpp %d needs", t.PP, t.VPP)
 	}
 	if n := int64(b.Sequences); n%unit != 0 {
 		c.error("batch.sequences", fmt.Sprintf("%d is not a multiple of the pool of dp %d * cp %d ranks%s", n, t.DP, t.CP, words), near(n, unit))

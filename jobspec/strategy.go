@@ -2,6 +2,7 @@ package jobspec
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 )
@@ -10,12 +11,45 @@ import (
 // said in package strategy, whose calls have the same names.
 type Primitive struct {
 	Use         string      // a strategy that was registered in Go
-	Graph       string      // text or image: what the primitives after it act on
+	Graph       *Graph      // what the primitives after it act on
 	Mix         *MixStep    //
 	Distribute  *Distribute //
 	Cost        *Cost       //
 	Balance     *Balance    //
 	BroadcastAt []string    // dims
+}
+
+// Graph is the rows or the images of the step, or the samples of some sources among them.
+type Graph struct {
+	Of      string   // text or image
+	Sources []string // nil: all that no other graph of the kind names
+}
+
+// title names the graph in findings: text, or text of web, code.
+func (g *Graph) title() string {
+	if g.Sources == nil {
+		return g.Of
+	}
+	return g.Of + " of " + strings.Join(g.Sources, ", ")
+}
+
+// isRows reports whether it is the graph that says where rows go.
+func (g *Graph) isRows() bool { return g.Of == textGraph && g.Sources == nil }
+
+// Primitives yields the primitives of the strategy, but for those that begin a graph, each
+// with the graph that it acts on.
+func (j *Job) Primitives() iter.Seq2[*Graph, *Primitive] {
+	return func(yield func(*Graph, *Primitive) bool) {
+		graph := &Graph{Of: textGraph}
+		for i := range j.Strategy {
+			p := &j.Strategy[i]
+			if p.Graph != nil {
+				graph = p.Graph
+			} else if !yield(graph, p) {
+				return
+			}
+		}
+	}
 }
 
 // MixStep draws the samples by the job's mix. It may be left out.
@@ -25,6 +59,7 @@ type MixStep struct{}
 type Distribute struct {
 	Axis      string // dp, cp, pp, tp or world
 	GroupSize int    // neighbouring buckets of a group; default 1, no groups
+	LastGroup string // equal (default), or smaller: it has the buckets that are left
 }
 
 // Cost is the cost of a sample or an image: a model of package cost with its
@@ -41,6 +76,7 @@ type Cost struct {
 type Balance struct {
 	Method    string // auto (default), lpt or kk
 	Level     string // inter (default), intra or interleaved
+	RowMethod string // at intra and interleaved: auto (default), or one that the program has
 	KeepOrder bool   // balance nothing; default false
 }
 
@@ -81,7 +117,7 @@ func (p *Primitive) kind() string {
 	switch {
 	case p.Use != "":
 		return "use"
-	case p.Graph != "":
+	case p.Graph != nil:
 		return "graph"
 	case p.Mix != nil:
 		return "mix"
@@ -102,10 +138,10 @@ func CheckCost(check func(text string) error) Option {
 	return func(o *options) { o.cost = check }
 }
 
-// CheckNames has the names of a strategy and of a feedback policy looked up, so that one
-// that the program does not know is reported at its place.
-func CheckNames(strategy, policy func(name string) error) Option {
-	return func(o *options) { o.strategy, o.policy = strategy, policy }
+// CheckNames has the names of a strategy, of a row method and of a feedback policy looked up, so
+// that one that the program does not know is reported at its place.
+func CheckNames(strategy, rowMethod, policy func(name string) error) Option {
+	return func(o *options) { o.strategy, o.rowMethod, o.policy = strategy, rowMethod, policy }
 }
 
 // deriveBroadcast takes output.broadcast_at from the strategy.
@@ -117,12 +153,8 @@ func (d *decoder) deriveBroadcast(job *Job) {
 
 // broadcastOfRows returns what the strategy says of the broadcast of rows.
 func (j *Job) broadcastOfRows() []string {
-	graph := textGraph
-	for _, p := range j.Strategy {
-		if p.Graph != "" {
-			graph = p.Graph
-		}
-		if p.BroadcastAt != nil && graph == textGraph {
+	for graph, p := range j.Primitives() {
+		if p.BroadcastAt != nil && graph.isRows() {
 			return p.BroadcastAt
 		}
 	}
@@ -130,62 +162,110 @@ func (j *Job) broadcastOfRows() []string {
 }
 
 // strategyIdentity is what of the strategy decides about the contents of rows: a
-// strategy that is known by its name only, or the cost that rows are evened by.
+// strategy that is known by its name only, or what rows are evened by: costs, and the name
+// of a method.
 func (j *Job) strategyIdentity() string {
-	graph, cost := textGraph, ""
-	for _, p := range j.Strategy {
+	even, text, parts := false, "", ""
+	for graph, p := range j.Primitives() {
 		switch {
 		case p.Use != "":
 			return "strategy: " + quoteYAML(p.Use) + "\n"
-		case p.Graph != "":
-			graph = p.Graph
-		case graph != textGraph:
+		case graph.Of != textGraph:
+		case p.Cost != nil && graph.isRows():
+			text = "strategy:\n  even: " + quoteYAML(p.Cost.Text()) + "\n"
 		case p.Cost != nil:
-			cost = p.Cost.Text()
-		case p.Balance != nil && !p.Balance.KeepOrder && p.Balance.Level != "inter":
-			return "strategy:\n  even: " + quoteYAML(cost) + "\n"
+			for _, name := range slices.Sorted(slices.Values(graph.Sources)) {
+				parts += "  of " + quoteYAML(name) + ": " + quoteYAML(p.Cost.Text()) + "\n"
+			}
+		case p.Balance != nil && p.Balance.evens():
+			if even = true; p.Balance.RowMethod != autoMethod {
+				text += "  rows: " + quoteYAML(p.Balance.RowMethod) + "\n"
+			}
 		}
 	}
-	return ""
+	if !even {
+		return ""
+	}
+	return text + parts
 }
+
+// evens reports whether samples are moved between rows.
+func (b *Balance) evens() bool { return !b.KeepOrder && b.Level != "inter" }
+
+// autoMethod is the method that is built in.
+const autoMethod = "auto"
 
 // textGraph is the graph that a strategy begins with.
 const textGraph = "text"
 
 // drawing is what is known of one graph of the strategy while it is checked.
 type drawing struct {
-	graph string
-	seen  map[string]string // kind of primitive -> field
+	*Graph
+	seen map[string]string // kind of primitive -> field
 }
 
 func (c *checker) strategy() {
 	if !c.sound("strategy") {
 		return
 	}
-	g := &drawing{textGraph, map[string]string{}}
-	var graphs []string // that something acts on
+	g := &drawing{&Graph{Of: textGraph}, map[string]string{}}
+	var graphs []*Graph // that something acts on
 	for i, p := range c.job.Strategy {
 		kind := p.kind()
 		at := childField(itemField("strategy", i), kind)
 		switch {
-		case kind == "use" && len(c.job.Strategy) > 1:
-			c.error(at, quote(p.Use)+" is a whole strategy and stands beside other entries", "keep it alone, or write out what it does")
+		case kind == "use" && !c.job.usesAlone():
+			c.error(at, quote(p.Use)+" is a whole strategy and stands beside other entries", "keep it alone, or with `distribute: cp` behind it, which says where its rows go; or write out what it does")
 		case kind == "use" && c.named != nil:
 			c.unknown(c.named(p.Use), at)
-		case kind == "graph" && slices.Contains(graphs, p.Graph):
-			c.error(at, "the graph of "+p.Graph+" began before", "write what acts on it in one place")
 		case kind == "graph":
+			c.graph(p.Graph, graphs, at)
 			g = &drawing{p.Graph, map[string]string{}}
 		case g.seen[kind] != "":
-			c.error(at, "is the second "+kind+" of the graph of "+g.graph, "a graph has one: keep one of the two")
+			c.error(at, "is the second "+kind+" of the graph of "+g.title(), "a graph has one: keep one of the two")
 		default:
 			c.primitive(g, &p, kind, at)
 		}
 		g.seen[kind] = at
-		if kind != "graph" {
-			graphs = append(graphs, g.graph)
+		if kind != "graph" && !slices.Contains(graphs, g.Graph) {
+			graphs = append(graphs, g.Graph)
 		}
 	}
+}
+
+// graph checks that a graph is none of those before, and has sources of its own.
+func (c *checker) graph(g *Graph, before []*Graph, at string) {
+	for _, other := range before {
+		if other.Of == g.Of && slices.Equal(other.Sources, g.Sources) {
+			c.error(at, "the graph of "+g.title()+" began before", "write what acts on it in one place")
+			return
+		}
+	}
+	var valid []string
+	for i := range c.job.Sources {
+		valid = append(valid, c.job.Sources[i].Name)
+	}
+	for i, name := range g.Sources {
+		at := itemField(at+".sources", i)
+		taken := slices.Contains(g.Sources[:i], name)
+		for _, other := range before {
+			taken = taken || other.Of == g.Of && slices.Contains(other.Sources, name)
+		}
+		switch {
+		case !c.namesSound():
+		case !slices.Contains(valid, name):
+			c.error(at, "there is no source "+quote(name), "valid are "+strings.Join(valid, ", "))
+		case taken:
+			c.error(at, quote(name)+" is in a graph of "+g.Of+" already", "name each source once")
+		}
+	}
+}
+
+// usesAlone reports whether nothing stands beside a registered strategy but where rows go, if
+// that is at cp.
+func (j *Job) usesAlone() bool {
+	beside := j.Strategy[1:]
+	return j.Strategy[0].Use != "" && (len(beside) == 0 || len(beside) == 1 && beside[0].Distribute != nil && beside[0].Distribute.Axis == "cp" && beside[0].Distribute.GroupSize == 1)
 }
 
 // unknown reports a name that is not known.
@@ -208,6 +288,9 @@ func (c *checker) primitive(g *drawing, p *Primitive, kind, at string) {
 		c.distribute(g, p.Distribute, at)
 	case "cost":
 		c.costs(p.Cost, at)
+		if g.Of == textGraph && g.Sources != nil && !c.job.rowsHaveCost() {
+			c.error(at, "is what samples of some sources cost, and the graph of text says nothing of the others", "write a cost before `graph`")
+		}
 	case "balance":
 		c.balance(g, p.Balance, at)
 	case "broadcast_at":
@@ -215,16 +298,48 @@ func (c *checker) primitive(g *drawing, p *Primitive, kind, at string) {
 	}
 }
 
-func (c *checker) distribute(g *drawing, d *Distribute, at string) {
-	if rows := c.job.rowAxis(); g.graph == textGraph && d.Axis != rows {
-		valid := "valid is dp; after `graph: image` any axis"
-		if rows == "cp" {
-			valid = "valid is cp: with batch.context_split all dp * cp ranks are one pool"
+// rowsHaveCost reports whether the graph of text has a cost.
+func (j *Job) rowsHaveCost() bool {
+	for graph, p := range j.Primitives() {
+		if graph.isRows() && p.Cost != nil {
+			return true
 		}
-		c.error(at, "rows are distributed at "+rows+", not at "+d.Axis, valid)
+	}
+	return false
+}
+
+// oneAxis checks that the images of a graph are distributed at the axis of those before it.
+func (c *checker) oneAxis(g *Graph, axis, at string) {
+	for graph, p := range c.job.Primitives() {
+		if graph == g {
+			return
+		}
+		if graph.Of != textGraph && p.Distribute != nil && p.Distribute.Axis != axis {
+			c.error(at, "images are at "+p.Distribute.Axis+" and at "+axis, "take one axis for the images of all sources")
+			return
+		}
+	}
+}
+
+func (c *checker) distribute(g *drawing, d *Distribute, at string) {
+	split := c.job.Batch.ContextSplit > 0
+	switch {
+	case g.Of == textGraph && g.Sources != nil:
+		c.error(at, "rows have samples of all sources", "write it before `graph`, where it is about all rows")
+		return
+	case g.Of != textGraph:
+		c.oneAxis(g.Graph, d.Axis, at)
+	case d.Axis == "cp" && split:
+	case split:
+		c.error(at, "rows are distributed at cp, not at "+d.Axis, "valid is cp: with batch.context_split all dp * cp ranks are one pool")
+		return
+	case d.Axis == "cp":
+		c.pool(at)
+	case d.Axis != "dp":
+		c.error(at, "rows are distributed at dp or cp, not at "+d.Axis, "valid are dp, where the cp ranks of a dp index share a row, and cp, where each has rows of its own; after `graph: image` any axis")
 		return
 	}
-	if c.job.Batch.ContextSplit > 0 && d.GroupSize > 1 {
+	if split && d.GroupSize > 1 {
 		c.error(at+".group_size", fmt.Sprintf("%d is given with batch.context_split, whose rows are placed over all ranks at once", d.GroupSize), "valid is 1")
 		return
 	}
@@ -240,8 +355,8 @@ func (c *checker) distribute(g *drawing, d *Distribute, at string) {
 	if buckets == 0 {
 		buckets = t.DP * t.CP * t.PP * t.TP
 	}
-	if buckets%d.GroupSize != 0 {
-		c.error(at+".group_size", fmt.Sprintf("%d does not divide the %d buckets at %s", d.GroupSize, buckets, d.Axis), "valid are 1 for no groups and the divisors of "+fmt.Sprint(buckets))
+	if buckets%d.GroupSize != 0 && d.LastGroup != "smaller" {
+		c.error(at+".group_size", fmt.Sprintf("%d does not divide the %d buckets at %s", d.GroupSize, buckets, d.Axis), "valid are 1 for no groups and the divisors of "+fmt.Sprint(buckets)+"; with last_group: smaller the last group has those that are left")
 	}
 }
 
@@ -263,18 +378,24 @@ func (c *checker) costs(cost *Cost, at string) {
 }
 
 func (c *checker) balance(g *drawing, b *Balance, at string) {
-	intra := !b.KeepOrder && b.Level != "inter"
+	intra := b.evens()
 	split := c.job.Batch.ContextSplit > 0
 	switch {
 	case split && intra:
 		c.error(at+".level", b.Level+" moves samples between rows of one width, and batch.context_split makes several", "valid is inter")
 	case split && b.Method != "auto":
 		c.error(at+".method", b.Method+" balances rows of one width, and batch.context_split makes several", "valid is auto")
+	case g.Of == textGraph && g.Sources != nil:
+		c.error(at, "rows have samples of all sources", "write it before `graph`, where it is about all rows")
+	case b.RowMethod != autoMethod && !intra:
+		c.error(at+".row_method", b.RowMethod+" moves samples between rows, which level "+b.Level+" does not", "valid levels are intra and interleaved")
+	case b.RowMethod != autoMethod && c.rowMethod != nil && c.rowMethod(b.RowMethod) != nil:
+		c.unknown(c.rowMethod(b.RowMethod), at+".row_method")
 	case g.seen["distribute"] == "":
 		c.error(at, "there is no distribute before it", "write distribute before it")
 	case g.seen["cost"] == "" && !b.KeepOrder:
 		c.error(at, "there is no cost before it", "write cost before it")
-	case intra && g.graph != textGraph:
+	case intra && g.Of != textGraph:
 		c.error(at+".level", b.Level+" moves samples between rows, and images have none", "valid is inter")
 	case intra && !c.job.Batch.Packing && c.sound("batch.packing"):
 		c.error(at+".level", b.Level+" moves samples between rows, and without packing each has a row of its own", "valid is inter")
@@ -284,9 +405,11 @@ func (c *checker) balance(g *drawing, b *Balance, at string) {
 func (c *checker) broadcast(g *drawing, dims []string, at string) {
 	said := c.job.Output.BroadcastAt
 	switch {
+	case g.Of == textGraph && g.Sources != nil:
+		c.error(at, "rows have samples of all sources", "write it before `graph`, where it is about all rows")
 	case g.seen["distribute"] == "":
 		c.error(at, "there is no distribute before it", "write distribute before it")
-	case g.graph != textGraph || !c.sound("output"):
+	case g.Of != textGraph || !c.sound("output"):
 	case len(dims) != 1 || dims[0] != said:
 		c.error(at, fmt.Sprintf("is %s, and output.broadcast_at is %s", strings.Join(dims, ", "), quote(said)), "keep one of the two")
 	}

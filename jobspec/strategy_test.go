@@ -94,13 +94,13 @@ func randomStrategy(rng *rand.Rand, job *Job) []Primitive {
 	if rng.IntN(4) == 0 {
 		return []Primitive{{Use: randomName(rng)}}
 	}
-	list := []Primitive{{Mix: &MixStep{}}, {Distribute: &Distribute{"dp", job.Topology.DP}}, {Cost: &Cost{Expression: randomText(rng)}},
-		{Balance: &Balance{Method: pick(rng, "auto", "lpt", "kk"), Level: "inter", KeepOrder: rng.IntN(2) == 0}}}
+	list := []Primitive{{Mix: &MixStep{}}, {Distribute: &Distribute{"dp", job.Topology.DP, "equal"}}, {Cost: &Cost{Expression: randomText(rng)}},
+		{Balance: &Balance{Method: pick(rng, "auto", "lpt", "kk"), Level: "inter", RowMethod: "auto", KeepOrder: rng.IntN(2) == 0}}}
 	axis := pick(rng, "dp", "cp", "pp", "tp", "world")
 	if job.Output.BroadcastAt != "" {
 		axis = pick(rng, "dp", "cp", "pp") // at the others ranks would have to fetch
 		list = append(list, Primitive{BroadcastAt: []string{job.Output.BroadcastAt}})
 	}
-	return append(list, Primitive{Graph: "image"}, Primitive{Distribute: &Distribute{axis, 1}},
+	return append(list, Primitive{Graph: &Graph{Of: "image"}}, Primitive{Distribute: &Distribute{axis, 1, pick(rng, "equal", "smaller")}},
 		Primitive{Cost: &Cost{Model: randomName(rng), A: rng.Int64N(9), B: rng.Int64N(1 << 40), Of: pick(rng, "", "patches"), Layers: rng.Int64N(2)}})
 }

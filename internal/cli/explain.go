@@ -208,7 +208,7 @@ func pieceOf(s *preview.Sample) string {
 // print prints an explanation, row by row in the order of delivery.
 func (c *explainCmd) print(job *jobspec.Job, j *preview.Job, x *preview.Explanation) {
 	split, consumers := job.Batch.ContextSplit, "dp index"
-	if split > 0 {
+	if job.Pool() {
 		consumers = "rank of dp x cp"
 	}
 	fmt.Printf("step %d of %s, mesh %s: %d rows of %d tokens, %d microbatches for each %s\nplan %s\n",
@@ -218,6 +218,8 @@ func (c *explainCmd) print(job *jobspec.Job, j *preview.Job, x *preview.Explanat
 	}
 	if cp := job.Output.CPSlicing; split > 0 {
 		fmt.Printf("with context_split %d a row may have up to %d times as many tokens, for as many ranks of dp x cp that share it, dp by dp; pp and tp ranks get the same tokens\n", split, split)
+	} else if job.Pool() {
+		fmt.Println("each rank of dp x cp has rows of its own, which no other cp rank has a part of; pp and tp ranks get the same tokens")
 	} else if strings.Contains(x.Mesh, "cp") && !strings.Contains(x.Mesh, "cp1") {
 		fmt.Printf("the cp ranks of a dp index share its rows, cut by cp_slicing %s; its pp and tp ranks get the same tokens\n", cp)
 	}

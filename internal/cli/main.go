@@ -109,7 +109,7 @@ type extensions struct {
 
 // reads is what the reference reader needs of the program.
 func (e extensions) reads() reference.Program {
-	return reference.Program{Strategies: e.Strategies, Functions: e.functions.Open}
+	return reference.Program{Strategies: e.Strategies, RowMethods: e.RowMethods, Functions: e.functions.Open}
 }
 
 func run(args []string, names compile.Registry) int {

@@ -34,7 +34,7 @@ type step struct {
 type row struct {
 	number     uint32 // in the global batch
 	rank       uint32 // DP rank, or the first of the ranks that share it
-	width      uint32 // of them; 0 if rows have one width
+	width      uint32 // of them; 0 if there is no pool
 	microbatch uint32
 	batch.Row
 	sources []assemble.Source // of its images

@@ -240,13 +240,19 @@ func (s *step) microbatches(r deliver.Rank) iter.Seq[[]row] {
 	}
 }
 
-// shared walks over the rows that a rank of the pool has a part of, one a microbatch.
+// shared walks over the rows that a rank of the pool has a part of, a microbatch at a time. Rows
+// of one microbatch follow each other and have the same ranks.
 func (s *step) shared(rank uint32) iter.Seq[[]row] {
 	return func(yield func([]row) bool) {
-		for i := range s.rows {
-			if r := &s.rows[i]; r.rank <= rank && rank < r.rank+r.width && !yield(s.rows[i:i+1]) {
+		for rest := s.rows; len(rest) > 0; {
+			r, n := &rest[0], 1
+			for n < len(rest) && rest[n].rank == r.rank && rest[n].microbatch == r.microbatch {
+				n++
+			}
+			if r.rank <= rank && rank < r.rank+r.width && !yield(rest[:n]) {
 				return
 			}
+			rest = rest[n:]
 		}
 	}
 }

@@ -2,6 +2,7 @@ package preview
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/millrace-data/millrace/internal/planner/plan"
 	"github.com/millrace-data/millrace/planner/cost"
@@ -95,8 +96,11 @@ func (t *tally) heaviest(s *plan.Step, m *strategy.Module) string {
 	}
 	for row := range s.Rows {
 		for _, i := range s.Placed.Samples(row) {
+			if m.Sources != nil && !slices.Contains(m.Sources, t.job.sources[s.Buffer.Source[i]].Spec.Name) {
+				continue
+			}
 			first, end := s.Buffer.ImagesOf(int(i))
-			if m.Name == dgraph.Text.String() {
+			if m.Kind == dgraph.Text {
 				n := int64(s.Buffer.Tokens[i])
 				of := cost.Sample{Tokens: n}
 				if first < end {

@@ -5513,7 +5513,7 @@ type ConstructorJob struct {
 	Kept             []*KeptColumns         `protobuf:"bytes,15,rep,name=kept,proto3" json:"kept,omitempty"`               // by source
 	DocumentMultiple uint32                 `protobuf:"varint,16,opt,name=document_multiple,json=documentMultiple,proto3" json:"document_multiple,omitempty"`
 	Images           []*ImageStep           `protobuf:"bytes,17,rep,name=images,proto3" json:"images,omitempty"`                                  // by source; empty if no source of the job has images
-	ContextSplit     bool                   `protobuf:"varint,18,opt,name=context_split,json=contextSplit,proto3" json:"context_split,omitempty"` // rows have several widths: row_width of a plan has them
+	ContextSplit     bool                   `protobuf:"varint,18,opt,name=context_split,json=contextSplit,proto3" json:"context_split,omitempty"` // the dp x cp ranks are one pool: row_width of a plan has the ranks of each row
 	Ahead            uint32                 `protobuf:"varint,19,opt,name=ahead,proto3" json:"ahead,omitempty"`                                   // steps planned ahead of the slowest rank; 0 = not told
 	TraceEvery       uint64                 `protobuf:"varint,40,opt,name=trace_every,json=traceEvery,proto3" json:"trace_every,omitempty"`       // steps to one that is traced; 0: none
 	unknownFields    protoimpl.UnknownFields
@@ -6043,7 +6043,7 @@ type StepPlan struct {
 	Microbatches   uint32                 `protobuf:"varint,12,opt,name=microbatches,proto3" json:"microbatches,omitempty"`               // of each rank
 	GlobalRows     uint32                 `protobuf:"varint,14,opt,name=global_rows,json=globalRows,proto3" json:"global_rows,omitempty"` // of the step, over all ranks
 	Images         *ImagePlan             `protobuf:"bytes,13,opt,name=images,proto3" json:"images,omitempty"`                            // absent if no source of the job has images
-	// Ranks that share each row; empty if rows have one width. row_rank is the first of
+	// Ranks that share each row; empty if there is no pool. row_rank is the first of
 	// them then, and ranks are numbered dp * cp's size + cp. Rows come by microbatch and
 	// rank, and some of their ranks may be another constructor's.
 	RowWidth      []uint32 `protobuf:"varint,15,rep,packed,name=row_width,json=rowWidth,proto3" json:"row_width,omitempty"`

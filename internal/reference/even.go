@@ -5,33 +5,50 @@ import (
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/jobspec"
 	"github.com/millrace-data/millrace/planner/cost"
+	"github.com/millrace-data/millrace/planner/strategy"
 )
 
-// evenBy returns the cost by which a job evens its rows; nil if it does not.
-func evenBy(job *jobspec.Job) (model cost.Model, err error) {
-	graph, even := "text", false
-	for _, p := range job.Strategy {
+// evening is what a job evens its rows by.
+type evening struct {
+	models map[string]cost.Model // by source; "": of all others
+	method strategy.RowMethod    // of the program; nil: the one that is built in
+}
+
+// evenBy returns what a job evens its rows by; nil if it does not.
+func evenBy(job *jobspec.Job, methods strategy.RowMethods) (*evening, error) {
+	by, even := &evening{models: map[string]cost.Model{}}, false
+	for graph, p := range job.Primitives() {
 		switch {
-		case p.Graph != "":
-			graph = p.Graph
-		case p.Cost != nil && graph == "text":
-			if model, err = cost.Parse(p.Cost.Text()); err != nil {
+		case graph.Of != "text":
+		case p.Cost != nil:
+			model, err := cost.Parse(p.Cost.Text())
+			if err != nil {
 				return nil, err
 			}
-		case p.Balance != nil && graph == "text":
-			even = p.Balance.Level != "inter" && !p.Balance.KeepOrder
+			if graph.Sources == nil {
+				by.models[""] = model
+			}
+			for _, name := range graph.Sources {
+				by.models[name] = model
+			}
+		case p.Balance != nil:
+			method, err := methods.Named(p.Balance.RowMethod)
+			if err != nil {
+				return nil, err
+			}
+			by.method, even = method, p.Balance.Level != "inter" && !p.Balance.KeepOrder
 		}
 	}
 	if !even {
 		return nil, nil
 	}
-	return model, nil
+	return by, nil
 }
 
 // even moves samples between rows to even their costs, if the job evens rows.
 func (r *reader) even(bins []int32) error {
-	model, err := evenBy(r.job)
-	if model == nil || err != nil {
+	by, err := evenBy(r.job, r.methods)
+	if by == nil || err != nil {
 		return err
 	}
 	var costs []int64
@@ -46,14 +63,23 @@ func (r *reader) even(bins []int32) error {
 		for _, x := range d.images {
 			sample.Patches += int64(x.H * x.W)
 		}
+		model, own := by.models[r.sources[d.source].spec.Name]
+		if !own {
+			model = by.models[""]
+		}
 		units, err := model.Cost(sample)
 		if err != nil {
 			return err
 		}
 		costs, tokens, rows, of = append(costs, units), append(tokens, n), append(rows, bins[k]), append(of, k)
 	}
-	if err := new(balance.Evener).Even(tokens, costs, rows, int32(r.length), r.seats); err != nil {
-		return fault.Userf("evening rows by %v: %w", model, err)
+	if by.method != nil {
+		in := strategy.RowSamples{Tokens: tokens, Costs: costs, Row: rows, Rows: r.seats, Capacity: int32(r.length)}
+		if rows, err = in.By(by.method); err != nil {
+			return fault.Userf("evening rows: %w", err)
+		}
+	} else if err := new(balance.Evener).Even(tokens, costs, rows, int32(r.length), r.seats); err != nil {
+		return fault.Userf("evening rows: %w", err)
 	}
 	for i, k := range of {
 		bins[k] = rows[i]

@@ -56,10 +56,11 @@ func Read(ctx context.Context, st store.Store, job *jobspec.Job, changes []chang
 	return ReadWith(ctx, st, Program{}, job, changes, steps, visit)
 }
 
-// Program is what a program that runs a job has: strategies that the job may name, and
-// functions that its sources may.
+// Program is what a program that runs a job has: strategies and row methods that the job may
+// name, and functions that its sources may.
 type Program struct {
 	Strategies strategy.Set
+	RowMethods strategy.RowMethods
 	Functions  transform.Functions
 }
 
@@ -69,6 +70,7 @@ func ReadWith(ctx context.Context, st store.Store, program Program, job *jobspec
 	if err != nil {
 		return 0, digest, err
 	}
+	r.methods = program.RowMethods
 	if r.strategy, err = registeredBy(job, program.Strategies); err != nil {
 		return 0, digest, err
 	}
@@ -105,6 +107,7 @@ type reader struct {
 	changed               // changes.go
 	held          []drawn // outliers.go
 	strategy      *registered
+	methods       strategy.RowMethods
 	pool          // pool.go
 }
 

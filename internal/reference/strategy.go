@@ -52,10 +52,10 @@ var errEnd = errors.New("no such step")
 // each sample. The pool is empty after the last step.
 func (r *reader) byStrategy(n, skip int64) ([]int32, error) {
 	in := strategy.Input{
-		Number: n, Tree: r.strategy.tree,
+		Number: n, Tree: r.strategy.tree, Sources: r.names(),
 		Shape: strategy.Shape{
 			Rows: r.seats, SequenceLength: int32(r.length), MicrobatchSize: max(r.job.Batch.MicrobatchSize, 1),
-			Packing: r.job.Batch.Packing, Multiple: int32(r.job.Output.DocumentMultiple), Widest: int32(r.job.Batch.ContextSplit),
+			Packing: r.job.Batch.Packing, Multiple: int32(r.job.Output.DocumentMultiple), Pool: r.job.Pool(), Widest: int32(r.job.Batch.ContextSplit),
 		},
 		Draw: func(shares []uint64) (*dgraph.Buffer, []int32, error) {
 			if shares != nil {

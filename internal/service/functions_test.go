@@ -26,7 +26,7 @@ var pythons = &functions.Set{Workers: 2}
 var helped *functions.Set
 
 // program is what the reference reader has beside the jobs of the tests.
-var program = reference.Program{Strategies: names.Strategies, Functions: open}
+var program = reference.Program{Strategies: names.Strategies, RowMethods: names.RowMethods, Functions: open}
 
 // open opens functions in Python, and those of these tests, which need none: they stand
 // in module "here".

@@ -346,8 +346,7 @@ topology: {dp: 2, cp: 2}
 output: {cp_slicing: none}
 `, 30, ""},
 	epochs,
-	own,
-	split,
+	own, ownAtCP, ownRows, atCP, split,
 	waiting,
 	{"outliers wait", mixed + `
 batch: {sequence_length: 512, sequences: 8, microbatch_size: 2, outliers: {above: [256, 400], together: 6, wait: 5}}

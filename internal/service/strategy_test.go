@@ -15,7 +15,7 @@ import (
 )
 
 // names are the strategies that the jobs of the tests name.
-var names = compile.Registry{Strategies: strategy.Set{
+var names = compile.Registry{RowMethods: strategy.RowMethods{"longest-last": alternate.LongestLast{}}, Strategies: strategy.Set{
 	"alternate": alternate.Plan,
 	"few shares": func(s *strategy.Step) error {
 		g := s.Graph(dgraph.Text)
@@ -43,6 +43,68 @@ batch: {sequence_length: 512, sequences: 8, microbatch_size: 2}
 topology: {dp: 2}
 strategy: alternate
 `, 12, ""}
+
+// ownAtCP is that job with rows of its own for every rank of dp x cp.
+var ownAtCP = recipe{"a strategy of one's own, rows at cp", mixed + `
+batch: {sequence_length: 512, sequences: 8, microbatch_size: 2}
+topology: {dp: 2, cp: 2}
+output: {format: megatron-thd}
+strategy: [use: alternate, distribute: cp]
+`, 12, ""}
+
+// atCP is a job whose rows go to all ranks of dp x cp, in groups of three and one.
+var atCP = recipe{"rows at cp, a smaller last group", mixed + `
+batch: {sequence_length: 512, sequences: 16, microbatch_size: 2}
+topology: {dp: 2, cp: 2, pp: 2}
+output: {format: megatron-thd}
+strategy:
+  - distribute: {axis: cp, group_size: 3, last_group: smaller}
+  - cost: quadratic
+  - balance: {level: interleaved}
+`, 30, ""}
+
+// ownRows is a job whose rows a method of a program moves samples between, by costs that
+// one of its sources has to itself.
+var ownRows = recipe{"a row method of one's own, and a cost of one source", mixed + `
+batch: {sequence_length: 512, sequences: 8, microbatch_size: 2}
+topology: {dp: 2}
+strategy:
+  - distribute: dp
+  - cost: linear
+  - balance: {level: interleaved, row_method: longest-last}
+  - graph: {of: text, sources: chat}
+  - cost: {model: linear, a: 40}
+`, 12, ""}
+
+// TestOwnRowsMatter: the row method and the cost of a source of its own change what rows
+// hold, and rows at cp do not.
+func TestOwnRowsMatter(t *testing.T) {
+	dir := writeSources(t)
+	seen := map[[32]byte]string{}
+	for name, change := range map[string][2]string{
+		"as it is":             {"", ""},
+		"without the method":   {", row_method: longest-last", ""},
+		"without the cost":     {"a: 40", "a: 1"},
+		"the cost of two":      {"sources: chat", "sources: [chat, books]"},
+		"even by the built-in": {"level: interleaved, row_method: longest-last", "level: inter"},
+	} {
+		r := ownRows
+		r.name, r.spec = "own rows, "+name, strings.Replace(r.spec, change[0], change[1], 1)
+		content := solve(t, dir, r).content
+		if other, same := seen[content]; same {
+			t.Errorf("rows hold the same %s and %s", name, other)
+		}
+		seen[content] = name
+	}
+	dp := atCP
+	dp.name, dp.spec = "the same at dp", strings.Replace(dp.spec, "axis: cp", "axis: dp", 1)
+	dp.spec = strings.Replace(dp.spec, "format: megatron-thd", "format: megatron-thd, document_multiple: 4", 1)
+	cp := atCP
+	cp.name, cp.spec = "at cp, documents in fours", strings.Replace(cp.spec, "format: megatron-thd", "format: megatron-thd, document_multiple: 4", 1)
+	if solve(t, dir, dp).content != solve(t, dir, cp).content {
+		t.Error("rows hold other samples at cp than at dp")
+	}
+}
 
 // TestOwnStrategyMatters: the strategy of the recipe changes what rows hold, so that
 // the matrix sees whether the reference follows it.

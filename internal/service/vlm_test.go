@@ -324,6 +324,9 @@ func TestVLMFormats(t *testing.T) {
 		{"constructor", "dp: 2, cp: 2", "megatron-thd, cp_slicing: zigzag, document_multiple: 4", encodersOverWorld},
 		{"constructor", "dp: 1, pp: 2, tp: 2", "hf", encodersOverWorld},
 		{"constructor", "dp: 2, cp: 2", "torchtitan, cp_slicing: none", ""},
+		{"constructor", "dp: 2, cp: 2", "hf", "strategy: [graph: {of: image, sources: pairs}, distribute: world, cost: {expression: patches}, balance: {}, " +
+			"graph: image, distribute: {axis: world, group_size: 3, last_group: smaller}, cost: {expression: patches * patches}, balance: lpt]"},
+		{"constructor", "dp: 2, cp: 2", "megatron", "strategy: [graph: {of: image, sources: albums}, distribute: cp, cost: {expression: patches}, balance: {}]"},
 		{"constructor", "dp: 4, tp: 2, order: [dp, tp, cp, pp]", "jax, broadcast_at: tp", "strategy: [graph: image, distribute: pp]"},
 	} {
 		t.Run(v.format+" "+v.topology, func(t *testing.T) {

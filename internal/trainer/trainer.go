@@ -206,7 +206,7 @@ func (t *run) arrange() {
 	topo, job := t.mesh, t.opts.Job
 	t.layout = assemble.Layout{
 		Format: job.Output.Format, CPSlicing: job.Output.CPSlicing, PadID: job.Output.PadID, DocumentMultiple: job.Output.DocumentMultiple,
-		CP: topo.CP, PP: topo.PP, Packed: job.Batch.Packing, Split: job.Batch.ContextSplit > 0,
+		CP: topo.CP, PP: topo.PP, Packed: job.Batch.Packing, Split: job.Pool(),
 		Masks: slices.ContainsFunc(job.Sources, func(s jobspec.Source) bool { return s.Masks() }),
 	}
 	if t.layout.Split {

@@ -21,12 +21,23 @@ type Buckets struct {
 	groupSize int
 }
 
+// LastGroup is what the last group of buckets may be.
+type LastGroup uint8
+
+const (
+	// EqualLast says that all groups have the same size, which divides the number of
+	// buckets. The zero value.
+	EqualLast LastGroup = iota
+	// SmallerLast says that the last group has the buckets that are left.
+	SmallerLast
+)
+
 // Buckets divides the ranks at an axis: dp, cp, pp, tp or world. A bucket is the
 // set of ranks with equal indices at that axis and at those above it in the
 // hierarchy dp, cp, pp, tp; at world it is one rank. Each groupSize consecutive
-// buckets are a group; groupSize divides their number, and 0 makes one group of
-// all. Every rank fetches until BroadcastAt says otherwise.
-func (t *Tree) Buckets(axis string, groupSize int) (Buckets, error) {
+// buckets are a group; groupSize divides their number unless last says SmallerLast, and 0
+// makes one group of all. Every rank fetches until BroadcastAt says otherwise.
+func (t *Tree) Buckets(axis string, groupSize int, last ...LastGroup) (Buckets, error) {
 	b := Buckets{tree: *t, axis: axis, count: 1}
 	if err := b.cut(axis); err != nil {
 		return Buckets{}, err
@@ -34,8 +45,8 @@ func (t *Tree) Buckets(axis string, groupSize int) (Buckets, error) {
 	if b.groupSize = groupSize; groupSize == 0 {
 		b.groupSize = b.count
 	}
-	if b.groupSize < 1 || b.count%b.groupSize != 0 {
-		return Buckets{}, fault.Userf("distribute: group_size %d does not divide the %d buckets at %s of mesh %s; %s, and 0 for one group",
+	if b.groupSize < 1 || b.count%b.groupSize != 0 && !slices.Contains(last, SmallerLast) {
+		return Buckets{}, fault.Userf("distribute: group_size %d does not divide the %d buckets at %s of mesh %s; %s, and 0 for one group; or say that the last group may be smaller",
 			groupSize, b.count, axis, t.Canonical(), validDivisors(b.count, groupSize))
 	}
 	return b, nil
@@ -71,11 +82,14 @@ func (b Buckets) Axis() string { return b.axis }
 // Len returns the number of buckets.
 func (b Buckets) Len() int { return b.count }
 
-// GroupSize returns the number of buckets in each group.
+// GroupSize returns the number of buckets in each group, but for a smaller last one.
 func (b Buckets) GroupSize() int { return b.groupSize }
 
 // Groups returns the number of groups.
-func (b Buckets) Groups() int { return b.count / max(1, b.groupSize) }
+func (b Buckets) Groups() int {
+	size := max(1, b.groupSize)
+	return (b.count + size - 1) / size
+}
 
 // Of returns the bucket of a rank.
 func (b Buckets) Of(rank int) (int, error) {

@@ -84,15 +84,15 @@ func TestBadBuckets(t *testing.T) {
 		{"wordl", 0, `distribute: unknown axis "wordl", did you mean "world"? Valid are dp, cp, pp, tp and world`},
 		{"", 0, `distribute: unknown axis ""; valid are dp, cp, pp, tp and world`},
 		{"vpp", 0, "distribute: vpp adds no ranks, so there is nothing to distribute over; valid axes are dp, cp, pp, tp and world"},
-		{"dp", 7, "distribute: group_size 7 does not divide the 120 buckets at dp of mesh tp2 cp3 dp120 pp2; valid are the divisors of 120, such as 6 and 8, and 0 for one group"},
-		{"dp", -1, "distribute: group_size -1 does not divide the 120 buckets at dp of mesh tp2 cp3 dp120 pp2; valid are the divisors of 120, such as 1, and 0 for one group"},
-		{"dp", math.MaxInt, "distribute: group_size 9223372036854775807 does not divide the 120 buckets at dp of mesh tp2 cp3 dp120 pp2; valid are the divisors of 120, such as 120, and 0 for one group"},
+		{"dp", 7, "distribute: group_size 7 does not divide the 120 buckets at dp of mesh tp2 cp3 dp120 pp2; valid are the divisors of 120, such as 6 and 8, and 0 for one group; or say that the last group may be smaller"},
+		{"dp", -1, "distribute: group_size -1 does not divide the 120 buckets at dp of mesh tp2 cp3 dp120 pp2; valid are the divisors of 120, such as 1, and 0 for one group; or say that the last group may be smaller"},
+		{"dp", math.MaxInt, "distribute: group_size 9223372036854775807 does not divide the 120 buckets at dp of mesh tp2 cp3 dp120 pp2; valid are the divisors of 120, such as 120, and 0 for one group; or say that the last group may be smaller"},
 	} {
 		_, err := tree.Buckets(tc.axis, tc.group)
 		refused(t, err, tc.want)
 	}
 	_, err := parse(t, "tp1 cp3 dp4 pp1").Buckets("cp", 5)
-	refused(t, err, "distribute: group_size 5 does not divide the 12 buckets at cp of mesh tp1 cp3 dp4 pp1; valid are 1, 2, 3, 4, 6 and 12, and 0 for one group")
+	refused(t, err, "distribute: group_size 5 does not divide the 12 buckets at cp of mesh tp1 cp3 dp4 pp1; valid are 1, 2, 3, 4, 6 and 12, and 0 for one group; or say that the last group may be smaller")
 }
 
 func TestBadBroadcasts(t *testing.T) {

@@ -37,12 +37,12 @@ func (t *Tree) Microbatches(rows, size int) (int, error) {
 }
 
 // PoolMicrobatches returns how many microbatches each rank of the pool gets, where the
-// dp x cp ranks of a batch are one pool and a row of width w takes w of the batch's
-// units. It is an error if the pool does not divide units or is not a multiple of
+// dp x cp ranks of a batch are one pool, microbatches have size rows, and a row of width w
+// takes w of the batch's units. It is an error if the pool does not divide units or is not a multiple of
 // widest, the largest width, or, with vpp above 1, if pp does not divide the result.
-func (t *Tree) PoolMicrobatches(units, widest int) (int, error) {
+func (t *Tree) PoolMicrobatches(units, widest, size int) (int, error) {
 	pool := int64(t.size[dp]) * int64(t.size[cp])
-	u, group := int64(units), t.microbatchGroup()
+	u, group := int64(units), t.microbatchGroup()*int64(size)
 	low := max(u/(pool*group), 1) * pool * group
 	switch {
 	case units < 1 || u > maxRows:
@@ -50,10 +50,18 @@ func (t *Tree) PoolMicrobatches(units, widest int) (int, error) {
 	case pool%int64(widest) != 0:
 		return 0, fault.Userf("batch: rows of up to %d ranks do not divide a pool of dp %d * cp %d ranks; valid is a multiple of %d ranks, or a smaller context_split", widest, t.size[dp], t.size[cp], widest)
 	case u%(pool*group) != 0:
-		return 0, fault.Userf("batch: %d sequences are not a multiple of %d, for the %d ranks of dp %d * cp %d%s; valid are %d and %d",
-			units, pool*group, pool, t.size[dp], t.size[cp], t.interleaved(), low, low+pool*group)
+		return 0, fault.Userf("batch: %d sequences are not a multiple of %d, for the %d ranks of dp %d * cp %d%s%s; valid are %d and %d",
+			units, pool*group, pool, t.size[dp], t.size[cp], several(size), t.interleaved(), low, low+pool*group)
 	}
-	return int(u / pool), nil
+	return int(u / (pool * int64(size))), nil
+}
+
+// several returns the part of a message about microbatches of several rows.
+func several(size int) string {
+	if size == 1 {
+		return ""
+	}
+	return fmt.Sprintf(" and microbatches of %d rows", size)
 }
 
 // interleaved returns the part of a message about the interleaved schedule.

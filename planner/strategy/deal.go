@@ -52,9 +52,7 @@ func (g *Graph) stepCost(order []int32, loads []int64) int64 {
 // are any, and sorts those of each rank into slots.
 func (g *Graph) divide(loads []int64) []int32 {
 	dp := g.buckets.Len()
-	at, err := g.scratch.balancer.Partition(loads, balance.Options{
-		Bins: dp, Equal: true, Groups: g.groups(), Method: g.balance.Method, Custom: g.balance.Custom,
-	})
+	at, err := g.partition(loads, true)
 	if err != nil {
 		g.fail("balance", "dividing microbatches over ranks: %w", err)
 		return nil
@@ -76,20 +74,20 @@ func (g *Graph) dealSlots(loads []int64) []int32 {
 	x, dp, groups := g.scratch, g.buckets.Len(), g.groups()
 	at := make([]int32, len(loads)) // the group of each
 	if groups > 1 {
-		divided, err := x.balancer.Partition(loads, balance.Options{Bins: groups, Equal: true})
-		if err != nil {
+		var err error
+		if at, err = g.overGroups(loads, balance.Options{Equal: true}); err != nil {
 			g.fail("balance", "dividing microbatches over groups of ranks: %w", err)
 			return nil
 		}
-		copy(at, divided)
 	}
 	start, members := dgraph.ByRow(at, groups)
-	order, size := make([]int32, len(loads)), dp/groups
-	costs := make([]int64, len(loads)/groups)
+	order, costs := make([]int32, len(loads)), make([]int64, 0, len(loads))
 	for group := range groups {
+		first, size := g.group(group)
 		mine := members[start[group]:start[group+1]]
-		for k, m := range mine {
-			costs[k] = loads[m]
+		costs = costs[:0]
+		for _, m := range mine {
+			costs = append(costs, loads[m])
 		}
 		dealt, err := x.balancer.Deal(costs, size)
 		if err != nil {
@@ -97,7 +95,7 @@ func (g *Graph) dealSlots(loads []int64) []int32 {
 			return nil
 		}
 		for k, m := range dealt {
-			order[k/size*dp+group*size+k%size] = mine[m]
+			order[k/size*dp+first+k%size] = mine[m]
 		}
 	}
 	return order

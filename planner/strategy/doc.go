@@ -35,12 +35,16 @@
 //     slots that cost alike. It changes no row.
 //   - Images go to the buckets of their own axis.
 //
-// Where rows have several widths (Shape.Widest), the DP x CP ranks are one pool, and as
-// many of them share a row as it is wide: Inter then gives rows to aligned groups of
-// ranks, and there is no Intra.
+// At the axis cp (Shape.Pool) the DP x CP ranks are one pool, and each has rows of its own. Where
+// rows have several widths (Shape.Widest), as many of them share a row as it is wide: Inter
+// then gives rows to aligned groups of ranks, and there is no Intra.
+//
+// A graph may have the samples of some sources only. Its images are balanced by themselves, as
+// an encoder of their own works on them; its samples in rows may only have a cost of their own,
+// since rows have samples of all sources.
 //
 // So the global batch, rows with their numbers and contents, never depends on the
-// mesh. Only PlanRaw and methods of a user's own could break that.
+// mesh. Only PlanRaw could break that: a RowMethod sees no mesh.
 //
 // # Purity
 //
@@ -49,8 +53,9 @@
 // time: no clock, no randomness, no state of its own but constants.
 //
 // The package owns the primitives, the levels and the parts of a plan that
-// constructors get. OVERLORD's hooks summary_buffer and loader_do_plan have no
-// counterpart: a strategy reads the buffer itself, and loaders are asked for blocks
-// ahead of any plan. It never draws a sample (the core does), never
+// constructors get. Of OVERLORD's low-level hooks it has plan_raw (PlanRaw). summary_buffer is what
+// Step.Buffer has already; loader_do_plan and constructor_do_plan have no counterpart:
+// loaders are asked for blocks ahead of any plan, and what a constructor delivers follows from
+// the plan alone, or a batch would depend on more than its step. It never draws a sample (the core does), never
 // computes a cost (planner/cost) or a partition (balance), and does no I/O.
 package strategy

@@ -81,7 +81,7 @@ func TestMistakes(t *testing.T) {
 	}{
 		{bare(dgraph.Text, func(g *strategy.Graph) { g.Distribute("dq", 1) }), `strategy: text: distribute: unknown axis "dq", did you mean "dp"? Valid are dp, cp, pp, tp and world`},
 		{bare(dgraph.Text, func(g *strategy.Graph) { g.Distribute("world", 1) }), "strategy: text: distribute: rows are distributed at dp, not at world: a row is cut over the cp ranks of its dp index; images may go to any axis"},
-		{bare(dgraph.Text, func(g *strategy.Graph) { g.Distribute("dp", 3) }), "strategy: text: distribute: group_size 3 does not divide the 4 buckets at dp of mesh tp2 cp2 dp4 pp1; valid are 1, 2 and 4, and 0 for one group"},
+		{bare(dgraph.Text, func(g *strategy.Graph) { g.Distribute("dp", 3) }), "strategy: text: distribute: group_size 3 does not divide the 4 buckets at dp of mesh tp2 cp2 dp4 pp1; valid are 1, 2 and 4, and 0 for one group; or say that the last group may be smaller"},
 		{rows(linear, func(g *strategy.Graph) { g.Distribute("dp", 1) }), "strategy: text: distribute: it is said twice, at dp and at dp; keep one"},
 		{rows(linear, func(g *strategy.Graph) { g.Cost(linear) }), "strategy: text: cost: it is given twice, as linear(a=1) and as linear(a=1); keep one"},
 		{rows(nil, func(g *strategy.Graph) { g.Cost(nil) }), "strategy: text: cost: the model is nil; cost.Parse makes one of a text such as quadratic"},
@@ -94,7 +94,7 @@ func TestMistakes(t *testing.T) {
 		{rows(linear, func(g *strategy.Graph) { g.Balance(strategy.Balance{Custom: broken{}}) }), `strategy: text: balance: dividing microbatches over ranks: balancing 16 items by method "broken": item 15 is in no bin; each item belongs to one`},
 		{rows(linear, func(g *strategy.Graph) { g.Balance(strategy.Balance{Custom: broken{twice: true}}) }), `strategy: text: balance: dividing microbatches over ranks: balancing 16 items by method "broken": item 15 is in bin 0 and in bin 1; an item belongs to one bin`},
 		{rows(linear, func(g *strategy.Graph) { g.Balance(strategy.Balance{Custom: silent{}}) }), `strategy: text: balance: dividing microbatches over ranks: balancing 16 items by method "zigzag": no idea`},
-		{rows(linear, func(g *strategy.Graph) { g.Balance(strategy.Balance{Custom: broken{}, Level: strategy.Intra}) }), `strategy: text: balance: level intra moves samples between rows by a method that keeps the token cap, so that "broken" would never be asked; take inter or interleaved`},
+		{rows(linear, func(g *strategy.Graph) { g.Balance(strategy.Balance{Custom: broken{}, Level: strategy.Intra}) }), `strategy: text: balance: "broken" knows no token cap, which level intra keeps, so that it would never be asked; take inter or interleaved, or give a method for rows as Rows`},
 		{rows(negative{}, func(g *strategy.Graph) { g.Balance(inter) }), "strategy: text: cost: the model negative gives sample 0:0:0 the cost -1; a cost is 0 or more"},
 		{rows(cost.Func(func(cost.Sample) int64 { return math.MaxInt64 / 8 }), func(g *strategy.Graph) { g.Balance(inter) }), "strategy: text: cost: by the model func the step costs more than 2^62 units; divide its costs by the same number"},
 		{rows(failing{}, func(g *strategy.Graph) { g.Balance(inter) }), "strategy: text: cost: sample 0:0:2: no cost of 3 tokens is known"},

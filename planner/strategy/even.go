@@ -12,7 +12,15 @@ func (g *Graph) even() {
 	for k, i := range x.items {
 		x.tokens[k], x.at[k] = (s.buf.Tokens[i]+m-1)/m*m, s.rowOf[i]
 	}
-	if err := x.evener.Even(x.tokens, x.costs, x.at, s.in.Shape.SequenceLength, s.in.Shape.Rows); err != nil {
+	in := RowSamples{Tokens: x.tokens, Costs: x.costs, Row: x.at, Rows: s.in.Shape.Rows, Capacity: s.in.Shape.SequenceLength}
+	if method := g.balance.Rows; method != nil {
+		at, err := in.By(method)
+		if err != nil {
+			g.fail("balance", "moving samples between rows: %w", err)
+			return
+		}
+		copy(x.at, at)
+	} else if err := x.evener.Even(x.tokens, x.costs, x.at, s.in.Shape.SequenceLength, s.in.Shape.Rows); err != nil {
 		g.fail("balance", "evening rows: %w", err)
 		return
 	}

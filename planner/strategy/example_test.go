@@ -121,6 +121,78 @@ func (ZigZag) Assign(costs []int64, bins int) ([][]int32, error) {
 	return out, nil
 }
 
+// OneExchange gives the costliest row a cheaper sample of the same length for one of its own.
+type OneExchange struct{}
+
+func (OneExchange) Name() string { return "one-exchange" }
+
+func (OneExchange) Assign(in strategy.RowSamples) ([]int32, error) {
+	row, cost := slices.Clone(in.Row), make([]int64, in.Rows)
+	for i, r := range row {
+		cost[r] += in.Costs[i]
+	}
+	most := int32(slices.Index(cost, slices.Max(cost)))
+	for i, r := range row { // one exchange of samples of a length, which keeps every row's tokens
+		for k, other := range row {
+			if r == most && other != r && in.Tokens[i] == in.Tokens[k] && in.Costs[k] < in.Costs[i] {
+				row[i], row[k] = other, r
+				return row, nil
+			}
+		}
+	}
+	return row, nil
+}
+
+// A row method of one's own is asked at the level inside microbatches, here with a cost that
+// one source has to itself. Breaking the token cap would be an error that names the row.
+func Example_rowMethod() {
+	plan := func(s *strategy.Step) error {
+		g := s.Graph(dgraph.Text)
+		g.Mix(s.Schedule())
+		g.Distribute("dp", 1)
+		g.Cost(parse("linear"))
+		s.Graph(dgraph.Text, "code").Cost(parse("linear(a=3)"))
+		g.Balance(strategy.Balance{Level: strategy.Interleaved, Rows: OneExchange{}})
+		return g.Plan()
+	}
+	in := exampleInput()
+	in.Sources = []string{"web", "code"}
+	result, err := new(strategy.Runner).Run(plan, in)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, m := range result.Modules {
+		fmt.Printf("%s costs %d by %s\n", m.Name, m.Buckets.Total, m.Model)
+	}
+	// Output:
+	// text costs 8000 by linear(a=1), linear(a=3) of code
+	// text of code costs 0 by linear(a=3)
+}
+
+// Every rank of DP x CP has rows of its own, in groups of three ranks and one.
+func Example_rowsAtCP() {
+	plan := func(s *strategy.Step) error {
+		g := s.Graph(dgraph.Text)
+		g.Mix(s.Schedule())
+		g.Distribute("cp", 3, mesh.SmallerLast)
+		g.Cost(parse("quadratic(a=100, b=1)"))
+		g.Balance(strategy.Balance{})
+		return g.Plan()
+	}
+	in := exampleInput()
+	in.Shape.Pool = true // as the core says it of a job with `distribute: cp`
+	in.Tree, _ = in.Tree.Change(mesh.Sizes{DP: 2, CP: 2, TP: 1})
+	result, err := new(strategy.Runner).Run(plan, in)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Printf("%d ranks of %d microbatches, largest over mean %.2f\n", result.Ranks(), result.Microbatches, result.Modules[0].Buckets.Imbalance())
+	// Output:
+	// 4 ranks of 2 microbatches, largest over mean 1.08
+}
+
 // A method of one's own has a name and says which items share a bin. Losing an item, or
 // giving ranks unequal numbers of rows, would be an error that names it.
 func Example_ownMethod() {

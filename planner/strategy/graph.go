@@ -57,6 +57,7 @@ type Balance struct {
 	Method string         // auto (the same as empty), or a method of package balance
 	Level  Level          //
 	Custom balance.Method // a method of one's own, in place of Method; not at Intra
+	Rows   RowMethod      // a method of one's own for samples between rows; at Intra and Interleaved
 }
 
 var methods = []string{balance.MethodAuto, balance.MethodLPT, balance.MethodKK}
@@ -66,6 +67,8 @@ var methods = []string{balance.MethodAuto, balance.MethodLPT, balance.MethodKK}
 type Graph struct {
 	s       *Step
 	kind    dgraph.Kind
+	sources []string // whose samples it has; nil: of all
+	has     []bool   // by source; nil: all
 	scratch *scratch
 
 	buckets   mesh.Buckets // of Distribute
@@ -80,14 +83,17 @@ type Graph struct {
 }
 
 // Graph returns the graph of a kind over the samples of the step, the same one
-// each time.
-func (s *Step) Graph(kind dgraph.Kind) *Graph {
+// each time. With names of sources it is that of their samples alone: see the package comment.
+func (s *Step) Graph(kind dgraph.Kind, sources ...string) *Graph {
 	if int(kind) >= len(s.graphs) {
 		s.fail(fault.Userf("strategy: there is no graph of %v; valid are text and image", kind))
 		return &Graph{s: s}
 	}
+	if len(sources) > 0 {
+		return s.partGraph(kind, sources)
+	}
 	if s.graphs[kind] == nil {
-		s.graphs[kind] = &Graph{s: s, kind: kind, scratch: &s.scratch[kind]}
+		s.graphs[kind] = &Graph{s: s, kind: kind, scratch: &s.runner.scratch[kind]}
 	}
 	return s.graphs[kind]
 }
@@ -97,7 +103,7 @@ func (g *Graph) Kind() dgraph.Kind { return g.kind }
 
 // fail ends the step with an error that names the graph and the primitive.
 func (g *Graph) fail(primitive, format string, args ...any) {
-	g.s.fail(fault.Userf("strategy: %v: %s: %w", g.kind, primitive, fmt.Errorf(format, args...)))
+	g.s.fail(fault.Userf("strategy: %s: %s: %w", g.title(), primitive, fmt.Errorf(format, args...)))
 }
 
 // Mix draws the samples of the step: mix(schedule). It is called once a step.
@@ -109,11 +115,13 @@ func (g *Graph) Mix(shares Shares) {
 }
 
 // Distribute says over what the graph is distributed: distribute(axis,
-// group_size). Rows are distributed at Step.RowAxis, dp as a rule, since each is cut
-// over the ranks of its dp index; images at any axis of mesh.Tree.Buckets. With a group size above 1
+// group_size). Rows are distributed at Step.RowAxis: at dp, where each is cut over the CP
+// ranks of its dp index, or at cp, where every rank of DP x CP has rows of its own. Images
+// are at any axis of mesh.Tree.Buckets. With a group size above 1
 // balancing has two levels, first over groups of neighbouring buckets, then
-// inside each: less to exchange in large clusters. 0 and 1 make no groups.
-func (g *Graph) Distribute(axis string, groupSize int) {
+// inside each: less to exchange in large clusters. 0 and 1 make no groups. A group size that
+// does not divide the buckets is an error unless mesh.SmallerLast is given.
+func (g *Graph) Distribute(axis string, groupSize int, last ...mesh.LastGroup) {
 	if g.s.err != nil {
 		return
 	}
@@ -121,27 +129,25 @@ func (g *Graph) Distribute(axis string, groupSize int) {
 		g.fail("distribute", "it is said twice, at %s and at %s; keep one", g.axis, axis)
 		return
 	}
-	buckets, err := g.s.in.Tree.Buckets(axis, groupSize)
+	buckets, err := g.s.in.Tree.Buckets(axis, groupSize, last...)
 	switch {
 	case err != nil:
-		g.s.fail(fault.Userf("strategy: %v: %w", g.kind, err))
+		g.s.fail(fault.Userf("strategy: %s: %w", g.title(), err))
+	case g.kind == dgraph.Text && g.sources != nil:
+		g.fail("distribute", "rows have samples of all sources; say where they go on the graph of text")
+	case g.kind == dgraph.Image && g.s.imageAxis() != "" && g.s.imageAxis() != axis:
+		g.fail("distribute", "images of other sources are distributed at %s; take one axis for all", g.s.imageAxis())
 	case g.s.in.Shape.wide() && groupSize > 1:
 		g.fail("distribute", "group_size %d: rows of several widths are placed over all ranks at once; leave it out", groupSize)
-	case g.kind == dgraph.Text && g.s.in.Shape.wide() && axis != "cp":
-		g.fail("distribute", "with batch.context_split rows are distributed at cp, not at %s: all dp x cp ranks are one pool", axis)
-	case g.kind == dgraph.Text && !g.s.in.Shape.wide() && axis != "dp":
+	case g.kind == dgraph.Text && g.s.in.Shape.Pool && axis != "cp":
+		g.fail("distribute", "rows are distributed at cp, not at %s: all dp x cp ranks of the job are one pool, by batch.context_split or by `distribute: cp` of its strategy", axis)
+	case g.kind == dgraph.Text && axis == "cp" && !g.s.in.Shape.Pool:
+		g.fail("distribute", "rows are distributed at cp only if the job spec says so, as in `strategy: [use: NAME, distribute: cp]`: constructors have to know it before there is a plan")
+	case g.kind == dgraph.Text && !g.s.in.Shape.Pool && axis != "dp":
 		g.fail("distribute", "rows are distributed at dp, not at %s: a row is cut over the cp ranks of its dp index; images may go to any axis", axis)
 	default:
 		g.buckets, g.axis = buckets, axis
 	}
-}
-
-// groups returns how many groups balancing looks at first; 1 for none.
-func (g *Graph) groups() int {
-	if n := g.buckets.Groups(); n < g.buckets.Len() {
-		return n
-	}
-	return 1
 }
 
 // Distributed reports whether Distribute was called.
@@ -183,10 +189,12 @@ func (g *Graph) Balance(b Balance) {
 		g.fail("balance", "there is no method %q%s", b.Method, instead(b.Method, methods))
 	case intra && g.kind == dgraph.Image:
 		g.fail("balance", "level %v moves samples between rows, and images have none; valid are inter and keep_order", b.Level)
+	case b.Rows != nil && !intra:
+		g.fail("balance", "%q moves samples between rows, which level %v does not; take intra or interleaved", b.Rows.Name(), b.Level)
 	case g.s.in.Shape.wide() && (intra || b.Custom != nil || b.Method != balance.MethodAuto):
 		g.fail("balance", "rows of several widths, as batch.context_split makes them, are balanced by method auto at level inter, or keep_order; take one of these")
 	case b.Level == Intra && b.Custom != nil:
-		g.fail("balance", "level intra moves samples between rows by a method that keeps the token cap, so that %q would never be asked; take inter or interleaved", b.Custom.Name())
+		g.fail("balance", "%q knows no token cap, which level intra keeps, so that it would never be asked; take inter or interleaved, or give a method for rows as Rows", b.Custom.Name())
 	case intra && !g.s.in.Shape.Packing:
 		g.fail("balance", "level %v moves samples between rows, and without packing each has a row of its own; take inter, or packing", b.Level)
 	default:
@@ -206,7 +214,7 @@ func (g *Graph) BroadcastAt(dims ...string) {
 	}
 	buckets, err := g.buckets.BroadcastAt(dims...)
 	if err != nil {
-		g.s.fail(fault.Userf("strategy: %v: %w", g.kind, err))
+		g.s.fail(fault.Userf("strategy: %s: %w", g.title(), err))
 		return
 	}
 	g.buckets, g.broadcast = buckets, slices.Clone(dims)
@@ -227,54 +235,13 @@ func (g *Graph) Plan() error {
 	}
 	if s.done = s.err == nil; s.done {
 		s.result.Modules = nil
-		for _, g := range s.graphs {
-			if g != nil && g.module != nil {
+		for _, g := range slices.Concat(s.all(dgraph.Text), s.all(dgraph.Image)) {
+			if g.module != nil {
 				s.result.Modules = append(s.result.Modules, *g.module)
 			}
 		}
 	}
 	return s.err
-}
-
-// planGraphs plans the graphs that have no plan yet. Rows and images depend on the
-// samples alone, so they are planned as Input.Both says, but for a method of one's own
-// that both would call.
-func (s *Step) planGraphs() {
-	rows, images := s.graphs[dgraph.Text], s.graphs[dgraph.Image]
-	if rows == nil || images == nil || rows.planned || images.planned || rows.balance.Custom != nil && images.balance.Custom != nil {
-		for _, g := range s.graphs {
-			if s.err == nil && g != nil && !g.planned {
-				g.plan()
-			}
-		}
-		return
-	}
-	beside := *s // with an error of its own
-	images.s = &beside
-	var panicked any
-	s.in.both(rows.plan, func() {
-		defer func() {
-			if r := recover(); r != nil {
-				panicked = where(r)
-			}
-		}()
-		images.plan()
-	})
-	if panicked != nil {
-		panic(panicked) // where who called the strategy can recover
-	}
-	if images.s = s; beside.err != nil {
-		s.fail(beside.err)
-	}
-}
-
-func (g *Graph) plan() {
-	g.planned = true
-	if g.kind == dgraph.Image {
-		g.planImages()
-	} else {
-		g.planRows()
-	}
 }
 
 // instead ends a message about an unknown word.

@@ -3,11 +3,10 @@ package strategy
 import (
 	"slices"
 
-	"github.com/millrace-data/millrace/balance"
 	"github.com/millrace-data/millrace/planner/cost"
 )
 
-// planImages gives the images of the step to the buckets of their axis.
+// planImages gives the images of the graph to the buckets of their axis.
 func (g *Graph) planImages() {
 	s := g.s
 	switch {
@@ -18,14 +17,13 @@ func (g *Graph) planImages() {
 		g.fail("plan", "nothing says over what; call Distribute before Plan, as in Distribute(\"world\", 1)")
 		return
 	}
-	s.result.Encoder, s.result.Encoders = make([]int32, s.buf.Images()), g.buckets
+	if s.result.Encoder == nil {
+		s.result.Encoder, s.result.Encoders = slices.Repeat([]int32{-1}, s.buf.Images()), g.buckets
+	}
 	if !g.imageCosts() {
 		return
 	}
 	encoder := s.result.Encoder
-	for i := range encoder {
-		encoder[i] = -1
-	}
 	at := g.divideImages()
 	if s.err != nil {
 		return
@@ -38,7 +36,7 @@ func (g *Graph) planImages() {
 	}
 }
 
-// imageCosts fills items and costs with the images of samples that have a row;
+// imageCosts fills items and costs with the images of the graph's samples that have a row;
 // costs are 0 without a model.
 func (g *Graph) imageCosts() bool {
 	s, x := g.s, g.scratch
@@ -46,7 +44,7 @@ func (g *Graph) imageCosts() bool {
 	total := int64(0)
 	for i, row := range s.rowOf {
 		first, end := s.buf.ImagesOf(i)
-		if row < 0 {
+		if row < 0 || !g.of(s.buf.Source[i]) {
 			continue
 		}
 		for image := first; image < end; image++ {
@@ -74,7 +72,7 @@ func (g *Graph) divideImages() []int32 {
 		}
 		return x.at
 	}
-	at, err := x.balancer.Partition(x.costs, balance.Options{Bins: n, Groups: g.groups(), Method: g.balance.Method, Custom: g.balance.Custom})
+	at, err := g.partition(x.costs, false)
 	if err != nil {
 		g.fail("balance", "dividing images over %s: %w", g.axis, err)
 	}

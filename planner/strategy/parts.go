@@ -29,11 +29,11 @@ type Part struct {
 	SampleLength []uint32 // tokens
 }
 
-// ConstructorDoPlan returns the part of the constructor that serves these DP ranks:
-// constructor_do_plan. Ranks that the mesh does not have get nothing. The result comes
+// Part returns the part of the constructor that serves these DP ranks.
+// Ranks that the mesh does not have get nothing. The result comes
 // from a Runner, and buf is the buffer that it is about; parts of one result may be cut
 // at the same time.
-func ConstructorDoPlan(r *Result, buf *dgraph.Buffer, buckets []uint32) Part {
+func (r *Result) Part(buf *dgraph.Buffer, buckets []uint32) Part {
 	dp, size := r.ranks, r.MicrobatchSize
 	mine := r.ranksOf(buckets)
 	c := cutter{index: r.index, buf: buf, local: make([]uint32, len(r.index.blocks))}

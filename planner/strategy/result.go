@@ -16,7 +16,7 @@ type Result struct {
 	Microbatch []int32 // slot of each row among the microbatches of its rank
 	Position   []int32 // place of each row in its microbatch
 
-	// Width is how many ranks of the pool share each row; nil if rows have one width.
+	// Width is how many ranks of the pool share each row; nil if there is no pool.
 	// The ranks of one row, Rank on, are aligned: Rank is a multiple of Width. Rank dp x CP
 	// + cp of the pool is that of the coordinates (dp, cp).
 	Width []int32
@@ -26,7 +26,8 @@ type Result struct {
 	Microbatches, MicrobatchSize int
 
 	// Encoder is the bucket of Encoders that encodes each image, -1 for images of
-	// samples that wait. At axis world a bucket is a rank. nil if no graph of images
+	// samples that wait, or of sources that no graph of images has: the first rank of their row
+	// encodes those. At axis world a bucket is a rank. nil if no graph of images
 	// was planned.
 	Encoder  []int32
 	Encoders mesh.Buckets
@@ -35,7 +36,8 @@ type Result struct {
 	// strategy does not say.
 	BroadcastAt []string
 
-	// Modules sums up what was balanced: the rows, then the images. Empty if nothing
+	// Modules sums up what was balanced: the rows, then the images, each with those of graphs of
+	// some sources behind it. Empty if nothing
 	// was given a cost.
 	Modules []Module
 

@@ -5,6 +5,7 @@ import (
 
 	"github.com/millrace-data/millrace/balance"
 	"github.com/millrace-data/millrace/planner/cost"
+	"github.com/millrace-data/millrace/planner/dgraph"
 )
 
 // scratch is memory that one step leaves to the next.
@@ -19,6 +20,8 @@ type scratch struct {
 	known    []int64 // cost of a sample without images, by its tokens; unknown until it is asked for
 	rows     []int64 // cost of each row
 	loads    []int64 // cost of each microbatch
+	of       []int64 // costs of the items of a group
+	members  []int32 // of items: their buckets, where groups differ in size
 }
 
 // planRows places the rows of the step.
@@ -51,7 +54,8 @@ func (g *Graph) planRows() {
 	}
 	if s.err == nil && g.model != nil {
 		g.rowCosts()
-		g.sumUp()
+		g.sumUp(g.scratch.rows)
+		g.sumUpParts()
 	}
 }
 
@@ -59,18 +63,33 @@ func (g *Graph) planRows() {
 func (g *Graph) sampleCosts() {
 	s, x := g.s, g.scratch
 	x.items, x.costs = slices.Grow(x.items[:0], s.buf.Len()), slices.Grow(x.costs[:0], s.buf.Len())
-	g.forget()
+	for _, part := range s.all(dgraph.Text) {
+		part.forget()
+	}
 	total := int64(0)
 	for i, row := range s.rowOf {
 		if row < 0 {
 			continue
 		}
-		units, err := g.costOf(i)
-		if !g.countable(i, units, err, &total) {
+		of := g
+		if len(s.parts) > 0 {
+			of = s.costGraph(s.buf.Source[i], g)
+		}
+		units, err := of.costOf(i)
+		if !of.countable(i, units, err, &total) {
 			return
 		}
 		x.items, x.costs = append(x.items, int32(i)), append(x.costs, units)
 	}
+}
+
+// costGraph returns the graph that says what samples of a source cost: one that names it, else
+// that of text.
+func (s *Step) costGraph(source int32, text *Graph) *Graph {
+	if part := s.partOf(dgraph.Text, source); part != nil && part.model != nil {
+		return part
+	}
+	return text
 }
 
 // unknown is not a cost.

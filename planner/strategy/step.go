@@ -37,9 +37,12 @@ type Shape struct {
 	MicrobatchSize int   // rows of a microbatch
 	Packing        bool  // a row may have several samples
 	Multiple       int32 // a sample takes a multiple of it of a row; 0 is 1
-	// Widest is above 1 if rows have several widths: one of width w, a power of two up
-	// to Widest, has room for w x SequenceLength tokens, and w ranks share it. The DP x
-	// CP ranks are one pool then, and Rows counts the widths of all rows.
+	// Pool says that the DP x CP ranks are one pool: each of them is a consumer of rows, and
+	// a row is not cut over CP ranks but as Widest says.
+	Pool bool
+	// Widest is above 1, in a pool, if rows have several widths: one of width w, a power of two up
+	// to Widest, has room for w x SequenceLength tokens, and w ranks share it. Rows counts the
+	// widths of all rows then.
 	Widest int32
 }
 
@@ -53,10 +56,11 @@ type DrawFunc func(shares []uint64) (buf *dgraph.Buffer, rowOf []int32, err erro
 
 // Input is what the core gives to a strategy.
 type Input struct {
-	Number int64      // of the step
-	Tree   *mesh.Tree // the mesh
-	Shape  Shape      //
-	Draw   DrawFunc   //
+	Number  int64      // of the step
+	Tree    *mesh.Tree // the mesh
+	Shape   Shape      //
+	Sources []string   // their names, in the order of Buffer.Source, for graphs of some of them
+	Draw    DrawFunc   //
 	// Both calls two functions that have nothing to do with each other, maybe at the same
 	// time, and returns when both are done. If nil, one is called after the other.
 	Both func(a, b func())
@@ -74,28 +78,32 @@ func (in *Input) both(a, b func()) {
 // Step is the step that a strategy plans. It is valid inside the strategy only.
 type Step struct {
 	in           Input
-	microbatches int         // of each DP rank
-	scratch      *[2]scratch // by kind of graph
+	microbatches int     // of each rank
+	runner       *Runner // whose scratch memory this is
 
 	err    error // the first; what comes after it does nothing
 	buf    *dgraph.Buffer
 	rowOf  []int32
 	graphs [2]*Graph // by kind
+	parts  []*Graph  // of some sources, in the order of the first call for each
 	result *Result
 	done   bool
 }
 
 // Runner runs strategies, one step at a time, and keeps their scratch memory. The
 // zero value is ready. A Runner is not safe for concurrent use.
-type Runner struct{ scratch [2]scratch }
+type Runner struct {
+	scratch [2]scratch          // by kind of graph
+	parts   map[string]*scratch // by title of graphs of some sources
+}
 
 // Run plans a step. The result belongs to the caller. The error is ErrBlocked if
 // the step has to be tried again later, else what is wrong: of class fault.User
 // for what a strategy or a job spec says, such as a shape that does not fit the mesh.
 func (r *Runner) Run(plan Strategy, in Input) (*Result, error) {
-	s := Step{in: in, scratch: &r.scratch}
-	if in.Shape.wide() {
-		s.microbatches, s.err = in.Tree.PoolMicrobatches(in.Shape.Rows, int(in.Shape.Widest))
+	s := Step{in: in, runner: r}
+	if in.Shape.Pool {
+		s.microbatches, s.err = in.Tree.PoolMicrobatches(in.Shape.Rows, int(max(in.Shape.Widest, 1)), in.Shape.MicrobatchSize)
 	} else {
 		s.microbatches, s.err = in.Tree.Microbatches(in.Shape.Rows, in.Shape.MicrobatchSize)
 	}
@@ -145,7 +153,7 @@ func (s *Step) Result() *Result {
 // RowAxis is the axis that rows are distributed at: dp, or cp where the DP x CP
 // ranks are one pool.
 func (s *Step) RowAxis() string {
-	if s.in.Shape.wide() {
+	if s.in.Shape.Pool {
 		return "cp"
 	}
 	return "dp"

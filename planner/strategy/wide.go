@@ -1,16 +1,21 @@
 package strategy
 
 import (
+	"slices"
+
 	"github.com/millrace-data/millrace/balance"
 	"github.com/millrace-data/millrace/planner/dgraph"
 )
 
 // widths returns the width of each row, the smallest that holds its samples; nil if
-// rows have one width. Rows that no sample is in are the last ones, of width 1.
+// there is no pool. Rows that no sample is in are the last ones, of width 1.
 func (s *Step) widths() []int32 {
 	shape := s.in.Shape
-	if !shape.wide() {
+	switch {
+	case !shape.Pool:
 		return nil
+	case !shape.wide():
+		return slices.Repeat([]int32{1}, shape.Rows)
 	}
 	tokens, m := make([]int64, shape.Rows), max(shape.Multiple, 1)
 	for i, row := range s.rowOf {
@@ -38,7 +43,7 @@ func (s *Step) tile(costs []int64) {
 			costs[row] = int64(width)
 		}
 	}
-	spans, slots, err := s.scratch[dgraph.Text].tiler.Tile(r.Width, costs, r.ranks, r.Microbatches)
+	spans, slots, err := s.runner.scratch[dgraph.Text].tiler.Tile(r.Width, costs, r.ranks, r.Microbatches)
 	if err != nil {
 		s.fail(err)
 		return

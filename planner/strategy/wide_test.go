@@ -31,7 +31,7 @@ func drawWide(t testing.TB, seed uint64, units int, length, widest int32) batch 
 	if err != nil || n != b.Len() {
 		t.Fatal(n, err)
 	}
-	return batch{b, slices.Clone(row), strategy.Shape{Rows: units, SequenceLength: length, Packing: true, Widest: widest}}
+	return batch{b, slices.Clone(row), strategy.Shape{Rows: units, SequenceLength: length, Packing: true, Pool: true, Widest: widest}}
 }
 
 func pooled(b strategy.Balance, axis string, groupSize int, m testing.TB) strategy.Strategy {
@@ -83,7 +83,7 @@ func TestWideRows(t *testing.T) {
 
 func checkPooledPart(t *testing.T, b batch, r *strategy.Result, buckets []uint32) {
 	t.Helper()
-	part := strategy.ConstructorDoPlan(r, b.buf, buckets)
+	part := r.Part(b.buf, buckets)
 	want := map[uint32]bool{}
 	for row := range r.Rank {
 		first, width := r.Span(row)
@@ -124,7 +124,7 @@ func TestWideRowsRefuse(t *testing.T) {
 		balance   strategy.Balance
 		want      string
 	}{
-		{sizes, "dp", 1, strategy.Balance{}, "with batch.context_split rows are distributed at cp, not at dp"},
+		{sizes, "dp", 1, strategy.Balance{}, "rows are distributed at cp, not at dp"},
 		{sizes, "cp", 2, strategy.Balance{}, "group_size 2: rows of several widths are placed over all ranks at once"},
 		{sizes, "cp", 1, strategy.Balance{Level: strategy.Intra}, "are balanced by method auto at level inter, or keep_order"},
 		{sizes, "cp", 1, strategy.Balance{Method: "kk"}, "are balanced by method auto at level inter, or keep_order"},

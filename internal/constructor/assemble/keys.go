@@ -26,7 +26,7 @@ const (
 	Always    Condition = ""
 	IfPacking Condition = "if packing"
 	IfCP      Condition = "if cp > 1"
-	IfSplit   Condition = "if context_split"
+	IfSplit   Condition = "if context_split, or rows at cp"
 )
 
 // holds reports whether the jobs of a layout have the tensor.

@@ -8,24 +8,29 @@ import (
 	"github.com/millrace-data/millrace/planner/cost"
 	"github.com/millrace-data/millrace/planner/dgraph"
 	"github.com/millrace-data/millrace/planner/feedback"
+	"github.com/millrace-data/millrace/planner/mesh"
 	"github.com/millrace-data/millrace/planner/strategy"
 )
 
 // Registry is what a program adds to the names that job specs may use. It is read only
 // once it is in use; the zero value adds nothing.
 type Registry struct {
-	Strategies strategy.Set // for `strategy: NAME`
-	Policies   feedback.Set // for `mix: {feedback: NAME}`
+	Strategies strategy.Set        // for `strategy: NAME`
+	RowMethods strategy.RowMethods // for `balance: {row_method: NAME}`
+	Policies   feedback.Set        // for `mix: {feedback: NAME}`
 }
 
 // Check returns an error of class fault.User for a name that is empty or taken, or that
 // stands for nothing.
-func (r Registry) Check() error { return cmp.Or(r.Strategies.Check(), r.Policies.Check()) }
+func (r Registry) Check() error {
+	return cmp.Or(r.Strategies.Check(), r.RowMethods.Check(), r.Policies.Check())
+}
 
 // CheckNames has the names of a job spec looked up in the registry, each at its place.
 func (r Registry) CheckNames() jobspec.Option {
 	return jobspec.CheckNames(
 		func(name string) error { _, err := r.Strategies.Named(name); return err },
+		func(name string) error { _, err := r.RowMethods.Named(name); return err },
 		func(name string) error { _, err := r.Policies.New(name, feedback.Options{}); return err })
 }
 
@@ -50,7 +55,7 @@ func (r Registry) Compile(job *jobspec.Job) (strategy.Strategy, error) {
 	case list[0].Use != "":
 		return r.Strategies.Named(list[0].Use)
 	}
-	c := compiler{graph: dgraph.Text}
+	c := compiler{methods: r.RowMethods, rows: true}
 	for i := range job.Strategy {
 		if err := c.primitive(&job.Strategy[i]); err != nil {
 			return nil, fault.Userf("strategy[%d]: %w", i, err)
@@ -61,8 +66,9 @@ func (r Registry) Compile(job *jobspec.Job) (strategy.Strategy, error) {
 
 type compiler struct {
 	calls     []call
-	graph     dgraph.Kind // that calls act on
-	broadcast bool        // the strategy says how rows are broadcast
+	methods   strategy.RowMethods
+	rows      bool // calls act on the graph that says where rows go
+	broadcast bool // the strategy says how rows are broadcast
 }
 
 func (c *compiler) add(f func(g *strategy.Graph)) {
@@ -74,23 +80,27 @@ func (c *compiler) add(f func(g *strategy.Graph)) {
 
 func (c *compiler) primitive(p *jobspec.Primitive) error {
 	switch {
-	case p.Graph != "":
-		kind := dgraph.Text
-		if p.Graph == dgraph.Image.String() {
+	case p.Graph != nil:
+		kind, sources := dgraph.Text, p.Graph.Sources
+		if p.Graph.Of == dgraph.Image.String() {
 			kind = dgraph.Image
 		}
-		c.graph = kind
-		c.calls = append(c.calls, func(s *strategy.Step, _ *strategy.Graph) *strategy.Graph { return s.Graph(kind) })
+		c.rows = kind == dgraph.Text && sources == nil
+		c.calls = append(c.calls, func(s *strategy.Step, _ *strategy.Graph) *strategy.Graph { return s.Graph(kind, sources...) })
 	case p.Distribute != nil:
 		d := *p.Distribute
-		c.add(func(g *strategy.Graph) { g.Distribute(d.Axis, d.GroupSize) })
+		last := mesh.EqualLast
+		if d.LastGroup == "smaller" {
+			last = mesh.SmallerLast
+		}
+		c.add(func(g *strategy.Graph) { g.Distribute(d.Axis, d.GroupSize, last) })
 	case p.Cost != nil:
 		return c.cost(p.Cost)
 	case p.Balance != nil:
 		return c.balance(p.Balance)
 	case p.BroadcastAt != nil:
 		dims := p.BroadcastAt
-		c.broadcast = c.broadcast || c.graph == dgraph.Text
+		c.broadcast = c.broadcast || c.rows
 		c.add(func(g *strategy.Graph) { g.BroadcastAt(dims...) })
 	}
 	return nil // mix is called first anyway
@@ -118,6 +128,9 @@ func (c *compiler) balance(spec *jobspec.Balance) error {
 		level = strategy.KeepOrder
 	}
 	b := strategy.Balance{Method: spec.Method, Level: level}
+	if b.Rows, err = c.methods.Named(spec.RowMethod); err != nil {
+		return err
+	}
 	c.add(func(g *strategy.Graph) { g.Balance(b) })
 	return nil
 }

@@ -2,6 +2,7 @@ package compile_test
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -48,13 +49,45 @@ func input(t *testing.T) strategy.Input {
 		Draw: func([]uint64) (*dgraph.Buffer, []int32, error) { return b, rowOf, nil }}
 }
 
-func run(t *testing.T, plan strategy.Strategy) *strategy.Result {
+func run(t *testing.T, plan strategy.Strategy, pool bool) *strategy.Result {
 	t.Helper()
-	r, err := new(strategy.Runner).Run(plan, input(t))
+	in := input(t)
+	in.Shape.Pool, in.Sources = pool, []string{"a"}
+	r, err := new(strategy.Runner).Run(plan, in)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r
+}
+
+// overDP balances rows over dp by a cost.
+func overDP(m cost.Model) strategy.Strategy {
+	return func(s *strategy.Step) error {
+		g := s.Graph(dgraph.Text)
+		g.Distribute("dp", 1)
+		g.Mix(nil)
+		g.Cost(m)
+		g.Balance(strategy.Balance{})
+		return g.Plan()
+	}
+}
+
+// last moves the first sample to the last row, if it has room.
+type last struct{}
+
+func (last) Name() string { return "last" }
+
+func (last) Assign(in strategy.RowSamples) ([]int32, error) {
+	row, tokens := slices.Clone(in.Row), in.Tokens[0]
+	for i, r := range row {
+		if int(r) == in.Rows-1 {
+			tokens += in.Tokens[i]
+		}
+	}
+	if tokens <= in.Capacity {
+		row[0] = int32(in.Rows - 1)
+	}
+	return row, nil
 }
 
 func must(t *testing.T, text string) cost.Model {
@@ -118,12 +151,25 @@ func TestSameCalls(t *testing.T) {
 			g.BroadcastAt("tp")
 			return v.Plan()
 		},
+		"output: {format: megatron-thd}\nstrategy: [distribute: {axis: cp, group_size: 3, last_group: smaller}, cost: tokens*tokens, balance: {level: interleaved, row_method: last}]": func(s *strategy.Step) error {
+			g := s.Graph(dgraph.Text)
+			g.Mix(nil)
+			g.Distribute("cp", 3, mesh.SmallerLast)
+			g.Cost(expression)
+			g.Balance(strategy.Balance{Level: strategy.Interleaved, Rows: last{}})
+			return g.Plan()
+		},
+		"strategy: [distribute: dp, cost: tokens*tokens, balance: auto, graph: {of: text, sources: a}, cost: {model: quadratic, a: 24576, b: 1}]": func(s *strategy.Step) error {
+			s.Graph(dgraph.Text, "a").Cost(quadratic)
+			return overDP(expression)(s)
+		},
 	} {
-		plan, err := (compile.Registry{}).Compile(load(t, spec))
+		job := load(t, spec)
+		plan, err := (compile.Registry{RowMethods: strategy.RowMethods{"last": last{}}}).Compile(job)
 		if err != nil {
 			t.Fatalf("%s: %v", spec, err)
 		}
-		if got, want := run(t, plan), run(t, calls); !reflect.DeepEqual(got, want) {
+		if got, want := run(t, plan, job.Pool()), run(t, calls, job.Pool()); !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: the spec plans\n%+v, the calls\n%+v", spec, got, want)
 		}
 	}
@@ -140,7 +186,7 @@ func TestNamed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if run(t, plan); !called {
+	if run(t, plan, false); !called {
 		t.Error("another strategy was called")
 	}
 }

@@ -31,6 +31,7 @@ func Plan(job *jobspec.Job, names Registry) (plan.Config, error) {
 		SequenceLength: int32(job.Batch.SequenceLength),
 		Multiple:       int32(job.Output.DocumentMultiple),
 		Rows:           job.Batch.Sequences,
+		Pool:           job.Pool(),
 		Widest:         int32(job.Batch.ContextSplit),
 		MicrobatchSize: job.Batch.MicrobatchSize,
 		Packing:        job.Batch.Packing,

@@ -108,7 +108,7 @@ func (c *Core) measured(r Report) error {
 // stepTime takes the time that a rank took for a step.
 func (c *Core) stepTime(r Report) error {
 	at := int(r.Rank.DP)
-	if c.cfg.Job.Batch.ContextSplit > 0 {
+	if c.cfg.Job.Pool() {
 		at = at*c.job.tree.Sizes().CP + int(r.Rank.CP)
 	}
 	ranks := c.reports.work[r.Step]

@@ -10,7 +10,6 @@ import (
 
 	"github.com/millrace-data/millrace/internal/planner/plan"
 	pb "github.com/millrace-data/millrace/internal/proto"
-	"github.com/millrace-data/millrace/planner/strategy"
 )
 
 // Step is a step to cut. It is read-only.
@@ -38,7 +37,7 @@ func (s *Step) Is(step *plan.Step) bool { return s != nil && s.step == step }
 // is; it is called from the caller's goroutine.
 func (s *Step) Part(generation uint64, buckets []uint32, block func(source int32, seq int64) *pb.PlanBlock) *pb.StepPlan {
 	step := s.step
-	part := strategy.ConstructorDoPlan(step.Placed, step.Buffer, buckets)
+	part := step.Placed.Part(step.Buffer, buckets)
 	out := &pb.StepPlan{
 		Generation: generation, Step: uint64(step.Step),
 		Rows: part.Rows, RowSamples: part.RowSamples, RowRank: part.Rank, RowMicrobatch: part.Microbatch, RowWidth: part.Width,

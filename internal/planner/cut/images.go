@@ -59,9 +59,10 @@ func placeImages(s *plan.Step) (*stepImages, error) {
 	return x, nil
 }
 
-// encoderOf is the rank that encodes an image whose row is at a DP rank.
+// encoderOf is the rank that encodes an image whose row is at a DP rank: one that no graph of
+// images has is encoded there.
 func encoderOf(s *plan.Step, image int32, dp int) (int, error) {
-	if s.Placed.Encoder == nil {
+	if s.Placed.Encoder == nil || s.Placed.Encoder[image] < 0 {
 		return s.Mesh.Rank(mesh.Coordinates{DP: dp})
 	}
 	ranks, err := s.Placed.Encoders.Ranks(int(s.Placed.Encoder[image]))

@@ -266,7 +266,7 @@ func (c *Core) checkPlace(s Settings) error {
 		return b, []int32{0}, nil
 	}
 	_, err := new(strategy.Runner).Run(c.cfg.Strategy, strategy.Input{
-		Number: c.state.Step, Tree: c.mesh(s), Shape: c.strategyShape(shape), Draw: draw,
+		Number: c.state.Step, Tree: c.mesh(s), Shape: c.strategyShape(shape), Sources: c.names(), Draw: draw,
 	})
 	return err
 }
@@ -386,8 +386,8 @@ func (c *Core) MeshAt(s State) *mesh.Tree { return c.mesh(due(s)) }
 func (c *Core) MicrobatchesAt(s State) int {
 	rows, mesh := c.shape(due(s)).Rows, c.MeshAt(s)
 	n, err := mesh.Microbatches(rows, c.cfg.MicrobatchSize)
-	if c.cfg.Widest > 1 {
-		n, err = mesh.PoolMicrobatches(rows, int(c.cfg.Widest))
+	if c.cfg.Pool {
+		n, err = mesh.PoolMicrobatches(rows, int(max(c.cfg.Widest, 1)), c.cfg.MicrobatchSize)
 	}
 	if err != nil {
 		return 0 // Check lets no such change pass

@@ -49,7 +49,8 @@ type Config struct {
 	SequenceLength int32             // tokens per row
 	Multiple       int32             // a sample takes a multiple of it of a row; 0 is 1
 	Rows           int               // rows per step; with Widest, their widths added up
-	Widest         int32             // rows have widths up to it, a power of two; 0 and 1: all have width 1
+	Pool           bool              // the DP x CP ranks are one pool, whose ranks have rows of their own
+	Widest         int32             // in a pool, rows have widths up to it, a power of two; 0 and 1: all have width 1
 	MicrobatchSize int               // rows in a microbatch of one DP rank; default 1
 	Packing        bool              // several samples per row
 	Images         bool              // samples have images
@@ -486,3 +487,12 @@ func (c *Core) publish(step *Step) {
 }
 
 func (c *Core) name(i int32) string { return c.sources[i].Name }
+
+// names are those of all sources.
+func (c *Core) names() []string {
+	names := make([]string, len(c.sources))
+	for i := range c.sources {
+		names[i] = c.sources[i].Name
+	}
+	return names
+}

@@ -70,7 +70,7 @@ func anyWorld(rng *rand.Rand) world {
 
 // widen makes it a world with rows of several widths, on any mesh.
 func (w *world) widen(rng *rand.Rand) {
-	w.cfg.Packing, w.cfg.Widest = true, 2<<rng.IntN(3)
+	w.cfg.Packing, w.cfg.Pool, w.cfg.Widest = true, true, 2<<rng.IntN(3)
 	sizes := mesh.Sizes{DP: int(w.cfg.Widest), CP: 1 + rng.IntN(2), PP: 1 + rng.IntN(2), TP: 1, VPP: 1, EP: 1}
 	if rng.IntN(2) == 0 {
 		sizes.DP, sizes.CP = sizes.CP, sizes.DP

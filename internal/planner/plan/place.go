@@ -11,7 +11,10 @@ import (
 
 // strategyShape is the shape of a global batch as a strategy sees it.
 func (c *Core) strategyShape(s Shape) strategy.Shape {
-	return strategy.Shape{Rows: s.Rows, SequenceLength: s.SequenceLength, MicrobatchSize: c.cfg.MicrobatchSize, Packing: c.cfg.Packing, Multiple: c.cfg.Multiple, Widest: c.cfg.Widest}
+	return strategy.Shape{
+		Rows: s.Rows, SequenceLength: s.SequenceLength, MicrobatchSize: c.cfg.MicrobatchSize, Packing: c.cfg.Packing,
+		Multiple: c.cfg.Multiple, Pool: c.cfg.Pool, Widest: c.cfg.Widest,
+	}
 }
 
 // newPool returns an empty pool with room for n samples. It goes to the

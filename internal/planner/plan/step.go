@@ -109,7 +109,7 @@ func (c *Core) next() (step *Step, end bool) {
 // run has the strategy plan a draft.
 func (c *Core) run(d *draft, draw strategy.DrawFunc) (*strategy.Result, error) {
 	return c.runner.Run(c.cfg.Strategy, strategy.Input{
-		Number: c.state.Step, Tree: c.mesh(c.state.Settings), Draw: draw, Shape: c.strategyShape(d.shape), Both: c.cfg.Both,
+		Number: c.state.Step, Tree: c.mesh(c.state.Settings), Draw: draw, Shape: c.strategyShape(d.shape), Sources: c.names(), Both: c.cfg.Both,
 	})
 }
 

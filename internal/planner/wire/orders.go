@@ -143,7 +143,7 @@ func (o *Orders) constructorJob(e control.Brief) *pb.ConstructorJob {
 		BufferBytes:      uint64(job.Resources.ConstructorBuffer),
 		Buckets:          e.Buckets,
 		Images:           imageSteps(job),
-		ContextSplit:     job.Batch.ContextSplit > 0,
+		ContextSplit:     job.Pool(),
 		Ahead:            uint32(o.ahead),
 		TraceEvery:       o.every,
 	}

@@ -3,6 +3,9 @@
 package alternate
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/millrace-data/millrace/planner/cost"
 	"github.com/millrace-data/millrace/planner/dgraph"
 	"github.com/millrace-data/millrace/planner/strategy"
@@ -24,7 +27,7 @@ func Plan(s *strategy.Step) error {
 		}
 		return g.Plan()
 	}
-	g.Distribute("dp", 1)
+	g.Distribute(s.RowAxis(), 1)
 	g.Cost(cost.Func(func(s cost.Sample) int64 { return s.Tokens * s.Tokens }))
 	g.Balance(strategy.Balance{Method: "auto", Level: strategy.Interleaved})
 	return g.Plan()
@@ -33,6 +36,9 @@ func Plan(s *strategy.Step) error {
 // moved gives the samples of a row to the one further on by a number.
 func moved(s *strategy.Step) error {
 	shape, dp := s.Shape(), s.Tree().Sizes().DP
+	if s.RowAxis() == "cp" {
+		dp *= s.Tree().Sizes().CP
+	}
 	rowOf := make([]int32, len(s.RowOf()))
 	for i, row := range s.RowOf() {
 		if rowOf[i] = -1; row >= 0 {
@@ -47,4 +53,32 @@ func moved(s *strategy.Step) error {
 		position = append(position, int32(row%shape.MicrobatchSize))
 	}
 	return strategy.PlanRaw(s, rowOf, rank, microbatch, position)
+}
+
+// LongestLast is a row method: the samples of each row go to the row whose place by cost, from
+// the end, is that of the row. The costs decide what rows hold.
+type LongestLast struct{}
+
+// Name returns the name that job specs give it.
+func (LongestLast) Name() string { return "longest-last" }
+
+// Assign returns the row of each sample.
+func (LongestLast) Assign(in strategy.RowSamples) ([]int32, error) {
+	costs, order := make([]int64, in.Rows), make([]int32, in.Rows)
+	for i, row := range in.Row {
+		costs[row] += in.Costs[i]
+	}
+	for row := range order {
+		order[row] = int32(row)
+	}
+	slices.SortStableFunc(order, func(a, b int32) int { return cmp.Compare(costs[a], costs[b]) })
+	to := make([]int32, in.Rows)
+	for at, row := range order {
+		to[row] = int32(at)
+	}
+	out := make([]int32, len(in.Row))
+	for i, row := range in.Row {
+		out[i] = to[row]
+	}
+	return out, nil
 }

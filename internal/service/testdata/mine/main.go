@@ -1,4 +1,4 @@
-// Command mine is millrace with a strategy of a user's own.
+// Command mine is millrace with a strategy and a row method of a user's own.
 package main
 
 import (
@@ -10,5 +10,8 @@ import (
 )
 
 func main() {
-	os.Exit(millrace.Main(os.Args[1:], millrace.Registry{Strategies: strategy.Set{"alternate": alternate.Plan}}))
+	os.Exit(millrace.Main(os.Args[1:], millrace.Registry{
+		Strategies: strategy.Set{"alternate": alternate.Plan},
+		RowMethods: strategy.RowMethods{"longest-last": alternate.LongestLast{}},
+	}))
 }
