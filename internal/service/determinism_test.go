@@ -109,13 +109,16 @@ func TestDeterminism(t *testing.T) {
 	}
 }
 
-func check(t *testing.T, dir string, r recipe, s setting) {
+func check(t *testing.T, dir string, r recipe, s setting, onStep ...func(trainer.Step)) {
 	t.Run(r.name+"/"+s.String(), func(t *testing.T) {
 		want := solve(t, dir, r)
 		gomaxprocs(t, s.procs)
 		res := s.run(t, dir, r, func(step trainer.Step) {
 			if step.Digest != want.digests[step.Step+1] {
 				t.Errorf("digest step=%d %x, want %x", step.Step+1, step.Digest, want.digests[step.Step+1])
+			}
+			for _, f := range onStep {
+				f(step)
 			}
 		})
 		if res.Next != want.steps() || res.Ended != want.ended {
@@ -137,6 +140,10 @@ func gomaxprocs(t *testing.T, n int) {
 // patience bounds one run: ten times what the slowest takes on a busy machine.
 const patience = time.Minute
 
+// runTime bounds a run of the matrix, whatever else the machine does. One that hangs is ended by its ranks, 40 s after
+// anything moved.
+const runTime = 4 * patience
+
 // run runs a recipe as the setting says.
 func (s setting) run(t *testing.T, dir string, r recipe, onStep func(trainer.Step)) *trainer.Result {
 	t.Helper()
@@ -153,7 +160,7 @@ func (s setting) run(t *testing.T, dir string, r recipe, onStep func(trainer.Ste
 // serve runs use against a service.
 func (s setting) serve(t *testing.T, dir string, r recipe, use func(ctx context.Context, address string) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), runTime)
 	defer cancel()
 	opts := s.options(t, dir, r)
 	if s.shown && !s.processes {
@@ -164,7 +171,7 @@ func (s setting) serve(t *testing.T, dir string, r recipe, use func(ctx context.
 		t.Fatal(err)
 	}
 	if ctx.Err() != nil {
-		t.Fatalf("the run took longer than %v", patience)
+		t.Fatalf("the run took longer than %v", runTime)
 	}
 }
 

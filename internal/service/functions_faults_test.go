@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/service"
 	"github.com/millrace-data/millrace/internal/testdata"
+	"github.com/millrace-data/millrace/internal/trainer"
 )
 
 // faultyJob is a job with one function of testdata/functions/faulty.py.
@@ -42,39 +44,57 @@ func TestPythonKills(t *testing.T) {
 	for _, job := range []struct {
 		of       func(string) recipe
 		settings [][]int
+		every    time.Duration
+		servers  int
 	}{
-		{func(path string) recipe { return faultyJob("deadly", python, path) }, slices.Repeat(functionSettings[:1], 4)}, // where blocks are read again for each step, deadly rows take minutes
-		{func(path string) recipe { return functionsJob("python functions", "cleaning", python, path) }, functionSettings[:3]},
+		{func(path string) recipe { return faultyJob("deadly", python, path) }, slices.Repeat(functionSettings[:1], 4), 500 * time.Millisecond, 8}, // where blocks are read again for each step, deadly rows take minutes
+		{func(path string) recipe { return functionsJob("python functions", "cleaning", python, path) }, functionSettings[:3], 100 * time.Millisecond, 40},
 	} {
 		r := pythonPath(t, job.of)
 		if a := solve(t, dir, r); a.skips == 0 {
 			t.Error("no record was bad")
 		}
 		ctx, stop := context.WithCancel(t.Context())
-		var killer sync.WaitGroup
-		kills := 0
-		killer.Go(func() { kills = killAtRandom(ctx) })
+		var killing sync.WaitGroup
+		k := killer{every: job.every, servers: job.servers}
+		killing.Go(func() { k.run(ctx) })
 		for _, values := range job.settings {
-			check(t, dir, r, settingOf(values))
+			check(t, dir, r, settingOf(values), k.step)
 		}
 		stop()
-		killer.Wait()
-		if kills == 0 {
+		killing.Wait()
+		if t.Logf("%d processes were killed", k.kills); k.kills == 0 {
 			t.Error("nothing was killed")
 		}
 	}
 }
 
-// killAtRandom ends a process below this one twice a second.
-func killAtRandom(ctx context.Context) (kills int) {
+// killer ends a process below this one at random, again and again, by all signals in turn.
+type killer struct {
+	every   time.Duration
+	servers int // after how many kills one is of a fork server, which takes seconds to come back on a busy machine
+	kills   int
+	since   atomic.Int64 // kills since the last step
+}
+
+// killsPerStep is how many processes are ended for each step at the most: on a machine that takes seconds to bring a worker back, ten
+// kills a second would be the end of all workers before they have done anything, and no job could go on.
+const killsPerStep = 5
+
+func (k *killer) step(trainer.Step) { k.since.Store(0) }
+
+func (k *killer) run(ctx context.Context) {
 	rng := rand.New(rand.NewPCG(5, 5))
-	tick := time.NewTicker(500 * time.Millisecond)
+	tick := time.NewTicker(k.every)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return kills
+			return
 		case <-tick.C:
+		}
+		if k.since.Load() >= killsPerStep {
+			continue
 		}
 		servers := childrenOf(os.Getpid())
 		var workers []int
@@ -82,7 +102,7 @@ func killAtRandom(ctx context.Context) (kills int) {
 			workers = append(workers, childrenOf(server)...)
 		}
 		of := workers
-		if kills%8 == 7 {
+		if k.kills%k.servers == k.servers-1 {
 			of = servers
 		}
 		if len(of) == 0 {
@@ -90,7 +110,8 @@ func killAtRandom(ctx context.Context) (kills int) {
 		}
 		signal := []unix.Signal{unix.SIGKILL, unix.SIGABRT, unix.SIGTERM, unix.SIGINT, unix.SIGHUP}[rng.IntN(5)]
 		if unix.Kill(of[rng.IntN(len(of))], signal) == nil {
-			kills++
+			k.kills++
+			k.since.Add(1)
 		}
 	}
 }

@@ -31,6 +31,7 @@ type executor struct {
 	cache *cache
 	share int64 // bytes of the cache's budget that the engine may use
 	over  chan struct{}
+	calls calls
 	mu    sync.Mutex // guards the fields below
 	runs  int        // blocks that are read by it now
 	pools []pool

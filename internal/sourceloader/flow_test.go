@@ -303,7 +303,8 @@ func TestFlowReleased(t *testing.T) {
 		f.Caller = waiting{begins}
 		return f, err
 	}
-	l := &Loader{store: store.NewMetered(&files), shared: transform.NewShared(1, open)}
+	l := &Loader{store: store.NewMetered(&files), shared: transform.NewShared(1, open), ready: make(chan struct{})}
+	close(l.ready)
 	l.setJob(compile.LoaderJob(job))
 	l.cache = newCache(life, 1<<20, noDisk, l.load)
 	var err error
@@ -320,6 +321,18 @@ func TestFlowReleased(t *testing.T) {
 	stages, workers := l.engineUsage(life)
 	if len(stages) != 2 || stages[1].Stage != "python t:upper" || stages[1].Running == 0 || stages[0].HeldBytes == 0 || len(workers) != 1 || workers[0].Workers != 3 || workers[0].LastDeath != "why" {
 		t.Errorf("while a function works: %v, %v", stages, workers)
+	}
+	what, before := l.waits(&pb.FetchRequest{Blocks: []*pb.BlockSamples{{}}}, 0), l.progress()
+	if want := `, where python t:upper has `; !strings.Contains(what, want) || !strings.Contains(what, "d/x.jsonl, for ") {
+		t.Errorf("while a function works, an answer %q, want %q in it", what, want)
+	}
+	l.executor.calls.mu.Lock()
+	for c := range l.executor.calls.open { // ten seconds later
+		c.since = c.since.Add(-10 * time.Second)
+	}
+	l.executor.calls.mu.Unlock()
+	if l.progress() < before+10 {
+		t.Error("a call of a function is a standstill")
 	}
 	go l.cache.forget(0) // fetches are not stopped by a release; the loader's end stops them
 	end()

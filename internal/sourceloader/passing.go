@@ -121,7 +121,8 @@ type passing struct {
 	worker *transform.Worker
 	most   int64 // bytes that a call gives
 	beside int64 // bytes of what it takes or gives that native steps, or putting together, copy
-	left   rows  // what was not given yet of the partition
+	call   call
+	left   rows // what was not given yet of the partition
 	out    *engine.Output
 	cut    *format.Cutter
 	given  int64
@@ -188,7 +189,9 @@ func (p *passing) pass(in *rows, stage string, segments []int, grows *growth) er
 	}
 	p.cut = format.NewCutter(p.out.Target(), func(b *format.Batch) error { return p.emit(p.left.until(b)) })
 	began := time.Now()
-	err, uri := p.through(segments, in.Batch, p.collect), p.source.Manifest.Files[in.file].URI
+	uri := p.source.Manifest.Files[in.file].URI
+	p.call = call{calls: &p.calls, source: p.source.Spec.Name, what: fmt.Sprintf("%s has %d records of %s", stage, in.Len(), uri)}
+	err := p.through(segments, in.Batch, p.collect)
 	p.source.costs.stage(stage, time.Since(began)-p.waited, p.given)
 	switch {
 	case err == nil:
@@ -211,7 +214,11 @@ func (p *passing) through(segments []int, in *format.Batch, give transform.Give)
 	if len(segments) == 0 {
 		return give(in, 0)
 	}
+	p.call.begin()
+	defer p.call.end()
 	_, err := p.worker.PassOn(p.ctx, segments[0], in, p.most, func(b *format.Batch, left int) error {
+		p.call.end()
+		defer p.call.begin()
 		return p.through(segments[1:], b, func(b *format.Batch, more int) error { return give(b, left+more) })
 	})
 	return err

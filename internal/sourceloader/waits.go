@@ -10,12 +10,15 @@ import (
 
 // What a loader says of its waits: which file it reads, and whether anything of it moves.
 
-// progress rises as long as something is read, or made of what was read.
+// progress rises as long as something is read, made of what was read, or in the hands of a function.
 func (l *Loader) progress() uint64 {
 	moved := uint64(l.store.Meter().Bytes)
 	select {
 	case <-l.ready:
 		moved += l.cache.work.Load()
+		if l.executor != nil {
+			moved += l.executor.calls.seconds()
+		}
 	default: // there is no job yet
 	}
 	return moved
@@ -45,11 +48,17 @@ func (l *Loader) waits(req *pb.FetchRequest, at int64) string {
 	}
 	b := req.Blocks[at]
 	text := fmt.Sprintf("is at block %d of source %d", b.Seq, b.Source)
-	if _, lazy := l.known(b.Source); lazy != nil {
+	_, lazy := l.known(b.Source)
+	if lazy != nil {
 		text = fmt.Sprintf("is at block %d of source %q", b.Seq, lazy.assigned.Name)
 	}
 	if file := l.cache.reads(blockID{b.Source, b.Seq}); file != "" {
 		text += ", and reads " + file
+	}
+	if lazy != nil && l.executor != nil {
+		if longest := l.executor.calls.longest(lazy.assigned.Name); longest != "" {
+			text += ", where " + longest
+		}
 	}
 	return text
 }

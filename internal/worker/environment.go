@@ -18,6 +18,7 @@ type Environment struct {
 	opt    Options
 	cancel context.CancelFunc
 	ended  chan struct{} // closed when nothing of it is left
+	called chan struct{} // holds one for each call that had to wait, at most one for each worker: it ends the rest of one
 
 	mu        sync.Mutex
 	server    *server // nil while there is none
@@ -57,7 +58,7 @@ func Open(ctx context.Context, opt Options) (*Environment, error) {
 	if err := opt.validate(); err != nil {
 		return nil, err
 	}
-	e := &Environment{opt: opt, ended: make(chan struct{}), described: map[string]Description{}, pressing: map[any]bool{}, lanes: map[Need]*lane{}, names: slices.Clone(opt.Functions)}
+	e := &Environment{opt: opt, ended: make(chan struct{}), called: make(chan struct{}, max(opt.Workers, 1)), described: map[string]Description{}, pressing: map[any]bool{}, lanes: map[Need]*lane{}, names: slices.Clone(opt.Functions)}
 	s, err := e.start(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%v: %w", opt, err)
@@ -266,7 +267,19 @@ func (e *Environment) work(ctx context.Context, s *server, own *share) {
 			idle = 0
 			continue
 		}
-		sleep(ctx, pause(idle))
+		e.rest(ctx, pause(idle))
+	}
+}
+
+// rest waits before a worker is started in the place of one that ended without work: until a call waits for one, which
+// decides then whether to go on.
+func (e *Environment) rest(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	case <-e.called:
 	}
 }
 

@@ -88,6 +88,21 @@ func TestLost(t *testing.T) {
 	}
 }
 
+// TestRest: no call waits for the end of the rest that workers have which die before they work.
+func TestRest(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	e := &Environment{called: make(chan struct{}, 1)}
+	caller, end := context.WithCancel(ctx)
+	var call sync.WaitGroup
+	call.Go(func() { _, _ = e.acquire(caller, &Function{env: e}, 1) })
+	if e.rest(ctx, time.Hour); ctx.Err() != nil {
+		t.Error("a call waits for a worker that rests")
+	}
+	end()
+	call.Wait()
+}
+
 // TestPressed: what workers hold beyond their setup counts; under pressure one call runs at a time, batches are
 // small, and idle workers that hold much make room for new ones. The rows are the same.
 func TestPressed(t *testing.T) {

@@ -94,7 +94,9 @@ func (e *Environment) acquire(ctx context.Context, f *Function, size int) (*seat
 	}
 	w := &waiter{f.use.Name, f.need, size, make(chan *seat, 1)}
 	e.waiting = append(e.waiting, w)
-	e.pump()
+	if e.pump(); len(e.waiting) > 0 {
+		e.hurry()
+	}
 	e.mu.Unlock()
 	late := time.NewTimer(alonePatience)
 	defer late.Stop()
@@ -115,6 +117,14 @@ func (e *Environment) acquire(ctx context.Context, f *Function, size int) (*seat
 			}
 			late.Reset(alonePatience)
 		}
+	}
+}
+
+// hurry has a worker come that rests, if there is one.
+func (e *Environment) hurry() {
+	select {
+	case e.called <- struct{}{}:
+	default:
 	}
 }
 
