@@ -19,7 +19,7 @@ STEPS ?= 40
 FRAMEWORKS := torch torchdata torchtitan transformers accelerate lightning jax grain orbax-checkpoint
 space := $(subst ,, )
 
-.PHONY: help build build-gpu demo test go-test race race-short lint vulncheck generate generate-check bench bench-turns bench-streaming bench-safety bench-ray bench-memory fuzz py py-torch py-frameworks py-debian-torch chat s3-server rig soak stalls planted tokenizers clean
+.PHONY: help build build-gpu demo test go-test race race-short lint vulncheck generate generate-check bench bench-turns bench-streaming bench-safety bench-ray bench-memory fuzz py py-torch py-frameworks py-debian-torch chat s3-server rig kills-shared soak stalls planted tokenizers clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/' | expand -t 26
@@ -112,6 +112,7 @@ bench-memory: build $(VENV_PEERS)/installed ## peak memory of whole jobs under 2
 
 RIG := build/rig
 KILLS ?= 3000
+SHARED ?= 1000
 SPLITS ?= 100
 DAMAGE ?= 600
 SEEDS ?= 2000
@@ -123,6 +124,9 @@ rig: ## the binaries that soak runs, static, for a machine without Go: build/rig
 	CGO_ENABLED=0 go build -trimpath -o $(RIG)/ ./bench/killmatrix ./bench/stalls
 	CGO_ENABLED=0 go test -trimpath -c -o $(RIG)/metamorphic.test ./internal/metamorphic
 	CGO_ENABLED=0 go test -trimpath -c -o $(RIG)/sim.test ./internal/sim
+
+kills-shared: rig $(VENV)/installed ## kill 1,000 constructors and ranks, in Go and Python, that share memory (5 minutes; SHARED=1000 SEED=1)
+	MILLRACE_ACCESS_KEY=key-of-one-matrix-on-one-machine $(RIG)/killmatrix -millrace $(RIG)/millrace-failpoint -shared $(SHARED) -seed $(SEED) -python $(VENV)/bin/python
 
 soak: rig ## kill every role at every failpoint, stop leaders, damage logs, simulate (about an hour; KILLS=3000 SPLITS=100 DAMAGE=600 SEEDS=2000 SEED=1)
 	$(RIG)/killmatrix -millrace $(RIG)/millrace-failpoint -kills $(KILLS) -splits $(SPLITS) -damage $(DAMAGE) -seed $(SEED) -markdown $(RIG)/kills.md -json $(RIG)/kills.json

@@ -182,7 +182,7 @@ func (l *local) receive(sources []string, m *memory) (*Batch, error) {
 func (l *local) next(sources []string, m *memory) (*Batch, error) {
 	got, err := l.conn.Receive()
 	if err != nil {
-		return nil, fault.Lostf("the line to the constructor at %s broke: %w", l.at.reply.Constructor, err)
+		return nil, fault.Lostf("the line to the constructor at %s broke: %v", l.at.reply.Constructor, err) // its EOF is not that of the data
 	}
 	l.watch.Heard(got.Kind == hostmem.InRing)
 	switch got.Kind {
@@ -275,7 +275,7 @@ func (l *local) inLine(got hostmem.Message, sources []string, m *memory) (*Batch
 	}
 	m.body = rpc.Aligned(m.body, int(t.Body))[:t.Body]
 	if err := l.conn.ReadBody(m.body, func() { l.watch.Heard(false) }); err != nil {
-		return nil, fault.Lostf("the line to the constructor at %s broke: %w", l.at.reply.Constructor, err)
+		return nil, fault.Lostf("the line to the constructor at %s broke: %v", l.at.reply.Constructor, err) // its EOF is not that of the data
 	}
 	l.watch.Heard(true)
 	return batchOf(t, m.body, sources, m)

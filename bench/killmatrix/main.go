@@ -47,6 +47,8 @@ type options struct {
 	verbose  bool
 	damage   int // damaged logs to open
 	splits   int // leaders to stop until they are replaced
+	shared   int // constructors, and ranks that map memory of theirs, to kill
+	python   string
 }
 
 func parse(args []string) (o options, err error) {
@@ -65,6 +67,8 @@ func parse(args []string) (o options, err error) {
 	f.StringVar(&o.json, "json", "", "write the table to this `file`")
 	f.IntVar(&o.damage, "damage", 0, "damage this many copies of a killed planner's log, and open them")
 	f.IntVar(&o.splits, "splits", 0, "stop this many planners for longer than others wait, and continue them")
+	f.IntVar(&o.shared, "shared", 0, "in place of the matrix, kill this many constructors and ranks that map memory of theirs")
+	f.StringVar(&o.python, "python", "", "`interpreter` with millrace: with -shared, one rank of four is in Python")
 	f.BoolVar(&o.verbose, "v", false, "print a line for each run")
 	return o, f.Parse(args)
 }
@@ -72,6 +76,13 @@ func parse(args []string) (o options, err error) {
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if os.Getenv(rankVariable) != "" {
+		if err := rankMain(ctx, os.Args[1:]); err != nil {
+			fmt.Fprintf(os.Stderr, "rank: %v\n", err)
+			os.Exit(1)
+		}
+		return
+	}
 	o, err := parse(os.Args[1:])
 	if err != nil {
 		os.Exit(2)
@@ -99,6 +110,14 @@ func run(ctx context.Context, o options) (failed int, err error) {
 		if o.dir, err = os.MkdirTemp("", "km"); err != nil {
 			return 0, err
 		}
+	}
+	if o.shared > 0 {
+		begin := time.Now()
+		k, err := killShared(ctx, o)
+		if err == nil {
+			fmt.Printf("%d constructors and ranks were killed in %.0f s: %d batches compared, none torn, no memory left\n", k.kills, time.Since(begin).Seconds(), k.checked)
+		}
+		return 0, err
 	}
 	m := &matrix{opts: o, sites: sites, table: newTable(sites), begin: time.Now()}
 	if err := m.prepare(ctx); err != nil {

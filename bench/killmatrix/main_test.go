@@ -15,6 +15,13 @@ import (
 
 // TestMain builds the service with the failpoints, once.
 func TestMain(m *testing.M) {
+	if os.Getenv(rankVariable) != "" {
+		if err := rankMain(context.Background(), os.Args[1:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	dir, err := os.MkdirTemp("", "km")
 	if err == nil {
 		binary = filepath.Join(dir, "millrace")
@@ -51,6 +58,15 @@ func TestMatrix(t *testing.T) {
 	failed, err := run(t.Context(), o)
 	if err != nil || failed > 0 {
 		t.Errorf("%d runs did not pass, %v", failed, err)
+	}
+}
+
+// TestSharedMemory kills some constructors and ranks that map memory of theirs.
+func TestSharedMemory(t *testing.T) {
+	t.Setenv("MILLRACE_ACCESS_KEY", "key-of-one-matrix-on-one-machine")
+	k, err := killShared(t.Context(), options{binary: binary, dir: folder(t), seed: 1, shared: 12})
+	if err != nil || k.checked < 3*sharedRanks*sharedSteps {
+		t.Errorf("%d kills, %d batches compared: %v", k.kills, k.checked, err)
 	}
 }
 
