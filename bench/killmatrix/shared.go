@@ -38,8 +38,10 @@ topology: {dp: 2, tp: 2}
 const (
 	sharedSteps = 40
 	sharedRanks = 4
-	// heldSteps is more than a ring has slots for: batches come in the ring and through the socket.
-	heldSteps    = 8
+	// heldSteps is how many a rank keeps; of the second of a TP group more than a ring has slots for, so that batches
+	// come in the ring and through the socket.
+	heldSteps    = 2
+	heldMore     = 8
 	sharedMemory = "/memfd:millrace "
 	// leakTime is how long the memory of processes that are gone may stay mapped.
 	leakTime = 10 * time.Second
@@ -48,7 +50,7 @@ const (
 )
 
 // sharedKills ends constructors and ranks that map memory of theirs, at random, and compares what each rank got of
-// each step with what a call for each step gave. Ranks look at a batch when they have the eight after it: a slot that
+// each step with what a call for each step gave. Ranks look at a batch when they have some after it: a slot that
 // is written too early shows.
 type sharedKills struct {
 	opts options
@@ -136,7 +138,7 @@ func (k *sharedKills) round(ctx context.Context, way client.Way, kill bool) erro
 		})
 	}
 	for kill {
-		time.Sleep(time.Duration(k.rng.IntN(800)) * time.Millisecond)
+		time.Sleep(time.Duration(k.rng.IntN(1200)) * time.Millisecond)
 		if k.rng.IntN(2) == 0 {
 			if k.rig.Signal(fmt.Sprintf("constructor-%d", k.rng.IntN(2)), syscall.SIGKILL) {
 				k.kills++
@@ -246,12 +248,13 @@ func rankMain(ctx context.Context, args []string) error {
 		return err
 	}
 	var held []*client.Batch
+	most := heldSteps + tp*(heldMore-heldSteps)
 	for range steps {
 		b, err := c.Next(ctx)
 		if err != nil {
 			return err
 		}
-		if held = append(held, b); len(held) > heldSteps {
+		if held = append(held, b); len(held) > most {
 			say(held[0])
 			held = held[1:]
 		}

@@ -1,0 +1,48 @@
+package deliver
+
+import (
+	"testing"
+
+	pb "github.com/millrace-data/millrace/internal/proto"
+)
+
+// TestWays: ranks are grouped by how they get their batches; a single step by a call changes nothing.
+func TestWays(t *testing.T) {
+	s := New()
+	s.Take(&pb.ConstructorJob{Mesh: &pb.Mesh{Dp: 1, Cp: 4, Pp: 3, Tp: 1}, Buckets: []uint32{0}}, 100)
+	for i := range uint32(12) {
+		way := Way{Name: Shared}
+		if i >= 10 {
+			way = Way{Stream, "it is elsewhere"}
+		}
+		_, leave, err := s.Attend(t.Context(), Rank{CP: i / 3, PP: i % 3}, way)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i != 11 {
+			defer leave()
+		} else {
+			leave()
+		}
+	}
+	s.Called(Rank{})
+	s.Called(Rank{CP: 3, PP: 2})
+	s.Called(Rank{DP: 9})
+	all := s.Usage().Ways
+	if len(all) != 3 || all[0].Way != Shared || all[0].Ranks != 10 || len(all[0].First) != maxAbsent ||
+		all[1].Way != Stream || all[1].Reason != "it is elsewhere" || all[1].Ranks != 1 || all[2].Way != Calls || all[2].Ranks != 1 {
+		t.Errorf("ways: %v", all)
+	}
+}
+
+// TestLend: memory that ranks map counts as held, and is at most half of the budget.
+func TestLend(t *testing.T) {
+	s := New()
+	s.Take(&pb.ConstructorJob{Mesh: &pb.Mesh{Dp: 1, Cp: 1, Pp: 1, Tp: 1}, Buckets: []uint32{0}}, 100)
+	if !s.Lend(50) || s.Lend(1) || s.Usage().HeldBytes != 50 || s.fits(51) || !s.fits(50) {
+		t.Errorf("of 100 bytes 50 may be lent: %v", s.Usage())
+	}
+	if s.GiveBack(30); !s.Lend(30) {
+		t.Error("what was given back cannot be lent")
+	}
+}
