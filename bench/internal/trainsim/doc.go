@@ -4,7 +4,7 @@
 //
 // It owns the cost of a sample, generators of sample lengths, the 1F1B pipeline
 // and the scenes that are compared. It never balances by itself: package balance
-// does, as it would for a training job. It never reads a clock or a file; equal
+// and the planner's core do. It never reads a clock or a file; equal
 // scene, models and seed give equal figures.
 //
 // # Model
@@ -35,6 +35,11 @@
 // owns it. [Backbone] deals all samples by backbone cost. [Hybrid] also deals
 // the images over all GPUs by encoder cost. [HybridSplit] also spreads a sample, or
 // an image, that is too large for one rank over several: this goes beyond the paper.
+//
+// These deal samples to microbatches without a token cap, so that a microbatch may hold several
+// contexts: no job gets that. [Serve] has the core of the service's planner plan steps of the same data, in rows of at
+// most the context, and simulates those: [Vanilla] is rows in the order of packing there,
+// [Backbone] the balance at level interleaved, [Hybrid] that and images over all ranks.
 //
 // The yardstick is the ideal iteration: total work over all GPUs, with the bubble
 // of a pipeline of equal microbatches. Efficiency is ideal over actual time.
