@@ -14,6 +14,7 @@ import (
 
 	"github.com/millrace-data/millrace/internal/constructor"
 	"github.com/millrace-data/millrace/internal/handover"
+	"github.com/millrace-data/millrace/internal/nvml"
 	"github.com/millrace-data/millrace/internal/service"
 	"github.com/millrace-data/millrace/internal/sourceloader"
 )
@@ -60,11 +61,14 @@ func (c *sidecarCmd) Run(ctx context.Context, log *slog.Logger, names extensions
 	exchange := new(handover.Exchange)
 	all := float64(2*c.Loaders + 1) // a loader has twice what the constructor has, as by default
 	memory := c.memory(service.Roles{Loader: 2 / all, Constructor: 1 / all}, log)
+	gpus, library := new(nvml.Watch), nvml.Open(log)
+	defer library.Close()
 	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { gpus.Run(ctx, library); return nil })
 	g.Go(func() error {
 		return constructor.Run(ctx, constructor.Options{
 			ID: c.ID, Node: c.Node, Planner: c.Planner, Patience: c.PlannerWait, Address: c.Listen, Advertise: c.Advertise, Security: c.security(), Log: log,
-			Drain: drainTime, Fit: memory.Constructor, Exchange: exchange, SharedDir: c.SharedDir, Telemetry: board,
+			Drain: drainTime, Fit: memory.Constructor, Exchange: exchange, SharedDir: c.SharedDir, Telemetry: board, GPUs: gpus.Last,
 		})
 	})
 	for i := range c.Loaders {

@@ -28,6 +28,7 @@ import (
 	"github.com/millrace-data/millrace/internal/handover"
 	"github.com/millrace-data/millrace/internal/imaging"
 	"github.com/millrace-data/millrace/internal/memory"
+	"github.com/millrace-data/millrace/internal/nvml"
 	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/rpc"
 	"github.com/millrace-data/millrace/internal/telemetry"
@@ -56,6 +57,8 @@ type Options struct {
 	SharedDir string
 	// Telemetry is where the constructor is shown; nil: nowhere.
 	Telemetry *telemetry.Board
+	// GPUs are the last samples of the GPUs of its machine, which it reports; nil: they are not sampled.
+	GPUs func() []nvml.Sample
 }
 
 // defaultDeadline is far above any healthy step and below the half hour after

@@ -1,6 +1,8 @@
 package constructor
 
 import (
+	"strconv"
+
 	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/telemetry"
 )
@@ -23,12 +25,42 @@ func (c *Constructor) usage() *pb.ConstructorUsage {
 	u := c.steps.Usage()
 	u.StaleRefused = c.epochs.Refused()
 	c.peers.paced(func(p *pace) { u.Hedged, u.HedgesWon, u.Moved = p.made, p.won, p.moved })
+	u.Gpus = c.gpus()
 	return u
+}
+
+// gpus are what the GPUs of its machine did last.
+func (c *Constructor) gpus() (all []*pb.GPUUsage) {
+	if c.opts.GPUs == nil {
+		return nil
+	}
+	for _, s := range c.opts.GPUs() {
+		g := &pb.GPUUsage{Index: uint32(s.Device), Busy: s.Busy, Received: s.Received}
+		if p := s.Profile; p != nil {
+			g.Counted, g.Sm, g.Tensor = true, p.SM, p.Tensor
+		}
+		all = append(all, g)
+	}
+	return all
+}
+
+// observeGPUs gives the values of their metrics.
+func (c *Constructor) observeGPUs(all []*pb.GPUUsage, put telemetry.Observe) {
+	for _, g := range all {
+		gpu := strconv.Itoa(int(g.Index))
+		put(telemetry.GPUBusy, g.Busy, c.opts.ID, gpu)
+		put(telemetry.GPUReceived, g.Received, c.opts.ID, gpu)
+		if g.Counted {
+			put(telemetry.GPUMultiprocessors, g.Sm, c.opts.ID, gpu)
+			put(telemetry.GPUTensor, g.Tensor, c.opts.ID, gpu)
+		}
+	}
 }
 
 // observe gives the values of the constructor's metrics, from what it reports to the planner, too.
 func (c *Constructor) observe(put telemetry.Observe) {
 	id, u := c.opts.ID, c.usage()
+	c.observeGPUs(u.Gpus, put)
 	put(telemetry.ConstructorMemory, float64(u.HeldBytes), id)
 	put(telemetry.ConstructorMemoryLimit, float64(u.BudgetBytes), id)
 	put(telemetry.ConstructorDelivered, float64(u.DeliveredBytes), id)

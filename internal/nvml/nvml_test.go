@@ -89,6 +89,32 @@ func TestAbsent(t *testing.T) {
 	l.Samples(t.Context(), time.Hour, func([]Sample) { t.Error("a sample of nothing") }) // it returns at once
 }
 
+// TestWatch: the last samples are kept, of GPUs that can be read.
+func TestWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Watch
+		if all := w.Last(); all != nil {
+			t.Errorf("%+v before the first second", all)
+		}
+		ctx, stop := context.WithTimeout(t.Context(), 3500*time.Millisecond)
+		defer stop()
+		began := time.Now()
+		w.Run(ctx, open(&machine{devices: make([]Device, 3), broken: -1}, slog.New(slog.DiscardHandler)))
+		all := w.Last()
+		if len(all) != 2 || all[1].Device != 1 || all[1].Busy != 0.25 || all[1].Profile == nil || !all[0].At.Equal(began.Add(3*time.Second)) {
+			t.Errorf("%+v", all)
+		}
+	})
+}
+
+// BenchmarkSample is what is done here for a sample of eight GPUs, without the driver.
+func BenchmarkSample(b *testing.B) {
+	l := open(&machine{devices: make([]Device, 8), broken: -1}, slog.New(slog.DiscardHandler))
+	for b.Loop() {
+		l.sample(time.Now())
+	}
+}
+
 // TestSamples: each GPU is sampled every second, and what cannot be read takes nothing else away.
 func TestSamples(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

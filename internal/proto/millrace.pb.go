@@ -4877,6 +4877,7 @@ type ConstructorUsage struct {
 	AssembleSeconds  float64                `protobuf:"fixed64,31,opt,name=assemble_seconds,json=assembleSeconds,proto3" json:"assemble_seconds,omitempty"` // time spent on laying out steps and decoding their images
 	Ways             []*Delivery            `protobuf:"bytes,32,rep,name=ways,proto3" json:"ways,omitempty"`                                                // how ranks get their batches
 	SharedBytes      uint64                 `protobuf:"varint,33,opt,name=shared_bytes,json=sharedBytes,proto3" json:"shared_bytes,omitempty"`              // of memory that ranks map, within budget_bytes
+	Gpus             []*GPUUsage            `protobuf:"bytes,34,rep,name=gpus,proto3" json:"gpus,omitempty"`                                                // of its machine, where it samples them
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -5044,6 +5045,13 @@ func (x *ConstructorUsage) GetSharedBytes() uint64 {
 	return 0
 }
 
+func (x *ConstructorUsage) GetGpus() []*GPUUsage {
+	if x != nil {
+		return x.Gpus
+	}
+	return nil
+}
+
 // Delivery is a way in which some ranks get their batches.
 type Delivery struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -5113,6 +5121,91 @@ func (x *Delivery) GetFirst() []*Coordinates {
 	return nil
 }
 
+// GPUUsage is what a GPU did in the last second. Shares are 0 to 1.
+type GPUUsage struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Index         uint32                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`        // among those of the machine
+	Busy          float64                `protobuf:"fixed64,2,opt,name=busy,proto3" json:"busy,omitempty"`         // share of the time in which a kernel ran
+	Received      float64                `protobuf:"fixed64,3,opt,name=received,proto3" json:"received,omitempty"` // bytes a second over PCIe
+	Counted       bool                   `protobuf:"varint,4,opt,name=counted,proto3" json:"counted,omitempty"`    // the driver counts the next two
+	Sm            float64                `protobuf:"fixed64,5,opt,name=sm,proto3" json:"sm,omitempty"`             // share of the time in which multiprocessors worked
+	Tensor        float64                `protobuf:"fixed64,6,opt,name=tensor,proto3" json:"tensor,omitempty"`     // in which their tensor cores did
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GPUUsage) Reset() {
+	*x = GPUUsage{}
+	mi := &file_proto_millrace_proto_msgTypes[57]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GPUUsage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GPUUsage) ProtoMessage() {}
+
+func (x *GPUUsage) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[57]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GPUUsage.ProtoReflect.Descriptor instead.
+func (*GPUUsage) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{57}
+}
+
+func (x *GPUUsage) GetIndex() uint32 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *GPUUsage) GetBusy() float64 {
+	if x != nil {
+		return x.Busy
+	}
+	return 0
+}
+
+func (x *GPUUsage) GetReceived() float64 {
+	if x != nil {
+		return x.Received
+	}
+	return 0
+}
+
+func (x *GPUUsage) GetCounted() bool {
+	if x != nil {
+		return x.Counted
+	}
+	return false
+}
+
+func (x *GPUUsage) GetSm() float64 {
+	if x != nil {
+		return x.Sm
+	}
+	return 0
+}
+
+func (x *GPUUsage) GetTensor() float64 {
+	if x != nil {
+		return x.Tensor
+	}
+	return 0
+}
+
 // TrainerWaits is how long trainers stood still for data in the last 10 s, by their own clocks.
 type TrainerWaits struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -5128,7 +5221,7 @@ type TrainerWaits struct {
 
 func (x *TrainerWaits) Reset() {
 	*x = TrainerWaits{}
-	mi := &file_proto_millrace_proto_msgTypes[57]
+	mi := &file_proto_millrace_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5140,7 +5233,7 @@ func (x *TrainerWaits) String() string {
 func (*TrainerWaits) ProtoMessage() {}
 
 func (x *TrainerWaits) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[57]
+	mi := &file_proto_millrace_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5153,7 +5246,7 @@ func (x *TrainerWaits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrainerWaits.ProtoReflect.Descriptor instead.
 func (*TrainerWaits) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{57}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *TrainerWaits) GetRanks() uint32 {
@@ -5221,7 +5314,7 @@ type ConstructorOrder struct {
 
 func (x *ConstructorOrder) Reset() {
 	*x = ConstructorOrder{}
-	mi := &file_proto_millrace_proto_msgTypes[58]
+	mi := &file_proto_millrace_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5233,7 +5326,7 @@ func (x *ConstructorOrder) String() string {
 func (*ConstructorOrder) ProtoMessage() {}
 
 func (x *ConstructorOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[58]
+	mi := &file_proto_millrace_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5246,7 +5339,7 @@ func (x *ConstructorOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorOrder.ProtoReflect.Descriptor instead.
 func (*ConstructorOrder) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{58}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ConstructorOrder) GetOrder() isConstructorOrder_Order {
@@ -5451,7 +5544,7 @@ type SourceJoined struct {
 
 func (x *SourceJoined) Reset() {
 	*x = SourceJoined{}
-	mi := &file_proto_millrace_proto_msgTypes[59]
+	mi := &file_proto_millrace_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5463,7 +5556,7 @@ func (x *SourceJoined) String() string {
 func (*SourceJoined) ProtoMessage() {}
 
 func (x *SourceJoined) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[59]
+	mi := &file_proto_millrace_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5476,7 +5569,7 @@ func (x *SourceJoined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceJoined.ProtoReflect.Descriptor instead.
 func (*SourceJoined) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{59}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *SourceJoined) GetName() string {
@@ -5522,7 +5615,7 @@ type ConstructorJob struct {
 
 func (x *ConstructorJob) Reset() {
 	*x = ConstructorJob{}
-	mi := &file_proto_millrace_proto_msgTypes[60]
+	mi := &file_proto_millrace_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5534,7 +5627,7 @@ func (x *ConstructorJob) String() string {
 func (*ConstructorJob) ProtoMessage() {}
 
 func (x *ConstructorJob) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[60]
+	mi := &file_proto_millrace_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5547,7 +5640,7 @@ func (x *ConstructorJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConstructorJob.ProtoReflect.Descriptor instead.
 func (*ConstructorJob) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{60}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ConstructorJob) GetName() string {
@@ -5703,7 +5796,7 @@ type ImageStep struct {
 
 func (x *ImageStep) Reset() {
 	*x = ImageStep{}
-	mi := &file_proto_millrace_proto_msgTypes[61]
+	mi := &file_proto_millrace_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5715,7 +5808,7 @@ func (x *ImageStep) String() string {
 func (*ImageStep) ProtoMessage() {}
 
 func (x *ImageStep) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[61]
+	mi := &file_proto_millrace_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5728,7 +5821,7 @@ func (x *ImageStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImageStep.ProtoReflect.Descriptor instead.
 func (*ImageStep) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{61}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ImageStep) GetPatch() uint32 {
@@ -5768,7 +5861,7 @@ type KeptColumns struct {
 
 func (x *KeptColumns) Reset() {
 	*x = KeptColumns{}
-	mi := &file_proto_millrace_proto_msgTypes[62]
+	mi := &file_proto_millrace_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5780,7 +5873,7 @@ func (x *KeptColumns) String() string {
 func (*KeptColumns) ProtoMessage() {}
 
 func (x *KeptColumns) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[62]
+	mi := &file_proto_millrace_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5793,7 +5886,7 @@ func (x *KeptColumns) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeptColumns.ProtoReflect.Descriptor instead.
 func (*KeptColumns) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{62}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *KeptColumns) GetNames() []string {
@@ -5817,7 +5910,7 @@ type Placement struct {
 
 func (x *Placement) Reset() {
 	*x = Placement{}
-	mi := &file_proto_millrace_proto_msgTypes[63]
+	mi := &file_proto_millrace_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5829,7 +5922,7 @@ func (x *Placement) String() string {
 func (*Placement) ProtoMessage() {}
 
 func (x *Placement) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[63]
+	mi := &file_proto_millrace_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5842,7 +5935,7 @@ func (x *Placement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Placement.ProtoReflect.Descriptor instead.
 func (*Placement) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{63}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *Placement) GetLoaders() []string {
@@ -5886,7 +5979,7 @@ type Restart struct {
 
 func (x *Restart) Reset() {
 	*x = Restart{}
-	mi := &file_proto_millrace_proto_msgTypes[64]
+	mi := &file_proto_millrace_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5898,7 +5991,7 @@ func (x *Restart) String() string {
 func (*Restart) ProtoMessage() {}
 
 func (x *Restart) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[64]
+	mi := &file_proto_millrace_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5911,7 +6004,7 @@ func (x *Restart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Restart.ProtoReflect.Descriptor instead.
 func (*Restart) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{64}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *Restart) GetGeneration() uint64 {
@@ -5969,7 +6062,7 @@ type Moved struct {
 
 func (x *Moved) Reset() {
 	*x = Moved{}
-	mi := &file_proto_millrace_proto_msgTypes[65]
+	mi := &file_proto_millrace_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5981,7 +6074,7 @@ func (x *Moved) String() string {
 func (*Moved) ProtoMessage() {}
 
 func (x *Moved) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[65]
+	mi := &file_proto_millrace_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5994,7 +6087,7 @@ func (x *Moved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Moved.ProtoReflect.Descriptor instead.
 func (*Moved) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{65}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *Moved) GetBy() *Coordinates {
@@ -6053,7 +6146,7 @@ type StepPlan struct {
 
 func (x *StepPlan) Reset() {
 	*x = StepPlan{}
-	mi := &file_proto_millrace_proto_msgTypes[66]
+	mi := &file_proto_millrace_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6065,7 +6158,7 @@ func (x *StepPlan) String() string {
 func (*StepPlan) ProtoMessage() {}
 
 func (x *StepPlan) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[66]
+	mi := &file_proto_millrace_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6078,7 +6171,7 @@ func (x *StepPlan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepPlan.ProtoReflect.Descriptor instead.
 func (*StepPlan) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{66}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *StepPlan) GetGeneration() uint64 {
@@ -6208,7 +6301,7 @@ type ImagePlan struct {
 
 func (x *ImagePlan) Reset() {
 	*x = ImagePlan{}
-	mi := &file_proto_millrace_proto_msgTypes[67]
+	mi := &file_proto_millrace_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6220,7 +6313,7 @@ func (x *ImagePlan) String() string {
 func (*ImagePlan) ProtoMessage() {}
 
 func (x *ImagePlan) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[67]
+	mi := &file_proto_millrace_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6233,7 +6326,7 @@ func (x *ImagePlan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImagePlan.ProtoReflect.Descriptor instead.
 func (*ImagePlan) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{67}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *ImagePlan) GetEncoder() []uint32 {
@@ -6318,7 +6411,7 @@ type PlanBlock struct {
 
 func (x *PlanBlock) Reset() {
 	*x = PlanBlock{}
-	mi := &file_proto_millrace_proto_msgTypes[68]
+	mi := &file_proto_millrace_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6330,7 +6423,7 @@ func (x *PlanBlock) String() string {
 func (*PlanBlock) ProtoMessage() {}
 
 func (x *PlanBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[68]
+	mi := &file_proto_millrace_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6343,7 +6436,7 @@ func (x *PlanBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanBlock.ProtoReflect.Descriptor instead.
 func (*PlanBlock) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{68}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *PlanBlock) GetSource() uint32 {
@@ -6386,7 +6479,7 @@ type EndOfData struct {
 
 func (x *EndOfData) Reset() {
 	*x = EndOfData{}
-	mi := &file_proto_millrace_proto_msgTypes[69]
+	mi := &file_proto_millrace_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6398,7 +6491,7 @@ func (x *EndOfData) String() string {
 func (*EndOfData) ProtoMessage() {}
 
 func (x *EndOfData) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[69]
+	mi := &file_proto_millrace_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6411,7 +6504,7 @@ func (x *EndOfData) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndOfData.ProtoReflect.Descriptor instead.
 func (*EndOfData) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{69}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *EndOfData) GetGeneration() uint64 {
@@ -6448,7 +6541,7 @@ type Admit struct {
 
 func (x *Admit) Reset() {
 	*x = Admit{}
-	mi := &file_proto_millrace_proto_msgTypes[70]
+	mi := &file_proto_millrace_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6460,7 +6553,7 @@ func (x *Admit) String() string {
 func (*Admit) ProtoMessage() {}
 
 func (x *Admit) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[70]
+	mi := &file_proto_millrace_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6473,7 +6566,7 @@ func (x *Admit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admit.ProtoReflect.Descriptor instead.
 func (*Admit) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{70}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *Admit) GetJoin() uint64 {
@@ -6509,7 +6602,7 @@ type Admitted struct {
 
 func (x *Admitted) Reset() {
 	*x = Admitted{}
-	mi := &file_proto_millrace_proto_msgTypes[71]
+	mi := &file_proto_millrace_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6521,7 +6614,7 @@ func (x *Admitted) String() string {
 func (*Admitted) ProtoMessage() {}
 
 func (x *Admitted) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[71]
+	mi := &file_proto_millrace_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6534,7 +6627,7 @@ func (x *Admitted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admitted.ProtoReflect.Descriptor instead.
 func (*Admitted) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{71}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *Admitted) GetJoin() uint64 {
@@ -6577,7 +6670,7 @@ type Coordinates struct {
 
 func (x *Coordinates) Reset() {
 	*x = Coordinates{}
-	mi := &file_proto_millrace_proto_msgTypes[72]
+	mi := &file_proto_millrace_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6589,7 +6682,7 @@ func (x *Coordinates) String() string {
 func (*Coordinates) ProtoMessage() {}
 
 func (x *Coordinates) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[72]
+	mi := &file_proto_millrace_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6602,7 +6695,7 @@ func (x *Coordinates) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coordinates.ProtoReflect.Descriptor instead.
 func (*Coordinates) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{72}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *Coordinates) GetDp() uint32 {
@@ -6653,7 +6746,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[73]
+	mi := &file_proto_millrace_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6665,7 +6758,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[73]
+	mi := &file_proto_millrace_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6678,7 +6771,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{73}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *JoinRequest) GetJob() string {
@@ -6776,7 +6869,7 @@ type Position struct {
 
 func (x *Position) Reset() {
 	*x = Position{}
-	mi := &file_proto_millrace_proto_msgTypes[74]
+	mi := &file_proto_millrace_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6788,7 +6881,7 @@ func (x *Position) String() string {
 func (*Position) ProtoMessage() {}
 
 func (x *Position) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[74]
+	mi := &file_proto_millrace_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6801,7 +6894,7 @@ func (x *Position) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Position.ProtoReflect.Descriptor instead.
 func (*Position) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{74}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *Position) GetGeneration() uint64 {
@@ -6840,7 +6933,7 @@ type JoinReply struct {
 
 func (x *JoinReply) Reset() {
 	*x = JoinReply{}
-	mi := &file_proto_millrace_proto_msgTypes[75]
+	mi := &file_proto_millrace_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6852,7 +6945,7 @@ func (x *JoinReply) String() string {
 func (*JoinReply) ProtoMessage() {}
 
 func (x *JoinReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[75]
+	mi := &file_proto_millrace_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6865,7 +6958,7 @@ func (x *JoinReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinReply.ProtoReflect.Descriptor instead.
 func (*JoinReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{75}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *JoinReply) GetJob() string {
@@ -6978,7 +7071,7 @@ type LocateRequest struct {
 
 func (x *LocateRequest) Reset() {
 	*x = LocateRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[76]
+	mi := &file_proto_millrace_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6990,7 +7083,7 @@ func (x *LocateRequest) String() string {
 func (*LocateRequest) ProtoMessage() {}
 
 func (x *LocateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[76]
+	mi := &file_proto_millrace_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7003,7 +7096,7 @@ func (x *LocateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LocateRequest.ProtoReflect.Descriptor instead.
 func (*LocateRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{76}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *LocateRequest) GetJob() string {
@@ -7041,7 +7134,7 @@ type PeekRequest struct {
 
 func (x *PeekRequest) Reset() {
 	*x = PeekRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[77]
+	mi := &file_proto_millrace_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7053,7 +7146,7 @@ func (x *PeekRequest) String() string {
 func (*PeekRequest) ProtoMessage() {}
 
 func (x *PeekRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[77]
+	mi := &file_proto_millrace_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7066,7 +7159,7 @@ func (x *PeekRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeekRequest.ProtoReflect.Descriptor instead.
 func (*PeekRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{77}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *PeekRequest) GetIdentity() []byte {
@@ -7121,7 +7214,7 @@ type BatchRequest struct {
 
 func (x *BatchRequest) Reset() {
 	*x = BatchRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[78]
+	mi := &file_proto_millrace_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7133,7 +7226,7 @@ func (x *BatchRequest) String() string {
 func (*BatchRequest) ProtoMessage() {}
 
 func (x *BatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[78]
+	mi := &file_proto_millrace_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7146,7 +7239,7 @@ func (x *BatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchRequest.ProtoReflect.Descriptor instead.
 func (*BatchRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{78}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *BatchRequest) GetIdentity() []byte {
@@ -7229,7 +7322,7 @@ type AckRequest struct {
 
 func (x *AckRequest) Reset() {
 	*x = AckRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[79]
+	mi := &file_proto_millrace_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7241,7 +7334,7 @@ func (x *AckRequest) String() string {
 func (*AckRequest) ProtoMessage() {}
 
 func (x *AckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[79]
+	mi := &file_proto_millrace_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7254,7 +7347,7 @@ func (x *AckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckRequest.ProtoReflect.Descriptor instead.
 func (*AckRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{79}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *AckRequest) GetIdentity() []byte {
@@ -7314,7 +7407,7 @@ type AckReply struct {
 
 func (x *AckReply) Reset() {
 	*x = AckReply{}
-	mi := &file_proto_millrace_proto_msgTypes[80]
+	mi := &file_proto_millrace_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7326,7 +7419,7 @@ func (x *AckReply) String() string {
 func (*AckReply) ProtoMessage() {}
 
 func (x *AckReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[80]
+	mi := &file_proto_millrace_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7339,7 +7432,7 @@ func (x *AckReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckReply.ProtoReflect.Descriptor instead.
 func (*AckReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{80}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{81}
 }
 
 // DeliverRequest says how far a rank is. The first of a stream also says who it is, and where
@@ -7362,7 +7455,7 @@ type DeliverRequest struct {
 
 func (x *DeliverRequest) Reset() {
 	*x = DeliverRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[81]
+	mi := &file_proto_millrace_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7374,7 +7467,7 @@ func (x *DeliverRequest) String() string {
 func (*DeliverRequest) ProtoMessage() {}
 
 func (x *DeliverRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[81]
+	mi := &file_proto_millrace_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7387,7 +7480,7 @@ func (x *DeliverRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeliverRequest.ProtoReflect.Descriptor instead.
 func (*DeliverRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{81}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *DeliverRequest) GetAcked() uint64 {
@@ -7471,7 +7564,7 @@ type ShareRequest struct {
 
 func (x *ShareRequest) Reset() {
 	*x = ShareRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[82]
+	mi := &file_proto_millrace_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7483,7 +7576,7 @@ func (x *ShareRequest) String() string {
 func (*ShareRequest) ProtoMessage() {}
 
 func (x *ShareRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[82]
+	mi := &file_proto_millrace_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7496,7 +7589,7 @@ func (x *ShareRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareRequest.ProtoReflect.Descriptor instead.
 func (*ShareRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{82}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *ShareRequest) GetRank() *Coordinates {
@@ -7531,7 +7624,7 @@ type ShareReply struct {
 
 func (x *ShareReply) Reset() {
 	*x = ShareReply{}
-	mi := &file_proto_millrace_proto_msgTypes[83]
+	mi := &file_proto_millrace_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7543,7 +7636,7 @@ func (x *ShareReply) String() string {
 func (*ShareReply) ProtoMessage() {}
 
 func (x *ShareReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[83]
+	mi := &file_proto_millrace_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7556,7 +7649,7 @@ func (x *ShareReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareReply.ProtoReflect.Descriptor instead.
 func (*ShareReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{83}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *ShareReply) GetSocket() string {
@@ -7597,7 +7690,7 @@ type BatchHeader struct {
 
 func (x *BatchHeader) Reset() {
 	*x = BatchHeader{}
-	mi := &file_proto_millrace_proto_msgTypes[84]
+	mi := &file_proto_millrace_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7609,7 +7702,7 @@ func (x *BatchHeader) String() string {
 func (*BatchHeader) ProtoMessage() {}
 
 func (x *BatchHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[84]
+	mi := &file_proto_millrace_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7622,7 +7715,7 @@ func (x *BatchHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchHeader.ProtoReflect.Descriptor instead.
 func (*BatchHeader) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{84}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *BatchHeader) GetStep() uint64 {
@@ -7698,7 +7791,7 @@ type Microbatch struct {
 
 func (x *Microbatch) Reset() {
 	*x = Microbatch{}
-	mi := &file_proto_millrace_proto_msgTypes[85]
+	mi := &file_proto_millrace_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7710,7 +7803,7 @@ func (x *Microbatch) String() string {
 func (*Microbatch) ProtoMessage() {}
 
 func (x *Microbatch) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[85]
+	mi := &file_proto_millrace_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7723,7 +7816,7 @@ func (x *Microbatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Microbatch.ProtoReflect.Descriptor instead.
 func (*Microbatch) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{85}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *Microbatch) GetTensors() []*Tensor {
@@ -7756,7 +7849,7 @@ type Tensor struct {
 
 func (x *Tensor) Reset() {
 	*x = Tensor{}
-	mi := &file_proto_millrace_proto_msgTypes[86]
+	mi := &file_proto_millrace_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7768,7 +7861,7 @@ func (x *Tensor) String() string {
 func (*Tensor) ProtoMessage() {}
 
 func (x *Tensor) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[86]
+	mi := &file_proto_millrace_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7781,7 +7874,7 @@ func (x *Tensor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tensor.ProtoReflect.Descriptor instead.
 func (*Tensor) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{86}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *Tensor) GetName() string {
@@ -7840,7 +7933,7 @@ type RowInfo struct {
 
 func (x *RowInfo) Reset() {
 	*x = RowInfo{}
-	mi := &file_proto_millrace_proto_msgTypes[87]
+	mi := &file_proto_millrace_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7852,7 +7945,7 @@ func (x *RowInfo) String() string {
 func (*RowInfo) ProtoMessage() {}
 
 func (x *RowInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[87]
+	mi := &file_proto_millrace_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7865,7 +7958,7 @@ func (x *RowInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RowInfo.ProtoReflect.Descriptor instead.
 func (*RowInfo) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{87}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *RowInfo) GetRow() uint32 {
@@ -7916,7 +8009,7 @@ type StateRequest struct {
 
 func (x *StateRequest) Reset() {
 	*x = StateRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[88]
+	mi := &file_proto_millrace_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7928,7 +8021,7 @@ func (x *StateRequest) String() string {
 func (*StateRequest) ProtoMessage() {}
 
 func (x *StateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[88]
+	mi := &file_proto_millrace_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7941,7 +8034,7 @@ func (x *StateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateRequest.ProtoReflect.Descriptor instead.
 func (*StateRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{88}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *StateRequest) GetIdentity() []byte {
@@ -7990,7 +8083,7 @@ type StateReply struct {
 
 func (x *StateReply) Reset() {
 	*x = StateReply{}
-	mi := &file_proto_millrace_proto_msgTypes[89]
+	mi := &file_proto_millrace_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8002,7 +8095,7 @@ func (x *StateReply) String() string {
 func (*StateReply) ProtoMessage() {}
 
 func (x *StateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[89]
+	mi := &file_proto_millrace_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8015,7 +8108,7 @@ func (x *StateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateReply.ProtoReflect.Descriptor instead.
 func (*StateReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{89}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *StateReply) GetToken() []byte {
@@ -8052,7 +8145,7 @@ type ChangeRequest struct {
 
 func (x *ChangeRequest) Reset() {
 	*x = ChangeRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[90]
+	mi := &file_proto_millrace_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8064,7 +8157,7 @@ func (x *ChangeRequest) String() string {
 func (*ChangeRequest) ProtoMessage() {}
 
 func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[90]
+	mi := &file_proto_millrace_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8077,7 +8170,7 @@ func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeRequest.ProtoReflect.Descriptor instead.
 func (*ChangeRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{90}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *ChangeRequest) GetChange() []byte {
@@ -8125,7 +8218,7 @@ type ChangeReply struct {
 
 func (x *ChangeReply) Reset() {
 	*x = ChangeReply{}
-	mi := &file_proto_millrace_proto_msgTypes[91]
+	mi := &file_proto_millrace_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8137,7 +8230,7 @@ func (x *ChangeReply) String() string {
 func (*ChangeReply) ProtoMessage() {}
 
 func (x *ChangeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[91]
+	mi := &file_proto_millrace_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8150,7 +8243,7 @@ func (x *ChangeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeReply.ProtoReflect.Descriptor instead.
 func (*ChangeReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{91}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *ChangeReply) GetStep() uint64 {
@@ -8185,7 +8278,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[92]
+	mi := &file_proto_millrace_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8197,7 +8290,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[92]
+	mi := &file_proto_millrace_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8210,7 +8303,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{92}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *ReportRequest) GetIdentity() []byte {
@@ -8285,7 +8378,7 @@ type ReportReply struct {
 
 func (x *ReportReply) Reset() {
 	*x = ReportReply{}
-	mi := &file_proto_millrace_proto_msgTypes[93]
+	mi := &file_proto_millrace_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8297,7 +8390,7 @@ func (x *ReportReply) String() string {
 func (*ReportReply) ProtoMessage() {}
 
 func (x *ReportReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[93]
+	mi := &file_proto_millrace_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8310,7 +8403,7 @@ func (x *ReportReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportReply.ProtoReflect.Descriptor instead.
 func (*ReportReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{93}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *ReportReply) GetEpoch() uint64 {
@@ -8328,7 +8421,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[94]
+	mi := &file_proto_millrace_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8340,7 +8433,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[94]
+	mi := &file_proto_millrace_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8353,7 +8446,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{94}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{95}
 }
 
 type WhyRequest struct {
@@ -8364,7 +8457,7 @@ type WhyRequest struct {
 
 func (x *WhyRequest) Reset() {
 	*x = WhyRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[95]
+	mi := &file_proto_millrace_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8376,7 +8469,7 @@ func (x *WhyRequest) String() string {
 func (*WhyRequest) ProtoMessage() {}
 
 func (x *WhyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[95]
+	mi := &file_proto_millrace_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8389,7 +8482,7 @@ func (x *WhyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyRequest.ProtoReflect.Descriptor instead.
 func (*WhyRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{95}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{96}
 }
 
 type StatusReply struct {
@@ -8402,7 +8495,7 @@ type StatusReply struct {
 
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
-	mi := &file_proto_millrace_proto_msgTypes[96]
+	mi := &file_proto_millrace_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8414,7 +8507,7 @@ func (x *StatusReply) String() string {
 func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[96]
+	mi := &file_proto_millrace_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8427,7 +8520,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{96}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *StatusReply) GetText() string {
@@ -8847,7 +8940,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x06bucket\x18\x02 \x01(\rR\x06bucket\x12\x12\n" +
 	"\x04step\x18\x03 \x01(\x04R\x04step\x12\x18\n" +
 	"\aslowest\x18\x04 \x01(\tR\aslowest\x12\x14\n" +
-	"\x05waits\x18\b \x01(\bR\x05waits\"\xd1\x05\n" +
+	"\x05waits\x18\b \x01(\bR\x05waits\"\xfc\x05\n" +
 	"\x10ConstructorUsage\x12\x1d\n" +
 	"\n" +
 	"held_bytes\x18\x01 \x01(\x04R\theldBytes\x12!\n" +
@@ -8871,12 +8964,20 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\btrainers\x18\x1e \x01(\v2\x19.millrace.v1.TrainerWaitsR\btrainers\x12)\n" +
 	"\x10assemble_seconds\x18\x1f \x01(\x01R\x0fassembleSeconds\x12)\n" +
 	"\x04ways\x18  \x03(\v2\x15.millrace.v1.DeliveryR\x04ways\x12!\n" +
-	"\fshared_bytes\x18! \x01(\x04R\vsharedBytes\"z\n" +
+	"\fshared_bytes\x18! \x01(\x04R\vsharedBytes\x12)\n" +
+	"\x04gpus\x18\" \x03(\v2\x15.millrace.v1.GPUUsageR\x04gpus\"z\n" +
 	"\bDelivery\x12\x10\n" +
 	"\x03way\x18\x01 \x01(\tR\x03way\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x14\n" +
 	"\x05ranks\x18\x03 \x01(\rR\x05ranks\x12.\n" +
-	"\x05first\x18\x04 \x03(\v2\x18.millrace.v1.CoordinatesR\x05first\"\xa0\x01\n" +
+	"\x05first\x18\x04 \x03(\v2\x18.millrace.v1.CoordinatesR\x05first\"\x92\x01\n" +
+	"\bGPUUsage\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\rR\x05index\x12\x12\n" +
+	"\x04busy\x18\x02 \x01(\x01R\x04busy\x12\x1a\n" +
+	"\breceived\x18\x03 \x01(\x01R\breceived\x12\x18\n" +
+	"\acounted\x18\x04 \x01(\bR\acounted\x12\x0e\n" +
+	"\x02sm\x18\x05 \x01(\x01R\x02sm\x12\x16\n" +
+	"\x06tensor\x18\x06 \x01(\x01R\x06tensor\"\xa0\x01\n" +
 	"\fTrainerWaits\x12\x14\n" +
 	"\x05ranks\x18\x01 \x01(\rR\x05ranks\x12\x14\n" +
 	"\x05share\x18\x02 \x01(\x01R\x05share\x12\x12\n" +
@@ -9217,7 +9318,7 @@ func file_proto_millrace_proto_rawDescGZIP() []byte {
 }
 
 var file_proto_millrace_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_proto_millrace_proto_msgTypes = make([]protoimpl.MessageInfo, 97)
+var file_proto_millrace_proto_msgTypes = make([]protoimpl.MessageInfo, 98)
 var file_proto_millrace_proto_goTypes = []any{
 	(Start)(0),                // 0: millrace.v1.Start
 	(*Frame)(nil),             // 1: millrace.v1.Frame
@@ -9277,47 +9378,48 @@ var file_proto_millrace_proto_goTypes = []any{
 	(*Acked)(nil),             // 55: millrace.v1.Acked
 	(*ConstructorUsage)(nil),  // 56: millrace.v1.ConstructorUsage
 	(*Delivery)(nil),          // 57: millrace.v1.Delivery
-	(*TrainerWaits)(nil),      // 58: millrace.v1.TrainerWaits
-	(*ConstructorOrder)(nil),  // 59: millrace.v1.ConstructorOrder
-	(*SourceJoined)(nil),      // 60: millrace.v1.SourceJoined
-	(*ConstructorJob)(nil),    // 61: millrace.v1.ConstructorJob
-	(*ImageStep)(nil),         // 62: millrace.v1.ImageStep
-	(*KeptColumns)(nil),       // 63: millrace.v1.KeptColumns
-	(*Placement)(nil),         // 64: millrace.v1.Placement
-	(*Restart)(nil),           // 65: millrace.v1.Restart
-	(*Moved)(nil),             // 66: millrace.v1.Moved
-	(*StepPlan)(nil),          // 67: millrace.v1.StepPlan
-	(*ImagePlan)(nil),         // 68: millrace.v1.ImagePlan
-	(*PlanBlock)(nil),         // 69: millrace.v1.PlanBlock
-	(*EndOfData)(nil),         // 70: millrace.v1.EndOfData
-	(*Admit)(nil),             // 71: millrace.v1.Admit
-	(*Admitted)(nil),          // 72: millrace.v1.Admitted
-	(*Coordinates)(nil),       // 73: millrace.v1.Coordinates
-	(*JoinRequest)(nil),       // 74: millrace.v1.JoinRequest
-	(*Position)(nil),          // 75: millrace.v1.Position
-	(*JoinReply)(nil),         // 76: millrace.v1.JoinReply
-	(*LocateRequest)(nil),     // 77: millrace.v1.LocateRequest
-	(*PeekRequest)(nil),       // 78: millrace.v1.PeekRequest
-	(*BatchRequest)(nil),      // 79: millrace.v1.BatchRequest
-	(*AckRequest)(nil),        // 80: millrace.v1.AckRequest
-	(*AckReply)(nil),          // 81: millrace.v1.AckReply
-	(*DeliverRequest)(nil),    // 82: millrace.v1.DeliverRequest
-	(*ShareRequest)(nil),      // 83: millrace.v1.ShareRequest
-	(*ShareReply)(nil),        // 84: millrace.v1.ShareReply
-	(*BatchHeader)(nil),       // 85: millrace.v1.BatchHeader
-	(*Microbatch)(nil),        // 86: millrace.v1.Microbatch
-	(*Tensor)(nil),            // 87: millrace.v1.Tensor
-	(*RowInfo)(nil),           // 88: millrace.v1.RowInfo
-	(*StateRequest)(nil),      // 89: millrace.v1.StateRequest
-	(*StateReply)(nil),        // 90: millrace.v1.StateReply
-	(*ChangeRequest)(nil),     // 91: millrace.v1.ChangeRequest
-	(*ChangeReply)(nil),       // 92: millrace.v1.ChangeReply
-	(*ReportRequest)(nil),     // 93: millrace.v1.ReportRequest
-	(*ReportReply)(nil),       // 94: millrace.v1.ReportReply
-	(*StatusRequest)(nil),     // 95: millrace.v1.StatusRequest
-	(*WhyRequest)(nil),        // 96: millrace.v1.WhyRequest
-	(*StatusReply)(nil),       // 97: millrace.v1.StatusReply
-	(*state.Mesh)(nil),        // 98: millrace.v1.Mesh
+	(*GPUUsage)(nil),          // 58: millrace.v1.GPUUsage
+	(*TrainerWaits)(nil),      // 59: millrace.v1.TrainerWaits
+	(*ConstructorOrder)(nil),  // 60: millrace.v1.ConstructorOrder
+	(*SourceJoined)(nil),      // 61: millrace.v1.SourceJoined
+	(*ConstructorJob)(nil),    // 62: millrace.v1.ConstructorJob
+	(*ImageStep)(nil),         // 63: millrace.v1.ImageStep
+	(*KeptColumns)(nil),       // 64: millrace.v1.KeptColumns
+	(*Placement)(nil),         // 65: millrace.v1.Placement
+	(*Restart)(nil),           // 66: millrace.v1.Restart
+	(*Moved)(nil),             // 67: millrace.v1.Moved
+	(*StepPlan)(nil),          // 68: millrace.v1.StepPlan
+	(*ImagePlan)(nil),         // 69: millrace.v1.ImagePlan
+	(*PlanBlock)(nil),         // 70: millrace.v1.PlanBlock
+	(*EndOfData)(nil),         // 71: millrace.v1.EndOfData
+	(*Admit)(nil),             // 72: millrace.v1.Admit
+	(*Admitted)(nil),          // 73: millrace.v1.Admitted
+	(*Coordinates)(nil),       // 74: millrace.v1.Coordinates
+	(*JoinRequest)(nil),       // 75: millrace.v1.JoinRequest
+	(*Position)(nil),          // 76: millrace.v1.Position
+	(*JoinReply)(nil),         // 77: millrace.v1.JoinReply
+	(*LocateRequest)(nil),     // 78: millrace.v1.LocateRequest
+	(*PeekRequest)(nil),       // 79: millrace.v1.PeekRequest
+	(*BatchRequest)(nil),      // 80: millrace.v1.BatchRequest
+	(*AckRequest)(nil),        // 81: millrace.v1.AckRequest
+	(*AckReply)(nil),          // 82: millrace.v1.AckReply
+	(*DeliverRequest)(nil),    // 83: millrace.v1.DeliverRequest
+	(*ShareRequest)(nil),      // 84: millrace.v1.ShareRequest
+	(*ShareReply)(nil),        // 85: millrace.v1.ShareReply
+	(*BatchHeader)(nil),       // 86: millrace.v1.BatchHeader
+	(*Microbatch)(nil),        // 87: millrace.v1.Microbatch
+	(*Tensor)(nil),            // 88: millrace.v1.Tensor
+	(*RowInfo)(nil),           // 89: millrace.v1.RowInfo
+	(*StateRequest)(nil),      // 90: millrace.v1.StateRequest
+	(*StateReply)(nil),        // 91: millrace.v1.StateReply
+	(*ChangeRequest)(nil),     // 92: millrace.v1.ChangeRequest
+	(*ChangeReply)(nil),       // 93: millrace.v1.ChangeReply
+	(*ReportRequest)(nil),     // 94: millrace.v1.ReportRequest
+	(*ReportReply)(nil),       // 95: millrace.v1.ReportReply
+	(*StatusRequest)(nil),     // 96: millrace.v1.StatusRequest
+	(*WhyRequest)(nil),        // 97: millrace.v1.WhyRequest
+	(*StatusReply)(nil),       // 98: millrace.v1.StatusReply
+	(*state.Mesh)(nil),        // 99: millrace.v1.Mesh
 }
 var file_proto_millrace_proto_depIdxs = []int32{
 	2,   // 0: millrace.v1.Frame.waiting:type_name -> millrace.v1.Waiting
@@ -9366,88 +9468,89 @@ var file_proto_millrace_proto_depIdxs = []int32{
 	55,  // 43: millrace.v1.ConstructorReport.acked:type_name -> millrace.v1.Acked
 	56,  // 44: millrace.v1.ConstructorReport.usage:type_name -> millrace.v1.ConstructorUsage
 	30,  // 45: millrace.v1.ConstructorReport.failure:type_name -> millrace.v1.Failure
-	72,  // 46: millrace.v1.ConstructorReport.admitted:type_name -> millrace.v1.Admitted
+	73,  // 46: millrace.v1.ConstructorReport.admitted:type_name -> millrace.v1.Admitted
 	3,   // 47: millrace.v1.ConstructorReport.beat:type_name -> millrace.v1.Beat
 	52,  // 48: millrace.v1.ConstructorHello.held:type_name -> millrace.v1.Held
 	55,  // 49: millrace.v1.Held.acked:type_name -> millrace.v1.Acked
 	53,  // 50: millrace.v1.Held.ranks:type_name -> millrace.v1.HeldRank
-	73,  // 51: millrace.v1.HeldRank.rank:type_name -> millrace.v1.Coordinates
-	73,  // 52: millrace.v1.ConstructorUsage.absent_ranks:type_name -> millrace.v1.Coordinates
+	74,  // 51: millrace.v1.HeldRank.rank:type_name -> millrace.v1.Coordinates
+	74,  // 52: millrace.v1.ConstructorUsage.absent_ranks:type_name -> millrace.v1.Coordinates
 	55,  // 53: millrace.v1.ConstructorUsage.slowest:type_name -> millrace.v1.Acked
-	58,  // 54: millrace.v1.ConstructorUsage.trainers:type_name -> millrace.v1.TrainerWaits
+	59,  // 54: millrace.v1.ConstructorUsage.trainers:type_name -> millrace.v1.TrainerWaits
 	57,  // 55: millrace.v1.ConstructorUsage.ways:type_name -> millrace.v1.Delivery
-	73,  // 56: millrace.v1.Delivery.first:type_name -> millrace.v1.Coordinates
-	61,  // 57: millrace.v1.ConstructorOrder.job:type_name -> millrace.v1.ConstructorJob
-	64,  // 58: millrace.v1.ConstructorOrder.placement:type_name -> millrace.v1.Placement
-	65,  // 59: millrace.v1.ConstructorOrder.restart:type_name -> millrace.v1.Restart
-	67,  // 60: millrace.v1.ConstructorOrder.plan:type_name -> millrace.v1.StepPlan
-	70,  // 61: millrace.v1.ConstructorOrder.end:type_name -> millrace.v1.EndOfData
-	30,  // 62: millrace.v1.ConstructorOrder.failure:type_name -> millrace.v1.Failure
-	71,  // 63: millrace.v1.ConstructorOrder.admit:type_name -> millrace.v1.Admit
-	60,  // 64: millrace.v1.ConstructorOrder.joined:type_name -> millrace.v1.SourceJoined
-	3,   // 65: millrace.v1.ConstructorOrder.beat:type_name -> millrace.v1.Beat
-	2,   // 66: millrace.v1.ConstructorOrder.waiting:type_name -> millrace.v1.Waiting
-	98,  // 67: millrace.v1.ConstructorJob.mesh:type_name -> millrace.v1.Mesh
-	63,  // 68: millrace.v1.ConstructorJob.kept:type_name -> millrace.v1.KeptColumns
-	62,  // 69: millrace.v1.ConstructorJob.images:type_name -> millrace.v1.ImageStep
-	66,  // 70: millrace.v1.Restart.moved:type_name -> millrace.v1.Moved
-	73,  // 71: millrace.v1.Moved.by:type_name -> millrace.v1.Coordinates
-	69,  // 72: millrace.v1.StepPlan.blocks:type_name -> millrace.v1.PlanBlock
-	68,  // 73: millrace.v1.StepPlan.images:type_name -> millrace.v1.ImagePlan
-	73,  // 74: millrace.v1.Admit.rank:type_name -> millrace.v1.Coordinates
-	73,  // 75: millrace.v1.JoinRequest.rank:type_name -> millrace.v1.Coordinates
-	98,  // 76: millrace.v1.JoinRequest.mesh:type_name -> millrace.v1.Mesh
-	0,   // 77: millrace.v1.JoinRequest.start:type_name -> millrace.v1.Start
-	75,  // 78: millrace.v1.JoinRequest.at:type_name -> millrace.v1.Position
-	98,  // 79: millrace.v1.JoinReply.mesh:type_name -> millrace.v1.Mesh
-	73,  // 80: millrace.v1.LocateRequest.rank:type_name -> millrace.v1.Coordinates
-	73,  // 81: millrace.v1.PeekRequest.rank:type_name -> millrace.v1.Coordinates
-	73,  // 82: millrace.v1.BatchRequest.rank:type_name -> millrace.v1.Coordinates
-	73,  // 83: millrace.v1.AckRequest.rank:type_name -> millrace.v1.Coordinates
-	73,  // 84: millrace.v1.DeliverRequest.rank:type_name -> millrace.v1.Coordinates
-	73,  // 85: millrace.v1.ShareRequest.rank:type_name -> millrace.v1.Coordinates
-	86,  // 86: millrace.v1.BatchHeader.microbatches:type_name -> millrace.v1.Microbatch
-	87,  // 87: millrace.v1.Microbatch.tensors:type_name -> millrace.v1.Tensor
-	73,  // 88: millrace.v1.ReportRequest.rank:type_name -> millrace.v1.Coordinates
-	4,   // 89: millrace.v1.Planner.Load:input_type -> millrace.v1.LoaderReport
-	50,  // 90: millrace.v1.Planner.Construct:input_type -> millrace.v1.ConstructorReport
-	74,  // 91: millrace.v1.Planner.Join:input_type -> millrace.v1.JoinRequest
-	77,  // 92: millrace.v1.Planner.Locate:input_type -> millrace.v1.LocateRequest
-	89,  // 93: millrace.v1.Planner.State:input_type -> millrace.v1.StateRequest
-	91,  // 94: millrace.v1.Planner.Change:input_type -> millrace.v1.ChangeRequest
-	93,  // 95: millrace.v1.Planner.Report:input_type -> millrace.v1.ReportRequest
-	95,  // 96: millrace.v1.Planner.Status:input_type -> millrace.v1.StatusRequest
-	96,  // 97: millrace.v1.Planner.Why:input_type -> millrace.v1.WhyRequest
-	47,  // 98: millrace.v1.Loader.Fetch:input_type -> millrace.v1.FetchRequest
-	82,  // 99: millrace.v1.Constructor.Deliver:input_type -> millrace.v1.DeliverRequest
-	83,  // 100: millrace.v1.Constructor.Share:input_type -> millrace.v1.ShareRequest
-	79,  // 101: millrace.v1.Constructor.Batch:input_type -> millrace.v1.BatchRequest
-	80,  // 102: millrace.v1.Constructor.Ack:input_type -> millrace.v1.AckRequest
-	78,  // 103: millrace.v1.Constructor.Peek:input_type -> millrace.v1.PeekRequest
-	19,  // 104: millrace.v1.Workers.Serve:input_type -> millrace.v1.PoolRequest
-	24,  // 105: millrace.v1.Workers.Run:input_type -> millrace.v1.RunRequest
-	31,  // 106: millrace.v1.Planner.Load:output_type -> millrace.v1.LoaderOrder
-	59,  // 107: millrace.v1.Planner.Construct:output_type -> millrace.v1.ConstructorOrder
-	76,  // 108: millrace.v1.Planner.Join:output_type -> millrace.v1.JoinReply
-	76,  // 109: millrace.v1.Planner.Locate:output_type -> millrace.v1.JoinReply
-	90,  // 110: millrace.v1.Planner.State:output_type -> millrace.v1.StateReply
-	92,  // 111: millrace.v1.Planner.Change:output_type -> millrace.v1.ChangeReply
-	94,  // 112: millrace.v1.Planner.Report:output_type -> millrace.v1.ReportReply
-	97,  // 113: millrace.v1.Planner.Status:output_type -> millrace.v1.StatusReply
-	2,   // 114: millrace.v1.Planner.Why:output_type -> millrace.v1.Waiting
-	1,   // 115: millrace.v1.Loader.Fetch:output_type -> millrace.v1.Frame
-	1,   // 116: millrace.v1.Constructor.Deliver:output_type -> millrace.v1.Frame
-	84,  // 117: millrace.v1.Constructor.Share:output_type -> millrace.v1.ShareReply
-	1,   // 118: millrace.v1.Constructor.Batch:output_type -> millrace.v1.Frame
-	81,  // 119: millrace.v1.Constructor.Ack:output_type -> millrace.v1.AckReply
-	1,   // 120: millrace.v1.Constructor.Peek:output_type -> millrace.v1.Frame
-	21,  // 121: millrace.v1.Workers.Serve:output_type -> millrace.v1.PoolReport
-	26,  // 122: millrace.v1.Workers.Run:output_type -> millrace.v1.RunReply
-	106, // [106:123] is the sub-list for method output_type
-	89,  // [89:106] is the sub-list for method input_type
-	89,  // [89:89] is the sub-list for extension type_name
-	89,  // [89:89] is the sub-list for extension extendee
-	0,   // [0:89] is the sub-list for field type_name
+	58,  // 56: millrace.v1.ConstructorUsage.gpus:type_name -> millrace.v1.GPUUsage
+	74,  // 57: millrace.v1.Delivery.first:type_name -> millrace.v1.Coordinates
+	62,  // 58: millrace.v1.ConstructorOrder.job:type_name -> millrace.v1.ConstructorJob
+	65,  // 59: millrace.v1.ConstructorOrder.placement:type_name -> millrace.v1.Placement
+	66,  // 60: millrace.v1.ConstructorOrder.restart:type_name -> millrace.v1.Restart
+	68,  // 61: millrace.v1.ConstructorOrder.plan:type_name -> millrace.v1.StepPlan
+	71,  // 62: millrace.v1.ConstructorOrder.end:type_name -> millrace.v1.EndOfData
+	30,  // 63: millrace.v1.ConstructorOrder.failure:type_name -> millrace.v1.Failure
+	72,  // 64: millrace.v1.ConstructorOrder.admit:type_name -> millrace.v1.Admit
+	61,  // 65: millrace.v1.ConstructorOrder.joined:type_name -> millrace.v1.SourceJoined
+	3,   // 66: millrace.v1.ConstructorOrder.beat:type_name -> millrace.v1.Beat
+	2,   // 67: millrace.v1.ConstructorOrder.waiting:type_name -> millrace.v1.Waiting
+	99,  // 68: millrace.v1.ConstructorJob.mesh:type_name -> millrace.v1.Mesh
+	64,  // 69: millrace.v1.ConstructorJob.kept:type_name -> millrace.v1.KeptColumns
+	63,  // 70: millrace.v1.ConstructorJob.images:type_name -> millrace.v1.ImageStep
+	67,  // 71: millrace.v1.Restart.moved:type_name -> millrace.v1.Moved
+	74,  // 72: millrace.v1.Moved.by:type_name -> millrace.v1.Coordinates
+	70,  // 73: millrace.v1.StepPlan.blocks:type_name -> millrace.v1.PlanBlock
+	69,  // 74: millrace.v1.StepPlan.images:type_name -> millrace.v1.ImagePlan
+	74,  // 75: millrace.v1.Admit.rank:type_name -> millrace.v1.Coordinates
+	74,  // 76: millrace.v1.JoinRequest.rank:type_name -> millrace.v1.Coordinates
+	99,  // 77: millrace.v1.JoinRequest.mesh:type_name -> millrace.v1.Mesh
+	0,   // 78: millrace.v1.JoinRequest.start:type_name -> millrace.v1.Start
+	76,  // 79: millrace.v1.JoinRequest.at:type_name -> millrace.v1.Position
+	99,  // 80: millrace.v1.JoinReply.mesh:type_name -> millrace.v1.Mesh
+	74,  // 81: millrace.v1.LocateRequest.rank:type_name -> millrace.v1.Coordinates
+	74,  // 82: millrace.v1.PeekRequest.rank:type_name -> millrace.v1.Coordinates
+	74,  // 83: millrace.v1.BatchRequest.rank:type_name -> millrace.v1.Coordinates
+	74,  // 84: millrace.v1.AckRequest.rank:type_name -> millrace.v1.Coordinates
+	74,  // 85: millrace.v1.DeliverRequest.rank:type_name -> millrace.v1.Coordinates
+	74,  // 86: millrace.v1.ShareRequest.rank:type_name -> millrace.v1.Coordinates
+	87,  // 87: millrace.v1.BatchHeader.microbatches:type_name -> millrace.v1.Microbatch
+	88,  // 88: millrace.v1.Microbatch.tensors:type_name -> millrace.v1.Tensor
+	74,  // 89: millrace.v1.ReportRequest.rank:type_name -> millrace.v1.Coordinates
+	4,   // 90: millrace.v1.Planner.Load:input_type -> millrace.v1.LoaderReport
+	50,  // 91: millrace.v1.Planner.Construct:input_type -> millrace.v1.ConstructorReport
+	75,  // 92: millrace.v1.Planner.Join:input_type -> millrace.v1.JoinRequest
+	78,  // 93: millrace.v1.Planner.Locate:input_type -> millrace.v1.LocateRequest
+	90,  // 94: millrace.v1.Planner.State:input_type -> millrace.v1.StateRequest
+	92,  // 95: millrace.v1.Planner.Change:input_type -> millrace.v1.ChangeRequest
+	94,  // 96: millrace.v1.Planner.Report:input_type -> millrace.v1.ReportRequest
+	96,  // 97: millrace.v1.Planner.Status:input_type -> millrace.v1.StatusRequest
+	97,  // 98: millrace.v1.Planner.Why:input_type -> millrace.v1.WhyRequest
+	47,  // 99: millrace.v1.Loader.Fetch:input_type -> millrace.v1.FetchRequest
+	83,  // 100: millrace.v1.Constructor.Deliver:input_type -> millrace.v1.DeliverRequest
+	84,  // 101: millrace.v1.Constructor.Share:input_type -> millrace.v1.ShareRequest
+	80,  // 102: millrace.v1.Constructor.Batch:input_type -> millrace.v1.BatchRequest
+	81,  // 103: millrace.v1.Constructor.Ack:input_type -> millrace.v1.AckRequest
+	79,  // 104: millrace.v1.Constructor.Peek:input_type -> millrace.v1.PeekRequest
+	19,  // 105: millrace.v1.Workers.Serve:input_type -> millrace.v1.PoolRequest
+	24,  // 106: millrace.v1.Workers.Run:input_type -> millrace.v1.RunRequest
+	31,  // 107: millrace.v1.Planner.Load:output_type -> millrace.v1.LoaderOrder
+	60,  // 108: millrace.v1.Planner.Construct:output_type -> millrace.v1.ConstructorOrder
+	77,  // 109: millrace.v1.Planner.Join:output_type -> millrace.v1.JoinReply
+	77,  // 110: millrace.v1.Planner.Locate:output_type -> millrace.v1.JoinReply
+	91,  // 111: millrace.v1.Planner.State:output_type -> millrace.v1.StateReply
+	93,  // 112: millrace.v1.Planner.Change:output_type -> millrace.v1.ChangeReply
+	95,  // 113: millrace.v1.Planner.Report:output_type -> millrace.v1.ReportReply
+	98,  // 114: millrace.v1.Planner.Status:output_type -> millrace.v1.StatusReply
+	2,   // 115: millrace.v1.Planner.Why:output_type -> millrace.v1.Waiting
+	1,   // 116: millrace.v1.Loader.Fetch:output_type -> millrace.v1.Frame
+	1,   // 117: millrace.v1.Constructor.Deliver:output_type -> millrace.v1.Frame
+	85,  // 118: millrace.v1.Constructor.Share:output_type -> millrace.v1.ShareReply
+	1,   // 119: millrace.v1.Constructor.Batch:output_type -> millrace.v1.Frame
+	82,  // 120: millrace.v1.Constructor.Ack:output_type -> millrace.v1.AckReply
+	1,   // 121: millrace.v1.Constructor.Peek:output_type -> millrace.v1.Frame
+	21,  // 122: millrace.v1.Workers.Serve:output_type -> millrace.v1.PoolReport
+	26,  // 123: millrace.v1.Workers.Run:output_type -> millrace.v1.RunReply
+	107, // [107:124] is the sub-list for method output_type
+	90,  // [90:107] is the sub-list for method input_type
+	90,  // [90:90] is the sub-list for extension type_name
+	90,  // [90:90] is the sub-list for extension extendee
+	0,   // [0:90] is the sub-list for field type_name
 }
 
 func init() { file_proto_millrace_proto_init() }
@@ -9503,7 +9606,7 @@ func file_proto_millrace_proto_init() {
 		(*ConstructorReport_Beat)(nil),
 	}
 	file_proto_millrace_proto_msgTypes[50].OneofWrappers = []any{}
-	file_proto_millrace_proto_msgTypes[58].OneofWrappers = []any{
+	file_proto_millrace_proto_msgTypes[59].OneofWrappers = []any{
 		(*ConstructorOrder_Job)(nil),
 		(*ConstructorOrder_Placement)(nil),
 		(*ConstructorOrder_Restart)(nil),
@@ -9523,7 +9626,7 @@ func file_proto_millrace_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_proto_millrace_proto_rawDesc), len(file_proto_millrace_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   97,
+			NumMessages:   98,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

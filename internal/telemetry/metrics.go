@@ -80,6 +80,11 @@ const (
 	RankWait
 	RankStep
 
+	GPUBusy
+	GPUMultiprocessors
+	GPUTensor
+	GPUReceived
+
 	ProcessCPU
 	ProcessMemory
 	GoMemory
@@ -142,6 +147,11 @@ var Metrics = [count]Metric{
 	ConstructorStale:       {"millrace.constructor.stale_refused", Counter, "{message}", []string{"constructor"}, "Messages of planners of lower epochs that a constructor refused."},
 	RankStep:               {"millrace.rank.step", Gauge, "{step}", []string{"constructor", "rank"}, "The step that a rank is at: it is done with those before."},
 
+	GPUBusy:            {"millrace.gpu.busy", Gauge, "1", []string{"constructor", "gpu"}, "Share of the last second or less in which a kernel ran on a GPU of a sidecar's machine."},
+	GPUMultiprocessors: {"millrace.gpu.multiprocessors", Gauge, "1", []string{"constructor", "gpu"}, "Share of the last second in which its multiprocessors worked, where the driver counts that (GPM, Hopper and later)."},
+	GPUTensor:          {"millrace.gpu.tensor", Gauge, "1", []string{"constructor", "gpu"}, "Share of the last second in which its tensor cores worked, where the driver counts that."},
+	GPUReceived:        {"millrace.gpu.received", Gauge, "By/s", []string{"constructor", "gpu"}, "Bytes a second that it received over PCIe."},
+
 	HoldupTime:              {"millrace.holdup.time", Counter, "s", []string{"cause", "name"}, "Time by what held the next step up: trainers (the service has done all that it may), source, constructor, planner or member, and which source."},
 	TrainersWaitShare:       {"millrace.trainers.wait_share", Gauge, "1", nil, "Share of the last 10 s in which trainers stood still for data, by their own clocks, the mean over ranks."},
 	RankWait:                {"millrace.rank.wait", Counter, "s", []string{"constructor", "rank"}, "Time that a rank's trainer stood still for data, by its own clock; begins again where another constructor serves the rank."},
@@ -161,6 +171,8 @@ func (m Metric) Prometheus() string {
 		name += "_seconds"
 	case "By":
 		name += "_bytes"
+	case "By/s":
+		name += "_bytes_per_second"
 	case "1":
 		name += "_ratio"
 	}

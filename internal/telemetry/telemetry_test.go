@@ -16,7 +16,7 @@ var rewrite = flag.Bool("rewrite", false, "write the list of metrics into docs/t
 var shapes = struct{ name, label, unit *regexp.Regexp }{
 	regexp.MustCompile(`^(millrace|process|go)(\.[a-z]+(_[a-z]+)*)+$`),
 	regexp.MustCompile(`^[a-z]+(_[a-z]+)*$`),
-	regexp.MustCompile(`^(|1|s|By|\{[a-z]+\})$`),
+	regexp.MustCompile(`^(|1|s|By|By/s|\{[a-z]+\})$`),
 }
 
 // TestMetrics: each metric has a name, a unit and a sentence that fit OpenTelemetry's rules, and

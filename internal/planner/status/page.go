@@ -32,6 +32,9 @@ func (s Service) String() string {
 	if s.Stall.Line != "" {
 		fmt.Fprintf(&b, "stall: %s\n", s.Stall.Line)
 	}
+	if line := s.working(); line != "" {
+		fmt.Fprintf(&b, "GPUs: %s\n", line)
+	}
 	s.suspects(&b)
 	if s.Promotions > 0 || s.ReadAgain > 0 {
 		fmt.Fprintf(&b, "loaders lost: %d places taken by shadows, %d blocks read again\n", s.Promotions, s.ReadAgain)

@@ -45,6 +45,24 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// TestGPUs: what the GPUs of all constructors do is one line, and each is in the JSON.
+func TestGPUs(t *testing.T) {
+	var s Service
+	if line := s.working(); line != "" {
+		t.Errorf("without GPUs: %q", line)
+	}
+	s.Constructors = []Constructor{
+		{GPUs: gpus([]*pb.GPUUsage{{Busy: 0.9, Received: 1e9, Counted: true, Sm: 0.8, Tensor: 0.05}})},
+		{GPUs: gpus([]*pb.GPUUsage{{Index: 1, Busy: 0.3, Received: 2e9}})},
+	}
+	if line, want := s.working(), "2 GPUs are busy 60 % of the time (multiprocessors 80 %, tensor cores 5.0 %) and receive 1.50 GB/s each over PCIe"; line != want {
+		t.Errorf("%q, want %q", line, want)
+	}
+	if !strings.Contains(s.String(), "\nGPUs: 2 GPUs are busy") || s.Constructors[1].GPUs[0].SM != nil {
+		t.Error(s.String())
+	}
+}
+
 // TestTrainersAdd: what constructors say is one figure, by their ranks.
 func TestTrainersAdd(t *testing.T) {
 	var x Trainers

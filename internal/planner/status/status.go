@@ -142,6 +142,7 @@ type Constructor struct {
 	AssembleSec    float64  `json:"assemble_sec"`
 	SharedBytes    uint64   `json:"shared_bytes"` // of held_bytes, what ranks of its machine map
 	Ways           []Way    `json:"ways"`
+	GPUs           []GPU    `json:"gpus,omitempty"` // of its machine, where it samples them
 }
 
 // Way is how some ranks get their batches: shared, stream or calls.
@@ -192,7 +193,7 @@ func Of(x control.Snapshot, loader func(control.Session) *pb.LoaderUsage, constr
 	for _, c := range x.Constructors {
 		u := constructor(c.Session)
 		s.Constructors = append(s.Constructors, Constructor{c.Name, c.Address, c.Buckets, u.GetHeldBytes(), u.GetBudgetBytes(),
-			u.GetDeliveredBytes(), u.GetDeliveredBatches(), u.GetFetchSeconds(), u.GetWaitSeconds(), c.Suspect, u.GetHedged(), u.GetHedgesWon(), u.GetMoved(), u.GetAssembleSeconds(), u.GetSharedBytes(), waysOf(u)})
+			u.GetDeliveredBytes(), u.GetDeliveredBatches(), u.GetFetchSeconds(), u.GetWaitSeconds(), c.Suspect, u.GetHedged(), u.GetHedgesWon(), u.GetMoved(), u.GetAssembleSeconds(), u.GetSharedBytes(), waysOf(u), gpus(u.GetGpus())})
 		s.Trainers.add(u.GetTrainers())
 	}
 	return s
