@@ -17,6 +17,7 @@ import (
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/fleet"
 	"github.com/millrace-data/millrace/internal/planner"
+	"github.com/millrace-data/millrace/internal/planner/scaling"
 	"github.com/millrace-data/millrace/internal/service"
 	"github.com/millrace-data/millrace/internal/sourceloader"
 	"github.com/millrace-data/millrace/jobspec"
@@ -284,7 +285,7 @@ func (c *plannerCmd) Run(ctx context.Context, log *slog.Logger, names extensions
 }
 
 // scale has loaders scaled, by a command if there is one.
-func (c *plannerCmd) scale(ctx context.Context, loaders int, work *errgroup.Group, log *slog.Logger) (s planner.Scale) {
+func (c *plannerCmd) scale(ctx context.Context, loaders int, work *errgroup.Group, log *slog.Logger) (s scaling.Options) {
 	if c.MostLoaders <= loaders {
 		return s
 	}

@@ -39,7 +39,7 @@ var rules = []rule{
 	},
 	{
 		of: []string{"./planner/...", "./internal/planner/plan", "./internal/planner/mix", "./internal/planner/change", "./internal/planner/token", "./internal/planner/cut", "./internal/planner/compile", "./internal/planner/control",
-			"./internal/planner/wire", "./internal/planner/steplog", "./internal/planner/status"},
+			"./internal/planner/wire", "./internal/planner/steplog", "./internal/planner/status", "./internal/planner/scaling"},
 		never: []string{"./internal/planner"},
 		why:   "the shell of the planner is on top: nothing below it knows that it is there",
 	},

@@ -25,6 +25,8 @@ import (
 	"github.com/millrace-data/millrace/internal/planner/compile"
 	"github.com/millrace-data/millrace/internal/planner/control"
 	"github.com/millrace-data/millrace/internal/planner/cut"
+	"github.com/millrace-data/millrace/internal/planner/scaling"
+	"github.com/millrace-data/millrace/internal/planner/status"
 	"github.com/millrace-data/millrace/internal/planner/steplog"
 	"github.com/millrace-data/millrace/internal/planner/wire"
 	pb "github.com/millrace-data/millrace/internal/proto"
@@ -69,7 +71,7 @@ type Options struct {
 	GiveUp       time.Duration         // how much longer a constructor's session goes on then, if another one can serve its ranks; default 1.5 s
 	Log          *slog.Logger          // default: discard
 	Registry     compile.Registry      // strategies and policies of the program
-	Scale        Scale                 // has loaders join and leave as the mix asks for them
+	Scale        scaling.Options       // has loaders join and leave as the mix asks for them
 	Serving      func(address string)  // called when the address is open; may be nil
 	Telemetry    *telemetry.Board      // where the planner is shown; nil: nowhere
 }
@@ -112,6 +114,15 @@ func (o *Options) nodes() int {
 	return (t.DP*t.CP*t.PP*t.TP + o.RanksPerNode - 1) / o.RanksPerNode
 }
 
+// costs of the sources are kept beside the log, if that is in a folder of this machine.
+func (o *Options) costs() *scaling.Costs {
+	dir := o.LogDir
+	if o.LogFS != nil {
+		dir = ""
+	}
+	return scaling.NewCosts(o.Job, dir, o.Log)
+}
+
 func (o *Options) stepLog() steplog.Options {
 	return steplog.Options{Dir: o.LogDir, Mirror: o.LogMirror, FS: o.LogFS, Standby: o.Standby, Logger: o.Log, KeyFrame: o.KeyFrame}
 }
@@ -133,10 +144,10 @@ type Planner struct {
 	busy    busy
 	words   words
 	counted counted
-	learned *learned
-	holdups holdups
+	costs   *scaling.Costs
+	holdups status.Holdups
 	traced  traced
-	scaling *scaling
+	scaling *scaling.Scaling
 	log     *steplog.Writer
 	inbox   chan input
 
@@ -216,13 +227,13 @@ func newPlanner(opts Options) (*Planner, error) {
 	cfg.Suspect, cfg.GiveUp = control.Millis(opts.Suspect.Milliseconds()), control.Millis(opts.GiveUp.Milliseconds())
 	p := &Planner{
 		opts: opts, cfg: cfg, orders: wire.NewOrders(opts.Job, opts.Prefetch, opts.Telemetry.TraceEvery()), spec: opts.Job.Identity(), started: time.Now(),
-		learned: newLearned(&opts), inbox: make(chan input), over: make(chan struct{}), done: make(chan struct{}),
+		costs: opts.costs(), inbox: make(chan input), over: make(chan struct{}), done: make(chan struct{}),
 		loaders:      map[control.Session]*loaderSession{},
 		constructors: map[control.Session]*constructorSession{},
 		asks:         map[uint64]chan<- control.Answer{},
 		traced:       traced{opts.Telemetry.TraceEvery(), map[int64]time.Time{}},
 	}
-	p.scaling = newScaling(p)
+	p.scaling = scaling.New(opts.Scale, p, opts.Job, opts.Shadows, p.costs, opts.Log)
 	return p, nil
 }
 

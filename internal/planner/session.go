@@ -57,7 +57,7 @@ func (p *Planner) Load(stream grpc.BidiStreamingServer[pb.LoaderReport, pb.Loade
 		}
 		if u := report.GetUsage(); u != nil {
 			l.usage.Store(u)
-			p.learned.add(u.Costs)
+			p.costs.Add(u.Costs)
 		}
 		if ev := wire.LoaderEvent(l.session, report); ev != nil {
 			return p.put(ctx, occurred{ev})

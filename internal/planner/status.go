@@ -11,20 +11,25 @@ import (
 	pb "github.com/millrace-data/millrace/internal/proto"
 )
 
-// look asks the loop for the status.
-func (p *Planner) look(ctx context.Context) (s status.Service, err error) {
-	seen := make(chan status.Service, 1)
-	if err := p.put(ctx, looking{seen}); err != nil {
-		return s, err
+// see asks the loop for what it answers an input with.
+func see[T any](ctx context.Context, p *Planner, ask func(seen chan<- T) input) (x T, err error) {
+	seen := make(chan T, 1)
+	if err = p.put(ctx, ask(seen)); err != nil {
+		return x, err
 	}
 	select {
-	case s = <-seen:
-		return s, nil
+	case x = <-seen:
+		return x, nil
 	case <-p.done:
-		return s, errClosing
+		return x, errClosing
 	case <-ctx.Done():
-		return s, ctx.Err()
+		return x, ctx.Err()
 	}
+}
+
+// look asks the loop for the status.
+func (p *Planner) look(ctx context.Context) (status.Service, error) {
+	return see(ctx, p, func(seen chan<- status.Service) input { return looking{seen} })
 }
 
 // status is called by the loop.
@@ -34,13 +39,23 @@ func (p *Planner) status() status.Service {
 		func(of control.Session) *pb.LoaderUsage { return p.loaders[of].usage.Load() },
 		func(of control.Session) *pb.ConstructorUsage { return p.constructors[of].usage.Load() })
 	s.UptimeSec, s.Epoch, s.StaleRefused = time.Since(p.started).Seconds(), p.epoch, p.staleRefused()
-	s.AppendsRefused, s.Scaling = p.log.Refused(), p.scaling.now()
-	s.Holdups = p.holdups.list()
+	s.AppendsRefused, s.Scaling = p.log.Refused(), p.scaling.Now()
+	s.Holdups = p.holdups.List()
 	s.Stall = status.Judge(&s)
 	if x.Err == nil {
 		s.WaitingFor += p.silent(x, time.Since(clock))
 	}
 	return s
+}
+
+// View implements scaling.Planner.
+func (p *Planner) View(ctx context.Context) (control.Snapshot, error) {
+	return see(ctx, p, func(seen chan<- control.Snapshot) input { return viewing{seen} })
+}
+
+// Redeal implements scaling.Planner.
+func (p *Planner) Redeal(ctx context.Context, table [][]int) {
+	_ = p.put(ctx, occurred{control.Redeal{Table: table}}) // it fails when there is no planner any more
 }
 
 // silence is how long a role may say nothing before the status names it: they report

@@ -159,7 +159,7 @@ func (p *Planner) Change(ctx context.Context, req *pb.ChangeRequest) (*pb.Change
 		return nil, rpc.ToStatus(err)
 	}
 	ch, err := change.Parse(req.Change)
-	if err = cmp.Or(err, checkFrom(ch, req.Token)); err != nil {
+	if err = cmp.Or(err, ch.CheckToken(req.Token)); err != nil {
 		return nil, rpc.ToStatus(err)
 	}
 	answer, err := p.ask(ctx, control.MakeChange{Change: ch, Token: req.Token})
@@ -167,17 +167,6 @@ func (p *Planner) Change(ctx context.Context, req *pb.ChangeRequest) (*pb.Change
 		return nil, err
 	}
 	return &pb.ChangeReply{Step: uint64(answer.(control.ChangeReply).Step), Epoch: p.epoch}, nil
-}
-
-// checkFrom refuses what cannot start from a token.
-func checkFrom(c change.Change, token []byte) error {
-	switch {
-	case len(token) > 0 && c.Topology == nil:
-		return fault.Userf("only a change of the topology starts from a token; all others apply to steps that are not planned yet: leave the token out")
-	case c.From != "":
-		return fault.Userf("`from` is what the service writes of a token: give the token itself, as `millrace topology --from FILE` does")
-	}
-	return nil
 }
 
 // Report implements the Planner service.

@@ -28,8 +28,8 @@ type busy struct {
 // run runs the loop until it ends, or is to end and does not.
 func (p *Planner) run(ctx context.Context) error {
 	defer close(p.done)
-	defer p.learned.keep(ctx)()
-	defer p.scaling.begin(ctx)()
+	defer p.costs.Keep(ctx)()
+	defer p.scaling.Begin(ctx)()
 	ended := make(chan error, 1)
 	go func() { ended <- p.loop(ctx) }()
 	select {

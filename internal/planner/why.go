@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/millrace-data/millrace/internal/planner/control"
 	pb "github.com/millrace-data/millrace/internal/proto"
 )
 
@@ -115,4 +116,16 @@ func (p *Planner) Why(context.Context, *pb.WhyRequest) (*pb.Waiting, error) {
 		return w.wire(time.Since(clock)), nil
 	}
 	return &pb.Waiting{}, nil
+}
+
+// lookAtHoldup notes what holds steps up, when it is time. now is on clock.
+func (p *Planner) lookAtHoldup(now time.Duration) {
+	if !p.holdups.Due(now) {
+		return
+	}
+	h := p.core.Holdup()
+	if h.Cause == control.CauseSource {
+		h.Text += p.culprit(now)
+	}
+	p.holdups.Look(h, now, p.busy.spent)
 }

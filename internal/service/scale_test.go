@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace-data/millrace/internal/planner"
+	"github.com/millrace-data/millrace/internal/planner/scaling"
 	"github.com/millrace-data/millrace/internal/profile"
 	"github.com/millrace-data/millrace/internal/service"
 	"github.com/millrace-data/millrace/internal/sizing"
@@ -67,8 +67,8 @@ func TestLoadersAreScaled(t *testing.T) {
 const scaleTime = time.Second
 
 // churning is a scaler that never has enough, nor too few.
-func churning(loaders int) planner.Scale {
-	return planner.Scale{Every: 5 * time.Millisecond, Scaling: sizing.Scaling{Most: loaders + 2, Up: 1e-9, Down: 1e12, Intervals: 1, Idle: 1, CoolDown: 1}}
+func churning(loaders int) scaling.Options {
+	return scaling.Options{Every: 5 * time.Millisecond, Scaling: sizing.Scaling{Most: loaders + 2, Up: 1e-9, Down: 1e12, Intervals: 1, Idle: 1, CoolDown: 1}}
 }
 
 // dear has an earlier life of a job learn that a token takes a second.

@@ -24,6 +24,7 @@ import (
 	"github.com/millrace-data/millrace/internal/planner"
 	"github.com/millrace-data/millrace/internal/planner/change"
 	"github.com/millrace-data/millrace/internal/planner/compile"
+	"github.com/millrace-data/millrace/internal/planner/scaling"
 	"github.com/millrace-data/millrace/internal/rpc"
 	"github.com/millrace-data/millrace/internal/sizing"
 	"github.com/millrace-data/millrace/internal/sourceloader"
@@ -43,7 +44,7 @@ type Options struct {
 	LogRetain    int                 // steps that the log keeps below those that are needed (planner.Options); 0: all
 	Loaders      int                 // default 1, or those of Layout
 	Layout       *sizing.Layout      // of loaders: what each reads, with how many workers and how much memory; nil: sources are dealt in turn
-	Scale        planner.Scale       // have more loaders than these, up to Most, as the mix asks for them; its Fleet is not used
+	Scale        scaling.Options     // have more loaders than these, up to Most, as the mix asks for them; its Fleet is not used
 	Shadows      int                 // loaders beside them that stand by for one that is lost
 	HotShadows   bool                // they read what those they stand by for read; else they only have the sources open
 	Constructors int                 // default 1

@@ -182,6 +182,17 @@ func (c Change) checkCancel() error {
 // axes are those of a mesh of trainer ranks.
 var axes = []string{"dp", "cp", "pp", "tp", "vpp", "ep"}
 
+// CheckToken refuses a change that cannot start from the token that came with it.
+func (c Change) CheckToken(token []byte) error {
+	switch {
+	case len(token) > 0 && c.Topology == nil:
+		return fault.Userf("only a change of the topology starts from a token; all others apply to steps that are not planned yet: leave the token out")
+	case c.From != "":
+		return fault.Userf("`from` is what the service writes of a token: give the token itself, as `millrace topology --from FILE` does")
+	}
+	return nil
+}
+
 func (c Change) checkTopology() error {
 	if digest, err := hex.DecodeString(c.From); c.From != "" && (c.Topology == nil || err != nil || len(digest) != 32) {
 		return fault.Userf("from is %q: it stands beside a topology, and is the digest of 64 hexadecimal digits that the service wrote there", c.From)

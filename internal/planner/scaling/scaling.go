@@ -1,7 +1,12 @@
-package planner
+// Package scaling has a running job's loaders join and leave as the mix asks for them (OVERLORD, section 5.2).
+//
+// It owns the looks at the job, what its sources have been seen to cost, and what becomes of a decision: orders to
+// the fleet, another deal to the planner's core. It never decides: package sizing does. No byte of a batch depends on it.
+package scaling
 
 import (
 	"context"
+	"log/slog"
 	"math"
 	"slices"
 	"sync"
@@ -13,24 +18,37 @@ import (
 	"github.com/millrace-data/millrace/internal/planner/mix"
 	"github.com/millrace-data/millrace/internal/planner/status"
 	"github.com/millrace-data/millrace/internal/sizing"
+	"github.com/millrace-data/millrace/jobspec"
 )
 
-// DefaultScaleEvery is how often the scaler looks: three intervals and the start of a loader are less than half a
+// DefaultEvery is how often the scaler looks: three intervals and the start of a loader are less than half a
 // minute, and a scheduled ramp is known that far ahead.
-const DefaultScaleEvery = 5 * time.Second
+const DefaultEvery = 5 * time.Second
 
-// Scale has loaders join and leave as the mix asks for them.
-type Scale struct {
-	Fleet fleet.Fleet   // that starts and ends loaders, Options.Loaders and Shadows at first; nil: nothing is scaled
-	Every time.Duration // between two looks; default DefaultScaleEvery
+// Options say how loaders are scaled.
+type Options struct {
+	Fleet fleet.Fleet   // that starts and ends loaders; nil: nothing is scaled
+	Every time.Duration // between two looks; default DefaultEvery
 	sizing.Scaling
 }
 
-// scaling looks at the job now and then, has the scaler decide, and does what it says. Its fields belong to the
-// goroutine that runs it, but those that mu guards.
-type scaling struct {
-	*Planner
-	every    time.Duration
+// Planner is what is looked at, and told.
+type Planner interface {
+	// View is what the planner's core says of the job. It fails when the planner ends, or ctx does.
+	View(ctx context.Context) (control.Snapshot, error)
+	// Redeal gives sources to other places, by source.
+	Redeal(ctx context.Context, table [][]int)
+}
+
+// Scaling looks at the job now and then, has the scaler decide, and does what it says. Now may be called from
+// anywhere; all else belongs to the goroutine that looks.
+type Scaling struct {
+	opts     Options
+	planner  Planner
+	job      *jobspec.Job
+	shadows  int // loaders beside those that are scaled
+	costs    *Costs
+	log      *slog.Logger
 	scaler   *sizing.Scaler // nil before the job runs
 	schedule mix.Schedule
 	table    [][]int
@@ -42,17 +60,17 @@ type scaling struct {
 	shown status.Scaling
 }
 
-func newScaling(p *Planner) *scaling {
-	every := p.opts.Scale.Every
-	if every <= 0 {
-		every = DefaultScaleEvery
+// New returns the scaling of a job that has some shadows beside its loaders.
+func New(opts Options, planner Planner, job *jobspec.Job, shadows int, costs *Costs, log *slog.Logger) *Scaling {
+	if opts.Every <= 0 {
+		opts.Every = DefaultEvery
 	}
-	return &scaling{Planner: p, every: every, schedule: compile.Schedule(p.opts.Job)}
+	return &Scaling{opts: opts, planner: planner, job: job, shadows: shadows, costs: costs, log: log, schedule: compile.Schedule(job)}
 }
 
-// begin has it look until ctx ends, or what it returns is called, which waits for it.
-func (s *scaling) begin(ctx context.Context) (end func()) {
-	if s.opts.Scale.Fleet == nil {
+// Begin has it look until ctx ends, or what it returns is called, which waits for it.
+func (s *Scaling) Begin(ctx context.Context) (end func()) {
+	if s.opts.Fleet == nil {
 		return func() {}
 	}
 	ctx, stop := context.WithCancel(ctx)
@@ -65,8 +83,8 @@ func (s *scaling) begin(ctx context.Context) (end func()) {
 }
 
 // run looks until ctx ends.
-func (s *scaling) run(ctx context.Context) {
-	tick := time.NewTicker(s.every)
+func (s *Scaling) run(ctx context.Context) {
+	tick := time.NewTicker(s.opts.Every)
 	defer tick.Stop()
 	for {
 		select {
@@ -79,15 +97,9 @@ func (s *scaling) run(ctx context.Context) {
 }
 
 // look takes one interval.
-func (s *scaling) look(ctx context.Context, now time.Time) {
-	seen := make(chan control.Snapshot, 1)
-	if s.put(ctx, viewing{seen}) != nil {
-		return
-	}
-	var x control.Snapshot
-	select {
-	case x = <-seen:
-	case <-s.over:
+func (s *Scaling) look(ctx context.Context, now time.Time) {
+	x, err := s.planner.View(ctx)
+	if err != nil {
 		return
 	}
 	interval, ok := s.interval(&x, now)
@@ -97,34 +109,34 @@ func (s *scaling) look(ctx context.Context, now time.Time) {
 	d := s.scaler.Next(interval)
 	if !slices.EqualFunc(d.Table, s.table, slices.Equal) {
 		s.table = d.Table
-		_ = s.put(ctx, occurred{control.Redeal{Table: d.Table}}) // it fails when there is no planner any more
+		s.planner.Redeal(ctx, d.Table)
 	}
-	s.opts.Scale.Fleet.Draining(fleet.Loader, d.Drained)
-	err := s.opts.Scale.Fleet.Scale(ctx, fleet.Loader, d.Want+s.opts.Shadows)
+	s.opts.Fleet.Draining(fleet.Loader, d.Drained)
+	err = s.opts.Fleet.Scale(ctx, fleet.Loader, d.Want+s.shadows)
 	s.show(&d, err)
 }
 
 // show keeps a decision for the status.
-func (s *scaling) show(d *sizing.Scaled, err error) {
-	problem := s.opts.Scale.Fleet.Problem()
+func (s *Scaling) show(d *sizing.Scaled, err error) {
+	problem := s.opts.Fleet.Problem()
 	if err != nil {
 		problem = err.Error()
 	}
 	if d.Did != "" {
-		s.opts.Log.Info("scaling", "did", d.Did, "loaders", d.Want)
+		s.log.Info("scaling", "did", d.Did, "loaders", d.Want)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.shown.Loaders, s.shown.Drained, s.shown.Problem = d.Want+s.opts.Shadows, d.Drained, problem
+	s.shown.Loaders, s.shown.Drained, s.shown.Problem = d.Want+s.shadows, d.Drained, problem
 	if d.Did != "" {
 		did := append(slices.Clone(s.shown.Did), d.Did)
 		s.shown.Did = did[max(len(did)-status.MostDecisions, 0):]
 	}
 }
 
-// now is what the status says of it.
-func (s *scaling) now() *status.Scaling {
-	if s.opts.Scale.Fleet == nil {
+// Now is what the status says of it; nil if nothing is scaled.
+func (s *Scaling) Now() *status.Scaling {
+	if s.opts.Fleet == nil {
 		return nil
 	}
 	s.mu.Lock()
@@ -134,7 +146,7 @@ func (s *scaling) now() *status.Scaling {
 }
 
 // interval is what happened since the last look; false if that says nothing: ranks have not begun, or nothing was drawn.
-func (s *scaling) interval(x *control.Snapshot, now time.Time) (i sizing.Interval, ok bool) {
+func (s *Scaling) interval(x *control.Snapshot, now time.Time) (i sizing.Interval, ok bool) {
 	drawn := 0.0
 	for k := range x.Sources {
 		drawn += s.units(&x.Sources[k])
@@ -146,7 +158,7 @@ func (s *scaling) interval(x *control.Snapshot, now time.Time) (i sizing.Interva
 		return i, false
 	}
 	if s.scaler == nil {
-		s.scaler, s.table = sizing.NewScaler(s.opts.Scale.Scaling, x.Deal), x.Deal
+		s.scaler, s.table = sizing.NewScaler(s.opts.Scaling, x.Deal), x.Deal
 	}
 	i.Rate = more / took
 	i.Places = make([]sizing.PlaceStatus, x.Places)
@@ -160,18 +172,18 @@ func (s *scaling) interval(x *control.Snapshot, now time.Time) (i sizing.Interva
 }
 
 // units is what was drawn of a source.
-func (s *scaling) units(x *control.SourceStatus) float64 {
-	if s.opts.Job.Mix.Unit == "samples" {
+func (s *Scaling) units(x *control.SourceStatus) float64 {
+	if s.job.Mix.Unit == "samples" {
 		return float64(x.Samples)
 	}
 	return float64(x.Tokens)
 }
 
 // loads are those of the sources at a pace of steps a second.
-func (s *scaling) loads(x *control.Snapshot, pace float64) (all []sizing.Load) {
+func (s *Scaling) loads(x *control.Snapshot, pace float64) (all []sizing.Load) {
 	ahead := s.ahead(x, pace)
 	for k := range x.Deal {
-		l := sizing.Load{Name: x.Sources[k].Name, Share: x.Sources[k].Scheduled, Ahead: -1, Cost: s.learned.cost(k, s.opts.Job.Mix.Unit == "samples")}
+		l := sizing.Load{Name: x.Sources[k].Name, Share: x.Sources[k].Scheduled, Ahead: -1, Cost: s.costs.of(k, s.job.Mix.Unit == "samples")}
 		if ahead != nil && k < len(ahead) {
 			l.Ahead = ahead[k]
 		}
@@ -186,16 +198,16 @@ const looks = 16
 
 // ahead are the largest shares that the schedule gives sources until a loader that is asked for is ready; nil if the mix
 // does not follow the schedule, as weights were set by hand or by feedback.
-func (s *scaling) ahead(x *control.Snapshot, pace float64) []float64 {
+func (s *Scaling) ahead(x *control.Snapshot, pace float64) []float64 {
 	now := s.schedule.Shares(x.Planned)
 	for k := range now {
 		if math.Abs(float64(now[k])/(1<<mix.Bits)-x.Sources[k].Scheduled) > 1e-6 {
 			return nil
 		}
 	}
-	o := s.opts.Scale.Scaling
+	o := s.opts.Scaling
 	o.Fill()
-	steps := pace * s.every.Seconds() * float64(o.Intervals+o.CoolDown)
+	steps := pace * s.opts.Every.Seconds() * float64(o.Intervals+o.CoolDown)
 	largest := make([]float64, len(now))
 	for n := range looks {
 		for k, share := range s.schedule.Shares(x.Planned + int64(steps*float64(n+1)/looks)) {
