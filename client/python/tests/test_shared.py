@@ -16,7 +16,7 @@ import time
 
 import numpy as np
 import pytest
-from processes import Roles, needs_binary, real_service, write_job
+from processes import BINARY, Roles, needs_binary, real_service, write_job
 from test_service import consume, in_threads, plain, ranks_of
 
 import millrace
@@ -195,6 +195,30 @@ def test_batches_are_those_of_the_stream(tmp_path, sizes):
             work = [(place, at % 2 * 2) for at, place in enumerate(ranks_of(sizes))]
             got[way] = in_threads(run, work)
     assert got["shared"] == got["stream"] == got[None]
+
+
+@needs_binary
+def test_the_status_says_which_way_and_why(tmp_path):
+    spec = write_job(tmp_path)
+    with real_service(spec) as address:
+        ranks = [
+            millrace.connect(address, dp_rank=0, dp_size=2),
+            millrace.connect(address, dp_rank=1, dp_size=2, shared_dir="none"),
+        ]
+        for loader in ranks:
+            next(loader)
+
+        def status():
+            command = [BINARY, "status", address]
+            return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+        until(lambda: "by a stream" in status() and "by shared memory" in status())
+        said = status()
+        assert "ranks by shared memory: 1: rank dp=0 cp=0 pp=0 tp=0\n" in said
+        why = "since sharing memory is switched off for the rank: rank dp=1 cp=0 pp=0 tp=0\n"
+        assert f"ranks by a stream: 1, {why}" in said
+        for loader in ranks:
+            loader.close()
 
 
 @needs_binary

@@ -133,7 +133,7 @@ func (s Service) members(w io.Writer) {
 func (s Service) ways(b *strings.Builder) {
 	for _, c := range s.Constructors {
 		for _, x := range c.Ways {
-			fmt.Fprintf(b, "%s: %d ranks by %s", c.ID, x.Ranks, wayNames[x.Way])
+			fmt.Fprintf(b, "%s: ranks by %s: %d", c.ID, wayNames[x.Way], x.Ranks)
 			if x.Reason != "" {
 				fmt.Fprintf(b, ", since %s", x.Reason)
 			}
