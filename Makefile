@@ -19,7 +19,7 @@ STEPS ?= 40
 FRAMEWORKS := torch torchdata torchtitan transformers accelerate lightning jax grain orbax-checkpoint
 space := $(subst ,, )
 
-.PHONY: help build build-gpu demo test go-test race race-short lint vulncheck generate generate-check bench bench-turns bench-streaming bench-safety bench-ray bench-memory fuzz py py-torch py-frameworks py-debian-torch chat s3-server rig kills-shared soak stalls planted tokenizers clean
+.PHONY: help build build-gpu demo test go-test race race-short lint vulncheck generate generate-check bench bench-turns bench-streaming bench-safety bench-ray bench-memory bench-peers-balance fuzz py py-torch py-frameworks py-debian-torch chat s3-server rig kills-shared soak stalls planted tokenizers clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/' | expand -t 26
@@ -105,6 +105,16 @@ bench-ray: build $(VENV_PEERS)/installed ## JSONL to tokens in Parquet beside Ra
 	@[ -d "$$MILLRACE_DATA" ] || { echo "bench-ray needs the shared data: set MILLRACE_DATA to its folder"; exit 1; }
 	@mkdir -p build; torch=$(VENV_PEERS)/bin/python; [ ! -x $(VENV_PEERS_TORCH)/bin/python ] || torch=$(CURDIR)/$(VENV_PEERS_TORCH)/bin/python; \
 	$(VENV_PEERS)/bin/python bench/peers/measure.py --millrace $(BIN) --data "$$MILLRACE_DATA" --megabytes $(MB) --torch-python $$torch --markdown build/peers.md
+
+VENV_BALANCE := .venv-peers-balance
+
+bench-peers-balance: ## samples of served plans through verl's, TRL's and Megatron-Core's packing and balancing: build/peers-balance.md (a minute; downloads their wheels, without what they depend on)
+	[ -x $(VENV_BALANCE)/bin/python ] || $(PYTHON) -m venv $(VENV_BALANCE)
+	$(VENV_BALANCE)/bin/python -m pip install --quiet numpy pyarrow
+	@mkdir -p build; for p in verl trl megatron-core; do \
+	  $(VENV_BALANCE)/bin/python -m pip download --quiet --no-deps --only-binary :all: --dest $(VENV_BALANCE)/wheels $$p || echo "$$p: no wheel, it is left out"; done
+	go run ./bench/peers/plans > build/peers-balance.json
+	$(VENV_BALANCE)/bin/python bench/peers/balance.py --plans build/peers-balance.json --wheels $(VENV_BALANCE)/wheels --markdown build/peers-balance.md
 
 bench-memory: build $(VENV_PEERS)/installed ## peak memory of whole jobs under 256 MiB, 512 MiB and 2 GiB: build/memory.md (minutes)
 	@[ -d "$$MILLRACE_DATA" ] || { echo "bench-memory needs the shared data: set MILLRACE_DATA to its folder"; exit 1; }

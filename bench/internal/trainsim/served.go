@@ -63,25 +63,33 @@ func (s *Scene) serve(pair *Pair, by Strategy, seed uint64) (*plan.Step, error) 
 		images, tokens = images || x.Images > 0, tokens+x.Tokens
 	}
 	row := int64(s.DP) * s.Context
-	core := plan.New(plan.Config{
+	return PlanStep(plan.Config{
 		Sources: []plan.Source{{Name: "data", Blocks: 1 << 20}}, Schedule: mix.NewSchedule([]mix.Stage{{Weights: []float64{1}}}),
 		SequenceLength: int32(s.Context), Rows: s.DP * int((tokens+row-1)/row), Packing: true, Images: images,
 		Mesh: tree, Strategy: byPair(pair, by, images), Ahead: 1, Window: len(drawn),
-	})
+	}, 0, func(want plan.Want) plan.BlockRead { return s.block(seed, want) })
+}
+
+// PlanStep has the planner's core plan the first steps of a job whose blocks block makes, and returns
+// step n. The configuration plans as far ahead.
+func PlanStep(cfg plan.Config, n int64, block func(plan.Want) plan.BlockRead) (*plan.Step, error) {
+	core := plan.New(cfg)
 	effects := core.Start()
 	for len(effects) > 0 {
 		e := effects[0]
 		effects = effects[1:]
 		switch e := e.(type) {
 		case plan.Publish:
-			return e.Step, nil
+			if e.Step.Step == n {
+				return e.Step, nil
+			}
 		case plan.Fail:
 			return nil, e.Err
 		case plan.Want:
-			effects = append(effects, core.Apply(s.block(seed, e))...)
+			effects = append(effects, core.Apply(block(e))...)
 		}
 	}
-	return nil, fmt.Errorf("no step was planned")
+	return nil, fmt.Errorf("step %d was not planned", n)
 }
 
 // block draws the samples of a block: the first has those of the scene's iteration.

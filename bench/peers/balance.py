@@ -1,0 +1,183 @@
+"""Packs and balances the samples of served plans with other projects' code, beside ours.
+
+The plans come from bench/peers/plans. What others do is their own code, read from their wheels
+and run as it is: verl's Karmarkar-Karp partition, Megatron-Core's schedule for hybrid context
+parallelism, TRL's best-fit-decreasing packing. Modules that these files import and that the functions
+called here do not use (torch, the rest of each project) are empty stand-ins, so that no
+wheel of gigabytes is needed. What cannot be had is named and left out.
+
+    python balance.py --plans plans.json --wheels FOLDER [--markdown OUT]
+"""
+
+import argparse
+import glob
+import json
+import os
+import sys
+import time
+import types
+import zipfile
+
+
+class StandIn(types.ModuleType):
+    """A module any of whose attributes is another one."""
+
+    __path__ = []
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return StandIn(name)
+
+    def __call__(self, *args, **kwargs):
+        return args[0] if args and callable(args[0]) else self
+
+    def __getitem__(self, key):
+        return self
+
+    def __or__(self, other):
+        return self
+
+    __ror__ = __or__
+
+
+def load(wheels, project, path, stand_ins):
+    """Returns the module at path of a project's wheel; None, with a message, without one."""
+    found = glob.glob(os.path.join(wheels, project + "-*.whl"))
+    if not found:
+        print(f"skipped: {project} could not be installed (no wheel in {wheels})", file=sys.stderr)
+        return None
+    text = zipfile.ZipFile(found[0]).read(path)
+    before = {name: sys.modules.get(name) for name in stand_ins}
+    sys.modules.update({name: StandIn(name) for name in stand_ins})
+    module = types.ModuleType(os.path.basename(path)[:-3])
+    try:
+        exec(compile(text, path, "exec"), module.__dict__)
+    except Exception as e:  # a version that needs more than it did
+        print(f"skipped: {os.path.basename(found[0])}: {path}: {e!r}", file=sys.stderr)
+        return None
+    finally:
+        for name, old in before.items():
+            sys.modules.pop(name)
+            if old is not None:
+                sys.modules[name] = old
+    module.version = os.path.basename(found[0]).split("-")[1]
+    return module
+
+
+def cost(plan, tokens):
+    return plan["a"] * tokens + tokens * tokens
+
+
+def over_mean(loads):
+    return max(loads) * len(loads) / sum(loads)
+
+
+def verl(module, plan):
+    """Ranks by cost, and microbatches by cost: how many of these are over the cap."""
+    costs = [cost(plan, n) for n in plan["tokens"]]
+    began = time.process_time()
+    ranks = module.get_seqlen_balanced_partitions(costs, plan["ranks"], False)
+    took = time.process_time() - began
+    micro = module.get_seqlen_balanced_partitions(costs, plan["rows"], False)
+    tokens = [sum(plan["tokens"][i] for i in part) for part in micro]
+    over = sum(n > plan["capacity"] for n in tokens)
+    return {
+        "over ranks": over_mean([sum(costs[i] for i in part) for part in ranks]),
+        "over slots": None,
+        "rows": f"{plan['rows']}, of which {over} over the cap, up to {max(tokens) / plan['capacity']:.2f} times",
+        "CPU ms": took * 1000,
+    }
+
+
+def trl(module, plan):
+    """Rows for the samples; row i goes to rank i mod ranks, as a sampler over ranks has it."""
+    import pyarrow as pa
+
+    columns = pa.array([[0] * n for n in plan["tokens"]], type=pa.list_(pa.int32()))
+    began = time.process_time()
+    packed = module._pack_bfd(pa.table({"input_ids": columns}), plan["capacity"])
+    took = time.process_time() - began
+    ranks, slots = [0] * plan["ranks"], {}
+    for i, lengths in enumerate(packed["seq_lengths"].to_pylist()):
+        load = sum(cost(plan, n) for n in lengths)
+        ranks[i % plan["ranks"]] += load
+        slots[i // plan["ranks"]] = max(slots.get(i // plan["ranks"], 0), load)
+    return {
+        "over ranks": over_mean(ranks),
+        "over slots": sum(slots.values()) * len(ranks) / sum(ranks),
+        "rows": str(len(packed)),
+        "CPU ms": took * 1000,
+    }
+
+
+def megatron(module, plan):
+    """Groups of samples that all ranks run before they wait for each other."""
+    scheduler = object.__new__(module.BalancedCPScheduler)
+    scheduler.max_seq_len_per_rank, scheduler.total_hdp_gpus = plan["capacity"], plan["ranks"]
+    began = time.process_time()
+    _, groups = scheduler.get_groups_and_subsamples(list(enumerate(plan["tokens"])), None)
+    took = time.process_time() - began
+    ranks, lockstep, most = [0.0] * plan["ranks"], 0.0, 0.0
+    for group in groups:
+        width, loads, held = {}, [0.0] * plan["ranks"], [0.0] * plan["ranks"]
+        for mine in group:
+            for i in mine:
+                width[i] = width.get(i, 0) + 1
+        for rank, mine in enumerate(group):
+            for i in mine:
+                loads[rank] += cost(plan, plan["tokens"][i]) / width[i]
+                held[rank] += plan["tokens"][i] / width[i]
+        lockstep, most = lockstep + max(loads), max(most, *held)
+        ranks = [a + b for a, b in zip(ranks, loads)]
+    return {
+        "over ranks": over_mean(ranks),
+        "over slots": lockstep * len(ranks) / sum(ranks),
+        "rows": f"{len(groups)} groups of up to {most / plan['capacity']:.1f} rows' tokens a rank",
+        "CPU ms": took * 1000,
+    }
+
+
+def ours(plan):
+    return {
+        "over ranks": plan["overRanks"],
+        "over slots": plan["overSlots"],
+        "rows": f"{plan['rows']}, {100 * plan['fill']:.2f} % full",
+        "CPU ms": plan["millis"],
+    }
+
+
+def main():
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("--plans", required=True)
+    arguments.add_argument("--wheels", required=True)
+    arguments.add_argument("--markdown")
+    a = arguments.parse_args()
+    torch = ["torch", "torch.distributed"]
+    peers = {
+        "verl": (verl, load(a.wheels, "verl", "verl/utils/seqlen_balancing.py",
+                            [*torch, "verl", "verl.protocol", "verl.utils", "verl.utils.device"]), False),
+        "TRL": (trl, load(a.wheels, "trl", "trl/data_utils.py", ["datasets", "transformers"]), False),
+        "Megatron-Core": (megatron, load(a.wheels, "megatron_core", "megatron/core/pipeline_parallel/hybrid_cp_schedule.py",
+                                         [*torch, "megatron", "megatron.core", "megatron.core.rerun_state_machine"]), True),
+    }
+    with open(a.plans) as f:
+        plans = json.load(f)
+    lines = ["| input | who | largest rank / mean | slots / mean | rows | CPU ms |", "|---|---|--:|--:|---|--:|"]
+    for plan in plans:
+        rows = [("Millrace, served", ours(plan))]
+        for name, (run, module, wide) in peers.items():
+            if module is not None and wide == (plan["widest"] > 1):
+                rows.append((f"{name} {module.version}", run(module, plan)))
+        for who, r in rows:
+            slots = "-" if r["over slots"] is None else f"{r['over slots']:.4f}"
+            lines.append(f"| {plan['name']}: {len(plan['tokens'])} samples, {plan['ranks']} ranks | {who} | {r['over ranks']:.4f} | {slots} | {r['rows']} | {r['CPU ms']:.0f} |")
+    table = "\n".join(lines) + "\n"
+    sys.stdout.write(table)
+    if a.markdown:
+        with open(a.markdown, "w") as f:
+            f.write(table)
+
+
+if __name__ == "__main__":
+    main()
