@@ -26,7 +26,7 @@ def main() -> None:
     address, dp, tp, way, steps = sys.argv[1:6]
     place = {"dp_rank": int(dp), "dp_size": 2, "tp_rank": int(tp), "tp_size": 2}
     held: deque[tuple[int, list[dict[str, Any]]]] = deque()
-    with millrace.connect(address, way=way or None, **place) as loader:
+    with millrace.connect(address, way=way or None, start="beginning", **place) as loader:
         for step in range(int(steps)):
             parts = []
             while not parts or loader.position[1]:

@@ -243,7 +243,7 @@ func rankMain(ctx context.Context, args []string) error {
 	dp, _ := strconv.Atoi(args[1]) // this program wrote them
 	tp, _ := strconv.Atoi(args[2])
 	steps, _ := strconv.Atoi(args[4])
-	c, err := client.Open(ctx, args[0], client.Options{Rank: client.Rank{DP: dp, TP: tp}, Way: client.Way(args[3])})
+	c, err := client.Open(ctx, args[0], client.Options{Rank: client.Rank{DP: dp, TP: tp}, Way: client.Way(args[3]), Start: client.Beginning})
 	if err != nil {
 		return err
 	}
