@@ -209,6 +209,9 @@ func (r *Rig) argsOf(id string) func(life int) []string {
 		args := []string{role, "--id", id}
 		if w := r.ways[id]; w != nil {
 			args = append(args, "--planner", w.toPlanner.Address(), "--listen", "127.0.0.1:"+strconv.Itoa(w.listen), "--advertise", w.toRole.Address())
+			if role == "constructor" {
+				args = append(args, "--shared-dir", "none") // ranks would go past the proxy
+			}
 		} else {
 			at := filepath.Join(r.opts.Dir, fmt.Sprintf("%s.%d", id, life))
 			args = append(args, "--planner", r.Address(), "--listen", "unix:"+at)

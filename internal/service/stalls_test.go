@@ -16,6 +16,7 @@ import (
 
 	"github.com/millrace-data/millrace/internal/constructor"
 	"github.com/millrace-data/millrace/internal/faultproxy"
+	"github.com/millrace-data/millrace/internal/hostmem"
 	"github.com/millrace-data/millrace/internal/planner"
 	"github.com/millrace-data/millrace/internal/rpc"
 	"github.com/millrace-data/millrace/internal/service"
@@ -96,7 +97,7 @@ func startProxiedOn(t *testing.T, dir string, r recipe, loaders, constructors in
 	}
 	for i := range constructors {
 		s.keep(t, ctx, fmt.Sprintf("constructor-%d", i), func(ctx context.Context, id, planner, address, advertise string) error {
-			return constructor.Run(ctx, constructor.Options{ID: id, Planner: planner, Address: address, Advertise: advertise, Security: s.security})
+			return constructor.Run(ctx, constructor.Options{ID: id, Planner: planner, Address: address, Advertise: advertise, Security: s.security, SharedDir: hostmem.None}) // ranks would go past the proxy
 		})
 	}
 	return s
