@@ -1,5 +1,5 @@
 // Package millrace is what other programs build on: Main is the command line, with
-// strategies and feedback policies of the program's own, and Serve is a whole service
+// strategies, row methods and feedback policies of the program's own, and Serve is a whole service
 // in this process. Package client is for trainers, which need nothing of this.
 //
 // It owns no behaviour: it names what lies under internal and holds it together.
@@ -17,7 +17,7 @@ import (
 	"github.com/millrace-data/millrace/jobspec"
 )
 
-// Registry holds the strategies and feedback policies that job specs may name besides the
+// Registry holds the strategies, row methods and feedback policies that job specs may name besides the
 // built-in ones. Do not change it once it is passed on. The zero value adds nothing.
 type Registry = compile.Registry
 
