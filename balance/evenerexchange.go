@@ -98,18 +98,15 @@ func (e *Evener) relieve(heavy int32, turn int) bool {
 // side of less cost. If that breaks the cap of one side, an exchange has to mend
 // it. It reports whether the larger cost fell.
 func (e *Evener) resplit(heavy, light int32) bool {
-	if len(e.fixed) > 0 && e.fixed[heavy] != e.fixed[light] {
-		return false // the sides are not alike
-	}
 	h, l := e.open(heavy), e.open(light)
 	e.union = append(append(e.union[:0], h.items...), l.items...)
 	slices.SortFunc(e.union, func(a, b sized) int {
 		return cmp.Or(cmp.Compare(b.cost, a.cost), cmp.Compare(a.index, b.index))
 	})
-	for k := range e.sides {
+	for k, bin := range [2]int32{heavy, light} {
 		e.sides[k] = cappedBin{room: e.capacity, listed: true, items: e.sides[k].items[:0]}
 		if len(e.fixed) > 0 {
-			e.sides[k].cost, e.sides[k].room = e.fixed[heavy].cost, e.capacity-e.fixed[heavy].tokens
+			e.sides[k].cost, e.sides[k].room = e.fixed[bin].cost, e.capacity-e.fixed[bin].tokens
 		}
 	}
 	a, b := &e.sides[0], &e.sides[1]
@@ -120,20 +117,24 @@ func (e *Evener) resplit(heavy, light int32) bool {
 			b.insert(it)
 		}
 	}
+	over, other := a, b
 	if b.room < 0 {
-		a, b = b, a
+		over, other = b, a
 	}
 	e.effort -= resplitEffort * len(e.union)
-	if diff := h.cost - l.cost; a.room < 0 {
-		best := swap{diff: a.cost - b.cost, miss: diff}
-		best.search(a, b, 0, true)
+	if diff := h.cost - l.cost; over.room < 0 {
+		best := swap{diff: over.cost - other.cost, miss: diff}
+		best.search(over, other, 0, true)
 		e.effort -= best.looked
 		if best.miss >= diff {
 			return false
 		}
-		best.apply(a, b)
+		best.apply(over, other)
 	} else if abs(a.cost-b.cost) >= diff {
 		return false
+	}
+	if len(e.fixed) == 0 {
+		a, b = over, other // sides are alike
 	}
 	h.become(a)
 	l.become(b)

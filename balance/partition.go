@@ -43,9 +43,13 @@ const (
 	// MethodLPT is the longest processing time rule: about n log bins.
 	MethodLPT = "lpt"
 	// MethodKK is the largest differencing method of Karmarkar and Karp. It is
-	// the better one with many items for each bin, and takes up to n x bins.
+	// the better one with many items for each bin, and takes up to n x bins: above 2^30
+	// items x bins, some seconds and gigabytes, it is MethodLPT.
 	MethodKK = "kk"
 )
+
+// mostDifferencing is the size above which a named method does no differencing.
+const mostDifferencing = 1 << 30 // items x bins
 
 // differencingLimit is the size up to which differencing takes about as
 // long as all the rest of a planning step.
@@ -189,8 +193,10 @@ func (o *Options) portfolio(items int) []string {
 	switch {
 	case o.Method == MethodLPT:
 		return onlyLPT
-	case o.Method == MethodKK:
+	case o.Method == MethodKK && items*o.Bins <= mostDifferencing:
 		return onlyKK
+	case o.Method == MethodKK:
+		return onlyLPT
 	case o.Equal && items <= 1<<24, items*o.Bins <= differencingLimit:
 		return both
 	}

@@ -357,3 +357,18 @@ func modelCost(model string, lengths []int64) []int64 {
 	}
 	return costs
 }
+
+// TestKKFallsBack: differencing that would take gigabytes is the longest processing time rule.
+func TestKKFallsBack(t *testing.T) {
+	costs := modelCost("7b", draw("LN", 1<<15, 1))
+	var b balance.Balancer
+	got, err := b.Partition(costs, balance.Options{Bins: 1<<15 + 1, Method: balance.MethodKK})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got = slices.Clone(got)
+	want, err := b.Partition(costs, balance.Options{Bins: 1<<15 + 1, Method: balance.MethodLPT})
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("kk of 2^15 items in more bins is not lpt (error %v)", err)
+	}
+}

@@ -71,7 +71,7 @@ func (c planCase) run(steps int) (seconds []float64, samples []int) {
 	effects := core.Start()
 	for len(seconds) < steps {
 		begin := time.Now()
-		planned, inside := c.settle(core, effects)
+		planned, inside := settle(core, effects, c.lengths)
 		effects = core.Apply(plan.Assembled{Step: planned.Step, Rows: numbers, Digests: digests})
 		effects = append(effects, core.Apply(plan.Acked{Step: planned.Step + 1})...)
 		seconds = append(seconds, (time.Since(begin) - inside).Seconds())
@@ -82,7 +82,7 @@ func (c planCase) run(steps int) (seconds []float64, samples []int) {
 
 // settle answers the core's wants until a step is planned, and says how long
 // making the answers took.
-func (c planCase) settle(core *plan.Core, effects []plan.Effect) (*plan.Step, time.Duration) {
+func settle(core *plan.Core, effects []plan.Effect, lengths func(plan.Want) []int32) (*plan.Step, time.Duration) {
 	var planned *plan.Step
 	var making time.Duration
 	for queue := effects; len(queue) > 0; queue = queue[1:] {
@@ -91,7 +91,7 @@ func (c planCase) settle(core *plan.Core, effects []plan.Effect) (*plan.Step, ti
 			planned = e.Step
 		case plan.Want:
 			begin := time.Now()
-			block := plan.BlockRead{Source: e.Source, Seq: e.Seq, Lengths: c.lengths(e)}
+			block := plan.BlockRead{Source: e.Source, Seq: e.Seq, Lengths: lengths(e)}
 			making += time.Since(begin)
 			queue = append(queue, core.Apply(block)...)
 		case plan.Fail:

@@ -229,6 +229,8 @@ var batchObject = object{title: "batch", fields: []field{
 		doc: "Several samples in a row."},
 	{key: "context_split", name: "ContextSplit", kind: countKind, min: 2, max: maxSplit, empty: true, auto: "none",
 		doc: "Ranks that one row may be cut over, a power of two: with it the `dp` * `cp` ranks are one pool, each of which takes `sequence_length` tokens in every microbatch, and `sequences` counts these. A sample that is longer gets a row of the 2, 4, ... up to this many ranks that hold it, other samples fill the rest of the row. See docs/strategies.md."},
+	{key: "fill", name: "Fill", kind: countKind, min: 500, max: 1000, empty: true, auto: "rows are as full as they get, and evened with less effort",
+		doc: "Thousandths of a step's tokens that samples fill, so that rows have room to cost alike: `fill: 975` gives up 2.5 % of the tokens of a step. 1000: rows are as full as they get. It needs a balance at level `intra` or `interleaved`, or a strategy of your own. `millrace plan` says what each fill costs and gains. See docs/strategies.md."},
 	{key: "outliers", name: "Outliers", kind: objectKind, object: &outliersObject, auto: "none: every sample is in the step that draws it, if it fits",
 		doc: "Long samples that wait until several of their length are there, so that a step has none of them or enough for all ranks. Not with `context_split`."},
 }}

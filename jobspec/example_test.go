@@ -25,5 +25,5 @@ batch: {sequence_length: 2048, tokens: 128Ki}
 	// 64 0.75 {truncate 2048}
 	// demo.yaml:1: sources: is missing, valid is a list, each item a group of name, files, format, chunk_bytes, transforms, keep, long, shuffle, bad_records, max_record, max_elements, limit
 	// demo.yaml:2: batch.sequence_length: is missing, valid is a whole number such as 4096, 100k or 64Ki
-	// demo.yaml:2: batch.sequence_lenght: unknown field, did you mean "sequence_length"? Valid are sequence_length, sequences, tokens, microbatch_size, packing, context_split, outliers
+	// demo.yaml:2: batch.sequence_lenght: unknown field, did you mean "sequence_length"? Valid are sequence_length, sequences, tokens, microbatch_size, packing, context_split, fill, outliers
 }

@@ -38,7 +38,7 @@ func with(line int, text string) string {
 
 const (
 	sourceFields = "name, files, format, chunk_bytes, transforms, keep, long, shuffle, bad_records, max_record, max_elements, limit"
-	batchFields  = "sequence_length, sequences, tokens, microbatch_size, packing, context_split, outliers"
+	batchFields  = "sequence_length, sequences, tokens, microbatch_size, packing, context_split, fill, outliers"
 	specFields   = "name, seed, sources, mix, batch, strategy, topology, output, resources"
 	nameValid    = `valid are printable characters without a space at either end, such as web or "Wikipedia (en)"`
 	countValid   = "valid is a whole number such as 4096, 100k or 64Ki"
@@ -174,7 +174,11 @@ var findingRows = []struct {
 	{0, strings.Replace(split("context_split: 4}", "}"), "64", "16Mi", 1), "f:8: batch.context_split: rows of 4 * 16777216 tokens are too long, valid is at most 16777216 tokens"},
 	{0, split("context_split: 4}", "}\nstrategy: [{distribute: dp}]"), "f:11: strategy[0].distribute: rows are distributed at cp, not at dp, valid is cp: with batch.context_split all dp * cp ranks are one pool"},
 	{0, split("context_split: 4}", "}\nstrategy: [{distribute: {axis: cp, group_size: 2}}]"), "f:11: strategy[0].distribute.group_size: 2 is given with batch.context_split, whose rows are placed over all ranks at once, valid is 1"},
-	{0, split("context_split: 4}", "}\nstrategy: [{distribute: cp}, {cost: linear}, {balance: {level: intra}}]"), "f:11: strategy[2].balance.level: intra moves samples between rows of one width, and batch.context_split makes several, valid is inter"},
+	{0, split("context_split: 4}", "}\nstrategy: [{distribute: cp}, {cost: linear}, {balance: {level: intra}}]"), "f:8: warning: batch: has no fill: rows are as full as they get, which leaves little room to make them cost alike, `millrace plan` says which fill makes steps fastest, and which tokens it costs"},
+	{0, split("context_split: 4, fill: 900}", "}\nstrategy: [{distribute: cp}, {cost: linear}, {balance: {level: interleaved}}]"), ""},
+	{8, "batch: {sequence_length: 64, sequences: 8, fill: 950}", "f:8: batch.fill: leaves room in rows, and nothing makes rows cost alike, add a balance at level interleaved or intra, or remove fill"},
+	{8, "batch: {sequence_length: 64, sequences: 8, fill: 499}", "f:8: batch.fill: 499 is too small, valid is 500 or more"},
+	{8, "batch: {sequence_length: 64, sequences: 8, fill: 1001}", "f:8: batch.fill: 1001 is too large, valid is at most 1000"},
 	{0, split("context_split: 4}", "}\nstrategy: [{distribute: cp}, {cost: linear}, {balance: kk}]"), "f:11: strategy[2].balance.method: kk balances rows of one width, and batch.context_split makes several, valid is auto"},
 	{0, strings.Replace(split("context_split: 4}", "}"), "cp: 2}", "cp: 2, order: [tp, dp, cp, pp]}", 1), "f:9: topology.order: has dp before cp, and the ranks that share a row are neighbours in cp first, write cp before dp"},
 	{0, strings.Replace(split("context_split: 4}", "}"), "cp: 2}", "cp: 2, pp: 3, vpp: 2}", 1), "f:8: batch.sequences: 8 is not a multiple of the pool of dp 2 * cp 2 ranks * pp 3, which the interleaved schedule of vpp 2 needs, valid is 12"},
@@ -195,7 +199,7 @@ var findingRows = []struct {
 	{10, "\nstrategy: mine", ""},
 	{10, "\nstrategy: {use: mine}", ""},
 	{10, "\nstrategy: {use: mine, cost: linear}", "f:11: strategy[0]: has use and cost in one step, write each as a list item of its own"},
-	{10, "\nstrategy: [distribute: dp, cost: quadratic, {balance: {level: interleaved}}, broadcast_at: tp, graph: image, distribute: {axis: world, group_size: 2}, cost: vit-2b, balance: lpt]", ""},
+	{10, "\nstrategy: [distribute: dp, cost: quadratic, {balance: {level: interleaved}}, broadcast_at: tp, graph: image, distribute: {axis: world, group_size: 2}, cost: vit-2b, balance: lpt]", "f:8: warning: batch: has no fill: rows are as full as they get, which leaves little room to make them cost alike, `millrace plan` says which fill makes steps fastest, and which tokens it costs"},
 	{10, "\nstrategy: [use: mine, distribute: dp]", `f:11: strategy[0].use: "mine" is a whole strategy and stands beside other entries, keep it alone, or with ` + "`distribute: cp`" + ` behind it, which says where its rows go; or write out what it does`},
 	{10, "\nstrategy: [distribute: dq]", `f:11: strategy[0].distribute.axis: unknown value "dq", did you mean "dp"? Valid are dp, cp, pp, tp, world`},
 	{10, "\nstrategy: [distribute: world]", "f:11: strategy[0].distribute: rows are distributed at dp or cp, not at world, valid are dp, where the cp ranks of a dp index share a row, and cp, where each has rows of its own; after `graph: image` any axis"},
@@ -207,7 +211,7 @@ var findingRows = []struct {
 	{10, "output: {cp_slicing: zigzag}\nstrategy: [distribute: cp]", "f:10: output.format: megatron cannot say that a microbatch is not cut over cp ranks, as `distribute: cp` has it, valid is megatron-thd"},
 	{0, strings.Replace(split("microbatch_size: 2}", "}\nstrategy: [distribute: cp]"), "sequences: 8", "sequences: 12", 1), "f:8: batch.sequences: 12 is not a multiple of the pool of dp 2 * cp 2 ranks * microbatch_size 2, valid are 8 and 16"},
 	{0, strings.Replace(split("packing: true}", "}\nstrategy: [distribute: cp]"), "    files: a/*.txt\n", "    files: a/*.txt\n"+chain+"[tokenize: bytes, image: {columns: jpg, token: 5}]\n", 1), "f:5: sources[0].transforms: has an image step, and rows at cp are for tokens only, remove one of the two"},
-	{10, "\nstrategy: [distribute: dp, cost: linear, {balance: {level: intra, row_method: mine}}]", ""},
+	{10, "\nstrategy: [distribute: dp, cost: linear, {balance: {level: intra, row_method: mine}}]", "f:8: warning: batch: has no fill: rows are as full as they get, which leaves little room to make them cost alike, `millrace plan` says which fill makes steps fastest, and which tokens it costs"},
 	{10, "\nstrategy: [distribute: dp, cost: linear, {balance: {row_method: mine}}]", "f:11: strategy[2].balance.row_method: mine moves samples between rows, which level inter does not, valid levels are intra and interleaved"},
 	{10, "\nstrategy: [cost: linear, graph: {of: text, sources: b}, cost: quadratic, graph: {of: image, sources: [a]}, distribute: world, graph: image, distribute: world]", ""},
 	{10, "\nstrategy: [cost: linear, graph: {of: text, sources: c}, cost: quadratic]", `f:11: strategy[1].graph.sources[0]: there is no source "c", valid are a, b`},

@@ -161,6 +161,7 @@ type Batch struct {
 	Sequences      int  // rows per step over all DP ranks (or given as Tokens / SequenceLength)
 	MicrobatchSize int  // rows per microbatch and DP rank; default 1
 	Packing        bool // several samples per row; default true
+	Fill           int  // thousandths of a step's tokens that samples fill; 0: as many as fit, and rows are evened as before there was a choice
 	ContextSplit   int  // ranks that a sample longer than a row may be cut over, a power of two; 0 = none. See LongestSample
 
 	Outliers *Outliers // nil: no sample waits for others

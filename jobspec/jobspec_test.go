@@ -317,6 +317,7 @@ func TestIdentity(t *testing.T) {
 		{"sequence_length", func(j *Job) { j.Batch.SequenceLength++ }, false},
 		{"sequences", func(j *Job) { j.Batch.Sequences++ }, false},
 		{"packing", func(j *Job) { j.Batch.Packing = false }, false},
+		{"fill", func(j *Job) { j.Batch.Fill = 1000 }, false},
 		{"outliers", func(j *Job) { j.Batch.Outliers = &Outliers{[]int{2048}, 4, 16} }, false},
 		{"output format", func(j *Job) { j.Output.Format = "hf" }, false},
 		{"pad_id", func(j *Job) { j.Output.PadID++ }, false},

@@ -177,7 +177,7 @@ func (j *Job) strategyIdentity() string {
 			for _, name := range slices.Sorted(slices.Values(graph.Sources)) {
 				parts += "  of " + quoteYAML(name) + ": " + quoteYAML(p.Cost.Text()) + "\n"
 			}
-		case p.Balance != nil && p.Balance.evens():
+		case p.Balance != nil && p.Balance.Evens():
 			if even = true; p.Balance.RowMethod != autoMethod {
 				text += "  rows: " + quoteYAML(p.Balance.RowMethod) + "\n"
 			}
@@ -189,8 +189,8 @@ func (j *Job) strategyIdentity() string {
 	return text + parts
 }
 
-// evens reports whether samples are moved between rows.
-func (b *Balance) evens() bool { return !b.KeepOrder && b.Level != "inter" }
+// Evens reports whether samples are moved between rows.
+func (b *Balance) Evens() bool { return !b.KeepOrder && b.Level != "inter" }
 
 // autoMethod is the method that is built in.
 const autoMethod = "auto"
@@ -378,13 +378,13 @@ func (c *checker) costs(cost *Cost, at string) {
 }
 
 func (c *checker) balance(g *drawing, b *Balance, at string) {
-	intra := b.evens()
+	intra := b.Evens()
 	split := c.job.Batch.ContextSplit > 0
 	switch {
-	case split && intra:
-		c.error(at+".level", b.Level+" moves samples between rows of one width, and batch.context_split makes several", "valid is inter")
 	case split && b.Method != "auto":
 		c.error(at+".method", b.Method+" balances rows of one width, and batch.context_split makes several", "valid is auto")
+	case split && b.RowMethod != autoMethod:
+		c.error(at+".row_method", b.RowMethod+" moves samples between rows of one width, and batch.context_split makes several", "valid is auto")
 	case g.Of == textGraph && g.Sources != nil:
 		c.error(at, "rows have samples of all sources", "write it before `graph`, where it is about all rows")
 	case b.RowMethod != autoMethod && !intra:
@@ -399,6 +399,27 @@ func (c *checker) balance(g *drawing, b *Balance, at string) {
 		c.error(at+".level", b.Level+" moves samples between rows, and images have none", "valid is inter")
 	case intra && !c.job.Batch.Packing && c.sound("batch.packing"):
 		c.error(at+".level", b.Level+" moves samples between rows, and without packing each has a row of its own", "valid is inter")
+	}
+}
+
+// fill checks that something makes use of the room that batch.fill leaves.
+func (c *checker) fill() {
+	if !c.sound("batch.fill", "batch.packing", "strategy") {
+		return
+	}
+	evens := c.job.strategyIdentity()
+	switch {
+	case c.job.Batch.Fill == 0 && strings.Contains(evens, "even:"):
+		c.warn("batch", "has no fill: rows are as full as they get, which leaves little room to make them cost alike", "`millrace plan` says which fill makes steps fastest, and which tokens it costs")
+		return
+	case c.job.Batch.Fill == 0:
+		return
+	}
+	if evens == "" {
+		c.error("batch.fill", "leaves room in rows, and nothing makes rows cost alike", "add a balance at level interleaved or intra, or remove fill")
+	}
+	if !c.job.Batch.Packing {
+		c.error("batch.fill", "is given without packing, where each row has one sample", "remove fill")
 	}
 }
 

@@ -10,8 +10,8 @@ import (
 func withStrategy(t *testing.T, text string) *Job {
 	t.Helper()
 	job, findings := Parse("f", []byte(base+"strategy: "+text), "/specs", Env(noEnv))
-	if findings != nil {
-		t.Fatalf("%s: %v", text, findings)
+	if err := findings.Err(); err != nil {
+		t.Fatalf("%s: %v", text, err)
 	}
 	return job
 }

@@ -74,6 +74,19 @@ func printModules(out io.Writer, r *preview.Report) {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%.4f\t%.4f\t%d\t%.4f\t%d\t\n", m.Name, m.Model, m.Axis, m.Mean, m.Worst, m.WorstStep, m.Lockstep, m.ItemBound)
 	}
 	w.Flush()
+	if len(r.Fills) == 0 {
+		return
+	}
+	w = newTable(out)
+	fmt.Fprintf(w, "\nbatch.fill\ttokens of a step\tslowest rank/mean\t\t\n")
+	for _, f := range r.Fills {
+		note := ""
+		if f.Fill == r.BestFill {
+			note = "recommended"
+		}
+		fmt.Fprintf(w, "%d\t%.2f %%\t%.4f\t%s\t\n", f.Fill, 100*f.Tokens, f.Slowest, note)
+	}
+	w.Flush()
 }
 
 // printNeeds prints what moves, what is held and how fast it must be read.

@@ -37,6 +37,8 @@ type Report struct {
 	Plan      string         `json:"plan"` // digest of the last step's plan
 	Sources   []SourceReport `json:"sources"`
 	Modules   []ModuleReport `json:"modules"`
+	Fills     []FillReport   `json:"fills,omitempty"`     // of the first steps; empty if rows are not made to cost alike
+	BestFill  int            `json:"best_fill,omitempty"` // of them; 0: none
 	Lengths   []Bin          `json:"lengths"`
 	Outliers  *OutlierReport `json:"outliers,omitempty"` // nil: none wait
 	Hops      []Hop          `json:"hops"`

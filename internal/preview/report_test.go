@@ -351,3 +351,42 @@ func withSpeed(r *preview.Report) *preview.Report {
 	r.Speed.Cores, r.Speed.SamplesNeeded = r.Speed.SecondsPerStep, r.Speed.SamplesPerStep
 	return r
 }
+
+// TestFills: a report of a job whose rows are evened compares values of batch.fill, and
+// others do not.
+func TestFills(t *testing.T) {
+	st := files()
+	for _, r := range recipes {
+		if r.name != "balanced" && r.name != "padded documents" {
+			continue
+		}
+		got, err := r.open(t, st, nil).Report(t.Context(), preview.ReportOptions{Steps: 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.name != "balanced" {
+			if got.Fills != nil || got.BestFill != 0 {
+				t.Errorf("%s: fills %+v, best %d", r.name, got.Fills, got.BestFill)
+			}
+			continue
+		}
+		best := -1
+		for i, f := range got.Fills {
+			t.Logf("%+v", f)
+			if want := float64(f.Fill) / 1000; f.Tokens > want+0.06 || f.Tokens < want-0.06 || f.Slowest < 1 || i > 0 && f.Tokens > got.Fills[i-1].Tokens {
+				t.Errorf("fill %d: %.4f of the tokens, the slowest rank %.4f of the mean", f.Fill, f.Tokens, f.Slowest)
+			}
+			if f.Fill == got.BestFill {
+				best = i
+			}
+		}
+		if best < 0 {
+			t.Fatalf("fill %d is recommended, of %+v", got.BestFill, got.Fills)
+		}
+		for _, f := range got.Fills {
+			if f.Slowest < got.Fills[best].Slowest/1.0011 {
+				t.Errorf("fill %d is recommended, and %d has %.4f in place of %.4f", got.BestFill, f.Fill, f.Slowest, got.Fills[best].Slowest)
+			}
+		}
+	}
+}

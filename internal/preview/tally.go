@@ -18,6 +18,7 @@ type tally struct {
 	modules []moduleTally
 	lengths [32]int64 // documents by bit length of their tokens
 	sizes   sizes
+	fills   fillTally
 	last    *plan.Step
 	values  []float64 // scratch: of the timeline
 }
@@ -62,6 +63,9 @@ func (t *tally) add(s *plan.Step, l *Line) error {
 	t.addModules(s)
 	r.Timeline.add(t.values)
 	t.last = s
+	if err := t.addFills(s); err != nil {
+		return err
+	}
 	return t.sizes.add(s)
 }
 
@@ -154,6 +158,7 @@ func (t *tally) report(end int64, stepTime time.Duration) *Report {
 	if o := r.Outliers; o != nil {
 		o.Steps /= float64(max(o.Waited, 1))
 	}
+	r.Fills, r.BestFill = t.fills.report()
 	r.Hops = t.hops()
 	r.Memory = t.memory()
 	r.Speed = t.speed(stepTime)

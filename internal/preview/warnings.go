@@ -1,6 +1,7 @@
 package preview
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 )
@@ -27,7 +28,7 @@ func (t *tally) warnings() []string {
 	if r.End >= 0 {
 		warn("the data ends after %s", Count(r.End, "step"))
 	}
-	if r.Fill < warnFill {
+	if full := float64(cmp.Or(t.job.spec.Batch.Fill, 1000)) / 1000; r.Fill < warnFill*full {
 		warn("rows are %.2f %% full, the worst step (%d) %.2f %%: more rows in a step, longer ones, or splitting long documents help", 100*r.Fill, r.Worst.Step, 100*r.Worst.Fill)
 	}
 	for i := range r.Sources {
@@ -44,6 +45,7 @@ func (t *tally) warnings() []string {
 			warn("%s: %s bound by single items, the first is step %d%s: no other placing is better, splitting long documents is", m.Name, Count(m.ItemBound, "step"), m.FirstItem, m.item())
 		}
 	}
+	t.warnFills(warn)
 	t.warnMemory(warn)
 	if t.job.spec.Mix.Feedback.Policy != "none" && t.job.spec.Mix.Feedback.Policy != "" {
 		warn("mix.feedback moves the weights by losses, which no plan knows: shares are those of the schedule")

@@ -73,12 +73,17 @@ func (r *reader) even(bins []int32) error {
 		}
 		costs, tokens, rows, of = append(costs, units), append(tokens, n), append(rows, bins[k]), append(of, k)
 	}
-	if by.method != nil {
+	switch {
+	case by.method != nil:
 		in := strategy.RowSamples{Tokens: tokens, Costs: costs, Row: rows, Rows: r.seats, Capacity: int32(r.length)}
-		if rows, err = in.By(by.method); err != nil {
-			return fault.Userf("evening rows: %w", err)
-		}
-	} else if err := new(balance.Evener).Even(tokens, costs, rows, int32(r.length), r.seats); err != nil {
+		rows, err = in.By(by.method)
+	case r.job.Batch.ContextSplit > 0:
+		r.widths, err = new(balance.WideEvener).Even(tokens, costs, rows, r.wide())
+	default:
+		evener := balance.Evener{Thorough: r.job.Batch.Fill > 0}
+		err = evener.Even(tokens, costs, rows, int32(r.length), r.seats)
+	}
+	if err != nil {
 		return fault.Userf("evening rows: %w", err)
 	}
 	for i, k := range of {

@@ -13,6 +13,7 @@ type pool struct {
 	draws     []drawn           // all of this step: some are held
 	flushed   int               // held samples added because nothing was left to draw
 	live      []uint64          // shares of the last draw
+	widths    []int32           // of the rows, if a strategy chose them
 }
 
 // include adds a sample to the pool. One that fits no wide row waits there, and does

@@ -159,6 +159,9 @@ func (r *reader) draw(n, skip int64, byHand []uint64) error {
 	r.live = without(shares, gone)
 	for stopped := false; ; {
 		done, want := r.tokens, (r.seats+min(max(r.seats/8, 1), 2))*r.length
+		if part := r.job.Batch.Fill; part > 0 && part < 1000 {
+			want = max(r.seats*r.length*part/1000, 1)
+		}
 		if !r.job.Batch.Packing {
 			done, want = len(r.samples), r.seats
 		}

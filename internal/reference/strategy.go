@@ -56,6 +56,7 @@ func (r *reader) byStrategy(n, skip int64) ([]int32, error) {
 		Shape: strategy.Shape{
 			Rows: r.seats, SequenceLength: int32(r.length), MicrobatchSize: max(r.job.Batch.MicrobatchSize, 1),
 			Packing: r.job.Batch.Packing, Multiple: int32(r.job.Output.DocumentMultiple), Pool: r.job.Pool(), Widest: int32(r.job.Batch.ContextSplit),
+			Fill: int32(r.job.Batch.Fill),
 		},
 		Draw: func(shares []uint64) (*dgraph.Buffer, []int32, error) {
 			if shares != nil {
@@ -82,6 +83,7 @@ func (r *reader) byStrategy(n, skip int64) ([]int32, error) {
 	case err != nil:
 		return nil, fault.As(fault.ClassOf(err), fmt.Errorf("planning step %d: %w", n, err))
 	}
+	r.widths = result.Width
 	return result.RowOf, nil
 }
 

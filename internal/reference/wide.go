@@ -23,8 +23,11 @@ func (r *reader) intoRows(lengths []int32) (rows []int32, n int, err error) {
 
 // count counts the rows of a step: fewer than seats if some take several.
 func (r *reader) count(bins []int32) int {
-	if r.job.Batch.ContextSplit == 0 {
+	switch {
+	case r.job.Batch.ContextSplit == 0:
 		return r.seats
+	case r.widths != nil:
+		return len(r.widths)
 	}
 	tokens := make([]int64, r.seats)
 	for k, n := range r.lengths() {

@@ -9,7 +9,6 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -293,43 +292,6 @@ func pairwise(axes []axis) (chosen [][]int) {
 			values[i] = axes[i][v]
 		}
 		chosen = append(chosen, values)
-	}
-}
-
-// TestSplitTopologies is G6 for rows of several widths: what is in them depends on
-// neither the number of ranks in the pool nor on which axis they are.
-func TestSplitTopologies(t *testing.T) {
-	dir := writeSources(t)
-	want := solve(t, dir, split)
-	for _, topology := range []string{
-		"dp: 4", "cp: 4", "dp: 1, cp: 8", "dp: 8, cp: 2", "dp: 2, cp: 4, pp: 2, vpp: 2", "dp: 2, cp: 2, tp: 2",
-	} {
-		if testing.Short() && topology != "cp: 4" {
-			continue
-		}
-		t.Run(topology, func(t *testing.T) {
-			r := split
-			r.spec = strings.Replace(split.spec, "{dp: 2, cp: 2, pp: 2}", "{"+topology+"}", 1)
-			r.spec = strings.Replace(r.spec, "{format: megatron-thd}", "{format: megatron-thd, document_multiple: 8}", 1)
-			wide, tokens, room := [2]int{}, int64(0), int64(0)
-			res := setting{}.run(t, dir, r, func(s trainer.Step) {
-				tokens, room = tokens+s.Tokens, room+s.Room
-				for _, row := range s.Rows {
-					if n := row.Tokens(); n > 2*256 {
-						wide[1]++
-					} else if n > 256 {
-						wide[0]++
-					}
-				}
-			})
-			if res.Digest != want.digests[split.steps] {
-				t.Errorf("digest step=%d %x, want %x", res.Next, res.Digest, want.digests[split.steps])
-			}
-			t.Logf("%d and %d rows of width 2 and 4, %d of %d tokens", wide[0], wide[1], tokens, room)
-			if min(wide[0], wide[1]) < 20 || tokens*100 < room*95 {
-				t.Errorf("too few wide rows (%d, %d) or tokens (%d of %d)", wide[0], wide[1], tokens, room)
-			}
-		})
 	}
 }
 

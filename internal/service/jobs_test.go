@@ -346,7 +346,7 @@ topology: {dp: 2, cp: 2}
 output: {cp_slicing: none}
 `, 30, ""},
 	epochs,
-	own, ownAtCP, ownRows, atCP, split,
+	own, ownAtCP, ownRows, atCP, split, costly, filled,
 	waiting,
 	{"outliers wait", mixed + `
 batch: {sequence_length: 512, sequences: 8, microbatch_size: 2, outliers: {above: [256, 400], together: 6, wait: 5}}
@@ -371,18 +371,6 @@ topology: {dp: 2, cp: 2}
 `, 30, `{"step":7,"ban":{"source":"few","file":"02.txt","row":0}}
 {"step":11,"ban":{"source":"lines","file":"part-0.jsonl","row":0}}
 `}
-
-// split cuts long samples over 2 or 4 of a pool of 4 ranks: books has texts of up to
-// ten times the tokens of a row.
-var split = recipe{"context split", mixed + `
-batch: {sequence_length: 256, sequences: 16, context_split: 4}
-topology: {dp: 2, cp: 2, pp: 2}
-output: {format: megatron-thd}
-strategy:
-  - distribute: cp
-  - cost: quadratic
-  - balance: auto
-`, 30, ""}
 
 // waiting is a job that ends with samples that wait.
 var waiting = recipe{"outliers wait to the end of all", "sources:" + chat + books + capped + `

@@ -191,8 +191,8 @@ func (g *Graph) Balance(b Balance) {
 		g.fail("balance", "level %v moves samples between rows, and images have none; valid are inter and keep_order", b.Level)
 	case b.Rows != nil && !intra:
 		g.fail("balance", "%q moves samples between rows, which level %v does not; take intra or interleaved", b.Rows.Name(), b.Level)
-	case g.s.in.Shape.wide() && (intra || b.Custom != nil || b.Method != balance.MethodAuto):
-		g.fail("balance", "rows of several widths, as batch.context_split makes them, are balanced by method auto at level inter, or keep_order; take one of these")
+	case g.s.in.Shape.wide() && (b.Custom != nil || b.Rows != nil || b.Method != balance.MethodAuto):
+		g.fail("balance", "rows of several widths, as batch.context_split makes them, are balanced by method auto; take it")
 	case b.Level == Intra && b.Custom != nil:
 		g.fail("balance", "%q knows no token cap, which level intra keeps, so that it would never be asked; take inter or interleaved, or give a method for rows as Rows", b.Custom.Name())
 	case intra && !g.s.in.Shape.Packing:

@@ -12,6 +12,7 @@ import (
 type scratch struct {
 	balancer balance.Balancer
 	evener   balance.Evener
+	wide     balance.WideEvener
 	tiler    balance.Tiler
 	items    []int32 // samples or images that have a place
 	costs    []int64 // of items

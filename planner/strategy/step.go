@@ -44,6 +44,9 @@ type Shape struct {
 	// to Widest, has room for w x SequenceLength tokens, and w ranks share it. Rows counts the
 	// widths of all rows then.
 	Widest int32
+	// Fill is the thousandths of the tokens of a step that samples fill, so that rows have
+	// room to cost alike, which they are then evened to with more effort; 0: not said.
+	Fill int32
 }
 
 // wide says whether rows have several widths.

@@ -7,6 +7,11 @@ import (
 	"github.com/millrace-data/millrace/planner/dgraph"
 )
 
+// widths bounds the widths of rows.
+func (s *Shape) widths() balance.Wide {
+	return balance.Wide{Capacity: s.SequenceLength, Widest: s.Widest, Units: s.Rows}
+}
+
 // widths returns the width of each row, the smallest that holds its samples; nil if
 // there is no pool. Rows that no sample is in are the last ones, of width 1.
 func (s *Step) widths() []int32 {
@@ -23,7 +28,7 @@ func (s *Step) widths() []int32 {
 			tokens[row] += int64((s.buf.Tokens[i] + m - 1) / m * m)
 		}
 	}
-	w := balance.Wide{Capacity: shape.SequenceLength, Widest: shape.Widest, Units: shape.Rows}
+	w := shape.widths()
 	var widths []int32
 	for units, row := 0, 0; units < shape.Rows; row++ {
 		width := w.Width(tokens[row])

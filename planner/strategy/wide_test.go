@@ -34,8 +34,12 @@ func drawWide(t testing.TB, seed uint64, units int, length, widest int32) batch 
 	return batch{b, slices.Clone(row), strategy.Shape{Rows: units, SequenceLength: length, Packing: true, Pool: true, Widest: widest}}
 }
 
-func pooled(b strategy.Balance, axis string, groupSize int, m testing.TB) strategy.Strategy {
-	cost := model(m, "quadratic")
+func pooled(b strategy.Balance, axis string, groupSize int, t testing.TB) strategy.Strategy {
+	return pooledBy("quadratic", b, axis, groupSize, t)
+}
+
+func pooledBy(name string, b strategy.Balance, axis string, groupSize int, t testing.TB) strategy.Strategy {
+	cost := model(t, name)
 	return func(s *strategy.Step) error {
 		g := s.Graph(dgraph.Text)
 		g.Mix(s.Schedule())
@@ -79,6 +83,37 @@ func TestWideRows(t *testing.T) {
 			checkPooledPart(t, b, r, buckets)
 		}
 	}
+}
+
+// TestWideRowsByCost: at the levels that look inside rows, widths follow costs, so that ranks
+// and slots are even though samples fit narrower rows.
+func TestWideRowsByCost(t *testing.T) {
+	b := drawWide(t, 3, 16*40, 1024, 2)
+	b.shape.Widest = 16
+	b.shape.Rows += 16 * 4 // room to cost alike
+	in := b.input(mesh.Sizes{DP: 8, CP: 2, PP: 1, TP: 2}, 1)
+	var runner strategy.Runner
+	inter, err := runner.Run(pooledBy("quadratic(a=1, b=1)", strategy.Balance{}, "cp", 1, t), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	even, err := runner.Run(pooledBy("quadratic(a=1, b=1)", strategy.Balance{Level: strategy.Interleaved}, "cp", 1, t), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, after := inter.Modules[0], even.Modules[0]
+	t.Logf("%v, lockstep %.4f; by tokens %v, lockstep %.4f", after, float64(after.Lockstep)/after.Buckets.Mean(), before, float64(before.Lockstep)/before.Buckets.Mean())
+	if after.Buckets.Imbalance() > 1.001 || float64(after.Lockstep) > 1.01*after.Buckets.Mean() || float64(before.Lockstep) < 1.05*before.Buckets.Mean() {
+		t.Errorf("by cost: %v in lockstep %d; by tokens: %v in lockstep %d", after.Buckets, after.Lockstep, before.Buckets, before.Lockstep)
+	}
+	units := int32(0)
+	for _, width := range even.Width {
+		units += width
+	}
+	if int(units) != b.shape.Rows || slices.Equal(inter.Width, even.Width) {
+		t.Errorf("rows take %d units of %d, with the same widths: %v", units, b.shape.Rows, slices.Equal(inter.Width, even.Width))
+	}
+	checkPooledPart(t, b, even, []uint32{0, 1, 2, 3, 4, 5, 6, 7})
 }
 
 func checkPooledPart(t *testing.T, b batch, r *strategy.Result, buckets []uint32) {
@@ -126,9 +161,8 @@ func TestWideRowsRefuse(t *testing.T) {
 	}{
 		{sizes, "dp", 1, strategy.Balance{}, "rows are distributed at cp, not at dp"},
 		{sizes, "cp", 2, strategy.Balance{}, "group_size 2: rows of several widths are placed over all ranks at once"},
-		{sizes, "cp", 1, strategy.Balance{Level: strategy.Intra}, "are balanced by method auto at level inter, or keep_order"},
-		{sizes, "cp", 1, strategy.Balance{Method: "kk"}, "are balanced by method auto at level inter, or keep_order"},
-		{sizes, "cp", 1, strategy.Balance{Custom: zigzag{}}, "are balanced by method auto at level inter, or keep_order"},
+		{sizes, "cp", 1, strategy.Balance{Method: "kk"}, "are balanced by method auto; take it"},
+		{sizes, "cp", 1, strategy.Balance{Custom: zigzag{}}, "are balanced by method auto; take it"},
 		{mesh.Sizes{DP: 3, CP: 2, PP: 1, TP: 1}, "cp", 1, strategy.Balance{}, "rows of up to 4 ranks do not divide a pool of dp 3 * cp 2 ranks"},
 		{mesh.Sizes{DP: 12, CP: 1, PP: 1, TP: 1}, "cp", 1, strategy.Balance{}, "64 sequences are not a multiple of 12, for the 12 ranks of dp 12 * cp 1; valid are 60 and 72"},
 		{mesh.Sizes{DP: 8, CP: 1, PP: 3, TP: 1, VPP: 2}, "cp", 1, strategy.Balance{}, "64 sequences are not a multiple of 24, for the 8 ranks of dp 8 * cp 1 and pp 3, which the interleaved schedule of vpp 2 needs; valid are 48 and 72"},

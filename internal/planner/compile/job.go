@@ -33,6 +33,7 @@ func Plan(job *jobspec.Job, names Registry) (plan.Config, error) {
 		Rows:           job.Batch.Sequences,
 		Pool:           job.Pool(),
 		Widest:         int32(job.Batch.ContextSplit),
+		Fill:           int32(job.Batch.Fill),
 		MicrobatchSize: job.Batch.MicrobatchSize,
 		Packing:        job.Batch.Packing,
 		Images:         HasImages(job),

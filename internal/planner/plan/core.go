@@ -51,6 +51,7 @@ type Config struct {
 	Rows           int               // rows per step; with Widest, their widths added up
 	Pool           bool              // the DP x CP ranks are one pool, whose ranks have rows of their own
 	Widest         int32             // in a pool, rows have widths up to it, a power of two; 0 and 1: all have width 1
+	Fill           int32             // thousandths of a step's tokens that samples fill; 0 and 1000: as many as fit
 	MicrobatchSize int               // rows in a microbatch of one DP rank; default 1
 	Packing        bool              // several samples per row
 	Images         bool              // samples have images

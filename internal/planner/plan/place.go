@@ -13,7 +13,7 @@ import (
 func (c *Core) strategyShape(s Shape) strategy.Shape {
 	return strategy.Shape{
 		Rows: s.Rows, SequenceLength: s.SequenceLength, MicrobatchSize: c.cfg.MicrobatchSize, Packing: c.cfg.Packing,
-		Multiple: c.cfg.Multiple, Pool: c.cfg.Pool, Widest: c.cfg.Widest,
+		Multiple: c.cfg.Multiple, Pool: c.cfg.Pool, Widest: c.cfg.Widest, Fill: c.cfg.Fill,
 	}
 }
 

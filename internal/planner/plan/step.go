@@ -207,11 +207,15 @@ func (d *draft) renormalize(ended int32) {
 }
 
 // fill draws until the rows' tokens are covered, and a row or two more, so that
-// packing has something to choose from; or a sample for each row. It stops early where
-// many samples wait for rows that are as wide as they need.
+// packing has something to choose from; or the part of them that the job says; or a
+// sample for each row. It stops early where many samples wait for rows that are as wide
+// as they need.
 func (d *draft) fill() {
 	rows := int64(d.shape.Rows)
 	want := (rows + min(max(rows/8, 1), 2)) * int64(d.shape.SequenceLength)
+	if part := int64(d.c.cfg.Fill); part > 0 && part < 1000 {
+		want = max(rows*int64(d.shape.SequenceLength)*part/1000, 1)
+	}
 	for {
 		done, all := d.tokens, want
 		if !d.c.cfg.Packing {

@@ -1,0 +1,236 @@
+package balance
+
+import (
+	"fmt"
+	"math/bits"
+)
+
+// shares are the parts of the mean cost of a unit, in 64ths, that a giant may cost on each
+// of the units that it is cut over, in the order they are tried: small ones leave more
+// room for other items, large ones take fewer units.
+var shares = [...]int64{64, 62, 48, 36, 96, 128, 256, 1 << 12}
+
+// giantItem is an item that is cut over several units, as it is on each of them.
+type giantItem struct {
+	item   int32
+	width  int32
+	tokens int32
+	cost   int64
+}
+
+// WideEvener makes the costs of rows of several widths even: the widths follow costs,
+// too. It holds the scratch memory of one call. The zero value is ready. A WideEvener is not
+// safe for concurrent use.
+type WideEvener struct {
+	packer Packer
+	evener Evener
+	wide   Wide
+	tokens []int32
+	costs  []int64
+	mean   int64       // cost of a unit, rounded up
+	giants []giantItem // by index of the item
+	shorts []int32     // the other items
+	length []int32     // of each of them: tokens
+	cost   []int64
+	bin    []int32
+	best   layout
+	trial  layout
+}
+
+// layout is a row for each item, and the width of each row.
+type layout struct {
+	row    []int32
+	widths []int32
+	most   int64 // the largest cost of a row over its width
+}
+
+// Even gives the items that have a row (row[i] is not [Unplaced]) to rows again, so that the
+// cost of a row over its width is about the same for all, and changes row in place.
+// It returns the width of each row; widths add up to w.Units, and rows that hold nothing
+// are the last ones, of width 1. tokens and costs are as for [Evener.Even]. Rows, as
+// [WidePacker.Pack] returns them, and the result depend on the items and on w alone.
+//
+// An item becomes a giant if it does not fit a row of width 1, or costs more than a share of
+// the mean unit. Its row is the narrowest power of two that holds its tokens and on whose
+// units it costs no more than that. All giants are cut evenly over the units of their
+// rows, the other items are packed into the units, and evened as by a thorough
+// [Evener], where the pieces of giants stay. Several shares are tried, until the largest
+// cost of a unit is within 1/512 of the mean; the best result is taken, the rows
+// as they were among them.
+//
+// The widths belong to the WideEvener and are valid until the next call. Even fails,
+// with row unchanged, for what [WidePacker.Pack] and [Evener.Even] refuse.
+func (e *WideEvener) Even(tokens []int32, costs []int64, row []int32, w Wide) (widths []int32, err error) {
+	if err := e.begin(tokens, costs, row, w); err != nil {
+		return nil, err
+	}
+	for _, share := range shares {
+		if e.best.most <= e.mean+e.mean>>9 {
+			break
+		}
+		if !e.divide(row, share) {
+			continue
+		}
+		placed, err := e.place()
+		if err != nil {
+			return nil, err
+		}
+		if !placed {
+			continue
+		}
+		if e.measure(); e.trial.most < e.best.most {
+			e.best, e.trial = e.trial, e.best
+		}
+	}
+	copy(row, e.best.row)
+	return e.best.widths, nil
+}
+
+// begin checks the arguments, and measures the rows as they are.
+func (e *WideEvener) begin(tokens []int32, costs []int64, row []int32, w Wide) error {
+	if err := w.check(tokens, 0); err != nil {
+		return err
+	}
+	if len(costs) != len(tokens) || len(row) != len(tokens) {
+		return fmt.Errorf("%d costs and %d rows of items for the tokens of %d; each item needs all three", len(costs), len(row), len(tokens))
+	}
+	if err := checkCosts(costs); err != nil {
+		return err
+	}
+	room, total := make([]int64, w.Units), int64(0)
+	for i, r := range row {
+		if r < Unplaced || int(r) >= w.Units {
+			return fmt.Errorf("item %d is in row %d; rows are 0 to %d, or %d for none", i, r, w.Units-1, Unplaced)
+		}
+		if r != Unplaced {
+			room[r] += int64(tokens[i])
+			total += costs[i]
+		}
+	}
+	e.wide, e.tokens, e.costs, e.mean = w, tokens, costs, max(ceilDiv(total, w.Units), 1)
+	e.evener.Thorough = true
+	e.trial.row, e.trial.widths = append(e.trial.row[:0], row...), e.trial.widths[:0]
+	units := 0
+	for r := 0; units < w.Units; r++ {
+		width := w.Width(room[r])
+		if width > w.Widest || units+int(width) > w.Units {
+			return fmt.Errorf("rows have more than %d units, or row %d more than %d", w.Units, r, w.Widest)
+		}
+		units += int(width)
+		e.trial.widths = append(e.trial.widths, width)
+	}
+	for i, r := range row {
+		if int(r) >= len(e.trial.widths) {
+			return fmt.Errorf("item %d is in row %d, and %d rows before it have all %d units", i, r, len(e.trial.widths), w.Units)
+		}
+	}
+	e.measure()
+	e.best, e.trial = e.trial, e.best
+	return nil
+}
+
+// divide finds the giants, of the items that have a row, and the widths of their
+// rows. It reports false if they take more units than there are.
+func (e *WideEvener) divide(row []int32, share int64) bool {
+	limit := max(e.mean>>6*share+(e.mean&63)*share>>6, 1)
+	e.giants, e.shorts, e.length, e.cost = e.giants[:0], e.shorts[:0], e.length[:0], e.cost[:0]
+	units := 0
+	for i, n := range e.tokens {
+		if row[i] == Unplaced {
+			continue
+		}
+		width := e.wide.Width(int64(n))
+		for width < e.wide.Widest && pieceOf(e.costs[i], width) > limit {
+			width *= 2
+		}
+		if width == 1 {
+			e.shorts, e.length, e.cost = append(e.shorts, int32(i)), append(e.length, n), append(e.cost, e.costs[i])
+			continue
+		}
+		e.giants = append(e.giants, giantItem{int32(i), width, int32(pieceOf(int64(n), width)), pieceOf(e.costs[i], width)})
+		units += int(width)
+	}
+	return units <= e.wide.Units
+}
+
+// pieceOf is the cost of a row on each of its units, rounded up.
+func pieceOf(cost int64, width int32) int64 {
+	return (cost + int64(width) - 1) >> bits.TrailingZeros32(uint32(width))
+}
+
+// place packs the items that are no giants into units, and evens them. It reports false
+// if they do not fit.
+func (e *WideEvener) place() (bool, error) {
+	e.packer.begun, e.evener.fixed = e.packer.begun[:0], e.evener.fixed[:0]
+	for _, g := range e.giants {
+		for range g.width {
+			e.packer.begun, e.evener.fixed = append(e.packer.begun, g.tokens), append(e.evener.fixed, sized{cost: g.cost, tokens: g.tokens})
+		}
+	}
+	for begun := len(e.evener.fixed); begun < e.wide.Units; begun++ {
+		e.evener.fixed = append(e.evener.fixed, sized{})
+	}
+	if e.packer.packPrefix(e.length, 0, e.wide.Capacity, e.wide.Units, 0).items > 0 {
+		return false, nil
+	}
+	e.bin = append(e.bin[:0], e.packer.bin...)
+	if err := e.evener.reset(e.length, e.cost, e.bin, e.wide.Capacity, e.wide.Units); err != nil {
+		return false, err
+	}
+	e.evener.evenAll(e.bin, e.wide.Units)
+	e.number()
+	return true, nil
+}
+
+// number turns units into rows: those of giants, then those that hold something, then
+// the others.
+func (e *WideEvener) number() {
+	t := &e.trial
+	t.row, t.widths = grow(t.row, len(e.tokens)), t.widths[:0]
+	for i := range t.row {
+		t.row[i] = Unplaced
+	}
+	rowOf := make([]int32, 0, e.wide.Units) // unit -> row
+	for r, g := range e.giants {
+		t.row[g.item], t.widths = int32(r), append(t.widths, g.width)
+		for range g.width {
+			rowOf = append(rowOf, int32(r))
+		}
+	}
+	owned := len(rowOf)
+	rowOf = rowOf[:e.wide.Units]
+	clear(rowOf[owned:])
+	for _, b := range e.bin {
+		if int(b) >= owned {
+			rowOf[b] = 1 // for now: it holds something
+		}
+	}
+	for b := owned; b < len(rowOf); b++ {
+		if rowOf[b] > 0 {
+			rowOf[b] = int32(len(t.widths))
+			t.widths = append(t.widths, 1)
+		}
+	}
+	for k, b := range e.bin {
+		t.row[e.shorts[k]] = rowOf[b]
+	}
+	used := len(t.widths) - len(e.giants)
+	for range e.wide.Units - owned - used {
+		t.widths = append(t.widths, 1)
+	}
+}
+
+// measure finds the largest cost of a unit of the trial.
+func (e *WideEvener) measure() {
+	t := &e.trial
+	loads := make([]int64, len(t.widths))
+	for i, r := range t.row {
+		if r != Unplaced {
+			loads[r] += e.costs[i]
+		}
+	}
+	t.most = 0
+	for r, load := range loads {
+		t.most = max(t.most, pieceOf(load, t.widths[r]))
+	}
+}
