@@ -26,8 +26,8 @@ topology: {dp: 4, cp: 2}
 func load(t *testing.T, text string) *jobspec.Job {
 	t.Helper()
 	job, findings := jobspec.Parse("f", []byte(head+text), "", jobspec.CheckCost(compile.CheckCost))
-	if findings != nil {
-		t.Fatal(findings)
+	if err := findings.Err(); err != nil {
+		t.Fatal(err)
 	}
 	return job
 }
