@@ -39,6 +39,8 @@ func child(ctx context.Context, role string, args []string) error {
 		return bareServe(ctx, arg)
 	case "bare-consume":
 		return bareConsume(ctx, arg)
+	case "clients":
+		return clientsRole(ctx, arg)
 	case "cycle-plan":
 		return cyclePlanRole(ctx, arg)
 	case "cycle-load":

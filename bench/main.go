@@ -7,7 +7,8 @@
 // Scenarios: text (raw JSONL, tokenized on the way), parquet (token ids in
 // Parquet, plain and zstd), memory (306 Parquet sources for 16 ranks), epochs (306
 // tiny ones), plan (the planner's core alone), plancycle (a whole planning cycle for
-// 4096 ranks), balance (how even planned steps are), trainsim (the training simulator), vlm (pairs of image and text).
+// 4096 ranks), balance (how even planned steps are), trainsim (the training simulator), vlm (pairs of image and text),
+// clients (up to 4096 of one constructor).
 //
 // Every scenario writes its own inputs, the same in every run, into a temporary
 // folder; inputs.go, sources.go and epochs.go have the recipes. Service and
@@ -61,6 +62,7 @@ var scenarios = []struct {
 	{"plancycle", benchPlanCycle},
 	{"balance", benchBalance},
 	{"trainsim", benchTrainsim},
+	{"clients", benchClients},
 }
 
 func main() {
