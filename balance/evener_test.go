@@ -139,7 +139,7 @@ func pareto(n int, capacity int32) []int32 {
 // where a bin holds more than a few items. Images and text have cheap tokens only in
 // short samples, so that above 97 % full bins cannot be as even.
 func TestFillGoals(t *testing.T) {
-	const n = 20_000
+	const n = 10_000
 	var r rows
 	for _, w := range append(withCosts(
 		workload{name: "images and text", lengths: imagesAndText(n, 32768), capacity: 32768},
@@ -148,11 +148,11 @@ func TestFillGoals(t *testing.T) {
 		workload{name: "answers", lengths: answers(n, 8192), capacity: 32768},
 		workload{name: "pareto", lengths: pareto(n, 8192), capacity: 32768},
 	), withCosts(traces(t)...)...) {
-		for _, part := range []float64{0.90, 0.95, 0.98, 0.99} {
+		for _, part := range []float64{0.90, 0.95, 0.98} {
 			bins := binsAt(w.workload, part)
 			toMean, toBound := 0.0005, 0.0001
 			switch few := len(w.lengths) < 8*bins; {
-			case len(w.lengths) != n && part != 0.95 && part != 0.98: // a trace
+			case len(w.lengths) != n && part != 0.95: // a trace
 				continue
 			case few && w.name == "omnibal" || bins < lowerBound(w.lengths, w.capacity):
 				continue // no packing, or no other partition either
