@@ -19,7 +19,7 @@ STEPS ?= 40
 FRAMEWORKS := torch torchdata torchtitan transformers accelerate lightning jax grain orbax-checkpoint
 space := $(subst ,, )
 
-.PHONY: help build build-gpu demo test go-test race race-short lint vulncheck generate generate-check bench bench-turns bench-streaming bench-safety bench-ray bench-memory bench-peers-balance fuzz py py-torch py-frameworks py-debian-torch chat s3-server rig kills-shared soak stalls planted tokenizers clean
+.PHONY: help build build-gpu demo test go-test race race-short lint vulncheck generate generate-check bench bench-turns bench-streaming bench-safety bench-ray bench-peers bench-memory bench-peers-balance fuzz py py-torch py-frameworks py-debian-torch chat s3-server rig kills-shared soak stalls planted tokenizers clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/' | expand -t 26
@@ -92,6 +92,7 @@ bench-safety: build ## what log, mirror and shadows cost, and the first batch on
 VENV_PEERS := .venv-peers
 VENV_PEERS_TORCH := .venv-peers-torch
 MB ?= 100
+ROUNDS ?= 2
 
 $(VENV_PEERS)/installed: client/python/pyproject.toml
 	[ -x $(VENV_PEERS)/bin/python ] || $(PYTHON) -m venv $(VENV_PEERS)
@@ -115,6 +116,18 @@ bench-peers-balance: ## samples of served plans through verl's, TRL's and Megatr
 	  $(VENV_BALANCE)/bin/python -m pip download --quiet --no-deps --only-binary :all: --dest $(VENV_BALANCE)/wheels $$p || echo "$$p: no wheel, it is left out"; done
 	go run ./bench/peers/plans > build/peers-balance.json
 	$(VENV_BALANCE)/bin/python bench/peers/balance.py --plans build/peers-balance.json --wheels $(VENV_BALANCE)/wheels --markdown build/peers-balance.md
+
+VENV_LOADERS := .venv-loaders
+
+$(VENV_LOADERS)/installed: client/python/pyproject.toml
+	[ -x $(VENV_LOADERS)/bin/python ] || $(PYTHON) -m venv $(VENV_LOADERS)
+	$(VENV_LOADERS)/bin/python -m pip install --quiet torch torchvision --index-url https://download.pytorch.org/whl/cpu || $(VENV_LOADERS)/bin/python -m pip install --quiet torch torchvision
+	$(VENV_LOADERS)/bin/python -m pip install --quiet tiktoken pyarrow ./client/python
+	for p in mosaicml-streaming litdata grain; do $(VENV_LOADERS)/bin/python -m pip install --quiet $$p || echo "$$p does not install: it is left out"; done
+	@touch $@
+
+bench-peers: build $(VENV_LOADERS)/installed ## batches for Python trainers beside DataLoader, MosaicML Streaming, LitData and Grain: build/loaders.md (ROUNDS=2; about 15 minutes; text too with MILLRACE_DATA; installs the peers and torch, gigabytes)
+	@mkdir -p build; $(VENV_LOADERS)/bin/python -W ignore bench/peers/loaders.py --millrace $(BIN) --ways shared,stream --rounds $(ROUNDS) $(if $(MILLRACE_DATA),--data "$(MILLRACE_DATA)") --markdown build/loaders.md
 
 bench-memory: build $(VENV_PEERS)/installed ## peak memory of whole jobs under 256 MiB, 512 MiB and 2 GiB: build/memory.md (minutes)
 	@[ -d "$$MILLRACE_DATA" ] || { echo "bench-memory needs the shared data: set MILLRACE_DATA to its folder"; exit 1; }
