@@ -302,7 +302,7 @@ func (e *Environment) watch(s *server) {
 			continue
 		}
 		for _, p := range s.processes() {
-			if held := memoryOf(p.pid); held > e.opt.Memory && p.busy() > 0 {
+			if p.busy() > 0 && memoryOf(p.pid) > e.opt.Memory {
 				p.outgrown(e.opt.Memory)
 			}
 		}

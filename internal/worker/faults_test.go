@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -101,6 +102,26 @@ func TestRest(t *testing.T) {
 	}
 	end()
 	call.Wait()
+}
+
+// TestIdleMemory: the kernel is not asked for ever what a worker holds that does nothing.
+func TestIdleMemory(t *testing.T) {
+	if !canLimit {
+		t.Skip("memory is not known on this system")
+	}
+	p := &process{pid: os.Getpid()}
+	for range idleLooks {
+		if p.own = -1; p.private() <= 0 {
+			t.Error("a worker that worked just now is not looked at")
+		}
+	}
+	if p.own = -1; p.private() != -1 {
+		t.Error("a worker is looked at that has done nothing")
+	}
+	p.calls++
+	if p.private() <= 0 {
+		t.Error("a worker that worked again is not looked at")
+	}
 }
 
 // TestPressed: what workers hold beyond their setup counts; under pressure one call runs at a time, batches are
@@ -215,17 +236,19 @@ func TestKills(t *testing.T) {
 	f := function(t, e, "drawn") // before anything dies
 	ctx, stop := context.WithCancel(t.Context())
 	var killer sync.WaitGroup
+	var since atomic.Int64 // kills since the last call that ended: on a slow machine nothing would end before the next kill
 	kills := 0
 	killer.Go(func() {
 		random := rand.New(rand.NewPCG(1, 2))
 		for ctx.Err() == nil {
-			if pids := e.pids(); len(pids) > 1 {
+			if pids := e.pids(); len(pids) > 1 && since.Load() < 6 {
 				pid := pids[random.IntN(len(pids))]
 				if kills%6 == 5 {
 					pid = pids[0] // the fork server
 				}
 				_ = unix.Kill(pid, []unix.Signal{unix.SIGKILL, unix.SIGABRT, unix.SIGTERM, unix.SIGINT}[random.IntN(4)])
 				kills++
+				since.Add(1)
 			}
 			sleep(ctx, 30*time.Millisecond)
 		}
@@ -235,6 +258,7 @@ func TestKills(t *testing.T) {
 		for i := range in {
 			calls.Go(func() {
 				out, from, err := f.Call(format.WithFile(t.Context(), 1), in[i])
+				since.Store(0)
 				if err != nil {
 					t.Errorf("batch %d: %v", i, err)
 				} else if got := said(out, from); !reflect.DeepEqual(got, want[i]) {

@@ -12,6 +12,8 @@ const (
 	// measureEvery is how often the memory of all workers is added up: to read it takes the kernel a
 	// millisecond for each GB.
 	measureEvery = 100 * time.Millisecond
+	// idleLooks is how often a worker without work is looked at: what it gives back it gives back at once.
+	idleLooks = 3
 	// mostShift bounds how often batches are halved under pressure: to a 64th.
 	mostShift = 6
 )
@@ -50,7 +52,7 @@ func (e *Environment) measure(s *server) {
 	e.mu.Unlock()
 	sum := int64(0)
 	for _, p := range s.processes() {
-		beyond := privateOf(p.pid) - p.base.Load() - settled
+		beyond := p.private() - p.base.Load() - settled
 		if beyond <= 0 {
 			continue
 		}
@@ -66,6 +68,21 @@ func (e *Environment) measure(s *server) {
 	case !pressed && shift > 0:
 		e.shift.Store(shift - 1)
 	}
+}
+
+// private is the memory of a worker that no other process shares. One that has done nothing since it was looked at is
+// not asked again. It is for the goroutine that watches.
+func (p *process) private() int64 {
+	p.mu.Lock()
+	if p.calls != p.seen || len(p.queue) > 0 {
+		p.seen, p.looks = p.calls, 0
+	}
+	p.mu.Unlock()
+	if p.looks < idleLooks {
+		p.looks++
+		p.own = privateOf(p.pid)
+	}
+	return p.own
 }
 
 // settle notes what a worker holds when it has been set up.

@@ -36,6 +36,9 @@ type process struct {
 	release func(*seat)
 	need    Need         // of GPUs, that it has
 	base    atomic.Int64 // bytes of its own when it was set up
+	own     int64        // bytes of its own, as last measured; of who watches, as the next two
+	seen    int          // calls when it was measured
+	looks   int          // since it works no more
 
 	mu      sync.Mutex
 	queue   []*job // submitted and not answered: it works on the first

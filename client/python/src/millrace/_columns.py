@@ -9,6 +9,7 @@ sockets, processes or functions.
 from __future__ import annotations
 
 import gc
+import struct
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -64,11 +65,11 @@ class Reader:
     def __init__(self, memory: Memory, columns: Iterable[Type]) -> None:
         self.memory = memory
         self._whole = np.frombuffer(memory, np.uint8)  # what all arrays are views of
-        head = self._array(WORD, HEAD, 0).tolist()
+        head = self._words(HEAD, 0)
         if head[0] != MAGIC:
             raise ValueError(f"the batch begins with {head[0]:#x}, not {MAGIC:#x}")
         self.rows = head[1]
-        self._nodes = self._array(WORD, head[2] * NODE, HEAD * 8).tolist()
+        self._nodes = self._words(head[2] * NODE, HEAD * 8)
         self._at = 0
         self._keys = head[4]
         self._origins = head[3]
@@ -79,6 +80,12 @@ class Reader:
         if sys.getrefcount(self._whole) > 2:
             gc.collect()  # those in a cycle are nobody's
         return sys.getrefcount(self._whole) > 2
+
+    def _words(self, count: int, at: int) -> list[int]:
+        size = count * 8
+        if size < 0 or at + size > self._whole.size:
+            raise ValueError(f"a table of {size} bytes at {at} of {self._whole.size}")
+        return memoryview(self.memory)[at : at + size].cast("q").tolist()
 
     def _array(self, dtype: Any, count: int, at: int) -> np.ndarray[Any, Any]:
         size = count * np.dtype(dtype).itemsize
@@ -184,8 +191,10 @@ class Batch:
     def size(self) -> int:
         """The bytes that write() takes."""
         at = aligned((HEAD + NODE * len(self.nodes)) * 8)
-        buffers = chain((self.origins, self.keys), *(node[2:] for node in self.nodes))
-        return at + sum(aligned(nbytes(b)) for b in buffers if b is not None)
+        at += aligned(nbytes(self.origins)) + aligned(nbytes(self.keys))
+        for _, _, validity, offsets, values in self.nodes:
+            at += aligned(nbytes(validity)) + aligned(nbytes(offsets)) + aligned(nbytes(values))
+        return at
 
     def write(self, memory: Memory) -> None:
         """Lays the batch out in memory of at least size() bytes."""
@@ -197,7 +206,7 @@ class Batch:
             places = [self._put(validity), self._put(offsets), self._put(values)]
             rest += [length, nulls, *places, nbytes(values)]
         table += [self._at, 0, 0, *rest]
-        memory[: len(table) * 8] = np.array(table, WORD).tobytes()
+        struct.pack_into(f"<{len(table)}q", memory, 0, *table)
         del self._memory
 
     def _put(self, buffer: Any) -> int:
@@ -216,14 +225,16 @@ class Batch:
 
 
 def aligned(size: int) -> int:
-    return (size + ALIGN - 1) // ALIGN * ALIGN
+    return (size + ALIGN - 1) & -ALIGN
 
 
 def nbytes(buffer: Any) -> int:
     """The bytes of a buffer: an array, bytes, a list of bytes, or None."""
-    if isinstance(buffer, list):
-        return sum(map(len, buffer))
-    return 0 if buffer is None else buffer.nbytes if isinstance(buffer, np.ndarray) else len(buffer)
+    if buffer is None:
+        return 0
+    if isinstance(buffer, np.ndarray):
+        return buffer.nbytes
+    return sum(map(len, buffer)) if isinstance(buffer, list) else len(buffer)
 
 
 def flat(array: np.ndarray[Any, Any]) -> memoryview:

@@ -39,6 +39,7 @@ MAGIC = b"MRW1"
 HEADER = struct.Struct("<4sI")
 MAX_FRAME = 16 << 20
 MAX_ERRORS = 4 << 20  # bytes of row errors in one answer
+READ = 1 << 12  # bytes at a time: of nearly all frames more than there are
 FILES = 6  # of a new worker: its socket, its output, and input and output memory twice
 CONTROL = 3  # the descriptor of the loader's socket
 PR_SET_PDEATHSIG = 1
@@ -47,10 +48,11 @@ Frame = dict[str, Any]
 
 
 class Wire:
-    """Frames on a stream socket, with file descriptors beside them."""
+    """Frames on a stream socket, with file descriptors, at most a few, beside each."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, files: int = 0) -> None:
         self.sock = sock
+        self._most = files
         self._buffer = b""
         self.files: list[int] = []
 
@@ -73,8 +75,11 @@ class Wire:
 
     def _fill(self, size: int) -> bool:
         while len(self._buffer) < size:
-            data, files, _, _ = socket.recv_fds(self.sock, 1 << 16, FILES)
-            self.files += files
+            if self._most:
+                data, files, _, _ = socket.recv_fds(self.sock, READ, self._most)
+                self.files += files
+            else:
+                data = self.sock.recv(READ)
             if not data:
                 return False
             self._buffer += data
@@ -150,7 +155,7 @@ class Server:
     """The fork server: one thread, one socket, and the children that it waits for."""
 
     def __init__(self, control: socket.socket) -> None:
-        self.wire = Wire(control)
+        self.wire = Wire(control, FILES)
         self.functions = Functions()
         self.children: set[int] = set()
         self.woken, waker = socket.socketpair()
