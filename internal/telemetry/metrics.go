@@ -42,6 +42,7 @@ const (
 	Members
 	MemberSessions
 	RankJoins
+	RanksByWay
 	Promotions
 	BlocksAskedAgain
 	SourceLag
@@ -111,6 +112,7 @@ var Metrics = [count]Metric{
 	Members:               {"millrace.members", Gauge, "{member}", []string{"role", "state"}, "Loaders and constructors that are connected: ok, suspect, shadow or spare."},
 	MemberSessions:        {"millrace.member.sessions", Counter, "{session}", []string{"role"}, "Sessions that loaders and constructors began with this planner: what is above their number are reconnects."},
 	RankJoins:             {"millrace.rank.joins", Counter, "{join}", nil, "Joins of ranks that this planner granted: what is above their number are reconnects and resumes."},
+	RanksByWay:            {"millrace.rank.ways", Gauge, "{rank}", []string{"way"}, "Ranks by how batches reach them: shared (memory that they map), stream, or calls."},
 	Promotions:            {"millrace.shadow.promotions", Counter, "{promotion}", nil, "Places of lost loaders that shadows took."},
 	BlocksAskedAgain:      {"millrace.blocks.asked_again", Counter, "{block}", nil, "Blocks that loaders were asked to read again, as those that had them were lost."},
 	SourceLag:             {"millrace.source.lag", Gauge, "", []string{"source"}, "How far a source is behind the schedule, in the mix's unit: tokens or samples."},

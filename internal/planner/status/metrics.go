@@ -24,6 +24,7 @@ func (s *Service) Observe(put telemetry.Observe) {
 	put(telemetry.Promotions, float64(s.Promotions))
 	put(telemetry.BlocksAskedAgain, float64(s.ReadAgain))
 	s.observeMembers(put)
+	s.observeWays(put)
 	s.observeSources(put)
 }
 
@@ -66,5 +67,20 @@ func (s *Service) observeSources(put telemetry.Observe) {
 		put(telemetry.SourceRecords, float64(x.Dropped), x.Name, "dropped")
 		put(telemetry.SourceRecords, float64(x.Empty), x.Name, "empty")
 		put(telemetry.SourceRecords, float64(x.Skipped), x.Name, "skipped")
+	}
+}
+
+func (s *Service) observeWays(put telemetry.Observe) {
+	ranks := map[string]uint32{}
+	for name := range wayNames {
+		ranks[name] = 0
+	}
+	for _, c := range s.Constructors {
+		for _, w := range c.Ways {
+			ranks[w.Way] += w.Ranks
+		}
+	}
+	for way, n := range ranks {
+		put(telemetry.RanksByWay, float64(n), way)
 	}
 }
