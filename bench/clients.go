@@ -60,8 +60,8 @@ func benchClients(ctx context.Context, cfg *config) error {
 		return err
 	}
 	cfg.report.title("One constructor and many clients, which ask for %d KiB each at once (tp %d)", clientsBytes>>10, clientsTP)
-	var all []result
 	for _, n := range clientCounts {
+		var all []result
 		for _, way := range clientWays {
 			r := result{Scenario: "clients", Name: fmt.Sprintf("%d clients, %s", n, way.name), Unit: "ms", Less: true}
 			if err := way.run(ctx, cfg, n, dir, &r); err != nil {
@@ -69,8 +69,11 @@ func benchClients(ctx context.Context, cfg *config) error {
 			}
 			all = append(all, r)
 		}
+		if err := cfg.report.table(all, connections, clientMemory); err != nil {
+			return err
+		}
 	}
-	return cfg.report.table(all, connections, clientMemory)
+	return nil
 }
 
 // Names of the further measurements.
