@@ -29,6 +29,7 @@ const (
 type process struct {
 	server *server
 	pid    int
+	exit   <-chan serverFrame // has the frame of its end
 	wire   *wire
 	out    *output
 	seats  [seatsEach]*seat
@@ -133,7 +134,7 @@ func (s *server) fork(ctx context.Context, own *share) (p *process, err error) {
 		}
 	}
 	frame, err := s.request(ctx, forkTime, ask{Op: "fork", Environ: own.environ()}, files...)
-	p.pid = frame.PID
+	p.pid, p.exit = frame.PID, frame.exit
 	return p, err
 }
 
@@ -365,9 +366,8 @@ var fromOutside = []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIG
 func (p *process) end() Death {
 	late := time.NewTimer(exitTime)
 	defer late.Stop()
-	defer p.server.forget(p.pid)
 	select {
-	case e := <-p.server.exit(p.pid):
+	case e := <-p.exit:
 		if e.Signal == 0 {
 			return Death{Why: fmt.Sprintf("its worker ended with exit status %d", e.Code)}
 		}

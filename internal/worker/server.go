@@ -33,7 +33,6 @@ type server struct {
 
 	mu      sync.Mutex
 	workers []*process
-	exits   map[int]chan serverFrame
 }
 
 // serverFrame is all that a fork server says.
@@ -50,6 +49,8 @@ type serverFrame struct {
 	PID     int
 	Signal  int
 	Code    int
+
+	exit <-chan serverFrame // of "forked": will have the frame of the worker's end
 }
 
 // ask is all that a fork server is asked.
@@ -73,7 +74,7 @@ func startServer(opt Options) (*server, error) {
 	defer theirs.Close()
 	s := &server{
 		opt: opt, wire: ours, asking: make(chan struct{}, 1), replies: make(chan serverFrame, 1),
-		gone: make(chan struct{}), exits: map[int]chan serverFrame{},
+		gone: make(chan struct{}),
 	}
 	s.asking <- struct{}{}
 	if s.out, err = newOutput(opt.Log); err != nil {
@@ -127,8 +128,10 @@ func describeEnd(err error) string {
 	return err.Error()
 }
 
-// read hands on what the server says, until it is gone.
+// read hands on what the server says, until it is gone. A process number belongs to the worker that was forked with it
+// last: a server reports an end before its next fork, which is the first that may get the same number.
 func (s *server) read() {
+	exits := map[int]chan<- serverFrame{} // of the workers that have not ended
 	for {
 		var frame serverFrame
 		if err := s.wire.receive(&frame); err != nil {
@@ -137,8 +140,15 @@ func (s *server) read() {
 			}
 			return
 		}
-		if frame.Op == "exited" {
-			s.exit(frame.PID) <- frame
+		switch frame.Op {
+		case "forked":
+			exit := make(chan serverFrame, 1)
+			exits[frame.PID], frame.exit = exit, exit
+		case "exited":
+			if exit := exits[frame.PID]; exit != nil {
+				exit <- frame // its only one
+				delete(exits, frame.PID)
+			}
 			continue
 		}
 		select {
@@ -147,16 +157,6 @@ func (s *server) read() {
 			return
 		}
 	}
-}
-
-// exit is where the end of a worker is reported, once.
-func (s *server) exit(pid int) chan serverFrame {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.exits[pid] == nil {
-		s.exits[pid] = make(chan serverFrame, 1)
-	}
-	return s.exits[pid]
 }
 
 // enter notes a worker that processes lists, until it leaves.
@@ -176,12 +176,6 @@ func (s *server) processes() []*process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.workers)
-}
-
-func (s *server) forget(pid int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.exits, pid)
 }
 
 // request asks and waits for the answer. A server that does not answer in time is ended.
