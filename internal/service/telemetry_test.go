@@ -76,11 +76,12 @@ func TestTelemetry(t *testing.T) {
 	}
 }
 
-// missing are the metrics that a page has not and that a job without Python functions has.
+// missing are the metrics that a page has not and that a job without Python functions and GPUs has.
 func missing(page string) (names []string) {
-	withFunctions := []telemetry.ID{telemetry.StageTasks, telemetry.StageQueued, telemetry.FunctionWorkers, telemetry.FunctionWaiting, telemetry.FunctionRestarts}
+	others := []telemetry.ID{telemetry.StageTasks, telemetry.StageQueued, telemetry.FunctionWorkers, telemetry.FunctionWaiting, telemetry.FunctionRestarts,
+		telemetry.GPUBusy, telemetry.GPUMultiprocessors, telemetry.GPUTensor, telemetry.GPUReceived}
 	for id, m := range telemetry.Metrics {
-		if !slices.Contains(withFunctions, telemetry.ID(id)) && !strings.Contains(page, "\n"+m.Prometheus()) {
+		if !slices.Contains(others, telemetry.ID(id)) && !strings.Contains(page, "\n"+m.Prometheus()) {
 			names = append(names, m.Prometheus())
 		}
 	}
