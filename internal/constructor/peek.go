@@ -18,7 +18,7 @@ func (c *Constructor) Peek(req *pb.PeekRequest, stream grpc.ServerStreamingServe
 	ctx, cancel = context.WithTimeout(ctx, c.opts.Deadline)
 	defer cancel()
 	var got *deliver.Step
-	err := rpc.Hold(stream, req.Hears, func() *pb.Waiting { return c.steps.LookWaits(req) }, func() (err error) {
+	err := rpc.Hold(stream, req.Hears, c.steps.Fetchers(), func() *pb.Waiting { return c.steps.LookWaits(req) }, func() (err error) {
 		got, err = c.steps.Look(ctx, req)
 		return err
 	})

@@ -30,7 +30,7 @@ func (c *Constructor) Batch(req *pb.BatchRequest, stream grpc.ServerStreamingSer
 	var got *deliver.Step
 	var end *pb.EndOfData
 	reason := func() *pb.Waiting { return c.steps.Waits(caller.Rank, req.Step) }
-	err := rpc.Hold(stream, req.Hears, reason, func() (err error) {
+	err := rpc.Hold(stream, req.Hears, c.steps.Fetchers(), reason, func() (err error) {
 		got, end, err = c.steps.Get(ctx, caller, req.Step)
 		return err
 	})

@@ -85,7 +85,7 @@ const ackAgain = 100 * time.Millisecond
 func (c *Constructor) Deliver(s grpc.BidiStreamingServer[pb.DeliverRequest, pb.Frame]) error {
 	hello, err := s.Recv()
 	if err == nil {
-		err = rpc.SaysWaiting(s)
+		err = rpc.SaysWaiting(s, c.steps.Fetchers())
 	}
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,6 +35,9 @@ const (
 	// too slow for a whole frame in that time gets longer at the next attempt, up to mostRounds.
 	quietRounds = 3
 	mostRounds  = 60
+	// callersPerRound is how many callers of one server have each wait a round longer: they may all
+	// ask at once, and the last one hears nothing until the answers of the others are sent.
+	callersPerRound = 128
 )
 
 // pauseAfter is the time between two frames on a call that has waited for some time.
@@ -47,25 +51,31 @@ func roundsAfter(limit int, waited time.Duration) int {
 	return limit * int(pauseAfter(waited)/waitingEvery)
 }
 
-// waitsKey is the header of answers of servers that say Waiting: of others no caller expects it.
+// waitsKey is the header of answers of servers that say Waiting: of others no caller expects it. It
+// is the least number of rounds without a frame after which a caller may give up.
 const waitsKey = "millrace-waits"
 
-var waitsHeader = metadata.Pairs(waitsKey, "1")
+// roundsAmong is the least number of rounds that each of some callers waits for a frame.
+func roundsAmong(callers int) int { return min(quietRounds+callers/callersPerRound, mostRounds) }
 
 // Hold calls wait, which finds the answer to a call, and tells a caller that hears, as long as
-// that takes, what reason says. An answer that is there at once costs a header.
-func Hold(stream grpc.ServerStream, hears bool, reason func() *pb.Waiting, wait func() error) error {
+// that takes, what reason says. An answer that is there at once costs a header. callers may ask
+// the server at once.
+func Hold(stream grpc.ServerStream, hears bool, callers int, reason func() *pb.Waiting, wait func() error) error {
 	if !hears {
 		return wait()
 	}
-	if err := SaysWaiting(stream); err != nil {
+	if err := SaysWaiting(stream, callers); err != nil {
 		return err
 	}
 	return HoldPart(stream, reason, wait)
 }
 
-// SaysWaiting has the header of a stream say that the server says Waiting on it.
-func SaysWaiting(stream grpc.ServerStream) error { return stream.SetHeader(waitsHeader) }
+// SaysWaiting has the header of a stream say that the server says Waiting on it, and how long
+// each of some callers has to listen for that.
+func SaysWaiting(stream grpc.ServerStream, callers int) error {
+	return stream.SetHeader(metadata.Pairs(waitsKey, strconv.Itoa(roundsAmong(callers))))
+}
 
 // HoldPart is Hold for one of several answers on a stream of SaysWaiting, whose caller hears.
 func HoldPart(stream grpc.ServerStream, reason func() *pb.Waiting, wait func() error) error {
@@ -137,7 +147,19 @@ func (h *hold) again() {
 type listener struct {
 	address string
 	waits   atomic.Bool  // the server says Waiting
+	least   atomic.Int32 // rounds, as it says
 	rounds  atomic.Int32 // see quietRounds; 0 is that many
+}
+
+// hear takes the header of an answer.
+func (l *listener) hear(header metadata.MD) {
+	said := header.Get(waitsKey)
+	if len(said) == 0 {
+		return
+	}
+	least, _ := strconv.Atoi(said[0]) // without a number it asks for no more than the usual
+	l.least.Store(int32(min(max(least, 0), mostRounds)))
+	l.waits.Store(true)
 }
 
 func (l *listener) limit() int { return int(max(l.rounds.Load(), quietRounds)) }
@@ -168,10 +190,15 @@ func (h *heardStream) attend() {
 	if h.attention != nil || !h.listener.waits.Load() {
 		return
 	}
-	h.attention = attend(waitingEvery, h.limit, h.owed, func(rounds int) {
-		h.listener.rounds.Store(int32(min(2*h.listener.limit(), mostRounds)))
+	h.attention = attend(waitingEvery, h.allowed(0), h.owed, func(rounds int) {
+		h.listener.rounds.Store(int32(min(2*h.allowed(0), mostRounds)))
 		h.cancel(&silentError{h.listener.address, time.Duration(rounds) * waitingEvery})
 	})
+}
+
+// allowed is how many rounds without a frame are too many when the call has waited for some time.
+func (h *heardStream) allowed(waited time.Duration) int {
+	return max(int(h.listener.least.Load()), roundsAfter(h.limit, waited))
 }
 
 // heardStream is a call for data.
@@ -214,12 +241,12 @@ func (h *heardStream) RecvMsg(m any) error {
 	}
 	if h.attention != nil {
 		h.attention.Heard()
-		h.attention.Allow(roundsAfter(h.limit, time.Since(h.since)))
+		h.attention.Allow(h.allowed(time.Since(h.since)))
 	}
 	if err == nil && !h.begun {
 		h.begun = true
-		if header, err := h.Header(); err == nil && len(header.Get(waitsKey)) > 0 {
-			h.listener.waits.Store(true)
+		if header, err := h.Header(); err == nil {
+			h.listener.hear(header)
 		}
 	}
 	if err != nil {
@@ -241,7 +268,7 @@ func (h *heardStream) relax() {
 	if h.attention != nil {
 		h.listener.rounds.Store(min(h.listener.rounds.Load(), 2*h.attention.most.Swap(0)))
 		h.limit = h.listener.limit()
-		h.attention.Allow(h.limit)
+		h.attention.Allow(h.allowed(0))
 	}
 }
 

@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/millrace-data/millrace/internal/fault"
 	pb "github.com/millrace-data/millrace/internal/proto"
@@ -19,12 +21,13 @@ import (
 // waiter answers calls for data when it is let.
 type waiter struct {
 	pb.UnimplementedLoaderServer
-	answer chan struct{}
-	old    bool // it does not know Waiting
+	answer  chan struct{}
+	old     bool // it does not know Waiting
+	callers int  // it may have
 }
 
 func (w *waiter) Fetch(req *pb.FetchRequest, stream grpc.ServerStreamingServer[pb.Frame]) error {
-	err := Hold(stream, req.Hears && !w.old, func() *pb.Waiting { return &pb.Waiting{Reason: "is at block 7"} }, func() error {
+	err := Hold(stream, req.Hears && !w.old, w.callers, func() *pb.Waiting { return &pb.Waiting{Reason: "is at block 7"} }, func() error {
 		select {
 		case <-w.answer:
 			return nil
@@ -125,26 +128,52 @@ func TestWaiting(t *testing.T) {
 	}
 }
 
-// TestSilent: a caller that hears nothing gives up the attempt, and the next one to a link
-// that may be slow takes longer.
+// TestSilent: a caller that hears nothing gives up the attempt, one of many callers later, and the
+// next one to a link that may be slow takes longer.
 func TestSilent(t *testing.T) {
 	t.Parallel()
-	w := &waiter{answer: make(chan struct{})}
-	c, network := serveWaiter(t, w)
-	time.AfterFunc(0, func() { w.answer <- struct{}{} })
-	if _, err := ask(t.Context(), c, true); err != nil {
-		t.Fatal(err)
+	for _, callers := range []int{1, 4 * callersPerRound} {
+		t.Run(fmt.Sprintf("callers=%d", callers), func(t *testing.T) {
+			t.Parallel()
+			w := &waiter{answer: make(chan struct{}), callers: callers}
+			c, network := serveWaiter(t, w)
+			time.AfterFunc(0, func() { w.answer <- struct{}{} })
+			if _, err := ask(t.Context(), c, true); err != nil {
+				t.Fatal(err)
+			}
+			network.shut.Store(true)
+			begin, least := time.Now(), time.Duration(roundsAmong(callers)-1)*waitingEvery
+			_, err := ask(t.Context(), c, true)
+			if took := time.Since(begin); !isSilent(err) || fault.ClassOf(err) != fault.Lost || took < least || took > least+2*quietRounds*waitingEvery {
+				t.Errorf("after %v: %v", took, err)
+			}
+			network.shut.Store(false)
+			time.AfterFunc((quietRounds+1)*waitingEvery, func() { w.answer <- struct{}{} })
+			if body, err := ask(t.Context(), c, true); err != nil || body != "abc" {
+				t.Errorf("when it is heard again: %q, %v", body, err)
+			}
+		})
 	}
-	network.shut.Store(true)
-	begin := time.Now()
-	_, err := ask(t.Context(), c, true)
-	if took := time.Since(begin); !isSilent(err) || fault.ClassOf(err) != fault.Lost || took < (quietRounds-1)*waitingEvery || took > 3*quietRounds*waitingEvery {
-		t.Errorf("after %v: %v", took, err)
+}
+
+// TestRoundsAmong: what a server asks of its callers is bounded, and a header that says nothing
+// useful asks for nothing more.
+func TestRoundsAmong(t *testing.T) {
+	for callers, want := range map[int]int{0: 3, 1: 3, 127: 3, 128: 4, 4096: 35, 1 << 30: mostRounds} {
+		if got := roundsAmong(callers); got != want {
+			t.Errorf("%d callers wait %d rounds each, want %d", callers, got, want)
+		}
 	}
-	network.shut.Store(false)
-	time.AfterFunc((quietRounds+1)*waitingEvery, func() { w.answer <- struct{}{} })
-	if body, err := ask(t.Context(), c, true); err != nil || body != "abc" {
-		t.Errorf("when it is heard again: %q, %v", body, err)
+	for said, want := range map[string]int{"1": 3, "35": 35, "9999": mostRounds, "-4": 3, "soon": 3} {
+		l := &listener{}
+		l.hear(metadata.Pairs(waitsKey, said))
+		if got := (&heardStream{listener: l, limit: l.limit()}).allowed(0); !l.waits.Load() || got != want {
+			t.Errorf("of %q %d rounds come, want %d", said, got, want)
+		}
+	}
+	l := &listener{}
+	if l.hear(metadata.MD{}); l.waits.Load() {
+		t.Error("a server that does not say Waiting is expected to")
 	}
 }
 

@@ -430,7 +430,7 @@ func (l *Loader) Fetch(req *pb.FetchRequest, stream grpc.ServerStreamingServer[p
 	var at atomic.Int64
 	var held *holding
 	var wire *samples.Wire
-	err := rpc.Hold(stream, req.Hears, l.waiting(req, &at), func() (err error) {
+	err := rpc.Hold(stream, req.Hears, 1, l.waiting(req, &at), func() (err error) {
 		if held, err = l.gather(stream.Context(), req, a.sets, &at); err == nil {
 			wire, err = samples.NewWire(a.sets)
 		}

@@ -59,6 +59,7 @@ class Service:
         self.faults = []  # (method, step or None, Fault): used up one by one
         self.broken = {}  # step -> frames sent before the stream breaks, used up
         self.waits = False  # whether it says that Batch waits: before each answer, says times
+        self.looks = 1  # that it asks for
         self.says, self.pause = 0, 0.0  # with this pause after each
         self.mute = {}  # step -> seconds in which it says nothing, used up
         self.gate = threading.Event()  # closed: Batch waits
@@ -294,7 +295,7 @@ class Service:
             if request.generation != self.generation:
                 raise Fault(grpc.StatusCode.ABORTED, f"generation {request.generation} is over")
             if self.waits:
-                context.send_initial_metadata((("millrace-waits", "1"),))
+                context.send_initial_metadata((("millrace-waits", str(self.looks)),))
             yield from self._say(request)
             self._wait(request, context)
             yield from self._answer(request)
@@ -308,7 +309,7 @@ class Service:
             if not self.streams:
                 raise Fault(grpc.StatusCode.UNIMPLEMENTED, "there are no streams here")
             if self.waits:
-                context.send_initial_metadata((("millrace-waits", "1"),))
+                context.send_initial_metadata((("millrace-waits", str(self.looks)),))
             self._advance(hello.acked)
             threading.Thread(target=self._hear, args=(requests, room), daemon=True).start()
             while step < 1 << 60:

@@ -134,6 +134,16 @@ def test_silence_ends_the_stream(streams, open_loader, prefetch, monkeypatch):
 
 
 @both
+def test_a_service_of_many_ranks_is_waited_for(streams, open_loader, prefetch, monkeypatch):
+    monkeypatch.setattr(attention, "EVERY", 0.02)
+    service = streams()
+    service.waits, service.looks, service.mute = True, 60, {3: 0.5}
+    loader = open_loader(service, prefetch=prefetch)
+    take(loader, 16)
+    assert loader.stats.retries == 0
+
+
+@both
 def test_nothing_is_owed_while_the_trainer_has_no_room(streams, open_loader, prefetch, monkeypatch):
     monkeypatch.setattr(attention, "EVERY", 0.02)
     service = streams()

@@ -167,6 +167,9 @@ func TestAcksWakeNobodyElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const dp, cp, waiting = 64, 64, 100
 		s := manyRanks(dp, cp)
+		if n := s.Fetchers(); n != dp*cp {
+			t.Errorf("%d ranks fetch, want %d", n, dp*cp)
+		}
 		hold(t, s, 4)
 		errs := make(chan error, waiting)
 		for i := range uint32(waiting) {

@@ -41,6 +41,13 @@ func (s *Steps) Usage() *pb.ConstructorUsage {
 	}
 }
 
+// Fetchers is the number of ranks that fetch here.
+func (s *Steps) Fetchers() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.acked)
+}
+
 // refusedText names a rank that is refused and still there; "" if there is none. The lock is held.
 func (s *Steps) refusedText() string {
 	if q, _, ok := s.outcast(time.Now()); ok {

@@ -20,7 +20,8 @@ EVERY, RAREST, SHARE = 0.2, 1.0, 10
 # twice as many the next time, up to MOST.
 LOOKS, MOST = 3, 60
 
-# What servers that say that they wait have in the headers of their answers.
+# What servers that say that they wait have in the headers of their answers: the least number of
+# looks without a word that end a call, more where many ranks may ask at once.
 WAITS = "millrace-waits"
 
 
@@ -45,7 +46,7 @@ class Attention:
     def __init__(self) -> None:
         self._change = threading.Condition()
         self._calls: list[Call] = []
-        self._waits: set[str] = set()  # addresses that say that they wait
+        self._waits: dict[str, int] = {}  # addresses that say that they wait: least looks
         self._limits: dict[str, int] = {}
         self._thread: threading.Thread | None = None
         self._closed = threading.Event()
@@ -64,12 +65,13 @@ class Attention:
         call = Call(rpc, address, self._limits.get(address, LOOKS), owed)
         with self._change:
             if says:
-                self._waits.add(address)
+                self._waits.setdefault(address, 0)
             if address in self._waits:
                 self._watch(call)
         return call
 
     def _watch(self, call: Call) -> None:
+        call.allowed = max(call.allowed, self._waits[call.address])
         self._calls.append(call)
         self._change.notify()
         if self._thread is None and not self._closed.is_set():
@@ -90,14 +92,15 @@ class Attention:
         """Notes a frame."""
         call.missed = 0
         waited = time.monotonic() - call.since
-        call.allowed = call.limit * int(min(max(waited / SHARE, EVERY), RAREST) / EVERY)
+        allowed = call.limit * int(min(max(waited / SHARE, EVERY), RAREST) / EVERY)
+        call.allowed = max(allowed, self._waits.get(call.address, 0))
         if call.begun:
             return
         call.begun = True
-        if call.address not in self._waits:
-            headers = call.rpc.initial_metadata() or ()
-            if any(key == WAITS for key, _ in headers):
-                self._waits.add(call.address)
+        if not self._waits.get(call.address):
+            for key, said in call.rpc.initial_metadata() or ():
+                if key == WAITS:
+                    self._waits[call.address] = min(int(said), MOST) if said.isdecimal() else LOOKS
 
     def end(self, call: Call, whole: bool) -> None:
         """Ends that; ``whole`` says whether all of the answer came."""
@@ -105,7 +108,8 @@ class Attention:
             if call in self._calls:
                 self._calls.remove(call)
         if call.silent:
-            self._limits[call.address] = min(2 * call.limit, MOST)
+            least = self._waits.get(call.address, 0)
+            self._limits[call.address] = min(2 * max(call.limit, least), MOST)
         elif whole:
             self._limits.pop(call.address, None)
 
