@@ -185,11 +185,12 @@ func (s *Snapshot) work(first, r int) (work float64) {
 	return work
 }
 
-// unpaced is how many source tasks start before one has ended: as many as the store
-// holds the expected outputs of, and half of what the slots allow.
+// unpaced is how many source tasks start before one has ended: half of what the slots allow, and as many as the
+// store holds the expected outputs of, unless these are fewer than ahead. They end together, and each
+// keeps its slot until all that it gives has room.
 func (s *Snapshot) unpaced() int64 {
 	half, out := s.parallel()/2, s.Operators[0].Estimate.Out
-	if out > 0 {
+	if out > 0 && s.Limit >= ahead*out {
 		half += s.Limit / out
 	}
 	return max(1, half)
