@@ -13,7 +13,9 @@ import (
 	"runtime/pprof"
 	"syscall"
 
+	"github.com/millrace-data/millrace/internal/planner/scaling"
 	"github.com/millrace-data/millrace/internal/service"
+	"github.com/millrace-data/millrace/internal/sizing"
 	"github.com/millrace-data/millrace/jobspec"
 )
 
@@ -57,6 +59,11 @@ func emit(v any) error { return json.NewEncoder(os.Stdout).Encode(v) }
 type serveArgs struct {
 	Spec    string
 	Profile string
+	// As in service.Options.
+	Layout  *sizing.Layout
+	Workers int
+	Scale   scaling.Options
+	LogDir  string
 }
 
 func serveRole(ctx context.Context, arg string) error {
@@ -69,8 +76,9 @@ func serveRole(ctx context.Context, arg string) error {
 		return err
 	}
 	defer profiled(a.Profile)()
-	service.LimitMemory(service.Budget(job, 1, 1))
-	return service.Run(ctx, service.Options{Job: job}, func(ctx context.Context, address string) error {
+	opts := service.Options{Job: job, Layout: a.Layout, Workers: a.Workers, Scale: a.Scale, LogDir: a.LogDir}
+	service.LimitMemory(opts.Budget())
+	return service.Run(ctx, opts, func(ctx context.Context, address string) error {
 		if err := emit(address); err != nil {
 			return err
 		}

@@ -8,7 +8,8 @@
 // Parquet, plain and zstd), memory (306 Parquet sources for 16 ranks), epochs (306
 // tiny ones), plan (the planner's core alone), plancycle (a whole planning cycle for
 // 4096 ranks), balance (how even planned steps are), trainsim (the training simulator), vlm (pairs of image and text),
-// clients (up to 4096 of one constructor).
+// clients (up to 4096 of one constructor). And one that takes so long that it has to be named: shifting
+// (a mix that ramps and jumps: fixed, scaled and sized loaders).
 //
 // Every scenario writes its own inputs, the same in every run, into a temporary
 // folder; inputs.go, sources.go and epochs.go have the recipes. Service and
@@ -38,6 +39,8 @@ type config struct {
 	python  string // interpreter with pyarrow, or millrace; "" = no comparison
 	way     string // of batches to ranks; "" = as by default
 	report  *report
+
+	shifting shiftingFlags
 }
 
 // profileOf returns the profile's file for a scenario's first run, "" for none.
@@ -52,17 +55,19 @@ func (c *config) profileOf(scenario string, run int) (string, error) {
 var scenarios = []struct {
 	name string
 	run  func(context.Context, *config) error
+	long bool // it runs only when it is named
 }{
-	{"text", benchText},
-	{"parquet", benchParquet},
-	{"memory", benchMemory},
-	{"epochs", benchEpochs},
-	{"plan", benchPlan},
-	{"vlm", benchVLM},
-	{"plancycle", benchPlanCycle},
-	{"balance", benchBalance},
-	{"trainsim", benchTrainsim},
-	{"clients", benchClients},
+	{name: "text", run: benchText},
+	{name: "parquet", run: benchParquet},
+	{name: "memory", run: benchMemory},
+	{name: "epochs", run: benchEpochs},
+	{name: "plan", run: benchPlan},
+	{name: "vlm", run: benchVLM},
+	{name: "plancycle", run: benchPlanCycle},
+	{name: "balance", run: benchBalance},
+	{name: "trainsim", run: benchTrainsim},
+	{name: "clients", run: benchClients},
+	{name: "shifting", run: benchShifting, long: true},
 }
 
 func main() {
@@ -77,13 +82,15 @@ func main() {
 func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	runs := flags.Int("runs", 7, "runs of each `measurement`")
-	only := flags.String("scenario", "", "run only these, separated by commas; default all")
+	only := flags.String("scenario", "", "run only these, separated by commas; default all but shifting")
 	out := flags.String("out", "", "append results to this file as JSON `lines`")
 	keep := flags.String("inputs", "", "folder for the inputs; default a temporary one")
 	profile := flags.String("profile", "", "write CPU profiles of the service into this `folder`")
 	against := flags.String("against", "", "compare with the bench of this `commit`: -runs turns, each of one run of both")
 	python := flags.String("python", "", "Python with pyarrow (and optionally torch) for the memory comparison, and with millrace for ranks in Python of text and parquet")
 	way := flags.String("way", "", "how text and parquet deliver batches: shared, stream or calls; default as a user gets them")
+	var shifting shiftingFlags
+	shifting.register(flags)
 	role := flags.String("role", "", "used by the program itself")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -91,7 +98,7 @@ func run(ctx context.Context, args []string) error {
 	if *role != "" {
 		return child(ctx, *role, flags.Args())
 	}
-	cfg := &config{runs: max(*runs, 1), dir: *keep, profile: *profile, python: *python, way: *way}
+	cfg := &config{runs: max(*runs, 1), dir: *keep, profile: *profile, python: *python, way: *way, shifting: shifting}
 	if cfg.dir == "" {
 		dir, err := os.MkdirTemp("", "millrace-bench-*")
 		if err != nil {
@@ -110,14 +117,17 @@ func run(ctx context.Context, args []string) error {
 	return errors.Join(runScenarios(ctx, cfg, *only), cfg.report.close())
 }
 
-// named are the scenarios of a list, divided by commas; all if it is empty.
+// named are the scenarios of a list, divided by commas; all but long ones if it is empty.
 func named(only string) (wanted []string, err error) {
 	var names []string
 	for _, s := range scenarios {
 		names = append(names, s.name)
+		if !s.long {
+			wanted = append(wanted, s.name)
+		}
 	}
 	if only == "" {
-		return names, nil
+		return wanted, nil
 	}
 	wanted = strings.Split(only, ",")
 	for _, w := range wanted {
