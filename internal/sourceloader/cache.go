@@ -53,15 +53,15 @@ type cache struct {
 	room        *memory.Room
 	alone       func(bytes, most int64) // see memory.Options; may be nil
 
-	mu      sync.Mutex // guards the fields below, never held during a read or a write
-	held    int64      // bytes of memory
-	leaving int64      // of them, of blocks that leave
-	entries map[blockID]*entry
-	floors  map[uint32]uint64 // by source: blocks before it are not needed
-	sizes   map[uint32]int64  // by source: bytes that its last block took
-	seen    map[blockID]bool  // blocks that were read before and not released
-	blocks  uint64            // blocks read
-	rereads uint64            // of them, read again
+	mu              sync.Mutex // guards the fields below, never held during a read or a write
+	held            int64      // bytes of memory
+	leaving         int64      // of them, of blocks that leave
+	entries         map[blockID]*entry
+	floors          map[uint32]uint64 // by source: blocks before it are not needed
+	paces           map[uint32]int64  // by source: see move
+	sizes           map[uint32]int64  // by source: bytes that its last block took
+	seen            map[blockID]bool  // blocks that were read before and not released
+	blocks, rereads uint64            // blocks read; of them, read again
 }
 
 // request asks for a block.
@@ -459,7 +459,7 @@ func (c *cache) release(before map[uint32]uint64) {
 	defer gone.close()
 	var stop []context.CancelCauseFunc
 	c.mu.Lock()
-	maps.Copy(c.floors, before)
+	c.move(before)
 	for id, e := range c.entries {
 		if id.seq >= before[id.source] {
 			continue

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -257,11 +258,27 @@ func (u *unitReader) flush() error {
 // waits counts the time since, in which the reader may have waited for room.
 func (u *unitReader) waits(since time.Time) { u.waited += time.Since(since) }
 
-// floor is where a source is: blocks before it are not needed.
-func (c *cache) floor(source uint32) int64 {
+// paceMemory is how many releases the pace of a source looks back on.
+const paceMemory = 32
+
+// move moves floors, and learns from it how fast sources are consumed: for each, thousandths of a block that were let
+// go of at a release, the last ones counting most. A job that begins somewhere has consumed nothing. The caller has mu.
+func (c *cache) move(before map[uint32]uint64) {
+	if c.paces == nil {
+		c.paces = map[uint32]int64{}
+	}
+	for source, floor := range c.floors {
+		moved := max(int64(before[source])-int64(floor), 0)
+		c.paces[source] += (1000*moved - c.paces[source]) / paceMemory
+	}
+	maps.Copy(c.floors, before)
+}
+
+// turn is where a source is (blocks before it are not needed), and its weight among those that are consumed.
+func (c *cache) turn(source uint32) (floor, weight int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return int64(c.floors[source])
+	return int64(c.floors[source]), c.paces[source]
 }
 
 // stream reads the chunks of block seq through the engine.
@@ -286,7 +303,7 @@ func (r *reading) stream(ctx context.Context, st store.Store, seq int64) error {
 		}
 	}
 	if r.window != nil {
-		f.pipeline.Turn(f.cache.floor(r.window.id.source), 1)
+		f.pipeline.Turn(f.cache.turn(r.window.id.source))
 	}
 	defer f.enter()()
 	ctx = memory.With(ctx, f.cache.room)
