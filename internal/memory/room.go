@@ -110,11 +110,16 @@ func (r *Room) Claim(bytes int64) {
 	if r == nil || bytes == 0 {
 		return
 	}
+	if bytes < 0 {
+		r.count(bytes)
+	}
 	r.mu.Lock()
 	r.held += bytes
 	r.admit()
 	r.mu.Unlock()
-	r.count(bytes)
+	if bytes > 0 {
+		r.count(bytes)
+	}
 }
 
 // admit gives room to those that come next. The lock is held.
@@ -206,14 +211,16 @@ func (l *Lease) Bytes() int64 {
 	return l.bytes
 }
 
+// give gives bytes back. They are counted as free before anyone else may have them: what is counted is never more
+// than what is held.
 func (l *Lease) give(bytes int64, leases int) {
 	r := l.room
+	r.count(-bytes)
 	r.mu.Lock()
 	r.held -= bytes
 	r.leases -= leases
 	r.admit()
 	r.mu.Unlock()
-	r.count(-bytes)
 }
 
 type key struct{}
