@@ -66,6 +66,7 @@ class Attention:
         with self._change:
             if says:
                 self._waits.setdefault(address, 0)
+                call.begun = True  # there are no headers to look into
             if address in self._waits:
                 self._watch(call)
         return call
