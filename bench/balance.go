@@ -241,11 +241,11 @@ func lengthTraces() (all []lengthTrace, err error) {
 	if err != nil {
 		return nil, err
 	}
-	chats, err := readColumn(filepath.Join(dir, "azure", "AzureLLMInferenceTrace_conv.csv"), "ContextTokens")
+	chats, err := readColumn[int32](filepath.Join(dir, "azure", "AzureLLMInferenceTrace_conv.csv"), "ContextTokens")
 	if err != nil {
 		return nil, err
 	}
-	papers, err := readColumn(filepath.Join(dir, "vidur", "arxiv_summarization_stats_llama2_tokenizer_filtered_v2.csv"), "num_total_tokens")
+	papers, err := readColumn[int32](filepath.Join(dir, "vidur", "arxiv_summarization_stats_llama2_tokenizer_filtered_v2.csv"), "num_total_tokens")
 	if err != nil {
 		return nil, err
 	}
@@ -271,7 +271,7 @@ func readJSONFile(path string, into any) error {
 }
 
 // readColumn reads a column of whole numbers.
-func readColumn(path, column string) (lengths []int32, err error) {
+func readColumn[T int32 | int64](path, column string) (lengths []T, err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -286,11 +286,11 @@ func readColumn(path, column string) (lengths []int32, err error) {
 		return nil, fmt.Errorf("reading %s: no column %s", path, column)
 	}
 	for _, row := range rows[1:] {
-		n, err := strconv.Atoi(row[at])
+		n, err := strconv.ParseInt(row[at], 10, 32)
 		if err != nil {
 			return nil, fmt.Errorf("reading %s: %w", path, err)
 		}
-		lengths = append(lengths, int32(n))
+		lengths = append(lengths, T(n))
 	}
 	return lengths, nil
 }

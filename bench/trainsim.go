@@ -4,14 +4,12 @@ import (
 	"bufio"
 	"cmp"
 	"context"
-	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 
 	"github.com/millrace-data/millrace/bench/internal/trainsim"
 	"github.com/millrace-data/millrace/internal/testdata"
@@ -33,7 +31,7 @@ func benchTrainsim(ctx context.Context, cfg *config) error {
 	b.report.title("Training throughput, simulated: what balancing is worth")
 	b.report.note("Dealt: samples go to microbatches by cost, however many tokens these have then; no job gets that. Served: plans of the service's planner, rows of at most the context, against the same rows in the order of packing.")
 	b.report.note("Speedups over samples in arrival order. The shape and the efficiency are claimed, never the absolute points of the paper: its packing, images and barriers are not published.")
-	steps := []func() error{b.reference, b.itemBound, b.sensitivity, b.traces}
+	steps := []func() error{b.reference, b.sensitivity, b.traces}
 	for _, step := range steps {
 		if err := errors.Join(ctx.Err(), step()); err != nil {
 			return err
@@ -112,7 +110,6 @@ func (b *simBench) simulate(scene trainsim.Scene, seeds int) (simCells, error) {
 			c.outcomes, c.served = append(c.outcomes, o), append(c.served, served)
 			res.add(sample{o.Speedup(trainsim.Hybrid), map[string]float64{
 				"backbone": o.Speedup(trainsim.Backbone), "hybrid efficiency": o.Efficiency(trainsim.Hybrid),
-				"split": o.Speedup(trainsim.HybridSplit), "split efficiency": o.Efficiency(trainsim.HybridSplit),
 				"largest image":   o.LargestImage,
 				"served backbone": served.Speedup(trainsim.Backbone), "served hybrid": served.Speedup(trainsim.Hybrid),
 				"served hybrid efficiency": served.Efficiency(trainsim.Hybrid),
@@ -129,12 +126,11 @@ func (b *simBench) simulate(scene trainsim.Scene, seeds int) (simCells, error) {
 
 // pairsTable prints a scene pair by pair, and their average.
 func (b *simBench) pairsTable(cells simCells) {
-	b.report.note("| model | served: backbone | served: hybrid | of ideal | dealt: backbone | dealt: hybrid | of ideal | with splitting | of ideal | largest image / GPU's mean | peak tokens vanilla / dealt hybrid |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
+	b.report.note("| model | served: backbone | served: hybrid | of ideal | dealt: backbone | dealt: hybrid | of ideal | largest image / GPU's mean | peak tokens vanilla / dealt hybrid |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|")
 	row := func(name string, cells simCells) {
-		b.report.note("| %s | %s | %.2f | %.2f | %.3f | %.2f | %.3f | %.2f | %.2f |", name, cells.servedText("%.2f | %.2f | %.3f"),
+		b.report.note("| %s | %s | %.2f | %.2f | %.3f | %.2f | %.2f |", name, cells.servedText("%.2f | %.2f | %.3f"),
 			cells.speedup(trainsim.Backbone),
 			cells.speedup(trainsim.Hybrid), cells.efficiency(trainsim.Hybrid),
-			cells.speedup(trainsim.HybridSplit), cells.efficiency(trainsim.HybridSplit),
 			cells.mean(func(o *trainsim.Outcome) float64 { return o.LargestImage }),
 			cells.mean(func(o *trainsim.Outcome) float64 {
 				return float64(o.PeakTokens[trainsim.Vanilla]) / float64(o.PeakTokens[trainsim.Hybrid])
@@ -163,19 +159,6 @@ func (b *simBench) reference() error {
 	return nil
 }
 
-// itemBound prints the scene where splitting matters, for several costs of it.
-func (b *simBench) itemBound() error {
-	for _, cost := range []int{0, 50, 100} {
-		b.report.note("\n### Item-bound scene: 32k context, 18 samples a rank, a split sample or image costs %d %% more, %d seeds\n", cost/10, simSeeds)
-		cells, err := b.simulate(trainsim.ItemBound(cost), simSeeds)
-		if err != nil {
-			return err
-		}
-		b.pairsTable(cells)
-	}
-	return nil
-}
-
 // sensitivity prints the averages with one choice changed at a time.
 func (b *simBench) sensitivity() error {
 	b.report.note("\n### Sensitivity: one choice changed, average of 6 pairs, %d seeds\n", simFewer)
@@ -196,7 +179,7 @@ func (b *simBench) sensitivity() error {
 
 // contextsTable prints a row for each scene, with a column for each context.
 func (b *simBench) contextsTable(rows [][]trainsim.Scene, seeds int) error {
-	b.report.note("Served: backbone / hybrid (of ideal). Dealt: backbone / hybrid / with splitting (of ideal: hybrid, with splitting).\n")
+	b.report.note("Served: backbone / hybrid (of ideal). Dealt: backbone / hybrid (of ideal).\n")
 	b.report.note("| scene | 4k | 8k | 16k |\n|---|---|---|---|")
 	for _, row := range rows {
 		line := "| " + row[0].Name + " |"
@@ -205,9 +188,8 @@ func (b *simBench) contextsTable(rows [][]trainsim.Scene, seeds int) error {
 			if err != nil {
 				return err
 			}
-			line += fmt.Sprintf(" served %s, dealt %.2f / %.2f / %.2f (%.3f, %.3f) |", cells.servedText("%.2f / %.2f (%.3f)"),
-				cells.speedup(trainsim.Backbone), cells.speedup(trainsim.Hybrid), cells.speedup(trainsim.HybridSplit),
-				cells.efficiency(trainsim.Hybrid), cells.efficiency(trainsim.HybridSplit))
+			line += fmt.Sprintf(" served %s, dealt %.2f / %.2f (%.3f) |", cells.servedText("%.2f / %.2f (%.3f)"),
+				cells.speedup(trainsim.Backbone), cells.speedup(trainsim.Hybrid), cells.efficiency(trainsim.Hybrid))
 		}
 		b.report.note("%s", line)
 	}
@@ -256,7 +238,7 @@ func readSimTraces(dir string) ([]simTrace, error) {
 	if err != nil {
 		return nil, err
 	}
-	chats, err := readChats(filepath.Join(dir, "traces", "azure", "AzureLLMInferenceTrace_conv.csv"))
+	chats, err := readColumn[int64](filepath.Join(dir, "traces", "azure", "AzureLLMInferenceTrace_conv.csv"), "ContextTokens")
 	if err != nil {
 		return nil, err
 	}
@@ -333,39 +315,12 @@ func readTiles(path string) ([]trainsim.Sample, error) {
 		Tiles  int32 `json:"vit_num"`
 		Tokens int64 `json:"token_num"`
 	}
-	data, err := os.ReadFile(path)
-	if err != nil {
+	if err := readJSONFile(path, &lines); err != nil {
 		return nil, err
-	}
-	if err := json.Unmarshal(data, &lines); err != nil {
-		return nil, fmt.Errorf("reading %s: %w", path, err)
 	}
 	samples := make([]trainsim.Sample, len(lines))
 	for i, l := range lines {
 		samples[i] = trainsim.Sample{Tokens: l.Tokens, Images: l.Tiles, Patches: patches}
 	}
 	return samples, nil
-}
-
-// readChats returns the context lengths of a log of conversations.
-func readChats(path string) ([]int64, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	rows, err := csv.NewReader(f).ReadAll()
-	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", path, err)
-	}
-	const column = 1 // ContextTokens
-	var lengths []int64
-	for _, row := range rows[1:] {
-		n, err := strconv.ParseInt(row[column], 10, 64)
-		if err != nil {
-			return nil, fmt.Errorf("reading %s: %w", path, err)
-		}
-		lengths = append(lengths, n)
-	}
-	return lengths, nil
 }

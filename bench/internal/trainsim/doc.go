@@ -33,8 +33,7 @@
 // [Vanilla] takes samples in arrival order, the same number for each microbatch
 // (or, with [NextFit], full rows), and each sample's images stay in the rank that
 // owns it. [Backbone] deals all samples by backbone cost. [Hybrid] also deals
-// the images over all GPUs by encoder cost. [HybridSplit] also spreads a sample, or
-// an image, that is too large for one rank over several: this goes beyond the paper.
+// the images over all GPUs by encoder cost.
 //
 // These deal samples to microbatches without a token cap, so that a microbatch may hold several
 // contexts: no job gets that. [Serve] has the core of the service's planner plan steps of the same data, in rows of at

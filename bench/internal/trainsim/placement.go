@@ -5,11 +5,9 @@ import (
 	"slices"
 )
 
-// place is where an item is computed: on units first to first+width-1, each of
-// which has an equal part of it.
+// place is where an item is computed.
 type place struct {
-	microbatch   int32
-	first, width int32
+	microbatch, unit int32
 }
 
 // placement is where each sample and image of an iteration is computed.
@@ -25,7 +23,7 @@ func (s *Scene) inOrder(n int) placement {
 	p := placement{microbatches: s.Microbatches, samples: make([]place, n)}
 	for i := range p.samples {
 		bin := i / s.Samples
-		p.samples[i] = place{microbatch: int32(bin % s.Microbatches), first: int32(bin / s.Microbatches), width: 1}
+		p.samples[i] = place{microbatch: int32(bin % s.Microbatches), unit: int32(bin / s.Microbatches)}
 	}
 	return p
 }
@@ -39,7 +37,7 @@ func (s *Scene) nextFit(samples []Sample) placement {
 		if used += samples[i].Tokens; used > s.Context {
 			row, used = row+1, samples[i].Tokens
 		}
-		p.samples[i] = place{microbatch: int32(row / s.DP), first: int32(row % s.DP), width: 1}
+		p.samples[i] = place{microbatch: int32(row / s.DP), unit: int32(row % s.DP)}
 	}
 	p.microbatches = row/s.DP + 1
 	return p
@@ -55,11 +53,11 @@ func (s *Scene) keepImages(p *placement, samples []Sample) {
 	}
 	slices.SortStableFunc(order, func(a, b int32) int {
 		x, y := p.samples[a], p.samples[b]
-		return cmp.Or(cmp.Compare(x.first, y.first), cmp.Compare(x.microbatch, y.microbatch))
+		return cmp.Or(cmp.Compare(x.unit, y.unit), cmp.Compare(x.microbatch, y.microbatch))
 	})
 	together := func(a, b int32) bool {
 		x, y := p.samples[a], p.samples[b]
-		return x.first == y.first && (s.Barrier == PerIteration || x.microbatch == y.microbatch)
+		return x.unit == y.unit && (s.Barrier == PerIteration || x.microbatch == y.microbatch)
 	}
 	gpu := make([]int32, len(samples)) // of a sample's images
 	for len(order) > 0 {
@@ -68,33 +66,26 @@ func (s *Scene) keepImages(p *placement, samples []Sample) {
 			n++
 		}
 		for k, i := range order[:n] {
-			gpu[i] = p.samples[i].first*int32(s.group()) + int32(k*s.group()/n)
+			gpu[i] = p.samples[i].unit*int32(s.group()) + int32(k*s.group()/n)
 		}
 		order = order[n:]
 	}
 	p.images = p.images[:0]
 	for i := range samples {
 		for range samples[i].Images {
-			p.images = append(p.images, place{microbatch: p.samples[i].microbatch, first: gpu[i], width: 1})
+			p.images = append(p.images, place{microbatch: p.samples[i].microbatch, unit: gpu[i]})
 		}
 	}
 }
 
-// loads sums the costs of items on units, a row for each microbatch. Split items
-// cost more, by splitCost parts per thousand.
-func loads(places []place, costs []int64, microbatches, units, splitCost int) [][]float64 {
+// loads sums the costs of items on units, a row for each microbatch.
+func loads(places []place, costs []int64, microbatches, units int) [][]float64 {
 	sums := make([][]float64, microbatches)
 	for j := range sums {
 		sums[j] = make([]float64, units)
 	}
 	for i, at := range places {
-		part := float64(costs[i]) / float64(at.width)
-		if at.width > 1 {
-			part *= 1 + float64(splitCost)/1000
-		}
-		for u := at.first; u < at.first+at.width; u++ {
-			sums[at.microbatch][u] += part
-		}
+		sums[at.microbatch][at.unit] += float64(costs[i])
 	}
 	return sums
 }

@@ -10,7 +10,7 @@ import (
 // variants are scenes small enough to look at item by item, one for each way that
 // placement branches.
 func variants() []Scene {
-	scenes := append(Sensitivity(8192), Reference(4096), ItemBound(0))
+	scenes := append(Sensitivity(8192), Reference(4096))
 	for i := range scenes {
 		scenes[i].DP /= 3 // 24 or 6 ranks
 	}
@@ -35,27 +35,26 @@ func TestConservation(t *testing.T) {
 					t.Fatal(err)
 				}
 				what := fmt.Sprintf("%s, %s, %s", scene.Name, pair.Name(), s)
-				conserved(t, what+": samples", p.samples, it.cost, p.microbatches, scene.DP, s == HybridSplit)
-				conserved(t, what+": images", p.images, it.images, p.microbatches, scene.DP*scene.group(), s == HybridSplit)
+				conserved(t, what+": samples", p.samples, it.cost, p.microbatches, scene.DP)
+				conserved(t, what+": images", p.images, it.images, p.microbatches, scene.DP*scene.group())
 				imagesFollow(t, what, it, &p)
 			}
 		}
 	}
 }
 
-func conserved(t *testing.T, what string, places []place, costs []int64, microbatches, units int, mayShare bool) {
+func conserved(t *testing.T, what string, places []place, costs []int64, microbatches, units int) {
 	t.Helper()
 	if len(places) != len(costs) {
 		t.Fatalf("%s: %d placed, want %d", what, len(places), len(costs))
 	}
 	for i, at := range places {
-		wide := at.width == 1 || mayShare && at.width > 1
-		if !wide || at.first < 0 || int(at.first+at.width) > units || at.microbatch < 0 || int(at.microbatch) >= microbatches {
+		if at.unit < 0 || int(at.unit) >= units || at.microbatch < 0 || int(at.microbatch) >= microbatches {
 			t.Fatalf("%s: item %d is at %+v of %d units and %d microbatches", what, i, at, units, microbatches)
 		}
 	}
 	placed, total := 0.0, 0.0
-	for _, row := range loads(places, costs, microbatches, units, 0) {
+	for _, row := range loads(places, costs, microbatches, units) {
 		for _, load := range row {
 			placed += load
 		}
@@ -118,11 +117,11 @@ func TestNextFitRows(t *testing.T) {
 	}
 }
 
-func columns(places []place) (first, microbatch []int32) {
+func columns(places []place) (unit, microbatch []int32) {
 	for _, p := range places {
-		first, microbatch = append(first, p.first), append(microbatch, p.microbatch)
+		unit, microbatch = append(unit, p.unit), append(microbatch, p.microbatch)
 	}
-	return first, microbatch
+	return unit, microbatch
 }
 
 func equal(t *testing.T, what string, got []int32, want ...int32) {

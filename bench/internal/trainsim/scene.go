@@ -34,7 +34,6 @@ type Scene struct {
 	Samples      int   // of a microbatch
 	Packing      Packing
 	Barrier      Barrier
-	SplitCost    int // what splitting a sample or an image adds to its cost, in parts per thousand
 }
 
 func (s *Scene) check() error {
@@ -52,9 +51,6 @@ func (s *Scene) check() error {
 	}
 	if s.Data == nil {
 		return fmt.Errorf("scene %q: Data draws no samples; set it, for example to Captioned(Pareto(0.6, 48), CaptionText())", s.Name)
-	}
-	if s.SplitCost < 0 || s.SplitCost > 1000 {
-		return fmt.Errorf("scene %q: SplitCost is %d; give parts per thousand, 0 to 1000", s.Name, s.SplitCost)
 	}
 	return nil
 }
@@ -81,15 +77,6 @@ func Reference(context int64) Scene {
 		Name: "reference", Data: Captioned(Pareto(0.6, 48), CaptionText()), Context: context,
 		DP: 72, TP: 4, Microbatches: 1, Samples: 72,
 	}
-}
-
-// ItemBound is a scene whose largest samples cost more than an even share: a
-// 32k context and 18 samples for each rank. Splitting one adds splitCost
-// parts per thousand to its cost.
-func ItemBound(splitCost int) Scene {
-	s := Reference(32 << 10)
-	s.Name, s.Samples, s.SplitCost = fmt.Sprintf("item-bound, splitting costs %.1f %%", float64(splitCost)/10), 18, splitCost
-	return s
 }
 
 // Sensitivity returns the reference scene with one choice changed at a time:

@@ -16,7 +16,7 @@ import (
 // Served is a step of the scene's data as the planner of a service plans it: rows of at most the
 // context, under the strategies that a job can have.
 type Served struct {
-	Time         [HybridSplit]float64 // of the iteration, by strategy
+	Time         [strategies]float64 // of the iteration, by strategy
 	Ideal        float64
 	Microbatches int     // of each rank, of one row
 	Fill         float64 // of the rows, by tokens
@@ -36,7 +36,7 @@ func Serve(scene Scene, pair Pair, seed uint64) (*Served, error) {
 		return nil, err
 	}
 	out := &Served{}
-	for s := range HybridSplit {
+	for s := range strategies {
 		step, err := scene.serve(&pair, s, seed)
 		if err != nil {
 			return nil, fmt.Errorf("scene %q: planning for %s: %w", scene.Name, s, err)
@@ -143,11 +143,11 @@ func (s *Scene) served(step *plan.Step, by Strategy) (*iteration, placement) {
 		for image := first; image < end; image++ {
 			x.Images, x.Patches = x.Images+1, int64(buf.Patches[image])
 			if by == Hybrid {
-				encoders = append(encoders, place{placed.Microbatch[row], placed.Encoder[image], 1})
+				encoders = append(encoders, place{placed.Microbatch[row], placed.Encoder[image]})
 			}
 		}
 		it.samples = append(it.samples, x)
-		p.samples = append(p.samples, place{placed.Microbatch[row], placed.Rank[row], 1})
+		p.samples = append(p.samples, place{placed.Microbatch[row], placed.Rank[row]})
 	}
 	if s.keepImages(&p, it.samples); by == Hybrid {
 		p.images = encoders

@@ -7,7 +7,7 @@ import "testing"
 func TestServe(t *testing.T) {
 	scene, pair := Reference(8<<10), Pairs()[0]
 	var work float64
-	for s := range HybridSplit {
+	for s := range strategies {
 		step, err := scene.serve(&pair, s, 1)
 		if err != nil {
 			t.Fatal(err)

@@ -7,15 +7,14 @@ type Strategy int
 
 // The strategies, each doing what the one before does and more.
 const (
-	Vanilla     Strategy = iota // arrival order
-	Backbone                    // samples by backbone cost
-	Hybrid                      // and images by encoder cost
-	HybridSplit                 // and large ones over several ranks
+	Vanilla  Strategy = iota // arrival order
+	Backbone                 // samples by backbone cost
+	Hybrid                   // and images by encoder cost
 	strategies
 )
 
 func (s Strategy) String() string {
-	return [...]string{"vanilla", "backbone", "hybrid", "hybrid+split"}[s]
+	return [...]string{"vanilla", "backbone", "hybrid"}[s]
 }
 
 // Outcome is the simulated iteration of one scene, model pair and seed. Times are
@@ -91,14 +90,14 @@ func (it *iteration) price(pair *Pair) {
 func (it *iteration) time(p *placement) float64 {
 	s := it.scene
 	encoder := 0.0
-	phases := loads(p.images, it.images, p.microbatches, s.DP*s.group(), s.SplitCost)
+	phases := loads(p.images, it.images, p.microbatches, s.DP*s.group())
 	if s.Barrier == PerIteration {
 		phases = [][]float64{addRows(phases)}
 	}
 	for _, phase := range phases {
 		encoder += 3 * slices.Max(phase)
 	}
-	samples := loads(p.samples, it.cost, p.microbatches, s.DP, s.SplitCost)
+	samples := loads(p.samples, it.cost, p.microbatches, s.DP)
 	slowest := 0.0
 	forward := make([]float64, p.microbatches)
 	for rank := range s.DP {
@@ -125,7 +124,7 @@ func (it *iteration) peak(p *placement) int64 {
 		tokens[i] = it.samples[i].Tokens
 	}
 	peak := 0.0
-	for _, row := range loads(p.samples, tokens, p.microbatches, it.scene.DP, 0) {
+	for _, row := range loads(p.samples, tokens, p.microbatches, it.scene.DP) {
 		peak = max(peak, slices.Max(row))
 	}
 	return int64(peak)

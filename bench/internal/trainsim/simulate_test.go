@@ -43,8 +43,8 @@ func TestByHand(t *testing.T) {
 
 // cell is the mean of a pair at a context over a few seeds.
 type cell struct {
-	backbone, hybrid  float64 // speedups
-	efficiency, split float64 // of the ideal: hybrid, with splitting
+	backbone, hybrid float64 // speedups
+	efficiency       float64 // of the ideal: hybrid
 }
 
 const seeds = 2
@@ -60,22 +60,17 @@ func simulateCell(t *testing.T, scene Scene, pair Pair) cell {
 		if o.Speedup(Backbone) <= 1 || o.Speedup(Hybrid) < o.Speedup(Backbone) {
 			t.Errorf("%s, %s, %d, seed %d: backbone gains %.3f, hybrid %.3f", scene.Name, pair.Name(), scene.Context, seed, o.Speedup(Backbone), o.Speedup(Hybrid))
 		}
-		if o.Time[HybridSplit] > o.Time[Hybrid] {
-			t.Errorf("%s, %s, %d, seed %d: splitting makes it slower", scene.Name, pair.Name(), scene.Context, seed)
-		}
 		if whole := wholeItems(scene, pair, seed) / o.Time[Hybrid]; whole < 0.99 {
 			t.Errorf("%s, %s, %d, seed %d: hybrid is at %.4f of what whole samples and images permit", scene.Name, pair.Name(), scene.Context, seed, whole)
 		}
 		c.backbone += o.Speedup(Backbone) / seeds
 		c.hybrid += o.Speedup(Hybrid) / seeds
 		c.efficiency += o.Efficiency(Hybrid) / seeds
-		c.split += o.Efficiency(HybridSplit) / seeds
 	}
 	return c
 }
 
-// wholeItems is a bound on the time of a scene without pipeline when no sample
-// and no image is split.
+// wholeItems is a bound on the time of a scene without pipeline.
 func wholeItems(scene Scene, pair Pair, seed uint64) float64 {
 	it := newIteration(&scene, &pair, seed)
 	group := float64(scene.group())
@@ -107,9 +102,6 @@ func TestReferenceScene(t *testing.T) {
 			mean.backbone += c.backbone / 6
 			mean.hybrid += c.hybrid / 6
 			mean.efficiency += c.efficiency / 6
-			if c.split < 0.98 {
-				t.Errorf("%s at %d: hybrid with splitting is at %.4f of the ideal, want 0.98", pair.Name(), context, c.split)
-			}
 		}
 		for b := range Backbones {
 			if small, large := hybrid[2*b], hybrid[2*b+1]; large <= small {
@@ -121,21 +113,6 @@ func TestReferenceScene(t *testing.T) {
 			t.Errorf("hybrid is at %.4f of the ideal at %d, want 0.98", mean.efficiency, context)
 		}
 		t.Logf("%d: backbone %.2f, hybrid %.2f, %.3f of the ideal", context, mean.backbone, mean.hybrid, mean.efficiency)
-	}
-}
-
-// TestItemBound checks that splitting recovers what single samples and images
-// take away from hybrid.
-func TestItemBound(t *testing.T) {
-	for _, pair := range Pairs() {
-		c := simulateCell(t, ItemBound(0), pair)
-		if c.split < 0.95 {
-			t.Errorf("%s: with splitting at %.4f of the ideal, want 0.95", pair.Name(), c.split)
-		}
-		if c.efficiency > 0.9 {
-			t.Errorf("%s: at %.4f of the ideal without splitting: no item bound left to break", pair.Name(), c.efficiency)
-		}
-		t.Logf("%s: %.3f of the ideal, %.3f with splitting", pair.Name(), c.efficiency, c.split)
 	}
 }
 
@@ -178,7 +155,6 @@ func TestBadScenes(t *testing.T) {
 		{func(s *Scene) { s.Context = 0 }, "Context is 0"},
 		{func(s *Scene) { s.PP = -1 }, "PP is -1; give a number from 0"},
 		{func(s *Scene) { s.Samples = 1 << 40 }, "Samples is 1099511627776"},
-		{func(s *Scene) { s.SplitCost = -1 }, "SplitCost is -1; give parts per thousand"},
 		{func(s *Scene) { s.Data = nil }, "Data draws no samples; set it"},
 	} {
 		scene := Reference(4096)
