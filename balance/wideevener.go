@@ -202,7 +202,7 @@ func (e *WideEvener) number() {
 	clear(rowOf[owned:])
 	for _, b := range e.bin {
 		if int(b) >= owned {
-			rowOf[b] = 1 // for now: it holds something
+			rowOf[b] = 1 // not empty; numbered below
 		}
 	}
 	for b := owned; b < len(rowOf); b++ {
