@@ -69,7 +69,11 @@ type Wire struct {
 	Size    int64 // bytes that WriteTo writes
 	schema  *arrow.Schema
 	records []arrow.RecordBatch
+	encoded []byte // of a small file, which NewWire keeps; nil for others, which are encoded twice
 }
+
+// smallWire is the largest size, in bytes, of a file that NewWire keeps: copying it costs less than encoding it again.
+const smallWire = 32 << 10
 
 // NewWire makes sets ready to be written.
 func NewWire(sets []Set) (*Wire, error) {
@@ -83,28 +87,40 @@ func NewWire(sets []Set) (*Wire, error) {
 	for i := range sets {
 		w.records = append(w.records, record(w.schema, &sets[i]))
 	}
-	var err error
-	w.Size, err = w.WriteTo(io.Discard)
-	return w, err
+	out := &counting{to: io.Discard, kept: make([]byte, 0, 4<<10)}
+	if err := w.encode(out); err != nil {
+		return nil, err
+	}
+	w.Size, w.encoded = out.n, out.kept
+	return w, nil
 }
 
 // WriteTo writes the file, in pieces as small as its parts are. It may be called again, and gives the
 // same bytes.
 func (w *Wire) WriteTo(to io.Writer) (int64, error) {
+	if w.encoded != nil {
+		n, err := to.Write(w.encoded)
+		return int64(n), err
+	}
 	out := &counting{to: to}
+	err := w.encode(out)
+	return out.n, err
+}
+
+func (w *Wire) encode(out *counting) error {
 	file, err := ipc.NewFileWriter(out, ipc.WithSchema(w.schema))
 	if err != nil {
-		return out.n, fmt.Errorf("encoding samples: %w", err)
+		return fmt.Errorf("encoding samples: %w", err)
 	}
 	for _, rec := range w.records {
 		if err := file.Write(rec); err != nil {
-			return out.n, fmt.Errorf("encoding samples: %w", err)
+			return fmt.Errorf("encoding samples: %w", err)
 		}
 	}
 	if err := file.Close(); err != nil {
-		return out.n, fmt.Errorf("encoding samples: %w", err)
+		return fmt.Errorf("encoding samples: %w", err)
 	}
-	return out.n, nil
+	return nil
 }
 
 // Release lets go of the records.
@@ -115,13 +131,19 @@ func (w *Wire) Release() {
 	w.records = nil
 }
 
-// counting counts what is written.
+// counting counts what is written, and keeps it while it is small.
 type counting struct {
-	to io.Writer
-	n  int64
+	to   io.Writer
+	n    int64
+	kept []byte // nil: nothing is kept
 }
 
 func (c *counting) Write(p []byte) (int, error) {
+	if c.kept != nil && len(c.kept)+len(p) <= smallWire {
+		c.kept = append(c.kept, p...)
+	} else {
+		c.kept = nil
+	}
 	n, err := c.to.Write(p)
 	c.n += int64(n)
 	return n, err

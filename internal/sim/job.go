@@ -106,6 +106,12 @@ topology: {dp: 4, tp: 2}
 `},
 }
 
+// measured is the job of runs that are measured: steps of 256 tokens, so that messages are what a run has most of.
+var measured = recipe{"measured", mixed + `
+batch: {sequence_length: 128, sequences: 2, microbatch_size: 1}
+topology: {dp: 2, cp: 2, pp: 2}
+`, 0, ""}
+
 // resources may change nothing; a run draws its own.
 type resources struct{ loaderBuffer, constructorBuffer, prefetch, window int }
 
@@ -139,7 +145,7 @@ func (r *recipe) answer() (*answer, error) {
 	return once.(func() (*answer, error))()
 }
 
-// long is the recipe with more steps.
+// long is the recipe with that many steps.
 func (r recipe) long(steps int64) *recipe {
 	r.steps = steps
 	return &r

@@ -35,8 +35,8 @@ type Options struct {
 	// GRPC has calls go over gRPC, on connections in memory. The calls of every grpcEvery-th
 	// seed do so in any case; of others the network carries their messages.
 	GRPC bool
-	// Steps, if positive, is the length of a run in which roles and ranks live: the first
-	// recipe, with memory for what it reads, under faults of the network alone.
+	// Steps, if positive, is the length of a run in which roles and ranks live: short steps,
+	// with memory for what they read, under faults of the network alone.
 	Steps int64
 }
 
@@ -129,7 +129,7 @@ func newWorld(opts Options) (w *world, err error) {
 		res.constructorBuffer = 1
 	}
 	if opts.Steps > 0 {
-		w.recipe, res = recipes[0].long(opts.Steps), resources{1 << 20, 1 << 20, 4, 200}
+		w.recipe, res = measured.long(opts.Steps), resources{1 << 20, 1 << 20, 4, 200}
 	}
 	if w.job, err = w.recipe.parse(res); err != nil {
 		return nil, err
