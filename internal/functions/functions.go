@@ -110,6 +110,9 @@ func (s *Set) Open(seed uint64, src *jobspec.Source, step int) (*transform.Funct
 	return nil, fmt.Errorf("step %d of source %q is no function", step, src.Name)
 }
 
+// errBadRow stands for what a function says of a row.
+var errBadRow = fault.Userf("a bad row")
+
 // python opens the function of a python step.
 func (s *Set) python(seed uint64, src *jobspec.Source, step int, spec *jobspec.Python) (*transform.Function, error) {
 	env, err := s.environment(spec)
@@ -117,7 +120,10 @@ func (s *Set) python(seed uint64, src *jobspec.Source, step int, spec *jobspec.P
 		return nil, err
 	}
 	ctx := context.Background() // Options.Start bounds an import
-	f, err := env.Function(ctx, worker.Use{Name: spec.Function, Seed: seed, Source: src.Name, Step: fmt.Sprintf("transforms[%d].python", step), Twice: spec.Check == "twice"})
+	f, err := env.Function(ctx, worker.Use{
+		Name: spec.Function, Seed: seed, Source: src.Name, Step: fmt.Sprintf("transforms[%d].python", step),
+		Twice: spec.Check == "twice", Stop: !transform.Skips(src, errBadRow),
+	})
 	if err != nil {
 		return nil, err
 	}

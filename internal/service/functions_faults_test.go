@@ -153,3 +153,54 @@ func TestPythonErrors(t *testing.T) {
 		}
 	}
 }
+
+// hangingJob is a job with a function that never returns at some rows.
+func hangingJob(name, batch, policy, python, path string) recipe {
+	return recipe{"hanging " + name, fmt.Sprintf(`sources:
+  - name: hanging
+    files: hanging/*.jsonl
+    transforms: [{python: {function: "faulty:%s", interpreter: %q, path: %q, timeout: 1, batch_bytes: %s}}, tokenize: bytes]
+    bad_records: %s
+batch: {sequence_length: 128, sequences: 4}
+`, name, python, path, batch, policy), 12, ""}
+}
+
+// TestPythonHangs: a function that hangs costs a few timeouts, not one for each row of its batch. The job stops with an error
+// that names source, step, function, file and row, or leaves the row out and is the reference's at every step.
+func TestPythonHangs(t *testing.T) {
+	python, _ := testdata.Python(t)
+	dir := writeSources(t)
+	var rows strings.Builder
+	at := 0 // of the row that hangs first, in bytes
+	for id := range 300 {
+		if id == 77 {
+			at = rows.Len()
+		}
+		fmt.Fprintf(&rows, "{\"text\": \"row %d of a file with rows that are all alike\", \"id\": %d}\n", id, id)
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "hanging"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "hanging", "a.jsonl"), rows.String())
+	r := pythonPath(t, func(path string) recipe { return hangingJob("hangs", "100", "{policy: skip, limit: 1}", python, path) })
+	if a := solve(t, dir, r); a.skips != 1 {
+		t.Errorf("%d records were bad", a.skips)
+	}
+	check(t, dir, r, settingOf(functionSettings[0]))
+
+	r = pythonPath(t, func(path string) recipe { return hangingJob("hangs_on", "1MiB", "stop", python, path) })
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	began := time.Now()
+	err := service.Run(ctx, settingOf(functionSettings[0]).options(t, dir, r), func(ctx context.Context, address string) error {
+		return consume(ctx, address, client.Rank{})
+	})
+	for _, part := range []string{`source "hanging"`, "transforms[0].python faulty:hangs_on", "hanging/a.jsonl", fmt.Sprintf("row %d: ", at), "it took longer than 1s"} {
+		if err == nil || fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), part) {
+			t.Errorf("%v (%v), want %q", err, fault.ClassOf(err), part)
+		}
+	}
+	if took := time.Since(began); took > patience/2 { // 223 rows hang
+		t.Errorf("the error came after %v", took)
+	}
+}

@@ -2,6 +2,7 @@ package sourceloader
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -195,6 +196,8 @@ func (p *passing) pass(in *rows, stage string, segments []int, grows *growth) er
 	p.source.costs.stage(stage, time.Since(began)-p.waited, p.given)
 	switch {
 	case err == nil:
+	case errors.Is(err, errStops):
+		err = nil
 	case p.ctx.Err() != nil, p.failed != nil:
 		return err
 	case fault.ClassOf(err) == fault.Lost:
@@ -224,10 +227,20 @@ func (p *passing) through(segments []int, in *format.Batch, give transform.Give)
 	return err
 }
 
+// errStops is that the job stops at a record that came out: what comes behind it is not worked on.
+var errStops = errors.New("a bad record stops the job")
+
 // collect takes what came out, and makes room for what comes next.
 func (p *passing) collect(b *format.Batch, left int) error {
 	p.cache.work.Add(uint64(b.Len())) // a child that decodes a video takes as long as the reading of many records
+	bad := p.stopsAt(b)
+	if bad >= 0 { // how many came behind it depends on who worked on them
+		b = b.First(bad + 1)
+	}
 	err := p.cut.Add(b)
+	if err == nil && bad >= 0 {
+		return errStops
+	}
 	if err == nil && left > 0 {
 		began := time.Now()
 		err = p.out.Reserve(p.beside + p.cut.Held() + p.most)
@@ -235,6 +248,19 @@ func (p *passing) collect(b *format.Batch, left int) error {
 		p.failed = err
 	}
 	return err
+}
+
+// stopsAt is the first record of a batch that stops the job, -1 if none does.
+func (p *passing) stopsAt(b *format.Batch) int {
+	if !b.Refused() {
+		return -1
+	}
+	for i := range b.Len() {
+		if err := b.Bad(i); err != nil && !transform.Skips(p.source.Spec, err) {
+			return i
+		}
+	}
+	return -1
 }
 
 func (p *passing) emit(q *rows) error {

@@ -7,7 +7,7 @@
 // client/python/src/millrace: _worker.py, _function.py, _columns.py.
 //
 // The package owns the processes and what they may use: memory, time, network. It runs a
-// lost batch again, halves one that kills its worker until the row is found, and checks
+// lost batch again, divides one that kills its worker until the row is found, and checks
 // all that comes back as it would a damaged file. It never retries what a function raised, which
 // is an error of the row, and knows nothing of chains, sources or plans.
 package worker

@@ -187,16 +187,16 @@ func TestJudge(t *testing.T) {
 		alone  verdict // of one
 	}{
 		"once":                           {times(1, own), tryAgain, tryAgain},
-		"twice":                          {times(2, own), halve, tryAgain},
-		"three times":                    {times(3, own), halve, blame},
-		"three times, after other work":  {times(3, used), halve, tryAgain},
-		"the last time in a new worker":  {append(times(2, used), own), halve, blame},
-		"never in a new worker":          {times(mostAlone, used), halve, blame},
-		"too slow":                       {times(1, slow), halve, tryAgain},
-		"too slow again":                 {times(2, slow), halve, blame},
+		"twice":                          {times(2, own), divide, tryAgain},
+		"three times":                    {times(3, own), divide, blame},
+		"three times, after other work":  {times(3, used), divide, tryAgain},
+		"the last time in a new worker":  {append(times(2, used), own), divide, blame},
+		"never in a new worker":          {times(mostAlone, used), divide, blame},
+		"too slow":                       {times(1, slow), divide, tryAgain},
+		"too slow again":                 {times(2, slow), divide, blame},
 		"killed from outside":            {times(1, outside), tryAgain, tryAgain},
-		"killed twice from outside":      {times(2, outside), halve, tryAgain},
-		"killed from outside and itself": {append(times(6, outside), own), halve, tryAgain},
+		"killed twice from outside":      {times(2, outside), divide, tryAgain},
+		"killed from outside and itself": {append(times(6, outside), own), divide, tryAgain},
 		"killed without end":             {times(outsideDeaths, outside), giveUp, giveUp},
 		"for others":                     {times(otherDeaths-1, other), tryAgain, tryAgain},
 		"for others without end":         {times(otherDeaths, other), giveUp, giveUp},
@@ -206,8 +206,8 @@ func TestJudge(t *testing.T) {
 			var j trial
 			got := tryAgain
 			for i, d := range test.deaths {
-				if got = j.judge(d, alone); got == halve && test.many == giveUp && i+1 < len(test.deaths) {
-					continue // its halves would go on
+				if got = j.judge(d, alone); got == divide && test.many == giveUp && i+1 < len(test.deaths) {
+					continue // its parts would go on
 				}
 			}
 			if got != want {
@@ -424,7 +424,7 @@ func TestCancelled(t *testing.T) {
 	expect(t, called(t, f, texts("a")), `0:0 "a"`)
 }
 
-// TestSlow: a batch that takes too long is halved, and the next ones are small at once,
+// TestSlow: a batch that takes too long is divided, and the next ones are small at once,
 // until they take little again.
 func TestSlow(t *testing.T) {
 	opt := options(t)

@@ -25,6 +25,9 @@ type Use struct {
 	Step   string // as the log names it
 	// Twice runs each batch a second time, divided elsewhere, and compares.
 	Twice bool
+	// Stop says that a bad row ends the job, so that CallSome leaves the rows behind one where it can: a function that
+	// hangs would take its whole timeout for each of them.
+	Stop bool
 }
 
 // Function is a function in use. It is safe for concurrent use.
@@ -39,6 +42,7 @@ type Function struct {
 	// and more again after each that took a quarter of its time.
 	most   atomic.Int64
 	growth growth
+	blamed blamed
 }
 
 // growth is how many bytes a function gives for each that it takes: the most of late.
@@ -119,7 +123,7 @@ func (f *Function) Call(ctx context.Context, in *format.Batch) (out *format.Batc
 
 // CallSome is Call of the rows of a batch from the first one on, which ends before the rows from
 // end on, but not before it mapped one, if what comes out has most bytes; where it does so depends on
-// more than the rows. With most 0 it maps all.
+// more than the rows. So it does at a bad row where the job stops at one. With most 0 it maps all.
 func (f *Function) CallSome(ctx context.Context, in *format.Batch, first int, most int64) (out *format.Batch, from []int32, end int, err error) {
 	file, known := format.FileOf(ctx)
 	if f.what.Rng && !known {
@@ -129,12 +133,12 @@ func (f *Function) CallSome(ctx context.Context, in *format.Batch, first int, mo
 	if err := f.check(c); err != nil {
 		return nil, nil, 0, err
 	}
-	r := rows{of: c, columns: c.columns, file: file, lo: c.begin(), hi: c.count, most: int(min(most, MaxBatch))}
-	if f.what.Rng {
-		for i := range c.count {
-			row, part := in.Key(c.place(i))
-			r.keys = append(r.keys, key{row, int64(part)})
-		}
+	r := f.rows(c, file, most)
+	if known, err := f.refuse(r); err != nil {
+		return nil, nil, 0, err
+	} else if known {
+		c.drop()
+		r = f.rows(c, file, most)
 	}
 	done := result{columns: f.empty(), end: r.hi}
 	if r.hi > r.lo {
@@ -144,6 +148,25 @@ func (f *Function) CallSome(ctx context.Context, in *format.Batch, first int, mo
 	}
 	out, from, end = c.merge(done)
 	return out, from, end, nil
+}
+
+// rows are those of a call that a worker is to map: where the job stops at a bad row, those before the first one.
+func (f *Function) rows(c *call, file int, most int64) rows {
+	r := rows{of: c, columns: c.columns, file: file, lo: c.begin(c.first), hi: c.count, most: int(min(most, MaxBatch))}
+	if f.use.Stop && most > 0 {
+		for at := range c.errs {
+			if at >= c.first {
+				r.hi = min(r.hi, c.begin(at))
+			}
+		}
+	}
+	if f.what.Rng {
+		for i := range c.count {
+			row, part := c.in.Key(c.place(i))
+			r.keys = append(r.keys, key{row, int64(part)})
+		}
+	}
+	return r
 }
 
 // call is a batch on its way.
@@ -163,12 +186,12 @@ func (c *call) place(row int) int {
 	return int(c.places[row])
 }
 
-// begin is the place of the first row of the call among those of columns.
-func (c *call) begin() int {
+// begin is the place of the first row from one of the batch on among those of columns.
+func (c *call) begin(first int) int {
 	if c.places == nil {
-		return c.first
+		return first
 	}
-	at, _ := slices.BinarySearch(c.places, int32(c.first))
+	at, _ := slices.BinarySearch(c.places, int32(first))
 	return at
 }
 
@@ -279,17 +302,22 @@ func (f *Function) pieces(ctx context.Context, r rows) (result, error) {
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(max(f.Seats(), 1))
-	for i, piece := range cuts {
+	var over atomic.Bool
+	begun := 0
+	for ; begun < len(cuts) && !over.Load(); begun++ {
+		i := begun
 		group.Go(func() (err error) {
-			done[i], err = f.piece(ctx, piece)
+			if done[i], err = f.piece(ctx, cuts[i]); err == nil && f.last(done[i], cuts[i]) {
+				over.Store(true)
+			}
 			return err
 		})
 	}
 	if err := group.Wait(); err != nil {
 		return result{}, err
 	}
-	for i := range done {
-		if done[i].end < cuts[i].hi {
+	for i := range begun {
+		if f.last(done[i], cuts[i]) {
 			return combine(done[:i+1]...), nil
 		}
 	}

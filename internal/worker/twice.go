@@ -10,7 +10,7 @@ import (
 // piece maps one batch, and maps it again if it is asked for.
 func (f *Function) piece(ctx context.Context, r rows) (result, error) {
 	first, err := f.insist(ctx, r)
-	if err != nil || !f.use.Twice {
+	if err != nil || !f.use.Twice || f.stops(first, r) {
 		return first, err
 	}
 	r.hi, r.most = first.end, 0

@@ -21,6 +21,13 @@ func (b *Batch) copy(from *Batch, lo, hi int) {
 	}
 }
 
+// First returns copies of the first n records.
+func (b *Batch) First(n int) *Batch {
+	out := &Batch{}
+	out.copy(b, 0, n)
+	return out
+}
+
 // SizeOf is how many bytes record i is, wherever its values lie.
 func (b *Batch) SizeOf(i int) int64 {
 	n := int64(rowBytes)

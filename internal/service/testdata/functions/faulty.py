@@ -1,6 +1,7 @@
 """Functions that end their worker, or give what they must not."""
 
 import os
+import time
 
 import numpy as np
 
@@ -42,3 +43,19 @@ def garbage(text: str) -> str:
 def killed(text: str) -> str:
     os.kill(os.getpid(), 9)
     return text
+
+
+@millrace.transform(output="text")
+def hangs(text: str, id: int) -> str:
+    """Never returns at one row."""
+    if id == 77:
+        time.sleep(1e6)
+    return text.upper()
+
+
+@millrace.transform(output="text")
+def hangs_on(text: str, id: int) -> str:
+    """Never returns from one row on."""
+    if id >= 77:
+        time.sleep(1e6)
+    return text.upper()
