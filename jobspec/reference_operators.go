@@ -28,6 +28,7 @@ record in the order of the list. A record has the columns of its file; the steps
 carry *loss*, and *images*. What becomes of a record depends on that record alone, so that a job's batches do not depend on who reads what when.
 
 ` + "`millrace lint`" + ` compiles the steps of each source and puts a record through them; ` + "`millrace plan JOB --operators`" + ` shows how loaders carry them out.
+The engine has more operators in Go, such as many-to-one stages; [engine.md](engine.md#the-go-api) says which, and why a job has none of them.
 
 | operator | takes | gives | records of one | runs in |
 |---|---|---|---|---|

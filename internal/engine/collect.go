@@ -72,7 +72,7 @@ func (e *Executor) collect(r *run) (parts []output) {
 				r.pipeline.stages[last].Name, s.count, s.number, len(s.digests)))
 		default:
 			e.clear(s, errGivenUp)
-			s.root = &node{src: s, ended: true}
+			s.root = &node{src: s, op: -1, ended: true}
 			r.first++
 			e.completed++
 		}

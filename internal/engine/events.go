@@ -59,10 +59,10 @@ func (ev begun) apply(e *Executor) {
 	}
 	p.runs = append(p.runs, r)
 	if p.ops[0].Estimate.Tasks == 0 && len(r.sources) > 0 {
-		p.ops[0].Estimate.Out = r.sources[0].task.Expect
+		p.ops[0].Estimate.Out = r.sources[0].tasks[0].Expect
 	}
 	for _, s := range r.sources {
-		p.queue(s.root)
+		s.queue()
 	}
 	e.turned.Store(true)
 }
@@ -139,12 +139,14 @@ func (ev emitted) apply(e *Executor) {
 	if n.op+1 == len(p.stages) {
 		return
 	}
-	if 2*ev.bytes >= p.stages[n.op+1].Merge {
+	switch next := &p.stages[n.op+1]; {
+	case next.Gather != 0: // when all is there
+	case 2*ev.bytes >= next.Merge:
 		p.queue(n.below(at, []*slot{s}))
-	} else {
+	default:
 		n.src.loose++
 	}
-	e.gather(n.src, n.op)
+	e.merge(n.src, n.op)
 }
 
 func (ev ended) apply(e *Executor) {
@@ -191,14 +193,18 @@ func (e *Executor) finish(t *task, ev ended) {
 		Duration: e.now() - t.started - schedule.Nanos(ev.waited), In: n.bytes, Out: t.out, Parts: t.emitted,
 	})
 	for op := n.op; op+1 < len(p.stages); op++ { // what comes last of a stage may end a group of any later one
-		e.gather(n.src, op)
+		e.merge(n.src, op)
+	}
+	if n.op < p.gathers {
+		n.src.left--
+		e.gather(n.src)
 	}
 }
 
-// gather puts together what can be of a source's small partitions.
-func (e *Executor) gather(s *source, op int) {
+// merge puts together what can be of a source's small partitions.
+func (e *Executor) merge(s *source, op int) {
 	p := s.run.pipeline
-	g := gathering{op: op, merge: p.stages[op+1].Merge}
+	g := merging{op: op, merge: p.stages[op+1].Merge}
 	if g.merge == 0 || s.loose == 0 {
 		return
 	}

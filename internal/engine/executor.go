@@ -215,9 +215,7 @@ func earliest(a, b schedule.Nanos) schedule.Nanos {
 func (e *Executor) launchAll() (launched bool, wake schedule.Nanos) {
 	for i := 0; i < len(e.active); {
 		p := e.active[i]
-		s := e.snapshot(p)
-		s.Limit -= min(p.reserve, s.Limit/2)
-		d := schedule.Decide(s)
+		d := e.decide(p)
 		if !d.Launch {
 			wake = earliest(wake, d.Wake)
 			i++

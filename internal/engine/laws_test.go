@@ -59,6 +59,8 @@ type law struct {
 	double  []uint64 // and those that it gives twice
 	keeps   []bool
 	merge   []bool
+	gathers int // stage that gathers, 0: none
+	gather  int // source tasks
 	target  int64
 	runs    int
 	sources int
@@ -70,6 +72,9 @@ func randomLaw(r *rand.Rand) law {
 	for range l.stages {
 		l.drop, l.double = append(l.drop, r.Uint64N(16)), append(l.double, r.Uint64N(6))
 		l.keeps, l.merge = append(l.keeps, r.IntN(2) == 0), append(l.merge, r.IntN(2) == 0)
+	}
+	if l.stages > 1 && r.IntN(3) == 0 {
+		l.gathers, l.gather = 1+r.IntN(l.stages-1), []int{2, 3, All}[r.IntN(3)]
 	}
 	return l
 }
@@ -93,20 +98,62 @@ func (l *law) source(run, source int) (out rows) {
 	return out
 }
 
-// want is what a run gives, made one row after the other.
-func (l *law) want(run int) (out rows) {
-	for s := range l.sources {
-		all := l.source(run, s)
-		for k := 1; k < l.stages; k++ {
-			var next rows
-			for _, x := range all {
-				next = append(next, l.apply(k, x)...)
-			}
-			all = next
+// through is what stages make of rows, one row after the other.
+func (l *law) through(first, end int, all rows) rows {
+	for k := first; k < end; k++ {
+		var next rows
+		for _, x := range all {
+			next = append(next, l.apply(k, x)...)
 		}
-		out = append(out, all...)
+		all = next
+	}
+	return all
+}
+
+// groups are the rows of a run that are worked on together by the stage that gathers, or by none.
+func (l *law) groups(run int) (groups []rows) {
+	end := l.stages
+	if l.gathers > 0 {
+		end = l.gathers
+	}
+	for s := range l.sources {
+		if l.gathers == 0 || s == 0 || l.gather > 0 && s%l.gather == 0 {
+			groups = append(groups, nil)
+		}
+		groups[len(groups)-1] = append(groups[len(groups)-1], l.through(1, end, l.source(run, s))...)
+	}
+	return groups
+}
+
+// want is what a run gives.
+func (l *law) want(run int) (out rows) {
+	for _, group := range l.groups(run) {
+		if l.gathers > 0 {
+			group = l.through(l.gathers, l.stages, l.gathered(group))
+		}
+		out = append(out, group...)
 	}
 	return out
+}
+
+// gathered is what a task does that needs all rows at once.
+func (l *law) gathered(all rows) rows {
+	all = slices.Clone(all)
+	slices.Sort(all)
+	return all
+}
+
+// need is how much of the limit the stage that gathers takes at the least.
+func (l *law) need() (need int64) {
+	if l.gathers == 0 {
+		return 0
+	}
+	for run := range l.runs {
+		for _, group := range l.groups(run) {
+			need = max(need, group.Bytes())
+		}
+	}
+	return need + 10*(l.target+730)
 }
 
 // setting is how a law is executed: nothing of it may change what comes out.
@@ -183,10 +230,16 @@ func (s *setting) pipeline(t *testing.T, e *Executor) *Pipeline {
 		if s.law.merge[k] {
 			st.Merge = s.law.target
 		}
+		if k == s.law.gathers {
+			st.Gather, st.Merge = s.law.gather, 0
+		}
 		st.Process = func(ctx context.Context, in []Partition, out *Output) error {
 			var all rows
 			for _, p := range in {
 				all = append(all, p.(rows)...)
+			}
+			if k == s.law.gathers {
+				all = s.law.gathered(all)
 			}
 			if !st.Keeps {
 				if err := out.Release(); err != nil {
@@ -277,20 +330,21 @@ func (s *setting) killWorkers(ctx context.Context, e *Executor) {
 // TestLaws executes random pipelines under random settings: each run ends, each row comes once and in
 // order, partitions are the same under every setting, the ledger is not over its limit, and no goroutine is left.
 func TestLaws(t *testing.T) {
-	lost, over, disks, n := 0, 0, shelf{}, *seeds
+	lost, over, gathers, disks, n := 0, 0, 0, shelf{}, *seeds
 	if testing.Short() {
 		n = min(n, 20)
 	}
 	for seed := *firstSeed; seed < *firstSeed+n; seed++ {
 		r := rand.New(rand.NewPCG(seed, 11))
 		l := randomLaw(r)
+		gathers += min(l.gathers, 1)
 		var first [][]rows
 		for k := range 3 {
-			s := &setting{law: &l, slots: 1 + r.IntN(6), limit: 40*l.target + r.Int64N(200*l.target), rng: r}
+			s := &setting{law: &l, slots: 1 + r.IntN(6), limit: l.need() + 40*l.target + r.Int64N(200*l.target), rng: r}
 			if k > 0 {
 				s.lose, s.kills, s.stores = []float64{0, 0.05, 0.2}[r.IntN(3)], r.IntN(2) == 0, r.IntN(2) == 0
 				if r.IntN(2) == 0 {
-					s.limit = l.target/2 + r.Int64N(20*l.target)
+					s.limit = l.need() + l.target/2 + r.Int64N(20*l.target)
 				}
 				if r.IntN(2) == 0 {
 					s.shelf = newShelf(rand.New(rand.NewPCG(seed, uint64(k))), l.target)
@@ -310,7 +364,7 @@ func TestLaws(t *testing.T) {
 				}
 			})
 			if t.Failed() {
-				t.Fatalf("seed %d, setting %d: %d slots, limit %d, target %d, %d stages, lose %g, kills %t, stores %t, a disk %t", seed, k, s.slots, s.limit, l.target, l.stages, s.lose, s.kills, s.stores, s.shelf != nil)
+				t.Fatalf("seed %d, setting %d: %d slots, limit %d, target %d, %d stages, %d gathers %d, lose %g, kills %t, stores %t, a disk %t", seed, k, s.slots, s.limit, l.target, l.stages, l.gathers, l.gather, s.lose, s.kills, s.stores, s.shelf != nil)
 			}
 		}
 	}
@@ -318,6 +372,9 @@ func TestLaws(t *testing.T) {
 	t.Logf("%d partitions written to a disk, %d read back, %d of them lost there", disks.writes, disks.reads, disks.bad)
 	if disks.writes == 0 || disks.reads == 0 || disks.bad == 0 {
 		t.Error("nothing came back from a disk, or all of it as it was written")
+	}
+	if gathers < int(n)/10 {
+		t.Errorf("in %d of %d pipelines a stage gathers", gathers, n)
 	}
 	if lost == 0 {
 		t.Error("no task was lost: the laws are not tested where they matter")

@@ -203,6 +203,9 @@ func (e *Executor) unblock() bool {
 		e.restart(s)
 		return true
 	}
+	if n := e.first().gatherer(); n != nil && e.help(n) { // one task is left, which takes all the rest
+		return true
+	}
 	if s := e.first(); !s.narrow {
 		s.narrow = true
 		e.restart(s)
@@ -228,6 +231,8 @@ func (e *Executor) help(n *node) bool {
 		e.unpin(t)
 		t.node.state = idle
 		e.again(t.node)
+	} else if t.node.src.gathered() > 0 {
+		e.unfit(t)
 	} else {
 		e.give(t)
 	}

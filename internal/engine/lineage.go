@@ -246,8 +246,8 @@ var errGivenUp = errors.New("the source task begins again")
 // compared with it.
 func (e *Executor) restart(s *source) {
 	e.clear(s, errGivenUp)
-	s.root, s.count, s.loose = &node{src: s}, 0, 0
-	s.run.pipeline.queue(s.root)
+	s.plant()
+	s.queue()
 }
 
 // clear lets go of all that a source has in memory. Tasks that run keep their input until they have

@@ -13,8 +13,10 @@ import (
 type Pipeline struct {
 	ex     *Executor
 	stages []Stage
-	cursor atomic.Int64
-	weight atomic.Int64
+	// gathers is the stage whose tasks take what several source tasks gave; 0: none does.
+	gathers int
+	cursor  atomic.Int64
+	weight  atomic.Int64
 
 	// Of the executor's loop:
 	runs    []*run // that are not over, in the order of their turns
@@ -36,6 +38,7 @@ func (e *Executor) Pipeline(stages []Stage) (*Pipeline, error) {
 		return nil, err
 	}
 	p := &Pipeline{ex: e, stages: stages, ops: operators(stages, names), running: make([][]*task, len(stages))}
+	p.gathers = max(slices.IndexFunc(stages, func(s Stage) bool { return s.Gather != 0 }), 0)
 	for i := range p.ops {
 		if i+1 < len(p.ops) {
 			out := p.ops[i].Declared.Partition
@@ -48,6 +51,9 @@ func (e *Executor) Pipeline(stages []Stage) (*Pipeline, error) {
 	}
 	if !stages[len(stages)-1].Sink { // outputs of later sources wait for those of the first
 		p.reserve = min(p.credits, e.limit/2)
+	}
+	if p.gathers > 0 { // and what they give for those that are gathered first
+		p.reserve = e.limit / 2
 	}
 	return p, nil
 }
@@ -66,7 +72,7 @@ func (p *Pipeline) Turn(cursor, weight int64) {
 func (p *Pipeline) Run(ctx context.Context, w Work, take func(source int, part Partition) error) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	r := newRun(p, w, 0)
+	r := newRun(p, w)
 	r.life = lifetime{ctx, end}
 	if err := p.ex.send(ctx, begun{r}); err != nil {
 		return err
@@ -165,16 +171,16 @@ func (p *Pipeline) peek(op int, e *Executor) *node {
 	return nil
 }
 
-// snapshot is what the policy hears of a pipeline. What others have, and need to go on, is no
-// part of its limit.
-func (e *Executor) snapshot(p *Pipeline) *schedule.Snapshot {
+// snapshot is what the policy hears of a pipeline, or of what can begin of one of its sources alone. What others have, and
+// need to go on, is no part of its limit.
+func (e *Executor) snapshot(p *Pipeline, only *source) *schedule.Snapshot {
 	s := &p.snap
 	*s = schedule.Snapshot{Now: e.now(), Resources: e.resources[:min(len(p.ops[0].Needs), len(e.resources))], Operators: p.ops, Limit: e.limitOf(p), Used: p.used, Promised: p.prom, Pinned: true}
 	for op := range p.stages {
 		o := &p.ops[op]
 		o.Queued, o.NextBytes = 0, 0
 		n := p.peek(op, e)
-		if n == nil || e.place(n) == nil {
+		if n == nil || e.place(n) == nil || only != nil && n.src != only {
 			continue
 		}
 		o.NextBytes = n.bytes

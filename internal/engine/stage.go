@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/millrace-data/millrace/internal/engine/schedule"
 )
@@ -29,6 +30,11 @@ type Stage struct {
 	// Merge puts inputs together that are smaller than half of it, until they are that large: neighbours
 	// of one source task, in order. 0 makes a task of each partition.
 	Merge int64
+	// Gather has a task take all that as many source tasks gave, neighbours in the order of the data, by source task and
+	// partition; All takes those of a run. The last may have fewer, and source tasks that gave nothing have no task. 0 makes a task of
+	// each partition. One stage of a pipeline may gather, without Merge. The limit has to hold what a task takes and gives at the
+	// same time: if it does not, the run ends with an error of class fault.User.
+	Gather int
 	// Validate says what is wrong with the stage, before any work; nil if nothing can be. Its error is that of
 	// Executor.Pipeline.
 	Validate func() error
@@ -58,6 +64,9 @@ type Work struct {
 	Sources []Source
 }
 
+// All is Stage.Gather of all source tasks of a run.
+const All = -1
+
 func checkStages(stages []Stage, names map[string]int) error {
 	if len(stages) == 0 {
 		return fmt.Errorf("engine: a pipeline has at least one stage")
@@ -71,6 +80,10 @@ func checkStages(stages []Stage, names map[string]int) error {
 			return fmt.Errorf("engine: stage %q gives nothing, but stages follow", s.Name)
 		case i == 0 && len(s.Needs) == 0:
 			return fmt.Errorf("engine: stage %q reads, and needs no slot: nothing would limit how many of its tasks run", s.Name)
+		case s.Gather != 0 && (i == 0 || s.Gather < All || s.Merge != 0):
+			return fmt.Errorf("engine: stage %q gathers %d source tasks: give 1 or more, or All, to a stage behind the first that does not merge", s.Name, s.Gather)
+		case s.Gather != 0 && slices.ContainsFunc(stages[:i], func(s Stage) bool { return s.Gather != 0 }):
+			return fmt.Errorf("engine: stage %q gathers what was gathered already: one stage of a pipeline can", s.Name)
 		case s.Partition <= 0 && !s.Sink:
 			return fmt.Errorf("engine: stage %q has no size of partitions", s.Name)
 		}
@@ -97,7 +110,7 @@ func operators(stages []Stage, names map[string]int) []schedule.Operator {
 		for name, need := range s.Needs {
 			op.Needs[names[name]] = need
 		}
-		op.Declared = schedule.Declared{Partition: s.Partition, Ratio: s.Ratio}
+		op.Declared = schedule.Declared{Partition: s.Partition, Ratio: s.Ratio, Gathers: s.Gather != 0}
 		if s.Keeps {
 			op.Declared.Ratio = max(s.Ratio, 0) + 1000
 			if s.Ratio == 0 {

@@ -94,8 +94,8 @@ func (t *task) work(ctx context.Context, ex *Executor, in []Partition, room int6
 	err := t.worker.ready(ctx, t.stage())
 	switch {
 	case err != nil:
-	case t.node.op == 0:
-		err = t.node.src.task.Read(ctx, out)
+	case t.node.task != nil:
+		err = t.node.task.Read(ctx, out)
 	default:
 		err = t.stage().Process(ctx, in, out)
 	}

@@ -2,8 +2,8 @@ package engine
 
 import "slices"
 
-// What came from what. A source task is the root of a tree: each task has slots, one for each
-// partition that it gave, and a slot leads to the task that took it. The order of the tree is the order
+// What came from what. A source task is the root of a tree, or several are that a later task takes together, below a root
+// that stands for all: each task has slots, one for each partition that it gave, and a slot leads to the task that took it. The order of the tree is the order
 // of the data. A tree is kept until all of it is collected, so that what is lost can be made again
 // from the nearest input that is still there.
 
@@ -24,13 +24,14 @@ type run struct {
 	life     lifetime
 }
 
-// source is a source task with all that came of it.
+// source is a source task with all that came of it, or those of a group that a stage gathers.
 type source struct {
 	run     *run
-	number  int
-	task    Source
-	root    *node
+	number  int // of the first source task
+	tasks   []Source
+	root    *node    // of stage -1, whose slots lead to the source tasks
 	loose   int      // slots that wait for neighbours
+	left    int      // tasks before the stage that gathers that have not ended
 	count   int      // of outputs collected from this tree
 	digests []uint64 // of all that were ever collected, also from a tree before
 	narrow  bool     // its tasks run one after the other
@@ -40,6 +41,7 @@ type source struct {
 // node is a task, whether it waits, runs or has ended.
 type node struct {
 	src    *source
+	task   *Source // nil: it takes partitions
 	op     int
 	path   []int32 // of slots, from the root
 	in     []*slot // nil for a source
@@ -77,14 +79,33 @@ type slot struct {
 	child  *node // the same, if it is the first of them, until all of that is collected
 }
 
-func newRun(p *Pipeline, w Work, number int64) *run {
-	r := &run{pipeline: p, seq: w.Seq, number: number, ready: make([][]*node, len(p.stages)), answers: make(chan answer, 2)}
-	for i, t := range w.Sources {
-		s := &source{run: r, number: i, task: t, barred: -1}
-		s.root = &node{src: s}
+func newRun(p *Pipeline, w Work) *run {
+	number := 0
+	r := &run{pipeline: p, seq: w.Seq, ready: make([][]*node, len(p.stages)), answers: make(chan answer, 2)}
+	for group := range slices.Chunk(w.Sources, p.group(len(w.Sources))) {
+		s := &source{run: r, number: number, tasks: group, barred: -1}
+		s.plant()
 		r.sources = append(r.sources, s)
+		number += len(group)
 	}
 	return r
+}
+
+// plant makes the tree of a source that begins.
+func (s *source) plant() {
+	s.root = &node{src: s, op: -1, ended: true}
+	s.count, s.loose, s.left = 0, 0, len(s.tasks)
+	for i := range s.tasks {
+		n := &node{src: s, task: &s.tasks[i], path: []int32{int32(i)}}
+		s.root.slots = append(s.root.slots, &slot{from: s.root, to: n, child: n})
+	}
+}
+
+// queue has the source tasks begin.
+func (s *source) queue() {
+	for _, root := range s.root.slots {
+		s.run.pipeline.queue(root.child)
+	}
 }
 
 // before orders tasks of one run and one stage by the data.
@@ -170,9 +191,9 @@ func (n *node) each(f func(*slot)) {
 	}
 }
 
-// gathering puts small neighbours of one stage's outputs together. What it puts together depends
+// merging puts small neighbours of one stage's outputs together. What it puts together depends
 // on the order of the data alone: it goes from the first slot on, and stops at the first that may still come.
-type gathering struct {
+type merging struct {
 	op    int // whose outputs
 	merge int64
 	small []*slot
@@ -183,7 +204,7 @@ type gathering struct {
 }
 
 // walk says whether all outputs below n are known.
-func (g *gathering) walk(n *node) bool {
+func (g *merging) walk(n *node) bool {
 	for i := n.done; i < len(n.slots); i++ {
 		s := n.slots[i]
 		switch {
@@ -192,6 +213,9 @@ func (g *gathering) walk(n *node) bool {
 		case n.op < g.op && s.child != nil:
 			if !g.walk(s.child) {
 				return false
+			}
+			if n.op < 0 { // what follows is of another source task
+				g.flush()
 			}
 		case n.op == g.op && s.to != nil:
 			g.flush()
@@ -208,7 +232,7 @@ func (g *gathering) walk(n *node) bool {
 	return n.ended
 }
 
-func (g *gathering) flush() {
+func (g *merging) flush() {
 	if len(g.small) > 0 {
 		g.take(g.first, g.at, g.small)
 		g.small, g.bytes = nil, 0
@@ -218,6 +242,9 @@ func (g *gathering) flush() {
 // below makes the task that takes some slots, of which n gave the first.
 func (n *node) below(at int, in []*slot) *node {
 	child := &node{src: n.src, op: n.op + 1, in: in, path: append(slices.Clone(n.path), int32(at))}
+	if child.op < n.src.run.pipeline.gathers {
+		n.src.left++
+	}
 	for _, s := range in {
 		s.to = child
 		child.bytes += s.bytes

@@ -25,6 +25,9 @@ func Decide(s *Snapshot) Decision {
 	if len(s.Operators) == 0 {
 		return Decision{}
 	}
+	if s.gathers() {
+		return s.gathering()
+	}
 	all := s.allFits()
 	var source Decision
 	if !all {
@@ -98,6 +101,12 @@ func (s *Snapshot) allFits() bool {
 	if o.Estimate.Tasks > 0 && float64(s.Limit) < ample*float64(s.parallel()*o.Estimate.Out) {
 		return false
 	}
+	return s.oneFits()
+}
+
+// oneFits reports whether the outputs of one more source task, and of those that run, have room now.
+func (s *Snapshot) oneFits() bool {
+	o := &s.Operators[0]
 	tasks := int64(1)
 	for _, t := range o.Running {
 		if t.Promise == 0 {

@@ -48,6 +48,8 @@ type Operator struct {
 type Declared struct {
 	Partition int64 // the greatest partition that a task gives: the target size
 	Ratio     int64 // most bytes given for each byte taken, in thousandths; 0 means 1000
+	// Gathers says that a task takes all that several source tasks gave, once they have ended.
+	Gathers bool
 }
 
 // Snapshot is all that a policy knows. It belongs to the caller; a policy only

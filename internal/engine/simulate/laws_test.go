@@ -53,23 +53,61 @@ func random(r *rand.Rand) (Workload, int64) {
 		}
 		w.Stages = append(w.Stages, st)
 	}
+	if operators > 2 && r.IntN(4) == 0 {
+		at := 1 + r.IntN(operators-2)
+		w.Stages[at].Gather = 1 + r.IntN(w.Sources)
+		enough += 2 * largest(&w, at)
+	}
 	return w, enough + int64(r.ExpFloat64()*float64(enough))
 }
 
-// tasks counts what a workload consists of, without running it.
-func tasks(w *Workload) (n int) {
-	var walk func(op int, l Lineage)
-	walk = func(op int, l Lineage) {
-		n++
+// walk calls f with all tasks of a workload, without running it, and with what each gives.
+func walk(w *Workload, f func(op int, l Lineage, out []int64)) {
+	gathered := make(map[int]int64) // by the first source task
+	at := 0
+	var task func(op int, l Lineage)
+	task = func(op int, l Lineage) {
 		_, out := w.Stages[op].Cost(l)
+		f(op, l, out)
 		for i, size := range out {
-			walk(op+1, l.below(i, size))
+			if n := w.Stages[op+1].Gather; n > 0 {
+				at = op + 1
+				gathered[l.Source/n*n] += size
+			} else {
+				task(op+1, l.below(i, size))
+			}
 		}
 	}
 	for i := range w.Sources {
-		walk(0, Lineage{Source: i}.below(i, 0))
+		task(0, Lineage{Source: i}.below(i, 0))
 	}
+	for first, bytes := range gathered {
+		if bytes > 0 {
+			task(at, Lineage{Source: first}.below(first, 0).below(0, bytes))
+		}
+	}
+}
+
+// tasks counts what a workload consists of.
+func tasks(w *Workload) (n int) {
+	walk(w, func(int, Lineage, []int64) { n++ })
 	return n
+}
+
+// largest is the most that the tasks give which come to one that gathers, and that one.
+func largest(w *Workload, at int) (most int64) {
+	bytes := map[int]int64{}
+	walk(w, func(op int, l Lineage, out []int64) {
+		for _, size := range out {
+			if first := l.Source / w.Stages[at].Gather; op <= at {
+				bytes[first] += size
+			}
+		}
+	})
+	for _, b := range bytes {
+		most = max(most, b)
+	}
+	return most
 }
 
 // TestLaws runs random pipelines: each ends, each task runs once, the store is never
@@ -79,10 +117,13 @@ func TestLaws(t *testing.T) {
 	if testing.Short() {
 		runs = 200
 	}
-	tight := 0
+	tight, gathers := 0, 0
 	for seed := range uint64(runs) {
 		r := rand.New(rand.NewPCG(seed, 7))
 		w, limit := random(r)
+		if newGathering(&w).op > 0 {
+			gathers++
+		}
 		cfg := Config{Limit: limit, Pinned: r.IntN(2) == 0, Policy: schedule.Decide, Credits: true, Ties: seed % 2 * seed}
 		var over, clash string
 		seen := map[string]bool{}
@@ -108,6 +149,9 @@ func TestLaws(t *testing.T) {
 		if again := Run(w, cfg); again != res {
 			t.Errorf("seed %d: two runs differ: %+v and %+v", seed, res, again)
 		}
+	}
+	if gathers < runs/10 {
+		t.Errorf("a stage gathers in %d of %d runs", gathers, runs)
 	}
 	if tight < runs/20 {
 		t.Errorf("outputs had to wait in %d of %d runs: the laws are not tested where they matter", tight, runs)

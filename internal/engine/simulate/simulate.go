@@ -57,6 +57,7 @@ type run struct {
 	running taskHeap
 	byOp    [][]*task // in the order of Operator.Running
 	held    int64
+	gathers gathering
 	next    int // number of the next task
 	ties    *ties
 	res     Result
@@ -97,7 +98,9 @@ func newRun(w *Workload, cfg Config) *run {
 	}
 	for i, st := range w.Stages {
 		r.s.Operators[i] = schedule.Operator{Name: st.Name, Needs: st.Needs, Declared: st.Declared}
+		r.s.Operators[i].Declared.Gathers = st.Gather > 0
 	}
+	r.gathers = newGathering(w)
 	if cfg.Ties != 0 {
 		r.ties = newTies(cfg.Ties)
 	}
@@ -115,8 +118,7 @@ func (r *run) decide() schedule.Nanos {
 		if r.ties != nil {
 			r.note()
 		}
-		d := r.cfg.Policy(&r.s)
-		r.res.Decisions++
+		d := r.ask()
 		if !d.Launch {
 			if d.Wake != 0 && d.Wake <= r.s.Now {
 				panic(fmt.Sprintf("simulate: a policy asks at %d to be asked again at %d", r.s.Now, d.Wake))
@@ -218,11 +220,9 @@ func (r *run) give(t *task, most int) bool {
 		op.Stored += size
 		r.held -= size
 		r.res.PeakStore = max(r.res.PeakStore, r.s.Used)
-		r.queues[t.op+1] = append(r.queues[t.op+1], t.lineage.below(t.given, size))
-		next := &r.s.Operators[t.op+1]
-		next.Queued++
-		next.QueuedBytes += size
-		next.NextBytes = r.nextBytes(t.op + 1)
+		if l := t.lineage.below(t.given, size); !r.gathers.takes(t.op+1, l) {
+			r.queue(t.op+1, l)
+		}
 		t.given++
 		moved = true
 	}
@@ -233,8 +233,18 @@ func (r *run) give(t *task, most int) bool {
 	return true
 }
 
+// queue adds a task that has its input.
+func (r *run) queue(op int, l Lineage) {
+	r.queues[op] = append(r.queues[op], l)
+	o := &r.s.Operators[op]
+	o.Queued++
+	o.QueuedBytes += l.In
+	o.NextBytes = r.nextBytes(op)
+}
+
 // room is how many bytes a task may put into the store now.
 func (r *run) room(t *task) int64 {
+	defer r.within(r.gathers.later(t.lineage))()
 	if r.cfg.Credits {
 		return max(t.promise, r.s.Room(t.op)+t.promise)
 	}
@@ -259,6 +269,9 @@ func (r *run) release(t *task) {
 	op.Estimate = op.Estimate.Learn(schedule.Observation{
 		Duration: t.took, In: t.lineage.In, Out: t.total, Parts: len(t.out),
 	})
+	if l, ready := r.gathers.ended(t.op, t.lineage); ready {
+		r.queue(r.gathers.op, l)
+	}
 	r.trace(Event{Kind: Ended, Op: t.op, Task: t.number, Bytes: t.total})
 }
 

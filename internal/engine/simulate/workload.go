@@ -12,6 +12,9 @@ type Stage struct {
 	Name  string
 	Needs []schedule.Amount // of each resource of the workload
 	schedule.Declared
+	// Gather is how many source tasks' outputs one task takes, neighbours in their order; 0: it takes a partition.
+	// One stage may gather.
+	Gather int
 	// Cost says how long a task takes and what it gives, by its lineage. The same
 	// lineage costs the same under every policy.
 	Cost func(Lineage) (schedule.Nanos, []int64)
