@@ -85,6 +85,11 @@ bench-turns: ## the bench of this tree in turns with that of another commit: OLD
 bench-streaming: ## the engine's scheduler in virtual time, beside baselines and the solver (minutes)
 	go run ./bench/streaming
 
+BEFORE_ENGINE := eb57cf3
+
+bench-direct: ## blocks of native chains, which no engine has a part in, in turns with the tree before the engine read any (ROUNDS=12; about 2 minutes; needs the history, MILLRACE_DATA and an idle machine)
+	@bench/direct.sh $(BEFORE_ENGINE) $(if $(filter file,$(origin ROUNDS)),12,$(ROUNDS))
+
 bench-safety: build ## what log, mirror and shadows cost, and the first batch on a log of a million steps: build/safety.md (about 3 minutes; needs an idle machine)
 	@mkdir -p build
 	go run ./bench/safety -millrace $(BIN) -markdown build/safety.md
