@@ -1,6 +1,9 @@
 package balance
 
-import "math/bits"
+import (
+	"math"
+	"math/bits"
+)
 
 // spreader packs items from scratch: longest processing time first in two units at once.
 //
@@ -12,6 +15,10 @@ import "math/bits"
 // items go to the bin that is least full, fullness being the larger of
 // tokens/capacity and cost/mean: they even out the remaining differences.
 //
+// Where bins hold pieces of giants, most of them hold half of the mean cost and more, and leave room that
+// their cost closes. So the room that stays empty counts [emptyPart] times there when full bins are estimated, and
+// a large item goes to another bin if the first one would cost more than the limit with it.
+//
 // Costs are scaled to as many bits as keys have.
 type spreader struct {
 	shift int   // of costs: to the left, or to the right if negative
@@ -22,11 +29,16 @@ type spreader struct {
 	mean  int64 // cost of a bin, scaled, and a little more
 	price ratio // cost per remaining token
 	even  ratio // cost per token of a full bin of mean cost
+	large int64 // cost of an item, not scaled, that the limit is for
+	limit int64 // cost of a bin, not scaled
 }
 
 const (
 	lastPart  = 64 // the last 1/64 of the tokens belong to the last items
 	meanSlack = 8  // a full bin may cost the mean plus 1/2^8 of it
+	emptyPart = 4
+	largePart = 3 // a large item costs 1/2^3 of the mean and more
+	overLimit = 7 // the limit is 1/2^7 above the mean
 )
 
 // spread packs the placed items from scratch, into trial and the bins. It reports
@@ -57,18 +69,26 @@ func (e *Evener) spread(bin []int32, bins int) bool {
 }
 
 func (e *Evener) spreader(bins int) (s spreader) {
-	total := int64(0)
+	cost := int64(0)
 	for i := range e.order {
-		total += e.order[i].cost
+		cost += e.order[i].cost
 		s.left += int64(e.order[i].tokens)
+	}
+	total := cost
+	for i := range e.fixed {
+		total += e.fixed[i].cost
+	}
+	s.large = math.MaxInt64
+	if mean := total / int64(bins); len(e.fixed) > 0 {
+		s.large, s.limit = mean>>largePart, mean+mean>>overLimit
 	}
 	most := 62 - bits.Len(uint(bins-1)) // bits of a load, half the largest key
 	s.shift = most - bits.Len64(uint64(total))
-	s.cost = s.scaled(total)
+	s.cost, total = s.scaled(cost), s.scaled(total)
 	s.last = s.left / lastPart
-	s.mean = s.cost / int64(bins)
+	s.mean = total / int64(bins)
 	s.mean += s.mean >> meanSlack
-	s.even = ratioOf(max(s.cost, 1<<(most-1))/int64(bins), int64(e.capacity))
+	s.even = ratioOf(max(total, 1<<(most-1))/int64(bins), int64(e.capacity))
 	return s
 }
 
@@ -82,7 +102,14 @@ func (e *Evener) block() int {
 
 // weigh opens all bins and sorts them again.
 func (e *Evener) weigh(s *spreader) {
-	s.most, s.price = s.left, ratioOf(s.cost, s.left)
+	room := s.left
+	if len(e.fixed) > 0 {
+		for b := range e.bins {
+			room += emptyPart * int64(e.bins[b].room)
+		}
+		room -= emptyPart * s.left
+	}
+	s.most, s.price = s.left, ratioOf(s.cost, room)
 	e.tree.build(len(e.bins), func(b int) uint64 { return e.level(&e.bins[b], s) })
 }
 
@@ -93,15 +120,50 @@ func (e *Evener) place(it *sized, s *spreader) bool {
 	for !e.tree.done() {
 		b := e.tree.lightest()
 		c := &e.bins[b]
-		if c.room >= it.tokens {
-			c.cost, c.room = c.cost+it.cost, c.room-it.tokens
-			e.trial[it.index] = int32(b)
+		switch {
+		case c.room < it.tokens:
+			e.tree.close()
+			continue
+		case it.cost >= s.large && c.cost+it.cost > s.limit:
+			e.put(it, e.within(it, s))
+			e.weigh(s)
+		default:
+			e.put(it, b)
 			e.tree.set(e.level(c, s))
-			return true
 		}
-		e.tree.close()
+		return true
 	}
 	return false
+}
+
+// put puts an item into a bin.
+func (e *Evener) put(it *sized, b int) {
+	c := &e.bins[b]
+	c.cost, c.room = c.cost+it.cost, c.room-it.tokens
+	e.trial[it.index] = int32(b)
+}
+
+// within returns the first bin that has room for an item and costs no more than the limit with it, or
+// else the one that costs least. There must be one with room.
+func (e *Evener) within(it *sized, s *spreader) int {
+	first, least := -1, -1
+	level := uint64(math.MaxUint64)
+	for b := range e.bins {
+		c := &e.bins[b]
+		if c.room < it.tokens {
+			continue
+		}
+		if least < 0 || c.cost < e.bins[least].cost {
+			least = b
+		}
+		if now := e.level(c, s); c.cost+it.cost <= s.limit && now < level {
+			first, level = b, now
+		}
+	}
+	if first < 0 {
+		return least
+	}
+	return first
 }
 
 // level returns how full a bin is.

@@ -5,10 +5,10 @@ import (
 	"math/bits"
 )
 
-// shares are the parts of the mean cost of a unit, in 64ths, that a giant may cost on each
+// shares are the parts of the mean cost of a unit, in 128ths, that a giant may cost on each
 // of the units that it is cut over, in the order they are tried: small ones leave more
 // room for other items, large ones take fewer units.
-var shares = [...]int64{64, 62, 48, 36, 96, 128, 256, 1 << 12}
+var shares = [...]int64{128, 129, 126, 122, 130, 96, 72, 192, 256, 512, 1 << 13}
 
 // giantItem is an item that is cut over several units, as it is on each of them.
 type giantItem struct {
@@ -54,7 +54,8 @@ type layout struct {
 // the mean unit. Its row is the narrowest power of two that holds its tokens and on whose
 // units it costs no more than that. All giants are cut evenly over the units of their
 // rows, the other items are packed into the units, and evened as by a thorough
-// [Evener], where the pieces of giants stay. Several shares are tried, until the largest
+// [Evener], where the pieces of giants stay. Several shares are tried, but those where one
+// piece costs too much already, until the largest
 // cost of a unit is within 1/512 of the mean; the best result is taken, the rows
 // as they were among them.
 //
@@ -68,7 +69,7 @@ func (e *WideEvener) Even(tokens []int32, costs []int64, row []int32, w Wide) (w
 		if e.best.most <= e.mean+e.mean>>9 {
 			break
 		}
-		if !e.divide(row, share) {
+		if !e.divide(row, share) || e.largest() >= e.best.most {
 			continue
 		}
 		placed, err := e.place()
@@ -132,7 +133,7 @@ func (e *WideEvener) begin(tokens []int32, costs []int64, row []int32, w Wide) e
 // divide finds the giants, of the items that have a row, and the widths of their
 // rows. It reports false if they take more units than there are.
 func (e *WideEvener) divide(row []int32, share int64) bool {
-	limit := max(e.mean>>6*share+(e.mean&63)*share>>6, 1)
+	limit := max(e.mean>>7*share+(e.mean&127)*share>>7, 1)
 	e.giants, e.shorts, e.length, e.cost = e.giants[:0], e.shorts[:0], e.length[:0], e.cost[:0]
 	units := 0
 	for i, n := range e.tokens {
@@ -151,6 +152,17 @@ func (e *WideEvener) divide(row []int32, share int64) bool {
 		units += int(width)
 	}
 	return units <= e.wide.Units
+}
+
+// largest is what the costliest unit costs at the least: what no unit shares.
+func (e *WideEvener) largest() (cost int64) {
+	for i := range e.giants {
+		cost = max(cost, e.giants[i].cost)
+	}
+	for _, c := range e.cost {
+		cost = max(cost, c)
+	}
+	return cost
 }
 
 // pieceOf is the cost of a row on each of its units, rounded up.

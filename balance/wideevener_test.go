@@ -31,7 +31,7 @@ func TestWideEvenGoal(t *testing.T) {
 			for _, n := range w.lengths {
 				tokens += int64(n)
 			}
-			for _, part := range []float64{0.90} {
+			for _, part := range []float64{0.90, 0.95} {
 				wide := balance.Wide{Capacity: int32(math.Ceil(float64(tokens) / (ranks * slots) / part)), Widest: 64, Units: ranks * slots}
 				var p balance.WidePacker
 				row, n, err := p.Pack(w.lengths, 0, wide, len(w.lengths))
@@ -50,8 +50,9 @@ func TestWideEvenGoal(t *testing.T) {
 				}
 				after, waits := tiled(t, w.costs, row, widths, ranks, slots)
 				t.Logf("seed %d, %s, fill %.0f %%: ranks %.4f -> %.4f, slots %.4f -> %.4f, widest %d, %v", seed, w.cost, 100*part, most, after, lockstep, waits, slices.Max(widths), took)
-				if after > 1.01 || waits > 1.015 {
-					t.Errorf("seed %d, %s, fill %.0f %%: the slowest rank has %.4f of the mean, want 1.01, and %.4f if ranks wait in each slot, want 1.015", seed, w.cost, 100*part, after, waits)
+				// If more pieces than there are units cost half a unit's mean, two have to share one.
+				if after > 1.01 || waits > 1.03 {
+					t.Errorf("seed %d, %s, fill %.0f %%: the slowest rank has %.4f of the mean, want 1.01, and %.4f if ranks wait in each slot, want 1.03", seed, w.cost, 100*part, after, waits)
 				}
 			}
 		}

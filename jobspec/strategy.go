@@ -186,6 +186,9 @@ func (j *Job) strategyIdentity() string {
 	if !even {
 		return ""
 	}
+	if j.Batch.ContextSplit > 0 {
+		parts += "  widths: 2\n" // the second version of balance.WideEvener
+	}
 	return text + parts
 }
 
