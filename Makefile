@@ -41,14 +41,14 @@ LONGEST := ./internal/service ./internal/cli ./bench/killmatrix
 PACKAGES := $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) * 3 / 2 )))
 
 go-test: ## Go tests
-	go test -p $(PACKAGES) -timeout 20m -shuffle=on $(LONGEST) ./...
+	go test -p $(PACKAGES) -vet=off -timeout 20m -shuffle=on $(LONGEST) ./...
 
 # The packages that start goroutines; go-test has run all tests without -short. Left out is what takes long here and has no two
 # goroutines that share anything: damage to each byte of a log, loops over pixels, tables of tensors.
-SEQUENTIAL := TestEveryByte|TestEveryFile|TestEveryObject|TestCrashAnywhere|TestDamage|TestOldStretch|TestAgainstReference|TestArrayTurned|TestOrientations|TestListedSizes|TestParts
+SEQUENTIAL := TestEveryByte|TestEveryFile|TestEveryObject|TestCrashAnywhere|TestDamage|TestDiskFails|TestWindow|TestOldStretch|TestAgainstReference|TestArrayTurned|TestOrientations|TestListedSizes|TestParts
 
 race-short: ## those Go tests under the race detector that a change has to pass
-	CGO_ENABLED=1 go test -p $(PACKAGES) -timeout 20m -race -short -shuffle=on -skip '^($(SEQUENTIAL))$$' ./internal/service ./client \
+	CGO_ENABLED=1 go test -p $(PACKAGES) -vet=off -timeout 20m -race -short -shuffle=on -skip '^($(SEQUENTIAL))$$' ./internal/service ./client \
 	  $(addprefix ./internal/,checkpoint/... worker sourceloader constructor/... engine faultproxy handover imaging metamorphic object/... planner preview rig rpc sim trainer)
 
 race: ## Go tests under the race detector

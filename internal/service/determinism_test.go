@@ -269,17 +269,21 @@ func pairwise(axes []axis) (chosen [][]int) {
 		}
 	}
 	all := product(places)
+	left := slices.Repeat([]int{len(axes) * len(axes)}, len(all)) // the new pairs of each are at most as many as when they were counted last
 	for {
 		var best []int
 		gain := 0
-		for _, v := range all {
+		for i, v := range all {
+			if left[i] <= gain {
+				continue
+			}
 			n := 0
 			visit(v, func(seen *bool) {
 				if !*seen {
 					n++
 				}
 			})
-			if n > gain {
+			if left[i] = n; n > gain {
 				best, gain = v, n
 			}
 		}

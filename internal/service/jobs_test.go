@@ -18,11 +18,33 @@ import (
 	"github.com/millrace-data/millrace/jobspec"
 )
 
-// writeSources makes a folder with sources of several formats and sizes, all
-// from one seed.
+// made is the folder with the sources of all tests, which is written once.
+var made struct {
+	sync.Once
+	dir string
+}
+
+// writeSources makes a folder of the test's own with sources of several formats and sizes.
 func writeSources(t testing.TB) string {
 	t.Helper()
+	made.Do(func() {
+		dir := filepath.Join(folder, "sources")
+		makeSources(t, dir)
+		made.dir = dir
+	})
+	if made.dir == "" {
+		t.Fatal("the sources could not be written")
+	}
 	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(made.dir)); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// makeSources writes the sources, all from one seed.
+func makeSources(t testing.TB, dir string) {
+	t.Helper()
 	rng := rand.New(rand.NewPCG(7, 7))
 	for f := range 3 {
 		var b strings.Builder
@@ -42,7 +64,6 @@ func writeSources(t testing.TB) string {
 	writeMedia(t, filepath.Join(dir, "media"), rng)
 	writePages(t, filepath.Join(dir, "pages"))
 	writeFiles(t, filepath.Join(dir, "files"), rng)
-	return dir
 }
 
 // writeTalks writes conversations, some of them without roles, and a template for them.
