@@ -81,7 +81,7 @@ func checkModel(t *testing.T, f *Fixture) {
 	number := func() uint64 { all := log.Branches(); return all[len(all)-1].Number }
 	rounds := 1200
 	if testing.Short() { // with the race detector; one goroutine writes here
-		rounds = 300
+		rounds = 600
 	}
 	for range rounds {
 		step := m.Next + rng.Int64N(3)*rng.Int64N(2) - rng.Int64N(8)*rng.Int64N(2)
