@@ -15,8 +15,8 @@ func costQuad(n int32) int64 { return int64(n) * int64(n) }
 
 // imagesAndText draws the lengths of samples of one image and its caption:
 // mostly short texts, and lognormal numbers of patches.
-func imagesAndText(n int, capacity int32) []int32 {
-	rng := rand.New(rand.NewPCG(21, 22))
+func imagesAndText(seed uint64, n int, capacity int32) []int32 {
+	rng := rand.New(rand.NewPCG(seed, seed+1))
 	lengths := make([]int32, n)
 	for i := range lengths {
 		text := 1 + rng.IntN(64)
@@ -30,8 +30,8 @@ func imagesAndText(n int, capacity int32) []int32 {
 }
 
 // exponential draws many short lengths and few long ones.
-func exponential(n int, mean float64, capacity int32) []int32 {
-	rng := rand.New(rand.NewPCG(41, 42))
+func exponential(seed uint64, n int, mean float64, capacity int32) []int32 {
+	rng := rand.New(rand.NewPCG(seed, seed+1))
 	lengths := make([]int32, n)
 	for i := range lengths {
 		lengths[i] = int32(min(max(mean*rng.ExpFloat64(), 1), float64(capacity)))
@@ -110,8 +110,8 @@ func (r *rows) even(t testing.TB, w costedWorkload, bins int) []int32 {
 
 // answers draws the lengths of a prompt and one of its several answers, which are alike
 // in length and at most as long as a limit.
-func answers(n int, limit int32) []int32 {
-	rng := rand.New(rand.NewPCG(7, 8))
+func answers(seed uint64, n int, limit int32) []int32 {
+	rng := rand.New(rand.NewPCG(seed, seed+1))
 	lengths := make([]int32, 0, n)
 	for len(lengths) < n {
 		prompt := 32 + rng.Int32N(480)
@@ -125,8 +125,8 @@ func answers(n int, limit int32) []int32 {
 }
 
 // pareto draws lengths of a heavy tail.
-func pareto(n int, capacity int32) []int32 {
-	rng := rand.New(rand.NewPCG(23, 24))
+func pareto(seed uint64, n int, capacity int32) []int32 {
+	rng := rand.New(rand.NewPCG(seed, seed+1))
 	lengths := make([]int32, n)
 	for i := range lengths {
 		lengths[i] = int32(min(200*math.Pow(1-rng.Float64(), -1/1.2), float64(capacity)))
@@ -134,47 +134,99 @@ func pareto(n int, capacity int32) []int32 {
 	return lengths
 }
 
-// TestFillGoals is the goal for quality: no bin over its capacity, nothing
-// unplaced, and the largest cost within 0.05 % of the mean, or within 0.01 % of a bound,
-// where a bin holds more than a few items. Images and text have cheap tokens only in
-// short samples, so that above 97 % full bins cannot be as even.
+// TestFillGoals is the goal for quality where a job asks for a fill, on other lengths in each
+// run: no bin over its capacity, at most 32 samples left for the next step, and the largest cost within
+// 0.05 % of the mean, or of a bound, which single samples may decide.
 func TestFillGoals(t *testing.T) {
 	const n = 10_000
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	ws := []workload{
+		{name: "images and text", lengths: imagesAndText(seed, n, 32768), capacity: 32768},
+		{name: "lognormal", lengths: lognormal(seed, n, 8192), capacity: 8192},
+		{name: "lognormal", lengths: lognormal(seed, n, 8192), capacity: 32768},
+		{name: "answers", lengths: answers(seed, n, 8192), capacity: 32768},
+		{name: "pareto", lengths: pareto(seed, n, 8192), capacity: 32768},
+	}
+	rng := rand.New(rand.NewPCG(seed, 0))
+	for _, w := range traces(t) {
+		drawn := make([]int32, n)
+		for i := range drawn {
+			drawn[i] = w.lengths[rng.IntN(len(w.lengths))]
+		}
+		w.lengths = drawn
+		ws = append(ws, w)
+	}
 	var r rows
-	for _, w := range append(withCosts(
-		workload{name: "images and text", lengths: imagesAndText(n, 32768), capacity: 32768},
-		workload{name: "lognormal", lengths: lognormal(n, 8192), capacity: 8192},
-		workload{name: "lognormal", lengths: lognormal(n, 8192), capacity: 32768},
-		workload{name: "answers", lengths: answers(n, 8192), capacity: 32768},
-		workload{name: "pareto", lengths: pareto(n, 8192), capacity: 32768},
-	), withCosts(traces(t)...)...) {
+	for _, w := range withCosts(ws...) {
 		for _, part := range []float64{0.90, 0.95, 0.98} {
-			bins := binsAt(w.workload, part)
-			toMean, toBound := 0.0005, 0.0001
-			switch few := len(w.lengths) < 8*bins; {
-			case len(w.lengths) != n && part != 0.95: // a trace
-				continue
-			case few && w.name == "omnibal" || bins < lowerBound(w.lengths, w.capacity):
-				continue // no packing, or no other partition either
-			case w.name == "images and text" && part > 0.97:
-				toMean, toBound = 0.01, 0.01
-			}
 			from := time.Now()
-			bin := r.even(t, w, bins)
+			got := r.step(t, w, part)
 			took := time.Since(from)
-			most, mean, unplaced := loads(t, w.lengths, w.costs, bin, w.capacity, bins)
-			q, err := new(balance.Balancer).Evaluate(w.costs, bin, balance.Options{Bins: bins})
-			if err != nil || unplaced > 0 {
-				t.Fatal(unplaced, err)
-			}
-			bound := max(float64(costBound(w.lengths, w.costs, w.capacity, bins)), float64(q.TightBound))
-			t.Logf("%s %s in %d bins of %d, fill %.1f %%: max/mean %.5f, max/bound %.5f, %v", w.name, w.cost, bins, w.capacity, 100*part, most/mean, most/bound, took)
-			if most/mean-1 > toMean && most/bound-1 > toBound {
-				t.Errorf("%s %s in bins of %d, fill %.0f %%: the largest cost is %.3f %% above the mean and %.3f %% above its bound, want %.3f %% or %.3f %%",
-					w.name, w.cost, w.capacity, 100*part, 100*(most/mean-1), 100*(most/bound-1), 100*toMean, 100*toBound)
+			t.Logf("%s %s in %d bins of %d, fill %.1f %%: max/mean %.5f, max/bound %.5f, %v", w.name, w.cost, got.bins, w.capacity, 100*got.fill, got.toMean, got.toBound, took)
+			if over := min(got.toMean, got.toBound) - 1; over > goalOf(w, part) {
+				t.Errorf("seed %d: %s %s in bins of %d, fill %.0f %%: the largest cost is %.3f %% above its bound, want %.3f %%",
+					seed, w.name, w.cost, w.capacity, 100*part, 100*over, 100*goalOf(w, part))
 			}
 		}
 	}
+}
+
+// goalOf is how far above the bound the largest cost may be. Three shapes do not always reach 0.05 %. Images and text
+// have cheap tokens only in short samples, which full bins run out of; and so do answers, of which the longest cost
+// nine tenths of a bin and leave room for cheap ones. OmniBal's samples have four sizes, of which a
+// bin of 4096 holds five: by linear programs over all ways to fill a bin, nothing is better than 1.7, 0 and 0.5 % at
+// 90, 95 and 98 %, and 0, 1.3 and 3.4 % with quadratic cost.
+func goalOf(w costedWorkload, part float64) float64 {
+	full, quad := part > 0.97, w.cost == "quad"
+	switch coarse := w.name == "omnibal" && w.capacity == 4096; {
+	case coarse && quad && full:
+		return 0.6
+	case coarse && quad:
+		return 0.1
+	case coarse:
+		return 0.04
+	case full && w.name == "images and text":
+		return 0.004
+	case full && quad && w.name == "answers":
+		return 0.02
+	}
+	return 0.0005
+}
+
+// evened is what a step's bins are like: the largest cost over the mean, and over its bound.
+type evened struct {
+	bins            int
+	fill            float64
+	toMean, toBound float64
+}
+
+// step packs and evens lengths in as many bins as they fill to a part, as a job does: those that
+// find no room wait for the next step.
+func (r *rows) step(t testing.TB, w costedWorkload, part float64) evened {
+	bins := max(binsAt(w.workload, part), lowerBound(w.lengths, w.capacity))
+	packed, n, err := r.packer.Pack(w.lengths, 0, w.capacity, bins, 32)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lengths, bin []int32
+	var costs []int64
+	for i, b := range packed[:n] {
+		if b != balance.Unplaced {
+			lengths, costs, bin = append(lengths, w.lengths[i]), append(costs, w.costs[i]), append(bin, b)
+		}
+	}
+	r.evener.Thorough = true
+	if err := r.evener.Even(lengths, costs, bin, w.capacity, bins); err != nil {
+		t.Fatal(err)
+	}
+	most, mean, _ := loads(t, lengths, costs, bin, w.capacity, bins) // fails over a cap
+	q, err := new(balance.Balancer).Evaluate(costs, bin, balance.Options{Bins: bins})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bound := max(float64(costBound(lengths, costs, w.capacity, bins)), float64(q.TightBound))
+	return evened{bins, fill(workload{lengths: lengths, capacity: w.capacity}, bins), most / mean, most / bound}
 }
 
 // TestEvenSteps evens the rows of a job's steps, which are full to the brim.
@@ -187,14 +239,14 @@ func TestEvenSteps(t *testing.T) {
 		lengths  []int32
 		gap      float64 // of the largest cost to its bound
 	}{
-		{16, 32768, imagesAndText(2000, 8192), 0.001},
-		{64, 8192, imagesAndText(20000, 4096), 0.075},
-		{256, 16384, imagesAndText(20000, 8192), 0.02},
-		{256, 32768, imagesAndText(20000, 16384), 0.02},
-		{256, 32768, lognormal(20000, 16384), 0.02},
-		{2048, 32768, lognormal(60_000, 16384), 0.02},
-		{4096, 65536, imagesAndText(300_000, 16384), 0.015},
-		{4096, 8192, exponential(312_000, 110, 8192), 0.001},
+		{16, 32768, imagesAndText(21, 2000, 8192), 0.001},
+		{64, 8192, imagesAndText(21, 20000, 4096), 0.075},
+		{256, 16384, imagesAndText(21, 20000, 8192), 0.02},
+		{256, 32768, imagesAndText(21, 20000, 16384), 0.02},
+		{256, 32768, lognormal(7, 20000, 16384), 0.02},
+		{2048, 32768, lognormal(7, 60_000, 16384), 0.02},
+		{4096, 65536, imagesAndText(21, 300_000, 16384), 0.015},
+		{4096, 8192, exponential(41, 312_000, 110, 8192), 0.001},
 	} {
 		w := withCosts(workload{lengths: test.lengths})[0]
 		tokens := 0
@@ -376,7 +428,7 @@ func TestEvenRefuses(t *testing.T) {
 }
 
 func TestEvenAllocatesNothing(t *testing.T) {
-	w := withCosts(workload{lengths: imagesAndText(3000, 8192), capacity: 8192})[0]
+	w := withCosts(workload{lengths: imagesAndText(21, 3000, 8192), capacity: 8192})[0]
 	var r rows
 	bins := binsAt(workload{lengths: w.lengths, capacity: 8192}, 0.98)
 	allocs := testing.AllocsPerRun(5, func() {
@@ -387,38 +439,48 @@ func TestEvenAllocatesNothing(t *testing.T) {
 	}
 }
 
-// costBound returns a cost that the heaviest bin cannot go below.
-// Let r be the least cost per token of any item. An item costs x = cost - r*tokens
-// more than the same tokens of the cheapest. A bin of cost M at most holds items of
-// excess sum X, and at most (M-X)/r tokens: it leaves max(0, X - (M - r*C))/r of its
-// capacity C free, and an excess above M - r*C of an item adds to that of its bin. All
-// of that must fit in the free space.
+// costBound returns a cost that the heaviest bin cannot go below, for what the cap forbids.
+//
+// Let r be a cost per token. An item has the excess cost - r*tokens, which is negative for cheap ones. A bin of cost M
+// at most, whose items have the excess X in all, has (M-X)/r tokens at most, so it leaves (X - (M-r*C))/r of its
+// capacity C free. The excess of one item that is above M-r*C adds to that of its bin, and cheap items
+// can take away no more than they lack. All of that must fit in the free space, for every r.
 func costBound(tokens []int32, costs []int64, capacity int32, bins int) int64 {
-	rate := math.Inf(1)
 	total, largest, sum := int64(0), int64(0), int64(0)
+	rates := make([]float64, len(tokens))
 	for i, n := range tokens {
-		rate = min(rate, float64(costs[i])/float64(n))
+		rates[i] = float64(costs[i]) / float64(n)
 		total, largest, sum = total+costs[i], max(largest, costs[i]), sum+int64(n)
 	}
+	slices.Sort(rates)
 	free := float64(int64(bins)*int64(capacity) - sum)
-	fits := func(most int64) bool {
-		spare := float64(most) - rate*float64(capacity)
-		need := 0.0
-		if spare < 0 {
-			need, spare = -spare*float64(bins), 0
+	bound := max(largest, (total+int64(bins)-1)/int64(bins))
+	for k := 0; k < len(rates); k += len(rates)/32 + 1 {
+		rate := rates[k]
+		fits := func(most int64) bool {
+			spare := float64(most) - rate*float64(capacity)
+			need := 0.0
+			if spare < 0 {
+				need, spare = -spare*float64(bins), 0
+			}
+			for i, n := range tokens {
+				excess := float64(costs[i]) - rate*float64(n)
+				need += max(min(excess, 0), excess-spare)
+			}
+			return need <= rate*free
 		}
-		for i, n := range tokens {
-			need += max(0, float64(costs[i])-rate*float64(n)-spare)
+		if fits(bound) {
+			continue
 		}
-		return need <= rate*free
+		low, high := bound+1, total
+		for low < high {
+			if mid := low + (high-low)/2; fits(mid) {
+				high = mid
+			} else {
+				low = mid + 1
+			}
+		}
+		bound = low
 	}
-	low, high := max(largest, (total+int64(bins)-1)/int64(bins)), total
-	for low < high {
-		if mid := low + (high-low)/2; fits(mid) {
-			high = mid
-		} else {
-			low = mid + 1
-		}
-	}
-	return low
+	return bound
 }

@@ -192,7 +192,7 @@ func TestLimitedFill(t *testing.T) {
 		{16, 4096, 0.994}, {16, 8192, 0.999}, {16, 32768, 0.9995},
 		{256, 4096, 0.9995}, {256, 8192, 0.9998}, {256, 32768, 0.9998},
 	} {
-		all = append(all, steps{workload{name: "lognormal", lengths: lognormal(100_000, test.capacity), capacity: test.capacity}, test.rows, test.want})
+		all = append(all, steps{workload{name: "lognormal", lengths: lognormal(7, 100_000, test.capacity), capacity: test.capacity}, test.rows, test.want})
 	}
 	for _, w := range traces(t) {
 		want := map[string]float64{
@@ -252,7 +252,7 @@ func streamFill(t *testing.T, w workload, rows int) float64 {
 }
 
 func TestLimitedAllocatesNothing(t *testing.T) {
-	lengths := lognormal(500, 8192)
+	lengths := lognormal(7, 500, 8192)
 	var p balance.Packer
 	allocs := testing.AllocsPerRun(10, func() {
 		if _, _, err := p.Pack(lengths, 10, 8192, 64, 32); err != nil {

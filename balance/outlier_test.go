@@ -129,7 +129,7 @@ func TestOutlierMaxPerStep(t *testing.T) {
 // TestOutlierBalance checks the queue's purpose: microbatches of a fixed number of
 // samples are more even over a stream when each giant meets others.
 func TestOutlierBalance(t *testing.T) {
-	lengths := lognormal(64*400, 32768)
+	lengths := lognormal(7, 64*400, 32768)
 	const ranks, size = 8, 64
 	spread := func(q balance.OutlierQueue) float64 {
 		var waiting []balance.Sample
