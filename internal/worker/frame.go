@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"bufio"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -24,9 +25,13 @@ const Protocol = 1
 // wire is frames on a stream socket. One goroutine reads; turn is taken to write.
 type wire struct {
 	conn *net.UnixConn
+	in   *bufio.Reader // a frame comes whole: its head and body are one read
 	turn chan struct{} // holds one while nobody writes
 	buf  []byte
 }
+
+// readAhead is the bytes of a read: of nearly all frames more than there are.
+const readAhead = 4 << 10
 
 // wires returns our end of a new socket pair, and the file of the other.
 func wires() (*wire, *os.File, error) {
@@ -43,9 +48,13 @@ func wires() (*wire, *os.File, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	w := &wire{conn: conn.(*net.UnixConn), turn: make(chan struct{}, 1)}
+	return newWire(conn.(*net.UnixConn)), theirs, nil
+}
+
+func newWire(conn *net.UnixConn) *wire {
+	w := &wire{conn: conn, in: bufio.NewReaderSize(conn, readAhead), turn: make(chan struct{}, 1)}
 	w.turn <- struct{}{}
-	return w, theirs, nil
+	return w
 }
 
 // send writes a frame with files beside it. Others wait for their turn.
@@ -101,7 +110,7 @@ func (w *wire) receive(frame any) error {
 }
 
 func (w *wire) fill(data []byte) error {
-	_, err := io.ReadFull(w.conn, data)
+	_, err := io.ReadFull(w.in, data)
 	return err
 }
 

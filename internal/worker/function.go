@@ -36,8 +36,10 @@ type Function struct {
 	use  Use
 	what Description
 	need Need
-	in   []Type
-	out  []Type
+	// words are the use in log lines.
+	words []any
+	in    []Type
+	out   []Type
 	// most is the bytes of a batch: fewer than the environment's after one took too long,
 	// and more again after each that took a quarter of its time.
 	most   atomic.Int64
@@ -80,6 +82,7 @@ func (e *Environment) Function(ctx context.Context, use Use) (*Function, error) 
 	}
 	e.lane(need)
 	f := &Function{env: e, use: use, what: d, need: need, in: types(d.In), out: types(d.Out)}
+	f.words = []any{"source", use.Source, "step", use.Step, "function", use.Name}
 	f.most.Store(int64(e.opt.BatchBytes))
 	return f, nil
 }

@@ -121,8 +121,7 @@ func (f *Function) sit(ctx context.Context, s *seat, w work, tries int, take fun
 
 func (f *Function) job(s *seat, frame callFrame) *job {
 	return &job{
-		frame: frame, timeout: f.env.opt.Timeout, seat: s, done: make(chan answer, 1),
-		use: []any{"source", f.use.Source, "step", f.use.Step, "function", f.use.Name},
+		frame: frame, timeout: f.env.opt.Timeout, seat: s, done: make(chan answer, 1), use: f.words,
 	}
 }
 

@@ -217,9 +217,10 @@ func (p *process) next() *job {
 	if !j.setup {
 		p.calls++
 	}
-	p.wire.patience(0)
 	if len(p.queue) > 0 {
 		p.begin()
+	} else {
+		p.wire.patience(0)
 	}
 	return j
 }

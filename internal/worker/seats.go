@@ -98,6 +98,14 @@ func (e *Environment) acquire(ctx context.Context, f *Function, size int) (*seat
 		e.hurry()
 	}
 	e.mu.Unlock()
+	select {
+	case s := <-w.seat: // of most calls there is one, and no clock is needed
+		if s != nil {
+			return s, nil
+		}
+		return nil, e.failed()
+	default:
+	}
 	late := time.NewTimer(alonePatience)
 	defer late.Stop()
 	for {
@@ -145,13 +153,14 @@ func (e *Environment) failed() error {
 	return e.failure
 }
 
-// take removes the best seat for a call, one of a worker here if a pool's is no better; nil if there is none. Under
+// take removes the best seat for a call, one of a worker here if a pool's is no better; nil if there is none. Of
+// workers that have as little to do it is the one that worked last, whose memory is in the processor's caches. Under
 // pressure one call at a time is with the workers here. The caller has mu.
 func (e *Environment) take(w *waiter) *seat {
 	best, least := -1, seatsEach
 	if e.taken == 0 || len(e.pressing) == 0 {
 		for i, s := range e.free {
-			if busy := s.process.busy(); s.process.need == w.need && (best < 0 || busy < least) {
+			if busy := s.process.busy(); s.process.need == w.need && (best < 0 || busy <= least) {
 				best, least = i, busy
 			}
 		}

@@ -25,8 +25,7 @@ func TestNumbers(t *testing.T) {
 	defer ours.conn.Close()
 	defer s.tasks.Wait()
 
-	python := &wire{conn: conn.(*net.UnixConn), turn: make(chan struct{}, 1)}
-	python.turn <- struct{}{}
+	python := newWire(conn.(*net.UnixConn))
 	defer python.conn.Close()
 	number := os.Getpid() // of no group that a worker could be in
 	var workers []*process

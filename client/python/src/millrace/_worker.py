@@ -71,7 +71,7 @@ class Wire:
             return None
         body = self._buffer[HEADER.size : HEADER.size + size]
         self._buffer = self._buffer[HEADER.size + size :]
-        return json.loads(body)  # type: ignore[no-any-return]
+        return json.loads(body.decode())  # type: ignore[no-any-return]
 
     def _fill(self, size: int) -> bool:
         while len(self._buffer) < size:
