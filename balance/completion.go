@@ -14,7 +14,7 @@ const (
 // index, so it works on counts per length.
 type completion struct {
 	items   *byLength
-	left    []int32 // per length that remains, its items that remain: the last ones
+	left    []run   // per length of an item: which of items.items remain
 	lengths bitset  // those that remain
 	min     int32   // the shortest that remains
 	max     int32   // the longest that remains
@@ -22,6 +22,9 @@ type completion struct {
 	work    int     // words that searches may still look at
 	bin     []int32 // the result
 }
+
+// run is a range of positions.
+type run struct{ first, end int32 }
 
 // reset makes all items remain.
 func (c *completion) reset(items *byLength, bin []int32, capacity int32) {
@@ -31,7 +34,7 @@ func (c *completion) reset(items *byLength, bin []int32, capacity int32) {
 	c.lengths.copy(&items.lengths)
 	from := int32(0)
 	for n := c.lengths.prev(capacity); n > 0; n = c.lengths.prev(n - 1) {
-		c.left[n] = items.ends[n] - from
+		c.left[n] = run{from, items.ends[n]}
 		from = items.ends[n]
 	}
 	c.min, c.max = c.lengths.next(0), c.lengths.prev(capacity)
@@ -39,11 +42,36 @@ func (c *completion) reset(items *byLength, bin []int32, capacity int32) {
 
 // take puts the first remaining item of length n into bin b.
 func (c *completion) take(n, b int32) {
-	c.bin[c.items.items[c.items.ends[n]-c.left[n]]] = b
+	r := &c.left[n]
+	c.bin[c.items.items[r.first]] = b
 	c.remain--
-	if c.left[n]--; c.left[n] > 0 {
-		return
+	if r.first++; r.first == r.end {
+		c.drop(n)
 	}
+}
+
+// begin takes items into bin b by their index, from next on, while the bin has room for more than two of the longest.
+// It returns the index and the room that come after them. The loop is take's, where nearly all items of a step go.
+func (c *completion) begin(lengths []int32, next int, room, b int32) (after int, left int32) {
+	items, bin := c.items.items, c.bin
+	for ; next < len(lengths) && c.remain > 0 && room > 2*c.max; next++ {
+		n := lengths[next]
+		r := &c.left[n]
+		if r.first == r.end {
+			continue
+		}
+		bin[items[r.first]] = b
+		c.remain--
+		room -= n
+		if r.first++; r.first == r.end {
+			c.drop(n)
+		}
+	}
+	return next, room
+}
+
+// drop takes a length out of those that remain.
+func (c *completion) drop(n int32) {
 	c.lengths.remove(n)
 	if n == c.min {
 		c.min = c.lengths.next(n)
@@ -115,15 +143,16 @@ func (c *completion) exactly(sum, b int32) bool {
 
 // pairWithout is pair with one item of length x excluded.
 func (c *completion) pairWithout(x, sum int32) int32 {
-	c.left[x]--
-	if c.left[x] == 0 {
+	r := &c.left[x]
+	r.end--
+	if r.first == r.end {
 		c.lengths.remove(x)
 	}
 	a := c.pair(sum)
-	if c.left[x] == 0 {
+	if r.first == r.end {
 		c.lengths.add(x)
 	}
-	c.left[x]++
+	r.end++
 	return a
 }
 
@@ -152,7 +181,7 @@ func (c *completion) pair(sum int32) int32 {
 			if a < lo {
 				return -1
 			}
-			if 2*a != sum || c.left[a] > 1 {
+			if 2*a != sum || c.left[a].end-c.left[a].first > 1 {
 				return a
 			}
 			both &^= 1 << bit

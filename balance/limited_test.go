@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/millrace-data/millrace/balance"
 )
@@ -288,5 +289,43 @@ func BenchmarkLimited(b *testing.B) {
 			}
 			b.ReportMetric(float64(len(lengths)), "items")
 		})
+	}
+}
+
+// BenchmarkAnswers packs the answers of a step of 4096 rows, as a step does and as rows that hold them all.
+func BenchmarkAnswers(b *testing.B) {
+	const rows = 4096
+	for _, capacity := range []int32{8192, 32768} {
+		lengths, tokens := answers(7, 200_000, 8192), int64(0)
+		for i, n := range lengths {
+			if tokens += int64(n); tokens > (rows+2)*int64(capacity) {
+				lengths = lengths[:i]
+				break
+			}
+		}
+		for _, bench := range []struct {
+			name string
+			rows int
+			left int
+		}{{"step", rows, 32}, {"all", 0, len(lengths)}} {
+			b.Run(fmt.Sprintf("%s/C=%d", bench.name, capacity), func(b *testing.B) {
+				var p balance.Packer
+				best := time.Hour
+				used := int32(0)
+				for b.Loop() {
+					from := time.Now()
+					bin, n, err := p.Pack(lengths, 0, capacity, bench.rows, bench.left)
+					if err != nil {
+						b.Fatal(err)
+					}
+					best, used = min(best, time.Since(from)), slices.Max(bin[:n])+1
+				}
+				b.ReportMetric(float64(len(lengths)), "items")
+				b.ReportMetric(best.Seconds()*1e3, "min-ms")
+				if bench.rows == 0 {
+					b.ReportMetric(float64(int(used)-lowerBound(lengths, capacity)), "rows-LB")
+				}
+			})
+		}
 	}
 }

@@ -131,12 +131,7 @@ func (p *Packer) complete(r rule, lengths []int32, first int, capacity int32, bi
 			c.take(c.max, b)
 		}
 		if r == arrival {
-			for ; next < len(lengths) && c.remain > 0 && room > 2*c.max; next++ {
-				if n := lengths[next]; c.lengths.has(n) {
-					room -= n
-					c.take(n, b)
-				}
-			}
+			next, room = c.begin(lengths, next, room, b)
 		}
 		c.complete(room, b)
 	}
