@@ -28,7 +28,7 @@ import (
 type Reader struct {
 	scanner
 	paths  []fieldpath.Path
-	places []extent // per path: where the value of its first key is
+	places []int // per path: where the value of its first key begins, or absent or taken
 	values []format.Value
 
 	text   []byte         // scratch of unescaped strings
@@ -41,8 +41,11 @@ type Reader struct {
 	tooMany error // format.ErrTooMany, if that is what is wrong with the object
 }
 
-// extent is where a checked value lies; start is -1 for no value.
-type extent struct{ start, end int }
+// Places of values that are looked for no more.
+const (
+	absent = -1 - iota // the object has no such key
+	taken              // the value is a string, which is read
+)
 
 // maxScratch is the most text that is kept for the next Reader: what books need.
 const maxScratch = 8 << 20
@@ -57,7 +60,7 @@ func New(columns []string, limit int) (*Reader, error) {
 	r := &Reader{
 		text:   *texts.Get().(*[]byte),
 		limit:  limit,
-		places: make([]extent, len(columns)),
+		places: make([]int, len(columns)),
 		values: make([]format.Value, len(columns)),
 	}
 	for _, column := range columns {
@@ -120,14 +123,13 @@ func (r *Reader) Read(data []byte) (values []format.Value, problem string) {
 		return nil, fmt.Sprintf("a JSON %s, but a record is an object: {\"text\": ...}", jsonKind(data[start]))
 	}
 	for i, path := range r.paths {
-		at := r.places[i]
-		r.values[i], r.left = format.Value{Absent: at.start < 0}, r.limit
-		switch {
-		case at.start < 0:
-		case len(path) == 1 && data[at.start] == '"': // nearly always, so it is not looked at again
-			r.values[i] = r.stringAt(at.start, at.end)
+		switch at := r.places[i]; at {
+		case absent:
+			r.values[i] = format.Value{Absent: true}
+		case taken:
 		default:
-			if r.values[i], problem = r.pick(at.start, path[1:]); problem != "" {
+			r.left = r.limit
+			if r.values[i], problem = r.pick(at, path[1:]); problem != "" {
 				if r.tooMany != nil {
 					r.tooMany = fmt.Errorf("field %s: %w", path, r.tooMany)
 				}
@@ -138,26 +140,38 @@ func (r *Reader) Read(data []byte) (values []format.Value, problem string) {
 	return r.values, ""
 }
 
-// top steps over the record and notes where the paths begin.
+// top steps over the record, takes strings that are wanted, and notes where other values of the paths begin.
 func (r *Reader) top(i int) int {
 	for n := range r.places {
-		r.places[n].start = -1
+		r.places[n] = absent
 	}
 	if r.peek(i) != '{' {
 		return r.value(i)
 	}
-	return r.members(i, func(key []byte, at extent) {
+	return r.members(i, func(key []byte, at int) (end int) {
+		text := -1 // the first path whose value this is, if it is a string
 		for n, path := range r.paths {
-			if string(key) == path[0].Key {
+			switch {
+			case string(key) != path[0].Key:
+			case len(path) > 1 || r.peek(at) != '"':
 				r.places[n] = at
+			case text < 0:
+				text, r.places[n] = n, taken
+				r.values[n], end = r.stringAt(at)
+			default:
+				r.values[n], r.places[n] = r.values[text], taken
 			}
 		}
+		if text < 0 {
+			return r.value(at)
+		}
+		return end
 	})
 }
 
-// members steps over an object and calls found with each key and the place of
-// its value.
-func (r *Reader) members(i int, found func(key []byte, at extent)) int {
+// members steps over an object and calls value with each key and where its value begins: it steps
+// over that, and may fail as all that steps.
+func (r *Reader) members(i int, value func(key []byte, at int) (end int)) int {
 	outer := len(r.nest)
 	i, empty := r.enterObject(i)
 	for i >= 0 && !empty {
@@ -165,11 +179,9 @@ func (r *Reader) members(i int, found func(key []byte, at extent)) int {
 		if i = r.key(i); i < 0 {
 			break
 		}
-		start := i
-		if i = r.value(i); i < 0 {
+		if i = value(r.keyAt(quote), i); i < 0 {
 			break
 		}
-		found(r.keyAt(quote), extent{start, i})
 		i = r.space(i)
 		switch r.peek(i) {
 		case ',':
@@ -195,17 +207,14 @@ func (r *Reader) enterObject(i int) (next int, empty bool) {
 	return i, r.peek(i) == '}'
 }
 
-// keyAt returns the text of the checked key whose quote is at i. It is valid
-// until the next call of keyAt or string.
+// keyAt returns the text of the checked key whose quote is at i.
 func (r *Reader) keyAt(i int) []byte {
 	end := bytes.IndexByte(r.data[i+1:], '"') + i + 1
 	if bytes.IndexByte(r.data[i:end], '\\') < 0 {
 		return r.data[i+1 : end]
 	}
-	mark := len(r.text)
-	key := r.stringAt(i, r.str(i)).Bytes
-	r.text = r.text[:mark]
-	return key
+	key, _ := r.stringAt(i)
+	return key.Bytes
 }
 
 // pick follows steps from the checked value at i and reads what is there. null
@@ -227,10 +236,11 @@ func (r *Reader) pick(i int, steps fieldpath.Path) (v format.Value, problem stri
 		return format.Value{}, fmt.Sprintf("an object with %q is wanted, not a %s", step.Key, jsonKind(c))
 	}
 	at := -1
-	r.members(i, func(key []byte, value extent) {
+	r.members(i, func(key []byte, value int) int {
 		if string(key) == step.Key {
-			at = value.start
+			at = value
 		}
+		return r.value(value)
 	})
 	if at < 0 {
 		return format.Value{Absent: true}, ""
@@ -258,10 +268,11 @@ func (r *Reader) missing(i int, steps fieldpath.Path) (key string, has []string)
 		return "", nil
 	}
 	at := -1
-	r.members(i, func(key []byte, value extent) {
+	r.members(i, func(key []byte, value int) int {
 		if has = append(has, string(key)); string(key) == steps[0].Key {
-			at = value.start
+			at = value
 		}
+		return r.value(value)
 	})
 	if at < 0 {
 		return steps[0].Key, has
@@ -323,8 +334,8 @@ func (r *Reader) read1(i int) (v format.Value, end int, problem string) {
 		end = r.value(i)
 		return format.Value{Kind: format.String, Bytes: r.data[i:end]}, end, ""
 	case '"':
-		end = r.str(i)
-		return r.stringAt(i, end), end, ""
+		v, end = r.stringAt(i)
+		return v, end, ""
 	case '[':
 		return r.list(i)
 	case 't':
@@ -377,15 +388,4 @@ func (r *Reader) tokenList(i int) (v format.Value, end int, ok bool) {
 		i = end
 	}
 	return format.Value{Kind: format.Tokens, Tokens: r.tokens[from:len(r.tokens):len(r.tokens)]}, i + 1, true
-}
-
-// stringAt reads the checked string data[i:end], quotes included.
-func (r *Reader) stringAt(i, end int) format.Value {
-	raw := r.data[i+1 : end-1]
-	if bytes.IndexByte(raw, '\\') < 0 {
-		return format.Value{Kind: format.String, Bytes: raw}
-	}
-	from := len(r.text)
-	r.text = appendUnescaped(slices.Grow(r.text, len(raw)), raw) // a long text in one go
-	return format.Value{Kind: format.String, Bytes: r.text[from:len(r.text):len(r.text)]}
 }

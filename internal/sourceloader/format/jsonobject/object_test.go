@@ -72,6 +72,35 @@ func TestNesting(t *testing.T) {
 	}
 }
 
+// TestStrings: strings of a record are taken as it is stepped over, each for all columns that want it.
+func TestStrings(t *testing.T) {
+	reader, err := New([]string{"k", "both", "both", "both.x", "last", "plain"}, format.DefaultMaxElements)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Release()
+	for range 2 { // in scratch that is there already, too
+		doc := `{"\u006bb":"other","\u006b":"\n\tx","bot\u0068":"a\\\"b","last":"\n1","last":2,"last":"\u00e9","plain":"pl"}`
+		if _, problem := reader.Read([]byte(doc)); problem == "" || !strings.Contains(problem, "both.x") {
+			t.Errorf("a string has no field x: %q", problem)
+		}
+		values, problem := reader.Read([]byte(strings.Replace(doc, `"bot\u0068":"a\\\"b",`, "", 1)))
+		if problem != "" {
+			t.Fatal(problem)
+		}
+		if got := fmt.Sprintf("%q %v %q %q", values[0].Bytes, values[1].Absent && values[2].Absent && values[3].Absent, values[4].Bytes, values[5].Bytes); got != `"\n\tx" true "é" "pl"` {
+			t.Error(got)
+		}
+	}
+	twice, err := New([]string{"both", "both"}, format.DefaultMaxElements)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if values, problem := twice.Read([]byte(`{"bot\u0068":"a\\\"b"}`)); problem != "" || string(values[0].Bytes) != `a\"b` || string(values[1].Bytes) != `a\"b` {
+		t.Errorf("%v, %q", values, problem)
+	}
+}
+
 func TestPick(t *testing.T) {
 	doc := `{"a":{"b":[{"c":1},{"c":"x\n"},{}],"k.ey":true},"n":null,"dup":1,"dup":2,"e\u0073c":"\ud800|\ud83d\ude00|\u00e9","t":[1,2147483647,-2147483648],"w":[1,2147483648],"f":[1.5],"m":[[1],["a"],{"o":{}}],"":"empty"}`
 	for column, want := range map[string]string{

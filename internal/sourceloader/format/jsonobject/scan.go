@@ -203,40 +203,50 @@ const (
 	highs = 0x8080808080808080 // the top bit of each byte
 )
 
-// str steps over a string, eight bytes at a time, and checks its UTF-8.
+// str steps over a string, and checks its UTF-8.
 func (s *scanner) str(i int) int {
 	from := i
 	i++
 	var seen uint64
 	for {
-		for i+8 <= len(s.data) {
-			w := binary.LittleEndian.Uint64(s.data[i:])
-			seen |= w
-			quote, slash := w^ones*'"', w^ones*'\\'
-			// The lowest top bit set marks the first quote, backslash or control byte.
-			stop := ((quote-ones)&^quote | (slash-ones)&^slash | (w-ones*' ')&^w) & highs
-			if stop != 0 {
-				i += bits.TrailingZeros64(stop) / 8
-				break
-			}
-			i += 8
-		}
-		switch c := s.peek(i); {
-		case c == '"':
+		i, seen = s.plain(i, seen)
+		switch s.peek(i) {
+		case '"':
 			return s.checked(from, i+1, seen)
-		case c == '\\':
+		case '\\':
 			if i = s.escape(i); i < 0 {
 				return -1
 			}
-		case i >= len(s.data):
-			return s.fail(i, "a string is open")
-		case c < ' ':
-			return s.fail(i, "a control character must be escaped in a string")
 		default:
-			seen |= uint64(c)
-			i++
+			return s.broken(i)
 		}
 	}
+}
+
+// plain steps over what stands for itself in a string, eight bytes at a time, and adds its bits to seen.
+func (s *scanner) plain(i int, seen uint64) (int, uint64) {
+	for i+8 <= len(s.data) {
+		w := binary.LittleEndian.Uint64(s.data[i:])
+		seen |= w
+		quote, slash := w^ones*'"', w^ones*'\\'
+		// The lowest top bit set marks the first quote, backslash or control byte.
+		if stop := ((quote-ones)&^quote | (slash-ones)&^slash | (w-ones*' ')&^w) & highs; stop != 0 {
+			return i + bits.TrailingZeros64(stop)/8, seen
+		}
+		i += 8
+	}
+	for ; i < len(s.data) && s.data[i] != '"' && s.data[i] != '\\' && s.data[i] >= ' '; i++ {
+		seen |= uint64(s.data[i])
+	}
+	return i, seen
+}
+
+// broken reports what is wrong with a string at i.
+func (s *scanner) broken(i int) int {
+	if i >= len(s.data) {
+		return s.fail(i, "a string is open")
+	}
+	return s.fail(i, "a control character must be escaped in a string")
 }
 
 // checked checks the UTF-8 of a string that is not plain ASCII.

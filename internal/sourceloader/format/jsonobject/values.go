@@ -1,9 +1,9 @@
 package jsonobject
 
 import (
-	"bytes"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -11,51 +11,79 @@ import (
 	"github.com/millrace-data/millrace/internal/sourceloader/format"
 )
 
-// appendUnescaped appends the text of a checked JSON string without its quotes.
-func appendUnescaped(dst, s []byte) []byte {
-	for {
-		i := bytes.IndexByte(s, '\\')
-		if i < 0 {
-			return append(dst, s...)
-		}
-		dst = append(dst, s[:i]...)
-		c := s[i+1]
-		s = s[i+2:]
-		switch c {
-		case 'b':
-			dst = append(dst, '\b')
-		case 'f':
-			dst = append(dst, '\f')
-		case 'n':
-			dst = append(dst, '\n')
-		case 'r':
-			dst = append(dst, '\r')
-		case 't':
-			dst = append(dst, '\t')
-		case 'u':
-			var char rune
-			char, s = unescapeRune(s)
-			dst = utf8.AppendRune(dst, char)
-		default: // " \ /
-			dst = append(dst, c)
+// stringAt reads the string at i, and returns the index after it, or -1. In the same pass it checks the
+// string and, from its first escape on, copies its text into the scratch.
+func (r *Reader) stringAt(i int) (v format.Value, end int) {
+	start, mark, copied := i, len(r.text), false
+	from := i + 1 // of what is not copied yet
+	var seen uint64
+	for i = from; ; from = i {
+		i, seen = r.plain(i, seen)
+		switch r.peek(i) {
+		case '"':
+			v = format.Value{Kind: format.String, Bytes: r.data[from:i]}
+			if copied {
+				r.text = append(r.text, v.Bytes...)
+				v.Bytes = r.text[mark:len(r.text):len(r.text)]
+			}
+			return v, r.checked(start, i+1, seen)
+		case '\\':
+			if !copied { // no text is longer than what it is written as
+				r.text, copied = slices.Grow(r.text, len(r.data)-from), true
+			}
+			r.text = append(r.text, r.data[from:i]...)
+			if i = r.unescape(i); i < 0 {
+				return v, -1
+			}
+		default:
+			return v, r.broken(i)
 		}
 	}
 }
 
-// unescapeRune reads the hex digits after \u, and a second escape if the two
-// are a surrogate pair. A lone surrogate is U+FFFD.
-func unescapeRune(s []byte) (rune, []byte) {
-	char := hex4(s)
-	s = s[4:]
-	if !utf16.IsSurrogate(char) {
-		return char, s
+// unescape appends what the escape at i stands for, and returns the index after it, or -1.
+func (r *Reader) unescape(i int) (end int) {
+	if end = r.escape(i); end < 0 {
+		return -1
 	}
-	if len(s) >= 6 && s[0] == '\\' && s[1] == 'u' {
-		if pair := utf16.DecodeRune(char, hex4(s[2:])); pair != utf8.RuneError {
-			return pair, s[6:]
+	c := r.data[i+1]
+	switch c {
+	case 'b':
+		c = '\b'
+	case 'f':
+		c = '\f'
+	case 'n':
+		c = '\n'
+	case 'r':
+		c = '\r'
+	case 't':
+		c = '\t'
+	case 'u':
+		return r.unescapeRune(hex4(r.data[i+2:]), end)
+	}
+	r.text = append(r.text, c) // or it is " \ /
+	return end
+}
+
+// unescapeRune appends the character of a \u escape that ends at i, or of two if they are a surrogate
+// pair. A lone surrogate is U+FFFD.
+func (r *Reader) unescapeRune(char rune, i int) (end int) {
+	end = i
+	if utf16.IsSurrogate(char) {
+		pair := utf8.RuneError
+		if r.peek(i) == '\\' && r.peek(i+1) == 'u' {
+			second := r.escape(i)
+			if second < 0 {
+				return -1
+			}
+			if pair = utf16.DecodeRune(char, hex4(r.data[i+2:])); pair != utf8.RuneError {
+				end = second
+			}
 		}
+		char = pair
 	}
-	return utf8.RuneError, s
+	r.text = utf8.AppendRune(r.text, char)
+	return end
 }
 
 func hex4(s []byte) rune {
