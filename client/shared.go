@@ -98,6 +98,7 @@ func (c *Client) openShared(ctx context.Context, s *stream, hello *pb.DeliverReq
 	if err != nil {
 		return unshared("the socket of the constructor cannot be reached from here: %v", err)
 	}
+	hello.Listens = reply.Listens
 	raw, err := proto.Marshal(hello)
 	if err == nil {
 		err = conn.Send(hostmem.Hello, 0, func(b []byte) []byte { return append(append(b, reply.Ticket...), raw...) }, nil)
@@ -106,7 +107,7 @@ func (c *Client) openShared(ctx context.Context, s *stream, hello *pb.DeliverReq
 		return errors.Join(fault.As(fault.Lost, err), conn.Close())
 	}
 	l := &local{c: c, at: s.at, conn: conn}
-	l.watch = rpc.NewWatch(s.at.reply.Constructor, func() bool { return c.owed(s) }, func(err error) {
+	l.watch = rpc.NewWatch(s.at.reply.Constructor, rpc.Rounds(reply.Listens), func() bool { return c.owed(s) }, func(err error) {
 		l.silence.Store(&err)
 		_ = conn.Close() // whoever receives says why
 	})

@@ -92,7 +92,7 @@ func (c *Constructor) Share(_ context.Context, req *pb.ShareRequest) (*pb.ShareR
 	if err != nil {
 		return nil, refusal(err)
 	}
-	return &pb.ShareReply{Socket: s.socket.Path, Ticket: t[:]}, nil
+	return &pb.ShareReply{Socket: s.socket.Path, Ticket: t[:], Listens: uint32(rpc.RoundsAmong(c.steps.Fetchers()))}, nil
 }
 
 // issue makes a ticket.
@@ -163,6 +163,7 @@ func (c *Constructor) serveLine(ctx context.Context, conn *hostmem.Conn, known f
 	hello, err := l.hello()
 	known()
 	if err == nil {
+		l.listens = rpc.Rounds(hello.Listens)
 		l.group = c.sharing.enter(c, deliver.RankOf(hello.Rank), int(min(hello.Until-min(hello.Acked, hello.Until)+moreSlots, mostSlots)))
 		err = c.deliver(ctx, hello, l)
 		l.leave()
@@ -180,6 +181,8 @@ type socket struct {
 	conn  *hostmem.Conn
 	group *sharers
 	ring  uint64 // that the rank has
+
+	listens int // rounds without a word that the rank waits for
 
 	mu   sync.Mutex       // guards held
 	held map[uint64]*part // by step, what the rank has not given back
@@ -241,8 +244,8 @@ func (l *socket) leave() {
 }
 
 func (l *socket) hold(reason func() *pb.Waiting, wait func() error) error {
-	return rpc.Holding(func() error {
-		raw, err := proto.Marshal(reason())
+	return rpc.Holding(l.listens, reason, func(w *pb.Waiting) error {
+		raw, err := proto.Marshal(w)
 		if err != nil {
 			return err
 		}

@@ -40,7 +40,7 @@ type stream struct {
 func (s stream) way() string { return deliver.Stream }
 
 func (s stream) hold(reason func() *pb.Waiting, wait func() error) error {
-	return rpc.HoldPart(s.BidiStreamingServer, reason, wait)
+	return rpc.HoldPart(s.BidiStreamingServer, s.c.steps.Fetchers(), reason, wait)
 }
 
 func (s stream) send(got *deliver.Step, r deliver.Rank) (int, error) {

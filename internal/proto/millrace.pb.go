@@ -1272,6 +1272,7 @@ type SourceCosts struct {
 	Seconds       float64                `protobuf:"fixed64,6,opt,name=seconds,proto3" json:"seconds,omitempty"` // of workers, all stages together
 	Stages        []*StageCosts          `protobuf:"bytes,7,rep,name=stages,proto3" json:"stages,omitempty"`
 	BlockBytes    uint64                 `protobuf:"varint,8,opt,name=block_bytes,json=blockBytes,proto3" json:"block_bytes,omitempty"` // that its last block took
+	Computed      float64                `protobuf:"fixed64,9,opt,name=computed,proto3" json:"computed,omitempty"`                      // of seconds, those in which workers did not wait for the store; 0: not known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1358,6 +1359,13 @@ func (x *SourceCosts) GetStages() []*StageCosts {
 func (x *SourceCosts) GetBlockBytes() uint64 {
 	if x != nil {
 		return x.BlockBytes
+	}
+	return 0
+}
+
+func (x *SourceCosts) GetComputed() float64 {
+	if x != nil {
+		return x.Computed
 	}
 	return 0
 }
@@ -7449,6 +7457,7 @@ type DeliverRequest struct {
 	Join          uint64                 `protobuf:"varint,8,opt,name=join,proto3" json:"join,omitempty"`                         // from the JoinReply; 0 = not told
 	WaitedUs      uint64                 `protobuf:"varint,9,opt,name=waited_us,json=waitedUs,proto3" json:"waited_us,omitempty"` // as in BatchRequest
 	Unshared      string                 `protobuf:"bytes,10,opt,name=unshared,proto3" json:"unshared,omitempty"`                 // of the first: why a rank that may share memory does not
+	Listens       uint32                 `protobuf:"varint,11,opt,name=listens,proto3" json:"listens,omitempty"`                  // of the first on a line in shared memory: as the ShareReply said
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -7553,6 +7562,13 @@ func (x *DeliverRequest) GetUnshared() string {
 	return ""
 }
 
+func (x *DeliverRequest) GetListens() uint32 {
+	if x != nil {
+		return x.Listens
+	}
+	return 0
+}
+
 type ShareRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Rank          *Coordinates           `protobuf:"bytes,1,opt,name=rank,proto3" json:"rank,omitempty"`
@@ -7615,9 +7631,10 @@ func (x *ShareRequest) GetMachine() string {
 
 type ShareReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Socket        string                 `protobuf:"bytes,1,opt,name=socket,proto3" json:"socket,omitempty"` // the path, as the constructor sees it; empty: there is none
-	Ticket        []byte                 `protobuf:"bytes,2,opt,name=ticket,proto3" json:"ticket,omitempty"` // good for one line of the rank and join, for some seconds
-	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"` // why there is none
+	Socket        string                 `protobuf:"bytes,1,opt,name=socket,proto3" json:"socket,omitempty"`    // the path, as the constructor sees it; empty: there is none
+	Ticket        []byte                 `protobuf:"bytes,2,opt,name=ticket,proto3" json:"ticket,omitempty"`    // good for one line of the rank and join, for some seconds
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`    // why there is none
+	Listens       uint32                 `protobuf:"varint,4,opt,name=listens,proto3" json:"listens,omitempty"` // rounds of 0.2 s without a word after which the rank may give the line up, at the least; 0: 3
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -7671,6 +7688,13 @@ func (x *ShareReply) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+func (x *ShareReply) GetListens() uint32 {
+	if x != nil {
+		return x.Listens
+	}
+	return 0
 }
 
 type BatchHeader struct {
@@ -8642,7 +8666,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\rstale_refused\x18\v \x01(\x04R\fstaleRefused\x12/\n" +
 	"\x06stages\x18\f \x03(\v2\x17.millrace.v1.StageUsageR\x06stages\x127\n" +
 	"\tfunctions\x18\r \x03(\v2\x19.millrace.v1.WorkersUsageR\tfunctions\x12.\n" +
-	"\x05costs\x18\x0e \x03(\v2\x18.millrace.v1.SourceCostsR\x05costs\"\xf3\x01\n" +
+	"\x05costs\x18\x0e \x03(\v2\x18.millrace.v1.SourceCostsR\x05costs\"\x8f\x02\n" +
 	"\vSourceCosts\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\rR\x06source\x12\x18\n" +
 	"\arecords\x18\x02 \x01(\x04R\arecords\x12\x18\n" +
@@ -8652,7 +8676,8 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\aseconds\x18\x06 \x01(\x01R\aseconds\x12/\n" +
 	"\x06stages\x18\a \x03(\v2\x17.millrace.v1.StageCostsR\x06stages\x12\x1f\n" +
 	"\vblock_bytes\x18\b \x01(\x04R\n" +
-	"blockBytes\"P\n" +
+	"blockBytes\x12\x1a\n" +
+	"\bcomputed\x18\t \x01(\x01R\bcomputed\"P\n" +
 	"\n" +
 	"StageCosts\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
@@ -9189,7 +9214,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x05epoch\x18\x06 \x01(\x04R\x05epoch\x12\x1b\n" +
 	"\twaited_us\x18\a \x01(\x04R\bwaitedUs\"\n" +
 	"\n" +
-	"\bAckReply\"\x9d\x02\n" +
+	"\bAckReply\"\xb7\x02\n" +
 	"\x0eDeliverRequest\x12\x14\n" +
 	"\x05acked\x18\x01 \x01(\x04R\x05acked\x12\x14\n" +
 	"\x05until\x18\x02 \x01(\x04R\x05until\x12\x14\n" +
@@ -9203,16 +9228,18 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x04join\x18\b \x01(\x04R\x04join\x12\x1b\n" +
 	"\twaited_us\x18\t \x01(\x04R\bwaitedUs\x12\x1a\n" +
 	"\bunshared\x18\n" +
-	" \x01(\tR\bunshared\"j\n" +
+	" \x01(\tR\bunshared\x12\x18\n" +
+	"\alistens\x18\v \x01(\rR\alistens\"j\n" +
 	"\fShareRequest\x12,\n" +
 	"\x04rank\x18\x01 \x01(\v2\x18.millrace.v1.CoordinatesR\x04rank\x12\x12\n" +
 	"\x04join\x18\x02 \x01(\x04R\x04join\x12\x18\n" +
-	"\amachine\x18\x03 \x01(\tR\amachine\"T\n" +
+	"\amachine\x18\x03 \x01(\tR\amachine\"n\n" +
 	"\n" +
 	"ShareReply\x12\x16\n" +
 	"\x06socket\x18\x01 \x01(\tR\x06socket\x12\x16\n" +
 	"\x06ticket\x18\x02 \x01(\fR\x06ticket\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xac\x02\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x18\n" +
+	"\alistens\x18\x04 \x01(\rR\alistens\"\xac\x02\n" +
 	"\vBatchHeader\x12\x12\n" +
 	"\x04step\x18\x01 \x01(\x04R\x04step\x12\x1e\n" +
 	"\vend_of_data\x18\x02 \x01(\bR\tendOfData\x12\x1b\n" +

@@ -20,8 +20,9 @@ import (
 )
 
 // A call for data may have no answer for long, and be in order. So a server that has nothing
-// to send yet says so, with what it waits for itself: five times a second at first and less and
-// less often, down to once a second. A caller that hears nothing at all for as long as three of
+// to send yet says so, with what it waits for itself: when that changes, and otherwise five times
+// a second at first and less and less often, down to once a second; less often still where callers
+// are so many that each waits longer. A caller that hears nothing at all for as long as three of
 // those takes the server for stopped, or cut off, and gives the attempt up. It is tried again,
 // there or elsewhere: that is for whoever called.
 
@@ -55,8 +56,11 @@ func roundsAfter(limit int, waited time.Duration) int {
 // is the least number of rounds without a frame after which a caller may give up.
 const waitsKey = "millrace-waits"
 
-// roundsAmong is the least number of rounds that each of some callers waits for a frame.
-func roundsAmong(callers int) int { return min(quietRounds+callers/callersPerRound, mostRounds) }
+// RoundsAmong is the least number of rounds that each of some callers waits for a frame.
+func RoundsAmong(callers int) int { return min(quietRounds+callers/callersPerRound, mostRounds) }
+
+// Rounds is for how many rounds without a frame a caller waits at the least that the other side told of some; 0: it did not.
+func Rounds(said uint32) int { return int(min(max(said, quietRounds), mostRounds)) }
 
 // Hold calls wait, which finds the answer to a call, and tells a caller that hears, as long as
 // that takes, what reason says. An answer that is there at once costs a header. callers may ask
@@ -68,23 +72,25 @@ func Hold(stream grpc.ServerStream, hears bool, callers int, reason func() *pb.W
 	if err := SaysWaiting(stream, callers); err != nil {
 		return err
 	}
-	return HoldPart(stream, reason, wait)
+	return HoldPart(stream, callers, reason, wait)
 }
 
 // SaysWaiting has the header of a stream say that the server says Waiting on it, and how long
 // each of some callers has to listen for that.
 func SaysWaiting(stream grpc.ServerStream, callers int) error {
-	return stream.SetHeader(metadata.Pairs(waitsKey, strconv.Itoa(roundsAmong(callers))))
+	return stream.SetHeader(metadata.Pairs(waitsKey, strconv.Itoa(RoundsAmong(callers))))
 }
 
 // HoldPart is Hold for one of several answers on a stream of SaysWaiting, whose caller hears.
-func HoldPart(stream grpc.ServerStream, reason func() *pb.Waiting, wait func() error) error {
-	return Holding(func() error { return stream.SendMsg(&pb.Frame{Waiting: reason()}) }, wait)
+func HoldPart(stream grpc.ServerStream, callers int, reason func() *pb.Waiting, wait func() error) error {
+	say := func(w *pb.Waiting) error { return stream.SendMsg(&pb.Frame{Waiting: w}) }
+	return Holding(RoundsAmong(callers), reason, say, wait)
 }
 
-// Holding calls wait, and as long as that takes say, as often as whoever waits has to hear something.
-func Holding(say func() error, wait func() error) error {
-	h := &hold{say: say}
+// Holding calls wait, and as long as that takes say with the reason, as often as whoever waits for some rounds without a
+// word has to hear something, and when it changes.
+func Holding(rounds int, reason func() *pb.Waiting, say func(*pb.Waiting) error, wait func() error) error {
+	h := &hold{rounds: rounds, reason: reason, say: say}
 	h.begin()
 	defer h.end()
 	return wait()
@@ -97,7 +103,7 @@ func Saying(ctx context.Context, address string, reason func() *pb.Waiting) (end
 	if tell == nil {
 		return func() {}
 	}
-	h := &hold{say: func() error { tell(address, reason()); return nil }}
+	h := &hold{rounds: quietRounds, reason: reason, say: func(w *pb.Waiting) error { tell(address, w); return nil }}
 	h.begin()
 	return h.end
 }
@@ -112,19 +118,23 @@ func Tell(ctx context.Context, address string, w *pb.Waiting) {
 // hold says Waiting until it ends. A stream takes one message at a time: end waits for the
 // one under way.
 type hold struct {
-	say   func() error
-	since time.Time
+	rounds int // that who hears it waits for a word
+	reason func() *pb.Waiting
+	say    func(*pb.Waiting) error
+	since  time.Time
 
 	mu    sync.Mutex // held while it says so
 	over  bool
 	timer *time.Timer
+	said  *pb.Waiting // last, and when
+	last  time.Time
 }
 
 func (h *hold) begin() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.since = time.Now()
-	h.timer = time.AfterFunc(waitingEvery, h.again)
+	h.timer = time.AfterFunc(h.pause(0), h.again)
 }
 
 func (h *hold) end() {
@@ -134,13 +144,30 @@ func (h *hold) end() {
 	h.timer.Stop()
 }
 
+// third is the time within which who hears has to hear something: of three words two may be late.
+func (h *hold) third() time.Duration { return time.Duration(h.rounds) * waitingEvery / 3 }
+
+// pause is the time before the next look at the reason, of a call that has waited for some time: of those that wait longer for
+// a word, that change comes later, too.
+func (h *hold) pause(waited time.Duration) time.Duration {
+	return max(pauseAfter(waited), h.third()/3)
+}
+
 func (h *hold) again() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.over || h.say() != nil {
-		return // the call's own context tells that its stream broke
+	if h.over {
+		return
 	}
-	h.timer.Reset(pauseAfter(time.Since(h.since)))
+	now, w := time.Now(), h.reason()
+	pause := h.pause(now.Sub(h.since))
+	if h.said == nil || w.GetReason() != h.said.Reason || w.GetRanks() != h.said.Ranks || now.Add(pause).Sub(h.last) > h.third() {
+		if h.say(w) != nil {
+			return // the call's own context tells that its stream broke
+		}
+		h.said, h.last = w, now
+	}
+	h.timer.Reset(pause)
 }
 
 // listener watches the calls for data of one connection.

@@ -142,7 +142,7 @@ func TestSilent(t *testing.T) {
 				t.Fatal(err)
 			}
 			network.shut.Store(true)
-			begin, least := time.Now(), time.Duration(roundsAmong(callers)-1)*waitingEvery
+			begin, least := time.Now(), time.Duration(RoundsAmong(callers)-1)*waitingEvery
 			_, err := ask(t.Context(), c, true)
 			if took := time.Since(begin); !isSilent(err) || fault.ClassOf(err) != fault.Lost || took < least || took > least+2*quietRounds*waitingEvery {
 				t.Errorf("after %v: %v", took, err)
@@ -160,7 +160,7 @@ func TestSilent(t *testing.T) {
 // useful asks for nothing more.
 func TestRoundsAmong(t *testing.T) {
 	for callers, want := range map[int]int{0: 3, 1: 3, 127: 3, 128: 4, 4096: 35, 1 << 30: mostRounds} {
-		if got := roundsAmong(callers); got != want {
+		if got := RoundsAmong(callers); got != want {
 			t.Errorf("%d callers wait %d rounds each, want %d", callers, got, want)
 		}
 	}

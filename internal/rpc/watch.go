@@ -6,14 +6,15 @@ import "time"
 // a line that is no call. It is for one that says Waiting, and its methods are for one goroutine.
 type Watch struct {
 	attention *Attention
+	least     int       // rounds without a word
 	since     time.Time // the wait for the next answer began
 	begun     bool
 }
 
 // NewWatch calls silent, once, when the server at address has said nothing for too long though owed says that
-// it has to. The error is one of Silent.
-func NewWatch(address string, owed func() bool, silent func(error)) *Watch {
-	return &Watch{attention: attend(waitingEvery, quietRounds, owed, func(rounds int) {
+// it has to: least are the rounds without a word that it asks for (Rounds). The error is one of Silent.
+func NewWatch(address string, least int, owed func() bool, silent func(error)) *Watch {
+	return &Watch{least: least, attention: attend(waitingEvery, least, owed, func(rounds int) {
 		silent(FromStatus(&silentError{address, time.Duration(rounds) * waitingEvery}))
 	})}
 }
@@ -24,11 +25,11 @@ func (w *Watch) Heard(whole bool) {
 	switch {
 	case whole:
 		w.begun = false
-		w.attention.Allow(quietRounds)
+		w.attention.Allow(w.least)
 	case !w.begun:
 		w.begun, w.since = true, time.Now()
 	default:
-		w.attention.Allow(roundsAfter(quietRounds, time.Since(w.since)))
+		w.attention.Allow(max(w.least, roundsAfter(quietRounds, time.Since(w.since))))
 	}
 }
 

@@ -89,9 +89,9 @@ class Constructor:
         self._listener.bind(self.path)
         self._listener.listen()
 
-    def line(self, next_step=0, until=3):
+    def line(self, next_step=0, until=3, listens=0):
         hello = messages.DeliverHello(step=next_step, until=until)
-        given = messages.ShareReply(socket=self.path, ticket=b"t" * 16)
+        given = messages.ShareReply(socket=self.path, ticket=b"t" * 16, listens=listens)
         made = shared.Line(given, hello, messages.JoinReply(constructor="c:1"), Attention())
         self.socket, _ = self._listener.accept()
         return made
@@ -148,12 +148,15 @@ def test_memory_that_may_shrink_is_not_mapped(other):
     line.end()
 
 
-def test_a_constructor_that_says_nothing_is_noticed(other):
-    line = other.line()
+@pytest.mark.parametrize(("listens", "least"), [(0, 0.4), (10, 1.8)])
+def test_a_constructor_that_says_nothing_is_noticed(other, listens, least):
+    line = other.line(listens=listens)
+    _, hello = other.heard()
+    assert messages.DeliverHello.decode(hello[16:]).listens == listens
     began = time.monotonic()
     with pytest.raises(LostError, match="says nothing"):
         receive(line)
-    assert time.monotonic() - began < 5
+    assert least < time.monotonic() - began < least + 4
     line.end()
 
 

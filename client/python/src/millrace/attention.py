@@ -56,16 +56,17 @@ class Attention:
         rpc: Any,
         address: str,
         owed: Callable[[], bool] = lambda: True,
-        says: bool = False,
+        listens: int | None = None,
     ) -> Call:
         """Begins to watch a call. Looks at which nothing is owed do not count.
 
-        ``says``: the service is known to say that it waits.
+        ``listens``: the service is known to say that it waits, and the least number of looks
+        without a word that it asks for.
         """
         call = Call(rpc, address, self._limits.get(address, LOOKS), owed)
         with self._change:
-            if says:
-                self._waits.setdefault(address, 0)
+            if listens is not None:
+                self._waits[address] = max(self._waits.get(address, 0), min(listens, MOST))
                 call.begun = True  # there are no headers to look into
             if address in self._waits:
                 self._watch(call)

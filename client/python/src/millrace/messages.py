@@ -138,6 +138,7 @@ class DeliverHello(DeliverRequest):
     rank: Coordinates = field(7, "message", message=Coordinates)
     join: int = field(8, "uint")
     unshared: str = field(10, "string")  # why a rank that may share memory does not
+    listens: int = field(11, "uint")  # on a line in shared memory, as the ShareReply said
 
 
 @dataclass
@@ -152,6 +153,7 @@ class ShareReply(Message):
     socket: str = field(1, "string")
     ticket: bytes = field(2, "bytes")
     reason: str = field(3, "string")
+    listens: int = field(4, "uint")  # looks without a word that end the line, at the least
 
 
 @dataclass

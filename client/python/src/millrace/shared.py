@@ -155,9 +155,12 @@ class Line:
         self._socket = _dial(given.socket)
         self._turn = threading.Lock()  # to send
         self._reading = threading.RLock()
+        hello.listens = given.listens
         self._send(HELLO, given.ticket + hello.encode())
         self._attention = attention
-        self._watched = attention.begin(_Cut(self._cut), reply.constructor, self._owed, says=True)
+        self._watched = attention.begin(
+            _Cut(self._cut), reply.constructor, self._owed, given.listens
+        )
 
     def _owed(self) -> bool:
         return self.next < self.told.until
