@@ -6,55 +6,53 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"time"
 
 	"github.com/millrace-data/millrace/internal/planner/scaling"
-	"github.com/millrace-data/millrace/internal/preview"
 	"github.com/millrace-data/millrace/internal/profile"
-	"github.com/millrace-data/millrace/internal/reference"
 	"github.com/millrace-data/millrace/internal/service"
 	"github.com/millrace-data/millrace/internal/sizing"
-	"github.com/millrace-data/millrace/internal/sourceloader/store"
-	"github.com/millrace-data/millrace/jobspec"
 )
 
 // shiftingFlags are those of the scenario shifting.
 type shiftingFlags struct {
-	steps, most, layouts int
-	pace, every          time.Duration
-	svg                  string
+	steps, most, peak, layouts, layoutSteps int
+	pace, every, wait                       time.Duration
+	svg                                     string
 }
 
 func (f *shiftingFlags) register(flags *flag.FlagSet) {
-	flags.IntVar(&f.steps, "shift-steps", 240, "shifting: steps of a run")
+	flags.IntVar(&f.steps, "shift-steps", 160, "shifting: steps of a run at the pace")
 	flags.DurationVar(&f.pace, "shift-pace", 250*time.Millisecond, "shifting: what a paced trainer takes for a step")
-	flags.DurationVar(&f.every, "shift-every", time.Second, "shifting: interval of the scaler; less than a service's 5s, as the mix shifts within a minute")
+	flags.DurationVar(&f.wait, "shift-wait", 150*time.Millisecond, "shifting: what the object store takes for an answer")
+	flags.DurationVar(&f.every, "shift-every", 500*time.Millisecond, "shifting: interval of the scaler; less than a service's 5s, as the mix shifts within a minute")
+	flags.IntVar(&f.peak, "shift-peak", 6, "shifting: loaders that suffice all the time")
 	flags.IntVar(&f.most, "shift-most", 8, "shifting: most loaders that the scaler may have")
-	flags.IntVar(&f.layouts, "shift-layouts", len(handMade), "shifting: hand-made layouts to compare with")
+	flags.IntVar(&f.layouts, "shift-layouts", len(handMade), "shifting: hand-made layouts to compare with; 0: none of any kind")
+	flags.IntVar(&f.layoutSteps, "shift-layout-steps", 48, "shifting: steps of a run of a layout")
 	flags.StringVar(&f.svg, "shift-svg", "build/shifting.svg", "shifting: `file` for the plot of waits, loaders and decisions")
 }
 
-// shiftingFirst are the loaders, of a worker each, that fixed and scaled services begin with.
+// shiftingFirst are the loaders, of a worker each, that fixed and scaled services begin with: they suffice in the mean.
 const shiftingFirst = 2
-
-// shiftingRecords of each source are measured for its costs.
-const shiftingRecords = 40
 
 // shifting is the scenario while it runs.
 type shifting struct {
 	cfg      *config
 	opts     shiftingFlags
 	kinds    []shiftingKind
-	spec     string // file
-	job      *jobspec.Job
-	digests  [][32]byte // by step, of the reference reader
+	store    *objectStore
+	long     *shiftingJob // at the pace
+	short    *shiftingJob // as fast as steps come
 	profile  *profile.Profile
 	outcomes []*shiftingOutcome // of the last run, for the plot
 }
 
-// benchShifting has the mix of 40 sources of unlike cost ramp and jump under a paced trainer: fixed loaders beside scaled
-// ones, then the layout by cost beside hand-made ones. Every step of every run is compared with the reference reader.
+// benchShifting has the mix of 40 sources of unlike cost, in an object store far away, ramp and jump under a paced trainer:
+// fixed loaders beside scaled ones, then the layout by cost beside hand-made ones. Every step of every run is compared with
+// the reference reader.
 func benchShifting(ctx context.Context, cfg *config) error {
 	b := &shifting{cfg: cfg, opts: cfg.shifting}
 	kinds, origin, err := shiftingKinds(ctx)
@@ -63,33 +61,48 @@ func benchShifting(ctx context.Context, cfg *config) error {
 	}
 	b.kinds = kinds
 	dir := filepath.Join(cfg.dir, "shifting")
-	if b.spec, err = writeShifting(dir, kinds, b.opts.steps); err != nil {
+	if err := writeShifting(dir, kinds); err != nil {
 		return err
 	}
-	if b.job, err = jobspec.Load(b.spec); err != nil {
+	if b.store, err = serveObjects(dir); err != nil {
 		return err
 	}
-	cfg.report.title("A mix that shifts: %d sources (%s), %d steps", len(b.job.Sources), origin, b.opts.steps)
-	if err := b.solve(ctx); err != nil {
+	defer b.store.Close()
+	if b.long, err = newShiftingJob(ctx, cfg.dir, kinds, b.opts.steps); err != nil {
 		return err
 	}
-	if b.profile, err = preview.Profile(ctx, store.Local{}, nil, b.job, preview.ProfileOptions{Records: shiftingRecords, Workers: 1}); err != nil {
+	if b.short, err = newShiftingJob(ctx, cfg.dir, kinds, b.opts.layoutSteps); err != nil {
 		return err
 	}
-	if err := b.scaled(ctx); err != nil {
+	cfg.report.title("A mix that shifts: %d sources (%s) in an object store that takes %v for an answer, %d steps of %v", len(b.long.job.Sources), origin, b.opts.wait, b.opts.steps, b.opts.pace)
+	if err := b.learn(ctx); err != nil {
+		return err
+	}
+	if err := b.scaled(ctx); err != nil || b.opts.layouts == 0 {
 		return err
 	}
 	return b.layouts(ctx)
 }
 
-// solve has the reference reader compute the digests.
-func (b *shifting) solve(ctx context.Context) error {
-	n, _, err := reference.Read(ctx, store.Local{}, b.job, nil, int64(b.opts.steps), func(s *reference.Step) error {
-		b.digests = append(b.digests, s.Digest)
-		return nil
-	})
-	if err == nil && n != int64(b.opts.steps) {
-		err = fmt.Errorf("the reference reader has %d steps, %d are needed", n, b.opts.steps)
+// learners are the workers of the service that learns what sources cost.
+const learners = 8
+
+// learn has a service find out what the sources cost, as that of an earlier life of the job.
+func (b *shifting) learn(ctx context.Context) error {
+	dir, err := os.MkdirTemp(b.cfg.dir, "log")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	t := shiftingTrial{name: "an earlier life", job: b.short, args: serveArgs{Layout: dealt(b.short.job, 1, learners), LogDir: dir}, far: true}
+	if t.args.Profile, err = b.cfg.profileOf("shifting", 0); err != nil {
+		return err
+	}
+	if _, err := b.once(ctx, t); err != nil {
+		return err
+	}
+	if b.profile, err = profile.Read(dir); err == nil && !b.profile.Covers(b.short.job.Sources) {
+		err = fmt.Errorf("a run of %d steps did not read all sources: have more with -shift-layout-steps", b.opts.layoutSteps)
 	}
 	return err
 }
@@ -97,13 +110,14 @@ func (b *shifting) solve(ctx context.Context) error {
 // scaled compares fixed loaders with scaled ones, at the pace, and draws the last run of each.
 func (b *shifting) scaled(ctx context.Context) error {
 	scale := scaling.Options{Every: b.opts.every, Scaling: sizing.Scaling{Most: b.opts.most}}
+	job := b.long.job
 	trials := []shiftingTrial{
-		{name: fmt.Sprintf("%d loaders", shiftingFirst), args: serveArgs{Layout: dealt(b.job, shiftingFirst, 1)}},
-		{name: fmt.Sprintf("%d loaders", b.opts.most), args: serveArgs{Layout: dealt(b.job, b.opts.most, 1)}},
-		{name: fmt.Sprintf("%d to %d, scaled", shiftingFirst, b.opts.most), args: serveArgs{Layout: dealt(b.job, shiftingFirst, 1), Scale: scale}},
+		{name: fmt.Sprintf("%d loaders, which suffice in the mean", shiftingFirst), args: serveArgs{Layout: dealt(job, shiftingFirst, 1)}},
+		{name: fmt.Sprintf("%d loaders, for the peak", b.opts.peak), args: serveArgs{Layout: dealt(job, b.opts.peak, 1)}},
+		{name: fmt.Sprintf("%d to %d loaders, scaled", shiftingFirst, b.opts.most), args: serveArgs{Layout: dealt(job, shiftingFirst, 1), Scale: scale}},
 	}
 	results, err := b.interleave(ctx, trials, func(ctx context.Context, t shiftingTrial) (sample, error) {
-		t.pace = b.opts.pace
+		t.job, t.pace = b.long, b.opts.pace
 		o, err := b.withLog(ctx, t)
 		if err != nil {
 			return sample{}, err
@@ -160,28 +174,25 @@ func (b *shifting) interleave(ctx context.Context, trials []shiftingTrial, measu
 	return results, nil
 }
 
-// layouts compares the layout by cost with hand-made ones and with a loader for each source: the rate without a pace, and
-// waiting at the pace. The best hand-made one comes first.
+// layouts compares the layout by cost with hand-made ones, with a loader for each source, and with one for all: how fast steps
+// come without a pace. The best hand-made one comes first.
 func (b *shifting) layouts(ctx context.Context) error {
-	decision := service.Size(b.job, b.profile, service.SizeOptions{Steps: int64(b.opts.steps)})
+	job := b.short.job
+	decision := service.Size(job, b.profile, service.SizeOptions{Steps: int64(b.opts.layoutSteps)})
 	trials := b.handMade(b.opts.layouts)
 	made := len(trials)
 	trials = append(trials,
 		shiftingTrial{name: "by cost (plan --sizing)", args: serveArgs{Layout: decision.Layout()}},
-		shiftingTrial{name: "a loader a source", args: serveArgs{Layout: dealt(b.job, len(b.job.Sources), 1)}})
+		shiftingTrial{name: "a loader a source", args: serveArgs{Layout: dealt(job, len(job.Sources), 1)}},
+		shiftingTrial{name: "one loader for all, a worker a core", args: serveArgs{Layout: dealt(job, 1, runtime.GOMAXPROCS(0))}})
 	results, err := b.interleave(ctx, trials, func(ctx context.Context, t shiftingTrial) (sample, error) {
+		t.job = b.short
 		free, err := b.once(ctx, t)
 		if err != nil {
 			return sample{}, err
 		}
-		t.pace = b.opts.pace
-		paced, err := b.once(ctx, t)
-		if err != nil {
-			return sample{}, err
-		}
-		s := sample{float64(free.tokens) / 1e6 / free.seconds, paced.waits().extra}
-		s.extra[waitedShare], s.extra[serviceCPU] = paced.waits().value, free.cpu
-		s.extra[layoutWorkers], s.extra[layoutBuffers] = sizeOf(t.args.Layout, b.job)
+		s := sample{float64(free.tokens) / 1e6 / free.seconds, map[string]float64{serviceCPU: free.cpu, mostLoaders: float64(slices.Max(free.loaders))}}
+		s.extra[layoutWorkers], s.extra[layoutBuffers] = sizeOf(t.args.Layout, job)
 		return s, nil
 	})
 	if err != nil {
@@ -190,12 +201,21 @@ func (b *shifting) layouts(ctx context.Context) error {
 	for i := range results {
 		results[i].Unit = "M tokens/s"
 	}
-	slices.SortFunc(results[:made], func(x, y result) int {
+	slices.SortStableFunc(results[:made], func(x, y result) int {
 		if median(x.Values) > median(y.Values) {
 			return -1
 		}
 		return 1
 	})
-	b.cfg.report.title("Layouts of loaders: rate without a pace, waiting at %v a step; the best of %d hand-made ones first", b.opts.pace, made)
-	return b.cfg.report.table(results, mostLoaders, layoutWorkers, layoutBuffers, waitedShare, stalledSteps, serviceCPU)
+	b.cfg.report.title("Layouts of loaders: rate without a pace; the best of %d hand-made ones first", made)
+	if err := b.cfg.report.table(results, mostLoaders, layoutWorkers, layoutBuffers, serviceCPU); err != nil {
+		return err
+	}
+	rate := func(i int) float64 { return median(results[i].Values) }
+	b.cfg.report.note("By cost: %.2f of the best hand-made one (%s), %.2f of a loader a source, %.2f of one loader for all.",
+		rate(made)/rate(0), results[0].Name, rate(made)/rate(made+1), rate(made)/rate(made+2))
+	for _, note := range decision.Notes {
+		b.cfg.report.note("%s.", note)
+	}
+	return nil
 }

@@ -11,38 +11,44 @@ import (
 	"strings"
 
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/millrace-data/millrace/internal/reference"
+	"github.com/millrace-data/millrace/internal/sourceloader/store/bucket"
+	"github.com/millrace-data/millrace/jobspec"
 )
 
-// The job of the scenario shifting: a source has its files one by one as blocks, so that several loaders can read it.
+// The job of the scenario shifting. Its blocks are small, so that each waits for the store once and has little to compute, as
+// samples of a store far away.
 const shiftingSpec = `
 name: bench-shifting
 seed: 1
 batch: {sequence_length: 2048, sequences: 16}
 topology: {dp: 2}
-resources: {loader_buffer: 64MiB, constructor_buffer: 64MiB}
+resources: {loader_buffer: 64MiB, constructor_buffer: 64MiB, window: 16}
 sources:
 `
 
-// The files of a source.
+// What a source has. A file is a block, but for text, which has several in one file.
 const (
-	shiftingFiles    = 8
-	shiftingBytes    = 128 << 10 // of text in each
-	shiftingPictures = 8         // or pictures
-	shiftingDocument = 8 << 10   // bytes of a document at most
+	shiftingText     = 3 << 19  // bytes of a text source
+	shiftingChunk    = 64 << 10 // of them in a block
+	shiftingArchive  = 64 << 10 // of text in an archive
+	shiftingPictures = 2        // pictures in a file
+	shiftingDocument = 8 << 10  // bytes of a document at most
 )
 
 // shiftingKind are sources of like cost.
 type shiftingKind struct {
 	name       string // theirs have a number behind it
 	sources    int
+	files      int // of a source
 	suffix     string
 	transforms string
 	shares     [4]float64 // of the mix, by stage
 	write      func(path string, first int) error
 }
 
-// shiftingKinds are the 40 sources. Text and pictures cost their tokenizer and their decoding, archives little but
-// decompression.
+// shiftingKinds are the 40 sources. A token of pictures costs most, as a block has few; archives cost least.
 func shiftingKinds(ctx context.Context) (kinds []shiftingKind, origin string, err error) {
 	c, err := readCorpus(ctx)
 	if err != nil {
@@ -53,21 +59,21 @@ func shiftingKinds(ctx context.Context) (kinds []shiftingKind, origin string, er
 		return nil, "", err
 	}
 	kinds = []shiftingKind{
-		{"archive", 12, "jsonl.zst", `{text: "{text}"}, {tokenize: bytes}, {append_eod: {}}`,
-			[4]float64{0.78, 0.15, 0.40, 0.58}, func(path string, first int) error { return writeArchive(path, c.lines(first)) }},
-		{"text", 20, "jsonl", `{text: "{text}"}, {` + c.tokenizeStep() + `}, {append_eod: {}}`,
-			[4]float64{0.20, 0.80, 0.20, 0.40}, func(path string, first int) error { return os.WriteFile(path, c.lines(first), 0o644) }},
-		{"picture", 8, "tar", `{text: "{txt}"}, {tokenize: bytes}, ` +
+		{"archive", 12, 12, "jsonl.zst", `{text: "{text}"}, {tokenize: bytes}, {append_eod: {}}`,
+			[4]float64{0.80, 0.15, 0.48, 0.60}, func(path string, first int) error { return writeArchive(path, c.lines(first, shiftingArchive)) }},
+		{"text", 20, 1, "jsonl", `{text: "{text}"}, {` + c.tokenizeStep() + `}, {append_eod: {}}`,
+			[4]float64{0.19, 0.84, 0.40, 0.39}, func(path string, first int) error { return os.WriteFile(path, c.lines(first, shiftingText), 0o644) }},
+		{"picture", 8, 48, "tar", `{text: "{txt}"}, {tokenize: bytes}, ` +
 			`{image: {columns: jpg, token: 300, patch: 14, merge: 2, min_pixels: 3136, max_pixels: 1003520, decode: loader}}, {append_eod: {}}`,
-			[4]float64{0.02, 0.05, 0.40, 0.02}, func(path string, first int) error { return writePictures(path, pictures, first) }},
+			[4]float64{0.01, 0.01, 0.12, 0.01}, func(path string, first int) error { return writePictures(path, pictures, first) }},
 	}
 	return kinds, c.origin + ", " + shown, nil
 }
 
-// lines are documents from one on, as JSON lines.
-func (c *corpus) lines(first int) []byte {
+// lines are documents from one on, as JSON lines of some bytes.
+func (c *corpus) lines(first, size int) []byte {
 	var b bytes.Buffer
-	for i := first; b.Len() < shiftingBytes; i++ {
+	for i := first; b.Len() < size; i++ {
 		doc := c.documents[i%len(c.documents)]
 		text, _ := json.Marshal(strings.ToValidUTF8(string(doc[:min(len(doc), shiftingDocument)]), "")) // a string always can be
 		fmt.Fprintf(&b, "{\"text\": %s}\n", text)
@@ -106,29 +112,61 @@ func writePictures(path string, list [][]byte, first int) error {
 	return os.WriteFile(path, b.Bytes(), 0o644)
 }
 
-// writeShifting writes the sources and the job spec of some steps, and returns the spec's file.
-func writeShifting(dir string, kinds []shiftingKind, steps int) (spec string, err error) {
-	var b strings.Builder
-	b.WriteString(shiftingSpec)
+// writeShifting writes the sources into a folder for each.
+func writeShifting(dir string, kinds []shiftingKind) error {
 	for _, k := range kinds {
 		for i := range k.sources {
 			folder := filepath.Join(dir, k.source(i))
 			if err := os.MkdirAll(folder, 0o755); err != nil {
-				return "", err
+				return err
 			}
-			for file := range shiftingFiles {
+			for file := range k.files {
 				path := filepath.Join(folder, fmt.Sprintf("%d.%s", file, k.suffix))
-				if err := k.write(path, (i*shiftingFiles+file)*shiftingPictures); err != nil {
-					return "", err
+				if err := k.write(path, (i*k.files+file)*shiftingPictures); err != nil {
+					return err
 				}
 			}
-			fmt.Fprintf(&b, "  - {name: %s, files: %q, long: truncate, shuffle: {block: 1}, transforms: [%s]}\n",
-				k.source(i), filepath.Join(folder, "*."+k.suffix), k.transforms)
+		}
+	}
+	return nil
+}
+
+// shiftingJob is a job over the sources, of some steps.
+type shiftingJob struct {
+	spec    string // file
+	job     *jobspec.Job
+	digests [][32]byte // by step, of the reference reader
+}
+
+// newShiftingJob writes the spec of some steps into a folder, and has the reference reader compute the digests.
+func newShiftingJob(ctx context.Context, dir string, kinds []shiftingKind, steps int) (*shiftingJob, error) {
+	var b strings.Builder
+	b.WriteString(shiftingSpec)
+	for _, k := range kinds {
+		for i := range k.sources {
+			fmt.Fprintf(&b, "  - {name: %[1]s, files: \"s3://%[2]s/%[1]s/*.%[3]s\", chunk_bytes: %[4]d, long: truncate, shuffle: {block: 1}, transforms: [%[5]s]}\n",
+				k.source(i), shiftingBucket, k.suffix, shiftingChunk, k.transforms)
 		}
 	}
 	b.WriteString(shiftingMix(kinds, steps))
-	spec = filepath.Join(dir, "shifting.yaml")
-	return spec, os.WriteFile(spec, []byte(b.String()), 0o644)
+	j := &shiftingJob{spec: filepath.Join(dir, fmt.Sprintf("shifting-%d.yaml", steps))}
+	err := os.WriteFile(j.spec, []byte(b.String()), 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if j.job, err = jobspec.Load(j.spec); err != nil {
+		return nil, err
+	}
+	st := bucket.ForCommand(dir)
+	defer st.Close()
+	n, _, err := reference.Read(ctx, st, j.job, nil, int64(steps), func(s *reference.Step) error {
+		j.digests = append(j.digests, s.Digest)
+		return nil
+	})
+	if err == nil && n != int64(steps) {
+		err = fmt.Errorf("the reference reader has %d steps, %d are needed", n, steps)
+	}
+	return j, err
 }
 
 func (k *shiftingKind) source(i int) string { return fmt.Sprintf("%s-%02d", k.name, i) }

@@ -32,11 +32,11 @@ func (b *shifting) handMade(n int) (trials []shiftingTrial) {
 	n = min(max(n, 1), len(handMade))
 	for i := range n {
 		x := handMade[i*len(handMade)/n]
-		l := dealt(b.job, x.loaders, x.workers)
+		l := dealt(b.short.job, x.loaders, x.workers)
 		switch x.deal {
 		case "shared":
 			for k := range l.Loaders {
-				l.Loaders[k].Sources = service.SourceNames(b.job)
+				l.Loaders[k].Sources = service.SourceNames(b.short.job)
 			}
 		case "by kind":
 			l = b.byKind(x.loaders, x.workers)

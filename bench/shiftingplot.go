@@ -61,7 +61,7 @@ func (b *shifting) plot() error {
 
 // shares are those of each kind of sources, by the schedule.
 func (b *shifting) shares() (lines []plotLine) {
-	schedule := compile.Schedule(b.job)
+	schedule := compile.Schedule(b.long.job)
 	for _, k := range b.kinds {
 		lines = append(lines, plotLine{name: k.name, values: make([]float64, b.opts.steps)})
 	}

@@ -17,8 +17,10 @@ import (
 // shiftingTrial is a service and its trainer.
 type shiftingTrial struct {
 	name string
+	job  *shiftingJob
 	args serveArgs
 	pace time.Duration // 0: as fast as steps come
+	far  bool          // the store is far away from the beginning; else when the clock starts
 }
 
 // shiftingWarm steps come before the clock starts.
@@ -73,7 +75,11 @@ func (o *shiftingOutcome) waits() sample {
 
 // once runs a trial. A step that is not the reference reader's is an error.
 func (b *shifting) once(ctx context.Context, t shiftingTrial) (*shiftingOutcome, error) {
-	t.args.Spec, t.args.Workers = b.spec, 1
+	t.args.Spec, t.args.Workers = t.job.spec, 1
+	b.store.wait.Store(0)
+	if t.far {
+		b.store.wait.Store(int64(b.opts.wait))
+	}
 	service, err := start(ctx, "serve", t.args)
 	if err != nil {
 		return nil, err
@@ -85,26 +91,27 @@ func (b *shifting) once(ctx context.Context, t shiftingTrial) (*shiftingOutcome,
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	w := &shiftingWatch{job: b, stop: stop, pid: service.pid()}
+	w := &shiftingWatch{shifting: b, job: t.job, stop: stop, pid: service.pid()}
 	w.outcome.name, w.outcome.pace = t.name, t.pace
 	end, err := w.follow(ctx, address)
 	if err != nil {
 		return nil, err
 	}
-	res, err := trainer.Run(ctx, trainer.Options{Address: address, Job: b.job, Steps: int64(b.opts.steps), OnStep: func(s trainer.Step) { w.took(ctx, s) }})
+	res, err := trainer.Run(ctx, trainer.Options{Address: address, Job: t.job.job, Steps: int64(len(t.job.digests)), OnStep: func(s trainer.Step) { w.took(ctx, s) }})
 	end()
 	if cause := context.Cause(ctx); cause != nil {
 		return nil, cause
 	}
-	if err == nil && res.Next != int64(len(b.digests)) {
-		err = fmt.Errorf("%d steps came, want %d", res.Next, len(b.digests))
+	if err == nil && res.Next != int64(len(t.job.digests)) {
+		err = fmt.Errorf("%d steps came, want %d", res.Next, len(t.job.digests))
 	}
 	return &w.outcome, err
 }
 
 // shiftingWatch takes the steps of a run, and looks at its service.
 type shiftingWatch struct {
-	job  *shifting
+	*shifting
+	job  *shiftingJob
 	stop context.CancelCauseFunc
 	pid  int // of the service
 	last time.Time
@@ -134,6 +141,7 @@ func (w *shiftingWatch) took(ctx context.Context, s trainer.Step) {
 	switch {
 	case s.Step == shiftingWarm-1:
 		w.cpu = cpu
+		w.store.wait.Store(int64(w.opts.wait))
 	case s.Step >= shiftingWarm:
 		took := now.Sub(w.last).Seconds()
 		o.seconds, o.loaderSeconds = o.seconds+took, o.loaderSeconds+took*float64(w.loaders)

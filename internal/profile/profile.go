@@ -7,6 +7,7 @@
 package profile
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -33,7 +34,7 @@ type Source struct {
 	Tokens  int64   `json:"tokens"`
 	Bytes   int64   `json:"bytes_read"`            // of files, for these records
 	Seconds float64 `json:"seconds"`               // that workers of loaders took, all stages together
-	CPU     float64 `json:"cpu_seconds,omitempty"` // of the thread that did it, without functions in other processes; 0: not known of all
+	CPU     float64 `json:"cpu_seconds,omitempty"` // in which they computed, without functions in other processes; of a service that runs, in which they did not wait for the store; 0: not known
 	Stages  []Stage `json:"stages"`                // in the order of the work
 
 	StateBytes  int64 `json:"state_bytes,omitempty"`  // of the open source: files, footers, chain; 0: not known
@@ -92,11 +93,8 @@ func (p *Profile) Add(more Source) {
 		return
 	}
 	s.Records, s.Samples, s.Tokens, s.Bytes = s.Records+more.Records, s.Samples+more.Samples, s.Tokens+more.Tokens, s.Bytes+more.Bytes
-	if s.Seconds += more.Seconds; s.CPU == 0 || more.CPU == 0 {
-		s.CPU = 0
-	} else {
-		s.CPU += more.CPU
-	}
+	s.CPU, more.CPU = cmp.Or(s.CPU, s.Seconds*more.Busy()), cmp.Or(more.CPU, more.Seconds*s.Busy()) // where one does not know it
+	s.Seconds, s.CPU = s.Seconds+more.Seconds, s.CPU+more.CPU
 	for _, st := range more.Stages {
 		s.Stage(st)
 	}
@@ -176,12 +174,15 @@ func (p *Profile) String() string {
 	return b.String()
 }
 
-// busy is the part of its time for which a worker computed.
+// Busy is the part of its time for which a worker computed; 0: not known.
+func (s *Source) Busy() float64 { return s.CPU / max(s.Seconds, 1e-12) }
+
+// busy is the same in the table.
 func (s *Source) busy() string {
 	if s.CPU == 0 || s.Seconds == 0 {
 		return "-"
 	}
-	return fmt.Sprintf("%.0f", 100*s.CPU/s.Seconds)
+	return fmt.Sprintf("%.0f", 100*s.Busy())
 }
 
 func kib(n int64) string {

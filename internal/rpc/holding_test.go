@@ -61,7 +61,7 @@ func TestHolding(t *testing.T) {
 	}
 }
 
-// TestWatchListens: a line whose server asks for more rounds is given up after so many, and not before.
+// TestWatchListens: a line whose server asks for more rounds is given up after those, and not before.
 func TestWatchListens(t *testing.T) {
 	t.Parallel()
 	for said, rounds := range map[uint32]time.Duration{0: quietRounds, 35: 35, 9999: mostRounds} {

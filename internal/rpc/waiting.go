@@ -21,8 +21,8 @@ import (
 
 // A call for data may have no answer for long, and be in order. So a server that has nothing
 // to send yet says so, with what it waits for itself: when that changes, and otherwise five times
-// a second at first and less and less often, down to once a second; less often still where callers
-// are so many that each waits longer. A caller that hears nothing at all for as long as three of
+// a second at first and less and less often, down to once a second; less often still where
+// thousands of callers each wait longer. A caller that hears nothing at all for as long as three of
 // those takes the server for stopped, or cut off, and gives the attempt up. It is tried again,
 // there or elsewhere: that is for whoever called.
 

@@ -31,7 +31,7 @@ func TestLoadersAreScaled(t *testing.T) {
 	}
 	most, did, left := 0, "", false
 	seen := func() bool {
-		return most > 2 && left && strings.Contains(did, "one loader more, for") && strings.Contains(did, "drains")
+		return most > 2 && left && strings.Contains(did, " more, for") && strings.Contains(did, " drain")
 	}
 	err := service.Run(t.Context(), opts, func(ctx context.Context, address string) error {
 		res, err := trainer.Run(ctx, trainer.Options{Address: address, Job: job, Steps: r.steps, OnStep: func(s trainer.Step) {

@@ -68,7 +68,7 @@ func Size(job *jobspec.Job, p *profile.Profile, opts SizeOptions) *sizing.Decisi
 
 // sizes is what matters of the sources: of each, the most work that a step takes of it, of those looked at.
 func sizes(job *jobspec.Job, p *profile.Profile, steps int64) []sizing.Source {
-	shares, static := peaks(compile.Schedule(job), len(job.Sources), steps)
+	shares, phases, static := peaks(compile.Schedule(job), len(job.Sources), steps)
 	tokens := float64(job.Batch.Sequences) * float64(job.Batch.SequenceLength)
 	mean := 0.0 // tokens of a sample of the mix
 	for i := range job.Sources {
@@ -78,30 +78,44 @@ func sizes(job *jobspec.Job, p *profile.Profile, steps int64) []sizing.Source {
 	all := make([]sizing.Source, len(job.Sources))
 	for i := range all {
 		x := p.Of(&job.Sources[i])
-		work := shares[i] * tokens * x.PerToken()
+		work := tokens * x.PerToken()
 		if job.Mix.Unit == "samples" {
-			work = shares[i] * tokens / math.Max(mean, 1) * x.PerSample()
+			work = tokens / math.Max(mean, 1) * x.PerSample()
+		}
+		for phase := range phases[i] {
+			phases[i][phase] *= work
 		}
 		feedback := job.Mix.Feedback.Policy != "" && job.Mix.Feedback.Policy != "none"
-		all[i] = sizing.Source{Name: x.Name, Work: work, Static: static[i] && !feedback, State: x.StateBytes, Reader: x.ReaderBytes, Block: x.BlockBytes, Blocks: x.Blocks}
+		all[i] = sizing.Source{Name: x.Name, Work: shares[i] * work, Busy: x.Busy(), Phases: phases[i], Static: static[i] && !feedback, State: x.StateBytes, Reader: x.ReaderBytes, Block: x.BlockBytes, Blocks: x.Blocks}
 	}
 	return all
 }
 
-// peaks are the largest shares of sources in some steps, and whether they have the same in all.
-func peaks(schedule mix.Schedule, sources int, steps int64) (shares []float64, static []bool) {
-	shares, static = make([]float64, sources), make([]bool, sources)
-	first := schedule.Shares(0)
+// looks are at a schedule, evenly: ramps are smooth, and what is shorter than a thirtieth of a job is no
+// reason for a loader.
+const looks = 32
+
+// peaks are the largest shares of sources in some steps, their shares in some of these, and whether they have the same in all.
+func peaks(schedule mix.Schedule, sources int, steps int64) (shares []float64, by [][]float64, static []bool) {
+	shares, by, static = make([]float64, sources), make([][]float64, sources), make([]bool, sources)
+	first, next := schedule.Shares(0), int64(0)
 	for i := range static {
 		static[i] = true
 	}
 	for step := range steps {
-		for i, x := range schedule.Shares(step) {
+		now := schedule.Shares(step)
+		for i, x := range now {
 			shares[i] = max(shares[i], float64(x)/(1<<mix.Bits))
 			static[i] = static[i] && x == first[i]
+			if step == next {
+				by[i] = append(by[i], float64(x)/(1<<mix.Bits))
+			}
+		}
+		if step == next {
+			next = max(step+1, int64(len(by[0]))*steps/looks)
 		}
 	}
-	return shares, static
+	return shares, by, static
 }
 
 // smallMachine is the memory of a machine of which nothing is known.

@@ -1,6 +1,7 @@
 package sizing
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -56,49 +57,71 @@ func divide(x []float64, k int) (runs [][2]int) {
 // fit puts loaders together until there are no more than cores keep busy, and until memory suffices.
 func (p *partition) fit() {
 	whole := func(cores float64) int { return min(max(int(math.Ceil(cores-1e-9)), 1), p.MostLoader) }
-	p.join(whole(p.used), "they have little to do", p.static)
-	p.join(whole(p.d.Cores), "no more loaders than cores", anyLoader)
-	for n := len(p.loaders); n > 1 && p.least() > p.d.Memory; n = len(p.loaders) {
-		p.join(n-1, "memory", anyLoader)
+	stay, move := p.byStatic()
+	if n := whole(p.used); len(p.loaders) > n {
+		p.loaders = append(p.pack(stay, max(n-len(move), 1), "they have little to do"), move...)
+	}
+	p.loaders = p.pack(p.loaders, whole(p.d.Cores), "no more loaders than cores")
+	for len(p.loaders) > 1 && p.least() > p.d.Memory {
+		p.forMemory()
 	}
 	if need := p.least(); need > p.d.Memory {
 		p.d.note("one loader takes %s at the least, %s are there: blocks that have no room are on the local disk, or are read again", bytes(need), bytes(p.d.Memory))
 	}
 }
 
-// join puts loaders together until there are n: those that share a source first if memory is why, as each of
-// them has its files open, and else the two that have the least to do; of such whose part of the mix changes
-// only if there are no others, as a loader of their own follows them better. It stops when there are no two that may be.
-func (p *partition) join(n int, why string, may func(*actor) bool) {
-	for len(p.loaders) > n {
-		slices.SortStableFunc(p.loaders, func(a, b *actor) int {
-			switch {
-			case p.static(a) != p.static(b):
-				if p.static(a) {
-					return -1
-				}
-				return 1
-			case a.cores != b.cores:
-				if a.cores < b.cores {
-					return -1
-				}
-				return 1
-			}
-			return slices.Compare(a.sources, b.sources)
-		})
-		if !may(p.loaders[1]) {
-			return
+// byStatic divides the loaders: those of sources whose part of the mix stays, and others, as a loader of their own follows
+// them better.
+func (p *partition) byStatic() (stay, move []*actor) {
+	for _, a := range p.loaders {
+		if p.static(a) {
+			stay = append(stay, a)
+		} else {
+			move = append(move, a)
 		}
-		a, b := 0, 1
-		if why == "memory" {
-			a, b = p.twins()
-		}
-		p.merge(p.loaders[a], p.loaders[b], why)
-		p.loaders = slices.Delete(p.loaders, b, b+1)
 	}
+	return stay, move
 }
 
-func anyLoader(*actor) bool { return true }
+// pack puts loaders together until there are n, so that they have as much to do as each other at any time: the largest
+// first, each where the busiest phase gets the least.
+func (p *partition) pack(all []*actor, n int, why string) []*actor {
+	if len(all) <= n {
+		return all
+	}
+	all = slices.Clone(all)
+	slices.SortStableFunc(all, func(a, b *actor) int { return cmp.Compare(slices.Max(b.load), slices.Max(a.load)) })
+	packed := all[:n:n]
+	for _, a := range all[n:] {
+		best, least := 0, math.Inf(1)
+		for k, b := range packed {
+			if most := peak(a, b); most < least {
+				best, least = k, most
+			}
+		}
+		p.merge(packed[best], a, why)
+	}
+	return packed
+}
+
+// peak is what two loaders have to do together in the phase that has most.
+func peak(a, b *actor) (most float64) {
+	for phase := range a.load {
+		most = max(most, a.load[phase]+b.load[phase])
+	}
+	return most
+}
+
+// forMemory puts two loaders together: such of one source first, as each of them has its files open, and else those that
+// have the least to do.
+func (p *partition) forMemory() {
+	slices.SortStableFunc(p.loaders, func(a, b *actor) int {
+		return cmp.Or(cmp.Compare(a.cores, b.cores), slices.Compare(a.sources, b.sources))
+	})
+	a, b := p.twins()
+	p.merge(p.loaders[a], p.loaders[b], "memory")
+	p.loaders = slices.Delete(p.loaders, b, b+1)
+}
 
 // static says whether the parts of all sources of a loader stay as they are.
 func (p *partition) static(a *actor) bool {
@@ -126,6 +149,9 @@ func (p *partition) merge(a, b *actor, why string) {
 		}
 	}
 	a.cores += b.cores
+	for phase := range a.load {
+		a.load[phase] += b.load[phase]
+	}
 	for _, i := range a.sources {
 		r := &p.d.Rows[i]
 		switch said := fmt.Sprintf("; %s", map[bool]string{true: "fewer loaders: ", false: "with other sources: "}[same]) + why; {
@@ -149,7 +175,7 @@ func (p *partition) workersOf(a *actor) int {
 	for _, i := range a.sources {
 		most += p.mostWorkers(&p.Sources[i])
 	}
-	return min(max(int(math.Ceil(a.cores-1e-9)), 1), most, p.PerLoader)
+	return min(max(int(math.Ceil(a.cores*p.stretch-1e-9)), 1), most, p.perLoader())
 }
 
 // fixed is what a loader takes beside samples.

@@ -63,19 +63,22 @@ type Scaler struct {
 	base  [][]int // by source: the places that it begins with
 	extra []extra // by the order in which they were asked for
 	mean  []float64
-	short []int // by source: intervals in a row
-	idle  []int
+	short []int // by place: intervals in a row
 	cool  int
 	drain []int // places that are to be given up, once nothing is there
 }
 
-// extra is a loader that a source got beside those that it began with.
-type extra struct{ source, place int } // place: -1 until it came
+// extra is a loader that some sources got beside those that they began with.
+type extra struct {
+	sources []int // rising
+	place   int   // -1 until it came
+	idle    int   // intervals in a row in which they had enough without it
+}
 
 // NewScaler returns the scaler of a job that begins with a table: by source, the places that read it.
 func NewScaler(opts Scaling, table [][]int) *Scaler {
 	opts.Fill()
-	s := &Scaler{opts: opts, mean: make([]float64, len(table)), short: make([]int, len(table)), idle: make([]int, len(table))}
+	s := &Scaler{opts: opts, mean: make([]float64, len(table))}
 	most := 0
 	for i, of := range table {
 		s.base = append(s.base, slices.Clone(of))
@@ -92,32 +95,40 @@ func NewScaler(opts Scaling, table [][]int) *Scaler {
 func (s *Scaler) Next(x Interval) Scaled {
 	s.arrive(x)
 	work := s.work(x)
+	short := s.note(x, work)
+	s.cool = max(s.cool-1, 0)
 	did := ""
-	if s.cool > 0 {
-		s.cool--
-	}
-	grow, why := s.hottest(x, work)
-	for i := range s.short {
-		if i == grow {
-			s.short[i]++
-		} else {
-			s.short[i] = 0
-		}
-		if s.hasExtra(i) && s.without(x, work, i) < s.opts.Down {
-			s.idle[i]++
-		} else {
-			s.idle[i] = 0
-		}
-	}
-	switch shrink := s.idlest(); {
+	switch {
 	case s.cool > 0:
-	case grow >= 0 && s.short[grow] >= s.opts.Intervals && s.count() < s.opts.Most && !s.awaits():
-		s.extra, s.short[grow], s.cool = append(s.extra, extra{grow, -1}), 0, s.opts.CoolDown
-		did = fmt.Sprintf("one loader more, for %s: %s for %d intervals", x.Sources[grow].Name, why, s.opts.Intervals)
-	case shrink >= 0:
-		did = s.give(x, shrink, work)
+	case short && !s.awaits() && s.count()+s.leaving(x) < s.opts.Most:
+		did = s.grow(x, work)
+	default:
+		did = s.shrink(x, work)
+	}
+	if did != "" {
+		s.cool = s.opts.CoolDown
 	}
 	return Scaled{Table: s.table(), Want: s.count() + s.leaving(x), Drained: s.drained(x), Did: did}
+}
+
+// note counts for how many intervals in a row places are short and extra ones idle; short: one is for long enough.
+func (s *Scaler) note(x Interval, work []float64) (short bool) {
+	part := busy(x.Places, work, s.table())
+	for len(s.short) < len(part) {
+		s.short = append(s.short, 0)
+	}
+	for at, p := range part {
+		if s.short[at]++; p <= s.opts.Up {
+			s.short[at] = 0
+		}
+		short = short || s.short[at] >= s.opts.Intervals
+	}
+	for i := range s.extra {
+		if s.extra[i].idle++; s.without(x, work, i) >= s.opts.Down {
+			s.extra[i].idle = 0
+		}
+	}
+	return short
 }
 
 // arrive gives loaders that came to the sources that they were asked for, and forgets those that left.
@@ -166,85 +177,99 @@ func (s *Scaler) work(x Interval) []float64 {
 	return work
 }
 
-// placesOf are the places that read a source now.
-func (s *Scaler) placesOf(source int) []int {
-	of := slices.Clone(s.base[source])
-	for _, e := range s.extra {
-		if e.source == source && e.place >= 0 {
-			of = append(of, e.place)
-		}
-	}
-	slices.Sort(of)
-	return of
-}
-
+// table is who reads what now, by source.
 func (s *Scaler) table() [][]int {
 	table := make([][]int, len(s.base))
 	for i := range table {
-		table[i] = s.placesOf(i)
+		table[i] = slices.Clone(s.base[i])
+	}
+	for _, e := range s.extra {
+		for _, i := range e.sources {
+			if e.place >= 0 {
+				table[i] = append(table[i], e.place)
+			}
+		}
+	}
+	for i := range table {
+		slices.Sort(table[i])
 	}
 	return table
 }
 
 // busy is the part of each place's workers that is busy, if each source is read by these places.
-func busy(x Interval, work []float64, table [][]int) []float64 {
-	part := make([]float64, len(x.Places))
+func busy(places []PlaceStatus, work []float64, table [][]int) []float64 {
+	part := make([]float64, len(places))
 	for i, of := range table {
 		for _, at := range of {
 			if at < len(part) {
-				part[at] += work[i] / float64(len(of)) / float64(max(x.Places[at].Workers, 1))
+				part[at] += work[i] / float64(len(of)) / float64(max(places[at].Workers, 1))
 			}
 		}
 	}
 	return part
 }
 
-// hottest is the source that makes the busiest place short; -1 if none is.
-func (s *Scaler) hottest(x Interval, work []float64) (source int, why string) {
-	table := s.table()
-	part, worst := busy(x, work, table), -1
-	for at, p := range part {
-		if p > s.opts.Up && (worst < 0 || p > part[worst]) {
-			worst = at
+// grow asks for as many loaders as it takes until no place is short, or for as many as there may be. Each takes a part of
+// what the place reads that is the busiest with those that were asked for before it.
+func (s *Scaler) grow(x Interval, work []float64) string {
+	places, table := slices.Clone(x.Places), s.table()
+	part := busy(places, work, table)
+	most, first := slices.Max(part), []int(nil)
+	n := 0
+	for ; slices.Max(part) > s.opts.Up && s.count()+s.leaving(x) < s.opts.Most; n++ {
+		at := slices.Index(part, slices.Max(part))
+		sources := dearest(at, work, table)
+		if first == nil {
+			first = sources
 		}
-	}
-	source = -1
-	for i, of := range table {
-		if worst >= 0 && slices.Contains(of, worst) && (source < 0 || work[i]/float64(len(of)) > work[source]/float64(len(table[source]))) {
-			source = i
+		for _, i := range sources {
+			table[i] = append(table[i], len(places))
 		}
+		slices.Sort(sources)
+		s.extra = append(s.extra, extra{sources: sources, place: -1})
+		places = append(places, PlaceStatus{Workers: places[at].Workers})
+		part = busy(places, work, table)
 	}
-	if source >= 0 {
-		why = fmt.Sprintf("its loaders are %.0f %% busy, %s takes %.2f workers", 100*part[worst], x.Sources[source].Name, work[source])
-	}
-	return source, why
+	names, take := s.named(x, work, first)
+	return fmt.Sprintf("%s more, for %s: a loader is %.0f %% busy, and %s, for %d intervals", loaders(n), names, 100*most, take, s.opts.Intervals)
 }
 
-// without is how busy the busiest place of a source would be without the last loader of its own.
-func (s *Scaler) without(x Interval, work []float64, source int) (most float64) {
-	table := s.table()
-	of := table[source]
-	if n := len(of); n > len(s.base[source]) {
-		last := s.last(source)
-		table[source] = slices.DeleteFunc(of, func(at int) bool { return at == s.extra[last].place })
+// dear is the part of a place's work that a loader beside it shares: sources with less than the rest would only be opened
+// once more.
+const dear = 0.9
+
+// dearest are the sources that keep a place busiest, the first ones before others.
+func dearest(at int, work []float64, table [][]int) (sources []int) {
+	all := 0.0
+	part := func(i int) float64 { return work[i] / float64(len(table[i])) }
+	for i, of := range table {
+		if slices.Contains(of, at) {
+			sources, all = append(sources, i), all+part(i)
+		}
 	}
-	part := busy(x, work, table)
-	for _, at := range table[source] {
-		if at < len(part) {
-			most = max(most, part[at])
+	slices.SortStableFunc(sources, func(a, b int) int { return cmp.Compare(part(b), part(a)) })
+	n := 0
+	for have := 0.0; n < len(sources) && have < dear*all; n++ {
+		have += part(sources[n])
+	}
+	return sources[:n]
+}
+
+// without is how busy the busiest place of an extra loader's sources would be without it.
+func (s *Scaler) without(x Interval, work []float64, at int) (most float64) {
+	table, e := s.table(), &s.extra[at]
+	for _, i := range e.sources {
+		table[i] = slices.DeleteFunc(table[i], func(at int) bool { return at == e.place })
+	}
+	part := busy(x.Places, work, table)
+	for _, i := range e.sources {
+		for _, at := range table[i] {
+			if at < len(part) {
+				most = max(most, part[at])
+			}
 		}
 	}
 	return most
-}
-
-// last is the last extra of a source; there is one.
-func (s *Scaler) last(source int) (at int) {
-	for i, e := range s.extra {
-		if e.source == source {
-			at = i
-		}
-	}
-	return at
 }
 
 // awaits says whether a loader that was asked for is not there yet: another one would come no sooner.
@@ -252,31 +277,52 @@ func (s *Scaler) awaits() bool {
 	return slices.ContainsFunc(s.extra, func(e extra) bool { return e.place < 0 })
 }
 
-func (s *Scaler) hasExtra(source int) bool {
-	return slices.ContainsFunc(s.extra, func(e extra) bool { return e.source == source })
-}
-
-// idlest is the source that has had a loader too many for longest; -1 if none has for long enough.
-func (s *Scaler) idlest() int {
-	best := -1
-	for i, n := range s.idle {
-		if n >= s.opts.Idle && (best < 0 || n > s.idle[best]) {
-			best = i
+// shrink gives up loaders that have been one too many for long enough, the last ones first, as long as those that stay would
+// not be busy: nothing more is read there, and when what they hold is not needed any more, they may leave.
+func (s *Scaler) shrink(x Interval, work []float64) string {
+	var of []int
+	n := 0
+	for at := len(s.extra) - 1; at >= 0; at-- {
+		e := s.extra[at]
+		if e.idle < s.opts.Idle || s.without(x, work, at) >= s.opts.Down {
+			continue
 		}
+		if e.place >= 0 {
+			s.drain = append(s.drain, e.place)
+		}
+		s.extra = slices.Delete(s.extra, at, at+1)
+		of, n = e.sources, n+1
 	}
-	return best
+	if n == 0 {
+		return ""
+	}
+	verb := "drain"
+	if n == 1 {
+		verb = "drains"
+	}
+	names, take := s.named(x, work, of)
+	return fmt.Sprintf("%s of %s %s: %s, and the others would be less than %.0f %% busy, for %d intervals", loaders(n), names, verb, take, 100*s.opts.Down, s.opts.Idle)
 }
 
-// give has a source give up the last loader of its own: nothing more is read there, and when what it holds is not needed
-// any more, it may leave.
-func (s *Scaler) give(x Interval, source int, work []float64) string {
-	at := s.last(source)
-	if place := s.extra[at].place; place >= 0 {
-		s.drain = append(s.drain, place)
+// loaders is a number of them, for a person.
+func loaders(n int) string {
+	if n == 1 {
+		return "one loader"
 	}
-	s.extra = slices.Delete(s.extra, at, at+1)
-	s.idle[source], s.cool = 0, s.opts.CoolDown
-	return fmt.Sprintf("one loader of %s drains: it takes %.2f workers, and the others would be less than %.0f %% busy, for %d intervals", x.Sources[source].Name, work[source], 100*s.opts.Down, s.opts.Idle)
+	return fmt.Sprintf("%d loaders", n)
+}
+
+// named names sources, and says how many workers they take.
+func (s *Scaler) named(x Interval, work []float64, sources []int) (names, take string) {
+	takes := 0.0
+	for _, i := range sources {
+		takes += work[i]
+	}
+	names = x.Sources[sources[0]].Name
+	if n := len(sources) - 1; n > 0 {
+		return fmt.Sprintf("%s and %d more", names, n), fmt.Sprintf("they take %.2f workers", takes)
+	}
+	return names, fmt.Sprintf("it takes %.2f workers", takes)
 }
 
 // count is how many loaders there are to be, without those that drain.

@@ -16,12 +16,14 @@ import (
 // Source is what of a source matters here.
 type Source struct {
 	Name   string
-	Work   float64 // seconds of a worker that a step takes of it; 0: it is not drawn
-	Static bool    // its part of the mix stays as it is
-	State  int64   // bytes that a loader which reads it keeps open
-	Reader int64   // bytes that a worker has open and buffered
-	Block  int64   // bytes of the samples of a block
-	Blocks int64   // of an epoch; 0: not known
+	Work   float64   // seconds of a worker that a step takes of it at the most; 0: it is not drawn
+	Busy   float64   // of these the part in which the worker computes: else it waits for the store; 0: not known, as if it were all
+	Phases []float64 // its work in some steps, the same ones for all sources; nil: it is Work in all
+	Static bool      // its part of the mix stays as it is
+	State  int64     // bytes that a loader which reads it keeps open
+	Reader int64     // bytes that a worker has open and buffered
+	Block  int64     // bytes of the samples of a block
+	Blocks int64     // of an epoch; 0: not known
 }
 
 // Snapshot is what a decision is made from.
@@ -46,7 +48,7 @@ type Snapshot struct {
 type Options struct {
 	Clusters   int     // of sources with like costs; default 4, which OVERLORD found best in most cases
 	PerSource  int     // most workers of a source; default 64: more blocks of one source than that are never asked for
-	PerLoader  int     // most workers of a loader; default 8: a process with more waits for its own memory
+	PerLoader  int     // most workers of a loader that compute; default 8: a process with more waits for its own memory
 	MostLoader int     // most loaders; default 4096, as the flag --loaders
 	Headroom   float64 // workers over those that a step's work takes at Step; default 1.5, for epochs that begin and steps that are longer
 }
@@ -77,6 +79,7 @@ type Row struct {
 	Work    float64 `json:"work"`    // as in Source
 	Level   float64 `json:"level"`   // workers, in those of the cheapest cluster
 	Cores   float64 `json:"cores"`   // its part of what is there for loaders
+	Workers float64 `json:"workers"` // that keep them busy: more than cores if workers wait, or sources have their peaks at different times
 	Loaders []int   `json:"loaders"` // that read it, rising
 	Memory  int64   `json:"memory"`  // bytes that its loaders keep for it: open files, readers, and its part of the samples
 	Why     string  `json:"why"`
@@ -103,6 +106,10 @@ func Decide(s Snapshot) *Decision {
 	d.note("%.1f cores and %s for loaders: %.1f and %s are there, %d constructors take %.1f and %s, the planner %.1f and %s", d.Cores, bytes(d.Memory),
 		s.Cores, bytes(s.Memory), s.Constructors, s.ConstructorCores, bytes(int64(s.Constructors)*s.ConstructorMemory), s.PlannerCores, bytes(s.PlannerMemory))
 	p := &partition{Snapshot: &s, d: d}
+	p.phases = 1
+	for i := range s.Sources {
+		p.phases = max(p.phases, len(s.Sources[i].Phases))
+	}
 	p.cluster()
 	p.levels()
 	p.actors()
@@ -120,13 +127,17 @@ type partition struct {
 	*Snapshot
 	d       *Decision
 	loaders []*actor
+	phases  int     // that work is known of
 	used    float64 // cores that the work takes, of those for loaders
+	wait    float64 // workers that keep a core busy
+	stretch float64 // workers of a source for a core of its part
 }
 
 // actor is a loader before it has a number.
 type actor struct {
-	sources []int   // rising
-	cores   float64 // that its sources keep busy
+	sources []int     // rising
+	cores   float64   // its part of them
+	load    []float64 // work, by phase
 	workers int
 	buffer  int64
 }
@@ -154,15 +165,50 @@ func (p *partition) cluster() {
 	}
 }
 
+// workIn is the work of a source in a phase.
+func (s *Source) workIn(phase int) float64 {
+	if phase < len(s.Phases) {
+		return s.Phases[phase]
+	}
+	return s.Work
+}
+
+// measure finds out what the work of all sources takes together: the most in a phase, of workers and of cores, and how many
+// workers keep the cores busy.
+func (p *partition) measure() (work, computing float64) {
+	sum := 0.0
+	p.wait = 1
+	for i := range p.Sources {
+		sum += p.Sources[i].Work
+	}
+	for phase := range p.phases {
+		w, c := 0.0, 0.0
+		for i := range p.Sources {
+			x := p.Sources[i].workIn(phase)
+			w, c = w+x, c+x*min(max(cmp.Or(p.Sources[i].Busy, 1), leastBusy), 1)
+		}
+		work, computing = max(work, w), max(computing, c)
+		if c > 0 {
+			p.wait = max(p.wait, w/c)
+		}
+	}
+	p.stretch = p.wait
+	if work > 0 {
+		p.stretch *= max(sum/work, 1)
+	}
+	return work, computing
+}
+
+// leastBusy bounds how many workers are taken to keep a core busy: what they wait for has limits, too.
+const leastBusy = 1.0 / 32
+
 // levels gives each cluster its part of the cores: by the mean cost of its sources over that of the cheapest.
 func (p *partition) levels() {
 	means, count := make([]float64, p.Clusters+1), make([]float64, p.Clusters+1)
-	work := 0.0
 	for i := range p.d.Rows {
 		r := &p.d.Rows[i]
 		means[r.Cluster] += r.Work
 		count[r.Cluster]++
-		work += r.Work
 	}
 	for c := range means {
 		means[c] /= max(count[c], 1)
@@ -172,19 +218,23 @@ func (p *partition) levels() {
 			r.Level = means[r.Cluster] / means[1]
 		}
 	}
-	cores := p.d.Cores
+	work, computing := p.measure()
+	p.used = p.d.Cores
 	if p.Step > 0 && work > 0 {
-		needs := work / p.Step * p.Headroom
+		needs := computing / p.Step * p.Headroom
 		d := "there are enough"
-		if cores = min(cores, needs); needs > p.d.Cores {
+		if p.used = min(p.d.Cores, needs); needs > p.d.Cores {
 			d = "loaders are too slow for it with these machines"
 		}
-		p.d.note("steps of %.3g s take %.2f workers, %.2f with headroom: %s", p.Step, work/p.Step, needs, d)
+		p.d.note("steps of %.3g s take %.2f workers, %.2f with headroom: %s", p.Step, work/p.Step, work/p.Step*p.Headroom, d)
 	}
-	p.used = cores
-	p.share(cores)
+	if p.wait > 1 {
+		p.d.note("workers compute for %.0f %% of their time, so %.1f keep a core busy", 100/p.wait, p.wait)
+	}
+	p.share(p.used)
 	for i := range p.d.Rows {
-		if r := &p.d.Rows[i]; r.Cluster > 0 {
+		r := &p.d.Rows[i]
+		if r.Workers = r.Cores * p.stretch; r.Cluster > 0 {
 			r.Why = fmt.Sprintf("cluster %d: %.3g ms a step on average, %.3g times the cheapest%s", r.Cluster, 1e3*means[r.Cluster], r.Level, r.Why)
 		} else {
 			r.Why = "not drawn in the steps looked at"
@@ -209,8 +259,8 @@ func (p *partition) share(cores float64) {
 			if r.Why != "" || r.Cluster == 0 {
 				continue
 			}
-			if r.Cores = left * r.Level / total; r.Cores > float64(most) {
-				r.Cores, again = float64(most), true
+			if r.Cores = left * r.Level / total; r.Cores*p.stretch > float64(most) {
+				r.Cores, again = float64(most)/p.stretch, true
 				r.Why = fmt.Sprintf("; at most %d workers, the bound of a source", most)
 				if most < p.PerSource {
 					r.Why = fmt.Sprintf("; at most %d workers, as an epoch has no more blocks", most)
@@ -224,13 +274,20 @@ func (p *partition) share(cores float64) {
 func (p *partition) actors() {
 	for i := range p.d.Rows {
 		r := &p.d.Rows[i]
-		workers := int(math.Ceil(r.Cores - 1e-9))
-		n := max((workers+p.PerLoader-1)/p.PerLoader, 1)
+		workers := int(math.Ceil(r.Workers - 1e-9))
+		n := max((workers+p.perLoader()-1)/p.perLoader(), 1)
 		for range n {
-			p.loaders = append(p.loaders, &actor{sources: []int{i}, cores: r.Cores / float64(n)})
+			a := &actor{sources: []int{i}, cores: r.Cores / float64(n), load: make([]float64, p.phases)}
+			for phase := range a.load {
+				a.load[phase] = p.Sources[i].workIn(phase) / float64(n)
+			}
+			p.loaders = append(p.loaders, a)
 		}
 	}
 }
+
+// perLoader is how many workers a loader has at the most.
+func (p *partition) perLoader() int { return int(math.Ceil(float64(p.PerLoader)*p.wait - 1e-9)) }
 
 // mostWorkers is how many workers a source has use for.
 func (p *partition) mostWorkers(s *Source) int {

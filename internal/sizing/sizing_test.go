@@ -86,6 +86,15 @@ func (p *player) do(t *testing.T, line string) string {
 		scan(t, rest, "%s %g %d %d %s", &x.Name, &x.Work, &x.State, &x.Blocks, &kind)
 		x.Work, x.State, x.Static, x.Block, x.Reader = x.Work/1e3, x.State<<10, kind == "static", 4<<20, 1<<20
 		p.s.Sources = append(p.s.Sources, x)
+	case "busy": // of the last source, the part of its time in which a worker computes
+		scan(t, rest, "%g", &p.s.Sources[len(p.s.Sources)-1].Busy)
+	case "phases": // of the last source, ms of work
+		last := &p.s.Sources[len(p.s.Sources)-1]
+		for _, ms := range strings.Fields(rest) {
+			last.Phases = append(last.Phases, 0)
+			scan(t, ms, "%g", &last.Phases[len(last.Phases)-1])
+			last.Phases[len(last.Phases)-1] /= 1e3
+		}
 	case "sources": // number, ms of the first, factor from one to the next
 		var n int
 		var ms, factor float64

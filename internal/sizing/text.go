@@ -17,10 +17,10 @@ func (d *Decision) String() string {
 	for n, l := range d.Loaders {
 		fmt.Fprintf(w, "%d\t%d\t%s\t%s\n", n, l.Workers, bytes(l.Buffer), names(l.Sources))
 	}
-	fmt.Fprint(w, "\nsource\tcluster\twork a step\tlevel\tcores\tloaders\tmemory\twhy\n")
+	fmt.Fprint(w, "\nsource\tcluster\twork a step\tlevel\tcores\tworkers\tloaders\tmemory\twhy\n")
 	for i := range d.Rows {
 		r := &d.Rows[i]
-		fmt.Fprintf(w, "%s\t%d\t%.3g ms\t%.3g\t%.2f\t%s\t%s\t%s\n", r.Source, r.Cluster, 1e3*r.Work, r.Level, r.Cores, numbers(r.Loaders), bytes(r.Memory), r.Why)
+		fmt.Fprintf(w, "%s\t%d\t%.3g ms\t%.3g\t%.2f\t%.2f\t%s\t%s\t%s\n", r.Source, r.Cluster, 1e3*r.Work, r.Level, r.Cores, r.Workers, numbers(r.Loaders), bytes(r.Memory), r.Why)
 	}
 	w.Flush()
 	fmt.Fprintf(&b, "\n%d loaders take %s of %s\n", len(d.Loaders), bytes(d.Taken), bytes(d.Memory))

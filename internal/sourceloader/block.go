@@ -271,6 +271,7 @@ func (s *Source) reading(worker *transform.Worker, w *window) *reading {
 // chunks reads those of block seq.
 func (r *reading) chunks(ctx context.Context, st store.Store, seq int64) (err error) {
 	r.timing = r.source.costs.begin()
+	st = r.timing.watch(st)
 	defer func() { r.timing.end(r, seq, err) }()
 	if r.source.flow != nil {
 		err = r.stream(ctx, st, seq)

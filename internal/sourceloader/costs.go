@@ -8,6 +8,7 @@ import (
 	"github.com/millrace-data/millrace/internal/profile"
 	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/sourceloader/format"
+	"github.com/millrace-data/millrace/internal/sourceloader/store"
 	"github.com/millrace-data/millrace/internal/sourceloader/transform"
 )
 
@@ -69,10 +70,20 @@ func (c *costs) begin() *timing {
 type timing struct {
 	costs  *costs
 	began  time.Time
+	store  *timedStore
 	tokens int64
 	clock  stepClock
 	count  int64 // records that were applied
 	timed  int64
+}
+
+// watch times what the store takes.
+func (t *timing) watch(st store.Store) store.Store {
+	if t == nil {
+		return st
+	}
+	t.store = &timedStore{Store: st}
+	return t.store
 }
 
 // stepClock times the steps of records.
@@ -119,6 +130,7 @@ func (t *timing) end(r *reading, seq int64, err error) {
 	s := profile.Source{Records: int64(r.block.Records), Samples: int64(len(r.places)), Tokens: t.tokens, Bytes: r.fileBytes(seq)}
 	if r.source.flow == nil {
 		s.Seconds = time.Since(t.began).Seconds()
+		s.CPU = max(s.Seconds-time.Duration(t.store.took.Load()).Seconds(), 0)
 		s.Stages = t.stages(s.Seconds)
 	} // else its stages were counted one by one
 	t.costs.add(s)
@@ -164,7 +176,7 @@ func (l *Loader) takeCosts() (all []*pb.SourceCosts) {
 		}
 		x := &pb.SourceCosts{
 			Source: uint32(i), Records: uint64(s.Records), Samples: uint64(s.Samples), Tokens: uint64(s.Tokens), Bytes: uint64(s.Bytes),
-			Seconds: s.Seconds, BlockBytes: uint64(l.cache.sizeOf(uint32(i))),
+			Seconds: s.Seconds, Computed: s.CPU, BlockBytes: uint64(l.cache.sizeOf(uint32(i))),
 		}
 		for _, st := range s.Stages {
 			x.Stages = append(x.Stages, &pb.StageCosts{Name: st.Name, Seconds: st.Seconds, Bytes: uint64(st.Bytes)})

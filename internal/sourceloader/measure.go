@@ -182,7 +182,7 @@ func (m *measuring) sample(s *transform.Sample) error {
 	return nil
 }
 
-// timedStore counts the time and the bytes of reads. It is for one measurement.
+// timedStore counts the time of reads and opens, and the bytes of reads. It is for one measurement.
 type timedStore struct {
 	store.Store
 	took, bytes atomic.Int64 // ns; bytes
@@ -190,7 +190,9 @@ type timedStore struct {
 
 // Open implements store.Store.
 func (t *timedStore) Open(ctx context.Context, obj store.Object) (store.Handle, error) {
+	began := time.Now()
 	h, err := t.Store.Open(ctx, obj)
+	t.took.Add(int64(time.Since(began)))
 	if err != nil {
 		return nil, err
 	}

@@ -59,18 +59,51 @@ func deal(table [][]int, exact bool, places, sources int) dealt {
 	return d
 }
 
-// redeal has sources read by other places from now on. What was read stays where it is, and what is being read comes from
-// who reads it, so that a place which is left out has less and less that is needed, and no block is read again for it.
+// redeal has sources read by other places from now on. A place that reads a source for the first time begins when its loader
+// has that open, which may take as long as a thousand files take, and others read it meanwhile. What was read stays where it
+// is, and what is being read comes from who reads it, so that a place which is left out has less and less that is needed, and
+// no block is read again for it.
 func (c *Core) redeal(ev Redeal) {
 	m := &c.members
-	m.table, m.exact, m.dealt = ev.Table, true, dealt{}
-	table := c.table()
+	m.table, m.exact, m.wanting = c.table(), true, ev.Table
+	wanted := deal(ev.Table, true, max(len(m.places), 1), len(c.sources.indexed)).bySource
 	for at := range m.places {
-		m.places[at].retired = !slices.ContainsFunc(table, func(of []int) bool { return slices.Contains(of, at) })
+		m.places[at].retired = !slices.ContainsFunc(wanted, func(of []int) bool { return slices.Contains(of, at) })
 	}
+	for source, of := range ev.Table {
+		for _, at := range of {
+			if !c.reads(source, at) && source < len(c.sources.indexed) && at < len(m.places) && m.places[at].loader != nil {
+				c.emit(Index{To: m.places[at].loader.session, Source: source, Ahead: true})
+			}
+		}
+	}
+	c.follow()
+}
+
+// follow deals sources as far as those that are to read them can.
+func (c *Core) follow() {
+	m := &c.members
+	table := make([][]int, len(m.wanting))
+	for source, of := range m.wanting {
+		for _, at := range of {
+			if c.reads(source, at) {
+				table[source] = append(table[source], at)
+			}
+		}
+		if len(table[source]) == 0 {
+			table[source] = of
+		}
+	}
+	m.table, m.dealt = table, dealt{}
 	if len(m.places) > 0 {
 		c.rearrange()
 	}
+}
+
+// reads says whether a place reads a source, or could at once.
+func (c *Core) reads(source, at int) bool {
+	m := &c.members
+	return source < len(m.table) && slices.Contains(m.table[source], at) || at < len(m.places) && m.places[at].loader != nil && m.places[at].loader.isOpen(source)
 }
 
 // table is who reads what now.

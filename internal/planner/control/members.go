@@ -11,6 +11,7 @@ type members struct {
 	places       []place        // by number; see places.go
 	table        [][]int        // by source: the places that read it; see deal.go
 	exact        bool           // other places read nothing
+	wanting      [][]int        // the table as it is wanted, once all that it names have their sources open; nil: as it is
 	dealt        dealt          // what follows from it
 	open         []bool         // by place: its loader is there, and not in doubt
 	promotions   int            // of shadows, so far

@@ -122,6 +122,9 @@ func (c *Core) sourceOpened(ev SourceOpened) {
 		l.opened = append(l.opened, false)
 	}
 	l.opened[ev.Source] = true
+	if m := &c.members; l.place >= 0 && ev.Source < len(m.wanting) && slices.Contains(m.wanting[ev.Source], l.place) && !slices.Contains(m.table[ev.Source], l.place) {
+		c.follow()
+	}
 }
 
 // isOpen says whether a loader said that it has a source open.

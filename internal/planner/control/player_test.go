@@ -224,6 +224,17 @@ func (p *player) events(words []string, command string) []Event {
 		return []Event{Indexed{Session: p.session(words[1]), Source: p.sourceNumber(words[2]), Blocks: 4, Manifest: manifestOf(rest(2))}}
 	case "opened":
 		return []Event{SourceOpened{p.session(words[1]), p.sourceNumber(words[2])}}
+	case "redeal": // by source the places that read it, each "0,2"
+		var table [][]int
+		for _, of := range words[1:] {
+			var places []int
+			for at := range strings.SplitSeq(of, ",") {
+				n, _ := strconv.Atoi(at)
+				places = append(places, n)
+			}
+			table = append(table, places)
+		}
+		return []Event{Redeal{table}}
 	case "refused":
 		return []Event{LoaderFailed{Session: p.session(words[1]), Source: p.sourceNumber(words[2]), Block: -1, Err: fault.Userf("%s", rest(3))}}
 	case "unreadable":

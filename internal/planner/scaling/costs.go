@@ -68,7 +68,7 @@ func (c *Costs) Add(costs []*pb.SourceCosts) {
 		}
 		s := profile.Source{
 			Name: c.sources[x.Source].Name, Recipe: c.recipes[x.Source], Records: int64(x.Records), Samples: int64(x.Samples), Tokens: int64(x.Tokens),
-			Bytes: int64(x.Bytes), Seconds: x.Seconds, BlockBytes: int64(x.BlockBytes),
+			Bytes: int64(x.Bytes), Seconds: x.Seconds, CPU: x.Computed, BlockBytes: int64(x.BlockBytes),
 		}
 		for _, st := range x.Stages {
 			s.Stages = append(s.Stages, profile.Stage{Name: st.Name, Seconds: st.Seconds, Bytes: int64(st.Bytes)})

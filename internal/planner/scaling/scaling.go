@@ -158,7 +158,7 @@ func (s *Scaling) interval(x *control.Snapshot, now time.Time) (i sizing.Interva
 		return i, false
 	}
 	if s.scaler == nil {
-		s.scaler, s.table = sizing.NewScaler(s.opts.Scaling, x.Deal), x.Deal
+		s.scaler = sizing.NewScaler(s.opts.Scaling, x.Deal) // its first table says that loaders which come read nothing by themselves
 	}
 	i.Rate = more / took
 	i.Places = make([]sizing.PlaceStatus, x.Places)
