@@ -174,9 +174,10 @@ type Client struct {
 	planners *planners
 	session  session
 	next     int64        // step that Next returns
+	begun    bool         // Next has returned a batch
 	position atomic.Int64 // the trainer is done with all steps before it
 	carried  atomic.Int64 // the position that the last request for a step took along
-	waited   atomic.Int64 // microseconds that the trainer stood still in Next
+	waited   atomic.Int64 // microseconds that the trainer stood still in Next, its first batch left out
 	progress progress
 	stream   atomic.Pointer[stream]
 	until    atomic.Int64 // steps before it may come
@@ -247,7 +248,9 @@ func (c *Client) Next(ctx context.Context) (*Batch, error) {
 	begin := time.Now()
 	logged := c.logWait(ctx, "for its next batch")
 	b, err := c.take(ctx)
-	c.waited.Add(time.Since(begin).Microseconds())
+	if c.begun { // what comes before the first step is the start of a job, not a stall
+		c.waited.Add(time.Since(begin).Microseconds())
+	}
 	logged()
 	if err != nil {
 		if ctx.Err() == nil {
@@ -256,7 +259,7 @@ func (c *Client) Next(ctx context.Context) (*Batch, error) {
 		return nil, err
 	}
 	b.Wait = time.Since(begin)
-	c.next++
+	c.next, c.begun = c.next+1, true
 	return b, nil
 }
 

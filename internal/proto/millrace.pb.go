@@ -7215,7 +7215,7 @@ type BatchRequest struct {
 	Join          uint64                 `protobuf:"varint,6,opt,name=join,proto3" json:"join,omitempty"`                         // from the JoinReply; 0 = not told
 	Hears         bool                   `protobuf:"varint,7,opt,name=hears,proto3" json:"hears,omitempty"`                       // the caller takes frames that say Waiting
 	Epoch         uint64                 `protobuf:"varint,8,opt,name=epoch,proto3" json:"epoch,omitempty"`                       // the highest that the caller heard of; 0: none
-	WaitedUs      uint64                 `protobuf:"varint,9,opt,name=waited_us,json=waitedUs,proto3" json:"waited_us,omitempty"` // microseconds that the trainer has stood still for data since its client was made, plus 1; 0: not told
+	WaitedUs      uint64                 `protobuf:"varint,9,opt,name=waited_us,json=waitedUs,proto3" json:"waited_us,omitempty"` // microseconds that the trainer has stood still for data since its client was made, the wait for its first step left out, plus 1; 0: not told
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -60,6 +60,7 @@ class Loader(state.StateNames):
     def __init__(self, config: Config) -> None:
         self._config = config
         self._stats = Stats()
+        self._start_seconds = 0.0  # of wait_seconds, before the first microbatch: no stall
         self._closed = False
         self._turn = threading.Lock()  # in next(): two threads would skip each other's steps
         self._reset(None)
@@ -94,7 +95,10 @@ class Loader(state.StateNames):
             try:
                 step = self._step(began + self._config.timeout)
             finally:
-                self._stats.wait_seconds += time.monotonic() - began
+                waited = time.monotonic() - began
+                self._stats.wait_seconds += waited
+                if not self._stats.batches:
+                    self._start_seconds += waited
             if step is None:
                 raise StopIteration
             return self._return(step).arrays
@@ -123,7 +127,7 @@ class Loader(state.StateNames):
     def _take(self, until: float) -> None:
         source = self._start()
         session = self._connected()
-        session.waited = self._stats.wait_seconds
+        session.waited = self._stats.wait_seconds - self._start_seconds
         if self._done is not None:
             session.advance(self._done)
         step = source.take(until)
