@@ -183,7 +183,7 @@ func evenJobs() ([]evenJob, error) {
 		jobs = append(jobs, evenJob{tr.name, func(rng *rand.Rand) int32 { return tr.lengths[rng.IntN(len(tr.lengths))] }, 32768, 256, 32, cost7b, 0, []int{1000, 975}})
 	}
 	for _, c := range []string{cost7b, squares} {
-		jobs = append(jobs, evenJob{"lognormal with giants", lognormalLength(32768), 10240, 3072, 1024, c, 64, []int{1000, 950, 900}})
+		jobs = append(jobs, evenJob{"lognormal with giants", lognormalLength(32768), 10240, 3072, 1024, c, 64, fills})
 	}
 	return jobs, nil
 }
