@@ -167,18 +167,20 @@ type swap struct {
 // a deep search, where bins hold few items, of two. It stops after the first kind
 // of exchange that misses by at most enough.
 func (s *swap) search(h, l *cappedBin, enough int64, deep bool) {
+	long := 0
 	for i, x := range h.items {
-		s.forOne(x, [2]int{i, -1}, h, l)
+		long = s.forOne(x, [2]int{i, -1}, h, l, long)
 	}
 	for i := 0; i < len(h.items) && s.miss > enough; i++ {
 		s.forTwo(h.items[i], [2]int{i, -1}, h, l)
 	}
 	deep = deep && len(h.items) <= deepItems
 	for i := 0; deep && i < len(h.items) && s.miss > enough; i++ {
+		long := 0
 		for k := i + 1; k < len(h.items); k++ {
 			x, y := h.items[i], h.items[k]
 			both := sized{cost: x.cost + y.cost, tokens: x.tokens + y.tokens}
-			s.forOne(both, [2]int{i, k}, h, l)
+			long = s.forOne(both, [2]int{i, k}, h, l, long)
 			s.forTwo(both, [2]int{i, k}, h, l)
 		}
 	}
@@ -191,22 +193,23 @@ func (s *swap) consider(shift int64, out, in [2]int) {
 	}
 }
 
-// forOne looks for no item or one in return for x.
-func (s *swap) forOne(x sized, out [2]int, h, l *cappedBin) {
+// forOne looks for no item or one in return for x. The first items of l are passed over, as they are too long
+// for an x that is no longer than the last one; it returns how many are.
+func (s *swap) forOne(x sized, out [2]int, h, l *cappedBin, long int) int {
 	if x.tokens <= l.room && x.tokens+h.room >= 0 {
 		s.consider(x.cost, out, [2]int{-1, -1})
 	}
+	items := l.items
 	least, most := x.tokens-l.room, x.tokens+h.room
-	for j, y := range l.items {
-		s.looked++
-		if y.tokens > most {
-			continue
-		}
-		if y.tokens < least {
-			break
-		}
-		s.consider(x.cost-y.cost, out, [2]int{j, -1})
+	for long < len(items) && items[long].tokens > most {
+		long++
 	}
+	j := long
+	for ; j < len(items) && items[j].tokens >= least; j++ {
+		s.consider(x.cost-items[j].cost, out, [2]int{j, -1})
+	}
+	s.looked += min(j+1, len(items))
+	return long
 }
 
 // forTwo looks for two items in return for x, the second one as short as the
@@ -215,27 +218,33 @@ func (s *swap) forTwo(x sized, out [2]int, h, l *cappedBin) {
 	if x.cost < (s.diff-s.miss)/2 {
 		return // even for nothing it would shift too little
 	}
-	end := len(l.items) // just past the last item that is not too short
-	for j, y := range l.items {
-		s.looked += 2
-		least, most := x.tokens-y.tokens-l.room, x.tokens-y.tokens+h.room
+	items := l.items
+	short, long := x.tokens-l.room, x.tokens+h.room
+	end := len(items) // just past the last item that is not too short
+	j := 0
+	for ; j < len(items); j++ {
+		y := &items[j]
+		least, most := short-y.tokens, long-y.tokens
 		if most < 1 {
 			continue
 		}
-		for end > j+1 && l.items[end-1].tokens < least {
+		for end > j+1 && items[end-1].tokens < least {
 			end--
 		}
 		if end <= j+1 {
+			j++
 			break
 		}
+		rest := x.cost - y.cost
 		for k := end - 1; k > max(j, end-1-windowItems); k-- {
-			z := l.items[k]
+			z := &items[k]
 			if z.tokens > most {
 				break
 			}
-			s.consider(x.cost-y.cost-z.cost, out, [2]int{j, k})
+			s.consider(rest-z.cost, out, [2]int{j, k})
 		}
 	}
+	s.looked += 2 * j
 }
 
 // apply makes an exchange.
