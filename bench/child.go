@@ -16,6 +16,7 @@ import (
 	"github.com/millrace-data/millrace/internal/planner/scaling"
 	"github.com/millrace-data/millrace/internal/service"
 	"github.com/millrace-data/millrace/internal/sizing"
+	"github.com/millrace-data/millrace/internal/telemetry/export"
 	"github.com/millrace-data/millrace/jobspec"
 )
 
@@ -64,6 +65,8 @@ type serveArgs struct {
 	Workers int
 	Scale   scaling.Options
 	LogDir  string
+
+	Telemetry bool // it shows itself, at an address of its choice that it prints after its own, and as the environment says
 }
 
 func serveRole(ctx context.Context, arg string) error {
@@ -78,8 +81,17 @@ func serveRole(ctx context.Context, arg string) error {
 	defer profiled(a.Profile)()
 	opts := service.Options{Job: job, Layout: a.Layout, Workers: a.Workers, Scale: a.Scale, LogDir: a.LogDir}
 	service.LimitMemory(opts.Budget())
+	shown, err := a.show(ctx, &opts)
+	if err != nil {
+		return err
+	}
+	defer shown.Close()
 	return service.Run(ctx, opts, func(ctx context.Context, address string) error {
-		if err := emit(address); err != nil {
+		err := emit(address)
+		if err == nil && shown != nil {
+			err = emit(shown.Addresses()[0].String())
+		}
+		if err != nil {
 			return err
 		}
 		<-ctx.Done()
@@ -88,6 +100,14 @@ func serveRole(ctx context.Context, arg string) error {
 		}
 		return heapProfile(a.Profile + ".heap")
 	})
+}
+
+// show opens the telemetry of a service; nil without.
+func (a *serveArgs) show(ctx context.Context, opts *service.Options) (x *export.Exporter, err error) {
+	if a.Telemetry {
+		x, opts.Telemetry, err = export.Open(ctx, export.Options{Address: "127.0.0.1:0", Role: "serve"})
+	}
+	return x, err
 }
 
 // heapProfile writes a profile of the live heap.

@@ -22,8 +22,9 @@ type consumeArgs struct {
 	Warm    int // steps before the clock starts
 	Steps   int // measured steps
 	Profile string
-	Way     client.Way // "" = the client's default
-	Python  string     // interpreter of ranks in Python; "" = they are in Go
+	Way     client.Way    // "" = the client's default
+	Pace    time.Duration // that a rank trains for after each step
+	Python  string        // interpreter of ranks in Python; "" = they are in Go
 }
 
 // consumed sums up all ranks over the measured steps.
@@ -31,11 +32,12 @@ type consumed struct {
 	Seconds    float64
 	ServiceCPU float64 // seconds
 	RanksCPU   float64
-	Idle       float64 // seconds of idle cores
-	Tokens     int64   // without padding
-	Bytes      int64   // delivered to all ranks
-	Received   int64   // bytes that came over the wire for them
-	Batches    []int   // bytes of the last batch as delivered, by rank
+	Idle       float64   // seconds of idle cores
+	Tokens     int64     // without padding
+	Bytes      int64     // delivered to all ranks
+	Received   int64     // bytes that came over the wire for them
+	Batches    []int     // bytes of the last batch as delivered, by rank
+	Waits      []float64 // ms, of each rank for each step, with a pace
 }
 
 // mark is a reading of all clocks.
@@ -96,6 +98,7 @@ func consumeRole(ctx context.Context, arg string) error {
 	}
 	got := between(c.marks[a.Warm], c.marks[a.Warm+a.Steps])
 	got.Tokens, got.Bytes, got.Received, got.Batches = c.tokens, c.bytes, c.received, c.batches
+	got.Waits = c.waits
 	if err := emit(got); err != nil {
 		return err
 	}
@@ -135,21 +138,37 @@ type consumer struct {
 	bytes    int64
 	received int64
 	batches  []int
+	waits    []float64
 }
 
 // consume takes all steps of one rank.
 func (c *consumer) consume(ctx context.Context, i int, r *client.Client) error {
 	for n := 1; n <= c.args.Warm+c.args.Steps; n++ {
+		began := time.Now()
 		b, err := r.Next(ctx)
 		if err != nil {
 			return err
 		}
+		wait := time.Since(began)
 		if err := c.took(i, n, b); err != nil {
 			return err
 		}
 		b.Release()
+		if c.args.Pace > 0 {
+			c.train(n, wait)
+		}
 	}
 	return nil
+}
+
+// train notes how long a rank has waited for its n-th batch, and takes the pace for it.
+func (c *consumer) train(n int, wait time.Duration) {
+	if n > c.args.Warm {
+		c.mu.Lock()
+		c.waits = append(c.waits, 1000*wait.Seconds())
+		c.mu.Unlock()
+	}
+	time.Sleep(c.args.Pace)
 }
 
 // took counts the n-th batch of rank i, and takes the time when it is the last

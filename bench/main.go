@@ -8,8 +8,9 @@
 // Parquet, plain and zstd), memory (306 Parquet sources for 16 ranks), epochs (306
 // tiny ones), plan (the planner's core alone), plancycle (a whole planning cycle for
 // 4096 ranks), balance (how even planned steps are), trainsim (the training simulator), vlm (pairs of image and text),
-// clients (up to 4096 of one constructor). And one that takes so long that it has to be named: shifting
-// (a mix that ramps and jumps: fixed, scaled and sized loaders).
+// clients (up to 4096 of one constructor). And some that have to be named, as they take long or are about one question: shifting
+// (a mix that ramps and jumps: fixed, scaled and sized loaders), telemetry (what it costs), gc (paced ranks by
+// settings of the garbage collector).
 //
 // Every scenario writes its own inputs, the same in every run, into a temporary
 // folder; inputs.go, sources.go and epochs.go have the recipes. Service and
@@ -68,6 +69,8 @@ var scenarios = []struct {
 	{name: "trainsim", run: benchTrainsim},
 	{name: "clients", run: benchClients},
 	{name: "shifting", run: benchShifting, long: true},
+	{name: "telemetry", run: benchTelemetry, long: true},
+	{name: "gc", run: benchGC, long: true},
 }
 
 func main() {
@@ -82,7 +85,7 @@ func main() {
 func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	runs := flags.Int("runs", 7, "runs of each `measurement`")
-	only := flags.String("scenario", "", "run only these, separated by commas; default all but shifting")
+	only := flags.String("scenario", "", "run only these, separated by commas; default all but shifting, telemetry and gc")
 	out := flags.String("out", "", "append results to this file as JSON `lines`")
 	keep := flags.String("inputs", "", "folder for the inputs; default a temporary one")
 	profile := flags.String("profile", "", "write CPU profiles of the service into this `folder`")

@@ -24,14 +24,14 @@ type shiftingFlags struct {
 }
 
 func (f *shiftingFlags) register(flags *flag.FlagSet) {
-	flags.IntVar(&f.steps, "shift-steps", 160, "shifting: steps of a run at the pace")
+	flags.IntVar(&f.steps, "shift-steps", 128, "shifting: steps of a run at the pace")
 	flags.DurationVar(&f.pace, "shift-pace", 250*time.Millisecond, "shifting: what a paced trainer takes for a step")
 	flags.DurationVar(&f.wait, "shift-wait", 150*time.Millisecond, "shifting: what the object store takes for an answer")
 	flags.DurationVar(&f.every, "shift-every", 500*time.Millisecond, "shifting: interval of the scaler; less than a service's 5s, as the mix shifts within a minute")
 	flags.IntVar(&f.peak, "shift-peak", 6, "shifting: loaders that suffice all the time")
 	flags.IntVar(&f.most, "shift-most", 8, "shifting: most loaders that the scaler may have")
 	flags.IntVar(&f.layouts, "shift-layouts", len(handMade), "shifting: hand-made layouts to compare with; 0: none of any kind")
-	flags.IntVar(&f.layoutSteps, "shift-layout-steps", 48, "shifting: steps of a run of a layout")
+	flags.IntVar(&f.layoutSteps, "shift-layout-steps", 24, "shifting: steps of a run of a layout")
 	flags.StringVar(&f.svg, "shift-svg", "build/shifting.svg", "shifting: `file` for the plot of waits, loaders and decisions")
 }
 
@@ -186,7 +186,7 @@ func (b *shifting) layouts(ctx context.Context) error {
 		shiftingTrial{name: "a loader a source", args: serveArgs{Layout: dealt(job, len(job.Sources), 1)}},
 		shiftingTrial{name: "one loader for all, a worker a core", args: serveArgs{Layout: dealt(job, 1, runtime.GOMAXPROCS(0))}})
 	results, err := b.interleave(ctx, trials, func(ctx context.Context, t shiftingTrial) (sample, error) {
-		t.job = b.short
+		t.job, t.warm = b.short, layoutWarm
 		free, err := b.once(ctx, t)
 		if err != nil {
 			return sample{}, err

@@ -59,11 +59,11 @@ func shiftingKinds(ctx context.Context) (kinds []shiftingKind, origin string, er
 		return nil, "", err
 	}
 	kinds = []shiftingKind{
-		{"archive", 12, 12, "jsonl.zst", `{text: "{text}"}, {tokenize: bytes}, {append_eod: {}}`,
+		{"archive", 12, 8, "jsonl.zst", `{text: "{text}"}, {tokenize: bytes}, {append_eod: {}}`,
 			[4]float64{0.80, 0.15, 0.48, 0.60}, func(path string, first int) error { return writeArchive(path, c.lines(first, shiftingArchive)) }},
 		{"text", 20, 1, "jsonl", `{text: "{text}"}, {` + c.tokenizeStep() + `}, {append_eod: {}}`,
 			[4]float64{0.19, 0.84, 0.40, 0.39}, func(path string, first int) error { return os.WriteFile(path, c.lines(first, shiftingText), 0o644) }},
-		{"picture", 8, 48, "tar", `{text: "{txt}"}, {tokenize: bytes}, ` +
+		{"picture", 8, 24, "tar", `{text: "{txt}"}, {tokenize: bytes}, ` +
 			`{image: {columns: jpg, token: 300, patch: 14, merge: 2, min_pixels: 3136, max_pixels: 1003520, decode: loader}}, {append_eod: {}}`,
 			[4]float64{0.01, 0.01, 0.12, 0.01}, func(path string, first int) error { return writePictures(path, pictures, first) }},
 	}

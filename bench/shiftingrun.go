@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -20,11 +21,16 @@ type shiftingTrial struct {
 	job  *shiftingJob
 	args serveArgs
 	pace time.Duration // 0: as fast as steps come
+	warm int           // steps before the clock starts; 0: shiftingWarm
 	far  bool          // the store is far away from the beginning; else when the clock starts
 }
 
-// shiftingWarm steps come before the clock starts.
-const shiftingWarm = 3
+// Steps before the clock starts, in which the store is near: processes start, and sources are opened. Of layouts all loaders
+// open theirs, which is no part of a rate.
+const (
+	shiftingWarm = 3
+	layoutWarm   = 8
+)
 
 // shiftingOutcome is a run of a trial, after the first steps.
 type shiftingOutcome struct {
@@ -91,7 +97,7 @@ func (b *shifting) once(ctx context.Context, t shiftingTrial) (*shiftingOutcome,
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	w := &shiftingWatch{shifting: b, job: t.job, stop: stop, pid: service.pid()}
+	w := &shiftingWatch{shifting: b, job: t.job, warm: cmp.Or(t.warm, shiftingWarm), stop: stop, pid: service.pid()}
 	w.outcome.name, w.outcome.pace = t.name, t.pace
 	end, err := w.follow(ctx, address)
 	if err != nil {
@@ -112,6 +118,7 @@ func (b *shifting) once(ctx context.Context, t shiftingTrial) (*shiftingOutcome,
 type shiftingWatch struct {
 	*shifting
 	job  *shiftingJob
+	warm int // steps before the clock starts
 	stop context.CancelCauseFunc
 	pid  int // of the service
 	last time.Time
@@ -139,10 +146,10 @@ func (w *shiftingWatch) took(ctx context.Context, s trainer.Step) {
 	w.mu.Lock()
 	o := &w.outcome
 	switch {
-	case s.Step == shiftingWarm-1:
+	case s.Step == int64(w.warm)-1:
 		w.cpu = cpu
 		w.store.wait.Store(int64(w.opts.wait))
-	case s.Step >= shiftingWarm:
+	case s.Step >= int64(w.warm):
 		took := now.Sub(w.last).Seconds()
 		o.seconds, o.loaderSeconds = o.seconds+took, o.loaderSeconds+took*float64(w.loaders)
 		o.tokens, o.cpu = o.tokens+s.Tokens, (cpu - w.cpu).Seconds()
