@@ -33,7 +33,7 @@ build-gpu: ## bin/millrace that finds NVIDIA GPUs, for their slots and samples; 
 demo: build $(VENV)/installed ## run the main job: real sources, real processes, eight ranks (STEPS=40)
 	$(VENV)/bin/python examples/demo.py --millrace $(BIN) --steps $(STEPS)
 
-test: lint go-test py py-debian-torch ## all daily checks: Go and Python, no download but packages
+test: lint $(VENV)/tested go-test py py-debian-torch ## all daily checks: Go and Python, no download but packages
 
 # The packages whose tests take longest, which begin first: else the last of them runs alone.
 LONGEST := ./internal/service ./internal/cli ./bench/killmatrix
