@@ -68,6 +68,33 @@ func TestAddIsASum(t *testing.T) {
 	}
 }
 
+// TestBusy: readings of which it is not known for how long they waited count as those of which it is.
+func TestBusy(t *testing.T) {
+	t.Parallel()
+	measured, unknown := profile.Source{Name: "web", Records: 1, Seconds: 10, CPU: 2}, profile.Source{Name: "web", Records: 1, Seconds: 30}
+	for _, all := range [][]profile.Source{{measured, unknown}, {unknown, measured}} {
+		var p profile.Profile
+		p.Add(all[0])
+		p.Add(all[1])
+		if got := p.Sources[0].Busy(); math.Abs(got-0.2) > 1e-9 || p.Sources[0].Seconds != 40 {
+			t.Errorf("busy for %v of %v s, want 0.2 of 40", got, p.Sources[0].Seconds)
+		}
+	}
+	var p profile.Profile
+	p.Add(unknown)
+	p.Add(unknown)
+	if got := p.Sources[0].Busy(); got != 0 {
+		t.Errorf("busy for %v though nobody knows", got)
+	}
+	measured.CPU = 8
+	p = profile.Profile{}
+	p.Add(profile.Source{Name: "web", Records: 1, Seconds: 10, CPU: 2})
+	p.Add(measured)
+	if got := p.Sources[0].Busy(); got != 0.5 {
+		t.Errorf("busy for %v, want the mean of 0.2 and 0.8", got)
+	}
+}
+
 // TestFadeKeepsRates: what a record costs stays, and later records weigh more.
 func TestFadeKeepsRates(t *testing.T) {
 	t.Parallel()
