@@ -31,7 +31,7 @@ func (f *shiftingFlags) register(flags *flag.FlagSet) {
 	flags.IntVar(&f.peak, "shift-peak", 6, "shifting: loaders that suffice all the time")
 	flags.IntVar(&f.most, "shift-most", 8, "shifting: most loaders that the scaler may have")
 	flags.IntVar(&f.layouts, "shift-layouts", len(handMade), "shifting: hand-made layouts to compare with; 0: none of any kind")
-	flags.IntVar(&f.layoutSteps, "shift-layout-steps", 24, "shifting: steps of a run of a layout")
+	flags.IntVar(&f.layoutSteps, "shift-layout-steps", 40, "shifting: steps of a run of a layout")
 	flags.StringVar(&f.svg, "shift-svg", "build/shifting.svg", "shifting: `file` for the plot of waits, loaders and decisions")
 }
 
