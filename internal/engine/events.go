@@ -114,12 +114,12 @@ func (ev emitted) apply(e *Executor) {
 	if t.orphan {
 		return
 	}
-	t.room -= ev.bytes
-	e.promise(p, n.op, -ev.bytes)
-	t.note(p, false)
 	at := t.emitted
 	t.emitted++
 	t.out += ev.bytes
+	t.room -= ev.bytes
+	e.promise(p, n.op, -ev.bytes)
+	t.note(p, false)
 	if at < len(n.slots) { // an attempt before gave it
 		if n.slots[at].digest != ev.digest {
 			e.fail(n.src.run, differs(t, fmt.Sprintf("its partition %d is another", at)))

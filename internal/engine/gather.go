@@ -89,10 +89,25 @@ func (e *Executor) decide(p *Pipeline) schedule.Decision {
 	return schedule.Decide(s)
 }
 
-// unfit ends a run whose first source needs more than the limit for what it gathers.
+// unfit ends a run whose first source needs more than the limit for what it gathers. If that was gathered before, and is made again
+// since something that came of it was lost, the rest of what came of it gives way: it is made again with it.
 func (e *Executor) unfit(t *task) {
 	s := t.node.src
 	p := s.run.pipeline
+	if s.left == 0 && t.node.op < p.gathers {
+		var given []*slot
+		s.root.given(p.gathers, func(n *node, i int) {
+			if n.slots[i].held {
+				given = append(given, n.slots[i])
+			}
+		})
+		for _, slot := range given {
+			e.loseSlot(p, slot)
+		}
+		if len(given) > 0 {
+			return
+		}
+	}
 	e.fail(s.run, fault.Userf("stage %q gathers source tasks %d to %d: what they gave (%d bytes), and %d bytes that stage %q asks for, do not fit the limit of %d bytes: gather fewer source tasks, or raise Options.Limit",
 		p.stages[p.gathers].Name, s.number, s.number+len(s.tasks)-1, s.gathered(), t.asks, t.stage().Name, e.limit))
 }

@@ -85,14 +85,20 @@ func (e *Executor) limitOf(p *Pipeline) int64 {
 }
 
 // room is how many bytes a task may have now beside those that it has. The first source of all may
-// use what is kept for it.
-func (e *Executor) room(t *task) int64 { return e.roomFor(t.node.src).Room(t.node.op) }
+// use what is kept for it, whatever began before it.
+func (e *Executor) room(t *task) int64 {
+	s, op := e.roomFor(t.node.src), t.node.op
+	if t.node.src == e.first() {
+		return s.Room(op)
+	}
+	return s.RoomOf(op, slices.Index(t.node.src.run.pipeline.running[op], t))
+}
 
 // roomFor is what the policy hears of room for a source.
 func (e *Executor) roomFor(source *source) *schedule.Snapshot {
 	p := source.run.pipeline
 	s := &p.snap
-	*s = schedule.Snapshot{Operators: p.ops, Limit: e.limitOf(p), Used: p.used, Promised: p.prom, Pinned: true}
+	*s = schedule.Snapshot{Now: e.now(), Operators: p.ops, Limit: e.limitOf(p), Used: p.used, Promised: p.prom, Pinned: true}
 	if source != e.first() {
 		s.Limit -= min(p.reserve, s.Limit/2)
 	}
@@ -161,7 +167,7 @@ func (t *task) past() bool {
 func (t *task) note(p *Pipeline, stalled bool) {
 	op := t.node.op
 	o := &p.ops[op].Running[slices.Index(p.running[op], t)]
-	o.Promise, o.Stalled = t.room, stalled
+	o.Promise, o.Given, o.Stalled = t.room, t.out, stalled
 }
 
 // stuck reports whether nothing will happen by itself: no task works, and no collector.

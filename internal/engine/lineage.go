@@ -107,11 +107,11 @@ func (w *worker) giveBack(e *Executor, needs []schedule.Amount) {
 }
 
 // place is the worker for a task of a stage: of those that have the slots, the one with the most
-// free ones or, after a loss, the one that has been there longest; nil if none has.
+// free ones or, after a loss or where one task runs after the other, the one that has been there longest; nil if none has.
 func (e *Executor) place(n *node) (best *worker) {
 	p, op, most := n.src.run.pipeline, n.op, schedule.Amount(-1)
 	for _, w := range e.workers {
-		if best != nil && n.losses > 0 {
+		if best != nil && (n.losses > 0 || n.src.narrow) {
 			break
 		}
 		fits, free := true, schedule.Amount(0)

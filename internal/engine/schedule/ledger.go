@@ -17,6 +17,28 @@ func (s *Snapshot) Room(op int) int64 {
 	return room
 }
 
+// RoomOf is Room for a task that runs, by its place in Operator.Running. A source task leaves what older ones have to give.
+func (s *Snapshot) RoomOf(op, task int) int64 {
+	room := s.Room(op)
+	if op == 0 {
+		room -= s.rests(task)
+	}
+	return room
+}
+
+// rests is what source tasks before one have to give yet: those that have begun to, and are not done in the time that they were
+// expected to take. Tasks that began together end together, and if they shared the room each would keep its slot until all have
+// given nearly everything.
+func (s *Snapshot) rests(task int) (bytes int64) {
+	o := &s.Operators[0]
+	for _, t := range o.Running[:task] {
+		if t.Given > 0 && t.Started+o.Estimate.Duration <= s.Now {
+			bytes += max(0, o.Estimate.Out-t.Given-t.Promise)
+		}
+	}
+	return bytes
+}
+
 // credit is the room that one task of the operator needs to start, whatever its input.
 func (s *Snapshot) credit(op int) int64 {
 	return s.Growth(op, s.Operators[op-1].Declared.Partition)

@@ -25,6 +25,7 @@ type Resource struct {
 type Task struct {
 	Started Nanos
 	Promise int64 // bytes of the ledger promised to its outputs and not yet used
+	Given   int64 // bytes that it has given
 	Stalled bool  // its work is done, and its outputs wait for room
 }
 

@@ -216,6 +216,7 @@ func (r *run) give(t *task, most int) bool {
 		r.s.Promised -= keep
 		op.Promised -= keep
 		op.Running[t.slot].Promise = t.promise
+		op.Running[t.slot].Given += size
 		r.s.Used += size
 		op.Stored += size
 		r.held -= size
@@ -246,7 +247,7 @@ func (r *run) queue(op int, l Lineage) {
 func (r *run) room(t *task) int64 {
 	defer r.within(r.gathers.later(t.lineage))()
 	if r.cfg.Credits {
-		return max(t.promise, r.s.Room(t.op)+t.promise)
+		return max(t.promise, r.s.RoomOf(t.op, t.slot)+t.promise)
 	}
 	return r.s.Limit - r.s.Used - r.s.Promised + t.promise
 }
@@ -276,7 +277,7 @@ func (r *run) release(t *task) {
 }
 
 // emit gives out what is held, the operators nearest to the end first, and within one
-// the task that waits longest.
+// the task that waits longest; of sources, where the ledger keeps room for older ones, the first that has some.
 func (r *run) emit() {
 	if r.ties != nil {
 		for r.giveOne() {
@@ -288,6 +289,9 @@ func (r *run) emit() {
 		for op := len(r.byOp) - 1; op >= 0 && !moved; op-- {
 			if first := r.longest(op); first != nil {
 				moved = r.give(first, len(first.out))
+			}
+			if op == 0 && !moved && r.cfg.Credits {
+				moved = slices.ContainsFunc(slices.Clone(r.byOp[0]), func(t *task) bool { return t.stalled && r.give(t, len(t.out)) })
 			}
 		}
 	}
