@@ -24,7 +24,7 @@ name: bench-shifting
 seed: 1
 batch: {sequence_length: 2048, sequences: 16}
 topology: {dp: 2}
-resources: {loader_buffer: 64MiB, constructor_buffer: 64MiB, window: 16}
+resources: {loader_buffer: 512MiB, constructor_buffer: 64MiB, window: 16}
 sources:
 `
 
