@@ -108,6 +108,6 @@ def test_requests_say_how_long_the_trainer_stood_still(serve, open_loader):
     for _ in loader:
         pass
     said = [r.waited_us for r in service.requests("Batch")]
-    assert said[0] == 1 and said[1] < 1000  # 0 is of a client that does not say; the start is no stall
+    assert said[0] == 1 and said[1] < 1000  # 0: a client that does not say; the start is no stall
     assert said == sorted(said)
     assert 200_000 < said[-1] <= loader.stats.wait_seconds * 1e6 + 1
