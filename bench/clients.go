@@ -47,16 +47,8 @@ var clientCounts = []int{256, 1024, 4096}
 // benchClients measures how long many clients of one constructor take for one step that all of them
 // ask for at once, beside gRPC alone, which moves as many bytes.
 func benchClients(ctx context.Context, cfg *config) error {
-	c, err := readCorpus(ctx)
+	dir, err := writePlainTokens(ctx, cfg)
 	if err != nil {
-		return err
-	}
-	rows, err := c.tokens()
-	if err != nil {
-		return err
-	}
-	dir := filepath.Join(cfg.dir, "plain")
-	if _, err := writeTokens(dir, rows, false); err != nil {
 		return err
 	}
 	cfg.report.title("One constructor and many clients, which ask for %d KiB each at once (tp %d)", clientsBytes>>10, clientsTP)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 )
@@ -31,16 +30,8 @@ const (
 // benchGC measures how long paced ranks wait for a batch that is prefetched, by how often the service's garbage collector
 // runs: 8 ranks of tokenized Parquet that take 100 ms for a step.
 func benchGC(ctx context.Context, cfg *config) error {
-	c, err := readCorpus(ctx)
+	dir, err := writePlainTokens(ctx, cfg)
 	if err != nil {
-		return err
-	}
-	rows, err := c.tokens()
-	if err != nil {
-		return err
-	}
-	dir := filepath.Join(cfg.dir, "plain")
-	if _, err := writeTokens(dir, rows, false); err != nil {
 		return err
 	}
 	e, err := newEndToEnd(ctx, cfg, "gc", dir, "input_ids", "tokens: input_ids")

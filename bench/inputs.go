@@ -183,6 +183,21 @@ func (c *corpus) tokens() ([]tokenRow, error) {
 	return rows, nil
 }
 
+// writePlainTokens writes the corpus as tokens in Parquet without compression, and returns the folder.
+func writePlainTokens(ctx context.Context, cfg *config) (dir string, err error) {
+	c, err := readCorpus(ctx)
+	if err != nil {
+		return "", err
+	}
+	rows, err := c.tokens()
+	if err != nil {
+		return "", err
+	}
+	dir = filepath.Join(cfg.dir, "plain")
+	_, err = writeTokens(dir, rows, false)
+	return dir, err
+}
+
 // writeTokens writes rows, repeated as needed, until tokenCount tokens are reached,
 // and returns their number.
 func writeTokens(dir string, rows []tokenRow, compress bool) (tokens int64, err error) {

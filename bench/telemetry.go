@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -23,16 +22,8 @@ const telemetrySteps = 4 * clockSteps
 // benchTelemetry measures what it costs that a service shows itself: tokenized Parquet to 8 ranks, in turns without and with
 // steps traced as by default, spans and metrics sent to a collector, these each second, and its page read each second.
 func benchTelemetry(ctx context.Context, cfg *config) error {
-	c, err := readCorpus(ctx)
+	dir, err := writePlainTokens(ctx, cfg)
 	if err != nil {
-		return err
-	}
-	rows, err := c.tokens()
-	if err != nil {
-		return err
-	}
-	dir := filepath.Join(cfg.dir, "plain")
-	if _, err := writeTokens(dir, rows, false); err != nil {
 		return err
 	}
 	e, err := newEndToEnd(ctx, cfg, "telemetry", dir, "input_ids", "tokens: input_ids")
