@@ -11,6 +11,7 @@ import random
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -87,6 +88,14 @@ DEFAULTS = {
     "name": "pytest", "packing": "true", "dp": 2, "cp": 1, "pp": 1, "tp": 1,
     "format": "megatron", "cp_slicing": "zigzag", "rows": 2, "batch": "",
 }  # fmt: skip
+
+
+def until(true, seconds=20):
+    """Waits until true() is, and fails if it does not become so."""
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, f"it does not become true within {seconds} s"
+        time.sleep(0.01)
 
 
 def write_job(folder, **fields):

@@ -10,7 +10,7 @@ from concurrent import futures
 
 import grpc
 import pytest
-from processes import BINARY, needs_binary, real_service, write_job
+from processes import BINARY, needs_binary, real_service, until, write_job
 from test_service import in_threads, plain, ranks_of
 
 import millrace
@@ -22,6 +22,10 @@ PER_STEP = 2
 def status(address):
     out = subprocess.run([BINARY, "status", address, "--json"], capture_output=True, check=True)
     return json.loads(out.stdout)
+
+
+def delivered(told):
+    return sum(constructor["delivered_batches"] for constructor in told["constructors"])
 
 
 def take(loader, steps):
@@ -43,6 +47,9 @@ def test_peek_changes_nothing(tmp_path):
         assert [plain(b) for b in before.batches] == want[0][:PER_STEP]
         loaders = [millrace.connect(address, prefetch=0, timeout=60, **p) for p in places]
         got = in_threads(take, [(loader, 5) for loader in loaders])
+        until(
+            lambda: delivered(status(address)) == 5 * len(places)
+        )  # constructors report once a second
         told = status(address)
         for at, place in enumerate(places):
             ranks = {f"{axis}_rank": place[f"{axis}_rank"] for axis in ("dp", "cp", "pp", "tp")}
@@ -61,8 +68,7 @@ def test_peek_changes_nothing(tmp_path):
         now = status(address)
         for field in ("steps_acked", "steps_planned", "generation", "digest", "joined"):
             assert now.get(field) == told.get(field), field
-        delivered = [[c["delivered_batches"] for c in s["constructors"]] for s in (told, now)]
-        assert delivered[0] == delivered[1]
+        assert delivered(now) == delivered(told)
         more = in_threads(take, [(loader, 7) for loader in loaders])
         assert [a + b for a, b in zip(got, more)] == want
         assert loaders[0].state_dict() == end

@@ -16,7 +16,7 @@ import time
 
 import numpy as np
 import pytest
-from processes import BINARY, Roles, needs_binary, real_service, write_job
+from processes import BINARY, Roles, needs_binary, real_service, until, write_job
 from test_service import consume, in_threads, plain, ranks_of
 
 import millrace
@@ -46,13 +46,6 @@ def made(size):
 def held(pid):
     """Returns how many mappings of such memory a process has."""
     return pathlib.Path(f"/proc/{pid}/maps").read_text().count(f"/memfd:{NAME} ")
-
-
-def until(true, seconds=20):
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it does not come"
-        time.sleep(0.01)
 
 
 def test_a_slot_is_free_when_the_last_view_is_gone():
@@ -273,7 +266,9 @@ def test_memory_of_a_rank_that_is_killed_is_given_back(tmp_path):
 
 
 def train(loader):
-    with contextlib.suppress(rpc.Closed):
+    with contextlib.suppress(
+        rpc.Closed, UserError
+    ):  # which of them says whether it waited when it was closed
         for _ in loader:
             pass
 
