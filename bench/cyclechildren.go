@@ -10,6 +10,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -34,19 +35,17 @@ const cycleStrategy = "plancycle"
 // cycleTimes are the times of planning one step.
 type cycleTimes struct {
 	Step   int64
-	Early  []cycleSpan // spent drawing before the step could be planned
-	Known  time.Time   // the last block was known, and the step could be planned
-	Drawn  time.Time   // samples were drawn and packed
-	Rows   time.Time   // rows were placed
-	Second time.Time   // samples were divided over all ranks, at the same time as rows
-	Placed time.Time   // both were done
+	Draws  []cycleSpan // mix and packing, as far as blocks were known
+	Rows   cycleSpan   // rows were placed
+	Second cycleSpan   // beside it, samples were divided over all ranks
+	Placed cycleSpan   // both
 }
 
 type cycleSpan struct{ From, To time.Time }
 
-// early returns the time spent drawing ahead, before a moment and after it.
-func (m cycleTimes) early(moment time.Time) (before, after time.Duration) {
-	for _, s := range m.Early {
+// split returns the parts of spans before a moment and after it.
+func split(moment time.Time, spans ...cycleSpan) (before, after time.Duration) {
+	for _, s := range spans {
 		late := min(max(s.To.Sub(moment), 0), s.To.Sub(s.From))
 		before, after = before+s.To.Sub(s.From)-late, after+late
 	}
@@ -59,7 +58,7 @@ type cycleWatch struct {
 	ranks       balance.Balancer
 	costs       []int64
 	times       []cycleTimes
-	early       []cycleSpan
+	draws       []cycleSpan // of the step that is not placed yet
 }
 
 func newCycleWatch() (*cycleWatch, error) {
@@ -72,29 +71,32 @@ func newCycleWatch() (*cycleWatch, error) {
 }
 
 func (w *cycleWatch) plan(s *strategy.Step) error {
-	m := cycleTimes{Step: s.Number(), Known: time.Now(), Early: w.early}
+	began := time.Now()
 	g := s.Graph(dgraph.Text)
 	g.Mix(s.Schedule())
-	m.Drawn = time.Now()
-	if s.Buffer() == nil { // a block is missing, or it is not time yet: the draw is kept
-		w.early = append(w.early, cycleSpan{m.Known, m.Drawn})
+	drawn := time.Now()
+	w.draws = append(w.draws, cycleSpan{began, drawn})
+	if s.Buffer() == nil { // a block is missing: the draw is kept
 		return g.Plan()
 	}
-	w.early = nil
+	m := cycleTimes{Step: s.Number(), Draws: w.draws}
+	w.draws = nil
 	// The second module depends on the draw only.
 	second := make(chan error, 1)
 	go func() {
 		err := w.secondModule(s)
-		m.Second = time.Now()
+		m.Second = cycleSpan{drawn, time.Now()}
 		second <- err
 	}()
 	g.Distribute("dp", 1)
 	g.Cost(w.text)
 	g.Balance(strategy.Balance{Level: strategy.Interleaved})
 	err := g.Plan()
-	m.Rows = time.Now()
+	m.Rows = cycleSpan{drawn, time.Now()}
 	err = cmp.Or(err, <-second)
-	m.Placed = time.Now()
+	m.Placed = cycleSpan{drawn, time.Now()}
+	// A step that was placed ahead is placed again if the job is moved before it.
+	w.times = slices.DeleteFunc(w.times, func(t cycleTimes) bool { return t.Step >= m.Step })
 	w.times = append(w.times, m)
 	return err
 }

@@ -137,27 +137,25 @@ func (r *cycleRun) report(cfg *config, c cycleCase) error {
 		of   func(s cycleStep, m cycleTimes) time.Duration
 	}{
 		{"whole cycle", func(s cycleStep, m cycleTimes) time.Duration { return s.end.Sub(s.begin) }},
-		{"whole cycle and drawing ahead of it", func(s cycleStep, m cycleTimes) time.Duration {
-			before, _ := m.early(s.begin)
-			return before + s.end.Sub(s.begin)
+		{"whole cycle and what is done ahead of it", func(s cycleStep, m cycleTimes) time.Duration {
+			drawn, _ := split(s.begin, m.Draws...)
+			placed, _ := split(s.begin, m.Placed)
+			return drawn + placed + s.end.Sub(s.begin)
 		}},
-		{"mix and packing ahead of the cycle", func(s cycleStep, m cycleTimes) time.Duration { before, _ := m.early(s.begin); return before }},
-		{"wait for blocks", func(s cycleStep, m cycleTimes) time.Duration {
-			_, early := m.early(s.begin)
-			return m.Known.Sub(s.begin) - early
+		{"ahead of the cycle, mix and packing", func(s cycleStep, m cycleTimes) time.Duration { ahead, _ := split(s.begin, m.Draws...); return ahead }},
+		{"ahead of the cycle, graph, cost, balance", func(s cycleStep, m cycleTimes) time.Duration { ahead, _ := split(s.begin, m.Placed); return ahead }},
+		{"in the cycle, mix and packing", func(s cycleStep, m cycleTimes) time.Duration { _, late := split(s.begin, m.Draws...); return late }},
+		{"in the cycle, graph, cost, balance", func(s cycleStep, m cycleTimes) time.Duration { _, late := split(s.begin, m.Placed); return late }},
+		{"in the cycle, before that: acknowledgements, blocks", func(s cycleStep, m cycleTimes) time.Duration {
+			_, drawn := split(s.begin, m.Draws...)
+			_, placed := split(s.begin, m.Placed)
+			return max(m.Placed.To.Sub(s.begin), 0) - drawn - placed
 		}},
-		{"mix and packing", func(s cycleStep, m cycleTimes) time.Duration {
-			_, early := m.early(s.begin)
-			return early + m.Drawn.Sub(m.Known)
+		{"in the cycle, cut, encode, send", func(s cycleStep, m cycleTimes) time.Duration {
+			return min(s.end.Sub(m.Placed.To), s.end.Sub(s.begin))
 		}},
-		{"graph, cost, balance of rows", func(_ cycleStep, m cycleTimes) time.Duration { return m.Rows.Sub(m.Drawn) }},
-		{"beside it, balance of 4096 ranks", func(_ cycleStep, m cycleTimes) time.Duration { return m.Second.Sub(m.Drawn) }},
-		{"both", func(_ cycleStep, m cycleTimes) time.Duration { return m.Placed.Sub(m.Drawn) }},
-		{"cut, encode, send", func(s cycleStep, m cycleTimes) time.Duration { return s.end.Sub(m.Placed) }},
-		{"from all blocks known", func(s cycleStep, m cycleTimes) time.Duration {
-			_, early := m.early(s.begin)
-			return early + s.end.Sub(m.Known)
-		}},
+		{"graph, cost, balance of rows", func(_ cycleStep, m cycleTimes) time.Duration { return m.Rows.To.Sub(m.Rows.From) }},
+		{"beside it, balance of 4096 ranks", func(_ cycleStep, m cycleTimes) time.Duration { return m.Second.To.Sub(m.Second.From) }},
 	}
 	var results []result
 	for _, p := range phases {

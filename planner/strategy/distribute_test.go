@@ -61,7 +61,7 @@ func checkPool(t *testing.T, r *strategy.Result, b batch) {
 	if r.Ranks() != 12 || r.Microbatches != 4 || slices.Min(rows) != 8 || slices.Max(rows) != 8 {
 		t.Fatalf("%d ranks of %d microbatches have %v rows", r.Ranks(), r.Microbatches, rows)
 	}
-	p := r.Part(b.buf, []uint32{1})
+	p := r.Part([]uint32{1})
 	for k, rank := range p.Rank {
 		if rank < 4 || rank > 7 || p.Width[k] != 1 {
 			t.Fatalf("the constructor of DP rank 1 gets row %d of rank %d, width %d", p.Rows[k], rank, p.Width[k])

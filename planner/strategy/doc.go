@@ -49,7 +49,7 @@
 // # Purity
 //
 // The core calls a strategy again when samples that a step needs are not known yet
-// (ErrBlocked), after a restart and on every standby. It must do the same each
+// (ErrBlocked), when a change comes after a step was placed ahead, after a restart and on every standby. It must do the same each
 // time: no clock, no randomness, no state of its own but constants.
 //
 // The package owns the primitives, the levels and the parts of a plan that

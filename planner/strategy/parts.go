@@ -31,12 +31,11 @@ type Part struct {
 
 // Part returns the part of the constructor that serves these DP ranks.
 // Ranks that the mesh does not have get nothing. The result comes
-// from a Runner, and buf is the buffer that it is about; parts of one result may be cut
-// at the same time.
-func (r *Result) Part(buf *dgraph.Buffer, buckets []uint32) Part {
+// from a Runner; parts of one result may be cut at the same time.
+func (r *Result) Part(buckets []uint32) Part {
 	dp, size := r.ranks, r.MicrobatchSize
 	mine := r.ranksOf(buckets)
-	c := cutter{index: r.index, buf: buf, local: make([]uint32, len(r.index.blocks))}
+	c := cutter{index: r.index, local: make([]uint32, len(r.index.blocks))}
 	c.makeRoom(r, mine)
 	for microbatch := range r.Microbatches {
 		last := int32(-1)
@@ -76,14 +75,14 @@ func (r *Result) ranksOf(buckets []uint32) (mine []uint32) {
 	return slices.Compact(mine)
 }
 
-// index finds the rows of a rank, and the blocks of samples. Nobody changes it
+// index finds the rows of a rank, and what parts say of samples. Nobody changes it
 // once it is made.
 type index struct {
 	rowAt          []int32 // (microbatch x dp + rank) x size + position -> row
 	start, samples []int32 // samples by row
 
-	blocks  []Block // of all samples
-	blockOf []int32 // sample -> block
+	blocks                []Block  // of all samples
+	block, place, lengths []uint32 // of each of samples, in their order: in blocks, in the block, tokens
 }
 
 func newIndex(r *Result, buf *dgraph.Buffer) *index {
@@ -95,16 +94,19 @@ func newIndex(r *Result, buf *dgraph.Buffer) *index {
 		}
 	}
 	x.start, x.samples = dgraph.ByRow(r.RowOf, len(r.Rank))
-	x.numberBlocks(buf)
+	x.describe(r.RowOf, buf)
 	return x
 }
 
-// numberBlocks numbers the blocks of all samples. A source gives its samples block by
-// block, so the block of the sample before is mostly the one.
-func (x *index) numberBlocks(buf *dgraph.Buffer) {
+// describe writes what parts say of samples in the order of rows, so that parts are copied, and
+// numbers the blocks of all samples. A source gives its samples block by block, so the block
+// of the sample before is mostly the one.
+func (x *index) describe(rowOf []int32, buf *dgraph.Buffer) {
 	numbers := map[Block]int32{}
 	var last []int32 // of each source, the block of its last sample
-	x.blockOf = make([]int32, buf.Len())
+	n := len(x.samples)
+	columns, next := make([]uint32, 3*n), slices.Clone(x.start)
+	x.block, x.place, x.lengths = columns[:n:n], columns[n:2*n:2*n], columns[2*n:]
 	for i, source := range buf.Source {
 		for int(source) >= len(last) {
 			last = append(last, -1)
@@ -118,7 +120,11 @@ func (x *index) numberBlocks(buf *dgraph.Buffer) {
 			}
 			last[source] = number
 		}
-		x.blockOf[i] = last[source]
+		if row := rowOf[i]; row >= 0 {
+			at := next[row]
+			x.block[at], x.place[at], x.lengths[at] = uint32(last[source]), uint32(buf.Index[i]), uint32(buf.Tokens[i])
+			next[row]++
+		}
 	}
 }
 
@@ -129,9 +135,8 @@ func (x *index) row(row int32) []int32 { return x.samples[x.start[row]:x.start[r
 type cutter struct {
 	*index
 	part  Part
-	used  []int32  // blocks, in the order of the part
+	used  []uint32 // blocks, in the order of the part
 	local []uint32 // block -> its number in the part, plus 1
-	buf   *dgraph.Buffer
 }
 
 // makeRoom makes columns of the right size.
@@ -158,25 +163,19 @@ func (c *cutter) makeRoom(r *Result, mine []uint32) {
 }
 
 func (c *cutter) row(row int32, rank uint32, microbatch, position int) {
-	p, samples := &c.part, c.index.row(row)
+	p, from, to := &c.part, c.start[row], c.start[row+1]
 	p.Rows, p.Rank = append(p.Rows, uint32(row)), append(p.Rank, rank)
 	p.Microbatch, p.Position = append(p.Microbatch, uint32(microbatch)), append(p.Position, uint32(position))
-	p.RowSamples = append(p.RowSamples, uint32(len(samples)))
-	for _, i := range samples {
-		p.SampleBlock = append(p.SampleBlock, c.block(i))
-		p.SampleIndex = append(p.SampleIndex, uint32(c.buf.Index[i]))
-		p.SampleLength = append(p.SampleLength, uint32(c.buf.Tokens[i]))
+	p.RowSamples = append(p.RowSamples, uint32(to-from))
+	p.SampleIndex = append(p.SampleIndex, c.place[from:to]...)
+	p.SampleLength = append(p.SampleLength, c.lengths[from:to]...)
+	for _, b := range c.block[from:to] {
+		if c.local[b] == 0 {
+			c.used = append(c.used, b)
+			c.local[b] = uint32(len(c.used))
+		}
+		p.SampleBlock = append(p.SampleBlock, c.local[b]-1)
 	}
-}
-
-// block returns the number of a sample's block in the part.
-func (c *cutter) block(sample int32) uint32 {
-	b := c.blockOf[sample]
-	if c.local[b] == 0 {
-		c.used = append(c.used, b)
-		c.local[b] = uint32(len(c.used))
-	}
-	return c.local[b] - 1
 }
 
 // finish adds the blocks.

@@ -33,7 +33,7 @@ func TestConstructorParts(t *testing.T) {
 	}
 	rows := map[uint32]bool{}
 	for _, buckets := range [][]uint32{{5, 1}, {0}, {2, 3, 4, 3}, {6, 7, 8, 99}} {
-		p := r.Part(b.buf, buckets)
+		p := r.Part(buckets)
 		at := 0
 		for k, row := range p.Rows {
 			if rows[row] || !slices.Contains(buckets, p.Rank[k]) {
@@ -84,11 +84,11 @@ func TestPartsInOrder(t *testing.T) {
 			want = append(want, row)
 		}
 	}
-	p := r.Part(b.buf, []uint32{2, 1})
+	p := r.Part([]uint32{2, 1})
 	if !slices.Equal(p.Rows, want) {
 		t.Errorf("got rows %v, want %v", p.Rows, want)
 	}
-	if again := r.Part(b.buf, []uint32{1, 2}); !reflect.DeepEqual(p, again) {
+	if again := r.Part([]uint32{1, 2}); !reflect.DeepEqual(p, again) {
 		t.Error("another part for the same ranks")
 	}
 }

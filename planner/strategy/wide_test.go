@@ -118,7 +118,7 @@ func TestWideRowsByCost(t *testing.T) {
 
 func checkPooledPart(t *testing.T, b batch, r *strategy.Result, buckets []uint32) {
 	t.Helper()
-	part := r.Part(b.buf, buckets)
+	part := r.Part(buckets)
 	want := map[uint32]bool{}
 	for row := range r.Rank {
 		first, width := r.Span(row)

@@ -33,7 +33,7 @@ type Event interface{ event() }
 // Tick says what time it is. All deadlines are kept by ticks alone.
 type Tick struct{ Now Millis }
 
-// Idle says that nothing else is waiting: the core may draw the next step ahead.
+// Idle says that nothing else is waiting: the core may draw and place the next step ahead.
 type Idle struct{}
 
 // LoaderJoined is a loader that connected. It knows the job spec already.

@@ -37,7 +37,7 @@ func (s *Step) Is(step *plan.Step) bool { return s != nil && s.step == step }
 // is; it is called from the caller's goroutine.
 func (s *Step) Part(generation uint64, buckets []uint32, block func(source int32, seq int64) *pb.PlanBlock) *pb.StepPlan {
 	step := s.step
-	part := step.Placed.Part(step.Buffer, buckets)
+	part := step.Placed.Part(buckets)
 	out := &pb.StepPlan{
 		Generation: generation, Step: uint64(step.Step),
 		Rows: part.Rows, RowSamples: part.RowSamples, RowRank: part.Rank, RowMicrobatch: part.Microbatch, RowWidth: part.Width,

@@ -9,11 +9,11 @@ import (
 	"github.com/millrace-data/millrace/planner/strategy"
 )
 
-// Prepare draws and packs the next step before it may be planned, as far as its
+// Prepare draws, packs and places the next step before it may be planned, as far as its
 // samples are known, and returns the blocks to ask for. It is for a time when there is
-// nothing else to do, and changes no plan: what it draws is what would be drawn later,
-// and is dropped if a change or a move comes first. If it finds an end or an error, it
-// says nothing: that is found again in its turn. Without need it takes no time.
+// nothing else to do, and changes no plan: what it draws and where that goes is what would
+// come of it later, and is dropped if a change or a move comes first. If it finds an end or
+// an error, it says nothing: that is found again in its turn. Without need it takes no time.
 func (c *Core) Prepare() []Effect {
 	return c.drain(func() {
 		pending := c.state.Pending
@@ -26,13 +26,8 @@ func (c *Core) Prepare() []Effect {
 			c.pending = c.newDraft()
 		}
 		if d := c.pending; d != nil {
-			_, err := c.run(d, func(shares []uint64) (*dgraph.Buffer, []int32, error) {
-				if _, _, err := d.drawAll(shares); err != nil {
-					return nil, nil, err
-				}
-				return nil, nil, strategy.ErrBlocked // it is too early for more
-			})
-			if !errors.Is(err, strategy.ErrBlocked) {
+			var err error
+			if d.placed, err = c.run(d); err != nil && !errors.Is(err, strategy.ErrBlocked) {
 				c.pending = nil
 			}
 		}

@@ -44,7 +44,8 @@ type draft struct {
 	banned []Ref
 	drawn  int64 // units, in all
 	tokens int64
-	rowOf  []int32 // of each sample of the pool, once it is packed
+	rowOf  []int32          // of each sample of the pool, once it is packed
+	placed *strategy.Result // of a step that was prepared to its end
 	// Where rows have several widths: which samples are in the step so far, and how
 	// many have to wait for the next; their tokens do not count. nil if all have one width.
 	admitted *balance.Admission
@@ -89,7 +90,10 @@ func (c *Core) next() (step *Step, end bool) {
 	if d == nil {
 		return nil, false
 	}
-	result, err := c.run(d, d.drawAll)
+	result, err := d.placed, error(nil)
+	if result == nil {
+		result, err = c.run(d)
+	}
 	switch {
 	case c.failed != nil:
 		return nil, false
@@ -107,9 +111,9 @@ func (c *Core) next() (step *Step, end bool) {
 }
 
 // run has the strategy plan a draft.
-func (c *Core) run(d *draft, draw strategy.DrawFunc) (*strategy.Result, error) {
+func (c *Core) run(d *draft) (*strategy.Result, error) {
 	return c.runner.Run(c.cfg.Strategy, strategy.Input{
-		Number: c.state.Step, Tree: c.mesh(c.state.Settings), Draw: draw, Shape: c.strategyShape(d.shape), Sources: c.names(), Both: c.cfg.Both,
+		Number: c.state.Step, Tree: c.mesh(c.state.Settings), Draw: d.drawAll, Shape: c.strategyShape(d.shape), Sources: c.names(), Both: c.cfg.Both,
 	})
 }
 
