@@ -3,6 +3,7 @@ package service_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
@@ -361,8 +362,8 @@ func liveRun(t *testing.T, opts service.Options, steps int64, before lived, text
 			},
 		})
 		<-done
-		if err != nil || a.bug != nil {
-			return fmt.Errorf("%w, %w", err, a.bug)
+		if err := errors.Join(err, a.bug); err != nil {
+			return err
 		}
 		out.token = res.Token
 		out.changes, err = journalOf(ctx, address)

@@ -77,6 +77,9 @@ func (c *Core) cancel(ch change.Change) (int64, error) {
 	if n := c.log.steps(); p.Step < n {
 		return 0, fault.Userf("the log has step %d already, with the change: another one can be made for step %d or later", p.Step, n)
 	}
+	if c.movedBy(p) {
+		return 0, fault.Userf("the job has moved to the topology %s, whose ranks join at step %d: another change of the topology can be made for step %d or later", c.job.tree.Canonical(), p.Step, p.Step+1)
+	}
 	fits := func(length int32, tree *mesh.Tree) error { return c.reshaped(int(length), tree) }
 	if err := c.plan.CheckCancel(p, fits); err != nil {
 		return 0, err
@@ -87,6 +90,13 @@ func (c *Core) cancel(ch change.Change) (int64, error) {
 	j.entries = append(j.entries[:i:i], j.entries[i+1:]...)
 	c.tell(plan.Cancelled{Change: p})
 	return p.Step, c.failed
+}
+
+// movedBy says whether the job has moved already to the mesh that a change makes, though no step has it yet.
+// Of its ranks some have joined; the others would be refused without the change.
+func (c *Core) movedBy(p plan.Change) bool {
+	state, ok := c.plan.State(c.plan.Planned())
+	return ok && p.Kind == plan.Remesh && p.Step == state.Step && c.job.positioned && c.job.tree.Equal(c.plan.MeshAt(state))
 }
 
 // cancellable names the changes that are pending.
