@@ -55,6 +55,7 @@ DTYPES: dict[str, Any] = {
     "tokens": np.dtype("<i4"),
 }
 OFFSET = np.dtype("<i4")
+BYTE = np.dtype("u1")
 LONG = 4096  # bytes of a value, on average, above which copying costs more than a step of Python
 WORD = np.dtype("<i8")
 
@@ -65,14 +66,11 @@ class Reader:
     def __init__(self, memory: Memory, columns: Iterable[Type]) -> None:
         self.memory = memory
         self._whole = np.frombuffer(memory, np.uint8)  # what all arrays are views of
-        head = self._words(HEAD, 0)
-        if head[0] != MAGIC:
-            raise ValueError(f"the batch begins with {head[0]:#x}, not {MAGIC:#x}")
-        self.rows = head[1]
-        self._nodes = self._words(head[2] * NODE, HEAD * 8)
+        magic, self.rows, nodes, self._origins, self._keys, _, _, _ = self._words(HEAD, 0)
+        if magic != MAGIC:
+            raise ValueError(f"the batch begins with {magic:#x}, not {MAGIC:#x}")
+        self._nodes = self._words(nodes * NODE, HEAD * 8)
         self._at = 0
-        self._keys = head[4]
-        self._origins = head[3]
         self._types = list(columns)
 
     def kept(self) -> bool:
@@ -81,14 +79,13 @@ class Reader:
             gc.collect()  # those in a cycle are nobody's
         return sys.getrefcount(self._whole) > 2
 
-    def _words(self, count: int, at: int) -> list[int]:
-        size = count * 8
-        if size < 0 or at + size > self._whole.size:
-            raise ValueError(f"a table of {size} bytes at {at} of {self._whole.size}")
-        return memoryview(self.memory)[at : at + size].cast("q").tolist()
+    def _words(self, count: int, at: int) -> tuple[int, ...]:
+        if count < 0 or at + 8 * count > self._whole.size:
+            raise ValueError(f"a table of {8 * count} bytes at {at} of {self._whole.size}")
+        return struct.unpack_from(f"<{count}q", self.memory, at)
 
     def _array(self, dtype: Any, count: int, at: int) -> np.ndarray[Any, Any]:
-        size = count * np.dtype(dtype).itemsize
+        size = count * dtype.itemsize
         if at < 0 or at + size > self._whole.size:
             raise ValueError(f"{size} bytes at {at} of {self._whole.size}")
         return self._whole[at : at + size].view(dtype)
@@ -126,7 +123,7 @@ class Reader:
         valid = self._bits(node[2], length).tolist()
         return [v if ok else None for v, ok in zip(values, valid)]
 
-    def _parts(self, kind: Type, node: list[int]) -> list[Any]:
+    def _parts(self, kind: Type, node: tuple[int, ...]) -> list[Any]:
         """Values of many elements: texts, bytes, token ids, lists."""
         offsets = self._array(OFFSET, node[0] + 1, node[3]).tolist()
         if kind.of:
@@ -149,7 +146,7 @@ class Reader:
         return [data[a:b].decode() for a, b in zip(offsets, offsets[1:])]
 
     def _bits(self, at: int, length: int) -> np.ndarray[Any, Any]:
-        packed = self._array(np.uint8, (length + 7) // 8, at)
+        packed = self._array(BYTE, (length + 7) // 8, at)
         return np.unpackbits(packed, count=length, bitorder="little").view(np.bool_)
 
 
@@ -171,7 +168,7 @@ class Batch:
         bits = None if nulls == 0 else np.packbits(validity, bitorder="little")
         node: list[Any] = [len(values), nulls, bits, None, None]
         self.nodes.append(node)
-        if kind.name in ("int", "float", "bool"):
+        if kind.name in TAKES:
             array = numbers(values, kind)
             node[4] = np.packbits(array, bitorder="little") if kind.name == "bool" else array
             return
@@ -267,6 +264,8 @@ DTYPE_KINDS = {"int": "iu", "float": "fiu", "bool": "b"}
 def numbers(values: Values, kind: Type) -> np.ndarray[Any, Any]:
     """An array of a column of numbers or bools."""
     if isinstance(values, np.ndarray):
+        if values.dtype is DTYPES.get(kind.name) and values.ndim == 1:
+            return values
         if values.dtype.kind not in DTYPE_KINDS[kind.name] or values.ndim != 1:
             raise Misfit(f"an array of {values.dtype} and {values.ndim} axes, not {kind}")
         if kind.name == "int" and values.dtype == np.uint64 and (values >> 63).any():

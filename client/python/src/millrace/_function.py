@@ -72,6 +72,7 @@ class Function:
     version: str
     needs: dict[str, float]
     input_types: list[Type]
+    output_names: tuple[str, ...]
 
     def start(self) -> Callable[..., Any]:
         """What is called: the function, or a new object of the class."""
@@ -146,14 +147,15 @@ class Function:
         """The columns of a row, in order."""
         if self.single:
             return (out,)
-        names = [column.path for column in self.outputs]
-        if dataclasses.is_dataclass(out) and not isinstance(out, type):
-            return tuple(getattr(out, name) for name in names)
-        if not isinstance(out, Mapping):
-            raise Misfit(f"{type(out).__name__} was given, not the columns {', '.join(names)}")
-        if len(out) != len(names) or not all(name in out for name in names):
+        names = self.output_names
+        if type(out) is not dict:  # which it nearly always is, and other questions take longer
+            if dataclasses.is_dataclass(out) and not isinstance(out, type):
+                return tuple(getattr(out, name) for name in names)
+            if not isinstance(out, Mapping):
+                raise Misfit(f"{type(out).__name__} was given, not the columns {', '.join(names)}")
+        if len(out) != len(names) or not all(map(out.__contains__, names)):
             raise Misfit(f"columns {', '.join(map(str, out))} were given, not {', '.join(names)}")
-        return tuple(out[name] for name in names)
+        return tuple(map(out.__getitem__, names))
 
     def _batch(self, rows: list[tuple[Any, ...]], origins: list[int], result: Result) -> Batch:
         """Output columns, without the rows that do not fit, whose errors are noted."""
@@ -306,8 +308,8 @@ def describe(
         ) from None
     inputs, rng = inputs_of(target, called, kind, paths, hints)
     outputs, single = outputs_of(name, kind, output, hints, inputs)
-    types = [column.type for column in inputs]
-    return Function(target, kind, name, inputs, outputs, rng, single, version, needs, types)
+    types, names = [column.type for column in inputs], tuple(column.path for column in outputs)
+    return Function(target, kind, name, inputs, outputs, rng, single, version, needs, types, names)
 
 
 def inputs_of(
