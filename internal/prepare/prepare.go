@@ -245,17 +245,16 @@ func (p *preparation) group(ctx context.Context, g group) error {
 	defer p.workers.Put(worker)
 	out := &shards{layout: p.layout, group: g.number, name: p.source.Manifest.Name}
 	defer out.discard()
-	e := entry{Group: g.number}
-	for _, chunk := range g.chunks {
-		block, err := p.source.Pass(ctx, p.opts.Store, worker, chunk, []int64{chunk}, out.add)
-		if err != nil {
-			return cmp.Or(context.Cause(ctx), err)
-		}
-		p.count(&e, block)
-		if err := p.tooMany(&e); err != nil {
-			return err
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	block, err := p.source.Pass(ctx, p.opts.Store, worker, g.chunks[0], g.chunks, out.add, func(chunk int64, found *sourceloader.Block) {
+		if err := p.tooMany(found.Skips); err != nil {
+			stop(err)
 		}
 		p.tell(chunkBytes(p.source.Source, p.source.Order.Layout.Units(chunk)))
+	})
+	if err := cmp.Or(context.Cause(ctx), err); err != nil {
+		return err
 	}
 	if err := out.finish(); err != nil {
 		return err
@@ -263,27 +262,22 @@ func (p *preparation) group(ctx context.Context, g group) error {
 	if err := syncFolder(p.layout.dir); err != nil {
 		return err
 	}
-	e.Shards = out.done
+	e := entry{Group: g.number, Shards: out.done, Records: block.Records, Filtered: block.Filtered, Empty: block.Empty}
+	for _, s := range block.Skips {
+		e.Skipped = append(e.Skipped, skipped(s))
+	}
 	return p.manifest.add(e)
 }
 
-// count adds what a chunk came to.
-func (p *preparation) count(e *entry, b *sourceloader.Block) {
-	e.Records += b.Records
-	e.Filtered += b.Filtered
-	e.Empty += b.Empty
-	for _, s := range b.Skips {
-		e.Skipped = append(e.Skipped, Skip{File: s.File, Row: s.Row, Reason: s.Reason})
-	}
-}
+func skipped(s sourceloader.Skip) Skip { return Skip{File: s.File, Row: s.Row, Reason: s.Reason} }
 
-// tooMany is the error of more bad records than the source's policy allows.
-func (p *preparation) tooMany(e *entry) error {
+// tooMany is the error of more bad records than the source's policy allows, these among them.
+func (p *preparation) tooMany(bad []sourceloader.Skip) error {
 	n, first := p.manifest.skipped()
-	if n == 0 && len(e.Skipped) > 0 {
-		first = e.Skipped[0]
+	if n == 0 && len(bad) > 0 {
+		first = skipped(bad[0])
 	}
-	if n += len(e.Skipped); n == 0 || n <= p.spec.BadRecords.Limit {
+	if n += len(bad); n == 0 || n <= p.spec.BadRecords.Limit {
 		return nil
 	}
 	return fault.Userf("source %q: %d bad records, more than bad_records.limit %d allows, such as %s row %d: %s; mend them, or raise the limit if they may be left out",

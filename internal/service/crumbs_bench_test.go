@@ -62,7 +62,7 @@ func benchmarkCrumbs(b *testing.B, function, filter string) {
 			_, err := src.Pass(ctx, &files, src.Chain.Worker(), seq, src.Order.Chunks(seq), func(order.Place, *transform.Sample) error {
 				samples++
 				return nil
-			})
+			}, nil)
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -255,6 +255,7 @@ type reading struct {
 	window *window       // nil if all of it may be in memory
 	visit  visit         // gets each sample, which is then let go of; may be nil
 	give   give          // gets each sample, which the block does not hear of; may be nil
+	ended  ended         // hears of each chunk; may be nil
 	pass   []int64       // the chunks to read, in place of those of a block; may be nil
 	places []order.Place // of the samples; they decide the order
 	sums   summing

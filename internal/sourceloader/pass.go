@@ -18,6 +18,9 @@ type Passes struct{ executor *executor }
 // it returns.
 type give func(order.Place, *transform.Sample) error
 
+// ended hears of a chunk whose samples were all given, with what the pass has read and left out so far.
+type ended func(chunk int64, found *Block)
+
 // NewPasses returns passes whose functions work within a budget of bytes, for as many chunks at a time as there
 // are workers, until ctx ends. Close returns when they have ended.
 func NewPasses(ctx context.Context, budget int64, workers int) (*Passes, error) {
@@ -41,14 +44,15 @@ func (p *Passes) Open(ctx context.Context, st store.Store, job *jobspec.Job, i i
 	return s, err
 }
 
-// Pass reads chunks of the source, one after the other, and gives their samples to each in this
-// order, that of the file and that of the record. seq is the number of the pass: where several want
+// Pass reads chunks of the source and gives their samples to each in the order of the chunks, of the file and
+// of the record: a chain with functions works on as many chunks at a time as have room, any other on one after the other. Behind
+// each chunk end hears of it, unless it is nil. seq is the number of the pass: where several want
 // the same functions, the lowest goes first. worker is one of the source's own chain. What was read and
 // left out the block says, which has no sample. Bad records are left out, or end the pass, as
 // the source's policy says; how many may be left out is the caller's to see.
-func (s *Source) Pass(ctx context.Context, st store.Store, worker *transform.Worker, seq int64, chunks []int64, each give) (*Block, error) {
+func (s *Source) Pass(ctx context.Context, st store.Store, worker *transform.Worker, seq int64, chunks []int64, each give, end ended) (*Block, error) {
 	r := s.reading(worker, nil)
-	r.pass, r.give = chunks, each
+	r.pass, r.give, r.ended = chunks, each, end
 	err := r.chunks(ctx, st, seq)
 	return r.block, err
 }

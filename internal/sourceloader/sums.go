@@ -49,6 +49,9 @@ func (r *reading) endChunk(chunk int64, units []order.Unit) {
 	r.sums.block.AddNumber(uint64(chunk))
 	r.sums.block.AddNumber(sum)
 	r.block.chunks = append(r.block.chunks, &pb.ChunkRead{Chunk: uint64(chunk), Sum: sum, Place: placeOf(&r.source.Manifest, units)})
+	if r.ended != nil {
+		r.ended(chunk, r.block)
+	}
 }
 
 // placeOf says for messages which data a chunk is.
