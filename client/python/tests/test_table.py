@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from millrace import BugError
-from millrace.table import Tables, aligned, expand
+from millrace.memory import Spares, aligned
+from millrace.table import Tables, expand
 
 GOLDEN = Path(__file__).parents[3] / "internal/batch/testdata/table.txt"
 
@@ -39,7 +40,7 @@ def test_golden():
     assert table[:8] == (5, 2, 344, 3, 9, False, "", ("math", "codes"))
     assert len(table.lines) == 32 and len(table.origins) == 72
     memory = body()
-    first, second = table.layout.arrays(memory, table.places)
+    first, second = table.layout.arrays(memory, table.places, Spares())
     assert first.model["tokens"].tolist() == [[1, 2, 3]]
     assert first.model["mask"].tolist() == [[1.0, 1.0, 0.0]]
     assert first.kept["keep.x"].tobytes() == b"hello"
@@ -89,7 +90,7 @@ def test_random_bytes_are_refused_or_fit():
         try:
             table = read(broken)
             if table.size == 344 and table.layout.wide < 1 << 20:
-                table.layout.arrays(body(), table.places)
+                table.layout.arrays(body(), table.places, Spares())
         except BugError:
             pass
 

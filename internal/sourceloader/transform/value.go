@@ -98,10 +98,8 @@ func appendIDs(dst []int32, v *format.Value) ([]int32, error) {
 	case format.Null:
 		return dst, nil
 	case format.Tokens:
-		for i, id := range v.Tokens {
-			if id < 0 {
-				return dst, idError(i, int64(id))
-			}
+		if i := firstNegative(v.Tokens); i >= 0 {
+			return dst, idError(i, int64(v.Tokens[i]))
 		}
 		return append(dst, v.Tokens...), nil
 	case format.List:
@@ -118,6 +116,24 @@ func appendIDs(dst []int32, v *format.Value) ([]int32, error) {
 		return dst, nil
 	}
 	return dst, fault.Userf("no token ids: a tokens step takes a list of integers")
+}
+
+// firstNegative is the place of the first negative number, -1 if there is none, as nearly always: so four
+// are looked at at once.
+func firstNegative(ids []int32) int {
+	at := 0
+	for ; at+4 <= len(ids); at += 4 {
+		four := (*[4]int32)(ids[at:])
+		if four[0]|four[1]|four[2]|four[3] < 0 {
+			break
+		}
+	}
+	for i, id := range ids[at:] {
+		if id < 0 {
+			return at + i
+		}
+	}
+	return -1
 }
 
 func idError(i int, id int64) error {

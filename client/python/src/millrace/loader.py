@@ -8,7 +8,7 @@ import time
 import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from millrace import feedback, lineage, rpc, state
 from millrace.config import AXES, Config, Mesh, whole
@@ -35,13 +35,11 @@ class Stats:
     retries: int = 0  # requests that were lost and made again
 
 
-@dataclass(frozen=True)
-class _Returned:
+class _Returned(NamedTuple):
     """The last microbatch returned."""
 
-    step: Step  # without its microbatches
-    count: int  # of microbatches in the step
-    number: int  # of this one
+    step: Step
+    number: int  # of the microbatch
     microbatch: Microbatch
 
 
@@ -125,8 +123,7 @@ class Loader(state.StateNames):
         return step
 
     def _take(self, until: float) -> None:
-        source = self._start()
-        session = self._connected()
+        source, session = self._source or self._start(), self._connected()
         session.waited = self._stats.wait_seconds - self._start_seconds
         if self._done is not None:
             session.advance(self._done)
@@ -144,11 +141,10 @@ class Loader(state.StateNames):
 
     def _return(self, step: Step) -> Microbatch:
         microbatch = step.microbatches[self._offset]
-        count = len(step.microbatches)
-        self._last = _Returned(step._replace(microbatches=[]), count, self._offset, microbatch)
+        self._last = _Returned(step, self._offset, microbatch)
         self._stats.batches += 1
         self._offset += 1
-        if self._offset == count:
+        if self._offset == len(step.microbatches):
             self._current, self._done, self._offset = None, step.step + 1, 0
         return microbatch
 
@@ -264,7 +260,7 @@ class Loader(state.StateNames):
     @property
     def num_microbatches(self) -> int:
         """Microbatches of a step: of the last one returned, before that of the first."""
-        return self._last.count if self._last else self._joined().microbatches
+        return len(self._last.step.microbatches) if self._last else self._joined().microbatches
 
     @property
     def format(self) -> str:

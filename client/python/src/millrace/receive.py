@@ -18,7 +18,8 @@ import numpy.typing as npt
 from millrace import messages
 from millrace.errors import BugError, UserError
 from millrace.lineage import Lines
-from millrace.table import IMAGE, KEPT, NUMBERS, aligned
+from millrace.memory import aligned
+from millrace.table import IMAGE, KEPT, NUMBERS
 from millrace.wire import WireError
 
 Array = npt.NDArray[Any]

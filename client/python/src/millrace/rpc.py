@@ -64,8 +64,19 @@ class Closed(Error):
     """The loader was closed while something waited."""
 
 
-# The first process that opened a channel; its forks inherit the number.
-_owner: list[int] = []
+class _Process:
+    """What this process is to gRPC."""
+
+    used = False  # a channel was opened
+    forked = False  # from one that had opened a channel
+
+
+def _fork() -> None:
+    _Process.forked = _Process.used
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_fork)
 
 
 def forked() -> bool:
@@ -74,7 +85,7 @@ def forked() -> bool:
     gRPC's threads do not live on in the fork, its locks and timers do: a call may
     wait for ever there, deadline or not. So nothing may be called, or closed.
     """
-    return bool(_owner) and _owner[0] != os.getpid()
+    return _Process.forked
 
 
 def check_fork() -> None:
@@ -92,7 +103,7 @@ def open_channel(address: str, tls: TLS, access: Access) -> Channel:
     import grpc  # late: millrace.rpc says why
 
     check_fork()
-    _owner[:] = [os.getpid()]
+    _Process.used = True
     if not tls.used():
         return Channel(grpc.insecure_channel(address, options=OPTIONS), access)
     _check_files(tls)

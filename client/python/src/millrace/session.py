@@ -85,7 +85,7 @@ class Session:
     """See the module. ``token`` is where to start (empty: the beginning), ``step`` its step."""
 
     def __init__(self, config: Config, token: bytes, step: int | None) -> None:
-        self.config = config
+        self.config, self._who = config, config.who()
         self.acked = step or 0  # steps the trainer is done with
         self.told = self.acked  # of these, what the service knows
         self.carried = self.acked  # and what the last request for a step took along
@@ -152,7 +152,7 @@ class Session:
 
     def _joined(self, seconds: float) -> messages.JoinReply:
         if not self._acquire_joining(seconds):
-            raise self.lost or LostError(f"{self.config.who()} is still joining")
+            raise self.lost or LostError(f"{self._who} is still joining")
         try:
             if self._reply is None:
                 self._reply = self._join(self._join_request(), seconds)
@@ -244,6 +244,9 @@ class Session:
 
         The job may have been moved since the rank joined, and have taken it along.
         """
+        generation, first = self._along
+        if received.generation != generation and received.generation <= before.generation:
+            return  # as nearly always; what is looked at does not fall
         with self._guard:
             generation, first = self._along
             if self._reply is not before:
@@ -259,7 +262,7 @@ class Session:
         request.rank = self._coordinates()
         request.mesh = self._mesh_given()
         request.newest = messages.PROTOCOL
-        what = f"{self.config.who()} joining at {self.config.address}"
+        what = f"{self._who} joining at {self.config.address}"
         reply = self._planner("Join", request, messages.JoinReply, seconds, what)
         self._check(reply, what)
         if reply.token:
@@ -300,7 +303,7 @@ class Session:
 
     def _fetch_token(self, step: int, seconds: float) -> bytes:
         assert self._reply is not None
-        what = f"{self.config.who()} asking {self.config.address} for the state of step {step}"
+        what = f"{self._who} asking {self.config.address} for the state of step {step}"
         request = messages.StateRequest(identity=self._reply.identity, step=step)
         reply = self._planner("State", request, messages.StateReply, seconds, what)
         if not reply.token:
@@ -316,7 +319,7 @@ class Session:
         """Sends a report, whether joined or not: joining would move the job."""
         request.identity = self._reply.identity if self._reply else self.config.identity
         request.rank = self._coordinates()
-        who = self.config.who()
+        who = self._who
         what = f"{who} reporting step {request.step} to {self.config.address}"
 
         def attempt(seconds: float) -> None:
@@ -329,7 +332,7 @@ class Session:
     def change(self, change: bytes, token: bytes, until: float | None) -> None:
         """Changes the topology from the position of token on; again it does nothing."""
         request = messages.ChangeRequest(change, self.joined(until).identity, token)
-        what = f"{self.config.who()} changing the topology of the job at {self.config.address}"
+        what = f"{self._who} changing the topology of the job at {self.config.address}"
 
         def attempt(seconds: float) -> None:
             self._planner("Change", request, messages.ChangeReply, seconds, what)
@@ -387,10 +390,10 @@ class Session:
     def _batch(self, step: int, reply: messages.JoinReply, seconds: float) -> Step:
         if not reply.fetches:
             raise UserError(
-                f"{self.config.who()} fetches nothing: the job broadcasts from another rank "
+                f"{self._who} fetches nothing: the job broadcasts from another rank "
                 "(output.broadcast_at). Give this rank no iterator"
             )
-        what = f"{self.config.who()} waiting for step {step} from {self.source()}"
+        what = f"{self._who} waiting for step {step} from {self.source()}"
         if self.config.way != CALLS and reply.constructor not in self._callers:
             try:
                 received = self._streamed(step, reply, what)
@@ -435,13 +438,12 @@ class Session:
         """
         with self._guard:
             self._until = max(self._until, until)
-            stream = self._stream
+            stream, position = self._stream, Position(self.acked, self._until)
             if stream is None:
                 return False
-            position = Position(self.acked, self._until)
-            stream.tell(position, self._epoch, self._waited_us())
             self.carried = max(self.carried, position.acked)
-            return True
+        stream.tell(position, self._epoch, self._waited_us())
+        return True
 
     def _waited_us(self) -> int:
         """How long the trainer has stood still, in microseconds, plus 1: 0 would say nothing."""
@@ -517,7 +519,7 @@ class Session:
                 f"way is {SHARED!r}, and {why}: leave it out to have the best that is possible"
             )
         self._unshared = (reply, str(why))
-        rpc.log.info("%s gets its steps by a stream: %s", self.config.who(), why)
+        rpc.log.info("%s gets its steps by a stream: %s", self._who, why)
 
     def _drop_stream(self) -> None:
         with self._guard:
@@ -569,7 +571,7 @@ class Session:
         """Tells the service how far the trainer is. Raises LostError if it did not hear."""
         reply = self._reply
         if reply is None:
-            raise LostError(f"{self.config.who()} has not joined")
+            raise LostError(f"{self._who} has not joined")
         request = messages.AckRequest(
             identity=reply.identity,
             generation=reply.generation,
@@ -579,7 +581,7 @@ class Session:
             epoch=self._epoch,
             waited_us=self._waited_us(),
         )
-        what = f"{self.config.who()} acknowledging step {acked} to {self.source()}"
+        what = f"{self._who} acknowledging step {acked} to {self.source()}"
         with self._guard:
             channel = self._channel(reply.constructor)
         method = messages.CONSTRUCTOR + "Ack"
@@ -605,14 +607,14 @@ class Session:
     def late(self, seconds: float, what: str) -> str:
         """Returns the message of a trainer that has waited."""
         cause = f"; last error: {self.lost}" if self.lost else ""
-        waited = f"{self.config.who()} has waited {seconds:.0f} s for {what}"
+        waited = f"{self._who} has waited {seconds:.0f} s for {what}"
         return f"{waited} from {self.source()}{cause}"
 
     def log_wait(self, seconds: float, what: str) -> None:
         """Logs that the trainer has waited, and what the service waits for, if that is known."""
         why = ""
         with contextlib.suppress(Error, ValueError, KeyError):
-            asking = f"{self.config.who()} asking {self.config.address} for its status"
+            asking = f"{self._who} asking {self.config.address} for its status"
             request = messages.StatusRequest()
             at, reply_type = self._at % len(self._planners), messages.StatusReply
             reply = self._ask_planner(at, "Status", request, reply_type, STATUS_TIME, asking)

@@ -20,14 +20,13 @@ import threading
 import time
 from typing import Callable, NamedTuple
 
-import numpy as np
-
 from millrace import messages, rpc
 from millrace.attention import Attention
 from millrace.errors import BugError, LostError, UserError, with_code
+from millrace.memory import lend
 from millrace.receive import Step
 from millrace.stream import SILENT, SILENT_TEXT, Position, step_of
-from millrace.table import Array, Tables, aligned
+from millrace.table import Array, Tables
 from millrace.wire import WireError
 
 # The folder of sockets, for constructors too (internal/hostmem); NONE: no memory is shared.
@@ -53,31 +52,13 @@ class Unshared(Exception):
     """Why no memory of the constructor's can be mapped. There are other ways."""
 
 
-class _Slot(np.ndarray):
-    """All bytes of a step in shared memory. Whatever views them keeps it.
-
-    NumPy lets a view of a view refer to the first plain array that has the memory, so an array
-    could not say when its views are gone; it stops at another type.
-    """
-
-    step: int
-    freed: list[int]
-
-    def __del__(self) -> None:
-        kept = self.__dict__
-        if kept:  # a view of the slot's own type has none
-            kept["freed"].append(kept["step"])
-
-
 class _Ring(NamedTuple):
     number: int
     memory: mmap.mmap
 
     def slot(self, offset: int, size: int, step: int, freed: list[int]) -> Array:
-        # Over the mapping itself: the base of a slot must be no plain array.
-        slot = _Slot((size,), np.uint8, self.memory, offset)
-        slot.step, slot.freed = step, freed
-        return slot
+        """Returns a step's bytes; its number is added to freed when nothing views them."""
+        return lend(self.memory, offset, size, freed, step)
 
 
 def machine() -> str:
@@ -156,7 +137,8 @@ class Line:
         self._turn = threading.Lock()  # to send
         self._reading = threading.RLock()
         hello.listens = given.listens
-        self._send(HELLO, given.ticket + hello.encode())
+        with self._turn:
+            self._send(HELLO, given.ticket + hello.encode())
         self._attention = attention
         self._watched = attention.begin(
             _Cut(self._cut), reply.constructor, self._owed, given.listens
@@ -170,16 +152,18 @@ class Line:
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def _send(self, kind: int, payload: bytes) -> None:
-        with self._turn, contextlib.suppress(OSError):  # whoever receives meets it
+        """Sends a message; _turn is held."""
+        with contextlib.suppress(OSError):  # whoever receives meets it
             self._socket.sendall(HEAD.pack(kind, 0, len(payload)) + payload)
 
     def tell(self, position: Position, epoch: int, waited_us: int) -> None:
         """Says how far the rank is, unless it has said so, and which slots are free."""
-        if position == self.told:
-            return
-        self.told = position
-        freed = [self._freed.pop() for _ in range(len(self._freed))]
-        self._send(WHERE, struct.pack(f"<{4 + len(freed)}Q", *position, epoch, waited_us, *freed))
+        with self._turn:
+            if position <= self.told:  # neither number falls
+                return
+            self.told = position
+            said = (*position, epoch, waited_us, *(self._freed.pop() for _ in self._freed[:]))
+            self._send(WHERE, struct.pack(f"<{len(said)}Q", *said))
 
     def end(self) -> None:
         """Ends the line. Idempotent, and safe while another thread receives."""
@@ -244,7 +228,8 @@ class Line:
             raise BugError(f"step {table.step} lies outside its ring")
         if table.step != self.next:
             raise BugError(f"step {table.step} came when step {self.next} was due")
-        return step_of(table, self._ring.slot(offset, size, table.step, self._freed))
+        slot = self._ring.slot(offset, size, table.step, self._freed)
+        return step_of(table, slot, self._tables.spares)
 
     def _in_line(self, number: int, size: int) -> Step:
         if number > min(size, MOST):
@@ -255,18 +240,16 @@ class Line:
             raise BugError(f"step {table.step} comes with {size - number} bytes, not {table.size}")
         if table.step != self.next:
             raise BugError(f"step {table.step} came when step {self.next} was due")
-        body = aligned(table.size)
-        filled = min(self._to - self._from, table.size)
-        if filled:
-            body[:filled] = np.frombuffer(self._take(filled), np.uint8)
-        room = body.data
+        body = self._tables.spares.take(table.size)
+        room, filled = body.data, min(self._to - self._from, table.size)
+        room[:filled] = self._take(filled)
         while filled < table.size:
             got = self._socket.recv_into(room[filled:])
             if not got:
                 raise EOFError("it ended in a body")
             filled += got
             self._attention.heard(self._watched)
-        return step_of(table, body)
+        return step_of(table, body, self._tables.spares)
 
     def _enter(self, payload: memoryview) -> None:
         """Maps a ring. The one before stays as long as something lies in it."""

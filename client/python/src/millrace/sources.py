@@ -83,34 +83,36 @@ class Prefetcher:
         told = self._taken is not None and self._session.tell(self._taken + 1 + self._depth)
         if not told:
             self._acks.notify()
-        began = time.monotonic()
-        log_at = began + session.WAIT_LOG_AFTER
-        wait = self._session.wait(self._what(), until)
         with self._change:
+            if not self._ready:
+                self._wait(until)
             if self._acks.moved is not None:
                 raise self._acks.moved
-            while not self._ready:
-                if self._acks.moved is not None:
-                    raise self._acks.moved
-                if self._error is not None:
-                    raise self._error
-                now = time.monotonic()
-                self._session.progress.check(wait, now)
-                if now >= log_at:
-                    waited = (now - began, self._what())
-                    threading.Thread(
-                        target=self._session.log_wait, args=waited, daemon=True
-                    ).start()
-                    log_at = now + session.WAIT_LOG_EVERY
-                self._change.wait(max(min(until - now, log_at - now, rpc.LOOK), 0.001))
             if self._ready[0].end:
                 return self._ready[0]
             step = self._ready.popleft()
             self._taken = step.step + 1
-            self._change.notify_all()
+            if not told:  # else the thread does not wait for room
+                self._change.notify_all()
         if not told:
             self._session.tell(self._taken + self._depth)
         return step
+
+    def _wait(self, until: float) -> None:
+        """Waits for a step, or for what ends the rank; _change is held."""
+        began = time.monotonic()
+        log_at = began + session.WAIT_LOG_AFTER
+        wait = self._session.wait(self._what(), until)
+        while not self._ready and self._acks.moved is None:
+            if self._error is not None:
+                raise self._error
+            now = time.monotonic()
+            self._session.progress.check(wait, now)
+            if now >= log_at:
+                waited = (now - began, self._what())
+                threading.Thread(target=self._session.log_wait, args=waited, daemon=True).start()
+                log_at = now + session.WAIT_LOG_EVERY
+            self._change.wait(max(min(until - now, log_at - now, rpc.LOOK), 0.001))
 
     def _what(self) -> str:
         return "the first step" if self._step is None else f"step {self._step}"

@@ -17,9 +17,12 @@ from millrace import messages, rpc
 from millrace.attention import Attention
 from millrace.errors import BugError, LostError, with_code
 from millrace.lineage import Lines
+from millrace.memory import Spares
 from millrace.receive import Microbatch, Step
-from millrace.table import Array, Table, Tables, aligned
+from millrace.table import Array, Table, Tables
 from millrace.wire import WireError
+
+NOTHING: Array = np.empty(0, np.uint8)
 
 DELIVER = messages.CONSTRUCTOR + "Deliver"
 
@@ -61,7 +64,7 @@ class Stream:
 
     def tell(self, position: Position, epoch: int, waited_us: int) -> None:
         """Says how far the rank is, unless it has said so. Does not wait."""
-        if position != self.told:
+        if position > self.told:  # neither number falls
             self.told = position
             self._out.put(messages.DeliverRequest(*position, epoch, waited_us).encode())
 
@@ -96,7 +99,7 @@ class Stream:
 
     def _step(self, what: str, hear: Callable[[messages.Waiting], None]) -> Step:
         table: Table | None = None
-        body, filled = aligned(0), 0
+        body, room, filled = NOTHING, NOTHING.data, 0
         waited = False
         while table is None or filled < table.size:
             frame = next(self._call, None)
@@ -115,23 +118,24 @@ class Stream:
                 table = self._tables.read(head)
                 if table.step != self.next:
                     raise BugError(f"step {table.step} came when step {self.next} was due")
-                body = aligned(table.size)
+                body = self._tables.spares.take(table.size)
+                room = body.data
             if filled + len(part) > table.size:
                 raise BugError(f"step {table.step} has more than the {table.size} bytes announced")
-            body[filled : filled + len(part)] = np.frombuffer(part, np.uint8)
+            room[filled : filled + len(part)] = part
             filled += len(part)
-        return step_of(table, body)
+        return step_of(table, body, self._tables.spares)
 
 
-def step_of(table: Table, body: Array) -> Step:
-    """Returns the step that a table and its body are."""
+def step_of(table: Table, body: Array, spares: Spares) -> Step:
+    """Returns the step that a table and its body are; what is widened lies in spares."""
     if table.end:
         return Step(table.step, True, [], 0, topology=table.topology)
     if not table.layout.parts:
         raise BugError(f"step {table.step} has no microbatch")
     parts = [
         Microbatch(made.model, Lines(table.lines, table.origins, number), made.kept, made.images)
-        for number, made in enumerate(table.layout.arrays(body, table.places))
+        for number, made in enumerate(table.layout.arrays(body, table.places, spares))
     ]
     return Step(
         table.step,

@@ -17,10 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from millrace.errors import BugError
+from millrace.memory import ALIGNMENT, Spares
 
 Array = npt.NDArray[Any]
-
-ALIGNMENT = 64  # of tensors in a body; kept for addresses too
 
 MAGIC = b"MLT\x01"
 END = 1  # the flag of a step that does not exist
@@ -141,12 +140,12 @@ class Layout:
                     f"{size}, its shape has {want}"
                 )
 
-    def arrays(self, body: Array, places: tuple[int, ...]) -> list[Arrays]:
+    def arrays(self, body: Array, places: tuple[int, ...], spares: Spares) -> list[Arrays]:
         """Returns the arrays of each microbatch; body and places belong together, and fit.
 
-        Of a body that is read-only, small arrays are copies.
+        Of a body that is read-only, small arrays are copies. What is widened lies in spares.
         """
-        wide = aligned(self.wide)
+        wide = spares.take(self.wide)
         copied = 0 if body.flags.writeable else SMALL
 
         def make(place: Place) -> Any:
@@ -194,9 +193,13 @@ class Table(NamedTuple):
 
 
 class Tables:
-    """Reads tables of one stream. Not safe for several threads."""
+    """Reads tables of one stream. Not safe for several threads.
+
+    ``spares`` is memory for what the tables tell of.
+    """
 
     def __init__(self) -> None:
+        self.spares = Spares()
         self._layout = Layout(b"", 0, 0)
 
     def read(self, raw: memoryview) -> Table:
@@ -270,13 +273,6 @@ def _texts(raw: memoryview) -> list[str]:
     if at != len(raw) or not texts:
         raise BugError("a text in a table is cut off")
     return texts
-
-
-def aligned(size: int) -> Array:
-    """Returns an uninitialised, writable buffer that starts on a cache line."""
-    room = np.empty(size + ALIGNMENT, np.uint8)
-    start = -room.ctypes.data % ALIGNMENT
-    return room[start : start + size]
 
 
 _counted: dict[Any, Array] = {}

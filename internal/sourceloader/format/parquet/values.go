@@ -107,9 +107,7 @@ func (v *valueRun) decode32(enc pq.Encoding, src []byte) error {
 	default:
 		return badEncoding(enc, pq.Int32)
 	}
-	for i := range v.words32 {
-		v.words32[i] = int32(binary.LittleEndian.Uint32(src[4*i:]))
-	}
+	plain32(v.words32, src)
 	return nil
 }
 
@@ -132,9 +130,7 @@ func (v *valueRun) decode64(enc pq.Encoding, src []byte) error {
 	default:
 		return badEncoding(enc, pq.Int64)
 	}
-	for i := range v.words64 {
-		v.words64[i] = int64(binary.LittleEndian.Uint64(src[8*i:]))
-	}
+	plain64(v.words64, src)
 	return nil
 }
 
