@@ -146,9 +146,9 @@ def _serving(process):
 
 
 @contextlib.contextmanager
-def real_service(spec, listen="127.0.0.1:0", flags=()):
-    """Runs ``millrace serve`` for a job spec; yields its address."""
-    command = [BINARY, "serve", str(spec), "--listen", listen, *flags]
+def real_service(spec, listen="127.0.0.1:0", flags=(), before=()):
+    """Runs ``millrace serve`` for a job spec, by a command if there is one; yields its address."""
+    command = [*before, BINARY, "serve", str(spec), "--listen", listen, *flags]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             yield _serving(process)
