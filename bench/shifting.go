@@ -20,7 +20,6 @@ import (
 type shiftingFlags struct {
 	steps, most, peak, layouts, layoutSteps int
 	pace, every, wait                       time.Duration
-	svg                                     string
 }
 
 func (f *shiftingFlags) register(flags *flag.FlagSet) {
@@ -32,7 +31,6 @@ func (f *shiftingFlags) register(flags *flag.FlagSet) {
 	flags.IntVar(&f.most, "shift-most", 8, "shifting: most loaders that the scaler may have")
 	flags.IntVar(&f.layouts, "shift-layouts", len(handMade), "shifting: hand-made layouts to compare with; 0: none of any kind")
 	flags.IntVar(&f.layoutSteps, "shift-layout-steps", 40, "shifting: steps of a run of a layout")
-	flags.StringVar(&f.svg, "shift-svg", "build/shifting.svg", "shifting: `file` for the plot of waits, loaders and decisions")
 }
 
 // shiftingFirst are the loaders, of a worker each, that fixed and scaled services begin with: they suffice in the mean.
@@ -136,10 +134,8 @@ func (b *shifting) scaled(ctx context.Context) error {
 		return err
 	}
 	b.outcomes = b.outcomes[len(b.outcomes)-len(trials):]
-	for _, d := range b.outcomes[len(trials)-1].decisions {
-		cfg.report.note("Step %d: %s.", d.step, d.did)
-	}
-	return b.plot()
+	b.plot()
+	return nil
 }
 
 // withLog runs a service that has learned what its sources cost, as one that was started again.

@@ -1,69 +1,52 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
-	"html"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/millrace-data/millrace/internal/planner/compile"
 	"github.com/millrace-data/millrace/internal/planner/mix"
 )
 
-// Sizes of the plot, in its own units.
-const (
-	plotWidth, plotHeight = 720, 120 // of a panel
-	plotLeft, plotTop     = 56, 24
-	plotBelow             = 22
-)
+// plotColumns is how wide a plot is: some steps each.
+const plotColumns = 64
 
-var plotColors = []string{"#c2410c", "#1d4ed8", "#15803d", "#7e22ce"}
-
-// plotLine is a line of a panel, a value a step.
+// plotLine is a line of the plot, a value a step. Lines of a scale are drawn alike.
 type plotLine struct {
-	name   string
-	values []float64
+	scale, name string
+	values      []float64
 }
 
 // plot draws the mix, the waits, and loaders with the scaler's decisions, over the steps of the last runs.
-func (b *shifting) plot() error {
-	var waits, loaders []plotLine
+func (b *shifting) plot() {
+	lines := b.shares()
 	for _, o := range b.outcomes {
-		wait, count := plotLine{name: o.name}, plotLine{name: o.name}
+		wait := plotLine{"waits, ms", o.name, nil}
 		for step, w := range o.wait {
 			if step < shiftingWarm {
 				w = 0 // processes start, and sources are indexed
 			}
-			wait.values = append(wait.values, float64(w)/float64(time.Millisecond))
-			count.values = append(count.values, float64(o.loaders[step]))
+			wait.values = append(wait.values, float64(w.Milliseconds()))
 		}
-		waits, loaders = append(waits, wait), append(loaders, count)
+		lines = append(lines, wait)
 	}
-	decisions := b.outcomes[len(b.outcomes)-1].decisions
-	var svg bytes.Buffer
-	width, height := plotLeft+plotWidth+20, 3*(plotTop+plotHeight+plotBelow)
-	fmt.Fprintf(&svg, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" font-family="sans-serif" font-size="10">`+"\n", width, height, width, height)
-	fmt.Fprintf(&svg, `<rect width="%d" height="%d" fill="#fff"/>`+"\n", width, height)
-	b.panel(&svg, 0, "the mix, % of tokens", b.shares(), nil)
-	b.panel(&svg, 1, fmt.Sprintf("wait of the slowest rank, ms, at %v a step", b.opts.pace), waits, nil)
-	b.panel(&svg, 2, "loaders, and when the scaler decided", loaders, decisions)
-	svg.WriteString("</svg>\n")
-	if err := os.MkdirAll(filepath.Dir(b.opts.svg), 0o755); err != nil {
-		return err
+	last := b.outcomes[len(b.outcomes)-1]
+	count := plotLine{"loaders", last.name, nil}
+	for _, n := range last.loaders {
+		count.values = append(count.values, float64(n))
 	}
-	b.cfg.report.note("\nThe plot is %s.", b.opts.svg)
-	return os.WriteFile(b.opts.svg, svg.Bytes(), 0o644)
+	b.cfg.report.note("\n```\n%s```", drawn(append(lines, count), last.decisions, b.opts.steps))
+	for i, d := range last.decisions {
+		b.cfg.report.note("%d. Step %d: %s.", i+1, d.step, d.did)
+	}
 }
 
 // shares are those of each kind of sources, by the schedule.
 func (b *shifting) shares() (lines []plotLine) {
 	schedule := compile.Schedule(b.long.job)
 	for _, k := range b.kinds {
-		lines = append(lines, plotLine{name: k.name, values: make([]float64, b.opts.steps)})
+		lines = append(lines, plotLine{"mix, %", k.name, make([]float64, b.opts.steps)})
 	}
 	for step := range b.opts.steps {
 		all := schedule.Shares(int64(step))
@@ -77,29 +60,41 @@ func (b *shifting) shares() (lines []plotLine) {
 	return lines
 }
 
-// panel draws the n-th panel.
-func (b *shifting) panel(svg *bytes.Buffer, n int, title string, lines []plotLine, decisions []shiftingDecision) {
-	top := 1.0
+// bars are eight heights; a space is nothing.
+var bars = []rune(" ▁▂▃▄▅▆▇█")
+
+// drawn are lines with the most of each of some steps, and below them the numbers of decisions where they were made.
+func drawn(lines []plotLine, decisions []shiftingDecision, steps int) string {
+	most, wide := map[string]float64{}, 0
 	for _, l := range lines {
-		top = max(top, slices.Max(l.values))
+		most[l.scale], wide = max(most[l.scale], slices.Max(l.values)), max(wide, len(l.name))
 	}
-	x := func(step int) float64 { return float64(step) / float64(b.opts.steps) * plotWidth }
-	fmt.Fprintf(svg, `<g transform="translate(%d,%d)">`+"\n", plotLeft, n*(plotTop+plotHeight+plotBelow)+plotTop)
-	fmt.Fprintf(svg, `<rect width="%d" height="%d" fill="none" stroke="#999"/><text y="-6" font-weight="bold">%s</text>`+"\n", plotWidth, plotHeight, html.EscapeString(title))
-	fmt.Fprintf(svg, `<text x="-4" y="8" text-anchor="end">%.0f</text><text x="-4" y="%d" text-anchor="end">0</text><text x="%d" y="%d" text-anchor="end">step %d</text>`+"\n",
-		top, plotHeight, plotWidth, plotHeight+12, b.opts.steps)
-	for _, d := range decisions {
-		fmt.Fprintf(svg, `<line x1="%.1f" x2="%.1f" y1="0" y2="%d" stroke="#888" stroke-dasharray="3 2"><title>step %d: %s</title></line>`+"\n",
-			x(int(d.step)), x(int(d.step)), plotHeight, d.step, html.EscapeString(d.did))
-	}
-	for i, l := range lines {
-		var points []string
-		for step, v := range l.values {
-			points = append(points, fmt.Sprintf("%.1f,%.1f", x(step), plotHeight*(1-v/top)))
+	column := func(step int) int { return min(step*plotColumns/steps, plotColumns-1) }
+	var text strings.Builder
+	scale := ""
+	for _, l := range lines {
+		if scale != l.scale {
+			scale = l.scale
+			fmt.Fprintf(&text, "%s; a full bar is %.0f\n", scale, most[scale])
 		}
-		color := plotColors[i%len(plotColors)]
-		fmt.Fprintf(svg, `<polyline fill="none" stroke="%s" points="%s"/><text x="4" y="%d" fill="%s">%s</text>`+"\n",
-			color, strings.Join(points, " "), 12+12*i, color, html.EscapeString(l.name))
+		row := make([]float64, plotColumns)
+		for step, v := range l.values {
+			row[column(step)] = max(row[column(step)], v)
+		}
+		fmt.Fprintf(&text, "  %-*s |", wide, l.name)
+		for _, v := range row {
+			at := int(v/max(most[scale], 1)*8 + 0.5)
+			if v > 0 {
+				at = max(at, 1)
+			}
+			text.WriteRune(bars[at])
+		}
+		text.WriteString("|\n")
 	}
-	svg.WriteString("</g>\n")
+	marks := []byte(strings.Repeat(" ", plotColumns))
+	for i, d := range decisions {
+		marks[column(int(d.step))] = "123456789abcdefghijklmnopqrstuvwxyz"[min(i, 34)]
+	}
+	fmt.Fprintf(&text, "  %-*s |%s|\n  %-*s 0%*s\n", wide, "decisions", marks, wide, "step", plotColumns, fmt.Sprint(steps))
+	return text.String()
 }

@@ -233,6 +233,7 @@ func newPlanner(opts Options) (*Planner, error) {
 		asks:         map[uint64]chan<- control.Answer{},
 		traced:       traced{opts.Telemetry.TraceEvery(), map[int64]time.Time{}},
 	}
+	opts.Scale.Ahead = opts.Prefetch
 	p.scaling = scaling.New(opts.Scale, p, opts.Job, opts.Shadows, p.costs, opts.Log)
 	return p, nil
 }

@@ -29,16 +29,17 @@ func (o *Scaling) Fill() {
 // Load is what an interval says of a source.
 type Load struct {
 	Name  string
-	Share float64 // of the mix, now
-	Ahead float64 // the largest that the schedule gives it until a loader that is asked for now is ready; negative: it follows no schedule
-	Cost  float64 // seconds of a worker for a unit of the mix; 0: not known
+	Share float64   // of the mix, now
+	Ahead []float64 // the same at some times of the next intervals (Scaler.Lead), for all sources alike; nil: it follows no schedule
+	Cost  float64   // seconds of a worker for a unit of the mix; 0: not known
 }
 
 // Interval is a snapshot: what happened since the last one, and who is there.
 type Interval struct {
 	Sources []Load
-	Rate    float64       // units of the mix that were drawn, a second
+	Rate    float64       // units of the mix that trainers take, a second (Pace)
 	Places  []PlaceStatus // by number
+	Reads   [][]int       // by source: the places that read it by now; nil: all that are to
 }
 
 // PlaceStatus is a share of the reading.
@@ -65,6 +66,7 @@ type Scaler struct {
 	mean  []float64
 	short []int // by place: intervals in a row
 	cool  int
+	lead  int   // intervals from asking for a loader until it reads its sources, as far as is known
 	drain []int // places that are to be given up, once nothing is there
 }
 
@@ -72,13 +74,15 @@ type Scaler struct {
 type extra struct {
 	sources []int // rising
 	place   int   // -1 until it came
+	waits   int   // intervals since it was asked for, until it reads them
+	reads   bool  // all of them
 	idle    int   // intervals in a row in which they had enough without it
 }
 
 // NewScaler returns the scaler of a job that begins with a table: by source, the places that read it.
 func NewScaler(opts Scaling, table [][]int) *Scaler {
 	opts.Fill()
-	s := &Scaler{opts: opts, mean: make([]float64, len(table))}
+	s := &Scaler{opts: opts, mean: make([]float64, len(table)), lead: opts.CoolDown}
 	most := 0
 	for i, of := range table {
 		s.base = append(s.base, slices.Clone(of))
@@ -91,18 +95,34 @@ func NewScaler(opts Scaling, table [][]int) *Scaler {
 	return s
 }
 
+// mostLead bounds for how many intervals a loader is waited for: what comes later is no reason to ask for one now.
+const mostLead = 60
+
+// Lead is for how many intervals from now on work has to be known: one that is too much is a reason after some of them, or after
+// the cool-down of another decision, and the loader that is asked for then takes as long as those before it took until
+// they read their sources.
+func (s *Scaler) Lead() int { return max(s.opts.Intervals, s.opts.CoolDown) + s.lead }
+
+// Arrived gives loaders that came between two intervals their sources: who reads what then. Nothing is decided.
+func (s *Scaler) Arrived(places []PlaceStatus) [][]int {
+	s.arrive(places)
+	return s.table()
+}
+
 // Next decides about an interval.
 func (s *Scaler) Next(x Interval) Scaled {
-	s.arrive(x)
+	s.arrive(x.Places)
+	s.begin(x.Reads)
 	work := s.work(x)
 	short := s.note(x, work)
 	s.cool = max(s.cool-1, 0)
 	did := ""
 	switch {
 	case s.cool > 0:
-	case short && !s.awaits() && s.count()+s.leaving(x) < s.opts.Most:
+	case short && !s.Awaits():
 		did = s.grow(x, work)
-	default:
+	}
+	if did == "" && s.cool == 0 {
 		did = s.shrink(x, work)
 	}
 	if did != "" {
@@ -112,7 +132,7 @@ func (s *Scaler) Next(x Interval) Scaled {
 }
 
 // note counts for how many intervals in a row places are short and extra ones idle; short: one is for long enough.
-func (s *Scaler) note(x Interval, work []float64) (short bool) {
+func (s *Scaler) note(x Interval, work demand) (short bool) {
 	part := busy(x.Places, work, s.table())
 	for len(s.short) < len(part) {
 		s.short = append(s.short, 0)
@@ -132,8 +152,8 @@ func (s *Scaler) note(x Interval, work []float64) (short bool) {
 }
 
 // arrive gives loaders that came to the sources that they were asked for, and forgets those that left.
-func (s *Scaler) arrive(x Interval) {
-	there := func(at int) bool { return at >= 0 && at < len(x.Places) && x.Places[at].Loader != "" }
+func (s *Scaler) arrive(places []PlaceStatus) {
+	there := func(at int) bool { return at >= 0 && at < len(places) && places[at].Loader != "" }
 	s.drain = slices.DeleteFunc(s.drain, func(at int) bool { return !there(at) })
 	taken := map[int]bool{}
 	for _, of := range s.base {
@@ -146,12 +166,12 @@ func (s *Scaler) arrive(x Interval) {
 	}
 	for i := range s.extra {
 		if e := &s.extra[i]; e.place >= 0 && !there(e.place) {
-			e.place = -1 // it was lost: who comes in its place has it
+			e.place, e.waits, e.reads = -1, 0, false // it was lost: who comes in its place has it
 		}
 		taken[s.extra[i].place] = true
 	}
 	for i := range s.extra {
-		for at := range x.Places {
+		for at := range places {
 			if s.extra[i].place < 0 && there(at) && !taken[at] {
 				s.extra[i].place, taken[at] = at, true
 			}
@@ -159,22 +179,54 @@ func (s *Scaler) arrive(x Interval) {
 	}
 }
 
-// work is how many workers each source keeps busy: now, or before a loader that is asked for now is ready.
-func (s *Scaler) work(x Interval) []float64 {
-	work := make([]float64, len(s.base))
-	for i := range work {
+// begin sees which loaders read their sources by now, and learns how long that took.
+func (s *Scaler) begin(reads [][]int) {
+	for i := range s.extra {
+		e := &s.extra[i]
+		if e.reads {
+			continue
+		}
+		e.waits++
+		lacks := func(source int) bool { return reads != nil && !slices.Contains(reads[source], e.place) }
+		if e.reads = e.place >= 0 && !slices.ContainsFunc(e.sources, lacks); e.reads {
+			s.lead = min(max(e.waits, (s.lead+e.waits+1)/2), mostLead)
+		}
+	}
+}
+
+// demand is how many workers each source keeps busy: by time, from now on, and by source.
+type demand [][]float64
+
+// work is the demand until a loader that is asked for soon reads its sources.
+func (s *Scaler) work(x Interval) demand {
+	work := make(demand, 1+len(x.Sources[0].Ahead))
+	for at := range work {
+		work[at] = make([]float64, len(s.base))
+	}
+	for i := range s.base {
 		l := &x.Sources[i]
 		if s.mean[i] < 0 {
 			s.mean[i] = l.Share
 		}
 		s.mean[i] += s.opts.Smooth * (l.Share - s.mean[i])
-		share := s.mean[i]
-		if l.Ahead >= 0 {
-			share = max(l.Share, l.Ahead)
+		work[0][i] = x.Rate * s.mean[i] * l.Cost
+		for at, share := range l.Ahead {
+			work[0][i], work[1+at][i] = x.Rate*l.Share*l.Cost, x.Rate*share*l.Cost
 		}
-		work[i] = x.Rate * share * l.Cost
 	}
 	return work
+}
+
+// of is what some sources keep busy together, at the most.
+func (d demand) of(sources []int) (most float64) {
+	for _, work := range d {
+		sum := 0.0
+		for _, i := range sources {
+			sum += work[i]
+		}
+		most = max(most, sum)
+	}
+	return most
 }
 
 // table is who reads what now, by source.
@@ -196,57 +248,118 @@ func (s *Scaler) table() [][]int {
 	return table
 }
 
-// busy is the part of each place's workers that is busy, if each source is read by these places.
-func busy(places []PlaceStatus, work []float64, table [][]int) []float64 {
-	part := make([]float64, len(places))
-	for i, of := range table {
-		for _, at := range of {
-			if at < len(part) {
-				part[at] += work[i] / float64(len(of)) / float64(max(places[at].Workers, 1))
+// busy is the part of each place's workers that is busy at the most, if each source is read by these places.
+func busy(places []PlaceStatus, work demand, table [][]int) []float64 {
+	most := make([]float64, len(places))
+	for _, work := range work {
+		part := make([]float64, len(places))
+		for i, of := range table {
+			for _, at := range of {
+				if at < len(part) {
+					part[at] += work[i] / float64(len(of)) / float64(max(places[at].Workers, 1))
+				}
 			}
 		}
+		for at := range most {
+			most[at] = max(most[at], part[at])
+		}
 	}
-	return part
+	return most
 }
 
-// grow asks for as many loaders as it takes until no place is short, or for as many as there may be. Each takes a part of
-// what the place reads that is the busiest with those that were asked for before it.
-func (s *Scaler) grow(x Interval, work []float64) string {
+// grow has loaders that came read more, and asks for as many more as it takes until no place is short, or for as many as there
+// may be. Each takes a part of what the place reads that is the busiest with those before it.
+func (s *Scaler) grow(x Interval, work demand) string {
 	places, table := slices.Clone(x.Places), s.table()
 	part := busy(places, work, table)
 	most, first := slices.Max(part), []int(nil)
-	n := 0
-	for ; slices.Max(part) > s.opts.Up && s.count()+s.leaving(x) < s.opts.Most; n++ {
+	n, wider := 0, 0
+	for slices.Max(part) > s.opts.Up {
 		at := slices.Index(part, slices.Max(part))
 		sources := dearest(at, work, table)
+		e := s.idle(sources, work, part, table, places)
+		if e == nil && s.count()+s.leaving(x) >= s.opts.Most {
+			break
+		}
 		if first == nil {
-			first = sources
+			first = slices.Clone(sources)
+		}
+		if slices.Sort(sources); e != nil {
+			wider++
+			sources = slices.DeleteFunc(sources, func(i int) bool { return slices.Contains(e.sources, i) })
+			e.sources = slices.Sorted(slices.Values(append(e.sources, sources...)))
+		} else {
+			n++
+			e = &extra{sources: sources, place: -1}
+			s.extra = append(s.extra, *e)
+			e.place, places = len(places), append(places, PlaceStatus{Workers: places[at].Workers})
 		}
 		for _, i := range sources {
-			table[i] = append(table[i], len(places))
+			table[i] = append(table[i], e.place)
 		}
-		slices.Sort(sources)
-		s.extra = append(s.extra, extra{sources: sources, place: -1})
-		places = append(places, PlaceStatus{Workers: places[at].Workers})
 		part = busy(places, work, table)
 	}
+	if n+wider == 0 {
+		return ""
+	}
 	names, take := s.named(x, work, first)
-	return fmt.Sprintf("%s more, for %s: a loader is %.0f %% busy, and %s, for %d intervals", loaders(n), names, 100*most, take, s.opts.Intervals)
+	return fmt.Sprintf("%s %s: a loader is %.0f %% busy, and %s, for %d intervals", grown(n, wider), names, 100*most, take, s.opts.Intervals)
+}
+
+// idle is the loader that came before, and has least to do, of those that a part of these sources would not make short; nil if
+// there is none.
+func (s *Scaler) idle(sources []int, work demand, part []float64, table [][]int, places []PlaceStatus) (best *extra) {
+	for i := range s.extra {
+		e := &s.extra[i]
+		if e.place < 0 || best != nil && part[e.place] >= part[best.place] {
+			continue
+		}
+		then, more := slices.Clone(table), false
+		for _, i := range sources {
+			if !slices.Contains(then[i], e.place) {
+				then[i], more = append(slices.Clone(then[i]), e.place), true
+			}
+		}
+		if more && busy(places, work, then)[e.place] <= s.opts.Up {
+			best = e
+		}
+	}
+	return best
+}
+
+// grown says what a decision to grow is.
+func grown(n, wider int) string {
+	switch {
+	case wider == 0:
+		return loaders(n) + " more, for"
+	case n == 0:
+		return loaders(wider) + " of those that came read, too,"
+	}
+	return fmt.Sprintf("%s more, and %s of those that came, for", loaders(n), loaders(wider))
 }
 
 // dear is the part of a place's work that a loader beside it shares: sources with less than the rest would only be opened
 // once more.
 const dear = 0.9
 
-// dearest are the sources that keep a place busiest, the first ones before others.
-func dearest(at int, work []float64, table [][]int) (sources []int) {
-	all := 0.0
-	part := func(i int) float64 { return work[i] / float64(len(table[i])) }
+// dearest are the sources that keep a place busiest when it has most to do, the first ones before others.
+func dearest(at int, work demand, table [][]int) (sources []int) {
 	for i, of := range table {
 		if slices.Contains(of, at) {
-			sources, all = append(sources, i), all+part(i)
+			sources = append(sources, i)
 		}
 	}
+	then, all := work[0], 0.0
+	for _, work := range work {
+		sum := 0.0
+		for _, i := range sources {
+			sum += work[i] / float64(len(table[i]))
+		}
+		if sum > all {
+			then, all = work, sum
+		}
+	}
+	part := func(i int) float64 { return then[i] / float64(len(table[i])) }
 	slices.SortStableFunc(sources, func(a, b int) int { return cmp.Compare(part(b), part(a)) })
 	n := 0
 	for have := 0.0; n < len(sources) && have < dear*all; n++ {
@@ -256,7 +369,7 @@ func dearest(at int, work []float64, table [][]int) (sources []int) {
 }
 
 // without is how busy the busiest place of an extra loader's sources would be without it.
-func (s *Scaler) without(x Interval, work []float64, at int) (most float64) {
+func (s *Scaler) without(x Interval, work demand, at int) (most float64) {
 	table, e := s.table(), &s.extra[at]
 	for _, i := range e.sources {
 		table[i] = slices.DeleteFunc(table[i], func(at int) bool { return at == e.place })
@@ -272,14 +385,14 @@ func (s *Scaler) without(x Interval, work []float64, at int) (most float64) {
 	return most
 }
 
-// awaits says whether a loader that was asked for is not there yet: another one would come no sooner.
-func (s *Scaler) awaits() bool {
+// Awaits says whether a loader that was asked for is not there yet: another one would come no sooner.
+func (s *Scaler) Awaits() bool {
 	return slices.ContainsFunc(s.extra, func(e extra) bool { return e.place < 0 })
 }
 
 // shrink gives up loaders that have been one too many for long enough, the last ones first, as long as those that stay would
 // not be busy: nothing more is read there, and when what they hold is not needed any more, they may leave.
-func (s *Scaler) shrink(x Interval, work []float64) string {
+func (s *Scaler) shrink(x Interval, work demand) string {
 	var of []int
 	n := 0
 	for at := len(s.extra) - 1; at >= 0; at-- {
@@ -313,11 +426,8 @@ func loaders(n int) string {
 }
 
 // named names sources, and says how many workers they take.
-func (s *Scaler) named(x Interval, work []float64, sources []int) (names, take string) {
-	takes := 0.0
-	for _, i := range sources {
-		takes += work[i]
-	}
+func (s *Scaler) named(x Interval, work demand, sources []int) (names, take string) {
+	takes := work.of(sources)
 	names = x.Sources[sources[0]].Name
 	if n := len(sources) - 1; n > 0 {
 		return fmt.Sprintf("%s and %d more", names, n), fmt.Sprintf("they take %.2f workers", takes)

@@ -23,6 +23,7 @@ type scalerPlayer struct {
 	workers int
 	there   []string // by place; "": nobody
 	blocks  []int
+	reads   [][]int // nil: all that are to
 	last    sizing.Scaled
 }
 
@@ -42,18 +43,13 @@ func (p *scalerPlayer) do(t *testing.T, line string) string {
 		var table string
 		scan(t, rest, "%d %s", &workers, &table)
 		p.workers = workers
-		var places [][]int
-		for of := range strings.SplitSeq(table, "/") {
-			var all []int
-			for at := range strings.SplitSeq(of, ",") {
-				var n int
-				scan(t, at, "%d", &n)
-				all = append(all, n)
+		places := tableOf(t, table)
+		for _, of := range places {
+			for _, n := range of {
 				for len(p.there) <= n {
 					p.there, p.blocks = append(p.there, fmt.Sprintf("loader-%d", len(p.there))), append(p.blocks, 1)
 				}
 			}
-			places = append(places, all)
 		}
 		p.s = sizing.NewScaler(p.opts, places)
 	case "rate":
@@ -72,6 +68,10 @@ func (p *scalerPlayer) do(t *testing.T, line string) string {
 		} else {
 			p.ahead = values
 		}
+	case "reads": // the places of each source, as far as they have it open
+		p.reads = tableOf(t, rest)
+	case "lead":
+		return fmt.Sprintf("  %d intervals\n", p.s.Lead())
 	case "join":
 		at := slices.Index(p.there, "")
 		if at < 0 {
@@ -97,13 +97,28 @@ func (p *scalerPlayer) do(t *testing.T, line string) string {
 	return ""
 }
 
+// tableOf is a table whose rows are divided by /.
+func tableOf(t *testing.T, text string) (table [][]int) {
+	t.Helper()
+	for of := range strings.SplitSeq(text, "/") {
+		var all []int
+		for at := range strings.SplitSeq(of, ",") {
+			var n int
+			scan(t, at, "%d", &n)
+			all = append(all, n)
+		}
+		table = append(table, all)
+	}
+	return table
+}
+
 // interval is what the scaler says of one more, if that is news.
 func (p *scalerPlayer) interval() string {
-	x := sizing.Interval{Rate: p.rate}
+	x := sizing.Interval{Rate: p.rate, Reads: p.reads}
 	for i, name := range p.names {
-		l := sizing.Load{Name: name, Share: p.shares[i], Ahead: -1, Cost: p.costs[i]}
+		l := sizing.Load{Name: name, Share: p.shares[i], Cost: p.costs[i]}
 		if p.ahead != nil {
-			l.Ahead = p.ahead[i]
+			l.Ahead = []float64{p.ahead[i]}
 		}
 		x.Sources = append(x.Sources, l)
 	}
@@ -157,7 +172,7 @@ func TestScalerLaws(t *testing.T) {
 			if n < 60 { // then nothing changes any more
 				x.Rate = rng.Float64() * 20
 				for i := range x.Sources {
-					x.Sources[i].Share, x.Sources[i].Ahead = rng.Float64(), rng.Float64()*2-1
+					x.Sources[i].Share, x.Sources[i].Ahead = rng.Float64(), []float64{rng.Float64(), rng.Float64()}[:2*(n/30)%4]
 				}
 			}
 			d := s.Next(x)
@@ -209,6 +224,24 @@ func TestScalerLaws(t *testing.T) {
 				x.Places[at] = sizing.PlaceStatus{Loader: fmt.Sprint("l", joined), Workers: 2, Blocks: rng.IntN(4)}
 				joined++
 			}
+		}
+	}
+}
+
+// TestPace: a pace follows what trainers do, and not what loaders do while these hold them up.
+func TestPace(t *testing.T) {
+	t.Parallel()
+	var p sizing.Pace
+	for i, x := range []struct {
+		steps   float64
+		starved bool
+		want    float64
+	}{
+		{8, false, 4}, {4, false, 3}, {4, false, 8. / 3}, {4, false, 2.5}, {4, false, 2.375},
+		{1, true, 2.375}, {0, true, 2.375}, {9.5, true, 2.96875}, {2, false, 2.4765625},
+	} {
+		if got := p.Next(x.steps, 2, x.starved); got != x.want {
+			t.Errorf("interval %d: %v steps a second, want %v", i, got, x.want)
 		}
 	}
 }

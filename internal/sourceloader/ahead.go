@@ -8,8 +8,8 @@ import (
 	pb "github.com/millrace-data/millrace/internal/proto"
 )
 
-// A shadow opens all sources before any of their blocks is asked for, when it has nothing else to
-// do, and says which it has open. One that cannot be opened now may be there later: it is tried
+// A shadow opens all sources before any of their blocks is asked for, and a loader that joins those that it is to read: several
+// at a time, beside its workers, and it says which it has open. One that cannot be opened now may be there later: it is tried
 // again for as long as the loader lives, or the source would stay cold until the moment when
 // ranks wait for it.
 
@@ -41,7 +41,7 @@ func (l *Loader) openAhead(ctx context.Context, i uint32, pause time.Duration) e
 	}
 	again := time.AfterFunc(pause, func() {
 		lazy.awaited.Store(false)
-		l.queue.later(func(ctx context.Context) error { return l.openAhead(ctx, i, min(2*pause, lastAgain)) })
+		l.opens.do(func(ctx context.Context) error { return l.openAhead(ctx, i, min(2*pause, lastAgain)) })
 	})
 	context.AfterFunc(ctx, func() { again.Stop() })
 	return nil

@@ -20,12 +20,20 @@ import (
 // for whatever is read from then on. Workers take what is left to do, in the order it was
 // asked for. A block that is released after it was asked for is not read any more.
 
+// opening is how many sources a loader opens at a time, beside the blocks that its workers read: almost all of it is waiting for
+// the store, of which each may have some requests under way (order.Index), and those hold a few MiB together. With more of
+// them, a loader of hundreds of local sources would compute for nothing else.
+const opening = 8
+
 // serve takes in the orders that each gives it, one after the other, and executes them,
 // until each ends or something fails.
 func (l *Loader) serve(ctx context.Context, each func(context.Context, func(*pb.LoaderOrder) error) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for range l.opts.Workers {
-		g.Go(func() error { return l.work(ctx) })
+		g.Go(func() error { return l.work(ctx, l.queue) })
+	}
+	for range opening {
+		g.Go(func() error { return l.work(ctx, l.opens) })
 	}
 	g.Go(func() error { return l.reportUsage(ctx) })
 	g.Go(func() error {
@@ -60,10 +68,10 @@ func (l *Loader) take(ctx context.Context, order *pb.LoaderOrder) error {
 		l.queue.read(blockID{o.Read.Source, o.Read.Seq})
 	case *pb.LoaderOrder_Index:
 		if o.Index.Ahead {
-			l.queue.later(func(ctx context.Context) error { return l.openAhead(ctx, o.Index.Source, firstAgain) })
+			l.opens.do(func(ctx context.Context) error { return l.openAhead(ctx, o.Index.Source, firstAgain) })
 			return nil
 		}
-		l.queue.do(func(ctx context.Context) error { return l.index(ctx, o.Index.Source) })
+		l.opens.do(func(ctx context.Context) error { return l.index(ctx, o.Index.Source) })
 	case *pb.LoaderOrder_Find:
 		l.queue.do(func(ctx context.Context) error { return l.find(ctx, o.Find) })
 	}
@@ -78,10 +86,10 @@ func floorsOf(r *pb.ReleaseBlocks) map[uint32]uint64 {
 	return before
 }
 
-// work executes what is in the queue until ctx ends.
-func (l *Loader) work(ctx context.Context) error {
+// work executes what is in a queue until ctx ends.
+func (l *Loader) work(ctx context.Context, q *queue) error {
 	for {
-		t, err := l.queue.next(ctx)
+		t, err := q.next(ctx)
 		if err != nil {
 			return err
 		}
@@ -90,7 +98,7 @@ func (l *Loader) work(ctx context.Context) error {
 		} else {
 			err = l.readBlock(ctx, request{t.block, &t.released})
 		}
-		if l.queue.done(t); err != nil {
+		if q.done(t); err != nil {
 			return err
 		}
 	}
@@ -128,7 +136,6 @@ type queue struct {
 	mu    sync.Mutex        // guards the fields below
 	added *sync.Cond        // of mu: there is one more that waits
 	waits []*task           // for a worker
-	spare []*task           // for one that has nothing else to do
 	reads map[blockID]*task // of waits
 	begun map[*task]bool
 }
@@ -159,14 +166,6 @@ func (q *queue) do(run func(context.Context) error) {
 	q.added.Signal()
 }
 
-// later adds something to be done when nothing else waits.
-func (q *queue) later(run func(context.Context) error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.spare = append(q.spare, &task{run: run})
-	q.added.Signal()
-}
-
 // release takes out the blocks of some sources that are before a seq, by source. A worker
 // that took one of them learns of it.
 func (q *queue) release(before map[uint32]uint64) {
@@ -191,19 +190,15 @@ func (q *queue) next(ctx context.Context) (*task, error) {
 	})()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for len(q.waits)+len(q.spare) == 0 && ctx.Err() == nil {
+	for len(q.waits) == 0 && ctx.Err() == nil {
 		q.added.Wait()
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	from := &q.waits
-	if len(q.waits) == 0 {
-		from = &q.spare
-	}
-	t := (*from)[0]
-	(*from)[0] = nil
-	*from = (*from)[1:]
+	t := q.waits[0]
+	q.waits[0] = nil
+	q.waits = q.waits[1:]
 	if t.run == nil {
 		delete(q.reads, t.block)
 	}

@@ -109,7 +109,7 @@ func TestReleaseWhileWorkersAreBlocked(t *testing.T) {
 	l := loaderOf(t, "    chunk_bytes: 200\n    shuffle: false", 100)
 	g := gated{l.store.Store, new(atomic.Bool), make(chan struct{}, 100), make(chan struct{})}
 	l.store = store.NewMetered(g)
-	l.opts.Workers, l.queue = 2, newQueue()
+	l.opts.Workers, l.queue, l.opens = 2, newQueue(), newQueue()
 	heard(t, l)
 	reports := make(chan uint64, 100)
 	l.send = func(r *pb.LoaderReport) error {
@@ -349,7 +349,7 @@ func TestRandomOrders(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const fetchers = 2
 				rng := rand.New(rand.NewPCG(seed, 5))
-				l := &Loader{store: store.NewMetered(nil), queue: newQueue(), ready: make(chan struct{})}
+				l := &Loader{store: store.NewMetered(nil), queue: newQueue(), opens: newQueue(), ready: make(chan struct{})}
 				l.life, l.end = context.WithCancel(t.Context())
 				l.opts.Workers, l.opts.Log = 1+rng.IntN(4), slog.New(slog.DiscardHandler)
 				w := &world{t: t, l: l, src: sourceOf(rng), asked: map[blockID]bool{}, late: map[blockID]int{}, readable: map[blockID]bool{}, fetched: map[blockID]int{}}

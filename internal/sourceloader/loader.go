@@ -84,8 +84,9 @@ type Loader struct {
 	instance  uint64 // of this process
 	address   string // where others reach it
 	store     *store.Metered
-	shared    *transform.Shared // by all sources; complete once the job is known
-	queue     *queue
+	shared    *transform.Shared  // by all sources; complete once the job is known
+	queue     *queue             // of blocks
+	opens     *queue             // of sources
 	cache     *cache             // nil until the job is known
 	executor  *executor          // nil until then, and if there are no functions
 	life      context.Context    // of what is read for fetches: it is longer than that of Run's ctx by Drain
@@ -128,7 +129,7 @@ func Run(ctx context.Context, opts Options) error {
 		defer any.Close() // what is still read then is read for nobody
 		opts.Store = any
 	}
-	l := &Loader{opts: opts, instance: rpc.NewInstance(), store: store.NewMetered(opts.Store), shared: transform.NewShared(0, opts.Functions), queue: newQueue(), ready: make(chan struct{})}
+	l := &Loader{opts: opts, instance: rpc.NewInstance(), store: store.NewMetered(opts.Store), shared: transform.NewShared(0, opts.Functions), queue: newQueue(), opens: newQueue(), ready: make(chan struct{})}
 	register := func(s grpc.ServiceRegistrar) { pb.RegisterLoaderServer(s, l) }
 	l.place.Store(uint32(opts.Place))
 	l.life, l.end = context.WithCancel(context.WithoutCancel(ctx))
@@ -380,8 +381,7 @@ func (l *Loader) tellFailure(ctx context.Context, err error, f *pb.Failure) erro
 	return l.send(&pb.LoaderReport{Report: &pb.LoaderReport_Failure{Failure: f}})
 }
 
-// usageEvery is how often a loader reports its memory: often enough for a
-// person who watches, rarely enough to cost nothing.
+// usageEvery is how often a loader reports its memory: often enough for a person, rarely enough to cost nothing.
 const usageEvery = time.Second
 
 func (l *Loader) reportUsage(ctx context.Context) error {

@@ -15,6 +15,7 @@ type Snapshot struct {
 	State        string // starting, running, ended, failed
 	Err          error  // why it failed
 	WaitingFor   string // what holds the job up
+	Starved      bool   // a step is to be planned, and blocks of it are being read
 	Joined       bool   // a trainer has, so that it is known where the job goes on
 	Generation   uint64
 	Planned      int64
@@ -103,6 +104,7 @@ func (c *Core) Snapshot() Snapshot {
 	s.WaitingFor = c.Holdup().Text
 	if c.plan != nil {
 		c.progress(&s)
+		s.Starved = c.starved()
 	}
 	if c.failed != nil {
 		s.State, s.Err = "failed", c.failed

@@ -25,10 +25,14 @@ import (
 // minute, and a scheduled ramp is known that far ahead.
 const DefaultEvery = 5 * time.Second
 
+// arrivals is how often in each interval it looks whether a loader came that was asked for: it can open its sources then.
+const arrivals = 10
+
 // Options say how loaders are scaled.
 type Options struct {
 	Fleet fleet.Fleet   // that starts and ends loaders; nil: nothing is scaled
 	Every time.Duration // between two looks; default DefaultEvery
+	Ahead int           // steps that the planner plans ahead
 	sizing.Scaling
 }
 
@@ -55,6 +59,7 @@ type Scaling struct {
 	at       time.Time // of the last look; zero: there was none
 	drawn    float64   // units of the mix by then
 	step     int64     // planned by then
+	pace     sizing.Pace
 
 	mu    sync.Mutex
 	shown status.Scaling
@@ -84,12 +89,19 @@ func (s *Scaling) Begin(ctx context.Context) (end func()) {
 
 // run looks until ctx ends.
 func (s *Scaling) run(ctx context.Context) {
-	tick := time.NewTicker(s.opts.Every)
+	tick := time.NewTicker(max(s.opts.Every/arrivals, 1))
 	defer tick.Stop()
+	last := time.Now()
 	for {
 		select {
 		case now := <-tick.C:
-			s.look(ctx, now)
+			switch {
+			case now.Sub(last) >= s.opts.Every:
+				s.look(ctx, now)
+				last = now
+			case s.scaler != nil && s.scaler.Awaits():
+				s.welcome(ctx)
+			}
 		case <-ctx.Done():
 			return
 		}
@@ -107,13 +119,25 @@ func (s *Scaling) look(ctx context.Context, now time.Time) {
 		return
 	}
 	d := s.scaler.Next(interval)
-	if !slices.EqualFunc(d.Table, s.table, slices.Equal) {
-		s.table = d.Table
-		s.planner.Redeal(ctx, d.Table)
-	}
+	s.redeal(ctx, d.Table)
 	s.opts.Fleet.Draining(fleet.Loader, d.Drained)
 	err = s.opts.Fleet.Scale(ctx, fleet.Loader, d.Want+s.shadows)
 	s.show(&d, err)
+}
+
+// welcome gives loaders that came their sources.
+func (s *Scaling) welcome(ctx context.Context) {
+	if x, err := s.planner.View(ctx); err == nil {
+		s.redeal(ctx, s.scaler.Arrived(places(&x)))
+	}
+}
+
+// redeal tells the planner who reads what, if that is news.
+func (s *Scaling) redeal(ctx context.Context, table [][]int) {
+	if !slices.EqualFunc(table, s.table, slices.Equal) {
+		s.table = table
+		s.planner.Redeal(ctx, table)
+	}
 }
 
 // show keeps a decision for the status.
@@ -160,15 +184,22 @@ func (s *Scaling) interval(x *control.Snapshot, now time.Time) (i sizing.Interva
 	if s.scaler == nil {
 		s.scaler = sizing.NewScaler(s.opts.Scaling, x.Deal) // its first table says that loaders which come read nothing by themselves
 	}
-	i.Rate = more / took
-	i.Places = make([]sizing.PlaceStatus, x.Places)
+	pace := s.pace.Next(float64(steps), took, x.Starved)
+	i.Rate = pace * more / float64(steps)
+	i.Places, i.Reads = places(x), x.Deal
+	i.Sources = s.loads(x, pace)
+	return i, len(i.Sources) > 0
+}
+
+// places are the shares of the reading, and who has them.
+func places(x *control.Snapshot) []sizing.PlaceStatus {
+	all := make([]sizing.PlaceStatus, x.Places)
 	for _, l := range x.Loaders {
 		if l.Place >= 0 {
-			i.Places[l.Place] = sizing.PlaceStatus{Loader: l.Name, Workers: l.Workers, Blocks: l.Blocks}
+			all[l.Place] = sizing.PlaceStatus{Loader: l.Name, Workers: l.Workers, Blocks: l.Blocks}
 		}
 	}
-	i.Sources = s.loads(x, float64(steps)/took)
-	return i, len(i.Sources) > 0
+	return all
 }
 
 // units is what was drawn of a source.
@@ -183,9 +214,13 @@ func (s *Scaling) units(x *control.SourceStatus) float64 {
 func (s *Scaling) loads(x *control.Snapshot, pace float64) (all []sizing.Load) {
 	ahead := s.ahead(x, pace)
 	for k := range x.Deal {
-		l := sizing.Load{Name: x.Sources[k].Name, Share: x.Sources[k].Scheduled, Ahead: -1, Cost: s.costs.of(k, s.job.Mix.Unit == "samples")}
-		if ahead != nil && k < len(ahead) {
-			l.Ahead = ahead[k]
+		l := sizing.Load{Name: x.Sources[k].Name, Share: x.Sources[k].Scheduled, Cost: s.costs.of(k, s.job.Mix.Unit == "samples")}
+		for _, shares := range ahead {
+			share := 0.0 // of a source that joined the job
+			if k < len(shares) {
+				share = float64(shares[k]) / (1 << mix.Bits)
+			}
+			l.Ahead = append(l.Ahead, share)
 		}
 		all = append(all, l)
 	}
@@ -196,23 +231,18 @@ func (s *Scaling) loads(x *control.Snapshot, pace float64) (all []sizing.Load) {
 // away as one of them, or nearer.
 const looks = 16
 
-// ahead are the largest shares that the schedule gives sources until a loader that is asked for is ready; nil if the mix
-// does not follow the schedule, as weights were set by hand or by feedback.
-func (s *Scaling) ahead(x *control.Snapshot, pace float64) []float64 {
-	now := s.schedule.Shares(x.Planned)
-	for k := range now {
-		if math.Abs(float64(now[k])/(1<<mix.Bits)-x.Sources[k].Scheduled) > 1e-6 {
+// ahead are the shares that the schedule gives sources at some steps, as far ahead as the scaler has to know; nil if the mix does
+// not follow the schedule, as weights were set by hand or by feedback. Loaders read for steps that are not planned yet, about as
+// many as are planned.
+func (s *Scaling) ahead(x *control.Snapshot, pace float64) (all [][]uint64) {
+	for k, share := range s.schedule.Shares(x.Planned) {
+		if math.Abs(float64(share)/(1<<mix.Bits)-x.Sources[k].Scheduled) > 1e-6 {
 			return nil
 		}
 	}
-	o := s.opts.Scaling
-	o.Fill()
-	steps := pace * s.opts.Every.Seconds() * float64(o.Intervals+o.CoolDown)
-	largest := make([]float64, len(now))
+	steps := pace*s.opts.Every.Seconds()*float64(s.scaler.Lead()) + float64(s.opts.Ahead)
 	for n := range looks {
-		for k, share := range s.schedule.Shares(x.Planned + int64(steps*float64(n+1)/looks)) {
-			largest[k] = max(largest[k], float64(share)/(1<<mix.Bits))
-		}
+		all = append(all, s.schedule.Shares(x.Planned+int64(steps*float64(n+1)/looks)))
 	}
-	return largest
+	return all
 }
