@@ -180,7 +180,11 @@ func evenJobs() ([]evenJob, error) {
 		return nil, err
 	}
 	for _, tr := range traces {
-		jobs = append(jobs, evenJob{tr.name, func(rng *rand.Rand) int32 { return tr.lengths[rng.IntN(len(tr.lengths))] }, 32768, 256, 32, cost7b, 0, []int{1000, 975}})
+		draw := func(rng *rand.Rand) int32 { return tr.lengths[rng.IntN(len(tr.lengths))] }
+		jobs = append(jobs, evenJob{tr.name, draw, 32768, 256, 32, cost7b, 0, []int{1000, 975}})
+		if tr.name == "OmniBal" { // five samples of four sizes in a row
+			jobs = append(jobs, evenJob{tr.name, draw, 4096, 1024, 128, cost7b, 0, fills}, evenJob{tr.name, draw, 4096, 1024, 128, squares, 0, fills})
+		}
 	}
 	for _, c := range []string{cost7b, squares} {
 		jobs = append(jobs, evenJob{"lognormal with giants", lognormalLength(32768), 10240, 3072, 1024, c, 64, fills})

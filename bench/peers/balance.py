@@ -142,7 +142,8 @@ def ours(plan):
     return {
         "over ranks": plan["overRanks"],
         "over slots": plan["overSlots"],
-        "rows": f"{plan['rows']}, {100 * plan['fill']:.2f} % full",
+        "least": f"{plan['leastRank']:.4f}, {plan['leastSlot']:.4f}",
+        "rows": f"{plan['rows']}, {100 * plan['full']:.2f} % full at fill {plan['fill']}",
         "CPU ms": plan["millis"],
     }
 
@@ -163,7 +164,7 @@ def main():
     }
     with open(a.plans) as f:
         plans = json.load(f)
-    lines = ["| input | who | largest rank / mean | slots / mean | rows | CPU ms |", "|---|---|--:|--:|---|--:|"]
+    lines = ["| input | who | largest rank / mean | slots / mean | least of these rows | rows | CPU ms |", "|---|---|--:|--:|--:|---|--:|"]
     for plan in plans:
         rows = [("Millrace, served", ours(plan))]
         for name, (run, module, wide) in peers.items():
@@ -171,7 +172,7 @@ def main():
                 rows.append((f"{name} {module.version}", run(module, plan)))
         for who, r in rows:
             slots = "-" if r["over slots"] is None else f"{r['over slots']:.4f}"
-            lines.append(f"| {plan['name']}: {len(plan['tokens'])} samples, {plan['ranks']} ranks | {who} | {r['over ranks']:.4f} | {slots} | {r['rows']} | {r['CPU ms']:.0f} |")
+            lines.append(f"| {plan['name']}: {len(plan['tokens'])} samples, {plan['ranks']} ranks | {who} | {r['over ranks']:.4f} | {slots} | {r.get('least', '-')} | {r['rows']} | {r['CPU ms']:.0f} |")
     table = "\n".join(lines) + "\n"
     sys.stdout.write(table)
     if a.markdown:

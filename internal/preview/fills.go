@@ -1,7 +1,9 @@
 package preview
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/millrace-data/millrace/balance"
 	"github.com/millrace-data/millrace/internal/planner/plan"
@@ -9,8 +11,8 @@ import (
 	"github.com/millrace-data/millrace/planner/strategy"
 )
 
-// fills are the values of batch.fill that a report compares.
-var fills = [...]int{1000, 995, 990, 980, 975, 950, 925, 900, 850}
+// Fills are the values of batch.fill that a report compares.
+var Fills = [...]int{1000, 995, 990, 980, 975, 950, 925, 900, 850}
 
 // fillSteps are the steps that they are compared in: distributions hardly differ
 // from step to step, and each takes as many plans as there are fills.
@@ -31,9 +33,9 @@ type FillReport struct {
 type fillTally struct {
 	steps  int
 	room   float64
-	tokens [len(fills)]float64
-	most   [len(fills)]float64 // of the slowest rank
-	total  [len(fills)]float64 // cost
+	tokens [len(Fills)]float64
+	most   [len(Fills)]float64 // of the slowest rank
+	total  [len(Fills)]float64 // cost
 	ranks  float64
 	runner strategy.Runner
 	packer balance.Packer
@@ -58,7 +60,7 @@ func (t *tally) addFills(s *plan.Step) error {
 	}
 	f.steps++
 	f.room += float64(s.Shape.Rows) * float64(s.Shape.SequenceLength)
-	for i, part := range fills {
+	for i, part := range Fills {
 		tokens, m, err := f.plan(t.job, s, part)
 		if err != nil {
 			return fmt.Errorf("planning step %d with batch.fill %d: %w", s.Step, part, err)
@@ -120,27 +122,27 @@ func (f *fillTally) plan(j *Job, s *plan.Step, part int) (tokens int64, m strate
 	return tokens, m, nil
 }
 
-// report returns the fills, and the one to take. A token costs the same at every fill, but
-// for chance, so that the slowest rank's time for a token is its part of the mean: the
-// fullest of those that are nearly as fast as the fastest is best.
+// report returns the fills, and the one to take.
 func (f *fillTally) report() (all []FillReport, best int) {
-	least := 0.0
-	for i, part := range fills {
+	for i, part := range Fills {
 		if f.steps == 0 || f.total[i] == 0 || f.tokens[i] == 0 {
 			return nil, 0
 		}
-		slowest := f.most[i] / (f.total[i] / f.ranks)
-		all = append(all, FillReport{Fill: part, Tokens: f.tokens[i] / f.room, Slowest: slowest})
-		if i == 0 || slowest < least {
-			least = slowest
-		}
+		all = append(all, FillReport{Fill: part, Tokens: f.tokens[i] / f.room, Slowest: f.most[i] / (f.total[i] / f.ranks)})
 	}
-	for _, r := range all {
-		if r.Slowest <= least*(1+nearlyBest) {
-			return all, r.Fill
-		}
+	return all, BestFill(all)
+}
+
+// BestFill returns the fill to take, 0 of none. A token costs the same at every fill, but
+// for chance, so that the slowest rank's time for a token is its part of the mean: the
+// fullest of those that are nearly as fast as the fastest is best.
+func BestFill(all []FillReport) int {
+	if len(all) == 0 {
+		return 0
 	}
-	return all, 0
+	least := slices.MinFunc(all, func(a, b FillReport) int { return cmp.Compare(a.Slowest, b.Slowest) }).Slowest
+	at := slices.IndexFunc(all, func(r FillReport) bool { return r.Slowest <= least*(1+nearlyBest) })
+	return all[at].Fill
 }
 
 // warnFills says what another fill gains.

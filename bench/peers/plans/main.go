@@ -12,11 +12,14 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"time"
 
+	"github.com/millrace-data/millrace/balance"
 	"github.com/millrace-data/millrace/bench/internal/trainsim"
 	"github.com/millrace-data/millrace/internal/planner/mix"
 	"github.com/millrace-data/millrace/internal/planner/plan"
+	"github.com/millrace-data/millrace/internal/preview"
 	"github.com/millrace-data/millrace/planner/cost"
 	"github.com/millrace-data/millrace/planner/dgraph"
 	"github.com/millrace-data/millrace/planner/mesh"
@@ -40,8 +43,11 @@ type served struct {
 	Tokens    []int32 `json:"tokens"`    // of the samples in it
 	OverRanks float64 `json:"overRanks"` // largest rank over the mean
 	OverSlots float64 `json:"overSlots"` // of slots, the largest rank in each, over the mean rank
-	Fill      float64 `json:"fill"`
-	Millis    float64 `json:"millis"` // for drawing, packing and placing the step
+	LeastRank float64 `json:"leastRank"` // as OverRanks, what these rows forbid, however they are dealt
+	LeastSlot float64 `json:"leastSlot"` // as OverSlots, the same
+	Fill      int     `json:"fill"`      // batch.fill, as the preflight recommends it for the input
+	Full      float64 `json:"full"`      // part of the rows' tokens
+	Millis    float64 `json:"millis"`    // for drawing, packing and placing the step
 }
 
 func lognormal(median, sigma float64) func(*rand.Rand) float64 {
@@ -63,7 +69,7 @@ var inputs = []input{
 func main() {
 	var all []served
 	for _, in := range inputs {
-		out, err := in.serve(1)
+		out, err := in.best(1)
 		if err != nil {
 			fmt.Fprintf(os.Stderr, "plans: %s: %v\n", in.Name, err)
 			os.Exit(1)
@@ -76,9 +82,28 @@ func main() {
 	}
 }
 
+// best is the step that the service makes with the fill that the preflight recommends.
+func (in *input) best(seed uint64) (*served, error) {
+	var all []preview.FillReport
+	steps := map[int]*served{}
+	for _, fill := range preview.Fills {
+		out, err := in.serve(seed, fill)
+		if err != nil {
+			return nil, fmt.Errorf("fill %d: %w", fill, err)
+		}
+		slowest := out.OverRanks
+		if in.Widest > 1 {
+			slowest = out.OverSlots
+		}
+		all = append(all, preview.FillReport{Fill: fill, Tokens: out.Full, Slowest: slowest})
+		steps[fill] = out
+	}
+	return steps[preview.BestFill(all)], nil
+}
+
 // serve has the planner's core plan the second step, which begins with what the first one carries
 // over.
-func (in *input) serve(seed uint64) (*served, error) {
+func (in *input) serve(seed uint64, fill int) (*served, error) {
 	tree, err := mesh.New(mesh.Sizes{DP: in.Ranks, CP: 1, PP: 1, TP: 1, VPP: 1, EP: 1})
 	if err != nil {
 		return nil, err
@@ -86,13 +111,13 @@ func (in *input) serve(seed uint64) (*served, error) {
 	began := time.Now()
 	step, err := trainsim.PlanStep(plan.Config{
 		Sources: []plan.Source{{Name: "data", Blocks: 1 << 20, Longest: in.Capacity * in.Widest}}, Schedule: mix.NewSchedule([]mix.Stage{{Weights: []float64{1}}}),
-		SequenceLength: in.Capacity, Rows: in.Rows, Packing: true, Pool: in.Widest > 1, Widest: in.Widest,
+		SequenceLength: in.Capacity, Rows: in.Rows, Packing: true, Pool: in.Widest > 1, Widest: in.Widest, Fill: int32(fill),
 		Mesh: tree, Strategy: in.strategy, Ahead: 2, Window: 1 << 16,
 	}, 1, func(want plan.Want) plan.BlockRead { return in.block(seed, want) })
 	if err != nil {
 		return nil, err
 	}
-	return in.of(step, time.Since(began)/2), nil
+	return in.of(step, fill, time.Since(began)/2)
 }
 
 func (in *input) block(seed uint64, want plan.Want) plan.BlockRead {
@@ -110,22 +135,46 @@ func (in *input) strategy(s *strategy.Step) error {
 	g.Mix(s.Schedule())
 	g.Distribute(s.RowAxis(), 1)
 	g.Cost(cost.Func(func(s cost.Sample) int64 { return in.A*s.Tokens + s.Tokens*s.Tokens }))
-	how := strategy.Balance{Level: strategy.Interleaved}
-	if in.Widest > 1 {
-		how.Level = strategy.Inter
-	}
-	g.Balance(how)
+	g.Balance(strategy.Balance{Level: strategy.Interleaved})
 	return g.Plan()
 }
 
-func (in *input) of(step *plan.Step, took time.Duration) *served {
-	out, m := &served{input: *in, Millis: took.Seconds() * 1000}, step.Placed.Modules[0]
+func (in *input) of(step *plan.Step, fill int, took time.Duration) (*served, error) {
+	out, m := &served{input: *in, Fill: fill, Millis: took.Seconds() * 1000}, step.Placed.Modules[0]
 	for i, row := range step.Placed.RowOf {
 		if row >= 0 {
 			out.Tokens = append(out.Tokens, step.Buffer.Tokens[i])
 		}
 	}
 	out.OverRanks, out.OverSlots = m.Buckets.Imbalance(), float64(m.Lockstep)/m.Buckets.Mean()
-	out.Fill = float64(step.Filled) / float64(int64(in.Capacity)*int64(in.Rows))
-	return out
+	out.Full = float64(step.Filled) / float64(int64(in.Capacity)*int64(in.Rows))
+	return out, out.bound(step.Placed)
+}
+
+// bound says what no dealing of the rows to ranks and slots can go below. A slot has a row of each
+// rank, so that the costliest rows need as many slots as there are ranks in them, and each costs what
+// the first of its rows does.
+func (s *served) bound(placed *strategy.Result) error {
+	loads, pieces := make([]int64, len(placed.Rank)), []int64(nil)
+	for i, k := 0, 0; i < len(placed.RowOf); i++ {
+		if row := placed.RowOf[i]; row >= 0 {
+			n := int64(s.Tokens[k])
+			loads[row], k = loads[row]+s.A*n+n*n, k+1
+		}
+	}
+	for row, load := range loads {
+		_, width := placed.Span(row)
+		pieces = append(pieces, slices.Repeat([]int64{load / int64(width)}, width)...)
+	}
+	slices.Sort(pieces)
+	slices.Reverse(pieces)
+	slots, in := int64(0), make([]int32, len(pieces))
+	for k, piece := range pieces {
+		if in[k] = int32(k % s.Ranks); in[k] == 0 {
+			slots += piece
+		}
+	}
+	q, err := new(balance.Balancer).Evaluate(pieces, in, balance.Options{Bins: s.Ranks, Equal: true})
+	s.LeastRank, s.LeastSlot = float64(q.TightBound)/q.Mean(), float64(slots)/q.Mean()
+	return err
 }
