@@ -31,7 +31,7 @@ func TestFullDisk(t *testing.T) {
 		t.Skipf("no disk can be mounted here: %v", err)
 	}
 	cmd := exec.CommandContext(t.Context(), "unshare", "-Urm", os.Args[0], "-test.run", "^TestFullDisk$", "-test.timeout", "100s")
-	cmd.Env = append(os.Environ(), inside+"="+dir)
+	cmd.Env = append(os.Environ(), inside+"="+dir, built+"="+binary)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}

@@ -23,7 +23,7 @@ func TestMeasure(t *testing.T) {
 	}
 	defer os.RemoveAll(dir)
 	binary := filepath.Join(dir, "millrace")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../../cmd/millrace").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-w", "-o", binary, "../../cmd/millrace").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	t.Setenv("MILLRACE_ACCESS_KEY", "key-of-a-test-on-one-machine")

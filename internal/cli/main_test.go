@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 		}
 		defer os.RemoveAll(dir)
 		program = filepath.Join(dir, "millrace")
-		if out, err := exec.Command("go", "build", "-o", program, "../../cmd/millrace").CombinedOutput(); err != nil {
+		if out, err := exec.Command("go", "build", "-ldflags=-w", "-o", program, "../../cmd/millrace").CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "building millrace: %v\n%s", err, out)
 			return 1
 		}

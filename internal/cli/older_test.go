@@ -65,7 +65,7 @@ func buildOlder(dir string) (o older, err error) {
 		err = os.WriteFile(filepath.Join(tree, "main.go"), source, 0o644)
 	}
 	if err == nil {
-		err = shell(filepath.Join(dir, "source"), "go", "build", "-o", dir, "./cmd/millrace", "./cmd/trainer")
+		err = shell(filepath.Join(dir, "source"), "go", "build", "-ldflags=-w", "-o", dir, "./cmd/millrace", "./cmd/trainer")
 	}
 	return older{millrace: filepath.Join(dir, "millrace"), trainer: filepath.Join(dir, "trainer")}, err
 }
@@ -108,7 +108,7 @@ func TestOlderPeers(t *testing.T) {
 	t.Parallel()
 	old := theOlder(t)
 	trainer := filepath.Join(t.TempDir(), "trainer")
-	if err := shell(".", "go", "build", "-o", trainer, "./testdata/trainer"); err != nil {
+	if err := shell(".", "go", "build", "-ldflags=-w", "-o", trainer, "./testdata/trainer"); err != nil {
 		t.Fatal(err)
 	}
 	want := millrace(t, folder(t), "reference", "job.yaml", "--steps", "8").digest(t)

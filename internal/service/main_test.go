@@ -91,7 +91,7 @@ func built(source string) func(t testing.TB) string {
 			return "", err
 		}
 		path := filepath.Join(folder, filepath.Base(source))
-		out, err := exec.Command("go", "build", "-o", path, source).CombinedOutput()
+		out, err := exec.Command("go", "build", "-ldflags=-w", "-o", path, source).CombinedOutput()
 		if err != nil {
 			return "", fmt.Errorf("building %s: %w\n%s", source, err, out)
 		}

@@ -250,7 +250,7 @@ func TestConvert(t *testing.T) {
 	rng := rand.New(rand.NewPCG(8, 1))
 	{
 		var members []member
-		for i := range 8 {
+		for i := range 6 {
 			key := fmt.Sprint(i)
 			members = append(members, member{key + ".txt", []byte(words(rng, 1+rng.IntN(9)))})
 			if i%3 != 2 {
@@ -269,7 +269,8 @@ func TestConvert(t *testing.T) {
 		writeTar(t, filepath.Join(dir, "converted", "a.tar"), members)
 	}
 	job := parse(t, dir, converted)
-	const steps = 4
+	const steps = 2
+	job.Resources.Prefetch = 1
 	skipped, arrays := 0, 0
 	_, want, err := reference.ReadWith(t.Context(), store.Local{}, program, job, nil, steps, func(s *reference.Step) error {
 		skipped += len(s.Skipped)
@@ -282,6 +283,9 @@ func TestConvert(t *testing.T) {
 		t.Fatalf("%d records left out, %d arrays, %v", skipped, arrays, err)
 	}
 	for _, buffer := range []int64{job.Resources.LoaderBuffer, 48 << 20, 1} { // children side by side, two or so, and each alone
+		if testing.Short() && buffer != 48<<20 {
+			continue
+		}
 		job.Resources.LoaderBuffer = buffer
 		err = service.Run(t.Context(), service.Options{Job: job, Loaders: 2, Functions: open}, func(ctx context.Context, address string) error {
 			res, err := trainer.Run(ctx, trainer.Options{Address: address, Job: job, Steps: steps})

@@ -86,7 +86,7 @@ func resumeLive(t *testing.T, dir string, r recipe, tokens [][]byte) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	s.serve(t, dir, r, func(ctx context.Context, address string) error {
 		for i, k := range rng.Perm(len(tokens)) {
-			if testing.Short() && i%4 > 0 {
+			if testing.Short() && i%8 > 0 {
 				continue
 			}
 			steps := 3
