@@ -18,7 +18,7 @@ import (
 
 var (
 	first   = flag.Uint64("seed", 1, "the first seed to run")
-	seeds   = flag.Int("seeds", 0, "number of seeds to run; default 20, or 1000 with MILLRACE_LONG")
+	seeds   = flag.Int("seeds", 0, "number of seeds to run; default 20, 8 with -short, or 1000 with MILLRACE_LONG")
 	fresh   = flag.Bool("tokenless", false, "ranks that saved no state begin without a token, too")
 	tight   = flag.Bool("tight", false, "constructors have room for one step only")
 	long    = flag.Int64("steps", 0, "length of the runs, in which roles and ranks live then: to measure")
@@ -30,9 +30,11 @@ var (
 func TestSeeds(t *testing.T) {
 	n := *seeds
 	if n == 0 {
-		n = 20
-		if os.Getenv("MILLRACE_LONG") != "" {
+		switch n = 20; {
+		case os.Getenv("MILLRACE_LONG") != "":
 			n = 1000
+		case testing.Short(): // go test -race -short
+			n = 8
 		}
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(1600)) // a run is short, and leaves all that it made behind
