@@ -347,7 +347,7 @@ def test_close_ends_the_thread(serve, open_loader, busy):
     loader.close()
     loader.close()
     assert time.monotonic() - began < 2
-    assert not any(t.name.startswith("millrace-") for t in threading.enumerate())
+    assert [t.name for t in threading.enumerate() if t.name.startswith("millrace-")] == []
     with pytest.raises(millrace.Error, match="closed"):
         take(loader, 8)
 

@@ -87,7 +87,8 @@ class Loader(state.StateNames):
         data goes on for ranks of another mesh. LostError after ``timeout`` seconds:
         the call may be repeated.
         """
-        self._check_fork()
+        if rpc.forked():
+            self._check_fork()
         with self._turn:
             began = time.monotonic()
             try:
@@ -123,7 +124,8 @@ class Loader(state.StateNames):
         return step
 
     def _take(self, until: float) -> None:
-        source, session = self._source or self._start(), self._connected()
+        source = self._source or self._start()
+        session = self._session or self._connected()
         session.waited = self._stats.wait_seconds - self._start_seconds
         if self._done is not None:
             session.advance(self._done)

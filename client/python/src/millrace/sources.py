@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
 from collections import deque
@@ -19,6 +20,10 @@ JOIN_SECONDS = 10.0
 
 # Seconds that closing waits for the acknowledgement of the last position.
 CLOSE_SECONDS = 1.0
+
+# Seconds between two steps from which on a thread says that there is room: a trainer that computes
+# waits for nothing then. One that asks at once says it itself, as waking the thread costs more.
+TRAINS = 0.005
 
 
 class Source(Protocol):
@@ -74,15 +79,21 @@ class Prefetcher:
         self._taken = step  # the next one that the trainer takes; None: it has not joined
         self._ready: deque[Step] = deque()
         self._error: Error | None = None
+        self._gave = time.monotonic()  # to the trainer
         self._change = threading.Condition()
         self._acks = Acks(session)
-        self._thread = threading.Thread(target=self._run, name="millrace-prefetch", daemon=True)
-        self._thread.start()
+        # True for each step that the trainer took; False wakes who waits for one.
+        self._took: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._threads = [
+            threading.Thread(target=run, name=f"millrace-{name}", daemon=True)
+            for name, run in (("prefetch", self._run), ("tell", self._tell_on))
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def take(self, until: float) -> Step:
-        told = self._taken is not None and self._session.tell(self._taken + 1 + self._depth)
-        if not told:
-            self._acks.notify()
+        trained = self._ready and time.monotonic() - self._gave > TRAINS
+        told = not trained and self._tell(1)
         with self._change:
             if not self._ready:
                 self._wait(until)
@@ -92,11 +103,31 @@ class Prefetcher:
                 return self._ready[0]
             step = self._ready.popleft()
             self._taken = step.step + 1
-            if not told:  # else the thread does not wait for room
+            if not self._session.streams:  # else the thread does not wait for room
                 self._change.notify_all()
         if not told:
-            self._session.tell(self._taken + self._depth)
+            self._took.put(True)
+        self._gave = time.monotonic()
         return step
+
+    def _tell(self, more: int) -> bool:
+        """Says that there is room, for more steps than those after what the trainer has.
+
+        Returns False if there is no stream to say it on.
+        """
+        if self._taken is not None and self._session.tell(self._taken + more + self._depth):
+            return True
+        self._acks.notify()
+        return False
+
+    def _tell_on(self) -> None:
+        """Says what the trainer took, while it trains."""
+        while not self._session.closed:
+            try:
+                if self._took.get(timeout=IDLE):
+                    self._tell(0)
+            except queue.Empty:
+                continue
 
     def _wait(self, until: float) -> None:
         """Waits for a step, or for what ends the rank; _change is held."""
@@ -127,8 +158,10 @@ class Prefetcher:
             self._ready.clear()
             self._error = rpc.Closed("the loader was closed")
             self._change.notify_all()
-        if self._thread is not threading.current_thread():
-            self._thread.join(JOIN_SECONDS)
+        self._took.put(False)
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(JOIN_SECONDS)
 
     def _run(self) -> None:
         try:

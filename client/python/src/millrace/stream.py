@@ -53,9 +53,9 @@ class Stream:
         self.reply, self.next = reply, hello.step
         self.told = Position(hello.acked, hello.until)
         self._tables = Tables()
-        self._out: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._out.put(hello.encode())
-        self._call = method(iter(self._out.get, None))
+        self._out: queue.SimpleQueue[messages.DeliverRequest | None] = queue.SimpleQueue()
+        self._out.put(hello)
+        self._call = method(one.encode() for one in iter(self._out.get, None))
         self._attention = attention
         self._watched = attention.begin(self._call, reply.constructor, self._owed)
 
@@ -66,7 +66,7 @@ class Stream:
         """Says how far the rank is, unless it has said so. Does not wait."""
         if position > self.told:  # neither number falls
             self.told = position
-            self._out.put(messages.DeliverRequest(*position, epoch, waited_us).encode())
+            self._out.put(messages.DeliverRequest(*position, epoch, waited_us))
 
     def end(self) -> None:
         """Ends the stream. Idempotent, and safe while another thread receives."""
