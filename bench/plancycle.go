@@ -130,14 +130,15 @@ func (r *cycleRun) hashes() (hashes []string) {
 	return hashes
 }
 
-// report prints the phases of the measured steps.
+// report prints the phases of the measured steps. What is ahead of a cycle is done while
+// trainers work on the step before.
 func (r *cycleRun) report(cfg *config, c cycleCase) error {
 	phases := []struct {
 		name string
 		of   func(s cycleStep, m cycleTimes) time.Duration
 	}{
 		{"whole cycle", func(s cycleStep, m cycleTimes) time.Duration { return s.end.Sub(s.begin) }},
-		{"whole cycle and what is done ahead of it", func(s cycleStep, m cycleTimes) time.Duration {
+		{"whole cycle and drawing ahead of it", func(s cycleStep, m cycleTimes) time.Duration {
 			drawn, _ := split(s.begin, m.Draws...)
 			placed, _ := split(s.begin, m.Placed)
 			return drawn + placed + s.end.Sub(s.begin)
@@ -151,7 +152,7 @@ func (r *cycleRun) report(cfg *config, c cycleCase) error {
 			_, placed := split(s.begin, m.Placed)
 			return max(m.Placed.To.Sub(s.begin), 0) - drawn - placed
 		}},
-		{"in the cycle, cut, encode, send", func(s cycleStep, m cycleTimes) time.Duration {
+		{"cut, encode, send", func(s cycleStep, m cycleTimes) time.Duration {
 			return min(s.end.Sub(m.Placed.To), s.end.Sub(s.begin))
 		}},
 		{"graph, cost, balance of rows", func(_ cycleStep, m cycleTimes) time.Duration { return m.Rows.To.Sub(m.Rows.From) }},
