@@ -8,6 +8,8 @@ protocol of Python's (a tensor of PyTorch, a memoryview): nothing is used again 
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 from collections import deque
 from collections.abc import MutableSequence
 from typing import Any
@@ -46,7 +48,7 @@ class Lent(np.ndarray):
 
 
 def lend(over: Any, offset: int, size: int, to: MutableSequence[Any], what: Any) -> Array:
-    """Returns bytes of a buffer, such as a bytearray or mmap. See Lent."""
+    """Returns bytes of a buffer, such as an mmap. See Lent."""
     lent = Lent((size,), np.uint8, over, offset)
     lent.to, lent.what = to, what
     return lent
@@ -59,26 +61,22 @@ class Spares:
     """
 
     def __init__(self) -> None:
-        self._free: deque[bytearray] = deque(maxlen=SPARES)
+        self._free: deque[ctypes.Array[ctypes.c_ubyte]] = deque(maxlen=SPARES)
 
     def take(self, size: int) -> Array:
         """Returns writable bytes that start on a cache line, with whatever was in them."""
-        try:
+        with contextlib.suppress(IndexError):
             room = self._free.pop()
-        except IndexError:
-            room = bytearray()
-        if not size + ALIGNMENT <= len(room) <= ALIGNMENT + LEAST * (size + size // ROOM):
-            room = bytearray(size + size // ROOM + ALIGNMENT)
-        return lend(room, _start(np.frombuffer(room, np.uint8)), size, self._free, room)
+            if size <= len(room) <= ALIGNMENT + LEAST * (size + size // ROOM):
+                return lend(room, 0, size, self._free, room)
+        # Memory of NumPy's, which has large pages, and yet no array.
+        most = size + size // ROOM + ALIGNMENT
+        room = (ctypes.c_ubyte * most).from_buffer(aligned(most).data)
+        return lend(room, 0, size, self._free, room)
 
 
 def aligned(size: int) -> Array:
     """Returns an uninitialised, writable buffer that starts on a cache line."""
     room = np.empty(size + ALIGNMENT, np.uint8)
-    start = _start(room)
+    start = -room.ctypes.data % ALIGNMENT
     return room[start : start + size]
-
-
-def _start(room: Array) -> int:
-    """Returns where a cache line starts in bytes."""
-    return int(-room.ctypes.data % ALIGNMENT)
