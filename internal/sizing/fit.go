@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 )
 
 // divide cuts rising numbers into at most k runs so that the squares of the distances to the means of
@@ -152,13 +153,30 @@ func (p *partition) merge(a, b *actor, why string) {
 	for phase := range a.load {
 		a.load[phase] += b.load[phase]
 	}
+	p.say(a, map[bool]string{true: "; fewer loaders: ", false: "; with other sources: "}[same]+why)
+}
+
+// say adds a reason to the sources of a loader, once.
+func (p *partition) say(a *actor, why string) {
 	for _, i := range a.sources {
-		r := &p.d.Rows[i]
-		switch said := fmt.Sprintf("; %s", map[bool]string{true: "fewer loaders: ", false: "with other sources: "}[same]) + why; {
-		case len(r.Why) < len(said) || r.Why[len(r.Why)-len(said):] != said:
-			r.Why += said
+		if r := &p.d.Rows[i]; !strings.HasSuffix(r.Why, why) {
+			r.Why += why
 		}
 	}
+}
+
+// room is how many workers a loader has room for: half of its samples are of blocks that are read, as many as there are workers,
+// and half of those that steps are drawn from. Blocks count by the work of their sources.
+func (p *partition) room(a *actor) int {
+	block, work := 0.0, 0.0
+	for _, i := range a.sources {
+		s := &p.Sources[i]
+		block, work = block+s.Work*float64(s.Block), work+s.Work
+	}
+	if block == 0 {
+		return math.MaxInt
+	}
+	return max(int(float64(a.buffer/2)*work/block), 1)
 }
 
 // state is what a loader has open whatever its workers do.
@@ -206,7 +224,11 @@ func (p *partition) finish() {
 	floor := min(leastBuffer, p.Buffer)
 	over := float64(max(rest-int64(len(p.loaders))*floor, 0))
 	for _, a := range p.loaders {
-		a.workers, a.buffer = p.workersOf(a), min(floor+int64(over*p.wants(a)/wants), p.Buffer)
+		a.buffer = min(floor+int64(over*p.wants(a)/wants), p.Buffer)
+		if a.workers = p.workersOf(a); p.room(a) < a.workers {
+			a.workers = p.room(a)
+			p.say(a, fmt.Sprintf("; workers of its loader: %d, as half of %s has no room for the blocks of more", a.workers, bytes(a.buffer)))
+		}
 	}
 	for n, a := range p.loaders {
 		l := Loader{Workers: a.workers, Buffer: a.buffer}

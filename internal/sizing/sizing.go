@@ -129,7 +129,7 @@ type partition struct {
 	loaders []*actor
 	phases  int     // that work is known of
 	used    float64 // cores that the work takes, of those for loaders
-	wait    float64 // workers that keep a core busy
+	wait    float64 // workers for a core
 	stretch float64 // workers of a source for a core of its part
 }
 
@@ -192,12 +192,17 @@ func (p *partition) measure() (work, computing float64) {
 			p.wait = max(p.wait, w/c)
 		}
 	}
+	p.wait = 1 + spare*(p.wait-1)
 	p.stretch = p.wait
 	if work > 0 {
 		p.stretch *= max(sum/work, 1)
 	}
 	return work, computing
 }
+
+// spare is how many workers there are for one that waits on average: they do not wait in turn, and a core idles whenever more of
+// them do than usual. With one, 40 sources far away came at 0.74 of the rate of the best layout by hand, with two at 0.98.
+const spare = 2
 
 // leastBusy bounds how many workers are taken to keep a core busy: what they wait for has limits, too.
 const leastBusy = 1.0 / 32
@@ -229,7 +234,7 @@ func (p *partition) levels() {
 		p.d.note("steps of %.3g s take %.2f workers, %.2f with headroom: %s", p.Step, work/p.Step, work/p.Step*p.Headroom, d)
 	}
 	if p.wait > 1 {
-		p.d.note("workers compute for %.0f %% of their time, so %.1f keep a core busy", 100/p.wait, p.wait)
+		p.d.note("workers compute for %.0f %% of their time, so there are %.1f for a core", 100/(1+(p.wait-1)/spare), p.wait)
 	}
 	p.share(p.used)
 	for i := range p.d.Rows {

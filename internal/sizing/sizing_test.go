@@ -86,6 +86,13 @@ func (p *player) do(t *testing.T, line string) string {
 		scan(t, rest, "%s %g %d %d %s", &x.Name, &x.Work, &x.State, &x.Blocks, &kind)
 		x.Work, x.State, x.Static, x.Block, x.Reader = x.Work/1e3, x.State<<10, kind == "static", 4<<20, 1<<20
 		p.s.Sources = append(p.s.Sources, x)
+	case "buffer": // MiB of samples of a loader
+		scan(t, rest, "%d", &p.s.Buffer)
+		p.s.Buffer <<= 20
+	case "block": // of the last source, MiB
+		last := &p.s.Sources[len(p.s.Sources)-1]
+		scan(t, rest, "%d", &last.Block)
+		last.Block <<= 20
 	case "busy": // of the last source, the part of its time in which a worker computes
 		scan(t, rest, "%g", &p.s.Sources[len(p.s.Sources)-1].Busy)
 	case "phases": // of the last source, ms of work
