@@ -3,11 +3,14 @@
     python consume.py ADDRESS DP,CP,PP SIZES WARM STEPS WAY
 
 Prints a line of JSON after WARM steps and one after STEPS more: its CPU seconds so far, tokens
-without padding and bytes. Then it waits until stdin ends.
+without padding and bytes. Then it waits until stdin ends. If that ends before, as the bench was
+killed, the rank ends at once.
 """
 
 import json
+import os
 import sys
+import threading
 import time
 
 import numpy as np
@@ -23,7 +26,17 @@ def tokens_of(loader: millrace.Loader) -> int:
     return int(np.frombuffer(lines.origins, "<u4").reshape(-1, 6)[:, 2].sum())
 
 
+def watch(done: threading.Event) -> None:
+    """Ends this process when stdin does before it is done."""
+    sys.stdin.buffer.read()
+    if not done.is_set():
+        os._exit(1)
+
+
 def main() -> None:
+    done = threading.Event()
+    parent = threading.Thread(target=watch, args=(done,), daemon=True)
+    parent.start()
     address, place, sizes, warm, steps, way = sys.argv[1:7]
     given = {}
     for axis, rank, size in zip(("dp", "cp", "pp"), place.split(","), sizes.split(",")):
@@ -39,7 +52,8 @@ def main() -> None:
                 said = {"cpu": time.process_time(), "tokens": tokens, "bytes": size}
                 said["received"] = loader.stats.bytes
                 print(json.dumps(said), flush=True)
-        sys.stdin.read()
+        done.set()
+        parent.join()
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@
 // tiny ones), plan (the planner's core alone), plancycle (a whole planning cycle for
 // 4096 ranks), balance (how even planned steps are), trainsim (the training simulator), vlm (pairs of image and text),
 // clients (up to 4096 of one constructor). And some that have to be named, as they take long or are about one question: shifting
-// (a mix that ramps and jumps: fixed, scaled and sized loaders), telemetry (what it costs), gc (paced ranks by
+// (a mix that ramps and jumps: fixed and scaled loaders), layouts (of loaders, by cost and by hand), telemetry (what it costs), gc (paced ranks by
 // settings of the garbage collector).
 //
 // Every scenario writes its own inputs, the same in every run, into a temporary
@@ -69,6 +69,7 @@ var scenarios = []struct {
 	{name: "trainsim", run: benchTrainsim},
 	{name: "clients", run: benchClients},
 	{name: "shifting", run: benchShifting, long: true},
+	{name: "layouts", run: benchLayouts, long: true},
 	{name: "telemetry", run: benchTelemetry, long: true},
 	{name: "gc", run: benchGC, long: true},
 }
@@ -85,7 +86,7 @@ func main() {
 func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	runs := flags.Int("runs", 7, "runs of each `measurement`")
-	only := flags.String("scenario", "", "run only these, separated by commas; default all but shifting, telemetry and gc")
+	only := flags.String("scenario", "", "run only these, separated by commas; default all but shifting, layouts, telemetry and gc")
 	out := flags.String("out", "", "append results to this file as JSON `lines`")
 	keep := flags.String("inputs", "", "folder for the inputs; default a temporary one")
 	profile := flags.String("profile", "", "write CPU profiles of the service into this `folder`")

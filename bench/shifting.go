@@ -2,21 +2,19 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
-	"slices"
 	"time"
 
 	"github.com/millrace-data/millrace/internal/planner/scaling"
 	"github.com/millrace-data/millrace/internal/profile"
-	"github.com/millrace-data/millrace/internal/service"
 	"github.com/millrace-data/millrace/internal/sizing"
 )
 
-// shiftingFlags are those of the scenario shifting.
+// shiftingFlags are those of the scenarios shifting and layouts.
 type shiftingFlags struct {
 	steps, most, peak, layouts, layoutSteps int
 	pace, every, wait                       time.Duration
@@ -29,8 +27,8 @@ func (f *shiftingFlags) register(flags *flag.FlagSet) {
 	flags.DurationVar(&f.every, "shift-every", 500*time.Millisecond, "shifting: interval of the scaler; less than a service's 5s, as the mix shifts within a minute")
 	flags.IntVar(&f.peak, "shift-peak", 6, "shifting: loaders that suffice all the time")
 	flags.IntVar(&f.most, "shift-most", 8, "shifting: most loaders that the scaler may have")
-	flags.IntVar(&f.layouts, "shift-layouts", len(handMade), "shifting: hand-made layouts to compare with; 0: none of any kind")
-	flags.IntVar(&f.layoutSteps, "shift-layout-steps", 40, "shifting: steps of a run of a layout")
+	flags.IntVar(&f.layouts, "shift-layouts", len(handMade), "layouts: hand-made ones to compare with")
+	flags.IntVar(&f.layoutSteps, "shift-layout-steps", 32, "layouts: steps of a run of one")
 }
 
 // shiftingFirst are the loaders, of a worker each, that fixed and scaled services begin with: they suffice in the mean.
@@ -41,6 +39,7 @@ type shifting struct {
 	cfg      *config
 	opts     shiftingFlags
 	kinds    []shiftingKind
+	origin   string // of what they hold
 	store    *objectStore
 	long     *shiftingJob // at the pace
 	short    *shiftingJob // as fast as steps come
@@ -49,37 +48,41 @@ type shifting struct {
 }
 
 // benchShifting has the mix of 40 sources of unlike cost, in an object store far away, ramp and jump under a paced trainer:
-// fixed loaders beside scaled ones, then the layout by cost beside hand-made ones. Every step of every run is compared with
-// the reference reader.
+// fixed loaders beside scaled ones. Every step of every run is compared with the reference reader.
 func benchShifting(ctx context.Context, cfg *config) error {
-	b := &shifting{cfg: cfg, opts: cfg.shifting}
-	kinds, origin, err := shiftingKinds(ctx)
+	b, err := prepareShifting(ctx, cfg)
 	if err != nil {
 		return err
 	}
-	b.kinds = kinds
-	dir := filepath.Join(cfg.dir, "shifting")
-	if err := writeShifting(dir, kinds); err != nil {
+	defer b.store.Close()
+	if b.long, err = newShiftingJob(ctx, cfg.dir, b.kinds, b.opts.steps); err != nil {
 		return err
+	}
+	cfg.report.title("A mix that shifts: %d sources (%s) in an object store that takes %v for an answer, %d steps of %v", len(b.long.job.Sources), b.origin, b.opts.wait, b.opts.steps, b.opts.pace)
+	return b.scaled(ctx)
+}
+
+// prepareShifting writes the sources, serves them, and has a service learn what they cost. The store is the caller's to close.
+func prepareShifting(ctx context.Context, cfg *config) (*shifting, error) {
+	b := &shifting{cfg: cfg, opts: cfg.shifting}
+	var err error
+	if b.kinds, b.origin, err = shiftingKinds(ctx); err != nil {
+		return nil, err
+	}
+	dir := filepath.Join(cfg.dir, "shifting")
+	if err := writeShifting(dir, b.kinds); err != nil {
+		return nil, err
 	}
 	if b.store, err = serveObjects(dir); err != nil {
-		return err
+		return nil, err
 	}
-	defer b.store.Close()
-	if b.long, err = newShiftingJob(ctx, cfg.dir, kinds, b.opts.steps); err != nil {
-		return err
+	if b.short, err = newShiftingJob(ctx, cfg.dir, b.kinds, b.opts.layoutSteps); err == nil {
+		err = b.learn(ctx)
 	}
-	if b.short, err = newShiftingJob(ctx, cfg.dir, kinds, b.opts.layoutSteps); err != nil {
-		return err
+	if err != nil {
+		return nil, errors.Join(err, b.store.Close())
 	}
-	cfg.report.title("A mix that shifts: %d sources (%s) in an object store that takes %v for an answer, %d steps of %v", len(b.long.job.Sources), origin, b.opts.wait, b.opts.steps, b.opts.pace)
-	if err := b.learn(ctx); err != nil {
-		return err
-	}
-	if err := b.scaled(ctx); err != nil || b.opts.layouts == 0 {
-		return err
-	}
-	return b.layouts(ctx)
+	return b, nil
 }
 
 // learners are the workers of the service that learns what sources cost.
@@ -168,50 +171,4 @@ func (b *shifting) interleave(ctx context.Context, trials []shiftingTrial, measu
 		}
 	}
 	return results, nil
-}
-
-// layouts compares the layout by cost with hand-made ones, with a loader for each source, and with one for all: how fast steps
-// come without a pace. The best hand-made one comes first.
-func (b *shifting) layouts(ctx context.Context) error {
-	job := b.short.job
-	decision := service.Size(job, b.profile, service.SizeOptions{Steps: int64(b.opts.layoutSteps)})
-	trials := b.handMade(b.opts.layouts)
-	made := len(trials)
-	trials = append(trials,
-		shiftingTrial{name: "by cost (plan --sizing)", args: serveArgs{Layout: decision.Layout()}},
-		shiftingTrial{name: "a loader a source", args: serveArgs{Layout: dealt(job, len(job.Sources), 1)}},
-		shiftingTrial{name: "one loader for all, a worker a core", args: serveArgs{Layout: dealt(job, 1, runtime.GOMAXPROCS(0))}})
-	results, err := b.interleave(ctx, trials, func(ctx context.Context, t shiftingTrial) (sample, error) {
-		t.job, t.warm = b.short, layoutWarm
-		free, err := b.once(ctx, t)
-		if err != nil {
-			return sample{}, err
-		}
-		s := sample{float64(free.tokens) / 1e6 / free.seconds, map[string]float64{serviceCPU: free.cpu, mostLoaders: float64(slices.Max(free.loaders))}}
-		s.extra[layoutWorkers], s.extra[layoutBuffers] = sizeOf(t.args.Layout, job)
-		return s, nil
-	})
-	if err != nil {
-		return err
-	}
-	for i := range results {
-		results[i].Unit = "M tokens/s"
-	}
-	slices.SortStableFunc(results[:made], func(x, y result) int {
-		if median(x.Values) > median(y.Values) {
-			return -1
-		}
-		return 1
-	})
-	b.cfg.report.title("Layouts of loaders: rate without a pace; the best of %d hand-made ones first", made)
-	if err := b.cfg.report.table(results, mostLoaders, layoutWorkers, layoutBuffers, serviceCPU); err != nil {
-		return err
-	}
-	rate := func(i int) float64 { return median(results[i].Values) }
-	b.cfg.report.note("By cost: %.2f of the best hand-made one (%s), %.2f of a loader a source, %.2f of one loader for all.",
-		rate(made)/rate(0), results[0].Name, rate(made)/rate(made+1), rate(made)/rate(made+2))
-	for _, note := range decision.Notes {
-		b.cfg.report.note("%s.", note)
-	}
-	return nil
 }

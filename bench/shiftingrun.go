@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -22,6 +23,7 @@ type shiftingTrial struct {
 	args serveArgs
 	pace time.Duration // 0: as fast as steps come
 	warm int           // steps before the clock starts; 0: shiftingWarm
+	most time.Duration // after which a run is cut off; 0: never
 	far  bool          // the store is far away from the beginning; else when the clock starts
 }
 
@@ -61,6 +63,7 @@ const (
 	scalings      = "decisions"
 	serviceCPU    = "service cpu s"
 	layoutWorkers = "workers"
+	layoutRound   = "round"
 	layoutBuffers = "buffers MiB"
 )
 
@@ -97,7 +100,7 @@ func (b *shifting) once(ctx context.Context, t shiftingTrial) (*shiftingOutcome,
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	w := &shiftingWatch{shifting: b, job: t.job, warm: cmp.Or(t.warm, shiftingWarm), stop: stop, pid: service.pid()}
+	w := &shiftingWatch{shifting: b, job: t.job, most: t.most, warm: cmp.Or(t.warm, shiftingWarm), stop: stop, pid: service.pid()}
 	w.outcome.name, w.outcome.pace = t.name, t.pace
 	end, err := w.follow(ctx, address)
 	if err != nil {
@@ -105,7 +108,10 @@ func (b *shifting) once(ctx context.Context, t shiftingTrial) (*shiftingOutcome,
 	}
 	res, err := trainer.Run(ctx, trainer.Options{Address: address, Job: t.job.job, Steps: int64(len(t.job.digests)), OnStep: func(s trainer.Step) { w.took(ctx, s) }})
 	end()
-	if cause := context.Cause(ctx); cause != nil {
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, errEnough):
+		return &w.outcome, nil
+	case cause != nil:
 		return nil, cause
 	}
 	if err == nil && res.Next != int64(len(t.job.digests)) {
@@ -114,11 +120,15 @@ func (b *shifting) once(ctx context.Context, t shiftingTrial) (*shiftingOutcome,
 	return &w.outcome, err
 }
 
+// errEnough cuts a run off.
+var errEnough = errors.New("it ran for long enough")
+
 // shiftingWatch takes the steps of a run, and looks at its service.
 type shiftingWatch struct {
 	*shifting
 	job  *shiftingJob
-	warm int // steps before the clock starts
+	warm int           // steps before the clock starts
+	most time.Duration // after which the run is cut off; 0: never
 	stop context.CancelCauseFunc
 	pid  int // of the service
 	last time.Time
@@ -156,7 +166,12 @@ func (w *shiftingWatch) took(ctx context.Context, s trainer.Step) {
 	}
 	o.wait, o.loaders = append(o.wait, s.Wait), append(o.loaders, w.loaders)
 	w.last, w.step = now, s.Step
+	enough := w.most > 0 && o.seconds > w.most.Seconds()
 	w.mu.Unlock()
+	if enough {
+		w.stop(errEnough)
+		return
+	}
 	if o.pace > 0 {
 		select {
 		case <-time.After(o.pace):
