@@ -12,12 +12,14 @@ import (
 )
 
 // layoutRounds are the rounds of the scenario layouts: how many hand-made layouts are in it, the best ones of the round before, and
-// for how long and how often each is run. A run that is cut off has had the cheaper part of the mix, so that a
-// layout which leaves is not taken for slower than it is.
+// for how long and how often each is run. Only in long runs blocks that are read ahead when the clock starts, or are not needed any more
+// when it stops, are few. A run that is cut off has had the cheaper part of the mix, so that a layout which leaves is not taken for
+// slower than it is.
 var layoutRounds = []struct {
 	best, runs int
+	long       bool
 	most       time.Duration
-}{{len(handMade), 1, 3 * time.Second}, {8, 1, 8 * time.Second}, {3, 2, 30 * time.Second}}
+}{{len(handMade), 1, false, 2500 * time.Millisecond}, {6, 1, true, 12 * time.Second}, {2, 1, true, 30 * time.Second}}
 
 // benchLayouts compares the layout by cost with hand-made ones, with a loader for each source, and with one for all: how fast
 // steps of the mix that shifts come without a pace. All layouts of a round are run in turn.
@@ -27,8 +29,11 @@ func benchLayouts(ctx context.Context, cfg *config) error {
 		return err
 	}
 	defer b.store.Close()
-	job := b.short.job
-	decision := service.Size(job, b.profile, service.SizeOptions{Steps: int64(b.opts.layoutSteps)})
+	if b.long, err = newShiftingJob(ctx, cfg.dir, b.kinds, b.opts.steps); err != nil {
+		return err
+	}
+	job := b.long.job
+	decision := service.Size(job, b.profile, service.SizeOptions{Steps: int64(b.opts.steps)})
 	others := []*layoutRun{
 		{trial: shiftingTrial{name: "by cost (plan --sizing)", args: serveArgs{Layout: decision.Layout()}}},
 		{trial: shiftingTrial{name: "a loader a source", args: serveArgs{Layout: dealt(job, len(job.Sources), 1)}}},
@@ -42,7 +47,11 @@ func benchLayouts(ctx context.Context, cfg *config) error {
 		in := slices.Concat(made[:min(round.best, len(made))], others)
 		for range round.runs {
 			for _, l := range in {
-				if err := l.run(ctx, b, n, round.most); err != nil {
+				l.trial.job, l.trial.most = b.short, round.most
+				if round.long {
+					l.trial.job = b.long
+				}
+				if err := l.run(ctx, b, n); err != nil {
 					return fmt.Errorf("%s: %w", l.trial.name, err)
 				}
 			}
@@ -71,10 +80,10 @@ func better(a, b *layoutRun) int {
 }
 
 // run runs the layout in a round.
-func (l *layoutRun) run(ctx context.Context, b *shifting, round int, most time.Duration) error {
+func (l *layoutRun) run(ctx context.Context, b *shifting, round int) error {
 	began := time.Now()
 	t := l.trial
-	t.job, t.warm, t.most = b.short, layoutWarm, most
+	t.warm = layoutWarm
 	o, err := b.once(ctx, t)
 	if err != nil {
 		return err
@@ -82,7 +91,7 @@ func (l *layoutRun) run(ctx context.Context, b *shifting, round int, most time.D
 	if l.round != round || l.got.Name == "" {
 		l.round, l.got = round, result{Scenario: "layouts", Name: t.name, Unit: "M tokens/s"}
 	}
-	s := sample{float64(o.tokens) / 1e6 / o.seconds, map[string]float64{serviceCPU: o.cpu, mostLoaders: float64(slices.Max(o.loaders)), layoutRound: float64(round + 1)}}
+	s := sample{float64(o.tokens) / 1e6 / max(o.seconds, 1e-9), map[string]float64{serviceCPU: o.cpu, mostLoaders: float64(slices.Max(o.loaders)), layoutRound: float64(round + 1)}}
 	s.extra[layoutWorkers], s.extra[layoutBuffers] = sizeOf(t.args.Layout, b.short.job)
 	l.got.add(s)
 	fmt.Fprintf(os.Stderr, "layouts: round %d, %s: %.2f M tokens/s, %.0f s\n", round+1, t.name, s.value, time.Since(began).Seconds())
@@ -97,7 +106,7 @@ func (b *shifting) showLayouts(made, others []*layoutRun, notes []string) error 
 	}
 	r := b.cfg.report
 	r.title("Layouts of loaders: %d sources (%s) in an object store that takes %v for an answer, %d steps without a pace; then hand-made ones, the best first",
-		len(b.short.job.Sources), b.origin, b.opts.wait, b.opts.layoutSteps)
+		len(b.short.job.Sources), b.origin, b.opts.wait, b.opts.steps)
 	if err := r.table(results, mostLoaders, layoutWorkers, layoutBuffers, layoutRound, serviceCPU); err != nil {
 		return err
 	}

@@ -56,7 +56,46 @@ func benchMemory(ctx context.Context, cfg *config) error {
 			ours = pss
 		}
 	}
-	return colocated(ctx, cfg, sources, ours)
+	if cfg.python == "" {
+		cfg.report.note("No comparison: give -python an interpreter that has millrace and pyarrow.")
+		return nil
+	}
+	ranks, err := pythonRanks(ctx, cfg, sources)
+	if err != nil {
+		return err
+	}
+	return colocated(ctx, cfg, sources, ours, ranks)
+}
+
+// pythonRanks measures a service of the first budget, and its ranks in Python, and returns what these take, in MiB: the trainers' own
+// processes, before a model is in them.
+func pythonRanks(ctx context.Context, cfg *config, sources []parquetSource) (float64, error) {
+	budget := loaderBudgets[0]
+	spec := filepath.Join(cfg.dir, "memory-python.yaml")
+	if err := os.WriteFile(spec, []byte(memoryYAML(sources, budget.buffer, budget.disk)), 0o644); err != nil {
+		return 0, err
+	}
+	rows := []result{
+		{Scenario: "memory-python", Name: fmt.Sprintf("service, PSS, with %d ranks in Python", colocatedRanks), Unit: "MiB", Less: true},
+		{Scenario: "memory-python", Name: fmt.Sprintf("%d ranks in Python, PSS", colocatedRanks), Unit: "MiB", Less: true},
+	}
+	for range cfg.runs {
+		_, err := consumeArgs{Spec: spec, Warm: 1, Steps: memorySteps, Python: cfg.python}.run(ctx, func(service, ranks *process) error {
+			s, err := memoryOf(service.pid())
+			if err != nil {
+				return err
+			}
+			all, err := childrenPSS(ranks.pid())
+			rows[0].add(sample{value: float64(s.PSS) / (1 << 20)})
+			rows[1].add(sample{value: float64(all) / (1 << 20)})
+			return err
+		})
+		if err != nil {
+			return 0, err
+		}
+	}
+	cfg.report.note("loader_buffer %s, loader_disk %s, ranks in Python:\n", budget.buffer, budget.disk)
+	return median(rows[1].Values), cfg.report.table(rows)
 }
 
 // serviceMemory measures services with one budget for samples, and returns the
@@ -133,11 +172,7 @@ type workerMemory struct {
 
 // colocated measures workers in the ranks and compares. A few workers are measured;
 // the whole node is an extrapolation, and the report says so.
-func colocated(ctx context.Context, cfg *config, sources []parquetSource, ours float64) error {
-	if cfg.python == "" {
-		cfg.report.note("No comparison: give -python an interpreter that has pyarrow.")
-		return nil
-	}
+func colocated(ctx context.Context, cfg *config, sources []parquetSource, ours, ranks float64) error {
 	list, err := json.Marshal(sources)
 	if err != nil {
 		return err
@@ -160,11 +195,11 @@ func colocated(ctx context.Context, cfg *config, sources []parquetSource, ours f
 			return err
 		}
 	}
-	return compare(cfg.report, all, ours)
+	return compare(cfg.report, all, ours, ranks)
 }
 
 // compare prints the workers' memory and an estimate for a full node.
-func compare(r *report, all []workerMemory, ours float64) error {
+func compare(r *report, all []workerMemory, ours, ranks float64) error {
 	if len(all) < 2 {
 		return fmt.Errorf("the comparison needs two worker counts, %d were measured", len(all))
 	}
@@ -179,6 +214,7 @@ func compare(r *report, all []workerMemory, ours float64) error {
 	workers := colocatedRanks * colocatedWorkers
 	whole := first.PSS + slope*float64(workers-first.Workers)
 	r.note("\nExtrapolated (a straight line through %d and %d workers, all forked from one parent): %d ranks x %d workers take %.0f MiB of PSS, "+
-		"the service %.0f: %.1f times less.", first.Workers, last.Workers, colocatedRanks, colocatedWorkers, whole, ours, whole/ours)
-	return r.json(map[string]float64{"colocated_mib": whole, "service_mib": ours, "ratio": whole / ours})
+		"the service %.0f: %.1f times less. With %.0f for the ranks in Python on either side, which those workers come beside: %.1f times less.",
+		first.Workers, last.Workers, colocatedRanks, colocatedWorkers, whole, ours, whole/ours, ranks, (whole+ranks)/(ours+ranks))
+	return r.json(map[string]float64{"colocated_mib": whole, "service_mib": ours, "ranks_mib": ranks, "ratio": whole / ours, "ratio_with_ranks": (whole + ranks) / (ours + ranks)})
 }

@@ -110,6 +110,29 @@ func memoryOf(pid int) (memory, error) {
 	return m, nil
 }
 
+// childrenPSS is that of the processes which a process started, together.
+func childrenPSS(pid int) (pss int64, err error) {
+	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, list := range lists {
+		data, err := os.ReadFile(list)
+		if err != nil {
+			continue // the thread has ended
+		}
+		for _, field := range strings.Fields(string(data)) {
+			child, err := strconv.Atoi(field)
+			if err != nil {
+				return 0, fmt.Errorf("%s has %q", list, field)
+			}
+			m, err := memoryOf(child)
+			if err != nil {
+				return 0, err
+			}
+			pss += m.PSS
+		}
+	}
+	return pss, err
+}
+
 // unnamedFiles counts the open files of a process that have no name any more, and
 // their bytes.
 func unnamedFiles(pid int) (size int64, files int, err error) {

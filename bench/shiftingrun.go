@@ -110,6 +110,7 @@ func (b *shifting) once(ctx context.Context, t shiftingTrial) (*shiftingOutcome,
 	end()
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, errEnough):
+		w.outcome.seconds = time.Since(w.began).Seconds()
 		return &w.outcome, nil
 	case cause != nil:
 		return nil, cause
@@ -126,13 +127,14 @@ var errEnough = errors.New("it ran for long enough")
 // shiftingWatch takes the steps of a run, and looks at its service.
 type shiftingWatch struct {
 	*shifting
-	job  *shiftingJob
-	warm int           // steps before the clock starts
-	most time.Duration // after which the run is cut off; 0: never
-	stop context.CancelCauseFunc
-	pid  int // of the service
-	last time.Time
-	cpu  time.Duration // of the service, when the clock started
+	job   *shiftingJob
+	warm  int           // steps before the clock starts
+	most  time.Duration // after which the run is cut off; 0: never
+	stop  context.CancelCauseFunc
+	pid   int // of the service
+	last  time.Time
+	began time.Time     // the clock
+	cpu   time.Duration // of the service, when the clock started
 
 	mu      sync.Mutex // guards the fields below
 	loaders int        // there are now
@@ -159,6 +161,9 @@ func (w *shiftingWatch) took(ctx context.Context, s trainer.Step) {
 	case s.Step == int64(w.warm)-1:
 		w.cpu = cpu
 		w.store.wait.Store(int64(w.opts.wait))
+		if w.began = now; w.most > 0 {
+			time.AfterFunc(w.most, func() { w.stop(errEnough) }) // nobody listens when the run has ended
+		}
 	case s.Step >= int64(w.warm):
 		took := now.Sub(w.last).Seconds()
 		o.seconds, o.loaderSeconds = o.seconds+took, o.loaderSeconds+took*float64(w.loaders)
@@ -166,12 +171,7 @@ func (w *shiftingWatch) took(ctx context.Context, s trainer.Step) {
 	}
 	o.wait, o.loaders = append(o.wait, s.Wait), append(o.loaders, w.loaders)
 	w.last, w.step = now, s.Step
-	enough := w.most > 0 && o.seconds > w.most.Seconds()
 	w.mu.Unlock()
-	if enough {
-		w.stop(errEnough)
-		return
-	}
 	if o.pace > 0 {
 		select {
 		case <-time.After(o.pace):
