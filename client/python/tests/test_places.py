@@ -40,7 +40,7 @@ with millrace.connect({address!r}, dp_rank=0, dp_size=1, way={way!r}) as loader:
 
 
 def start(address, way=None, user=0, before=(), **environment):
-    """Starts a rank, by a command if there is one. It stays until it is told to end."""
+    """Starts a rank, by a command if there is one. It stays until its input ends."""
     here = pathlib.Path(__file__).parent
     paths = [str(here), str(pathlib.Path(millrace.__file__).parent.parent)]
     code = RANK.format(paths=paths, address=address, way=way, user=user, steps=STEPS)
