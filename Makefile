@@ -127,11 +127,12 @@ VENV_LOADERS := .venv-loaders
 $(VENV_LOADERS)/installed: client/python/pyproject.toml
 	[ -x $(VENV_LOADERS)/bin/python ] || $(PYTHON) -m venv $(VENV_LOADERS)
 	$(VENV_LOADERS)/bin/python -m pip install --quiet torch torchvision --index-url https://download.pytorch.org/whl/cpu || $(VENV_LOADERS)/bin/python -m pip install --quiet torch torchvision
-	$(VENV_LOADERS)/bin/python -m pip install --quiet tiktoken pyarrow ./client/python
+	$(VENV_LOADERS)/bin/python -m pip install --quiet tiktoken pyarrow numpy grpcio
 	for p in mosaicml-streaming litdata grain; do $(VENV_LOADERS)/bin/python -m pip install --quiet $$p || echo "$$p does not install: it is left out"; done
 	@touch $@
 
 bench-peers: build $(VENV_LOADERS)/installed ## batches for Python trainers beside DataLoader, MosaicML Streaming, LitData and Grain: build/loaders.md (ROUNDS=2; about 15 minutes; text too with MILLRACE_DATA; installs the peers and torch, gigabytes)
+	$(VENV_LOADERS)/bin/python -m pip install --quiet --no-deps ./client/python
 	@mkdir -p build; $(VENV_LOADERS)/bin/python -W ignore bench/peers/loaders.py --millrace $(BIN) --ways shared,stream --rounds $(ROUNDS) $(if $(MILLRACE_DATA),--data "$(MILLRACE_DATA)") --markdown build/loaders.md
 
 bench-memory: build $(VENV_PEERS)/installed ## peak memory of whole jobs under 256 MiB, 512 MiB and 2 GiB: build/memory.md (minutes)
