@@ -12,14 +12,14 @@ import (
 )
 
 // layoutRounds are the rounds of the scenario layouts: how many hand-made layouts are in it, the best ones of the round before, and
-// for how long and how often each is run. Only in long runs blocks that are read ahead when the clock starts, or are not needed any more
-// when it stops, are few. A run that is cut off has had the cheaper part of the mix, so that a layout which leaves is not taken for
-// slower than it is.
+// for how long each is run. Only in long runs blocks that are read ahead when the clock starts, or are not needed any more when it
+// stops, are few; the last round is run as often as runs are asked for. A run that is cut off has had the cheaper part of the mix, so
+// that a layout which leaves is not taken for slower than it is.
 var layoutRounds = []struct {
-	best, runs int
-	long       bool
-	most       time.Duration
-}{{len(handMade), 1, false, 2500 * time.Millisecond}, {6, 1, true, 12 * time.Second}, {2, 1, true, 30 * time.Second}}
+	best int
+	long bool
+	most time.Duration
+}{{len(handMade), false, 2 * time.Second}, {4, true, 8 * time.Second}}
 
 // benchLayouts compares the layout by cost with hand-made ones, with a loader for each source, and with one for all: how fast
 // steps of the mix that shifts come without a pace. All layouts of a round are run in turn.
@@ -45,7 +45,11 @@ func benchLayouts(ctx context.Context, cfg *config) error {
 	}
 	for n, round := range layoutRounds {
 		in := slices.Concat(made[:min(round.best, len(made))], others)
-		for range round.runs {
+		runs := 1
+		if round.long {
+			runs = cfg.runs
+		}
+		for range runs {
 			for _, l := range in {
 				l.trial.job, l.trial.most = b.short, round.most
 				if round.long {
