@@ -10,6 +10,7 @@ import fake
 import grpc
 import pytest
 from conftest import check_batch, take
+from processes import until
 
 import millrace
 from millrace import acks, attention, messages, rpc
@@ -347,7 +348,7 @@ def test_close_ends_the_thread(serve, open_loader, busy):
     loader.close()
     loader.close()
     assert time.monotonic() - began < 2
-    assert [t.name for t in threading.enumerate() if t.name.startswith("millrace-")] == []
+    until(lambda: not any(t.name.startswith("millrace-") for t in threading.enumerate()))
     with pytest.raises(millrace.Error, match="closed"):
         take(loader, 8)
 

@@ -21,7 +21,7 @@ JOIN_SECONDS = 10.0
 # Seconds that closing waits for the acknowledgement of the last position.
 CLOSE_SECONDS = 1.0
 
-# Seconds between two steps from which on a thread says that there is room: a trainer that computes
+# Seconds between two steps from which on a thread asks for more: a trainer that computes
 # waits for nothing then. One that asks at once says it itself, as waking the thread costs more.
 TRAINS = 0.005
 
@@ -111,7 +111,7 @@ class Prefetcher:
         return step
 
     def _tell(self, more: int) -> bool:
-        """Says that there is room, for more steps than those after what the trainer has.
+        """Asks for more steps than those after what the trainer has.
 
         Returns False if there is no stream to say it on.
         """
