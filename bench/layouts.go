@@ -29,9 +29,6 @@ func benchLayouts(ctx context.Context, cfg *config) error {
 		return err
 	}
 	defer b.store.Close()
-	if b.long, err = newShiftingJob(ctx, cfg.dir, b.kinds, b.opts.steps); err != nil {
-		return err
-	}
 	job := b.long.job
 	decision := service.Size(job, b.profile, service.SizeOptions{Steps: int64(b.opts.steps)})
 	others := []*layoutRun{

@@ -55,14 +55,12 @@ func benchShifting(ctx context.Context, cfg *config) error {
 		return err
 	}
 	defer b.store.Close()
-	if b.long, err = newShiftingJob(ctx, cfg.dir, b.kinds, b.opts.steps); err != nil {
-		return err
-	}
 	cfg.report.title("A mix that shifts: %d sources (%s) in an object store that takes %v for an answer, %d steps of %v", len(b.long.job.Sources), b.origin, b.opts.wait, b.opts.steps, b.opts.pace)
 	return b.scaled(ctx)
 }
 
-// prepareShifting writes the sources, serves them, and has a service learn what they cost. The store is the caller's to close.
+// prepareShifting writes the sources, serves them, has a service learn what they cost, and writes the jobs with their digests.
+// The store is the caller's to close.
 func prepareShifting(ctx context.Context, cfg *config) (*shifting, error) {
 	b := &shifting{cfg: cfg, opts: cfg.shifting}
 	var err error
@@ -78,6 +76,9 @@ func prepareShifting(ctx context.Context, cfg *config) (*shifting, error) {
 	}
 	if b.short, err = newShiftingJob(ctx, cfg.dir, b.kinds, b.opts.layoutSteps); err == nil {
 		err = b.learn(ctx)
+	}
+	if err == nil {
+		b.long, err = newShiftingJob(ctx, cfg.dir, b.kinds, b.opts.steps)
 	}
 	if err != nil {
 		return nil, errors.Join(err, b.store.Close())
