@@ -181,8 +181,12 @@ func lookAt(board *telemetry.Board) (end func()) {
 		defer close(ended)
 		for {
 			for _, p := range board.Parts() {
-				p.Ready()
-				p.Metrics(func(telemetry.ID, float64, ...string) {})
+				if p.Ready != nil {
+					p.Ready()
+				}
+				if p.Metrics != nil { // a planner that waits for its log has none
+					p.Metrics(func(telemetry.ID, float64, ...string) {})
+				}
 			}
 			select {
 			case <-done:
