@@ -1,6 +1,7 @@
 package control
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/millrace-data/millrace/internal/fault"
@@ -46,6 +47,9 @@ func (c *Core) proceedChange(ch change.Change) (step int64, done bool, err error
 // it when it is durable.
 func (c *Core) change(ch change.Change) (int64, error) {
 	ch.Step = max(c.plan.Effective(ch.Step), c.log.steps())
+	if step, moved := c.meshJoined(); moved && ch.Topology != nil {
+		ch.Step = max(ch.Step, step+1)
+	}
 	if c.job.ended >= 0 {
 		return 0, fault.Userf("the data ends after step %d, and all steps are planned: there is none left to change", c.job.ended-1)
 	}
@@ -77,7 +81,7 @@ func (c *Core) cancel(ch change.Change) (int64, error) {
 	if n := c.log.steps(); p.Step < n {
 		return 0, fault.Userf("the log has step %d already, with the change: another one can be made for step %d or later", p.Step, n)
 	}
-	if c.movedBy(p) {
+	if step, moved := c.meshJoined(); moved && p.Kind == plan.Remesh && p.Step == step {
 		return 0, fault.Userf("the job has moved to the topology %s, whose ranks join at step %d: another change of the topology can be made for step %d or later", c.job.tree.Canonical(), p.Step, p.Step+1)
 	}
 	fits := func(length int32, tree *mesh.Tree) error { return c.reshaped(int(length), tree) }
@@ -92,11 +96,12 @@ func (c *Core) cancel(ch change.Change) (int64, error) {
 	return p.Step, c.failed
 }
 
-// movedBy says whether the job has moved already to the mesh that a change makes, though no step has it yet.
-// Of its ranks some have joined; the others would be refused without the change.
-func (c *Core) movedBy(p plan.Change) bool {
+// meshJoined says whether the job has moved already to the mesh that a pending change makes at a step, which is not
+// planned again yet. Of its ranks some have joined; with another mesh at that step the others would be refused.
+func (c *Core) meshJoined() (step int64, moved bool) {
 	state, ok := c.plan.State(c.plan.Planned())
-	return ok && p.Kind == plan.Remesh && p.Step == state.Step && c.job.positioned && c.job.tree.Equal(c.plan.MeshAt(state))
+	changes := func(p plan.Change) bool { return p.Kind == plan.Remesh && p.Step == state.Step }
+	return state.Step, ok && c.job.positioned && slices.ContainsFunc(state.Pending, changes) && c.job.tree.Equal(c.plan.MeshAt(state))
 }
 
 // cancellable names the changes that are pending.
