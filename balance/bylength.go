@@ -1,35 +1,50 @@
 package balance
 
-// byLength holds items by decreasing length, equal ones by index: a counting
-// sort, as lengths are small numbers. The set of lengths finds the next one, so
-// that nothing but the set is as large as the capacity to clear or to walk.
+// byLength holds items by their length: those of one length are a chain, by index. The set of
+// lengths finds the next one, so that nothing but the set is as large as the capacity to clear
+// or to walk.
 type byLength struct {
-	items   []int32 // indexes
+	items   int     // how many
 	lengths bitset  // of the items
-	ends    []int32 // per length in the set, where its items end
+	count   []int32 // per length in the set, its items
+	first   []int32 // per length in the set, the first of them
+	next    []int32 // per item, the next one of its length; undefined for the last one
+	end     int     // of the items: those from it on were cut off
 }
 
-// reset sorts the items from first on.
+// reset takes the items from first on.
 func (s *byLength) reset(lengths []int32, first int, capacity int32) {
 	s.lengths.reset(capacity + 1)
-	s.ends = grow(s.ends, int(capacity)+1)
-	for _, n := range lengths[first:] {
+	s.count, s.first = grow(s.count, int(capacity)+1), grow(s.first, int(capacity)+1)
+	s.next = grow(s.next, len(lengths))
+	s.items, s.end = len(lengths)-first, len(lengths)
+	for i := len(lengths) - 1; i >= first; i-- {
+		n := lengths[i]
 		if !s.lengths.has(n) {
 			s.lengths.add(n)
-			s.ends[n] = 0
+			s.count[n] = 0
 		}
-		s.ends[n]++
+		s.count[n]++
+		s.next[i], s.first[n] = s.first[n], int32(i)
 	}
-	sum := int32(0)
-	for n := s.lengths.prev(capacity); n > 0; n = s.lengths.prev(n - 1) {
-		count := s.ends[n]
-		s.ends[n] = sum
-		sum += count
+}
+
+// cut leaves the items before end, of those that reset took. They may be more or fewer than now.
+func (s *byLength) cut(lengths []int32, end int) {
+	for ; s.end > end; s.end-- {
+		n := lengths[s.end-1]
+		if s.count[n]--; s.count[n] == 0 {
+			s.lengths.remove(n)
+		}
+		s.items--
 	}
-	s.items = grow(s.items, len(lengths)-first)
-	for i, n := range lengths[first:] {
-		s.items[s.ends[n]] = int32(first + i)
-		s.ends[n]++
+	for ; s.end < end; s.end++ {
+		n := lengths[s.end]
+		if !s.lengths.has(n) { // the chain is as it was
+			s.lengths.add(n)
+		}
+		s.count[n]++
+		s.items++
 	}
 }
 
@@ -40,10 +55,9 @@ func (s *byLength) reset(lengths []int32, first int, capacity int32) {
 func (s *byLength) space(capacity int32) int64 {
 	half := capacity/2 + 1
 	var alone, large, largeTokens, small int64
-	from := int32(0)
 	for n := s.lengths.prev(capacity); n > 0; n = s.lengths.prev(n - 1) {
-		items := int64(s.ends[n] - from)
-		if from = s.ends[n]; n >= half {
+		items := int64(s.count[n])
+		if n >= half {
 			large += items
 			largeTokens += items * int64(n)
 		} else {
@@ -51,23 +65,14 @@ func (s *byLength) space(capacity int32) int64 {
 		}
 	}
 	best := max(large*int64(capacity), largeTokens+small)
-	longest, from := s.lengths.prev(capacity), 0
+	longest := s.lengths.prev(capacity)
 	for k := s.lengths.next(1); k > 0 && k < half; k = s.lengths.next(k + 1) {
 		for ; longest >= half && longest > capacity-k; longest = s.lengths.prev(longest - 1) {
-			items := int64(s.ends[longest] - from)
-			from = s.ends[longest]
+			items := int64(s.count[longest])
 			alone, large, largeTokens = alone+items, large-items, largeTokens-items*int64(longest)
 		}
 		best = max(best, alone*int64(capacity)+max(large*int64(capacity), largeTokens+small))
-		small -= int64(s.count(k)) * int64(k)
+		small -= int64(s.count[k]) * int64(k)
 	}
 	return best
-}
-
-// count returns the number of items of a length in the set.
-func (s *byLength) count(n int32) int32 {
-	if longer := s.lengths.next(n + 1); longer > 0 {
-		return s.ends[n] - s.ends[longer]
-	}
-	return s.ends[n]
 }

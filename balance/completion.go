@@ -14,7 +14,7 @@ const (
 // index, so it works on counts per length.
 type completion struct {
 	items   *byLength
-	left    []run   // per length of an item: which of items.items remain
+	left    []run   // per length of an item: which items remain
 	lengths bitset  // those that remain
 	min     int32   // the shortest that remains
 	max     int32   // the longest that remains
@@ -23,19 +23,17 @@ type completion struct {
 	bin     []int32 // the result
 }
 
-// run is a range of positions.
-type run struct{ first, end int32 }
+// run is the items of one length that remain: the first of them, from which a chain leads to the others.
+type run struct{ first, count int32 }
 
 // reset makes all items remain.
 func (c *completion) reset(items *byLength, bin []int32, capacity int32) {
 	c.items, c.bin = items, bin
-	c.remain, c.work = len(items.items), workRate*len(items.items)
+	c.remain, c.work = items.items, workRate*items.items
 	c.left = grow(c.left, int(capacity)+1)
 	c.lengths.copy(&items.lengths)
-	from := int32(0)
 	for n := c.lengths.prev(capacity); n > 0; n = c.lengths.prev(n - 1) {
-		c.left[n] = run{from, items.ends[n]}
-		from = items.ends[n]
+		c.left[n] = run{items.first[n], items.count[n]}
 	}
 	c.min, c.max = c.lengths.next(0), c.lengths.prev(capacity)
 }
@@ -43,9 +41,10 @@ func (c *completion) reset(items *byLength, bin []int32, capacity int32) {
 // take puts the first remaining item of length n into bin b.
 func (c *completion) take(n, b int32) {
 	r := &c.left[n]
-	c.bin[c.items.items[r.first]] = b
+	c.bin[r.first] = b
+	r.first = c.items.next[r.first]
 	c.remain--
-	if r.first++; r.first == r.end {
+	if r.count--; r.count == 0 {
 		c.drop(n)
 	}
 }
@@ -53,20 +52,23 @@ func (c *completion) take(n, b int32) {
 // begin takes items into bin b by their index, from next on, while the bin has room for more than two of the longest.
 // It returns the index and the room that come after them. The loop is take's, where nearly all items of a step go.
 func (c *completion) begin(lengths []int32, next int, room, b int32) (after int, left int32) {
-	items, bin := c.items.items, c.bin
-	for ; next < len(lengths) && c.remain > 0 && room > 2*c.max; next++ {
+	chain, bin, remain, two := c.items.next, c.bin, c.remain, 2*c.max
+	for ; next < len(lengths) && remain > 0 && room > two; next++ {
 		n := lengths[next]
 		r := &c.left[n]
-		if r.first == r.end {
+		if r.count == 0 {
 			continue
 		}
-		bin[items[r.first]] = b
-		c.remain--
+		bin[r.first] = b
+		r.first = chain[r.first]
+		remain--
 		room -= n
-		if r.first++; r.first == r.end {
+		if r.count--; r.count == 0 {
 			c.drop(n)
+			two = 2 * c.max
 		}
 	}
+	c.remain = remain
 	return next, room
 }
 
@@ -144,15 +146,15 @@ func (c *completion) exactly(sum, b int32) bool {
 // pairWithout is pair with one item of length x excluded.
 func (c *completion) pairWithout(x, sum int32) int32 {
 	r := &c.left[x]
-	r.end--
-	if r.first == r.end {
+	r.count--
+	if r.count == 0 {
 		c.lengths.remove(x)
 	}
 	a := c.pair(sum)
-	if r.first == r.end {
+	if r.count == 0 {
 		c.lengths.add(x)
 	}
-	r.end++
+	r.count++
 	return a
 }
 
@@ -181,7 +183,7 @@ func (c *completion) pair(sum int32) int32 {
 			if a < lo {
 				return -1
 			}
-			if 2*a != sum || c.left[a].end-c.left[a].first > 1 {
+			if 2*a != sum || c.left[a].count > 1 {
 				return a
 			}
 			both &^= 1 << bit

@@ -42,9 +42,11 @@ func (p *Packer) Pack(lengths []int32, first int, capacity int32, bins, leave in
 	if bins <= 0 || bins > len(lengths) {
 		bins = len(lengths)
 	}
+	p.sorted.reset(lengths, first, capacity)
 	room := int64(bins) * int64(capacity)
 	n = longestPrefix(lengths, first, leave, room, func(next int) outcome {
-		return p.packPrefix(lengths[:next], first, capacity, bins, leave)
+		p.sorted.cut(lengths, next)
+		return p.packSorted(lengths[:next], first, capacity, bins, leave)
 	}, func() { p.kept = append(p.kept[:0], p.bin...) })
 	return p.kept, n, nil
 }
@@ -81,6 +83,11 @@ func longestPrefix(lengths []int32, first, leave int, room int64, try func(next 
 // items over but misses the bound.
 func (p *Packer) packPrefix(lengths []int32, first int, capacity int32, bins, leave int) outcome {
 	p.sorted.reset(lengths, first, capacity)
+	return p.packSorted(lengths, first, capacity, bins, leave)
+}
+
+// packSorted is packPrefix for items that p.sorted has.
+func (p *Packer) packSorted(lengths []int32, first int, capacity int32, bins, leave int) outcome {
 	best := p.pack(arrival, lengths, first, capacity, bins)
 	if best.items > leave {
 		return best

@@ -98,8 +98,12 @@ func (p *Packer) pack(r rule, lengths []int32, first int, capacity int32, bins i
 	}
 	switch r {
 	case bestFit:
-		for _, i := range p.sorted.items {
-			p.bin[i] = p.open.place(lengths[i])
+		for n := p.sorted.lengths.prev(capacity); n > 0; n = p.sorted.lengths.prev(n - 1) {
+			i := p.sorted.first[n]
+			for range p.sorted.count[n] {
+				p.bin[i] = p.open.place(n)
+				i = p.sorted.next[i]
+			}
 		}
 		got.used = int(p.open.used)
 	default:
