@@ -21,7 +21,7 @@ import (
 )
 
 // codec is the protobuf codec, but for Frames: it sends their bodies from where
-// they lie and receives them straight into a caller's buffer.
+// they lie and receives them straight into a caller's buffer. And it encodes plans faster.
 type codec struct{ proto encoding.CodecV2 }
 
 // Codec returns the codec that all servers and clients of Millrace use. Its name
@@ -33,6 +33,11 @@ func (c codec) Name() string { return "proto" }
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	if out, ok := v.(*outgoing); ok {
 		return out.buffers(), nil
+	}
+	if order, ok := v.(*pb.ConstructorOrder); ok {
+		if out, err := planBuffers(order); out != nil || err != nil {
+			return out, err
+		}
 	}
 	return c.proto.Marshal(v)
 }
