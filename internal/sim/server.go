@@ -24,6 +24,7 @@ type server struct {
 	largest  int // bytes of a request
 	methods  map[string]method
 	serving  chan struct{} // closed by Serve: what comes before waits
+	work     chan *call    // for goroutines that have handled one: their stacks have grown already
 
 	mu     sync.Mutex // guards the fields below, never held while waiting
 	lines  map[*line]struct{}
@@ -40,7 +41,7 @@ type method struct {
 }
 
 func newServer(l *listener, largest int) *server {
-	return &server{listener: l, largest: largest, methods: map[string]method{}, serving: make(chan struct{}), lines: map[*line]struct{}{}, calls: map[*call]struct{}{}, idle: make(chan struct{})}
+	return &server{listener: l, largest: largest, methods: map[string]method{}, serving: make(chan struct{}), work: make(chan *call), lines: map[*line]struct{}{}, calls: map[*call]struct{}{}, idle: make(chan struct{})}
 }
 
 // RegisterService implements grpc.ServiceRegistrar.
@@ -126,7 +127,11 @@ func (s *server) begin(c *call) bool {
 		return false
 	}
 	s.calls[c] = struct{}{}
-	go s.handle(c)
+	select {
+	case s.work <- c:
+	default:
+		go s.handleAll(c)
+	}
 	return true
 }
 
@@ -135,6 +140,18 @@ func (s *server) end(c *call) {
 	defer s.mu.Unlock()
 	if delete(s.calls, c); len(s.calls) == 0 && s.closed {
 		close(s.idle)
+	}
+}
+
+// handleAll handles a call and then others, until the server is closed and none runs.
+func (s *server) handleAll(c *call) {
+	for {
+		s.handle(c)
+		select {
+		case c = <-s.work:
+		case <-s.idle:
+			return
+		}
 	}
 }
 
