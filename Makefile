@@ -45,7 +45,7 @@ go-test: ## Go tests
 
 # The packages that start goroutines; go-test has run all tests without -short. Left out is what takes long here and has no two
 # goroutines that share anything: damage to each byte of a log, loops over pixels, tables of tensors.
-SEQUENTIAL := TestListingLimit|TestEveryByte|TestEveryFile|TestEveryObject|TestCrashAnywhere|TestDamage|TestDiskFails|TestWindow|TestOldStretch|TestAgainstReference|TestArrayTurned|TestOrientations|TestListedSizes|TestParts
+SEQUENTIAL := TestListingLimit|TestEveryByte|TestEveryFile|TestEveryObject|TestCrashAnywhere|TestDamage|TestDiskFails|TestWindow|TestOldStretch|TestAgainstReference|TestArrayTurned|TestOrientations|TestListedSizes|TestParts|TestTraceIsTheInverse|TestPlansAreTheReferences|TestHops|TestDiskNeeded|TestHugeRows|TestForward
 
 race-short: ## those Go tests under the race detector that a change has to pass
 	CGO_ENABLED=1 go test -p $(PACKAGES) -vet=off -timeout 20m -race -short -shuffle=on -skip '^($(SEQUENTIAL))$$' ./internal/service ./client \

@@ -70,7 +70,7 @@ func TestMatrix(t *testing.T) {
 // TestSharedMemory kills some constructors and ranks that map memory of theirs.
 func TestSharedMemory(t *testing.T) {
 	t.Setenv("MILLRACE_ACCESS_KEY", "key-of-one-matrix-on-one-machine")
-	k, err := killShared(t.Context(), options{binary: binary, dir: folder(t), seed: 1, shared: 12})
+	k, err := killShared(t.Context(), options{binary: binary, dir: folder(t), seed: 1, shared: 8})
 	if err != nil || k.checked < 3*sharedRanks*sharedSteps {
 		t.Errorf("%d kills, %d batches compared: %v", k.kills, k.checked, err)
 	}
@@ -114,13 +114,13 @@ func TestDamage(t *testing.T) {
 	if err := m.prepare(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	table, err := m.damage(t.Context(), 30)
+	table, err := m.damage(t.Context(), 18)
 	if err != nil {
 		t.Fatal(err)
 	}
 	refused := 0
 	for _, d := range table {
-		if refused += d.Refused; d.Silent > 0 || d.Cases != 5 {
+		if refused += d.Refused; d.Silent > 0 || d.Cases != 3 {
 			t.Errorf("%+v", *d)
 		}
 	}

@@ -170,7 +170,7 @@ func TestChanges(t *testing.T) {
 		{loaders: 2, constructors: 1, resources: resources{loaderBuffer: 1, loaderDisk: noDisk}},
 	}
 	for i, r := range changed {
-		if testing.Short() && i%2 > 0 {
+		if testing.Short() && i%4 > 0 {
 			continue
 		}
 		for k, s := range settings {
@@ -245,7 +245,7 @@ func TestResumeAroundChanges(t *testing.T) {
 			fresh := r
 			fresh.changes = ""
 			for k := range tokens {
-				if !long && k%3 > 0 || testing.Short() && k%9 > 0 {
+				if !long && k%4 > 0 || testing.Short() && k%12 > 0 {
 					continue
 				}
 				s := setting{loaders: 1 + k%3, constructors: 1 + k%2, log: k%2 == 0, resources: resources{loaderBuffer: k % 2, prefetch: 1 + k%5, window: 1 + k}}
