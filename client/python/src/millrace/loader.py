@@ -8,7 +8,7 @@ import time
 import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from millrace import feedback, lineage, rpc, state
 from millrace.config import AXES, Config, Mesh, whole
@@ -33,14 +33,6 @@ class Stats:
     bytes: int = 0
     wait_seconds: float = 0.0  # that the trainer stood still in next()
     retries: int = 0  # requests that were lost and made again
-
-
-class _Returned(NamedTuple):
-    """The last microbatch returned."""
-
-    step: Step
-    number: int  # of the microbatch
-    microbatch: Microbatch
 
 
 class Loader(state.StateNames):
@@ -69,7 +61,8 @@ class Loader(state.StateNames):
         self._done: int | None = loaded["step"] if loaded else None  # whole steps returned
         self._offset: int = loaded["microbatch"] if loaded else 0  # microbatches of the next one
         self._current: Step | None = None  # the step that _offset is in
-        self._last: _Returned | None = None
+        self._last: Step | None = None  # which the last microbatch returned is of
+        self._number = 0  # of that microbatch in it
         self._end: Step | None = None
         self._session: Session | None = None
         self._source: Source | None = None
@@ -92,7 +85,9 @@ class Loader(state.StateNames):
         with self._turn:
             began = time.monotonic()
             try:
-                step = self._step(began + self._config.timeout)
+                step = self._prompt(began)
+                if step is None:
+                    step = self._step(began + self._config.timeout)
             finally:
                 waited = time.monotonic() - began
                 self._stats.wait_seconds += waited
@@ -101,6 +96,19 @@ class Loader(state.StateNames):
             if step is None:
                 raise StopIteration
             return self._return(step).arrays
+
+    def _prompt(self, now: float) -> Step | None:
+        """Returns the step that the next microbatch is of, if that takes nothing but to take it.
+
+        What else is to be done then, a thread does while the trainer computes. None: see _step().
+        """
+        if self._closed or self._source is None:
+            return None
+        step = self._current
+        if step is None and not self._offset:
+            waited = self._stats.wait_seconds - self._start_seconds
+            return self._source.prompt(now, self._done, waited, self._last)
+        return step if step is not None and self._offset < len(step.microbatches) else None
 
     def _upcoming(self) -> Step | None:
         self._check_fork()
@@ -138,17 +146,19 @@ class Loader(state.StateNames):
             source.flush(LAST_ACK)
             return
         self._current = step
-        self._stats.steps += 1
-        self._stats.bytes += step.size
 
     def _return(self, step: Step) -> Microbatch:
-        microbatch = step.microbatches[self._offset]
-        self._last = _Returned(step, self._offset, microbatch)
+        if step is not self._last:
+            self._last = step
+            self._stats.steps += 1
+            self._stats.bytes += step.size
+        number = self._number = self._offset
         self._stats.batches += 1
-        self._offset += 1
-        if self._offset == len(step.microbatches):
+        if number + 1 < len(step.microbatches):
+            self._current, self._offset = step, number + 1
+        else:
             self._current, self._done, self._offset = None, step.step + 1, 0
-        return microbatch
+        return step.microbatches[number]
 
     def start_prefetch(self) -> None:
         """Begins to fetch in the background, so that the first batch is there sooner."""
@@ -160,12 +170,12 @@ class Loader(state.StateNames):
     @property
     def step(self) -> int | None:
         """The step of the last microbatch returned, None before the first."""
-        return self._last.step.step if self._last else None
+        return self._last.step if self._last else None
 
     @property
     def microbatch(self) -> int | None:
         """The number of the last microbatch returned in its step, None before the first."""
-        return self._last.number if self._last else None
+        return self._number if self._last else None
 
     @property
     def sequence_length(self) -> int | None:
@@ -173,12 +183,12 @@ class Loader(state.StateNames):
 
         None before the first. A change to the job may make it another one.
         """
-        return self._last.step.sequence_length if self._last else None
+        return self._last.sequence_length if self._last else None
 
     @property
     def rows(self) -> int | None:
         """Rows of the whole batch, over all ranks, of that step. None before the first."""
-        return self._last.step.rows if self._last else None
+        return self._last.rows if self._last else None
 
     @property
     def position(self) -> tuple[int, int]:
@@ -211,7 +221,8 @@ class Loader(state.StateNames):
     @property
     def lineage(self) -> list[lineage.Row]:
         """The rows of the last microbatch returned: which documents, of which source."""
-        return self._lineage(self._last.step, self._last.microbatch) if self._last else []
+        last = self._last
+        return self._lineage(last, last.microbatches[self._number]) if last else []
 
     @property
     def extras(self) -> dict[str, list[Extra]]:
@@ -219,12 +230,12 @@ class Loader(state.StateNames):
 
         By column; only ranks of the first pipeline stage get any.
         """
-        return self._last.microbatch.extras() if self._last else {}
+        return self._last.microbatches[self._number].extras() if self._last else {}
 
     @property
     def kept(self) -> dict[str, Array]:
         """The same as it came over the wire: arrays ``keep.COLUMN`` and their indexes."""
-        return dict(self._last.microbatch.kept) if self._last else {}
+        return dict(self._last.microbatches[self._number].kept) if self._last else {}
 
     @property
     def images(self) -> dict[str, Array]:
@@ -235,7 +246,7 @@ class Loader(state.StateNames):
         ``sha256``, on the first pipeline stage only, are of the images of the rows. Shapes are
         in docs/bytes.md. Empty for a job without images. Views of the step's buffer.
         """
-        return dict(self._last.microbatch.images) if self._last else {}
+        return dict(self._last.microbatches[self._number].images) if self._last else {}
 
     @property
     def end(self) -> bool:
@@ -262,7 +273,7 @@ class Loader(state.StateNames):
     @property
     def num_microbatches(self) -> int:
         """Microbatches of a step: of the last one returned, before that of the first."""
-        return len(self._last.step.microbatches) if self._last else self._joined().microbatches
+        return len(self._last.microbatches) if self._last else self._joined().microbatches
 
     @property
     def format(self) -> str:
@@ -302,7 +313,7 @@ class Loader(state.StateNames):
 
         As of the step of the last microbatch returned.
         """
-        return [*self._joined().sources, *(self._last.step.joined if self._last else ())]
+        return [*self._joined().sources, *(self._last.joined if self._last else ())]
 
     @property
     def fetches(self) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
 from collections import deque
-from typing import Protocol
+from typing import Any, Protocol
 
 from millrace import rpc, session
 from millrace.acks import IDLE, Acks
@@ -21,13 +22,24 @@ JOIN_SECONDS = 10.0
 # Seconds that closing waits for the acknowledgement of the last position.
 CLOSE_SECONDS = 1.0
 
-# Seconds between two steps from which on a thread asks for more: a trainer that computes
-# waits for nothing then. One that asks at once says it itself, as waking the thread costs more.
+# Seconds between two steps from which on a thread does what can wait until the trainer computes.
+# For one that asks at once it is done in its own call, as waking the thread costs more.
 TRAINS = 0.005
+
+# What is known when the trainer takes a step: the steps that it is done with, the seconds that it
+# has waited, and what it lets go of.
+Taken = tuple[int, float, Any]
 
 
 class Source(Protocol):
     """Steps in order, from the session's position on."""
+
+    def prompt(self, now: float, done: int | None, waited: float, last: Any) -> Step | None:
+        """Returns the step after ``done`` if it is there; None: ask take().
+
+        It costs the trainer as little as can be: ``done``, the seconds ``waited`` and the rest
+        are said later, and ``last``, which the trainer is done with, is let go of then.
+        """
 
     def take(self, until: float) -> Step:
         """Returns the next step, or the end of data (again and again)."""
@@ -45,6 +57,9 @@ class InPlace:
     def __init__(self, session: Session, step: int | None) -> None:
         self._session = session
         self._step = step
+
+    def prompt(self, now: float, done: int | None, waited: float, last: Any) -> Step | None:
+        return None
 
     def take(self, until: float) -> Step:
         what = "the first step" if self._step is None else f"step {self._step}"
@@ -82,8 +97,7 @@ class Prefetcher:
         self._gave = time.monotonic()  # to the trainer
         self._change = threading.Condition()
         self._acks = Acks(session)
-        # True for each step that the trainer took; False wakes who waits for one.
-        self._took: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._took: queue.SimpleQueue[Taken | None] = queue.SimpleQueue()  # None only wakes
         self._threads = [
             threading.Thread(target=run, name=f"millrace-{name}", daemon=True)
             for name, run in (("prefetch", self._run), ("tell", self._tell_on))
@@ -91,9 +105,20 @@ class Prefetcher:
         for thread in self._threads:
             thread.start()
 
+    def prompt(self, now: float, done: int | None, waited: float, last: Any) -> Step | None:
+        try:
+            step = self._ready[0]
+            if now - self._gave < TRAINS or step.step != done or step.end or self._acks.moved:
+                return None
+            self._ready.popleft()
+        except IndexError:  # the last one may be dropped by close()
+            return None
+        self._gave, self._taken = now, done + 1
+        self._took.put((done, waited, last))
+        return step
+
     def take(self, until: float) -> Step:
-        trained = self._ready and time.monotonic() - self._gave > TRAINS
-        told = not trained and self._tell(1)
+        told = self._tell(1)
         with self._change:
             if not self._ready:
                 self._wait(until)
@@ -106,7 +131,7 @@ class Prefetcher:
             if not self._session.streams:  # else the thread does not wait for room
                 self._change.notify_all()
         if not told:
-            self._took.put(True)
+            self._took.put((step.step, self._session.waited, None))
         self._gave = time.monotonic()
         return step
 
@@ -124,10 +149,19 @@ class Prefetcher:
         """Says what the trainer took, while it trains."""
         while not self._session.closed:
             try:
-                if self._took.get(timeout=IDLE):
-                    self._tell(0)
+                took = self._took.get(timeout=IDLE)
             except queue.Empty:
                 continue
+            if took is None:
+                continue
+            done, waited = took[:2]
+            del took  # the slot that it may have had is free then, which is said, too
+            self._session.waited = waited
+            self._session.advance(done)
+            self._tell(0)
+            if not self._session.streams:
+                with self._change:
+                    self._change.notify_all()
 
     def _wait(self, until: float) -> None:
         """Waits for a step, or for what ends the rank; _change is held."""
@@ -152,13 +186,17 @@ class Prefetcher:
         self._acks.flush(seconds)
 
     def close(self) -> None:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                if took := self._took.get_nowait():
+                    self._session.advance(took[0])
         self._acks.close(CLOSE_SECONDS)
         self._session.close()
         with self._change:
             self._ready.clear()
             self._error = rpc.Closed("the loader was closed")
             self._change.notify_all()
-        self._took.put(False)
+        self._took.put(None)
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join(JOIN_SECONDS)
