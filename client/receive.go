@@ -186,6 +186,9 @@ func (b *Batch) widen(parts [][]batch.WireTensor, m *memory) (*Batch, error) {
 	m.wide = rpc.Aligned(m.wide, wide)
 	b.memory = m
 	for i, tensors := range parts {
+		if err := batch.CheckCopies(tensors); err != nil {
+			return nil, fmt.Errorf("step %d: %w", b.Step, err)
+		}
 		mb := &b.Microbatches[i]
 		m.wide, mb.Tensors = batch.Widen(m.wide, tensors)
 		for _, t := range mb.Tensors {

@@ -113,7 +113,7 @@ func (c *Client) openStream(ctx context.Context, at *joined, step int64) (*strea
 	s.next.Store(step)
 	hello := c.where()
 	hello.Step, hello.Identity, hello.Generation = uint64(step), at.reply.Identity, at.reply.Generation
-	hello.Rank, hello.Join = c.opts.Rank.wire(), at.reply.Join
+	hello.Rank, hello.Join, hello.Copies = c.opts.Rank.wire(), at.reply.Join, true
 	if err := c.openLine(ctx, s, hello); err != nil {
 		return nil, err
 	}

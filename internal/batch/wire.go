@@ -17,9 +17,15 @@ const (
 	// AsRuns is for values that follow from document boundaries: positions, masks and
 	// segment numbers. Data holds a [Run] for each stretch, whatever its length.
 	AsRuns
+	// AsCopies is for labels, which are token ids of other places. Data is as AsRuns has it, but that the elements
+	// of a run whose step is [Copied] are those of the microbatch's first tensor, from First on.
+	AsCopies
 )
 
-var wires = [...]string{AsIs: "", AsInt32: "int32", AsRuns: "runs"}
+// Copied is the step of a run of copies. The tensor that they are of travels as int32.
+const Copied = 2
+
+var wires = [...]string{AsIs: "", AsInt32: "int32", AsRuns: "runs", AsCopies: "copies"}
 
 // String returns the name on the wire, empty for AsIs.
 func (w Wire) String() string { return wires[w] }
@@ -29,10 +35,10 @@ func ParseWire(name string) (Wire, error) {
 	if i := slices.Index(wires[:], name); i >= 0 {
 		return Wire(i), nil
 	}
-	return 0, fmt.Errorf("unknown wire encoding %q; use int32 or runs", name)
+	return 0, fmt.Errorf("unknown wire encoding %q; use int32, runs or copies", name)
 }
 
-// Run is Length elements, each by Step (0 or 1) more than the one before it.
+// Run is Length elements, each by Step (0 or 1) more than the one before it, or [Copied] ones.
 type Run struct{ Length, First, Step int32 }
 
 const runSize = int(unsafe.Sizeof(Run{}))
@@ -44,18 +50,18 @@ type WireTensor struct {
 }
 
 // Check returns an error unless types, shape and size of data agree and Widen
-// can decode them.
+// can decode them, for which copies have to pass CheckCopies, too.
 func (w WireTensor) Check() error {
 	if w.Wire == AsIs {
 		return w.Tensor.Check()
 	}
-	if w.DType != Int64 && (w.Wire == AsInt32 || w.DType != Int32 && w.DType != Float32) {
+	if w.DType != Int64 && (w.Wire == AsInt32 || w.DType != Int32 && (w.DType != Float32 || w.Wire == AsCopies)) {
 		return fmt.Errorf("tensor %s travels as %s, which cannot become %s", w.Name, w.Wire, w.DType)
 	}
 	if !littleEndian {
 		return fmt.Errorf("tensor %s travels as %s, which only a little-endian machine reads", w.Name, w.Wire)
 	}
-	if w.Wire == AsRuns {
+	if w.Wire == AsRuns || w.Wire == AsCopies {
 		return w.checkRuns()
 	}
 	narrow := w.Tensor
@@ -72,13 +78,35 @@ func (w WireTensor) checkRuns() error {
 		return err
 	}
 	for _, r := range Elements[Run](w.Data) {
-		if r.Length < 1 || int(r.Length) > elements || r.Step != 0 && r.Step != 1 {
+		steps := r.Step == 0 || r.Step == 1 || r.Step == Copied && w.Wire == AsCopies
+		if r.Length < 1 || int(r.Length) > elements || !steps {
 			return fmt.Errorf("tensor %s of shape %v has an impossible run: %d elements by steps of %d", w.Name, w.Shape, r.Length, r.Step)
 		}
 		elements -= int(r.Length)
 	}
 	if elements != 0 {
 		return fmt.Errorf("tensor %s: the runs end %d elements before shape %v does", w.Name, elements, w.Shape)
+	}
+	return nil
+}
+
+// CheckCopies returns an error unless all that is copied in the tensors of a microbatch, each of which passed
+// Check, is in its first one.
+func CheckCopies(tensors []WireTensor) error {
+	for _, w := range tensors {
+		if w.Wire != AsCopies {
+			continue
+		}
+		from := tensors[0]
+		if from.Wire != AsInt32 && (from.Wire != AsIs || from.DType != Int32) {
+			return fmt.Errorf("tensor %s travels as copies of %s, which does not travel as int32", w.Name, from.Name)
+		}
+		elements := len(from.Data) / Int32.Size()
+		for _, r := range Elements[Run](w.Data) {
+			if r.Step == Copied && (r.First < 0 || int(r.First) > elements-int(r.Length)) {
+				return fmt.Errorf("tensor %s copies %d elements from %d on, and %s has %d", w.Name, r.Length, r.First, from.Name, elements)
+			}
+		}
 	}
 	return nil
 }
@@ -103,7 +131,7 @@ func (w WireTensor) wideSize() int {
 	return size
 }
 
-// Widen decodes tensors that passed Check. Those in their own type stay in place;
+// Widen decodes the tensors of a microbatch, which passed Check and CheckCopies. Those in their own type stay in place;
 // the others are appended to
 // wide at aligned offsets. If wide has room for WideSize bytes beyond its aligned
 // length, nothing is moved, and tensors of earlier calls go on aliasing it.
@@ -121,38 +149,43 @@ func Widen(wide []byte, tensors []WireTensor) ([]byte, []Tensor) {
 		end := start + w.wideSize()
 		wide = wide[:end]
 		out[i].Data = wide[start:end:end]
-		w.widen(out[i].Data)
+		w.widen(out[i].Data, tensors[0].Data)
 	}
 	return wide, out
 }
 
-func (w WireTensor) widen(dst []byte) {
+// widen writes the elements of w. first is the data of the microbatch's first tensor.
+func (w WireTensor) widen(dst, first []byte) {
 	switch {
 	case w.Wire == AsInt32:
 		convert(Elements[int64](dst), Elements[int32](w.Data))
 	case w.DType == Int32:
-		expand(Elements[int32](dst), Elements[Run](w.Data))
+		expand(Elements[int32](dst), Elements[Run](w.Data), first)
 	case w.DType == Int64:
-		expand(Elements[int64](dst), Elements[Run](w.Data))
+		expand(Elements[int64](dst), Elements[Run](w.Data), first)
 	case w.DType == Float32:
-		expand(Elements[float32](dst), Elements[Run](w.Data))
+		expand(Elements[float32](dst), Elements[Run](w.Data), first)
 	}
 }
 
-func convert(dst []int64, src []int32) {
+func convert[T int32 | int64 | float32](dst []T, src []int32) {
 	dst = dst[:len(src)]
 	for i, v := range src {
-		dst[i] = int64(v)
+		dst[i] = T(v)
 	}
 }
 
-// expand writes all elements of runs, which fill dst.
-func expand[T int32 | int64 | float32](dst []T, runs []Run) {
+// expand writes all elements of runs, which fill dst. What is copied is int32.
+func expand[T int32 | int64 | float32](dst []T, runs []Run, copied []byte) {
 	for _, r := range runs {
 		part := dst[:r.Length]
 		dst = dst[r.Length:]
-		if r.Step == 0 {
+		switch r.Step {
+		case 0:
 			repeat(part, T(r.First))
+			continue
+		case Copied:
+			convert(part, Elements[int32](copied)[r.First:r.First+r.Length])
 			continue
 		}
 		value := T(r.First)

@@ -3,6 +3,7 @@ package batch
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"math"
 	"reflect"
 	"strings"
@@ -57,6 +58,32 @@ func TestWiden(t *testing.T) {
 	}
 }
 
+// Copies are of the first tensor, in either type, and of nothing beyond it.
+func TestCopies(t *testing.T) {
+	ids, some := numbers(Int32, 4, 5, -6, 7), runs(Run{2, 2, Copied}, Run{1, -1, 0}, Run{2, 3, 1}, Run{3, 0, Copied})
+	for _, first := range []WireTensor{wired(AsInt32, Int64, 4, ids), wired(AsIs, Int32, 4, ids)} {
+		for _, dtype := range []DType{Int32, Int64} {
+			both := []WireTensor{first, wired(AsCopies, dtype, 8, some)}
+			if err := errors.Join(both[1].Check(), CheckCopies(both)); err != nil {
+				t.Error(err)
+			}
+			if _, got := Widen(nil, both); !bytes.Equal(got[1].Data, numbers(dtype, -6, 7, -1, 3, 4, 4, 5, -6)) {
+				t.Errorf("%s of %s: %x", dtype, first.DType, got[1].Data)
+			}
+		}
+	}
+	for want, both := range map[string][]WireTensor{
+		"copies 3 elements from 2 on, and x has 4":  {wired(AsInt32, Int64, 4, ids), wired(AsCopies, Int64, 3, runs(Run{3, 2, Copied}))},
+		"copies 3 elements from -1 on, and x has 4": {wired(AsInt32, Int64, 4, ids), wired(AsCopies, Int64, 3, runs(Run{3, -1, Copied}))},
+		"does not travel as int32":                  {wired(AsIs, Float32, 4, ids), wired(AsCopies, Int64, 3, runs(Run{3, 0, Copied}))},
+		"copies of x, which does not":               {wired(AsCopies, Int64, 3, runs(Run{3, 0, Copied}))},
+	} {
+		if err := CheckCopies(both); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
 // Tensors are aligned in the given memory, or stay in place.
 func TestWidenPlaces(t *testing.T) {
 	tensors := []WireTensor{
@@ -100,6 +127,8 @@ func TestWireCheck(t *testing.T) {
 		{wired(AsRuns, Int64, 2, runs(Run{-1, 0, 0}, Run{2, 0, 0})), "impossible run"},
 		{wired(AsRuns, Int64, 2, runs(Run{2, 0, 2})), "steps of 2"},
 		{wired(AsRuns, Int64, -1, nil), "impossible shape"},
+		{wired(AsCopies, Float32, 2, runs(Run{2, 0, Copied})), "cannot become float32"},
+		{wired(AsCopies, Int64, 2, runs(Run{2, 0, 3})), "steps of 3"},
 	} {
 		if err := test.tensor.Check(); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%q as %s: %v, want %q", test.tensor.Wire, test.tensor.DType, err, test.want)
@@ -108,7 +137,7 @@ func TestWireCheck(t *testing.T) {
 }
 
 func TestParseWire(t *testing.T) {
-	for _, w := range []Wire{AsIs, AsInt32, AsRuns} {
+	for _, w := range []Wire{AsIs, AsInt32, AsRuns, AsCopies} {
 		if got, err := ParseWire(w.String()); got != w || err != nil {
 			t.Errorf("%q: %v, %v", w, got, err)
 		}

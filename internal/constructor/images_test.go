@@ -81,7 +81,7 @@ func TestBatchesDecodeNothing(t *testing.T) {
 	}
 	sent := 0
 	for range 2 {
-		table, body, err := st.part(deliver.Rank{}, []byte("what was in a buffer before"))
+		table, body, err := st.part(deliver.Rank{}, false, []byte("what was in a buffer before"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -25,7 +25,7 @@ func (c *Constructor) Peek(req *pb.PeekRequest, stream grpc.ServerStreamingServe
 	if err != nil {
 		return rpc.ToStatus(err)
 	}
-	table, body, done, err := c.bodyOf(got, deliver.RankOf(req.Rank))
+	table, body, done, err := c.bodyOf(got, deliver.RankOf(req.Rank), false)
 	if err != nil {
 		return rpc.ToStatus(err)
 	}

@@ -27,10 +27,16 @@ const (
 	slotStep = 64 << 10
 )
 
+// sharer is what ranks of one ring have in common.
+type sharer struct {
+	rank   deliver.Rank // with TP 0, if all TP ranks get the same bytes
+	copies bool         // as DeliverRequest has it
+}
+
 // sharers are the ranks of a ring.
 type sharers struct {
 	c     *Constructor
-	key   deliver.Rank
+	key   sharer
 	lines int // guarded by the lock of sharing
 
 	mu     sync.Mutex // held while a body is assembled: others of the group that want it wait for it
@@ -121,7 +127,7 @@ func (g *sharers) find(of weak.Pointer[deliver.Step]) (at int, there bool) {
 func (g *sharers) write(i int, got *deliver.Step, r deliver.Rank) (larger *part, err error) {
 	s, from := &g.ring.slots[i], i*g.ring.size
 	*s = slotOf{used: s.used}
-	t, body, err := g.c.partOf(got, r, g.ring.memory.Bytes()[from:from:from+g.ring.size])
+	t, body, err := g.c.partOf(got, r, g.key.copies, g.ring.memory.Bytes()[from:from:from+g.ring.size])
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +144,7 @@ func (g *sharers) write(i int, got *deliver.Step, r deliver.Rank) (larger *part,
 
 // apart assembles a part in memory of its own. The lock is held.
 func (g *sharers) apart(got *deliver.Step, r deliver.Rank) (*part, error) {
-	t, body, done, err := g.c.bodyOf(got, r)
+	t, body, done, err := g.c.bodyOf(got, r, g.key.copies)
 	if err != nil {
 		return nil, err
 	}
@@ -169,7 +175,7 @@ func (g *sharers) renew() {
 		if err != nil {
 			g.c.steps.GiveBack(int64(slots * size))
 			g.broken = true
-			g.c.opts.Log.Warn("no memory is shared with a rank, which gets its steps through the socket", "rank", g.key.String(), "err", err)
+			g.c.opts.Log.Warn("no memory is shared with a rank, which gets its steps through the socket", "rank", g.key.rank.String(), "err", err)
 			return
 		}
 		g.ring = &ring{number: g.c.sharing.rings.Add(1), memory: memory, size: size, slots: make([]slotOf, slots)}
@@ -207,11 +213,10 @@ func (g *sharers) leave(held map[uint64]*part, last bool) {
 	}
 }
 
-// enter adds a line to the group of a rank. slots is how many it could use.
-func (s *sharing) enter(c *Constructor, r deliver.Rank, slots int) *sharers {
-	key := r
+// enter adds a line to its group. slots is how many it could use.
+func (s *sharing) enter(c *Constructor, key sharer, slots int) *sharers {
 	if len(c.job.now().images) == 0 { // of images, each TP rank gets others
-		key.TP = 0
+		key.rank.TP = 0
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

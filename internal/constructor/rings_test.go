@@ -28,7 +28,7 @@ func sharedJob(t *testing.T, budget int64) (c *Constructor, stepOf func(number u
 	}
 	job := &pb.ConstructorJob{Mesh: &pb.Mesh{Dp: 1, Cp: 1, Pp: 1, Tp: 2}, Buckets: []uint32{0}}
 	layout := assemble.Layout{Format: assemble.Megatron, CPSlicing: assemble.Zigzag, CP: 1, PP: 1, Packed: true}
-	c = &Constructor{steps: deliver.New(), sharing: &sharing{tickets: map[hostmem.Ticket]ticket{}, groups: map[deliver.Rank]*sharers{}}}
+	c = &Constructor{steps: deliver.New(), sharing: &sharing{tickets: map[hostmem.Ticket]ticket{}, groups: map[sharer]*sharers{}}}
 	c.job.set(job, layout)
 	c.steps.Take(job, budget)
 	return c, func(number uint64, tokens int) *deliver.Step {
@@ -46,7 +46,7 @@ func read(t *testing.T, c *Constructor, got *deliver.Step, p *part) (inRing bool
 		from := int(p.place.Offset)
 		body = p.ring.memory.Bytes()[from : from+p.size]
 	}
-	_, want, err := c.partOf(got, deliver.Rank{}, nil)
+	_, want, err := c.partOf(got, deliver.Rank{}, false, nil)
 	if err != nil || !bytes.Equal(body, want) {
 		t.Errorf("step %d differs, %v", got.Number, err)
 	}
@@ -70,8 +70,8 @@ func take(t *testing.T, g *sharers, got *deliver.Step, has uint64) *part {
 // TestSlots: no slot is written that a rank has, and none is waited for; TP ranks have one copy.
 func TestSlots(t *testing.T) {
 	c, step := sharedJob(t, 64<<20)
-	g := c.sharing.enter(c, deliver.Rank{}, 4)
-	if other := c.sharing.enter(c, deliver.Rank{TP: 1}, 4); other != g {
+	g := c.sharing.enter(c, sharer{}, 4)
+	if other := c.sharing.enter(c, sharer{rank: deliver.Rank{TP: 1}}, 4); other != g {
 		t.Fatal("TP ranks have two groups")
 	}
 	if read(t, c, step(0, 10), take(t, g, step(0, 10), 0)) {
@@ -107,7 +107,7 @@ func TestSlots(t *testing.T) {
 // again; and the budget has its part back.
 func TestRings(t *testing.T) {
 	c, step := sharedJob(t, 64<<20)
-	g := c.sharing.enter(c, deliver.Rank{}, 4)
+	g := c.sharing.enter(c, sharer{}, 4)
 	take(t, g, step(0, 10), 0)
 	first := take(t, g, step(1, 10), 0)
 	large := step(2, 60_000)
@@ -136,7 +136,7 @@ func TestRings(t *testing.T) {
 func TestSmallBudget(t *testing.T) {
 	for budget, slots := range map[int64]int{10 * slotStep: 4, 4 * slotStep: 2, 2 * slotStep: 0} {
 		c, step := sharedJob(t, budget)
-		g := c.sharing.enter(c, deliver.Rank{}, 4)
+		g := c.sharing.enter(c, sharer{}, 4)
 		take(t, g, step(0, 10), 0)
 		p := take(t, g, step(1, 10), 0)
 		if got := 0; p.ring != nil {

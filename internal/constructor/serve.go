@@ -41,7 +41,7 @@ func (c *Constructor) Batch(req *pb.BatchRequest, stream grpc.ServerStreamingSer
 		return rpc.SendBody(stream, &pb.BatchHeader{Step: req.Step, EndOfData: true, Topology: end.Topology}, nil, nil)
 	}
 	begun := time.Now()
-	table, body, done, err := c.bodyOf(got, caller.Rank)
+	table, body, done, err := c.bodyOf(got, caller.Rank, false)
 	if err != nil {
 		return rpc.ToStatus(err)
 	}
@@ -62,20 +62,21 @@ func (c *Constructor) Batch(req *pb.BatchRequest, stream grpc.ServerStreamingSer
 }
 
 // bodyOf assembles a rank's part of a step. done gives the body's memory back.
-func (c *Constructor) bodyOf(got *deliver.Step, r deliver.Rank) (t *batch.Table, body []byte, done func(), err error) {
+func (c *Constructor) bodyOf(got *deliver.Step, r deliver.Rank, copies bool) (t *batch.Table, body []byte, done func(), err error) {
 	buf := c.bodies.get()
-	if t, body, err = c.partOf(got, r, *buf); err != nil {
+	if t, body, err = c.partOf(got, r, copies, *buf); err != nil {
 		return nil, nil, nil, err
 	}
 	*buf = body
 	return t, body, func() { c.bodies.put(buf) }, nil
 }
 
-// partOf assembles a rank's part of a step in the memory of buf, if it has room there.
-func (c *Constructor) partOf(got *deliver.Step, r deliver.Rank, buf []byte) (t *batch.Table, body []byte, err error) {
+// partOf assembles a rank's part of a step in the memory of buf, if it has room there. With copies, labels may
+// travel as copies of the tokens.
+func (c *Constructor) partOf(got *deliver.Step, r deliver.Rank, copies bool, buf []byte) (t *batch.Table, body []byte, err error) {
 	begun := time.Now()
 	defer func() { c.steps.Assembled(time.Since(begun)) }()
-	if t, body, err = got.Content.(*step).part(r, buf); err == nil {
+	if t, body, err = got.Content.(*step).part(r, copies, buf); err == nil {
 		t.Generation = got.Generation
 	}
 	return t, body, err
@@ -134,7 +135,7 @@ func (c *Constructor) callerOf(req interface {
 
 // part assembles a rank's part of a step: its bucket's microbatches, cut for its
 // pipeline stage and context-parallel rank, and the images that it encodes.
-func (st *step) part(r deliver.Rank, body []byte) (*batch.Table, []byte, error) {
+func (st *step) part(r deliver.Rank, copies bool, body []byte) (*batch.Table, []byte, error) {
 	t := &batch.Table{Step: st.number, Joined: st.from.joined, SequenceLength: uint32(st.length), Rows: st.total}
 	body = body[:0]
 	for rows := range st.microbatches(r) {
@@ -144,7 +145,7 @@ func (st *step) part(r deliver.Rank, body []byte) (*batch.Table, []byte, error) 
 		offset := batch.Aligned(len(body))
 		var tensors []batch.WireTensor
 		var err error
-		if body, tensors, err = st.appendRows(body, r, rows); err != nil {
+		if body, tensors, err = st.appendRows(body, r, copies, rows); err != nil {
 			return nil, nil, err
 		}
 		for _, x := range tensors {
@@ -160,9 +161,9 @@ func (st *step) part(r deliver.Rank, body []byte) (*batch.Table, []byte, error) 
 }
 
 // appendRows appends the tensors of a microbatch to body.
-func (st *step) appendRows(body []byte, r deliver.Rank, rows []row) ([]byte, []batch.WireTensor, error) {
+func (st *step) appendRows(body []byte, r deliver.Rank, copies bool, rows []row) ([]byte, []batch.WireTensor, error) {
 	layout, sources := st.from.layout, &st.from
-	layout.SequenceLength = st.length
+	layout.SequenceLength, layout.Copies = st.length, copies
 	content := make([]batch.Row, len(rows))
 	for k := range rows {
 		content[k] = rows[k].Row

@@ -44,7 +44,7 @@ type sharing struct {
 
 	mu      sync.Mutex // guards the fields below
 	tickets map[hostmem.Ticket]ticket
-	groups  map[deliver.Rank]*sharers
+	groups  map[sharer]*sharers
 }
 
 // ticket is whom a ticket is for.
@@ -57,7 +57,7 @@ type ticket struct {
 // openLines has ranks of the same machine served, unless the options say otherwise, until close is called. That is
 // when nothing more is served.
 func (c *Constructor) openLines() (end func()) {
-	s := &sharing{machine: hostmem.Machine(), tickets: map[hostmem.Ticket]ticket{}, groups: map[deliver.Rank]*sharers{}}
+	s := &sharing{machine: hostmem.Machine(), tickets: map[hostmem.Ticket]ticket{}, groups: map[sharer]*sharers{}}
 	c.sharing = s
 	if c.opts.SharedDir == hostmem.None || !c.opts.Security.Local() {
 		s.why = "sharing memory is switched off for the constructor"
@@ -164,7 +164,7 @@ func (c *Constructor) serveLine(ctx context.Context, conn *hostmem.Conn, known f
 	known()
 	if err == nil {
 		l.listens = rpc.Rounds(hello.Listens)
-		l.group = c.sharing.enter(c, deliver.RankOf(hello.Rank), int(min(hello.Until-min(hello.Acked, hello.Until)+moreSlots, mostSlots)))
+		l.group = c.sharing.enter(c, sharer{deliver.RankOf(hello.Rank), hello.Copies}, int(min(hello.Until-min(hello.Acked, hello.Until)+moreSlots, mostSlots)))
 		err = c.deliver(ctx, hello, l)
 		l.leave()
 	}

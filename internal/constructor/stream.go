@@ -34,7 +34,8 @@ type line interface {
 // stream is a rank's line over gRPC.
 type stream struct {
 	grpc.BidiStreamingServer[pb.DeliverRequest, pb.Frame]
-	c *Constructor
+	c      *Constructor
+	copies bool // as DeliverRequest has it
 }
 
 func (s stream) way() string { return deliver.Stream }
@@ -44,7 +45,7 @@ func (s stream) hold(reason func() *pb.Waiting, wait func() error) error {
 }
 
 func (s stream) send(got *deliver.Step, r deliver.Rank) (int, error) {
-	table, body, done, err := s.c.bodyOf(got, r)
+	table, body, done, err := s.c.bodyOf(got, r, s.copies)
 	if err != nil {
 		return 0, err
 	}
@@ -90,7 +91,7 @@ func (c *Constructor) Deliver(s grpc.BidiStreamingServer[pb.DeliverRequest, pb.F
 	if err != nil {
 		return err
 	}
-	if err := c.deliver(s.Context(), hello, stream{s, c}); err != nil {
+	if err := c.deliver(s.Context(), hello, stream{s, c, hello.Copies}); err != nil {
 		return refusal(err)
 	}
 	return nil

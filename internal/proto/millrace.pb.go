@@ -7458,6 +7458,7 @@ type DeliverRequest struct {
 	WaitedUs      uint64                 `protobuf:"varint,9,opt,name=waited_us,json=waitedUs,proto3" json:"waited_us,omitempty"` // as in BatchRequest
 	Unshared      string                 `protobuf:"bytes,10,opt,name=unshared,proto3" json:"unshared,omitempty"`                 // of the first: why a rank that may share memory does not
 	Listens       uint32                 `protobuf:"varint,11,opt,name=listens,proto3" json:"listens,omitempty"`                  // of the first on a line in shared memory: as the ShareReply said
+	Copies        bool                   `protobuf:"varint,12,opt,name=copies,proto3" json:"copies,omitempty"`                    // of the first: tensors may travel as copies of the tokens
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -7567,6 +7568,13 @@ func (x *DeliverRequest) GetListens() uint32 {
 		return x.Listens
 	}
 	return 0
+}
+
+func (x *DeliverRequest) GetCopies() bool {
+	if x != nil {
+		return x.Copies
+	}
+	return false
 }
 
 type ShareRequest struct {
@@ -9214,7 +9222,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x05epoch\x18\x06 \x01(\x04R\x05epoch\x12\x1b\n" +
 	"\twaited_us\x18\a \x01(\x04R\bwaitedUs\"\n" +
 	"\n" +
-	"\bAckReply\"\xb7\x02\n" +
+	"\bAckReply\"\xcf\x02\n" +
 	"\x0eDeliverRequest\x12\x14\n" +
 	"\x05acked\x18\x01 \x01(\x04R\x05acked\x12\x14\n" +
 	"\x05until\x18\x02 \x01(\x04R\x05until\x12\x14\n" +
@@ -9229,7 +9237,8 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\twaited_us\x18\t \x01(\x04R\bwaitedUs\x12\x1a\n" +
 	"\bunshared\x18\n" +
 	" \x01(\tR\bunshared\x12\x18\n" +
-	"\alistens\x18\v \x01(\rR\alistens\"j\n" +
+	"\alistens\x18\v \x01(\rR\alistens\x12\x16\n" +
+	"\x06copies\x18\f \x01(\bR\x06copies\"j\n" +
 	"\fShareRequest\x12,\n" +
 	"\x04rank\x18\x01 \x01(\v2\x18.millrace.v1.CoordinatesR\x04rank\x12\x12\n" +
 	"\x04join\x18\x02 \x01(\x04R\x04join\x12\x18\n" +

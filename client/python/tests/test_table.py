@@ -10,7 +10,7 @@ import pytest
 
 from millrace import BugError
 from millrace.memory import Spares, aligned
-from millrace.table import Tables, expand
+from millrace.table import AS_COPIES, Tables
 
 GOLDEN = Path(__file__).parents[3] / "internal/batch/testdata/table.txt"
 
@@ -95,19 +95,20 @@ def test_random_bytes_are_refused_or_fit():
             pass
 
 
-@pytest.mark.parametrize("dtype", ["i4", "i8", "f4"])
-@pytest.mark.parametrize("long", [1, 3000])
-def test_runs(dtype, long):
-    runs = [[long, 5, 1], [1, 0, 0], [2 * long, -3, 1], [long, 7, 0], [long, 1 << 20, 1]]
-    want = [v for n, first, step in runs for v in (first + step * i for i in range(n))]
-    out = np.empty(len(want), dtype)
-    expand(np.array(runs, "<i4"), out, "x")
-    np.testing.assert_array_equal(out, np.array(want).astype(dtype))
-
-
-@pytest.mark.parametrize("runs", [[[3, 0, 0]], [[5, 0, 0]], [[5, 0, 0], [-1, 0, 0]], [[4, 0, 2]]])
-@pytest.mark.parametrize("times", [1, 1000])
-def test_runs_that_cannot_be(runs, times):
-    runs = [[n * times, first, step] for n, first, step in runs]
+def test_labels_that_are_copies():
+    raw = bytearray(golden())
+    raw[64 + 48 + 2 : 64 + 48 + 4] = bytes([3, AS_COPIES])  # the mask becomes int64 and copies
+    memory = body()
+    memory[64:88] = np.array([2, 1, 2, 1, -100, 0], "<i4").view(np.uint8)
+    tables = Tables()
+    for ids in ([1, 2, 3], [7, 8, 9]):  # of the same runs
+        memory[0:12] = np.array(ids, "<i4").view(np.uint8)
+        table = tables.read(memoryview(raw))
+        made = table.layout.arrays(memory, table.places, Spares())[0].model
+        assert made["tokens"].tolist() == [ids] and made["mask"].tolist() == [[*ids[1:], -100]]
+    memory[64:88] = np.array([2, 2, 2, 1, -100, 0], "<i4").view(np.uint8)
     with pytest.raises(BugError, match="runs that are not"):
-        expand(np.array(runs, "<i4"), np.empty(4 * times, "i8"), "x")
+        table.layout.arrays(memory, table.places, Spares())
+    raw[64 + 2 : 64 + 4] = bytes([4, 0])  # the tokens become float32, as they are
+    with pytest.raises(BugError, match="has copies of tokens"):
+        read(raw)

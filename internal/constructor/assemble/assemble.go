@@ -64,13 +64,27 @@ func (p *part) tensors() ([]batch.WireTensor, int) {
 	size := 0
 	for _, c := range p.columns() {
 		t := batch.WireTensor{Tensor: batch.Tensor{Name: c.Name, DType: c.DType, Shape: c.shape(p)}, Wire: c.wireOf()}
-		if t.Wire == batch.AsRuns {
+		switch {
+		case t.Wire == batch.AsRuns:
 			t.Data = batch.RunBytes(c.runs(p))
+		case c.copies != nil && p.copies():
+			if runs := c.copies(p); len(runs)*fewCopied <= byteSize(t)/batch.Int32.Size() {
+				t.Wire, t.Data = batch.AsCopies, batch.RunBytes(runs)
+			}
 		}
 		tensors = append(tensors, t)
 		size = batch.Aligned(size) + byteSize(t)
 	}
 	return tensors, size
+}
+
+// fewCopied is how many elements a run has to have on the average for labels to travel as copies: a client
+// takes longer for each run than for some elements.
+const fewCopied = 64
+
+// copies reports whether labels may travel as copies of the ids, which the rank then gets, too.
+func (p *part) copies() bool {
+	return p.layout.Copies && columns(p.layout.Format)[0].Stages.has(p.pp, p.layout.PP)
 }
 
 // wireOf is how a column travels: int32 need not become int32.
@@ -85,7 +99,7 @@ func (c *column) wireOf() batch.Wire {
 func byteSize(t batch.WireTensor) int {
 	size := t.DType.Size()
 	switch t.Wire {
-	case batch.AsRuns:
+	case batch.AsRuns, batch.AsCopies:
 		return len(t.Data)
 	case batch.AsInt32:
 		size = batch.Int32.Size()
@@ -153,9 +167,10 @@ func (p *part) write(body []byte) ([]byte, []batch.WireTensor) {
 		clear(body[len(body):start])
 		body = body[:end]
 		data := body[start:end:end]
-		if c.runs != nil {
+		switch tensors[i].Wire {
+		case batch.AsRuns, batch.AsCopies:
 			copy(data, tensors[i].Data)
-		} else {
+		default:
 			c.fill(data, p)
 		}
 		tensors[i].Data = data

@@ -6,11 +6,11 @@ import "github.com/millrace-data/millrace/internal/batch"
 const ignored = -100
 
 // tokenwise says how token ids and labels are written. doc writes those of
-// positions [from, to) of a document, and pad those of padding. dst has exactly the
-// room needed.
+// positions [from, to) of a document; dst has exactly the room needed. ignored is what
+// labels hold where there is nothing to predict, padding included; that of ids is pad_id.
 type tokenwise struct {
 	doc     func(dst []int32, doc []int32, from, to int)
-	pad     func(dst []int32, padID int32)
+	ignored int32
 	targets int // noTarget, nextTarget or ownTarget
 }
 
@@ -38,21 +38,24 @@ func (w tokenwise) fillSpan(dst []int32, line *sequence, sp span, padID int32) {
 	for k, in := range line.within(sp) {
 		part := dst[:in.len()]
 		w.doc(part, line.docs[k], in.from, in.to)
-		if w.targets != noTarget && line.untaught != nil {
-			w.ignore(part, line.untaught[k], in, padID)
+		if w.targets != noTarget {
+			w.ignore(part, line.untaughtOf(k), in)
 		}
 		dst = dst[in.len():]
 	}
-	w.pad(dst, padID)
+	if w.targets != noTarget {
+		padID = w.ignored
+	}
+	repeat(dst, padID)
 }
 
 // ignore writes positions whose targets are in runs as padding. dst has those
 // of at.
-func (w tokenwise) ignore(dst []int32, runs []span, at span, padID int32) {
+func (w tokenwise) ignore(dst []int32, runs []span, at span) {
 	for _, run := range runs {
 		run = taught(run, w.targets)
 		if from, to := max(run.from, at.from), min(run.to, at.to); from < to {
-			w.pad(dst[from-at.from:to-at.from], padID)
+			repeat(dst[from-at.from:to-at.from], w.ignored)
 		}
 	}
 }
@@ -68,18 +71,19 @@ func taught(run span, targets int) span {
 // asInt32 is for ids and labels, which are int32 wherever they come from.
 func asInt32(w tokenwise) values { return values{wire: batch.AsInt32, fill: w.fill} }
 
+// asCopies is for labels, which may travel as copies of ids, too.
+func asCopies(w tokenwise) values {
+	return values{wire: batch.AsInt32, fill: w.fill, copies: w.copies}
+}
+
 var (
-	tokenIDs      = asInt32(tokenwise{docTokens, repeat, noTarget})
-	nextTokens    = asInt32(tokenwise{docNext, padZeros, nextTarget})
-	nextOrIgnored = asInt32(tokenwise{docNextOrIgnored, padIgnored, nextTarget})
-	sameTokens    = asInt32(tokenwise{docSame, padIgnored, ownTarget})
+	tokenIDs      = asInt32(tokenwise{docTokens, 0, noTarget})
+	nextTokens    = asCopies(tokenwise{docNext, 0, nextTarget})
+	nextOrIgnored = asCopies(tokenwise{docNextOrIgnored, ignored, nextTarget})
+	sameTokens    = asCopies(tokenwise{docSame, ignored, ownTarget})
 )
 
 func docTokens(dst []int32, doc []int32, from, to int) { copy(dst, doc[from:to]) }
-
-func padZeros(dst []int32, _ int32) { clear(dst) }
-
-func padIgnored(dst []int32, _ int32) { repeat(dst, ignored) }
 
 // docNext writes the token after each: labels that are already shifted. The
 // last position of a document has nothing to predict and holds 0, like padding.

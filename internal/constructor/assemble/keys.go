@@ -57,6 +57,9 @@ type values struct {
 	wire batch.Wire
 	fill func(dst []byte, p *part) // writes every byte of dst, as they travel; nil for
 	runs func(p *part) []batch.Run // those that travel as runs
+	// copies writes the same as runs and copies of the ids, which are the first column of each format;
+	// nil for what is no copy.
+	copies func(p *part) []batch.Run
 }
 
 // tokenColumn has a value for each token, in lines: [lines, length].

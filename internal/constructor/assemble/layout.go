@@ -35,6 +35,7 @@ type Layout struct {
 	Packed           bool   // several documents a row; Megatron batches carry cu_seqlens only then
 	DocumentMultiple int    // MegatronTHD: tokens of a document are padded to a multiple of it; 0 is 1
 	Masks            bool   // documents may have tokens without loss, which Verify takes from the labels
+	Copies           bool   // labels may travel as copies of the tokens
 	Split            bool   // MegatronTHD: rows have several widths, and Layout is one of [Layout.Over]
 }
 

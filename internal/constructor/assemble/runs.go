@@ -34,6 +34,58 @@ func (d derived) runs(p *part) []batch.Run {
 	return out
 }
 
+// copies writes what fill does as copies of the ids of p.
+func (w tokenwise) copies(p *part) []batch.Run {
+	most := 0 // or a few more
+	for i := range p.lines {
+		most += 2 * (len(p.lines[i].docs) + 1)
+	}
+	out, at := make(runs, 0, most), 0
+	for i := range p.lines {
+		line := &p.lines[i]
+		for _, sp := range p.spans(i) {
+			for k, in := range line.within(sp) {
+				next := in.from
+				for _, run := range line.untaughtOf(k) {
+					run = taught(run, w.targets)
+					if from, to := max(run.from, next), min(run.to, in.to); from < to {
+						w.copied(&out, line.docs[k], span{next, from}, in, at)
+						out.add(to-from, int(w.ignored), 0)
+						next = to
+					}
+				}
+				w.copied(&out, line.docs[k], span{next, in.to}, in, at)
+				at += in.len()
+			}
+			n := sp.to - max(sp.from, line.used)
+			out.add(n, int(w.ignored), 0)
+			at += max(n, 0)
+		}
+	}
+	return out
+}
+
+// copied adds the targets of some positions of a document. The ids of in are those that the rank has, from
+// place at of its tensor on.
+func (w tokenwise) copied(out *runs, doc []int32, some, in span, at int) {
+	if w.targets == ownTarget {
+		if some.from == 0 && some.to > 0 {
+			out.add(1, int(w.ignored), 0)
+			some.from = 1
+		}
+		out.add(some.len(), at+some.from-in.from, batch.Copied)
+		return
+	}
+	out.add(min(some.to, in.to-1)-some.from, at+some.from+1-in.from, batch.Copied)
+	switch {
+	case some.to < in.to || some.len() == 0:
+	case in.to < len(doc): // the next one is another rank's
+		out.add(1, int(doc[in.to]), 0)
+	default:
+		out.add(1, int(w.ignored), 0)
+	}
+}
+
 func asRuns(d derived) values { return values{wire: batch.AsRuns, runs: d.runs} }
 
 // Padding is at position 0 for most formats and a document of its own for HF.
@@ -61,7 +113,7 @@ func (r *runs) add(n, first, step int) {
 	}
 	if len(*r) > 0 {
 		last := &(*r)[len(*r)-1]
-		after := int(last.First) + int(last.Length)*int(last.Step)
+		after := int(last.First) + int(last.Length)*min(int(last.Step), 1)
 		if int(last.Step) == step && after == first && int(last.Length)+n <= math.MaxInt32 {
 			last.Length += int32(n)
 			return

@@ -35,6 +35,14 @@ func (s *sequence) within(sp span) iter.Seq2[int, span] {
 	}
 }
 
+// untaughtOf returns the runs of document k.
+func (s *sequence) untaughtOf(k int) []span {
+	if s.untaught == nil {
+		return nil
+	}
+	return s.untaught[k]
+}
+
 // pad returns the number of padding tokens.
 func (s *sequence) pad() int { return s.length - s.used }
 

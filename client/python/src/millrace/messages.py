@@ -139,6 +139,7 @@ class DeliverHello(DeliverRequest):
     join: int = field(8, "uint")
     unshared: str = field(10, "string")  # why a rank that may share memory does not
     listens: int = field(11, "uint")  # on a line in shared memory, as the ShareReply said
+    copies: bool = field(12, "bool")  # tensors may travel as copies of the tokens
 
 
 @dataclass

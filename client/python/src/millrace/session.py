@@ -479,6 +479,7 @@ class Session:
                 generation=reply.generation,
                 rank=self._coordinates(),
                 join=reply.join,
+                copies=True,
             )
             if given is not None and not self.closed:
                 try:

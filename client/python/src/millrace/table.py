@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from millrace.errors import BugError
 from millrace.memory import ALIGNMENT, Spares
+from millrace.runs import INT32, RUN, Runs
 
 Array = npt.NDArray[Any]
 
@@ -32,10 +33,12 @@ PLACE = 16  # bytes: two numbers
 
 # The wire is little-endian; on such a machine these are NumPy's native types.
 DTYPES = (None, np.dtype("u1"), np.dtype("<i4"), np.dtype("<i8"), np.dtype("<f4"))
-INT32, RUN = np.dtype("<i4"), 12  # bytes of a run
 
-# What tensors travel as: as they are delivered, in fewer bits, or as runs.
-AS_IS, AS_INT32, AS_RUNS = range(3)
+# What tensors travel as: as they are delivered, in fewer bits, or as runs, without copies and with.
+AS_IS, AS_INT32, AS_RUNS, AS_COPIES = range(4)
+
+# The types that they may be delivered as, by that.
+CODES: tuple[tuple[int, ...], ...] = (1, 2, 3, 4), (3,), (2, 3, 4), (2, 3)
 
 # Keyword arguments of Hugging Face models that must be plain numbers.
 NUMBERS = ("max_length_q", "max_length_k")
@@ -43,20 +46,16 @@ NUMBERS = ("max_length_q", "max_length_k")
 KEPT = "keep."  # begins the names of tensors that carry a source's kept columns
 IMAGE = "image."  # begins the names of tensors that say whose an image is and where it goes
 
+NO_IDS: Array = np.empty(0, INT32)
+
 # Bytes below which an array of shared memory is copied: it costs less than what it would hold.
 SMALL = 64 << 10
-
-# Elements of a run, on the average, from which on runs are written one by one.
-LONG = 64
 
 # The most bytes of widened arrays, beyond any host's share of a step: a larger table is broken.
 MOST = 64 << 30
 
 # The most microbatches of a table, which has 16 bits for their numbers.
 MOST_PARTS = (1 << 16) - 1
-
-# The most elements that are kept to copy rising runs from: 8 MB of int64.
-COUNTED = 1 << 20
 
 
 class Place(NamedTuple):
@@ -69,6 +68,11 @@ class Place(NamedTuple):
     shape: tuple[int, ...]
     elements: int
     wide: int  # where it lies among those that are widened
+
+    @property
+    def narrow(self) -> bool:
+        """Whether it travels as int32."""
+        return self.wire == AS_INT32 or (self.wire == AS_IS and self.dtype == INT32)
 
 
 class Part(NamedTuple):
@@ -97,6 +101,8 @@ class Layout:
         self.wide = 0  # bytes of what is widened
         self.sizes: list[int] = []  # in the body, by tensor; of runs, -1
         self.parts = [Part([], [], []) for _ in range(microbatches)]
+        self._firsts: dict[int, Place] = {}  # tensors of microbatches
+        self._runs: dict[int, Runs] = {}  # by tensor: those of the last step
         entries = ENTRY.size * tensors
         names = _names(raw[entries:], tensors)
         before = 0
@@ -108,12 +114,11 @@ class Layout:
 
     def _add(self, number: int, name: str, entry: tuple[int, ...]) -> None:
         _, code, wire, microbatch, dims, zero, *shape = entry
-        dtype = DTYPES[code] if code < len(DTYPES) else None
-        fits = wire == AS_IS or (code == 3 if wire == AS_INT32 else wire == AS_RUNS and code > 1)
-        if dtype is None or not fits or dims > len(shape) or any(shape[dims:]) or zero:
+        dtype = DTYPES[code] if wire < len(CODES) and code in CODES[wire] else None
+        if dtype is None or dims > len(shape) or any(shape[dims:]) or zero:
             raise BugError(f"tensor {name} of a table is {entry}")
         elements = math.prod(shape[:dims])
-        if wire == AS_RUNS:
+        if wire in (AS_RUNS, AS_COPIES):
             self.sizes.append(-1)
         else:
             self.sizes.append(elements * (dtype.itemsize if wire == AS_IS else INT32.itemsize))
@@ -123,7 +128,11 @@ class Layout:
             to = part.kept
         elif name.startswith(IMAGE):
             name, to = name[len(IMAGE) :], part.images
-        to.append(Place(number, name, dtype, wire, tuple(shape[:dims]), elements, self.wide))
+        place = Place(number, name, dtype, wire, tuple(shape[:dims]), elements, self.wide)
+        to.append(place)
+        first = self._firsts.setdefault(microbatch, place)
+        if wire == AS_COPIES and not first.narrow:
+            raise BugError(f"tensor {name} of a table has copies of {first.name}, which is {first}")
         if wire != AS_IS:
             self.wide += -(-elements * dtype.itemsize // ALIGNMENT) * ALIGNMENT
             if self.wide > MOST:
@@ -160,19 +169,32 @@ class Layout:
             if wire == AS_INT32:
                 np.copyto(array, np.ndarray(elements, INT32, body, offset))
             else:
-                count = places[2 * number + 1] // RUN
-                expand(np.ndarray((count, 3), INT32, body, offset), array, name)
+                raw = bytes(body[offset : offset + places[2 * number + 1]])
+                runs = self._runs.get(number)
+                if runs is None or runs.raw != raw:
+                    self._runs[number] = runs = Runs(raw, shape[0] if shape else 1, name)
+                runs.write(array, ids if wire == AS_COPIES else NO_IDS)
             array.shape = shape
             return array
 
-        return [
-            Arrays(
-                {place.name: make(place) for place in part.model},
-                {place.name: make(place) for place in part.kept},
-                {place.name: make(place) for place in part.images},
+        made = []
+        for microbatch, part in enumerate(self.parts):
+            ids = self._ids(microbatch, body, places)
+            made.append(
+                Arrays(
+                    {place.name: make(place) for place in part.model},
+                    {place.name: make(place) for place in part.kept},
+                    {place.name: make(place) for place in part.images},
+                )
             )
-            for part in self.parts
-        ]
+        return made
+
+    def _ids(self, microbatch: int, body: Array, places: tuple[int, ...]) -> Array:
+        """Returns what copies are of, if there are any."""
+        first = self._firsts.get(microbatch)
+        if first is None or not first.narrow:
+            return NO_IDS
+        return np.ndarray(first.elements, INT32, body, places[2 * first.number])
 
 
 class Table(NamedTuple):
@@ -273,54 +295,3 @@ def _texts(raw: memoryview) -> list[str]:
     if at != len(raw) or not texts:
         raise BugError("a text in a table is cut off")
     return texts
-
-
-_counted: dict[Any, Array] = {}
-
-
-def _counting(dtype: Any, end: int) -> Array:
-    """Returns the numbers from 0 to end, or beyond it."""
-    known = _counted.get(dtype)
-    if known is None or known.size < end:
-        known = np.arange(min(max(2 * end, 1 << 13), COUNTED), dtype=np.int64).astype(dtype)
-        _counted[dtype] = known
-    return known
-
-
-def expand(runs: Array, out: Array, name: str) -> None:
-    """Writes the elements of runs, each (length, first, step 0 or 1), into out.
-
-    Raises BugError unless they are as many as out has.
-    """
-    if len(runs) * LONG > out.size:
-        _expand_short(runs, out, name)
-        return
-    listed = runs.tolist()
-    if sum(run[0] for run in listed) != out.size:
-        raise _misfit(name, out)
-    at = 0
-    for length, first, step in listed:
-        end = at + length
-        if length < 1 or step not in (0, 1):
-            raise _misfit(name, out)
-        if step == 0:
-            out[at:end] = first
-        elif first >= 0 and first + length <= COUNTED:
-            out[at:end] = _counting(out.dtype, first + length)[first : first + length]
-        else:
-            out[at:end] = np.arange(first, first + length)
-        at = end
-
-
-def _expand_short(runs: Array, out: Array, name: str) -> None:
-    length, first, rise = runs.astype(np.int64).T
-    if length.sum() != out.size or (length < 1).any() or (rise & ~1).any():
-        raise _misfit(name, out)
-    array = np.repeat(first - rise * (np.cumsum(length) - length), length)
-    if rise.any():
-        array += np.arange(out.size) * np.repeat(rise, length)
-    np.copyto(out, array, casting="same_kind")
-
-
-def _misfit(name: str, out: Array) -> BugError:
-    return BugError(f"tensor {name} has runs that are not {out.size} elements")
