@@ -73,6 +73,7 @@ type Balancer struct {
 	bin       []int32  // the result
 	costs     []int64  // of the items of one group
 	levels    levels
+	dealing   dealing
 }
 
 // Partition assigns items of the given costs (any unit, 0 or more) to

@@ -3,6 +3,7 @@ package balance
 import (
 	"fmt"
 	"math/bits"
+	"slices"
 )
 
 // Span is a group of ranks that share something: First to First+Ranks-1. Ranks is a
@@ -20,29 +21,33 @@ const maxTiledRanks = 1 << 20
 // scratch memory of one call. The zero value is ready. A Tiler is not safe for
 // concurrent use.
 type Tiler struct {
-	sorter sorter
-	order  []costed   // rows by decreasing cost of a piece
-	tree   tournament // of the groups of one width
-	loads  []int64    // of the ranks of each group
-	used   []int32    // slots of each of them
-	spans  []Span
-	slots  []int32
-	rows   []costed // rows of the width being placed
-	at     []int32  // the group of each of them
-	fill   contents
+	sorter  sorter
+	order   []costed   // rows by decreasing cost of a piece
+	tree    tournament // of the groups of one width
+	loads   []int64    // of the ranks of each group
+	used    []int32    // slots of each of them
+	spans   []Span
+	slots   []int32
+	rows    []costed // rows of the width being placed
+	at      []int32  // the group of each of them
+	fill    contents
+	slotted slotted
 }
 
 // Tile fills slots microbatch slots of ranks ranks: a row of width w takes one slot
 // of w ranks that are a [Span], so that they work on it at the same time, each at
 // a w-th of its cost. It returns the ranks and the slot of each row, chosen so that
-// the ranks' costs are even.
+// the ranks' costs are even, and the rows of a slot alike.
 //
 // widths are powers of two that divide ranks, and add up to ranks x slots; costs
 // are 0 and more, and add up to at most [MaxTotal]. The widest rows are placed first, the
 // costliest before the others, each on the least loaded span of its width that has
 // slots left. Then rows of this width are exchanged between heavy and light spans, as
 // in the refinement of [Balancer.Partition], and take the next slots of their spans by
-// falling cost. Ties are broken by index. The result is valid until the next
+// falling cost. If ranks, or the longest rows of all slots together, are then more than one part in 2^11
+// above the mean, there is another try, which counts if its [DealtCost] is less: rows by falling cost of a piece fill
+// one slot after the other, those of a slot go to the ranks that have least, and ranks exchange rows
+// inside of slots. Ties are broken by index. The result is valid until the next
 // call. Time is O(n log n + n log ranks), and a bounded effort of exchanges.
 func (t *Tiler) Tile(widths []int32, costs []int64, ranks, slots int) (spans []Span, slot []int32, err error) {
 	widest, err := checkTiles(widths, costs, ranks, slots)
@@ -67,7 +72,38 @@ func (t *Tiler) Tile(widths []int32, costs []int64, ranks, slots int) (spans []S
 		t.halve()
 	}
 	t.place(widths, 1, slots, shift)
+	t.bySlots(widths, ranks, slots)
 	return t.spans, t.slots, nil
+}
+
+// bySlots gives the rows to slots first, if ranks or slots are not even, and keeps what is better.
+func (t *Tiler) bySlots(widths []int32, ranks, slots int) {
+	if slots < 2 || len(widths)*slots > maxSlotted {
+		return
+	}
+	longest := make([]int64, slots)
+	for _, entry := range t.order {
+		longest[t.slots[entry.item]] = max(longest[t.slots[entry.item]], entry.cost)
+	}
+	most, lockstep, total := slices.Max(t.loads), int64(0), int64(0)
+	for _, cost := range longest {
+		lockstep += cost
+	}
+	for _, load := range t.loads {
+		total += load
+	}
+	if mean := total / int64(ranks); max(most, lockstep) <= mean+mean>>dealtGoal {
+		return
+	}
+	g := &t.slotted
+	if g.tile(&t.sorter, t.order, widths, ranks, slots); g.cost() >= DealtCost(most, lockstep) {
+		return
+	}
+	for k, row := range g.grid {
+		if rank := int32(k % ranks); rank%widths[row] == 0 {
+			t.spans[row], t.slots[row] = Span{First: rank, Ranks: widths[row]}, int32(k/ranks)
+		}
+	}
 }
 
 // place places the rows of one width. All ranks of a group have the same load then,

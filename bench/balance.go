@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/millrace-data/millrace/balance"
+	"github.com/millrace-data/millrace/bench/internal/trainsim"
 	"github.com/millrace-data/millrace/internal/planner/compile"
 	"github.com/millrace-data/millrace/internal/planner/plan"
 	"github.com/millrace-data/millrace/internal/testdata"
@@ -40,8 +41,8 @@ type evenJob struct {
 
 // evenLine is what the ranks of a job get, the mean of its steps.
 type evenLine struct {
-	fill, ranks, slots, bound, alone, ms float64
-	samples                              int
+	fill, ranks, slots, leastRanks, leastSlots, alone, ms float64
+	samples                                               int
 }
 
 // benchBalance prints how even the steps are that a planner makes, by the fill that the job asks
@@ -52,7 +53,7 @@ func benchBalance(_ context.Context, cfg *config) error {
 		return err
 	}
 	cfg.report.title("Steps as planned: %d of each, load %s", balanceSteps, load())
-	cfg.report.note("| lengths, cost | rows x tokens, ranks | `fill` | full | tokens given up | ranks | slots | bound | partition alone | samples | ms |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
+	cfg.report.note("| lengths, cost | rows x tokens, ranks | `fill` | full | tokens given up | ranks | slots | least | partition alone | samples | ms |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
 	for _, j := range jobs {
 		full := 0.0
 		for _, fill := range j.fills {
@@ -61,8 +62,8 @@ func benchBalance(_ context.Context, cfg *config) error {
 				return fmt.Errorf("%s, fill %d: %w", j.name, fill, err)
 			}
 			full = max(full, l.fill)
-			cfg.report.note("| %s, %s | %d x %d, %d | %d | %.2f %% | %.1f %% | %.4f | %.4f | %.4f | %.4f | %d | %.0f |",
-				j.name, j.cost, j.rows, j.length, j.ranks, fill, 100*l.fill, 100*(1-l.fill/full), l.ranks, l.slots, l.bound, l.alone, l.samples, l.ms)
+			cfg.report.note("| %s, %s | %d x %d, %d | %d | %.2f %% | %.1f %% | %.4f | %.4f | %.4f, %.4f | %.4f | %d | %.0f |",
+				j.name, j.cost, j.rows, j.length, j.ranks, fill, 100*l.fill, 100*(1-l.fill/full), l.ranks, l.slots, l.leastRanks, l.leastSlots, l.alone, l.samples, l.ms)
 		}
 	}
 	return nil
@@ -117,8 +118,7 @@ func (j evenJob) run(fill int) (l evenLine, err error) {
 // add adds a step.
 func (l *evenLine) add(s *plan.Step, model cost.Model, took time.Duration) error {
 	m := s.Placed.Modules[0]
-	var costs []int64
-	total, most := int64(0), int64(0)
+	costs, rows := []int64(nil), make([]int64, len(s.Placed.Rank))
 	for i, row := range s.Placed.RowOf {
 		if row < 0 {
 			continue
@@ -127,11 +127,11 @@ func (l *evenLine) add(s *plan.Step, model cost.Model, took time.Duration) error
 		if err != nil {
 			return err
 		}
-		costs, total = append(costs, units), total+units
-		if s.Placed.Width != nil {
-			units /= int64(s.Placed.Width[row])
-		}
-		most = max(most, units)
+		costs, rows[row] = append(costs, units), rows[row]+units
+	}
+	leastRanks, leastSlots, err := trainsim.Least(s.Placed, rows, m.Buckets.Bins)
+	if err != nil {
+		return err
 	}
 	var b balance.Balancer
 	alone, err := b.Partition(costs, balance.Options{Bins: m.Buckets.Bins})
@@ -143,11 +143,11 @@ func (l *evenLine) add(s *plan.Step, model cost.Model, took time.Duration) error
 		return err
 	}
 	const part = 1.0 / balanceSteps
-	slot := float64(total) / float64(s.Shape.Rows) // mean cost of a row
 	l.fill += part * float64(s.Filled) / (float64(s.Shape.Rows) * float64(s.Shape.SequenceLength))
 	l.ranks += part * m.Buckets.Imbalance()
 	l.slots += part * float64(m.Lockstep) / m.Buckets.Mean()
-	l.bound += part * max(1, float64(most)/(slot*float64(s.Placed.Microbatches)))
+	l.leastRanks += part * leastRanks
+	l.leastSlots += part * leastSlots
 	l.alone += part * q.Imbalance()
 	l.ms += part * took.Seconds() * 1000
 	l.samples = len(costs)

@@ -15,8 +15,7 @@ import (
 // There are two ways. One makes slots alike and then evens the ranks' sums
 // (balance.Deal), the other evens the sums and then sorts each rank's microbatches
 // into slots. A named method is the second way; without one both are tried, and
-// the one with the smaller sum of Module.Buckets.Max and Module.Lockstep counts, the
-// first of equals.
+// the one with the smaller balance.DealtCost counts, the first of equals.
 func (g *Graph) deal(loads []int64) []int32 {
 	if g.balance.Custom != nil || g.balance.Method != balance.MethodAuto {
 		return g.divide(loads)
@@ -32,8 +31,7 @@ func (g *Graph) deal(loads []int64) []int32 {
 	return even
 }
 
-// stepCost is the cost of a step in which ranks wait for each other at the end, plus
-// that of one in which they do after each microbatch.
+// stepCost compares ways to deal by Module.Buckets.Max and Module.Lockstep.
 func (g *Graph) stepCost(order []int32, loads []int64) int64 {
 	dp := g.buckets.Len()
 	sums, lockstep := make([]int64, dp), int64(0)
@@ -45,7 +43,7 @@ func (g *Graph) stepCost(order []int32, loads []int64) int64 {
 		}
 		lockstep += most
 	}
-	return slices.Max(sums)/2 + lockstep/2 // each is below 2^62
+	return balance.DealtCost(slices.Max(sums), lockstep)
 }
 
 // divide divides microbatches over ranks by the graph's method, in groups if there

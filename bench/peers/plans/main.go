@@ -12,10 +12,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
-	"slices"
 	"time"
 
-	"github.com/millrace-data/millrace/balance"
 	"github.com/millrace-data/millrace/bench/internal/trainsim"
 	"github.com/millrace-data/millrace/internal/planner/mix"
 	"github.com/millrace-data/millrace/internal/planner/plan"
@@ -139,42 +137,19 @@ func (in *input) strategy(s *strategy.Step) error {
 	return g.Plan()
 }
 
-func (in *input) of(step *plan.Step, fill int, took time.Duration) (*served, error) {
-	out, m := &served{input: *in, Fill: fill, Millis: took.Seconds() * 1000}, step.Placed.Modules[0]
+func (in *input) of(step *plan.Step, fill int, took time.Duration) (out *served, err error) {
+	m := step.Placed.Modules[0]
+	out = &served{input: *in, Fill: fill, Millis: took.Seconds() * 1000}
+	loads := make([]int64, len(step.Placed.Rank))
 	for i, row := range step.Placed.RowOf {
 		if row >= 0 {
-			out.Tokens = append(out.Tokens, step.Buffer.Tokens[i])
+			n := step.Buffer.Tokens[i]
+			out.Tokens = append(out.Tokens, n)
+			loads[row] += in.A*int64(n) + int64(n)*int64(n)
 		}
 	}
 	out.OverRanks, out.OverSlots = m.Buckets.Imbalance(), float64(m.Lockstep)/m.Buckets.Mean()
 	out.Full = float64(step.Filled) / float64(int64(in.Capacity)*int64(in.Rows))
-	return out, out.bound(step.Placed)
-}
-
-// bound says what no dealing of the rows to ranks and slots can go below. A slot has a row of each
-// rank, so that the costliest rows need as many slots as there are ranks in them, and each costs what
-// the first of its rows does.
-func (s *served) bound(placed *strategy.Result) error {
-	loads, pieces := make([]int64, len(placed.Rank)), []int64(nil)
-	for i, k := 0, 0; i < len(placed.RowOf); i++ {
-		if row := placed.RowOf[i]; row >= 0 {
-			n := int64(s.Tokens[k])
-			loads[row], k = loads[row]+s.A*n+n*n, k+1
-		}
-	}
-	for row, load := range loads {
-		_, width := placed.Span(row)
-		pieces = append(pieces, slices.Repeat([]int64{load / int64(width)}, width)...)
-	}
-	slices.Sort(pieces)
-	slices.Reverse(pieces)
-	slots, in := int64(0), make([]int32, len(pieces))
-	for k, piece := range pieces {
-		if in[k] = int32(k % s.Ranks); in[k] == 0 {
-			slots += piece
-		}
-	}
-	q, err := new(balance.Balancer).Evaluate(pieces, in, balance.Options{Bins: s.Ranks, Equal: true})
-	s.LeastRank, s.LeastSlot = float64(q.TightBound)/q.Mean(), float64(slots)/q.Mean()
-	return err
+	out.LeastRank, out.LeastSlot, err = trainsim.Least(step.Placed, loads, in.Ranks)
+	return out, err
 }
