@@ -17,7 +17,10 @@ func (s *Snapshot) Room(op int) int64 {
 	return room
 }
 
-// RoomOf is Room for a task that runs, by its place in Operator.Running. A source task leaves what older ones have to give.
+// begun is the part of its output from which on a source task goes before older ones.
+const begun = 0.3
+
+// RoomOf is Room for a task that runs, by its place in Operator.Running. A source task leaves what others have to give that go before it.
 func (s *Snapshot) RoomOf(op, task int) int64 {
 	room := s.Room(op)
 	if op == 0 {
@@ -26,13 +29,14 @@ func (s *Snapshot) RoomOf(op, task int) int64 {
 	return room
 }
 
-// rests is what source tasks before one have to give yet: those that have begun to, and are not done in the time that they were
-// expected to take. Tasks that began together end together, and if they shared the room each would keep its slot until all have
-// given nearly everything.
+// rests is what source tasks have to give yet that go before one: of those that are not done in the time that they were expected to
+// take, the older ones that have begun to give, and, if it has not begun itself, any that has given a good part. Tasks that
+// began together end together, and if they shared the room each would keep its slot until all have given nearly everything.
 func (s *Snapshot) rests(task int) (bytes int64) {
 	o := &s.Operators[0]
-	for _, t := range o.Running[:task] {
-		if t.Given > 0 && t.Started+o.Estimate.Duration <= s.Now {
+	for i, t := range o.Running {
+		first := i < task && t.Given > 0 || i > task && o.Running[task].Given == 0 && float64(t.Given) >= begun*float64(o.Estimate.Out)
+		if first && t.Started+o.Estimate.Duration <= s.Now {
 			bytes += max(0, o.Estimate.Out-t.Given-t.Promise)
 		}
 	}

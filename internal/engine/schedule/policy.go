@@ -6,10 +6,9 @@ const (
 	// ahead is how many source tasks' outputs may be on the way, whatever the limit:
 	// with fewer, a source could not start before all of the one before it had left.
 	ahead = 2
-	// catchUp times the square of how many source tasks' outputs the store holds beyond ahead is how
-	// many may start early, at most one. A source that starts late, since slots were taken, makes up
-	// for it, but a tight store gets its input evenly.
-	catchUp = 0.02
+	// early is the part of the pace by which source tasks may start before they are due, to make up for one that started
+	// late since slots were taken. Without it a delay is never made up for, and any noise adds to the pace.
+	early = 0.3
 	// ample is how many source tasks' outputs the store holds, for each that can run at the same time,
 	// from which on nothing is paced. A round of sources then never waits for the one before.
 	ample = 1.4
@@ -126,8 +125,8 @@ func (s *Snapshot) paced() Decision {
 	if o.Estimate.Tasks == 0 {
 		return Decision{Launch: int64(len(o.Running)) < s.unpaced()}
 	}
-	every := s.pace()
-	if due := s.due(every); s.Now < due {
+	every, bySlots := s.pace()
+	if due := s.due(every, bySlots); s.Now < due {
 		return Decision{Wake: due}
 	}
 	if s.crowded(every) {
@@ -162,16 +161,34 @@ func (s *Snapshot) leavesSlots() bool {
 // that runs would leave too few slots to the tasks after them for the pace. Each new source would then
 // take the slot of one that ended, and none of those that wait would ever catch up.
 func (s *Snapshot) crowded(every Nanos) bool {
+	out := s.Operators[0].Estimate.Out
+	return out > 0 && s.waiting() > max(1, s.Limit/out) && s.squeezes(every)
+}
+
+// waiting is how many source tasks have ended, by the clock, which says the same whatever event of an instant came first.
+func (s *Snapshot) waiting() (n int64) {
 	o := &s.Operators[0]
-	waiting := int64(0)
-	for _, t := range o.Running { // by the clock, which says the same whatever event of an instant came first
+	for _, t := range o.Running {
 		if t.Started+o.Estimate.Duration <= s.Now {
-			waiting++
+			n++
 		}
 	}
-	if o.Estimate.Out == 0 || waiting <= max(1, s.Limit/o.Estimate.Out) {
-		return false
+	return n
+}
+
+// queued reports whether a task after the sources waits for slots or room.
+func (s *Snapshot) queued() bool {
+	for op := range s.Operators[1:] {
+		if s.Operators[op+1].Queued > 0 {
+			return true
+		}
 	}
+	return false
+}
+
+// squeezes reports whether one more source task would leave too few slots to the tasks after them for the pace.
+func (s *Snapshot) squeezes(every Nanos) bool {
+	o := &s.Operators[0]
 	for r, need := range o.Needs {
 		left := s.Resources[r].Slots - Amount(len(o.Running)+1)*need
 		if need > 0 && float64(left)*float64(every) < s.work(1, r) {
@@ -218,9 +235,15 @@ func (s *Snapshot) parallel() int64 {
 
 // pace is the time that the scarcest resource works for one source task: the slots
 // of a resource, or the store, where inputs of running tasks stay in it. (Algorithm
-// 2 of the paper adds up the times of the operators instead.)
-func (s *Snapshot) pace() Nanos {
+// 2 of the paper adds up the times of the operators instead.) The second result looks at slots only.
+func (s *Snapshot) pace() (every, bySlots Nanos) {
 	slowest, tasks, held := 0.0, 1.0, 0.0
+	for r := range s.Resources {
+		if slots := s.Resources[r].Slots; slots > 0 {
+			slowest = max(slowest, s.work(0, r)/float64(slots))
+		}
+	}
+	bySlots = Nanos(slowest)
 	for op := range s.Operators {
 		o := &s.Operators[op]
 		if op > 0 {
@@ -229,35 +252,32 @@ func (s *Snapshot) pace() Nanos {
 		}
 	}
 	if s.Pinned && s.Limit > 0 {
-		slowest = held / float64(s.Limit)
+		slowest = max(slowest, held/float64(s.Limit))
 	}
-	for r := range s.Resources {
-		if slots := s.Resources[r].Slots; slots > 0 {
-			slowest = max(slowest, s.work(0, r)/float64(slots))
-		}
-	}
-	return Nanos(slowest)
+	return Nanos(slowest), bySlots
 }
 
-// due is when the next source task may start: the nth last of those that run began
-// at least n times the pace ago, less what may be caught up.
-func (s *Snapshot) due(every Nanos) (due Nanos) {
+// due is when the next source task may start: n times the pace after the nth last of those that run. If nothing waits, or
+// slots are left for what does, it may start early, but over all that run not faster than slots work.
+func (s *Snapshot) due(every, bySlots Nanos) (due Nanos) {
 	o := &s.Operators[0]
-	early := 0.0
-	if o.Estimate.Out > 0 {
-		beyond := max(0, float64(s.Limit)/float64(o.Estimate.Out)-ahead)
-		early = min(1, catchUp*beyond*beyond)
+	n, before := Nanos(len(o.Running)), Nanos(0)
+	if s.waiting() == 0 && !s.queued() || !s.squeezes(every) {
+		before = Nanos(early * float64(every))
 	}
 	due = s.Now
 	for i, t := range o.Running {
-		n := float64(len(o.Running) - i)
-		due = max(due, t.Started+Nanos((n-early)*float64(every)))
+		less := before
+		if i == 0 {
+			less = min(before, n*(every-bySlots))
+		}
+		due = max(due, t.Started+(n-Nanos(i))*every-less)
 	}
 	return due
 }
 
 // projected is how many bytes are expected in the store when a source task that
-// starts now ends: what is there, and what running sources give until then, less what
+// starts now ends: what is there, and what running sources have to give until then, less what
 // leaves at the pace.
 func (s *Snapshot) projected(every Nanos) float64 {
 	o := &s.Operators[0]
@@ -269,7 +289,7 @@ func (s *Snapshot) projected(every Nanos) float64 {
 	}
 	for _, t := range o.Running { // oldest first, so in the order of their ends
 		ends := max(t.Started+o.Estimate.Duration, at)
-		bytes = max(0, bytes-leaves*float64(ends-at)) + out
+		bytes = max(0, bytes-leaves*float64(ends-at)) + max(0, out-float64(t.Given))
 		at = ends
 	}
 	return max(0, bytes-leaves*float64(max(0, s.Now+o.Estimate.Duration-at)))

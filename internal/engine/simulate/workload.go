@@ -128,13 +128,26 @@ func Changing(n int) Workload {
 
 // Noisy multiplies the time of every task by a lognormal factor of median 1.
 func (w Workload) Noisy(sigma float64, seed uint64) Workload {
+	return w.timed(seed, func(d schedule.Nanos, r *rand.Rand) schedule.Nanos {
+		return schedule.Nanos(float64(d) * math.Exp(sigma*r.NormFloat64()))
+	})
+}
+
+// Delayed adds an exponential delay of this mean to the time of every task, as timers and busy cores do.
+func (w Workload) Delayed(mean schedule.Nanos, seed uint64) Workload {
+	return w.timed(seed, func(d schedule.Nanos, r *rand.Rand) schedule.Nanos {
+		return d + schedule.Nanos(float64(mean)*r.ExpFloat64())
+	})
+}
+
+// timed changes the time of every task by chance. The same lineage has the same chance under every policy.
+func (w Workload) timed(seed uint64, change func(schedule.Nanos, *rand.Rand) schedule.Nanos) Workload {
 	stages := make([]Stage, len(w.Stages))
 	for i, s := range w.Stages {
 		cost := s.Cost
 		s.Cost = func(l Lineage) (schedule.Nanos, []int64) {
 			d, out := cost(l)
-			r := rand.New(rand.NewPCG(seed<<8|uint64(i), l.Path))
-			return schedule.Nanos(float64(d) * math.Exp(sigma*r.NormFloat64())), out
+			return change(d, rand.New(rand.NewPCG(seed<<8|uint64(i), l.Path))), out
 		}
 		stages[i] = s
 	}
