@@ -139,31 +139,18 @@ func (d *dealing) refine(s *sorter) {
 		d.order = s.sort(d.order)
 		d.effort -= d.ranks
 		top := d.order[0].cost
-		if top <= d.bound+d.bound>>dealtNearly || !d.round(d.bound+(top-d.bound)/2) {
+		if top <= d.bound+d.bound>>dealtNearly || !relieve(d.order, d.bound+(top-d.bound)/2, d.exchange) {
 			return
 		}
 	}
 }
 
-// round pairs the ranks above a limit, and reports whether the first one got less.
-func (d *dealing) round(limit int64) bool {
-	light := d.ranks - 1
-	for heavy := 0; heavy < light && d.order[heavy].cost > limit; heavy++ {
-		done := false
-		for try := 0; (try < partners || heavy == 0) && heavy < light && !done && d.effort > 0; try++ {
-			done = d.exchange(d.order[heavy].item, d.order[light].item)
-			light--
-		}
-		if heavy == 0 && !done {
-			return false
-		}
-	}
-	return true
-}
-
 // exchange makes the exchange that brings the sums of two ranks closest together: of one bin for another, or
 // of what both have in two slots. It reports whether there is one.
 func (d *dealing) exchange(heavy, light int32) bool {
+	if d.effort <= 0 {
+		return false
+	}
 	h := d.bins[int(heavy)*d.slots : int(heavy+1)*d.slots]
 	l := d.bins[int(light)*d.slots : int(light+1)*d.slots]
 	best := dealtSwap{gap: d.sums[heavy] - d.sums[light], miss: d.sums[heavy] - d.sums[light], limit: d.limit}

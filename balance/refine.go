@@ -105,14 +105,18 @@ func (c *contents) refine(s *sorter, bound, target int64, equal bool) {
 	}
 }
 
-// round pairs the bins heavier than limit and reports whether the heaviest one
-// was relieved.
-func (c *contents) round(limit int64) bool {
-	light := len(c.order) - 1
-	for heavy := 0; heavy < light && c.order[heavy].cost > limit; heavy++ {
+// round has the bins heavier than limit exchange items, and reports whether the heaviest one was relieved.
+func (c *contents) round(limit int64) bool { return relieve(c.order, limit, c.level) }
+
+// relieve pairs those of order, by falling cost, that cost more than limit, each with the last ones that are not
+// paired yet, until exchange reports that it made one: the first with any, others with few. It reports whether
+// the first one exchanged something.
+func relieve(order []costed, limit int64, exchange func(heavy, light int32) bool) bool {
+	light := len(order) - 1
+	for heavy := 0; heavy < light && order[heavy].cost > limit; heavy++ {
 		done := false
 		for try := 0; (try < partners || heavy == 0) && heavy < light && !done; try++ {
-			done = c.level(c.order[heavy].item, c.order[light].item)
+			done = exchange(order[heavy].item, order[light].item)
 			light--
 		}
 		if heavy == 0 && !done {

@@ -135,31 +135,18 @@ func (g *slotted) refine(s *sorter) {
 		}
 		g.order = s.sort(g.order)
 		g.effort -= g.ranks
-		if top := g.order[0].cost; top <= mean+mean>>dealtNearly || !g.round(mean+(top-mean)/2) {
+		if top := g.order[0].cost; top <= mean+mean>>dealtNearly || !relieve(g.order, mean+(top-mean)/2, g.exchange) {
 			return
 		}
 	}
 }
 
-// round pairs the ranks above a limit, and reports whether the first one got less.
-func (g *slotted) round(limit int64) bool {
-	light := g.ranks - 1
-	for heavy := 0; heavy < light && g.order[heavy].cost > limit; heavy++ {
-		done := false
-		for try := 0; (try < partners || heavy == 0) && heavy < light && !done && g.effort > 0; try++ {
-			done = g.exchange(g.order[heavy].item, g.order[light].item)
-			light--
-		}
-		if heavy == 0 && !done {
-			return false
-		}
-	}
-	return true
-}
-
 // exchange makes the exchange in a slot, or in two where both have rows of width 1, that leaves
 // the ranks in it the smallest largest sum. It reports whether there is one.
 func (g *slotted) exchange(heavy, light int32) bool {
+	if g.effort <= 0 {
+		return false
+	}
 	before := g.sums[heavy]
 	best, in := before, [2]int{-1, -1}
 	for slot := range g.slots {
