@@ -59,6 +59,11 @@ type layout struct {
 // cost of a unit is within 1/512 of the mean; the best result is taken, the rows
 // as they were among them.
 //
+// The best is the one with the least costly unit at the top, nothing else. So where an item
+// costs more than w.Widest mean units, the first result counts whose costliest unit is its
+// piece; and if it fills its row to the last token, as items that were cut off at
+// the longest length do, that is the rows as they were: the others are not evened.
+//
 // The widths belong to the WideEvener and are valid until the next call. Even fails,
 // with row unchanged, for what [WidePacker.Pack] and [Evener.Even] refuse.
 func (e *WideEvener) Even(tokens []int32, costs []int64, row []int32, w Wide) (widths []int32, err error) {

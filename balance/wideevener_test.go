@@ -59,6 +59,44 @@ func TestWideEvenGoal(t *testing.T) {
 	}
 }
 
+// TestWideEvenBound: a sample that costs more than the widest row can even binds the step. If
+// it fills its row, nothing is evened; if other samples are with it, they leave and all are.
+func TestWideEvenBound(t *testing.T) {
+	wide := balance.Wide{Capacity: 8192, Widest: 16, Units: 256}
+	for _, test := range []struct {
+		longest int32
+		evened  bool
+	}{{16 * 8192, false}, {16*8192 - 100, true}} {
+		lengths := []int32{test.longest, test.longest}
+		tokens := 2 * int(test.longest)
+		for _, n := range lognormal(3, 2000, 8192) {
+			if tokens += int(n); tokens > 256*8192*95/100 {
+				break
+			}
+			lengths = append(lengths, n)
+		}
+		w := withCosts(workload{lengths: lengths})[0]
+		var p balance.WidePacker
+		row, n, err := p.Pack(lengths, 0, wide, len(lengths))
+		if err != nil || n != len(lengths) {
+			t.Fatal(n, err)
+		}
+		before := slices.Clone(row)
+		_, narrow := widthsOf(t, lengths, before, wide)
+		_, was := tiled(t, w.costs, before, narrow, 64, 4)
+		after := slices.Clone(row)
+		widths, err := new(balance.WideEvener).Even(lengths, w.costs, after, wide)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, is := tiled(t, w.costs, after, widths, 64, 4)
+		t.Logf("two samples of %d tokens: slots %.4f -> %.4f", test.longest, was, is)
+		if evened := !slices.Equal(before, after); evened != test.evened || evened && is > was-0.03 {
+			t.Errorf("two samples of %d tokens: rows changed %v, want %v; slots %.4f -> %.4f", test.longest, evened, test.evened, was, is)
+		}
+	}
+}
+
 // tiled gives rows to ranks and returns the largest cost of a rank over the mean, and the same
 // where ranks wait for each other in every slot.
 func tiled(t testing.TB, costs []int64, row, widths []int32, ranks, slots int) (most, lockstep float64) {
