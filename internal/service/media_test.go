@@ -222,6 +222,7 @@ sources:
       - waveform: {column: mp3, rate: 8000, dtype: int16, token: 301, samples_per_token: 400}
       - append_eod: {}
     bad_records: skip
+mix: {epochs: 2}
 batch: {sequence_length: 32, sequences: 4}
 topology: {dp: 2, pp: 2}
 `
