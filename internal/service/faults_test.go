@@ -186,7 +186,7 @@ func TestShutdown(t *testing.T) {
 	for _, c := range open {
 		c.Close()
 	}
-	if left := leaked(3 * time.Second); left != "" {
+	if left := leaked(); left != "" {
 		t.Errorf("goroutines are left:\n%s", left)
 	}
 }

@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	os.Setenv("MILLRACE_KEY_DIR", filepath.Join(folder, "keys")) // of services that are killed, keys stay
 	code := m.Run()
 	closeFunctions()
-	if left := leaked(3 * time.Second); left != "" && code == 0 {
+	if left := leaked(); left != "" && code == 0 {
 		fmt.Fprintf(os.Stderr, "goroutines are left after all tests:\n%s\n", left)
 		code = 1
 	}
@@ -50,7 +50,7 @@ func TestMain(m *testing.M) {
 // but the caller's, and returns the stacks of those that do not go.
 // The Python workers that the tests share until their end do not count: the package of workers looks
 // for what they leave.
-func leaked(patience time.Duration) string {
+func leaked() string {
 	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		left := goroutines()
 		if len(left) == 0 || time.Now().After(deadline) {
