@@ -31,6 +31,10 @@ const (
 // positions that come meanwhile only the newest is sent. A client that does not read ahead
 // says how far it is with each request.
 type acks struct {
+	rank              string
+	position, carried *atomic.Int64 // of the client
+	call              func(ctx context.Context, position int64) error
+
 	rose    chan struct{}   // of one: there is a newer position
 	open    context.Context // until close: then a call that is lost is not made again
 	shut    context.CancelFunc
@@ -40,26 +44,28 @@ type acks struct {
 	refused atomic.Pointer[error] // why the rank cannot go on; nil while it can
 }
 
-func (c *Client) startAcks() *acks {
-	a := &acks{rose: make(chan struct{}, 1), stopped: make(chan struct{})}
+func (a *acks) start() {
+	a.rose, a.stopped = make(chan struct{}, 1), make(chan struct{})
 	a.open, a.shut = context.WithCancel(context.Background())
 	a.calls, a.cancel = context.WithCancel(context.Background())
-	go a.run(c, c.position.Load())
-	return a
+	go a.run(a.position.Load())
 }
 
-func (a *acks) run(c *Client, told int64) {
+func (a *acks) run(told int64) {
 	defer close(a.stopped)
 	for a.open.Err() == nil && a.refused.Load() == nil {
 		select {
 		case <-a.rose:
+			if position := a.position.Load(); position > told && !a.takenAlong(position) {
+				told = a.send(told)
+			}
 		case <-a.open.Done():
 		}
-		if position := c.position.Load(); position > told && !a.takenAlong(c, position) {
-			told = a.send(c, told)
-		}
 	}
-	a.insist(c)
+	if a.refused.Load() == nil && a.position.Load() > told {
+		a.send(told) // in any case: nobody looks whether a request that took it along arrived
+	}
+	a.insist()
 }
 
 // refuse notes that the rank cannot go on. The first reason stands.
@@ -70,13 +76,13 @@ func (a *acks) refuse(err error) {
 
 // insist says again and again that a rank that is refused is still there: others wait for it, and
 // hear why.
-func (a *acks) insist(c *Client) {
+func (a *acks) insist() {
 	again := time.NewTicker(refusedEvery)
 	defer again.Stop()
 	for a.open.Err() == nil {
 		select {
 		case <-again.C:
-			_ = c.ack(a.calls, c.position.Load()) // it is refused, or lost
+			_ = a.call(a.calls, a.position.Load()) // it is refused, or lost
 		case <-a.open.Done():
 		}
 	}
@@ -92,14 +98,13 @@ func (c *Client) refusal() error {
 	return nil
 }
 
-// takenAlong waits a moment for a request that takes a position along. The last position is
-// sent in any case: nobody looks whether that request arrived.
-func (a *acks) takenAlong(c *Client, position int64) bool {
+// takenAlong waits a moment for a request that takes a position along.
+func (a *acks) takenAlong(position int64) bool {
 	delay := time.NewTimer(ackDelay)
 	defer delay.Stop()
 	select {
 	case <-delay.C:
-		return c.carried.Load() >= position
+		return a.carried.Load() >= position
 	case <-a.open.Done():
 		return false
 	}
@@ -116,15 +121,15 @@ func (a *acks) notify() {
 // send acknowledges the newest position, again while calls are lost, and returns what the
 // service knows by now. That the job was moved without this rank, the trainer's next call says, or
 // the one that waits. Any other refusal is left to the next request for a step, which meets it too.
-func (a *acks) send(c *Client, told int64) int64 {
-	for pauses := (rpc.Backoff{Name: c.opts.Rank.String()}); ; {
-		position, last := c.position.Load(), a.open.Err() != nil
-		err := c.ack(a.calls, position)
+func (a *acks) send(told int64) int64 {
+	for pauses := (rpc.Backoff{Name: a.rank}); ; {
+		position, last := a.position.Load(), a.open.Err() != nil
+		err := a.call(a.calls, position)
 		if err == nil {
 			return position
 		}
 		if rpc.Moved(err) {
-			err = fault.As(fault.User, fmt.Errorf("step %d of %s: %w", position, c.opts.Rank, moved(err)))
+			err = fault.As(fault.User, fmt.Errorf("step %d of %s: %w", position, a.rank, moved(err)))
 			a.refuse(err)
 		}
 		if fault.ClassOf(err) != fault.Lost || last {

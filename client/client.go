@@ -219,7 +219,8 @@ func (c *Client) depth() int { return max(min(c.opts.Prefetch, maxPrefetch), 0) 
 func (c *Client) begin() {
 	c.until.Store(c.next + int64(c.depth()))
 	if c.depth() > 0 {
-		c.acks = c.startAcks()
+		c.acks = &acks{rank: c.opts.Rank.String(), position: &c.position, carried: &c.carried, call: c.ack}
+		c.acks.start()
 		c.reader = c.readAhead(c.depth())
 	}
 }
