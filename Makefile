@@ -43,7 +43,7 @@ GO_TEST := go test -p $(shell nproc 2>/dev/null || echo 2) -vet=off -timeout 20m
 
 go-test: ## Go tests
 	go test -c -vet=off -o build/service.test ./internal/service
-	@$(MAKE) --no-print-directory -j3 go-first go-second go-others
+	@$(MAKE) --no-print-directory -j3 -O go-first go-second go-others
 
 go-first:
 	$(SERVICE) -test.run '$(FIRST)'
@@ -60,7 +60,7 @@ CONCURRENT := ./client $(addprefix ./internal/,checkpoint/... worker sourceloade
 race-short: export CGO_ENABLED := 1
 race-short: ## those Go tests under the race detector that a change has to pass
 	go test -c -race -vet=off -o build/service.test ./internal/service
-	@$(MAKE) --no-print-directory -j3 race-first race-second race-others
+	@$(MAKE) --no-print-directory -j3 -O race-first race-second race-others
 
 race-first:
 	$(SERVICE) -test.short -test.run '$(FIRST)' -test.skip '^($(SEQUENTIAL))$$'
