@@ -19,7 +19,7 @@ STEPS ?= 40
 FRAMEWORKS := torch torchdata torchtitan transformers accelerate lightning jax grain orbax-checkpoint
 space := $(subst ,, )
 
-.PHONY: help build build-gpu demo test go-test go-first go-second go-others race race-short race-first race-second race-others lint vulncheck generate generate-check bench bench-turns bench-streaming bench-safety bench-ray bench-peers bench-memory bench-peers-balance fuzz py py-torch py-frameworks py-debian-torch chat s3-server rig kills-shared soak stalls planted tokenizers clean
+.PHONY: help build build-gpu demo test go-test race race-short lint vulncheck generate generate-check bench bench-turns bench-streaming bench-safety bench-ray bench-peers bench-memory bench-peers-balance fuzz py py-torch py-frameworks py-debian-torch chat s3-server rig kills-shared soak stalls planted tokenizers clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/' | expand -t 26
@@ -35,39 +35,21 @@ demo: build $(VENV)/installed ## run the main job: real sources, real processes,
 
 test: lint $(VENV)/tested go-test py py-debian-torch ## all daily checks: Go and Python, no download but packages
 
-# The tests of internal/service take as long as those of all other packages, and wait for half of that time: two processes
-# run them, by the first letter of their names, beside the others.
-FIRST := ^(Test|Example)[A-M]
-SERVICE := cd internal/service && ../../build/service.test -test.timeout 20m -test.shuffle on
-GO_TEST := go test -p $(shell nproc 2>/dev/null || echo 2) -vet=off -timeout 20m -shuffle=on
+# The packages whose tests take longest, which begin first: else the last of them runs alone.
+LONGEST := ./internal/service ./internal/cli ./bench/killmatrix
+# How many packages are tested at once: tests of services wait about as long as they compute.
+PACKAGES := $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) * 3 / 2 )))
 
 go-test: ## Go tests
-	go test -c -vet=off -o build/service.test ./internal/service
-	@$(MAKE) --no-print-directory -j3 -O go-first go-second go-others
-
-go-first:
-	$(SERVICE) -test.run '$(FIRST)'
-go-second:
-	$(SERVICE) -test.skip '$(FIRST)'
-go-others: # those that take longest begin first: else the last of them runs alone
-	$(GO_TEST) ./internal/cli ./bench/killmatrix $$(go list ./... | grep -v '/internal/service$$')
+	go test -p $(PACKAGES) -vet=off -timeout 20m -shuffle=on $(LONGEST) ./...
 
 # The packages that start goroutines; go-test has run all tests without -short. Left out is what takes long here and has no two
 # goroutines that share anything: damage to each byte of a log, loops over pixels, tables of tensors.
 SEQUENTIAL := TestListingLimit|TestEveryByte|TestEveryFile|TestEveryObject|TestCrashAnywhere|TestDamage|TestDiskFails|TestWindow|TestOldStretch|TestAgainstReference|TestArrayTurned|TestOrientations|TestListedSizes|TestParts|TestTraceIsTheInverse|TestPlansAreTheReferences|TestHops|TestDiskNeeded|TestHugeRows|TestForward
-CONCURRENT := ./client $(addprefix ./internal/,checkpoint/... worker sourceloader constructor/... engine faultproxy handover imaging metamorphic object/... planner preview rig rpc sim trainer)
 
-race-short: export CGO_ENABLED := 1
 race-short: ## those Go tests under the race detector that a change has to pass
-	go test -c -race -vet=off -o build/service.test ./internal/service
-	@$(MAKE) --no-print-directory -j3 -O race-first race-second race-others
-
-race-first:
-	$(SERVICE) -test.short -test.run '$(FIRST)' -test.skip '^($(SEQUENTIAL))$$'
-race-second:
-	$(SERVICE) -test.short -test.skip '$(FIRST)|^($(SEQUENTIAL))$$'
-race-others:
-	$(GO_TEST) -race -short -skip '^($(SEQUENTIAL))$$' $(CONCURRENT)
+	CGO_ENABLED=1 go test -p $(PACKAGES) -vet=off -timeout 20m -race -short -shuffle=on -skip '^($(SEQUENTIAL))$$' ./internal/service ./client \
+	  $(addprefix ./internal/,checkpoint/... worker sourceloader constructor/... engine faultproxy handover imaging metamorphic object/... planner preview rig rpc sim trainer)
 
 race: ## Go tests under the race detector
 	CGO_ENABLED=1 go test -race -shuffle=on ./...
