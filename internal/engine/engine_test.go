@@ -186,6 +186,14 @@ func TestStop(t *testing.T) {
 	if err := p.Run(t.Context(), Work{Sources: []Source{give(1)}}, nothing); fault.ClassOf(err) != fault.Lost {
 		t.Errorf("one that came later: %v", err)
 	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	interrupted := errors.New("interrupted")
+	cancel(interrupted)
+	for range 50 { // a caller that ended both hears why it ended itself
+		if err := p.Run(ctx, Work{Sources: []Source{give(1)}}, nothing); err != interrupted {
+			t.Fatalf("one that was interrupted: %v", err)
+		}
+	}
 }
 
 // TestTurns: of two runs that wait for the one slot, the one that is needed sooner goes first.

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -163,8 +164,10 @@ func (e *Executor) close(ctx context.Context) {
 	close(e.stopped)
 }
 
-// errStopped is what callers hear of an executor that is no more.
 var errStopped = fault.Lostf("the executor has ended")
+
+// whyStopped is what a caller hears of an executor that is no more: why the caller's own context ended, if it has.
+func whyStopped(ctx context.Context) error { return cmp.Or(context.Cause(ctx), errStopped) }
 
 // send gives the loop an event.
 func (e *Executor) send(ctx context.Context, ev event) error {
@@ -174,7 +177,7 @@ func (e *Executor) send(ctx context.Context, ev event) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case <-e.stopped:
-		return errStopped
+		return whyStopped(ctx)
 	}
 }
 

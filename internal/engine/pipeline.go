@@ -100,8 +100,8 @@ func (r *run) await(e *Executor, failed error) (answer, error) {
 	ctx := r.life.ctx
 	if failed != nil {
 		ctx = context.WithoutCancel(ctx)
-		if err := e.send(ctx, cancelled{r, failed}); err != nil {
-			return answer{}, err
+		if e.send(ctx, cancelled{r, failed}) != nil { // the executor has ended
+			return answer{}, failed
 		}
 	}
 	for {
@@ -113,7 +113,7 @@ func (r *run) await(e *Executor, failed error) (answer, error) {
 		case <-ctx.Done(): // by the caller, or by the loop, which then says why
 			return r.await(e, context.Cause(ctx))
 		case <-e.stopped:
-			return answer{}, errStopped
+			return answer{}, cmp.Or(failed, whyStopped(ctx))
 		}
 	}
 }

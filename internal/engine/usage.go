@@ -31,7 +31,7 @@ func (p *Pipeline) Usage(ctx context.Context) (PipelineUsage, error) {
 	case <-ctx.Done():
 		return PipelineUsage{}, context.Cause(ctx)
 	case <-p.ex.stopped:
-		return PipelineUsage{}, errStopped
+		return PipelineUsage{}, whyStopped(ctx)
 	}
 }
 
