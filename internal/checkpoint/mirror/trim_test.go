@@ -122,7 +122,9 @@ func TestTrim(t *testing.T) {
 		t.Errorf("the other machine's log is trimmed at %d, this one at %d", there.Trimmed(), log.Trimmed())
 	}
 	wantTail(t, there, 792, 799)
-
+	if err := there.Close(); err != nil { // or packs are merged while one goes away
+		t.Fatal(err)
+	}
 	all, err := here.store.List(t.Context(), "pack/", "")
 	if err != nil {
 		t.Fatal(err)
