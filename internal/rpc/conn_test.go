@@ -167,7 +167,7 @@ func askStatus(t *testing.T, address string, sec rpc.Security) error {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	_, err = pb.NewPlannerClient(conn).Status(ctx, &pb.StatusRequest{}, grpc.WaitForReady(false))
 	return err

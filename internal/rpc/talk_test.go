@@ -105,11 +105,12 @@ func TestPatience(t *testing.T) {
 	r := role("127.0.0.1:1", slog.New(slog.DiscardHandler))
 	r.Patience = 300 * time.Millisecond
 	begin := time.Now()
-	_, end := talking(t, r)
-	time.Sleep(4 * r.Patience)
-	err := end()
-	if fault.ClassOf(err) != fault.Lost || err == nil || !strings.Contains(err.Error(), "without a planner") {
-		t.Errorf("after %v: %v", time.Since(begin), err)
+	life, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	greet := func(uint64) *pb.LoaderReport { return &pb.LoaderReport{} }
+	err := rpc.Talk(life, r, pb.PlannerClient.Load, greet, func(context.Context, *session) error { return nil })
+	if took := time.Since(begin); fault.ClassOf(err) != fault.Lost || err == nil || !strings.Contains(err.Error(), "without a planner") || took < r.Patience {
+		t.Errorf("after %v: %v", took, err)
 	}
 }
 

@@ -194,29 +194,30 @@ func TestSilentServer(t *testing.T) {
 
 // TestAttention: it counts rounds in a row without a word, and none while it pauses.
 func TestAttention(t *testing.T) {
-	t.Parallel()
-	fell := make(chan time.Time, 1)
-	a := Attend(20*time.Millisecond, 5, func(int) { fell <- time.Now() })
-	defer a.End()
-	for range 30 {
-		time.Sleep(10 * time.Millisecond)
+	synctest.Test(t, func(t *testing.T) {
+		fell := make(chan time.Time, 1)
+		a := Attend(20*time.Millisecond, 5, func(int) { fell <- time.Now() })
+		defer a.End()
+		for range 30 {
+			time.Sleep(11 * time.Millisecond) // never when a round ends
+			a.Heard()
+		}
+		a.Pause()
+		time.Sleep(300 * time.Millisecond)
+		select {
+		case <-fell:
+			t.Fatal("it fell silent while it was heard, or nobody listened")
+		default:
+		}
 		a.Heard()
-	}
-	a.Pause()
-	time.Sleep(300 * time.Millisecond)
-	select {
-	case <-fell:
-		t.Fatal("it fell silent while it was heard, or nobody listened")
-	default:
-	}
-	a.Heard()
-	spoke := time.Now()
-	if at := <-fell; at.Sub(spoke) < 80*time.Millisecond {
-		t.Errorf("silent after %v", at.Sub(spoke))
-	}
-	over := Attend(time.Millisecond, 1, func(int) { t.Error("it ended") })
-	over.End()
-	time.Sleep(10 * time.Millisecond)
+		spoke := time.Now()
+		if took := (<-fell).Sub(spoke); took < 80*time.Millisecond || took > 100*time.Millisecond {
+			t.Errorf("silent after %v", took)
+		}
+		over := Attend(time.Millisecond, 1, func(int) { t.Error("it ended") })
+		over.End()
+		time.Sleep(10 * time.Millisecond)
+	})
 }
 
 // TestBeat: a sender that has nothing to send sends beats, and one that has does not.
