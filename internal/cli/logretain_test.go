@@ -87,7 +87,7 @@ func TestLogRetain(t *testing.T) {
 	}
 	for most, where := range map[int][]string{256: {"--log-dir", "log1"}, 768: {"--log-mirror", mirror}} {
 		got := firstHeld(t, dir, where...)
-		for end := time.Now().Add(20 * time.Second); most == 768 && got == 0 && time.Now().Before(end); { // the mirror is cut beside the steps
+		for end := time.Now().Add(hangs); most == 768 && got == 0 && time.Now().Before(end); { // the mirror is cut beside the steps
 			time.Sleep(100 * time.Millisecond)
 			got = firstHeld(t, dir, where...)
 		}

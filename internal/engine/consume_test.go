@@ -46,7 +46,7 @@ func TestIter(t *testing.T) {
 			break
 		}
 	}
-	for end := time.Now().Add(5 * time.Second); e.Usage().Tasks != 0 || e.Usage().Stored != 0; time.Sleep(time.Millisecond) { // the loop says it a moment later
+	for end := time.Now().Add(time.Minute); e.Usage().Tasks != 0 || e.Usage().Stored != 0; time.Sleep(time.Millisecond) { // the loop says it a moment later
 		if time.Now().After(end) {
 			t.Fatalf("after a loop that ended early: %+v", e.Usage())
 		}

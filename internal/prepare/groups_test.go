@@ -34,8 +34,8 @@ func (m meeting) Call(ctx context.Context, in *format.Batch) (*format.Batch, []i
 	select {
 	case <-m.met:
 		return m.thirds.Call(ctx, in)
-	case <-time.After(10 * time.Second):
-		return nil, nil, fault.Userf("no other chunk was worked on in 10 s")
+	case <-time.After(time.Minute):
+		return nil, nil, fault.Userf("no other chunk was worked on in a minute")
 	}
 }
 

@@ -55,7 +55,7 @@ func ordered(t *testing.T, l *Loader) (order func(*pb.LoaderOrder), end func()) 
 		select {
 		case orders <- o:
 			<-taken
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatalf("%v is not taken in", o)
 		}
 	}
@@ -66,7 +66,7 @@ func ordered(t *testing.T, l *Loader) (order func(*pb.LoaderOrder), end func()) 
 			if !errors.Is(err, context.Canceled) {
 				t.Error(err)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			t.Error("a worker is stuck")
 		}
 	}

@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 	if shared != nil {
 		shared.Close()
 	}
-	for end := time.Now().Add(2 * time.Second); code == 0 && os.Getenv("MILLRACE_TEST_LOADER") == ""; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(20 * time.Second); code == 0 && os.Getenv("MILLRACE_TEST_LOADER") == ""; time.Sleep(10 * time.Millisecond) {
 		left := left()
 		if left == "" {
 			break
