@@ -286,27 +286,38 @@ func TestReadAheadOfThePlan(t *testing.T) {
 // TestMoved: a rank that the job does not take along hears so by the next call, though it has read
 // ahead, or by the one that waits; it says that it is there until it is closed.
 func TestMoved(t *testing.T) {
-	for i, waits := range []bool{true, false, true, false} {
-		p := servePlanned(t, &planned{protocol: rpc.Protocol, end: 100, acked: 5, moved: true, streams: i >= 2})
-		if waits {
-			p.acked = 1
-		}
-		c := open(t.Context(), t, p.address, client.Options{Prefetch: 4})
-		var err error
+	for _, streams := range []bool{false, true} {
+		stepsUntilMoved(t, &planned{protocol: rpc.Protocol, end: 100, acked: 1, moved: true, streams: streams}, 0)
 		steps := 0
-		for ; err == nil && steps < 10; steps++ {
-			if _, err = c.Next(t.Context()); err == nil && !waits {
-				time.Sleep(50 * time.Millisecond)
+		for pause := 50 * time.Millisecond; pause < time.Minute; pause *= 5 { // a busy machine takes longer to refuse
+			if steps = stepsUntilMoved(t, &planned{protocol: rpc.Protocol, end: 100, acked: 5, moved: true, streams: streams}, pause); steps <= 5 {
+				break
 			}
 		}
-		_, moved := errors.AsType[*client.MovedError](err)
-		if isUser(t, err, "the job was moved to step 0"); !moved || !waits && steps > 5 {
-			t.Errorf("after %d steps: %v", steps, err)
-		}
-		if _, _, err := c.State(t.Context()); !strings.Contains(err.Error(), "the job was moved to step 0") {
-			t.Errorf("its state: %v", err)
+		if steps > 5 {
+			t.Errorf("streams %t: a rank that has read ahead hears so after %d steps", streams, steps)
 		}
 	}
+}
+
+// stepsUntilMoved is how many steps a rank of p takes, with a pause after each, until it hears that the job was moved.
+func stepsUntilMoved(t *testing.T, p *planned, pause time.Duration) (steps int) {
+	t.Helper()
+	c := open(t.Context(), t, servePlanned(t, p).address, client.Options{Prefetch: 4})
+	var err error
+	for ; err == nil && steps < 10; steps++ {
+		if _, err = c.Next(t.Context()); err == nil {
+			time.Sleep(pause)
+		}
+	}
+	if _, moved := errors.AsType[*client.MovedError](err); !moved {
+		t.Errorf("after %d steps: %v", steps, err)
+	}
+	isUser(t, err, "the job was moved to step 0")
+	if _, _, err := c.State(t.Context()); !strings.Contains(err.Error(), "the job was moved to step 0") {
+		t.Errorf("its state: %v", err)
+	}
+	return steps
 }
 
 // TestCloseAcknowledgesNoStepInUse: Close says that the steps before the last batch are done
