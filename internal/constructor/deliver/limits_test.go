@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/millrace-data/millrace/internal/fault"
@@ -70,24 +71,26 @@ func TestWaitingRequests(t *testing.T) {
 // TestWaitingRequestsOfAll: ranks that are made up wait up to a limit, until it is known that
 // there are none.
 func TestWaitingRequestsOfAll(t *testing.T) {
-	s := New() // it has no job yet
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	errs := make(chan error, maxWaiting+10)
-	for i := range maxWaiting + 10 {
-		go func() { _, err := answer(s, ctx, ask{rank: Rank{DP: uint32(i)}}); errs <- err }()
-	}
-	for range 10 {
-		if err := <-errs; fault.ClassOf(err) != fault.Lost || !strings.Contains(err.Error(), "limit max_waiting") {
-			t.Errorf("a request too many: %v", err)
+	synctest.Test(t, func(t *testing.T) { // all wait before any time passes, after which ranks are sent away
+		s := New() // it has no job yet
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		errs := make(chan error, maxWaiting+10)
+		for i := range maxWaiting + 10 {
+			go func() { _, err := answer(s, ctx, ask{rank: Rank{DP: uint32(i)}}); errs <- err }()
 		}
-	}
-	cancel()
-	for range maxWaiting {
-		if err := <-errs; strings.Contains(err.Error(), "limit") {
-			t.Errorf("one of those that waited: %v", err)
+		for range 10 {
+			if err := <-errs; fault.ClassOf(err) != fault.Lost || !strings.Contains(err.Error(), "limit max_waiting") {
+				t.Errorf("a request too many: %v", err)
+			}
 		}
-	}
-	if s.requests.all != 0 {
-		t.Errorf("%d wait", s.requests.all)
-	}
+		cancel()
+		for range maxWaiting {
+			if err := <-errs; strings.Contains(err.Error(), "limit") {
+				t.Errorf("one of those that waited: %v", err)
+			}
+		}
+		if s.requests.all != 0 {
+			t.Errorf("%d wait", s.requests.all)
+		}
+	})
 }
