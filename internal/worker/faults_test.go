@@ -412,13 +412,13 @@ func TestHugeRows(t *testing.T) {
 // TestCancelled: a call whose context ends returns at once, and its seat comes back.
 func TestCancelled(t *testing.T) {
 	opt := options(t)
-	opt.Workers, opt.Timeout = 1, 500*time.Millisecond
+	opt.Workers, opt.Timeout = 1, 2*time.Second
 	e := open(t, opt)
 	f := function(t, e, "dies")
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	begin := time.Now()
-	if _, _, err := f.Call(ctx, texts("hang")); err == nil || time.Since(begin) > 400*time.Millisecond {
+	if _, _, err := f.Call(ctx, texts("hang")); err == nil || time.Since(begin) > opt.Timeout*3/4 {
 		t.Errorf("%v after %v", err, time.Since(begin))
 	}
 	expect(t, called(t, f, texts("a")), `0:0 "a"`)
@@ -446,8 +446,10 @@ func TestSlow(t *testing.T) {
 			t.Errorf("batches have %d bytes", most)
 		}
 	}
-	for range 10 {
-		called(t, f, of("fast"))
+	for range 100 { // seven, where the machine has nothing else to do
+		if called(t, f, of("fast")); f.most.Load() == int64(opt.BatchBytes) {
+			break
+		}
 	}
 	if most := f.most.Load(); most != int64(opt.BatchBytes) {
 		t.Errorf("batches that take little time have %d bytes", most)
