@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 
@@ -144,14 +145,14 @@ def test_other_errors_are_raised_after_the_steps_before_them(
 @PREFETCH
 def test_timeout_says_who_waits_for_what(serve, open_loader, prefetch):
     service = serve()
-    loader = open_loader(service, prefetch=prefetch, timeout=0.5, dp_rank=1)
+    loader = open_loader(service, prefetch=prefetch, timeout=2, dp_rank=1)
     take(loader, 2)
     take(loader, 2 * prefetch)
     service.gate.clear()
     began = time.monotonic()
     with pytest.raises(millrace.LostError) as caught:
         take(loader, 20)
-    assert 0.3 < time.monotonic() - began < 5
+    assert 1.5 < time.monotonic() - began < 20
     for words in ("dp=1", "step ", service.address):
         assert words in str(caught.value)
     state = loader.state_dict()
@@ -163,7 +164,7 @@ def test_timeout_says_who_waits_for_what(serve, open_loader, prefetch):
 @PREFETCH
 def test_next_may_be_repeated_after_a_timeout(serve, open_loader, prefetch):
     service = serve()
-    loader = open_loader(service, prefetch=prefetch, timeout=0.3)
+    loader = open_loader(service, prefetch=prefetch, timeout=2)
     service.gate.clear()
     with pytest.raises(millrace.LostError):
         next(loader)
@@ -187,10 +188,11 @@ def test_waiting_is_logged(serve, open_loader, caplog, monkeypatch):
     monkeypatch.setattr("millrace.session.WAIT_LOG_EVERY", 0.1)
     service = serve()
     service.gate.clear()
-    loader = open_loader(service, timeout=0.5)
+    loader = open_loader(service, timeout=2)
     with pytest.raises(millrace.LostError):
         next(loader)
-    assert 2 <= caplog.text.count("has waited 0 s for step 0 from the constructor at") <= 5
+    said = re.findall("has waited [01] s for step 0 from the constructor at", caplog.text)
+    assert 2 <= len(said) <= 20
 
 
 @PREFETCH
@@ -229,12 +231,11 @@ def test_prefetch_is_bounded_and_acks_follow_the_trainer(serve, open_loader, pre
     loader = open_loader(service, prefetch=prefetch)
     for step in range(6):
         take(loader, 2)
-        deadline = time.monotonic() + 5
-        while len(seen(service)) < step + 1 + prefetch and time.monotonic() < deadline:
-            time.sleep(0.002)
+        room = step + 1 + prefetch
+        until(lambda room=room: len(seen(service)) >= room)
         time.sleep(0.02)  # would show a request too many
         asked = seen(service)
-        assert [s for s, _ in asked] == list(range(step + 1 + prefetch))
+        assert [s for s, _ in asked] == list(range(room))
         # The last request left when the trainer asked for this step.
         assert asked[-1][1] == step
 
@@ -308,7 +309,7 @@ def test_a_rank_that_is_left_behind_hears_so_at_once(serve, open_loader, monkeyp
     with pytest.raises(millrace.MovedError, match="moved to step 0"):
         for step in range(8):  # all of them are there
             check_steps(service, loader, [step])
-            time.sleep(0.05)
+            time.sleep(0.05 * 2**step)  # the longer ones only on a busy machine
     before = service.count("Ack")
     until = time.monotonic() + 10
     while service.count("Ack") < before + 2:  # others hear who they wait for
@@ -400,13 +401,13 @@ def test_a_service_that_says_that_it_waits_is_waited_for(serve, open_loader, mon
 
 @PREFETCH
 def test_a_service_that_says_nothing_is_asked_again(serve, open_loader, monkeypatch, prefetch):
-    monkeypatch.setattr(attention, "EVERY", 0.1)
+    monkeypatch.setattr(attention, "EVERY", 0.3)
     service = serve()
-    service.waits, service.mute = True, {2: 3.0}
+    service.waits, service.mute = True, {2: 6.0}
     loader = open_loader(service, prefetch=prefetch)
     began = time.monotonic()
     check_steps(service, loader, range(4))
-    assert time.monotonic() - began < 2.5
+    assert time.monotonic() - began < 5
     assert loader.stats.retries == 1 and service.count("Join") == 2
 
 

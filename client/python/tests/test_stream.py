@@ -8,6 +8,7 @@ import grpc
 import pytest
 from conftest import check_batch, take
 from fake import Fault
+from processes import until
 
 from millrace import LostError, MovedError, UserError, attention
 
@@ -63,9 +64,10 @@ def test_no_more_comes_than_there_is_room_for(streams, open_loader, prefetch):
     loader = open_loader(service, prefetch=prefetch)
     for step in range(5):
         next(loader)
-        time.sleep(0.1)
-        assert service.acked == step
-        assert service.count("Deliver") == step + 1 + prefetch
+        there = (step, step + 1 + prefetch)
+        until(lambda there=there: (service.acked, service.count("Deliver")) == there)
+        time.sleep(0.05)  # would show one too many
+        assert (service.acked, service.count("Deliver")) == there
 
 
 @both
@@ -104,11 +106,10 @@ def test_a_rank_that_is_left_behind_hears_so_at_once(streams, open_loader):
     loader = open_loader(service, prefetch=4)
     take(loader, 2)
     service.faults = [("Deliver", None, Fault(C.OUT_OF_RANGE, "the job was moved to step 0"))]
-    until = time.monotonic() + 10
     with pytest.raises(MovedError, match="moved to step 0"):
-        while time.monotonic() < until:
+        for pause in (0.05, 0.1, 0.2, 0.5, 2, 10):  # the longer ones only on a busy machine
             next(loader)
-            time.sleep(0.05)
+            time.sleep(pause)
     assert loader.step < 4 + 4
 
 
@@ -135,7 +136,7 @@ def test_silence_ends_the_stream(streams, open_loader, prefetch, monkeypatch):
 
 @both
 def test_a_service_of_many_ranks_is_waited_for(streams, open_loader, prefetch, monkeypatch):
-    monkeypatch.setattr(attention, "EVERY", 0.02)
+    monkeypatch.setattr(attention, "EVERY", 0.05)
     service = streams()
     service.waits, service.looks, service.mute = True, 60, {3: 0.5}
     loader = open_loader(service, prefetch=prefetch)
@@ -145,12 +146,12 @@ def test_a_service_of_many_ranks_is_waited_for(streams, open_loader, prefetch, m
 
 @both
 def test_nothing_is_owed_while_the_trainer_has_no_room(streams, open_loader, prefetch, monkeypatch):
-    monkeypatch.setattr(attention, "EVERY", 0.02)
+    monkeypatch.setattr(attention, "EVERY", 0.3)
     service = streams()
     service.waits = True
     loader = open_loader(service, prefetch=prefetch)
     take(loader, 4)
-    time.sleep(0.5)
+    time.sleep(1.2)
     take(loader, 4)
     assert loader.stats.retries == 0
 
