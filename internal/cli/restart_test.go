@@ -1,9 +1,9 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
-	"net"
 	"os/exec"
 	"regexp"
 	"slices"
@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/millrace-data/millrace/client"
+	"github.com/millrace-data/millrace/internal/faultproxy"
 )
 
 // roles are a service of processes that were each started by hand.
@@ -205,8 +206,8 @@ func TestPlannerKilled(t *testing.T) {
 	planner := func(more ...string) *exec.Cmd {
 		return command(context.WithoutCancel(t.Context()), dir, append([]string{"planner", "job.yaml", "--log-dir", "log", "--constructors", "2", "--loaders", "3"}, more...)...)
 	}
-	p := start(t, planner("--listen", "127.0.0.1:0"))
-	first, second := p.address, freeAddress(t)
+	first, second := freeAddress(t), freeAddress(t)
+	p := start(t, planner("--listen", first))
 	for _, role := range []string{"loader", "loader", "loader", "constructor", "constructor"} {
 		launch(t, command(context.WithoutCancel(t.Context()), dir, role, "--planner", first+","+second))
 	}
@@ -256,24 +257,32 @@ func TestPlannerKilled(t *testing.T) {
 // launch starts a role and ends it with the test.
 func launch(t testing.TB, cmd *exec.Cmd) (over <-chan struct{}) {
 	t.Helper()
+	var said bytes.Buffer
+	if cmd.Stderr == nil {
+		cmd.Stderr = &said
+	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan struct{})
 	go func() { cmd.Wait(); close(ended) }()
-	t.Cleanup(func() { cmd.Process.Kill(); <-ended })
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		if <-ended; t.Failed() {
+			t.Logf("%s: %v\n%s", cmd, cmd.ProcessState, said.Bytes())
+		}
+	})
 	return ended
 }
 
 // freeAddress is one that nobody listens on.
 func freeAddress(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := faultproxy.FreeAddress()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	return address
 }
 
 // TestSlowestRank has a rank that waits for the other one of its DP index: the status and

@@ -64,3 +64,23 @@ func TestModes(t *testing.T) {
 		t.Errorf("reset: %v", err)
 	}
 }
+
+// TestFreeAddress: each call gives an address of its own, on which nobody listens and somebody can, below those that systems give away.
+func TestFreeAddress(t *testing.T) {
+	seen := map[string]bool{}
+	for range 50 {
+		address, err := faultproxy.FreeAddress()
+		if err != nil || seen[address] || address >= "127.0.0.1:30000" {
+			t.Fatalf("%q: %v", address, err)
+		}
+		seen[address] = true
+		if conn, err := net.Dial("tcp", address); err == nil {
+			t.Errorf("somebody listens at %s", conn.RemoteAddr())
+		}
+		l, err := net.Listen("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Close()
+	}
+}

@@ -3,10 +3,7 @@ package rig
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"net"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -62,7 +59,7 @@ type Rig struct {
 
 // way are the proxies of a role.
 type way struct {
-	listen    int               // its port
+	listen    string            // its address
 	toPlanner *faultproxy.Proxy // its calls
 	toRole    *faultproxy.Proxy // what it is asked
 }
@@ -76,11 +73,11 @@ func Run(ctx context.Context, opts Options, use func(ctx context.Context, r *Rig
 	}
 	r := &Rig{opts: opts, leader: rolePlanner}
 	for range 1 + opts.Standbys {
-		port, err := freePort()
+		address, err := faultproxy.FreeAddress()
 		if err != nil {
 			return err
 		}
-		r.addresses = append(r.addresses, "127.0.0.1:"+strconv.Itoa(port))
+		r.addresses = append(r.addresses, address)
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -102,33 +99,6 @@ func Run(ctx context.Context, opts Options, use func(ctx context.Context, r *Rig
 		return use(r.ctx, r)
 	})
 	return r.group.Wait()
-}
-
-// Ports for planners lie below those that systems give to connections, so that a planner
-// finds its own free again.
-const firstPort, lastPort = 20_000, 30_000
-
-// ports counts those that this process has given away.
-var ports struct {
-	sync.Mutex
-	next int
-}
-
-func freePort() (int, error) {
-	ports.Lock()
-	defer ports.Unlock()
-	if ports.next == 0 {
-		ports.next = firstPort + os.Getpid()*37%(lastPort-firstPort)
-	}
-	for range lastPort - firstPort {
-		if ports.next++; ports.next >= lastPort {
-			ports.next = firstPort
-		}
-		if l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(ports.next)); err == nil {
-			return ports.next, l.Close()
-		}
-	}
-	return 0, errors.New("no port is free for a planner")
 }
 
 // Address is where the planner listens, and those that stand by will.
@@ -157,10 +127,10 @@ func (r *Rig) proxies() error {
 	for _, id := range r.opts.Cuttable {
 		w := &way{}
 		var err error
-		if w.listen, err = freePort(); err != nil {
+		if w.listen, err = faultproxy.FreeAddress(); err != nil {
 			return err
 		}
-		for to, p := range map[string]**faultproxy.Proxy{r.addresses[0]: &w.toPlanner, "127.0.0.1:" + strconv.Itoa(w.listen): &w.toRole} {
+		for to, p := range map[string]**faultproxy.Proxy{r.addresses[0]: &w.toPlanner, w.listen: &w.toRole} {
 			if *p, err = faultproxy.Start(); err != nil {
 				return err
 			}
@@ -208,7 +178,7 @@ func (r *Rig) argsOf(id string) func(life int) []string {
 	return func(life int) []string {
 		args := []string{role, "--id", id}
 		if w := r.ways[id]; w != nil {
-			args = append(args, "--planner", w.toPlanner.Address(), "--listen", "127.0.0.1:"+strconv.Itoa(w.listen), "--advertise", w.toRole.Address())
+			args = append(args, "--planner", w.toPlanner.Address(), "--listen", w.listen, "--advertise", w.toRole.Address())
 			if role == "constructor" {
 				args = append(args, "--shared-dir", "none") // ranks would go past the proxy
 			}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -128,13 +127,12 @@ func (s *proxied) keep(t *testing.T, ctx context.Context, id string, run func(ct
 
 // freeAddress is an address that nobody listens on for now.
 func freeAddress(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := faultproxy.FreeAddress()
 	if err != nil {
 		t.Error(err)
 		return "127.0.0.1:0"
 	}
-	defer l.Close()
-	return l.Addr().String()
+	return address
 }
 
 // train runs all ranks; each time after some steps it does something. It returns the longest

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"net"
 	"net/url"
 	"os"
 	"os/exec"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/faultproxy"
 	"github.com/millrace-data/millrace/internal/object"
 )
 
@@ -36,7 +36,10 @@ func Server(t testing.TB) string {
 	if err := os.Mkdir(filepath.Join(dir, "bucket"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	address := freeAddress(t)
+	address, err := faultproxy.FreeAddress()
+	if err != nil {
+		t.Fatal(err)
+	}
 	var output strings.Builder
 	cmd := exec.Command(program, "--access", user, "--secret", secret, "--port", address, "--quiet", "posix", dir)
 	cmd.Stdout, cmd.Stderr = &output, &output
@@ -73,16 +76,6 @@ func find(t testing.TB) string {
 	}
 	t.Skipf("no S3 server: `make s3-server` builds one (some minutes, once), or set %s to the path of versitygw", Env)
 	return ""
-}
-
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // await waits until the server answers.
