@@ -236,6 +236,10 @@ func (s *proxied) wantMoved(t *testing.T, said string) {
 	}
 }
 
+// mostStopped is how long a stop may stall a rank: 0.6 s until it is noticed, and room for a busy
+// machine.
+const mostStopped = 3 * time.Second
+
 // TestStoppedRoles: a process that is stopped is done without, and goes on when it is continued.
 func TestStoppedRoles(t *testing.T) {
 	dir := writeSources(t)
@@ -270,7 +274,7 @@ func TestStoppedRoles(t *testing.T) {
 				t.Errorf("a stopped %s: digest step=%d %x, want %x", role, res.Next, res.Digest, want.digests[want.steps()])
 			}
 			t.Logf("a stopped %s: the longest stall was %v", role, between.longest)
-			if between.longest > mostStall {
+			if between.longest > mostStopped {
 				t.Errorf("a stopped %s: the longest stall was %v", role, between.longest)
 			}
 			return err
