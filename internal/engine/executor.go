@@ -164,9 +164,10 @@ func (e *Executor) close(ctx context.Context) {
 	close(e.stopped)
 }
 
+// errStopped is what callers hear of an executor that is no more.
 var errStopped = fault.Lostf("the executor has ended")
 
-// whyStopped is what a caller hears of an executor that is no more: why the caller's own context ended, if it has.
+// whyStopped is why a caller's own context ended, if it has, else errStopped.
 func whyStopped(ctx context.Context) error { return cmp.Or(context.Cause(ctx), errStopped) }
 
 // send gives the loop an event.

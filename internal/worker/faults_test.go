@@ -412,14 +412,20 @@ func TestHugeRows(t *testing.T) {
 // TestCancelled: a call whose context ends returns at once, and its seat comes back.
 func TestCancelled(t *testing.T) {
 	opt := options(t)
-	opt.Workers, opt.Timeout = 1, 2*time.Second
+	opt.Workers, opt.Timeout = 1, 500*time.Millisecond
 	e := open(t, opt)
 	f := function(t, e, "dies")
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	begin := time.Now()
-	if _, _, err := f.Call(ctx, texts("hang")); err == nil || time.Since(begin) > opt.Timeout*3/4 {
-		t.Errorf("%v after %v", err, time.Since(begin))
+	for tries := 1; ; tries++ { // a busy machine may stand still for as long as a call may take
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		begin := time.Now()
+		_, _, err := f.Call(ctx, texts("hang"))
+		took := time.Since(begin)
+		if cancel(); err == nil || took > 400*time.Millisecond && tries == 10 {
+			t.Errorf("%v after %v", err, took)
+		}
+		if err == nil || took <= 400*time.Millisecond || tries == 10 {
+			break
+		}
 	}
 	expect(t, called(t, f, texts("a")), `0:0 "a"`)
 }

@@ -152,7 +152,7 @@ def test_timeout_says_who_waits_for_what(serve, open_loader, prefetch):
     began = time.monotonic()
     with pytest.raises(millrace.LostError) as caught:
         take(loader, 20)
-    assert 1.5 < time.monotonic() - began < 20
+    assert 1.5 < time.monotonic() - began < 6
     for words in ("dp=1", "step ", service.address):
         assert words in str(caught.value)
     state = loader.state_dict()
