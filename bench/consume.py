@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 import time
+from typing import Any
 
 import numpy as np
 
@@ -20,10 +21,12 @@ import millrace
 
 def tokens_of(loader: millrace.Loader) -> int:
     """Returns the tokens of the last step returned: of its lineage, or as documents say."""
-    lines = loader._last.microbatch.rows
+    step = loader._last
+    assert step
+    lines = step.microbatches[0].rows
     if isinstance(lines, list):
         return -1
-    return int(np.frombuffer(lines.origins, "<u4").reshape(-1, 6)[:, 2].sum())
+    return int(np.frombuffer(lines.origins, "<u4").reshape(-1, 6)[:, 2].sum())  # of the whole step
 
 
 def watch(done: threading.Event) -> None:
@@ -38,9 +41,9 @@ def main() -> None:
     parent = threading.Thread(target=watch, args=(done,), daemon=True)
     parent.start()
     address, place, sizes, warm, steps, way = sys.argv[1:7]
-    given = {}
-    for axis, rank, size in zip(("dp", "cp", "pp"), place.split(","), sizes.split(",")):
-        given[f"{axis}_rank"], given[f"{axis}_size"] = int(rank), int(size)
+    given: dict[str, Any] = {}
+    for axis, rank, of in zip(("dp", "cp", "pp"), place.split(","), sizes.split(",")):
+        given[f"{axis}_rank"], given[f"{axis}_size"] = int(rank), int(of)
     tokens = size = 0
     with millrace.connect(address, way=way or None, **given) as loader:
         for step in range(1, int(warm) + int(steps) + 1):
