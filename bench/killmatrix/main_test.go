@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	if err == nil {
 		binary = filepath.Join(dir, "millrace")
 		var out []byte
-		if out, err = exec.Command("go", "build", "-ldflags=-w", "-tags", "failpoint", "-o", binary, "../../cmd/millrace").CombinedOutput(); err != nil {
+		if out, err = exec.Command("go", "build", "-ldflags=-w", "-tags", tags(), "-o", binary, "../../cmd/millrace").CombinedOutput(); err != nil {
 			err = fmt.Errorf("%w\n%s", err, out)
 		}
 	}
@@ -46,6 +46,16 @@ func TestMain(m *testing.M) {
 }
 
 var binary string
+
+// tags are failpoint and those of the build that runs the tests.
+func tags() string {
+	for _, flag := range strings.Fields(os.Getenv("GOFLAGS")) {
+		if others, ok := strings.CutPrefix(flag, "-tags="); ok {
+			return "failpoint," + others
+		}
+	}
+	return "failpoint"
+}
 
 // folder is a short one: sockets lie in it.
 func folder(t *testing.T) string {
