@@ -27,7 +27,10 @@ type WideEvener struct {
 	wide   Wide
 	tokens []int32
 	costs  []int64
-	mean   int64       // cost of a unit, rounded up
+	binds  []bool      // by item: in the widest row it costs more than a unit that is even enough
+	mean   int64       // cost of a unit without those, rounded up
+	goal   int64       // cost of a unit that is even enough
+	floor  int64       // cost of the costliest unit, at the least
 	giants []giantItem // by index of the item
 	shorts []int32     // the other items
 	length []int32     // of each of them: tokens
@@ -41,7 +44,13 @@ type WideEvener struct {
 type layout struct {
 	row    []int32
 	widths []int32
-	most   int64 // the largest cost of a row over its width
+	most   int64 // the largest cost of a row over its width,
+	rest   int64 // and of those without an item that binds
+}
+
+// worse reports whether others are to be preferred to a layout.
+func (l *layout) worse(than *layout) bool {
+	return l.most > than.most || l.most == than.most && l.rest > than.rest
 }
 
 // Even gives the items that have a row (row[i] is not [Unplaced]) to rows again, so that the
@@ -59,10 +68,10 @@ type layout struct {
 // cost of a unit is within 1/512 of the mean; the best result is taken, the rows
 // as they were among them.
 //
-// The best is the one with the least costly unit at the top, nothing else. So where an item
-// costs more than w.Widest mean units, the first result counts whose costliest unit is its
-// piece; and if it fills its row to the last token, as items that were cut off at
-// the longest length do, that is the rows as they were: the others are not evened.
+// The best is the one with the least costly unit at the top. An item that costs more than w.Widest
+// mean units binds it: it gets a row of that width, the mean is that of the other items
+// in the other units, and of results that are alike at the top the best is the one with the least
+// costly unit among the rows that no item binds.
 //
 // The widths belong to the WideEvener and are valid until the next call. Even fails,
 // with row unchanged, for what [WidePacker.Pack] and [Evener.Even] refuse.
@@ -71,10 +80,10 @@ func (e *WideEvener) Even(tokens []int32, costs []int64, row []int32, w Wide) (w
 		return nil, err
 	}
 	for _, share := range shares {
-		if e.best.most <= e.mean+e.mean>>9 {
+		if e.best.most <= max(e.goal, e.floor) && e.best.rest <= e.goal {
 			break
 		}
-		if !e.divide(row, share) || e.largest() >= e.best.most {
+		if !e.divide(row, share) || !e.promises() {
 			continue
 		}
 		placed, err := e.place()
@@ -84,7 +93,7 @@ func (e *WideEvener) Even(tokens []int32, costs []int64, row []int32, w Wide) (w
 		if !placed {
 			continue
 		}
-		if e.measure(); e.trial.most < e.best.most {
+		if e.measure(); e.best.worse(&e.trial) {
 			e.best, e.trial = e.trial, e.best
 		}
 	}
@@ -103,17 +112,17 @@ func (e *WideEvener) begin(tokens []int32, costs []int64, row []int32, w Wide) e
 	if err := checkCosts(costs); err != nil {
 		return err
 	}
-	room, total := make([]int64, w.Units), int64(0)
+	room := make([]int64, w.Units)
 	for i, r := range row {
 		if r < Unplaced || int(r) >= w.Units {
 			return fmt.Errorf("item %d is in row %d; rows are 0 to %d, or %d for none", i, r, w.Units-1, Unplaced)
 		}
 		if r != Unplaced {
 			room[r] += int64(tokens[i])
-			total += costs[i]
 		}
 	}
-	e.wide, e.tokens, e.costs, e.mean = w, tokens, costs, max(ceilDiv(total, w.Units), 1)
+	e.wide, e.tokens, e.costs = w, tokens, costs
+	e.aim(row)
 	e.evener.Thorough = true
 	e.trial.row, e.trial.widths = append(e.trial.row[:0], row...), e.trial.widths[:0]
 	units := 0
@@ -133,6 +142,29 @@ func (e *WideEvener) begin(tokens []int32, costs []int64, row []int32, w Wide) e
 	e.measure()
 	e.best, e.trial = e.trial, e.best
 	return nil
+}
+
+// aim finds the items that bind, and what units without them cost in the mean.
+func (e *WideEvener) aim(row []int32) {
+	e.binds = grow(e.binds, len(row))
+	clear(e.binds)
+	total, units, most := int64(0), e.wide.Units, int64(0)
+	for i, r := range row {
+		if r != Unplaced {
+			total, most = total+e.costs[i], max(most, e.costs[i])
+		}
+	}
+	e.floor = pieceOf(most, e.wide.Widest)
+	for found := true; found; {
+		e.mean = max(ceilDiv(total, units), 1)
+		e.goal, found = e.mean+e.mean>>9, false
+		for i, r := range row {
+			if r != Unplaced && !e.binds[i] && pieceOf(e.costs[i], e.wide.Widest) > e.goal && units > int(e.wide.Widest) {
+				e.binds[i], found = true, true
+				total, units = total-e.costs[i], units-int(e.wide.Widest)
+			}
+		}
+	}
 }
 
 // divide finds the giants, of the items that have a row, and the widths of their
@@ -157,6 +189,12 @@ func (e *WideEvener) divide(row []int32, share int64) bool {
 		units += int(width)
 	}
 	return units <= e.wide.Units
+}
+
+// promises reports whether the rows of these giants can be better than the best.
+func (e *WideEvener) promises() bool {
+	least := e.largest()
+	return least < e.best.most || least == e.best.most && e.best.rest < e.best.most
 }
 
 // largest is what the costliest unit costs at the least: what no unit shares.
@@ -237,17 +275,22 @@ func (e *WideEvener) number() {
 	}
 }
 
-// measure finds the largest cost of a unit of the trial.
+// measure finds the largest costs of units of the trial.
 func (e *WideEvener) measure() {
 	t := &e.trial
-	loads := make([]int64, len(t.widths))
+	loads, bound := make([]int64, len(t.widths)), make([]bool, len(t.widths))
 	for i, r := range t.row {
 		if r != Unplaced {
 			loads[r] += e.costs[i]
+			bound[r] = bound[r] || e.binds[i]
 		}
 	}
-	t.most = 0
+	t.most, t.rest = 0, 0
 	for r, load := range loads {
-		t.most = max(t.most, pieceOf(load, t.widths[r]))
+		cost := pieceOf(load, t.widths[r])
+		t.most = max(t.most, cost)
+		if !bound[r] {
+			t.rest = max(t.rest, cost)
+		}
 	}
 }

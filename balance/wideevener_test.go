@@ -59,16 +59,13 @@ func TestWideEvenGoal(t *testing.T) {
 	}
 }
 
-// TestWideEvenBound: a sample that costs more than the widest row can even binds the step. If
-// it fills its row, nothing is evened; if other samples are with it, they leave and all are.
+// TestWideEvenBound: a sample that costs more than the widest row can even binds the step. The rows
+// beside it are evened, whether it fills its own or other samples are with it, which leave then.
 func TestWideEvenBound(t *testing.T) {
 	wide := balance.Wide{Capacity: 8192, Widest: 16, Units: 256}
-	for _, test := range []struct {
-		longest int32
-		evened  bool
-	}{{16 * 8192, false}, {16*8192 - 100, true}} {
-		lengths := []int32{test.longest, test.longest}
-		tokens := 2 * int(test.longest)
+	for _, longest := range []int32{16 * 8192, 16*8192 - 100} {
+		lengths := []int32{longest, longest}
+		tokens := 2 * int(longest)
 		for _, n := range lognormal(3, 2000, 8192) {
 			if tokens += int(n); tokens > 256*8192*95/100 {
 				break
@@ -90,9 +87,9 @@ func TestWideEvenBound(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, is := tiled(t, w.costs, after, widths, 64, 4)
-		t.Logf("two samples of %d tokens: slots %.4f -> %.4f", test.longest, was, is)
-		if evened := !slices.Equal(before, after); evened != test.evened || evened && is > was-0.03 {
-			t.Errorf("two samples of %d tokens: rows changed %v, want %v; slots %.4f -> %.4f", test.longest, evened, test.evened, was, is)
+		t.Logf("two samples of %d tokens: slots %.4f -> %.4f", longest, was, is)
+		if is > was-0.03 {
+			t.Errorf("two samples of %d tokens: slots %.4f -> %.4f, want 0.03 less", longest, was, is)
 		}
 	}
 }

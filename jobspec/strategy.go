@@ -187,7 +187,7 @@ func (j *Job) strategyIdentity() string {
 		return ""
 	}
 	if j.Batch.ContextSplit > 0 {
-		parts += "  widths: 2\n" // the second version of balance.WideEvener
+		parts += "  widths: 3\n" // the third version of balance.WideEvener
 	}
 	return text + parts
 }

@@ -87,7 +87,7 @@ func TestStrategyIdentity(t *testing.T) {
 			t.Errorf("%s and %q: same identity %v, want %v", tc.a, tc.b, got == want, tc.same)
 		}
 	}
-	for level, want := range map[string]string{"inter": "", "intra": "strategy:\n  even: linear\n  widths: 2\n"} {
+	for level, want := range map[string]string{"inter": "", "intra": "strategy:\n  even: linear\n  widths: 3\n"} {
 		text := split("context_split: 4}", "}\nstrategy: [{distribute: cp}, {cost: linear}, {balance: {level: "+level+"}}]")
 		if got := mustParse(t, text).strategyIdentity(); got != want {
 			t.Errorf("level %s with context_split: %q in the identity, want %q", level, got, want)
