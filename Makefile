@@ -50,11 +50,14 @@ go-test: ## Go tests
 	go test -p $(PACKAGES) -vet=off -timeout 20m -shuffle=on $(LONGEST) ./...
 
 # The packages that start goroutines; go-test has run all tests without -short. Left out is what takes long here and has no two
-# goroutines that share anything: damage to each byte of a log, loops over pixels, tables of tensors.
-SEQUENTIAL := TestListingLimit|TestEveryByte|TestEveryFile|TestEveryObject|TestCrashAnywhere|TestDamage|TestDiskFails|TestWindow|TestOldStretch|TestAgainstReference|TestArrayTurned|TestOrientations|TestListedSizes|TestParts|TestTraceIsTheInverse|TestPlansAreTheReferences|TestHops|TestDiskNeeded|TestHugeRows|TestForward
+# goroutines that share anything (damage to each byte of a log, loops over pixels, tables of tensors, one writer beside a model),
+# and services that differ from those that are tested in what their records hold alone.
+SEQUENTIAL := TestListingLimit|TestEveryByte|TestEveryFile|TestEveryObject|TestCrashAnywhere|TestDamage|TestDiskFails|TestWindow|TestOldStretch|TestAgainstReference|TestArrayTurned|TestOrientations|TestListedSizes|TestParts|TestTraceIsTheInverse|TestPlansAreTheReferences|TestHops|TestDiskNeeded|TestHugeRows|TestForward|TestChangesMatter|TestPlanIsProtobuf
+RECORDS := TestNested|TestDamagedImages|TestConvert|TestFormats
+MODELS := ^TestLog(FromMirror)?$$/^(model|sizes|trim)$$
 
 race-short: ## those Go tests under the race detector that a change has to pass
-	CGO_ENABLED=1 go test -p $(PACKAGES) -vet=off -timeout 20m -race -short -shuffle=on -skip '^($(SEQUENTIAL))$$' ./internal/service ./client \
+	CGO_ENABLED=1 go test -p $(PACKAGES) -vet=off -timeout 20m -race -short -shuffle=on -skip '^($(SEQUENTIAL)|$(RECORDS))$$|$(MODELS)' ./internal/service ./client \
 	  $(addprefix ./internal/,checkpoint/... worker sourceloader constructor/... engine faultproxy handover imaging metamorphic object/... planner preview rig rpc sim trainer)
 
 race: ## Go tests under the race detector
