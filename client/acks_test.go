@@ -40,6 +40,7 @@ type planned struct {
 	deaf    int      // joins that are lost before one counts
 	moved   bool     // acknowledgements are refused, as the job was moved
 	breaks  int      // requests for step 1 that are lost before one counts
+	taken   int      // requests that come to a service of others before one counts
 	streams bool     // it knows them
 	opened  int      // streams
 
@@ -74,6 +75,14 @@ func servePlanned(t *testing.T, p *planned) *planned {
 	return p
 }
 
+// refuse is the answer of a service of others, if one has the address. mu is held.
+func (p *planned) refuse() error {
+	if p.taken--; p.taken < 0 {
+		return nil
+	}
+	return wire.Error(codes.Unauthenticated, "the service answers who has its access key only")
+}
+
 func (p *planned) Join(ctx context.Context, req *pb.JoinRequest) (*pb.JoinReply, error) {
 	defer context.AfterFunc(ctx, p.changed.Broadcast)()
 	p.mu.Lock()
@@ -90,6 +99,9 @@ func (p *planned) Join(ctx context.Context, req *pb.JoinRequest) (*pb.JoinReply,
 			p.late = append(p.late, req.At.Step)
 			return nil, rpc.ToStatus(fault.Userf("all ranks said that they are done with the steps before %d", p.acked))
 		}
+	}
+	if err := p.refuse(); err != nil {
+		return nil, err
 	}
 	if p.deaf--; p.deaf >= 0 {
 		return nil, rpc.ToStatus(fault.Lostf("the connection broke"))
@@ -116,6 +128,10 @@ func (p *planned) Batch(req *pb.BatchRequest, stream grpc.ServerStreamingServer[
 	defer context.AfterFunc(stream.Context(), p.changed.Broadcast)()
 	p.mu.Lock()
 	p.asked = append(p.asked, req.Step)
+	if err := p.refuse(); err != nil {
+		p.mu.Unlock()
+		return err
+	}
 	if req.Step == 1 && p.breaks > 0 {
 		p.breaks--
 		p.mu.Unlock()
@@ -164,6 +180,9 @@ func (p *planned) Deliver(stream grpc.BidiStreamingServer[pb.DeliverRequest, pb.
 		}
 	}()
 	for {
+		if err := p.refuse(); err != nil {
+			return err
+		}
 		if step == 1 && p.breaks > 0 {
 			p.breaks--
 			return rpc.ToStatus(fault.Lostf("the connection broke"))
@@ -391,6 +410,40 @@ func TestLostJoin(t *testing.T) {
 	_, err := client.Open(t.Context(), p.address, client.Options{Deadline: 300 * time.Millisecond})
 	if fault.ClassOf(err) != fault.Lost || !strings.Contains(err.Error(), "the connection broke") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestAddressTaken: a rank that has joined waits for its service while one of others has its address; one that
+// has not hears why at once.
+func TestAddressTaken(t *testing.T) {
+	for _, streams := range []bool{false, true} {
+		p := servePlanned(t, &planned{protocol: rpc.Protocol, streams: streams, end: 5})
+		c := open(t.Context(), t, p.address, client.Options{Deadline: time.Minute})
+		take := func(n int) {
+			p.mu.Lock()
+			p.taken = n
+			p.mu.Unlock()
+		}
+		take(5)
+		for range 3 {
+			if _, err := c.Next(t.Context()); err != nil {
+				t.Fatalf("streams %v: %v", streams, err)
+			}
+		}
+		p.mu.Lock()
+		if p.taken > 0 {
+			t.Errorf("streams %v: %d requests did not come", streams, p.taken)
+		}
+		p.mu.Unlock()
+
+		c = open(t.Context(), t, p.address, client.Options{Prefetch: -1, Deadline: 300 * time.Millisecond})
+		take(1 << 30)
+		if _, err := c.Next(t.Context()); fault.ClassOf(err) != fault.Lost || !strings.Contains(err.Error(), "another service listens there by now") {
+			t.Errorf("streams %v: got %v", streams, err)
+		}
+		if _, err := client.Open(t.Context(), p.address, client.Options{Deadline: time.Minute}); fault.ClassOf(err) != fault.User {
+			t.Errorf("streams %v: a first join ends with %v", streams, err)
+		}
 	}
 }
 

@@ -340,7 +340,7 @@ func (c *Client) fetch(ctx context.Context, step int64, once func(context.Contex
 		if rpc.JoinedSince(err) && c.session.doubtful() {
 			err = fault.As(fault.Lost, err) // the other client may be this one
 		}
-		err = moved(err)
+		err = taken(moved(err))
 		if losses++; again(ctx, err) {
 			c.progress.lost("the constructor at "+at.reply.Constructor, err)
 		}
@@ -351,7 +351,7 @@ func (c *Client) fetch(ctx context.Context, step int64, once func(context.Contex
 			if sent > 0 { // the planner may hear it, but this rank does not reach it
 				report = at.reply.Constructor
 			}
-			if err = moved(c.rejoin(ctx, at, losses, report)); err == nil {
+			if err = taken(moved(c.rejoin(ctx, at, losses, report))); err == nil {
 				if losses = 0; c.session.now().reply.Constructor == at.reply.Constructor {
 					sent++
 				} else {
@@ -368,6 +368,15 @@ func (c *Client) fetch(ctx context.Context, step int64, once func(context.Contex
 		}
 		_ = pauses.Wait(ctx) // if ctx ends, so does the next attempt
 	}
+}
+
+// taken is the error of a rank that has joined with its access key, of an answer for those with another one: the
+// service is gone from that address, which a server of others has now, and may be back.
+func taken(err error) error {
+	if !rpc.OtherKey(err) {
+		return err
+	}
+	return fault.As(fault.Lost, fmt.Errorf("another service listens there by now: %w", err))
 }
 
 // again says whether a request that failed may be made again.

@@ -206,6 +206,9 @@ func (c *Client) ask(ctx context.Context, call func(pb.PlannerClient) error) err
 		if err == nil {
 			err = rpc.FromStatus(call(pb.NewPlannerClient(x.conn)))
 		}
+		if c.session.now() != nil {
+			err = taken(err)
+		}
 		stop()
 		whys.Wait()
 		switch {

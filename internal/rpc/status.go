@@ -93,6 +93,9 @@ func Unknown(err error) bool {
 	return code == codes.Unimplemented || code == codes.PermissionDenied
 }
 
+// OtherKey says whether a server refused a request because the caller has another access key.
+func OtherKey(err error) bool { return codeOf(err) == codes.Unauthenticated }
+
 // JoinAgain says whether a constructor refused a request because the rank has to join again.
 func JoinAgain(err error) bool { return codeOf(err) == codes.Aborted }
 

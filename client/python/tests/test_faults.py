@@ -118,7 +118,6 @@ def test_another_job_after_a_restart_is_refused(serve, open_loader, prefetch, mo
         (grpc.StatusCode.INVALID_ARGUMENT, millrace.UserError),
         (grpc.StatusCode.FAILED_PRECONDITION, millrace.UserError),
         (grpc.StatusCode.NOT_FOUND, millrace.UserError),
-        (grpc.StatusCode.UNAUTHENTICATED, millrace.UserError),
         (grpc.StatusCode.PERMISSION_DENIED, millrace.UserError),
         (grpc.StatusCode.INTERNAL, millrace.BugError),
         (grpc.StatusCode.UNIMPLEMENTED, millrace.UserError),
@@ -140,6 +139,22 @@ def test_other_errors_are_raised_after_the_steps_before_them(
     assert loader.state_dict()["step"] == 2
     loader.load_state_dict(loader.state_dict())
     check_steps(service, loader, range(2, 4))
+
+
+@PREFETCH
+def test_a_service_of_others_at_the_address_is_waited_out(serve, open_loader, prefetch):
+    service = serve()
+    other = fake.Fault(grpc.StatusCode.UNAUTHENTICATED, "who has its access key only")
+    service.faults = [("Batch", 2, other)] * 3
+    loader = open_loader(service, prefetch=prefetch, timeout=60)
+    check_steps(service, loader, range(2))
+    service.faults += [("Join", None, other)] * 2
+    check_steps(service, loader, range(2, 4))
+    assert loader.stats.retries >= 3 and not service.faults
+
+    service.faults = [("Join", None, other)]
+    with pytest.raises(millrace.UserError):  # it has not joined
+        next(open_loader(service, prefetch=prefetch, timeout=60))
 
 
 @PREFETCH

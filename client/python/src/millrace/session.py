@@ -376,6 +376,7 @@ class Session:
             try:
                 return self._batch(step, reply, seconds)
             except UserError as error:
+                self._check_taken(error)
                 if error.code != "ALREADY_EXISTS" or not self._doubt:
                     raise
                 # The other client that joined since may be this one.
@@ -702,6 +703,15 @@ class Session:
                     raise
         raise AssertionError("there is no planner")
 
+    def _check_taken(self, error: UserError) -> None:
+        """Raises LostError if a rank that has joined with its access key needs another one.
+
+        The service is gone from that address, which a server of others has now, and may be back.
+        """
+        if self._reply is not None and error.code == "UNAUTHENTICATED":
+            text = f"another service listens there by now: {error}"
+            raise with_code(LostError(text), "UNAVAILABLE") from None
+
     def _ask_planner(
         self, at: int, method: str, request: Message, reply: type[M], seconds: float, what: str
     ) -> M:
@@ -719,7 +729,11 @@ class Session:
             self._check_wait()
 
         method = messages.PLANNER + method
-        raw = rpc.call_watched(channel, method, request.encode(), seconds, what, look)
+        try:
+            raw = rpc.call_watched(channel, method, request.encode(), seconds, what, look)
+        except UserError as error:
+            self._check_taken(error)
+            raise
         try:
             return reply.decode(raw)
         except WireError as error:
