@@ -11,6 +11,8 @@ from fake import Fault
 
 import millrace
 from millrace import messages
+from millrace.errors import LostError, with_code
+from millrace.waiting import Progress, Wait
 
 LOST, VOID = grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.ALREADY_EXISTS
 GONE = grpc.StatusCode.ABORTED
@@ -150,7 +152,7 @@ def test_planners_are_tried_in_turn(serve):
 def test_a_planner_whose_epoch_is_over_is_refused(serve, open_loader):
     service = serve()
     service.epoch = 5
-    loader = open_loader(service, prefetch=0, timeout=3)
+    loader = open_loader(service, prefetch=0, timeout=4)
     take(loader, service, 2)
     service.generation, service.epoch = 2, 4
     with pytest.raises(millrace.LostError, match="another one took over with epoch 5"):
@@ -183,3 +185,14 @@ def test_answers_of_a_planner_whose_epoch_is_over_are_refused(serve, open_loader
 def test_what_is_no_list_of_addresses(address):
     with pytest.raises(millrace.UserError, match="give host:port"):
         millrace.connect(address, dp_rank=0)
+
+
+def test_the_end_of_time_hides_no_cause():
+    progress, wait = Progress(), Wait("rank", "step 2", time.monotonic(), time.monotonic(), 1.0)
+    progress.lost("the planner", LostError("its epoch is over"))
+    over = with_code(LostError("no answer"), "DEADLINE_EXCEEDED")
+    progress.lost("the planner", over)
+    progress.lost("the constructor", over)
+    error = str(progress.over(wait, over))
+    assert "the planner is lost: its epoch is over" in error
+    assert "the constructor is lost: no answer" in error

@@ -13,6 +13,9 @@ from typing import NamedTuple
 
 from millrace.errors import LostError, WaitError
 
+# How what is said of a part begins that was not there.
+LOST = "is lost: "
+
 # Seconds between two looks at a wait that are too many: calls and pauses take less, so this process
 # itself was stopped.
 STOPPED = 30.0
@@ -45,10 +48,15 @@ class Progress:
             self._ranks = ranks
             self._moved = max(self._moved, time.monotonic() - idle)
 
-    def lost(self, who: str, why: object) -> None:
-        """Notes why a part was not there, or did not answer."""
+    def lost(self, who: str, why: Exception) -> None:
+        """Notes why a part was not there, or did not answer.
+
+        That a call's time was over says less than what the one before it ended with.
+        """
         with self._guard:
-            self._words[who] = f"is lost: {why}"
+            known = self._words.get(who, "").startswith(LOST)
+            if getattr(why, "code", "") != "DEADLINE_EXCEEDED" or not known:
+                self._words[who] = f"{LOST}{why}"
             self._ranks = False
 
     def late(self, who: str, why: object) -> None:
