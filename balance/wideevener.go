@@ -83,7 +83,7 @@ func (e *WideEvener) Even(tokens []int32, costs []int64, row []int32, w Wide) (w
 		if e.best.most <= max(e.goal, e.floor) && e.best.rest <= e.goal {
 			break
 		}
-		if !e.divide(row, share) || !e.promises() {
+		if !e.divide(row, share) || !e.promising() {
 			continue
 		}
 		placed, err := e.place()
@@ -191,8 +191,8 @@ func (e *WideEvener) divide(row []int32, share int64) bool {
 	return units <= e.wide.Units
 }
 
-// promises reports whether the rows of these giants can be better than the best.
-func (e *WideEvener) promises() bool {
+// promising reports whether the rows of these giants can be better than the best.
+func (e *WideEvener) promising() bool {
 	least := e.largest()
 	return least < e.best.most || least == e.best.most && e.best.rest < e.best.most
 }

@@ -252,11 +252,8 @@ func TestRestartOfAllRanks(t *testing.T) {
 	job := parse(t, dir, r.text(s.resources))
 	rng := rand.New(rand.NewPCG(3, 3))
 	rounds := 40
-	switch {
-	case long:
+	if long {
 		rounds = 400
-	case testing.Short():
-		rounds = 15
 	}
 	s.serve(t, dir, r, func(ctx context.Context, address string) error {
 		at := 0
