@@ -45,7 +45,7 @@ PACKAGES := $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) * 3 / 2 )))
 
 # The heaps of tests are small, and collected for a sixth of the lanes' time by default; those of the compiler for a quarter
 # of its own.
-build generate go-test race-short: export GOGC := 400
+build generate go-test race-short lint: export GOGC := 400
 
 go-test: ## Go tests
 	go test -p $(PACKAGES) -vet=off -timeout 20m -shuffle=on $(LONGEST) ./...
