@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/csv"
 	"encoding/json"
@@ -17,6 +18,7 @@ import (
 	"github.com/millrace-data/millrace/bench/internal/trainsim"
 	"github.com/millrace-data/millrace/internal/planner/compile"
 	"github.com/millrace-data/millrace/internal/planner/plan"
+	"github.com/millrace-data/millrace/internal/preview"
 	"github.com/millrace-data/millrace/internal/testdata"
 	"github.com/millrace-data/millrace/jobspec"
 	"github.com/millrace-data/millrace/planner/cost"
@@ -46,7 +48,7 @@ type evenLine struct {
 }
 
 // benchBalance prints how even the steps are that a planner makes, by the fill that the job asks
-// for: as a table for docs/benchmarks.md.
+// for: as a table for docs/benchmarks.md. The fill that the preflight recommends is in bold.
 func benchBalance(_ context.Context, cfg *config) error {
 	jobs, err := evenJobs()
 	if err != nil {
@@ -55,18 +57,40 @@ func benchBalance(_ context.Context, cfg *config) error {
 	cfg.report.title("Steps as planned: %d of each, load %s", balanceSteps, load())
 	cfg.report.note("| lengths, cost | rows x tokens, ranks | `fill` | full | tokens given up | ranks | slots | least | partition alone | samples | ms |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
 	for _, j := range jobs {
-		full := 0.0
-		for _, fill := range j.fills {
-			l, err := j.run(fill)
-			if err != nil {
-				return fmt.Errorf("%s, fill %d: %w", j.name, fill, err)
+		lines, best, err := j.compare()
+		if err != nil {
+			return err
+		}
+		full := slices.MaxFunc(lines, func(a, b evenLine) int { return cmp.Compare(a.fill, b.fill) }).fill
+		for i, l := range lines {
+			name := strconv.Itoa(preview.Fills[i])
+			if preview.Fills[i] == best {
+				name = "**" + name + "**"
+			} else if !slices.Contains(j.fills, preview.Fills[i]) {
+				continue
 			}
-			full = max(full, l.fill)
-			cfg.report.note("| %s, %s | %d x %d, %d | %d | %.2f %% | %.1f %% | %.4f | %.4f | %.4f, %.4f | %.4f | %d | %.0f |",
-				j.name, j.cost, j.rows, j.length, j.ranks, fill, 100*l.fill, 100*(1-l.fill/full), l.ranks, l.slots, l.leastRanks, l.leastSlots, l.alone, l.samples, l.ms)
+			cfg.report.note("| %s, %s | %d x %d, %d | %s | %.2f %% | %.1f %% | %.4f | %.4f | %.4f, %.4f | %.4f | %d | %.0f |",
+				j.name, j.cost, j.rows, j.length, j.ranks, name, 100*l.fill, 100*(1-l.fill/full), l.ranks, l.slots, l.leastRanks, l.leastSlots, l.alone, l.samples, l.ms)
 		}
 	}
 	return nil
+}
+
+// compare runs a job with each fill that the preflight compares, and returns the one that it recommends.
+func (j evenJob) compare() (lines []evenLine, best int, err error) {
+	var all []preview.FillReport
+	for _, fill := range preview.Fills {
+		l, err := j.run(fill)
+		if err != nil {
+			return nil, 0, fmt.Errorf("%s, fill %d: %w", j.name, fill, err)
+		}
+		slowest := l.ranks
+		if j.split > 0 { // ranks wait for each other in each microbatch
+			slowest = l.slots
+		}
+		lines, all = append(lines, l), append(all, preview.FillReport{Fill: fill, Tokens: l.fill, Slowest: slowest})
+	}
+	return lines, preview.BestFill(all), nil
 }
 
 // spec is the job's, whose source is never opened.

@@ -80,6 +80,9 @@ func (p *planned) refuse() error {
 	if p.taken--; p.taken < 0 {
 		return nil
 	}
+	if p.taken%2 == 0 {
+		return wire.Error(codes.Unimplemented, "unknown service")
+	}
 	return wire.Error(codes.Unauthenticated, "the service answers who has its access key only")
 }
 

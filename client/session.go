@@ -370,10 +370,10 @@ func (c *Client) fetch(ctx context.Context, step int64, once func(context.Contex
 	}
 }
 
-// taken is the error of a rank that has joined with its access key, of an answer for those with another one: the
-// service is gone from that address, which a server of others has now, and may be back.
+// taken is the error of a rank that has joined, of an answer for those with another access key, or of a server that
+// knows no such call: the service is gone from that address, which another one has now, and may be back.
 func taken(err error) error {
-	if !rpc.OtherKey(err) {
+	if !rpc.OtherService(err) {
 		return err
 	}
 	return fault.As(fault.Lost, fmt.Errorf("another service listens there by now: %w", err))

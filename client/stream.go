@@ -71,11 +71,14 @@ func (c *Client) fetchOnce(ctx context.Context, at *joined, step int64) (*Batch,
 		return c.callFor(ctx, at, step)
 	}
 	b, err := c.streamFor(ctx, at, step)
-	if rpc.Unknown(err) && c.opts.Way == "" {
-		at.calls.Store(true)
-		return c.callFor(ctx, at, step)
+	switch {
+	case !rpc.Unknown(err):
+		return b, err
+	case c.opts.Way != "": // not for a retry, as an answer of another service would be
+		return nil, fault.Userf("the constructor gives no stream, which way %s takes: it is older (%v)", c.opts.Way, err)
 	}
-	return b, err
+	at.calls.Store(true)
+	return c.callFor(ctx, at, step)
 }
 
 // streamFor waits for a step on the stream. After an error, which ends it, and for another step

@@ -93,8 +93,12 @@ func Unknown(err error) bool {
 	return code == codes.Unimplemented || code == codes.PermissionDenied
 }
 
-// OtherKey says whether a server refused a request because the caller has another access key.
-func OtherKey(err error) bool { return codeOf(err) == codes.Unauthenticated }
+// OtherService says whether a server refused a request because it answers those with another access key, or does not
+// know the call at all: to a caller that it has answered before, it is another one.
+func OtherService(err error) bool {
+	code := codeOf(err)
+	return code == codes.Unauthenticated || code == codes.Unimplemented
+}
 
 // JoinAgain says whether a constructor refused a request because the rank has to join again.
 func JoinAgain(err error) bool { return codeOf(err) == codes.Aborted }

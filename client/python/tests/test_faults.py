@@ -120,7 +120,6 @@ def test_another_job_after_a_restart_is_refused(serve, open_loader, prefetch, mo
         (grpc.StatusCode.NOT_FOUND, millrace.UserError),
         (grpc.StatusCode.PERMISSION_DENIED, millrace.UserError),
         (grpc.StatusCode.INTERNAL, millrace.BugError),
-        (grpc.StatusCode.UNIMPLEMENTED, millrace.UserError),
         (grpc.StatusCode.UNKNOWN, millrace.BugError),
     ],
 )
@@ -142,9 +141,10 @@ def test_other_errors_are_raised_after_the_steps_before_them(
 
 
 @PREFETCH
-def test_a_service_of_others_at_the_address_is_waited_out(serve, open_loader, prefetch):
+@pytest.mark.parametrize("code", [grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.UNIMPLEMENTED])
+def test_a_service_of_others_at_the_address_is_waited_out(serve, open_loader, prefetch, code):
     service = serve()
-    other = fake.Fault(grpc.StatusCode.UNAUTHENTICATED, "who has its access key only")
+    other = fake.Fault(code, "not for you")
     service.faults = [("Batch", 2, other)] * 3
     loader = open_loader(service, prefetch=prefetch, timeout=60)
     check_steps(service, loader, range(2))
@@ -374,7 +374,7 @@ def test_close_ends_the_thread(serve, open_loader, busy):
     began = time.monotonic()
     loader.close()
     loader.close()
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 10  # half of what the rank has for a call
     until(lambda: not any(t.name.startswith("millrace-") for t in threading.enumerate()))
     with pytest.raises(millrace.Error, match="closed"):
         take(loader, 8)

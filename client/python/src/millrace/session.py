@@ -64,6 +64,8 @@ WHY_EVERY, WHY_TIME = 3.0, 2.0
 
 # The codes with which a constructor answers a call that it does not know; the second one under TLS.
 UNKNOWN = ("UNIMPLEMENTED", "PERMISSION_DENIED")
+# How a server refuses a rank of another service.
+OTHER_SERVICE = ("UNAUTHENTICATED", "UNIMPLEMENTED")
 
 # Tokens kept by step: one per recent checkpoint, a few KB each.
 TOKENS_KEPT = 16
@@ -401,8 +403,11 @@ class Session:
                 self._went_along(reply, received)
                 return received
             except UserError as error:
-                if error.code not in UNKNOWN or self.config.way:
+                if error.code not in UNKNOWN:
                     raise
+                if self.config.way:  # not for a retry, as an answer of another service would be
+                    old = f"gives no stream, which way={self.config.way!r} takes: it is older"
+                    raise UserError(f"{what}: the constructor {old} ({error})") from None
                 self._callers.add(reply.constructor)
         request = messages.BatchRequest(
             identity=reply.identity,
@@ -704,11 +709,12 @@ class Session:
         raise AssertionError("there is no planner")
 
     def _check_taken(self, error: UserError) -> None:
-        """Raises LostError if a rank that has joined with its access key needs another one.
+        """Raises LostError if a rank that has joined needs another access key, or another call.
 
-        The service is gone from that address, which a server of others has now, and may be back.
+        The service is gone from that address, which another one has now, and may be back.
         """
-        if self._reply is not None and error.code == "UNAUTHENTICATED":
+        if self._reply is not None and error.code in OTHER_SERVICE:
+            self._callers.discard(self._reply.constructor)  # that one may know streams
             text = f"another service listens there by now: {error}"
             raise with_code(LostError(text), "UNAVAILABLE") from None
 
