@@ -3,7 +3,6 @@ package rpc
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -55,32 +54,47 @@ func (g gate) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// gated dials TCP through gates.
-type gated struct{ shut atomic.Bool }
-
-func (g *gated) Listen(address string) (net.Listener, error) { return net.Listen("tcp", address) }
-
-func (g *gated) Dial(ctx context.Context, address string) (net.Conn, error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
-	return gate{conn, &g.shut}, err
+// gated is a network of one listener in memory, dialled through gates.
+type gated struct {
+	shut     atomic.Bool
+	accepted chan net.Conn
+	closed   context.Context
+	close    context.CancelFunc
 }
+
+func (g *gated) Listen(string) (net.Listener, error) { return g, nil }
+
+func (g *gated) Dial(context.Context, string) (net.Conn, error) {
+	here, there := net.Pipe()
+	g.accepted <- there
+	return gate{here, &g.shut}, nil
+}
+
+func (g *gated) Accept() (net.Conn, error) {
+	select {
+	case c := <-g.accepted:
+		return c, nil
+	case <-g.closed.Done():
+		return nil, net.ErrClosed
+	}
+}
+
+func (g *gated) Close() error   { g.close(); return nil }
+func (g *gated) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
 
 // serveWaiter serves w and returns a client of it, whose network can be shut.
 func serveWaiter(t *testing.T, w *waiter) (pb.LoaderClient, *gated) {
 	t.Helper()
-	network := &gated{}
-	l, err := network.Listen("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	network := &gated{accepted: make(chan net.Conn, 1)}
+	network.closed, network.close = context.WithCancel(t.Context())
 	server, err := NewServer(Over(network))
 	if err != nil {
 		t.Fatal(err)
 	}
 	pb.RegisterLoaderServer(server, w)
-	go server.Serve(l)
+	go server.Serve(network)
 	t.Cleanup(server.Stop)
-	conn, err := Dial(l.Addr().String(), Over(network))
+	conn, err := Dial(network.Addr().String(), Over(network))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,8 +113,9 @@ func ask(ctx context.Context, c pb.LoaderClient, hears bool) (string, error) {
 
 // TestWaiting: a caller that hears waits for as long as the server says that it waits, and
 // learns for what; one that does not hear gets no frame that it does not know.
-func TestWaiting(t *testing.T) {
-	t.Parallel()
+func TestWaiting(t *testing.T) { synctest.Test(t, testWaiting) }
+
+func testWaiting(t *testing.T) {
 	w := &waiter{answer: make(chan struct{})}
 	c, _ := serveWaiter(t, w)
 	let := func(after time.Duration) { time.AfterFunc(after, func() { w.answer <- struct{}{} }) }
@@ -131,10 +146,8 @@ func TestWaiting(t *testing.T) {
 // TestSilent: a caller that hears nothing gives up the attempt, one of many callers later, and the
 // next one to a link that may be slow takes longer.
 func TestSilent(t *testing.T) {
-	t.Parallel()
 	for _, callers := range []int{1, 4 * callersPerRound} {
-		t.Run(fmt.Sprintf("callers=%d", callers), func(t *testing.T) {
-			t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
 			w := &waiter{answer: make(chan struct{}), callers: callers}
 			c, network := serveWaiter(t, w)
 			time.AfterFunc(0, func() { w.answer <- struct{}{} })
@@ -145,12 +158,12 @@ func TestSilent(t *testing.T) {
 			begin, least := time.Now(), time.Duration(RoundsAmong(callers)-1)*waitingEvery
 			_, err := ask(t.Context(), c, true)
 			if took := time.Since(begin); !isSilent(err) || fault.ClassOf(err) != fault.Lost || took < least || took > least+2*quietRounds*waitingEvery {
-				t.Errorf("after %v: %v", took, err)
+				t.Errorf("%d callers, after %v: %v", callers, took, err)
 			}
 			network.shut.Store(false)
 			time.AfterFunc((quietRounds+1)*waitingEvery, func() { w.answer <- struct{}{} })
 			if body, err := ask(t.Context(), c, true); err != nil || body != "abc" {
-				t.Errorf("when it is heard again: %q, %v", body, err)
+				t.Errorf("%d callers, when it is heard again: %q, %v", callers, body, err)
 			}
 		})
 	}
@@ -180,8 +193,9 @@ func TestRoundsAmong(t *testing.T) {
 func isSilent(err error) bool { _, silent := Silent(err); return silent }
 
 // TestSilentServer: of a server that does not say Waiting, nobody expects it.
-func TestSilentServer(t *testing.T) {
-	t.Parallel()
+func TestSilentServer(t *testing.T) { synctest.Test(t, testSilentServer) }
+
+func testSilentServer(t *testing.T) {
 	w := &waiter{answer: make(chan struct{}), old: true}
 	c, _ := serveWaiter(t, w)
 	for _, after := range []time.Duration{0, (quietRounds + 2) * waitingEvery} {

@@ -94,16 +94,27 @@ func TestAnswersCount(t *testing.T) {
 		}
 		return sets, held
 	}
-	_, first := gather() // the decoders have their memory now
-	first.end()
-	heap := liveHeap()
-	counted, _, _ := l.cache.usage()
-	sets, held := gather()
-	took := liveHeap() - heap
-	now, _, _ := l.cache.usage()
 	const pixels = picturesOfLoader * 3 * pictureSide * pictureSide
-	if now-counted < pixels || took > now-counted+64<<10 || took < pixels {
-		t.Errorf("%d bytes of pixels count as %d and take %d of the heap", pixels, now-counted, took)
+	counted, _, _ := l.cache.usage()
+	measure := func() (sets []samples.Set, held *holding, counts, took int64) {
+		heap := liveHeap()
+		sets, held = gather()
+		took = liveHeap() - heap
+		now, _, _ := l.cache.usage()
+		return sets, held, now - counted, took
+	}
+	_, held, _, _ := measure() // the decoders have their memory now
+	held.end()
+	sets, held, counts, took := measure()
+	for range 2 { // the heap is the whole program's: what ends beside the test may be freed, or kept, meanwhile
+		if took >= pixels && took <= counts+64<<10 {
+			break
+		}
+		held.end()
+		sets, held, counts, took = measure()
+	}
+	if counts < pixels || took > counts+64<<10 || took < pixels {
+		t.Errorf("%d bytes of pixels count as %d and take %d of the heap", pixels, counts, took)
 	}
 	if !sets[0].Images[0][0].Decoded || len(sets[0].Images[0][0].Data) != pixels/picturesOfLoader {
 		t.Errorf("an image has %d bytes", len(sets[0].Images[0][0].Data))
