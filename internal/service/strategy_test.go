@@ -1,14 +1,20 @@
 package service_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/millrace-data/millrace/client"
 	"github.com/millrace-data/millrace/internal/planner/compile"
+	"github.com/millrace-data/millrace/internal/service"
 	"github.com/millrace-data/millrace/internal/service/testdata/alternate"
 	"github.com/millrace-data/millrace/planner/dgraph"
 	"github.com/millrace-data/millrace/planner/strategy"
@@ -20,6 +26,19 @@ var names = compile.Registry{RowMethods: strategy.RowMethods{"longest-last": alt
 	"few shares": func(s *strategy.Step) error {
 		g := s.Graph(dgraph.Text)
 		g.Mix(strategy.Shares{1, 2})
+		return g.Plan()
+	},
+	"drifts": func(s *strategy.Step) error {
+		g := s.Graph(dgraph.Text)
+		g.Mix(s.Schedule())
+		shape, dp := s.Shape(), int64(s.Tree().Sizes().DP)
+		rank, microbatch := make([]int32, shape.Rows), make([]int32, shape.Rows)
+		for row := range int64(shape.Rows) {
+			rank[row], microbatch[row] = int32((row+drift.Load())%dp), int32(row/dp)
+		}
+		if err := strategy.PlanRaw(s, s.RowOf(), rank, microbatch, make([]int32, shape.Rows)); err != nil {
+			return err
+		}
 		return g.Plan()
 	},
 	"hangs": func(s *strategy.Step) error {
@@ -35,6 +54,44 @@ func TestSharesOfStrategy(t *testing.T) {
 	few := own
 	few.name, few.spec = "few shares", strings.Replace(own.spec, "alternate", "few shares", 1)
 	check(t, dir, few, setting{loaders: 2, constructors: 1, resources: resources{prefetch: 3, window: 20}})
+}
+
+// drift is what the strategy "drifts" depends on, which is no function of its step.
+var drift atomic.Int64
+
+// TestStrategyThatDrifts: a strategy that gives a step's rows to other ranks when the next planner plans it again ends the
+// job: a rank may have its part as it was before. Rows hold the same, so that no digest tells.
+func TestStrategyThatDrifts(t *testing.T) {
+	defer drift.Store(0)
+	dir := writeSources(t)
+	r := recipe{"drifts", mixed + "\nbatch: {sequence_length: 512, sequences: 8}\ntopology: {dp: 2}\nstrategy: drifts\n", 12, ""}
+	s := setting{resources: resources{prefetch: 3}}
+	opts := s.options(t, dir, r)
+	opts.LogDir = t.TempDir()
+	var ranks []*client.Client
+	run := func(use func(ctx context.Context) error) error {
+		return service.Run(t.Context(), opts, func(ctx context.Context, address string) error {
+			opts.Address = address // the next service is found there
+			ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+			defer cancel()
+			return use(ctx)
+		})
+	}
+	err := run(func(ctx context.Context) error {
+		ranks = openRanks(ctx, t, opts.Address, nil, client.Rank{}, client.Rank{DP: 1})
+		return errors.Join(allNext(ctx, ranks, 2), allNext(ctx, ranks[:1], 1)) // one is ahead of the other
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := run(func(ctx context.Context) error { return allNext(ctx, ranks[1:], 1) }); err != nil {
+		t.Errorf("the same again: %v", err)
+	}
+	drift.Store(1)
+	err = run(func(ctx context.Context) error { return allNext(ctx, ranks[1:], 1) })
+	if err == nil || !strings.Contains(err.Error(), "gives its rows to other ranks than when it was planned before") {
+		t.Errorf("other ranks: %v", err)
+	}
 }
 
 // own is a job whose strategy a program of the user's registers.

@@ -81,16 +81,17 @@ func (r *replanned) step(step int64, record []byte) error {
 		if err != nil {
 			return err
 		}
-		if was == nil || !bytes.Equal(was, record) {
-			if o.parted, err = partedBy(was, record); err != nil {
-				return err
-			}
-			if !o.parted {
-				return r.differs(step, o, "record")
-			}
-			continue
+		same, parted, err := compare(was, record)
+		switch {
+		case err != nil:
+			return err
+		case same:
+			o.until = step + 1
+		case parted:
+			o.parted = true
+		default:
+			return r.differs(step, o, "record")
 		}
-		o.until = step + 1
 	}
 	return nil
 }
@@ -104,18 +105,26 @@ func recordOf(steps checkpoint.Steps, step int64) (record []byte, err error) {
 	return record, err
 }
 
-// partedBy says whether two records of a step differ because other changes were made, or because
-// the branch that was left ends before it.
-func partedBy(was, record []byte) (bool, error) {
-	if was == nil {
-		return true, nil
+// compare says whether two records of a step are the same, whichever ranks have its rows: the job may have gone back to
+// another mesh. If they are not, parted says that other changes were made, or that the branch that was left ends before
+// the step.
+func compare(was, record []byte) (same, parted bool, err error) {
+	switch {
+	case was == nil:
+		return false, true, nil
+	case bytes.Equal(was, record):
+		return true, false, nil
 	}
 	before, err := token.DecodeRecord(was)
 	if err != nil {
-		return false, err
+		return false, false, err
 	}
 	now, err := token.DecodeRecord(record)
-	return err == nil && !slices.EqualFunc(before.Changes, now.Changes, bytes.Equal), err
+	if err != nil {
+		return false, false, err
+	}
+	before.Placed = now.Placed
+	return bytes.Equal(before.Encode(), record), !slices.EqualFunc(before.Changes, now.Changes, bytes.Equal), nil
 }
 
 // digest compares the chain value after a step.

@@ -198,8 +198,15 @@ func (w *Writer) add(g *group, op control.Op) (err error) {
 func (w *Writer) append(g *group, op control.AppendStep) error {
 	record := token.NewRecord(op.Step, op.Before)
 	record.Skips = op.Skips
+	last, some := w.log.Last()
+	comesAgain := some && op.Step.Step <= last // the log has it, and compares it
+	if comesAgain {
+		if err := w.placedAgain(op.Step.Step, record); err != nil {
+			return err
+		}
+	}
 	a := checkpoint.Append{Step: op.Step.Step, Record: record.Encode()}
-	if last, some := w.log.Last(); !some || a.Step > last { // else the log has it, and compares it
+	if !comesAgain {
 		a.Frame = w.frame(op)
 		w.frames.wrote(len(a.Record), len(a.Frame))
 		if err := w.check(op, a.Record); err != nil {
@@ -209,6 +216,25 @@ func (w *Writer) append(g *group, op control.AppendStep) error {
 	g.ops = append(g.ops, a)
 	g.appends++
 	return failpoint.Error(failpoint.AppendBefore)
+}
+
+// placedAgain compares which rank has which row of a step with what the planner before placed, of whom ranks may have
+// their parts. A record of an older build does not say it, and one of another mesh is of ranks that do not go on.
+func (w *Writer) placedAgain(step int64, record *token.Record) error {
+	was, err := recordOf(w.log, step)
+	if err != nil || was == nil {
+		return err
+	}
+	before, err := token.DecodeRecord(was)
+	if err != nil {
+		return err
+	}
+	if before.Placed != record.Placed && before.Placed.Comparable(record.Placed) {
+		return fmt.Errorf("step %d gives its rows to other ranks than when it was planned before, by the log in %s, and ranks that had their parts then would miss rows or have them twice: "+
+			"this planner is of another build, or a strategy is not a function of its step; go on with a new folder, and all ranks from the same checkpoint: %w", step, w.opts.Dir, checkpoint.ErrDiverged)
+	}
+	record.Placed = before.Placed
+	return nil
 }
 
 // check makes sure that a record is what a planner that takes over goes on from, and what was

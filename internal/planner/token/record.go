@@ -15,6 +15,7 @@ import (
 // reading the data. It is a difference to the position before the step.
 type Record struct {
 	Plan    [32]byte // PlanDigest
+	Placed  Placed   // PlacementOf
 	Moves   []Move   // by rising source
 	Carry   []Drawn  // over to the next step
 	Held    []Drawn
@@ -58,7 +59,7 @@ type Skip struct {
 // NewRecord returns the record of a step, without skips. before is the position before
 // it, and must be valid until the call returns only.
 func NewRecord(s *plan.Step, before plan.State) *Record {
-	r := &Record{Plan: PlanDigest(s), Passed: s.Passed}
+	r := &Record{Plan: PlanDigest(s), Placed: PlacementOf(s), Passed: s.Passed}
 	for i, cur := range s.After.Cursors {
 		var was plan.Cursor
 		if i < len(before.Cursors) {
@@ -104,7 +105,7 @@ func drawnOf(cursors []plan.Cursor, r plan.Ref, since int64) Drawn {
 
 // Encode writes the record. Equal records give equal bytes.
 func (r *Record) Encode() []byte {
-	m := &statepb.StepRecord{Plan: r.Plan[:], Changes: r.Changes, Deficit: r.Deficits}
+	m := &statepb.StepRecord{Plan: r.Plan[:], Placed: uint64(r.Placed), Changes: r.Changes, Deficit: r.Deficits}
 	inEpoch := false
 	for _, x := range r.Moves {
 		m.Source, m.SeqDelta, m.Index = append(m.Source, uint32(x.Source)), append(m.SeqDelta, uint64(x.Blocks)), append(m.Index, uint32(x.Index))
@@ -171,3 +172,24 @@ func PlanDigest(s *plan.Step) [32]byte {
 	h.Write(b)
 	return [32]byte(h.Sum(nil))
 }
+
+// Placed says on which mesh a step was planned and which rank has which row of it, in 32 bits each of
+// a digest. 0 is that of a record of a build that wrote none.
+type Placed uint64
+
+// PlacementOf is over the mesh's canonical form, and over the columns of the step's Placed.
+func PlacementOf(s *plan.Step) Placed {
+	on := sha256.Sum256([]byte(s.Mesh.Canonical()))
+	var b []byte
+	for _, column := range [][]int32{s.Placed.Rank, s.Placed.Microbatch, s.Placed.Position, s.Placed.Width, s.Placed.Encoder} {
+		b = binary.LittleEndian.AppendUint32(b, uint32(len(column)))
+		for _, v := range column {
+			b = binary.LittleEndian.AppendUint32(b, uint32(v))
+		}
+	}
+	placement := sha256.Sum256(b)
+	return Placed(binary.BigEndian.Uint64(append(on[:4:4], placement[:4]...)))
+}
+
+// Comparable says whether two placements are of the same mesh, so that those of the same step are equal.
+func (p Placed) Comparable(q Placed) bool { return p != 0 && q != 0 && p>>32 == q>>32 }

@@ -22,7 +22,7 @@ func DecodeRecord(data []byte) (*Record, error) {
 	if err := checkColumns(m); err != nil {
 		return nil, err
 	}
-	r := &Record{Plan: [32]byte(m.Plan), Changes: m.Changes, Deficits: m.Deficit}
+	r := &Record{Plan: [32]byte(m.Plan), Placed: Placed(m.Placed), Changes: m.Changes, Deficits: m.Deficit}
 	for i, source := range m.Source {
 		x := Move{Source: int32(source), Blocks: int64(m.SeqDelta[i]), Index: int32(m.Index[i]), Tokens: int64(m.Tokens[i]), Samples: int64(m.Samples[i])}
 		if len(m.InEpoch) > 0 {

@@ -530,8 +530,9 @@ func (x *AddedSource) GetManifest() []byte {
 // StepRecord is what the log keeps of one step: the difference to the position
 // before it, and the digest of the derived plan. Columns of one group are equally long.
 type StepRecord struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	Plan  []byte                 `protobuf:"bytes,1,opt,name=plan,proto3" json:"plan,omitempty"` // SHA-256 of the plan
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Plan   []byte                 `protobuf:"bytes,1,opt,name=plan,proto3" json:"plan,omitempty"`        // SHA-256 of the plan
+	Placed uint64                 `protobuf:"fixed64,32,opt,name=placed,proto3" json:"placed,omitempty"` // which rank has which row: of the SHA-256 of the mesh, and of that of the placement, 4 bytes each; 0: not known
 	// Sources whose cursor moved, rising.
 	Source   []uint32 `protobuf:"varint,2,rep,packed,name=source,proto3" json:"source,omitempty"`
 	SeqDelta []uint64 `protobuf:"varint,3,rep,packed,name=seq_delta,json=seqDelta,proto3" json:"seq_delta,omitempty"`
@@ -607,6 +608,13 @@ func (x *StepRecord) GetPlan() []byte {
 		return x.Plan
 	}
 	return nil
+}
+
+func (x *StepRecord) GetPlaced() uint64 {
+	if x != nil {
+		return x.Placed
+	}
+	return 0
 }
 
 func (x *StepRecord) GetSource() []uint32 {
@@ -935,10 +943,11 @@ const file_proto_state_proto_rawDesc = "" +
 	"\x04yaml\x18\x01 \x01(\fR\x04yaml\x12\x14\n" +
 	"\x05share\x18\x02 \x01(\x04R\x05share\x12\x18\n" +
 	"\alimited\x18\x03 \x01(\bR\alimited\x12\x1a\n" +
-	"\bmanifest\x18\x04 \x01(\fR\bmanifest\"\xc6\a\n" +
+	"\bmanifest\x18\x04 \x01(\fR\bmanifest\"\xde\a\n" +
 	"\n" +
 	"StepRecord\x12\x12\n" +
 	"\x04plan\x18\x01 \x01(\fR\x04plan\x12\x16\n" +
+	"\x06placed\x18  \x01(\x06R\x06placed\x12\x16\n" +
 	"\x06source\x18\x02 \x03(\rR\x06source\x12\x1b\n" +
 	"\tseq_delta\x18\x03 \x03(\x04R\bseqDelta\x12\x14\n" +
 	"\x05index\x18\x04 \x03(\rR\x05index\x12\x16\n" +
