@@ -53,11 +53,11 @@ func (c *Core) idleCause() Cause {
 
 // trainersText names the ranks that are waited for.
 func (c *Core) trainersText() string {
-	if !c.job.positioned {
-		return "the first trainer to join, which says at which step the job goes on"
-	}
 	if who := c.awaited(); who != "" {
 		return who
+	}
+	if !c.job.positioned {
+		return "the first trainer to join, which says at which step the job goes on"
 	}
 	if who := c.absent(); len(who.ranks) > 0 {
 		return "trainers: " + who.String()

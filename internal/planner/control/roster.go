@@ -283,6 +283,10 @@ func (c *Core) awaited() string {
 	for _, j := range c.roster.waits {
 		left = min(left, c.cfg.Window-(c.now-j.wait.since))
 	}
-	return fmt.Sprintf("all ranks to join without a resume token, as %s and %d others did while the job is at step %d; else they are refused in %.0f s",
-		names[0], len(names)-1, c.plan.Acked(), max(left, 0).Seconds())
+	who := names[0].String()
+	if more := len(names) - 1; more > 0 {
+		who += fmt.Sprintf(" and %d more", more)
+	}
+	return fmt.Sprintf("all ranks to join without a resume token, as %s did while the job is at step %d; else they are refused in %.0f s",
+		who, c.plan.Acked(), max(left, 0).Seconds())
 }
