@@ -22,7 +22,7 @@ STEPS ?= 40
 FRAMEWORKS := torch torchdata torchtitan transformers accelerate lightning jax grain orbax-checkpoint
 space := $(subst ,, )
 
-.PHONY: help build build-gpu demo test go-test race race-short lint vulncheck generate generate-check bench bench-turns bench-streaming bench-safety bench-ray bench-peers bench-memory bench-peers-balance fuzz py py-torch py-frameworks py-debian-torch chat s3-server rig kills-shared soak stalls planted tokenizers clean
+.PHONY: help build build-gpu demo test go-test race race-build race-short lint vulncheck generate generate-check bench bench-turns bench-streaming bench-safety bench-ray bench-peers bench-memory bench-peers-balance fuzz py py-torch py-frameworks py-debian-torch chat s3-server rig kills-shared soak stalls planted tokenizers clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/' | expand -t 26
@@ -39,13 +39,13 @@ demo: build $(VENV)/installed ## run the main job: real sources, real processes,
 test: lint $(VENV)/tested go-test py py-debian-torch ## all daily checks: Go and Python, no download but packages
 
 # The packages whose tests take longest, which begin first: else the last of them runs alone.
-LONGEST := ./internal/service ./internal/cli ./bench/killmatrix
+LONGEST := ./internal/service ./internal/worker ./internal/cli ./bench/killmatrix ./internal/checkpoint
 # How many packages are tested at once: tests of services wait about as long as they compute.
 PACKAGES := $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) * 3 / 2 )))
 
 # The heaps of tests are small, and collected for a sixth of the lanes' time by default; those of the compiler for a quarter
 # of its own.
-build generate go-test race-short lint: export GOGC := 400
+build generate go-test race-build race-short lint: export GOGC := 400
 
 go-test: ## Go tests
 	go test -p $(PACKAGES) -vet=off -timeout 20m -shuffle=on $(LONGEST) ./...
@@ -54,9 +54,14 @@ go-test: ## Go tests
 # goroutines that share anything: damage to each byte of a log, loops over pixels, tables of tensors, the reference alone.
 SEQUENTIAL := TestListingLimit|TestEveryByte|TestEveryFile|TestEveryObject|TestCrashAnywhere|TestDamage|TestDiskFails|TestWindow|TestOldStretch|TestAgainstReference|TestArrayTurned|TestOrientations|TestListedSizes|TestParts|TestTraceIsTheInverse|TestPlansAreTheReferences|TestHops|TestDiskNeeded|TestHugeRows|TestForward|TestChangesMatter|TestPlanIsProtobuf
 
+RACED := ./internal/service ./client $(addprefix ./internal/,worker checkpoint/... sourceloader constructor/... engine faultproxy handover imaging \
+  metamorphic object/... planner preview rig rpc sim trainer)
+
+race-build: # compile what race-short tests, for a lane that has idle cores
+	CGO_ENABLED=1 go build -race $(RACED)
+
 race-short: ## those Go tests under the race detector that a change has to pass
-	CGO_ENABLED=1 go test -p $(PACKAGES) -vet=off -timeout 20m -race -short -shuffle=on -skip '^($(SEQUENTIAL))$$' ./internal/service ./client \
-	  $(addprefix ./internal/,checkpoint/... worker sourceloader constructor/... engine faultproxy handover imaging metamorphic object/... planner preview rig rpc sim trainer)
+	CGO_ENABLED=1 go test -p $(PACKAGES) -vet=off -timeout 20m -race -short -shuffle=on -skip '^($(SEQUENTIAL))$$' $(RACED)
 
 race: ## Go tests under the race detector
 	CGO_ENABLED=1 go test -race -shuffle=on ./...
