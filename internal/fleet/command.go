@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -29,7 +30,7 @@ const (
 
 // Command is a fleet that has a command of the user's do what it is asked for: it is run by the shell with the environment
 // variables ROLE, COUNT and DRAINED (names separated by spaces), each time one of them changed. A command that fails, or
-// takes more than a minute, is run again after a pause that grows, with what is wanted by then. It never ends a job.
+// takes more than a minute, which ends all that it started, is run again after a pause that grows, with what is wanted by then. It never ends a job.
 type Command struct {
 	text  string
 	log   *slog.Logger
@@ -117,7 +118,9 @@ func (c *Command) run(ctx context.Context, role Role, w want) error {
 	cmd.Env = append(os.Environ(), "ROLE="+string(role), "COUNT="+strconv.Itoa(w.count), "DRAINED="+w.drained)
 	out := &tail{}
 	cmd.Stdout, cmd.Stderr = out, out
-	cmd.WaitDelay = time.Second // children of it may hold its output
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // what it started ends with it, and not after the next run
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = time.Second // what left the group may hold its output
 	err := cmd.Run()
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)

@@ -9,8 +9,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -194,12 +196,34 @@ func TestCommandFails(t *testing.T) {
 	}
 }
 
-// TestCommandHangs: one that does not end is ended.
+// TestCommandHangs: one that does not end is ended, and what it started with it.
 func TestCommandHangs(t *testing.T) {
 	t.Parallel()
-	c := NewCommand("sleep 1000", slog.New(slog.DiscardHandler))
-	c.time = 10 * time.Millisecond
-	if err := c.run(t.Context(), Loader, want{count: 1}); err == nil || !strings.Contains(err.Error(), "took longer") {
-		t.Errorf("ended with %v", err)
+	file := filepath.Join(t.TempDir(), "pid")
+	c := NewCommand("sleep 1000 & echo $! > "+file+"; wait", slog.New(slog.DiscardHandler))
+	for c.time = 100 * time.Millisecond; ; c.time *= 2 { // a busy machine may take its time to write the number
+		if err := c.run(t.Context(), Loader, want{count: 1}); err == nil || !strings.Contains(err.Error(), "took longer") {
+			t.Fatalf("ended with %v", err)
+		}
+		text, _ := os.ReadFile(file)
+		pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+		if err != nil {
+			continue
+		}
+		for end := time.Now().Add(time.Minute); there(pid); time.Sleep(5 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("process %d, which it started, is there yet", pid)
+			}
+		}
+		return
 	}
+}
+
+// there reports whether a process runs, and is not one that has ended and that nobody waits for.
+func there(pid int) bool {
+	if syscall.Kill(pid, 0) != nil {
+		return false
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err != nil || !strings.Contains(string(stat), ") Z ")
 }

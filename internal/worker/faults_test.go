@@ -7,13 +7,10 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"reflect"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -288,73 +285,6 @@ func (e *Environment) pids() (pids []int) {
 		pids = append(pids, p.pid)
 	}
 	return pids
-}
-
-func alive(pid int) bool {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	return err == nil && !strings.Contains(string(stat), ") Z ")
-}
-
-func gone(t *testing.T, pid int) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); alive(pid); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("process %d is there yet", pid)
-		}
-	}
-}
-
-// TestLeavesNothing: what a worker started ends with it, and all end with the environment.
-func TestLeavesNothing(t *testing.T) {
-	e, err := Open(t.Context(), options(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := called(t, function(t, e, "child"), texts("a"))
-	child, err := strconv.Atoi(strings.Trim(strings.TrimPrefix(got[0], "0:0 "), `"`))
-	if err != nil || !alive(child) {
-		t.Fatalf("%q: %v", got, err)
-	}
-	pids := append(e.pids(), child)
-	e.Close()
-	for _, pid := range pids {
-		gone(t, pid)
-	}
-	if _, _, err := function(t, open(t, options(t)), "child").Call(t.Context(), texts("exit")); err != nil {
-		t.Error(err)
-	}
-}
-
-// TestEndsWithLoader: a loader that dies without a word leaves no process.
-func TestEndsWithLoader(t *testing.T) {
-	if os.Getenv("MILLRACE_TEST_LOADER") != "" {
-		e, err := Open(t.Context(), options(t))
-		if err != nil {
-			t.Fatal(err)
-		}
-		f := function(t, e, "dies")
-		go f.Call(t.Context(), texts("hang"))
-		for time.Sleep(100 * time.Millisecond); len(e.pids()) < 3; time.Sleep(10 * time.Millisecond) {
-		}
-		_ = os.WriteFile(os.Getenv("MILLRACE_TEST_LOADER"), []byte(fmt.Sprint(e.pids())), 0o600)
-		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-	}
-	options(t)
-	file := filepath.Join(t.TempDir(), "pids")
-	if err := again(t, file); err == nil {
-		t.Fatal("the loader did not die")
-	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, word := range strings.Fields(strings.Trim(string(text), "[]")) {
-		pid, err := strconv.Atoi(word)
-		if err != nil {
-			t.Fatal(err)
-		}
-		gone(t, pid)
-	}
 }
 
 // TestNoNetwork: a function sees the loopback at the most.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -35,12 +36,9 @@ const readAhead = 4 << 10
 
 // wires returns our end of a new socket pair, and the file of the other.
 func wires() (*wire, *os.File, error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	fds, err := socketPair()
 	if err != nil {
 		return nil, nil, fmt.Errorf("making a socket pair: %w", err)
-	}
-	for _, fd := range fds {
-		unix.CloseOnExec(fd)
 	}
 	ours, theirs := os.NewFile(uintptr(fds[0]), "worker"), os.NewFile(uintptr(fds[1]), "loader")
 	defer ours.Close()
@@ -49,6 +47,19 @@ func wires() (*wire, *os.File, error) {
 		return nil, nil, err
 	}
 	return newWire(conn.(*net.UnixConn)), theirs, nil
+}
+
+// socketPair returns sockets that no other child of this process gets, whose copy would keep them open when all else is gone.
+func socketPair() (fds [2]int, err error) {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	if fds, err = unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0); err != nil {
+		return fds, err
+	}
+	for _, fd := range fds {
+		unix.CloseOnExec(fd)
+	}
+	return fds, nil
 }
 
 func newWire(conn *net.UnixConn) *wire {

@@ -29,7 +29,7 @@ const (
 type process struct {
 	server *server
 	pid    int
-	exit   <-chan serverFrame // has the frame of its end
+	exit   *exit
 	wire   *wire
 	out    *output
 	seats  [seatsEach]*seat
@@ -241,6 +241,11 @@ func (p *process) tried() bool {
 
 // read answers jobs until the worker ends, or has to.
 func (p *process) read() {
+	read := make(chan struct{})
+	var watch sync.WaitGroup
+	watch.Go(func() { p.hangUp(read) })
+	defer watch.Wait()
+	defer close(read)
 	for {
 		var reply Reply
 		if err := p.wire.receive(&reply); err != nil {
@@ -256,6 +261,24 @@ func (p *process) read() {
 			p.settle()
 		}
 		p.answer(j, answer{reply: reply})
+	}
+}
+
+// hangUp ends the reading of a worker that has ended, if its socket does not say so: what it started in another
+// session may have that, too.
+func (p *process) hangUp(read <-chan struct{}) {
+	select {
+	case <-p.exit.told:
+	case <-p.server.gone:
+	case <-read:
+		return
+	}
+	late := time.NewTimer(outputTime)
+	defer late.Stop()
+	select {
+	case <-late.C:
+		_ = p.wire.conn.CloseRead()
+	case <-read:
 	}
 }
 
@@ -368,12 +391,12 @@ func (p *process) end() Death {
 	late := time.NewTimer(exitTime)
 	defer late.Stop()
 	select {
-	case e := <-p.exit:
-		if e.Signal == 0 {
-			return Death{Why: fmt.Sprintf("its worker ended with exit status %d", e.Code)}
+	case <-p.exit.told:
+		if p.exit.frame.Signal == 0 {
+			return Death{Why: fmt.Sprintf("its worker ended with exit status %d", p.exit.frame.Code)}
 		}
-		signal := syscall.Signal(e.Signal)
-		return Death{Why: fmt.Sprintf("its worker ended by signal %d (%v)", e.Signal, signal), Outside: slices.Contains(fromOutside, signal)}
+		signal := syscall.Signal(p.exit.frame.Signal)
+		return Death{Why: fmt.Sprintf("its worker ended by signal %d (%v)", p.exit.frame.Signal, signal), Outside: slices.Contains(fromOutside, signal)}
 	case <-p.server.gone:
 		killGroup(p.pid)
 		return Death{Why: "the fork server ended", Outside: true}

@@ -50,7 +50,13 @@ type serverFrame struct {
 	Signal  int
 	Code    int
 
-	exit <-chan serverFrame // of "forked": will have the frame of the worker's end
+	exit *exit // of "forked"
+}
+
+// exit is the end of a worker as the server saw it.
+type exit struct {
+	told  chan struct{} // closed when it has
+	frame serverFrame
 }
 
 // ask is all that a fork server is asked.
@@ -131,7 +137,7 @@ func describeEnd(err error) string {
 // read hands on what the server says, until it is gone. A process number belongs to the worker that was forked with it
 // last: a server reports an end before its next fork, which is the first that may get the same number.
 func (s *server) read() {
-	exits := map[int]chan<- serverFrame{} // of the workers that have not ended
+	exits := map[int]*exit{} // of the workers that have not ended
 	for {
 		var frame serverFrame
 		if err := s.wire.receive(&frame); err != nil {
@@ -142,11 +148,12 @@ func (s *server) read() {
 		}
 		switch frame.Op {
 		case "forked":
-			exit := make(chan serverFrame, 1)
-			exits[frame.PID], frame.exit = exit, exit
+			frame.exit = &exit{told: make(chan struct{})}
+			exits[frame.PID] = frame.exit
 		case "exited":
-			if exit := exits[frame.PID]; exit != nil {
-				exit <- frame // its only one
+			if e := exits[frame.PID]; e != nil {
+				e.frame = frame
+				close(e.told)
 				delete(exits, frame.PID)
 			}
 			continue

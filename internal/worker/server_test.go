@@ -49,9 +49,9 @@ func TestNumbers(t *testing.T) {
 	}
 	for code, p := range workers {
 		select {
-		case frame := <-p.exit:
-			if frame.Code != code {
-				t.Errorf("worker %d ended with exit status %d", code, frame.Code)
+		case <-p.exit.told:
+			if got := p.exit.frame.Code; got != code {
+				t.Errorf("worker %d ended with exit status %d", code, got)
 			}
 		case <-time.After(exitTime):
 			t.Errorf("nobody heard how worker %d ended", code)

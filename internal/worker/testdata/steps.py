@@ -217,6 +217,22 @@ def child(text: str) -> str:
 
 
 @millrace.transform
+def leaves(text: str) -> str:
+    """Ends, and leaves a process that has all its descriptors, in a session of its own."""
+    ready, tell = os.pipe()
+    if os.fork() == 0:
+        os.setsid()
+        with open(text, "a") as file:
+            file.write(f"{os.getpid()} ")
+        os.write(tell, b"!")
+        time.sleep(1000)
+        os._exit(0)
+    os.read(ready, 1)
+    os.kill(os.getpid(), signal.SIGKILL)
+    return ""
+
+
+@millrace.transform
 def spoils(text: str) -> str:
     """Writes over its output memory from a thread, as a broken library would."""
     import mmap

@@ -1,0 +1,155 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func alive(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && !strings.Contains(string(stat), ") Z ")
+}
+
+func gone(t *testing.T, pid int) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); alive(pid); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("process %d is there yet", pid)
+		}
+	}
+}
+
+// TestLeavesNothing: what a worker started ends with it, and all end with the environment.
+func TestLeavesNothing(t *testing.T) {
+	e, err := Open(t.Context(), options(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := called(t, function(t, e, "child"), texts("a"))
+	child, err := strconv.Atoi(strings.Trim(strings.TrimPrefix(got[0], "0:0 "), `"`))
+	if err != nil || !alive(child) {
+		t.Fatalf("%q: %v", got, err)
+	}
+	pids := append(e.pids(), child)
+	e.Close()
+	for _, pid := range pids {
+		gone(t, pid)
+	}
+	if _, _, err := function(t, open(t, options(t)), "child").Call(t.Context(), texts("exit")); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLeftOpen: a worker that is gone is missed at once, also if something that it started has its socket yet.
+func TestLeftOpen(t *testing.T) {
+	opt := options(t)
+	opt.Workers = 1
+	e := open(t, opt)
+	file := filepath.Join(t.TempDir(), "pid")
+	ctx, cancel := context.WithCancel(t.Context())
+	call := make(chan error, 1)
+	f := function(t, e, "leaves")
+	go func() {
+		_, _, err := f.Call(ctx, texts(file))
+		call <- err
+	}()
+	for end := time.Now().Add(time.Minute); e.Status().LastDeath == ""; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("its socket is open, so nobody misses it")
+		}
+	}
+	cancel()
+	<-call
+	e.Close()
+	if got := e.Status().LastDeath; got != "its worker ended by signal 9 (killed)" {
+		t.Error(got)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, word := range strings.Fields(string(text)) {
+		if pid, err := strconv.Atoi(word); err != nil || !alive(pid) || unix.Kill(pid, unix.SIGKILL) != nil {
+			t.Errorf("what the worker started is gone, so nothing had its socket: %s", word)
+		}
+	}
+}
+
+// TestSockets: no other child of the loader gets the sockets of workers, whenever it starts.
+func TestSockets(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var starts sync.WaitGroup
+	defer starts.Wait()
+	defer cancel()
+	held := make(chan string, 1)
+	for range 2 {
+		starts.Go(func() {
+			for ctx.Err() == nil {
+				out, err := exec.Command("/bin/sh", "-c", "ls -l /proc/self/fd | grep socket").Output()
+				if err == nil {
+					select {
+					case held <- string(out):
+					default:
+					}
+				}
+			}
+		})
+	}
+	for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end); {
+		w, theirs, err := wires()
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.conn.Close()
+		theirs.Close()
+	}
+	select {
+	case list := <-held:
+		t.Errorf("a child has\n%s", list)
+	default:
+	}
+}
+
+// TestEndsWithLoader: a loader that dies without a word leaves no process.
+func TestEndsWithLoader(t *testing.T) {
+	if os.Getenv("MILLRACE_TEST_LOADER") != "" {
+		e, err := Open(t.Context(), options(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := function(t, e, "dies")
+		go f.Call(t.Context(), texts("hang"))
+		for time.Sleep(100 * time.Millisecond); len(e.pids()) < 3; time.Sleep(10 * time.Millisecond) {
+		}
+		_ = os.WriteFile(os.Getenv("MILLRACE_TEST_LOADER"), []byte(fmt.Sprint(e.pids())), 0o600)
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	}
+	options(t)
+	file := filepath.Join(t.TempDir(), "pids")
+	if err := again(t, file); err == nil {
+		t.Fatal("the loader did not die")
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, word := range strings.Fields(strings.Trim(string(text), "[]")) {
+		pid, err := strconv.Atoi(word)
+		if err != nil {
+			t.Fatal(err)
+		}
+		gone(t, pid)
+	}
+}
+
