@@ -24,6 +24,7 @@ type step struct {
 	images map[slot][]picture
 	from   content
 	bytes  int64
+	loans  []any // of the samples whose tokens are in loaders' memory
 
 	undecoded int64 // bytes of the pixels of images that came as they are in their files
 	scratch   int64 // that decoding these takes, one after the other
@@ -106,6 +107,11 @@ func placeOf(ask *pb.BlockSamples, index uint32) int {
 // layOut puts samples where the plan says. The rows borrow the sets' memory.
 func layOut(p *pb.StepPlan, sets []samples.Set, at []int, from content) (*step, error) {
 	s := &step{number: p.Step, length: int(p.SequenceLength), total: p.GlobalRows, from: from}
+	for i := range sets {
+		if sets[i].Loan != nil {
+			s.loans = append(s.loans, sets[i].Loan)
+		}
+	}
 	k, image := 0, 0
 	for i, number := range p.Rows {
 		r := row{number: number, rank: p.RowRank[i], microbatch: p.RowMicrobatch[i]}

@@ -19,7 +19,7 @@ import (
 // Source is a loader that hands out samples. It is safe for concurrent use.
 type Source interface {
 	// Samples returns one set for each block asked for, in their order. The sets are the
-	// caller's; values of kept columns and data of images are only lent, and never change.
+	// caller's; values of kept columns, data of images and tokens in samples.Set.Lent are only lent, and never change.
 	// It is idempotent. After an error of class fault.Lost another loader may be asked.
 	Samples(ctx context.Context, req *pb.FetchRequest) ([]samples.Set, error)
 }

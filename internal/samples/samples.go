@@ -7,6 +7,7 @@ package samples
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"unsafe"
@@ -18,12 +19,15 @@ import (
 )
 
 // Set is a run of samples: sample i has the tokens
-// Tokens[Offsets[i]:Offsets[i+1]], and Kept[c][i] is its value of kept column c
+// Tokens[Offsets[i]:Offsets[i+1]], or Lent[i] if these are in a loader's memory, and Kept[c][i] is its value of kept column c
 // (nil if none).
 type Set struct {
 	Tokens  []int32
 	Offsets []int32 // one more than samples; the first is 0
-	Kept    [][][]byte
+	// Lent are read-only. Whoever keeps one of them keeps Loan, by which the loader knows. Such a set is not encoded.
+	Lent [][]int32
+	Loan any
+	Kept [][][]byte
 	// Masked has the bounds of the runs of tokens without loss in each sample: from, to,
 	// from, to; nil if samples have none.
 	Masked [][]int32
@@ -43,10 +47,15 @@ type Image struct {
 }
 
 // Len is the number of samples.
-func (s *Set) Len() int { return max(len(s.Offsets)-1, 0) }
+func (s *Set) Len() int { return max(len(s.Offsets)-1, len(s.Lent)) }
 
 // Sample returns the tokens of sample i.
-func (s *Set) Sample(i int) []int32 { return s.Tokens[s.Offsets[i]:s.Offsets[i+1]] }
+func (s *Set) Sample(i int) []int32 {
+	if s.Lent != nil {
+		return s.Lent[i]
+	}
+	return s.Tokens[s.Offsets[i]:s.Offsets[i+1]]
+}
 
 // Encode writes sets as an Arrow IPC file with the columns "tokens"
 // (list<int32>), "kept.0", "kept.1", ... (binary, nullable) and, if any set has
@@ -79,6 +88,9 @@ const smallWire = 32 << 10
 func NewWire(sets []Set) (*Wire, error) {
 	kept, masked, images := 0, false, false
 	for i := range sets {
+		if sets[i].Lent != nil {
+			return nil, errors.New("encoding samples: their tokens are lent; ask for a copy")
+		}
 		kept = max(kept, len(sets[i].Kept))
 		masked = masked || sets[i].Masked != nil
 		images = images || sets[i].Images != nil

@@ -84,9 +84,9 @@ func (h *holding) end() {
 	}
 }
 
-// setBytes is the memory that the samples of an answer take.
+// setBytes is the memory that the samples of an answer take, but for what is lent.
 func setBytes(s *samples.Set) int64 {
-	n := 4 * int64(len(s.Tokens)+len(s.Offsets))
+	n := 4*int64(len(s.Tokens)+len(s.Offsets)) + 24*int64(len(s.Lent))
 	for _, column := range s.Kept {
 		for _, v := range column {
 			n += int64(len(v)) + 24

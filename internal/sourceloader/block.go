@@ -52,7 +52,8 @@ type Block struct {
 	known                    uint32         // bans of the job that it takes into account
 	places                   []order.Place  // in reading order; only if other blocks can be made of it
 	chunks                   []*pb.ChunkRead
-	sum                      uint64 // checksum of all of them
+	sum                      uint64   // checksum of all of them
+	lending                  *lending // of the cache that holds it
 }
 
 // BannedSample is a sample that comes from a banned record.
@@ -156,17 +157,27 @@ func (b *Block) choose(want *pb.BlockSamples, set *samples.Set) error {
 	if err := checkIndices(want.Indices, b.Len()); err != nil {
 		return err
 	}
-	total := 0
-	for _, i := range want.Indices {
-		total += int(b.Lengths[i])
-	}
-	set.Tokens = slices.Grow(set.Tokens[:0], total)
+	set.Tokens = slices.Grow(set.Tokens[:0], b.wanted(want))
 	set.Offsets = append(slices.Grow(set.Offsets[:0], len(want.Indices)+1), 0)
+	for _, i := range want.Indices {
+		set.Tokens = append(set.Tokens, b.Sample(int(i))...)
+		set.Offsets = append(set.Offsets, int32(len(set.Tokens)))
+	}
+	return b.chooseBeside(want, set)
+}
+
+// wanted is the number of tokens of samples that the block has.
+func (b *Block) wanted(want *pb.BlockSamples) (tokens int) {
+	for _, i := range want.Indices {
+		tokens += int(b.Lengths[i])
+	}
+	return tokens
+}
+
+// chooseBeside puts into a set what samples have beside their tokens.
+func (b *Block) chooseBeside(want *pb.BlockSamples, set *samples.Set) error {
 	set.Kept, set.Masked = make([][][]byte, len(b.kept)), nil
 	for _, i := range want.Indices {
-		tokens := b.Sample(int(i))
-		set.Tokens = append(set.Tokens, tokens...)
-		set.Offsets = append(set.Offsets, int32(len(set.Tokens)))
 		for c := range b.kept {
 			set.Kept[c] = append(set.Kept[c], b.kept[c][b.Order[i]])
 		}

@@ -52,6 +52,7 @@ type cache struct {
 	pixels      pixels // that are decoded for fetches
 	room        *memory.Room
 	alone       func(bytes, most int64) // see memory.Options; may be nil
+	lent        atomic.Int64            // bytes of blocks that are lent
 
 	mu              sync.Mutex // guards the fields below, never held during a read or a write
 	held            int64      // bytes of memory
@@ -175,6 +176,7 @@ func (c *cache) fill(ctx context.Context, id blockID, e *entry) (content, error)
 	if e.err = err; err == nil {
 		e.content = held
 	}
+	countLoans(held)
 	if size := w.total + w.stays; err == nil && size > 0 {
 		c.sizes[id.source] = size
 	}
@@ -286,7 +288,7 @@ func (c *cache) leave(last blockID, least, beyond int64) (l leaver, over bool) {
 		return l, false
 	}
 	eligible := func(id blockID, e *entry) bool {
-		return e.inMemory() && e.content.Bytes() >= least && c.ahead(id) > beyond
+		return e.inMemory() && !e.lent() && e.content.Bytes() >= least && c.ahead(id) > beyond
 	}
 	id, e := c.most(last, eligible, func(_ blockID, e *entry) int64 { return e.content.Bytes() })
 	if e == nil {
@@ -383,22 +385,6 @@ func (c *cache) most(last blockID, eligible func(blockID, *entry) bool, key func
 		}
 	}
 	return victim, found
-}
-
-// files are closed when the cache's lock is not held any more.
-type files []*spill.File
-
-// add takes the file of a block that is on the disk.
-func (f *files) add(held content) {
-	if s, ok := held.(*spilled); ok {
-		*f = append(*f, s.file)
-	}
-}
-
-func (f *files) close() {
-	for _, file := range *f {
-		file.Close()
-	}
 }
 
 // drop lets go of a block, unless it is being read.

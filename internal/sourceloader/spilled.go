@@ -308,3 +308,19 @@ func (r *recordReader) end() error {
 	}
 	return r.err
 }
+
+// files are closed when the cache's lock is not held any more.
+type files []*spill.File
+
+// add takes the file of a block that is on the disk.
+func (f *files) add(held content) {
+	if s, ok := held.(*spilled); ok {
+		*f = append(*f, s.file)
+	}
+}
+
+func (f *files) close() {
+	for _, file := range *f {
+		file.Close()
+	}
+}

@@ -152,4 +152,3 @@ func TestEndsWithLoader(t *testing.T) {
 		gone(t, pid)
 	}
 }
-
