@@ -326,7 +326,7 @@ HEADER = (
 
 def line(t: Taken) -> str:
     return (
-        f"| {t.name} | {t.rows} | {t.cpu / t.tokens * 1e6:.3f} | {t.tokens / 1e6 / t.seconds:.2f} | {t.pss / 2**20:.0f} "
+        f"| {t.name} | {t.rows} | {t.cpu / t.tokens * 1e6:.4f} | {t.tokens / 1e6 / t.seconds:.2f} | {t.pss / 2**20:.0f} "
         f"| {100 * t.share():.2f} % | {1000 * t.at(0.5):.2f}, {1000 * t.at(0.999):.2f} |"
     )
 
@@ -335,7 +335,7 @@ def main() -> None:
     parse = argparse.ArgumentParser()
     parse.add_argument("--millrace", required=True)
     parse.add_argument("--data", help="the folder of real data; without it no text is measured")
-    parse.add_argument("--rows", type=int, default=8192, help="rows of the data set")
+    parse.add_argument("--rows", type=int, default=32768, help="rows of the data set")
     parse.add_argument("--steps", type=int, nargs="*", default=[16, 128], help="rows a step")
     parse.add_argument("--rounds", type=int, default=2)
     parse.add_argument("--paces", type=float, nargs="*", default=[0.05, 0.1], help="seconds a step")
