@@ -216,10 +216,10 @@ bin/versitygw: internal/tools/s3server/go.mod
 	cd internal/tools/s3server && go build -o $(CURDIR)/$@ github.com/versity/versitygw/cmd/versitygw
 	@touch $@
 
-PYTHON_BESIDE := ../../examples ../../internal/worker/testdata ../../bench/consume.py
+PYTHON_BESIDE := ../../examples ../../internal/worker/testdata ../../bench
 
 py: build $(VENV)/tested ## Python client: format, types, tests against the real service
-	cd client/python && ../../$(VENV)/bin/ruff format --check . $(PYTHON_BESIDE) && ../../$(VENV)/bin/ruff check . $(PYTHON_BESIDE) && ../../$(VENV)/bin/mypy && ../../$(VENV)/bin/mypy ../../bench/consume.py
+	cd client/python && ../../$(VENV)/bin/ruff format --check . $(PYTHON_BESIDE) && ../../$(VENV)/bin/ruff check . $(PYTHON_BESIDE) && ../../$(VENV)/bin/mypy && ../../$(VENV)/bin/mypy ../../bench
 	cd client/python && MILLRACE_BIN=$(CURDIR)/$(BIN) ../../$(VENV)/bin/python -m pytest -q
 
 VENV_CHAT ?= .venv-chat

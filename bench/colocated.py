@@ -11,10 +11,13 @@ torch is imported in the parent, before the fork, if it is installed: its pages
 are shared and so cost the workers next to nothing.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import signal
 import sys
+from typing import Any
 
 import pyarrow
 import pyarrow.parquet as pq
@@ -31,8 +34,8 @@ except ImportError:
 BATCH_ROWS = 1024
 
 
-def open_all(sources):
-    held = []
+def open_all(sources: list[dict[str, str]]) -> list[Any]:
+    held: list[Any] = []
     for source in sources:
         try:
             file = pq.ParquetFile(source["path"], memory_map=False)
@@ -43,15 +46,15 @@ def open_all(sources):
     return held
 
 
-def worker(sources, ready):
+def worker(sources: list[dict[str, str]], ready: int) -> None:
     held = open_all(sources)
     os.write(ready, len(held).to_bytes(4, "little"))
     signal.pause()
 
 
-def memory(pid):
+def memory(pid: int) -> tuple[float, float, float]:
     """Returns PSS, RSS and private memory of a process in MiB."""
-    fields = {}
+    fields: dict[str, float] = {}
     with open(f"/proc/{pid}/smaps_rollup") as rollup:
         for line in rollup:
             name, _, rest = line.partition(":")
@@ -60,8 +63,9 @@ def memory(pid):
     return fields["Pss"], fields["Rss"], fields["Private_Clean"] + fields["Private_Dirty"]
 
 
-def measure(sources, workers):
-    pids, opened = [], []
+def measure(sources: list[dict[str, str]], workers: int) -> dict[str, Any]:
+    pids: list[int] = []
+    opened: list[int] = []
     try:
         for _ in range(workers):
             out, into = os.pipe()
@@ -92,7 +96,7 @@ def measure(sources, workers):
     }
 
 
-def main():
+def main() -> None:
     sources = json.load(sys.stdin)
     for workers in map(int, sys.argv[1:]):
         print(json.dumps(measure(sources, workers)), flush=True)

@@ -24,11 +24,16 @@ def say(step: int, parts: list[dict[str, Any]]) -> None:
 
 def main() -> None:
     address, dp, tp, way, steps = sys.argv[1:6]
-    place = {"dp_rank": int(dp), "dp_size": 2, "tp_rank": int(tp), "tp_size": 2}
+    place: dict[str, Any] = {
+        "dp_rank": int(dp),
+        "dp_size": 2,
+        "tp_rank": int(tp),
+        "tp_size": 2,
+    }
     held: deque[tuple[int, list[dict[str, Any]]]] = deque()
     with millrace.connect(address, way=way or None, start="beginning", **place) as loader:
         for step in range(int(steps)):
-            parts = []
+            parts: list[dict[str, Any]] = []
             while not parts or loader.position[1]:
                 batch = next(loader)
                 page = {name: a for name, a in loader.kept.items() if name.endswith(".page")}

@@ -2,12 +2,14 @@
 
 The plans come from bench/peers/plans. What others do is their own code, read from their wheels
 and run as it is: verl's Karmarkar-Karp partition, Megatron-Core's schedule for hybrid context
-parallelism, TRL's best-fit-decreasing packing. Modules that these files import and that the functions
-called here do not use (torch, the rest of each project) are empty stand-ins, so that no
+parallelism, TRL's best-fit-decreasing packing. Modules that these files import and that the
+functions called here do not use (torch, the rest of each project) are empty stand-ins, so that no
 wheel of gigabytes is needed. What cannot be had is named and left out.
 
     python balance.py --plans plans.json --wheels FOLDER [--markdown OUT]
 """
+
+from __future__ import annotations
 
 import argparse
 import glob
@@ -17,31 +19,36 @@ import sys
 import time
 import types
 import zipfile
+from typing import Any
+
+Plan = dict[str, Any]  # as bench/peers/plans prints it
 
 
 class StandIn(types.ModuleType):
     """A module any of whose attributes is another one."""
 
-    __path__ = []
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.__path__ = []
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> StandIn:
         if name.startswith("__"):
             raise AttributeError(name)
         return StandIn(name)
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return args[0] if args and callable(args[0]) else self
 
-    def __getitem__(self, key):
+    def __getitem__(self, key: Any) -> StandIn:
         return self
 
-    def __or__(self, other):
+    def __or__(self, other: Any) -> StandIn:
         return self
 
     __ror__ = __or__
 
 
-def load(wheels, project, path, stand_ins):
+def load(wheels: str, project: str, path: str, stand_ins: list[str]) -> Any:
     """Returns the module at path of a project's wheel; None, with a message, without one."""
     found = glob.glob(os.path.join(wheels, project + "-*.whl"))
     if not found:
@@ -50,7 +57,7 @@ def load(wheels, project, path, stand_ins):
     text = zipfile.ZipFile(found[0]).read(path)
     before = {name: sys.modules.get(name) for name in stand_ins}
     sys.modules.update({name: StandIn(name) for name in stand_ins})
-    module = types.ModuleType(os.path.basename(path)[:-3])
+    module: Any = types.ModuleType(os.path.basename(path)[:-3])
     try:
         exec(compile(text, path, "exec"), module.__dict__)
     except Exception as e:  # a version that needs more than it did
@@ -65,15 +72,16 @@ def load(wheels, project, path, stand_ins):
     return module
 
 
-def cost(plan, tokens):
-    return plan["a"] * tokens + tokens * tokens
+def cost(plan: Plan, tokens: int) -> int:
+    """What a sample costs, as the plan has it."""
+    return int(plan["a"]) * tokens + tokens * tokens
 
 
-def over_mean(loads):
-    return max(loads) * len(loads) / sum(loads)
+def over_mean(loads: list[Any]) -> float:
+    return float(max(loads) * len(loads) / sum(loads))
 
 
-def verl(module, plan):
+def verl(module: Any, plan: Plan) -> dict[str, Any]:
     """Ranks by cost, and microbatches by cost: how many of these are over the cap."""
     costs = [cost(plan, n) for n in plan["tokens"]]
     began = time.process_time()
@@ -85,12 +93,13 @@ def verl(module, plan):
     return {
         "over ranks": over_mean([sum(costs[i] for i in part) for part in ranks]),
         "over slots": None,
-        "rows": f"{plan['rows']}, of which {over} over the cap, up to {max(tokens) / plan['capacity']:.2f} times",
+        "rows": f"{plan['rows']}, of which {over} over the cap, "
+        f"up to {max(tokens) / plan['capacity']:.2f} times",
         "CPU ms": took * 1000,
     }
 
 
-def trl(module, plan):
+def trl(module: Any, plan: Plan) -> dict[str, Any]:
     """Rows for the samples; row i goes to rank i mod ranks, as a sampler over ranks has it."""
     import pyarrow as pa
 
@@ -98,7 +107,8 @@ def trl(module, plan):
     began = time.process_time()
     packed = module._pack_bfd(pa.table({"input_ids": columns}), plan["capacity"])
     took = time.process_time() - began
-    ranks, slots = [0] * plan["ranks"], {}
+    ranks: list[int] = [0] * plan["ranks"]
+    slots: dict[int, int] = {}
     for i, lengths in enumerate(packed["seq_lengths"].to_pylist()):
         load = sum(cost(plan, n) for n in lengths)
         ranks[i % plan["ranks"]] += load
@@ -111,7 +121,7 @@ def trl(module, plan):
     }
 
 
-def megatron(module, plan):
+def megatron(module: Any, plan: Plan) -> dict[str, Any]:
     """Groups of samples that all ranks run before they wait for each other."""
     scheduler = object.__new__(module.BalancedCPScheduler)
     scheduler.max_seq_len_per_rank, scheduler.total_hdp_gpus = plan["capacity"], plan["ranks"]
@@ -120,7 +130,8 @@ def megatron(module, plan):
     took = time.process_time() - began
     ranks, lockstep, most = [0.0] * plan["ranks"], 0.0, 0.0
     for group in groups:
-        width, loads, held = {}, [0.0] * plan["ranks"], [0.0] * plan["ranks"]
+        width: dict[int, int] = {}
+        loads, held = [0.0] * plan["ranks"], [0.0] * plan["ranks"]
         for mine in group:
             for i in mine:
                 width[i] = width.get(i, 0) + 1
@@ -138,7 +149,7 @@ def megatron(module, plan):
     }
 
 
-def ours(plan):
+def ours(plan: Plan) -> dict[str, Any]:
     return {
         "over ranks": plan["overRanks"],
         "over slots": plan["overSlots"],
@@ -148,23 +159,32 @@ def ours(plan):
     }
 
 
-def main():
+def main() -> None:
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--plans", required=True)
     arguments.add_argument("--wheels", required=True)
     arguments.add_argument("--markdown")
     a = arguments.parse_args()
     torch = ["torch", "torch.distributed"]
+    of_verl = [*torch, "verl", "verl.protocol", "verl.utils", "verl.utils.device"]
+    of_megatron = [*torch, "megatron", "megatron.core", "megatron.core.rerun_state_machine"]
+    schedule = "megatron/core/pipeline_parallel/hybrid_cp_schedule.py"
     peers = {
-        "verl": (verl, load(a.wheels, "verl", "verl/utils/seqlen_balancing.py",
-                            [*torch, "verl", "verl.protocol", "verl.utils", "verl.utils.device"]), False),
-        "TRL": (trl, load(a.wheels, "trl", "trl/data_utils.py", ["datasets", "transformers"]), False),
-        "Megatron-Core": (megatron, load(a.wheels, "megatron_core", "megatron/core/pipeline_parallel/hybrid_cp_schedule.py",
-                                         [*torch, "megatron", "megatron.core", "megatron.core.rerun_state_machine"]), True),
+        "verl": (verl, load(a.wheels, "verl", "verl/utils/seqlen_balancing.py", of_verl), False),
+        "TRL": (
+            trl,
+            load(a.wheels, "trl", "trl/data_utils.py", ["datasets", "transformers"]),
+            False,
+        ),
+        "Megatron-Core": (megatron, load(a.wheels, "megatron_core", schedule, of_megatron), True),
     }
     with open(a.plans) as f:
         plans = json.load(f)
-    lines = ["| input | who | largest rank / mean | slots / mean | least of these rows | rows | CPU ms |", "|---|---|--:|--:|--:|---|--:|"]
+    lines = [
+        "| input | who | largest rank / mean | slots / mean | least of these rows | rows "
+        "| CPU ms |",
+        "|---|---|--:|--:|--:|---|--:|",
+    ]
     for plan in plans:
         rows = [("Millrace, served", ours(plan))]
         for name, (run, module, wide) in peers.items():
@@ -172,7 +192,11 @@ def main():
                 rows.append((f"{name} {module.version}", run(module, plan)))
         for who, r in rows:
             slots = "-" if r["over slots"] is None else f"{r['over slots']:.4f}"
-            lines.append(f"| {plan['name']}: {len(plan['tokens'])} samples, {plan['ranks']} ranks | {who} | {r['over ranks']:.4f} | {slots} | {r.get('least', '-')} | {r['rows']} | {r['CPU ms']:.0f} |")
+            given = f"{plan['name']}: {len(plan['tokens'])} samples, {plan['ranks']} ranks"
+            lines.append(
+                f"| {given} | {who} | {r['over ranks']:.4f} | {slots} | {r.get('least', '-')} "
+                f"| {r['rows']} | {r['CPU ms']:.0f} |"
+            )
     table = "\n".join(lines) + "\n"
     sys.stdout.write(table)
     if a.markdown:

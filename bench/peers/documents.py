@@ -22,7 +22,7 @@ def encoding() -> tiktoken.Encoding:
 
 def encode(texts: list[str]) -> list[list[int]]:
     """The tokens of documents, one core."""
-    ids = encoding().encode_ordinary_batch(texts, num_threads=1)
+    ids: list[list[int]] = encoding().encode_ordinary_batch(texts, num_threads=1)
     for tokens in ids:
         tokens.append(END)
     return ids

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
+import hashlib
 import importlib.util
 import json
 import os
@@ -294,9 +295,7 @@ class Bench:
         ranks = f"{self.args.data}/tokenizers/tiktoken/cl100k_base.tiktoken"
         cache = os.path.join(self.folder, "encodings")
         os.makedirs(cache)
-        shutil.copy(
-            ranks, os.path.join(cache, measure.hashlib.sha1(measure.RANKS.encode()).hexdigest())
-        )
+        shutil.copy(ranks, os.path.join(cache, hashlib.sha1(measure.RANKS.encode()).hexdigest()))
         os.makedirs(f"{self.folder}/text")
         self.of["jsonl"] = measure.write_documents(
             self.args.data, f"{self.folder}/text", self.args.megabytes

@@ -90,7 +90,9 @@ def drawn(folder: str, ending: str, *how: str) -> bytes:
 
 def photos(data: str, folder: str) -> None:
     several = [
-        drawn(folder, "jpg", "-i", f"testsrc2=s={4000 + 16 * i}x3000", "-frames:v", "1", "-q:v", "4")
+        drawn(
+            folder, "jpg", "-i", f"testsrc2=s={4000 + 16 * i}x3000", "-frames:v", "1", "-q:v", "4"
+        )
         for i in range(4)
     ]
     members = []
