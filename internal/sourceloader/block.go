@@ -53,7 +53,7 @@ type Block struct {
 	places                   []order.Place  // in reading order; only if other blocks can be made of it
 	chunks                   []*pb.ChunkRead
 	sum                      uint64   // checksum of all of them
-	lending                  *lending // of the cache that holds it
+	lending                  *lending // nil while it is read
 }
 
 // BannedSample is a sample that comes from a banned record.
@@ -331,7 +331,7 @@ func (r *reading) finish(seq int64, bans Bans) *Block {
 	b.tokens.trim()
 	b.arrange(o, seq, r.places, bans)
 	b.remember(o, r.places)
-	return b
+	return b.whole()
 }
 
 func (r *reading) record(ctx context.Context, rec *format.Record) error {

@@ -176,7 +176,6 @@ func (c *cache) fill(ctx context.Context, id blockID, e *entry) (content, error)
 	if e.err = err; err == nil {
 		e.content = held
 	}
-	countLoans(held)
 	if size := w.total + w.stays; err == nil && size > 0 {
 		c.sizes[id.source] = size
 	}

@@ -25,15 +25,22 @@ type lending struct {
 	loans atomic.Int32
 }
 
-// countLoans begins to count the loans of content that is a block in memory.
-func countLoans(held content) {
-	if b, ok := held.(*Block); ok {
-		b.lending = &lending{bytes: b.Bytes()}
-	}
+// whole is the last step of making a block: it is as large as it gets, and may be lent.
+func (b *Block) whole() *Block {
+	b.lending = &lending{bytes: b.Bytes()}
+	return b
 }
 
 // lent says whether steps that are under way have samples of a block in memory, so that nothing is gained if it leaves.
-func (e *entry) lent() bool { return e.content.(*Block).lending.loans.Load() > 0 }
+func (e *entry) lent() bool { return e.content.(*Block).lending.count() > 0 }
+
+// count is the number of loans.
+func (l *lending) count() int32 {
+	if l == nil {
+		return 0
+	}
+	return l.loans.Load()
+}
 
 // give puts samples of a block into a set: lent ones, if they may be, or copies.
 func (c *cache) give(held content, want *pb.BlockSamples, set *samples.Set, lend bool) error {
@@ -51,7 +58,7 @@ func (c *cache) lend(b *Block, want *pb.BlockSamples, set *samples.Set) (lent bo
 	if err := checkIndices(want.Indices, b.Len()); err != nil {
 		return false, err
 	}
-	if 4*int64(b.wanted(want)) < b.lending.bytes/leastLent || !c.takeLoan(b.lending) {
+	if b.lending == nil || 4*int64(b.wanted(want)) < b.lending.bytes/leastLent || !c.takeLoan(b.lending) {
 		return false, nil
 	}
 	l := &loan{b.lending}
