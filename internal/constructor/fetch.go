@@ -108,8 +108,8 @@ func placeOf(ask *pb.BlockSamples, index uint32) int {
 func layOut(p *pb.StepPlan, sets []samples.Set, at []int, from content) (*step, error) {
 	s := &step{number: p.Step, length: int(p.SequenceLength), total: p.GlobalRows, from: from}
 	for i := range sets {
-		if sets[i].Loan != nil {
-			s.loans = append(s.loans, sets[i].Loan)
+		if loan := sets[i].Loan; loan != nil && !slices.Contains(s.loans, loan) {
+			s.loans = append(s.loans, loan)
 		}
 	}
 	k, image := 0, 0

@@ -88,7 +88,7 @@ func TestAnswersCount(t *testing.T) {
 	l, want := pictureLoader(t)
 	gather := func() ([]samples.Set, *holding) {
 		sets := make([]samples.Set, 1)
-		held, err := l.gather(t.Context(), &pb.FetchRequest{Blocks: []*pb.BlockSamples{want}}, sets, new(atomic.Int64), false)
+		held, err := l.gather(t.Context(), &pb.FetchRequest{Blocks: []*pb.BlockSamples{want}}, sets, new(atomic.Int64), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -133,7 +133,7 @@ func TestAnswersWait(t *testing.T) {
 		l, want := pictureLoader(t) // an answer has 11 MB, and the cache 32 MiB
 		var answered atomic.Int32
 		gather := func(ctx context.Context) (*holding, error) {
-			held, err := l.gather(ctx, &pb.FetchRequest{Blocks: []*pb.BlockSamples{want}}, make([]samples.Set, 1), new(atomic.Int64), false)
+			held, err := l.gather(ctx, &pb.FetchRequest{Blocks: []*pb.BlockSamples{want}}, make([]samples.Set, 1), new(atomic.Int64), nil)
 			answered.Add(1)
 			return held, err
 		}

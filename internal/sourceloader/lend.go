@@ -1,10 +1,12 @@
 package sourceloader
 
 import (
+	"context"
 	"runtime"
 	"sync/atomic"
 
 	pb "github.com/millrace-data/millrace/internal/proto"
+	"github.com/millrace-data/millrace/internal/rpc"
 	"github.com/millrace-data/millrace/internal/samples"
 )
 
@@ -16,13 +18,29 @@ const (
 	leastLent = 256
 )
 
-// loan is what a set has of a block. It is over when nobody keeps it any more.
-type loan struct{ of *lending }
+// loan is what the sets of one answer have of blocks. It is over when nobody keeps it any more.
+type loan struct{ of []*lending }
 
 // lending counts the loans of a block. It does not keep the block, which would stay for another cycle of the collector.
 type lending struct {
 	bytes int64
 	loans atomic.Int32
+}
+
+// Samples implements handover.Source. Its errors are those that Fetch's caller
+// would see. What it returns is the caller's, and counts in the loader no more.
+func (l *Loader) Samples(ctx context.Context, req *pb.FetchRequest) ([]samples.Set, error) {
+	sets := make([]samples.Set, len(req.Blocks))
+	var at atomic.Int64
+	defer rpc.Saying(ctx, l.address, l.waiting(req, &at))()
+	lent := &loan{}
+	held, err := l.gather(ctx, req, sets, &at, lent)
+	l.cache.endWith(lent)
+	held.end()
+	if err != nil {
+		return nil, rpc.FromStatus(rpc.ToStatus(err))
+	}
+	return sets, nil
 }
 
 // whole is the last step of making a block: it is as large as it gets, and may be lent.
@@ -42,49 +60,54 @@ func (l *lending) count() int32 {
 	return l.loans.Load()
 }
 
-// give puts samples of a block into a set: lent ones, if they may be, or copies.
-func (c *cache) give(held content, want *pb.BlockSamples, set *samples.Set, lend bool) error {
-	if b, ok := held.(*Block); ok && lend {
-		if lent, err := c.lend(b, want, set); lent || err != nil {
-			return err
-		}
+// give puts samples of a block into a set: copies, or with a loan lent ones, if they may be.
+func (c *cache) give(held content, want *pb.BlockSamples, set *samples.Set, l *loan) error {
+	b, ok := held.(*Block)
+	if !ok || l == nil {
+		return held.choose(want, set)
 	}
-	return held.choose(want, set)
-}
-
-// lend gives a constructor of this process samples of a block without a copy, and says whether it may: if enough is
-// wanted, and the budget has room for one more block that stays.
-func (c *cache) lend(b *Block, want *pb.BlockSamples, set *samples.Set) (lent bool, err error) {
 	if err := checkIndices(want.Indices, b.Len()); err != nil {
-		return false, err
+		return err
 	}
-	if b.lending == nil || 4*int64(b.wanted(want)) < b.lending.bytes/leastLent || !c.takeLoan(b.lending) {
-		return false, nil
+	if !c.lend(b, b.wanted(want)) {
+		return b.choose(want, set)
 	}
-	l := &loan{b.lending}
-	runtime.AddCleanup(l, c.endLoan, b.lending)
+	l.of = append(l.of, b.lending)
 	set.Lent, set.Loan = make([][]int32, len(want.Indices)), l
 	for k, i := range want.Indices {
 		set.Lent[k] = b.Sample(int(i))
 	}
-	return true, b.chooseBeside(want, set)
+	return b.chooseBeside(want, set)
 }
 
-// takeLoan notes one more loan of a block, if blocks that are lent have no more than their share of the budget.
-func (c *cache) takeLoan(l *lending) bool {
-	if l.loans.Add(1) > 1 {
-		return true // it counts already
-	}
-	if c.lent.Add(l.bytes) > c.budget/lentShare {
-		c.endLoan(l)
+// lend notes one more loan of a block and says true, if enough of it is wanted, and blocks that are lent have no more than
+// their share of the budget.
+func (c *cache) lend(b *Block, wanted int) bool {
+	l := b.lending
+	switch {
+	case l == nil || 4*int64(wanted) < l.bytes/leastLent:
 		return false
+	case l.loans.Add(1) > 1:
+		return true // it counts already
+	case c.lent.Add(l.bytes) <= c.budget/lentShare:
+		return true
 	}
-	return true
+	c.end([]*lending{l})
+	return false
 }
 
-// endLoan notes that a loan is over.
-func (c *cache) endLoan(l *lending) {
-	if l.loans.Add(-1) == 0 {
-		c.lent.Add(-l.bytes)
+// endWith has all that a loan has of blocks end with it.
+func (c *cache) endWith(l *loan) {
+	if len(l.of) > 0 {
+		runtime.AddCleanup(l, c.end, l.of)
+	}
+}
+
+// end notes that loans are over.
+func (c *cache) end(of []*lending) {
+	for _, l := range of {
+		if l.loans.Add(-1) == 0 {
+			c.lent.Add(-l.bytes)
+		}
 	}
 }

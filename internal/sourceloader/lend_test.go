@@ -16,13 +16,15 @@ import (
 func lent(t *testing.T, c *cache, id blockID, want *pb.BlockSamples) (set samples.Set, ok bool) {
 	t.Helper()
 	held, err := c.get(t.Context(), request{id: id})
+	l := &loan{}
 	if err == nil {
-		ok, err = c.lend(held.(*Block), want, &set)
+		err = c.give(held, want, &set, l)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	return set, ok
+	c.endWith(l)
+	return set, set.Lent != nil
 }
 
 // TestLent: samples that are lent are those that are copied, and cannot be sent to another process.
@@ -64,7 +66,7 @@ func TestLent(t *testing.T) {
 			}
 		}
 		want.Indices = append(want.Indices, uint32(b.Len()))
-		if _, err := c.lend(b, want, &got); err == nil {
+		if err := c.give(b, want, &got, &loan{}); err == nil {
 			t.Fatal("a sample was lent that is not there")
 		}
 	}

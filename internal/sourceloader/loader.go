@@ -431,7 +431,7 @@ func (l *Loader) Fetch(req *pb.FetchRequest, stream grpc.ServerStreamingServer[p
 	var held *holding
 	var wire *samples.Wire
 	err := rpc.Hold(stream, req.Hears, 1, l.waiting(req, &at), func() (err error) {
-		if held, err = l.gather(stream.Context(), req, a.sets, &at, false); err == nil {
+		if held, err = l.gather(stream.Context(), req, a.sets, &at, nil); err == nil {
 			wire, err = samples.NewWire(a.sets)
 		}
 		return err
@@ -456,23 +456,9 @@ type answer struct {
 	sets []samples.Set
 }
 
-// Samples implements handover.Source. Its errors are those that Fetch's caller
-// would see. What it returns is the caller's, and counts in the loader no more.
-func (l *Loader) Samples(ctx context.Context, req *pb.FetchRequest) ([]samples.Set, error) {
-	sets := make([]samples.Set, len(req.Blocks))
-	var at atomic.Int64
-	defer rpc.Saying(ctx, l.address, l.waiting(req, &at))()
-	held, err := l.gather(ctx, req, sets, &at, true)
-	held.end()
-	if err != nil {
-		return nil, rpc.FromStatus(rpc.ToStatus(err))
-	}
-	return sets, nil
-}
-
 // gather puts the samples asked for into sets, one for each block, and says what they take. at says which
-// block it is at; with lend, blocks in memory lend them.
-func (l *Loader) gather(ctx context.Context, req *pb.FetchRequest, sets []samples.Set, at *atomic.Int64, lend bool) (*holding, error) {
+// block it is at; with a loan, blocks in memory lend them.
+func (l *Loader) gather(ctx context.Context, req *pb.FetchRequest, sets []samples.Set, at *atomic.Int64, lent *loan) (*holding, error) {
 	l.epochs.Hear(req.Epoch)
 	select {
 	case <-l.ready:
@@ -483,7 +469,7 @@ func (l *Loader) gather(ctx context.Context, req *pb.FetchRequest, sets []sample
 	var pictures decoding
 	for i, want := range req.Blocks {
 		at.Store(int64(i))
-		err := l.checked(ctx, blockID{want.Source, want.Seq}, want.Sum, func(b content) error { return l.cache.give(b, want, &sets[i], lend) })
+		err := l.checked(ctx, blockID{want.Source, want.Seq}, want.Sum, func(b content) error { return l.cache.give(b, want, &sets[i], lent) })
 		if err != nil {
 			return held, err
 		}

@@ -93,7 +93,7 @@ func TestFetchOfAnotherBlock(t *testing.T) {
 	r := reportOf(t, l, said, 2)
 	fetch := func(sum uint64) error {
 		sets := make([]samples.Set, 1)
-		held, err := l.gather(t.Context(), &pb.FetchRequest{Blocks: []*pb.BlockSamples{{Seq: 2, Indices: []uint32{0}, Sum: sum}}}, sets, new(atomic.Int64), false)
+		held, err := l.gather(t.Context(), &pb.FetchRequest{Blocks: []*pb.BlockSamples{{Seq: 2, Indices: []uint32{0}, Sum: sum}}}, sets, new(atomic.Int64), nil)
 		held.end()
 		return err
 	}
