@@ -16,6 +16,9 @@ const (
 	lentShare = 4
 	// leastLent is the part of a block that is lent: copying less costs next to nothing, and would keep all of it.
 	leastLent = 256
+	// shortest is how many tokens samples have on average that are lent: shorter ones are copied in less time than it takes
+	// to say where each lies, and then lie together.
+	shortest = 32
 )
 
 // loan is what the sets of one answer have of blocks. It is over when nobody keeps it any more.
@@ -69,7 +72,7 @@ func (c *cache) give(held content, want *pb.BlockSamples, set *samples.Set, l *l
 	if err := checkIndices(want.Indices, b.Len()); err != nil {
 		return err
 	}
-	if !c.lend(b, b.wanted(want)) {
+	if tokens := b.wanted(want); tokens < shortest*len(want.Indices) || !c.lend(b, tokens) {
 		return b.choose(want, set)
 	}
 	l.of = append(l.of, b.lending)
