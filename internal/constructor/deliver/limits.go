@@ -20,13 +20,14 @@ const (
 const maxAhead = 1 << 20
 
 // furthest is the last step that a rank may ask for: no step beyond the slowest rank's and ahead
-// is planned, and a client reads as many ahead at most. The lock is held.
+// is planned, and a client reads as many ahead at most. The slowest rank of all may be further than
+// the slowest here, which others may serve by now: then the plans say so. The lock is held.
 func (s *Steps) furthest() uint64 {
 	ahead := uint64(s.job.Ahead)
 	if ahead == 0 {
 		ahead = maxAhead
 	}
-	return s.base + 2*ahead + 1
+	return max(s.base+ahead, s.planned) + ahead + 1
 }
 
 // errReplaced ends the oldest of a rank's requests.

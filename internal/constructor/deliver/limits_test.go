@@ -31,6 +31,23 @@ func TestFurthestStep(t *testing.T) {
 	}
 }
 
+// TestFurthestPlanned: a rank that has what was planned goes on, wherever ranks stand here that others serve by now.
+func TestFurthestPlanned(t *testing.T) {
+	s := twoRanks(100)
+	s.job.Ahead = 4
+	for step := range uint64(10) { // the slowest rank of all is at step 6, or these would not be planned
+		s.Plan(planOf(step, 1))
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for step, want := range map[uint64]fault.Class{10: fault.Lost, 15: fault.Lost, 16: fault.User} {
+		_, err := answer(s, ended, ask{rank: rank0, generation: 1, step: step})
+		if fault.ClassOf(err) != want {
+			t.Errorf("step %d: %v, want class %v", step, err, want)
+		}
+	}
+}
+
 // TestWaitingRequests: of one rank the newest requests wait, and of all no more than the limit.
 // Those that are refused hear its name.
 func TestWaitingRequests(t *testing.T) {

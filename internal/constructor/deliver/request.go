@@ -136,7 +136,7 @@ func (s *Steps) check(c Caller, step uint64) error {
 			c.Rank, step, s.base)
 	case step > s.furthest():
 		return fault.Userf("%s asks for step %d, and the furthest that it may ask for is %d (limit furthest_step): the slowest rank here is at step %d, "+
-			"and %d steps are planned ahead (resources.prefetch); ask for the next one", c.Rank, step, s.furthest(), s.base, s.job.Ahead)
+			"%d steps are planned ahead (resources.prefetch), and those before %d are here; ask for the next one", c.Rank, step, s.furthest(), s.base, s.job.Ahead, s.planned)
 	}
 	return nil
 }

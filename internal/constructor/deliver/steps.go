@@ -60,6 +60,7 @@ type Steps struct {
 	base       uint64            // steps before it are released
 	from       uint64            // steps before it are not built
 	next       uint64            // step to build next
+	planned    uint64            // behind the last step that a plan came of
 	plans      map[uint64]*claim // to be claimed
 	building   map[uint64]*claim
 	ready      map[uint64]*Step
@@ -146,7 +147,7 @@ func (s *Steps) until(ctx context.Context, of *signals, key uint64, f func() boo
 func (s *Steps) clear(r *pb.Restart) {
 	next := r.NextStep
 	s.generation, s.origin, s.ended, s.strict, s.moved = r.Generation, next, nil, r.Remeshed, r.Moved
-	s.base, s.from, s.next = next, next, next
+	s.base, s.from, s.next, s.planned = next, next, next, next
 	s.plans, s.ready, s.building, s.held = map[uint64]*claim{}, map[uint64]*Step{}, map[uint64]*claim{}, 0
 	s.rows, s.untold = map[uint64][]*pb.Assembled{}, nil
 	s.adopted, s.refused = s.adoptable(r), map[Rank]refused{}
@@ -207,6 +208,7 @@ func (s *Steps) Plan(p *pb.StepPlan) {
 		return
 	}
 	s.plans[p.Step], s.next = &claim{plan: p, buckets: s.job.Buckets}, min(s.next, p.Step)
+	s.planned = max(s.planned, p.Step+1)
 	s.planner = awaited{}
 	s.builders.wakeAll()
 	s.lookers.wakeAll()
