@@ -20,8 +20,8 @@ const (
 const maxAhead = 1 << 20
 
 // furthest is the last step that a rank may ask for: no step beyond the slowest rank's and ahead
-// is planned, and a client reads as many ahead at most. The slowest rank of all may be further than
-// the slowest here, which others may serve by now: then the plans say so. The lock is held.
+// is planned, and a client reads as many ahead at most. Where the slowest here is counted behind what
+// is planned, the plans say how far ranks are. The lock is held.
 func (s *Steps) furthest() uint64 {
 	ahead := uint64(s.job.Ahead)
 	if ahead == 0 {

@@ -31,7 +31,7 @@ func TestFurthestStep(t *testing.T) {
 	}
 }
 
-// TestFurthestPlanned: a rank that has what was planned goes on, wherever ranks stand here that others serve by now.
+// TestFurthestPlanned: a rank that has what was planned goes on, wherever the slowest here is counted.
 func TestFurthestPlanned(t *testing.T) {
 	s := twoRanks(100)
 	s.job.Ahead = 4
