@@ -331,7 +331,7 @@ func (r *reading) finish(seq int64, bans Bans) *Block {
 	b.tokens.trim()
 	b.arrange(o, seq, r.places, bans)
 	b.remember(o, r.places)
-	return b.whole()
+	return b.sealed()
 }
 
 func (r *reading) record(ctx context.Context, rec *format.Record) error {

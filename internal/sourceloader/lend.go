@@ -46,8 +46,8 @@ func (l *Loader) Samples(ctx context.Context, req *pb.FetchRequest) ([]samples.S
 	return sets, nil
 }
 
-// whole is the last step of making a block: it is as large as it gets, and may be lent.
-func (b *Block) whole() *Block {
+// sealed ends the making of a block: it is as large as it gets, and may be lent.
+func (b *Block) sealed() *Block {
 	b.lending = &lending{bytes: b.Bytes()}
 	return b
 }
@@ -95,19 +95,19 @@ func (c *cache) lend(b *Block, wanted int) bool {
 	case c.lent.Add(l.bytes) <= c.budget/lentShare:
 		return true
 	}
-	c.end([]*lending{l})
+	c.endLoans([]*lending{l})
 	return false
 }
 
 // endWith has all that a loan has of blocks end with it.
 func (c *cache) endWith(l *loan) {
 	if len(l.of) > 0 {
-		runtime.AddCleanup(l, c.end, l.of)
+		runtime.AddCleanup(l, c.endLoans, l.of)
 	}
 }
 
-// end notes that loans are over.
-func (c *cache) end(of []*lending) {
+// endLoans notes that loans are over.
+func (c *cache) endLoans(of []*lending) {
 	for _, l := range of {
 		if l.loans.Add(-1) == 0 {
 			c.lent.Add(-l.bytes)

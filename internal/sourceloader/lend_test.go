@@ -30,7 +30,7 @@ func lent(t *testing.T, c *cache, id blockID, want *pb.BlockSamples) (set sample
 // TestLent: samples that are lent are those that are copied, and cannot be sent to another process.
 func TestLent(t *testing.T) {
 	rng := rand.New(rand.NewPCG(4, 7))
-	c := newCache(t.Context(), 1<<30, noDisk, func(context.Context, *window) (content, error) { return randomBlock(rng, 40).whole(), nil })
+	c := newCache(t.Context(), 1<<30, noDisk, func(context.Context, *window) (content, error) { return randomBlock(rng, 40).sealed(), nil })
 	seen := 0
 	for seq := range uint64(100) {
 		held, err := c.get(t.Context(), request{id: blockID{0, seq}})
@@ -82,7 +82,7 @@ func TestLentStay(t *testing.T) {
 	c := newCache(t.Context(), 40*4*tokens, diskOf(t, 1<<20), func(context.Context, *window) (content, error) {
 		b := &Block{Order: []int32{0}, Lengths: []uint32{tokens}}
 		b.spans = append(b.spans, b.tokens.add(make([]int32, tokens)))
-		return b.whole(), nil
+		return b.sealed(), nil
 	})
 	all, far := &pb.BlockSamples{Indices: []uint32{0}}, uint64(1000) // what is far ahead leaves first
 	sets := map[uint64]samples.Set{}

@@ -32,7 +32,7 @@ func (s *Source) reuse(b *Block, seq int64, bans Bans) *Block {
 	}
 	next := *b
 	next.arrange(&s.Order, seq, b.places, bans)
-	return next.whole()
+	return next.sealed()
 }
 
 // lastBlock is the block of a source that was made last, if anyone still has it: it keeps
