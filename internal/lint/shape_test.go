@@ -68,6 +68,27 @@ func TestSizes(t *testing.T) {
 	}
 }
 
+// maxShellLines is what the shell of the planner, the package internal/planner itself, may have: all that happens in it
+// at the same time has to be in one reader's head.
+const maxShellLines = 1500
+
+// TestShell keeps what is a function of values out of the shell of the planner.
+func TestShell(t *testing.T) {
+	lines := 0
+	load(t).code(func(p *pkg, f *file) {
+		if p.dir == "internal/planner" {
+			lines += f.lines
+		}
+	})
+	switch {
+	case lines == 0:
+		t.Error("internal/planner is not there: let the test look where the shell of the planner is")
+	case lines > maxShellLines:
+		t.Errorf("the shell of the planner, internal/planner without tests, has %d lines, and may have %d: move what needs no stream, timer or inbox "+
+			"to a package below it: decisions to control, messages to wire, words and the page to status", lines, maxShellLines)
+	}
+}
+
 func nameOf(fn *ast.FuncDecl) string {
 	if fn.Recv == nil {
 		return fn.Name.Name
@@ -127,6 +148,7 @@ var pure = []string{
 	"balance", "internal/constructor/assemble", "internal/expr", "internal/planner/change", "planner/cost", "planner/dgraph", "planner/feedback",
 	"internal/planner/mix", "planner/mesh", "internal/planner/plan", "planner/strategy", "internal/planner/compile",
 	"internal/planner/control", "internal/planner/cut", "internal/planner/token", "internal/planner/wire", "internal/engine/schedule", "internal/engine/simulate", "internal/engine/solve",
+	"internal/sizing", "internal/placement",
 }
 
 // TestPureStartNothing forbids goroutines, channels and selects in pure packages.

@@ -51,6 +51,16 @@ func (m *member[U]) quiet(now time.Duration) time.Duration {
 	return max(now-time.Duration(m.heard.Load()), 0)
 }
 
+// quiet returns how long a loader or constructor has said nothing. now is on clock.
+func (p *Planner) quiet(now time.Duration) func(control.Session) time.Duration {
+	return func(of control.Session) time.Duration {
+		if l := p.loaders[of]; l != nil {
+			return l.quiet(now)
+		}
+		return p.constructors[of].quiet(now)
+	}
+}
+
 // listening is since when the loop hears everybody.
 type listening struct {
 	last  time.Duration // on clock, when it looked last

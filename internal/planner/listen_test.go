@@ -78,3 +78,22 @@ func TestListen(t *testing.T) {
 	pass(DefaultSuspect + tickEvery)
 	want("and nobody spoke since", true, true, false)
 }
+
+// TestQuiet: how long a session has said nothing is known of loaders and of constructors; one that speaks right now, or
+// did after the time that is asked for, is not quiet.
+func TestQuiet(t *testing.T) {
+	now := time.Hour
+	p := &Planner{
+		loaders:      map[control.Session]*loaderSession{1: {}, 2: {}},
+		constructors: map[control.Session]*constructorSession{3: {}, 4: {}},
+	}
+	p.loaders[1].heard.Store(int64(now - 12*time.Second))
+	p.loaders[2].heard.Store(speaking)
+	p.constructors[3].heard.Store(int64(now - time.Second))
+	p.constructors[4].heard.Store(int64(now + time.Second))
+	for of, want := range map[control.Session]time.Duration{1: 12 * time.Second, 2: 0, 3: time.Second, 4: 0} {
+		if got := p.quiet(now)(of); got != want {
+			t.Errorf("session %d: %v, want %v", of, got, want)
+		}
+	}
+}

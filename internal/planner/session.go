@@ -37,11 +37,7 @@ func (p *Planner) Load(stream grpc.BidiStreamingServer[pb.LoaderReport, pb.Loade
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	defer cancel(nil)
 	l.refuse = cancel
-	joined := control.LoaderJoined{
-		Session: l.session, Name: hello.Id, Address: hello.Address, Instance: hello.Instance, Workers: int(hello.Workers), Had: int(hello.Place),
-		Buffer: cmp.Or(int64(hello.Buffer), p.opts.Job.Resources.LoaderBuffer),
-	}
-	if err := p.put(ctx, loaderHello{l, joined}); err != nil {
+	if err := p.put(ctx, loaderHello{l, wire.LoaderJoined(l.session, hello, p.opts.Job.Resources.LoaderBuffer)}); err != nil {
 		return rpc.ToStatus(err)
 	}
 	var blocks wire.BlockParts
@@ -89,7 +85,7 @@ func (p *Planner) Construct(stream grpc.BidiStreamingServer[pb.ConstructorReport
 	c.session = control.Session(p.lastID.Add(1))
 	c.beats = version >= rpc.Sessions
 	c.hear()()
-	if err := p.put(ctx, constructorHello{c, control.ConstructorJoined{Session: c.session, Name: hello.Id, Address: hello.Address, Instance: hello.Instance, Held: wire.Held(hello.Held), Node: hello.Node}}); err != nil {
+	if err := p.put(ctx, constructorHello{c, wire.ConstructorJoined(c.session, hello)}); err != nil {
 		return rpc.ToStatus(err)
 	}
 	sender := rpc.NewSender(wire.ToConstructor(version, stream.Send))

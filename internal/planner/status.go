@@ -2,8 +2,6 @@ package planner
 
 import (
 	"context"
-	"fmt"
-	"strings"
 	"time"
 
 	"github.com/millrace-data/millrace/internal/planner/control"
@@ -43,7 +41,7 @@ func (p *Planner) status() status.Service {
 	s.Holdups = p.holdups.List()
 	s.Stall = status.Judge(&s)
 	if x.Err == nil {
-		s.WaitingFor += p.silent(x, time.Since(clock))
+		s.WaitingFor += status.Silent(x, p.quiet(time.Since(clock)))
 	}
 	return s
 }
@@ -56,29 +54,4 @@ func (p *Planner) View(ctx context.Context) (control.Snapshot, error) {
 // Redeal implements scaling.Planner.
 func (p *Planner) Redeal(ctx context.Context, table [][]int) {
 	_ = p.put(ctx, occurred{control.Redeal{Table: table}}) // it fails when there is no planner any more
-}
-
-// silence is how long a role may say nothing before the status names it: they report
-// their memory every second.
-const silence = 5 * time.Second
-
-// silent names the roles that are connected and have said nothing for long: stopped,
-// starved, or behind a network that is gone. The connection is given up later.
-func (p *Planner) silent(x control.Snapshot, now time.Duration) string {
-	var b strings.Builder
-	note := func(role string, m control.Member, quiet time.Duration) {
-		if quiet > silence {
-			fmt.Fprintf(&b, "; %s %s at %s has said nothing for %.0f s", role, m.Name, m.Address, quiet.Seconds())
-		}
-	}
-	if len(x.Loaders) == 0 && x.State != "starting" {
-		b.WriteString("; no loader is connected")
-	}
-	for _, l := range x.Loaders {
-		note("loader", l, p.loaders[l.Session].quiet(now))
-	}
-	for _, c := range x.Constructors {
-		note("constructor", c, p.constructors[c.Session].quiet(now))
-	}
-	return b.String()
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -16,7 +15,6 @@ import (
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/planner/change"
 	"github.com/millrace-data/millrace/internal/planner/control"
-	"github.com/millrace-data/millrace/internal/planner/cut"
 	"github.com/millrace-data/millrace/internal/planner/wire"
 	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/rpc"
@@ -58,24 +56,17 @@ func refusalOf(err error) error {
 // Join implements the Planner service.
 func (p *Planner) Join(ctx context.Context, req *pb.JoinRequest) (*pb.JoinReply, error) {
 	version, err := rpc.AgreeClient(req.Protocol, req.Newest)
-	err = cmp.Or(err, p.checkJoin(req), checkStart(req))
+	join, invalid := wire.JoinQuestion(req)
+	err = cmp.Or(err, p.checkJoin(req), invalid)
 	if err = p.checkAsked(ctx, req, req.Rank.Name(), err); err != nil {
 		return nil, rpc.ToStatus(err)
 	}
 	failpoint.Hit(failpoint.Join)
-	m := req.Mesh
-	var at *control.Position
-	if req.At != nil {
-		at = &control.Position{Generation: req.At.Generation, Step: int64(req.At.Step)}
-	}
-	answer, err := p.ask(ctx, control.Join{
-		Rank: wire.Rank(req.Rank), Token: req.Token, At: at, Beginning: req.Start == pb.Start_START_BEGINNING, Silent: req.Silent,
-		Sizes: control.Rank{DP: m.GetDp(), CP: m.GetCp(), PP: m.GetPp(), TP: m.GetTp()},
-	})
+	answer, err := p.ask(ctx, join)
 	if err == nil {
 		p.counted.joins.Add(1)
 	}
-	return p.joinReply(answer, version), err
+	return wire.JoinReply(answer, p.opts.Job, p.spec[:], version, p.epoch), err
 }
 
 // Locate implements the Planner service.
@@ -84,22 +75,7 @@ func (p *Planner) Locate(ctx context.Context, req *pb.LocateRequest) (*pb.JoinRe
 		return nil, rpc.ToStatus(err)
 	}
 	answer, err := p.ask(ctx, control.Locate{Rank: wire.Rank(req.Rank)})
-	return p.joinReply(answer, rpc.Protocol), err
-}
-
-// joinReply says where a rank's batches are, and which version is spoken; nil if that was
-// refused.
-func (p *Planner) joinReply(answer control.Reply, version uint32) *pb.JoinReply {
-	r, ok := answer.(control.JoinReply)
-	if !ok {
-		return nil
-	}
-	return &pb.JoinReply{
-		Job: p.opts.Job.Name, Identity: p.spec[:], Generation: r.Generation, NextStep: uint64(r.NextStep),
-		Constructor: r.Constructor, Fetches: r.Fetches, Microbatches: uint32(r.Microbatches),
-		Format: p.opts.Job.Output.Format, Sources: r.Sources, Mesh: cut.Mesh(r.Mesh),
-		Token: r.Token, Join: r.Join, Protocol: version, Epoch: p.epoch,
-	}
+	return wire.JoinReply(answer, p.opts.Job, p.spec[:], rpc.Protocol, p.epoch), err
 }
 
 // checkJoin refuses a rank that does not fit the job, without looking at state.
@@ -123,28 +99,13 @@ func (p *Planner) checkSpec(req interface{ GetIdentity() []byte }, format string
 	return fault.Userf(format, append(append([]any{id[:min(len(id), 6)]}, names...), p.spec[:6])...)
 }
 
-// checkStart refuses a rank that names two positions, or none that can be.
-func checkStart(req *pb.JoinRequest) error {
-	if at := req.At; at != nil && (req.Start == pb.Start_START_BEGINNING || at.Step > math.MaxInt64) {
-		return fault.Userf("%s joins at step %d, where it stands, and says that it begins at the first step: leave one of both out", req.Rank.Name(), at.Step)
-	}
-	if req.Start == pb.Start_START_BEGINNING && len(req.Token) > 0 {
-		return fault.Userf("%s joins with a resume token and says that it begins at the first step: leave one of both out", req.Rank.Name())
-	}
-	return nil
-}
-
 // State implements the Planner service.
 func (p *Planner) State(ctx context.Context, req *pb.StateRequest) (*pb.StateReply, error) {
 	err := p.checkSpec(req, "the state of spec %x was asked for, this service runs %x")
 	if err = p.checkAsked(ctx, req, "a rank", err); err != nil {
 		return nil, rpc.ToStatus(err)
 	}
-	var q control.Question = control.Save{Step: int64(req.Step)}
-	if req.Past {
-		q = control.Past{Step: int64(min(req.Step, math.MaxInt64))}
-	}
-	answer, err := p.ask(ctx, q)
+	answer, err := p.ask(ctx, wire.StateQuestion(req))
 	if err != nil {
 		return nil, err
 	}
@@ -175,9 +136,7 @@ func (p *Planner) Report(ctx context.Context, req *pb.ReportRequest) (*pb.Report
 	if err = p.checkAsked(ctx, req, req.Rank.Name(), err); err != nil {
 		return nil, rpc.ToStatus(err)
 	}
-	_, err = p.ask(ctx, control.Report{
-		Step: int64(req.Step), Rank: wire.Rank(req.Rank), Sources: req.Sources, Losses: req.Losses, Tokens: req.Tokens, StepSeconds: req.StepSeconds,
-	})
+	_, err = p.ask(ctx, wire.ReportQuestion(req))
 	return &pb.ReportReply{Epoch: p.epoch}, err
 }
 

@@ -2,11 +2,11 @@ package planner
 
 import (
 	"context"
-	"fmt"
 	"sync/atomic"
 	"time"
 
 	"github.com/millrace-data/millrace/internal/planner/control"
+	"github.com/millrace-data/millrace/internal/planner/status"
 	pb "github.com/millrace-data/millrace/internal/proto"
 )
 
@@ -48,7 +48,7 @@ func (p *Planner) lookAround(now time.Duration) {
 		return
 	}
 	p.words.due = now + wordEvery
-	m, silent := p.mark(), p.silentConstructors(now)
+	m, silent := p.mark(), status.SilentConstructors(p.core.Silent(), p.quiet(now))
 	m.ranks = m.ranks && silent == ""
 	w := &word{text: m.text, ranks: m.ranks, since: now}
 	before, planned := p.words.now.Load(), p.words.last.planned != m.planned
@@ -80,27 +80,13 @@ func (p *Planner) mark() mark {
 	return m
 }
 
-// silentConstructors names those that ranks cannot get batches from.
-func (p *Planner) silentConstructors(now time.Duration) (text string) {
-	for _, m := range p.core.Silent() {
-		text += fmt.Sprintf("; constructor %s at %s has said nothing for %.0f s", m.Name, m.Address, p.constructors[m.Session].quiet(now).Seconds())
-	}
-	return text
-}
-
 // culprit names the loader that the core waits for and says nothing, or what that reads.
 func (p *Planner) culprit(now time.Duration) string {
 	l := p.loaders[p.core.Reads()]
 	if l == nil {
 		return ""
 	}
-	if quiet := l.quiet(now); quiet > p.opts.Suspect {
-		return fmt.Sprintf(", which has said nothing for %.0f s", quiet.Seconds())
-	}
-	if file := l.usage.Load().GetReading(); file != "" {
-		return ", which reads " + file
-	}
-	return ""
+	return status.Reading(l.quiet(now), p.opts.Suspect, l.usage.Load().GetReading())
 }
 
 func (w *word) wire(now time.Duration) *pb.Waiting {

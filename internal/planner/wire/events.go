@@ -1,11 +1,14 @@
 // Package wire is the planner's side of the wire: what loaders and constructors report as events
-// of the core, and the core's effects as orders to them.
+// of the core, and the core's effects as orders to them; what trainers ask as questions of the core,
+// and its answers as replies.
 //
 // It decides nothing and sends nothing; all that it keeps is the parts of a report that is not
-// whole yet. A report that cannot be is an event that fails the job.
+// whole yet. A report that cannot be is an event that fails the job; a request that cannot be is
+// refused.
 package wire
 
 import (
+	"cmp"
 	"fmt"
 
 	"google.golang.org/protobuf/proto"
@@ -15,6 +18,21 @@ import (
 	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/rpc"
 )
+
+// LoaderJoined is the loader that begins a session with a hello. buffer is the job's, for a loader that names none.
+func LoaderJoined(from control.Session, hello *pb.LoaderHello, buffer int64) control.LoaderJoined {
+	return control.LoaderJoined{
+		Session: from, Name: hello.Id, Address: hello.Address, Instance: hello.Instance, Workers: int(hello.Workers), Had: int(hello.Place),
+		Buffer: cmp.Or(int64(hello.Buffer), buffer),
+	}
+}
+
+// ConstructorJoined is the constructor that begins a session with a hello.
+func ConstructorJoined(from control.Session, hello *pb.ConstructorHello) control.ConstructorJoined {
+	return control.ConstructorJoined{
+		Session: from, Name: hello.Id, Address: hello.Address, Instance: hello.Instance, Held: held(hello.Held), Node: hello.Node,
+	}
+}
 
 // LoaderEvent is what a loader reports.
 func LoaderEvent(from control.Session, report *pb.LoaderReport) control.Event {
@@ -126,19 +144,19 @@ func ConstructorEvent(from control.Session, report *pb.ConstructorReport) contro
 	return nil
 }
 
-// Held is what a constructor kept; nil if that is nothing.
-func Held(h *pb.Held) *control.Held {
+// held is what a constructor kept; nil if that is nothing.
+func held(h *pb.Held) *control.Held {
 	if h == nil {
 		return nil
 	}
-	held := &control.Held{Identity: h.Identity, Generation: h.Generation, Next: int64(h.Next), Entered: h.Entered}
+	kept := &control.Held{Identity: h.Identity, Generation: h.Generation, Next: int64(h.Next), Entered: h.Entered}
 	for _, a := range h.Acked {
-		held.Acked = append(held.Acked, ackedEvent(a))
+		kept.Acked = append(kept.Acked, ackedEvent(a))
 	}
 	for _, r := range h.Ranks {
-		held.Ranks = append(held.Ranks, control.HeldRank{Rank: Rank(r.Rank), Join: r.Join, Generation: r.Generation, Step: int64(r.Step)})
+		kept.Ranks = append(kept.Ranks, control.HeldRank{Rank: Rank(r.Rank), Join: r.Join, Generation: r.Generation, Step: int64(r.Step)})
 	}
-	return held
+	return kept
 }
 
 func assembledEvent(a *pb.Assembled) control.Event {
