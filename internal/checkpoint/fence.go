@@ -14,6 +14,7 @@ import (
 type Generation struct {
 	Number uint64 // rises; not every number is there
 	Step   int64  // the first step of it
+	Since  uint64 // the join after which ranks entered at Step that go on in it; 0: there are none
 }
 
 // Epoch is the time of one writer of a log.
@@ -51,7 +52,7 @@ func (b *batch) setGeneration(g Generation) error {
 		return fmt.Errorf("the log in %s: %w", b.log.dir, err)
 	}
 	if isNew {
-		b.put(generationKind.key(int64(g.Number)), encodeStep(g.Step))
+		b.put(generationKind.key(int64(g.Number)), encodeGeneration(g))
 	}
 	return nil
 }
@@ -67,7 +68,7 @@ func (g Generation) follows(known []Generation) (isNew bool, err error) {
 	case known[0] == g:
 		return false, nil
 	case known[0].Number == g.Number:
-		return false, fmt.Errorf("generation %d from step %d on: %w: it begins at step %d there", g.Number, g.Step, ErrDiverged, known[0].Step)
+		return false, fmt.Errorf("generation %d from step %d on, after join %d: %w: it begins at step %d there, after join %d", g.Number, g.Step, g.Since, ErrDiverged, known[0].Step, known[0].Since)
 	default:
 		return false, fmt.Errorf("generation %d: %w: it has generation %d already", g.Number, ErrOrder, known[0].Number)
 	}
@@ -89,8 +90,9 @@ func (l *Pebble) generationsFrom(r pebble.Reader, number uint64) (all []Generati
 	}
 	bounds := &pebble.IterOptions{LowerBound: generationKind.key(int64(number)), UpperBound: generationKind.end()}
 	err = l.each(r, bounds, func(key, value []byte) error {
-		step, err := decodeStep(value)
-		all = append(all, Generation{Number: uint64(stepOf(key)), Step: step})
+		g, err := decodeGeneration(value)
+		g.Number = uint64(stepOf(key))
+		all = append(all, g)
 		return err
 	})
 	return all, l.wrap(err, "reading generations")
@@ -149,6 +151,25 @@ func (l *Pebble) storedTrim() (int64, error) {
 	}
 	step, err := decodeStep(value)
 	return step, l.wrap(err, "reading where it was trimmed")
+}
+
+// encodeGeneration leaves out Since where it is 0, as in all logs of earlier builds.
+func encodeGeneration(g Generation) []byte {
+	value := encodeStep(g.Step)
+	if g.Since > 0 {
+		value = binary.BigEndian.AppendUint64(value, g.Since)
+	}
+	return value
+}
+
+// decodeGeneration is the inverse of encodeGeneration: all but the number, which is in the key.
+func decodeGeneration(value []byte) (g Generation, err error) {
+	if len(value) == 16 {
+		g.Since = binary.BigEndian.Uint64(value[8:])
+		value = value[:8]
+	}
+	g.Step, err = decodeStep(value)
+	return g, err
 }
 
 func encodeStep(step int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(step)) }

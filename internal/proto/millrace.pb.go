@@ -4561,8 +4561,7 @@ type Held struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Identity      []byte                 `protobuf:"bytes,1,opt,name=identity,proto3" json:"identity,omitempty"` // of the job spec
 	Generation    uint64                 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
-	From          uint64                 `protobuf:"varint,3,opt,name=from,proto3" json:"from,omitempty"` // it has the plans of the steps from <= step < next
-	Next          uint64                 `protobuf:"varint,4,opt,name=next,proto3" json:"next,omitempty"`
+	Next          uint64                 `protobuf:"varint,4,opt,name=next,proto3" json:"next,omitempty"`       // it has the plans of the steps before, as far as its ranks need them
 	Entered       uint64                 `protobuf:"varint,5,opt,name=entered,proto3" json:"entered,omitempty"` // the highest number of a join that it heard of
 	Acked         []*Acked               `protobuf:"bytes,6,rep,name=acked,proto3" json:"acked,omitempty"`      // of each bucket that it serves
 	Ranks         []*HeldRank            `protobuf:"bytes,7,rep,name=ranks,proto3" json:"ranks,omitempty"`
@@ -4614,13 +4613,6 @@ func (x *Held) GetGeneration() uint64 {
 	return 0
 }
 
-func (x *Held) GetFrom() uint64 {
-	if x != nil {
-		return x.From
-	}
-	return 0
-}
-
 func (x *Held) GetNext() uint64 {
 	if x != nil {
 		return x.Next
@@ -4656,6 +4648,7 @@ type HeldRank struct {
 	Join          uint64                 `protobuf:"varint,2,opt,name=join,proto3" json:"join,omitempty"`             // its last
 	Generation    uint64                 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"` // that it entered with it
 	Step          uint64                 `protobuf:"varint,4,opt,name=step,proto3" json:"step,omitempty"`             // at which it entered
+	Asked         bool                   `protobuf:"varint,5,opt,name=asked,proto3" json:"asked,omitempty"`           // it asked for a batch, so that both are known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4716,6 +4709,13 @@ func (x *HeldRank) GetStep() uint64 {
 		return x.Step
 	}
 	return 0
+}
+
+func (x *HeldRank) GetAsked() bool {
+	if x != nil {
+		return x.Asked
+	}
+	return false
 }
 
 // Assembled gives the digests of the rows of one bucket in one step.
@@ -5601,8 +5601,6 @@ type ConstructorJob struct {
 	Identity         []byte                 `protobuf:"bytes,2,opt,name=identity,proto3" json:"identity,omitempty"`
 	Sources          []string               `protobuf:"bytes,3,rep,name=sources,proto3" json:"sources,omitempty"`
 	SequenceLength   uint32                 `protobuf:"varint,4,opt,name=sequence_length,json=sequenceLength,proto3" json:"sequence_length,omitempty"`
-	MicrobatchSize   uint32                 `protobuf:"varint,5,opt,name=microbatch_size,json=microbatchSize,proto3" json:"microbatch_size,omitempty"`
-	Microbatches     uint32                 `protobuf:"varint,6,opt,name=microbatches,proto3" json:"microbatches,omitempty"` // per step and rank
 	Packing          bool                   `protobuf:"varint,7,opt,name=packing,proto3" json:"packing,omitempty"`
 	Mesh             *state.Mesh            `protobuf:"bytes,8,opt,name=mesh,proto3" json:"mesh,omitempty"`
 	Format           string                 `protobuf:"bytes,9,opt,name=format,proto3" json:"format,omitempty"`
@@ -5675,20 +5673,6 @@ func (x *ConstructorJob) GetSources() []string {
 func (x *ConstructorJob) GetSequenceLength() uint32 {
 	if x != nil {
 		return x.SequenceLength
-	}
-	return 0
-}
-
-func (x *ConstructorJob) GetMicrobatchSize() uint32 {
-	if x != nil {
-		return x.MicrobatchSize
-	}
-	return 0
-}
-
-func (x *ConstructorJob) GetMicrobatches() uint32 {
-	if x != nil {
-		return x.Microbatches
 	}
 	return 0
 }
@@ -8941,24 +8925,24 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\bprotocol\x18\x0e \x01(\rR\bprotocol\x12\x16\n" +
 	"\x06newest\x18\x0f \x01(\rR\x06newest\x12\x17\n" +
 	"\x04node\x18\x10 \x01(\rH\x00R\x04node\x88\x01\x01B\a\n" +
-	"\x05_node\"\xdb\x01\n" +
+	"\x05_node\"\xcd\x01\n" +
 	"\x04Held\x12\x1a\n" +
 	"\bidentity\x18\x01 \x01(\fR\bidentity\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x02 \x01(\x04R\n" +
 	"generation\x12\x12\n" +
-	"\x04from\x18\x03 \x01(\x04R\x04from\x12\x12\n" +
 	"\x04next\x18\x04 \x01(\x04R\x04next\x12\x18\n" +
 	"\aentered\x18\x05 \x01(\x04R\aentered\x12(\n" +
 	"\x05acked\x18\x06 \x03(\v2\x12.millrace.v1.AckedR\x05acked\x12+\n" +
-	"\x05ranks\x18\a \x03(\v2\x15.millrace.v1.HeldRankR\x05ranks\"\x80\x01\n" +
+	"\x05ranks\x18\a \x03(\v2\x15.millrace.v1.HeldRankR\x05ranksJ\x04\b\x03\x10\x04\"\x96\x01\n" +
 	"\bHeldRank\x12,\n" +
 	"\x04rank\x18\x01 \x01(\v2\x18.millrace.v1.CoordinatesR\x04rank\x12\x12\n" +
 	"\x04join\x18\x02 \x01(\x04R\x04join\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x03 \x01(\x04R\n" +
 	"generation\x12\x12\n" +
-	"\x04step\x18\x04 \x01(\x04R\x04step\"m\n" +
+	"\x04step\x18\x04 \x01(\x04R\x04step\x12\x14\n" +
+	"\x05asked\x18\x05 \x01(\bR\x05asked\"m\n" +
 	"\tAssembled\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -9035,14 +9019,12 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x05order\"6\n" +
 	"\fSourceJoined\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
-	"\x04keep\x18\x02 \x03(\tR\x04keep\"\xa6\x05\n" +
+	"\x04keep\x18\x02 \x03(\tR\x04keep\"\xe5\x04\n" +
 	"\x0eConstructorJob\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\bidentity\x18\x02 \x01(\fR\bidentity\x12\x18\n" +
 	"\asources\x18\x03 \x03(\tR\asources\x12'\n" +
-	"\x0fsequence_length\x18\x04 \x01(\rR\x0esequenceLength\x12'\n" +
-	"\x0fmicrobatch_size\x18\x05 \x01(\rR\x0emicrobatchSize\x12\"\n" +
-	"\fmicrobatches\x18\x06 \x01(\rR\fmicrobatches\x12\x18\n" +
+	"\x0fsequence_length\x18\x04 \x01(\rR\x0esequenceLength\x12\x18\n" +
 	"\apacking\x18\a \x01(\bR\apacking\x12%\n" +
 	"\x04mesh\x18\b \x01(\v2\x11.millrace.v1.MeshR\x04mesh\x12\x16\n" +
 	"\x06format\x18\t \x01(\tR\x06format\x12\x1d\n" +
@@ -9059,7 +9041,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\rcontext_split\x18\x12 \x01(\bR\fcontextSplit\x12\x14\n" +
 	"\x05ahead\x18\x13 \x01(\rR\x05ahead\x12\x1f\n" +
 	"\vtrace_every\x18( \x01(\x04R\n" +
-	"traceEvery\"u\n" +
+	"traceEveryJ\x04\b\x05\x10\x06J\x04\b\x06\x10\a\"u\n" +
 	"\tImageStep\x12\x14\n" +
 	"\x05patch\x18\x01 \x01(\rR\x05patch\x12\x14\n" +
 	"\x05merge\x18\x02 \x01(\rR\x05merge\x12\x1d\n" +

@@ -26,10 +26,16 @@ var (
 	verbose = flag.Bool("logs", false, "print what the roles log")
 )
 
+// failed are seeds that found something, and run each time.
+var failed = []uint64{
+	90, // the planner is lost in the instant in which a restart of all ranks moves the job
+}
+
 // TestSeeds runs the service under the faults of some seeds.
 func TestSeeds(t *testing.T) {
-	n := *seeds
+	n, again := *seeds, []uint64(nil)
 	if n == 0 {
+		again = failed
 		switch n = 20; {
 		case os.Getenv("MILLRACE_LONG") != "":
 			n = 1000
@@ -46,13 +52,17 @@ func TestSeeds(t *testing.T) {
 		for range min(n, 2*runtime.GOMAXPROCS(0)) { // a run has moments in which one of its goroutines can go on
 			t.Run("", func(t *testing.T) {
 				t.Parallel()
-				for i := next.Add(1); i <= int64(n); i = next.Add(1) {
-					res := run(t, *first+uint64(i)-1)
+				for i := next.Add(1); i <= int64(n+len(again)); i = next.Add(1) {
+					seed := *first + uint64(i) - 1
+					if i > int64(n) {
+						seed = again[i-int64(n)-1]
+					}
+					res := run(t, seed)
 					if res == nil {
 						continue
 					}
 					if testing.Verbose() {
-						t.Logf("seed %d: %+v", *first+uint64(i)-1, *res)
+						t.Logf("seed %d: %+v", seed, *res)
 					}
 					mu.Lock()
 					total.Steps += res.Steps
@@ -68,7 +78,7 @@ func TestSeeds(t *testing.T) {
 	})
 	took := time.Since(begin)
 	t.Logf("%d runs in %.1f s, %d steps, %.0f steps a second; %v of virtual time, %d roles restarted, %d jobs resumed, %d of them as the service asked for it; %+v",
-		n, took.Seconds(), total.Steps, float64(total.Steps)/took.Seconds(), total.Took.Round(time.Second), total.Restarts, total.Resumes, total.Confused, total.Counts)
+		n+len(again), took.Seconds(), total.Steps, float64(total.Steps)/took.Seconds(), total.Took.Round(time.Second), total.Restarts, total.Resumes, total.Confused, total.Counts)
 }
 
 // run runs one seed in a bubble.

@@ -53,7 +53,7 @@ func checkGenerations(t *testing.T, f *Fixture) {
 	if got, err := log.Generations(); err != nil || len(got) > 0 {
 		t.Fatalf("a new log has generations %v, %v", got, err)
 	}
-	want := []checkpoint.Generation{{Number: 0, Step: 9}, {Number: 1, Step: 0}, {Number: 2, Step: 40}, {Number: 5, Step: 3}}
+	want := []checkpoint.Generation{{Number: 0, Step: 9}, {Number: 1, Step: 0}, {Number: 2, Step: 40, Since: 1<<40 + 7}, {Number: 5, Step: 3}}
 	for _, g := range want {
 		for range 2 { // the second is a replay
 			if err := log.SetGeneration(g); err != nil {
@@ -70,7 +70,8 @@ func checkGenerations(t *testing.T, f *Fixture) {
 		g    checkpoint.Generation
 		want error
 	}{
-		{checkpoint.Generation{Number: 2, Step: 40}, nil},
+		{checkpoint.Generation{Number: 2, Step: 40, Since: 1<<40 + 7}, nil},
+		{checkpoint.Generation{Number: 2, Step: 40}, checkpoint.ErrDiverged},
 		{checkpoint.Generation{Number: 2, Step: 41}, checkpoint.ErrDiverged},
 		{checkpoint.Generation{Number: 5, Step: 0}, checkpoint.ErrDiverged},
 		{checkpoint.Generation{Number: 4, Step: 3}, checkpoint.ErrOrder},

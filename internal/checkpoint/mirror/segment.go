@@ -102,6 +102,7 @@ const (
 	opChange     = 'c'
 	opFence      = 'e'
 	opGeneration = 'g'
+	opSince      = 's' // a generation with the join after which ranks entered that go on in it
 )
 
 func appendOp(b []byte, op checkpoint.Op) []byte {
@@ -139,9 +140,16 @@ func appendOp(b []byte, op checkpoint.Op) []byte {
 		b = append(b, opFence)
 		number(op.Epoch)
 	case checkpoint.SetGeneration:
-		b = append(b, opGeneration)
+		kind := byte(opGeneration)
+		if op.Since > 0 {
+			kind = opSince
+		}
+		b = append(b, kind)
 		number(op.Number)
 		number(uint64(op.Step))
+		if op.Since > 0 {
+			number(op.Since)
+		}
 	}
 	return b
 }
@@ -202,6 +210,8 @@ func (r *reader) op() checkpoint.Op {
 		return checkpoint.Fence{Epoch: r.number()}
 	case opGeneration:
 		return checkpoint.SetGeneration{Generation: checkpoint.Generation{Number: r.number(), Step: int64(r.number())}}
+	case opSince:
+		return checkpoint.SetGeneration{Generation: checkpoint.Generation{Number: r.number(), Step: int64(r.number()), Since: r.number()}}
 	}
 	r.fail()
 	return nil

@@ -187,15 +187,15 @@ func (s *Steps) Held() *pb.Held {
 	if s.job == nil || s.between {
 		return nil
 	}
-	h := &pb.Held{Identity: s.job.Identity, Generation: s.generation, From: s.base, Next: s.base, Entered: s.entered, Acked: s.slowestOfAll()}
+	h := &pb.Held{Identity: s.job.Identity, Generation: s.generation, Next: s.base, Entered: s.entered, Acked: s.slowestOfAll()}
 	for s.ready[h.Next] != nil || s.building[h.Next] != nil || s.plans[h.Next] != nil {
 		h.Next++
 	}
 	for _, dp := range s.job.Buckets {
 		for _, r := range s.buckets[dp].ranks {
 			if join, joined := s.joins[r]; joined {
-				e := s.asked[r]
-				h.Ranks = append(h.Ranks, &pb.HeldRank{Rank: r.wire(), Join: join, Generation: e.generation, Step: e.step})
+				e, asked := s.asked[r]
+				h.Ranks = append(h.Ranks, &pb.HeldRank{Rank: r.wire(), Join: join, Generation: e.generation, Step: e.step, Asked: asked})
 			}
 		}
 	}

@@ -60,7 +60,7 @@ func served(t *testing.T) *Steps {
 func TestGoesOn(t *testing.T) {
 	s := served(t)
 	held := s.Held()
-	if held.Generation != 1 || held.From != 1 || held.Next != 4 || len(held.Ranks) != 2 || held.Acked[0].Step != 2 || held.Acked[1].Step != 1 {
+	if held.Generation != 1 || s.base != 1 || held.Next != 4 || len(held.Ranks) != 2 || held.Acked[0].Step != 2 || held.Acked[1].Step != 1 {
 		t.Errorf("it holds %v", held)
 	}
 	s.Attach()

@@ -68,7 +68,6 @@ type job struct {
 	generation uint64
 	history    []Generation          // those so far, this one the last; empty before the first trainer said where the job goes on
 	moved      *Moved                // how it began
-	since      map[uint64]uint64     // by generation that began here: the join after which ranks entered that go on in it
 	began      map[int64]beginning   // by step, where ranks joined in it
 	reached    int64                 // steps that generations before it planned, at most: ranks that go on may have them
 	tree       *mesh.Tree            // mesh of this generation
@@ -92,7 +91,7 @@ func New(cfg Config) *Core {
 		data:    data{room: sumLimit},
 		reports: newMeasurements(cfg.Policy),
 		take:    takeover{known: -1},
-		job:     job{tree: cfg.Plan.Mesh, since: map[uint64]uint64{}, steps: map[int64]*plan.Step{}, saved: map[int64]*savedToken{}, ended: -1},
+		job:     job{tree: cfg.Plan.Mesh, steps: map[int64]*plan.Step{}, saved: map[int64]*savedToken{}, ended: -1},
 	}
 	c.members.table = cfg.Deal
 	c.roster.joins = cfg.Epoch << epochBits

@@ -88,6 +88,7 @@ type HeldRank struct {
 	Join       uint64 // its last
 	Generation uint64 // that it entered with it
 	Step       int64  // at which it entered
+	Asked      bool   // it asked for a batch, so that both are known
 }
 
 // ConstructorLeft ends a constructor's session; Err is nil if it ended in order.
@@ -239,6 +240,7 @@ type LogOpened struct {
 type Generation struct {
 	Number uint64
 	Step   int64
+	Since  uint64 // the join after which ranks entered at Step that go on in it; 0: there are none
 }
 
 // LogRead answers ReadLog: what leads to the last position at or before the one that was

@@ -78,6 +78,7 @@ func (c *Core) admitLate() {
 	if !c.take.settled && c.waitedLong() {
 		c.take.settled = true
 		c.addLate()
+		c.raise(onMembers)
 	}
 }
 

@@ -165,7 +165,8 @@ func (p *player) reopen(words []string) {
 	clear(p.admits)
 }
 
-// heldBy reads what a constructor holds: "holds NEXT BUCKET:ACKED...".
+// heldBy reads what a constructor holds: "holds NEXT BUCKET:ACKED...", and of the rank of the bucket before it,
+// "entered=JOIN:STEP".
 func (p *player) heldBy(words []string) *Held {
 	if len(words) == 0 {
 		return nil
@@ -176,11 +177,17 @@ func (p *player) heldBy(words []string) *Held {
 			h.Generation, _ = strconv.ParseUint(number, 10, 64)
 			continue
 		}
+		if entry, ok := strings.CutPrefix(w, "entered="); ok {
+			r := &h.Ranks[len(h.Ranks)-1]
+			join, step, _ := strings.Cut(entry, ":")
+			r.Join, r.Step = uint64(p.int([]string{join}, 0, 0)), p.int([]string{step}, 0, 0)
+			continue
+		}
 		bucket, acked, _ := strings.Cut(w, ":")
 		dp, step := p.int([]string{bucket}, 0, 0), p.int([]string{acked}, 0, 0)
 		rank := Rank{DP: uint32(dp)}
 		h.Acked = append(h.Acked, Acked{h.Generation, uint32(dp), step, rank.String(), false})
-		h.Ranks = append(h.Ranks, HeldRank{rank, 1, h.Generation, 0})
+		h.Ranks = append(h.Ranks, HeldRank{rank, 1, h.Generation, 0, true})
 	}
 	return h
 }

@@ -70,8 +70,8 @@ func (c *Core) move(state plan.State, digest [32]byte, tree *mesh.Tree, moved *M
 	j.positioned = true
 	c.roster.goOn = false
 	j.generation++
-	c.beginGeneration(state.Step)
-	j.moved, j.began, j.since[j.generation] = moved, nil, since
+	c.beginGeneration(state.Step, since)
+	j.moved, j.began = moved, nil
 	j.tree, j.remesh, j.ended, j.endReason = tree, nil, -1, ""
 	clear(j.steps)
 	clear(j.saved)
@@ -104,7 +104,7 @@ func (c *Core) settle() error {
 	c.raise(onMove)
 	var ops []Op
 	if len(c.job.history) == 0 || c.job.history[len(c.job.history)-1].Number != c.job.generation {
-		c.beginGeneration(c.plan.Acked())
+		c.beginGeneration(c.plan.Acked(), 0)
 	}
 	for k := c.plan.Acked(); k < c.plan.Planned(); k++ {
 		ops = append(ops, c.record(c.job.steps[k]))

@@ -303,6 +303,7 @@ func (c *Core) welcome(m *constructor) {
 		}
 		m.held = nil
 		c.raise(onMembers)
+		c.enterAlong(h)
 		c.resend(m)
 		return
 	}
@@ -350,7 +351,21 @@ func (c *Core) enterHeld(m *constructor, h *Held) {
 			c.roster.last[r.Rank] = arrival{rank: r.Rank, join: r.Join, generation: r.Generation, step: r.Step}
 		}
 	}
+	c.enterAlong(h)
 	c.raise(onRoster | onRestarted)
+}
+
+// enterAlong takes what a constructor of an earlier life knows of its ranks that entered where the generation
+// that goes on began, and go on in it ([Core.beganWith]). The constructor may not have heard of that generation.
+func (c *Core) enterAlong(h *Held) {
+	if h == nil || !c.take.begun || !bytes.Equal(h.Identity, c.id.Identity[:]) {
+		return
+	}
+	for _, r := range h.Ranks {
+		if r.Asked && r.Join > c.roster.entered[r.Rank].join {
+			c.roster.entered[r.Rank] = arrival{rank: r.Rank, join: r.Join, generation: r.Generation, step: r.Step}
+		}
+	}
 }
 
 // lacking are the constructors that are to get a step.

@@ -41,6 +41,6 @@ func Example() {
 	// opened, generations: [] <nil>
 	// persisted 1 <nil>
 	// epoch 2
-	// opened, generations: [{3 0}] <nil>
+	// opened, generations: [{3 0 0}] <nil>
 	// persisted 1 <nil>
 }

@@ -154,7 +154,7 @@ func held(h *pb.Held) *control.Held {
 		kept.Acked = append(kept.Acked, ackedEvent(a))
 	}
 	for _, r := range h.Ranks {
-		kept.Ranks = append(kept.Ranks, control.HeldRank{Rank: Rank(r.Rank), Join: r.Join, Generation: r.Generation, Step: int64(r.Step)})
+		kept.Ranks = append(kept.Ranks, control.HeldRank{Rank: Rank(r.Rank), Join: r.Join, Generation: r.Generation, Step: int64(r.Step), Asked: r.Asked})
 	}
 	return kept
 }

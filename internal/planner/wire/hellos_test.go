@@ -31,14 +31,14 @@ func TestConstructorJoined(t *testing.T) {
 		"on a node": {&pb.ConstructorHello{Id: "c0", Node: &node}, control.ConstructorJoined{Session: 3, Name: "c0", Node: &node}},
 		"one that comes back": {
 			&pb.ConstructorHello{Id: "c0", Held: &pb.Held{
-				Identity: []byte{1}, Generation: 2, From: 3, Next: 5, Entered: 6,
+				Identity: []byte{1}, Generation: 2, Next: 5, Entered: 6,
 				Acked: []*pb.Acked{{Generation: 2, Bucket: 1, Step: 4}},
-				Ranks: []*pb.HeldRank{{Rank: &pb.Coordinates{Dp: 1}, Join: 6, Generation: 2, Step: 3}},
+				Ranks: []*pb.HeldRank{{Rank: &pb.Coordinates{Dp: 1}, Join: 6, Generation: 2, Step: 3, Asked: true}},
 			}},
 			control.ConstructorJoined{Session: 3, Name: "c0", Held: &control.Held{
 				Identity: []byte{1}, Generation: 2, Next: 5, Entered: 6,
 				Acked: []control.Acked{{Generation: 2, Bucket: 1, Step: 4}},
-				Ranks: []control.HeldRank{{Rank: control.Rank{DP: 1}, Join: 6, Generation: 2, Step: 3}},
+				Ranks: []control.HeldRank{{Rank: control.Rank{DP: 1}, Join: 6, Generation: 2, Step: 3, Asked: true}},
 			}},
 		},
 	} {

@@ -134,7 +134,6 @@ func (o *Orders) constructorJob(e control.Brief) *pb.ConstructorJob {
 	out := &pb.ConstructorJob{
 		Name: job.Name, Identity: o.identity[:],
 		SequenceLength: uint32(job.Batch.SequenceLength),
-		MicrobatchSize: uint32(job.Batch.MicrobatchSize),
 		Packing:        job.Batch.Packing,
 		Mesh:           cut.Mesh(e.Mesh),
 		Format:         job.Output.Format, CpSlicing: job.Output.CPSlicing, BroadcastAt: job.Output.BroadcastAt,

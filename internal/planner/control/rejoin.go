@@ -15,8 +15,9 @@ import (
 // or it is refused.
 
 // beginGeneration notes that the generation begins, before anyone hears of it.
-func (c *Core) beginGeneration(step int64) {
-	g := Generation{c.job.generation, step}
+// Ranks that entered there after the join since go on in it.
+func (c *Core) beginGeneration(step int64, since uint64) {
+	g := Generation{c.job.generation, step, since}
 	c.job.history = append(slices.Clip(c.job.history), g)
 	c.persist(BeginGeneration{g})
 }
@@ -27,6 +28,10 @@ func (c *Core) stands(j *join) (ready bool, err error) {
 	j.goesOn = false
 	at, rank := *j.req.At, j.req.Rank
 	if err := c.onHistory(j, at); err != nil {
+		if errors.Is(err, ErrMoved) && c.holderComes(rank) {
+			c.wait(onMembers) // its constructor may know that it goes along
+			return false, nil
+		}
 		return false, err
 	}
 	c.roster.stands[rank] = j
@@ -42,9 +47,9 @@ func (c *Core) stands(j *join) (ready bool, err error) {
 	case held:
 	case at.Step < c.plan.Acked():
 		return false, fault.Userf("%s stands at step %d, and all ranks said that they are done with the steps before %d: resume all ranks from the same checkpoint", rank, at.Step, c.plan.Acked())
-	case at.Step > max(c.plan.Planned(), c.log.steps(), c.job.reached):
+	case at.Step > max(c.plan.Planned(), c.log.steps(), c.job.reached) && at.Generation == c.job.history[len(c.job.history)-1].Number:
 		return false, fault.Userf("%s stands at step %d, and %w: no step after %d was planned; it is of another job, or of another log: resume all ranks from the same checkpoint", rank, at.Step, errNotKnown, c.plan.Planned())
-	default:
+	default: // a rank that was taken along may be ahead of what was planned since
 		c.wait(onMove | onPlanned)
 		return false, nil
 	}
@@ -53,6 +58,12 @@ func (c *Core) stands(j *join) (ready bool, err error) {
 		j.token = &token.Position{Digest: digest}
 	}
 	return true, nil
+}
+
+// holderComes says whether the constructor that a rank had in an earlier life has yet to say what it knows.
+func (c *Core) holderComes(rank Rank) bool {
+	m := c.constructorOf(rank.DP)
+	return c.take.begun && (m == nil && !c.take.settled || m != nil && m.held != nil)
 }
 
 // beginsAgain says whether a rank that stands somewhere is to say by its token where the job
@@ -113,8 +124,7 @@ func (c *Core) wentAlong(j *join) bool {
 // anyone else, hears of it.
 func (c *Core) beganWith(rank Rank, at Position, g Generation) bool {
 	a, joined := c.roster.entered[rank]
-	since := c.job.since[g.Number]
-	return joined && since > 0 && a.join > since && a.step == g.Step && a.generation <= at.Generation
+	return joined && g.Since > 0 && a.join > g.Since && a.step == g.Step && a.generation <= at.Generation
 }
 
 // branched says whether a generation began with other steps than were there before.
