@@ -166,7 +166,7 @@ func sizeText(n int64) string {
 func ParseBytes(s string) (int64, error) {
 	n, ok := parseSize(strings.TrimSpace(s), true)
 	if !ok || n.Sign() < 0 || !n.IsInt64() || n.Int64() > maxBytes {
-		return 0, fmt.Errorf("%q is no number of bytes; write one such as 64MiB", s)
+		return 0, fmt.Errorf("%q is not a number of bytes; write one such as 64MiB", s)
 	}
 	return n.Int64(), nil
 }

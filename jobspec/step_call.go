@@ -85,7 +85,7 @@ func (s *Call) Words() string {
 
 func (s *Call) check(c *checker, at string) {
 	if u, err := url.Parse(s.URL); c.sound(at+".url") && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil) {
-		c.error(at+".url", "this is no address of a model server", "valid is http://HOST:PORT/PATH or https://HOST/PATH; a token comes from the environment, see token_env")
+		c.error(at+".url", "this is not the address of a model server", "valid is http://HOST:PORT/PATH or https://HOST/PATH; a token comes from the environment, see token_env")
 	}
 	if c.sound(at+".request") && !json.Valid([]byte(s.Request)) {
 		c.error(at+".request", "it is not JSON", `valid is JSON whose strings are templates over columns: {"inputs": ["{text}"]}`)

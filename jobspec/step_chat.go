@@ -75,7 +75,7 @@ func (t *Chat) check(c *checker, at string) {
 		}
 	}
 	if t.Date != "" && !dateForm.MatchString(t.Date) && c.sound(at+".date") {
-		c.error(at+".date", quote(t.Date)+" is no day", "valid is such as 2026-11-03")
+		c.error(at+".date", quote(t.Date)+" is not a day", "valid is such as 2026-11-03")
 	}
 }
 

@@ -235,7 +235,7 @@ func Numbers(texts []string) (values []float64, err error) {
 	for _, text := range texts {
 		v, err := strconv.ParseFloat(text, 64)
 		if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
-			return nil, fmt.Errorf("%q is no number", text)
+			return nil, fmt.Errorf("%q is not a number", text)
 		}
 		values = append(values, v)
 	}

@@ -110,7 +110,7 @@ func (f *Frames) check(c *checker, at string) {
 func Seconds(text string) (*big.Rat, error) {
 	v, ok := new(big.Rat).SetString(text)
 	if !ok || len(text) > 32 || v.Sign() < 0 || v.Num().BitLen() > 64 || v.Denom().BitLen() > 64 {
-		return nil, fmt.Errorf("%.40q is no number of 0 or more", text)
+		return nil, fmt.Errorf("%.40q is not a number of 0 or more", text)
 	}
 	return v, nil
 }

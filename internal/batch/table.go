@@ -173,7 +173,7 @@ func (t *Table) appendLayout(b []byte) ([]byte, error) {
 }
 
 // errTable is part of the errors of bytes that are no table.
-var errTable = errors.New("these bytes are no table of a batch")
+var errTable = errors.New("these bytes are not the table of a batch")
 
 func noTable(text string, args ...any) error {
 	return fmt.Errorf("%w: %s", errTable, fmt.Sprintf(text, args...))

@@ -111,7 +111,7 @@ func (b *batch) do(op Op) error {
 		b.place = &op
 		return nil
 	}
-	return fmt.Errorf("the log in %s: %T is no operation of a log", b.log.dir, op)
+	return fmt.Errorf("the log in %s: %T is not an operation of a log", b.log.dir, op)
 }
 
 func (b *batch) append(op Append) error {

@@ -55,7 +55,7 @@ func TestPrepare(t *testing.T) {
 		says []string
 	}{
 		"no folder":    {[]string{"prepare", "job.yaml"}, exitUsage, []string{"--out"}},
-		"size":         {[]string{"prepare", "job.yaml", "--out", "x", "--shard-size", "big"}, exitUsage, []string{`"big" is no number of bytes`}},
+		"size":         {[]string{"prepare", "job.yaml", "--out", "x", "--shard-size", "big"}, exitUsage, []string{`"big" is not a number of bytes`}},
 		"small":        {[]string{"prepare", "job.yaml", "--out", "x", "--shard-size", "1k"}, exitUser, []string{"1048576 is the least"}},
 		"source":       {[]string{"prepare", "job.yaml", "--out", "x", "--source", "word"}, exitUser, []string{`did you mean "words"?`}},
 		"other shards": {[]string{"prepare", "job.yaml", "--out", "out", "--source", "words", "--shard-size", "1MiB"}, exitUser, []string{"--shard-size 134217728, not 1048576", "--out"}},

@@ -69,8 +69,8 @@ func TestErrors(t *testing.T) {
 	}{
 		{columns, "1 < x < 2", `test, column 7 ("< 2"): comparisons do not chain: write 1 < x and x < 5, or use parentheses`},
 		{columns, "x in y not in z", `test, column 8 ("not in z"): comparisons do not chain`},
-		{columns, "a ^ b", `test, column 3 ("^ b"): ^ is no operator: write x * x`},
-		{columns, "a = b", `test, column 3 ("= b"): = is no operator: write == to compare`},
+		{columns, "a ^ b", `test, column 3 ("^ b"): ^ is not an operator: write x * x`},
+		{columns, "a = b", `test, column 3 ("= b"): = is not an operator: write == to compare`},
 		{columns, "é and and", `test, column 7 ("and"): expected a value before and`},
 		{columns, "a b", `test, column 3 ("b"): expected the end`},
 		{columns, "f(a b)", `test, column 5 ("b)"): expected ) or , after an argument of f`},

@@ -103,7 +103,7 @@ func (x *lexer) symbol(rest string) error {
 		instead = x.Hints[string(r)]
 	}
 	if instead != "" {
-		return x.fail(0, "%c is no operator: write %s", r, instead)
+		return x.fail(0, "%c is not an operator: write %s", r, instead)
 	}
 	names := "names, numbers"
 	if x.Columns {

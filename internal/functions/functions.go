@@ -107,7 +107,7 @@ func (s *Set) Open(seed uint64, src *jobspec.Source, step int) (*transform.Funct
 	case *jobspec.Call:
 		return s.call(src, spec, fmt.Sprintf("transforms[%d].call", step))
 	}
-	return nil, fmt.Errorf("step %d of source %q is no function", step, src.Name)
+	return nil, fmt.Errorf("step %d of source %q is not a function", step, src.Name)
 }
 
 // errBadRow stands for what a function says of a row.

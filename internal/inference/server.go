@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"os"
@@ -40,7 +41,8 @@ const (
 	// patience is how long a server that is busy or away is asked again, before the work is given back:
 	// it is longer than most take to load a model.
 	patience = 2 * time.Minute
-	// The pauses between attempts, unless the server says how long: the first, and the longest.
+	// The pauses between attempts, unless the server says how long: the first, and the longest. Each is moved by up to
+	// a fifth, so that loaders that a server turned away together do not return together.
 	firstPause   = 200 * time.Millisecond
 	longestPause = 10 * time.Second
 	// tellEvery is how often the log hears of a server that does not answer.
@@ -99,7 +101,7 @@ func (s *server) post(ctx context.Context, body []byte) ([]byte, error) {
 		}
 		s.tell(err)
 		select {
-		case <-time.After(cmp.Or(after, pause)):
+		case <-time.After(cmp.Or(after, pause*time.Duration(80+rand.IntN(41))/100)):
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}

@@ -79,7 +79,7 @@ const temporary = ".tmp-"
 func checkKey(key string) error {
 	for part := range strings.SplitSeq(key, "/") {
 		if part == "" || part == "." || part == ".." || strings.HasPrefix(part, temporary) || strings.ContainsFunc(part, unprintable) {
-			return fault.Userf("%q is no name of an object: valid are printable parts divided by /, none of them empty, . or ..", key)
+			return fault.Userf("%q is not a valid name of an object: valid are printable parts divided by /, none of them empty, . or ..", key)
 		}
 	}
 	return nil

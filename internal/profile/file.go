@@ -40,17 +40,17 @@ func (p *Profile) Encode() ([]byte, error) {
 func Decode(data []byte) (*Profile, error) {
 	var f file
 	if err := json.Unmarshal(data, &f); err != nil {
-		return nil, fmt.Errorf("it is no profile: %w", err)
+		return nil, fmt.Errorf("not a profile: %w", err)
 	}
 	if f.Version != version {
-		return nil, fmt.Errorf("it is of version %d, this build reads version %d", f.Version, version)
+		return nil, fmt.Errorf("it has version %d, and this build reads version %d", f.Version, version)
 	}
 	if f.Sum != sum(f.Profile) {
 		return nil, errors.New("its checksum does not match: it is damaged")
 	}
 	p := &Profile{}
 	if err := json.Unmarshal(f.Profile, p); err != nil {
-		return nil, fmt.Errorf("it is no profile: %w", err)
+		return nil, fmt.Errorf("not a profile: %w", err)
 	}
 	kept := p.Sources
 	p.Sources = nil
@@ -73,7 +73,7 @@ func ReadFile(path string) (*Profile, error) {
 	if info, err := os.Stat(path); err != nil {
 		return nil, err
 	} else if info.Size() > mostFile {
-		return nil, fmt.Errorf("profile %s: %d bytes are no profile, the largest has %d", path, info.Size(), mostFile)
+		return nil, fmt.Errorf("profile %s: not a profile: it has %d bytes, and the largest has %d", path, info.Size(), mostFile)
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -45,7 +45,7 @@ func ParseLayout(data []byte, sources []string) (*Layout, error) {
 		} `yaml:"loaders"`
 	}
 	if err := yaml.UnmarshalWithOptions(data, &file, yaml.Strict()); err != nil {
-		return nil, fault.Userf("it is no list of loaders: %w; valid is what `millrace plan JOB --sizing --yaml` prints", err)
+		return nil, fault.Userf("not a list of loaders: %w; valid is what `millrace plan JOB --sizing --yaml` prints", err)
 	}
 	l := &Layout{}
 	missing := slices.Clone(sources)

@@ -212,8 +212,8 @@ func TestParseLayout(t *testing.T) {
 		"loaders: [{workers: 1, sources: [a, b, c]}]":           `has no source "c"`,
 		"loaders: [{workers: -1, sources: [a, b]}]":             "workers is -1",
 		"loaders: [{workers: 1, sources: [a, b]}, {buffer: 3}]": "loaders[1].sources is empty",
-		"loaders: [{worker: 1, sources: [a, b]}]":               "no list of loaders",
-		"loader: 3": "no list of loaders",
+		"loaders: [{worker: 1, sources: [a, b]}]":               "not a list of loaders",
+		"loader: 3": "not a list of loaders",
 		"loaders: [{workers: 1, buffer: -2, sources: [a, b]}]": "buffer is -2",
 	} {
 		if _, err := sizing.ParseLayout([]byte(text), []string{"a", "b"}); err == nil || !strings.Contains(err.Error(), want) {

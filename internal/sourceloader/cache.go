@@ -41,18 +41,19 @@ type content interface {
 // budget and disk can delay a batch and never change one. Reads of the same block
 // are joined. It is safe for concurrent use.
 type cache struct {
-	base        context.Context // of reads: a caller that leaves must not break those who joined it
-	budget      int64
-	window      int64                                           // see windowOf
-	disk, aside *spill.Disk                                     // aside is the engine's; nil: it has none
-	read        func(context.Context, *window) (content, error) // the window's block
-	work        atomic.Uint64                                   // records that were read
-	left        *sync.Cond                                      // of mu: a block that was leaving has arrived
-	pages       *pages
-	pixels      pixels // that are decoded for fetches
-	room        *memory.Room
-	alone       func(bytes, most int64) // see memory.Options; may be nil
-	lent        atomic.Int64            // bytes of blocks that are lent
+	base      context.Context // of reads: a caller that leaves must not break those who joined it
+	budget    int64
+	window    int64                                           // see windowOf
+	disk      *spill.Disk                                     // of blocks
+	batchDisk *spill.Disk                                     // of batches between stages, see batchSpill; nil without resources.spill
+	read      func(context.Context, *window) (content, error) // the window's block
+	work      atomic.Uint64                                   // records that were read
+	left      *sync.Cond                                      // of mu: a block that was leaving has arrived
+	pages     *pages
+	pixels    pixels // that are decoded for fetches
+	room      *memory.Room
+	alone     func(bytes, most int64) // see memory.Options; may be nil
+	lent      atomic.Int64            // bytes of blocks that are lent
 
 	mu              sync.Mutex // guards the fields below, never held during a read or a write
 	held            int64      // bytes of memory

@@ -69,8 +69,8 @@ func newExecutor(ctx context.Context, c *cache, workers int) (*executor, error) 
 	slots := schedule.Amount(workers) * schedule.Slot
 	var err error
 	opts := engine.Options{Limit: x.share, Slots: map[string]schedule.Amount{cpuSlots: slots, pythonSlots: inFlight * slots}}
-	if c.aside != nil {
-		opts.Spill = aside{c.aside}
+	if c.batchDisk != nil {
+		opts.Spill = batchSpill{c.batchDisk}
 	}
 	x.Executor, err = engine.New(opts)
 	if err != nil {

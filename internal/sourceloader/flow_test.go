@@ -204,7 +204,7 @@ func TestFlow(t *testing.T) {
 		l.setJob(compile.LoaderJob(job))
 		l.cache = newCache(life, []int64{1 << 10, 100 << 10, 16 << 20}[rng.IntN(3)], noDisk, l.load)
 		if seed%2 == 0 {
-			l.cache.aside = spill.Open(spill.Options{Dir: t.TempDir(), Limit: []int64{8 << 10, 1 << 30}[seed/2%2], Use: asideUse})
+			l.cache.batchDisk = spill.Open(spill.Options{Dir: t.TempDir(), Limit: []int64{8 << 10, 1 << 30}[seed/2%2], Use: batchSpillUse})
 		}
 		if l.executor, err = newExecutor(life, l.cache, 1+rng.IntN(4)); err != nil {
 			t.Fatal(err)

@@ -232,7 +232,7 @@ func (l *Loader) takeJob(job *pb.LoaderJob) error {
 	l.cache.alone = l.decodesAlone
 	l.shared.Room, l.pictures = l.cache.room, imaging.NewPool(l.opts.Workers, l.cache.room)
 	if job.SpillBytes > 0 {
-		l.cache.aside = spill.Open(spill.Options{Dir: l.opts.Scratch, Limit: int64(job.SpillBytes), Log: l.opts.Log, Use: asideUse})
+		l.cache.batchDisk = spill.Open(spill.Options{Dir: l.opts.Scratch, Limit: int64(job.SpillBytes), Log: l.opts.Log, Use: batchSpillUse})
 	}
 	if l.opts.Functions != nil {
 		var err error

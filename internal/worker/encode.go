@@ -76,7 +76,7 @@ func tokensMisfit(elements *format.Column, at, size int) string {
 	for e := at; e < at+size; e++ {
 		n := elements.Numbers[e]
 		if elements.Kinds[e] != format.Int || n < math.MinInt32 || n > math.MaxInt32 {
-			return fmt.Sprintf("has element %d that is no integer of 32 bits, and the function wants tokens", e-at)
+			return fmt.Sprintf("has element %d that is not an integer of 32 bits, and the function wants tokens", e-at)
 		}
 	}
 	return ""

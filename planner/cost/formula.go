@@ -171,12 +171,12 @@ func (h *shape) parse(text string) (Model, error) {
 		i := slices.IndexFunc(h.params, func(p parameter) bool { return p.name == name })
 		switch {
 		case !ok:
-			return nil, fault.Userf("cost %s: %q is no parameter: write name=value, as in %s", h.name, shortened(strings.TrimSpace(part)), h.usage())
+			return nil, fault.Userf("cost %s: %q is not a parameter: write name=value, as in %s", h.name, shortened(strings.TrimSpace(part)), h.usage())
 		case seen[name]:
 			return nil, fault.Userf("cost %s: %s is given twice", h.name, shortened(name))
 		case name == "of" && h.anyOf:
 			if of, ok = fieldNamed(value); !ok {
-				return nil, fault.Userf("cost %s: of=%s is no field%s; valid are %s", h.name, shortened(value), meant(value, fieldNames), strings.Join(fieldNames, ", "))
+				return nil, fault.Userf("cost %s: of=%s is not a field%s; valid are %s", h.name, shortened(value), meant(value, fieldNames), strings.Join(fieldNames, ", "))
 			}
 		case i < 0:
 			return nil, fault.Userf("cost %s: there is no parameter %q%s; it is %s", h.name, shortened(name), meant(name, h.paramNames()), h.usage())
@@ -196,7 +196,7 @@ func (p *parameter) parse(value string) (*big.Rat, error) {
 	d, err := parseDecimal(value)
 	switch {
 	case value == "" || expr.NumberLength(value) != len(value):
-		return nil, fmt.Errorf("%s=%s is no number of 0 or more, as 12 is", p.name, shortened(value))
+		return nil, fmt.Errorf("%s=%s is not a number of 0 or more, as 12 is", p.name, shortened(value))
 	case err != nil:
 		return nil, fmt.Errorf("%s=%s: %w", p.name, shortened(value), err)
 	case d.decimals > 0 && !p.decimals:

@@ -5,14 +5,14 @@ import numpy as np
 import pytest
 
 import millrace
-from millrace import rpc
+from millrace import backoff
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """Retries wait less, so that a test of them is short."""
-    monkeypatch.setattr(rpc, "FIRST_DELAY", 0.01)
-    monkeypatch.setattr(rpc, "MAX_DELAY", 0.05)
+    monkeypatch.setattr(backoff, "FIRST", 0.01)
+    monkeypatch.setattr(backoff, "LONGEST", 0.05)
 
 
 @pytest.fixture

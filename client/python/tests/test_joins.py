@@ -213,7 +213,7 @@ def test_a_mesh_that_cannot_be_is_refused(tmp_path):
         in_turn(loaders, 4)
         for step, places, says in [
             (3, {"dp_rank": 0}, "give the size of an axis that changes"),
-            (3, {"ep_size": 2}, "ep_size is no place in a mesh"),
+            (3, {"ep_size": 2}, "ep_size is not a place in a mesh"),
             (3, {"dp_rank": 2, "dp_size": 2}, "ranks of this axis go from 0 to 1"),
             (3, {"dp_rank": 0, "dp_size": 5}, "dp"),
             (2, {"dp_rank": 0, "dp_size": 2}, "is gone: all trainers said"),

@@ -125,5 +125,5 @@ def test_kept_arrays(at, array):
 
 @pytest.mark.parametrize("data", [b"", b"\xff\xd8\xff", b"\x93NUMPY\x01\x00\xff\xff{"])
 def test_kept_values_that_are_no_arrays(data):
-    with pytest.raises(UserError, match="is no array"):
+    with pytest.raises(UserError, match="is not an array"):
         Extra(0, 0, np.frombuffer(data, np.uint8)).array()

@@ -110,7 +110,7 @@ def receive(line):
 
 def test_faults_on_a_line(other):
     cases = [
-        (shared.IN_RING, shared.PLACE.pack(1, 0, 64) + b"x" * 80, BugError, "no table"),
+        (shared.IN_RING, shared.PLACE.pack(1, 0, 64) + b"x" * 80, BugError, "not a table"),
         (shared.NEW_RING, shared.PLACE.pack(1, 0, 64), BugError, "no descriptor came"),
         (99, b"", BugError, "kind 99"),
         (shared.REFUSAL, b"it is elsewhere", LostError, "elsewhere"),

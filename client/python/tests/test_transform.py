@@ -189,7 +189,7 @@ def test_declarations():
     assert "parameter text is not a plain one" in declared(starred)
     assert "a map_batches takes no rng" in declared(chance, "map_batches")
     assert "a column of map_batches is a list" in declared(lists, "map_batches")
-    assert "which is no parameter" in declared(lists, input={"other": "x"})
+    assert "which is not a parameter" in declared(lists, input={"other": "x"})
     assert "give cpu, gpu or gpu_memory" in declared(lists, needs={"tpu": 1})
     assert "a filter gives no columns" in declared(lists, "filter", output="text")
     with pytest.raises(DeclarationError, match=r"decorate it with @millrace\.transform"):

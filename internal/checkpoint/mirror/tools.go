@@ -210,12 +210,12 @@ func mend(ctx context.Context, opts Options, c *content, damage error) (string, 
 	defer local.Close() // it was only read
 	place, ok := local.Place()
 	if !ok || place.Slot != c.end() || place.Slot == 0 {
-		return "", fmt.Errorf("%w; the folder %s is no help: its last write is not the mirror's last segment", damage, opts.Dir)
+		return "", fmt.Errorf("%w; the folder %s cannot replace it: its last write is not the mirror's last segment", damage, opts.Dir)
 	}
 	var at pack
 	data, err := c.read(ctx, place.Slot-1, &at)
 	if err != nil || next(data) != place.Chain {
-		return "", fmt.Errorf("%w; the folder %s is no help: the mirror's last segment is damaged too, or another planner's", damage, opts.Dir)
+		return "", fmt.Errorf("%w; the folder %s cannot replace it: the mirror's last segment is damaged too, or another planner's", damage, opts.Dir)
 	}
 	opts.Log.Identity = identity
 	l := &Log{Log: local, opts: opts, place: place}

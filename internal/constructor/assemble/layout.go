@@ -52,12 +52,12 @@ func (l Layout) Validate() error {
 		return fault.Userf("batch.sequence_length: %d is out of range: write a number from 1 to %d", l.SequenceLength, math.MaxInt32)
 	}
 	if l.PadID < 0 {
-		return fault.Userf("output.pad_id: %d is no token id, and embeddings would read out of bounds: write 0 or an id of the vocabulary", l.PadID)
+		return fault.Userf("output.pad_id: %d is not a token id, and embeddings would read out of bounds: write 0 or an id of the vocabulary", l.PadID)
 	}
 	switch l.CPSlicing {
 	case Zigzag, Contiguous, Whole:
 	default:
-		return fault.Userf("output.cp_slicing: %q is no way to cut a sequence: write %s, %s or %s", l.CPSlicing, Zigzag, Contiguous, Whole)
+		return fault.Userf("output.cp_slicing: %q is not a way to cut a sequence: write %s, %s or %s", l.CPSlicing, Zigzag, Contiguous, Whole)
 	}
 	if l.Format == MegatronTHD {
 		return l.validateTHD()

@@ -136,7 +136,7 @@ func (t *Tool) pictures(ctx context.Context, data []byte, before, options []stri
 		return err
 	}
 	if len(out.rest) > 0 {
-		return fmt.Errorf("ffmpeg gave %d bytes that are no picture", len(out.rest))
+		return fmt.Errorf("ffmpeg gave %d bytes that are not a picture", len(out.rest))
 	}
 	return nil
 }
@@ -157,7 +157,7 @@ func (w *bitmaps) Write(p []byte) (int, error) {
 		b := w.rest[from:]
 		size := int(b[2]) | int(b[3])<<8 | int(b[4])<<16 | int(b[5])<<24
 		if b[0] != 'B' || b[1] != 'M' || size < 54 || size > w.most {
-			return 0, fmt.Errorf("ffmpeg gave %d bytes that are no picture", len(b))
+			return 0, fmt.Errorf("ffmpeg gave %d bytes that are not a picture", len(b))
 		}
 		if len(b) < size {
 			break

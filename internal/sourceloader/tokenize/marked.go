@@ -17,7 +17,7 @@ func (e *Encoding) Marked(name string) (*Encoding, int32, error) {
 		return nil, 0, fault.Userf("a marker of no letters is everywhere in a text")
 	}
 	if e.file != nil && e.file.sentencePiece {
-		return nil, 0, fault.Userf("the text %s is no token to a SentencePiece model, and none can be added to it: use the model's tokenizer.json", name)
+		return nil, 0, fault.Userf("the text %s is not a token of the SentencePiece model, and none can be added to it: use the model's tokenizer.json", name)
 	}
 	for id, special := range e.special {
 		if special == name {

@@ -241,7 +241,7 @@ func (c *patternParser) counts() (least, most int) {
 		return n
 	}
 	if !found || text == "," {
-		c.fail("a { that is no quantifier")
+		c.fail("a { that is not a quantifier")
 	}
 	c.at += len(text) + 1
 	least, most = number(lo, 0), number(hi, -1)

@@ -25,7 +25,7 @@ func TestCompileErrors(t *testing.T) {
 		"eod without encoding": {jobspec.Source{Transforms: steps{ids("a"), eod(-1)}}, "append_eod needs an id here"},
 		"mask of a text":       {jobspec.Source{Transforms: steps{tokenizeBytes, lossMask("m")}}, "put it after a tokens step"},
 		"no shape":             {jobspec.Source{Transforms: steps{&jobspec.Pixels{Column: "jpg", Resize: "exact"}, tokenizeBytes}}, "transforms[0]: size is 0 x 0 pixels"},
-		"no mean":              {jobspec.Source{Transforms: steps{&jobspec.Pixels{Column: "jpg", Mean: []string{"x"}}, tokenizeBytes}}, `mean: "x" is no number`},
+		"no mean":              {jobspec.Source{Transforms: steps{&jobspec.Pixels{Column: "jpg", Mean: []string{"x"}}, tokenizeBytes}}, `mean: "x" is not a number`},
 		"sound first":          {jobspec.Source{Transforms: steps{waveform(jobspec.Waveform{Token: 9, SamplesPerToken: 1}), tokenizeBytes}}, "put it after the tokenize or tokens step"},
 		"sound after eod":      {jobspec.Source{Transforms: steps{tokenizeBytes, eod(1), waveform(jobspec.Waveform{Token: 9, SamplesPerToken: 1})}}, "comes before append_eod"},
 		"no samples a token":   {jobspec.Source{Transforms: steps{tokenizeBytes, waveform(jobspec.Waveform{Token: 9})}}, "samples_per_token is 0"},

@@ -115,7 +115,7 @@ func (step *chatStep) settings() error {
 	}
 	date, ok := jinja.ParseDate(step.spec.Date)
 	if !ok {
-		return fault.Userf("date: %q is no day, such as 2026-11-03", step.spec.Date)
+		return fault.Userf("date: %q is not a day, such as 2026-11-03", step.spec.Date)
 	}
 	step.options.Date = &date
 	return nil

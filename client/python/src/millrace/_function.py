@@ -324,7 +324,7 @@ def inputs_of(
         if p.name == "rng":
             if kind == "map_batches":
                 raise DeclarationError(
-                    f"{name}: a map_batches takes no rng, as where batches end is no part of the "
+                    f"{name}: a map_batches takes no rng, as where batches end is not part of the "
                     "job: use map"
                 )
             rng = i
@@ -337,7 +337,7 @@ def inputs_of(
             typed = dataclasses.replace(typed, nullable=True)
         inputs.append(Column(paths.pop(p.name, p.name), typed, default))
     if paths:
-        raise DeclarationError(f"{name}: input names {', '.join(paths)}, which is no parameter")
+        raise DeclarationError(f"{name}: input names {', '.join(paths)}, which is not a parameter")
     if not inputs:
         raise DeclarationError(f"{name}: it takes no column: name one by a parameter")
     return inputs, rng

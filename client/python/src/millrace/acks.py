@@ -11,11 +11,9 @@ import contextlib
 import threading
 import time
 
+from millrace.backoff import Backoff
 from millrace.errors import Error, LostError, MovedError
 from millrace.session import Session
-
-# Seconds before a lost call is made again.
-AGAIN = 0.2
 
 # Seconds that a position waits for the next request, which takes it along for nothing.
 DELAY = 0.002
@@ -34,6 +32,7 @@ class Acks:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self._pauses = Backoff(session.config.who())  # between calls that were lost in a row
         self._change = threading.Condition()
         self._closing = False
         self._flushing = False
@@ -88,6 +87,7 @@ class Acks:
             position, last = self._session.acked, self._closing
             try:
                 self._session.acknowledge(position)
+                self._pauses.reset()
             except LostError:
                 if last:
                     return
@@ -131,7 +131,7 @@ class Acks:
 
     def _sleep(self) -> None:
         """Waits before a lost call is made again."""
-        until = time.monotonic() + AGAIN
+        until = time.monotonic() + self._pauses.next()
         with self._change:
-            while not self._closing and time.monotonic() < until:
-                self._change.wait(AGAIN)
+            while not self._closing and (left := until - time.monotonic()) > 0:
+                self._change.wait(left)

@@ -149,7 +149,7 @@ class Config:
         names = [f"{axis}_{what}" for axis in AXES for what in ("rank", "size")]
         for name in places:
             if name not in names:
-                raise UserError(f"{name} is no place in a mesh: valid are {', '.join(names)}")
+                raise UserError(f"{name} is not a place in a mesh: valid are {', '.join(names)}")
         if not any(name.endswith("_size") for name in places):
             raise UserError("give the size of an axis that changes, such as dp_size=3")
 
@@ -199,4 +199,4 @@ def parse_identity(identity: str | bytes | None) -> bytes:
     try:
         return bytes.fromhex(identity)
     except ValueError:
-        raise UserError(f"identity {identity!r} is no hexadecimal number") from None
+        raise UserError(f"identity {identity!r} is not a hexadecimal number") from None

@@ -319,5 +319,5 @@ def split_frame(frame: bytes) -> tuple[memoryview, memoryview]:
 
 def _view(number: int, value: int | memoryview) -> memoryview:
     if isinstance(value, int):
-        raise WireError(f"field {number} of a frame is no bytes")
+        raise WireError(f"field {number} of a frame is not bytes")
     return value

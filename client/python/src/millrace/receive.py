@@ -72,7 +72,7 @@ class Extra(NamedTuple):
             return np.require(flat, requirements="A").reshape(shape)
         except ValueError as error:
             raise UserError(
-                f"the value is no array ({error}): in the job, give the column a pixels or a "
+                f"the value is not an array ({error}): in the job, give the column a pixels or a "
                 "waveform step, or read its bytes, which are data"
             ) from error
 

@@ -1,7 +1,7 @@
 """Calls: channels, the classes of gRPC's status codes, and retry.
 
 Bytes go in and out as they are; messages.py gives them meaning. Every call has
-a deadline. Retry has no jitter: ranks wait for each other anyway.
+a deadline. What backoff.py says of pauses holds for retry.
 
 gRPC is imported by the first function that needs it: the workers that run Python transforms
 import this package too, and neither call anyone nor want gRPC's threads near a fork.
@@ -17,6 +17,7 @@ import time
 from typing import Any, Callable, TypeVar
 
 from millrace.access import Access, Channel
+from millrace.backoff import Backoff
 from millrace.config import TLS
 from millrace.errors import BugError, Error, LostError, MovedError, UserError, WaitError, with_code
 
@@ -24,9 +25,8 @@ T = TypeVar("T")
 
 log = logging.getLogger("millrace")
 
-# Waits between attempts, in seconds: short enough that a restarted service is
-# found at once, long enough that thousands of ranks do not hammer it.
-FIRST_DELAY, MAX_DELAY = 0.1, 5.0
+# Seconds between two log lines about the same call: it may be tried again for minutes.
+LOG_EVERY = 5.0
 
 # Deadlines of the first attempt and of the longest one, in seconds. They double:
 # an attempt whose peer vanished silently ends, a slow link gets its time.
@@ -211,6 +211,7 @@ def call_unary(channel: Channel, method: str, request: bytes, seconds: float, wh
 
 def retry(
     attempt: Callable[[float], T],
+    pauses: Backoff,
     closed: threading.Event,
     until: float | None,
     on_lost: Callable[[LostError], None],
@@ -219,7 +220,7 @@ def retry(
 
     ``until`` is on time.monotonic()'s clock; None waits until ``closed`` is set.
     """
-    delay, patience = FIRST_DELAY, FIRST_PATIENCE
+    patience, log_at = FIRST_PATIENCE, 0.0
     while True:
         left = patience if until is None else max(until - time.monotonic(), 0.001)
         try:
@@ -229,12 +230,15 @@ def retry(
         except LostError as error:
             if closed.is_set():
                 raise Closed("the loader was closed") from None
-            if until is not None and time.monotonic() + delay >= until:
+            pause, now = pauses.next(), time.monotonic()
+            if until is not None and now + pause >= until:
                 raise
             on_lost(error)
-            # Running out of time is normal far ahead of a trainer that pauses.
-            level = logging.INFO if error.code == "DEADLINE_EXCEEDED" else logging.WARNING
-            log.log(level, "trying again in %.1f s: %s", delay, error)
-        if closed.wait(delay):
+            if now >= log_at:
+                log_at = now + LOG_EVERY
+                # Running out of time is normal far ahead of a trainer that pauses.
+                level = logging.INFO if error.code == "DEADLINE_EXCEEDED" else logging.WARNING
+                log.log(level, "trying again in %.2f s: %s", pause, error)
+        if closed.wait(pause):
             raise Closed("the loader was closed")
-        delay, patience = min(2 * delay, MAX_DELAY), min(2 * patience, MAX_PATIENCE)
+        patience = min(2 * patience, MAX_PATIENCE)

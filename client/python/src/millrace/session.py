@@ -21,6 +21,7 @@ from typing import Any, TypeVar, Union
 from millrace import messages, rpc
 from millrace.access import Access, Channel
 from millrace.attention import Attention
+from millrace.backoff import Backoff
 from millrace.config import AXES, BEGINNING, CALLS, SHARED, Config, Mesh
 from millrace.errors import BugError, Error, LostError, MovedError, UserError, WaitError, with_code
 from millrace.receive import Step, receive
@@ -148,9 +149,9 @@ class Session:
         if self._reply is not None:
             return self._reply
         if until is None:  # nobody waits for it yet
-            return rpc.retry(self._joined, self._closed, until, self._note)
+            return rpc.retry(self._joined, Backoff(self._who), self._closed, until, self._note)
         with self.logged("its place in the job", until):
-            return rpc.retry(self._joined, self._closed, until, self._note)
+            return rpc.retry(self._joined, Backoff(self._who), self._closed, until, self._note)
 
     def _joined(self, seconds: float) -> messages.JoinReply:
         if not self._acquire_joining(seconds):
@@ -301,7 +302,7 @@ class Session:
             return self.tokens.get(step) or self._fetch_token(step, seconds)
 
         with self.logged(f"the state at step {step}", until):
-            return rpc.retry(attempt, self._closed, until, self._note)
+            return rpc.retry(attempt, Backoff(self._who), self._closed, until, self._note)
 
     def _fetch_token(self, step: int, seconds: float) -> bytes:
         assert self._reply is not None
@@ -327,7 +328,7 @@ class Session:
         def attempt(seconds: float) -> None:
             self._planner("Report", request, messages.ReportReply, seconds, what)
 
-        rpc.retry(attempt, self._closed, until, lambda _: None)
+        rpc.retry(attempt, Backoff(self._who), self._closed, until, lambda _: None)
 
     # ---- changes ----
 
@@ -339,7 +340,7 @@ class Session:
         def attempt(seconds: float) -> None:
             self._planner("Change", request, messages.ChangeReply, seconds, what)
 
-        rpc.retry(attempt, self._closed, until, self._note)
+        rpc.retry(attempt, Backoff(self._who), self._closed, until, self._note)
 
     # ---- batches ----
 
@@ -384,7 +385,7 @@ class Session:
                 # The other client that joined since may be this one.
                 raise with_code(LostError(str(error)), "ABORTED") from None
 
-        received = rpc.retry(attempt, self._closed, until, on_lost)
+        received = rpc.retry(attempt, Backoff(self._who), self._closed, until, on_lost)
         self.lost = None
         self._silent = ""
         self.progress.move()

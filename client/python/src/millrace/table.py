@@ -227,7 +227,7 @@ class Tables:
     def read(self, raw: memoryview) -> Table:
         """Returns the table in raw, of which it keeps no view. Raises BugError."""
         if len(raw) < HEAD.size or raw[: len(MAGIC)] != MAGIC:
-            raise BugError(f"{len(raw)} bytes that begin with {bytes(raw[:4])!r} are no table")
+            raise BugError(f"{len(raw)} bytes that begin with {bytes(raw[:4])!r} are not a table")
         head = HEAD.unpack_from(raw)
         _, flags, step, generation, size, length, rows, parts, tensors, *sizes = head
         layout, lines, documents, texts = sizes

@@ -204,14 +204,14 @@ def _doubles(spec: Spec, value: memoryview) -> list[float]:
 def _get(spec: Spec, value: Value) -> Any:
     is_number = spec.kind in ("uint", "sint", "bool")
     if is_number != isinstance(value, int):
-        raise WireError(f"field {spec.number} is no {spec.kind}")
+        raise WireError(f"field {spec.number} is not of kind {spec.kind}")
     if isinstance(value, int):
         return _number_from_wire(spec, value)
     if spec.message is not None:
         return spec.message.decode(value)
     if spec.kind == "double":
         if len(value) != DOUBLE.size:
-            raise WireError(f"field {spec.number} is no double")
+            raise WireError(f"field {spec.number} is not a double")
         return _doubles(spec, value)[0]
     if spec.kind == "bytes":
         return bytes(value)

@@ -125,7 +125,7 @@ func (p *pair) readHeader() error {
 		return p.damage("dtype", 17, "code %d is not known (valid: 1 to 8)", p.dtype)
 	}
 	if t := types[p.dtype]; t.size == 0 {
-		return p.damage("dtype", 17, "%s is no type of integers", t.name)
+		return p.damage("dtype", 17, "%s is not an integer type", t.name)
 	}
 	return p.layOut(little.Uint64(h[18:]), little.Uint64(h[26:]))
 }

@@ -357,7 +357,7 @@ func (p *parser) dict() expression {
 		for i := range keys {
 			key := keys[i](s)
 			if !hashable(key) {
-				panic(failf("a %s is no key of a dict", typeName(key)))
+				panic(failf("a %s cannot be a key of a dict", typeName(key)))
 			}
 			d.Set(key, values[i](s))
 		}

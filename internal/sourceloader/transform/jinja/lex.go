@@ -285,7 +285,7 @@ func (l *lexer) unescape(s string) string {
 			}
 			r, err := strconv.ParseUint(s[i+1:i+1+digits], 16, 32)
 			if err != nil || !utf8.ValidRune(rune(r)) {
-				l.fail("the escape \\%s is no character", s[i:i+1+digits])
+				l.fail("the escape \\%s is not a character", s[i:i+1+digits])
 			}
 			b.WriteRune(rune(r))
 			i += digits

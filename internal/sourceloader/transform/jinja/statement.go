@@ -325,7 +325,7 @@ func (p *parser) attributeAssignment() statement {
 	return func(s *state) flow {
 		ns, ok := s.lookUp(name).(*namespace)
 		if !ok {
-			panic(failf("%s is no namespace: only attributes of one can be set", name))
+			panic(failf("%s is not a namespace: only attributes of one can be set", name))
 		}
 		ns.Set(key, v(s))
 		return goOn

@@ -9,27 +9,27 @@ import (
 	"github.com/millrace-data/millrace/internal/sourceloader/spill"
 )
 
-// aside keeps batches between stages on a local disk, as the engine's last resort. It implements engine.Spill.
-type aside struct{ disk *spill.Disk }
+// batchSpill keeps batches between stages on the local disk, as the engine's last resort. It implements engine.Spill.
+type batchSpill struct{ disk *spill.Disk }
 
-// asideUse says in messages what is kept there.
-var asideUse = spill.Use{What: "batches between stages", Setting: "resources.spill", Instead: "made again"}
+// batchSpillUse says in messages what is kept there.
+var batchSpillUse = spill.Use{What: "batches between stages", Setting: "resources.spill", Instead: "made again"}
 
-// asideBytes is what a batch takes on the disk beside its own bytes: lengths of its arrays and of its pages.
-const asideBytes = 4 << 10
+// batchSpillOverhead is what a batch takes on the disk beside its own bytes: lengths of its arrays and of its pages.
+const batchSpillOverhead = 4 << 10
 
-func (a aside) reservation(p engine.Partition) int64 { return p.Bytes() + asideBytes }
+func (s batchSpill) reservation(p engine.Partition) int64 { return p.Bytes() + batchSpillOverhead }
 
 // Reserve implements engine.Spill.
-func (a aside) Reserve(p engine.Partition) bool { return a.disk.Reserve(a.reservation(p)) == nil }
+func (s batchSpill) Reserve(p engine.Partition) bool { return s.disk.Reserve(s.reservation(p)) == nil }
 
 // Write implements engine.Spill.
-func (a aside) Write(p engine.Partition) (engine.Spilled, error) {
+func (s batchSpill) Write(p engine.Partition) (engine.Spilled, error) {
 	in := p.(*rows)
-	out := &rowsAside{rows: *in, outline: in.Outline()}
+	out := &spilledRows{rows: *in, outline: in.Outline()}
 	out.Batch = nil
 	var err error
-	out.file, err = a.disk.Write(a.reservation(p), func(yield func([]byte) bool) {
+	out.file, err = s.disk.Write(s.reservation(p), func(yield func([]byte) bool) {
 		for page := range in.Pages() {
 			if out.pages = append(out.pages, uint32(len(out.pages))); !yield(page) {
 				return
@@ -42,8 +42,8 @@ func (a aside) Write(p engine.Partition) (engine.Spilled, error) {
 	return out, nil
 }
 
-// rowsAside are rows whose batch is on the disk.
-type rowsAside struct {
+// spilledRows are rows whose batch is on the local disk. It implements engine.Spilled.
+type spilledRows struct {
 	rows
 	outline *format.Outline
 	file    *spill.File
@@ -51,7 +51,7 @@ type rowsAside struct {
 }
 
 // Bytes implements engine.Spilled.
-func (p *rowsAside) Bytes() int64 {
+func (p *spilledRows) Bytes() int64 {
 	return rowsBytes + lackingBytes*int64(len(p.lacks)+len(p.absent)) + p.outline.Bytes() + p.file.Bytes() + 4*int64(len(p.pages))
 }
 
@@ -59,7 +59,7 @@ func (p *rowsAside) Bytes() int64 {
 var errEnoughPages = errors.New("the batch is whole")
 
 // Read implements engine.Spilled.
-func (p *rowsAside) Read() (engine.Partition, error) {
+func (p *spilledRows) Read() (engine.Partition, error) {
 	var failed error
 	batch, err := p.outline.Fill(iter.Seq[[]byte](func(yield func([]byte) bool) {
 		failed = p.file.Read(p.pages, func(_ int, page []byte) error {
@@ -81,4 +81,4 @@ func (p *rowsAside) Read() (engine.Partition, error) {
 }
 
 // Close implements engine.Spilled.
-func (p *rowsAside) Close() { p.file.Close() }
+func (p *spilledRows) Close() { p.file.Close() }

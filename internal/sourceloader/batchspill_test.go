@@ -11,9 +11,9 @@ import (
 	"github.com/millrace-data/millrace/internal/sourceloader/spill"
 )
 
-// TestAside: rows come back from the disk as they were; a disk that is full, or has no folder, keeps none of them and
+// TestBatchSpill: rows come back from the disk as they were; a disk that is full, or has no folder, keeps none of them and
 // gives its room back.
-func TestAside(t *testing.T) {
+func TestBatchSpill(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 2))
 	in := &rows{Batch: &format.Batch{}, file: 3, records: 70, good: 60, absent: []Absent{{"k", 2, "hint"}}, first: []int64{4}, lacks: []lacking{{5, 1, "x"}}}
 	for i := range 50 {
@@ -21,12 +21,12 @@ func TestAside(t *testing.T) {
 	}
 	in.Add(&format.Record{Row: 50, Err: fmt.Errorf("bad")})
 	dir := t.TempDir()
-	disk := spill.Open(spill.Options{Dir: dir, Limit: 1 << 20, Use: asideUse})
-	a := aside{disk}
-	if !a.Reserve(in) {
+	disk := spill.Open(spill.Options{Dir: dir, Limit: 1 << 20, Use: batchSpillUse})
+	s := batchSpill{disk}
+	if !s.Reserve(in) {
 		t.Fatal("the disk has no room")
 	}
-	out, err := a.Write(in)
+	out, err := s.Write(in)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func TestAside(t *testing.T) {
 	if files, _ := filepath.Glob(filepath.Join(dir, "*")); len(files) > 0 {
 		t.Errorf("%q are left", files)
 	}
-	if a := (aside{spill.Open(spill.Options{Dir: dir, Limit: in.Bytes() / 2})}); a.Reserve(in) {
+	if s := (batchSpill{spill.Open(spill.Options{Dir: dir, Limit: in.Bytes() / 2})}); s.Reserve(in) {
 		t.Error("a disk takes more than its limit")
 	}
 	gone := filepath.Join(dir, "gone")
@@ -56,14 +56,14 @@ func TestAside(t *testing.T) {
 	if err := os.Remove(gone); err != nil {
 		t.Fatal(err)
 	}
-	a = aside{broken}
-	if !a.Reserve(in) {
+	s = batchSpill{broken}
+	if !s.Reserve(in) {
 		t.Error("a disk that was not tried is refused")
 	}
-	if _, err := a.Write(in); err == nil {
+	if _, err := s.Write(in); err == nil {
 		t.Error("a disk without a folder takes rows")
 	}
-	if used, _, problem := broken.Usage(); used != 0 || problem == "" || a.Reserve(in) {
+	if used, _, problem := broken.Usage(); used != 0 || problem == "" || s.Reserve(in) {
 		t.Errorf("%d bytes are reserved of a broken disk (%q), or more can be", used, problem)
 	}
 }
