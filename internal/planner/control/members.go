@@ -322,16 +322,8 @@ func (c *Core) brief(m *constructor) {
 func (c *Core) resend(m *constructor) {
 	acked := c.plan.Acked()
 	c.send(Entered{m.session, c.roster.joins})
-	c.send(Restart{To: m.session, Generation: c.job.generation, NextStep: acked, Moved: c.job.moved, Since: c.since(acked)})
+	c.send(Restart{To: m.session, Generation: c.job.generation, NextStep: acked, Moved: c.job.moved})
 	c.sendSteps(m, acked)
-}
-
-// since is the join after which ranks go on that entered at a step, if the generation began there.
-func (c *Core) since(step int64) uint64 {
-	if h := c.job.history; len(h) > 0 && h[len(h)-1].Number == c.job.generation && h[len(h)-1].Step == step {
-		return h[len(h)-1].Since
-	}
-	return 0
 }
 
 // sendSteps sends a constructor the steps from one on that are planned, and the end.

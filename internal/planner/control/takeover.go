@@ -356,7 +356,8 @@ func (c *Core) enterHeld(m *constructor, h *Held) {
 }
 
 // enterAlong takes what a constructor of an earlier life knows of its ranks that entered where the generation
-// that goes on began, and go on in it ([Core.beganWith]). The constructor may not have heard of that generation.
+// that goes on began, and go on in it ([Core.beganWith]) once they join again. The constructor may not have heard
+// of that generation.
 func (c *Core) enterAlong(h *Held) {
 	if h == nil || !c.take.begun || !bytes.Equal(h.Identity, c.id.Identity[:]) {
 		return
