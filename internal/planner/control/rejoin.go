@@ -47,9 +47,9 @@ func (c *Core) stands(j *join) (ready bool, err error) {
 	case held:
 	case at.Step < c.plan.Acked():
 		return false, fault.Userf("%s stands at step %d, and all ranks said that they are done with the steps before %d: resume all ranks from the same checkpoint", rank, at.Step, c.plan.Acked())
-	case at.Step > max(c.plan.Planned(), c.log.steps(), c.job.reached) && at.Generation == c.job.history[len(c.job.history)-1].Number:
+	case at.Step > max(c.plan.Planned(), c.log.steps(), c.job.reached, c.takenTo(at)):
 		return false, fault.Userf("%s stands at step %d, and %w: no step after %d was planned; it is of another job, or of another log: resume all ranks from the same checkpoint", rank, at.Step, errNotKnown, c.plan.Planned())
-	default: // a rank that was taken along may be ahead of what was planned since
+	default:
 		c.wait(onMove | onPlanned)
 		return false, nil
 	}
@@ -58,6 +58,16 @@ func (c *Core) stands(j *join) (ready bool, err error) {
 		j.token = &token.Position{Digest: digest}
 	}
 	return true, nil
+}
+
+// takenTo is how far a rank may be that was taken along into the last generation: it has steps of the one before, of
+// which none was planned further ahead of where this one began. 0 for a rank of this one.
+func (c *Core) takenTo(at Position) int64 {
+	last := c.job.history[len(c.job.history)-1]
+	if at.Generation == last.Number {
+		return 0
+	}
+	return last.Step + c.cfg.Plan.Ahead
 }
 
 // holderComes says whether the constructor that a rank had in an earlier life has yet to say what it knows.
