@@ -4649,6 +4649,7 @@ type HeldRank struct {
 	Generation    uint64                 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"` // that it entered with it
 	Step          uint64                 `protobuf:"varint,4,opt,name=step,proto3" json:"step,omitempty"`             // at which it entered
 	Asked         bool                   `protobuf:"varint,5,opt,name=asked,proto3" json:"asked,omitempty"`           // it asked for a batch, so that both are known
+	Entered       *Entry                 `protobuf:"bytes,6,opt,name=entered,proto3" json:"entered,omitempty"`        // how it entered the job, if it joined again since
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4716,6 +4717,13 @@ func (x *HeldRank) GetAsked() bool {
 		return x.Asked
 	}
 	return false
+}
+
+func (x *HeldRank) GetEntered() *Entry {
+	if x != nil {
+		return x.Entered
+	}
+	return nil
 }
 
 // Assembled gives the digests of the rows of one bucket in one step.
@@ -5965,6 +5973,7 @@ type Restart struct {
 	// The generation goes on: nothing of it is void, steps that are there stay, and what was
 	// reported of those from next_step on is reported again.
 	Continues     bool `protobuf:"varint,9,opt,name=continues,proto3" json:"continues,omitempty"`
+	Resent        bool `protobuf:"varint,10,opt,name=resent,proto3" json:"resent,omitempty"` // the generation has ranks already, which may be further than next_step
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6037,6 +6046,13 @@ func (x *Restart) GetSince() uint64 {
 func (x *Restart) GetContinues() bool {
 	if x != nil {
 		return x.Continues
+	}
+	return false
+}
+
+func (x *Restart) GetResent() bool {
+	if x != nil {
+		return x.Resent
 	}
 	return false
 }
@@ -6527,6 +6543,8 @@ type Admit struct {
 	Join          uint64                 `protobuf:"varint,1,opt,name=join,proto3" json:"join,omitempty"` // rises with every join
 	Rank          *Coordinates           `protobuf:"bytes,2,opt,name=rank,proto3" json:"rank,omitempty"`
 	OnlyAsks      bool                   `protobuf:"varint,4,opt,name=only_asks,json=onlyAsks,proto3" json:"only_asks,omitempty"` // nothing becomes void
+	Step          uint64                 `protobuf:"varint,5,opt,name=step,proto3" json:"step,omitempty"`                         // at which it says that it stands, if it joins again
+	Entered       *Entry                 `protobuf:"bytes,6,opt,name=entered,proto3" json:"entered,omitempty"`                    // how it had entered the job then
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6582,6 +6600,81 @@ func (x *Admit) GetOnlyAsks() bool {
 	return false
 }
 
+func (x *Admit) GetStep() uint64 {
+	if x != nil {
+		return x.Step
+	}
+	return 0
+}
+
+func (x *Admit) GetEntered() *Entry {
+	if x != nil {
+		return x.Entered
+	}
+	return nil
+}
+
+// Entry is how a rank entered the job: by a join that did not say where it stood.
+type Entry struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Join          uint64                 `protobuf:"varint,1,opt,name=join,proto3" json:"join,omitempty"`
+	Generation    uint64                 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	Step          uint64                 `protobuf:"varint,3,opt,name=step,proto3" json:"step,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Entry) Reset() {
+	*x = Entry{}
+	mi := &file_proto_millrace_proto_msgTypes[72]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Entry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Entry) ProtoMessage() {}
+
+func (x *Entry) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_millrace_proto_msgTypes[72]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Entry.ProtoReflect.Descriptor instead.
+func (*Entry) Descriptor() ([]byte, []int) {
+	return file_proto_millrace_proto_rawDescGZIP(), []int{72}
+}
+
+func (x *Entry) GetJoin() uint64 {
+	if x != nil {
+		return x.Join
+	}
+	return 0
+}
+
+func (x *Entry) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *Entry) GetStep() uint64 {
+	if x != nil {
+		return x.Step
+	}
+	return 0
+}
+
 type Admitted struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Join          uint64                 `protobuf:"varint,1,opt,name=join,proto3" json:"join,omitempty"`
@@ -6594,7 +6687,7 @@ type Admitted struct {
 
 func (x *Admitted) Reset() {
 	*x = Admitted{}
-	mi := &file_proto_millrace_proto_msgTypes[72]
+	mi := &file_proto_millrace_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6606,7 +6699,7 @@ func (x *Admitted) String() string {
 func (*Admitted) ProtoMessage() {}
 
 func (x *Admitted) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[72]
+	mi := &file_proto_millrace_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6619,7 +6712,7 @@ func (x *Admitted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admitted.ProtoReflect.Descriptor instead.
 func (*Admitted) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{72}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *Admitted) GetJoin() uint64 {
@@ -6662,7 +6755,7 @@ type Coordinates struct {
 
 func (x *Coordinates) Reset() {
 	*x = Coordinates{}
-	mi := &file_proto_millrace_proto_msgTypes[73]
+	mi := &file_proto_millrace_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6674,7 +6767,7 @@ func (x *Coordinates) String() string {
 func (*Coordinates) ProtoMessage() {}
 
 func (x *Coordinates) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[73]
+	mi := &file_proto_millrace_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6687,7 +6780,7 @@ func (x *Coordinates) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coordinates.ProtoReflect.Descriptor instead.
 func (*Coordinates) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{73}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *Coordinates) GetDp() uint32 {
@@ -6738,7 +6831,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[74]
+	mi := &file_proto_millrace_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6750,7 +6843,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[74]
+	mi := &file_proto_millrace_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6763,7 +6856,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{74}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *JoinRequest) GetJob() string {
@@ -6861,7 +6954,7 @@ type Position struct {
 
 func (x *Position) Reset() {
 	*x = Position{}
-	mi := &file_proto_millrace_proto_msgTypes[75]
+	mi := &file_proto_millrace_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6873,7 +6966,7 @@ func (x *Position) String() string {
 func (*Position) ProtoMessage() {}
 
 func (x *Position) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[75]
+	mi := &file_proto_millrace_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6886,7 +6979,7 @@ func (x *Position) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Position.ProtoReflect.Descriptor instead.
 func (*Position) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{75}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *Position) GetGeneration() uint64 {
@@ -6925,7 +7018,7 @@ type JoinReply struct {
 
 func (x *JoinReply) Reset() {
 	*x = JoinReply{}
-	mi := &file_proto_millrace_proto_msgTypes[76]
+	mi := &file_proto_millrace_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6937,7 +7030,7 @@ func (x *JoinReply) String() string {
 func (*JoinReply) ProtoMessage() {}
 
 func (x *JoinReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[76]
+	mi := &file_proto_millrace_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6950,7 +7043,7 @@ func (x *JoinReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinReply.ProtoReflect.Descriptor instead.
 func (*JoinReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{76}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *JoinReply) GetJob() string {
@@ -7063,7 +7156,7 @@ type LocateRequest struct {
 
 func (x *LocateRequest) Reset() {
 	*x = LocateRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[77]
+	mi := &file_proto_millrace_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7075,7 +7168,7 @@ func (x *LocateRequest) String() string {
 func (*LocateRequest) ProtoMessage() {}
 
 func (x *LocateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[77]
+	mi := &file_proto_millrace_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7088,7 +7181,7 @@ func (x *LocateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LocateRequest.ProtoReflect.Descriptor instead.
 func (*LocateRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{77}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *LocateRequest) GetJob() string {
@@ -7126,7 +7219,7 @@ type PeekRequest struct {
 
 func (x *PeekRequest) Reset() {
 	*x = PeekRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[78]
+	mi := &file_proto_millrace_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7138,7 +7231,7 @@ func (x *PeekRequest) String() string {
 func (*PeekRequest) ProtoMessage() {}
 
 func (x *PeekRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[78]
+	mi := &file_proto_millrace_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7151,7 +7244,7 @@ func (x *PeekRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeekRequest.ProtoReflect.Descriptor instead.
 func (*PeekRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{78}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *PeekRequest) GetIdentity() []byte {
@@ -7206,7 +7299,7 @@ type BatchRequest struct {
 
 func (x *BatchRequest) Reset() {
 	*x = BatchRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[79]
+	mi := &file_proto_millrace_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7218,7 +7311,7 @@ func (x *BatchRequest) String() string {
 func (*BatchRequest) ProtoMessage() {}
 
 func (x *BatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[79]
+	mi := &file_proto_millrace_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7231,7 +7324,7 @@ func (x *BatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchRequest.ProtoReflect.Descriptor instead.
 func (*BatchRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{79}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *BatchRequest) GetIdentity() []byte {
@@ -7314,7 +7407,7 @@ type AckRequest struct {
 
 func (x *AckRequest) Reset() {
 	*x = AckRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[80]
+	mi := &file_proto_millrace_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7326,7 +7419,7 @@ func (x *AckRequest) String() string {
 func (*AckRequest) ProtoMessage() {}
 
 func (x *AckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[80]
+	mi := &file_proto_millrace_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7339,7 +7432,7 @@ func (x *AckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckRequest.ProtoReflect.Descriptor instead.
 func (*AckRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{80}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *AckRequest) GetIdentity() []byte {
@@ -7399,7 +7492,7 @@ type AckReply struct {
 
 func (x *AckReply) Reset() {
 	*x = AckReply{}
-	mi := &file_proto_millrace_proto_msgTypes[81]
+	mi := &file_proto_millrace_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7411,7 +7504,7 @@ func (x *AckReply) String() string {
 func (*AckReply) ProtoMessage() {}
 
 func (x *AckReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[81]
+	mi := &file_proto_millrace_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7424,7 +7517,7 @@ func (x *AckReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AckReply.ProtoReflect.Descriptor instead.
 func (*AckReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{81}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{82}
 }
 
 // DeliverRequest says how far a rank is. The first of a stream also says who it is, and where
@@ -7449,7 +7542,7 @@ type DeliverRequest struct {
 
 func (x *DeliverRequest) Reset() {
 	*x = DeliverRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[82]
+	mi := &file_proto_millrace_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7461,7 +7554,7 @@ func (x *DeliverRequest) String() string {
 func (*DeliverRequest) ProtoMessage() {}
 
 func (x *DeliverRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[82]
+	mi := &file_proto_millrace_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7474,7 +7567,7 @@ func (x *DeliverRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeliverRequest.ProtoReflect.Descriptor instead.
 func (*DeliverRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{82}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *DeliverRequest) GetAcked() uint64 {
@@ -7572,7 +7665,7 @@ type ShareRequest struct {
 
 func (x *ShareRequest) Reset() {
 	*x = ShareRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[83]
+	mi := &file_proto_millrace_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7584,7 +7677,7 @@ func (x *ShareRequest) String() string {
 func (*ShareRequest) ProtoMessage() {}
 
 func (x *ShareRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[83]
+	mi := &file_proto_millrace_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7597,7 +7690,7 @@ func (x *ShareRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareRequest.ProtoReflect.Descriptor instead.
 func (*ShareRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{83}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *ShareRequest) GetRank() *Coordinates {
@@ -7633,7 +7726,7 @@ type ShareReply struct {
 
 func (x *ShareReply) Reset() {
 	*x = ShareReply{}
-	mi := &file_proto_millrace_proto_msgTypes[84]
+	mi := &file_proto_millrace_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7645,7 +7738,7 @@ func (x *ShareReply) String() string {
 func (*ShareReply) ProtoMessage() {}
 
 func (x *ShareReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[84]
+	mi := &file_proto_millrace_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7658,7 +7751,7 @@ func (x *ShareReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareReply.ProtoReflect.Descriptor instead.
 func (*ShareReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{84}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *ShareReply) GetSocket() string {
@@ -7706,7 +7799,7 @@ type BatchHeader struct {
 
 func (x *BatchHeader) Reset() {
 	*x = BatchHeader{}
-	mi := &file_proto_millrace_proto_msgTypes[85]
+	mi := &file_proto_millrace_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7718,7 +7811,7 @@ func (x *BatchHeader) String() string {
 func (*BatchHeader) ProtoMessage() {}
 
 func (x *BatchHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[85]
+	mi := &file_proto_millrace_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7731,7 +7824,7 @@ func (x *BatchHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchHeader.ProtoReflect.Descriptor instead.
 func (*BatchHeader) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{85}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *BatchHeader) GetStep() uint64 {
@@ -7807,7 +7900,7 @@ type Microbatch struct {
 
 func (x *Microbatch) Reset() {
 	*x = Microbatch{}
-	mi := &file_proto_millrace_proto_msgTypes[86]
+	mi := &file_proto_millrace_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7819,7 +7912,7 @@ func (x *Microbatch) String() string {
 func (*Microbatch) ProtoMessage() {}
 
 func (x *Microbatch) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[86]
+	mi := &file_proto_millrace_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7832,7 +7925,7 @@ func (x *Microbatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Microbatch.ProtoReflect.Descriptor instead.
 func (*Microbatch) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{86}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *Microbatch) GetTensors() []*Tensor {
@@ -7865,7 +7958,7 @@ type Tensor struct {
 
 func (x *Tensor) Reset() {
 	*x = Tensor{}
-	mi := &file_proto_millrace_proto_msgTypes[87]
+	mi := &file_proto_millrace_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7877,7 +7970,7 @@ func (x *Tensor) String() string {
 func (*Tensor) ProtoMessage() {}
 
 func (x *Tensor) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[87]
+	mi := &file_proto_millrace_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7890,7 +7983,7 @@ func (x *Tensor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tensor.ProtoReflect.Descriptor instead.
 func (*Tensor) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{87}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *Tensor) GetName() string {
@@ -7949,7 +8042,7 @@ type RowInfo struct {
 
 func (x *RowInfo) Reset() {
 	*x = RowInfo{}
-	mi := &file_proto_millrace_proto_msgTypes[88]
+	mi := &file_proto_millrace_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7961,7 +8054,7 @@ func (x *RowInfo) String() string {
 func (*RowInfo) ProtoMessage() {}
 
 func (x *RowInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[88]
+	mi := &file_proto_millrace_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7974,7 +8067,7 @@ func (x *RowInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RowInfo.ProtoReflect.Descriptor instead.
 func (*RowInfo) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{88}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *RowInfo) GetRow() uint32 {
@@ -8025,7 +8118,7 @@ type StateRequest struct {
 
 func (x *StateRequest) Reset() {
 	*x = StateRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[89]
+	mi := &file_proto_millrace_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8037,7 +8130,7 @@ func (x *StateRequest) String() string {
 func (*StateRequest) ProtoMessage() {}
 
 func (x *StateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[89]
+	mi := &file_proto_millrace_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8050,7 +8143,7 @@ func (x *StateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateRequest.ProtoReflect.Descriptor instead.
 func (*StateRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{89}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *StateRequest) GetIdentity() []byte {
@@ -8099,7 +8192,7 @@ type StateReply struct {
 
 func (x *StateReply) Reset() {
 	*x = StateReply{}
-	mi := &file_proto_millrace_proto_msgTypes[90]
+	mi := &file_proto_millrace_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8111,7 +8204,7 @@ func (x *StateReply) String() string {
 func (*StateReply) ProtoMessage() {}
 
 func (x *StateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[90]
+	mi := &file_proto_millrace_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8124,7 +8217,7 @@ func (x *StateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateReply.ProtoReflect.Descriptor instead.
 func (*StateReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{90}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *StateReply) GetToken() []byte {
@@ -8161,7 +8254,7 @@ type ChangeRequest struct {
 
 func (x *ChangeRequest) Reset() {
 	*x = ChangeRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[91]
+	mi := &file_proto_millrace_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8173,7 +8266,7 @@ func (x *ChangeRequest) String() string {
 func (*ChangeRequest) ProtoMessage() {}
 
 func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[91]
+	mi := &file_proto_millrace_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8186,7 +8279,7 @@ func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeRequest.ProtoReflect.Descriptor instead.
 func (*ChangeRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{91}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *ChangeRequest) GetChange() []byte {
@@ -8234,7 +8327,7 @@ type ChangeReply struct {
 
 func (x *ChangeReply) Reset() {
 	*x = ChangeReply{}
-	mi := &file_proto_millrace_proto_msgTypes[92]
+	mi := &file_proto_millrace_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8246,7 +8339,7 @@ func (x *ChangeReply) String() string {
 func (*ChangeReply) ProtoMessage() {}
 
 func (x *ChangeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[92]
+	mi := &file_proto_millrace_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8259,7 +8352,7 @@ func (x *ChangeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeReply.ProtoReflect.Descriptor instead.
 func (*ChangeReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{92}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *ChangeReply) GetStep() uint64 {
@@ -8294,7 +8387,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[93]
+	mi := &file_proto_millrace_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8306,7 +8399,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[93]
+	mi := &file_proto_millrace_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8319,7 +8412,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{93}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *ReportRequest) GetIdentity() []byte {
@@ -8394,7 +8487,7 @@ type ReportReply struct {
 
 func (x *ReportReply) Reset() {
 	*x = ReportReply{}
-	mi := &file_proto_millrace_proto_msgTypes[94]
+	mi := &file_proto_millrace_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8406,7 +8499,7 @@ func (x *ReportReply) String() string {
 func (*ReportReply) ProtoMessage() {}
 
 func (x *ReportReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[94]
+	mi := &file_proto_millrace_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8419,7 +8512,7 @@ func (x *ReportReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportReply.ProtoReflect.Descriptor instead.
 func (*ReportReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{94}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *ReportReply) GetEpoch() uint64 {
@@ -8437,7 +8530,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[95]
+	mi := &file_proto_millrace_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8449,7 +8542,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[95]
+	mi := &file_proto_millrace_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8462,7 +8555,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{95}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{96}
 }
 
 type WhyRequest struct {
@@ -8473,7 +8566,7 @@ type WhyRequest struct {
 
 func (x *WhyRequest) Reset() {
 	*x = WhyRequest{}
-	mi := &file_proto_millrace_proto_msgTypes[96]
+	mi := &file_proto_millrace_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8485,7 +8578,7 @@ func (x *WhyRequest) String() string {
 func (*WhyRequest) ProtoMessage() {}
 
 func (x *WhyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[96]
+	mi := &file_proto_millrace_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8498,7 +8591,7 @@ func (x *WhyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyRequest.ProtoReflect.Descriptor instead.
 func (*WhyRequest) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{96}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{97}
 }
 
 type StatusReply struct {
@@ -8511,7 +8604,7 @@ type StatusReply struct {
 
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
-	mi := &file_proto_millrace_proto_msgTypes[97]
+	mi := &file_proto_millrace_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8523,7 +8616,7 @@ func (x *StatusReply) String() string {
 func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_millrace_proto_msgTypes[97]
+	mi := &file_proto_millrace_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8536,7 +8629,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_proto_millrace_proto_rawDescGZIP(), []int{97}
+	return file_proto_millrace_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *StatusReply) GetText() string {
@@ -8934,7 +9027,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x04next\x18\x04 \x01(\x04R\x04next\x12\x18\n" +
 	"\aentered\x18\x05 \x01(\x04R\aentered\x12(\n" +
 	"\x05acked\x18\x06 \x03(\v2\x12.millrace.v1.AckedR\x05acked\x12+\n" +
-	"\x05ranks\x18\a \x03(\v2\x15.millrace.v1.HeldRankR\x05ranksJ\x04\b\x03\x10\x04\"\x96\x01\n" +
+	"\x05ranks\x18\a \x03(\v2\x15.millrace.v1.HeldRankR\x05ranksJ\x04\b\x03\x10\x04\"\xc4\x01\n" +
 	"\bHeldRank\x12,\n" +
 	"\x04rank\x18\x01 \x01(\v2\x18.millrace.v1.CoordinatesR\x04rank\x12\x12\n" +
 	"\x04join\x18\x02 \x01(\x04R\x04join\x12\x1e\n" +
@@ -8942,7 +9035,8 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"generation\x18\x03 \x01(\x04R\n" +
 	"generation\x12\x12\n" +
 	"\x04step\x18\x04 \x01(\x04R\x04step\x12\x14\n" +
-	"\x05asked\x18\x05 \x01(\bR\x05asked\"m\n" +
+	"\x05asked\x18\x05 \x01(\bR\x05asked\x12,\n" +
+	"\aentered\x18\x06 \x01(\v2\x12.millrace.v1.EntryR\aentered\"m\n" +
 	"\tAssembled\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -9054,7 +9148,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\tPlacement\x12\x18\n" +
 	"\aloaders\x18\x01 \x03(\tR\aloaders\x12\x1a\n" +
 	"\bsuspects\x18\x02 \x03(\rR\bsuspects\x12\x18\n" +
-	"\ashadows\x18\x03 \x03(\tR\ashadows\"\xc0\x01\n" +
+	"\ashadows\x18\x03 \x03(\tR\ashadows\"\xd8\x01\n" +
 	"\aRestart\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -9063,7 +9157,9 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\bremeshed\x18\x03 \x01(\bR\bremeshed\x12(\n" +
 	"\x05moved\x18\x04 \x01(\v2\x12.millrace.v1.MovedR\x05moved\x12\x14\n" +
 	"\x05since\x18\b \x01(\x04R\x05since\x12\x1c\n" +
-	"\tcontinues\x18\t \x01(\bR\tcontinues\"\x82\x01\n" +
+	"\tcontinues\x18\t \x01(\bR\tcontinues\x12\x16\n" +
+	"\x06resent\x18\n" +
+	" \x01(\bR\x06resent\"\x82\x01\n" +
 	"\x05Moved\x12(\n" +
 	"\x02by\x18\x01 \x01(\v2\x18.millrace.v1.CoordinatesR\x02by\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\x04R\x02to\x12#\n" +
@@ -9116,11 +9212,19 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"generation\x18\x01 \x01(\x04R\n" +
 	"generation\x12\x12\n" +
 	"\x04step\x18\x02 \x01(\x04R\x04step\x12\x1a\n" +
-	"\btopology\x18\x03 \x01(\tR\btopology\"f\n" +
+	"\btopology\x18\x03 \x01(\tR\btopology\"\xa8\x01\n" +
 	"\x05Admit\x12\x12\n" +
 	"\x04join\x18\x01 \x01(\x04R\x04join\x12,\n" +
 	"\x04rank\x18\x02 \x01(\v2\x18.millrace.v1.CoordinatesR\x04rank\x12\x1b\n" +
-	"\tonly_asks\x18\x04 \x01(\bR\bonlyAsks\"p\n" +
+	"\tonly_asks\x18\x04 \x01(\bR\bonlyAsks\x12\x12\n" +
+	"\x04step\x18\x05 \x01(\x04R\x04step\x12,\n" +
+	"\aentered\x18\x06 \x01(\v2\x12.millrace.v1.EntryR\aentered\"O\n" +
+	"\x05Entry\x12\x12\n" +
+	"\x04join\x18\x01 \x01(\x04R\x04join\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\x04R\n" +
+	"generation\x12\x12\n" +
+	"\x04step\x18\x03 \x01(\x04R\x04step\"p\n" +
 	"\bAdmitted\x12\x12\n" +
 	"\x04join\x18\x01 \x01(\x04R\x04join\x12\x1e\n" +
 	"\n" +
@@ -9336,7 +9440,7 @@ func file_proto_millrace_proto_rawDescGZIP() []byte {
 }
 
 var file_proto_millrace_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_proto_millrace_proto_msgTypes = make([]protoimpl.MessageInfo, 98)
+var file_proto_millrace_proto_msgTypes = make([]protoimpl.MessageInfo, 99)
 var file_proto_millrace_proto_goTypes = []any{
 	(Start)(0),                // 0: millrace.v1.Start
 	(*Frame)(nil),             // 1: millrace.v1.Frame
@@ -9411,33 +9515,34 @@ var file_proto_millrace_proto_goTypes = []any{
 	(*PlanBlock)(nil),         // 70: millrace.v1.PlanBlock
 	(*EndOfData)(nil),         // 71: millrace.v1.EndOfData
 	(*Admit)(nil),             // 72: millrace.v1.Admit
-	(*Admitted)(nil),          // 73: millrace.v1.Admitted
-	(*Coordinates)(nil),       // 74: millrace.v1.Coordinates
-	(*JoinRequest)(nil),       // 75: millrace.v1.JoinRequest
-	(*Position)(nil),          // 76: millrace.v1.Position
-	(*JoinReply)(nil),         // 77: millrace.v1.JoinReply
-	(*LocateRequest)(nil),     // 78: millrace.v1.LocateRequest
-	(*PeekRequest)(nil),       // 79: millrace.v1.PeekRequest
-	(*BatchRequest)(nil),      // 80: millrace.v1.BatchRequest
-	(*AckRequest)(nil),        // 81: millrace.v1.AckRequest
-	(*AckReply)(nil),          // 82: millrace.v1.AckReply
-	(*DeliverRequest)(nil),    // 83: millrace.v1.DeliverRequest
-	(*ShareRequest)(nil),      // 84: millrace.v1.ShareRequest
-	(*ShareReply)(nil),        // 85: millrace.v1.ShareReply
-	(*BatchHeader)(nil),       // 86: millrace.v1.BatchHeader
-	(*Microbatch)(nil),        // 87: millrace.v1.Microbatch
-	(*Tensor)(nil),            // 88: millrace.v1.Tensor
-	(*RowInfo)(nil),           // 89: millrace.v1.RowInfo
-	(*StateRequest)(nil),      // 90: millrace.v1.StateRequest
-	(*StateReply)(nil),        // 91: millrace.v1.StateReply
-	(*ChangeRequest)(nil),     // 92: millrace.v1.ChangeRequest
-	(*ChangeReply)(nil),       // 93: millrace.v1.ChangeReply
-	(*ReportRequest)(nil),     // 94: millrace.v1.ReportRequest
-	(*ReportReply)(nil),       // 95: millrace.v1.ReportReply
-	(*StatusRequest)(nil),     // 96: millrace.v1.StatusRequest
-	(*WhyRequest)(nil),        // 97: millrace.v1.WhyRequest
-	(*StatusReply)(nil),       // 98: millrace.v1.StatusReply
-	(*state.Mesh)(nil),        // 99: millrace.v1.Mesh
+	(*Entry)(nil),             // 73: millrace.v1.Entry
+	(*Admitted)(nil),          // 74: millrace.v1.Admitted
+	(*Coordinates)(nil),       // 75: millrace.v1.Coordinates
+	(*JoinRequest)(nil),       // 76: millrace.v1.JoinRequest
+	(*Position)(nil),          // 77: millrace.v1.Position
+	(*JoinReply)(nil),         // 78: millrace.v1.JoinReply
+	(*LocateRequest)(nil),     // 79: millrace.v1.LocateRequest
+	(*PeekRequest)(nil),       // 80: millrace.v1.PeekRequest
+	(*BatchRequest)(nil),      // 81: millrace.v1.BatchRequest
+	(*AckRequest)(nil),        // 82: millrace.v1.AckRequest
+	(*AckReply)(nil),          // 83: millrace.v1.AckReply
+	(*DeliverRequest)(nil),    // 84: millrace.v1.DeliverRequest
+	(*ShareRequest)(nil),      // 85: millrace.v1.ShareRequest
+	(*ShareReply)(nil),        // 86: millrace.v1.ShareReply
+	(*BatchHeader)(nil),       // 87: millrace.v1.BatchHeader
+	(*Microbatch)(nil),        // 88: millrace.v1.Microbatch
+	(*Tensor)(nil),            // 89: millrace.v1.Tensor
+	(*RowInfo)(nil),           // 90: millrace.v1.RowInfo
+	(*StateRequest)(nil),      // 91: millrace.v1.StateRequest
+	(*StateReply)(nil),        // 92: millrace.v1.StateReply
+	(*ChangeRequest)(nil),     // 93: millrace.v1.ChangeRequest
+	(*ChangeReply)(nil),       // 94: millrace.v1.ChangeReply
+	(*ReportRequest)(nil),     // 95: millrace.v1.ReportRequest
+	(*ReportReply)(nil),       // 96: millrace.v1.ReportReply
+	(*StatusRequest)(nil),     // 97: millrace.v1.StatusRequest
+	(*WhyRequest)(nil),        // 98: millrace.v1.WhyRequest
+	(*StatusReply)(nil),       // 99: millrace.v1.StatusReply
+	(*state.Mesh)(nil),        // 100: millrace.v1.Mesh
 }
 var file_proto_millrace_proto_depIdxs = []int32{
 	2,   // 0: millrace.v1.Frame.waiting:type_name -> millrace.v1.Waiting
@@ -9486,89 +9591,91 @@ var file_proto_millrace_proto_depIdxs = []int32{
 	55,  // 43: millrace.v1.ConstructorReport.acked:type_name -> millrace.v1.Acked
 	56,  // 44: millrace.v1.ConstructorReport.usage:type_name -> millrace.v1.ConstructorUsage
 	30,  // 45: millrace.v1.ConstructorReport.failure:type_name -> millrace.v1.Failure
-	73,  // 46: millrace.v1.ConstructorReport.admitted:type_name -> millrace.v1.Admitted
+	74,  // 46: millrace.v1.ConstructorReport.admitted:type_name -> millrace.v1.Admitted
 	3,   // 47: millrace.v1.ConstructorReport.beat:type_name -> millrace.v1.Beat
 	52,  // 48: millrace.v1.ConstructorHello.held:type_name -> millrace.v1.Held
 	55,  // 49: millrace.v1.Held.acked:type_name -> millrace.v1.Acked
 	53,  // 50: millrace.v1.Held.ranks:type_name -> millrace.v1.HeldRank
-	74,  // 51: millrace.v1.HeldRank.rank:type_name -> millrace.v1.Coordinates
-	74,  // 52: millrace.v1.ConstructorUsage.absent_ranks:type_name -> millrace.v1.Coordinates
-	55,  // 53: millrace.v1.ConstructorUsage.slowest:type_name -> millrace.v1.Acked
-	59,  // 54: millrace.v1.ConstructorUsage.trainers:type_name -> millrace.v1.TrainerWaits
-	57,  // 55: millrace.v1.ConstructorUsage.ways:type_name -> millrace.v1.Delivery
-	58,  // 56: millrace.v1.ConstructorUsage.gpus:type_name -> millrace.v1.GPUUsage
-	74,  // 57: millrace.v1.Delivery.first:type_name -> millrace.v1.Coordinates
-	62,  // 58: millrace.v1.ConstructorOrder.job:type_name -> millrace.v1.ConstructorJob
-	65,  // 59: millrace.v1.ConstructorOrder.placement:type_name -> millrace.v1.Placement
-	66,  // 60: millrace.v1.ConstructorOrder.restart:type_name -> millrace.v1.Restart
-	68,  // 61: millrace.v1.ConstructorOrder.plan:type_name -> millrace.v1.StepPlan
-	71,  // 62: millrace.v1.ConstructorOrder.end:type_name -> millrace.v1.EndOfData
-	30,  // 63: millrace.v1.ConstructorOrder.failure:type_name -> millrace.v1.Failure
-	72,  // 64: millrace.v1.ConstructorOrder.admit:type_name -> millrace.v1.Admit
-	61,  // 65: millrace.v1.ConstructorOrder.joined:type_name -> millrace.v1.SourceJoined
-	3,   // 66: millrace.v1.ConstructorOrder.beat:type_name -> millrace.v1.Beat
-	2,   // 67: millrace.v1.ConstructorOrder.waiting:type_name -> millrace.v1.Waiting
-	99,  // 68: millrace.v1.ConstructorJob.mesh:type_name -> millrace.v1.Mesh
-	64,  // 69: millrace.v1.ConstructorJob.kept:type_name -> millrace.v1.KeptColumns
-	63,  // 70: millrace.v1.ConstructorJob.images:type_name -> millrace.v1.ImageStep
-	67,  // 71: millrace.v1.Restart.moved:type_name -> millrace.v1.Moved
-	74,  // 72: millrace.v1.Moved.by:type_name -> millrace.v1.Coordinates
-	70,  // 73: millrace.v1.StepPlan.blocks:type_name -> millrace.v1.PlanBlock
-	69,  // 74: millrace.v1.StepPlan.images:type_name -> millrace.v1.ImagePlan
-	74,  // 75: millrace.v1.Admit.rank:type_name -> millrace.v1.Coordinates
-	74,  // 76: millrace.v1.JoinRequest.rank:type_name -> millrace.v1.Coordinates
-	99,  // 77: millrace.v1.JoinRequest.mesh:type_name -> millrace.v1.Mesh
-	0,   // 78: millrace.v1.JoinRequest.start:type_name -> millrace.v1.Start
-	76,  // 79: millrace.v1.JoinRequest.at:type_name -> millrace.v1.Position
-	99,  // 80: millrace.v1.JoinReply.mesh:type_name -> millrace.v1.Mesh
-	74,  // 81: millrace.v1.LocateRequest.rank:type_name -> millrace.v1.Coordinates
-	74,  // 82: millrace.v1.PeekRequest.rank:type_name -> millrace.v1.Coordinates
-	74,  // 83: millrace.v1.BatchRequest.rank:type_name -> millrace.v1.Coordinates
-	74,  // 84: millrace.v1.AckRequest.rank:type_name -> millrace.v1.Coordinates
-	74,  // 85: millrace.v1.DeliverRequest.rank:type_name -> millrace.v1.Coordinates
-	74,  // 86: millrace.v1.ShareRequest.rank:type_name -> millrace.v1.Coordinates
-	87,  // 87: millrace.v1.BatchHeader.microbatches:type_name -> millrace.v1.Microbatch
-	88,  // 88: millrace.v1.Microbatch.tensors:type_name -> millrace.v1.Tensor
-	74,  // 89: millrace.v1.ReportRequest.rank:type_name -> millrace.v1.Coordinates
-	4,   // 90: millrace.v1.Planner.Load:input_type -> millrace.v1.LoaderReport
-	50,  // 91: millrace.v1.Planner.Construct:input_type -> millrace.v1.ConstructorReport
-	75,  // 92: millrace.v1.Planner.Join:input_type -> millrace.v1.JoinRequest
-	78,  // 93: millrace.v1.Planner.Locate:input_type -> millrace.v1.LocateRequest
-	90,  // 94: millrace.v1.Planner.State:input_type -> millrace.v1.StateRequest
-	92,  // 95: millrace.v1.Planner.Change:input_type -> millrace.v1.ChangeRequest
-	94,  // 96: millrace.v1.Planner.Report:input_type -> millrace.v1.ReportRequest
-	96,  // 97: millrace.v1.Planner.Status:input_type -> millrace.v1.StatusRequest
-	97,  // 98: millrace.v1.Planner.Why:input_type -> millrace.v1.WhyRequest
-	47,  // 99: millrace.v1.Loader.Fetch:input_type -> millrace.v1.FetchRequest
-	83,  // 100: millrace.v1.Constructor.Deliver:input_type -> millrace.v1.DeliverRequest
-	84,  // 101: millrace.v1.Constructor.Share:input_type -> millrace.v1.ShareRequest
-	80,  // 102: millrace.v1.Constructor.Batch:input_type -> millrace.v1.BatchRequest
-	81,  // 103: millrace.v1.Constructor.Ack:input_type -> millrace.v1.AckRequest
-	79,  // 104: millrace.v1.Constructor.Peek:input_type -> millrace.v1.PeekRequest
-	19,  // 105: millrace.v1.Workers.Serve:input_type -> millrace.v1.PoolRequest
-	24,  // 106: millrace.v1.Workers.Run:input_type -> millrace.v1.RunRequest
-	31,  // 107: millrace.v1.Planner.Load:output_type -> millrace.v1.LoaderOrder
-	60,  // 108: millrace.v1.Planner.Construct:output_type -> millrace.v1.ConstructorOrder
-	77,  // 109: millrace.v1.Planner.Join:output_type -> millrace.v1.JoinReply
-	77,  // 110: millrace.v1.Planner.Locate:output_type -> millrace.v1.JoinReply
-	91,  // 111: millrace.v1.Planner.State:output_type -> millrace.v1.StateReply
-	93,  // 112: millrace.v1.Planner.Change:output_type -> millrace.v1.ChangeReply
-	95,  // 113: millrace.v1.Planner.Report:output_type -> millrace.v1.ReportReply
-	98,  // 114: millrace.v1.Planner.Status:output_type -> millrace.v1.StatusReply
-	2,   // 115: millrace.v1.Planner.Why:output_type -> millrace.v1.Waiting
-	1,   // 116: millrace.v1.Loader.Fetch:output_type -> millrace.v1.Frame
-	1,   // 117: millrace.v1.Constructor.Deliver:output_type -> millrace.v1.Frame
-	85,  // 118: millrace.v1.Constructor.Share:output_type -> millrace.v1.ShareReply
-	1,   // 119: millrace.v1.Constructor.Batch:output_type -> millrace.v1.Frame
-	82,  // 120: millrace.v1.Constructor.Ack:output_type -> millrace.v1.AckReply
-	1,   // 121: millrace.v1.Constructor.Peek:output_type -> millrace.v1.Frame
-	21,  // 122: millrace.v1.Workers.Serve:output_type -> millrace.v1.PoolReport
-	26,  // 123: millrace.v1.Workers.Run:output_type -> millrace.v1.RunReply
-	107, // [107:124] is the sub-list for method output_type
-	90,  // [90:107] is the sub-list for method input_type
-	90,  // [90:90] is the sub-list for extension type_name
-	90,  // [90:90] is the sub-list for extension extendee
-	0,   // [0:90] is the sub-list for field type_name
+	75,  // 51: millrace.v1.HeldRank.rank:type_name -> millrace.v1.Coordinates
+	73,  // 52: millrace.v1.HeldRank.entered:type_name -> millrace.v1.Entry
+	75,  // 53: millrace.v1.ConstructorUsage.absent_ranks:type_name -> millrace.v1.Coordinates
+	55,  // 54: millrace.v1.ConstructorUsage.slowest:type_name -> millrace.v1.Acked
+	59,  // 55: millrace.v1.ConstructorUsage.trainers:type_name -> millrace.v1.TrainerWaits
+	57,  // 56: millrace.v1.ConstructorUsage.ways:type_name -> millrace.v1.Delivery
+	58,  // 57: millrace.v1.ConstructorUsage.gpus:type_name -> millrace.v1.GPUUsage
+	75,  // 58: millrace.v1.Delivery.first:type_name -> millrace.v1.Coordinates
+	62,  // 59: millrace.v1.ConstructorOrder.job:type_name -> millrace.v1.ConstructorJob
+	65,  // 60: millrace.v1.ConstructorOrder.placement:type_name -> millrace.v1.Placement
+	66,  // 61: millrace.v1.ConstructorOrder.restart:type_name -> millrace.v1.Restart
+	68,  // 62: millrace.v1.ConstructorOrder.plan:type_name -> millrace.v1.StepPlan
+	71,  // 63: millrace.v1.ConstructorOrder.end:type_name -> millrace.v1.EndOfData
+	30,  // 64: millrace.v1.ConstructorOrder.failure:type_name -> millrace.v1.Failure
+	72,  // 65: millrace.v1.ConstructorOrder.admit:type_name -> millrace.v1.Admit
+	61,  // 66: millrace.v1.ConstructorOrder.joined:type_name -> millrace.v1.SourceJoined
+	3,   // 67: millrace.v1.ConstructorOrder.beat:type_name -> millrace.v1.Beat
+	2,   // 68: millrace.v1.ConstructorOrder.waiting:type_name -> millrace.v1.Waiting
+	100, // 69: millrace.v1.ConstructorJob.mesh:type_name -> millrace.v1.Mesh
+	64,  // 70: millrace.v1.ConstructorJob.kept:type_name -> millrace.v1.KeptColumns
+	63,  // 71: millrace.v1.ConstructorJob.images:type_name -> millrace.v1.ImageStep
+	67,  // 72: millrace.v1.Restart.moved:type_name -> millrace.v1.Moved
+	75,  // 73: millrace.v1.Moved.by:type_name -> millrace.v1.Coordinates
+	70,  // 74: millrace.v1.StepPlan.blocks:type_name -> millrace.v1.PlanBlock
+	69,  // 75: millrace.v1.StepPlan.images:type_name -> millrace.v1.ImagePlan
+	75,  // 76: millrace.v1.Admit.rank:type_name -> millrace.v1.Coordinates
+	73,  // 77: millrace.v1.Admit.entered:type_name -> millrace.v1.Entry
+	75,  // 78: millrace.v1.JoinRequest.rank:type_name -> millrace.v1.Coordinates
+	100, // 79: millrace.v1.JoinRequest.mesh:type_name -> millrace.v1.Mesh
+	0,   // 80: millrace.v1.JoinRequest.start:type_name -> millrace.v1.Start
+	77,  // 81: millrace.v1.JoinRequest.at:type_name -> millrace.v1.Position
+	100, // 82: millrace.v1.JoinReply.mesh:type_name -> millrace.v1.Mesh
+	75,  // 83: millrace.v1.LocateRequest.rank:type_name -> millrace.v1.Coordinates
+	75,  // 84: millrace.v1.PeekRequest.rank:type_name -> millrace.v1.Coordinates
+	75,  // 85: millrace.v1.BatchRequest.rank:type_name -> millrace.v1.Coordinates
+	75,  // 86: millrace.v1.AckRequest.rank:type_name -> millrace.v1.Coordinates
+	75,  // 87: millrace.v1.DeliverRequest.rank:type_name -> millrace.v1.Coordinates
+	75,  // 88: millrace.v1.ShareRequest.rank:type_name -> millrace.v1.Coordinates
+	88,  // 89: millrace.v1.BatchHeader.microbatches:type_name -> millrace.v1.Microbatch
+	89,  // 90: millrace.v1.Microbatch.tensors:type_name -> millrace.v1.Tensor
+	75,  // 91: millrace.v1.ReportRequest.rank:type_name -> millrace.v1.Coordinates
+	4,   // 92: millrace.v1.Planner.Load:input_type -> millrace.v1.LoaderReport
+	50,  // 93: millrace.v1.Planner.Construct:input_type -> millrace.v1.ConstructorReport
+	76,  // 94: millrace.v1.Planner.Join:input_type -> millrace.v1.JoinRequest
+	79,  // 95: millrace.v1.Planner.Locate:input_type -> millrace.v1.LocateRequest
+	91,  // 96: millrace.v1.Planner.State:input_type -> millrace.v1.StateRequest
+	93,  // 97: millrace.v1.Planner.Change:input_type -> millrace.v1.ChangeRequest
+	95,  // 98: millrace.v1.Planner.Report:input_type -> millrace.v1.ReportRequest
+	97,  // 99: millrace.v1.Planner.Status:input_type -> millrace.v1.StatusRequest
+	98,  // 100: millrace.v1.Planner.Why:input_type -> millrace.v1.WhyRequest
+	47,  // 101: millrace.v1.Loader.Fetch:input_type -> millrace.v1.FetchRequest
+	84,  // 102: millrace.v1.Constructor.Deliver:input_type -> millrace.v1.DeliverRequest
+	85,  // 103: millrace.v1.Constructor.Share:input_type -> millrace.v1.ShareRequest
+	81,  // 104: millrace.v1.Constructor.Batch:input_type -> millrace.v1.BatchRequest
+	82,  // 105: millrace.v1.Constructor.Ack:input_type -> millrace.v1.AckRequest
+	80,  // 106: millrace.v1.Constructor.Peek:input_type -> millrace.v1.PeekRequest
+	19,  // 107: millrace.v1.Workers.Serve:input_type -> millrace.v1.PoolRequest
+	24,  // 108: millrace.v1.Workers.Run:input_type -> millrace.v1.RunRequest
+	31,  // 109: millrace.v1.Planner.Load:output_type -> millrace.v1.LoaderOrder
+	60,  // 110: millrace.v1.Planner.Construct:output_type -> millrace.v1.ConstructorOrder
+	78,  // 111: millrace.v1.Planner.Join:output_type -> millrace.v1.JoinReply
+	78,  // 112: millrace.v1.Planner.Locate:output_type -> millrace.v1.JoinReply
+	92,  // 113: millrace.v1.Planner.State:output_type -> millrace.v1.StateReply
+	94,  // 114: millrace.v1.Planner.Change:output_type -> millrace.v1.ChangeReply
+	96,  // 115: millrace.v1.Planner.Report:output_type -> millrace.v1.ReportReply
+	99,  // 116: millrace.v1.Planner.Status:output_type -> millrace.v1.StatusReply
+	2,   // 117: millrace.v1.Planner.Why:output_type -> millrace.v1.Waiting
+	1,   // 118: millrace.v1.Loader.Fetch:output_type -> millrace.v1.Frame
+	1,   // 119: millrace.v1.Constructor.Deliver:output_type -> millrace.v1.Frame
+	86,  // 120: millrace.v1.Constructor.Share:output_type -> millrace.v1.ShareReply
+	1,   // 121: millrace.v1.Constructor.Batch:output_type -> millrace.v1.Frame
+	83,  // 122: millrace.v1.Constructor.Ack:output_type -> millrace.v1.AckReply
+	1,   // 123: millrace.v1.Constructor.Peek:output_type -> millrace.v1.Frame
+	21,  // 124: millrace.v1.Workers.Serve:output_type -> millrace.v1.PoolReport
+	26,  // 125: millrace.v1.Workers.Run:output_type -> millrace.v1.RunReply
+	109, // [109:126] is the sub-list for method output_type
+	92,  // [92:109] is the sub-list for method input_type
+	92,  // [92:92] is the sub-list for extension type_name
+	92,  // [92:92] is the sub-list for extension extendee
+	0,   // [0:92] is the sub-list for field type_name
 }
 
 func init() { file_proto_millrace_proto_init() }
@@ -9644,7 +9751,7 @@ func file_proto_millrace_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_proto_millrace_proto_rawDesc), len(file_proto_millrace_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   98,
+			NumMessages:   99,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

@@ -85,7 +85,7 @@ func (s *Steps) meet(r *pb.Restart) {
 		return
 	}
 	s.joins, s.entered = map[Rank]uint64{}, s.greeted
-	s.asked, s.acked, s.stood = nil, nil, map[Rank]uint64{}
+	s.asked, s.acked, s.stood, s.entries = nil, nil, map[Rank]uint64{}, map[Rank]*pb.Entry{}
 }
 
 // settle begins again if a session goes on without a Restart: its planner has begun again, and
@@ -146,6 +146,7 @@ func (s *Steps) dropBuckets() {
 			delete(s.stood, r)
 			delete(s.refused, r)
 			delete(s.joins, r)
+			delete(s.entries, r)
 			delete(s.ways, r)
 		}
 		if b.guess {
@@ -195,7 +196,10 @@ func (s *Steps) Held() *pb.Held {
 		for _, r := range s.buckets[dp].ranks {
 			if join, joined := s.joins[r]; joined {
 				e, asked := s.asked[r]
-				h.Ranks = append(h.Ranks, &pb.HeldRank{Rank: r.wire(), Join: join, Generation: e.generation, Step: e.step, Asked: asked})
+				if !asked { // in this generation
+					e, asked = s.adopted[r]
+				}
+				h.Ranks = append(h.Ranks, &pb.HeldRank{Rank: r.wire(), Join: join, Generation: e.generation, Step: e.step, Asked: asked, Entered: s.entries[r]})
 			}
 		}
 	}

@@ -46,7 +46,11 @@ func (s *Steps) hear(c Caller) {
 func (s *Steps) adoptable(r *pb.Restart) map[Rank]entry {
 	ranks := map[Rank]entry{}
 	for q, e := range s.asked {
-		joined := r.Since > 0 && e.step == r.NextStep && s.joins[q] > r.Since
+		join, step := s.joins[q], e.step
+		if first := s.entries[q]; first != nil { // it joined again since, where it stood
+			join, step = first.Join, first.Step
+		}
+		joined := r.Since > 0 && step == r.NextStep && join > r.Since
 		if !r.Remeshed && (joined || s.acked[q] == r.NextStep) {
 			ranks[q] = e
 		}

@@ -20,14 +20,14 @@ const (
 const maxAhead = 1 << 20
 
 // furthest is the last step that a rank may ask for: no step beyond the slowest rank's and ahead
-// is planned, and a client reads as many ahead at most. Where the slowest here is counted behind what
-// is planned, the plans say how far ranks are. The lock is held.
-func (s *Steps) furthest() uint64 {
+// is planned, and a client reads as many ahead at most. A rank that was taken along may be further
+// than that, and goes on from where it was. The lock is held.
+func (s *Steps) furthest(r Rank) uint64 {
 	ahead := uint64(s.job.Ahead)
 	if ahead == 0 {
 		ahead = maxAhead
 	}
-	return max(s.base+ahead, s.planned) + ahead + 1
+	return max(s.base+ahead, s.stood[r]) + ahead + 1
 }
 
 // errReplaced ends the oldest of a rank's requests.

@@ -2,6 +2,7 @@ package deliver
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/millrace-data/millrace/internal/fault"
+	pb "github.com/millrace-data/millrace/internal/proto"
 )
 
 // TestFurthestStep: a step that no rank can come to while the slowest is where it is, is refused
@@ -31,20 +33,36 @@ func TestFurthestStep(t *testing.T) {
 	}
 }
 
-// TestFurthestPlanned: a rank that has what was planned goes on, wherever the slowest here is counted.
-func TestFurthestPlanned(t *testing.T) {
-	s := twoRanks(100)
+// TestFurthestOfTakenAlong: a rank that was taken along goes on from where it is, however far behind the job begins again.
+func TestFurthestOfTakenAlong(t *testing.T) {
+	s := twoRanks(1000)
 	s.job.Ahead = 4
-	for step := range uint64(10) { // the slowest rank of all is at step 6, or these would not be planned
-		s.Plan(planOf(step, 1))
+	s.Admit(&pb.Admit{Join: 1, Rank: rank0.wire()})
+	s.Enter(1)
+	for acked := range uint64(3) {
+		if err := s.Ack(Caller{Rank: rank0, Generation: 1, Join: 1, Acked: 4 * acked}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	for step, want := range map[uint64]fault.Class{10: fault.Lost, 15: fault.Lost, 16: fault.User} {
-		_, err := answer(s, ended, ask{rank: rank0, generation: 1, step: step})
-		if fault.ClassOf(err) != want {
-			t.Errorf("step %d: %v, want class %v", step, err, want)
+	answer(s, ended, ask{rank: rank0, generation: 1, step: 9, acked: 8, join: 1})
+	s.Restart(&pb.Restart{Generation: 2, NextStep: 0, Since: 1}) // no: it entered by join 1
+	if _, err := answer(s, ended, ask{rank: rank0, generation: 1, step: 9, acked: 8, join: 1}); !errors.Is(err, ErrMoved) {
+		t.Errorf("a rank that does not go along: %v", err)
+	}
+
+	s.Admit(&pb.Admit{Join: 3, Rank: rank0.wire(), Step: 8}) // the planner says that it does
+	s.Enter(3)
+	for step, want := range map[uint64]fault.Class{9: fault.Lost, 13: fault.Lost, 14: fault.User, 1 << 40: fault.User} {
+		if _, err := answer(s, ended, ask{rank: rank0, generation: 2, step: step, acked: 8, join: 3}); fault.ClassOf(err) != want {
+			t.Errorf("step %d of a rank at step 8: %v, want class %v", step, err, want)
 		}
+	}
+	s.Admit(&pb.Admit{Join: 4, Rank: rank1.wire()})
+	s.Restart(&pb.Restart{Generation: 3, NextStep: 0, Since: 2})
+	if err := s.Ack(Caller{Rank: rank0, Generation: 2, Join: 3, Acked: 12}); !errors.Is(err, ErrMoved) {
+		t.Errorf("a rank that entered where it stood: %v", err)
 	}
 }
 

@@ -134,9 +134,9 @@ func (s *Steps) check(c Caller, step uint64) error {
 	case step < s.base:
 		return fault.Userf("%s asks for step %d, but all ranks said they were done with the steps before %d; resume from a token to go back",
 			c.Rank, step, s.base)
-	case step > s.furthest():
+	case step > s.furthest(c.Rank):
 		return fault.Userf("%s asks for step %d, and the furthest that it may ask for is %d (limit furthest_step): the slowest rank here is at step %d, "+
-			"%d steps are planned ahead (resources.prefetch), and those before %d are here; ask for the next one", c.Rank, step, s.furthest(), s.base, s.job.Ahead, s.planned)
+			"%d steps are planned ahead (resources.prefetch), and it is at step %d itself; ask for the next one", c.Rank, step, s.furthest(c.Rank), s.base, s.job.Ahead, s.stood[c.Rank])
 	}
 	return nil
 }

@@ -60,7 +60,6 @@ type Steps struct {
 	base       uint64            // steps before it are released
 	from       uint64            // steps before it are not built
 	next       uint64            // step to build next
-	planned    uint64            // behind the last step that a plan came of
 	plans      map[uint64]*claim // to be claimed
 	building   map[uint64]*claim
 	ready      map[uint64]*Step
@@ -80,12 +79,13 @@ type Steps struct {
 	buckets    map[uint32]*bucket // by DP rank
 	risen      []uint32           // buckets whose slowest rank moved since TakeReports
 	joins      map[Rank]uint64    // the last join of each rank
+	entries    map[Rank]*pb.Entry // how ranks entered the job that joined again since
 	entered    uint64             // the last join that was granted, of whatever rank
 	greeted    uint64             // the same, as a session that is fresh began with it
 	advanced   map[Rank]uint64    // what that was when a rank's acknowledgement last rose, in this generation
 	asked      map[Rank]entry     // ranks that asked in this generation, since they joined last
 	adopted    map[Rank]entry     // ranks of an earlier generation that go on in this one
-	stood      map[Rank]uint64    // how far ranks said that they are since they joined last, in whatever generation
+	stood      map[Rank]uint64    // how far ranks said that they are since they joined last, or when they did, in whatever generation
 	refused    map[Rank]refused   // ranks of an earlier generation that do not, and still ask
 	waiting    map[Rank]*waiting
 	lagging    []laggard // as of looked
@@ -107,7 +107,7 @@ type Steps struct {
 
 // New returns the state of a constructor without a job.
 func New() *Steps {
-	return &Steps{changed: make(chan struct{}, 1), waiting: map[Rank]*waiting{}, trainers: map[Rank]*trainer{}, ways: map[Rank]Way{}, stood: map[Rank]uint64{}, alone: awaited{what: "it has not heard from one yet", moved: time.Now()}}
+	return &Steps{changed: make(chan struct{}, 1), waiting: map[Rank]*waiting{}, trainers: map[Rank]*trainer{}, ways: map[Rank]Way{}, stood: map[Rank]uint64{}, entries: map[Rank]*pb.Entry{}, alone: awaited{what: "it has not heard from one yet", moved: time.Now()}}
 }
 
 // update runs f under the lock and wakes all who wait.
@@ -147,7 +147,7 @@ func (s *Steps) until(ctx context.Context, of *signals, key uint64, f func() boo
 func (s *Steps) clear(r *pb.Restart) {
 	next := r.NextStep
 	s.generation, s.origin, s.ended, s.strict, s.moved = r.Generation, next, nil, r.Remeshed, r.Moved
-	s.base, s.from, s.next, s.planned = next, next, next, next
+	s.base, s.from, s.next = next, next, next
 	s.plans, s.ready, s.building, s.held = map[uint64]*claim{}, map[uint64]*Step{}, map[uint64]*claim{}, 0
 	s.rows, s.untold = map[uint64][]*pb.Assembled{}, nil
 	s.adopted, s.refused = s.adoptable(r), map[Rank]refused{}
@@ -155,7 +155,7 @@ func (s *Steps) clear(r *pb.Restart) {
 	s.acked, s.asked, s.advanced = map[Rank]uint64{}, map[Rank]entry{}, map[Rank]uint64{}
 	s.buckets, s.risen, s.guesses, s.looked = map[uint32]*bucket{}, nil, 0, time.Time{}
 	for _, dp := range s.job.GetBuckets() {
-		s.addBucket(dp, next, next > r.Moved.GetTo())
+		s.addBucket(dp, next, r.Resent || next > r.Moved.GetTo())
 	}
 	s.positions = newTally(next, len(s.acked))
 	s.takeAlong(acked, advanced)
@@ -208,7 +208,6 @@ func (s *Steps) Plan(p *pb.StepPlan) {
 		return
 	}
 	s.plans[p.Step], s.next = &claim{plan: p, buckets: s.job.Buckets}, min(s.next, p.Step)
-	s.planned = max(s.planned, p.Step+1)
 	s.planner = awaited{}
 	s.builders.wakeAll()
 	s.lookers.wakeAll()
@@ -420,8 +419,9 @@ func (s *Steps) Admit(a *pb.Admit) *pb.Admitted {
 	r := RankOf(a.Rank)
 	if !a.OnlyAsks {
 		s.joins[r] = a.Join
+		s.stood[r], s.entries[r] = a.Step, a.Entered
 		delete(s.asked, r)
-		delete(s.stood, r)
+		delete(s.adopted, r)
 		delete(s.refused, r)
 	}
 	return &pb.Admitted{Join: a.Join, Generation: s.generation, Acked: s.acked[r], Advanced: s.advanced[r]}

@@ -101,7 +101,9 @@ type (
 		To       Session
 		Join     uint64
 		Rank     Rank
-		OnlyAsks bool // nothing becomes void
+		OnlyAsks bool  // nothing becomes void
+		Stands   int64 // step at which it says that it stands, if it joins again
+		Entered  Entry // how it had entered the job then
 	}
 	// Restart opens a generation: everything of those before is void.
 	Restart struct {
@@ -112,6 +114,7 @@ type (
 		Moved      *Moved
 		Since      uint64 // ranks that joined at NextStep with a greater number go on; 0: there are none
 		Continues  bool   // the generation goes on: what is there stays, and the digests of rows from NextStep on are reported again
+		Resent     bool   // the generation has ranks already, which may be further than NextStep
 	}
 	// Cut is a step that is planned. The shell cuts the parts of the constructors in For,
 	// each for its Buckets, and keeps them until Deliver. What it asks the core about the

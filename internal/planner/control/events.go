@@ -89,6 +89,14 @@ type HeldRank struct {
 	Generation uint64 // that it entered with it
 	Step       int64  // at which it entered
 	Asked      bool   // it asked for a batch, so that both are known
+	Entered    Entry  // how it entered the job, if it joined again since
+}
+
+// Entry is how a rank entered the job, by a join that did not say where it stood; the zero value is of none.
+type Entry struct {
+	Join       uint64
+	Generation uint64
+	Step       int64
 }
 
 // ConstructorLeft ends a constructor's session; Err is nil if it ended in order.

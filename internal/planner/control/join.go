@@ -73,7 +73,12 @@ func (c *Core) admit(j *join, m *constructor, void bool) {
 	c.roster.joins++
 	j.constructor, j.number, j.admitted, j.void = m, c.roster.joins, nil, void
 	m.joins[j.number] = j
-	c.send(Admit{m.session, j.number, j.req.Rank, !void})
+	admit := Admit{To: m.session, Join: j.number, Rank: j.req.Rank, OnlyAsks: !void}
+	if at := j.req.At; at != nil && !j.elsewhere {
+		a := c.roster.entered[j.req.Rank]
+		admit.Stands, admit.Entered = at.Step, Entry{a.join, a.generation, a.step}
+	}
+	c.send(admit)
 	c.wait(onMembers)
 }
 

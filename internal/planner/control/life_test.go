@@ -183,11 +183,16 @@ func (p *player) heldBy(words []string) *Held {
 			r.Join, r.Step = uint64(p.int([]string{join}, 0, 0)), p.int([]string{step}, 0, 0)
 			continue
 		}
+		if entry, ok := strings.CutPrefix(w, "entered-before="); ok {
+			join, step, _ := strings.Cut(entry, ":")
+			h.Ranks[len(h.Ranks)-1].Entered = Entry{uint64(p.int([]string{join}, 0, 0)), h.Generation, p.int([]string{step}, 0, 0)}
+			continue
+		}
 		bucket, acked, _ := strings.Cut(w, ":")
 		dp, step := p.int([]string{bucket}, 0, 0), p.int([]string{acked}, 0, 0)
 		rank := Rank{DP: uint32(dp)}
 		h.Acked = append(h.Acked, Acked{h.Generation, uint32(dp), step, rank.String(), false})
-		h.Ranks = append(h.Ranks, HeldRank{rank, 1, h.Generation, 0, true})
+		h.Ranks = append(h.Ranks, HeldRank{Rank: rank, Join: 1, Generation: h.Generation, Asked: true})
 	}
 	return h
 }

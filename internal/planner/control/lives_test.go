@@ -68,7 +68,7 @@ func (w *world) getsAnything(e Effect) {
 // getsRestart notes where a constructor begins, or goes on.
 func (w *world) getsRestart(e Restart) {
 	delete(w.unmet, e.To)
-	h, before := w.holds[e.To], len(w.holds[e.To].Acked)
+	h := w.holds[e.To]
 	w.takesJob(e.To)
 	w.resent[e.To] = -1
 	if !e.Continues {
@@ -81,9 +81,7 @@ func (w *world) getsRestart(e Restart) {
 	if w.kept++; e.Generation != h.Generation || e.NextStep > h.Next {
 		w.t.Errorf("a constructor with generation %d up to step %d goes on with generation %d, its rows from step %d on", h.Generation, h.Next, e.Generation, e.NextStep)
 	}
-	if len(h.Acked) != before {
-		w.resent[e.To] = e.NextStep // with the rows of other buckets
-	}
+	w.resent[e.To] = e.NextStep
 }
 
 // takesJob has a constructor serve the ranks that it was given last.
@@ -104,18 +102,21 @@ func (w *world) takesJob(s Session) {
 	}
 }
 
-// getsStep notes that a constructor has one more step: the next, or the first of those that it
-// gets again.
+// getsStep notes that a constructor gets a plan: of the next step, or, after it heard where the job goes on, of each
+// from there on, which it may have.
 func (w *world) getsStep(e Deliver) {
 	w.takesJob(e.To)
-	h, again := w.holds[e.To], w.resent[e.To]
-	if e.Step != h.Next && e.Step != again {
-		w.t.Errorf("step %d is sent to a constructor that has those before %d, and %d again", e.Step, h.Next, again)
+	h, want := w.holds[e.To], w.resent[e.To]
+	if want < 0 {
+		want = h.Next
 	}
-	if w.resent[e.To] = -1; e.Step == again {
-		w.resent[e.To] = again + 1
+	if e.Step != want {
+		w.t.Errorf("step %d is sent to a constructor that is to get step %d", e.Step, want)
 	}
 	h.Next = max(h.Next, e.Step+1)
+	if w.resent[e.To] = -1; e.Step+1 < h.Next {
+		w.resent[e.To] = e.Step + 1
+	}
 }
 
 // train lets ranks and constructors go on.

@@ -322,7 +322,7 @@ func (c *Core) brief(m *constructor) {
 func (c *Core) resend(m *constructor) {
 	acked := c.plan.Acked()
 	c.send(Entered{m.session, c.roster.joins})
-	c.send(Restart{To: m.session, Generation: c.job.generation, NextStep: acked, Moved: c.job.moved})
+	c.send(Restart{To: m.session, Generation: c.job.generation, NextStep: acked, Moved: c.job.moved, Resent: c.job.positioned})
 	c.sendSteps(m, acked)
 }
 

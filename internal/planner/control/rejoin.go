@@ -47,7 +47,10 @@ func (c *Core) stands(j *join) (ready bool, err error) {
 	case held:
 	case at.Step < c.plan.Acked():
 		return false, fault.Userf("%s stands at step %d, and all ranks said that they are done with the steps before %d: resume all ranks from the same checkpoint", rank, at.Step, c.plan.Acked())
-	case at.Step > max(c.plan.Planned(), c.log.steps(), c.job.reached, c.takenTo(at)):
+	case at.Step <= c.takenTo(at): // what is planned next may wait for it to say so to its constructor
+		state, _ = c.plan.State(c.plan.Planned())
+		state.Step = at.Step
+	case at.Step > max(c.plan.Planned(), c.log.steps(), c.job.reached):
 		return false, fault.Userf("%s stands at step %d, and %w: no step after %d was planned; it is of another job, or of another log: resume all ranks from the same checkpoint", rank, at.Step, errNotKnown, c.plan.Planned())
 	default:
 		c.wait(onMove | onPlanned)
@@ -60,14 +63,16 @@ func (c *Core) stands(j *join) (ready bool, err error) {
 	return true, nil
 }
 
-// takenTo is how far a rank may be that was taken along into the last generation: it has steps of the one before, of
-// which none was planned further ahead of where this one began. 0 for a rank of this one.
+// takenTo is how far a rank may be that was taken along into the last generation: it has steps of those before. In
+// each of them, steps were planned ahead of a rank that had been taken along itself, or was lost since. 0 for a rank
+// of this generation.
 func (c *Core) takenTo(at Position) int64 {
-	last := c.job.history[len(c.job.history)-1]
+	h := c.job.history
+	last := h[len(h)-1]
 	if at.Generation == last.Number {
 		return 0
 	}
-	return last.Step + c.cfg.Plan.Ahead
+	return last.Step + c.cfg.Plan.Ahead*int64(len(h)+1)
 }
 
 // holderComes says whether the constructor that a rank had in an earlier life has yet to say what it knows.

@@ -34,7 +34,11 @@ func (p *player) show(e Effect) string {
 	case Entered:
 		return to(e.To, "join %d is granted", e.Join)
 	case Admit:
-		return to(e.To, "join %d of %s%s", e.Join, e.Rank, map[bool]string{true: ", who may have to wait"}[e.OnlyAsks])
+		entered := ""
+		if in := e.Entered; in.Join > 0 {
+			entered = fmt.Sprintf(", which stands at step %d, and entered at step %d by join %d", e.Stands, in.Step, in.Join)
+		}
+		return to(e.To, "join %d of %s%s%s", e.Join, e.Rank, map[bool]string{true: ", who may have to wait"}[e.OnlyAsks], entered)
 	case Restart:
 		return to(e.To, "generation %d from step %d on%s", e.Generation, e.NextStep, e.how())
 	case Deliver:
@@ -66,6 +70,9 @@ func (e Restart) how() string {
 	text := ""
 	if e.Continues {
 		text += ", which goes on"
+	}
+	if e.Resent {
+		text += ", or further"
 	}
 	if e.Remeshed {
 		text += ", for another mesh"

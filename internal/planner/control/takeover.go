@@ -311,13 +311,16 @@ func (c *Core) welcome(m *constructor) {
 		m.has = h.Next // nothing is sent to it before
 		return
 	}
-	m.held, m.has, m.generation = nil, h.Next, h.Generation
+	// A constructor that began again beyond a step, while its digest was known, has no rows of it, and the log may have
+	// lost the digest with this machine: the plans of such steps are sent, too. Who has them passes them over.
+	digested, _ := c.plan.Missing()
+	from := min(digested, h.Next)
+	m.held, m.has, m.generation = nil, from, h.Generation
 	c.raise(onMembers)
 	c.enterHeld(m, h)
 	c.send(Entered{m.session, c.roster.joins})
-	digested, _ := c.plan.Missing()
-	c.send(Restart{To: m.session, Generation: c.job.generation, NextStep: min(digested, h.Next), Moved: c.job.moved, Continues: true})
-	c.sendSteps(m, h.Next)
+	c.send(Restart{To: m.session, Generation: c.job.generation, NextStep: from, Moved: c.job.moved, Continues: true})
+	c.sendSteps(m, from)
 }
 
 // riseAbove takes a generation above all that constructors hold: what they have is of another
@@ -363,8 +366,12 @@ func (c *Core) enterAlong(h *Held) {
 		return
 	}
 	for _, r := range h.Ranks {
-		if r.Asked && r.Join > c.roster.entered[r.Rank].join {
-			c.roster.entered[r.Rank] = arrival{rank: r.Rank, join: r.Join, generation: r.Generation, step: r.Step}
+		e := r.Entered
+		if e.Join == 0 && r.Asked {
+			e = Entry{r.Join, r.Generation, r.Step}
+		}
+		if e.Join > c.roster.entered[r.Rank].join {
+			c.roster.entered[r.Rank] = arrival{rank: r.Rank, join: e.Join, generation: e.Generation, step: e.Step}
 		}
 	}
 }

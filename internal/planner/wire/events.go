@@ -154,7 +154,7 @@ func held(h *pb.Held) *control.Held {
 		kept.Acked = append(kept.Acked, ackedEvent(a))
 	}
 	for _, r := range h.Ranks {
-		kept.Ranks = append(kept.Ranks, control.HeldRank{Rank: Rank(r.Rank), Join: r.Join, Generation: r.Generation, Step: int64(r.Step), Asked: r.Asked})
+		kept.Ranks = append(kept.Ranks, control.HeldRank{Rank: Rank(r.Rank), Join: r.Join, Generation: r.Generation, Step: int64(r.Step), Asked: r.Asked, Entered: entryOf(r.Entered)})
 	}
 	return kept
 }
@@ -181,4 +181,8 @@ func Rank(r *pb.Coordinates) control.Rank {
 
 func coordinates(r control.Rank) *pb.Coordinates {
 	return &pb.Coordinates{Dp: r.DP, Cp: r.CP, Pp: r.PP, Tp: r.TP}
+}
+
+func entryOf(e *pb.Entry) control.Entry {
+	return control.Entry{Join: e.GetJoin(), Generation: e.GetGeneration(), Step: int64(e.GetStep())}
 }

@@ -82,7 +82,10 @@ func (o *Orders) Constructor(e control.Effect) (to control.Session, order *pb.Co
 	case control.Entered:
 		return e.To, &pb.ConstructorOrder{Order: &pb.ConstructorOrder_Entered{Entered: e.Join}}
 	case control.Admit:
-		admit := &pb.Admit{Join: e.Join, Rank: coordinates(e.Rank), OnlyAsks: e.OnlyAsks}
+		admit := &pb.Admit{Join: e.Join, Rank: coordinates(e.Rank), OnlyAsks: e.OnlyAsks, Step: uint64(e.Stands)}
+		if in := e.Entered; in.Join > 0 {
+			admit.Entered = &pb.Entry{Join: in.Join, Generation: in.Generation, Step: uint64(in.Step)}
+		}
 		return e.To, &pb.ConstructorOrder{Order: &pb.ConstructorOrder_Admit{Admit: admit}}
 	case control.Restart:
 		return e.To, restartOrder(e)
@@ -118,7 +121,7 @@ func placementOrder(e control.Placement) *pb.ConstructorOrder {
 }
 
 func restartOrder(e control.Restart) *pb.ConstructorOrder {
-	r := &pb.Restart{Generation: e.Generation, NextStep: uint64(e.NextStep), Remeshed: e.Remeshed, Since: e.Since, Continues: e.Continues}
+	r := &pb.Restart{Generation: e.Generation, NextStep: uint64(e.NextStep), Remeshed: e.Remeshed, Since: e.Since, Continues: e.Continues, Resent: e.Resent}
 	if m := e.Moved; m != nil {
 		r.Moved = &pb.Moved{To: uint64(m.To), WithoutToken: m.WithoutToken, Topology: m.Topology}
 		if m.By != nil {
