@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/object"
 )
 
@@ -97,6 +98,36 @@ func (l *Log) look() {
 	if _, err := l.store.Stat(l.ctx, segmentName(l.place.Slot)); err == nil {
 		l.stop(l.deposed(l.place.Slot))
 	}
+}
+
+// CheckFree refuses a mirror that somebody writes now, from another folder or machine, with an error of class
+// fault.User: its lease is being renewed. That takes up to leaseTime to see, where the lease was not given back. Who
+// wrote the mirror last from this folder is gone, as the folder is locked.
+func (l *Log) CheckFree(ctx context.Context) error {
+	if l.latest {
+		return nil
+	}
+	var first []byte
+	for began := time.Now(); time.Since(began) <= leaseTime; {
+		now, err := l.store.Get(ctx, lease, object.Whole)
+		switch {
+		case errors.Is(err, object.ErrNotExist):
+			return nil
+		case err != nil:
+			return err
+		case isFree(now, l.place.Slot):
+			return nil
+		case first != nil && !bytes.Equal(now, first):
+			return fault.Userf("the mirror %s is being written by another planner, which renews its lease: stop that one first, or have this one stand by (millrace planner --standby), so that it takes over when the other one is gone; give another job a mirror of its own", l.store)
+		}
+		first = now
+		select {
+		case <-time.After(leaseEvery):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
 }
 
 // AwaitFree waits until the mirror has a log whose writer does not renew its lease any more and

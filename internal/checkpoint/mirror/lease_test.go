@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/millrace-data/millrace/internal/checkpoint/mirror"
+	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/object"
 )
 
@@ -80,5 +81,43 @@ func TestFreeOfAnEarlierSlot(t *testing.T) {
 		if err := second.Close(); err != nil {
 			t.Fatal(err)
 		}
+	})
+}
+
+// TestCheckFree: a mirror that is written from another folder is refused while its lease is renewed. One whose writer
+// was killed is free after a while, and at once for who wrote it last.
+func TestCheckFree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, own := &object.Memory{}, (*machine)(nil)
+		check := func(m *machine, takes time.Duration, free bool) {
+			t.Helper()
+			log := m.open(t)
+			begin := time.Now()
+			err := log.CheckFree(t.Context())
+			if (err == nil) != free || err != nil && fault.ClassOf(err) != fault.User || time.Since(begin) > takes {
+				t.Errorf("after %v: %v", time.Since(begin), err)
+			}
+			if err := log.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		own = newMachine(store)
+		check(own, 0, true) // there is no mirror yet
+		first := own.open(t)
+		if err := first.Fence(1); err != nil {
+			t.Fatal(err)
+		}
+		appendSteps(t, first, 0, 10)
+		check(newMachine(store), time.Second, false)
+		appendSteps(t, first, 10, 20) // nothing has happened to it
+		if err := first.Close(); err != nil {
+			t.Fatal(err)
+		}
+		check(newMachine(store), 0, true)
+		if err := store.Put(t.Context(), "lease", []byte("one that was killed 7")); err != nil {
+			t.Fatal(err)
+		}
+		check(newMachine(store), 2*time.Second, true)
+		check(own, 0, true)
 	})
 }

@@ -54,6 +54,7 @@ type Log struct {
 	work           sync.WaitGroup // background work, and the watch over the local log
 	stopped        chan struct{}
 	busy           chan struct{} // holds one token: who has taken it may write
+	latest         bool          // the mirror was written last from this folder, when it was opened
 
 	// The fields below belong to who holds the token.
 	place    checkpoint.Place
@@ -101,12 +102,12 @@ func Open(ctx context.Context, opts Options) (*Log, error) {
 				opts.Store, st.job, opts.Log.Identity)
 		}
 	}
-	local, err := openLocal(opts, st)
+	local, latest, err := openLocal(opts, st)
 	if err != nil {
 		return nil, err
 	}
 	l := &Log{
-		Log: local, opts: opts, store: opts.Store, stopped: make(chan struct{}), busy: make(chan struct{}, 1),
+		Log: local, latest: latest, opts: opts, store: opts.Store, stopped: make(chan struct{}), busy: make(chan struct{}, 1),
 		place: checkpoint.Place{Chain: root(opts.Log.Identity)}, writer: rand.Uint64(), tidyable: make(chan struct{}, 1),
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())

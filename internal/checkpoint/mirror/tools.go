@@ -192,7 +192,7 @@ func Repair(ctx context.Context, opts Options) (did string, err error) {
 		return mend(ctx, opts, c, err)
 	}
 	opts.Log.Identity = st.job
-	log, err := openLocal(opts, st)
+	log, _, err := openLocal(opts, st)
 	if err != nil {
 		return "", err
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/millrace-data/millrace/internal/checkpoint"
+	"github.com/millrace-data/millrace/internal/checkpoint/mirror"
 	"github.com/millrace-data/millrace/internal/failpoint"
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/planner/control"
@@ -59,6 +60,13 @@ func (t *Taken) tryTake(ctx context.Context, opts *Options) (again bool, err err
 			t.Epoch = 1 // of the log that is to begin
 		}
 		return false, nil // openLog says what is wrong with it, once the sources are indexed
+	}
+	if m, mirrored := t.log.(*mirror.Log); mirrored && !opts.Standby {
+		if err := m.CheckFree(ctx); err != nil {
+			err = errors.Join(err, t.log.Close())
+			*t = Taken{}
+			return false, err
+		}
 	}
 	if at, _ := t.log.Place(); byMirror && at.Slot != head {
 		opts.Logger.Info("the log goes on: somebody wrote it since it was found to be free", "epoch", t.log.Epoch())
