@@ -181,8 +181,26 @@ func (c *Core) loaderFailed(ev LoaderFailed) {
 		return
 	}
 	if !c.readElsewhere(ev) {
-		c.fail(ev.Err)
+		c.fail(c.afterJoining(i, ev.Err))
 	}
+}
+
+// afterJoining says how a job goes on without a source that joined it and cannot be read: the change is in its log.
+func (c *Core) afterJoining(source int, err error) error {
+	n := source - c.base()
+	if n < 0 || fault.ClassOf(err) != fault.User {
+		return err
+	}
+	for _, e := range c.journal.entries {
+		if e.Add == nil {
+			continue
+		}
+		if n == 0 {
+			return fault.As(fault.User, fmt.Errorf("%w; it joined at step %d: to go on without it, start the service again with --changes FILE, of a line {\"step\": %d, \"drop\": %q}", err, e.Step, e.Step, c.sources.specs[source].Name))
+		}
+		n--
+	}
+	return err
 }
 
 // sourceIndexed takes what a loader says its files of a source are: the first one's are
