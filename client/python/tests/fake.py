@@ -125,7 +125,12 @@ class Service:
 
     def token(self, step):
         return m.ResumeToken(
-            version=1, job="fake", identity=IDENTITY, step=step, digest=bytes([step % 256]) * 32
+            version=1,
+            job="fake",
+            identity=IDENTITY,
+            step=step,
+            digest=bytes([step % 256]) * 32,
+            mesh=m.Mesh(*self.mesh),
         ).encode()
 
     def arrays(self, step, rank, microbatch):

@@ -19,26 +19,33 @@ import hashlib, json, os, sys
 sys.path[:0] = {paths!r}
 import torch.distributed as dist
 import millrace.broadcast
-rank, address, steps, resume, meet = int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), *sys.argv[4:]
+rank, address, steps = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+resume, fails, meet = sys.argv[4:]
 dist.init_process_group("gloo", init_method="file://" + meet, rank=rank, world_size=2)
 batches = millrace.broadcast.Batches(
     address, group=dist.new_group([0, 1]), state_every=1, dp_rank=0, tp_rank=rank, tp_size=2)
 if resume:
     state = json.loads(resume)
     batches.load_state_dict({{**state, "token": bytes.fromhex(state["token"])}})
+calls, whole = [], millrace.Loader.state_at
+def state_at(loader, *at):
+    calls.append(at)
+    if fails and len(calls) == 3:  # once
+        raise millrace.LostError("the service is gone")
+    return whole(loader, *at)
+millrace.Loader.state_at = state_at
 seen, state = [], None
-try:
-    for batch in batches:
+while len(seen) < steps:
+    try:
+        batch = next(batches)
         digest = hashlib.sha256()
         for key, value in sorted(dict(batch).items()):
             value = value.numpy().tobytes() if hasattr(value, "numpy") else repr(value).encode()
             digest.update(key.encode() + value)
         seen.append([batch.step, batch.microbatch, batch.rows, digest.hexdigest()])
         state = batch.state_dict()
-        if len(seen) == steps:
-            break
-except millrace.Error as error:
-    seen.append([type(error).__name__, str(error)])
+    except millrace.Error as error:
+        seen.append([type(error).__name__, str(error)])
 batches.close()
 if state:
     state["token"] = state["token"].hex()
@@ -47,14 +54,17 @@ os._exit(0)  # threads of gloo that still run at an orderly end may abort the pr
 """
 
 
-def run(address, folder, steps, resume=""):
-    """Runs two ranks, tp=2, and returns what each saw and the state of its last batch."""
+def run(address, folder, steps, resume="", fails=""):
+    """Runs two ranks, tp=2, and returns what each saw and the state of its last batch.
+
+    fails: a request of the first rank for a state does, once.
+    """
     here = pathlib.Path(__file__).parent
     code = RANK.format(paths=[str(here.parent / "src")])
     meet = folder / f"meet{len(list(folder.iterdir()))}"
     ranks = [
         subprocess.Popen(
-            [sys.executable, "-c", code, str(rank), address, str(steps), resume, str(meet)],
+            [sys.executable, "-c", code, str(rank), address, str(steps), resume, fails, str(meet)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -84,6 +94,18 @@ def test_one_rank_of_the_group_fetches(tmp_path):
         begun = run(address, tmp_path, 2)
         rest = run(address, tmp_path, 4, resume=json.dumps(begun[1][1]))
     assert [a[0] + b[0] for a, b in zip(begun, rest)] == [seen for seen, _ in whole]
+
+
+@needs_binary
+def test_all_ranks_get_a_batch_whose_state_did_not_come(tmp_path):
+    spec = written(tmp_path, "broadcast_at: tp, ")
+    with real_service(spec) as address:
+        whole, _ = run(address, tmp_path, 6)
+    with real_service(spec) as address:
+        first, second = run(address, tmp_path, 7, fails="state")
+    assert first == second and first[1] == whole[1]
+    lost = ["LostError", "the service is gone"]
+    assert first[0] == [*whole[0][:2], lost, *whole[0][2:]]
 
 
 @needs_binary

@@ -189,6 +189,20 @@ def test_changes_that_are_refused(serve, change, options, words):
         millrace.change(serve().address, change, **options)
 
 
+def test_a_topology_begins_at_no_middle_of_a_step(serve, open_loader):
+    service = serve()
+    loader = open_loader(service)
+    change = {"topology": {"dp": 1}}
+    next(loader)
+    with pytest.raises(UserError, match=r"in the middle of step 0, of which 1 microbatches"):
+        millrace.change(service.address, change, from_token=loader.state_dict())
+    next(loader)
+    saved = loader.state_dict()
+    for given in (saved, saved["token"]):
+        millrace.change(service.address, change, from_token=given)
+    assert [request.token for request in service.requests("Change")] == [saved["token"]] * 2
+
+
 def test_a_change_is_asked_for_once(serve):
     """Asking again could make it twice."""
     service = serve()

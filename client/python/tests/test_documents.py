@@ -138,9 +138,11 @@ def test_refused(family):
 
 def test_check_leaves_the_model_as_it_was():
     model = make_model("Llama", COMMON, "sdpa").train()
+    frozen = model.model.layers[0].eval()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     millrace.transformers.check(model)
     assert model.training and all(p.grad is None for p in model.parameters())
+    assert not any(m.training for m in frozen.modules()) and model.model.layers[1].training
     for name, value in model.state_dict().items():
         assert torch.equal(value, before[name])
 

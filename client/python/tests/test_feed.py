@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import types
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch")
 
-from test_torch import check, check_state, data_loader  # noqa: E402
+from processes import own_process, service_process  # noqa: E402
+from test_torch import (  # noqa: E402
+    check,
+    check_state,
+    check_through_an_error,
+    data_loader,
+    failing,
+)
 
 import millrace  # noqa: E402
 import millrace.torch  # noqa: E402
+import millrace.transformers  # noqa: E402
 from millrace.feed import Feed, feed_of  # noqa: E402
+from millrace.state import to_json  # noqa: E402
 
 
 def feed(service, **options):
@@ -108,6 +119,66 @@ def test_the_feed_of_a_dataloader(serve):
         check(next(data), number)
         data.trained()
     check_state(data.state_dict(), 3)
+    data.close()
+
+
+@pytest.mark.parametrize("way", [lambda data: data, data_loader])
+def test_an_error_ends_no_feed(serve, way):
+    data = Feed(way(millrace.torch.Dataset(serve().address, dp_rank=0)))
+    with failing("__next__", 3):
+        check_through_an_error(iter(data))
+    data.close()
+
+
+@pytest.mark.parametrize("name", ["__next__", "state_at"])
+@own_process
+def test_an_error_ends_no_feed_of_a_worker(name):
+    with service_process() as address, failing(name, 3):
+        dataset = millrace.torch.Dataset(address, dp_rank=0, timeout=30)
+        check_through_an_error(iter(Feed(data_loader(dataset, 1, "fork"))))
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+@own_process
+def test_a_state_ends_the_worker(persistent):
+    with service_process() as address:
+        dataset = millrace.torch.Dataset(address, dp_rank=0, timeout=30)
+        data = Feed(data_loader(dataset, 1, "fork", persistent_workers=persistent))
+        for number in range(7):
+            check(next(data), number)
+            data.trained()
+            if number == 2:
+                state = data.state_dict()
+        data.load_state_dict(state)
+        check(next(iter(data)), 3)
+
+
+def checkpoint(state):
+    """Returns what Transformers' Trainer knows of a checkpoint of step 5, when it resumes."""
+    data = to_json(state) if state else None
+    saved = {"args": {}, "attributes": {"data": data}}
+    kept = {millrace.transformers.KEY: saved} if state else {}
+    return types.SimpleNamespace(global_step=5, stateful_callbacks=kept)
+
+
+def test_trainer_resumes_again(serve):
+    """In the same process, whatever was trained on there since the checkpoint."""
+    data = feed(serve())
+    for _ in range(3):
+        next(data)
+        data.trained()
+    state = data.state_dict()
+    for _ in range(4):
+        next(data)
+        data.trained()
+    millrace.transformers._load(data, checkpoint(state))
+    check(next(iter(data)), 3)
+    data.trained()
+    with pytest.raises(millrace.UserError, match="has no state of the data"):
+        millrace.transformers._load(data, checkpoint({}))
+    data.load_state_dict(state)
+    millrace.transformers._load(data, checkpoint({}))  # by hand
+    check(next(iter(data)), 3)
     data.close()
 
 

@@ -106,6 +106,35 @@ def test_torchtitan_leaves_images_their_shape(monkeypatch, titan):
     data.close()
 
 
+def test_torchtitan_writes_to_no_shared_memory(monkeypatch, titan, recwarn):
+    pytest.importorskip("torch", reason="torch is not installed")
+    given = {name: np.zeros((64, 2), np.int64) for name in ("input", "labels", "pixel_values")}
+    for array in given.values():
+        array.flags.writeable = False
+    monkeypatch.setattr(millrace.Loader, "__next__", lambda loader: given)
+    data = millrace.torchtitan.DataLoader(titan.address, dp_rank=0, seq_len=64)
+    inputs, labels = next(iter(data))
+    for tensor in (*inputs.values(), labels):
+        tensor += 1
+    assert not any(array.any() for array in given.values()) and not recwarn.list
+    data.close()
+
+
+def test_an_error_ends_no_torchtitan_iterator(titan):
+    pytest.importorskip("torch", reason="torch is not installed")
+    from test_torch import failing
+
+    data = millrace.torchtitan.DataLoader(titan.address, dp_rank=0)
+    pairs = iter(data)
+    with failing("__next__", 2):
+        next(pairs)
+        with pytest.raises(millrace.LostError):
+            next(pairs)
+    want = titan.arrays(0, (0, 0, 0, 0), 1)
+    np.testing.assert_array_equal(next(pairs)[1].numpy(), want["labels"])
+    data.close()
+
+
 def test_torchtitan_refuses_what_does_not_fit(titan, serve):
     pytest.importorskip("torch", reason="torch is not installed")
     config = millrace.torchtitan.DataLoader.Config(titan.address)

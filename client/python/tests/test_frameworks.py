@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import types
 
 import numpy as np
 import pytest
@@ -137,6 +138,51 @@ def test_llama_loss_of_a_packed_line(tmp_path, cp):
                 documents = batch["input_ids"][0, : sum(lengths)].split(lengths)
                 alone = [model(d[None], labels=d[None]).loss * (len(d) - 1) for d in documents]
             torch.testing.assert_close(got, sum(alone) / (sum(lengths) - len(lengths)))
+
+
+# ---- Lightning and Accelerate ----
+
+
+def test_lightning_tells_the_feed_of_the_data_it_fits(tmp_path):
+    """A trainer that fits other data, and then these again."""
+    pytest.importorskip("lightning", reason="lightning is not installed: pip install lightning")
+    import millrace.lightning
+
+    trainer = types.SimpleNamespace(callbacks=["of the user"], global_rank=0, world_size=1)
+    with real_service(write_job(tmp_path, dp=1, format="hf")) as address:
+        both = [millrace.lightning.DataModule(address) for _ in range(2)]
+        for data in (*both, both[0]):
+            data.trainer = trainer
+            data.setup("fit")
+            data.setup("fit")
+            told, other = trainer.callbacks
+            assert other == "of the user" and told._feed is data.feed
+        batch = next(iter(both[0].feed))
+        trainer.callbacks[0].on_train_batch_end()
+        assert both[0].feed.state_dict() == batch.state_dict()
+        for data in both:
+            data.feed.close()
+
+
+def test_an_error_ends_no_accelerate_iterator(tmp_path):
+    reason = "accelerate is not installed: pip install accelerate"
+    accelerator = pytest.importorskip("accelerate", reason=reason).Accelerator(cpu=True)
+    from test_torch import failing
+
+    import millrace.accelerate
+
+    with real_service(write_job(tmp_path, dp=1, format="hf")) as address:
+        data = millrace.accelerate.prepare(accelerator, address)
+        batches, places = iter(data), []
+        with failing("__next__", 4), pytest.raises(millrace.LostError):
+            for batch in batches:
+                places.append((batch.step, batch.microbatch))
+        for _ in range(4):
+            batch = next(batches)
+            places.append((batch.step, batch.microbatch))
+        assert places == [divmod(number, 4) for number in range(len(places))]
+        assert data.state_dict() == batch.state_dict()
+        data.close()
 
 
 # ---- torchtitan ----

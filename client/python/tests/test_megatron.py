@@ -8,6 +8,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch")
 
+from test_torch import failing  # noqa: E402
+
 import millrace  # noqa: E402
 import millrace.megatron  # noqa: E402
 
@@ -37,6 +39,25 @@ def test_bounds_that_all_ranks_get(serve, open_loader, mesh):
         batch, want = next(batches), service.arrays(number // 2, (0, 0, 0, 0), number % 2)
         assert list(batch) == list(want)
         assert all(torch.equal(batch[key], torch.from_numpy(want[key])) for key in want)
+
+
+def test_the_iterator_goes_on_after_an_error_and_has_the_state(serve, open_loader):
+    service, alone = serve(mesh=(1, 1, 1, 1, 1)), arguments()
+    batches = millrace.megatron.data_iterator(open_loader(service, **RANK), alone)
+    assert iter(batches) is batches
+    with failing("__next__", 2):
+        next(batches)
+        with pytest.raises(millrace.LostError):
+            next(batches)
+    next(batches)
+    want = next(batches)
+    state = batches.save_state()  # as Megatron-LM asks for it
+    assert (state["step"], state["microbatch"]) == (1, 1) and state == batches.state_dict()
+    resumed = millrace.megatron.data_iterator(open_loader(service, **RANK), alone)
+    resumed.load_state_dict(state)
+    assert torch.equal(want["tokens"], torch.from_numpy(service.arrays(1, (0,) * 4, 0)["tokens"]))
+    got = next(resumed)["tokens"]
+    assert torch.equal(got, torch.from_numpy(service.arrays(1, (0,) * 4, 1)["tokens"]))
 
 
 def test_rows_that_are_not_packed(serve, open_loader):

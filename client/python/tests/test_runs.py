@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 
+import millrace.runs
 from millrace import BugError
 from millrace.runs import COPIED, Runs
 
@@ -37,6 +40,22 @@ def wanted(runs, dtype="i8"):
 
 def check(runs, dtype="i8", rows=1):
     np.testing.assert_array_equal(written(runs, dtype, rows), wanted(runs, dtype))
+
+
+def test_another_thread_may_count_too():
+    """Between any two lines of this one."""
+
+    def trace(*_):
+        millrace.runs._counted = np.empty(0, "<i4")
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        made = [millrace.runs._counting(n, 3 * n) for n in (10, 9000)]
+    finally:
+        sys.settrace(before)
+    assert [(m[0], m[-1], m.size) for m in made] == [(10, 29, 20), (9000, 26999, 18000)]
 
 
 @pytest.mark.parametrize("dtype", ["i4", "i8", "f4"])

@@ -240,6 +240,18 @@ def test_joining_refuses_what_does_not_fit(tmp_path):
                 next(loader)
 
 
+def test_the_middle_of_a_step_is_for_the_same_mesh(tmp_path):
+    """Ranks of another one go on from whole steps only."""
+    with real_service(write_job(tmp_path / "one", dp=1)) as address:
+        _, states = consume(address, ranks_of({"dp": 1})[0], 4)
+    with real_service(write_job(tmp_path / "two", dp=2)) as address:
+        for place in ranks_of({"dp": 2}):
+            with pytest.raises(millrace.UserError, match="with dp=1 cp=1, this one has dp=2 cp=1"):
+                consume(address, place, 1, states[1])
+        assert states[4]["microbatch"] == 0
+        in_threads(consume, [(address, place, 2, states[4]) for place in ranks_of({"dp": 2})])
+
+
 def test_the_token_of_another_job_is_refused(tmp_path):
     place = ranks_of({"dp": 1})[0]
     with real_service(write_job(tmp_path / "one", dp=1, packing="false")) as address:

@@ -169,6 +169,33 @@ def test_a_microbatch_that_is_not_there_stays_an_error(serve, open_loader, prefe
     check_goes_on(service, loader, 9, 3)
 
 
+@PREFETCH
+@pytest.mark.parametrize("mesh", [(1, 1, 1, 1, 1), (2, 2, 1, 1, 1)])
+def test_the_middle_of_a_step_is_for_the_same_mesh(serve, open_loader, prefetch, mesh):
+    service = serve()  # of dp=2
+    loader = open_loader(service)
+    take(loader, 3)
+    middle = loader.state_dict()
+    next(loader)
+    after = loader.state_dict()
+    other = open_loader(serve(mesh=mesh), prefetch=prefetch, cp_rank=0)
+    other.load_state_dict(middle)
+    words = (
+        r"the middle of step 1 \(1 of its microbatches were returned\) of a job with dp=2 cp=1, "
+        rf"this one has dp={mesh[0]} cp={mesh[1]}: .*loader\.position\[1\] == 0"
+    )
+    for ask in (next, next, millrace.Loader.upcoming):
+        with pytest.raises(millrace.UserError, match=words):
+            ask(other)
+    assert other.state_dict() == middle
+    other.load_state_dict(after)
+    check_goes_on(service, other, 4, 3)
+    stages = open_loader(serve(mesh=(2, 1, 2, 2, 1)), prefetch=prefetch, pp_rank=0, tp_rank=0)
+    for token in (middle["token"], fake.m.ResumeToken(job="fake", step=1).encode()):
+        stages.load_state_dict({**middle, "token": token})
+        check_goes_on(service, stages, 3, 3)
+
+
 def test_a_closed_loader_is_pickled_with_its_position(serve, open_loader):
     service = serve()
     loader = open_loader(service)

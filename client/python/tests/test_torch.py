@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import itertools
 import pickle
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -51,6 +54,35 @@ def check_state(state, number, microbatches=2):
     """Asserts that state is that after ``number`` microbatches."""
     assert (state["step"], state["microbatch"]) == divmod(number, microbatches)
     assert state["token"] == Service().token(state["step"])
+
+
+@contextlib.contextmanager
+def failing(name, number):
+    """Has a method of all loaders raise LostError at its call of that number, once."""
+    real, calls = getattr(millrace.Loader, name), itertools.count(1)
+
+    def method(*arguments):
+        if next(calls) == number:
+            raise millrace.LostError("the service is gone")
+        return real(*arguments)
+
+    with mock.patch.object(millrace.Loader, name, method):
+        yield
+
+
+def check_through_an_error(iterator, count=8):
+    """Asserts that an error ends no iterator, and that no batch is lost by one."""
+    number = errors = 0
+    while number < count:
+        try:
+            batch = next(iterator)
+        except millrace.LostError:
+            errors += 1
+            continue
+        check(batch, number)
+        number += 1
+        check_state(batch.state_dict(), number)
+    assert errors == 1
 
 
 def test_without_worker(serve, recwarn):
@@ -140,6 +172,73 @@ def test_persistent_worker_goes_on():
         loader = data_loader(dataset, 1, "fork", persistent_workers=True)
         assert len(list(loader)) == 6
         assert len(list(loader)) == 0
+
+
+@pytest.mark.parametrize("way", [iter, lambda data: iter(data_loader(data))])
+def test_an_error_ends_no_iterator(serve, way):
+    dataset = millrace.torch.Dataset(serve().address, dp_rank=0)
+    with failing("__next__", 3):
+        check_through_an_error(way(dataset))
+    dataset.close()
+
+
+@pytest.mark.parametrize("name", ["__next__", "state_at"])
+@own_process
+def test_an_error_ends_no_iterator_with_a_worker(name):
+    with service_process() as address, failing(name, 3):
+        dataset = millrace.torch.Dataset(address, dp_rank=0, timeout=30)
+        check_through_an_error(iter(data_loader(dataset, 1, "fork")))
+
+
+def test_topology_changes_for_good(serve):
+    service = serve(steps=1)
+    service.topology = "tp1 cp1 dp4 pp1"
+    dataset = millrace.torch.Dataset(service.address, dp_rank=0)
+    batches = iter(dataset)
+    for _ in range(2):
+        next(batches)
+    for _ in range(2):
+        with pytest.raises(millrace.TopologyChanged):
+            next(batches)
+    dataset.close()
+
+
+def test_a_batch_whose_state_did_not_come_is_the_next(serve):
+    dataset = millrace.torch.Dataset(serve().address, dp_rank=0)
+    for number in range(3):
+        check(dataset._next(with_state=True), number)
+    with failing("state_at", 1), pytest.raises(millrace.LostError):
+        dataset._next(with_state=True)
+    state = dataset.state_dict()
+    check_state(state, 3)
+    check(next(iter(dataset)), 3)
+    check_state(dataset.state_dict(), 4)
+    with failing("state_at", 1), pytest.raises(millrace.LostError):
+        dataset._next(with_state=True)
+    dataset.load_state_dict(state)
+    assert dataset.state_dict() == state
+    check(next(iter(dataset)), 3)
+    dataset.close()
+
+
+@METHODS
+@own_process
+def test_a_persistent_worker_before_the_end_is_refused(method):
+    """It is ahead of what came of it, and knows no state that was loaded here."""
+    with service_process(steps=5) as address:
+        dataset = millrace.torch.Dataset(address, dp_rank=0, timeout=30)
+        loader = data_loader(dataset, 1, method, persistent_workers=True)
+        batch = next(iter(loader))
+        check(batch, 0)
+        for _ in range(2):
+            with pytest.raises(millrace.UserError, match=r"millrace\.feed\.Feed"):
+                next(iter(loader))
+            dataset.load_state_dict(batch.state_dict())
+        whole = data_loader(dataset, 1, method, persistent_workers=True)
+        assert len(list(whole)) == 9 and len(list(whole)) == 0
+        dataset.load_state_dict(batch.state_dict())
+        with pytest.raises(millrace.UserError, match=r"millrace\.feed\.Feed"):
+            list(whole)
 
 
 @own_process
@@ -267,6 +366,40 @@ def test_a_rebuilt_batch_keeps_its_place(serve):
         check_state(made.state_dict(), number + 1)
         assert all(type(key) is str for key in {**made})  # what torch.compile sees
         assert type(dict(made)) is dict
+    dataset.close()
+
+
+def recursive_to(batch, device):
+    """As torch.distributed moves the inputs of DDP and FSDP to their device, of late by keys()."""
+    if not OLD:
+        from torch.distributed.utils import _recursive_to
+
+        return _recursive_to((batch,), device, False)[0][0]
+
+    def moved(given):
+        if torch.is_tensor(given):
+            return (given.to(device),)
+        if isinstance(given, (tuple, dict)):
+            items = given.items() if isinstance(given, dict) else given
+            kind = list if isinstance(given, tuple) else type(given)
+            return [kind(made) for made in zip(*map(moved, items))]
+        return [given]
+
+    return moved(batch)[0]
+
+
+def test_a_batch_that_is_made_of_pairs_keeps_its_place(serve):
+    dataset = millrace.torch.Dataset(serve().address, dp_rank=0)
+    batch = next(iter(dataset))
+    made = recursive_to(batch, torch.device("meta"))
+    assert type(made) is millrace.torch.Batch and list(made) == list(batch)
+    assert made["tokens"].is_meta and all(type(key) is str for key in made)
+    check_state(made.state_dict(), 1)
+    check(type(batch)((key, value.clone()) for key, value in batch.items()), 0)
+    check(type(batch)(zip(list(batch.keys()), batch.values())), 0)
+    assert all(type(key) is str for keys in (batch, {**batch}, dict(batch)) for key in keys)
+    with pytest.raises(millrace.UserError, match="cannot be made of"):
+        type(batch)(tuple(dict(batch).items()))
     dataset.close()
 
 

@@ -40,7 +40,7 @@ class _Fetched(IterableDataset[Batch]):
 class Data(StateNames):
     """The batches of one process on its device. Its state is that of the last one yielded.
 
-    Iterating again goes on, it does not start again.
+    Iterating again goes on, it does not start again. After LostError next() may be called again.
     """
 
     def __init__(self, accelerator: Any, feed: Feed) -> None:
@@ -59,9 +59,7 @@ class Data(StateNames):
         )
 
     def __iter__(self) -> Iterator[Batch]:
-        for batch in self._batches:
-            self.feed.trained()
-            yield batch
+        return _Batches(self.feed, self._batches)
 
     def state_dict(self) -> State:
         """Returns the state after the last batch yielded, the same on all ranks."""
@@ -74,6 +72,27 @@ class Data(StateNames):
     def close(self) -> None:
         """Closes the loader of this process."""
         self.feed.close()
+
+
+class _Batches(Iterator[Batch]):
+    """An iterator over Accelerate's batches of a feed, which only the end of data ends."""
+
+    def __init__(self, feed: Feed, batches: Any) -> None:
+        self._feed, self._batches = feed, batches
+        self._inner: Any = None
+
+    def __next__(self) -> Batch:
+        if self._inner is None:
+            self._inner = iter(self._batches)
+        try:
+            batch: Batch = next(self._inner)
+        except StopIteration:
+            raise
+        except Exception:
+            self._inner = None  # it is at its end; what it had fetched, the feed gives the next one
+            raise
+        self._feed.trained()
+        return batch
 
 
 def prepare(accelerator: Any, source: Any = None, **options: Any) -> Data:

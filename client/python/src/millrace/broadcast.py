@@ -23,7 +23,6 @@ import torch
 import torch.distributed as dist
 
 from millrace import errors
-from millrace.config import whole
 from millrace.errors import Error, LostError, UserError
 from millrace.loader import Loader
 from millrace.state import State, StateNames
@@ -45,8 +44,9 @@ class Batches(StateNames):
         (one small request each); 0 for none.
 
     next() returns a millrace.torch.Batch, whose tensors share one buffer. What the first rank
-    gets in place of a batch, the end or an error, all get. Where a process is lost the others wait
-    for as long as torch.distributed has them wait.
+    gets in place of a batch, the end or an error, all get, and after LostError all get the batch by
+    calling next() again. Where a process is lost the others wait for as long as torch.distributed
+    has them wait.
     """
 
     def __init__(
@@ -58,12 +58,9 @@ class Batches(StateNames):
         state_every: int = 0,
         **options: Any,
     ) -> None:
-        if whole("state_every", state_every) < 0:
-            raise UserError(f"state_every is {state_every}: give 0 (never) or a number of steps")
-        self._dataset = Dataset(source, **options)
+        self._dataset = Dataset(source, state_every=state_every, **options)
         self._group, self._device = group, torch.device(device)
         self._fetches = dist.get_rank(group) == 0
-        self._state_every = state_every
         self._checked = False
 
     def __iter__(self) -> Iterator[Batch]:
@@ -76,7 +73,7 @@ class Batches(StateNames):
         batch: Batch | None = None
         if self._fetches:
             try:
-                batch = next(iter(self._dataset))
+                batch = self._dataset._next(with_state=True)
             except (StopIteration, Error) as error:
                 failure = error
         meta, body = self._exchange(*self._packed(batch, failure))
@@ -105,10 +102,7 @@ class Batches(StateNames):
             values[key] = _Slice(at, value.dtype, tuple(value.shape))
             tensors.append(value)
             at = _aligned(at + value.numel() * value.element_size())
-        state = None
-        if self._state_every and batch.step % self._state_every == 0:
-            state = batch.state_dict()
-        place = replace(batch._place, loader=None, state=state)
+        place = replace(batch._place, loader=None)
         return {"values": values, "place": place, "bytes": at}, tensors
 
     def _exchange(self, meta: Any, tensors: list[Any]) -> tuple[Any, Any]:

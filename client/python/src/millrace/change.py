@@ -37,7 +37,8 @@ def change(
         Without "step" it applies as soon as it can: after the steps that are planned. One that
         is made before the first rank has connected waits for it.
     from_token: for a topology, the token, or the state_dict(), of the checkpoint that its ranks
-        start from when others are lost; state_at() has that of a step. The change applies at
+        start from when others are lost; state_at() has that of a step. No state of the middle of
+        a step: see Loader.load_state_dict(). The change applies at
         that step, though it is planned long since: what later steps were is void. Asked for
         again it does nothing.
     address, identity, tls_*, access_key_file: as for connect(); None is $MILLRACE_ADDR.
@@ -121,7 +122,16 @@ def _token(given: bytes | Mapping[str, Any] | None) -> bytes:
         return b""
     if not given:
         raise UserError("from_token is empty: give a token or what state_dict() returned")
-    token: bytes = state.checked(dict(given))["token"] if isinstance(given, Mapping) else given
+    if not isinstance(given, Mapping):
+        return given
+    saved = state.checked(dict(given))
+    if saved["microbatch"]:
+        raise UserError(
+            f"from_token is a state in the middle of step {saved['step']}, of which "
+            f"{saved['microbatch']} microbatches were returned: a topology changes between steps. "
+            "Give a state that was saved where loader.position[1] == 0"
+        )
+    token: bytes = saved["token"]
     return token
 
 

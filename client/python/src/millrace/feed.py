@@ -83,6 +83,11 @@ class Feed(StateNames):
             raise UserError("a batch was trained on that did not come from this feed")
         self._trained = self._fetched.popleft()
 
+    @property
+    def loaded(self) -> bool:
+        """Whether a state was loaded and no batch was trained on since."""
+        return self._loaded is not None and self._trained is None
+
     def state_dict(self) -> State:
         """Returns the state after the last batch trained on, the same on all ranks.
 
@@ -103,6 +108,8 @@ class Feed(StateNames):
         loaded = checked(state)
         if self._batches is not None:
             getattr(self._batches, "_shutdown_workers", lambda: None)()
+        if isinstance(self._source, DataLoader):
+            self._source._iterator = None  # else persistent_workers=True goes on with the dead one
         self._again.clear()
         self._fetched.clear()
         self._batches, self._trained, self._loaded = None, None, loaded

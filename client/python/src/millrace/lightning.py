@@ -67,8 +67,9 @@ class DataModule(lightning.LightningDataModule):
         if self._feed is None:
             rank, size = self.trainer.global_rank, self.trainer.world_size
             self._feed = feed_of(self._source, rank, size, self._options)
-        if not any(isinstance(callback, _Trained) for callback in self.trainer.callbacks):
-            self.trainer.callbacks.insert(0, _Trained(self._feed))
+        callbacks = self.trainer.callbacks  # of another fit() there may be one of other data
+        others = [callback for callback in callbacks if not isinstance(callback, _Trained)]
+        callbacks[:] = [_Trained(self._feed), *others]
 
     def train_dataloader(self) -> Feed:
         return self.feed

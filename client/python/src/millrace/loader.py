@@ -19,8 +19,7 @@ from millrace.receive import Array, Extra, Microbatch, Step
 from millrace.session import Session
 from millrace.sources import InPlace, Prefetcher, Source
 
-# Seconds that the end of data waits for the last acknowledgement, which only frees buffers of
-# the service.
+# Seconds that the end of data waits for the last acknowledgement, which only frees buffers.
 LAST_ACK = 5.0
 
 
@@ -134,6 +133,8 @@ class Loader(state.StateNames):
     def _take(self, until: float) -> None:
         source = self._source or self._start()
         session = self._session or self._connected()
+        if self._offset and self._loaded:
+            state.check_middle(self._loaded, session.joined(until).mesh)
         session.waited = self._stats.wait_seconds - self._start_seconds
         if self._done is not None:
             session.advance(self._done)
@@ -353,8 +354,7 @@ class Loader(state.StateNames):
         self._connected().report(request, time.monotonic() + timeout)
 
     def _reported(self, step: int | None) -> int:
-        if step is None:
-            step = self.step
+        step = self.step if step is None else step
         if step is None:
             raise UserError("there is no step to report on: none was returned so far")
         if whole("step", step) < 0:
@@ -387,7 +387,10 @@ class Loader(state.StateNames):
         return state.make(step, microbatch, token)
 
     def load_state_dict(self, state_dict: state.State) -> None:
-        """Goes on after the position that state_dict() described. Drops what was prefetched."""
+        """Goes on after the position that state_dict() described. Drops what was prefetched.
+
+        In the middle of a step dp and cp are to be those of then; else next() raises UserError.
+        """
         if self._config.start and self._loaded is None and not self._moved():
             raise UserError(
                 f"connect() was given start={self._config.start!r}, and a state is loaded: leave "
@@ -494,5 +497,4 @@ class Loader(state.StateNames):
     def _joined(self) -> JoinReply:
         # What a session knows, it knows after close(), too.
         session = self._session if self._session and self._moved() else self._connected()
-        until = time.monotonic() + self._config.timeout
-        return session.joined(until)
+        return session.joined(time.monotonic() + self._config.timeout)

@@ -26,8 +26,9 @@ from millrace.config import Mesh
 from millrace.errors import UserError
 from millrace.loader import Loader
 from millrace.receive import writable
+from millrace.state import State, StateNames
 
-__all__ = ["Step", "data_iterator", "wrap_data_iterator"]
+__all__ = ["Batches", "Step", "data_iterator", "wrap_data_iterator"]
 
 FORMAT = "megatron-thd"
 PADDED = "megatron"
@@ -86,18 +87,48 @@ def _tensors(loader: Loader, count: int) -> Iterator[dict[str, Any]]:
         yield {key: torch.from_numpy(writable(value)) for key, value in next(loader).items()}
 
 
-def data_iterator(loader: Loader, args: Any = None) -> Iterator[dict[str, Any]]:
+class Batches(StateNames):
+    """The microbatches of a job of format ``megatron``, as tensors; see data_iterator().
+
+    Its state is the loader's, under Megatron-LM's name, save_state(), too. After LostError
+    next() may be called again.
+    """
+
+    def __init__(self, loader: Loader, args: Any) -> None:
+        self._loader, self._args = loader, args
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return self
+
+    def __next__(self) -> dict[str, Any]:
+        import torch
+
+        batch = next(self._loader)
+        if "cu_seqlens" in batch:
+            _check_masking(self._loader.mesh, self._args)
+        return {key: torch.from_numpy(writable(value)) for key, value in batch.items()}
+
+    def state_dict(self) -> State:
+        """Returns the state after the last microbatch returned, the same on all ranks."""
+        return self._loader.state_dict()
+
+    def load_state_dict(self, state: State) -> None:
+        """Goes on after that state."""
+        self._loader.load_state_dict(state)
+
+
+def data_iterator(loader: Loader, args: Any = None) -> Batches:
     """Returns an iterator over the microbatches of a job of format ``megatron``, as tensors.
 
     args: Megatron-LM's arguments; default those of megatron.training.get_args().
 
-    Raises UserError, before the first microbatch, if these have bounds of documents
+    Its next() raises UserError, before the first microbatch, if these have bounds of documents
     (``cu_seqlens``) that not all ranks would get: with tensor parallelism, or more than two
     pipeline stages, Megatron-LM passes them on only if it knows of any.
     """
     if loader.format != PADDED:
         raise UserError(f"the job has output.format {loader.format}: write {PADDED}")
-    return _padded(loader, _args() if args is None else args)
+    return Batches(loader, _args() if args is None else args)
 
 
 def _args() -> Any:
@@ -106,15 +137,6 @@ def _args() -> Any:
     except ImportError:
         raise UserError("Megatron-LM is not installed here: give args=") from None
     return get_args()
-
-
-def _padded(loader: Loader, args: Any) -> Iterator[dict[str, Any]]:
-    import torch
-
-    for batch in loader:
-        if "cu_seqlens" in batch:
-            _check_masking(loader.mesh, args)
-        yield {key: torch.from_numpy(writable(value)) for key, value in batch.items()}
 
 
 def _check_masking(mesh: Mesh, args: Any) -> None:

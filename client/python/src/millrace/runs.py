@@ -33,9 +33,10 @@ def _counting(first: int, end: int) -> Array:
     global _counted
     if first < 0 or end > COUNTED:
         return np.arange(first, end)
-    if _counted.size < end:
-        _counted = np.arange(min(max(2 * end, 1 << 13), COUNTED), dtype=INT32)
-    return _counted[first:end]
+    counted = _counted  # of which another thread may make another one
+    if counted.size < end:
+        counted = _counted = np.arange(min(max(2 * end, 1 << 13), COUNTED), dtype=INT32)
+    return counted[first:end]
 
 
 class Runs:

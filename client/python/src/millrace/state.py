@@ -8,6 +8,8 @@ from typing import Any
 
 from millrace.config import whole
 from millrace.errors import UserError
+from millrace.messages import Mesh, ResumeToken
+from millrace.wire import WireError
 
 VERSION = 1
 State = dict[str, Any]
@@ -35,6 +37,20 @@ def checked(state: Any) -> State:
         found = [step, microbatch]
         raise UserError(f"the state's step and microbatch are {found}: give numbers from 0 up")
     return make(step, microbatch, _bytes(state.get("token")))
+
+
+def check_middle(state: State, joined: Mesh) -> None:
+    """Raises UserError for the state of the middle of a step that ranks of another mesh began."""
+    saved = Mesh()
+    with contextlib.suppress(WireError):
+        saved = ResumeToken.decode(state["token"]).mesh
+    if saved.dp and (saved.dp, saved.cp) != (joined.dp, joined.cp):
+        raise UserError(
+            f"the state is in the middle of step {state['step']} ({state['microbatch']} of its "
+            f"microbatches were returned) of a job with dp={saved.dp} cp={saved.cp}, this one has "
+            f"dp={joined.dp} cp={joined.cp}: rows would be left out or come twice. Resume with "
+            "that mesh, or from a state saved where loader.position[1] == 0"
+        )
 
 
 def _bytes(token: Any) -> bytes:

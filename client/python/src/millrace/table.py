@@ -174,8 +174,7 @@ class Layout:
                 if runs is None or runs.raw != raw:
                     self._runs[number] = runs = Runs(raw, shape[0] if shape else 1, name)
                 runs.write(array, ids if wire == AS_COPIES else NO_IDS)
-            array.shape = shape
-            return array
+            return array.reshape(shape)
 
         made = []
         for microbatch, part in enumerate(self.parts):

@@ -22,9 +22,9 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import ItemsView, Iterator, Mapping
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping
 from dataclasses import dataclass, field, replace
-from multiprocessing import context
+from multiprocessing import context, sharedctypes
 from typing import Any
 
 import torch
@@ -48,6 +48,14 @@ SPLIT = (
     "service: with Accelerate use millrace.accelerate.prepare(), with Transformers' Trainer "
     "millrace.transformers.attach(), and before PyTorch 2.0 give DataLoader "
     "collate_fn=millrace.torch.keep. For anything else begin with dict(batch)"
+)
+
+# What to do about a persistent worker whose position is not that of the batches trained on.
+PERSISTENT = (
+    "a worker of persistent_workers=True cannot iterate this dataset a second time, unless the "
+    "data was at its end: it would pass over the batches that it had ready, and it knows no state "
+    "that was loaded here since. Keep one iterator, or give the DataLoader to millrace.feed.Feed "
+    "or to an adapter made of it (millrace.lightning, .transformers, .accelerate)"
 )
 
 SPAWNED = (1 << 63) - 1  # stands for the process id of a worker that was not forked
@@ -82,33 +90,45 @@ class _Place:
 
 
 class _Key(str):
-    """A key of Batch.items(), which knows the batch's place."""
+    """A key of Batch.items() and Batch.keys(), which knows the batch's place."""
 
     place: _Place
 
 
-class _Items(ItemsView[str, Any]):
-    """The items of a batch, by keys that know its place.
+class _Keys(KeysView[str]):
+    """The keys of a batch, which know its place.
 
     Frameworks rebuild a mapping as ``type(batch)({key: f(value) for key, value in
-    batch.items()})``: of all that a batch holds only these keys are sure to come along.
-    keys() and ``**batch`` are of plain strings, as torch.compile wants them.
+    batch.items()})``, or of pairs of keys() and values: of all that a batch holds only these keys
+    are sure to come along. ``**batch`` is of plain strings, as torch.compile wants them.
     """
 
     def __init__(self, batch: Batch) -> None:
         super().__init__(batch)
         self._batch = batch
 
-    def __iter__(self) -> Iterator[tuple[str, Any]]:
+    def __iter__(self) -> Iterator[str]:
         for name in self._batch:
             key = _Key(name)
             key.place = self._batch._place
-            yield key, self._batch[name]
+            yield key
+
+
+class _Items(ItemsView[str, Any]):
+    """The items of a batch, by such keys."""
+
+    def __init__(self, batch: Batch) -> None:
+        super().__init__(batch)
+        self._batch = batch
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        return ((key, self._batch[key]) for key in _Keys(self._batch))
 
 
 class Batch(dict[str, Any]):
     """A microbatch of tensors by the model's keys, so that ``model(**batch)`` works.
 
+    It is made of another one's items() or keys(), as a mapping or as pairs of key and value.
     ``step`` and ``microbatch`` say which one it is; state_dict() resumes after it.
     ``rows`` counts the rows of the step's whole batch, ``sequence_length`` their tokens.
     ``extras`` holds what the sources' ``keep`` columns carry, as NumPy arrays of bytes,
@@ -118,10 +138,14 @@ class Batch(dict[str, Any]):
     The tensors of a step share memory with each other, not with the loader.
     """
 
-    def __init__(self, tensors: Mapping[str, Any], place: _Place | None = None) -> None:
-        keys = tensors if place else [key for key, _ in tensors.items()]
-        found = place or next((k.place for k in keys if isinstance(k, _Key)), None)
-        super().__init__({str.__str__(key): value for key, value in tensors.items()})
+    def __init__(
+        self,
+        tensors: Mapping[str, Any] | Iterable[tuple[str, Any]],
+        place: _Place | None = None,
+    ) -> None:
+        pairs = list(tensors.items() if isinstance(tensors, Mapping) else tensors)
+        found = place or next((key.place for key, _ in pairs if isinstance(key, _Key)), None)
+        super().__init__({str.__str__(key): value for key, value in pairs})
         if found is None:
             raise UserError(f"a batch cannot be made of {list(self)} alone. {SPLIT}")
         self._place = found
@@ -139,8 +163,9 @@ class Batch(dict[str, Any]):
                     f"{list(shape)} and was made {list(self[key].shape)}. {SPLIT}"
                 )
 
-    def __iter__(self) -> Iterator[str]:
-        return super().__iter__()  # overridden at all, ** asks keys() and not the dict beneath
+    def keys(self) -> KeysView[str]:  # type: ignore[override]
+        """Returns the keys, which carry the batch's place as those of items() do."""
+        return _Keys(self)
 
     def items(self) -> ItemsView[str, Any]:  # type: ignore[override]
         """Returns the items. Their keys carry the batch's place to whatever is made of them."""
@@ -268,7 +293,8 @@ class Dataset(IterableDataset[Batch], StateNames):
         the job may change, leave it at 1: the state to save then is that of the
         last batch before TopologyChanged.
 
-    A dataset goes on where it is: iterating again does not start again.
+    A dataset goes on where it is: iterating again does not start again. An error ends no iterator
+    of it: after LostError next() may be called again, and returns the batch that was due.
     """
 
     def __init__(
@@ -281,20 +307,38 @@ class Dataset(IterableDataset[Batch], StateNames):
         self._loader = source if isinstance(source, Loader) else connect(source, **options)
         self._state_every = state_every
         self._user = _User()
+        self._taken: dict[str, Any] | None = None  # from the loader, and not handed out
+        self._iterated = False  # whether a worker does, which this process is
 
     def __iter__(self) -> Iterator[Batch]:
-        worker = get_worker_info()
-        if worker is not None and worker.num_workers > 1:
-            raise UserError(
-                f"num_workers is {worker.num_workers}: use 0 or 1. A rank has one position, "
-                "so a second worker would get the same batches"
-            )
-        self._user.check()
-        for arrays in self._loader:
-            self._user.enter()
-            yield self._batch(arrays, worker is not None)
+        return _Batches(self)
 
-    def _batch(self, arrays: dict[str, Any], in_worker: bool) -> Batch:
+    def _begin(self, worker: Any) -> None:
+        """Raises UserError unless an iterator may begin, in a worker or none."""
+        if worker is not None:
+            if worker.num_workers > 1:
+                raise UserError(
+                    f"num_workers is {worker.num_workers}: use 0 or 1. A rank has one position, "
+                    "so a second worker would get the same batches"
+                )
+            if self._iterated and (self._user.outdated() or not self._loader.end):
+                raise UserError(PERSISTENT)
+            self._iterated = True
+        self._user.check()
+
+    def _next(self, with_state: bool) -> Batch:
+        """Returns the next batch; with its state, if state_every says so.
+
+        A batch that an error keeps from being handed out, as its state did not come, is the next.
+        """
+        if self._taken is None:
+            self._taken = next(self._loader)
+            self._user.enter()
+        batch = self._batch(self._taken, with_state)
+        self._taken = None
+        return batch
+
+    def _batch(self, arrays: dict[str, Any], with_state: bool) -> Batch:
         loader, after = self._loader, self._loader.position
         place = _Place(loader.step or 0, loader.microbatch or 0, after, loader)
         place.extras, place.images = loader.extras, loader.images
@@ -302,10 +346,8 @@ class Dataset(IterableDataset[Batch], StateNames):
         if place.images:
             place.documents = [len(row.segments) for row in loader.lineage]
             place.rank = loader.rank
-        if in_worker:
-            place.loader = None
-            if self._state_every and after[0] % self._state_every == 0:
-                place.state = loader.state_dict()
+        if with_state and self._state_every and after[0] % self._state_every == 0:
+            place.whole_state()
         tensors = {key: _tensor(value) for key, value in arrays.items()}
         if loader.format == HF:
             # With a cache, which models make by default, Transformers masks by causality
@@ -328,11 +370,15 @@ class Dataset(IterableDataset[Batch], StateNames):
                 "a DataLoader worker has this dataset's position, and is ahead of you: use "
                 "batch.state_dict() of the last batch, or torchdata's StatefulDataLoader"
             )
-        return self._loader.state_dict()
+        loader = self._loader
+        if self._taken is not None:
+            return loader.state_at(loader.step or 0, loader.microbatch or 0)
+        return loader.state_dict()
 
     def load_state_dict(self, state: State) -> None:
         """Goes on after that state. With workers: before the DataLoader is iterated."""
         self._loader.load_state_dict(state)
+        self._taken, self._iterated = None, False
         self._user.leave()
 
     def start_prefetch(self) -> None:
@@ -351,19 +397,41 @@ def _tensor(value: Any) -> Any:
     return value if isinstance(value, int) else torch.from_numpy(writable(value))
 
 
+class _Batches(Iterator[Batch]):
+    """An iterator over a dataset, which only the end of data ends."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._dataset = dataset
+        self._begun = False
+
+    def __next__(self) -> Batch:
+        worker = get_worker_info()
+        if not self._begun:  # an error here reaches the trainer, one of __iter__ ends the worker
+            self._dataset._begin(worker)
+            self._begun = True
+        batch = self._dataset._next(worker is not None)
+        if worker is not None:
+            batch._place.loader = None
+        return batch
+
+
 class _User:
-    """Which process iterates the dataset: eight bytes shared with forked workers."""
+    """Which process iterates the dataset: eight bytes shared with forked workers.
+
+    And how often a state was loaded, which spawned workers see, too.
+    """
 
     def __init__(self) -> None:
         self._shared = mmap.mmap(-1, 8)
+        self._loads = sharedctypes.RawValue("Q", 0)
+        self._known = 0  # of these, what this process has heard of
 
     def check(self) -> None:
         """Raises UserError if there was another one than this process."""
         if self.elsewhere():
             raise UserError(
                 "another process iterated this dataset already, so its position is not known "
-                "here: load_state_dict(batch.state_dict()) of the last batch first, or use "
-                "persistent_workers=True"
+                "here: load_state_dict(batch.state_dict()) of the last batch first"
             )
 
     def enter(self) -> None:
@@ -371,12 +439,19 @@ class _User:
         self._put(os.getpid())
 
     def leave(self) -> None:
-        """Makes no process the one."""
+        """Makes no process the one, as a state was loaded in this one."""
         self._put(0)
+        if get_worker_info() is None:  # one that a worker loads is for itself
+            self._loads.value += 1
+        self._known = self._loads.value
 
     def elsewhere(self) -> bool:
         """Says whether another process is the one."""
         return self._get() not in (0, os.getpid())
+
+    def outdated(self) -> bool:
+        """Says whether the worker's parent has loaded a state that the worker does not know."""
+        return bool(self._known != self._loads.value)
 
     def _get(self) -> int:
         return int.from_bytes(self._shared[:], "little")
@@ -384,12 +459,16 @@ class _User:
     def _put(self, pid: int) -> None:
         self._shared[:] = pid.to_bytes(8, "little")
 
-    def __getstate__(self) -> int:
+    def __getstate__(self) -> tuple[int, int, Any]:
         pid = self._get()
-        if context.get_spawning_popen() is not None:  # on its way to a worker
-            self._put(SPAWNED)
-        return pid
+        if context.get_spawning_popen() is None:
+            return pid, 0, None
+        self._put(SPAWNED)  # it is on its way to a worker
+        return pid, self._known, self._loads
 
-    def __setstate__(self, pid: int) -> None:
+    def __setstate__(self, state: tuple[int, int, Any]) -> None:
         self.__init__()  # type: ignore[misc]
+        pid, self._known, loads = state
         self._put(pid)
+        if loads is not None:
+            self._loads = loads

@@ -23,7 +23,7 @@ from typing import Any
 from millrace.connect import connect
 from millrace.errors import UserError
 from millrace.loader import Loader
-from millrace.receive import VISION
+from millrace.receive import VISION, writable
 from millrace.state import State, StateNames
 
 __all__ = ["DataLoader"]
@@ -39,7 +39,8 @@ class DataLoader(StateNames):
         tensors are flat, as newer versions want them.
     num_tokens_per_batch: the trainer's own number, checked against the batches.
 
-    Iterating again goes on, it does not start again.
+    It is an iterator: iterating again goes on, it does not start again, and after LostError
+    next() may be called again.
     """
 
     @dataclass
@@ -89,25 +90,28 @@ class DataLoader(StateNames):
         self._tokens = num_tokens_per_batch
 
     def __iter__(self) -> Iterator[tuple[dict[str, Any], Any]]:
+        return self
+
+    def __next__(self) -> tuple[dict[str, Any], Any]:
         import torch
 
         if self._loader.format != FORMAT:
             raise UserError(f"the job has output.format {self._loader.format}: write {FORMAT}")
-        for batch in self._loader:
-            size = batch["labels"].size
-            if self._tokens not in (None, size) or size % (self._seq_len or 1):
-                raise UserError(
-                    f"the job's microbatches have {size} tokens, the trainer wants "
-                    f"{self._tokens or self._seq_len}: it is batch.sequence_length * "
-                    "batch.microbatch_size of the job spec"
-                )
-            shape = (-1, self._seq_len) if self._seq_len else (-1,)
-            inputs = {
-                key: torch.from_numpy(value if key in VISION else value.reshape(shape))
-                for key, value in batch.items()
-            }
-            labels = inputs.pop("labels")
-            yield inputs, labels
+        batch = next(self._loader)
+        size = batch["labels"].size
+        if self._tokens not in (None, size) or size % (self._seq_len or 1):
+            raise UserError(
+                f"the job's microbatches have {size} tokens, the trainer wants "
+                f"{self._tokens or self._seq_len}: it is batch.sequence_length * "
+                "batch.microbatch_size of the job spec"
+            )
+        shape = (-1, self._seq_len) if self._seq_len else (-1,)
+        inputs = {
+            key: torch.from_numpy(value if key in VISION else value.reshape(shape))
+            for key, value in ((key, writable(value)) for key, value in batch.items())
+        }
+        labels = inputs.pop("labels")
+        return inputs, labels
 
     @property
     def loader(self) -> Loader:

@@ -88,19 +88,21 @@ def _callback(trainer: Any, feed: Feed) -> Any:
 
 
 def _load(feed: Feed, state: Any) -> None:
-    """Has the feed go on where the checkpoint was saved, if this is a resume."""
-    if feed.state_dict():
-        return  # train() was called again, and goes on
+    """Has the feed go on where the checkpoint was saved.
+
+    Of a checkpoint without the data's state it goes on where the user had it go on by hand.
+    """
     saved = state.stateful_callbacks.get(KEY)
     saved = saved[-1] if isinstance(saved, list) and saved else saved
     data = (saved or {}).get("attributes", {}).get("data")
-    if data is None:
+    if data is not None:
+        feed.load_state_dict(from_json(data))
+    elif not feed.loaded:
         raise UserError(
             f"the checkpoint of step {state.global_step} has no state of the data: it was saved "
             "without millrace.transformers.attach(). Load the model's weights alone to begin "
             "the data again"
         )
-    feed.load_state_dict(from_json(data))
 
 
 # ---- documents of a line ----
@@ -154,13 +156,15 @@ def _text_config(model: Any) -> Any:
 @contextlib.contextmanager
 def _still(model: Any) -> Iterator[None]:
     """Without dropout and gradients."""
-    training = model.training
+    training = [(module, module.training) for module in model.modules()]  # the model first
     model.eval()
     try:
         with torch.no_grad():
             yield
     finally:
-        model.train(training)
+        model.train(training[0][1])
+        for module, before in training:
+            module.training = before
 
 
 def _logits(model: Any, ids: torch.Tensor, lengths: tuple[int, ...], device: Any) -> torch.Tensor:
