@@ -2,6 +2,7 @@ package pool
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -279,7 +280,7 @@ func (s *Server) try(ctx context.Context, in Interpreter, o *pb.OpenFunction) (*
 		if err != nil {
 			return nil, err
 		}
-		d, err := describe(ctx, l.env, o.Function)
+		d, err := s.describe(ctx, l.env, o.Function)
 		switch {
 		case err != nil:
 		case d.Runtime() != o.Runtime:
@@ -301,10 +302,11 @@ func (s *Server) try(ctx context.Context, in Interpreter, o *pb.OpenFunction) (*
 	}
 }
 
-// describe waits for a fork server that is being started again.
-func describe(ctx context.Context, env *worker.Environment, function string) (d worker.Description, err error) {
+// describe waits for a fork server that is being started again, as long as ctx lasts. An import that has begun ends with
+// the pool, not with ctx: what ends it ends all that other loaders have there, and Options.Start bounds it.
+func (s *Server) describe(ctx context.Context, env *worker.Environment, function string) (d worker.Description, err error) {
 	for range restartTries {
-		if d, err = env.Describe(ctx, function); fault.ClassOf(err) != fault.Lost || ctx.Err() != nil {
+		if d, err = env.Describe(s.life, function); !errors.Is(err, worker.ErrRestarting) || ctx.Err() != nil {
 			break
 		}
 		pause := time.NewTimer(restartPause)

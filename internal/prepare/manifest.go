@@ -229,12 +229,18 @@ func (m *manifest) add(e entry) error {
 	return nil
 }
 
-// skipped counts the bad records so far.
-func (m *manifest) skipped() (n int, first Skip) {
+// noGroup is the number of none.
+const noGroup = -1
+
+// skipped counts the bad records so far, without those of a group that is being made: it may have been done before.
+func (m *manifest) skipped(making int) (n int, first Skip) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	at := -1
 	for _, e := range m.entries {
+		if e.Group == making {
+			continue
+		}
 		n += len(e.Skipped)
 		if len(e.Skipped) > 0 && (at < 0 || e.Group < at) {
 			at, first = e.Group, e.Skipped[0]

@@ -192,6 +192,9 @@ func (p *preparation) run(ctx context.Context, workers int) (r Result, err error
 	if err := work.Wait(); err != nil {
 		return r, err
 	}
+	if err := p.tooMany(noGroup, nil); err != nil { // groups that were made at the same time did not see each other's
+		return r, err
+	}
 	entries, err := p.manifest.finish()
 	return p.result(entries), err
 }
@@ -248,7 +251,7 @@ func (p *preparation) group(ctx context.Context, g group) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	block, err := p.source.Pass(ctx, p.opts.Store, worker, g.chunks[0], g.chunks, out.add, func(chunk int64, found *sourceloader.Block) {
-		if err := p.tooMany(found.Skips); err != nil {
+		if err := p.tooMany(g.number, found.Skips); err != nil {
 			stop(err)
 		}
 		p.tell(chunkBytes(p.source.Source, p.source.Order.Layout.Units(chunk)))
@@ -271,9 +274,10 @@ func (p *preparation) group(ctx context.Context, g group) error {
 
 func skipped(s sourceloader.Skip) Skip { return Skip{File: s.File, Row: s.Row, Reason: s.Reason} }
 
-// tooMany is the error of more bad records than the source's policy allows, these among them.
-func (p *preparation) tooMany(bad []sourceloader.Skip) error {
-	n, first := p.manifest.skipped()
+// tooMany is the error of more bad records than the source's policy allows, these of a group that is being made
+// among them.
+func (p *preparation) tooMany(group int, bad []sourceloader.Skip) error {
+	n, first := p.manifest.skipped(group)
 	if n == 0 && len(bad) > 0 {
 		first = skipped(bad[0])
 	}

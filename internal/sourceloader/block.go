@@ -21,6 +21,7 @@ type Skip struct {
 	File   string
 	Row    int64
 	Reason string
+	raised bool // a function said it
 }
 
 // Absent is a column that records lack.
@@ -395,10 +396,12 @@ func (r *reading) skip(rec *format.Record, err error) error {
 	if !transform.Skips(r.source.Spec, err) {
 		return err
 	}
+	_, raised := transform.Raised(err)
 	r.block.Skips = append(r.block.Skips, Skip{
 		File:   r.source.Manifest.Files[r.file].URI,
 		Row:    rec.Row,
 		Reason: err.Error(),
+		raised: raised,
 	})
 	return nil
 }

@@ -463,12 +463,13 @@ func (c *cache) release(before map[uint32]uint64) {
 }
 
 // abandon ends the reading of blocks that no constructor waits for: the planner, which had asked
-// for them, asks others.
+// for them, asks others. A constructor that comes later has its block read, and joins nothing that ends.
 func (c *cache) abandon() {
 	var stop []context.CancelCauseFunc
 	c.mu.Lock()
-	for _, e := range c.entries {
+	for id, e := range c.entries {
 		if e.content == nil && e.fetches == 0 {
+			delete(c.entries, id)
 			stop = append(stop, e.stop)
 		}
 	}

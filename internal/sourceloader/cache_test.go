@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/millrace-data/millrace/internal/sourceloader/spill"
 )
@@ -103,6 +104,48 @@ func TestCacheJoins(t *testing.T) {
 	}
 	if b, err := c.get(gone, request{id: blockID{}}); err != nil && !errors.Is(err, context.Canceled) || err == nil && b == nil {
 		t.Errorf("a caller that is gone: %v", err)
+	}
+}
+
+// TestCacheAbandons: a constructor that asks for a block whose reading is abandoned, and has not ended yet, gets it from
+// a reading of its own.
+func TestCacheAbandons(t *testing.T) {
+	began, ends := make(chan struct{}), make(chan struct{})
+	var reads atomic.Int32
+	c := newCache(t.Context(), 1<<20, noDisk, func(ctx context.Context, _ *window) (content, error) {
+		if reads.Add(1) > 1 {
+			return blockOf(80), nil
+		}
+		close(began)
+		<-ctx.Done()
+		<-ends // a request to the store that is under way
+		return nil, context.Cause(ctx)
+	})
+	asked, released := make(chan error), new(atomic.Bool)
+	go func() {
+		_, err := c.get(t.Context(), request{blockID{}, released})
+		asked <- err
+	}()
+	<-began
+	c.abandon()
+	fetched := make(chan error)
+	go func() {
+		_, err := c.get(t.Context(), request{id: blockID{}})
+		fetched <- err
+	}()
+	var err error
+	select {
+	case err = <-fetched:
+		close(ends)
+	case <-time.After(200 * time.Millisecond): // it joined the reading that ends
+		close(ends)
+		err = <-fetched
+	}
+	if planner := <-asked; err != nil || reads.Load() != 2 || !errors.Is(planner, errReleased) {
+		t.Errorf("after %d readings a constructor hears %v, the planner %v", reads.Load(), err, planner)
+	}
+	if held, _, _ := c.usage(); held != blockOf(80).Bytes() {
+		t.Errorf("%d bytes are held", held)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/millrace-data/millrace/internal/fault"
@@ -70,17 +71,17 @@ func gone(err error) error {
 
 // readAgreed reads a block. What it finds wrong with its data two readings in a row have found.
 func (s *Source) readAgreed(ctx context.Context, st store.Store, worker *transform.Worker, bans Bans, w *window) (content, error) {
-	before := ""
+	before, last := "", ""
 	for range readings {
 		c, found, err := s.readWithin(ctx, st, worker, bans, w)
 		if err != nil && fault.ClassOf(err) != fault.User || errors.Is(err, store.ErrChanged) || errors.Is(err, store.ErrNotExist) {
 			return nil, missing(err)
 		}
-		now := wrong(found, err)
+		now, all := wrong(found, err)
 		if now == "" || now == before {
 			return c, err
 		}
-		before = now
+		before, last = now, all
 		var left files
 		left.add(c)
 		left.close()
@@ -89,7 +90,7 @@ func (s *Source) readAgreed(ctx context.Context, st store.Store, worker *transfo
 			runtime.GC() // of what was read until there, which may be as much as the loader may hold
 		}
 	}
-	return nil, s.unsteady(w.id.seq, fmt.Sprintf("%d readings in a row found different things wrong with it", readings), shortened(before))
+	return nil, s.unsteady(w.id.seq, fmt.Sprintf("%d readings in a row found different things wrong with it", readings), shortened(last))
 }
 
 // unsteady is the error of a block that is something else at each reading.
@@ -108,16 +109,24 @@ func shortened(text string) string {
 	return fmt.Sprintf("%s ... (%d bytes more)", strings.ToValidUTF8(text[:most], ""), len(text)-most)
 }
 
-// wrong is what a reading found wrong with the data, and what it read beside that; "" if
-// nothing is wrong.
-func wrong(b *Block, err error) string {
-	switch {
-	case err != nil:
-		return err.Error()
-	case len(b.Skips) == 0:
-		return ""
+// wrong is what a reading found wrong with the data, and what it read beside that; "" if nothing is wrong. found is what
+// the next reading has to find as well: all but what functions said, who may say something else when they are called again,
+// with an address or the name of a temporary file in it.
+func wrong(b *Block, err error) (found, all string) {
+	if err != nil {
+		said, _ := transform.Raised(err)
+		return strings.Replace(err.Error(), said, "", 1), err.Error()
 	}
-	return fmt.Sprintf("%x %+v", b.sum, b.Skips)
+	if len(b.Skips) == 0 {
+		return "", ""
+	}
+	skips := slices.Clone(b.Skips)
+	for i := range skips {
+		if skips[i].raised {
+			skips[i].Reason = ""
+		}
+	}
+	return fmt.Sprintf("%x %+v", b.sum, skips), fmt.Sprintf("%x %+v", b.sum, b.Skips)
 }
 
 // again makes the window ready to read the block from its beginning.

@@ -18,9 +18,18 @@ type decoder struct {
 	nodes  [][nodeWords]int
 }
 
-// decode reads a batch of columns of these types that came from given rows. from is the
+// boolBytes is what a bool takes that was decoded, of which a batch has eight in a byte.
+const boolBytes = 1 + 8 + 4
+
+// mostBools is how many a column may have in lists, so that it takes no more than a batch may.
+const mostBools = MaxBatch / boolBytes
+
+// errTooMany is that a column is a right one, and larger than is taken.
+var errTooMany = fmt.Errorf("at most %d fit: give fewer, or bytes of eight each", mostBools)
+
+// decode reads a batch of these columns that came from given rows. from is the
 // row that each row came from: none falls, and all are below given.
-func decode(memory []byte, types []Type, given int) (columns []format.Column, from []int32, err error) {
+func decode(memory []byte, all []Column, given int) (columns []format.Column, from []int32, err error) {
 	if len(memory) < headWords*8 {
 		return nil, nil, fmt.Errorf("it has %d bytes", len(memory))
 	}
@@ -29,13 +38,13 @@ func decode(memory []byte, types []Type, given int) (columns []format.Column, fr
 		head[i] = int(binary.LittleEndian.Uint64(memory[8*i:]))
 	}
 	rows, nodes := head[1], 0
-	for _, t := range types {
-		nodes += t.nodes()
+	for _, c := range all {
+		nodes += c.Type.nodes()
 	}
 	switch {
 	case head[0] != batchMagic || head[2] != nodes || len(memory) < 8*(headWords+nodeWords*nodes):
 		return nil, nil, fmt.Errorf("its head is %x, and %d nodes are wanted", head, nodes)
-	case rows < 0 || rows > len(memory):
+	case rows < 0 || rows > max(given, len(memory)/4):
 		return nil, nil, fmt.Errorf("it says %d rows", rows)
 	}
 	d := &decoder{memory: memory, nodes: make([][nodeWords]int, nodes)}
@@ -47,10 +56,10 @@ func decode(memory []byte, types []Type, given int) (columns []format.Column, fr
 	if from, err = d.origins(head[3], rows, given); err != nil {
 		return nil, nil, err
 	}
-	for _, t := range types {
-		c, err := d.column(t, rows)
+	for _, column := range all {
+		c, err := d.column(column.Type, rows)
 		if err != nil {
-			return nil, nil, fmt.Errorf("column %d: %w", len(columns), err)
+			return nil, nil, fmt.Errorf("column %q: %w", column.Name, err)
 		}
 		columns = append(columns, c)
 	}
@@ -65,11 +74,11 @@ func (d *decoder) origins(at, rows, given int) ([]int32, error) {
 		}
 		return format.Ordinals(rows), nil
 	}
-	from := make([]int32, rows)
 	data, err := d.slice(at, 4*rows)
 	if err != nil {
 		return nil, err
 	}
+	from := make([]int32, rows)
 	last := int32(0)
 	for i := range from {
 		from[i] = int32(binary.LittleEndian.Uint32(data[4*i:]))
@@ -176,6 +185,9 @@ func (d *decoder) parts(c *format.Column, t Type, node [nodeWords]int) error {
 		return err
 	}
 	if t.Kind == format.List {
+		if t.Of.Kind == format.Bool && count > mostBools {
+			return fmt.Errorf("%d bools in lists, %w", count, errTooMany)
+		}
 		elements, err := d.column(*t.Of, count)
 		c.Elements = &elements
 		return err

@@ -3,6 +3,8 @@ package worker
 import (
 	"context"
 	"fmt"
+	"io"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -82,6 +84,25 @@ func TestLeftOpen(t *testing.T) {
 	for _, word := range strings.Fields(string(text)) {
 		if pid, err := strconv.Atoi(word); err != nil || !alive(pid) || unix.Kill(pid, unix.SIGKILL) != nil {
 			t.Errorf("what the worker started is gone, so nothing had its socket: %s", word)
+		}
+	}
+}
+
+// TestBlame: a worker that we end for what it did before says nothing of the setup that it has in its queue, nor of the call.
+func TestBlame(t *testing.T) {
+	for _, earlier := range []bool{false, true} {
+		out, err := newOutput(slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := &process{server: &server{}, exit: &exit{told: make(chan struct{})}, out: out, killed: true, earlier: earlier}
+		close(p.exit.told)
+		p.queue = []*job{{setup: true, done: make(chan answer, 1)}, {done: make(chan answer, 1)}}
+		jobs := p.queue
+		p.lost(io.EOF)
+		setup, call := <-jobs[0].done, <-jobs[1].done
+		if setup.death.Working == earlier || call.death.Setup == earlier || call.death.Working {
+			t.Errorf("ended for an earlier job: %t; the setup hears %+v, the call %+v", earlier, setup.death, call.death)
 		}
 	}
 }

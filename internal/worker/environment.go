@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -136,7 +137,7 @@ func (e *Environment) Describe(ctx context.Context, name string) (Description, e
 		return d, nil
 	}
 	if s == nil {
-		return Description{}, fault.Lostf("function %s: the fork server is being started again", name)
+		return Description{}, fault.Lostf("function %s: %w", name, ErrRestarting)
 	}
 	if err := e.open(ctx, s, []string{name}); err != nil {
 		return Description{}, err
@@ -170,7 +171,7 @@ func (e *Environment) start(ctx context.Context) (*server, error) {
 func (e *Environment) open(ctx context.Context, s *server, names []string) error {
 	said, err := s.request(ctx, e.opt.Start, ask{Op: "open", Functions: names})
 	if err != nil {
-		return err
+		return e.fatal(s, names, err)
 	}
 	if said.Protocol != Protocol {
 		return fault.Userf("its millrace package speaks version %d of the workers' protocol, this loader %d: install the package of the same release", said.Protocol, Protocol)
@@ -195,7 +196,26 @@ func (e *Environment) open(ctx context.Context, s *server, names []string) error
 	return nil
 }
 
-// run serves until it is cancelled, with one fork server after the other.
+// fatal is the error of a request to import functions: of class fault.User if the server ended by itself meanwhile, of
+// what had not been imported before.
+func (e *Environment) fatal(s *server, names []string, err error) error {
+	if !closed(s.gone) || !errors.Is(err, s.ended) || errors.Is(err, ErrRestarting) || s.outside {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+		_, known := e.described[name]
+		return known
+	})
+	if len(names) == 0 {
+		return err
+	}
+	module, _, _ := strings.Cut(names[0], ":")
+	return fault.As(fault.User, fmt.Errorf("importing %s: %w: an import may not end its process; `%s -c \"import %s\"` in its folder shows what does", strings.Join(names, ", "), err, e.opt.Python, module))
+}
+
+// run serves until it is cancelled, with one fork server after the other. It ends each that was started.
 func (e *Environment) run(ctx context.Context, s *server) {
 	defer close(e.ended)
 	defer func() {
@@ -203,25 +223,31 @@ func (e *Environment) run(ctx context.Context, s *server) {
 			c.close()
 		}
 	}()
-	for ctx.Err() == nil {
+	for s != nil {
 		e.serve(ctx, s)
-		for failures := 1; ctx.Err() == nil; failures++ {
-			var err error
-			if s, err = e.start(ctx); err == nil {
-				e.restart("fork server")
-				break
-			}
-			e.opt.Log.Warn("the fork server does not start", "error", err)
-			if failures >= maxStarts {
-				e.fail(err)
-			}
-			sleep(ctx, pause(failures))
-		}
+		s = e.startAgain(ctx)
 	}
 	e.fail(errClosed)
 }
 
-// serve runs workers until the server is gone, or it is cancelled.
+// startAgain starts another fork server, however often it takes; nil: it is cancelled.
+func (e *Environment) startAgain(ctx context.Context) *server {
+	for failures := 1; ctx.Err() == nil; failures++ {
+		s, err := e.start(ctx)
+		if err == nil {
+			e.restart("fork server")
+			return s
+		}
+		e.opt.Log.Warn("the fork server does not start", "error", err)
+		if failures >= maxStarts {
+			e.fail(err)
+		}
+		sleep(ctx, pause(failures))
+	}
+	return nil
+}
+
+// serve runs workers until the server is gone, or it is cancelled; then it ends the server.
 func (e *Environment) serve(ctx context.Context, s *server) {
 	var workers sync.WaitGroup
 	for range e.opt.Workers {

@@ -61,8 +61,13 @@ func (e *Environment) Run(ctx context.Context, a Attempt) (o Outcome, err error)
 			return nil
 		}
 		data, err := s.taken(o.Reply.Bytes)
+		if err != nil {
+			s.process.retire("it wrote garbage")
+			o.Reply = Reply{Broken: garbage(err).Error()}
+			return nil
+		}
 		o.Batch = append([]byte(nil), data...)
-		return err
+		return nil
 	})
 	return o, err
 }

@@ -153,14 +153,18 @@ func (c *claim) target() int {
 	return c.dealt()
 }
 
-// dealt is target for whoever has the mutex.
+// dealt is target for whoever has the mutex. One that was given up gets none.
 func (c *claim) dealt() int {
 	g := c.gpus
+	at := slices.Index(g.claims, c)
+	if at < 0 {
+		return 0
+	}
 	needs := make([]Need, len(g.claims))
 	for i, other := range g.claims {
 		needs[i] = other.need
 	}
-	return deal(g.all, needs)[slices.Index(g.claims, c)]
+	return deal(g.all, needs)[at]
 }
 
 // take returns a share for one more worker, nil if it has all that it gets or others have not given back yet what they have to;

@@ -41,6 +41,16 @@ func TestDeal(t *testing.T) {
 	}
 }
 
+// TestClaimGivenUp: one that was given up gets nothing, whoever still asks for it.
+func TestClaimGivenUp(t *testing.T) {
+	c := NewGPUs([]GPU{{"a", 80}}).claim(Need{500, 0})
+	own := c.take()
+	c.close()
+	if n, more := c.target(), c.take(); n != 0 || more != nil || !closed(own.revoked) {
+		t.Errorf("it gets %d workers, and %v more", n, more)
+	}
+}
+
 // TestShares: whatever claims come and go, no device is given away twice, and in the end all get what they are dealt.
 func TestShares(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/sourceloader/format"
 )
 
@@ -71,12 +72,49 @@ func encoded(t testing.TB, seed uint64, all []Type) (*format.Batch, []byte) {
 	return b, memory
 }
 
+// columnsOf are columns of these types.
+func columnsOf(all []Type) (columns []Column) {
+	for i, t := range all {
+		columns = append(columns, Column{fmt.Sprint("column ", i), t})
+	}
+	return columns
+}
+
+// TestManyBools: bools of lists, of which a few bytes hold very many, are refused before they take their memory, and as what
+// the function gave, not as garbage. Those of rows have the rows' own bound.
+func TestManyBools(t *testing.T) {
+	lists := Type{Kind: format.List, Of: &Type{Kind: format.Bool}}
+	one := batch(format.Record{Values: []format.Value{{Kind: format.List, List: []format.Value{{Kind: format.Bool, Int: 1}}}}})
+	memory := make([]byte, sizeOf(one.Columns(), []Type{lists}, 0, 1, false))
+	encode(memory, one.Columns(), []Type{lists}, 0, 1, nil)
+	node := memory[8*headWords:]
+	offsets := binary.LittleEndian.Uint64(node[8*3:])
+	binary.LittleEndian.PutUint32(memory[offsets+4:], mostBools+1)
+	binary.LittleEndian.PutUint64(node[8*nodeWords:], mostBools+1)
+	f := &Function{use: Use{Name: "m:f"}, what: Description{Out: []Column{{"mask", lists}}}}
+	_, err := f.read(answer{reply: Reply{Bytes: len(memory)}}, rows{of: &call{in: texts("a")}, hi: 1}, func(int) ([]byte, error) { return memory, nil })
+	want := fmt.Sprintf(`function m:f: row 0: column "mask": %d bools in lists, at most %d fit: give fewer, or bytes of eight each`, mostBools+1, mostBools)
+	if err == nil || err.Error() != want || fault.ClassOf(err) != fault.User {
+		t.Errorf("%v, want %s", err, want)
+	}
+	var records []format.Record
+	for range 10_000 {
+		records = append(records, format.Record{Values: []format.Value{{Kind: format.Bool, Int: 1}}})
+	}
+	many, all := batch(records...), []Type{{Kind: format.Bool}}
+	memory = make([]byte, sizeOf(many.Columns(), all, 0, many.Len(), false))
+	encode(memory, many.Columns(), all, 0, many.Len(), nil)
+	if columns, _, err := decode(memory, columnsOf(all), many.Len()); err != nil || len(columns[0].Kinds) != many.Len() {
+		t.Errorf("%d rows in %d bytes: %v", many.Len(), len(memory), err)
+	}
+}
+
 // TestLayout: what is laid out is read back, whole and from any row to any other.
 func TestLayout(t *testing.T) {
 	all := someTypes(t)
 	for seed := range uint64(200) {
 		b, memory := encoded(t, seed, all)
-		columns, from, err := decode(memory, all, b.Len())
+		columns, from, err := decode(memory, columnsOf(all), b.Len())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -93,7 +131,7 @@ func TestLayout(t *testing.T) {
 		for i, cut := range [][2]int{{0, b.Len() / 2}, {b.Len() / 2, b.Len()}} {
 			part := make([]byte, sizeOf(b.Columns(), all, cut[0], cut[1], false))
 			encode(part, b.Columns(), all, cut[0], cut[1], nil)
-			if halves[i], _, err = decode(part, all, cut[1]-cut[0]); err != nil {
+			if halves[i], _, err = decode(part, columnsOf(all), cut[1]-cut[0]); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -119,7 +157,7 @@ func gaps(t *testing.T, b *format.Batch, all []Type) {
 	some, from := b.Good(columns, except)
 	memory := make([]byte, sizeOf(some.Columns(), all, 0, some.Len(), false))
 	encode(memory, some.Columns(), all, 0, some.Len(), nil)
-	back, _, err := decode(memory, all, some.Len())
+	back, _, err := decode(memory, columnsOf(all), some.Len())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +181,7 @@ func FuzzDecode(f *testing.F) {
 		if int(at)*8+8 <= len(memory) {
 			binary.LittleEndian.PutUint64(memory[at*8:], word)
 		}
-		columns, from, err := decode(memory, all, 100)
+		columns, from, err := decode(memory, columnsOf(all), 100)
 		if err == nil {
 			_ = fmt.Sprint(said(format.FromColumns(make([]int64, len(from)), nil, columns), from))
 		}

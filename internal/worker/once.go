@@ -139,6 +139,10 @@ func (f *Function) submit(s *seat, j *job) error {
 // errGarbage is that a worker wrote what is no batch.
 var errGarbage = errors.New("its worker wrote garbage")
 
+func garbage(err error) error {
+	return fmt.Errorf("%w: %w: a library that it uses may overwrite memory", errGarbage, err)
+}
+
 // read makes a result of an answer; memory is what the worker wrote. Of a worker that died there is none.
 func (f *Function) read(a answer, r rows, memory func(bytes int) ([]byte, error)) (result, error) {
 	switch {
@@ -152,8 +156,11 @@ func (f *Function) read(a answer, r rows, memory func(bytes int) ([]byte, error)
 		return result{}, fmt.Errorf("function %s: %s: %w: %s", f.use.Name, r.named(), errRaised, a.reply.Raised)
 	}
 	done, err := f.decode(memory, a.reply, r)
+	if err != nil && !errors.Is(err, errTooMany) {
+		err = garbage(err)
+	}
 	if err != nil {
-		return result{}, fault.Userf("function %s: %s: %w: %w: a library that it uses may overwrite memory", f.use.Name, r.named(), errGarbage, err)
+		return result{}, fault.Userf("function %s: %s: %w", f.use.Name, r.named(), err)
 	}
 	r.hi = done.end
 	f.growth.learn(f.size(r), a.reply.Bytes)
@@ -169,14 +176,11 @@ func (f *Function) decode(memory func(bytes int) ([]byte, error), reply Reply, r
 		given = reply.Rows
 	}
 	done.end = r.lo + given
-	if reply.Bytes < 0 || reply.Bytes > MaxBatch {
-		return done, fmt.Errorf("a batch of %d bytes", reply.Bytes)
-	}
 	data, err := memory(reply.Bytes)
 	if err != nil {
 		return done, err
 	}
-	if done.columns, done.from, err = decode(data, f.out, given); err != nil {
+	if done.columns, done.from, err = decode(data, f.what.Out, given); err != nil {
 		return done, err
 	}
 	last := -1

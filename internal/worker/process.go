@@ -22,6 +22,7 @@ const seatsEach = 2
 
 const (
 	forkTime = time.Minute     // a fork takes milliseconds; a machine that swaps takes its time
+	killTime = time.Second     // for the fork server to end a worker, which takes milliseconds where no import keeps it
 	exitTime = 5 * time.Second // to hear how a worker ended, which its socket told already
 )
 
@@ -40,6 +41,7 @@ type process struct {
 	own     int64        // bytes of its own, as last measured; of who watches, as the next two
 	seen    int          // calls when it was measured
 	looks   int          // since it works no more
+	kills   sync.WaitGroup
 
 	mu      sync.Mutex
 	queue   []*job // submitted and not answered: it works on the first
@@ -50,6 +52,7 @@ type process struct {
 	big     bool   // that it held too much memory
 	calls   int    // answered, without setups
 	earlier bool   // for what an earlier job did: those in the queue are not to blame
+	killed  bool   // we have begun to end it
 	gone    bool
 	asked   bool // it was given a job
 }
@@ -154,8 +157,11 @@ func (p *process) close() {
 	}
 }
 
-// taken is the first bytes of what its worker wrote.
+// taken is the first bytes of what its worker wrote, as many as that says.
 func (s *seat) taken(n int) ([]byte, error) {
+	if n < 0 || n > MaxBatch {
+		return nil, fmt.Errorf("a batch of %d bytes", n)
+	}
 	if err := s.out.view(n); err != nil {
 		return nil, err
 	}
@@ -244,6 +250,7 @@ func (p *process) read() {
 	read := make(chan struct{})
 	var watch sync.WaitGroup
 	watch.Go(func() { p.hangUp(read) })
+	defer p.kills.Wait() // begun by lost at the latest
 	defer watch.Wait()
 	defer close(read)
 	for {
@@ -331,14 +338,31 @@ func (p *process) outgrown(most int64) {
 	p.kill(fmt.Sprintf("it held more memory than its limit of %d MiB", most>>20))
 }
 
-// kill ends a worker and all that it started.
+// kill has a worker and all that it started end. It waits for nothing.
 func (p *process) kill(why string) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.cause == "" {
 		p.cause = why
 	}
-	p.mu.Unlock()
-	_ = p.server.wire.send(ask{Op: "kill", PID: p.pid})
+	if p.killed {
+		return
+	}
+	p.killed = true
+	p.kills.Go(func() { _ = p.server.wire.send(ask{Op: "kill", PID: p.pid}) })
+	p.kills.Go(p.killLate)
+}
+
+// killLate ends a worker that the fork server does not end in time, as it reads nothing during an import.
+func (p *process) killLate() {
+	late := time.NewTimer(killTime)
+	defer late.Stop()
+	select {
+	case <-p.exit.told:
+	case <-p.server.gone:
+	case <-late.C:
+		killGroup(p.pid)
+	}
 }
 
 // lost ends what is left of a worker whose socket ended, and answers its jobs.
@@ -363,7 +387,7 @@ func (p *process) lost(err error) {
 	for i, j := range jobs {
 		d := end
 		d.Working = i == 0 && !earlier
-		d.Setup = i == 1 && jobs[0].setup
+		d.Setup = i == 1 && jobs[0].setup && !earlier
 		p.answer(j, answer{death: &d})
 	}
 }

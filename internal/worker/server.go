@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/millrace-data/millrace/internal/fault"
@@ -30,6 +31,7 @@ type server struct {
 	tasks   sync.WaitGroup
 	gone    chan struct{} // closed when the process has ended
 	ended   error         // how
+	outside bool          // something else ended it
 
 	mu      sync.Mutex
 	workers []*process
@@ -123,6 +125,10 @@ func (s *server) live(socket *os.File, started chan<- error) {
 	}
 	err = s.cmd.Wait()
 	s.ended = fmt.Errorf("the fork server ended (%s)%s", describeEnd(err), s.out.last())
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		status, signals := exit.Sys().(syscall.WaitStatus)
+		s.outside = signals && status.Signaled() && slices.Contains(fromOutside, status.Signal())
+	}
 	close(s.gone)
 	s.out.end()
 }
@@ -185,19 +191,27 @@ func (s *server) processes() []*process {
 	return slices.Clone(s.workers)
 }
 
+// ErrRestarting is part of the error of a request that no fork server has begun with: one is being started again.
+var ErrRestarting = errors.New("the fork server is being started again")
+
+// unasked is the error of a request that a server which is gone has not begun with.
+func (s *server) unasked() error {
+	return fault.As(fault.Lost, fmt.Errorf("%w: %w", ErrRestarting, s.ended))
+}
+
 // request asks and waits for the answer. A server that does not answer in time is ended.
 func (s *server) request(ctx context.Context, within time.Duration, a ask, files ...*os.File) (serverFrame, error) {
 	select {
 	case <-s.asking:
 	case <-s.gone:
-		return serverFrame{}, fault.As(fault.Lost, s.ended)
+		return serverFrame{}, s.unasked()
 	case <-ctx.Done():
 		return serverFrame{}, ctx.Err()
 	}
 	defer func() { s.asking <- struct{}{} }()
 	if err := s.wire.send(a, files...); err != nil {
 		<-s.gone
-		return serverFrame{}, fault.As(fault.Lost, s.ended)
+		return serverFrame{}, s.unasked()
 	}
 	late := time.NewTimer(within)
 	defer late.Stop()

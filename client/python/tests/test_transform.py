@@ -147,6 +147,8 @@ def test_what_does_not_fit():
         ("{'n': 1}", "columns n were given, not n, s"),
         ("3", "int was given, not the columns n, s"),
         ("{'n': 1, 's': '\\ud800'}", "text that UTF-8 cannot hold"),
+        ("{}[object()]", r"row 1: KeyError: <object object at 0x\.\.\.> "),
+        ("b'\\xff'.decode()", "can't decode byte 0xff in position 0"),
         ("1/0", r"row 1: ZeroDivisionError: division by zero \(.*in loose"),
         ("exit(3)", "SystemExit: 3"),
     ]:

@@ -38,13 +38,14 @@ type lack struct {
 	has            []string
 }
 
-// Memory in bytes of what a batch holds besides bytes and tokens.
+// Memory in bytes of what a batch holds besides bytes and tokens. All errors count the same: what one says may
+// differ when the record is worked on again, and by their size records are cut into batches.
 const (
 	valueBytes = 1 + 8 + 4 // a value of a column
 	lackBytes  = 56        // a lack without its names, which others share
 	rowBytes   = 8 + 4     // a row and its place
 	partBytes  = 4         // a part
-	errorBytes = 64        // an error without its text
+	errorBytes = 256       // an error with its text
 )
 
 // Len is the number of records.
@@ -186,7 +187,7 @@ func sizeOf(rec *Record) int64 {
 		n += partBytes
 	}
 	if rec.Err != nil {
-		return n + errorBytes + int64(len(rec.Err.Error()))
+		return n + errorBytes
 	}
 	for i := range rec.Values {
 		n += sizeOfValue(&rec.Values[i])

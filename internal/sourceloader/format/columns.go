@@ -77,7 +77,7 @@ func (b *Batch) place(bad []error) {
 		if err != nil {
 			b.places[i] = int32(^len(b.bad))
 			b.bad = append(b.bad, err)
-			b.size += errorBytes + int64(len(err.Error()))
+			b.size += errorBytes
 			continue
 		}
 		b.places[i] = good

@@ -36,7 +36,7 @@ func (b *Batch) SizeOf(i int) int64 {
 	}
 	place := int(b.places[i])
 	if place < 0 {
-		return n + errorBytes + int64(len(b.bad[^place].Error()))
+		return n + errorBytes
 	}
 	for c := range b.columns {
 		n += b.columns[c].sizeOf(place)

@@ -80,6 +80,15 @@ func TestDigest(t *testing.T) {
 	shared, _ := a.Good([]int{0, 1}, map[int]error{0: fmt.Errorf("out")})
 	own := &Batch{}
 	own.copy(a, 1, 4)
+	addressed := func(at int) *Batch {
+		b := &Batch{}
+		b.Add(&Record{Row: 1, Err: fmt.Errorf("cannot identify <BytesIO at 0x%x>", at)})
+		b.Add(&Record{Row: 2, Values: []Value{{Kind: Int, Int: 1}}})
+		return b
+	}
+	if a, b := addressed(1), addressed(1<<40); a.Digest() != b.Digest() || a.SizeOf(0) != b.SizeOf(0) || a.Bytes() != b.Bytes() {
+		t.Errorf("what an error says decides the digest (%x, %x) or the size (%d, %d) of its batch", a.Digest(), b.Digest(), a.Bytes(), b.Bytes())
+	}
 	if shared.Digest() != own.Digest() || shared.Digest() == a.Digest() {
 		t.Errorf("%x, %x of the same records, %x of others", shared.Digest(), own.Digest(), a.Digest())
 	}

@@ -169,10 +169,7 @@ func (c *column) shared() column {
 
 // memory is Bytes of a batch that may share values, each of which counts once.
 func (b *Batch) memory() int64 {
-	n := int64(rowBytes*len(b.rows)+partBytes*len(b.parts)) + int64(lackBytes*len(b.lacks))
-	for _, err := range b.bad {
-		n += errorBytes + int64(len(err.Error()))
-	}
+	n := int64(rowBytes*len(b.rows)+partBytes*len(b.parts)) + int64(lackBytes*len(b.lacks)+errorBytes*len(b.bad))
 	for i := range b.columns {
 		n += b.columns[i].memory()
 	}

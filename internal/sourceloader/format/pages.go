@@ -18,11 +18,7 @@ func (b *Batch) Outline() *Outline {
 
 // Bytes is the memory that it takes.
 func (o *Outline) Bytes() int64 {
-	n := int64(lackBytes * len(o.kept.lacks))
-	for _, err := range o.kept.bad {
-		n += errorBytes + int64(len(err.Error()))
-	}
-	return n
+	return int64(lackBytes*len(o.kept.lacks) + errorBytes*len(o.kept.bad))
 }
 
 // mostPage is the size of a page, in bytes, at most: so much memory it takes to write or read a batch.

@@ -208,7 +208,7 @@ func (j *joining) wrong(row int64, i, end, k, last int) error {
 	var rec format.Record
 	for ; k < last; k++ {
 		if j.out.Record(k, &rec); rec.Err != nil {
-			return &stepError{fault.As(fault.ClassOf(rec.Err), fmt.Errorf("row %d: %s %s: %w", row, j.label, j.Name, rec.Err))}
+			return &stepError{fault.As(fault.ClassOf(rec.Err), fmt.Errorf("row %d: %s %s: %w", row, j.label, j.Name, &raisedError{rec.Err}))}
 		}
 		for n := range j.Out {
 			if what := j.Out[n].accepts(&rec.Values[n]); what != "" {

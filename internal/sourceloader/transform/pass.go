@@ -52,6 +52,21 @@ type stepError struct{ error }
 
 func (e *stepError) Unwrap() error { return e.error }
 
+// raisedError is what a function said of a record.
+type raisedError struct{ error }
+
+func (e *raisedError) Unwrap() error { return e.error }
+
+// Raised is the part of a record's error that a function said. It may say something else of the same record when it is
+// called again.
+func Raised(err error) (said string, ok bool) {
+	e, ok := errors.AsType[*raisedError](err)
+	if !ok {
+		return "", false
+	}
+	return e.Error(), true
+}
+
 // Begin applies the first segment to a record that was read, and adds to out what it
 // becomes; a bad record is added as one.
 func (w *Worker) Begin(rec *format.Record, out *format.Batch) (Outcome, error) {

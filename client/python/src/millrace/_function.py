@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import inspect
+import re
 import struct
 import sys
 import traceback
@@ -29,6 +30,8 @@ Tokens = npt.NDArray[np.int32]
 
 MAX_TEXT = 2000  # characters of an error: a message may hold a whole document
 MAX_FRAMES = 3  # of the user's traceback, the innermost
+# Of an object: it differs from run to run, and a row fails for the same reason in each.
+ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{6,}")  # not "byte 0xff"
 RESOURCES = ("cpu", "gpu", "gpu_memory")
 
 Place = tuple[
@@ -266,7 +269,7 @@ def said(error: BaseException) -> str:
 
 
 def clipped(text: str) -> str:
-    text = text.encode("utf-8", "replace").decode()
+    text = ADDRESS.sub("0x...", text.encode("utf-8", "replace").decode())
     return text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + "..."
 
 
