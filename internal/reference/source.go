@@ -43,7 +43,14 @@ func (s sample) ban() ban { return ban{s.place.Source, s.place.File, s.place.Row
 // next returns the next sample that is not banned; one without tokens at the
 // limit of epochs.
 func (s *source) next(banned map[ban]bool) (sample, error) {
+	began, most := s.block, 2*s.Order.Blocks()
+	if s.spec.Limit > 0 {
+		most = 1000 * s.Order.Blocks() // each epoch has other samples up to the limit
+	}
 	for {
+		if s.block-began > most {
+			return sample{}, fault.Userf("source %q gave no sample that is not banned in %d epochs", s.spec.Name, (s.block-began)/s.Order.Blocks())
+		}
 		t, err := s.nextOfAll()
 		if err != nil || t.tokens == nil || !banned[t.ban()] {
 			if t.tokens != nil {

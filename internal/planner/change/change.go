@@ -44,6 +44,9 @@ type Change struct {
 	Origin         string             `json:"-"`                         // before what is said of it: "FILE:LINE: ", if it is known
 }
 
+// maxSkip is how many steps a change may pass over: all of their data is read, and a mistyped number cannot be taken back.
+const maxSkip = 1 << 24
+
 // Add is a source that joins.
 type Add struct {
 	Source json.RawMessage `json:"source"` // as in the job spec
@@ -152,8 +155,8 @@ func (c Change) Validate() error {
 		return fault.Userf("a change changes one thing, this one %d: valid is one of %s", given, strings.Join(kinds(), ", "))
 	case c.Step < 0:
 		return fault.Userf("step is %d, valid is 0 or more", c.Step)
-	case c.Skip < 0:
-		return fault.Userf("skip is %d, valid is 1 or more steps", c.Skip)
+	case c.Skip < 0 || c.Skip > maxSkip:
+		return fault.Userf("skip is %d, valid is 1 to %d steps", c.Skip, int64(maxSkip))
 	case c.SequenceLength < 0 || c.Sequences < 0:
 		return fault.Userf("sequence_length is %d and sequences %d, valid is 1 or more", c.SequenceLength, c.Sequences)
 	case c.Add != nil && !(c.Add.Weight > 0 && c.Add.Weight < 1):

@@ -16,6 +16,10 @@ type Discarded struct {
 	First  []string // of the bad ones: where they are, and what is wrong; at most FirstBad
 }
 
+// barrenEpochs is how many epochs in a row may have nothing but banned samples up to their source's limit: each has others
+// there, unless the source is read in the same order again and again.
+const barrenEpochs = 1000
+
 // FirstBad are the bad records that an error names: enough to see what they have in common.
 const FirstBad = 3
 

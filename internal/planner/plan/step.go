@@ -291,9 +291,13 @@ const (
 // of blocks and epochs.
 func (d *draft) seek(i int32) sought {
 	cur, src := &d.cursors[i], &d.c.sources[i]
-	for passed := int64(0); ; {
+	for passed, barren := int64(0), 0; ; {
 		if src.Limit > 0 && cur.InEpoch >= src.Limit {
 			cur.Seq, cur.Index, cur.InEpoch = (cur.Seq/src.Blocks+1)*src.Blocks, 0, 0
+			if barren++; barren > barrenEpochs {
+				d.c.fail(d.c.errBarren(i, cur.Seq))
+				return unknown
+			}
 		}
 		if d.c.cfg.Epochs > 0 && cur.Seq >= d.c.cfg.Epochs*src.Blocks {
 			if cur.Tokens == 0 {

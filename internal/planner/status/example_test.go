@@ -33,7 +33,7 @@ func Example() {
 	s.UptimeSec = 90
 	fmt.Print(s)
 	// Output:
-	// job demo: running for 1m30s
+	// job demo: running, planner up for 1m30s
 	// steps: 12 planned, 8 done by all ranks; last plan 97.50 % full, 0 samples carried over
 	// waiting for: loader l0, block 7 of source web
 	// suspect: loader l0 at 10.0.0.1:7000: it has said nothing for 2 s; others are asked in its place

@@ -12,7 +12,7 @@ import (
 // String is the page that `millrace status` prints.
 func (s Service) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "job %s: %s for %s\n", s.Job, s.State, (time.Duration(s.UptimeSec) * time.Second).String())
+	fmt.Fprintf(&b, "job %s: %s, planner up for %s\n", s.Job, s.State, (time.Duration(s.UptimeSec) * time.Second).String())
 	if s.Error != "" {
 		fmt.Fprintf(&b, "error (%s): %s\n", s.Class, s.Error)
 	}

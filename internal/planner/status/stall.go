@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/millrace-data/millrace/internal/planner/control"
 	pb "github.com/millrace-data/millrace/internal/proto"
@@ -58,6 +59,8 @@ const (
 	uneven = 0.5
 	// fetching is how many times longer constructors wait for loaders than they work, if loaders are to blame.
 	fetching = 2
+	// notAsked is in the text of a holdup by ranks that did not come.
+	notAsked = "have not asked for a batch yet"
 )
 
 // Judge says who waits for whom, from what is known of trainers and holdups.
@@ -112,6 +115,9 @@ func culprit(s *Service) Stall {
 		return Stall{"planner", "", fmt.Sprintf("the planner does not plan fast enough, %s of the time; %d of the next steps are planned", percent(top.Share), s.Planned-s.Acked)}
 	case control.CauseMember:
 		return Stall{"member", "", much}
+	}
+	if who := strings.TrimPrefix(top.Text, "trainers: "); strings.Contains(who, notAsked) {
+		return Stall{"rank", "", "the others wait for ranks that are not there, " + who}
 	}
 	if t := s.Trainers; t.Ranks > 1 && t.Least < uneven*t.Most {
 		return Stall{"rank", t.LeastRank, fmt.Sprintf("the others wait for %s, which itself waits %s; as many steps are planned as may be", t.LeastRank, percent(t.Least))}
